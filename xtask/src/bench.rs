@@ -1,8 +1,8 @@
-//! Figures against real peers: CPU time and rates, alternating runs, medians and spread.
+//! Measurements against real peers: CPU time and rates, alternating runs, medians and spread.
 //!
-//! The proxy under test runs alone on core 0; load generator, redis-server and the demo origin share core 1. Where the
-//! load generator is the limit, rates of two fast proxies come out alike, so the figure that counts is the proxy's
-//! CPU time per request, read from `/proc` before and after each run.
+//! The proxy under test runs alone on core 0; load generator, redis-server and the demo origin share core 1. If the
+//! load generator is the limit, two fast proxies show the same rate, so the decisive result is the proxy's CPU time per
+//! request, read from `/proc` before and after each run.
 
 use std::fmt::Write as _;
 use std::io::{BufRead, BufReader, Read, Write};
@@ -68,7 +68,7 @@ impl Options {
         Ok(options)
     }
 
-    /// Keeps the setups that are asked for, and prints them.
+    /// Keeps only the requested setups, and prints them.
     pub(crate) fn choose(&self, setups: &mut Vec<Setup>) {
         if let Some(only) = &self.only {
             setups.retain(|setup| setup.label().contains(only.as_str()));
@@ -119,7 +119,7 @@ pub(crate) struct Sample {
     p50_ms: f64,
     pub(crate) p99_ms: f64,
     pub(crate) cpu_us: f64,
-    /// Percent of the core of the load generator and the servers.
+    /// The percentage of its time for which the core of the load generator and the servers was busy.
     others_busy: f64,
     errors: u64,
 }
@@ -128,7 +128,7 @@ pub(crate) struct Sample {
 pub(crate) struct Setup {
     pub(crate) program: &'static str,
     pub(crate) name: &'static str,
-    /// The path that is asked for.
+    /// The path that is requested.
     pub(crate) path: &'static str,
     pub(crate) configuration: String,
 }
@@ -139,7 +139,7 @@ impl Setup {
     }
 }
 
-/// Peers that stay up for the whole bench.
+/// Peers that run for the whole benchmark.
 pub(crate) struct Bench {
     directory: PathBuf,
     redis: Guard,
@@ -223,7 +223,7 @@ impl Bench {
         Ok(file)
     }
 
-    /// Measures the setups in turn, over and over.
+    /// Measures the setups in turn, repeatedly.
     pub(crate) fn alternate(&self, setups: &[Setup], options: &Options) -> Result<Vec<Vec<Sample>>, String> {
         let mut results: Vec<Vec<Sample>> = setups.iter().map(|_| Vec::new()).collect();
         for round in 0..options.runs {
@@ -254,7 +254,7 @@ impl Bench {
         busy(&proxy, &url, seconds)
     }
 
-    /// From exec to the first answer, by the clock.
+    /// Measures the time from exec to the first response.
     fn start_time(&self) -> Result<Sample, String> {
         let setup = self.lua("sluicegate", "start", "embedded.lua")?;
         let port = free_port()?;
@@ -320,7 +320,7 @@ pub(crate) fn wrk(url: &str, seconds: u32) -> Result<Sample, String> {
     Ok(sample)
 }
 
-/// Returns wrk's results, and the proxy's CPU time.
+/// Runs wrk, and returns its results and the proxy's CPU time.
 pub(crate) fn busy(proxy: &Guard, url: &str, seconds: u32) -> Result<Sample, String> {
     let before = cpu_time_us(proxy.id());
     let (rested, passed) = rest_of_core_1();
@@ -343,7 +343,7 @@ fn milliseconds(text: &str) -> f64 {
     }
 }
 
-/// CPU time of a process from its scheduler statistics, summed over threads; µs.
+/// Returns the CPU time of a process from its scheduler statistics, summed over threads, in µs.
 pub(crate) fn cpu_time_us(pid: u32) -> f64 {
     let Ok(tasks) = std::fs::read_dir(format!("/proc/{pid}/task")) else { return 0.0 };
     tasks
@@ -354,7 +354,7 @@ pub(crate) fn cpu_time_us(pid: u32) -> f64 {
         / 1000.0
 }
 
-/// Resident memory of a process.
+/// Returns the resident memory of a process.
 pub(crate) fn resident_bytes(pid: u32) -> Result<f64, String> {
     let path = format!("/proc/{pid}/status");
     let text = std::fs::read_to_string(&path).map_err(|error| format!("{path}: {error}"))?;
@@ -362,7 +362,7 @@ pub(crate) fn resident_bytes(pid: u32) -> Result<f64, String> {
     kib.map(|kib: f64| kib * 1024.0).ok_or(format!("{path} has no VmRSS"))
 }
 
-/// Keeps the calling thread on a core.
+/// Binds the calling thread to a core.
 pub(crate) fn on_core(core: usize) {
     // SAFETY: an all-zero set is a valid one, the set outlives both calls, and 0 means the calling thread.
     unsafe {
@@ -372,13 +372,13 @@ pub(crate) fn on_core(core: usize) {
     }
 }
 
-/// Hundredths of a second that the hypervisor gave to others.
+/// Returns the hundredths of a second that the hypervisor gave to other guests.
 pub(crate) fn stolen() -> u64 {
     let text = std::fs::read_to_string("/proc/stat").unwrap_or_default();
     text.lines().next().and_then(|line| line.split_whitespace().nth(8)).and_then(|word| word.parse().ok()).unwrap_or(0)
 }
 
-/// Time in which core 1 had nothing to do, and all its time since the machine's start, both in ticks.
+/// Returns the idle time of core 1, and its total time since the machine's start, both in ticks.
 fn rest_of_core_1() -> (f64, f64) {
     let text = std::fs::read_to_string("/proc/stat").unwrap_or_default();
     let line = text.lines().find_map(|line| line.strip_prefix("cpu1 ")).unwrap_or_default();
@@ -408,14 +408,14 @@ pub(crate) fn median(values: &[f64]) -> f64 {
     values.get(values.len() / 2).copied().unwrap_or(f64::NAN)
 }
 
-/// Median (lowest–highest).
+/// Returns the median with the lowest and the highest value.
 pub(crate) fn spread(values: &[f64], digits: usize) -> String {
     let low = values.iter().copied().fold(f64::INFINITY, f64::min);
     let high = values.iter().copied().fold(0.0, f64::max);
     format!("{:.digits$} ({low:.digits$}–{high:.digits$})", median(values))
 }
 
-/// One figure of all runs.
+/// Returns one figure of all runs.
 pub(crate) fn each(samples: &[Sample], figure: impl Fn(&Sample) -> f64) -> Vec<f64> {
     samples.iter().map(figure).collect()
 }

@@ -18,9 +18,9 @@ impl Guard {
         self.0.id()
     }
 
-    /// Ends it without order.
+    /// Kills it.
     pub(crate) fn kill(&mut self) {
-        // It may have ended by itself.
+        // It may have ended already.
         let _ = self.0.kill();
     }
 

@@ -1,12 +1,12 @@
-//! Client libraries of other languages that the store is tested with, in `target/clients`, at the versions that
-//! `crates/store/tests/clients` pins.
+//! Installs the client libraries of other languages with which the store is tested into `target/clients`, at the
+//! versions pinned in `crates/store/tests/clients`.
 
 use std::path::Path;
 
 use crate::pinned::{Pinned, Set, python};
 use crate::run::run_in;
 
-/// All libraries, a member per language or program.
+/// All libraries, with one member for each language or program.
 pub const CLIENTS: Set = Set {
     what: "clients",
     from: "crates/store/tests/clients",
@@ -24,7 +24,8 @@ fn npm(from: &Path, to: &Path) -> Result<(), String> {
     for pin in ["package.json", "package-lock.json"] {
         std::fs::copy(from.join(pin), to.join(pin)).map_err(|error| format!("{pin}: {error}"))?;
     }
-    // Not `ci`, which requires optional parts for other systems; the installed versions are the locked ones.
+    // Not `npm ci`, which requires optional packages for other systems; `npm install` also installs the locked
+    // versions.
     run_in(to, "npm", &["install", "--silent", "--ignore-scripts", "--no-audit", "--no-fund"])
 }
 

@@ -16,9 +16,9 @@ use crate::run::{PACKAGED, built, root};
 
 const RUNS: usize = 15;
 const SECONDS: u32 = 2;
-/// A median ratio up to which nothing is worse.
+/// A median ratio up to this value does not count as worse.
 const WORSE: f64 = 1.02;
-/// Commands of one run over RESP, in pipelines of 16.
+/// The number of commands of one run over RESP, in pipelines of 16.
 const COMMANDS: u32 = 1_000_000;
 
 /// The work of the programs.
@@ -34,14 +34,14 @@ const LOADS: [(&str, Work); 7] = [
 
 #[derive(Clone, Copy)]
 enum Work {
-    /// Requests to one of the sections of the file.
+    /// Requests to one of the sections of the configuration.
     Http(usize),
-    /// redis-benchmark with these words.
+    /// redis-benchmark with these arguments.
     Resp(&'static [&'static str]),
 }
 
-/// `bench compare BASE [PROGRAM] [--runs N] [--only WORD]`: whether `PROGRAM`, by default that of the packaged profile, is
-/// worse than `BASE`.
+/// `bench compare BASE [PROGRAM] [--runs N] [--only WORD]`: checks whether `PROGRAM`, by default that of the packaged
+/// profile, is worse than `BASE`.
 ///
 /// # Errors
 /// If a load is worse.
@@ -56,7 +56,7 @@ pub fn compare(words: &[&str]) -> Result<(), String> {
         let mut rounds = Vec::new();
         for round in 0..options.runs {
             let measure = |program: &Path| place.measure(program, *work);
-            // The first of a round has no advantage over the second.
+            // The first program of a round must not have an advantage over the second.
             let (base, now) = if round % 2 == 0 {
                 let base = measure(&options.base)?;
                 (base, measure(&options.program)?)
@@ -118,7 +118,7 @@ impl Options {
     }
 }
 
-/// Runs for which there is a 95 % interval.
+/// The minimum number of runs for a 95 % interval.
 const FEWEST: usize = 6;
 
 /// Returns the median of values with its 95 % interval by ranks, which assumes nothing of their distribution: the k-th
@@ -139,7 +139,7 @@ fn interval(mut values: Vec<f64>) -> [f64; 3] {
     [values[lowest], middle, values[count - 1 - lowest]]
 }
 
-/// The configuration that both programs run, and what serves them.
+/// The configuration that both programs run, and the servers behind it.
 struct Place {
     folder: PathBuf,
     _origin: Guard,
@@ -157,7 +157,7 @@ impl Place {
         let folder = std::env::temp_dir().join(format!("sluicegate-compare-{}", std::process::id()));
         std::fs::create_dir_all(&folder).map_err(|error| error.to_string())?;
         let log = UnixDatagram::bind(folder.join("log")).map_err(|error| error.to_string())?;
-        // It reads until the process ends.
+        // The thread reads until the process ends.
         std::thread::spawn(move || {
             on_core(1);
             let mut line = [0; 4096];
@@ -197,7 +197,7 @@ impl Place {
         Ok((file, ports))
     }
 
-    /// CPU time per request of one run, in µs.
+    /// Returns the CPU time per request of one run, in µs.
     fn measure(&self, program: &Path, work: Work) -> Result<f64, String> {
         let (file, ports) = self.file()?;
         let running = start(0, &program.display().to_string(), &["run", &file.display().to_string()])?;
@@ -221,7 +221,7 @@ impl Place {
     }
 }
 
-/// redis-benchmark from core 1.
+/// Runs redis-benchmark on core 1.
 fn benchmark(port: u16, commands: u32, words: &[&str]) -> Result<(), String> {
     let (port, commands) = (port.to_string(), commands.to_string());
     let mut command = Command::new("taskset");

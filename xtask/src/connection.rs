@@ -3,7 +3,7 @@
 use std::io::{Read, Write};
 use std::net::TcpStream;
 
-/// Bytes that are read at a time.
+/// The number of bytes that are read at a time.
 const READ: usize = 1 << 16;
 
 /// A connection to a server of this machine.
@@ -49,7 +49,7 @@ impl Connection {
         &self.input[self.start - bytes..self.start]
     }
 
-    /// Reads once; 0 bytes come at the connection's end.
+    /// Reads once; returns 0 at the end of the connection.
     pub(crate) fn receive(&mut self) -> std::io::Result<usize> {
         self.input.drain(..self.start);
         self.start = 0;
@@ -61,7 +61,7 @@ impl Connection {
     }
 }
 
-/// One reply, as far as the benches look at it.
+/// One reply, as far as the benchmarks distinguish replies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Answer {
     Null,
@@ -122,7 +122,7 @@ impl Client {
         Ok(())
     }
 
-    /// Sends a command and gives the reply's text: the line, or a bulk's contents.
+    /// Sends a command and returns the reply's text: the line, or the contents of a bulk string.
     pub(crate) fn ask(&mut self, words: &[&str]) -> Result<String, String> {
         let words: Vec<&[u8]> = words.iter().map(|word| word.as_bytes()).collect();
         self.add(&words);
@@ -137,7 +137,7 @@ impl Client {
         }
     }
 
-    /// As [`ask`](Self::ask), and an error reply is one.
+    /// Like [`ask`](Self::ask), but an error reply is an error.
     pub(crate) fn must(&mut self, words: &[&str]) -> Result<String, String> {
         let reply = self.ask(words)?;
         if reply.starts_with('-') { Err(format!("{}: {reply}", words.join(" "))) } else { Ok(reply) }

@@ -101,7 +101,7 @@ fn goals(setups: &[Setup], results: &[Vec<Sample>]) -> String {
     goals.into_text()
 }
 
-/// Returns the table of the post *Redis Reconnection Overhead*, and the cost of a call compared with redis-benchmark.
+/// Measures the table of the post *Redis Reconnection Overhead*, and the cost of a call compared with redis-benchmark.
 fn reconnection(bench: &Bench, options: &Options) -> Result<String, String> {
     let port = bench.redis_port.to_string();
     let address = format!("127.0.0.1:{port}");
@@ -147,7 +147,7 @@ fn reconnection(bench: &Bench, options: &Options) -> Result<String, String> {
     ))
 }
 
-/// Returns the output of the example.
+/// Runs the example and returns its output.
 fn example(program: &str, port: &str, count: &str) -> Result<String, String> {
     let mut command = Command::new("timeout");
     command.args(["300", "taskset", "-c", "0", program, "run", "examples/engines/reconnect.cfg"]);

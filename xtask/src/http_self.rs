@@ -1,8 +1,8 @@
-//! The load generators against those that people use: answers for each second of the generator's own CPU.
+//! The load generators compared with widely used ones: responses per second of the generator's own CPU time.
 //!
-//! The server runs alone on core 0 and the generator on core 1, in alternating runs of the same length. Where the
-//! server is the limit two good generators reach the same rate, so what compares is the rate over the CPU that the
-//! generator took for it, read from the scheduler's account of ended children (10 ms steps).
+//! The server runs alone on core 0 and the generator on core 1, in alternating runs of the same length. If the server
+//! is the limit, two good generators reach the same rate, so the rate is divided by the CPU time of the generator,
+//! which is read from the scheduler's account of ended children (10 ms steps).
 
 use std::fmt::Write as _;
 use std::process::{Command, Stdio};
@@ -15,18 +15,18 @@ use crate::run::root;
 
 const RUNS: usize = 5;
 const SECONDS: u32 = 3;
-/// Requests of a run of redis-benchmark, which knows no duration, without and with a pipeline.
+/// The pipeline and the number of requests of a run of redis-benchmark, which has no option for a duration.
 const REQUESTS: [(u32, u64); 2] = [(1, 300_000), (16, 3_000_000)];
-/// Arrivals a second of the open loop.
+/// The arrivals per second of the open loop.
 const RATE: u32 = 20_000;
 
-/// Ours over the other's rate per CPU.
+/// The required ratio of our rate per CPU to the other generator's.
 const WANTED_HTTP: f64 = 1.0;
 const WANTED_RESP: f64 = 1.2;
-/// Send lag at p99, µs.
+/// The maximum send lag at p99, in µs.
 const WANTED_LAG_US: f64 = 1000.0;
 
-/// One run: answers a second, and CPU microseconds of the generator for each.
+/// One run: responses per second, and the generator's CPU microseconds for each.
 struct Run {
     rate: f64,
     cpu_us: f64,
@@ -156,7 +156,7 @@ fn measure(words: &[&str], answers: impl Fn(&str) -> Option<f64>) -> Result<Run,
 
 fn on_core_1(words: &[&str]) -> Result<String, String> {
     let mut command = Command::new("timeout");
-    // redis-benchmark tries for ever where nobody answers.
+    // redis-benchmark retries for ever if no server listens.
     command.args(["120", "taskset", "-c", "1"]).args(words).stdin(Stdio::null()).stderr(Stdio::inherit());
     let output = command.output().map_err(|error| format!("{}: {error}", words[0]))?;
     match output.status.success() {
@@ -165,7 +165,7 @@ fn on_core_1(words: &[&str]) -> Result<String, String> {
     }
 }
 
-/// Send lag at p99 of an open loop, µs.
+/// Returns the send lag at p99 of an open loop, in µs.
 fn open_loop(program: &str, url: &str) -> Result<f64, String> {
     let (rate, duration) = (RATE.to_string(), SECONDS.to_string());
     let text = on_core_1(&[program, "bench", "http", "-c", "40", "-r", &rate, "-d", &duration, "--json", url])?;
@@ -178,7 +178,7 @@ fn wrk_answers(text: &str) -> Option<f64> {
     text.lines().find_map(|line| line.trim().split_once(" requests in ")?.0.parse().ok())
 }
 
-/// CPU seconds of all children that have ended and been waited for.
+/// Returns the CPU seconds of all children that have ended and been waited for.
 fn children_s() -> f64 {
     let stat = std::fs::read_to_string("/proc/self/stat").unwrap_or_default();
     let fields: Vec<&str> = stat.rsplit_once(')').map_or("", |(_, rest)| rest).split_whitespace().collect();

@@ -1,7 +1,7 @@
 //! Packages of other languages at pinned versions, each installed once into a folder below `target`.
 //!
-//! A copy of the files that pin the versions is kept with the installation, which is repeated only when they change.
-//! Installations run in parallel.
+//! A copy of the files that pin the versions is stored with each installation; the installation is repeated only if
+//! those files change. Installations run in parallel.
 
 use std::path::{Path, PathBuf};
 
@@ -9,7 +9,7 @@ use crate::run::{root, run_in};
 
 /// One installation.
 pub struct Pinned {
-    /// Its folder's name.
+    /// The name of the installation's folder.
     pub name: &'static str,
     /// The files that pin versions, relative to the set's source folder.
     pub pins: &'static [&'static str],
@@ -17,20 +17,20 @@ pub struct Pinned {
     pub install: fn(from: &Path, to: &Path) -> Result<(), String>,
 }
 
-/// Installations that belong together.
+/// A group of related installations.
 pub struct Set {
-    /// The noun for messages.
+    /// The plural noun for the installations in messages.
     pub what: &'static str,
     /// The folder of the pin files, relative to the workspace.
     pub from: &'static str,
     /// The folder below `target` that holds the installations.
     pub to: &'static str,
-    /// Its installations.
+    /// The installations of this set.
     pub members: &'static [Pinned],
 }
 
 impl Set {
-    /// Installs missing packages; without `install` returns an error that lists them.
+    /// Installs missing packages. If `install` is false, returns an error that lists them instead.
     pub fn ensure(&self, install: bool) -> Result<(), String> {
         let (from, to) = (&root().join(self.from), &root().join("target").join(self.to));
         let missing: Vec<&Pinned> = self.members.iter().filter(|member| !member.is_installed(from, to)).collect();

@@ -1,6 +1,6 @@
-//! Numbers by chance, the same in every run.
+//! Random numbers, the same in every run.
 
-/// A small generator, begun by a seed.
+/// A small generator with a seed.
 #[derive(Clone)]
 pub(crate) struct Random(pub(crate) u64);
 
@@ -12,12 +12,12 @@ impl Random {
         mixed ^ mixed >> 31
     }
 
-    /// From 0 up to below a limit; 0 if that is 0.
+    /// Returns a number below a limit; 0 if the limit is 0.
     pub(crate) fn below(&mut self, limit: usize) -> usize {
         (self.next() % limit.max(1) as u64) as usize
     }
 
-    /// From 0 to 1.
+    /// Returns a number from 0 to 1.
     pub(crate) fn unit(&mut self) -> f64 {
         (self.next() >> 11) as f64 / (1_u64 << 53) as f64
     }

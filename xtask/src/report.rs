@@ -37,7 +37,7 @@ impl Part {
         let _ = writeln!(self.goals, "| {goal} | {wanted} | {value:.3} | {verdict} |");
     }
 
-    /// Figures `[row][column][run]`, with the ratio of the second column to the first.
+    /// Adds a table of the results `[row][column][run]`, with the ratio of the second column to the first.
     pub(crate) fn table<'n>(
         &mut self,
         what: &str,
@@ -107,7 +107,7 @@ impl Report {
                 if options.runs != RUNS {
                     part.text = format!("{} alternating runs.\n\n{}", options.runs, part.text);
                 }
-                // At once, so that a part that fails later takes nothing along.
+                // Written immediately, so that it is not lost if a later part fails.
                 if write {
                     self.replace(&part)?;
                 }
@@ -123,7 +123,7 @@ impl Report {
         format!("`cargo xtask bench {} {part}`", self.name)
     }
 
-    /// Puts the section that was measured into the page, in the order of the parts, and leaves the others.
+    /// Replaces the measured section in the page, in the order of the parts, and keeps the others.
     fn replace(&self, part: &Part) -> Result<(), String> {
         let path = root().join(format!("docs/benchmarks/{}.md", self.name));
         let old = std::fs::read_to_string(&path).unwrap_or_default();
@@ -150,12 +150,12 @@ impl Report {
     }
 }
 
-/// Returns the second column's over the first's, run by run.
+/// Returns the ratios of the second column to the first, run by run.
 pub(crate) fn ratios(of_row: &[Vec<f64>]) -> Vec<f64> {
     of_row[0].iter().zip(&of_row[1]).map(|(first, second)| second / first).collect()
 }
 
-/// Returns the number behind `name`, after the text `after`, in JSON of the load generators.
+/// Returns the number of the field `name`, after the text `after`, in JSON of the load generators.
 pub(crate) fn number(text: &str, after: &str, name: &str) -> Option<f64> {
     let rest = text.split_once(after)?.1.split_once(name)?.1;
     let end = rest.find(|c: char| !(c.is_ascii_digit() || c == '.'))?;

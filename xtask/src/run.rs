@@ -1,4 +1,4 @@
-//! Running programs and saying so.
+//! Runs programs, and prints their command lines.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -21,12 +21,12 @@ pub fn built(profile: &str) -> PathBuf {
     target().join(profile)
 }
 
-/// Runs a command in the workspace's folder and prints it first; an error if it fails.
+/// Prints a command and runs it in the workspace's folder. Returns an error if it fails.
 pub fn run(program: &str, arguments: &[&str]) -> Result<(), String> {
     run_in(&root(), program, arguments)
 }
 
-/// The same in another folder.
+/// Like [`run`], in another folder.
 pub fn run_in(folder: &Path, program: &str, arguments: &[&str]) -> Result<(), String> {
     println!("$ {program} {}", arguments.join(" "));
     let status = Command::new(program)
@@ -37,7 +37,7 @@ pub fn run_in(folder: &Path, program: &str, arguments: &[&str]) -> Result<(), St
     if status.success() { Ok(()) } else { Err(format!("{program} {} ended with {status}", arguments.join(" "))) }
 }
 
-/// Returns a command's standard output, or nothing if it fails.
+/// Returns a command's standard output, or `None` if it fails.
 pub fn output(program: &str, arguments: &[&str]) -> Option<String> {
     let output = Command::new(program).args(arguments).current_dir(root()).output().ok()?;
     output.status.success().then(|| String::from_utf8_lossy(&output.stdout).into_owned())

@@ -8,13 +8,13 @@ use crate::{clients, differential, peers, release, repeat};
 /// The number of runs of every test program under a load on all cores.
 const REPEATS: &str = "20";
 
-/// Cases of each property test.
+/// The number of cases of each property test.
 const CASES: &str = "10000";
 
-/// Seeds by which garbage is sent to the store's sockets.
+/// The number of seeds with which garbage is sent to the store's sockets.
 const SEEDS: u64 = 20;
 
-/// Random scripts that the store and redis-server are given.
+/// The number of random scripts that are run by the store and by redis-server.
 const SCRIPTS: &str = "100000";
 
 /// The number of repetitions of the chaos test with scripts.
@@ -60,7 +60,7 @@ pub fn soak(arguments: &[&str]) -> Result<(), String> {
     if let Err(fault) = differential::compare_programs(&differential::Plan::new(COMMANDS, first_seed)) {
         failed.push(format!("differential: {fault}"));
     }
-    // As it is packaged, which is compiled by other rules.
+    // The packaged program, which is compiled with other settings.
     let packaged = || {
         let plan = differential::Plan::new(COMMANDS / 10, first_seed + 1);
         differential::compare_programs(&plan.on(release::program(false)?))
@@ -71,7 +71,7 @@ pub fn soak(arguments: &[&str]) -> Result<(), String> {
     if failed.is_empty() { Ok(()) } else { Err(format!("failed: {}", failed.join(", "))) }
 }
 
-/// Runs tests with variables set; whether they passed.
+/// Runs tests with environment variables. Returns whether they passed.
 fn cargo(arguments: &[&str], variables: &[(&str, &str)]) -> Result<bool, String> {
     let set: String = variables.iter().map(|(name, value)| format!("{name}={value} ")).collect();
     println!("$ {set}cargo test --profile quick {}", arguments.join(" "));

@@ -7,7 +7,7 @@ use crate::files::{logic, read, rust};
 /// The store's sources, whose commands have rows.
 const STORE: &str = "crates/store/src";
 
-/// The files of it that look rows up by name, or write the reference: nothing else compares a command's name.
+/// The files that look up rows by name, or write the reference: no other file compares a command's name.
 const LOOK_UPS: [&str; 4] = ["catalogue.rs", "commands.rs", "names.rs", "reference.rs"];
 
 /// Folders of other crates whose modules share the names of the one above them.
@@ -22,7 +22,7 @@ pub fn names_compared(files: &[PathBuf]) -> Vec<String> {
     faults(files, "compares a command's name: give its row a field", is_wrong)
 }
 
-/// `use super::*` outside of tests: it hides what a module uses.
+/// Finds `use super::*` outside tests: it hides what a module uses.
 pub fn glob_imports(files: &[PathBuf]) -> Vec<String> {
     let shares = |path: &Path| SHARED_NAMES.iter().any(|folder| path.starts_with(folder));
     let files = rust(files).filter(|path| !is_test(path) && !shares(path));
@@ -52,8 +52,8 @@ fn is_test(path: &Path) -> bool {
     path.iter().any(is_test) || path.ends_with("commands/gated.rs")
 }
 
-/// The lines of a text without comments, numbered, each with the following ones up to the end of its brackets: a
-/// `match` or a call is seen whole where it is broken into lines.
+/// Returns the numbered lines of a text without comments, each with the following ones up to the end of its brackets:
+/// so a `match` or a call is complete even if it is broken into lines.
 fn statements(text: &str) -> impl Iterator<Item = (usize, String)> {
     let lines: Vec<&str> = text.lines().map(|line| line.split("//").next().unwrap_or_default().trim()).collect();
     (0..lines.len()).map(move |at| {
@@ -66,7 +66,7 @@ fn statements(text: &str) -> impl Iterator<Item = (usize, String)> {
             }
             whole.push(' ');
         }
-        // Matches entirely in the following lines are found there.
+        // A match that is entirely in the following lines is found there.
         let own = lines[at].len();
         let end = whole.len().min(own + LOOK_AHEAD);
         let end = (end..=whole.len()).find(|end| whole.is_char_boundary(*end)).unwrap_or(whole.len());
@@ -74,9 +74,9 @@ fn statements(text: &str) -> impl Iterator<Item = (usize, String)> {
     })
 }
 
-/// Lines of a statement that are looked at.
+/// The maximum number of lines of a statement that are examined.
 const LINES_MAX: usize = 4;
-/// Bytes of the following lines that are looked at.
+/// The maximum number of bytes of the following lines that are examined.
 const LOOK_AHEAD: usize = 60;
 
 /// Returns whether a statement branches on a command's name: `spec.name == …`, `match row.full_name.as_str()`,
@@ -93,7 +93,7 @@ fn compares_name(text: &str) -> bool {
     })
 }
 
-/// The expression that a text ends with, whose field follows.
+/// Returns the expression at the end of a text, whose field follows.
 fn receiver(text: &str) -> &str {
     let mut depth = 0_usize;
     let start = text.char_indices().rev().find(|(_, sign)| match sign {

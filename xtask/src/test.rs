@@ -67,8 +67,8 @@ pub fn arguments(name: &str, program: &str) -> Vec<String> {
     arguments
 }
 
-/// Builds all test programs at once and gives them by crate. They are run directly: `cargo test -p CRATE` would choose
-/// the features of dependencies for that crate alone, and so build half of them again.
+/// Builds all test programs at once and returns them by crate. They are run directly: `cargo test -p CRATE` would
+/// choose the features of dependencies for that crate alone, and so rebuild half of them.
 pub fn compile() -> Result<Vec<Tests>, String> {
     let crates = build(&["--profile", "quick", "--workspace"])?;
     if crates.is_empty() { Err("cargo named no test programs".to_owned()) } else { Ok(crates) }
@@ -94,7 +94,7 @@ fn build(words: &[&str]) -> Result<Vec<Tests>, String> {
     Ok(programs(&String::from_utf8_lossy(&output.stdout)))
 }
 
-/// Test programs in cargo's messages, a JSON object per line.
+/// Parses the test programs in cargo's messages, a JSON object per line.
 fn programs(messages: &str) -> Vec<Tests> {
     let mut crates: Vec<Tests> = Vec::new();
     for line in messages.lines() {
@@ -121,7 +121,7 @@ fn value<'a>(line: &'a str, key: &str) -> Option<&'a str> {
     line.split(&format!("\"{key}\":\"")).nth(1)?.split('"').next()
 }
 
-/// Returns an error if the whole took longer than its budget.
+/// Fails if the whole took longer than its budget.
 fn within(took: Duration) -> Result<(), String> {
     if took <= BUDGET {
         return Ok(());

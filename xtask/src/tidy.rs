@@ -7,7 +7,7 @@ use crate::files::{is_test, logic, read, rust, tracked};
 use crate::run::{output, root, run};
 use crate::style;
 
-/// Lines of one source file, tests and tables apart. From some 800 on a file wants to be two; at this it has to.
+/// The maximum number of lines of one source file, without tests and tables. From some 800 on, a file should be split.
 const FILE_LIMIT: usize = 900;
 
 /// The folder of files that are tables of rows and nothing else, which may be long.
@@ -25,7 +25,7 @@ pub fn tidy() -> Result<(), String> {
     report(&faults)
 }
 
-/// Runs the checks that read the files alone.
+/// Runs the checks that only read the files.
 pub fn text() -> Result<(), String> {
     report(&faults_of_text()?)
 }
@@ -50,7 +50,7 @@ fn faults_of_text() -> Result<Vec<String>, String> {
     Ok(faults)
 }
 
-/// Returns the check of the layers alone, or the uses between the modules of one crate.
+/// Checks the layers, or prints the uses between the modules of one crate.
 pub fn layers(arguments: &[&str]) -> Result<(), String> {
     let files = tracked()?;
     match arguments {
@@ -139,7 +139,7 @@ fn names_module(line: &str, name: &str) -> bool {
     line.strip_prefix("mod ").is_some_and(|rest| rest.trim_end_matches([';', '{', ' ']) == name)
 }
 
-/// Words that tie the project to a place where it happens to be worked on.
+/// Finds words that tie the project to the machine on which it is developed.
 fn foreign_words(files: &[PathBuf]) -> Vec<String> {
     // Assembled so that this file does not contain them.
     let words = [["../", "shared"], ["/work", "/"], ["crates", ".io"], ["registry.", "npmjs"], ["pypi", ".org"]];
@@ -155,10 +155,10 @@ fn foreign_words(files: &[PathBuf]) -> Vec<String> {
     faults
 }
 
-/// The reference pages, whose tables a test of each catalogue keeps in step with it.
+/// The reference pages; a test of each catalogue compares their tables with it.
 const TABLES: [&str; 2] = ["docs/reference/configuration.md", "docs/reference/commands.md"];
 
-/// Returns every row of the reference tables stands in some test.
+/// Returns the rows of the reference tables that appear in no test.
 fn untested_rows(files: &[PathBuf]) -> Vec<String> {
     let mut tests = String::new();
     for path in files {

@@ -1,5 +1,5 @@
-//! Permission to connect to a node: back-off, a rate limit, and the circuit breaker. A pure function of the times
-//! passed in.
+//! Permission to connect to a node: back-off, a rate limit, and the circuit breaker. The state depends only on the
+//! times passed in; the clock is never read.
 
 use std::time::Duration;
 
@@ -7,23 +7,24 @@ use tokio::time::Instant;
 
 /// The shortest pause after a failure.
 const BACKOFF_MIN: Duration = Duration::from_millis(20);
-/// The longest: so an engine that is back is noticed within half a second.
+/// The longest pause, so that a recovered engine is noticed within half a second.
 const BACKOFF_MAX: Duration = Duration::from_millis(500);
 
 /// The health of a node as its connections have observed it.
 #[derive(Debug)]
 pub(crate) struct Breaker {
-    /// Failures in a row that open it.
+    /// The number of consecutive failures that opens the breaker.
     limit: u32,
     /// Failures since the last success.
     failures: u32,
     backoff: Duration,
     /// No connection is attempted before this time.
     not_before: Option<Instant>,
-    /// One command looks whether the node is back; before this no other one does, whatever becomes of it.
+    /// One command probes whether the node has recovered. Until this time no other command may, unless the probe's
+    /// result arrives earlier.
     next_probe: Option<Instant>,
     rate: f64,
-    /// Attempts to connect that may be made at `refilled`.
+    /// The number of connection attempts available at `refilled`.
     tokens: f64,
     refilled: Instant,
 }
@@ -31,9 +32,10 @@ pub(crate) struct Breaker {
 /// The breaker's decision on a command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Admission {
-    /// It goes on.
+    /// The command may be sent.
     Go,
-    /// It is sent as a probe, and other commands wait for its result.
+    /// The command may be sent as a probe; other commands are refused until its result arrives or the next probe is
+    /// due.
     Probe,
     /// The breaker is open, after this many failures.
     Open(u32),
@@ -74,7 +76,7 @@ impl Breaker {
         Admission::Probe
     }
 
-    /// Takes the permission for one connection attempt, or returns when to try again.
+    /// Takes the permission for one connection attempt. An error is the time at which to try again.
     pub(crate) fn try_connect(&mut self, now: Instant) -> Result<(), Instant> {
         if let Some(at) = self.not_before.filter(|at| now < *at) {
             return Err(at);
@@ -89,7 +91,7 @@ impl Breaker {
         Ok(())
     }
 
-    /// The node answered. True if it had failed before.
+    /// Records that the node answered. Returns true if it had failed before.
     pub(crate) fn succeeded(&mut self) -> bool {
         let failed = self.failures > 0;
         self.failures = 0;
@@ -98,9 +100,9 @@ impl Breaker {
         failed
     }
 
-    /// Connecting failed, or a connection ended as it shouldn't. `random` is between 0 and 1: the next pause is chosen
-    /// between the shortest and three times the last, so that many processes don't come back together. True if this
-    /// opened the breaker.
+    /// Records a failed attempt to connect or an unexpected end of a connection. `random` is between 0 and 1: the next
+    /// pause is chosen between the shortest and three times the last, so that many processes don't reconnect at the
+    /// same time. Returns true if this failure opened the breaker.
     pub(crate) fn failed(&mut self, now: Instant, random: f64) -> bool {
         self.failures = self.failures.saturating_add(1);
         self.next_probe = None;

@@ -1,15 +1,17 @@
-//! Client-side caching: replies that the engine invalidates when they change (`CLIENT TRACKING`).
+//! Client-side caching of replies, with invalidation by the engine (`CLIENT TRACKING`).
 //!
-//! A cache belongs to one connection of a lane and has its lifetime: the engine records for that connection the
-//! keys that were read over it, and sends invalidations on the same connection, in order with the replies. So
-//! a cached reply is valid until its invalidation arrives, and the cache is dropped with the connection. A write
-//! over a lane removes its key at once, and replies to reads that are in flight at that moment are not cached.
+//! A cache belongs to one connection of a lane and lives as long as that connection. The engine records the keys that
+//! were read over the connection and sends their invalidations on it, in order with the replies. So a cached reply is
+//! valid until its invalidation arrives, and the cache is dropped with the connection. A write over the lane removes
+//! the keys that it names from the cache at once; replies to reads that were in flight when the write was queued are
+//! not cached.
 //!
-//! **Commands.** Those of [`CACHED`]: they read one key, and return the same reply until it changes.
+//! **Commands.** Only the commands in [`CACHED`] are cached: each reads one key and returns the same reply until that
+//! key changes.
 //!
-//! **Limits.** All lanes of a section share its bytes; when they are used up, entries of the same connection are
-//! evicted: the oldest key that was not requested since the last eviction scan (second chance). A reply larger than a
-//! sixteenth of the limit is not cached.
+//! **Limits.** All lanes of a section share one byte limit. When it is reached, the connection that adds an entry
+//! evicts its own entries: the oldest key that was not requested since the last eviction scan (second chance). A reply
+//! larger than a sixteenth of the limit is not cached.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -20,7 +22,8 @@ use sluicegate_wire::reply::Reply;
 use crate::command::{encode, upper_case};
 use crate::figures::{add, take};
 
-/// Commands that read one key, their first argument, and whose replies change only with it; in order.
+/// Commands whose first argument is the only key that they read and whose replies change only when that key changes.
+/// Sorted, for binary search.
 const CACHED: &[&str] = &[
     "BITCOUNT",
     "BITPOS",
@@ -82,7 +85,7 @@ pub(crate) struct CacheFigures {
 }
 
 impl CacheFigures {
-    /// Adds the counts to `sum`.
+    /// Adds these counters to `sum`.
     pub(crate) fn add_to(&self, sum: &mut Connections) {
         let of = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         sum.cache_hits += of(&self.hits);
@@ -92,33 +95,34 @@ impl CacheFigures {
     }
 }
 
-/// A read whose reply may be kept.
+/// A read whose reply may be cached.
 #[derive(Debug)]
 pub(crate) struct Asked {
     key: Box<[u8]>,
     words: Box<[u8]>,
-    /// Writes of the lane when it was queued.
+    /// The lane's count of writes when the read was queued.
     writes: u64,
 }
 
 /// The cached replies of one key.
 #[derive(Debug)]
 struct Kept {
-    /// Replies by the encoded command, with their sizes.
+    /// The replies and their sizes, by the encoded command.
     replies: HashMap<Box<[u8]>, (Reply, usize)>,
-    /// Its number in the order.
+    /// The sequence number of this key in [`Cache::order`].
     turn: u64,
-    /// Whether it was asked for since it was looked at last.
+    /// Whether the key was requested since the last eviction scan.
     is_used: bool,
 }
 
 /// Replies of one connection, by key and command.
 #[derive(Debug, Default)]
 pub(crate) struct Cache {
-    /// The connection receives invalidations; its generation.
+    /// The generation of the connection if it receives invalidations; `None` if it does not.
     tracks: Option<u64>,
     keys: HashMap<Box<[u8]>, Kept>,
-    /// Keys in the order in which they were kept; one with another number was forgotten meanwhile.
+    /// Keys with their sequence numbers, in eviction order. An entry whose number differs from that of the cached key
+    /// is stale: the key was removed in the meantime.
     order: VecDeque<(u64, Box<[u8]>)>,
     turn: u64,
     bytes: usize,
@@ -127,11 +131,11 @@ pub(crate) struct Cache {
 
 /// The result of a lookup.
 pub(crate) enum Looked {
-    /// This, again.
+    /// The cached reply.
     Hit(Reply),
-    /// It is to be asked, and the reply may be kept.
+    /// Not cached: the command must be sent, and its reply may be cached.
     Miss(Asked),
-    /// It is none of the commands that are kept.
+    /// The command is not cacheable, or the connection receives no invalidations.
     Other,
 }
 
@@ -141,7 +145,7 @@ impl Cache {
         self.tracks = Some(generation);
     }
 
-    /// Forgets all, and keeps nothing more.
+    /// Removes all entries and stops caching.
     pub(crate) fn end(&mut self, figures: &CacheFigures) {
         self.tracks = None;
         self.clear(figures);
@@ -152,7 +156,7 @@ impl Cache {
         take(&figures.bytes, std::mem::take(&mut self.bytes) as u64);
     }
 
-    /// Looks for the reply to a command that reads.
+    /// Looks up the cached reply to a command.
     pub(crate) fn look(&mut self, args: &[&[u8]], generation: u64, figures: &CacheFigures) -> Looked {
         if self.tracks != Some(generation) || !is_cached(args) {
             return Looked::Other;
@@ -169,16 +173,17 @@ impl Cache {
         Looked::Miss(Asked { key: args[1].into(), words, writes: self.writes })
     }
 
-    /// A command that may write is on its way.
+    /// Counts a command that may write and is being sent, and removes the keys that it names.
     pub(crate) fn writes(&mut self, args: &[&[u8]], figures: &CacheFigures) {
         if self.tracks.is_some() {
             self.writes += 1;
-            // Most commands name their keys; for other changed keys the engine sends invalidations.
+            // Most commands name the keys that they change as arguments; for other changed keys the engine sends
+            // invalidations.
             args.iter().skip(1).for_each(|word| self.forget(word, figures));
         }
     }
 
-    /// Keeps a reply.
+    /// Caches a reply, unless it is an error, too large, or older than a write over the lane.
     pub(crate) fn keep(&mut self, asked: Asked, reply: &Reply, most: usize, figures: &CacheFigures) {
         if self.tracks.is_none() || asked.writes != self.writes || matches!(reply, Reply::Error(_)) {
             return;
@@ -210,7 +215,7 @@ impl Cache {
         take(&figures.bytes, before as u64);
     }
 
-    /// Evicts the next key, or gives it a second chance. False: there is none.
+    /// Evicts the next key, or gives it a second chance. Returns false if there is no key.
     fn make_room(&mut self, figures: &CacheFigures) -> bool {
         let Some((turn, key)) = self.order.pop_front() else { return false };
         match self.keys.get_mut(&key) {
@@ -231,13 +236,13 @@ impl Cache {
         }
     }
 
-    /// Applies a message of the engine, if it is an invalidation.
+    /// Applies a push message of the engine, if it is an invalidation.
     pub(crate) fn told(&mut self, message: &[Reply], figures: &CacheFigures) {
         let [Reply::Bulk(kind), what] = message else { return };
         if kind != b"invalidate" {
             return;
         }
-        // A read in progress may still return the old value.
+        // A reply that arrives after this message was made after the change, so reads in flight may still be cached.
         match what {
             Reply::Array(keys) => {
                 add(&figures.invalidated, keys.len() as u64);
@@ -247,7 +252,7 @@ impl Cache {
                     }
                 }
             }
-            // All of them: a FLUSHALL.
+            // A null instead of an array invalidates all keys (FLUSHALL).
             _ => {
                 add(&figures.invalidated, 1);
                 self.clear(figures);
@@ -260,7 +265,7 @@ fn is_cached(args: &[&[u8]]) -> bool {
     let [name, _, rest @ ..] = args else { return false };
     let mut upper = [0; 16];
     let Some(upper) = upper_case(name, &mut upper) else { return false };
-    // EXISTS may have several keys.
+    // EXISTS may name several keys; only its form with one key is cached.
     std::str::from_utf8(upper)
         .is_ok_and(|name| CACHED.binary_search(&name).is_ok() && (name != "EXISTS" || rest.is_empty()))
 }

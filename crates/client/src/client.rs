@@ -1,4 +1,4 @@
-//! The `Engine` that rules and scripts call.
+//! The implementation of `Engine` that rules and scripts use.
 
 use std::sync::Arc;
 
@@ -23,18 +23,19 @@ pub struct Client {
 }
 
 impl Client {
-    /// Returns a client of an engine; it connects when it is asked first.
+    /// Returns a client of an engine; it connects when the first command is sent.
     pub fn new(options: Options) -> Client {
         let section = Arc::new(Section::new(options));
         Client { topology: Topology::new(&section), section, scripts: Scripts::default() }
     }
 
-    /// Returns the settings of its section.
+    /// Returns the settings of the client's section.
     pub fn options(&self) -> &Options {
         &self.section.options
     }
 
-    /// `failed`: no caller waits for the reply. Then [`Started::Done`] with a null means that the command was queued.
+    /// Starts a command. With `failed`, no caller waits for the reply; [`Started::Done`] with a null then means that
+    /// the command was queued.
     fn ask(&self, db: u32, args: &[&[u8]], failed: Option<&Failed>) -> Result<Started, Failure> {
         add(&self.section.counters.commands, 1);
         let kind = classify(args)?;
@@ -52,12 +53,12 @@ impl Client {
         }
     }
 
-    /// Returns the section's database, where none is named.
+    /// Returns `db`, or the section's database if `db` is 0 (not specified).
     fn database(&self, db: u32) -> u32 {
         if db == 0 { self.section.options.db } else { db }
     }
 
-    /// Returns a failure as a reply.
+    /// Converts a failure into an error reply and counts it.
     fn told(&self, started: Result<Started, Failure>) -> Started {
         started.unwrap_or_else(|failure| {
             self.section.counters.failed(&failure);

@@ -1,15 +1,16 @@
 //! `mode cluster` and `mode sentinel`: the map from keys to nodes, and redirected commands.
 //!
-//! **Cluster.** The map is read from any node by `CLUSTER SLOTS`, corrected by each `MOVED`, and read again, at most
-//! ten times a second, after a `MOVED` or `CLUSTERDOWN`, while a node fails or a reply is overdue, and every 30 s while
-//! commands arrive. A redirected command keeps its caller's receiver: the connection that received the
-//! error passes the command's bytes on. Commands queued on a lane whose node has lost the slot move to the new owner.
+//! **Cluster.** The map is read from any node with `CLUSTER SLOTS` and corrected by each `MOVED`. It is read again
+//! after a `MOVED` or `CLUSTERDOWN`, while a node is failing or a reply is overdue, and every 30 s while commands
+//! arrive, but at most ten times a second. A redirected command keeps its caller's reply channel: the connection that
+//! received the redirection passes the command's bytes to the other node. Commands queued on a lane whose node has lost
+//! the slot move to the new owner.
 //!
-//! **Sentinel.** The same with a map of one master and its replicas, read from a [sentinel](crate::sentinels) five
-//! times a second while commands arrive; the engine itself must confirm its role.
+//! **Sentinel.** Works the same way, with a map of one master and its replicas, which is read from a
+//! [sentinel](crate::sentinels) five times a second while commands arrive; the engine itself must confirm its role.
 //!
-//! **Bounds.** A command is redirected at most [`MOVES_MAX`] times, and not later than `timeout queue` and `timeout
-//! server` after it arrived; then the caller gets the engine's error.
+//! **Bounds.** A command is redirected at most [`MOVES_MAX`] times, and only within `timeout queue` plus `timeout
+//! server` of its arrival; then the caller gets the engine's error.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Weak};
@@ -35,23 +36,23 @@ use crate::transaction::Request;
 use crate::waiter::{Waiter, pending};
 use crate::{Address, Failure};
 
-/// Times that one command is sent elsewhere.
+/// The maximum number of redirections of one command.
 pub(crate) const MOVES_MAX: u8 = 16;
 /// The first pause after `TRYAGAIN` and `CLUSTERDOWN`; each further one is twice as long.
 const PAUSE_MIN: Duration = Duration::from_millis(5);
-/// The longest.
+/// The longest of these pauses.
 const PAUSE_MAX: Duration = Duration::from_millis(100);
-/// The map is not read more often.
+/// The minimum time between two reads of the map.
 const REFRESH_PAUSE: Duration = Duration::from_millis(100);
-/// A node that does not answer for so long is not waited for alone.
+/// If a node has not sent the map within this time, another node is queried in parallel.
 const REFRESH_HEDGE: Duration = Duration::from_millis(100);
-/// A map of this age is read again when a command comes.
+/// The age of the map at which the next command triggers a new read.
 const MAP_AGE: Duration = Duration::from_secs(30);
-/// The same where replicas are read from and some master has none.
+/// The same, if reads go to replicas and at least one master has no replica.
 const MAP_AGE_BARE: Duration = Duration::from_secs(1);
 /// The maximum number of nodes known only from `ASK` redirections, which the map does not contain.
 const GUESTS_MAX: usize = 64;
-/// The same for the replies of sentinels.
+/// The same for a map that was read from sentinels.
 const MASTER_AGE: Duration = Duration::from_millis(200);
 
 /// A slot without an owner, in [`Map::slots`].
@@ -61,16 +62,16 @@ const NOBODY: u16 = u16::MAX;
 #[derive(Debug)]
 pub(crate) struct Cluster {
     section: Arc<Section>,
-    /// The configured nodes, which are asked for the map while no other is known; empty with `mode sentinel`.
+    /// The configured nodes, which are queried for the map while no others are known; empty with `mode sentinel`.
     seeds: Vec<Arc<Node>>,
     /// The sentinels that report the master, with `mode sentinel`.
     sentinels: Option<Sentinels>,
     from_replicas: bool,
     map: RwLock<Map>,
-    /// A map was read.
+    /// Notified after each read of the map.
     changed: Notify,
     refresh: Mutex<Refresh>,
-    /// A node fails, as far as the last reading knows.
+    /// Whether a node was failing at the last read of the map.
     unsettled: AtomicBool,
     /// The next node for commands that any node can answer.
     next: AtomicUsize,
@@ -80,13 +81,13 @@ pub(crate) struct Cluster {
 #[derive(Debug, Default)]
 struct Map {
     shards: Vec<Shard>,
-    /// By slot its shard; empty before the first map.
+    /// The index of each slot's shard in `shards`; empty until the first map is read.
     slots: Vec<u16>,
     /// The time from which the next command triggers a refresh; `None`: the map is not known yet.
     fresh_until: Option<Instant>,
-    /// Nodes that were left and still have connections.
+    /// Nodes that are no longer in the map but still have connections.
     former: Vec<Arc<Node>>,
-    /// Nodes that slots go to and that have none yet, and when a command was sent there last.
+    /// Nodes that import slots but own none yet, with the time at which a command was last sent to each.
     guests: Vec<(Arc<Node>, Instant)>,
 }
 
@@ -94,7 +95,7 @@ struct Map {
 struct Shard {
     master: Arc<Node>,
     replicas: Vec<Arc<Node>>,
-    /// Replicas that don't follow the master now: they are read from when it fails.
+    /// Replicas that are currently disconnected from the master. They serve reads only while the master is failing.
     spare: Vec<Arc<Node>>,
 }
 
@@ -111,11 +112,11 @@ impl Shard {
         self.replicas.iter().chain(&self.spare)
     }
 
-    /// Returns the node that serves reads of a slot: a replica that answers and follows the master, else the master,
-    /// or, while that fails, a replica that has lost it.
+    /// Returns the node that serves reads of a slot: a replica that answers and follows the master; otherwise the
+    /// master, or, while the master is failing, a replica that is disconnected from it.
     fn reader(&self, slot: u16) -> &Arc<Node> {
-        // A key is always read from the same replica, the one with the greatest weight for it, regardless of other
-        // nodes, so that values read do not go back in time.
+        // A key is always read from the same replica, the one with the greatest weight for it, so that consecutive
+        // reads never return older values. Adding or removing other nodes does not change these weights.
         let answers = |nodes| -> Option<&Arc<Node>> {
             let nodes: &[Arc<Node>] = nodes;
             nodes.iter().filter(|node| !node.is_ailing()).max_by_key(|node| node.weight(slot))
@@ -163,7 +164,7 @@ impl Cluster {
         })
     }
 
-    /// Itself, as its section's router.
+    /// Returns this cluster as the router of its section.
     pub(crate) fn router(self: &Arc<Cluster>) -> Weak<dyn Router> {
         let router: Arc<dyn Router> = self.clone();
         Arc::downgrade(&router)
@@ -191,11 +192,11 @@ impl Cluster {
         read.or_else(|| self.seeds.iter().cloned().chain(sentinels).find_map(|node| node.last_failure()))
     }
 
-    /// Asks the node that has the command's key.
+    /// Sends a command to the node that owns its key.
     pub(crate) fn ask(self: &Arc<Cluster>, db: u32, request: Request<'_>, kind: Kind) -> Result<Started, Failure> {
         let reads = kind == Kind::Reads;
         let place = match &self.sentinels {
-            // Commands about all keys go to the master.
+            // Commands on all keys go to the master.
             Some(_) if reads && self.from_replicas => request.place().unwrap_or(Place::Any),
             Some(_) => Place::Any,
             None if db != 0 => {
@@ -217,7 +218,7 @@ impl Cluster {
         node.start(request, route)
     }
 
-    /// Returns the node that has a slot, or for no slot any node; `None`: the map is not known yet.
+    /// Returns the node for a slot, or any master for no slot. Returns `None` while the map is not known.
     fn owner(self: &Arc<Cluster>, slot: Option<u16>, reads: bool) -> Option<Arc<Node>> {
         let map = self.map.read();
         if map.fresh_until.is_none_or(|at| at <= Instant::now()) {
@@ -238,7 +239,7 @@ impl Cluster {
         masters.find(|node| !node.is_ailing()).or(any).cloned()
     }
 
-    /// Returns the node for a connection of one's own: the master that has this key, or any.
+    /// Returns the node for a dedicated connection: the master that owns this key, or any master without a key.
     pub(crate) async fn own_node(self: &Arc<Cluster>, key: Option<&[u8]>) -> Result<Arc<Node>, Failure> {
         let within = self.section.options.timeout_queue;
         if timeout(within, self.known()).await.is_err() {
@@ -247,7 +248,7 @@ impl Cluster {
         self.owner(key.map(slot), false).ok_or(Failure::Closed)
     }
 
-    /// Keeps a command until the map is known.
+    /// Queues a command until the map is known.
     fn park(self: &Arc<Cluster>, request: Request<'_>, route: Route) -> Result<Started, Failure> {
         let queued = self.section.counters.queued.load(Ordering::Relaxed);
         let parked = self.section.parked.load(Ordering::Relaxed);
@@ -295,8 +296,8 @@ impl Cluster {
         }
     }
 
-    /// A slot has moved to another master; an unknown node becomes known. `None`: there are more nodes than a map may
-    /// have.
+    /// Assigns a slot to another master, which is added to the map if it is unknown. Returns `None` if the map already
+    /// has the maximum number of nodes.
     fn moved(&self, slot: u16, there: &Address) -> Option<Arc<Node>> {
         let mut map = self.map.write();
         let shard = match map.shards.iter().position(|shard| shard.master.address == *there) {
@@ -316,8 +317,8 @@ impl Cluster {
         Some(map.shards[shard].master.clone())
     }
 
-    /// Returns the node that an `ASK` names. One that the map does not contain, since it has no slots yet, is
-    /// remembered: what goes there shares its connections.
+    /// Returns the node that an `ASK` names. A node that is not in the map, because it has no slots yet, is remembered,
+    /// so that all commands redirected to it share its connections.
     fn asked_at(&self, there: Address) -> Arc<Node> {
         let mut map = self.map.write();
         let now = Instant::now();
@@ -339,8 +340,8 @@ impl Cluster {
         new
     }
 
-    /// Returns the node to which a redirected dedicated connection should lead, after this many redirections, and
-    /// whether the slots are still being imported there.
+    /// Returns the node to which a dedicated connection should reconnect after a redirection, `moves` being the number
+    /// of earlier ones, and whether that node is still importing the slot.
     pub(crate) async fn redirect_own(
         self: &Arc<Cluster>,
         redirect: Redirect,
@@ -362,7 +363,7 @@ impl Cluster {
         }
     }
 
-    /// Waits until another node than this one is the one for a connection of one's own.
+    /// Waits until `node` is no longer the right one for a dedicated connection that uses `key`.
     pub(crate) async fn turns_away(&self, key: Option<&[u8]>, node: &Arc<Node>) {
         loop {
             let changed = self.changed.notified();
@@ -382,7 +383,7 @@ impl Cluster {
         }
     }
 
-    /// Has the map read again, soon.
+    /// Schedules a new read of the map.
     pub(crate) fn refresh(self: &Arc<Cluster>) {
         let mut refresh = self.refresh.lock();
         if std::mem::replace(&mut refresh.running, true) {
@@ -400,14 +401,15 @@ impl Cluster {
                 let asked = cluster.asked.load(Ordering::Relaxed);
                 cluster.read_once().await;
                 if !cluster.goes_on(asked) {
-                    // It has said so already, and another task may have begun.
+                    // `goes_on` has already cleared `running`, and another task may have started since: don't clear it
+                    // again.
                     running.0 = None;
                 }
             }
         });
     }
 
-    /// Reads the map once, as soon as that may be.
+    /// Reads the map once, as soon as the minimum pause allows.
     async fn read_once(self: &Arc<Cluster>) {
         let not_before = {
             let mut refresh = self.refresh.lock();
@@ -422,7 +424,7 @@ impl Cluster {
             self.apply(shards);
         }
         if read.is_err() && self.map.read().shards.is_empty() {
-            // No node can be queried; in between the callers may have given up.
+            // No node can be queried. Pause before the next attempt; the callers may give up in the meantime.
             sleep(REFRESH_PAUSE).await;
         }
         let mut refresh = self.refresh.lock();
@@ -430,8 +432,8 @@ impl Cluster {
         refresh.last_failure = read.err();
     }
 
-    /// Returns whether to refresh the map again: on request, or while a node fails. Failing nodes are probed, since
-    /// commands go to others meanwhile.
+    /// Returns whether to read the map again: on request, or while a node is failing. Also sends a PING to each failing
+    /// node, because no commands are sent there that would show its recovery.
     fn goes_on(self: &Arc<Cluster>, asked: u64) -> bool {
         let nodes: Vec<Arc<Node>> = self.map.read().nodes().cloned().collect();
         let ailing: Vec<&Arc<Node>> = nodes.iter().filter(|node| node.is_ailing()).collect();
@@ -439,7 +441,7 @@ impl Cluster {
             if !node.has_waiting()
                 && let Ok(lane) = node.any_lane()
             {
-                // Whether it answers is seen by the node.
+                // The node itself records whether it answers.
                 let _ = lane.push(&[b"PING"], Route::own());
             }
         }
@@ -459,7 +461,8 @@ impl Cluster {
             None => {
                 let map = self.map.read();
                 let mut nodes: Vec<Arc<Node>> = map.shards.iter().map(|shard| shard.master.clone()).collect();
-                // A forgotten node still lists itself: it counts as a master only while it owns slots.
+                // A node that was removed from the cluster still lists itself, so a node counts as a master only while
+                // it owns slots.
                 let mut others: Vec<Arc<Node>> =
                     map.shards.iter().flat_map(|shard| shard.replicas().cloned()).collect();
                 drop(map);
@@ -500,7 +503,7 @@ impl Cluster {
         }
     }
 
-    /// Returns the map as one node, or one sentinel, knows it.
+    /// Reads the map from one node or one sentinel.
     async fn map_of(&self, node: &Arc<Node>) -> Result<Vec<told::Shard>, String> {
         let Some(sentinels) = &self.sentinels else {
             return told::slots(&question(node, &[b"CLUSTER", b"SLOTS"]).await, &node.address);
@@ -510,7 +513,7 @@ impl Cluster {
         Ok(vec![told::Shard { slots: vec![0..=SLOTS - 1], ..shard }])
     }
 
-    /// Applies a node's answer; nodes without slots are removed.
+    /// Replaces the map by the one that a node sent, and removes nodes that are no longer in it.
     fn apply(&self, told: &[told::Shard]) {
         let mut map = self.map.write();
         let before: Vec<Arc<Node>> = map.nodes().cloned().collect();
@@ -519,7 +522,7 @@ impl Cluster {
         let mut former = std::mem::take(&mut map.former);
         let mut guests = std::mem::take(&mut map.guests);
         let mut node = |address: &Address| {
-            // One that was left and comes back keeps its rate and its breaker.
+            // A node that was removed and returns keeps its connection rate limit and its breaker.
             let guests = guests.iter().map(|(node, _): &(Arc<Node>, Instant)| node);
             let mut known = before.iter().chain(&self.seeds).chain(&former).chain(guests).chain(&made);
             let known = known.find(|node| node.address == *address).cloned();
@@ -560,14 +563,15 @@ impl Cluster {
         former.retain(|node| !is_in(now.iter(), node));
         former.extend(gone.iter().filter(|node| !is_in(self.seeds.iter(), node)).cloned());
         former.retain(|node| {
-            // Its lanes keep it alive; at its end its counts are added to the section's.
+            // A former node is kept as long as its lanes refer to it; then its counters are added to the section's.
             let alive = Arc::strong_count(node) > 1 + usize::from(is_in(gone.iter(), node));
             if !alive {
                 self.section.counters.take_over(&node.counters);
             }
             alive
         });
-        // Another thread may have read the map before the removal, and used the nodes since.
+        // Another thread may have read the map before these nodes were removed and may have used them since, so all
+        // former nodes are closed again.
         let left_before = former.clone();
         map.former = former;
         self.section.share_among(if self.from_replicas { now.len() } else { masters.len() });
@@ -657,14 +661,14 @@ impl Router for Cluster {
     }
 
     fn send(&self, node: &Arc<Node>, mut entry: Entry, bytes: &[u8]) {
-        // The state of one connection's replies does not apply to another's.
+        // The caching state belongs to the connection on which the command was queued first.
         entry.asked = None;
         loop {
             let lane = match node.lane(entry.route.db) {
                 Ok(lane) => lane,
                 Err(failure) => return entry.fail(&self.section, failure),
             };
-            // One that has closed since it was found gives it back.
+            // A lane that has closed since the lookup returns the entry.
             match lane.requeue(entry, bytes) {
                 Ok(()) => return,
                 Err(back) => entry = back,
@@ -677,7 +681,7 @@ impl Router for Cluster {
     }
 }
 
-/// Marks the map as being read for its lifetime: the task may end with its runtime.
+/// A guard: the map counts as being read until this is dropped, also if the task is dropped with its runtime.
 struct Running(Option<Arc<Cluster>>);
 
 impl Drop for Running {
@@ -688,7 +692,7 @@ impl Drop for Running {
     }
 }
 
-/// A command of this many bytes that waits outside a lane.
+/// Counts a command of this many bytes as queued, outside a lane, until it is dropped.
 struct Waiting(Arc<Section>, usize);
 
 impl Waiting {

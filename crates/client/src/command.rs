@@ -10,17 +10,17 @@ use crate::Failure;
 /// The permitted treatment of a command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
-    /// It changes nothing: it may be retried when it is unknown whether it was executed.
+    /// It changes nothing, so it may be repeated when it is unknown whether it was executed.
     Reads,
     /// Anything else, known or not.
     Writes,
-    /// It waits for other clients, on a connection of its own.
+    /// It waits for other clients, on a dedicated connection.
     Waits,
 }
 
-/// The way to transactions, from Lua.
+/// The alternative for transactions, in Lua.
 const TRANSACTION: &str = "use r:multi(…) or r:own(…)";
-/// The way to channels, from Lua.
+/// The alternative for channels, in Lua.
 const CHANNELS: &str = "use r:subscribe(…) or r:psubscribe(…)";
 
 /// Commands that change the state of a connection, with the alternative.
@@ -56,13 +56,13 @@ const OF_ALL_CLIENTS: [&str; 5] = ["HELP", "KILL", "LIST", "UNBLOCK", "UNPAUSE"]
 /// Subcommands of CLIENT that read the state of the connection that sends them.
 const OF_ONE_CLIENT: [&str; 5] = ["GETNAME", "GETREDIR", "ID", "INFO", "TRACKINGINFO"];
 
-/// Commands that wait until replicas have the writes of their own connection.
+/// Commands that wait until replicas have received the writes of the same connection.
 const REPLICATED: [&str; 2] = ["WAIT", "WAITAOF"];
 
 /// Commands that wait for other clients.
 const BLOCKING: &[&str] = &["BLMOVE", "BLMPOP", "BLPOP", "BRPOP", "BRPOPLPUSH", "BZMPOP", "BZPOPMAX", "BZPOPMIN"];
 
-/// The refusal of a command about the writes of its own connection.
+/// The reason for refusing a command on the writes of its own connection.
 const OF_OWN_WRITES: &str = "it is about what its own connection wrote, use r:own(…)";
 
 /// Commands that only read.
@@ -208,15 +208,15 @@ pub fn refusal(args: &[&[u8]]) -> Option<String> {
 enum Class {
     Reads,
     Blocks,
-    /// It may block with the word BLOCK.
+    /// It blocks if it has the word BLOCK.
     MayBlock,
-    /// Instead of it, something else.
+    /// It is refused; the text names the alternative.
     Refused(&'static str),
     /// It depends on the subcommand.
     Client,
 }
 
-/// All names above, by their first eight letters as a number: every command of every request is looked for here.
+/// All names above, by their first eight letters as a number: every command of every request is looked up here.
 static KNOWN: LazyLock<Vec<(u64, &str, Class)>> = LazyLock::new(|| {
     let classes = (READING.iter().map(|name| (*name, Class::Reads)))
         .chain(BLOCKING.iter().map(|name| (*name, Class::Blocks)))
@@ -242,15 +242,15 @@ fn known(upper: &[u8]) -> Option<(&'static str, Class)> {
     same.map(|(_, name, class)| (*name, *class)).find(|(name, _)| name.as_bytes() == upper)
 }
 
-/// For how long a command waits for others.
+/// The time for which a command waits for other clients.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Waits {
     For(Duration),
     Forever,
 }
 
-/// For how long a command waits on a connection of its own, or why it may not be sent over one either: because the
-/// connection is another one's afterwards.
+/// Returns the time for which a command waits on a dedicated connection, or the reason why it may not be sent over one
+/// either: the connection could not be reused afterwards.
 pub(crate) fn of_own(args: &[&[u8]]) -> Result<Waits, Failure> {
     const TRANSACTIONS: [&str; 5] = ["DISCARD", "EXEC", "MULTI", "UNWATCH", "WATCH"];
     let is = |words: &[&str]| args.first().is_some_and(|name| words.iter().any(|word| same(name, word)));
@@ -261,7 +261,7 @@ pub(crate) fn of_own(args: &[&[u8]]) -> Result<Waits, Failure> {
         Err(_) if is(&["CLIENT"]) && args.get(1).is_some_and(|word| OF_ONE_CLIENT.iter().any(|of| same(word, of))) => {
             Ok(Waits::For(Duration::ZERO))
         }
-        // Milliseconds are the last word.
+        // The last word is in milliseconds.
         Err(_) if is(&REPLICATED) => Ok(period(args.last(), 0.001)),
         Err(failure) => Err(failure),
     }
@@ -273,12 +273,12 @@ fn same(name: &[u8], word: &str) -> bool {
 
 /// Returns whether a command waits for other clients, and so needs a connection of its own.
 pub fn waits_for_others(args: &[&[u8]]) -> bool {
-    // They begin with one of two letters, as few others do.
+    // Their names begin with B or X, as few others do.
     args.first().is_some_and(|name| matches!(name.first(), Some(b'B' | b'b' | b'X' | b'x')))
         && classify(args) == Ok(Kind::Waits)
 }
 
-/// For how long a command of [`BLOCKING`], or XREAD and XREADGROUP with BLOCK, waits.
+/// Returns the time for which a command of [`BLOCKING`], or XREAD or XREADGROUP with BLOCK, waits.
 fn waits(args: &[&[u8]]) -> Waits {
     let [name, rest @ ..] = args else { return Waits::For(Duration::ZERO) };
     if name[0].eq_ignore_ascii_case(&b'X') {
@@ -290,7 +290,7 @@ fn waits(args: &[&[u8]]) -> Waits {
     period(time, 1.0)
 }
 
-/// Parses a time of a command, where 0 means no limit. An invalid one causes an immediate error.
+/// Parses a timeout of a command, where 0 means no limit. With an invalid one, the engine replies an error immediately.
 fn period(word: Option<&&[u8]>, unit_s: f64) -> Waits {
     let time = word.and_then(|word| std::str::from_utf8(word).ok()?.parse::<f64>().ok());
     match time.map(|time| Duration::try_from_secs_f64(time * unit_s)) {
@@ -300,8 +300,8 @@ fn period(word: Option<&&[u8]>, unit_s: f64) -> Waits {
     }
 }
 
-/// Returns whether a transaction may be open, or keys watched, behind a command that is not refused; `None`: it changes
-/// nothing of that.
+/// Returns whether a transaction may be open, or keys watched, after a command that is not refused; `None`: the command
+/// does not change that.
 pub(crate) fn leaves_unclean(args: &[&[u8]]) -> Option<bool> {
     let name = args.first()?;
     if same(name, "MULTI") || same(name, "WATCH") {

@@ -47,7 +47,7 @@ impl Counters {
         add(&self.waited_us, time.as_micros() as u64);
     }
 
-    /// Counts what `other` has counted, which counts no more.
+    /// Adds the counters of `other`, which is not used any more.
     pub(crate) fn take_over(&self, other: &Counters) {
         let move_to = |to: &AtomicU64, from: &AtomicU64| add(to, from.load(Ordering::Relaxed));
         move_to(&self.replies, &other.replies);
@@ -58,7 +58,7 @@ impl Counters {
         move_to(&self.waited_us, &other.waited_us);
     }
 
-    /// Adds the counts to `sum`.
+    /// Adds these counters to `sum`.
     pub(crate) fn add_to(&self, sum: &mut Connections) {
         let of = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         sum.connected += of(&self.connected);
@@ -81,7 +81,7 @@ impl Counters {
     }
 }
 
-/// Counts one for its lifetime.
+/// Adds one to a counter for as long as this exists.
 pub(crate) struct Gauge<'a>(&'a AtomicU64);
 
 impl Gauge<'_> {

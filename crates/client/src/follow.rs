@@ -24,11 +24,11 @@ const MULTI: &[u8] = b"*1\r\n$5\r\nMULTI\r\n";
 /// The effect of a command on the state of its connection and of the engine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Trace {
-    /// It reads something that is no key's.
+    /// It reads something that does not depend on a key.
     None,
     /// It opens a transaction.
     Multi,
-    /// It ends one.
+    /// It ends a transaction.
     Exec,
     /// It may have changed data, or its reply is needed.
     Some,
@@ -37,7 +37,7 @@ enum Trace {
 /// A command of several that are sent together.
 #[derive(Debug)]
 pub(crate) struct Part {
-    /// Bytes of it.
+    /// The size of its encoding in bytes.
     len: usize,
     trace: Trace,
     /// The slot of its first key, if it has one.
@@ -78,16 +78,16 @@ impl Together {
 /// The history of a connection since its current user took it.
 #[derive(Debug, Default)]
 pub(crate) struct Session {
-    /// Something that can't be done again elsewhere.
+    /// Whether something was executed that can't be repeated on another node.
     begun: bool,
-    /// Whether a transaction is open, and nothing waits in it unless something was begun.
+    /// Whether a transaction is open; unless `begun` is set, no command is queued in it.
     multi: bool,
-    /// Whether the slots that are asked for are not the node's yet.
+    /// Whether the node is still importing the slots of the next commands.
     pub(crate) asking: bool,
 }
 
 impl Session {
-    /// Returns the next one after this, at another node; nothing was done in this.
+    /// Returns the session that follows this one on another node; nothing was executed in this one.
     pub(crate) fn elsewhere(&self) -> Session {
         Session { multi: self.multi, ..Session::default() }
     }
@@ -181,7 +181,7 @@ impl Session {
 }
 
 impl Together {
-    /// Returns whether the last word about a transaction has ended it, as an engine does that takes it or aborts it.
+    /// Returns whether the last reply shows that the transaction has ended, executed or aborted.
     pub(crate) fn has_ended(&self, replies: &[Reply]) -> bool {
         let last = self.parts.iter().zip(replies).rev().find(|(part, _)| part.trace == Trace::Exec);
         last.is_some_and(|(_, reply)| match reply {
@@ -190,14 +190,14 @@ impl Together {
         })
     }
 
-    /// An engine takes a transaction's keys of one slot only.
+    /// Returns whether the keys are in several slots; a transaction may have keys of one slot only.
     fn has_several_slots(&self) -> bool {
         let mut slots = self.parts.iter().filter_map(|part| part.slot);
         slots.next().is_some_and(|first| slots.any(|slot| slot != first))
     }
 }
 
-/// Reads a refusal: a redirection, or that a command was waiting at a node that is no master any more.
+/// Parses an error: a redirection, or the error of a command that was waiting on a node that is no longer a master.
 fn refusal(text: &str, from: &Address) -> Option<Redirect> {
     let unblocked = text.starts_with("UNBLOCKED") && text.contains("instance state changed");
     told::redirect(text, from).or(unblocked.then_some(Redirect::Later))

@@ -7,13 +7,13 @@ use crate::command::upper_case;
 /// The part of a command that determines its node in a cluster.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Place<'a> {
-    /// It goes where this key is.
+    /// The node that owns this key.
     Key(&'a [u8]),
-    /// Every node may be asked.
+    /// Any node.
     Any,
 }
 
-/// Commands without a key that any node answers alike, or for itself.
+/// Commands without a key to which every node gives the same reply, or a reply about itself.
 const ANYWHERE: &[&str] = &[
     "ACL",
     "BGREWRITEAOF",
@@ -43,11 +43,11 @@ const ANYWHERE: &[&str] = &[
     "WAITAOF",
 ];
 
-/// Commands about all keys or all scripts, of which a node of a cluster has a part.
+/// Commands on all keys or all scripts, of which a node of a cluster has only a part.
 const EVERYWHERE: &[&str] =
     &["DBSIZE", "FLUSHALL", "FLUSHDB", "FUNCTION", "KEYS", "RANDOMKEY", "SCAN", "SCRIPT", "SWAPDB"];
 
-/// Commands with the number of keys before them, and where that number stands.
+/// Commands in which the number of keys precedes the keys, with the index of that number.
 const NUMBERED: &[(&str, usize)] = &[
     ("BLMPOP", 2),
     ("BZMPOP", 2),
@@ -66,7 +66,7 @@ const NUMBERED: &[(&str, usize)] = &[
     ("ZUNION", 1),
 ];
 
-/// Commands whose first key is the second argument, behind a subcommand or an operation.
+/// Commands whose first key is the second argument, after a subcommand or an operation.
 const SECOND: &[&str] = &["BITOP", "DEBUG", "MEMORY", "OBJECT", "XGROUP", "XINFO"];
 
 /// The longest name above.

@@ -1,5 +1,6 @@
-//! Tests of the pool against a model, with a manual clock: an engine in memory refuses, delays, stops answering and
-//! closes at random, commands come at random, and the result of each is compared with the documented behaviour.
+//! Tests of the pool against a model, with a manual clock: an in-memory engine randomly refuses connections, delays
+//! replies, stops answering and closes connections; random commands are sent, and the result of each is compared with
+//! the documented behaviour.
 
 use std::collections::HashMap;
 use std::io;
@@ -17,7 +18,7 @@ use tokio::time::{Instant, sleep};
 
 use crate::{Address, Client, Options};
 
-/// The engine of a test, if it is not on the network.
+/// The simulated engine of a test, if one is used instead of the network.
 #[derive(Clone, Default)]
 pub(crate) struct Place(Option<Arc<Simulated>>);
 
@@ -41,7 +42,7 @@ impl Place {
     }
 }
 
-/// The client's end of a connection, counted for its lifetime.
+/// The client's end of a connection, which counts as open as long as this exists.
 #[derive(Debug)]
 pub(crate) struct Line {
     pub(crate) stream: DuplexStream,
@@ -54,7 +55,7 @@ impl Drop for Line {
     }
 }
 
-/// The present state of an engine.
+/// The current state of an engine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum State {
     Up,
@@ -62,7 +63,7 @@ enum State {
     Slow(u64),
     /// It does not listen; its connections end.
     Down,
-    /// It takes everything and answers nothing.
+    /// It accepts all commands and never replies.
     Silent,
 }
 
@@ -106,11 +107,11 @@ async fn serve(mut stream: DuplexStream, mut state: watch::Receiver<State>, seen
     }
 }
 
-/// Commands are lists of strings, which a parser of replies reads as well.
+/// Commands are arrays of strings, so the parser of replies can read them too.
 async fn converse(stream: &mut DuplexStream, state: &mut watch::Receiver<State>, seen: &Mutex<Seen>) -> io::Result<()> {
     let mut parser = ReplyParser::new(ReplyLimits::default());
     let mut input = Vec::new();
-    // What waits for EXEC.
+    // The commands queued until EXEC.
     let mut queued: Option<Vec<i64>> = None;
     loop {
         if stream.read_buf(&mut input).await? == 0 {
@@ -195,10 +196,10 @@ const SERVER: Duration = Duration::from_millis(200);
 const CONNECT: Duration = Duration::from_millis(100);
 const RATE: u32 = 10;
 const MAXQUEUE: usize = 8;
-/// A timer's grain.
+/// The resolution of the timer.
 const GRAIN: Duration = Duration::from_millis(5);
 
-/// A command and what became of it.
+/// A command and its outcome.
 struct Asked {
     number: i64,
     db: u32,
@@ -207,7 +208,7 @@ struct Asked {
     reply: Reply,
 }
 
-/// Sends immediately; the future is the result.
+/// Sends the command immediately; the future that is returned resolves to its result.
 fn ask(client: &Client, number: i64, db: u32, what: What) -> impl Future<Output = Asked> + Send + 'static {
     let begun = Instant::now();
     let key = number.to_string();
@@ -279,7 +280,7 @@ async fn play(events: Vec<Event>, breaker: u32) {
         }
         sleep(Duration::from_millis(1)).await;
     }
-    // A sent command may have to time out first, then the longest pause or the rate limit may have to pass.
+    // The timeout of a command already sent may have to pass first, then the longest pause or that of the rate limit.
     let bound = SERVER + CONNECT + Duration::from_millis(500) + GRAIN;
     assert!(back.elapsed() <= bound, "it took {:?} to notice that the engine is back", back.elapsed());
     let mut asked = Vec::new();

@@ -22,7 +22,7 @@ pub enum Address {
 }
 
 impl Address {
-    /// Returns the addresses that the name has now; a unix socket has none. Blocks.
+    /// Returns the current addresses of the name; a Unix socket has none. Blocks.
     pub fn resolve(&self) -> std::io::Result<Vec<SocketAddr>> {
         match self {
             Address::Tcp(host, port) => Ok((host.as_str(), *port).to_socket_addrs()?.collect()),
@@ -41,7 +41,8 @@ impl fmt::Display for Address {
     }
 }
 
-/// The addresses that names had while they could be looked up: behind a `chroot` the system knows none any more.
+/// The addresses of names, resolved while that was possible: after a `chroot`, the system cannot resolve names any
+/// more.
 pub type Names = HashMap<String, Vec<IpAddr>>;
 
 /// The credentials.
@@ -66,14 +67,14 @@ pub enum Mode {
     Single,
     /// A master whose address the sentinels know; one of its replicas replaces it when it fails.
     Sentinel {
-        /// Its name.
+        /// The master's name.
         master: String,
         /// The credentials for the sentinels; `None`: they have no passwords.
         auth: Option<Auth>,
         /// Commands that only read go to replicas.
         from_replicas: bool,
     },
-    /// Masters that have the slots, with their replicas.
+    /// Masters that own the slots, with their replicas.
     Cluster {
         /// Commands that only read go to replicas.
         from_replicas: bool,
@@ -83,13 +84,13 @@ pub enum Mode {
 /// An engine and the bounds of its use.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Options {
-    /// The section's name; also that of the connections in `CLIENT LIST`.
+    /// The section's name, which is also the name of the connections in `CLIENT LIST`.
     pub name: Arc<str>,
     /// Its kind.
     pub mode: Mode,
-    /// Its address; its sentinels, or some of a cluster's nodes. Never empty.
+    /// The engine's address, or those of its sentinels or of some of a cluster's nodes. Never empty.
     pub servers: Vec<Address>,
-    /// The addresses of those of the servers' names that the system does not know when they are asked for.
+    /// Addresses to be used for names that the system cannot resolve.
     pub names: Names,
     /// The credentials; `None`: an engine without passwords.
     pub auth: Option<Auth>,
@@ -97,11 +98,11 @@ pub struct Options {
     pub tls: Option<Tls>,
     /// The default database.
     pub db: u32,
-    /// Most connections of the whole process.
+    /// The maximum number of connections of the whole process.
     pub maxconn: usize,
-    /// Most commands that wait for a connection.
+    /// The maximum number of commands that wait for a connection.
     pub maxqueue: usize,
-    /// For connecting and the greeting.
+    /// The time limit for connecting and the handshake.
     pub timeout_connect: Duration,
     /// The time limit for waiting for a connection.
     pub timeout_queue: Duration,
@@ -109,16 +110,16 @@ pub struct Options {
     pub timeout_server: Duration,
     /// The time after which an idle connection is closed; `None`: never.
     pub timeout_idle: Option<Duration>,
-    /// A connection is renewed at about this age, a tenth more or less; `None`: never.
+    /// The age at which a connection is renewed, a tenth more or less; `None`: never.
     pub max_lifetime: Option<Duration>,
-    /// Most attempts to connect in a second.
+    /// The maximum number of attempts to connect per second.
     pub connect_rate: u32,
-    /// Failures in a row that open the breaker.
+    /// The number of consecutive failures that opens the breaker.
     pub breaker: u32,
     /// The engine of a test that needs no socket.
     #[cfg(test)]
     pub(crate) place: crate::model::Place,
-    /// Bytes of replies in the client-side cache; 0: none.
+    /// The maximum number of bytes of replies in the client-side cache; 0: no cache.
     pub client_cache: usize,
 }
 

@@ -47,14 +47,14 @@ use crate::{Address, Failure, Options};
 /// The interval at which idle connections are checked.
 const SWEEP: Duration = Duration::from_secs(1);
 
-/// The interval at which a cluster is asked for its masters while a caller waits.
+/// The interval at which a cluster's map is read again while a caller waits.
 const LOOK: Duration = Duration::from_secs(1);
 
 /// The permission to use one of the section's dedicated connections.
 type Right = OwnedSemaphorePermit;
 
 impl Node {
-    /// Returns a connection of one's own, from those that rest or a new one.
+    /// Returns a dedicated connection: an idle one, or a new one.
     async fn take_own(self: &Arc<Node>, db: u32) -> Result<(Conversation, Right), Failure> {
         self.admit()?;
         let section = &*self.section;
@@ -111,7 +111,7 @@ impl Node {
         replies.iter().for_each(|reply| self.answered(reply, generation));
     }
 
-    /// Returns it to the idle list, once it is clean.
+    /// Puts the connection into the idle list, once it is clean.
     fn rest(self: &Arc<Node>, mut one: Conversation, right: Right) {
         let Ok(runtime) = Handle::try_current() else { return };
         if one.listens || !one.messages.is_empty() {
@@ -139,7 +139,7 @@ impl Node {
         }
         section.resting.add(self, one);
         drop(right);
-        // A concurrent release has not seen the closing.
+        // If the section was closed meanwhile, the list was cleared before this connection was added.
         if section.is_closed() {
             return section.resting.clear();
         }
@@ -153,7 +153,7 @@ impl Node {
         runtime.spawn(async move {
             while let Some(section) = sweeping.0.upgrade() {
                 if !section.resting.sweep(&section.sweeping) {
-                    // It has said so already, and another task may have begun.
+                    // `sweep` has already cleared the mark, and another task may have started since.
                     sweeping.0 = Weak::new();
                     continue;
                 }
@@ -164,7 +164,7 @@ impl Node {
     }
 }
 
-/// Marks idle connections as being swept for its lifetime: the task may end with its runtime.
+/// A guard: idle connections count as being swept until this is dropped, also if the task is dropped with its runtime.
 struct Sweeping(Weak<Section>);
 
 impl Drop for Sweeping {
@@ -198,27 +198,27 @@ impl fmt::Debug for Here {
 #[derive(Debug)]
 struct Taken {
     conversation: Conversation,
-    /// Its node, and the right to it; a store of this process has none.
+    /// Its node and permit; a connection to a store of this process has none.
     of: Option<(Arc<Node>, Right)>,
-    /// Its node's, when it was taken.
+    /// The node's epoch when the connection was taken.
     epoch: u64,
     session: Session,
 }
 
 impl Taken {
-    /// Returns a connection of a node.
+    /// Takes or opens a connection to a node.
     async fn of(node: &Arc<Node>, db: u32, session: Session) -> Result<Taken, Failure> {
         let epoch = node.epoch();
         let (conversation, right) = node.take_own(db).await?;
         Ok(Taken { conversation, of: Some((node.clone(), right)), epoch, session })
     }
 
-    /// Does the work; `again`: at another node than the one that refused it.
+    /// Executes the work; `again`: on another node than the one that rejected it.
     async fn work(&mut self, work: &Work, again: bool) -> Result<Reply, Failure> {
         let node = self.of.as_ref().map(|(node, _)| node.clone());
         let in_flight = node.as_ref().map(|node| Gauge::of(&node.counters.in_flight));
         let conversation = &mut self.conversation;
-        // Until it is known that a transaction has ended.
+        // Assumed until a reply shows that the transaction has ended.
         conversation.unclean |= work.unclean.is_some();
         let doing = async {
             match &work.kind {
@@ -299,31 +299,31 @@ impl Taken {
 
 #[derive(Debug, Default)]
 enum State {
-    /// Nothing was asked yet, or it could not be opened.
+    /// No command was sent yet, or the connection could not be opened.
     #[default]
     Unopened,
     Open(Box<Taken>),
     /// A command is in progress, or its caller has stopped waiting.
     Busy,
-    /// It ended, and so did whatever it was in the middle of.
+    /// The connection has ended, with any transaction that was open on it.
     Ended,
 }
 
 /// One use of a connection.
 struct Work {
     kind: WorkKind,
-    /// The most time for it once there is a connection.
+    /// The time limit once there is a connection.
     limit: Option<Duration>,
     /// Whether its state needs a reset, if known.
     unclean: Option<bool>,
 }
 
 enum WorkKind {
-    /// Commands are asked.
+    /// Sends commands.
     Ask(Together),
     /// Subscribes to this many channels, by this command.
     Subscribe(Vec<u8>, usize),
-    /// The next message is waited for; a null when the time is up.
+    /// Waits for the next message; a null when the time limit has passed.
     Message,
 }
 
@@ -337,7 +337,7 @@ impl Work {
     }
 }
 
-/// A connection of one's own, made when it is asked first.
+/// A dedicated connection, which is opened when the first command is sent.
 #[derive(Debug)]
 pub(crate) struct OwnConnection {
     way: Way,
@@ -412,7 +412,7 @@ impl Own for OwnConnection {
     fn subscribe(&mut self, patterns: bool, channels: &[&[u8]]) -> PendingReply {
         let name = if patterns { "PSUBSCRIBE" } else { "SUBSCRIBE" };
         if channels.is_empty() {
-            // The engine's error would be taken for the next reply.
+            // The error that the engine would send would be taken for the next reply.
             let refused = Failure::Refused(format!("{name} without a channel"));
             return Box::pin(std::future::ready(refused.into_reply()));
         }
@@ -480,7 +480,7 @@ impl Way {
     }
 }
 
-/// Takes the connection, or opens it, does the work, and puts it back.
+/// Takes or opens the connection, executes the work, and puts the connection back.
 async fn perform(way: &Way, db: u32, state: &Mutex<State>, work: Work) -> Result<Reply, Failure> {
     let was = std::mem::replace(&mut *state.lock(), State::Busy);
     let mut taken = match was {
@@ -527,7 +527,7 @@ async fn perform(way: &Way, db: u32, state: &Mutex<State>, work: Work) -> Result
     };
     let tells = taken.redirect(&work, &reply).is_none();
     taken.done(&work, &mut reply, tells);
-    // The owner of the connection may have dropped it meanwhile.
+    // The user of the connection may have dropped it meanwhile.
     let mut state = state.lock();
     match *state {
         State::Ended => {
@@ -539,7 +539,7 @@ async fn perform(way: &Way, db: u32, state: &Mutex<State>, work: Work) -> Result
     Ok(reply)
 }
 
-/// Opens a connection to the node to which the present one has redirected, replacing that.
+/// Opens a connection to the node to which the present connection was redirected, and replaces the present one.
 async fn follow(
     way: &Way,
     taken: Taken,
@@ -556,8 +556,8 @@ async fn follow(
     Taken::of(&node, db, session).await
 }
 
-/// Waits until another engine has become the master, and then for the grace period. The cluster is refreshed now and
-/// then, because a blocked command triggers no refresh.
+/// Waits until another engine has become the master, and then for the grace period. Reads the cluster's map again at
+/// intervals, because a blocked command triggers no refresh.
 async fn is_left(node: Option<&Arc<Node>>, epoch: u64) {
     let Some((node, router)) = node.and_then(|node| Some((node, node.section.router()?))) else {
         return pending().await;

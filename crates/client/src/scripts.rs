@@ -18,13 +18,13 @@ use crate::command::Kind;
 use crate::topology::Topology;
 use crate::transaction::Request;
 
-/// Bytes of bodies that are known; what would be more makes all of them unknown.
+/// The maximum number of bytes of known bodies; when it would be exceeded, all are forgotten.
 const BODIES_MAX: usize = 4 << 20;
 
 /// A digest as engines write it.
 type Hex = [u8; 40];
 
-/// The bodies that went out.
+/// The bodies that were sent.
 #[derive(Debug, Default)]
 pub(crate) struct Scripts(Mutex<Known>);
 
@@ -39,16 +39,16 @@ struct Known {
 /// The prefix of the error for an unknown script. A script may also return an error with this code itself.
 const NOSCRIPT: &str = "NOSCRIPT No matching script";
 
-/// The names of one call, with the body and by its digest.
+/// The names of a call with the body and of the same call by digest.
 const FORMS: [(&[u8], &[u8]); 2] = [(b"EVAL", b"EVALSHA"), (b"EVAL_RO", b"EVALSHA_RO")];
 
-/// Returns the forms of a call of this name.
+/// Returns both names of the call with this name.
 fn forms(name: &[u8]) -> Option<(&'static [u8], &'static [u8])> {
     FORMS.into_iter().find(|(body, digest)| name.eq_ignore_ascii_case(body) || name.eq_ignore_ascii_case(digest))
 }
 
 impl Known {
-    /// Notes a body that goes out.
+    /// Records a body that is sent.
     fn note(&mut self, body: &[u8]) {
         if body.len() > BODIES_MAX / 4 || self.by_body.contains_key(body) {
             return;
@@ -82,7 +82,8 @@ fn hex(body: &[u8]) -> Hex {
 }
 
 impl Scripts {
-    /// Returns a call by its digest with the body instead, if that is known: in a transaction it can't be asked again.
+    /// Returns a call with the body instead of its digest, if the body is known: in a transaction the call can't be
+    /// repeated.
     pub(crate) fn with_body(&self, args: &[&[u8]]) -> Option<(&'static [u8], Arc<[u8]>)> {
         let [name, script, ..] = args else { return None };
         let (with_body, by_digest) = forms(name)?;
@@ -103,7 +104,7 @@ impl Scripts {
         kind: Kind,
     ) -> Option<Result<Started, Failure>> {
         let [name, script, rest @ ..] = args else { return None };
-        // Few commands begin so, and the others pay for no more than this look.
+        // Few commands begin like this; all others cost only this comparison.
         if !matches!(name, [b'E' | b'e', b'V' | b'v', b'A' | b'a', b'L' | b'l', ..]) {
             if let [body] = rest
                 && name.eq_ignore_ascii_case(b"SCRIPT")

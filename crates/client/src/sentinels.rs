@@ -52,7 +52,7 @@ impl Sentinels {
         Sentinels { section, name: name.to_owned(), from_replicas, written, learned: Mutex::default() }
     }
 
-    /// Returns all of them, in the order in which they are asked.
+    /// Returns all sentinels, in the order in which they are queried.
     pub(crate) fn all(&self) -> Vec<Arc<Node>> {
         let learned = self.learned.lock();
         let mut all: Vec<Arc<Node>> = self.written.iter().chain(&learned.further).cloned().collect();
@@ -79,7 +79,7 @@ impl Sentinels {
                 false => None,
             }
         };
-        // All are on their way before the first is waited for.
+        // All commands are queued before the first reply is awaited.
         let (address, state, replicas, others) =
             tokio::join!(question(node, &address), question(node, &state), replicas, question(node, &others));
         let (master, epoch) = told::master(&address, &state, &node.address)?;
@@ -110,7 +110,7 @@ impl Sentinels {
         Ok(())
     }
 
-    /// Takes over which others a sentinel knows. One that knows none is not heeded: it has only begun.
+    /// Records the other sentinels that a sentinel knows. A sentinel that knows none is ignored: it has just started.
     fn learn(&self, node: &Arc<Node>, told: Vec<Address>) {
         let mut learned = self.learned.lock();
         learned.last = Some(node.clone());

@@ -34,7 +34,7 @@ impl Stream {
         }
     }
 
-    /// Connects; names are looked up aside, since that may block.
+    /// Connects. Host names are resolved on a blocking thread, because the lookup may block.
     async fn open(options: &Options, address: &Address) -> io::Result<Socket> {
         let name = address.clone();
         let addresses = match address {
@@ -51,7 +51,7 @@ impl Stream {
         connect_to_any(addresses).await
     }
 
-    /// Reads available data into a part of a buffer; 0 at the end.
+    /// Reads available data into `out`. Returns 0 at the end of the stream.
     pub(crate) fn poll_read(&mut self, cx: &mut Context<'_>, out: &mut [u8]) -> Poll<io::Result<usize>> {
         let mut buf = ReadBuf::new(out);
         let polled = match self {
@@ -72,7 +72,7 @@ impl Stream {
         }
     }
 
-    /// Gives the kernel what encryption has taken and not given it yet.
+    /// Writes encrypted data that TLS has buffered to the socket.
     pub(crate) fn poll_flush(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         match self {
             Stream::Plain(_) => Poll::Ready(Ok(())),

@@ -7,22 +7,22 @@ use sluicegate_wire::slot::SLOTS;
 
 use crate::Address;
 
-/// Most nodes of a cluster, and most replicas of a master behind sentinels, that are known at a time.
+/// The maximum number of known nodes of a cluster, and of replicas of a master behind sentinels.
 pub(crate) const NODES_MAX: usize = 4096;
 /// The maximum number of other sentinels accepted from one reply.
 pub(crate) const SENTINELS_MAX: usize = 16;
 
-/// A master with its replicas, and the slots that are theirs.
+/// A master with its replicas, and the slots that it owns.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Shard {
     pub(crate) slots: Vec<RangeInclusive<u16>>,
     pub(crate) master: Address,
     pub(crate) replicas: Vec<Address>,
-    /// Replicas that are reachable but do not follow their master now, according to a sentinel.
+    /// Replicas that are reachable but currently disconnected from their master, according to a sentinel.
     pub(crate) spare: Vec<Address>,
 }
 
-/// Reads the reply of `CLUSTER SLOTS` that `from` gave.
+/// Parses the reply to `CLUSTER SLOTS` of the node `from`.
 pub(crate) fn slots(reply: &Reply, from: &Address) -> Result<Vec<Shard>, String> {
     let lines = match reply {
         Reply::Array(lines) => lines,
@@ -67,7 +67,7 @@ fn slot(number: i64) -> Option<u16> {
     u16::try_from(number).ok().filter(|slot| *slot < SLOTS)
 }
 
-/// Returns a node's entry: its host, which is that of the node that was asked if it is empty, and its port.
+/// Parses a node's entry: its host, which if empty is that of the queried node, and its port.
 fn node(entry: &Reply, from: &Address) -> Option<Address> {
     let Reply::Array(words) = entry else { return None };
     let [host, Reply::Integer(port), ..] = &words[..] else { return None };
@@ -163,27 +163,27 @@ pub(crate) fn replicas(reply: &Reply, from: &Address) -> Result<(Vec<Address>, V
     Ok((linked, spare))
 }
 
-/// Reads which other sentinels the sentinel `from` knows (`SENTINEL SENTINELS`), those that are down last. One that
-/// does not say has none.
+/// Parses the other sentinels that the sentinel `from` knows (`SENTINEL SENTINELS`); those that are down come last. An
+/// invalid reply has none.
 pub(crate) fn sentinels(reply: &Reply, from: &Address) -> Vec<Address> {
     let Reply::Array(states) = reply else { return Vec::new() };
     let (down, up): (Vec<&Reply>, Vec<&Reply>) = states.iter().partition(|state| is_down(state));
     up.into_iter().chain(down).filter_map(|state| instance(state, from)).take(SENTINELS_MAX).collect()
 }
 
-/// An error that means: not here, or not now.
+/// An error that means that the command should be sent to another node, or later.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Redirect {
     /// `MOVED`: this node owns the slot from now on.
     Moved(u16, Address),
-    /// `ASK`: only this key is at this node already.
+    /// `ASK`: that node has this key already, but does not own the slot yet.
     Ask(Address),
-    /// Some of the keys have moved and some have not, the cluster has no majority, a master has become a replica, or
-    /// one has nothing to answer with now: a little later.
+    /// Some of the keys have moved and some have not, the cluster has no majority, a master has become a replica, or a
+    /// node cannot reply now: retry a little later.
     Later,
 }
 
-/// Reads an error of `from`.
+/// Parses an error of the node `from`.
 pub(crate) fn redirect(text: &str, from: &Address) -> Option<Redirect> {
     let mut words = text.split(' ');
     match words.next()? {
@@ -196,7 +196,7 @@ pub(crate) fn redirect(text: &str, from: &Address) -> Option<Redirect> {
             match address(host, port, from) {
                 Some(there) if code == "MOVED" => Some(Redirect::Moved(slot, there)),
                 Some(there) => Some(Redirect::Ask(there)),
-                // It does not know where: others will, or it will soon.
+                // The node does not know the new owner: others know it, or the node will soon.
                 None => Some(Redirect::Later),
             }
         }

@@ -15,9 +15,9 @@ use crate::transaction::Request;
 /// The nodes of a section.
 #[derive(Clone, Debug)]
 pub(crate) enum Topology {
-    /// `mode single`: one engine has all keys.
+    /// `mode single`: one engine holds all keys.
     Single(Arc<Node>),
-    /// `mode cluster`: each has some of the slots; `mode sentinel`: one has all, and not always the same one.
+    /// `mode cluster`: each node owns some of the slots. `mode sentinel`: one node, which may change, holds all keys.
     Cluster(Arc<Cluster>),
 }
 
@@ -36,7 +36,7 @@ impl Topology {
         }
     }
 
-    /// Starts a command, or a transaction, where it belongs.
+    /// Starts a command or a transaction on the node that owns its keys.
     pub(crate) fn ask(&self, db: u32, request: Request<'_>, kind: Kind) -> Result<Started, Failure> {
         match self {
             Topology::Single(node) => node.ask(db, request, kind),
@@ -44,7 +44,7 @@ impl Topology {
         }
     }
 
-    /// Returns the node for a connection of one's own: the one that has this key, if there is one.
+    /// Returns the node for a dedicated connection: the owner of the key, if a key is given.
     pub(crate) async fn own_node(&self, key: Option<&[u8]>) -> Result<Arc<Node>, Failure> {
         match self {
             Topology::Single(node) => Ok(node.clone()),

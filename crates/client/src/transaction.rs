@@ -15,7 +15,7 @@ use crate::keys::{Place, place};
 /// The engine's error for keys of several slots in one transaction.
 const CROSSING: &str = "CROSSSLOT Keys in request don't hash to the same slot";
 
-/// The request: one command, or several without others in between.
+/// A request: one command, or several without other commands in between.
 #[derive(Clone, Copy)]
 pub(crate) enum Request<'a> {
     One(&'a [&'a [u8]]),
@@ -37,7 +37,7 @@ impl<'a> Request<'a> {
         }
     }
 
-    /// Returns the state of collecting several replies, if there are several.
+    /// Returns the state for collecting several replies, if the request has several.
     pub(crate) fn transaction(&self) -> Option<Box<Transaction>> {
         match self {
             Request::One(_) | Request::Forgotten(..) => None,
@@ -45,7 +45,7 @@ impl<'a> Request<'a> {
         }
     }
 
-    /// Returns its commands.
+    /// Returns the commands of the request.
     pub(crate) fn commands(&self) -> impl Iterator<Item = &'a [&'a [u8]]> {
         let (one, several) = match *self {
             Request::One(args) | Request::Forgotten(args, _) => (Some(args), &[][..]),
@@ -54,7 +54,7 @@ impl<'a> Request<'a> {
         one.into_iter().chain(several.iter().copied())
     }
 
-    /// Returns its place in a cluster.
+    /// Returns the routing of the request in a cluster.
     pub(crate) fn place(&self) -> Result<Place<'a>, Failure> {
         let mut found = Place::Any;
         for args in self.commands() {
@@ -74,9 +74,9 @@ impl<'a> Request<'a> {
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Transaction {
     commands: usize,
-    /// Replies that come before that of `EXEC`: one to `MULTI`, and one to each command.
+    /// The number of replies that come before that of `EXEC`: one to `MULTI`, and one to each command.
     left: usize,
-    /// The first refusal among them.
+    /// The first error among them.
     refused: Option<String>,
 }
 
@@ -85,12 +85,12 @@ impl Transaction {
         Transaction { commands, left: commands + 1, refused: None }
     }
 
-    /// It is sent once more, from its start.
+    /// Called when the transaction is sent once more, from its start.
     pub(crate) fn again(&mut self) {
         *self = Transaction::new(self.commands);
     }
 
-    /// Takes the next reply; gives the one that is the transaction's.
+    /// Processes the next reply. Returns the result of the transaction once it is known.
     pub(crate) fn take(&mut self, reply: Reply) -> Option<Reply> {
         let Some(left) = self.left.checked_sub(1) else {
             return Some(match (reply, self.refused.take()) {

@@ -13,11 +13,11 @@ use crate::transaction::Request;
 pub(crate) enum Waiter {
     /// A caller, which may have stopped waiting.
     Somebody(oneshot::Sender<Reply>),
-    /// None; only errors are reported.
+    /// No receiver; only errors are reported.
     Nobody(Failed),
 }
 
-/// The other end of a [`Waiter`]; without one the command goes its way.
+/// The caller's end of a [`Waiter`]; `None` if there is no receiver.
 pub(crate) type Awaited = Option<oneshot::Receiver<Reply>>;
 
 impl fmt::Debug for Waiter {
@@ -30,7 +30,7 @@ impl fmt::Debug for Waiter {
 }
 
 impl Waiter {
-    /// Returns the receiver of the reply to a request, and the future of that reply.
+    /// Returns the receiver of the reply to a request, and the caller's end.
     pub(crate) fn of(request: &Request<'_>) -> (Waiter, Awaited) {
         match request {
             Request::Forgotten(_, failed) => (Waiter::Nobody((*failed).clone()), None),
@@ -53,7 +53,7 @@ impl Waiter {
     }
 }
 
-/// Returns the reply that comes; without one the engine is not used any more.
+/// Returns the pending reply. If the receiver is dropped without a reply, the engine is not used any more.
 pub(crate) fn pending(awaited: Awaited) -> Started {
     match awaited {
         Some(receiver) => {

@@ -1,8 +1,8 @@
-//! Time as the store sees it: Unix milliseconds, from the system or from a test's hand.
+//! Time as the store sees it: Unix milliseconds, from the system or from a test.
 //!
-//! A command reads the clock at most once and only if an expiry is involved, so time stands still within it. The exact
-//! clock is a vDSO call of about 25 ns; the coarse one (5 ns, up to 4 ms late) is good enough for access times, which
-//! count ticks of a sixteenth of a second and wrap after 8 years.
+//! A command reads the clock at most once and only if an expiry is involved, so time stands still within it. Reading
+//! the exact clock is a vDSO call of about 25 ns; the coarse one (5 ns, up to 4 ms late) is good enough for access
+//! times, which count ticks of a sixteenth of a second and wrap after 8 years.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
@@ -17,7 +17,7 @@ pub enum Clock {
     Manual(ManualClock),
 }
 
-/// The hand of a [`Clock::Manual`]; clones move the same clock.
+/// The handle of a [`Clock::Manual`]; clones move the same clock.
 #[derive(Clone, Debug)]
 pub struct ManualClock(Arc<AtomicI64>);
 
@@ -39,13 +39,13 @@ impl ManualClock {
 }
 
 impl Clock {
-    /// Unix time in milliseconds.
+    /// Returns the Unix time in milliseconds.
     #[inline]
     pub fn now_ms(&self) -> i64 {
         self.now_us() / 1000
     }
 
-    /// Unix time in microseconds.
+    /// Returns the Unix time in microseconds.
     #[inline]
     pub fn now_us(&self) -> i64 {
         match self {
@@ -57,7 +57,7 @@ impl Clock {
         }
     }
 
-    /// Unix time in ticks of a sixteenth of a second, as a 32-bit number that wraps.
+    /// Returns the Unix time in ticks of a sixteenth of a second, as a 32-bit number that wraps.
     #[inline]
     pub fn coarse_ticks(&self) -> u32 {
         match self {
@@ -70,7 +70,7 @@ impl Clock {
     }
 }
 
-/// Ticks of access times in a second.
+/// The number of ticks of access times in a second.
 pub const TICKS_PER_S: i64 = 16;
 
 /// Returns the tick of a Unix time in milliseconds.
@@ -79,7 +79,7 @@ pub fn ticks_of_ms(now_ms: i64) -> u32 {
     (now_ms.wrapping_mul(TICKS_PER_S) / 1000) as u32
 }
 
-/// Ticks from an access until now; 0 if the clock went back meanwhile.
+/// Returns the number of ticks from an access until now; 0 if the clock was set back meanwhile.
 #[inline]
 pub fn idle_ticks(now: u32, access: u32) -> u32 {
     (now.wrapping_sub(access) as i32).max(0) as u32

@@ -1,9 +1,9 @@
 //! 80-bit extended floating point, in software.
 //!
-//! INCRBYFLOAT adds in C's `long double`, which on x86-64 has 64 bits of mantissa, and prints 17 decimals with the zeros
-//! cut off. Rust has no such type, and a 64-bit one gives other digits (3.0 plus 1.1 must be 4.1). So numbers are read,
-//! added and printed here with correct rounding (to nearest, ties to even), through integers of any size. It costs a
-//! microsecond or two, for one command.
+//! INCRBYFLOAT adds in C's `long double`, which on x86-64 has 64 bits of mantissa, and prints 17 decimals without
+//! trailing zeros. Rust has no such type, and a 64-bit one gives other digits (3.0 plus 1.1 must be 4.1). So numbers
+//! are parsed, added and printed here with correct rounding (to nearest, ties to even), through integers of any size.
+//! That costs a microsecond or two per command.
 //!
 //! Not supported: subnormal results, which 17 decimals would show as 0 anyway.
 
@@ -18,16 +18,16 @@ pub struct Extended {
 
 /// The largest exponent of a 64-bit integer mantissa: 2^16384 is infinity.
 const EXPONENT_MAX: i32 = 16383 - 63;
-/// The smallest one of a normal number.
+/// The smallest exponent of a normal number.
 const EXPONENT_MIN: i32 = -16382 - 63;
-/// Longer texts are no numbers to Redis.
+/// Redis does not accept longer texts as numbers.
 const TEXT_MAX: usize = 5 * 1024;
 
 impl Extended {
     /// Zero.
     pub const ZERO: Extended = Extended { negative: false, mantissa: 0, exponent: 0, infinite: false };
 
-    /// Reads a decimal or hexadecimal number as C's `strtold` does, without spaces and to the end of the text. Numbers
+    /// Parses a decimal or hexadecimal number as C's `strtold` does, without spaces and to the end of the text. Numbers
     /// that are too large, or too small to differ from zero, are refused as Redis refuses them.
     pub fn parse(text: &[u8]) -> Option<Extended> {
         if text.is_empty() || text.len() >= TEXT_MAX {
@@ -88,7 +88,7 @@ impl Extended {
             round(negative, &digits, exponent - 4 * decimals, false)
         } else {
             let exponent = exponent - decimals;
-            // Beyond these bounds the result is certain, and the integers would grow without need.
+            // Beyond these bounds the result is certain, and the integers would grow unnecessarily.
             let magnitude = digits.bits() as i64 * 3 / 10 + exponent;
             if !(-5100..=5100).contains(&magnitude) {
                 return None;
@@ -101,7 +101,7 @@ impl Extended {
                 Err(_) => {
                     let mut divisor = Big::from(1);
                     divisor.multiply_power_of_ten(exponent.unsigned_abs() as u32);
-                    // Enough bits that the quotient has 66 of them, the rest being a matter of being zero or not.
+                    // Enough bits for a quotient of 66 bits; of the remainder it matters only whether it is zero.
                     let shift = (66 + divisor.bits() as i64 - digits.bits() as i64).max(0);
                     digits.shift_left(shift as usize);
                     let (quotient, exact) = digits.divide(&divisor);
@@ -132,7 +132,7 @@ impl Extended {
         self.infinite
     }
 
-    /// Returns the sum; [`None`] if it is infinite or no number.
+    /// Returns the sum; [`None`] if it is infinite or not a number.
     pub fn checked_add(self, other: Extended) -> Option<Extended> {
         if self.infinite || other.infinite {
             return None;
@@ -169,7 +169,7 @@ impl Extended {
         (!result.infinite).then_some(result)
     }
 
-    /// Returns the number with at most 17 decimals, zeros at the end cut off.
+    /// Returns the number with at most 17 decimals, without trailing zeros.
     pub fn to_text(self) -> Vec<u8> {
         const DECIMALS: u32 = 17;
         let mut number = Big::from(u128::from(self.mantissa));
@@ -197,7 +197,7 @@ impl Extended {
     }
 }
 
-/// Rounds `integer × 2^exponent`, plus something below its last bit if `more`, to 64 bits.
+/// Rounds `integer × 2^exponent` to 64 bits; `more` means that the exact value is slightly larger.
 fn round(negative: bool, integer: &Big, exponent: i64, more: bool) -> Extended {
     let bits = integer.bits() as i64;
     let drop = bits - 64;
@@ -258,7 +258,7 @@ impl Big {
             || self.0.get(index / 32).is_some_and(|limb| limb & ((1u32 << (index % 32)) - 1) != 0)
     }
 
-    /// Returns the 64 bits from the top one downwards.
+    /// Returns the highest 64 bits.
     fn top_bits(&self) -> u64 {
         let bits = self.bits();
         (0..64).fold(0, |sum, place| {
@@ -315,7 +315,7 @@ impl Big {
         result
     }
 
-    /// Returns the quotient, and whether nothing was left.
+    /// Returns the quotient, and whether the remainder is zero.
     fn divide(&self, divisor: &Big) -> (Big, bool) {
         let mut rest = Big::ZERO;
         let mut quotient = Big(vec![0; self.0.len()]);

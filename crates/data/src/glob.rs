@@ -1,10 +1,11 @@
 //! Redis's glob patterns: `*`, `?`, `[a-z]`, `[^a]`, `\x`.
 //!
-//! Redis recurses at each star, which a pattern of many stars makes exponential. Here only the last star is ever
-//! returned to, which suffices because everything else matches exactly one byte: the cost is at most pattern times text.
+//! Redis recurses at each star, which makes a pattern of many stars exponential. Here the search only ever returns to
+//! the last star, which suffices because everything else matches exactly one byte: the cost is at most pattern times
+//! text.
 
 /// Returns whether all of `text` matches `pattern`. In Redis an empty text matches only the empty pattern, not even a
-/// star; KEYS and the scans treat a lone star as no pattern.
+/// star; KEYS and the SCAN commands treat a lone star as no pattern.
 pub fn matches(pattern: &[u8], text: &[u8]) -> bool {
     if text.is_empty() {
         return pattern.is_empty();
@@ -37,7 +38,8 @@ pub fn matches(pattern: &[u8], text: &[u8]) -> bool {
     }
 }
 
-/// Matches one byte against the pattern's first element, which is no star; returns the element's width if it does.
+/// Matches one byte against the pattern's first element, which is not a star. Returns the element's width if it
+/// matches.
 fn one(pattern: &[u8], byte: u8) -> Option<usize> {
     match pattern[0] {
         b'?' => Some(1),

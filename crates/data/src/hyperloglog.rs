@@ -5,16 +5,17 @@
 //! HYLL    encoding   0      cached cardinality  registers
 //! ```
 //!
-//! An element's hash chooses one of 16,384 registers by its low 14 bits; the register keeps the greatest number of zeros
-//! (plus one) that followed in any hash. *Dense* registers are 6 bits each, the lowest bits of a byte first. *Sparse* ones
-//! are runs: `00xxxxxx` is 1 to 64 empty registers, `01xxxxxx xxxxxxxx` 1 to 16,384 of them, `1vvvvvxx` 1 to 4 registers of
-//! value 1 to 32. A sparse string becomes dense when it would be longer than `hll-sparse-max-bytes` or a value does not fit.
+//! An element's hash chooses one of 16,384 registers by its low 14 bits; the register keeps the greatest number of
+//! zeros (plus one) that followed in any hash. *Dense* registers are 6 bits each, the lowest bits of a byte first.
+//! *Sparse* ones are runs: `00xxxxxx` is 1 to 64 empty registers, `01xxxxxx xxxxxxxx` 1 to 16,384 of them, `1vvvvvxx` 1
+//! to 4 registers of value 1 to 32. A sparse string becomes dense when it would be longer than `hll-sparse-max-bytes`
+//! or a value does not fit.
 //!
-//! The cached cardinality is stale if the highest bit of its last byte is set. Splitting and joining of runs goes step by
-//! step as in Redis, because the same additions must lead to the same bytes. The estimate is Ertl's ("New cardinality
-//! estimation algorithms for HyperLogLog sketches", arXiv 1702.01284).
+//! The cached cardinality is stale if the highest bit of its last byte is set. Splitting and joining of runs goes step
+//! by step as in Redis, because the same additions must lead to the same bytes. The estimate is Ertl's ("New
+//! cardinality estimation algorithms for HyperLogLog sketches", arXiv 1702.01284).
 //!
-//! A string can hold anything, so nothing here trusts runs to add up.
+//! A string may have any content, so no code here relies on runs that add up.
 
 use smallvec::SmallVec;
 
@@ -24,10 +25,10 @@ const HEAD: usize = 16;
 const MAGIC: &[u8; 4] = b"HYLL";
 const DENSE: u8 = 0;
 const SPARSE: u8 = 1;
-/// Number of registers.
+/// The number of registers.
 pub const REGISTERS: usize = 1 << INDEX_BITS;
 const INDEX_BITS: u32 = 14;
-/// Bits of the hash whose zeros are counted.
+/// The number of bits of the hash whose zeros are counted.
 const COUNTED_BITS: usize = 50;
 const REGISTER_BITS: usize = 6;
 const DENSE_LEN: usize = HEAD + REGISTERS * REGISTER_BITS / 8;
@@ -36,7 +37,7 @@ const RUN_VALUE_MAX: u8 = 32;
 const RUN_LEN_MAX: usize = 4;
 const ZEROS_MAX: usize = 64;
 
-/// The runs of a sparse string do not add up.
+/// The error of a sparse string whose runs do not add up to the number of registers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Corrupt;
 
@@ -50,7 +51,7 @@ pub fn is_valid(bytes: &[u8]) -> bool {
         }
 }
 
-/// Returns a string to which nothing was added.
+/// Returns a string to which no element was added.
 pub fn empty() -> Vec<u8> {
     let mut bytes = vec![0; HEAD];
     bytes[..4].copy_from_slice(MAGIC);
@@ -67,7 +68,8 @@ enum Run {
 }
 
 impl Run {
-    /// Reads a run and its number of bytes. Where the second one is cut off, Redis reads the NUL behind its strings.
+    /// Parses a run and returns its number of bytes. If the second byte is missing, Redis reads the NUL after its
+    /// strings.
     fn read(bytes: &[u8], at: usize) -> (Run, usize) {
         let byte = bytes[at];
         if byte & 0x80 != 0 {
@@ -86,7 +88,7 @@ impl Run {
         }
     }
 
-    /// Appends the run; nothing if it is empty.
+    /// Appends the run, unless it is empty.
     fn write(self, to: &mut impl Extend<u8>) {
         match self {
             _ if self.len() == 0 => {}
@@ -116,7 +118,7 @@ pub fn is_sparse(bytes: &[u8]) -> bool {
     bytes[4] == SPARSE
 }
 
-/// Murmur's 64-bit hash (MurmurHash64A) with the seed that Redis gives it.
+/// Returns Murmur's 64-bit hash (MurmurHash64A) with Redis's seed.
 fn hash(element: &[u8]) -> u64 {
     const M: u64 = 0xc6a4_a793_5bd1_e995;
     let mix = |word: u64| {
@@ -137,7 +139,7 @@ fn hash(element: &[u8]) -> u64 {
     hash ^ hash >> 47
 }
 
-/// Returns the register of an element, and the value that it brings.
+/// Returns the register of an element, and the value to which the element raises it.
 fn place(element: &[u8]) -> (usize, u8) {
     let hash = hash(element);
     let counted = hash >> INDEX_BITS | 1 << COUNTED_BITS;
@@ -161,7 +163,8 @@ pub fn add(bytes: &mut Vec<u8>, element: &[u8], sparse_max: &Limit) -> Result<bo
     set(bytes, index, value, &mut Begin::START.clone(), sparse_max)
 }
 
-/// Raises a register to `value`. `from` is where to begin, and then where to begin for a higher register.
+/// Raises a register to `value`. `from` is where the search begins; it is set to where that for a higher register
+/// begins.
 fn set(bytes: &mut Vec<u8>, index: usize, value: u8, from: &mut Begin, sparse_max: &Limit) -> Result<bool, Corrupt> {
     if is_sparse(bytes) {
         set_sparse(bytes, index, value, from, sparse_max)
@@ -246,7 +249,7 @@ fn set_sparse(
     Ok(true)
 }
 
-/// Joins runs of the same value among the few from `at` on, where one was split.
+/// Joins runs of the same value among the few from `at` on, after a run was split.
 fn join(bytes: &mut Vec<u8>, mut at: usize) {
     for _ in 0..5 {
         if at >= bytes.len() {
@@ -272,7 +275,7 @@ fn promote(bytes: &mut Vec<u8>, index: usize, value: u8) -> Result<bool, Corrupt
     Ok(set_dense(bytes, index, value))
 }
 
-/// Makes a sparse string dense; a corrupt one is left as it is.
+/// Converts a sparse string to a dense one; a corrupt one remains unchanged.
 pub fn to_dense(bytes: &mut Vec<u8>) -> Result<(), Corrupt> {
     let mut dense = vec![0; DENSE_LEN];
     dense[..HEAD].copy_from_slice(&bytes[..HEAD]);
@@ -286,12 +289,12 @@ pub fn to_dense(bytes: &mut Vec<u8>) -> Result<(), Corrupt> {
     Ok(())
 }
 
-/// Refuses a sparse string whose runs do not add up.
+/// Fails if the runs of a sparse string do not add up.
 pub fn check(bytes: &[u8]) -> Result<(), Corrupt> {
     if is_sparse(bytes) { each_run(bytes, |_, _, _| {}) } else { Ok(()) }
 }
 
-/// Calls `take` with first register, value and length of every run that is not zero.
+/// Calls `take` with the first register, the value and the length of every run that is not zero.
 fn each_run(bytes: &[u8], mut take: impl FnMut(usize, u8, usize)) -> Result<(), Corrupt> {
     let mut end = 0;
     for (first, run) in runs(bytes) {
@@ -306,7 +309,7 @@ fn each_run(bytes: &[u8], mut take: impl FnMut(usize, u8, usize)) -> Result<(), 
     if end == REGISTERS { Ok(()) } else { Err(Corrupt) }
 }
 
-/// All registers, a byte each.
+/// All registers, with one byte each.
 #[derive(Clone)]
 pub struct Registers(Box<[u8; REGISTERS]>);
 
@@ -317,18 +320,18 @@ impl Default for Registers {
 }
 
 impl Registers {
-    /// Returns registers of no elements.
+    /// Returns the registers of an empty HyperLogLog.
     pub fn new() -> Registers {
         Registers(Box::new([0; REGISTERS]))
     }
 
-    /// Raises every register to that of the string.
+    /// Raises every register to that of the string, if that is higher.
     pub fn merge(&mut self, bytes: &[u8]) -> Result<(), Corrupt> {
         let registers = &mut self.0;
         if is_sparse(bytes) {
             return each_run(bytes, |first, value, len| {
                 match &mut registers[first..first + len] {
-                    // Few runs are longer.
+                    // Most runs are this short.
                     [register] => *register = value.max(*register),
                     some => some.iter_mut().for_each(|register| *register = value.max(*register)),
                 }
@@ -344,7 +347,7 @@ impl Registers {
         Ok(())
     }
 
-    /// Raises the string's registers to these; it becomes dense if `dense`.
+    /// Raises the string's registers to these; converts the string to a dense one if `dense`.
     pub fn write(&self, bytes: &mut Vec<u8>, dense: bool, sparse_max: &Limit) -> Result<(), Corrupt> {
         if dense && is_sparse(bytes) {
             to_dense(bytes)?;
@@ -373,7 +376,7 @@ impl Registers {
         Ok(())
     }
 
-    /// Returns the estimate of how many different elements were added.
+    /// Returns the estimated number of different elements.
     pub fn count(&self) -> u64 {
         // Eight registers are mostly all empty or all different. Counting into four histograms in turn keeps additions to
         // the same count from waiting for each other.
@@ -400,7 +403,7 @@ impl Registers {
     }
 }
 
-/// Returns the estimate for a string, from its registers.
+/// Returns the estimate for a string, computed from its registers.
 pub fn count(bytes: &[u8]) -> Result<u64, Corrupt> {
     if is_sparse(bytes) {
         let mut histogram = [0_u32; 64];
@@ -417,7 +420,7 @@ pub fn count(bytes: &[u8]) -> Result<u64, Corrupt> {
     Ok(registers.count())
 }
 
-/// The estimate from how many registers have each value.
+/// Returns the estimate for the numbers of registers with each value.
 fn estimate(histogram: &[u32; 64]) -> u64 {
     const ALPHA: f64 = 0.721_347_520_444_481_7;
     let m = REGISTERS as f64;
@@ -547,7 +550,7 @@ fn ends(bytes: &[u8]) -> impl Iterator<Item = usize> {
     })
 }
 
-/// Reads and edits any bytes as a HyperLogLog; must not panic, and an accepted string stays valid.
+/// Parses and edits any bytes as a HyperLogLog: must not panic, and an accepted string must stay valid.
 pub fn fuzz_hyperloglog(data: &[u8]) {
     let mut bytes = data.to_vec();
     if bytes.len() >= HEAD {

@@ -1,7 +1,7 @@
 //! The values of the store: blocks of memory, hash tables, data types and their serialised forms.
 //!
-//! The crate knows no command, no lock and no other client: who uses a value has the lock of its stripe. What a store
-//! sets, as the [limits](object::limits::Limits) of small forms, is passed in.
+//! The crate knows no command, no lock and no client: the user of a value has locked its stripe. The parameters of a
+//! store, such as the [limits](object::limits::Limits) of small forms, are passed in.
 
 #![allow(
     clippy::len_without_is_empty,

@@ -12,17 +12,17 @@
 
 use std::ops::RangeInclusive;
 
-/// Nanoseconds of a second.
+/// Nanoseconds per second.
 pub const NS_PER_S: i64 = 1_000_000_000;
-/// Nanoseconds of a millisecond.
+/// Nanoseconds per millisecond.
 pub const NS_PER_MS: i64 = 1_000_000;
 const NS_PER_US: i64 = 1_000;
 
 /// The number of parts of a sliding window's period.
 pub const SLOTS: i64 = 20;
-/// Counts and costs that commands take.
+/// The counts and costs that commands accept.
 pub const COUNT: RangeInclusive<i64> = 1..=1_000_000_000;
-/// Periods that commands take, µs: up to a leap year.
+/// The periods that commands accept, in µs: up to a leap year.
 pub const PERIOD_US: RangeInclusive<i64> = 1_000..=366 * 86_400 * 1_000_000;
 /// The longest time that a full bucket may take to get empty, ns: a little over 104 days. Differences of times are
 /// exact in a script up to 2^53.
@@ -31,24 +31,24 @@ pub const LONGEST_NS: i64 = 9_007_199_254_740_992;
 /// The decision about a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Told {
-    /// Whether it may go on, and was counted.
+    /// Whether the request is allowed, and so was counted.
     pub allowed: bool,
-    /// The amount still allowed at once.
+    /// The amount that is still allowed at this moment.
     pub remaining: i64,
-    /// The time in µs after which the same request would be allowed without others; 0 if it was, -1 if never.
+    /// The time in µs after which the same request would be allowed if there were no others; 0 if it was, -1 if never.
     pub retry_us: i64,
-    /// The time in µs after which nothing is counted any more.
+    /// The time in µs after which the state is empty.
     pub reset_us: i64,
 }
 
 /// A limit by the generic cell rate algorithm, times in nanoseconds.
 #[derive(Clone, Copy, Debug)]
 pub struct Pace {
-    /// Between requests at an even pace.
+    /// The time between requests at an even rate.
     pub interval: i64,
     /// The time by which the state may be ahead of the clock.
     pub tolerance: i64,
-    /// The amount by which this request moves it.
+    /// The time by which this request advances the state.
     pub increment: i64,
 }
 
@@ -57,19 +57,20 @@ pub struct Pace {
 pub struct Verdict {
     /// Whether the request is refused.
     pub limited: bool,
-    /// How many more requests would be allowed now.
+    /// The number of further requests that would be allowed now.
     pub remaining: i64,
-    /// [`None`] if the request was allowed, or never will be.
+    /// The time after which the request would be allowed; [`None`] if it was allowed, or never will be.
     pub retry_after: Option<i64>,
-    /// Time until nothing is remembered.
+    /// The time after which the state is empty.
     pub reset_after: i64,
-    /// The value to be stored.
+    /// The value to be stored; [`None`] if nothing changes.
     pub next: Option<i64>,
 }
 
 impl Pace {
-    /// `count` per period, `burst` of them at once, and a request of weight `cost`. The interval is rounded up to a
-    /// whole nanosecond, so that the rate is never above the given one. `None`: a full bucket would take too long.
+    /// Returns a limit of `count` per period, `burst` of them at once, for a request of weight `cost`. The interval is
+    /// rounded up to a whole nanosecond, so that the rate is never above the given one. `None`: a full bucket would
+    /// take too long to empty.
     pub fn new(count: i64, period_us: i64, burst: i64, cost: i64) -> Option<Pace> {
         let interval = (period_us * NS_PER_US + count - 1) / count;
         let tolerance = interval.saturating_mul(burst);
@@ -77,7 +78,7 @@ impl Pace {
         (tolerance <= LONGEST_NS).then_some(Pace { interval, tolerance, increment })
     }
 
-    /// Saturated values exceed every tolerance, so they are limited.
+    /// Decides about a request. Saturated values exceed every tolerance, so such requests are limited.
     pub fn decide(self, stored: Option<i64>, now: i64) -> Verdict {
         let arrival = stored.unwrap_or(now);
         let next = arrival.max(now).saturating_add(self.increment);
@@ -101,7 +102,7 @@ impl Pace {
         let verdict = self.decide(stored.map(|at| at.max(now)), now);
         // Rounded up.
         let micros = |ns: i64| ns / NS_PER_US + i64::from(ns % NS_PER_US > 0);
-        // What costs nothing only asks, also of a bucket that was larger before.
+        // A request of cost 0 only queries the state, also that of a bucket which was larger before.
         let allowed = !verdict.limited || self.increment == 0;
         let told = Told {
             allowed,
@@ -116,7 +117,7 @@ impl Pace {
 /// `count` per window; windows begin at multiples of the period since 1970.
 #[derive(Clone, Copy, Debug)]
 pub struct Windows {
-    /// What is allowed in a period.
+    /// The amount allowed in a window.
     pub count: i64,
     /// The period, in microseconds.
     pub period_us: i64,
@@ -127,7 +128,7 @@ pub struct Windows {
 pub struct Window {
     /// Its start, Unix µs.
     pub start_us: i64,
-    /// What was counted.
+    /// The amount counted in the window.
     pub used: i64,
 }
 
@@ -135,7 +136,7 @@ impl Windows {
     /// Returns the decision about a request, and the state to store if it changes.
     pub fn take(self, stored: Option<Window>, now_us: i64, cost: i64) -> (Told, Option<Window>) {
         let start_us = now_us - now_us.rem_euclid(self.period_us);
-        // A clock that went back goes on with the window that there is.
+        // If the clock was set back, the existing window continues.
         let current = stored.filter(|window| window.start_us >= start_us);
         let window = current.unwrap_or(Window { start_us, used: 0 });
         let end_us = window.start_us + self.period_us - now_us;
@@ -156,10 +157,10 @@ impl Windows {
     }
 }
 
-/// At most `count` in any stretch of the period.
+/// At most `count` in any interval of the period's length.
 #[derive(Clone, Copy, Debug)]
 pub struct Sliding {
-    /// What is allowed in a period.
+    /// The amount allowed in a period.
     pub count: i64,
     /// The period, in microseconds.
     pub period_us: i64,
@@ -191,7 +192,7 @@ impl Sliding {
             parts.counts[..passed].fill(0);
             parts.start_us = start_us;
         }
-        // A part is forgotten once it lies behind all others.
+        // A part is dropped once it is older than a period.
         let forgotten = |index: usize| parts.start_us + (SLOTS + 1 - index as i64) * part_us - now_us;
         let used: i64 = parts.counts.iter().sum();
         let allowed = cost == 0 || used + cost <= self.count;

@@ -4,18 +4,19 @@
 //! region's header has a bit for each free page, so a free page is never touched and may be returned to the system
 //! while the pool keeps its address.
 //!
-//! Memory of a burst of keys is returned in two ways, both by [`settle`], which a tick calls: regions without a used
-//! page are unmapped; and of the pages that stayed free for a second between used ones, half are returned each second.
-//! A region with such holes does without its huge page until it is full again; otherwise the kernel would fill them.
+//! Memory that a burst of keys has used is returned in two ways, both by [`settle`], which is called periodically:
+//! regions without a used page are unmapped; and in other regions, half of the surplus pages that stayed free for the
+//! last second are returned each second. A region with such holes has no huge page until it is full again, because the
+//! kernel would otherwise fill the holes.
 //!
 //! A growing store needs a region every two megabytes, and the kernel clears a huge page when it is first touched,
 //! which takes from a hundred microseconds to, in a virtual machine that has to get the memory first, some
 //! milliseconds. So each call of [`settle`] prepares as many regions as were needed since the previous one; a store
-//! that does not grow has none prepared. An unforeseen region begins with small pages, which are cleared one by one,
-//! and gets its huge page when it is full.
+//! that does not grow has none prepared. A region that is needed but was not prepared begins with small pages, which
+//! are cleared one by one, and gets its huge page when it is full.
 //!
-//! The pool's lock is below the stripes' in the lock order, as any allocator's, and is held for some nanoseconds; the
-//! only system calls under it map unforeseen regions.
+//! In the lock order, the pool's lock comes after the stripes' locks, like that of any allocator. It is held for some
+//! nanoseconds; the only system calls under it map regions that were not prepared.
 
 use std::alloc::{Layout, handle_alloc_error};
 use std::ptr;
@@ -28,21 +29,22 @@ const REGION_BYTES: usize = 2 << 20;
 /// Pages of a region, of which the first holds its head.
 const REGION_PAGES: usize = REGION_BYTES / PAGE_BYTES;
 const WORDS: usize = REGION_PAGES / 64;
-/// Free pages that are kept whatever happens: 4 MiB.
+/// Free pages that are always kept: 4 MiB.
 const KEPT_PAGES: usize = (4 << 20) / PAGE_BYTES;
-/// The number of used pages for which one more is kept free.
+/// One more free page is kept for each of this many used pages.
 const KEPT_SHARE: usize = 32;
 /// A region with fewer free pages than this keeps them, and its huge page.
 const HOLES_MIN: usize = REGION_PAGES / 16;
-/// Regions without a used page that are kept, so that a burst at a border does not map and unmap in turn.
+/// Regions without a used page that are kept, so that a demand that varies around the end of a region does not map and
+/// unmap in turn.
 const EMPTY_KEPT: usize = 1;
-/// Regions that are made ready at most.
+/// The maximum number of regions that are prepared.
 const READY_MAX: usize = 32;
-/// Calls of [`settle`] between two looks at what stayed free.
+/// The number of calls of [`settle`] between two decisions on how many free pages to return.
 const CALLS_PER_LOOK: u32 = 10;
-/// Regions that one call unmaps, and as many that it takes holes from, at most.
+/// The maximum number of regions that one call unmaps, and also of those whose free pages it returns.
 const REGIONS_PER_CALL: usize = 32;
-/// Regions that are looked at for one with holes.
+/// The maximum number of regions examined to find one with holes.
 const LOOKS_MAX: usize = 64;
 
 /// Returns a page owned by the caller, with arbitrary contents.
@@ -50,7 +52,7 @@ pub fn take() -> *mut u8 {
     POOL.lock().take()
 }
 
-/// Takes pages back.
+/// Puts pages back into the pool.
 ///
 /// # Safety
 /// They came from [`take`] and are not used afterwards.
@@ -60,9 +62,9 @@ pub unsafe fn give(pages: impl IntoIterator<Item = *mut u8>) {
     pages.into_iter().for_each(|page| unsafe { pool.give(page) });
 }
 
-/// Gives memory that stays free back to the system. To be called ten times a second.
+/// Gives the memory that stays free back to the system. Must be called ten times a second.
 pub fn settle() {
-    // One at a time: it alone unmaps.
+    // One thread at a time: no other code unmaps regions.
     static SETTLING: Mutex<()> = Mutex::new(());
     let Some(_alone) = SETTLING.try_lock() else { return };
     let (whole, surplus, missing) = {
@@ -84,7 +86,7 @@ pub fn settle() {
         // SAFETY: only this function unmaps regions, and not before this.
         unsafe {
             libc::madvise(region.cast(), REGION_BYTES, libc::MADV_HUGEPAGE);
-            // At once, from Linux 6.1 on; elsewhere the kernel comes to it within minutes.
+            // Effective immediately from Linux 6.1 on; on older kernels a kernel thread does it within minutes.
             libc::madvise(region.cast(), REGION_BYTES, libc::MADV_COLLAPSE);
         }
     }
@@ -106,24 +108,25 @@ pub fn settle() {
 static POOL: Mutex<Pool> = Mutex::new(Pool::new());
 
 struct Pool {
-    /// Rings of regions with free pages, a ring per kind; pages are taken from the first one's front.
+    /// Rings of regions with free pages, a ring per kind; pages are taken from the front of the first ring that is not
+    /// empty.
     rings: [*mut Region; RINGS],
     /// Regions without a used page.
     empty_len: usize,
     /// Pages in use.
     used: usize,
-    /// Free pages that take memory all the same.
+    /// Free pages that still occupy memory.
     resident: usize,
-    /// The fewest of those since the last look.
+    /// The minimum of `resident` since the last decision on `quota`.
     resident_low: usize,
-    /// The number of those still to be returned.
+    /// The number of resident free pages still to be returned.
     quota: usize,
     calls: u32,
     /// Regions that had holes and are full again.
     whole: Vec<*mut Region>,
-    /// Regions without a used page from which one was taken since the last call.
+    /// Regions without a used page from which one was taken since the last call of [`settle`].
     begun: usize,
-    /// The number of regions to prepare: those started between the last two calls.
+    /// The number of regions to prepare: those that were begun between the last two calls.
     wanted: usize,
 }
 
@@ -139,7 +142,7 @@ enum Place {
     Absent = 1,
     /// None of its pages is used.
     Empty = 2,
-    /// It is full, or [`settle`] has it.
+    /// The region is full, or [`settle`] has taken it out of the lists.
     Nowhere = 3,
 }
 
@@ -151,7 +154,7 @@ struct Region {
     next: *mut Region,
     prev: *mut Region,
     place: Place,
-    /// [`settle`] has it.
+    /// Whether [`settle`] has taken it out of the lists.
     is_out: bool,
     /// Whether it has no huge page until it is full.
     has_holes: bool,
@@ -159,7 +162,7 @@ struct Region {
     absent_len: u32,
     /// Free pages.
     free: [u64; WORDS],
-    /// Free pages known to take no memory.
+    /// Free pages known to occupy no memory.
     absent: [u64; WORDS],
 }
 
@@ -266,7 +269,8 @@ impl Pool {
         }
     }
 
-    /// Decides how many regions are to be ready and, now and then, how much goes back to the system.
+    /// Determines how many regions to prepare and, every [`CALLS_PER_LOOK`] calls, how many pages to return to the
+    /// system.
     fn look(&mut self) {
         self.wanted = std::mem::take(&mut self.begun).min(READY_MAX);
         self.calls += 1;
@@ -293,7 +297,8 @@ impl Pool {
         surplus
     }
 
-    /// Takes a region out whose holes are worth being given back: the one that pages were taken from longest ago.
+    /// Takes out a region with enough resident free pages to be worth returning: the one from which pages were taken
+    /// least recently.
     fn take_holed(&mut self) -> Option<Holes> {
         if self.quota == 0 {
             return None;
@@ -335,7 +340,8 @@ impl Pool {
             let freed = before - head.resident();
             self.resident -= freed;
             self.resident_low = self.resident_low.min(self.resident);
-            // A region may have no two free pages that the system knows as one; such effort counts, too.
+            // If no free pages of the region form a whole page of the system, nothing was returned; the attempt counts
+            // all the same.
             self.quota = self.quota.saturating_sub(freed.max(1));
             head.is_out = false;
             self.sort(region);
@@ -397,7 +403,7 @@ impl Pool {
     }
 }
 
-/// A region that was taken out of the pool, as it was then.
+/// A region taken out of the pool, with its state at that time.
 struct Holes {
     region: *mut Region,
     had_holes: bool,
@@ -412,7 +418,7 @@ impl Holes {
     /// The region's free pages are unused.
     unsafe fn free(&self) -> [u64; WORDS] {
         let mut freed = [0; WORDS];
-        // SAFETY: it asks for a figure.
+        // SAFETY: it only queries a value of the system.
         let unit = usize::try_from(unsafe { libc::sysconf(libc::_SC_PAGESIZE) }).unwrap_or(REGION_BYTES);
         let unit = unit.max(PAGE_BYTES) / PAGE_BYTES;
         if !self.had_holes {
@@ -447,13 +453,13 @@ impl Holes {
     }
 }
 
-/// Maps a region aligned to its size: twice the size is mapped and what sticks out is given back. With `huge` it is one
-/// huge page from the start. [`None`] if the system has no memory.
+/// Maps a region aligned to its size: twice the size is mapped, and the parts outside the aligned region are unmapped.
+/// With `huge` it is one huge page from the start. Returns [`None`] if the system has no memory.
 fn map_region(huge: bool) -> Option<*mut Region> {
     let protection = libc::PROT_READ | libc::PROT_WRITE;
     let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
-    // SAFETY: an anonymous mapping without a wished address touches no existing memory; the unmapped parts lie inside
-    // the mapping just made, and the region's header inside the kept part.
+    // SAFETY: an anonymous mapping without a requested address touches no existing memory; the unmapped parts lie
+    // inside the mapping just made, and the region's header inside the kept part.
     unsafe {
         let start = libc::mmap(ptr::null_mut(), 2 * REGION_BYTES, protection, flags, -1, 0);
         if start == libc::MAP_FAILED {
@@ -467,8 +473,8 @@ fn map_region(huge: bool) -> Option<*mut Region> {
         libc::munmap(start.add(skip + REGION_BYTES).cast(), REGION_BYTES - skip);
         let region = start.add(skip).cast::<Region>();
         if huge {
-            // A lookup then misses the translation cache once less. The pool fills a region before it takes another, so
-            // this costs at most a region; where it is refused, nothing is lost.
+            // A lookup then has one TLB miss less. The pool fills a region before it takes another, so this costs at
+            // most a region; if the kernel refuses, nothing is lost.
             libc::madvise(region.cast(), REGION_BYTES, libc::MADV_HUGEPAGE);
         }
         let mut all = [u64::MAX; WORDS];

@@ -8,7 +8,7 @@ use std::hash::{BuildHasher, Hasher, RandomState};
 
 thread_local!(static STATE: Cell<u64> = Cell::new(RandomState::new().build_hasher().finish()));
 
-/// 64 random bits.
+/// Returns 64 random bits.
 #[inline]
 pub fn random() -> u64 {
     STATE.with(|state| {
@@ -18,7 +18,7 @@ pub fn random() -> u64 {
     })
 }
 
-/// Returns the state after this one, and the bits it gives.
+/// Returns the next state, and the bits of this one.
 #[inline]
 pub fn step(state: u64) -> (u64, u64) {
     let next = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
@@ -27,7 +27,7 @@ pub fn step(state: u64) -> (u64, u64) {
     (next, mixed ^ mixed >> 31)
 }
 
-/// Numbers below a limit, always the same ones from the same seed.
+/// Returns a function that returns random numbers below a limit, the same ones for the same seed.
 pub fn numbers(mut state: u64) -> impl FnMut(usize) -> usize {
     move |limit| {
         state = state.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
@@ -49,18 +49,18 @@ pub fn below(limit: usize, random: &mut dyn FnMut() -> u64) -> usize {
     ((u128::from(random()) * limit as u128) >> 64) as usize
 }
 
-/// Walks through a row of elements and takes as many of them as asked for, every choice of them being as likely as any
-/// other (Knuth's algorithm S).
+/// Iterates over a sequence of elements and selects a given number of them, such that every selection has the same
+/// probability (Knuth's algorithm S).
 pub struct Selection<'r> {
-    /// Elements still to come.
+    /// The number of elements still to come.
     left: usize,
-    /// Elements still to be taken.
+    /// The number of elements still to be selected.
     wanted: usize,
     random: &'r mut dyn FnMut() -> u64,
 }
 
 impl<'r> Selection<'r> {
-    /// Takes `wanted` of `total` elements, or all of them if they are fewer.
+    /// Selects `wanted` of `total` elements, or all of them if there are fewer.
     #[inline]
     pub fn new(wanted: usize, total: usize, random: &'r mut dyn FnMut() -> u64) -> Selection<'r> {
         Selection { left: total, wanted: wanted.min(total), random }

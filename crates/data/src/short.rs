@@ -1,6 +1,6 @@
-//! Comparing names and keys, which are mostly short: up to 32 bytes by two loads of each, without a call.
+//! Comparison of names and keys, which are mostly short: up to 32 bytes by two loads of each, without a call.
 
-/// Returns whether both are the same bytes.
+/// Returns whether both have the same bytes.
 #[inline(always)]
 pub fn same(a: &[u8], b: &[u8]) -> bool {
     a.len() == b.len()

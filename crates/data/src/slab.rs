@@ -1,17 +1,17 @@
 //! Memory for entries: small blocks from pages of one size class, large ones from the allocator.
 //!
-//! A store of small keys lives or dies by rounding: an allocator's 16-byte classes cost 8 bytes a key on average. So
-//! blocks up to [`SMALL_MAX`] bytes come in classes of 8 bytes, cut from [pages] of 2 KiB, which belong to
-//! one stripe and are guarded by its lock. A page finds its header by masking a block's address, so a block carries no
-//! header.
+//! The memory of a store with small keys is dominated by rounding: an allocator's 16-byte classes cost 8 bytes per key
+//! on average. So blocks up to [`SMALL_MAX`] bytes come in classes of 8 bytes, cut from [pages] of 2 KiB, which belong
+//! to one stripe and are guarded by its lock. A page finds its header by masking a block's address, so a block carries
+//! no header.
 //!
-//! Pages with room stand in three lists per class, by how full they are, and blocks come from the fullest kind. When
-//! keys go, or change their class, pages stay behind that are nearly empty; [`Slab::empty_one`] moves the blocks of one
-//! of them to others of the class and gives the page back. Blocks are moved only while that frees pages, never into
-//! new ones, and until less than an eighth of a class is free.
+//! Pages with room are in three lists per class, by how full they are, and blocks come from the fullest kind. When keys
+//! are removed, or change their class, nearly empty pages remain; [`Slab::empty_one`] moves the blocks of one of them
+//! to others of the class and returns the page. Blocks are moved only while that frees pages, never into new ones, and
+//! until less than an eighth of a class is free.
 //!
-//! Cost: 24 bytes of header a page (1.2 %), one partly filled page per class in use and stripe. A slab keeps one empty
-//! page per class, so that a key set and deleted in turn does not ask the pool every time.
+//! Cost: 24 bytes of header per page (1.2 %), one partly filled page per class in use and stripe. A slab keeps one
+//! empty page per class, so that a key set and deleted in turn does not access the pool every time.
 
 use std::alloc::{Layout, alloc, dealloc, handle_alloc_error};
 use std::ptr::{self, NonNull};
@@ -25,11 +25,11 @@ pub const SMALL_MAX: usize = 128;
 
 const CLASS_BYTES: usize = 8;
 const CLASSES: usize = SMALL_MAX / CLASS_BYTES;
-/// Lists of pages of a class: those of which less than 3/8 are used, less than 7/8, and the others that have room.
+/// The number of lists of a class: pages of which less than 3/8 is used, less than 7/8, and the others that have room.
 const KINDS: usize = 3;
-/// A class of which less than this part is free is left as it is.
+/// A class of which less than this part is free is not compacted.
 const FREE_PART: usize = 8;
-/// Pages of a list that are looked at for one that may be emptied.
+/// The maximum number of pages of a list that are examined for one that may be emptied.
 const LOOKS: usize = 4;
 
 /// The head of a page; blocks follow.
@@ -39,7 +39,7 @@ struct Page {
     prev: *mut Page,
     /// Offset of the first freed block, 0 if there is none; a freed block's first two bytes link to the next.
     free: u16,
-    /// Offset of the first block never used.
+    /// Offset of the first block that was never used.
     fresh: u16,
     used: u16,
     class: u16,
@@ -48,13 +48,13 @@ struct Page {
 const HEAD: usize = size_of::<Page>();
 const _: () = assert!(HEAD == 24);
 
-/// Bytes of a class's blocks.
+/// Returns the size of a class's blocks in bytes.
 #[inline]
 const fn block_bytes(class: usize) -> usize {
     (class + 1) * CLASS_BYTES
 }
 
-/// Blocks of a page of this class.
+/// Returns the number of blocks in a page of this class.
 #[inline]
 const fn capacity(class: usize) -> usize {
     const OF_CLASS: [u16; CLASSES] = {
@@ -70,7 +70,7 @@ const fn capacity(class: usize) -> usize {
 }
 
 impl Page {
-    /// Returns the list in which it stands; [`KINDS`] if it is full.
+    /// Returns the list that contains the page; [`KINDS`] if it is full.
     #[inline]
     fn kind(&self) -> usize {
         let (used, capacity) = (usize::from(self.used), capacity(usize::from(self.class)));
@@ -83,7 +83,7 @@ impl Page {
 struct Class {
     lists: [*mut Page; KINDS],
     pages: u32,
-    /// Blocks of them that are free.
+    /// The number of their free blocks.
     free: u32,
 }
 
@@ -99,21 +99,21 @@ impl Class {
 /// The result of [`Slab::empty_one`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Emptied {
-    /// A page was given back.
+    /// A page was returned to the pool.
     Page,
-    /// A page could be given back, but all those looked at have blocks that must stay.
+    /// A page could be emptied, but all examined pages have blocks that must stay.
     Held,
-    /// No page can be given back.
+    /// No page can be emptied.
     Nothing,
 }
 
 /// The blocks of one stripe.
 ///
-/// Dropping a slab gives back its partly filled pages only; its owner frees every block first.
+/// Dropping a slab returns only its partly filled pages; its owner frees every block first.
 pub struct Slab {
-    /// Bytes of blocks in use, as they are rounded.
+    /// The rounded bytes of the blocks in use.
     bytes: usize,
-    /// Bytes of free blocks in pages.
+    /// The bytes of free blocks in its pages.
     loose_bytes: usize,
     classes: [Class; CLASSES],
 }
@@ -143,19 +143,19 @@ impl Slab {
         Slab { bytes: 0, loose_bytes: 0, classes: [class; CLASSES] }
     }
 
-    /// Bytes of blocks in use.
+    /// Returns the bytes of the blocks in use.
     #[inline]
     pub fn bytes(&self) -> usize {
         self.bytes
     }
 
-    /// Bytes of free blocks in its pages.
+    /// Returns the bytes of free blocks in its pages.
     #[inline]
     pub fn loose_bytes(&self) -> usize {
         self.loose_bytes
     }
 
-    /// Bytes of pages, in use or not.
+    /// Returns the bytes of its pages, in use or not.
     #[inline]
     pub fn page_bytes(&self) -> usize {
         self.classes.iter().map(|class| class.pages as usize * PAGE_BYTES).sum()
@@ -206,7 +206,7 @@ impl Slab {
         }
     }
 
-    /// Takes a block back.
+    /// Frees a block.
     ///
     /// # Safety
     /// `block` came from [`alloc`](Self::alloc) of this slab with a size of the same class as `bytes` and is not used
@@ -298,7 +298,7 @@ impl Slab {
         result
     }
 
-    /// The page of a class that is best emptied, with its blocks in use.
+    /// Returns the page of a class that is best emptied, with its blocks in use.
     fn victim(
         &self,
         class: usize,
@@ -338,7 +338,7 @@ impl Slab {
         page
     }
 
-    /// Gives a page back to the pool.
+    /// Puts a page back into the pool.
     ///
     /// # Safety
     /// `page` is a page of this slab that is in no list and of which no block is used.
@@ -355,10 +355,10 @@ impl Slab {
         }
     }
 
-    /// Brings a page whose use has changed into the list where it belongs; `before` is where it stands.
+    /// Moves a page whose use has changed into the list where it belongs; `before` is its present list.
     ///
     /// # Safety
-    /// `page` is a live page of this slab and stands in that list.
+    /// `page` is a live page of this slab and in that list.
     #[inline]
     unsafe fn moved(&mut self, page: *mut Page, before: usize) {
         // SAFETY: the caller vouches for `page`.
@@ -428,7 +428,7 @@ impl Drop for Slab {
     }
 }
 
-/// Returns the page that a small block was cut from: pages are aligned to their size.
+/// Returns the page to which a small block belongs: pages are aligned to their size.
 #[inline]
 fn page_of(block: NonNull<u8>) -> *mut Page {
     block.as_ptr().map_addr(|addr| addr & !(PAGE_BYTES - 1)).cast()
@@ -463,8 +463,8 @@ fn large(bytes: usize) -> Layout {
     Layout::from_size_align(bytes, CLASS_BYTES).expect("entries are far below isize::MAX")
 }
 
-/// Bytes that the program's allocator takes for a block: classes of 8 bytes up to 64, then four between each power of
-/// two and the next.
+/// Returns the bytes that the program's allocator takes for a block: classes of 8 bytes up to 64, then four between
+/// each power of two and the next.
 #[inline]
 pub fn heap_bytes(bytes: usize) -> usize {
     match bytes {

@@ -29,7 +29,7 @@ use smallvec::SmallVec;
 use self::segment::{CAPACITIES, FULL, Segment, layout};
 use crate::short::same;
 
-/// Hashes keys, with a seed of this process: who doesn't know it can't choose keys that collide.
+/// Hashes keys, with a seed of this process, so that clients can't choose keys that collide.
 #[derive(Clone, Debug, Default)]
 pub struct KeyHasher(foldhash::quality::RandomState);
 
@@ -43,10 +43,10 @@ impl KeyHasher {
     }
 }
 
-/// A hash's place in the order of SCAN: its upper 52 bits, so that a cursor stays below 2^53.
+/// The number of a hash's upper bits that are its position in the order of SCAN: a cursor stays below 2^53.
 pub const ORDER_BITS: u32 = 52;
 
-/// Returns the place of a hash in the order of SCAN.
+/// Returns the position of a hash in the order of SCAN.
 #[inline]
 pub fn order_of(hash: u64) -> u64 {
     hash >> (64 - ORDER_BITS)
@@ -80,43 +80,44 @@ pub struct Slot {
     index: u16,
 }
 
-/// Beyond this depth segments grow instead of splitting: only hashes that agree in their upper bits lead here.
+/// Beyond this depth, segments grow instead of splitting: this happens only to hashes that agree in their upper bits.
 const DEPTH_MAX: u8 = 20;
 
 /// The treatment of a due entry in a [`sweep`](Table::sweep).
 pub enum Due {
     /// It has expired and is removed.
     Remove,
-    /// It stays, and its next expiry is not before this, in Unix milliseconds; this many parts of it were removed.
+    /// It stays.
     Keep {
         /// Nothing of it expires before this, in Unix milliseconds.
         next_ms: i64,
-        /// How many parts of it were removed.
+        /// The number of its parts that were removed.
         removed: usize,
     },
-    /// It stays, but more parts of it are due than may be removed in one go: the sweep stops here and comes back.
+    /// It stays, but more of its parts are due than may be removed at a time: the sweep stops here and will continue
+    /// here.
     Unfinished,
 }
 
 /// The result of a [`sweep`](Table::sweep).
 pub struct Swept {
-    /// The hash from which to go on; [`None`] at the end.
+    /// The hash from which to continue; [`None`] at the end.
     pub next: Option<u64>,
     /// Nothing in the segments visited expires before this, in Unix milliseconds.
     pub earliest_ms: i64,
 }
 
-/// Places of a directory that stand in the table itself: a cache line of them.
+/// The number of entries of a directory that are stored in the table itself: a cache line.
 const NEAR: usize = 8;
 
-/// Pointers to segments, by the hash. They come one by one or as they are doubled, so their number is a power of two.
+/// Pointers to segments, by the hash; their number is a power of two.
 #[repr(C)]
 struct Directory<T> {
-    /// All of them, if they are too many to be near.
+    /// All pointers, if there are too many for `near`.
     far: Box<[Segment<T>]>,
-    /// The number of near ones in use.
+    /// The number of pointers in `near`.
     len: u32,
-    /// Bits of the hash that chose the stripe.
+    /// The number of bits of the hash that chose the stripe.
     stripe_bits: u8,
     depth: u8,
     near: [Option<Segment<T>>; NEAR],
@@ -136,7 +137,7 @@ impl<T> Directory<T> {
         self.near.iter_mut().zip(segments).for_each(|(place, segment)| *place = Some(segment));
     }
 
-    /// Bytes beyond the table itself.
+    /// Returns the bytes in addition to the table itself.
     fn bytes(&self) -> usize {
         size_of_val(&*self.far)
     }
@@ -172,7 +173,7 @@ impl<T> DerefMut for Directory<T> {
 pub struct Table<T: Item> {
     directory: Directory<T>,
     len: usize,
-    /// Bytes of the segments.
+    /// The bytes of the segments.
     segment_bytes: usize,
     hasher: KeyHasher,
 }
@@ -186,12 +187,12 @@ impl<T: Item> Table<T> {
         Table { directory: Directory::new(stripe_bits), hasher, len: 0, segment_bytes: 0 }
     }
 
-    /// Number of entries.
+    /// Returns the number of entries.
     pub fn len(&self) -> usize {
         self.len
     }
 
-    /// Bytes of directory and segments.
+    /// Returns the bytes of the directory and the segments.
     pub fn bytes(&self) -> usize {
         self.segment_bytes + self.directory.bytes()
     }
@@ -201,13 +202,13 @@ impl<T: Item> Table<T> {
         self.look(hash, key).map(|(slot, _)| slot)
     }
 
-    /// Returns the entry with this key, and where it stands.
+    /// Returns the entry with this key, and its slot.
     #[inline]
     pub fn look(&self, hash: u64, key: &[u8]) -> Option<(Slot, &T)> {
         let directory = self.index(hash);
         let segment = self.directory.get(directory)?;
         let is_it = |entry: &T| {
-            // An entry of small words mostly lies in two lines; the second is asked for with the first.
+            // Most entries of short words are in two cache lines; the second is prefetched with the first.
             prefetch(entry.address().wrapping_add(64));
             same(entry.key(), key)
         };
@@ -240,7 +241,7 @@ impl<T: Item> Table<T> {
             .expect("a slot that was found")
     }
 
-    /// Puts another entry with the same key at `slot` and returns the old one.
+    /// Replaces the entry at `slot` by another one with the same key, and returns the old one.
     pub fn replace(&mut self, slot: Slot, entry: T) -> T {
         if let Some(at_ms) = entry.due() {
             self.note_expiry(slot, at_ms);
@@ -278,7 +279,7 @@ impl<T: Item> Table<T> {
     }
 
     fn index(&self, hash: u64) -> usize {
-        // A shift by 64 is undefined, so a directory of one is looked up without.
+        // A shift by 64 is undefined, so a directory with one entry needs no shift.
         if self.directory.depth == 0 {
             0
         } else {
@@ -286,7 +287,7 @@ impl<T: Item> Table<T> {
         }
     }
 
-    /// Returns the segments in hash order, each with its first place in the directory.
+    /// Returns the segments in hash order, each with its first index in the directory.
     fn segments(&self) -> impl Iterator<Item = (usize, &Segment<T>)> {
         let mut next = 0;
         std::iter::from_fn(move || {
@@ -297,7 +298,7 @@ impl<T: Item> Table<T> {
         })
     }
 
-    /// Returns the number of directory places that point to this segment.
+    /// Returns the number of directory entries that point to this segment.
     fn span(&self, segment: &Segment<T>) -> usize {
         1 << (self.directory.depth - segment.head().depth)
     }
@@ -354,7 +355,7 @@ impl<T: Item> Table<T> {
         }
     }
 
-    /// Lets all places of the segment at `index` point to `new`, and deletes the emptied old one.
+    /// Lets all directory entries of the segment at `index` point to `new`, and deletes the emptied old one.
     fn point(&mut self, index: usize, depth: u8, new: Segment<T>) {
         let span = 1 << (self.directory.depth - depth);
         let first = index & !(span - 1);
@@ -364,17 +365,17 @@ impl<T: Item> Table<T> {
         old.delete();
     }
 
-    /// Calls `visit` for the entries whose place in SCAN's order is at least `from`, in that order, until at least
-    /// `count` were visited and no other has the place of the last one. Returns the place from which to go on, or
-    /// [`None`] at the end of the stripe.
+    /// Calls `visit` for the entries whose position in SCAN's order is at least `from`, in that order, until at least
+    /// `count` were visited and no other has the position of the last one. Returns the position from which to continue,
+    /// or [`None`] at the end of the stripe.
     ///
-    /// At most one segment is visited, so that the stripe's lock is held briefly; `count` is then decreased by what
-    /// was visited.
+    /// At most one segment is visited, so that the stripe's lock is held briefly; `count` is then decreased by the
+    /// number of visited entries.
     pub fn scan(&self, from: u64, count: &mut usize, mut visit: impl FnMut(&T)) -> Option<u64> {
         let hash = from << (64 - ORDER_BITS);
         let index = self.index(hash);
         let segment = self.directory.get(index)?;
-        // All lines at once, or each is waited for by itself.
+        // All lines are prefetched at once; otherwise each would be waited for separately.
         segment.slots().iter().flatten().for_each(|entry| prefetch(entry.address()));
         let mut found: SmallVec<[(u64, &T); CAPACITIES[1]]> = SmallVec::with_capacity(segment.head().len.into());
         for entry in segment.slots().iter().flatten() {
@@ -385,7 +386,7 @@ impl<T: Item> Table<T> {
         }
         let order = |(order, _): &(u64, &T)| *order;
         if *count < found.len() {
-            // Those that are visited, and the one at which the next call begins, are all that must be in order.
+            // Only the entries to be visited, and the one at which the next call begins, have to be in order.
             let (before, next, _) = found.select_nth_unstable_by_key(*count, order);
             let is_split = before.iter().any(|one| one.0 == next.0);
             let ordered = if is_split { found.len() } else { *count };
@@ -405,14 +406,14 @@ impl<T: Item> Table<T> {
         self.next_place(from, index, segment)
     }
 
-    /// Calls `visit` for the entries of the segment in which the place `from` of SCAN's order is; with `expiring` only
-    /// if one of them may have an expiry. Returns the place at which the next segment begins, or [`None`] at the end of
-    /// the stripe.
+    /// Calls `visit` for the entries of the segment that contains the position `from` of SCAN's order; with `expiring`,
+    /// only if one of them may have an expiry. Returns the position at which the next segment begins, or [`None`] at
+    /// the end of the stripe.
     pub fn visit(&self, from: u64, expiring: bool, mut visit: impl FnMut(&T)) -> Option<u64> {
         let index = self.index(from << (64 - ORDER_BITS));
         let segment = self.directory.get(index)?;
         if !expiring || segment.head().earliest_ms < i64::MAX {
-            // All lines at once, or each is waited for by itself.
+            // All lines are prefetched at once; otherwise each would be waited for separately.
             for entry in segment.slots().iter().flatten() {
                 prefetch(entry.address());
             }
@@ -421,14 +422,14 @@ impl<T: Item> Table<T> {
         self.next_place(from, index, segment)
     }
 
-    /// Returns the place in SCAN's order at which the segment after that at `index` begins.
+    /// Returns the position in SCAN's order at which the segment after that at `index` begins.
     fn next_place(&self, from: u64, index: usize, segment: &Segment<T>) -> Option<u64> {
         let span = self.span(segment);
         let next = (index & !(span - 1)) + span;
         if next >= self.directory.len() {
             return None;
         }
-        // The place where the next segment begins: this stripe's bits, then the directory index.
+        // The position at which the next segment begins: this stripe's bits, then the directory index.
         let below = ORDER_BITS - u32::from(self.directory.stripe_bits);
         let stripe = from >> below << below;
         Some(stripe | (next as u64) << (below - u32::from(self.directory.depth)))
@@ -439,7 +440,7 @@ impl<T: Item> Table<T> {
         self.segments().flat_map(|(_, segment)| segment.slots().iter().flatten())
     }
 
-    /// Returns the `nth` slot that is in use, counted from an arbitrary place that `hash` chooses.
+    /// Returns the `nth` slot that is in use, counted from an arbitrary one that `hash` chooses.
     pub fn any(&self, hash: u64) -> Option<&T> {
         let start = self.index(hash);
         let places = (0..self.directory.len()).map(|step| (start + step) % self.directory.len());
@@ -454,14 +455,14 @@ impl<T: Item> Table<T> {
         None
     }
 
-    /// Returns an entry chosen by chance, each as likely as any other up to the evenness of hashes; [`None`] if the
-    /// table is empty. `random` gives any 64 bits.
+    /// Returns a random entry, each with the same probability as far as the hashes are even; [`None`] if the table is
+    /// empty. `random` returns 64 random bits.
     pub fn random(&self, mut random: impl FnMut() -> u64) -> Option<&T> {
         if self.len == 0 {
             return None;
         }
-        // A place of the directory, then a slot: what lies in a segment that many places point to, or in a small one,
-        // would come too often, so it is taken with the odds that even this out.
+        // A directory entry, then a slot. Entries of a segment to which many directory entries point, or of a small
+        // one, would be chosen too often, so they are accepted with a probability that compensates for this.
         for _ in 0..64 * 64 {
             let bits = random();
             let segment = &self.directory[(bits >> 32) as usize & (self.directory.len() - 1)];
@@ -473,18 +474,18 @@ impl<T: Item> Table<T> {
             let Some(Some(entry)) = slots.get((bits as u32 as usize) % width) else { continue };
             return Some(entry);
         }
-        // Nearly everything was removed; any entry will do.
+        // Nearly all entries were removed; any one will do.
         self.any(random())
     }
 
-    /// A lower bound of all expiries in the stripe; `i64::MAX` if nothing expires.
+    /// Returns a lower bound of all expiries in the stripe; `i64::MAX` if nothing expires.
     pub fn earliest_ms(&self) -> i64 {
         self.segments().map(|(_, segment)| segment.head().earliest_ms).min().unwrap_or(i64::MAX)
     }
 
-    /// Asks `due` what becomes of each entry that is due at `now_ms`, and hands those that it removes to `expired`; begins
-    /// with the segment of the hash `from` and goes on in hash order. It stops after the segment in which `limit` was
-    /// reached, where an entry counts as one and so does a segment in which nothing is due.
+    /// Calls `due` for each entry that is due at `now_ms`, and passes the entries that it removes to `expired`. Begins
+    /// with the segment of the hash `from` and continues in hash order. Stops after the segment in which `limit` was
+    /// reached, where each entry counts, and also each segment in which nothing is due.
     pub fn sweep(
         &mut self,
         now_ms: i64,
@@ -496,7 +497,7 @@ impl<T: Item> Table<T> {
         let mut swept = Swept { next: None, earliest_ms: i64::MAX };
         let (mut seen, mut place) = (0, self.index(from));
         while place < self.directory.len() {
-            // The directory may have doubled until the sweep goes on, but not the order of hashes.
+            // The directory may have doubled since the last call; the order of hashes has not changed.
             let here = match self.directory.depth {
                 0 => 0,
                 depth => ((place as u64) << (64 - depth)) >> self.directory.stripe_bits,
@@ -513,7 +514,7 @@ impl<T: Item> Table<T> {
                 swept.earliest_ms = swept.earliest_ms.min(segment.head().earliest_ms);
                 continue;
             }
-            // All lines at once, or each is waited for by itself.
+            // All lines are prefetched at once; otherwise each would be waited for separately.
             segment.slots().iter().flatten().for_each(|entry| prefetch(entry.address()));
             let mut earliest_ms = i64::MAX;
             for index in 0..segment.capacity() {
@@ -547,7 +548,7 @@ impl<T: Item> Table<T> {
         swept
     }
 
-    /// Hands every entry to `take` and leaves the table empty.
+    /// Passes every entry to `take` and leaves the table empty.
     pub fn clear(&mut self, mut take: impl FnMut(T)) {
         let mut place = 0;
         while place < self.directory.len() {
@@ -571,7 +572,7 @@ impl<T: Item> Drop for Table<T> {
     }
 }
 
-/// Asks for a cache line; an address that is not mapped is ignored.
+/// Prefetches a cache line; an address that is not mapped is ignored.
 #[inline]
 pub fn prefetch(address: *const u8) {
     #[cfg(target_arch = "x86_64")]

@@ -1,6 +1,6 @@
-//! Texts collected under a lock and written after it: one block of bytes instead of one for each text.
+//! Texts collected under a lock and written after it is released: one block of bytes instead of one for each text.
 
-/// Texts in the order in which they came.
+/// Texts in the order in which they were added.
 #[derive(Debug, Default)]
 pub struct Texts {
     bytes: Vec<u8>,
@@ -16,7 +16,7 @@ impl Texts {
         self.ends.push(self.bytes.len());
     }
 
-    /// Number of texts.
+    /// Returns the number of texts.
     #[inline]
     pub fn len(&self) -> usize {
         self.ends.len()

@@ -36,11 +36,11 @@ pub use typed::EditingAs;
 pub const INLINE_MAX: usize = 192;
 /// Values of at least this many bytes are built, copied and freed outside the stripe's lock.
 pub const SHARED_MIN: usize = 4096;
-/// A string up to this many bytes is copied by the worker, where nothing is locked; a longer one aside.
+/// A longer string is copied on the thread pool; up to this many bytes, the worker copies it, while nothing is locked.
 pub const COPIED_BY_WORKER_MAX: usize = 4 << 20;
 /// The longest string, in bytes: Redis's default `proto-max-bulk-len`.
 pub const STRING_MAX: usize = 512 << 20;
-/// Ticks of the shortest time in which a counter goes down by one: a minute.
+/// The shortest time in which a counter decreases by one, in ticks: a minute.
 const TICKS_PER_DECAY: u32 = 60 * TICKS_PER_S as u32;
 /// Values with more elements, or bytes, are freed on the thread pool.
 const LARGE_ELEMENTS: usize = 2_000;
@@ -49,13 +49,13 @@ const LARGE_BYTES: usize = 8 << 20;
 const EMBSTR_MAX: usize = 44;
 
 const HEAD: usize = 8;
-/// The bits of the form in its byte.
+/// The mask of the form in its byte.
 const FORM_BITS: u8 = 0b111;
 /// The counter of a new key, as in Redis: no access yet.
 const COUNTER_NEW: u8 = 5;
-/// Up to here accesses are counted one by one, beyond by chance.
+/// The value of the counter up to which every access is counted; beyond it, accesses are counted with a probability.
 const COUNTER_EXACT: u8 = 32;
-/// Steps of the counter beyond in which the number of accesses doubles.
+/// Beyond that, the number of accesses doubles with this many steps of the counter.
 const COUNTER_DOUBLES: u8 = 16;
 
 const EXPIRES: u8 = 1;
@@ -149,7 +149,7 @@ impl<'a> View<'a> {
         }
     }
 
-    /// Length of the value as text, in bytes.
+    /// Returns the length of the value as text, in bytes.
     #[inline]
     pub fn len(self) -> usize {
         match self {
@@ -159,12 +159,12 @@ impl<'a> View<'a> {
     }
 }
 
-/// Value memory that is to be freed after the stripe is unlocked.
+/// The memory of a value, to be freed after the stripe is unlocked.
 #[derive(Debug)]
 pub enum Garbage {
     /// A string.
     Own(Vec<u8>),
-    /// A string that others may read still.
+    /// A string that others may still read.
     Shared(Arc<Vec<u8>>),
     /// An object.
     Object(Object),
@@ -184,7 +184,7 @@ impl Garbage {
     }
 }
 
-/// An owned entry. It must be given back with [`free`](Entry::free): dropping it leaks.
+/// An owned entry. It must be released with [`free`](Entry::free): dropping it leaks.
 #[derive(Debug)]
 #[repr(transparent)]
 pub struct Entry(NonNull<u8>);
@@ -223,7 +223,7 @@ impl Entry {
             Value::Bytes { raw, .. } | Value::Vec { raw, .. } | Value::Shared { raw, .. } => *raw,
             Value::Int(_) | Value::Object(_) => false,
         };
-        // Bring the value to the form in which it is kept.
+        // Convert the value to the form in which it is stored.
         let value = match value {
             Value::Bytes { bytes, raw } if bytes.len() > INLINE_MAX => Value::Vec { bytes: bytes.to_vec(), raw },
             Value::Vec { ref bytes, .. } if bytes.len() <= INLINE_MAX => Value::Bytes { bytes, raw },
@@ -288,7 +288,7 @@ impl Entry {
         Entry(block)
     }
 
-    /// Another handle of the same entry, to be read through and never freed.
+    /// Returns another handle of the same entry, to be used for reading and never freed.
     ///
     /// # Safety
     /// The entry is neither changed nor freed while the handle is used.
@@ -307,7 +307,7 @@ impl Entry {
         Entry(block)
     }
 
-    /// Gives the block back to the slab it came from, and the value to the caller if it is not in the block.
+    /// Returns the block to its slab, and the value to the caller if it is not in the block.
     #[inline]
     pub fn free(self, slab: &mut Slab) -> Option<Garbage> {
         let garbage = self.take_value();
@@ -317,7 +317,7 @@ impl Entry {
         garbage
     }
 
-    /// Frees the block alone and hands its value over, for an entry that goes on under another name.
+    /// Frees only the block and returns its value, for an entry that continues under another name.
     pub fn into_value(self, slab: &mut Slab) -> Value<'static> {
         let raw = self.flag(RAW);
         let value = match (self.take_value(), self.string()) {
@@ -348,8 +348,7 @@ impl Entry {
         }
     }
 
-    /// Takes the value out if it lives outside the block; the entry must not be looked at afterwards except for its
-    /// size.
+    /// Takes the value out if it is outside the block; the entry must not be used afterwards except for its size.
     fn take_value(&self) -> Option<Garbage> {
         // SAFETY: the form determines the type at the value's place, where `new` wrote it; it is taken once, because
         // both callers consume the entry.
@@ -420,7 +419,7 @@ impl Entry {
         self.value_place().cast()
     }
 
-    /// Bytes of the block, the value's own vector not counted.
+    /// Returns the bytes of the block, without the value's own vector.
     #[inline]
     pub fn block_bytes(&self) -> usize {
         let value = match self.form() {
@@ -431,7 +430,7 @@ impl Entry {
         self.at_key() + self.key_len() + value
     }
 
-    /// Bytes of the value's own vector.
+    /// Returns the bytes of the value's own vector.
     #[inline]
     pub fn outside_bytes(&self) -> usize {
         // SAFETY: the form determines the type at the value's place.
@@ -470,7 +469,7 @@ impl Entry {
         (self.form() == Form::Object).then(|| unsafe { ObjectRef::new(self.raw_object()) })
     }
 
-    /// Only for entries that keep an object.
+    /// Returns the object of an entry that has one.
     #[inline]
     fn raw_object(&self) -> Raw {
         debug_assert_eq!(self.form(), Form::Object);

@@ -11,9 +11,9 @@ use std::time::Duration;
 
 use parking_lot::{Condvar, Mutex};
 
-/// Threads at a time.
+/// The maximum number of threads.
 const THREADS_MAX: usize = 4;
-/// A thread that had nothing to do for so long ends.
+/// An idle thread ends after this time.
 const IDLE: Duration = Duration::from_secs(10);
 /// The nice value of these threads.
 const NICE: libc::c_int = 10;
@@ -45,13 +45,13 @@ impl Aside {
         state.jobs.is_empty() && state.idle == state.threads
     }
 
-    /// Threads that there are.
+    /// Returns the number of threads.
     #[cfg(test)]
     pub(crate) fn threads(&self) -> usize {
         self.0.state.lock().threads
     }
 
-    /// Does a job on another thread, soon. The caller has no stripe locked.
+    /// Runs a job on another thread, soon. The caller has no stripe locked.
     pub(crate) fn run(&self, job: impl FnOnce() + Send + 'static) {
         crate::thread::assert_none_locked();
         let mut state = self.0.state.lock();
@@ -65,7 +65,7 @@ impl Aside {
             if started.is_err() {
                 state.threads -= 1;
                 if state.threads == 0 {
-                    // Better late than never: this thread does it.
+                    // No thread could be started: run the job on this one.
                     let job = state.jobs.pop_back();
                     drop(state);
                     if let Some(job) = job {
@@ -85,7 +85,7 @@ impl Shared {
         loop {
             if let Some(job) = state.jobs.pop_front() {
                 drop(state);
-                // A fault in a job is not the end of those behind it.
+                // A panic in a job does not end the jobs behind it.
                 let _ = std::panic::catch_unwind(std::panic::AssertUnwindSafe(job));
                 state = self.state.lock();
                 continue;

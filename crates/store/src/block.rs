@@ -2,22 +2,22 @@
 //!
 //! A command that finds nothing leaves a *waiter* for each of its keys, in the key's stripe and under the lock of its
 //! look-up, so there is no race. When a key with waiters is created, its stripe records it as *ready*, whatever created
-//! it: a push, RENAME, RESTORE, COPY, SORT … STORE, SWAPDB. The creating thread serves the waiters when its command or
-//! section has ended, and before any other command sees the key: a plain command acquires a hold on the ready key under
-//! the same lock, a section has it already. That is Redis's order: the command, then blocked clients in the order in
-//! which they blocked, then all others. Keys created by serving (BLMOVE) are served in turn.
+//! it: a push, RENAME, RESTORE, COPY, SORT … STORE, SWAPDB. The thread that created the key serves the waiters when its
+//! command or section has ended, and before any other command sees the key. For that, a plain command acquires a hold
+//! on the ready key under the same lock; a section already has one. That is Redis's order: the command, then blocked
+//! clients in the order in which they blocked, then all others. Keys created by serving (BLMOVE) are served in turn.
 //!
 //! Each waiter has one [claim](crate::claim): push, timeout, CLIENT UNBLOCK and disconnection race for it, and only the
 //! winner acts. If a section filled several keys of a waiter, it is served from the first key in its command's order
 //! (Redis 7.2), whichever was filled first. The waiter leaves the queues of its other keys when its client receives the
 //! reply.
 //!
-//! A stream is ready whenever an entry is added, but suits only waiters whose
-//! [`suits`](crate::catalogue::Blocking::suits) accepts it; it serves all of them, as reading removes nothing, and a
-//! waiter gets the entries of all its streams that are ready.
+//! A stream becomes ready whenever an entry is added, but only waiters whose
+//! [`suits`](crate::catalogue::Blocking::suits) accepts it are served. All of them are, as reading removes nothing, and
+//! a waiter gets the entries of all its streams that are ready.
 //!
-//! When a section holds the destination of a BLMOVE, its waiter becomes a parked command on both keys and is queued
-//! like any other; if it then finds nothing, it waits again, at its old place.
+//! When a section holds the destination of a BLMOVE, the waiter of the BLMOVE becomes a parked command on both keys and
+//! is queued like any other; if it then finds nothing, it waits again, at its old place.
 //!
 //! Cost: a stripe without waiters pays one branch when a key is created, and one when it is unlocked. Limit: one waiter
 //! per connection.
@@ -56,8 +56,8 @@ impl Inner {
         Some(Waiter::new(self.rows.number(spec), blocking.wanted(), words.clone(), (db, form, is_traceless), deadline))
     }
 
-    /// Collects the ready keys of commands that have run, in the order in which they came to life, and holds them if
-    /// those were plain ones.
+    /// Collects the ready keys of commands that have run, in the order in which the keys were created, and acquires
+    /// holds on them if the commands were plain ones (not part of a section).
     #[cold]
     pub(crate) fn take_ready(&self, ctx: &mut Ctx<'_>, id: u64) -> Box<Ready> {
         let own = if id == NOBODY { self.ticket_id() } else { id };
@@ -84,7 +84,8 @@ impl Inner {
         Box::new(Ready { ticket, keys })
     }
 
-    /// Makes sure that a ticket holds a key of a locked stripe; false if others hold it.
+    /// Acquires a hold on a key of a locked stripe for a ticket, unless it has one. Returns false if others hold the
+    /// key.
     fn hold_key(&self, stripe: &mut Stripe, id: u64, db: u32, key: &[u8], held: &mut Vec<HeldKey>) -> bool {
         let holds = hold::table_of(&mut stripe.holds);
         if holds.has(id, key) {
@@ -100,7 +101,7 @@ impl Inner {
         free
     }
 
-    /// Serves the waiters of keys created by a plain command, and passes the keys on.
+    /// Serves the waiters of keys created by a plain command, and then releases the keys to the next tickets.
     #[cold]
     pub(crate) fn serve_and_end(&self, ready: Ready) {
         if let Some(ticket) = ready.ticket {
@@ -109,7 +110,7 @@ impl Inner {
         }
     }
 
-    /// Serves the waiters of keys created by SWAPDB or an exclusive transaction. Another command may come before them,
+    /// Serves the waiters of keys created by SWAPDB or an exclusive transaction. Another command may run before them,
     /// as there are no holds on the keys.
     pub(crate) fn serve_woken(&self) {
         if self.keyspace.waiting.load(Ordering::SeqCst) == 0 {
@@ -144,7 +145,7 @@ impl Inner {
         extra
     }
 
-    /// Serves the first suitable waiter of a key; false if there is none.
+    /// Serves the first suitable waiter of a key. Returns false if there is none.
     fn serve_next(
         &self,
         id: u64,
@@ -189,7 +190,7 @@ impl Inner {
         let spec = self.rows.spec(waiter.row);
         let Some(blocking) = spec.blocking else { unreachable!("only commands that block have waiters") };
         let words = waiter.words().to_vec();
-        // Its keys that are ready, each once, in the order in which the command names them.
+        // The keys of the waiter that are ready, each once, in the order in which its command names them.
         let mut named: SmallVec<[u32; 4]> = SmallVec::new();
         for word in spec.keys.keys(&words, waiter.db).into_iter().map(|key| key.word) {
             let name = words[word as usize];
@@ -256,8 +257,9 @@ impl Inner {
         Served::With(waiter, reply)
     }
 
-    /// Locks the stripes of several keys of a waiter and places those by which it is to be served: the first that has
-    /// something for it, or all of them if nothing is taken away. Returns whether others hold a key that has something.
+    /// Locks the stripes of several keys of a waiter and adds to `ctx.places` those from which it is served: the first
+    /// key that has an element for it, or all such keys if serving removes nothing. Returns whether others hold a key
+    /// that has an element.
     #[cold]
     #[allow(clippy::too_many_arguments, reason = "what `serve_inside` found out, for the case that is rare")]
     fn place_ready<'p>(
@@ -298,7 +300,7 @@ impl Inner {
         is_held
     }
 
-    /// Lets a waiter take its turn as a parked command, because a key that it needs is held by others.
+    /// Converts a waiter into a parked command, because a key that it needs is held by others.
     #[cold]
     fn park_waiter(&self, waiter: &Arc<Waiter>) {
         if waiter.is_parked.swap(true, Ordering::SeqCst) {
@@ -315,7 +317,7 @@ impl Inner {
             waiter: Some(waiter.clone()),
         };
         let ticket = self.new_ticket(command);
-        // If others grant it, they run it, too.
+        // If another thread grants the ticket, that thread also runs the command.
         if self.enter_queues(&ticket) && self.run_if_granted(ticket) {
             self.run_waiting();
         }
@@ -334,7 +336,7 @@ impl Inner {
             _ => self.new_waiter(spec, &Words::new(words), ctx.db, form, ctx.now.is_traceless)?,
         };
         if let Some(words) = ctx.resolved.take() {
-            // One that waits already has resolved its words.
+            // A command that waits already has stored its resolved words before.
             let _ = waiter.resolved.set(*words);
         }
         if waiter.turn.load(Ordering::SeqCst) == 0 {
@@ -353,7 +355,7 @@ impl Inner {
         Some(waiter)
     }
 
-    /// Takes a waiter whose wait has ended out of the queues.
+    /// Removes a waiter whose wait has ended from the queues.
     pub(crate) fn forget(&self, waiter: &Waiter) {
         let turn = waiter.turn.swap(0, Ordering::SeqCst);
         if turn == 0 {
@@ -377,8 +379,8 @@ impl Inner {
         }
     }
 
-    /// Ends the run of a parked command that may block: gives its reply to its client, if it still waits. Returns the
-    /// keys that others may wait for.
+    /// Ends the run of a parked command that may block: sends its reply to its client, if that still waits. Returns the
+    /// command's keys, for which other clients may wait.
     pub(crate) fn after_turn(
         &self,
         waiter: &Arc<Waiter>,
@@ -388,7 +390,8 @@ impl Inner {
         waiter.is_parked.store(false, Ordering::SeqCst);
         match reply {
             Some(reply) if won.get() || waiter.win() => waiter.answer(reply),
-            // It has blocked; a client that went in the meantime did not find it in the queues.
+            // The command has blocked again. If its wait ended during this run, the waiter was in no queue at that
+            // time, so it is removed only now.
             None if waiter.is_won() => self.forget(waiter),
             None if waiter.is_overdue.load(Ordering::SeqCst) => _ = waiter.time_out(),
             Some(_) | None => {}
@@ -403,10 +406,10 @@ impl Inner {
 enum Served {
     /// No waiter suits the key's content.
     Nobody,
-    /// Its wait had ended.
+    /// The wait of the waiter had already ended.
     Gone,
     With(Arc<Waiter>, Finished),
-    /// Other tickets hold the keys it needs.
+    /// Other tickets hold the keys that the waiter needs.
     MustPark(Arc<Waiter>),
 }
 

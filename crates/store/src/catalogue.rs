@@ -1,8 +1,9 @@
 //! The catalogue of commands: one row holds everything that is known about a command.
 //!
 //! Dispatch, arity checks, key extraction, `COMMAND`, scripting and the reference manual read these rows and nothing
-//! else, so a command is added by adding a row and its handler. Rows stand in the file of their data type; this module
-//! has their shape and the lookup by name, which costs one hash of at most 24 bytes; [`commands`](crate::commands) assembles them.
+//! else, so a command is added by adding a row and its handler. Rows are in the file of their data type; this module
+//! has their shape and the lookup by name, which costs one hash of at most 24 bytes; [`commands`](crate::commands)
+//! assembles them.
 
 use std::any::Any;
 use std::collections::HashMap;
@@ -26,7 +27,7 @@ use crate::refused::{Refused, SectionError, unknown_command, unknown_subcommand}
 use crate::visits::FindVisits;
 use crate::waiter::{Blocks, Suits, Wanted};
 
-/// The most keys that are locked at once.
+/// The maximum number of keys that are locked at once.
 pub(crate) const KEYS_MAX: usize = 128;
 
 /// A command's function: reads and writes through the context, and writes exactly one reply.
@@ -152,7 +153,7 @@ impl Category {
 /// The growth of a command's work: it decides whether a command runs non-preemptibly or in slices.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Cost {
-    /// The same for every value ("cheap").
+    /// The same for every value.
     Constant,
     /// With the number of keys named.
     PerKey,
@@ -160,26 +161,26 @@ pub enum Cost {
     PerByte,
     /// With the number of a value's elements.
     PerElement,
-    /// With the number that may stand behind the key; the same for every value without one.
+    /// With the number given after the key; constant if there is none.
     PerCount,
     /// With the keyspace.
     Keyspace,
 }
 
-/// The result of a server command for a caller without a connection: a rule or a script.
+/// The treatment of a server command that is called without a connection: by a rule or a script.
 #[derive(Clone, Copy, Debug)]
 pub enum Detached {
     /// A reply that needs no connection.
     Replies(DetachedHandle),
-    /// Another database, if it is a script.
+    /// A script selects another database.
     Selects,
     /// An error: a caller inside the process need not log in.
     Needless,
-    /// The server's reply, if a script calls it and the command does not concern a connection.
+    /// The server replies, if a script calls it and the command does not concern a connection.
     Server,
 }
 
-/// The function of a command whose words alone make its reply.
+/// The function of a command whose reply depends on its words alone.
 pub type DetachedHandle = fn(&[&[u8]], &mut dyn ReplySink);
 
 /// The executor of a command.
@@ -212,7 +213,7 @@ impl std::fmt::Debug for Handler {
 /// The function of a command about scripts: its words, the caller's database, and the form of its reply.
 pub type ScriptHandle = fn(&Start<'_>, &mut dyn ReplySink) -> Option<Parked>;
 
-/// The arguments of such a command.
+/// The arguments of a [`ScriptHandle`].
 pub struct Start<'s> {
     pub(crate) inner: &'s Arc<Inner>,
     pub(crate) words: &'s [&'s [u8]],
@@ -231,19 +232,19 @@ pub struct Start<'s> {
     pub(crate) section: Option<&'s dyn Any>,
 }
 
-/// Milliseconds that are out of range: the sum with the present time, which is rounded up here to the year 2100.
+/// A timeout of this many milliseconds is refused: its sum with a time up to the year 2100 would overflow.
 const MS_MAX: f64 = i64::MAX as f64 - 4.1e12;
 
 /// The blocking behaviour of a command.
 #[derive(Debug)]
 pub(crate) struct Blocking {
-    /// The [type](sluicegate_data::object::Kind::TAG) that a key must have to be of use.
+    /// The [type](sluicegate_data::object::Kind::TAG) that a key must have to serve the command.
     pub(crate) wants: u8,
     /// The position of the timeout.
     pub(crate) timeout: Timeout,
-    /// The word of a second key, which is written.
+    /// The index of the word that names a second key, which is written.
     pub(crate) destination: Option<u8>,
-    /// Decides whether a key's present content suits a client; without it any value of the type does.
+    /// Decides whether a key's present content suits a client; if `None`, any value of the type does.
     pub(crate) suits: Option<Suits>,
     /// Takes the elements from key 0, which has some, and replies; the destination is key 1.
     pub(crate) serve: Handle,
@@ -253,8 +254,8 @@ pub(crate) struct Blocking {
 }
 
 impl Ctx<'_> {
-    /// A blocking command has found nothing: its client waits, or gets the reply for nothing where that is not
-    /// possible. The handler returns then.
+    /// Called by a blocking command that has found nothing: its client waits, or gets the reply for nothing if it may
+    /// not wait. The handler then returns.
     pub(crate) fn block(&mut self, blocking: &Blocking, out: &mut dyn ReplySink) {
         match self.blocks {
             Blocks::Never => (blocking.nothing)(out),
@@ -266,13 +267,13 @@ impl Ctx<'_> {
 /// The position of a timeout among the words.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Timeout {
-    /// In seconds, in this word, from the end if negative.
+    /// In seconds, in the word with this index, which counts from the end if negative.
     Word(i8),
-    /// Wherever this finds it; nowhere if the command does not wait.
+    /// At the place that this function finds; nowhere if the command does not wait.
     Of(FindTimeout),
 }
 
-/// Finds when a wait that begins now ends, of a command that waits at all.
+/// Finds the deadline of a wait that begins now; the outer `None` means that the command does not wait.
 pub(crate) type FindTimeout = fn(&[&[u8]]) -> Result<Option<Option<Instant>>, Refused>;
 
 impl Blocking {
@@ -338,7 +339,7 @@ pub(crate) trait Keys {
         out: &mut dyn ReplySink,
     ) -> Result<(), SectionError>;
 
-    /// Returns the commands that there are.
+    /// Returns the rows of all commands.
     fn rows(&self) -> &'static Rows;
 
     /// Returns the limits up to which values are kept in their small form.
@@ -357,65 +358,65 @@ pub(crate) trait Keys {
 /// The way in which a command finds keys not named in its words.
 #[derive(Debug)]
 pub(crate) struct OtherKeys {
-    /// Returns whether these words refer to such keys.
+    /// Decides whether these words refer to such keys.
     pub(crate) wanted: fn(&[&[u8]]) -> bool,
-    /// It takes a stripe's lock for a look.
+    /// Finds the keys; locks a stripe briefly.
     pub(crate) find: Find,
-    /// Returns the number of keys and elements it will process. Briefly locks a stripe.
+    /// Counts the keys and elements that the command will process; locks a stripe briefly.
     pub(crate) work: fn(&Inner, &[&[u8]], u32) -> usize,
-    /// It writes nothing, neither keys nor a reply, before it has touched all its keys.
+    /// Executes the command. It writes nothing, neither keys nor a reply, before it has accessed all its keys.
     pub(crate) run: Run,
 }
 
 /// The keys that a command writes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum WrittenKeys {
-    /// All if it has the flag `write`, else none.
+    /// All if the command has the flag `write`, otherwise none.
     Flagged,
-    /// The first one, its destination.
+    /// The first key, its destination.
     First,
-    /// All but the first one, its source.
+    /// All but the first key, its source.
     Others,
 }
 
 /// The treatment of long words, beginning with the third.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum LongWords {
-    /// They are copied under a lock, so the command is worked aside if one is too long for that.
+    /// They are copied under a lock, so the command runs on the thread pool if one is too long for that.
     Aside,
-    /// They become strings: they are copied before anything is locked, by a thread aside if one is too long for a
+    /// They become strings: they are copied before anything is locked, on the thread pool if one is too long for a
     /// worker.
     Copied,
-    /// No stored strings: they are read, or written into an existing value.
+    /// They are not stored as strings: they are read, or written into an existing value.
     Read,
 }
 
-/// The commands that do the work of one that writes only if none of its keys exists, for some keys at a time.
+/// The two commands that replace, for some keys at a time, a command that writes only if none of its keys exists.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Halves {
-    /// Counts the keys that exist.
+    /// The name of the command that counts the existing keys.
     pub(crate) look: &'static str,
-    /// Writes.
+    /// The name of the command that writes.
     pub(crate) write: &'static str,
 }
 
-/// Returns the flags in COMMAND GETKEYSANDFLAGS of the key of a command with these words, if they make a difference.
+/// Computes the flags in COMMAND GETKEYSANDFLAGS of the key of a command with these words, if the words matter.
 pub(crate) type KeyFlags = fn(&[&[u8]]) -> Option<&'static [&'static str]>;
 
-/// Looks at the words of a command.
+/// Decides from the words of a command whether it requests very much work.
 pub(crate) type AsksForMuch = fn(&[&[u8]]) -> bool;
 
-/// Looks up the script that the words of a command name.
+/// Decides whether the script that the words of a command name may write.
 pub(crate) type ScriptMayWrite = fn(&Arc<Inner>, &[&[u8]]) -> bool;
 
 /// One command.
 #[derive(Clone, Copy, Debug)]
 pub struct CommandSpec {
-    /// In lower case, as Redis prints it; a subcommand's is its second word alone.
+    /// The name in lower case, as Redis prints it; for a subcommand, its second word alone.
     pub name: &'static str,
     /// Number of words including the name; at least that many if negative.
     pub arity: i32,
-    /// Properties.
+    /// Flags.
     pub flags: Flags,
     /// The positions of its keys.
     pub keys: KeyRule,
@@ -423,28 +424,28 @@ pub struct CommandSpec {
     pub categories: &'static [Category],
     /// The growth of its work.
     pub cost: Cost,
-    /// The version of Redis that brought it.
+    /// The version of Redis that introduced it.
     pub since: &'static str,
     /// Redis's group, such as `string`, `generic` or `sorted-set`.
     pub group: &'static str,
-    /// One sentence.
+    /// A description in one sentence.
     pub summary: &'static str,
     /// Redis's complexity note.
     pub complexity: &'static str,
     /// The commands of a container.
     pub subcommands: &'static [CommandSpec],
-    /// Preparation before its stripes are locked, because it takes too long under locks. A row without it that has the
-    /// flag `denyoom` gets its long words copied instead.
+    /// The preparation before its stripes are locked, for what takes too long under locks. The long words of a row that
+    /// has no preparation but the flag `denyoom` are copied instead.
     pub prepare: Option<fn(&mut Ctx<'_>)>,
-    /// Returns whether its values are so long that it must hold its keys while it works outside of their locks.
+    /// Decides whether its values are so long that it must hold its keys while it works outside of their locks.
     pub(crate) large: Option<IsLarge>,
     /// The way in which it finds keys not named in its words, if it does.
     pub(crate) others: Option<&'static OtherKeys>,
     /// Its blocking behaviour, if it blocks.
     pub(crate) blocking: Option<&'static Blocking>,
-    /// Returns how much it processes of its keys' values, if that may be much.
+    /// Computes how much of its keys' values it processes, if that may be much.
     pub(crate) visits: Option<FindVisits>,
-    /// The keys that it writes, if it runs aside.
+    /// The keys that it writes, if it runs on the thread pool.
     pub(crate) writes: WrittenKeys,
     /// The handling of its long words.
     pub(crate) long_words: LongWords,
@@ -456,25 +457,25 @@ pub struct CommandSpec {
     pub(crate) publishes: Option<Kind>,
     /// Whether Redis would send it to replicas though it has no flag `write`.
     pub(crate) is_replicated: bool,
-    /// The two commands that replace it where it has very many keys; otherwise it is repeated for some keys at a time.
+    /// The two commands that replace it if it has very many keys; if `None`, it is repeated for some keys at a time.
     pub(crate) halves: Option<Halves>,
-    /// Returns whether these words request so much work that a script moves to another thread, whatever the keys are.
+    /// Decides whether these words request so much work that a script moves to another thread, whatever the keys are.
     pub(crate) asks_for_much: Option<AsksForMuch>,
-    /// Returns whether the script named by these words may write, for a command whose flags do not show it.
+    /// Decides whether the script named by these words may write, for a command whose flags do not show it.
     pub(crate) script_may_write: Option<ScriptMayWrite>,
-    /// Returns the flags of its key in COMMAND GETKEYSANDFLAGS, where its words make a difference.
+    /// Computes the flags of its key in COMMAND GETKEYSANDFLAGS, if they depend on its words.
     pub(crate) key_flags: Option<KeyFlags>,
     /// Whether a server command may run while stripes are locked: it locks nothing, wakes nothing and is short.
     pub(crate) runs_under_locks: bool,
-    /// Its executor.
+    /// The function that executes it.
     pub handler: Handler,
 }
 
-/// Looks at the values of a command, whose words and database follow, before anything is locked.
+/// Decides from the values of a command, whose words and database follow, before anything is locked.
 pub(crate) type IsLarge = fn(&Inner, &Pass<'_>, &[&[u8]], u32) -> bool;
 
 impl CommandSpec {
-    /// A row with everything empty that most rows leave empty; rows use it with `..CommandSpec::EMPTY`.
+    /// A row in which every field is empty; rows use it with `..CommandSpec::EMPTY`.
     pub const EMPTY: CommandSpec = CommandSpec {
         name: "",
         arity: 1,
@@ -506,7 +507,7 @@ impl CommandSpec {
         handler: Handler::Container,
     };
 
-    /// Returns whether it selects the database of the commands behind it.
+    /// Returns whether it selects the database of the commands that follow it.
     pub(crate) fn selects(&self) -> bool {
         matches!(self.handler, Handler::Connection(Detached::Selects))
     }
@@ -564,7 +565,7 @@ impl CommandSpec {
             KeyRule::Channels { last } => (1, i64::from(last), 1),
             KeyRule::Range { first, last, step } => (i64::from(first), i64::from(last), i64::from(step)),
             KeyRule::WithDatabase { last, .. } => (1, i64::from(last), 1),
-            // The values that are known without the words.
+            // The values that are independent of the words.
             KeyRule::Streams => (0, 0, 0),
             KeyRule::Counted { destination, .. } => {
                 (i64::from(destination), i64::from(destination), i64::from(destination))
@@ -618,13 +619,13 @@ pub(crate) struct Numbered {
     pub(crate) number: u16,
 }
 
-/// All rows, by name and by number: those of containers are numbered behind all commands.
+/// All rows, by name and by number. The rows of subcommands have the numbers after those of all commands.
 pub(crate) struct Rows {
     rows: Vec<&'static CommandSpec>,
     /// The number of entries that are separate commands.
     commands: usize,
     names: Names,
-    /// For each command the number of the first one of its container.
+    /// For each command, the number of its first subcommand.
     first_subcommands: Vec<u16>,
     /// Numbers by the address of the row.
     numbers: HashMap<usize, u16, foldhash::fast::RandomState>,
@@ -646,22 +647,22 @@ impl Rows {
         Rows { rows, commands, names, first_subcommands, numbers }
     }
 
-    /// Returns every row but those of containers, by group.
+    /// Returns every row except those of subcommands, by group.
     pub(crate) fn commands(&self) -> &[&'static CommandSpec] {
         &self.rows[..self.commands]
     }
 
-    /// Returns how many numbers there are.
+    /// Returns the number of rows.
     pub(crate) fn count(&self) -> usize {
         self.rows.len()
     }
 
-    /// Returns the rows of commands by name.
+    /// Returns the names of commands with their rows.
     pub(crate) fn names(&self) -> &Names {
         &self.names
     }
 
-    /// Returns the row of a number.
+    /// Returns the row with a number.
     #[inline]
     pub(crate) fn spec(&self, number: u16) -> &'static CommandSpec {
         self.rows[usize::from(number)]
@@ -691,7 +692,8 @@ impl Rows {
         self.resolve_numbered(words).map(|row| row.spec).map_err(|(_, text)| text)
     }
 
-    /// Finds a command's row as [`resolve`](Self::resolve) does, with its number; an error has the number of the row that refused.
+    /// Finds a command's row as [`resolve`](Self::resolve) does, with its number; an error has the number of the row
+    /// that refused the words.
     pub(crate) fn resolve_numbered(&self, words: &[&[u8]]) -> Result<Numbered, (Option<u16>, Vec<u8>)> {
         let name = words.first().copied().unwrap_or_default();
         let row = self.find(name).ok_or_else(|| (None, unknown_command(words)))?;

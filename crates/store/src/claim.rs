@@ -18,7 +18,7 @@ use super::sync::{AtomicU8, Mutex, Ordering};
 pub(crate) enum By {
     /// A command that created the awaited element, or an error.
     Server = 1,
-    /// Its time.
+    /// The deadline of the wait.
     Timeout,
     /// CLIENT UNBLOCK.
     Unblock,
@@ -40,7 +40,8 @@ impl<R> Claim<R> {
         Claim { word: AtomicU8::new(WAITING), reply: Mutex::new(None), waker: Mutex::new(None) }
     }
 
-    /// Ends the wait; false if another side did. The winner calls [`answer`](Self::answer), unless it is the client.
+    /// Ends the wait. Returns false if another side has ended it. The winner calls [`answer`](Self::answer), unless it
+    /// is the client.
     pub(crate) fn win(&self, by: By) -> bool {
         self.word.compare_exchange(WAITING, by as u8, Ordering::SeqCst, Ordering::SeqCst).is_ok()
     }
@@ -50,7 +51,7 @@ impl<R> Claim<R> {
         self.word.load(Ordering::SeqCst) != WAITING
     }
 
-    /// Leaves the reply and wakes the client's task. No stripe is locked.
+    /// Stores the reply and wakes the client's task. No stripe is locked.
     pub(crate) fn answer(&self, reply: R) {
         *self.reply.lock().unwrap_or_else(PoisonError::into_inner) = Some(reply);
         let waker = self.waker.lock().unwrap_or_else(PoisonError::into_inner).take();
@@ -59,7 +60,7 @@ impl<R> Claim<R> {
         }
     }
 
-    /// Returns the reply, once. Otherwise the sender of the reply will wake.
+    /// Returns the reply, once. If there is none yet, the sender of the reply will wake the task.
     pub(crate) fn poll(&self, waker: &Waker) -> Poll<R> {
         {
             let mut place = self.waker.lock().unwrap_or_else(PoisonError::into_inner);
@@ -67,7 +68,7 @@ impl<R> Claim<R> {
                 *place = Some(waker.clone());
             }
         }
-        // Looked at after the waker was left: the other side does it the other way around.
+        // Read after the waker was stored: the other side stores the reply and then reads the waker.
         match self.reply.lock().unwrap_or_else(PoisonError::into_inner).take() {
             Some(reply) => Poll::Ready(reply),
             None => Poll::Pending,

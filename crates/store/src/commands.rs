@@ -9,7 +9,7 @@ use crate::catalogue::{CommandSpec, Handler};
 use crate::engine::without_connection;
 pub(crate) use crate::server::rows::ROWS;
 
-/// Returns every row, by group; those of containers are in theirs.
+/// Returns every row, by group; the rows of subcommands are in those of their containers.
 pub fn all() -> impl Iterator<Item = &'static CommandSpec> {
     ROWS.commands().iter().copied()
 }

@@ -1,4 +1,4 @@
-//! Compaction: entries are moved together, so that sparsely used pages are freed.
+//! Compaction: entries are moved to other pages, so that sparsely used pages are freed.
 //!
 //! When nine of ten keys were deleted, or have moved to another size class, their former pages are used to a tenth.
 //! Each stripe publishes the number of unused bytes in its pages; a tick examines stripes in which that number has
@@ -18,7 +18,7 @@ use crate::Inner;
 use crate::keyspace::Db;
 use crate::stripe::Figures;
 
-/// Time that a tick takes at most.
+/// The maximum time of a tick for compaction.
 const BUDGET: Duration = Duration::from_micros(2_500);
 /// The same if there is much to gain.
 const BUDGET_MUCH: Duration = Duration::from_millis(10);
@@ -27,7 +27,7 @@ const MUCH_PART: u64 = 8;
 /// A stripe is examined when this many bytes have become loose since the last examination.
 const LOOSE_MIN: u32 = 1_024;
 
-/// The place at which compaction continues after its time was over.
+/// The position at which compaction continues after its time was over.
 #[derive(Default)]
 pub(crate) struct Compactor {
     db: AtomicU32,
@@ -35,7 +35,7 @@ pub(crate) struct Compactor {
 }
 
 impl Inner {
-    /// Empties pages, for a while.
+    /// Empties pages until the time of a tick is over.
     pub(crate) fn compact(&self) {
         let start = Instant::now();
         let databases = self.keyspace.databases();
@@ -62,11 +62,11 @@ impl Inner {
         }
     }
 
-    /// Goes through one database from a stripe on. Returns the stripe at which time ran out.
+    /// Compacts one database from a stripe on. Returns the stripe at which the time ran out.
     fn compact_db(&self, index: u32, first: usize, is_over: impl Fn() -> bool) -> Option<usize> {
         for stripe in first..self.keyspace.stripes() {
             loop {
-                // Through the gate anew each time, as a flush may wait for it.
+                // The gate is passed anew each time, because a flush may wait for it.
                 let pass = self.gate.enter();
                 let db = self.keyspace.db(&pass, index)?;
                 if db.figures[stripe].loosened() < LOOSE_MIN || !step(db, stripe) {

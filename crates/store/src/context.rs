@@ -69,11 +69,12 @@ pub struct Ctx<'p> {
     pub(crate) defers: bool,
     /// The reason why there is no reply yet.
     pub(crate) pending: Pending,
-    /// The command's words with what some stand for now, if it waits by them.
+    /// The command's words, in which those that depend on the moment are replaced by their values, if it waits with
+    /// these.
     pub(crate) resolved: Option<Box<Words>>,
-    /// The places of its keys if it runs on the thread pool, on keys that it holds.
+    /// Its keys and their state, if it runs on the thread pool, on keys that it holds.
     pub(crate) pins: Option<Box<Pins>>,
-    /// Whether its end was reached; a drop before that is an abort.
+    /// Whether it was ended by [`finish`](Self::finish); a drop before that is an abort.
     is_finished: bool,
 }
 
@@ -84,35 +85,35 @@ pub(crate) enum Pending {
     Nothing,
     /// For an element: see [`Ctx::block`].
     Element,
-    /// For a turn aside: see [`Ctx::defer`].
+    /// For a run on the thread pool: see [`Ctx::defer`].
     Turn,
 }
 
 /// Results of work that takes too long while stripes are locked.
 #[derive(Default)]
 pub(crate) struct Ahead {
-    /// Large values with their words' places.
+    /// Large values with the indices of their words.
     pub(crate) values: Vec<(u32, Arc<Vec<u8>>)>,
     /// The value of RESTORE's payload.
     pub(crate) decoded: Option<Result<Value<'static>, rdb::Wrong>>,
-    /// The result of BITOP, of a type of its own.
+    /// The result of BITOP, whose type is known to that command only.
     pub(crate) combined: Option<Box<dyn Any>>,
 }
 
-/// Keys of a command that runs aside: no stripe stays locked while a value is read or changed, because the command
-/// holds its keys.
+/// The keys of a command on the thread pool: no stripe stays locked while a value is read or changed, because the
+/// command holds its keys.
 pub(crate) struct Pins {
     /// The entry last read of each key.
     pub(crate) entries: Vec<Option<Entry>>,
-    /// Keys that came to life while others wait for them.
+    /// Created keys for which other clients wait.
     pub(crate) ready: VecDeque<ReadyKey>,
 }
 
-/// The place of one of the command's keys.
+/// The location of one of the command's keys.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Place {
     pub(crate) hash: u64,
-    /// Index of its lock; [`NO_DB`] if its database does not exist, which only a command that reads can meet.
+    /// The index of its lock; [`NO_DB`] if its database does not exist, which can happen only to a command that reads.
     pub(crate) lock: u16,
     pub(crate) word: u32,
     pub(crate) db: u32,
@@ -159,8 +160,8 @@ impl<'p> Ctx<'p> {
         }
     }
 
-    /// Called by a blocking command before it removes anything. False if its client no longer waits: the command then
-    /// returns without a reply.
+    /// Called by a blocking command before it removes anything. Returns false if its client does not wait any more: the
+    /// command then returns without a reply.
     pub(crate) fn win(&self) -> bool {
         match self.blocks {
             Blocks::Known { waiter, won } => {
@@ -171,9 +172,9 @@ impl<'p> Ctx<'p> {
         }
     }
 
-    /// Records that a command has found that it takes too long under the lock of a stripe, and asks to be run aside.
-    /// Returns false if it cannot be, or is already: then it goes on. Otherwise the handler returns, having said and
-    /// changed nothing.
+    /// Called by a command that takes too long under the lock of a stripe, to run on the thread pool instead. Returns
+    /// false if it can't, or runs there already: then it continues. Otherwise the handler returns, without having
+    /// replied or changed anything.
     #[cold]
     pub(crate) fn defer(&mut self) -> bool {
         if self.defers {
@@ -182,7 +183,7 @@ impl<'p> Ctx<'p> {
         self.defers
     }
 
-    /// Returns the entry of key `index`, noting the access.
+    /// Returns the entry of key `index`, and records the access.
     pub(crate) fn read(&mut self, index: usize) -> Option<&Entry> {
         if self.pins.is_some() {
             return self.pin(index);
@@ -192,7 +193,7 @@ impl<'p> Ctx<'p> {
         let is_unheld = stripe.holds.is_none();
         let entry = stripe.table.entry_mut(slot);
         if is_unheld {
-            // A held one may be being read without the lock.
+            // A held entry may be in use by a reader without the lock.
             entry.touch(now);
         }
         Some(entry)
@@ -209,7 +210,7 @@ impl<'p> Ctx<'p> {
         self.inner.string_max.load(Ordering::Relaxed) as usize
     }
 
-    /// Locks the stripe of key `index`, and no other, if the command runs aside: its keys are held anyway.
+    /// Locks the stripe of key `index`, and no other, if the command runs on the thread pool: its keys are held anyway.
     #[inline]
     fn lock_pinned(&mut self, index: usize) {
         if self.pins.is_some() {
@@ -238,13 +239,13 @@ impl<'p> Ctx<'p> {
         self.locks.clear();
     }
 
-    /// Ends the work of a command that runs aside. Returns the keys that it brought to life while others wait for them.
+    /// Ends the work of a command on the thread pool. Returns the created keys for which other clients wait.
     pub(crate) fn take_ready_pins(&mut self) -> VecDeque<ReadyKey> {
         self.let_go();
         self.pins.as_mut().map(|pins| std::mem::take(&mut pins.ready)).unwrap_or_default()
     }
 
-    /// Finds key `index` of a command that runs aside.
+    /// Finds key `index` of a command on the thread pool.
     #[cold]
     fn pin(&mut self, index: usize) -> Option<&Entry> {
         let place = self.places[index];
@@ -269,12 +270,12 @@ impl<'p> Ctx<'p> {
         place.as_ref()
     }
 
-    /// Returns the string of key `index`, noting the access.
+    /// Returns the string of key `index`, and records the access.
     pub(crate) fn read_string(&mut self, index: usize) -> Result<Option<View<'_>>, Refused> {
         self.read(index).map(|entry| entry.string().ok_or(WRONG_TYPE.into())).transpose()
     }
 
-    /// Returns the value of key `index`, which is of this type, noting the access.
+    /// Returns the value of key `index`, which must be of this type, and records the access.
     pub(crate) fn read_as<K: Kind>(&mut self, index: usize) -> Result<Option<Ref<'_, K>>, Refused> {
         typed(self.read(index))
     }
@@ -299,13 +300,13 @@ impl<'p> Ctx<'p> {
         Ok(Some((value, now_ms)))
     }
 
-    /// Returns the values of several keys, all of this type, noting the accesses.
+    /// Returns the values of several keys, all of which must be of this type, and records the accesses.
     pub(crate) fn read_all_as<K: Kind>(&mut self, keys: Range<usize>) -> Result<Vec<Option<Ref<'_, K>>>, Refused> {
         let objects = self.read_objects(keys, |object| K::of(object).is_some())?;
         Ok(objects.into_iter().map(|object| object.and_then(ObjectRef::typed)).collect())
     }
 
-    /// The values of several keys, all of types that `takes` lets pass, noting the accesses.
+    /// Returns the values of several keys, all of types that `takes` accepts, and records the accesses.
     pub(crate) fn read_objects(
         &mut self,
         keys: Range<usize>,
@@ -333,8 +334,8 @@ impl<'p> Ctx<'p> {
         Ok(keys.map(value).collect())
     }
 
-    /// Key `index` of a command that reads and may note something in the value that no reader sees; [`None`] if there
-    /// is none. Notes the access.
+    /// Returns key `index` for a command that reads, but may store something in the value that no reader sees; [`None`]
+    /// if the key does not exist. Records the access.
     pub(crate) fn key_of_reader(&mut self, index: usize) -> Option<KeyMut<'_, 'p>> {
         self.lock_pinned(index);
         let place = self.places[index];
@@ -356,7 +357,7 @@ impl<'p> Ctx<'p> {
         })
     }
 
-    /// Returns the entry of key `index`, without noting the access.
+    /// Returns the entry of key `index`, without recording the access.
     pub(crate) fn peek(&mut self, index: usize) -> Option<&Entry> {
         if self.pins.is_some() {
             return self.pin(index);
@@ -365,7 +366,7 @@ impl<'p> Ctx<'p> {
         Some(stripe.table.entry(slot))
     }
 
-    /// Returns the entry of key `index`, without noting the access nor, as for OBJECT, saying that it is missing.
+    /// Returns the entry of key `index`, without recording the access nor, for OBJECT, the event of a missing key.
     pub(crate) fn inspect(&mut self, index: usize) -> Option<&Entry> {
         if self.pins.is_some() {
             return self.pin(index);
@@ -378,7 +379,7 @@ impl<'p> Ctx<'p> {
         self.find_to_read(index).map(|(lock, slot)| (&mut *self.locks[lock], slot))
     }
 
-    /// Like [`find`](Self::find); a key that is missing is an event.
+    /// Like [`find`](Self::find); emits the event of a missing key.
     #[inline]
     fn find_to_read(&mut self, index: usize) -> Option<(usize, Slot)> {
         let found = self.find(index);
@@ -418,8 +419,8 @@ impl<'p> Ctx<'p> {
         }
     }
 
-    /// Bytes that key `index` takes: its block, its value outside of it, and its share of the table. Notes no access
-    /// nor, as for MEMORY USAGE, that it is missing.
+    /// Returns the bytes that key `index` takes: its block, its value outside of it, and its share of the table.
+    /// Records neither the access nor, for MEMORY USAGE, the event of a missing key.
     pub(crate) fn bytes_of(&mut self, index: usize) -> Option<usize> {
         let place = self.places[index];
         let stripe: &mut Stripe = self.locks.get_mut(usize::from(place.lock))?;
@@ -436,7 +437,7 @@ impl<'p> Ctx<'p> {
         Some(block + entry.outside_bytes() + stripe.table.bytes() / stripe.table.len().max(1))
     }
 
-    /// Key `index`, to be changed. Only for commands that write.
+    /// Returns key `index`, to be changed. Only for commands that write.
     #[inline]
     pub(crate) fn key(&mut self, index: usize) -> KeyMut<'_, 'p> {
         self.lock_pinned(index);
@@ -461,7 +462,7 @@ impl<'p> Ctx<'p> {
         }
     }
 
-    /// Word `word` as SET stores it; a large one has been copied before the stripes were locked.
+    /// Returns word `word` as SET stores it; a large one has been copied before the stripes were locked.
     pub(crate) fn value(&mut self, word: usize) -> Value<'p> {
         let bytes = self.words[word];
         if bytes.len() >= SHARED_MIN
@@ -503,7 +504,7 @@ impl<'p> Ctx<'p> {
         self.expire_in(index, writes, |hash, now_ms| fields.iter().filter(|field| hash.expire(field, now_ms)).count());
     }
 
-    /// Like [`expire_fields`](Self::expire_fields), of a few of all fields.
+    /// Like [`expire_fields`](Self::expire_fields), for a limited number of any fields.
     #[cold]
     pub(crate) fn expire_some_fields(&mut self, index: usize) {
         self.expire_in(index, false, |hash, now_ms| hash.purge(now_ms, EXPIRED_MAX).0);
@@ -534,7 +535,7 @@ impl<'p> Ctx<'p> {
         }
     }
 
-    /// Publishes a message; returns how many clients it reaches. In a section it leaves at the end.
+    /// Publishes a message; returns the number of clients that it reaches. In a section it is sent at the end.
     pub(crate) fn publish(&mut self, kind: ChannelKind, channel: &[u8], message: &[u8]) -> usize {
         let pubsub = &self.inner.pubsub;
         if self.collected.is_none() && self.locks.is_empty() {
@@ -573,7 +574,7 @@ fn with_room(long: Arc<Vec<u8>>, len: usize) -> Arc<Vec<u8>> {
             bytes.reserve_exact(len + len / 8 - bytes.len());
             Arc::new(bytes)
         }
-        // Readers have it, or another key.
+        // Readers or another key share the string.
         Err(shared) => {
             let mut bytes = Vec::with_capacity(if len > shared.len() { len + len / 8 } else { shared.len() });
             bytes.extend_from_slice(&shared);
@@ -613,8 +614,8 @@ impl KeyMut<'_, '_> {
         self.entry().map(|entry| entry.string().ok_or(WRONG_TYPE.into())).transpose()
     }
 
-    /// Lets `change` edit the value, which is made if the key does not exist, and removes the key if nothing is left in
-    /// it. The access is noted.
+    /// Calls `change` with the value, which is created if the key does not exist, and removes the key if the value is
+    /// empty afterwards. Records the access.
     pub(crate) fn edit_as<K: Kind, R>(&mut self, change: impl FnOnce(&mut K) -> R) -> Result<R, Refused> {
         if self.slot.is_some() {
             return self.edit_existing_as(change).map(|result| result.expect("the key is there"));
@@ -652,8 +653,8 @@ impl KeyMut<'_, '_> {
         Ok(Some(result))
     }
 
-    /// Calls `change` on an object while other commands use the stripe; meanwhile an empty object takes its place. Only
-    /// code that reads the types of keys without regard to holds can see that.
+    /// Calls `change` with an object while other commands use the stripe; meanwhile an empty object takes its place.
+    /// Only code that reads the types of keys without regard to holds can see that.
     #[cold]
     fn edit_apart<K: Kind, R>(&mut self, slot: Slot, now: Access<'_>, change: impl FnOnce(&mut K) -> R) -> Option<R> {
         let entry = self.stripe.table.entry_mut(slot);
@@ -676,7 +677,7 @@ impl KeyMut<'_, '_> {
         typed(self.entry())
     }
 
-    /// Returns the time at which to look at elements that may expire on their own; the clock is read only if some do.
+    /// Returns the time for accessing elements that may expire on their own; the clock is read only if some do.
     pub(crate) fn element_time(&mut self) -> i64 {
         let timed = self.entry().and_then(Entry::object).is_some_and(|object| object.earliest_ms().is_some());
         if timed { self.now.ms() } else { TIMELESS }
@@ -694,7 +695,7 @@ impl KeyMut<'_, '_> {
         }
     }
 
-    /// Notes an access and counts a hit or a miss, for commands that read before they write.
+    /// Records an access and counts a hit or a miss, for commands that read before they write.
     pub(crate) fn note_read(&mut self) {
         match self.slot {
             Some(slot) => {
@@ -705,14 +706,15 @@ impl KeyMut<'_, '_> {
         }
     }
 
-    /// Notes an access, for commands whose look at a key Redis counts neither as a hit nor as a miss.
+    /// Records an access, for commands whose access Redis counts neither as a hit nor as a miss.
     pub(crate) fn note_access(&mut self) {
         if let Some(slot) = self.slot {
             self.stripe.table.entry_mut(slot).touch(self.now.access());
         }
     }
 
-    /// Like [`note_read`](Self::note_read), for commands that answer with the old value: a missing key is an event.
+    /// Like [`note_read`](Self::note_read), for commands that reply the old value: also emits the event of a missing
+    /// key.
     pub(crate) fn note_read_aloud(&mut self) {
         self.note_read();
         if self.slot.is_none() {
@@ -727,7 +729,7 @@ impl KeyMut<'_, '_> {
         }
     }
 
-    /// Sets value and expiry.
+    /// Sets the value and the expiry.
     pub(crate) fn set(&mut self, value: Value<'_>, expiry: Option<i64>) {
         let now = self.now.access();
         let garbage = self.stripe.set((self.hash, self.key), self.slot, value, expiry, now);
@@ -740,7 +742,7 @@ impl KeyMut<'_, '_> {
         }
     }
 
-    /// Makes an existing key look as if it had last been used `idle_s` seconds ago.
+    /// Sets the last access of an existing key to `idle_s` seconds ago.
     pub(crate) fn set_idle(&mut self, idle_s: i64) {
         if let Some(slot) = self.slot {
             let idle = idle_s.saturating_mul(TICKS_PER_S).clamp(0, i64::from(i32::MAX)) as u32;
@@ -748,7 +750,7 @@ impl KeyMut<'_, '_> {
         }
     }
 
-    /// Makes an existing key look as if it had been used so often, by Redis's counter.
+    /// Sets the access counter of an existing key, on Redis's scale.
     pub(crate) fn set_frequency(&mut self, frequency: u8) {
         if let Some(slot) = self.slot {
             self.stripe.table.entry_mut(slot).set_counter(frequency);
@@ -761,7 +763,7 @@ impl KeyMut<'_, '_> {
         self.set(value, expiry);
     }
 
-    /// Gives an existing key another expiry, or none.
+    /// Sets or removes the expiry of an existing key.
     pub(crate) fn set_expiry(&mut self, expiry: Option<i64>) {
         if let Some(slot) = self.slot {
             self.stripe.set_expiry(self.hash, slot, expiry);
@@ -782,7 +784,7 @@ impl KeyMut<'_, '_> {
         copied + own > COPIED_MAX
     }
 
-    /// Returns whether the stripe is to be unlocked while a long value is changed.
+    /// Returns whether the stripe should be unlocked while a long value is changed.
     pub(crate) fn is_apart(&self) -> bool {
         self.is_apart
     }
@@ -838,7 +840,7 @@ impl KeyMut<'_, '_> {
         }
     }
 
-    /// Removes the key; false if it does not exist.
+    /// Removes the key. Returns false if it does not exist.
     pub(crate) fn remove(&mut self) -> bool {
         let Some(slot) = self.slot.take() else { return false };
         if let Some(garbage) = self.stripe.remove(slot) {

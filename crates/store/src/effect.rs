@@ -13,7 +13,7 @@ use crate::notify::Event;
 use crate::pubsub::Kind;
 use crate::thread::assert_none_locked;
 
-/// Something to be done outside the keyspace.
+/// An effect outside the keyspace.
 pub(crate) enum Effect {
     /// A keyspace event.
     Event(Event),
@@ -30,14 +30,14 @@ impl Effect {
     }
 }
 
-/// Effects of one command, in the order in which they came about.
+/// The effects of one command, in order.
 pub(crate) type Effects = Vec<Effect>;
 
 /// The list of effects of a section's commands.
 pub(crate) type Collected = RefCell<Vec<Effect>>;
 
 impl Inner {
-    /// Lets effects happen. The caller has no stripe locked.
+    /// Emits effects. The caller has no stripe locked.
     pub(crate) fn emit(&self, effects: impl IntoIterator<Item = Effect>) {
         assert_none_locked();
         for effect in effects {

@@ -39,8 +39,8 @@ impl Engine for Store {
     }
 }
 
-/// Returns the reply to a command that a rule or script gets without the command being run: an answer that needs no
-/// connection, or a refusal.
+/// Returns the reply that a rule or script gets without the command being run: one that needs no connection, or an
+/// error.
 pub(crate) fn unrun(spec: &CommandSpec, args: &[&[u8]]) -> Option<Reply> {
     if let Handler::Connection(command) = spec.handler {
         return Some(without_connection(command, args));
@@ -53,7 +53,7 @@ pub(crate) fn unrun(spec: &CommandSpec, args: &[&[u8]]) -> Option<Reply> {
     })
 }
 
-/// Returns the reply of a command that was asked for a value.
+/// Returns the reply of a command that was called for a value.
 pub(crate) fn as_value(finished: Finished) -> Reply {
     match finished {
         Finished::Value(reply) => reply,
@@ -62,12 +62,12 @@ pub(crate) fn as_value(finished: Finished) -> Reply {
 }
 
 impl Store {
-    /// Runs a command for a rule or script: its reply, or the command that waits.
+    /// Runs a command for a rule or script. Returns its reply, or the pending command.
     pub(crate) fn run(&self, spec: &'static CommandSpec, db: u32, args: &[&[u8]]) -> Result<Reply, Parked> {
         let mut reply = ReplyBuilder::new();
         let origin = Origin { db, ..Origin::default() };
-        // A panic must not travel through the frames of an interpreter. Nothing half-done is seen after it: guards
-        // unlock the stripes, and the half reply is dropped.
+        // A panic must not unwind through the frames of an interpreter. No partial result is visible afterwards: guards
+        // unlock the stripes, and the partial reply is dropped.
         let started =
             catch_unwind(AssertUnwindSafe(|| self.0.start(&self.0, spec, args, origin, ReplyForm::Value, &mut reply)));
         match started {
@@ -77,8 +77,8 @@ impl Store {
         }
     }
 
-    /// Runs a few cheap commands under one locking of all their stripes, as EXEC does; [`None`], and nothing has happened, where
-    /// one of them is not that cheap, is refused, or meets a held key.
+    /// Runs a few cheap commands while the locks of all their stripes are held, as EXEC does. Returns [`None`], without
+    /// any effect, if one of them is not that cheap, is refused, or meets a held key.
     fn run_together(&self, db: u32, commands: &[&[&[u8]]]) -> Option<Reply> {
         let inner = &*self.0;
         if commands.len() > COMMANDS_MAX || db >= inner.keyspace.databases() {
@@ -100,7 +100,7 @@ impl Store {
             let mut ctx = plan.lock(inner, &pass)?;
             let mut replies = Vec::with_capacity(commands.len());
             for (index, (words, handle)) in commands.iter().zip(handles).enumerate() {
-                // A fault ends its command; the others are run all the same.
+                // A panic ends only its own command; the others still run.
                 let reply = catch_unwind(AssertUnwindSafe(|| {
                     let mut reply = ReplyBuilder::new();
                     plan.turn_to(index, &mut ctx, words, db);
@@ -118,8 +118,8 @@ impl Store {
     }
 }
 
-/// Returns the reply to a rule or script that calls a command of the server: the few that need no connection are
-/// answered, the others refused with the way to do it.
+/// Returns the reply to a rule or script that calls a command of the server: that of the few commands that need no
+/// connection, or an error that names the alternative.
 pub(crate) fn without_connection(command: Detached, args: &[&[u8]]) -> Reply {
     let refuse = |text: &str| Reply::Error(format!("ERR {text}"));
     match command {

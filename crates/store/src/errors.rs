@@ -4,13 +4,13 @@ use std::collections::BTreeMap;
 
 use parking_lot::Mutex;
 
-/// Kinds of errors remembered: as many as Redis, so that a client can't fill memory with codes of its own making.
+/// The maximum number of codes counted: as in Redis, so that a client can't fill the memory with invented codes.
 const CODES_MAX: usize = 128;
 
 /// The maximum length of a code that is counted separately, in bytes.
 const CODE_MAX: usize = 64;
 
-/// Returns the code of an error reply, whose line starts behind the dash.
+/// Returns the code of an error reply, whose line starts after the dash.
 pub(crate) fn code_of(line: &[u8]) -> &[u8] {
     let line = &line[..line.len().min(CODE_MAX)];
     line.split(|byte| matches!(byte, b' ' | b'\r')).next().unwrap_or_default()
@@ -21,12 +21,12 @@ pub(crate) fn code_of(line: &[u8]) -> &[u8] {
 pub(crate) struct Errors(Mutex<BTreeMap<String, u64>>);
 
 impl Errors {
-    /// Counts an error reply; `line` starts behind the dash.
+    /// Counts an error reply; `line` starts after the dash.
     pub(crate) fn count(&self, line: &[u8]) {
         self.add(code_of(line), 1);
     }
 
-    /// Counts errors of a code.
+    /// Adds this number of errors with a code.
     pub(crate) fn add(&self, code: &[u8], errors: u64) {
         let code = String::from_utf8_lossy(code);
         let mut all = self.0.lock();

@@ -33,17 +33,17 @@ use crate::thread::assert_none_locked;
 pub(crate) struct Everything {
     /// The section of `owner`, or [`NOBODY`].
     wanted_by: AtomicU64,
-    /// A leaf below the stripes' locks.
+    /// In the lock order, this comes after the stripes' locks, and no lock comes after it.
     state: Mutex<State>,
 }
 
 #[derive(Default)]
 struct State {
-    /// A ticket of the section that wants everything, granted once it has it.
+    /// A ticket of the section that wants everything, granted once the section has it.
     owner: Option<Arc<Ticket>>,
     /// The queue of sections that want it after that.
     next: VecDeque<Arc<Ticket>>,
-    /// Tickets that would have been granted otherwise, by number.
+    /// Tickets that would have been granted otherwise, by their numbers.
     denied: HashMap<u64, Arc<Ticket>>,
 }
 
@@ -107,7 +107,7 @@ impl Everything {
         }
     }
 
-    /// Makes the ticket the one that wants everything, or queues it; whether it is the one.
+    /// Makes the ticket the one that wants everything, or queues it. Returns whether it is the one.
     fn want(&self, ticket: &Arc<Ticket>) -> bool {
         let mut state = self.state.lock();
         match &state.owner {
@@ -127,8 +127,8 @@ impl Everything {
         }
     }
 
-    /// Ends the wish of a section. Returns those that were kept from their keys; the next ones that want everything are
-    /// woken.
+    /// Withdraws a section's request for everything, and wakes the sections that request it next. Returns the tickets
+    /// that were denied their keys.
     fn want_no_more(&self, id: u64) -> Vec<Arc<Ticket>> {
         let (denied, next) = {
             let mut state = self.state.lock();
@@ -146,8 +146,8 @@ impl Everything {
 }
 
 impl Inner {
-    /// Gives a section everything if no other has a key; whether it did. `ticket` has the section's number and no keys, and
-    /// is granted then. The caller listens to it, and asks again when it is woken.
+    /// Gives a section everything if no other section has a key. Returns whether it did. `ticket` has the section's
+    /// number and no keys, and is granted then. The caller listens to it, and calls this again when it is woken.
     pub(crate) fn hold_everything(&self, ticket: &Arc<Ticket>) -> bool {
         // The section's own ticket is the one.
         if !self.everything.want(ticket) || self.gate.granted() != 1 {
@@ -161,7 +161,7 @@ impl Inner {
         true
     }
 
-    /// Takes back the wish of a section to hold everything, which it has not got.
+    /// Withdraws the request of a section for everything, which it has not acquired.
     pub(crate) fn want_no_more(&self, ticket: &Ticket) {
         let denied = self.everything.want_no_more(ticket.id);
         if self.pass_on_keys(denied) {

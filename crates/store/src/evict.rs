@@ -2,30 +2,30 @@
 //!
 //! A clock hand moves over all segments of all databases. It examines about [`SEEN`] keys at a time, which are
 //! practically a random sample because segments are in the order of hashes, and evicts the least valuable sixteenth of
-//! them. So a victim is the worst of sixteen and not, as in Redis, of five; and a newly written key has a sixteenth of
-//! a round to be used before it is judged again, which admits new keys even though the old ones have been used more
-//! often. The price is one look at sixteen keys per victim, whose cache lines are prefetched together: about a
-//! microsecond.
+//! them. So a victim is the worst of sixteen and not, as in Redis, of five. A newly written key has a sixteenth of a
+//! round in which it may be used before it is examined again, so new keys can stay even though old keys have been used
+//! more often. The cost is the examination of sixteen keys per victim, whose cache lines are prefetched together: about
+//! a microsecond.
 //!
 //! Recency is the time of last access in sixteenths of a second. Frequency is a counter like Redis's, but it counts the
 //! first accesses exactly, because the distinction between one and four uses matters: see
 //! [`Entry::touch`](sluicegate_data::value::Entry::touch). Sticky and held keys are skipped.
 //!
-//! Memory is checked before a command's stripes are locked, and the command itself evicts, for at most [`BUDGET`]; the
-//! rest is left to later commands and to the tick. So a command is refused only after the hand made one round without
-//! finding a victim. Flushed databases are freed before keys are evicted, in the same time: right after a large
-//! FLUSHALL commands pass until it is freed, even if the rest exceeds a new limit.
+//! Memory is checked before a command's stripes are locked, and the command itself evicts, for at most [`BUDGET`];
+//! later commands and the tick continue. So a command is refused only after the hand made one round without finding a
+//! victim. Flushed databases are freed before keys are evicted, within the same time: right after a large FLUSHALL,
+//! commands are accepted until the flushed data is freed, even if the remaining data exceeds a new limit.
 //!
 //! **Held keys.** A long transaction or script may hold most keys, and may itself overfill the store. A scan ends after
-//! [`LOOKED_MAX`] keys; if nearly all of them were held, the hand rests for twenty times the duration of the scan, and
-//! commands pass meanwhile although memory exceeds the limit: held keys can be evicted soon. A section that found this
-//! once does not check again; its end ends the rest.
+//! [`LOOKED_MAX`] keys. If nearly all of them were held, the hand pauses for twenty times the duration of the scan;
+//! meanwhile commands are accepted although memory exceeds the limit, because the held keys can be evicted soon. A
+//! section that has met such a pause does not check memory again; the pause ends when the section ends.
 //!
 //! **Memory of clients and scripts** counts in full for refusing commands, and up to half of the limit for eviction
 //! ([`Memory::is_over_without_clients`](crate::memory::Memory::is_over_without_clients)): beyond that the largest
 //! clients are closed, so no client causes the eviction of everything.
 //!
-//! The evictor's lock is above the stripes' in the lock order: it is held while a segment is examined.
+//! In the lock order, the evictor's lock comes before the stripes' locks: it is held while a segment is examined.
 
 use std::time::{Duration, Instant};
 
@@ -39,29 +39,29 @@ use crate::memory::Policy;
 use crate::notify::{Class, Event};
 use crate::stripe::Stripe;
 
-/// Keys that are taken in at a time.
+/// The number of evictable keys examined at a time.
 const SEEN: usize = 128;
 /// The number of keys of which one is evicted.
 const PER_VICTIM: usize = 16;
-/// Time that one command takes for eviction at most.
+/// The maximum time that one command spends on eviction.
 const BUDGET: Duration = Duration::from_micros(500);
-/// Keys that one look goes over at most.
+/// The maximum number of keys that one scan visits.
 const LOOKED_MAX: usize = 4096;
 /// The ratio of held to evictable keys that makes a scan unproductive.
 const HELD_PER_FREE: usize = 16;
-/// The rest after an unproductive scan, as a multiple of the scan's duration.
+/// The pause after an unproductive scan, as a multiple of the scan's duration.
 const REST_TIMES: u32 = 20;
-/// A round that was not finished by then begins anew: keys that it passed may have become such that may go.
+/// A round that takes longer than this starts again, because keys already passed may have become evictable.
 const ROUND_MAX: Duration = Duration::from_millis(100);
-/// Bounds of a rest.
+/// The bounds of this pause.
 const REST: std::ops::RangeInclusive<Duration> = Duration::from_millis(1)..=Duration::from_millis(100);
-/// Stripes of a flushed database that are freed before keys are evicted instead.
+/// The number of stripes of a flushed database that are freed in one step.
 const STRIPES_PER_STEP: usize = 8;
 
-/// A key that may go.
+/// A key that may be evicted.
 #[derive(Clone, Copy, Debug)]
 struct Candidate {
-    /// The higher, the sooner it goes.
+    /// The higher, the sooner the key is evicted.
     score: u64,
     hash: u64,
     /// The entry's stamp when it was examined; an entry used since then is not evicted.
@@ -73,18 +73,18 @@ struct Candidate {
 #[derive(Debug, Default)]
 pub(crate) struct Evictor {
     db: u32,
-    /// The place in SCAN's order.
+    /// The position in SCAN's order.
     place: u64,
-    /// The worst of the keys last taken in, the worst last.
+    /// The least valuable of the keys examined last, in ascending order of scores.
     candidates: Vec<Candidate>,
     policy: Policy,
-    /// Another number at each look, for policies that go by chance.
+    /// A number that changes with each scan, for the random policies.
     salt: u64,
-    /// Stripes that the hand has passed since it last saw a key that may go.
+    /// The number of stripes that the hand has passed since it last saw an evictable key.
     passed: usize,
     /// Whether one of them had a key that would be evicted if it were not held.
     met_held: bool,
-    /// The time at which it passed the first of them.
+    /// The start of the current round.
     round_began: Option<Instant>,
 }
 
@@ -103,41 +103,43 @@ impl Evictor {
 /// The result of an attempt to evict a key.
 enum Evicted {
     Key,
-    /// It was used, changed or removed meanwhile.
+    /// The candidate was used, changed or removed meanwhile.
     Gone,
-    /// The look ended before a key was found that may go.
+    /// The scan ended before it found an evictable key.
     NotYet,
-    /// The evictable keys are held by sections, and the hand rests.
+    /// The evictable keys are held by sections, and the hand pauses.
     Held,
-    /// The hand went round and found nothing.
+    /// The hand made a round and found no evictable key.
     Nothing,
 }
 
 /// Whether a command that needs memory may run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Room {
-    /// There is memory, or there will be.
+    /// There is enough memory, or there will be soon.
     Made,
-    /// It may run, and more can be evicted only when sections have ended.
+    /// The command may run; more can be evicted only when sections have ended.
     Later,
     /// No key may be evicted.
     None,
 }
 
 impl Inner {
-    /// Makes room for a command that needs memory; false if nothing may be evicted. The caller is outside the gate.
+    /// Makes room for a command that needs memory. Returns false if nothing may be evicted. The caller is outside the
+    /// gate.
     #[cold]
     pub(crate) fn make_room(&self) -> bool {
         self.make_room_for(BUDGET) != Room::None
     }
 
-    /// The same for a command of a section; false if the section need not ask again.
+    /// Like [`make_room`](Self::make_room), for a command of a section. Returns false if the section need not call this
+    /// again.
     #[cold]
     pub(crate) fn make_room_in_section(&self) -> bool {
         self.make_room_for(BUDGET) == Room::Made
     }
 
-    /// Like [`make_room`](Self::make_room), for a time of the caller's.
+    /// Like [`make_room`](Self::make_room), with a time budget chosen by the caller.
     pub(crate) fn make_room_for(&self, budget: Duration) -> Room {
         let start = Instant::now();
         let mut steps = 0_u32;
@@ -196,12 +198,13 @@ impl Inner {
         if self.evict_this(candidate, policy) { Evicted::Key } else { Evicted::Gone }
     }
 
-    /// Stripes of all databases, those that do not exist included.
+    /// Returns the number of stripes of all databases, including databases that do not exist.
     fn stripes_of_all(&self) -> usize {
         self.keyspace.databases() as usize * self.keyspace.stripes()
     }
 
-    /// Moves the hand until enough keys were examined, [`LOOKED_MAX`] were scanned, or all were.
+    /// Moves the hand until [`SEEN`] evictable keys have been examined, [`LOOKED_MAX`] keys have been visited, or the
+    /// round is complete.
     fn look(&self, evictor: &mut Evictor, policy: Policy) {
         let start = Instant::now();
         let now = self.clock.coarse_ticks();
@@ -214,7 +217,8 @@ impl Inner {
         }
         let Evictor { db: hand_db, place, candidates, salt, passed, met_held, round_began, .. } = evictor;
         let (mut seen, mut held, mut looked) = (0, 0, 0);
-        // The stripe in which a round begins is seen to its end at the start, and from its beginning at the end.
+        // The stripe in which a round starts is visited twice: from the hand to its end at the start of the round, and
+        // from its beginning at the end of the round.
         while seen < SEEN && looked < LOOKED_MAX && *passed <= all {
             let pass = self.gate.enter();
             let db = self.keyspace.db(&pass, *hand_db);
@@ -275,7 +279,7 @@ impl Inner {
         }
     }
 
-    /// Evicts a key that was found, if it is as it was.
+    /// Evicts a candidate, if it has not changed since it was examined.
     fn evict_this(&self, candidate: Candidate, policy: Policy) -> bool {
         let Candidate { hash, stamp: seen, db: index, .. } = candidate;
         let mut told = None;

@@ -1,4 +1,4 @@
-//! From words to a reply: finding the command, locking its keys, running it, parking it.
+//! From words to a reply: looking up the command, locking its keys, running it, parking it.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -60,13 +60,13 @@ pub(crate) struct Origin<'r> {
 pub enum Executed {
     /// The reply has been written.
     Done,
-    /// It is a command of the connection, with a right number of words; nothing has been written.
+    /// It is a command of the connection, with a valid number of words; nothing has been written.
     Connection(Detached),
-    /// It was accepted, and its reply comes from the future; nothing has been written.
+    /// It was accepted, and the future resolves to its reply; nothing has been written.
     Parked(Parked),
 }
 
-/// Carries out one command. `words[0]` is its name; an empty `words` is answered as an unknown command.
+/// Executes one command. `words[0]` is its name; an empty `words` is treated as an unknown command.
 ///
 /// Replies and errors are Redis 7's. The call takes microseconds: what would take longer is parked.
 pub fn execute(store: &Store, caller: &mut Caller, words: &[&[u8]], out: &mut ReplyWriter<'_>) -> Executed {
@@ -92,18 +92,18 @@ pub fn execute(store: &Store, caller: &mut Caller, words: &[&[u8]], out: &mut Re
 pub(crate) struct Who<'w> {
     /// A section's or a parked command's ticket, or [`NOBODY`].
     pub(crate) id: u64,
-    /// The time of a section.
+    /// The frozen time, if a section runs the command.
     pub(crate) time: Option<&'w Frozen>,
     /// The section's list of effects.
     pub(crate) collected: Option<&'w Collected>,
-    /// Its ticket holds all keys of the command.
+    /// Whether its ticket holds all keys of the command.
     pub(crate) covers: bool,
     /// The hash of the command's only key, if that is known.
     pub(crate) hash: Option<u64>,
     pub(crate) blocks: Blocks<'w>,
-    /// A script runs it.
+    /// Whether a script runs it.
     pub(crate) of_script: bool,
-    /// Its accesses leave no trace: CLIENT NO-TOUCH.
+    /// Whether its accesses do not change LRU and LFU data: CLIENT NO-TOUCH.
     pub(crate) is_traceless: bool,
 }
 
@@ -118,33 +118,33 @@ impl Who<'_> {
 /// The result of an attempt to run a command.
 #[must_use]
 pub(crate) enum Attempted {
-    /// It has replied.
+    /// It has written its reply.
     Done,
-    /// It has replied and created keys with waiters: the caller serves them.
+    /// It has written its reply and created keys with waiters, which the caller serves.
     Ready(Box<Ready>),
-    /// It found nothing and waits.
+    /// It found nothing and its client waits.
     Blocked(Arc<Waiter>),
-    /// A key is held against it.
+    /// Another ticket holds one of its keys.
     Held,
-    /// Nothing has happened: it takes too long under locks, and is to be run aside.
+    /// Nothing has happened: it takes too long under locks, and should run on the thread pool.
     Long,
 }
 
 impl CommandSpec {
-    /// Returns whether it is paused and refused like a write: commands that write, and those that Redis would
-    /// replicate.
+    /// Returns whether it counts as a write when writes are paused or refused: commands that write, and those that
+    /// Redis would replicate.
     pub(crate) fn counts_as_write(&self) -> bool {
         self.flags.has(Flags::WRITE) || self.is_replicated
     }
 
-    /// Returns the mode in which its keys are held if they must be.
+    /// Returns the mode in which its keys are held if it must hold them.
     pub(crate) fn mode(&self) -> Mode {
         if self.may_write() { Mode::Exclusive } else { Mode::Shared }
     }
 }
 
 impl Inner {
-    /// Starts a command of the keyspace. Writes the reply to `out`, or returns what will bring it in `form`.
+    /// Starts a command of the keyspace. Writes the reply to `out`, or returns a pending reply, which comes in `form`.
     pub(crate) fn start(
         &self,
         this: &Arc<Inner>,
@@ -216,7 +216,7 @@ impl Inner {
         }
     }
 
-    /// Goes on with a command that met a held key: tries again for a moment, then parks it.
+    /// Continues a command that met a held key: retries for a moment, then parks the command.
     #[cold]
     #[allow(clippy::too_many_arguments, reason = "those of `start`, with what it found")]
     fn start_held(
@@ -278,7 +278,7 @@ impl Inner {
         }
     }
 
-    /// Runs a command if no key of it is held against `who`; otherwise queues `ticket`, if given, on all its keys.
+    /// Runs a command if no other ticket holds one of its keys; otherwise queues `ticket`, if given, on all its keys.
     #[allow(clippy::too_many_arguments, reason = "one call on the hottest path; a struct would be built for it alone")]
     #[inline]
     pub(crate) fn attempt(
@@ -362,10 +362,10 @@ impl Inner {
         attempted
     }
 
-    /// The same for a command that has replied.
+    /// Like [`after_handler`](Self::after_handler), for a command that has written its reply.
     fn after_reply(&self, ctx: &mut Ctx<'_>, who: Who<'_>) -> Attempted {
         match ctx.locks.any(|stripe| stripe.waits.as_deref().is_some_and(WaitTable::has_ready)) {
-            // A transaction that is alone takes no holds.
+            // An exclusive transaction acquires no holds.
             true if who.id == NOBODY && who.collected.is_some() => {
                 self.keyspace.wake(ctx.locks.iter_mut().filter_map(|stripe| stripe.waits.as_deref_mut()));
                 Attempted::Done
@@ -375,7 +375,7 @@ impl Inner {
         }
     }
 
-    /// Returns the context of a command that runs aside, on keys that its ticket holds.
+    /// Returns the context of a command that runs on the thread pool, on keys that its ticket holds.
     pub(crate) fn pinned<'p>(
         &'p self,
         pass: &'p Pass<'p>,
@@ -399,7 +399,7 @@ impl Inner {
         ctx
     }
 
-    /// Returns the command's keys in databases that exist; the handler refuses the others by itself.
+    /// Returns the command's keys in databases that exist; the handler itself refuses the others.
     pub(crate) fn keys_of(&self, spec: &CommandSpec, words: &[&[u8]], db: u32) -> SmallVec<[KeyWord; 4]> {
         let mut keys = spec.keys.keys(words, db);
         keys.retain(|key| key.db < self.keyspace.databases());
@@ -430,7 +430,7 @@ impl Inner {
             return;
         }
         let keys = self.keys_of(spec, ctx.words, ctx.db);
-        // Each key's database and stripe, and its place among the keys, as one number.
+        // The database, the stripe and the index of each key, as one number.
         let mut stripes: SmallVec<[u128; 8]> = SmallVec::with_capacity(keys.len());
         for key in &keys {
             let hash = self.keyspace.hasher.hash(ctx.words[key.word as usize]);
@@ -461,7 +461,7 @@ impl Inner {
         }
     }
 
-    /// Returns whether holds admit the command; queues its ticket if not.
+    /// Returns whether the holds of other tickets admit the command; if not, queues its ticket.
     #[cold]
     fn admit(&self, ctx: &mut Ctx<'_>, spec: &CommandSpec, who: Who<'_>, ticket: Option<&Arc<Ticket>>) -> bool {
         let mode = spec.mode();
@@ -502,8 +502,8 @@ impl Inner {
     }
 }
 
-/// Copies long words that become strings, before anything is locked. True if one is too long for that to be done by a
-/// worker, or another is too long to be copied into its value, or compared with it, under a lock.
+/// Copies long words that become strings, before anything is locked. Returns true if a word is too long for a worker to
+/// copy, or too long to be copied into its value, or compared with it, under a lock.
 #[cold]
 fn take_long_words(ctx: &mut Ctx<'_>, spec: &CommandSpec) -> bool {
     if spec.long_words == LongWords::Aside {

@@ -21,16 +21,17 @@ use crate::notify::Event;
 const BUDGET: Duration = Duration::from_millis(25);
 /// The time for which the pool thread works before it checks the time again, and yields the processor.
 const SLICE: Duration = Duration::from_millis(2);
-/// Keys that are looked at under a stripe's lock in one go.
+/// The number of keys examined at a time under a stripe's lock.
 const SLOTS_PER_LOCK: usize = 200;
 /// The number of attempts of a sweep to lock a busy stripe before it moves on to the next one.
 const LOCK_TRIES: usize = 64;
 /// The number of returns of a sweep to busy stripes, before it leaves them to the next tick.
 const ROUNDS: usize = 16;
-/// Stripes of a flushed database that are freed between looks at the clock.
+/// The number of stripes of a flushed database that are freed between two readings of the clock.
 const STRIPES_PER_STEP: usize = 8;
 
-/// The place at which the sweep continues after its time was over, so that every stripe of every database has its turn.
+/// The position at which the sweep continues after its time was over, so that every stripe of every database gets its
+/// turn.
 #[derive(Default)]
 pub(crate) struct Sweeper {
     /// Keys are only removed when touched: DEBUG SET-ACTIVE-EXPIRE 0.
@@ -50,7 +51,7 @@ impl Sweeper {
     }
 }
 
-/// Removes expired keys, frees flushed databases, and moves entries together.
+/// Removes expired keys, frees flushed databases, and compacts memory.
 pub(crate) fn tick(inner: &Inner) {
     tick_for(inner, BUDGET);
 }
@@ -80,10 +81,10 @@ fn tick_for(inner: &Inner, budget: Duration) {
     sluicegate_data::pages::settle();
 }
 
-/// Lets a thread aside do the rest.
+/// Lets the thread pool continue.
 #[cold]
 fn go_on_aside(inner: &Inner) {
-    /// Lets the next tick start another one, even if this one panics.
+    /// Lets the next tick start another continuation, even if this one panics.
     struct End<'i>(&'i Inner);
     impl Drop for End<'_> {
         fn drop(&mut self) {
@@ -104,8 +105,8 @@ fn go_on_aside(inner: &Inner) {
     });
 }
 
-/// Sweeps all databases and frees flushed ones until time is over. With `helps` another thread does the same: this one
-/// then begins elsewhere. Returns whether it reached the end.
+/// Sweeps all databases and frees flushed ones until the time is over. With `helps`, another thread does the same, so
+/// this one begins at another position. Returns whether it reached the end.
 fn work(inner: &Inner, helps: bool, is_over: impl Fn() -> bool) -> bool {
     let start = Instant::now();
     let is_done = sweep_all(inner, helps, is_over);
@@ -113,7 +114,7 @@ fn work(inner: &Inner, helps: bool, is_over: impl Fn() -> bool) -> bool {
     is_done
 }
 
-/// The same, without the time being counted.
+/// Like [`work`], without counting the time.
 fn sweep_all(inner: &Inner, helps: bool, is_over: impl Fn() -> bool) -> bool {
     let sweeper = &inner.sweeper;
     let now_ms = inner.clock.now_ms();
@@ -155,7 +156,7 @@ fn sweep(inner: &Inner, index: u32, first: usize, now_ms: i64, is_over: impl Fn(
             let stripe = (first + step) % stripes;
             let mut done = false;
             while !done {
-                // Freed here, where nothing is locked.
+                // Freed here, because nothing is locked.
                 inner.discard(garbage.drain(..));
                 if !effects.is_empty() {
                     inner.emit(effects.drain(..));

@@ -15,7 +15,7 @@ impl Futex {
         &self.0
     }
 
-    /// Sleeps unless the word is another than `expected`; may wake up for nothing.
+    /// Sleeps if the word is `expected`. May wake up spuriously.
     pub(crate) fn wait(&self, expected: u32) {
         let timeout = std::ptr::null::<libc::timespec>();
         // SAFETY: the kernel reads the word, which lives as long as the call.
@@ -30,9 +30,9 @@ impl Futex {
         };
     }
 
-    /// Wakes one that sleeps.
+    /// Wakes one sleeping thread.
     pub(crate) fn wake_one(&self) {
-        // SAFETY: the kernel only looks who sleeps on the word's address.
+        // SAFETY: the kernel uses only the word's address, to find sleeping threads.
         unsafe { libc::syscall(libc::SYS_futex, self.0.as_ptr(), libc::FUTEX_WAKE | libc::FUTEX_PRIVATE_FLAG, 1) };
     }
 }

@@ -23,18 +23,18 @@ use crate::hold::{HeldKeys, OVERTAKE_TIMES, Ticket};
 use crate::thread::{assert_none_locked, thread_number};
 use crate::turnstile::Turnstile;
 
-/// Counters; threads beyond this number share them.
+/// The number of counters; threads beyond this number share them.
 const COUNTERS: usize = 64;
 
 /// The gate of a store.
 pub(crate) struct Gate {
-    /// Closed while a global section is alone.
+    /// Closed while a global section runs.
     turnstile: Turnstile,
     /// The thread that has closed the gate, or [`NOBODY`].
     closer: AtomicUsize,
-    /// Counts passes of the thread that has closed the gate, without blocking it.
+    /// Counts passes of the thread that has closed the gate; these are not blocked.
     alone: AtomicU32,
-    /// Held by the global section that closes the gate.
+    /// Locked by the global section that closes the gate.
     turn: Mutex<()>,
     /// Whether `waiting` has entries.
     crowded: AtomicBool,
@@ -43,12 +43,12 @@ pub(crate) struct Gate {
     pub(crate) overtaken_for: Duration,
 }
 
-/// The waiters for a global section, or for becoming one.
+/// Global commands, transactions that need the keyspace for themselves, and the tickets and sections behind them.
 #[derive(Default)]
 struct Waiting {
     /// Global commands, and commands that wait behind one.
     tickets: VecDeque<Arc<Ticket>>,
-    /// Sections that wait behind one.
+    /// Sections that wait behind a global command.
     sections: Vec<Waker>,
     overtaken: u32,
     since: Option<Instant>,
@@ -67,7 +67,7 @@ impl Pass<'_> {
     /// # Safety
     /// No reference to a database found with this pass is used any more: the database may have been freed.
     pub(crate) unsafe fn outside<R>(&self, work: impl FnOnce() -> R) -> R {
-        /// Comes back in even if the work panics, because the pass counts itself out once more when it is dropped.
+        /// Enters the gate again even if the work panics, because the pass counts itself out when it is dropped.
         struct Back<'p>(&'p Pass<'p>);
         impl Drop for Back<'_> {
             fn drop(&mut self) {
@@ -83,7 +83,7 @@ impl Pass<'_> {
         work()
     }
 
-    /// Steps outside for an instant if the gate is closing.
+    /// Leaves the gate for an instant if it is closing.
     ///
     /// # Safety
     /// As for [`outside`](Self::outside).
@@ -104,16 +104,16 @@ impl Drop for Pass<'_> {
     }
 }
 
-/// Proof that the gate is closed: no `Pass` exists, and no ticket but those of a section that holds everything and of those
-/// that wait for it.
+/// Proof that the gate is closed: no `Pass` exists, and no ticket but those of a section that holds everything and of
+/// those that wait for it.
 pub struct Closed<'s> {
     gate: &'s Gate,
     _turn: MutexGuard<'s, ()>,
 }
 
 impl Closed<'_> {
-    /// Returns a pass for a command that is run while the gate is closed, by who closed it. It is dropped before a
-    /// database is flushed or swapped.
+    /// Returns a pass for a command that the thread which closed the gate runs. It is dropped before a database is
+    /// flushed or swapped.
     pub(crate) fn pass(&self) -> Pass<'_> {
         self.gate.alone.fetch_add(1, Ordering::Relaxed);
         Pass { gate: self.gate, counter: Some(&self.gate.alone) }
@@ -127,7 +127,7 @@ impl Drop for Closed<'_> {
     }
 }
 
-/// No thread's number.
+/// Not the number of any thread.
 const NOBODY: usize = usize::MAX;
 
 impl Gate {
@@ -143,8 +143,8 @@ impl Gate {
         }
     }
 
-    /// Passes the gate; waits some microseconds if it is closed, unless by this thread: a transaction that is alone runs
-    /// commands of the connection, too (INFO, CONFIG), which know nothing of it.
+    /// Passes the gate. Waits some microseconds if it is closed, unless this thread has closed it: an exclusive
+    /// transaction also runs commands of the connection (INFO, CONFIG), which pass the gate by themselves.
     #[inline]
     pub(crate) fn enter(&self) -> Pass<'_> {
         let counter = self.turnstile.counter(thread_number());
@@ -152,14 +152,15 @@ impl Gate {
         Pass { gate: self, counter: Some(counter) }
     }
 
-    /// Returns a pass for the owner of a granted, counted ticket: the gate cannot be closed until that is counted out.
+    /// Returns a pass for the owner of a granted, counted ticket: the gate cannot be closed until the ticket is counted
+    /// out.
     #[inline]
     pub(crate) fn enter_with(&self, _held: &HeldKeys) -> Pass<'_> {
         assert_none_locked();
         Pass { gate: self, counter: None }
     }
 
-    /// Counts a thread in; false if it has closed the gate itself and was counted in `alone`.
+    /// Counts a thread in. Returns false if the thread has closed the gate itself and was counted in `alone`.
     #[inline]
     fn count_in(&self, counter: &AtomicU32) -> bool {
         assert_none_locked();
@@ -187,8 +188,8 @@ impl Gate {
         })
     }
 
-    /// Closes the gate for a moment although there are tickets: that of the caller, which holds everything or is about to,
-    /// and others that wait. The caller is outside, and no other ticket's command runs.
+    /// Closes the gate for a moment although there are tickets: that of the caller, which holds everything or is about
+    /// to, and others that wait. The caller is outside, and no other ticket's command runs.
     pub(crate) fn close_beside_tickets(&self) -> Closed<'_> {
         assert_none_locked();
         let turn = self.turn.lock();
@@ -197,7 +198,7 @@ impl Gate {
         Closed { gate: self, _turn: turn }
     }
 
-    /// Sections and parked commands that have their keys.
+    /// Returns the number of sections and parked commands that have their keys.
     pub(crate) fn granted(&self) -> usize {
         self.turnstile.granted()
     }
@@ -207,22 +208,22 @@ impl Gate {
         self.turnstile.granted() < self.turnstile.tickets()
     }
 
-    /// Counts a ticket among those that wait for their keys, or no longer.
+    /// Adds a ticket to the count of those that wait for their keys, or removes it.
     pub(crate) fn count_waiting(&self, waits: bool) {
         self.turnstile.count_waiting(waits);
     }
 
-    /// Sections and parked commands that exist.
+    /// Returns the number of sections and parked commands that exist.
     pub(crate) fn tickets(&self) -> usize {
         self.turnstile.tickets()
     }
 
-    /// Counts a ticket in.
+    /// Counts a new ticket.
     pub(crate) fn add_ticket(&self, _pass: &Pass<'_>) {
         self.turnstile.add_ticket();
     }
 
-    /// Counts a ticket out. Returns whether a global section may now have its turn.
+    /// Removes a ticket from the count. Returns whether a global section may now run.
     pub(crate) fn remove_ticket(&self) -> bool {
         self.turnstile.remove_ticket() && self.is_crowded()
     }
@@ -243,7 +244,7 @@ impl Gate {
         waiting.overtaken > OVERTAKE_TIMES || waiting.since.is_some_and(|since| since.elapsed() > self.overtaken_for)
     }
 
-    /// Queues a command. The caller then tries to start the first one, since the last ticket may just have ended.
+    /// Queues a ticket. The caller then tries to start the first one, since the last ticket inside may just have ended.
     pub(crate) fn queue(&self, ticket: Arc<Ticket>) {
         let mut waiting = self.waiting.lock();
         if waiting.tickets.is_empty() {
@@ -254,7 +255,7 @@ impl Gate {
         self.crowded.store(true, Ordering::SeqCst);
     }
 
-    /// Lets a section be woken when it may try again; false if it may at once.
+    /// Registers the waker of a section that has to wait. Returns false if it need not wait.
     pub(crate) fn wait(&self, waker: &Waker) -> bool {
         let mut waiting = self.waiting.lock();
         if waiting.tickets.is_empty() {
@@ -266,7 +267,7 @@ impl Gate {
         true
     }
 
-    /// Returns the first queued one. A command is removed; a waiter for an exclusive turn stays, and
+    /// Returns the first queued ticket. A command is removed; a transaction that waits for exclusivity stays, and
     /// [leaves](Self::leave) by itself.
     pub(crate) fn pop(&self) -> Option<Arc<Ticket>> {
         if !self.is_crowded() {
@@ -295,13 +296,13 @@ impl Gate {
         self.crowded.store(true, Ordering::SeqCst);
     }
 
-    /// Removes a waiter for an exclusive turn, after the turn or if it stops waiting.
+    /// Removes a transaction that waited for exclusivity, after it has run or if it stops waiting.
     pub(crate) fn leave(&self, ticket: &Arc<Ticket>) {
         self.waiting.lock().tickets.retain(|queued| !Arc::ptr_eq(queued, ticket));
         self.went();
     }
 
-    /// Records the end of a queued command; wakes the sections behind when none is left.
+    /// Records the end of a queued command, and wakes the sections behind if no other ticket is queued.
     pub(crate) fn went(&self) {
         let wakers = {
             let mut waiting = self.waiting.lock();

@@ -46,26 +46,26 @@ use large::Waiter;
 pub(crate) use large::{OfStripe, Prepared, grant_on, queue_on};
 use table::Holds;
 
-/// The number of times a waiting ticket is overtaken before it reserves.
+/// The number of times that a waiting ticket is overtaken before it reserves.
 pub(crate) const OVERTAKE_TIMES: u32 = 64;
 /// A ticket is starved after this multiple of the time for which it may be overtaken.
 const STARVED_AFTER: u32 = 10;
-/// Tickets that one release looks at on one key. Those behind are looked at when one of these goes.
+/// The maximum number of tickets that one release tries on one key. Those behind are tried when one of these ends.
 const CANDIDATES_MAX: usize = 64;
 
-/// The gate's count of a ticket: granted, or trying whether its keys are free.
+/// How the gate counts a ticket: as granted, or as one that tries to acquire its keys.
 const COUNTED_AS_GRANTED: u8 = 0;
-/// One that stands in the queues.
+/// As one that waits in the queues.
 const COUNTED_AS_WAITING: u8 = 1;
-/// One that has ended.
+/// Not any more: it has ended.
 const COUNTED_OUT: u8 = 2;
 
 /// The modes of a hold.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mode {
-    /// Writers.
+    /// Excludes holders in exclusive mode.
     Shared,
-    /// Everybody.
+    /// Excludes all other holders.
     Exclusive,
 }
 
@@ -81,7 +81,7 @@ pub(crate) struct HeldKey {
 /// Keys of a ticket; most have one.
 pub(crate) type KeyList = SmallVec<[HeldKey; 1]>;
 
-/// Keys that are held together, under the number that stripes know their holder by.
+/// Keys that are held together, and the number by which stripes identify their holder.
 pub(crate) struct HeldKeys {
     pub(crate) id: u64,
     /// Ordered by database and stripe; no key twice.
@@ -105,9 +105,9 @@ pub(crate) struct OwnedCommand {
 
 /// The means by which a section holds its keys.
 pub(crate) enum Holding {
-    /// They were free when it came, so it has never stood in a queue.
+    /// The keys were free on arrival, so the section was never queued.
     AtOnce(HeldKeys),
-    /// It has waited.
+    /// The section has waited for its keys.
     Waited(Arc<Ticket>),
 }
 
@@ -123,19 +123,19 @@ impl Deref for Holding {
     }
 }
 
-/// A place in the queues of its keys.
+/// A lock request in the queues of its keys.
 pub(crate) struct Ticket {
     held: HeldKeys,
-    /// Whether it is that of a section, which contains no command.
+    /// Whether the ticket belongs to a section, and so contains no command.
     is_section: bool,
     /// The parked command until it runs.
     command: Mutex<Option<OwnedCommand>>,
-    /// The start of its wait; a ticket granted at once has none.
+    /// The start of its wait; unset for a ticket granted immediately.
     since: OnceLock<Instant>,
     /// The time for which it may be overtaken.
     overtaken_for: Duration,
     overtaken: AtomicU32,
-    /// The last ticket that overtook it: one that does so on several keys is counted once.
+    /// The last ticket that overtook it: a ticket that does so on several keys is counted once.
     overtaken_by: AtomicU64,
     /// The thread that polled its section last.
     home: AtomicUsize,
@@ -145,17 +145,19 @@ pub(crate) struct Ticket {
     worked_us: AtomicU64,
     /// Whether its command is to run on the thread pool.
     aside: AtomicBool,
-    /// Whether a section that has begun wants one more key: it precedes tickets that wait for their first ones.
+    /// Whether it is the request for one more key of a section that has begun: it precedes tickets that wait for their
+    /// first keys.
     takes: bool,
-    /// Whether it does not go before anybody, because it has no key that others could wait for.
+    /// Whether it does not precede other tickets all the same, because its section has no key for which others could
+    /// wait.
     is_first: bool,
     /// Whether it is counted among the waiting tickets.
     counted: AtomicU8,
     /// The reason why it was refused while it waited.
     pub(crate) refusal: OnceLock<&'static str>,
-    /// The stripes of its keys, where those are very many; otherwise none.
+    /// The stripes of its keys, if those are very many; otherwise empty.
     pub(crate) stripes: Box<[OfStripe]>,
-    /// The tables for these stripes, until it is granted. Locked behind the stripes.
+    /// The tables for these stripes, until it is granted. This lock comes after the stripes' locks in the lock order.
     pub(crate) tables: Mutex<Vec<Prepared>>,
 }
 
@@ -197,17 +199,17 @@ impl Ticket {
         }
     }
 
-    /// The same ticket, which waits for no longer than this before it reserves.
+    /// Returns the ticket with this limit on the time for which it may be overtaken.
     pub(crate) fn overtaken_for(self, time: Duration) -> Ticket {
         Ticket { overtaken_for: time, ..self }
     }
 
-    /// Returns the ticket of a section of this number that wants one more key.
+    /// Returns a ticket by which the section with this number requests one more key.
     pub(crate) fn taking(id: u64, keys: KeyList) -> Ticket {
         Ticket { takes: true, ..Ticket::new(id, keys, None) }
     }
 
-    /// The same for a section without keys: no ticket waits for it, so it waits like any other.
+    /// Like [`taking`](Self::taking), for a section without keys: no ticket waits for it, so it waits like any other.
     pub(crate) fn taking_first(id: u64, keys: KeyList) -> Ticket {
         Ticket { is_first: true, ..Ticket::taking(id, keys) }
     }
@@ -218,24 +220,24 @@ impl Ticket {
         self.takes && !self.is_first
     }
 
-    /// Returns whether it is that of a section that has begun and wants more.
+    /// Returns whether it is the request for one more key of a section that has begun.
     pub(crate) fn takes(&self) -> bool {
         self.takes
     }
 
-    /// Marks it as counted among the waiting tickets; false if it was, or is counted out.
+    /// Marks it as counted among the waiting tickets. Returns false if it was already, or is counted out.
     pub(crate) fn begins_waiting(&self) -> bool {
         let (from, to) = (COUNTED_AS_GRANTED, COUNTED_AS_WAITING);
         self.counted.compare_exchange(from, to, Ordering::SeqCst, Ordering::SeqCst).is_ok()
     }
 
-    /// Marks it as no longer counted among the waiting tickets; false if it was not.
+    /// Marks it as no longer counted among the waiting tickets. Returns false if it was not.
     pub(crate) fn ends_waiting(&self) -> bool {
         let (from, to) = (COUNTED_AS_WAITING, COUNTED_AS_GRANTED);
         self.counted.compare_exchange(from, to, Ordering::SeqCst, Ordering::SeqCst).is_ok()
     }
 
-    /// Notes that it is counted out. Whether it was counted among those that wait.
+    /// Marks it as counted out. Returns whether it was counted among the waiting tickets.
     pub(crate) fn is_counted_out(&self) -> bool {
         self.counted.swap(COUNTED_OUT, Ordering::SeqCst) == COUNTED_AS_WAITING
     }
@@ -244,7 +246,8 @@ impl Ticket {
         self.progress.phase()
     }
 
-    /// Marks a waiting ticket as granted; false if it gave up. Called with the stripes of its keys locked.
+    /// Marks a waiting ticket as granted. Returns false if its wait had ended. Called with the stripes of its keys
+    /// locked.
     pub(crate) fn grant(&self) -> bool {
         self.progress.end_waiting(Phase::Granted)
     }
@@ -256,7 +259,8 @@ impl Ticket {
         self.is_section && !self.takes && !self.reserves()
     }
 
-    /// Asks it to take its keys; false if it was asked and has not tried yet. The caller wakes.
+    /// Invites it to acquire its keys. Returns false if it has an invitation that it has not tried yet. The caller
+    /// wakes its task.
     pub(crate) fn invite(&self) -> bool {
         self.progress.invite()
     }
@@ -266,12 +270,13 @@ impl Ticket {
         self.progress.is_invited()
     }
 
-    /// Takes the invitation; the owner tries to have its keys afterwards.
+    /// Clears the invitation; afterwards the owner tries to acquire its keys. Returns whether there was one.
     pub(crate) fn take_invitation(&self) -> bool {
         self.progress.take_invitation()
     }
 
-    /// Returns whether its command has blocked its client, which from then on waits for more than a key.
+    /// Returns whether its command has blocked its client, which from then on waits for an element and not only for a
+    /// key.
     pub(crate) fn has_blocked(&self) -> bool {
         let command = self.command.lock();
         command.as_ref().and_then(|command| command.waiter.as_ref()).is_some_and(|waiter| waiter.has_blocked())
@@ -288,12 +293,12 @@ impl Ticket {
         self.refusal.get().copied()
     }
 
-    /// Cancels a waiting section; false if it has been granted.
+    /// Cancels a waiting section. Returns false if it has been granted.
     pub(crate) fn cancel(&self) -> bool {
         self.progress.end_waiting(Phase::Cancelled)
     }
 
-    /// Lets its command be run by a thread aside, not by the one that grants it.
+    /// Lets its command run on the thread pool instead of the thread that grants it.
     pub(crate) fn put_aside(&self) {
         self.aside.store(true, Ordering::SeqCst);
     }
@@ -308,7 +313,7 @@ impl Ticket {
         self.command.lock().is_some()
     }
 
-    /// Takes the parked command, to run it.
+    /// Takes the parked command out, to run it.
     pub(crate) fn take_command(&self) -> Option<OwnedCommand> {
         self.command.lock().take()
     }
@@ -341,7 +346,7 @@ impl Ticket {
         self.progress.listen(waker);
     }
 
-    /// Records that another ticket was granted its key first.
+    /// Records that another ticket was granted its key before it.
     fn note_overtaking(&self, by: u64) {
         if by == NOBODY || self.overtaken_by.swap(by, Ordering::Relaxed) != by {
             self.overtaken.fetch_add(1, Ordering::Relaxed);
@@ -354,8 +359,8 @@ impl Ticket {
         self.progress.wake();
     }
 
-    /// Returns whether it has waited for so long that sections which have begun and want one more key should let it go
-    /// first if they can. Its reservation does not exclude them.
+    /// Returns whether it has waited for so long that sections which have begun should let it acquire a key before they
+    /// request that key, if they can. Its reservation does not exclude them.
     fn is_starved(&self) -> bool {
         self.since.get().is_some_and(|since| since.elapsed() > self.overtaken_for.saturating_mul(STARVED_AFTER))
     }
@@ -363,12 +368,12 @@ impl Ticket {
     fn reserves(&self) -> bool {
         let waits_long = || self.since.get().is_some_and(|since| since.elapsed() > self.overtaken_for);
         let reserves = self.takes || self.overtaken.load(Ordering::Relaxed) >= OVERTAKE_TIMES || waits_long();
-        // One that gave up leaves its queues soon, but not at once.
+        // A cancelled ticket leaves its queues soon, but not immediately.
         reserves && self.phase() != Phase::Cancelled
     }
 }
 
-/// Keys in the order in which their stripes are locked, each once, in the stronger of its modes.
+/// Returns the keys in the order in which their stripes are locked, each once, in the stronger of its modes.
 pub(crate) fn in_order(mut held: KeyList) -> KeyList {
     if held.len() < 2 {
         return held;
@@ -382,15 +387,15 @@ pub(crate) fn in_order(mut held: KeyList) -> KeyList {
     held
 }
 
-/// Fewer keys than this are held one by one.
+/// The number of keys from which on tables are prepared; fewer are held one by one.
 const PREPARED_MIN: usize = 64;
 
-/// Keys on their way to being held: gathered one by one, then, if they are more than a few, put in order stripe by
-/// stripe, as slowly as one likes.
+/// The keys of a future ticket: collected one by one and then, if they are more than a few, put in order stripe by
+/// stripe, in as many slices as the caller likes.
 pub(crate) struct Gathered {
     id: u64,
     overtaken_for: Duration,
-    /// The first keys, as long as there are no more.
+    /// The first keys, as long as there are only a few.
     few: Vec<HeldKey>,
     stripes: BTreeMap<(u32, u32), Box<HoldTable>>,
     count: usize,
@@ -400,7 +405,7 @@ pub(crate) struct Gathered {
 }
 
 impl Gathered {
-    /// For a new ticket.
+    /// Returns an empty collection for a new ticket.
     pub(crate) fn new(inner: &Inner) -> Gathered {
         let (id, overtaken_for) = (inner.ticket_id(), inner.gate.overtaken_for);
         let (few, keys, of_stripes, tables) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
@@ -435,7 +440,7 @@ impl Gathered {
         self.count += table.keys.len() - before;
     }
 
-    /// Puts the keys in order, for a slice that began then; whether all are.
+    /// Puts the keys in order until the slice that began at `start` is over. Returns whether all are in order.
     pub(crate) fn order(&mut self, start: Instant) -> bool {
         while self.order_some() {
             if start.elapsed() >= SLICE {
@@ -445,7 +450,7 @@ impl Gathered {
         true
     }
 
-    /// Puts the keys of one more stripe in order; false once all are.
+    /// Puts the keys of one more stripe in order. Returns false once all are.
     pub(crate) fn order_some(&mut self) -> bool {
         let Some(((db, stripe), table)) = self.stripes.pop_first() else { return false };
         self.keys.reserve_exact(self.count - self.keys.len());
@@ -461,7 +466,7 @@ impl Gathered {
         true
     }
 
-    /// Returns the ticket, once all are in order.
+    /// Returns the ticket, once all keys are in order.
     pub(crate) fn ticket(self) -> Ticket {
         let keys = if self.few.is_empty() { self.keys.into() } else { in_order(self.few.into()) };
         let ticket = Ticket::new(self.id, keys, None).overtaken_for(self.overtaken_for);
@@ -476,18 +481,18 @@ impl Gathered {
 #[derive(Default)]
 pub(crate) struct HoldTable {
     keys: Holds,
-    /// The section that holds all keys there are and may be.
+    /// The section that holds all keys, including those created later.
     everything: Option<u64>,
-    /// A ticket of very many keys that waits here, with what others did since.
+    /// A ticket of very many keys that waits here, with the keys that other tickets have touched since.
     waiter: Option<Box<Waiter>>,
 }
 
-/// A key's name as tables have it: short ones without a block of their own.
+/// The name of a key in a table; short names need no block of their own.
 pub(crate) type KeyName = SmallVec<[u8; 24]>;
 
-/// Tables that a thread keeps for the next holds; a table comes and goes with each short script.
+/// The number of empty tables that a thread keeps for the next holds; each short script needs one for a moment.
 const SPARE_MAX: usize = 8;
-/// Keys that a table may have room for if it is kept.
+/// The maximum number of keys for which a kept table may have room.
 const SPARE_KEYS_MAX: usize = 16;
 
 thread_local! {
@@ -508,13 +513,13 @@ pub(crate) fn table_of(holds: &mut Option<Box<HoldTable>>) -> &mut HoldTable {
     })
 }
 
-/// Takes the table of a stripe away if nothing is in it.
+/// Removes the table of a stripe if it is empty.
 pub(crate) fn drop_if_empty(holds: &mut Option<Box<HoldTable>>) {
     let Some(table) = holds.take_if(|holds| holds.is_empty()) else { return };
     if table.keys.capacity() > SPARE_KEYS_MAX {
         return;
     }
-    // A thread that ends keeps nothing.
+    // In a thread that is ending, the cache may be gone already.
     let _ = SPARE.try_with(|spare| {
         let mut tables = spare.take();
         if tables.len() < SPARE_MAX {
@@ -528,7 +533,7 @@ pub(crate) fn drop_if_empty(holds: &mut Option<Box<HoldTable>>) {
 struct Hold {
     exclusive: Option<u64>,
     shared: SmallVec<[u64; 2]>,
-    /// Waiting tickets and their modes, in order of arrival; sections that want one more key precede all others.
+    /// Waiting tickets and their modes, in order of arrival; requests of sections for one more key precede all others.
     queue: VecDeque<(Arc<Ticket>, Mode)>,
 }
 
@@ -567,14 +572,15 @@ impl Hold {
         self.is_free(id, mode) && self.overtaken(id, mode).next().is_none_or(|first| !first.reserves())
     }
 
-    /// Returns whether a queued ticket should try to acquire the key: not while one before it should.
+    /// Returns whether a queued ticket should try to acquire the key: not if one before it has been invited or
+    /// reserves.
     fn may_try(&self, id: u64, mode: Mode) -> bool {
         let first = self.overtaken(id, mode).next();
         self.is_free(id, mode) && first.is_none_or(|first| !first.is_invited() && !first.reserves())
     }
 
-    /// Like [`may_pass`](Self::may_pass), for a section that has begun: it waits only behind others like it. A reserver
-    /// of this key may wait for one that the section has.
+    /// Like [`may_pass`](Self::may_pass), for a section that has begun and wants one more key: it waits only behind
+    /// other such requests, because a reserver of this key may wait for a key that the section holds.
     fn may_take(&self, id: u64, mode: Mode) -> bool {
         self.is_free(id, mode) && !self.overtaken(id, mode).any(|ticket| ticket.goes_first())
     }
@@ -687,7 +693,7 @@ impl HoldTable {
         held.or_else(|| hold.overtaken(id, mode).next().filter(|first| first.reserves()).map(|first| first.id))
     }
 
-    /// Everybody but `id` who holds the key so that `id` cannot have it, and the sections before it that want it as one
+    /// Returns the holders because of which `id` cannot have the key, and the sections before it that request it as one
     /// more key.
     pub(crate) fn holders(&self, id: u64, key: &[u8], mode: Mode) -> SmallVec<[u64; 4]> {
         let Some(hold) = self.keys.get(key) else { return SmallVec::new() };

@@ -1,11 +1,11 @@
 //! Deferred wake-ups of waiters whose keys have become free.
 //!
 //! A worker that has found many connections readable runs the script of one after the other. If each script woke the
-//! first waiter of its keys on another core, that waiter's script would run between every two of them, and both cores
-//! would do little more than wake each other. So a worker within an event loop iteration records the tickets that it
-//! has invited, and wakes them with the task that sends its replies, which is queued in its runtime behind those
-//! connections. The delay is at most [`WAIT_MAX`] while other scripts end, and a ticket that may not be overtaken any
-//! more is granted its keys immediately.
+//! first waiter of its keys on another core, the waiter's script would run between two of the worker's scripts, and
+//! both cores would do little more than wake each other. So a worker in an event loop iteration only records the
+//! tickets that it has invited. The task that sends the worker's replies wakes them; the runtime queues that task
+//! behind the connections found readable. The delay is at most [`WAIT_MAX`] while other scripts end, and a ticket that
+//! may not be overtaken any more is granted its keys immediately.
 //!
 //! Any other thread wakes immediately.
 
@@ -19,14 +19,14 @@ use crate::hold::Ticket;
 /// Invited tickets wait no longer than this while other scripts end.
 const WAIT_MAX: Duration = Duration::from_micros(300);
 
-/// Tickets that wait for the end of a turn; more are woken at once.
+/// The maximum number of recorded tickets; further ones are woken immediately.
 const TICKETS_MAX: usize = 64;
 
 #[derive(Default)]
 struct Later {
-    /// The task that wakes them; no thread but a worker has one.
+    /// The waker of the task that wakes the recorded tickets; only a worker thread has one.
     sender: Option<Waker>,
-    /// The time at which the first of them began to wait.
+    /// The time at which the first ticket was recorded.
     since: Option<Instant>,
     tickets: Vec<Arc<Ticket>>,
 }
@@ -35,7 +35,7 @@ thread_local! {
     static LATER: RefCell<Later> = RefCell::default();
 }
 
-/// Names the task of this thread that calls [`wake_all`] when it is polled.
+/// Sets the waker of this thread's task that calls [`wake_all`] when it is polled.
 pub(crate) fn set_sender(waker: &Waker) {
     LATER.with_borrow_mut(|later| {
         if !later.sender.as_ref().is_some_and(|known| known.will_wake(waker)) {
@@ -44,14 +44,15 @@ pub(crate) fn set_sender(waker: &Waker) {
     });
 }
 
-/// Wakes all recorded tickets, and later ones immediately: the task has ended.
+/// Called when that task has ended: wakes all recorded tickets; later ones are woken immediately.
 pub(crate) fn unset_sender() {
-    // A thread that ends has let its task go before.
+    // In a thread that is ending, the thread-local value may be gone already, and the waker with it.
     let _ = LATER.try_with(|later| later.borrow_mut().sender = None);
     wake_all();
 }
 
-/// Wakes who was invited, at the end of the turn if this thread is in one.
+/// Wakes an invited ticket: when this worker's replies are sent, or immediately if this thread has no task for it or
+/// the list is full.
 pub(crate) fn wake(ticket: &Arc<Ticket>) {
     let sender = LATER.try_with(|later| {
         let mut later = later.borrow_mut();
@@ -69,7 +70,7 @@ pub(crate) fn wake(ticket: &Arc<Ticket>) {
     }
 }
 
-/// Wakes all who were invited, if the first of them has waited for long.
+/// Wakes all recorded tickets if the first of them has waited for longer than [`WAIT_MAX`].
 pub(crate) fn wake_overdue() {
     let since = LATER.try_with(|later| later.borrow().since).ok().flatten();
     if since.is_some_and(|since| since.elapsed() > WAIT_MAX) {
@@ -77,13 +78,13 @@ pub(crate) fn wake_overdue() {
     }
 }
 
-/// Wakes all who were invited.
+/// Wakes all recorded tickets.
 pub(crate) fn wake_all() {
     let tickets = LATER.try_with(|later| {
         let mut later = later.borrow_mut();
         later.since = None;
         std::mem::take(&mut later.tickets)
     });
-    // Taken out, because waking is not this module's code.
+    // Taken out of the cell first, because waking runs code outside this module, which may call it again.
     tickets.unwrap_or_default().iter().for_each(|ticket| ticket.wake());
 }

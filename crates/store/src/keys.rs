@@ -10,26 +10,26 @@ use smallvec::SmallVec;
 /// The positions of a command's keys.
 #[derive(Clone, Copy, Debug)]
 pub enum KeyRule {
-    /// It names no key.
+    /// The command has no keys.
     None,
     /// Words `first`, `first + step`… up to `last`, which counts from the end if negative.
     Range {
-        /// Word of the first key; the name is word 0.
+        /// The index of the first key's word; the name is word 0.
         first: i8,
-        /// Word of the last key.
+        /// The index of the last key's word.
         last: i8,
-        /// Distance from key to key.
+        /// The distance from key to key.
         step: i8,
     },
-    /// Words 1 to `last`, from the end if negative, name channels: `COMMAND` shows them, but they are no keys.
+    /// Words 1 to `last`, from the end if negative, are channels: `COMMAND` shows them, but they are not keys.
     Channels {
-        /// Word of the last channel.
+        /// The index of the last channel's word.
         last: i8,
     },
     /// Word `count` is the number of keys that follow it; with `destination` word 1 is a key, too. An invalid number
     /// yields no further keys: the handler reports it.
     Counted {
-        /// Word of the number.
+        /// The index of the word with the number.
         count: i8,
         /// Whether word 1 is a key that is written.
         destination: bool,
@@ -37,12 +37,12 @@ pub enum KeyRule {
     /// The first half of the words after STREAMS, which follows the options. Invalid words yield no keys: the handler
     /// reports them.
     Streams,
-    /// The first key is word 1 of the caller's database; `second` finds the other one, which may be of another
-    /// database. Words that make no sense find nothing: the handler will say so.
+    /// The first key is word 1, in the caller's database; `second` finds the other one, which may be in another
+    /// database. Invalid words have no second key: the handler reports them.
     WithDatabase {
-        /// Word of the last key, for `COMMAND`.
+        /// The index of the last key's word, for `COMMAND`.
         last: i8,
-        /// Word and database of the second key.
+        /// Finds the word and the database of the second key.
         second: fn(words: &[&[u8]], db: u32) -> Option<KeyWord>,
     },
 }
@@ -52,7 +52,7 @@ pub enum KeyRule {
 pub struct KeyWord {
     /// Its database.
     pub db: u32,
-    /// Its place among the words.
+    /// The index of its word.
     pub word: u32,
 }
 
@@ -66,7 +66,7 @@ impl KeyRule {
     /// Every other word, from the first on.
     pub const PAIRS: KeyRule = KeyRule::Range { first: 1, last: -1, step: 2 };
 
-    /// Returns the word of the key, of a command that has one and no other.
+    /// Returns the index of the key's word, for a command that has exactly one key.
     #[inline]
     pub fn only(self) -> Option<usize> {
         match self {
@@ -114,7 +114,7 @@ impl KeyRule {
     }
 }
 
-/// Places of keys at equal distances, maybe behind one that stands alone.
+/// The indices of keys at equal distances, possibly after a single one.
 pub(crate) type Places = Chain<option::IntoIter<usize>, StepBy<Range<usize>>>;
 
 #[cfg(test)]

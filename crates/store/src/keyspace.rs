@@ -29,10 +29,10 @@ pub(crate) struct Db {
     memory: Arc<Memory>,
 }
 
-/// Sums that are made to choose a stripe by its share of the keys.
+/// The maximum number of sums that are computed to choose a stripe by its share of the keys.
 const STRIPES_SUMMED: usize = 32;
 
-/// Keys were removed while another thread iterated over the stripes.
+/// The error if keys were removed while another thread iterated over the stripes.
 #[derive(Debug)]
 pub(crate) struct Changed;
 
@@ -105,17 +105,17 @@ impl Db {
         Some(stripe + self.figures.get(stripe..)?.iter().position(filled)?)
     }
 
-    /// Number of keys, those expired but not yet removed included.
+    /// Returns the number of keys, including those expired but not yet removed.
     pub(crate) fn keys(&self) -> u64 {
         self.figures.iter().map(|figures| u64::from(figures.keys.load(Ordering::Relaxed))).sum()
     }
 
-    /// Number of keys with an expiry.
+    /// Returns the number of keys with an expiry.
     pub(crate) fn expires(&self) -> u64 {
         self.figures.iter().map(|figures| u64::from(figures.expires.load(Ordering::Relaxed))).sum()
     }
 
-    /// Number of stripes.
+    /// Returns the number of stripes.
     pub(crate) fn stripes(&self) -> usize {
         self.stripes.len()
     }
@@ -157,20 +157,20 @@ pub struct Keyspace {
     stripe_bits: u8,
     /// The counters of the stripes of flushed databases.
     pub(crate) totals: Totals,
-    /// Clients that wait for an element.
+    /// The number of clients that wait for an element.
     pub(crate) waiting: AtomicUsize,
-    /// The next one's turn.
+    /// The position in the order of waiters that the next one gets.
     pub(crate) next_turn: AtomicU64,
     /// Keys with waiters that were created by SWAPDB or an exclusive transaction.
     woken: Mutex<Vec<ReadyKey>>,
     /// Databases that were flushed and wait to be freed, each with the next stripe to free.
     discarded: Mutex<Vec<(Box<Db>, usize)>>,
-    /// Keys of flushed databases that were freed.
+    /// The number of freed keys of flushed databases.
     pub(crate) freed: AtomicU64,
-    /// Threads that free some of them.
+    /// The number of threads that are freeing flushed databases.
     freeing: AtomicUsize,
     memory: Arc<Memory>,
-    /// Clients that watch keys.
+    /// The number of clients that watch keys.
     pub(crate) watching: Arc<AtomicUsize>,
     clock: Clock,
     /// The section that holds everything, or [`NOBODY`]. Changed with the gate closed.
@@ -219,12 +219,12 @@ impl Keyspace {
         waiting
     }
 
-    /// Number of databases.
+    /// Returns the number of databases.
     pub(crate) fn databases(&self) -> u32 {
         self.databases.len() as u32
     }
 
-    /// Stripes of each database.
+    /// Returns the number of stripes of each database.
     pub(crate) fn stripes(&self) -> usize {
         1 << self.stripe_bits
     }
@@ -260,7 +260,7 @@ impl Keyspace {
         unsafe { db.as_ref() }
     }
 
-    /// Returns a database, made if it does not exist.
+    /// Returns a database; creates it if it does not exist.
     #[inline]
     pub(crate) fn db_to_write<'p>(&self, pass: &'p Pass<'_>, index: u32) -> &'p Db {
         self.db(pass, index).unwrap_or_else(|| self.new_db(pass, index))
@@ -307,7 +307,7 @@ impl Keyspace {
         }
     }
 
-    /// Exchanges two databases, which differ.
+    /// Exchanges two different databases.
     pub(crate) fn swap(&self, _closed: &Closed<'_>, a: u32, b: u32) {
         let places = [a, b].map(|index| &self.databases[index as usize]);
         let watching = self.watching.load(Ordering::SeqCst) > 0;
@@ -323,7 +323,7 @@ impl Keyspace {
         if watching {
             // SAFETY: both pointers came from `Box::into_raw`; with the gate closed they are not removed.
             let [a, b] = places.map(|place| unsafe { &*place.load(Ordering::Acquire) });
-            // The tables change sides, because clients watch keys of numbered databases.
+            // The tables of watched keys are exchanged back, because clients watch keys of numbered databases.
             let now_ms = self.clock.now_ms();
             let moved = [(a, b), (b, a)].map(|(old, new)| {
                 let mut watched = self.take_watched(old);
@@ -382,12 +382,12 @@ impl Keyspace {
         tables.for_each(|waits| woken.extend(waits.take_ready()));
     }
 
-    /// Notes ready keys that nothing holds, of a command that was aborted.
+    /// Records ready keys without holds, of a command that was aborted.
     pub(crate) fn add_woken(&self, keys: impl IntoIterator<Item = ReadyKey>) {
         self.woken.lock().extend(keys);
     }
 
-    /// Takes the keys that SWAPDB or a transaction that was alone brought to life.
+    /// Takes the ready keys that SWAPDB or an exclusive transaction created.
     pub(crate) fn take_woken(&self) -> Vec<ReadyKey> {
         std::mem::take(&mut *self.woken.lock())
     }

@@ -18,13 +18,13 @@ const TAKEN: u32 = 1;
 /// The lock is taken, and threads may sleep for it.
 const AWAITED: u32 = 2;
 
-/// Acquires it if it is free.
+/// Acquires the lock if it is free.
 #[inline]
 pub(crate) fn try_lock(futex: &Futex) -> bool {
     futex.word().compare_exchange(FREE, TAKEN, Ordering::Acquire, Ordering::Relaxed).is_ok()
 }
 
-/// Takes it, after `looks` looks by sleeping.
+/// Acquires the lock: tries again as long as `looks` returns true, then sleeps.
 #[cold]
 pub(crate) fn lock(futex: &Futex, mut looks: impl FnMut() -> bool) {
     while looks() {
@@ -38,7 +38,7 @@ pub(crate) fn lock(futex: &Futex, mut looks: impl FnMut() -> bool) {
     }
 }
 
-/// Gives it back.
+/// Releases the lock.
 #[inline]
 pub(crate) fn unlock(futex: &Futex) {
     if futex.word().swap(FREE, Ordering::Release) == AWAITED {

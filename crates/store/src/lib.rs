@@ -129,12 +129,12 @@ impl Default for StoreOptions {
     }
 }
 
-/// A store. Clones are handles of the same one.
+/// A store. Clones are handles of the same store.
 #[derive(Clone)]
 pub struct Store(pub(crate) Arc<Inner>);
 
 pub(crate) struct Inner {
-    /// The commands that it has.
+    /// The rows of its commands.
     pub(crate) rows: &'static catalogue::Rows,
     pub(crate) clock: Clock,
     /// Limits of the small forms of values.
@@ -145,7 +145,7 @@ pub(crate) struct Inner {
     pub(crate) next_ticket: AtomicU64,
     pub(crate) sections: stats::SectionCounts,
     pub(crate) everything: everything::Everything,
-    /// Names of the owners of keys, by ticket; unnamed ones are known by the ticket's number.
+    /// The names of the owners of keys, by ticket; an unnamed owner is shown by its ticket's number.
     pub(crate) owners: Mutex<HashMap<u64, String>>,
     pub(crate) sweeper: expiry::Sweeper,
     pub(crate) compactor: compact::Compactor,
@@ -157,14 +157,15 @@ pub(crate) struct Inner {
     /// Error replies by their code.
     pub(crate) errors: errors::Errors,
     pub(crate) scripts: script::Scripting,
-    /// Bytes that APPEND, SETRANGE and the commands on bits may make a string of, at most `sluicegate_data::value::STRING_MAX`.
+    /// The maximum number of bytes of a string that APPEND, SETRANGE and the bitmap commands may create, at most
+    /// `sluicegate_data::value::STRING_MAX`.
     pub(crate) string_max: AtomicU64,
-    /// The same, for threads that outlive a call.
+    /// A reference to itself, for threads that outlive a call.
     pub(crate) this: Weak<Inner>,
 }
 
 impl Inner {
-    /// Frees values, large ones on another thread. The caller has no stripe locked.
+    /// Frees values, large ones on the thread pool. The caller has no stripe locked.
     pub(crate) fn discard(&self, garbage: impl IntoIterator<Item = sluicegate_data::value::Garbage>) {
         let large: Vec<sluicegate_data::value::Garbage> =
             garbage.into_iter().filter(sluicegate_data::value::Garbage::is_large).collect();
@@ -217,12 +218,12 @@ impl Store {
         expiry::tick(&self.0);
     }
 
-    /// Number of databases.
+    /// Returns the number of databases.
     pub fn databases(&self) -> u32 {
         self.0.keyspace.databases()
     }
 
-    /// Keys of all databases.
+    /// Returns the number of keys of all databases.
     pub fn keys(&self) -> u64 {
         let pass = self.0.gate.enter();
         (0..self.databases()).filter_map(|db| self.0.keyspace.db(&pass, db)).map(|db| db.keys()).sum()

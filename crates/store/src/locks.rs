@@ -1,7 +1,7 @@
 //! The locked stripes of a command, in the order in which they were locked.
 //!
-//! Nearly every command has one key and so one stripe. That one stands in the context itself, and looking at it is one
-//! comparison; those of commands of several keys follow in a vector.
+//! Nearly every command has one key and so one stripe. Its lock is in the context itself, and finding it is one
+//! comparison; the other locks of commands on several keys are in a vector.
 
 use std::iter::Chain;
 use std::ops::{Index, IndexMut};
@@ -30,14 +30,14 @@ impl<'p> Locks<'p> {
         }
     }
 
-    /// Unlocks all.
+    /// Unlocks all stripes.
     #[inline]
     pub(crate) fn clear(&mut self) {
         self.first = None;
         self.rest.clear();
     }
 
-    /// Unlocks the only one; false, and nothing is done, if there are or were others.
+    /// Unlocks the only stripe. Returns false, without any effect, if there are or were others.
     #[inline]
     pub(crate) fn clear_one(&mut self) -> bool {
         if self.rest.capacity() > 0 {

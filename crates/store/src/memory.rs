@@ -26,42 +26,43 @@ use sluicegate_data::value::Garbage;
 /// The error of a command with the flag `denyoom` when memory is full and no key may be evicted.
 pub(crate) const OOM: &str = "OOM command not allowed when used memory > 'maxmemory'.";
 
-/// Drift that a stripe may keep to itself while there is no limit, in bytes.
+/// The maximum drift of a stripe's memory that is not reported while there is no limit, in bytes.
 const SLACK_MAX: i64 = 4096;
-/// Changes of an account that are not worth being reported, in bytes.
+/// The minimum change of an account that is reported, in bytes.
 const STEP: usize = 1024;
-/// Clients are looked at from this part of `maxmemory` on.
+/// Clients are checked if their memory exceeds this part of `maxmemory`.
 const WATCH_PARTS: i64 = 16;
-/// Memory may exceed the limit by this part before clients are closed: their commands are refused first, and the
-/// short-lived memory of a reply closes no client.
+/// Memory may exceed the limit by this part before clients are closed: commands are refused first, and the short-lived
+/// memory of a reply closes no client.
 const EXCESS_PARTS: i64 = 20;
-/// It may always do so by this, in bytes: where the limit is small, one request of some megabytes is no attack.
+/// Memory may always exceed the limit by this number of bytes: with a small limit, one request of some megabytes is no
+/// attack.
 const EXCESS_MIN: i64 = 8 << 20;
-/// A limit of clients' memory is not taken for less than this (Redis's CLIENT_EVICTION_MIN).
+/// The minimum limit of clients' memory (Redis's CLIENT_EVICTION_MIN).
 const CLIENTS_MIN: i64 = 128 << 10;
 
-/// Stripes whose drift together stays below a hundredth of the limit.
+/// The divisor of the limit for a stripe's drift: all stripes together stay below a hundredth of the limit.
 const SLACK_PARTS: i64 = 128 * 1024;
 
 /// The eviction policy: Redis's `maxmemory-policy`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Policy {
-    /// Keys that expire, those unused for longest first.
+    /// Of the keys with an expiry, the least recently used first.
     VolatileLru,
-    /// Keys that expire, those seldom used first.
+    /// Of the keys with an expiry, the least frequently used first.
     VolatileLfu,
-    /// Keys that expire, by chance.
+    /// Random keys with an expiry.
     VolatileRandom,
-    /// Keys that expire, the next to do so first.
+    /// Of the keys with an expiry, those that expire first.
     VolatileTtl,
-    /// Keys unused for longest.
+    /// The least recently used keys first.
     AllkeysLru,
-    /// Keys seldom used.
+    /// The least frequently used keys first.
     AllkeysLfu,
-    /// Keys by chance.
+    /// Random keys.
     AllkeysRandom,
-    /// Nothing: commands that need memory are refused.
+    /// No keys: commands that need memory are refused.
     #[default]
     NoEviction,
 }
@@ -79,7 +80,7 @@ impl Policy {
         Policy::NoEviction,
     ];
 
-    /// Redis's name.
+    /// Returns Redis's name of the policy.
     pub fn name(self) -> &'static str {
         match self {
             Policy::VolatileLru => "volatile-lru",
@@ -110,10 +111,10 @@ impl Policy {
 pub(crate) struct Memory {
     /// The sum of the reports of stripes and others.
     used: AtomicI64,
-    /// `i64::MAX` without a limit.
+    /// The limit in bytes; `i64::MAX` without one.
     limit: AtomicI64,
     slack: AtomicI64,
-    /// A [`Policy`].
+    /// The number of a [`Policy`].
     policy: AtomicU8,
     pub(crate) evicted: AtomicU64,
     /// Bytes of [`Kind::Scripts`], which are part of `used`.
@@ -122,13 +123,14 @@ pub(crate) struct Memory {
     apart: AtomicI64,
     /// The origin of the times below.
     made: Instant,
-    /// The evictor does not look for keys before then, in microseconds; 0: it does.
+    /// The time until which the evictor does not scan for keys, in microseconds; 0: none.
     evictor_rests_until: AtomicU64,
-    /// Expired keys are kept until then, in microseconds; 0: they are removed.
+    /// The time until which expired keys are kept, in microseconds; 0: they are removed.
     expired_kept_until: AtomicU64,
-    /// The most that was ever in use, as far as anybody looked.
+    /// The maximum memory in use that was observed.
     peak: AtomicU64,
-    /// Large values that expired under a stripe's lock. A leaf below the stripes' locks, held for a push.
+    /// Large values that expired under a stripe's lock. This lock comes after the stripes' locks, and is held only to
+    /// add one.
     late: Mutex<Vec<Garbage>>,
     clients: Clients,
 }
@@ -171,7 +173,7 @@ impl Memory {
         }
     }
 
-    /// Notes how much is in use, in bytes, and returns the most that ever was.
+    /// Records the memory in use, in bytes, and returns the maximum so far.
     pub(crate) fn note_peak(&self, used: u64) -> u64 {
         self.peak.fetch_max(used, Ordering::Relaxed).max(used)
     }
@@ -197,8 +199,8 @@ impl Memory {
         (bytes - self.limit.load(Ordering::Relaxed) / 2).max(0)
     }
 
-    /// Returns whether keys are to be evicted: memory of clients and scripts, which eviction cannot free, counts up to
-    /// half of the limit.
+    /// Returns whether keys have to be evicted: the memory of clients and scripts, which eviction cannot free, counts
+    /// up to half of the limit.
     pub(crate) fn is_over_without_clients(&self) -> bool {
         let fixed = self.clients.bytes.load(Ordering::Relaxed) + self.scripts.load(Ordering::Relaxed);
         self.excess() > self.beyond_half(fixed)
@@ -252,17 +254,17 @@ impl Memory {
         self.clients.watched_from.store(limit.min(part), Ordering::Relaxed);
     }
 
-    /// Bytes of clients.
+    /// Returns the bytes of clients.
     pub(crate) fn clients(&self) -> u64 {
         u64::try_from(self.clients.bytes.load(Ordering::Relaxed)).unwrap_or(0)
     }
 
-    /// Bytes that are in use and not counted for eviction.
+    /// Returns the bytes in use that are not counted for eviction.
     pub(crate) fn apart(&self) -> u64 {
         u64::try_from(self.apart.load(Ordering::Relaxed)).unwrap_or(0)
     }
 
-    /// Clients that were closed because of their memory.
+    /// Returns the number of clients that were closed because of their memory.
     pub(crate) fn evicted_clients(&self) -> &AtomicU64 {
         &self.clients.evicted
     }
@@ -271,22 +273,22 @@ impl Memory {
         self.made.elapsed().as_micros() as u64
     }
 
-    /// Lets the evictor not look for keys for a while.
+    /// Keeps the evictor from scanning for keys for this time.
     pub(crate) fn rest_evictor(&self, time: Duration) {
         self.evictor_rests_until.store(self.now_us() + time.as_micros() as u64, Ordering::Relaxed);
     }
 
-    /// Ends the rest of the evictor, because keys are free that were held.
+    /// Ends the evictor's pause, because held keys have been released.
     pub(crate) fn wake_evictor(&self) {
         self.evictor_rests_until.store(0, Ordering::Relaxed);
     }
 
-    /// Returns whether the evictor rests.
+    /// Returns whether the evictor pauses.
     pub(crate) fn evictor_rests(&self) -> bool {
         is_before(&self.evictor_rests_until, || self.now_us())
     }
 
-    /// Keeps keys that expire until then, or no longer: CLIENT PAUSE.
+    /// Keeps expired keys until this time; `None`: removes them again. For CLIENT PAUSE.
     pub(crate) fn keep_expired(&self, until: Option<Instant>) {
         let until = until.map_or(0, |until| until.saturating_duration_since(self.made).as_micros() as u64);
         self.expired_kept_until.store(until, Ordering::Relaxed);
@@ -297,13 +299,13 @@ impl Memory {
         is_before(&self.expired_kept_until, || self.now_us())
     }
 
-    /// Returns the drift at which a stripe updates the sum, in bytes.
+    /// Returns the drift from which on a stripe reports its memory, in bytes.
     #[inline]
     pub(crate) fn slack(&self) -> i64 {
         self.slack.load(Ordering::Relaxed)
     }
 
-    /// Adds to the sum.
+    /// Adds to the sum of reported memory.
     pub(crate) fn add(&self, bytes: i64) {
         self.used.fetch_add(bytes, Ordering::Relaxed);
     }
@@ -312,7 +314,7 @@ impl Memory {
         Policy::ALL[usize::from(self.policy.load(Ordering::Relaxed)) % Policy::ALL.len()]
     }
 
-    /// Sets limit, 0 for none, and policy. Returns whether stripes may keep less to themselves than before.
+    /// Sets the limit (0 for none) and the policy. Returns whether stripes have to report smaller drifts than before.
     pub(crate) fn set(&self, limit: u64, policy: Policy) -> bool {
         let limit = match i64::try_from(limit) {
             Ok(0) | Err(_) => i64::MAX,
@@ -337,7 +339,7 @@ impl Memory {
         std::mem::take(&mut *self.late.lock())
     }
 
-    /// Bytes outside the stripes.
+    /// Returns the bytes outside the stripes.
     pub(crate) fn outside(&self) -> u64 {
         u64::try_from(self.scripts.load(Ordering::Relaxed)).unwrap_or(0) + self.clients() + self.apart()
     }
@@ -356,7 +358,7 @@ impl Memory {
     }
 }
 
-/// Returns whether a time lies in the future; the clock is read only if there is one.
+/// Returns whether a time is in the future; the clock is read only if a time is set.
 fn is_before(until: &AtomicU64, now_us: impl Fn() -> u64) -> bool {
     let until = until.load(Ordering::Relaxed);
     until > 0 && now_us() < until
@@ -371,7 +373,7 @@ pub(crate) enum Kind {
     Apart,
 }
 
-/// Bytes outside the stripes that one owner has, such as a connection's buffers; given back when it is dropped.
+/// The bytes outside the stripes of one owner, such as a connection's buffers; subtracted when this is dropped.
 #[derive(Debug, Default)]
 pub(crate) struct Outside {
     memory: Option<Arc<Memory>>,
@@ -390,7 +392,7 @@ impl Outside {
         self.bytes
     }
 
-    /// Reports the present bytes.
+    /// Reports the current number of bytes.
     #[inline]
     pub(crate) fn set(&mut self, memory: &Arc<Memory>, bytes: usize) {
         if bytes != self.bytes {
@@ -436,7 +438,7 @@ impl Account {
     }
 }
 
-/// One of the things that a client has; it leaves the account when it is dropped.
+/// A part of a client's account, which is subtracted when this is dropped.
 #[derive(Debug, Default)]
 pub(crate) struct Share {
     account: Option<Arc<Account>>,
@@ -456,7 +458,7 @@ impl Share {
         share
     }
 
-    /// Reports the present bytes; small changes are ignored.
+    /// Reports the current number of bytes; small changes are not reported.
     #[inline]
     pub(crate) fn set(&mut self, account: &Arc<Account>, bytes: usize) {
         if bytes.abs_diff(self.bytes) >= STEP || bytes == 0 && self.bytes > 0 {
@@ -464,7 +466,7 @@ impl Share {
         }
     }
 
-    /// The same, of one that has an account or needs none.
+    /// Like [`set`](Self::set), for a share that has an account or needs none.
     #[inline]
     pub(crate) fn set_own(&mut self, bytes: usize) {
         if bytes.abs_diff(self.bytes) >= STEP || bytes == 0 && self.bytes > 0 {

@@ -1,4 +1,4 @@
-//! Several commands under one locking of their stripes: the fast path of a transaction.
+//! Several commands while the locks of all their stripes are held: the fast path of a transaction.
 //!
 //! Most transactions are a few cheap commands on a few keys, done in less time than acquiring holds on those keys and
 //! passing them on. So the stripes of all of them are locked at once, in (database, stripe) order as for a command on
@@ -7,7 +7,7 @@
 //! messages, values to be freed, clients to be served) are collected in that context and take place after unlocking.
 //!
 //! Conditions: commands of constant cost, or of a cost by their keys; at most [`KEYS_MAX`] keys, including watched
-//! ones, [`COMMANDS_MAX`] commands and words below [`SHARED_MIN`] bytes; and no holds: if one of its keys is held, or
+//! ones, [`COMMANDS_MAX`] commands and words below [`SHARED_MIN`] bytes; and no holds: if one of the keys is held, or
 //! has a string too long to copy under a lock, nothing has happened and the caller uses a section instead.
 
 use sluicegate_data::short::same;
@@ -26,20 +26,20 @@ use crate::waiter::Blocks;
 use crate::waiter::WaitTable;
 use crate::watching::Watching;
 
-/// The most keys that are locked so.
+/// The maximum number of keys.
 pub(crate) const KEYS_MAX: usize = 8;
-/// The most commands that are run so.
+/// The maximum number of commands.
 pub(crate) const COMMANDS_MAX: usize = 32;
-/// Digits of offsets of bits that stay near.
+/// The maximum number of digits of a bit offset that makes no string long.
 const OFFSET_DIGITS: usize = 6;
-/// The most words that such a command has.
+/// The maximum number of words of a command.
 const WORDS_MAX: usize = 64;
 
-/// Returns whether a command is cheap enough to run under one locking, judging by its words.
+/// Returns whether a command, judging by its words, is cheap enough to run while all stripes are locked.
 pub(crate) fn suits(spec: &CommandSpec, words: &[&[u8]]) -> bool {
     let is_cheap = matches!(spec.handler, Handler::Keyspace(_))
         && matches!(spec.cost_of(words.len()), Cost::Constant | Cost::PerKey)
-        // What names no key may look at all of them, and would lock stripes of its own.
+        // A command that names no key may access all keys, and would lock stripes itself.
         && (!matches!(spec.keys, KeyRule::None | KeyRule::Channels { .. }) || spec.publishes.is_some());
     is_cheap && are_short(words) && !makes_long(spec, words)
 }
@@ -66,22 +66,22 @@ struct PlannedKey<'w> {
     lock: u16,
 }
 
-/// Plan data of a command in addition to its words.
+/// The data of a planned command in addition to its words.
 #[derive(Clone, Copy)]
 struct Planned {
-    /// Index behind the last of its places.
+    /// The end of its range in [`Plan::places`].
     end: u16,
-    /// Clients that its message reaches, if it publishes one.
+    /// The number of clients that its message reaches, if it publishes one.
     reached: Option<usize>,
 }
 
-/// Commands to be run under one locking, and the keys that this takes.
+/// Commands to be run while the locks of all their stripes are held, and their keys.
 pub(crate) struct Plan<'w> {
     keys: SmallVec<[PlannedKey<'w>; KEYS_MAX]>,
-    /// The commands' places, one command's behind the other's; their locks are indexes of `keys` until all is locked.
+    /// The places of all commands, in order; their locks are indices of `keys` until all stripes are locked.
     places: SmallVec<[Place; 16]>,
     commands: SmallVec<[Planned; 8]>,
-    /// Indexes of the keys that are watched.
+    /// The indices of the watched keys.
     watched: SmallVec<[u16; KEYS_MAX]>,
 }
 
@@ -90,7 +90,7 @@ impl<'w> Plan<'w> {
         Plan { keys: SmallVec::new(), places: SmallVec::new(), commands: SmallVec::new(), watched: SmallVec::new() }
     }
 
-    /// Adds a command of the keyspace; false if that makes too many keys.
+    /// Adds a command of the keyspace. Returns false if there are then too many keys.
     pub(crate) fn add(&mut self, inner: &Inner, spec: &CommandSpec, words: &[&'w [u8]], db: u32) -> bool {
         for key in inner.keys_of(spec, words, db) {
             let word = words[key.word as usize];
@@ -98,13 +98,13 @@ impl<'w> Plan<'w> {
             let Some(index) = self.key(inner, key.db, hash, word, spec.mode()) else { return false };
             self.places.push(Place { hash, lock: index, word: key.word, db: key.db });
         }
-        // Asked here, because no lock is taken under those of stripes.
+        // Determined here, because no lock may be acquired while stripes are locked.
         let reached = spec.publishes.map(|kind| inner.pubsub.count(kind, words[1]));
         self.commands.push(Planned { end: self.places.len() as u16, reached });
         true
     }
 
-    /// Adds the keys that the client watches; false if that makes too many keys.
+    /// Adds the keys that the client watches. Returns false if there are then too many keys.
     pub(crate) fn watch(&mut self, inner: &Inner, watching: &'w Watching) -> bool {
         watching.keys.iter().all(|watched| {
             let index = self.key(inner, watched.db, watched.hash, &watched.key, Mode::Shared);
@@ -130,7 +130,7 @@ impl<'w> Plan<'w> {
         Some(self.keys.len() as u16 - 1)
     }
 
-    /// Locks the stripes of all keys. [`None`] if a key is held against the commands, or its value is not to be copied
+    /// Locks the stripes of all keys. Returns [`None`] if another ticket holds a key, or a value must not be copied
     /// under a lock.
     pub(crate) fn lock<'p>(&mut self, inner: &'p Inner, pass: &'p Pass<'p>) -> Option<Ctx<'p>> {
         let mut ctx = Ctx::new(inner, pass, &[], 0, Now::new(&inner.clock, &inner.limits), Blocks::Never);
@@ -162,13 +162,13 @@ impl<'w> Plan<'w> {
         Some(ctx)
     }
 
-    /// Ends the watch; whether a watched key was touched, or has expired.
+    /// Ends the watch. Returns whether a watched key was changed, or has expired.
     pub(crate) fn ends_watch_dirty(&self, ctx: &mut Ctx<'_>, watching: &Watching) -> bool {
         let locks = self.watched.iter().map(|index| usize::from(self.keys[usize::from(*index)].lock));
         watching.end_locked(&mut ctx.locks, locks, &mut ctx.now)
     }
 
-    /// Lets the context be that of the command added as number `index`.
+    /// Sets the context to the command that was added with number `index`.
     pub(crate) fn turn_to<'p>(&self, index: usize, ctx: &mut Ctx<'p>, words: &'p [&'p [u8]], db: u32) {
         let start = if index == 0 { 0 } else { self.commands[index - 1].end };
         let command = self.commands[index];

@@ -29,16 +29,16 @@ pub(crate) enum Class {
     Evicted = 1 << 9,
     /// `t`
     Stream = 1 << 10,
-    /// `m`: a key that is read does not exist.
+    /// `m`: a key that was read does not exist.
     KeyMiss = 1 << 11,
-    /// `n`: a key was made.
+    /// `n`: a key was created.
     New = 1 << 14,
 }
 
 const KEYSPACE: u32 = 1 << 0;
 const KEYEVENT: u32 = 1 << 1;
 
-/// Letters and their bits, in Redis's order; `d`, modules, is accepted though no such event exists.
+/// The letters and their bits, in Redis's order; `d` (modules) is accepted though there are no such events.
 const LETTERS: [(u8, u32); 14] = [
     (b'g', 1 << 2),
     (b'$', 1 << 3),
@@ -59,7 +59,7 @@ const LETTERS: [(u8, u32); 14] = [
 /// `A`: everything but `m`, `n`, `K` and `E`.
 const ALL: u32 = 0b10_0111_1111_1100;
 
-/// Reads `notify-keyspace-events`.
+/// Parses `notify-keyspace-events`.
 pub(crate) fn parse_classes(text: &[u8]) -> Option<u32> {
     text.iter().try_fold(0, |classes, letter| match letter {
         b'A' => Some(classes | ALL),
@@ -67,7 +67,7 @@ pub(crate) fn parse_classes(text: &[u8]) -> Option<u32> {
     })
 }
 
-/// Shows classes as Redis 7.0 does: its `A` swallows the `n`.
+/// Returns classes as Redis 7.0 shows them: its `A` hides the `n`.
 pub(crate) fn show_classes(classes: u32) -> String {
     let everything = classes & ALL == ALL;
     let mut text = String::from(if everything { "A" } else { "" });
@@ -80,7 +80,7 @@ pub(crate) fn show_classes(classes: u32) -> String {
     text
 }
 
-/// One event, waiting for the stripes to be unlocked.
+/// An event that is published after the stripes are unlocked.
 #[derive(Clone, Debug)]
 pub(crate) struct Event {
     pub(crate) name: &'static str,

@@ -1,7 +1,7 @@
-//! Messages that wait for the owner of a connection to send them.
+//! Messages queued for the owner of a connection, which sends them.
 //!
-//! They lie in blocks, as Redis's replies do: what waits takes hardly more memory than it has bytes, and nothing is
-//! copied as it grows. A block is filled to its end, so a message may lie in several.
+//! They are stored in blocks, as in Redis: the queue takes hardly more memory than it has bytes, and nothing is copied
+//! as it grows. A block is filled to its end, so a message may be spread over several.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -18,47 +18,47 @@ const BLOCK: usize = 16 << 10;
 /// A capacity that an emptied outbox keeps.
 const KEPT_CAPACITY: usize = 4096;
 
-/// Messages that wait for the owner of a connection to send them, encoded.
+/// Encoded messages queued for the owner of a connection, which sends them.
 #[derive(Debug, Default)]
 pub(crate) struct Outbox {
     /// Whether it has messages; the owner checks it after each command.
     filled: AtomicBool,
     /// Whether messages are RESP3 pushes.
     pushes: AtomicBool,
-    /// Bytes that the owner has taken and not sent yet: they count for the limit.
+    /// Bytes that the owner has taken and not sent yet; they count towards the limit.
     unsent: AtomicUsize,
     inside: Mutex<Inside>,
 }
 
 #[derive(Debug, Default)]
 struct Inside {
-    /// Only the last has room left.
+    /// The blocks; only the last one has room left.
     blocks: VecDeque<Vec<u8>>,
     /// Bytes in all blocks.
     len: usize,
-    /// Their capacities together.
+    /// The sum of the blocks' capacities.
     room: usize,
-    /// Since when the soft limit is exceeded.
+    /// The time from which on the soft limit is exceeded.
     over_since: Option<Instant>,
-    /// The buffer's share of its client's account.
+    /// The share of the blocks in the client's account.
     share: Share,
-    /// Whether the client reads too slowly and is being closed: nothing more is kept for it.
+    /// Whether the client reads too slowly and is being closed: further messages are dropped.
     given_up: bool,
 }
 
 /// The effect of a message on an outbox.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Put {
-    /// The owner already knows that there are messages.
+    /// The owner has been woken for earlier messages already.
     More,
-    /// The owner is to be woken.
+    /// The caller has to wake the owner.
     First,
-    /// The client has left too much unread.
+    /// The client has too many unread messages.
     TooMuch,
 }
 
 impl Outbox {
-    /// That of a client, whose account has what waits here.
+    /// Returns the outbox of a client, whose account includes the queued messages.
     pub(crate) fn of(account: &Arc<Account>) -> Outbox {
         let inside = Inside { share: Share::of(account, 0), ..Inside::default() };
         Outbox { inside: Mutex::new(inside), ..Outbox::default() }
@@ -75,7 +75,7 @@ impl Outbox {
         self.pushes.store(pushes, Ordering::Relaxed);
     }
 
-    /// Drops what waits here and all that comes: its client is being closed.
+    /// Drops the queued and all further messages: the client is being closed.
     pub(crate) fn give_up(&self) {
         let mut inside = self.inside.lock();
         inside.given_up = true;
@@ -87,7 +87,7 @@ impl Outbox {
         self.drain_some(usize::MAX, output);
     }
 
-    /// Moves messages to the end of `output`, at least `most` bytes if available; with a rest it stays filled.
+    /// Moves messages to the end of `output`, at least `most` bytes if available; if some remain, it stays filled.
     pub(crate) fn drain_some(&self, most: usize, output: &mut Vec<u8>) {
         let mut inside = self.inside.lock();
         let mut moved = 0;
@@ -118,12 +118,12 @@ impl Outbox {
         inside.count();
     }
 
-    /// Records that `unsent` bytes of the owner's output are left.
+    /// Records that `unsent` bytes of the owner's output have not been sent.
     pub(crate) fn left(&self, unsent: usize) {
         self.unsent.fetch_min(unsent, Ordering::Relaxed);
     }
 
-    /// Bytes that wait here.
+    /// Returns the number of queued bytes.
     pub(crate) fn len(&self) -> usize {
         self.inside.lock().len
     }
@@ -139,7 +139,7 @@ impl Outbox {
         is_overdue
     }
 
-    /// Returns whether the client is being closed because it left too much unread.
+    /// Returns whether the client is being closed because it had too many unread messages.
     pub(crate) fn is_given_up(&self) -> bool {
         self.inside.lock().given_up
     }
@@ -149,7 +149,7 @@ impl Outbox {
         if self.pushes.load(Ordering::Relaxed) { b'>' } else { b'*' }
     }
 
-    /// Leaves a message; `kind` is its first byte, if `frame` does not have it.
+    /// Queues a message; `kind` is its first byte, unless `frame` has it.
     pub(crate) fn put(&self, kind: Option<u8>, frame: &[u8], limit: &OutputLimit) -> Put {
         let mut inside = self.inside.lock();
         if inside.given_up {
@@ -178,7 +178,7 @@ impl Inside {
             let before = last.capacity();
             let left = before - last.len();
             if left < bytes.len() && before < BLOCK {
-                // A small one doubles up to a block.
+                // A small block doubles up to the size of a full one.
                 let wanted = (last.len() + bytes.len()).max(2 * before).min(BLOCK);
                 last.reserve_exact(wanted - last.len());
             }
@@ -230,11 +230,11 @@ impl Inside {
 /// A class's row of `client-output-buffer-limit`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct OutputLimit {
-    /// Bytes at which a client is disconnected at once; 0: no limit.
+    /// The number of bytes at which a client is closed immediately; 0: no limit.
     pub hard: u64,
-    /// Bytes above which a client may not stay for longer than `soft_s`; 0: no limit.
+    /// The number of bytes that a client may exceed for at most `soft_s`; 0: no limit.
     pub soft: u64,
-    /// Seconds.
+    /// The time limit for `soft`, in seconds.
     pub soft_s: u64,
 }
 
@@ -242,15 +242,15 @@ impl OutputLimit {
     /// Redis's default for subscribers.
     pub(crate) const OF_SUBSCRIBERS: OutputLimit = OutputLimit { hard: 32 << 20, soft: 8 << 20, soft_s: 60 };
 
-    /// The size of Redis's reply buffer that no limit counts.
+    /// The size of Redis's reply buffer, which is not counted towards any limit.
     const UNCOUNTED: u64 = 16 << 10;
 
-    /// Returns whether this many bytes of replies close their client immediately.
+    /// Returns whether a client with this many bytes of replies is closed immediately.
     pub(crate) fn is_passed_by(&self, replies: usize) -> bool {
         self.hard > 0 && replies as u64 > self.hard.saturating_add(Self::UNCOUNTED)
     }
 
-    /// Returns whether this many bytes of replies may not remain for long.
+    /// Returns whether this many bytes of replies exceed the soft limit.
     pub(crate) fn is_nearly_passed_by(&self, replies: usize) -> bool {
         self.soft > 0 && replies as u64 > self.soft.saturating_add(Self::UNCOUNTED)
     }

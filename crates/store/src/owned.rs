@@ -13,7 +13,7 @@ use crate::refused::FAILED;
 /// The form of a reply.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ReplyForm {
-    /// As bytes of a protocol.
+    /// As the bytes of a protocol.
     Wire(Protocol),
     /// As a value.
     Value,
@@ -75,7 +75,7 @@ impl Words {
         Words { bytes: Bytes::Copied(bytes), places }
     }
 
-    /// The same, without a copy if the words are part of the given buffer.
+    /// Like [`new`](Self::new), without a copy if the words are part of the given buffer.
     pub(crate) fn within(received: Option<&Received>, words: &[&[u8]]) -> Words {
         let Some(received) = received else { return Words::new(words) };
         let all = received.as_ptr_range();
@@ -90,7 +90,7 @@ impl Words {
         }
     }
 
-    /// Returns the buffer that contains them, if they were not copied.
+    /// Returns the buffer that contains the words, if they were not copied.
     pub(crate) fn received(&self) -> Option<&Received> {
         match &self.bytes {
             Bytes::Received(received) => Some(received),
@@ -116,10 +116,10 @@ impl Words {
 }
 
 /// Runs a parked command's handler, and returns its duration. A panic is not the fault of the thread that happens to
-/// pass the keys on, and must not block the tickets behind: it becomes the reply.
+/// release the keys, and must not block the tickets behind: it becomes the reply.
 pub(crate) fn caught(form: ReplyForm, write: impl FnOnce(&mut dyn ReplySink)) -> (Finished, Duration) {
     let start = Instant::now();
-    // Nothing half-done is seen after a panic: guards unlock the stripes, and the half reply is dropped.
+    // No partial result is visible after a panic: guards unlock the stripes, and the partial reply is dropped.
     let reply = catch_unwind(AssertUnwindSafe(|| form.collect(write)));
     (reply.unwrap_or_else(|_| form.collect(|out| out.error(FAILED))), start.elapsed())
 }

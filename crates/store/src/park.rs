@@ -17,23 +17,23 @@ use crate::hold::{Phase, Ticket};
 use crate::owned::{Finished, ReplyForm};
 use crate::waiter::{ReadyKey, Waiter};
 
-/// Work of a command that goes on when its future is polled.
+/// The work of a command that proceeds when its future is polled.
 pub(crate) trait Work: Any + Send {
-    /// Goes on; ready with the command's reply.
+    /// Continues the work; ready with the command's reply.
     fn poll(&mut self, context: &mut Context<'_>) -> Poll<Finished>;
 
-    /// Returns the ticket by which it waits for its keys, if it does.
+    /// Returns its ticket, if it waits for its keys.
     fn ticket(&self) -> Option<&Arc<Ticket>> {
         None
     }
 
-    /// Returns how long it ran on other threads than its caller's.
+    /// Returns its run time on other threads than its caller's.
     fn worked(&self) -> Duration {
         Duration::ZERO
     }
 }
 
-/// A wait, as owned by the connection. Dropping it cancels the wait.
+/// A wait of a blocked client, owned by its connection. Dropping it cancels the wait.
 pub(crate) struct Blocked {
     inner: Arc<Inner>,
     waiter: Arc<Waiter>,
@@ -74,15 +74,15 @@ pub(crate) struct Ready {
 pub struct Parked(pub(crate) Waits);
 
 pub(crate) enum Waits {
-    /// For a held key, or for a turn alone.
+    /// For a held key, or for exclusive access to the keyspace.
     Ticket(Arc<Ticket>),
     /// For an element.
     Blocked(Box<Blocked>),
-    /// For its own work: that of a command in slices, of one whose keys show only while it runs, or of a script.
+    /// For its own work: that of a command in slices, of one whose keys are known only while it runs, or of a script.
     Work(Box<dyn Work>),
-    /// For a time, after which it is answered with `OK`.
+    /// For a time, after which the reply is `OK`.
     Sleep(Pin<Box<tokio::time::Sleep>>, Duration, ReplyForm),
-    /// For steps of work, done in slices until one returns true; it is answered with `OK` then.
+    /// For steps of work, which are done in slices until one returns true; then the reply is `OK`.
     Steps(Box<dyn FnMut() -> bool + Send>, ReplyForm),
 }
 
@@ -99,7 +99,7 @@ impl Parked {
     /// Returns the run time of the command on other threads, which its caller has not measured by polling.
     pub(crate) fn worked(&self) -> Duration {
         match &self.0 {
-            // Redis works while it sleeps, and public tests of the slow log fill it so.
+            // In Redis, sleeping counts as work, and public tests of the slow log fill it that way.
             Waits::Sleep(_, time, _) => *time,
             Waits::Work(work) => work.worked(),
             _ => self.ticket().map_or(Duration::ZERO, |ticket| ticket.worked()),
@@ -143,13 +143,13 @@ impl Parked {
     }
 
     /// Returns the deadline of a blocked command; [`None`] if it has none, or waits for another event. The owner of the
-    /// future watches the time, and calls [`time_out`](Self::time_out).
+    /// future watches the deadline, and calls [`time_out`](Self::time_out).
     pub fn deadline(&self) -> Option<Instant> {
         self.waiter().and_then(|waiter| waiter.deadline())
     }
 
     /// Ends the wait of a blocked command with the reply for nothing, unless it has just been served. The future is
-    /// ready afterwards, or as soon as a key that is held has been looked at.
+    /// ready afterwards, or, if a key is held, once that key has been checked.
     pub fn time_out(&self) {
         if let Some(waiter) = self.waiter() {
             waiter.time_out();

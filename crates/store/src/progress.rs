@@ -1,8 +1,8 @@
 //! The phase of a ticket, the waker for its changes, and its reply.
 //!
-//! The phase changes by compare-and-swap, so that it may be changed under stripe locks, where no task is woken; the
-//! changing thread wakes once the locks are released. A waiter registers its waker and checks the phase afterwards; the
-//! other side does both in reverse order, so one of them sees the other.
+//! The phase changes by compare-and-swap, so it may be changed under stripe locks, where no task may be woken; the
+//! thread that has changed it wakes the waiter once the locks are released. A waiter registers its waker and then
+//! checks the phase; the other side changes the phase and then reads the waker, so one of them sees the other.
 //!
 //! This file is independent of the store, and takes its primitives from its parent module, so that a test can run it
 //! under a model checker with other primitives.
@@ -26,7 +26,7 @@ pub(crate) enum Phase {
     Cancelled,
 }
 
-/// The phase with what belongs to it.
+/// A phase with its invitation, waker and reply.
 pub(crate) struct Progress<R> {
     phase: AtomicU8,
     /// Whether the waiter should check by itself whether it may proceed.
@@ -59,13 +59,13 @@ impl<R> Progress<R> {
         }
     }
 
-    /// Ends the waiting in this way; false if it has ended.
+    /// Ends the wait with this phase. Returns false if it has ended already.
     pub(crate) fn end_waiting(&self, to: Phase) -> bool {
         self.phase.compare_exchange(Phase::Waiting as u8, to as u8, Ordering::SeqCst, Ordering::SeqCst).is_ok()
     }
 
-    /// Invites the waiter to check by itself whether it may proceed; false if an earlier invitation is pending. The
-    /// caller wakes.
+    /// Invites the waiter to check by itself whether it may proceed. Returns false if an earlier invitation is pending.
+    /// The caller wakes the waiter.
     pub(crate) fn invite(&self) -> bool {
         !self.invited.swap(true, Ordering::SeqCst)
     }
@@ -75,12 +75,13 @@ impl<R> Progress<R> {
         self.invited.load(Ordering::SeqCst)
     }
 
-    /// Takes the invitation; called by the waiter after it has [listened](Self::listen) and before it checks.
+    /// Clears the invitation; called by the waiter after it has [listened](Self::listen) and before it checks. Returns
+    /// whether there was one.
     pub(crate) fn take_invitation(&self) -> bool {
         self.is_invited() && self.invited.swap(false, Ordering::SeqCst)
     }
 
-    /// Leaves the reply. The caller wakes.
+    /// Stores the reply. The caller wakes the waiter.
     pub(crate) fn finish(&self, reply: R) {
         *locked(&self.reply) = Some(reply);
         self.phase.store(Phase::Finished as u8, Ordering::SeqCst);
@@ -91,7 +92,7 @@ impl<R> Progress<R> {
         locked(&self.reply).take()
     }
 
-    /// Registers the waker for the next change. The caller checks the phase afterwards.
+    /// Registers the waker for the next change. The caller must then check the phase.
     pub(crate) fn listen(&self, waker: &Waker) {
         let mut place = locked(&self.waker);
         match &*place {
@@ -100,7 +101,7 @@ impl<R> Progress<R> {
         }
     }
 
-    /// Wakes who listens.
+    /// Wakes the registered waiter.
     pub(crate) fn wake(&self) {
         let waker = locked(&self.waker).take();
         if let Some(waker) = waker {

@@ -1,4 +1,5 @@
-//! Publish and subscribe: who listens to which channel, and how a message reaches a client of another worker.
+//! Publish and subscribe: the subscribers of channels and patterns, and the delivery of messages to clients of other
+//! workers.
 //!
 //! A message is appended to the *outbox* of each subscriber by the publisher's own thread, and the owner of the
 //! connection is woken to send it; no message goes through a thread in between. Channels are spread over locks by
@@ -6,8 +7,8 @@
 //! subscribers of a channel see its messages in the same order, and those of one publisher in the order in which it
 //! sent them. Owners are woken after the lock is released.
 //!
-//! Limits: an outbox that grows beyond `client-output-buffer-limit pubsub` loses its client, as in Redis: a publisher
-//! never waits for a subscriber. A channel without subscribers costs nothing but the look.
+//! Limits: the client of an outbox that grows beyond `client-output-buffer-limit pubsub` is closed, as in Redis: a
+//! publisher never waits for a subscriber. A channel without subscribers costs only the lookup.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -25,7 +26,7 @@ use crate::outbox::{Outbox, Put};
 use crate::thread::assert_none_locked;
 use std::hash::BuildHasher;
 
-/// Locks over which the channels are spread.
+/// The number of locks over which the channels are spread.
 const LOCKS: usize = 64;
 
 /// The kinds of exact subscriptions.
@@ -37,17 +38,17 @@ pub(crate) enum Kind {
     Shard,
 }
 
-/// A client that listens.
+/// A client that subscribes to channels.
 pub(crate) trait Subscriber: Send + Sync {
-    /// Returns its number.
+    /// Returns the client's number.
     fn id(&self) -> u64;
     /// Returns the destination of its messages.
     fn outbox(&self) -> &Outbox;
-    /// Makes the owner look into the outbox.
+    /// Wakes the owner, which sends the messages in the outbox.
     fn wake(&self);
-    /// Makes the owner close the connection.
+    /// Asks the owner to close the connection.
     fn kill(&self);
-    /// Returns the account of its memory.
+    /// Returns the account of the client's memory.
     fn account(&self) -> &Arc<Account>;
 }
 
@@ -59,11 +60,11 @@ const PATTERN_BYTES: usize = 176;
 const NODE_BYTES: usize = 288;
 const NODE_CLIENTS: usize = 8;
 
-/// A channel's or pattern's entry: its subscribers, and its bytes on the account of one of them.
+/// A channel's or pattern's entry: its subscribers, and its bytes in the account of one of them.
 #[derive(Default)]
 struct Entry {
     listeners: Listeners,
-    /// The number of the client whose account has the bytes.
+    /// The number of the client to whose account the bytes are charged.
     payer: u64,
     share: Share,
 }
@@ -75,7 +76,7 @@ impl Entry {
         self.charge(bytes);
     }
 
-    /// Removes a client; the bytes that others still need pass to the account of one of them.
+    /// Removes a client; the remaining bytes are charged to the account of another one.
     fn remove(&mut self, id: u64, bytes: usize) {
         self.listeners.remove(id);
         self.charge(bytes);
@@ -166,15 +167,15 @@ impl Listeners {
     }
 }
 
-/// The entries stand apart, so that the empty places of a table weigh little.
+/// Entries are boxed, so that the empty slots of a table are small.
 type Channels = HashMap<Box<[u8]>, Box<Entry>, RandomState>;
 
 /// Patterns with subscribers.
 #[derive(Default)]
 struct Patterns {
-    /// In the order in which they came, by number; each is looked at for each message, as in Redis.
+    /// The subscriptions in order of arrival, by number; each pattern is matched with each message, as in Redis.
     listeners: BTreeMap<u64, (Arc<[u8]>, Entry)>,
-    /// The number of each.
+    /// The number of each pattern.
     numbers: HashMap<Arc<[u8]>, u64, RandomState>,
     next: u64,
 }
@@ -211,7 +212,7 @@ impl Default for PubSub {
     }
 }
 
-/// Owners to wake and to end once nothing is locked.
+/// Owners to be woken and clients to be closed once nothing is locked.
 #[derive(Default)]
 struct Due {
     wake: SmallVec<[Arc<dyn Subscriber>; 8]>,
@@ -232,8 +233,8 @@ impl PubSub {
         OutputLimit { hard, soft, soft_s }
     }
 
-    /// Hands a message to everybody who listens; returns how many that are, a client once for its channel and once for
-    /// each of its patterns that match. The caller has no stripe locked.
+    /// Sends a message to all subscribers. Returns their number, in which a client counts once for its channel and once
+    /// for each of its matching patterns. The caller has no stripe locked.
     pub(crate) fn publish(&self, kind: Kind, channel: &[u8], message: &[u8]) -> usize {
         assert_none_locked();
         if self.is_idle(kind) {
@@ -312,7 +313,7 @@ impl PubSub {
         entry.insert(client, channel_bytes(channel));
     }
 
-    /// Takes a client off a channel.
+    /// Removes a client from a channel.
     pub(crate) fn unsubscribe(&self, kind: Kind, channel: &[u8], id: u64) {
         let mut locked = self.lock_of(kind, channel).lock();
         let Some(entry) = locked.get_mut(channel) else { return };
@@ -340,7 +341,7 @@ impl PubSub {
         }
     }
 
-    /// Takes a client off a pattern.
+    /// Removes a client from a pattern.
     pub(crate) fn unsubscribe_pattern(&self, pattern: &[u8], id: u64) {
         let mut locked = self.patterns.write();
         let patterns = &mut *locked;
@@ -365,7 +366,7 @@ impl PubSub {
         found
     }
 
-    /// Clients that listen to a channel by its name.
+    /// Returns the number of clients that subscribe to a channel by its name.
     pub(crate) fn listeners(&self, kind: Kind, channel: &[u8]) -> usize {
         self.lock_of(kind, channel).lock().get(channel).map_or(0, |entry| entry.listeners.len())
     }

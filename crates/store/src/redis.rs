@@ -9,7 +9,7 @@ use std::sync::LazyLock;
 /// The version of Redis whose behaviour clients may expect.
 pub const REDIS_VERSION: &str = "7.2.5";
 
-/// Every command of Redis 7.2, those of containers behind a bar.
+/// Every command of Redis 7.2; subcommands follow their container and a bar.
 const NAMES: &str = "\
 acl acl|cat acl|deluser acl|dryrun acl|genpass acl|getuser acl|help acl|list acl|load acl|log acl|save \
 acl|setuser acl|users acl|whoami append asking auth bgrewriteaof bgsave bitcount bitfield bitfield_ro bitop \
@@ -80,33 +80,33 @@ const REASONS: &[(&str, &str)] = &[
     ("x", GROUPS),
 ];
 
-/// Returns every name, in alphabetical order, those of a container behind it.
+/// Returns every name, in alphabetical order; subcommands follow their container.
 pub(crate) fn names() -> impl Iterator<Item = &'static str> {
     NAMES.split(' ')
 }
 
-/// The same, to search in: a client that sends unknown names in a row shall not cost more than others.
+/// The names, sorted for searching: a client that sends many unknown names must not cost more than others.
 static SORTED: LazyLock<Vec<&str>> = LazyLock::new(|| {
     let mut sorted: Vec<&str> = names().collect();
     sorted.sort_unstable();
     sorted
 });
 
-/// Returns the reason for this missing command of Redis; none for a name that Redis does not know either. Called only
-/// for names outside of the catalogue.
+/// Returns the reason why this command of Redis is missing; `None` for a name that Redis does not know either. Called
+/// only for names that are not in the catalogue.
 pub(crate) fn reason(name: &str) -> Option<&'static str> {
     SORTED.binary_search(&name).ok()?;
     Some(REASONS.iter().find(|(start, _)| name.starts_with(start)).map_or("not available yet", |row| row.1))
 }
 
-/// Returns the reply to a command that Redis has and this store has not; `name` as the client wrote it.
+/// Returns the reply to a command that Redis has and this store does not have; `name` is as the client wrote it.
 pub(crate) fn refusal(name: &[u8]) -> Option<String> {
     let shown = std::str::from_utf8(name).ok().filter(|name| !name.contains('|'))?;
     let reason = reason(&shown.to_ascii_lowercase())?;
     Some(format!("ERR unknown command '{shown}': {reason}"))
 }
 
-/// The same for a subcommand.
+/// Like [`refusal`], for a subcommand.
 pub(crate) fn refusal_of_subcommand(container: &[u8], name: &[u8]) -> Option<String> {
     let (container, name) = (std::str::from_utf8(container).ok()?, std::str::from_utf8(name).ok()?);
     let reason = reason(&format!("{container}|{name}").to_ascii_lowercase())?;

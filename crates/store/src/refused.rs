@@ -12,7 +12,7 @@ pub(crate) const DB_RANGE: &str = "ERR DB index is out of range";
 /// The reply of a command whose handler panicked, where the panic is not passed on.
 pub(crate) const FAILED: &str = "ERR internal error: the command failed";
 
-/// The error reply with which a command ends. Bytes: some errors repeat a word of the client's.
+/// The error reply of a command. Bytes, because some errors repeat a word of the client.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Refused(Cow<'static, [u8]>);
 
@@ -47,16 +47,16 @@ pub enum SectionError {
     /// As many sections and parked commands exist as the store allows.
     #[error("BUSY too many scripts and transactions wait")]
     TooMany,
-    /// A key that was not declared is held by another section.
+    /// An undeclared key is held by another section.
     #[error("BUSY an undeclared key is held by another script or transaction")]
     Held,
-    /// A key declared for reading is to be written.
+    /// A key that was declared for reading would be written.
     #[error("ERR a key declared for reading cannot be written")]
     ReadOnly,
-    /// A script that exceeds its time limit holds one of its keys; with the message.
+    /// A script that exceeds its time limit holds one of its keys; the text is the error message.
     #[error("{0}")]
     Behind(&'static str),
-    /// A script used a key that it did not declare, where that is denied.
+    /// A script used an undeclared key, which is not allowed.
     #[error("ERR script tried accessing undeclared key")]
     Undeclared,
     /// The command needs the whole keyspace or a connection.
@@ -64,17 +64,17 @@ pub enum SectionError {
     NotAllowed,
 }
 
-/// Redis's `%.*s`, by which errors repeat words: a C string, so it ends at a NUL.
+/// Returns a text as Redis's `%.*s` prints it when errors repeat words: as a C string, which ends at a NUL.
 pub(crate) fn c_string(bytes: &[u8], max: usize) -> &[u8] {
     let bytes = &bytes[..bytes.len().min(max)];
     &bytes[..memchr::memchr(0, bytes).unwrap_or(bytes.len())]
 }
 
-/// Bytes of a client's words that errors repeat.
+/// The maximum number of bytes of a client's words that errors repeat.
 const QUOTED_MAX: usize = 128;
 
-/// Returns the error of a command that is not there: why, if Redis has it; else the name with what fits of the
-/// arguments.
+/// Returns the error of an unknown command: the reason, if Redis has the command; otherwise its name, and as much of
+/// the arguments as fits.
 pub(crate) fn unknown_command(words: &[&[u8]]) -> Vec<u8> {
     let name = words.first().copied().unwrap_or_default();
     if let Some(text) = redis::refusal(name) {
@@ -93,7 +93,7 @@ pub(crate) fn unknown_command(words: &[&[u8]]) -> Vec<u8> {
     [b"ERR unknown command '", c_string(name, QUOTED_MAX), b"', with args beginning with: ", &quoted].concat()
 }
 
-/// The same for a subcommand.
+/// Like [`unknown_command`], for a subcommand.
 pub(crate) fn unknown_subcommand(container: &[u8], name: &[u8]) -> Vec<u8> {
     if let Some(text) = redis::refusal_of_subcommand(container, name) {
         return text.into();

@@ -60,33 +60,33 @@ pub struct Section {
     inner: Arc<Inner>,
     /// The keys that it declared.
     holding: Holding,
-    /// Keys taken after the start.
+    /// The keys acquired after the start.
     extra: Vec<HeldKey>,
-    /// Keys that came to life while others wait for them.
+    /// Keys created by the section for which other clients wait.
     ready: VecDeque<ReadyKey>,
     time: Frozen,
     effects: Vec<Effect>,
-    /// The mode of undeclared keys; [`None`]: they are refused. By default a command's own mode.
+    /// How undeclared keys are acquired; by default in the mode that a command needs.
     more: More,
     /// Whether it holds everything.
     everything: bool,
-    /// The key that was held by others when a command was refused because of it.
+    /// The database and name of the key because of which the last command was refused: others held it.
     missed: Option<(u32, Box<[u8]>)>,
     /// Whether it was given a name.
     is_named: Cell<bool>,
-    /// The place among the declared keys of the one that was used last, which is mostly the next one's, too.
+    /// The index of the declared key that was used last, which is mostly the next one, too.
     used_last: usize,
-    /// Its hash, once it was used.
+    /// The hash of that key, once it was used.
     hash_last: Option<u64>,
-    /// Memory is full, and nothing may be evicted but what sections hold: it does not ask again.
+    /// Whether memory is full and nothing can be evicted but keys held by sections; it does not check again.
     is_full: bool,
-    /// Its commands' accesses leave no trace: CLIENT NO-TOUCH.
+    /// Whether its commands' accesses do not change LRU and LFU data: CLIENT NO-TOUCH.
     is_traceless: bool,
-    /// Whether its end was reached; a drop before that is an abort.
+    /// Whether it was ended by [`finish`](Self::finish); a drop before that is an abort.
     is_finished: bool,
 }
 
-/// The end of a section on another thread; a fault there is one, too.
+/// Resolves when a section has ended on another thread, also if it panicked there.
 pub(crate) type Ending = oneshot::Receiver<()>;
 
 /// The way in which a section acquires undeclared keys.
@@ -103,7 +103,7 @@ impl Store {
         self.section_of(self.0.ticket_on(keys.into_iter()))
     }
 
-    /// Begins a section with a ticket that was made before.
+    /// Begins a section with an existing ticket.
     pub(crate) fn section_of(&self, ticket: Ticket) -> SectionWait {
         SectionWait { inner: self.0.clone(), ticket: Some(Arc::new(ticket)), queued: false }
     }
@@ -125,7 +125,7 @@ impl Future for SectionWait {
                 return Poll::Pending;
             }
             if this.inner.enter_when_ready(ticket) == Entered::Unready {
-                // The data for waiting is built in slices; its keys may be free when that is done.
+                // The tables for waiting are built in slices; the keys may be free by the time that is done.
                 let start = Instant::now();
                 while ticket.prepare_to_wait() {
                     if start.elapsed() >= SLICE {
@@ -160,7 +160,7 @@ impl Future for SectionWait {
 }
 
 impl SectionWait {
-    /// Returns the place in the queues of its keys, once it stands there.
+    /// Returns the ticket of the section, once it is queued.
     pub(crate) fn ticket(&self) -> Option<&Arc<Ticket>> {
         self.ticket.as_ref().filter(|_| self.queued)
     }
@@ -171,7 +171,7 @@ impl Drop for SectionWait {
         if let Some(ticket) = self.ticket.take()
             && self.queued
         {
-            // Whether it is cancelled or was granted this very moment, its keys pass on.
+            // If it cannot be cancelled it was granted just now; its keys are released in both cases.
             ticket.cancel();
             self.inner.end_waiting(ticket);
         }
@@ -199,8 +199,8 @@ impl Section {
         }
     }
 
-    /// Returns a section with this number if all keys are free at this moment; none if they are not, or if a waiter has
-    /// precedence: then it has to [wait](Store::section).
+    /// Returns a section with this number if all keys are free at this moment. Returns `None` if they are not, or if a
+    /// waiter has precedence: then the caller has to [wait](Store::section).
     pub(crate) fn at_once<'k>(
         inner: &Arc<Inner>,
         id: u64,
@@ -209,7 +209,7 @@ impl Section {
         let all = keys.clone();
         let mut hash_last = None;
         let keys = match (keys.next(), keys.next()) {
-            // Its hash is known to the first command.
+            // The hash of its only key is known to the first command.
             (Some((db, key, mode)), None) => {
                 let hash = inner.keyspace.hasher.hash(key);
                 hash_last = Some(hash);
@@ -251,27 +251,27 @@ impl Section {
         self.inner.owners.lock().insert(self.holding.id, name.to_owned());
     }
 
-    /// Returns its store.
+    /// Returns the section's store.
     pub(crate) fn inner(&self) -> &Arc<Inner> {
         &self.inner
     }
 
-    /// Returns the number that its keys know it by.
+    /// Returns the number by which stripes identify it as the holder of its keys.
     pub(crate) fn id(&self) -> u64 {
         self.holding.id
     }
 
-    /// Holds keys that are used without having been declared in this way from now on; [`None`]: refuses them.
+    /// From now on, acquires undeclared keys in this mode; [`None`]: refuses them.
     pub(crate) fn extend_as(&mut self, mode: Option<Mode>) {
         self.more = mode.map_or(More::Denied, More::All);
     }
 
-    /// Holds keys that were not declared as each command needs it, again.
+    /// From now on, acquires undeclared keys in the mode that each command needs.
     pub(crate) fn extend_by_command(&mut self) {
         self.more = More::AsCommand;
     }
 
-    /// Returns the mode of an undeclared key.
+    /// Returns the mode in which an undeclared key is acquired.
     pub(crate) fn mode_of_more(&self) -> Mode {
         match self.more {
             More::All(mode) => mode,
@@ -279,18 +279,18 @@ impl Section {
         }
     }
 
-    /// Database and name of the key that others held when the last command was refused.
+    /// Returns the database and the name of the key that others held when the last command was refused.
     pub(crate) fn missed(&self) -> Option<(u32, &[u8])> {
         self.missed.as_ref().map(|(db, key)| (*db, &**key))
     }
 
-    /// Takes over a key that was waited for.
+    /// Adds a key for which the section has waited.
     pub(crate) fn adopt(&mut self, held: HeldKey) {
         self.missed = None;
         self.extra.push(held);
     }
 
-    /// Lets accesses of the commands that follow leave no trace, or leave one again.
+    /// Sets whether accesses of the following commands do not change LRU and LFU data.
     pub(crate) fn set_traceless(&mut self, is_traceless: bool) {
         self.is_traceless = is_traceless;
     }
@@ -315,7 +315,7 @@ impl Section {
         self.more != More::Denied
     }
 
-    /// Notes that it holds everything from now on.
+    /// Records that it holds everything from now on.
     pub(crate) fn adopt_everything(&mut self) {
         self.everything = true;
     }
@@ -329,27 +329,27 @@ impl Section {
         locked.holds.as_deref().is_some_and(|holds| holds.has(id, key) || holds.shares(id, key))
     }
 
-    /// Ends it: emits its effects, serves blocked clients, and passes its keys on.
+    /// Ends the section: emits its effects, serves blocked clients, and releases its keys.
     pub fn finish(mut self) {
         self.is_finished = true;
         self.leave();
     }
 
-    /// Ends it on the thread pool if very many keys must be passed on; its effects are emitted immediately. The result
-    /// is ready at the end: an earlier reply would put the client's next command behind these keys.
+    /// Ends the section on the thread pool if very many keys must be released; its effects are emitted immediately. The
+    /// result resolves at the end: an earlier reply would put the client's next command behind these keys.
     pub(crate) fn end_aside(mut self) -> Ending {
         self.inner.emit(std::mem::take(&mut self.effects));
         let inner = self.inner.clone();
         let (ended, ending) = oneshot::channel();
         inner.aside.run(move || {
             self.finish();
-            // Its client may have disconnected.
+            // The receiver may be gone, because its client has disconnected.
             let _ = ended.send(());
         });
         ending
     }
 
-    /// Returns the keys that it was made to hold, each once.
+    /// Returns the declared keys, each once.
     pub(crate) fn declared(&self) -> &[HeldKey] {
         &self.holding.keys
     }
@@ -368,7 +368,8 @@ impl Section {
         self.inner.emit(now);
     }
 
-    /// Ends it without publishing anything, because it has written nothing. Returns the keys that it took.
+    /// Ends the section without publishing anything, because it has written nothing. Returns the keys that it had
+    /// acquired after its start.
     pub(crate) fn give_up(mut self) -> Vec<(u32, Box<[u8]>, Mode)> {
         self.effects.clear();
         let taken = self.extra.iter().map(|held| (held.db, held.key[..].into(), held.mode)).collect();
@@ -386,7 +387,7 @@ impl Section {
         Now::kept(&self.inner.clock, &self.inner.limits, &self.time).ms()
     }
 
-    /// Runs one command of the keyspace and writes its reply, errors of the command included.
+    /// Runs one command of the keyspace and writes its reply, which may be an error of the command.
     pub fn execute(&mut self, db: u32, words: &[&[u8]], out: &mut dyn ReplySink) -> Result<(), SectionError> {
         let spec = match self.inner.rows.resolve(words) {
             Ok(spec) => spec,
@@ -398,7 +399,7 @@ impl Section {
         self.execute_resolved(spec, db, words, out)
     }
 
-    /// Like [`execute`](Self::execute), of a command that was looked up.
+    /// Like [`execute`](Self::execute), for a command that was looked up.
     pub(crate) fn execute_resolved(
         &mut self,
         spec: &'static CommandSpec,
@@ -423,13 +424,14 @@ impl Section {
         (is_it && (held.mode == Mode::Exclusive || spec.mode() == Mode::Shared)).then_some(hash)
     }
 
-    /// Returns the means by which it holds its declared keys.
+    /// Returns the holder of its declared keys.
     #[inline]
     pub(crate) fn holding(&self) -> &Holding {
         &self.holding
     }
 
-    /// Room for memory was checked before the section began; a command is not refused in the middle.
+    /// Evicts keys for a command that needs memory. The command is not refused: that was decided before the section
+    /// began.
     #[inline]
     fn make_room_for(&mut self, spec: &CommandSpec) {
         if spec.flags.has(Flags::DENYOOM) && self.inner.memory.is_over() && !self.is_full {
@@ -437,7 +439,7 @@ impl Section {
         }
     }
 
-    /// Like [`try_execute`](Self::try_execute), of a command whose only key it [knows](Self::knows).
+    /// Like [`try_execute`](Self::try_execute), for a command whose only key it [knows](Self::knows).
     pub(crate) fn try_known(
         &mut self,
         spec: &'static CommandSpec,
@@ -451,8 +453,8 @@ impl Section {
         self.run_covered(spec, handle, db, words, Some(hash), out)
     }
 
-    /// Like [`execute_resolved`](Self::execute_resolved); false, and nothing has happened, if the command takes so long
-    /// that it is [carried out](Self::execute_pinned) on another thread, if the caller can do that.
+    /// Like [`execute_resolved`](Self::execute_resolved). Returns false, without any effect, if the command takes so
+    /// long that it should [run](Self::execute_pinned) on another thread, and the caller can do that.
     pub(crate) fn try_execute(
         &mut self,
         spec: &'static CommandSpec,
@@ -479,7 +481,7 @@ impl Section {
         self.run(spec, handle, db, words, out)
     }
 
-    /// Carries out a command without its stripes staying locked.
+    /// Runs a command without keeping its stripes locked.
     pub(crate) fn execute_pinned(
         &mut self,
         spec: &'static CommandSpec,
@@ -496,7 +498,7 @@ impl Section {
         })
     }
 
-    /// False if nothing has happened, because the command takes too long under locks.
+    /// Runs a command. Returns false, without any effect, if it takes too long under locks.
     fn run(
         &mut self,
         spec: &'static CommandSpec,
@@ -509,7 +511,8 @@ impl Section {
         self.run_covered(spec, handle, db, words, None, out)
     }
 
-    /// The same for a command whose keys it holds as the command needs them; with the hash of its only key, if known.
+    /// Like [`run`](Self::run), for a command whose keys the section holds as the command needs them; with the hash of
+    /// its only key, if known.
     #[inline]
     fn run_covered(
         &mut self,
@@ -546,7 +549,7 @@ impl Section {
         }
     }
 
-    /// Lets `work` see the command's keys, which the section then holds, without their stripes staying locked
+    /// Calls `work` with the command's keys, which the section then holds, without keeping their stripes locked
     /// meanwhile: for what takes long.
     pub(crate) fn pinned<R>(
         &mut self,
@@ -577,7 +580,7 @@ impl Section {
         Ok(result)
     }
 
-    /// Notes keys that came to life while others wait for them.
+    /// Records created keys for which other clients wait.
     fn note_ready(&mut self, keys: VecDeque<ReadyKey>) {
         for key in keys {
             if !self.ready.contains(&key) {
@@ -586,7 +589,7 @@ impl Section {
         }
     }
 
-    /// Makes sure that the section holds all keys of a command.
+    /// Acquires the keys of a command that the section does not hold yet.
     fn cover_all(&mut self, spec: &CommandSpec, db: u32, words: &[&[u8]]) -> Result<(), SectionError> {
         if let Some(word) = spec.keys.only() {
             return self.cover(db, words[word], spec.mode());
@@ -597,7 +600,7 @@ impl Section {
         Ok(())
     }
 
-    /// Makes sure that the section holds the key.
+    /// Acquires a key that the section does not hold yet.
     fn cover(&mut self, db: u32, key: &[u8], mode: Mode) -> Result<(), SectionError> {
         if self.everything {
             let is_refused = self.more == More::All(Mode::Shared) && mode == Mode::Exclusive;
@@ -607,7 +610,7 @@ impl Section {
         let is_it = |held: &HeldKey| held.db == db && same(&held.key, key);
         let place = match keys.get(self.used_last) {
             Some(held) if is_it(held) => Some(self.used_last),
-            // They are ordered by stripe; few enough of them are looked through as they are.
+            // They are ordered by stripe; a few of them are searched linearly.
             _ if keys.len() <= 8 => keys.iter().position(is_it),
             _ => {
                 let stripe = self.inner.keyspace.stripe_of_key(key) as u32;
@@ -624,7 +627,7 @@ impl Section {
         match place.map(|place| &keys[place]) {
             Some(held) if held.mode == Mode::Shared && mode == Mode::Exclusive => Err(SectionError::ReadOnly),
             Some(_) => Ok(()),
-            // Those taken later may be very many: the key's stripe knows whether it is one of them.
+            // Keys acquired later may be very many: the key's stripe knows whether it is one of them.
             None => {
                 let mode = match self.more {
                     More::AsCommand => mode,
@@ -637,7 +640,7 @@ impl Section {
         }
     }
 
-    /// Takes a key that was not declared, if it is free.
+    /// Acquires an undeclared key, if it is free.
     fn take(&mut self, db: u32, key: &[u8], mode: Mode) -> Result<(), SectionError> {
         let taker = match self.more {
             More::All(_) if self.held() == 0 => Taker::First,
@@ -653,7 +656,7 @@ impl Section {
             Taken::Before => Ok(()),
             Taken::ForReading => Err(SectionError::ReadOnly),
             Taken::Not => {
-                // A script waits for it; anybody else is refused.
+                // A script waits for the key; any other caller is refused.
                 match self.more {
                     More::AsCommand => SectionCounts::count(&self.inner.sections.refused),
                     More::All(_) | More::Denied => self.missed = Some((db, key.into())),
@@ -663,16 +666,16 @@ impl Section {
         }
     }
 
-    /// Keeps something to be done outside the keyspace until the section's end.
+    /// Defers an effect outside the keyspace until the section's end.
     pub fn defer(&mut self, effect: impl FnOnce() + Send + 'static) {
         self.effects.push(Effect::Other(Box::new(effect)));
     }
 }
 
 impl Section {
-    /// Lets its effects happen, serves blocked clients, and passes its keys on.
+    /// Emits its effects, serves blocked clients, and releases its keys.
     fn leave(&mut self) {
-        /// Passes the keys on even if an effect panics: first to blocked clients, then to parked commands.
+        /// Releases the keys even if an effect panics: first to blocked clients, then to parked commands.
         struct End<'s>(&'s mut Section);
         impl Drop for End<'_> {
             fn drop(&mut self) {
@@ -681,7 +684,7 @@ impl Section {
                 }
                 let Section { inner, holding, extra, ready, everything, is_full, .. } = &mut *self.0;
                 if !ready.is_empty() {
-                    // Its frozen time ends with it: keys that expired meanwhile are not served.
+                    // Its frozen time ends here: keys that expired meanwhile are not served.
                     extra.extend(inner.serve(holding.id, std::mem::take(ready)));
                 }
                 match everything {
@@ -706,13 +709,13 @@ impl Drop for Section {
     fn drop(&mut self) {
         if !self.is_finished {
             SectionCounts::count(&self.inner.sections.aborted);
-            // This may be an unwinding already, which a second panic would turn into the end of the process.
+            // This may run during unwinding, in which a second panic would abort the process.
             let _ = catch_unwind(AssertUnwindSafe(|| self.leave()));
         }
     }
 }
 
-/// A section's effects while one of its commands adds to them. They go back to the section however the command ends.
+/// A section's effects while one of its commands adds to them. They return to the section however the command ends.
 struct Collecting<'s> {
     effects: &'s mut Vec<Effect>,
     collected: Collected,
@@ -729,7 +732,7 @@ impl<'s> Collecting<'s> {
 impl Drop for Collecting<'_> {
     #[inline]
     fn drop(&mut self) {
-        // What stood there was taken, so that there is nothing to drop.
+        // The value in that place is empty, so there is nothing to drop.
         std::mem::forget(std::mem::replace(self.effects, std::mem::take(self.collected.get_mut())));
     }
 }

@@ -1,4 +1,4 @@
-//! Figures of a store, for INFO and monitoring.
+//! Statistics of a store, for INFO and monitoring.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -14,18 +14,18 @@ const TTL_STRIPES: usize = 64;
 const TTL_KEYS: usize = 16;
 const TTL_LOOKS: usize = 256;
 
-/// Figures of one database.
+/// Statistics of one database.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct DatabaseStats {
     /// Its index.
     pub index: u32,
-    /// Number of keys, those expired but not yet removed included.
+    /// The number of keys, including those expired but not yet removed.
     pub keys: u64,
-    /// Number of keys with an expiry.
+    /// The number of keys with an expiry.
     pub expires: u64,
 }
 
-/// Figures of a store.
+/// Statistics of a store.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Stats {
     /// Databases that have keys, in order.
@@ -44,13 +44,13 @@ pub struct Stats {
     pub evicted: u64,
     /// Sections that run or wait, and parked commands.
     pub tickets: u64,
-    /// Sections and parked commands that got all their keys, at once or after a wait, since the start.
+    /// Sections and parked commands that acquired all their keys, immediately or after a wait, since the start.
     pub granted: u64,
     /// Commands that had to wait for a key.
     pub parked: u64,
     /// Commands that were refused: too many waited, or an undeclared key was held.
     pub refused: u64,
-    /// Sections that ended early: a fault, a killed script, a client that went.
+    /// Sections that ended early: by a panic, a killed script, or a disconnected client.
     pub aborted: u64,
     /// Commands whose handler panicked.
     pub aborted_commands: u64,
@@ -59,17 +59,17 @@ pub struct Stats {
 /// Counts of sections, and of commands that met held keys, since the start.
 #[derive(Debug, Default)]
 pub(crate) struct SectionCounts {
-    /// Had to wait for a key.
+    /// Sections and commands that had to wait for a key.
     pub(crate) parked: AtomicU64,
-    /// Got all their keys, at once or after a wait.
+    /// Sections and commands that acquired all their keys, immediately or after a wait.
     pub(crate) granted: AtomicU64,
-    /// Were refused: too many waited, or a key that was not declared was held.
+    /// Sections and commands that were refused: too many waited, or an undeclared key was held.
     pub(crate) refused: AtomicU64,
     /// Scripts that left the worker of their caller.
     pub(crate) moved: AtomicU64,
-    /// Scripts that began anew because they waited for each other.
+    /// Scripts that were restarted because they waited for each other.
     pub(crate) restarted: AtomicU64,
-    /// Sections that were dropped before their end: a fault, a killed script, a client that went.
+    /// Sections that were dropped before their end: by a panic, a killed script, or a disconnected client.
     pub(crate) aborted: AtomicU64,
     /// Commands whose handler panicked.
     pub(crate) aborted_commands: AtomicU64,
@@ -121,7 +121,7 @@ impl Store {
         let pass = self.0.gate.enter();
         let Some(db) = self.0.keyspace.db(&pass, index) else { return 0 };
         let now_ms = self.0.clock.now_ms();
-        // Keys are spread over stripes by their hashes, so the first ones are as good as any.
+        // Keys are spread over stripes by their hashes, so the first stripes are representative.
         for (stripe, figures) in db.figures.iter().enumerate() {
             if figures.expires.load(Ordering::Relaxed) == 0 {
                 continue;
@@ -182,7 +182,7 @@ impl Store {
         found
     }
 
-    /// Bytes of keys, values, tables and clients' buffers, read without a lock.
+    /// Returns the bytes of keys, values, tables and clients' buffers, read without a lock.
     pub fn used_bytes(&self) -> u64 {
         let mut bytes = self.0.memory.outside();
         self.each_database(|_, db| {
@@ -192,14 +192,14 @@ impl Store {
         bytes
     }
 
-    /// Sets whether expired keys are removed in the background, which they are, or only when touched.
+    /// Sets whether expired keys are also removed in the background (the default), or only when they are accessed.
     pub fn expire_actively(&self, active: bool) {
         self.0.sweeper.paused.store(!active, Ordering::Relaxed);
     }
 
-    /// Sets the limit of [`used_bytes`](Self::used_bytes), 0 for none, and what happens when it is reached.
+    /// Sets the limit of [`used_bytes`](Self::used_bytes), 0 for none, and the policy when it is reached.
     pub fn limit_memory(&self, bytes: u64, policy: Policy) {
-        // What stripes kept to themselves under a larger limit.
+        // Stripes may have unreported drifts that were allowed under a larger limit.
         let keeps_less = self.0.memory.set(bytes, policy);
         self.0.evictor.lock().forget();
         if keeps_less {

@@ -69,7 +69,7 @@ unsafe impl RawMutex for RawLock {
 }
 
 impl Figures {
-    /// Bytes that have come loose since the last look.
+    /// Returns the bytes that have become unused since the last check for pages to free.
     pub(crate) fn loosened(&self) -> u32 {
         let (loose, settled) = (self.loose.load(Ordering::Relaxed), self.settled.load(Ordering::Relaxed));
         if loose < settled {
@@ -90,37 +90,37 @@ pub(crate) struct StripeCell {
 pub(crate) struct Figures {
     pub(crate) keys: AtomicU32,
     pub(crate) expires: AtomicU32,
-    /// Nothing expires earlier, in Unix milliseconds.
+    /// A lower bound of the keys' expiries, in Unix milliseconds.
     pub(crate) earliest_ms: AtomicI64,
     /// Bytes of entries, values and table.
     pub(crate) bytes: AtomicUsize,
-    /// Bytes of pages that no entry uses.
+    /// The bytes of its pages that no entry uses.
     pub(crate) loose: AtomicU32,
-    /// The number of those left at the last check for pages to free.
+    /// The value of `loose` at the last check for pages to free.
     pub(crate) settled: AtomicU32,
 }
 
-/// The time of several commands, frozen by the first of them that asks.
+/// The time of several commands, frozen when the first of them reads it.
 #[derive(Default)]
 pub(crate) struct Frozen {
     us: Cell<Option<i64>>,
-    /// The tick, which is cheaper to read than the time.
+    /// The time in ticks, which is cheaper to read than the time.
     ticks: Cell<Option<u32>>,
 }
 
 impl Frozen {
-    /// Returns a time that is known, in Unix microseconds.
+    /// Returns a frozen time that is known, in Unix microseconds.
     pub(crate) fn at(us: i64) -> Frozen {
         Frozen { us: Cell::new(Some(us)), ticks: Cell::default() }
     }
 }
 
-/// Time as one command sees it: read when first asked for, then frozen.
+/// The time as one command sees it: read when it is first needed, then frozen.
 pub(crate) struct Now<'s> {
     clock: &'s Clock,
     limits: &'s Limits,
     ms: Option<i64>,
-    /// The cache for the following commands.
+    /// The frozen time of the commands of a section, if one runs this command.
     kept: Option<&'s Frozen>,
     /// Whether a key was just found expired and removed.
     removed: bool,
@@ -138,12 +138,13 @@ impl<'s> Now<'s> {
         Now { ms: Some(ms), ..Now::new(clock, limits) }
     }
 
-    /// Returns the time of several commands, frozen by the first that asks.
+    /// Returns the time of several commands, frozen when the first of them reads it.
     pub(crate) fn kept(clock: &'s Clock, limits: &'s Limits, kept: &'s Frozen) -> Now<'s> {
         Now { ms: kept.us.get().map(|us| us / 1000), kept: Some(kept), ..Now::new(clock, limits) }
     }
 
-    /// Unix time in microseconds; outside of sections of whole milliseconds once [`ms`](Self::ms) was asked.
+    /// Returns the Unix time in microseconds; outside sections, in whole milliseconds if [`ms`](Self::ms) was called
+    /// before.
     pub(crate) fn us(&mut self) -> i64 {
         match (self.kept.and_then(|kept| kept.us.get()), self.ms) {
             (Some(us), _) => us,
@@ -162,7 +163,7 @@ impl<'s> Now<'s> {
         us
     }
 
-    /// Unix time in milliseconds.
+    /// Returns the Unix time in milliseconds.
     pub(crate) fn ms(&mut self) -> i64 {
         match self.ms {
             Some(ms) => ms,
@@ -182,7 +183,7 @@ impl<'s> Now<'s> {
         Access { ticks: self.ticks(), is_traceless: self.is_traceless, limits: self.limits }
     }
 
-    /// Returns the tick, for access times.
+    /// Returns the time in ticks, for access times.
     pub(crate) fn ticks(&self) -> u32 {
         match self.ms {
             Some(ms) => ticks_of_ms(ms),
@@ -213,23 +214,23 @@ pub(crate) struct Stripe {
     pub(crate) misses: u64,
     slab: Slab,
     expires: u32,
-    /// Changes of keys.
+    /// The number of changes of keys.
     pub(crate) changes: u64,
-    /// Bytes of values that have vectors of their own.
+    /// The bytes of values that have vectors of their own.
     outside_bytes: usize,
     earliest_ms: i64,
-    /// The hash at which a sweep goes on; 0 if none is under way.
+    /// The hash at which a sweep continues; 0 if none is in progress.
     sweep_from: u64,
-    /// Nothing that the sweep under way has passed expires before this.
+    /// A lower bound of the expiries that the sweep in progress has passed.
     swept_earliest_ms: i64,
     /// Whether the figures differ from the published ones.
     changed: bool,
     /// Whether a value may have expiring elements.
     has_timed: bool,
     pub(crate) expired: u64,
-    /// Elements of values that expired.
+    /// The number of elements of values that have expired.
     pub(crate) expired_elements: u64,
-    /// Bytes of this stripe that the store's sum has.
+    /// The bytes of this stripe in the store's sum.
     counted: i64,
     memory: Arc<Memory>,
 }
@@ -264,7 +265,7 @@ impl StripeCell {
     /// Locks the stripe.
     #[inline]
     pub(crate) fn lock<'a>(&'a self, figures: &'a Figures) -> Locked<'a> {
-        // Taking the lock keeps the processor from reading ahead.
+        // Acquiring the lock keeps the processor from prefetching.
         prefetch(std::ptr::from_ref(self).cast::<u8>().wrapping_add(64));
         Locked::new(self.lock.lock(), figures)
     }
@@ -288,7 +289,7 @@ impl<'a> Locked<'a> {
         Locked { stripe, figures }
     }
 
-    /// Does something with the stripe unlocked. Its slots may be others afterwards.
+    /// Runs `work` with the stripe unlocked. Slots may have changed afterwards.
     pub(crate) fn unlocked<R>(&mut self, work: impl FnOnce() -> R) -> R {
         struct Relocked;
         impl Drop for Relocked {
@@ -344,24 +345,24 @@ impl Drop for Locked<'_> {
 }
 
 impl Stripe {
-    /// Bytes of entries, values and table.
+    /// Returns the bytes of entries, values and table.
     fn bytes(&self) -> usize {
         self.slab.bytes() + self.outside_bytes + self.table.bytes()
     }
 
-    /// Bytes of its pages that no entry uses.
+    /// Returns the bytes of its pages that no entry uses.
     pub(crate) fn loose_bytes(&self) -> u32 {
         u32::try_from(self.slab.loose_bytes()).unwrap_or(u32::MAX)
     }
 
-    /// Bytes of its pages, and of the entries in them.
+    /// Returns the bytes of its pages, and of the entries in them.
     #[cfg(test)]
     pub(crate) fn page_figures(&self) -> (usize, usize) {
         (self.slab.page_bytes(), self.slab.bytes())
     }
 
-    /// Moves the entries of one page that is nearly empty to others, and gives the page back. Entries of held keys stay,
-    /// because who holds a key may be reading it without the lock.
+    /// Moves the entries of one nearly empty page to others, and returns the page. Entries of held keys stay, because
+    /// the holder of a key may be reading it without the lock.
     pub(crate) fn compact(&mut self) -> Emptied {
         let Stripe { slab, table, holds, .. } = self;
         let may_move = |block| {
@@ -392,7 +393,7 @@ impl Stripe {
     /// Returns the key's slot, if it has one and has not expired.
     ///
     /// An expired key is removed, unless `reads` and a section holds a key of this stripe: the time of a section is
-    /// frozen, so a key that it holds shared may live on for it. Who writes has the key alone.
+    /// frozen, so a key that it holds in shared mode may still be alive for it. A writer has the key exclusively.
     #[inline]
     pub(crate) fn find(&mut self, hash: u64, key: &[u8], now: &mut Now<'_>, reads: bool) -> Option<Slot> {
         let (slot, entry) = self.table.look(hash, key)?;
@@ -410,7 +411,7 @@ impl Stripe {
 
     /// Returns whether the key has a string that should not be copied under the lock.
     pub(crate) fn has_long_string(&self, hash: u64, key: &[u8]) -> bool {
-        // Long strings stand outside the slab, so most stripes need no look at the key.
+        // Long strings are outside the slab, so for most stripes the key need not be examined.
         self.outside_bytes >= SHARED_MIN
             && self.table.find(hash, key).is_some_and(|slot| match self.table.entry(slot).string() {
                 Some(View::Bytes(bytes)) => bytes.len() >= SHARED_MIN,
@@ -418,7 +419,7 @@ impl Stripe {
             })
     }
 
-    /// Marks the key's watchers dirty.
+    /// Marks the key as changed for the clients that watch it.
     #[inline]
     pub(crate) fn touch(&mut self, key: &[u8]) {
         self.changes += 1;
@@ -451,7 +452,7 @@ impl Stripe {
         self.note_expiry(at_ms);
     }
 
-    /// The same for elements of a value.
+    /// Like [`expires_at`](Self::expires_at), for elements of a value.
     fn elements_expire_at(&mut self, slot: Slot, at_ms: i64) {
         self.has_timed = true;
         self.expires_at(slot, at_ms);

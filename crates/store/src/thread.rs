@@ -19,7 +19,7 @@ pub(crate) fn note_unlocked() {
     LOCKED.set(LOCKED.get() - 1);
 }
 
-/// In debug builds, fails if this thread has a stripe locked: called by what wakes, waits or runs foreign code.
+/// In debug builds, fails if this thread has a stripe locked: called by functions that wake, wait or run foreign code.
 #[inline]
 pub(crate) fn assert_none_locked() {
     #[cfg(debug_assertions)]

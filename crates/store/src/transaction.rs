@@ -65,38 +65,38 @@ pub(crate) use queue::Multi;
 use queue::{FREED_ASIDE, Queued};
 use together::run_together;
 
-/// Commands between looks at the clock.
+/// The number of commands between two readings of the clock.
 const COMMANDS_PER_LOOK: usize = 16;
-/// Commands of up to this many words, together, run exclusively before and with those that change databases.
+/// Commands of up to this many words in total run exclusively, before and with those that change databases.
 const ALONE_MAX: usize = 512;
-/// Up to this many commands of a disconnected client run on its worker.
+/// Up to this many remaining commands of a disconnected client run on its worker.
 const LEFT_MAX: usize = 64;
 
 /// The connection of a transaction's client.
 ///
 /// A generic parameter in place of a `dyn`: there is one implementation, in the server.
 pub(crate) trait Connection {
-    /// Returns the chosen database.
+    /// Returns the selected database.
     fn db(&self) -> u32;
     /// Returns the form of replies.
     fn protocol(&self) -> Protocol;
-    /// Returns whether accesses leave no trace: CLIENT NO-TOUCH.
+    /// Returns whether accesses do not change LRU and LFU data: CLIENT NO-TOUCH.
     fn is_traceless(&self) -> bool;
-    /// Returns whether CLIENT REPLY suppresses the present output.
+    /// Returns whether CLIENT REPLY suppresses the current reply.
     fn is_mute(&self) -> bool;
     /// Returns the client's number.
     fn client(&self) -> u64;
     /// Returns the watched keys.
     fn watching(&mut self) -> &mut Option<Box<Watching>>;
-    /// Appends the messages of channels that the client has not been sent yet.
+    /// Appends the messages of channels that were not sent to the client yet.
     fn drain_messages(&mut self, output: &mut Vec<u8>);
     /// Returns whether a client watches commands by MONITOR.
     fn has_monitors(&self) -> bool;
-    /// Returns whether a command must be timed by itself.
+    /// Returns whether a command must be timed separately.
     fn is_timed(&self, spec: &CommandSpec, words: usize) -> bool;
-    /// Runs a command of the connection or of its server, known by its number.
+    /// Runs a command of the connection or of its server, by the number of its row.
     fn run(&mut self, row: u16, words: &[&[u8]], out: &mut ReplyWriter<'_>) -> Ran;
-    /// Returns whether a command of the connection changes to which channels it listens, or the form of its messages.
+    /// Returns whether a command of the connection changes its subscriptions, or the form of its messages.
     fn changes_listening(&self, row: u16) -> bool;
     /// Returns whether the reply of a command is a push, which CLIENT REPLY does not suppress.
     fn pushes(&self, row: u16) -> bool;
@@ -114,73 +114,73 @@ pub(crate) trait Connection {
 pub(crate) enum Ran {
     /// The reply is written.
     Done,
-    /// The reply is written, and the connection is to be closed.
+    /// The reply is written, and the connection has to be closed.
     Close,
     /// The reply is `OK`, after this time.
     Sleep(Pin<Box<Sleep>>, Duration),
-    /// It cannot wait in a transaction.
+    /// The command cannot wait in a transaction.
     Waits,
 }
 
-/// A transaction on its way.
+/// A transaction in progress.
 pub(crate) struct Exec {
     inner: Arc<Inner>,
     commands: Vec<Queued>,
-    /// Their size, and the share of it that is on the account of its client.
+    /// The commands' size, and its share in the account of the client.
     bytes: usize,
     share: Share,
     next: usize,
     turn: Turn,
     /// Whether it is a section that holds everything.
     wants_everything: bool,
-    /// A command asked for the end of the connection.
+    /// Whether a command has asked for the connection to be closed.
     pub(crate) closes: bool,
     /// Its start, in Unix microseconds.
     now_us: i64,
     /// The start of the reply in the output.
     start: Option<usize>,
-    /// The database of commands that are finished after their client has disconnected.
+    /// The database of the commands that are executed after their client has disconnected.
     db: u32,
-    /// The results of its KEYS that were read ahead.
+    /// The results of its KEYS, which were read in advance.
     listed: VecDeque<Listed>,
     /// The data collected for an exclusive transaction.
     gathered: Option<Gathered>,
     /// The pause requested by its `DEBUG SLEEP`: the reply is delayed, while its keys are free.
     nap: Option<Pin<Box<Sleep>>>,
-    /// The time that the running script has worked.
+    /// The run time of the script in progress.
     worked: Duration,
 }
 
-/// The way in which it gets its turn.
+/// The stage of acquiring its keys.
 enum Turn {
-    /// It may be short, and has not tried yet.
+    /// It may be short, and has not been tried yet.
     New,
-    /// Its keys are gathered.
+    /// Its keys are being collected.
     Gathering(Box<Gathering>),
     /// It waits for its keys.
     Keys(SectionWait),
-    /// It has none of its own, and waits for everything.
+    /// It has no keys of its own, and waits for everything.
     Everything(Take, Section),
-    /// It has them.
+    /// It has its keys.
     Held(Section),
-    /// It has them, on another thread, which carries out a long command.
+    /// It has its keys, on another thread, which executes a long command.
     Aside(Arc<Away>),
-    /// A script of it has them.
+    /// A script of it has its keys.
     Script(Box<Pending>),
-    /// It wants to be alone; the ticket stands in the gate's queue.
+    /// It waits for exclusivity; the ticket is in the gate's queue.
     Alone(Option<Arc<Ticket>>),
-    /// All is done, and its very many keys pass on, on another thread.
+    /// All commands have run, and another thread releases its very many keys.
     Ending(Ending),
     /// It has ended, or was refused.
     Over,
 }
 
 impl Exec {
-    /// Returns the transaction of these commands, which begins in this database.
+    /// Returns the transaction of these commands, which begins with this database selected.
     pub(crate) fn new(inner: Arc<Inner>, multi: Multi, db: u32) -> Exec {
         let Multi { commands, bytes, share, is_alone: wants_everything, has_script, is_long, .. } = multi;
         let (listed, gathered) = (VecDeque::new(), None);
-        // With much to do before it changes databases it holds everything instead of standing in the gate.
+        // With much to do before it changes databases, it acquires everything instead of waiting at the gate.
         let words = || commands[..alone_until(&commands)].iter().map(|queued| queued.words.len());
         let goes_alone = wants_everything && !has_script && words().sum::<usize>() <= ALONE_MAX;
         let turn = match (goes_alone, wants_everything) {
@@ -226,7 +226,7 @@ impl Exec {
         self.start
     }
 
-    /// Goes on; the reply is complete, and may be sent, when it is ready.
+    /// Continues the transaction; when it is ready, the reply is complete and may be sent.
     pub(crate) fn poll(&mut self, waker: &Waker, context: &mut impl Connection, output: &mut Vec<u8>) -> Poll<()> {
         if self.nap.is_none() || !matches!(self.turn, Turn::Over) {
             ready!(self.poll_commands(waker, context, output));
@@ -237,7 +237,7 @@ impl Exec {
         }
     }
 
-    /// Ends a transaction that has done nothing with an error.
+    /// Ends a transaction that has done nothing, with an error.
     fn refused(&mut self, why: &str, context: &mut impl Connection, output: &mut Vec<u8>) {
         self.end_section();
         if let Some(watching) = context.watching().take() {
@@ -253,7 +253,7 @@ impl Exec {
         output: &mut Vec<u8>,
     ) -> Poll<()> {
         if let Turn::New = self.turn {
-            // Monitors are shown each command, which is not done under locks.
+            // Each command is shown to monitors, which is not done under locks.
             if !context.has_monitors() && self.run_at_once(context, output) {
                 self.turn = Turn::Over;
                 return Poll::Ready(());
@@ -303,7 +303,8 @@ impl Exec {
         self.poll_end(waker)
     }
 
-    /// Waits for its keys, or for everything; false if it is over, refused or because a watched key was touched.
+    /// Waits for its keys, or for everything. Returns false if it has ended: it was refused, or a watched key was
+    /// changed.
     fn poll_keys(&mut self, waker: &Waker, context: &mut impl Connection, output: &mut Vec<u8>) -> Poll<bool> {
         if let Turn::Keys(wait) = &mut self.turn {
             let section = match std::pin::Pin::new(wait).poll(&mut std::task::Context::from_waker(waker)) {
@@ -343,7 +344,7 @@ impl Exec {
         Poll::Ready(true)
     }
 
-    /// Waits for a command on another thread, or for a script, and takes its reply.
+    /// Waits for a command on another thread, or for a script, and appends its reply.
     fn poll_elsewhere(&mut self, waker: &Waker, context: &mut impl Connection, output: &mut Vec<u8>) -> Poll<()> {
         if let Turn::Aside(away) = &self.turn {
             let Poll::Ready(Back { section, reply, spent }) = away.poll(waker) else { return Poll::Pending };
@@ -394,7 +395,8 @@ impl Exec {
         Poll::Ready(())
     }
 
-    /// Begins to reply, with everything that it needs held; false if it is over, because a watched key was touched.
+    /// Begins to reply, after it has acquired everything it needs. Returns false if it has ended, because a watched key
+    /// was changed.
     fn begin_held(&mut self, context: &mut impl Connection, output: &mut Vec<u8>) -> bool {
         if let Turn::Held(section) = &self.turn {
             self.now_us = section.now_us();
@@ -420,7 +422,7 @@ impl Exec {
         looks && start.elapsed() >= SLICE
     }
 
-    /// Runs the next command, which is about scripts. One that runs a script has the section until its end.
+    /// Runs the next command, which is about scripts. If it runs a script, the script has the section until its end.
     fn run_script(&mut self, handle: ScriptHandle, context: &mut impl Connection, output: &mut Vec<u8>) {
         let Turn::Held(section) = std::mem::replace(&mut self.turn, Turn::Over) else { return };
         let at = self.next;
@@ -457,8 +459,7 @@ impl Exec {
         }
     }
 
-    /// Replies to the next command with a failure: a fault of this program has dropped the section, so the rest has no
-    /// keys.
+    /// Replies an error to the next command: a panic has dropped the section, so the remaining commands have no keys.
     fn fail_next(&mut self, context: &mut impl Connection, output: &mut Vec<u8>) {
         let (at, before) = (self.next, output.len());
         self.next += 1;
@@ -466,7 +467,7 @@ impl Exec {
         self.note(at, before, None, context, output);
     }
 
-    /// Lets another thread carry out the next command.
+    /// Lets the thread pool execute the next command.
     fn go_aside(&mut self, context: &impl Connection) {
         let away = Arc::new(Away::default());
         let Turn::Held(mut section) = std::mem::replace(&mut self.turn, Turn::Aside(away.clone())) else { return };
@@ -489,7 +490,8 @@ impl Exec {
         });
     }
 
-    /// Runs everything under one locking of all its stripes; false if that cannot be, and then nothing has happened.
+    /// Runs all commands while the locks of all their stripes are held. Returns false, without any effect, if that is
+    /// not possible.
     fn run_at_once(&mut self, context: &mut impl Connection, output: &mut Vec<u8>) -> bool {
         // Messages that precede the transaction: there is no place for them inside its reply.
         context.drain_messages(output);
@@ -515,7 +517,7 @@ impl Exec {
         true
     }
 
-    /// Ends the watch; whether a watched key was touched.
+    /// Ends the watch. Returns whether a watched key was changed.
     fn ends_watch_dirty(&self, context: &mut impl Connection, closed: Option<&Closed<'_>>) -> bool {
         let Some(watching) = context.watching().take() else { return false };
         let mut now = Now::frozen(&self.inner.clock, &self.inner.limits, self.now_us / 1000);
@@ -528,7 +530,7 @@ impl Exec {
         is_dirty
     }
 
-    /// Writes the head of the reply; false if there is nothing to run.
+    /// Writes the head of the reply. Returns false if there is nothing to run.
     fn begin(&mut self, is_dirty: bool, context: &mut impl Connection, output: &mut Vec<u8>) -> bool {
         // Messages that precede the transaction: there is no place for them inside its reply.
         context.drain_messages(output);
@@ -549,7 +551,8 @@ impl Exec {
         }
     }
 
-    /// Runs the next command and appends its reply; false, and nothing has happened, if it is one for a thread aside.
+    /// Runs the next command and appends its reply. Returns false, without any effect, if it has to run on the thread
+    /// pool.
     fn run_next(
         &mut self,
         context: &mut impl Connection,
@@ -567,7 +570,7 @@ impl Exec {
         if is_own && context.changes_listening(number) {
             self.emit_early(alone.map(|(_, collected)| collected));
         }
-        // A fault ends its command; the others are run all the same.
+        // A panic ends only its own command; the others still run.
         let run = catch_unwind(AssertUnwindSafe(|| match is_own {
             true => {
                 let words = self.commands[at].words.to_vec();
@@ -629,7 +632,7 @@ impl Exec {
         context.is_timed(queued.spec(), queued.words.len())
     }
 
-    /// Counts and shows a command, which was timed or not, and drops its reply if its client wants none.
+    /// Counts and shows a command, and drops its reply if the client does not want it.
     fn note(
         &self,
         at: usize,
@@ -649,7 +652,7 @@ impl Exec {
         }
     }
 
-    /// Runs a command of the keyspace; false, and nothing has happened, if it is one for a thread aside.
+    /// Runs a command of the keyspace. Returns false, without any effect, if it has to run on the thread pool.
     fn run_on_keyspace(
         &mut self,
         at: usize,
@@ -670,7 +673,7 @@ impl Exec {
                     let time = Frozen::at(self.now_us);
                     Alone { inner, closed, time, is_traceless, collected }.execute(spec, db, &words, out);
                 }
-                // With a script, it would be a section.
+                // A transaction with a script would be a section.
                 Handler::Script(_) | Handler::Container | Handler::Connection(_) => out.error(FAILED),
             },
             (None, Turn::Held(section)) => {

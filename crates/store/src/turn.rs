@@ -1,7 +1,7 @@
 //! The queues of tickets: queueing on keys, granting them, and requests of sections for one more key.
 //!
-//! The end of a ticket passes its keys on ([`pass_on`]). Nothing here runs inside the gate or under a stripe's lock of its
-//! caller.
+//! The end of a ticket releases its keys to the next tickets ([`pass_on`]). Nothing here runs inside the gate or under
+//! a stripe's lock of its caller.
 
 mod pass_on;
 
@@ -21,13 +21,13 @@ use crate::{Inner, invite};
 /// The result of a section's request for a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Taken {
-    /// The section has it from now on.
+    /// The section has acquired it.
     Now,
-    /// It had it.
+    /// The section had it before.
     Before,
-    /// It has it for reading, and wants to write.
+    /// The section holds it in shared mode and wants to write.
     ForReading,
-    /// Others hold it.
+    /// Other tickets hold it.
     Not,
 }
 
@@ -36,7 +36,7 @@ pub(crate) enum Taken {
 pub(crate) enum Taker {
     /// A section that has keys.
     Section,
-    /// A script that has keys. If it would starve a ticket it is denied the key, and decides what to do.
+    /// A script that has keys. It is denied the key if it would starve a ticket, and decides what to do.
     Script,
     /// A script without keys: it acquires the key only if it may overtake the waiters.
     First,
@@ -47,12 +47,12 @@ pub(crate) enum Taker {
 pub(crate) enum Entered {
     Granted,
     Queued,
-    /// Neither: it is of very many keys, which are not free, and its [tables](Ticket::prepare_to_wait) are to be made
+    /// Neither: it has too many keys, which are not free, and its [tables](Ticket::prepare_to_wait) have to be built
     /// first.
     Unready,
 }
 
-/// Tables that are not needed any more, to be dropped when nothing is locked.
+/// Tables that are not needed any more, to be dropped after all locks are released.
 type Spent = Vec<Box<HoldTable>>;
 
 /// The reason why a ticket waits.
@@ -105,7 +105,7 @@ impl Inner {
         Arc::new(self.ticket_of(keys, Some(command)))
     }
 
-    /// Keys in the order in which their stripes are locked, duplicates folded into the stronger mode.
+    /// Returns the keys in the order in which their stripes are locked, duplicates merged in the stronger mode.
     pub(crate) fn held_keys<'k>(&self, keys: impl Iterator<Item = (u32, &'k [u8], Mode)>) -> KeyList {
         let held = |(db, key, mode): (u32, &[u8], Mode)| {
             let stripe = self.keyspace.stripe_of_key(key) as u32;
@@ -129,7 +129,7 @@ impl Inner {
         (locks, of_key)
     }
 
-    /// Queues a new ticket on all its keys, or grants it at once if they are free; whether it did.
+    /// Queues a new ticket on all its keys, or grants it immediately if they are free. Returns whether it was granted.
     pub(crate) fn enter_queues(&self, ticket: &Arc<Ticket>) -> bool {
         let granted = self.enter_queues_within(&self.gate.enter(), ticket);
         if !granted {
@@ -146,8 +146,8 @@ impl Inner {
         granted
     }
 
-    /// Like [`enter_queues`](Self::enter_queues), of a section that can make itself ready to wait. Nothing has happened
-    /// if it has to do that first.
+    /// Like [`enter_queues`](Self::enter_queues), for a section that can prepare its tables for waiting. Returns
+    /// without any effect if it has to do that first.
     pub(crate) fn enter_when_ready(&self, ticket: &Arc<Ticket>) -> Entered {
         if ticket.stripes.is_empty() {
             return if self.enter_queues(ticket) { Entered::Granted } else { Entered::Queued };
@@ -174,8 +174,8 @@ impl Inner {
         entered
     }
 
-    /// Acquires the keys if all of them are free at this moment and no waiter has precedence; returns whether it did.
-    /// The section that has them is counted in then.
+    /// Acquires the keys if all of them are free at this moment and no waiter has precedence, and then counts the
+    /// section as a ticket. Returns whether it did.
     pub(crate) fn hold_at_once(&self, held: &HeldKeys) -> bool {
         if self.gate.tickets() >= self.tickets_max || self.gate.is_crowded() {
             return false;
@@ -278,8 +278,8 @@ impl Inner {
         granted
     }
 
-    /// Invites a waiting section to acquire its keys, unless it has to wait for one of them; false if so. The keys are
-    /// checked one after the other: a ticket that acquires one meanwhile passes it on, and invites again.
+    /// Invites a waiting section to acquire its keys. Returns false if it has to wait for one of them. The keys are
+    /// checked one after the other: a ticket that acquires one meanwhile releases it later, and invites again.
     fn invite(&self, ticket: &Arc<Ticket>) -> bool {
         if ticket.is_invited() {
             invite::wake_overdue();
@@ -307,8 +307,8 @@ impl Inner {
         may_try
     }
 
-    /// Lets a section that was invited have its keys if they are still free; whether it has them. If not, those behind
-    /// it are invited who were not because it was.
+    /// Grants an invited section its keys if they are still free. Returns whether it did. If not, the tickets behind it
+    /// that were not invited because of it are tried.
     pub(crate) fn accept(&self, ticket: &Arc<Ticket>) -> bool {
         if self.try_grant(ticket) {
             return true;
@@ -324,7 +324,7 @@ impl Inner {
         false
     }
 
-    /// Lets a section take one more key, without waiting for it.
+    /// Acquires one more key for a section, without waiting for it.
     pub(crate) fn take_key(&self, by: &HeldKeys, db: u32, key: &[u8], mode: Mode, taker: Taker) -> Taken {
         let hash = self.keyspace.hasher.hash(key);
         let stripe = self.keyspace.stripe_of(hash);
@@ -357,12 +357,13 @@ impl Inner {
         stripe.holds.as_deref().is_some_and(|holds| holds.starves(ticket.id, &held.key, held.mode))
     }
 
-    /// Queues a section that wants one more key before all others, or grants it the key if it is free; whether it did.
+    /// Queues a section's request for one more key before all others, or grants it if the key is free. Returns whether
+    /// it was granted.
     pub(crate) fn enter_as_taker(&self, ticket: &Arc<Ticket>) -> bool {
         self.grant_or_queue(&self.gate.enter(), ticket)
     }
 
-    /// Grants a ticket its keys if they are free, or queues it on all of them; whether it has them.
+    /// Grants a ticket its keys if they are free, or queues it on all of them. Returns whether it was granted.
     fn grant_or_queue(&self, pass: &Pass<'_>, ticket: &Arc<Ticket>) -> bool {
         if !ticket.stripes.is_empty() {
             let (entered, spent) = self.enter_large(pass, ticket);
@@ -381,7 +382,7 @@ impl Inner {
         granted
     }
 
-    /// Grants a ticket of very many keys those if they are free, or queues it on all of them if it is ready to wait.
+    /// Grants a ticket with very many keys if they are free, or queues it on all of them if its tables are prepared.
     fn enter_large(&self, pass: &Pass<'_>, ticket: &Arc<Ticket>) -> (Entered, Spent) {
         let mut locks = self.lock_stripes(pass, ticket);
         let is_ready = ticket.tables.lock().iter().all(|prepared| prepared.queued.is_some());
@@ -403,13 +404,13 @@ impl Inner {
         (Entered::Queued, spent)
     }
 
-    /// Locks the stripes of a ticket of very many keys.
+    /// Locks the stripes of a ticket with very many keys.
     fn lock_stripes<'p>(&self, pass: &'p Pass<'_>, ticket: &Ticket) -> Vec<Locked<'p>> {
         let stripes = ticket.stripes.iter();
         stripes.map(|place| self.keyspace.db_to_write(pass, place.db).lock(place.stripe as usize)).collect()
     }
 
-    /// Returns whether all keys of such a ticket, whose stripes are locked, are free for it.
+    /// Returns whether all keys of a ticket with very many keys, whose stripes are locked, are free for it.
     fn is_large_free(&self, locks: &[Locked<'_>], ticket: &Ticket) -> bool {
         let tables = ticket.tables.lock();
         let is_free = |holds: &HoldTable, key: &[u8], mode| holds.may_grant(ticket.id, key, mode);
@@ -420,7 +421,7 @@ impl Inner {
         })
     }
 
-    /// Grants such a ticket its keys, which are free, unless a section wants everything or it was cancelled.
+    /// Grants a ticket with very many keys, which are free, unless a section wants everything or it was cancelled.
     fn grant_large(&self, locks: &mut [Locked<'_>], ticket: &Arc<Ticket>) -> (bool, Spent) {
         if !self.may_begin(ticket) {
             return (false, Spent::new());
@@ -487,7 +488,7 @@ fn are_free(
         .all(|(key, &lock)| locks[lock].holds.as_deref().is_none_or(|holds| is_free(key, holds)))
 }
 
-/// Gives keys, whose stripes are locked, to whom they are held by.
+/// Records the holder in the tables of its keys, whose stripes are locked.
 fn grant_all(locks: &mut [Locked<'_>], of_key: &[usize], held: &HeldKeys) {
     for (key, &lock) in held.keys.iter().zip(of_key) {
         hold::table_of(&mut locks[lock].holds).grant(held.id, &key.key, key.mode);

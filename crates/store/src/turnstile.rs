@@ -1,8 +1,9 @@
-//! The word and the counters of the [gate](super::gate).
+//! The flag and the counters of the [gate](super::gate).
 //!
-//! A pass counts itself in on its own counter, then reads the word; the closer sets the word, then reads the counters.
-//! Both write a counter, the closer by adding zero, so that the two are ordered there: the closer sees the pass inside,
-//! or the pass sees the gate closed. No ordering between different memory locations is required.
+//! A thread that enters increments its own counter and then reads the flag; the thread that closes the gate sets the
+//! flag and then reads the counters. Both write a counter, the closer by adding zero, so the two are ordered there:
+//! either the closer sees the thread inside, or the thread sees the gate closed. No ordering between different memory
+//! locations is required.
 //!
 //! This file is independent of the store, and takes its primitives from its parent module, so that a test can run it
 //! under a model checker with other primitives.
@@ -12,20 +13,20 @@ use super::sync::{AtomicBool, AtomicU32, AtomicUsize, Ordering, yield_now};
 #[repr(align(128))]
 struct Counter(AtomicU32);
 
-/// The counts of threads inside and of their tickets, and the word that closes it.
+/// The counters of the threads inside and of the existing tickets, and the flag that closes the gate.
 pub(crate) struct Turnstile {
     closed: AtomicBool,
     inside: Box<[Counter]>,
-    /// Sections and parked commands that exist; in the upper half how many of them wait for their keys, so that both are
-    /// read at once.
+    /// The number of sections and parked commands that exist; in the upper half, how many of them wait for their keys,
+    /// so that one load reads both.
     tickets: AtomicUsize,
 }
 
-/// One that waits, in the word of tickets.
+/// One waiting ticket, as a number in `tickets`.
 const WAITING: usize = 1 << 32;
 
 impl Turnstile {
-    /// Threads beyond the number of counters share them; it is a power of two.
+    /// `counters` must be a power of two; if there are more threads than counters, they share them.
     pub(crate) fn new(counters: usize) -> Turnstile {
         assert!(counters.is_power_of_two());
         Turnstile {
@@ -38,11 +39,11 @@ impl Turnstile {
     /// Returns the counter of a thread by its number.
     #[inline]
     pub(crate) fn counter(&self, thread: usize) -> &AtomicU32 {
-        // A division would take as long as everything else.
+        // A mask, because a division would take as long as everything else here.
         &self.inside[thread & (self.inside.len() - 1)].0
     }
 
-    /// Counts a thread in; false if it is closed.
+    /// Counts a thread in. Returns false, without having counted it, if the gate is closed.
     #[inline]
     pub(crate) fn try_enter(&self, counter: &AtomicU32) -> bool {
         counter.fetch_add(1, Ordering::AcqRel);
@@ -53,7 +54,7 @@ impl Turnstile {
         is_in
     }
 
-    /// Waits while it is closed.
+    /// Waits while the gate is closed.
     pub(crate) fn wait(&self) {
         while self.is_closed() {
             yield_now();
@@ -66,13 +67,13 @@ impl Turnstile {
         counter.fetch_sub(1, Ordering::Release);
     }
 
-    /// Returns whether it is closed, or about to be.
+    /// Returns whether the gate is closed, or about to be.
     pub(crate) fn is_closed(&self) -> bool {
         self.closed.load(Ordering::Relaxed)
     }
 
-    /// Closes it and waits until no thread is inside; false, and it is open, if there are tickets. The caller is
-    /// outside and the only one that does this now.
+    /// Closes the gate and waits until no thread is inside. Returns false, with the gate open, if there are tickets.
+    /// The caller is outside and the only thread that closes the gate now.
     pub(crate) fn close(&self) -> bool {
         if self.tickets() > 0 {
             return false;
@@ -86,24 +87,24 @@ impl Turnstile {
         is_alone
     }
 
-    /// Closes it and waits until no thread is inside, regardless of tickets. The caller is outside and the only one
-    /// that does this now.
+    /// Closes the gate and waits until no thread is inside, regardless of tickets. The caller is outside and the only
+    /// thread that closes the gate now.
     pub(crate) fn close_beside_tickets(&self) {
         self.closed.store(true, Ordering::Release);
         for counter in &self.inside {
-            // Adding nothing is what makes an order: a mere look could miss one that has just come in.
+            // Adding zero instead of loading orders the two threads: a load could miss a thread that has just entered.
             while counter.0.fetch_add(0, Ordering::AcqRel) > 0 {
                 yield_now();
             }
         }
     }
 
-    /// Lets others in again.
+    /// Opens the gate.
     pub(crate) fn open(&self) {
         self.closed.store(false, Ordering::Release);
     }
 
-    /// Sections and parked commands that exist.
+    /// Returns the number of sections and parked commands that exist.
     pub(crate) fn tickets(&self) -> usize {
         self.tickets.load(Ordering::SeqCst) % WAITING
     }
@@ -114,7 +115,7 @@ impl Turnstile {
         (word % WAITING).saturating_sub(word / WAITING)
     }
 
-    /// Counts a ticket among those that wait, or no longer.
+    /// Adds a ticket to the count of those that wait, or removes it.
     pub(crate) fn count_waiting(&self, waits: bool) {
         match waits {
             true => self.tickets.fetch_add(WAITING, Ordering::SeqCst),
@@ -122,12 +123,12 @@ impl Turnstile {
         };
     }
 
-    /// Counts a ticket in; the caller is inside, or has closed it.
+    /// Counts a ticket; the caller is inside, or has closed the gate.
     pub(crate) fn add_ticket(&self) {
         self.tickets.fetch_add(1, Ordering::SeqCst);
     }
 
-    /// Counts a ticket out; whether it was the last.
+    /// Removes a ticket from the count. Returns whether it was the last.
     pub(crate) fn remove_ticket(&self) -> bool {
         self.tickets.fetch_sub(1, Ordering::SeqCst) % WAITING == 1
     }

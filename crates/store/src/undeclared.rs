@@ -1,10 +1,10 @@
 //! Commands whose keys are known only while they run: SORT with BY or GET of other keys.
 //!
-//! Such a command is a section. It begins with the keys that its words name, and acquires each further one when it gets
-//! to it; all are held for reading until it has replied, so its reply is a consistent snapshot, as in Redis. If a
-//! further key is held by another ticket, the section ends, having written nothing, and restarts with all keys declared
-//! to which its value refers by now: then it waits for them in turn, like any section. It has to restart again only if
-//! the value changes while the referenced keys are held; after [`TRIES_MAX`] times it is refused.
+//! Such a command is a section. It begins with the keys that its words name, and acquires each further one when it
+//! reaches it; all are held in shared mode until it has replied, so its reply is a consistent snapshot, as in Redis. If
+//! a further key is held by another ticket, the section ends, having written nothing, and restarts with all keys
+//! declared to which its value refers by now: then it waits for them, like any section. It has to restart again only if
+//! the value changes while the referenced keys are held; after [`TRIES_MAX`] starts it is refused.
 //!
 //! A large one runs on the [thread pool](crate::aside). In a transaction it is part of the transaction's section, which
 //! declares in advance the keys to which the value refers; in an [`Alone`] transaction it acquires nothing, because
@@ -34,7 +34,7 @@ use crate::{Inner, Store};
 
 /// The maximum number of starts of a command.
 const TRIES_MAX: usize = 16;
-/// Keys and elements that a command goes over on the worker itself.
+/// The maximum number of keys and elements that a command processes on the worker itself.
 pub(crate) const WORK_MAX: usize = 256;
 
 impl Keys for Section {
@@ -67,7 +67,7 @@ impl Keys for Section {
     }
 }
 
-/// A transaction that has closed the gate: nothing is held, and waiters are served when the gate is open.
+/// A transaction that has closed the gate: nothing is held, and waiters are served after the gate is open.
 pub(crate) struct Alone<'a> {
     pub(crate) inner: &'a Inner,
     pub(crate) closed: &'a Closed<'a>,
@@ -92,7 +92,7 @@ impl Alone<'_> {
         }
     }
 
-    /// Carries out a command.
+    /// Runs a command.
     pub(crate) fn execute(&mut self, spec: &'static CommandSpec, db: u32, words: &[&[u8]], out: &mut dyn ReplySink) {
         let carried_out = match spec.leads(words) {
             Some(others) => (others.run)(self, db, words, out),
@@ -139,7 +139,7 @@ impl Keys for Alone<'_> {
     }
 }
 
-/// A command on its way.
+/// A command in progress.
 pub(crate) struct Undeclared {
     inner: Arc<Inner>,
     spec: &'static CommandSpec,
@@ -153,14 +153,14 @@ pub(crate) struct Undeclared {
 }
 
 enum Step {
-    /// For its keys.
+    /// It waits for its keys.
     Wait(SectionWait),
-    /// Another thread does it; nothing comes back if a key was held.
+    /// Another thread runs it; the result is `None` if a key was held.
     Aside(Arc<Claim<Option<Reply>>>),
 }
 
 impl Inner {
-    /// Starts a command whose words lead to other keys; most are answered at once.
+    /// Starts a command whose words refer to other keys; most reply immediately.
     pub(crate) fn start_undeclared(
         self: &Arc<Inner>,
         spec: &'static CommandSpec,
@@ -231,20 +231,20 @@ impl Undeclared {
     }
 }
 
-/// Returns the section of a command: its keys, and those that it is known to lead to.
+/// Returns the section of a command: its keys, and the further ones that are known.
 fn section(inner: &Arc<Inner>, spec: &CommandSpec, words: &[&[u8]], db: u32, found: &[Vec<u8>]) -> SectionWait {
     let named = inner.keys_of(spec, words, db);
     let named = named.iter().map(|key| (key.db, words[key.word as usize], spec.mode()));
     Store(inner.clone()).section(named.chain(found.iter().map(|key| (db, &key[..], Mode::Shared))))
 }
 
-/// Carries a command out and ends its section; nothing if a key is held by others.
+/// Runs a command and ends its section. Returns `None` if a key is held by others.
 fn run(mut section: Section, others: &OtherKeys, words: &[&[u8]], db: u32) -> Option<Reply> {
     let mut result = Ok(());
     let (finished, _) = caught(ReplyForm::Value, |out| {
         result = (others.run)(&mut section, db, words, out);
         if result.is_err() {
-            // The reply has no receiver, but must be complete.
+            // The reply is discarded, but must be complete.
             out.null();
         }
     });

@@ -1,7 +1,7 @@
 //! The number of elements that a command visits, estimated from its row and arguments before anything is locked.
 //!
-//! A row has one of the functions of this module, or one of its own; none stands for a command whose work is small
-//! whatever its keys are. [`whole`](crate::whole) asks whether that is too much for one breath.
+//! A row has one of the functions of this module, or one of its own; none for a command whose work is small whatever
+//! its keys are. [`whole`](crate::whole) decides whether the number is too large to run without preemption.
 
 use sluicegate_data::object::Object;
 use sluicegate_data::value::Entry;
@@ -13,13 +13,13 @@ use crate::argument::{integer, is};
 pub(crate) const ELEMENTS_MAX: usize = 20_000;
 /// The number of bytes, of a string or of longer elements, that costs about as much as an element.
 const BYTES_PER_ELEMENT: usize = 256;
-/// Bytes of a string that DUMP compresses in the time of an element.
+/// The number of bytes of a string that DUMP compresses in the time of an element.
 const DUMPED_PER_ELEMENT: usize = 16;
 
-/// Returns the elements processed by a command of these words; [`None`] if they are always few.
+/// Computes the elements processed by a command with these words; [`None`] if they are always few.
 pub(crate) type FindVisits = fn(&[&[u8]]) -> Option<Visits>;
 
-/// Counts the elements that a command of these words goes over in a value.
+/// Counts the elements of a value that a command with these words processes.
 pub(crate) type CountVisits = fn(&[&[u8]], &Object) -> usize;
 
 /// The elements that a command processes in each of its keys.
@@ -31,23 +31,23 @@ pub(crate) enum Visits {
     Dumped,
     /// All elements of the smallest of its keys.
     Smallest,
-    /// The elements between two indexes, words 2 and 3.
+    /// The elements between two indices, words 2 and 3.
     Between,
-    /// The others.
+    /// The elements outside two indices, words 2 and 3.
     Outside,
     /// The number that this function counts.
     Counted(CountVisits),
     /// At most this many elements.
     AtMost(usize),
-    /// Exactly this many elements, with repetitions, if there is any.
+    /// Exactly this many elements, with repetitions, if the value has any.
     Drawn(usize),
     /// The bytes of a string.
     Bytes,
-    /// The bytes of two strings, each with each.
+    /// The pairs of bytes of two strings.
     Pairs,
     /// The names of all keys.
     Names,
-    /// Too much, whatever its keys are.
+    /// Very many, whatever its keys are.
     Much,
 }
 
@@ -85,18 +85,18 @@ pub(crate) fn names(_: &[&[u8]]) -> Option<Visits> {
     Some(Visits::Names)
 }
 
-/// The number of elements in word 2.
+/// Returns the number in word 2 as the number of elements.
 pub(crate) fn as_many(words: &[&[u8]]) -> Option<Visits> {
     Some(Visits::AtMost(many(words.get(2)?)?))
 }
 
-/// The number of elements in the word after COUNT.
+/// Returns the number in the word after COUNT as the number of elements.
 pub(crate) fn behind_count(words: &[&[u8]]) -> Option<Visits> {
     let option = words.iter().rposition(|word| is(word, "count"))?;
     Some(Visits::AtMost(many(words.get(option + 1)?)?))
 }
 
-/// The number of elements in word 2; with a negative one, elements may be drawn repeatedly.
+/// Returns the number in word 2 as the number of elements; if it is negative, elements may be repeated.
 pub(crate) fn drawn(words: &[&[u8]]) -> Option<Visits> {
     Some(match words.get(2)? {
         [b'-', count @ ..] => Visits::Drawn(many(count)?),
@@ -104,7 +104,7 @@ pub(crate) fn drawn(words: &[&[u8]]) -> Option<Visits> {
     })
 }
 
-/// Returns the counted number of elements, unless the words limit it to few.
+/// Returns the number of elements as this function counts it, unless the words limit it to few.
 pub(crate) fn counted(are_few: bool, count: CountVisits) -> Option<Visits> {
     (!are_few).then_some(Visits::Counted(count))
 }
@@ -115,8 +115,8 @@ pub(crate) fn has_small_count(words: &[&[u8]]) -> bool {
     is(option, "count") && parse_i64(count).is_some_and(|count| (1..=ELEMENTS_MAX as i64).contains(&count))
 }
 
-/// Returns whether words 2 and 3 are indexes with few elements between them, and there are no options: then the key is
-/// not looked up twice.
+/// Returns whether words 2 and 3 are indices with few elements between them, and there are no options: then the key is
+/// looked up only once.
 pub(crate) fn is_short(words: &[&[u8]]) -> bool {
     let [_, _, start, stop] = words else { return false };
     match (parse_i64(start), parse_i64(stop)) {
@@ -131,7 +131,7 @@ pub(crate) fn is_limited(words: &[&[u8]]) -> bool {
     is(limit, "limit") && parse_i64(count).is_some_and(|count| (0..=ELEMENTS_MAX as i64).contains(&count))
 }
 
-/// Returns a number of elements, if that is many.
+/// Returns a number of elements, if it is large.
 fn many(word: &[u8]) -> Option<usize> {
     usize::try_from(integer(word).ok()?).ok().filter(|count| *count > ELEMENTS_MAX)
 }
@@ -150,7 +150,7 @@ impl Visits {
         let Some(object) = entry.object().filter(|_| !matches!(self, Visits::Bytes | Visits::Pairs)) else { return 0 };
         let len = object.len();
         let elements = self.elements(words, &object);
-        // Long ones take longer.
+        // Long elements take longer.
         elements.max(elements.saturating_mul(object.bytes() / len.max(1)) / BYTES_PER_ELEMENT)
     }
 

@@ -15,18 +15,18 @@ use crate::claim::{By, Claim};
 use crate::owned::{Finished, ReplyForm, Words};
 use crate::thread::assert_none_locked;
 
-/// The keys and values for which a blocked client has a use.
+/// The keys and values that serve a blocked client.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Wanted {
     /// The [type](sluicegate_data::object::Kind::TAG) that a key must have.
     pub(crate) wants: u8,
-    /// The word of a second key, which is written.
+    /// The index of the word that names a second key, which is written.
     pub(crate) destination: Option<u8>,
-    /// Decides whether a key's present content suits a client; without it any value of the type does.
+    /// Decides whether a key's present content suits a client; if `None`, any value of the type does.
     pub(crate) suits: Option<Suits>,
 }
 
-/// Returns whether this key's content suits a client that waits with these words.
+/// Decides whether this key's content suits a client that waits with these words.
 pub(crate) type Suits = fn(&[&[u8]], &[u8], &Object) -> bool;
 
 /// Whether a blocking command may wait.
@@ -34,9 +34,9 @@ pub(crate) type Suits = fn(&[&[u8]], &[u8], &Object) -> bool;
 pub(crate) enum Blocks<'w> {
     /// It replies as after its timeout: in a section.
     Never,
-    /// It may; the reply is wanted in this form.
+    /// It may wait; its reply is needed in this form.
     As(ReplyForm),
-    /// Its client waits already, and gets the reply if this run wins it.
+    /// Its client waits already, and gets the reply if this run wins the claim.
     Known { waiter: &'w Arc<Waiter>, won: &'w Cell<bool> },
 }
 
@@ -47,18 +47,18 @@ pub(crate) struct Waiter {
     pub(crate) row: u16,
     pub(crate) wanted: Wanted,
     pub(crate) words: Words,
-    /// The words with what some of them stood for when it found nothing, if that changes.
+    /// The words, in which those that depend on the moment of the call have been replaced by their values.
     pub(crate) resolved: OnceLock<Words>,
     pub(crate) db: u32,
     pub(crate) form: ReplyForm,
     /// Whether its accesses do not change LRU and LFU data: CLIENT NO-TOUCH.
     pub(crate) is_traceless: bool,
     pub(crate) deadline: Option<Instant>,
-    /// Its place among the waiters, 0 while it is in no queue.
+    /// Its position in the order of waiters; 0 while it is in no queue.
     pub(crate) turn: AtomicU64,
-    /// Whether it is a parked command, too.
+    /// Whether it is also a parked command.
     pub(crate) is_parked: AtomicBool,
-    /// Whether its time is over.
+    /// Whether its deadline has passed.
     pub(crate) is_overdue: AtomicBool,
 }
 
@@ -94,20 +94,20 @@ impl Waiter {
         self.deadline
     }
 
-    /// Ends the wait as its timeout does; false if it had ended. One that is parked and has not looked at its keys yet goes
-    /// on until it has: only what finds nothing times out.
+    /// Ends the wait as its timeout does. Returns false if it had ended. A parked waiter that has not checked its keys
+    /// yet continues until it has: only a command that finds nothing times out.
     pub(crate) fn time_out(&self) -> bool {
-        // The other side takes its turn first and looks at this afterwards.
+        // The thread that runs the parked command sets `turn` first and reads this flag afterwards.
         self.is_overdue.store(true, Ordering::SeqCst);
         self.has_blocked() && self.give_up(By::Timeout, |out| out.null_array())
     }
 
-    /// Returns whether it is among the waiters: it has checked its keys and found nothing.
+    /// Returns whether it is in the queues: it has checked its keys and found nothing.
     pub(crate) fn has_blocked(&self) -> bool {
         self.turn.load(Ordering::SeqCst) != 0
     }
 
-    /// Ends the wait for CLIENT UNBLOCK, as its timeout does or with an error; false if it had ended.
+    /// Ends the wait for CLIENT UNBLOCK, as its timeout does or with an error. Returns false if it had ended.
     pub(crate) fn unblock(&self, with_error: bool) -> bool {
         match with_error {
             false => self.give_up(By::Unblock, |out| out.null_array()),
@@ -123,7 +123,7 @@ impl Waiter {
         won
     }
 
-    /// Ends the wait for a command that has something for it; false if it had ended.
+    /// Ends the wait for a command that serves it. Returns false if it had ended.
     pub(crate) fn win(&self) -> bool {
         self.claim.win(By::Server)
     }
@@ -132,7 +132,7 @@ impl Waiter {
         self.claim.is_won()
     }
 
-    /// Leaves the reply; the caller has won, and has no stripe locked.
+    /// Stores the reply; the caller has won the claim, and has no stripe locked.
     pub(crate) fn answer(&self, reply: Finished) {
         assert_none_locked();
         self.claim.answer(reply);
@@ -142,7 +142,7 @@ impl Waiter {
         self.resolved.get().unwrap_or(&self.words)
     }
 
-    /// Returns whether the content of one of its keys suits it.
+    /// Returns whether the content of one of its keys serves it.
     pub(crate) fn takes(&self, key: &[u8], object: &Object) -> bool {
         self.wanted.wants == object.tag()
             && !self.is_won()
@@ -167,16 +167,16 @@ pub(crate) type ReadyKey = (u32, Box<[u8]>);
 /// The waiters of one stripe.
 #[derive(Default)]
 pub(crate) struct WaitTable {
-    /// The database whose stripe it is.
+    /// The database to which the stripe belongs.
     db: u32,
-    /// Waiters by their turn.
+    /// The waiters of each key, by their position.
     keys: HashMap<Box<[u8]>, BTreeMap<u64, Arc<Waiter>>, foldhash::fast::RandomState>,
-    /// Keys that came to life under the present lock, each with a number by which those of several stripes are ordered.
+    /// Keys created under the present lock, each with a number that orders the keys of several stripes.
     ready: Vec<(u64, Box<[u8]>)>,
 }
 
 impl WaitTable {
-    /// Notes that a key has a new value.
+    /// Records that a key has a new value.
     pub(crate) fn note(&mut self, key: &[u8]) {
         static NOTES: AtomicU64 = AtomicU64::new(0);
         if self.keys.contains_key(key) && !self.ready.iter().any(|(_, known)| **known == *key) {
@@ -210,7 +210,7 @@ impl WaitTable {
         }
     }
 
-    /// Returns the first one that waits for a key with a value like this.
+    /// Returns the first waiter of a key that a value like this serves.
     pub(crate) fn first(&mut self, key: &[u8], object: &Object) -> Option<Arc<Waiter>> {
         let queue = self.keys.get_mut(key)?;
         while let Some((turn, waiter)) = queue.first_key_value()

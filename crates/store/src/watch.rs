@@ -18,7 +18,7 @@ use smallvec::SmallVec;
 
 use crate::memory::{Account, Share};
 
-/// Set when one of a client's watched keys was touched.
+/// Set when one of a client's watched keys was changed.
 #[derive(Debug)]
 pub(crate) struct Mark {
     dirty: AtomicBool,
@@ -50,13 +50,14 @@ struct Watcher {
 /// The watchers of a key, in the order of their start.
 struct Watchers {
     all: SmallVec<[Watcher; 1]>,
-    /// The bytes of this entry, which count for the first remaining client once the one that created it has gone.
-    /// Before, they are part of that client's own figure, so that a short WATCH touches no counter shared by workers.
+    /// The bytes of this entry, charged to the first remaining client once the one that created the entry has gone.
+    /// Before that, they are part of that client's own bytes, so that a short WATCH changes no counter shared by
+    /// workers.
     share: Share,
 }
 
 impl Watchers {
-    /// Keeps those for which `keep` holds; false if there is none.
+    /// Keeps the watchers for which `keep` returns true. Returns false if none remains.
     fn retain(&mut self, key: &[u8], mut keep: impl FnMut(&mut Watcher) -> bool) -> bool {
         let first = self.all.first().map(|watcher| Arc::as_ptr(&watcher.mark));
         self.all.retain(|watcher| keep(watcher));
@@ -71,7 +72,7 @@ impl Watchers {
 /// The watched keys of one stripe; it exists only while there is one.
 #[derive(Default)]
 pub(crate) struct WatchTable {
-    /// The entries stand apart, so that the empty places of the table weigh little.
+    /// Entries are boxed, so that the empty slots of the table are small.
     keys: HashMap<Box<[u8]>, Box<Watchers>, RandomState>,
 }
 
@@ -84,26 +85,26 @@ pub(crate) fn entry_bytes(key: &[u8]) -> usize {
     heap_bytes(key.len()) + ENTRY_BYTES
 }
 
-/// Whether a client was added to a key's watchers.
+/// The result of adding a client to a key's watchers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Added {
-    /// It watches the key already.
+    /// The client watches the key already.
     Known,
-    /// Others watch it, too.
+    /// Other clients watch it, too.
     Joined,
-    /// It is the first watcher; the entry is on this client's account.
+    /// The client is the first watcher; the entry is charged to its account.
     First,
 }
 
 impl WatchTable {
-    /// The key was changed.
+    /// Marks the watchers of a key that was changed.
     pub(crate) fn touch(&mut self, key: &[u8]) {
         if let Some(watchers) = self.keys.remove(key) {
             watchers.all.iter().for_each(|watcher| watcher.mark.soil());
         }
     }
 
-    /// The key is removed because it expired at `at_ms`.
+    /// Marks the watchers of a key that is removed because it expired at `at_ms`.
     pub(crate) fn touch_expired(&mut self, key: &[u8], at_ms: i64) {
         let Some(watchers) = self.keys.get_mut(key) else { return };
         let is_left = watchers.retain(key, |watcher| {
@@ -131,7 +132,7 @@ impl WatchTable {
     pub(crate) fn add(&mut self, key: &[u8], mark: &Arc<Mark>, since_ms: i64) -> Added {
         let watcher = Watcher { mark: mark.clone(), since_ms };
         match self.keys.get_mut(key) {
-            // One that watches very many keys is not looked for in its own list.
+            // With very many watched keys, a client's own list is not searched.
             Some(watchers) if watchers.all.iter().any(|known| Arc::ptr_eq(&known.mark, mark)) => Added::Known,
             Some(watchers) => {
                 watchers.all.push(watcher);
@@ -168,7 +169,7 @@ impl WatchTable {
                 if comes || goes {
                     watcher.mark.soil();
                 } else if after.is_some() {
-                    // What takes the place has expired already, so its removal changes nothing.
+                    // The new value has expired already, so its removal changes nothing.
                     watcher.since_ms = now_ms;
                 }
                 !(comes || goes)

@@ -1,4 +1,4 @@
-//! The keys that a client watches: their registration in the stripes, and what EXEC asks of them.
+//! The keys that a client watches: their registration in the stripes, and the check by EXEC.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -17,9 +17,10 @@ use crate::watch::{Added, Mark, entry_bytes};
 pub(crate) struct Watching {
     pub(crate) mark: Arc<Mark>,
     pub(crate) keys: Vec<WatchedKey>,
-    /// Clients that watch something; lets FLUSHALL pass by when there are none.
+    /// The number of clients that watch keys; if it is 0, FLUSHALL has nothing to check.
     clients: Arc<AtomicUsize>,
-    /// Bytes of the keys, here and of entries that it made in their stripes, and what its client's account knows of it.
+    /// The bytes of the keys, here and in entries that it created in their stripes, and the part that its client's
+    /// account has.
     bytes: usize,
     share: Share,
 }
@@ -38,14 +39,14 @@ pub(crate) struct WatchedKey {
 }
 
 impl Watching {
-    /// Of a client with this account.
+    /// Returns the empty list of a client with this account.
     pub(crate) fn new(inner: &Inner, account: &Arc<Account>) -> Watching {
         inner.keyspace.watching.fetch_add(1, Ordering::SeqCst);
         let clients = inner.keyspace.watching.clone();
         Watching { mark: Arc::new(Mark::new(account)), keys: Vec::new(), clients, bytes: 0, share: Share::default() }
     }
 
-    /// Watches one more key, unless it is watched already, on the account of its client.
+    /// Watches one more key, unless it is watched already, and charges it to the account of its client.
     pub(crate) fn add(&mut self, inner: &Inner, db: u32, key: &[u8]) {
         let since_ms = inner.clock.now_ms();
         let hash = inner.keyspace.hasher.hash(key);
@@ -64,7 +65,7 @@ impl Watching {
         self.share.set(&self.mark.account, self.bytes);
     }
 
-    /// Takes the client off one key's stripe, which is locked.
+    /// Removes the client from the watchers of one key, whose stripe is locked.
     fn leave(&self, stripe: &mut Stripe, watched: &WatchedKey) {
         if let Some(table) = &mut stripe.watched {
             table.remove(&watched.key, &self.mark);
@@ -90,7 +91,7 @@ impl Watching {
     }
 
     /// Ends the watch on all keys, whose stripes are among the locks: for each key, `of_key` has its lock's index.
-    /// Returns whether a key was touched, or has expired.
+    /// Returns whether a key was changed, or has expired.
     pub(crate) fn end_locked(
         &self,
         locks: &mut Locks<'_>,
@@ -105,7 +106,7 @@ impl Watching {
         is_dirty
     }
 
-    /// Returns whether this key, whose stripe is locked, has expired since it is watched.
+    /// Returns whether this key, whose stripe is locked, has expired since the watch began.
     fn has_expired(stripe: &Stripe, watched: &WatchedKey, now: &mut Now<'_>) -> bool {
         let Some(slot) = stripe.table.find(watched.hash, &watched.key) else { return false };
         let expiry = stripe.table.entry(slot).expiry();

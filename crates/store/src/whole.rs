@@ -40,9 +40,9 @@ use crate::park::{Parked, Waits};
 use crate::visits::{ELEMENTS_MAX, Visits};
 use crate::waiter::ReadyKey;
 
-/// This many elements take more than this many bytes, whatever they are.
+/// The number of bytes that [`ELEMENTS_MAX`] elements take at least.
 const BYTES_MIN: usize = 4 * ELEMENTS_MAX;
-/// Pairs of bytes that LCS compares in the time of an element.
+/// The number of pairs of bytes that LCS compares in the time of an element.
 const PAIRS_PER_ELEMENT: usize = 32;
 /// Returns the mode in which a command on the pool holds its key at this place: shared if it only reads it.
 fn mode(spec: &CommandSpec, place: usize) -> Mode {
@@ -104,7 +104,7 @@ impl Inner {
 
     fn visits_many(&self, visits: Visits, spec: &CommandSpec, words: &[&[u8]], db: u32) -> bool {
         let pass = self.gate.enter();
-        // Most stripes have nothing that is large.
+        // Most stripes have no large value.
         if let Some(word) = spec.keys.only().filter(|_| !matches!(visits, Visits::Pairs | Visits::Drawn(_)))
             && self.is_little(&pass, db, self.keyspace.hasher.hash(words[word]))
         {
@@ -114,7 +114,7 @@ impl Inner {
         let (mut sum, mut least, mut product) = (0_usize, usize::MAX, 1_usize);
         for (place, key) in keys.iter().enumerate() {
             if mode(spec, place) == Mode::Exclusive && mode(spec, 1 - place.min(1)) == Mode::Shared {
-                // A destination's old value is not looked at.
+                // A destination's old value is not read.
                 continue;
             }
             let word = words[key.word as usize];
@@ -141,7 +141,7 @@ impl Inner {
             }
     }
 
-    /// Starts a command that is worked aside.
+    /// Starts a command that runs on the thread pool.
     pub(crate) fn start_aside(
         &self,
         spec: &'static CommandSpec,
@@ -170,7 +170,7 @@ impl Inner {
         Some(Parked(Waits::Ticket(ticket)))
     }
 
-    /// Lets another thread run a command that was granted its keys, and pass them on.
+    /// Lets the thread pool run a command that was granted its keys, and release them.
     pub(crate) fn go_aside(&self, ticket: Arc<Ticket>) {
         let Some(inner) = self.this.upgrade() else { return };
         self.aside.run(move || {
@@ -181,7 +181,7 @@ impl Inner {
     }
 
     /// Runs a command on keys that its ticket holds, locking a stripe only to find a key or to change one. Returns the
-    /// keys that it brought to life while others wait for them.
+    /// created keys for which other clients wait.
     fn run_pinned(&self, ticket: &Ticket) -> VecDeque<ReadyKey> {
         let mut ready = VecDeque::new();
         let Some(command) = ticket.take_command() else { return ready };

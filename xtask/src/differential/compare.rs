@@ -12,7 +12,7 @@ pub(super) struct Explained {
     pub(super) commands: &'static str,
     pub(super) difference: &'static str,
     pub(super) why: &'static str,
-    /// Returns whether this is what two different replies show: the command's name in lower case, its words, ours,
+    /// Decides whether this is what two different replies show: the command's name in lower case, its words, ours,
     /// Redis's.
     is: fn(&str, &[Vec<u8>], &Value, &Value) -> bool,
 }

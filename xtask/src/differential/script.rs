@@ -42,7 +42,7 @@ pub(super) enum Step {
 }
 
 impl Settings {
-    /// Returns those of one sequence.
+    /// Chooses the settings of one sequence.
     pub(super) fn choose(random: &mut Random, protocol: u8) -> Settings {
         let mut parameters = vec![("notify-keyspace-events", ""), ("maxmemory-policy", "noeviction")];
         // Small limits: values grow over them within few commands.

@@ -56,7 +56,7 @@ fn cost(server: &Server, case: &Case) -> Result<f64, String> {
     Ok((server.cpu_us() - before) / (JOBS * case.queues) as f64)
 }
 
-/// Returns the cost of a job.
+/// Measures the cost of a job.
 pub(super) fn jobs(options: &Options) -> Result<Part, String> {
     let mut part = Part::new("bullmq", "Jobs of BullMQ");
     let servers: Vec<Server> =

@@ -1,4 +1,4 @@
-//! The CPU time of commands, compared with redis-server's.
+//! The CPU time per command, compared with redis-server.
 
 use std::borrow::Cow;
 use std::fmt::Write as _;
@@ -11,33 +11,35 @@ use crate::connection::Client;
 use crate::report::{Options, Part, ratios};
 use crate::run::output;
 
-/// Connections of the load.
+/// The number of connections of the load generator.
 const CONNECTIONS: &str = "50";
-/// Half of them.
+/// Half of the connections.
 const HALF: &str = "25";
 const KEYS: usize = 100_000;
 
 /// A command under load.
 pub(super) struct Load {
     pub(super) name: &'static str,
-    /// Words with `__key__` and `__data__`; commands that follow each other are separated by ` ; `.
+    /// The words of the command, with the placeholders `__key__` and `__data__`. Several commands, which are sent in
+    /// turn, are separated by ` ; `.
     pub(super) command: Cow<'static, str>,
     pub(super) connections: &'static str,
     pub(super) pipeline: u32,
     pub(super) requests: u64,
-    /// Numbers of `__key__` go up to this.
+    /// The largest number substituted for `__key__`.
     pub(super) key_max: usize,
 }
 
 impl Load {
-    /// Runs it; gives CPU µs of the server per command.
+    /// Runs the load and returns the server's CPU time per command, in µs.
     pub(super) fn run(&self, server: &Server, options: &Options) -> Result<f64, String> {
         let before = server.cpu_us();
         self.send(server, options)?;
         Ok((server.cpu_us() - before) / self.requests as f64)
     }
 
-    /// Runs its halves at once, on one server or one on each of two; gives the CPU µs of all per command.
+    /// Runs two halves of the load in parallel, on one server or each on its own. Returns the CPU time of all servers
+    /// per command, in µs.
     fn in_halves(&self, servers: &[Server], options: &Options) -> Result<f64, String> {
         let half = Load { connections: HALF, requests: self.requests / 2, command: self.command.clone(), ..*self };
         let cpu_us = || servers.iter().map(Server::cpu_us).sum::<f64>();
@@ -52,7 +54,7 @@ impl Load {
         Ok((cpu_us() - before) / self.requests as f64)
     }
 
-    /// Runs it on core 1.
+    /// Runs the load generator on core 1.
     fn send(&self, server: &Server, options: &Options) -> Result<(), String> {
         let program = options.program.display().to_string();
         let address = format!("127.0.0.1:{}", server.port);
@@ -98,13 +100,13 @@ const STRINGS: [Load; 4] = [
     load("GET of 32 B, pipeline of 16", "GET __key__", 16),
 ];
 
-/// Fills the keys that loads read.
+/// Creates the keys that the loads read.
 fn prepare(server: &Server) -> Result<(), String> {
     let mut client = server.client()?;
     fill(&mut client, KEYS, |n| vec![b"SET".to_vec(), format!("key:{n}").into_bytes(), vec![b'v'; 32]])
 }
 
-/// CPU µs per command of each load by each peer, in alternating runs: `[load][peer][run]`.
+/// Returns the CPU time per command, in µs, as `[load][peer][run]`. The runs of the peers alternate.
 fn alternate(options: &Options, peers: &[Peer], loads: &[Load]) -> Result<Vec<Vec<Vec<f64>>>, String> {
     let servers: Vec<Server> = peers.iter().map(|peer| peer.start(&options.program, &[])).collect::<Result<_, _>>()?;
     servers.iter().try_for_each(prepare)?;
@@ -121,7 +123,7 @@ fn alternate(options: &Options, peers: &[Peer], loads: &[Load]) -> Result<Vec<Ve
     Ok(results)
 }
 
-/// The figures of loads by peers.
+/// Adds a table with the results of each load for each peer.
 pub(super) fn table<'n>(
     part: &mut Part,
     peers: &[Peer],
@@ -210,7 +212,8 @@ pub(super) fn types(options: &Options) -> Result<Part, String> {
     Ok(part)
 }
 
-/// Returns a transaction in a pipeline of 16 of them. One connection, because the load's next command is anybody's.
+/// Returns a load of transactions in pipelines of 16 transactions. It uses one connection, because the load generator
+/// may send the next command of the sequence over any of its connections.
 const fn transaction(name: &'static str, command: &'static str, commands: u32) -> Load {
     let requests = 120_000 * commands as u64;
     let command = Cow::Borrowed(command);
@@ -223,7 +226,7 @@ const TRANSACTIONS: [Load; 3] = [
     transaction("WATCH, GET, then SET", "WATCH __key__ ; GET __key__ ; MULTI ; SET __key__ __data__ ; EXEC", 5),
 ];
 
-/// Transactions of few keys.
+/// Measures transactions on a few keys.
 pub(super) fn transactions(options: &Options) -> Result<Part, String> {
     let mut part = Part::new("transactions", "Transactions over a socket");
     let peers = [Peer::Redis, Peer::Ours(1)];
@@ -236,7 +239,7 @@ pub(super) fn transactions(options: &Options) -> Result<Part, String> {
     Ok(part)
 }
 
-/// Returns the call without a socket.
+/// Measures direct calls of the store, without a socket.
 pub(super) fn call(options: &Options) -> Result<Part, String> {
     let mut part = Part::new("call", "The call without a socket");
     let arguments = ["run", "--quiet", "--profile", &options.profile, "-p", "sluicegate-store", "--example", "costs"];
@@ -265,7 +268,7 @@ pub(super) fn call(options: &Options) -> Result<Part, String> {
     Ok(part)
 }
 
-/// Two workers against one, and against two processes of one worker each.
+/// Compares two workers with one worker, and with two processes of one worker each.
 pub(super) fn workers(options: &Options) -> Result<Part, String> {
     let mut part = Part::new("workers", "Two workers against one");
     let start = |peer: Peer| {

@@ -40,7 +40,7 @@ const fn short(name: &'static str, script: &'static str, words: &'static str) ->
 }
 
 impl Scripted {
-    /// Returns the load on a server, which gets the script.
+    /// Loads the script into a server and returns the load that calls it there.
     fn on(&self, server: &Server) -> Result<Load, String> {
         let sha = server.client()?.must(&["SCRIPT", "LOAD", self.script])?;
         Ok(Load {

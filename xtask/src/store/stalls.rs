@@ -1,4 +1,5 @@
-//! Stalls: single-key commands by the CPU clock, and GETs during commands over millions of elements.
+//! Stall measurements: the CPU time of single-key commands, and the latency of GETs while another command processes
+//! millions of elements.
 
 use std::fmt::Write as _;
 use std::process::Command;
@@ -11,23 +12,24 @@ use crate::random::Random;
 use crate::report::{Options, Part};
 use crate::run::{built, run};
 
-/// Keys of the largest database, members of the largest set.
+/// The number of keys of the largest database.
 const KEYS: usize = 10_000_000;
+/// The number of members of the largest set, and of keys that expire within a second.
 const ELEMENTS: usize = 5_000_000;
-/// Members of one SADD.
+/// The number of members that one SADD adds.
 const MEMBERS: usize = 100;
-/// Keys that the GETs ask for.
+/// The number of keys that the GETs read.
 const PROBED: usize = 1_000;
-/// Connections over which they go, so that each worker has some.
+/// The number of connections that send the GETs; several, so that each worker serves some of them.
 const PROBES: usize = 4;
 /// Time between two GETs.
 const PAUSE: Duration = Duration::from_micros(200);
-/// The time for which the effects of a command are observed.
+/// The time for which the GETs continue after a command has finished.
 const AFTER: Duration = Duration::from_millis(500);
-/// Time for which expiry is watched at most.
+/// The maximum time to wait for the keys to expire.
 const EXPIRY_MAX: Duration = Duration::from_secs(60);
 
-/// Single-key commands by the CPU clock of their thread.
+/// Measures single-key commands by the CPU clock of the thread that executes them.
 pub(super) fn stalls(options: &Options) -> Result<Part, String> {
     let mut part = Part::new("stalls", "Stalls");
     run("cargo", &["build", "--profile", &options.profile, "-p", "sluicegate", "--example", "stalls"])?;
@@ -69,7 +71,7 @@ pub(super) fn stalls(options: &Options) -> Result<Part, String> {
     Ok(part)
 }
 
-/// The waits of GETs, and the concurrent command.
+/// The latencies of the GETs and the duration of the concurrent command.
 struct Waited {
     command_ms: f64,
     longest_ms: f64,
@@ -77,7 +79,7 @@ struct Waited {
     gets: usize,
 }
 
-/// GETs of other clients while something takes long.
+/// Measures GETs of other clients while a long command runs.
 pub(super) fn delays(options: &Options) -> Result<Part, String> {
     let mut part = Part::new("delays", "What others wait for");
     let _ = writeln!(
@@ -196,7 +198,7 @@ fn of_peer(options: &Options, peer: Peer) -> Result<Vec<(String, Waited)>, Strin
     Ok(rows)
 }
 
-/// Asks for keys while something is done, and for a while afterwards.
+/// Sends GETs while `work` runs and for [`AFTER`] afterwards. Returns their latencies and the duration of `work`.
 fn probe(server: &Server, work: impl FnOnce() -> Result<Duration, String>) -> Result<Waited, String> {
     let is_over = AtomicBool::new(false);
     let mut clients = (0..PROBES).map(|_| server.client()).collect::<Result<Vec<Client>, _>>()?;

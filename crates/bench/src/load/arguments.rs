@@ -12,12 +12,12 @@ use super::schedule::Arrivals;
 use super::target::{Family, Server, Url};
 use super::template::{KeyPattern, KeySpace, unknown_placeholder};
 
-/// The request of the command line.
+/// The action requested by the command line.
 #[derive(Debug)]
 pub(super) enum Command {
     Help(&'static str),
     Run(Box<Plan>),
-    /// Twice: with connections that are kept, and with one for each command.
+    /// Runs the load twice: with persistent connections, and with one connection per command.
     Reconnect(Box<Plan>),
 }
 
@@ -28,7 +28,7 @@ usage: sluicegate bench http [OPTION]… URL…
 Load generators. `sluicegate bench http --help` and `sluicegate bench redis --help` list all options.
 ";
 
-/// Follows an error about the words.
+/// The hint after an error in the arguments.
 const HINT: &str = "hint: sluicegate bench --help";
 
 macro_rules! common_help {
@@ -138,17 +138,17 @@ const MAX_CONNECTIONS: u64 = 1_000_000;
 const MAX_THREADS: u64 = 1024;
 const MAX_PIPELINE: u64 = 10_000;
 const MAX_RATE: f64 = 10_000_000.0;
-/// Bytes of a body, a data filler, a file of URLs.
+/// The maximum number of bytes of a body, a data filler, or a file of URLs.
 const MAX_BYTES: u64 = 64 << 20;
 const MAX_URLS: usize = 1_000_000;
-/// Requests in flight of a whole run; each takes 24 bytes.
+/// The maximum number of requests in flight of a whole run; each takes 24 bytes.
 const MAX_IN_FLIGHT: u64 = 10_000_000;
-/// Longest time of any option.
+/// The maximum of any time option.
 const MAX_TIME_NS: u64 = 1000 * 3600 * 1_000_000_000;
 
-/// Options that both generators have.
+/// The options of both generators.
 struct Common {
-    /// 50, unless said.
+    /// The default is 50.
     connections: Option<u64>,
     threads: u64,
     duration_ns: Option<u64>,
@@ -171,7 +171,7 @@ struct Common {
     pid: Option<u32>,
 }
 
-/// Reads the words behind `bench`.
+/// Parses the words after `bench`.
 pub(super) fn parse(words: impl IntoIterator<Item = OsString>) -> Result<Command, String> {
     let mut parser = lexopt::Parser::from_args(words);
     let kind = match parser.next().map_err(hint)? {
@@ -182,7 +182,7 @@ pub(super) fn parse(words: impl IntoIterator<Item = OsString>) -> Result<Command
     match kind.as_str() {
         "http" | "redis" => {
             let command = if kind == "http" { http(parser) } else { redis(parser) };
-            // The reader of common options does not know whose they are.
+            // The parser of common options does not know to which generator they belong.
             command.map_err(|error| error.replace(HINT, &format!("hint: sluicegate bench {kind} --help")))
         }
         other => Err(format!("unknown generator '{other}'; there are http and redis\n\n{HINT}")),
@@ -377,7 +377,7 @@ fn number(option: &str, text: &str, min: u64, max: u64) -> Result<u64, String> {
     }
 }
 
-/// Returns a time in nanoseconds, at least `min` of them.
+/// Parses a time, which is at least `min` nanoseconds.
 fn time(option: &str, text: &str, min: u64) -> Result<u64, String> {
     let digits = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());
     let (number, unit) = text.split_at(digits);
@@ -445,7 +445,7 @@ impl Common {
         }
     }
 
-    /// Takes the option `name` with its value.
+    /// Parses the option `name` with its value.
     fn option(&mut self, name: &str, parser: &mut lexopt::Parser) -> Result<(), String> {
         let mut get = || value(name, parser);
         match name {
@@ -525,7 +525,7 @@ impl Common {
         Ok(())
     }
 
-    /// Checks the combination of options.
+    /// Checks the combination of options, and returns the load.
     fn load(self, server: Server) -> Result<Load, String> {
         let connections = self.connections.unwrap_or(50);
         if self.threads > connections {

@@ -2,26 +2,26 @@
 
 use std::io::Write;
 
-/// The outputs of a run, and the source of its end.
+/// The outputs of a run, and how it may be interrupted.
 pub struct Console<'a> {
     /// The report.
     pub out: &'a mut dyn Write,
     /// Live lines and errors.
     pub err: &'a mut dyn Write,
-    /// SIGINT and SIGTERM end the run and have it report; otherwise they are left to the rest of the program.
+    /// Whether SIGINT and SIGTERM end the run with a report; otherwise they are left to the rest of the program.
     pub takes_signals: bool,
 }
 
 impl Console<'_> {
-    /// Writes an error; returns the exit code.
+    /// Writes an error and returns the exit code.
     pub(super) fn refuse(&mut self, message: &str) -> u8 {
-        // Where errors can't be written either, the exit code has to do.
+        // If errors can't be written either, only the exit code remains.
         let _ = writeln!(self.err, "error: {message}");
         1
     }
 }
 
-/// Ends the process where its threads can't be waited for.
+/// Ends the process if its threads can't be waited for.
 pub(super) fn abort(code: i32, reason: &str) -> ! {
     let _ = writeln!(std::io::stderr(), "error: {reason}");
     std::process::exit(code)

@@ -2,23 +2,24 @@
 
 use rustix::time::{ClockId, clock_gettime};
 
-/// Ticks of `/proc/PID/stat` per second: the same on all of Linux's present architectures.
+/// Ticks of `/proc/PID/stat` per second: the same on all current Linux architectures.
 const TICKS: f64 = 100.0;
 
-/// CPU time of the calling thread, ns.
+/// Returns the CPU time of the calling thread, in ns.
 pub(super) fn thread_ns() -> u64 {
     let time = clock_gettime(ClockId::ThreadCPUTime);
     time.tv_sec.unsigned_abs() * 1_000_000_000 + time.tv_nsec.unsigned_abs()
 }
 
-/// User and system CPU time of a process, in seconds, in steps of 10 ms. `None`: there is no such process.
+/// Returns the user and system CPU time of a process in seconds, with a resolution of 10 ms, or `None` if there is no
+/// such process.
 pub(super) fn process_s(pid: u32) -> Option<(f64, f64)> {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
     parse(&stat)
 }
 
 fn parse(stat: &str) -> Option<(f64, f64)> {
-    // A program's name may hold blanks and parentheses; the fields behind it don't.
+    // The program name may contain blanks and parentheses; the fields after it don't.
     let (_, rest) = stat.rsplit_once(')')?;
     let mut fields = rest.split_ascii_whitespace().skip(11);
     let mut next = || Some(fields.next()?.parse::<u64>().ok()? as f64 / TICKS);

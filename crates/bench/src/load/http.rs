@@ -9,10 +9,10 @@ use super::protocol::{Answer, Outcome, Protocol};
 use super::target::Url;
 use super::template::{KeySpace, Keys, Template};
 
-/// Largest head of a response, bytes.
+/// The maximum size of a response's head, in bytes.
 const MAX_HEAD: usize = 64 * 1024;
 
-/// Requests of one run, in the order in which they are sent, over and over.
+/// The requests of one run, in the order in which they are sent repeatedly.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct HttpPlan {
     method: Method,
@@ -22,9 +22,9 @@ pub(crate) struct HttpPlan {
 
 #[derive(Clone, Debug, PartialEq)]
 enum Request {
-    /// Head and body at once: the body's length is always the same.
+    /// Head and body together: the body's length is always the same.
     Whole(Template),
-    /// The head up to the length, and a body whose length its keys decide.
+    /// The head up to the length, and a body whose length depends on its keys.
     Parts(Template, Template),
 }
 
@@ -39,7 +39,7 @@ pub(crate) struct HttpOptions {
 }
 
 impl HttpPlan {
-    /// Makes the requests, and reads each as a server will: what that refuses is not sent.
+    /// Encodes the requests, and parses each as a server will: an invalid one is not sent.
     pub(crate) fn new(urls: &[Url], options: &HttpOptions, keys: &KeySpace) -> Result<HttpPlan, String> {
         let default = if options.body.is_some() { "POST" } else { "GET" };
         let method = options.method.clone().unwrap_or(default.to_owned());
@@ -103,13 +103,13 @@ impl HttpPlan {
         &self.method_name
     }
 
-    /// Different requests.
+    /// Returns the number of different requests.
     pub(crate) fn count(&self) -> usize {
         self.requests.len()
     }
 }
 
-/// A sample of the request is one request to the parser, no more and no less.
+/// Checks that a sample of the request is exactly one request to the parser.
 fn check(request: &Request, keys: &KeySpace) -> Result<(), String> {
     let mut bytes = Vec::new();
     write(request, &mut Keys::new(keys.clone(), 1, 0, 1), &mut Vec::new(), &mut bytes);
@@ -159,12 +159,12 @@ fn write(request: &Request, keys: &mut Keys, scratch: &mut Vec<u8>, out: &mut Ve
     }
 }
 
-/// HTTP as one thread speaks it.
+/// HTTP with its state; each thread has its own instance.
 pub(super) struct Http {
     plan: HttpPlan,
-    /// One, or one for each URL.
+    /// The keys: one source for all requests, or one for each URL.
     keys: Vec<Keys>,
-    /// The next request.
+    /// The index of the next request.
     next: usize,
     scratch: Vec<u8>,
     limits: Limits,
@@ -180,10 +180,10 @@ impl Http {
     }
 }
 
-/// The answer that is being received.
+/// The state of a response that is being received.
 #[derive(Default)]
 pub(super) struct HttpSession {
-    /// Behind the head: its status, whether the connection goes on, and the body.
+    /// After the head: the status, whether the connection is kept, and the body.
     body: Option<(u16, bool, BodyDecoder)>,
     received: u64,
 }

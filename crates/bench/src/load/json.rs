@@ -10,10 +10,10 @@ use super::plan::{Correction, Plan, ProtocolPlan};
 use super::stats::{ConnectFault, Faults, RequestFault};
 use super::text::QUANTILES;
 
-/// Version of the document's shape.
+/// The version of the document's schema.
 const SCHEMA: &str = "sluicegate-load/1";
 
-/// Writes objects with a field a line.
+/// Writes objects with one field per line.
 struct Writer {
     out: String,
     depth: usize,
@@ -77,7 +77,7 @@ impl Value for bool {
 
 impl Value for f64 {
     fn write(&self, out: &mut String) {
-        // JSON has no infinities; no figure can be infinite, and `null` would represent one.
+        // JSON has no infinities; no value can be infinite, and `null` would stand for one.
         if self.is_finite() {
             out.push_str(&format!("{self:.3}"));
         } else {

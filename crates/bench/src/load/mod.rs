@@ -47,7 +47,7 @@ pub fn command(words: impl IntoIterator<Item = OsString>) -> ExitCode {
     ExitCode::from(execute(words, &mut Console { out: &mut out, err: &mut err, takes_signals: true }))
 }
 
-/// As [`command`], for a program that wants the output itself; gives the exit code.
+/// Like [`command`], for a program that processes the output itself. Returns the exit code.
 pub fn execute(words: impl IntoIterator<Item = OsString>, console: &mut Console<'_>) -> u8 {
     match arguments::parse(words) {
         Ok(arguments::Command::Help(text)) => match console.out.write_all(text.as_bytes()) {

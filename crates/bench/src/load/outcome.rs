@@ -4,7 +4,7 @@ use hdrhistogram::Histogram;
 
 use super::stats::Stats;
 
-/// CPU time of a process while requests counted.
+/// The CPU time of a process during the measured part.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct ProcessTime {
     pub(super) pid: u32,
@@ -12,7 +12,7 @@ pub(super) struct ProcessTime {
     pub(super) system_s: f64,
 }
 
-/// All that a run has brought.
+/// All results of a run.
 pub(super) struct Outcome {
     pub(super) stats: Stats,
     pub(super) warmup: Stats,
@@ -22,7 +22,7 @@ pub(super) struct Outcome {
     pub(super) elapsed_s: f64,
     pub(super) started_unix_ms: u64,
     pub(super) is_interrupted: bool,
-    /// Of the generator's threads: CPU time, and the busiest one's share of its time.
+    /// The CPU time of the generator's threads, and the busiest one's share of its time.
     pub(super) cpu_s: f64,
     pub(super) busiest: f64,
     pub(super) own: ProcessTime,
@@ -32,12 +32,12 @@ pub(super) struct Outcome {
 }
 
 impl Outcome {
-    /// Answers a second.
+    /// Returns the number of responses per second.
     pub(super) fn rate(&self) -> f64 {
         if self.elapsed_s > 0.0 { self.stats.answered_in_time as f64 / self.elapsed_s } else { 0.0 }
     }
 
-    /// CPU microseconds per answer.
+    /// Returns the CPU microseconds per response.
     pub(super) fn cpu_per_request_us(&self, cpu_s: f64) -> f64 {
         if self.stats.answered > 0 { cpu_s * 1e6 / self.stats.answered as f64 } else { 0.0 }
     }

@@ -1,6 +1,6 @@
 //! The file of a report.
 //!
-//! A symbolic link of its name is not followed, except below `/dev` and `/proc` (`/dev/stdout` is a link); a new file
+//! A symbolic link with its name is not followed, except below `/dev` and `/proc` (`/dev/stdout` is a link); a new file
 //! has the same mode whatever the umask.
 
 use std::fs::{OpenOptions, Permissions};

@@ -18,27 +18,27 @@ pub(crate) struct Load {
     pub(crate) requests: Option<u64>,
     /// The duration of sending requests before the measured part.
     pub(crate) warmup_ns: u64,
-    /// Intended sends a second, all threads together; `None`: a closed loop.
+    /// The scheduled requests per second, of all threads together; `None`: a closed loop.
     pub(crate) rate: Option<f64>,
     pub(crate) arrivals: Arrivals,
-    /// Requests that a connection may have unanswered.
+    /// The maximum number of unanswered requests of a connection.
     pub(crate) pipeline: usize,
     pub(crate) timeout_ns: u64,
     pub(crate) connect_timeout_ns: u64,
-    /// A send later than this counts as late.
+    /// A request that is sent later than this after its scheduled time counts as late.
     pub(crate) late_ns: u64,
-    /// A connection carries more than one request.
+    /// Whether a connection carries more than one request.
     pub(crate) keep_alive: bool,
     pub(crate) correct: Option<Correction>,
     pub(crate) interval_ns: Option<u64>,
     pub(crate) keys: KeySpace,
     pub(crate) seed: u64,
-    /// A process whose CPU time is reported too.
+    /// A process whose CPU time is reported, too.
     pub(crate) pid: Option<u32>,
     pub(crate) json: Json,
 }
 
-/// By which interval a closed loop's latencies are corrected.
+/// The interval by which a closed loop's latencies are corrected.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Correction {
     /// The expected interval between two requests of a connection.
@@ -81,7 +81,7 @@ impl ProtocolPlan {
 }
 
 impl Load {
-    /// This thread's part of `total`, so that all parts add up to it.
+    /// Returns this thread's share of `total`; all shares add up to it.
     pub(super) fn share(&self, total: u64, thread: usize) -> u64 {
         let (threads, thread) = (self.threads as u64, thread as u64);
         total / threads + u64::from(thread < total % threads)

@@ -14,7 +14,7 @@ use rustix::time::{
     Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, Timespec, timerfd_create, timerfd_settime,
 };
 
-/// Events taken by one call.
+/// The maximum number of events returned by one call.
 const EVENTS: usize = 256;
 
 /// The timer's token, which no connection has.
@@ -25,9 +25,9 @@ const TIMER: u64 = u64::MAX;
 pub(super) struct Ready {
     /// The token passed to [`Poller::add`].
     pub(super) token: u64,
-    /// Bytes, an end or an error can be read.
+    /// Data, the end of the stream or an error can be read.
     pub(super) readable: bool,
-    /// There is room for more bytes, or a connection has been made, or an error can be asked for.
+    /// There is room for more data, a connection has been established, or an error can be queried.
     pub(super) writable: bool,
 }
 
@@ -52,13 +52,13 @@ impl Poller {
         epoll::add(&self.epoll, socket, EventData::new_u64(token), flags(write))
     }
 
-    /// Changes whether it is watched for writing.
+    /// Changes whether a socket is watched for writing.
     pub(super) fn modify(&self, socket: impl AsFd, token: u64, write: bool) -> io::Result<()> {
         epoll::modify(&self.epoll, socket, EventData::new_u64(token), flags(write))
     }
 
-    /// Waits until a socket can be used or it is `until`, at the latest; fills `ready`. Times in nanoseconds of one
-    /// clock, of which `now` is the present; where `until` is not after it, it only looks.
+    /// Waits until a socket can be used, at the latest until `until`; fills `ready`. Times are nanoseconds of one
+    /// clock, and `now` is the present; if `until` is not after it, returns immediately.
     pub(super) fn wait(&mut self, now: u64, until: u64, ready: &mut Vec<Ready>) -> io::Result<()> {
         ready.clear();
         let look = Timespec { tv_sec: 0, tv_nsec: 0 };
@@ -80,7 +80,7 @@ impl Poller {
         let mut events = [MaybeUninit::<Event>::uninit(); EVENTS];
         let events = match epoll::wait(&self.epoll, &mut events[..], timeout) {
             Ok((events, _)) => events,
-            // A signal is the main thread's affair; the deadline comes round again.
+            // Signals are handled by the main thread; the deadline is reached in a later call.
             Err(io::Errno::INTR) => return Ok(()),
             Err(error) => return Err(error),
         };

@@ -5,7 +5,7 @@
 //! Derflinger: *Rejection-inversion to generate variates from monotone discrete distributions*, 1996), whose cost
 //! and memory don't depend on the number of keys.
 
-/// A generator. Two with different seeds are independent for every purpose here.
+/// A generator. Two with different seeds count as independent here.
 #[derive(Clone, Debug)]
 pub(super) struct Random {
     state: u64,
@@ -24,29 +24,29 @@ impl Random {
         value ^ (value >> 31)
     }
 
-    /// Uniform in 0..`count`, by multiplication: for 2^32 keys the bias is below 2^-32.
+    /// Returns a number that is uniform in 0..`count`, by multiplication: for 2^32 keys the bias is below 2^-32.
     pub(super) fn below(&mut self, count: u64) -> u64 {
         ((u128::from(self.next()) * u128::from(count)) >> 64) as u64
     }
 
-    /// Uniform in (0, 1].
+    /// Returns a number that is uniform in (0, 1].
     pub(super) fn fraction(&mut self) -> f64 {
         ((self.next() >> 11) + 1) as f64 / (1u64 << 53) as f64
     }
 
-    /// Exponential with mean 1: the gaps of a Poisson process.
+    /// Returns an exponential number with mean 1: the gaps of a Poisson process.
     pub(super) fn exponential(&mut self) -> f64 {
         -self.fraction().ln()
     }
 
-    /// Normal with mean 0 and deviation 1 (Box and Muller; the second value is not kept).
+    /// Returns a normal number with mean 0 and deviation 1 (Box and Muller; the second value is not kept).
     pub(super) fn normal(&mut self) -> f64 {
         let (radius, angle) = (self.fraction(), self.fraction());
         (-2.0 * radius.ln()).sqrt() * (std::f64::consts::TAU * angle).cos()
     }
 }
 
-/// Ranks 1..=`count`, of which rank k comes with a probability proportional to k^-`exponent`.
+/// Ranks 1..=`count`; rank k has a probability proportional to k^-`exponent`.
 #[derive(Clone, Debug)]
 pub(super) struct Zipf {
     count: f64,

@@ -1,13 +1,13 @@
-//! One thread, its connections and its loop.
+//! One thread, its connections and its event loop.
 //!
-//! Each thread is a reactor with its own connections and shares only a stop flag with the others, so that a run's cost
-//! is the kernel's: one `recv` and one `send` per answer, and one `epoll_wait` for all ready sockets. Requests
-//! are prepared; `wire` parses answers from one buffer that all connections of the thread share; only the
-//! first part of an incomplete answer is stored with its connection.
+//! Each thread is a reactor with its own connections and shares only a stop flag with the others, so the cost of a run
+//! is that of the kernel: one `recv` and one `send` per response, and one `epoll_wait` for all ready sockets. Requests
+//! are prepared; `wire` parses responses from one buffer that all connections of the thread share; only the first part
+//! of an incomplete response is stored with its connection.
 //!
-//! In a *closed loop* a connection sends its next request when it has an answer. In an *open loop* requests are due at
-//! times fixed before the start ([`Schedule`]); one that is due takes the connection that has waited longest, and if
-//! none is free it stays due: its latency increases, and no later one overtakes it.
+//! In a *closed loop* a connection sends its next request when it has a response. In an *open loop* requests are due at
+//! times fixed before the start ([`Schedule`]); a due request takes the connection that has waited longest, and if none
+//! is free it stays due: its latency increases, and no later request overtakes it.
 //!
 //! **Invariant:** a started request ends as exactly one of answered, failed by kind, or unanswered when the run is
 //! interrupted; nothing is sent twice. A connection has at most one entry in `timers`: activity only moves its
@@ -38,10 +38,10 @@ use super::protocol::{Answer, Outcome, Protocol};
 use super::schedule::Schedule;
 use super::stats::{ConnectFault, RequestFault, Stats, histogram};
 
-/// Bytes received by one call, and the room for the largest head of an answer.
+/// The number of bytes received by one call, and the room for the largest head of a response.
 const BUFFER: usize = 256 * 1024;
 
-/// Longest wait of the loop, ns: how soon an interrupt is seen.
+/// The longest wait of the loop, in ns: the time within which an interrupt is noticed.
 const LONGEST_WAIT: u64 = 50_000_000;
 
 /// No deadline.
@@ -49,18 +49,18 @@ const NEVER: u64 = u64::MAX;
 
 /// State shared by the threads of a run.
 pub(super) struct Shared {
-    /// Times are nanoseconds since this.
+    /// The origin of all times, which are in nanoseconds.
     pub(super) epoch: Instant,
-    /// Whether the run is to end at once.
+    /// Whether the run has to end immediately.
     pub(super) stop: AtomicBool,
     /// Whether a connection has been made.
     pub(super) reached: AtomicBool,
     /// The reason why the run cannot continue.
     pub(super) fatal: Mutex<Option<String>>,
-    /// Threads wait here for each other twice: before one of them sets `start`, and after.
+    /// Threads wait here for each other twice: before one of them sets `start`, and afterwards.
     pub(super) barrier: Barrier,
-    /// When requests begin; 0: not yet known. Relaxed is enough, the barrier orders it for threads, and the main thread
-    /// only looks from time to time.
+    /// The time at which requests begin; 0: not known yet. Relaxed is enough: the barrier orders it for threads, and
+    /// the main thread only polls it.
     pub(super) start: AtomicU64,
 }
 
@@ -76,7 +76,7 @@ impl Shared {
         }
     }
 
-    /// Nanoseconds since the epoch.
+    /// Returns the nanoseconds since the epoch.
     pub(super) fn now(&self) -> u64 {
         self.epoch.elapsed().as_nanos() as u64
     }
@@ -89,7 +89,7 @@ impl Shared {
     }
 }
 
-/// The figures of one interval of a run, for the live line.
+/// The statistics of one interval of a run, for the live line.
 #[derive(Clone, Debug)]
 pub(super) struct Tick {
     /// The number of the interval, from 0.
@@ -110,11 +110,11 @@ impl Tick {
 /// The results of a thread.
 pub(super) struct ThreadReport {
     pub(super) stats: Stats,
-    /// Of requests before those that count.
+    /// The statistics of requests before the measured part.
     pub(super) warmup: Stats,
-    /// CPU time of the thread while requests counted.
+    /// The CPU time of the thread during the measured part.
     pub(super) cpu_ns: u64,
-    /// From when to when requests counted.
+    /// The start and the end of the measured part.
     pub(super) from_ns: u64,
     pub(super) to_ns: u64,
 }
@@ -130,12 +130,12 @@ pub(super) struct Reactor<'a, P: Protocol> {
     timers: BTreeSet<(u64, u32)>,
     /// Connections that can take a request (open loop), longest waiting first; each at most once.
     free: VecDeque<u32>,
-    /// Arrivals of the warm-up, then those that count.
+    /// The arrivals of the warm-up, then those of the measured part.
     schedules: VecDeque<Schedule>,
-    /// Requests that may still be sent.
+    /// The number of requests that may still be sent.
     budget: u64,
     is_sending: bool,
-    /// Requests in flight or waiting for their connection.
+    /// The number of requests in flight or waiting for their connection.
     open_requests: u64,
     given_up: usize,
     /// The time at which no connection was free for a due request.
@@ -143,7 +143,7 @@ pub(super) struct Reactor<'a, P: Protocol> {
     measure_from: u64,
     end: u64,
     last_answer: u64,
-    /// The thread's CPU time when the requests that count began.
+    /// The thread's CPU time at the start of the measured part.
     cpu_from: Option<u64>,
     stats: Stats,
     warmup: Stats,
@@ -197,7 +197,7 @@ impl<'a, P: Protocol> Reactor<'a, P> {
             self.shared.fail(format!("waiting for sockets: {error}"));
         }
         if self.shared.barrier.wait().is_leader() {
-            // A moment that every thread will be awake for.
+            // A time at which every thread will be awake.
             self.shared.start.store(self.shared.now() + 1_000_000, Ordering::Relaxed);
         }
         self.shared.barrier.wait();
@@ -249,7 +249,7 @@ impl<'a, P: Protocol> Reactor<'a, P> {
         })
     }
 
-    /// Opens every connection and waits until each has been made or has failed once.
+    /// Opens every connection and waits until each has been established or has failed once.
     fn settle(&mut self) -> std::io::Result<()> {
         if !self.load.keep_alive {
             return Ok(());
@@ -304,7 +304,7 @@ impl<'a, P: Protocol> Reactor<'a, P> {
         }
     }
 
-    /// A connection can take requests: it takes them now (closed loop), or is listed for those that come due.
+    /// Uses a connection that can take requests: sends some now (closed loop), or lists it for due requests.
     fn give_work(&mut self, id: usize) {
         let is_open_loop = self.load.rate.is_some();
         loop {
@@ -383,12 +383,12 @@ impl<'a, P: Protocol> Reactor<'a, P> {
         }
     }
 
-    /// Begins a request on a connection that has room for it; its bytes are left to [`Reactor::flush`].
+    /// Begins a request on a connection that has room for it; [`Reactor::flush`] sends its bytes.
     fn request(&mut self, id: usize, intended: u64, now: u64) {
         self.open_requests += 1;
         if intended >= self.measure_from {
             self.stats.sent += 1;
-            // Arrivals of an open loop count themselves; here it only ends the run.
+            // The arrivals of an open loop are counted separately; there the budget only ends the run.
             self.budget = self.budget.saturating_sub(1);
             if let Some(tick) = &mut self.tick {
                 tick.sent += 1;
@@ -414,20 +414,20 @@ impl<'a, P: Protocol> Reactor<'a, P> {
         }
     }
 
-    /// Returns the figures to which a request of this intended time belongs.
+    /// Returns the statistics to which a request with this scheduled time belongs.
     fn stats_of(&mut self, intended: u64) -> &mut Stats {
         if intended >= self.measure_from { &mut self.stats } else { &mut self.warmup }
     }
 
-    /// Returns the figures to which what happens now belongs.
+    /// Returns the statistics to which an event at this time belongs.
     fn stats_at(&mut self, now: u64) -> &mut Stats {
         self.stats_of(now)
     }
 
     // Sockets.
 
-    /// The connection is of no use any more: `fault` befell the request that was first in line, and those behind it
-    /// are dropped with it.
+    /// Closes a connection that is not usable any more: `fault` is that of its first request, and those behind it are
+    /// dropped.
     fn lose(&mut self, id: usize, now: u64, fault: RequestFault, text: impl FnOnce() -> String) {
         let connection = &mut self.connections[id];
         if connection.login_left > 0 {
@@ -449,7 +449,7 @@ impl<'a, P: Protocol> Reactor<'a, P> {
             self.stats_at(now).closed_idle += 1;
         }
         if self.connections[id].attempts == 0 {
-            // It has answered before, so trying again at once can't become a tight loop.
+            // It has answered before, so an immediate attempt can't become a tight loop.
             self.connections[id].attempts = 1;
             self.renew(id, now);
         } else {
@@ -556,7 +556,7 @@ impl<'a, P: Protocol> Reactor<'a, P> {
         self.buffer = buffer;
     }
 
-    /// Parses the received answers, then sends the connection's next requests.
+    /// Parses the received responses, then sends the connection's next requests.
     fn read(&mut self, id: usize, buf: &[u8], now: u64) {
         let mut at = 0;
         while at < buf.len() {
@@ -586,7 +586,7 @@ impl<'a, P: Protocol> Reactor<'a, P> {
         self.give_work(id);
     }
 
-    /// `false`: the connection has ended with this answer.
+    /// Processes a response. Returns false if the connection ends with it.
     fn take_answer(&mut self, id: usize, answer: &Answer, now: u64) -> bool {
         if answer.outcome == Outcome::Unasked {
             self.stats_at(now).unasked += 1;
@@ -699,7 +699,7 @@ impl<'a, P: Protocol> Reactor<'a, P> {
                 self.lose(id, now, RequestFault::Timeout, || "no answer to AUTH, HELLO or SELECT in time".to_owned());
             }
             State::Open => {
-                // The deadline is that of a request that may have been answered since.
+                // The deadline belongs to a request that may have been answered since.
                 let Some(first) = connection.in_flight.front() else { return };
                 let deadline = first.sent.saturating_add(self.load.timeout_ns);
                 if deadline > now {
@@ -720,7 +720,7 @@ impl<'a, P: Protocol> Reactor<'a, P> {
         }
     }
 
-    /// Returns the present, and until when nothing is to be done unless a socket wants it.
+    /// Returns the present time, and the time until which this thread may wait for its sockets.
     fn wait_until(&self) -> (u64, u64) {
         let now = self.shared.now();
         let mut until = now.saturating_add(LONGEST_WAIT);
@@ -738,7 +738,7 @@ impl<'a, P: Protocol> Reactor<'a, P> {
         (now, until)
     }
 
-    /// Sends the figures of finished intervals. Answers after the end of sending belong to the last interval.
+    /// Sends the statistics of finished intervals. Responses after the end of sending belong to the last interval.
     fn send_tick(&mut self, now: u64, is_last: bool) {
         let (Some(interval), Some(tick)) = (self.load.interval_ns, &mut self.tick) else { return };
         let most = self.load.duration_ns.map_or(u64::MAX, |duration| duration.div_ceil(interval).max(1) - 1);
@@ -749,7 +749,7 @@ impl<'a, P: Protocol> Reactor<'a, P> {
             let _ = self.ticks.try_send(over);
         }
         if is_last {
-            // An open loop whose last requests are answered ends a moment before its time.
+            // An open loop whose last requests are answered may end a moment before its time.
             let is_whole = now >= self.end.saturating_sub(interval / 10);
             let until = if is_whole { self.end } else { now }.saturating_sub(self.measure_from);
             let length_ns = until.saturating_sub(tick.number * interval).min(interval);

@@ -10,7 +10,7 @@ use super::plan::{Json, Plan};
 use super::run::measure;
 use super::{json, text};
 
-/// Runs both and reports; the exit code.
+/// Runs both and reports. Returns the exit code.
 pub(super) fn run(plan: &Plan, console: &mut Console<'_>) -> u8 {
     let mut new = plan.clone();
     new.load.keep_alive = false;
@@ -31,7 +31,7 @@ pub(super) fn run(plan: &Plan, console: &mut Console<'_>) -> u8 {
             super::output::write(path, &report)
         }),
         ([reuse, fresh], Json::No) => print(console, &table(plan, reuse, fresh)),
-        // An incomplete comparison is useless; the measured half is still reported.
+        // An incomplete comparison is useless; the completed run is still reported.
         (some, _) => some.iter().try_for_each(|outcome| print(console, &text::report(plan, outcome))),
     };
     if let Err(error) = written {
@@ -46,7 +46,7 @@ pub(super) fn run(plan: &Plan, console: &mut Console<'_>) -> u8 {
     }
 }
 
-/// Seconds of CPU and of the clock, in the post's columns.
+/// Returns the CPU and clock times in seconds, in the post's columns.
 fn table(plan: &Plan, reuse: &Outcome, fresh: &Outcome) -> String {
     let mut out = String::new();
     let connections = plan.load.connections;

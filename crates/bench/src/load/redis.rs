@@ -8,17 +8,17 @@ use sluicegate_wire::resp::{self, ReplyKind, ReplyScanner, ReplySink, ReplyWrite
 use super::protocol::{Answer, Outcome, Protocol};
 use super::template::{Keys, Template, unknown_placeholder};
 
-/// Sum of all ratios of a run: the length of the cycle in which commands follow each other.
+/// The maximum sum of all ratios of a run: the length of the cycle of commands.
 const MAX_CYCLE: u64 = 10_000;
 
-/// Different commands of a run: each has a histogram of its own in every thread.
+/// The maximum number of different commands of a run: each has a histogram of its own in every thread.
 const MAX_COMMANDS: usize = 32;
 
-/// Commands of one run.
+/// The commands of one run.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct RedisPlan {
     commands: Vec<Command>,
-    /// Numbers of commands in the order in which they are sent, over and over.
+    /// The numbers of the commands, in the order in which they are sent repeatedly.
     cycle: Vec<u16>,
     preamble: Vec<u8>,
     preamble_replies: u32,
@@ -27,14 +27,14 @@ pub(crate) struct RedisPlan {
 #[derive(Clone, Debug, PartialEq)]
 struct Command {
     name: String,
-    /// `*N\r\n` and those arguments that are always the same, up to the next that is not.
+    /// `*N\r\n` and the arguments that are always the same, up to the next variable one.
     parts: Vec<Part>,
 }
 
 #[derive(Clone, Debug, PartialEq)]
 enum Part {
     Bytes(Vec<u8>),
-    /// An argument with keys in it, whose length they decide.
+    /// An argument with keys in it, on which its length depends.
     Argument(Template),
 }
 
@@ -49,7 +49,7 @@ pub(crate) struct Login {
 }
 
 impl RedisPlan {
-    /// `commands` are words as a user writes them, and how often each comes compared with the others.
+    /// `commands` are the words as a user writes them, each with its relative frequency.
     pub(crate) fn new(commands: &[(String, u64)], login: &Login, data_size: usize) -> Result<RedisPlan, String> {
         if commands.is_empty() {
             return Err("no command".to_owned());
@@ -75,8 +75,8 @@ impl RedisPlan {
     }
 }
 
-/// Spreads commands by their ratios as evenly as whole numbers allow: each turn everyone gains its ratio, and the one
-/// that has most pays the total.
+/// Distributes commands by their ratios as evenly as whole numbers allow: in each step every command is credited with
+/// its ratio, and the one with the highest credit is chosen and debited with the total.
 fn cycle(ratios: &[u64]) -> Vec<u16> {
     let total: u64 = ratios.iter().sum();
     let mut credit = vec![0i64; ratios.len()];
@@ -85,7 +85,7 @@ fn cycle(ratios: &[u64]) -> Vec<u16> {
             for (credit, ratio) in credit.iter_mut().zip(ratios) {
                 *credit += *ratio as i64;
             }
-            // The first of those that have most.
+            // The first of those with the highest credit.
             let chosen = (0..ratios.len()).rev().max_by_key(|index| credit[*index]).unwrap_or(0);
             credit[chosen] -= total as i64;
             chosen as u16
@@ -126,8 +126,8 @@ fn array(len: usize, out: &mut Vec<u8>) {
     ReplyWriter::new(out, resp::Protocol::Resp2).array(len);
 }
 
-/// Words as redis-cli reads them: blanks between them, `"…"` with `\n`, `\r`, `\t`, `\xHH`, `\"`, `\\` and `'…'` around
-/// those that hold blanks.
+/// Splits words as redis-cli does: blanks between them, `"…"` with `\n`, `\r`, `\t`, `\xHH`, `\"`, `\\` and `'…'`
+/// around those that contain blanks.
 fn words(text: &str) -> Result<Vec<Vec<u8>>, String> {
     let mut words = Vec::new();
     let mut rest = text.as_bytes();
@@ -209,10 +209,10 @@ impl Command {
     }
 }
 
-/// RESP as one thread speaks it.
+/// RESP with its state; each thread has its own instance.
 pub(super) struct Redis {
     plan: RedisPlan,
-    /// One, or one for each command.
+    /// The keys: one source for all commands, or one for each command.
     keys: Vec<Keys>,
     next: usize,
     scratch: Vec<u8>,
@@ -225,7 +225,7 @@ impl Redis {
     }
 }
 
-/// The reply that is being received.
+/// The state of a reply that is being received.
 #[derive(Default)]
 pub(super) struct RedisSession {
     scanner: ReplyScanner,

@@ -24,16 +24,16 @@ use super::stats::{Stats, add, corrected, histogram};
 use super::template::Keys;
 use super::{json, text};
 
-/// Share of a core from which on a thread's own CPU is what limits it.
+/// The share of a core from which on a thread's own CPU time limits it.
 const SATURATED: f64 = 0.9;
 
-/// Intervals that may wait to be printed, for each thread.
+/// The maximum number of intervals that wait to be printed, for each thread.
 const TICKS_WAITING: usize = 16;
 
 /// The main thread's polling interval.
 const LOOK: Duration = Duration::from_millis(5);
 
-/// Runs the plan and reports; the exit code.
+/// Runs the plan and reports. Returns the exit code.
 pub(super) fn run(plan: &Plan, console: &mut Console<'_>) -> u8 {
     let outcome = match measure(plan, console) {
         Ok(outcome) => outcome,
@@ -80,8 +80,8 @@ pub(super) fn measure(plan: &Plan, console: &mut Console<'_>) -> Result<Outcome,
     }
 }
 
-/// Returns the server's address. Of several, the first that somebody listens on, tried with a connection that is closed
-/// at once: `localhost` is often two addresses and a server behind one.
+/// Returns the server's address. Of several, the first that accepts a connection, which is closed immediately:
+/// `localhost` often has two addresses, and the server listens on one.
 fn destination(load: &Load) -> Result<SockAddr, String> {
     let addresses = load.server.resolve(load.family)?;
     let first = addresses[0].clone();
@@ -126,7 +126,7 @@ where
 {
     let shared = Shared::new(load.threads);
     let (ticks, ticked) = mpsc::channel(load.threads * TICKS_WAITING);
-    // Made here and not in the threads: one that could not be made would leave the others waiting for it.
+    // Created here and not in the threads: the others would wait for one that could not be created.
     let reactors = (0..load.threads)
         .map(|thread| Reactor::new(load, &shared, address, protocol(thread), thread, ticks.clone()))
         .collect::<Result<Vec<_>, _>>()
@@ -141,7 +141,8 @@ where
             let spawned = std::thread::Builder::new().name(name).spawn_scoped(scope, move || reactor.run(number));
             match spawned {
                 Ok(thread) => threads.push(thread),
-                // Those that run already wait for one that will never come; only the process's end frees them.
+                // The running threads already wait for one that will never start; only the end of the process frees
+                // them.
                 Err(error) => abort(1, &format!("thread {number} does not start: {error}")),
             }
         }
@@ -286,7 +287,7 @@ impl Lines {
                 add(&mut sum.latency, &tick.latency);
             }
         }
-        // A thread that skipped an interval never gives its part of it: later ones show that.
+        // A thread that skipped an interval never sends its part of it: a later part shows that.
         while let Some(entry) = self.waiting.first_entry() {
             if entry.get().0 < self.threads && *entry.key() + TICKS_WAITING as u64 > number {
                 return;

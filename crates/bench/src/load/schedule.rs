@@ -1,9 +1,9 @@
 //! The due times of requests, independent of the server.
 //!
 //! An open loop's arrivals are fixed before it starts: the k-th of a constant rate R is due k/R after the start, and
-//! thread t of T sends those with k mod T = t. So no event during the run can move or drop a due time, and
-//! latency measured from it has no coordinated omission. Exponential gaps make each thread a Poisson process of rate
-//! R/T; together they are one of rate R.
+//! thread t of T sends those with k mod T = t. So no event during the run can shift or drop a due time, and latency
+//! measured from the due time is free of coordinated omission. Exponential gaps make each thread a Poisson process of
+//! rate R/T; together they are one of rate R.
 
 use super::random::Random;
 
@@ -13,7 +13,7 @@ pub(super) const SECOND: f64 = 1e9;
 /// Gaps between arrivals.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Arrivals {
-    /// All the same.
+    /// All gaps have the same length.
     Constant,
     /// The intervals of a Poisson process.
     Exponential,
@@ -22,11 +22,11 @@ pub(crate) enum Arrivals {
 /// The arrivals of one thread, in order.
 #[derive(Clone, Debug)]
 pub(super) struct Schedule {
-    /// Arrivals a second of all threads together.
+    /// The arrival rate of all threads together, per second.
     rate: f64,
     start: u64,
     end: Option<u64>,
-    /// Arrivals of this thread that are still to come, where their number is limited.
+    /// The remaining number of arrivals of this thread, if it is limited.
     left: u64,
     index: u64,
     step: u64,
@@ -35,7 +35,8 @@ pub(super) struct Schedule {
 }
 
 impl Schedule {
-    /// Arrivals of `thread` out of `threads`, from `start` on, before `end`, at most `count`. Times in nanoseconds.
+    /// Returns the arrivals of `thread` out of `threads`, from `start` on, before `end`, at most `count`. Times are in
+    /// nanoseconds.
     pub(super) fn new(
         rate: f64,
         arrivals: Arrivals,
@@ -54,12 +55,12 @@ impl Schedule {
         schedule
     }
 
-    /// Returns the due time of the next one; `None`: there are no more.
+    /// Returns the due time of the next arrival, or `None` if there are no more.
     pub(super) fn next(&self) -> Option<u64> {
         self.next
     }
 
-    /// The next one has been taken.
+    /// Consumes the next arrival.
     pub(super) fn advance(&mut self) {
         self.next = None;
         if self.left == 0 {
@@ -82,7 +83,7 @@ impl Schedule {
         }
     }
 
-    /// Returns how many are due up to `until` and have not been taken; takes them.
+    /// Consumes all arrivals that are due up to `until` and returns their number.
     pub(super) fn drain(&mut self, until: u64) -> u64 {
         let mut count = 0;
         while self.next.is_some_and(|due| due <= until) {

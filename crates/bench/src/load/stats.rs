@@ -1,8 +1,8 @@
 //! Counters and histograms of a run.
 //!
-//! Each thread owns its counters exclusively; they are added up when the threads have ended. Times go
-//! into HDR histograms of nanoseconds with three significant digits from 1 ns to an hour (a longer one counts as an
-//! hour), 270 KiB each whatever the number of requests, of which only the pages in use are touched.
+//! Each thread owns its counters exclusively; they are summed after all threads have ended. Times are recorded in
+//! nanoseconds in HDR histograms with three significant digits, from 1 ns to one hour; longer times count as one hour.
+//! Each histogram takes 270 KiB regardless of the number of requests, and only the pages in use are touched.
 //!
 //! **Invariant:** every started request ends in exactly one counter: `sent = answered + failed + unanswered`, where
 //! `failed` is the sum of [`RequestFault`]s and `unanswered` are those that an interrupt cut off.
@@ -13,21 +13,21 @@ use hdrhistogram::Histogram;
 
 use super::protocol::Outcome;
 
-/// The longest time that is distinguished from longer ones.
+/// The longest time that is recorded; longer times count as this one.
 const LONGEST_NS: u64 = 3_600_000_000_000;
 
 /// Significant decimal digits of a recorded time.
 const DIGITS: u8 = 3;
 
-/// The maximum number of RESP error codes counted separately; the rest is `other`.
+/// The maximum number of RESP error codes counted separately; all others are counted as `other`.
 const MAX_CODES: usize = 32;
 
-/// Bytes of an example text.
+/// The maximum length of an example text, in bytes; in characters for that of an error reply.
 const MAX_EXAMPLE: usize = 200;
 
 /// Returns a histogram of nanoseconds.
 pub(super) fn histogram() -> Histogram<u64> {
-    // The bounds are constants that the constructor accepts, so the coarse default never comes to be.
+    // The bounds are constants that the constructor accepts, so the coarse fallback is never used.
     Histogram::new_with_bounds(1, LONGEST_NS, DIGITS)
         .unwrap_or_else(|_| Histogram::new(DIGITS).expect("three digits are allowed"))
 }
@@ -39,28 +39,28 @@ macro_rules! kinds {
         pub(super) enum $name { $($(#[$kind_doc])* $kind,)+ }
 
         impl $name {
-            /// Every kind with the name that reports use.
+            /// Every kind, with its name in reports.
             pub(super) const ALL: &[($name, &str)] = &[$(($name::$kind, $text),)+];
         }
     };
 }
 
 kinds! {
-    /// The reason why a request has no answer.
+    /// The reason why a request got no response.
     RequestFault {
-        /// The connection that was made for it could not be made (a connection per request only).
+        /// The connection for this request could not be established (only with one connection per request).
         Connect = "connect",
-        /// No whole answer within the timeout.
+        /// No complete response arrived within the timeout.
         Timeout = "timeout",
         /// The peer reset the connection.
         Reset = "reset",
-        /// The peer closed the connection before the first byte of the answer.
+        /// The peer closed the connection before the first byte of the response.
         Closed = "closed",
-        /// The peer closed the connection within the answer.
+        /// The peer closed the connection in the middle of the response.
         Short = "short",
-        /// The answer is malformed.
+        /// The response is malformed.
         BadResponse = "bad_response",
-        /// Pipelined behind a request that failed, or behind an answer that ended the connection.
+        /// The request was pipelined after one that failed, or after one whose response ended the connection.
         Dropped = "dropped",
         /// Any other error of the socket.
         Io = "io",
@@ -70,24 +70,24 @@ kinds! {
 kinds! {
     /// The reason why a connection failed.
     ConnectFault {
-        /// No process listens.
+        /// Connection refused: no process listens on the address.
         Refused = "refused",
         /// No connection within the timeout.
         Timeout = "timeout",
-        /// No way to the host or network.
+        /// The host or network is unreachable.
         Unreachable = "unreachable",
-        /// Nothing is at the path of a unix socket, or it may not be used.
+        /// The path of the Unix socket does not exist, or permission is denied.
         Path = "path",
-        /// This machine is out of ports or this process out of descriptors.
+        /// This machine has no free ports left, or this process no free descriptors.
         Resources = "resources",
-        /// Made, and ended before the server had answered AUTH, HELLO or SELECT.
+        /// The connection was established but ended before the server answered AUTH, HELLO or SELECT.
         Login = "login",
         /// Anything else.
         Other = "other",
     }
 }
 
-/// Counts of one kind of fault, with one example.
+/// The number of faults by name, with one example message each.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Faults {
     counts: BTreeMap<&'static str, u64>,
@@ -110,12 +110,12 @@ impl Faults {
         self.counts.values().sum()
     }
 
-    /// Returns how many of this name.
+    /// Returns the number of faults with this name.
     pub(super) fn count(&self, name: &str) -> u64 {
         self.counts.get(name).copied().unwrap_or(0)
     }
 
-    /// Returns the message of the first one of this name.
+    /// Returns the message of the first fault with this name.
     pub(super) fn example(&self, name: &str) -> Option<&str> {
         self.examples.get(name).map(String::as_str).filter(|text| !text.is_empty())
     }
@@ -130,30 +130,31 @@ impl Faults {
     }
 }
 
-/// One command's figures.
+/// The statistics of one command.
 #[derive(Clone, Debug)]
 pub(super) struct CommandStats {
     pub(super) answered: u64,
     pub(super) nulls: u64,
     pub(super) errors: u64,
-    /// From the intended time of sending to the end of the answer.
+    /// The time from the scheduled sending to the end of the response.
     pub(super) latency: Histogram<u64>,
 }
 
-/// Figures of one thread, or of all.
+/// The statistics of one thread, or the sums over all threads.
 #[derive(Clone, Debug)]
 pub(super) struct Stats {
-    /// Requests begun.
+    /// Requests started.
     pub(super) sent: u64,
-    /// Requests with a whole answer.
+    /// Requests with a complete response.
     pub(super) answered: u64,
-    /// Answers that came before the end of the load, of which the rate is made: stragglers don't thin it out.
+    /// Responses received before the end of the load. The rate is computed from these only, so that late responses do
+    /// not lower it.
     pub(super) answered_in_time: u64,
     /// Requests that an interrupt cut off.
     pub(super) unanswered: u64,
-    /// Intended sends that were never made.
+    /// Scheduled requests that were never sent.
     pub(super) unsent: u64,
-    /// By status; an HTTP status has three digits.
+    /// The number of responses by HTTP status, which has three digits.
     pub(super) statuses: Vec<u64>,
     pub(super) commands: Vec<CommandStats>,
     /// RESP errors by code.
@@ -161,26 +162,28 @@ pub(super) struct Stats {
     pub(super) code_examples: BTreeMap<String, String>,
     pub(super) faults: Faults,
     pub(super) connect_faults: Faults,
-    /// Connections made.
+    /// Connections established.
     pub(super) connected: u64,
-    /// Of those, the ones that took the place of a lost one.
+    /// Those of `connected` that replaced a lost connection.
     pub(super) reconnected: u64,
-    /// Connections that the peer ended while nothing was asked.
+    /// Connections that the peer closed while no request was in flight.
     pub(super) closed_idle: u64,
-    /// Messages of the peer that answered nothing.
+    /// Messages from the peer that were not responses to a request.
     pub(super) unasked: u64,
     pub(super) bytes_sent: u64,
     pub(super) bytes_received: u64,
     pub(super) body_bytes: u64,
-    /// From the actual sending to the end of the answer; empty in a closed loop, where it is the latency.
+    /// The time from the actual sending to the end of the response; empty in a closed loop, where it equals the
+    /// latency.
     pub(super) service: Histogram<u64>,
-    /// From the intended to the actual time of sending; open loop only.
+    /// The time from the scheduled to the actual sending; open loop only.
     pub(super) lag: Histogram<u64>,
-    /// Times of making connections.
+    /// The time taken to establish a connection.
     pub(super) connect: Histogram<u64>,
-    /// Sends later than the threshold though a connection was free: the generator's fault.
+    /// Requests sent later than the threshold although a connection was free: caused by the load generator.
     pub(super) late_generator: u64,
-    /// Sends later than the threshold because every connection waited for an answer: the server's.
+    /// Requests sent later than the threshold because every connection was waiting for a response: caused by the
+    /// server.
     pub(super) late_connections: u64,
 }
 
@@ -214,7 +217,7 @@ impl Stats {
         }
     }
 
-    /// A request has its answer, `latency_ns` after its intended time.
+    /// Records the response to a request, received `latency_ns` after the scheduled sending.
     pub(super) fn answer(&mut self, command: u16, outcome: &Outcome, body: u64, latency_ns: u64) {
         self.answered += 1;
         self.body_bytes += body;
@@ -234,7 +237,7 @@ impl Stats {
 
     fn error_reply(&mut self, text: &str) {
         let code = text.split(' ').next().unwrap_or_default();
-        // Any text may be a code for a server; only plausible ones are counted separately.
+        // A server may send any text as an error code; only plausible codes are counted separately.
         let is_code = !code.is_empty() && code.len() <= 32 && code.bytes().all(|byte| byte.is_ascii_graphic());
         let known = self.codes.contains_key(code) || self.codes.len() < MAX_CODES;
         let code = if is_code && known { code } else { "other" };
@@ -253,22 +256,22 @@ impl Stats {
         self.connect_faults.add(ConnectFault::ALL[fault as usize].1, example);
     }
 
-    /// Requests without an answer.
+    /// Returns the number of requests that got no response.
     pub(super) fn failed(&self) -> u64 {
         self.faults.total()
     }
 
-    /// RESP error replies.
+    /// Returns the number of RESP error replies.
     pub(super) fn error_replies(&self) -> u64 {
         self.commands.iter().map(|command| command.errors).sum()
     }
 
-    /// RESP nulls.
+    /// Returns the number of RESP nulls.
     pub(super) fn nulls(&self) -> u64 {
         self.commands.iter().map(|command| command.nulls).sum()
     }
 
-    /// Latencies of all commands.
+    /// Returns the latencies of all commands.
     pub(super) fn latency(&self) -> Histogram<u64> {
         let mut all = histogram();
         for command in &self.commands {
@@ -315,14 +318,15 @@ impl Stats {
     }
 }
 
-/// Adds histograms of the same bounds, which cannot fail.
+/// Adds one histogram to another. This cannot fail, because all have the same bounds.
 pub(super) fn add(to: &mut Histogram<u64>, from: &Histogram<u64>) {
     let added = to.add(from);
     debug_assert!(added.is_ok(), "all histograms have the same bounds");
 }
 
-/// What the latencies would have been had each connection gone on asking every `interval_ns` instead of waiting: for a
-/// time longer than that, those of the requests that it kept from being sent are added (Tene's correction).
+/// Returns the latencies corrected for coordinated omission (Tene's correction): for each latency longer than
+/// `interval_ns`, the latencies of the requests are added that the connection would have sent every `interval_ns`
+/// instead of waiting.
 pub(super) fn corrected(latency: &Histogram<u64>, interval_ns: u64) -> Histogram<u64> {
     latency.clone_correct(interval_ns.max(1))
 }

@@ -1,4 +1,4 @@
-//! A connection that one asker has to itself, and those of a section that are at rest.
+//! A dedicated connection, and the idle dedicated connections of a section.
 
 use std::collections::VecDeque;
 use std::future::poll_fn;
@@ -18,15 +18,15 @@ use super::running::{READ, reply_parser};
 use super::{Connected, Node};
 use crate::stream::Stream;
 
-/// Messages of channels that come while something else is asked, and are kept.
+/// The maximum number of messages of channels that are kept while a reply is awaited.
 const MESSAGES_MAX: usize = 1000;
 
 /// The transport of a connection.
 #[derive(Debug)]
 pub(crate) enum Line {
-    /// It counts among those of its node.
+    /// A connection to the node of an engine, which counts as one of its connections.
     Engine(Connected),
-    /// A store of this process is at its other end.
+    /// A socket whose other end is a store of this process.
     Here(Stream),
 }
 
@@ -122,7 +122,7 @@ impl Conversation {
         }
     }
 
-    /// Keeps a message that came between replies.
+    /// Keeps a message that arrived between replies.
     pub(crate) fn keep(&mut self, message: Reply) -> Result<(), String> {
         if self.messages.len() == MESSAGES_MAX {
             return Err(format!("more than {MESSAGES_MAX} messages came while something else was asked"));
@@ -145,7 +145,7 @@ impl Conversation {
         Ok(all)
     }
 
-    /// Begins to listen to channels, or to those of patterns.
+    /// Subscribes to channels or patterns.
     pub(crate) async fn subscribe(&mut self, bytes: &[u8], channels: usize) -> Result<Reply, String> {
         self.listens = true;
         self.write(bytes).await.map_err(|error| error.to_string())?;
@@ -188,7 +188,7 @@ impl Conversation {
     }
 }
 
-/// A message of a channel, as RESP3 pushes it and RESP2 sends it.
+/// Returns whether a reply is a message of a channel, as RESP3 pushes it or as RESP2 sends it.
 pub(crate) fn is_message(reply: &Reply) -> bool {
     let (Reply::Push(items) | Reply::Array(items)) = reply else { return false };
     matches!(items.first(), Some(Reply::Bulk(kind)) if kind == b"message" || kind == b"pmessage")
@@ -199,7 +199,7 @@ pub(crate) fn is_message(reply: &Reply) -> bool {
 pub(crate) struct Resting(Mutex<VecDeque<(Arc<Node>, Conversation)>>);
 
 impl Resting {
-    /// Returns the one of this node that was used last.
+    /// Takes the connection to this node that was used last.
     pub(crate) fn take(&self, node: &Arc<Node>, db: u32) -> Option<Conversation> {
         let mut all = self.0.lock();
         let now = Instant::now();
@@ -218,14 +218,14 @@ impl Resting {
         drop(oldest);
     }
 
-    /// Ends all.
+    /// Closes all idle connections.
     pub(crate) fn clear(&self) {
         let all = std::mem::take(&mut *self.0.lock());
         drop(all);
     }
 
-    /// Closes connections that are idle for too long, too old, or of a node that has failed. False: none is left, and
-    /// the next release of a connection finds that `sweeping` is false.
+    /// Closes connections that are idle for too long, too old, or of a node that has failed. Returns false if none is
+    /// left; then the next one that is put back finds `sweeping` false.
     pub(crate) fn sweep(&self, sweeping: &AtomicBool) -> bool {
         let mut all = self.0.lock();
         let now = Instant::now();

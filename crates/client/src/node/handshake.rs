@@ -11,7 +11,7 @@ use crate::node::Node;
 use crate::stream::Stream;
 use crate::{Auth, Mode, Options};
 
-/// Longest reply to a greeting, bytes: it lists modules.
+/// The maximum size of a reply to the handshake in bytes: it lists modules.
 const GREETING_MAX: usize = 1 << 20;
 
 /// Connects and performs the handshake. The error describes the failed step, without passwords.
@@ -29,8 +29,8 @@ pub(crate) async fn connect(node: &Node, db: u32) -> Result<Stream, String> {
     Ok(stream)
 }
 
-/// Queries a node of a section with several nodes. A node that is loading its data, or whose master is away, is
-/// replaced by others: its reply to PING says so.
+/// Introduces the connection to a node. In a section with several nodes, a node that is loading its data, or has lost
+/// its master, is rejected: its reply to PING shows that.
 async fn introduce(stream: &mut Stream, node: &Node) -> Result<(), String> {
     match &node.section.options.mode {
         Mode::Single => return Ok(()),
@@ -59,7 +59,7 @@ async fn greet_as(stream: &mut Stream, options: &Options, auth: &Option<Auth>, d
     hello.extend([&b"SETNAME"[..], name]);
     match ask(stream, &hello).await? {
         Reply::Error(text) if is_unknown(&text) => {
-            // Before Redis 6: two protocols' worth of greeting in single steps.
+            // Before Redis 6, each step is a command of its own.
             if let Some(auth) = auth {
                 let mut words: Vec<&[u8]> = vec![b"AUTH"];
                 words.extend(auth.user.as_deref().map(str::as_bytes));
@@ -80,8 +80,8 @@ fn is_unknown(text: &str) -> bool {
     text.starts_with("NOPROTO") || text.to_ascii_lowercase().starts_with("err unknown command")
 }
 
-/// Checks the engine's own role, which is more recent than a sentinel's answer. `follows`: a replica is expected, and
-/// whether its master fails.
+/// Checks the engine's own role, which is more recent than a sentinel's reply. `follows`: whether a replica is
+/// expected, and then whether its master is failing.
 fn has_role(role: &Reply, follows: Option<bool>) -> Result<(), String> {
     let words = match role {
         Reply::Array(words) => words,
@@ -94,7 +94,7 @@ fn has_role(role: &Reply, follows: Option<bool>) -> Result<(), String> {
     };
     match (word(0), follows, word(3)) {
         (Some(b"master"), ..) | (Some(b"slave"), Some(_), Some(b"connected")) => Ok(()),
-        // Without its master it still has its data, unless it is being synchronized.
+        // Without its master a replica still has its data, unless it is being synchronized.
         (Some(b"slave"), Some(true), Some(link)) if link != b"sync" => Ok(()),
         (Some(b"slave"), Some(_), _) => Err("it does not follow its master now".into()),
         (Some(role), ..) => Err(format!("it is no master but a {}", String::from_utf8_lossy(role))),
@@ -133,7 +133,7 @@ async fn ask(stream: &mut Stream, words: &[&[u8]]) -> Result<Reply, String> {
         buf.copy_within(progress.consumed..filled, 0);
         filled -= progress.consumed;
         if let Some(reply) = progress.reply {
-            // More of it would be taken for the reply of the next command.
+            // Further bytes would be taken for the reply to the next command.
             return if filled == 0 { Ok(reply) } else { Err("a reply that nobody asked for".to_owned()) };
         }
         if filled == buf.len() {

@@ -21,13 +21,13 @@ use crate::node::{Connected, Node, NotConnected};
 use crate::transaction::{Request, Transaction};
 use crate::waiter::{Awaited, Waiter, pending};
 
-/// Bytes of commands that one lane keeps for a connection, or a section outside of its lanes.
+/// The maximum number of bytes of commands that a lane keeps for a connection, or a section outside its lanes.
 pub(crate) const QUEUED_MAX: usize = 64 << 20;
 
 /// The prefix of a command to a cluster node that is importing the slot.
 pub(crate) const ASKING: &[u8] = b"*1\r\n$6\r\nASKING\r\n";
 
-/// A worker's way to an engine's database.
+/// The queue of a worker for an engine's database.
 #[derive(Debug)]
 pub(crate) struct Lane {
     pub(crate) node: Arc<Node>,
@@ -35,14 +35,14 @@ pub(crate) struct Lane {
     queue: Mutex<Queue>,
     /// The client-side cache, if the section enables it.
     pub(crate) cache: Mutex<Cache>,
-    /// The routing of commands has changed: the queued ones are routed again.
+    /// Notified when the routing of commands has changed, so that the queued ones are routed again.
     turned: Notify,
 }
 
 #[derive(Debug, Default)]
 struct Queue {
     commands: Commands,
-    /// The lane's task, if it sleeps.
+    /// The waker of the lane's task, if it sleeps.
     waker: Option<Waker>,
     /// Whether the lane's task has ended.
     closed: bool,
@@ -52,26 +52,26 @@ struct Queue {
 #[derive(Debug, Default)]
 pub(crate) struct Commands {
     pub(crate) bytes: Vec<u8>,
-    /// Leading bytes whose commands are finished.
+    /// The number of leading bytes whose commands are finished.
     pub(crate) answered: usize,
     pub(crate) entries: VecDeque<Entry>,
 }
 
-/// A command on its way.
+/// A queued or sent command.
 #[derive(Debug)]
 pub(crate) struct Entry {
-    /// Bytes.
+    /// The size of its encoding in bytes.
     pub(crate) len: usize,
-    /// The time of queueing; once it is on a connection, the time at which it was taken for that.
+    /// The time of queueing; after the command was sent, the time at which the connection took it.
     pub(crate) since: Instant,
-    /// Whether it reads, and was not sent twice yet.
+    /// Whether it may be repeated: it only reads, and was not sent twice yet.
     pub(crate) repeatable: bool,
-    /// The reply of [`ASKING`] comes first.
+    /// Whether the reply to [`ASKING`] precedes its own.
     pub(crate) skips: bool,
     pub(crate) route: Route,
-    /// The reply may be kept.
+    /// The data for caching the reply, if it may be cached.
     pub(crate) asked: Option<Box<Asked>>,
-    /// It is several commands, with this many replies.
+    /// The state of a transaction, if it is one; it has several replies.
     pub(crate) transaction: Option<Box<Transaction>>,
     pub(crate) waiter: Waiter,
 }
@@ -79,16 +79,16 @@ pub(crate) struct Entry {
 /// The data of a command that its redirection needs.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Route {
-    /// The slot of its first key; `None`: any node may have it.
+    /// The slot of its first key; `None`: any node may execute it.
     pub(crate) slot: Option<u16>,
     pub(crate) db: u32,
-    /// Whether it changes nothing.
+    /// Whether it only reads.
     pub(crate) reads: bool,
-    /// Whether the client sends it for itself: it goes nowhere else, and its failure is none of a command.
+    /// Whether the client itself sends it: it is never redirected, and its failure is not counted as a command's.
     pub(crate) own: bool,
-    /// [`ASKING`] stands before it.
+    /// Whether [`ASKING`] precedes it.
     pub(crate) asking: bool,
-    /// Times that it was sent elsewhere.
+    /// The number of its redirections so far.
     pub(crate) moves: u8,
     /// The time of its arrival.
     pub(crate) begun: Instant,
@@ -99,14 +99,14 @@ impl Route {
         Route { slot, db, reads, own: false, asking: false, moves: 0, begun: Instant::now() }
     }
 
-    /// Of a question of the client itself.
+    /// Returns the route of a command of the client itself.
     pub(crate) fn own() -> Route {
         Route { own: true, ..Route::new(None, 0, true) }
     }
 }
 
 impl Commands {
-    /// Returns the bytes of those that are here.
+    /// Returns the bytes of the commands that are not answered yet.
     fn bytes(&self) -> &[u8] {
         &self.bytes[self.answered..]
     }
@@ -133,7 +133,7 @@ impl Entry {
         Entry { len, since, repeatable, skips: false, route, asked: None, transaction: None, waiter }
     }
 
-    /// Prepares it for being sent again, in this many bytes.
+    /// Prepares it for being sent again, encoded in this many bytes.
     pub(crate) fn again(&mut self, len: usize, now: Instant) {
         self.len = len;
         self.since = now;
@@ -180,7 +180,7 @@ impl Lane {
         Ok(pending(self.queue(request, route, asked)?))
     }
 
-    /// Queues a command; its reply, or a failure's, comes in any case.
+    /// Queues a command; its reply or failure always arrives.
     pub(crate) fn push(&self, args: &[&[u8]], route: Route) -> Result<Awaited, Failure> {
         self.queue(Request::One(args), route, None)
     }
@@ -205,14 +205,14 @@ impl Lane {
         queue.commands.entries.push_back(Entry { asked, transaction, ..Entry::new(len, route, waiter) });
         let waker = queue.waker.take();
         drop(queue);
-        // One wake for all that is queued before the task's turn comes.
+        // One wake-up for all commands queued before the task runs.
         if let Some(waker) = waker {
             waker.wake();
         }
         Ok(awaited)
     }
 
-    /// Queues a command that was queued elsewhere before; gives it back if the lane is closed.
+    /// Queues a command that was queued elsewhere before. Returns it if the lane is closed.
     pub(crate) fn requeue(&self, entry: Entry, bytes: &[u8]) -> Result<(), Entry> {
         let mut queue = self.queue.lock();
         if queue.closed {
@@ -226,10 +226,10 @@ impl Lane {
         Ok(())
     }
 
-    /// Sends what waits here and belongs elsewhere by now on its way.
+    /// Sends queued commands that belong to another node by now to that node.
     fn reroute(&self) {
         let Some(router) = self.node.section.router() else { return };
-        // The node may be the one again for which it closed.
+        // The lane was closed for this node, but the node may have become the right one again.
         let again = self.is_closed() && !self.node.section.is_closed();
         let commands = std::mem::take(&mut self.queue.lock().commands);
         take(&self.node.section.counters.queued, commands.entries.len() as u64);
@@ -249,18 +249,18 @@ impl Lane {
         self.put_back(stay);
     }
 
-    /// Has what waits here looked at again, since other nodes have the slots now.
+    /// Lets the task route the queued commands again, since other nodes own the slots now.
     pub(crate) fn turn(&self) {
         self.turned.notify_one();
         self.wake();
     }
 
-    /// Registers the task to be woken when there is work; for callers that take nothing now.
+    /// Registers the task to be woken when there is work; for callers that take no commands now.
     pub(crate) fn watch(&self, cx: &Context<'_>) {
         self.queue.lock().waker = Some(cx.waker().clone());
     }
 
-    /// Moves up to `most` commands behind those in `to`. `None`: there are none, and the task is woken when one comes.
+    /// Moves up to `most` commands to the end of `to`. If there are none, the task is woken when one comes.
     pub(crate) fn poll_take(&self, cx: &mut Context<'_>, most: usize, to: &mut Commands) -> Poll<usize> {
         let mut queue = self.queue.lock();
         let count = queue.commands.entries.len().min(most);
@@ -285,7 +285,7 @@ impl Lane {
         Poll::Ready(count)
     }
 
-    /// Puts commands that were not answered back before all others.
+    /// Puts unanswered commands back before all others.
     pub(crate) fn put_back(&self, mut commands: Commands) {
         if commands.entries.is_empty() {
             return;
@@ -305,7 +305,7 @@ impl Lane {
         }
     }
 
-    /// Ends the lane; its task fails what waits.
+    /// Closes the lane; its task fails the queued commands.
     pub(crate) fn close(&self) {
         self.queue.lock().closed = true;
         self.wake();
@@ -335,7 +335,7 @@ impl Lane {
         failed.into_iter().for_each(|(entry, found)| entry.fail(&self.node.section, found));
     }
 
-    /// Fails commands whose time is over.
+    /// Fails commands whose deadline has passed.
     pub(crate) fn expire(&self) {
         let now = Instant::now();
         let timeout = self.node.section.options.timeout_queue;
@@ -344,7 +344,7 @@ impl Lane {
         });
     }
 
-    /// Waits until there is something to do. False: the lane is closed.
+    /// Waits until there is something to do. Returns false if the lane is closed.
     async fn wait_for_work(&self) -> bool {
         poll_fn(|cx| {
             let mut queue = self.queue.lock();
@@ -360,7 +360,7 @@ impl Lane {
         .await
     }
 
-    /// Fails whatever waits too long, for ever.
+    /// Fails commands whose deadline has passed, for ever.
     async fn expire_always(&self) {
         loop {
             self.expire();
@@ -370,7 +370,7 @@ impl Lane {
         }
     }
 
-    /// Returns a connection for the commands that wait; `None`: nothing waits any more.
+    /// Returns a connection for the queued commands; `None`: no command is queued any more.
     async fn connect(&self) -> Option<Connected> {
         let wanted = || self.first_deadline().is_some();
         self.reroute();
@@ -392,7 +392,7 @@ impl Lane {
         };
         tokio::select! {
             biased;
-            // Results of the last iteration are examined before a new connection is started.
+            // The results of the last iteration are examined before a new attempt to connect is started.
             () = self.turned.notified() => None,
             connected = connecting => connected,
             () = self.expire_always() => None,
@@ -400,7 +400,7 @@ impl Lane {
     }
 }
 
-/// Closes the lane and fails what waits, also when its task is dropped with its runtime.
+/// Closes the lane and fails the queued commands, also if its task is dropped with its runtime.
 struct Closing(Arc<Lane>);
 
 impl Drop for Closing {
@@ -410,7 +410,7 @@ impl Drop for Closing {
     }
 }
 
-/// Serves a lane until it is closed, which it is also when the runtime ends before this has begun.
+/// Serves a lane until it is closed. It is also closed if the runtime ends before this has begun.
 pub(crate) fn serve(lane: Arc<Lane>) -> impl Future<Output = ()> + Send {
     let closing = Closing(lane);
     async move { serve_until_closed(&closing.0).await }
@@ -432,11 +432,11 @@ async fn serve_until_closed(lane: &Lane) {
     lane.reroute();
 }
 
-/// Returns a tenth more or less, so that connections that were made together don't end together.
+/// Returns the lifetime changed by up to a tenth, so that connections made together don't end together.
 pub(crate) fn jittered(lifetime: Duration) -> Duration {
     lifetime.mul_f64(0.9 + 0.2 * fastrand::f64())
 }
-/// Returns a question of the client's own.
+/// Sends a command of the client's own and returns the reply.
 pub(crate) async fn question(node: &Arc<Node>, words: &[&[u8]]) -> Reply {
     match node.lane(0).and_then(|lane| lane.push(words, Route::own())) {
         Ok(awaited) => pending(awaited).finish().await,

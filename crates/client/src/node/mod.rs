@@ -32,19 +32,19 @@ use crate::{Address, Failure};
 pub(crate) struct Node {
     /// The node's number in the threads' lists of lanes.
     id: u64,
-    /// The same for all nodes of this address.
+    /// A hash that is the same for all nodes with this address.
     mark: u64,
     pub(crate) section: Arc<Section>,
     pub(crate) address: Address,
-    /// Whether it knows where the engine is, and is none itself.
+    /// Whether it is a sentinel, which knows the engine's address but is not an engine.
     pub(crate) is_sentinel: bool,
     /// Counters of connections and commands.
     pub(crate) counters: Counters,
     /// Incremented with every sign that existing connections are no longer usable.
     generation: AtomicU64,
-    /// Grows when another engine takes over what this one had.
+    /// Incremented when another engine takes over the slots or the role of this one.
     epoch: AtomicU64,
-    /// It did.
+    /// Notified after each increment of `epoch`.
     was_left: Notify,
     /// Whether the breaker has counted failures, so that a success usually needs no lock.
     ailing: AtomicBool,
@@ -66,7 +66,7 @@ struct Health {
 }
 
 impl Health {
-    /// Returns the error of commands while the breaker is open.
+    /// Returns the error for commands while the breaker is open.
     fn failure(&self) -> Failure {
         Failure::Breaker(self.breaker.failures(), self.last_failure.clone().unwrap_or_default())
     }
@@ -93,7 +93,7 @@ pub(crate) enum NotConnected {
     Before(Instant),
     /// It failed; the node knows why.
     Failed,
-    /// No caller waits for it any more.
+    /// No command waits for the connection any more.
     Unwanted,
 }
 
@@ -124,7 +124,7 @@ impl Node {
         Node { is_sentinel: true, ..Node::new(section, address) }
     }
 
-    /// This thread's lane to a database: its own, or where the cap leaves none, another thread's.
+    /// Returns this thread's lane to a database: its own or, if the connection limit leaves none, another thread's.
     pub(crate) fn lane(self: &Arc<Node>, db: u32) -> Result<Arc<Lane>, Failure> {
         LANES.with_borrow_mut(|known| {
             if let Some((.., lane)) =
@@ -172,8 +172,8 @@ impl Node {
         }
     }
 
-    /// One attempt to connect, within the cap, the rate and `timeout connect`, if it is still `wanted` once it may be
-    /// made.
+    /// Tries once to connect, within the connection limit, the rate and `timeout connect`, if a connection is still
+    /// `wanted` once the attempt may be made.
     pub(crate) async fn connect(
         self: &Arc<Node>,
         db: u32,
@@ -202,13 +202,13 @@ impl Node {
         Err(NotConnected::Failed)
     }
 
-    /// Queues a command; its reply, or a failure's, comes in any case.
+    /// Queues a command; its reply or failure always arrives.
     pub(crate) fn ask(self: &Arc<Node>, db: u32, request: Request<'_>, kind: Kind) -> Result<Started, Failure> {
         self.admit()?;
         self.start(request, Route::new(None, db, kind == Kind::Reads))
     }
 
-    /// Queues a command on this thread's lane. If that has closed since it was found, another look-up finds a new one;
+    /// Queues a command on this thread's lane. If the lane has closed since the lookup, another lookup finds a new one;
     /// there is none once the section is closed.
     pub(crate) fn start(self: &Arc<Node>, request: Request<'_>, route: Route) -> Result<Started, Failure> {
         loop {
@@ -231,24 +231,24 @@ impl Node {
         }
     }
 
-    /// Returns the error of waiting commands while the breaker is open.
+    /// Returns the error for waiting commands while the breaker is open.
     pub(crate) fn open_failure(&self) -> Option<Failure> {
         let health = self.health.lock();
         health.breaker.is_open().then(|| health.failure())
     }
 
-    /// Returns the last failure, while it fails.
+    /// Returns the last failure, while the node is failing.
     pub(crate) fn last_failure(&self) -> Option<String> {
         self.ailing.load(Ordering::Relaxed).then(|| self.health.lock().last_failure.clone()).flatten()
     }
 
-    /// It answered so, over a connection of that generation.
+    /// Records a reply that arrived over a connection of this generation.
     pub(crate) fn answered(&self, reply: &Reply, generation: u64) {
         let Reply::Error(text) = reply else { return self.succeeded() };
         add(&self.counters.engine_errors, 1);
         // Its role has changed: all its connections must be checked again.
         match text.split(' ').next() {
-            // Others can be asked instead.
+            // Other nodes can be queried instead.
             Some("MASTERDOWN") if self.section.is_cluster() => self.died(generation, text),
             Some("READONLY" | "MASTERDOWN") => self.flush(),
             Some("LOADING") => self.died(generation, text),
@@ -256,22 +256,23 @@ impl Node {
         }
     }
 
-    /// It answered.
+    /// Records a sign of life.
     pub(crate) fn succeeded(&self) {
         if self.ailing.load(Ordering::Relaxed) {
             let mut health = self.health.lock();
             health.breaker.succeeded();
-            // Under the lock, so that no failure is forgotten that was counted meanwhile.
+            // Under the lock, so that a failure counted meanwhile is not lost.
             self.ailing.store(false, Ordering::Relaxed);
         }
     }
 
-    /// Connecting failed, or a connection died; connections that exist renew themselves before their next use.
+    /// Records a failed attempt to connect or a lost connection. Existing connections reconnect before their next use.
     pub(crate) fn failed(&self, reason: &str) {
         self.note(None, reason);
     }
 
-    /// The same for a connection of that generation: one failure noticed by several connections counts once.
+    /// Like [`failed`](Self::failed), for a connection of that generation: a failure noticed by several connections
+    /// counts once.
     pub(crate) fn died(&self, generation: u64, reason: &str) {
         self.note(Some(generation), reason);
     }
@@ -295,7 +296,7 @@ impl Node {
         self.ailing.load(Ordering::Relaxed)
     }
 
-    /// Another engine has become the master: queued commands go there, and pending replies have a short deadline.
+    /// Called when another engine has taken over: queued commands move there, and pending replies get a short deadline.
     pub(crate) fn leave(&self) {
         self.epoch.fetch_add(1, Ordering::Relaxed);
         self.was_left.notify_waiters();
@@ -303,7 +304,7 @@ impl Node {
         self.lanes.lock().iter().for_each(|lane| lane.turn());
     }
 
-    /// Waits until another engine takes over what this one had since that epoch.
+    /// Waits until another engine has taken over since this epoch.
     pub(crate) async fn left(&self, epoch: u64) {
         loop {
             let left = self.was_left.notified();
@@ -318,7 +319,7 @@ impl Node {
         self.epoch.load(Ordering::Relaxed)
     }
 
-    /// Returns its weight for reading a slot's keys: a pseudo-random number, always the same.
+    /// Returns the node's weight for reading a slot's keys: a pseudo-random number, always the same.
     pub(crate) fn weight(&self, slot: u16) -> u64 {
         // The finalizer of MurmurHash3.
         let mut mixed = self.mark ^ u64::from(slot).wrapping_mul(0x9e37_79b9_7f4a_7c15);
@@ -332,12 +333,12 @@ impl Node {
         self.counters.connects.load(Ordering::Relaxed) == 0
     }
 
-    /// Returns whether commands wait for a connection to it.
+    /// Returns whether commands wait for a connection to the node.
     pub(crate) fn has_waiting(&self) -> bool {
         self.lanes.lock().iter().any(|lane| lane.first_deadline().is_some())
     }
 
-    /// Makes every connection renew itself before its next use.
+    /// Makes every connection reconnect before its next use.
     pub(crate) fn flush(&self) {
         self.generation.fetch_add(1, Ordering::Relaxed);
     }
@@ -346,7 +347,7 @@ impl Node {
         self.generation.load(Ordering::Relaxed)
     }
 
-    /// Returns its figures.
+    /// Returns the node's state and counters.
     pub(crate) fn figures(&self, role: &'static str) -> NodeFigures {
         let mut sum = Connections::default();
         self.counters.add_to(&mut sum);
@@ -365,7 +366,7 @@ impl Node {
         }
     }
 
-    /// It receives no further commands.
+    /// Closes the node's lanes: it receives no further commands.
     pub(crate) fn close(&self) {
         self.lanes.lock().iter().for_each(|lane| lane.close());
     }

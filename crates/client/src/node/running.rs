@@ -14,21 +14,21 @@ use crate::node::Connected;
 use crate::node::lane::{Commands, Entry, Lane};
 use crate::{Failure, told};
 
-/// Commands that are sent before the first of them is answered.
+/// The maximum number of commands that are sent before the first of them is answered.
 const PIPELINE_MAX: usize = 1024;
-/// Bytes of commands that are not answered, beyond which no more are taken.
+/// The number of bytes of unanswered commands at which no more are taken.
 const PIPELINE_BYTES_MAX: usize = 16 << 20;
-/// Longest string of a reply, bytes.
+/// The maximum length of a string in a reply, in bytes.
 const BULK_MAX: u64 = 64 << 20;
-/// Elements of a reply.
+/// The maximum number of elements of a reply.
 const ELEMENTS_MAX: u64 = 1 << 22;
 /// The size of a read.
 pub(crate) const READ: usize = 16 * 1024;
-/// A connection that was idle for so long is asked for a sign of life before it gets a command.
+/// A connection that was idle for this time is checked with a PING before it gets a command.
 pub(crate) const VALIDATE_AFTER: Duration = Duration::from_secs(30);
 /// The time limit for outstanding replies of a node that receives no further commands.
 pub(crate) const GRACE: Duration = Duration::from_millis(100);
-/// A node of a cluster that owes a reply for so long may have lost its slots.
+/// A node of a cluster that has owed a reply for this time may have lost its slots.
 const DOUBT: Duration = Duration::from_millis(200);
 
 /// Asks an engine for invalidations of the keys read over the connection, and reports whether it accepts.
@@ -43,25 +43,25 @@ pub(crate) fn reply_parser() -> ReplyParser {
 /// The reason why a connection ended.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum End {
-    /// It was idle for too long, or is to be reconnected.
+    /// It was idle for too long, or has to reconnect.
     Quiet,
     /// The lane is closed.
     Closed,
-    /// The engine ended it, or speaks no RESP.
+    /// The engine closed the connection, or did not send valid RESP.
     Lost(String),
     /// The engine did not answer in time.
     Dead(String),
 }
 
-/// A connection and the commands that are on it.
+/// A connection and the commands that were sent over it.
 pub(crate) struct Running<'a> {
     lane: &'a Lane,
     connected: Connected,
     /// Entries in flight; the bytes of the first one begin at 0.
     commands: Commands,
-    /// Bytes of these that the kernel has.
+    /// The number of their bytes that were written.
     written: usize,
-    /// And none is held back by encryption.
+    /// Whether TLS has passed all written bytes to the socket.
     flushed: bool,
     /// The time of the last reply, or of sending a probe.
     active: Instant,
@@ -72,19 +72,19 @@ pub(crate) struct Running<'a> {
     epoch: u64,
     /// The time at which the cluster is asked again whether a node that owes a reply still owns the slots.
     doubted: Option<Instant>,
-    /// No more commands are sent to the node; unanswered ones fail at this time.
+    /// Set when another engine has taken over: no more commands are sent, and unanswered ones fail at this time.
     left: Option<Instant>,
     renew_at: Option<Instant>,
-    /// Whether a sign of life is waited for.
+    /// Whether the reply to a PING is awaited.
     validating: bool,
-    /// Replies to [`TRACKING`] that are to come, and whether the engine has agreed so far.
+    /// The number of replies to [`TRACKING`] still to come, and whether the engine has agreed so far.
     tracking: (u8, bool),
     timer: Pin<Box<Sleep>>,
 }
 
 impl Drop for Running<'_> {
     fn drop(&mut self) {
-        // With the task's runtime, commands may still be here.
+        // If the task was dropped with its runtime, commands may still be in flight.
         take(&self.lane.node.counters.in_flight, self.commands.entries.len() as u64);
         self.lane.cache.lock().end(&self.lane.node.section.cached);
     }
@@ -153,7 +153,7 @@ impl<'a> Running<'a> {
         }
     }
 
-    /// Returns whether it should end before it gets another command.
+    /// Returns whether the connection has to end before it gets another command.
     fn is_stale(&self, now: Instant) -> bool {
         self.generation != self.lane.node.generation() || self.renew_at.is_some_and(|at| at <= now)
     }
@@ -162,7 +162,7 @@ impl<'a> Running<'a> {
         self.commands.entries.is_empty() && !self.validating
     }
 
-    /// Takes commands from the lane, unless the connection is to end first.
+    /// Takes commands from the lane, unless the connection has to end first.
     fn take(&mut self, cx: &mut Context<'_>) -> Option<End> {
         let now = Instant::now();
         if self.left.is_none() && self.epoch != self.lane.node.epoch() {
@@ -220,7 +220,7 @@ impl<'a> Running<'a> {
         Ok(())
     }
 
-    /// Reads and delivers replies. True: some came.
+    /// Reads and delivers replies. Returns true if there were any.
     fn read(&mut self, cx: &mut Context<'_>) -> Result<bool, End> {
         let mut some = false;
         loop {
@@ -354,7 +354,7 @@ impl<'a> Running<'a> {
         Ok(())
     }
 
-    /// Forgets the bytes of an answered command; in pieces, since most replies come many at once.
+    /// Drops the bytes of an answered command; in batches, since most replies arrive in groups.
     fn acknowledge(&mut self, len: usize) {
         self.written -= self.commands.forget(len);
     }
@@ -381,13 +381,13 @@ impl<'a> Running<'a> {
         [queued, own, self.left].into_iter().flatten().min()
     }
 
-    /// Returns the time at which a reply owed since then is next doubted.
+    /// Returns the next time at which the cluster is asked about a reply owed since `since`.
     fn doubt(&self, since: Instant) -> Instant {
         let first = since + DOUBT;
         self.doubted.filter(|next| *next > first).unwrap_or(first)
     }
 
-    /// Returns the meaning of an expired deadline.
+    /// Returns the consequence of an expired deadline, if there is one for the whole connection.
     fn overdue(&mut self) -> Option<End> {
         self.lane.expire();
         let now = Instant::now();
@@ -413,7 +413,7 @@ impl<'a> Running<'a> {
             .then(|| End::Dead(format!("{}: no reply within {} ms", self.lane.node.address, timeout.as_millis())))
     }
 
-    /// Gives every command that is left its end: those that never left, and those that may be repeated, go back.
+    /// Ends the remaining commands: those that were not sent, and those that may be repeated, return to the lane.
     pub(crate) fn finish(&mut self, end: &End) {
         let node = &*self.lane.node;
         let mut back = Commands::default();
@@ -424,7 +424,7 @@ impl<'a> Running<'a> {
             let bytes = start..start + entry.len;
             start = bytes.end;
             let sent = bytes.start < self.written;
-            // The engine is busy with the first overdue command of the connection.
+            // The engine is assumed to be busy with the first overdue command of the connection.
             let overdue = std::mem::take(&mut first) && matches!(end, End::Dead(_));
             if sent && (overdue || !entry.repeatable) {
                 let failure = match end {

@@ -17,49 +17,48 @@ use crate::told::Redirect;
 
 /// The target of commands that a node cannot execute, in a section with several nodes: its cluster.
 pub(crate) trait Router: std::fmt::Debug + Send + Sync {
-    /// Returns whether the node is a replica in the map, and then whether its master fails; `None`: it is not a
-    /// replica.
+    /// Returns `None` if the node is not a replica in the map; otherwise, whether its master is failing.
     fn follows(&self, node: &Node) -> Option<bool>;
     /// Reads the map again, unless that is happening already.
     fn refresh(self: Arc<Self>);
-    /// Sends a command to the node named by an engine's error. Returns it if it was redirected too often.
+    /// Sends a command to the node named by an engine's error. Returns the command if it was redirected too often.
     fn redirect(self: Arc<Self>, entry: Entry, bytes: &[u8], redirect: Redirect) -> Result<(), Entry>;
-    /// Returns the node that is to have a command instead of `node`, if another is.
+    /// Returns the node that should execute a command instead of `node`, if there is one.
     fn elsewhere(self: Arc<Self>, route: &Route, node: &Arc<Node>) -> Option<Arc<Node>>;
-    /// Sends a command that another node was to have to `node`.
+    /// Sends a command that was queued for another node to `node`.
     fn resend(&self, node: &Arc<Node>, entry: Entry, bytes: &[u8]);
     /// Sends a command to `node`.
     fn send(&self, node: &Arc<Node>, entry: Entry, bytes: &[u8]);
 }
 
-/// A section at work.
+/// The running state of a section.
 #[derive(Debug)]
 pub(crate) struct Section {
     pub(crate) options: Options,
-    /// Commands, what waits, and failures; connections are counted by their nodes.
+    /// Counters of commands, queued commands and failures; connections are counted by their nodes.
     pub(crate) counters: Counters,
-    /// One for each connection that may be open; first asked, first served.
+    /// A permit for each connection that may be open; the first caller gets the first one.
     permits: Arc<Semaphore>,
-    /// The queue of waiters for a permit.
+    /// The number of waiters for a permit.
     waiting: AtomicU64,
     /// The number of idle connections to close so that waiting commands get their permits; never more than `waiting`.
     claims: AtomicU64,
-    /// Nodes that share the cap.
+    /// The number of nodes that share the connection limit.
     nodes: AtomicUsize,
     /// All lanes, to notify the idle ones of waiters.
     lanes: Mutex<Vec<Weak<Lane>>>,
     /// The cluster, where the section has several nodes.
     router: OnceLock<Weak<dyn Router>>,
-    /// Bytes of the commands that wait for a cluster's map or for its slots.
+    /// The bytes of commands that wait outside the lanes, for a cluster's map or for its slots.
     pub(crate) parked: AtomicUsize,
     /// Whether the section is closed.
     closed: AtomicBool,
-    /// One for each connection of its own that may be in use: one less than all, where there is more than one, so that
-    /// what waits for others leaves room for what does not.
+    /// A permit for each dedicated connection that may be in use: one less than all, if there are several, so that
+    /// commands which wait for other clients leave room for those which do not.
     pub(crate) own: Arc<Semaphore>,
     /// Idle dedicated connections.
     pub(crate) resting: Resting,
-    /// Replies that are kept.
+    /// The size and the counters of the section's caches.
     pub(crate) cached: CacheFigures,
     /// Whether a task closes old idle connections.
     pub(crate) sweeping: AtomicBool,
@@ -107,7 +106,7 @@ impl Section {
         self.closed.load(Ordering::Relaxed)
     }
 
-    /// Ends every lane, and there will be no others.
+    /// Closes every lane; no others can be created.
     pub(crate) fn close(&self) {
         self.closed.store(true, Ordering::Relaxed);
         let lanes: Vec<Arc<Lane>> = self.lanes.lock().iter().filter_map(Weak::upgrade).collect();
@@ -115,7 +114,7 @@ impl Section {
         self.resting.clear();
     }
 
-    /// Most lanes of a node, so that each gets its share of the cap, and a sentinel one connection.
+    /// Returns the maximum number of lanes of a node: its share of the connection limit; one for a sentinel.
     pub(crate) fn lanes_of_a_node(&self) -> usize {
         let sentinel = usize::from(matches!(self.options.mode, Mode::Sentinel { .. }));
         (self.options.maxconn.saturating_sub(sentinel) / self.nodes.load(Ordering::Relaxed).max(1)).max(1)
@@ -152,7 +151,7 @@ impl Section {
     }
 }
 
-/// A waiter for a permit.
+/// Counts a waiter for a permit for as long as this exists.
 struct Waiting<'a>(&'a Section);
 
 impl Waiting<'_> {

@@ -76,7 +76,7 @@ pub fn info(server: &RedisServer, field: &str) -> u64 {
     line.and_then(|number| number.trim().parse().ok()).unwrap_or_else(|| panic!("no {field} in {text}"))
 }
 
-/// Returns its counts.
+/// Returns the client's counters.
 pub fn figures(client: &Client) -> Connections {
     client.connections().expect("an engine has connections")
 }

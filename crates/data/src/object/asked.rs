@@ -11,22 +11,22 @@ use super::packed::{Element, Index, Packed, integer};
 use super::set::{Set, fits_intset};
 use crate::texts::Texts;
 
-/// Questions from which on an index of a packed set costs less than it saves.
+/// The number of queries from which on an index of a packed set costs less than it saves.
 const INDEXED_FROM: usize = 8;
 
-/// A set that is asked for members.
+/// A set that is queried for members.
 pub enum Asked<'s> {
-    /// Of integers, and asked for integers that ascend: the place of the last one.
+    /// A set of integers that is queried in ascending order, with the index at which the last query ended.
     Ascending(&'s Intset, usize),
-    /// A packed one that is asked often.
+    /// A packed set that is queried often.
     Indexed(Box<Index<'s>>),
-    /// Any other.
+    /// Any other set.
     Any(&'s Set),
 }
 
 impl<'s> Asked<'s> {
-    /// `times` is about how often it is asked; `by` is the one set whose members in their order it is asked for, if it is
-    /// one.
+    /// Returns a set for about this many queries; `by` is the set whose members are queried in its order, if there is
+    /// only one.
     #[inline]
     pub fn new(set: &'s Set, times: usize, by: Option<&Set>) -> Asked<'s> {
         match (set, by) {
@@ -36,7 +36,7 @@ impl<'s> Asked<'s> {
         }
     }
 
-    /// Returns whether it has this member.
+    /// Returns whether the set has this member.
     #[inline]
     pub fn has(&mut self, member: Element<'_>, now_ms: i64) -> bool {
         match (self, member) {
@@ -59,7 +59,7 @@ pub struct Gathered<'l> {
     limits: &'l Limits,
     ints: Vec<i64>,
     texts: Texts,
-    /// Bytes of the longest text.
+    /// The bytes of the longest text.
     longest: usize,
     /// Whether more integers than an [`Intset`] allows form a packed set.
     is_packed: bool,
@@ -68,14 +68,15 @@ pub struct Gathered<'l> {
 }
 
 impl<'l> Gathered<'l> {
-    /// Returns no members, which become a set within these limits.
+    /// Returns an empty collection, which will become a set within these limits.
     #[inline]
     pub fn new(limits: &'l Limits) -> Gathered<'l> {
         let (ints, texts) = (Vec::new(), Texts::default());
         Gathered { limits, ints, texts, longest: 0, is_packed: false, is_large: false }
     }
 
-    /// Members of an intersection, which begins as a packed set in Redis unless its smallest set is one of integers.
+    /// Returns a collection for an intersection, which in Redis begins as a packed set unless the smallest set is one
+    /// of integers.
     #[inline]
     pub fn of_intersection(smallest: Option<&Set>, limits: &'l Limits) -> Gathered<'l> {
         Gathered { is_packed: !matches!(smallest, Some(Set::Ints(_))), ..Gathered::new(limits) }
@@ -98,7 +99,7 @@ impl<'l> Gathered<'l> {
         self.push_text(member.text(&mut itoa::Buffer::new()));
     }
 
-    /// Makes texts of the integers.
+    /// Converts the integers to texts.
     #[inline]
     fn write_integers(&mut self) {
         for value in std::mem::take(&mut self.ints) {
@@ -112,13 +113,13 @@ impl<'l> Gathered<'l> {
         self.texts.push(text);
     }
 
-    /// Number of members.
+    /// Returns the number of members.
     #[inline]
     pub fn len(&self) -> usize {
         self.ints.len() + self.texts.len()
     }
 
-    /// Brings integers into the order in which a small set has them; more than that come in any order in Redis, too.
+    /// Sorts integers as a small set has them; in a large one, they are in any order in Redis, too.
     #[inline]
     fn order(&mut self) {
         if fits_intset(self.ints.len(), self.limits) {

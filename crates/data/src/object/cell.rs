@@ -8,18 +8,18 @@
 //! Lengths take one byte up to 255 and four beyond. So a set's member costs 2 bytes more than itself, a hash's field 3
 //! more than field and value, a sorted set's member 10.
 //!
-//! Giving a block of megabytes back to the kernel takes milliseconds, and an element is mostly removed under the lock of a
-//! stripe. So blocks of that size, these and those of packed elements, wait in a list of the process for the next
-//! tick of any store, which has them freed aside; those that are too many at a time do not wait.
+//! Returning a block of megabytes to the kernel takes milliseconds, and an element is mostly removed under the lock of
+//! a stripe. So blocks of that size, these and those of packed elements, wait in a list of the process for the next
+//! tick of any store, which has them freed on the thread pool; blocks beyond a limit do not wait.
 
 use std::alloc::{Layout, alloc, dealloc, handle_alloc_error};
 use std::ptr::NonNull;
 
 use parking_lot::Mutex;
 
-/// Blocks from this size on are freed later.
+/// Blocks of at least this size are freed later.
 const LATE_MIN: usize = 4 << 20;
-/// The maximum number of bytes waiting for that, plus one block.
+/// The maximum number of bytes that wait to be freed, plus one block.
 const LATE_MAX: usize = 256 << 20;
 
 /// A block that nothing uses any more.
@@ -31,15 +31,16 @@ unsafe impl Send for Late {}
 impl Drop for Late {
     #[inline]
     fn drop(&mut self) {
-        // SAFETY: who handed the block over promised that it has this layout and is not used.
+        // SAFETY: the caller that handed the block over promised that it has this layout and is not used.
         unsafe { dealloc(self.0.as_ptr(), self.1) }
     }
 }
 
-/// Blocks that wait, and their bytes. A leaf below the stripes' locks, held for a push.
+/// The blocks that wait to be freed, and their bytes. This lock comes after the stripes' locks, and is held only to add
+/// one.
 static LATE: Mutex<(Vec<Late>, usize)> = Mutex::new((Vec::new(), 0));
 
-/// Frees a block, a large one later.
+/// Frees a block; a large one later.
 ///
 /// # Safety
 /// It was allocated with this layout and is not used afterwards.
@@ -103,7 +104,7 @@ impl Alias {
 }
 
 impl Cell {
-    /// Another pointer to this element.
+    /// Returns another pointer to this element.
     #[inline]
     pub fn alias(&self) -> Alias {
         Alias(self.0)
@@ -158,7 +159,7 @@ impl Cell {
         unsafe { std::slice::from_raw_parts(self.0.as_ptr(), head_bytes(self.flags())) }
     }
 
-    /// Returns the lengths of the head and the key, and the place of the value.
+    /// Returns the lengths of the head and the key, and the offset of the value.
     fn parts(&self) -> (usize, usize, usize) {
         let head = self.head();
         let flags = head[0];
@@ -231,7 +232,7 @@ impl Cell {
         true
     }
 
-    /// Bytes of the block.
+    /// Returns the bytes of the block.
     #[inline]
     pub fn bytes(&self) -> usize {
         let (head, key, value) = self.parts();

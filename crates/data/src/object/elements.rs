@@ -14,12 +14,12 @@ use crate::table::{Due, Item, KeyHasher, Slot, Table};
 /// Seeded once for all large values.
 pub(super) static HASHER: LazyLock<KeyHasher> = LazyLock::new(KeyHasher::default);
 
-/// A table with fewer elements than this may be made anew when most of it is empty: that takes some 100 µs.
+/// A table with fewer elements than this may be rebuilt when most of it is empty: that takes some 100 µs.
 const REBUILT_MAX: usize = 2_048;
-/// Slots for each element from which on it is.
+/// The number of slots per element from which on a table is rebuilt.
 const SLOTS_PER_ELEMENT: usize = 32;
 
-/// The time that no element has reached, for readers of values in which nothing expires.
+/// A time before all expiries, for readers of values in which nothing expires.
 pub const TIMELESS: i64 = i64::MIN;
 
 /// One element: a member, or a field with its value.
@@ -49,7 +49,7 @@ impl Element {
     /// Returns whether it still exists at this time.
     #[inline]
     pub fn lives(&self, now_ms: i64) -> bool {
-        // Most values are asked with the time that nothing has reached, and need not look.
+        // Most readers pass the time before all expiries, so the element's expiry need not be read.
         now_ms == TIMELESS || self.expiry().is_none_or(|at_ms| at_ms > now_ms)
     }
 }
@@ -69,31 +69,31 @@ impl Item for Element {
 /// The summary of the expiring elements.
 #[derive(Debug)]
 struct Timing {
-    /// Their number.
+    /// The number of expiring elements.
     count: usize,
-    /// None of them expires earlier, in Unix milliseconds.
+    /// A lower bound of their expiries, in Unix milliseconds.
     earliest_ms: i64,
-    /// The hash at which a purge goes on; 0 if none is under way.
+    /// The hash at which a purge continues; 0 if none is in progress.
     purge_from: u64,
-    /// Nothing that the purge under way has passed expires before this.
+    /// A lower bound of the expiries that the purge in progress has passed.
     purged_earliest_ms: i64,
 }
 
 /// The effect of a change of one element on its expiry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Expiry {
-    /// It has none afterwards.
+    /// The element has no expiry afterwards.
     None,
-    /// It keeps its expiry.
+    /// The element keeps its expiry.
     Keep,
-    /// It expires then, in Unix milliseconds.
+    /// The element expires at this time, in Unix milliseconds.
     At(i64),
 }
 
 /// The elements.
 pub struct Elements {
     table: Table<Element>,
-    /// Bytes of the cells.
+    /// The bytes of the cells.
     bytes: usize,
     timing: Option<Box<Timing>>,
 }
@@ -106,32 +106,32 @@ impl Default for Elements {
 }
 
 impl Elements {
-    /// Returns no elements.
+    /// Returns an empty table of elements.
     #[inline]
     pub fn new() -> Elements {
         Elements { table: Table::new(HASHER.clone(), 0), bytes: 0, timing: None }
     }
 
-    /// Number of elements, those included that have expired and are not yet removed.
+    /// Returns the number of elements, including those that have expired and are not removed yet.
     #[inline]
     pub fn len(&self) -> usize {
         self.table.len()
     }
 
-    /// Bytes of table and cells.
+    /// Returns the bytes of table and cells.
     #[inline]
     pub fn bytes(&self) -> usize {
         let timing = if self.timing.is_some() { size_of::<Timing>() } else { 0 };
         size_of::<Elements>() + self.table.bytes() + self.bytes + timing
     }
 
-    /// Nothing in it expires before this, in Unix milliseconds; [`None`] if nothing does at all.
+    /// Returns a lower bound of the expiries, in Unix milliseconds; [`None`] if nothing expires.
     #[inline]
     pub fn earliest_ms(&self) -> Option<i64> {
         self.timing.as_ref().map(|timing| timing.earliest_ms)
     }
 
-    /// Returns the element with this key, if it lives.
+    /// Returns the element with this key, if it has not expired.
     #[inline]
     pub fn get(&self, key: &[u8], now_ms: i64) -> Option<&Element> {
         let slot = self.table.find(HASHER.hash(key), key)?;
@@ -139,7 +139,7 @@ impl Elements {
         element.lives(now_ms).then_some(element)
     }
 
-    /// Sets an element; true if it is new, or the old one had expired.
+    /// Sets an element. Returns true if it is new, or the old one had expired.
     pub fn insert(&mut self, key: &[u8], value: Option<&[u8]>, expiry: Expiry, now_ms: i64) -> bool {
         let hash = HASHER.hash(key);
         let Some(slot) = self.table.find(hash, key) else {
@@ -168,7 +168,7 @@ impl Elements {
         !lived
     }
 
-    /// Adds an element that is not there, without looking for it.
+    /// Adds an element that does not exist, without looking it up.
     #[inline]
     pub fn insert_new(&mut self, key: &[u8], value: Option<&[u8]>, at_ms: Option<i64>) {
         debug_assert!(self.get(key, TIMELESS).is_none());
@@ -182,7 +182,7 @@ impl Elements {
         self.note(at_ms, i32::from(at_ms.is_some()));
     }
 
-    /// Puts another cell in the place of one.
+    /// Replaces a cell.
     #[inline]
     fn put(&mut self, slot: Slot, key: &[u8], value: Option<&[u8]>, at_ms: Option<i64>, had: Option<i64>) {
         let cell = Cell::new(key, value, at_ms.map(|at_ms| at_ms as u64));
@@ -191,7 +191,7 @@ impl Elements {
         self.note(at_ms, i32::from(at_ms.is_some()) - i32::from(had.is_some()));
     }
 
-    /// Gives a living element another expiry, or none; false if there is no such element.
+    /// Sets or removes the expiry of an element. Returns false if there is no such element.
     pub fn set_expiry(&mut self, key: &[u8], expiry: Option<i64>, now_ms: i64) -> bool {
         let Some(slot) = self.table.find(HASHER.hash(key), key) else { return false };
         let element = self.table.entry(slot);
@@ -214,7 +214,7 @@ impl Elements {
         true
     }
 
-    /// Keeps account of an expiry that came, and of how many there are.
+    /// Updates the summary with a new expiry, if there is one, and the change of the number of expiring elements.
     fn note(&mut self, at_ms: Option<i64>, change: i32) {
         if at_ms.is_none() && change == 0 || self.timing.is_none() && change <= 0 {
             return;
@@ -232,7 +232,7 @@ impl Elements {
         }
     }
 
-    /// Removes an element; true if it lived.
+    /// Removes an element. Returns true if it existed and had not expired.
     #[inline]
     pub fn remove(&mut self, key: &[u8], now_ms: i64) -> bool {
         let Some(slot) = self.table.find(HASHER.hash(key), key) else { return false };
@@ -245,8 +245,8 @@ impl Elements {
         element.lives(now_ms)
     }
 
-    /// A table of which hardly anything is left is made anew, so that drawing from it stays quick and its memory
-    /// returns. Larger ones would take too long for one command.
+    /// Rebuilds a table that is nearly empty, so that random choices from it stay fast and its memory is freed.
+    /// Rebuilding larger ones would take too long for one command.
     #[inline]
     fn shrink(&mut self) {
         let len = self.table.len();
@@ -257,8 +257,8 @@ impl Elements {
         }
     }
 
-    /// Removes elements that have expired by `now_ms`, looking at about `limit` of them from where the last call
-    /// stopped. Returns how many it removed, and whether it came to the end.
+    /// Removes elements that have expired by `now_ms`, examining about `limit` of them from where the last call
+    /// stopped. Returns how many it removed, and whether it reached the end.
     pub fn purge(&mut self, now_ms: i64, limit: usize) -> (usize, bool) {
         let Some(timing) = &mut self.timing else { return (0, true) };
         if timing.purge_from == 0 {
@@ -289,13 +289,13 @@ impl Elements {
         (removed, done || self.timing.is_none())
     }
 
-    /// Returns the living elements, in no order.
+    /// Returns the elements that have not expired, in no order.
     #[inline]
     pub fn iter(&self, now_ms: i64) -> impl Iterator<Item = &Element> {
         self.table.entries().filter(move |element| element.lives(now_ms))
     }
 
-    /// Visits living elements as SCAN does: from the cursor on, about `count` of them. Returns the next cursor.
+    /// Visits elements as SCAN does: from the cursor on, about `count` of them. Returns the next cursor.
     pub fn scan(&self, cursor: u64, mut count: usize, now_ms: i64, mut visit: impl FnMut(&Element)) -> Option<u64> {
         let mut from = (cursor < 1 << crate::table::ORDER_BITS).then_some(cursor)?;
         loop {
@@ -311,20 +311,20 @@ impl Elements {
         }
     }
 
-    /// Returns a living element chosen by chance.
+    /// Returns a random element.
     #[inline]
     pub fn any(&self, now_ms: i64, random: &mut dyn FnMut() -> u64) -> Option<&Element> {
         let drawn = (0..64).filter_map(|_| self.table.random(&mut *random)).find(|element| element.lives(now_ms));
-        // Most have expired and wait for their removal: what lives is counted.
+        // Most have expired and wait to be removed: choose among those that have not.
         drawn.or_else(|| {
             let living = self.iter(now_ms).count();
             self.iter(now_ms).nth(crate::random::below(living, random))
         })
     }
 
-    /// `count` different living elements chosen by chance, or all of them, in no order.
+    /// Returns `count` different random elements, or all of them, in no order.
     pub fn some(&self, count: usize, now_ms: i64, random: &mut dyn FnMut() -> u64) -> Vec<&Element> {
-        // Drawing pays while it seldom hits the same element twice.
+        // Random choice is faster as long as it seldom finds the same element twice.
         if self.timing.is_none() && count <= self.len() / 4 {
             let mut drawn = HashSet::with_capacity(count);
             let mut found = Vec::with_capacity(count);
@@ -351,7 +351,7 @@ impl Elements {
         copy
     }
 
-    /// Bytes of the cells, and how many expire.
+    /// Returns the bytes of the cells, and the number of expiring elements.
     #[cfg(test)]
     pub fn accounts(&self) -> (usize, usize) {
         (self.bytes, self.timing.as_ref().map_or(0, |timing| timing.count))

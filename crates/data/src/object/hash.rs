@@ -1,11 +1,11 @@
 //! Hashes: fields and their values, each possibly with an expiry.
 //!
-//! A small one is a block of alternating fields and values; beyond the limits of `hash-max-listpack-*` it is a table of
-//! [`Elements`]. It is never converted back, as in Redis.
+//! A small hash is a block of alternating fields and values; beyond the limits of `hash-max-listpack-*` it is a table
+//! of [`Elements`]. It is never converted back, as in Redis.
 //!
-//! A small one with expiring fields is a block of fields, values and times, Redis's `listpackex`: expiring fields come
-//! first, the earliest in front, and fields without a time have a 0 there. So due fields are found at the front, and a
-//! hash without expiring fields pays nothing.
+//! A small hash with expiring fields is a block of fields, values and times, Redis's `listpackex`: expiring fields come
+//! first, the earliest in front, and fields without an expiry have the time 0. So due fields are found at the front,
+//! and a hash without expiring fields pays nothing.
 //!
 //! Reading needs the present time, because an expired field is invisible; [`TIMELESS`] suffices for a hash without
 //! expiring fields. Counting does not need it: Redis's HLEN includes expired fields until they are removed.
@@ -24,22 +24,22 @@ use crate::rdb::encode;
 const PACKED: u8 = 0;
 const FIELDS: u8 = 1;
 pub(super) const TIMED: u8 = 2;
-/// A large one in which something expires.
+/// The form of a large hash in which something expires.
 pub(super) const TIMED_FIELDS: u8 = 3;
 
-/// The time of a field that has none, in a block.
+/// The time in a block that stands for no expiry.
 const NO_TIME: i64 = 0;
-/// Redis keeps times of fields in 48 bits: none is later, in Unix milliseconds.
+/// The maximum expiry of a field, in Unix milliseconds: Redis stores it in 48 bits.
 pub const EXPIRY_MAX: i64 = (1 << 48) - 2;
 
 /// A hash.
 #[derive(Debug)]
 pub enum Hash {
-    /// A small one: field, value, field, value…
+    /// A small hash: field, value, field, value…
     Packed(Packed),
-    /// A small one: field, value, time, field, value, time…
+    /// A small hash: field, value, time, field, value, time…
     Timed(Packed),
-    /// A large one.
+    /// A large hash.
     Fields(Box<Elements>),
 }
 
@@ -63,7 +63,7 @@ fn lives(at_ms: i64, now_ms: i64) -> bool {
     at_ms == NO_TIME || at_ms > now_ms
 }
 
-/// Puts a field where its time has it: before those that expire later, and before those that don't.
+/// Inserts a field at the position of its time: before fields that expire later, and before those that don't expire.
 #[inline]
 fn insert_timed(packed: &mut Packed, field: &[u8], value: &[u8], at_ms: i64) {
     let place = match at_ms {
@@ -112,7 +112,7 @@ impl Hash {
         }
     }
 
-    /// Sets a field; true if it is new, or the old one had expired.
+    /// Sets a field. Returns true if it is new, or the old one had expired.
     pub fn insert(&mut self, field: &[u8], value: &[u8], expiry: Expiry, now_ms: i64, limits: &Limits) -> bool {
         if let (Hash::Packed(_), Expiry::At(_)) = (&*self, expiry) {
             self.add_times();
@@ -165,7 +165,7 @@ impl Hash {
         self.grow().insert(field, Some(value), expiry, now_ms)
     }
 
-    /// Gives a field another time, or none; false if there is no such field.
+    /// Sets or removes the expiry of a field. Returns false if there is no such field.
     pub fn set_expiry(&mut self, field: &[u8], expiry: Option<i64>, now_ms: i64) -> bool {
         if let (Hash::Packed(packed), Some(_)) = (&*self, expiry) {
             if packed.find(field, 2).is_none() {
@@ -193,7 +193,7 @@ impl Hash {
         }
     }
 
-    /// Brings a small one to the form with times.
+    /// Converts a small hash to the form with times.
     fn add_times(&mut self) {
         if let Hash::Packed(_) = self {
             let mut packed = Packed::new();
@@ -202,7 +202,7 @@ impl Hash {
         }
     }
 
-    /// Brings it to its large form.
+    /// Converts the hash to its large form.
     fn grow(&mut self) -> &mut Elements {
         if !matches!(self, Hash::Fields(_)) {
             let mut fields = Elements::new();
@@ -217,7 +217,7 @@ impl Hash {
         }
     }
 
-    /// Removes a field; true if it was there.
+    /// Removes a field. Returns true if it existed.
     #[inline]
     pub fn remove(&mut self, field: &[u8], now_ms: i64) -> bool {
         match self {
@@ -232,7 +232,7 @@ impl Hash {
         }
     }
 
-    /// Removes a field if it has expired; true if it had.
+    /// Removes a field if it has expired. Returns true if it had.
     #[inline]
     pub fn expire(&mut self, field: &[u8], now_ms: i64) -> bool {
         let before = self.len();
@@ -267,7 +267,7 @@ impl Hash {
         }
     }
 
-    /// Returns the number of fields at this time.
+    /// Returns the number of fields that have not expired at this time.
     #[inline]
     pub fn living(&self, now_ms: i64) -> usize {
         match self.earliest_ms() {
@@ -292,7 +292,7 @@ impl Hash {
         }
     }
 
-    /// `count` fields chosen by chance one after the other, each of them perhaps several times.
+    /// Visits `count` random fields, each of which may be visited several times.
     pub fn draw(
         &self,
         count: usize,
@@ -319,7 +319,7 @@ impl Hash {
         }
     }
 
-    /// `count` different fields chosen by chance, or all of them.
+    /// Visits `count` different random fields, or all of them.
     pub fn some(
         &self,
         count: usize,

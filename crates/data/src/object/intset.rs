@@ -16,7 +16,7 @@ use std::alloc::{Layout, alloc, dealloc, handle_alloc_error, realloc};
 use std::ptr::NonNull;
 
 const HEAD: usize = 8;
-/// Numbers that a block holds at most, as in Redis.
+/// The maximum number of integers in a block, as in Redis.
 pub const COUNT_MAX: usize = 1 << 29;
 
 /// A block of integers.
@@ -43,7 +43,7 @@ fn layout(used: usize) -> Layout {
     Layout::from_size_align(block_bytes(used), 8).expect("a block is at most 4 GiB")
 }
 
-/// Bytes that a number needs.
+/// Returns the number of bytes that an integer needs.
 #[inline]
 fn width_of(value: i64) -> usize {
     if i16::try_from(value).is_ok() {
@@ -81,7 +81,7 @@ impl Intset {
         }
     }
 
-    /// Returns a block from a payload that may be anything; [`None`] if it is no intset or is empty.
+    /// Parses a payload with any content; [`None`] if it is not an intset or is empty.
     #[inline]
     pub fn parse(bytes: &[u8]) -> Option<Intset> {
         let (head, numbers) = bytes.split_first_chunk::<HEAD>()?;
@@ -134,7 +134,7 @@ impl Intset {
         HEAD + self.width() * self.len()
     }
 
-    /// Bytes of the block.
+    /// Returns the bytes of the block.
     #[inline]
     pub fn bytes(&self) -> usize {
         block_bytes(self.used())
@@ -205,7 +205,7 @@ impl Intset {
         self.search(value).is_ok()
     }
 
-    /// Adds a number; false if it exists. The set has fewer than [`COUNT_MAX`].
+    /// Adds a number. Returns false if it exists. The set has fewer than [`COUNT_MAX`].
     pub fn insert(&mut self, value: i64) -> bool {
         let Err(index) = self.search(value) else { return false };
         let (count, width) = (self.len(), self.width().max(width_of(value)));
@@ -230,7 +230,7 @@ impl Intset {
         true
     }
 
-    /// Removes a number; false if it is not there.
+    /// Removes a number. Returns false if it does not exist.
     pub fn remove(&mut self, value: i64) -> bool {
         let Ok(index) = self.search(value) else { return false };
         let (count, width, used) = (self.len(), self.width(), self.used());

@@ -15,26 +15,26 @@ impl Limit {
         Limit(AtomicI64::new(default))
     }
 
-    /// Returns its value.
+    /// Returns the value of the parameter.
     #[inline]
     pub fn get(&self) -> i64 {
         self.0.load(Ordering::Relaxed)
     }
 
-    /// Sets it.
+    /// Sets the parameter.
     #[inline]
     pub fn set(&self, value: i64) {
         self.0.store(value, Ordering::Relaxed);
     }
 
-    /// Returns whether this count is within it.
+    /// Returns whether this count is within the limit.
     #[inline]
     pub fn allows(&self, count: usize) -> bool {
         i64::try_from(count).is_ok_and(|count| count <= self.get())
     }
 }
 
-/// Number of limits of values.
+/// The number of limits of values.
 pub const COUNT: usize = 11;
 
 /// Redis's defaults, in the order of the fields of [`Limits`].

@@ -1,8 +1,8 @@
 //! Lists.
 //!
-//! A small one is one block; one beyond `list-max-listpack-size` is a sequence of blocks of at most that size (8 KiB),
-//! like Redis's quicklist. The sequence is an array of pointers, each with its block's number of elements, so an index
-//! is found by adding up adjacent numbers, from the nearer end, and scanning one block.
+//! A small list is one block; a list beyond `list-max-listpack-size` is a sequence of blocks of at most that size (8
+//! KiB), like Redis's quicklist. The sequence is an array of pointers, each with its block's number of elements, so an
+//! index is found by adding up adjacent numbers, from the nearer end, and scanning one block.
 //!
 //! Costs: a push or pop at either end moves at most one block's bytes. An insertion in the middle moves a block and a
 //! part of the array: 16 bytes for each 8 KiB of elements. Unlike the other types a list returns to its small form, as
@@ -19,14 +19,14 @@ use crate::rdb::encode;
 const PACKED: u8 = 0;
 const NODES: u8 = 1;
 
-/// Sizes of nodes for `list-max-listpack-size` -1 to -5.
+/// The sizes of nodes for `list-max-listpack-size` -1 to -5.
 const NODE_SIZES: [usize; 5] = [4096, 8192, 16_384, 32_768, 65_536];
 /// The size of a node whose number of elements is limited.
 const COUNTED_NODE_SIZE: usize = 8192;
 /// The overhead of an element in addition to its text, as estimated by Redis.
 const ELEMENT_OVERHEAD: usize = 8;
 
-/// Up to here a node may grow by elements that are replaced by longer ones, as in Redis, which knows no limit.
+/// The size up to which a node may grow when elements are replaced by longer ones; Redis has no such limit.
 const OUTGROWN: usize = 65_536 + COUNTED_NODE_SIZE;
 
 /// An end of a list.
@@ -38,7 +38,7 @@ pub enum End {
     Tail,
 }
 
-/// Bytes and elements that a node may have.
+/// Returns the maximum numbers of bytes and elements of a node.
 #[inline]
 fn node_limits(limits: &Limits) -> (usize, usize) {
     match limits.list_size.get() {
@@ -77,12 +77,12 @@ impl Node {
 pub struct Nodes {
     nodes: VecDeque<Node>,
     len: usize,
-    /// Bytes of the blocks.
+    /// The bytes of the blocks.
     bytes: usize,
 }
 
 impl Nodes {
-    /// Puts a node before the one with this index.
+    /// Inserts a node before the one with this index.
     #[inline]
     fn put(&mut self, index: usize, node: Node) {
         self.len += node.count as usize;
@@ -90,7 +90,7 @@ impl Nodes {
         self.nodes.insert(index, node);
     }
 
-    /// Changes a node's block and accounts for it.
+    /// Changes a node's block and updates the sums.
     fn change<R>(&mut self, index: usize, change: impl FnOnce(&mut Packed) -> R) -> R {
         let node = &mut self.nodes[index];
         self.bytes -= node.packed.bytes();
@@ -124,7 +124,7 @@ impl Nodes {
         self.len += 1;
     }
 
-    /// Node of an index, and the index within it.
+    /// Returns the node of an index, and the index within it.
     fn locate(&self, index: usize) -> Option<(usize, usize)> {
         if index >= self.len {
             return None;
@@ -149,7 +149,7 @@ impl Nodes {
         }
     }
 
-    /// Cuts a node in two before a place.
+    /// Splits a node before a place.
     #[inline]
     fn split(&mut self, index: usize, at: At) {
         let tail = self.change(index, |packed| packed.split_off(at));
@@ -175,7 +175,7 @@ impl Nodes {
         taken
     }
 
-    /// Puts an element before the one at a place, or behind it.
+    /// Inserts an element before or after the one at a place.
     fn insert(&mut self, index: usize, at: At, before: bool, text: &[u8], limits: &Limits) {
         let place = if before { Some(at) } else { self.nodes[index].packed.next(at) };
         if self.nodes[index].takes(text, limits) {
@@ -189,7 +189,7 @@ impl Nodes {
             }
             None => (index + 1, None),
         };
-        // Of the nodes on both sides the one that has room, else one of its own.
+        // Into the node beside it that has room, otherwise into a node of its own.
         match (beside, self.nodes.get(own)) {
             (Some(left), _) if self.nodes[left].takes(text, limits) => {
                 self.change(left, |packed| packed.push_back(text))
@@ -203,14 +203,14 @@ impl Nodes {
         }
     }
 
-    /// Puts another element in the place of one.
+    /// Replaces an element.
     fn replace(&mut self, index: usize, at: At, text: &[u8]) {
         self.change(index, |packed| packed.replace(at, text));
         let node = &self.nodes[index];
         if node.count == 1 || node.packed.as_bytes().len() <= OUTGROWN {
             return;
         }
-        // A node that became this long would be moved by each change: a long element gets one of its own.
+        // A node that became this long would be moved by each change: a long element gets a node of its own.
         if let Some(next) = node.packed.next(at) {
             self.split(index, next);
         }
@@ -223,9 +223,9 @@ impl Nodes {
 /// A list.
 #[derive(Debug)]
 pub enum List {
-    /// A small one.
+    /// A small list.
     Packed(Packed),
-    /// A large one.
+    /// A large list.
     Nodes(Box<Nodes>),
 }
 
@@ -236,7 +236,7 @@ pub struct Place {
     at: At,
 }
 
-/// Elements from a place on, to either end.
+/// The elements from a place on, towards either end.
 pub struct Iter<'l> {
     list: &'l List,
     next: Option<Place>,
@@ -290,7 +290,7 @@ impl List {
         self.block(node)?.last().map(|at| Place { node, at })
     }
 
-    /// Returns the index that one from Redis's side means, which counts from the end if negative.
+    /// Converts an index as Redis counts it, from the end if negative.
     #[inline]
     pub fn index(&self, index: i64) -> Option<usize> {
         let len = self.len() as i64;
@@ -315,7 +315,7 @@ impl List {
         self.seek(index).and_then(|place| self.block(place.node).map(|packed| packed.get(place.at)))
     }
 
-    /// Lets `see` have up to `count` elements from an index on.
+    /// Calls `see` with up to `count` elements from an index on.
     pub fn visit(&self, index: usize, mut count: usize, mut see: impl FnMut(Element<'_>)) {
         let Some(Place { mut node, at }) = self.seek(index) else { return };
         let mut next = Some(at);
@@ -334,7 +334,7 @@ impl List {
         }
     }
 
-    /// Returns all elements, beginning at this end.
+    /// Returns all elements, starting at this end.
     #[inline]
     pub fn iter(&self, from: End) -> Iter<'_> {
         let (next, towards) = match from {
@@ -344,7 +344,7 @@ impl List {
         Iter { list: self, next, towards }
     }
 
-    /// Takes the large form if these elements would not fit into the small one.
+    /// Converts the list to its large form if these elements would not fit into the small one.
     #[inline]
     pub fn make_room(&mut self, texts: &[&[u8]], limits: &Limits) {
         let List::Packed(packed) = self else { return };
@@ -359,7 +359,7 @@ impl List {
         *self = List::Nodes(nodes);
     }
 
-    /// Returns to the small form if elements were taken and few are left.
+    /// Converts the list to its small form if elements were removed and few are left.
     fn settle(&mut self, limits: &Limits) {
         let List::Nodes(nodes) = self else { return };
         if nodes.nodes.len() > 1 {
@@ -399,8 +399,8 @@ impl List {
         self.remove_range(start, count, limits)
     }
 
-    /// Shows the element at an end to `visit` and removes it; false, and nothing has happened, if a block would be left
-    /// empty.
+    /// Passes the element at an end to `visit` and removes it. Returns false, without any effect, if a block would
+    /// become empty.
     fn pop_one(&mut self, end: End, visit: &mut dyn FnMut(Element<'_>), limits: &Limits) -> bool {
         let mut pop = |packed: &mut Packed| {
             let at = if end == End::Head { packed.first() } else { packed.last() };
@@ -466,10 +466,10 @@ impl List {
         taken
     }
 
-    /// Replaces an element; false if it does not exist.
+    /// Replaces an element. Returns false if it does not exist.
     #[inline]
     pub fn set(&mut self, index: usize, text: &[u8], limits: &Limits) -> bool {
-        // Redis does this before it looks whether there is such an element.
+        // As in Redis, before it is known whether there is such an element.
         self.make_room(&[text], limits);
         let Some(place) = self.seek(index) else { return false };
         match self {
@@ -480,9 +480,9 @@ impl List {
         true
     }
 
-    /// Inserts an element before or after the first one equal to `pivot`; false if there is none.
+    /// Inserts an element before or after the first one equal to `pivot`. Returns false if there is none.
     pub fn insert(&mut self, pivot: &[u8], before: bool, text: &[u8], limits: &Limits) -> bool {
-        // Redis does this before it looks for the pivot.
+        // As in Redis, before the pivot is searched for.
         self.make_room(&[text], limits);
         let Some(place) = self.find(pivot) else { return false };
         match self {
@@ -500,7 +500,7 @@ impl List {
         (0..self.blocks()).find_map(|node| self.block(node)?.find(text, 1).map(|at| Place { node, at }))
     }
 
-    /// Removes up to `max` elements that are `text`, beginning at an end; gives how many it were.
+    /// Removes up to `max` elements that equal `text`, starting at an end. Returns the number removed.
     pub fn remove(&mut self, text: &[u8], from: End, max: usize, limits: &Limits) -> usize {
         let value = integer(text);
         let mut removed = 0;
@@ -528,7 +528,7 @@ impl List {
         removed
     }
 
-    /// Visits the indexes of the elements equal to this text, from the first on, until `visit` stops.
+    /// Visits the indices of the elements that equal this text, from the first on, until `visit` returns false.
     pub fn each_index(&self, text: &[u8], mut visit: impl FnMut(usize) -> bool) {
         let mut index = 0;
         for packed in (0..self.blocks()).filter_map(|node| self.block(node)) {
@@ -574,7 +574,7 @@ impl Nodes {
     }
 }
 
-/// Removes up to `max` elements of a block that are `text`.
+/// Removes up to `max` elements of a block that equal `text`.
 fn remove_in(packed: &mut Packed, text: &[u8], value: Option<i64>, from: End, max: usize) -> usize {
     let mut removed = 0;
     let mut next = if from == End::Head { packed.first() } else { packed.last() };

@@ -35,7 +35,7 @@ pub use set::Set;
 pub use stream::Stream;
 pub use zset::Zset;
 
-/// The most bytes that are copied under a stripe's lock, where that can be helped: some 0.2 ms.
+/// The maximum number of bytes that are copied under a stripe's lock, where that can be avoided: some 0.2 ms.
 pub const COPIED_MAX: usize = 1 << 20;
 
 /// A value of one of these types.
@@ -56,31 +56,31 @@ pub enum Object {
 /// An object as stored in an entry: its type, and its address.
 #[derive(Clone, Copy, Debug)]
 pub struct Raw {
-    /// Upper four bits: the type; lower four: its form, as the type's file numbers it.
+    /// The upper four bits are the type; the lower four its form, as numbered in the type's file.
     tag: u8,
     start: NonNull<u8>,
 }
 
 impl Raw {
-    /// Returns an object of this tag that stands here.
+    /// Returns an object with this tag at this address.
     #[inline]
     pub fn new(tag: u8, start: NonNull<u8>) -> Raw {
         Raw { tag, start }
     }
 
-    /// Returns what it is.
+    /// Returns the tag: the type and the form.
     #[inline]
     pub fn tag(self) -> u8 {
         self.tag
     }
 
-    /// Returns where it stands.
+    /// Returns the address.
     #[inline]
     pub fn start(self) -> NonNull<u8> {
         self.start
     }
 
-    /// Returns an object as an entry keeps it.
+    /// Returns an object in the form in which an entry stores it.
     #[inline]
     pub fn of<K: Kind>(value: K) -> Raw {
         let (form, start) = value.into_raw();
@@ -99,7 +99,7 @@ impl Raw {
         (self.tag >> 4 == K::TAG).then(|| unsafe { K::from_raw(self.tag & 15, self.start) })
     }
 
-    /// Returns whether elements of it may expire on their own, judging by its form alone.
+    /// Returns whether elements of the object may expire on their own, judging by its form alone.
     #[inline]
     pub fn is_timed(self) -> bool {
         let form = self.tag & 15;
@@ -113,15 +113,15 @@ impl Raw {
 
 /// The common interface of the types. `FORM`s are numbered within a type, 0 to 15.
 pub trait Kind: Sized {
-    /// The upper half of the tag.
+    /// The type's number, in the upper half of the tag.
     const TAG: u8;
-    /// Returns the name that TYPE replies.
+    /// The name that TYPE replies.
     const NAME: &'static str;
 
     /// Returns a value without elements, in its smallest form.
     fn empty() -> Self;
 
-    /// Number of elements.
+    /// Returns the number of elements.
     fn len(&self) -> usize;
 
     /// Returns whether a key with this value does not exist: most types have no value without elements.
@@ -130,26 +130,26 @@ pub trait Kind: Sized {
         self.len() == 0
     }
 
-    /// Bytes of the value outside the key's entry.
+    /// Returns the bytes of the value outside the key's entry.
     fn bytes(&self) -> usize;
 
-    /// Redis's name for the encoding.
+    /// Returns Redis's name for the encoding.
     fn encoding(&self) -> &'static str;
 
-    /// Returns a value of its own with the same elements.
+    /// Returns a separate value with the same elements.
     fn copy(&self) -> Self;
 
-    /// Appends the type's number in an RDB file and the value as it stands there.
+    /// Appends the type's number in an RDB file and the value in the form of RDB files.
     fn dump(&self, out: &mut Vec<u8>);
 
-    /// Returns a time before which no element expires, in Unix milliseconds; none if elements do not expire.
+    /// Returns a lower bound of the elements' expiries, in Unix milliseconds; `None` if no elements expire.
     #[inline]
     fn earliest_ms(&self) -> Option<i64> {
         None
     }
 
-    /// Removes elements that have expired by `now_ms`, looking at about `limit` of them from where the last call
-    /// stopped. Returns how many it removed, and whether it came to the end.
+    /// Removes elements that have expired by `now_ms`, examining about `limit` of them from where the last call
+    /// stopped. Returns how many it removed, and whether it reached the end.
     #[inline]
     fn purge(&mut self, _now_ms: i64, _limit: usize) -> (usize, bool) {
         (0, true)
@@ -158,15 +158,15 @@ pub trait Kind: Sized {
     /// Returns the value as a form and a pointer.
     fn into_raw(self) -> (u8, NonNull<u8>);
 
-    /// Returns the value that became this form and pointer.
+    /// Returns the value that was converted to this form and pointer.
     ///
     /// # Safety
     /// Both came from [`into_raw`](Self::into_raw), and the value is used and dropped through one handle only.
     unsafe fn from_raw(form: u8, start: NonNull<u8>) -> Self;
 
-    /// Returns the object as this type, if it is of it.
+    /// Returns the object as this type, if it has this type.
     fn of(object: &Object) -> Option<&Self>;
-    /// As [`of`](Self::of), to change it.
+    /// Like [`of`](Self::of), to change it.
     fn of_mut(object: &mut Object) -> Option<&mut Self>;
     /// Returns the value as an object.
     fn into_object(self) -> Object;
@@ -199,7 +199,7 @@ macro_rules! kind_of {
 }
 pub(crate) use kind_of;
 
-/// Calls the same method of whichever type it is.
+/// Calls the same method of the object's type.
 macro_rules! each {
     ($object:expr, $value:ident => $result:expr) => {
         match $object {
@@ -230,7 +230,7 @@ impl Object {
         each!(self, value => tag(value))
     }
 
-    /// Number of elements.
+    /// Returns the number of elements.
     #[inline]
     pub fn len(&self) -> usize {
         each!(self, value => value.len())
@@ -242,18 +242,18 @@ impl Object {
         each!(self, value => value.is_gone())
     }
 
-    /// Bytes outside the key's entry.
+    /// Returns the bytes outside the key's entry.
     #[inline]
     pub fn bytes(&self) -> usize {
         each!(self, value => value.bytes())
     }
 
-    /// Redis's name for the encoding.
+    /// Returns Redis's name for the encoding.
     pub fn encoding(&self) -> &'static str {
         each!(self, value => value.encoding())
     }
 
-    /// Returns a time before which no element expires, in Unix milliseconds; none if elements do not expire.
+    /// Returns a lower bound of the elements' expiries, in Unix milliseconds; `None` if no elements expire.
     #[inline]
     pub fn earliest_ms(&self) -> Option<i64> {
         each!(self, value => value.earliest_ms())
@@ -265,23 +265,23 @@ impl Object {
         each!(self, value => value.purge(now_ms, limit))
     }
 
-    /// Returns a value of its own with the same elements.
+    /// Returns a separate object with the same elements.
     pub fn copy(&self) -> Object {
         each!(self, value => value.copy().into_object())
     }
 
-    /// Appends the type's number in an RDB file and the object as it stands there.
+    /// Appends the type's number in an RDB file and the object in the form of RDB files.
     pub fn dump(&self, out: &mut Vec<u8>) {
         each!(self, value => value.dump(out));
     }
 
-    /// Returns the object as an entry keeps it.
+    /// Returns the object in the form in which an entry stores it.
     #[inline]
     pub fn into_raw(self) -> Raw {
         each!(self, value => Raw::of(value))
     }
 
-    /// Returns the object that an entry keeps.
+    /// Returns the object that an entry stores.
     ///
     /// # Safety
     /// `raw` came from [`into_raw`](Self::into_raw), and the object is used and dropped through one handle only.
@@ -300,7 +300,7 @@ impl Object {
     }
 }
 
-/// An object that an entry keeps, to be looked at.
+/// A shared reference to an object that an entry stores.
 pub struct ObjectRef<'e> {
     object: ManuallyDrop<Object>,
     entry: PhantomData<&'e Object>,
@@ -316,7 +316,7 @@ impl<'e> ObjectRef<'e> {
         ObjectRef { object, entry: PhantomData }
     }
 
-    /// The same as the type it is asked for.
+    /// Returns the object as this type, if it has this type.
     pub fn typed<K: Kind>(self) -> Option<Ref<'e, K>> {
         K::of(&self.object).is_some().then_some(Ref { object: self, kind: PhantomData })
     }
@@ -337,7 +337,7 @@ impl std::fmt::Debug for ObjectRef<'_> {
     }
 }
 
-/// An object of a known type.
+/// A shared reference to an object of a known type.
 pub struct Ref<'e, K> {
     object: ObjectRef<'e>,
     kind: PhantomData<K>,

@@ -51,13 +51,14 @@ impl<'a> Element<'a> {
         }
     }
 
-    /// Returns whether it is too long to be copied under a lock.
+    /// Returns whether the element is too long to be copied under a lock.
     #[inline]
     pub fn is_long(self) -> bool {
         matches!(self, Element::Bytes(bytes) if bytes.len() > COPIED_MAX)
     }
 
-    /// Returns whether it equals this text. `value` is the text's [`integer`], so that a search parses once.
+    /// Returns whether the element equals this text. `value` is the text's [`integer`], so that a search parses it only
+    /// once.
     #[inline]
     pub fn is(self, text: &[u8], value: Option<i64>) -> bool {
         match self {
@@ -67,7 +68,7 @@ impl<'a> Element<'a> {
     }
 }
 
-/// Returns the integer that stands for this text in a block, if there is one: what Redis keeps as such.
+/// Returns the integer as which this text is stored in a block, if it is: the same texts as in Redis.
 #[inline]
 pub fn integer(text: &[u8]) -> Option<i64> {
     if text.is_empty() || text.len() > 20 { None } else { parse_i64(text) }
@@ -127,7 +128,7 @@ impl Packed {
         }
     }
 
-    /// Returns a block from a payload that may be anything; [`None`] if it is no listpack.
+    /// Parses a payload with any content; [`None`] if it is not a listpack.
     pub fn parse(bytes: &[u8]) -> Option<Packed> {
         let total = u32::from_le_bytes(*bytes.first_chunk()?) as usize;
         if total != bytes.len() || total < HEAD + 1 || bytes.last() != Some(&END) {
@@ -165,13 +166,13 @@ impl Packed {
         u32::from_le(unsafe { self.0.as_ptr().cast::<u32>().read() }) as usize
     }
 
-    /// Bytes of the block.
+    /// Returns the bytes of the block.
     #[inline]
     pub fn bytes(&self) -> usize {
         block_bytes(self.used())
     }
 
-    /// Number of elements.
+    /// Returns the number of elements.
     #[inline]
     pub fn len(&self) -> usize {
         // SAFETY: bytes 4 and 5 of every block are its count.
@@ -186,7 +187,7 @@ impl Packed {
         self.iter().count()
     }
 
-    /// Without elements.
+    /// Returns whether there are no elements.
     #[inline]
     pub fn is_empty(&self) -> bool {
         self.used() == HEAD + 1
@@ -324,14 +325,14 @@ impl Packed {
         std::iter::successors(self.last(), |at| self.previous(*at))
     }
 
-    /// Returns the place of the first element that is this text, looking at every `step`th element: with 2, the fields
-    /// of field-value pairs.
+    /// Returns the place of the first element that equals this text, examining every `step`th element: with 2, the
+    /// fields of field-value pairs.
     #[inline]
     pub fn find(&self, text: &[u8], step: usize) -> Option<At> {
         self.search(self.first(), text, step).map(|(at, _)| at)
     }
 
-    /// Like [`find`](Self::find), from a place on; and how many elements it looked at before the one that it found.
+    /// Like [`find`](Self::find), from a place on. Also returns the number of elements examined before the one found.
     pub fn search(&self, from: Option<At>, text: &[u8], step: usize) -> Option<(At, usize)> {
         let value = integer(text);
         let bytes = self.as_bytes();
@@ -362,7 +363,7 @@ impl Packed {
         }
     }
 
-    /// Looks many texts up.
+    /// Builds an index, for looking up many texts.
     #[inline]
     pub fn index(&self) -> Index<'_> {
         let mask = (2 * self.len()).next_power_of_two() - 1;
@@ -396,14 +397,14 @@ impl Packed {
         self.splice(place, 0, texts, texts.len() as isize);
     }
 
-    /// Puts another element in the place of one.
+    /// Replaces an element.
     #[inline]
     pub fn replace(&mut self, at: At, text: &[u8]) {
         let old = self.end_of(at) - at.0 as usize;
         self.splice(at.0 as usize, old, &[text], 0);
     }
 
-    /// Removes up to `count` elements from `at` on; the place stays valid as that of what followed, if anything did.
+    /// Removes up to `count` elements from `at` on. Returns the same place if there are elements after them.
     #[inline]
     pub fn remove(&mut self, at: At, count: usize) -> Option<At> {
         let (place, last) = (at.0 as usize, self.used() - 1);
@@ -516,7 +517,7 @@ impl Packed {
     }
 }
 
-/// The elements of a block by their hashes, for many look-ups: then a search is not linear.
+/// The elements of a block by their hashes, for many look-ups, which are then not linear.
 ///
 /// The hash of a string has the seed of the process. That of a number has none, so an attacker who chooses the numbers
 /// may make a search as slow as without an index.
@@ -527,7 +528,8 @@ pub struct Index<'p> {
 }
 
 impl Index<'_> {
-    /// Returns a text and the integer that it is have one hash, because a payload may hold either.
+    /// Returns the hash of an element. A text and the integer that it represents have the same hash, because a payload
+    /// may contain either.
     #[inline]
     fn hash(element: Element<'_>) -> usize {
         let value = match element {
@@ -550,7 +552,7 @@ impl Index<'_> {
         };
         let mask = self.places.len() - 1;
         let mut slot = Index::hash(element) & mask;
-        // At most half of the places are taken, so one that is free comes.
+        // At most half of the slots are in use, so a free one is found.
         while let at @ 1.. = self.places[slot] {
             if self.packed.get(At(at)).is(text, value) {
                 return true;
@@ -597,7 +599,7 @@ const WHOLE_BYTES: [u8; 256] = {
     bytes
 };
 
-/// An element as it stands in a block.
+/// An element as it is encoded in a block.
 struct Encoded<'a> {
     element: Element<'a>,
     head: usize,
@@ -605,7 +607,7 @@ struct Encoded<'a> {
 }
 
 impl<'a> Encoded<'a> {
-    /// Reads the element at the start of `bytes`; [`None`] if they end in it or begin with none.
+    /// Decodes the element at the start of `bytes`; [`None`] if they end within it or do not begin with one.
     fn read(bytes: &'a [u8]) -> Option<Encoded<'a>> {
         let first = *bytes.first()?;
         let string = |head: usize, len: usize| {
@@ -636,21 +638,21 @@ impl<'a> Encoded<'a> {
         }
     }
 
-    /// Bytes of head and data.
+    /// Returns the bytes of head and data.
     #[inline]
     fn size(&self) -> usize {
         self.head + self.data
     }
 }
 
-/// A text that becomes an element.
+/// A text that is to be encoded as an element.
 struct Text<'t> {
     text: &'t [u8],
     /// Its value, if it is stored as an integer.
     value: Option<i64>,
-    /// Bytes of head and data.
+    /// The bytes of head and data.
     size: usize,
-    /// Their size including the trailing length.
+    /// The bytes including the trailing length.
     whole: usize,
 }
 
@@ -672,7 +674,7 @@ impl<'t> Text<'t> {
         Text { text, value, size, whole: size + backward_bytes(size) }
     }
 
-    /// Writes it as an element.
+    /// Encodes the text as an element.
     #[inline]
     fn write(&self, out: &mut [u8]) {
         let Text { text, size, whole, .. } = *self;
@@ -710,13 +712,13 @@ impl<'t> Text<'t> {
     }
 }
 
-/// Bytes of a text as an element, everything included.
+/// Returns the bytes of a text encoded as an element, including the trailing length.
 #[inline]
 pub fn encoded_bytes(text: &[u8]) -> usize {
     Text::of(text).whole
 }
 
-/// Bytes of an element's length behind it.
+/// Returns the bytes of an element's trailing length.
 #[inline]
 fn backward_bytes(size: usize) -> usize {
     match size {
@@ -728,7 +730,7 @@ fn backward_bytes(size: usize) -> usize {
     }
 }
 
-/// Returns the size of the element that ends at `end`, and the bytes in which it stands.
+/// Decodes the trailing length that ends at `end`. Returns the size of its element, and its own bytes.
 #[inline]
 fn backward(bytes: &[u8], end: usize) -> Option<(usize, usize)> {
     let mut size = 0;
@@ -742,7 +744,7 @@ fn backward(bytes: &[u8], end: usize) -> Option<(usize, usize)> {
     None
 }
 
-/// Payloads of any kind are refused or parsed; a parsed one is well-formed.
+/// Parses any payload: must not panic, and a parsed one must be well-formed.
 #[inline]
 pub fn fuzz_packed(data: &[u8]) {
     let Some(mut packed) = Packed::parse(data) else { return };

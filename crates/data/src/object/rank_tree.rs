@@ -16,15 +16,15 @@ use std::ops::Range;
 
 use super::cell::{Alias, Cell};
 
-/// Elements of a leaf.
+/// The maximum number of elements in a leaf.
 const LEAF: usize = 64;
-/// Children of an inner node.
+/// The maximum number of children of an inner node.
 const INNER: usize = 32;
 
 /// A child's summary in its parent.
 #[derive(Debug)]
 struct Child {
-    /// Elements below it, never 0.
+    /// The number of elements below it, never 0.
     len: usize,
     /// The first of them and its score.
     first: Alias,
@@ -44,7 +44,7 @@ impl Node {
         Node::Leaf(Vec::with_capacity(LEAF))
     }
 
-    /// Elements below.
+    /// Returns the number of elements below.
     #[inline]
     fn len(&self) -> usize {
         match self {
@@ -53,7 +53,7 @@ impl Node {
         }
     }
 
-    /// Returns the first element below; only of a node that has one.
+    /// Returns the first element below; the node must have one.
     #[inline]
     fn first(&self) -> (Alias, f64) {
         match self {
@@ -62,7 +62,7 @@ impl Node {
         }
     }
 
-    /// Entries of the node itself, and how many it has room for.
+    /// Returns the number of entries of the node itself, and the maximum.
     #[inline]
     fn fill(&self) -> (usize, usize) {
         match self {
@@ -78,7 +78,7 @@ impl Node {
     }
 }
 
-/// Elements in order.
+/// Elements in order, with ranks.
 #[derive(Debug)]
 pub struct RankTree {
     root: Node,
@@ -89,7 +89,8 @@ pub struct RankTree {
 /// Returns the element of a pointer in a tree.
 #[inline]
 fn look(alias: &Alias) -> &Cell {
-    // SAFETY: who inserts an element promises that it lives, and changes only in its value, until it is removed.
+    // SAFETY: the caller that inserts an element promises that it lives, and changes only in its value, until it is
+    // removed.
     unsafe { alias.cell() }
 }
 
@@ -119,13 +120,13 @@ impl RankTree {
         RankTree { root: Node::leaf(), leaves: 1, inners: 0 }
     }
 
-    /// Bytes of the nodes.
+    /// Returns the bytes of the nodes.
     #[inline]
     pub fn bytes(&self) -> usize {
         self.leaves * LEAF * size_of::<Alias>() + self.inners * INNER * size_of::<Child>()
     }
 
-    /// Number of elements.
+    /// Returns the number of elements.
     #[cfg(test)]
     pub fn len(&self) -> usize {
         self.root.len()
@@ -157,7 +158,7 @@ impl RankTree {
         self.position(|other_score, other| order(score, member, other_score, other) == Ordering::Greater)
     }
 
-    /// Returns the leaf with the element of this rank, which there is, and the element's place in it.
+    /// Returns the leaf with the element of this rank, which must exist, and the element's index in it.
     #[inline]
     fn leaf(&self, mut rank: usize) -> (&[Alias], usize) {
         let mut node = &self.root;
@@ -172,14 +173,14 @@ impl RankTree {
         }
     }
 
-    /// Returns the element of this rank, which there is.
+    /// Returns the element of this rank, which must exist.
     #[inline]
     pub fn get(&self, rank: usize) -> &Cell {
         let (items, at) = self.leaf(rank);
         look(&items[at])
     }
 
-    /// Visits the elements of these ranks, which there are, in order.
+    /// Visits the elements of these ranks, which must exist, in order.
     pub fn each(&self, ranks: Range<usize>, mut visit: impl FnMut(&Cell)) {
         let mut next = ranks.start;
         while next < ranks.end {
@@ -201,14 +202,15 @@ impl RankTree {
         }
     }
 
-    /// Returns whether the element of this rank may have this score and keep its place. False may be wrong.
+    /// Returns whether the element of this rank may have this score and keep its place. May return false although it
+    /// may.
     #[inline]
     pub fn keeps_place(&self, rank: usize, score: f64) -> bool {
         let (items, at) = self.leaf(rank);
         if at == 0 || at + 1 >= items.len() {
             return false;
         }
-        // A tie is left to who looks at the bytes.
+        // With equal scores, the caller has to compare the bytes.
         score_of(look(&items[at - 1])) < score && score < score_of(look(&items[at + 1]))
     }
 
@@ -230,7 +232,7 @@ impl RankTree {
         }
     }
 
-    /// Removes the element of this rank, which there is.
+    /// Removes the element of this rank, which must exist.
     #[inline]
     pub fn remove(&mut self, rank: usize) -> Alias {
         let removed = remove(&mut self.root, rank, &mut self.leaves, &mut self.inners);
@@ -245,7 +247,7 @@ impl RankTree {
     }
 }
 
-/// Returns the child in which the element of this rank is; `rank` becomes its rank there.
+/// Returns the index of the child that contains the element of this rank; `rank` becomes its rank there.
 #[inline]
 fn child_of_rank(children: &[Child], rank: &mut usize) -> usize {
     let mut at = 0;
@@ -256,7 +258,7 @@ fn child_of_rank(children: &[Child], rank: &mut usize) -> usize {
     at
 }
 
-/// Returns the place at which a full node of `room` entries is split for one more at `at`: insertion in order, from
+/// Returns the index at which a full node of `room` entries is split for one more at `at`: insertion in order, from
 /// either end, leaves full nodes behind.
 #[inline]
 fn split_point(at: usize, room: usize) -> usize {
@@ -267,7 +269,7 @@ fn split_point(at: usize, room: usize) -> usize {
     }
 }
 
-/// Splits a full vector and puts `item` at `at` of the two together; gives the right one.
+/// Splits a full vector and inserts `item` at index `at` of both parts together. Returns the right part.
 fn split<T>(items: &mut Vec<T>, at: usize, item: T, room: usize) -> Vec<T> {
     let split = split_point(at, room);
     let mut right = Vec::with_capacity(room);
@@ -280,7 +282,7 @@ fn split<T>(items: &mut Vec<T>, at: usize, item: T, room: usize) -> Vec<T> {
     right
 }
 
-/// Inserts below `node`; gives the node that must stand to its right if it was split.
+/// Inserts an element below `node`. If the node was split, returns the new node to its right.
 fn insert(node: &mut Node, item: Alias, score: f64, leaves: &mut usize, inners: &mut usize) -> Option<Child> {
     let member = look(&item).key();
     match node {
@@ -346,7 +348,7 @@ fn forget(node: &Node, leaves: &mut usize, inners: &mut usize) {
     }
 }
 
-/// Joins the child at `at`, which has few entries, with a neighbour that has room for them and for more.
+/// Merges the child at `at`, which has few entries, with a neighbour that has room for them and more.
 fn join(children: &mut Vec<Child>, at: usize, leaves: &mut usize, inners: &mut usize) {
     let (fill, room) = children[at].node.fill();
     let fits = |other: &Child| other.node.fill().0 + fill <= room / 4 * 3;

@@ -1,12 +1,12 @@
-//! Scores as text: read as C's `strtod` reads them, written as Redis writes them.
+//! Scores as text: parsed as C's `strtod` parses them, printed as Redis prints them.
 
 use sluicegate_wire::resp::format_double;
 use smallvec::SmallVec;
 
-/// A score's text.
+/// The text of a score.
 pub type Text = SmallVec<[u8; 32]>;
 
-/// Reads a score as ZADD does: to the end of the text, without spaces, and neither NaN nor out of range.
+/// Parses a score as ZADD does: to the end of the text, without spaces, and neither NaN nor out of range.
 #[inline]
 pub fn parse(text: &[u8]) -> Option<f64> {
     let number = read(text)?;
@@ -46,9 +46,9 @@ fn behind_spaces(text: &[u8]) -> Option<&[u8]> {
 #[derive(Default)]
 struct Number {
     value: f64,
-    /// Too large, or too small to differ from 0.
+    /// Whether it is too large, or too small to differ from 0.
     out_of_range: bool,
-    /// So near to 0 that digits were lost.
+    /// Whether it is so near to 0 that digits were lost.
     denormal_lost: bool,
 }
 
@@ -146,7 +146,7 @@ fn hexadecimal(text: &[u8]) -> Option<Number> {
     }
     // The lost part only breaks ties: there are at least 60 bits before it.
     let value = (mantissa | u64::from(lost)) as f64;
-    // In steps whose powers are numbers themselves.
+    // In steps, so that each power is a finite number.
     let exponent = exponent.clamp(-3000, 3000) as i32;
     let step = |power: i32| 2_f64.powi(power);
     let value = match exponent {
@@ -159,7 +159,8 @@ fn hexadecimal(text: &[u8]) -> Option<Number> {
     Some(Number { value, out_of_range, denormal_lost: value.is_subnormal() && !exact })
 }
 
-/// The score as it stands in a block of a small sorted set: an integer if it is one, and then without the sign of -0.
+/// Returns the score as it is stored in a block of a small sorted set: an integer if it is one, then without the sign
+/// of -0.
 #[inline]
 pub fn stored(score: f64) -> Text {
     if score == 0.0 { Text::from_slice(b"0") } else { text(score) }

@@ -1,11 +1,11 @@
 //! Sets: members without order.
 //!
-//! A small one of integers is an [`Intset`], another small one a [`Packed`] block of members, both up to the limits of
-//! `set-max-intset-entries` and `set-max-listpack-*`; a larger one is a table of [`Elements`]. It never goes back, as
-//! in Redis. Members that expire (SADDEX) make it a table, too.
+//! A small set of integers is an [`Intset`], another small set a [`Packed`] block of members, both up to the limits of
+//! `set-max-intset-entries` and `set-max-listpack-*`; a larger set is a table of [`Elements`]. It is never converted
+//! back, as in Redis. Members that expire (SADDEX) make it a table, too.
 //!
-//! Reading takes the time at which it reads, because a member that has expired is not there;
-//! [`TIMELESS`] does for a set in which nothing expires.
+//! Reading needs the present time, because an expired member is invisible; [`TIMELESS`] suffices for a set in which
+//! nothing expires.
 
 use std::ptr::NonNull;
 
@@ -22,17 +22,17 @@ use crate::rdb::encode;
 const INTS: u8 = 0;
 const PACKED: u8 = 1;
 const MEMBERS: u8 = 2;
-/// A large one in which something expires.
+/// The form of a large set in which something expires.
 pub(super) const TIMED: u8 = 3;
 
 /// A set.
 #[derive(Debug)]
 pub enum Set {
-    /// A small one of integers, ascending.
+    /// A small set of integers, ascending.
     Ints(Intset),
-    /// Another small one.
+    /// Another small set.
     Packed(Packed),
-    /// A large one.
+    /// A large set.
     Members(Box<Elements>),
 }
 
@@ -55,7 +55,8 @@ impl Set {
         }
     }
 
-    /// Prepares for adding this many members: if a small form may not have as many, it becomes a large one immediately.
+    /// Prepares for adding this many members: if a small form may not have as many, the set becomes a large one
+    /// immediately.
     #[inline]
     pub fn expect(&mut self, count: usize, limits: &Limits) {
         let fits = match self {
@@ -87,7 +88,7 @@ impl Set {
         }
     }
 
-    /// Adds a member; true if it is new. One that would expire keeps its time.
+    /// Adds a member. Returns true if it is new. An existing member keeps its expiry.
     pub fn add(&mut self, member: &[u8], now_ms: i64, limits: &Limits) -> bool {
         match self {
             Set::Ints(ints) => {
@@ -126,7 +127,8 @@ impl Set {
         }
     }
 
-    /// Adds an expiring member; true if it is new. An existing one gets the new time unless it may `keep` its own.
+    /// Adds an expiring member. Returns true if it is new. An existing member gets the new expiry, unless it may `keep`
+    /// its own.
     #[inline]
     pub fn add_expiring(&mut self, member: &[u8], at_ms: i64, keep: bool, now_ms: i64) -> bool {
         let members = self.grow();
@@ -145,7 +147,7 @@ impl Set {
         }
     }
 
-    /// Gives a member another time, or none; false if there is no such member.
+    /// Sets or removes the expiry of a member. Returns false if there is no such member.
     #[inline]
     pub fn set_expiry(&mut self, member: &[u8], expiry: Option<i64>, now_ms: i64) -> bool {
         self.contains(member, now_ms)
@@ -156,7 +158,7 @@ impl Set {
             }
     }
 
-    /// Removes a member; true if it was there.
+    /// Removes a member. Returns true if it existed.
     #[inline]
     pub fn remove(&mut self, member: &[u8], now_ms: i64) -> bool {
         match self {
@@ -166,7 +168,7 @@ impl Set {
         }
     }
 
-    /// Brings it to its large form.
+    /// Converts the set to its large form.
     fn grow(&mut self) -> &mut Elements {
         if !matches!(self, Set::Members(_)) {
             let mut members = Elements::new();
@@ -189,7 +191,7 @@ impl Set {
         });
     }
 
-    /// Visits members until `visit` stops; true if it never did.
+    /// Visits members until `visit` returns false. Returns true if it never did.
     pub fn each_while(&self, now_ms: i64, mut visit: impl FnMut(Element<'_>) -> bool) -> bool {
         match self {
             Set::Ints(ints) => ints.iter().all(|value| visit(Element::Int(value))),
@@ -198,7 +200,7 @@ impl Set {
         }
     }
 
-    /// Returns the number of members at this time.
+    /// Returns the number of members that have not expired at this time.
     #[inline]
     pub fn living(&self, now_ms: i64) -> usize {
         match self {
@@ -221,7 +223,7 @@ impl Set {
         }
     }
 
-    /// `count` members chosen by chance one after the other, each of them perhaps several times.
+    /// Visits `count` random members, each of which may be visited several times.
     pub fn draw(&self, count: usize, now_ms: i64, random: &mut dyn FnMut() -> u64, mut visit: impl FnMut(Element<'_>)) {
         match self {
             Set::Ints(ints) => (0..count).for_each(|_| visit(Element::Int(ints.get(below(ints.len(), random))))),
@@ -235,7 +237,7 @@ impl Set {
         }
     }
 
-    /// `count` different members chosen by chance, or all of them.
+    /// Visits `count` different random members, or all of them.
     pub fn some(&self, count: usize, now_ms: i64, random: &mut dyn FnMut() -> u64, mut visit: impl FnMut(Element<'_>)) {
         if let Set::Members(members) = self {
             return members
@@ -251,7 +253,7 @@ impl Set {
         });
     }
 
-    /// Returns the set that an RDB intset is.
+    /// Returns the set of an RDB intset.
     #[inline]
     pub fn of_intset(bytes: &[u8], limits: &Limits) -> Option<Set> {
         let mut set = Set::Ints(Intset::parse(bytes)?);
@@ -324,7 +326,7 @@ impl Kind for Set {
         }
     }
 
-    /// A small set is written as one of strings, too: version 10 knows no listpack of members.
+    /// A small set is also written as one of strings: version 10 has no listpack of members.
     fn dump(&self, out: &mut Vec<u8>) {
         match self {
             Set::Ints(ints) => {

@@ -29,7 +29,7 @@ const FREED_AT_ONCE: usize = 8;
 /// The target of trimming.
 #[derive(Clone, Copy, Debug)]
 pub enum Keep {
-    /// The last entries, this many.
+    /// The last entries, this many of them.
     Last(u64),
     /// The entries from this ID on.
     From(StreamId),
@@ -38,11 +38,11 @@ pub enum Keep {
 /// The parameters of trimming.
 #[derive(Clone, Copy, Debug)]
 pub struct Trim {
-    /// What stays.
+    /// The entries to keep.
     pub keep: Keep,
-    /// Whole nodes only.
+    /// Whether only whole nodes are removed.
     pub is_rough: bool,
-    /// The most entries that go at a time; 0 for any number.
+    /// The maximum number of entries removed at a time; 0 for any number.
     pub limit: u64,
 }
 
@@ -54,9 +54,9 @@ pub struct Stream(Box<Body>);
 struct Body {
     /// The nodes, in the order of their masters.
     nodes: VecDeque<Node>,
-    /// Entries that are not deleted.
+    /// The number of entries that are not deleted.
     len: usize,
-    /// Bytes of the nodes' blocks.
+    /// The bytes of the nodes' blocks.
     bytes: usize,
     first: StreamId,
     last: StreamId,
@@ -71,7 +71,7 @@ impl Body {
         }
     }
 
-    /// Changes a node and accounts for it.
+    /// Changes a node and updates the sums.
     fn change<R>(&mut self, index: usize, change: impl FnOnce(&mut Node) -> R) -> R {
         let node = &mut self.nodes[index];
         self.bytes -= node.bytes();
@@ -82,7 +82,7 @@ impl Body {
         result
     }
 
-    /// Returns the node in which this ID is, if it is anywhere; the first one if it is before all.
+    /// Returns the node that contains this ID, if any does; the first one if the ID precedes all.
     fn node_of(&self, id: StreamId) -> usize {
         self.nodes.partition_point(|node| node.master <= id).saturating_sub(1)
     }
@@ -91,31 +91,31 @@ impl Body {
 /// The properties of a stream other than its entries.
 #[derive(Clone, Copy, Debug)]
 pub struct Facts {
-    /// The ID of the first entry; 0-0 without one.
+    /// The ID of the first entry; 0-0 if there is none.
     pub first: StreamId,
     /// The highest ID that an entry has had, or that was set.
     pub last: StreamId,
-    /// The highest ID that was deleted by name.
+    /// The highest ID that was deleted by XDEL.
     pub max_deleted: StreamId,
-    /// Entries that were ever added.
+    /// The number of entries that were ever added.
     pub added: u64,
 }
 
 impl Stream {
-    /// Returns what is known of it beside its entries.
+    /// Returns the stream's properties other than its entries.
     pub fn facts(&self) -> Facts {
         let Body { first, last, max_deleted, added, .. } = *self.0;
         Facts { first, last, max_deleted, added }
     }
 
-    /// Sets what XSETID sets.
+    /// Sets the properties that XSETID sets.
     pub fn set_facts(&mut self, last: StreamId, added: Option<u64>, max_deleted: Option<StreamId>) {
         self.0.last = last;
         self.0.added = added.unwrap_or(self.0.added);
         self.0.max_deleted = max_deleted.unwrap_or(self.0.max_deleted);
     }
 
-    /// Number of nodes.
+    /// Returns the number of nodes.
     pub fn nodes(&self) -> usize {
         self.0.nodes.len()
     }
@@ -141,7 +141,7 @@ impl Stream {
         }
     }
 
-    /// Removes entries from the start. Returns their number, and the part cut off if freeing that takes long.
+    /// Removes entries from the start. Returns their number, and the removed part if freeing it takes long.
     pub fn trim(&mut self, trim: Trim) -> (u64, Option<Stream>) {
         let body = &mut *self.0;
         let (mut whole, mut removed) = (0, 0_u64);
@@ -184,7 +184,7 @@ impl Stream {
         (removed, cut)
     }
 
-    /// Removes this many nodes from the start, and frees them if they are few.
+    /// Removes this many nodes from the start. Frees them if they are few, otherwise returns them.
     fn cut(&mut self, count: usize) -> Option<Stream> {
         let body = &mut *self.0;
         let kept = body.nodes.len() - count;
@@ -206,12 +206,12 @@ impl Stream {
         self.0.first = self.range(StreamId::MIN, StreamId::MAX, false).next().map_or(StreamId::MIN, |entry| entry.id);
     }
 
-    /// Deletes entries by their IDs; returns how many there were.
+    /// Deletes entries by their IDs. Returns the number of those that existed.
     pub fn delete(&mut self, ids: &[StreamId]) -> usize {
         let body = &mut *self.0;
         let before = body.len;
         let mut is_first_gone = false;
-        // The masters of nodes in which nothing is left.
+        // The master IDs of nodes that became empty.
         let mut emptied: SmallVec<[StreamId; 4]> = SmallVec::new();
         for id in ids {
             let index = body.node_of(*id);
@@ -273,7 +273,7 @@ impl Stream {
         count + range.edges().take(limit - count).count()
     }
 
-    /// About how many entries a range has, without looking at each node.
+    /// Returns the approximate number of entries in a range, without examining each node.
     pub fn estimate(&self, start: StreamId, end: StreamId) -> usize {
         let range = self.range(start, end, false);
         range.nodes.len().saturating_mul(self.0.len) / self.nodes().max(1)
@@ -324,19 +324,19 @@ impl Stream {
 #[derive(Clone, Debug)]
 pub struct Range<'s> {
     body: &'s Body,
-    /// Nodes that are not begun yet.
+    /// The nodes that were not started yet.
     nodes: std::ops::Range<usize>,
     first: usize,
     last: usize,
     start: StreamId,
     end: StreamId,
     is_back: bool,
-    /// The node at which it is, whether that is at an edge of the range, and the next entry.
+    /// The current node, whether it is at an edge of the range, and the next entry.
     node: Option<(&'s Node, Head, bool, Option<At>)>,
 }
 
 impl<'s> Range<'s> {
-    /// Returns the entries of the first and the last node alone.
+    /// Returns only the entries of the first and the last node.
     fn edges(mut self) -> impl Iterator<Item = Entry<'s>> {
         let last = (self.last > self.first).then(|| Range { nodes: self.last..self.nodes.end, ..self.clone() });
         self.nodes.end = self.nodes.end.min(self.first + 1);
@@ -356,7 +356,8 @@ impl<'s> Iterator for Range<'s> {
             if let Some((node, head, is_edge, Some(at))) = self.node {
                 let entry = node.entry(&head, at);
                 self.node = Some((node, head, is_edge, self.step(node, &entry, at)));
-                // What lies between is not compared, so that it is as many as the nodes say.
+                // In the nodes between the edges no IDs are compared, so that the result equals the nodes' numbers of
+                // entries.
                 if !entry.is_deleted && (!is_edge || (self.start..=self.end).contains(&entry.id)) {
                     return Some(entry);
                 }

@@ -22,7 +22,7 @@ const DELETED: i64 = 1;
 const SAME_NAMES: i64 = 2;
 /// The number of elements of an entry in addition to names and values: flags and the two parts of the ID.
 const HEAD: usize = 3;
-/// The most bytes that a node, or the words of one entry, may have.
+/// The maximum number of bytes of a node, or of the words of one entry.
 pub const BYTES_MAX: usize = 1 << 30;
 
 /// The ID of an entry: a time, and a number among those of that time.
@@ -40,7 +40,7 @@ impl StreamId {
     /// The highest ID.
     pub const MAX: StreamId = StreamId { ms: u64::MAX, seq: u64::MAX };
 
-    /// Returns the next one; none after the last.
+    /// Returns the next ID; `None` after the last.
     pub fn next(self) -> Option<StreamId> {
         match self.seq.checked_add(1) {
             Some(seq) => Some(StreamId { seq, ..self }),
@@ -48,7 +48,7 @@ impl StreamId {
         }
     }
 
-    /// Returns the one before; none before the first.
+    /// Returns the previous ID; `None` before the first.
     pub fn previous(self) -> Option<StreamId> {
         match self.seq.checked_sub(1) {
             Some(seq) => Some(StreamId { seq, ..self }),
@@ -56,7 +56,7 @@ impl StreamId {
         }
     }
 
-    /// Lets `use_text` see the ID as clients do: `ms-seq`.
+    /// Calls `use_text` with the ID as clients write it: `ms-seq`.
     pub fn with_text<R>(self, use_text: impl FnOnce(&[u8]) -> R) -> R {
         let (mut ms, mut seq) = (itoa::Buffer::new(), itoa::Buffer::new());
         let (ms, seq) = (ms.format(self.ms).as_bytes(), seq.format(self.seq).as_bytes());
@@ -68,7 +68,7 @@ impl StreamId {
         use_text(&text[..end])
     }
 
-    /// Returns the ID that stands this far behind `master`.
+    /// Returns the ID at this distance from `master`.
     fn behind(master: StreamId, ms: i64, seq: i64) -> StreamId {
         StreamId { ms: master.ms.wrapping_add_signed(ms), seq: master.seq.wrapping_add_signed(seq) }
     }
@@ -83,16 +83,16 @@ pub(super) struct Head {
     pub(super) entries: Option<At>,
 }
 
-/// An entry as it stands in a node.
+/// An entry as it is stored in a node.
 #[derive(Clone, Copy, Debug)]
 pub struct Entry<'n> {
     block: &'n Packed,
     /// Its ID.
     pub id: StreamId,
     pub(super) is_deleted: bool,
-    /// The master's names, if they are this entry's.
+    /// The master's names, if the entry has the same names.
     names: Option<At>,
-    /// Pairs of names and values.
+    /// The number of pairs of names and values.
     len: usize,
     /// The first value, or the first name if the entry has its own.
     content: Option<At>,
@@ -101,7 +101,7 @@ pub struct Entry<'n> {
 }
 
 impl<'n> Entry<'n> {
-    /// Returns the number of name-value pairs of each.
+    /// Returns the number of name-value pairs.
     pub fn len(&self) -> usize {
         self.len
     }
@@ -128,13 +128,13 @@ impl<'n> Entry<'n> {
     }
 }
 
-/// A node. What its block has is valid: made here, or looked through by [`parse`](Node::parse).
+/// A node. The content of its block is valid: created here, or checked by [`parse`](Node::parse).
 #[derive(Clone, Debug)]
 pub(super) struct Node {
-    /// From what its entries' IDs count.
+    /// The ID to which its entries' IDs are relative.
     pub(super) master: StreamId,
     block: Packed,
-    /// Entries that are not deleted.
+    /// The number of entries that are not deleted.
     pub(super) live: u32,
 }
 
@@ -160,7 +160,7 @@ impl Node {
         node
     }
 
-    /// Bytes of the block.
+    /// Returns the bytes of the block.
     pub(super) fn bytes(&self) -> usize {
         self.block.bytes()
     }
@@ -170,7 +170,7 @@ impl Node {
         self.block.as_bytes()
     }
 
-    /// Returns whether an entry of this many bytes of text belongs here and not in a new node.
+    /// Returns whether an entry of this many bytes of text should be added here and not to a new node.
     pub(super) fn takes(&self, text_bytes: usize, limits: &Limits) -> bool {
         let bytes_max = match usize::try_from(limits.stream_node_bytes.get()) {
             Ok(max @ 1..BYTES_MAX) => max,
@@ -214,7 +214,7 @@ impl Node {
         let len = if is_same { head.names } else { take() as usize };
         let content = next;
         let elements = if is_same { len } else { 2 * len };
-        // Behind its elements stands how many there are.
+        // The elements are followed by their number.
         let next = content.and_then(|at| (0..=elements).try_fold(at, |at, _| block.next(at)));
         Entry {
             block,
@@ -237,7 +237,7 @@ impl Node {
         self.before(self.block.previous(at)?)
     }
 
-    /// Returns the place of the entry whose number of elements stands at `end`; none if that is the master's end.
+    /// Returns the place of the entry whose number of elements is at `end`; `None` if that is the end of the master.
     fn before(&self, end: At) -> Option<At> {
         match integer(self.block.get(end)) {
             0 => None,
@@ -274,7 +274,7 @@ impl Node {
         self.set_count(0, i64::from(self.live));
     }
 
-    /// Sets the number of entries in use, or with `index` 1 that of the deleted ones.
+    /// Sets the number of live entries, or with `index` 1 that of the deleted ones.
     fn set_count(&mut self, index: i64, count: i64) {
         if let Some(at) = self.block.seek(index) {
             self.block.replace(at, itoa::Buffer::new().format(count).as_bytes());
@@ -301,7 +301,7 @@ impl Node {
         before - self.live
     }
 
-    /// Deletes an entry; false if it is not there.
+    /// Deletes an entry. Returns false if it does not exist.
     pub(super) fn delete(&mut self, id: StreamId) -> bool {
         let head = self.head();
         let mut next = head.entries;
@@ -317,7 +317,7 @@ impl Node {
         false
     }
 
-    /// Marks an entry as deleted; no place changes, as both numbers take a byte.
+    /// Marks an entry as deleted; no place changes, because the old and the new flags take one byte each.
     fn mark(&mut self, at: At) {
         let flags = integer(self.block.get(at)) | DELETED;
         self.block.replace(at, itoa::Buffer::new().format(flags).as_bytes());
@@ -332,8 +332,8 @@ impl Node {
         }
     }
 
-    /// Returns a node from a payload that may be anything; [`None`] if a step from entry to entry would lead astray, or
-    /// the numbers of entries are not right.
+    /// Parses a payload with any content; [`None`] if a step from entry to entry would leave its bounds, or the numbers
+    /// of entries are wrong.
     pub(super) fn parse(master: StreamId, bytes: &[u8]) -> Option<Node> {
         let block = Packed::parse(bytes)?;
         let mut at = block.first();

@@ -1,9 +1,9 @@
 //! Sorted sets: members with their scores, in order of score and then of bytes.
 //!
-//! A small one is a block of members and scores, in order; beyond the limits of `zset-max-listpack-*` it is a [`Table`]
-//! that finds an element by its member, and a [`RankTree`] with the same elements in order. An element is one block
-//! with member and score, owned by the table; the tree has pointers. So a member of 13 bytes costs its block of 23, 10
-//! to 19 bytes of the table, and 8 to 16 of the tree, which is two thirds of Redis's memory.
+//! A small sorted set is a block of members and scores, in order; beyond the limits of `zset-max-listpack-*` it is a
+//! [`Table`] that finds an element by its member, and a [`RankTree`] with the same elements in order. An element is one
+//! block with member and score, owned by the table; the tree has pointers. So a member of 13 bytes costs its block of
+//! 23, 10 to 19 bytes of the table, and 8 to 16 of the tree, which is two thirds of Redis's memory.
 //!
 //! Range queries first determine ranks, at the cost of one or two descents, and so LIMIT costs nothing.
 
@@ -42,7 +42,7 @@ pub struct Members {
     table: Table<Member>,
     /// The elements of `table`, in order: both have the same elements.
     tree: RankTree,
-    /// Bytes of the cells.
+    /// The bytes of the cells.
     bytes: usize,
 }
 
@@ -122,9 +122,9 @@ impl std::fmt::Debug for Members {
 /// A sorted set.
 #[derive(Debug)]
 pub enum Zset {
-    /// A small one: member, score, member, score… in order.
+    /// A small sorted set: member, score, member, score… in order.
     Packed(Packed),
-    /// A large one.
+    /// A large sorted set.
     Members(Box<Members>),
 }
 
@@ -176,7 +176,7 @@ impl LexBound<'_> {
     }
 }
 
-/// Returns the score that an element of a block is.
+/// Returns the score that an element of a block represents.
 #[inline]
 fn score_in(element: Element<'_>) -> f64 {
     match element {
@@ -191,13 +191,13 @@ fn after(packed: &Packed, at: At) -> At {
     packed.next(at).expect("a member is followed by its score")
 }
 
-/// Members and scores of a block with their places, in order.
+/// Returns the members and scores of a block with their places, in order.
 #[inline]
 fn pairs(packed: &Packed) -> impl Iterator<Item = (At, Element<'_>, f64)> {
     packed.places().step_by(2).map(|at| (at, packed.get(at), score_in(packed.get(after(packed, at)))))
 }
 
-/// Puts a member that is not there into a block.
+/// Inserts a member that does not exist into a block.
 #[inline]
 fn put(packed: &mut Packed, member: &[u8], score: f64) {
     let place = pairs(packed).find(|(_, other, other_score)| {
@@ -218,7 +218,7 @@ impl Zset {
         }
     }
 
-    /// Returns whether it is one block.
+    /// Returns whether the sorted set is one block.
     #[inline]
     pub fn is_small(&self) -> bool {
         matches!(self, Zset::Packed(_))
@@ -242,7 +242,7 @@ impl Zset {
         }
     }
 
-    /// Gives a member this score, which is not NaN; adds it if it is not there. Returns the score that it had.
+    /// Sets the score of a member, which is not NaN; adds the member if it does not exist. Returns its previous score.
     pub fn set(&mut self, member: &[u8], score: f64, limits: &Limits) -> Option<f64> {
         debug_assert!(!score.is_nan());
         if let Zset::Packed(packed) = self {
@@ -266,7 +266,7 @@ impl Zset {
         }
     }
 
-    /// Brings it to its large form.
+    /// Converts the sorted set to its large form.
     fn grow(&mut self) {
         let mut members = Members::new();
         self.each(0..self.len(), |member, score| {
@@ -275,7 +275,7 @@ impl Zset {
         *self = Zset::Members(Box::new(members));
     }
 
-    /// Removes a member; gives its score, if it was there.
+    /// Removes a member. Returns its score, if it existed.
     #[inline]
     pub fn remove(&mut self, member: &[u8]) -> Option<f64> {
         match self {
@@ -289,7 +289,7 @@ impl Zset {
         }
     }
 
-    /// Removes the members of these ranks, which there are.
+    /// Removes the members of these ranks, which must exist.
     #[inline]
     pub fn remove_range(&mut self, ranks: Range<usize>) {
         match self {
@@ -366,7 +366,7 @@ impl Zset {
         range.start..range.end.max(range.start)
     }
 
-    /// Visits the members of these ranks, which there are, in order.
+    /// Visits the members of these ranks, which must exist, in order.
     pub fn each(&self, ranks: Range<usize>, mut visit: impl FnMut(&[u8], f64)) {
         match self {
             _ if ranks.is_empty() => {}

@@ -17,7 +17,7 @@ pub(super) const TYPE_STRING: u8 = 0;
 pub(super) const TYPE_LIST: u8 = 1;
 /// A list as one ziplist.
 pub(super) const TYPE_LIST_ZIPLIST: u8 = 10;
-/// A hash as one zipmap; only read, like all that is ziplists.
+/// A hash as one zipmap; only read, as are ziplists.
 pub(super) const TYPE_HASH_ZIPMAP: u8 = 9;
 /// A sorted set as one ziplist of members and scores.
 pub(super) const TYPE_ZSET_ZIPLIST: u8 = 12;
@@ -46,7 +46,7 @@ pub const TYPE_HASH_LISTPACK: u8 = 16;
 /// the number of fields, and for each its time, field and value. The time is 0 for none, otherwise one more than its
 /// difference from the earliest.
 pub const TYPE_HASH_METADATA: u8 = 24;
-/// The same as one listpack of fields, values and times, behind the earliest of them.
+/// Like [`TYPE_HASH_METADATA`], as one listpack of fields, values and times, preceded by the earliest time.
 pub const TYPE_HASH_LISTPACK_EX: u8 = 25;
 /// A sorted set as one listpack.
 pub const TYPE_ZSET_LISTPACK: u8 = 17;
@@ -59,7 +59,7 @@ pub(super) const TYPE_STREAM: u8 = 15;
 pub const TYPE_STREAM_2: u8 = 19;
 /// The same with more about each group, from version 11 on.
 pub(super) const TYPE_STREAM_3: u8 = 21;
-/// A list's node that is one element.
+/// A list's node that consists of one element.
 pub(super) const NODE_PLAIN: usize = 1;
 /// A list's node that is a listpack.
 pub const NODE_LISTPACK: usize = 2;
@@ -73,7 +73,7 @@ pub(super) const INT_16: u8 = ENCODED | 1;
 pub(super) const INT_32: u8 = ENCODED | 2;
 pub(super) const LZF: u8 = ENCODED | 3;
 
-/// Strings up to this length are written as integers if they are one.
+/// The maximum length of strings that are written as integers if they represent one.
 pub(super) const INTEGER_TEXT_MAX: usize = 11;
 /// Strings beyond this length are compressed if that saves [`SAVING_MIN`] bytes at least.
 pub(super) const UNCOMPRESSED_MAX: usize = 20;

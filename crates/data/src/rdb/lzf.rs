@@ -15,7 +15,7 @@ const LITERALS_MAX: usize = 32;
 const BACK_MAX: usize = 1 << 13;
 const RUN_MIN: usize = 3;
 const RUN_MAX: usize = 9 + 255;
-/// Bytes that a byte of input can stand for at most: three bytes are one run.
+/// The maximum number of bytes that a byte of input can represent: three bytes are one run.
 const GROWTH_MAX: usize = RUN_MAX / 3;
 const TABLE_BITS_MAX: u32 = 14;
 /// After this many bytes without a run (a power of two), every other place is tried; after twice as many, every third,
@@ -25,7 +25,7 @@ const STEP_MAX: usize = 16;
 
 /// `input` compressed to at most `limit` bytes. `input` is shorter than 4 GiB.
 pub(super) fn compress(input: &[u8], limit: usize) -> Option<Vec<u8>> {
-    // As many places as the input has, or a short string would pay for a long one's table.
+    // As many slots as the input has bytes, or a short string would pay for a long one's table.
     let bits = (usize::BITS - input.len().leading_zeros()).clamp(4, TABLE_BITS_MAX);
     let slot = |three: u32| (three.wrapping_mul(0x9e37_79b1) >> (u32::BITS - bits)) as usize;
     // One more than the last position of each hash; 0 for none.

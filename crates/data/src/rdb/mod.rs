@@ -271,7 +271,7 @@ impl<'a> Reader<'a> {
         list_value(list)
     }
 
-    /// Nodes; empty ones are left out.
+    /// Reads nodes; empty ones are skipped.
     fn quicklist(&mut self, limits: &Limits) -> Result<Value<'static>, Wrong> {
         let mut blocks = Vec::new();
         for _ in 0..self.plain_length()? {
@@ -464,7 +464,7 @@ pub fn fuzz_restore(data: &[u8]) {
     let lists = [TYPE_LIST, TYPE_LIST_ZIPLIST, TYPE_LIST_QUICKLIST, TYPE_LIST_QUICKLIST_2];
     let streams = [TYPE_STREAM, TYPE_STREAM_2, TYPE_STREAM_3];
     for kind in streams {
-        // A node's own bytes, which are what most of a payload consists of.
+        // A node's own bytes, of which most of a payload consists.
         let node = |out: &mut Vec<u8>| put_raw(data, out);
         let mut object = vec![kind, 1];
         put_raw(&[0; 16], &mut object);
@@ -477,7 +477,7 @@ pub fn fuzz_restore(data: &[u8]) {
     let old = [TYPE_HASH_ZIPMAP, TYPE_ZSET_ZIPLIST, TYPE_HASH_ZIPLIST];
     for kind in sets.into_iter().chain(zsets).chain(hashes).chain(lists).chain(old) {
         fuzz_object(&[&[kind], data].concat());
-        // As one string, which the forms in one block are.
+        // As one string, as the forms in one block are written.
         let mut object = vec![kind];
         if kind == TYPE_HASH_LISTPACK_EX {
             object.extend([0; 8]);

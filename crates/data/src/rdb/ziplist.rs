@@ -1,4 +1,4 @@
-//! Ziplists: what Redis before version 7 kept small values in. They are read, never written.
+//! Ziplists, in which Redis before version 7 stored small values. They are read, never written.
 //!
 //! ```text
 //! total bytes (4)  offset of the last element (4)  elements (2)  bytes-of-the-one-before  head  data …  0xff
@@ -12,7 +12,7 @@ const END: u8 = 0xff;
 const LONG_BEFORE: u8 = 0xfe;
 const COUNT_UNKNOWN: u16 = u16::MAX;
 
-/// Shows each element to `visit`. Elements seen before the end of a wrong one mean nothing.
+/// Calls `visit` with each element. If an error is returned, the elements visited before it are invalid.
 pub(super) fn each(bytes: &[u8], mut visit: impl FnMut(Element<'_>)) -> Result<(), Wrong> {
     let number = |at: usize| bytes.get(at..).and_then(|rest| rest.first_chunk()).map(|word| u32::from_le_bytes(*word));
     let (total, last) = (number(0).ok_or(Wrong::Object)?, number(4).ok_or(Wrong::Object)?);
@@ -32,7 +32,7 @@ pub(super) fn each(bytes: &[u8], mut visit: impl FnMut(Element<'_>)) -> Result<(
     if counted && last as usize == last_at { Ok(()) } else { Err(Wrong::Object) }
 }
 
-/// Returns the element at the start, with its bytes. `before` are those of the one before it.
+/// Parses the element at the start, and returns it with its size. `before` is the size of the element before it.
 fn entry(bytes: &[u8], before: usize) -> Option<(usize, Element<'_>)> {
     let (told, head_at) = match *bytes.first()? {
         END => return None,

@@ -1,4 +1,4 @@
-//! Zipmaps: what Redis 2.4 kept small hashes in. They are read, never written.
+//! Zipmaps, in which Redis 2.4 stored small hashes. They are read, never written.
 //!
 //! ```text
 //! fields (1)   length of a field   field   length of its value   unused bytes (1)   value   unused …   0xff
@@ -11,7 +11,7 @@ use super::Wrong;
 const LONG: u8 = 254;
 const END: u8 = 255;
 
-/// Shows each field with its value to `visit`. Those seen before the end of a wrong one mean nothing.
+/// Calls `visit` with each field and its value. If an error is returned, the fields visited before it are invalid.
 pub(super) fn each(bytes: &[u8], mut visit: impl FnMut(&[u8], &[u8])) -> Result<(), Wrong> {
     let (&told, mut rest) = bytes.split_first().ok_or(Wrong::Object)?;
     let mut count = 0_usize;
@@ -26,7 +26,7 @@ pub(super) fn each(bytes: &[u8], mut visit: impl FnMut(&[u8], &[u8])) -> Result<
     }
 }
 
-/// Returns the text at the start, which is taken off; a value has unused bytes.
+/// Removes the text at the start from `rest` and returns it; a value is followed by unused bytes.
 fn text<'a>(rest: &mut &'a [u8], is_value: bool) -> Option<&'a [u8]> {
     let (&first, mut bytes) = rest.split_first()?;
     let len = match first {

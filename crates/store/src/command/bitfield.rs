@@ -1,7 +1,7 @@
-//! BITFIELD: integers of any width at any bit of a string.
+//! BITFIELD: integers of any width at any bit offset of a string.
 //!
-//! A field's bits are the most significant first, as SETBIT numbers them. All operations of a command are read and checked
-//! before the first is carried out.
+//! The bits of a field are ordered from the most significant to the least, with SETBIT's bit numbers. All operations of
+//! a command are parsed and validated before the first is executed.
 
 use sluicegate_data::value::View;
 use sluicegate_wire::resp::{ReplySink, parse_i64};
@@ -14,7 +14,7 @@ use crate::context::Ctx;
 use crate::keys::KeyRule;
 use crate::notify::Class;
 
-/// The treatment of a number that its field cannot represent.
+/// The treatment of a number that does not fit in its field.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Overflow {
     Wrap,
@@ -37,7 +37,7 @@ struct Operation {
     overflow: Overflow,
 }
 
-/// A field: `width` bits (1 to 64) from bit `at`, of which the first is the sign if `signed`.
+/// A field of `width` bits (1 to 64) starting at bit `at`. If `signed`, the first bit is the sign.
 #[derive(Clone, Copy)]
 struct Field {
     signed: bool,
@@ -54,19 +54,20 @@ impl Field {
             [b'u', digits @ ..] => (false, digits),
             _ => return Err(refused.into()),
         };
-        // Redis reads the width as a C string.
+        // Redis reads the width as a C string, which ends at the first zero byte.
         let digits = &digits[..memchr::memchr(0, digits).unwrap_or(digits.len())];
         let most = if signed { 64 } else { 63 };
         let width = parse_i64(digits).filter(|width| (1..=most).contains(width)).ok_or(refused)? as u32;
         Ok(Field { signed, width, at: bit_offset(offset, Some(width), string_max)? })
     }
 
-    /// Returns the byte after its last one.
+    /// Returns the index of the first byte after the field.
     fn end(&self) -> usize {
         ((self.at + u64::from(self.width) - 1) / 8 + 1) as usize
     }
 
-    /// Returns the bytes that it touches, at most 9, as one number, and how far its last bit is from that number's.
+    /// Returns the bytes that the field overlaps, at most 9, as one number, and the number of bits below the field in
+    /// it.
     fn window(&self, bytes: &[u8]) -> (u128, u32) {
         let first = (self.at / 8) as usize;
         let window = (first..self.end()).fold(0, |window, at| window << 8 | u128::from(*bytes.get(at).unwrap_or(&0)));
@@ -82,7 +83,7 @@ impl Field {
         self.fit((window >> shift & self.mask()) as i128)
     }
 
-    /// Writes the number's last bits; the bytes reach to the field's end.
+    /// Writes the low `width` bits of `value`; `bytes` extends at least to the field's end.
     fn write(&self, bytes: &mut [u8], value: i64) {
         let (window, shift) = self.window(bytes);
         let mut window = window & !(self.mask() << shift) | (value as u128 & self.mask()) << shift;
@@ -92,7 +93,7 @@ impl Field {
         }
     }
 
-    /// Returns the number with the same last bits that the field can hold.
+    /// Returns `value` truncated to the field's width, with the sign extended if the field is signed.
     fn fit(&self, value: i128) -> i64 {
         let bits = value as u128 & self.mask();
         let negative = self.signed && bits >> (self.width - 1) & 1 == 1;
@@ -155,12 +156,12 @@ impl Operation {
         !matches!(self.action, Action::Get)
     }
 
-    /// Carries it out. Returns the reply, and whether another number stands there now.
+    /// Executes the operation. Returns its reply, and whether the stored number changed.
     fn run(&self, bytes: &mut [u8]) -> (Option<i64>, bool) {
         let old = self.field.read(bytes);
         let (new, shows_new) = match self.action {
             Action::Get => return (Some(old), false),
-            // An unsigned field takes the bits of a negative number as those of a very large one.
+            // For an unsigned field, a negative number is reinterpreted as a large unsigned one.
             Action::Set(value) if self.field.signed => (i128::from(value), false),
             Action::Set(value) => (i128::from(value as u64), false),
             Action::Increment(by) => (i128::from(old) + i128::from(by), true),
@@ -181,7 +182,7 @@ fn say(replies: &[Option<i64>], out: &mut dyn ReplySink) {
     }
 }
 
-/// Answers when every operation is a GET.
+/// Replies to a command in which every operation is a GET.
 fn read_fields(ctx: &mut Ctx<'_>, operations: &[Operation], out: &mut dyn ReplySink) -> Result<(), Refused> {
     let mut digits = itoa::Buffer::new();
     let bytes = ctx.read_string(0)?.map_or(&b""[..], |view| view.text(&mut digits));
@@ -231,7 +232,7 @@ fn bitfield_ro(ctx: &mut Ctx<'_>, out: &mut dyn ReplySink) {
     or_error(result, out);
 }
 
-/// BITFIELD only reads its key if it has GET alone.
+/// BITFIELD is read-only if it has no SET or INCRBY.
 fn bitfield_key_flags(words: &[&[u8]]) -> Option<&'static [&'static str]> {
     let writes = words.iter().skip(2).any(|word| is(word, "set") || is(word, "incrby"));
     (!writes).then_some(&["RO", "access"])

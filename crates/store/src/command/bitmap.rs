@@ -77,7 +77,7 @@ fn getbit(ctx: &mut Ctx<'_>, out: &mut dyn ReplySink) {
     or_error(result, out);
 }
 
-/// The words of BITCOUNT and BITPOS that say where to look.
+/// The range of bits that the words of BITCOUNT and BITPOS specify.
 struct Range {
     start: i64,
     end: Option<i64>,
@@ -209,7 +209,7 @@ fn bitpos(ctx: &mut Ctx<'_>, out: &mut dyn ReplySink) {
                 None => -1,
                 Some((first, last)) => match position(bytes, bit, first, last) {
                     Some(at) => at as i64,
-                    // A value without an explicit end goes on with zeros.
+                    // A value without an explicit end continues with zeros.
                     None if !bit && range.end.is_none() => last as i64 + 1,
                     None => -1,
                 },
@@ -285,7 +285,7 @@ fn taken(entry: Option<&Entry>) -> Result<Option<Arc<Vec<u8>>>, Refused> {
     Ok(Some(Arc::new(view.text(&mut itoa::Buffer::new()).to_vec())))
 }
 
-/// Looks at BITOP's sources one after the other, expired ones as if they were still there.
+/// Calls a function with BITOP's sources one after the other; expired sources count as existing.
 fn each_source<R>(
     inner: &Inner,
     pass: &Pass<'_>,

@@ -78,7 +78,7 @@ fn unite(sets: &Sets<'_>, now_ms: i64, mut visit: impl FnMut(Element<'_>)) {
 
 /// The result of combining sets.
 enum Combined<'l> {
-    /// Members that were found one by one.
+    /// Members that were collected individually.
     Gathered(Gathered<'l>),
     /// The remainder of a copy.
     Left(Set),

@@ -1,6 +1,6 @@
 //! Commands on whole databases: SCAN, KEYS, DBSIZE, FLUSHALL, SWAPDB…
 //!
-//! Reading commands iterate over the stripes and ignore holds, and never wait; writing ones close the gate.
+//! Reading commands iterate over the stripes and ignore holds, and never wait; writing commands close the gate.
 
 use sluicegate_data::glob;
 use sluicegate_data::random::random;
@@ -149,14 +149,14 @@ fn randomkey(ctx: &mut Ctx<'_>, out: &mut dyn ReplySink) {
 }
 
 fn time(ctx: &mut Ctx<'_>, out: &mut dyn ReplySink) {
-    // It stands still in a script and in a transaction (Redis 7.2).
+    // The time is frozen in a script and in a transaction (Redis 7.2).
     let now_us = ctx.now.us();
     out.array(2);
     out.bulk_integer(now_us / 1_000_000);
     out.bulk_integer(now_us % 1_000_000);
 }
 
-/// ASYNC and SYNC are both taken: flushing takes microseconds either way, and freeing is done in the background.
+/// Parses ASYNC or SYNC, which make no difference: flushing takes microseconds, and memory is freed in the background.
 fn flush_option(words: &[&[u8]]) -> Result<(), Refused> {
     match words {
         [_] => Ok(()),
@@ -196,7 +196,7 @@ fn swapdb(keyspace: &Keyspace, closed: &Closed<'_>, words: &[&[u8]], _db: u32, o
     or_error(result, out);
 }
 
-/// Keys that SCAN goes over on a worker for a script.
+/// The number of keys that SCAN visits on a worker for a script.
 const SCANNED_MAX: i64 = 4096;
 
 /// Returns whether a SCAN requests very many keys.

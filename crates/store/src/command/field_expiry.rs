@@ -1,7 +1,8 @@
 //! Times to live of hash fields and set members: the HEXPIRE family of Redis 7.4, HGETEX, HSETEX and HGETDEL of Redis
 //! 8.0, FIELDEXPIRE and FIELDTTL of Dragonfly.
 //!
-//! Replies, errors and the order of checks are those of Redis's documentation and source; the installed Redis is older.
+//! Replies, errors and the order of checks follow Redis's documentation and source, because the installed Redis is
+//! older than these commands.
 
 use std::ops::Range;
 
@@ -18,7 +19,7 @@ use crate::context::{Ctx, KeyMut};
 use crate::keys::KeyRule;
 use crate::notify::Class;
 
-/// The latest time that a command may give a field, in Unix milliseconds: Redis keeps 46 bits for it.
+/// The latest expiry that a command may set, in Unix milliseconds: Redis stores it in 46 bits.
 const LATEST_MS: i64 = (1 << 46) - 1;
 
 const NO_FIELD: i64 = -2;
@@ -31,14 +32,14 @@ const NO_FIELDS_WORD: &str = "ERR Mandatory argument FIELDS is missing or not at
 const WRONG_COUNT: &str = "ERR The `numfields` parameter must match the number of arguments";
 const NOT_POSITIVE: &str = "ERR Number of fields must be a positive integer";
 
-/// Returns the time that many seconds from now, in Unix milliseconds; Dragonfly takes 1 second or more.
+/// Parses a number of seconds, 1 or more as in Dragonfly, and returns the time that far from now, in Unix milliseconds.
 pub(super) fn seconds_from_now(word: &[u8], now_ms: i64) -> Result<i64, Refused> {
     let seconds = integer(word)?;
     let at_ms = seconds.checked_mul(1000).and_then(|ms| ms.checked_add(now_ms)).filter(|at_ms| *at_ms <= LATEST_MS);
     at_ms.filter(|_| seconds > 0).ok_or(NOT_INTEGER.into())
 }
 
-/// Parses a time, into Unix milliseconds.
+/// Parses a time in the given unit and returns it in Unix milliseconds.
 fn time(word: &[u8], unit: Unit, now_ms: i64, command: &str) -> Result<i64, Refused> {
     let value = integer(word)?;
     if value < 0 {
@@ -54,7 +55,7 @@ fn time(word: &[u8], unit: Unit, now_ms: i64, command: &str) -> Result<i64, Refu
     at_ms.ok_or_else(|| format!("ERR invalid expire time in '{command}' command").into())
 }
 
-/// Returns the places of the fields that `FIELDS numfields field…` names, FIELDS being word `at`.
+/// Returns the indices of the fields that `FIELDS numfields field…` names, where `at` is the index of FIELDS.
 fn fields(words: &[&[u8]], at: usize, not_positive: &'static str) -> Result<Range<usize>, Refused> {
     if !words.get(at).is_some_and(|word| is(word, "fields")) {
         return Err(NO_FIELDS_WORD.into());
@@ -86,7 +87,8 @@ impl Condition {
         }
     }
 
-    /// Returns whether the new time is allowed; a field without one lives for ever: nothing is greater, anything less.
+    /// Returns whether the condition allows the new time. A field without an expiry counts as never expiring: GT always
+    /// fails for it, and LT always succeeds.
     fn allows(self, at_ms: i64, current: Option<i64>) -> bool {
         match self {
             Condition::None => true,
@@ -98,7 +100,7 @@ impl Condition {
     }
 }
 
-/// Sets a field's expiry, or removes the field if that has passed; returns HEXPIRE's result code.
+/// Sets a field's expiry, or removes the field if the new time has passed; returns HEXPIRE's result code.
 fn expire_field(hash: &mut Hash, field: &[u8], at_ms: i64, condition: Condition, now_ms: i64) -> i64 {
     match hash.expiry_of(field, now_ms) {
         None => NO_FIELD,
@@ -114,7 +116,7 @@ fn expire_field(hash: &mut Hash, field: &[u8], at_ms: i64, condition: Condition,
     }
 }
 
-/// Emits the event of changed fields and, if none is left, of the removed key.
+/// Emits the event of the changed fields and, if the key no longer exists, a `del` event.
 fn notify(ctx: &mut Ctx<'_>, name: &'static str) {
     ctx.notify(0, Class::Hash, name);
     if !ctx.key(0).exists() {
@@ -122,7 +124,7 @@ fn notify(ctx: &mut Ctx<'_>, name: &'static str) {
     }
 }
 
-/// Returns an error if the key exists and is not a hash.
+/// Fails if the key exists and is not a hash.
 fn check_hash(key: &KeyMut<'_, '_>) -> Result<(), Refused> {
     key.object::<Hash>().map(drop)
 }
@@ -216,7 +218,7 @@ fn hpexpiretime(ctx: &mut Ctx<'_>, out: &mut dyn ReplySink) {
     httl_in(ctx, out, Unit::UnixMillis);
 }
 
-/// Takes a field's time away.
+/// Removes a field's expiry.
 fn persist_field(hash: &mut Hash, field: &[u8], now_ms: i64) -> i64 {
     match hash.expiry_of(field, now_ms) {
         None => NO_FIELD,
@@ -345,7 +347,7 @@ fn hgetdel(ctx: &mut Ctx<'_>, out: &mut dyn ReplySink) {
 
 /// The options of HSETEX.
 struct SetOptions {
-    /// True: all fields must be there; false: none may.
+    /// `true`: all fields must exist (FXX); `false`: none may (FNX).
     condition: Option<bool>,
     expiry: Expiry,
     pairs: Range<usize>,
@@ -402,7 +404,7 @@ fn hsetex(ctx: &mut Ctx<'_>, out: &mut dyn ReplySink) {
         let now_ms = ctx.now.ms();
         let SetOptions { condition, expiry, pairs } = SetOptions::parse(words, now_ms)?;
         if let Some(there) = condition {
-            // Up to the first that does not meet it, as in Redis.
+            // Fields are examined up to the first that does not meet the condition, as in Redis.
             let key = ctx.key(0);
             let hash = key.object::<Hash>()?;
             let meets =
@@ -463,7 +465,8 @@ impl<'o> Timed<'o> {
     }
 }
 
-/// `FIELDTTL key field`, as in Dragonfly: seconds left, -1 for no time, -2 for no key, -3 for no field.
+/// `FIELDTTL key field`, as in Dragonfly: the seconds left, or -1 without an expiry, -2 without the key, -3 without the
+/// field.
 fn fieldttl(ctx: &mut Ctx<'_>, out: &mut dyn ReplySink) {
     let field = ctx.words[2];
     let now_ms = ctx.now.ms();

@@ -47,7 +47,7 @@ fn rename_to(ctx: &mut Ctx<'_>, out: &mut dyn ReplySink, only_if_absent: bool) {
         let free = !(only_if_absent && ctx.key(1).exists());
         let sticky = ctx.key(0).entry().is_some_and(Entry::sticky);
         if free && let Some((value, expiry)) = ctx.key(0).take() {
-            // The destination is a new key, also if there was one before.
+            // The destination is a new key, even if it existed before.
             let mut destination = ctx.key(1);
             destination.remove();
             destination.set(value, expiry);

@@ -33,7 +33,7 @@ fn say(value: Option<Element<'_>>, out: &mut dyn ReplySink) {
     }
 }
 
-/// Sets pairs from word 2 on; gives how many fields are new.
+/// Sets pairs from word 2 on. Returns the number of new fields.
 fn set_pairs(ctx: &mut Ctx<'_>, command: &str) -> Result<usize, Refused> {
     let words = ctx.words;
     if !words.len().is_multiple_of(2) {
@@ -85,7 +85,7 @@ enum Seen {
     All,
     /// Fields were missed, which may have expired.
     NotAll,
-    /// Nothing was said: the value is too long to be copied under the lock.
+    /// Nothing was written: the value is too long to be copied under the lock.
     Long,
 }
 

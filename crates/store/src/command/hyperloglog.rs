@@ -1,4 +1,5 @@
-//! HyperLogLog: PFADD, PFCOUNT, PFMERGE, and what looks inside. The format is in [`sluicegate_data::hyperloglog`].
+//! HyperLogLog: PFADD, PFCOUNT, PFMERGE, and the commands that inspect one. The format is in
+//! [`sluicegate_data::hyperloglog`].
 //!
 //! A dense string is edited in place; a sparse one, of 3 kB at most, is copied, changed and put back. PFCOUNT of several
 //! keys takes copies and references and counts after unlocking.
@@ -60,7 +61,7 @@ fn unshare(key: &mut KeyMut<'_, '_>) -> Result<(), Refused> {
     }
 }
 
-/// Puts a string in the place of the old one, in the same memory if it can.
+/// Replaces a string, in the same memory if possible.
 fn put(key: &mut KeyMut<'_, '_>, bytes: Vec<u8>) {
     let in_place = bytes.len() > INLINE_MAX
         && key.edit(bytes.len(), |old| {

@@ -1,8 +1,8 @@
-//! LIMIT.TAKE and LIMIT.LEASE: rate and concurrency limits, each as one command that decides and counts.
+//! LIMIT.TAKE and LIMIT.LEASE: rate and concurrency limits, each as one command that decides and updates the count.
 //!
-//! Rules use these with a store of their own process; for external engines an equivalent script exists (in the proxy).
-//! Times are the store's. A key's value is the same as the script's, and expires when it is no longer needed, a
-//! millisecond late rather than early, since an expiry that is rounded down would drop valid state.
+//! Rules use these commands with a store in their own process; for external engines an equivalent script exists (in the
+//! proxy). Times come from the store's clock. A key's value has the same format as the script's. It expires when it is
+//! no longer needed, at most two milliseconds late, since an expiry that is rounded down would drop valid state.
 
 use sluicegate_data::limit::{COUNT, LONGEST_NS, PERIOD_US, Pace, Parts, Sliding, Told, Window, Windows};
 use sluicegate_data::object::{Kind, Zset};
@@ -34,7 +34,7 @@ fn say(told: Told, out: &mut dyn ReplySink) {
     out.integer(told.reset_us);
 }
 
-/// Returns the expiry of a state that is needed for `us` more.
+/// Returns the expiry of a state that is needed for another `us` microseconds.
 fn expiry(now_us: i64, us: i64) -> Option<i64> {
     Some(now_us / 1000 + (us + 999) / 1000 + 1)
 }
@@ -99,7 +99,7 @@ fn take(ctx: &mut Ctx<'_>, out: &mut dyn ReplySink) {
     or_error(result, out);
 }
 
-/// Returns the text of a state of several numbers.
+/// Returns the value of a key whose state consists of several numbers.
 fn text<'k>(key: &'k KeyMut<'_, '_>) -> Result<Option<&'k [u8]>, Refused> {
     match key.string()? {
         None => Ok(None),
@@ -118,7 +118,8 @@ fn put(key: &mut KeyMut<'_, '_>, numbers: &[i64], expiry: Option<i64>) {
     key.set(Value::Bytes { bytes: &bytes, raw: false }, expiry);
 }
 
-/// `START:NUMBER[,NUMBER]…`. No start is beyond what scripts can count with, so sums with it stay in bounds.
+/// Parses `START:NUMBER[,NUMBER]…`. A start beyond the range that scripts can represent is refused, so sums with it do
+/// not overflow.
 fn numbers(bytes: &[u8]) -> Option<(i64, impl Iterator<Item = Option<i64>>)> {
     let colon = bytes.iter().position(|byte| *byte == b':')?;
     let number = |text: &[u8]| parse_i64(text).filter(|number| *number >= 0);
@@ -142,8 +143,8 @@ fn parts(bytes: &[u8]) -> Option<Parts> {
     Some(parts)
 }
 
-/// `LIMIT.LEASE key max lease_ms id [RENEW]`: acquires one of `max` slots, for this time. With RENEW, or for an `id`
-/// that has one, the lease starts again, regardless of the others.
+/// `LIMIT.LEASE key max lease_ms id [RENEW]`: acquires one of `max` slots for `lease_ms`. With RENEW, or if `id` has a
+/// slot already, the lease starts anew even if all slots are taken.
 fn lease(ctx: &mut Ctx<'_>, out: &mut dyn ReplySink) {
     let words = ctx.words;
     let result = (|| {

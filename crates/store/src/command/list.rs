@@ -37,7 +37,7 @@ fn end(word: &[u8]) -> Result<End, Refused> {
     }
 }
 
-/// Parses a count, with the same error for every invalid one, as in Redis.
+/// Parses a count; every invalid one has the same error, as in Redis.
 fn count(word: &[u8], least: i64, error: &'static str) -> Result<usize, Refused> {
     let count = parse_i64(word).filter(|count| *count >= least).ok_or(error)?;
     Ok(usize::try_from(count).unwrap_or(usize::MAX))
@@ -178,7 +178,8 @@ fn llen(ctx: &mut Ctx<'_>, out: &mut dyn ReplySink) {
     or_error(result, out);
 }
 
-/// Returns the elements that a range from `first` to `last`, both included, means: the first one and their number.
+/// Converts a range from `first` to `last`, both included, to the index of the first element and the number of
+/// elements.
 fn range(first: i64, last: i64, len: usize) -> (usize, usize) {
     let len = len as i64;
     let absolute = |index: i64| if index < 0 { index + len } else { index };
@@ -307,7 +308,7 @@ struct Search {
     /// The first match that counts, from 1.
     rank: usize,
     from: End,
-    /// Matches wanted, 0 for all; [`None`] for one, without an array around it.
+    /// The maximum number of matches, 0 for all; [`None`] for one match, which is not replied as an array.
     count: Option<usize>,
     /// Elements to compare, 0 for all.
     compared_max: usize,
@@ -394,7 +395,7 @@ fn lpos(ctx: &mut Ctx<'_>, out: &mut dyn ReplySink) {
     or_error(result, out);
 }
 
-/// Moves an element from key 0 to key 1 and writes it; false, without a reply, if key 0 has none.
+/// Moves an element from key 0 to key 1 and writes it. Returns false, without a reply, if key 0 has no element.
 fn move_one(ctx: &mut Ctx<'_>, out: &mut dyn ReplySink, from: End, to: End) -> Result<bool, Refused> {
     if ctx.key(0).object::<List>()?.is_none() {
         return Ok(false);
@@ -460,7 +461,7 @@ fn many_options(words: &[&[u8]], number: usize) -> Result<(End, usize), Refused>
     match rest {
         [] => Ok((from, 1)),
         [option, max] if is(option, "count") => Ok((from, count(max, 1, "ERR count should be greater than 0")?)),
-        // Each option is read before the one that makes no sense.
+        // The valid option is parsed before the invalid one after it is reported.
         [option, max, ..] if is(option, "count") => {
             count(max, 1, "ERR count should be greater than 0")?;
             Err(SYNTAX.into())
@@ -495,7 +496,7 @@ fn lmpop(ctx: &mut Ctx<'_>, out: &mut dyn ReplySink) {
     or_error(result, out);
 }
 
-/// Removes one element from key `index`, which has some, and writes it with the key's name.
+/// Removes one element from key `index`, which has elements, and writes it with the key's name.
 fn take_named(ctx: &mut Ctx<'_>, index: usize, from: End, out: &mut dyn ReplySink) -> Result<(), Refused> {
     let key = ctx.words[ctx.places[index].word as usize];
     take(ctx, index, from, 1, out, |_, out| {

@@ -48,7 +48,7 @@ struct Used {
     stripes: u64,
 }
 
-/// Returns the databases that exist; tables are asked one stripe at a time.
+/// Returns the databases that exist; tables are queried one stripe at a time.
 fn used(ctx: &Ctx<'_>) -> Vec<Used> {
     let mut all = Vec::new();
     for index in 0..ctx.inner.keyspace.databases() {
@@ -157,7 +157,7 @@ fn stats(ctx: &mut Ctx<'_>, out: &mut dyn ReplySink) {
                 out.map(3);
                 out.bulk(b"overhead.hashtable.main");
                 out.integer(tables as i64);
-                // Times to live stand in the entries, and there are no slots.
+                // Expiries are stored in the entries, and there are no slots.
                 for absent in ["overhead.hashtable.expires", "overhead.hashtable.slot-to-keys"] {
                     out.bulk(absent.as_bytes());
                     out.integer(0);
@@ -167,7 +167,7 @@ fn stats(ctx: &mut Ctx<'_>, out: &mut dyn ReplySink) {
     }
 }
 
-/// Below this there is nothing to find fault with.
+/// Below this number of bytes, there is nothing to report.
 const DOCTOR_MIN: u64 = 5 << 20;
 
 fn doctor(ctx: &mut Ctx<'_>, out: &mut dyn ReplySink) {

@@ -17,7 +17,7 @@ pub(crate) fn cursor(words: &[&[u8]]) -> Result<u64, Refused> {
 
 /// The words after the cursor, which are read after the key was found.
 pub(crate) struct Options<'a> {
-    /// About how many elements to look at.
+    /// The approximate number of elements to visit.
     pub(crate) count: usize,
     pattern: Option<&'a [u8]>,
     /// Fields without their values (Redis 7.4).

@@ -135,10 +135,10 @@ fn positive(word: &[u8]) -> Result<usize, Refused> {
     count.ok_or("ERR value is out of range, must be positive".into())
 }
 
-/// From this ratio of removed to remaining members on, SPOP builds a new set of the remaining ones, as Redis does.
+/// The ratio of removed to remaining members from which on SPOP builds a new set of the remaining ones, as Redis does.
 const STAYING_SHARE: usize = 5;
 
-/// Takes members out by chance.
+/// Removes random members.
 fn pop(set: &mut Set, count: usize, now_ms: i64, limits: &Limits) -> Vec<Vec<u8>> {
     let total = set.living(now_ms);
     let mut popped = Vec::with_capacity(count.min(total));
@@ -192,7 +192,8 @@ fn spop(ctx: &mut Ctx<'_>, out: &mut dyn ReplySink) {
     or_error(result, out);
 }
 
-/// Elements that one command replies at most when it may repeat them: Redis has no limit and dies of it.
+/// The maximum number of elements that one command replies when elements may be repeated; Redis has no limit and
+/// crashes.
 pub(super) const DRAWN_MAX: usize = 1 << 24;
 
 /// Returns the count of SRANDMEMBER and HRANDFIELD: how many, and whether they must be different.
@@ -246,7 +247,7 @@ fn smove(ctx: &mut Ctx<'_>, out: &mut dyn ReplySink) {
         source.note_access();
         let from_ms = source.element_time();
         let Some(is_there) = source.object::<Set>().map(|set| set.map(|set| set.contains(member, from_ms)))? else {
-            // As in Redis, the destination is not looked at.
+            // As in Redis, the destination is not accessed.
             out.integer(0);
             return Ok(());
         };

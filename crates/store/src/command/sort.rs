@@ -57,7 +57,7 @@ impl<'a> Options<'a> {
                     words.nth(1);
                 }
                 [pattern, ..] if is(word, "by") => {
-                    // As in Redis, one that asks for no order stays whatever follows.
+                    // As in Redis, a pattern that disables sorting stays in effect whatever follows.
                     if options.by.is_none_or(|by| Pattern::parse(by).is_some()) {
                         options.by = Some(pattern);
                     }
@@ -102,7 +102,7 @@ impl<'a> Options<'a> {
         if self.descending { order.reverse() } else { order }
     }
 
-    /// Sorts elements by their numbers; equal numbers stand in the order of their elements' bytes.
+    /// Sorts elements by their numbers; with equal numbers, in the order of their bytes.
     fn by_numbers(&self, mut pairs: Vec<(f64, Vec<u8>)>) -> Vec<Vec<u8>> {
         pairs.sort_unstable_by(|a, b| self.turned(a.0.total_cmp(&b.0).then_with(|| a.1.cmp(&b.1))));
         pairs.into_iter().map(|(_, element)| element).collect()
@@ -158,7 +158,7 @@ impl<'a> Options<'a> {
         Ok(elements)
     }
 
-    /// Sorts elements by the weights to which a pattern refers; a missing one counts as 0, or as less than any text.
+    /// Sorts elements by the weights to which a pattern refers; a missing weight counts as 0, or as less than any text.
     fn by_weights(&self, elements: Vec<Vec<u8>>, weights: Vec<Option<Vec<u8>>>) -> Result<Vec<Vec<u8>>, Refused> {
         if self.alpha {
             let mut pairs: Vec<_> = weights.into_iter().zip(elements).collect();

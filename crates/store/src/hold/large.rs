@@ -15,7 +15,7 @@ use std::time::Instant;
 
 use super::{HeldKey, Hold, HoldTable, KeyName, Mode, Ticket};
 
-/// Keys of others in a stripe up to which they are moved from table to table.
+/// The maximum number of other tickets' keys in a stripe that are moved from table to table.
 const TOUCHED_MAX: usize = 64;
 
 /// A ticket's keys of one stripe.
@@ -33,15 +33,16 @@ pub(crate) struct Prepared {
     pub(crate) queued: Option<Box<HoldTable>>,
 }
 
-/// The ticket for whose sake a table was made in which it waits.
+/// The ticket of very many keys that waits in a table which was built for it.
 pub(super) struct Waiter {
     id: u64,
-    /// Keys that others have queued on or were granted since, and those that were there before.
+    /// The keys on which other tickets have queued or have been granted since, and those that were in the stripe
+    /// before.
     touched: Vec<KeyName>,
 }
 
 impl Waiter {
-    /// Notes a key; false if there are too many.
+    /// Records a key. Returns false if there are too many.
     fn touch(&mut self, key: &[u8]) -> bool {
         let is_known = self.touched.iter().any(|known| **known == *key);
         if !is_known && self.touched.len() < TOUCHED_MAX {
@@ -53,7 +54,7 @@ impl Waiter {
 }
 
 impl Ticket {
-    /// Makes the table in which it waits for the keys of one more stripe; false once all are made.
+    /// Builds the table in which it waits for the keys of one more stripe. Returns false once all are built.
     pub(crate) fn prepare_to_wait(self: &Arc<Ticket>) -> bool {
         let mut tables = self.tables.lock();
         let Some(at) = tables.iter().rposition(|prepared| prepared.queued.is_none()) else { return false };
@@ -69,7 +70,7 @@ impl Ticket {
         true
     }
 
-    /// Returns the keys of one of its stripes.
+    /// Returns the ticket's keys in one of its stripes.
     pub(crate) fn keys_of(&self, place: &OfStripe) -> &[HeldKey] {
         &self.keys[place.keys.clone()]
     }
@@ -97,7 +98,7 @@ impl HoldTable {
         self.waiter.take_if(|waiter| waiter.id == id);
     }
 
-    /// Returns the keys on which other tickets may be queued in addition to a large ticket that waits here, if known.
+    /// Returns the keys on which other tickets may be queued besides a large ticket that waits here, if they are known.
     pub(crate) fn touched_beside(&self, id: u64) -> Option<impl Iterator<Item = &[u8]>> {
         let waiter = self.waiter.as_ref().filter(|waiter| waiter.id == id)?;
         Some(waiter.touched.iter().map(|key| &key[..]))

@@ -10,13 +10,13 @@ use sluicegate_data::short::same;
 
 use super::{Hold, KeyName};
 
-/// Holds up to which they stand in a list.
+/// The maximum number of holds in the list.
 const FEW: usize = 4;
 
 /// The holds of a stripe.
 #[derive(Default)]
 pub(super) struct Holds {
-    /// Empty if `many` is not.
+    /// Empty if `many` is in use.
     few: Vec<(KeyName, Hold)>,
     many: HashMap<KeyName, Hold, foldhash::fast::RandomState>,
 }
@@ -115,7 +115,7 @@ impl Holds {
         self.iter().map(|(_, hold)| hold)
     }
 
-    /// Takes all out.
+    /// Takes all holds out.
     pub(super) fn take(&mut self) -> impl Iterator<Item = (KeyName, Hold)> + use<> {
         let Holds { few, many } = mem::take(self);
         few.into_iter().chain(many)

@@ -26,19 +26,19 @@ use crate::section::{Section, SectionWait};
 /// The operation for which a script waits, and its result.
 pub(crate) enum Waits {
     Nothing,
-    /// For a key that it did not declare, or for everything.
+    /// For an undeclared key, or for everything.
     Key(Take),
-    /// It has to go to a script thread with a command that takes long.
+    /// For a script thread, because a command takes long.
     Thread,
-    /// It has to go to a script thread, where its reply becomes a value.
+    /// For a script thread, where its reply becomes a value.
     Away(Vec<u8>),
-    /// A script that is not atomic: for keys that it locks.
+    /// Of a non-atomic script: for keys that it locks.
     Lock(SectionWait),
-    /// A script that is not atomic: for a command that was parked.
+    /// Of a non-atomic script: for a command that was parked.
     Command(Awaited),
-    /// Its reply.
+    /// No wait: the reply for which it has waited.
     Reply(Vec<u8>),
-    /// It may not have the key.
+    /// No wait: it may not have the key.
     Refused(String),
 }
 
@@ -46,7 +46,8 @@ pub(crate) enum Waits {
 pub(crate) enum Ran {
     /// Its reply has been written.
     Replied,
-    /// The same; it takes long to become a value, and the script may leave its worker for that.
+    /// Like [`Replied`](Ran::Replied); the reply takes long to become a value, and the script may leave its worker for
+    /// that.
     RepliedMuch,
     /// It was refused before it ran; the error has been written.
     Rejected,
@@ -54,21 +55,21 @@ pub(crate) enum Ran {
     Waits,
 }
 
-/// The script of an interpreter.
+/// The running script of an interpreter.
 pub(crate) struct Active {
     pub(crate) call: Call,
     /// The section that holds its keys; a non-atomic script has none, except while it locks some.
     pub(crate) section: Option<Section>,
-    /// The store of a script that is not atomic; that of others is their section's. Another count of it for each script
-    /// would be one more line that all workers write to.
+    /// The store of a non-atomic script; other scripts have it in their section. Another reference count for each
+    /// script would be one more cache line that all workers write to.
     pub(crate) outside: Option<Arc<Inner>>,
     pub(crate) db: u32,
     /// The form of commands' replies to the script.
     pub(crate) protocol: Protocol,
     pub(crate) waits: Waits,
-    /// Whether it runs on a thread that may be kept for long.
+    /// Whether it runs on a thread that it may occupy for long.
     pub(crate) is_patient: bool,
-    /// Whether it has called a command that its caller must not have called before memory was full.
+    /// Whether its commands may run although memory is full (`allow-oom`).
     pub(crate) ignores_memory: bool,
     /// The row of the last command.
     pub(crate) row: u16,
@@ -138,7 +139,7 @@ impl Active {
                 self.in_section(spec, words, wants_reply, may_leave, out)
             }
             Handler::Keyspace(_) | Handler::Global(_) => self.alone(spec, words, may_leave, out),
-            // Of those about scripts the list of subcommands alone.
+            // Of the commands about scripts, a script may call only the lists of subcommands (HELP).
             Handler::Script(handle) => {
                 let (inner, client) = (self.inner(), self.call.control.client);
                 let form = ReplyForm::Wire(self.protocol);
@@ -200,7 +201,7 @@ impl Active {
             false => Write::Another,
         };
         if write == Write::Never {
-            // It ends instead.
+            // The script ends instead.
             return Ran::Waits;
         }
         let (mut wanted, mut limited, mut unwanted);
@@ -225,7 +226,7 @@ impl Active {
             None => section.try_execute(spec, self.db, words, sink),
         };
         let result = match ran {
-            // Its value turned out to be long.
+            // The value has turned out to be long.
             Ok(false) if !self.is_patient => {
                 if write == Write::First {
                     self.call.control.take_back_write();
@@ -262,11 +263,11 @@ impl Active {
         Ran::Replied
     }
 
-    /// Carries out a command of a script that is not atomic, as if a client had sent it.
+    /// Runs a command of a non-atomic script, as if a client had sent it.
     fn alone(&mut self, spec: &'static CommandSpec, words: &[&[u8]], may_leave: bool, out: &mut Vec<u8>) -> Ran {
         let control = &self.call.control;
         if spec.flags.has(CommandFlags::WRITE) && control.begin_write() == Write::Never {
-            // It ends instead.
+            // The script ends instead.
             return Ran::Waits;
         }
         let form = ReplyForm::Wire(self.protocol);
@@ -294,7 +295,7 @@ impl Active {
     }
 
     /// Handles a command that has written this much of its reply. A truncated one is executed again, on a thread with
-    /// more time: it has only read.
+    /// more time; this is possible because it only reads.
     fn replied(&mut self, size: &Size, out: &mut Vec<u8>) -> Ran {
         if size.is_cut() {
             out.clear();
@@ -304,7 +305,7 @@ impl Active {
         if size.is_much(out.len()) { Ran::RepliedMuch } else { Ran::Replied }
     }
 
-    /// Returns the few commands of a connection that scripts may call.
+    /// Runs one of the few connection commands that scripts may call.
     fn of_connection(&mut self, command: Detached, words: &[&[u8]], out: &mut Vec<u8>) -> Ran {
         let mut out = ReplyWriter::new(out, self.protocol);
         match command {
@@ -328,7 +329,7 @@ impl Active {
     }
 }
 
-/// Returns whether a command of these words takes long wherever it reads or writes.
+/// Returns whether a command with these words takes long, whatever keys it reads or writes.
 fn is_much(spec: &CommandSpec, words: &[&[u8]]) -> bool {
     words.iter().map(|word| word.len()).sum::<usize>() > WORDS_BYTES_MAX
         || spec.asks_for_much.is_some_and(|asks| asks(words))

@@ -17,7 +17,7 @@ use super::dragonfly;
 use super::interpreter::{Host, Name, host_of};
 use super::registry::sha_of;
 
-/// Digits of the longest number among a command's words.
+/// The maximum number of digits of a number among a command's words.
 const DIGITS_MAX: usize = 32;
 
 /// The variants of calling a command.
@@ -28,11 +28,11 @@ enum How {
     Call = 0,
     /// An error is a value.
     Pcall,
-    /// As `Call`; the reply is dropped.
+    /// As `Call`; the reply is discarded.
     Acall,
-    /// As `Pcall`; the reply is dropped.
+    /// As `Pcall`; the reply is discarded.
     Apcall,
-    /// As `Pcall`; a hash of the reply is returned, seeded with the first argument. The words come behind the second.
+    /// As `Pcall`; returns a hash of the reply, seeded with the first argument. The words follow the second.
     Hash,
 }
 
@@ -47,7 +47,7 @@ impl How {
         }
     }
 
-    /// Arguments before the words.
+    /// Returns the number of arguments before the words.
     fn before(self) -> c_int {
         if self == How::Hash { 2 } else { 0 }
     }
@@ -120,7 +120,7 @@ pub(crate) unsafe fn open(lua: *mut lua_State) {
     }
 }
 
-/// Leaves a table with these functions on the stack, and with the constants that are wanted. May raise.
+/// Pushes a table with these functions and the requested constants. May raise.
 ///
 /// # Safety
 /// Called inside a protected call.
@@ -172,7 +172,7 @@ unsafe fn apcall(lua: *mut lua_State) -> c_int {
     unsafe { command(lua, How::Apcall) }
 }
 
-/// Carries out the command whose words are the arguments.
+/// Runs the command whose words are the arguments.
 unsafe fn command(lua: *mut lua_State, how: How) -> c_int {
     // SAFETY: the words stay on the stack while they are used; nothing with a destructor is alive where Lua may raise:
     // borrowed data belongs to the host.
@@ -215,7 +215,7 @@ unsafe fn command(lua: *mut lua_State, how: How) -> c_int {
     }
 }
 
-/// Reads the words of a command, which are the arguments from the first to the last one given; false if one is no word.
+/// Reads the words of a command from the arguments `first` to `last`. Returns false if an argument is not a valid word.
 pub(super) unsafe fn words(lua: *mut lua_State, host: &mut Host, first: c_int, last: c_int) -> bool {
     // SAFETY: the stored pointers are to strings on the stack, and into a buffer that has room for all numbers. There
     // is room for the words, and all are written before they are counted.
@@ -242,7 +242,7 @@ pub(super) unsafe fn words(lua: *mut lua_State, host: &mut Host, first: c_int, l
     }
 }
 
-/// A double as Lua prints it: `%.14g`.
+/// Writes a double as Lua prints it: `%.14g`.
 pub(super) fn write_number(out: &mut Vec<u8>, value: f64) {
     write_as(out, c"%.14g", value);
 }
@@ -277,7 +277,7 @@ unsafe fn number(lua: *mut lua_State, index: c_int, digits: &mut Vec<u8>, count:
     }
 }
 
-/// A double as Redis 7.0 makes a word of it: `%.17g`.
+/// Writes a double as Redis 7.0 converts it to a word: `%.17g`.
 fn write_double(out: &mut Vec<u8>, value: f64) {
     write_as(out, c"%.17g", value);
 }
@@ -289,7 +289,7 @@ fn write_as(out: &mut Vec<u8>, format: &CStr, value: f64) {
     out.extend_from_slice(&text[..usize::try_from(len).unwrap_or(0).min(DIGITS_MAX - 1)]);
 }
 
-/// Counts a command that ran, and gives its reply to the script.
+/// Counts a command that ran, and passes its reply to the script.
 unsafe fn answer(lua: *mut lua_State, host: &mut Host, how: How) -> c_int {
     // SAFETY: as `give`.
     unsafe {
@@ -301,7 +301,7 @@ unsafe fn answer(lua: *mut lua_State, host: &mut Host, how: How) -> c_int {
     }
 }
 
-/// Gives the reply to the script; here every error that a command gave it is counted.
+/// Passes the reply to the script, and counts each error that a command replied.
 unsafe fn give(lua: *mut lua_State, host: &mut Host, how: How) -> c_int {
     // SAFETY: the reply was just encoded, and belongs to the host.
     unsafe {
@@ -325,7 +325,7 @@ unsafe fn give(lua: *mut lua_State, host: &mut Host, how: How) -> c_int {
     }
 }
 
-/// Lets the script wait, if it can here.
+/// Lets the script yield for a wait, if it can here.
 unsafe fn wait(lua: *mut lua_State, host: &mut Host, how: How) -> c_int {
     // SAFETY: nothing with a destructor is alive; the host keeps the pending operation.
     unsafe {
@@ -338,7 +338,7 @@ unsafe fn wait(lua: *mut lua_State, host: &mut Host, how: How) -> c_int {
     }
 }
 
-/// Goes on with a command after a wait.
+/// Continues a command after a wait.
 unsafe fn go_on(lua: *mut lua_State, _: c_int, context: lua_KContext) -> c_int {
     // SAFETY: the words are still on the stack.
     unsafe {
@@ -368,7 +368,7 @@ pub(super) unsafe fn ihash(lua: *mut lua_State) -> c_int {
     unsafe { command(lua, How::Hash) }
 }
 
-/// Returns an error of the call itself: raised, or a value.
+/// Fails because of the call itself: raises an error, or returns it as a value.
 unsafe fn failed(lua: *mut lua_State, how: How, text: &CStr) -> c_int {
     // SAFETY: nothing with a destructor is alive.
     unsafe {
@@ -377,7 +377,7 @@ unsafe fn failed(lua: *mut lua_State, how: How, text: &CStr) -> c_int {
     }
 }
 
-/// Pushes a table with the error of a function of ours, whose text gets a code if it has none.
+/// Pushes a table with an error of this program's functions; a text without a code gets one.
 unsafe fn push_error(lua: *mut lua_State, host: &Host, text: &[u8]) {
     // SAFETY: nothing with a destructor is alive.
     unsafe {
@@ -395,7 +395,7 @@ unsafe fn push_error(lua: *mut lua_State, host: &Host, text: &[u8]) {
     }
 }
 
-/// Raises such an error.
+/// Raises an error as [`push_error`] makes it.
 ///
 /// # Safety
 /// As any C function; nothing with a destructor is alive in the caller.
@@ -407,7 +407,7 @@ pub(super) unsafe fn fail(lua: *mut lua_State, text: &CStr) -> c_int {
     }
 }
 
-/// The same with the text on top of the stack.
+/// Like [`fail`], with the text on top of the stack.
 ///
 /// # Safety
 /// As `fail`.

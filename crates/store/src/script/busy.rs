@@ -31,12 +31,12 @@ pub(crate) enum Killed {
     None,
     /// It has written.
     Unkillable,
-    /// There is none that this command can end; the running one is ended by the other command, which the text names.
+    /// No running code can be ended by this command; the text names the other command, which can end it.
     Other(&'static str),
 }
 
 impl Scripting {
-    /// Returns the age from which on scripts are too old; [`None`]: never.
+    /// Returns the age from which on a script is too old; [`None`]: never.
     fn threshold(&self) -> Option<Duration> {
         match self.busy_after_ms.load(Ordering::Relaxed) {
             0 => None,
@@ -67,8 +67,8 @@ impl Scripting {
         killed
     }
 
-    /// Ends the scripts of this number or SHA-1, or functions of this number or name; those that have written too if it
-    /// is forced.
+    /// Ends the scripts with this number or SHA-1, or the functions with this number or name. With `is_forced`, also
+    /// ends those that have written.
     pub(crate) fn kill_named(&self, name: &[u8], are_functions: bool, is_forced: bool) -> Killed {
         let id = std::str::from_utf8(name).ok().and_then(|text| text.parse::<u64>().ok());
         let mut killed = Killed::None;
@@ -88,8 +88,7 @@ impl Scripting {
 }
 
 impl Inner {
-    /// Sends BUSY to clients blocked by scripts that exceed the threshold, and starts threads for scripts that wait for
-    /// one.
+    /// Sends BUSY to clients blocked by scripts that exceed the threshold, and lets waiting scripts have more threads.
     pub(crate) fn tick_scripts(&self) {
         self.scripts.threads.tick();
         let Some(threshold) = self.scripts.threshold() else { return };
@@ -107,12 +106,12 @@ impl Inner {
         for control in old {
             let section = control.section();
             self.waiting_behind(section).into_iter().for_each(|ticket| self.refuse(ticket, text_of(&control)));
-            // They are refused where they wait then.
+            // The restarted scripts are refused where they then wait.
             self.restart_behind(section);
         }
     }
 
-    /// Refuses tickets that wait until there is no section at all. Others wait behind them.
+    /// Refuses tickets that wait until no section exists, because others wait behind them.
     fn refuse_alone(&self, text: &'static str) {
         let alone = self.gate.give_up_alone();
         if alone.is_empty() {
@@ -130,7 +129,7 @@ impl Inner {
         self.run_waiting();
     }
 
-    /// Returns the tickets that wait for their first keys, one of which this section has.
+    /// Returns the tickets that wait for their first keys, one of which this section holds.
     fn waiting_behind(&self, section: u64) -> Vec<Arc<Ticket>> {
         let mut waiting = Vec::new();
         let pass = self.gate.enter();

@@ -7,10 +7,10 @@ use std::time::{Duration, Instant};
 use super::library::{Function, Library, Load};
 use super::registry::Script;
 
-/// The time for which scripts that starved a ticket run one after the other.
+/// The time for which scripts of a kind that starved a ticket run one after the other.
 const FOR_NOW: Duration = Duration::from_secs(1);
 
-/// Whether code runs serialized with others of its kind: the end of that time, in milliseconds since the first query.
+/// Whether code runs serialized with others of its kind: until this time, in milliseconds since the first query.
 #[derive(Debug, Default)]
 pub(crate) struct InTurn(AtomicU64);
 
@@ -36,7 +36,7 @@ impl InTurn {
 #[derive(Clone)]
 pub(crate) enum Code {
     Script(Arc<Script>),
-    /// A function by its place in its library.
+    /// A function, by its index in its library.
     Function(Arc<Library>, usize),
     /// The code of libraries, which registers their functions.
     Load(Arc<Load>),
@@ -89,14 +89,14 @@ impl Code {
         self.in_turn().is_some_and(InTurn::is_set)
     }
 
-    /// Lets it run alone among those like it from now on.
+    /// Serializes it with others of its kind from now on.
     pub(crate) fn set_in_turn(&self) {
         if let Some(in_turn) = self.in_turn() {
             in_turn.set(u64::MAX);
         }
     }
 
-    /// Lets it run alone among those like it for a while.
+    /// Serializes it with others of its kind for a while.
     pub(crate) fn set_in_turn_for_now(&self) {
         if let Some(in_turn) = self.in_turn() {
             in_turn.set(InTurn::now_ms() + FOR_NOW.as_millis() as u64);

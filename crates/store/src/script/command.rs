@@ -73,12 +73,12 @@ fn by_sha(start: &Start<'_>, more: Flags, out: &mut dyn ReplySink) -> Option<Par
     call(start, control, more, keys, out)
 }
 
-/// Returns the number of keys; where it makes no sense the error has been said.
+/// Returns the number of keys. If it is invalid, writes the error and returns `None`.
 fn keys(start: &Start<'_>, out: &mut dyn ReplySink) -> Option<usize> {
     keys_or(start, "ERR value is not an integer or out of range", out)
 }
 
-/// The same, with the error for a missing number.
+/// Like [`keys`], with the error for a missing number.
 pub(super) fn keys_or(start: &Start<'_>, no_number: &str, out: &mut dyn ReplySink) -> Option<usize> {
     let text = match parse_i64(start.words[2]) {
         Some(keys) if keys > start.words.len() as i64 - 3 => "ERR Number of keys can't be greater than number of args",
@@ -97,7 +97,7 @@ pub(crate) fn script_of(inner: &Arc<Inner>, body: &[u8], kept: bool) -> Result<A
         return Ok(script);
     }
     let head = source::head(body)?;
-    // What takes too long for this thread is found out when it runs.
+    // If compiling takes too long for this thread, errors are found when the script runs.
     interpreter::check(&scripts.pool, &body[head.code..])?;
     let flags = head.flags.unwrap_or(Flags::UNSAID);
     Ok(scripts.registry.add(body, flags, head.code, kept))
@@ -109,7 +109,7 @@ fn call(start: &Start<'_>, control: Arc<Control>, more: Flags, keys: usize, out:
     run(start, control, flags, more, keys, out)
 }
 
-/// Runs code with these flags, called by a command with `more`, if its flags allow that.
+/// Runs code with these flags, called by a command that adds the flags `more`, if they allow that.
 pub(super) fn run(
     start: &Start<'_>,
     control: Arc<Control>,
@@ -132,7 +132,7 @@ pub(super) fn run(
     start_call(start, call, &start.words[3..], out)
 }
 
-/// Starts a call, as part of the existing section.
+/// Starts a call; if a section exists already, as part of it.
 pub(super) fn start_call(start: &Start<'_>, call: Call, words: &[&[u8]], out: &mut dyn ReplySink) -> Option<Parked> {
     let owned = || Arc::new(Words::within(start.received, words));
     if let Some(place) = start.section.and_then(|place| place.downcast_ref::<RefCell<Option<Section>>>())
@@ -179,7 +179,7 @@ fn kill(start: &Start<'_>, out: &mut dyn ReplySink) -> Option<Parked> {
     None
 }
 
-/// Returns the target of KILL, and whether it is forced. An error has been written.
+/// Returns the target of KILL, and whether it is forced. In case of an error, writes it.
 pub(super) fn named_to_kill<'s>(start: &Start<'s>, out: &mut dyn ReplySink) -> Result<Option<(&'s [u8], bool)>, ()> {
     match &start.words[2..] {
         [] => Ok(None),
@@ -219,7 +219,7 @@ fn flush(start: &Start<'_>, out: &mut dyn ReplySink) -> Option<Parked> {
     None
 }
 
-/// Returns whether a script with these flags may write, or one that is not known.
+/// Returns whether a script with these flags may write; an unknown script may.
 pub(super) fn may_write(flags: Option<Flags>) -> bool {
     !flags.is_some_and(|flags| flags.has(Flags::NO_WRITES))
 }

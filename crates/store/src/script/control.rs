@@ -1,8 +1,8 @@
 //! The view that other clients have of a running script, and the means to end it.
 //!
 //! A script is added to the list when its first slice is over, or when it begins to wait: shorter ones end before they
-//! could be queried. Ending a script sets a flag: the script sees it at its next yield, which occurs within a slice in
-//! any case; a waiting one is woken.
+//! could be queried. Ending a script sets a flag: the script sees it at its next yield, which always occurs within a
+//! slice; a waiting script is woken.
 
 use std::cell::Cell;
 use std::collections::BTreeMap;
@@ -19,10 +19,10 @@ use crate::catalogue::Start;
 use crate::owned::Words;
 use crate::section::Section;
 
-/// All keys, as a number of keys.
+/// The value of `held` that stands for all keys.
 const EVERYTHING: i64 = -1;
 
-/// The maximum number of restarts of a script; after that it is refused a key instead.
+/// The maximum number of restarts of a script; after that, its request for another key fails instead.
 const RESTARTS_MAX: u8 = 2;
 
 /// Bits of the state: whether the script has written, and whether it was killed.
@@ -35,50 +35,50 @@ pub(crate) enum Write {
     /// It is the script's first.
     First,
     Another,
-    /// The script was ended before it wrote anything, and so it never does.
+    /// The script was killed before it wrote anything, so it must not write.
     Never,
 }
 
-/// Scripts that a thread remembers its last call of.
+/// The number of slots in which a thread keeps the controls of its last script calls.
 const SPARES: usize = 4;
 
 thread_local! {
     static SPARE: [Cell<Option<Arc<Control>>>; SPARES] = const { [const { Cell::new(None) }; SPARES] };
 }
 
-/// Returns the slot that caches the last call of a script, by its SHA-1.
+/// Returns the slot for a script, by its SHA-1.
 fn place_of(sha: &[u8]) -> usize {
     usize::from(sha.last().copied().unwrap_or_default()) % SPARES
 }
 
-/// A script that runs, or waits for its keys.
+/// A script that is running or waiting for its keys.
 pub(crate) struct Control {
-    /// Its own number.
+    /// The number of this call.
     pub(crate) id: u64,
     pub(crate) code: Code,
     /// The number of the calling connection; 0: none.
     pub(crate) client: u64,
-    /// The scripts that there were when its own was found ([`Registry::epoch`](super::registry::Registry::epoch)).
+    /// The registry's [epoch](super::registry::Registry::epoch) when the script was looked up.
     epoch: u64,
     made: Instant,
-    /// The start of its execution, in microseconds after that.
+    /// The start of its execution, in microseconds after `made`.
     began_us: AtomicU64,
-    /// Whether it runs, and does not wait for its first keys any more.
+    /// Whether it has acquired its first keys and is running.
     has_begun: AtomicBool,
-    /// The number of its keys; [`EVERYTHING`] for all.
+    /// The number of keys that it holds; [`EVERYTHING`] for all.
     held: AtomicI64,
     /// Whether it has written, and whether it was killed: one word, because a script that has written may not be
     /// killed.
     state: AtomicU8,
     /// The number of its restarts.
     pub(crate) restarts: AtomicU8,
-    /// Interrupts long library functions, while an interpreter runs it.
+    /// Interrupts long library functions while an interpreter runs the script.
     stopper: Mutex<Option<Arc<AtomicBool>>>,
-    /// The task that continues it after a wait.
+    /// The task that continues the script after a wait.
     waker: Mutex<Option<Waker>>,
-    /// Returns the number of its section; 0 if it has none.
+    /// The number of its section; 0 if it has none.
     section: AtomicU64,
-    /// The command that called it, of one that is listed: its name, the number of keys, and the words behind that.
+    /// The command that called a listed script: its name, the number of keys, and the words after that.
     pub(crate) called: OnceLock<(&'static str, usize, Arc<Words>)>,
 }
 
@@ -102,8 +102,8 @@ impl Control {
         }
     }
 
-    /// That of an earlier call of the script with this SHA-1, by this thread, as a new one: most scripts are called
-    /// again soon, and to find and count them anew would take more than that.
+    /// Reuses the control of this thread's last call of the script with this SHA-1, if it was kept. Most scripts are
+    /// called again soon, and a new control would need another look-up in the registry.
     pub(crate) fn again(start: &Start<'_>, sha: &[u8], registry: &Registry) -> Option<Arc<Control>> {
         let mut spare = SPARE.with(|spare| spare[place_of(sha)].take())?;
         let control = Arc::get_mut(&mut spare)?;
@@ -120,18 +120,19 @@ impl Control {
         Some(spare)
     }
 
-    /// Keeps it for another call, if it ended before anybody could see it.
+    /// Keeps the control for another call, if the script ended without having been listed.
     pub(crate) fn rest(mut self: Arc<Control>) {
         let Some(control) = Arc::get_mut(&mut self) else { return };
         let Code::Script(script) = &control.code else { return };
         if control.called.get().is_none() && *control.restarts.get_mut() == 0 {
             let place = place_of(&script.sha);
-            // A thread that ends keeps nothing.
+            // In a thread that is ending, the slots may be gone already.
             let _ = SPARE.try_with(|spare| spare[place].set(Some(self)));
         }
     }
 
-    /// Ends the script at its next yield, or where it waits; false if it has written and this is not forced.
+    /// Ends the script at its next yield, or where it waits. Returns false if it has written and `is_forced` is not
+    /// set.
     pub(crate) fn kill(&self, is_forced: bool) -> bool {
         {
             let stopper = self.stopper.lock();
@@ -150,7 +151,7 @@ impl Control {
         true
     }
 
-    /// It is about to write.
+    /// Records that the script is about to write, and decides whether it may.
     #[inline]
     pub(crate) fn begin_write(&self) -> Write {
         if self.has_written() {
@@ -169,13 +170,13 @@ impl Control {
         match self.state.fetch_update(Ordering::SeqCst, Ordering::SeqCst, unless_ended) {
             Ok(state) if state & WROTE == 0 => Write::First,
             Ok(_) => Write::Another,
-            // One that is ended by force ends at its next yield.
+            // A script that was killed by force continues until its next yield.
             Err(state) if state & WROTE != 0 => Write::Another,
             Err(_) => Write::Never,
         }
     }
 
-    /// Reverts the mark of its first write, which has changed nothing.
+    /// Reverts the mark of the script's first write, which has changed nothing.
     pub(crate) fn take_back_write(&self) {
         self.state.fetch_and(!WROTE, Ordering::SeqCst);
     }
@@ -189,14 +190,16 @@ impl Control {
         *place = Some(stopper);
     }
 
-    /// Keeps KILL from reaching the interpreter from now on, because others will run there; whether it did.
+    /// Keeps KILL from reaching the interpreter from now on, because other scripts will run there. Returns whether the
+    /// script was killed.
     pub(crate) fn leaves_interpreter(&self) -> bool {
         let mut place = self.stopper.lock();
         *place = None;
         self.is_killed()
     }
 
-    /// Registers the waker for being killed during a wait. The caller then checks whether it was.
+    /// Registers the waker for being killed during a wait. The caller must then check whether the script was killed
+    /// already.
     pub(crate) fn listen(&self, waker: &Waker) {
         let mut place = self.waker.lock();
         match &*place {
@@ -205,17 +208,17 @@ impl Control {
         }
     }
 
-    /// Returns whether it may be restarted: none of its effects is visible.
+    /// Returns whether the script may be restarted: none of its effects is visible.
     pub(crate) fn may_restart(&self) -> bool {
         !self.has_written() && self.restarts.load(Ordering::SeqCst) < RESTARTS_MAX
     }
 
-    /// Excludes a restart: other code has proceeded from the section that it is part of.
+    /// Excludes a restart: something that the script or its transaction has done cannot be repeated.
     pub(crate) fn never_restarts(&self) {
         self.restarts.store(RESTARTS_MAX, Ordering::SeqCst);
     }
 
-    /// Notes that it runs in this section, or without one.
+    /// Records that the script runs in this section, or without one.
     pub(crate) fn begin(&self, section: Option<&Section>) {
         self.note_section(section);
         // A script that is not listed yet has not waited.
@@ -225,14 +228,14 @@ impl Control {
         self.has_begun.store(true, Ordering::Release);
     }
 
-    /// Notes that it waits for its keys again.
+    /// Records a restart: the script waits for its keys again.
     pub(crate) fn begin_anew(&self) {
         self.restarts.fetch_add(1, Ordering::SeqCst);
         self.note_section(None);
         self.has_begun.store(false, Ordering::Release);
     }
 
-    /// Notes its section, and how many keys that has.
+    /// Records the script's section, and the number of keys that the section holds.
     pub(crate) fn note_section(&self, section: Option<&Section>) {
         self.section.store(section.map_or(0, Section::id), Ordering::Release);
         let held = section.map_or(0, |section| match section.has_everything() {
@@ -247,7 +250,7 @@ impl Control {
         self.section.load(Ordering::Acquire)
     }
 
-    /// Returns the number of its keys; [`EVERYTHING`] for all.
+    /// Returns the number of keys that the script holds; [`EVERYTHING`] for all.
     pub(crate) fn held(&self) -> i64 {
         self.held.load(Ordering::Relaxed)
     }
@@ -267,7 +270,7 @@ impl Control {
         self.state.load(Ordering::SeqCst) & WROTE != 0
     }
 
-    /// Returns the command that called it; nothing if that is not known.
+    /// Returns the command that called the script; empty if the script is not listed.
     pub(crate) fn command(&self) -> Vec<Vec<u8>> {
         let Some((name, keys, words)) = self.called.get() else { return Vec::new() };
         let first = [name.as_bytes().to_vec(), self.code.name().as_bytes().to_vec(), keys.to_string().into_bytes()];
@@ -286,7 +289,7 @@ impl Control {
     }
 }
 
-/// The scripts that run for longer than a slice, or wait.
+/// The scripts that have run for longer than a slice, or that wait.
 #[derive(Default)]
 pub(crate) struct Running {
     list: Mutex<BTreeMap<u64, Arc<Control>>>,
@@ -314,7 +317,7 @@ impl Running {
         all
     }
 
-    /// Returns the scripts that run or wait, by number.
+    /// Returns the scripts that run or wait, in order of their numbers.
     pub(crate) fn all(&self) -> Vec<Arc<Control>> {
         match self.count.load(Ordering::Relaxed) {
             0 => Vec::new(),

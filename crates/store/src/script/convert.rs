@@ -24,14 +24,14 @@ const ELEMENT_BYTES: usize = 16;
 const TOO_DEEP: &str = "ERR reached lua stack limit";
 const TOO_LONG: &str = "ERR the script's reply is longer than 512 MiB";
 
-/// Elements of a table that are said on a worker.
+/// The maximum number of elements of a table that are written on a worker.
 const STEPS_MAX: usize = 4096;
-/// Bytes of a string that are said in the time of an element.
+/// The number of bytes of a string that are written in the time of an element.
 const BYTES_PER_STEP: usize = 64;
 /// The maximum nesting of tables that are written on a worker.
 const MEASURED_DEPTH: usize = 50;
 
-/// Pushes a reply as a Lua value; `at` is moved behind it. May raise (memory, stack).
+/// Pushes a reply as a Lua value; `at` is moved to its end. May raise (memory, stack).
 ///
 /// # Safety
 /// `lua` is running; `reply` is one that was just encoded here and stays as it is; nothing with a destructor is alive.
@@ -64,7 +64,7 @@ pub(crate) unsafe fn push_reply(lua: *mut lua_State, host: &Host, reply: &[u8], 
     }
 }
 
-/// Returns the rest of the line at `at`, which is moved behind its end.
+/// Returns the rest of the line at `at`, which is moved to the start of the next.
 fn line<'r>(reply: &'r [u8], at: &mut usize) -> &'r [u8] {
     let start = *at + 1;
     let len = memchr::memchr(b'\r', &reply[start..]).unwrap_or(reply.len() - start);
@@ -85,7 +85,7 @@ fn double(line: &[u8]) -> f64 {
     std::str::from_utf8(line).ok().and_then(|text| text.parse().ok()).unwrap_or(f64::NAN)
 }
 
-/// Returns the bytes of a bulk string of this length at `at`, which is moved behind them.
+/// Returns the bytes of a bulk string of this length at `at`, which is moved past them.
 fn bulk<'r>(reply: &'r [u8], at: &mut usize, len: i64) -> &'r [u8] {
     let start = *at;
     *at = start + len as usize + 2;
@@ -102,7 +102,7 @@ unsafe fn push_bulk(lua: *mut lua_State, reply: &[u8], at: &mut usize, len: i64)
     }
 }
 
-/// A table with one field.
+/// Pushes a table with one field.
 unsafe fn push_field(lua: *mut lua_State, host: &Host, name: Name, text: &[u8]) {
     // SAFETY: as `push_reply`.
     unsafe {
@@ -159,7 +159,7 @@ unsafe fn push_verbatim(lua: *mut lua_State, host: &Host, reply: &[u8], at: &mut
     }
 }
 
-/// A table with one field, a table of pairs: key and value as they come, or each element of a set with `true`.
+/// Pushes a table with one field, a table of pairs: keys with values, or each element of a set with `true`.
 unsafe fn push_pairs(lua: *mut lua_State, host: &Host, name: Name, reply: &[u8], at: &mut usize, len: i64) {
     // SAFETY: as `push_reply`.
     unsafe {
@@ -178,7 +178,7 @@ unsafe fn push_pairs(lua: *mut lua_State, host: &Host, name: Name, reply: &[u8],
     }
 }
 
-/// Sets key and value on top of the stack in the table below; a key that can be none is left out.
+/// Sets key and value on top of the stack in the table below them; a key that Lua does not allow is skipped.
 unsafe fn set_pair(lua: *mut lua_State) {
     // SAFETY: table, key and value are on the stack.
     unsafe {
@@ -230,7 +230,7 @@ unsafe fn spend(lua: *mut lua_State, index: c_int, left: &mut usize, depth: usiz
     }
 }
 
-/// Writes the value at `index` as a reply; an endless one as one error. Raises nothing.
+/// Writes the value at `index` as a reply; if it has no end, as one error. Raises nothing.
 ///
 /// # Safety
 /// `lua` is not running; `resp3`: the script chose RESP3.
@@ -238,7 +238,7 @@ pub(crate) unsafe fn say(lua: *mut lua_State, host: &Host, index: c_int, resp3: 
     // SAFETY: as promised by the caller.
     unsafe {
         let index = ffi::lua_absindex(lua, index);
-        // On a worker it is not much, or it had not stayed there.
+        // On a worker the value is short: otherwise the script would have left the worker.
         if is_patient() && is_much(lua, index) {
             let mut trial = Saying { lua, host, resp3, out: None, left: REPLY_MAX, was_too_deep: false };
             let top = ffi::lua_gettop(lua);
@@ -253,17 +253,17 @@ pub(crate) unsafe fn say(lua: *mut lua_State, host: &Host, index: c_int, resp3: 
     }
 }
 
-/// A value that becomes a reply.
+/// A value that is being written as a reply.
 struct Saying<'s> {
     lua: *mut lua_State,
     host: &'s Host,
     resp3: bool,
-    /// The output; none while it is measured.
+    /// The output; `None` while the value is only measured.
     out: Option<&'s mut dyn ReplySink>,
-    /// Bytes that may still be said, by a rough measure.
+    /// The number of bytes that may still be written, by a rough measure.
     left: usize,
-    /// Whether a table was nested too deeply. As in Redis one may be, and the error takes its place; with several the
-    /// reply has no end, or is too long for any client.
+    /// Whether a table was nested too deeply. As in Redis, an error takes the place of one such table; a reply with
+    /// several has no end, or is too long for any client.
     was_too_deep: bool,
 }
 
@@ -400,7 +400,7 @@ impl Saying<'_> {
         }
     }
 
-    /// Returns the table at `index` whose field `err` is on top of the stack.
+    /// Writes the error reply of the table at `index`, whose field `err` is on top of the stack.
     unsafe fn error(&mut self, index: c_int, depth: usize) -> Result<(), &'static str> {
         // SAFETY: as `value`.
         unsafe {
@@ -443,7 +443,7 @@ impl Saying<'_> {
     }
 }
 
-/// Returns a number as an integer, as C's conversion does it where it is defined.
+/// Returns a number as an integer, as C converts it where C defines the result.
 unsafe fn truncated(lua: *mut lua_State, index: c_int) -> i64 {
     // SAFETY: the value is a number.
     unsafe {
@@ -451,7 +451,7 @@ unsafe fn truncated(lua: *mut lua_State, index: c_int) -> i64 {
             return ffi::lua_tointeger(lua, index);
         }
         let number = ffi::lua_tonumber(lua, index);
-        // What fits no integer is the lowest one on the machines that Redis runs on.
+        // A number outside the range of integers becomes the lowest one, as on the machines that Redis runs on.
         if (-9_223_372_036_854_775_808.0..9_223_372_036_854_775_808.0).contains(&number) {
             number as i64
         } else {
@@ -460,12 +460,12 @@ unsafe fn truncated(lua: *mut lua_State, index: c_int) -> i64 {
     }
 }
 
-/// Returns a text as far as Redis reads it where it reads one as C does.
+/// Returns a text up to its first zero byte, where Redis reads it as a C string.
 pub(crate) fn up_to_zero(text: &[u8]) -> &[u8] {
     memchr::memchr(0, text).map_or(text, |end| &text[..end])
 }
 
-/// Pushes a field of the table at `index`; its type.
+/// Pushes a field of the table at `index` and returns its type.
 unsafe fn field(lua: *mut lua_State, host: &Host, index: c_int, name: Name) -> c_int {
     // SAFETY: a raw read with a key that exists raises nothing.
     unsafe {
@@ -474,7 +474,7 @@ unsafe fn field(lua: *mut lua_State, host: &Host, index: c_int, name: Name) -> c
     }
 }
 
-/// Pairs of the table at `index`.
+/// Returns the number of pairs of the table at `index`.
 unsafe fn count(lua: *mut lua_State, index: c_int) -> usize {
     // SAFETY: the caller made room; iterating over an unchanged table raises nothing.
     unsafe {
@@ -493,7 +493,7 @@ fn say_status(text: &[u8], out: &mut dyn ReplySink) {
     out.simple(&String::from_utf8_lossy(&line));
 }
 
-/// Returns a byte of a line: its ends become blanks.
+/// Returns a byte of a line; line ends become blanks.
 fn unbroken(byte: u8) -> u8 {
     if matches!(byte, b'\r' | b'\n') { b' ' } else { byte }
 }

@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use crate::catalogue::Rows;
 use crate::errors::{Errors, code_of};
 
-/// Calls, those that were refused before they ran, and those that ran and failed.
+/// The numbers of calls, of those refused before they ran, and of those that ran and failed.
 pub(crate) type Figures = [u64; 3];
 
 /// The result of a call; its index in [`Figures`].
@@ -23,14 +23,14 @@ pub(crate) enum Came {
 /// The counters of one interpreter since its script began.
 pub(crate) struct Counts {
     rows: Box<[[u32; 3]]>,
-    /// Rows with a number above zero.
+    /// Rows with a count above zero.
     touched: Vec<u16>,
-    /// Error replies by their code: those that commands gave, less the one that became the script's own reply, which is
-    /// counted with it, and those within that reply.
+    /// Error replies by their code: those that commands replied and those within the script's reply, except the one
+    /// that became the script's own reply, which is counted with that.
     errors: RefCell<Vec<(Box<[u8]>, i64)>>,
 }
 
-/// Codes that one script is known to have got.
+/// The maximum number of error codes counted separately for one script.
 const CODES_MAX: usize = 16;
 
 impl Counts {
@@ -55,7 +55,7 @@ impl Counts {
         }
     }
 
-    /// Counts an error reply, or takes one back; `line` starts behind the dash.
+    /// Adds `by` to the count of an error reply; `line` starts after the dash.
     pub(crate) fn error(&self, line: &[u8], by: i64) {
         let code = code_of(line);
         let mut errors = self.errors.borrow_mut();
@@ -96,7 +96,7 @@ impl Sums {
         Sums { rows: (0..rows.count()).map(|_| Default::default()).collect(), errors: AtomicU64::new(0) }
     }
 
-    /// Error replies that scripts got and that were not their own.
+    /// Returns the number of error replies that scripts received and did not return.
     pub(crate) fn error_replies(&self) -> u64 {
         self.errors.load(Ordering::Relaxed)
     }

@@ -23,7 +23,7 @@ use crate::hold::Mode;
 use crate::refused::SectionError;
 use crate::section::Section;
 
-/// The most bytes that one call of `randstr` makes: about a millisecond's work.
+/// The maximum number of bytes that one call of `randstr` makes: about a millisecond's work.
 const RANDOM_MAX: i64 = 4 << 20;
 
 const FUNCTIONS: &[(&std::ffi::CStr, lua_CFunction)] = &[
@@ -71,19 +71,19 @@ impl Active {
         }
     }
 
-    /// Goes on with keys that it has locked.
+    /// Continues with keys that it has locked.
     pub(crate) fn lock(&mut self, mut section: Section) {
         section.set_owner(&self.call.code().owner());
         section.extend_as(Some(Mode::Exclusive));
         section.set_traceless(self.call.is_traceless);
-        // It may have done anything before, so it never begins anew.
+        // The script may have had effects before, so it is never restarted.
         self.call.control.never_restarts();
         self.call.control.note_section(Some(&section));
         self.section = Some(section);
     }
 }
 
-/// `dragonfly.lock(key…)`: waits until it has all of them.
+/// `dragonfly.lock(key…)`: waits until the script has all of the keys.
 unsafe fn lock(lua: *mut lua_State) -> c_int {
     // SAFETY: the words stay on the stack while they are used; nothing with a destructor is alive where Lua may raise:
     // the pending operation belongs to the host.
@@ -120,7 +120,7 @@ unsafe fn lock(lua: *mut lua_State) -> c_int {
     }
 }
 
-/// Returns the reason why a script may not have its keys; with its code, if that is not ERR.
+/// Returns the reason why a script may not have its keys, with its code if that is not ERR.
 fn refused_text(refused: SectionError) -> &'static [u8] {
     match refused {
         SectionError::Behind(text) => text.as_bytes(),
@@ -193,7 +193,7 @@ fn hash_of(words: &[&[u8]], reply: &[u8], seed: u64, is_sorted: bool) -> u64 {
     texts.into_iter().fold(hash, |hash, text| xxh64(text, hash))
 }
 
-/// Returns the texts and numbers of an encoded reply in their order; of an error none, of a null an empty one.
+/// Returns the texts and numbers of an encoded reply in order; an error has none, a null has one empty text.
 fn texts_of(reply: &[u8]) -> Vec<&[u8]> {
     let mut texts = Vec::new();
     let mut rest = reply;

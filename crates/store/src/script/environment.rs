@@ -19,12 +19,12 @@ use super::interpreter::host_of;
 use super::library::{self, FUNCTIONS_MAX, Function};
 use super::source::Flags;
 
-/// The sets of globals, by their places in Lua's registry.
+/// The sets of globals, by their references in Lua's registry.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Environments {
     loading: c_int,
     calling: c_int,
-    /// The same as `calling` with the real libraries, for chunks that may have that.
+    /// Like `calling`, with the real libraries, for chunks that may use these.
     open: c_int,
 }
 
@@ -35,7 +35,7 @@ impl Environments {
     }
 }
 
-/// A function, and the place of its code in Lua's registry.
+/// A function, and the reference of its code in Lua's registry.
 pub(crate) type Callback = (Function, c_int);
 
 /// Libraries that are being loaded in an interpreter.
@@ -43,9 +43,9 @@ pub(crate) struct Loading {
     pub(crate) chunks: Vec<FunctionRef>,
     /// The registrations of each started chunk.
     pub(crate) registered: Vec<Vec<Callback>>,
-    /// The function that is called when its library is loaded.
+    /// The function that is called once its library is loaded.
     then: Option<Box<str>>,
-    /// Whether all have run to their end.
+    /// Whether all libraries have run to their end.
     pub(crate) is_over: bool,
 }
 
@@ -105,7 +105,7 @@ pub(crate) unsafe fn open(lua: *mut lua_State) -> Environments {
     }
 }
 
-/// Takes the table on top as `redis` and `server` of the one below.
+/// Sets the table on top of the stack as `redis` and `server` of the table below.
 unsafe fn set_both(lua: *mut lua_State) {
     // SAFETY: called inside a protected call.
     unsafe {
@@ -115,7 +115,7 @@ unsafe fn set_both(lua: *mut lua_State) {
     }
 }
 
-/// Gives a chunk, and with it all functions in it, a set of globals. Raises nothing.
+/// Sets the globals of a chunk, and so of all functions in it. Raises nothing.
 unsafe fn set_globals(lua: *mut lua_State, chunk: &FunctionRef, globals: c_int) {
     // SAFETY: the caller has two free slots; reading the registry and setting an upvalue raise nothing.
     unsafe {
@@ -127,7 +127,7 @@ unsafe fn set_globals(lua: *mut lua_State, chunk: &FunctionRef, globals: c_int) 
     }
 }
 
-/// Leaves a function of a library that is loaded on an empty stack.
+/// Pushes a function of a loaded library on an empty stack.
 ///
 /// # Safety
 /// The stack belongs to the state that has the library, and has room.
@@ -144,8 +144,8 @@ pub(crate) unsafe fn push_function(
     }
 }
 
-/// Returns the first function of a coroutine that loads libraries, and calls a function of the last one with its own
-/// arguments if that is wanted.
+/// The first function of a coroutine that loads libraries; then, if requested, calls a function of the last one with
+/// its own arguments.
 ///
 /// # Safety
 /// As any C function; the host has libraries that are to be loaded.
@@ -175,7 +175,7 @@ unsafe fn loaded(lua: *mut lua_State, _: c_int, _: lua_KContext) -> c_int {
     unsafe { load(lua) }
 }
 
-/// Calls the function whose library was loaded for it.
+/// Calls the function for which the library was loaded.
 unsafe fn call(lua: *mut lua_State) -> c_int {
     // SAFETY: the arguments of the coroutine's first function are on its stack.
     unsafe {
@@ -268,7 +268,7 @@ unsafe fn is_full(lua: *mut lua_State) -> bool {
     registered.is_none_or(|registered| registered.len() >= FUNCTIONS_MAX)
 }
 
-/// Notes a function whose name and description stand in their slots. Raises nothing.
+/// Records a function whose name and description are in their slots. Raises nothing.
 unsafe fn keep(lua: *mut lua_State, flags: Flags, callback: c_int) {
     // SAFETY: strings are only read.
     unsafe {
@@ -281,7 +281,7 @@ unsafe fn keep(lua: *mut lua_State, flags: Flags, callback: c_int) {
     }
 }
 
-/// Puts the arguments that a table names into their slots.
+/// Copies the arguments that a table names into their slots.
 unsafe fn named_arguments(lua: *mut lua_State) {
     // SAFETY: as `register_function`.
     unsafe {
@@ -298,7 +298,7 @@ unsafe fn named_arguments(lua: *mut lua_State) {
             if ffi::lua_isstring(lua, -2) == 0 {
                 api::fail(lua, c"named argument key given to redis.register_function is not a string");
             }
-            // A number is no name of an argument, and must not become a string in its place.
+            // A number is not the name of an argument, and must not become a string in its place.
             let key = to_bytes(lua, -2).unwrap_or_default();
             let is_string = ffi::lua_isstring(lua, -1) != 0;
             let slot = if key.eq_ignore_ascii_case(b"function_name") {

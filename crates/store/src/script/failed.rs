@@ -63,7 +63,7 @@ impl Runs {
         text
     }
 
-    /// Returns the text of the error that ended the script, with where it happened.
+    /// Returns the text of the error that ended the script, with its position.
     pub(super) fn error_text(&mut self, call: &Call, message: &str) -> Vec<u8> {
         let text = self.error(message);
         let place = self.place();
@@ -92,7 +92,7 @@ impl Runs {
     }
 }
 
-/// Writes a string or a number as Lua prints it, and nothing of any other value.
+/// Writes a string or a number as Lua prints it; writes nothing for any other value.
 ///
 /// # Safety
 /// `index` is one of the stack of `lua`, which does not run.
@@ -110,7 +110,7 @@ unsafe fn write_plain(out: &mut Vec<u8>, lua: *mut ffi::lua_State, index: c_int)
 /// The reply of a killed script or function.
 pub(super) const KILLED: &str = "ERR Script killed by user with SCRIPT KILL...";
 
-/// Adds to an error where in which script it happened.
+/// Adds to an error the script and the position where it happened.
 pub(super) fn at_place(mut text: Vec<u8>, call: &Call, place: Option<(Vec<u8>, i64)>) -> Vec<u8> {
     if let Some((source, line)) = place {
         text.extend_from_slice(b" script: ");

@@ -10,7 +10,7 @@ impl Flags {
     pub(crate) const NONE: Flags = Flags(0);
     /// Commands that write are refused.
     pub(crate) const NO_WRITES: Flags = Flags(1);
-    /// It runs although memory is full.
+    /// The script runs even if memory is full.
     pub(crate) const ALLOW_OOM: Flags = Flags(1 << 1);
     /// Redis's `allow-stale`, which concerns replicas.
     pub(crate) const ALLOW_STALE: Flags = Flags(1 << 2);
@@ -18,9 +18,9 @@ impl Flags {
     pub(crate) const NO_CLUSTER: Flags = Flags(1 << 3);
     /// Redis's `allow-cross-slot-keys`.
     pub(crate) const CROSS_SLOT: Flags = Flags(1 << 4);
-    /// It may use keys that were not declared, even where that is denied.
+    /// The script may use undeclared keys, even where that is denied by default.
     pub(crate) const UNDECLARED: Flags = Flags(1 << 5);
-    /// Its commands are carried out one by one, as if a client had sent them.
+    /// The script's commands run one by one, as if a client had sent them.
     pub(crate) const NON_ATOMIC: Flags = Flags(1 << 6);
     /// Dragonfly's `legacy-float`: numbers in replies lose their fraction, as they always do here.
     pub(crate) const LEGACY_FLOAT: Flags = Flags(1 << 7);
@@ -41,7 +41,7 @@ impl Flags {
         ("legacy-float", Flags::LEGACY_FLOAT),
     ];
 
-    /// As a number, to be kept in an atomic.
+    /// Returns the flags as a number, to be stored in an atomic.
     pub(crate) fn bits(self) -> u16 {
         self.0
     }
@@ -80,8 +80,8 @@ impl BitOr for Flags {
     }
 }
 
-/// Flags as a parameter or SCRIPT FLAGS names them: between commas, semicolons or blanks. The text of the error is
-/// Dragonfly's.
+/// Parses flags as a parameter or SCRIPT FLAGS names them, separated by commas, semicolons or blanks. The text of the
+/// error is Dragonfly's.
 pub(crate) fn listed(list: &[u8]) -> Result<Flags, String> {
     let names = list.split(|byte| matches!(byte, b',' | b';' | b' ')).filter(|name| !name.is_empty());
     let mut flags = Flags::NONE;

@@ -35,12 +35,12 @@ pub(super) fn begin(inner: &Arc<Inner>, call: &Call, words: &[&[u8]], touched: &
     Store(inner.clone()).section(declared(call, words).chain(touched).chain(in_turn(call)))
 }
 
-/// Returns the key that it holds to run serialized with others of its kind, if it does.
+/// Returns the key that the call holds to run serialized with others of its kind, if it does.
 fn in_turn(call: &Call) -> Option<(u32, &'static [u8], Mode)> {
     call.code().is_in_turn().then_some((0, IN_TURN, Mode::Exclusive))
 }
 
-/// The very many keys of a call on their way to being held.
+/// The collection of a call's very many keys.
 pub(super) struct Gathering {
     keys: Gathered,
     next: usize,
@@ -51,7 +51,7 @@ impl Gathering {
         Gathering { keys: Gathered::new(inner), next: 0 }
     }
 
-    /// Works for a slice; whether all is done.
+    /// Works for a slice. Returns whether all keys are collected and in order.
     pub(super) fn work(&mut self, inner: &Inner, call: &Call, words: &Words, touched: &[Touched]) -> bool {
         let (start, mode, all) = (Instant::now(), call.mode(), call.keys + touched.len());
         while self.next <= all {
@@ -74,7 +74,7 @@ impl Gathering {
         self.keys.order(start)
     }
 
-    /// Returns the ticket, once all is done.
+    /// Returns the ticket, once all keys are in order.
     pub(super) fn ticket(self) -> Ticket {
         self.keys.ticket()
     }

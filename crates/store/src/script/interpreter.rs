@@ -29,22 +29,22 @@ use crate::catalogue::{Numbered, Rows};
 use crate::memory::{Memory, Outside};
 use crate::thread::thread_number;
 
-/// Interpreters that rest, at most.
+/// The maximum number of idle interpreters in the common list.
 const IDLE_MAX: usize = 64;
-/// Threads with a place of their own for one that rests.
+/// The number of threads with a slot of their own for an idle interpreter.
 const OWN: usize = 16;
-/// Compiled functions that one keeps.
+/// The maximum number of compiled functions that an interpreter keeps.
 const FUNCTIONS_MAX: usize = 128;
-/// Libraries that one keeps.
+/// The maximum number of libraries that an interpreter keeps.
 const LIBRARIES_MAX: usize = 128;
 /// The name of library code in errors.
 const FUNCTION_CHUNK: &CStr = c"@user_function";
 /// Bytes that an interpreter's buffers may keep between scripts.
 const BUFFER_KEPT: usize = 64 * 1024;
-/// Places of the cache of command names.
+/// The number of slots of the cache of command names.
 const COMMANDS: usize = 64;
 
-/// Strings that replies are taken apart with, by their place in Lua's registry: pushing them from there raises nothing.
+/// Strings used to convert replies, by their references in Lua's registry: pushing them from there raises nothing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(usize)]
 pub(crate) enum Name {
@@ -88,13 +88,13 @@ pub(crate) struct Host {
     pub(crate) active: Option<Active>,
     /// The reply of the last command, encoded.
     pub(crate) reply: Vec<u8>,
-    /// The words of the command that is being made. They point to Lua's stack and into `digits`.
+    /// The words of the command that is being called. They point to Lua's stack and into `digits`.
     pub(crate) words: Vec<&'static [u8]>,
-    /// Numbers among the words.
+    /// The texts of numbers among the words.
     pub(crate) digits: Vec<u8>,
     /// The environments of libraries, once one was needed.
     pub(crate) environments: Option<Environments>,
-    /// Libraries that are being loaded, or just were.
+    /// Libraries that are being loaded, or have just been loaded.
     pub(crate) loading: Option<Loading>,
     /// The counters of the script's calls.
     pub(crate) counts: Counts,
@@ -111,7 +111,7 @@ struct Function {
 }
 
 impl Function {
-    /// Returns a coroutine that will run it; none if this thread may not.
+    /// Returns a coroutine that will run the script; `None` if the script may not run on this thread.
     fn begin(
         &mut self,
         state: &mut State,
@@ -131,14 +131,14 @@ impl Function {
 /// A library that has run.
 struct Loaded {
     chunk: FunctionRef,
-    /// The code of its functions in Lua's registry, by their places in the library.
+    /// The references of its functions' code in Lua's registry, by the functions' indices in the library.
     functions: Vec<c_int>,
-    /// The library; none once it was deleted.
+    /// The library; dangling once it was deleted.
     library: Weak<Library>,
     used: u64,
 }
 
-/// A coroutine that was made ready, and the number of arguments on its stack.
+/// A prepared coroutine, and the number of arguments on its stack.
 pub(crate) type Begun = (Coroutine, c_int);
 
 impl Host {
@@ -177,21 +177,21 @@ pub(crate) struct Interpreter {
     functions: HashMap<u64, Function, foldhash::fast::RandomState>,
     libraries: HashMap<u64, Loaded, foldhash::fast::RandomState>,
     uses: u64,
-    /// The flush of scripts that its functions have seen.
+    /// The number of script flushes when its functions were compiled.
     flushes: u64,
-    /// The same for libraries.
+    /// The same for deletions of libraries.
     deletions: u64,
     outside: Outside,
-    /// Bytes that it may take; a script that wants more ends with `not enough memory`.
+    /// The maximum memory in bytes; a script that needs more ends with `not enough memory`.
     memory_max: usize,
     shown: Shown,
 }
 
-/// Bytes of an interpreter, among those that INFO shows.
+/// The memory of an interpreter that is counted in the sums that INFO shows.
 #[derive(Default)]
 struct Shown {
     bytes: usize,
-    /// The sum that they are part of.
+    /// The index of the sum in which it is counted.
     place: usize,
     sums: Option<Arc<[AtomicUsize; 2]>>,
 }
@@ -255,8 +255,8 @@ impl Interpreter {
         self.state.host::<Host>()
     }
 
-    /// Returns a coroutine that will run this, which is compiled if it is not known here; none if that would take too
-    /// long for this thread.
+    /// Returns a coroutine that will run this code, which is compiled if it is not known here; `None` if that would
+    /// take too long for this thread.
     pub(crate) fn begin(&mut self, code: &Code, keys: &[&[u8]], arguments: &[&[u8]]) -> Result<Option<Begun>, Refused> {
         self.uses += 1;
         match code {
@@ -280,7 +280,8 @@ impl Interpreter {
         begun
     }
 
-    /// A function gets keys and arguments as its own. Its library is loaded by the coroutine itself if need be.
+    /// Prepares the call of a function with keys and arguments as its parameters. The coroutine itself loads the
+    /// library if necessary.
     fn begin_function(
         &mut self,
         library: &Arc<Library>,
@@ -365,8 +366,8 @@ impl Interpreter {
         Ok(environments)
     }
 
-    /// Keeps the code just loaded as these libraries. False if it was not kept: then the interpreter's state may be
-    /// corrupt.
+    /// Keeps the code just loaded as these libraries. Returns false if it could not: then the interpreter's state may
+    /// be corrupt.
     pub(crate) fn adopt(&mut self, libraries: &[Arc<Library>]) -> bool {
         let Some(loading) = self.host().loading.take() else { return true };
         if !loading.is_over || libraries.len() != loading.chunks.len() {
@@ -411,7 +412,7 @@ impl Interpreter {
         }
     }
 
-    /// Makes room for a function; the one that was unused for longest goes if there are many.
+    /// Makes room for a function; removes the least recently used one if there are too many.
     fn make_room(&mut self) {
         if self.functions.len() < FUNCTIONS_MAX {
             return;
@@ -444,7 +445,7 @@ impl Refused {
     }
 }
 
-/// Returns the client's message for an error that is not its script's.
+/// Returns the message for the client about an error that is not caused by its script.
 fn said(error: Error) -> Refused {
     Refused::of(error, "ERR ")
 }
@@ -453,7 +454,7 @@ fn not_compiled(error: Error) -> Refused {
     Refused::of(error, "ERR Error compiling script (new function): ")
 }
 
-/// Compiles code to see whether it can be: the text of the error if not, and false if it would take too long for this
+/// Compiles code to check it. Returns the compiler's error as text, or false if compiling would take too long for this
 /// thread.
 pub(crate) fn check(pool: &Pool, code: &[u8]) -> Result<bool, String> {
     let mut interpreter = pool.take().map_err(|error| said(error).text)?;
@@ -467,19 +468,19 @@ pub(crate) fn check(pool: &Pool, code: &[u8]) -> Result<bool, String> {
     checked.map_err(|refused| refused.text)
 }
 
-/// A place for one interpreter, on a cache line of its own.
+/// A slot for one idle interpreter, on a cache line of its own.
 #[derive(Default)]
 #[repr(align(128))]
 struct Own(Mutex<Option<Box<Interpreter>>>);
 
 /// The interpreters of a store.
 pub(crate) struct Pool {
-    /// The commands that scripts find.
+    /// The rows of the commands that scripts may call.
     rows: &'static Rows,
-    /// The one that a thread used last rests here, so that threads with short scripts write to no line that others do.
-    /// Threads beyond their number share them.
+    /// The interpreter that each thread used last, so that threads with short scripts write to no cache line that
+    /// others write to. Threads beyond this number share the slots.
     own: [Own; OWN],
-    /// All others.
+    /// All other idle interpreters.
     #[allow(clippy::vec_box, reason = "each is moved to its script and back, which is one pointer so")]
     idle: Mutex<Vec<Box<Interpreter>>>,
     memory: Arc<Memory>,
@@ -489,13 +490,13 @@ pub(crate) struct Pool {
     deletions: AtomicU64,
     /// The random source of `math.random`.
     chance: Arc<Chance>,
-    /// Bytes that each may take.
+    /// The maximum memory of each, in bytes.
     memory_max: AtomicUsize,
-    /// Lua's own bytes beyond which garbage is collected before an interpreter rests.
+    /// The number of Lua's own bytes beyond which garbage is collected before an interpreter becomes idle.
     garbage_max: AtomicUsize,
-    /// Bytes of those that run scripts alone, and of those with libraries.
+    /// The bytes of interpreters that only run scripts, and of those with libraries.
     sums: Arc<[AtomicUsize; 2]>,
-    /// Replies that scripts drop are not made into values.
+    /// Whether replies that scripts discard are not converted to values.
     discards: AtomicBool,
 }
 
@@ -516,18 +517,19 @@ impl Pool {
         }
     }
 
-    /// Sets how many bytes each may take, and from how many on it collects its garbage.
+    /// Sets the maximum memory of each interpreter, and the memory from which on it collects its garbage.
     pub(crate) fn set_limits(&self, memory_max: u64, garbage_max: u64) {
         self.memory_max.store(memory_max as usize, Ordering::Relaxed);
         self.garbage_max.store(garbage_max as usize, Ordering::Relaxed);
     }
 
-    /// Bytes of interpreters that run scripts alone, and of those with libraries, as they were when they rested last.
+    /// Returns the bytes of interpreters that only run scripts, and of those with libraries, as counted when they
+    /// became idle.
     pub(crate) fn bytes(&self) -> [u64; 2] {
         self.sums.each_ref().map(|sum| sum.load(Ordering::Relaxed) as u64)
     }
 
-    /// Takes those that rest from the places of threads to the others. Returns how many rest.
+    /// Moves idle interpreters from the threads' slots to the common list. Returns the number of those there.
     pub(crate) fn assemble(&self) -> usize {
         for own in &self.own {
             let interpreter = own.0.lock().take();
@@ -536,7 +538,8 @@ impl Pool {
         self.idle.lock().len()
     }
 
-    /// Lets the one of the others that has rested for longest collect its garbage; false if none rests there.
+    /// Lets the interpreter that has been in the common list for longest collect its garbage. Returns false if the list
+    /// is empty.
     pub(crate) fn collect_one(&self) -> bool {
         let mut idle = self.idle.lock();
         if idle.is_empty() {
@@ -551,12 +554,12 @@ impl Pool {
         true
     }
 
-    /// Returns this thread's place.
+    /// Returns this thread's slot.
     fn own(&self) -> &Own {
         &self.own[thread_number() % OWN]
     }
 
-    /// Keeps one for others, or closes it if there are many.
+    /// Puts an interpreter into the common list, or closes it if there are too many.
     fn keep(&self, interpreter: Box<Interpreter>) {
         let mut idle = self.idle.lock();
         if idle.len() < IDLE_MAX {
@@ -574,7 +577,7 @@ impl Pool {
         let memory_max = self.memory_max.load(Ordering::Relaxed);
         let mut interpreter = match idle {
             Some(interpreter) if interpreter.memory_max == memory_max => interpreter,
-            // One with another limit is closed.
+            // An interpreter with another limit is closed.
             _ => Box::new(Interpreter::new(self.rows, &self.chance, memory_max)?),
         };
         let flushes = self.flushes.load(Ordering::Relaxed);
@@ -591,7 +594,7 @@ impl Pool {
         Ok(interpreter)
     }
 
-    /// Takes an interpreter back, or closes it if it is in doubt.
+    /// Puts an interpreter back into the pool, or closes it if its state may be corrupt.
     pub(crate) fn put_away(&self, interpreter: Box<Interpreter>, is_sound: bool) {
         match is_sound {
             true => self.give_back(interpreter),
@@ -599,7 +602,7 @@ impl Pool {
         }
     }
 
-    /// Takes an interpreter back whose script has come to its end.
+    /// Puts an interpreter back into the pool after its script has ended normally.
     fn give_back(&self, mut interpreter: Box<Interpreter>) {
         let host = interpreter.host();
         debug_assert!(host.active.is_none(), "its script has ended");
@@ -636,7 +639,7 @@ impl Pool {
         interpreter.shown.set(&self.sums, used, usize::from(!interpreter.libraries.is_empty()));
     }
 
-    /// Closes the interpreters that rest.
+    /// Closes all idle interpreters.
     #[cfg(test)]
     pub(crate) fn close_all(&self) {
         self.own.iter().for_each(|own| drop(own.0.lock().take()));
@@ -647,7 +650,7 @@ impl Pool {
     /// Sets whether replies that scripts discard are not converted to values.
     pub(crate) fn discard_replies(&self, yes: bool) {
         if self.discards.swap(yes, Ordering::Relaxed) != yes {
-            // Compiled scripts are compiled anew.
+            // Scripts are compiled anew.
             self.flush();
         }
     }

@@ -15,7 +15,7 @@ use super::source::Flags;
 use crate::config;
 use crate::memory::{Memory, Outside};
 
-/// Functions that one library may register.
+/// The maximum number of functions that one library may register.
 pub(crate) const FUNCTIONS_MAX: usize = 10_000;
 
 /// One library.
@@ -48,9 +48,9 @@ pub(crate) struct Source {
 pub(crate) enum Policy {
     /// Nothing is loaded.
     Append,
-    /// The new one takes its place.
+    /// The new library replaces the old one.
     Replace,
-    /// All libraries go, whatever their names.
+    /// All libraries are removed, whatever their names.
     Flush,
 }
 
@@ -58,7 +58,8 @@ pub(crate) enum Policy {
 pub(crate) struct Load {
     pub(crate) sources: Vec<Source>,
     pub(crate) policy: Policy,
-    /// Whether they come from FUNCTION RESTORE, which is answered with OK; FUNCTION LOAD with the library's name.
+    /// Whether they come from FUNCTION RESTORE, whose reply is OK, and not from FUNCTION LOAD, which replies the
+    /// library's name.
     pub(crate) is_restored: bool,
 }
 
@@ -100,7 +101,7 @@ impl Source {
 pub(crate) const WRONG_NAME: &str =
     "Library names can only contain letters, numbers, or underscores(_) and must be at least one character long";
 
-/// Returns a name of a library or a function, if it is one.
+/// Returns the name of a library or a function, if it is valid.
 pub(crate) fn checked_name(name: &[u8]) -> Option<Box<str>> {
     let is_name = !name.is_empty() && name.iter().all(|byte| byte.is_ascii_alphanumeric() || *byte == b'_');
     is_name.then(|| String::from_utf8_lossy(name).into())
@@ -115,7 +116,7 @@ pub(crate) struct Libraries {
 #[derive(Default)]
 struct State {
     by_name: BTreeMap<Box<str>, Arc<Library>>,
-    /// By their names in lower case; where two differ in nothing but case, the one that was registered first.
+    /// Functions by their names in lower case; of two that differ only in case, the one that was registered first.
     functions: HashMap<Box<str>, (Arc<Library>, usize), foldhash::fast::RandomState>,
     bytes: Outside,
 }
@@ -210,7 +211,7 @@ impl Libraries {
         state.bytes.set(&self.memory, size);
     }
 
-    /// Removes a library; false if it does not exist.
+    /// Removes a library. Returns false if it does not exist.
     pub(crate) fn remove(&self, name: &[u8]) -> bool {
         let mut state = self.state.write();
         let is_removed = std::str::from_utf8(name).is_ok_and(|name| state.remove(name));
@@ -230,7 +231,7 @@ impl Libraries {
         self.state.read().by_name.values().cloned().collect()
     }
 
-    /// Number of libraries, number of functions, and the bytes that they take.
+    /// Returns the number of libraries, the number of functions, and their bytes.
     pub(crate) fn size(&self) -> (usize, usize, usize) {
         let state = self.state.read();
         let functions = state.by_name.values().map(|library| library.functions.len()).sum();
@@ -239,7 +240,7 @@ impl Libraries {
 }
 
 impl Library {
-    /// Returns a library with the functions that it has registered, of which each comes with something else.
+    /// Returns a library with the functions that it has registered; the second part of each is ignored.
     pub(crate) fn new<T>(source: &Source, registered: &[(Function, T)]) -> Arc<Library> {
         static NEXT: AtomicU64 = AtomicU64::new(1);
         let id = NEXT.fetch_add(1, Ordering::Relaxed);

@@ -8,19 +8,19 @@ use sluicegate_wire::resp::{Protocol, ReplySink, ReplyWriter};
 
 use crate::catalogue::{CommandSpec, Flags};
 
-/// Longer replies become values elsewhere.
+/// The number of bytes from which on a reply is converted to a value on a script thread.
 pub(super) const MUCH: usize = 64 << 10;
-/// The same where the number of elements is known, and is small.
+/// The same for a reply whose number of elements is known to be small.
 const REPLY_BYTES_MAX: usize = 256 << 10;
 /// The maximum number of elements converted to values on a worker.
 const ELEMENTS_MAX: usize = 4096;
-/// Bytes at which a command that only reads is cut off.
+/// The number of bytes at which the reply of a read-only command is truncated.
 const CUT_AT: usize = 1 << 20;
 
 /// The size of a command's reply so far.
 pub(super) struct Size {
     elements: usize,
-    /// Bytes that it may reply.
+    /// The maximum number of bytes of the reply.
     most: usize,
     is_cut: bool,
 }
@@ -31,7 +31,7 @@ impl Size {
         Size { elements: 0, most, is_cut: false }
     }
 
-    /// Returns whether the reply was cut off.
+    /// Returns whether the reply was truncated.
     pub(super) fn is_cut(&self) -> bool {
         self.is_cut
     }
@@ -53,7 +53,7 @@ impl<'o> Limited<'o> {
         Limited { out: ReplyWriter::new(out, protocol), size }
     }
 
-    /// Returns the output for the next element, of this many bytes; none beyond the limit.
+    /// Returns the output for the next element, of this many bytes; `None` beyond the limit.
     #[inline]
     fn next(&mut self, len: usize) -> Option<&mut ReplyWriter<'o>> {
         let size = &mut *self.size;

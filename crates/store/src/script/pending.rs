@@ -19,7 +19,7 @@ use crate::park::{Parked, Waits, Work};
 pub(crate) enum Pending {
     Here(Option<Box<Job>>),
     Away(Told),
-    /// It has ended, and ran on script threads for so long.
+    /// It has ended, after running on script threads for this time.
     Over(Duration),
 }
 
@@ -28,7 +28,7 @@ impl Pending {
         Pending::Here(Some(job))
     }
 
-    /// Returns the script that a command about scripts left, or what else it left.
+    /// Returns the script that a command has left pending; an error is another pending reply.
     pub(crate) fn of(parked: Parked) -> Result<Box<Pending>, Parked> {
         match parked.0 {
             Waits::Work(work) if (&*work as &dyn Any).is::<Pending>() => {
@@ -61,7 +61,7 @@ impl Pending {
             let step = catch_unwind(AssertUnwindSafe(|| running.step(context, false)));
             let step = match (step, &mut *job) {
                 (Ok(step), _) => step,
-                // A fault of ours ends the script; its caller hears of it.
+                // A panic ends the script; its caller gets an error.
                 (Err(_), job) => job.take().map_or(Step::Waits, |job| Step::Done(job.fail())),
             };
             match step {
@@ -85,7 +85,7 @@ impl Pending {
         Poll::Ready(ended)
     }
 
-    /// Passes its enclosing section to `then` at its end; its caller has gone.
+    /// Passes its enclosing section to `then` at its end, because its caller has gone.
     pub(crate) fn leave(mut self, then: impl FnOnce(Ended) + Send + 'static) {
         match &mut self {
             Pending::Here(job) => {

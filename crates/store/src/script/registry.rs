@@ -17,9 +17,9 @@ use super::source::Flags;
 use super::times::Times;
 use crate::memory::{Memory, Outside};
 
-/// Bodies that are kept though only EVAL brought them, as in Redis 7.4.
+/// The maximum number of bodies known only from EVAL, as in Redis 7.4.
 const EVALS_MAX: usize = 500;
-/// Scripts that SCRIPT FLAGS may speak of.
+/// The maximum number of scripts with flags set by SCRIPT FLAGS.
 pub(crate) const PRESETS_MAX: usize = 10_000;
 
 /// A SHA-1 in 40 hexadecimal digits of lower case.
@@ -47,7 +47,7 @@ pub(crate) struct Script {
     flags: AtomicU16,
     /// The durations of its calls.
     pub(crate) times: Times,
-    /// Whether it came by SCRIPT LOAD.
+    /// Whether it was loaded by SCRIPT LOAD.
     kept: AtomicBool,
     /// The time of its last use, by the registry's count.
     used: AtomicU64,
@@ -66,7 +66,7 @@ impl Script {
         Flags::from_bits(self.flags.load(Ordering::Relaxed))
     }
 
-    /// Gives it these flags; whether its body has a shebang stays.
+    /// Sets its flags; the mark that its body has a shebang stays.
     fn set_flags(&self, flags: Flags) {
         let flags = flags | self.flags().and(Flags::SHEBANG);
         self.flags.store(flags.bits(), Ordering::Relaxed);
@@ -94,13 +94,13 @@ struct Scripts {
     by_body: HashTable<Arc<Script>>,
     /// The number of scripts that are not kept.
     evals: usize,
-    /// Bodies of EVAL that were forgotten to make room for others.
+    /// The number of EVAL bodies dropped to make room for others.
     forgotten: u64,
     /// Bytes of all bodies.
     bytes: usize,
-    /// Flags by SHA-1, of scripts that are known or are not.
+    /// Flags by SHA-1, also of scripts that are not known.
     presets: HashMap<Sha, Flags, foldhash::fast::RandomState>,
-    /// The same bytes and those of `presets`, as used memory.
+    /// The bytes of bodies and of `presets`, counted as used memory.
     outside: Outside,
 }
 
@@ -128,7 +128,7 @@ impl Registry {
         Registry { scripts, memory, clock, epoch: AtomicU64::new(next_epoch()), hasher }
     }
 
-    /// While this is unchanged, a script found earlier still exists.
+    /// Returns the epoch: while it is unchanged, a script found earlier still exists.
     #[inline]
     pub(crate) fn epoch(&self) -> u64 {
         self.epoch.load(Ordering::Acquire)
@@ -138,7 +138,7 @@ impl Registry {
         std::hash::BuildHasher::hash_one(&self.hasher, body)
     }
 
-    /// Notes a use. Scripts used within one tick of each other are as old as each other.
+    /// Records a use. Scripts used within the same tick count as equally old.
     pub(crate) fn touch(&self, script: &Script) {
         let now = self.clock.load(Ordering::Relaxed);
         if script.used.load(Ordering::Relaxed) != now {
@@ -165,7 +165,7 @@ impl Registry {
         Some(script.clone())
     }
 
-    /// Adds a script, or finds it if another thread was faster. `kept` is one that was loaded.
+    /// Adds a script, or returns the one that another thread has added meanwhile. `kept`: it was loaded by SCRIPT LOAD.
     pub(crate) fn add(&self, body: &[u8], flags: Flags, code: usize, kept: bool) -> Arc<Script> {
         static NEXT: AtomicU64 = AtomicU64::new(1);
         let (sha, hash) = (sha_of(body), self.hash(body));
@@ -206,7 +206,8 @@ impl Registry {
         script
     }
 
-    /// Sets the flags of the script with this SHA-1, whether it is known or not; false if too many have flags already.
+    /// Sets the flags of the script with this SHA-1, whether it is known or not. Returns false if too many scripts have
+    /// flags.
     pub(crate) fn set_flags(&self, sha: Sha, flags: Flags) -> bool {
         let mut scripts = self.scripts.write();
         if scripts.presets.len() >= PRESETS_MAX && !scripts.presets.contains_key(&sha) {
@@ -232,7 +233,7 @@ impl Registry {
         all
     }
 
-    /// Forgets the body of EVAL that was unused for longest.
+    /// Drops the least recently used body of EVAL.
     fn forget_one(&self, scripts: &mut Scripts) {
         let evals = scripts.by_sha.values().filter(|script| !script.kept.load(Ordering::Relaxed));
         let Some(oldest) = evals.min_by_key(|script| script.used.load(Ordering::Relaxed)).cloned() else { return };
@@ -246,7 +247,7 @@ impl Registry {
         scripts.bytes -= oldest.body.len() + OVERHEAD;
     }
 
-    /// Forgets all scripts.
+    /// Drops all scripts.
     pub(crate) fn flush(&self) {
         let mut scripts = self.scripts.write();
         let before = std::mem::take(&mut *scripts);
@@ -255,7 +256,7 @@ impl Registry {
         drop(before);
     }
 
-    /// Number of scripts, and the bytes they take.
+    /// Returns the number of scripts, and their bytes.
     pub(crate) fn size(&self) -> (usize, usize) {
         let scripts = self.scripts.read();
         (scripts.by_sha.len(), scripts.bytes)

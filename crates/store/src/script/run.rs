@@ -1,8 +1,9 @@
 //! One call of a script, from its keys to its reply.
 //!
-//! It waits for its keys like a section, takes an interpreter, and runs: its first slice where it was called, which is
-//! enough for most scripts. One that exceeds the slice moves to a script thread ([`threads`](super::threads)) with its
-//! whole state; so does one whose caller has gone. Its reply is written before its section ends.
+//! It waits for its keys like a section, takes an interpreter, and runs: its first slice on the thread that called it,
+//! which is enough for most scripts. A script that exceeds the slice moves to a script thread
+//! ([`threads`](super::threads)) with its whole state; so does one whose caller has gone. Its reply is written before
+//! its section ends.
 
 use std::ffi::c_int;
 use std::sync::Arc;
@@ -36,7 +37,8 @@ use crate::section::{Section, SectionWait};
 use crate::stats::SectionCounts;
 use crate::{Inner, Store};
 
-/// More bytes of keys and arguments than this are for a thread that has time, be they a script's or a command's.
+/// The number of bytes of keys and arguments, of a script or a command, above which they are processed on a script
+/// thread.
 pub(super) const WORDS_BYTES_MAX: usize = 1 << 20;
 
 /// The same for their number.
@@ -48,7 +50,7 @@ const LOAD_MAX: Duration = Duration::from_millis(500);
 /// The parameters of a call.
 #[derive(Clone)]
 pub(crate) struct Call {
-    /// The called code, as seen by other clients.
+    /// The called code, as other clients see it.
     pub(crate) control: Arc<Control>,
     /// The number of words that are keys.
     pub(crate) keys: usize,
@@ -57,7 +59,7 @@ pub(crate) struct Call {
     pub(crate) flags: Flags,
     /// Whether its commands' accesses do not change LRU and LFU data: its client's CLIENT NO-TOUCH.
     pub(crate) is_traceless: bool,
-    /// The name of that command.
+    /// The name of the calling command.
     by: &'static str,
 }
 
@@ -67,7 +69,7 @@ impl Call {
         Call::of(start, Arc::new(control_of(start, code, 0)), flags, more, keys)
     }
 
-    /// The same for a call with an existing control.
+    /// Like [`new`](Self::new), for a call with an existing control.
     pub(crate) fn of(start: &Start<'_>, control: Arc<Control>, flags: Flags, more: Flags, keys: usize) -> Call {
         let by = match (&control.code, more.has(Flags::NO_WRITES)) {
             (Code::Script(_), false) => "evalsha",
@@ -96,18 +98,18 @@ pub(super) fn control_of(start: &Start<'_>, code: Code, epoch: u64) -> Control {
 
 /// The stages of a script.
 enum Stage {
-    /// Not started: its arguments are to be processed on a thread with more time.
+    /// Not started: its arguments have to be processed on a thread with more time.
     New,
-    /// Its very many keys are gathered.
+    /// Its very many keys are being collected.
     Gathering(Gathering),
     /// It waits for its keys.
     Keys(SectionWait),
-    /// It has begun anew, and waits for everything.
+    /// It was restarted, and waits for everything.
     Everything(Take, Section),
-    /// It has them, and is to be made ready on a thread that has time.
+    /// It has its keys, and has to be prepared on a thread with more time.
     Ready(Option<Section>),
     Runs(Box<Runs>),
-    /// It has ended, and its result is to be written on a thread with more time.
+    /// It has ended, and its result has to be written on a thread with more time.
     Ended(Box<Runs>, Burst),
     Over,
 }
@@ -115,9 +117,9 @@ enum Stage {
 /// The result of a step.
 #[allow(clippy::large_enum_variant, reason = "it is looked at where it was made")]
 pub(crate) enum Step {
-    /// It waits; it will be woken.
+    /// It waits, and will be woken.
     Waits,
-    /// Its slice is over, or its next command wants a thread of its own.
+    /// Its slice is over, or its next command needs a script thread.
     Forced,
     Done(Ended),
 }
@@ -132,7 +134,7 @@ pub(crate) struct Ended {
 }
 
 impl Ended {
-    /// Ends the section, if the script was all of it, and returns the reply.
+    /// Ends the section, if it belongs to the script alone, and returns the reply.
     pub(crate) fn finish(self) -> Finished {
         if let Some(section) = self.section
             && !self.is_aborted
@@ -143,23 +145,23 @@ impl Ended {
     }
 }
 
-/// A script on its way.
+/// A call in progress.
 pub(crate) struct Job {
     inner: Arc<Inner>,
     call: Call,
     words: Arc<Words>,
     form: ReplyForm,
     stage: Stage,
-    /// Keys that were not declared and are, now that it begins anew.
+    /// The undeclared keys that it has touched; after a restart they are declared.
     touched: Vec<Touched>,
-    /// Whether it begins anew with everything held.
+    /// Whether it was restarted to run with everything held.
     wants_everything: bool,
-    /// Whether it goes on on a thread of its own.
+    /// Whether it continues on a script thread.
     leaves: bool,
     is_listed: bool,
-    /// Whether its section has its name, and others can stop it.
+    /// Whether its section has a name, and other clients can kill it.
     is_named: bool,
-    /// Whether its section is a transaction's, which goes on with it.
+    /// Whether its section belongs to a transaction, which continues with it.
     is_part: bool,
 }
 
@@ -167,7 +169,7 @@ pub(crate) struct Job {
 pub(super) struct Runs {
     pub(super) interpreter: Box<Interpreter>,
     pub(super) coroutine: Coroutine,
-    /// Values on its stack for its first burst.
+    /// The number of values on its stack for its first burst.
     arguments: c_int,
     budget: Budget,
 }
@@ -176,11 +178,11 @@ pub(super) struct Runs {
 enum NotBegun {
     /// It has an error, which is the reply.
     Failed(Vec<u8>, Option<Section>),
-    /// To make it ready takes too long for this thread.
+    /// Preparing it takes too long for this thread.
     TooLong(Call, Option<Section>),
 }
 
-/// Starts a script. Most are answered at once.
+/// Starts a script. Most end at once.
 pub(crate) fn start(
     inner: &Arc<Inner>,
     call: Call,
@@ -254,7 +256,7 @@ fn are_many(words: &[&[u8]]) -> bool {
 }
 
 impl Runs {
-    /// Takes an interpreter and makes a script ready in it.
+    /// Takes an interpreter and prepares a script in it.
     #[allow(clippy::result_large_err, reason = "the section goes back to who knows what to do with it")]
     fn new(inner: &Arc<Inner>, call: Call, words: &[&[u8]], mut section: Option<Section>) -> Result<Runs, NotBegun> {
         if are_many(words) {
@@ -362,7 +364,7 @@ impl Runs {
         section
     }
 
-    /// Gives the interpreter back, or closes it if it is in doubt.
+    /// Puts the interpreter back into the pool, or closes it if its state may be corrupt.
     fn put_away(self, inner: &Inner, is_sound: bool) {
         let Runs { mut interpreter, coroutine, .. } = self;
         interpreter.host().counts.give(&inner.scripts.counts, &inner.errors);
@@ -409,23 +411,23 @@ impl Runs {
         self.interpreter.adopt(&libraries)
     }
 
-    /// Keeps the last command, which was parked, if it took long.
+    /// Reports the last command, which was parked, if it took long.
     fn judge_command(&mut self, worked: Duration) {
         let host = self.interpreter.host();
         if let Some(active) = &host.active {
-            // The script stands in its call, with the words on its stack.
+            // The script is suspended in its call, with the words on its stack.
             active.judge(&host.words, worked);
         }
     }
 
-    /// Ends the script where it stands. Its interpreter goes with it.
+    /// Ends the script at the point where it is suspended, and closes its interpreter.
     fn kill(mut self, call: &Call, out: &mut dyn ReplySink) -> Option<Section> {
         let place = self.place();
         out.error_bytes(&at_place(KILLED.into(), call, place));
         self.discard()
     }
 
-    /// Gives the script up where it stands, and closes its interpreter.
+    /// Abandons the script at the point where it is suspended, and closes its interpreter.
     fn discard(mut self) -> Option<Section> {
         let host = self.interpreter.host();
         let Active { section, waits, outside, .. } = host.active.take().expect("a script is in it until its end");
@@ -439,7 +441,7 @@ impl Runs {
 }
 
 impl Job {
-    /// Returns a script that is part of a transaction's section.
+    /// Returns a script that runs as part of a transaction's section.
     #[allow(clippy::result_large_err, reason = "the section goes back to who knows what to do with it")]
     pub(crate) fn within(
         inner: &Arc<Inner>,
@@ -490,13 +492,13 @@ impl Job {
         Parked(Parks::Work(Box::new(Pending::new(self))))
     }
 
-    /// Returns whether it has begun, or only had to prepare too much to begin: then it is finished even if its client
+    /// Returns whether it has begun, or only has too much to prepare: then it is finished even if its client
     /// disconnects.
     pub(crate) fn has_begun(&self) -> bool {
         matches!(self.stage, Stage::New | Stage::Runs(_) | Stage::Ready(_) | Stage::Ended(..))
     }
 
-    /// Returns its place in the queues of its keys, while it waits there.
+    /// Returns its ticket, while it is queued for its keys.
     pub(crate) fn ticket(&self) -> Option<&Arc<Ticket>> {
         match &self.stage {
             Stage::Keys(wait) => wait.ticket(),
@@ -518,7 +520,7 @@ impl Job {
         }
     }
 
-    /// Continues for up to a slice. `is_patient`: the thread may be kept for long.
+    /// Continues for up to a slice. `is_patient`: it may occupy the thread for long.
     pub(crate) fn step(&mut self, context: &mut Context<'_>, is_patient: bool) -> Step {
         let step = self.go_on(context, is_patient);
         if let Step::Waits = step {
@@ -547,7 +549,7 @@ impl Job {
         }
     }
 
-    /// Brings it to the stage in which it runs, through the waits for its keys; an error is the step that ends here.
+    /// Advances it to the stage in which it runs, through the waits for its keys. An error is the step that ends here.
     #[inline]
     #[allow(clippy::result_large_err, reason = "the step is the caller's own result")]
     fn reach(&mut self, context: &mut Context<'_>, is_patient: bool) -> Result<(), Step> {
@@ -590,7 +592,7 @@ impl Job {
             }
         }
         if let Stage::Everything(take, _) = &mut self.stage {
-            // It holds nothing yet, so no circle can end this wait.
+            // The script holds nothing yet, so this wait can be part of no deadlock.
             match take.poll(context) {
                 Poll::Pending => return Err(Step::Waits),
                 Poll::Ready(Took::Refused(why)) => return Err(self.over(&why.to_string())),
@@ -611,7 +613,7 @@ impl Job {
         }
         Ok(())
     }
-    /// Polls what a running script waits for; false if it begins anew. An error is the step that ends here.
+    /// Polls the wait of a running script. Returns false if it is restarted. An error is the step that ends here.
     #[inline]
     #[allow(clippy::result_large_err, reason = "the step is the caller's own result")]
     fn end_wait(&mut self, context: &mut Context<'_>, is_patient: bool) -> Result<bool, Step> {
@@ -676,7 +678,7 @@ impl Job {
         }
         Ok(true)
     }
-    /// Runs it for a slice; none if it goes on with a wait that has just begun.
+    /// Runs it for a slice. Returns `None` if it continues with a wait that has just begun.
     #[inline]
     fn burst(&mut self, is_patient: bool) -> Option<Step> {
         let Stage::Runs(runs) = &mut self.stage else { return None };
@@ -707,7 +709,7 @@ impl Job {
         }
         None
     }
-    /// Returns the stage for acquiring its keys: very many are collected before it queues on them.
+    /// Returns the stage in which it acquires its keys: very many are collected before it queues on them.
     fn wait_for_keys(&self) -> Stage {
         match self.call.keys + self.touched.len() > MANY_KEYS {
             true => Stage::Gathering(Gathering::new(&self.inner)),
@@ -722,8 +724,8 @@ impl Job {
         self.done(reply, section)
     }
 
-    /// Ends it. If its caller waits, passing on very many keys would delay others; so they are passed on here, unless
-    /// there is a continuation of the section.
+    /// Ends the call. Very many keys are released here instead of by the caller, whose other tasks that would delay,
+    /// unless the section has a continuation.
     fn done(&mut self, reply: Finished, section: Option<Section>) -> Step {
         self.unlist();
         Step::Done(self.ended(reply, section, false))
@@ -739,7 +741,7 @@ impl Job {
         Ended { reply, section, is_aborted }
     }
 
-    /// Begins to run, with its keys.
+    /// Starts to run it, with its keys.
     #[allow(clippy::result_large_err, reason = "the section goes back to who knows what to do with it")]
     fn runs(&mut self, section: Option<Section>) -> Result<(), Step> {
         let words = self.words.to_vec();
@@ -788,7 +790,7 @@ impl Job {
         Step::Done(self.ended(reply, section, true))
     }
 
-    /// Ends it after a fault of ours.
+    /// Ends it after a panic.
     pub(crate) fn fail(mut self: Box<Self>) -> Ended {
         let section = match std::mem::replace(&mut self.stage, Stage::Over) {
             Stage::Runs(runs) | Stage::Ended(runs, _) => runs.discard(),
@@ -836,7 +838,7 @@ impl Job {
         control.note_section(runs.active().section.as_ref());
     }
 
-    /// Lets a script thread go on with it.
+    /// Passes it to a script thread.
     pub(super) fn go_away(self: Box<Self>, done: Done) {
         SectionCounts::count(&self.inner.sections.moved);
         let inner = self.inner.clone();

@@ -48,18 +48,18 @@ pub(crate) enum Took {
     Key(HeldKey),
     /// The section holds everything.
     Everything,
-    /// The script begins anew.
+    /// The script is restarted.
     Restart,
-    /// It may not have it, and why.
+    /// The script may not have the key, for this reason.
     Refused(SectionError),
 }
 
 /// The wait of a script for a key.
 pub(crate) struct Take {
     inner: Arc<Inner>,
-    /// It has the number of the section, and this key alone; none if everything is wanted.
+    /// A ticket with the section's number and this key alone; without a key if everything is wanted.
     ticket: Arc<Ticket>,
-    /// Known before it waited.
+    /// The result, if it was known without a wait.
     early: Option<Took>,
     is_listed: bool,
     /// Whether the section has been notified that it has the key.
@@ -91,7 +91,7 @@ impl Take {
         take
     }
 
-    /// Begins to wait for everything. `control` is that of a script that has keys, so that others may wait for it.
+    /// Begins to wait for everything. `control` belongs to a script that has keys, so that others may wait for it.
     pub(crate) fn everything(section: &Section, control: Option<&Arc<Control>>) -> Take {
         let mut take = Take::of(section.inner(), Ticket::taking(section.id(), KeyList::new()));
         if !take.inner.hold_everything(&take.ticket)
@@ -123,12 +123,12 @@ impl Take {
         waiters.insert(id, Waiting { ticket: self.ticket.clone(), control: control.clone() });
         self.is_listed = true;
         let mut given_up = Vec::new();
-        // One wait may close several circles. Giving up its own opens them all.
+        // One wait may close several cycles. Ending it breaks them all.
         while let Some(circle) = self.inner.circle(&waiters, id) {
             let victim = circle.iter().copied().find(|member| waiters[member].control.may_restart());
             match victim {
                 Some(victim) if victim != id => {
-                    // If it was granted its key just now, it waits no longer either.
+                    // If the victim was granted its key just now, it does not wait any more either.
                     let ticket = &waiters[&victim].ticket;
                     if ticket.cancel() {
                         given_up.push(ticket.clone());
@@ -188,7 +188,7 @@ impl Take {
         }
     }
 
-    /// Returns the key, for a script that begins anew; none if it wants everything.
+    /// Returns the key, for a script that is restarted; `None` if it wants everything.
     pub(crate) fn key(&self) -> Option<(u32, &[u8], Mode)> {
         self.ticket.keys.first().map(|held| (held.db, &*held.key, held.mode))
     }
@@ -211,7 +211,7 @@ impl Drop for Take {
             return;
         }
         match self.ticket.phase() {
-            // The section has the key, and does not know.
+            // The section holds the key without knowing it.
             Phase::Granted if !self.is_told => self.inner.drop_taken(&self.ticket),
             Phase::Cancelled => self.inner.leave_takers(&self.ticket),
             _ => {}
@@ -220,13 +220,13 @@ impl Drop for Take {
 }
 
 impl Inner {
-    /// Returns the circle of waiting scripts that `id` closes, itself first, if it does.
+    /// Returns the cycle of waiting scripts that `id` closes, itself first, if there is one.
     fn circle(&self, waiters: &HashMap<u64, Waiting>, id: u64) -> Option<Vec<u64>> {
-        // Depth first; a script that led nowhere is not looked at again.
+        // A depth-first search; a script from which no cycle was found is not visited again.
         let blockers = |id: &u64| {
             let ticket = &waiters[id].ticket;
             if ticket.keys.is_empty() {
-                // Everybody here has keys, and waits.
+                // Every script here has keys, and waits.
                 return waiters.keys().copied().filter(|other| other != id).collect();
             }
             self.holders(ticket)
@@ -252,8 +252,8 @@ impl Inner {
         None
     }
 
-    /// Lets scripts begin anew that wait for a key of this section, or for everything, and have written nothing: they
-    /// wait with the key declared then, and hold nothing meanwhile.
+    /// Restarts the scripts that wait for a key of this section, or for everything, and have written nothing: they then
+    /// wait with the key declared, and hold nothing meanwhile.
     pub(crate) fn restart_behind(&self, section: u64) {
         let mut given_up = Vec::new();
         for waiting in self.scripts.waiters.0.lock().values() {

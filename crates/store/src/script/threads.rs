@@ -24,21 +24,23 @@ use sluicegate_script::CpuClock;
 use super::run::{Ended, Heir, Job, Step};
 use crate::claim::Claim;
 
-/// Threads at a time, those apart that stepped aside.
+/// The maximum number of threads, not counting those that have stepped aside.
 const THREADS_MAX: usize = 16;
-/// Threads that have stepped aside. Together they weigh less than one worker in the kernel's eyes.
+/// The maximum number of threads that have stepped aside. The kernel gives all of them together less time than one
+/// worker.
 const ASIDE_MAX: usize = 64;
-/// CPU time in one turn from which on a thread is kept by a function that is not interrupted: many slices.
+/// The CPU time in one turn from which on a thread counts as occupied by a function that is not interrupted: many
+/// slices.
 const KEPT: Duration = Duration::from_millis(20);
-/// A thread that had nothing to do for so long ends.
+/// An idle thread ends after this time.
 const IDLE: Duration = Duration::from_secs(10);
 /// The nice value of these threads: on a core that workers keep busy a script gets a quarter of it.
 const NICE: libc::c_int = 5;
 /// The same for a thread that has stepped back: the maximum. A thread does not return from there.
 const NICE_ASIDE: libc::c_int = 19;
-/// A script that has waited so long for a thread gets a new one.
+/// A script that has waited for a thread for this time gets a new one.
 const PATIENCE: Duration = Duration::from_millis(20);
-/// Slices in a row of a script that others wait for.
+/// The maximum number of consecutive slices of a script whose keys others wait for.
 const FAVOURS: u8 = 4;
 
 /// The threads of a store.
@@ -54,19 +56,19 @@ struct Shared {
 #[derive(Default)]
 struct State {
     ready: VecDeque<(Arc<Task>, Instant)>,
-    /// Threads that count.
+    /// The number of threads, without those that have stepped aside.
     threads: usize,
     idle: usize,
-    /// Threads that have stepped aside.
+    /// The number of threads that have stepped aside.
     aside: usize,
-    /// Every thread that has begun.
+    /// The records of all running threads.
     posts: Vec<Post>,
 }
 
 impl State {
-    /// Lets a thread step aside that is kept, if there is one and room for it.
+    /// Lets one occupied thread step aside, if there is one and the limit allows it.
     fn let_one_step_aside(&mut self) {
-        // Each is asked, so that each is known from now on.
+        // Every thread is examined, so that its CPU time is known from now on.
         let mut kept: Vec<&mut Post> =
             self.posts.iter_mut().filter_map(|post| post.is_kept().then_some(post)).collect();
         if self.aside < ASIDE_MAX
@@ -83,20 +85,20 @@ impl State {
     }
 }
 
-/// A thread, as others see it.
+/// The record of a thread, visible to others.
 struct Post {
     thread: libc::pid_t,
     clock: CpuClock,
-    /// Turns that it has given.
+    /// The number of turns that it has run.
     turns: u64,
-    /// The turn in which it was looked at last, and its CPU time when it was first seen in it.
+    /// The turn in which it was examined last, and its CPU time when it was first examined in that turn.
     seen: (u64, Duration),
     /// Whether it has stepped aside.
     is_aside: bool,
 }
 
 impl Post {
-    /// For the calling thread.
+    /// Returns the record of the calling thread.
     fn new() -> Post {
         // SAFETY: a thread may always ask for its number.
         let thread = unsafe { libc::gettid() };
@@ -122,12 +124,12 @@ impl Post {
 /// A script on a script thread.
 struct Task {
     shared: Arc<Shared>,
-    /// Taken by the thread that runs it, and empty at its end.
+    /// Taken by the thread that runs the script; empty after its end.
     job: Mutex<Option<Box<Job>>>,
-    /// Whether it is in the queue, or is to be queued when its slice is over.
+    /// Whether it is in the queue, or has to be queued when its slice is over.
     is_ready: AtomicBool,
     done: Mutex<Option<Done>>,
-    /// The duration of its turns, in microseconds.
+    /// The duration of its turns so far, in microseconds.
     worked_us: AtomicU64,
 }
 
@@ -136,11 +138,11 @@ pub(crate) type Told = Arc<Claim<(Ended, Duration)>>;
 
 /// The receiver of a script's end.
 pub(crate) enum Done {
-    /// None if its caller has gone.
+    /// No receiver: its caller has gone.
     Nobody,
     /// Its caller.
     Caller(Told),
-    /// The continuation with its section.
+    /// The continuation of its section.
     Then(Heir),
 }
 
@@ -164,7 +166,7 @@ impl Wake for Task {
 }
 
 impl Threads {
-    /// Takes a script over; `done` hears of its end. The caller has no stripe locked.
+    /// Queues a script; `done` receives its end. The caller has no stripe locked.
     pub(crate) fn add(&self, job: Box<Job>, done: Done) {
         crate::thread::assert_none_locked();
         let job = Mutex::new(Some(job));
@@ -178,7 +180,7 @@ impl Threads {
         self.0.add(task, false);
     }
 
-    /// Makes a thread for scripts that wait for one too long.
+    /// Starts a thread if a script has waited for one for too long.
     pub(crate) fn tick(&self) {
         let mut state = self.0.state.lock();
         let is_late = state.ready.front().is_some_and(|(_, since)| since.elapsed() > PATIENCE);
@@ -253,7 +255,7 @@ impl Shared {
         }
     }
 
-    /// Gives a script its turn, and puts it into the queue again if it goes on.
+    /// Runs a slice of a script, and queues it again if it continues.
     fn turn(self: &Arc<Self>, task: Arc<Task>, favours: &mut u8) {
         let is_first = self.run(&task, favours);
         if let Some(first) = is_first {
@@ -261,12 +263,12 @@ impl Shared {
         }
     }
 
-    /// Runs a slice of a script. Whether it goes on, and before the others.
+    /// Runs a slice of a script. Returns whether it continues, and if so whether before the others.
     fn run(&self, task: &Arc<Task>, favours: &mut u8) -> Option<bool> {
         let waker = Waker::from(task.clone());
         let mut place = task.job.lock();
         let job = place.as_mut()?;
-        // From here on a wake-up puts it into the queue again.
+        // From here on, a wake-up queues it again.
         task.is_ready.store(false, Ordering::SeqCst);
         let start = Instant::now();
         let step =
@@ -293,7 +295,7 @@ impl Shared {
                 None
             }
             Err(_) => {
-                // A fault of ours ends the script; its caller hears of it.
+                // A panic ends the script; its caller gets an error.
                 let ended = place.take().map(|job| job.fail());
                 drop(place);
                 if let (Some(done), Some(ended)) = (task.done.lock().take(), ended) {
@@ -305,7 +307,7 @@ impl Shared {
     }
 }
 
-/// Threads that scripts get before any of them was kept for long.
+/// Returns the number of threads that scripts get before one of these is occupied for long.
 fn cores() -> usize {
     std::thread::available_parallelism().map_or(1, std::num::NonZero::get).min(THREADS_MAX)
 }

@@ -6,10 +6,10 @@ use std::fmt::Write;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-/// Up to 2^21 microseconds, two seconds, and longer ones.
+/// The number of buckets: up to 2^21 microseconds (two seconds), and one for longer times.
 const BUCKETS: usize = 23;
 
-/// Calls by how long they took.
+/// The numbers of calls by duration.
 #[derive(Debug, Default)]
 pub(crate) struct Times {
     buckets: [AtomicU64; BUCKETS],

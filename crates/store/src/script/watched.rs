@@ -14,11 +14,11 @@ use crate::config::ServerOptions;
 use crate::owned::Finished;
 use crate::park::Parked;
 
-/// A MONITOR client exists.
+/// Set if a MONITOR client exists.
 const SHOWN: u8 = 1;
-/// Commands that may take milliseconds are timed.
+/// Set if commands that may take milliseconds are timed.
 const LONG_TIMED: u8 = 2;
-/// All commands are timed.
+/// Set if all commands are timed.
 const TIMED: u8 = 4;
 
 /// The observers of a store's scripts.
@@ -26,7 +26,7 @@ const TIMED: u8 = 4;
 pub(crate) struct Watches(AtomicU8);
 
 impl Watches {
-    /// Takes the parameters over.
+    /// Sets the flags that follow from the parameters.
     pub(crate) fn set(&self, options: &ServerOptions) {
         self.change(TIMED, options.times_all());
         self.change(LONG_TIMED, options.slowlog_slower_than_us >= 0);
@@ -62,7 +62,7 @@ impl Active {
         if watched == 0 { None } else { Some(begin(watched, row?, words)) }
     }
 
-    /// Reports a command to its observers, if it has run. The command of a restarted script has.
+    /// Reports a command to its observers, if it has run. The command of a restarted script has run.
     #[cold]
     pub(crate) fn tell(&mut self, watch: Watch, ran: &Ran, words: &[&[u8]]) {
         let is_over = matches!(ran, Ran::Replied | Ran::RepliedMuch);
@@ -76,7 +76,7 @@ impl Active {
         }
     }
 
-    /// Keeps the last command if it took long.
+    /// Reports the last command if it took long.
     pub(crate) fn judge(&self, words: &[&[u8]], spent: Duration) {
         let client = self.call.control.client;
         self.inner().scripts.with_server(|server| server.judge(self.row, words, client, spent));
@@ -89,15 +89,15 @@ fn begin(watched: u8, row: Numbered, words: usize) -> Watch {
     Watch { is_shown: watched & SHOWN != 0, began: is_timed.then(Instant::now) }
 }
 
-/// A command of a script that is not atomic, which was parked: the script waits for it.
+/// A parked command of a non-atomic script, which waits for it.
 pub(crate) struct Awaited {
     pub(crate) parked: Parked,
-    /// The time it has worked, if observed; elsewhere it is known at its end.
+    /// The time that it has run, if observed while it runs; otherwise it is known at its end.
     pub(crate) worked: Option<Duration>,
 }
 
 impl Awaited {
-    /// Goes on; its reply.
+    /// Continues the command; resolves to its reply.
     pub(crate) fn poll(&mut self, context: &mut Context<'_>) -> Poll<Vec<u8>> {
         let began = self.worked.map(|_| Instant::now());
         let polled = self.parked.poll_finished(context);

@@ -1,6 +1,6 @@
 //! Commands about the server as a member of something larger: SHUTDOWN, ROLE, REPLICAOF, WAIT, LOLWUT, READONLY.
 //!
-//! The store is a master without replicas. What asks for more is refused by name.
+//! The store is a master without replicas. Commands that need replicas are refused by name.
 
 use std::future::{Future, poll_fn};
 use std::sync::Arc;
@@ -70,17 +70,18 @@ pub(super) fn replicaof(_: &mut Context<'_>, args: &[&[u8]], out: &mut ReplyWrit
     Outcome::Done
 }
 
-/// `WAIT replicas timeout`: there are no replicas, so it waits until the timeout, or without limit for a timeout of 0.
+/// `WAIT replicas timeout`: there are no replicas, so the command waits until the timeout, or without limit for a
+/// timeout of 0.
 pub(super) fn wait(context: &mut Context<'_>, args: &[&[u8]], out: &mut ReplyWriter<'_>) -> Outcome {
     wait_within(Some(context).filter(|context| !context.session.in_exec), args, out)
 }
 
-/// The same for a script.
+/// `WAIT` for a script.
 pub(super) fn wait_detached(_: &About<'_>, args: &[&[u8]], out: &mut ReplyWriter<'_>) -> Outcome {
     wait_within(None, args, out)
 }
 
-/// The same; a transaction or a script has no client that waits.
+/// `WAIT`; in a transaction or a script there is no client that waits.
 fn wait_within(context: Option<&mut Context<'_>>, args: &[&[u8]], out: &mut ReplyWriter<'_>) -> Outcome {
     let Some(replicas) = parse_i64(args[1]) else { return fail(NOT_INTEGER, out) };
     match (timeout(args[2]), context) {
@@ -96,12 +97,12 @@ pub(super) fn waitaof(context: &mut Context<'_>, args: &[&[u8]], out: &mut Reply
     waitaof_within(Some(context).filter(|context| !context.session.in_exec), args, out)
 }
 
-/// The same for a script.
+/// `WAITAOF` for a script.
 pub(super) fn waitaof_detached(_: &About<'_>, args: &[&[u8]], out: &mut ReplyWriter<'_>) -> Outcome {
     waitaof_within(None, args, out)
 }
 
-/// The same; a transaction or a script has no client that waits.
+/// `WAITAOF`; in a transaction or a script there is no client that waits.
 fn waitaof_within(context: Option<&mut Context<'_>>, args: &[&[u8]], out: &mut ReplyWriter<'_>) -> Outcome {
     let Some(local) = parse_i64(args[1]) else { return fail(NOT_INTEGER, out) };
     if !(0..=1).contains(&local) {
@@ -131,7 +132,7 @@ fn waitaof_within(context: Option<&mut Context<'_>>, args: &[&[u8]], out: &mut R
     }
 }
 
-/// Returns the deadline of a wait of this many milliseconds; none for 0.
+/// Returns the deadline of a wait of this many milliseconds; `None` for 0.
 fn timeout(word: &[u8]) -> Result<Option<Instant>, &'static str> {
     match parse_i64(word).map(u64::try_from) {
         None => Err("ERR timeout is not an integer or out of range"),
@@ -142,7 +143,7 @@ fn timeout(word: &[u8]) -> Result<Option<Instant>, &'static str> {
     }
 }
 
-/// Returns a reply that comes at a time, or never, unless CLIENT UNBLOCK asks for it.
+/// Returns a reply that is written at this time, or never, unless CLIENT UNBLOCK ends the wait.
 fn later(context: &Context<'_>, until: Option<Instant>, write: fn(&mut ReplyWriter<'_>)) -> Outcome {
     /// The wait cannot be ended any more once its future is dropped.
     struct Waits(Arc<Client>);

@@ -24,13 +24,13 @@ use sluicegate_transport::WriteHalf;
 use super::client::Client;
 use super::counters::WorkerCounters;
 
-/// Bytes of a turn that wait; more are sent at once, without being copied.
+/// The maximum number of bytes of a turn that are batched; longer output is sent immediately, without being copied.
 const TURN_MAX: usize = 4 * 1024;
 
-/// Bytes at which all that waits is sent.
+/// The maximum size of a batch, in bytes; when it would be exceeded, everything is sent.
 const BATCH_MAX: usize = 64 * 1024;
 
-/// Replies wait no longer than this for turns that have not begun.
+/// The maximum time that replies wait while other turns begin.
 const WAIT_MAX: Duration = Duration::from_micros(500);
 
 /// The state of a connection's output.
@@ -40,13 +40,13 @@ pub(super) enum State {
     Clear,
     /// Replies are in the worker's batch.
     Waiting,
-    /// The socket did not take all of them: the rest is here.
+    /// The socket did not accept all replies; the remaining bytes are in `rest`.
     Stuck,
     /// The client has disconnected.
     Gone,
 }
 
-/// A connection's way out, shared with the batch.
+/// The sending side of a connection, shared with the batch.
 pub(super) struct Exit {
     half: WriteHalf,
     client: Arc<Client>,
@@ -77,7 +77,7 @@ impl Exit {
         }
     }
 
-    /// Sends a turn's replies as far as the socket takes them.
+    /// Sends a turn's replies as far as the socket accepts them.
     fn send(&self, bytes: &[u8], counters: &WorkerCounters) {
         match self.state.get() {
             State::Stuck => return self.rest.borrow_mut().extend_from_slice(bytes),
@@ -108,25 +108,26 @@ impl Exit {
     }
 }
 
-/// The waiting replies of a worker.
+/// The batched replies of a worker.
 #[derive(Default)]
 pub(super) struct Batch {
     turns: RefCell<Turns>,
-    /// The time at which the first of them began to wait.
+    /// The start of the first turn whose replies are in the batch.
     since: Cell<Option<Instant>>,
-    /// The task that sends.
+    /// The waker of the task that sends the batch.
     sender: RefCell<Option<Waker>>,
 }
 
 #[derive(Default)]
 struct Turns {
     bytes: Vec<u8>,
-    /// Their connections, each with the end of its bytes.
+    /// The connection of each turn, with the end of its bytes.
     exits: Vec<(Rc<Exit>, usize)>,
 }
 
 impl Batch {
-    /// Keeps a turn's replies; false if they have to be sent at once. `now` is when the turn began.
+    /// Adds a turn's replies to the batch. Returns false if they must be sent immediately. `now` is the start of the
+    /// turn.
     pub fn keep(&self, exit: &Rc<Exit>, bytes: &[u8], now: Instant) -> bool {
         if bytes.len() > TURN_MAX {
             return false;
@@ -148,7 +149,7 @@ impl Batch {
         true
     }
 
-    /// Names the task that sends.
+    /// Sets the waker of the task that sends the batch.
     pub fn set_sender(&self, waker: &Waker) {
         let mut sender = self.sender.borrow_mut();
         if !sender.as_ref().is_some_and(|known| known.will_wake(waker)) {
@@ -156,7 +157,7 @@ impl Batch {
         }
     }
 
-    /// Returns whether data has waited for too long at this time.
+    /// Returns whether, at `now`, replies have waited for longer than [`WAIT_MAX`].
     pub fn is_overdue(&self, now: Instant) -> bool {
         self.since.get().is_some_and(|since| now.saturating_duration_since(since) > WAIT_MAX)
     }
@@ -166,7 +167,8 @@ impl Batch {
         if self.since.take().is_none() {
             return;
         }
-        // Taken out, because waking and closing are not this module's code.
+        // Taken out of the cell first, because waking and closing run code outside this module, which may use the
+        // batch.
         let mut turns = self.turns.take();
         let mut start = 0;
         for (exit, end) in turns.exits.drain(..) {

@@ -30,7 +30,7 @@ pub(super) struct Client {
     pub id: u64,
     /// `address:port`, or `path:0` for a Unix socket.
     pub address: String,
-    /// The same for the server's side.
+    /// The same for the server's end of the connection.
     pub local: String,
     pub is_unix: bool,
     pub descriptor: i32,
@@ -41,9 +41,9 @@ pub(super) struct Client {
     pub account: Arc<Account>,
     /// The base memory of every client.
     _base: Share,
-    /// Bytes of a large reply behind the share of it that is being written.
+    /// Bytes of a large reply after the share of it that is being written.
     pub behind: AtomicUsize,
-    /// Messages for it.
+    /// Messages for the client.
     pub outbox: Outbox,
     /// The numbers of its subscriptions.
     pub listening: Listening,
@@ -56,15 +56,16 @@ pub(super) struct Client {
     waker: Mutex<Option<Waker>>,
 }
 
-/// The state of WAIT and WAITAOF for threads that end it. There are no replicas, so only the timeout ends it otherwise.
+/// The state of WAIT and WAITAOF, for the threads that may end them. There are no replicas, so otherwise only the
+/// timeout does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub(super) enum ReplicaWait {
     None,
     Waits,
-    /// It is to answer as if its time were over.
+    /// It has to reply as if its timeout were over.
     Ended,
-    /// It is to answer with an error.
+    /// It has to reply with an error.
     Failed,
 }
 
@@ -80,30 +81,30 @@ pub(super) struct Names {
 #[derive(Clone, Debug)]
 pub(super) struct Activity {
     pub at: Instant,
-    /// `get`, `client|list`; NULL as in Redis before the first command.
+    /// `get`, `client|list`; NULL, as in Redis, before the first command.
     pub command: &'static str,
     pub db: u32,
     pub protocol: Protocol,
     pub is_blocked: bool,
-    /// The place in the queue of a held key, while it waits there.
+    /// Its ticket, while a command of the client is queued for a held key.
     pub waits: Option<Arc<Ticket>>,
     pub closes: bool,
     pub no_evict: bool,
     pub no_touch: bool,
-    /// Commands that wait for EXEC, and the bytes they take.
+    /// The number of commands that wait for EXEC, and their bytes.
     pub queued: Option<(usize, usize)>,
     /// Keys that it watches.
     pub watched: usize,
-    /// Bytes of the words of the command that waits, or is being run.
+    /// Bytes of the words of the command that is waiting or running.
     pub words: usize,
-    /// The mark of whether a watched key was changed, which other threads set while this client is idle.
+    /// Records whether a watched key was changed; other threads set it while this client is idle.
     pub watch: Option<Arc<Mark>>,
-    /// Bytes of requests that are not run yet, and room behind them.
+    /// Bytes of requests that have not run yet, and of the free room after them.
     pub query: usize,
     pub query_free: usize,
-    /// Room of the buffer for replies.
+    /// The capacity of the buffer for replies.
     pub reply_room: usize,
-    /// Bytes of replies that the client has not taken.
+    /// Bytes of replies that the client has not received yet.
     pub output: usize,
 }
 
@@ -209,7 +210,7 @@ impl Client {
             [usize::from(self.replica_wait.load(Ordering::Acquire))]
     }
 
-    /// Makes the owner look around.
+    /// Wakes the owner, which then checks all flags.
     pub fn wake(&self) {
         // Cloned under the lock and called outside: waking may run the scheduler's own code.
         let waker = self.waker.lock().clone();
@@ -218,7 +219,7 @@ impl Client {
         }
     }
 
-    /// Leaves a line that its owner sends between two replies. A client that leaves too much unsent is closed.
+    /// Queues a line that the owner sends between two replies. A client with too many unsent lines is closed.
     pub fn post(&self, line: &[u8], limit: &OutputLimit) {
         match self.outbox.put(None, line, limit) {
             Put::First => self.wake(),
@@ -227,12 +228,12 @@ impl Client {
         }
     }
 
-    /// Returns its address and its name, as the slow log has them.
+    /// Returns the client's address and name, as the slow log shows them.
     pub fn sender(&self) -> (String, String) {
         (self.address.clone(), self.names.lock().name.clone())
     }
 
-    /// Returns the prefix of its commands in MONITOR.
+    /// Returns the prefix of the client's commands in MONITOR.
     pub fn place(&self, db: u32) -> String {
         match self.is_unix {
             true => format!("{db} unix:{}", self.address.strip_suffix(":0").unwrap_or(&self.address)),
@@ -252,7 +253,7 @@ impl Client {
         self.killed.load(Ordering::Acquire)
     }
 
-    /// Leaves the owner's waker; it must look at the flags after that, not before.
+    /// Registers the owner's waker; the owner must check the flags after that, not before.
     pub fn register(&self, waker: &Waker) {
         let mut slot = self.waker.lock();
         if !slot.as_ref().is_some_and(|old| old.will_wake(waker)) {
@@ -332,7 +333,7 @@ impl Client {
         )
     }
 
-    /// Bytes that this client costs: itself and its buffers.
+    /// Returns the memory of this client in bytes: its record and its buffers.
     fn memory(&self, activity: &Activity) -> usize {
         self.account.bytes() + activity.query + activity.query_free + activity.output.max(activity.reply_room)
     }
@@ -349,7 +350,7 @@ const REPLY_BLOCK: usize = 16 << 10;
 pub(super) enum ClientType {
     Normal,
     PubSub,
-    /// One that no client here has: master, replica.
+    /// A type that no client here has: master, replica.
     Other,
 }
 
@@ -373,7 +374,7 @@ pub(super) struct Filter {
     pub local: Option<Vec<u8>>,
     pub client_type: Option<ClientType>,
     pub skip: Option<u64>,
-    /// The least age, in seconds.
+    /// The minimum age, in seconds.
     pub age_s: Option<u64>,
 }
 
@@ -388,7 +389,7 @@ impl Filter {
     }
 }
 
-/// All clients of a server, by id, so that CLIENT LIST shows them in the order of their coming.
+/// All clients of a server, by id, so that CLIENT LIST shows them in the order in which they connected.
 #[derive(Debug, Default)]
 pub(super) struct Clients(Mutex<BTreeMap<u64, Arc<Client>>>);
 
@@ -437,12 +438,12 @@ impl Clients {
         let mut all: Vec<(usize, Arc<Client>)> = Vec::new();
         for client in self.matching(&Filter::default()) {
             let activity = client.activity.lock();
-            // The room of its buffers goes back when its request is answered.
+            // The memory of its buffers is freed when its request has been answered.
             let bytes = client.account.bytes() + activity.query + activity.output;
             let may_go = bytes >= EVICTED_MIN && !activity.no_evict;
             drop(activity);
             if client.is_killed() {
-                // Its memory is about to be freed.
+                // The client's memory is about to be freed.
                 excess -= bytes as i64;
             } else if may_go {
                 all.push((bytes, client));
@@ -476,10 +477,10 @@ impl Clients {
     }
 }
 
-/// Clients that have less are not closed because of it, as in Redis.
+/// Clients with less memory than this are not closed because of it, as in Redis.
 const EVICTED_MIN: usize = 32 << 10;
 
-/// Bytes of a key that a line shows.
+/// The maximum number of bytes of a key that a line shows.
 const SHOWN_MAX: usize = 64;
 
 /// Returns a key without blanks, so that the line stays a list of fields.

@@ -26,7 +26,7 @@ fn done(out: &mut ReplyWriter<'_>) -> Outcome {
     Outcome::Done
 }
 
-/// Words behind those that a subcommand takes.
+/// Refuses words after those that a subcommand takes.
 fn too_many(args: &[&[u8]], out: &mut ReplyWriter<'_>) -> Outcome {
     let before = b"ERR unknown subcommand or wrong number of arguments for '";
     out.error_bytes(&[&before[..], args[1], b"'. Try CLIENT HELP."].concat());
@@ -55,7 +55,7 @@ pub(super) fn getname(context: &mut Context<'_>, _: &[&[u8]], out: &mut ReplyWri
     Outcome::Done
 }
 
-/// `CLIENT SETNAME name`; an empty name takes it back.
+/// `CLIENT SETNAME name`; an empty name removes it.
 pub(super) fn setname(context: &mut Context<'_>, args: &[&[u8]], out: &mut ReplyWriter<'_>) -> Outcome {
     if !is_plain(args[2]) {
         return fail(BAD_NAME, out);
@@ -118,7 +118,7 @@ pub(super) fn list(context: &mut Context<'_>, args: &[&[u8]], out: &mut ReplyWri
         [_, _, option, ids @ ..] if option.eq_ignore_ascii_case(b"id") && !ids.is_empty() => {
             let ids: Option<Vec<i64>> = ids.iter().map(|id| parse_i64(id)).collect();
             match ids {
-                // No client has a negative one.
+                // No client has a negative id.
                 Some(ids) => filter.ids = Some(ids.into_iter().filter_map(|id| id.try_into().ok()).collect()),
                 None => return fail("ERR Invalid client ID", out),
             }
@@ -129,7 +129,7 @@ pub(super) fn list(context: &mut Context<'_>, args: &[&[u8]], out: &mut ReplyWri
     let mut text = String::new();
     let clients = &context.worker.server.clients;
     let found = match &filter.ids {
-        // In the order in which they were asked for, and as often.
+        // In the order in which they were requested, and as often.
         Some(ids) => clients.with_ids(ids),
         None => clients.matching(&filter),
     };
@@ -180,7 +180,7 @@ pub(super) fn kill(context: &mut Context<'_>, args: &[&[u8]], out: &mut ReplyWri
     let found = context.worker.server.clients.matching(&filter);
     let mut own = false;
     for client in &found {
-        // The asking client gets its reply first.
+        // The calling client gets its reply first.
         if client.id == context.client.id { own = true } else { client.kill() }
     }
     match (is_old, found.len()) {
@@ -214,7 +214,7 @@ pub(super) fn no_evict(context: &mut Context<'_>, args: &[&[u8]], out: &mut Repl
     outcome
 }
 
-/// `CLIENT NO-TOUCH ON|OFF`: commands of this connection note no accesses.
+/// `CLIENT NO-TOUCH ON|OFF`: whether commands of this connection do not change LRU and LFU data.
 pub(super) fn no_touch(context: &mut Context<'_>, args: &[&[u8]], out: &mut ReplyWriter<'_>) -> Outcome {
     switch(&mut context.session.no_touch, args[2], out)
 }
@@ -287,7 +287,7 @@ pub(super) fn unblock(context: &mut Context<'_>, args: &[&[u8]], out: &mut Reply
     Outcome::Done
 }
 
-/// `CLIENT UNPAUSE`: ends a pause of writes. In one of everything it waits with the others, as in Redis.
+/// `CLIENT UNPAUSE`: ends a pause of writes. In a pause of all commands, it waits with the others, as in Redis.
 pub(super) fn unpause(context: &mut Context<'_>, _: &[&[u8]], out: &mut ReplyWriter<'_>) -> Outcome {
     context.worker.server.end_pause();
     done(out)

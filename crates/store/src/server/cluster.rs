@@ -19,7 +19,7 @@ fn node(about: &About<'_>) -> (String, u64) {
     let port = about.server.tcp_port();
     match about.local.and_then(|local| local.rsplit_once(':')) {
         Some((host, local)) => (host.trim_matches(['[', ']']).to_owned(), local.parse().unwrap_or(port)),
-        // Who came through a file knows no address: the empty one means the one it has.
+        // A client of a Unix socket knows no address: an empty one means the address that it has used.
         _ => (String::new(), port),
     }
 }

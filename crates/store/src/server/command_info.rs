@@ -109,7 +109,7 @@ fn key_specs(row: &Row, out: &mut ReplyWriter<'_>) {
     }
 }
 
-/// The same for commands of this store alone.
+/// Like [`key_specs`], for commands that only this store has.
 fn derived_key_specs(row: &Row, out: &mut ReplyWriter<'_>) {
     if matches!(row.spec.keys, KeyRule::None) {
         return out.set(0);
@@ -267,7 +267,7 @@ pub(super) fn list(_: &About<'_>, args: &[&[u8]], out: &mut ReplyWriter<'_>) -> 
     Outcome::Done
 }
 
-/// Returns the row of a command with its words, and where its keys stand; an error as Redis words it.
+/// Returns the row of a command with its words, and the positions of its keys, or Redis's error.
 fn find_keys(words: &[&[u8]]) -> Result<(&'static Row, Vec<usize>), &'static str> {
     let mut at = INDEX.find(words[0]);
     if let (Some(container), Some(name)) = (at, words.get(1))
@@ -359,7 +359,7 @@ fn flags_of_key(row: &Row, words: &[&[u8]], place: usize) -> Vec<&'static str> {
     if let KeyRule::Counted { count, .. } = row.spec.keys
         && parse_i64(words[count as usize]).is_none()
     {
-        // Redis knows nothing of keys that it finds so.
+        // Redis does not report keys that it finds this way.
         return Vec::new();
     }
     if let Some(flags) = row.spec.key_flags.and_then(|flags| flags(words)) {

@@ -26,7 +26,7 @@ pub(super) fn help(_: &About<'_>, _: &[&[u8]], out: &mut ReplyWriter<'_>) -> Out
     dispatch::help("config", out)
 }
 
-/// The values of one set of options for CONFIG GET: a parameter's text is made when it is first needed.
+/// The values of one set of options for CONFIG GET: a parameter's text is built when it is first needed.
 struct Shown {
     options: Arc<ServerOptions>,
     /// The texts, in the catalogue's order.
@@ -43,7 +43,7 @@ impl Shown {
     }
 }
 
-/// All names in the catalogue's order, and the place of each in it.
+/// All names in the catalogue's order, and the index of each.
 struct Names {
     ordered: Vec<&'static str>,
     places: HashMap<&'static [u8], usize>,
@@ -64,7 +64,7 @@ thread_local! {
 
 /// `CONFIG GET pattern…`: names in the catalogue's order, each once.
 pub(super) fn get(context: &mut Context<'_>, args: &[&[u8]], out: &mut ReplyWriter<'_>) -> Outcome {
-    // A name is returned as it was asked for, one that a pattern finds as it is.
+    // A name is replied as it was requested; a name found by a pattern, as it is in the catalogue.
     let mut found: SmallVec<[(usize, &[u8]); 8]> = SmallVec::new();
     for &asked in &args[2..] {
         let lower = asked.to_ascii_lowercase();
@@ -75,7 +75,7 @@ pub(super) fn get(context: &mut Context<'_>, args: &[&[u8]], out: &mut ReplyWrit
             found.push((*at, asked));
         }
     }
-    // The first word that asks for a name decides how it is shown.
+    // The first word that requests a name decides how it is shown.
     found.sort_by_key(|(at, _)| *at);
     found.dedup_by_key(|(at, _)| *at);
     SHOWN.with_borrow_mut(|shown| {
@@ -175,8 +175,8 @@ pub(super) fn resetstat(context: &mut Context<'_>, _: &[&[u8]], out: &mut ReplyW
     Outcome::Done
 }
 
-/// `CONFIG REWRITE`: what CONFIG SET has changed since the start goes into the file of a store of its own. The file of
-/// a proxy holds much more than its store, and belongs to the operator.
+/// `CONFIG REWRITE`: writes the changes that CONFIG SET has made since the start into the file of a store of its own.
+/// The file of a proxy contains much more than its store, and belongs to the operator.
 pub(super) fn rewrite(context: &mut Context<'_>, _: &[&[u8]], out: &mut ReplyWriter<'_>) -> Outcome {
     let server = &context.worker.server;
     let Some(path) = server.config_file.get() else {
@@ -193,10 +193,10 @@ pub(super) fn rewrite(context: &mut Context<'_>, _: &[&[u8]], out: &mut ReplyWri
         .filter_map(|name| Some((name, now.get(name)?)))
         .collect();
     let result = std::fs::read(path).and_then(|text| {
-        // In the same folder, so that it takes the old one's place in one step.
+        // In the same folder, so that it replaces the old file atomically.
         let temporary = format!("{path}.{}.tmp", std::process::id());
         let mode = std::fs::metadata(path)?.permissions();
-        // One that an interrupted rewrite left; a link there is removed and never followed.
+        // A file that an interrupted rewrite left; a link there is removed and never followed.
         let _ = std::fs::remove_file(&temporary);
         let mut file = std::fs::OpenOptions::new().write(true).create_new(true).mode(0o600).open(&temporary)?;
         let replaced = file

@@ -33,19 +33,19 @@ use crate::owned::Received;
 use crate::park::Parked;
 use crate::transaction::Exec;
 
-/// Replies at which a turn stops to write and to let others go first.
+/// The bytes of replies at which a turn stops to write them and to let other connections run.
 const TURN_OUTPUT: usize = 64 * 1024;
 
-/// Commands after which a turn does so.
+/// The number of commands after which a turn does so.
 const TURN_COMMANDS: usize = 512;
 
-/// Longer requests are handed over with the buffer that they came in, which the store may keep.
+/// The size from which on requests are passed on with the buffer that contains them, which the store may keep.
 const LONG_REQUEST: usize = 1 << 20;
 
-/// Freeing this much takes longer than a turn may.
+/// The size from which on memory is freed on the thread pool: freeing it takes longer than a turn may.
 const FREED_ASIDE: usize = 8 << 20;
 
-/// Bytes of replies after which a connection lets the others of its worker go first.
+/// The bytes of replies after which a connection lets the others of its worker run.
 const WRITE_SHARE: usize = 256 * 1024;
 
 /// A connection's task.
@@ -60,11 +60,11 @@ pub(super) struct Connection {
 
 /// An event for a waiting connection.
 enum Came {
-    /// Bytes of requests; none at the end of the stream.
+    /// Bytes of requests; 0 at the end of the stream.
     Bytes(usize),
     /// Messages of channels that it listens to.
     Messages,
-    /// Nothing: the socket did not take the replies of the last turn.
+    /// No event: the socket did not accept the replies of the last turn.
     Stuck,
 }
 
@@ -72,19 +72,19 @@ enum Came {
 enum Step {
     /// All complete requests are run.
     Drained,
-    /// A fair share of work is done, there is more.
+    /// The turn has done its share of work, and there is more.
     Share,
-    /// The command's reply comes later.
+    /// The command's reply is pending.
     Parked(Parked),
-    /// The command's reply comes at a time.
+    /// The command's reply is written at a certain time.
     Later(Pin<Box<dyn Future<Output = Vec<u8>>>>),
-    /// A transaction waits for its turn, or goes on after a slice.
+    /// A transaction waits for its keys, or continues after a slice.
     Exec(Box<Exec>),
     /// The next command waits for the end of a pause.
     Paused { is_write: bool },
-    /// Write what there is and close.
+    /// Write the pending output and close.
     Close,
-    /// Close at once.
+    /// Close immediately.
     Abort,
 }
 
@@ -99,7 +99,7 @@ impl Connection {
         Connection { worker, stream, exit, client, session: Session::new(authenticated), workspace: None }
     }
 
-    /// Serves the client until it leaves or is made to.
+    /// Serves the client until it disconnects or is closed.
     #[expect(clippy::manual_async_fn, reason = "the future of an `async fn` holds its argument and a copy of it")]
     pub fn run(mut self) -> impl Future<Output = ()> {
         async move {
@@ -126,7 +126,7 @@ impl Connection {
                 }
                 self.settle();
                 if filled {
-                    // There is probably more to read: the others go first.
+                    // There is probably more to read: let the others run first.
                     tokio::task::yield_now().await;
                 }
             }
@@ -134,7 +134,7 @@ impl Connection {
     }
 
     /// Reads available data; 0 at the end of the stream and when the connection has to end. `last` is set when the
-    /// server stops: requests received already are answered, and no more is read.
+    /// server stops: requests received already are executed, and no more are read.
     fn poll_read(&mut self, cx: &mut TaskContext<'_>, last: &mut bool) -> Poll<io::Result<Came>> {
         self.client.register(cx.waker());
         if self.client.is_killed() {
@@ -175,8 +175,8 @@ impl Connection {
         self.client.outbox.is_filled()
     }
 
-    /// Sends the messages that arrived while no request was pending, and the rest of the last replies; false if the
-    /// connection is to be closed.
+    /// Sends the messages that arrived while no request was pending, and the rest of the last replies. Returns false if
+    /// the connection has to be closed.
     async fn deliver(&mut self) -> bool {
         let mut workspace = self.workspace.take().unwrap_or_else(|| self.worker.take_workspace());
         self.client.outbox.drain_some(WRITE_SHARE, &mut workspace.output);
@@ -186,7 +186,7 @@ impl Connection {
         workspace.count(&self.worker.server.store.0.memory);
         self.workspace = Some(workspace);
         if self.has_messages() {
-            // The others on this worker go first.
+            // Let the others on this worker run first.
             tokio::task::yield_now().await;
         }
         goes_on
@@ -232,13 +232,13 @@ impl Connection {
         (activity.output, activity.words) = (0, 0);
     }
 
-    /// Records that it waits for a reply, with this many bytes of words.
+    /// Records that the client waits for a reply, with this many bytes of words.
     fn waits(&self, workspace: &Workspace, words: usize) {
         self.tell(true, workspace.buffers());
         self.client.activity.lock().words = words;
     }
 
-    /// Records that it waits no longer, before its client gets the reply.
+    /// Records that the client waits no longer, before it gets the reply.
     fn goes_on(&self) {
         let mut activity = self.client.activity.lock();
         activity.is_blocked = false;
@@ -246,7 +246,8 @@ impl Connection {
         activity.words = 0;
     }
 
-    /// Runs every complete request; false if the connection is to be closed. After the `last` one nothing waits.
+    /// Runs every complete request. Returns false if the connection has to be closed. With `last`, replies are not
+    /// batched.
     async fn turn(&mut self, last: bool) -> bool {
         let Some(mut workspace) = self.workspace.take() else { return false };
         let goes_on = loop {
@@ -276,7 +277,7 @@ impl Connection {
                     *self.client.blocked.lock() = reply.waiter().cloned();
                     self.waits(&workspace, workspace.waits);
                     self.client.activity.lock().waits = reply.ticket().cloned();
-                    // Boxed: few connections ever wait so, all would carry the size.
+                    // Boxed: few connections ever wait like this, but all would carry its size.
                     let came = Box::pin(self.reply_of(reply, &mut workspace, &options)).await;
                     let Some((bytes, worked)) = came else { break false };
                     self.goes_on();
@@ -334,7 +335,7 @@ impl Connection {
             return Step::Abort;
         }
         if self.has_messages() {
-            // They were sent before these requests, so their replies come behind.
+            // The messages were sent before these requests, so the replies follow them.
             self.client.outbox.drain(&mut workspace.output);
         }
         let Workspace { input, start, parser, output, need, waits, .. } = workspace;
@@ -417,7 +418,7 @@ impl Connection {
         self.after(outcome, output, options).unwrap_or(Step::Share)
     }
 
-    /// Returns the step after a request; none if the next request follows.
+    /// Returns the step after a request; `None` if the next request follows.
     #[inline]
     fn after(&self, outcome: Outcome, output: &mut Vec<u8>, options: &ServerOptions) -> Option<Step> {
         if self.has_messages() && !matches!(outcome, Outcome::Abort | Outcome::Paused { .. }) {
@@ -448,7 +449,7 @@ impl Connection {
         }
     }
 
-    /// Leaves a turn's replies to be sent with those of other connections, if there are any.
+    /// Adds a turn's replies to the worker's batch, if it has other connections.
     fn keep(&mut self, output: &mut Vec<u8>) -> bool {
         let is_kept = self.worker.live.get() > 1
             && !output.is_empty()
@@ -459,7 +460,7 @@ impl Connection {
         is_kept
     }
 
-    /// Writes everything; false if the client has disconnected, is killed or reads too slowly.
+    /// Writes everything. Returns false if the client has disconnected, is killed or reads too slowly.
     async fn flush(&mut self, output: &mut Vec<u8>, options: &ServerOptions) -> bool {
         if output.len() > WRITE_SHARE {
             // Boxed: few replies are so large, all connections would carry its size.
@@ -504,7 +505,7 @@ impl Connection {
         true
     }
 
-    /// Like [`flush`](Self::flush), letting the worker's other clients go between.
+    /// Like [`flush`](Self::flush), but lets the worker's other clients run in between.
     async fn flush_in_shares(&mut self, output: &mut Vec<u8>, options: &ServerOptions) -> bool {
         let mut behind = output.len();
         for share in output.chunks(WRITE_SHARE) {
@@ -519,9 +520,9 @@ impl Connection {
         true
     }
 
-    /// Goes on with a transaction until its reply is in the output; false if the connection is to be closed.
+    /// Continues a transaction until its reply is in the output. Returns false if the connection has to be closed.
     async fn exec(&mut self, mut exec: Box<Exec>, workspace: &mut Workspace, options: &Arc<ServerOptions>) -> bool {
-        // Of one that has begun the reply is in the output already.
+        // If the transaction has begun, its reply is in the output already.
         if !exec.has_begun() && !self.flush(&mut workspace.output, options).await {
             return false;
         }
@@ -560,12 +561,12 @@ impl Connection {
         exceeds
     }
 
-    /// Returns its row of `client-output-buffer-limit`.
+    /// Returns the client's row of `client-output-buffer-limit`.
     fn output_class(&self) -> usize {
         if self.session.listens() { 2 } else { 0 }
     }
 
-    /// Returns the reply of a parked command; messages are sent meanwhile. None if the connection is to be closed.
+    /// Returns the reply of a parked command; messages are sent meanwhile. `None` if the connection has to be closed.
     async fn reply_of(
         &mut self,
         mut reply: Parked,
@@ -577,7 +578,7 @@ impl Connection {
         kept.set(&self.client.account, workspace.waits);
         if reply.waiter().is_some() {
             let bytes = self.while_blocked(reply, workspace, options).await;
-            // The time that was waited is not the command's.
+            // The waiting time does not count as time of the command.
             self.session.now = Instant::now();
             return bytes.map(|bytes| (bytes, Duration::ZERO));
         }
@@ -619,9 +620,9 @@ impl Connection {
         }
     }
 
-    /// Waits for the reply of a blocked command or its deadline; none once the client has disconnected, is killed, or
-    /// the server stops. Messages are sent meanwhile. The client's data is read, since its disconnection shows only
-    /// after it, and processed later.
+    /// Waits for the reply of a blocked command or its deadline. Returns `None` once the client has disconnected or is
+    /// killed, or the server stops. Messages are sent meanwhile. The client's data is read, since its disconnection
+    /// shows only after it, and processed later.
     async fn while_blocked(
         &mut self,
         mut parked: Parked,
@@ -690,7 +691,8 @@ impl Connection {
         }
     }
 
-    /// Like [`unless_killed`](Self::unless_killed), for waits without an end: none also after a disconnection.
+    /// Like [`unless_killed`](Self::unless_killed), for waits without an end: returns `None` also after a
+    /// disconnection.
     async fn unless_gone<T>(
         &mut self,
         mut future: impl Future<Output = T> + Unpin,
@@ -705,7 +707,7 @@ impl Connection {
         .await
     }
 
-    /// The future's result with the time that its polls took, which is its own work; or none once the client is killed.
+    /// Returns the future's result with the time of its polls, which is its own work; `None` once the client is killed.
     async fn unless_killed<T>(&self, mut future: impl Future<Output = T> + Unpin) -> Option<(T, Duration)> {
         let mut worked = Duration::ZERO;
         poll_fn(|cx| self.poll_unless_killed(cx, &mut future, &mut worked)).await

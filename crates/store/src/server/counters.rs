@@ -1,4 +1,4 @@
-//! Figures for INFO: written by one worker each, summed by the reader.
+//! Counters for INFO: each written by one worker, summed by the reader.
 //!
 //! A worker adds to atomics that only it writes, so an increment is a plain load and store on its own cache line.
 //! CONFIG RESETSTAT stores the present sums and INFO subtracts them; no writer is disturbed.
@@ -25,7 +25,7 @@ impl Count {
     }
 }
 
-/// The figures of one worker.
+/// The counters of one worker.
 #[derive(Debug)]
 pub(super) struct WorkerCounters {
     pub connections: Count,
@@ -44,7 +44,7 @@ pub(super) struct WorkerCounters {
     pub per_command: Vec<CommandCounters>,
 }
 
-/// The figures of one command.
+/// The counters of one command.
 #[derive(Debug, Default)]
 pub(super) struct CommandCounters {
     pub calls: Count,
@@ -113,7 +113,7 @@ impl Totals {
         }
     }
 
-    /// Adds what scripts have called. How long that took is part of the scripts' own time.
+    /// Adds the calls by scripts. Their durations are part of the scripts' own.
     pub fn add_scripts(&mut self, counts: &Sums) {
         self.per_command.resize(INDEX.len(), [0; 4]);
         for (sum, [calls, rejected, failed]) in self.per_command.iter_mut().zip(counts.figures()) {
@@ -225,7 +225,7 @@ impl Histogram {
     }
 }
 
-/// The times of one command on one worker, made when the first one is known.
+/// The durations of one command on one worker, created with the first one.
 #[derive(Debug, Default)]
 pub(super) struct Times(OnceLock<Box<[Count; BUCKETS]>>);
 

@@ -21,7 +21,7 @@ use crate::stripe::Now;
 const SLEEP_MAX: Duration = Duration::from_secs(24 * 3600);
 /// Bytes of a payload that are not the value: its type, the version and the checksum.
 const PAYLOAD_EXTRA: usize = 1 + 2 + 8;
-/// The most keys that one POPULATE makes.
+/// The maximum number of keys that one POPULATE creates.
 const POPULATE_MAX: i64 = 100_000_000;
 
 /// Subcommands of Redis that this store refuses.

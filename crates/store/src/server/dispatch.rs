@@ -1,4 +1,4 @@
-//! From the words of a request to its reply: lookup, checks in Redis's order, and who carries it out.
+//! From the words of a request to its reply: lookup, checks in Redis's order, and the choice of the executor.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::Pin;
@@ -33,13 +33,13 @@ use crate::watching::Watching;
 pub(super) enum Outcome {
     /// Its reply is written.
     Done,
-    /// Its reply is written, and the connection is to be closed.
+    /// Its reply is written, and the connection has to be closed.
     Close,
-    /// No command at all but HTTP: the connection ends at once, with the replies that were not sent yet.
+    /// Not a command but HTTP: the connection is closed immediately, without sending the remaining replies.
     Abort,
-    /// Its reply comes later, encoded in the connection's protocol.
+    /// Its reply is pending, and will be encoded in the connection's protocol.
     Parked(Parked),
-    /// Its reply comes later, encoded, by time alone.
+    /// Its encoded reply is written at a certain time.
     Later(Pin<Box<dyn Future<Output = Vec<u8>>>>),
     /// A transaction, whose reply the connection writes.
     Exec(Box<Exec>),
@@ -52,9 +52,9 @@ pub(super) enum Outcome {
 pub(super) enum Replies {
     On,
     Off,
-    /// Not that of the next command.
+    /// The reply of the next command is suppressed.
     SkipNext,
-    /// Not that of this one.
+    /// The reply of this command is suppressed.
     Skip,
 }
 
@@ -65,7 +65,7 @@ pub(super) struct Rare {
     pub subscriptions: Option<Box<Subscriptions>>,
     /// The commands queued since MULTI.
     pub multi: Option<Box<Multi>>,
-    /// The keys that it watches.
+    /// The keys that the client watches.
     pub watching: Option<Box<Watching>>,
 }
 
@@ -85,10 +85,10 @@ pub(super) struct Session {
     pub command: &'static str,
     /// The start of the commands being timed.
     pub now: Instant,
-    /// The row being timed. Equal commands that follow each other are timed together, so a pipeline of them costs one
-    /// look at the clock and the sums are right nevertheless.
+    /// The row being timed. Consecutive commands of the same row are timed together, so a pipeline of them costs one
+    /// reading of the clock, and the sums are still right.
     timed: Option<u16>,
-    /// Commands that have run since then.
+    /// The number of commands that have run since then.
     timed_calls: u16,
     /// Boxed, as few connections ever have one.
     parked: Option<Box<ParkedCommand>>,
@@ -132,7 +132,7 @@ impl Session {
         (self.rare.multi.as_ref().map(|multi| multi.size()), mark)
     }
 
-    /// Bytes of commands that wait for EXEC.
+    /// Returns the bytes of commands that wait for EXEC.
     pub fn queued_bytes(&self) -> usize {
         self.rare.multi.as_ref().map_or(0, |multi| multi.size().1)
     }
@@ -158,7 +158,7 @@ impl Session {
         }
     }
 
-    /// Returns whether CLIENT REPLY suppresses the present output.
+    /// Returns whether CLIENT REPLY suppresses the current reply.
     pub fn is_mute(&self) -> bool {
         matches!(self.replies, Replies::Off | Replies::Skip)
     }
@@ -170,7 +170,7 @@ impl Session {
         subscription::leave_all(self, client, &inner.pubsub);
     }
 
-    /// Ends the time of the commands before this moment: at a turn's end, and when another command follows.
+    /// Ends the timing of the commands so far: at a turn's end, and before a command of another row.
     pub fn stop_clock(&mut self, worker: &Worker) -> Duration {
         let Some(row) = self.timed.take() else { return Duration::ZERO };
         let now = Instant::now();
@@ -191,7 +191,7 @@ impl Session {
         }
     }
 
-    /// Takes the late reply of the command that was parked, which worked for `worked` and waited for the rest.
+    /// Processes the reply of the parked command, which ran for `worked` and waited for the rest of the time.
     pub fn finish_parked(
         &mut self,
         worker: &Rc<Worker>,
@@ -216,8 +216,8 @@ impl Session {
         }
     }
 
-    /// Counts a command that ran, by the reply it wrote, and drops the reply if the client wants none. A transaction has
-    /// done that itself, command by command, because one of them may be CLIENT REPLY: it is kept.
+    /// Counts a command that ran, by the reply it wrote, and drops the reply if the client does not want it. For a
+    /// transaction (`is_kept`), that was done command by command, because one of them may be CLIENT REPLY.
     fn account(&mut self, worker: &Worker, row: u16, output: &mut Vec<u8>, before: usize, is_kept: bool) {
         let counters = &worker.counters.per_command[usize::from(row)];
         let is_error = output.get(before) == Some(&b'-');
@@ -264,9 +264,9 @@ pub(super) fn is_timed_alone(spec: &CommandSpec, words: usize, options: &ServerO
 /// The moment at which MONITOR shows a command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Moment {
-    /// A script: before the commands that it calls.
+    /// For a script: before the commands that it calls.
     Before,
-    /// Any other, as in Redis: SELECT is shown with the database that it chose.
+    /// For any other, as in Redis: SELECT is shown with the database that it selected.
     After,
 }
 
@@ -276,7 +276,7 @@ impl Moment {
     }
 }
 
-/// Keeps a command that took long; `sender` has the address and the name of who sent it.
+/// Reports a command that took long; `sender` returns the address and the name of its sender.
 pub(super) fn judge(
     server: &Server,
     options: &ServerOptions,
@@ -302,13 +302,13 @@ fn count_error(worker: &Worker, output: &[u8], before: usize) {
     worker.server.store.0.errors.count(&output[before + 1..]);
 }
 
-/// A command that the connection itself carries out.
+/// A command that the connection itself executes.
 pub(super) type Local = fn(&mut Context<'_>, &[&[u8]], &mut ReplyWriter<'_>) -> Outcome;
 
 /// A command about the server, which needs no connection.
 pub(super) type Told = fn(&About<'_>, &[&[u8]], &mut ReplyWriter<'_>) -> Outcome;
 
-/// The context of such a command.
+/// The context of a command that needs no connection.
 pub(super) struct About<'a> {
     pub server: &'a Server,
     pub options: &'a ServerOptions,
@@ -321,12 +321,12 @@ pub(super) struct About<'a> {
 pub(super) enum By {
     Connection(Local),
     Server(Told),
-    /// The one for a connection, the other for a script.
+    /// The first one for a connection, the second one for a script.
     Either(Local, Told),
 }
 
 impl By {
-    /// Carries it out.
+    /// Runs the function.
     pub fn call(self, context: &mut Context<'_>, args: &[&[u8]], out: &mut ReplyWriter<'_>) -> Outcome {
         match self {
             By::Connection(local) | By::Either(local, _) => local(context, args, out),
@@ -338,20 +338,20 @@ impl By {
     }
 }
 
-/// Carries out a command for a script, by the number of its row; false if it needs a connection.
+/// Runs a command for a script, by the number of its row. Returns false if it needs a connection.
 pub(super) fn tell(server: &Server, row: u16, args: &[&[u8]], out: &mut ReplyWriter<'_>) -> bool {
     let Some(By::Server(told) | By::Either(_, told)) = INDEX.rows[usize::from(row)].local else { return false };
-    // It replies at once.
+    // Such a command replies immediately.
     drop(told(&About { server, options: &server.options(), local: None }, args, out));
     true
 }
 
-/// One row: a command, or a command of a container.
+/// One row: a command or a subcommand.
 pub(super) struct Row {
     pub spec: &'static CommandSpec,
     /// `get`, `client|list`.
     pub full_name: String,
-    /// Rows of a container's commands.
+    /// The rows of a container's subcommands.
     pub subcommands: std::ops::Range<u16>,
     local: Option<By>,
     pub traits: Traits,
@@ -365,7 +365,7 @@ impl Row {
         self.spec.flags.has(Flags::DENYOOM) && error.trim_ascii_end() == OOM.as_bytes()
     }
 
-    /// Returns its executor if that is the connection.
+    /// Returns its function, if the connection executes it.
     pub fn local(&self) -> Option<By> {
         self.local
     }
@@ -378,7 +378,7 @@ pub(super) struct Commands {
     catalogue: &'static Rows,
 }
 
-/// The commands of every server: the catalogue with what the server's own table says of its commands.
+/// The commands of every server: the catalogue with the additions of the server's own table.
 pub(super) static INDEX: LazyLock<Commands> = LazyLock::new(Commands::new);
 
 impl Commands {
@@ -408,7 +408,7 @@ impl Commands {
         self.rows.len()
     }
 
-    /// Commands without those of containers.
+    /// Returns the commands without subcommands.
     pub fn top(&self) -> &[Row] {
         &self.rows[..self.top]
     }
@@ -445,14 +445,14 @@ impl Commands {
 /// The sizes of a connection's buffers, for CLIENT LIST.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Buffers {
-    /// Bytes of requests that have not been run, this one included, and room behind them.
+    /// Bytes of requests that have not run, including this one, and of the free room after them.
     pub query: usize,
     pub query_free: usize,
-    /// Room of the buffer for replies.
+    /// The capacity of the buffer for replies.
     pub reply_room: usize,
 }
 
-/// One command's surroundings.
+/// The context in which one command runs.
 pub(super) struct Context<'a> {
     pub worker: &'a Rc<Worker>,
     pub options: &'a Arc<ServerOptions>,
@@ -527,8 +527,8 @@ impl Context<'_> {
         let mut out = ReplyWriter::new(output, self.session.protocol);
         let outcome = match command.local {
             Some(local) => local.call(self, args, &mut out),
-            // A fault ends its command, not the connection with the others in its pipeline. Nothing half-done is seen
-            // after it: guards unlock the stripes, and the half reply is dropped.
+            // A panic ends its command, not the connection with the others in its pipeline. No partial result is
+            // visible afterwards: guards unlock the stripes, and the partial reply is dropped.
             None => {
                 let began = is_timed_alone.then_some(self.session.now);
                 let run = AssertUnwindSafe(|| self.run_on_keyspace(command.spec, args, began, &mut out));
@@ -569,7 +569,7 @@ impl Context<'_> {
         outcome
     }
 
-    /// Shows a command to MONITOR clients, if this is its moment.
+    /// Shows a command to MONITOR clients, if this is the moment at which they see it.
     #[inline]
     pub fn show<'w>(&self, row: &Row, moment: Moment, words: impl FnOnce() -> Vec<&'w [u8]>) {
         let monitors = &self.worker.server.monitors;
@@ -579,7 +579,7 @@ impl Context<'_> {
         }
     }
 
-    /// Queues a command after MULTI, or records why EXEC is refused; [`None`] if it is to be run.
+    /// Queues a command after MULTI, or records why EXEC will be refused; [`None`] if the command has to run now.
     #[cold]
     fn in_multi(&mut self, row: u16, args: &[&[u8]], output: &mut Vec<u8>, before: usize) -> Option<Outcome> {
         let command = &INDEX.rows[usize::from(row)];
@@ -592,7 +592,7 @@ impl Context<'_> {
             let text = "ERR Command not allowed inside a transaction";
             return Some(self.reject(Some(row), output, before, |out| out.error(text)));
         }
-        // Queueing needs memory, too, whatever is queued.
+        // Queueing itself needs memory, whatever the command is.
         if (!is_exec || of_queue(Flags::DENYOOM)) && !self.has_room() {
             if let Some(multi) = &mut self.session.rare.multi {
                 multi.give_up(&self.worker.server.store.0);
@@ -635,7 +635,7 @@ impl Context<'_> {
         !inner.memory.is_over() || inner.make_room() && !inner.memory.is_over_by_clients()
     }
 
-    /// Hands a command over to the store.
+    /// Passes a command to the store.
     fn run_on_keyspace(
         &mut self,
         spec: &'static CommandSpec,
@@ -653,7 +653,7 @@ impl Context<'_> {
         }
     }
 
-    /// Answers without running anything.
+    /// Replies an error without running the command.
     fn reject(
         &mut self,
         row: Option<u16>,
@@ -667,7 +667,7 @@ impl Context<'_> {
             multi.aborted = true;
         }
         if row.is_some_and(|row| INDEX.rows[usize::from(row)].traits.queueing == Queueing::Exec) {
-            // What keeps EXEC from running ends the transaction.
+            // An error that makes EXEC fail ends the transaction.
             let line = output.split_off(before);
             let why = line.strip_prefix(b"-ERR ").or_else(|| line.strip_prefix(b"-")).unwrap_or(&line).trim_ascii_end();
             let text = [b"EXECABORT Transaction discarded because of: ", why].concat();
@@ -684,8 +684,8 @@ impl Context<'_> {
     }
 }
 
-/// The first word of a request that a web page made a browser send here. Its body could hold commands, so nothing after
-/// it is read (Redis's protection against cross-protocol scripting).
+/// Returns whether this is the first word of a request that a web page made a browser send here. Its body could contain
+/// commands, so nothing after it is read (Redis's protection against cross-protocol scripting).
 fn is_http(name: &[u8]) -> bool {
     name.eq_ignore_ascii_case(b"post") || name.eq_ignore_ascii_case(b"host:")
 }

@@ -272,7 +272,7 @@ const REPLACED: &[(&str, &str, &str)] = &[
 /// Commands of tests and of the inside, which COMMAND DOCS marks.
 const OF_THE_SYSTEM: &[&str] = &["debug", "pfdebug", "pfselftest"];
 
-/// Since when there is something better than a command, and what, by its full name.
+/// Returns the version since which a command is replaced, and its replacement, by its full name.
 pub(super) fn replaced(name: &str) -> Option<(&'static str, &'static str)> {
     REPLACED.iter().find(|(replaced, ..)| *replaced == name).map(|&(_, since, by)| (since, by))
 }
@@ -352,7 +352,7 @@ fn key_spec(text: &'static str) -> Option<KeySpec> {
 }
 
 impl KeySpec {
-    /// Returns the words of a command that are its keys; none where it can't be said.
+    /// Returns the indices of a command's words that are keys; none if they are unknown.
     pub fn places(&self, words: &[&[u8]]) -> Vec<usize> {
         let count = words.len() as i64;
         let first = match self.begin {

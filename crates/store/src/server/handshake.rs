@@ -189,7 +189,7 @@ pub(super) fn is_secret_of_auth(_: &[&[u8]], at: usize) -> bool {
     at > 0
 }
 
-/// Returns whether a word of HELLO is secret: the two behind AUTH are.
+/// Returns whether a word of HELLO is secret: the two words after AUTH are.
 pub(super) fn is_secret_of_hello(args: &[&[u8]], at: usize) -> bool {
     (at.saturating_sub(2)..at).any(|before| before > 1 && args[before].eq_ignore_ascii_case(b"auth"))
 }

@@ -18,7 +18,7 @@ use super::{REDIS_VERSION, SLUICEGATE_VERSION};
 /// The maximum age of the resident memory figure.
 const RSS_AGE_MAX: Duration = Duration::from_millis(100);
 
-/// A section: its name, whether it belongs to the default answer, and who writes its lines.
+/// A section: its name, whether it belongs to the default reply, and the function that writes its lines.
 struct Section {
     name: &'static str,
     title: &'static str,
@@ -432,7 +432,7 @@ fn cpu(_: &About<'_>, out: &mut String) -> std::fmt::Result {
 /// Seconds that the process's first thread has spent in the system and in itself.
 fn main_thread_seconds() -> [f64; 2] {
     let stat = std::fs::read_to_string(format!("/proc/self/task/{}/stat", std::process::id())).unwrap_or_default();
-    // The name, in brackets, may hold blanks; the times are the twelfth and the thirteenth word behind it.
+    // The name, in brackets, may contain blanks; the times are the twelfth and the thirteenth word after it.
     let mut words = stat.rsplit(')').next().unwrap_or_default().split_whitespace().skip(11);
     let mut ticks = || words.next().and_then(|word| word.parse::<f64>().ok()).unwrap_or_default();
     let (user, system) = (ticks(), ticks());

@@ -30,12 +30,12 @@ pub(super) const NOWHERE: &str = "inside:0";
 /// The counters of a thread for one server, with the relevant parameters.
 struct Inside {
     counters: Arc<WorkerCounters>,
-    /// Keeps the server's address from being given to another one.
+    /// Keeps the server's address from being reused for another one.
     server: Weak<Server>,
-    /// The version of the parameters that the rest is of.
+    /// The version of the parameters that the following fields come from.
     version: u64,
     tracks_latency: bool,
-    /// Commands of at least this many microseconds are examined.
+    /// Commands that take at least this many microseconds are reported.
     slow_us: u64,
 }
 
@@ -74,14 +74,14 @@ impl Inside {
 /// The result of a command.
 #[derive(Clone, Copy)]
 enum Came {
-    /// It ran so long.
+    /// It ran for this time.
     Ran(Duration),
     /// It was refused before it ran.
     Rejected,
 }
 
 impl Server {
-    /// Calls `with` with this thread's counters. A thread that ends has none any more.
+    /// Calls `with` with this thread's counters. A thread that is ending has none any more.
     fn with_inside<R>(&self, with: impl FnOnce(&Inside) -> R) -> Option<R> {
         let with = |inside: &RefCell<Vec<Inside>>| {
             let mut inside = inside.borrow_mut();
@@ -100,7 +100,7 @@ impl Server {
         INSIDE.try_with(with).ok()
     }
 
-    /// Counts a command by its reply; true if it was slow.
+    /// Counts a command by its reply. Returns true if it was slow.
     #[inline]
     fn count_inside(&self, row: Option<u16>, reply: &Reply, came: Came) -> bool {
         if let Reply::Error(text) = reply {
@@ -140,7 +140,7 @@ impl Server {
         self.with_inside(count).unwrap_or_default()
     }
 
-    /// Counts a command that ran, and keeps it if it was slow.
+    /// Counts a command that ran, and reports it if it was slow.
     #[inline]
     fn account_inside(&self, row: u16, reply: &Reply, spent: Duration, origin: Origin<'_>, args: &[&[u8]]) {
         if self.count_inside(Some(row), reply, Came::Ran(spent)) {
@@ -196,7 +196,7 @@ impl Server {
         let began = Instant::now();
         let started = self.store.together(origin, db, commands)?;
         let Started::Done(Reply::Array(replies)) = &started else { return Some(started) };
-        // They share the time.
+        // The commands share the time.
         let spent = began.elapsed() / u32::try_from(replies.len()).unwrap_or(u32::MAX).max(1);
         for (args, reply) in commands.iter().zip(replies) {
             let Ok(row) = self.store.0.rows.resolve_numbered(args) else { continue };
@@ -206,7 +206,7 @@ impl Server {
         Some(started)
     }
 
-    /// Shows a command to MONITOR clients, if this is its moment.
+    /// Shows a command to MONITOR clients, if this is the moment at which they see it.
     #[inline]
     fn show_inside(&self, row: u16, moment: Moment, origin: Origin<'_>, db: u32, args: &[&[u8]]) {
         if !self.monitors.any() {
@@ -225,7 +225,7 @@ impl Server {
     }
 }
 
-/// A command of a rule or script whose reply comes later.
+/// A command of a rule or script whose reply is pending.
 struct Waiting {
     server: Weak<Server>,
     parked: Parked,

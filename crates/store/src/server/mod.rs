@@ -90,13 +90,13 @@ editing the Redis configuration file, and setting the protected mode option to '
 an authentication password for the default user. NOTE: You only need to do one of the above things in order for the \
 server to start accepting connections from the outside.\r\n";
 
-/// Buffers that a worker keeps for the next connection that becomes readable.
+/// The maximum number of buffers that a worker keeps for the next connection that becomes readable.
 const WORKSPACES_KEPT: usize = 64;
 
-/// Time for evicting keys before clients are closed. The client whose memory has grown waits for it.
+/// The time limit for evicting keys before clients are closed. The client whose memory has grown waits for it.
 const EVICTION_FIRST: Duration = Duration::from_millis(5);
 
-/// Bytes of such buffers, at most.
+/// The maximum number of bytes of these buffers.
 const WORKSPACE_BYTES_KEPT: usize = 1 << 20;
 
 /// The interval of checking for idle clients and of sampling rates.
@@ -108,10 +108,10 @@ const EXHAUSTED_PAUSE: Duration = Duration::from_millis(100);
 /// One store on the network.
 pub struct Server {
     store: Store,
-    /// Itself, for commands of rules and scripts that wait.
+    /// A reference to itself, for pending commands of rules and scripts.
     this: Weak<Server>,
     options: RwLock<Arc<ServerOptions>>,
-    /// Counts changes of `options`, so that a worker notices one by a single load.
+    /// The number of changes of `options`, so that a worker notices one by a single load.
     options_version: AtomicU64,
     clients: Clients,
     next_client: AtomicU64,
@@ -121,49 +121,50 @@ pub struct Server {
     store_reset_at: Mutex<Stats>,
     pause: Pause,
     monitors: Monitors,
-    /// Taken by who closes the largest clients.
+    /// Locked by the thread that closes the largest clients.
     closing: Mutex<()>,
     slowlog: Slowlog,
     latency: Latency,
     histograms_reset_at: Mutex<Histograms>,
     rate: Mutex<Rate>,
     stopping: watch::Sender<bool>,
-    /// A client has sent SHUTDOWN.
+    /// Whether a client has sent SHUTDOWN.
     shutdown: watch::Sender<bool>,
     /// The file that the parameters came from; empty: none.
     config_file: OnceLock<String>,
-    /// The parameters as that file has them.
+    /// The parameters as they are in that file.
     options_written: Mutex<Arc<ServerOptions>>,
     started: Instant,
     run_id: String,
-    /// Bytes of the empty store, and the most that were ever in use, as housekeeping saw them.
+    /// The bytes of the empty store; and the maximum in use, as housekeeping has observed it.
     empty_bytes: u64,
     peak: AtomicU64,
     tcp_port: AtomicU64,
-    /// The sockets that are listened on, as INFO shows them.
+    /// The addresses of the listening sockets, as INFO shows them.
     listeners: Mutex<Vec<String>>,
-    /// Makes sockets for other addresses.
+    /// Binds sockets for other addresses.
     relisten: OnceLock<Relisten>,
-    /// Counts how often the TCP listeners were replaced.
+    /// The number of times that the TCP listeners were replaced.
     replaced: watch::Sender<u64>,
 }
 
-/// TCP sockets that were bound together; `CONFIG SET port` begins another generation.
+/// TCP sockets that were bound together; `CONFIG SET port` starts another generation.
 #[derive(Clone)]
 pub struct Generation(watch::Receiver<u64>);
 
 /// Binds the addresses of the present `bind` and `port`. The returned function hands the sockets over to the workers.
 type Relisten = Box<dyn Fn(&ProcessOptions) -> io::Result<Box<dyn FnOnce()>> + Send + Sync>;
 
-/// Counters of the present workers, and sums of former ones.
+/// The counters of the current workers, and the sums of former ones.
 #[derive(Debug, Default)]
 struct Workers {
     running: Vec<Arc<WorkerCounters>>,
-    /// Counters of threads that run commands of rules and scripts; those of a thread that has ended serve the next one.
+    /// The counters of threads that run commands of rules and scripts; after a thread has ended, the next one uses its
+    /// counters.
     inside: Vec<Arc<WorkerCounters>>,
     ended: Totals,
     ended_times: Histograms,
-    /// The runtimes of the threads that serve.
+    /// The metrics of the serving threads' runtimes.
     runtimes: HashMap<ThreadId, RuntimeMetrics>,
 }
 
@@ -176,7 +177,8 @@ struct Rate {
     output: u64,
     cycles: u64,
     busy_us: u64,
-    /// Commands, bytes in, bytes out, rounds of the workers' loops; and the microseconds that such a round takes.
+    /// Commands, bytes in, bytes out and iterations of the workers' event loops, per second; and the microseconds that
+    /// an iteration takes.
     per_second: [f64; 5],
 }
 
@@ -189,7 +191,7 @@ struct Worker {
     workspaces: RefCell<Vec<Box<Workspace>>>,
     /// The batch of replies.
     batch: Batch,
-    /// Bytes of the workspaces that are kept.
+    /// The bytes of the kept workspaces.
     kept: Cell<usize>,
     live: Cell<usize>,
     all_gone: Notify,
@@ -244,22 +246,23 @@ impl Server {
         })
     }
 
-    /// Gives scripts a log to write to: level, from 0 for debug to 3 for warning, and text. The first one stays.
+    /// Sets the function by which scripts write to the log: level, from 0 for debug to 3 for warning, and text. Later
+    /// calls have no effect.
     pub fn set_script_log(&self, log: impl Fn(u8, &[u8]) + Send + Sync + 'static) {
         self.store.0.scripts.set_log(log);
     }
 
-    /// The parameters as they are now.
+    /// Returns the current parameters.
     pub fn options(&self) -> Arc<ServerOptions> {
         self.options.read().clone()
     }
 
-    /// Clients connected now.
+    /// Returns the number of connected clients.
     pub fn client_count(&self) -> usize {
         self.clients.count()
     }
 
-    /// Names the file that the parameters came from, for INFO.
+    /// Sets the path of the file that the parameters came from, for INFO.
     pub fn set_config_file(&self, path: &str) {
         // Set once, at the start.
         let _ = self.config_file.set(path.to_owned());
@@ -275,7 +278,8 @@ impl Server {
         let _ = self.relisten.set(Box::new(relisten));
     }
 
-    /// Replaces the TCP listeners by those that these options ask for; connections stay. An error changes nothing.
+    /// Replaces the TCP listeners by those for these options; connections are kept. In case of an error, nothing is
+    /// changed.
     fn relisten(&self, options: &ProcessOptions) -> io::Result<()> {
         let Some(relisten) = self.relisten.get() else { return Err(io::ErrorKind::Unsupported.into()) };
         let hand_over = relisten(options)?;
@@ -316,9 +320,9 @@ impl Server {
     }
 
     /// Ends all `serve_*` calls: no connection is accepted any more, and each existing one is closed once the commands
-    /// that it has sent so far are answered.
+    /// that it has received so far are answered.
     ///
-    /// A client that does not read its replies, or whose command waits for a held key, is waited for; see
+    /// Waits also for a client that does not read its replies, or whose command waits for a held key; see
     /// [`close_clients`](Self::close_clients).
     pub fn stop(&self) {
         self.stopping.send_replace(true);
@@ -326,13 +330,14 @@ impl Server {
         self.clients.matching(&client::Filter::default()).iter().for_each(|client| client.wake());
     }
 
-    /// Ends a pause; what expired meanwhile may be removed.
+    /// Ends a pause; keys that expired meanwhile may be removed.
     fn end_pause(&self) {
         self.pause.end();
         self.store.0.memory.keep_expired(None);
     }
 
-    /// Closes the largest clients if clients have more than they may. Called outside of commands, with nothing locked.
+    /// Closes the largest clients if clients use more memory than allowed. Called outside commands, with nothing
+    /// locked.
     #[cold]
     fn close_largest(&self) {
         let inner = &self.store.0;
@@ -350,12 +355,12 @@ impl Server {
         inner.memory.evicted_clients().fetch_add(killed, Ordering::Relaxed);
     }
 
-    /// Closes all connections at once, whatever they wait for.
+    /// Closes all connections immediately, whatever they wait for.
     pub fn close_clients(&self) {
         self.clients.matching(&client::Filter::default()).iter().for_each(|client| client.kill());
     }
 
-    /// Returns the generation of the TCP sockets that are served now, for [`serve_tcp`](Self::serve_tcp).
+    /// Returns the generation of the TCP sockets that are being served, for [`serve_tcp`](Self::serve_tcp).
     pub fn generation(&self) -> Generation {
         Generation(self.replaced.subscribe())
     }
@@ -384,7 +389,7 @@ impl Server {
         let sending = tokio::task::spawn_local(worker.clone().send_batches());
         tokio::select! {
             () = self.serve(&worker, &listener, |socket, peer| worker.accept(socket, peer, "")) => {}
-            // Its connections go on.
+            // The connections of the replaced socket continue.
             _ = replaced.changed() => {}
         }
         drop(listener);
@@ -393,7 +398,7 @@ impl Server {
         Ok(())
     }
 
-    /// The same for a Unix socket.
+    /// Like [`serve_tcp`](Self::serve_tcp), for a Unix socket.
     pub async fn serve_unix(self: &Arc<Self>, listener: std::os::unix::net::UnixListener) -> io::Result<()> {
         let listener = Listener::from_fd(listener.into())?;
         let path = listener.path().map(|path| path.display().to_string()).unwrap_or_default();
@@ -430,7 +435,7 @@ impl Server {
             let sending = tokio::task::spawn_local(worker.clone().send_batches());
             let (serving, mut stopping) = (worker.clone(), self.stopping.subscribe());
             tokio::task::spawn_local(async move {
-                // The server itself drops what stops it, so an error is an end as well.
+                // The sender is dropped with the server, so an error means the end as well.
                 let _ = stopping.wait_for(|stop| *stop).await;
                 serving.finish().await;
                 sending.abort();
@@ -450,9 +455,9 @@ impl Server {
                 _ = stopping.wait_for(|stop| *stop) => return,
                 accepted = listener.accept() => match accepted {
                     Ok((socket, peer)) => start(socket, peer),
-                    // Accepting again at once would spin: the connection that can't be taken stays in the queue.
+                    // Accepting again immediately would spin: the connection that can't be accepted stays in the queue.
                     Err(error) if is_exhaustion(&error) => tokio::time::sleep(EXHAUSTED_PAUSE).await,
-                    // That one connection failed before it was accepted.
+                    // Only that connection failed, before it was accepted.
                     Err(_) => {}
                 },
                 _ = tick.tick() => worker.server.keep_house(),
@@ -466,7 +471,7 @@ impl Server {
         started.and_then(|at| at.duration_since(UNIX_EPOCH).ok()).unwrap_or_default().as_secs()
     }
 
-    /// Rounds of the loops of the threads that serve, and the microseconds that they took.
+    /// Returns the event loop iterations of the serving threads, and the microseconds that they took.
     fn loops(&self) -> [u64; 2] {
         let workers = self.workers.lock();
         let runtimes = workers.runtimes.values();
@@ -497,14 +502,14 @@ impl Server {
         })
     }
 
-    /// Keeps the house of a store that no worker serves; called more often than once a second.
+    /// Does the housekeeping for a store that no worker serves; called more often than once a second.
     pub fn tick(&self) {
         if self.rate.lock().at.elapsed() >= HOUSEKEEPING {
             self.keep_house();
         }
     }
 
-    /// Once a second, by whichever worker comes first.
+    /// Does the housekeeping once a second, in whichever worker comes first.
     fn keep_house(&self) {
         {
             let mut rate = self.rate.lock();
@@ -545,7 +550,7 @@ impl Server {
         }
     }
 
-    /// Figures since the start.
+    /// Returns the counters since the start.
     fn all_time(&self) -> Totals {
         let workers = self.workers.lock();
         let mut totals = workers.ended.clone();
@@ -554,12 +559,12 @@ impl Server {
         totals
     }
 
-    /// Figures since the last CONFIG RESETSTAT.
+    /// Returns the counters since the last CONFIG RESETSTAT.
     fn totals(&self) -> Totals {
         self.all_time().since(&self.reset_at.lock())
     }
 
-    /// Times of commands since the start.
+    /// Returns the durations of commands since the start.
     fn all_times(&self) -> Histograms {
         let workers = self.workers.lock();
         let mut sums = workers.ended_times.clone();
@@ -567,12 +572,12 @@ impl Server {
         sums
     }
 
-    /// Times of commands since the last CONFIG RESETSTAT.
+    /// Returns the durations of commands since the last CONFIG RESETSTAT.
     fn histograms(&self) -> Histograms {
         counters::times_since(self.all_times(), &self.histograms_reset_at.lock())
     }
 
-    /// Returns the store's figures, hits and misses since the last CONFIG RESETSTAT.
+    /// Returns the store's statistics, with hits and misses since the last CONFIG RESETSTAT.
     fn store_stats(&self) -> Stats {
         let mut stats = self.store.stats();
         let base = self.store_reset_at.lock();
@@ -589,7 +594,7 @@ impl Server {
 }
 
 impl Worker {
-    /// Returns the parameters; a change is seen by every turn that starts after it.
+    /// Returns the parameters; every turn that starts after a change sees it.
     fn options(&self) -> Arc<ServerOptions> {
         let version = self.server.options_version.load(Ordering::Acquire);
         let mut own = self.options.borrow_mut();
@@ -604,7 +609,7 @@ impl Worker {
         self.options.borrow().1.latency_tracking
     }
 
-    /// Returns whether there are newer parameters than those of the last call of [`options`](Self::options).
+    /// Returns whether there are newer parameters than at the last call of [`options`](Self::options).
     fn options_changed(&self) -> bool {
         self.options.borrow().0 != self.server.options_version.load(Ordering::Acquire)
     }
@@ -684,9 +689,9 @@ impl Worker {
         tokio::task::spawn_local(connection.run());
     }
 
-    /// Sends the replies that wait, and wakes who was invited meanwhile, whenever there are some.
+    /// Sends batched replies and wakes invited tickets, whenever there are some.
     async fn send_batches(self: Rc<Self>) {
-        /// However the task ends, no wake-up must depend on it.
+        /// However the task ends, no wake-up may depend on it afterwards.
         struct Unset;
         impl Drop for Unset {
             fn drop(&mut self) {
@@ -704,7 +709,7 @@ impl Worker {
         .await;
     }
 
-    /// Sends the replies that wait.
+    /// Sends the batched replies.
     fn send_batch(&self) {
         self.batch.send(&self.counters);
     }
@@ -732,7 +737,7 @@ impl Worker {
         }
     }
 
-    /// Waits for the last connection; the worker's figures stay in the sums.
+    /// Waits until the last connection has ended; the worker's counters stay in the sums.
     async fn finish(&self) {
         while self.live.get() > 0 {
             self.all_gone.notified().await;
@@ -761,7 +766,7 @@ fn is_refused(options: &ServerOptions, peer: IpAddr) -> bool {
     options.refuses_strangers() && !client::is_own_machine(peer)
 }
 
-/// Notes a socket that is listened on; every worker has its own of the same address.
+/// Records a listening socket; every worker has its own for the same address.
 fn note(listeners: &mut Vec<String>, listener: String) {
     if !listeners.contains(&listener) {
         listeners.push(listener);

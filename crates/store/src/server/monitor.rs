@@ -18,13 +18,13 @@ use super::dispatch::{Context, Outcome, Row};
 use crate::outbox::OutputLimit;
 use crate::script::Watches;
 
-/// Bytes of lines that may wait for a watcher where `client-output-buffer-limit normal` sets no limit.
+/// The bytes of unsent lines that a monitoring client may have if `client-output-buffer-limit normal` sets no limit.
 const WAITING_MAX: u64 = 64 << 20;
 
 /// The replacement of a hidden word.
 const REDACTED: &[u8] = b"(redacted)";
 
-/// Clients that watch.
+/// The clients that monitor.
 #[derive(Debug, Default)]
 pub(super) struct Monitors {
     count: AtomicUsize,
@@ -46,7 +46,7 @@ impl Monitors {
         scripts.show(true);
     }
 
-    /// Removes a client that has disconnected, or monitors no more.
+    /// Removes a client that has disconnected, or does not monitor any more.
     pub fn remove(&self, client: &Client, scripts: &Watches) {
         client.set_monitor(false);
         let mut clients = self.clients.lock();
@@ -55,7 +55,7 @@ impl Monitors {
         scripts.show(!clients.is_empty());
     }
 
-    /// Shows a command to all who watch; `place` is its database, and who sent it.
+    /// Sends a command to all monitoring clients; `place` is its database and its sender.
     #[cold]
     pub fn show(&self, row: &Row, place: &str, args: &[&[u8]], limit: OutputLimit) {
         let time = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();

@@ -1,8 +1,8 @@
-//! The commands that the server carries out: about the connection, the parameters, the catalogue.
+//! The commands that the server executes: about the connection, the parameters, the catalogue.
 //!
-//! One row holds all that is known about such a command: what the catalogue has of every command, its function, and
-//! what only a server asks of it ([`Traits`]). The catalogue stands below the server and so can't name the functions; a
-//! row of this table therefore contains the catalogue's.
+//! One row holds all that is known about such a command: the catalogue's row, its function, and the properties that
+//! only a server needs ([`Traits`]). The catalogue is a layer below the server and so can't name the functions; a row
+//! of this table therefore contains the catalogue's row.
 
 use std::sync::LazyLock;
 
@@ -20,10 +20,10 @@ use crate::{command, script};
 pub(super) struct ServerCommand {
     /// The catalogue's row.
     pub spec: CommandSpec,
-    /// Its function; [`None`] of a container that is no command itself.
+    /// Its function; [`None`] for a container that is not a command itself.
     pub by: Option<By>,
     pub traits: Traits,
-    /// The rows of a container, of which the catalogue's row has copies.
+    /// The rows of a container's subcommands, of which the catalogue's row has copies.
     pub subcommands: &'static [ServerCommand],
 }
 
@@ -42,7 +42,7 @@ pub(super) struct Traits {
     pub is_secret: Option<IsSecret>,
 }
 
-/// Looks at the words of a command and the place of one of them.
+/// Decides whether one of a command's words, at this index, is secret.
 pub(super) type IsSecret = fn(&[&[u8]], usize) -> bool;
 
 /// The treatment of a command between MULTI and EXEC.
@@ -50,9 +50,9 @@ pub(super) type IsSecret = fn(&[&[u8]], usize) -> bool;
 pub(super) enum Queueing {
     /// It is queued.
     Queued,
-    /// It runs at once.
+    /// It runs immediately.
     AtOnce,
-    /// It runs immediately, together with the queue.
+    /// It runs immediately, and executes the queue.
     Exec,
 }
 
@@ -67,10 +67,10 @@ impl Traits {
     };
 }
 
-/// May be asked while a store is loading or behind: all of these.
+/// The flags of commands that are allowed while a store is loading or stale.
 const ALWAYS: Flags = Flags::LOADING.and(Flags::STALE);
 const QUICK: Flags = ALWAYS.and(Flags::FAST);
-/// Before AUTH, too.
+/// The flags of commands that are allowed before AUTH.
 const DOOR: Flags = QUICK.and(Flags::NOSCRIPT).and(Flags::NO_AUTH).and(Flags::ALLOW_BUSY);
 const OWN: Flags = ALWAYS.and(Flags::NOSCRIPT);
 const ADMIN: Flags = OWN.and(Flags::ADMIN);
@@ -123,7 +123,7 @@ const fn costs(row: ServerCommand, complexity: &'static str) -> ServerCommand {
     ServerCommand { spec: CommandSpec { complexity, ..row.spec }, ..row }
 }
 
-/// Returns a command with the reply for a caller without a connection.
+/// Returns a row with its treatment of a caller without a connection.
 const fn detached(row: ServerCommand, detached: Detached) -> ServerCommand {
     ServerCommand { spec: CommandSpec { handler: Handler::Connection(detached), ..row.spec }, ..row }
 }
@@ -132,7 +132,7 @@ const fn keyed(row: ServerCommand, keys: KeyRule) -> ServerCommand {
     ServerCommand { spec: CommandSpec { keys, ..row.spec }, ..row }
 }
 
-/// Returns a command that may be run while stripes are locked.
+/// Returns a row that may run while stripes are locked.
 const fn under_locks(row: ServerCommand) -> ServerCommand {
     ServerCommand { spec: CommandSpec { runs_under_locks: true, ..row.spec }, ..row }
 }
@@ -141,7 +141,7 @@ const fn with(row: ServerCommand, traits: Traits) -> ServerCommand {
     ServerCommand { traits, ..row }
 }
 
-/// Returns a command that is a container, too.
+/// Returns the row of a command that is also a container.
 const fn holds(
     row: ServerCommand,
     subcommands: &'static [ServerCommand],
@@ -162,7 +162,7 @@ const fn specs<const N: usize>(rows: &[ServerCommand]) -> [CommandSpec; N] {
     specs
 }
 
-/// A container: its name, the version of Redis that brought it, a summary, and the table of its commands.
+/// Builds a container: its name, the version of Redis that introduced it, a summary, and the table of its subcommands.
 macro_rules! container {
     ($name:literal, $since:literal, $summary:literal, $rows:ident) => {{
         let row = uncalled($name, -2, Flags::NONE, $since, $summary);
@@ -254,7 +254,7 @@ const CLIENT: &[ServerCommand] = &[
     costs(row("unpause", 2, Connection(client_command::unpause), ADMIN, "6.2.0", "Ends a pause."), N_CLIENTS),
 ];
 
-/// About a cluster that is one node.
+/// Returns a row about the cluster, which is one node.
 const fn of_cluster(row: ServerCommand) -> ServerCommand {
     of_group(row, "cluster", &[])
 }
@@ -342,7 +342,7 @@ const LATENCY: &[ServerCommand] = &[
     of_latency(row("reset", -2, Connection(latency::reset), ADMIN, "2.8.13", "Forgets the samples of events.")),
 ];
 
-/// An administrator's command that scripts may run.
+/// The flags of an administrator's command that scripts may run.
 const WATCH: Flags = ALWAYS.and(Flags::ADMIN);
 
 const SLOWLOG: &[ServerCommand] = &[
@@ -355,7 +355,7 @@ const SLOWLOG: &[ServerCommand] = &[
     of_latency(row("reset", 2, Server(slowlog::reset), WATCH, "2.2.12", "Forgets slow commands.")),
 ];
 
-/// Of a server that might have replicas.
+/// The flags of a command about replicas.
 const REPLICATION: Flags = Flags::ADMIN.and(Flags::NOSCRIPT).and(Flags::STALE).and(Flags::NO_ASYNC_LOADING);
 
 const COMMAND: &[ServerCommand] = &[
@@ -426,7 +426,7 @@ const CONFIG: &[ServerCommand] = &[
     ),
 ];
 
-/// Subscribes or unsubscribes.
+/// Returns the row of a command that subscribes or unsubscribes.
 const fn listens(
     name: &'static str,
     arity: i32,
@@ -447,7 +447,7 @@ const fn listens(
     ServerCommand { spec, traits, ..row }
 }
 
-/// About transactions.
+/// Returns the row of a command about transactions.
 const fn transacts(
     name: &'static str,
     arity: i32,
@@ -465,7 +465,7 @@ const SHARDS: KeyRule = KeyRule::Channels { last: -1 };
 
 const AT_ONCE: Traits = Traits { queueing: Queueing::AtOnce, ..Traits::NONE };
 
-/// The rows. It is a static so that each has one address, by which its number is found.
+/// The rows. A static, so that each row has one address, by which its number is found.
 pub(super) static COMMANDS: &[ServerCommand] = &[
     of_server(container!("acl", "6.0.0", "Tells about the one user.", ACL), &[]),
     of_group(
@@ -533,7 +533,7 @@ pub(super) static COMMANDS: &[ServerCommand] = &[
         Traits { queueing: Queueing::Exec, ..Traits::NONE },
     ),
     transacts("multi", 1, multi::multi, LIGHT, "1.2.0", "Begins a transaction: commands are queued from here on."),
-    // Alone among these it is queued.
+    // Unlike the others here, it is queued.
     with(
         costs(
             under_locks(transacts("unwatch", 1, multi::unwatch, LIGHT, "2.2.0", "Forgets all watched keys.")),

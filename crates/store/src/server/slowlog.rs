@@ -45,7 +45,7 @@ struct Kept {
 }
 
 impl Slowlog {
-    /// Keeps a command; the oldest goes.
+    /// Adds a command; the oldest entry is removed if there are too many.
     pub fn add(&self, words: Vec<Vec<u8>>, spent_us: u64, address: String, name: String, max_len: i64) {
         let at_s = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
         let mut kept = self.0.lock();
@@ -56,7 +56,7 @@ impl Slowlog {
     }
 }
 
-/// Returns the words of a command as they are kept: the first ones, each shortened, passwords left out.
+/// Returns the words of a command as they are stored: the first ones, each shortened, without passwords.
 pub(super) fn shortened(row: &Row, args: &[&[u8]]) -> Vec<Vec<u8>> {
     let shown = if args.len() > WORDS_MAX { WORDS_MAX - 1 } else { args.len() };
     let mut words: Vec<Vec<u8>> = (0..shown)

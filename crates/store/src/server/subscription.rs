@@ -43,7 +43,7 @@ impl Topic {
 #[derive(Debug, Default)]
 pub(super) struct Subscriptions {
     names: [BTreeSet<Box<[u8]>>; 3],
-    /// Their size here, and the share of it on the client's account.
+    /// The size of the subscriptions here, and its share in the client's account.
     bytes: usize,
     share: Share,
 }
@@ -174,7 +174,7 @@ fn unsubscribe_from(context: &mut Context<'_>, args: &[&[u8]], out: &mut ReplyWr
         }
         counts.push(subscriptions.told(topic));
     }
-    // Inside a transaction's reply there is no room for them.
+    // Messages can't be inserted in a transaction's reply.
     if !context.session.in_exec && context.client.outbox.is_filled() {
         let mut messages = Vec::new();
         context.client.outbox.drain(&mut messages);

@@ -1,7 +1,7 @@
 //! Buffers of a connection that is at work: requests as they come in, replies as they go out.
 //!
-//! Room follows what has come, not what was announced; a long argument gets its addresses at once, so that it is not
-//! moved as it grows. All of it is counted towards `maxmemory`.
+//! Room is reserved for the bytes that have arrived, not for those announced; a long argument gets its address space at
+//! once, so that it is not moved as it grows. All of it is counted towards `maxmemory`.
 
 use std::sync::Arc;
 

@@ -1,4 +1,4 @@
-//! A transaction's section on other threads: with a long command, and after its client has disconnected.
+//! The section of a transaction on other threads: for a long command, and after its client has disconnected.
 
 use std::cell::RefCell;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -18,18 +18,18 @@ use crate::owned::ReplyForm;
 use crate::script::Pending;
 use crate::section::Section;
 
-/// The rest of a transaction whose client has disconnected.
+/// The remaining commands of a transaction whose client has disconnected.
 pub(super) struct Rest {
     pub(super) inner: Arc<Inner>,
     pub(super) commands: Vec<Queued>,
     pub(super) next: usize,
     pub(super) db: u32,
-    /// The memory of the commands on the account of their client, which has disconnected.
+    /// The memory of the queued commands, still charged to their client, which has disconnected.
     pub(super) _share: Share,
 }
 
 impl Rest {
-    /// Runs it here, or on another thread if it is much.
+    /// Runs the remaining commands on this thread, or on another one if there are many.
     pub(super) fn finish_somewhere(self, section: Section) {
         if self.commands.len() - self.next <= LEFT_MAX {
             self.finish(section);
@@ -38,7 +38,7 @@ impl Rest {
         }
     }
 
-    /// Frees it, without having done anything, and aborts its section.
+    /// Drops the remaining commands without running them, and aborts the section.
     pub(super) fn give_up(self, section: Section) {
         self.inner.clone().aside.run(move || drop((section, self)));
     }
@@ -81,7 +81,7 @@ impl Rest {
             }
             if let Handler::Keyspace(_) | Handler::Global(_) = spec.handler {
                 let mut unheard = ReplyBuilder::new();
-                // A panicking command has lost its reply, which has no receiver.
+                // If the command panics, only its reply is lost, which has no receiver.
                 let _ = catch_unwind(AssertUnwindSafe(|| {
                     let _ = section.execute_resolved(spec, self.db, &words, &mut unheard);
                 }));
@@ -91,7 +91,7 @@ impl Rest {
     }
 }
 
-/// The data that returns from another thread.
+/// The data that another thread returns after it has executed a command.
 pub(super) struct Back {
     pub(super) section: Section,
     pub(super) reply: Vec<u8>,
@@ -99,20 +99,21 @@ pub(super) struct Back {
     pub(super) spent: Duration,
 }
 
-/// A section that is on another thread, which carries out one command of it.
+/// A section that is on another thread, where one of its commands is executed.
 #[derive(Default)]
 pub(super) struct Away(Mutex<Errand>);
 
 #[derive(Default)]
 #[allow(clippy::large_enum_variant, reason = "there is one for a transaction that has gone away")]
 enum Errand {
-    /// The command is being executed; the task to wake afterwards.
+    /// The command is being executed, and no task waits for it yet.
     #[default]
     Unheard,
+    /// The command is being executed; the waker of the task that waits for it.
     Heard(Waker),
-    /// It has replied.
+    /// The command has been executed.
     Back(Back),
-    /// The client has disconnected: that thread does the rest.
+    /// The client has disconnected: the thread that executes the command also runs the remaining ones.
     Left(Rest),
 }
 

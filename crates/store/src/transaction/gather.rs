@@ -1,9 +1,9 @@
 //! Collection of a transaction's key set before it queues.
 //!
-//! The keys that it names are known without reading the store, so they are collected in slices, while other tasks run,
-//! whether they are the keys of very many commands or of one: the keys with their stripes, and, if they are more than a
-//! few, the tables that the stripes receive when all are free ([`hold::Gathered`](Gathered)). The work left with all
-//! stripes locked, or behind the closed gate, is a few words for each stripe.
+//! The keys that the commands name are known without reading the store, so they are collected in slices, while other
+//! tasks run, whether they are the keys of very many commands or of one: the keys with their stripes, and, if they are
+//! more than a few, the tables that the stripes receive when all are free ([`hold::Gathered`](Gathered)). The work that
+//! remains while all stripes are locked, or behind the closed gate, is a few words for each stripe.
 //!
 //! Cost: about a third of a microsecond for each key, and as much again if its keys are held on arrival.
 
@@ -21,31 +21,32 @@ use crate::keys::{KeyRule, Places};
 use crate::watching::Watching;
 use crate::{Inner, Store};
 
-/// The most elements of a list, set or sorted set whose further keys SORT declares before the transaction begins.
+/// The maximum number of elements of a list, set or sorted set whose further keys SORT declares before the transaction
+/// begins.
 const DECLARED_MAX: usize = 1000;
 
-/// A transaction whose keys are being gathered.
+/// A transaction whose keys are being collected.
 pub(super) struct Gathering {
-    /// Whether it wants to be alone afterwards.
+    /// Whether it becomes exclusive afterwards.
     is_alone: bool,
-    /// Whether it has a script, which may write what others of its transaction only read.
+    /// Whether it has a script, which may write keys that other commands of the transaction only read.
     has_script: bool,
-    /// The next command, and the rest of its keys if it has been started.
+    /// The index of the next command, and its remaining keys if it has been started.
     next: usize,
     places: Option<Places>,
     db: u32,
-    /// The next watched key.
+    /// The index of the next watched key.
     watched: usize,
     keys: Gathered,
 }
 
 /// The data needed before a transaction becomes exclusive.
 pub(super) struct Ready {
-    /// Its ticket, should it go on as a section.
+    /// Its ticket, in case it continues as a section.
     pub(super) ticket: Ticket,
-    /// The places of its SELECTs and KEYS.
+    /// The indices of its SELECTs and KEYS.
     pub(super) marks: Vec<usize>,
-    /// The first command from which on it need not be alone.
+    /// The first command from which on it need not be exclusive.
     pub(super) free: usize,
 }
 
@@ -58,7 +59,7 @@ impl Ready {
 }
 
 impl Queued {
-    /// Returns the positions of the keys that it names.
+    /// Returns the positions of the keys that the command names.
     fn places(&self) -> Places {
         let rule = match self.spec().handler {
             Handler::Keyspace(_) | Handler::Script(_) => self.spec().keys,
@@ -78,7 +79,7 @@ impl Gathering {
         self.keys.add(inner, db, key, if self.has_script { Mode::Exclusive } else { mode });
     }
 
-    /// Adds some keys of the next command; it is over when none is left.
+    /// Adds some keys of the next command; continues with the following one when none is left.
     fn add_some(&mut self, inner: &Inner, queued: &Queued) {
         let mode = queued.spec().mode();
         let mut places = self.places.take().unwrap_or_else(|| queued.places());
@@ -91,7 +92,7 @@ impl Gathering {
         self.next += 1;
     }
 
-    /// Adds the keys to which its words refer, and applies a SELECT to the following commands.
+    /// Adds the other keys to which the command's words refer, and applies a SELECT to the following commands.
     fn add_led(&mut self, inner: &Inner, queued: &Queued) {
         let spec = queued.spec();
         if let KeyRule::WithDatabase { second, .. } = spec.keys {
@@ -109,7 +110,7 @@ impl Gathering {
         }
     }
 
-    /// Works for a slice; whether all is done.
+    /// Works for a slice. Returns whether everything is collected.
     fn work(&mut self, inner: &Inner, commands: &[Queued], watching: Option<&Watching>) -> bool {
         let start = Instant::now();
         let watched = watching.map_or(&[][..], |watching| &watching.keys);
@@ -132,7 +133,7 @@ impl Gathering {
 }
 
 impl Exec {
-    /// Gathers for a slice; it queues when it is ready.
+    /// Collects keys for a slice, and queues the transaction when all are collected.
     pub(super) fn poll_gathering(&mut self, waker: &Waker, context: &mut impl Connection) -> Poll<()> {
         let Turn::Gathering(gathering) = &mut self.turn else { return Poll::Ready(()) };
         if !gathering.work(&self.inner, &self.commands, context.watching().as_deref()) {

@@ -11,7 +11,7 @@ use crate::multi_lock::{COMMANDS_MAX, are_short, suits};
 use crate::owned::Words;
 use crate::visits::ELEMENTS_MAX;
 
-/// Commands of more bytes than this are freed by a thread aside.
+/// Commands of more bytes than this are freed on the thread pool.
 pub(super) const FREED_ASIDE: usize = 128 << 10;
 /// The size of a queued command in addition to its words, in bytes.
 const OVERHEAD: usize = size_of::<Queued>() + 32;
@@ -37,7 +37,7 @@ impl Queued {
         self.spec().cost_of(self.words.len())
     }
 
-    /// Keeps it for the slow log and as an event if it took long.
+    /// Reports the command to the slow log and as an event if it took long.
     pub(super) fn judge(&self, spent: Duration, context: &impl Connection) {
         context.judge(self.row.number, spent, || self.words.to_vec());
     }
@@ -58,15 +58,15 @@ impl Queued {
 pub(crate) struct Multi {
     pub(super) commands: Vec<Queued>,
     pub(super) bytes: usize,
-    /// Their share on the client's account.
+    /// The commands' share in the client's account.
     pub(super) share: Share,
-    /// Whether a command was refused, so EXEC will be, and nothing more is queued.
+    /// Whether a command was refused, so that EXEC will fail, and nothing more is queued.
     pub(crate) aborted: bool,
-    /// Commands that were queued before, which are kept no longer.
+    /// The number of commands that were queued before and have been dropped.
     dropped: usize,
     /// The flags of all commands together.
     flags: u32,
-    /// Whether a command does more work than one locking allows.
+    /// Whether a command does too much work to run while all stripes are locked.
     pub(super) is_long: bool,
     /// Whether a command needs the keyspace for itself.
     pub(super) is_alone: bool,
@@ -75,7 +75,7 @@ pub(crate) struct Multi {
 }
 
 impl Multi {
-    /// Queues a command, on the account of its client.
+    /// Queues a command, charged to the account of its client.
     pub(crate) fn push(
         &mut self,
         account: &Arc<Account>,
@@ -98,7 +98,7 @@ impl Multi {
         self.share.set(account, self.bytes);
     }
 
-    /// Frees the queue because there is no memory: EXEC will be refused.
+    /// Frees the queue because there is no memory: EXEC will fail.
     pub(crate) fn give_up(&mut self, inner: &Inner) {
         let given_up = Multi { aborted: true, dropped: self.size().0, flags: self.flags, ..Multi::default() };
         let mut queued = std::mem::replace(self, given_up);
@@ -114,12 +114,12 @@ impl Multi {
         }
     }
 
-    /// Number of commands, and the bytes they take.
+    /// Returns the number of commands, and their bytes.
     pub(crate) fn size(&self) -> (usize, usize) {
         (self.dropped + self.commands.len(), self.bytes)
     }
 
-    /// Returns whether this is true of one of the commands.
+    /// Returns whether `is` is true of one of the commands.
     pub(crate) fn any(&self, is: impl Fn(&CommandSpec, &[&[u8]]) -> bool) -> bool {
         self.commands.iter().any(|queued| is(queued.spec(), &queued.words.to_vec()))
     }

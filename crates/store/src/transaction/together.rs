@@ -1,4 +1,4 @@
-//! A transaction of a few short commands, under one locking of all their stripes.
+//! A transaction of a few short commands, which runs while the locks of all their stripes are held.
 
 use std::ops::Range;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -16,30 +16,30 @@ use crate::park::Ready;
 use crate::refused::FAILED;
 use crate::watching::Watching;
 
-/// A command of a transaction that is run under one locking.
+/// A command of a transaction that runs under these locks.
 struct Step {
     row: Numbered,
-    /// Its words among those of all commands.
+    /// The range of its words among those of all commands.
     words: Range<usize>,
     db: u32,
-    /// Its number in the plan, if it is one of the keyspace.
+    /// Its index in the plan, if it is a keyspace command.
     planned: Option<usize>,
 }
 
-/// The results of commands that ran under one locking.
+/// The results of commands that ran under these locks.
 pub(super) struct Together {
     /// The start of the first reply in the output.
     pub(super) head: usize,
     /// The end of each reply; none if the transaction was refused because of a watched key.
     pub(super) ends: SmallVec<[usize; 8]>,
-    /// Places of commands whose own time may be wanted, with it: none unless such times are asked for.
+    /// The indices and durations of the commands that are timed individually; empty if none is.
     pub(super) timed: Vec<(usize, Duration)>,
-    /// Keys that others wait for.
+    /// Keys for which blocked clients wait.
     pub(super) ready: Option<Box<Ready>>,
 }
 
-/// Runs commands under one locking of all their stripes, and ends the watch; [`None`] if that cannot be, and then nothing
-/// has happened.
+/// Runs commands under the locks of all their stripes, and ends the watch. Returns [`None`], without any effect, if the
+/// commands cannot be run this way.
 pub(super) fn run_together(
     inner: &Inner,
     commands: &[Queued],
@@ -86,7 +86,7 @@ pub(super) fn run_together(
         let start = context.is_timed(step.row.spec, step.words.len()).then(Instant::now);
         let before = output.len();
         let words = &words[step.words.clone()];
-        // A fault ends its command; the others are run all the same.
+        // A panic ends only its own command; the others still run.
         let run = catch_unwind(AssertUnwindSafe(|| {
             let out = &mut ReplyWriter::new(output, protocol);
             match (step.planned, step.row.spec.handler) {

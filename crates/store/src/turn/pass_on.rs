@@ -1,7 +1,7 @@
-//! Passing holds on, running parked commands, and global sections.
+//! Releasing keys to the next tickets, running parked commands, and global sections.
 //!
-//! The end of a ticket passes its keys on: the ticket is removed from each key, then the waiting tickets are tried. A
-//! parked command is run by the releasing thread immediately and its keys are passed on in turn; a section is woken.
+//! The end of a ticket releases its keys: the ticket is removed from each key, then the waiting tickets are tried. A
+//! parked command is run by the releasing thread immediately and its keys are released in turn; a section is woken.
 //! Nothing here runs inside the gate or under a stripe's lock of its caller.
 
 use std::cell::Cell;
@@ -20,11 +20,11 @@ use crate::owned::{ReplyForm, Words, caught};
 use crate::park::{Parked, Waits};
 use crate::waiter::Blocks;
 
-/// Parked commands that have run, with what their tickets hold beyond their keys.
+/// Parked commands that have run, with the keys that their tickets hold in addition to their own.
 type Ended = Vec<(Arc<Ticket>, Vec<HeldKey>)>;
 
 impl Inner {
-    /// Counts a ticket out, or a section that never had one. Returns whether a global section may now have its turn.
+    /// Removes a ticket, or a section without one, from the gate's count. Returns whether a global section may now run.
     fn remove_ticket(&self, ticket: Option<&Ticket>) -> bool {
         if ticket.is_some_and(Ticket::is_counted_out) {
             self.gate.count_waiting(false);
@@ -50,7 +50,7 @@ impl Inner {
         self.pass_on_keys(candidates);
     }
 
-    /// Gives a key back that a section has got and does not want any more.
+    /// Releases a key that a section has acquired and does not need any more.
     pub(crate) fn drop_taken(&self, ticket: &Arc<Ticket>) {
         let first = self.release(&self.gate.enter(), ticket, &[]);
         let mut ended = Ended::new();
@@ -67,7 +67,7 @@ impl Inner {
         })
     }
 
-    /// Refuses one that waits for its keys.
+    /// Refuses a ticket that waits for its keys.
     pub(crate) fn refuse(&self, ticket: Arc<Ticket>, text: &'static str) {
         if ticket.has_blocked() {
             return;
@@ -88,26 +88,26 @@ impl Inner {
                 }
                 self.end(ticket, &[]);
             }
-            // Its section finds out by itself, and leaves the queues.
+            // The section notices this by itself, and leaves the queues.
             None => ticket.wake(),
         }
     }
 
-    /// Ends a ticket, granted or cancelled, and passes its keys on. `extra` are keys that it took later.
+    /// Ends a ticket, granted or cancelled, and releases its keys. `extra` are keys that it acquired later.
     pub(crate) fn end(&self, ticket: Arc<Ticket>, extra: &[HeldKey]) {
         if self.pass_on(ticket, extra) {
             self.run_waiting();
         }
     }
 
-    /// Ends a section that has its keys, and `extra` that it took later.
+    /// Ends a section that has its keys, and `extra`, which it acquired later.
     pub(crate) fn end_section(&self, holding: &Holding, extra: &[HeldKey]) {
         if self.pass_on_section(holding, extra) {
             self.run_waiting();
         }
     }
 
-    /// Like [`pass_on`](Self::pass_on), of such a section.
+    /// Like [`pass_on`](Self::pass_on), for such a section.
     pub(crate) fn pass_on_section(&self, holding: &Holding, extra: &[HeldKey]) -> bool {
         let mut ended = Ended::new();
         let ticket = match holding {
@@ -131,16 +131,15 @@ impl Inner {
         }
     }
 
-    /// Ends a ticket and those parked commands that thereby run. Returns whether a global section may now have its
-    /// turn.
+    /// Ends a ticket and the parked commands that run as a result. Returns whether a global section may now run.
     pub(crate) fn pass_on(&self, ticket: Arc<Ticket>, extra: &[HeldKey]) -> bool {
         let mut ended = Ended::new();
         let may_go_alone = self.pass_on_one(&ticket, extra, &mut ended);
         may_go_alone | self.pass_on_ended(ended)
     }
 
-    /// Starts the tickets that can proceed now, and those behind the parked commands that thereby run. Returns whether
-    /// a global section may now start.
+    /// Starts the tickets that can proceed now, and those behind the parked commands that run as a result. Returns
+    /// whether a global section may now run.
     pub(crate) fn pass_on_keys(&self, candidates: Vec<Arc<Ticket>>) -> bool {
         let mut ended = Ended::new();
         self.give_turns(candidates, &mut ended);
@@ -155,7 +154,7 @@ impl Inner {
         may_go_alone
     }
 
-    /// Ends one ticket. Those parked commands that thereby run are put to `ended`.
+    /// Ends one ticket. Adds the parked commands that run as a result to `ended`.
     fn pass_on_one(&self, ticket: &Arc<Ticket>, extra: &[HeldKey], ended: &mut Ended) -> bool {
         let first = self.release(&self.gate.enter(), ticket, extra);
         let may_go_alone = self.remove_ticket(Some(&**ticket));
@@ -163,8 +162,8 @@ impl Inner {
         may_go_alone
     }
 
-    /// Gives the first in the queues of a ticket's keys their turn, and others if one of them waits for another key,
-    /// too.
+    /// Starts the first tickets in the queues of a ticket's keys, and others if one of these also waits for another
+    /// key.
     fn give_turns_behind(&self, first: Vec<Arc<Ticket>>, held: &HeldKeys, extra: &[HeldKey], ended: &mut Ended) {
         if !self.give_turns(first, ended) {
             let behind = self.waiting_for(held.keys.iter().chain(extra));
@@ -172,7 +171,7 @@ impl Inner {
         }
     }
 
-    /// Starts the tickets that can proceed; false if one has to keep waiting.
+    /// Starts the tickets that can proceed. Returns false if one has to keep waiting.
     fn give_turns(&self, candidates: Vec<Arc<Ticket>>, ended: &mut Ended) -> bool {
         let mut all = true;
         for candidate in candidates {
@@ -213,7 +212,8 @@ impl Inner {
         waiting
     }
 
-    /// The same for the keys of a waiting ticket with very many keys, itself included.
+    /// Like [`waiting_for`](Self::waiting_for), for the keys of a waiting ticket with very many keys; includes that
+    /// ticket.
     pub(super) fn waiting_beside(&self, ticket: &Ticket) -> Vec<Arc<Ticket>> {
         let mut waiting = Vec::new();
         let pass = self.gate.enter();
@@ -305,15 +305,15 @@ impl Inner {
             None => ticket.finish(reply, worked),
             Some(waiter) => {
                 ticket.finish(command.form.collect(|_| {}), Duration::ZERO);
-                // Those behind it on its keys could not be served before it.
+                // The waiters behind it on its keys could not be served before it.
                 ready.extend(self.after_turn(waiter, &won, (!blocked).then_some(reply)));
             }
         }
         Some(self.serve(ticket.id, ready))
     }
 
-    /// Runs a command that has just entered the queues, if they were empty. Returns whether a global section may now
-    /// have its turn.
+    /// Runs a command that has just entered the queues, if these were empty. Returns whether a global section may now
+    /// run.
     #[must_use]
     pub(crate) fn run_if_granted(&self, ticket: Arc<Ticket>) -> bool {
         if ticket.phase() == Phase::Granted
@@ -346,11 +346,11 @@ impl Inner {
         Some(Parked(Waits::Ticket(ticket)))
     }
 
-    /// Runs what waits at the gate, as far as it may.
+    /// Runs the commands that wait at the gate, as far as possible.
     pub(crate) fn run_waiting(&self) {
         while let Some(ticket) = self.gate.pop() {
             let Some(command) = ticket.take_command() else {
-                // A transaction that wants to be alone: it closes the gate itself.
+                // A transaction that needs the keyspace for itself: it closes the gate itself.
                 ticket.wake();
                 return;
             };
@@ -359,7 +359,8 @@ impl Inner {
                     let Some(closed) = self.gate.close() else {
                         ticket.put_command(command);
                         self.gate.requeue(ticket);
-                        // The last ticket may have ended between the two; then no other thread would get here.
+                        // The last ticket may have ended between the two steps; then no other thread would run the
+                        // command.
                         if self.gate.tickets() == 0 {
                             continue;
                         }

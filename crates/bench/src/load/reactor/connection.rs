@@ -21,33 +21,33 @@ pub(super) struct Request {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum State {
-    /// Without a socket, until a request wants one.
+    /// No socket is open; one is opened when a request needs it.
     Closed,
     Connecting,
-    /// Connected; while `login_left` answers are missing, not yet for requests.
+    /// Connected. No request is sent until `login_left` is 0.
     Open,
     /// Waits before the next attempt to connect.
     Paused,
-    /// Will not be tried again.
+    /// No further attempt to connect is made.
     GivenUp,
 }
 
 pub(super) struct Connection<S> {
     pub(super) socket: Option<Socket>,
     pub(super) state: State,
-    /// Of the socket: an event of an earlier one is not taken for this one's.
+    /// The generation of the socket, so that a late event of an earlier socket is not attributed to this one.
     pub(super) generation: u32,
     pub(super) session: S,
-    /// The beginning of an answer.
+    /// The received bytes of a response that is not complete yet.
     pub(super) partial: Vec<u8>,
-    /// The bytes to send, and the number already sent.
+    /// The bytes to send, of which the first `written` have been sent.
     pub(super) out: Vec<u8>,
     pub(super) written: usize,
     pub(super) watches_write: bool,
-    /// Writing failed with this. Answers that came before may still be there to be read, and then its end.
+    /// The error of a failed write. Earlier responses may still have to be read, and the end of the stream after them.
     pub(super) broken: Option<std::io::Error>,
     pub(super) in_flight: VecDeque<Request>,
-    /// The request for which the connection is being made, by its intended time.
+    /// The request for which the connection is being opened, with its scheduled sending time.
     pub(super) waiting: Option<Request>,
     pub(super) login_left: u32,
     pub(super) connect_began: u64,
@@ -85,7 +85,7 @@ impl<S: Default> Connection<S> {
 }
 
 impl<S> Connection<S> {
-    /// Returns whether it can take another request now.
+    /// Returns whether another request can be sent on this connection now.
     pub(super) fn has_room(&self, load: &Load) -> bool {
         match self.state {
             State::Open => self.login_left == 0 && self.in_flight.len() < load.pipeline && self.broken.is_none(),
@@ -95,7 +95,7 @@ impl<S> Connection<S> {
     }
 }
 
-/// Returns a connection's socket, as the poller names it.
+/// Returns the token by which the poller identifies a connection's current socket.
 pub(super) fn token(id: usize, generation: u32) -> u64 {
     u64::from(generation) << 32 | id as u64
 }

@@ -86,13 +86,13 @@ impl Cell {
     /// Returns the cell this many columns to the east and rows to the north, wrapping around at the edges.
     fn beside(self, east: i32, north: i32) -> Cell {
         let mask = ((1_u64 << self.steps) - 1) as u32;
-        // What lies on the last degree is one cell beyond the edge, and stays there unless it moves.
+        // A position on the last degree is one cell beyond the edge, and stays there unless it moves.
         let moved = |place: u32, by: i32| if by == 0 { place } else { place.wrapping_add_signed(by) & mask };
         let (latitude, longitude) = (moved(gather(self.bits), north), moved(gather(self.bits >> 1), east));
         Cell { bits: spread(latitude) | spread(longitude) << 1, steps: self.steps }
     }
 
-    /// Returns the scores of positions in it: from the first one up to the second, without it.
+    /// Returns the range of scores of positions in the cell, without the end.
     fn scores(self) -> (f64, f64) {
         let shift = 2 * (STEPS - self.steps);
         ((self.bits << shift) as f64, ((self.bits + 1) << shift) as f64)
@@ -126,7 +126,7 @@ pub(super) fn position_of(score: f64) -> Position {
 pub(super) fn letters_of(position: Position) -> [u8; 11] {
     const LETTERS: &[u8; 32] = b"0123456789bcdefghjkmnpqrstuvwxyz";
     let bits = Cell::of(position, STEPS, 90.0).bits;
-    // Fifty of 52 bits make ten letters; the eleventh is always the first one.
+    // Fifty of the 52 bits make ten letters; the eleventh letter is always the first one of the alphabet.
     std::array::from_fn(|at| match 47_u32.checked_sub(5 * at as u32) {
         Some(shift) => LETTERS[(bits >> shift) as usize & 31],
         None => LETTERS[0],
@@ -195,7 +195,7 @@ impl Search {
         }
     }
 
-    /// Returns the scores in which members may be, in the order in which Redis goes through them: the cell with the
+    /// Returns the ranges of scores that members may have, in the order in which Redis visits them: the cell with the
     /// center, and those around it that the shape may reach.
     pub(super) fn ranges(&self) -> Vec<(f64, f64)> {
         let Position { longitude, latitude } = self.center;
@@ -224,7 +224,7 @@ impl Search {
             cell = Cell::of(self.center, steps, LATITUDE_MAX);
         }
         let area = cell.area();
-        // If the middle cell covers a side, the neighbour there is not needed.
+        // If the middle cell covers a side, the neighbour on that side is not needed.
         let trims = steps >= 2;
         let needed = |east_by: i32, north_by: i32| {
             !(trims
@@ -237,7 +237,7 @@ impl Search {
         let mut last = None;
         for (east_by, north_by) in [(0, 0), (0, 1), (0, -1), (1, 0), (-1, 0), (1, 1), (-1, 1), (1, -1), (-1, -1)] {
             let cell = cell.beside(east_by, north_by);
-            // On the coarsest grid the neighbours of both sides are one.
+            // On the coarsest grid, the neighbours of both sides are the same cell.
             if !needed(east_by, north_by) || last == Some(cell) {
                 continue;
             }

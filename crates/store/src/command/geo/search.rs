@@ -57,7 +57,7 @@ enum Order {
 #[derive(Default)]
 struct Query {
     center: Option<Position>,
-    /// Whether the center was a member, even one of a key that does not exist.
+    /// Whether the center was given as a member, even of a key that does not exist.
     from_member: bool,
     from_position: bool,
     shape: Option<(Shape, f64)>,
@@ -98,7 +98,7 @@ fn rectangle(width: &[u8], height: &[u8], name: &[u8]) -> Result<(Shape, f64), R
     Ok((Shape::Rectangle { width, height }, unit(name)?))
 }
 
-/// Returns a member's position; [`None`] if there is no key.
+/// Returns a member's position; [`None`] if the key does not exist.
 fn member_position(zset: Option<&Zset>, member: &[u8]) -> Result<Option<Position>, Refused> {
     let Some(zset) = zset else { return Ok(None) };
     match zset.get(member) {
@@ -129,13 +129,13 @@ impl Query {
         }
         query.check(words[0], kind)?;
         if query.count > 0 && query.order.is_none() && !query.any {
-            // The nearest ones are meant.
+            // COUNT means the nearest members.
             query.order = Some(Order::Ascending);
         }
         Ok(query)
     }
 
-    /// Takes an option and returns how many of the words behind it belong to it.
+    /// Parses an option and returns the number of the following words that belong to it.
     fn option(&mut self, word: &[u8], values: &[&[u8]], kind: Kind, zset: Option<&Zset>) -> Result<usize, Refused> {
         Ok(match values {
             _ if is(word, "withdist") => {
@@ -293,7 +293,7 @@ fn count_searched(words: &[&[u8]], object: &Object, kind: Kind) -> usize {
 
 fn run(ctx: &mut Ctx<'_>, out: &mut dyn ReplySink, kind: Kind) {
     let words = ctx.words;
-    // GEOSEARCHSTORE has its destination before its source, GEORADIUS behind it.
+    // GEOSEARCHSTORE has its destination before its source, GEORADIUS after it.
     let (source, destination, event) = match kind {
         Kind::SearchStore => (1, 0, "geosearchstore"),
         _ => (0, 1, "georadiusstore"),
