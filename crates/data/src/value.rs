@@ -18,19 +18,18 @@
 //! place); the table's slot is then updated.
 
 mod typed;
+mod usage;
 
 use std::mem::ManuallyDrop;
 use std::ptr::NonNull;
 use std::sync::Arc;
 
-use crate::clock::{TICKS_PER_S, idle_ticks};
-use crate::object::limits::Limits;
 use crate::object::{Kind, Object, ObjectRef, Raw};
-use crate::random::random;
 use crate::slab::Slab;
 use crate::slab::heap_bytes;
 use crate::table::Item;
 pub use typed::EditingAs;
+pub use usage::Access;
 
 /// Values longer than this many bytes have a vector of their own.
 pub const INLINE_MAX: usize = 192;
@@ -40,8 +39,6 @@ pub const SHARED_MIN: usize = 4096;
 pub const COPIED_BY_WORKER_MAX: usize = 4 << 20;
 /// The longest string, in bytes: Redis's default `proto-max-bulk-len`.
 pub const STRING_MAX: usize = 512 << 20;
-/// The shortest time in which a counter decreases by one, in ticks: a minute.
-const TICKS_PER_DECAY: u32 = 60 * TICKS_PER_S as u32;
 /// Values with more elements, or bytes, are freed on the thread pool.
 const LARGE_ELEMENTS: usize = 2_000;
 const LARGE_BYTES: usize = 8 << 20;
@@ -53,10 +50,6 @@ const HEAD: usize = 8;
 const FORM_BITS: u8 = 0b111;
 /// The counter of a new key, as in Redis: no access yet.
 const COUNTER_NEW: u8 = 5;
-/// The value of the counter up to which every access is counted; beyond it, accesses are counted with a probability.
-const COUNTER_EXACT: u8 = 32;
-/// Beyond that, the number of accesses doubles with this many steps of the counter.
-const COUNTER_DOUBLES: u8 = 16;
 
 const EXPIRES: u8 = 1;
 const LONG_KEY: u8 = 2;
@@ -649,82 +642,6 @@ impl Entry {
         true
     }
 
-    /// Returns the tick of the last access.
-    #[inline]
-    pub fn access(&self) -> u32 {
-        // SAFETY: every head has it.
-        unsafe { self.0.as_ptr().add(4).cast::<u32>().read() }
-    }
-
-    /// Notes an access, unless it leaves no trace.
-    ///
-    /// The counter begins at 5 and goes down by one for each `lfu-decay-time` without an access, as Redis's. Up to 32
-    /// it counts one by one; beyond it takes twice as many accesses for every 16 steps, and ends at half a million.
-    #[inline]
-    pub fn touch(&mut self, access: Access<'_>) {
-        let Access { ticks: now, is_traceless, limits } = access;
-        if is_traceless {
-            return;
-        }
-        let counter = self.counter();
-        let idle = idle_ticks(now, self.access());
-        self.set_access(now);
-        if idle < TICKS_PER_DECAY && counter < COUNTER_EXACT {
-            self.set_counter(counter + 1);
-        } else {
-            self.touch_seldom(idle, counter, limits);
-        }
-    }
-
-    #[cold]
-    fn touch_seldom(&mut self, idle: u32, counter: u8, limits: &Limits) {
-        let counter = decayed(counter, idle, limits);
-        let odds = match counter.checked_sub(COUNTER_EXACT) {
-            None => 0,
-            Some(beyond) => u32::from(beyond / COUNTER_DOUBLES) + 1,
-        };
-        let chance = random() as u32 & ((1 << odds) - 1) == 0;
-        self.set_counter(counter.saturating_add(u8::from(chance)));
-    }
-
-    /// Sets the tick of the last access.
-    #[inline]
-    pub fn set_access(&mut self, access: u32) {
-        // SAFETY: every head has it.
-        unsafe { self.0.as_ptr().add(4).cast::<u32>().write(access) };
-    }
-
-    /// Returns the counter of accesses as it was left at the last one.
-    #[inline]
-    pub fn counter(&self) -> u8 {
-        self.byte(0) >> 3 | self.byte(1) & !31
-    }
-
-    /// The counter as it is at tick `now`.
-    #[inline]
-    pub fn frequency(&self, now: u32, limits: &Limits) -> u8 {
-        decayed(self.counter(), idle_ticks(now, self.access()), limits)
-    }
-
-    /// Sets the counter.
-    #[inline]
-    pub fn set_counter(&mut self, counter: u8) {
-        let (form, flags) = (self.byte(0) & FORM_BITS, self.byte(1) & 31);
-        // SAFETY: every head has both bytes; form and flags stay as they are.
-        unsafe {
-            self.0.as_ptr().write(form | counter << 3);
-            self.0.as_ptr().add(1).write(flags | counter & !31);
-        }
-    }
-
-    /// Copies the access data of the entry that this one replaces.
-    #[inline]
-    pub fn inherit_use(&mut self, old: &Entry) {
-        self.set_access(old.access());
-        self.set_counter(old.counter());
-        self.set_sticky(old.sticky());
-    }
-
     /// Returns whether the key is never evicted.
     #[inline]
     pub fn sticky(&self) -> bool {
@@ -755,20 +672,6 @@ impl Entry {
     }
 }
 
-/// Returns a counter after this many ticks without an access.
-#[inline]
-fn decayed(counter: u8, idle: u32, limits: &Limits) -> u8 {
-    if idle < TICKS_PER_DECAY {
-        return counter;
-    }
-    let minutes = limits.lfu_decay.get();
-    if minutes <= 0 {
-        return counter;
-    }
-    let steps = i64::from(idle) / (i64::from(TICKS_PER_DECAY) * minutes);
-    counter.saturating_sub(u8::try_from(steps).unwrap_or(u8::MAX))
-}
-
 impl Item for Entry {
     #[inline]
     fn key(&self) -> &[u8] {
@@ -794,20 +697,10 @@ impl Item for Entry {
     }
 }
 
-/// A command's access to entries.
-#[derive(Clone, Copy, Debug)]
-pub struct Access<'l> {
-    /// The time of the access.
-    pub ticks: u32,
-    /// Whether it changes neither an entry's access time nor its counter: CLIENT NO-TOUCH.
-    pub is_traceless: bool,
-    /// The store's limits: how fast counters go down.
-    pub limits: &'l Limits,
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::object::limits::Limits;
 
     #[track_caller]
     fn check(key_len: usize, value: &[u8], expiry: Option<i64>, encoding: &str, block_bytes: usize) {

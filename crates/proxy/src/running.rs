@@ -379,3 +379,33 @@ impl Deref for ProxyRun {
         &self.site
     }
 }
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use super::*;
+
+    /// A configuration without proxies, in the process in which `before` ran.
+    pub(crate) fn without_proxies(process: &Arc<Process>, before: Option<&Running>) -> Arc<Running> {
+        let mut config = sluicegate_config::Config {
+            global: Default::default(),
+            proxies: Vec::new(),
+            stores: Vec::new(),
+            engines: Vec::new(),
+            origins: Vec::new(),
+            patterns: Default::default(),
+            user_lists: Vec::new(),
+            resolvers: Vec::new(),
+            limits: Vec::new(),
+        };
+        // The threads of other tests keep their privileges.
+        config.global.insecure_setuid = true;
+        let parts = Parts {
+            pages: crate::stats::pages(),
+            engines: Default::default(),
+            lua: None,
+            logger: Default::default(),
+            process: process.clone(),
+        };
+        build_after(Arc::new(config), parts, before).expect("a configuration without proxies")
+    }
+}

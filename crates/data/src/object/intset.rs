@@ -12,9 +12,13 @@
 //! A handle is one pointer. Cost: a search is binary, an insertion moves the numbers after it. Limit: the length of the
 //! block fits 32 bits ([`COUNT_MAX`]); the limits of sets are far below.
 
-use std::alloc::{Layout, alloc, dealloc, handle_alloc_error, realloc};
+use std::alloc::dealloc;
 use std::ptr::NonNull;
 
+use super::block;
+
+/// The alignment of a block.
+const ALIGN: usize = 8;
 const HEAD: usize = 8;
 /// The maximum number of integers in a block, as in Redis.
 pub const COUNT_MAX: usize = 1 << 29;
@@ -27,21 +31,6 @@ pub struct Intset(NonNull<u8>);
 unsafe impl Send for Intset {}
 // SAFETY: through a shared handle the block is only read.
 unsafe impl Sync for Intset {}
-
-/// Returns the size of the block for this many bytes in use: in steps of at most an eighth, so that an insertion seldom
-/// moves the block.
-#[inline]
-fn block_bytes(used: usize) -> usize {
-    match used {
-        0..=128 => used.next_multiple_of(8),
-        _ => used.next_multiple_of(1 << (usize::BITS - used.leading_zeros() - 4)),
-    }
-}
-
-#[inline]
-fn layout(used: usize) -> Layout {
-    Layout::from_size_align(block_bytes(used), 8).expect("a block is at most 4 GiB")
-}
 
 /// Returns the number of bytes that an integer needs.
 #[inline]
@@ -72,13 +61,7 @@ impl Intset {
     /// Returns a block with a copy of these bytes, which are a valid intset.
     #[inline]
     fn of_bytes(bytes: &[u8]) -> Intset {
-        let layout = layout(bytes.len());
-        // SAFETY: the layout has at least the bytes' size, which is not 0.
-        unsafe {
-            let Some(block) = NonNull::new(alloc(layout)) else { handle_alloc_error(layout) };
-            block.as_ptr().copy_from_nonoverlapping(bytes.as_ptr(), bytes.len());
-            Intset(block)
-        }
+        Intset(block::copy_of(bytes, ALIGN))
     }
 
     /// Parses a payload with any content; [`None`] if it is not an intset or is empty.
@@ -137,7 +120,7 @@ impl Intset {
     /// Returns the bytes of the block.
     #[inline]
     pub fn bytes(&self) -> usize {
-        block_bytes(self.used())
+        block::size(self.used())
     }
 
     /// Returns the number with this index, in ascending order.
@@ -247,13 +230,8 @@ impl Intset {
 
     #[inline]
     fn resize(&mut self, from: usize, to: usize) {
-        let (old, new) = (layout(from), layout(to));
-        if old.size() == new.size() {
-            return;
-        }
-        // SAFETY: the block was allocated with `old`, as `used` was `from`; the new size is not 0.
-        let block = unsafe { realloc(self.0.as_ptr(), old, new.size()) };
-        self.0 = NonNull::new(block).unwrap_or_else(|| handle_alloc_error(new));
+        // SAFETY: the block has `from` bytes in use, and every block has its head.
+        self.0 = unsafe { block::resize(self.0, from, to, ALIGN) };
     }
 
     /// Returns the block itself, for an owner that keeps a bare pointer.
@@ -294,7 +272,7 @@ impl Drop for Intset {
     #[inline]
     fn drop(&mut self) {
         // SAFETY: allocated with this layout, which follows from the bytes in use.
-        unsafe { dealloc(self.0.as_ptr(), layout(self.used())) }
+        unsafe { dealloc(self.0.as_ptr(), block::layout(self.used(), ALIGN)) }
     }
 }
 

@@ -9,6 +9,7 @@
 //! at its end, even if it panics.
 
 pub mod asked;
+mod block;
 pub mod cell;
 pub mod elements;
 pub mod hash;

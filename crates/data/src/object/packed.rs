@@ -16,15 +16,17 @@
 //! Cost: access by index and search are linear, an insertion moves the bytes after it: a few KiB at most. Limits: 4
 //! GiB; from 65,535 elements on they must be counted.
 
-use std::alloc::{Layout, alloc, handle_alloc_error, realloc};
 use std::ptr::NonNull;
 
 use sluicegate_wire::resp::parse_i64;
 use smallvec::SmallVec;
 
 use super::COPIED_MAX;
+use super::block;
 use super::elements::HASHER;
 
+/// The alignment of a block.
+const ALIGN: usize = 4;
 const HEAD: usize = 6;
 const END: u8 = 0xff;
 const COUNT_UNKNOWN: u16 = u16::MAX;
@@ -87,21 +89,6 @@ unsafe impl Send for Packed {}
 // SAFETY: through a shared handle the block is only read.
 unsafe impl Sync for Packed {}
 
-/// Returns the size of the block for this many bytes in use: in steps of at most an eighth, so that an insertion seldom
-/// moves the block.
-#[inline]
-fn block_bytes(used: usize) -> usize {
-    match used {
-        0..=128 => used.next_multiple_of(8),
-        _ => used.next_multiple_of(1 << (usize::BITS - used.leading_zeros() - 4)),
-    }
-}
-
-#[inline]
-fn layout(used: usize) -> Layout {
-    Layout::from_size_align(block_bytes(used), 4).expect("a block is at most 4 GiB")
-}
-
 impl Default for Packed {
     #[inline]
     fn default() -> Packed {
@@ -119,13 +106,7 @@ impl Packed {
     /// Returns a block with a copy of these bytes, which are a valid listpack.
     #[inline]
     fn from_raw_listpack(bytes: &[u8]) -> Packed {
-        let layout = layout(bytes.len());
-        // SAFETY: the layout has at least the bytes' size, which is not 0.
-        unsafe {
-            let Some(block) = NonNull::new(alloc(layout)) else { handle_alloc_error(layout) };
-            block.as_ptr().copy_from_nonoverlapping(bytes.as_ptr(), bytes.len());
-            Packed(block)
-        }
+        Packed(block::copy_of(bytes, ALIGN))
     }
 
     /// Parses a payload with any content; [`None`] if it is not a listpack.
@@ -169,7 +150,7 @@ impl Packed {
     /// Returns the bytes of the block.
     #[inline]
     pub fn bytes(&self) -> usize {
-        block_bytes(self.used())
+        block::size(self.used())
     }
 
     /// Returns the number of elements.
@@ -488,17 +469,8 @@ impl Packed {
 
     #[inline]
     fn resize(&mut self, from: usize, to: usize) {
-        if block_bytes(from) != block_bytes(to) {
-            self.move_to(from, to);
-        }
-    }
-
-    #[inline(never)]
-    fn move_to(&mut self, from: usize, to: usize) {
-        let (old, new) = (layout(from), layout(to));
-        // SAFETY: the block was allocated with `old`, as `used` was `from`; the new size is not 0.
-        let block = unsafe { realloc(self.0.as_ptr(), old, new.size()) };
-        self.0 = NonNull::new(block).unwrap_or_else(|| handle_alloc_error(new));
+        // SAFETY: the block has `from` bytes in use, and every block has its head.
+        self.0 = unsafe { block::resize(self.0, from, to, ALIGN) };
     }
 
     /// Returns the block itself, for an owner that keeps a bare pointer.
@@ -574,7 +546,7 @@ impl Drop for Packed {
     #[inline]
     fn drop(&mut self) {
         // SAFETY: allocated with this layout, which follows from the bytes in use.
-        unsafe { super::cell::free(self.0, layout(self.used())) }
+        unsafe { super::cell::free(self.0, block::layout(self.used(), ALIGN)) }
     }
 }
 

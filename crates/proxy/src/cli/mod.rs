@@ -216,29 +216,11 @@ mod tests {
     use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
     use super::*;
-    use crate::running::{Parts, Running, build};
+    use crate::running::Running;
+    use crate::running::tests::without_proxies;
 
     fn running() -> Arc<Running> {
-        let config = sluicegate_config::Config {
-            global: Default::default(),
-            proxies: Vec::new(),
-            stores: Vec::new(),
-            engines: Vec::new(),
-            origins: Vec::new(),
-            patterns: Default::default(),
-            user_lists: Vec::new(),
-            resolvers: Vec::new(),
-            limits: Vec::new(),
-        };
-        let process = crate::process::Process::new(1, None);
-        let parts = Parts {
-            pages: crate::stats::pages(),
-            engines: Default::default(),
-            lua: None,
-            logger: Default::default(),
-            process,
-        };
-        build(Arc::new(config), parts).unwrap()
+        without_proxies(&crate::process::Process::new(1, None), None)
     }
 
     #[track_caller]

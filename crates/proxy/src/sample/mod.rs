@@ -5,6 +5,7 @@
 //! operation ([`Converted::Pending`]) to the evaluator: the rule runner awaits it, other evaluators refuse it.
 
 mod acl;
+mod args;
 mod base64;
 mod converter;
 mod encode;

@@ -5,7 +5,7 @@ use std::task::{Context, Wake};
 
 use super::*;
 use crate::process::Process;
-use crate::running::{Parts, build_after};
+use crate::running::tests::without_proxies;
 
 /// Counts its calls.
 #[derive(Default)]
@@ -23,30 +23,6 @@ impl Count {
     }
 }
 
-fn running(process: &Arc<Process>, before: Option<&Running>) -> Arc<Running> {
-    let mut config = sluicegate_config::Config {
-        global: Default::default(),
-        proxies: Vec::new(),
-        stores: Vec::new(),
-        engines: Vec::new(),
-        origins: Vec::new(),
-        patterns: Default::default(),
-        user_lists: Vec::new(),
-        resolvers: Vec::new(),
-        limits: Vec::new(),
-    };
-    // The threads of other tests keep their privileges.
-    config.global.insecure_setuid = true;
-    let parts = Parts {
-        pages: crate::stats::pages(),
-        engines: Default::default(),
-        lua: None,
-        logger: Default::default(),
-        process: process.clone(),
-    };
-    build_after(Arc::new(config), parts, before).expect("a configuration without proxies")
-}
-
 fn station() -> Rc<Station> {
     Rc::new(Station {
         peers: Vec::new().into(),
@@ -61,7 +37,7 @@ fn station() -> Rc<Station> {
 
 /// A worker that is of a process with two.
 fn worker(index: usize) -> Rc<Worker> {
-    Worker::new(index, running(&Process::new(2, None), None), station(), None)
+    Worker::new(index, without_proxies(&Process::new(2, None), None), station(), None)
 }
 
 #[test]
@@ -145,8 +121,8 @@ fn sessions_that_wait_are_woken_together() {
 #[test]
 fn a_worker_finds_itself_under_older_and_newer_configurations() {
     let (process, station) = (Process::new(1, None), station());
-    let old = Worker::new(0, running(&process, None), station.clone(), None);
-    let new = Worker::new(0, running(&process, Some(&old.running)), station.clone(), Some(&old));
+    let old = Worker::new(0, without_proxies(&process, None), station.clone(), None);
+    let new = Worker::new(0, without_proxies(&process, Some(&old.running)), station.clone(), Some(&old));
     *station.current.borrow_mut() = Some(new.clone());
     station.elders.borrow_mut().push(Rc::downgrade(&old));
     assert!(old.newer().is_some_and(|newer| Rc::ptr_eq(&newer, &new)));

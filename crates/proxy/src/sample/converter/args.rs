@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use sluicegate_config::model::Arg;
 
+use super::super::args::int_argument;
 use super::super::fetch::FetchScope;
 use super::super::variables::VarRef;
 use super::number::Operand;
@@ -34,12 +35,7 @@ impl Args<'_> {
 
     /// Returns an argument as an integer, if present.
     pub(super) fn int(&self, index: usize) -> Result<Option<i64>, String> {
-        match self.list.get(index) {
-            Some(Arg::Int(number)) => Ok(Some(*number)),
-            Some(Arg::Str(text)) => text.parse().map(Some).map_err(|_| format!("'{text}' is not an integer")),
-            None | Some(Arg::Absent) => Ok(None),
-            Some(other) => Err(format!("argument {} of a converter must be an integer, found {other:?}", index + 1)),
-        }
+        int_argument(self.list, index, "converter")
     }
 
     /// Returns an argument as an integer, or as a variable that holds one.

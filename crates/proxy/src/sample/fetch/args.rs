@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use sluicegate_config::model::Arg;
 
+use super::super::args::int_argument;
 use super::FetchScope;
 use crate::directory::Sides;
 
@@ -34,12 +35,7 @@ impl Args<'_> {
     }
 
     pub(super) fn int(&self, index: usize) -> Result<Option<i64>, String> {
-        match self.list.get(index) {
-            Some(Arg::Int(number)) => Ok(Some(*number)),
-            Some(Arg::Str(text)) => text.parse().map(Some).map_err(|_| format!("'{text}' is not an integer")),
-            None | Some(Arg::Absent) => Ok(None),
-            Some(other) => Err(format!("argument {} of a fetch must be an integer, found {other:?}", index + 1)),
-        }
+        int_argument(self.list, index, "fetch")
     }
 
     /// Returns a table's name.
