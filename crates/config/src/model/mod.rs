@@ -59,7 +59,7 @@ pub struct Config {
     pub proxies: Vec<Proxy>,
     /// Embedded stores; never empty (`store default` where the file names none).
     pub stores: Vec<StoreSection>,
-    /// External engines; read and checked, refused at start until they are supported.
+    /// External engines: `redis` sections.
     pub engines: Vec<RedisSection>,
     /// Demo servers.
     pub origins: Vec<OriginSection>,

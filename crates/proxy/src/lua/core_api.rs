@@ -456,7 +456,7 @@ unsafe fn alert(lua: *mut lua_State) -> c_int {
     unsafe { log_argument(lua, 1, 1) }
 }
 
-/// `core.done`: ends the script by an error that is recognized as a normal end; its stream goes on.
+/// `core.done`: raises an error that ends the script and counts as its normal end; the stream continues.
 unsafe fn done(lua: *mut lua_State) -> c_int {
     // SAFETY: a C function's usual stack.
     unsafe { end_script(lua, false) }

@@ -263,7 +263,8 @@ const CLASSES: &[Class] = &[
 const HEAD: &str = "\
 # Lua
 
-The part of HAProxy's Lua API that is implemented. Using a name that is not implemented yet raises an error that says so.
+This page lists the part of HAProxy's Lua API that is implemented. A name listed as
+not yet implemented raises the error `not available yet: NAME`.
 Every fetch and converter of the [configuration reference](configuration.md) is a method of `f`/`sf` and `c`/`sc`, with `.`,
 `-` and `+` written as `_`.
 

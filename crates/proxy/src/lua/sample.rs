@@ -3,7 +3,7 @@
 //! In rules they are operations of the rule's code, may wait like any action, and get a `txn` that may change the
 //! stream. In expressions evaluated by a plain function that only reads its stream (a log line), the same Lua function
 //! runs synchronously: a call that would wait raises `cannot wait here`, and one that would change the stream raises an
-//! error, too. A failure is logged as a script's error, yields no sample, and the request goes on.
+//! error, too. A failure is logged as a script error and yields no sample; the request continues.
 
 use std::ffi::c_int;
 

@@ -271,7 +271,7 @@ pub async fn resume_once(
     scripts: Option<&dyn Scripts>,
 ) -> Attempt {
     let Suspended { mut machine, wait, program } = suspended;
-    assert_eq!(program, list.code.id(), "a rule list goes on where it stopped");
+    assert_eq!(program, list.code.id(), "a rule list is resumed with its own program");
     let ended = match wait {
         Wait::Sample(reply) => {
             answer(&list.code, &mut machine, reply.await, cx);
@@ -418,7 +418,7 @@ pub async fn resume_backend(
     let mut suspended = suspended;
     loop {
         let Suspended { mut machine, wait, program } = suspended;
-        assert_eq!(program, rules.use_backend.code.id(), "a rule list goes on where it stopped");
+        assert_eq!(program, rules.use_backend.code.id(), "a rule list is resumed with its own program");
         match wait {
             Wait::Sample(reply) => answer(&rules.use_backend.code, &mut machine, reply.await, cx),
             Wait::LuaSample(pending) => machine.give(pending.finish(cx).await),

@@ -235,7 +235,7 @@ mod tests {
         to.send_head(&head, HeadForm { framing, connection: ConnectionField::None, names: None });
     }
 
-    /// What follows a head.
+    /// Returns the bytes after the head.
     fn behind_head(got: &[u8]) -> &[u8] {
         assert!(got.starts_with(HEAD), "the head goes first: {got:?}");
         let end = got.windows(4).position(|bytes| bytes == b"\r\n\r\n").expect("a whole head");

@@ -158,7 +158,7 @@ impl<'a, M: Meter> Matcher<'a, M> {
         }
     }
 
-    /// Returns the byte that every match begins with, if the pattern says so plainly.
+    /// Returns the byte that every match begins with, if the pattern starts with a literal byte that must occur.
     #[inline]
     fn literal(&self) -> Option<u8> {
         let first = *self.pattern.first()?;

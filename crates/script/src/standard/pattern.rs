@@ -451,7 +451,7 @@ fn item_end(pattern: &[u8], p: usize) -> Result<usize, Fault> {
     }
 }
 
-/// Returns the byte that every match begins with, if the pattern says so plainly.
+/// Returns the byte that every match begins with, if the pattern starts with a literal byte that must occur.
 #[inline]
 fn literal(pattern: &[u8]) -> Option<u8> {
     let first = *pattern.first()?;
