@@ -1,0 +1,13 @@
+//! TLS without sockets: certificates and keys, which of them a client gets, and the rustls configurations that follow
+//! from the keywords of a `bind` or `server` line.
+//!
+//! Certificates are parsed and chains are verified by libcrypto of aws-lc ([`x509`], [`verify`]), so that verdicts,
+//! depths and error numbers are OpenSSL's. The protocol is rustls. Nothing here opens a file: contents are passed in,
+//! with the names that messages show.
+
+#![deny(unsafe_op_in_unsafe_fn)]
+
+pub mod pair;
+pub mod policy;
+pub mod verify;
+pub mod x509;

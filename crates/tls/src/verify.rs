@@ -1,0 +1,1 @@
+//! Verification of the peer's chain, behind rustls's traits.
