@@ -2,12 +2,13 @@
 
 use std::io;
 use std::pin::Pin;
-use std::task::{Context, Poll};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::{Context, Poll, ready};
 
 use tokio::io::{AsyncRead, ReadBuf};
 use tokio::net::{tcp, unix};
 
-use crate::Socket;
+use crate::{Socket, Tls};
 
 /// The half that reads.
 #[derive(Debug)]
@@ -16,6 +17,8 @@ pub enum ReadHalf {
     Tcp(tcp::OwnedReadHalf),
     /// A unix stream socket.
     Unix(unix::OwnedReadHalf),
+    /// TLS, whose state both halves need.
+    Tls(Arc<Mutex<Box<Tls>>>),
 }
 
 /// The half that writes. The connection is closed when both halves are dropped; dropping this half alone does not shut
@@ -27,6 +30,12 @@ pub struct WriteHalf(Option<Write>);
 enum Write {
     Tcp(tcp::OwnedWriteHalf),
     Unix(unix::OwnedWriteHalf),
+    Tls(Arc<Mutex<Box<Tls>>>),
+}
+
+/// Locks the stream for one read or write. A thread that panicked in one leaves a stream that fails by itself.
+fn lock(stream: &Mutex<Box<Tls>>) -> MutexGuard<'_, Box<Tls>> {
+    stream.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl Socket {
@@ -41,6 +50,10 @@ impl Socket {
                 let (read, write) = stream.into_split();
                 (ReadHalf::Unix(read), WriteHalf(Some(Write::Unix(write))))
             }
+            Socket::Tls(stream) => {
+                let stream = Arc::new(Mutex::new(stream));
+                (ReadHalf::Tls(stream.clone()), WriteHalf(Some(Write::Tls(stream))))
+            }
         }
     }
 }
@@ -51,6 +64,7 @@ impl ReadHalf {
         match self {
             ReadHalf::Tcp(half) => half.as_ref().poll_read_ready(cx),
             ReadHalf::Unix(half) => half.as_ref().poll_read_ready(cx),
+            ReadHalf::Tls(stream) => lock(stream).poll_read_ready(cx),
         }
     }
 
@@ -59,6 +73,7 @@ impl ReadHalf {
         match self {
             ReadHalf::Tcp(half) => half.as_ref().poll_write_ready(cx),
             ReadHalf::Unix(half) => half.as_ref().poll_write_ready(cx),
+            ReadHalf::Tls(stream) => lock(stream).socket().poll_write_ready(cx),
         }
     }
 }
@@ -68,6 +83,11 @@ impl AsyncRead for ReadHalf {
         match self.get_mut() {
             ReadHalf::Tcp(half) => Pin::new(half).poll_read(cx, into),
             ReadHalf::Unix(half) => Pin::new(half).poll_read(cx, into),
+            ReadHalf::Tls(stream) => {
+                let count = ready!(lock(stream).poll_read(cx, into.initialize_unfilled()))?;
+                into.advance(count);
+                Poll::Ready(Ok(()))
+            }
         }
     }
 }
@@ -81,6 +101,7 @@ impl WriteHalf {
         match &self.0 {
             Some(Write::Tcp(half)) => half.try_write(bytes),
             Some(Write::Unix(half)) => half.try_write(bytes),
+            Some(Write::Tls(stream)) => lock(stream).try_write(bytes),
             None => Err(io::ErrorKind::NotConnected.into()),
         }
     }
@@ -92,7 +113,7 @@ impl Drop for WriteHalf {
         match self.0.take() {
             Some(Write::Tcp(half)) => half.forget(),
             Some(Write::Unix(half)) => half.forget(),
-            None => {}
+            Some(Write::Tls(_)) | None => {}
         }
     }
 }

@@ -324,9 +324,8 @@ impl<'a> Probe<'a> {
     fn hang_up(&mut self) {
         if let Some(socket) = self.socket.take()
             && !self.linger
-            && let Socket::Tcp(stream) = &socket
         {
-            let _ = socket2::SockRef::from(stream).set_linger(Some(Duration::ZERO));
+            socket.reset_on_close();
         }
         self.received.clear();
         self.ended = false;

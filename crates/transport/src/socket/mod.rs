@@ -1,7 +1,9 @@
-//! A connected stream socket, TCP or unix, on the runtime that registered it.
+//! A connected stream socket, TCP or unix, with or without TLS, on the runtime that registered it.
 //!
 //! Reading goes through the `poll_*` functions and not through `try_*`: after a short read tokio forgets that the
 //! socket was readable, which saves the read that would only return `EAGAIN`.
+
+pub(crate) mod tls;
 
 use std::io::{self, IoSlice, Read as _};
 use std::mem::MaybeUninit;
@@ -11,10 +13,12 @@ use std::path::{Path, PathBuf};
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 
+use rustls::ClientConnection;
 use socket2::TcpKeepalive;
 use tokio::io::{AsyncRead, AsyncWrite, Interest, ReadBuf, Ready};
 use tokio::net::{TcpStream, UnixStream};
 
+use self::tls::Tls;
 use crate::pipe::Pipe;
 
 /// The number of unread bytes that are discarded before closing a connection; with more, it is reset.
@@ -27,6 +31,8 @@ pub enum Socket {
     Tcp(TcpStream),
     /// A unix stream socket.
     Unix(UnixStream),
+    /// TLS over one of these.
+    Tls(Box<Tls>),
 }
 
 impl Socket {
@@ -56,6 +62,7 @@ impl Socket {
         Ok(match self {
             Socket::Tcp(stream) => Socket::Tcp(TcpStream::from_std(stream.into_std()?)?),
             Socket::Unix(stream) => Socket::Unix(UnixStream::from_std(stream.into_std()?)?),
+            Socket::Tls(stream) => Socket::Tls(stream.adopt()?),
         })
     }
 
@@ -64,6 +71,7 @@ impl Socket {
         match self {
             Socket::Tcp(stream) => stream.as_fd(),
             Socket::Unix(stream) => stream.as_fd(),
+            Socket::Tls(stream) => stream.socket().fd(),
         }
     }
 
@@ -72,6 +80,7 @@ impl Socket {
         match self {
             Socket::Tcp(stream) => stream.local_addr().ok(),
             Socket::Unix(_) => None,
+            Socket::Tls(stream) => stream.socket().local_addr(),
         }
     }
 
@@ -80,12 +89,17 @@ impl Socket {
         match self {
             Socket::Tcp(stream) => stream.peer_addr().ok(),
             Socket::Unix(_) => None,
+            Socket::Tls(stream) => stream.socket().peer_addr(),
         }
     }
 
     /// Returns the path of this end or the other end, which is empty for an end without a path; `None` for TCP.
     pub fn unix_path(&self, of_peer: bool) -> Option<PathBuf> {
-        let Socket::Unix(stream) = self else { return None };
+        let stream = match self {
+            Socket::Unix(stream) => stream,
+            Socket::Tls(stream) => return stream.socket().unix_path(of_peer),
+            Socket::Tcp(_) => return None,
+        };
         let address = if of_peer { stream.peer_addr() } else { stream.local_addr() };
         Some(address.ok()?.as_pathname().map_or_else(PathBuf::new, Path::to_owned))
     }
@@ -95,6 +109,16 @@ impl Socket {
         match self {
             Socket::Tcp(stream) => stream.poll_read_ready(cx),
             Socket::Unix(stream) => stream.poll_read_ready(cx),
+            Socket::Tls(stream) => stream.poll_read_ready(cx),
+        }
+    }
+
+    /// Ready when the kernel may take bytes.
+    pub(crate) fn poll_write_ready(&self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        match self {
+            Socket::Tcp(stream) => stream.poll_write_ready(cx),
+            Socket::Unix(stream) => stream.poll_write_ready(cx),
+            Socket::Tls(stream) => stream.socket().poll_write_ready(cx),
         }
     }
 
@@ -105,15 +129,17 @@ impl Socket {
         ready!(match self {
             Socket::Tcp(stream) => Pin::new(stream).poll_read(cx, &mut buffer),
             Socket::Unix(stream) => Pin::new(stream).poll_read(cx, &mut buffer),
+            Socket::Tls(stream) => return stream.poll_read(cx, into),
         })?;
         Poll::Ready(Ok(buffer.filled().len()))
     }
 
-    /// Writes some of `bytes`.
+    /// Writes some of `bytes`. A write that was not ready is repeated with the same bytes, which more may follow.
     pub fn poll_write(&mut self, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
         match self {
             Socket::Tcp(stream) => Pin::new(stream).poll_write(cx, bytes),
             Socket::Unix(stream) => Pin::new(stream).poll_write(cx, bytes),
+            Socket::Tls(stream) => stream.poll_write(cx, bytes),
         }
     }
 
@@ -151,6 +177,7 @@ impl Socket {
         match self {
             Socket::Tcp(stream) => stream.try_read(into),
             Socket::Unix(stream) => stream.try_read(into),
+            Socket::Tls(stream) => stream.try_read(into),
         }
     }
 
@@ -159,12 +186,22 @@ impl Socket {
         match self {
             Socket::Tcp(stream) => stream.try_read_buf(into),
             Socket::Unix(stream) => stream.try_read_buf(into),
+            Socket::Tls(stream) => {
+                let start = into.len();
+                into.resize(into.capacity(), 0);
+                let read = stream.try_read(&mut into[start..]);
+                into.truncate(start + *read.as_ref().unwrap_or(&0));
+                read
+            }
         }
     }
 
     /// Returns whether the connection is open and has nothing to read. This asks the kernel, because the runtime's
     /// information may be outdated.
     pub fn is_quiet(&self) -> bool {
+        if let Socket::Tls(stream) = self {
+            return stream.is_quiet();
+        }
         let mut byte = [MaybeUninit::uninit()];
         let peeked = socket2::SockRef::from(self).recv_with_flags(&mut byte, libc::MSG_PEEK | libc::MSG_DONTWAIT);
         peeked.is_err_and(|error| error.kind() == io::ErrorKind::WouldBlock)
@@ -175,6 +212,16 @@ impl Socket {
         match self {
             Socket::Tcp(stream) => stream.try_write(bytes),
             Socket::Unix(stream) => stream.try_write(bytes),
+            Socket::Tls(stream) => stream.try_write(bytes),
+        }
+    }
+
+    /// Writes as many bytes of several parts as fit; `WouldBlock` if none do. Only for sockets without TLS.
+    pub(crate) fn try_write_vectored(&self, parts: &[IoSlice<'_>]) -> io::Result<usize> {
+        match self {
+            Socket::Tcp(stream) => stream.try_write_vectored(parts),
+            Socket::Unix(stream) => stream.try_write_vectored(parts),
+            Socket::Tls(_) => Err(io::ErrorKind::Unsupported.into()),
         }
     }
 
@@ -183,14 +230,46 @@ impl Socket {
         match self {
             Socket::Tcp(stream) => stream.readable().await,
             Socket::Unix(stream) => stream.readable().await,
+            Socket::Tls(stream) => stream.readable().await,
         }
     }
 
     /// Waits until a write may succeed.
     pub async fn writable(&self) -> io::Result<()> {
+        std::future::poll_fn(|cx| self.poll_write_ready(cx)).await
+    }
+
+    /// Puts the server's side of TLS over the connection, of which `early` was received already. `keep` bytes of the
+    /// client's first message are kept.
+    pub fn start_tls_server(&mut self, early: &[u8], keep: usize) {
+        self.start_tls(Tls::server(early, keep));
+    }
+
+    /// Puts the client's side of TLS over the connection.
+    pub fn start_tls_client(&mut self, connection: ClientConnection) {
+        self.start_tls(Tls::client(connection));
+    }
+
+    fn start_tls(&mut self, tls: Tls) {
+        let below = std::mem::replace(self, Socket::Tls(Box::new(tls)));
+        if let Socket::Tls(stream) = self {
+            stream.place_over(below);
+        }
+    }
+
+    /// Returns the TLS stream, if this is one.
+    pub fn tls(&self) -> Option<&Tls> {
         match self {
-            Socket::Tcp(stream) => stream.writable().await,
-            Socket::Unix(stream) => stream.writable().await,
+            Socket::Tls(stream) => Some(stream),
+            Socket::Tcp(_) | Socket::Unix(_) => None,
+        }
+    }
+
+    /// Returns the TLS stream, if this is one.
+    pub fn tls_mut(&mut self) -> Option<&mut Tls> {
+        match self {
+            Socket::Tls(stream) => Some(stream),
+            Socket::Tcp(_) | Socket::Unix(_) => None,
         }
     }
 
@@ -211,11 +290,15 @@ impl Socket {
         match self {
             Socket::Tcp(stream) => stream.ready(interest).await,
             Socket::Unix(stream) => stream.ready(interest).await,
+            Socket::Tls(stream) => Box::pin(stream.socket().ready(interest)).await,
         }
     }
 
-    /// Sends FIN: this side sends no more data.
+    /// Ends this side, after `close_notify` under TLS, by a FIN: this side sends no more data.
     pub fn shutdown_write(&self) {
+        if let Socket::Tls(stream) = self {
+            stream.close();
+        }
         self.shutdown(Shutdown::Write);
     }
 
@@ -255,6 +338,9 @@ impl Socket {
 
     /// Makes the following close send a reset instead of a FIN.
     pub fn reset_on_close(&self) {
+        if let Socket::Tls(stream) = self {
+            return stream.reset_on_close();
+        }
         let _ = socket2::SockRef::from(self).set_linger(Some(std::time::Duration::ZERO));
     }
 }
@@ -270,6 +356,11 @@ impl AsyncRead for Socket {
         match self.get_mut() {
             Socket::Tcp(stream) => Pin::new(stream).poll_read(cx, into),
             Socket::Unix(stream) => Pin::new(stream).poll_read(cx, into),
+            Socket::Tls(stream) => {
+                let count = ready!(stream.poll_read(cx, into.initialize_unfilled()))?;
+                into.advance(count);
+                Poll::Ready(Ok(()))
+            }
         }
     }
 }
@@ -287,6 +378,10 @@ impl AsyncWrite for Socket {
         match self.get_mut() {
             Socket::Tcp(stream) => Pin::new(stream).poll_write_vectored(cx, parts),
             Socket::Unix(stream) => Pin::new(stream).poll_write_vectored(cx, parts),
+            Socket::Tls(stream) => {
+                let first = parts.iter().find(|part| !part.is_empty()).map_or(&[][..], |part| part);
+                stream.poll_write(cx, first)
+            }
         }
     }
 
@@ -302,6 +397,11 @@ impl AsyncWrite for Socket {
         match self.get_mut() {
             Socket::Tcp(stream) => Pin::new(stream).poll_shutdown(cx),
             Socket::Unix(stream) => Pin::new(stream).poll_shutdown(cx),
+            Socket::Tls(stream) => {
+                stream.close();
+                stream.socket().shutdown(Shutdown::Write);
+                Poll::Ready(Ok(()))
+            }
         }
     }
 }

@@ -1,0 +1,704 @@
+//! A TLS stream over a socket: rustls's connection, its handshake, and reads and writes that mean what those of a plain
+//! socket mean.
+//!
+//! A write that is reported as done has left the process: its records are in the kernel. Where the kernel takes only a
+//! part of them, the write is pending and the caller repeats it with the same bytes, as with OpenSSL's `SSL_write`. So
+//! nothing above needs to flush, and a connection may be closed after its last write.
+//!
+//! Records are read from the kernel into a buffer of the thread and decrypted into the caller's buffer; an idle
+//! connection holds no buffer but rustls's own, which is empty or has a part of a record.
+//!
+//! Methods take `&self` where those of a plain socket do, so the state is in a cell. No method calls foreign code while
+//! it is borrowed, and a socket belongs to one thread at a time.
+
+use std::cell::{Cell, RefCell};
+use std::io::{self, IoSlice, Read, Write};
+use std::sync::Arc;
+use std::task::{Context, Poll, ready};
+
+use rustls::server::{Accepted, Acceptor, ClientHello};
+use rustls::{AlertDescription, ClientConnection, Connection, ServerConfig};
+
+use super::Socket;
+
+/// The size of a thread's buffer for received records: more than one of the largest size.
+const RECEIVED_MAX: usize = 20 * 1024;
+
+/// The least number of bytes that a read asks for.
+const RECEIVED_MIN: usize = 4096;
+
+/// More bytes than a record has beyond its plaintext.
+const RECORD_EXTRA: usize = 256;
+
+/// The plaintext that rustls may hold before it takes no more.
+const PLAINTEXT_MAX: usize = 16 * 1024;
+
+/// The type of a record with an alert, and the level of one that ends the connection.
+const ALERT: u8 = 21;
+const FATAL: u8 = 2;
+
+/// The most plaintext that one write encrypts before it waits for the kernel.
+const WRITTEN_MAX: usize = 64 * 1024;
+
+/// The most bytes of a client's first message that are kept for fetches or inspected.
+const HELLO_MAX: usize = 64 * 1024;
+
+thread_local! {
+    static RECEIVED: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
+}
+
+/// The end of a handshake that failed.
+#[derive(Debug)]
+pub enum HandshakeError {
+    /// The peer closed the connection. `silent`: before it had sent anything.
+    Closed {
+        /// Whether the peer had sent nothing.
+        silent: bool,
+    },
+    /// The connection broke.
+    Broken(io::Error),
+    /// The chooser refused the client, which got this alert.
+    Refused(AlertDescription),
+    /// A message was invalid, or the two sides have nothing in common. `plain`: the client sent HTTP without TLS.
+    Tls {
+        /// The reason.
+        error: rustls::Error,
+        /// Whether the first bytes are those of a request without TLS.
+        plain: bool,
+    },
+}
+
+/// The configuration for a client's first message, or the alert that refuses the client.
+pub type Chosen = Result<Arc<ServerConfig>, AlertDescription>;
+
+/// The phase of a connection.
+enum Phase {
+    /// A server that waits for the client's first message.
+    Hello(Acceptor),
+    /// The handshake and what follows it.
+    Open(Box<Connection>),
+    /// The handshake failed.
+    Failed,
+}
+
+struct Inner {
+    phase: Phase,
+    /// Received bytes that rustls has not taken yet.
+    rest: Vec<u8>,
+    /// The bytes of decrypted data that rustls holds.
+    readable: usize,
+    /// The plaintext of a pending write that is encrypted already.
+    accepted: usize,
+    /// The first message, as far as it is kept.
+    hello: Vec<u8>,
+    /// The number of bytes of the first message that are kept.
+    hello_kept: usize,
+    /// Whether anything was received.
+    heard: bool,
+    /// The end of the peer's stream was seen.
+    ended: bool,
+    /// `close_notify` was sent, or must not be.
+    closed: bool,
+}
+
+/// A TLS stream.
+pub struct Tls {
+    /// The socket below; absent only until it is set, and while it moves to another runtime.
+    socket: Option<Socket>,
+    inner: RefCell<Inner>,
+    /// Whether the connection ends by a reset, which nothing may precede.
+    resets: Cell<bool>,
+}
+
+impl std::fmt::Debug for Tls {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Tls").field("socket", self.socket()).finish_non_exhaustive()
+    }
+}
+
+impl Tls {
+    /// Returns the server's side of a connection whose client has already sent `early`, of which the socket has no
+    /// copy. `keep` bytes of the first message are kept.
+    pub(super) fn server(early: &[u8], keep: usize) -> Tls {
+        Tls::new(Phase::Hello(Acceptor::default()), early.to_vec(), keep.min(HELLO_MAX))
+    }
+
+    /// Returns the client's side of a connection.
+    pub(super) fn client(connection: ClientConnection) -> Tls {
+        Tls::new(Phase::Open(Box::new(connection.into())), Vec::new(), 0)
+    }
+
+    /// Sets the socket below.
+    pub(super) fn place_over(&mut self, socket: Socket) {
+        self.socket = Some(socket);
+    }
+
+    fn new(phase: Phase, rest: Vec<u8>, hello_kept: usize) -> Tls {
+        let inner = Inner {
+            phase,
+            heard: !rest.is_empty(),
+            rest,
+            readable: 0,
+            accepted: 0,
+            hello: Vec::new(),
+            hello_kept,
+            ended: false,
+            closed: false,
+        };
+        Tls { socket: None, inner: RefCell::new(inner), resets: Cell::new(false) }
+    }
+
+    /// Returns the socket below.
+    pub fn socket(&self) -> &Socket {
+        self.socket.as_ref().expect("only a stream with a socket leaves this module")
+    }
+
+    fn parts(&mut self) -> (&mut Socket, &mut Inner) {
+        (self.socket.as_mut().expect("only a stream with a socket leaves this module"), self.inner.get_mut())
+    }
+
+    /// Moves the connection to the runtime of this thread.
+    ///
+    /// # Errors
+    /// The kernel's.
+    pub fn adopt(mut self: Box<Tls>) -> io::Result<Box<Tls>> {
+        if let Some(socket) = self.socket.take() {
+            self.socket = Some(socket.adopt()?);
+        }
+        Ok(self)
+    }
+
+    /// Returns what `read` finds in rustls's connection; `None` before the client's first message was answered.
+    pub fn inspect<R>(&self, read: impl FnOnce(&Connection) -> R) -> Option<R> {
+        match &self.inner.borrow().phase {
+            Phase::Open(connection) => Some(read(connection)),
+            Phase::Hello(_) | Phase::Failed => None,
+        }
+    }
+
+    /// Returns the kept part of the client's first message, without the headers of its records.
+    pub fn take_hello(&mut self) -> Vec<u8> {
+        std::mem::take(&mut self.inner.get_mut().hello)
+    }
+
+    /// Drives the handshake. `choose` is called once on a server, with the client's first message; `after` after each
+    /// step in which messages of the peer were processed.
+    ///
+    /// When ready, everything that this side had to say is in the kernel.
+    pub fn poll_handshake(
+        &mut self,
+        cx: &mut Context<'_>,
+        choose: &mut dyn FnMut(&ClientHello<'_>) -> Chosen,
+        after: &mut dyn FnMut(),
+    ) -> Poll<Result<(), HandshakeError>> {
+        let (socket, inner) = self.parts();
+        loop {
+            if let Phase::Open(connection) = &mut inner.phase {
+                match poll_send(socket, cx, connection) {
+                    Poll::Ready(Ok(())) => {}
+                    Poll::Ready(Err(error)) => return Poll::Ready(Err(inner.broken(error))),
+                    Poll::Pending => return Poll::Pending,
+                }
+                if !connection.is_handshaking() {
+                    inner.hello.shrink_to_fit();
+                    return Poll::Ready(Ok(()));
+                }
+            }
+            if inner.rest.is_empty() {
+                let received = RECEIVED.with_borrow_mut(|buffer| {
+                    buffer.resize(RECEIVED_MAX, 0);
+                    let count = ready!(socket.poll_read(cx, buffer))?;
+                    inner.rest.extend_from_slice(&buffer[..count]);
+                    Poll::Ready(io::Result::Ok(count))
+                });
+                match ready!(received) {
+                    Ok(0) => {
+                        inner.ended = true;
+                        return Poll::Ready(Err(HandshakeError::Closed { silent: !inner.heard }));
+                    }
+                    Ok(_) => inner.heard = true,
+                    Err(error) => return Poll::Ready(Err(inner.broken(error))),
+                }
+            }
+            let step = inner.step(socket, choose);
+            after();
+            if let Err(error) = step {
+                inner.phase = Phase::Failed;
+                inner.closed = true;
+                return Poll::Ready(Err(error));
+            }
+        }
+    }
+
+    /// Ready when a read may succeed.
+    pub fn poll_read_ready(&self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        if self.inner.borrow().has_readable() { Poll::Ready(Ok(())) } else { self.socket().poll_read_ready(cx) }
+    }
+
+    /// Reads decrypted bytes; returns 0 at the end of the peer's stream.
+    pub fn poll_read(&mut self, cx: &mut Context<'_>, into: &mut [u8]) -> Poll<io::Result<usize>> {
+        let (socket, inner) = self.parts();
+        let read = inner.read(into, &mut |buffer| socket.poll_read(cx, buffer));
+        inner.answer(socket);
+        read
+    }
+
+    /// Reads available bytes; `WouldBlock` if there are none.
+    pub fn try_read(&self, into: &mut [u8]) -> io::Result<usize> {
+        let mut inner = self.inner.borrow_mut();
+        let read = inner.read(into, &mut |buffer| now(self.socket().try_read(buffer)));
+        inner.answer(self.socket());
+        would_block(read)
+    }
+
+    /// Writes some of `bytes`. After `Pending` the next write must begin with the same bytes.
+    pub fn poll_write(&mut self, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        let (socket, inner) = self.parts();
+        inner.write(bytes, &mut |connection| poll_send(socket, cx, connection))
+    }
+
+    /// Writes as many bytes as fit; `WouldBlock` if none do, after which the next write must begin with the same bytes.
+    pub fn try_write(&self, bytes: &[u8]) -> io::Result<usize> {
+        would_block(self.inner.borrow_mut().write(bytes, &mut |connection| now(send(self.socket(), connection))))
+    }
+
+    /// Returns whether the connection is open and has nothing to read.
+    pub fn is_quiet(&self) -> bool {
+        let mut inner = self.inner.borrow_mut();
+        let read = inner.read(&mut [], &mut |buffer| now(self.socket().try_read(buffer)));
+        inner.answer(self.socket());
+        read.is_pending() && !inner.has_readable()
+    }
+
+    /// Waits until a read may succeed.
+    pub async fn readable(&self) -> io::Result<()> {
+        std::future::poll_fn(|cx| self.poll_read_ready(cx)).await
+    }
+
+    /// Sends `close_notify`, as far as the kernel takes it at once.
+    pub fn close(&self) {
+        let Some(socket) = &self.socket else { return };
+        let mut inner = self.inner.borrow_mut();
+        if std::mem::replace(&mut inner.closed, true) || self.resets.get() {
+            return;
+        }
+        if let Phase::Open(connection) = &mut inner.phase
+            && !connection.is_handshaking()
+        {
+            connection.send_close_notify();
+            let _ = send(socket, connection);
+        }
+    }
+
+    /// Nothing more is sent: the connection ends by a reset.
+    pub fn reset_on_close(&self) {
+        self.resets.set(true);
+        self.socket().reset_on_close();
+    }
+}
+
+impl Drop for Tls {
+    fn drop(&mut self) {
+        self.close();
+    }
+}
+
+impl Inner {
+    fn has_readable(&self) -> bool {
+        self.readable > 0 || !self.rest.is_empty() || self.ended
+    }
+
+    fn broken(&mut self, error: io::Error) -> HandshakeError {
+        self.closed = true;
+        // A client that closes with unread data resets the connection: to the user that is the same.
+        HandshakeError::Broken(error)
+    }
+
+    /// Gives received bytes to the handshake.
+    fn step(
+        &mut self,
+        socket: &Socket,
+        choose: &mut dyn FnMut(&ClientHello<'_>) -> Chosen,
+    ) -> Result<(), HandshakeError> {
+        let plain = is_http(&self.rest);
+        let failed = |error| HandshakeError::Tls { error, plain: false };
+        match &mut self.phase {
+            Phase::Failed => Err(HandshakeError::Closed { silent: false }),
+            Phase::Hello(acceptor) => {
+                let mut bytes = &self.rest[..];
+                let accepted = loop {
+                    let before = bytes.len();
+                    acceptor.read_tls(&mut bytes).map_err(HandshakeError::Broken)?;
+                    let taken = self.rest.len() - before..self.rest.len() - bytes.len();
+                    let room = self.hello_kept.saturating_sub(self.hello.len()).min(taken.len());
+                    self.hello.extend_from_slice(&self.rest[taken][..room]);
+                    match acceptor.accept() {
+                        Ok(None) if bytes.is_empty() => break None,
+                        Ok(None) => {}
+                        Ok(Some(accepted)) => break Some(accepted),
+                        Err((error, mut alert)) => {
+                            let _ = alert.write_all(&mut Direct(socket));
+                            return Err(HandshakeError::Tls { error, plain });
+                        }
+                    }
+                };
+                let left = self.rest.len() - bytes.len();
+                self.rest.drain(..left);
+                if let Some(accepted) = accepted {
+                    self.phase = Phase::Open(Box::new(open(accepted, socket, choose)?.into()));
+                }
+                Ok(())
+            }
+            Phase::Open(connection) => {
+                let mut bytes = &self.rest[..];
+                while !bytes.is_empty() && connection.is_handshaking() {
+                    connection.read_tls(&mut bytes).map_err(HandshakeError::Broken)?;
+                    match connection.process_new_packets() {
+                        Ok(state) => self.readable = state.plaintext_bytes_to_read(),
+                        Err(error) => {
+                            let _ = send(socket, connection);
+                            return Err(failed(error));
+                        }
+                    }
+                }
+                let left = self.rest.len() - bytes.len();
+                self.rest.drain(..left);
+                Ok(())
+            }
+        }
+    }
+
+    /// Reads decrypted bytes; with an empty `into` only processes what has arrived until there is something to read.
+    fn read(&mut self, into: &mut [u8], receive: &mut Receive<'_>) -> Poll<io::Result<usize>> {
+        loop {
+            let Phase::Open(connection) = &mut self.phase else {
+                return Poll::Ready(Err(io::ErrorKind::NotConnected.into()));
+            };
+            if self.readable > 0 {
+                let count = connection.reader().read(into)?;
+                self.readable -= count;
+                return Poll::Ready(Ok(count));
+            }
+            if self.ended {
+                return Poll::Ready(Ok(0));
+            }
+            let processed = if self.rest.is_empty() {
+                // What arrives gives no more plaintext than it has bytes.
+                let want = (into.len().max(RECEIVED_MIN) + RECORD_EXTRA).min(RECEIVED_MAX);
+                ready!(self.receive(want, receive))
+            } else {
+                let rest = std::mem::take(&mut self.rest);
+                self.process(&rest)
+            };
+            if let Err(error) = processed {
+                (self.closed, self.ended) = (true, true);
+                return Poll::Ready(Err(error));
+            }
+        }
+    }
+
+    /// Sends answers to what was read, as far as the kernel takes them at once: a new key, or the alert that tells the
+    /// peer of an error. What it does not take precedes the next write.
+    fn answer(&mut self, socket: &Socket) {
+        if let Phase::Open(connection) = &mut self.phase
+            && connection.wants_write()
+        {
+            let _ = send(socket, connection);
+        }
+    }
+
+    /// Receives at most `want` bytes and processes them in the thread's buffer.
+    fn receive(&mut self, want: usize, receive: &mut Receive<'_>) -> Poll<io::Result<()>> {
+        RECEIVED.with_borrow_mut(|buffer| {
+            buffer.resize(RECEIVED_MAX, 0);
+            let count = ready!(receive(&mut buffer[..want]))?;
+            if count == 0 {
+                // Without `close_notify`, as many peers do it; what needs an end has one in its protocol.
+                self.ended = true;
+                return Poll::Ready(Ok(()));
+            }
+            Poll::Ready(self.process(&buffer[..count]))
+        })
+    }
+
+    /// Gives received bytes to rustls, until it holds as much plaintext as it may; keeps what is left of them.
+    fn process(&mut self, mut bytes: &[u8]) -> io::Result<()> {
+        let Phase::Open(connection) = &mut self.phase else { return Ok(()) };
+        while !bytes.is_empty() && self.readable < PLAINTEXT_MAX {
+            if connection.read_tls(&mut bytes)? == 0 {
+                // After `close_notify` nothing counts.
+                self.ended = true;
+                return Ok(());
+            }
+            let state =
+                connection.process_new_packets().map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error))?;
+            self.readable = state.plaintext_bytes_to_read();
+            if state.peer_has_closed() {
+                self.ended = true;
+                return Ok(());
+            }
+        }
+        self.rest.extend_from_slice(bytes);
+        Ok(())
+    }
+
+    /// Encrypts and sends some of `bytes`; returns their count once all their records are in the kernel.
+    fn write(&mut self, bytes: &[u8], send: &mut Send<'_>) -> Poll<io::Result<usize>> {
+        let Phase::Open(connection) = &mut self.phase else {
+            return Poll::Ready(Err(io::ErrorKind::NotConnected.into()));
+        };
+        if self.closed {
+            return Poll::Ready(Err(io::ErrorKind::BrokenPipe.into()));
+        }
+        if self.accepted == 0 {
+            // An answer to the peer may still be waiting: it goes first.
+            ready!(send(connection))?;
+            self.accepted = connection.writer().write(&bytes[..bytes.len().min(WRITTEN_MAX)])?;
+        }
+        ready!(send(connection))?;
+        Poll::Ready(Ok(std::mem::take(&mut self.accepted).min(bytes.len())))
+    }
+}
+
+/// Reads from the socket below.
+type Receive<'a> = dyn FnMut(&mut [u8]) -> Poll<io::Result<usize>> + 'a;
+
+/// Sends what rustls has to send.
+type Send<'a> = dyn FnMut(&mut Connection) -> Poll<io::Result<()>> + 'a;
+
+/// Continues a handshake with the configuration that is chosen for the client's first message.
+fn open(
+    accepted: Accepted,
+    socket: &Socket,
+    choose: &mut dyn FnMut(&ClientHello<'_>) -> Chosen,
+) -> Result<rustls::ServerConnection, HandshakeError> {
+    let config = choose(&accepted.client_hello()).map_err(|alert| {
+        let _ = socket.try_write(&[ALERT, 3, 3, 0, 2, FATAL, alert.into()]);
+        HandshakeError::Refused(alert)
+    })?;
+    accepted.into_connection(config).map_err(|(error, mut alert)| {
+        let _ = alert.write_all(&mut Direct(socket));
+        HandshakeError::Tls { error, plain: false }
+    })
+}
+
+/// Returns whether bytes begin like a request of HTTP without TLS, as OpenSSL sees it.
+fn is_http(bytes: &[u8]) -> bool {
+    [&b"GET "[..], b"POST ", b"HEAD ", b"PUT ", b"CONNECT "].iter().any(|method| bytes.starts_with(method))
+}
+
+/// Sends what rustls has to send; `WouldBlock` if the kernel takes only a part.
+fn send(socket: &Socket, connection: &mut Connection) -> io::Result<()> {
+    while connection.wants_write() {
+        connection.write_tls(&mut Direct(socket))?;
+    }
+    Ok(())
+}
+
+fn poll_send(socket: &Socket, cx: &mut Context<'_>, connection: &mut Connection) -> Poll<io::Result<()>> {
+    loop {
+        match send(socket, connection) {
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => ready!(socket.poll_write_ready(cx))?,
+            result => return Poll::Ready(result),
+        }
+    }
+}
+
+/// Returns a result that is not waited for.
+fn now<T>(result: io::Result<T>) -> Poll<io::Result<T>> {
+    match result {
+        Err(error) if error.kind() == io::ErrorKind::WouldBlock => Poll::Pending,
+        result => Poll::Ready(result),
+    }
+}
+
+fn would_block<T>(polled: Poll<io::Result<T>>) -> io::Result<T> {
+    match polled {
+        Poll::Ready(result) => result,
+        Poll::Pending => Err(io::ErrorKind::WouldBlock.into()),
+    }
+}
+
+/// A socket that is written to without waiting.
+struct Direct<'a>(&'a Socket);
+
+impl Write for Direct<'_> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.0.try_write(bytes)
+    }
+
+    fn write_vectored(&mut self, parts: &[IoSlice<'_>]) -> io::Result<usize> {
+        self.0.try_write_vectored(parts)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::future::poll_fn;
+    use std::os::unix::net::UnixStream;
+
+    use rustls::pki_types::pem::PemObject;
+    use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+    use rustls::{ClientConfig, RootCertStore};
+
+    use super::*;
+
+    /// A self-signed certificate of `localhost`, valid until 2126, and its key.
+    const PEM: &[u8] = include_bytes!("tests/localhost.pem");
+
+    fn server_config() -> Arc<ServerConfig> {
+        let chain = vec![CertificateDer::from_pem_slice(PEM).unwrap()];
+        let key = PrivateKeyDer::from_pem_slice(PEM).unwrap();
+        Arc::new(ServerConfig::builder().with_no_client_auth().with_single_cert(chain, key).unwrap())
+    }
+
+    fn client() -> ClientConnection {
+        let mut roots = RootCertStore::empty();
+        roots.add(CertificateDer::from_pem_slice(PEM).unwrap()).unwrap();
+        let config = ClientConfig::builder().with_root_certificates(roots).with_no_client_auth();
+        ClientConnection::new(Arc::new(config), "localhost".try_into().unwrap()).unwrap()
+    }
+
+    async fn shake(socket: &mut Socket) -> Result<(), HandshakeError> {
+        let tls = socket.tls_mut().unwrap();
+        poll_fn(|cx| tls.poll_handshake(cx, &mut |_| Ok(server_config()), &mut || ())).await
+    }
+
+    /// Returns both ends of a connection after its handshake, of which the first `early` bytes were read before.
+    async fn pair(early: usize) -> (Socket, Socket) {
+        let (one, other) = UnixStream::pair().unwrap();
+        let (mut server, mut client_end) = (Socket::of_unix(one).unwrap(), Socket::of_unix(other).unwrap());
+        client_end.start_tls_client(client());
+        let serving = async {
+            let mut first = vec![0; early];
+            for byte in &mut first {
+                poll_fn(|cx| server.poll_read(cx, std::slice::from_mut(byte))).await.unwrap();
+            }
+            server.start_tls_server(&first, 4096);
+            shake(&mut server).await.unwrap();
+        };
+        let (done, ()) = tokio::join!(shake(&mut client_end), serving);
+        done.unwrap();
+        (server, client_end)
+    }
+
+    async fn write_all(socket: &mut Socket, mut bytes: &[u8]) {
+        while !bytes.is_empty() {
+            let count = poll_fn(|cx| socket.poll_write(cx, bytes)).await.unwrap();
+            bytes = &bytes[count..];
+        }
+    }
+
+    async fn read_all(socket: &mut Socket, size: usize) -> Vec<u8> {
+        let (mut all, mut buffer) = (Vec::new(), vec![0; size]);
+        loop {
+            match poll_fn(|cx| socket.poll_read(cx, &mut buffer)).await.unwrap() {
+                0 => return all,
+                count => all.extend_from_slice(&buffer[..count]),
+            }
+        }
+    }
+
+    #[tokio::test]
+    async fn bytes_pass_in_any_sizes_and_end_with_close_notify() {
+        let sent: Vec<u8> = (0..3_000_000_u32).map(|n| (n ^ n >> 8) as u8).collect();
+        for (early, size) in [(0, 1), (1, 700), (7, 16 * 1024), (60, 200_000)] {
+            let (mut server, mut client) = pair(early).await;
+            let sent = &sent[..if size == 1 { 40_000 } else { sent.len() }];
+            let sending = async {
+                write_all(&mut client, sent).await;
+                client.shutdown_write();
+            };
+            let (received, ()) = tokio::join!(read_all(&mut server, size), sending);
+            assert!(received == sent, "{size}: {} bytes", received.len());
+            // The other direction is still open.
+            write_all(&mut server, b"answer").await;
+            drop(server);
+            assert_eq!(read_all(&mut client, 100).await, b"answer");
+        }
+    }
+
+    #[tokio::test]
+    async fn the_first_message_is_kept_without_the_headers_of_records() {
+        let (mut server, _client) = pair(3).await;
+        let hello = server.tls_mut().unwrap().take_hello();
+        assert_eq!(hello[0], 22, "the type of a record of the handshake");
+        assert_eq!(usize::from(u16::from_be_bytes([hello[3], hello[4]])) + 5, hello.len());
+    }
+
+    #[tokio::test]
+    async fn a_pending_write_counts_once() {
+        let (mut server, mut client) = pair(0).await;
+        let bytes = vec![7; 4_000_000];
+        let mut sent = 0;
+        // Nobody reads: the kernel fills up.
+        while let Ok(count) = client.try_write(&bytes[sent..]) {
+            sent += count;
+        }
+        assert!(sent > 0 && sent < bytes.len());
+        let sending = async {
+            write_all(&mut client, &bytes[sent..]).await;
+            drop(client);
+        };
+        let (received, ()) = tokio::join!(read_all(&mut server, 9000), sending);
+        assert!(received == bytes, "{} bytes", received.len());
+    }
+
+    #[tokio::test]
+    async fn what_is_quiet_has_nothing_to_read() {
+        let (mut server, client) = pair(0).await;
+        // The tickets that follow the handshake are nothing to read.
+        assert!(client.is_quiet() && server.is_quiet());
+        write_all(&mut server, b"x").await;
+        client.readable().await.unwrap();
+        assert!(!client.is_quiet());
+        assert_eq!(client.try_read(&mut [0; 9]).unwrap(), 1);
+        assert!(client.is_quiet());
+        drop(server);
+        client.readable().await.unwrap();
+        assert!(!client.is_quiet());
+    }
+
+    #[tokio::test]
+    async fn failed_handshakes_tell_why() {
+        let attempt = async |first: &'static [u8]| {
+            let (one, other) = UnixStream::pair().unwrap();
+            let mut server = Socket::of_unix(one).unwrap();
+            let mut other = Socket::of_unix(other).unwrap();
+            server.start_tls_server(b"", 0);
+            if !first.is_empty() {
+                write_all(&mut other, first).await;
+            }
+            other.shutdown_write();
+            let error = shake(&mut server).await.unwrap_err();
+            drop(server);
+            (error, read_all(&mut other, 100).await)
+        };
+        assert!(matches!(attempt(b"").await.0, HandshakeError::Closed { silent: true }));
+        assert!(matches!(attempt(b"\x16\x03\x01").await.0, HandshakeError::Closed { silent: false }));
+        let (error, answer) = attempt(b"GET / HTTP/1.1\r\n\r\n").await;
+        assert!(matches!(error, HandshakeError::Tls { plain: true, .. }), "{error:?}");
+        assert_eq!(answer[0], ALERT);
+        let (error, _) = attempt(b"\x16\x03\x01\0\x05\x01\0\0\x01\xff").await;
+        assert!(matches!(error, HandshakeError::Tls { plain: false, .. }), "{error:?}");
+    }
+
+    #[tokio::test]
+    async fn a_refused_client_gets_the_alert() {
+        let (one, other) = UnixStream::pair().unwrap();
+        let (mut server, mut client_end) = (Socket::of_unix(one).unwrap(), Socket::of_unix(other).unwrap());
+        server.start_tls_server(b"", 0);
+        client_end.start_tls_client(client());
+        let tls = server.tls_mut().unwrap();
+        let refusing =
+            poll_fn(|cx| tls.poll_handshake(cx, &mut |_| Err(AlertDescription::UnrecognisedName), &mut || ()));
+        let (client, server) = tokio::join!(shake(&mut client_end), refusing);
+        assert!(matches!(server, Err(HandshakeError::Refused(AlertDescription::UnrecognisedName))));
+        let alert = rustls::Error::AlertReceived(AlertDescription::UnrecognisedName);
+        assert!(matches!(client, Err(HandshakeError::Tls { error, .. }) if error == alert));
+    }
+}
