@@ -42,5 +42,6 @@ pub mod stats;
 pub mod stick;
 pub mod stream;
 pub mod time_zone;
+pub mod tls;
 mod watchdog;
 pub mod worker;

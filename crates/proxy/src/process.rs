@@ -22,6 +22,7 @@ use tokio::sync::{Notify, watch};
 use crate::compress::{Cost, Memory};
 use crate::counters::Count;
 use crate::pace::Pace;
+use crate::tls::TlsTotals;
 
 /// The phase of the process between its start and its end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -51,8 +52,10 @@ pub struct Process {
     pub connection_pace: Pace,
     /// Sessions a second of all frontends (`maxsessrate`, `set rate-limit sessions`).
     pub session_pace: Pace,
-    /// Sessions of TLS a second, of which there are none (`set rate-limit ssl-sessions`).
+    /// Clients' TLS connections a second (`maxsslrate`, `set rate-limit ssl-sessions`).
     pub tls_pace: Pace,
+    /// TLS connections of both sides.
+    pub tls: Arc<TlsTotals>,
     /// Bytes a second below which responses begin compressed; 0: no limit (`maxcomprate`).
     pub compression_rate: AtomicU64,
     /// The configuration that is served; [`reload`](crate::reload) alone knows its type.
@@ -156,6 +159,7 @@ impl Process {
             connection_pace: Pace::new(0),
             session_pace: Pace::new(0),
             tls_pace: Pace::new(0),
+            tls: Arc::default(),
             compression_rate: AtomicU64::new(0),
             workers: (0..workers).map(|_| WorkerFigures::default()).collect(),
             descriptors: Notify::new(),

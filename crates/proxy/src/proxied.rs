@@ -1,5 +1,6 @@
-//! A connection's PROXY protocol header, and the errors of its handshake.
+//! A connection's PROXY protocol header, and the errors of its handshakes.
 
+use std::fmt;
 use std::net::SocketAddr;
 
 use sluicegate_wire::proxy_protocol::{HeaderError, Tlvs, tlv};
@@ -65,6 +66,66 @@ pub enum HandshakeError {
     /// It is none.
     #[error(transparent)]
     Header(#[from] HeaderError),
+    /// TLS.
+    #[error(transparent)]
+    Tls(#[from] TlsFailure),
+}
+
+/// The reason why a TLS handshake failed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum TlsFailure {
+    /// The peer closed the connection.
+    #[error("Connection closed during SSL handshake")]
+    Closed,
+    /// The connection broke.
+    #[error("Connection error during SSL handshake")]
+    Broken,
+    /// The handshake took too long.
+    #[error("Timeout during SSL handshake")]
+    Timeout,
+    /// `maxsslconn` is reached.
+    #[error("Too many SSL connections")]
+    TooMany,
+    /// The chain above the client's certificate cannot be verified.
+    #[error("SSL client CA chain cannot be verified")]
+    Authority,
+    /// The client's certificate is not trusted.
+    #[error("SSL client certificate not trusted")]
+    Certificate,
+    /// The server's certificate does not bear the name of `verifyhost`.
+    #[error("Server presented an SSL certificate different from the configured one")]
+    Mismatch,
+    /// The server's certificate does not bear the name of `sni`.
+    #[error("Server presented an SSL certificate different from the expected one")]
+    MismatchSni,
+    /// Anything else, with OpenSSL's number of the error; 0: none.
+    #[error("SSL handshake failure{}", Reason(*.0))]
+    Handshake(u32),
+}
+
+/// OpenSSL's text of an error, in parentheses.
+struct Reason(u32);
+
+impl fmt::Display for Reason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.0 == 0 { Ok(()) } else { write!(f, " ({})", sluicegate_tls::failure::text(self.0)) }
+    }
+}
+
+impl TlsFailure {
+    fn number_and_name(self) -> (i64, &'static str) {
+        match self {
+            TlsFailure::Closed => (24, "SSL_EMPTY"),
+            TlsFailure::Broken => (25, "SSL_ABORT"),
+            TlsFailure::Timeout => (26, "SSL_TIMEOUT"),
+            TlsFailure::TooMany => (27, "SSL_TOO_MANY"),
+            TlsFailure::Authority => (30, "SSL_CA_FAIL"),
+            TlsFailure::Certificate => (31, "SSL_CRT_FAIL"),
+            TlsFailure::Mismatch => (32, "SSL_MISMATCH"),
+            TlsFailure::MismatchSni => (33, "SSL_MISMATCH_SNI"),
+            TlsFailure::Handshake(_) => (34, "SSL_HANDSHAKE"),
+        }
+    }
 }
 
 impl HandshakeError {
@@ -78,6 +139,7 @@ impl HandshakeError {
             HandshakeError::Header(HeaderError::NotAHeader) => 15,
             HandshakeError::Header(HeaderError::Invalid) => 16,
             HandshakeError::Header(HeaderError::Protocol) => 17,
+            HandshakeError::Tls(failure) => failure.number_and_name().0,
         }
     }
 
@@ -91,12 +153,14 @@ impl HandshakeError {
             HandshakeError::Header(HeaderError::NotAHeader) => "PRX_NOT_HDR",
             HandshakeError::Header(HeaderError::Invalid) => "PRX_BAD_HDR",
             HandshakeError::Header(HeaderError::Protocol) => "PRX_BAD_PROTO",
+            HandshakeError::Tls(failure) => failure.number_and_name().1,
         }
     }
 
     /// Returns whether no bytes came; `option dontlognull` does not log that.
     pub fn is_silence(self) -> bool {
-        matches!(self, HandshakeError::Empty | HandshakeError::Abort)
+        use HandshakeError::{Abort, Empty, Tls};
+        matches!(self, Empty | Abort | Tls(TlsFailure::Closed | TlsFailure::Broken))
     }
 }
 

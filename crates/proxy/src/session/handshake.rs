@@ -1,6 +1,6 @@
-//! Data that precedes a client's first byte: a PROXY protocol header (`accept-proxy`, `expect-proxy`).
+//! What precedes a client's first byte: a PROXY protocol header (`accept-proxy`, `expect-proxy`), the TLS handshake.
 //!
-//! As in HAProxy it is subject to `timeout client-hs`, or `timeout client`, from the acceptance on; a connection
+//! As in HAProxy both are subject to `timeout client-hs`, or `timeout client`, from the acceptance on; a connection
 //! without a header is closed, with a log line and without being counted as a session. A header that arrives in pieces
 //! is awaited, where HAProxy closes the connection.
 
@@ -65,4 +65,41 @@ fn refuse(session: &mut Session, error: HandshakeError) {
     stream.end(b'P', b'R');
     stream.worker().running.logger.refused(&stream.cx, &stream.frontend().log, error);
     drop(stream);
+}
+
+/// Performs the TLS handshake of a `bind … ssl`; returns `false` if it fails, which is counted and logged.
+pub(super) async fn secure(session: &mut Session, tls: &Arc<TlsListener>) -> bool {
+    let process = session.worker().running.process.clone();
+    let result = match process.tls.admit() {
+        Some(place) => {
+            session.client.hold_tls(place);
+            shake(session, tls).await
+        }
+        None => Err(TlsFailure::TooMany),
+    };
+    match result {
+        Ok(()) => true,
+        Err(failure) => {
+            session.listener().count(session.worker().index, |counters| counters.failed_handshakes.add(1));
+            refuse(session, failure.into());
+            false
+        }
+    }
+}
+
+async fn shake(session: &mut Session, tls: &Arc<TlsListener>) -> Result<(), TlsFailure> {
+    let times = &session.frontend().config.timeouts;
+    let limit = times.client_handshake.or(times.client);
+    session.front.arm(limit.map(|limit| session.client.accepted + limit));
+    session.front.start_tls(tls.capture(), &session.place.worker().buffers);
+    let mut attempt = Attempt::new(tls);
+    let done = poll_fn(|cx| {
+        let Some(stream) = session.front.tls() else { return Poll::Ready(Err(TlsFailure::Broken)) };
+        match attempt.poll(stream, cx) {
+            Poll::Pending => session.front.poll_alarm(cx).map(|()| Err(TlsFailure::Timeout)),
+            ready => ready,
+        }
+    })
+    .await;
+    done
 }

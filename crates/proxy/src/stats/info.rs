@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 use std::sync::atomic::Ordering;
-use std::time::UNIX_EPOCH;
+use std::time::{Instant, UNIX_EPOCH};
 
 use sluicegate_transport::allocated;
 
@@ -12,6 +12,7 @@ use crate::counters::{Figures, Rate, second};
 pub use crate::hosts::node_name;
 use crate::process::{Phase, WorkerFigures};
 use crate::running::Running;
+use crate::tls::Side;
 
 /// The version reported to HAProxy's tools.
 pub const VERSION: &str = concat!("3.2.0-sluicegate-", env!("CARGO_PKG_VERSION"));
@@ -51,6 +52,11 @@ macro_rules! rows {
     };
 }
 
+/// Returns the keys that were agreed on per second, and the largest rate.
+fn key_rate(v: &View<'_>, side: Side) -> (u32, u32) {
+    v.running.process.tls.key_rate(side, Instant::now())
+}
+
 fn zero(_: &View<'_>) -> String {
     "0".to_owned()
 }
@@ -76,9 +82,9 @@ rows! {
     17 "CurrConns" MGP u32 => |v| v.running.process.sessions.current().to_string(),
     18 "CumConns" MCP u32 => |v| v.sum(|w| w.sessions.get()),
     19 "CumReq" MCP u32 => |v| v.sum(|w| w.requests.get()),
-    20 "MaxSslConns" MMP u32 => zero,
-    21 "CurrSslConns" MGP u32 => zero,
-    22 "CumSslConns" MCP u32 => zero,
+    20 "MaxSslConns" MMP u32 => |v| v.running.process.tls.limit().to_string(),
+    21 "CurrSslConns" MGP u32 => |v| v.running.process.tls.current().to_string(),
+    22 "CumSslConns" MCP u32 => |v| v.running.process.tls.total().to_string(),
     23 "Maxpipes" CLP u32 => |v| v.maxpipes(),
     24 "PipesUsed" MGP u32 => |v| v.sum(|w| w.pipes_used.load(Ordering::Relaxed)),
     25 "PipesFree" MGP u32 => |v| v.sum(|w| w.pipes_free.load(Ordering::Relaxed)),
@@ -88,14 +94,14 @@ rows! {
     29 "SessRate" MRP u32 => |v| v.frontends(|figures, now| figures.rate(now, |c| &c.sess_rate)),
     30 "SessRateLimit" CLP u32 => |v| v.running.process.session_pace.limit().to_string(),
     31 "MaxSessRate" MRP u32 => |v| v.highest(Figures::rate_max),
-    32 "SslRate" MRP u32 => zero,
+    32 "SslRate" MRP u32 => |v| v.running.process.tls.rate(Instant::now()).0.to_string(),
     33 "SslRateLimit" CLP u32 => |v| v.running.process.tls_pace.limit().to_string(),
-    34 "MaxSslRate" MMP u32 => zero,
-    35 "SslFrontendKeyRate" MGP u32 => zero,
-    36 "SslFrontendMaxKeyRate" MMP u32 => zero,
-    37 "SslFrontendSessionReuse_pct" MGP u32 => zero,
-    38 "SslBackendKeyRate" MRP u32 => zero,
-    39 "SslBackendMaxKeyRate" MMP u32 => zero,
+    34 "MaxSslRate" MMP u32 => |v| v.running.process.tls.rate(Instant::now()).1.to_string(),
+    35 "SslFrontendKeyRate" MGP u32 => |v| key_rate(v, Side::Front).0.to_string(),
+    36 "SslFrontendMaxKeyRate" MMP u32 => |v| key_rate(v, Side::Front).1.to_string(),
+    37 "SslFrontendSessionReuse_pct" MGP u32 => |v| v.running.process.tls.reuse_percent(Instant::now()).to_string(),
+    38 "SslBackendKeyRate" MRP u32 => |v| key_rate(v, Side::Back).0.to_string(),
+    39 "SslBackendMaxKeyRate" MMP u32 => |v| key_rate(v, Side::Back).1.to_string(),
     40 "SslCacheLookups" MCP u32 => zero,
     41 "SslCacheMisses" MCP u32 => zero,
     42 "CompressBpsIn" MRP u32 => |v| v.compressed(|cost| &cost.read),

@@ -207,7 +207,7 @@ impl Socket {
         peeked.is_err_and(|error| error.kind() == io::ErrorKind::WouldBlock)
     }
 
-    /// Writes as many bytes as fit; `WouldBlock` if none do.
+    /// Writes as many bytes as fit; `WouldBlock` if none do, after which the next write begins with the same bytes.
     pub fn try_write(&self, bytes: &[u8]) -> io::Result<usize> {
         match self {
             Socket::Tcp(stream) => stream.try_write(bytes),
@@ -222,6 +222,14 @@ impl Socket {
             Socket::Tcp(stream) => stream.try_write_vectored(parts),
             Socket::Unix(stream) => stream.try_write_vectored(parts),
             Socket::Tls(_) => Err(io::ErrorKind::Unsupported.into()),
+        }
+    }
+
+    /// Writes bytes that are not written again, as far as they fit; returns their number.
+    pub fn offer(&self, bytes: &[u8]) -> usize {
+        match self {
+            Socket::Tls(stream) => stream.offer(bytes),
+            Socket::Tcp(_) | Socket::Unix(_) => self.try_write(bytes).unwrap_or(0),
         }
     }
 

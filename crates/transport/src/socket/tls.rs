@@ -239,7 +239,10 @@ impl Tls {
     pub fn poll_read(&mut self, cx: &mut Context<'_>, into: &mut [u8]) -> Poll<io::Result<usize>> {
         let (socket, inner) = self.parts();
         let read = inner.read(into, &mut |buffer| socket.poll_read(cx, buffer));
-        inner.answer(socket);
+        if let Some(connection) = inner.with_answer() {
+            // Nothing else may write for a while, so this task is woken for the rest.
+            let _ = poll_send(socket, cx, connection);
+        }
         read
     }
 
@@ -260,6 +263,15 @@ impl Tls {
     /// Writes as many bytes as fit; `WouldBlock` if none do, after which the next write must begin with the same bytes.
     pub fn try_write(&self, bytes: &[u8]) -> io::Result<usize> {
         would_block(self.inner.borrow_mut().write(bytes, &mut |connection| now(send(self.socket(), connection))))
+    }
+
+    /// Writes bytes that are not written again; returns the number of those that are on their way.
+    pub fn offer(&self, bytes: &[u8]) -> usize {
+        match self.try_write(bytes) {
+            Ok(count) => count,
+            // What is encrypted precedes the next write.
+            Err(_) => std::mem::take(&mut self.inner.borrow_mut().accepted),
+        }
     }
 
     /// Returns whether the connection is open and has nothing to read.
@@ -397,13 +409,20 @@ impl Inner {
         }
     }
 
-    /// Sends answers to what was read, as far as the kernel takes them at once: a new key, or the alert that tells the
-    /// peer of an error. What it does not take precedes the next write.
+    /// Sends what rustls has to send, as far as the kernel takes it at once. What it does not take precedes the next
+    /// write.
     fn answer(&mut self, socket: &Socket) {
-        if let Phase::Open(connection) = &mut self.phase
-            && connection.wants_write()
-        {
+        if let Some(connection) = self.with_answer() {
             let _ = send(socket, connection);
+        }
+    }
+
+    /// Returns the connection if it has something to send: a new key or an alert as the answer to what was read, or
+    /// bytes that were offered.
+    fn with_answer(&mut self) -> Option<&mut Connection> {
+        match &mut self.phase {
+            Phase::Open(connection) if connection.wants_write() => Some(connection),
+            _ => None,
         }
     }
 

@@ -11,7 +11,7 @@ use std::io;
 use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
-use sluicegate_transport::{Buffer, BufferPool, Socket, Timer};
+use sluicegate_transport::{Buffer, BufferPool, Tls, Socket, Timer};
 use sluicegate_wire::http::{
     ConnectionField, Framing, Limits, Message, Method, RequestHead, ResponseHead, parse_request, parse_response,
     status, write_request, write_response,
@@ -139,6 +139,19 @@ impl Front {
     /// Returns the socket, for options and addresses.
     pub(crate) fn socket(&self) -> &Socket {
         &self.socket
+    }
+
+    /// Puts TLS over the connection; received bytes are those of its handshake. `keep` bytes of the client's first
+    /// message are kept.
+    pub(crate) fn start_tls(&mut self, keep: usize, pool: &BufferPool) {
+        self.socket.start_tls_server(self.input.data(), keep);
+        self.input.consume(self.input.len());
+        pool.retire(&mut self.input);
+    }
+
+    /// Returns the TLS stream, if the connection is one.
+    pub(crate) fn tls(&mut self) -> Option<&mut Tls> {
+        self.socket.tls_mut()
     }
 
     /// Returns the received and not consumed data.
@@ -283,7 +296,7 @@ impl Front {
     /// Sends the interim response 100 to a client that waits for it before it sends its body, if that can be written
     /// immediately. Otherwise the client sends the body after a while anyway.
     pub(crate) fn try_continue(&mut self) {
-        let _ = self.socket.try_write(CONTINUE);
+        self.socket.offer(CONTINUE);
     }
 
     /// Sends the interim response 100 after the data that is already being sent.
@@ -298,7 +311,7 @@ impl Front {
 
     /// Writes a built-in page without waiting; returns the number of bytes written.
     pub(crate) fn try_page(&mut self, code: u16) -> usize {
-        self.socket.try_write(status::error_page(code).raw.as_bytes()).unwrap_or(0)
+        self.socket.offer(status::error_page(code).raw.as_bytes())
     }
 
     /// Writes plain bytes.
