@@ -7,7 +7,15 @@
 
 #![deny(unsafe_op_in_unsafe_fn)]
 
+pub mod group;
+mod list;
 pub mod pair;
 pub mod policy;
+pub mod registry;
+pub mod scheme;
+pub mod suite;
 pub mod verify;
+pub mod version;
 pub mod x509;
+
+pub use list::Parsed;
