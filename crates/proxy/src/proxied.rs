@@ -108,7 +108,7 @@ struct Reason(u32);
 
 impl fmt::Display for Reason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        if self.0 == 0 { Ok(()) } else { write!(f, " ({})", sluicegate_tls::failure::text(self.0)) }
+        if self.0 == 0 { Ok(()) } else { write!(f, " ({})", self.0) }
     }
 }
 

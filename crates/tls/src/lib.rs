@@ -6,6 +6,7 @@
 //! with the names that messages show.
 
 #![deny(unsafe_op_in_unsafe_fn)]
+#![deny(unsafe_code)]
 
 pub mod group;
 mod list;
@@ -16,6 +17,7 @@ pub mod scheme;
 pub mod suite;
 pub mod verify;
 pub mod version;
+#[allow(unsafe_code)]
 pub mod x509;
 
 pub use list::Parsed;

@@ -1,8 +1,267 @@
-//! A certificate of this side with its chain and private key.
+//! Certificates of this side with their chains and private keys, and the files that they come from.
+//!
+//! A [`Pair`] is what HAProxy calls a certificate store: a leaf, the chain that is sent with it, the key, and an OCSP
+//! response that can be replaced while connections use the pair. It does not change otherwise: a new certificate is a new
+//! pair. The key exists twice, as rustls signs with it and as the runtime API prints it; both copies are overwritten when
+//! the pair is dropped.
+//!
+//! X.509 v1 certificates are accepted: nothing of webpki parses them here.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use aws_lc_rs::digest;
+use parking_lot::RwLock;
+use rustls::crypto::aws_lc_rs::sign::any_supported_type;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer};
+use rustls::sign::CertifiedKey;
+
+use crate::x509::{Certificate, ChainError, KeyError, KeyType, PrivateKey};
+
+/// The contents of the files of one certificate.
+#[derive(Clone, Copy, Default)]
+pub struct PairFiles<'a> {
+    /// The path as it was written.
+    pub path: &'a str,
+    /// The PEM file: leaf, chain, and perhaps the key. DH parameters and blocks of other types are passed over.
+    pub pem: &'a [u8],
+    /// Path and content of a file of the key. It is read if the PEM file has no key.
+    pub key: Option<(&'a str, &'a [u8])>,
+    /// Whether `key` replaces a key of the PEM file, as that of a `crt-store` does.
+    pub key_wins: bool,
+    /// The path at which a file of the key was sought and not found; the error about a missing key names it.
+    pub key_sought: Option<&'a str>,
+    /// Path and content (DER) of an OCSP response.
+    pub ocsp: Option<(&'a str, &'a [u8])>,
+    /// Path and content (PEM) of the issuer, for OCSP alone.
+    pub issuer: Option<(&'a str, &'a [u8])>,
+    /// The pass phrase of an encrypted key.
+    pub pass_phrase: Option<&'a [u8]>,
+    /// Chains of `issuers-chain-path`, of which one completes a PEM file without a chain.
+    pub issuers: Option<&'a Issuers>,
+    /// `ssl-skip-self-issued-ca`: self-issued certificates of the chain are not sent.
+    pub skip_self_issued: bool,
+}
+
+impl PairFiles<'_> {
+    /// Returns a SHA-256 of everything that the resulting pair depends on, but for the pass phrase.
+    pub fn digest(&self) -> [u8; 32] {
+        let mut context = digest::Context::new(&digest::SHA256);
+        let key = self.key.map(|(_, content)| content);
+        let ocsp = self.ocsp.map(|(_, content)| content);
+        let issuer = self.issuer.map(|(_, content)| content);
+        for part in [Some(self.pem), key, ocsp, issuer] {
+            let length = part.map_or(u64::MAX, |part| part.len() as u64);
+            context.update(&length.to_le_bytes());
+            context.update(part.unwrap_or_default());
+        }
+        context.update(&[u8::from(self.skip_self_issued), u8::from(self.key_wins)]);
+        context.update(&self.issuers.map_or([0; 32], |issuers| issuers.digest));
+        context.finish().as_ref().try_into().expect("SHA-256 has 32 bytes")
+    }
+}
 
 /// A certificate with its chain and private key.
-#[derive(Debug)]
 pub struct Pair {
     /// The path as it was written, by which the runtime API knows it.
     pub path: String,
+    leaf: Certificate,
+    chain: Vec<Certificate>,
+    issuer: Option<Certificate>,
+    key: PrivateKey,
+    key_type: KeyType,
+    names: Box<[String]>,
+    digest: [u8; 32],
+    certified: RwLock<Arc<CertifiedKey>>,
+}
+
+impl std::fmt::Debug for Pair {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Pair").field("path", &self.path).field("leaf", &self.leaf).finish_non_exhaustive()
+    }
+}
+
+impl Pair {
+    /// Parses the files of a certificate and checks that the key belongs to it. Errors are HAProxy's texts.
+    pub fn parse(files: PairFiles<'_>) -> Result<Self, String> {
+        let path = files.path;
+        let (leaf, mut chain) = Certificate::leaf_and_chain(files.pem).map_err(|error| match error {
+            ChainError::Leaf(reason) => format!("unable to load certificate from file '{path}': {reason}"),
+            ChainError::Chain(reason) => format!("unable to load certificate chain from file '{path}': {reason}"),
+        })?;
+        let key = read_key(files)?;
+        if chain.is_empty()
+            && let Some(found) = files.issuers.and_then(|issuers| issuers.chain_of(&leaf))
+        {
+            chain = found.to_vec();
+        }
+        if files.skip_self_issued {
+            chain.retain(|certificate| !certificate.issued(certificate));
+        }
+        if !leaf.matches(&key) {
+            return Err(format!("inconsistencies between private key and certificate loaded '{path}'"));
+        }
+        let issuer = match files.issuer {
+            Some((file, content)) => {
+                let issuer =
+                    Certificate::from_pem(content).map_err(|_| format!("'{file}' cannot be read or parsed"))?;
+                if !issuer.issued(&leaf) {
+                    return Err(format!("'{file}' is not an issuer"));
+                }
+                Some(issuer)
+            }
+            None => None,
+        };
+        let signing = signing_key(&key)
+            .map_err(|reason| format!("unable to load SSL private key into SSL Context '{path}': {reason}"))?;
+        let sent = std::iter::once(&leaf).chain(&chain).map(|certificate| CertificateDer::from(certificate.to_der()));
+        let mut certified = CertifiedKey::new(sent.collect(), signing);
+        certified.ocsp = files.ocsp.map(|(_, response)| response.to_vec());
+        Ok(Pair {
+            path: path.into(),
+            key_type: key.key_type(),
+            names: leaf.server_names().into(),
+            leaf,
+            chain,
+            issuer,
+            key,
+            digest: files.digest(),
+            certified: RwLock::new(Arc::new(certified)),
+        })
+    }
+
+    /// Returns what rustls sends and signs with, with the present OCSP response.
+    pub fn certified(&self) -> Arc<CertifiedKey> {
+        self.certified.read().clone()
+    }
+
+    /// Returns the type of the key.
+    pub fn key_type(&self) -> KeyType {
+        self.key_type
+    }
+
+    /// Returns the names in the certificate, as [`Certificate::server_names`] does.
+    pub fn names(&self) -> &[String] {
+        &self.names
+    }
+
+    /// Returns the certificate.
+    pub fn leaf(&self) -> &Certificate {
+        &self.leaf
+    }
+
+    /// Returns the certificates that are sent behind the leaf.
+    pub fn chain(&self) -> &[Certificate] {
+        &self.chain
+    }
+
+    /// Returns the private key, which `dump ssl cert` prints.
+    pub fn key(&self) -> &PrivateKey {
+        &self.key
+    }
+
+    /// Returns the issuer of the leaf: from the chain, else from the file `.issuer`.
+    pub fn issuer(&self) -> Option<&Certificate> {
+        self.chain.iter().find(|certificate| certificate.issued(&self.leaf)).or(self.issuer.as_ref())
+    }
+
+    /// Returns the digest of the files, by which a reload recognises a certificate that has not changed.
+    pub fn digest(&self) -> [u8; 32] {
+        self.digest
+    }
+
+    /// Returns the OCSP response that is sent, in DER.
+    pub fn staple(&self) -> Option<Vec<u8>> {
+        self.certified.read().ocsp.clone()
+    }
+
+    /// Replaces the OCSP response of handshakes that begin after this.
+    pub fn set_staple(&self, response: Option<Vec<u8>>) {
+        let mut certified = self.certified.write();
+        let mut changed = CertifiedKey::clone(&certified);
+        changed.ocsp = response;
+        *certified = Arc::new(changed);
+    }
+}
+
+/// Reads the key of a certificate.
+fn read_key(files: PairFiles<'_>) -> Result<PrivateKey, String> {
+    let path = files.path;
+    let own = match files.key {
+        Some(_) if files.key_wins => Err(KeyError::Missing),
+        _ => PrivateKey::from_pem(files.pem, files.pass_phrase),
+    };
+    let missing = match own {
+        Ok(key) => return Ok(key),
+        Err(error @ KeyError::Encrypted) => return Err(format!("'{path}': {error}")),
+        Err(error) => error,
+    };
+    let Some((file, content)) = files.key else {
+        let sought = files.key_sought.unwrap_or(path);
+        return Err(match missing {
+            KeyError::Malformed(reason) => format!("No Private Key found in '{sought}' ({reason})"),
+            _ => format!("No Private Key found in '{sought}'"),
+        });
+    };
+    PrivateKey::from_pem(content, files.pass_phrase).map_err(|error| match error {
+        KeyError::Encrypted => format!("'{file}': {error}"),
+        KeyError::Missing => format!("unable to load private key from file '{file}'"),
+        KeyError::Malformed(reason) => format!("unable to load private key from file '{file}': {reason}"),
+    })
+}
+
+/// Returns a key as rustls signs with it.
+fn signing_key(key: &PrivateKey) -> Result<Arc<dyn rustls::sign::SigningKey>, String> {
+    let unsupported = || match key.key_type() {
+        KeyType::Rsa if !(2048..=8192).contains(&key.bits()) => {
+            format!("RSA keys have 2048 to 8192 bits here, and this one {}", key.bits())
+        }
+        KeyType::Dsa => "DSA keys are not supported".into(),
+        _ => "the type of the private key is not supported".into(),
+    };
+    let der = key.to_pkcs8().ok_or_else(unsupported)?;
+    any_supported_type(&PrivateKeyDer::Pkcs8(PrivatePkcs8KeyDer::from(der.as_ref()))).map_err(|_| unsupported())
+}
+
+/// Chains that complete certificates without one: `issuers-chain-path`.
+#[derive(Clone, Debug, Default)]
+pub struct Issuers {
+    /// Chains by the subject key identifier of their first certificates.
+    chains: HashMap<Vec<u8>, Vec<IssuerChain>>,
+    digest: [u8; 32],
+}
+
+#[derive(Clone, Debug)]
+struct IssuerChain {
+    path: String,
+    certificates: Arc<[Certificate]>,
+}
+
+impl Issuers {
+    /// Adds the chain of a PEM file. Errors are HAProxy's texts.
+    pub fn add(&mut self, path: &str, pem: &[u8]) -> Result<(), String> {
+        let (first, rest) = Certificate::leaf_and_chain(pem)
+            .map_err(|_| format!("unable to load issuers-chain {path} : pem certificate not found."))?;
+        let key = first
+            .subject_key_id()
+            .ok_or_else(|| format!("unable to load issuers-chain {path} : SubjectKeyIdentifier not found."))?;
+        let chains = self.chains.entry(key).or_default();
+        let subject = first.subject().to_der();
+        if let Some(other) = chains.iter().find(|other| other.certificates[0].subject().to_der() == subject) {
+            return Err(format!("duplicate issuers-chain {path}: {} already in store", other.path));
+        }
+        let mut context = digest::Context::new(&digest::SHA256);
+        context.update(&self.digest);
+        context.update(pem);
+        self.digest = context.finish().as_ref().try_into().expect("SHA-256 has 32 bytes");
+        let certificates = std::iter::once(first).chain(rest).collect();
+        chains.push(IssuerChain { path: path.into(), certificates });
+        Ok(())
+    }
+
+    /// Returns the chain whose first certificate issued `certificate`, by its authority key identifier.
+    pub fn chain_of(&self, certificate: &Certificate) -> Option<&[Certificate]> {
+        let chains = self.chains.get(&certificate.authority_key_id()?)?;
+        chains.iter().map(|chain| &*chain.certificates).find(|chain| chain[0].issued(certificate))
+    }
 }

@@ -1,8 +1,20 @@
-//! X.509 by libcrypto: certificates, lists of revoked ones, keys, and what fetches print of them.
+//! X.509 by libcrypto of aws-lc: certificates, revocation lists, keys, and what fetches and the runtime API print of
+//! them.
+//!
+//! This module is the only one of the crate with `unsafe` code. Its functions take and return safe types; objects of
+//! libcrypto are owned by `raw::Owned`, and pointers do not leave the module. A parsed object does not change, so it is
+//! shared between threads; the library guards what it caches in one by a lock of the object. No function here opens a
+//! file or reads the environment.
+//!
+//! Functions of libcrypto leave errors in a queue of the thread: every function here that calls a failing one empties it.
 
-/// The certificates and revocation lists of one file or directory (`ca-file`, `crl-file`).
-#[derive(Debug)]
-pub struct Bundle {
-    /// The path as it was written, by which the runtime API knows it.
-    pub path: String,
-}
+mod bundle;
+mod certificate;
+mod key;
+mod name;
+mod raw;
+
+pub use bundle::{Bundle, Crl};
+pub use certificate::{Certificate, ChainError};
+pub use key::{Curve, KeyError, KeyType, PrivateKey, Secret};
+pub use name::Name;

@@ -11,7 +11,7 @@ use std::io;
 use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
-use sluicegate_transport::{Buffer, BufferPool, Tls, Socket, Timer};
+use sluicegate_transport::{Buffer, BufferPool, Socket, Timer, Tls};
 use sluicegate_wire::http::{
     ConnectionField, Framing, Limits, Message, Method, RequestHead, ResponseHead, parse_request, parse_response,
     status, write_request, write_response,
