@@ -10,6 +10,8 @@
 
 pub mod pair;
 pub mod policy;
+#[cfg(test)]
+mod testing;
 pub mod verify;
 #[allow(unsafe_code)]
 pub mod x509;
