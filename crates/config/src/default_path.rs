@@ -113,6 +113,10 @@ impl Files for Placed<'_> {
         self.files.list(&self.whole(path))
     }
 
+    fn names(&self, path: &Path) -> std::io::Result<Vec<String>> {
+        self.files.names(&self.whole(path))
+    }
+
     fn resolve(&self, host: &str) -> std::io::Result<Vec<IpAddr>> {
         self.files.resolve(host)
     }

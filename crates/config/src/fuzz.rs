@@ -41,6 +41,11 @@ pub fn fuzz_config(data: &[u8]) {
     }
 }
 
+/// Reads any bytes as the files that configurations of TLS name.
+pub fn fuzz_tls_files(data: &[u8]) {
+    crate::section::tls::fuzz(data);
+}
+
 /// Every place with its own set of allowed fetches.
 const PLACES: [Place; 5] = [Place::TcpConnection, Place::HttpRequest, Place::HttpResponse, Place::UniqueId, Place::Log];
 

@@ -54,11 +54,11 @@ pub use diagnostic::{Diagnostic, Diagnostics, Severity};
 pub use directive::{FEATURES, condition};
 pub use environment::Environment;
 pub use expression::converter::{digest_name, script_arguments};
-pub use fuzz::{fuzz_config, fuzz_expression, fuzz_format};
+pub use fuzz::{fuzz_config, fuzz_expression, fuzz_format, fuzz_tls_files};
 pub use model::Config;
 pub use reference::{items, reference};
 pub use section::{Draft, add_server, master_socket, parse, preset};
-pub use source::{MemoryFiles, Source, SourceFile, read, recorded_name};
+pub use source::{MemoryFiles, Source, SourceFile, read, recorded_listing, recorded_name};
 pub use suggest::nearest;
 
 /// The HAProxy version whose language, semantics and defaults this crate follows; `version_atleast` compares it.
@@ -71,6 +71,10 @@ pub trait Files {
     /// Returns the files of a directory whose names end in `.cfg`, sorted as HAProxy does; an error if it is no
     /// directory.
     fn list(&self, path: &std::path::Path) -> std::io::Result<Vec<std::path::PathBuf>>;
+    /// Returns the names of all regular files of a directory, sorted by their bytes; an error if it is no directory.
+    fn names(&self, _path: &std::path::Path) -> std::io::Result<Vec<String>> {
+        Err(std::io::ErrorKind::NotADirectory.into())
+    }
     /// Returns the addresses of a host name in the resolver's order; an error if there is none.
     fn resolve(&self, _host: &str) -> std::io::Result<Vec<std::net::IpAddr>> {
         Err(std::io::ErrorKind::NotFound.into())

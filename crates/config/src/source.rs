@@ -102,6 +102,16 @@ fn name_path(host: &str) -> PathBuf {
     PathBuf::from(format!("\0name/{host}"))
 }
 
+/// Returns the pseudo path of a recorded listing of a directory.
+fn listing_path(path: &Path) -> PathBuf {
+    PathBuf::from(format!("\0names/{}", path.display()))
+}
+
+/// Returns a listing of a directory as a file of [`MemoryFiles`]: its path and its contents.
+pub fn recorded_listing(path: &Path, names: &[String]) -> (PathBuf, Vec<u8>) {
+    (listing_path(path), names.join("\0").into_bytes())
+}
+
 /// Returns an answer about a host name as a file of [`MemoryFiles`]: its path and its contents.
 pub fn recorded_name(host: &str, addresses: &[IpAddr]) -> (PathBuf, Vec<u8>) {
     let list: Vec<String> = addresses.iter().map(IpAddr::to_string).collect();
@@ -136,6 +146,18 @@ impl Files for MemoryFiles {
         let inside = |file: &&PathBuf| file.parent() == Some(path) && file.extension().is_some_and(|e| e == "cfg");
         let list: Vec<PathBuf> = self.files.keys().filter(inside).cloned().collect();
         if list.is_empty() { Err(std::io::ErrorKind::NotADirectory.into()) } else { Ok(list) }
+    }
+
+    fn names(&self, path: &Path) -> std::io::Result<Vec<String>> {
+        if let Ok(names) = self.read(&listing_path(path)) {
+            let names = String::from_utf8_lossy(&names).into_owned();
+            return Ok(names.split('\0').filter(|name| !name.is_empty()).map(str::to_owned).collect());
+        }
+        // A trailing slash makes no other path.
+        let inside = |file: &&PathBuf| file.parent() == Some(path.components().as_path());
+        let name = |file: &PathBuf| file.file_name().map(|name| name.to_string_lossy().into_owned());
+        let names: Vec<String> = self.files.keys().filter(inside).filter_map(name).collect();
+        if names.is_empty() { Err(std::io::ErrorKind::NotADirectory.into()) } else { Ok(names) }
     }
 
     fn resolve(&self, host: &str) -> std::io::Result<Vec<IpAddr>> {

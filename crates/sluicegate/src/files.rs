@@ -6,7 +6,7 @@ use std::net::{IpAddr, ToSocketAddrs};
 use std::path::{Path, PathBuf};
 
 use parking_lot::Mutex;
-use sluicegate_config::{Files, recorded_name};
+use sluicegate_config::{Files, recorded_listing, recorded_name};
 
 /// Reads through the file system.
 pub struct Disk;
@@ -45,6 +45,18 @@ impl Files for Disk {
         files.sort();
         Ok(files)
     }
+
+    fn names(&self, path: &Path) -> io::Result<Vec<String>> {
+        let mut names = Vec::new();
+        for entry in std::fs::read_dir(path)? {
+            let entry = entry?;
+            if std::fs::metadata(entry.path()).is_ok_and(|metadata| metadata.is_file()) {
+                names.push(entry.file_name().to_string_lossy().into_owned());
+            }
+        }
+        names.sort();
+        Ok(names)
+    }
 }
 
 /// The disk, with a record of the files read, for a process that cannot read them.
@@ -82,5 +94,12 @@ impl Files for Recorder {
 
     fn list(&self, path: &Path) -> io::Result<Vec<PathBuf>> {
         Disk.list(path)
+    }
+
+    fn names(&self, path: &Path) -> io::Result<Vec<String>> {
+        let names = Disk.names(path)?;
+        let (record, listing) = recorded_listing(path, &names);
+        self.0.lock().insert(record, listing);
+        Ok(names)
     }
 }

@@ -8,6 +8,8 @@
 #![deny(unsafe_op_in_unsafe_fn)]
 #![deny(unsafe_code)]
 
+pub mod codes;
+pub mod digest;
 pub mod group;
 mod list;
 pub mod pair;

@@ -57,17 +57,13 @@ pub const REMOVED: &[&str] = &[
 /// Options of `bind`.
 #[rustfmt::skip]
 pub const BIND_OPTIONS: &[&str] = &[
-    "accept-netscaler-cip", "allow-0rtt", "alpn", "ca-file", "ca-ignore-err", "ca-sign-file",
-    "ca-sign-pass", "ca-verify-file", "cc", "ciphers", "ciphersuites", "client-sigalgs", "crl-file", "crt",
-    "crt-ignore-err", "crt-list", "curves", "default-crt", "ecdhe", "ech", "expose-fd",
-    "force-sslv3", "force-strict-sni", "force-tlsv10", "force-tlsv11", "force-tlsv12", "force-tlsv13",
-    "generate-certificates", "guid-prefix", "idle-ping", "ktls", "label", "level",
-    "namespace", "nbconn", "no-alpn", "no-ca-names", "no-sslv3", "no-strict-sni", "no-tls-tickets",
-    "no-tlsv10", "no-tlsv11", "no-tlsv12", "no-tlsv13", "npn", "ocsp-update", "prefer-client-ciphers",
-    "quic-cc-algo", "quic-force-retry", "quic-socket", "severity-output", "sigalgs", "ssl",
-    "ssl-max-ver", "ssl-min-ver", "strict-sni", "tcp-md5sig", "tcp-ss",
-    "tls-ticket-keys", "tls-tickets", "verify",
+    "accept-netscaler-cip", "crt-list", "expose-fd", "guid-prefix", "idle-ping", "label", "level", "namespace", "nbconn",
+    "ocsp-update", "quic-cc-algo", "quic-force-retry", "quic-socket", "severity-output",
 ];
+
+/// Options of `bind` that came after HAProxy 3.2.
+#[rustfmt::skip]
+pub const NEWER_BIND_OPTIONS: &[&str] = &["cc", "ech", "force-strict-sni", "ktls", "tcp-md5sig", "tcp-ss"];
 
 /// Options of `stats socket`.
 #[rustfmt::skip]

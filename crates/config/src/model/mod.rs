@@ -28,6 +28,7 @@ mod source;
 mod stats;
 mod status;
 mod stick;
+mod tls;
 mod users;
 
 pub use crate::position::Position;
@@ -48,6 +49,7 @@ pub use source::*;
 pub use stats::*;
 pub use status::*;
 pub use stick::*;
+pub use tls::*;
 pub use users::*;
 
 /// A whole configuration, every default applied.
@@ -69,6 +71,8 @@ pub struct Config {
     pub resolvers: Vec<Resolvers>,
     /// The settings of `limit` rules, one per name.
     pub limits: Vec<Arc<Limit>>,
+    /// Certificates and other files of TLS by name. A configuration that replaces this one may share them.
+    pub tls_files: Arc<TlsFiles>,
     /// Map and ACL files by name. They change at run time: a copy of the configuration shares them.
     pub patterns: Arc<PatternFiles>,
 }
@@ -168,6 +172,8 @@ pub struct Global {
     pub lua_loads: Vec<LuaLoad>,
     /// `lua-prepend-path PATTERN [path|cpath]`, in order.
     pub lua_prepend_paths: Vec<LuaPath>,
+    /// TLS.
+    pub tls: GlobalTls,
     /// `tune.*`.
     pub tune: Tune,
     /// `set-var` and `set-var-fmt`, in order.
@@ -254,6 +260,8 @@ pub struct Tune {
     pub http_cookielen: usize,
     /// `tune.http.logurilen`; 1023.
     pub http_logurilen: usize,
+    /// `tune.h2.*`.
+    pub h2: Http2,
     /// `tune.lua.session-timeout`, run time of one action in total; 4 s. `None`: unlimited.
     pub lua_session_timeout: Option<Duration>,
     /// `tune.lua.task-timeout`; none.
@@ -299,6 +307,7 @@ impl Default for Tune {
             http_maxhdr: 101,
             http_cookielen: 63,
             http_logurilen: 1023,
+            h2: Http2::default(),
             lua_session_timeout: Some(Duration::from_secs(4)),
             lua_task_timeout: None,
             lua_service_timeout: Some(Duration::from_secs(4)),

@@ -7,9 +7,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::{
-    Acl, Affinity, Balance, Condition, ErrorPages, Expr, HashType, LogTarget, Logging, PersistRule, PersistenceCookie,
-    Position, ProxyHealth, ProxyId, Return, Rule, ServerHashKey, ServerHealth, ServerResolve, StatsPage, StatsSocket,
-    StickRule, StickTable, UseBackend, UseServer,
+    Acl, Affinity, Balance, BindTls, Condition, ErrorPages, Expr, HashType, LogTarget, Logging, PersistRule,
+    PersistenceCookie, Position, Proto, ProxyHealth, ProxyId, Return, Rule, ServerHashKey, ServerHealth, ServerResolve,
+    StatsPage, StatsSocket, StickRule, StickTable, UseBackend, UseServer,
 };
 
 /// The kind of a proxy section.
@@ -471,6 +471,10 @@ pub struct Bind {
     pub id: Option<u32>,
     /// `accept-proxy`: connections begin with a PROXY protocol header.
     pub accept_proxy: bool,
+    /// `ssl` with all that belongs to it.
+    pub tls: Option<Arc<BindTls>>,
+    /// `proto`.
+    pub proto: Option<Proto>,
     /// Its position in the file.
     pub at: Position,
 }
@@ -519,6 +523,8 @@ impl Bind {
             tcp: BindTcp::NONE,
             id: None,
             accept_proxy: false,
+            tls: None,
+            proto: None,
             at: socket.at.clone(),
         }
     }

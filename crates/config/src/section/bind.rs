@@ -5,15 +5,33 @@ use crate::address::{self, AddressError};
 use crate::catalogue::known::is_known;
 use crate::catalogue::{Contexts, known};
 use crate::diagnostic::Diagnostics;
-use crate::model::{Bind, BindAddress, BindTcp};
+use crate::model::{Bind, BindAddress, BindTcp, Proto};
 use crate::names;
 use crate::section::table::{Row, Table};
+use crate::section::tls::{BindWord, BindWords, Loader, PolicyWord, Reading, bind as tls_words, words};
 use crate::suggest;
 use crate::unit;
 use crate::word::Line;
 
 /// Reads an option's value into a bind; the message of an error is completed with the option's name.
-pub(crate) type BindOption = fn(&mut Bind, &str) -> Result<(), String>;
+pub(crate) type PlainOption = fn(&mut Bind, &str) -> Result<(), String>;
+
+/// An option's parser. Messages about TLS are HAProxy's as they are.
+pub(crate) enum BindOption {
+    /// A field of the line.
+    Plain(PlainOption),
+    /// A word about TLS, with the message if its value is missing.
+    Tls(&'static str, BindWord),
+    /// One that lines of a `crt-list` have as well.
+    Policy(&'static str, PolicyWord),
+}
+
+/// The section of a `bind` line, and what its files are read with.
+pub(crate) struct BindContext<'a, 'f> {
+    /// The kind of the section.
+    pub(crate) section: &'static str,
+    pub(crate) loader: &'a Loader<'f>,
+}
 
 /// Options behind a bind's addresses.
 pub(crate) static OPTIONS: Table<BindOption> = Table::new(&[
@@ -28,14 +46,121 @@ pub(crate) static OPTIONS: Table<BindOption> = Table::new(&[
             Ok(())
         },
     ),
+    policy_flag("allow-0rtt", "Refused: early data is not supported.", |_, _, _| Err(words::EARLY_DATA.to_owned())),
+    policy(
+        "alpn",
+        "PROTOCOL[,…]",
+        "Application protocols in order of preference; h2,http/1.1 by default in 'mode http'.",
+        "missing the comma-delimited ALPN protocol suite",
+        words::alpn,
+    ),
     option("backlog", 1, "N", "Length of the kernel's accept queue; the frontend's maxconn by default.", |b, v| {
         b.backlog = Some(unit::leading_integer(v, 0, i64::from(i32::MAX))? as u32);
         Ok(())
     }),
+    policy(
+        "ca-file",
+        "FILE|DIRECTORY|@system-ca",
+        "Authorities that may have signed a client's certificate; their names are sent to clients.",
+        "missing CAfile path",
+        words::ca_file,
+    ),
+    policy(
+        "ca-ignore-err",
+        "all|ERROR[,…]",
+        "Verification errors of certificates above the client's that do not end a handshake: numbers or names \
+         (X509_V_ERR_…).",
+        "missing error IDs list",
+        words::ca_ignored,
+    ),
+    tls(
+        "ca-sign-file",
+        "FILE",
+        "The authority, with its key, that signs certificates of 'generate-certificates'.",
+        "missing CAfile path",
+        tls_words::ca_sign_file,
+    ),
+    tls("ca-sign-pass", "PASS", "The pass phrase of that key.", "missing CAkey password", tls_words::ca_sign_pass),
+    policy(
+        "ca-verify-file",
+        "FILE|DIRECTORY|@system-ca",
+        "Like 'ca-file', but the names are not sent.",
+        "missing CAfile path",
+        words::ca_verify_file,
+    ),
+    policy(
+        "ciphers",
+        "CIPHERS",
+        "Suites of TLS 1.2 as an OpenSSL cipher list; those with AEAD and ECDHE are supported.",
+        "missing cipher suite",
+        words::ciphers,
+    ),
+    policy("ciphersuites", "SUITE[:…]", "Suites of TLS 1.3.", "missing cipher suite", words::ciphersuites),
+    policy(
+        "client-sigalgs",
+        "SCHEME[:…]",
+        "Signature schemes that clients may use for their certificates.",
+        "missing signature algorithm list",
+        words::client_sigalgs,
+    ),
+    policy(
+        "crl-file",
+        "FILE|DIRECTORY",
+        "Revocation lists, one for each authority of a client's chain.",
+        "missing CRLfile path",
+        words::crl_file,
+    ),
+    tls(
+        "crt",
+        "FILE|DIRECTORY",
+        "A certificate with its chain and key in PEM, or all of a directory. A key, an OCSP response and its issuer may \
+         stand in files beside it: FILE.key, FILE.ocsp, FILE.issuer; without FILE itself, FILE.rsa and FILE.ecdsa are a \
+         certificate with two key types. The first certificate of a line serves clients whose name no certificate has.",
+        "missing certificate location",
+        tls_words::crt,
+    ),
+    policy(
+        "crt-ignore-err",
+        "all|ERROR[,…]",
+        "Verification errors of a client's own certificate that do not end a handshake.",
+        "missing error IDs list",
+        words::crt_ignored,
+    ),
+    policy(
+        "curves",
+        "GROUP[:…]",
+        "Groups of the key exchange in order of preference.",
+        "missing curve suite",
+        words::curves,
+    ),
+    tls(
+        "default-crt",
+        "FILE",
+        "Like 'crt'; the certificate also serves clients whose name no certificate has.",
+        "missing certificate location",
+        tls_words::crt,
+    ),
     option("defer-accept", 0, "", "Connections are accepted once they have sent something.", |b, _| {
         b.tcp.defer_accept = true;
         Ok(())
     }),
+    policy(
+        "ecdhe",
+        "GROUP",
+        "The group of the key exchange, unless 'curves' is given.",
+        "missing named curve",
+        words::ecdhe,
+    ),
+    policy_flag("force-sslv3", OLD_FORCED, words::method),
+    policy_flag("force-tlsv10", OLD_FORCED, words::method),
+    policy_flag("force-tlsv11", OLD_FORCED, words::method),
+    policy_flag("force-tlsv12", "Same as 'ssl-min-ver TLSv1.2 ssl-max-ver TLSv1.2'.", words::method),
+    policy_flag("force-tlsv13", "Same as 'ssl-min-ver TLSv1.3 ssl-max-ver TLSv1.3'.", words::method),
+    tls_flag(
+        "generate-certificates",
+        "A certificate is made for a name that no certificate has, signed by 'ca-sign-file'.",
+        tls_words::generate,
+    ),
     option("gid", 1, "GID", "Group of a unix socket, by number.", |b, v| {
         unit::leading_integer(v, 0, i64::from(u32::MAX))?;
         b.group = Some(v.to_owned());
@@ -72,9 +197,60 @@ pub(crate) static OPTIONS: Table<BindOption> = Table::new(&[
     option("nice", 1, "N", "No effect: it sets HAProxy's scheduling priority.", |_, v| {
         unit::leading_integer(v, -1024, 1024).map(|_| ())
     }),
+    policy_flag("no-alpn", "No application protocol is negotiated.", words::no_alpn),
+    policy_flag("no-ca-names", "Names of authorities are not sent to clients.", words::no_ca_names),
+    policy_flag("no-sslv3", OLD_VERSION, words::method),
+    tls_flag("no-strict-sni", "Undoes a 'strict-sni' of 'ssl-default-bind-options'.", tls_words::strict_sni),
+    tls_flag("no-tls-tickets", "Sessions are kept here and not in tickets.", tls_words::tickets),
+    policy_flag("no-tlsv10", OLD_VERSION, words::method),
+    policy_flag("no-tlsv11", OLD_VERSION, words::method),
+    policy_flag("no-tlsv12", "TLS 1.2 is refused; prefer 'ssl-min-ver'.", words::method),
+    policy_flag("no-tlsv13", "TLS 1.3 is refused; prefer 'ssl-max-ver'.", words::method),
+    any(
+        "npn",
+        1,
+        "PROTOCOL[,…]",
+        "Refused: browsers have removed it; 'alpn' replaces it.",
+        BindOption::Policy("missing the comma-delimited NPN protocol suite", |_, _, _| Err(words::NPN.to_owned())),
+    ),
+    tls_flag(
+        "prefer-client-ciphers",
+        "The client's order of suites decides, not this side's.",
+        tls_words::prefer_client_ciphers,
+    ),
     option("process", 1, "all|odd|even|NUMBER", ONE_PROCESS, |_, _| Ok(())),
-    option("proto", 1, "h1|none", PROTO, |_, v| proto(v)),
+    option("proto", 1, "h1|h2|none", PROTO, |b, v| {
+        b.proto = Some(proto(v)?);
+        Ok(())
+    }),
     option("shards", 1, "N|by-thread|by-group", WORKERS, |_, _| Ok(())),
+    policy(
+        "sigalgs",
+        "SCHEME[:…]",
+        "Signature schemes of this side, in order of preference.",
+        "missing signature algorithm list",
+        words::sigalgs,
+    ),
+    tls_flag("ssl", "Connections use TLS.", tls_words::ssl),
+    policy(
+        "ssl-max-ver",
+        "TLSv1.2|TLSv1.3",
+        "The greatest version; TLSv1.3.",
+        "missing the ssl/tls version",
+        words::max_version,
+    ),
+    policy(
+        "ssl-min-ver",
+        "TLSv1.2|TLSv1.3",
+        "The least version; TLSv1.2.",
+        "missing the ssl/tls version",
+        words::min_version,
+    ),
+    tls_flag(
+        "strict-sni",
+        "Clients without a name, or with one that no certificate has, are refused.",
+        tls_words::strict_sni,
+    ),
     option("tcp-ut", 1, "TIME", "Maximum time that sent data may stay unacknowledged.", |b, v| {
         b.tcp.user_timeout = Some(unit::time(v, unit::TimeUnit::Milliseconds)?);
         Ok(())
@@ -84,6 +260,15 @@ pub(crate) static OPTIONS: Table<BindOption> = Table::new(&[
         b.tcp.fast_open = true;
         Ok(())
     }),
+    tls(
+        "tls-ticket-keys",
+        "FILE",
+        "Keys of tickets in base64, three or more, of 48 or 80 bytes each: the last but one encrypts, the last three \
+         decrypt. Several proxies can share them.",
+        "missing TLS ticket keys file path",
+        tls_words::ticket_keys,
+    ),
+    tls_flag("tls-tickets", "Undoes a 'no-tls-tickets' of 'ssl-default-bind-options'.", tls_words::tickets),
     option(
         "transparent",
         0,
@@ -112,19 +297,32 @@ pub(crate) static OPTIONS: Table<BindOption> = Table::new(&[
         b.v6only = Some(true);
         Ok(())
     }),
+    policy(
+        "verify",
+        "none|optional|required",
+        "Whether clients are asked for a certificate, and must have one; the ones they send must be valid. none.",
+        "missing verify method",
+        words::verify,
+    ),
 ]);
 
 pub(crate) const ONE_PROCESS: &str = "No effect: there is one process.";
 /// The description of `proto`.
-pub(crate) const PROTO: &str = "No effect: HTTP/1 is the only protocol, and h2 is refused.";
+const PROTO: &str = "The protocol of all connections, whatever ALPN or their first bytes say: h1 or h2 in 'mode http', none in 'mode tcp'.";
+/// The description of what does nothing any more.
+const OLD_VERSION: &str = "No effect: versions below TLS 1.2 are not supported.";
+/// The description of what is refused.
+const OLD_FORCED: &str = "Refused: versions below TLS 1.2 are not supported.";
 const WORKERS: &str = "No effect: each worker accepts from each socket.";
 
-/// Checks the argument of `proto`.
-pub(crate) fn proto(name: &str) -> Result<(), String> {
+/// Returns the argument of `proto`.
+pub(crate) fn proto(name: &str) -> Result<Proto, String> {
     match name {
-        "h1" | "none" => Ok(()),
-        "h2" | "fcgi" | "quic" | "spop" => Err(format!("'{name}' is not supported yet")),
-        _ => Err(format!("'h1' or 'none' was expected, not '{name}'")),
+        "h1" => Ok(Proto::H1),
+        "h2" => Ok(Proto::H2),
+        "none" => Ok(Proto::Raw),
+        "fcgi" | "quic" | "spop" => Err(format!("'{name}' is not supported yet")),
+        _ => Err(format!("unknown MUX protocol '{name}'")),
     }
 }
 
@@ -133,9 +331,51 @@ const fn option(
     values: usize,
     usage: &'static str,
     docs: &'static str,
+    parser: PlainOption,
+) -> Row<BindOption> {
+    any(name, values, usage, docs, BindOption::Plain(parser))
+}
+
+const fn any(
+    name: &'static str,
+    values: usize,
+    usage: &'static str,
+    docs: &'static str,
     parser: BindOption,
 ) -> Row<BindOption> {
     Row { name, contexts: Contexts::BIND_OPTION, min: values, max: values, usage, docs, parser }
+}
+
+/// Returns the row of a word about TLS without a value.
+const fn tls_flag(name: &'static str, docs: &'static str, word: BindWord) -> Row<BindOption> {
+    any(name, 0, "", docs, BindOption::Tls("", word))
+}
+
+/// Returns the row of a word about TLS with a value; `missing` is the message without one.
+const fn tls(
+    name: &'static str,
+    usage: &'static str,
+    docs: &'static str,
+    missing: &'static str,
+    word: BindWord,
+) -> Row<BindOption> {
+    any(name, 1, usage, docs, BindOption::Tls(missing, word))
+}
+
+/// Returns the row of a word of a policy without a value.
+const fn policy_flag(name: &'static str, docs: &'static str, word: PolicyWord) -> Row<BindOption> {
+    any(name, 0, "", docs, BindOption::Policy("", word))
+}
+
+/// Returns the row of a word of a policy with a value; `missing` is the message without one.
+const fn policy(
+    name: &'static str,
+    usage: &'static str,
+    docs: &'static str,
+    missing: &'static str,
+    word: PolicyWord,
+) -> Row<BindOption> {
+    any(name, 1, usage, docs, BindOption::Policy(missing, word))
 }
 
 /// Permissions in octal.
@@ -159,8 +399,12 @@ pub(crate) fn addresses(line: &Line, index: usize, files: &dyn Files) -> Result<
     }
 }
 
-/// Reads `bind ADDRESS[,…] [OPTION…]`.
-pub(crate) fn bind(line: &Line, files: &dyn Files, diagnostics: &mut Diagnostics) -> Option<Bind> {
+/// Reads `bind ADDRESS[,…] [OPTION…]`. The words about TLS become settings when the section is known.
+pub(crate) fn bind(
+    line: &Line,
+    context: &BindContext<'_, '_>,
+    diagnostics: &mut Diagnostics,
+) -> Option<(Bind, BindWords)> {
     let mut bind = Bind {
         addresses: Vec::new(),
         name: None,
@@ -173,9 +417,12 @@ pub(crate) fn bind(line: &Line, files: &dyn Files, diagnostics: &mut Diagnostics
         tcp: BindTcp::NONE,
         id: None,
         accept_proxy: false,
+        tls: None,
+        proto: None,
         at: line.at(0),
     };
-    match addresses(line, 1, files) {
+    let mut tls = BindWords::default();
+    match addresses(line, 1, context.loader.files()) {
         Ok(addresses) => bind.addresses = addresses,
         Err(problem) => {
             let error =
@@ -192,6 +439,8 @@ pub(crate) fn bind(line: &Line, files: &dyn Files, diagnostics: &mut Diagnostics
             if is_known(known::BIND_OPTIONS, word) {
                 diagnostics.error(line.at(next), format!("'{word}' of 'bind' is not supported yet"));
                 // Whether values follow is not known, so the rest can't be read.
+            } else if is_known(known::NEWER_BIND_OPTIONS, word) {
+                diagnostics.error(line.at(next), format!("'{word}' of 'bind' is newer than HAProxy 3.2"));
             } else {
                 let names = OPTIONS.names(Contexts::BIND_OPTION).chain(known::BIND_OPTIONS.iter().copied());
                 let near = suggest::nearest(word, names);
@@ -200,15 +449,42 @@ pub(crate) fn bind(line: &Line, files: &dyn Files, diagnostics: &mut Diagnostics
             return None;
         };
         if row.max > 0 && next + 1 >= line.len() {
-            diagnostics.error(line.at(next + 1), format!("'{word}' of 'bind' expects {}", row.usage));
+            let message = match row.parser {
+                BindOption::Tls(missing, _) | BindOption::Policy(missing, _) => {
+                    in_section(line, context, &format!("'{word}' : {missing}"))
+                }
+                BindOption::Plain(_) => format!("'{word}' of 'bind' expects {}", row.usage),
+            };
+            diagnostics.error(line.at(next + 1), message);
             return None;
         }
-        match (row.parser)(&mut bind, line.text(next + 1)) {
-            Err(message) => _ = diagnostics.error(line.at(next + 1), format!("'{word}' of 'bind': {message}")),
-            Ok(()) if row.usage == "TIME" => diagnostics.behind_unit(line.at(next + 1), line.text(next + 1)),
+        let value = line.text(next + 1);
+        let at = if row.max > 0 { line.at(next + 1) } else { line.at(next) };
+        let reading = Reading { loader: context.loader, name: row.name, at: at.clone() };
+        reading.loader.stand_at(&at);
+        let read = match row.parser {
+            BindOption::Plain(read) => {
+                read(&mut bind, value).map_err(|message| format!("'{word}' of 'bind': {message}"))
+            }
+            BindOption::Tls(_, read) => read(&mut tls, &reading, value).map_err(|m| in_section(line, context, &m)),
+            BindOption::Policy(_, read) => {
+                read(&mut tls.policy, &reading, value).map_err(|m| in_section(line, context, &m))
+            }
+        };
+        for warning in context.loader.take_warnings() {
+            diagnostics.warning(at.clone(), in_section(line, context, &warning));
+        }
+        match read {
+            Err(message) => _ = diagnostics.error(at, message),
+            Ok(()) if row.usage == "TIME" => diagnostics.behind_unit(at, value),
             Ok(()) => {}
         }
         next += 1 + row.max;
     }
-    if bind.addresses.is_empty() { None } else { Some(bind) }
+    if bind.addresses.is_empty() { None } else { Some((bind, tls)) }
+}
+
+/// Returns a message as HAProxy has it about words of a `bind` line.
+fn in_section(line: &Line, context: &BindContext<'_, '_>, message: &str) -> String {
+    format!("'bind {}' in section '{}' : {message}", line.text(1), context.section)
 }

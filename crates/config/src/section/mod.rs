@@ -15,6 +15,7 @@ mod source;
 mod stick;
 mod store;
 pub(crate) mod table;
+pub(crate) mod tls;
 mod userlist;
 
 use std::collections::HashMap;
@@ -26,7 +27,7 @@ use crate::catalogue::known;
 use crate::diagnostic::{Diagnostics, Severity};
 use crate::directive::Blocks;
 use crate::environment::Environment;
-use crate::model::{Config, Global, Position};
+use crate::model::{Config, Global, Position, TlsFiles};
 use crate::source::{LineIndex, Source};
 use crate::word::{self, Line, Scope, bad_name_byte};
 use crate::{CommandCheck, Files, LuaNames, check, suggest};
@@ -86,6 +87,8 @@ pub struct Draft {
     global_failed: bool,
     lua_failed: bool,
     patterns: Arc<PatternFiles>,
+    /// Files of TLS of the configuration that this one replaces.
+    tls_files: Option<Arc<TlsFiles>>,
     commands: Option<CommandCheck>,
     /// The environment after the files were read.
     environment: Environment,
@@ -115,6 +118,7 @@ pub fn parse(source: Source, files: &dyn Files, env: &mut Environment) -> Draft 
         global_failed,
         lua_failed: false,
         patterns: Arc::default(),
+        tls_files: None,
         commands: None,
         environment: env.clone(),
     }
@@ -357,6 +361,11 @@ impl Draft {
         &self.patterns
     }
 
+    /// Takes certificates from the configuration that this one replaces, as far as their files are the same.
+    pub fn replace(&mut self, tls_files: Arc<TlsFiles>) {
+        self.tls_files = Some(tls_files);
+    }
+
     /// Types every other section with the names that Lua registered, resolves references and checks the whole. The
     /// result has a configuration if and only if there is no error.
     pub fn finish(self, files: &dyn Files, lua: &dyn LuaNames) -> (Option<Config>, Diagnostics) {
@@ -372,12 +381,23 @@ impl Draft {
         check_rest: impl FnOnce(&Config, &mut Diagnostics),
     ) -> (Option<Config>, Diagnostics) {
         let Draft {
-            source, mut global, sections, mut diagnostics, lua_failed, patterns, commands, environment, ..
+            source,
+            mut global,
+            sections,
+            mut diagnostics,
+            lua_failed,
+            patterns,
+            tls_files,
+            commands,
+            environment,
+            ..
         } = self;
         let placed = crate::default_path::Placed::new(files, global.default_paths.clone());
         let files: &dyn Files = &placed;
         global::read_name_cases(&mut global, files, &mut diagnostics);
-        let loaded = proxy::Loaded { files, lua, lua_failed, commands, environment: &environment };
+        let tls = global.tls.clone();
+        let tls = tls::Loader::new(files, &tls, tls_files);
+        let loaded = proxy::Loaded { files, tls: &tls, lua, lua_failed, commands, environment: &environment };
         let user_lists = userlist::lists(&sections, &mut diagnostics);
         let resolvers = resolvers::all(&sections, files, &mut diagnostics);
         let engines = redis::engines(&sections, files, &mut diagnostics);
@@ -389,10 +409,11 @@ impl Draft {
             proxies,
             stores,
             engines,
-            origins: store::origins(&sections, files, &mut diagnostics),
+            origins: store::origins(&sections, &tls, &mut diagnostics),
             user_lists,
             resolvers,
             limits: Vec::new(),
+            tls_files: Arc::new(tls.finish()),
             patterns,
         };
         config.patterns.complete();
@@ -417,7 +438,7 @@ pub use server::dynamic::add_server;
 
 /// Returns the places of a keyword, whichever section's table has it.
 fn places(first: &str, second: &str) -> Option<crate::catalogue::Contexts> {
-    let global = global::KEYWORDS.find(first, second).map(|(row, _)| row.contexts);
+    let global = global::TABLES.iter().find_map(|table| table.find(first, second)).map(|(row, _)| row.contexts);
     let proxy = || proxy::KEYWORDS.find(first, second).map(|(row, _)| row.contexts);
     let store = || store::KEYWORDS.find(first, second).map(|(row, _)| row.contexts);
     global.or_else(proxy).or_else(store).or_else(|| redis::KEYWORDS.find(first, second).map(|(row, _)| row.contexts))
@@ -441,8 +462,7 @@ pub(crate) fn rows() -> Vec<(crate::catalogue::ItemKind, Listed)> {
             .map(move |row| (kind, Listed { name: row.name, places: row.contexts, usage: row.usage, docs: row.docs }))
     }
     let mut rows = Vec::new();
-    rows.extend(list(ItemKind::Keyword, &global::KEYWORDS));
-    rows.extend(list(ItemKind::Keyword, &global::without_effect::KEYWORDS));
+    global::TABLES.iter().for_each(|table| rows.extend(list(ItemKind::Keyword, table)));
     rows.extend(list(ItemKind::Keyword, &proxy::KEYWORDS));
     rows.extend(list(ItemKind::Keyword, &proxy::CHECK_KEYWORDS));
     rows.extend(list(ItemKind::Keyword, &store::KEYWORDS));

@@ -13,8 +13,8 @@ use crate::catalogue::known::is_known;
 use crate::catalogue::{Contexts, known};
 use crate::diagnostic::Diagnostics;
 use crate::model::{
-    Agent, Check, InitAddr, InitialState, Observe, OnObserved, Pool, Position, Server, ServerAddress, ServerHashKey,
-    ServerHealth, ServerPort, ServerResolve, Source, TrackedServer, UncheckedLevels,
+    Agent, Check, InitAddr, InitialState, Observe, OnObserved, Pool, Position, Proto, Server, ServerAddress,
+    ServerHashKey, ServerHealth, ServerPort, ServerResolve, Source, TrackedServer, UncheckedLevels,
 };
 use crate::names;
 use crate::section::bind;
@@ -491,7 +491,12 @@ pub(crate) static OPTIONS: Table<ServerOption> = Table::new(&[
             Ok(())
         },
     ),
-    option("proto", 1, "h1|none", bind::PROTO, |_, v| bind::proto(v)),
+    option("proto", 1, "h1|none", "No effect: HTTP/1 is the only protocol, and h2 is refused.", |_, v| {
+        match bind::proto(v)? {
+            Proto::H2 => Err("'h2' is not supported yet".to_owned()),
+            Proto::H1 | Proto::Raw => Ok(()),
+        }
+    }),
     option("rise", 1, "N", "Number of successful checks in a row until the server is up; 2.", |s, v| {
         s.rise = unit::leading_integer(v, 1, 1_000_000)? as u32;
         s.rise_given = true;

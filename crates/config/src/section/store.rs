@@ -3,12 +3,13 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use crate::Files;
 use crate::catalogue::{Contexts, known};
 use crate::diagnostic::Diagnostics;
 use crate::model::{Bind, OriginSection, Position, StoreSection};
+use crate::section::bind::{self, BindContext};
 use crate::section::table::{self, MANY, Row, Table};
-use crate::section::{Section, SectionKind, bind};
+use crate::section::tls::Loader;
+use crate::section::{Section, SectionKind};
 use crate::word::Line;
 
 /// A section of these, while it is read.
@@ -18,7 +19,7 @@ pub(crate) struct Parts {
 }
 
 /// Reads a keyword of `store` or `origin`.
-pub(crate) type PartsParser = fn(&mut Parts, &Line, &dyn Files, &mut Diagnostics);
+pub(crate) type PartsParser = fn(&mut Parts, &Line, &BindContext<'_, '_>, &mut Diagnostics);
 
 /// The keywords; in `store` any other word is a parameter, which the store's own catalogue types.
 pub(crate) static KEYWORDS: Table<PartsParser> = Table::new(&[Row {
@@ -28,15 +29,20 @@ pub(crate) static KEYWORDS: Table<PartsParser> = Table::new(&[Row {
     max: MANY,
     usage: "ADDRESS[,ADDRESS]… [OPTION]…",
     docs: "Listens: a store for RESP clients, an origin for HTTP.",
-    parser: |parts, line, files, diagnostics| {
-        if let Some(bind) = bind::bind(line, files, diagnostics) {
+    parser: |parts, line, context, diagnostics| {
+        if let Some((bind, tls)) = bind::bind(line, context, diagnostics) {
+            if tls.is_used() {
+                let message = format!("'ssl' of 'bind' in a '{}' section is not supported yet", context.section);
+                diagnostics.error(line.at(0), message);
+            }
             parts.binds.push(bind);
         }
     },
 }]);
 
 /// Types the `store` sections; a configuration without one has `store default`.
-pub(crate) fn stores(sections: &[Section], files: &dyn Files, diagnostics: &mut Diagnostics) -> Vec<StoreSection> {
+pub(crate) fn stores(sections: &[Section], loader: &Loader<'_>, diagnostics: &mut Diagnostics) -> Vec<StoreSection> {
+    let context = BindContext { section: "store", loader };
     let mut names = Names::default();
     let mut stores = Vec::new();
     for section in sections.iter().filter(|s| matches!(s.kind, SectionKind::Store | SectionKind::Redis)) {
@@ -50,7 +56,7 @@ pub(crate) fn stores(sections: &[Section], files: &dyn Files, diagnostics: &mut 
             match KEYWORDS.find(line.text(0), line.text(1)) {
                 Some((row, words)) => {
                     if table::arity(row, words, line, diagnostics) {
-                        (row.parser)(&mut parts, line, files, diagnostics);
+                        (row.parser)(&mut parts, line, &context, diagnostics);
                     }
                 }
                 None => {
@@ -71,7 +77,8 @@ pub(crate) fn stores(sections: &[Section], files: &dyn Files, diagnostics: &mut 
 }
 
 /// Types the `origin` sections.
-pub(crate) fn origins(sections: &[Section], files: &dyn Files, diagnostics: &mut Diagnostics) -> Vec<OriginSection> {
+pub(crate) fn origins(sections: &[Section], loader: &Loader<'_>, diagnostics: &mut Diagnostics) -> Vec<OriginSection> {
+    let context = BindContext { section: "origin", loader };
     let mut names = Names::default();
     let mut origins = Vec::new();
     for section in sections.iter().filter(|s| s.kind == SectionKind::Origin) {
@@ -81,7 +88,7 @@ pub(crate) fn origins(sections: &[Section], files: &dyn Files, diagnostics: &mut
             match KEYWORDS.find(line.text(0), line.text(1)) {
                 Some((row, words)) => {
                     if table::arity(row, words, line, diagnostics) {
-                        (row.parser)(&mut parts, line, files, diagnostics);
+                        (row.parser)(&mut parts, line, &context, diagnostics);
                     }
                 }
                 None => table::unknown(&KEYWORDS, known::NONE, Contexts::ORIGIN, "origin", line, diagnostics),

@@ -32,6 +32,8 @@ pub fn bind() -> Bind {
         tcp: BindTcp::NONE,
         id: None,
         accept_proxy: false,
+        tls: None,
+        proto: None,
         at: nowhere(),
     }
 }

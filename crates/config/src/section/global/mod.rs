@@ -3,9 +3,11 @@
 //! Most keywords put one value into one field, so a row names the shape of its value and the field ([`Parser`]); only
 //! those with a grammar of their own have a function.
 
+pub(super) mod http2;
 mod keywords;
 mod name_case;
 mod stats_socket;
+pub(super) mod tls;
 mod unix_bind;
 pub(super) mod without_effect;
 
@@ -62,8 +64,6 @@ enum Parser {
     Path(fn(&mut Global) -> &mut Option<PathBuf>),
     /// One of these words; the function gets its index.
     OneOf(&'static [&'static str], fn(&mut Global, usize)),
-    /// A duration that is checked but not used; a bare number is in seconds.
-    Seconds,
     /// A function that parses the whole line, for keywords with a grammar of their own.
     Line(fn(&mut Reading<'_>, &Line)),
 }
@@ -96,9 +96,13 @@ const WHOLE: &[&str] = &[
 /// The maximum of HAProxy's `int`.
 const INT: i64 = i32::MAX as i64;
 
+/// The tables of keywords.
+pub(super) static TABLES: [&Table<GlobalRow>; 4] =
+    [&KEYWORDS, &tls::KEYWORDS, &http2::KEYWORDS, &without_effect::KEYWORDS];
+
 /// Names in addition to those of [`KEYWORDS`], for "did you mean".
 static OTHER_NAMES: LazyLock<Vec<&str>> = LazyLock::new(|| {
-    let others = without_effect::KEYWORDS.rows.iter().map(|row| row.name);
+    let others = TABLES[1..].iter().flat_map(|table| table.rows).map(|row| row.name);
     known::GLOBAL.iter().copied().chain(others).collect()
 });
 
@@ -123,8 +127,7 @@ impl GlobalReader {
         } else {
             line
         };
-        let find = |table: &'static Table<GlobalRow>| table.find(line.text(0), line.text(1));
-        match find(&KEYWORDS).or_else(|| find(&without_effect::KEYWORDS)) {
+        match TABLES.iter().find_map(|table| table.find(line.text(0), line.text(1))) {
             Some((row, first)) => {
                 if table::arity(row, first, line, diagnostics) {
                     let errors = diagnostics.errors();
@@ -182,11 +185,6 @@ impl Reading<'_> {
                 Some(index) => set(&mut self.reader.global, index),
                 None => self.one_of(line, self.first, names),
             },
-            Parser::Seconds => {
-                if let Err(message) = self.diagnostics.duration(line.at(self.first), given, TimeUnit::Seconds) {
-                    self.wrong(line, message, Some(TIME_HINT));
-                }
-            }
             Parser::Line(read) => read(self, line),
         }
     }

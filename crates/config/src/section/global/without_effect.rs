@@ -1,13 +1,10 @@
 //! Keywords of `global` that are accepted without effect, each with the reason.
 //!
-//! A keyword is listed here only if users see no difference: it tunes a mechanism that does not exist here, or it
-//! prepares TLS, which every `bind` and `server` that would use it rejects by name. Values are still checked,
-//! since HAProxy rejects invalid ones.
+//! A keyword is listed here only if users see no difference: it tunes a mechanism that does not exist here. Values are
+//! still checked, since HAProxy rejects invalid ones.
 
 use super::{GlobalRow, INT, Parser, line, one, row};
 use crate::section::table::{MANY, Row, Table};
-use crate::suggest;
-use crate::word::Line;
 
 /// A number that nothing looks at.
 const NUMBER: Parser = Parser::Integer(0, INT, |_, _| ());
@@ -18,8 +15,6 @@ const SWITCH: Parser = Parser::OneOf(&["on", "off"], |_, _| ());
 /// Words that nothing looks at.
 const WORDS: Parser = Parser::Line(|_, _| ());
 
-const TLS: &str = "No effect without TLS, which is not supported yet: 'ssl' on a bind or server is refused.";
-const HTTP2: &str = "No effect: HTTP/2 is not supported.";
 const QUIC: &str = "No effect: QUIC is not supported.";
 const DATAGRAMS: &str = "No effect: it applies to the datagram sockets of QUIC, which is not supported.";
 const POLLER: &str = "No effect: epoll is the only poller.";
@@ -54,20 +49,14 @@ const fn word(name: &'static str, usage: &'static str, docs: &'static str) -> Ro
     one(name, usage, docs, WORDS)
 }
 
-const fn tls_options(name: &'static str) -> Row<GlobalRow> {
-    line(name, 1, MANY, "OPTION…", TLS, ssl_options)
-}
-
 /// The keywords.
 pub(crate) static KEYWORDS: Table<GlobalRow> = Table::new(&[
     alone("busy-polling", "No effect: workers sleep when they have no work."),
-    word("ca-base", "DIRECTORY", TLS),
     word("close-spread-time", "TIME|infinite", "No effect: idle connections are closed as soon as the process stops."),
     word("cluster-secret", "SECRET", QUIC),
     line("cpu-map", 2, MANY, "THREADS CPU…", CPUS, |_, _| ()),
     line("cpu-policy", 1, MANY, "POLICY", CPUS, |_, _| ()),
     line("cpu-set", 1, MANY, "RULE…", CPUS, |_, _| ()),
-    word("crt-base", "DIRECTORY", TLS),
     alone("expose-deprecated-directives", "No effect: all supported directives are available without it."),
     alone("expose-experimental-directives", "No effect: all supported directives are available without it."),
     row(
@@ -78,14 +67,7 @@ pub(crate) static KEYWORDS: Table<GlobalRow> = Table::new(&[
         "No effect: it allows 'option external-check', which is refused.",
         WORDS,
     ),
-    alone("h2-workaround-bogus-websocket-clients", HTTP2),
-    word("httpclient.ssl.ca-file", "FILE", TLS),
-    one("httpclient.ssl.verify", "none|required", TLS, Parser::OneOf(&["none", "required"], |_, _| ())),
-    word("issuers-chain-path", "DIRECTORY", TLS),
-    word("key-base", "DIRECTORY", TLS),
     alone("limited-quic", QUIC),
-    number("maxsslconn", TLS),
-    number("maxsslrate", TLS),
     number("mworker-max-reloads", "No effect: a reload happens within the serving process, so no old process remains."),
     alone("no-memory-trimming", MEMORY),
     alone("no-quic", QUIC),
@@ -95,11 +77,6 @@ pub(crate) static KEYWORDS: Table<GlobalRow> = Table::new(&[
     alone("nokqueue", POLLER),
     alone("nopoll", POLLER),
     row("numa-cpu-mapping", 0, 0, "", CPUS, WORDS),
-    switch("ocsp-update.disable", TLS),
-    word("ocsp-update.httpproxy", "ADDRESS", TLS),
-    number("ocsp-update.maxdelay", TLS),
-    number("ocsp-update.mindelay", TLS),
-    switch("ocsp-update.mode", TLS),
     alone("prealloc-fd", MEMORY),
     switch("profiling.memory", "No effect: there is no such profile."),
     one(
@@ -108,29 +85,6 @@ pub(crate) static KEYWORDS: Table<GlobalRow> = Table::new(&[
         "No effect: there is no such profile.",
         Parser::OneOf(&["on", "auto", "off"], |_, _| ()),
     ),
-    word("ssl-default-bind-ciphers", "CIPHERS", TLS),
-    word("ssl-default-bind-ciphersuites", "CIPHERS", TLS),
-    word("ssl-default-bind-client-sigalgs", "SIGALGS", TLS),
-    word("ssl-default-bind-curves", "CURVES", TLS),
-    tls_options("ssl-default-bind-options"),
-    word("ssl-default-bind-sigalgs", "SIGALGS", TLS),
-    word("ssl-default-server-ciphers", "CIPHERS", TLS),
-    word("ssl-default-server-ciphersuites", "CIPHERS", TLS),
-    word("ssl-default-server-client-sigalgs", "SIGALGS", TLS),
-    word("ssl-default-server-curves", "CURVES", TLS),
-    tls_options("ssl-default-server-options"),
-    word("ssl-default-server-sigalgs", "SIGALGS", TLS),
-    word("ssl-dh-param-file", "FILE", "No effect without TLS, which is not supported yet; the file is not read."),
-    line("ssl-engine", 1, MANY, "NAME [algo ALGORITHM…]", TLS, |_, _| ()),
-    alone("ssl-load-extra-del-ext", TLS),
-    line("ssl-load-extra-files", 1, MANY, "TYPE…", TLS, |_, _| ()),
-    alone("ssl-mode-async", TLS),
-    word("ssl-propquery", "QUERY", TLS),
-    word("ssl-provider", "NAME", TLS),
-    word("ssl-provider-path", "DIRECTORY", TLS),
-    one("ssl-security-level", "N", TLS, Parser::Integer(0, 5, |_, _| ())),
-    one("ssl-server-verify", "none|required", TLS, Parser::OneOf(&["none", "required"], |_, _| ())),
-    alone("ssl-skip-self-issued-ca", TLS),
     line("stats bind-process", 1, MANY, "all|odd|even|NUMBER…", crate::section::bind::ONE_PROCESS, |_, _| ()),
     line("thread-group", 1, MANY, "GROUP [THREADS]…", CPUS, |_, _| ()),
     one("thread-groups", "N", CPUS, Parser::Integer(1, 32, |_, _| ())),
@@ -146,21 +100,6 @@ pub(crate) static KEYWORDS: Table<GlobalRow> = Table::new(&[
     switch("tune.fd.edge-triggered", POLLER),
     switch("tune.h1.zero-copy-fwd-recv", COPYING),
     switch("tune.h1.zero-copy-fwd-send", COPYING),
-    bounded("tune.glitches.kill.cpu-usage", 0, 100, HTTP2),
-    number("tune.h2.be.glitches-threshold", HTTP2),
-    number("tune.h2.be.initial-window-size", HTTP2),
-    number("tune.h2.be.max-concurrent-streams", HTTP2),
-    size("tune.h2.be.rxbuf", HTTP2),
-    number("tune.h2.fe.glitches-threshold", HTTP2),
-    number("tune.h2.fe.initial-window-size", HTTP2),
-    number("tune.h2.fe.max-concurrent-streams", HTTP2),
-    number("tune.h2.fe.max-total-streams", HTTP2),
-    size("tune.h2.fe.rxbuf", HTTP2),
-    one("tune.h2.header-table-size", "N", HTTP2, Parser::Integer(0, 65535, |_, _| ())),
-    number("tune.h2.initial-window-size", HTTP2),
-    number("tune.h2.max-concurrent-streams", HTTP2),
-    one("tune.h2.max-frame-size", "N", HTTP2, Parser::Integer(16384, 16_777_215, |_, _| ())),
-    switch("tune.h2.zero-copy-fwd-send", HTTP2),
     switch("tune.idle-pool.shared", "No effect: idle server connections are shared as 'http-reuse' allows."),
     bounded("tune.idletimer", 0, 65535, COPYING),
     one(
@@ -192,18 +131,6 @@ pub(crate) static KEYWORDS: Table<GlobalRow> = Table::new(&[
     bounded("tune.ring.queues", 0, 16, MEMORY),
     number("tune.runqueue-depth", SCHEDULING),
     switch("tune.sched.low-latency", SCHEDULING),
-    number("tune.ssl.cachesize", TLS),
-    number("tune.ssl.capture-buffer-size", TLS),
-    number("tune.ssl.capture-cipherlist-size", TLS),
-    one("tune.ssl.default-dh-param", "BITS", TLS, Parser::Integer(1024, 1 << 16, |_, _| ())),
-    alone("tune.ssl.force-private-cache", TLS),
-    number("tune.ssl.hard-maxrecord", TLS),
-    switch("tune.ssl.keylog", TLS),
-    one("tune.ssl.lifetime", "TIME", TLS, Parser::Seconds),
-    number("tune.ssl.maxrecord", TLS),
-    number("tune.ssl.ocsp-update.maxdelay", TLS),
-    number("tune.ssl.ocsp-update.mindelay", TLS),
-    number("tune.ssl.ssl-ctx-cache-size", TLS),
     one(
         "tune.takeover-other-tg-connections",
         "none|restricted|full",
@@ -222,51 +149,3 @@ pub(crate) static KEYWORDS: Table<GlobalRow> = Table::new(&[
         "No effect: a long-running script is preempted, so it blocks no traffic.",
     ),
 ]);
-
-/// Options of `ssl-default-bind-options` and `ssl-default-server-options`, with whether a value follows.
-const SSL_OPTIONS: [(&str, bool); 19] = [
-    ("force-sslv3", false),
-    ("force-strict-sni", false),
-    ("force-tlsv10", false),
-    ("force-tlsv11", false),
-    ("force-tlsv12", false),
-    ("force-tlsv13", false),
-    ("no-sslv3", false),
-    ("no-strict-sni", false),
-    ("no-tls-tickets", false),
-    ("no-tlsv10", false),
-    ("no-tlsv11", false),
-    ("no-tlsv12", false),
-    ("no-tlsv13", false),
-    ("prefer-client-ciphers", false),
-    ("ssl-max-ver", true),
-    ("ssl-min-ver", true),
-    ("strict-sni", false),
-    ("tls-tickets", false),
-    ("no-ssl-reuse", false),
-];
-
-/// Versions of TLS by the names of their options.
-const TLS_VERSIONS: [&str; 5] = ["SSLv3", "TLSv1.0", "TLSv1.1", "TLSv1.2", "TLSv1.3"];
-
-fn ssl_options(r: &mut super::Reading<'_>, line: &Line) {
-    let mut next = 1;
-    while next < line.len() {
-        let word = line.text(next);
-        let Some((name, valued)) = SSL_OPTIONS.iter().find(|(name, _)| *name == word) else {
-            let near = suggest::nearest(word, SSL_OPTIONS.iter().map(|(name, _)| *name));
-            let message = format!("unknown option '{word}' of '{}'", r.name);
-            r.diagnostics.error(line.at(next), message).did_you_mean(near);
-            return;
-        };
-        next += 1;
-        if *valued {
-            if !TLS_VERSIONS.contains(&line.text(next)) {
-                let message = format!("'{name}' expects one of {}", crate::section::table::list(&TLS_VERSIONS));
-                r.diagnostics.error(line.at(next), message);
-                return;
-            }
-            next += 1;
-        }
-    }
-}

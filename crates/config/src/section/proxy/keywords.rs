@@ -3,8 +3,9 @@
 use super::{ProxyParser, ProxyReader, check, compression, connection, logging, on, servers, stats, wire};
 use crate::catalogue::{Contexts, Place};
 use crate::model::{ConnectionMode, HttpReuse, Mode};
+use crate::section::bind::{self, BindContext};
+use crate::section::rule;
 use crate::section::table::{MANY, Row, Table};
-use crate::section::{bind, rule};
 use crate::word::Line;
 
 pub(super) const fn row(
@@ -86,8 +87,10 @@ pub(crate) static KEYWORDS: Table<ProxyParser> = Table::new(&[
         "ADDRESS[,ADDRESS]… [OPTION]…",
         "Listens: ADDRESS:PORT, :PORT, *:PORT, [V6]:PORT, PORT-PORT, /PATH, unix@PATH, abns@NAME or fd@N.",
         |r, line| {
-            if let Some(bind) = bind::bind(line, r.loaded.files, r.diagnostics) {
+            let context = BindContext { section: r.section, loader: r.loaded.tls };
+            if let Some((bind, tls)) = bind::bind(line, &context, r.diagnostics) {
                 r.settings.proxy.binds.push(bind);
+                r.settings.bind_words.push((line.text(1).into(), tls));
             }
         },
     ),

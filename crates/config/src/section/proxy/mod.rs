@@ -24,12 +24,13 @@ use crate::diagnostic::{Diagnostics, Severity};
 use crate::expression::condition::{Acls, ConditionReader};
 use crate::expression::{ExpressionReader, StoreNames};
 use crate::model::{
-    BackendName, ConnectionMode, Global, Position, Preset, Proxy, ProxyId, ProxyKind, RedisSection, Rule, StoreSection,
-    Timeouts, UseBackend,
+    BackendName, ConnectionMode, Global, Mode, Position, Preset, Proxy, ProxyId, ProxyKind, RedisSection, Rule,
+    StoreSection, Timeouts, UseBackend,
 };
 use crate::section::rule;
 use crate::section::server::ServerSettings;
 use crate::section::table::{self, MANY, Row};
+use crate::section::tls::{BindLine, BindWords, Loader};
 use crate::section::{Section, SectionKind, error, preset, removed, server, stick, store};
 use crate::suggest;
 use crate::unit::{self, TIME_HINT, TimeUnit};
@@ -60,6 +61,8 @@ pub(crate) struct Settings {
     pub(crate) acls: Acls,
     pub(crate) default_server: ServerSettings,
     checks: check::CheckSettings,
+    /// The words about TLS of each `bind` line, with its addresses as written.
+    bind_words: Vec<(Arc<str>, BindWords)>,
     servers: HashMap<Arc<str>, (Position, bool)>,
     redirects: Vec<Rule>,
     /// Whether the section has a `stats` line itself.
@@ -90,6 +93,7 @@ struct Finished {
 /// Names from outside of the configuration.
 pub(crate) struct Loaded<'a> {
     pub(crate) files: &'a dyn Files,
+    pub(crate) tls: &'a Loader<'a>,
     pub(crate) lua: &'a dyn LuaNames,
     /// Whether a script failed to load, so a name that it may have registered is not an error.
     pub(crate) lua_failed: bool,
@@ -134,7 +138,7 @@ pub(crate) fn all(
     diagnostics: &mut Diagnostics,
 ) -> (Vec<Proxy>, Vec<Option<Position>>, Vec<StoreSection>, Vec<Preset>) {
     let names = proxy_names(sections, diagnostics);
-    let stores = store::stores(sections, loaded.files, diagnostics);
+    let stores = store::stores(sections, loaded.tls, diagnostics);
     let mut store_names = StoreNames {
         patterns: patterns.clone(),
         files: Some(loaded.files),
@@ -204,6 +208,7 @@ pub(crate) fn all(
         }
         if kind.is_some() {
             reader.finish_checks();
+            reader.finish_binds(global.tune.bufsize);
         }
         match kind {
             None => defaults.add(section, settings),
@@ -319,6 +324,7 @@ impl Settings {
             acls: Acls::default(),
             default_server: ServerSettings::default(),
             checks: check::CheckSettings::default(),
+            bind_words: Vec::new(),
             servers: HashMap::new(),
             redirects: Vec::new(),
             own_stats: false,
@@ -376,6 +382,16 @@ impl Settings {
 }
 
 impl ProxyReader<'_> {
+    /// Makes settings of the words about TLS, once the mode of the section is known.
+    fn finish_binds(&mut self, bufsize: usize) {
+        let proxy = &mut self.settings.proxy;
+        for (bind, (argument, words)) in proxy.binds.iter_mut().zip(&self.settings.bind_words) {
+            let http = proxy.mode == Mode::Http;
+            let line = BindLine { proxy: &proxy.name, argument, at: &bind.at, http, bufsize };
+            bind.tls = words.finish(&line, self.loaded.tls, self.diagnostics);
+        }
+    }
+
     fn line(&mut self, line: &Line) {
         let negated;
         let line = match line.text(0) {

@@ -1,0 +1,310 @@
+//! TLS of `bind` and `server` lines, and what `global` says about it.
+//!
+//! The files that lines name have been read and parsed: a certificate is an `Arc` that all lines with the same path
+//! share. A digest over the words and the contents of the files makes lines of two configurations comparable.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use sluicegate_tls::digest::Digest;
+use sluicegate_tls::pair::Pair;
+use sluicegate_tls::policy::{ServerSettings, Settings, TicketKeyFile, Verify, Version};
+use sluicegate_tls::x509::Bundle;
+
+use super::{Expr, Position};
+
+/// `proto`: the protocol of a connection, where neither ALPN nor its first bytes decide.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Proto {
+    /// `h1`.
+    H1,
+    /// `h2`.
+    H2,
+    /// `none`: bytes, in `mode tcp`.
+    Raw,
+}
+
+/// `ssl` of a `bind` line with all that belongs to it.
+#[derive(Clone, Debug)]
+pub struct BindTls {
+    /// Certificates, versions, suites and the rest.
+    pub settings: Settings,
+    /// The digest of the words that decide about the settings, and of the files that they name.
+    pub digest: Digest,
+}
+
+/// By the digests: equal words and equal files.
+impl PartialEq for BindTls {
+    fn eq(&self, other: &BindTls) -> bool {
+        self.digest == other.digest
+    }
+}
+
+impl Eq for BindTls {}
+
+/// The words of a `server` line about TLS.
+#[derive(Clone, Debug)]
+pub struct ServerTls {
+    /// `ssl`. A server without it has settings for `check-ssl` and `set server … ssl on`.
+    pub enabled: bool,
+    /// Certificates, versions, suites and the rest.
+    pub settings: ServerSettings,
+    /// `sni`: the name that is sent in the hello.
+    pub sni: Option<Expr>,
+    /// The digest of the words that decide about the settings, and of the files that they name.
+    pub digest: Digest,
+}
+
+/// By the digests: equal words and equal files.
+impl PartialEq for ServerTls {
+    fn eq(&self, other: &ServerTls) -> bool {
+        self.enabled == other.enabled && self.digest == other.digest
+    }
+}
+
+impl Eq for ServerTls {}
+
+/// The files of all lines, by the path that names them; see `show ssl cert` and `show ssl ca-file`.
+#[derive(Clone, Debug, Default)]
+pub struct TlsFiles {
+    /// Certificates, each with the digest of its files.
+    pub pairs: BTreeMap<Arc<str>, (Digest, Arc<Pair>)>,
+    /// `ca-file`, `ca-verify-file` and `crl-file`.
+    pub bundles: BTreeMap<Arc<str>, (Digest, Arc<Bundle>)>,
+    /// `tls-ticket-keys`.
+    pub ticket_keys: BTreeMap<Arc<str>, Arc<TicketKeyFile>>,
+}
+
+/// A word and its position.
+pub type Placed = (Arc<str>, Position);
+
+/// Versions of TLS, as `ssl-min-ver`, `ssl-max-ver`, `force-…` and `no-tlsv…` give them.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Versions {
+    /// `ssl-min-ver`.
+    pub min: Option<Version>,
+    /// `ssl-max-ver`.
+    pub max: Option<Version>,
+    /// `no-tlsv12`.
+    pub no_tls12: bool,
+    /// `no-tlsv13`.
+    pub no_tls13: bool,
+    /// `no-sslv3`, `no-tlsv10`, `no-tlsv11`: versions that do not exist here.
+    pub no_older: bool,
+}
+
+/// `ssl-default-bind-*` or `ssl-default-server-*`.
+#[derive(Clone, Debug, Default)]
+pub struct TlsDefaults {
+    /// `…-ciphers`.
+    pub ciphers: Option<Placed>,
+    /// `…-ciphersuites`.
+    pub ciphersuites: Option<Placed>,
+    /// `…-curves`.
+    pub curves: Option<Placed>,
+    /// `…-sigalgs`.
+    pub sigalgs: Option<Placed>,
+    /// `…-client-sigalgs`.
+    pub client_sigalgs: Option<Placed>,
+    /// Versions in `…-options`.
+    pub versions: Versions,
+    /// `no-tls-tickets` in `…-options`.
+    pub no_tickets: bool,
+    /// `prefer-client-ciphers` in `ssl-default-bind-options`.
+    pub prefer_client_ciphers: bool,
+    /// `strict-sni` in `ssl-default-bind-options`.
+    pub strict_sni: bool,
+}
+
+/// `ssl-load-extra-files`: the files beside a certificate that are looked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ExtraFiles {
+    /// `bundle`: `.rsa`, `.ecdsa` and `.dsa`, where there is no file of the name itself.
+    pub bundle: bool,
+    /// `sctl`.
+    pub sctl: bool,
+    /// `ocsp`.
+    pub ocsp: bool,
+    /// `issuer`.
+    pub issuer: bool,
+    /// `key`.
+    pub key: bool,
+}
+
+impl ExtraFiles {
+    /// `all`.
+    pub const ALL: ExtraFiles = ExtraFiles { bundle: true, sctl: true, ocsp: true, issuer: true, key: true };
+    /// `none`.
+    pub const NONE: ExtraFiles = ExtraFiles { bundle: false, sctl: false, ocsp: false, issuer: false, key: false };
+}
+
+/// `ocsp-update.*`: how responses about own certificates are kept current.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct OcspUpdate {
+    /// `ocsp-update.mode on`: certificates whose line says nothing are updated.
+    pub by_default: bool,
+    /// `ocsp-update.disable on`: none is.
+    pub disabled: bool,
+    /// `ocsp-update.mindelay`; 5 minutes.
+    pub min_delay: Duration,
+    /// `ocsp-update.maxdelay`; an hour.
+    pub max_delay: Duration,
+    /// `ocsp-update.httpproxy`: the proxy through which responders are asked, as written.
+    pub proxy: Option<String>,
+}
+
+impl Default for OcspUpdate {
+    fn default() -> Self {
+        OcspUpdate {
+            by_default: false,
+            disabled: false,
+            min_delay: Duration::from_secs(300),
+            max_delay: Duration::from_secs(3600),
+            proxy: None,
+        }
+    }
+}
+
+/// What `global` says about TLS.
+#[derive(Clone, Debug)]
+pub struct GlobalTls {
+    /// `ca-base`.
+    pub ca_base: Option<String>,
+    /// `crt-base`.
+    pub crt_base: Option<String>,
+    /// `key-base`, for `crt-store` sections.
+    pub key_base: Option<String>,
+    /// `ssl-default-bind-*`.
+    pub bind: TlsDefaults,
+    /// `ssl-default-server-*`.
+    pub server: TlsDefaults,
+    /// `ssl-server-verify`: `verify` of servers that say nothing.
+    pub server_verify: Verify,
+    /// `ssl-load-extra-files`.
+    pub extra_files: ExtraFiles,
+    /// `ssl-load-extra-del-ext`: `.crt` is cut off before `.key` and the like are appended.
+    pub extra_del_ext: bool,
+    /// `issuers-chain-path`.
+    pub issuers_chain_path: Option<Placed>,
+    /// `ssl-skip-self-issued-ca`: self-signed authorities are not sent.
+    pub skip_self_issued_ca: bool,
+    /// `maxsslconn`.
+    pub maxconn: Option<u32>,
+    /// `maxsslrate`: handshakes a second.
+    pub maxrate: Option<u32>,
+    /// `tune.ssl.cachesize`: sessions; 20000.
+    pub cache_size: usize,
+    /// `tune.ssl.lifetime`; 300 s.
+    pub lifetime: Duration,
+    /// `tune.ssl.maxrecord`: plaintext of the first records of a response; 0: as much as fits.
+    pub max_record: usize,
+    /// `tune.ssl.hard-maxrecord`: plaintext of any record; 0: as much as fits.
+    pub hard_max_record: usize,
+    /// `tune.ssl.capture-buffer-size`: bytes of a hello kept for fetches.
+    pub capture: usize,
+    /// `tune.ssl.keylog`.
+    pub keylog: bool,
+    /// `tune.ssl.ssl-ctx-cache-size`: generated certificates that are kept; 1000.
+    pub generated: usize,
+    /// `ocsp-update.*`.
+    pub ocsp_update: OcspUpdate,
+    /// `httpclient.ssl.ca-file`.
+    pub client_ca: Option<Placed>,
+    /// `httpclient.ssl.verify`; required.
+    pub client_verify: Verify,
+}
+
+impl Default for GlobalTls {
+    fn default() -> Self {
+        GlobalTls {
+            ca_base: None,
+            crt_base: None,
+            key_base: None,
+            bind: TlsDefaults::default(),
+            server: TlsDefaults::default(),
+            server_verify: Verify::Required,
+            extra_files: ExtraFiles::ALL,
+            extra_del_ext: false,
+            issuers_chain_path: None,
+            skip_self_issued_ca: false,
+            maxconn: None,
+            maxrate: None,
+            cache_size: 20_000,
+            lifetime: Duration::from_secs(300),
+            max_record: 0,
+            hard_max_record: 0,
+            capture: 0,
+            keylog: false,
+            generated: 1000,
+            ocsp_update: OcspUpdate::default(),
+            client_ca: None,
+            client_verify: Verify::Required,
+        }
+    }
+}
+
+/// `tune.h2.*` of one side.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Http2Side {
+    /// `tune.h2.{fe,be}.initial-window-size`; `None`: that of both sides.
+    pub initial_window: Option<u32>,
+    /// `tune.h2.{fe,be}.max-concurrent-streams`; `None`: that of both sides.
+    pub max_streams: Option<u32>,
+    /// `tune.h2.{fe,be}.rxbuf`: bytes of a connection's receive buffers; 0: a buffer for each stream.
+    pub receive_buffers: usize,
+    /// `tune.h2.{fe,be}.glitches-threshold`; 0: none.
+    pub glitches: u32,
+}
+
+/// `tune.h2.*`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Http2 {
+    /// Connections of clients.
+    pub front: Http2Side,
+    /// Connections to servers.
+    pub back: Http2Side,
+    /// `tune.h2.initial-window-size`; `None`: a buffer, and at least 16384.
+    pub initial_window: Option<u32>,
+    /// `tune.h2.max-concurrent-streams`; 100.
+    pub max_streams: u32,
+    /// `tune.h2.fe.max-total-streams`: streams after which a client's connection is closed; 0: none.
+    pub max_total_streams: u32,
+    /// `tune.h2.header-table-size`; 4096.
+    pub header_table: u32,
+    /// `tune.h2.max-frame-size`; `None`: 16384, or a buffer if that is smaller.
+    pub max_frame: Option<u32>,
+    /// `h2-workaround-bogus-websocket-clients`: WebSockets over HTTP/2 are not announced.
+    pub no_websocket: bool,
+    /// `tune.glitches.kill.cpu-usage`: load in percent below which glitches close no connection.
+    pub glitches_load: u32,
+}
+
+impl Default for Http2 {
+    fn default() -> Self {
+        Http2 {
+            front: Http2Side::default(),
+            back: Http2Side::default(),
+            initial_window: None,
+            max_streams: 100,
+            max_total_streams: 0,
+            header_table: 4096,
+            max_frame: None,
+            no_websocket: false,
+            glitches_load: 0,
+        }
+    }
+}
+
+impl Http2 {
+    /// Returns the initial window of a side, with buffers of `bufsize` bytes.
+    pub fn window(&self, side: &Http2Side, bufsize: usize) -> u32 {
+        let buffer = u32::try_from(bufsize).unwrap_or(u32::MAX).clamp(16384, i32::MAX as u32);
+        side.initial_window.or(self.initial_window).unwrap_or(buffer)
+    }
+
+    /// Returns the limit of concurrent streams of a side.
+    pub fn streams(&self, side: &Http2Side) -> u32 {
+        side.max_streams.unwrap_or(self.max_streams)
+    }
+}

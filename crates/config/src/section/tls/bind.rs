@@ -1,0 +1,274 @@
+//! TLS of a `bind` line.
+
+use std::sync::Arc;
+
+use sluicegate_tls::digest::Digester;
+use sluicegate_tls::policy::{Entry, Policy, Settings, TicketKeyFile, Verify};
+
+use super::files::Loader;
+use super::words::{PolicyWords, Reading, Subject, VersionFault, digest_defaults};
+use crate::diagnostic::Diagnostics;
+use crate::model::{BindTls, Position};
+
+/// The words of a `bind` line about TLS, its certificates already loaded.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct BindWords {
+    /// `ssl`.
+    pub(super) ssl: bool,
+    pub(crate) policy: PolicyWords,
+    /// Certificates in order, each with the words of its line of a list.
+    pub(super) certificates: Vec<Certificate>,
+    strict_sni: Option<bool>,
+    prefer_client_ciphers: bool,
+    no_tickets: Option<bool>,
+    ticket_keys: Option<Arc<TicketKeyFile>>,
+    pub(super) generate: bool,
+    pub(super) ca_sign_file: Option<String>,
+    pub(super) ca_sign_pass: Option<String>,
+}
+
+/// A certificate of a `bind` line.
+#[derive(Clone, Debug)]
+pub(super) struct Certificate {
+    /// Its settings are filled in at the end.
+    pub(super) entry: Entry,
+    /// The words of its line of a list.
+    pub(super) words: Option<PolicyWords>,
+}
+
+/// Reads a value of a word; the message of an error is HAProxy's.
+pub(crate) type BindWord = fn(&mut BindWords, &Reading<'_, '_>, &str) -> Result<(), String>;
+
+pub(crate) fn ssl(words: &mut BindWords, _: &Reading<'_, '_>, _: &str) -> Result<(), String> {
+    words.ssl = true;
+    Ok(())
+}
+
+pub(crate) fn crt(words: &mut BindWords, reading: &Reading<'_, '_>, value: &str) -> Result<(), String> {
+    let path = reading.loader.crt_path(value);
+    let crt = reading.loader.crt(&path)?;
+    // The first certificate of a line is a default one; of a bundle all are.
+    let first = words.certificates.is_empty();
+    let named = reading.name == "default-crt";
+    for (index, pair) in crt.pairs.into_iter().enumerate() {
+        let is_default = named || (first && (index == 0 || crt.is_bundle));
+        let from = (reading.at.file.clone(), reading.at.line);
+        let entry = Entry { pair, filters: None, policy: None, is_default, from };
+        words.certificates.push(Certificate { entry, words: None });
+    }
+    Ok(())
+}
+
+pub(crate) fn strict_sni(words: &mut BindWords, reading: &Reading<'_, '_>, _: &str) -> Result<(), String> {
+    words.strict_sni = Some(reading.name == "strict-sni");
+    Ok(())
+}
+
+pub(crate) fn prefer_client_ciphers(words: &mut BindWords, _: &Reading<'_, '_>, _: &str) -> Result<(), String> {
+    words.prefer_client_ciphers = true;
+    Ok(())
+}
+
+pub(crate) fn tickets(words: &mut BindWords, reading: &Reading<'_, '_>, _: &str) -> Result<(), String> {
+    words.no_tickets = Some(reading.name == "no-tls-tickets");
+    Ok(())
+}
+
+pub(crate) fn ticket_keys(words: &mut BindWords, reading: &Reading<'_, '_>, value: &str) -> Result<(), String> {
+    words.ticket_keys = Some(reading.loader.ticket_keys(value)?);
+    Ok(())
+}
+
+pub(crate) fn generate(words: &mut BindWords, _: &Reading<'_, '_>, _: &str) -> Result<(), String> {
+    words.generate = true;
+    Ok(())
+}
+
+pub(crate) fn ca_sign_file(words: &mut BindWords, reading: &Reading<'_, '_>, value: &str) -> Result<(), String> {
+    words.ca_sign_file = Some(reading.loader.ca_path(value));
+    Ok(())
+}
+
+pub(crate) fn ca_sign_pass(words: &mut BindWords, _: &Reading<'_, '_>, value: &str) -> Result<(), String> {
+    words.ca_sign_pass = Some(value.to_owned());
+    Ok(())
+}
+
+/// A `bind` line whose words become settings.
+pub(crate) struct BindLine<'a> {
+    /// The proxy's name.
+    pub(crate) proxy: &'a str,
+    /// The addresses as written.
+    pub(crate) argument: &'a str,
+    pub(crate) at: &'a Position,
+    /// Whether the proxy speaks HTTP, which has application protocols by default.
+    pub(crate) http: bool,
+    /// `tune.bufsize`.
+    pub(crate) bufsize: usize,
+}
+
+/// The application protocols of a proxy of HTTP.
+const PROTOCOLS: [&[u8]; 2] = [b"h2", b"http/1.1"];
+/// The least buffer of HTTP/2.
+const BUFSIZE_MIN: usize = 16384;
+
+impl BindWords {
+    /// Returns whether connections use TLS.
+    pub(crate) fn is_used(&self) -> bool {
+        self.ssl
+    }
+
+    /// Returns the settings; `None` without `ssl`, or if they have an error.
+    pub(crate) fn finish(
+        &self,
+        line: &BindLine<'_>,
+        loader: &Loader<'_>,
+        diagnostics: &mut Diagnostics,
+    ) -> Option<Arc<BindTls>> {
+        let BindLine { proxy, argument, at, .. } = *line;
+        if !self.ssl {
+            if !self.certificates.is_empty() {
+                let message = format!(
+                    "Proxy '{proxy}': A certificate was specified but SSL was not enabled on bind '{argument}' (use \
+                     'ssl')"
+                );
+                diagnostics.warning(at.clone(), message);
+            }
+            return None;
+        }
+        let errors = diagnostics.errors();
+        let global = loader.global;
+        let strict_sni = self.strict_sni.unwrap_or(false) || (global.bind.strict_sni && self.strict_sni.is_none());
+        self.check_certificates(line, strict_sni, diagnostics);
+        let shown = format!("bind '{argument}'");
+        let subject = Subject { proxy, line: &shown, at };
+        let mut policy = Policy::default();
+        self.policy.plain(&mut policy);
+        self.policy.algorithms(&mut policy, &global.bind, &subject, diagnostics);
+        self.versions(&mut policy, line, loader, diagnostics);
+        if policy.alpn.is_none() && line.http && line.bufsize >= BUFSIZE_MIN {
+            policy.alpn = Some(PROTOCOLS.map(<[u8]>::to_vec).to_vec());
+        }
+        let h2 = policy.alpn.iter().flatten().any(|protocol| protocol == b"h2");
+        if line.http && h2 && line.bufsize < BUFSIZE_MIN {
+            let message = format!(
+                "HTTP frontend '{proxy}' enables HTTP/2 via ALPN, so global.tune.bufsize must be at least 16384 bytes \
+                 ({} now)",
+                line.bufsize
+            );
+            diagnostics.error(at.clone(), message);
+        }
+        authorities(&policy, None, &subject, diagnostics);
+        let entries = self.certificates.iter().map(|certificate| {
+            let own = certificate.words.as_ref().map(|words| words.for_list(&policy, &subject, diagnostics));
+            Entry { policy: own, ..certificate.entry.clone() }
+        });
+        let entries: Vec<Entry> = entries.collect();
+        if diagnostics.errors() > errors {
+            return None;
+        }
+        let records = [global.max_record, global.hard_max_record];
+        let settings = Settings {
+            entries,
+            policy,
+            strict_sni,
+            prefer_client_ciphers: self.prefer_client_ciphers || global.bind.prefer_client_ciphers,
+            no_tickets: self.no_tickets.unwrap_or(global.bind.no_tickets),
+            ticket_keys: self.ticket_keys.clone(),
+            cache_size: global.cache_size,
+            lifetime: global.lifetime,
+            capture: global.capture,
+            max_record: records.into_iter().filter(|size| *size > 0).min().unwrap_or(0),
+            keylog: global.keylog,
+        };
+        let digest = self.digest(&settings, loader);
+        Some(Arc::new(BindTls { settings, digest }))
+    }
+
+    fn check_certificates(&self, line: &BindLine<'_>, strict_sni: bool, diagnostics: &mut Diagnostics) {
+        let BindLine { proxy, argument, at, .. } = *line;
+        if !self.certificates.is_empty() {
+            return;
+        }
+        let message = format!("Proxy '{proxy}': no SSL certificate specified for bind '{argument}'");
+        if strict_sni && !self.generate {
+            diagnostics.warning(at.clone(), format!("{message}, ssl connections will fail (use 'crt')"));
+        } else if self.generate {
+            diagnostics.error(at.clone(), format!("{message} and 'generate-certificates' option (use 'crt')"));
+        } else {
+            diagnostics.error(at.clone(), format!("{message} (use 'crt')"));
+        }
+    }
+
+    fn versions(&self, policy: &mut Policy, line: &BindLine<'_>, loader: &Loader<'_>, diagnostics: &mut Diagnostics) {
+        let BindLine { proxy, argument, at, .. } = *line;
+        let resolved = self.policy.versions.or(loader.global.bind.versions).resolve(|fault| match fault {
+            VersionFault::Ignored => {
+                let message = format!(
+                    "Proxy '{proxy}': no-sslv3/no-tlsv1x are ignored for bind '{argument}'. Use only 'ssl-min-ver' and \
+                     'ssl-max-ver' to fix"
+                );
+                diagnostics.warning(at.clone(), message);
+            }
+            VersionFault::Nothing => {
+                let message = format!("Proxy '{proxy}': all SSL/TLS versions are disabled for bind '{argument}'");
+                diagnostics.error(at.clone(), message);
+            }
+        });
+        (policy.min, policy.max) = resolved.unzip();
+    }
+
+    fn digest(&self, settings: &Settings, loader: &Loader<'_>) -> sluicegate_tls::digest::Digest {
+        let mut digester = Digester::default();
+        self.policy.digest(&mut digester);
+        digest_defaults(&loader.global.bind, &mut digester);
+        for Certificate { entry, words } in &self.certificates {
+            digester.add(entry.pair.path.as_bytes()).add(&loader.digest(&entry.pair).0);
+            digester.add(format!("{:?}", (&entry.filters, entry.is_default)).as_bytes());
+            if let Some(words) = words {
+                words.digest(&mut digester);
+            }
+        }
+        let Settings { strict_sni, prefer_client_ciphers, no_tickets, cache_size, lifetime, capture, .. } = settings;
+        let flags = (strict_sni, prefer_client_ciphers, no_tickets, cache_size, lifetime, capture);
+        let rest = (settings.max_record, settings.keylog, &settings.policy.alpn, self.generate);
+        digester.add(format!("{flags:?}{rest:?}").as_bytes());
+        if let Some(file) = &self.ticket_keys {
+            file.keys.iter().for_each(|key| _ = digester.add(key));
+        }
+        digester.finish()
+    }
+}
+
+/// Reports `verify` without authorities.
+fn authorities(policy: &Policy, outer: Option<&Policy>, subject: &Subject<'_>, diagnostics: &mut Diagnostics) {
+    let verify = policy.verify.or(outer.and_then(|outer| outer.verify)).unwrap_or_default();
+    let any = |policy: &Policy| policy.ca.is_some() || policy.ca_verify.is_some();
+    if verify != Verify::None && !any(policy) && !outer.is_some_and(any) {
+        let Subject { proxy, line, at } = subject;
+        let message = format!("Proxy '{proxy}': verify is enabled but no CA file specified for {line}");
+        diagnostics.error((*at).clone(), message).hint("add 'ca-file FILE' or 'ca-file @system-ca'");
+    }
+}
+
+impl PolicyWords {
+    /// Returns the settings of a line of a list; where they are silent, those of the `bind` line hold.
+    fn for_list(&self, outer: &Policy, subject: &Subject<'_>, diagnostics: &mut Diagnostics) -> Policy {
+        let mut policy = Policy::default();
+        self.plain(&mut policy);
+        self.algorithms(&mut policy, &Default::default(), subject, diagnostics);
+        if self.versions.min.is_some() || self.versions.max.is_some() {
+            let mut versions = self.versions;
+            versions.min = versions.min.or(outer.min);
+            versions.max = versions.max.or(outer.max);
+            let Subject { proxy, line, at } = subject;
+            let resolved = versions.resolve(|_| {
+                let message = format!("Proxy '{proxy}': all SSL/TLS versions are disabled for {line}");
+                diagnostics.error((*at).clone(), message);
+            });
+            (policy.min, policy.max) = resolved.unzip();
+        }
+        authorities(&policy, Some(outer), subject, diagnostics);
+        policy
+    }
+}

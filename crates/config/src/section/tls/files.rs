@@ -1,0 +1,432 @@
+//! Certificates and other files of TLS: which ones a path means, each read and parsed once.
+//!
+//! Files are read one after another, through [`Files`]; certificates are then parsed by all cores, since parsing a key
+//! and comparing it with its certificate takes longer than anything else in a large configuration. A certificate whose
+//! files did not change since the configuration that this one replaces is taken from there.
+//!
+//! The rules are HAProxy's (configuration manual, `crt` and `ssl-load-extra-files`), and so are the messages.
+
+use std::cell::RefCell;
+use std::collections::HashMap;
+use std::io;
+use std::path::Path;
+use std::sync::Arc;
+
+use sluicegate_tls::digest::{Digest, Digester};
+use sluicegate_tls::pair::Pair;
+use sluicegate_tls::policy::TicketKeyFile;
+use sluicegate_tls::x509::Bundle;
+
+use super::library::{self, Common, File, PairFiles};
+use super::ticket_keys;
+use crate::Files;
+use crate::model::{GlobalTls, Position, TlsFiles};
+
+/// Key types of a bundle, in the order in which they are looked for.
+const BUNDLE: [&str; 3] = ["dsa", "ecdsa", "rsa"];
+/// Ends of names that are no certificates within a directory.
+const BESIDE: [&str; 4] = [".issuer", ".ocsp", ".sctl", ".key"];
+/// Ends of names within a directory of authorities.
+const AUTHORITIES: [&str; 4] = [".pem", ".crt", ".cer", ".crl"];
+/// Files with the system's authorities, and a directory of them, by distribution.
+const SYSTEM_CA: [&str; 5] = [
+    "/etc/ssl/certs/ca-certificates.crt",
+    "/etc/pki/tls/certs/ca-bundle.crt",
+    "/etc/ssl/ca-bundle.pem",
+    "/etc/ssl/cert.pem",
+    "/etc/ssl/certs",
+];
+/// Certificates below which one thread parses all.
+const FEW: usize = 16;
+
+/// Reads files, and keeps all that was read in one load of a configuration.
+pub(crate) struct Loader<'a> {
+    files: &'a dyn Files,
+    pub(crate) global: &'a GlobalTls,
+    previous: Option<Arc<TlsFiles>>,
+    /// What all certificates depend on.
+    common: Common,
+    loaded: RefCell<TlsFiles>,
+    /// What could not be loaded, so that a second line of the same path reads nothing.
+    failed: RefCell<HashMap<Arc<str>, String>>,
+    warnings: RefCell<Vec<String>>,
+}
+
+/// A certificate to load: its name and its files.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Request {
+    /// The path by which it is known.
+    pub(super) name: String,
+    /// Files that are named; without one it is looked for beside the certificate.
+    pub(super) named: NamedFiles,
+}
+
+/// Files of a certificate that `crt-store` or `crt-list` name.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct NamedFiles {
+    /// Whether only named files are read.
+    pub(super) only: bool,
+    /// `crt`, where it is not the certificate's name.
+    pub(super) crt: Option<String>,
+    /// `key`.
+    pub(super) key: Option<String>,
+    /// `ocsp`.
+    pub(super) ocsp: Option<String>,
+    /// `issuer`.
+    pub(super) issuer: Option<String>,
+    /// `sctl`.
+    pub(super) sctl: Option<String>,
+}
+
+/// A path of `crt`.
+enum Kind {
+    File(Vec<u8>),
+    Directory(Vec<String>),
+}
+
+impl<'a> Loader<'a> {
+    pub(crate) fn new(files: &'a dyn Files, global: &'a GlobalTls, previous: Option<Arc<TlsFiles>>) -> Loader<'a> {
+        let (loaded, failed, warnings) = Default::default();
+        let common = Common { skip_self_issued: global.skip_self_issued_ca };
+        Loader { files, global, previous, common, loaded, failed, warnings }
+    }
+
+    /// Returns the files that are read with.
+    pub(crate) fn files(&self) -> &dyn Files {
+        self.files
+    }
+
+    /// Returns all that was loaded.
+    pub(crate) fn finish(self) -> TlsFiles {
+        self.loaded.into_inner()
+    }
+
+    /// Relative paths that follow are named at this place.
+    pub(crate) fn stand_at(&self, at: &Position) {
+        self.files.stand_at(at);
+    }
+
+    /// Returns the warnings since the last call.
+    pub(crate) fn take_warnings(&self) -> Vec<String> {
+        self.warnings.take()
+    }
+
+    fn warn(&self, message: String) {
+        self.warnings.borrow_mut().push(message);
+    }
+
+    /// Returns a path below `crt-base`, unless it is absolute or a name of a `crt-store`.
+    pub(super) fn crt_path(&self, path: &str) -> String {
+        below(self.global.crt_base.as_deref(), path)
+    }
+
+    /// Returns a path below `ca-base`, unless it is absolute or a special name.
+    pub(super) fn ca_path(&self, path: &str) -> String {
+        below(self.global.ca_base.as_deref(), path)
+    }
+
+    /// Returns the content of a file.
+    pub(super) fn read(&self, path: &str) -> io::Result<Vec<u8>> {
+        self.files.read(Path::new(path))
+    }
+
+    /// Returns the certificates of `crt PATH`: one, those of a directory in alphabetical order, or those of a bundle.
+    /// The path has its base already.
+    pub(super) fn crt(&self, path: &str) -> Result<Crt, String> {
+        if let Some(pair) = self.known(path) {
+            return Ok(Crt { pairs: vec![pair], is_bundle: false });
+        }
+        if path.starts_with('@') {
+            return Err(format!("unable to stat SSL certificate from file '{path}' : No such file or directory"));
+        }
+        match self.kind(path) {
+            Ok(Kind::File(pem)) => {
+                let request = Request { name: path.to_owned(), named: NamedFiles::default() };
+                let pair = self.pair(&request, Some(pem))?;
+                Ok(Crt { pairs: vec![pair], is_bundle: false })
+            }
+            Ok(Kind::Directory(names)) => {
+                let directory = path.trim_end_matches('/');
+                let wanted = names.iter().filter(|name| is_certificate(name));
+                let requests = wanted.map(|name| Request { name: format!("{directory}/{name}"), ..Request::default() });
+                Ok(Crt { pairs: self.pairs(&requests.collect::<Vec<_>>())?, is_bundle: false })
+            }
+            Err(error) if error.kind() == io::ErrorKind::NotFound => match self.bundle_files(path)? {
+                Some(pairs) => Ok(Crt { pairs, is_bundle: true }),
+                None => Err(format!("unable to stat SSL certificate from file '{path}' : {}", reason(&error))),
+            },
+            Err(_) => Err(format!("cannot open the file '{path}'")),
+        }
+    }
+
+    /// Returns the certificates of a bundle; `None` if there is none of this name.
+    fn bundle_files(&self, path: &str) -> Result<Option<Vec<Arc<Pair>>>, String> {
+        if !self.global.extra_files.bundle {
+            return Ok(None);
+        }
+        let mut pairs = Vec::new();
+        for kind in BUNDLE {
+            let name = format!("{path}.{kind}");
+            if let Some(pair) = self.known(&name) {
+                pairs.push(pair);
+            } else if let Ok(pem) = self.read(&name) {
+                pairs.push(self.pair(&Request { name, ..Request::default() }, Some(pem))?);
+            }
+        }
+        Ok((!pairs.is_empty()).then_some(pairs))
+    }
+
+    fn kind(&self, path: &str) -> io::Result<Kind> {
+        let error = match self.read(path) {
+            Ok(bytes) => return Ok(Kind::File(bytes)),
+            Err(error) => error,
+        };
+        match self.files.names(Path::new(path)) {
+            Ok(names) => Ok(Kind::Directory(names)),
+            Err(_) => Err(error),
+        }
+    }
+
+    /// Returns a certificate that has been loaded under this name.
+    pub(super) fn known(&self, name: &str) -> Option<Arc<Pair>> {
+        self.loaded.borrow().pairs.get(name).map(|(_, pair)| pair.clone())
+    }
+
+    /// Returns the digest of a certificate's files.
+    pub(super) fn digest(&self, pair: &Pair) -> Digest {
+        self.loaded.borrow().pairs.get(&*pair.path).map(|(digest, _)| *digest).unwrap_or_default()
+    }
+
+    /// Loads one certificate.
+    fn pair(&self, request: &Request, pem: Option<Vec<u8>>) -> Result<Arc<Pair>, String> {
+        let (files, digest) = self.gather(request, pem)?;
+        self.keep(digest, self.parse(vec![(digest, files)]).remove(0)).inspect_err(|message| {
+            self.failed.borrow_mut().insert(request.name.as_str().into(), message.clone());
+        })
+    }
+
+    /// Loads several certificates, on all cores; the first error wins.
+    pub(super) fn pairs(&self, requests: &[Request]) -> Result<Vec<Arc<Pair>>, String> {
+        let mut found = Vec::with_capacity(requests.len());
+        let mut missing = Vec::new();
+        for request in requests {
+            let known = self.known(&request.name);
+            if known.is_none() {
+                missing.push(self.gather(request, None).map(|(files, digest)| (digest, files))?);
+            }
+            found.push(known);
+        }
+        let digests: Vec<Digest> = missing.iter().map(|(digest, _)| *digest).collect();
+        let mut parsed = digests.into_iter().zip(self.parse(missing));
+        let mut pairs = Vec::with_capacity(found.len());
+        for known in found {
+            pairs.push(match known {
+                Some(pair) => pair,
+                None => {
+                    let (digest, result) = parsed.next().expect("each missing one was parsed");
+                    self.keep(digest, result)?
+                }
+            });
+        }
+        Ok(pairs)
+    }
+
+    fn keep(&self, digest: Digest, parsed: Result<Arc<Pair>, String>) -> Result<Arc<Pair>, String> {
+        let pair = parsed?;
+        self.loaded.borrow_mut().pairs.insert(pair.path.as_str().into(), (digest, pair.clone()));
+        Ok(pair)
+    }
+
+    /// Reads the files of a certificate.
+    fn gather(&self, request: &Request, pem: Option<Vec<u8>>) -> Result<(PairFiles, Digest), String> {
+        let Request { name, named } = request;
+        if let Some(message) = self.failed.borrow().get(name.as_str()) {
+            return Err(message.clone());
+        }
+        let path = named.crt.as_deref().unwrap_or(name);
+        let pem = match pem {
+            Some(pem) => pem,
+            None => self.read(path).map_err(|error| match error.kind() {
+                io::ErrorKind::NotFound => {
+                    format!("unable to stat SSL certificate from file '{path}' : {}", reason(&error))
+                }
+                _ => format!("cannot open the file '{path}'"),
+            })?,
+        };
+        let extra = self.global.extra_files;
+        let stem = if self.global.extra_del_ext { path.strip_suffix(".crt").unwrap_or(path) } else { path };
+        let beside = |wanted: bool, end: &str| -> Option<File> {
+            let path = format!("{stem}.{end}");
+            (wanted && !named.only).then(|| self.read(&path).ok().map(|bytes| (path, bytes))).flatten()
+        };
+        let given = |path: &Option<String>, what: &str| -> Result<Option<File>, String> {
+            let Some(path) = path else { return Ok(None) };
+            let bytes = self.read(path).map_err(|_| format!("'{path}' {what}"))?;
+            Ok(Some((path.clone(), bytes)))
+        };
+        let unreadable = "is present but cannot be read or parsed";
+        let mut files = PairFiles { path: name.clone(), pem, ..PairFiles::default() };
+        files.key = given(&named.key, unreadable)?;
+        files.key_wins = files.key.is_some();
+        if files.key.is_none() && !has(&files.pem, b"PRIVATE KEY-----") && !named.only && extra.key {
+            files.key = beside(true, "key");
+            files.key_sought = Some(format!("{stem}.key"));
+        }
+        files.ocsp = given(&named.ocsp, unreadable)?.or_else(|| beside(extra.ocsp, "ocsp"));
+        files.issuer = given(&named.issuer, unreadable)?;
+        if files.issuer.is_none() && files.ocsp.is_some() {
+            files.issuer = beside(extra.issuer, "issuer");
+        }
+        if let Some((path, _)) = given(&named.sctl, unreadable)?.or_else(|| beside(extra.sctl, "sctl")) {
+            self.warn(format!("'{path}' is ignored: signed certificate timestamps are not sent"));
+        }
+        let digest = files.digest(&self.common);
+        Ok((files, digest))
+    }
+
+    /// Parses certificates, unless the previous configuration has them.
+    fn parse(&self, wanted: Vec<(Digest, PairFiles)>) -> Vec<Result<Arc<Pair>, String>> {
+        let previous = self.previous.as_deref();
+        let known = |digest: &Digest, path: &str| {
+            let (old, pair) = previous?.pairs.get(path)?;
+            (old == digest).then(|| pair.clone())
+        };
+        // Threads share no loader: its cells belong to this one.
+        let common = &self.common;
+        let parse = |(digest, files): (Digest, PairFiles)| match known(&digest, &files.path) {
+            Some(pair) => Ok(pair),
+            None => files.parse(common).map(Arc::new),
+        };
+        let threads = std::thread::available_parallelism().map_or(1, |n| n.get());
+        if wanted.len() < FEW || threads == 1 {
+            return wanted.into_iter().map(parse).collect();
+        }
+        let share = wanted.len().div_ceil(threads);
+        let mut rest = wanted.into_iter();
+        let shares: Vec<Vec<_>> = (0..threads).map(|_| rest.by_ref().take(share).collect()).collect();
+        let parse = &parse;
+        std::thread::scope(|scope| {
+            let start = |share: Vec<_>| scope.spawn(move || share.into_iter().map(parse).collect::<Vec<_>>());
+            let running: Vec<_> = shares.into_iter().map(start).collect();
+            running.into_iter().flat_map(|thread| thread.join().expect("a parser does not panic")).collect()
+        })
+    }
+
+    /// Returns the authorities, or the revocation lists, of a path: a file, a directory or `@system-ca`. The path has its
+    /// base already.
+    pub(super) fn authorities(&self, path: &str) -> Result<(Digest, Arc<Bundle>), String> {
+        if let Some((digest, bundle)) = self.loaded.borrow().bundles.get(path) {
+            return Ok((*digest, bundle.clone()));
+        }
+        if let Some(message) = self.failed.borrow().get(path) {
+            return Err(message.clone());
+        }
+        let loaded = self.authority_files(path).and_then(|(files, whole)| {
+            let mut digester = Digester::default();
+            digester.add(path.as_bytes());
+            files.iter().for_each(|(_, bytes)| _ = digester.add(bytes));
+            let digest = digester.finish();
+            let old = self.previous.as_ref().and_then(|previous| previous.bundles.get(path));
+            if let Some((_, bundle)) = old.filter(|(old, _)| *old == digest) {
+                return Ok((digest, bundle.clone()));
+            }
+            let mut warnings = Vec::new();
+            let bundle = library::bundle(path, files, whole, &mut warnings)?;
+            warnings.into_iter().for_each(|warning| self.warn(warning));
+            Ok((digest, Arc::new(bundle)))
+        });
+        match loaded {
+            Ok((digest, bundle)) => {
+                self.loaded.borrow_mut().bundles.insert(path.into(), (digest, bundle.clone()));
+                Ok((digest, bundle))
+            }
+            Err(reason) => {
+                let message = format!("unable to load {path} ({reason})");
+                self.failed.borrow_mut().insert(path.into(), message.clone());
+                Err(message)
+            }
+        }
+    }
+
+    /// Returns the files of a path, and whether each is to be parsed as a whole: of a file in a directory the first
+    /// certificate counts, and one that can't be parsed is left out.
+    fn authority_files(&self, path: &str) -> Result<(Vec<File>, bool), String> {
+        if path == "@system-ca" {
+            for place in SYSTEM_CA {
+                match self.kind(place) {
+                    Ok(Kind::File(bytes)) => return Ok((vec![(place.to_owned(), bytes)], true)),
+                    Ok(Kind::Directory(names)) => return Ok((self.authority_directory(place, &names), false)),
+                    Err(_) => {}
+                }
+            }
+            return Err("the system has no certificates of authorities".to_owned());
+        }
+        match self.kind(path) {
+            Ok(Kind::File(bytes)) => Ok((vec![(path.to_owned(), bytes)], true)),
+            Ok(Kind::Directory(names)) => Ok((self.authority_directory(path, &names), false)),
+            Err(error) => Err(reason(&error)),
+        }
+    }
+
+    fn authority_directory(&self, path: &str, names: &[String]) -> Vec<File> {
+        let wanted = |name: &&String| !name.starts_with('.') && AUTHORITIES.iter().any(|end| name.ends_with(end));
+        let mut files = Vec::new();
+        for name in names.iter().filter(wanted) {
+            let file = format!("{}/{name}", path.trim_end_matches('/'));
+            match self.read(&file) {
+                Ok(bytes) => files.push((file, bytes)),
+                Err(error) => self.warn(format!("ca-file: '{path}' couldn't load '{file}' ({})", reason(&error))),
+            }
+        }
+        files
+    }
+
+    /// Returns the keys of a file of `tls-ticket-keys`.
+    pub(super) fn ticket_keys(&self, path: &str) -> Result<Arc<TicketKeyFile>, String> {
+        if let Some(known) = self.loaded.borrow().ticket_keys.get(path) {
+            return Ok(known.clone());
+        }
+        let bytes = self.read(path).map_err(|_| format!("'{path}' : unable to load ssl tickets keys file"))?;
+        let keys = ticket_keys::parse(&bytes).map_err(|message| format!("'{path}' : {message}"))?;
+        let file = Arc::new(TicketKeyFile { path: path.into(), keys });
+        self.loaded.borrow_mut().ticket_keys.insert(path.into(), file.clone());
+        Ok(file)
+    }
+}
+
+/// The certificates of one `crt`.
+pub(super) struct Crt {
+    /// In order.
+    pub(super) pairs: Vec<Arc<Pair>>,
+    /// Whether they are one certificate with several key types.
+    pub(super) is_bundle: bool,
+}
+
+/// Returns a path below a directory, unless it is absolute or begins with '@'.
+pub(super) fn below(base: Option<&str>, path: &str) -> String {
+    match base {
+        Some(base) if !path.starts_with(['/', '@']) => format!("{base}/{path}"),
+        _ => path.to_owned(),
+    }
+}
+
+/// Returns whether a file of a directory of `crt` is a certificate.
+fn is_certificate(name: &str) -> bool {
+    !name.starts_with('.') && !BESIDE.iter().any(|end| name.ends_with(end))
+}
+
+fn has(bytes: &[u8], part: &[u8]) -> bool {
+    bytes.windows(part.len()).any(|window| window == part)
+}
+
+/// Returns an error in the system's words.
+pub(super) fn reason(error: &io::Error) -> String {
+    if error.kind() == io::ErrorKind::NotFound {
+        return "No such file or directory".to_owned();
+    }
+    let text = error.to_string();
+    match text.find(" (os error") {
+        Some(end) => text[..end].to_owned(),
+        None => text,
+    }
+}

@@ -1,0 +1,396 @@
+//! Words that `bind`, `server`, `crt-list` and `ssl-f-use` share, and the settings that follow from them.
+
+use std::sync::Arc;
+
+use sluicegate_tls::codes;
+use sluicegate_tls::digest::{Digest, Digester};
+use sluicegate_tls::policy::{Ignored, Policy, Verify, Version};
+use sluicegate_tls::x509::Bundle;
+
+use super::files::Loader;
+use super::library;
+use crate::diagnostic::Diagnostics;
+use crate::model::{Placed, Position, TlsDefaults, Versions};
+
+/// The longest name of an application protocol (RFC 7301).
+const PROTOCOL_MAX: usize = 255;
+
+/// A file of authorities with the digest of its content.
+type Authorities = (Digest, Arc<Bundle>);
+
+/// The words of one line, before defaults.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct PolicyWords {
+    pub(super) versions: Versions,
+    pub(super) ciphers: Option<Placed>,
+    pub(super) ciphersuites: Option<Placed>,
+    pub(super) curves: Option<Placed>,
+    pub(super) ecdhe: Option<Placed>,
+    pub(super) sigalgs: Option<Placed>,
+    pub(super) client_sigalgs: Option<Placed>,
+    pub(super) alpn: Option<Vec<Vec<u8>>>,
+    pub(super) verify: Option<Verify>,
+    pub(super) ca: Option<Authorities>,
+    pub(super) ca_verify: Option<Authorities>,
+    pub(super) crl: Option<Authorities>,
+    pub(super) no_ca_names: bool,
+    pub(super) ca_ignored: Ignored,
+    pub(super) crt_ignored: Ignored,
+}
+
+/// A word that is being read, and where.
+pub(crate) struct Reading<'a, 'f> {
+    pub(crate) loader: &'a Loader<'f>,
+    /// The option's name.
+    pub(crate) name: &'static str,
+    /// The position of its value.
+    pub(crate) at: Position,
+}
+
+/// Reads a value; the message of an error is HAProxy's, with the name of the option where HAProxy has it.
+pub(crate) type PolicyWord = fn(&mut PolicyWords, &Reading<'_, '_>, &str) -> Result<(), String>;
+
+/// The message about early data.
+pub(crate) const EARLY_DATA: &str = "'allow-0rtt' : early data (0-RTT) is not supported";
+/// The message about NPN.
+pub(crate) const NPN: &str = "'npn' : library does not support TLS NPN extension";
+
+pub(crate) fn alpn(words: &mut PolicyWords, _: &Reading<'_, '_>, value: &str) -> Result<(), String> {
+    words.alpn = Some(protocols(value).map_err(|message| format!("'alpn' : {message}"))?);
+    Ok(())
+}
+
+/// Returns a list of application protocols.
+pub(crate) fn protocols(value: &str) -> Result<Vec<Vec<u8>>, String> {
+    let protocol = |name: &str| match name.len() {
+        0 => Err("an ALPN protocol name is empty".to_owned()),
+        1..=PROTOCOL_MAX => Ok(crate::bytes::to_bytes(name).into_owned()),
+        _ => Err(format!("ALPN protocol name too long : '{name}'")),
+    };
+    value.split(',').map(protocol).collect()
+}
+
+pub(crate) fn no_alpn(words: &mut PolicyWords, _: &Reading<'_, '_>, _: &str) -> Result<(), String> {
+    words.alpn = Some(Vec::new());
+    Ok(())
+}
+
+fn authorities(reading: &Reading<'_, '_>, value: &str) -> Result<Option<Authorities>, String> {
+    let path = reading.loader.ca_path(value);
+    reading.loader.authorities(&path).map(Some).map_err(|message| format!("'{}' : {message}", reading.name))
+}
+
+pub(crate) fn ca_file(words: &mut PolicyWords, reading: &Reading<'_, '_>, value: &str) -> Result<(), String> {
+    words.ca = authorities(reading, value)?;
+    Ok(())
+}
+
+pub(crate) fn ca_verify_file(words: &mut PolicyWords, reading: &Reading<'_, '_>, value: &str) -> Result<(), String> {
+    words.ca_verify = authorities(reading, value)?;
+    Ok(())
+}
+
+pub(crate) fn crl_file(words: &mut PolicyWords, reading: &Reading<'_, '_>, value: &str) -> Result<(), String> {
+    words.crl = authorities(reading, value)?;
+    Ok(())
+}
+
+pub(crate) fn no_ca_names(words: &mut PolicyWords, _: &Reading<'_, '_>, _: &str) -> Result<(), String> {
+    words.no_ca_names = true;
+    Ok(())
+}
+
+fn placed(reading: &Reading<'_, '_>, value: &str) -> Option<Placed> {
+    Some((value.into(), reading.at.clone()))
+}
+
+pub(crate) fn ciphers(words: &mut PolicyWords, reading: &Reading<'_, '_>, value: &str) -> Result<(), String> {
+    words.ciphers = placed(reading, value);
+    Ok(())
+}
+
+pub(crate) fn ciphersuites(words: &mut PolicyWords, reading: &Reading<'_, '_>, value: &str) -> Result<(), String> {
+    words.ciphersuites = placed(reading, value);
+    Ok(())
+}
+
+pub(crate) fn curves(words: &mut PolicyWords, reading: &Reading<'_, '_>, value: &str) -> Result<(), String> {
+    words.curves = placed(reading, value);
+    Ok(())
+}
+
+pub(crate) fn ecdhe(words: &mut PolicyWords, reading: &Reading<'_, '_>, value: &str) -> Result<(), String> {
+    words.ecdhe = placed(reading, value);
+    Ok(())
+}
+
+pub(crate) fn sigalgs(words: &mut PolicyWords, reading: &Reading<'_, '_>, value: &str) -> Result<(), String> {
+    words.sigalgs = placed(reading, value);
+    Ok(())
+}
+
+pub(crate) fn client_sigalgs(words: &mut PolicyWords, reading: &Reading<'_, '_>, value: &str) -> Result<(), String> {
+    words.client_sigalgs = placed(reading, value);
+    Ok(())
+}
+
+pub(crate) fn verify(words: &mut PolicyWords, _: &Reading<'_, '_>, value: &str) -> Result<(), String> {
+    words.verify = Some(match value {
+        "none" => Verify::None,
+        "optional" => Verify::Optional,
+        "required" => Verify::Required,
+        _ => {
+            return Err(format!(
+                "'verify' : unknown verify method '{value}', only 'none', 'optional', and 'required' are supported"
+            ));
+        }
+    });
+    Ok(())
+}
+
+pub(crate) fn ca_ignored(words: &mut PolicyWords, reading: &Reading<'_, '_>, value: &str) -> Result<(), String> {
+    ignored(&mut words.ca_ignored, reading.name, value)
+}
+
+pub(crate) fn crt_ignored(words: &mut PolicyWords, reading: &Reading<'_, '_>, value: &str) -> Result<(), String> {
+    ignored(&mut words.crt_ignored, reading.name, value)
+}
+
+/// Adds to a set of errors; further words of one line extend it.
+fn ignored(set: &mut Ignored, name: &str, value: &str) -> Result<(), String> {
+    if value == "all" {
+        *set = Ignored::All;
+        return Ok(());
+    }
+    let mut codes = Vec::new();
+    for token in value.split(',').filter(|token| !token.is_empty()) {
+        if token.starts_with(|c: char| c.is_ascii_digit()) {
+            let end = token.find(|c: char| !c.is_ascii_digit()).unwrap_or(token.len());
+            match token[..end].parse::<i32>() {
+                Ok(code) if (1..=codes::MAX).contains(&code) => codes.push(code),
+                _ => {
+                    let (id, max) = (&token[..end], codes::MAX);
+                    return Err(format!("'{name}' : ID '{id}' out of range (1..{max}) in error IDs list '{value}'"));
+                }
+            }
+        } else if let Some(code) = codes::number(token) {
+            codes.push(code);
+        } else if !codes::is_foreign(token) {
+            return Err(format!("'{name}' : error constant '{token}' unknown in error IDs list '{value}'"));
+        }
+    }
+    match set {
+        Ignored::All => {}
+        Ignored::None => *set = Ignored::Codes(codes),
+        Ignored::Codes(known) => known.extend(codes),
+    }
+    Ok(())
+}
+
+/// Returns a version of `ssl-min-ver` or `ssl-max-ver`.
+fn version(value: &str) -> Result<Version, String> {
+    match value {
+        "TLSv1.2" => Ok(Version::Tls12),
+        "TLSv1.3" => Ok(Version::Tls13),
+        "SSLv3" | "TLSv1.0" | "TLSv1.1" => Err(too_old(value)),
+        _ => Err(format!("'{value}' : unknown ssl/tls version")),
+    }
+}
+
+/// Returns the message about a version that is not here.
+fn too_old(word: &str) -> String {
+    format!("'{word}' : versions below TLSv1.2 are not supported")
+}
+
+pub(crate) fn min_version(words: &mut PolicyWords, _: &Reading<'_, '_>, value: &str) -> Result<(), String> {
+    words.versions.min = Some(version(value)?);
+    Ok(())
+}
+
+pub(crate) fn max_version(words: &mut PolicyWords, _: &Reading<'_, '_>, value: &str) -> Result<(), String> {
+    words.versions.max = Some(version(value)?);
+    Ok(())
+}
+
+/// Reads `force-…` and `no-…` of a version.
+pub(crate) fn method(words: &mut PolicyWords, reading: &Reading<'_, '_>, _: &str) -> Result<(), String> {
+    method_option(&mut words.versions, reading.name)
+}
+
+/// Reads `ssl-min-ver`, `ssl-max-ver`, `force-…` or `no-…` of `ssl-default-bind-options` and its like; `None`: it is
+/// none of them, else the number of its values.
+pub(crate) fn default_option(versions: &mut Versions, name: &str, value: &str) -> Option<Result<usize, String>> {
+    let field = match name {
+        "ssl-min-ver" => &mut versions.min,
+        "ssl-max-ver" => &mut versions.max,
+        _ if METHODS.contains(&name) => return Some(method_option(versions, name).map(|()| 0)),
+        _ => return None,
+    };
+    if value.is_empty() {
+        return Some(Err(format!("'{name}' : missing the ssl/tls version")));
+    }
+    Some(version(value).map(|version| {
+        *field = Some(version);
+        1
+    }))
+}
+
+/// Words about single versions.
+pub(crate) const METHODS: [&str; 10] = [
+    "force-sslv3",
+    "force-tlsv10",
+    "force-tlsv11",
+    "force-tlsv12",
+    "force-tlsv13",
+    "no-sslv3",
+    "no-tlsv10",
+    "no-tlsv11",
+    "no-tlsv12",
+    "no-tlsv13",
+];
+
+fn method_option(versions: &mut Versions, name: &str) -> Result<(), String> {
+    let force = |versions: &mut Versions, version| (versions.min, versions.max) = (Some(version), Some(version));
+    match name {
+        "force-tlsv12" => force(versions, Version::Tls12),
+        "force-tlsv13" => force(versions, Version::Tls13),
+        "no-sslv3" | "no-tlsv10" | "no-tlsv11" => versions.no_older = true,
+        "no-tlsv12" => versions.no_tls12 = true,
+        "no-tlsv13" => versions.no_tls13 = true,
+        _ => return Err(too_old(name)),
+    }
+    Ok(())
+}
+
+/// What is wrong with the versions of a line.
+pub(super) enum VersionFault {
+    /// `no-tlsv1x` has no effect beside `ssl-min-ver` and its like.
+    Ignored,
+    /// No version is left.
+    Nothing,
+}
+
+impl Versions {
+    /// Fills in what a line leaves open.
+    pub(super) fn or(self, defaults: Versions) -> Versions {
+        Versions {
+            min: self.min.or(defaults.min),
+            max: self.max.or(defaults.max),
+            no_tls12: self.no_tls12 || defaults.no_tls12,
+            no_tls13: self.no_tls13 || defaults.no_tls13,
+            no_older: self.no_older || defaults.no_older,
+        }
+    }
+
+    /// Returns the least and the greatest version that are enabled.
+    pub(super) fn resolve(self, mut fault: impl FnMut(VersionFault)) -> Option<(Version, Version)> {
+        let bounded = self.min.is_some() || self.max.is_some();
+        let excludes = self.no_older || self.no_tls12 || self.no_tls13;
+        if bounded && excludes {
+            fault(VersionFault::Ignored);
+        }
+        let min = self.min.unwrap_or(Version::Tls12);
+        let max = self.max.unwrap_or(Version::Tls13);
+        let out = |version| match version {
+            _ if bounded => false,
+            Version::Tls12 => self.no_tls12,
+            Version::Tls13 => self.no_tls13,
+        };
+        let mut left = [Version::Tls12, Version::Tls13].into_iter().filter(|v| *v >= min && *v <= max && !out(*v));
+        let first = left.next();
+        if first.is_none() {
+            fault(VersionFault::Nothing);
+        }
+        first.map(|first| (first, left.next().unwrap_or(first)))
+    }
+}
+
+/// A line whose words become settings, for messages.
+pub(super) struct Subject<'a> {
+    /// The proxy's name.
+    pub(super) proxy: &'a str,
+    /// `bind ':443'` or `server 's'`.
+    pub(super) line: &'a str,
+    pub(super) at: &'a Position,
+}
+
+type Setter = fn(&mut Policy, &str) -> Result<Vec<String>, String>;
+
+impl PolicyWords {
+    /// Sets suites, groups and schemes, those of the defaults where the line has none.
+    pub(super) fn algorithms(
+        &self,
+        policy: &mut Policy,
+        defaults: &TlsDefaults,
+        subject: &Subject<'_>,
+        diagnostics: &mut Diagnostics,
+    ) {
+        let curves = self.curves.as_ref().or(defaults.curves.as_ref());
+        let ecdhe = self.ecdhe.as_ref().filter(|_| curves.is_none());
+        let sets: [(Option<&Placed>, &str, Setter); 6] = [
+            (self.ciphers.as_ref().or(defaults.ciphers.as_ref()), "SSL cipher list", library::ciphers),
+            (
+                self.ciphersuites.as_ref().or(defaults.ciphersuites.as_ref()),
+                "TLS 1.3 cipher suites",
+                library::ciphersuites,
+            ),
+            (curves, "SSL curves list", library::groups),
+            (ecdhe, "elliptic named curve", library::groups),
+            (self.sigalgs.as_ref().or(defaults.sigalgs.as_ref()), "SSL Signature Algorithm list", library::sigalgs),
+            (
+                self.client_sigalgs.as_ref().or(defaults.client_sigalgs.as_ref()),
+                "SSL Signature Algorithm list",
+                library::client_sigalgs,
+            ),
+        ];
+        for (word, what, set) in sets {
+            let Some((text, at)) = word else { continue };
+            match set(policy, text) {
+                Ok(warnings) => {
+                    for warning in warnings {
+                        diagnostics.warning(at.clone(), warning);
+                    }
+                }
+                Err(reason) => {
+                    let Subject { proxy, line, .. } = subject;
+                    let message = format!("Proxy '{proxy}': unable to set {what} to '{text}' for {line}");
+                    diagnostics.error(at.clone(), message).hint(reason);
+                }
+            }
+        }
+    }
+
+    /// Sets what needs no defaults.
+    pub(super) fn plain(&self, policy: &mut Policy) {
+        policy.alpn.clone_from(&self.alpn);
+        policy.verify = self.verify;
+        policy.ca = self.ca.as_ref().map(|(_, bundle)| bundle.clone());
+        policy.ca_verify = self.ca_verify.as_ref().map(|(_, bundle)| bundle.clone());
+        policy.crl = self.crl.as_ref().map(|(_, bundle)| bundle.clone());
+        policy.no_ca_names = self.no_ca_names;
+        policy.ca_ignored.clone_from(&self.ca_ignored);
+        policy.crt_ignored.clone_from(&self.crt_ignored);
+    }
+
+    /// Adds everything that the words decide to a digest.
+    pub(super) fn digest(&self, digester: &mut Digester) {
+        // Positions do not count: a line that has moved is the same.
+        let text = |placed: &Option<Placed>| placed.as_ref().map(|(text, _)| text.clone());
+        let lists = [&self.ciphers, &self.ciphersuites, &self.curves, &self.ecdhe, &self.sigalgs, &self.client_sigalgs];
+        digester.add(format!("{:?}", lists.map(text)).as_bytes());
+        let rest = (&self.versions, &self.alpn, self.verify, self.no_ca_names, &self.ca_ignored, &self.crt_ignored);
+        digester.add(format!("{rest:?}").as_bytes());
+        for file in [&self.ca, &self.ca_verify, &self.crl] {
+            digester.add(&file.as_ref().map_or([0; 32], |(digest, _)| digest.0));
+        }
+    }
+}
+
+/// Adds defaults to a digest.
+pub(super) fn digest_defaults(defaults: &TlsDefaults, digester: &mut Digester) {
+    let text = |placed: &Option<Placed>| placed.as_ref().map(|(text, _)| text.clone());
+    let TlsDefaults { ciphers, ciphersuites, curves, sigalgs, client_sigalgs, .. } = defaults;
+    digester.add(format!("{:?}", [ciphers, ciphersuites, curves, sigalgs, client_sigalgs].map(text)).as_bytes());
+    let TlsDefaults { versions, no_tickets, prefer_client_ciphers, strict_sni, .. } = defaults;
+    digester.add(format!("{:?}", (versions, no_tickets, prefer_client_ciphers, strict_sni)).as_bytes());
+}

@@ -1,0 +1,88 @@
+//! Numbers of verification errors by libcrypto's names (`X509_V_ERR_…`).
+
+/// Names without `X509_V_`, and numbers, in the order of the numbers.
+#[rustfmt::skip]
+const CODES: &[(&str, i32)] = &[
+    ("OK", 0), ("ERR_UNSPECIFIED", 1), ("ERR_UNABLE_TO_GET_ISSUER_CERT", 2), ("ERR_UNABLE_TO_GET_CRL", 3),
+    ("ERR_UNABLE_TO_DECRYPT_CERT_SIGNATURE", 4), ("ERR_UNABLE_TO_DECRYPT_CRL_SIGNATURE", 5),
+    ("ERR_UNABLE_TO_DECODE_ISSUER_PUBLIC_KEY", 6), ("ERR_CERT_SIGNATURE_FAILURE", 7),
+    ("ERR_CRL_SIGNATURE_FAILURE", 8), ("ERR_CERT_NOT_YET_VALID", 9), ("ERR_CERT_HAS_EXPIRED", 10),
+    ("ERR_CRL_NOT_YET_VALID", 11), ("ERR_CRL_HAS_EXPIRED", 12), ("ERR_ERROR_IN_CERT_NOT_BEFORE_FIELD", 13),
+    ("ERR_ERROR_IN_CERT_NOT_AFTER_FIELD", 14), ("ERR_ERROR_IN_CRL_LAST_UPDATE_FIELD", 15),
+    ("ERR_ERROR_IN_CRL_NEXT_UPDATE_FIELD", 16), ("ERR_OUT_OF_MEM", 17), ("ERR_DEPTH_ZERO_SELF_SIGNED_CERT", 18),
+    ("ERR_SELF_SIGNED_CERT_IN_CHAIN", 19), ("ERR_UNABLE_TO_GET_ISSUER_CERT_LOCALLY", 20),
+    ("ERR_UNABLE_TO_VERIFY_LEAF_SIGNATURE", 21), ("ERR_CERT_CHAIN_TOO_LONG", 22), ("ERR_CERT_REVOKED", 23),
+    ("ERR_INVALID_CA", 24), ("ERR_PATH_LENGTH_EXCEEDED", 25), ("ERR_INVALID_PURPOSE", 26), ("ERR_CERT_UNTRUSTED", 27),
+    ("ERR_CERT_REJECTED", 28), ("ERR_SUBJECT_ISSUER_MISMATCH", 29), ("ERR_AKID_SKID_MISMATCH", 30),
+    ("ERR_AKID_ISSUER_SERIAL_MISMATCH", 31), ("ERR_KEYUSAGE_NO_CERTSIGN", 32), ("ERR_UNABLE_TO_GET_CRL_ISSUER", 33),
+    ("ERR_UNHANDLED_CRITICAL_EXTENSION", 34), ("ERR_KEYUSAGE_NO_CRL_SIGN", 35),
+    ("ERR_UNHANDLED_CRITICAL_CRL_EXTENSION", 36), ("ERR_INVALID_NON_CA", 37), ("ERR_PROXY_PATH_LENGTH_EXCEEDED", 38),
+    ("ERR_KEYUSAGE_NO_DIGITAL_SIGNATURE", 39), ("ERR_PROXY_CERTIFICATES_NOT_ALLOWED", 40),
+    ("ERR_INVALID_EXTENSION", 41), ("ERR_INVALID_POLICY_EXTENSION", 42), ("ERR_NO_EXPLICIT_POLICY", 43),
+    ("ERR_DIFFERENT_CRL_SCOPE", 44), ("ERR_UNSUPPORTED_EXTENSION_FEATURE", 45), ("ERR_UNNESTED_RESOURCE", 46),
+    ("ERR_PERMITTED_VIOLATION", 47), ("ERR_EXCLUDED_VIOLATION", 48), ("ERR_SUBTREE_MINMAX", 49),
+    ("ERR_APPLICATION_VERIFICATION", 50), ("ERR_UNSUPPORTED_CONSTRAINT_TYPE", 51),
+    ("ERR_UNSUPPORTED_CONSTRAINT_SYNTAX", 52), ("ERR_UNSUPPORTED_NAME_SYNTAX", 53),
+    ("ERR_CRL_PATH_VALIDATION_ERROR", 54), ("ERR_HOSTNAME_MISMATCH", 62), ("ERR_EMAIL_MISMATCH", 63),
+    ("ERR_IP_ADDRESS_MISMATCH", 64), ("ERR_INVALID_CALL", 65), ("ERR_STORE_LOOKUP", 66),
+    ("ERR_NAME_CONSTRAINTS_WITHOUT_SANS", 67), ("ERR_EE_KEY_TOO_SMALL", 68), ("ERR_CA_KEY_TOO_SMALL", 69),
+    ("ERR_CA_MD_TOO_WEAK", 70), ("ERR_EC_KEY_EXPLICIT_PARAMS", 72),
+];
+
+/// Errors that OpenSSL has and this library never reports.
+#[rustfmt::skip]
+const FOREIGN: &[&str] = &[
+    "ERR_NO_ISSUER_PUBLIC_KEY", "ERR_PATH_LOOP", "ERR_SUITE_B_INVALID_VERSION", "ERR_SUITE_B_INVALID_ALGORITHM",
+    "ERR_SUITE_B_INVALID_CURVE", "ERR_SUITE_B_INVALID_SIGNATURE_ALGORITHM", "ERR_SUITE_B_LOS_NOT_ALLOWED",
+    "ERR_SUITE_B_CANNOT_SIGN_P_384_WITH_P_256", "ERR_DANE_NO_MATCH", "ERR_NO_VALID_SCTS",
+    "ERR_PROXY_SUBJECT_NAME_VIOLATION", "ERR_OCSP_VERIFY_NEEDED", "ERR_OCSP_VERIFY_FAILED", "ERR_OCSP_CERT_UNKNOWN",
+    "ERR_UNSUPPORTED_SIGNATURE_ALGORITHM", "ERR_SIGNATURE_ALGORITHM_MISMATCH",
+    "ERR_SIGNATURE_ALGORITHM_INCONSISTENCY", "ERR_PATHLEN_INVALID_FOR_NON_CA", "ERR_PATHLEN_WITHOUT_KU_KEY_CERT_SIGN",
+    "ERR_KU_KEY_CERT_SIGN_INVALID_FOR_NON_CA", "ERR_ISSUER_NAME_EMPTY", "ERR_SUBJECT_NAME_EMPTY",
+    "ERR_MISSING_AUTHORITY_KEY_IDENTIFIER", "ERR_MISSING_SUBJECT_KEY_IDENTIFIER", "ERR_EMPTY_SUBJECT_ALT_NAME",
+    "ERR_EMPTY_SUBJECT_SAN_NOT_CRITICAL", "ERR_CA_BCONS_NOT_CRITICAL", "ERR_AUTHORITY_KEY_IDENTIFIER_CRITICAL",
+    "ERR_SUBJECT_KEY_IDENTIFIER_CRITICAL", "ERR_CA_CERT_MISSING_KEY_USAGE", "ERR_EXTENSIONS_REQUIRE_VERSION_3",
+];
+
+/// The greatest number that `ca-ignore-err` and `crt-ignore-err` accept, as HAProxy with OpenSSL 3.
+pub const MAX: i32 = 94;
+
+/// Returns the number of an error: `X509_V_ERR_CERT_HAS_EXPIRED` is 10.
+pub fn number(name: &str) -> Option<i32> {
+    let name = name.strip_prefix("X509_V_")?;
+    CODES.iter().find(|(known, _)| *known == name).map(|(_, number)| *number)
+}
+
+/// Returns the name of an error.
+pub fn name(number: i32) -> Option<String> {
+    CODES.iter().find(|(_, known)| *known == number).map(|(name, _)| format!("X509_V_{name}"))
+}
+
+/// Returns whether an error is one of OpenSSL's that never occurs here.
+pub fn is_foreign(name: &str) -> bool {
+    name.strip_prefix("X509_V_").is_some_and(|name| FOREIGN.contains(&name))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_and_numbers_are_those_of_libcrypto() {
+        use aws_lc_sys::{
+            X509_V_ERR_CERT_HAS_EXPIRED, X509_V_ERR_EC_KEY_EXPLICIT_PARAMS, X509_V_ERR_HOSTNAME_MISMATCH,
+        };
+        for (text, code) in [
+            ("X509_V_OK", 0),
+            ("X509_V_ERR_CERT_HAS_EXPIRED", X509_V_ERR_CERT_HAS_EXPIRED),
+            ("X509_V_ERR_HOSTNAME_MISMATCH", X509_V_ERR_HOSTNAME_MISMATCH),
+            ("X509_V_ERR_EC_KEY_EXPLICIT_PARAMS", X509_V_ERR_EC_KEY_EXPLICIT_PARAMS),
+        ] {
+            assert_eq!(number(text), Some(code as i32), "{text}");
+            assert_eq!(name(code as i32).as_deref(), Some(text));
+        }
+        assert_eq!(number("CERT_HAS_EXPIRED"), None);
+        assert_eq!(name(-1), None);
+        assert!(is_foreign("X509_V_ERR_PATH_LOOP") && !is_foreign("X509_V_OK"));
+    }
+}
