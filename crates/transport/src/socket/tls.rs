@@ -18,6 +18,7 @@ use std::task::{Context, Poll, ready};
 
 use rustls::server::{Accepted, Acceptor, ClientHello};
 use rustls::{AlertDescription, ClientConnection, Connection, ServerConfig};
+use sluicegate_tls::verify::{self, Outcome};
 
 use super::Socket;
 
@@ -93,6 +94,8 @@ struct Inner {
     hello: Vec<u8>,
     /// The number of bytes of the first message that are kept.
     hello_kept: usize,
+    /// What the verification of the peer has found.
+    outcome: Option<Outcome>,
     /// Whether anything was received.
     heard: bool,
     /// The end of the peer's stream was seen.
@@ -142,6 +145,7 @@ impl Tls {
             accepted: 0,
             hello: Vec::new(),
             hello_kept,
+            outcome: None,
             ended: false,
             closed: false,
         };
@@ -176,20 +180,23 @@ impl Tls {
         }
     }
 
+    /// Returns what became of the verification of the peer; `None`: there was none.
+    pub fn take_outcome(&mut self) -> Option<Outcome> {
+        self.inner.get_mut().outcome.take()
+    }
+
     /// Returns the kept part of the client's first message, without the headers of its records.
     pub fn take_hello(&mut self) -> Vec<u8> {
         std::mem::take(&mut self.inner.get_mut().hello)
     }
 
-    /// Drives the handshake. `choose` is called once on a server, with the client's first message; `after` after each
-    /// step in which messages of the peer were processed.
+    /// Drives the handshake. `choose` is called once on a server, with the client's first message.
     ///
     /// When ready, everything that this side had to say is in the kernel.
     pub fn poll_handshake(
         &mut self,
         cx: &mut Context<'_>,
         choose: &mut dyn FnMut(&ClientHello<'_>) -> Chosen,
-        after: &mut dyn FnMut(),
     ) -> Poll<Result<(), HandshakeError>> {
         let (socket, inner) = self.parts();
         loop {
@@ -220,8 +227,9 @@ impl Tls {
                     Err(error) => return Poll::Ready(Err(inner.broken(error))),
                 }
             }
-            let step = inner.step(socket, choose);
-            after();
+            let mut outcome = inner.outcome.take();
+            let step = verify::within(&mut outcome, || inner.step(socket, choose));
+            inner.outcome = outcome;
             if let Err(error) = step {
                 inner.phase = Phase::Failed;
                 inner.closed = true;
@@ -584,7 +592,7 @@ mod tests {
 
     async fn shake(socket: &mut Socket) -> Result<(), HandshakeError> {
         let tls = socket.tls_mut().unwrap();
-        poll_fn(|cx| tls.poll_handshake(cx, &mut |_| Ok(server_config()), &mut || ())).await
+        poll_fn(|cx| tls.poll_handshake(cx, &mut |_| Ok(server_config()))).await
     }
 
     /// Returns both ends of a connection after its handshake, of which the first `early` bytes were read before.
@@ -713,8 +721,7 @@ mod tests {
         server.start_tls_server(b"", 0);
         client_end.start_tls_client(client());
         let tls = server.tls_mut().unwrap();
-        let refusing =
-            poll_fn(|cx| tls.poll_handshake(cx, &mut |_| Err(AlertDescription::UnrecognisedName), &mut || ()));
+        let refusing = poll_fn(|cx| tls.poll_handshake(cx, &mut |_| Err(AlertDescription::UnrecognisedName)));
         let (client, server) = tokio::join!(shake(&mut client_end), refusing);
         assert!(matches!(server, Err(HandshakeError::Refused(AlertDescription::UnrecognisedName))));
         let alert = rustls::Error::AlertReceived(AlertDescription::UnrecognisedName);
