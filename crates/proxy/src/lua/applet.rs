@@ -83,7 +83,11 @@ pub(super) unsafe fn push(lua: *mut lua_State, http: bool) {
         type Text = fn(&StreamContext) -> &[u8];
         let texts: [(&CStr, Text); 4] = [
             (c"method", |cx| cx.request.method()),
-            (c"version", |cx| if cx.request.version() == Version::Http10 { b"HTTP/1.0" } else { b"HTTP/1.1" }),
+            (c"version", |cx| match cx.request.version() {
+                Version::Http10 => b"HTTP/1.0",
+                Version::Http11 => b"HTTP/1.1",
+                Version::Http2 => b"HTTP/2.0",
+            }),
             (c"path", |cx| sample::path(cx.request.target()).unwrap_or_default()),
             (c"qs", |cx| sample::query(cx.request.target()).unwrap_or_default()),
         ];

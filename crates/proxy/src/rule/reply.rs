@@ -56,7 +56,7 @@ pub(super) fn early_hint(b: &mut Builder<'_>, name: &str, value: &LogFormat, nex
     let more = next.is_some_and(|next| matches!(next.action, Action::EarlyHint(..)) && next.condition.is_none());
     action(move |run| {
         let hints = &mut run.cx.early_hints;
-        if run.cx.request.version() == Version::Http11 {
+        if run.cx.request.version() >= Version::Http11 {
             if hints.status() == 0 {
                 hints.set_response(Version::Http11, 103, b"Early Hints");
             }

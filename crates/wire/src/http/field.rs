@@ -4,12 +4,12 @@
 //! as white space here.
 
 /// Returns whether a byte is SP, HT, or left over from a fold.
-pub(super) fn is_lws(byte: u8) -> bool {
+pub(crate) fn is_lws(byte: u8) -> bool {
     matches!(byte, b' ' | b'\t' | b'\r' | b'\n')
 }
 
 /// Removes white space from both ends.
-pub(super) fn trim(mut value: &[u8]) -> &[u8] {
+pub(crate) fn trim(mut value: &[u8]) -> &[u8] {
     while let [first, rest @ ..] = value
         && is_lws(*first)
     {
@@ -24,7 +24,7 @@ pub(super) fn trim(mut value: &[u8]) -> &[u8] {
 }
 
 /// Returns the elements of a comma-separated list, trimmed, including empty ones. Commas in quotes do not separate.
-pub(super) fn elements(value: &[u8]) -> impl Iterator<Item = &[u8]> {
+pub(crate) fn elements(value: &[u8]) -> impl Iterator<Item = &[u8]> {
     let mut rest = Some(value);
     std::iter::from_fn(move || {
         let all = rest?;
@@ -49,7 +49,7 @@ pub(super) fn elements(value: &[u8]) -> impl Iterator<Item = &[u8]> {
 
 /// Parses one Content-Length value: a number, or a list of equal numbers. Also returns the range of the number in
 /// `value` without leading zeros, which is the form that is passed on.
-pub(super) fn content_length(value: &[u8]) -> Option<(u64, std::ops::Range<usize>)> {
+pub(crate) fn content_length(value: &[u8]) -> Option<(u64, std::ops::Range<usize>)> {
     let mut found: Option<(u64, std::ops::Range<usize>)> = None;
     let mut at = 0;
     loop {
@@ -184,7 +184,7 @@ pub(super) fn clean_connection(value: &[u8]) -> Vec<u8> {
 
 /// Returns whether a Host value may be an authority: printable ASCII without the delimiters that end or split one, and
 /// with brackets only around an IP literal (HAProxy 3.2's check). A folded value fails because of its line end.
-pub(super) fn is_authority(value: &[u8]) -> bool {
+pub(crate) fn is_authority(value: &[u8]) -> bool {
     let rest = match value.strip_prefix(b"[") {
         None => value,
         Some(literal) => {
@@ -275,7 +275,7 @@ fn is_default_port(scheme: Option<&[u8]>, port: &[u8]) -> bool {
 /// Scheme-based normalization (RFC 3986 6.2.3): removes the scheme's default port from an absolute target, and adds the
 /// path `/` if it ends with its authority, unless the method is OPTIONS. If that changes the target, the Host field
 /// that is passed on is the target's authority; that of a CONNECT loses a default port. `None`: as received.
-pub(super) fn normalized(
+pub(crate) fn normalized(
     method: super::Method,
     target: &[u8],
     host: Option<&[u8]>,

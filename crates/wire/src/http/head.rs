@@ -20,7 +20,7 @@ mod line;
 use super::field;
 use super::{Message, StartLine, Version};
 use fields::Fields;
-pub(super) use fields::NAME_MAX;
+pub(crate) use fields::NAME_MAX;
 pub use line::is_token;
 use line::{request_line, skip_empty_lines, status_line};
 
@@ -46,7 +46,7 @@ impl Default for Limits {
 impl Limits {
     /// Returns whether a complete head fits. HAProxy does not measure the text but its internal representation, in
     /// which a message takes 79 bytes more and every field 4 more; so this proxy refuses a head at the same length.
-    fn admit(&self, head_len: usize, fields: usize) -> bool {
+    pub(crate) fn admit(&self, head_len: usize, fields: usize) -> bool {
         head_len + 79 + 4 * fields <= self.max_head
     }
 }

@@ -22,6 +22,8 @@ pub enum Version {
     /// HTTP/1.1.
     #[default]
     Http11,
+    /// HTTP/2.0, as HAProxy writes it.
+    Http2,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -87,30 +89,40 @@ impl Message {
         Message::default()
     }
 
+    /// Returns the arena, at whose end a decoder writes the strings of a head that comes field by field.
+    pub(crate) fn arena_mut(&mut self) -> &mut Vec<u8> {
+        &mut self.arena
+    }
+
+    /// Returns bytes of the arena.
+    pub(crate) fn arena(&self) -> &[u8] {
+        &self.arena
+    }
+
     /// Copies a parsed head in one step: the entries pushed before are offsets into `head`.
     pub(super) fn load(&mut self, head: &[u8]) {
         debug_assert!(self.arena.is_empty());
         self.arena.extend_from_slice(head);
     }
 
-    /// Makes this a request whose parts are offsets into the head passed to [`Message::load`].
-    pub(super) fn load_request(&mut self, method: Range<usize>, target: Range<usize>, version: Version) {
+    /// Makes this a request whose parts are offsets into the arena, or into the head passed to [`Message::load`].
+    pub(crate) fn load_request(&mut self, method: Range<usize>, target: Range<usize>, version: Version) {
         self.first = Span::of(method);
         self.second = Span::of(target);
         self.version = version;
         self.status = 0;
     }
 
-    /// Makes this a response whose reason is an offset into the head passed to [`Message::load`].
-    pub(super) fn load_response(&mut self, version: Version, status: u16, reason: Range<usize>) {
+    /// Makes this a response whose reason is an offset into the arena, or into the head passed to [`Message::load`].
+    pub(crate) fn load_response(&mut self, version: Version, status: u16, reason: Range<usize>) {
         self.first = Span::default();
         self.second = Span::of(reason);
         self.version = version;
         self.status = status;
     }
 
-    /// Adds a field by offsets into the head passed to [`Message::load`].
-    pub(super) fn push_field(&mut self, name: Range<usize>, value: Range<usize>) {
+    /// Adds a field by offsets into the arena, or into the head passed to [`Message::load`].
+    pub(crate) fn push_field(&mut self, name: Range<usize>, value: Range<usize>) {
         self.entries.push(Entry { name: Span::of(name), value: Span::of(value), deleted: false });
     }
 
@@ -126,7 +138,7 @@ impl Message {
     }
 
     /// Returns the number of fields pushed or added so far, including deleted ones.
-    pub(super) fn entry_count(&self) -> usize {
+    pub(crate) fn entry_count(&self) -> usize {
         self.entries.len()
     }
 
@@ -159,6 +171,14 @@ impl Message {
         taken
     }
 
+    /// Makes this a copy of another message; the memory of this one is kept.
+    pub fn copy_from(&mut self, other: &Message) {
+        self.arena.clone_from(&other.arena);
+        self.entries.clone_from(&other.entries);
+        (self.version, self.status) = (other.version, other.status);
+        (self.first, self.second) = (other.first, other.second);
+    }
+
     fn store(&mut self, bytes: &[u8]) -> Span {
         let start = self.arena.len() as u32;
         self.arena.extend_from_slice(bytes);
@@ -170,7 +190,7 @@ impl Message {
     }
 
     /// Allocates memory for a usual head, if there is none yet that can be reused.
-    fn reserve(&mut self) {
+    pub(crate) fn reserve(&mut self) {
         if self.arena.capacity() == 0 {
             self.arena.reserve(ARENA_USUAL);
             self.entries.reserve(ENTRIES_USUAL);

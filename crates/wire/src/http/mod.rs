@@ -1,5 +1,5 @@
 //! HTTP/1.0 and 1.1 (RFC 9112), sans I/O: heads, framing, chunked bodies, and the one form in which rules, Lua and
-//! logs see a message.
+//! logs see a message, that of HTTP/2 included.
 //!
 //! [`parse_request`] and [`parse_response`] parse received bytes into a [`Message`] and return the framing of the body;
 //! [`ChunkedDecoder`] and [`BodyDecoder`] find the body's bytes and its end; [`write_request`] and [`write_response`]
@@ -23,6 +23,8 @@ pub use chunked::{
     BodyDecoder, BodyEvent, ChunkError, ChunkEvent, ChunkedDecoder, fuzz_chunked, write_chunk, write_chunk_end,
     write_chunk_start, write_last_chunk,
 };
+pub(crate) use field::{content_length, elements, is_authority, normalized, trim};
+pub(crate) use head::NAME_MAX;
 pub use head::{
     Framing, HeadError, Limits, Method, RequestHead, ResponseHead, fuzz_request, fuzz_response, is_token,
     parse_request, parse_response,

@@ -22,7 +22,7 @@ impl ConnectionField {
     /// H1 mux).
     pub fn for_request(version: Version, keep_alive: bool) -> ConnectionField {
         match (version, keep_alive) {
-            (Version::Http11, false) => ConnectionField::Close,
+            (Version::Http11 | Version::Http2, false) => ConnectionField::Close,
             (Version::Http10, true) => ConnectionField::KeepAlive,
             _ => ConnectionField::None,
         }
@@ -30,7 +30,8 @@ impl ConnectionField {
 
     /// Returns the announcement of a response to a client, given the version of the request and of the response.
     pub fn for_response(request: Version, response: Version, keep_alive: bool) -> ConnectionField {
-        match (request, response, keep_alive) {
+        // A message of HTTP/2 is written as one of HTTP/1.1.
+        match (request.min(Version::Http11), response.min(Version::Http11), keep_alive) {
             (_, Version::Http11, false) => ConnectionField::Close,
             (Version::Http11, Version::Http11, true) | (_, Version::Http10, false) => ConnectionField::None,
             _ => ConnectionField::KeepAlive,
@@ -53,7 +54,7 @@ pub fn write_request(message: &Message, body: Framing, connection: ConnectionFie
     out.extend_from_slice(target);
     out.extend_from_slice(match version {
         Version::Http10 => b" HTTP/1.0\r\n".as_slice(),
-        Version::Http11 => b" HTTP/1.1\r\n",
+        Version::Http11 | Version::Http2 => b" HTTP/1.1\r\n",
     });
     let body = if body == Framing::UntilClose { Framing::None } else { body };
     write_fields(message, Some(body), connection, out);
@@ -72,7 +73,7 @@ pub fn write_response(message: &Message, body: Framing, connection: ConnectionFi
     out.reserve(message.wire_len() + 64);
     out.extend_from_slice(match version {
         Version::Http10 => b"HTTP/1.0 ".as_slice(),
-        Version::Http11 => b"HTTP/1.1 ",
+        Version::Http11 | Version::Http2 => b"HTTP/1.1 ",
     });
     out.extend_from_slice(itoa::Buffer::new().format(status).as_bytes());
     out.push(b' ');

@@ -66,7 +66,7 @@ impl Exchange<'_> {
     /// Sends the head in the context with the body that `document` generates.
     pub(super) async fn document(&mut self, document: &mut dyn Document) -> Step<After> {
         let framing = match self.version {
-            Version::Http11 => {
+            Version::Http11 | Version::Http2 => {
                 // As in HAProxy the head alone does not say how its body would come.
                 if self.head.method != Method::Head {
                     self.stream.cx.response.add_lower(b"transfer-encoding", b"chunked");

@@ -55,7 +55,7 @@ impl Exchange<'_> {
         self.stream.count(moved.body, 0);
         let continues = !io.input_ended()
             && moved.body == 0
-            && self.version == Version::Http11
+            && self.version >= Version::Http11
             && self.stream.cx.request.first(b"expect").is_some_and(|v| v.eq_ignore_ascii_case(b"100-continue"));
         self.stream.cx.lua.applet = Some(io);
         let after = match self
@@ -153,7 +153,7 @@ impl Exchange<'_> {
         let framing = match length {
             _ if bodiless => Framing::None,
             Some(length) => Framing::Length(length),
-            None if self.version == Version::Http11 => {
+            None if self.version >= Version::Http11 => {
                 cx.response.add_lower(b"transfer-encoding", b"chunked");
                 Framing::Chunked
             }

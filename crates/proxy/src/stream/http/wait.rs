@@ -72,7 +72,7 @@ impl Exchange<'_> {
     pub(super) async fn await_body(&mut self, patience: Patience, at_least: u64) -> Step<()> {
         self.peek_request();
         let Some(peek) = &mut self.peek else { return Ok(()) };
-        if !peek.is_complete() && self.version == Version::Http11 {
+        if !peek.is_complete() && self.version >= Version::Http11 {
             let request = &mut self.stream.cx.request;
             if request.first(b"expect").is_some_and(|value| value.eq_ignore_ascii_case(b"100-continue")) {
                 request.delete_all(b"expect");

@@ -7,7 +7,7 @@ use super::{Framing, HeadError, Limits, Message, Version};
 use crate::http::field::{self, Cleaned, Connection, TransferEncoding};
 
 /// The maximum length of a name in bytes (HAProxy's limit).
-pub(in crate::http) const NAME_MAX: usize = 255;
+pub(crate) const NAME_MAX: usize = 255;
 
 /// The combined meaning of the fields of one head.
 pub(super) struct Fields {

@@ -268,6 +268,7 @@ pub(super) fn version(side: Side) -> Compiled {
         Some(Value::text(match message(cx, *side)?.version() {
             Version::Http10 => b"1.0",
             Version::Http11 => b"1.1",
+            Version::Http2 => b"2.0",
         }))
     })
 }
@@ -297,6 +298,7 @@ pub(super) fn capture_ver(side: Side) -> Compiled {
         Some(Value::text(match message(cx, *side)?.version() {
             Version::Http10 => b"HTTP/1.0",
             Version::Http11 => b"HTTP/1.1",
+            Version::Http2 => b"HTTP/2.0",
         }))
     })
 }

@@ -1,0 +1,66 @@
+//! Heads: which are valid, and how a [`Message`](crate::http::Message) becomes fields and fields a message.
+//!
+//! The rules are HAProxy's (`h2.c`), because a request goes on to a server that has to read it as this proxy does. Rules of
+//! later releases that fix theirs are included: `:protocol` belongs to CONNECT alone, a body that a length announces has
+//! to come.
+
+mod read;
+mod write;
+
+pub(super) use read::{Answered, Rules, read_request, read_response, read_trailers, skip};
+pub use write::Unsendable;
+pub(super) use write::{Written, write_request, write_response, write_trailers};
+
+/// The reason for refusing a head, which ends its stream.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Malformed {
+    /// A name that is empty, has capital letters or is no token.
+    FieldName,
+    /// NUL, CR or LF in a value.
+    FieldValue,
+    /// A pseudo-header field that is unknown, repeated, misplaced or not one of such a message.
+    PseudoField,
+    /// A pseudo-header field that is needed is missing.
+    Missing,
+    /// A method that is empty.
+    Method,
+    /// A path that is empty, does not start with `/`, or has control characters, spaces or `#`.
+    Path,
+    /// An authority or Host with bytes that would make another target of it.
+    Authority,
+    /// A status that is not three digits, or is not allowed.
+    Status,
+    /// Content-Length is not one number, or not that of the body.
+    Length,
+    /// A field about the connection.
+    Connection,
+    /// A field that trailers can't have.
+    Trailer,
+    /// An extended CONNECT to HTTP/2 itself.
+    Protocol,
+    /// The end of the stream in a head behind which more has to come, or trailers without it.
+    End,
+    /// More bytes or fields than allowed.
+    TooLarge,
+}
+
+impl std::fmt::Display for Malformed {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Malformed::FieldName => "invalid character in a header name",
+            Malformed::FieldValue => "invalid character in a header value",
+            Malformed::PseudoField => "invalid pseudo-header field",
+            Malformed::Missing => "missing pseudo-header field",
+            Malformed::Method => "empty method",
+            Malformed::Path => "invalid path",
+            Malformed::Authority => "invalid authority",
+            Malformed::Status => "invalid status",
+            Malformed::Length => "Content-Length does not match",
+            Malformed::Connection => "connection-specific field",
+            Malformed::Trailer => "field not allowed in trailers",
+            Malformed::Protocol => "invalid protocol of an extended CONNECT",
+            Malformed::End => "misplaced end of stream",
+            Malformed::TooLarge => "head too large",
+        })
+    }
+}
