@@ -10,12 +10,19 @@
 
 pub mod codes;
 pub mod digest;
+mod equal;
 pub mod group;
+pub mod keylog;
 mod list;
+pub mod listener;
+mod options;
 pub mod pair;
 pub mod policy;
 pub mod registry;
+pub mod resumption;
 pub mod scheme;
+pub mod select;
+pub mod session;
 pub mod suite;
 #[cfg(test)]
 mod testing;

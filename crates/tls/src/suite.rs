@@ -468,6 +468,14 @@ pub fn is_chacha(id: CipherSuite) -> bool {
     )
 }
 
+/// Returns whether a client's list begins with ChaCha20, as lists of devices without AES in hardware do. Numbers that
+/// OpenSSL does not know are passed over, and so are signals that look like suites.
+pub fn prefers_chacha(offered: &[CipherSuite]) -> bool {
+    let is_signal = |id: &CipherSuite| matches!(u16::from(*id), 0x00ff | 0x5600);
+    let mut names = offered.iter().filter(|id| !is_signal(id)).filter_map(|id| registry::name(u16::from(*id)));
+    names.next().is_some_and(|name| name.contains("CHACHA20"))
+}
+
 /// Returns whether a suite authenticates with ECDSA keys, or with any (TLS 1.3).
 pub fn serves_ecdsa(id: CipherSuite) -> bool {
     known(id).is_some_and(|suite| suite.mask.auth == 0 || suite.mask.auth == ECDSA)

@@ -1,0 +1,271 @@
+//! The server's side: the certificates of a `bind` line, and the rustls configuration that a client gets.
+//!
+//! A [`Listener`] has a table: an index of names ([`crate::select`]) and a slot for each certificate, with the options
+//! that it shares with others. A rustls configuration belongs to one certificate, so each slot has its own, built when a
+//! client first needs it: of 5,000 certificates those that are asked for cost memory. A client's first message decides
+//! among a few variants of it, of which four are kept in place and those of a rare kind in a short list.
+//!
+//! Tables do not change. A replacement takes over the slots, and the configurations in them, whose certificate and
+//! options are equal; a handshake reads the table once and keeps it while it chooses.
+
+use std::sync::{Arc, OnceLock};
+
+use parking_lot::{Mutex, RwLock};
+use rustls::server::ClientHello;
+use rustls::{AlertDescription, CipherSuite, ServerConfig, SignatureScheme};
+
+use crate::equal::same_pair;
+use crate::options::{Options, Variant, merged};
+use crate::pair::Pair;
+use crate::policy::Settings;
+use crate::resumption::Resumption;
+use crate::select::{Abilities, Line, Names};
+use crate::suite;
+
+/// Variants with a group of their own that a slot keeps: groups of TLS 1.2 times the other differences.
+const SPECIAL_MAX: usize = 12;
+
+/// What a client gets.
+#[derive(Clone, Debug)]
+pub struct Choice {
+    /// The configuration to go on with.
+    pub config: Arc<ServerConfig>,
+    /// The certificate that is shown.
+    pub pair: Arc<Pair>,
+}
+
+/// The reason why a client is refused.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Refusal {
+    /// `strict-sni`, or a line without certificates: none is for the name.
+    #[error("no certificate for the name")]
+    NoCertificate,
+    /// The configuration could not be made.
+    #[error("{0}")]
+    Config(String),
+}
+
+impl Refusal {
+    /// Returns the alert that the client is sent.
+    pub fn alert(&self) -> AlertDescription {
+        match self {
+            Refusal::NoCertificate => AlertDescription::UnrecognisedName,
+            Refusal::Config(_) => AlertDescription::InternalError,
+        }
+    }
+}
+
+/// A certificate with its options and the configurations that were built of them.
+#[derive(Debug)]
+struct Slot {
+    pair: Arc<Pair>,
+    options: Arc<Options>,
+    /// By [`place`].
+    configs: [OnceLock<Arc<ServerConfig>>; 4],
+    special: Mutex<Vec<(Variant, Arc<ServerConfig>)>>,
+}
+
+/// Returns the place of a variant without a group of its own.
+fn place(variant: Variant) -> usize {
+    usize::from(variant.no_alpn) | usize::from(variant.chacha) << 1
+}
+
+impl Slot {
+    fn new(pair: Arc<Pair>, options: Arc<Options>) -> Slot {
+        Slot { pair, options, configs: Default::default(), special: Mutex::default() }
+    }
+
+    fn config(&self, variant: Variant) -> Result<Arc<ServerConfig>, String> {
+        if variant.group.is_some() {
+            return self.special(variant);
+        }
+        let slot = &self.configs[place(variant)];
+        if let Some(config) = slot.get() {
+            return Ok(config.clone());
+        }
+        let config = Arc::new(self.options.config(&self.pair, variant)?);
+        Ok(slot.get_or_init(|| config).clone())
+    }
+
+    fn special(&self, variant: Variant) -> Result<Arc<ServerConfig>, String> {
+        let mut special = self.special.lock();
+        if let Some((_, config)) = special.iter().find(|(kept, _)| *kept == variant) {
+            return Ok(config.clone());
+        }
+        let config = Arc::new(self.options.config(&self.pair, variant)?);
+        if special.len() < SPECIAL_MAX {
+            special.push((variant, config.clone()));
+        }
+        Ok(config)
+    }
+}
+
+/// One state of a listener.
+#[derive(Debug)]
+struct Table {
+    settings: Arc<Settings>,
+    names: Arc<Names>,
+    slots: Vec<Arc<Slot>>,
+    /// The options of the `bind` line itself, whose suites say what a client can do.
+    own: Arc<Options>,
+}
+
+/// Returns the names that an entry of a line answers for.
+fn names(settings: &Settings) -> Names {
+    Names::new(settings.entries.iter().map(|entry| Line {
+        key: entry.pair.key_type(),
+        names: entry.filters.as_deref().unwrap_or_else(|| entry.pair.names()),
+        is_default: entry.is_default,
+    }))
+}
+
+impl Table {
+    /// Builds a table, with what is equal in `before`.
+    fn new(settings: Settings, resumption: &Arc<Resumption>, before: Option<&Table>) -> Result<Table, String> {
+        let before = before.filter(|before| is_alike(&before.settings, &settings));
+        let options = |policy| -> Result<Arc<Options>, String> {
+            match before.and_then(|before| before.options(&policy)) {
+                Some(options) => Ok(options),
+                None => Ok(Arc::new(Options::new(policy, &settings, resumption)?)),
+            }
+        };
+        let own = options(settings.policy.clone())?;
+        let mut slots: Vec<Arc<Slot>> = Vec::with_capacity(settings.entries.len());
+        for (place, entry) in settings.entries.iter().enumerate() {
+            let options = match &entry.policy {
+                None => own.clone(),
+                Some(line) => {
+                    let policy = merged(Some(line), &settings.policy);
+                    // Lines with equal settings follow each other, if there are any.
+                    match slots.last().filter(|last| last.options.policy == policy) {
+                        Some(last) => last.options.clone(),
+                        None if own.policy == policy => own.clone(),
+                        None => {
+                            let (file, line) = &entry.from;
+                            options(policy).map_err(|why| format!("{file}:{line}: {why}"))?
+                        }
+                    }
+                }
+            };
+            let kept = before
+                .and_then(|before| before.slots.get(place))
+                .filter(|kept| same_pair(&kept.pair, &entry.pair) && Arc::ptr_eq(&kept.options, &options));
+            slots.push(kept.cloned().unwrap_or_else(|| Arc::new(Slot::new(entry.pair.clone(), options))));
+        }
+        let names = Arc::new(names(&settings));
+        // Settings that rustls refuses are found now and not by the first client.
+        let mut tried: Option<&Arc<Options>> = None;
+        for slot in &slots {
+            if !tried.is_some_and(|tried| Arc::ptr_eq(tried, &slot.options)) {
+                slot.config(Variant { no_alpn: false, chacha: false, group: None })?;
+                tried = Some(&slot.options);
+            }
+        }
+        Ok(Table { settings: Arc::new(settings), names, slots, own })
+    }
+
+    /// Returns the options that were made of a policy.
+    fn options(&self, policy: &crate::policy::Policy) -> Option<Arc<Options>> {
+        let all = std::iter::once(&self.own).chain(self.slots.iter().map(|slot| &slot.options));
+        all.into_iter().find(|options| options.policy == *policy).cloned()
+    }
+}
+
+/// Returns whether options of one line serve for another: everything but policies and certificates is equal.
+fn is_alike(a: &Settings, b: &Settings) -> bool {
+    let of = |settings: &Settings| {
+        let Settings { prefer_client_ciphers, no_tickets, cache_size, lifetime, max_record, keylog, .. } = *settings;
+        (prefer_client_ciphers, no_tickets, cache_size == 0, lifetime, max_record, keylog)
+    };
+    of(a) == of(b) && a.ticket_keys == b.ticket_keys
+}
+
+/// The certificates of a `bind` line, which can be replaced while it is in use.
+#[derive(Debug)]
+pub struct Listener {
+    table: RwLock<Arc<Table>>,
+    /// Held while a new table is made of the present one.
+    changing: Mutex<()>,
+    resumption: Arc<Resumption>,
+}
+
+impl Listener {
+    /// Builds the configurations of a line. `resumption` is the process's.
+    ///
+    /// # Errors
+    /// A sentence about settings that cannot work.
+    pub fn new(settings: Settings, resumption: &Arc<Resumption>) -> Result<Listener, String> {
+        let table = Table::new(settings, resumption, None)?;
+        Ok(Listener { table: RwLock::new(Arc::new(table)), changing: Mutex::new(()), resumption: resumption.clone() })
+    }
+
+    /// Returns the configuration and certificate for a client.
+    pub fn choose(&self, hello: &ClientHello<'_>) -> Result<Choice, Refusal> {
+        let table = self.table.read().clone();
+        let abilities = abilities(hello.signature_schemes(), hello.cipher_suites(), &table.own);
+        let found = table.names.choose(hello.server_name(), abilities, table.settings.strict_sni);
+        let slot = &table.slots[found.ok_or(Refusal::NoCertificate)?];
+        let config = slot.config(slot.options.variant(hello)).map_err(Refusal::Config)?;
+        Ok(Choice { config, pair: slot.pair.clone() })
+    }
+
+    /// Returns the present settings.
+    pub fn settings(&self) -> Arc<Settings> {
+        self.table.read().settings.clone()
+    }
+
+    /// Replaces the settings for handshakes that begin after this. Configurations of certificates and settings that
+    /// have not changed are kept.
+    ///
+    /// # Errors
+    /// As [`Listener::new`]; the present settings stay.
+    pub fn replace(&self, settings: Settings) -> Result<(), String> {
+        let _changing = self.changing.lock();
+        let before = self.table.read().clone();
+        let table = Table::new(settings, &self.resumption, Some(&before))?;
+        *self.table.write() = Arc::new(table);
+        Ok(())
+    }
+
+    /// Replaces the certificate of a path, wherever it is used; returns in how many places. Nothing else is built, but
+    /// the index of names if the names or the key type differ.
+    pub fn replace_pair(&self, pair: &Arc<Pair>) -> usize {
+        let _changing = self.changing.lock();
+        let before = self.table.read().clone();
+        let mut settings = Settings::clone(&before.settings);
+        let mut slots = before.slots.clone();
+        let mut replaced = 0;
+        let mut renamed = false;
+        for (entry, slot) in settings.entries.iter_mut().zip(&mut slots) {
+            if entry.pair.path != pair.path {
+                continue;
+            }
+            replaced += 1;
+            renamed |= entry.pair.key_type() != pair.key_type()
+                || (entry.filters.is_none() && entry.pair.names() != pair.names());
+            *slot = Arc::new(Slot::new(pair.clone(), slot.options.clone()));
+            entry.pair = pair.clone();
+        }
+        if replaced > 0 {
+            let names = if renamed { Arc::new(names(&settings)) } else { before.names.clone() };
+            let own = before.own.clone();
+            *self.table.write() = Arc::new(Table { settings: Arc::new(settings), names, slots, own });
+        }
+        replaced
+    }
+}
+
+/// Returns what a client can verify, by the low byte of its signature schemes as HAProxy reads them.
+fn abilities(schemes: &[SignatureScheme], suites: &[CipherSuite], own: &Options) -> Abilities {
+    let mut abilities = Abilities { ecdsa: false, rsa: false };
+    for scheme in schemes {
+        match u16::from(*scheme).to_be_bytes() {
+            [_, 1] | [8, 4 | 5 | 6 | 9 | 10 | 11] => abilities.rsa = true,
+            [_, 3] => abilities.ecdsa = true,
+            _ => {}
+        }
+    }
+    abilities.ecdsa =
+        abilities.ecdsa && suites.iter().any(|suite| own.has_suite(*suite) && suite::serves_ecdsa(*suite));
+    abilities
+}

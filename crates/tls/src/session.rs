@@ -1,0 +1,127 @@
+//! What is known of a connection once its handshake is done, for fetches, logs and PROXY headers.
+
+use std::sync::Arc;
+
+use rustls::{CipherSuite, Connection, HandshakeKind, NamedGroup, ProtocolVersion};
+
+use crate::keylog::Secrets;
+use crate::pair::Pair;
+use crate::policy::Version;
+use crate::verify::{Outcome, Verdict};
+use crate::x509::Certificate;
+use crate::{group, suite, version};
+
+/// What the owner of a connection knows of it beside rustls.
+#[derive(Debug, Default)]
+pub struct Known {
+    /// The certificate of this side: the one that was chosen, or of a `server` line the one that may have been shown.
+    pub pair: Option<Arc<Pair>>,
+    /// The name that was sent to a server. The one that a client sent is found in its connection.
+    pub sni: Option<Box<str>>,
+    /// What became of the verification of the peer.
+    pub outcome: Option<Outcome>,
+    /// The secrets of all steps of the handshake.
+    pub secrets: Option<Box<Secrets>>,
+}
+
+/// The peer's certificates.
+#[derive(Clone, Debug)]
+pub struct Peer {
+    /// The peer's own certificate.
+    pub leaf: Certificate,
+    /// The other certificates that it sent, in this session or in the one that was resumed.
+    pub sent: Vec<Certificate>,
+    /// The self-issued end of the chain that was built; none after a resumption.
+    pub root: Option<Certificate>,
+    /// Whether it was sent now, and not in the session that was resumed.
+    pub sent_now: bool,
+}
+
+/// A finished handshake.
+#[derive(Clone, Debug)]
+pub struct Facts {
+    version: Option<Version>,
+    suite: Option<CipherSuite>,
+    group: Option<NamedGroup>,
+    /// The protocol that ALPN chose.
+    pub alpn: Option<Box<[u8]>>,
+    /// The name that the client asked for, in lower case.
+    pub sni: Option<Box<str>>,
+    /// Whether a session was resumed.
+    pub resumed: bool,
+    /// The certificate of this side.
+    pub pair: Option<Arc<Pair>>,
+    /// The verdict on the peer's chain, also that of a session that was resumed.
+    pub verdict: Verdict,
+    /// The peer's certificates, if it has any.
+    pub peer: Option<Box<Peer>>,
+    /// The secrets, if they are kept.
+    pub secrets: Option<Box<Secrets>>,
+}
+
+impl Facts {
+    /// Collects the facts of a connection whose handshake is done.
+    pub fn new(connection: &Connection, known: Known) -> Facts {
+        let resumed = connection.handshake_kind() == Some(HandshakeKind::Resumed);
+        let version = match connection.protocol_version() {
+            Some(ProtocolVersion::TLSv1_3) => Some(Version::Tls13),
+            Some(ProtocolVersion::TLSv1_2) => Some(Version::Tls12),
+            _ => None,
+        };
+        let sni = match connection {
+            Connection::Server(server) => server.server_name().map(Box::from),
+            Connection::Client(_) => known.sni,
+        };
+        // The outcome of a session that was offered and declined does not count.
+        let outcome = known.outcome.filter(|outcome| outcome.resumed == resumed);
+        let verdict = outcome.as_ref().map_or_else(Verdict::default, |outcome| outcome.verdict);
+        Facts {
+            version,
+            suite: connection.negotiated_cipher_suite().map(|suite| suite.suite()),
+            group: connection.negotiated_key_exchange_group().map(|group| group.name()),
+            alpn: connection.alpn_protocol().map(Box::from),
+            sni,
+            resumed,
+            pair: known.pair,
+            verdict,
+            peer: peer(connection, outcome, resumed).map(Box::new),
+            secrets: known.secrets,
+        }
+    }
+
+    /// Returns the version as HAProxy prints it: `TLSv1.3` (`ssl_fc_protocol`, `%sslv`).
+    pub fn protocol(&self) -> &'static str {
+        self.version.map_or("", version::name)
+    }
+
+    /// Returns OpenSSL's name of the suite (`ssl_fc_cipher`, `%sslc`).
+    pub fn cipher(&self) -> &'static str {
+        self.suite.map_or("", suite::name)
+    }
+
+    /// Returns the length of the suite's key, which is also the number of its bits that count.
+    pub fn key_bits(&self) -> u16 {
+        self.suite.map_or(0, suite::key_bits)
+    }
+
+    /// Returns OpenSSL's name of the group of the key exchange; a session of TLS 1.2 that was resumed has none.
+    pub fn curve(&self) -> Option<&'static str> {
+        self.group.and_then(group::name)
+    }
+}
+
+/// Returns the peer's certificates: those that were verified, else those that rustls has of a resumed session or of a
+/// connection without verification.
+fn peer(connection: &Connection, outcome: Option<Outcome>, resumed: bool) -> Option<Peer> {
+    let (sent, root) = match outcome {
+        Some(Outcome { leaf: Some(leaf), sent, root, .. }) => {
+            return Some(Peer { leaf, sent, root, sent_now: !resumed });
+        }
+        Some(outcome) => (outcome.sent, outcome.root),
+        None => (Vec::new(), None),
+    };
+    let mut certificates = connection.peer_certificates()?.iter().map_while(|der| Certificate::from_der(der).ok());
+    let leaf = certificates.next()?;
+    let sent = if sent.is_empty() { certificates.collect() } else { sent };
+    Some(Peer { leaf, sent, root, sent_now: !resumed })
+}
