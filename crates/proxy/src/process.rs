@@ -13,8 +13,9 @@ use std::sync::{Arc, OnceLock, Weak};
 use std::time::{Duration, Instant, SystemTime};
 
 use parking_lot::Mutex;
-use sluicegate_config::model::{Global, Tune};
+use sluicegate_config::model::{Global, GlobalTls, Tune};
 use sluicegate_script::CpuClock;
+use sluicegate_tls::resumption::Resumption;
 use sluicegate_transport::{BufferPool, Ledger, PipeLimits};
 use tokio::runtime::RuntimeMetrics;
 use tokio::sync::{Notify, watch};
@@ -56,6 +57,8 @@ pub struct Process {
     pub tls_pace: Pace,
     /// TLS connections of both sides.
     pub tls: Arc<TlsTotals>,
+    /// Sessions and keys by which clients resume TLS.
+    pub resumption: Arc<Resumption>,
     /// Bytes a second below which responses begin compressed; 0: no limit (`maxcomprate`).
     pub compression_rate: AtomicU64,
     /// The configuration that is served; [`reload`](crate::reload) alone knows its type.
@@ -160,6 +163,7 @@ impl Process {
             session_pace: Pace::new(0),
             tls_pace: Pace::new(0),
             tls: Arc::default(),
+            resumption: Resumption::new(GlobalTls::default().cache_size),
             compression_rate: AtomicU64::new(0),
             workers: (0..workers).map(|_| WorkerFigures::default()).collect(),
             descriptors: Notify::new(),
@@ -238,6 +242,9 @@ impl Process {
     pub(crate) fn set_rates(&self, global: &Global) {
         self.connection_pace.set_limit(global.maxconnrate);
         self.session_pace.set_limit(global.maxsessrate);
+        self.tls_pace.set_limit(global.tls.maxrate.unwrap_or(0));
+        self.tls.set_limit(global.tls.maxconn.unwrap_or(0));
+        self.resumption.resize(global.tls.cache_size);
         self.compression_rate.store(global.compression.rate, Ordering::Relaxed);
     }
 

@@ -34,6 +34,7 @@ use crate::server::{Admin, CheckCode, Headers, IdleConnections, ServerRun};
 use crate::site::Site;
 use crate::stick::Table;
 use crate::stream::{Bindings, Scripts};
+use crate::tls::BindsTls;
 
 /// The scripts that a configuration loads.
 pub trait ScriptStates: Bindings + Send + Sync {
@@ -210,13 +211,16 @@ pub fn build_after(
             Some(sequence) => CheckCode::compile(sequence, &parts.engines, scope),
             None => Ok(CheckCode::connect()),
         };
-        match (rules, log, headers, checks) {
-            (Ok(rules), Ok(log), Ok(headers), Ok(checks)) => {
+        let known = before.and_then(|before| before.proxy(&proxy.name, proxy.kind));
+        let known = known.map(|known| (&*known.config, &known.tls));
+        let tls = crate::tls::listeners(proxy, &parts.process.resumption, known);
+        match (rules, log, headers, checks, tls) {
+            (Ok(rules), Ok(log), Ok(headers), Ok(checks), Ok(tls)) => {
                 let id = ProxyId(index as u32);
-                proxies.push(build_proxy(id, proxy, (rules, log, headers, checks), &directory));
+                proxies.push(build_proxy(id, proxy, (rules, log, headers, checks), tls, &directory));
             }
-            (rules, log, headers, checks) => {
-                let others = log.err().into_iter().chain(headers.err()).chain(checks.err());
+            (rules, log, headers, checks, tls) => {
+                let others = log.err().into_iter().chain(headers.err()).chain(checks.err()).chain(tls.err());
                 errors.extend(rules.err().into_iter().chain(others).flatten());
             }
         }
@@ -340,6 +344,7 @@ fn build_proxy(
     id: ProxyId,
     config: &model::Proxy,
     (rules, log, headers, checks): (ProxyRules, ProxyLog, Headers, CheckCode),
+    tls: BindsTls,
     directory: &Arc<Directory>,
 ) -> Arc<ProxyRun> {
     let sides = &directory.proxies[id.0 as usize];
@@ -350,6 +355,7 @@ fn build_proxy(
         backend: sides.backend.clone(),
         servers: sides.servers.clone(),
         has_foreign_sources: crate::server::has_foreign_sources(config),
+        tls,
         cookies: crate::persist::cookie_values(config),
         directory: directory.clone(),
         lines: log.counts_lines().then(AtomicU64::default),

@@ -11,6 +11,7 @@ use sluicegate_config::model::{self, ProxyId};
 use crate::directory::Directory;
 use crate::frontend::FrontendShared;
 use crate::server::{BackendShared, ServerRun};
+use crate::tls::BindsTls;
 
 /// A frontend, backend or listen: its configuration, its state and its servers.
 pub struct Site {
@@ -26,6 +27,8 @@ pub struct Site {
     pub servers: Vec<Arc<ServerRun>>,
     /// Connections to some of them may come from an address that is not this machine's.
     pub(crate) has_foreign_sources: bool,
+    /// The TLS of its `bind` lines.
+    pub tls: BindsTls,
     /// The persistence cookie's value of each of them, by the file.
     pub cookies: Vec<Option<Arc<str>>>,
     /// Every proxy of the configuration.

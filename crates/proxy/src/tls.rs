@@ -1,4 +1,4 @@
-//! TLS connections of the process, of both sides: their limit and their figures.
+//! TLS connections of the process, of both sides: their limit and their figures, and the listeners' certificates.
 //!
 //! A handshake costs far more than an uncontended lock, so these figures are shared by the workers and not kept per
 //! worker.
@@ -8,8 +8,39 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::time::Instant;
 
 use parking_lot::Mutex;
+use sluicegate_config::model;
+use sluicegate_tls::listener::Listener;
+use sluicegate_tls::resumption::Resumption;
 
 use crate::counters::second;
+use crate::errors::CompileError;
+
+/// The TLS of a proxy's `bind` lines, by their index.
+pub type BindsTls = Box<[Option<Arc<Listener>>]>;
+
+/// Builds the TLS of a proxy's `bind` lines. A line that is equal in `before`, the proxy that is replaced, keeps what it
+/// has, with the certificates that were set at run time.
+pub(crate) fn listeners(
+    proxy: &model::Proxy,
+    resumption: &Arc<Resumption>,
+    before: Option<(&model::Proxy, &BindsTls)>,
+) -> Result<BindsTls, Vec<CompileError>> {
+    let mut errors = Vec::new();
+    let of_line = |bind: &model::Bind| {
+        let tls = bind.tls.as_ref()?;
+        let known = before.and_then(|(proxy, listeners)| {
+            let at = proxy.binds.iter().position(|known| known.tls.as_ref() == Some(tls))?;
+            listeners.get(at)?.clone()
+        });
+        let built = match known {
+            Some(known) => Ok(known),
+            None => Listener::new(tls.settings.clone(), resumption).map(Arc::new),
+        };
+        built.map_err(|message| errors.push(CompileError { at: bind.at.clone(), message })).ok()
+    };
+    let built = proxy.binds.iter().map(of_line).collect();
+    if errors.is_empty() { Ok(built) } else { Err(errors) }
+}
 
 /// The side of a connection on which a handshake takes place.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

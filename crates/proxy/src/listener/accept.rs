@@ -114,8 +114,9 @@ async fn accept_on(worker: Rc<Worker>, listener: Arc<Listener>, socket: Arc<Owne
                 }
             };
             let (process, own) = (&listener.process, listener.proxy.frontend.pace());
-            let mut paces = SmallVec::<[&Pace; 3]>::from_slice(&[&process.connection_pace, &process.session_pace]);
+            let mut paces = SmallVec::<[&Pace; 4]>::from_slice(&[&process.connection_pace, &process.session_pace]);
             paces.extend(own.as_deref());
+            paces.extend(listener.tls().map(|_| &process.tls_pace));
             if let Err(pause) = Pace::take_all(&paces, Instant::now()) {
                 drop(slots);
                 tokio::time::sleep(pause).await;

@@ -69,6 +69,11 @@ impl Listener {
         self.proxy.config.binds[self.bind].accept_proxy
     }
 
+    /// Returns the TLS of its `bind` line, if that has `ssl`.
+    pub(crate) fn tls(&self) -> Option<&Arc<sluicegate_tls::listener::Listener>> {
+        self.proxy.tls.get(self.bind)?.as_ref()
+    }
+
     /// Returns the listener's name: that of its `bind` line, or its number.
     pub fn name(&self) -> Cow<'_, str> {
         name(&self.proxy.config.binds[self.bind], self.id)

@@ -5,12 +5,20 @@
 //! is awaited, where HAProxy closes the connection.
 
 use std::future::poll_fn;
+use std::sync::Arc;
 use std::task::Poll;
+use std::time::Instant;
 
+use rustls::server::ClientHello;
+use sluicegate_tls::listener::Listener as TlsListener;
+use sluicegate_tls::verify::Failure;
+use sluicegate_transport::{self as transport, Tls};
 use sluicegate_wire::proxy_protocol::{Addresses, Header, read};
 
 use super::Session;
-use crate::proxied::{HandshakeError, Proxied};
+use crate::proxied::{HandshakeError, Proxied, TlsFailure};
+use crate::stream::ClientTls;
+use crate::tls::Side;
 
 /// Reads the PROXY protocol header; returns `false` if there is none, which is logged.
 pub(super) async fn receive(session: &mut Session) -> bool {
@@ -65,4 +73,81 @@ fn refuse(session: &mut Session, error: HandshakeError) {
     stream.end(b'P', b'R');
     stream.worker().running.logger.refused(&stream.cx, &stream.frontend().log, error);
     drop(stream);
+}
+
+/// Performs the TLS handshake of a `bind … ssl`; returns `false` if it fails, which is counted and logged.
+pub(super) async fn secure(session: &mut Session, listener: &Arc<TlsListener>) -> bool {
+    let process = session.worker().running.process.clone();
+    let mut tls = ClientTls { place: process.tls.begin(), ..ClientTls::default() };
+    let result = match tls.place {
+        Some(_) => shake(session, listener, &mut tls).await,
+        None => Err(TlsFailure::TooMany),
+    };
+    match result {
+        Ok(()) => {
+            let resumed = tls.facts.as_ref().is_some_and(|facts| facts.resumed);
+            process.tls.done(Side::Front, resumed, Instant::now());
+            session.client.set_tls(tls);
+            true
+        }
+        Err(failure) => {
+            if let TlsFailure::Handshake(number) = failure {
+                tls.error = number;
+            }
+            session.client.set_tls(tls);
+            refuse(session, failure.into());
+            false
+        }
+    }
+}
+
+async fn shake(session: &mut Session, listener: &TlsListener, tls: &mut ClientTls) -> Result<(), TlsFailure> {
+    let times = &session.frontend().config.timeouts;
+    let limit = times.client_handshake.or(times.client);
+    session.front.arm(limit.map(|limit| session.client.accepted + limit));
+    session.front.start_tls(listener.settings().capture, &session.place.worker().buffers);
+    let mut pair = None;
+    let result = poll_fn(|cx| {
+        let Some(stream) = session.front.tls() else { return Poll::Ready(Err(TlsFailure::Broken)) };
+        let mut choose = |hello: &ClientHello<'_>| {
+            tls.sni = hello.server_name().map(Box::from);
+            match listener.choose(hello) {
+                Ok(choice) => {
+                    pair = Some(choice.pair);
+                    Ok(choice.config)
+                }
+                Err(refusal) => Err(refusal.alert()),
+            }
+        };
+        match stream.poll_handshake(cx, &mut choose) {
+            Poll::Ready(Ok(())) => Poll::Ready(Ok(())),
+            Poll::Ready(Err(error)) => Poll::Ready(Err(failure(stream, &error, tls))),
+            Poll::Pending => session.front.poll_alarm(cx).map(|()| Err(TlsFailure::Timeout)),
+        }
+    })
+    .await;
+    if let Some(stream) = session.front.tls() {
+        tls.hello = stream.take_hello();
+        if result.is_ok() {
+            tls.facts = stream.take_facts(pair, None);
+            tls.sni = None;
+        }
+    }
+    result
+}
+
+/// Returns HAProxy's kind of an error, and notes the verdict on the client.
+fn failure(stream: &mut Tls, error: &transport::HandshakeError, tls: &mut ClientTls) -> TlsFailure {
+    let outcome = stream.take_outcome();
+    if let Some(outcome) = &outcome {
+        tls.verdict = outcome.verdict;
+    }
+    match (outcome.and_then(|outcome| outcome.failure), error) {
+        (Some(Failure::Authority(_)), _) => TlsFailure::Authority,
+        (Some(Failure::Certificate(_)), _) => TlsFailure::Certificate,
+        (_, transport::HandshakeError::Closed { .. }) => TlsFailure::Closed,
+        (_, transport::HandshakeError::Broken(_)) => TlsFailure::Broken,
+        (_, transport::HandshakeError::Refused(alert)) => TlsFailure::Handshake(0),
+        (_, transport::HandshakeError::Tls { error, plain }) => TlsFailure::Handshake(0),
+    }
 }

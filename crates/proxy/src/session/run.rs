@@ -52,7 +52,8 @@ pub(crate) fn run(mut session: Session) -> impl Future<Output = ()> {
         counters.conn_rate.add(now, 1);
         let rules = &session.run_of_frontend().rules;
         let rules = !rules.tcp_request_connection.is_empty() || !rules.tcp_request_session.is_empty();
-        if (rules || session.listener().accepts_header()) && !Box::pin(admit(&mut session)).await {
+        let begins = session.listener().accepts_header() || session.listener().tls().is_some();
+        if (rules || begins) && !Box::pin(admit(&mut session)).await {
             return;
         }
         session.frontend().frontend.figures.at(index).session(now);
@@ -69,11 +70,16 @@ pub(crate) fn run(mut session: Session) -> impl Future<Output = ()> {
     }
 }
 
-/// Runs `tcp-request connection`, reads the PROXY protocol header if one is expected, and runs `tcp-request session`;
-/// returns `false` if the connection is refused.
+/// Runs `tcp-request connection`, reads the PROXY protocol header if one is expected, performs the TLS handshake of a
+/// `bind … ssl`, and runs `tcp-request session`; returns `false` if the connection is refused.
 async fn admit(session: &mut Session) -> bool {
     let Some(expects_header) = run_rules(session, Hook::TcpRequestConnection).await else { return false };
     if (expects_header || session.listener().accepts_header()) && !handshake::receive(session).await {
+        return false;
+    }
+    if let Some(tls) = session.listener().tls().cloned()
+        && !handshake::secure(session, &tls).await
+    {
         return false;
     }
     run_rules(session, Hook::TcpRequestSession).await.is_some()

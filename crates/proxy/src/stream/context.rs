@@ -32,7 +32,7 @@ use crate::stick::{Counted, Tracked};
 pub(crate) use applet::APPLET_ROOM;
 pub use applet::{Applet, AppletIo, AppletWait, Bursted};
 pub use client::Client;
-pub(crate) use client::LastServer;
+pub(crate) use client::{ClientTls, LastServer};
 pub use scripts::{
     ActionOutcome, Bindings, BoundAction, BoundService, ChannelIo, Pending, ScriptAttempt, ScriptCall, ScriptHook,
     Scripts, StreamScripts,

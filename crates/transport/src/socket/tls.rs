@@ -18,6 +18,9 @@ use std::task::{Context, Poll, ready};
 
 use rustls::server::{Accepted, Acceptor, ClientHello};
 use rustls::{AlertDescription, ClientConnection, Connection, ServerConfig};
+use sluicegate_tls::keylog::{self, Secrets};
+use sluicegate_tls::pair::Pair;
+use sluicegate_tls::session::{Facts, Known};
 use sluicegate_tls::verify::{self, Outcome};
 
 use super::Socket;
@@ -96,6 +99,8 @@ struct Inner {
     hello_kept: usize,
     /// What the verification of the peer has found.
     outcome: Option<Outcome>,
+    /// The secrets, if the configuration keeps them.
+    secrets: Option<Box<Secrets>>,
     /// Whether anything was received.
     heard: bool,
     /// The end of the peer's stream was seen.
@@ -146,6 +151,7 @@ impl Tls {
             hello: Vec::new(),
             hello_kept,
             outcome: None,
+            secrets: None,
             ended: false,
             closed: false,
         };
@@ -183,6 +189,17 @@ impl Tls {
     /// Returns what became of the verification of the peer; `None`: there was none.
     pub fn take_outcome(&mut self) -> Option<Outcome> {
         self.inner.get_mut().outcome.take()
+    }
+
+    /// Returns the facts of a handshake that is done, with the certificate of this side and, on a client, the name that
+    /// was asked for. `None` before its end.
+    pub fn take_facts(&mut self, pair: Option<Arc<Pair>>, sni: Option<Box<str>>) -> Option<Facts> {
+        let inner = self.inner.get_mut();
+        let (outcome, secrets) = (inner.outcome.take(), inner.secrets.take());
+        match &inner.phase {
+            Phase::Open(connection) => Some(Facts::new(connection, Known { pair, sni, outcome, secrets })),
+            Phase::Hello(_) | Phase::Failed => None,
+        }
     }
 
     /// Returns the kept part of the client's first message, without the headers of its records.
@@ -230,6 +247,12 @@ impl Tls {
             let mut outcome = inner.outcome.take();
             let step = verify::within(&mut outcome, || inner.step(socket, choose));
             inner.outcome = outcome;
+            if let Some(more) = keylog::take() {
+                match &mut inner.secrets {
+                    Some(secrets) => secrets.extend(*more),
+                    None => inner.secrets = Some(more),
+                }
+            }
             if let Err(error) = step {
                 inner.phase = Phase::Failed;
                 inner.closed = true;

@@ -10,14 +10,34 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use sluicegate_config::model::ProxyId;
+use sluicegate_tls::session::Facts;
+use sluicegate_tls::verify::Verdict;
 
 use crate::listener::Listener;
 use crate::proxied::Proxied;
 use crate::sample::SessionVariables;
 use crate::stick::Tracked;
+use crate::tls::TlsPlace;
 
 /// The two ends of a client's connection; `None` behind a unix socket.
 pub(crate) type Ends = (Option<SocketAddr>, Option<SocketAddr>);
+
+/// TLS of a client's connection.
+#[derive(Debug, Default)]
+pub(crate) struct ClientTls {
+    /// The facts of a handshake that has succeeded.
+    pub(crate) facts: Option<Facts>,
+    /// The name that the client of a failed handshake asked for.
+    pub(crate) sni: Option<Box<str>>,
+    /// OpenSSL's number of the error that ended the handshake; 0: none.
+    pub(crate) error: u32,
+    /// The verdict on the client's certificate where the handshake failed.
+    pub(crate) verdict: Verdict,
+    /// The beginning of the client's hello, as far as it is kept.
+    pub(crate) hello: Vec<u8>,
+    /// The connection counts as one of TLS until this is dropped.
+    pub(crate) place: Option<TlsPlace>,
+}
 
 /// A client's connection.
 pub struct Client {
@@ -29,6 +49,7 @@ pub struct Client {
     pub(crate) fd: Option<RawFd>,
     ends: Cell<Ends>,
     proxied: OnceCell<Proxied>,
+    tls: OnceCell<Box<ClientTls>>,
     /// `sess.` variables.
     pub(crate) variables: SessionVariables,
     /// The counters tracked by the session's rules.
@@ -55,6 +76,7 @@ impl Client {
             fd: None,
             ends: Cell::new((None, None)),
             proxied: OnceCell::new(),
+            tls: OnceCell::new(),
             variables: SessionVariables::default(),
             tracked: RefCell::default(),
             accepted: now,
@@ -84,6 +106,22 @@ impl Client {
     /// addresses.
     pub(crate) fn proxied(&self) -> Option<&Proxied> {
         self.proxied.get()
+    }
+
+    /// Sets what its TLS handshake has found.
+    pub(crate) fn set_tls(&self, tls: ClientTls) {
+        // There is one handshake.
+        let _ = self.tls.set(Box::new(tls));
+    }
+
+    /// Returns what its TLS handshake has found.
+    pub(crate) fn tls(&self) -> Option<&ClientTls> {
+        self.tls.get().map(|tls| &**tls)
+    }
+
+    /// Returns the facts of its TLS connection.
+    pub(crate) fn tls_facts(&self) -> Option<&Facts> {
+        self.tls()?.facts.as_ref()
     }
 
     /// Returns the time of the last activity at which a clock was read: the start of the idle time of a connection.
