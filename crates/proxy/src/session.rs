@@ -7,6 +7,7 @@
 //! A head that arrives slowly occupies only the session's buffer. `timeout http-request` covers the time from the
 //! acceptance, or from the head's first byte, to its last; `timeout http-keep-alive` applies between two requests.
 
+mod h2;
 mod handshake;
 pub(crate) mod run;
 
@@ -15,8 +16,9 @@ use std::os::fd::AsRawFd;
 use std::rc::Rc;
 use std::sync::Arc;
 
-use sluicegate_config::model::Mode;
+use sluicegate_config::model::{Mode, Proto};
 use sluicegate_transport::Socket;
+use sluicegate_wire::http2::PREFACE;
 
 use crate::listener::{Accepted, Listener, Slots};
 use crate::mux::h1;
@@ -82,6 +84,27 @@ impl Session {
     /// listens to the address any more.
     pub(crate) fn is_stopping(&self) -> bool {
         self.worker().phase() != Phase::Serving || self.listener().is_removed()
+    }
+
+    /// Returns whether there is a newer configuration than the one that the session has.
+    fn is_outdated(&self) -> bool {
+        self.worker().newer().is_some()
+    }
+
+    /// Returns whether the connection speaks HTTP/2 by ALPN or by `proto h2`.
+    fn speaks_h2(&self) -> bool {
+        if let Some(alpn) = self.client.tls_facts().and_then(|facts| facts.alpn.as_deref()) {
+            return alpn == b"h2";
+        }
+        let listener = self.listener();
+        listener.proxy.config.binds[listener.bind].proto == Some(Proto::H2)
+    }
+
+    /// Returns whether the first bytes of a connection are those of HTTP/2, which any frontend of HTTP accepts.
+    fn begins_h2(&self) -> bool {
+        /// The part of the preface that looks like a request.
+        const REQUEST_LEN: usize = 18;
+        self.client.requests() == 0 && self.front.input().starts_with(&PREFACE[..REQUEST_LEN])
     }
 
     /// Called between two requests: switches to the newest configuration, unless that no longer has this listener.

@@ -9,13 +9,15 @@ use sluicegate_wire::http::{Message, RequestHead};
 
 #[cfg(test)]
 use super::memory;
-use super::{Body, End, FlowError, HeadForm, Moved, Peek, h1};
+use super::{Body, End, FlowError, HeadForm, Moved, Peek, h1, h2};
 use crate::stream::Content;
 
 /// A stream's end towards its client.
 pub(crate) enum Front<'a> {
     /// HTTP/1, or plain bytes: the connection itself, which carries only this stream.
     H1(&'a mut h1::Front),
+    /// A stream of HTTP/2.
+    H2(h2::Front),
     /// A stream in memory, for tests with several streams on one connection.
     #[cfg(test)]
     Memory(memory::Front),
@@ -26,6 +28,7 @@ macro_rules! on {
     ($front:expr, $end:ident => $run:expr) => {
         match $front {
             Front::H1($end) => $run,
+            Front::H2($end) => $run,
             #[cfg(test)]
             Front::Memory($end) => $run,
         }

@@ -16,6 +16,7 @@
 mod back;
 mod front;
 pub(crate) mod h1;
+pub(crate) mod h2;
 #[cfg(test)]
 pub(crate) mod memory;
 mod peek;

@@ -48,7 +48,6 @@ impl Peek {
     }
 
     /// Copies the data of an unframed body received since the last call; with `ended` it is complete.
-    #[cfg(test)]
     pub(crate) fn look_at_plain(&mut self, data: &[u8], ended: bool, content: &mut Content) {
         content.data.extend_from_slice(&data[self.seen..]);
         self.seen = data.len();

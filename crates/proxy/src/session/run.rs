@@ -8,7 +8,7 @@ use std::time::Instant;
 use sluicegate_config::model::{ErrorPage, Mode};
 use sluicegate_wire::http::{HeadError, Limits, RequestHead};
 
-use super::{Session, handshake};
+use super::{Session, h2, handshake};
 use crate::counters::Counters;
 use crate::hook::Hook;
 use crate::listener::Accepted;
@@ -128,6 +128,9 @@ enum Arrival {
 }
 
 async fn serve_http(session: &mut Session) {
+    if session.speaks_h2() {
+        return Box::pin(h2::serve(session)).await;
+    }
     loop {
         let mut next = NextRequest::new(session);
         let after = match poll_fn(|cx| next.poll(session, cx)).await {
@@ -142,6 +145,9 @@ async fn serve_http(session: &mut Session) {
                 }
             }
             Arrival::Stopping => return,
+            Arrival::Invalid(HeadError::Version) if session.begins_h2() => {
+                return Box::pin(h2::serve(session)).await;
+            }
             failed => return Box::pin(refuse(session, failed, next.started)).await,
         };
         match after {

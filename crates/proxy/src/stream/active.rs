@@ -83,7 +83,7 @@ impl Active {
             let cx = &self.cx;
             let client = &cx.client;
             self.card.begin(
-                (cx.id, client.session, cx.frontend.id),
+                (cx.id, cx.place.unwrap_or(client.session), cx.frontend.id),
                 client.ends(),
                 client.fd.unwrap_or(-1),
                 client.last_active(),

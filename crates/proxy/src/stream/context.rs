@@ -82,6 +82,8 @@ pub struct StreamContext {
     pub expects_header: bool,
     /// Set if the connection ended before its first byte was examined.
     pub refused: Option<HandshakeError>,
+    /// The place among the worker's sessions by which it is ended, if that is not its session's.
+    pub(crate) place: Option<u32>,
     /// The request's head; empty in TCP mode and before it is parsed.
     pub request: Message,
     /// The response's head; empty until it is parsed or made.
@@ -249,6 +251,7 @@ impl StreamContext {
             destination: None,
             expects_header: false,
             refused: None,
+            place: None,
             request: Message::new(),
             response: Message::new(),
             in_response: false,
@@ -292,7 +295,7 @@ impl StreamContext {
         self.client = client.clone();
         self.backend = None;
         (self.source, self.destination) = client.ends();
-        (self.expects_header, self.refused) = (false, None);
+        (self.expects_header, self.refused, self.place) = (false, None, None);
         self.request.clear();
         self.response.clear();
         self.in_response = false;

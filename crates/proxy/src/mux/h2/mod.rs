@@ -1,0 +1,443 @@
+//! HTTP/2 towards clients: a connection, and its streams as the ends that drivers know.
+//!
+//! [`Driver`] belongs to the session's task: it reads frames from the connection, reports new streams, and writes the
+//! frames of all streams together. Each stream runs in a task of its own with a [`Front`]; the tasks share [`Shared`],
+//! which is borrowed for moments only, on one thread.
+//!
+//! **Memory.** A stream holds at most its window of received data, and as much unsent data as its driver's buffer. The
+//! output of a connection is limited; beyond it streams wait, and so does the reading of frames that need an answer. An
+//! idle connection has no buffers but the tables of HPACK.
+
+mod front;
+
+use std::cell::RefCell;
+use std::rc::Rc;
+use std::task::{Context, Poll, Waker};
+use std::time::{Duration, Instant};
+
+use sluicegate_transport::BufferPool;
+use sluicegate_wire::http::{Message, RequestHead};
+use sluicegate_wire::http2::{self, Blocked, ErrorCode, Event, Progress, StreamKey};
+
+pub(crate) use front::Front;
+
+use super::h1;
+
+/// The most heads and buffers that a connection keeps for its next streams.
+const KEPT_MAX: usize = 4;
+
+/// The largest stream identifier, which a GOAWAY names before the last stream is known.
+const LAST_STREAM: u32 = (1 << 31) - 1;
+
+/// A stream as the connection sees it.
+#[derive(Default)]
+struct Slot {
+    key: Option<StreamKey>,
+    /// Data that the stream has not taken yet.
+    received: Vec<u8>,
+    /// Whether the client's message is complete.
+    complete: bool,
+    trailers: Option<Message>,
+    /// Whether the client has reset the stream.
+    reset: bool,
+    waker: Option<Waker>,
+}
+
+impl Slot {
+    fn wait(&mut self, cx: &Context<'_>) {
+        if !self.waker.as_ref().is_some_and(|known| known.will_wake(cx.waker())) {
+            self.waker = Some(cx.waker().clone());
+        }
+    }
+
+    fn wake(&self) {
+        if let Some(waker) = &self.waker {
+            waker.wake_by_ref();
+        }
+    }
+}
+
+/// What the task of a connection and those of its streams share.
+struct Shared {
+    wire: http2::Connection,
+    /// By [`StreamKey::slot`].
+    slots: Vec<Slot>,
+    task: Option<Waker>,
+    /// Whether the connection is over: all its streams are gone.
+    gone: bool,
+    /// Whether some stream waits for room in the output.
+    waits_for_room: bool,
+    /// Heads and buffers for the next streams.
+    messages: Vec<Message>,
+    buffers: Vec<Vec<u8>>,
+}
+
+impl Shared {
+    fn slot(&mut self, key: StreamKey) -> Option<&mut Slot> {
+        self.slots.get_mut(key.slot()).filter(|slot| slot.key == Some(key))
+    }
+
+    /// Returns whether a stream can neither receive nor send.
+    fn is_gone(&self, key: StreamKey) -> bool {
+        self.gone || self.slots.get(key.slot()).is_none_or(|slot| slot.key != Some(key) || slot.reset)
+    }
+
+    fn wake_task(&self) {
+        if let Some(task) = &self.task {
+            task.wake_by_ref();
+        }
+    }
+
+    fn wake_all(&self) {
+        self.slots.iter().for_each(Slot::wake);
+    }
+
+    fn keep_message(&mut self, mut message: Message) {
+        if self.messages.len() < KEPT_MAX {
+            message.clear();
+            self.messages.push(message);
+        }
+    }
+
+    fn keep_buffer(&mut self, mut buffer: Vec<u8>) {
+        if self.buffers.len() < KEPT_MAX && buffer.capacity() > 0 {
+            buffer.clear();
+            self.buffers.push(buffer);
+        }
+    }
+
+    /// Makes room for a stream that begins.
+    fn begin_stream(&mut self, key: StreamKey, complete: bool) {
+        if self.slots.len() <= key.slot() {
+            self.slots.resize_with(key.slot() + 1, Slot::default);
+        }
+        let received = self.buffers.pop().unwrap_or_default();
+        self.slots[key.slot()] = Slot { key: Some(key), received, complete, ..Slot::default() };
+    }
+
+    /// Releases a stream, which is reset unless both its messages are complete. With `kills` the connection ends.
+    fn end_stream(&mut self, key: StreamKey, kills: bool) {
+        if kills && !self.gone {
+            self.wire.goaway(self.wire.last_opened(), ErrorCode::ENHANCE_YOUR_CALM);
+            self.wire.reset(key, ErrorCode::ENHANCE_YOUR_CALM);
+        }
+        self.wire.release(key);
+        if let Some(slot) = self.slot(key) {
+            let slot = std::mem::take(slot);
+            self.keep_buffer(slot.received);
+        }
+        self.wake_task();
+    }
+
+    /// Applies an event; returns a stream that begins.
+    fn apply(&mut self, event: Event, input: &[u8], message: &mut Message) -> Option<(StreamKey, RequestHead, bool)> {
+        match event {
+            Event::Request { stream, head, end, unparsable } => {
+                self.begin_stream(stream, end);
+                return Some((stream, head, unparsable));
+            }
+            Event::Data { stream, range } => {
+                if let Some(slot) = self.slot(stream) {
+                    slot.received.extend_from_slice(&input[range]);
+                    slot.wake();
+                }
+            }
+            Event::Trailers { stream } => {
+                let trailers = std::mem::take(message);
+                if let Some(slot) = self.slot(stream) {
+                    (slot.trailers, slot.complete) = (Some(trailers), true);
+                    slot.wake();
+                }
+            }
+            Event::End { stream } => {
+                if let Some(slot) = self.slot(stream) {
+                    slot.complete = true;
+                    slot.wake();
+                }
+            }
+            Event::Reset { stream, .. } => {
+                if let Some(slot) = self.slot(stream) {
+                    slot.reset = true;
+                    slot.wake();
+                }
+            }
+            Event::Writable { stream: Some(stream) } => {
+                if let Some(slot) = self.slot(stream) {
+                    slot.wake();
+                }
+            }
+            Event::Writable { stream: None } | Event::Settings => self.wake_all(),
+            Event::Refused { .. } | Event::Response { .. } | Event::GoAway { .. } | Event::Pong(_) => {}
+        }
+        None
+    }
+}
+
+/// A stream that begins.
+pub(crate) struct Arrival {
+    /// Its end.
+    pub(crate) front: Front,
+    /// The meaning of its head.
+    pub(crate) head: RequestHead,
+    /// Its head.
+    pub(crate) message: Message,
+    /// Whether it has to be answered with 400.
+    pub(crate) unparsable: bool,
+}
+
+/// The reason why a connection is over.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Over {
+    /// The client closed the connection or broke it.
+    Gone,
+    /// The client made an error that ends the connection, or rules ended it.
+    Failed,
+    /// The client was silent, or did not read.
+    TimedOut,
+    /// Nothing is left to do: the client or this side has announced the end.
+    Done,
+}
+
+/// The limits of a connection's times.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Times {
+    /// For the first request, and for the rest of a frame of which a part is here.
+    pub(crate) request: Option<Duration>,
+    /// For the next request of a connection without streams.
+    pub(crate) idle: Option<Duration>,
+    /// For a client that does not read.
+    pub(crate) client: Option<Duration>,
+}
+
+/// A connection's frames.
+pub(crate) struct Driver {
+    shared: Rc<RefCell<Shared>>,
+    arrivals: Vec<Arrival>,
+    /// The head that is decoded next.
+    message: Message,
+    /// The time at which the last stream ended, the last output was written, and an incomplete frame began.
+    idle_since: Instant,
+    written_at: Instant,
+    frame_since: Option<Instant>,
+    /// Whether streams existed when the driver last ran.
+    was_busy: bool,
+    stopping: bool,
+}
+
+impl Driver {
+    /// Returns the driver of a connection that begins.
+    pub(crate) fn new(settings: http2::Settings, accepted: Instant) -> Driver {
+        let shared = Shared {
+            wire: http2::Connection::server(settings),
+            slots: Vec::new(),
+            task: None,
+            gone: false,
+            waits_for_room: false,
+            messages: Vec::new(),
+            buffers: Vec::new(),
+        };
+        Driver {
+            shared: Rc::new(RefCell::new(shared)),
+            arrivals: Vec::new(),
+            message: Message::new(),
+            idle_since: accepted,
+            written_at: accepted,
+            frame_since: None,
+            was_busy: false,
+            stopping: false,
+        }
+    }
+
+    /// Returns the streams that have begun since the last call.
+    pub(crate) fn arrivals(&mut self) -> std::vec::Drain<'_, Arrival> {
+        self.arrivals.drain(..)
+    }
+
+    /// Keeps the memory of a message for the next stream.
+    pub(crate) fn keep_message(&self, message: Message) {
+        self.shared.borrow_mut().keep_message(message);
+    }
+
+    /// Returns whether the connection has no stream.
+    pub(crate) fn is_idle(&self) -> bool {
+        self.shared.borrow().wire.held_streams() == 0
+    }
+
+    /// Begins the end of the connection: streams finish, and the client is asked not to begin others.
+    pub(crate) fn stop(&mut self) {
+        if !std::mem::replace(&mut self.stopping, true) {
+            let mut shared = self.shared.borrow_mut();
+            if shared.wire.goaway_sent().is_none() {
+                shared.wire.goaway(LAST_STREAM, ErrorCode::NO_ERROR);
+            }
+        }
+    }
+
+    /// Reads and writes frames; ready when the connection is over.
+    pub(crate) fn poll(
+        &mut self,
+        cx: &mut Context<'_>,
+        connection: &mut h1::Front,
+        pool: &BufferPool,
+        times: &Times,
+    ) -> Poll<Over> {
+        let shared = self.shared.clone();
+        let mut shared = shared.borrow_mut();
+        if !shared.task.as_ref().is_some_and(|known| known.will_wake(cx.waker())) {
+            shared.task = Some(cx.waker().clone());
+        }
+        shared.wire.begin_turn();
+        let mut failed = shared.wire.failure().is_some();
+        let mut again = false;
+        let mut written = false;
+        loop {
+            // Everything that is here is parsed before anything is written, and the other way round.
+            let mut blocked = failed;
+            while !blocked && !connection.input().is_empty() {
+                match shared.wire.receive(connection.input(), &mut self.message) {
+                    Ok((count, progress)) => {
+                        if let Progress::Event(event) = progress {
+                            let begun = shared.apply(event, connection.input(), &mut self.message);
+                            if let Some((key, head, unparsable)) = begun {
+                                let next = shared.messages.pop().unwrap_or_default();
+                                let message = std::mem::replace(&mut self.message, next);
+                                let front = Front::new(self.shared.clone(), key);
+                                self.arrivals.push(Arrival { front, head, message, unparsable });
+                            }
+                        } else if let Progress::Blocked(why) = progress {
+                            (blocked, again) = (true, again | (why == Blocked::Turn));
+                        }
+                        connection.skip(count);
+                    }
+                    Err(_) => (failed, blocked) = (true, true),
+                }
+            }
+            if !self.arrivals.is_empty() {
+                // Their tasks run before this one writes: what they answer at once goes out with one write.
+                connection.give_back(pool, false);
+                cx.waker().wake_by_ref();
+                return Poll::Pending;
+            }
+            while !shared.wire.output().is_empty() {
+                match connection.poll_write(cx, shared.wire.output()) {
+                    Poll::Ready(Ok(count)) => {
+                        shared.wire.wrote(count);
+                        written = true;
+                    }
+                    Poll::Ready(Err(_)) => return Poll::Ready(Over::Gone),
+                    Poll::Pending => break,
+                }
+            }
+            if std::mem::take(&mut shared.waits_for_room) && !shared.wire.is_output_full() {
+                shared.wake_all();
+            }
+            if failed {
+                break;
+            }
+            if blocked {
+                break;
+            }
+            match connection.poll_fill(cx, pool) {
+                Poll::Ready(Ok(0)) | Poll::Ready(Err(_)) => return Poll::Ready(Over::Gone),
+                Poll::Ready(Ok(_)) => {}
+                Poll::Pending => break,
+            }
+        }
+        if again {
+            cx.waker().wake_by_ref();
+        }
+        connection.give_back(pool, false);
+        let pending = !shared.wire.output().is_empty();
+        if failed && !pending {
+            return Poll::Ready(Over::Failed);
+        }
+        let held = shared.wire.held_streams();
+        if held == 0 && !pending {
+            let announced = shared.wire.goaway_sent().is_some();
+            if announced && (self.stopping || shared.wire.is_last_stream_opened()) {
+                return Poll::Ready(Over::Done);
+            }
+            if shared.wire.goaway_received().is_some() {
+                return Poll::Ready(Over::Done);
+            }
+        }
+        self.arm(&mut shared, connection, times, pending, written, held > 0);
+        match connection.poll_alarm(cx) {
+            Poll::Ready(()) => {
+                if !failed {
+                    let last = shared.wire.last_opened();
+                    shared.wire.goaway(last, ErrorCode::NO_ERROR);
+                    // One attempt: a client that does not read is not waited for.
+                    if let Poll::Ready(Ok(count)) = connection.poll_write(cx, shared.wire.output()) {
+                        shared.wire.wrote(count);
+                    }
+                }
+                Poll::Ready(Over::TimedOut)
+            }
+            Poll::Pending => Poll::Pending,
+        }
+    }
+
+    /// Sets the time at which the connection ends unless something happens before.
+    fn arm(
+        &mut self,
+        shared: &mut Shared,
+        connection: &mut h1::Front,
+        times: &Times,
+        pending: bool,
+        written: bool,
+        busy: bool,
+    ) {
+        if pending {
+            if written {
+                self.written_at = Instant::now();
+            }
+            return connection.arm(times.client.map(|limit| self.written_at + limit));
+        }
+        if busy {
+            self.was_busy = true;
+            self.frame_since = None;
+            return connection.arm(None);
+        }
+        let now = Instant::now();
+        self.written_at = now;
+        if std::mem::take(&mut self.was_busy) {
+            self.idle_since = now;
+            shared.wire.trim();
+        }
+        let first = shared.wire.total_streams() == 0;
+        if first {
+            return connection.arm(times.request.map(|limit| self.idle_since + limit));
+        }
+        if shared.wire.is_between_frames() {
+            self.frame_since = None;
+            return connection.arm(times.idle.map(|limit| self.idle_since + limit));
+        }
+        let since = *self.frame_since.get_or_insert(now);
+        connection.arm(times.request.map(|limit| since + limit));
+    }
+
+    /// Ends all streams: nothing more is received or sent.
+    pub(crate) fn end(&mut self) {
+        let mut shared = self.shared.borrow_mut();
+        if !std::mem::replace(&mut shared.gone, true) {
+            shared.wake_all();
+        }
+    }
+
+    /// Ready when no stream is left after [`Driver::end`].
+    pub(crate) fn poll_ended(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        let mut shared = self.shared.borrow_mut();
+        if shared.wire.held_streams() == 0 {
+            return Poll::Ready(());
+        }
+        shared.task = Some(cx.waker().clone());
+        Poll::Pending
+    }
+}
+
+impl Drop for Driver {
+    fn drop(&mut self) {
+        self.end();
+    }
+}
