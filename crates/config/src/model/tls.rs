@@ -30,6 +30,9 @@ pub enum Proto {
 pub struct BindTls {
     /// Certificates, versions, suites and the rest.
     pub settings: Settings,
+    /// `generate-certificates` with `ca-sign-file`: the authority that signs certificates for names that no certificate
+    /// has.
+    pub generate: Option<Arc<Pair>>,
     /// The digest of the words that decide about the settings, and of the files that they name.
     pub digest: Digest,
 }

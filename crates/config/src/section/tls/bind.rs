@@ -23,8 +23,10 @@ pub(crate) struct BindWords {
     no_tickets: Option<bool>,
     ticket_keys: Option<Arc<TicketKeyFile>>,
     pub(super) generate: bool,
-    pub(super) ca_sign_file: Option<String>,
+    pub(super) ca_sign_file: Option<(String, Position)>,
     pub(super) ca_sign_pass: Option<String>,
+    /// A word had an error, so that what seems to be missing may not be.
+    failed: bool,
 }
 
 /// A certificate of a `bind` line.
@@ -85,7 +87,7 @@ pub(crate) fn generate(words: &mut BindWords, _: &Reading<'_, '_>, _: &str) -> R
 }
 
 pub(crate) fn ca_sign_file(words: &mut BindWords, reading: &Reading<'_, '_>, value: &str) -> Result<(), String> {
-    words.ca_sign_file = Some(reading.loader.ca_path(value));
+    words.ca_sign_file = Some((reading.loader.ca_path(value), reading.at.clone()));
     Ok(())
 }
 
@@ -113,6 +115,11 @@ const PROTOCOLS: [&[u8]; 2] = [b"h2", b"http/1.1"];
 const BUFSIZE_MIN: usize = 16384;
 
 impl BindWords {
+    /// Notes that a word had an error.
+    pub(crate) fn fail(&mut self) {
+        self.failed = true;
+    }
+
     /// Returns whether connections use TLS.
     pub(crate) fn is_used(&self) -> bool {
         self.ssl
@@ -126,6 +133,9 @@ impl BindWords {
         diagnostics: &mut Diagnostics,
     ) -> Option<Arc<BindTls>> {
         let BindLine { proxy, argument, at, .. } = *line;
+        if self.failed {
+            return None;
+        }
         if !self.ssl {
             if !self.certificates.is_empty() {
                 let message = format!(
@@ -164,6 +174,7 @@ impl BindWords {
             Entry { policy: own, ..certificate.entry.clone() }
         });
         let entries: Vec<Entry> = entries.collect();
+        let generate = self.authority(line, loader, diagnostics);
         if diagnostics.errors() > errors {
             return None;
         }
@@ -181,8 +192,9 @@ impl BindWords {
             max_record: records.into_iter().filter(|size| *size > 0).min().unwrap_or(0),
             keylog: global.keylog,
         };
-        let digest = self.digest(&settings, loader);
-        Some(Arc::new(BindTls { settings, digest }))
+        let mut digester = self.digest(&settings, loader);
+        digester.add(&generate.as_ref().map_or([0; 32], |pair| pair.digest()));
+        Some(Arc::new(BindTls { settings, generate, digest: digester.finish() }))
     }
 
     fn check_certificates(&self, line: &BindLine<'_>, strict_sni: bool, diagnostics: &mut Diagnostics) {
@@ -218,7 +230,7 @@ impl BindWords {
         (policy.min, policy.max) = resolved.unzip();
     }
 
-    fn digest(&self, settings: &Settings, loader: &Loader<'_>) -> sluicegate_tls::digest::Digest {
+    fn digest(&self, settings: &Settings, loader: &Loader<'_>) -> Digester {
         let mut digester = Digester::default();
         self.policy.digest(&mut digester);
         digest_defaults(&loader.global.bind, &mut digester);
@@ -236,7 +248,36 @@ impl BindWords {
         if let Some(file) = &self.ticket_keys {
             file.keys.iter().for_each(|key| _ = digester.add(key));
         }
-        digester.finish()
+        digester
+    }
+
+    /// Returns the authority of `generate-certificates`.
+    fn authority(
+        &self,
+        line: &BindLine<'_>,
+        loader: &Loader<'_>,
+        diagnostics: &mut Diagnostics,
+    ) -> Option<Arc<sluicegate_tls::pair::Pair>> {
+        if !self.generate {
+            return None;
+        }
+        let BindLine { proxy, argument, at, .. } = *line;
+        let Some((path, at)) = &self.ca_sign_file else {
+            let message = format!(
+                "Proxy '{proxy}': cannot enable certificate generation, no CA certificate File configured for bind \
+                 '{argument}'"
+            );
+            diagnostics.error(at.clone(), message).hint("add 'ca-sign-file FILE'");
+            return None;
+        };
+        loader.stand_at(at);
+        match loader.authority(path, self.ca_sign_pass.as_deref()) {
+            Ok(pair) => Some(pair),
+            Err(message) => {
+                diagnostics.error(at.clone(), format!("Proxy '{proxy}': {message}"));
+                None
+            }
+        }
     }
 }
 

@@ -8,8 +8,8 @@ use sluicegate_tls::policy::{Ignored, Policy, Verify, Version};
 use sluicegate_tls::x509::Bundle;
 
 use super::files::Loader;
-use super::library;
-use crate::diagnostic::Diagnostics;
+use super::library::{self, Unused};
+use crate::diagnostic::{Diagnostics, Severity};
 use crate::model::{Placed, Position, TlsDefaults, Versions};
 
 /// The longest name of an application protocol (RFC 7301).
@@ -314,7 +314,7 @@ pub(super) struct Subject<'a> {
     pub(super) at: &'a Position,
 }
 
-type Setter = fn(&mut Policy, &str) -> Result<Vec<String>, String>;
+type Setter = fn(&mut Policy, &str) -> Result<Vec<Unused>, String>;
 
 impl PolicyWords {
     /// Sets suites, groups and schemes, those of the defaults where the line has none.
@@ -346,9 +346,13 @@ impl PolicyWords {
         for (word, what, set) in sets {
             let Some((text, at)) = word else { continue };
             match set(policy, text) {
-                Ok(warnings) => {
-                    for warning in warnings {
-                        diagnostics.warning(at.clone(), warning);
+                Ok(unused) => {
+                    for Unused { message, is_usual } in unused {
+                        // A default is used by many lines.
+                        if !diagnostics.contains(at, &message) {
+                            let severity = if is_usual { Severity::Diag } else { Severity::Warning };
+                            diagnostics.add(severity, Some(at.clone()), message);
+                        }
                     }
                 }
                 Err(reason) => {
