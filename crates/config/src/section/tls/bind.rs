@@ -2,11 +2,10 @@
 
 use std::sync::Arc;
 
-use sluicegate_tls::digest::Digester;
 use sluicegate_tls::policy::{Entry, Policy, Settings, TicketKeyFile, Verify};
 
 use super::files::Loader;
-use super::words::{PolicyWords, Reading, Subject, VersionFault, digest_defaults};
+use super::words::{PolicyWords, Reading, Subject, VersionFault};
 use crate::diagnostic::Diagnostics;
 use crate::model::{BindTls, Position};
 
@@ -192,9 +191,7 @@ impl BindWords {
             max_record: records.into_iter().filter(|size| *size > 0).min().unwrap_or(0),
             keylog: global.keylog,
         };
-        let mut digester = self.digest(&settings, loader);
-        digester.add(&generate.as_ref().map_or([0; 32], |pair| pair.digest()));
-        Some(Arc::new(BindTls { settings, generate, digest: digester.finish() }))
+        Some(Arc::new(BindTls { settings, generate }))
     }
 
     fn check_certificates(&self, line: &BindLine<'_>, strict_sni: bool, diagnostics: &mut Diagnostics) {
@@ -228,27 +225,6 @@ impl BindWords {
             }
         });
         (policy.min, policy.max) = resolved.unzip();
-    }
-
-    fn digest(&self, settings: &Settings, loader: &Loader<'_>) -> Digester {
-        let mut digester = Digester::default();
-        self.policy.digest(&mut digester);
-        digest_defaults(&loader.global.bind, &mut digester);
-        for Certificate { entry, words } in &self.certificates {
-            digester.add(entry.pair.path.as_bytes()).add(&loader.digest(&entry.pair).0);
-            digester.add(format!("{:?}", (&entry.filters, entry.is_default)).as_bytes());
-            if let Some(words) = words {
-                words.digest(&mut digester);
-            }
-        }
-        let Settings { strict_sni, prefer_client_ciphers, no_tickets, cache_size, lifetime, capture, .. } = settings;
-        let flags = (strict_sni, prefer_client_ciphers, no_tickets, cache_size, lifetime, capture);
-        let rest = (settings.max_record, settings.keylog, &settings.policy.alpn, self.generate);
-        digester.add(format!("{flags:?}{rest:?}").as_bytes());
-        if let Some(file) = &self.ticket_keys {
-            file.keys.iter().for_each(|key| _ = digester.add(key));
-        }
-        digester
     }
 
     /// Returns the authority of `generate-certificates`.

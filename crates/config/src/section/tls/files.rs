@@ -12,7 +12,6 @@ use std::io;
 use std::path::Path;
 use std::sync::Arc;
 
-use sluicegate_tls::digest::Digest;
 use sluicegate_tls::pair::{Issuers, Pair};
 use sluicegate_tls::policy::TicketKeyFile;
 use sluicegate_tls::x509::Bundle;
@@ -217,18 +216,13 @@ impl<'a> Loader<'a> {
 
     /// Returns a certificate that has been loaded under this name.
     pub(super) fn known(&self, name: &str) -> Option<Arc<Pair>> {
-        self.loaded.borrow().pairs.get(name).map(|(_, pair)| pair.clone())
-    }
-
-    /// Returns the digest of a certificate's files.
-    pub(super) fn digest(&self, pair: &Pair) -> Digest {
-        self.loaded.borrow().pairs.get(&*pair.path).map(|(digest, _)| *digest).unwrap_or_default()
+        self.loaded.borrow().pairs.get(name).cloned()
     }
 
     /// Loads one certificate.
     fn pair(&self, request: &Request, pem: Option<Vec<u8>>) -> Result<Arc<Pair>, String> {
-        let (files, digest) = self.gather(request, pem)?;
-        self.keep(digest, self.parse(vec![(digest, files)]).remove(0)).inspect_err(|message| {
+        let files = self.gather(request, pem)?;
+        self.keep(self.parse(vec![files]).remove(0)).inspect_err(|message| {
             self.failed.borrow_mut().insert(request.name.as_str().into(), message.clone());
         })
     }
@@ -240,33 +234,29 @@ impl<'a> Loader<'a> {
         for request in requests {
             let known = self.known(&request.name);
             if known.is_none() {
-                missing.push(self.gather(request, None).map(|(files, digest)| (digest, files))?);
+                missing.push(self.gather(request, None)?);
             }
             found.push(known);
         }
-        let digests: Vec<Digest> = missing.iter().map(|(digest, _)| *digest).collect();
-        let mut parsed = digests.into_iter().zip(self.parse(missing));
+        let mut parsed = self.parse(missing).into_iter();
         let mut pairs = Vec::with_capacity(found.len());
         for known in found {
             pairs.push(match known {
                 Some(pair) => pair,
-                None => {
-                    let (digest, result) = parsed.next().expect("each missing one was parsed");
-                    self.keep(digest, result)?
-                }
+                None => self.keep(parsed.next().expect("each missing one was parsed"))?,
             });
         }
         Ok(pairs)
     }
 
-    fn keep(&self, digest: Digest, parsed: Result<Arc<Pair>, String>) -> Result<Arc<Pair>, String> {
+    fn keep(&self, parsed: Result<Arc<Pair>, String>) -> Result<Arc<Pair>, String> {
         let pair = parsed?;
-        self.loaded.borrow_mut().pairs.insert(pair.path.as_str().into(), (digest, pair.clone()));
+        self.loaded.borrow_mut().pairs.insert(pair.path.as_str().into(), pair.clone());
         Ok(pair)
     }
 
     /// Reads the files of a certificate.
-    fn gather(&self, request: &Request, pem: Option<Vec<u8>>) -> Result<(PairFiles, Digest), String> {
+    fn gather(&self, request: &Request, pem: Option<Vec<u8>>) -> Result<PairFiles, String> {
         let Request { name, named } = request;
         if let Some(message) = self.failed.borrow().get(name.as_str()) {
             return Err(message.clone());
@@ -308,22 +298,19 @@ impl<'a> Loader<'a> {
         if let Some((path, _)) = given(&named.sctl, unreadable)?.or_else(|| beside(extra.sctl, "sctl")) {
             self.warn(format!("'{path}' is ignored: signed certificate timestamps are not sent"));
         }
-        let digest = files.digest(&self.common);
-        Ok((files, digest))
+        Ok(files)
     }
 
     /// Parses certificates, unless the previous configuration has them.
-    fn parse(&self, wanted: Vec<(Digest, PairFiles)>) -> Vec<Result<Arc<Pair>, String>> {
-        let previous = self.previous.as_deref();
-        let known = |digest: &Digest, path: &str| {
-            let (old, pair) = previous?.pairs.get(path)?;
-            (old == digest).then(|| pair.clone())
-        };
+    fn parse(&self, wanted: Vec<PairFiles>) -> Vec<Result<Arc<Pair>, String>> {
         // Threads share no loader: its cells belong to this one.
-        let common = &self.common;
-        let parse = |(digest, files): (Digest, PairFiles)| match known(&digest, &files.path) {
-            Some(pair) => Ok(pair),
-            None => files.parse(common).map(Arc::new),
+        let (previous, common) = (self.previous.as_deref(), &self.common);
+        let parse = |files: PairFiles| {
+            let old = previous.and_then(|previous| previous.pairs.get(files.path.as_str()));
+            match old.filter(|old| old.digest() == files.digest(common)) {
+                Some(pair) => Ok(pair.clone()),
+                None => files.parse(common).map(Arc::new),
+            }
         };
         let threads = std::thread::available_parallelism().map_or(1, |n| n.get());
         if wanted.len() < FEW || threads == 1 {
@@ -342,27 +329,26 @@ impl<'a> Loader<'a> {
 
     /// Returns the authorities, or the revocation lists, of a path: a file, a directory or `@system-ca`. The path has its
     /// base already.
-    pub(super) fn authorities(&self, path: &str) -> Result<(Digest, Arc<Bundle>), String> {
-        if let Some((digest, bundle)) = self.loaded.borrow().bundles.get(path) {
-            return Ok((*digest, bundle.clone()));
+    pub(super) fn authorities(&self, path: &str) -> Result<Arc<Bundle>, String> {
+        if let Some(bundle) = self.loaded.borrow().bundles.get(path) {
+            return Ok(bundle.clone());
         }
         if let Some(message) = self.failed.borrow().get(path) {
             return Err(message.clone());
         }
         let loaded = self.authority_files(path).and_then(|files| {
-            let digest = files.digest();
             let old = self.previous.as_ref().and_then(|previous| previous.bundles.get(path));
-            if let Some((_, bundle)) = old.filter(|(old, _)| *old == digest) {
-                return Ok((digest, bundle.clone()));
+            if let Some(bundle) = old.filter(|old| old.digest == files.digest()) {
+                return Ok(bundle.clone());
             }
             let (bundle, warnings) = files.parse(path)?;
             self.warnings.borrow_mut().extend(warnings);
-            Ok((digest, Arc::new(bundle)))
+            Ok(Arc::new(bundle))
         });
         match loaded {
-            Ok((digest, bundle)) => {
-                self.loaded.borrow_mut().bundles.insert(path.into(), (digest, bundle.clone()));
-                Ok((digest, bundle))
+            Ok(bundle) => {
+                self.loaded.borrow_mut().bundles.insert(path.into(), bundle.clone());
+                Ok(bundle)
             }
             Err(reason) => {
                 let message = format!("unable to load {path}: {reason}");

@@ -2,7 +2,6 @@
 
 use std::sync::Arc;
 
-use sluicegate_tls::digest::Digest;
 use sluicegate_tls::pair::{self, Issuers, Pair};
 use sluicegate_tls::policy::Policy;
 use sluicegate_tls::x509::Bundle;
@@ -61,8 +60,8 @@ impl PairFiles {
     }
 
     /// Returns the digest of everything that the certificate depends on.
-    pub(super) fn digest(&self, common: &Common) -> Digest {
-        Digest(self.lent(common).digest())
+    pub(super) fn digest(&self, common: &Common) -> [u8; 32] {
+        self.lent(common).digest()
     }
 
     /// Parses the certificate and its key.
@@ -81,9 +80,9 @@ pub(super) struct Authorities {
 
 impl Authorities {
     /// Returns the digest that the parsed files will have.
-    pub(super) fn digest(&self) -> Digest {
+    pub(super) fn digest(&self) -> [u8; 32] {
         let contents: Vec<&[u8]> = self.files.iter().map(|(_, bytes)| bytes.as_slice()).collect();
-        Digest(Bundle::digest(&contents))
+        Bundle::digest(&contents)
     }
 
     /// Parses certificates and revocation lists; returns warnings with them.
