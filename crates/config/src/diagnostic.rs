@@ -169,6 +169,11 @@ impl Diagnostics {
         }
     }
 
+    /// Returns whether there is such a finding already.
+    pub(crate) fn contains(&self, at: &Position, message: &str) -> bool {
+        self.list.iter().any(|found| found.at.as_ref() == Some(at) && found.message == message)
+    }
+
     /// Returns whether the configuration is refused.
     pub fn has_errors(&self) -> bool {
         self.errors > 0

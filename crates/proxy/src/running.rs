@@ -398,6 +398,7 @@ pub(crate) mod tests {
             stores: Vec::new(),
             engines: Vec::new(),
             origins: Vec::new(),
+            tls_files: Default::default(),
             patterns: Default::default(),
             user_lists: Vec::new(),
             resolvers: Vec::new(),

@@ -9,7 +9,6 @@
 #![deny(unsafe_code)]
 
 pub mod codes;
-pub mod digest;
 mod equal;
 pub mod group;
 pub mod keylog;

@@ -1,13 +1,12 @@
 //! TLS of `bind` and `server` lines, and what `global` says about it.
 //!
 //! The files that lines name have been read and parsed: a certificate is an `Arc` that all lines with the same path
-//! share. A digest over the words and the contents of the files makes lines of two configurations comparable.
+//! share. Settings of two configurations are equal if their words and the contents of their files are.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use sluicegate_tls::digest::Digest;
 use sluicegate_tls::pair::Pair;
 use sluicegate_tls::policy::{ServerSettings, Settings, TicketKeyFile, Verify, Version};
 use sluicegate_tls::x509::Bundle;
@@ -30,18 +29,18 @@ pub enum Proto {
 pub struct BindTls {
     /// Certificates, versions, suites and the rest.
     pub settings: Settings,
-    /// The digest of the words that decide about the settings, and of the files that they name.
-    pub digest: Digest,
+    /// `generate-certificates` with `ca-sign-file`: the authority that signs certificates for names that no certificate
+    /// has.
+    pub generate: Option<Arc<Pair>>,
 }
 
-/// By the digests: equal words and equal files.
+/// By words and files.
 impl PartialEq for BindTls {
     fn eq(&self, other: &BindTls) -> bool {
-        self.digest == other.digest
+        let authority = |tls: &BindTls| tls.generate.as_ref().map(|pair| (pair.path.clone(), pair.digest()));
+        self.settings == other.settings && authority(self) == authority(other)
     }
 }
-
-impl Eq for BindTls {}
 
 /// The words of a `server` line about TLS.
 #[derive(Clone, Debug)]
@@ -52,26 +51,50 @@ pub struct ServerTls {
     pub settings: ServerSettings,
     /// `sni`: the name that is sent in the hello.
     pub sni: Option<Expr>,
-    /// The digest of the words that decide about the settings, and of the files that they name.
-    pub digest: Digest,
+    /// The same as it stands in the file.
+    pub sni_text: Option<Arc<str>>,
 }
 
-/// By the digests: equal words and equal files.
+/// By words and files.
 impl PartialEq for ServerTls {
     fn eq(&self, other: &ServerTls) -> bool {
-        self.enabled == other.enabled && self.digest == other.digest
+        let ServerTls { enabled, settings, sni: _, sni_text } = self;
+        (enabled, settings, sni_text) == (&other.enabled, &other.settings, &other.sni_text)
     }
 }
 
-impl Eq for ServerTls {}
+/// `ws`: the protocol of WebSockets to a server.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum WebSockets {
+    /// `auto`: as other requests; HTTP/1 where the server has both.
+    #[default]
+    Auto,
+    /// `h1`.
+    H1,
+    /// `h2`.
+    H2,
+}
+
+/// TLS and protocol of a server's checks.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct CheckTls {
+    /// Whether checks use TLS, with the server's settings: `check-ssl`, or `ssl` where they use its address and port.
+    pub enabled: bool,
+    /// `check-sni`.
+    pub sni: Option<Arc<str>>,
+    /// `check-alpn`; `None`: the server's.
+    pub alpn: Option<Vec<Vec<u8>>>,
+    /// `check-proto`, else the server's where it fits the check.
+    pub proto: Option<Proto>,
+}
 
 /// The files of all lines, by the path that names them; see `show ssl cert` and `show ssl ca-file`.
 #[derive(Clone, Debug, Default)]
 pub struct TlsFiles {
-    /// Certificates, each with the digest of its files.
-    pub pairs: BTreeMap<Arc<str>, (Digest, Arc<Pair>)>,
+    /// Certificates.
+    pub pairs: BTreeMap<Arc<str>, Arc<Pair>>,
     /// `ca-file`, `ca-verify-file` and `crl-file`.
-    pub bundles: BTreeMap<Arc<str>, (Digest, Arc<Bundle>)>,
+    pub bundles: BTreeMap<Arc<str>, Arc<Bundle>>,
     /// `tls-ticket-keys`.
     pub ticket_keys: BTreeMap<Arc<str>, Arc<TicketKeyFile>>,
 }

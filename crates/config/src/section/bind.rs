@@ -475,7 +475,10 @@ pub(crate) fn bind(
             diagnostics.warning(at.clone(), in_section(line, context, &warning));
         }
         match read {
-            Err(message) => _ = diagnostics.error(at, message),
+            Err(message) => {
+                diagnostics.error(at, message);
+                tls.fail();
+            }
             Ok(()) if row.usage == "TIME" => diagnostics.behind_unit(at, value),
             Ok(()) => {}
         }

@@ -396,7 +396,8 @@ impl Draft {
         let files: &dyn Files = &placed;
         global::read_name_cases(&mut global, files, &mut diagnostics);
         let tls = global.tls.clone();
-        let tls = tls::Loader::new(files, &tls, tls_files);
+        let mut tls = tls::Loader::new(files, &tls, tls_files);
+        tls.read_issuers(&mut diagnostics);
         let loaded = proxy::Loaded { files, tls: &tls, lua, lua_failed, commands, environment: &environment };
         let user_lists = userlist::lists(&sections, &mut diagnostics);
         let resolvers = resolvers::all(&sections, files, &mut diagnostics);

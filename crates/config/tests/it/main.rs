@@ -7,4 +7,5 @@ mod keywords;
 mod missions;
 mod places;
 mod support;
+mod tls;
 mod typed;

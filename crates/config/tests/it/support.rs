@@ -19,6 +19,11 @@ impl LuaNames for TestLua {
     }
 }
 
+/// Three keys of 48 bytes.
+const TICKETS: &str = "QUFBQUFBQUFBQUFBQUFBQUFBQUFBQUFBQUFBQUFBQUFBQUFBQUFBQUFBQUFBQUFB\n\
+                       QkFBQUFBQUFBQUFBQUFBQUFBQUFBQUFBQUFBQUFBQUFBQUFBQUFBQUFBQUFBQUFB\n\
+                       Q0FBQUFBQUFBQUFBQUFBQUFBQUFBQUFBQUFBQUFBQUFBQUFBQUFBQUFBQUFBQUFB\n";
+
 /// Files that configurations of the tests name.
 pub fn files() -> MemoryFiles {
     MemoryFiles::new()
@@ -29,7 +34,33 @@ pub fn files() -> MemoryFiles {
         .with("503.http", "HTTP/1.0 503 Sorry\r\nConnection: close\r\n\r\nlater\n")
         .with("empty.http", "")
         .with("page.http", "no response\n")
-        .with("ca.pem", "-----BEGIN CERTIFICATE-----\n")
+        .with("ca.pem", include_str!("certificates/ca.pem"))
+        .with("crl.pem", include_str!("certificates/crl.pem"))
+        .with("one.pem", include_str!("certificates/one.pem"))
+        .with("rsa.pem", include_str!("certificates/rsa.pem"))
+        .with("two.crt", include_str!("certificates/two.crt"))
+        .with("two.crt.key", include_str!("certificates/two.key"))
+        .with("two.key", include_str!("certificates/two.key"))
+        .with("wrong.pem", concat!(include_str!("certificates/two.crt"), include_str!("certificates/rsa.pem")))
+        .with("keyless.pem", include_str!("certificates/two.crt"))
+        .with("both.rsa", include_str!("certificates/rsa.pem"))
+        .with("both.ecdsa", include_str!("certificates/one.pem"))
+        .with("dir/b.pem", include_str!("certificates/one.pem"))
+        .with("/dir/b.pem", include_str!("certificates/one.pem"))
+        .with("dir/a.crt", include_str!("certificates/two.crt"))
+        .with("dir/a.crt.key", include_str!("certificates/two.key"))
+        .with("dir/.hidden", "x")
+        .with("authorities/ca.pem", include_str!("certificates/ca.pem"))
+        .with("authorities/README", "x")
+        .with("/authorities/ca.pem", include_str!("certificates/ca.pem"))
+        .with("/ca.pem", include_str!("certificates/ca.pem"))
+        .with("/crl.pem", include_str!("certificates/crl.pem"))
+        .with("/two.crt", include_str!("certificates/two.crt"))
+        .with("/two.key", include_str!("certificates/two.key"))
+        .with("/both.rsa", include_str!("certificates/rsa.pem"))
+        .with("/both.ecdsa", include_str!("certificates/one.pem"))
+        .with("tickets", TICKETS)
+        .with("chains/ca.pem", include_str!("certificates/ca.pem"))
         .with_name("localhost", &[[127, 0, 0, 1].into()])
         .with("long.http", format!("HTTP/1.1 200 OK\r\n\r\n{}", "x".repeat(16384)))
 }

@@ -102,6 +102,7 @@ impl Gate {
             stores: Vec::new(),
             engines: Vec::new(),
             origins: Vec::new(),
+            tls_files: Arc::default(),
             patterns: Arc::default(),
             user_lists: Vec::new(),
             resolvers: Vec::new(),

@@ -303,7 +303,7 @@ fn delay(r: &mut Reading<'_>, line: &Line, greatest: bool) {
 
 fn no_dhe(r: &mut Reading<'_>, line: &Line) {
     let message = format!("'{}' has no effect: suites with DHE are not supported", r.name);
-    r.diagnostics.warning(line.at(0), message).hint("clients without ECDHE have not been seen for a decade; remove it");
+    r.diagnostics.warning(line.at(0), message).hint("remove the line: clients without ECDHE are older than TLS 1.2");
 }
 
 fn no_engines(r: &mut Reading<'_>, line: &Line) {

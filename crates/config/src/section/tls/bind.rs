@@ -2,11 +2,10 @@
 
 use std::sync::Arc;
 
-use sluicegate_tls::digest::Digester;
 use sluicegate_tls::policy::{Entry, Policy, Settings, TicketKeyFile, Verify};
 
 use super::files::Loader;
-use super::words::{PolicyWords, Reading, Subject, VersionFault, digest_defaults};
+use super::words::{PolicyWords, Reading, Subject, VersionFault};
 use crate::diagnostic::Diagnostics;
 use crate::model::{BindTls, Position};
 
@@ -23,8 +22,10 @@ pub(crate) struct BindWords {
     no_tickets: Option<bool>,
     ticket_keys: Option<Arc<TicketKeyFile>>,
     pub(super) generate: bool,
-    pub(super) ca_sign_file: Option<String>,
+    pub(super) ca_sign_file: Option<(String, Position)>,
     pub(super) ca_sign_pass: Option<String>,
+    /// A word had an error, so that what seems to be missing may not be.
+    failed: bool,
 }
 
 /// A certificate of a `bind` line.
@@ -85,7 +86,7 @@ pub(crate) fn generate(words: &mut BindWords, _: &Reading<'_, '_>, _: &str) -> R
 }
 
 pub(crate) fn ca_sign_file(words: &mut BindWords, reading: &Reading<'_, '_>, value: &str) -> Result<(), String> {
-    words.ca_sign_file = Some(reading.loader.ca_path(value));
+    words.ca_sign_file = Some((reading.loader.ca_path(value), reading.at.clone()));
     Ok(())
 }
 
@@ -113,6 +114,11 @@ const PROTOCOLS: [&[u8]; 2] = [b"h2", b"http/1.1"];
 const BUFSIZE_MIN: usize = 16384;
 
 impl BindWords {
+    /// Notes that a word had an error.
+    pub(crate) fn fail(&mut self) {
+        self.failed = true;
+    }
+
     /// Returns whether connections use TLS.
     pub(crate) fn is_used(&self) -> bool {
         self.ssl
@@ -126,6 +132,9 @@ impl BindWords {
         diagnostics: &mut Diagnostics,
     ) -> Option<Arc<BindTls>> {
         let BindLine { proxy, argument, at, .. } = *line;
+        if self.failed {
+            return None;
+        }
         if !self.ssl {
             if !self.certificates.is_empty() {
                 let message = format!(
@@ -164,6 +173,7 @@ impl BindWords {
             Entry { policy: own, ..certificate.entry.clone() }
         });
         let entries: Vec<Entry> = entries.collect();
+        let generate = self.authority(line, loader, diagnostics);
         if diagnostics.errors() > errors {
             return None;
         }
@@ -181,8 +191,7 @@ impl BindWords {
             max_record: records.into_iter().filter(|size| *size > 0).min().unwrap_or(0),
             keylog: global.keylog,
         };
-        let digest = self.digest(&settings, loader);
-        Some(Arc::new(BindTls { settings, digest }))
+        Some(Arc::new(BindTls { settings, generate }))
     }
 
     fn check_certificates(&self, line: &BindLine<'_>, strict_sni: bool, diagnostics: &mut Diagnostics) {
@@ -218,25 +227,33 @@ impl BindWords {
         (policy.min, policy.max) = resolved.unzip();
     }
 
-    fn digest(&self, settings: &Settings, loader: &Loader<'_>) -> sluicegate_tls::digest::Digest {
-        let mut digester = Digester::default();
-        self.policy.digest(&mut digester);
-        digest_defaults(&loader.global.bind, &mut digester);
-        for Certificate { entry, words } in &self.certificates {
-            digester.add(entry.pair.path.as_bytes()).add(&loader.digest(&entry.pair).0);
-            digester.add(format!("{:?}", (&entry.filters, entry.is_default)).as_bytes());
-            if let Some(words) = words {
-                words.digest(&mut digester);
+    /// Returns the authority of `generate-certificates`.
+    fn authority(
+        &self,
+        line: &BindLine<'_>,
+        loader: &Loader<'_>,
+        diagnostics: &mut Diagnostics,
+    ) -> Option<Arc<sluicegate_tls::pair::Pair>> {
+        if !self.generate {
+            return None;
+        }
+        let BindLine { proxy, argument, at, .. } = *line;
+        let Some((path, at)) = &self.ca_sign_file else {
+            let message = format!(
+                "Proxy '{proxy}': cannot enable certificate generation, no CA certificate File configured for bind \
+                 '{argument}'"
+            );
+            diagnostics.error(at.clone(), message).hint("add 'ca-sign-file FILE'");
+            return None;
+        };
+        loader.stand_at(at);
+        match loader.authority(path, self.ca_sign_pass.as_deref()) {
+            Ok(pair) => Some(pair),
+            Err(message) => {
+                diagnostics.error(at.clone(), format!("Proxy '{proxy}': {message}"));
+                None
             }
         }
-        let Settings { strict_sni, prefer_client_ciphers, no_tickets, cache_size, lifetime, capture, .. } = settings;
-        let flags = (strict_sni, prefer_client_ciphers, no_tickets, cache_size, lifetime, capture);
-        let rest = (settings.max_record, settings.keylog, &settings.policy.alpn, self.generate);
-        digester.add(format!("{flags:?}{rest:?}").as_bytes());
-        if let Some(file) = &self.ticket_keys {
-            file.keys.iter().for_each(|key| _ = digester.add(key));
-        }
-        digester.finish()
     }
 }
 

@@ -12,14 +12,14 @@ use std::io;
 use std::path::Path;
 use std::sync::Arc;
 
-use sluicegate_tls::digest::{Digest, Digester};
-use sluicegate_tls::pair::Pair;
+use sluicegate_tls::pair::{Issuers, Pair};
 use sluicegate_tls::policy::TicketKeyFile;
 use sluicegate_tls::x509::Bundle;
 
-use super::library::{self, Common, File, PairFiles};
+use super::library::{Authorities, Common, File, PairFiles};
 use super::ticket_keys;
 use crate::Files;
+use crate::diagnostic::Diagnostics;
 use crate::model::{GlobalTls, Position, TlsFiles};
 
 /// Key types of a bundle, in the order in which they are looked for.
@@ -87,8 +87,35 @@ enum Kind {
 impl<'a> Loader<'a> {
     pub(crate) fn new(files: &'a dyn Files, global: &'a GlobalTls, previous: Option<Arc<TlsFiles>>) -> Loader<'a> {
         let (loaded, failed, warnings) = Default::default();
-        let common = Common { skip_self_issued: global.skip_self_issued_ca };
-        Loader { files, global, previous, common, loaded, failed, warnings }
+        let mut loader = Loader { files, global, previous, common: Common::default(), loaded, failed, warnings };
+        loader.common.skip_self_issued = global.skip_self_issued_ca;
+        loader
+    }
+
+    /// Reads the chains of `issuers-chain-path`, before any certificate.
+    pub(crate) fn read_issuers(&mut self, diagnostics: &mut Diagnostics) {
+        let Some((path, at)) = &self.global.issuers_chain_path else { return };
+        self.files.stand_at(at);
+        let names = match self.files.names(Path::new(&**path)) {
+            Ok(names) => names,
+            Err(_) => {
+                let message = format!("global statement 'issuers-chain-path': {path} is not a directory");
+                diagnostics.error(at.clone(), message);
+                return;
+            }
+        };
+        let mut issuers = Issuers::default();
+        for name in names {
+            let file = format!("{path}/{name}");
+            let added = match self.read(&file) {
+                Ok(pem) => issuers.add(&file, &pem),
+                Err(error) => Err(format!("unable to stat certificate from file '{file}' : {}", reason(&error))),
+            };
+            if let Err(message) = added {
+                diagnostics.warning(at.clone(), message.trim_end_matches('.'));
+            }
+        }
+        self.common.issuers = Some(issuers);
     }
 
     /// Returns the files that are read with.
@@ -189,18 +216,13 @@ impl<'a> Loader<'a> {
 
     /// Returns a certificate that has been loaded under this name.
     pub(super) fn known(&self, name: &str) -> Option<Arc<Pair>> {
-        self.loaded.borrow().pairs.get(name).map(|(_, pair)| pair.clone())
-    }
-
-    /// Returns the digest of a certificate's files.
-    pub(super) fn digest(&self, pair: &Pair) -> Digest {
-        self.loaded.borrow().pairs.get(&*pair.path).map(|(digest, _)| *digest).unwrap_or_default()
+        self.loaded.borrow().pairs.get(name).cloned()
     }
 
     /// Loads one certificate.
     fn pair(&self, request: &Request, pem: Option<Vec<u8>>) -> Result<Arc<Pair>, String> {
-        let (files, digest) = self.gather(request, pem)?;
-        self.keep(digest, self.parse(vec![(digest, files)]).remove(0)).inspect_err(|message| {
+        let files = self.gather(request, pem)?;
+        self.keep(self.parse(vec![files]).remove(0)).inspect_err(|message| {
             self.failed.borrow_mut().insert(request.name.as_str().into(), message.clone());
         })
     }
@@ -212,33 +234,29 @@ impl<'a> Loader<'a> {
         for request in requests {
             let known = self.known(&request.name);
             if known.is_none() {
-                missing.push(self.gather(request, None).map(|(files, digest)| (digest, files))?);
+                missing.push(self.gather(request, None)?);
             }
             found.push(known);
         }
-        let digests: Vec<Digest> = missing.iter().map(|(digest, _)| *digest).collect();
-        let mut parsed = digests.into_iter().zip(self.parse(missing));
+        let mut parsed = self.parse(missing).into_iter();
         let mut pairs = Vec::with_capacity(found.len());
         for known in found {
             pairs.push(match known {
                 Some(pair) => pair,
-                None => {
-                    let (digest, result) = parsed.next().expect("each missing one was parsed");
-                    self.keep(digest, result)?
-                }
+                None => self.keep(parsed.next().expect("each missing one was parsed"))?,
             });
         }
         Ok(pairs)
     }
 
-    fn keep(&self, digest: Digest, parsed: Result<Arc<Pair>, String>) -> Result<Arc<Pair>, String> {
+    fn keep(&self, parsed: Result<Arc<Pair>, String>) -> Result<Arc<Pair>, String> {
         let pair = parsed?;
-        self.loaded.borrow_mut().pairs.insert(pair.path.as_str().into(), (digest, pair.clone()));
+        self.loaded.borrow_mut().pairs.insert(pair.path.as_str().into(), pair.clone());
         Ok(pair)
     }
 
     /// Reads the files of a certificate.
-    fn gather(&self, request: &Request, pem: Option<Vec<u8>>) -> Result<(PairFiles, Digest), String> {
+    fn gather(&self, request: &Request, pem: Option<Vec<u8>>) -> Result<PairFiles, String> {
         let Request { name, named } = request;
         if let Some(message) = self.failed.borrow().get(name.as_str()) {
             return Err(message.clone());
@@ -280,22 +298,19 @@ impl<'a> Loader<'a> {
         if let Some((path, _)) = given(&named.sctl, unreadable)?.or_else(|| beside(extra.sctl, "sctl")) {
             self.warn(format!("'{path}' is ignored: signed certificate timestamps are not sent"));
         }
-        let digest = files.digest(&self.common);
-        Ok((files, digest))
+        Ok(files)
     }
 
     /// Parses certificates, unless the previous configuration has them.
-    fn parse(&self, wanted: Vec<(Digest, PairFiles)>) -> Vec<Result<Arc<Pair>, String>> {
-        let previous = self.previous.as_deref();
-        let known = |digest: &Digest, path: &str| {
-            let (old, pair) = previous?.pairs.get(path)?;
-            (old == digest).then(|| pair.clone())
-        };
+    fn parse(&self, wanted: Vec<PairFiles>) -> Vec<Result<Arc<Pair>, String>> {
         // Threads share no loader: its cells belong to this one.
-        let common = &self.common;
-        let parse = |(digest, files): (Digest, PairFiles)| match known(&digest, &files.path) {
-            Some(pair) => Ok(pair),
-            None => files.parse(common).map(Arc::new),
+        let (previous, common) = (self.previous.as_deref(), &self.common);
+        let parse = |files: PairFiles| {
+            let old = previous.and_then(|previous| previous.pairs.get(files.path.as_str()));
+            match old.filter(|old| old.digest() == files.digest(common)) {
+                Some(pair) => Ok(pair.clone()),
+                None => files.parse(common).map(Arc::new),
+            }
         };
         let threads = std::thread::available_parallelism().map_or(1, |n| n.get());
         if wanted.len() < FEW || threads == 1 {
@@ -314,71 +329,75 @@ impl<'a> Loader<'a> {
 
     /// Returns the authorities, or the revocation lists, of a path: a file, a directory or `@system-ca`. The path has its
     /// base already.
-    pub(super) fn authorities(&self, path: &str) -> Result<(Digest, Arc<Bundle>), String> {
-        if let Some((digest, bundle)) = self.loaded.borrow().bundles.get(path) {
-            return Ok((*digest, bundle.clone()));
+    pub(super) fn authorities(&self, path: &str) -> Result<Arc<Bundle>, String> {
+        if let Some(bundle) = self.loaded.borrow().bundles.get(path) {
+            return Ok(bundle.clone());
         }
         if let Some(message) = self.failed.borrow().get(path) {
             return Err(message.clone());
         }
-        let loaded = self.authority_files(path).and_then(|(files, whole)| {
-            let mut digester = Digester::default();
-            digester.add(path.as_bytes());
-            files.iter().for_each(|(_, bytes)| _ = digester.add(bytes));
-            let digest = digester.finish();
+        let loaded = self.authority_files(path).and_then(|files| {
             let old = self.previous.as_ref().and_then(|previous| previous.bundles.get(path));
-            if let Some((_, bundle)) = old.filter(|(old, _)| *old == digest) {
-                return Ok((digest, bundle.clone()));
+            if let Some(bundle) = old.filter(|old| old.digest == files.digest()) {
+                return Ok(bundle.clone());
             }
-            let mut warnings = Vec::new();
-            let bundle = library::bundle(path, files, whole, &mut warnings)?;
-            warnings.into_iter().for_each(|warning| self.warn(warning));
-            Ok((digest, Arc::new(bundle)))
+            let (bundle, warnings) = files.parse(path)?;
+            self.warnings.borrow_mut().extend(warnings);
+            Ok(Arc::new(bundle))
         });
         match loaded {
-            Ok((digest, bundle)) => {
-                self.loaded.borrow_mut().bundles.insert(path.into(), (digest, bundle.clone()));
-                Ok((digest, bundle))
+            Ok(bundle) => {
+                self.loaded.borrow_mut().bundles.insert(path.into(), bundle.clone());
+                Ok(bundle)
             }
             Err(reason) => {
-                let message = format!("unable to load {path} ({reason})");
+                let message = format!("unable to load {path}: {reason}");
                 self.failed.borrow_mut().insert(path.into(), message.clone());
                 Err(message)
             }
         }
     }
 
-    /// Returns the files of a path, and whether each is to be parsed as a whole: of a file in a directory the first
-    /// certificate counts, and one that can't be parsed is left out.
-    fn authority_files(&self, path: &str) -> Result<(Vec<File>, bool), String> {
-        if path == "@system-ca" {
-            for place in SYSTEM_CA {
-                match self.kind(place) {
-                    Ok(Kind::File(bytes)) => return Ok((vec![(place.to_owned(), bytes)], true)),
-                    Ok(Kind::Directory(names)) => return Ok((self.authority_directory(place, &names), false)),
-                    Err(_) => {}
-                }
+    fn authority_files(&self, path: &str) -> Result<Authorities, String> {
+        let of = |place: &str, kind: Kind| match kind {
+            Kind::File(bytes) => Authorities { files: vec![(place.to_owned(), bytes)], is_directory: false },
+            Kind::Directory(names) => {
+                Authorities { files: self.authority_directory(place, &names), is_directory: true }
             }
-            return Err("the system has no certificates of authorities".to_owned());
+        };
+        if path == "@system-ca" {
+            let found = SYSTEM_CA.iter().find_map(|place| self.kind(place).ok().map(|kind| of(place, kind)));
+            return found.ok_or_else(|| "the system has no certificates of authorities".to_owned());
         }
         match self.kind(path) {
-            Ok(Kind::File(bytes)) => Ok((vec![(path.to_owned(), bytes)], true)),
-            Ok(Kind::Directory(names)) => Ok((self.authority_directory(path, &names), false)),
-            Err(error) => Err(reason(&error)),
+            Ok(kind) => Ok(of(path, kind)),
+            Err(error) => Err(format!("Couldn't open the ca-file '{path}' ({})", reason(&error))),
         }
     }
 
     fn authority_directory(&self, path: &str, names: &[String]) -> Vec<File> {
         let wanted = |name: &&String| !name.starts_with('.') && AUTHORITIES.iter().any(|end| name.ends_with(end));
+        let directory = path.trim_end_matches('/');
         let mut files = Vec::new();
         for name in names.iter().filter(wanted) {
-            let file = format!("{}/{name}", path.trim_end_matches('/'));
-            match self.read(&file) {
-                Ok(bytes) => files.push((file, bytes)),
-                Err(error) => self.warn(format!("ca-file: '{path}' couldn't load '{file}' ({})", reason(&error))),
+            match self.read(&format!("{directory}/{name}")) {
+                Ok(bytes) => files.push((name.clone(), bytes)),
+                Err(error) => {
+                    self.warn(format!("ca-file: '{path}' couldn't load '{directory}/{name}' ({})", reason(&error)));
+                }
             }
         }
         files
+    }
+
+    /// Returns an authority with its key, which may be encrypted.
+    pub(super) fn authority(&self, path: &str, pass_phrase: Option<&str>) -> Result<Arc<Pair>, String> {
+        let pem = self
+            .read(path)
+            .map_err(|error| format!("Failed to read CA certificate file '{path}' ({})", reason(&error)))?;
+        let mut files = PairFiles { path: path.to_owned(), pem, ..PairFiles::default() };
+        files.pass_phrase = pass_phrase.map(str::to_owned);
+        files.parse(&self.common).map(Arc::new)
     }
 
     /// Returns the keys of a file of `tls-ticket-keys`.

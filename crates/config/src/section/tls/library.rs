@@ -1,9 +1,11 @@
 //! The border to the crate `tls`: texts and files in, settings and HAProxy's messages out.
 
-use sluicegate_tls::digest::{Digest, Digester};
-use sluicegate_tls::pair::Pair;
+use std::sync::Arc;
+
+use sluicegate_tls::pair::{self, Issuers, Pair};
 use sluicegate_tls::policy::Policy;
 use sluicegate_tls::x509::Bundle;
+use sluicegate_tls::{Parsed, group, registry, scheme, suite};
 
 /// A file by its path.
 pub(super) type File = (String, Vec<u8>);
@@ -13,6 +15,8 @@ pub(super) type File = (String, Vec<u8>);
 pub(super) struct Common {
     /// `ssl-skip-self-issued-ca`.
     pub(super) skip_self_issued: bool,
+    /// `issuers-chain-path`.
+    pub(super) issuers: Option<Issuers>,
 }
 
 /// The files of one certificate.
@@ -32,51 +36,104 @@ pub(super) struct PairFiles {
     pub(super) ocsp: Option<File>,
     /// The issuer, for OCSP.
     pub(super) issuer: Option<File>,
+    /// The pass phrase of the key.
+    pub(super) pass_phrase: Option<String>,
 }
 
 impl PairFiles {
-    /// Returns the digest of everything that the certificate depends on.
-    pub(super) fn digest(&self, common: &Common) -> Digest {
-        let mut digester = Digester::default();
-        digester.add(&self.pem).add(&[u8::from(self.key_wins), u8::from(common.skip_self_issued)]);
-        for file in [&self.key, &self.ocsp, &self.issuer] {
-            digester.add(file.as_ref().map_or(b"", |(_, bytes)| bytes));
+    fn lent<'a>(&'a self, common: &'a Common) -> pair::PairFiles<'a> {
+        fn file(file: &Option<File>) -> Option<(&str, &[u8])> {
+            file.as_ref().map(|(path, bytes)| (path.as_str(), bytes.as_slice()))
         }
-        digester.finish()
+        pair::PairFiles {
+            path: &self.path,
+            pem: &self.pem,
+            key: file(&self.key),
+            key_wins: self.key_wins,
+            key_sought: self.key_sought.as_deref(),
+            ocsp: file(&self.ocsp),
+            issuer: file(&self.issuer),
+            pass_phrase: self.pass_phrase.as_ref().map(String::as_bytes),
+            issuers: common.issuers.as_ref(),
+            skip_self_issued: common.skip_self_issued,
+        }
+    }
+
+    /// Returns the digest of everything that the certificate depends on.
+    pub(super) fn digest(&self, common: &Common) -> [u8; 32] {
+        self.lent(common).digest()
     }
 
     /// Parses the certificate and its key.
-    pub(super) fn parse(self, _common: &Common) -> Result<Pair, String> {
-        Ok(Pair { path: self.path })
+    pub(super) fn parse(&self, common: &Common) -> Result<Pair, String> {
+        Pair::parse(self.lent(common))
     }
 }
 
-/// Parses certificates and revocation lists: all of a file, the first of each file of a directory.
-pub(super) fn bundle(path: &str, _files: Vec<File>, _whole: bool, _: &mut Vec<String>) -> Result<Bundle, String> {
-    Ok(Bundle { path: path.to_owned() })
+/// The files of one `ca-file` or `crl-file`.
+pub(super) struct Authorities {
+    /// Names, within the directory if it is one, and contents.
+    pub(super) files: Vec<File>,
+    /// Whether it is a directory: of each file the first certificate counts.
+    pub(super) is_directory: bool,
 }
 
-/// Sets the suites of TLS 1.2; returns warnings.
-pub(super) fn ciphers(_policy: &mut Policy, _text: &str) -> Result<Vec<String>, String> {
-    Ok(Vec::new())
+impl Authorities {
+    /// Returns the digest that the parsed files will have.
+    pub(super) fn digest(&self) -> [u8; 32] {
+        let contents: Vec<&[u8]> = self.files.iter().map(|(_, bytes)| bytes.as_slice()).collect();
+        Bundle::digest(&contents)
+    }
+
+    /// Parses certificates and revocation lists; returns warnings with them.
+    pub(super) fn parse(&self, path: &str) -> Result<(Bundle, Vec<String>), String> {
+        if self.is_directory {
+            let files: Vec<_> = self.files.iter().map(|(name, bytes)| (name.as_str(), bytes.as_slice())).collect();
+            return Ok(Bundle::parse_directory(path, &files));
+        }
+        let contents: Vec<&[u8]> = self.files.iter().map(|(_, bytes)| bytes.as_slice()).collect();
+        Bundle::parse(path, &contents).map(|bundle| (bundle, Vec::new()))
+    }
 }
 
-/// Sets the suites of TLS 1.3; returns warnings.
-pub(super) fn ciphersuites(_policy: &mut Policy, _text: &str) -> Result<Vec<String>, String> {
-    Ok(Vec::new())
+/// A word of a list that has no effect.
+pub(super) struct Unused {
+    pub(super) message: String,
+    /// Whether it is one of OpenSSL's, as recommended lists have them for the sake of old clients.
+    pub(super) is_usual: bool,
 }
 
-/// Sets the groups; returns warnings.
-pub(super) fn groups(_policy: &mut Policy, _text: &str) -> Result<Vec<String>, String> {
-    Ok(Vec::new())
+fn set<T>(field: &mut Option<Arc<[T]>>, parsed: Result<Parsed<T>, String>, what: &str) -> Result<Vec<Unused>, String> {
+    let Parsed { list, unknown } = parsed?;
+    *field = Some(list);
+    let unused = |word: String| {
+        let message = format!("'{word}' has no effect: this {what} is not supported");
+        Unused { message, is_usual: registry::is_known(&word) }
+    };
+    Ok(unknown.into_iter().map(unused).collect())
 }
 
-/// Sets the schemes of own signatures; returns warnings.
-pub(super) fn sigalgs(_policy: &mut Policy, _text: &str) -> Result<Vec<String>, String> {
-    Ok(Vec::new())
+/// Sets the suites of TLS 1.2; returns words without effect.
+pub(super) fn ciphers(policy: &mut Policy, text: &str) -> Result<Vec<Unused>, String> {
+    set(&mut policy.ciphers, suite::parse_tls12(text), "cipher suite")
 }
 
-/// Sets the schemes of clients' signatures; returns warnings.
-pub(super) fn client_sigalgs(_policy: &mut Policy, _text: &str) -> Result<Vec<String>, String> {
-    Ok(Vec::new())
+/// Sets the suites of TLS 1.3; returns words without effect.
+pub(super) fn ciphersuites(policy: &mut Policy, text: &str) -> Result<Vec<Unused>, String> {
+    set(&mut policy.ciphersuites, suite::parse_tls13(text), "cipher suite")
+}
+
+/// Sets the groups; returns words without effect.
+pub(super) fn groups(policy: &mut Policy, text: &str) -> Result<Vec<Unused>, String> {
+    set(&mut policy.groups, group::parse(text), "group")
+}
+
+/// Sets the schemes of own signatures; returns words without effect.
+pub(super) fn sigalgs(policy: &mut Policy, text: &str) -> Result<Vec<Unused>, String> {
+    set(&mut policy.sigalgs, scheme::parse(text), "signature algorithm")
+}
+
+/// Sets the schemes of clients' signatures; returns words without effect.
+pub(super) fn client_sigalgs(policy: &mut Policy, text: &str) -> Result<Vec<Unused>, String> {
+    set(&mut policy.client_sigalgs, scheme::parse(text), "signature algorithm")
 }

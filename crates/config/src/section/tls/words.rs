@@ -3,20 +3,16 @@
 use std::sync::Arc;
 
 use sluicegate_tls::codes;
-use sluicegate_tls::digest::{Digest, Digester};
 use sluicegate_tls::policy::{Ignored, Policy, Verify, Version};
 use sluicegate_tls::x509::Bundle;
 
 use super::files::Loader;
-use super::library;
-use crate::diagnostic::Diagnostics;
+use super::library::{self, Unused};
+use crate::diagnostic::{Diagnostics, Severity};
 use crate::model::{Placed, Position, TlsDefaults, Versions};
 
 /// The longest name of an application protocol (RFC 7301).
 const PROTOCOL_MAX: usize = 255;
-
-/// A file of authorities with the digest of its content.
-type Authorities = (Digest, Arc<Bundle>);
 
 /// The words of one line, before defaults.
 #[derive(Clone, Debug, Default)]
@@ -30,9 +26,9 @@ pub(crate) struct PolicyWords {
     pub(super) client_sigalgs: Option<Placed>,
     pub(super) alpn: Option<Vec<Vec<u8>>>,
     pub(super) verify: Option<Verify>,
-    pub(super) ca: Option<Authorities>,
-    pub(super) ca_verify: Option<Authorities>,
-    pub(super) crl: Option<Authorities>,
+    pub(super) ca: Option<Arc<Bundle>>,
+    pub(super) ca_verify: Option<Arc<Bundle>>,
+    pub(super) crl: Option<Arc<Bundle>>,
     pub(super) no_ca_names: bool,
     pub(super) ca_ignored: Ignored,
     pub(super) crt_ignored: Ignored,
@@ -75,7 +71,7 @@ pub(crate) fn no_alpn(words: &mut PolicyWords, _: &Reading<'_, '_>, _: &str) -> 
     Ok(())
 }
 
-fn authorities(reading: &Reading<'_, '_>, value: &str) -> Result<Option<Authorities>, String> {
+fn authorities(reading: &Reading<'_, '_>, value: &str) -> Result<Option<Arc<Bundle>>, String> {
     let path = reading.loader.ca_path(value);
     reading.loader.authorities(&path).map(Some).map_err(|message| format!("'{}' : {message}", reading.name))
 }
@@ -314,7 +310,7 @@ pub(super) struct Subject<'a> {
     pub(super) at: &'a Position,
 }
 
-type Setter = fn(&mut Policy, &str) -> Result<Vec<String>, String>;
+type Setter = fn(&mut Policy, &str) -> Result<Vec<Unused>, String>;
 
 impl PolicyWords {
     /// Sets suites, groups and schemes, those of the defaults where the line has none.
@@ -346,9 +342,13 @@ impl PolicyWords {
         for (word, what, set) in sets {
             let Some((text, at)) = word else { continue };
             match set(policy, text) {
-                Ok(warnings) => {
-                    for warning in warnings {
-                        diagnostics.warning(at.clone(), warning);
+                Ok(unused) => {
+                    for Unused { message, is_usual } in unused {
+                        // A default is used by many lines.
+                        if !diagnostics.contains(at, &message) {
+                            let severity = if is_usual { Severity::Diag } else { Severity::Warning };
+                            diagnostics.add(severity, Some(at.clone()), message);
+                        }
                     }
                 }
                 Err(reason) => {
@@ -364,33 +364,11 @@ impl PolicyWords {
     pub(super) fn plain(&self, policy: &mut Policy) {
         policy.alpn.clone_from(&self.alpn);
         policy.verify = self.verify;
-        policy.ca = self.ca.as_ref().map(|(_, bundle)| bundle.clone());
-        policy.ca_verify = self.ca_verify.as_ref().map(|(_, bundle)| bundle.clone());
-        policy.crl = self.crl.as_ref().map(|(_, bundle)| bundle.clone());
+        policy.ca.clone_from(&self.ca);
+        policy.ca_verify.clone_from(&self.ca_verify);
+        policy.crl.clone_from(&self.crl);
         policy.no_ca_names = self.no_ca_names;
         policy.ca_ignored.clone_from(&self.ca_ignored);
         policy.crt_ignored.clone_from(&self.crt_ignored);
     }
-
-    /// Adds everything that the words decide to a digest.
-    pub(super) fn digest(&self, digester: &mut Digester) {
-        // Positions do not count: a line that has moved is the same.
-        let text = |placed: &Option<Placed>| placed.as_ref().map(|(text, _)| text.clone());
-        let lists = [&self.ciphers, &self.ciphersuites, &self.curves, &self.ecdhe, &self.sigalgs, &self.client_sigalgs];
-        digester.add(format!("{:?}", lists.map(text)).as_bytes());
-        let rest = (&self.versions, &self.alpn, self.verify, self.no_ca_names, &self.ca_ignored, &self.crt_ignored);
-        digester.add(format!("{rest:?}").as_bytes());
-        for file in [&self.ca, &self.ca_verify, &self.crl] {
-            digester.add(&file.as_ref().map_or([0; 32], |(digest, _)| digest.0));
-        }
-    }
-}
-
-/// Adds defaults to a digest.
-pub(super) fn digest_defaults(defaults: &TlsDefaults, digester: &mut Digester) {
-    let text = |placed: &Option<Placed>| placed.as_ref().map(|(text, _)| text.clone());
-    let TlsDefaults { ciphers, ciphersuites, curves, sigalgs, client_sigalgs, .. } = defaults;
-    digester.add(format!("{:?}", [ciphers, ciphersuites, curves, sigalgs, client_sigalgs].map(text)).as_bytes());
-    let TlsDefaults { versions, no_tickets, prefer_client_ciphers, strict_sni, .. } = defaults;
-    digester.add(format!("{:?}", (versions, no_tickets, prefer_client_ciphers, strict_sni)).as_bytes());
 }
