@@ -15,6 +15,8 @@ pub mod policy;
 pub mod registry;
 pub mod scheme;
 pub mod suite;
+#[cfg(test)]
+mod testing;
 pub mod verify;
 pub mod version;
 #[allow(unsafe_code)]

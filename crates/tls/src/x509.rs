@@ -10,11 +10,17 @@
 
 mod bundle;
 mod certificate;
+pub mod codes;
+mod host;
 mod key;
 mod name;
 mod raw;
+mod signature;
+mod store;
 
 pub use bundle::{Bundle, Crl};
 pub use certificate::{Certificate, ChainError};
 pub use key::{Curve, KeyError, KeyType, PrivateKey, Secret};
 pub use name::Name;
+pub use signature::{Algorithm, Hash};
+pub use store::{Purpose, Store, Verification};

@@ -81,7 +81,7 @@ impl<'a> Name<'a> {
         (!text.is_empty()).then_some(text)
     }
 
-    /// Returns the common names as UTF-8, each up to its first zero byte.
+    /// Returns the common names as UTF-8, without those that have a zero byte.
     pub fn common_names(self) -> Vec<Vec<u8>> {
         let mut names = Vec::new();
         let mut position = -1;

@@ -75,18 +75,11 @@ impl<T: Object> Owned<T> {
     pub(super) fn as_ptr(&self) -> *mut T {
         self.0.as_ptr()
     }
-
-    /// Gives the reference up to the caller.
-    pub(super) fn into_ptr(self) -> *mut T {
-        let object = self.0.as_ptr();
-        std::mem::forget(self);
-        object
-    }
 }
 
 impl<T: Object> Drop for Owned<T> {
     fn drop(&mut self) {
-        // SAFETY: `new` took over one reference, which `into_ptr` alone passes on without a drop.
+        // SAFETY: `new` took over one reference.
         unsafe { T::free(self.0.as_ptr()) }
     }
 }
@@ -238,7 +231,8 @@ pub(super) unsafe fn string<'a>(string: *const c::ASN1_STRING) -> &'a [u8] {
     }
 }
 
-/// Returns an ASN.1 string as UTF-8 up to its first zero byte, as a C program sees it; `None` if it can't be converted.
+/// Returns an ASN.1 string as UTF-8. `None` if it can't be converted, or has a zero byte: C programs would see another
+/// name than others, which nobody has a right to.
 ///
 /// # Safety
 ///
@@ -252,10 +246,9 @@ pub(super) unsafe fn utf8(string: *const c::ASN1_STRING) -> Option<Vec<u8>> {
             clear();
             return None;
         };
-        let text = bytes(out, length);
-        let text = text.split(|&byte| byte == 0).next().unwrap_or(text).to_vec();
+        let text = bytes(out, length).to_vec();
         c::OPENSSL_free(out.cast::<c_void>());
-        Some(text)
+        (!text.contains(&0)).then_some(text)
     }
 }
 
