@@ -10,6 +10,7 @@
 
 pub mod group;
 mod list;
+pub mod ocsp;
 pub mod pair;
 pub mod policy;
 pub mod registry;
