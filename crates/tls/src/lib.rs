@@ -15,6 +15,7 @@ pub mod keylog;
 mod list;
 pub mod listener;
 mod options;
+pub mod ocsp;
 pub mod pair;
 pub mod policy;
 pub mod registry;

@@ -9,6 +9,7 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
+use std::time::{SystemTime, UNIX_EPOCH};
 
 use aws_lc_rs::digest;
 use parking_lot::RwLock;
@@ -16,7 +17,8 @@ use rustls::crypto::aws_lc_rs::sign::any_supported_type;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer};
 use rustls::sign::CertifiedKey;
 
-use crate::x509::{Certificate, ChainError, KeyError, KeyType, PrivateKey};
+use crate::ocsp::{self, Staple};
+use crate::x509::{Bundle, Certificate, ChainError, KeyError, KeyType, PrivateKey, Purpose, Store};
 
 /// The contents of the files of one certificate.
 #[derive(Clone, Copy, Default)]
@@ -72,7 +74,16 @@ pub struct Pair {
     key_type: KeyType,
     names: Box<[String]>,
     digest: [u8; 32],
-    certified: RwLock<Arc<CertifiedKey>>,
+    chain_file: Option<String>,
+    warning: Option<String>,
+    bare: Arc<CertifiedKey>,
+    stapled: RwLock<Option<Stapled>>,
+}
+
+/// A certificate with an OCSP response.
+struct Stapled {
+    certified: Arc<CertifiedKey>,
+    staple: Staple,
 }
 
 impl std::fmt::Debug for Pair {
@@ -90,13 +101,15 @@ impl Pair {
             ChainError::Chain(reason) => format!("unable to load certificate chain from file '{path}': {reason}"),
         })?;
         let key = read_key(files)?;
+        let mut chain_file = None;
         if chain.is_empty()
-            && let Some(found) = files.issuers.and_then(|issuers| issuers.chain_of(&leaf))
+            && let Some((file, found)) = files.issuers.and_then(|issuers| issuers.chain_of(&leaf))
         {
-            chain = found.to_vec();
+            (chain_file, chain) = (Some(file.to_owned()), found.to_vec());
         }
+        let complete = chain.clone();
         if files.skip_self_issued {
-            chain.retain(|certificate| !certificate.issued(certificate));
+            chain = without_root(&leaf, chain);
         }
         if !leaf.matches(&key) {
             return Err(format!("inconsistencies between private key and certificate loaded '{path}'"));
@@ -115,24 +128,42 @@ impl Pair {
         let signing = signing_key(&key)
             .map_err(|reason| format!("unable to load SSL private key into SSL Context '{path}': {reason}"))?;
         let sent = std::iter::once(&leaf).chain(&chain).map(|certificate| CertificateDer::from(certificate.to_der()));
-        let mut certified = CertifiedKey::new(sent.collect(), signing);
-        certified.ocsp = files.ocsp.map(|(_, response)| response.to_vec());
-        Ok(Pair {
+        let bare = Arc::new(CertifiedKey::new(sent.collect(), signing));
+        let mut pair = Pair {
             path: path.into(),
             key_type: key.key_type(),
             names: leaf.server_names().into(),
+            issuer: complete.into_iter().find(|certificate| certificate.issued(&leaf)).or(issuer),
             leaf,
             chain,
-            issuer,
             key,
             digest: files.digest(),
-            certified: RwLock::new(Arc::new(certified)),
-        })
+            chain_file,
+            warning: None,
+            bare,
+            stapled: RwLock::new(None),
+        };
+        if let Some((file, response)) = files.ocsp {
+            let id = pair.ocsp_key().ok_or_else(|| {
+                format!(
+                    "'{file}' is present and activates OCSP but it is impossible to compute the OCSP certificate ID \
+                     (maybe the issuer could not be found)"
+                )
+            })?;
+            match ocsp::check(response, Some(&id), now()) {
+                Ok(staple) => pair.set_staple(Some(staple)),
+                Err(reason) => pair.warning = Some(format!("Loading: {reason}. Content will be ignored")),
+            }
+        }
+        Ok(pair)
     }
 
-    /// Returns what rustls sends and signs with, with the present OCSP response.
+    /// Returns what rustls sends and signs with, with the OCSP response while it is valid.
     pub fn certified(&self) -> Arc<CertifiedKey> {
-        self.certified.read().clone()
+        match &*self.stapled.read() {
+            Some(stapled) if stapled.staple.expires >= now() => stapled.certified.clone(),
+            _ => self.bare.clone(),
+        }
     }
 
     /// Returns the type of the key.
@@ -162,7 +193,22 @@ impl Pair {
 
     /// Returns the issuer of the leaf: from the chain, else from the file `.issuer`.
     pub fn issuer(&self) -> Option<&Certificate> {
-        self.chain.iter().find(|certificate| certificate.issued(&self.leaf)).or(self.issuer.as_ref())
+        self.issuer.as_ref()
+    }
+
+    /// Returns the file of `issuers-chain-path` that completed the chain.
+    pub fn chain_file(&self) -> Option<&str> {
+        self.chain_file.as_deref()
+    }
+
+    /// Returns why the OCSP response among the files is not used.
+    pub fn warning(&self) -> Option<&str> {
+        self.warning.as_deref()
+    }
+
+    /// Returns the key of OCSP responses for the leaf; `None` without an issuer.
+    pub fn ocsp_key(&self) -> Option<Vec<u8>> {
+        ocsp::key(&self.leaf, self.issuer.as_ref()?)
     }
 
     /// Returns the digest of the files, by which a reload recognises a certificate that has not changed.
@@ -170,18 +216,26 @@ impl Pair {
         self.digest
     }
 
-    /// Returns the OCSP response that is sent, in DER.
-    pub fn staple(&self) -> Option<Vec<u8>> {
-        self.certified.read().ocsp.clone()
+    /// Returns the OCSP response, also if it has expired.
+    pub fn staple(&self) -> Option<Staple> {
+        self.stapled.read().as_ref().map(|stapled| stapled.staple.clone())
     }
 
     /// Replaces the OCSP response of handshakes that begin after this.
-    pub fn set_staple(&self, response: Option<Vec<u8>>) {
-        let mut certified = self.certified.write();
-        let mut changed = CertifiedKey::clone(&certified);
-        changed.ocsp = response;
-        *certified = Arc::new(changed);
+    pub fn set_staple(&self, staple: Option<Staple>) {
+        let stapled = staple.map(|staple| {
+            let mut certified = CertifiedKey::clone(&self.bare);
+            certified.ocsp = Some(staple.response.clone());
+            Stapled { certified: Arc::new(certified), staple }
+        });
+        *self.stapled.write() = stapled;
     }
+}
+
+/// Returns seconds since 1970.
+fn now() -> i64 {
+    let elapsed = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    i64::try_from(elapsed.as_secs()).unwrap_or(i64::MAX)
 }
 
 /// Reads the key of a certificate.
@@ -208,6 +262,20 @@ fn read_key(files: PairFiles<'_>) -> Result<PrivateKey, String> {
         KeyError::Missing => format!("unable to load private key from file '{file}'"),
         KeyError::Malformed(reason) => format!("unable to load private key from file '{file}': {reason}"),
     })
+}
+
+/// Returns the certificates of a chain that lead from the leaf to the root, without the root, as
+/// `SSL_CTX_build_cert_chain` does.
+fn without_root(leaf: &Certificate, mut chain: Vec<Certificate>) -> Vec<Certificate> {
+    let mut path: Vec<Certificate> = Vec::new();
+    while let Some(next) = chain.iter().position(|certificate| certificate.issued(path.last().unwrap_or(leaf))) {
+        let next = chain.remove(next);
+        if next.issued(&next) {
+            break;
+        }
+        path.push(next);
+    }
+    path
 }
 
 /// Returns a key as rustls signs with it.
@@ -259,9 +327,55 @@ impl Issuers {
         Ok(())
     }
 
-    /// Returns the chain whose first certificate issued `certificate`, by its authority key identifier.
-    pub fn chain_of(&self, certificate: &Certificate) -> Option<&[Certificate]> {
+    /// Returns the chain whose first certificate issued `certificate`, by its authority key identifier, and the file of
+    /// the chain.
+    pub fn chain_of(&self, certificate: &Certificate) -> Option<(&str, &[Certificate])> {
         let chains = self.chains.get(&certificate.authority_key_id()?)?;
-        chains.iter().map(|chain| &*chain.certificates).find(|chain| chain[0].issued(certificate))
+        let chain = chains.iter().find(|chain| chain.certificates[0].issued(certificate))?;
+        Some((&chain.path, &chain.certificates))
     }
 }
+
+/// Parses arbitrary bytes as the files of a certificate: the entry of a fuzzer.
+#[doc(hidden)]
+pub fn fuzz_pair(data: &[u8]) {
+    let split = data.iter().position(|&byte| byte == 0).unwrap_or(data.len());
+    let (pem, rest) = data.split_at(split);
+    let files = PairFiles { path: "a", pem, pass_phrase: Some(b"secret"), ..PairFiles::default() };
+    if let Ok(pair) = Pair::parse(files) {
+        assert_eq!(pair.certified().cert.len(), pair.chain().len() + 1);
+        assert_eq!(pair.leaf(), &Certificate::from_der(&pair.leaf().to_der()).expect("an encoding of a certificate"));
+    }
+    let _ = Pair::parse(PairFiles {
+        key: Some(("a.key", rest)),
+        ocsp: Some(("a.ocsp", rest)),
+        issuer: Some(("a.issuer", rest)),
+        skip_self_issued: true,
+        ..files
+    });
+    let mut issuers = Issuers::default();
+    let _ = issuers.add("b", rest);
+    let _ = Pair::parse(PairFiles { issuers: Some(&issuers), ..files });
+    if let Ok(bundle) = Bundle::parse("c", &[pem, rest]) {
+        assert!(bundle.subjects().len() <= bundle.certificates.len());
+        for certificate in &bundle.certificates {
+            certificate.details(&bundle.certificates, None);
+            certificate.server_names();
+            certificate.alternative_names_text();
+            certificate.ocsp_uri();
+            certificate.is_for_host("a.example");
+            certificate.subject().rfc2253();
+            certificate.subject().value("CN", -1);
+            certificate.not_before_short();
+            certificate.not_after();
+        }
+        bundle.crls.iter().for_each(|crl| drop(crl.details()));
+        let store = Store::new([&bundle], !bundle.crls.is_empty());
+        if let Some(leaf) = bundle.certificates.first() {
+            store.verify(leaf, &bundle.certificates, Purpose::Client, 0, &mut |_, _| true);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

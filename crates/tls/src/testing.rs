@@ -18,7 +18,7 @@ impl Pki {
                  -addext keyUsage=critical,keyCertSign,cRLSign -keyout {name}.key -out {name}.crt"
             ));
         }
-        pki.signed("inter", "root", "basicConstraints=critical,CA:TRUE,pathlen:0");
+        pki.signed("inter", "root", "basicConstraints=critical,CA:TRUE,pathlen:0\nsubjectKeyIdentifier=hash");
         pki
     }
 
@@ -78,6 +78,29 @@ impl Pki {
             self.openssl(&format!("{authority} -revoke {name}.crt"));
         }
         self.openssl(&format!("{authority} -gencrl -out {file}"));
+    }
+
+    /// Returns a response that `issuer` signed about a certificate, valid for some days.
+    pub fn ocsp(&self, name: &str, issuer: &str, is_revoked: bool, days: u32) -> Vec<u8> {
+        let serial = self.openssl(&format!("x509 -in {name}.crt -noout -serial"));
+        let serial = serial.trim_end().trim_start_matches("serial=");
+        let state = if is_revoked { "R\t491231235959Z\t250101000000Z" } else { "V\t491231235959Z\t" };
+        self.respond(name, issuer, &format!("{state}\t{serial}\tunknown\t/CN={name}\n"), days)
+    }
+
+    /// Returns a response of an issuer that does not know the certificate.
+    pub fn ocsp_unknown(&self, name: &str, issuer: &str) -> Vec<u8> {
+        self.respond(name, issuer, "", 1)
+    }
+
+    fn respond(&self, name: &str, issuer: &str, index: &str, days: u32) -> Vec<u8> {
+        self.write("index", index.as_bytes());
+        self.openssl(&format!("ocsp -issuer {issuer}.crt -cert {name}.crt -no_nonce -reqout {name}.req"));
+        self.openssl(&format!(
+            "ocsp -index index -CA {issuer}.crt -rsigner {issuer}.crt -rkey {issuer}.key -reqin {name}.req \
+             -respout {name}.ocsp -ndays {days}"
+        ));
+        self.read(&[&format!("{name}.ocsp")])
     }
 
     /// Writes a file.

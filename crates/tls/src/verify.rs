@@ -106,7 +106,8 @@ pub struct Outcome {
     pub leaf: Option<Certificate>,
     /// The other certificates that the peer sent.
     pub sent: Vec<Certificate>,
-    /// The last certificate of the chain that was built, if it is self-issued. A resumed session does not have it.
+    /// The first self-issued certificate of the chain that was accepted, else the last one (`ssl_c_r_dn`). A resumed
+    /// session does not have it.
     pub root: Option<Certificate>,
 }
 
@@ -256,6 +257,11 @@ fn malformed() -> Error {
     Failure::Malformed.error()
 }
 
+/// Returns the root of a chain.
+fn root(chain: &[Certificate]) -> Option<Certificate> {
+    chain.iter().find(|certificate| certificate.issued(certificate)).or(chain.last()).cloned()
+}
+
 /// Returns seconds since 1970.
 fn seconds(now: UnixTime) -> i64 {
     i64::try_from(now.as_secs()).unwrap_or(i64::MAX)
@@ -381,7 +387,7 @@ impl ClientCertVerifier for ClientVerifier {
         if !verification.accepted && failure.is_none() {
             failure = Some(Failure::Certificate(verification.code));
         }
-        let root = verification.chain.last().filter(|last| last.issued(last)).cloned();
+        let root = failure.is_none().then(|| root(&verification.chain)).flatten();
         OUTCOME.set(Some(Outcome { verdict, resumed: false, failure, leaf: Some(leaf), sent, root }));
         failure.map_or_else(|| Ok(ClientCertVerified::assertion()), |failure| Err(failure.error()))
     }
@@ -463,7 +469,7 @@ impl ServerVerifier {
         if mismatch.is_some() {
             verdict.result = codes::UNSPECIFIED;
         }
-        let root = verification.chain.last().filter(|last| last.issued(last)).cloned();
+        let root = root(&verification.chain);
         (verdict, mismatch, root)
     }
 }

@@ -11,9 +11,11 @@
 mod bundle;
 mod certificate;
 pub mod codes;
+mod facts;
 mod host;
 mod key;
 mod name;
+mod ocsp;
 mod raw;
 mod signature;
 mod store;
@@ -22,5 +24,9 @@ pub use bundle::{Bundle, Crl};
 pub use certificate::{Certificate, ChainError};
 pub use key::{Curve, KeyError, KeyType, PrivateKey, Secret};
 pub use name::Name;
+pub use ocsp::{BasicResponse, CertificateId, Response, SingleResponse};
 pub use signature::{Algorithm, Hash};
 pub use store::{Purpose, Store, Verification};
+
+#[cfg(test)]
+mod tests;

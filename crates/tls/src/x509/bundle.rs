@@ -127,6 +127,11 @@ impl Bundle {
         subjects.filter(|subject| seen.insert(subject.clone())).collect()
     }
 
+    /// Returns a bundle of certificates that come from no file.
+    pub(super) fn of_certificates(certificates: &[Certificate]) -> Self {
+        Bundle { certificates: certificates.to_vec(), ..Bundle::empty("", &[]) }
+    }
+
     fn empty(path: &str, contents: &[&[u8]]) -> Self {
         Bundle { path: path.into(), certificates: Vec::new(), crls: Vec::new(), digest: Bundle::digest(contents) }
     }

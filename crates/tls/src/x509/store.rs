@@ -69,6 +69,11 @@ impl Store {
         store
     }
 
+    /// Returns the store for libcrypto's functions.
+    pub(super) fn as_ptr(&self) -> *mut c::X509_STORE {
+        self.0.as_ptr()
+    }
+
     /// Verifies a leaf with the certificates that came with it, at the time `now` (seconds since 1970). `decide` gets
     /// number and depth of each error, and returns whether it is ignored.
     pub fn verify(
