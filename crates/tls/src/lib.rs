@@ -9,9 +9,14 @@
 #![deny(unsafe_code)]
 
 pub mod codes;
+pub mod connector;
 pub mod digest;
 mod equal;
+pub mod failure;
 pub mod group;
+#[cfg(test)]
+mod handshakes;
+pub mod hello;
 pub mod keylog;
 mod list;
 pub mod listener;

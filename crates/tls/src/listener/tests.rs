@@ -1,58 +1,17 @@
-use std::sync::LazyLock;
-use std::time::Duration;
-
 use rustls::client::Resumption as Kept;
 use rustls::pki_types::ServerName;
-use rustls::server::{Accepted, Acceptor};
-use rustls::{ClientConfig, ClientConnection, Connection, Error, PeerIncompatible};
+use rustls::{ClientConfig, ClientConnection, Error, PeerIncompatible};
 
 use super::*;
-use crate::keylog::{self, Secret, Secrets};
+use crate::handshakes::{FIXTURE, Failed, accept, entry, listener, meet, pair, settings};
+use crate::keylog::Secret;
 use crate::options::{provider, suites, versions};
 use crate::pair::PairFiles;
-use crate::policy::{Entry, Policy, ServerSettings, TicketKeyFile, Verify, Version};
-use crate::session::{Facts, Known};
-use crate::testing::Pki;
-use crate::verify::{self, Outcome, ServerVerifier};
+use crate::policy::{Policy, ServerSettings, TicketKeyFile, Verify, Version};
+use crate::session::Facts;
+use crate::verify::ServerVerifier;
 use crate::x509::Bundle;
 use crate::{group, scheme, suite};
-
-/// Certificates that these tests share: making an RSA key takes a while.
-struct Fixture {
-    pki: Pki,
-    rsa: Arc<Pair>,
-    ecdsa: Arc<Pair>,
-    ed25519: Arc<Pair>,
-}
-
-static FIXTURE: LazyLock<Fixture> = LazyLock::new(|| {
-    let pki = Pki::new();
-    pki.signed_key("rsa", "root", "subjectAltName=DNS:rsa.example,DNS:both.example", "rsa:2048");
-    pki.signed("ecdsa", "root", "subjectAltName=DNS:ecdsa.example,DNS:*.wild.example");
-    pki.signed_key("ed25519", "root", "subjectAltName=DNS:ed25519.example", "ed25519");
-    pki.signed("client", "root", "extendedKeyUsage=clientAuth");
-    pki.signed("stranger", "other", "extendedKeyUsage=clientAuth");
-    let [rsa, ecdsa, ed25519] = ["rsa", "ecdsa", "ed25519"].map(|name| pair(&pki, name));
-    Fixture { pki, rsa, ecdsa, ed25519 }
-});
-
-fn pair(pki: &Pki, name: &str) -> Arc<Pair> {
-    let pem = pki.read(&[&format!("{name}.crt"), &format!("{name}.key")]);
-    Arc::new(Pair::parse(PairFiles { path: name, pem: &pem, ..PairFiles::default() }).unwrap())
-}
-
-fn entry(pair: &Arc<Pair>, filters: Option<&str>, policy: Option<Policy>) -> Entry {
-    let filters = filters.map(|filters| filters.split(' ').map(str::to_owned).collect());
-    Entry { pair: pair.clone(), filters, policy, is_default: false, from: ("list".into(), 1) }
-}
-
-fn settings(entries: Vec<Entry>) -> Settings {
-    Settings { entries, cache_size: 20_000, lifetime: Duration::from_secs(300), ..Settings::default() }
-}
-
-fn listener(settings: Settings) -> Listener {
-    Listener::new(settings, &Resumption::new(20_000)).unwrap()
-}
 
 /// A client, as far as these tests vary it.
 #[derive(Clone, Default)]
@@ -103,63 +62,11 @@ impl Client {
     }
 }
 
-#[derive(Debug)]
-enum Failed {
-    Refused(Refusal),
-    Server(Error),
-}
-
-fn accept(acceptor: &mut Acceptor, client: &mut ClientConnection) -> Accepted {
-    let mut bytes = Vec::new();
-    client.write_tls(&mut bytes).unwrap();
-    acceptor.read_tls(&mut &bytes[..]).unwrap();
-    acceptor.accept().unwrap().unwrap()
-}
-
-/// A handshake, and a round of what follows it.
+/// Returns what the server knows after a handshake.
 fn shake(listener: &Listener, config: &Arc<ClientConfig>, name: Option<&str>) -> Result<Facts, Failed> {
-    let server_name = match name {
-        Some(name) => ServerName::try_from(name.to_owned()).unwrap(),
-        None => ServerName::try_from("127.0.0.1").unwrap(),
-    };
-    let mut client = ClientConnection::new(config.clone(), server_name).unwrap();
-    let mut outcome: Option<Outcome> = None;
-    let mut secrets = Secrets::default();
-    let mut gather = || secrets.extend(*keylog::take().unwrap_or_default());
-    let accepted = accept(&mut Acceptor::default(), &mut client);
-    let choice = listener.choose(&accepted.client_hello()).map_err(Failed::Refused)?;
-    let server = verify::within(&mut outcome, || accepted.into_connection(choice.config.clone()));
-    let mut server = server.map_err(|(error, _)| Failed::Server(error))?;
-    gather();
-    for _ in 0..4 {
-        let mut bytes = Vec::new();
-        while server.wants_write() {
-            server.write_tls(&mut bytes).unwrap();
-        }
-        let mut rest = &bytes[..];
-        while !rest.is_empty() {
-            client.read_tls(&mut rest).unwrap();
-            client.process_new_packets().unwrap();
-        }
-        if !client.is_handshaking() && server.is_handshaking() {
-            use std::io::Write;
-            client.writer().write_all(b"x").unwrap();
-        }
-        let mut bytes = Vec::new();
-        while client.wants_write() {
-            client.write_tls(&mut bytes).unwrap();
-        }
-        let mut rest = &bytes[..];
-        while !rest.is_empty() {
-            server.read_tls(&mut rest).unwrap();
-            verify::within(&mut outcome, || server.process_new_packets()).map_err(Failed::Server)?;
-        }
-        gather();
-    }
-    assert!(!server.is_handshaking() && !client.is_handshaking());
-    let secrets = (!secrets.client_random().is_empty()).then(|| Box::new(secrets));
-    let known = Known { pair: Some(choice.pair), sni: None, outcome, secrets };
-    Ok(Facts::new(&Connection::from(server), known))
+    let name = ServerName::try_from(name.unwrap_or("127.0.0.1").to_owned()).unwrap();
+    let client = ClientConnection::new(config.clone(), name).unwrap();
+    meet(listener, client).map(|met| met.server)
 }
 
 /// Returns the server's error.
@@ -440,7 +347,7 @@ fn configurations_are_built_once() {
     let config = |client: &Client| {
         let mut connection =
             ClientConnection::new(client.config(), ServerName::try_from("rsa.example").unwrap()).unwrap();
-        listener.choose(&accept(&mut Acceptor::default(), &mut connection).client_hello()).unwrap().config
+        listener.choose(&accept(&mut connection).client_hello()).unwrap().config
     };
     let p256 = Client { versions: Some(Version::Tls12), curves: Some("P-256:X25519"), ..Client::default() };
     let chacha = Client { ciphersuites: Some("TLS_CHACHA20_POLY1305_SHA256"), ..Client::default() };
