@@ -9,8 +9,13 @@
 #![deny(unsafe_code)]
 
 pub mod codes;
+pub mod connector;
 mod equal;
+pub mod failure;
 pub mod group;
+#[cfg(test)]
+mod handshakes;
+pub mod hello;
 pub mod keylog;
 mod list;
 pub mod listener;

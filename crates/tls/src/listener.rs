@@ -269,3 +269,6 @@ fn abilities(schemes: &[SignatureScheme], suites: &[CipherSuite], own: &Options)
         abilities.ecdsa && suites.iter().any(|suite| own.has_suite(*suite) && suite::serves_ecdsa(*suite));
     abilities
 }
+
+#[cfg(test)]
+mod tests;

@@ -121,9 +121,16 @@ pub enum RingError {
     },
 }
 
+/// A key of a file.
+struct FileKey {
+    key: Arc<TicketKey>,
+    /// What the runtime API prints.
+    bytes: Vec<u8>,
+}
+
 struct RingState {
-    /// The keys in use, oldest first, with their bytes.
-    keys: VecDeque<(Arc<TicketKey>, Vec<u8>)>,
+    /// The keys in use, oldest first.
+    keys: VecDeque<FileKey>,
     /// The keys of the file that `keys` began as.
     file: Vec<Vec<u8>>,
 }
@@ -161,25 +168,25 @@ impl KeyRing {
     /// Adds a last key and drops the first: `set ssl tls-key`.
     pub fn push(&self, bytes: &[u8]) -> Result<(), RingError> {
         let mut state = self.state.write();
-        let expected = state.keys.back().map_or(0, |(_, bytes)| bytes.len());
+        let expected = state.keys.back().map_or(0, |last| last.bytes.len());
         let error = RingError::Length { got: bytes.len(), expected };
         if bytes.len() != expected {
             return Err(error);
         }
         let key = Arc::new(TicketKey::new(bytes).ok_or(error)?);
-        state.keys.push_back((key, bytes.to_vec()));
+        state.keys.push_back(FileKey { key, bytes: bytes.to_vec() });
         state.keys.pop_front();
         Ok(())
     }
 
     /// Returns the keys in use, oldest first: `show tls-keys`.
     pub fn keys(&self) -> Vec<Vec<u8>> {
-        self.state.read().keys.iter().map(|(_, bytes)| bytes.clone()).collect()
+        self.state.read().keys.iter().map(|key| key.bytes.clone()).collect()
     }
 }
 
 /// Returns the last keys of a file.
-fn used(file: &TicketKeyFile) -> Result<VecDeque<(Arc<TicketKey>, Vec<u8>)>, String> {
+fn used(file: &TicketKeyFile) -> Result<VecDeque<FileKey>, String> {
     let path = &file.path;
     let Some(first) = file.keys.len().checked_sub(KEYS_USED) else {
         return Err(format!("'{path}' : please supply at least 3 keys in the tls-tickets-file"));
@@ -189,19 +196,19 @@ fn used(file: &TicketKeyFile) -> Result<VecDeque<(Arc<TicketKey>, Vec<u8>)>, Str
         let right = matches!(length, 48 | 80) && bytes.len() == length;
         let key = TicketKey::new(bytes).filter(|_| right);
         let key = key.ok_or_else(|| format!("'{path}' : a key must have 48 or 80 bytes, and all as many"))?;
-        Ok((Arc::new(key), bytes.clone()))
+        Ok(FileKey { key: Arc::new(key), bytes: bytes.clone() })
     };
     file.keys[first..].iter().map(key).collect()
 }
 
 impl Keys for KeyRing {
     fn sealing(&self, _now: u64, _lifetime: Duration) -> Option<Arc<TicketKey>> {
-        self.state.read().keys.get(KEYS_USED - 2).map(|(key, _)| key.clone())
+        self.state.read().keys.get(KEYS_USED - 2).map(|sealing| sealing.key.clone())
     }
 
     fn opening(&self, name: &[u8; NAME]) -> Option<Arc<TicketKey>> {
         let state = self.state.read();
-        state.keys.iter().find(|(key, _)| key.name == *name).map(|(key, _)| key.clone())
+        state.keys.iter().map(|held| &held.key).find(|key| key.name == *name).cloned()
     }
 }
 
