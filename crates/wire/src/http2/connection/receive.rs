@@ -159,7 +159,8 @@ impl Connection {
         if let Err(code) = header.check() {
             return self.error(code, "invalid stream or length of a frame");
         }
-        let may_be_idle = matches!(header.kind, Priority | Unknown) || header.kind == Headers && !self.is_client;
+        let may_be_idle =
+            matches!(header.kind, Priority | Unknown | Continuation) || header.kind == Headers && !self.is_client;
         if header.stream != 0 && !may_be_idle && self.is_idle(header.stream) {
             return self.error(ErrorCode::PROTOCOL_ERROR, "frame on an idle stream");
         }

@@ -19,6 +19,13 @@ fn frame(kind: Kind, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
     out
 }
 
+/// A frame of a type that is not defined.
+fn unknown_frame() -> Vec<u8> {
+    let mut frame = frame(Kind::Ping, 0xff, 9, b"whatever");
+    frame[3] = 0x16;
+    frame
+}
+
 /// SETTINGS with these values.
 fn settings(values: &[(u16, u32)]) -> Vec<u8> {
     let mut payload = Vec::new();
