@@ -4,3 +4,4 @@
 
 pub mod load;
 pub mod origin;
+mod pem;

@@ -10,12 +10,16 @@
 //! | `/delay/MS` | the milliseconds waited (at most 3,600,000) |
 //! | any other | 404 |
 //!
+//! With a certificate it speaks TLS, on the same paths.
+//!
 //! A session is a task on the thread that accepted it. It answers all received requests with one write, so
 //! that a load test does not measure the origin: `/fast` is a lookup and a copy of a prepared response. Bodies
 //! are streamed in both directions in bounded memory; the origin stops reading from a peer that does not read.
 //!
-//! Limits: a head of `BUFFER` bytes, `IDLE` without a byte in either direction, the process's descriptors (when
+//! Limits: a head of `BUFFER` bytes, `IDLE` without a byte in either direction or for a handshake, the process's descriptors (when
 //! they run out, accepting pauses).
+
+mod tls;
 
 use std::io;
 use std::net::TcpListener as StdListener;
@@ -26,10 +30,12 @@ use sluicegate_wire::http::{
     BodyDecoder, BodyEvent, ConnectionField, Framing, Limits, Message, Method, RequestHead, Version, parse_request,
     status, write_chunk, write_last_chunk, write_response,
 };
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::runtime::{Builder, LocalOptions};
 use tokio::time::{Instant, Sleep};
+
+pub use tls::Tls;
 
 /// Bytes of a session's receive buffer, and so of the largest head.
 const BUFFER: usize = 16 * 1024;
@@ -67,6 +73,10 @@ const FAST: &[u8] = b"HTTP/1.1 200 OK\r\nContent-Length: 12\r\nContent-Type: tex
 ///
 /// To be awaited inside a tokio `LocalRuntime` or `LocalSet`; sessions are local tasks of it.
 pub async fn serve(listener: StdListener) -> io::Result<()> {
+    serve_as(listener, None).await
+}
+
+async fn serve_as(listener: StdListener, tls: Option<Tls>) -> io::Result<()> {
     listener.set_nonblocking(true)?;
     let listener = TcpListener::from_std(listener)?;
     loop {
@@ -74,9 +84,13 @@ pub async fn serve(listener: StdListener) -> io::Result<()> {
             Ok((stream, _)) => {
                 // Answers are written whole; waiting for more would only delay them.
                 let _ = stream.set_nodelay(true);
+                let tls = tls.clone();
                 tokio::task::spawn_local(async move {
                     // An error here concerns the client's connection, which is closed; there is no one to report it to.
-                    let _ = Session::new(stream).run().await;
+                    let _ = match tls {
+                        None => Session::new(stream).run().await,
+                        Some(tls) => run_tls(stream, &tls).await,
+                    };
                 });
             }
             Err(error) if is_of_the_connection(&error) => {}
@@ -85,17 +99,36 @@ pub async fn serve(listener: StdListener) -> io::Result<()> {
     }
 }
 
+/// One client connection over TLS.
+async fn run_tls(stream: TcpStream, tls: &Tls) -> io::Result<()> {
+    let stream = tokio::time::timeout(IDLE, tls.acceptor().accept(stream)).await??;
+    let mut session = Session::new(stream);
+    let result = session.run().await;
+    // After an error, too, so that the client can tell the end from a connection that was cut off.
+    tokio::time::timeout(IDLE, session.stream.shutdown()).await??;
+    result
+}
+
 /// Serves on `listener` with `threads` dedicated threads, for the lifetime of the process.
 pub fn spawn(listener: StdListener, threads: usize) -> io::Result<()> {
+    spawn_as(listener, threads, None)
+}
+
+/// Like [`spawn`], over TLS.
+pub fn spawn_tls(listener: StdListener, threads: usize, tls: Tls) -> io::Result<()> {
+    spawn_as(listener, threads, Some(tls))
+}
+
+fn spawn_as(listener: StdListener, threads: usize, tls: Option<Tls>) -> io::Result<()> {
     for number in 0..threads.max(1) {
-        let listener = listener.try_clone()?;
+        let (listener, tls) = (listener.try_clone()?, tls.clone());
         let (started, has_started) = std::sync::mpsc::channel();
         let run = move || {
             // A local runtime cannot be sent, so it is created here and the result is reported to the caller.
             match Builder::new_current_thread().enable_all().build_local(LocalOptions::default()) {
                 Ok(runtime) => {
                     let _ = started.send(Ok(()));
-                    let _ = runtime.block_on(serve(listener));
+                    let _ = runtime.block_on(serve_as(listener, tls));
                 }
                 Err(error) => {
                     let _ = started.send(Err(error));
@@ -130,7 +163,7 @@ enum Route {
 
 fn route(target: &[u8]) -> Route {
     // An absolute form names the path after its authority.
-    let path = match target.strip_prefix(b"http://") {
+    let path = match target.strip_prefix(b"http://").or_else(|| target.strip_prefix(b"https://")) {
         Some(rest) => rest.iter().position(|byte| *byte == b'/').map_or(b"/".as_slice(), |at| &rest[at..]),
         None => target,
     };
@@ -158,8 +191,8 @@ fn route(target: &[u8]) -> Route {
 }
 
 /// One client connection.
-struct Session {
-    stream: TcpStream,
+struct Session<S> {
+    stream: S,
     received: Vec<u8>,
     /// Bytes of `received` that belong to requests already answered.
     taken: usize,
@@ -168,8 +201,8 @@ struct Session {
     last_activity: Instant,
 }
 
-impl Session {
-    fn new(stream: TcpStream) -> Session {
+impl<S: AsyncRead + AsyncWrite + Unpin> Session<S> {
+    fn new(stream: S) -> Session<S> {
         let now = Instant::now();
         Session {
             stream,
@@ -388,7 +421,15 @@ impl Session {
             self.rearm()?;
         }
         self.pending.clear();
-        Ok(())
+        // Records that the kernel has not taken; there are none without TLS.
+        loop {
+            tokio::select! {
+                biased;
+                flushed = self.stream.flush() => return flushed,
+                () = self.idle.as_mut() => {}
+            }
+            self.rearm()?;
+        }
     }
 
     /// The session's timer has fired: it is set again for the activity since, or the session has been idle.

@@ -68,7 +68,7 @@ fn own(words: std::env::ArgsOs) -> ExitCode {
         Command::Run(service) => serve::run(&service),
         Command::Reload(pid) => handover::errand::reload(pid),
         Command::Store(words) => alone::main(arguments::NAME, words.into_iter()),
-        Command::Origin { listen } => demo::origin(&listen),
+        Command::Origin { listen, certificate } => demo::origin(&listen, certificate.as_ref()),
         Command::Bench(words) => sluicegate_bench::load::command(words),
     }
 }

@@ -1,5 +1,7 @@
 //! Command-line arguments of `sluicegate bench`.
 
+mod tls;
+
 use std::ffi::OsString;
 use std::path::PathBuf;
 
@@ -11,6 +13,8 @@ use super::redis::{Login, RedisPlan};
 use super::schedule::Arrivals;
 use super::target::{Family, Server, Url};
 use super::template::{KeyPattern, KeySpace, unknown_placeholder};
+use super::tls::TlsPlan;
+use tls::{TlsOptions, tls_help};
 
 /// The action requested by the command line.
 #[derive(Debug)]
@@ -27,6 +31,9 @@ usage: sluicegate bench http [OPTION]… URL…
 
 Load generators. `sluicegate bench http --help` and `sluicegate bench redis --help` list all options.
 ";
+
+/// The scheme of Redis over TLS.
+const TLS_SCHEME: &str = "rediss://";
 
 /// The hint after an error in the arguments.
 const HINT: &str = "hint: sluicegate bench --help";
@@ -75,7 +82,7 @@ const HTTP: &str = concat!(
     "\
 usage: sluicegate bench http [OPTION]… URL…
 
-Sends HTTP/1.1 requests to one server, the URLs in turn. In URLs, headers and bodies `__key__` is replaced by a key and
+Sends HTTP/1.1 requests to one server, over TLS if the URLs are https:// ones, the URLs in turn. In URLs, headers and bodies `__key__` is replaced by a key and
 `__data__` by filler; all places of one request get the same key.
 
 requests:
@@ -86,6 +93,7 @@ requests:
       --urls FILE         read more URLs from a file, one per line
       --connect ADDRESS   connect to HOST:PORT or unix:/path instead of the host of the URLs
 ",
+    tls_help!(),
     common_help!()
 );
 
@@ -98,7 +106,8 @@ Sends commands to one Redis, Valkey or Sluicegate store. Each COMMAND is one com
 command: PING.
 
 commands:
-  -s, --server ADDRESS    HOST[:PORT], unix:/path or redis://[USER:PASSWORD@]HOST[:PORT][/DB] (127.0.0.1:6379)
+  -s, --server ADDRESS    HOST[:PORT], unix:/path or redis://[USER:PASSWORD@]HOST[:PORT][/DB] (127.0.0.1:6379);
+                          rediss:// for TLS
       --command COMMAND   the same as a COMMAND
       --ratio N:N…        frequency of each command, in their order (1 each)
       --test NAME,NAME…   more commands: ping, set, get, incr, lpush, rpush, lpop, rpop, sadd, hset, spop, zadd,
@@ -108,6 +117,7 @@ commands:
       --reconnect         send --requests commands (50000; 'SET __key__ __data__', keys 0, 1, 2…) over --connections (1)
                           persistent connections, then again over a new connection each, and print both times
 ",
+    tls_help!(),
     common_help!()
 );
 
@@ -169,6 +179,7 @@ struct Common {
     interval_ns: Option<u64>,
     json: Json,
     pid: Option<u32>,
+    tls: TlsOptions,
 }
 
 /// Parses the words after `bench`.
@@ -220,7 +231,7 @@ fn http(mut parser: lexopt::Parser) -> Result<Command, String> {
     for word in urls.iter().chain(&options.headers) {
         placeholder(word)?;
     }
-    let urls = urls.iter().map(|url| Url::parse(url)).collect::<Result<Vec<_>, _>>()?;
+    let urls = urls.iter().map(|url| Url::parse(url, common.tls.is_wanted())).collect::<Result<Vec<_>, _>>()?;
     if connect.is_none()
         && let Some(other) = urls.iter().find(|url| url.server != urls[0].server)
     {
@@ -233,9 +244,32 @@ fn http(mut parser: lexopt::Parser) -> Result<Command, String> {
     options.keep_alive = common.keep_alive;
     options.data_size = common.data_size;
     let plan = HttpPlan::new(&urls, &options, &common.keys)?;
+    let tls = https(&urls, std::mem::take(&mut common.tls))?;
     let server = connect.unwrap_or_else(|| urls[0].server.clone());
-    let load = common.load(server)?;
+    let load = common.load(server, tls)?;
     Ok(Command::Run(Box::new(Plan { load, protocol: ProtocolPlan::Http(plan) })))
+}
+
+/// Returns the TLS of the URLs, which have it all or none.
+fn https(urls: &[Url], options: TlsOptions) -> Result<Option<TlsPlan>, String> {
+    let is_tls = urls[0].is_tls;
+    if urls.iter().any(|url| url.is_tls != is_tls) {
+        return Err("the URLs are http:// and https:// ones; one run has TLS for all or for none".to_owned());
+    }
+    if !is_tls {
+        if options.is_wanted() {
+            return Err("--tls is given and the URLs are http:// ones; write https://".to_owned());
+        }
+        options.refuse("https://… or --tls with a URL without a scheme")?;
+        return Ok(None);
+    }
+    let host = |url: &Url| match &url.server {
+        Server::Tcp(host, _) => host.clone(),
+        Server::Unix(path) => path.display().to_string(),
+    };
+    let first = host(&urls[0]);
+    let (is_one, is_fixed) = (urls.iter().all(|url| host(url) == first), !first.contains("__"));
+    options.plan((is_one && is_fixed).then_some(&first), "the URLs do not name one host", &["http/1.1"]).map(Some)
 }
 
 fn redis(mut parser: lexopt::Parser) -> Result<Command, String> {
@@ -245,10 +279,16 @@ fn redis(mut parser: lexopt::Parser) -> Result<Command, String> {
     let mut commands: Vec<String> = Vec::new();
     let mut ratios: Option<Vec<u64>> = None;
     let mut reconnect = false;
+    let (mut is_url, mut is_tls) = (false, false);
     while let Some(argument) = parser.next().map_err(hint)? {
         match argument {
             Long("help") | Short('h') => return Ok(Command::Help(REDIS)),
-            Short('s') | Long("server") => server = redis_server(&value("--server", &mut parser)?, &mut login)?,
+            Short('s') | Long("server") => {
+                let address = value("--server", &mut parser)?;
+                is_url = address.contains("://");
+                is_tls = address.starts_with(TLS_SCHEME);
+                server = redis_server(&address, &mut login)?;
+            }
             Long("command") => commands.push(value("--command", &mut parser)?),
             Long("ratio") => {
                 let text = value("--ratio", &mut parser)?;
@@ -288,16 +328,30 @@ fn redis(mut parser: lexopt::Parser) -> Result<Command, String> {
     }
     let commands: Vec<(String, u64)> = commands.into_iter().zip(ratios).collect();
     let plan = RedisPlan::new(&commands, &login, common.data_size)?;
-    let load = common.load(server)?;
+    let options = std::mem::take(&mut common.tls);
+    if options.is_wanted() && is_url && !is_tls {
+        return Err("--tls is given and the server is a redis:// one; write rediss://".to_owned());
+    }
+    let tls = if is_tls || options.is_wanted() {
+        let host = match &server {
+            Server::Tcp(host, _) => Some(host.as_str()),
+            Server::Unix(_) => None,
+        };
+        Some(options.plan(host, "a unix socket has no name", &[])?)
+    } else {
+        options.refuse("--tls or --server rediss://…")?;
+        None
+    };
+    let load = common.load(server, tls)?;
     let plan = Box::new(Plan { load, protocol: ProtocolPlan::Redis(plan) });
     Ok(if reconnect { Command::Reconnect(plan) } else { Command::Run(plan) })
 }
 
-/// Parses an address, or a `redis://` URL with its login.
+/// Parses an address, or a `redis://` or `rediss://` URL with its login.
 fn redis_server(address: &str, login: &mut Login) -> Result<Server, String> {
-    let Some(rest) = address.strip_prefix("redis://") else {
+    let Some(rest) = address.strip_prefix("redis://").or_else(|| address.strip_prefix(TLS_SCHEME)) else {
         if address.contains("://") {
-            return Err(format!("--server {address}: of URLs only redis:// is known"));
+            return Err(format!("--server {address}: of URLs only redis:// and rediss:// are known"));
         }
         return Server::parse(address, Some(6379));
     };
@@ -442,6 +496,7 @@ impl Common {
             interval_ns: None,
             json: Json::No,
             pid: None,
+            tls: TlsOptions::default(),
         }
     }
 
@@ -496,6 +551,7 @@ impl Common {
                 }
             }
             "--pid" => self.pid = Some(number(name, &get()?, 1, u64::from(u32::MAX))? as u32),
+            _ if self.tls.option(name, parser)? => {}
             _ => return Err(format!("invalid option '{name}'\n\n{HINT}")),
         }
         Ok(())
@@ -526,7 +582,7 @@ impl Common {
     }
 
     /// Checks the combination of options, and returns the load.
-    fn load(self, server: Server) -> Result<Load, String> {
+    fn load(self, server: Server, tls: Option<TlsPlan>) -> Result<Load, String> {
         let connections = self.connections.unwrap_or(50);
         if self.threads > connections {
             return Err(format!("{} threads have only {connections} connections to share", self.threads));
@@ -556,6 +612,7 @@ impl Common {
         Ok(Load {
             server,
             family: self.family,
+            tls,
             connections: connections as usize,
             threads: self.threads as usize,
             duration_ns,

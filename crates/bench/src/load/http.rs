@@ -275,7 +275,7 @@ mod tests {
             keep_alive: true,
             data_size: 3,
         };
-        HttpPlan::new(&[Url::parse(url)?], &options, &keys())
+        HttpPlan::new(&[Url::parse(url, false)?], &options, &keys())
     }
 
     fn check_request(found: Result<HttpPlan, String>, expected: Result<&str, &str>) {

@@ -9,6 +9,7 @@ use super::outcome::{Outcome, ProcessTime};
 use super::plan::{Correction, Plan, ProtocolPlan};
 use super::stats::{ConnectFault, Faults, RequestFault};
 use super::text::QUANTILES;
+use super::tls::{TlsPlan, Verify, Version};
 
 /// The version of the document's schema.
 const SCHEMA: &str = "sluicegate-load/1";
@@ -184,6 +185,56 @@ fn settings(w: &mut Writer, plan: &Plan) {
                 .as_deref(),
         );
         w.field("seed", load.seed);
+        match &load.tls {
+            None => w.field("tls", None::<u64>),
+            Some(tls) => w.object("tls", |w| tls_settings(w, tls)),
+        }
+    });
+}
+
+fn tls_settings(w: &mut Writer, tls: &TlsPlan) {
+    w.field("server_name", tls.server_name.as_str());
+    let verify = match &tls.verify {
+        Verify::System => "system",
+        Verify::File(_) => "file",
+        Verify::Nobody => "none",
+    };
+    w.field("verify", verify);
+    w.field("version", tls.version.map(Version::name));
+    w.field("client_certificate", tls.certificate.is_some());
+    w.field("resume", tls.resume);
+}
+
+fn tls(w: &mut Writer, plan: &Plan, outcome: &Outcome) {
+    let tls = &outcome.stats.tls;
+    if plan.load.tls.is_none() {
+        return w.field("tls", None::<u64>);
+    }
+    w.object("tls", |w| {
+        w.field("full", tls.full);
+        w.field("full_retried", tls.retried);
+        w.field("resumed", tls.resumed);
+        w.field("failed", tls.failed());
+        w.nest("parameters", ['[', ']'], |w| {
+            for (parameters, count) in &tls.parameters {
+                w.object("", |w| {
+                    w.field("version", parameters.version().as_str());
+                    w.field("cipher_suite", parameters.suite().as_str());
+                    w.field("group", parameters.group().as_deref());
+                    w.field("alpn", parameters.protocol().as_deref());
+                    w.field("handshakes", *count);
+                });
+            }
+        });
+        w.nest("errors", ['[', ']'], |w| {
+            for (text, count) in &tls.errors {
+                w.object("", |w| {
+                    w.field("text", text.as_str());
+                    w.field("count", *count);
+                });
+            }
+        });
+        times(w, "handshake_us", Some(&tls.handshake));
     });
 }
 
@@ -250,6 +301,7 @@ fn counts(w: &mut Writer, plan: &Plan, outcome: &Outcome) {
         w.field("closed_idle", stats.closed_idle);
         w.field("unasked_messages", stats.unasked);
     });
+    tls(w, plan, outcome);
 }
 
 fn faults(w: &mut Writer, title: &str, faults: &Faults, names: impl Iterator<Item = &'static str>) {

@@ -5,6 +5,7 @@
 //! | `arguments`, `plan` | the command line, parsed into the plan of a run and checked before anything is opened |
 //! | `target`, `template`, `random` | the server; requests with placeholders for keys; random keys |
 //! | `http`, `redis`, `protocol` | prepared requests; responses, which `wire` parses to their end |
+//! | `tls`, `transport` | settings, sessions and results of TLS; the stream of a connection, plain or TLS |
 //! | `schedule`, `poller`, `reactor` | due times of requests; epoll and a timer; one thread with its connections |
 //! | `stats`, `cpu` | counters, histograms and CPU times |
 //! | `outcome`, `text`, `json`, `console` | results, reports, and their outputs |
@@ -33,6 +34,8 @@ mod stats;
 mod target;
 mod template;
 mod text;
+mod tls;
+mod transport;
 
 pub use console::Console;
 

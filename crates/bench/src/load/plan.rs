@@ -5,12 +5,15 @@ use super::redis::RedisPlan;
 use super::schedule::Arrivals;
 use super::target::{Family, Server};
 use super::template::KeySpace;
+use super::tls::TlsPlan;
 
 /// Parameters common to every protocol. Times in nanoseconds.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Load {
     pub(crate) server: Server,
     pub(crate) family: Family,
+    /// `None`: without TLS.
+    pub(crate) tls: Option<TlsPlan>,
     pub(crate) connections: usize,
     pub(crate) threads: usize,
     /// The duration of sending requests; `None`: until their number is reached.

@@ -20,13 +20,13 @@ mod connect;
 mod connection;
 
 use std::collections::{BTreeSet, VecDeque};
-use std::io::{ErrorKind, Read, Write};
+use std::io::ErrorKind;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Barrier, Mutex};
 use std::time::{Duration, Instant};
 
 use hdrhistogram::Histogram;
-use socket2::{SockAddr, Socket};
+use socket2::SockAddr;
 
 use connect::ATTEMPTS_UNREACHED;
 use connection::{Connection, Request, State, connect_fault, request_fault, token};
@@ -37,9 +37,14 @@ use super::poller::{Poller, Ready};
 use super::protocol::{Answer, Outcome, Protocol};
 use super::schedule::Schedule;
 use super::stats::{ConnectFault, RequestFault, Stats, histogram};
+use super::tls::ThreadConnector;
+use super::transport::{End, PLAINTEXT, RECORDS, Received};
 
 /// The number of bytes received by one call, and the room for the largest head of a response.
 const BUFFER: usize = 256 * 1024;
+
+/// An incomplete answer takes at most half of it.
+const _: () = assert!(BUFFER - BUFFER / 2 >= PLAINTEXT);
 
 /// The longest wait of the loop, in ns: the time within which an interrupt is noticed.
 const LONGEST_WAIT: u64 = 50_000_000;
@@ -125,6 +130,8 @@ pub(super) struct Reactor<'a, P: Protocol> {
     shared: &'a Shared,
     address: &'a SockAddr,
     protocol: P,
+    /// The TLS of every connection.
+    tls: Option<ThreadConnector>,
     poller: Poller,
     connections: Vec<Connection<P::Session>>,
     timers: BTreeSet<(u64, u32)>,
@@ -150,6 +157,8 @@ pub(super) struct Reactor<'a, P: Protocol> {
     tick: Option<Tick>,
     ticks: tokio::sync::mpsc::Sender<Tick>,
     buffer: Vec<u8>,
+    /// Received records, if there is TLS.
+    records: Vec<u8>,
 }
 
 impl<'a, P: Protocol> Reactor<'a, P> {
@@ -157,7 +166,7 @@ impl<'a, P: Protocol> Reactor<'a, P> {
         load: &'a Load,
         shared: &'a Shared,
         address: &'a SockAddr,
-        protocol: P,
+        (protocol, tls): (P, Option<ThreadConnector>),
         thread: usize,
         ticks: tokio::sync::mpsc::Sender<Tick>,
     ) -> std::io::Result<Reactor<'a, P>> {
@@ -168,6 +177,8 @@ impl<'a, P: Protocol> Reactor<'a, P> {
             shared,
             address,
             protocol,
+            records: vec![0; if tls.is_some() { RECORDS } else { 0 }],
+            tls,
             poller: Poller::new()?,
             connections: (0..count).map(|_| Connection::new()).collect(),
             timers: BTreeSet::new(),
@@ -260,7 +271,7 @@ impl<'a, P: Protocol> Reactor<'a, P> {
         }
         let mut ready = Vec::new();
         let is_unsettled = |connection: &Connection<P::Session>| match connection.state {
-            State::Connecting => true,
+            State::Connecting | State::Handshaking => true,
             State::Open => connection.login_left > 0,
             _ => connection.attempts < ATTEMPTS_UNREACHED && !connection.was_open && connection.state == State::Paused,
         };
@@ -466,16 +477,19 @@ impl<'a, P: Protocol> Reactor<'a, P> {
 
     fn flush(&mut self, id: usize) {
         let connection = &mut self.connections[id];
-        let Some(socket) = &connection.socket else { return };
-        let mut socket = socket;
+        let Some(transport) = &mut connection.transport else { return };
         let mut sent = 0u64;
         let outcome = loop {
             if connection.written == connection.out.len() {
                 connection.out.clear();
                 connection.written = 0;
-                break Ok(false);
+                break match transport.flush() {
+                    Ok(()) => Ok(false),
+                    Err(error) if error.kind() == ErrorKind::WouldBlock => Ok(true),
+                    Err(error) => Err(error),
+                };
             }
-            match socket.write(&connection.out[connection.written..]) {
+            match transport.send(&connection.out[connection.written..]) {
                 Ok(count) => {
                     connection.written += count;
                     sent += count as u64;
@@ -490,7 +504,7 @@ impl<'a, P: Protocol> Reactor<'a, P> {
         let outcome = outcome.and_then(|_| {
             if watches != is_blocked {
                 connection.watches_write = is_blocked;
-                self.poller.modify(socket, token, is_blocked)?;
+                self.poller.modify(transport.socket(), token, is_blocked)?;
             }
             Ok(())
         });
@@ -511,8 +525,8 @@ impl<'a, P: Protocol> Reactor<'a, P> {
         let Some(connection) = self.connections.get(id).filter(|connection| is_current(connection)) else { return };
         match connection.state {
             State::Connecting => {
-                let Some(socket) = &connection.socket else { return };
-                let error = socket.take_error();
+                let Some(transport) = &connection.transport else { return };
+                let error = transport.socket().take_error();
                 let now = self.shared.now();
                 match error {
                     Ok(None) if ready.writable => self.connected(id, now),
@@ -522,8 +536,10 @@ impl<'a, P: Protocol> Reactor<'a, P> {
                     }
                 }
             }
-            State::Open => {
-                if ready.readable {
+            State::Open | State::Handshaking => {
+                if ready.readable && connection.state == State::Handshaking {
+                    self.handshake(id);
+                } else if ready.readable {
                     self.receive(id);
                 }
                 let connection = &self.connections[id];
@@ -537,23 +553,40 @@ impl<'a, P: Protocol> Reactor<'a, P> {
 
     fn receive(&mut self, id: usize) {
         let connection = &mut self.connections[id];
-        let Some(socket) = &connection.socket else { return };
+        let Some(transport) = &mut connection.transport else { return };
         let kept = connection.partial.len();
         let mut buffer = std::mem::take(&mut self.buffer);
         buffer[..kept].copy_from_slice(&connection.partial);
-        let mut reader: &Socket = socket;
-        let outcome = reader.read(&mut buffer[kept..]);
+        let outcome = transport.receive(&mut self.records, &mut buffer[kept..]);
         let now = self.shared.now();
         match outcome {
-            Ok(0) => self.peer_closed(id, now),
-            Ok(count) => {
-                self.stats_at(now).bytes_received += count as u64;
-                self.read(id, &buffer[..kept + count], now);
+            Ok(received) => {
+                let end = kept + received.count;
+                self.received(id, received, &buffer[..end], now);
             }
             Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted) => {}
             Err(error) => self.lose(id, now, request_fault(&error), || error.to_string()),
         }
         self.buffer = buffer;
+    }
+
+    /// Processes what one call received: `buf` is the incomplete response and the bytes that follow it.
+    fn received(&mut self, id: usize, received: Received, buf: &[u8], now: u64) {
+        let generation = self.connections[id].generation;
+        if received.count > 0 {
+            self.stats_at(now).bytes_received += received.count as u64;
+            self.read(id, buf, now);
+        }
+        let Some(end) = received.end.filter(|_| self.connections[id].generation == generation) else { return };
+        match end {
+            End::Clean => self.peer_closed(id, now, ""),
+            End::Truncated => self.peer_closed(id, now, ", without close_notify"),
+            End::Broken(error) => {
+                // In TLS 1.3 a server that refuses the client's certificate does so after the client's handshake.
+                self.stats_at(now).tls.error(&error.to_string());
+                self.lose(id, now, request_fault(&error), || error.to_string());
+            }
+        }
     }
 
     /// Parses the received responses, then sends the connection's next requests.
@@ -637,9 +670,12 @@ impl<'a, P: Protocol> Reactor<'a, P> {
         false
     }
 
-    fn peer_closed(&mut self, id: usize, now: u64) {
+    /// The peer has closed the connection; `defect` describes the end of TLS, which completes no response if it is one.
+    fn peer_closed(&mut self, id: usize, now: u64, defect: &str) {
         let connection = &mut self.connections[id];
-        if let Some(answer) = self.protocol.end(&mut connection.session) {
+        if defect.is_empty()
+            && let Some(answer) = self.protocol.end(&mut connection.session)
+        {
             self.take_answer(id, &answer, now);
             return;
         }
@@ -649,7 +685,7 @@ impl<'a, P: Protocol> Reactor<'a, P> {
         } else {
             (RequestFault::Closed, "the connection ended before an answer")
         };
-        self.lose(id, now, fault, || text.to_owned());
+        self.lose(id, now, fault, || format!("{text}{defect}"));
     }
 
     // Time.
@@ -694,6 +730,9 @@ impl<'a, P: Protocol> Reactor<'a, P> {
         match connection.state {
             State::Connecting => {
                 self.connect_failed(id, now, ConnectFault::Timeout, "no connection in time".to_owned());
+            }
+            State::Handshaking => {
+                self.connect_failed(id, now, ConnectFault::Tls, "the handshake did not end in time".to_owned());
             }
             State::Open if connection.login_left > 0 => {
                 self.lose(id, now, RequestFault::Timeout, || "no answer to AUTH, HELLO or SELECT in time".to_owned());

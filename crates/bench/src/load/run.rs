@@ -22,6 +22,7 @@ use super::reactor::{Reactor, Shared, ThreadReport, Tick};
 use super::redis::Redis;
 use super::stats::{Stats, add, corrected, histogram};
 use super::template::Keys;
+use super::tls::Connector;
 use super::{json, text};
 
 /// The share of a core from which on a thread's own CPU time limits it.
@@ -69,14 +70,17 @@ pub(super) fn measure(plan: &Plan, console: &mut Console<'_>) -> Result<Outcome,
     {
         return Err(format!("--pid {pid}: there is no such process"));
     }
+    let tls = load.tls.as_ref().map(Connector::new).transpose()?;
     let address = destination(load)?;
     raise_descriptors(load.connections)?;
     let keys = |thread: usize| Keys::new(load.keys.clone(), load.seed, thread as u64, load.threads as u64);
     match &plan.protocol {
         ProtocolPlan::Http(http) => {
-            drive(load, &address, console, |thread| Http::new(http.clone(), keys(thread), thread))
+            drive(load, (&address, tls), console, |thread| Http::new(http.clone(), keys(thread), thread))
         }
-        ProtocolPlan::Redis(redis) => drive(load, &address, console, |thread| Redis::new(redis.clone(), keys(thread))),
+        ProtocolPlan::Redis(redis) => {
+            drive(load, (&address, tls), console, |thread| Redis::new(redis.clone(), keys(thread)))
+        }
     }
 }
 
@@ -117,7 +121,7 @@ fn raise_descriptors(connections: usize) -> Result<(), String> {
 
 fn drive<P: Protocol + Send>(
     load: &Load,
-    address: &SockAddr,
+    (address, tls): (&SockAddr, Option<Connector>),
     console: &mut Console<'_>,
     protocol: impl Fn(usize) -> P,
 ) -> Result<Outcome, String>
@@ -128,7 +132,11 @@ where
     let (ticks, ticked) = mpsc::channel(load.threads * TICKS_WAITING);
     // Created here and not in the threads: the others would wait for one that could not be created.
     let reactors = (0..load.threads)
-        .map(|thread| Reactor::new(load, &shared, address, protocol(thread), thread, ticks.clone()))
+        .map(|thread| {
+            let connections = load.share(load.connections as u64, thread) as usize;
+            let tls = tls.as_ref().map(|tls| tls.of_thread(connections));
+            Reactor::new(load, &shared, address, (protocol(thread), tls), thread, ticks.clone())
+        })
         .collect::<Result<Vec<_>, _>>()
         .map_err(|error| format!("no descriptor for a thread's sockets: {error}"))?;
     drop(ticks);

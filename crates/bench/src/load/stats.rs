@@ -10,8 +10,10 @@
 use std::collections::BTreeMap;
 
 use hdrhistogram::Histogram;
+use rustls::HandshakeKind;
 
 use super::protocol::Outcome;
+use super::tls::Parameters;
 
 /// The longest time that is recorded; longer times count as this one.
 const LONGEST_NS: u64 = 3_600_000_000_000;
@@ -21,6 +23,9 @@ const DIGITS: u8 = 3;
 
 /// The maximum number of RESP error codes counted separately; all others are counted as `other`.
 const MAX_CODES: usize = 32;
+
+/// The maximum number of different parameters and errors of TLS counted separately; others are counted as `other`.
+const MAX_TLS: usize = 32;
 
 /// The maximum length of an example text, in bytes; in characters for that of an error reply.
 const MAX_EXAMPLE: usize = 200;
@@ -62,6 +67,8 @@ kinds! {
         BadResponse = "bad_response",
         /// The request was pipelined after one that failed, or after one whose response ended the connection.
         Dropped = "dropped",
+        /// TLS failed after the handshake: a record that can't be decrypted, or an alert of the peer.
+        Tls = "tls",
         /// Any other error of the socket.
         Io = "io",
     }
@@ -82,6 +89,8 @@ kinds! {
         Resources = "resources",
         /// The connection was established but ended before the server answered AUTH, HELLO or SELECT.
         Login = "login",
+        /// The connection was established but its TLS handshake failed.
+        Tls = "tls",
         /// Anything else.
         Other = "other",
     }
@@ -97,13 +106,7 @@ pub(super) struct Faults {
 impl Faults {
     fn add(&mut self, name: &'static str, example: impl FnOnce() -> String) {
         *self.counts.entry(name).or_default() += 1;
-        self.examples.entry(name).or_insert_with(|| {
-            let mut text = example();
-            if let Some((end, _)) = text.char_indices().find(|(at, _)| *at >= MAX_EXAMPLE) {
-                text.truncate(end);
-            }
-            text
-        });
+        self.examples.entry(name).or_insert_with(|| shortened(example()));
     }
 
     pub(super) fn total(&self) -> u64 {
@@ -127,6 +130,94 @@ impl Faults {
         for (name, text) in other.examples {
             self.examples.entry(name).or_insert(text);
         }
+    }
+}
+
+/// Returns at most [`MAX_EXAMPLE`] bytes of a text.
+fn shortened(mut text: String) -> String {
+    if let Some((end, _)) = text.char_indices().find(|(at, _)| *at >= MAX_EXAMPLE) {
+        text.truncate(end);
+    }
+    text
+}
+
+/// The statistics of TLS.
+#[derive(Clone, Debug)]
+pub(super) struct TlsStats {
+    /// Handshakes with a key exchange and certificates.
+    pub(super) full: u64,
+    /// Those of `full` in which the server asked for another group by a HelloRetryRequest.
+    pub(super) retried: u64,
+    /// Handshakes that resumed a session.
+    pub(super) resumed: u64,
+    /// The negotiated parameters, with the number of their handshakes.
+    pub(super) parameters: Vec<(Parameters, u64)>,
+    /// Errors by their text.
+    pub(super) errors: BTreeMap<String, u64>,
+    /// The time from the established connection to the end of the handshake.
+    pub(super) handshake: Histogram<u64>,
+}
+
+impl TlsStats {
+    fn new() -> TlsStats {
+        TlsStats {
+            full: 0,
+            retried: 0,
+            resumed: 0,
+            parameters: Vec::new(),
+            errors: BTreeMap::new(),
+            handshake: histogram(),
+        }
+    }
+
+    /// Records a complete handshake.
+    pub(super) fn handshake(&mut self, parameters: Parameters, kind: HandshakeKind, took_ns: u64) {
+        match kind {
+            HandshakeKind::Resumed => self.resumed += 1,
+            kind => {
+                self.full += 1;
+                self.retried += u64::from(kind == HandshakeKind::FullWithHelloRetryRequest);
+            }
+        }
+        self.handshake.saturating_record(took_ns);
+        self.add_parameters(parameters, 1);
+    }
+
+    /// Parameters beyond the limit are not listed; their handshakes count all the same.
+    fn add_parameters(&mut self, parameters: Parameters, count: u64) {
+        if let Some((_, known)) = self.parameters.iter_mut().find(|(known, _)| *known == parameters) {
+            *known += count;
+        } else if self.parameters.len() < MAX_TLS {
+            self.parameters.push((parameters, count));
+        }
+    }
+
+    /// Records an error.
+    pub(super) fn error(&mut self, text: &str) {
+        self.add_error(shortened(text.to_owned()), 1);
+    }
+
+    fn add_error(&mut self, text: String, count: u64) {
+        let is_known = self.errors.contains_key(&text) || self.errors.len() < MAX_TLS;
+        *self.errors.entry(if is_known { text } else { "other".to_owned() }).or_default() += count;
+    }
+
+    /// Returns the number of errors.
+    pub(super) fn failed(&self) -> u64 {
+        self.errors.values().sum()
+    }
+
+    fn merge(&mut self, other: TlsStats) {
+        self.full += other.full;
+        self.retried += other.retried;
+        self.resumed += other.resumed;
+        for (parameters, count) in other.parameters {
+            self.add_parameters(parameters, count);
+        }
+        for (text, count) in other.errors {
+            self.add_error(text, count);
+        }
+        add(&mut self.handshake, &other.handshake);
     }
 }
 
@@ -180,6 +271,7 @@ pub(super) struct Stats {
     pub(super) lag: Histogram<u64>,
     /// The time taken to establish a connection.
     pub(super) connect: Histogram<u64>,
+    pub(super) tls: TlsStats,
     /// Requests sent later than the threshold although a connection was free: caused by the load generator.
     pub(super) late_generator: u64,
     /// Requests sent later than the threshold because every connection was waiting for a response: caused by the
@@ -212,6 +304,7 @@ impl Stats {
             service: histogram(),
             lag: histogram(),
             connect: histogram(),
+            tls: TlsStats::new(),
             late_generator: 0,
             late_connections: 0,
         }
@@ -313,6 +406,7 @@ impl Stats {
         add(&mut self.service, &other.service);
         add(&mut self.lag, &other.lag);
         add(&mut self.connect, &other.connect);
+        self.tls.merge(other.tls);
         self.late_generator += other.late_generator;
         self.late_connections += other.late_connections;
     }

@@ -104,9 +104,11 @@ impl Server {
     }
 }
 
-/// An `http://` URL taken apart.
+/// An `http://` or `https://` URL taken apart.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Url {
+    /// Whether the scheme is `https`.
+    pub(crate) is_tls: bool,
     pub(crate) server: Server,
     /// The value of the Host field, as in the URL.
     pub(crate) authority: String,
@@ -115,17 +117,15 @@ pub(crate) struct Url {
 }
 
 impl Url {
-    /// Reads `http://HOST[:PORT][/PATH][?QUERY][#FRAGMENT]`; the scheme may be left out.
-    pub(crate) fn parse(text: &str) -> Result<Url, String> {
-        let rest = match text.split_once("://") {
-            Some((scheme, rest)) if scheme.eq_ignore_ascii_case("http") => rest,
-            Some((scheme, _)) if scheme.eq_ignore_ascii_case("https") => {
-                return Err(format!("'{text}': https is not supported yet, only http"));
-            }
+    /// Reads `http[s]://HOST[:PORT][/PATH][?QUERY][#FRAGMENT]`; without a scheme it is `https` if `tls`, else `http`.
+    pub(crate) fn parse(text: &str, tls: bool) -> Result<Url, String> {
+        let (is_tls, rest) = match text.split_once("://") {
+            Some((scheme, rest)) if scheme.eq_ignore_ascii_case("http") => (false, rest),
+            Some((scheme, rest)) if scheme.eq_ignore_ascii_case("https") => (true, rest),
             Some((scheme, _)) if scheme.bytes().all(|byte| byte.is_ascii_alphanumeric()) => {
-                return Err(format!("'{text}': the scheme '{scheme}' is not http"));
+                return Err(format!("'{text}': the scheme '{scheme}' is neither http nor https"));
             }
-            _ => text,
+            _ => (tls, text),
         };
         let rest = rest.split('#').next().unwrap_or(rest);
         let path = rest.find(['/', '?']).unwrap_or(rest.len());
@@ -135,7 +135,9 @@ impl Url {
                 "'{text}': user and password don't stand in the URL; say --header \"Authorization: Basic …\""
             ));
         }
-        let server = Server::parse(authority, Some(80)).map_err(|reason| format!("'{text}' is not a URL: {reason}"))?;
+        let port = if is_tls { 443 } else { 80 };
+        let server =
+            Server::parse(authority, Some(port)).map_err(|reason| format!("'{text}' is not a URL: {reason}"))?;
         if let Server::Unix(_) = server {
             return Err(format!("'{text}': say --connect {authority} and any URL"));
         }
@@ -146,7 +148,7 @@ impl Url {
             Some(b'/') => target.to_owned(),
             _ => format!("/{target}"),
         };
-        Ok(Url { server, authority: authority.to_owned(), target })
+        Ok(Url { is_tls, server, authority: authority.to_owned(), target })
     }
 }
 
@@ -155,7 +157,7 @@ mod tests {
     use super::*;
 
     fn check(text: &str, expected: Result<(&str, &str, &str), &str>) {
-        match (Url::parse(text), expected) {
+        match (Url::parse(text, false), expected) {
             (Ok(url), Ok((server, authority, target))) => {
                 assert_eq!(
                     (url.server.to_string().as_str(), url.authority.as_str(), url.target.as_str()),
@@ -176,8 +178,9 @@ mod tests {
         check("http://[::1]:8080/x", Ok(("[::1]:8080", "[::1]:8080", "/x")));
         check("http://a/user/__key__", Ok(("a:80", "a", "/user/__key__")));
         check("http://a/r?u=http://b/", Ok(("a:80", "a", "/r?u=http://b/")));
-        check("https://a/", Err("https is not supported yet"));
-        check("ftp://a/", Err("'ftp' is not http"));
+        check("https://a/", Ok(("a:443", "a", "/")));
+        check("https://a:80/", Ok(("a:80", "a:80", "/")));
+        check("ftp://a/", Err("'ftp' is neither http nor https"));
         check("http://", Err("host is missing"));
         check("http://:80/", Err("host is missing"));
         check("http://a:0/", Err("'0' is not a port"));
@@ -190,6 +193,13 @@ mod tests {
         check("http://a/b c", Err("percent-encoded"));
         check("http://a b/", Err("can't stand in a host"));
         check("http://a/ü", Err("percent-encoded"));
+    }
+
+    #[test]
+    fn schemes() {
+        let schemes = |tls| ["http://a", "HTTPS://a", "a"].map(|text| Url::parse(text, tls).unwrap().is_tls);
+        assert_eq!((schemes(false), schemes(true)), ([false, true, false], [false, true, true]));
+        assert_eq!(Url::parse("a", true).unwrap().server.to_string(), "a:443");
     }
 
     #[test]

@@ -7,7 +7,7 @@ use hdrhistogram::Histogram;
 use super::outcome::{Outcome, ProcessTime};
 use super::plan::{Load, Plan, ProtocolPlan};
 use super::reactor::Tick;
-use super::stats::{ConnectFault, Faults, RequestFault};
+use super::stats::{ConnectFault, Faults, RequestFault, TlsStats};
 
 /// Quantiles of reports, with the names that both reports use.
 pub(super) const QUANTILES: [(&str, &str, f64); 8] = [
@@ -119,6 +119,9 @@ pub(super) fn report(plan: &Plan, outcome: &Outcome) -> String {
         }
     }
     row(&mut out, "connections", &connections);
+    if load.tls.is_some() {
+        handshakes(&mut out, &stats.tls);
+    }
     out.push('\n');
     times(&mut out, plan, outcome);
     out.push('\n');
@@ -133,13 +136,29 @@ pub(super) fn report(plan: &Plan, outcome: &Outcome) -> String {
 }
 
 fn subject(plan: &Plan) -> String {
+    let tls = if plan.load.tls.is_some() { " over TLS" } else { "" };
     match &plan.protocol {
         ProtocolPlan::Http(http) => {
-            format!("http {} to {}, {}", http.method(), plan.load.server, plural(http.count(), "URL template"))
+            format!("http {} to {}{tls}, {}", http.method(), plan.load.server, plural(http.count(), "URL template"))
         }
         ProtocolPlan::Redis(redis) => {
-            format!("redis {} to {}", redis.names().collect::<Vec<_>>().join(" "), plan.load.server)
+            format!("redis {} to {}{tls}", redis.names().collect::<Vec<_>>().join(" "), plan.load.server)
         }
+    }
+}
+
+fn handshakes(out: &mut String, tls: &TlsStats) {
+    let is_one = tls.parameters.len() == 1;
+    let mut title = "tls";
+    for (parameters, count) in &tls.parameters {
+        let count = if is_one { String::new() } else { format!(" ({count})") };
+        row(out, title, &format!("{}{count}", printable(&parameters.to_string())));
+        title = "";
+    }
+    let retried = if tls.retried > 0 { format!(" ({} with a HelloRetryRequest)", tls.retried) } else { String::new() };
+    row(out, "handshakes", &format!("{} full{retried}  {} resumed  {} failed", tls.full, tls.resumed, tls.failed()));
+    for (text, count) in &tls.errors {
+        row(out, "", &format!("{count}: {}", printable(text)));
     }
 }
 
@@ -230,6 +249,7 @@ fn times(out: &mut String, plan: &Plan, outcome: &Outcome) {
     line("service", &stats.service);
     line("send lag", &stats.lag);
     line("connect", &stats.connect);
+    line("handshake", &stats.tls.handshake);
     // A batch is answered as one, so every command in it has the same latency.
     if outcome.commands.len() > 1 && plan.load.pipeline > 1 {
         let text = "not measured: with --pipeline the commands of a batch are answered together; use --pipeline 1";

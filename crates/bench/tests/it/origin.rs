@@ -1,9 +1,12 @@
 //! The demo origin, byte by byte.
 
+use std::io::Write;
+use std::path::PathBuf;
+use std::process::{Command, Stdio};
 use std::time::Instant;
 
 use sluicegate_bench::origin;
-use sluicegate_testkit::{Client, Listening};
+use sluicegate_testkit::{Certificates, Client, Listening};
 
 fn start() -> Client {
     let listening = Listening::new();
@@ -100,4 +103,93 @@ fn delay_waits_at_least_as_long_as_asked() {
     let start = Instant::now();
     assert_eq!(client.get("/delay/30").text(), "30");
     assert!(start.elapsed().as_millis() >= 30);
+}
+
+/// The origin with the certificate `here`; gives its address.
+fn start_tls(certificates: &Certificates) -> String {
+    let listening = Listening::new();
+    let address = listening.address();
+    let path = |name: &str| PathBuf::from(certificates.path(name));
+    let tls = origin::Tls::new(&path("here.crt"), &path("here.key")).expect("a certificate");
+    origin::spawn_tls(listening.listener, 1, tls).expect("startable");
+    address
+}
+
+/// Runs a client and returns its output.
+#[track_caller]
+fn output(program: &str, words: &str, input: &[u8]) -> String {
+    let mut command = Command::new(program);
+    command.args(words.split_whitespace()).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut child = command.spawn().expect("installed");
+    let mut stdin = child.stdin.take().expect("piped");
+    let input = input.to_vec();
+    let writer = std::thread::spawn(move || stdin.write_all(&input));
+    let output = child.wait_with_output().expect("its end");
+    let _ = writer.join();
+    assert!(output.status.success(), "{words}: {}", String::from_utf8_lossy(&output.stderr));
+    String::from_utf8_lossy(&output.stdout).into_owned()
+}
+
+#[test]
+fn curl_is_answered_over_tls() {
+    let certificates = Certificates::new();
+    let address = start_tls(&certificates);
+    let ca = certificates.path("ca.crt");
+    for words in ["", "--tls-max 1.2", "--tlsv1.3", "--http1.1"] {
+        let words = format!("-sS --fail {words} --cacert {ca} https://{address}/fast https://{address}/bytes/3");
+        assert_eq!(output("curl", &words, b""), "I'm FAST!!!!012");
+    }
+    let body = vec![b'x'; 3_000_000];
+    let words = format!("-sS --fail --cacert {ca} --data-binary @- https://{address}/echo");
+    assert_eq!(output("curl", &words, &body).len(), body.len());
+    let code = format!("-sS --cacert {ca} -o /dev/null -w %{{http_code}} https://{address}/status/503");
+    assert_eq!(output("curl", &code, b""), "503");
+}
+
+#[test]
+fn openssl_negotiates_and_resumes() {
+    let certificates = Certificates::new();
+    let address = start_tls(&certificates);
+    let session = certificates.path("session");
+    let request = b"GET /fast HTTP/1.1\r\nConnection: close\r\n\r\n";
+    let words = format!("s_client -connect {address} -CAfile {} -verify_return_error", certificates.path("ca.crt"));
+    for version in ["-tls1_2", "-tls1_3"] {
+        let first =
+            output("openssl", &format!("{words} {version} -ign_eof -alpn http/1.1 -sess_out {session}"), request);
+        let again =
+            output("openssl", &format!("{words} {version} -ign_eof -alpn http/1.1 -sess_in {session}"), request);
+        for (text, part) in [(&first, "New, "), (&again, "Reused, ")] {
+            // The connection ends as TLS demands; without `close_notify` it would be "read:errno=0".
+            for part in [part, "ALPN protocol: http/1.1", "I'm FAST!!!!", "closed\n"] {
+                assert!(text.contains(part), "no {part:?} in {text}");
+            }
+        }
+    }
+}
+
+#[test]
+fn plain_requests_and_silence_do_not_hold_a_tls_port() {
+    let certificates = Certificates::new();
+    let address = start_tls(&certificates);
+    let _silent = Client::connect(&address);
+    let mut plain = Client::connect(&address);
+    plain.send("GET /fast HTTP/1.1\r\n\r\n");
+    // An alert, and the end.
+    assert_eq!(plain.read_to_end().first(), Some(&21));
+    let ca = certificates.path("ca.crt");
+    assert_eq!(output("curl", &format!("-sS --cacert {ca} https://{address}/fast"), b""), "I'm FAST!!!!");
+}
+
+#[test]
+fn files_that_make_no_certificate_are_refused() {
+    let certificates = Certificates::new();
+    let check = |certificate: &str, key: &str, part: &str| {
+        let path = |name: &str| PathBuf::from(certificates.path(name));
+        let error = origin::Tls::new(&path(certificate), &path(key)).expect_err("refused");
+        assert!(error.starts_with("--tls-") && error.contains(part), "{error}");
+    };
+    check("here.crt", "here.crt", "no private key");
+    check("here.key", "here.key", "no certificate");
+    check("here.crt", "client.key", "keys may not be consistent");
+    check("absent", "here.key", "No such file");
 }

@@ -28,6 +28,8 @@ pub enum Command {
     Origin {
         /// The listening addresses.
         listen: Vec<SocketAddr>,
+        /// The files of a certificate and its key, for TLS.
+        certificate: Option<(PathBuf, PathBuf)>,
     },
     /// A store on its own, which reads these words itself.
     Store(Vec<OsString>),
@@ -88,7 +90,7 @@ resolves while it reads a file are resolved. Lua files are run up to the end of 
 ";
 
 const ORIGIN: &str = "\
-usage: sluicegate origin --listen ADDRESS:PORT…
+usage: sluicegate origin --listen ADDRESS:PORT… [--tls-cert FILE [--tls-key FILE]]
 
 A demo server for examples and load tests:
   /fast        \"I'm FAST!!!!\" at once
@@ -97,6 +99,10 @@ A demo server for examples and load tests:
   /echo        the request's body
   /status/N    an empty response of that status
   /delay/MS    an answer after so many milliseconds
+
+options:
+  --tls-cert FILE   use TLS, with this certificate and its chain in PEM
+  --tls-key FILE    the certificate's key, unless it is in the same file
 ";
 
 /// The commands.
@@ -217,6 +223,7 @@ fn process_number(word: &std::ffi::OsStr) -> Result<u32, String> {
 
 fn origin(parser: &mut lexopt::Parser) -> Result<Command, lexopt::Error> {
     let mut listen = Vec::new();
+    let (mut certificate, mut key) = (None, None);
     while let Some(argument) = parser.next()? {
         match argument {
             Long("help") | Short('h') => return Ok(Command::Help(ORIGIN)),
@@ -225,13 +232,20 @@ fn origin(parser: &mut lexopt::Parser) -> Result<Command, lexopt::Error> {
                     listen.push(value.parse()?);
                 }
             }
-            other => return Err(unexpected(other, &["help", "listen"])),
+            Long("tls-cert") => certificate = Some(PathBuf::from(parser.value()?)),
+            Long("tls-key") => key = Some(PathBuf::from(parser.value()?)),
+            other => return Err(unexpected(other, &["help", "listen", "tls-cert", "tls-key"])),
         }
     }
     if listen.is_empty() {
         return Err("--listen ADDRESS:PORT is missing".into());
     }
-    Ok(Command::Origin { listen })
+    let certificate = match (certificate, key) {
+        (None, None) => None,
+        (Some(certificate), key) => Some((certificate.clone(), key.unwrap_or(certificate))),
+        (None, Some(_)) => return Err("--tls-key wants a --tls-cert".into()),
+    };
+    Ok(Command::Origin { listen, certificate })
 }
 
 #[cfg(test)]
@@ -247,7 +261,8 @@ mod tests {
             Ok(Command::Check(service)) => format!("check {:?}", service.files),
             Ok(Command::Run(service)) => format!("run {:?}", service.files),
             Ok(Command::Reload(pid)) => format!("reload {pid}"),
-            Ok(Command::Origin { listen }) => format!("origin {listen:?}"),
+            Ok(Command::Origin { listen, certificate: None }) => format!("origin {listen:?}"),
+            Ok(Command::Origin { listen, certificate: Some(files) }) => format!("origin {listen:?} {files:?}"),
             Ok(Command::Store(words)) => format!("store {words:?}"),
             Ok(Command::Bench(words)) => format!("bench {words:?}"),
             Err(error) => error.to_string(),
@@ -280,6 +295,9 @@ mod tests {
         check("store a.conf --port 1", r#"store ["a.conf", "--port", "1"]"#);
         check("origin --listen 127.0.0.1:80", "origin [127.0.0.1:80]");
         check("origin", "--listen ADDRESS:PORT is missing");
+        check("origin --listen 127.0.0.1:80 --tls-cert a", r#"origin [127.0.0.1:80] ("a", "a")"#);
+        check("origin --tls-key b --listen 127.0.0.1:80 --tls-cert a", r#"origin [127.0.0.1:80] ("a", "b")"#);
+        check("origin --listen 127.0.0.1:80 --tls-key b", "--tls-key wants a --tls-cert");
         check("bench http -c 1 --help", r#"bench ["http", "-c", "1", "--help"]"#);
     }
 }

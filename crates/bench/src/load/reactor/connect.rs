@@ -1,12 +1,15 @@
-//! Connecting: first attempts, retries, giving up, and reconnecting.
+//! Connecting: first attempts, TLS handshakes, retries, giving up, and reconnecting.
 
+use std::io::ErrorKind;
 use std::sync::atomic::Ordering;
 
 use rustix::io::Errno;
 use socket2::{Socket, Type};
 
 use super::super::protocol::Protocol;
-use super::super::stats::{ConnectFault, RequestFault};
+use super::super::stats::{ConnectFault, RequestFault, Stats};
+use super::super::tls::Parameters;
+use super::super::transport::{End, Received, Transport};
 use super::connection::{State, connect_fault, token};
 use super::{NEVER, Reactor};
 
@@ -46,7 +49,7 @@ impl<P: Protocol> Reactor<'_, P> {
             return self.connect_failed(id, now, ConnectFault::Resources, error.to_string());
         }
         let connection = &mut self.connections[id];
-        connection.socket = Some(socket);
+        connection.transport = Some(Transport::Plain(socket));
         connection.watches_write = !is_made;
         connection.state = State::Connecting;
         if is_made {
@@ -57,19 +60,80 @@ impl<P: Protocol> Reactor<'_, P> {
     }
 
     pub(super) fn connected(&mut self, id: usize, now: u64) {
+        let took = now.saturating_sub(self.connections[id].connect_began).max(1);
+        let is_again = self.connections[id].was_open;
+        let stats = self.stats_of_connection(now);
+        stats.connected += 1;
+        stats.reconnected += u64::from(is_again);
+        stats.connect.saturating_record(took);
+        if self.tls.is_some() { self.start_handshake(id, now) } else { self.established(id, now) }
+    }
+
+    /// Returns the statistics to which an event of connecting belongs. The connections that stand before the first
+    /// request belong to the run.
+    fn stats_of_connection(&mut self, now: u64) -> &mut Stats {
+        if self.load.keep_alive { &mut self.stats } else { self.stats_at(now) }
+    }
+
+    fn start_handshake(&mut self, id: usize, now: u64) {
+        let Some(tls) = &self.tls else { return };
+        let connection = &mut self.connections[id];
+        let Some(transport) = connection.transport.take() else { return };
+        match tls.connection() {
+            Ok(tls) => connection.transport = Some(transport.with_tls(tls)),
+            Err(error) => return self.connect_failed(id, now, ConnectFault::Tls, error.to_string()),
+        }
+        connection.state = State::Handshaking;
+        // One limit for the connection and its handshake.
+        let deadline = connection.connect_began.saturating_add(self.load.connect_timeout_ns);
+        connection.connect_began = now;
+        self.set_deadline(id, deadline);
+        self.flush(id);
+    }
+
+    /// Processes messages of the server's handshake.
+    pub(super) fn handshake(&mut self, id: usize) {
+        let connection = &mut self.connections[id];
+        let Some(transport) = &mut connection.transport else { return };
+        let mut buffer = std::mem::take(&mut self.buffer);
+        let outcome = transport.receive(&mut self.records, &mut buffer);
+        let parameters = transport.tls().filter(|tls| !tls.is_handshaking()).and_then(Parameters::of);
+        let now = self.shared.now();
+        match (outcome, parameters) {
+            (Ok(received), Some((parameters, kind))) => {
+                let (began, generation) = (connection.connect_began, connection.generation);
+                let took = now.saturating_sub(began).max(1);
+                self.stats_of_connection(now).tls.handshake(parameters, kind, took);
+                self.established(id, now);
+                // A server may send data with the end of its handshake.
+                if self.connections[id].generation == generation {
+                    let count = received.count;
+                    self.received(id, received, &buffer[..count], now);
+                }
+            }
+            (Ok(Received { end: None, .. }), None) => self.flush(id),
+            (Ok(Received { end: Some(end), .. }), None) => {
+                let text = match end {
+                    End::Broken(error) => error.to_string(),
+                    End::Clean | End::Truncated => "the server closed the connection during the handshake".to_owned(),
+                };
+                self.connect_failed(id, now, ConnectFault::Tls, text);
+            }
+            (Err(error), _) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted) => {}
+            (Err(error), _) => self.connect_failed(id, now, ConnectFault::Tls, error.to_string()),
+        }
+        self.buffer = buffer;
+    }
+
+    /// The connection can carry requests, after the protocol's preamble.
+    fn established(&mut self, id: usize, now: u64) {
         self.shared.reached.store(true, Ordering::Relaxed);
         let (preamble, replies) = self.protocol.preamble();
         let connection = &mut self.connections[id];
         connection.state = State::Open;
+        connection.was_open = true;
         connection.out.extend_from_slice(preamble);
         connection.login_left = replies;
-        let took = now.saturating_sub(connection.connect_began).max(1);
-        let is_again = std::mem::replace(&mut connection.was_open, true);
-        // The connections that stand before the first request belong to the run.
-        let stats = if self.load.keep_alive { &mut self.stats } else { self.stats_at(now) };
-        stats.connected += 1;
-        stats.reconnected += u64::from(is_again);
-        stats.connect.saturating_record(took);
         if replies > 0 {
             self.set_deadline(id, now.saturating_add(self.load.connect_timeout_ns));
             self.flush(id);
@@ -96,6 +160,9 @@ impl<P: Protocol> Reactor<'_, P> {
             self.fail_request(&request, RequestFault::Connect, || example);
         }
         // What happens before the first request counts with the run.
+        if fault == ConnectFault::Tls {
+            self.stats.tls.error(&text);
+        }
         self.stats.connect_fault(fault, || text);
         self.pause_or_give_up(id, now);
     }
@@ -121,7 +188,9 @@ impl<P: Protocol> Reactor<'_, P> {
 
     pub(super) fn close(&mut self, id: usize) {
         let connection = &mut self.connections[id];
-        connection.socket = None;
+        if let Some(mut transport) = connection.transport.take() {
+            transport.close();
+        }
         connection.generation = connection.generation.wrapping_add(1);
         connection.state = State::Closed;
         connection.deadline = NEVER;

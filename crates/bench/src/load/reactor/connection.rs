@@ -3,12 +3,11 @@
 use std::collections::VecDeque;
 use std::io::ErrorKind;
 
-use rustix::io::Errno;
-use socket2::Socket;
-
 use super::NEVER;
 use crate::load::plan::Load;
 use crate::load::stats::{ConnectFault, RequestFault};
+use crate::load::transport::Transport;
+use rustix::io::Errno;
 
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Request {
@@ -24,6 +23,8 @@ pub(super) enum State {
     /// No socket is open; one is opened when a request needs it.
     Closed,
     Connecting,
+    /// Connected, with an incomplete TLS handshake.
+    Handshaking,
     /// Connected. No request is sent until `login_left` is 0.
     Open,
     /// Waits before the next attempt to connect.
@@ -33,7 +34,7 @@ pub(super) enum State {
 }
 
 pub(super) struct Connection<S> {
-    pub(super) socket: Option<Socket>,
+    pub(super) transport: Option<Transport>,
     pub(super) state: State,
     /// The generation of the socket, so that a late event of an earlier socket is not attributed to this one.
     pub(super) generation: u32,
@@ -50,6 +51,7 @@ pub(super) struct Connection<S> {
     /// The request for which the connection is being opened, with its scheduled sending time.
     pub(super) waiting: Option<Request>,
     pub(super) login_left: u32,
+    /// The start of the attempt to connect, then that of the TLS handshake.
     pub(super) connect_began: u64,
     /// Attempts since the last answer.
     pub(super) attempts: u32,
@@ -62,7 +64,7 @@ pub(super) struct Connection<S> {
 impl<S: Default> Connection<S> {
     pub(super) fn new() -> Connection<S> {
         Connection {
-            socket: None,
+            transport: None,
             state: State::Closed,
             generation: 0,
             session: S::default(),
@@ -116,8 +118,14 @@ pub(super) fn connect_fault(error: &std::io::Error) -> ConnectFault {
 
 pub(super) fn request_fault(error: &std::io::Error) -> RequestFault {
     match error.kind() {
+        _ if is_of_tls(error) => RequestFault::Tls,
         ErrorKind::ConnectionReset | ErrorKind::ConnectionAborted | ErrorKind::BrokenPipe => RequestFault::Reset,
         ErrorKind::TimedOut => RequestFault::Timeout,
         _ => RequestFault::Io,
     }
+}
+
+/// Returns whether TLS failed, and not the socket below.
+pub(super) fn is_of_tls(error: &std::io::Error) -> bool {
+    error.get_ref().is_some_and(|inner| inner.is::<rustls::Error>())
 }

@@ -5,8 +5,10 @@
 
 mod faults;
 mod http;
+mod nginx;
 mod redis;
 mod report;
+mod tls;
 mod words;
 
 use std::collections::BTreeMap;

@@ -1,7 +1,7 @@
 //! What a report says and how: names, units, golden shape.
 
 use sluicegate_bench::origin;
-use sluicegate_testkit::Listening;
+use sluicegate_testkit::{Certificates, Listening};
 
 use super::{flatten, run_with};
 
@@ -23,9 +23,23 @@ fn the_documents_shape_is_kept() {
     let mut fields = flatten(&ran.out);
     fields.retain(|path, _| !path.starts_with("warnings."));
     let closed = run_with("http -c 1 -n 3 --correct median --json", &[&demo()]);
+    // A handshake that succeeds and one that does not.
+    let certificates = Certificates::new();
+    let over_tls = |words: &str| {
+        let listening = Listening::new();
+        let url = format!("https://{}/fast", listening.address());
+        let path = |name: &str| std::path::PathBuf::from(certificates.path(name));
+        let tls = origin::Tls::new(&path("here.crt"), &path("here.key")).expect("a certificate");
+        origin::spawn_tls(listening.listener, 1, tls).expect("startable");
+        flatten(&run_with(&format!("http -c 1 -n 3 --json {words}"), &[&url]).out)
+    };
+    let mut tls = over_tls("--insecure");
+    tls.extend(over_tls(&format!("--cacert {}", certificates.path("other.crt"))));
+    tls.retain(|path, _| path.starts_with("tls.") || path.starts_with("settings.tls."));
     let shape: String = fields
         .keys()
         .chain(flatten(&closed.out).keys().filter(|path| path.starts_with("corrected")))
+        .chain(tls.keys())
         .map(|path| format!("{path}\n"))
         .collect();
     if std::env::var_os("UPDATE_GOLDEN").is_some() {

@@ -1,0 +1,345 @@
+//! TLS of the generator's connections: files and options turned into configurations of rustls.
+//!
+//! Each thread has its own configuration, because the session store is part of it and would otherwise be a lock that
+//! all threads share. Without `--resume` the store keeps no session, so every connection makes a full handshake; it
+//! keeps the server's choice of a group, so that only the first handshake of a thread pays for a wrong guess.
+//!
+//! Chains are verified by webpki, as rustls does by default: certificates without a subject alternative name are refused.
+//!
+//! Limits: two tickets for each connection of a thread, one session of TLS 1.2 for each thread.
+
+use std::collections::VecDeque;
+use std::fmt;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
+use rustls::client::{
+    ClientSessionStore, Resumption, Tls12ClientSessionValue, Tls12Resumption, Tls13ClientSessionValue,
+    WebPkiServerVerifier,
+};
+use rustls::crypto::CryptoProvider;
+use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
+use rustls::{
+    CipherSuite, ClientConfig, ClientConnection, DigitallySignedStruct, HandshakeKind, NamedGroup, ProtocolVersion,
+    RootCertStore, SignatureScheme, SupportedProtocolVersion,
+};
+
+use crate::pem;
+
+/// The tickets that are kept for each connection of a thread: as many as most servers send at once.
+const TICKETS: usize = 2;
+
+/// The files in which systems keep their authorities, the first that exists is used: Debian, Red Hat, SUSE, BSD.
+const SYSTEM_FILES: &[&str] = &[
+    "/etc/ssl/certs/ca-certificates.crt",
+    "/etc/pki/tls/certs/ca-bundle.crt",
+    "/etc/ssl/ca-bundle.pem",
+    "/etc/ssl/cert.pem",
+];
+
+/// The TLS settings of a run, before their files are read.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct TlsPlan {
+    /// The name that is sent (unless it is an address) and that the certificate must bear.
+    pub(crate) server_name: String,
+    pub(crate) verify: Verify,
+    /// The only version; `None`: 1.2 and 1.3.
+    pub(crate) version: Option<Version>,
+    /// The client's certificates and the file of its key, which may be the same.
+    pub(crate) certificate: Option<(PathBuf, PathBuf)>,
+    /// Whether a new connection resumes the session of an earlier one.
+    pub(crate) resume: bool,
+    /// The application protocols that are offered (ALPN).
+    pub(crate) protocols: &'static [&'static str],
+}
+
+/// The authorities by which the server's certificate is verified.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Verify {
+    /// Those of the system.
+    System,
+    /// Those of a file.
+    File(PathBuf),
+    /// None: any certificate is accepted.
+    Nobody,
+}
+
+/// A version of the protocol.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Version {
+    Tls12,
+    Tls13,
+}
+
+impl Version {
+    /// Returns the version's name, as OpenSSL spells it.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Version::Tls12 => "TLSv1.2",
+            Version::Tls13 => "TLSv1.3",
+        }
+    }
+}
+
+/// The settings of a run, with the contents of their files.
+#[derive(Clone)]
+pub(super) struct Connector {
+    config: ClientConfig,
+    name: ServerName<'static>,
+    resume: bool,
+}
+
+impl Connector {
+    /// Reads the files. The error names the option and the defect.
+    pub(super) fn new(plan: &TlsPlan) -> Result<Connector, String> {
+        let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
+        let versions: &[&SupportedProtocolVersion] = match plan.version {
+            None => rustls::DEFAULT_VERSIONS,
+            Some(Version::Tls12) => &[&rustls::version::TLS12],
+            Some(Version::Tls13) => &[&rustls::version::TLS13],
+        };
+        let builder = ClientConfig::builder_with_provider(provider.clone())
+            .with_protocol_versions(versions)
+            .map_err(|error| error.to_string())?;
+        let roots = match &plan.verify {
+            Verify::System => Some(("the system's authorities", system_authorities()?)),
+            Verify::File(path) => Some(("--cacert", authorities(path)?)),
+            Verify::Nobody => None,
+        };
+        let verifier: Arc<dyn ServerCertVerifier> = match roots {
+            Some((origin, roots)) => WebPkiServerVerifier::builder_with_provider(Arc::new(roots), provider)
+                .build()
+                .map_err(|error| format!("{origin}: {error}"))?,
+            None => Arc::new(Unverified(provider)),
+        };
+        // The call's name warns of verifiers that accept any certificate, as `--insecure` does.
+        let builder = builder.dangerous().with_custom_certificate_verifier(verifier);
+        let mut config = match &plan.certificate {
+            Some((chain, key)) => {
+                let (chain, key) = (pem::certificates("--cert", chain)?, pem::private_key("--key", key)?);
+                builder.with_client_auth_cert(chain, key).map_err(|error| format!("--cert and --key: {error}"))?
+            }
+            None => builder.with_no_client_auth(),
+        };
+        config.alpn_protocols = plan.protocols.iter().map(|protocol| protocol.as_bytes().to_vec()).collect();
+        let name = ServerName::try_from(plan.server_name.clone())
+            .map_err(|error| format!("--servername {}: {error}", plan.server_name))?;
+        Ok(Connector { config, name, resume: plan.resume })
+    }
+
+    /// Returns the connector of a thread with so many connections: sessions are not shared between threads.
+    pub(super) fn of_thread(&self, connections: usize) -> ThreadConnector {
+        let mut config = self.config.clone();
+        let tickets = if self.resume { connections.saturating_mul(TICKETS) } else { 0 };
+        let tls12 = if self.resume { Tls12Resumption::SessionIdOrTickets } else { Tls12Resumption::Disabled };
+        let sessions = Sessions { most: tickets, kept: Mutex::default() };
+        config.resumption = Resumption::store(Arc::new(sessions)).tls12_resumption(tls12);
+        ThreadConnector { config: Arc::new(config), name: self.name.clone() }
+    }
+}
+
+/// The TLS configuration of one thread's connections.
+pub(super) struct ThreadConnector {
+    config: Arc<ClientConfig>,
+    name: ServerName<'static>,
+}
+
+impl ThreadConnector {
+    /// Returns a connection whose first message waits to be sent.
+    pub(super) fn connection(&self) -> Result<ClientConnection, rustls::Error> {
+        ClientConnection::new(self.config.clone(), self.name.clone())
+    }
+}
+
+/// The sessions that new connections of a thread may resume. All of them are the same server's.
+struct Sessions {
+    /// The number of TLS 1.3 tickets that are kept; 0: no session at all.
+    most: usize,
+    /// Only the thread that owns the configuration locks it.
+    kept: Mutex<Kept>,
+}
+
+#[derive(Default)]
+struct Kept {
+    group: Option<NamedGroup>,
+    tls12: Option<Tls12ClientSessionValue>,
+    tls13: VecDeque<Tls13ClientSessionValue>,
+}
+
+impl Sessions {
+    fn kept(&self) -> MutexGuard<'_, Kept> {
+        self.kept.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl fmt::Debug for Sessions {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Sessions").field("most", &self.most).finish_non_exhaustive()
+    }
+}
+
+impl ClientSessionStore for Sessions {
+    fn set_kx_hint(&self, _: ServerName<'static>, group: NamedGroup) {
+        self.kept().group = Some(group);
+    }
+
+    fn kx_hint(&self, _: &ServerName<'_>) -> Option<NamedGroup> {
+        self.kept().group
+    }
+
+    fn set_tls12_session(&self, _: ServerName<'static>, value: Tls12ClientSessionValue) {
+        if self.most > 0 {
+            self.kept().tls12 = Some(value);
+        }
+    }
+
+    fn tls12_session(&self, _: &ServerName<'_>) -> Option<Tls12ClientSessionValue> {
+        self.kept().tls12.clone()
+    }
+
+    fn remove_tls12_session(&self, _: &ServerName<'static>) {
+        self.kept().tls12 = None;
+    }
+
+    fn insert_tls13_ticket(&self, _: ServerName<'static>, value: Tls13ClientSessionValue) {
+        if self.most == 0 {
+            return;
+        }
+        let mut kept = self.kept();
+        if kept.tls13.len() >= self.most {
+            kept.tls13.pop_front();
+        }
+        kept.tls13.push_back(value);
+    }
+
+    fn take_tls13_ticket(&self, _: &ServerName<'static>) -> Option<Tls13ClientSessionValue> {
+        self.kept().tls13.pop_back()
+    }
+}
+
+/// The outcome of a handshake: the negotiated parameters.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Parameters {
+    version: ProtocolVersion,
+    suite: CipherSuite,
+    /// A resumed TLS 1.2 session has no key exchange.
+    group: Option<NamedGroup>,
+    protocol: Option<Vec<u8>>,
+}
+
+impl Parameters {
+    /// Returns the parameters of a connection and the kind of its handshake, which is complete.
+    pub(super) fn of(connection: &ClientConnection) -> Option<(Parameters, HandshakeKind)> {
+        let parameters = Parameters {
+            version: connection.protocol_version()?,
+            suite: connection.negotiated_cipher_suite()?.suite(),
+            group: connection.negotiated_key_exchange_group().map(|group| group.name()),
+            protocol: connection.alpn_protocol().map(<[u8]>::to_vec),
+        };
+        Some((parameters, connection.handshake_kind()?))
+    }
+
+    /// Returns the version, as OpenSSL spells it.
+    pub(super) fn version(&self) -> String {
+        match self.version {
+            ProtocolVersion::TLSv1_2 => Version::Tls12.name().to_owned(),
+            ProtocolVersion::TLSv1_3 => Version::Tls13.name().to_owned(),
+            other => format!("{other:?}"),
+        }
+    }
+
+    /// Returns the name of the cipher suite in the registry of IANA.
+    pub(super) fn suite(&self) -> String {
+        let name = format!("{:?}", self.suite);
+        name.strip_prefix("TLS13_").map_or(name.clone(), |rest| format!("TLS_{rest}"))
+    }
+
+    /// Returns the name of the group of the key exchange, if there was one.
+    pub(super) fn group(&self) -> Option<String> {
+        self.group.map(|group| format!("{group:?}"))
+    }
+
+    /// Returns the negotiated application protocol.
+    pub(super) fn protocol(&self) -> Option<String> {
+        self.protocol.as_deref().map(|protocol| String::from_utf8_lossy(protocol).into_owned())
+    }
+}
+
+impl fmt::Display for Parameters {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} {}", self.version(), self.suite())?;
+        for part in [self.group(), self.protocol()].into_iter().flatten() {
+            write!(f, " {part}")?;
+        }
+        Ok(())
+    }
+}
+
+/// Returns the authorities of the system: `SSL_CERT_FILE` as for OpenSSL, else the first known file.
+fn system_authorities() -> Result<RootCertStore, String> {
+    let path = match std::env::var_os("SSL_CERT_FILE") {
+        Some(path) => Some(PathBuf::from(path)),
+        None => SYSTEM_FILES.iter().map(PathBuf::from).find(|path| path.is_file()),
+    };
+    let Some(path) = path else {
+        return Err(format!(
+            "no authorities of the system: there is none of {}\n\nhint: --cacert FILE names authorities, --insecure \
+             accepts any certificate",
+            SYSTEM_FILES.join(", ")
+        ));
+    };
+    let mut roots = RootCertStore::empty();
+    // Systems ship certificates that webpki does not parse; they are of no use, and no reason to end the run.
+    let (added, _) = roots.add_parsable_certificates(pem::certificates("the system's authorities", &path)?);
+    if added == 0 { Err(format!("{}: no usable certificate", path.display())) } else { Ok(roots) }
+}
+
+fn authorities(path: &Path) -> Result<RootCertStore, String> {
+    let mut roots = RootCertStore::empty();
+    for certificate in pem::certificates("--cacert", path)? {
+        roots.add(certificate).map_err(|error| format!("--cacert {}: {error}", path.display()))?;
+    }
+    Ok(roots)
+}
+
+/// `--insecure`: accepts any server that holds the private key of its certificate.
+#[derive(Debug)]
+struct Unverified(Arc<CryptoProvider>);
+
+impl ServerCertVerifier for Unverified {
+    fn verify_server_cert(
+        &self,
+        _: &CertificateDer<'_>,
+        _: &[CertificateDer<'_>],
+        _: &ServerName<'_>,
+        _: &[u8],
+        _: UnixTime,
+    ) -> Result<ServerCertVerified, rustls::Error> {
+        Ok(ServerCertVerified::assertion())
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signature: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        let algorithms = &self.0.signature_verification_algorithms;
+        rustls::crypto::verify_tls12_signature(message, certificate, signature, algorithms)
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signature: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        let algorithms = &self.0.signature_verification_algorithms;
+        rustls::crypto::verify_tls13_signature(message, certificate, signature, algorithms)
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        self.0.signature_verification_algorithms.supported_schemes()
+    }
+}
