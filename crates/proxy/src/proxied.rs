@@ -3,6 +3,7 @@
 use std::fmt;
 use std::net::SocketAddr;
 
+use sluicegate_tls::failure::Code;
 use sluicegate_wire::proxy_protocol::{HeaderError, Tlvs, tlv};
 
 /// A connection whose streams see other addresses than its own.
@@ -108,7 +109,10 @@ struct Reason(u32);
 
 impl fmt::Display for Reason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        if self.0 == 0 { Ok(()) } else { write!(f, " ({})", self.0) }
+        match Code::from_number(self.0) {
+            Some(code) => write!(f, " ({code})"),
+            None => Ok(()),
+        }
     }
 }
 

@@ -10,6 +10,7 @@ use std::task::Poll;
 use std::time::Instant;
 
 use rustls::server::ClientHello;
+use sluicegate_tls::failure::Code;
 use sluicegate_tls::listener::Listener as TlsListener;
 use sluicegate_tls::verify::Failure;
 use sluicegate_transport::{self as transport, Tls};
@@ -147,7 +148,9 @@ fn failure(stream: &mut Tls, error: &transport::HandshakeError, tls: &mut Client
         (Some(Failure::Certificate(_)), _) => TlsFailure::Certificate,
         (_, transport::HandshakeError::Closed { .. }) => TlsFailure::Closed,
         (_, transport::HandshakeError::Broken(_)) => TlsFailure::Broken,
-        (_, transport::HandshakeError::Refused(alert)) => TlsFailure::Handshake(0),
-        (_, transport::HandshakeError::Tls { error, plain }) => TlsFailure::Handshake(0),
+        (_, transport::HandshakeError::Refused(_)) => TlsFailure::Handshake(Code::REFUSED.number()),
+        (_, transport::HandshakeError::Tls { error, plain }) => {
+            TlsFailure::Handshake(plain.unwrap_or_else(|| Code::from(error)).number())
+        }
     }
 }

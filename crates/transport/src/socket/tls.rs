@@ -18,6 +18,7 @@ use std::task::{Context, Poll, ready};
 
 use rustls::server::{Accepted, Acceptor, ClientHello};
 use rustls::{AlertDescription, ClientConnection, Connection, ServerConfig};
+use sluicegate_tls::failure::Code;
 use sluicegate_tls::keylog::{self, Secrets};
 use sluicegate_tls::pair::Pair;
 use sluicegate_tls::session::{Facts, Known};
@@ -67,8 +68,8 @@ pub enum HandshakeError {
     Tls {
         /// The reason.
         error: rustls::Error,
-        /// Whether the first bytes are those of a request without TLS.
-        plain: bool,
+        /// OpenSSL's code where the first bytes are those of a request without TLS.
+        plain: Option<Code>,
     },
 }
 
@@ -363,8 +364,8 @@ impl Inner {
         socket: &Socket,
         choose: &mut dyn FnMut(&ClientHello<'_>) -> Chosen,
     ) -> Result<(), HandshakeError> {
-        let plain = is_http(&self.rest);
-        let failed = |error| HandshakeError::Tls { error, plain: false };
+        let plain = Code::of_plain(&self.rest);
+        let failed = |error| HandshakeError::Tls { error, plain: None };
         match &mut self.phase {
             Phase::Failed => Err(HandshakeError::Closed { silent: false }),
             Phase::Hello(acceptor) => {
@@ -528,13 +529,8 @@ fn open(
     })?;
     accepted.into_connection(config).map_err(|(error, mut alert)| {
         let _ = alert.write_all(&mut Direct(socket));
-        HandshakeError::Tls { error, plain: false }
+        HandshakeError::Tls { error, plain: None }
     })
-}
-
-/// Returns whether bytes begin like a request of HTTP without TLS, as OpenSSL sees it.
-fn is_http(bytes: &[u8]) -> bool {
-    [&b"GET "[..], b"POST ", b"HEAD ", b"PUT ", b"CONNECT "].iter().any(|method| bytes.starts_with(method))
 }
 
 /// Sends what rustls has to send; `WouldBlock` if the kernel takes only a part.
@@ -731,10 +727,10 @@ mod tests {
         assert!(matches!(attempt(b"").await.0, HandshakeError::Closed { silent: true }));
         assert!(matches!(attempt(b"\x16\x03\x01").await.0, HandshakeError::Closed { silent: false }));
         let (error, answer) = attempt(b"GET / HTTP/1.1\r\n\r\n").await;
-        assert!(matches!(error, HandshakeError::Tls { plain: true, .. }), "{error:?}");
+        assert!(matches!(error, HandshakeError::Tls { plain: Some(_), .. }), "{error:?}");
         assert_eq!(answer[0], ALERT);
         let (error, _) = attempt(b"\x16\x03\x01\0\x05\x01\0\0\x01\xff").await;
-        assert!(matches!(error, HandshakeError::Tls { plain: false, .. }), "{error:?}");
+        assert!(matches!(error, HandshakeError::Tls { plain: None, .. }), "{error:?}");
     }
 
     #[tokio::test]
