@@ -51,13 +51,32 @@ pub fn write_request(message: &Message, body: Framing, connection: ConnectionFie
     out.reserve(message.wire_len() + 64);
     out.extend_from_slice(method);
     out.push(b' ');
-    out.extend_from_slice(target);
+    match origin_form(target).filter(|_| version == Version::Http2 && method != b"CONNECT") {
+        Some(path) if path.first() != Some(&b'/') => {
+            out.push(b'/');
+            out.extend_from_slice(path);
+        }
+        Some(path) => out.extend_from_slice(path),
+        None => out.extend_from_slice(target),
+    }
     out.extend_from_slice(match version {
         Version::Http10 => b" HTTP/1.0\r\n".as_slice(),
         Version::Http11 | Version::Http2 => b" HTTP/1.1\r\n",
     });
     let body = if body == Framing::UntilClose { Framing::None } else { body };
     write_fields(message, Some(body), connection, out);
+}
+
+/// Returns path and query of a target in absolute form, which those of HTTP/2 have here: a server of HTTP/1 gets the
+/// origin form. The path may be empty.
+fn origin_form(target: &[u8]) -> Option<&[u8]> {
+    let scheme = memchr::memmem::find(target, b"://")?;
+    if !target[..scheme].iter().all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'+' | b'-' | b'.')) {
+        return None;
+    }
+    let rest = &target[scheme + 3..];
+    let start = rest.iter().position(|byte| matches!(byte, b'/' | b'?' | b'#')).unwrap_or(rest.len());
+    Some(&rest[start..])
 }
 
 /// Appends a response head, empty line included.

@@ -293,10 +293,13 @@ impl Driver {
         loop {
             // Everything that is here is parsed before anything is written, and the other way round.
             let mut blocked = failed;
-            while !blocked && !connection.input().is_empty() {
+            let mut idle = false;
+            while !blocked && !idle {
                 match shared.wire.receive(connection.input(), &mut self.message) {
                     Ok((count, progress)) => {
-                        if let Progress::Event(event) = progress {
+                        if progress == Progress::Idle {
+                            idle = true;
+                        } else if let Progress::Event(event) = progress {
                             let begun = shared.apply(event, connection.input(), &mut self.message);
                             if let Some((key, head, unparsable)) = begun {
                                 let next = shared.messages.pop().unwrap_or_default();
