@@ -21,6 +21,9 @@ mod head;
 mod hpack;
 mod huffman;
 
-pub use connection::{Blocked, CONTROL_MAX, Connection, Counts, Event, Failure, Progress, Settings, StreamKey};
+pub use connection::{
+    Blocked, CONTROL_MAX, Connection, Counts, Event, Failure, Progress, Settings, StreamKey, fuzz_connection,
+    fuzz_field_block,
+};
 pub use frame::{ErrorCode, PREFACE};
 pub use head::{Malformed, Unsendable};

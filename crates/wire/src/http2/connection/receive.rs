@@ -454,6 +454,7 @@ impl Connection {
         let too_many = limit != 0 && self.streams.open >= limit;
         if too_many || self.goaway_sent.is_some_and(|last| id > last) {
             self.skip_block(block)?;
+            self.glitch(u32::from(too_many))?;
             self.write_reset(id, ErrorCode::REFUSED_STREAM);
             self.renew_after_total();
             return Ok(Some(Event::Refused { id, code: ErrorCode::REFUSED_STREAM, reason: None }));
