@@ -9,8 +9,8 @@
 //! HAProxy 3.2 (`mux_h2.c`, `h2.c`, `hpack-*.c`) with later corrections, and a library would have decided before. It also
 //! spares the copies, the mutex and the wakers per stream of one.
 //!
-//! From the bottom: [`frame`] (headers of frames), [`huffman`], [`class`] (what a name means), [`hpack`], [`head`]
-//! (validity of heads, conversions), [`connection`].
+//! From the bottom: `frame` (headers of frames), `huffman`, `class` (what a name means), `hpack`, `head` (validity of
+//! heads, conversions), `connection`.
 //!
 //! Not here: priorities, which are checked and ignored as in HAProxy; server push, which both sides refuse.
 
@@ -21,6 +21,9 @@ mod head;
 mod hpack;
 mod huffman;
 
-pub use connection::{Blocked, CONTROL_MAX, Connection, Counts, Event, Failure, Progress, Settings, StreamKey};
+pub use connection::{
+    Blocked, CONTROL_MAX, Connection, Counts, Event, Failure, Progress, Settings, StreamKey, fuzz_connection,
+    fuzz_field_block,
+};
 pub use frame::{ErrorCode, PREFACE};
 pub use head::{Malformed, Unsendable};

@@ -292,27 +292,30 @@ impl Driver {
         let mut written = false;
         loop {
             // Everything that is here is parsed before anything is written, and the other way round.
-            let mut blocked = failed;
-            let mut idle = false;
-            while !blocked && !idle {
+            let (mut parsing, mut blocked) = (!failed, false);
+            while parsing {
+                // Also without input: an event may have to follow the last one.
                 match shared.wire.receive(connection.input(), &mut self.message) {
                     Ok((count, progress)) => {
-                        if progress == Progress::Idle {
-                            idle = true;
-                        } else if let Progress::Event(event) = progress {
-                            let begun = shared.apply(event, connection.input(), &mut self.message);
-                            if let Some((key, head, unparsable)) = begun {
-                                let next = shared.messages.pop().unwrap_or_default();
-                                let message = std::mem::replace(&mut self.message, next);
-                                let front = Front::new(self.shared.clone(), key);
-                                self.arrivals.push(Arrival { front, head, message, unparsable });
+                        match progress {
+                            Progress::Event(event) => {
+                                let begun = shared.apply(event, connection.input(), &mut self.message);
+                                if let Some((key, head, unparsable)) = begun {
+                                    let next = shared.messages.pop().unwrap_or_default();
+                                    let message = std::mem::replace(&mut self.message, next);
+                                    let front = Front::new(self.shared.clone(), key);
+                                    self.arrivals.push(Arrival { front, head, message, unparsable });
+                                }
                             }
-                        } else if let Progress::Blocked(why) = progress {
-                            (blocked, again) = (true, again | (why == Blocked::Turn));
+                            Progress::Idle => parsing = false,
+                            Progress::Blocked(why) => {
+                                (parsing, blocked) = (false, true);
+                                again |= why == Blocked::Turn;
+                            }
                         }
                         connection.skip(count);
                     }
-                    Err(_) => (failed, blocked) = (true, true),
+                    Err(_) => (failed, parsing) = (true, false),
                 }
             }
             if !self.arrivals.is_empty() {
@@ -338,6 +341,10 @@ impl Driver {
                 break;
             }
             if blocked {
+                // Answers that waited may be written now.
+                if shared.wire.blocked().is_none() {
+                    continue;
+                }
                 break;
             }
             match connection.poll_fill(cx, pool) {

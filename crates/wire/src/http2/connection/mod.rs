@@ -22,6 +22,7 @@
 //!
 //! Cost: no allocation per frame; 80 bytes per stream.
 
+mod fuzz;
 mod receive;
 mod send;
 mod streams;
@@ -32,6 +33,7 @@ use super::frame::{self, ErrorCode, Header, Kind, PREFACE, setting};
 use super::head::Rules;
 use super::hpack::{Decoder, Encoder, TABLE_SIZE_MAX};
 use crate::http::{Limits, RequestHead, ResponseHead};
+pub use fuzz::{fuzz_connection, fuzz_field_block};
 pub use streams::StreamKey;
 use streams::{Stream, Streams, bit};
 
@@ -615,7 +617,7 @@ impl Connection {
         }
         let greeted = !matches!(self.stage, Stage::Preface(_));
         self.stage = Stage::Failed(failure);
-        self.counts.connection_errors += 1;
+        self.counts.connection_errors += u32::from(code != ErrorCode::ENHANCE_YOUR_CALM);
         if greeted {
             let last = if self.is_client { 0 } else { self.last_opened };
             self.goaway(self.goaway_sent.map_or(last, |sent| sent.min(last)), code);

@@ -11,7 +11,8 @@ type Outcome = Result<Option<Event>, Failure>;
 
 impl Connection {
     /// Parses input until something has happened. Returns the number of bytes consumed, which the caller removes from the
-    /// input after it has taken a range of it that an event has.
+    /// input after it has taken a range of it that an event has. It is called until it returns no event, even if no
+    /// input is left: the end of a stream follows the data of its last frame.
     ///
     /// `message` receives a head or trailers, and is undefined unless an event says what it has.
     pub fn receive(&mut self, input: &[u8], message: &mut Message) -> Result<(usize, Progress), Failure> {
@@ -238,14 +239,16 @@ impl Connection {
         if !self.awaits_padding { self.expect_data(key) } else { Ok(None) }
     }
 
-    /// Checks the length of a DATA frame's data, which is known now, against that of the body.
+    /// Checks the length of a DATA frame's data, which is known now, against that of the body: neither more nor, at its
+    /// end, less. Nothing of a frame that breaks it is received.
     fn expect_data(&mut self, key: StreamKey) -> Outcome {
         let data = self.left - self.padding;
+        let is_last = self.frame.has(flag::END_STREAM);
         let Some(stream) = self.streams.get_mut(key) else { return Ok(None) };
         if stream.length != NO_LENGTH {
             match stream.length.checked_sub(data.into()) {
-                Some(rest) => stream.length = rest,
-                None => {
+                Some(rest) if !is_last || rest == 0 => stream.length = rest,
+                _ => {
                     self.stage = Stage::Skip;
                     return self.stream_error(key, ErrorCode::PROTOCOL_ERROR).map(Some);
                 }
@@ -268,18 +271,17 @@ impl Connection {
             if self.padding > self.left {
                 return self.error(ErrorCode::PROTOCOL_ERROR, "padding longer than its frame");
             }
-            if self.streams.get(key).is_some_and(|stream| !stream.is_closed())
+            if !self.streams.get(key).is_none_or(Stream::is_closed)
                 && let Some(event) = self.expect_data(key)?
             {
                 return Ok(Some(event));
             }
         }
         // The stream's user may have reset or released it while the frame was read.
-        let Some(stream) = self.streams.get(key).filter(|stream| !stream.is_closed()) else {
+        if self.streams.get(key).is_none_or(Stream::is_closed) {
             self.stage = Stage::Skip;
             return Ok(None);
-        };
-        let length = stream.length;
+        }
         let data = rest.len().min((self.left - self.padding) as usize);
         if data > 0 {
             let range = *at..*at + data;
@@ -298,9 +300,6 @@ impl Connection {
         if !self.frame.has(flag::END_STREAM) {
             self.update_window(key);
             return Ok(None);
-        }
-        if length != NO_LENGTH && length > 0 {
-            return self.stream_error(key, ErrorCode::PROTOCOL_ERROR).map(Some);
         }
         self.streams.set(key, bit::RECEIVED_END);
         Ok(Some(Event::End { stream: key }))
@@ -454,6 +453,7 @@ impl Connection {
         let too_many = limit != 0 && self.streams.open >= limit;
         if too_many || self.goaway_sent.is_some_and(|last| id > last) {
             self.skip_block(block)?;
+            self.glitch(u32::from(too_many))?;
             self.write_reset(id, ErrorCode::REFUSED_STREAM);
             self.renew_after_total();
             return Ok(Some(Event::Refused { id, code: ErrorCode::REFUSED_STREAM, reason: None }));

@@ -155,6 +155,7 @@ impl Connection {
             // A stream that is closed takes anything; its user learns of the reset by an event.
             return data.len();
         }
+        debug_assert!(self.streams.get(key).is_some_and(|stream| stream.is(bit::SENT_HEAD)), "data before the head");
         let room = self.settings.output_max.saturating_sub(self.output.len() - self.written);
         let accepted = data.len().min(self.send_window(key)).min(room);
         let complete = end && accepted == data.len();

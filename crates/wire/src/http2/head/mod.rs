@@ -36,7 +36,7 @@ pub enum Malformed {
     Connection,
     /// A field that trailers can't have.
     Trailer,
-    /// An extended CONNECT to HTTP/2 itself.
+    /// An extended CONNECT to HTTP/2 itself, or to what is not one protocol.
     Protocol,
     /// The end of the stream in a head behind which more has to come, or trailers without it.
     End,

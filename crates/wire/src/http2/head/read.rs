@@ -315,7 +315,7 @@ impl<'a> Reader<'a> {
             method = stored(b"GET", out);
             self.method = Method::Get;
         }
-        self.len += method.len() + target.len() + 14;
+        self.len += method.len() + target.len() + 12;
         out.load_request(method, target, Version::Http2);
         if authority {
             let name = stored(b"host", out);
@@ -347,7 +347,7 @@ impl<'a> Reader<'a> {
             _ => {}
         }
         let reason = stored(http::status::reason(self.status).as_bytes(), out);
-        self.len += reason.len() + 15;
+        self.len += 15;
         out.load_response(Version::Http2, self.status, reason);
         if let (101, Some(protocol)) = (self.status, protocol) {
             for (name, value) in [(&b"connection"[..], &b"upgrade"[..]), (b"upgrade", protocol)] {
@@ -376,7 +376,9 @@ impl<'a> Reader<'a> {
         if self.extended {
             let protocol = self.pseudo[Class::Protocol as usize].clone().unwrap_or_default();
             let text = &out.arena()[protocol.clone()];
-            if text.eq_ignore_ascii_case(b"h2c") || text.eq_ignore_ascii_case(b"h2") {
+            // A list would become one in HTTP/1, with whatever it names behind the first.
+            let is_one = !text.is_empty() && http::is_token(text);
+            if !is_one || text.eq_ignore_ascii_case(b"h2c") || text.eq_ignore_ascii_case(b"h2") {
                 return Err(Malformed::Protocol);
             }
             let name = stored(b"upgrade", out);

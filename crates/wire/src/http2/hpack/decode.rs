@@ -39,7 +39,6 @@ impl Error {
 /// A decoded field: ranges of the arena.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(in super::super) struct Field {
-    /// The name; undefined for a pseudo-header field.
     pub(in super::super) name: Range<usize>,
     pub(in super::super) value: Range<usize>,
     pub(in super::super) class: Class,

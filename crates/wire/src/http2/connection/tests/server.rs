@@ -130,6 +130,8 @@ fn requests_that_are_reset() {
         (":method: CONNECT\n:scheme: https\n:authority: a\n:protocol: websocket", "Missing"),
         (":method: CONNECT\n:scheme: https\n:path: /\n:authority: a\n:protocol: h2", "Protocol"),
         (":method: CONNECT\n:scheme: https\n:path: /\n:authority: a\n:protocol: H2C", "Protocol"),
+        (":method: CONNECT\n:scheme: https\n:path: /\n:authority: a\n:protocol: ", "Protocol"),
+        (":method: CONNECT\n:scheme: https\n:path: /\n:authority: a\n:protocol: x, h2c", "Protocol"),
         (":method: GET\n:scheme: https\n:path: /\n:authority: a/b", "Authority"),
         (":method: GET\n:scheme: https\n:path: /\n:authority: u@a", "Authority"),
         (":method: GET\n:scheme: https\n:path: /\n:authority: a b", "Authority"),
@@ -204,7 +206,7 @@ fn the_length_of_a_body_is_checked() {
         |length: u64| format!("request 1 Length({length})\nPOST https://a/ Http2\nhost: a\ncontent-length: {length}");
     let (error, rst) = ("reset 1 PROTOCOL_ERROR", "RST_STREAM 1 PROTOCOL_ERROR");
     check(&[post(5), data(1, "123"), last_data(1, "45")], &[&head(5), "data 1 12345", "end 1"], &[]);
-    check(&[post(5), data(1, "123"), last_data(1, "4")], &[&head(5), "data 1 1234", error], &[rst]);
+    check(&[post(5), data(1, "123"), last_data(1, "4")], &[&head(5), "data 1 123", error], &[rst]);
     check(&[post(5), data(1, "123"), last_data(1, "456")], &[&head(5), "data 1 123", error], &[rst]);
     check(&[post(0), last_data(1, "")], &[&head(0), "end 1"], &[]);
     check(&[post(0), data(1, "1")], &[&head(0), error], &[rst]);
@@ -258,10 +260,10 @@ fn heads_that_are_too_large() {
     check_request(settings, true, &format!("{get}{}", many(8)), &format!("{head}{}", many(8)));
     check_request(settings, true, &format!("{get}{}", many(9)), refused);
     check_request(settings, true, &format!("{get}{}", many(60)), refused);
-    // 400 = 79 + request line 27 + host 9 + end 2 + four for each field + the other field.
+    // 400 = 79 + request line 25 + host 9 + end 2 + four for each field + the other field.
     let field = |len: usize| format!("\nxx: {}", "y".repeat(len));
-    check_request(settings, true, &format!("{get}{}", field(269)), &format!("{head}{}", field(269)));
-    check_request(settings, true, &format!("{get}{}", field(270)), refused);
+    check_request(settings, true, &format!("{get}{}", field(271)), &format!("{head}{}", field(271)));
+    check_request(settings, true, &format!("{get}{}", field(272)), refused);
 
     // A small block that would become a large head.
     let mut side = Side::server(Settings::default());
