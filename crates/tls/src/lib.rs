@@ -8,7 +8,6 @@
 #![deny(unsafe_op_in_unsafe_fn)]
 #![deny(unsafe_code)]
 
-pub mod codes;
 pub mod connector;
 mod equal;
 pub mod failure;
@@ -19,8 +18,8 @@ pub mod hello;
 pub mod keylog;
 mod list;
 pub mod listener;
-mod options;
 pub mod ocsp;
+mod options;
 pub mod pair;
 pub mod policy;
 pub mod registry;
@@ -28,6 +27,7 @@ pub mod resumption;
 pub mod scheme;
 pub mod select;
 pub mod session;
+pub mod signing;
 pub mod suite;
 #[cfg(test)]
 mod testing;
