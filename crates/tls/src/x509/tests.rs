@@ -20,7 +20,7 @@ fn printed(pki: &Pki, file: &str, options: &str) -> String {
 fn facts_are_those_of_openssl() {
     let pki = Pki::new();
     pki.request("a", "rsa:2048", "/C=FR/ST=Some-State/O=A,B/OU=one/OU=two/CN=a/emailAddress=a@b.c");
-    let names = "subjectAltName=DNS:A.example,IP:1.2.3.4,URI:http://u,email:e@f,IP:2001:db8::1";
+    let names = "subjectAltName=DNS:A.example,IP:1.2.3.4,URI:http://u,email:e@f,IP:2001:db8::1,DNS:z";
     pki.sign("a", "root", names, 30);
     let a = certificate(&pki, "a.crt");
     assert_eq!(format!("serial={}", facts::hex(&a.serial())), printed(&pki, "a.crt", "-serial"));
@@ -38,9 +38,9 @@ fn facts_are_those_of_openssl() {
     assert_eq!(a.key_text().as_deref(), Some("RSA2048"));
     assert_eq!(
         text(a.alternative_names_text()).as_deref(),
-        Some("DNS:A.example, IP Address:1.2.3.4, URI:http://u, email:e@f, IP Address:2001:DB8:0:0:0:0:0:1\n")
+        Some("DNS:A.example, IP Address:1.2.3.4, URI:http://u, email:e@f, IP Address:2001:DB8:0:0:0:0:0:1, DNS:z")
     );
-    assert_eq!(a.server_names(), ["a.example", "a"]);
+    assert_eq!(a.server_names(), ["a.example", "z", "a"]);
 
     let subject = a.subject();
     assert_eq!(
@@ -94,7 +94,7 @@ fn facts_are_those_of_openssl() {
             "Chain Issuer"
         ]
     );
-    assert!(details.contains("\nSubject Alternative Name: DNS:A.example, , , , \n"), "{details}");
+    assert!(details.contains("\nSubject Alternative Name: DNS:A.example, , , , , DNS:z\n"), "{details}");
 
     // Others.
     pki.signed("v1", "root", "");
