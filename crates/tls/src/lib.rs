@@ -8,7 +8,6 @@
 #![deny(unsafe_op_in_unsafe_fn)]
 #![deny(unsafe_code)]
 
-pub mod codes;
 pub mod connector;
 mod equal;
 pub mod failure;
@@ -28,6 +27,7 @@ pub mod resumption;
 pub mod scheme;
 pub mod select;
 pub mod session;
+pub mod signing;
 pub mod suite;
 #[cfg(test)]
 mod testing;

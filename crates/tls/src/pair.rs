@@ -2,8 +2,11 @@
 //!
 //! A [`Pair`] is what HAProxy calls a certificate store: a leaf, the chain that is sent with it, the key, and an OCSP
 //! response that can be replaced while connections use the pair. It does not change otherwise: a new certificate is a new
-//! pair. The key exists twice, as rustls signs with it and as the runtime API prints it; both copies are overwritten when
-//! the pair is dropped.
+//! pair. The key exists once in memory, and is overwritten when the last reference to it is dropped.
+//!
+//! Cost: for a P-256 certificate most of the time is libcrypto's, about equally the parsing of the leaf, that of the key
+//! with its check, and Base64; an RSA key costs ten times that, for the check of its numbers. Certificates of a chain are
+//! parsed once for all files that are read with one [`Pool`].
 //!
 //! X.509 v1 certificates are accepted: nothing of webpki parses them here.
 
@@ -15,10 +18,13 @@ use aws_lc_rs::digest;
 use parking_lot::RwLock;
 use rustls::crypto::aws_lc_rs::sign::any_supported_type;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer};
-use rustls::sign::CertifiedKey;
+use rustls::sign::{CertifiedKey, SigningKey};
 
 use crate::ocsp::{self, Staple};
-use crate::x509::{Bundle, Certificate, ChainError, KeyError, KeyType, PrivateKey, Purpose, Store};
+use crate::signing;
+use crate::x509::{
+    Bundle, Certificate, ChainError, KeyError, KeyType, PemFile, Pool, PrivateKey, Purpose, RSA_BITS, Store,
+};
 
 /// The contents of the files of one certificate.
 #[derive(Clone, Copy, Default)]
@@ -41,6 +47,8 @@ pub struct PairFiles<'a> {
     pub pass_phrase: Option<&'a [u8]>,
     /// Chains of `issuers-chain-path`, of which one completes a PEM file without a chain.
     pub issuers: Option<&'a Issuers>,
+    /// The certificates of chains that have been read already.
+    pub pool: Option<&'a Pool>,
     /// `ssl-skip-self-issued-ca`: self-issued certificates of the chain are not sent.
     pub skip_self_issued: bool,
 }
@@ -69,6 +77,9 @@ pub struct Pair {
     pub path: String,
     leaf: Certificate,
     chain: Vec<Certificate>,
+    /// The chain as it was before a root was left out, among which the issuer is sought.
+    issuers: Vec<Certificate>,
+    /// The file `.issuer`.
     issuer: Option<Certificate>,
     key: PrivateKey,
     key_type: KeyType,
@@ -96,11 +107,12 @@ impl Pair {
     /// Parses the files of a certificate and checks that the key belongs to it. Errors are HAProxy's texts.
     pub fn parse(files: PairFiles<'_>) -> Result<Self, String> {
         let path = files.path;
-        let (leaf, mut chain) = Certificate::leaf_and_chain(files.pem).map_err(|error| match error {
-            ChainError::Leaf(reason) => format!("unable to load certificate from file '{path}': {reason}"),
-            ChainError::Chain(reason) => format!("unable to load certificate chain from file '{path}': {reason}"),
-        })?;
-        let key = read_key(files)?;
+        let PemFile { leaf, leaf_der, mut chain, key } =
+            PemFile::parse(files.pem, files.pool).map_err(|error| match error {
+                ChainError::Leaf(reason) => format!("unable to load certificate from file '{path}': {reason}"),
+                ChainError::Chain(reason) => format!("unable to load certificate chain from file '{path}': {reason}"),
+            })?;
+        let key = read_key(files, key)?;
         let mut chain_file = None;
         if chain.is_empty()
             && let Some((file, found)) = files.issuers.and_then(|issuers| issuers.chain_of(&leaf))
@@ -127,13 +139,14 @@ impl Pair {
         };
         let signing = signing_key(&key)
             .map_err(|reason| format!("unable to load SSL private key into SSL Context '{path}': {reason}"))?;
-        let sent = std::iter::once(&leaf).chain(&chain).map(|certificate| CertificateDer::from(certificate.to_der()));
+        let sent = std::iter::once(leaf_der).chain(chain.iter().map(Certificate::to_der)).map(CertificateDer::from);
         let bare = Arc::new(CertifiedKey::new(sent.collect(), signing));
         let mut pair = Pair {
             path: path.into(),
             key_type: key.key_type(),
             names: leaf.server_names().into(),
-            issuer: complete.into_iter().find(|certificate| certificate.issued(&leaf)).or(issuer),
+            issuers: complete,
+            issuer,
             leaf,
             chain,
             key,
@@ -193,7 +206,7 @@ impl Pair {
 
     /// Returns the issuer of the leaf: from the chain, else from the file `.issuer`.
     pub fn issuer(&self) -> Option<&Certificate> {
-        self.issuer.as_ref()
+        self.issuers.iter().find(|certificate| certificate.issued(&self.leaf)).or(self.issuer.as_ref())
     }
 
     /// Returns the file of `issuers-chain-path` that completed the chain.
@@ -208,7 +221,7 @@ impl Pair {
 
     /// Returns the key of OCSP responses for the leaf; `None` without an issuer.
     pub fn ocsp_key(&self) -> Option<Vec<u8>> {
-        ocsp::key(&self.leaf, self.issuer.as_ref()?)
+        ocsp::key(&self.leaf, self.issuer()?)
     }
 
     /// Returns the digest of the files, by which a reload recognises a certificate that has not changed.
@@ -238,12 +251,13 @@ fn now() -> i64 {
     i64::try_from(elapsed.as_secs()).unwrap_or(i64::MAX)
 }
 
-/// Reads the key of a certificate.
-fn read_key(files: PairFiles<'_>) -> Result<PrivateKey, String> {
+/// Returns the key of a certificate: `found` in the PEM file, else that of another file.
+fn read_key(files: PairFiles<'_>, found: Option<PrivateKey>) -> Result<PrivateKey, String> {
     let path = files.path;
-    let own = match files.key {
-        Some(_) if files.key_wins => Err(KeyError::Missing),
-        _ => PrivateKey::from_pem(files.pem, files.pass_phrase),
+    let own = match found {
+        _ if files.key_wins && files.key.is_some() => Err(KeyError::Missing),
+        Some(key) => Ok(key),
+        None => PrivateKey::from_pem(files.pem, files.pass_phrase),
     };
     let missing = match own {
         Ok(key) => return Ok(key),
@@ -278,15 +292,21 @@ fn without_root(leaf: &Certificate, mut chain: Vec<Certificate>) -> Vec<Certific
     path
 }
 
-/// Returns a key as rustls signs with it.
-fn signing_key(key: &PrivateKey) -> Result<Arc<dyn rustls::sign::SigningKey>, String> {
+/// Returns a key as rustls signs with it. Types that OpenSSL's names do not cover, like ML-DSA, are left to rustls.
+fn signing_key(key: &PrivateKey) -> Result<Arc<dyn SigningKey>, String> {
+    if let Some(key) = signing::Key::new(key.clone()) {
+        return Ok(Arc::new(key));
+    }
     let unsupported = || match key.key_type() {
-        KeyType::Rsa if !(2048..=8192).contains(&key.bits()) => {
-            format!("RSA keys have 2048 to 8192 bits here, and this one {}", key.bits())
+        KeyType::Rsa => {
+            format!("RSA keys have {} to {} bits here, this one has {}", RSA_BITS.start(), RSA_BITS.end(), key.bits())
         }
         KeyType::Dsa => "DSA keys are not supported".into(),
         _ => "the type of the private key is not supported".into(),
     };
+    if key.key_type() != KeyType::Other {
+        return Err(unsupported());
+    }
     let der = key.to_pkcs8().ok_or_else(unsupported)?;
     any_supported_type(&PrivateKeyDer::Pkcs8(PrivatePkcs8KeyDer::from(der.as_ref()))).map_err(|_| unsupported())
 }
@@ -308,7 +328,7 @@ struct IssuerChain {
 impl Issuers {
     /// Adds the chain of a PEM file. Errors are HAProxy's texts.
     pub fn add(&mut self, path: &str, pem: &[u8]) -> Result<(), String> {
-        let (first, rest) = Certificate::leaf_and_chain(pem)
+        let PemFile { leaf: first, chain: rest, .. } = PemFile::parse(pem, None)
             .map_err(|_| format!("unable to load issuers-chain {path} : pem certificate not found."))?;
         let key = first
             .subject_key_id()

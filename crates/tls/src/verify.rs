@@ -38,7 +38,8 @@ use rustls::server::danger::{ClientCertVerified, ClientCertVerifier};
 use rustls::{CertificateError, DigitallySignedStruct, DistinguishedName, Error, OtherError, PeerMisbehaved};
 
 use crate::policy::{Ignored, Policy, ServerSettings, Verify};
-use crate::x509::{Algorithm, Bundle, Certificate, Curve, Hash, Purpose, Store, codes};
+use crate::signing::{self, SCHEMES};
+use crate::x509::{Bundle, Certificate, Purpose, Store, codes};
 
 /// What fetches and logs know of a verification.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -188,20 +189,6 @@ impl Failure {
     }
 }
 
-/// The schemes that a peer may sign a handshake with, in order of preference.
-pub const SCHEMES: [Scheme; 10] = [
-    Scheme::ECDSA_NISTP256_SHA256,
-    Scheme::ECDSA_NISTP384_SHA384,
-    Scheme::ECDSA_NISTP521_SHA512,
-    Scheme::ED25519,
-    Scheme::RSA_PSS_SHA256,
-    Scheme::RSA_PSS_SHA384,
-    Scheme::RSA_PSS_SHA512,
-    Scheme::RSA_PKCS1_SHA256,
-    Scheme::RSA_PKCS1_SHA384,
-    Scheme::RSA_PKCS1_SHA512,
-];
-
 /// Returns the schemes of a setting that can be verified here, in its order.
 fn schemes(setting: Option<&Arc<[Scheme]>>) -> Vec<Scheme> {
     match setting {
@@ -218,22 +205,7 @@ fn verify_signature(
     certificate: &CertificateDer<'_>,
     signed: &DigitallySignedStruct,
 ) -> Result<HandshakeSignatureValid, Error> {
-    // TLS 1.2 names hashes alone: its `ecdsa_secp256r1_sha256` goes with any curve.
-    let curve = |curve| is_tls13.then_some(curve);
-    let algorithm = match signed.scheme {
-        scheme if !schemes.contains(&scheme) => None,
-        Scheme::ECDSA_NISTP256_SHA256 => Some(Algorithm::Ecdsa(Hash::Sha256, curve(Curve::P256))),
-        Scheme::ECDSA_NISTP384_SHA384 => Some(Algorithm::Ecdsa(Hash::Sha384, curve(Curve::P384))),
-        Scheme::ECDSA_NISTP521_SHA512 => Some(Algorithm::Ecdsa(Hash::Sha512, curve(Curve::P521))),
-        Scheme::ED25519 => Some(Algorithm::Ed25519),
-        Scheme::RSA_PSS_SHA256 => Some(Algorithm::RsaPss(Hash::Sha256)),
-        Scheme::RSA_PSS_SHA384 => Some(Algorithm::RsaPss(Hash::Sha384)),
-        Scheme::RSA_PSS_SHA512 => Some(Algorithm::RsaPss(Hash::Sha512)),
-        Scheme::RSA_PKCS1_SHA256 if !is_tls13 => Some(Algorithm::RsaPkcs1(Hash::Sha256)),
-        Scheme::RSA_PKCS1_SHA384 if !is_tls13 => Some(Algorithm::RsaPkcs1(Hash::Sha384)),
-        Scheme::RSA_PKCS1_SHA512 if !is_tls13 => Some(Algorithm::RsaPkcs1(Hash::Sha512)),
-        _ => None,
-    };
+    let algorithm = schemes.contains(&signed.scheme).then(|| signing::algorithm(signed.scheme, is_tls13)).flatten();
     let algorithm = algorithm.ok_or(PeerMisbehaved::SignedHandshakeWithUnadvertisedSigScheme)?;
     let certificate = Certificate::from_der(certificate).map_err(|_| CertificateError::BadEncoding)?;
     if certificate.verify_signature(algorithm, message, signed.signature()) {

@@ -21,11 +21,11 @@ mod signature;
 mod store;
 
 pub use bundle::{Bundle, Crl};
-pub use certificate::{Certificate, ChainError};
+pub use certificate::{Certificate, ChainError, PemFile, Pool};
 pub use key::{Curve, KeyError, KeyType, PrivateKey, Secret};
 pub use name::Name;
 pub use ocsp::{BasicResponse, CertificateId, Response, SingleResponse};
-pub use signature::{Algorithm, Hash};
+pub use signature::{Algorithm, Hash, RSA_BITS};
 pub use store::{Purpose, Store, Verification};
 
 #[cfg(test)]

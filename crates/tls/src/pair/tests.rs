@@ -60,14 +60,19 @@ fn errors_are_haproxys() {
     let pki = Pki::new();
     pki.signed("a", "root", "");
     pki.signed("b", "root", "");
-    pki.signed_key("small", "root", "", "rsa:1024");
+    pki.signed_key("small", "root", "", "rsa:512");
+    pki.signed_key("curve", "root", "", "ec -pkeyopt ec_paramgen_curve:secp256k1");
     let error = |files: &[&str]| parse(&pki, files).expect_err("no pair");
     assert_eq!(error(&["a.key"]), "unable to load certificate from file 'x.pem': no start line");
     assert_eq!(error(&["a.crt"]), "No Private Key found in 'x.pem'");
     assert_eq!(error(&["a.crt", "b.key"]), "inconsistencies between private key and certificate loaded 'x.pem'");
     assert_eq!(
         error(&["small.crt", "small.key"]),
-        "unable to load SSL private key into SSL Context 'x.pem': RSA keys have 2048 to 8192 bits here, and this one 1024"
+        "unable to load SSL private key into SSL Context 'x.pem': RSA keys have 1024 to 16384 bits here, this one has 512"
+    );
+    assert_eq!(
+        error(&["curve.crt", "curve.key"]),
+        "unable to load SSL private key into SSL Context 'x.pem': the type of the private key is not supported"
     );
     let crt = pki.read(&["a.crt"]);
     let broken =
@@ -123,8 +128,13 @@ fn chains_are_completed_and_roots_left_out() {
     assert_eq!((pair.chain().len(), pair.chain_file()), (2, Some("i.pem")));
     assert_eq!(pair.issuer(), Some(&inter));
     let pair = Pair::parse(PairFiles { skip_self_issued: true, ..files }).expect("a pair");
-    assert_eq!(pair.chain(), [inter.clone()]);
+    assert_eq!(pair.chain(), std::slice::from_ref(&inter));
     assert_eq!(pair.certified().cert.len(), 2);
+    // Chains of several files share certificates.
+    let pool = Pool::default();
+    let chained = pki.read(&["a.crt", "a.key", "inter.crt"]);
+    let pooled = || Pair::parse(PairFiles { pem: &chained, pool: Some(&pool), ..files }).expect("a pair");
+    assert_eq!((pooled().chain(), pooled().chain()), (&[inter.clone()][..], &[inter.clone()][..]));
     // A file with a chain keeps it, in the order that leads to the root.
     let pem = pki.read(&["a.crt", "a.key", "root.crt", "other.crt", "inter.crt"]);
     let files = PairFiles { pem: &pem, ..files };

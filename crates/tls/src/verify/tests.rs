@@ -272,6 +272,7 @@ fn handshakes_end_or_go_on_by_the_verdict() {
     pki.signed("client", "inter", "extendedKeyUsage=clientAuth");
     pki.signed("v1", "root", "");
     pki.signed_key("v1-rsa", "root", "", "rsa:2048");
+    pki.signed_key("small", "root", "", "rsa:1024");
     pki.signed_key("edwards", "root", "keyUsage=digitalSignature", "ed25519");
     pki.signed_key("p384", "root", "", "ec -pkeyopt ec_paramgen_curve:P-384");
     pki.signed_key("p521", "root", "", "ec -pkeyopt ec_paramgen_curve:P-521");
@@ -299,7 +300,7 @@ fn handshakes_end_or_go_on_by_the_verdict() {
 
         // Good, of each kind of key, and X.509 v1; resumed.
         let others: Vec<_> =
-            ["v1", "v1-rsa", "edwards", "p384", "p521"].iter().map(|name| pair(&pki, name, &[])).collect();
+            ["v1", "v1-rsa", "small", "edwards", "p384", "p521"].iter().map(|name| pair(&pki, name, &[])).collect();
         for client in others.iter().chain([&client]) {
             let (first, second) = meet(&required, Some(client));
             assert_eq!((first.server, first.client), (Ok(()), Ok(())), "{}", client.path);

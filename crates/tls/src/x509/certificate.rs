@@ -1,9 +1,11 @@
 //! Certificates: parsing, encoding, names, and how one relates to another.
 
+use std::collections::HashMap;
 use std::ffi::{c_int, c_long};
 use std::fmt;
 
 use aws_lc_sys as c;
+use parking_lot::Mutex;
 
 use super::key::{self, KeyType, PrivateKey};
 use super::raw::{self, NULL, Owned, Reader, Stack};
@@ -71,38 +73,25 @@ impl Certificate {
     /// Parses one certificate in DER, without anything after it. Errors are the library's reasons.
     pub fn from_der(der: &[u8]) -> Result<Self, String> {
         raw::clear();
-        let mut input = der.as_ptr();
-        let length = c_long::try_from(der.len()).map_err(|_| "too long".to_string())?;
-        // SAFETY: `length` bytes are readable at the input, which moves behind what was parsed.
-        let certificate = unsafe { Certificate::new(c::d2i_X509(std::ptr::null_mut(), &mut input, length)) };
-        let certificate = certificate.ok_or_else(raw::reason)?;
-        if input != der.as_ptr_range().end {
-            return Err("bytes after the certificate".into());
+        match parse(der, false, false)? {
+            (certificate, length) if length == der.len() => Ok(certificate),
+            _ => Err("bytes after the certificate".into()),
         }
-        Ok(certificate)
     }
 
     /// Reads the first certificate among the PEM blocks of `pem`. Errors are the library's reasons.
     pub fn from_pem(pem: &[u8]) -> Result<Self, String> {
-        read_first(&Reader::new(pem))
-    }
-
-    /// Reads the first certificate and those behind it: a leaf and its chain. Errors are the library's reasons.
-    pub fn leaf_and_chain(pem: &[u8]) -> Result<(Self, Vec<Self>), ChainError> {
+        raw::clear();
         let reader = Reader::new(pem);
-        let leaf = read_first(&reader).map_err(ChainError::Leaf)?;
-        let mut chain = Vec::new();
         loop {
-            // SAFETY: the reader is valid; there is no pass phrase.
-            let next = unsafe {
-                Certificate::new(c::PEM_read_bio_X509(reader.as_ptr(), NULL.cast(), Some(raw::refuse), NULL))
-            };
-            match next {
-                Some(certificate) => chain.push(certificate),
-                None => match raw::error() {
-                    Some((code, reason)) if !key::is_end_of_pem(code) => return Err(ChainError::Chain(reason)),
-                    _ => return Ok((leaf, chain)),
-                },
+            let certificate = reader.next_block(|name, is_encrypted, der| match name {
+                b"CERTIFICATE" | b"X509 CERTIFICATE" | b"TRUSTED CERTIFICATE" => Some(parse(der, is_encrypted, true)),
+                _ => None,
+            })?;
+            match certificate {
+                Some(Some(certificate)) => return certificate.map(|(certificate, _)| certificate),
+                Some(None) => {}
+                None => return Err(END_OF_PEM.into()),
             }
         }
     }
@@ -236,12 +225,93 @@ impl Certificate {
     }
 }
 
-/// Reads one certificate. Errors are the library's reasons.
-fn read_first(reader: &Reader<'_>) -> Result<Certificate, String> {
-    raw::clear();
-    // SAFETY: the reader is valid; there is no pass phrase.
-    unsafe { Certificate::new(c::PEM_read_bio_X509_AUX(reader.as_ptr(), NULL.cast(), Some(raw::refuse), NULL)) }
-        .ok_or_else(raw::reason)
+/// OpenSSL's reason at the end of a file.
+const END_OF_PEM: &str = "no start line";
+
+/// Parses the content of a PEM block. Returns the number of bytes that were parsed. Errors are the library's reasons.
+fn parse(der: &[u8], is_encrypted: bool, with_trust: bool) -> Result<(Certificate, usize), String> {
+    if is_encrypted {
+        return Err("bad password read".into());
+    }
+    let mut input = der.as_ptr();
+    let null = std::ptr::null_mut();
+    let length = c_long::try_from(der.len()).map_err(|_| "too long".to_string())?;
+    // SAFETY: `length` bytes are readable at the input, which moves behind what was parsed.
+    let certificate = unsafe {
+        Certificate::new(match with_trust {
+            true => c::d2i_X509_AUX(null, &mut input, length),
+            false => c::d2i_X509(null, &mut input, length),
+        })
+    };
+    Ok((certificate.ok_or_else(raw::reason)?, input.addr() - der.as_ptr().addr()))
+}
+
+/// A PEM file with a certificate.
+pub struct PemFile {
+    /// The first certificate.
+    pub leaf: Certificate,
+    /// The certificates behind it.
+    pub chain: Vec<Certificate>,
+    /// The leaf's DER form.
+    pub leaf_der: Vec<u8>,
+    /// The first private key, if it is not encrypted and well-formed. If there is none, [`PrivateKey::from_pem`] knows
+    /// why.
+    pub key: Option<PrivateKey>,
+}
+
+impl PemFile {
+    /// Reads a file in one pass. Blocks of other types are passed over. A pool spares chains that were read before.
+    pub fn parse(pem: &[u8], pool: Option<&Pool>) -> Result<Self, ChainError> {
+        raw::clear();
+        let reader = Reader::new(pem);
+        let (mut leaf, mut chain, mut key) = (None, Vec::new(), None);
+        loop {
+            let has_leaf = leaf.is_some();
+            let block = reader.next_block(|name, is_encrypted, content| match name {
+                b"CERTIFICATE" | b"X509 CERTIFICATE" if has_leaf => Some(match pool {
+                    Some(pool) if !is_encrypted => pool.parse(content).map(|certificate| chain.push(certificate)),
+                    _ => parse(content, is_encrypted, false).map(|(certificate, _)| chain.push(certificate)),
+                }),
+                b"CERTIFICATE" | b"X509 CERTIFICATE" | b"TRUSTED CERTIFICATE" if !has_leaf => {
+                    Some(parse(content, is_encrypted, true).map(|(certificate, length)| {
+                        // Settings of trust may be behind the certificate, or nothing, and then no encoder is needed.
+                        let der = if length == content.len() { content.to_vec() } else { certificate.to_der() };
+                        leaf = Some((certificate, der));
+                    }))
+                }
+                name if key.is_none() && !is_encrypted => {
+                    key = PrivateKey::from_block(name, content);
+                    None
+                }
+                _ => None,
+            });
+            let error = if has_leaf { ChainError::Chain } else { ChainError::Leaf };
+            match block.map_err(error)? {
+                Some(certificate) => certificate.transpose().map_err(error)?,
+                None => break,
+            };
+        }
+        match leaf {
+            Some((leaf, leaf_der)) => Ok(PemFile { leaf, chain, leaf_der, key }),
+            None => Err(ChainError::Leaf(END_OF_PEM.into())),
+        }
+    }
+}
+
+/// Certificates of chains by their DER form, while many files are read: most of them have the same few intermediate
+/// authorities, which are parsed and kept in memory once.
+#[derive(Default)]
+pub struct Pool(Mutex<HashMap<Box<[u8]>, Certificate>>);
+
+impl Pool {
+    fn parse(&self, der: &[u8]) -> Result<Certificate, String> {
+        if let Some(certificate) = self.0.lock().get(der) {
+            return Ok(certificate.clone());
+        }
+        let (certificate, _) = parse(der, false, false)?;
+        self.0.lock().insert(der.into(), certificate.clone());
+        Ok(certificate)
+    }
 }
 
 /// The part of a PEM file that could not be read, with the library's reason.

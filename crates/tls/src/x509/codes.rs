@@ -14,6 +14,9 @@ pub const UNSPECIFIED: i32 = 1;
 /// The certificate has expired.
 pub const CERT_HAS_EXPIRED: i32 = 10;
 
+/// The greatest number, which `ca-ignore-err` and `crt-ignore-err` accept.
+pub const MAX: i32 = 94;
+
 /// Names by number.
 const NAMES: [&str; 95] = [
     "X509_V_OK",

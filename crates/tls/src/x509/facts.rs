@@ -2,7 +2,7 @@
 //!
 //! Texts are bytes: names in certificates have any.
 
-use std::ffi::c_char;
+use std::ffi::{CString, c_char, c_int};
 use std::fmt::Write;
 
 use aws_lc_sys as c;
@@ -97,12 +97,17 @@ impl Certificate {
         let names = self.alternative_names()?;
         let text = raw::printed(|bio| {
             for (i, name) in names.iter().enumerate() {
-                // SAFETY: the BIO and the name are valid; the separator is a C string.
+                // SAFETY: the BIO and the name are valid; texts are C strings; the type says which member of the union is
+                // set.
                 unsafe {
                     if i > 0 {
                         c::BIO_puts(bio, c", ".as_ptr());
                     }
-                    c::GENERAL_NAME_print(bio, name);
+                    match ip_v6((*name).type_, name) {
+                        // The library ends these by a line feed, which OpenSSL 3 does not.
+                        Some(address) => c::BIO_puts(bio, address.as_ptr()),
+                        None => c::GENERAL_NAME_print(bio, name),
+                    };
                 }
             }
             1
@@ -222,6 +227,21 @@ impl Crl {
         }
         out
     }
+}
+
+/// Returns the text of a name that is an IPv6 address: `IP Address:2001:DB8:0:0:0:0:0:1`.
+///
+/// # Safety
+///
+/// `name` is valid, and of the type `kind`.
+unsafe fn ip_v6(kind: c_int, name: *const c::GENERAL_NAME) -> Option<CString> {
+    if kind != c::GEN_IPADD {
+        return None;
+    }
+    // SAFETY: a name of this type has an address.
+    let address: &[u8; 16] = unsafe { raw::string((*name).d.iPAddress) }.try_into().ok()?;
+    let groups = address.chunks(2).map(|group| format!(":{:X}", u16::from_be_bytes([group[0], group[1]])));
+    CString::new(groups.fold("IP Address".to_string(), |text, group| text + &group)).ok()
 }
 
 /// Returns bytes in hexadecimal, in upper case.

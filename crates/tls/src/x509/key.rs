@@ -1,6 +1,6 @@
 //! Private keys, and the types of public ones.
 
-use std::ffi::{c_char, c_int, c_void};
+use std::ffi::{c_char, c_int, c_long, c_void};
 use std::fmt;
 
 use aws_lc_sys as c;
@@ -145,11 +145,35 @@ impl PrivateKey {
                 Err(KeyError::Encrypted)
             }
             None => Err(match raw::error() {
-                Some((code, _)) if is_end_of_pem(code) => KeyError::Missing,
+                Some((code, _)) if raw::is_end_of_pem(code) => KeyError::Missing,
                 Some((_, reason)) => KeyError::Malformed(reason),
                 None => KeyError::Missing,
             }),
         }
+    }
+
+    /// Parses the content of a PEM block of this name; `None` if it is no private key, or an encrypted or malformed one.
+    pub(super) fn from_block(name: &[u8], content: &[u8]) -> Option<Self> {
+        let key_type = match name {
+            b"PRIVATE KEY" => c::EVP_PKEY_NONE,
+            b"RSA PRIVATE KEY" => c::EVP_PKEY_RSA,
+            b"EC PRIVATE KEY" => c::EVP_PKEY_EC,
+            b"DSA PRIVATE KEY" => c::EVP_PKEY_DSA,
+            _ => return None,
+        };
+        let (mut input, null) = (content.as_ptr(), std::ptr::null_mut());
+        let length = c_long::try_from(content.len()).ok()?;
+        // SAFETY: `length` bytes are readable at the input; the results are the caller's.
+        let key = unsafe {
+            if key_type == c::EVP_PKEY_NONE {
+                let info = Owned::new(c::d2i_PKCS8_PRIV_KEY_INFO(std::ptr::null_mut(), &mut input, length));
+                info.and_then(|info| Owned::new(c::EVP_PKCS82PKEY(info.as_ptr())))
+            } else {
+                Owned::new(c::d2i_PrivateKey(key_type, null, &mut input, length))
+            }
+        };
+        raw::clear();
+        key.map(PrivateKey)
     }
 
     /// Returns the type.
@@ -189,11 +213,6 @@ impl PrivateKey {
     pub(super) fn as_ptr(&self) -> *mut c::EVP_PKEY {
         self.0.as_ptr()
     }
-}
-
-/// Returns whether an error says that a PEM file has no further block of the type sought.
-pub(super) fn is_end_of_pem(code: u32) -> bool {
-    c::ERR_GET_LIB(code) == c::ERR_LIB_PEM && c::ERR_GET_REASON(code) == c::PEM_R_NO_START_LINE
 }
 
 /// What [`answer`] knows.

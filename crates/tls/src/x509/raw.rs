@@ -168,6 +168,36 @@ impl<'a> Reader<'a> {
     }
 }
 
+impl Reader<'_> {
+    /// Reads the next PEM block, whose name, whether it has a header (it is encrypted then), and content `take` gets.
+    /// `None` at the end. Errors are the library's reasons.
+    pub(super) fn next_block<R>(&self, take: impl FnOnce(&[u8], bool, &[u8]) -> R) -> Result<Option<R>, String> {
+        let (mut name, mut header) = (std::ptr::null_mut(), std::ptr::null_mut());
+        let (mut data, mut length) = (std::ptr::null_mut(), 0);
+        // SAFETY: the BIO is valid. Successful calls return two C strings and `length` bytes, which are freed here; the
+        // library overwrites what it frees, so no copy of a key stays.
+        unsafe {
+            if c::PEM_read_bio(self.as_ptr(), &mut name, &mut header, &mut data, &mut length) != 1 {
+                return match error() {
+                    Some((code, reason)) if !is_end_of_pem(code) => Err(reason),
+                    _ => Ok(None),
+                };
+            }
+            let content = bytes(data, usize::try_from(length).unwrap_or(0));
+            let taken = take(CStr::from_ptr(name).to_bytes(), *header != 0, content);
+            c::OPENSSL_free(name.cast());
+            c::OPENSSL_free(header.cast());
+            c::OPENSSL_free(data.cast());
+            Ok(Some(taken))
+        }
+    }
+}
+
+/// Returns whether an error says that a PEM file has no further block.
+pub(super) fn is_end_of_pem(code: u32) -> bool {
+    c::ERR_GET_LIB(code) == c::ERR_LIB_PEM && c::ERR_GET_REASON(code) == c::PEM_R_NO_START_LINE
+}
+
 /// Refuses to give a pass phrase. Without a callback libcrypto would ask the terminal.
 pub(super) extern "C" fn refuse(_: *mut c_char, _: c_int, _: c_int, _: *mut c_void) -> c_int {
     -1

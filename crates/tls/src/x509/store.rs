@@ -1,6 +1,5 @@
 //! Verification of chains against trusted certificates by `X509_verify_cert`.
 
-use std::cell::Cell;
 use std::ffi::{c_int, c_void};
 
 use aws_lc_sys as c;
@@ -92,7 +91,7 @@ impl Store {
             Purpose::Client => c"ssl_client",
             Purpose::Server => c"ssl_server",
         };
-        let decision = Cell::new(decide);
+        let mut decision: Decision<'_> = decide;
         // SAFETY: the store, the leaf, the stack and the decision outlive the context, which is freed in this function;
         // its parameters are its own. Index 0 of a context's data is the application's.
         unsafe {
@@ -100,7 +99,7 @@ impl Store {
             let ptr = context.as_ptr();
             let ready = c::X509_STORE_CTX_init(ptr, self.0.as_ptr(), leaf.as_ptr(), untrusted.as_ptr()) == 1
                 && c::X509_STORE_CTX_set_default(ptr, default.as_ptr()) == 1
-                && c::X509_STORE_CTX_set_ex_data(ptr, 0, (&raw const decision).cast_mut().cast::<c_void>()) == 1;
+                && c::X509_STORE_CTX_set_ex_data(ptr, 0, (&raw mut decision).cast::<c_void>()) == 1;
             assert!(ready, "memory for a context");
             c::X509_STORE_CTX_set_time_posix(ptr, 0, now);
             c::X509_STORE_CTX_set_verify_cb(ptr, Some(on_certificate));
@@ -114,7 +113,7 @@ impl Store {
 }
 
 /// What [`on_certificate`] calls.
-type Decision<'a> = Cell<&'a mut dyn FnMut(i32, u32) -> bool>;
+type Decision<'a> = &'a mut dyn FnMut(i32, u32) -> bool;
 
 /// Passes an error to the decision of [`Store::verify`]. libcrypto calls it for each error, and for each certificate
 /// without one.
@@ -131,7 +130,7 @@ unsafe extern "C" fn on_certificate(ok: c_int, context: *mut c::X509_STORE_CTX) 
         let code = codes::from_library(c::X509_STORE_CTX_get_error(context));
         let depth = u32::try_from(c::X509_STORE_CTX_get_error_depth(context)).unwrap_or(0);
         let decision = c::X509_STORE_CTX_get_ex_data(context, 0).cast::<Decision<'_>>();
-        let ignored = (*decision).get_mut()(code, depth);
+        let ignored = (*decision)(code, depth);
         raw::clear();
         c_int::from(ignored)
     }

@@ -20,7 +20,7 @@ fn printed(pki: &Pki, file: &str, options: &str) -> String {
 fn facts_are_those_of_openssl() {
     let pki = Pki::new();
     pki.request("a", "rsa:2048", "/C=FR/ST=Some-State/O=A,B/OU=one/OU=two/CN=a/emailAddress=a@b.c");
-    let names = "subjectAltName=DNS:A.example,IP:1.2.3.4,URI:http://u,email:e@f,IP:2001:db8::1";
+    let names = "subjectAltName=DNS:A.example,IP:1.2.3.4,URI:http://u,email:e@f,IP:2001:db8::1,DNS:z";
     pki.sign("a", "root", names, 30);
     let a = certificate(&pki, "a.crt");
     assert_eq!(format!("serial={}", facts::hex(&a.serial())), printed(&pki, "a.crt", "-serial"));
@@ -38,9 +38,9 @@ fn facts_are_those_of_openssl() {
     assert_eq!(a.key_text().as_deref(), Some("RSA2048"));
     assert_eq!(
         text(a.alternative_names_text()).as_deref(),
-        Some("DNS:A.example, IP Address:1.2.3.4, URI:http://u, email:e@f, IP Address:2001:DB8:0:0:0:0:0:1\n")
+        Some("DNS:A.example, IP Address:1.2.3.4, URI:http://u, email:e@f, IP Address:2001:DB8:0:0:0:0:0:1, DNS:z")
     );
-    assert_eq!(a.server_names(), ["a.example", "a"]);
+    assert_eq!(a.server_names(), ["a.example", "z", "a"]);
 
     let subject = a.subject();
     assert_eq!(
@@ -94,7 +94,7 @@ fn facts_are_those_of_openssl() {
             "Chain Issuer"
         ]
     );
-    assert!(details.contains("\nSubject Alternative Name: DNS:A.example, , , , \n"), "{details}");
+    assert!(details.contains("\nSubject Alternative Name: DNS:A.example, , , , , DNS:z\n"), "{details}");
 
     // Others.
     pki.signed("v1", "root", "");
@@ -170,4 +170,78 @@ fn der_has_nothing_behind_it() {
     assert!(Certificate::from_der(&[&der[..], &[0]].concat()).is_err());
     assert!(Certificate::from_der(&der[..der.len() - 1]).is_err());
     assert!(Certificate::from_der(b"").is_err());
+}
+
+#[test]
+fn signatures_are_those_of_openssl_and_fit_their_keys() {
+    let pki = Pki::new();
+    let message = b"a message";
+    pki.write("message", message);
+    let p256 = Algorithm::Ecdsa(Hash::Sha256, Some(Curve::P256));
+    let all = [
+        Algorithm::RsaPkcs1(Hash::Sha256),
+        Algorithm::RsaPkcs1(Hash::Sha384),
+        Algorithm::RsaPkcs1(Hash::Sha512),
+        Algorithm::RsaPss(Hash::Sha256),
+        Algorithm::RsaPss(Hash::Sha384),
+        Algorithm::RsaPss(Hash::Sha512),
+        p256,
+        Algorithm::Ecdsa(Hash::Sha384, Some(Curve::P384)),
+        Algorithm::Ecdsa(Hash::Sha512, Some(Curve::P521)),
+        Algorithm::Ed25519,
+        // Hash and curve need not belong together in TLS 1.2.
+        Algorithm::Ecdsa(Hash::Sha512, None),
+    ];
+    for (name, key, fitting) in [
+        ("rsa", "rsa:2048", &[0, 1, 2, 3, 4, 5][..]),
+        ("small", "rsa:1024", &[0, 1, 2, 3, 4]),
+        ("tiny", "rsa:512", &[]),
+        ("p256", "ec -pkeyopt ec_paramgen_curve:P-256", &[6, 10]),
+        ("p384", "ec -pkeyopt ec_paramgen_curve:P-384", &[7, 10]),
+        ("p521", "ec -pkeyopt ec_paramgen_curve:P-521", &[8, 10]),
+        ("koblitz", "ec -pkeyopt ec_paramgen_curve:secp256k1", &[]),
+        ("edwards", "ed25519", &[9]),
+    ] {
+        pki.signed_key(name, "root", "", key);
+        let key = PrivateKey::from_pem(&pki.read(&[&format!("{name}.key")]), None).expect("a key");
+        let certificate = certificate(&pki, &format!("{name}.crt"));
+        let root = Certificate::from_pem(&pki.read(&["root.crt"])).expect("PEM");
+        for (i, &algorithm) in all.iter().enumerate() {
+            let is_fitting = fitting.contains(&i);
+            assert_eq!(key.can_sign(algorithm), is_fitting, "{name} {algorithm:?}");
+            let signature = key.sign(algorithm, message);
+            assert_eq!(signature.is_some(), is_fitting, "{name} {algorithm:?}");
+            let Some(mut signature) = signature else {
+                assert!(!certificate.verify_signature(algorithm, message, &[0; 64]));
+                continue;
+            };
+            assert!(certificate.verify_signature(algorithm, message, &signature));
+            assert!(!certificate.verify_signature(algorithm, b"another", &signature));
+            assert!(!certificate.verify_signature(algorithm, message, b""));
+            assert!(!root.verify_signature(algorithm, message, &signature));
+            for (j, &other) in all.iter().enumerate() {
+                let is_same = i == j || [i, j] == [8, 10] || ([i, j] == [10, 8] && name == "p521");
+                assert_eq!(certificate.verify_signature(other, message, &signature), is_same, "{name} {i} {j}");
+            }
+            // openssl agrees.
+            pki.write("signature", &signature);
+            pki.openssl(&format!("x509 -in {name}.crt -noout -pubkey -out public"));
+            let options = match algorithm {
+                Algorithm::Ed25519 => "pkeyutl -rawin -in message -sigfile signature".to_owned(),
+                Algorithm::RsaPkcs1(hash) | Algorithm::Ecdsa(hash, _) => {
+                    format!("dgst -{hash:?} -signature signature").to_lowercase()
+                }
+                Algorithm::RsaPss(hash) => format!(
+                    "dgst -{hash:?} -sigopt rsa_padding_mode:pss -sigopt rsa_pss_saltlen:digest -signature signature"
+                )
+                .to_lowercase(),
+            };
+            match algorithm {
+                Algorithm::Ed25519 => pki.openssl(&format!("{options} -verify -pubin -inkey public")),
+                _ => pki.openssl(&format!("{options} -verify public message")),
+            };
+            *signature.last_mut().expect("a byte") ^= 1;
+            assert!(!certificate.verify_signature(algorithm, message, &signature));
+        }
+    }
 }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use sluicegate_tls::pair::{self, Issuers, Pair};
 use sluicegate_tls::policy::Policy;
-use sluicegate_tls::x509::Bundle;
+use sluicegate_tls::x509::{Bundle, Pool};
 use sluicegate_tls::{Parsed, group, registry, scheme, suite};
 
 /// A file by its path.
@@ -17,6 +17,8 @@ pub(super) struct Common {
     pub(super) skip_self_issued: bool,
     /// `issuers-chain-path`.
     pub(super) issuers: Option<Issuers>,
+    /// The certificates of chains that have been read.
+    pub(super) pool: Pool,
 }
 
 /// The files of one certificate.
@@ -55,6 +57,7 @@ impl PairFiles {
             issuer: file(&self.issuer),
             pass_phrase: self.pass_phrase.as_ref().map(String::as_bytes),
             issuers: common.issuers.as_ref(),
+            pool: Some(&common.pool),
             skip_self_issued: common.skip_self_issued,
         }
     }

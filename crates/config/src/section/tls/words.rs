@@ -2,9 +2,8 @@
 
 use std::sync::Arc;
 
-use sluicegate_tls::codes;
 use sluicegate_tls::policy::{Ignored, Policy, Verify, Version};
-use sluicegate_tls::x509::Bundle;
+use sluicegate_tls::x509::{Bundle, codes};
 
 use super::files::Loader;
 use super::library::{self, Unused};
@@ -158,27 +157,27 @@ fn ignored(set: &mut Ignored, name: &str, value: &str) -> Result<(), String> {
         *set = Ignored::All;
         return Ok(());
     }
-    let mut codes = Vec::new();
+    let mut listed = Vec::new();
     for token in value.split(',').filter(|token| !token.is_empty()) {
         if token.starts_with(|c: char| c.is_ascii_digit()) {
             let end = token.find(|c: char| !c.is_ascii_digit()).unwrap_or(token.len());
             match token[..end].parse::<i32>() {
-                Ok(code) if (1..=codes::MAX).contains(&code) => codes.push(code),
+                Ok(code) if (1..=codes::MAX).contains(&code) => listed.push(code),
                 _ => {
                     let (id, max) = (&token[..end], codes::MAX);
                     return Err(format!("'{name}' : ID '{id}' out of range (1..{max}) in error IDs list '{value}'"));
                 }
             }
         } else if let Some(code) = codes::number(token) {
-            codes.push(code);
-        } else if !codes::is_foreign(token) {
+            listed.push(code);
+        } else {
             return Err(format!("'{name}' : error constant '{token}' unknown in error IDs list '{value}'"));
         }
     }
     match set {
         Ignored::All => {}
-        Ignored::None => *set = Ignored::Codes(codes),
-        Ignored::Codes(known) => known.extend(codes),
+        Ignored::None => *set = Ignored::Codes(listed),
+        Ignored::Codes(known) => known.extend(listed),
     }
     Ok(())
 }
