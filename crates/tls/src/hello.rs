@@ -245,6 +245,16 @@ pub fn without_grease(list: &[u8]) -> Vec<u8> {
     real
 }
 
+/// Returns the version in a client's first message, of which its records' first bytes suffice.
+pub fn version(bytes: &[u8]) -> Option<u16> {
+    let mut parts = Parts(bytes);
+    if parts.byte()? != HANDSHAKE || parts.bytes(4)?.is_empty() || parts.byte()? != CLIENT_HELLO {
+        return None;
+    }
+    parts.bytes(3)?;
+    parts.number()
+}
+
 /// The beginning of the first message of either side. It is found in the first [`Start::BYTES`] bytes that a side sends.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Start {
@@ -387,6 +397,8 @@ mod tests {
     fn starts_of_both_sides() {
         let start = Start::parse(&records(&usual(), 1000)).unwrap();
         assert_eq!((start.random, &*start.session), ([9; 32], &[5; 4][..]));
+        assert_eq!(version(&records(&usual(), 1000)[..11]), Some(0x303));
+        assert_eq!(version(&records(&usual(), 1000)[..10]), None);
         let server = |random: &[u8; 32]| {
             let body = [&[3, 3][..], random, &part(1, &[5; 32]), &[0x13, 0x01, 0]].concat();
             records(&[&[SERVER_HELLO][..], &part(3, &body)].concat(), 1000)
