@@ -8,6 +8,8 @@ use std::fmt;
 
 use rustls::{AlertDescription, Error, InvalidMessage, PeerIncompatible, PeerMisbehaved};
 
+use crate::hello;
+
 /// A packed error code of OpenSSL 3: the library (20, SSL) and a reason.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Code(u32);
@@ -57,6 +59,18 @@ impl Code {
         }
         let methods = [&b"GET "[..], b"POST ", b"HEAD ", b"PUT "];
         methods.iter().any(|method| bytes.starts_with(method)).then_some(Code::HTTP_REQUEST)
+    }
+
+    /// Returns the code of an error in reaction to a client's first message, which begins with these bytes, and the alert
+    /// that the client must get where it is not rustls's: of a client of an old version rustls misses an extension
+    /// before it looks at the version.
+    pub fn of_hello(error: &Error, bytes: &[u8]) -> (Code, Option<AlertDescription>) {
+        let required = PeerIncompatible::SignatureAlgorithmsExtensionRequired;
+        let is_old = hello::version(bytes).is_some_and(|version| version < 0x303);
+        if is_old && *error == Error::PeerIncompatible(required) {
+            return (Code::UNSUPPORTED_PROTOCOL, Some(AlertDescription::ProtocolVersion));
+        }
+        (Code::from(error), None)
     }
 
     /// Returns the number that `ssl_fc_err` prints.

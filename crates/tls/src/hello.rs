@@ -245,30 +245,49 @@ pub fn without_grease(list: &[u8]) -> Vec<u8> {
     real
 }
 
-/// What a server's first message has for fetches.
+/// Returns the version in a client's first message, of which its records' first bytes suffice.
+pub fn version(bytes: &[u8]) -> Option<u16> {
+    let mut parts = Parts(bytes);
+    if parts.byte()? != HANDSHAKE || parts.bytes(4)?.is_empty() || parts.byte()? != CLIENT_HELLO {
+        return None;
+    }
+    parts.bytes(3)?;
+    parts.number()
+}
+
+/// The beginning of the first message of either side. It is found in the first [`Start::BYTES`] bytes that a side sends.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct ServerHello {
-    /// The server's random.
+pub struct Start {
+    /// The side's random: `ssl_fc_client_random`, `ssl_fc_server_random`.
     pub random: [u8; 32],
-    /// The session: of TLS 1.2 the one that can be resumed, of TLS 1.3 the client's value.
+    /// The session. In a server's message of TLS 1.2 it is the one that can be resumed (`ssl_fc_session_id`); of TLS 1.3
+    /// it has no meaning.
     pub session: Box<[u8]>,
 }
 
-impl ServerHello {
-    /// Parses a server's first message, with its records or without; `None` also for one that asks for another hello.
-    pub fn parse(bytes: &[u8]) -> Option<ServerHello> {
-        let message = without_records(bytes);
-        let mut body = body(&message, SERVER_HELLO)?;
-        let _version = body.number()?;
-        let random = *body.bytes(32)?.first_chunk()?;
-        let session = body.short()?.into();
-        (random != RETRY).then_some(ServerHello { random, session })
+impl Start {
+    /// The bytes of a record's head, a message's head, a version, a random and the longest session.
+    pub const BYTES: usize = 5 + 4 + 2 + 32 + 1 + 32;
+
+    /// Parses what a side sends first, from the head of its first record on, as far as it is known; `None` also for a
+    /// server that asks for another hello.
+    pub fn parse(bytes: &[u8]) -> Option<Start> {
+        let mut parts = Parts(bytes);
+        let is_hello = parts.byte()? == HANDSHAKE && parts.bytes(4).is_some();
+        if !is_hello || !matches!(parts.byte()?, CLIENT_HELLO | SERVER_HELLO) {
+            return None;
+        }
+        let _length_and_version = parts.bytes(3 + 2)?;
+        let random = *parts.bytes(32)?.first_chunk()?;
+        let session = parts.short()?;
+        (random != RETRY && session.len() <= 32).then(|| Start { random, session: session.into() })
     }
 }
 
-/// Fuzz target: any bytes as a client's and as a server's first message.
+/// Fuzz target: any bytes as a client's and as the start of one.
 pub fn fuzz_hello(data: &[u8]) {
-    let _ = ServerHello::parse(data);
+    let start = Start::parse(data);
+    assert!(start.is_none() || start == Start::parse(&data[..data.len().min(Start::BYTES)]));
     let whole = Hello::parse(data, usize::from(u16::MAX));
     for limit in [0, 1, 2, 3, 16, 64, 1024] {
         let cut = Hello::parse(data, limit);
@@ -375,13 +394,20 @@ mod tests {
     }
 
     #[test]
-    fn servers_hello() {
-        let body = [&[3, 3][..], &[7; 32], &part(1, &[5; 32]), &[0x13, 0x01, 0]].concat();
-        let message = [&[SERVER_HELLO][..], &part(3, &body)].concat();
-        let hello = ServerHello::parse(&records(&message, 1000)).unwrap();
-        assert_eq!((hello.random, &*hello.session), ([7; 32], &[5; 32][..]));
-        let retry = [&[3, 3][..], &RETRY, &part(1, &[]), &[0x13, 0x01, 0]].concat();
-        assert_eq!(ServerHello::parse(&[&[SERVER_HELLO][..], &part(3, &retry)].concat()), None);
+    fn starts_of_both_sides() {
+        let start = Start::parse(&records(&usual(), 1000)).unwrap();
+        assert_eq!((start.random, &*start.session), ([9; 32], &[5; 4][..]));
+        assert_eq!(version(&records(&usual(), 1000)[..11]), Some(0x303));
+        assert_eq!(version(&records(&usual(), 1000)[..10]), None);
+        let server = |random: &[u8; 32]| {
+            let body = [&[3, 3][..], random, &part(1, &[5; 32]), &[0x13, 0x01, 0]].concat();
+            records(&[&[SERVER_HELLO][..], &part(3, &body)].concat(), 1000)
+        };
+        let start = Start::parse(&server(&[7; 32])[..Start::BYTES]).unwrap();
+        assert_eq!((start.random, &*start.session), ([7; 32], &[5; 32][..]));
+        assert_eq!(Start::parse(&server(&[7; 32])[..Start::BYTES - 1]), None);
+        assert_eq!(Start::parse(&server(&RETRY)), None);
+        assert_eq!(Start::parse(&usual()), None);
     }
 
     proptest! {

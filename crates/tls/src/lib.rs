@@ -15,6 +15,8 @@ pub mod group;
 #[cfg(test)]
 mod handshakes;
 pub mod hello;
+#[cfg(test)]
+mod interop;
 pub mod keylog;
 mod list;
 pub mod listener;

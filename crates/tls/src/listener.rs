@@ -17,13 +17,16 @@ use rustls::{AlertDescription, CipherSuite, ServerConfig, SignatureScheme};
 use crate::equal::same_pair;
 use crate::options::{Options, Variant, merged};
 use crate::pair::Pair;
-use crate::policy::Settings;
+use crate::policy::{Policy, Settings};
 use crate::resumption::Resumption;
 use crate::select::{Abilities, Line, Names};
 use crate::suite;
 
 /// Variants with a group of their own that a slot keeps: groups of TLS 1.2 times the other differences.
 const SPECIAL_MAX: usize = 12;
+
+/// How many policies are compared with that of a line before it gets options of its own.
+const SEARCHED: usize = 32;
 
 /// What a client gets.
 #[derive(Clone, Debug)]
@@ -106,8 +109,9 @@ struct Table {
     settings: Arc<Settings>,
     names: Arc<Names>,
     slots: Vec<Arc<Slot>>,
-    /// The options of the `bind` line itself, whose suites say what a client can do.
-    own: Arc<Options>,
+    /// Options of different policies; the first are those of the `bind` line itself, whose suites say what a client can
+    /// do.
+    options: Vec<Arc<Options>>,
 }
 
 /// Returns the names that an entry of a line answers for.
@@ -123,26 +127,28 @@ impl Table {
     /// Builds a table, with what is equal in `before`.
     fn new(settings: Settings, resumption: &Arc<Resumption>, before: Option<&Table>) -> Result<Table, String> {
         let before = before.filter(|before| is_alike(&before.settings, &settings));
-        let options = |policy| -> Result<Arc<Options>, String> {
-            match before.and_then(|before| before.options(&policy)) {
+        let make = |policy: Policy, place: Option<usize>| -> Result<Arc<Options>, String> {
+            match before.and_then(|before| before.options(&policy, place)) {
                 Some(options) => Ok(options),
                 None => Ok(Arc::new(Options::new(policy, &settings, resumption)?)),
             }
         };
-        let own = options(settings.policy.clone())?;
+        let mut all = vec![make(settings.policy.clone(), None)?];
         let mut slots: Vec<Arc<Slot>> = Vec::with_capacity(settings.entries.len());
         for (place, entry) in settings.entries.iter().enumerate() {
             let options = match &entry.policy {
-                None => own.clone(),
+                None => all[0].clone(),
                 Some(line) => {
                     let policy = merged(Some(line), &settings.policy);
-                    // Lines with equal settings follow each other, if there are any.
-                    match slots.last().filter(|last| last.options.policy == policy) {
-                        Some(last) => last.options.clone(),
-                        None if own.policy == policy => own.clone(),
+                    // Lines with equal settings are likely to be neighbours.
+                    let mut made = all[..1].iter().chain(all[1..].iter().rev().take(SEARCHED));
+                    match made.find(|made| made.policy == policy) {
+                        Some(made) => made.clone(),
                         None => {
                             let (file, line) = &entry.from;
-                            options(policy).map_err(|why| format!("{file}:{line}: {why}"))?
+                            let made = make(policy, Some(place)).map_err(|why| format!("{file}:{line}: {why}"))?;
+                            all.push(made.clone());
+                            made
                         }
                     }
                 }
@@ -153,21 +159,13 @@ impl Table {
             slots.push(kept.cloned().unwrap_or_else(|| Arc::new(Slot::new(entry.pair.clone(), options))));
         }
         let names = Arc::new(names(&settings));
-        // Settings that rustls refuses are found now and not by the first client.
-        let mut tried: Option<&Arc<Options>> = None;
-        for slot in &slots {
-            if !tried.is_some_and(|tried| Arc::ptr_eq(tried, &slot.options)) {
-                slot.config(Variant { no_alpn: false, chacha: false, group: None })?;
-                tried = Some(&slot.options);
-            }
-        }
-        Ok(Table { settings: Arc::new(settings), names, slots, own })
+        Ok(Table { settings: Arc::new(settings), names, slots, options: all })
     }
 
-    /// Returns the options that were made of a policy.
-    fn options(&self, policy: &crate::policy::Policy) -> Option<Arc<Options>> {
-        let all = std::iter::once(&self.own).chain(self.slots.iter().map(|slot| &slot.options));
-        all.into_iter().find(|options| options.policy == *policy).cloned()
+    /// Returns the options that were made of a policy, which is likely to be that of a place.
+    fn options(&self, policy: &Policy, place: Option<usize>) -> Option<Arc<Options>> {
+        let there = place.and_then(|place| self.slots.get(place)).map(|slot| &slot.options);
+        there.into_iter().chain(&self.options).find(|options| options.policy == *policy).cloned()
     }
 }
 
@@ -202,7 +200,7 @@ impl Listener {
     /// Returns the configuration and certificate for a client.
     pub fn choose(&self, hello: &ClientHello<'_>) -> Result<Choice, Refusal> {
         let table = self.table.read().clone();
-        let abilities = abilities(hello.signature_schemes(), hello.cipher_suites(), &table.own);
+        let abilities = abilities(hello.signature_schemes(), hello.cipher_suites(), &table.options[0]);
         let found = table.names.choose(hello.server_name(), abilities, table.settings.strict_sni);
         let slot = &table.slots[found.ok_or(Refusal::NoCertificate)?];
         let config = slot.config(slot.options.variant(hello)).map_err(Refusal::Config)?;
@@ -248,8 +246,8 @@ impl Listener {
         }
         if replaced > 0 {
             let names = if renamed { Arc::new(names(&settings)) } else { before.names.clone() };
-            let own = before.own.clone();
-            *self.table.write() = Arc::new(Table { settings: Arc::new(settings), names, slots, own });
+            let options = before.options.clone();
+            *self.table.write() = Arc::new(Table { settings: Arc::new(settings), names, slots, options });
         }
         replaced
     }

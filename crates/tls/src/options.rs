@@ -108,20 +108,45 @@ pub(crate) struct Variant {
     pub group: Option<NamedGroup>,
 }
 
-/// What all certificates with equal settings share.
-pub(crate) struct Options {
-    pub policy: Policy,
+/// What the configurations of one policy share.
+struct Shared {
     versions: Vec<&'static SupportedProtocolVersion>,
-    suites: Vec<SupportedCipherSuite>,
-    groups: Vec<&'static dyn SupportedKxGroup>,
-    /// With the server's order, and with ChaCha20 first.
-    providers: [Arc<CryptoProvider>; 2],
     verifier: Arc<ClientVerifier>,
     tickets: Option<Arc<dyn ProducesTickets>>,
     sessions: Arc<dyn StoresServerSessions>,
     key_log: Arc<dyn KeyLog>,
     prefer_client: bool,
     max_fragment_size: Option<usize>,
+}
+
+impl Shared {
+    /// Returns a configuration without a certificate and without protocols of ALPN.
+    fn config(&self, provider: Arc<CryptoProvider>) -> Result<ServerConfig, String> {
+        let builder =
+            ServerConfig::builder_with_provider(provider).with_protocol_versions(&self.versions).map_err(explain)?;
+        let mut config =
+            builder.with_client_cert_verifier(self.verifier.clone()).with_cert_resolver(Arc::new(NoCertificate));
+        config.ignore_client_order = !self.prefer_client;
+        config.max_fragment_size = self.max_fragment_size;
+        config.session_storage = self.sessions.clone();
+        if let Some(tickets) = &self.tickets {
+            config.ticketer = tickets.clone();
+        }
+        config.key_log = self.key_log.clone();
+        Ok(config)
+    }
+}
+
+/// What all certificates with equal settings share.
+pub(crate) struct Options {
+    pub policy: Policy,
+    suites: Vec<SupportedCipherSuite>,
+    groups: Vec<&'static dyn SupportedKxGroup>,
+    shared: Shared,
+    /// Configurations of which those of certificates are copies: with the server's order of suites, and with ChaCha20
+    /// first. Rustls's builder allocates tables that are dropped at once, so it runs for each policy and not for each
+    /// certificate.
+    templates: [ServerConfig; 2],
 }
 
 impl std::fmt::Debug for Options {
@@ -136,7 +161,6 @@ impl Options {
         let versions = versions(&policy)?;
         let suites = suites(&policy, &versions);
         let groups = groups(&policy);
-        let providers = [provider(suites.clone(), groups.clone()), provider(chacha_first(&suites), groups.clone())];
         let verifier = Arc::new(ClientVerifier::new(&policy));
         let context = Context(verifier.fingerprint());
         let lifetime = settings.lifetime;
@@ -156,19 +180,18 @@ impl Options {
             0 => None,
             bytes => Some((bytes.min(RECORD_MAX) + RECORD_HEAD).max(RECORD_MIN)),
         };
-        Ok(Options {
+        let shared = Shared {
             versions,
             verifier,
-            policy,
-            suites,
-            groups,
-            providers,
             tickets,
             sessions,
             key_log: keylog::of(settings.keylog),
             prefer_client: settings.prefer_client_ciphers,
             max_fragment_size,
-        })
+        };
+        let template = |suites: Vec<_>| shared.config(provider(suites, groups.clone()));
+        let templates = [template(suites.clone())?, template(chacha_first(&suites))?];
+        Ok(Options { policy, suites, groups, shared, templates })
     }
 
     /// Returns whether a suite is enabled.
@@ -181,7 +204,7 @@ impl Options {
         let mine = self.policy.alpn.as_deref().unwrap_or_default();
         let no_alpn = !mine.is_empty()
             && hello.alpn().is_some_and(|mut theirs| !theirs.any(|theirs| mine.iter().any(|mine| mine == theirs)));
-        let chacha = !self.prefer_client && suite::prefers_chacha(hello.cipher_suites());
+        let chacha = !self.shared.prefer_client && suite::prefers_chacha(hello.cipher_suites());
         Variant { no_alpn, chacha, group: self.group(hello) }
     }
 
@@ -192,7 +215,7 @@ impl Options {
         let is_tls13 = |suite: &SupportedCipherSuite| suite.tls13().is_some();
         let may_be_tls13 =
             self.suites.iter().any(|mine| is_tls13(mine) && hello.cipher_suites().contains(&mine.suite()));
-        if self.prefer_client || may_be_tls13 {
+        if self.shared.prefer_client || may_be_tls13 {
             return None;
         }
         let usable = || self.groups.iter().filter(|group| group.usable_for_version(rustls::ProtocolVersion::TLSv1_2));
@@ -203,31 +226,32 @@ impl Options {
 
     /// Returns the configuration of a certificate.
     pub fn config(&self, pair: &Arc<Pair>, variant: Variant) -> Result<ServerConfig, String> {
-        let provider = match variant.group {
-            None => self.providers[usize::from(variant.chacha)].clone(),
+        let template = &self.templates[usize::from(variant.chacha)];
+        let mut config = match variant.group {
+            None => template.clone(),
             Some(name) => {
                 let groups = self.groups.iter().copied().filter(|group| group.name() == name).collect();
-                provider(self.providers[usize::from(variant.chacha)].cipher_suites.clone(), groups)
+                self.shared.config(provider(template.crypto_provider().cipher_suites.clone(), groups))?
             }
         };
-        let builder =
-            ServerConfig::builder_with_provider(provider).with_protocol_versions(&self.versions).map_err(explain)?;
-        let certificate: Arc<dyn ResolvesServerCert> = match &self.policy.sigalgs {
+        config.cert_resolver = match &self.policy.sigalgs {
             None => Arc::new(Certificate(pair.clone())),
             Some(schemes) => Arc::new(Restricted { pair: pair.clone(), schemes: schemes.clone() }),
         };
-        let mut config = builder.with_client_cert_verifier(self.verifier.clone()).with_cert_resolver(certificate);
-        config.ignore_client_order = !self.prefer_client;
-        config.max_fragment_size = self.max_fragment_size;
-        config.session_storage = self.sessions.clone();
-        if let Some(tickets) = &self.tickets {
-            config.ticketer = tickets.clone();
-        }
-        config.key_log = self.key_log.clone();
         if !variant.no_alpn {
             config.alpn_protocols = self.policy.alpn.clone().unwrap_or_default();
         }
         Ok(config)
+    }
+}
+
+/// The certificate of a template.
+#[derive(Debug)]
+struct NoCertificate;
+
+impl ResolvesServerCert for NoCertificate {
+    fn resolve(&self, _hello: rustls::server::ClientHello<'_>) -> Option<Arc<CertifiedKey>> {
+        None
     }
 }
 

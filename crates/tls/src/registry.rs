@@ -2,6 +2,8 @@
 //!
 //! `ssl_fc_cipherlist_str` prints what a client offers, most of which this implementation does not have; a cipher
 //! string of a configuration names suites of the past to remove them.
+//!
+//! The numbers are those that OpenSSL 3 knows as it is built by default: without RC4, 3DES, IDEA and SEED.
 
 /// Returns OpenSSL's name of a suite.
 pub fn name(number: u16) -> Option<&'static str> {
@@ -10,7 +12,7 @@ pub fn name(number: u16) -> Option<&'static str> {
 
 /// Returns whether OpenSSL has a suite of this name.
 pub fn is_known(name: &str) -> bool {
-    NAMES.iter().any(|(_, known)| *known == name)
+    NAMES.iter().any(|(_, known)| *known == name) || WEAK.contains(&name)
 }
 
 /// By number.
@@ -18,14 +20,6 @@ pub fn is_known(name: &str) -> bool {
 static NAMES: &[(u16, &str)] = &[
     (0x0001, "NULL-MD5"),
     (0x0002, "NULL-SHA"),
-    (0x0004, "RC4-MD5"),
-    (0x0005, "RC4-SHA"),
-    (0x0007, "IDEA-CBC-SHA"),
-    (0x000a, "DES-CBC3-SHA"),
-    (0x0013, "DHE-DSS-DES-CBC3-SHA"),
-    (0x0016, "DHE-RSA-DES-CBC3-SHA"),
-    (0x0018, "ADH-RC4-MD5"),
-    (0x001b, "ADH-DES-CBC3-SHA"),
     (0x002c, "PSK-NULL-SHA"),
     (0x002d, "DHE-PSK-NULL-SHA"),
     (0x002e, "RSA-PSK-NULL-SHA"),
@@ -54,22 +48,12 @@ static NAMES: &[(u16, &str)] = &[
     (0x0087, "DHE-DSS-CAMELLIA256-SHA"),
     (0x0088, "DHE-RSA-CAMELLIA256-SHA"),
     (0x0089, "ADH-CAMELLIA256-SHA"),
-    (0x008a, "PSK-RC4-SHA"),
-    (0x008b, "PSK-3DES-EDE-CBC-SHA"),
     (0x008c, "PSK-AES128-CBC-SHA"),
     (0x008d, "PSK-AES256-CBC-SHA"),
-    (0x008e, "DHE-PSK-RC4-SHA"),
-    (0x008f, "DHE-PSK-3DES-EDE-CBC-SHA"),
     (0x0090, "DHE-PSK-AES128-CBC-SHA"),
     (0x0091, "DHE-PSK-AES256-CBC-SHA"),
-    (0x0092, "RSA-PSK-RC4-SHA"),
-    (0x0093, "RSA-PSK-3DES-EDE-CBC-SHA"),
     (0x0094, "RSA-PSK-AES128-CBC-SHA"),
     (0x0095, "RSA-PSK-AES256-CBC-SHA"),
-    (0x0096, "SEED-SHA"),
-    (0x0099, "DHE-DSS-SEED-SHA"),
-    (0x009a, "DHE-RSA-SEED-SHA"),
-    (0x009b, "ADH-SEED-SHA"),
     (0x009c, "AES128-GCM-SHA256"),
     (0x009d, "AES256-GCM-SHA384"),
     (0x009e, "DHE-RSA-AES128-GCM-SHA256"),
@@ -112,23 +96,14 @@ static NAMES: &[(u16, &str)] = &[
     (0x1305, "TLS_AES_128_CCM_8_SHA256"),
     (0x5600, "TLS_FALLBACK_SCSV"),
     (0xc006, "ECDHE-ECDSA-NULL-SHA"),
-    (0xc007, "ECDHE-ECDSA-RC4-SHA"),
-    (0xc008, "ECDHE-ECDSA-DES-CBC3-SHA"),
     (0xc009, "ECDHE-ECDSA-AES128-SHA"),
     (0xc00a, "ECDHE-ECDSA-AES256-SHA"),
     (0xc010, "ECDHE-RSA-NULL-SHA"),
-    (0xc011, "ECDHE-RSA-RC4-SHA"),
-    (0xc012, "ECDHE-RSA-DES-CBC3-SHA"),
     (0xc013, "ECDHE-RSA-AES128-SHA"),
     (0xc014, "ECDHE-RSA-AES256-SHA"),
     (0xc015, "AECDH-NULL-SHA"),
-    (0xc016, "AECDH-RC4-SHA"),
-    (0xc017, "AECDH-DES-CBC3-SHA"),
     (0xc018, "AECDH-AES128-SHA"),
     (0xc019, "AECDH-AES256-SHA"),
-    (0xc01a, "SRP-3DES-EDE-CBC-SHA"),
-    (0xc01b, "SRP-RSA-3DES-EDE-CBC-SHA"),
-    (0xc01c, "SRP-DSS-3DES-EDE-CBC-SHA"),
     (0xc01d, "SRP-AES-128-CBC-SHA"),
     (0xc01e, "SRP-RSA-AES-128-CBC-SHA"),
     (0xc01f, "SRP-DSS-AES-128-CBC-SHA"),
@@ -143,8 +118,6 @@ static NAMES: &[(u16, &str)] = &[
     (0xc02c, "ECDHE-ECDSA-AES256-GCM-SHA384"),
     (0xc02f, "ECDHE-RSA-AES128-GCM-SHA256"),
     (0xc030, "ECDHE-RSA-AES256-GCM-SHA384"),
-    (0xc033, "ECDHE-PSK-RC4-SHA"),
-    (0xc034, "ECDHE-PSK-3DES-EDE-CBC-SHA"),
     (0xc035, "ECDHE-PSK-AES128-CBC-SHA"),
     (0xc036, "ECDHE-PSK-AES256-CBC-SHA"),
     (0xc037, "ECDHE-PSK-AES128-CBC-SHA256"),
@@ -207,6 +180,40 @@ static NAMES: &[(u16, &str)] = &[
     (0xccac, "ECDHE-PSK-CHACHA20-POLY1305"),
     (0xccad, "DHE-PSK-CHACHA20-POLY1305"),
     (0xccae, "RSA-PSK-CHACHA20-POLY1305"),
+];
+
+/// Suites that OpenSSL has if it is built with them.
+#[rustfmt::skip]
+static WEAK: &[&str] = &[
+    "RC4-MD5",
+    "RC4-SHA",
+    "IDEA-CBC-SHA",
+    "DES-CBC3-SHA",
+    "DHE-DSS-DES-CBC3-SHA",
+    "DHE-RSA-DES-CBC3-SHA",
+    "ADH-RC4-MD5",
+    "ADH-DES-CBC3-SHA",
+    "PSK-RC4-SHA",
+    "PSK-3DES-EDE-CBC-SHA",
+    "DHE-PSK-RC4-SHA",
+    "DHE-PSK-3DES-EDE-CBC-SHA",
+    "RSA-PSK-RC4-SHA",
+    "RSA-PSK-3DES-EDE-CBC-SHA",
+    "SEED-SHA",
+    "DHE-DSS-SEED-SHA",
+    "DHE-RSA-SEED-SHA",
+    "ADH-SEED-SHA",
+    "ECDHE-ECDSA-RC4-SHA",
+    "ECDHE-ECDSA-DES-CBC3-SHA",
+    "ECDHE-RSA-RC4-SHA",
+    "ECDHE-RSA-DES-CBC3-SHA",
+    "AECDH-RC4-SHA",
+    "AECDH-DES-CBC3-SHA",
+    "SRP-3DES-EDE-CBC-SHA",
+    "SRP-RSA-3DES-EDE-CBC-SHA",
+    "SRP-DSS-3DES-EDE-CBC-SHA",
+    "ECDHE-PSK-RC4-SHA",
+    "ECDHE-PSK-3DES-EDE-CBC-SHA",
 ];
 
 #[cfg(test)]

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use rustls::{CipherSuite, Connection, HandshakeKind, NamedGroup, ProtocolVersion};
 
+use crate::hello::Start;
 use crate::keylog::Secrets;
 use crate::pair::Pair;
 use crate::policy::Version;
@@ -57,6 +58,8 @@ pub struct Facts {
     pub peer: Option<Box<Peer>>,
     /// The secrets, if they are kept.
     pub secrets: Option<Box<Secrets>>,
+    /// The beginnings of both hellos, where they are kept: the client's, and the server's.
+    starts: Option<Box<(Option<Start>, Option<Start>)>>,
 }
 
 impl Facts {
@@ -86,7 +89,30 @@ impl Facts {
             verdict,
             peer: peer(connection, outcome, resumed).map(Box::new),
             secrets: known.secrets,
+            starts: None,
         }
+    }
+
+    /// Adds what the first bytes of client and server have.
+    pub fn set_starts(&mut self, client: Option<Start>, server: Option<Start>) {
+        self.starts = Some(Box::new((client, server)));
+    }
+
+    /// Returns the client's random (`ssl_fc_client_random`).
+    pub fn client_random(&self) -> Option<&[u8]> {
+        let kept = self.starts.as_ref().and_then(|starts| starts.0.as_ref()).map(|start| &start.random[..]);
+        kept.or_else(|| self.secrets.as_ref().map(|secrets| secrets.client_random()))
+    }
+
+    /// Returns the server's random (`ssl_fc_server_random`).
+    pub fn server_random(&self) -> Option<&[u8]> {
+        self.starts.as_ref().and_then(|starts| starts.1.as_ref()).map(|start| &start.random[..])
+    }
+
+    /// Returns the session's identifier (`ssl_fc_session_id`). Sessions of TLS 1.3 have none.
+    pub fn session_id(&self) -> Option<&[u8]> {
+        let server = self.starts.as_ref()?.1.as_ref()?;
+        (self.version == Some(Version::Tls12) && !server.session.is_empty()).then_some(&server.session)
     }
 
     /// Returns the version as HAProxy prints it: `TLSv1.3` (`ssl_fc_protocol`, `%sslv`).

@@ -103,6 +103,11 @@ impl Pki {
         self.read(&[&format!("{name}.ocsp")])
     }
 
+    /// Returns the directory.
+    pub fn path(&self) -> &std::path::Path {
+        self.0.path()
+    }
+
     /// Writes a file.
     pub fn write(&self, name: &str, content: &[u8]) {
         std::fs::write(self.0.path().join(name), content).expect("writable");
