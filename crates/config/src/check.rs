@@ -6,8 +6,8 @@ use crate::catalogue::FetchRow;
 use crate::diagnostic::Diagnostics;
 use crate::format;
 use crate::model::{
-    AclRef, Action, BackendName, Balance, Config, DataKind, HashKey, LogLine, Mode, Position, Proxy, ProxyId,
-    ProxyKind, ServerChoice, TableData,
+    AclRef, Action, BackendName, Balance, CheckProtocol, Config, DataKind, HashKey, LogLine, Mode, Position, Proto,
+    Proxy, ProxyId, ProxyKind, ServerChoice, TableData,
 };
 use crate::suggest;
 use crate::track;
@@ -26,6 +26,7 @@ pub(crate) fn check(config: &mut Config, defaults: &[Option<Position>], diagnost
             log_target(proxy, diagnostics);
             useless_servers(proxy, diagnostics);
         }
+        protocols(proxy, diagnostics);
         captures(proxy, diagnostics);
         data_tests(proxy, diagnostics);
     }
@@ -255,6 +256,49 @@ fn binds(proxy: &Proxy, diagnostics: &mut Diagnostics) {
         let message = format!("frontend '{}' has no 'bind' directive", proxy.name);
         let warning = diagnostics.warning(proxy.at.clone(), message);
         warning.hint("declare it as a backend if this was intended");
+    }
+}
+
+/// `proto` fits the mode, and that of checks their kind; a check without one takes its server's, where that fits.
+fn protocols(proxy: &mut Proxy, diagnostics: &mut Diagnostics) {
+    let kind = word(proxy.kind);
+    let fits = |proto: Proto, http: bool| (proto != Proto::Raw) == http;
+    let named = |proto: Proto| match proto {
+        Proto::H1 => "h1",
+        Proto::H2 => "h2",
+        Proto::Raw => "none",
+    };
+    let http = proxy.mode == Mode::Http;
+    for bind in &proxy.binds {
+        if let Some(proto) = bind.proto.filter(|proto| !fits(*proto, http)) {
+            let message = format!("{kind} '{}' : MUX protocol '{}' is not usable for 'bind'", proxy.name, named(proto));
+            diagnostics.error(bind.at.clone(), message);
+        }
+    }
+    let sequence = proxy.health.sequence.as_ref();
+    let http_check = sequence.is_some_and(|sequence| sequence.protocol == CheckProtocol::Http);
+    for server in &mut proxy.servers {
+        if let Some(proto) = server.proto.filter(|proto| !fits(*proto, http)) {
+            let message = format!(
+                "{kind} '{}' : MUX protocol '{}' is not usable for server '{}'",
+                proxy.name,
+                named(proto),
+                server.name
+            );
+            diagnostics.error(server.at.clone(), message);
+        }
+        let Some(check) = &mut server.check else { continue };
+        match check.tls.proto {
+            None => check.tls.proto = server.proto.filter(|proto| fits(*proto, http_check)),
+            Some(proto) if fits(proto, http_check) => {}
+            Some(_) => {
+                let message = format!(
+                    "{kind} '{}': server '{}' uses an incompatible MUX protocol for the selected check type",
+                    proxy.name, server.name
+                );
+                diagnostics.error(server.at.clone(), message);
+            }
+        }
     }
 }
 

@@ -142,6 +142,8 @@ pub struct ServerSettings {
     pub verify_host: Option<Arc<str>>,
     /// `no-ssl-reuse`: sessions are not resumed.
     pub no_reuse: bool,
+    /// `no-tls-tickets`: sessions of TLS 1.2 are not resumed by tickets.
+    pub no_tickets: bool,
     /// Whether secrets are kept for fetches.
     pub keylog: bool,
 }

@@ -75,18 +75,15 @@ pub const STATS_SOCKET_OPTIONS: &[&str] = &[
 /// Options of `server`.
 #[rustfmt::skip]
 pub const SERVER_OPTIONS: &[&str] = &[
-    "allow-0rtt", "alpn", "ca-file", "cc",
-    "check-alpn", "check-pool-conn-name", "check-proto", "check-reuse-pool", "check-sni",
-    "check-sni-auto", "check-ssl", "check-via-socks4", "ciphers", "ciphersuites", "client-sigalgs", "crl-file",
-    "crt", "curves", "force-sslv3", "force-tlsv10", "force-tlsv11", "force-tlsv12", "force-tlsv13",
-    "guid", "idle-ping", "log-bufsize", "log-proto",
-    "namespace",
-    "no-check-reuse-pool", "npn",
-    "pool-conn-name", "redir",
-    "renegotiate",
-    "send-proxy-v2-ssl", "send-proxy-v2-ssl-cn", "shard", "sigalgs", "sni",
-    "sni-auto", "socks4", "ssl", "ssl-max-ver", "ssl-min-ver", "ssl-reuse",
-    "tcp-md5sig", "tcp-ut", "tfo", "tls-tickets", "usesrc", "verify", "verifyhost",
+    "check-pool-conn-name", "check-reuse-pool", "check-via-socks4", "guid", "idle-ping", "log-bufsize", "log-proto",
+    "namespace", "no-check-reuse-pool", "pool-conn-name", "redir", "shard", "socks4", "tcp-ut", "tfo", "usesrc",
+];
+
+/// Options of `server` that came after HAProxy 3.2.
+#[rustfmt::skip]
+pub const NEWER_SERVER_OPTIONS: &[&str] = &[
+    "cc", "check-sni-auto", "no-check-sni-auto", "no-renegotiate", "no-sni-auto", "renegotiate", "sni-auto",
+    "tcp-md5sig",
 ];
 
 /// Algorithms of `balance`.

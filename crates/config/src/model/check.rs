@@ -23,6 +23,14 @@ pub struct ProxyHealth {
     pub send_state: bool,
 }
 
+impl ProxyHealth {
+    /// Returns whether a step connects with TLS whatever the server's line says.
+    pub fn connects_with_tls(&self) -> bool {
+        let mut steps = self.sequence.iter().flat_map(|sequence| &sequence.steps);
+        steps.any(|step| matches!(&step.kind, CheckStepKind::Connect(connect) if connect.tls.enabled))
+    }
+}
+
 /// The steps of a check.
 #[derive(Clone, Debug)]
 pub struct CheckSequence {
@@ -88,6 +96,8 @@ pub struct CheckConnect {
     pub send_proxy: bool,
     /// `linger`: the connection is closed with FIN instead of a reset.
     pub linger: bool,
+    /// `ssl`, `sni`, `alpn` and `proto`.
+    pub tls: super::CheckTls,
 }
 
 /// The port of a step's connection.

@@ -7,9 +7,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::{
-    Acl, Affinity, Balance, BindTls, Condition, ErrorPages, Expr, HashType, LogTarget, Logging, PersistRule,
+    Acl, Affinity, Balance, BindTls, CheckTls, Condition, ErrorPages, Expr, HashType, LogTarget, Logging, PersistRule,
     PersistenceCookie, Position, Proto, ProxyHealth, ProxyId, Return, Rule, ServerHashKey, ServerHealth, ServerResolve,
-    StatsPage, StatsSocket, StickRule, StickTable, UseBackend, UseServer,
+    ServerTls, StatsPage, StatsSocket, StickRule, StickTable, UseBackend, UseServer, WebSockets,
 };
 
 /// The kind of a proxy section.
@@ -640,6 +640,12 @@ pub struct Server {
     pub check: Option<Check>,
     /// Whatever else decides about its health.
     pub health: ServerHealth,
+    /// `ssl`, or what `check-ssl` and `set server … ssl on` need.
+    pub tls: Option<Arc<ServerTls>>,
+    /// `proto`.
+    pub proto: Option<Proto>,
+    /// `ws`.
+    pub websockets: WebSockets,
     /// Its position in the file.
     pub at: Position,
 }
@@ -653,10 +659,27 @@ pub struct SendProxy {
     pub checksum: bool,
     /// `proxy-v2-options unique-id`: the stream's.
     pub unique_id: bool,
-    /// `proxy-v2-options authority`: the authority in the client's own header.
+    /// `proxy-v2-options authority`: the authority in the client's own header, or the name in its hello.
     pub authority: bool,
+    /// What is sent of the client's TLS.
+    pub tls: SendProxyTls,
     /// `set-proxy-v2-tlv-fmt`: types and values.
     pub tlvs: Vec<(u8, Arc<super::LogFormat>)>,
+}
+
+/// The TLV `PP2_TYPE_SSL` of a PROXY protocol header, and its parts beside the version.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct SendProxyTls {
+    /// `send-proxy-v2-ssl`, `proxy-v2-options ssl`: whether it is sent.
+    pub used: bool,
+    /// `send-proxy-v2-ssl-cn`, `cert-cn`: the common name of the client's certificate.
+    pub cn: bool,
+    /// `cert-key`: the algorithm of the key of this side's certificate.
+    pub key: bool,
+    /// `cert-sig`: the algorithm of the signature of this side's certificate.
+    pub signature: bool,
+    /// `ssl-cipher`: the suite.
+    pub cipher: bool,
 }
 
 /// `pool-max-conn`, `pool-low-conn`, `pool-purge-delay`, `max-reuse` of a server.
@@ -697,4 +720,6 @@ pub struct Check {
     pub addr: Option<IpAddr>,
     /// `check-send-proxy`.
     pub send_proxy: bool,
+    /// `check-ssl` and related options.
+    pub tls: CheckTls,
 }

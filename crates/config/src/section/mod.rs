@@ -471,6 +471,7 @@ pub(crate) fn rows() -> Vec<(crate::catalogue::ItemKind, Listed)> {
     rows.extend(list(ItemKind::Keyword, &error::KEYWORDS));
     rows.extend(list(ItemKind::BindOption, &bind::OPTIONS));
     rows.extend(list(ItemKind::ServerOption, &server::OPTIONS));
+    rows.extend(list(ItemKind::ServerOption, &server::tls::OPTIONS));
     rows.extend(list(ItemKind::Keyword, &userlist::KEYWORDS));
     rows.extend(list(ItemKind::Keyword, &resolvers::KEYWORDS));
     rows.extend(list(ItemKind::Action, &rule::ACTIONS));

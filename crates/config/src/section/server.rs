@@ -2,6 +2,7 @@
 
 pub mod dynamic;
 mod send_proxy;
+pub(crate) mod tls;
 
 use std::net::IpAddr;
 use std::ops::RangeInclusive;
@@ -13,14 +14,14 @@ use crate::catalogue::known::is_known;
 use crate::catalogue::{Contexts, known};
 use crate::diagnostic::Diagnostics;
 use crate::model::{
-    Agent, Check, InitAddr, InitialState, Observe, OnObserved, Pool, Position, Proto, Server, ServerAddress,
-    ServerHashKey, ServerHealth, ServerPort, ServerResolve, Source, TrackedServer, UncheckedLevels,
+    Agent, Check, InitAddr, InitialState, Observe, OnObserved, Pool, Position, Server, ServerAddress, ServerHashKey,
+    ServerHealth, ServerPort, ServerResolve, Source, TrackedServer, UncheckedLevels,
 };
 use crate::names;
-use crate::section::bind;
 use crate::section::proxy::ProxyReader;
 use crate::section::source;
 use crate::section::table::{Row, Table};
+use crate::section::tls::ServerWords;
 use crate::suggest;
 use crate::unit::{self, TimeUnit};
 use crate::word::Line;
@@ -73,6 +74,7 @@ pub(crate) struct ServerSettings {
     shut_backups_when_up: bool,
     track: Option<String>,
     initial: InitialState,
+    tls: ServerWords,
 }
 
 /// The settings of `agent-check`.
@@ -129,14 +131,13 @@ impl Default for ServerSettings {
             shut_backups_when_up: false,
             track: None,
             initial: InitialState::default(),
+            tls: ServerWords::default(),
         }
     }
 }
 
 /// Reads an option's value; the message of an error is completed with the option's name.
 pub(crate) type ServerOption = fn(&mut ServerSettings, &str) -> Result<(), String>;
-
-const NO_TLS: &str = "No effect: connections to servers do not use TLS.";
 
 const fn option(
     name: &'static str,
@@ -336,6 +337,14 @@ pub(crate) static OPTIONS: Table<ServerOption> = Table::new(&[
         s.send_proxy.v2 = false;
         Ok(())
     }),
+    option("no-send-proxy-v2-ssl", 0, "", "Undoes a 'send-proxy-v2-ssl' of default-server.", |s, _| {
+        (s.send_proxy.v2, s.send_proxy.tls.used) = (false, false);
+        Ok(())
+    }),
+    option("no-send-proxy-v2-ssl-cn", 0, "", "Undoes a 'send-proxy-v2-ssl-cn' of default-server.", |s, _| {
+        (s.send_proxy.v2, s.send_proxy.tls.used, s.send_proxy.tls.cn) = (false, false, false);
+        Ok(())
+    }),
     option("no-check", 0, "", "Undoes a 'check' of default-server.", |s, _| {
         s.check = false;
         Ok(())
@@ -344,21 +353,7 @@ pub(crate) static OPTIONS: Table<ServerOption> = Table::new(&[
         s.check_send_proxy = false;
         Ok(())
     }),
-    option("no-check-sni-auto", 0, "", NO_TLS, |_, _| Ok(())),
-    option("no-check-ssl", 0, "", NO_TLS, |_, _| Ok(())),
-    option("no-renegotiate", 0, "", NO_TLS, |_, _| Ok(())),
-    option("no-send-proxy-v2-ssl", 0, "", NO_TLS, |_, _| Ok(())),
-    option("no-send-proxy-v2-ssl-cn", 0, "", NO_TLS, |_, _| Ok(())),
-    option("no-sni-auto", 0, "", NO_TLS, |_, _| Ok(())),
-    option("no-ssl", 0, "", NO_TLS, |_, _| Ok(())),
-    option("no-ssl-reuse", 0, "", NO_TLS, |_, _| Ok(())),
-    option("no-sslv3", 0, "", NO_TLS, |_, _| Ok(())),
     option("no-tfo", 0, "", "No effect: no data is sent with the first packet of a connection.", |_, _| Ok(())),
-    option("no-tls-tickets", 0, "", NO_TLS, |_, _| Ok(())),
-    option("no-tlsv10", 0, "", NO_TLS, |_, _| Ok(())),
-    option("no-tlsv11", 0, "", NO_TLS, |_, _| Ok(())),
-    option("no-tlsv12", 0, "", NO_TLS, |_, _| Ok(())),
-    option("no-tlsv13", 0, "", NO_TLS, |_, _| Ok(())),
     option("non-stick", 0, "", "Stick rules never store it.", |s, _| {
         s.non_stick = true;
         Ok(())
@@ -439,7 +434,8 @@ pub(crate) static OPTIONS: Table<ServerOption> = Table::new(&[
         1,
         "OPTION[,…]",
         "Additional content of the header of 'send-proxy-v2': 'crc32c' a checksum, 'unique-id' the stream's, \
-         'authority' that of the client's own header.",
+         'authority' that of the client's own header or the name in its hello; of the client's TLS 'ssl' the version, \
+         'ssl-cipher' the suite, of its certificate 'cert-cn' the common name, 'cert-key' and 'cert-sig' algorithms.",
         |s, v| s.send_proxy.options(v),
     ),
     option("resolve-net", 1, "NETWORK[,…]", "Preferred networks among the addresses of a name.", |s, v| {
@@ -491,12 +487,6 @@ pub(crate) static OPTIONS: Table<ServerOption> = Table::new(&[
             Ok(())
         },
     ),
-    option("proto", 1, "h1|none", "No effect: HTTP/1 is the only protocol, and h2 is refused.", |_, v| {
-        match bind::proto(v)? {
-            Proto::H2 => Err("'h2' is not supported yet".to_owned()),
-            Proto::H1 | Proto::Raw => Ok(()),
-        }
-    }),
     option("rise", 1, "N", "Number of successful checks in a row until the server is up; 2.", |s, v| {
         s.rise = unit::leading_integer(v, 1, 1_000_000)? as u32;
         s.rise_given = true;
@@ -514,6 +504,14 @@ pub(crate) static OPTIONS: Table<ServerOption> = Table::new(&[
     ),
     option("send-proxy-v2", 0, "", "The same with version 2.", |s, _| {
         s.send_proxy.v2 = true;
+        Ok(())
+    }),
+    option("send-proxy-v2-ssl", 0, "", "The same with what is known of the client's TLS.", |s, _| {
+        (s.send_proxy.v2, s.send_proxy.tls.used) = (true, true);
+        Ok(())
+    }),
+    option("send-proxy-v2-ssl-cn", 0, "", "The same with the common name of the client's certificate.", |s, _| {
+        (s.send_proxy.v2, s.send_proxy.tls.used, s.send_proxy.tls.cn) = (true, true, true);
         Ok(())
     }),
     option(
@@ -560,12 +558,12 @@ pub(crate) static OPTIONS: Table<ServerOption> = Table::new(&[
         s.weight = unit::leading_integer(v, 0, 256)? as u16;
         Ok(())
     }),
-    option("ws", 1, "auto|h1", "No effect: WebSockets use HTTP/1, and h2 is refused.", |_, v| match v {
-        "auto" | "h1" => Ok(()),
-        "h2" => Err("'h2' is not supported yet".to_owned()),
-        _ => Err(format!("'auto' or 'h1' was expected, not '{v}'")),
-    }),
 ]);
+
+/// Returns the names of all options.
+fn option_names() -> impl Iterator<Item = &'static str> {
+    OPTIONS.names(Contexts::SERVER_OPTION).chain(tls::OPTIONS.names(Contexts::SERVER_OPTION))
+}
 
 /// Networks of one 'resolve-net', as in HAProxy.
 const NETWORKS: usize = 5;
@@ -631,7 +629,11 @@ impl ServerSettings {
                 port: self.port.or(self.addr_port),
                 addr: self.addr,
                 send_proxy: self.check_send_proxy,
+                tls: self.tls.check(self.port.is_some() || self.addr.is_some()),
             }),
+            tls: None,
+            proto: self.tls.proto,
+            websockets: self.tls.websockets,
             health,
             at,
         }
@@ -703,11 +705,18 @@ fn options(reader: &mut ProxyReader<'_>, line: &Line, start: usize, settings: &m
             next = behind;
             continue;
         }
+        if let Some((row, _)) = tls::OPTIONS.find(word, "") {
+            let Some(behind) = tls::option(reader, line, next, row, settings) else { return false };
+            next = behind;
+            continue;
+        }
         let Some((row, _)) = OPTIONS.find(word, "") else {
             if is_known(known::SERVER_OPTIONS, word) {
                 reader.diagnostics.error(line.at(next), format!("'{word}' of '{keyword}' is not supported yet"));
+            } else if is_known(known::NEWER_SERVER_OPTIONS, word) {
+                reader.diagnostics.error(line.at(next), format!("'{word}' of '{keyword}' is newer than HAProxy 3.2"));
             } else {
-                let names = OPTIONS.names(Contexts::SERVER_OPTION).chain(known::SERVER_OPTIONS.iter().copied());
+                let names = option_names().chain(known::SERVER_OPTIONS.iter().copied());
                 let near = suggest::nearest(word, names);
                 let error = reader.diagnostics.error(line.at(next), format!("unknown keyword '{word}' of '{keyword}'"));
                 error.did_you_mean(near);
@@ -821,6 +830,7 @@ fn declare(reader: &mut ProxyReader<'_>, line: &Line, at: usize, names: impl Int
         }
     };
     let mut settings = reader.settings.default_server.clone();
+    settings.tls.inherit();
     let whole = options(reader, line, at + 1, &mut settings);
     let Some(address) = address.filter(|_| whole) else {
         return;
@@ -858,6 +868,7 @@ fn declare(reader: &mut ProxyReader<'_>, line: &Line, at: usize, names: impl Int
         let message = format!("server '{name}': no method found to resolve address '{host}'");
         reader.diagnostics.error(line.at(at), message).hint("SRV records need 'resolvers SECTION'");
     }
+    reader.settings.server_words.push((reader.settings.proxy.servers.len(), settings.tls.clone()));
     let servers = &mut reader.settings.proxy.servers;
     let server = settings.server(name, address, line.at(0));
     // Those behind the first differ by their names; an 'id' is that of the first.

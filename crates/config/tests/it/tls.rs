@@ -3,8 +3,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use sluicegate_config::Config;
-use sluicegate_config::model::{BindTls, Proto};
+use sluicegate_config::model::{BindTls, Proto, ProxyId, ServerTls};
+use sluicegate_config::{Config, add_server};
 
 use crate::support::{good, load};
 
@@ -182,12 +182,7 @@ fn certificates_of_clients() {
         ),
     );
     check("verify required", "Proxy 'f': verify is enabled but no CA file specified for bind ':443'");
-    check(
-        "ca-file no.pem",
-        &format!(
-            "{prefix}'ca-file' : unable to load no.pem: Couldn't open the ca-file 'no.pem' (No such file or directory)"
-        ),
-    );
+    check("ca-file no.pem", &format!("{prefix}'ca-file' : unable to load no.pem (No such file or directory)"));
     check(
         "ca-ignore-err 95",
         &format!("{prefix}'ca-ignore-err' : ID '95' out of range (1..94) in error IDs list '95'"),
@@ -261,4 +256,153 @@ fn lines_are_compared_by_words_and_files() {
     assert!(!same("ssl crt one.pem", "ssl crt one.pem alpn h2"));
     assert!(!same("ssl crt one.pem", "ssl crt one.pem ca-file ca.pem"));
     assert!(bind("ssl crt one.pem") != bind_with(" tune.ssl.keylog on\n", "ssl crt one.pem"));
+}
+
+/// The last server of a backend with these lines.
+#[track_caller]
+fn server_of(global: &str, lines: &str) -> sluicegate_config::model::Server {
+    let config = good(&format!("global\n{global}{BASE}backend b\n{lines}\n"));
+    config.proxies[0].servers.last().expect("one").clone()
+}
+
+#[track_caller]
+fn server(words: &str) -> Arc<ServerTls> {
+    let server = server_of("", &format!(" server s 127.0.0.1:443 {words}"));
+    server.tls.expect("it has TLS")
+}
+
+#[test]
+fn servers_without_tls_have_no_settings() {
+    assert_eq!(server_of("", " server s 127.0.0.1:443 verify none sni str(a)").tls, None);
+    assert_eq!(server_of("", " server s 127.0.0.1:443 no-ssl").tls, None);
+    let dormant =
+        server_of("", " default-server ssl verify none\n server s 127.0.0.1:443 no-ssl").tls.expect("settings");
+    assert!(!dormant.enabled);
+    let checked = server_of("", " server s 127.0.0.1:443 check check-ssl verify none");
+    assert!(!checked.tls.expect("settings").enabled);
+    assert!(checked.check.expect("check").tls.enabled);
+    let lines = " option tcp-check\n tcp-check connect ssl\n server s 127.0.0.1:443 verify none";
+    assert!(!server_of("", lines).tls.expect("settings").enabled);
+}
+
+#[test]
+fn certificates_of_servers() {
+    use sluicegate_tls::policy::Verify;
+    let tls = server("ssl verify required ca-file ca.pem crl-file crl.pem verifyhost one.test crt one.pem");
+    let settings = &tls.settings;
+    assert!(tls.enabled);
+    assert_eq!(settings.policy.verify, Some(Verify::Required));
+    assert_eq!(settings.policy.ca.as_ref().expect("ca").certificates.len(), 1);
+    assert_eq!(settings.policy.crl.as_ref().expect("crl").crls.len(), 1);
+    assert_eq!(settings.verify_host.as_deref(), Some("one.test"));
+    assert_eq!(settings.pair.as_ref().expect("crt").path, "one.pem");
+    assert_eq!(server("ssl ca-file ca.pem").settings.policy.verify, Some(Verify::Required));
+    assert_eq!(server("ssl verify none").settings.policy.verify, Some(Verify::None));
+    let unverified = server_of(" ssl-server-verify none\n", " server s 127.0.0.1:443 ssl").tls.expect("settings");
+    assert_eq!(unverified.settings.policy.verify, Some(Verify::None));
+    let found = findings(&format!("{BASE}backend b\n server s 127.0.0.1:443 ssl\n"));
+    assert!(found[0].starts_with("error: 'server b/s' : verify is enabled by default but no CA file specified."));
+}
+
+#[test]
+fn sessions_and_names_of_servers() {
+    use sluicegate_tls::policy::Version::{Tls12, Tls13};
+    let tls = server("ssl verify none no-ssl-reuse no-tls-tickets sni req.hdr(host) ssl-min-ver TLSv1.3");
+    assert!(tls.settings.no_reuse && tls.settings.no_tickets);
+    assert_eq!(tls.sni_text.as_deref(), Some("req.hdr(host)"));
+    assert!(tls.sni.is_some());
+    assert_eq!((tls.settings.policy.min, tls.settings.policy.max), (Some(Tls13), Some(Tls13)));
+    let tls = server("ssl verify none");
+    assert!(!tls.settings.no_reuse && !tls.settings.no_tickets && tls.sni.is_none());
+    assert_eq!((tls.settings.policy.min, tls.settings.policy.max), (Some(Tls12), Some(Tls13)));
+    assert_eq!(tls.settings.policy.alpn, None);
+    assert_eq!(server("ssl verify none alpn h2").settings.policy.alpn, Some(vec![b"h2".to_vec()]));
+    let defaults =
+        " ssl-default-server-options no-tls-tickets ssl-max-ver TLSv1.2\n ssl-default-server-ciphers ECDHE+CHACHA20\n";
+    let tls = server_of(defaults, " server s 127.0.0.1:443 ssl verify none").tls.expect("settings");
+    assert!(tls.settings.no_tickets);
+    assert_eq!(tls.settings.policy.max, Some(Tls12));
+    assert_eq!(tls.settings.policy.ciphers.as_ref().expect("ciphers").len(), 2);
+}
+
+#[test]
+fn checks_follow_their_server() {
+    let check = |lines: &str| server_of("", lines).check.expect("a check").tls;
+    assert!(check(" server s 127.0.0.1:443 ssl verify none check").enabled);
+    assert!(!check(" server s 127.0.0.1:443 ssl verify none check port 80").enabled);
+    assert!(!check(" server s 127.0.0.1:443 ssl verify none check no-check-ssl").enabled);
+    let own = check(" server s 127.0.0.1:443 check check-ssl verify none port 444 check-sni a.test check-alpn h2");
+    assert!(own.enabled);
+    assert_eq!((own.sni.as_deref(), own.alpn), (Some("a.test"), Some(vec![b"h2".to_vec()])));
+    assert_eq!(check(" option httpchk\n server s 127.0.0.1:80 check proto h2").proto, Some(Proto::H2));
+    assert_eq!(check(" server s 127.0.0.1:80 check proto h2").proto, None);
+    assert_eq!(check(" option httpchk\n server s 127.0.0.1:80 check check-proto h1").proto, Some(Proto::H1));
+}
+
+#[test]
+fn proxy_headers_about_tls() {
+    let sent = |words: &str| server_of("", &format!(" server s 127.0.0.1:80 {words}")).send_proxy.expect("one").tls;
+    let found = sent("send-proxy-v2-ssl");
+    assert_eq!((found.used, found.cn, found.cipher), (true, false, false));
+    let found = sent("send-proxy-v2 proxy-v2-options ssl-cipher,cert-key,cert-sig");
+    assert_eq!((found.used, found.cn, found.cipher, found.key, found.signature), (true, false, true, true, true));
+    assert!(sent("send-proxy-v2-ssl-cn").cn);
+}
+
+#[test]
+fn templates_share_their_settings() {
+    let config = good(&format!("{BASE}backend b\n server-template s 3 127.0.0.1:443 ssl verify none crt one.pem\n"));
+    let servers = &config.proxies[0].servers;
+    let tls = |index: usize| servers[index].tls.as_ref().expect("settings");
+    assert!(Arc::ptr_eq(tls(0), tls(1)) && Arc::ptr_eq(tls(1), tls(2)));
+}
+
+#[test]
+fn servers_that_come_at_run_time() {
+    let config = good(&format!(
+        "{BASE}frontend f\n bind :1 ssl crt one.pem\nbackend b\n server s 127.0.0.1:443 ssl ca-file ca.pem\n"
+    ));
+    let add = |words: &str| {
+        let words: Vec<&str> = words.split(' ').collect();
+        add_server(&config, ProxyId(1), "n", &words).map(|config| config.proxies[1].servers[1].clone())
+    };
+    let added = add("127.0.0.1:443 ssl ca-file ca.pem crt one.pem sni req.hdr(host) check").expect("it is added");
+    let tls = added.tls.expect("settings");
+    assert!(tls.enabled && tls.sni.is_some() && tls.settings.pair.is_some());
+    assert!(!added.check.expect("a check").tls.enabled, "checks of such servers need 'check-ssl'");
+    let refused = |words: &str| add(words).expect_err("it is refused");
+    assert_eq!(refused("127.0.0.1:443 ssl"), findings_text());
+    assert!(refused("127.0.0.1:443 ssl verify none crt two.crt").contains("unable to stat SSL certificate"));
+    assert_eq!(refused("127.0.0.1:443 no-ssl"), "'no-ssl' option is not accepted for dynamic server");
+    assert_eq!(refused("127.0.0.1:443 ssl verify"), "'verify' : missing verify method");
+}
+
+/// The message about a server without authorities.
+fn findings_text() -> String {
+    let found = findings(&format!("{BASE}backend b\n server n 127.0.0.1:443 ssl\n"));
+    found[0].strip_prefix("error: ").map(|message| format!("{message}.")).expect("an error")
+}
+
+/// Recommended settings as generators of configurations give them.
+#[test]
+fn recommended_settings_pass() {
+    let intermediate = " ssl-default-bind-ciphers ECDHE-ECDSA-AES128-GCM-SHA256:ECDHE-RSA-AES128-GCM-SHA256:\
+                        ECDHE-ECDSA-AES256-GCM-SHA384:ECDHE-RSA-AES256-GCM-SHA384:ECDHE-ECDSA-CHACHA20-POLY1305:\
+                        ECDHE-RSA-CHACHA20-POLY1305:DHE-RSA-AES128-GCM-SHA256:DHE-RSA-AES256-GCM-SHA384:\
+                        DHE-RSA-CHACHA20-POLY1305\n \
+                        ssl-default-bind-ciphersuites TLS_AES_128_GCM_SHA256:TLS_AES_256_GCM_SHA384:\
+                        TLS_CHACHA20_POLY1305_SHA256\n \
+                        ssl-default-bind-curves X25519:prime256v1:secp384r1\n \
+                        ssl-default-bind-options prefer-client-ciphers ssl-min-ver TLSv1.2 no-tls-tickets\n";
+    let modern = " ssl-default-bind-ciphersuites TLS_AES_128_GCM_SHA256:TLS_AES_256_GCM_SHA384:\
+                  TLS_CHACHA20_POLY1305_SHA256\n ssl-default-bind-options ssl-min-ver TLSv1.3 no-tls-tickets\n";
+    let older = " ssl-default-bind-options no-sslv3 no-tlsv10 no-tlsv11 no-tls-tickets\n \
+                 ssl-default-server-options no-sslv3 no-tlsv10 no-tlsv11 no-tls-tickets\n \
+                 ssl-default-bind-ciphers ECDH+AESGCM:DH+AESGCM:ECDH+AES256:DH+AES256:!aNULL:!MD5:!DSS\n";
+    for global in [intermediate, modern, older] {
+        let text = frontend(global, "ssl crt one.pem alpn h2,http/1.1")
+            + "backend b\n server s 127.0.0.1:443 ssl verify none\n";
+        let (config, diagnostics) = load(&text);
+        assert!(config.is_some() && diagnostics.warnings() == 0, "{diagnostics}");
+    }
 }

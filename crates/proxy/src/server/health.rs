@@ -174,6 +174,7 @@ mod tests {
             port: None,
             addr: None,
             send_proxy: false,
+            tls: Default::default(),
         };
         let mut health = Health::new(2, 3);
         let interval = |health: &Health, check: &Check| {

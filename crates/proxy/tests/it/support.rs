@@ -63,6 +63,9 @@ pub fn server(name: &str, address: SocketAddr) -> Server {
         source: None,
         check: None,
         health: Default::default(),
+        tls: None,
+        proto: None,
+        websockets: Default::default(),
         at: nowhere(),
     }
 }

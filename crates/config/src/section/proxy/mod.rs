@@ -30,7 +30,7 @@ use crate::model::{
 use crate::section::rule;
 use crate::section::server::ServerSettings;
 use crate::section::table::{self, MANY, Row};
-use crate::section::tls::{BindLine, BindWords, Loader};
+use crate::section::tls::{BindLine, BindWords, Loader, ServerLine, ServerWords};
 use crate::section::{Section, SectionKind, error, preset, removed, server, stick, store};
 use crate::suggest;
 use crate::unit::{self, TIME_HINT, TimeUnit};
@@ -63,6 +63,8 @@ pub(crate) struct Settings {
     checks: check::CheckSettings,
     /// The words about TLS of each `bind` line, with its addresses as written.
     bind_words: Vec<(Arc<str>, BindWords)>,
+    /// The words about TLS of each `server` line, with the index of its first server.
+    pub(crate) server_words: Vec<(usize, ServerWords)>,
     servers: HashMap<Arc<str>, (Position, bool)>,
     redirects: Vec<Rule>,
     /// Whether the section has a `stats` line itself.
@@ -209,6 +211,7 @@ pub(crate) fn all(
         if kind.is_some() {
             reader.finish_checks();
             reader.finish_binds(global.tune.bufsize);
+            reader.finish_servers();
         }
         match kind {
             None => defaults.add(section, settings),
@@ -325,6 +328,7 @@ impl Settings {
             default_server: ServerSettings::default(),
             checks: check::CheckSettings::default(),
             bind_words: Vec::new(),
+            server_words: Vec::new(),
             servers: HashMap::new(),
             redirects: Vec::new(),
             own_stats: false,
@@ -389,6 +393,19 @@ impl ProxyReader<'_> {
             let http = proxy.mode == Mode::Http;
             let line = BindLine { proxy: &proxy.name, argument, at: &bind.at, http, bufsize };
             bind.tls = words.finish(&line, self.loaded.tls, self.diagnostics);
+        }
+    }
+
+    /// Makes settings of the words about TLS, once the checks of the section are known.
+    fn finish_servers(&mut self) {
+        let proxy = &mut self.settings.proxy;
+        let checks_connect = proxy.health.connects_with_tls();
+        let ends = self.settings.server_words.iter().skip(1).map(|(first, _)| *first).chain([proxy.servers.len()]);
+        for ((first, words), end) in self.settings.server_words.iter().zip(ends) {
+            let server = &proxy.servers[*first];
+            let line = ServerLine { proxy: &proxy.name, name: &server.name, at: &server.at, checks_connect };
+            let tls = words.finish(&line, self.loaded.tls, self.diagnostics);
+            proxy.servers[*first..end].iter_mut().for_each(|server| server.tls.clone_from(&tls));
         }
     }
 

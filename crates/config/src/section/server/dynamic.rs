@@ -2,13 +2,15 @@
 
 use crate::address;
 use crate::catalogue::known::is_known;
-use crate::catalogue::{Contexts, known};
-use crate::diagnostic::Diagnostics;
+use crate::catalogue::{Place, known};
+use crate::diagnostic::{Diagnostics, Severity};
+use crate::expression::{ExpressionReader, StoreNames};
 use crate::model::{Config, Position, ProxyId, ProxyKind};
+use crate::section::tls::{Loader, ServerLine};
 use crate::word::bad_name_byte;
-use crate::{suggest, track};
+use crate::{MemoryFiles, suggest, track};
 
-use super::{OPTIONS, ServerSettings, portless, send_proxy};
+use super::{OPTIONS, ServerSettings, option_names, portless, send_proxy, tls};
 
 /// Options that HAProxy refuses, and those that need what only a file has.
 const REFUSED: &[&str] = &[
@@ -21,6 +23,8 @@ const REFUSED: &[&str] = &[
     "no-agent-check",
     "no-check",
     "no-check-ssl",
+    "no-send-proxy-v2-ssl",
+    "no-send-proxy-v2-ssl-cn",
     "no-ssl",
     "non-stick",
     "redir",
@@ -30,6 +34,7 @@ const REFUSED: &[&str] = &[
     "resolvers",
     "socks4",
     "source",
+    "ssl-reuse",
     "stick",
     "tcp-ut",
     send_proxy::TLV,
@@ -51,7 +56,10 @@ pub fn add_server(config: &Config, backend: ProxyId, name: &str, words: &[&str])
     }
     let address = address::server(place).map_err(|problem| problem.message)?;
     let mut settings = ServerSettings::default();
-    read(&mut settings, name, options)?;
+    // No file is read while the process runs: what a server names has been loaded with the configuration.
+    let files = MemoryFiles::new();
+    let loader = Loader::of(&files, config);
+    read(&mut settings, name, options, &loader)?;
     if settings.check && settings.port.is_none() && portless(&address) {
         return Err(format!("server '{name}' has neither service port nor check port"));
     }
@@ -82,35 +90,68 @@ pub fn add_server(config: &Config, backend: ProxyId, name: &str, words: &[&str])
     let sid = settings.sid.unwrap_or_else(free);
     let tracks = settings.track.is_some();
     let at = Position { file: "stats socket".into(), line: 1, column: 1 };
+    let mut diagnostics = Diagnostics::new();
+    let checks_connect = proxy.health.connects_with_tls();
+    let line = ServerLine { proxy: &proxy.name, name, at: &at, checks_connect };
+    let tls = settings.tls.finish(&line, &loader, &mut diagnostics);
+    first_error(&diagnostics)?;
+    // Checks do not follow the server's `ssl`, as in HAProxy.
+    let check_tls = settings.tls.check(true);
     let mut server = settings.server(name.into(), address, at);
-    (server.sid, server.dynamic) = (sid, true);
+    (server.sid, server.dynamic, server.tls) = (sid, true, tls);
+    if let Some(check) = &mut server.check {
+        check.tls = check_tls;
+    }
     let mut config = config.clone();
     config.proxies[backend.0 as usize].servers.push(server);
     if tracks {
         let mut diagnostics = Diagnostics::new();
         track::resolve(&mut config, &mut diagnostics);
-        if diagnostics.has_errors() {
-            let text = diagnostics.to_string();
-            let first = text.lines().next().unwrap_or_default();
-            return Err(format!("{}.", first.split_once("error: ").map_or(first, |(_, message)| message)));
-        }
+        first_error(&diagnostics)?;
     }
     Ok(config)
 }
 
+/// Returns the message of the first error.
+fn first_error(diagnostics: &Diagnostics) -> Result<(), String> {
+    match diagnostics.iter().find(|found| found.severity == Severity::Error) {
+        Some(found) => Err(format!("{}.", found.message)),
+        None => Ok(()),
+    }
+}
+
 /// Reads options of the server `name`.
-fn read(settings: &mut ServerSettings, name: &str, options: &[&str]) -> Result<(), String> {
+fn read(settings: &mut ServerSettings, name: &str, options: &[&str], loader: &Loader<'_>) -> Result<(), String> {
     let mut words = options.iter();
     while let Some(word) = words.next() {
         let option = word.split('(').next().unwrap_or(word);
         if REFUSED.contains(&option) {
             return Err(format!("'{option}' option is not accepted for dynamic server"));
         }
+        if let Some((row, _)) = tls::OPTIONS.find(word, "") {
+            let value = match row.max {
+                0 => "",
+                _ => words.next().ok_or_else(|| tls::missing(row))?,
+            };
+            let at = Position { file: "stats socket".into(), line: 1, column: 1 };
+            if row.name == "sni" {
+                // Names in an expression, such as a store's, are looked up when it is evaluated.
+                let stores = StoreNames { any_store: true, ..StoreNames::default() };
+                let expressions = ExpressionReader { stores: &stores, place: Place::Balance, acl: false };
+                settings.tls.sni(value, &expressions, at).map_err(|(message, _)| message)?;
+            } else {
+                tls::read(settings, row, loader, at, value)?;
+            }
+            continue;
+        }
         let Some((row, _)) = OPTIONS.find(word, "") else {
+            if is_known(known::NEWER_SERVER_OPTIONS, word) {
+                return Err(format!("'{word}' is newer than HAProxy 3.2"));
+            }
             if is_known(known::SERVER_OPTIONS, word) {
                 return Err(format!("'{word}' is not supported yet"));
             }
-            let near = suggest::nearest(word, OPTIONS.names(Contexts::SERVER_OPTION));
+            let near = suggest::nearest(word, option_names());
             let near = near.map_or_else(|| ".".to_owned(), |near| format!("; did you mean '{near}' maybe ?"));
             return Err(format!("unknown keyword '{word}'{near}"));
         };

@@ -3,15 +3,12 @@
 use std::sync::Arc;
 
 use super::ServerSettings;
-use crate::model::{LogFormat, SendProxy};
+use crate::model::{LogFormat, SendProxy, SendProxyTls};
 use crate::section::proxy::ProxyReader;
 use crate::word::Line;
 
 /// The prefix of the option with a TLV's type.
 pub(super) const TLV: &str = "set-proxy-v2-tlv-fmt";
-
-/// Options of version 2 about TLS.
-const OF_TLS: &[&str] = &["ssl", "cert-cn", "ssl-cipher", "cert-sig", "cert-key"];
 
 /// The settings so far.
 #[derive(Clone, Debug, Default)]
@@ -23,6 +20,8 @@ pub(super) struct Settings {
     checksum: bool,
     unique_id: bool,
     authority: bool,
+    /// `send-proxy-v2-ssl` and options about TLS.
+    pub(super) tls: SendProxyTls,
     tlvs: Vec<(u8, Arc<LogFormat>)>,
 }
 
@@ -34,12 +33,12 @@ impl Settings {
                 "crc32c" => self.checksum = true,
                 "unique-id" => self.unique_id = true,
                 "authority" => self.authority = true,
-                _ if OF_TLS.contains(&option) => {
-                    return Err(format!("'{option}' is not supported yet: no connection is one of TLS"));
-                }
-                _ => {
-                    return Err(format!("expects crc32c, unique-id or authority, not '{option}'"));
-                }
+                "ssl" => self.tls.used = true,
+                "cert-cn" => (self.tls.used, self.tls.cn) = (true, true),
+                "cert-key" => (self.tls.used, self.tls.key) = (true, true),
+                "cert-sig" => (self.tls.used, self.tls.signature) = (true, true),
+                "ssl-cipher" => (self.tls.used, self.tls.cipher) = (true, true),
+                _ => return Err(format!("'{option}' : proxy v2 option not implemented")),
             }
         }
         Ok(())
@@ -47,8 +46,8 @@ impl Settings {
 
     /// Returns the header, if there is to be one.
     pub(super) fn finish(self) -> Option<SendProxy> {
-        let Settings { v1, v2, checksum, unique_id, authority, tlvs } = self;
-        (v1 || v2).then_some(SendProxy { v2, checksum, unique_id, authority, tlvs })
+        let Settings { v1, v2, checksum, unique_id, authority, tls, tlvs } = self;
+        (v1 || v2).then_some(SendProxy { v2, checksum, unique_id, authority, tls, tlvs })
     }
 }
 

@@ -20,7 +20,7 @@ use super::library::{Authorities, Common, File, PairFiles};
 use super::ticket_keys;
 use crate::Files;
 use crate::diagnostic::Diagnostics;
-use crate::model::{GlobalTls, Position, TlsFiles};
+use crate::model::{Config, GlobalTls, Position, TlsFiles};
 
 /// Key types of a bundle, in the order in which they are looked for.
 const BUNDLE: [&str; 3] = ["dsa", "ecdsa", "rsa"];
@@ -89,6 +89,13 @@ impl<'a> Loader<'a> {
         let (loaded, failed, warnings) = Default::default();
         let mut loader = Loader { files, global, previous, common: Common::default(), loaded, failed, warnings };
         loader.common.skip_self_issued = global.skip_self_issued_ca;
+        loader
+    }
+
+    /// Returns a loader that knows what a configuration has loaded, and nothing else.
+    pub(crate) fn of(files: &'a dyn Files, config: &'a Config) -> Loader<'a> {
+        let loader = Loader::new(files, &config.global.tls, None);
+        loader.loaded.replace(TlsFiles::clone(&config.tls_files));
         loader
     }
 
@@ -183,6 +190,14 @@ impl<'a> Loader<'a> {
                 None => Err(format!("unable to stat SSL certificate from file '{path}' : {}", reason(&error))),
             },
             Err(_) => Err(format!("cannot open the file '{path}'")),
+        }
+    }
+
+    /// Returns the certificate of `crt PATH` of a server: one file. The path has its base already.
+    pub(super) fn client_crt(&self, path: &str) -> Result<Arc<Pair>, String> {
+        match self.known(path) {
+            Some(pair) => Ok(pair),
+            None => self.pair(&Request { name: path.to_owned(), named: NamedFiles::default() }, None),
         }
     }
 
@@ -351,7 +366,7 @@ impl<'a> Loader<'a> {
                 Ok(bundle)
             }
             Err(reason) => {
-                let message = format!("unable to load {path}: {reason}");
+                let message = format!("unable to load {path} ({reason})");
                 self.failed.borrow_mut().insert(path.into(), message.clone());
                 Err(message)
             }
@@ -371,7 +386,7 @@ impl<'a> Loader<'a> {
         }
         match self.kind(path) {
             Ok(kind) => Ok(of(path, kind)),
-            Err(error) => Err(format!("Couldn't open the ca-file '{path}' ({})", reason(&error))),
+            Err(error) => Err(reason(&error)),
         }
     }
 

@@ -95,7 +95,12 @@ impl Authorities {
             return Ok(Bundle::parse_directory(path, &files));
         }
         let contents: Vec<&[u8]> = self.files.iter().map(|(_, bytes)| bytes.as_slice()).collect();
-        Bundle::parse(path, &contents).map(|bundle| (bundle, Vec::new()))
+        let parsed = Bundle::parse(path, &contents).map_err(|message| {
+            // The reason alone: the path stands in the message around it.
+            let reason = message.split_once(" (").and_then(|(_, reason)| reason.strip_suffix(")."));
+            reason.unwrap_or(&message).to_owned()
+        });
+        parsed.map(|bundle| (bundle, Vec::new()))
     }
 }
 

@@ -7,11 +7,13 @@
 pub(crate) mod bind;
 mod files;
 mod library;
+pub(crate) mod server;
 mod ticket_keys;
 pub(crate) mod words;
 
 pub(crate) use bind::{BindLine, BindWord, BindWords};
 pub(crate) use files::Loader;
+pub(crate) use server::{ServerLine, ServerWords};
 pub(crate) use words::{PolicyWord, Reading};
 
 /// Reads any bytes as files of TLS; asserts what holds for all of them.

@@ -36,7 +36,8 @@ const fn step(
 const HTTP_STEP: fn(&mut ProxyReader<'_>, &Line) = |r, line| r.check_step(line, CheckProtocol::Http);
 const TCP_STEP: fn(&mut ProxyReader<'_>, &Line) = |r, line| r.check_step(line, CheckProtocol::Tcp);
 
-const CONNECT: &str = "[default] [port PORT|EXPRESSION] [addr ADDRESS] [send-proxy] [linger] [comment TEXT]";
+const CONNECT: &str = "[default] [port PORT|EXPRESSION] [addr ADDRESS] [send-proxy] [ssl] [sni NAME] [alpn PROTOCOL[,…]] \
+ [proto h1|h2|none] [linger] [comment TEXT]";
 const CONNECT_DOCS: &str = "Opens a new connection and closes the previous one.";
 const COMMENT_DOCS: &str = "The name of the next lines' step in failure messages.";
 const VARIABLE: &str = "(SCOPE.NAME) EXPRESSION";

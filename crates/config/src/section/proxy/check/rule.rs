@@ -11,11 +11,12 @@ use crate::expression::{self, ExpressionReader};
 use crate::format::{self as log_format, Blanks};
 use crate::model::{
     CheckBytes, CheckConnect, CheckExpect, CheckPort, CheckProtocol, CheckStatus, CheckStepKind, Expected,
-    ExpectedHeader, ExpectedText, Expr, LogFormat, VarTarget,
+    ExpectedHeader, ExpectedText, Expr, LogFormat, Proto, VarTarget,
 };
 use crate::names;
 use crate::section::proxy::ProxyReader;
-use crate::section::{rule, table};
+use crate::section::tls::words;
+use crate::section::{bind, rule, table};
 use crate::unit;
 use crate::word::Line;
 
@@ -137,8 +138,9 @@ impl ProxyReader<'_> {
     }
 
     fn check_connect(&mut self, line: &Line) -> Option<Read> {
-        const WORDS: [&str; 6] = ["default", "port", "addr", "send-proxy", "linger", "comment"];
-        const LATER: [&str; 5] = ["ssl", "sni", "alpn", "via-socks4", "proto"];
+        const WORDS: [&str; 10] =
+            ["default", "port", "addr", "send-proxy", "ssl", "sni", "alpn", "proto", "linger", "comment"];
+        const LATER: [&str; 1] = ["via-socks4"];
         let (mut connect, mut comment) = (CheckConnect::default(), None);
         let mut next = 2;
         while next < line.len() {
@@ -146,6 +148,48 @@ impl ProxyReader<'_> {
                 "default" => connect.default = true,
                 "send-proxy" => connect.send_proxy = true,
                 "linger" => connect.linger = true,
+                "ssl" => connect.tls.enabled = true,
+                "sni" => {
+                    self.check_value(line, next, "a string as argument")?;
+                    next += 1;
+                    connect.tls.sni = Some(line.text(next).into());
+                }
+                "alpn" => {
+                    let protocols = match line.text(next + 1) {
+                        "" => Err("missing the comma-delimited ALPN protocol suite".to_owned()),
+                        list => words::protocols(list),
+                    };
+                    next += 1;
+                    match protocols {
+                        Ok(protocols) => connect.tls.alpn = Some(protocols),
+                        Err(message) => {
+                            self.check_error(line, next, format!("'alpn' : {message}"));
+                            return None;
+                        }
+                    }
+                }
+                "proto" => {
+                    self.check_value(line, next, "a MUX protocol as argument")?;
+                    next += 1;
+                    let check = line.text(0);
+                    let fits = |proto| (proto == Proto::Raw) == (check == "tcp-check");
+                    match bind::proto(line.text(next)) {
+                        Ok(proto) if fits(proto) => connect.tls.proto = Some(proto),
+                        Ok(_) => {
+                            let name = line.text(next);
+                            self.check_error(
+                                line,
+                                next,
+                                format!("'proto' : invalid MUX protocol '{name}' for {check}"),
+                            );
+                            return None;
+                        }
+                        Err(message) => {
+                            self.check_error(line, next, format!("'proto' : {message}"));
+                            return None;
+                        }
+                    }
+                }
                 "comment" => {
                     self.check_value(line, next, "a text")?;
                     next += 1;
