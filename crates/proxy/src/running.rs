@@ -30,7 +30,7 @@ use crate::resolve::Resolver;
 use crate::rule::ProxyRules;
 use crate::sample::FetchScope;
 use crate::script_commands::Registry;
-use crate::server::{Admin, CheckCode, Headers, IdleConnections, ServerRun};
+use crate::server::{Admin, CheckCode, Headers, IdleConnections, ServerNames, ServerRun, connectors};
 use crate::site::Site;
 use crate::stick::Table;
 use crate::stream::{Bindings, Scripts};
@@ -214,13 +214,17 @@ pub fn build_after(
         let known = before.and_then(|before| before.proxy(&proxy.name, proxy.kind));
         let known = known.map(|known| (&*known.config, &known.tls));
         let tls = crate::tls::listeners(proxy, &parts.process.resumption, known);
-        match (rules, log, headers, checks, tls) {
-            (Ok(rules), Ok(log), Ok(headers), Ok(checks), Ok(tls)) => {
+        let names = ServerNames::compile(proxy, &parts.engines, scope);
+        let known = before.and_then(|before| before.proxy(&proxy.name, proxy.kind));
+        let servers = connectors(&directory.proxies[index].servers, known.map_or(&[], |known| &known.servers));
+        match (rules, log, headers, checks, tls, names, servers) {
+            (Ok(rules), Ok(log), Ok(headers), Ok(checks), Ok(tls), Ok(names), Ok(())) => {
                 let id = ProxyId(index as u32);
-                proxies.push(build_proxy(id, proxy, (rules, log, headers, checks), tls, &directory));
+                proxies.push(build_proxy(id, proxy, (rules, log, headers, names, checks), tls, &directory));
             }
-            (rules, log, headers, checks, tls) => {
+            (rules, log, headers, checks, tls, names, servers) => {
                 let others = log.err().into_iter().chain(headers.err()).chain(checks.err()).chain(tls.err());
+                let others = others.chain(names.err()).chain(servers.err());
                 errors.extend(rules.err().into_iter().chain(others).flatten());
             }
         }
@@ -343,7 +347,7 @@ fn fullconn(config: &Config, backend: ProxyId, limit: Option<u32>) -> u32 {
 fn build_proxy(
     id: ProxyId,
     config: &model::Proxy,
-    (rules, log, headers, checks): (ProxyRules, ProxyLog, Headers, CheckCode),
+    (rules, log, headers, names, checks): (ProxyRules, ProxyLog, Headers, ServerNames, CheckCode),
     tls: BindsTls,
     directory: &Arc<Directory>,
 ) -> Arc<ProxyRun> {
@@ -360,7 +364,7 @@ fn build_proxy(
         directory: directory.clone(),
         lines: log.counts_lines().then(AtomicU64::default),
     });
-    Arc::new(ProxyRun { site, rules, log, headers, checks: Arc::new(checks) })
+    Arc::new(ProxyRun { site, rules, log, headers, names, checks: Arc::new(checks) })
 }
 
 /// A frontend, backend or listen, running: its site, and the code that is compiled for it.
@@ -373,6 +377,8 @@ pub struct ProxyRun {
     pub log: ProxyLog,
     /// The first bytes of connections to its servers, compiled.
     pub headers: Headers,
+    /// The names that its servers are asked for in TLS, compiled.
+    pub names: ServerNames,
     /// The checks of its servers, compiled.
     pub checks: Arc<CheckCode>,
 }

@@ -389,7 +389,15 @@ fn set_server(call: &mut Call<'_>) {
             let name = name.to_owned();
             set_name(call, &proxy, &server, &name);
         }
-        ("ssl", _) => call.say("'set server <srv> ssl' cannot be set.  default-server should define ssl settings"),
+        ("ssl", _) if server.connector().is_none() => {
+            call.say("'set server <srv> ssl' cannot be set.  default-server should define ssl settings");
+        }
+        ("ssl", word @ ("on" | "off")) => {
+            server.shared.set_tls(word == "on");
+            crate::server::clear_idle(&server);
+            call.say("server ssl setting updated.");
+        }
+        ("ssl", _) => call.say("'set server <srv> ssl' expects 'on' or 'off'."),
         _ => call.say(
             "usage: set server <backend>/<server> addr | agent | agent-addr | agent-port | agent-send | check-addr | \
              check-port | fqdn | health | ssl | state | weight",

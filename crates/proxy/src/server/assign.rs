@@ -21,11 +21,13 @@ use super::idle::Keeper;
 use super::idle::Open;
 use super::queue::{Priority, Turn, Wait};
 use super::shared::{BackendShared, ServerRun, Slot};
+use super::tls::{Names, secure as secure_connection};
 use super::{Observed, idle, observe, shed_idle, source};
 use crate::balance::{Load, Pick, Wish};
 use crate::counters::Counters;
 use crate::running::{ProxyRun, Running};
 use crate::stream::{Endings, LogRecord, Reached, StreamContext};
+use crate::tls::TlsTotals;
 use crate::worker::Worker;
 
 /// The pause before the same server is tried again.
@@ -90,6 +92,8 @@ pub async fn assign_and_connect(
         worker: worker.index,
         destination: cx.destination,
         headers: (&backend.headers, backend.headers.make(cx)),
+        names: backend.names.make(cx),
+        totals: &worker.running.process.tls,
         foreign: source::foreign(backend, cx),
         allow_reuse,
         keeper: Keeper { session: cx.client.session, most: cx.frontend.config.max_session_srv_conns },
@@ -124,6 +128,9 @@ pub(super) struct Assignment<'a> {
     pub(super) destination: Option<SocketAddr>,
     /// The PROXY header for each server.
     pub(super) headers: (&'a Headers, Made),
+    /// The name that is asked for in the handshake with each server.
+    pub(super) names: Names,
+    pub(super) totals: &'a Arc<TlsTotals>,
     /// The source address of the connection to each server, for servers with `usesrc`.
     pub(super) foreign: source::Foreign,
     pub(super) allow_reuse: bool,
@@ -158,7 +165,7 @@ pub(super) fn turn_around(
     active: usize,
     limit: Option<Duration>,
 ) -> Option<Duration> {
-    let pauses = error == ConnectError::Refused && !(redispatch && active > 1);
+    let pauses = matches!(error, ConnectError::Refused | ConnectError::Tls(_)) && !(redispatch && active > 1);
     pauses.then(|| limit.map_or(TURN_AROUND, |limit| limit.min(TURN_AROUND)))
 }
 
@@ -281,7 +288,9 @@ impl Assignment<'_> {
                 return Err(match error {
                     ConnectError::Resource => ServerFailure::Resource,
                     ConnectError::TimedOut => ServerFailure::ConnectTimeout,
-                    ConnectError::Refused | ConnectError::RefusedAtOnce => ServerFailure::Refused,
+                    ConnectError::Refused | ConnectError::RefusedAtOnce | ConnectError::Tls(_) => {
+                        ServerFailure::Refused
+                    }
                 });
             }
             log.retries += 1;
@@ -492,10 +501,18 @@ impl Assignment<'_> {
         {
             connected = connect(server, self.destination, local, config.timeouts.connect).await;
         }
-        let socket = connected?;
+        let mut socket = connected?;
         socket.settle(keepalive(&config.options.server_probes).as_ref(), config.options.nolinger);
         if let Some(header) = header {
             say(&socket, header, config.timeouts.connect).await?;
+        }
+        if let Some(connector) = server.tls() {
+            let securing = secure_connection(&mut socket, connector, self.name(server), None, self.totals);
+            let secured = match config.timeouts.connect {
+                Some(limit) => tokio::time::timeout(limit, securing).await.map_err(|_| ConnectError::TimedOut)?,
+                None => securing.await,
+            };
+            secured.map_err(ConnectError::Tls)?;
         }
         *now = Instant::now();
         Ok((socket, open, 0))
@@ -506,6 +523,11 @@ impl Assignment<'_> {
         self.headers.0.of(server.shared.index, &self.headers.1)
     }
 
+    /// Returns the name that is asked for in the handshake with this server.
+    fn name(&self, server: &ServerRun) -> Option<&str> {
+        self.names.get(server.shared.index)?.as_deref()
+    }
+
     /// Returns the label that an idle connection must have to serve this request: the same header, source address and,
     /// for a server without an address of its own, destination, and under `http-reuse never` the same session.
     fn label(&self, server: &ServerRun) -> Option<Arc<[u8]>> {
@@ -513,7 +535,8 @@ impl Assignment<'_> {
         let foreign = self.foreign.get(server.shared.index).copied().flatten();
         let own = server.reuse == HttpReuse::Never;
         let place = self.destination.filter(|_| server.follows_clients());
-        if foreign.is_none() && place.is_none() && !own {
+        let name = self.name(server);
+        if foreign.is_none() && place.is_none() && name.is_none() && !own {
             return header.cloned();
         }
         let mut label = Vec::new();
@@ -526,6 +549,11 @@ impl Assignment<'_> {
         }
         if let Some(place) = place {
             label.extend_from_slice(format!(">{place} ").as_bytes());
+        }
+        if let Some(name) = name {
+            label.extend_from_slice(b"@");
+            label.extend_from_slice(name.as_bytes());
+            label.push(b' ');
         }
         label.extend_from_slice(header.map_or(&[][..], |header| header));
         Some(label.into())

@@ -12,6 +12,7 @@ use socket2::TcpKeepalive;
 use super::idle::{self, IdleConnections, Keeper, Open};
 use super::shared::{ServerRun, Slot};
 use super::source::{self, Local};
+use crate::proxied::TlsFailure;
 
 /// A connection to a server, and the slot (`maxconn`) that its request holds. Dropping it closes the connection and
 /// frees the slot.
@@ -59,6 +60,8 @@ pub(super) enum ConnectError {
     Refused,
     /// The system refused immediately (unix sockets): a retry needs no pause.
     RefusedAtOnce,
+    /// The TLS handshake failed.
+    Tls(TlsFailure),
     /// `timeout connect`.
     TimedOut,
     /// This machine has no descriptor, port or memory left; another attempt would not help.

@@ -31,6 +31,7 @@ mod shared;
 mod source;
 mod state;
 mod state_file;
+mod tls;
 mod verdict;
 
 pub use admin::{Directive, HealthWord, WeightError, parse_weight};
@@ -54,6 +55,7 @@ pub use shared::{
 };
 pub(crate) use source::has_foreign_sources;
 pub use state_file::{fuzz_state_file, restore as restore_states};
+pub use tls::{ServerNames, connectors};
 pub(crate) use verdict::Observed;
 
 /// Closes the older half of the idle connections of these servers; returns their number. For a caller that has reached

@@ -13,12 +13,13 @@
 
 use std::fmt;
 use std::net::{IpAddr, SocketAddr};
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
 use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 use sluicegate_config::model::{self, HttpReuse, ServerAddress, ServerPort};
+use sluicegate_tls::connector::Connector;
 use tokio::sync::Notify;
 
 use super::cookie::{CookieMaker, Made};
@@ -65,6 +66,8 @@ pub struct ServerShared {
     pub(super) granted: AtomicU32,
     /// `maxconn`; 0 means none.
     maxconn: AtomicU32,
+    /// `set server … ssl`: 0: what the file says, 1: off, 2: on.
+    tls_set: AtomicU8,
     /// `minconn`; 0 means that the limit does not follow the backend's load.
     minconn: u32,
     /// `slowstart`.
@@ -146,6 +149,7 @@ impl ServerShared {
             queued_max: AtomicU32::new(0),
             granted: AtomicU32::new(0),
             maxconn: AtomicU32::new(config.maxconn.unwrap_or(0)),
+            tls_set: AtomicU8::new(0),
             minconn: config.minconn.unwrap_or(0),
             slowstart: config.slowstart,
             share: AtomicU32::new(100),
@@ -757,6 +761,23 @@ pub struct ServerRun {
     pub(super) reuse: HttpReuse,
     /// The address of a server given by name, once [`resolve_names`](super::resolve_names) has resolved it.
     pub(super) resolved: OnceLock<IpAddr>,
+    /// The TLS of its line, once [`connectors`](super::connectors) has built it.
+    pub(super) connector: OnceLock<Arc<Connector>>,
+}
+
+impl ServerShared {
+    /// Returns whether a command has set that connections use TLS; `None`: what the file says holds.
+    pub(crate) fn tls_set(&self) -> Option<bool> {
+        match self.tls_set.load(Ordering::Relaxed) {
+            0 => None,
+            set => Some(set == 2),
+        }
+    }
+
+    /// Sets whether connections use TLS, whatever the file says.
+    pub(crate) fn set_tls(&self, on: bool) {
+        self.tls_set.store(if on { 2 } else { 1 }, Ordering::Relaxed);
+    }
 }
 
 impl ServerRun {
@@ -879,6 +900,7 @@ pub fn build_backend(
                 backend: backend.clone(),
                 reuse: config.http_reuse,
                 resolved: OnceLock::new(),
+                connector: OnceLock::new(),
             })
         })
         .collect();

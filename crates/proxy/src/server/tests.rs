@@ -77,6 +77,8 @@ fn assignment(proxy: &ProxyRun, worker: usize, allow_reuse: bool) -> Assignment<
         worker,
         destination: None,
         headers: (&proxy.headers, Vec::new()),
+        names: Vec::new(),
+        totals: &proxy.directory.process.tls,
         foreign: Vec::new(),
         allow_reuse,
         keeper: Keeper { session: 0, most: proxy.config.max_session_srv_conns },

@@ -17,6 +17,7 @@ use crate::server::ServerConnection;
 use crate::site::Site;
 use crate::stick::{Counted, now_ms};
 use crate::worker::Worker;
+use sluicegate_transport::Tls;
 use sluicegate_wire::http::NameCases;
 
 /// The number of unused streams that a worker keeps for later requests.
@@ -270,6 +271,7 @@ impl Active {
     pub(crate) fn use_server(&mut self, connection: &ServerConnection) {
         let cx = &mut self.cx;
         cx.sockets.set_server(&connection.socket, connection.was_reused());
+        cx.server_tls = connection.socket.tls().and_then(Tls::facts).cloned();
         for (mark, value) in [(true, cx.overrides.server_mark), (false, cx.overrides.server_tos)] {
             if let Some(value) = value {
                 cx.sockets.set_option(Side::Server, mark, value);

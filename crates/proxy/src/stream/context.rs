@@ -15,6 +15,7 @@ use std::time::{Duration, Instant, SystemTime};
 
 use parking_lot::RwLock;
 use sluicegate_config::model::{CompressionAlgorithm, ErrorPage, LogLevel, Mode, Position};
+use sluicegate_tls::session::Facts;
 use sluicegate_wire::http::Message;
 
 use super::{Card, Content, Inspection, Sockets};
@@ -83,7 +84,9 @@ pub struct StreamContext {
     /// Set if the connection ended before its first byte was examined.
     pub refused: Option<HandshakeError>,
     /// The place among the worker's sessions by which it is ended, if that is not its session's.
-    pub(crate) place: Option<u32>,
+    pub place: Option<u32>,
+    /// TLS of the connection to the server.
+    pub server_tls: Option<Arc<Facts>>,
     /// The request's head; empty in TCP mode and before it is parsed.
     pub request: Message,
     /// The response's head; empty until it is parsed or made.
@@ -252,6 +255,7 @@ impl StreamContext {
             expects_header: false,
             refused: None,
             place: None,
+            server_tls: None,
             request: Message::new(),
             response: Message::new(),
             in_response: false,
@@ -296,6 +300,7 @@ impl StreamContext {
         self.backend = None;
         (self.source, self.destination) = client.ends();
         (self.expects_header, self.refused, self.place) = (false, None, None);
+        self.server_tls = None;
         self.request.clear();
         self.response.clear();
         self.in_response = false;

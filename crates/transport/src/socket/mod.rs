@@ -13,12 +13,14 @@ use std::path::{Path, PathBuf};
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 
-use rustls::ClientConnection;
+use rustls::server::ClientHello;
+use rustls::{AlertDescription, ClientConnection};
+use sluicegate_tls::verify::Outcome;
 use socket2::TcpKeepalive;
 use tokio::io::{AsyncRead, AsyncWrite, Interest, ReadBuf, Ready};
 use tokio::net::{TcpStream, UnixStream};
 
-use self::tls::Tls;
+use self::tls::{HandshakeError, Tls};
 use crate::pipe::Pipe;
 
 /// The number of unread bytes that are discarded before closing a connection; with more, it is reset.
@@ -256,6 +258,28 @@ impl Socket {
     /// Puts the client's side of TLS over the connection.
     pub fn start_tls_client(&mut self, connection: ClientConnection) {
         self.start_tls(Tls::client(connection));
+    }
+
+    /// Puts the client's side of TLS over the connection and performs the handshake; returns what it has found. `sni` is
+    /// the name that is asked for.
+    ///
+    /// # Errors
+    /// With the handshake's error, what became of the verification of the server.
+    pub async fn connect_tls(
+        &mut self,
+        connection: ClientConnection,
+        sni: Option<Box<str>>,
+    ) -> Result<(), (HandshakeError, Option<Outcome>)> {
+        self.start_tls_client(connection);
+        let Some(stream) = self.tls_mut() else { return Ok(()) };
+        let mut choose = |_: &ClientHello<'_>| Err(AlertDescription::InternalError);
+        match std::future::poll_fn(|cx| stream.poll_handshake(cx, &mut choose)).await {
+            Ok(()) => {
+                stream.find_facts(sni);
+                Ok(())
+            }
+            Err(error) => Err((error, stream.take_outcome())),
+        }
     }
 
     fn start_tls(&mut self, tls: Tls) {

@@ -11,6 +11,7 @@
 //! Methods take `&self` where those of a plain socket do, so the state is in a cell. No method calls foreign code while
 //! it is borrowed, and a socket belongs to one thread at a time.
 
+use std::any::Any;
 use std::cell::{Cell, RefCell};
 use std::io::{self, IoSlice, Read, Write};
 use std::sync::Arc;
@@ -112,6 +113,10 @@ struct Inner {
 
 /// A TLS stream.
 pub struct Tls {
+    /// What the handshake of a client has found.
+    facts: Option<Arc<Facts>>,
+    /// Dropped with the stream.
+    guard: Option<Box<dyn Any + std::marker::Send>>,
     /// The socket below; absent only until it is set, and while it moves to another runtime.
     socket: Option<Socket>,
     inner: RefCell<Inner>,
@@ -156,7 +161,7 @@ impl Tls {
             ended: false,
             closed: false,
         };
-        Tls { socket: None, inner: RefCell::new(inner), resets: Cell::new(false) }
+        Tls { facts: None, guard: None, socket: None, inner: RefCell::new(inner), resets: Cell::new(false) }
     }
 
     /// Returns the socket below.
@@ -201,6 +206,21 @@ impl Tls {
             Phase::Open(connection) => Some(Facts::new(connection, Known { pair, sni, outcome, secrets })),
             Phase::Hello(_) | Phase::Failed => None,
         }
+    }
+
+    /// Keeps what the handshake of a client has found.
+    pub(super) fn find_facts(&mut self, sni: Option<Box<str>>) {
+        self.facts = self.take_facts(None, sni).map(Arc::new);
+    }
+
+    /// Keeps a value until the stream is dropped.
+    pub fn attach(&mut self, guard: Box<dyn Any + std::marker::Send>) {
+        self.guard = Some(guard);
+    }
+
+    /// Returns what the handshake of a client has found.
+    pub fn facts(&self) -> Option<&Arc<Facts>> {
+        self.facts.as_ref()
     }
 
     /// Returns the kept part of the client's first message, without the headers of its records.

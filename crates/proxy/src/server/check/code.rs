@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use sluicegate_config::model::{
     CheckBytes, CheckConnect, CheckExpect, CheckPort, CheckProtocol, CheckSequence, CheckStatus, CheckStep,
-    CheckStepKind, Expected, ExpectedText, Expr, LogFormat, Position, VarName, VarTarget,
+    CheckStepKind, CheckTls, Expected, ExpectedText, Expr, LogFormat, Position, VarName, VarTarget,
 };
 use sluicegate_pattern::Regex;
 
@@ -50,6 +50,7 @@ pub(super) struct ConnectCode {
     pub(super) addr: Option<(IpAddr, u16)>,
     pub(super) send_proxy: bool,
     pub(super) linger: bool,
+    pub(super) tls: CheckTls,
 }
 
 #[derive(Debug)]
@@ -223,13 +224,13 @@ impl Compiler<'_> {
     }
 
     fn connect(&mut self, connect: &CheckConnect) -> Option<ConnectCode> {
-        let CheckConnect { implicit, default, addr, send_proxy, linger, .. } = *connect;
+        let CheckConnect { implicit, default, addr, send_proxy, linger, port: _, tls: _ } = *connect;
         let port = match &connect.port {
             None => None,
             Some(CheckPort::Fixed(port)) => Some(PortCode::Fixed(*port)),
             Some(CheckPort::Computed(expr)) => Some(PortCode::Computed(self.expression(expr)?)),
         };
-        Some(ConnectCode { implicit, default, port, addr, send_proxy, linger })
+        Some(ConnectCode { implicit, default, port, addr, send_proxy, linger, tls: connect.tls.clone() })
     }
 
     fn expect(&mut self, expect: &CheckExpect) -> Option<ExpectCode> {

@@ -25,6 +25,7 @@ use crate::sample::{Sample, VarMap, Variables};
 use crate::server::connection::{connect_tcp, connect_unix};
 use crate::server::shared::{Operation, ServerRun};
 use crate::server::source;
+use crate::server::tls::secure as secure_connection;
 use crate::stream::{ContentForm, LogRecord, StreamContext};
 
 /// The maximum number of response bytes that are kept and examined.
@@ -195,7 +196,8 @@ impl<'a> Probe<'a> {
         let plain = self.aim.code.protocol == CheckProtocol::Tcp;
         match last.map(|step| &step.kind) {
             Some(KindCode::Connect(connect)) => {
-                Outcome::new(CheckStatus::L4Ok, if connect.implicit { &b""[..] } else { b"(tcp-check)" })
+                let status = if self.is_secure() { CheckStatus::L6Ok } else { CheckStatus::L4Ok };
+                Outcome::new(status, if connect.implicit { &b""[..] } else { b"(tcp-check)" })
             }
             Some(KindCode::Expect(expect)) => {
                 if self.tells_to_stop() {
@@ -374,7 +376,29 @@ impl<'a> Probe<'a> {
             }
             self.write(&line, step).await?;
         }
-        Ok(())
+        self.secure(connect, step).await
+    }
+
+    /// Performs the TLS handshake, where the step or the server asks for it.
+    async fn secure(&mut self, connect: &ConnectCode, step: &StepCode) -> Result<(), Outcome> {
+        let server = &self.aim.server;
+        let Some(own) = server.config.check.as_ref().map(|check| &check.tls) else { return Ok(()) };
+        let words = if connect.default { own } else { &connect.tls };
+        let Some(connector) = server.connector().filter(|_| words.enabled).cloned() else { return Ok(()) };
+        let sni = words.sni.as_deref().or(own.sni.as_deref());
+        let alpn = words.alpn.as_deref().or(own.alpn.as_deref());
+        let totals = self.aim.proxy.directory.process.tls.clone();
+        let Some(socket) = &mut self.socket else { return Ok(()) };
+        match timeout_at(self.deadline, secure_connection(socket, &connector, sni, alpn, &totals)).await {
+            Ok(Ok(())) => Ok(()),
+            Ok(Err(failure)) => Err(self.trouble(CheckStatus::L6Rsp, Some(failure.to_string()), step)),
+            Err(_) => Err(self.trouble(CheckStatus::L6Tout, None, step)),
+        }
+    }
+
+    /// Returns whether the connection uses TLS.
+    fn is_secure(&self) -> bool {
+        self.socket.as_ref().is_some_and(|socket| socket.tls().is_some())
     }
 
     fn address(&mut self, connect: &ConnectCode) -> Option<SocketAddr> {

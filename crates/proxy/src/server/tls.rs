@@ -1,0 +1,126 @@
+//! TLS to servers: the names that are asked for, and the handshake of a new connection.
+//!
+//! The name is computed for every request before a server is chosen, for each server that has `sni`; it is part of the
+//! label of a connection, so that no request takes a connection that was verified for another name.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use sluicegate_config::model;
+use sluicegate_tls::connector::Connector;
+use sluicegate_tls::failure::Code;
+use sluicegate_tls::verify::Failure;
+use sluicegate_transport::{HandshakeError, Socket};
+
+use super::shared::ServerRun;
+use crate::engines::Engines;
+use crate::errors::CompileError;
+use crate::proxied::TlsFailure;
+use crate::sample::{ExpressionCode, FetchScope};
+use crate::stream::StreamContext;
+use crate::tls::{Side, TlsTotals};
+
+/// The `sni` expressions of a backend's servers, by the server's index; empty if no server has one.
+#[derive(Default)]
+pub struct ServerNames(Box<[Option<ExpressionCode>]>);
+
+/// The names for one request, by the server's index; empty if no server has one.
+pub(super) type Names = Vec<Option<Arc<str>>>;
+
+impl ServerNames {
+    /// Compiles the expressions of a backend.
+    pub fn compile(
+        proxy: &model::Proxy,
+        engines: &Engines,
+        scope: FetchScope<'_>,
+    ) -> Result<ServerNames, Vec<CompileError>> {
+        let expressions = proxy.servers.iter().map(|server| server.tls.as_ref()?.sni.as_ref());
+        if expressions.clone().all(|expression| expression.is_none()) {
+            return Ok(ServerNames::default());
+        }
+        let mut errors = Vec::new();
+        let compiled = expressions.map(|expression| {
+            let expression = expression?;
+            let code = ExpressionCode::compile(expression, engines, scope);
+            code.map_err(|message| errors.push(CompileError { at: expression.at.clone(), message })).ok()
+        });
+        let compiled = compiled.collect();
+        if errors.is_empty() { Ok(ServerNames(compiled)) } else { Err(errors) }
+    }
+
+    /// Computes the names for a request.
+    pub(super) fn make(&self, cx: &StreamContext) -> Names {
+        self.0
+            .iter()
+            .map(|code| Some(code.as_ref()?.text(cx)?.into()).filter(|name: &Arc<str>| !name.is_empty()))
+            .collect()
+    }
+}
+
+/// Builds the TLS of a backend's servers. A server that is equal in `before`, the servers that are replaced, keeps what
+/// it has, with its sessions and with the certificates that were set at run time.
+pub fn connectors(servers: &[Arc<ServerRun>], before: &[Arc<ServerRun>]) -> Result<(), Vec<CompileError>> {
+    let mut errors = Vec::new();
+    for server in servers {
+        let Some(tls) = &server.config.tls else { continue };
+        let known = before.iter().find(|known| known.name() == server.name() && known.config.tls.as_ref() == Some(tls));
+        let built = match known.and_then(|known| known.connector.get()) {
+            Some(known) => Ok(known.clone()),
+            None => Connector::new(tls.settings.clone()).map(Arc::new),
+        };
+        match built {
+            Ok(connector) => _ = server.connector.set(connector),
+            Err(message) => errors.push(CompileError { at: server.config.at.clone(), message }),
+        }
+    }
+    if errors.is_empty() { Ok(()) } else { Err(errors) }
+}
+
+impl ServerRun {
+    /// Returns the TLS of its line, whether connections use it or not.
+    pub(crate) fn connector(&self) -> Option<&Arc<Connector>> {
+        self.connector.get()
+    }
+
+    /// Returns the TLS of connections to this server, if they have any.
+    pub(crate) fn tls(&self) -> Option<&Arc<Connector>> {
+        let enabled = self.shared.tls_set().unwrap_or_else(|| self.config.tls.as_ref().is_some_and(|tls| tls.enabled));
+        self.connector.get().filter(|_| enabled)
+    }
+}
+
+/// Performs the handshake of a new connection. `alpn` replaces the protocols of the line.
+///
+/// # Errors
+/// HAProxy's kind of the failure.
+pub(crate) async fn secure(
+    socket: &mut Socket,
+    connector: &Connector,
+    sni: Option<&str>,
+    alpn: Option<&[Vec<u8>]>,
+    totals: &Arc<TlsTotals>,
+) -> Result<(), TlsFailure> {
+    let place = totals.begin().ok_or(TlsFailure::TooMany)?;
+    let connection = connector.connect(sni, alpn).map_err(|_| TlsFailure::Handshake(0))?;
+    let done = socket.connect_tls(connection, sni.map(Box::from)).await;
+    done.map_err(|(error, outcome)| failure(&error, outcome.and_then(|outcome| outcome.failure)))?;
+    if let Some(stream) = socket.tls_mut() {
+        let resumed = stream.facts().is_some_and(|facts| facts.resumed);
+        stream.attach(Box::new(place));
+        totals.done(Side::Back, resumed, Instant::now());
+    }
+    Ok(())
+}
+
+/// Returns HAProxy's kind of a failure.
+fn failure(error: &HandshakeError, verification: Option<Failure>) -> TlsFailure {
+    match (verification, error) {
+        (Some(Failure::Mismatch), _) => TlsFailure::Mismatch,
+        (Some(Failure::MismatchSni), _) => TlsFailure::MismatchSni,
+        (Some(_), _) => TlsFailure::Handshake(Code::VERIFY_FAILED.number()),
+        (None, HandshakeError::Closed { .. }) => TlsFailure::Closed,
+        (None, HandshakeError::Broken(_)) => TlsFailure::Broken,
+        (None, HandshakeError::Refused(_)) => TlsFailure::Handshake(0),
+        (None, HandshakeError::Tls { error, .. }) => TlsFailure::Handshake(Code::from(error).number()),
+    }
+}
