@@ -308,7 +308,7 @@ fn signing_key(key: &PrivateKey) -> Result<Arc<dyn SigningKey>, String> {
         return Err(unsupported());
     }
     let der = key.to_pkcs8().ok_or_else(unsupported)?;
-    any_supported_type(&PrivateKeyDer::Pkcs8(PrivatePkcs8KeyDer::from(der.as_ref()))).map_err(|_| unsupported())
+    any_supported_type(&PrivateKeyDer::Pkcs8(PrivatePkcs8KeyDer::from(&*der))).map_err(|_| unsupported())
 }
 
 /// Chains that complete certificates without one: `issuers-chain-path`.

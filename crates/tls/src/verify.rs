@@ -22,7 +22,7 @@
 //!
 //! # Alerts
 //!
-//! rustls chooses the alert by the kind of error. [`Failure::error`] returns the kind whose alert is OpenSSL's for the
+//! rustls chooses the alert by the kind of error. `Failure::error` returns the kind whose alert is OpenSSL's for the
 //! code; its text may not fit, so logs print the code of the outcome. OpenSSL's `internal_error` has no kind and becomes
 //! `certificate_unknown`.
 
@@ -114,6 +114,8 @@ pub struct Outcome {
 
 thread_local! {
     static OUTCOME: Cell<Option<Outcome>> = const { Cell::new(None) };
+    /// The leaf that was verified last, with its DER form: rustls passes the same bytes with the signature.
+    static LEAF: Cell<Option<(Vec<u8>, Certificate)>> = const { Cell::new(None) };
 }
 
 /// Calls rustls for a connection whose outcome is kept in `slot`.
@@ -207,7 +209,10 @@ fn verify_signature(
 ) -> Result<HandshakeSignatureValid, Error> {
     let algorithm = schemes.contains(&signed.scheme).then(|| signing::algorithm(signed.scheme, is_tls13)).flatten();
     let algorithm = algorithm.ok_or(PeerMisbehaved::SignedHandshakeWithUnadvertisedSigScheme)?;
-    let certificate = Certificate::from_der(certificate).map_err(|_| CertificateError::BadEncoding)?;
+    let certificate = match LEAF.take() {
+        Some((der, leaf)) if der == **certificate => leaf,
+        _ => Certificate::from_der(certificate).map_err(|_| CertificateError::BadEncoding)?,
+    };
     if certificate.verify_signature(algorithm, message, signed.signature()) {
         Ok(HandshakeSignatureValid::assertion())
     } else {
@@ -217,8 +222,10 @@ fn verify_signature(
 
 /// Parses the certificates of a peer; `None` if one is malformed.
 fn parse(leaf: &CertificateDer<'_>, others: &[CertificateDer<'_>]) -> Option<(Certificate, Vec<Certificate>)> {
+    let certificate = Certificate::from_der(leaf).ok()?;
     let others: Result<_, _> = others.iter().map(|der| Certificate::from_der(der)).collect();
-    Some((Certificate::from_der(leaf).ok()?, others.ok()?))
+    LEAF.set(Some((leaf.to_vec(), certificate.clone())));
+    Some((certificate, others.ok()?))
 }
 
 /// Leaves the outcome of certificates that can't be parsed, and returns the error.

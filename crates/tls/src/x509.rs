@@ -6,6 +6,9 @@
 //! shared between threads; the library guards what it caches in one by a lock of the object. No function here opens a
 //! file or reads the environment.
 //!
+//! aws-lc-sys binds these functions on Linux of x86-64, aarch64, riscv64 and i686; elsewhere it binds the cryptography
+//! alone, and this crate does not compile.
+//!
 //! Functions of libcrypto leave errors in a queue of the thread: every function here that calls a failing one empties it.
 
 mod bundle;

@@ -29,7 +29,7 @@ fn keys_of_all_kinds_and_forms_are_read() {
         assert_eq!(certified.cert[0].as_ref(), pair.leaf().to_der());
         assert_eq!((certified.cert.len(), certified.ocsp.is_none()), (2, true));
         // What is printed can be read again.
-        let printed = [pair.key().to_pem().expect("PEM").as_ref(), &pair.leaf().to_pem()].concat();
+        let printed = [&pair.key().to_pem().expect("PEM")[..], &pair.leaf().to_pem()].concat();
         let again = Pair::parse(PairFiles { path: "again", pem: &printed, ..PairFiles::default() }).expect(name);
         assert_eq!(again.leaf(), pair.leaf());
     }

@@ -1,7 +1,7 @@
 //! Numbers, names and texts of verification errors: OpenSSL's `X509_V_ERR_*`.
 //!
 //! The numbers are those of OpenSSL 3, which logs, fetches and `crt-ignore-err` of HAProxy have. libcrypto of aws-lc
-//! numbers some errors differently; [`from_library`] translates, and nothing outside [`x509`](super) sees its numbers.
+//! numbers some errors differently; `from_library` translates, and nothing outside [`x509`](super) sees its numbers.
 
 use aws_lc_sys as c;
 

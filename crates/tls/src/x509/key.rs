@@ -62,10 +62,19 @@ pub(super) unsafe fn key_type(key: *const c::EVP_PKEY) -> KeyType {
 }
 
 /// Secret bytes, overwritten when they are dropped.
+#[derive(Default)]
 pub struct Secret(Vec<u8>);
 
-impl AsRef<[u8]> for Secret {
-    fn as_ref(&self) -> &[u8] {
+impl From<Vec<u8>> for Secret {
+    fn from(bytes: Vec<u8>) -> Self {
+        Secret(bytes)
+    }
+}
+
+impl std::ops::Deref for Secret {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
         &self.0
     }
 }

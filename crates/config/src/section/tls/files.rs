@@ -298,11 +298,12 @@ impl<'a> Loader<'a> {
             Ok(Some((path.clone(), bytes)))
         };
         let unreadable = "is present but cannot be read or parsed";
-        let mut files = PairFiles { path: name.clone(), pem, ..PairFiles::default() };
-        files.key = given(&named.key, unreadable)?;
+        let mut files = PairFiles { path: name.clone(), pem: pem.into(), ..PairFiles::default() };
+        let secret = |(path, bytes): File| (path, bytes.into());
+        files.key = given(&named.key, unreadable)?.map(secret);
         files.key_wins = files.key.is_some();
         if files.key.is_none() && !has(&files.pem, b"PRIVATE KEY-----") && !named.only && extra.key {
-            files.key = beside(true, "key");
+            files.key = beside(true, "key").map(secret);
             files.key_sought = Some(format!("{stem}.key"));
         }
         files.ocsp = given(&named.ocsp, unreadable)?.or_else(|| beside(extra.ocsp, "ocsp"));
@@ -410,7 +411,7 @@ impl<'a> Loader<'a> {
         let pem = self
             .read(path)
             .map_err(|error| format!("Failed to read CA certificate file '{path}' ({})", reason(&error)))?;
-        let mut files = PairFiles { path: path.to_owned(), pem, ..PairFiles::default() };
+        let mut files = PairFiles { path: path.to_owned(), pem: pem.into(), ..PairFiles::default() };
         files.pass_phrase = pass_phrase.map(str::to_owned);
         files.parse(&self.common).map(Arc::new)
     }

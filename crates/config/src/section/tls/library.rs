@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use sluicegate_tls::pair::{self, Issuers, Pair};
 use sluicegate_tls::policy::Policy;
-use sluicegate_tls::x509::{Bundle, Pool};
+use sluicegate_tls::x509::{Bundle, Pool, Secret};
 use sluicegate_tls::{Parsed, group, registry, scheme, suite};
 
 /// A file by its path.
@@ -27,9 +27,9 @@ pub(super) struct PairFiles {
     /// The path by which the certificate is known.
     pub(super) path: String,
     /// The file of this path: certificate, chain, and mostly the key.
-    pub(super) pem: Vec<u8>,
+    pub(super) pem: Secret,
     /// A file of the key.
-    pub(super) key: Option<File>,
+    pub(super) key: Option<(String, Secret)>,
     /// Whether that file was named, so that it replaces a key of the first one.
     pub(super) key_wins: bool,
     /// The path at which a key was looked for.
@@ -50,7 +50,7 @@ impl PairFiles {
         pair::PairFiles {
             path: &self.path,
             pem: &self.pem,
-            key: file(&self.key),
+            key: self.key.as_ref().map(|(path, bytes)| (path.as_str(), &**bytes)),
             key_wins: self.key_wins,
             key_sought: self.key_sought.as_deref(),
             ocsp: file(&self.ocsp),
