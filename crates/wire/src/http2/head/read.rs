@@ -155,19 +155,19 @@ impl<'a> Reader<'a> {
     }
 
     fn add(&mut self, field: hpack::Field, out: &mut Message) -> Result<(), Malformed> {
-        let hpack::Field { name, value, class } = field;
+        let hpack::Field { name, value, class, clean } = field;
         let limits = &self.rules.limits;
         self.fields += 1;
         // What is dropped or joined later counts here, too; the exact limit is checked at the end.
         if out.arena().len() > 2 * limits.max_head || self.fields > 2 * limits.max_fields {
             return Err(Malformed::TooLarge);
         }
-        let text = &out.arena()[value.clone()];
         if class == Class::Path && !limits.lenient && self.kind == Kind::Request {
+            let text = &out.arena()[value.clone()];
             if !text.iter().fold(true, |all, byte| all & (*byte > b' ') & (*byte != b'#')) {
                 return Err(Malformed::Path);
             }
-        } else if memchr::memchr3(b'\0', b'\r', b'\n', text).is_some() {
+        } else if !clean {
             return Err(Malformed::FieldValue);
         }
         match class {
@@ -280,7 +280,12 @@ impl<'a> Reader<'a> {
             scheme.first().is_some_and(u8::is_ascii_alphabetic)
                 && scheme.iter().all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'+' | b'-' | b'.'))
         };
-        self.unparsable |= !http::is_token(method) || !self.value(Class::Scheme, out).is_none_or(is_valid_scheme);
+        let is_method = self.method != Method::Other || http::is_token(method);
+        let is_scheme = match self.value(Class::Scheme, out) {
+            Some(b"https" | b"http") | None => true,
+            Some(scheme) => is_valid_scheme(scheme),
+        };
+        self.unparsable |= !is_method || !is_scheme;
         let all_of_it = match self.value(Class::Path, out) {
             Some(b"*") => true,
             Some([b'/', ..]) | None => false,
@@ -309,7 +314,9 @@ impl<'a> Reader<'a> {
         if target.is_empty() {
             return Err(Malformed::Missing);
         }
-        self.unparsable |= out.arena()[target.clone()].iter().any(|byte| *byte <= b' ' || *byte == 0x7f);
+        // The other parts have no such bytes, or are invalid for another reason.
+        let path = self.value(Class::Path, out).unwrap_or_default();
+        self.unparsable |= path.iter().fold(false, |any, byte| any | (*byte <= b' ') | (*byte == 0x7f));
         let mut method = range(Class::Method);
         if self.extended {
             method = stored(b"GET", out);
@@ -393,7 +400,11 @@ impl<'a> Reader<'a> {
         if end && length.is_some_and(|length| length > 0) {
             return Err(Malformed::Length);
         }
-        if self.pseudo[Class::Scheme as usize].is_some() && self.pseudo[Class::Authority as usize].is_some() {
+        // The target is absolute if it has a scheme and an authority. Without a port and with a path, it is normalized.
+        if self.pseudo[Class::Scheme as usize].is_some()
+            && let Some(authority) = self.value(Class::Authority, out)
+            && (matches!(authority.last(), Some(b'0'..=b'9' | b':')) || self.value(Class::Path, out) == Some(b"*"))
+        {
             normalize(self.method, out);
         }
         let head = RequestHead {

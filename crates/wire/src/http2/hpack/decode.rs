@@ -3,6 +3,9 @@
 //! A [`Block`] is read one field at a time, so that the rules of a head see each field as it comes and the bytes of a
 //! head that is too large are not kept. Of such a head ([`Block::next`] with `keep` false) only what enters the dynamic
 //! table is decoded; a reference to the table costs nothing then, so a small block can't become a large head.
+//!
+//! What the rules of heads ask of every field is a property of the table's entries: the class of the name, and whether the
+//! value has bytes that a line of HTTP/1 can't have. A field that comes again, as most do, is not examined again.
 
 use std::ops::Range;
 
@@ -42,12 +45,21 @@ pub(in super::super) struct Field {
     pub(in super::super) name: Range<usize>,
     pub(in super::super) value: Range<usize>,
     pub(in super::super) class: Class,
+    /// Whether the value has neither NUL nor CR nor LF.
+    pub(in super::super) clean: bool,
+}
+
+/// What the table knows of an entry.
+#[derive(Clone, Copy, Debug)]
+struct Known {
+    class: Class,
+    clean: bool,
 }
 
 /// The decoder of one direction.
 #[derive(Debug)]
 pub(in super::super) struct Decoder {
-    table: Table<Class>,
+    table: Table<Known>,
     /// The limit of the table that this side has announced.
     announced: u32,
 }
@@ -98,15 +110,10 @@ impl Block<'_> {
     fn indexed(&mut self, arena: &mut Vec<u8>, keep: bool) -> Result<Field, Error> {
         self.begun = true;
         let index = self.number(7)?;
-        let (name, value, class) = self.entry(index)?;
-        if !keep {
-            return Ok(Field { name: 0..0, value: 0..0, class });
-        }
         let start = arena.len();
-        arena.extend_from_slice(name);
-        let middle = arena.len();
-        arena.extend_from_slice(value);
-        Ok(Field { name: start..middle, value: middle..arena.len(), class })
+        let (name_len, known) = self.append(index, arena, keep, true)?;
+        let middle = start + name_len;
+        Ok(Field { name: start..middle, value: middle..arena.len(), class: known.class, clean: known.clean })
     }
 
     /// Decodes a literal whose index has so many bits in the first byte.
@@ -115,9 +122,7 @@ impl Block<'_> {
         let index = self.number(bits)?;
         let start = arena.len();
         let class = if index > 0 {
-            let (name, _, class) = self.entry(index)?;
-            arena.extend_from_slice(name);
-            class
+            self.append(index, arena, true, false)?.1.class
         } else {
             self.string(arena)?;
             Class::of(&arena[start..])
@@ -126,12 +131,13 @@ impl Block<'_> {
         if !keep && !inserted {
             arena.truncate(start);
             self.skip_string()?;
-            return Ok(Field { name: 0..0, value: 0..0, class });
+            return Ok(Field { name: 0..0, value: 0..0, class, clean: true });
         }
         self.string(arena)?;
-        let field = Field { name: start..middle, value: middle..arena.len(), class };
+        let clean = is_clean(&arena[middle..]);
+        let field = Field { name: start..middle, value: middle..arena.len(), class, clean };
         if inserted {
-            self.decoder.table.insert(&arena[field.name.clone()], &arena[field.value.clone()], class);
+            self.decoder.table.insert(&arena[start..middle], &arena[middle..], Known { class, clean });
         }
         if !keep {
             arena.truncate(start);
@@ -139,15 +145,30 @@ impl Block<'_> {
         Ok(field)
     }
 
-    /// Returns the entry of an index of both tables.
-    fn entry(&self, index: u32) -> Result<(&[u8], &[u8], Class), Error> {
+    /// Appends the name of an index of both tables, and its value if wanted. Returns the length of the name and what is
+    /// known of the entry.
+    #[inline]
+    fn append(&self, index: u32, arena: &mut Vec<u8>, keep: bool, with_value: bool) -> Result<(usize, Known), Error> {
         match index {
             0 => Err(Error::Index),
             1..=STATIC_LEN => {
                 let field = &STATIC[index as usize - 1];
-                Ok((field.name, field.value, field.class))
+                if keep {
+                    arena.extend_from_slice(field.name);
+                    if with_value {
+                        arena.extend_from_slice(field.value);
+                    }
+                }
+                Ok((field.name.len(), Known { class: field.class, clean: true }))
             }
-            _ => self.decoder.table.get((index - STATIC_LEN - 1) as usize).ok_or(Error::Index),
+            _ => {
+                let entry = self.decoder.table.get((index - STATIC_LEN - 1) as usize);
+                let (pair, name_len, known) = entry.ok_or(Error::Index)?;
+                if keep {
+                    arena.extend_from_slice(if with_value { pair } else { &pair[..name_len] });
+                }
+                Ok((name_len, known))
+            }
         }
     }
 
@@ -200,6 +221,24 @@ impl Block<'_> {
     }
 }
 
+/// Returns whether a value has neither NUL nor CR nor LF.
+fn is_clean(value: &[u8]) -> bool {
+    // Values rarely have a byte that is smaller than 14. A borrow from the byte before may be taken for one.
+    const ONES: u64 = u64::from_le_bytes([1; 8]);
+    let small = |word: &[u8; 8]| {
+        let word = u64::from_le_bytes(*word);
+        word.wrapping_sub(ONES * 14) & !word
+    };
+    let suspicious = match value.last_chunk::<8>() {
+        Some(last) => {
+            let words = value.as_chunks::<8>().0.iter();
+            words.fold(small(last), |any, word| any | small(word)) & (ONES * 0x80) != 0
+        }
+        None => value.iter().any(|byte| *byte < 14),
+    };
+    !suspicious || memchr::memchr3(b'\0', b'\r', b'\n', value).is_none()
+}
+
 #[cfg(test)]
 pub(in super::super) mod tests {
     use super::*;
@@ -235,9 +274,11 @@ pub(in super::super) mod tests {
         }
         let entries = (0..).map_while(|index| decoder.table.get(index));
         let text = |bytes| std::str::from_utf8(bytes).unwrap();
-        let entries: Vec<_> = entries.map(|(name, value, _)| format!("{}: {}", text(name), text(value))).collect();
+        let entries: Vec<_> = entries
+            .map(|(pair, name_len, _)| format!("{}: {}", text(&pair[..name_len]), text(&pair[name_len..])))
+            .collect();
         assert_eq!(entries.join("\n"), table);
-        let sizes = (0..).map_while(|index| decoder.table.get(index)).map(|entry| entry.0.len() + entry.1.len() + 32);
+        let sizes = (0..).map_while(|index| decoder.table.get(index)).map(|entry| entry.0.len() + 32);
         assert_eq!(sizes.sum::<usize>(), size);
     }
 
@@ -357,5 +398,22 @@ pub(in super::super) mod tests {
         use Class::{Authority, ContentLength, Method, Other, Path, Scheme};
         assert_eq!(classes, [Method, Scheme, Path, Authority, Authority, ContentLength, Other, Other]);
         assert_eq!(decoded(&mut decoder, &hex("bebf")).unwrap()[1], (":authority".into(), "www.example.com".into()));
+    }
+
+    #[test]
+    fn bytes_that_end_a_line_are_found_everywhere() {
+        for len in 0..40 {
+            for filling in [b'x', b'\t', 0x0e, 0x80, 0xff] {
+                let mut value = vec![filling; len];
+                assert!(is_clean(&value));
+                for at in 0..len {
+                    for byte in [0, b'\r', b'\n', 0x0b, 0x0c, 0x01] {
+                        value[at] = byte;
+                        assert_eq!(is_clean(&value), !matches!(byte, 0 | b'\r' | b'\n'), "{value:?}");
+                    }
+                    value[at] = filling;
+                }
+            }
+        }
     }
 }

@@ -99,7 +99,8 @@ impl Encoder {
             return literal(out, 0, 4, name, value);
         }
         if let Some(index) = self.table.index_of(seen.insertion)
-            && let Some((its_name, its_value, ())) = self.table.get(index)
+            && let Some((pair, name_len, ())) = self.table.get(index)
+            && let (its_name, its_value) = pair.split_at(name_len)
             && its_name == name
             && its_value == value
         {

@@ -181,13 +181,13 @@ impl<M: Copy> Table<M> {
         }
     }
 
-    /// Returns the name, the value and the meta of an entry; 0 is the newest.
-    pub(super) fn get(&self, index: usize) -> Option<(&[u8], &[u8], M)> {
+    /// Returns the name with the value behind it, the length of the name, and the meta of an entry; 0 is the newest.
+    #[inline]
+    pub(super) fn get(&self, index: usize) -> Option<(&[u8], usize, M)> {
         let at = self.entries.len().checked_sub(index + 1)?;
         let entry = self.entries.get(at)?;
         let start = entry.start.wrapping_sub(self.base) as usize;
-        let (name, value) = self.bytes[start..start + entry.len()].split_at(usize::from(entry.name_len));
-        Some((name, value, entry.meta))
+        Some((&self.bytes[start..start + entry.len()], usize::from(entry.name_len), entry.meta))
     }
 
     /// Returns the number of entries ever inserted, with which [`Table::index_of`] finds the last of them again.
@@ -269,8 +269,8 @@ mod tests {
         let mut table = Table::new(100);
         assert!(table.insert(b"a", b"1", 1));
         assert!(table.insert(b"b", b"2", 2));
-        assert_eq!(table.get(0), Some((&b"b"[..], &b"2"[..], 2)));
-        assert_eq!(table.get(1), Some((&b"a"[..], &b"1"[..], 1)));
+        assert_eq!(table.get(0), Some((&b"b2"[..], 1, 2)));
+        assert_eq!(table.get(1), Some((&b"a1"[..], 1, 1)));
         assert_eq!(table.get(2), None);
         let first = table.index_of(1);
         assert_eq!(first, Some(1));
@@ -308,7 +308,7 @@ mod tests {
                 model.push_front((name, value));
                 fit(&mut model, limit);
                 for (index, (name, value)) in model.iter().enumerate() {
-                    prop_assert_eq!(table.get(index), Some((&name[..], &value[..], ())));
+                    prop_assert_eq!(table.get(index), Some((&[&name[..], value].concat()[..], name.len(), ())));
                 }
                 prop_assert_eq!(table.get(model.len()), None);
                 prop_assert!(table.bytes.capacity() <= limit.max(512).max(700));

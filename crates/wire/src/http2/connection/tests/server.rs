@@ -83,6 +83,8 @@ fn fields_of_a_request() {
     also("authorization: é", "\nauthorization: é");
     // Without an authority the first Host is the only one.
     request(":method: GET\n:scheme: https\n:path: *\nx: y\nhost: b\nhost: c", "request 1\nGET * Http2\nx: y\nhost: b");
+    request(":method: GET\n:scheme: http\n:path: *\nhost: b:80", "request 1\nGET * Http2\nhost: b:80");
+    request(":method: CONNECT\n:authority: b:443", "request 1\nCONNECT b:443 Http2\nhost: b:443");
     request(":method: OPTIONS\n:scheme: https\n:path: *\n:authority: b", "request 1\nOPTIONS https://b Http2\nhost: b");
     request(":method: GET\n:scheme: https\n:path: *\n:authority: b", "request 1\nGET https://b/ Http2\nhost: b");
     request(
