@@ -216,9 +216,9 @@ impl Stored {
         if bound != context.0 || age > lifetime.as_secs() {
             return None;
         }
-        if !verdict.is_empty() {
-            verify::resume(Verdict::from_bytes(verdict)?);
-        }
+        // Also without one: the verdict of a session that was read before this and declined must not stay.
+        let verdict = if verdict.is_empty() { Verdict::default() } else { Verdict::from_bytes(verdict)? };
+        verify::resume(verdict);
         Some(plain.to_vec())
     }
 }

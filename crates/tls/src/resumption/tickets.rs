@@ -11,11 +11,12 @@ use std::time::Duration;
 
 use aws_lc_rs::aead::{AES_256_GCM, Aad, LessSafeKey, NONCE_LEN, Nonce, UnboundKey};
 use aws_lc_rs::hkdf::{HKDF_SHA256, Prk};
-use aws_lc_rs::rand;
+use aws_lc_rs::{digest, rand};
 use parking_lot::RwLock;
 
 use super::Context;
 use crate::policy::TicketKeyFile;
+use crate::x509::Secret;
 
 /// The number of keys of a file that are in use.
 const KEYS_USED: usize = 3;
@@ -125,14 +126,14 @@ pub enum RingError {
 struct FileKey {
     key: Arc<TicketKey>,
     /// What the runtime API prints.
-    bytes: Vec<u8>,
+    bytes: Secret,
 }
 
 struct RingState {
     /// The keys in use, oldest first.
     keys: VecDeque<FileKey>,
-    /// The keys of the file that `keys` began as.
-    file: Vec<Vec<u8>>,
+    /// A digest of the file that `keys` began as.
+    file: [u8; 32],
 }
 
 /// The keys of a file: the last three are in use, and the last but one of them seals, so that a new last key can be
@@ -152,15 +153,16 @@ impl std::fmt::Debug for KeyRing {
 impl KeyRing {
     /// Returns a ring with the keys of a file.
     pub fn new(file: &TicketKeyFile) -> Result<KeyRing, String> {
-        let state = RingState { keys: used(file)?, file: file.keys.clone() };
+        let state = RingState { keys: used(file)?, file: digest_of(file) };
         Ok(KeyRing { path: file.path.clone(), state: RwLock::new(state) })
     }
 
     /// Takes over the keys of a file that was read again, if its content has changed.
     pub fn follow(&self, file: &TicketKeyFile) -> Result<(), String> {
         let mut state = self.state.write();
-        if state.file != file.keys {
-            *state = RingState { keys: used(file)?, file: file.keys.clone() };
+        let digest = digest_of(file);
+        if state.file != digest {
+            *state = RingState { keys: used(file)?, file: digest };
         }
         Ok(())
     }
@@ -168,21 +170,31 @@ impl KeyRing {
     /// Adds a last key and drops the first: `set ssl tls-key`.
     pub fn push(&self, bytes: &[u8]) -> Result<(), RingError> {
         let mut state = self.state.write();
-        let expected = state.keys.back().map_or(0, |last| last.bytes.len());
+        let expected = state.keys.back().map_or(0, |last| last.bytes.as_ref().len());
         let error = RingError::Length { got: bytes.len(), expected };
         if bytes.len() != expected {
             return Err(error);
         }
         let key = Arc::new(TicketKey::new(bytes).ok_or(error)?);
-        state.keys.push_back(FileKey { key, bytes: bytes.to_vec() });
+        state.keys.push_back(FileKey { key, bytes: bytes.to_vec().into() });
         state.keys.pop_front();
         Ok(())
     }
 
     /// Returns the keys in use, oldest first: `show tls-keys`.
-    pub fn keys(&self) -> Vec<Vec<u8>> {
-        self.state.read().keys.iter().map(|key| key.bytes.clone()).collect()
+    pub fn keys(&self) -> Vec<Secret> {
+        self.state.read().keys.iter().map(|key| key.bytes.as_ref().to_vec().into()).collect()
     }
+}
+
+/// Returns a digest of all keys of a file.
+fn digest_of(file: &TicketKeyFile) -> [u8; 32] {
+    let mut context = digest::Context::new(&digest::SHA256);
+    for key in &file.keys {
+        context.update(&(key.len() as u64).to_le_bytes());
+        context.update(key);
+    }
+    *context.finish().as_ref().first_chunk().expect("SHA-256 has 32 bytes")
 }
 
 /// Returns the last keys of a file.
@@ -196,7 +208,7 @@ fn used(file: &TicketKeyFile) -> Result<VecDeque<FileKey>, String> {
         let right = matches!(length, 48 | 80) && bytes.len() == length;
         let key = TicketKey::new(bytes).filter(|_| right);
         let key = key.ok_or_else(|| format!("'{path}' : a key must have 48 or 80 bytes, and all as many"))?;
-        Ok(FileKey { key: Arc::new(key), bytes: bytes.clone() })
+        Ok(FileKey { key: Arc::new(key), bytes: bytes.clone().into() })
     };
     file.keys[first..].iter().map(key).collect()
 }
@@ -284,7 +296,7 @@ mod tests {
         new.push(&[6; 48]).unwrap();
         assert_eq!(opened(&new, &ticket), None);
         assert_eq!(sealed(&new, 0)[..16], [5; 16]);
-        assert_eq!(new.keys(), [vec![4; 48], vec![5; 48], vec![6; 48]]);
+        assert!(new.keys().iter().map(|key| key.as_ref()[0]).eq([4, 5, 6]));
     }
 
     #[test]
@@ -308,9 +320,9 @@ mod tests {
         let ring = KeyRing::new(&file(&[1, 2, 3])).unwrap();
         ring.push(&[4; 48]).unwrap();
         ring.follow(&file(&[1, 2, 3])).unwrap();
-        assert_eq!(ring.keys()[2], [4; 48]);
+        assert_eq!(ring.keys()[2].as_ref(), [4; 48]);
         ring.follow(&file(&[1, 2, 5])).unwrap();
-        assert_eq!(ring.keys()[2], [5; 48]);
+        assert_eq!(ring.keys()[2].as_ref(), [5; 48]);
         assert_eq!(ring.push(&[1; 80]), Err(RingError::Length { got: 80, expected: 48 }));
         assert!(KeyRing::new(&file(&[1, 2])).is_err());
         let mut mixed = file(&[1, 2, 3]);

@@ -70,6 +70,12 @@ impl AsRef<[u8]> for Secret {
     }
 }
 
+impl From<Vec<u8>> for Secret {
+    fn from(bytes: Vec<u8>) -> Self {
+        Secret(bytes)
+    }
+}
+
 impl Drop for Secret {
     fn drop(&mut self) {
         raw::cleanse(&mut self.0);
