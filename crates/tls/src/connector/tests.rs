@@ -40,7 +40,7 @@ fn names_are_sent_and_verified() {
     let Failed::Client(error, Some(outcome)) = failed else { panic!("{failed:?}") };
     assert_eq!(outcome.failure, Some(Failure::MismatchSni));
     assert_eq!(Code::from(&error), Code::VERIFY_FAILED);
-    // Without a name nothing is sent or compared, unless the line says what to compare.
+    // Without a name nothing is sent or compared, unless the line has `verifyhost`.
     assert_eq!(met(&server, &connector, None).unwrap().server.sni, None);
     let host = |name: &str| ServerSettings { verify_host: Some(name.into()), ..verifying() };
     assert!(met(&server, &Connector::new(host("both.example")).unwrap(), None).is_ok());
