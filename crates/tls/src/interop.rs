@@ -186,7 +186,7 @@ fn hellos_of_openssl() {
     let facts = seen.facts();
     assert_eq!(facts.client_random(), Some(&hello.random[..]));
     assert!(facts.server_random().is_some_and(|random| random != hello.random));
-    assert_eq!(facts.session_id(), None);
+    assert_eq!(facts.session_id(), Some(&hello.session[..]));
 }
 
 #[test]
