@@ -58,13 +58,14 @@ impl Connector {
     }
 
     /// Returns a connection. `sni` is the name that is sent, and that the server's certificate must have if it is
-    /// verified. `alpn` replaces the protocols of the line.
+    /// verified; an empty one is none, as for HAProxy. `alpn` replaces the protocols of the line.
     ///
     /// # Errors
     /// A name that cannot be sent while the server is verified: nothing could be compared with the certificate. A server
     /// that is not verified is sent no name then.
     pub fn connect(&self, sni: Option<&str>, alpn: Option<&[Vec<u8>]>) -> Result<ClientConnection, String> {
         let state = self.state.read().clone();
+        let sni = sni.filter(|name| !name.is_empty());
         let name = match sni.map(|name| ServerName::try_from(name.to_owned())) {
             None => nameless(),
             Some(Ok(name @ ServerName::DnsName(_))) => name,

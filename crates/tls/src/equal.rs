@@ -8,7 +8,7 @@ use crate::pair::Pair;
 use crate::policy::{Entry, Policy, ServerSettings, Settings};
 use crate::x509::Bundle;
 
-/// Returns whether two certificates come from the same files with the same contents.
+/// Returns whether two certificates were parsed from the same paths with the same contents.
 pub(crate) fn same_pair(a: &Arc<Pair>, b: &Arc<Pair>) -> bool {
     Arc::ptr_eq(a, b) || (a.path == b.path && a.digest() == b.digest())
 }

@@ -20,9 +20,9 @@ const LIBRARY: u32 = 20 << 23;
 const ALERT: u32 = 1000;
 
 impl Code {
-    /// A request of HTTP came instead of a handshake.
+    /// The client sent an HTTP request without TLS.
     pub const HTTP_REQUEST: Code = ssl(156);
-    /// A `CONNECT` of HTTP came instead of a handshake.
+    /// The client sent an HTTP `CONNECT` without TLS.
     pub const PROXY_REQUEST: Code = ssl(155);
     /// The peer closed the connection within the handshake.
     pub const EOF: Code = ssl(294);
@@ -52,7 +52,7 @@ impl Code {
         ssl(ALERT + u32::from(u8::from(alert)))
     }
 
-    /// Returns the code of bytes of HTTP that came instead of a handshake, if they are.
+    /// Returns the code for first bytes that are HTTP without TLS; `None` for others.
     pub fn of_plain(bytes: &[u8]) -> Option<Code> {
         if bytes.starts_with(b"CONNE") {
             return Some(Code::PROXY_REQUEST);

@@ -1,7 +1,7 @@
 //! The client's first message as bytes, for fetches about what a client offers and for fingerprints of clients.
 //!
-//! rustls parses the message for itself and gives away a part of it; JA3 and JA4 need its lists as they were sent. What
-//! is kept and how it is cut is HAProxy's: `tune.ssl.capture-buffer-size` bounds all lists together, in the order of
+//! rustls parses the message and exposes a part of it; JA3 and JA4 need its lists as they were sent. The kept parts and
+//! their truncation are HAProxy's: `tune.ssl.capture-buffer-size` bounds all lists together, in the order of
 //! [`List`], and a message that is malformed behind its suites still has those. The last extension is left out if it is
 //! empty.
 //!

@@ -186,7 +186,7 @@ fn hellos_of_openssl() {
     let facts = seen.facts();
     assert_eq!(facts.client_random(), Some(&hello.random[..]));
     assert!(facts.server_random().is_some_and(|random| random != hello.random));
-    assert_eq!(facts.session_id(), None);
+    assert_eq!(facts.session_id(), Some(&hello.session[..]));
 }
 
 #[test]
@@ -200,7 +200,7 @@ fn failures_have_openssls_codes() {
     let code = |arguments: &str| client(&listener, &format!("-servername rsa.example {arguments}")).code().number();
     assert_eq!(code("-tls1_2 -cipher AES128-SHA"), 0x0a00_00c1);
     assert_eq!(code("-tls1_2 -cipher ECDHE-RSA-AES128-GCM-SHA256"), 0x0a00_00c1);
-    // The client does not know the authority, and says so.
+    // The client does not know the authority and sends an alert.
     assert_eq!(code("-tls1_3 -verify_return_error -CAfile other.crt"), 0x0a00_0418);
     let ca = Bundle::parse("root.crt", &[&FIXTURE.pki.read(&["root.crt"])]).unwrap();
     let asks = both(|settings| {

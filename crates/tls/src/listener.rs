@@ -5,7 +5,7 @@
 //! client first needs it: of 5,000 certificates those that are asked for cost memory. A client's first message decides
 //! among a few variants of it, of which four are kept in place and those of a rare kind in a short list.
 //!
-//! Tables do not change. A replacement takes over the slots, and the configurations in them, whose certificate and
+//! Tables are immutable. A replacement reuses the slots, and the configurations in them, whose certificate and
 //! options are equal; a handshake reads the table once and keeps it while it chooses.
 
 use std::sync::{Arc, OnceLock};
@@ -31,7 +31,7 @@ const SEARCHED: usize = 32;
 /// What a client gets.
 #[derive(Clone, Debug)]
 pub struct Choice {
-    /// The configuration to go on with.
+    /// The configuration for the rest of the handshake.
     pub config: Arc<ServerConfig>,
     /// The certificate that is shown.
     pub pair: Arc<Pair>,
@@ -109,8 +109,8 @@ struct Table {
     settings: Arc<Settings>,
     names: Arc<Names>,
     slots: Vec<Arc<Slot>>,
-    /// Options of different policies; the first are those of the `bind` line itself, whose suites say what a client can
-    /// do.
+    /// Options of different policies; the first are those of the `bind` line itself, whose suites decide what a client
+    /// can verify.
     options: Vec<Arc<Options>>,
 }
 

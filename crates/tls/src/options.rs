@@ -17,7 +17,7 @@ use crate::resumption::{Context, Resumption, Sessions, Tickets};
 use crate::verify::ClientVerifier;
 use crate::{group, keylog, suite};
 
-/// The most plaintext of a record that rustls can be told, and the least; both with the record's head.
+/// The limits of rustls's `max_fragment_size`, which includes the record's head.
 const RECORD_HEAD: usize = 5;
 const RECORD_MIN: usize = 32;
 const RECORD_MAX: usize = 16384;
@@ -100,7 +100,7 @@ fn chacha_first(suites: &[SupportedCipherSuite]) -> Vec<SupportedCipherSuite> {
 /// The differences between configurations of one certificate that a client's first message decides.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Variant {
-    /// The client offers protocols, and none of ours: the handshake goes on without one.
+    /// The client offers protocols, and none of ours: the handshake continues without one.
     pub no_alpn: bool,
     /// The client prefers ChaCha20.
     pub chacha: bool,

@@ -7,7 +7,7 @@ use rustls::SupportedCipherSuite;
 use rustls::crypto::SupportedKxGroup;
 
 use crate::pair::Pair;
-use crate::x509::Bundle;
+use crate::x509::{Bundle, Secret};
 
 /// A protocol version.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -149,10 +149,24 @@ pub struct ServerSettings {
 }
 
 /// The content of a file of `tls-ticket-keys`.
-#[derive(Clone, Debug, PartialEq, Eq)]
+///
+/// The keys are overwritten when it is dropped, and not printed.
+#[derive(Clone, PartialEq, Eq)]
 pub struct TicketKeyFile {
     /// The path as it was written.
     pub path: Arc<str>,
     /// Decoded keys, each of 48 or 80 bytes, all of one length; at least three.
     pub keys: Vec<Vec<u8>>,
+}
+
+impl std::fmt::Debug for TicketKeyFile {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("TicketKeyFile").field("path", &self.path).finish_non_exhaustive()
+    }
+}
+
+impl Drop for TicketKeyFile {
+    fn drop(&mut self) {
+        self.keys.drain(..).map(Secret::from).for_each(drop);
+    }
 }

@@ -1,7 +1,7 @@
 //! Signature schemes: OpenSSL's lists (`sigalgs`, `client-sigalgs`) over those that rustls has.
 //!
 //! The grammar is `SSL_CTX_set1_sigalgs_list`'s: the names of RFC 8446, or an algorithm and a digest with `+` between,
-//! which stand for the first scheme of that pair. A scheme that OpenSSL knows and rustls lacks (SHA-1, DSA, Ed448) is
+//! which select the first scheme of that pair. A scheme that OpenSSL knows and rustls lacks (SHA-1, DSA, Ed448) is
 //! reported and left out; a name that nobody knows is an error, as it is for HAProxy.
 
 use rustls::SignatureScheme as Id;

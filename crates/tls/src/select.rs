@@ -5,7 +5,7 @@
 //! look-up adds only key types that the first one lacked, so that a client of ECDSA gets a wildcard's certificate where
 //! the exact name has RSA alone. `!name` excludes a name from the wildcards of its own line. Without a match the
 //! certificates for all names are candidates: those of `default-crt`, of a filter `*`, and the first of the line.
-//! Among candidates ECDSA comes first if the client can verify it, then RSA, then keys of other types.
+//! Among candidates ECDSA is preferred if the client can verify it, then RSA, then keys of other types.
 //!
 //! A look-up hashes the name twice at most; its cost does not grow with the number of certificates, but for lines that
 //! share a wildcard and exclude the name.
@@ -15,7 +15,7 @@ use std::collections::HashMap;
 
 use crate::x509::KeyType;
 
-/// The key type as far as the choice goes.
+/// The class of a key type in the choice.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Kind {
     Ecdsa,
@@ -253,7 +253,7 @@ mod tests {
         assert!(!Names::excludes_in_vain(&filters("!*.example b.example")));
     }
 
-    /// HAProxy's rule as its source says it: nodes in order of insertion, searched one by one.
+    /// A model after HAProxy's source: nodes in order of insertion, searched one by one.
     fn model(lines: &[Owned], name: Option<&str>, client: Abilities, strict: bool) -> Option<usize> {
         struct Node {
             key: String,

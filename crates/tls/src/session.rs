@@ -109,10 +109,11 @@ impl Facts {
         self.starts.as_ref().and_then(|starts| starts.1.as_ref()).map(|start| &start.random[..])
     }
 
-    /// Returns the session's identifier (`ssl_fc_session_id`). Sessions of TLS 1.3 have none.
+    /// Returns the session's identifier (`ssl_fc_session_id`). That of TLS 1.3 is the value that the client chose for this
+    /// connection: unlike OpenSSL, rustls has no identifiers for its sessions.
     pub fn session_id(&self) -> Option<&[u8]> {
         let server = self.starts.as_ref()?.1.as_ref()?;
-        (self.version == Some(Version::Tls12) && !server.session.is_empty()).then_some(&server.session)
+        (!server.session.is_empty()).then_some(&server.session)
     }
 
     /// Returns the version as HAProxy prints it: `TLSv1.3` (`ssl_fc_protocol`, `%sslv`).

@@ -1,7 +1,7 @@
 //! Cipher suites: OpenSSL's cipher strings over the suites of rustls, and OpenSSL's names of them.
 //!
-//! A cipher string is a program: each element adds, removes or moves the suites that it selects in one ordered list,
-//! so its meaning depends on OpenSSL's initial order and on the exact rules of a move. [`parse_tls12`] runs that
+//! A cipher string is a program: each element adds, removes or moves the suites that it selects in one ordered list, so
+//! its result depends on OpenSSL's initial order and on the exact rules of a move. [`parse_tls12`] runs that
 //! program over the six suites of TLS 1.2 that rustls has. A selection is an intersection of bit masks as in OpenSSL,
 //! with one bit for everything that rustls lacks: `kRSA+AES` is valid and selects nothing.
 //!
@@ -134,7 +134,7 @@ const OLD_STRENGTH: Mask = Mask { strength: OTHER, ..ANY };
 const OLD_VERSION: Mask = Mask { version: OTHER, ..ANY };
 const AUTHENTICATED_ECDHE: Mask = Mask { exchange: ECDHE, auth: ECDSA | RSA, ..ANY };
 
-/// The words of a cipher string that stand for several suites.
+/// Words of a cipher string that select several suites.
 static ALIASES: &[(&str, Mask)] = &[
     ("ALL", Mask { cipher: AES128_GCM | AES256_GCM | CHACHA20 | OTHER, ..ANY }),
     ("COMPLEMENTOFALL", OLD_CIPHER),
@@ -225,7 +225,7 @@ static ALIASES: &[(&str, Mask)] = &[
     ("FIPS", Mask { strength: FIPS, ..ANY }),
 ];
 
-/// What `DEFAULT` at the head of a cipher string stands for.
+/// The expansion of `DEFAULT` at the head of a cipher string.
 const DEFAULT: &str = "ALL:!COMPLEMENTOFDEFAULT:!eNULL";
 
 /// Words that replace a whole cipher string.
@@ -282,7 +282,7 @@ enum Rule {
     Add,
     /// `+`: those that are active move to the end.
     Move,
-    /// `-`: removed, to come first if they are added again.
+    /// `-`: removed; if they are added again they precede others.
     Remove,
     /// `!`: removed for good.
     Kill,
@@ -603,7 +603,7 @@ mod tests {
             (random % below as u64) as usize
         };
         for _ in 0..150 {
-            // A separator at the head, for the command takes `-` for an option.
+            // A separator at the head: the command parses a leading `-` as an option.
             let mut text = String::from(":");
             for _ in 0..next(6) + 1 {
                 let sign = ["", "", "", "+", "-", "!", "@"][next(7)];

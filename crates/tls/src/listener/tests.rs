@@ -278,7 +278,7 @@ fn client_certificates_and_their_sessions() {
         assert!(!shake(&open, &none, name).unwrap().resumed);
         assert!(shake(&open, &none, name).unwrap().resumed);
         assert_eq!(error(&required, &client), Error::NoCertificatesPresented);
-        // The verdict goes on with the session, and with the session after that.
+        // The verdict is kept by the resumed session, and by the one after it.
         let stranger = Client { shows: Some("stranger"), ..client.clone() }.config();
         assert!(matches!(shake(&required, &stranger, name), Err(Failed::Server(Error::InvalidCertificate(_)))));
         let first = shake(&lax, &stranger, name).unwrap();

@@ -10,7 +10,7 @@ use parking_lot::Mutex;
 /// The number of shards.
 const SHARDS: usize = 16;
 
-/// The bytes that one block stands for.
+/// The size of a block in bytes.
 const BLOCK: usize = 200;
 
 /// The longest key: identifiers of sessions and of stateful tickets have at most 32 bytes.

@@ -23,6 +23,13 @@ use cache::Cache;
 use tickets::{AutomaticKeys, Keys, Sealed};
 pub use tickets::{KeyRing, RingError};
 
+/// The longest life of a ticket that a server may announce, in seconds (RFC 8446 4.6.1).
+const LIFETIME_MAX: u64 = 604_800;
+
+/// How much later than this machine's clock a ticket may have been made, in seconds: other machines have the same keys
+/// and other clocks.
+const SKEW_MAX: u64 = 60;
+
 /// The demands on client certificates under which a session was made: a verifier's fingerprint.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Context(pub [u8; 32]);
@@ -125,7 +132,7 @@ impl ProducesTickets for Tickets {
     }
 
     fn lifetime(&self) -> u32 {
-        u32::try_from(self.lifetime.as_secs()).unwrap_or(u32::MAX)
+        self.lifetime.as_secs().min(LIFETIME_MAX) as u32
     }
 
     fn encrypt(&self, plain: &[u8]) -> Option<Vec<u8>> {
@@ -212,13 +219,91 @@ impl Stored {
         let (created, length) = head.split_first_chunk()?;
         let length = u16::from_be_bytes(*length.first_chunk()?);
         let (verdict, plain) = rest.split_at_checked(length.into())?;
-        let age = now().checked_sub(u64::from_be_bytes(*created))?;
-        if bound != context.0 || age > lifetime.as_secs() {
+        let (now, created) = (now(), u64::from_be_bytes(*created));
+        let is_alive = created <= now + SKEW_MAX && now.saturating_sub(created) <= lifetime.as_secs();
+        if bound != context.0 || !is_alive {
             return None;
         }
-        if !verdict.is_empty() {
-            verify::resume(Verdict::from_bytes(verdict)?);
-        }
+        // Also without one: the verdict of a session that was read before this and declined must not stay.
+        let verdict = if verdict.is_empty() { Verdict::default() } else { Verdict::from_bytes(verdict)? };
+        verify::resume(verdict);
         Some(plain.to_vec())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn session(context: Context, age: i64) -> Vec<u8> {
+        let mut session = Stored::of(b"plain", context).unwrap();
+        let created = now().wrapping_add_signed(-age);
+        session[Stored::CONTEXT..Stored::CONTEXT + 8].copy_from_slice(&created.to_be_bytes());
+        session
+    }
+
+    #[test]
+    fn sessions_are_bound_to_time_and_context() {
+        let context = Context([1; 32]);
+        let life = Duration::from_secs(300);
+        let restored = |age, context| Stored::restore(&session(context, age), Context([1; 32]), life);
+        for age in [-50, 0, 290] {
+            assert_eq!(restored(age, context).as_deref(), Some(&b"plain"[..]), "{age}");
+        }
+        for age in [-100, 310, i64::MAX / 2] {
+            assert_eq!(restored(age, context), None, "{age}");
+        }
+        assert_eq!(restored(0, Context([2; 32])), None);
+    }
+
+    #[test]
+    fn verdicts_go_with_sessions() {
+        let context = Context([1; 32]);
+        let life = Duration::from_secs(300);
+        let verdict = Verdict { result: 18, code: 18, ca_code: 0, ca_depth: 0 };
+        let mut slot = None;
+        let stored = verify::within(&mut slot, || {
+            verify::resume(verdict);
+            Stored::of(b"plain", context).unwrap()
+        });
+        let plain = session(context, 0);
+        verify::within(&mut slot, || {
+            assert!(Stored::restore(&stored, context, life).is_some());
+            assert_eq!(verify::current(), Some(verdict));
+            // The next session that is read has none.
+            assert!(Stored::restore(&plain, context, life).is_some());
+            assert_eq!(verify::current(), Some(Verdict::default()));
+        });
+    }
+
+    #[test]
+    fn rings_are_shared_by_path_while_they_are_used() {
+        let resumption = Resumption::new(0);
+        let file = |path: &str, byte| TicketKeyFile { path: path.into(), keys: vec![vec![byte; 48]; 3] };
+        let first = resumption.ring(&file("a", 1)).unwrap();
+        assert!(Arc::ptr_eq(&first, &resumption.ring(&file("a", 2)).unwrap()));
+        assert_eq!(first.keys()[0].as_ref(), [2; 48]);
+        let other = resumption.ring(&file("b", 1)).unwrap();
+        assert_eq!(resumption.rings().len(), 2);
+        drop(first);
+        assert!(resumption.rings().len() == 1 && Arc::ptr_eq(&resumption.rings()[0], &other));
+    }
+
+    proptest! {
+        #[test]
+        fn any_bytes_are_no_ticket(bytes in prop::collection::vec(any::<u8>(), 0..200), cut: prop::sample::Index) {
+            let resumption = Resumption::new(1000);
+            let life = Duration::from_secs(300);
+            let tickets = Tickets::new(resumption.clone(), None, Context::default(), life);
+            prop_assert_eq!(tickets.decrypt(&bytes), None);
+            let ticket = tickets.encrypt(&bytes).unwrap();
+            prop_assert_eq!(tickets.decrypt(&ticket), Some(bytes.clone()));
+            let cut = cut.index(ticket.len());
+            prop_assert_eq!(tickets.decrypt(&ticket[..cut]), None);
+            let sessions = Sessions::new(resumption, Context::default(), life);
+            prop_assert_eq!(sessions.get(&bytes), None);
+        }
     }
 }

@@ -1,21 +1,24 @@
 //! Keys of tickets: those of a file, of which HAProxy uses the last three, and automatic ones that change with time.
 //!
-//! A ticket is the key's name, a random salt, and AES-256-GCM over the session. The key of the cipher is derived from
-//! the ticket key and the salt (HKDF-SHA256), so that a ticket key may seal any number of tickets: with random nonces
-//! under one AES-GCM key 2^32 would be the limit, which a key file that nobody changes reaches. The names and lengths
-//! of keys are HAProxy's; the contents of tickets are not OpenSSL's, whose sessions could not be resumed here anyway.
+//! A ticket is the key's name, a salt, a nonce, and AES-256-GCM over the session. The key of the cipher is derived from
+//! the ticket key and the salt (HKDF-SHA256). A process draws a salt for each of its keys and keeps the derived cipher,
+//! and draws another one long before random nonces could repeat; so a ticket key may seal any number of tickets, which
+//! a key file that nobody changes needs. The names and lengths of keys are HAProxy's; the contents of tickets are not
+//! OpenSSL's, whose sessions could not be resumed here anyway.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use aws_lc_rs::aead::{AES_256_GCM, Aad, LessSafeKey, NONCE_LEN, Nonce, UnboundKey};
 use aws_lc_rs::hkdf::{HKDF_SHA256, Prk};
-use aws_lc_rs::rand;
+use aws_lc_rs::{digest, rand};
 use parking_lot::RwLock;
 
 use super::Context;
 use crate::policy::TicketKeyFile;
+use crate::x509::Secret;
 
 /// The number of keys of a file that are in use.
 const KEYS_USED: usize = 3;
@@ -26,8 +29,12 @@ const PERIOD_MIN: Duration = Duration::from_secs(3600);
 /// The largest session that a ticket holds: a client's chain of certificates is part of it.
 const SESSION_MAX: usize = 32 * 1024;
 
+/// The tickets that are sealed with one salt: the probability that two of their nonces are equal is 2^-39.
+const SEALED_MAX: u32 = 1 << 29;
+
 const NAME: usize = 16;
 const SALT: usize = 16;
+const HEAD: usize = NAME + SALT + NONCE_LEN;
 const TAG: usize = 16;
 
 /// The outer form of a ticket.
@@ -35,7 +42,7 @@ pub struct Sealed;
 
 impl Sealed {
     /// The bytes of a ticket beyond its session.
-    pub const EXTRA: usize = NAME + SALT + TAG;
+    pub const EXTRA: usize = HEAD + TAG;
 
     /// Returns the name of the key.
     pub fn name(ticket: &[u8]) -> Option<&[u8; NAME]> {
@@ -44,10 +51,20 @@ impl Sealed {
     }
 }
 
+/// A cipher that was derived with a salt.
+struct Salted {
+    salt: [u8; SALT],
+    cipher: LessSafeKey,
+    /// The tickets that it has sealed.
+    sealed: AtomicU32,
+}
+
 /// A key of tickets.
 pub struct TicketKey {
     name: [u8; NAME],
     secret: Prk,
+    /// What seals new tickets in this process, once there is one.
+    own: RwLock<Option<Arc<Salted>>>,
 }
 
 impl std::fmt::Debug for TicketKey {
@@ -60,12 +77,31 @@ impl TicketKey {
     /// Returns the key of these bytes: a name, and secret bytes.
     fn new(bytes: &[u8]) -> Option<TicketKey> {
         let (name, secret) = bytes.split_first_chunk()?;
-        Some(TicketKey { name: *name, secret: Prk::new_less_safe(HKDF_SHA256, secret) })
+        let secret = Prk::new_less_safe(HKDF_SHA256, secret);
+        Some(TicketKey { name: *name, secret, own: RwLock::new(None) })
     }
 
-    fn cipher(&self, salt: &[u8]) -> Option<LessSafeKey> {
+    fn derive(&self, salt: &[u8]) -> Option<LessSafeKey> {
         let info = [b"session ticket", salt];
         self.secret.expand(&info, &AES_256_GCM).ok().map(|key| LessSafeKey::new(UnboundKey::from(key)))
+    }
+
+    /// Returns the cipher for a new ticket.
+    fn sealing(&self) -> Option<Arc<Salted>> {
+        let usable = |own: &Option<Arc<Salted>>| {
+            own.as_ref().filter(|own| own.sealed.fetch_add(1, Ordering::Relaxed) < SEALED_MAX).cloned()
+        };
+        if let Some(own) = usable(&self.own.read()) {
+            return Some(own);
+        }
+        let mut own = self.own.write();
+        if let Some(own) = usable(&own) {
+            return Some(own);
+        }
+        let mut salt = [0; SALT];
+        rand::fill(&mut salt).ok()?;
+        *own = Some(Arc::new(Salted { salt, cipher: self.derive(&salt)?, sealed: AtomicU32::new(1) }));
+        own.clone()
     }
 
     /// Seals a session.
@@ -73,27 +109,33 @@ impl TicketKey {
         if session.len() > SESSION_MAX {
             return None;
         }
-        let mut salt = [0; SALT];
-        rand::fill(&mut salt).ok()?;
+        let own = self.sealing()?;
+        let mut nonce = [0; NONCE_LEN];
+        rand::fill(&mut nonce).ok()?;
         let mut ticket = Vec::with_capacity(session.len() + Sealed::EXTRA);
         ticket.extend_from_slice(&self.name);
-        ticket.extend_from_slice(&salt);
+        ticket.extend_from_slice(&own.salt);
+        ticket.extend_from_slice(&nonce);
         ticket.extend_from_slice(session);
-        // The nonce is constant: each key seals once.
-        let nonce = Nonce::assume_unique_for_key([0; NONCE_LEN]);
-        let body = &mut ticket[NAME + SALT..];
-        let tag = self.cipher(&salt)?.seal_in_place_separate_tag(nonce, Aad::from(context.0), body).ok()?;
+        let nonce = Nonce::assume_unique_for_key(nonce);
+        let tag = own.cipher.seal_in_place_separate_tag(nonce, Aad::from(context.0), &mut ticket[HEAD..]).ok()?;
         ticket.extend_from_slice(tag.as_ref());
         Some(ticket)
     }
 
     /// Opens a ticket that [`TicketKey::seal`] made with an equal key and context.
     pub fn open(&self, context: &Context, ticket: &[u8]) -> Option<Vec<u8>> {
-        let (head, body) = ticket.split_at_checked(NAME + SALT)?;
+        let (head, body) = ticket.split_at_checked(HEAD)?;
+        let (salt, nonce) = head[NAME..].split_at(SALT);
+        let nonce = Nonce::try_assume_unique_for_key(nonce).ok()?;
         let mut session = body.to_vec();
-        let nonce = Nonce::assume_unique_for_key([0; NONCE_LEN]);
-        let cipher = self.cipher(&head[NAME..])?;
-        let length = cipher.open_in_place(nonce, Aad::from(context.0), &mut session).ok()?.len();
+        let own = self.own.read().clone().filter(|own| own.salt == *salt);
+        let aad = Aad::from(context.0);
+        let length = match own {
+            Some(own) => own.cipher.open_in_place(nonce, aad, &mut session).ok()?.len(),
+            // Sealed by another process, or before the salt was replaced.
+            None => self.derive(salt)?.open_in_place(nonce, aad, &mut session).ok()?.len(),
+        };
         session.truncate(length);
         Some(session)
     }
@@ -125,14 +167,14 @@ pub enum RingError {
 struct FileKey {
     key: Arc<TicketKey>,
     /// What the runtime API prints.
-    bytes: Vec<u8>,
+    bytes: Secret,
 }
 
 struct RingState {
     /// The keys in use, oldest first.
     keys: VecDeque<FileKey>,
-    /// The keys of the file that `keys` began as.
-    file: Vec<Vec<u8>>,
+    /// A digest of the file that `keys` began as.
+    file: [u8; 32],
 }
 
 /// The keys of a file: the last three are in use, and the last but one of them seals, so that a new last key can be
@@ -152,15 +194,16 @@ impl std::fmt::Debug for KeyRing {
 impl KeyRing {
     /// Returns a ring with the keys of a file.
     pub fn new(file: &TicketKeyFile) -> Result<KeyRing, String> {
-        let state = RingState { keys: used(file)?, file: file.keys.clone() };
+        let state = RingState { keys: used(file)?, file: digest_of(file) };
         Ok(KeyRing { path: file.path.clone(), state: RwLock::new(state) })
     }
 
     /// Takes over the keys of a file that was read again, if its content has changed.
     pub fn follow(&self, file: &TicketKeyFile) -> Result<(), String> {
         let mut state = self.state.write();
-        if state.file != file.keys {
-            *state = RingState { keys: used(file)?, file: file.keys.clone() };
+        let digest = digest_of(file);
+        if state.file != digest {
+            *state = RingState { keys: used(file)?, file: digest };
         }
         Ok(())
     }
@@ -168,21 +211,31 @@ impl KeyRing {
     /// Adds a last key and drops the first: `set ssl tls-key`.
     pub fn push(&self, bytes: &[u8]) -> Result<(), RingError> {
         let mut state = self.state.write();
-        let expected = state.keys.back().map_or(0, |last| last.bytes.len());
+        let expected = state.keys.back().map_or(0, |last| last.bytes.as_ref().len());
         let error = RingError::Length { got: bytes.len(), expected };
         if bytes.len() != expected {
             return Err(error);
         }
         let key = Arc::new(TicketKey::new(bytes).ok_or(error)?);
-        state.keys.push_back(FileKey { key, bytes: bytes.to_vec() });
+        state.keys.push_back(FileKey { key, bytes: bytes.to_vec().into() });
         state.keys.pop_front();
         Ok(())
     }
 
     /// Returns the keys in use, oldest first: `show tls-keys`.
-    pub fn keys(&self) -> Vec<Vec<u8>> {
-        self.state.read().keys.iter().map(|key| key.bytes.clone()).collect()
+    pub fn keys(&self) -> Vec<Secret> {
+        self.state.read().keys.iter().map(|key| key.bytes.as_ref().to_vec().into()).collect()
     }
+}
+
+/// Returns a digest of all keys of a file.
+fn digest_of(file: &TicketKeyFile) -> [u8; 32] {
+    let mut context = digest::Context::new(&digest::SHA256);
+    for key in &file.keys {
+        context.update(&(key.len() as u64).to_le_bytes());
+        context.update(key);
+    }
+    *context.finish().as_ref().first_chunk().expect("SHA-256 has 32 bytes")
 }
 
 /// Returns the last keys of a file.
@@ -196,7 +249,7 @@ fn used(file: &TicketKeyFile) -> Result<VecDeque<FileKey>, String> {
         let right = matches!(length, 48 | 80) && bytes.len() == length;
         let key = TicketKey::new(bytes).filter(|_| right);
         let key = key.ok_or_else(|| format!("'{path}' : a key must have 48 or 80 bytes, and all as many"))?;
-        Ok(FileKey { key: Arc::new(key), bytes: bytes.clone() })
+        Ok(FileKey { key: Arc::new(key), bytes: bytes.clone().into() })
     };
     file.keys[first..].iter().map(key).collect()
 }
@@ -284,7 +337,7 @@ mod tests {
         new.push(&[6; 48]).unwrap();
         assert_eq!(opened(&new, &ticket), None);
         assert_eq!(sealed(&new, 0)[..16], [5; 16]);
-        assert_eq!(new.keys(), [vec![4; 48], vec![5; 48], vec![6; 48]]);
+        assert!(new.keys().iter().map(|key| key.as_ref()[0]).eq([4, 5, 6]));
     }
 
     #[test]
@@ -304,13 +357,25 @@ mod tests {
     }
 
     #[test]
+    fn a_salt_is_replaced_in_time() {
+        let ring = KeyRing::new(&file(&[1, 2, 3])).unwrap();
+        let first = sealed(&ring, 0);
+        assert_eq!(sealed(&ring, 0)[NAME..NAME + SALT], first[NAME..NAME + SALT]);
+        let key = ring.sealing(0, LIFE).unwrap();
+        key.own.read().as_ref().unwrap().sealed.store(SEALED_MAX, Ordering::Relaxed);
+        let second = sealed(&ring, 0);
+        assert_ne!(second[NAME..NAME + SALT], first[NAME..NAME + SALT]);
+        assert_eq!((opened(&ring, &first), opened(&ring, &second)), (Some(b"session".into()), Some(b"session".into())));
+    }
+
+    #[test]
     fn files_that_change() {
         let ring = KeyRing::new(&file(&[1, 2, 3])).unwrap();
         ring.push(&[4; 48]).unwrap();
         ring.follow(&file(&[1, 2, 3])).unwrap();
-        assert_eq!(ring.keys()[2], [4; 48]);
+        assert_eq!(ring.keys()[2].as_ref(), [4; 48]);
         ring.follow(&file(&[1, 2, 5])).unwrap();
-        assert_eq!(ring.keys()[2], [5; 48]);
+        assert_eq!(ring.keys()[2].as_ref(), [5; 48]);
         assert_eq!(ring.push(&[1; 80]), Err(RingError::Length { got: 80, expected: 48 }));
         assert!(KeyRing::new(&file(&[1, 2])).is_err());
         let mut mixed = file(&[1, 2, 3]);
