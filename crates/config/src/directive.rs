@@ -5,6 +5,8 @@
 //! branch is evaluated only if it may be taken, so `.if feature(X)` may guard lines that another version cannot parse;
 //! every predicate is still parsed, and an unknown one is an error.
 
+use sluicegate_tls::library;
+
 use crate::BASELINE;
 use crate::diagnostic::{Diagnostics, Severity};
 use crate::environment::Environment;
@@ -26,11 +28,14 @@ pub const FEATURES: &[&str] = &[
     "LUA",
     "MATH",
     "NETFILTER",
+    "OPENSSL",
+    "OPENSSL_AWSLC",
     "PCRE2",
     "PCRE2_JIT",
     "POLL",
     "PRCTL",
     "PROMEX",
+    "SSL",
     "TFO",
     "THREAD",
     "THREAD_DUMP",
@@ -347,9 +352,48 @@ impl<'a> Parser<'a> {
             "strstr" => first.contains(second),
             "version_atleast" => self.version(first)? <= baseline(),
             "version_before" => self.version(first)? > baseline(),
-            // None of these libraries is here, so no version of them is reached.
-            _ => false,
+            "openssl_version_atleast" => self.openssl(first)? <= library::OPENSSL_VERSION,
+            "openssl_version_before" => self.openssl(first)? > library::OPENSSL_VERSION,
+            "awslc_api_atleast" => self.api(first)? <= library::API_VERSION,
+            "awslc_api_before" => self.api(first)? > library::API_VERSION,
+            _ => library::name().starts_with(first),
         })
+    }
+
+    /// Returns a version of OpenSSL as its number: four bits of the major version, eight each of minor version, fix and
+    /// patch, four of the status, which is 15 of a release.
+    fn openssl(&self, text: &str) -> Result<u32, Problem> {
+        let bad = |_| Problem { at: self.at, message: format!("'{text}' is no version"), suggestion: None };
+        let mut parts = text.splitn(3, '.');
+        let mut part = |max: u32| -> Result<u32, Problem> {
+            let number = parts.next().and_then(|part| part.parse().ok()).filter(|number| *number <= max);
+            number.ok_or(()).map_err(bad)
+        };
+        let (major, minor) = (part(0xf)?, part(0xff)?);
+        let rest = parts.next().ok_or(()).map_err(bad)?;
+        let digits = rest.bytes().position(|byte| !byte.is_ascii_digit()).unwrap_or(rest.len());
+        let fix: u32 = rest[..digits].parse().ok().filter(|fix| *fix <= 0xff).ok_or(()).map_err(bad)?;
+        let (patch, status) = match &rest[digits..] {
+            "" => (0, 0xf),
+            suffix => match suffix.strip_prefix('-') {
+                Some(stage) => match stage.strip_prefix("beta") {
+                    Some(number) => (0, number.parse().ok().filter(|n| *n <= 14).ok_or(()).map_err(bad)?),
+                    None => (0, 0),
+                },
+                None if suffix.bytes().all(|byte| byte.is_ascii_alphabetic()) => {
+                    let letters = suffix.bytes().map(|byte| u32::from(byte.to_ascii_uppercase() - b'A'));
+                    (1 + letters.sum::<u32>(), 0xf)
+                }
+                None => return Err(bad(())),
+            },
+        };
+        Ok(major << 28 | minor << 20 | fix << 12 | (patch & 0xff) << 4 | status)
+    }
+
+    /// Returns a version of AWS-LC's interface, which is a number.
+    fn api(&self, text: &str) -> Result<u32, Problem> {
+        let message = format!("'{text}' is no version");
+        text.parse().map_err(|_| Problem { at: self.at, message, suggestion: None })
     }
 
     /// Returns a version as a number that orders as HAProxy's: `3.2-dev4` is before `3.2`, which is `3.2.0`; a fourth
@@ -425,7 +469,14 @@ mod tests {
         check("defined(HERE)", true);
         check("defined(NOT)", false);
         check("feature(THREAD)", true);
-        check("feature(OPENSSL)", false);
+        check("feature(OPENSSL) && feature(SSL)", true);
+        check("feature(OPENSSL_WOLFSSL)", false);
+        check("ssllib_name_startswith(AWS-LC) && feature(OPENSSL_AWSLC)", true);
+        check("ssllib_name_startswith(OpenSSL) || ssllib_name_startswith(BoringSSL)", false);
+        check("openssl_version_atleast(1.1.1) && openssl_version_atleast(1.0.2k)", true);
+        check("openssl_version_atleast(3.0.0) || openssl_version_atleast(1.1.1h)", false);
+        check("openssl_version_before(3.0.0-beta1)", true);
+        check("awslc_api_atleast(1) && awslc_api_before(100000)", true);
         check("enabled(EPOLL)", true);
         check("streq(a,a)", true);
         check("strneq(a,a)", false);
@@ -440,7 +491,6 @@ mod tests {
         check("version_atleast(3.3-dev1)", false);
         check("version_before(3.3-dev0)", true);
         check("version_before(3.2)", false);
-        check("openssl_version_atleast(1.1.1)", false);
     }
 
     #[test]
@@ -463,6 +513,8 @@ mod tests {
         refused("1 2", "unexpected '2'");
         refused("streq()", "takes 2");
         refused("version_atleast(x)", "is no version");
+        refused("openssl_version_atleast(1.1)", "is no version");
+        refused("awslc_api_atleast(x)", "is no version");
         refused(&format!("{}1", "(".repeat(40)), "nested parentheses");
     }
 }

@@ -93,6 +93,8 @@ mod tests {
         include_str!("../tests/it/golden/words.cfg"),
         include_str!("../tests/it/golden/edits.cfg"),
         include_str!("../tests/it/golden/users.cfg"),
+        include_str!("../tests/it/golden/tls.cfg"),
+        include_str!("../tests/it/golden/tls-errors.cfg"),
     ];
 
     /// A small generator (SplitMix64): the same inputs on every run.
@@ -168,6 +170,22 @@ mod tests {
     /// `FUZZ_ROUNDS` makes them more.
     fn rounds() -> usize {
         std::env::var("FUZZ_ROUNDS").ok().and_then(|rounds| rounds.parse().ok()).unwrap_or(2_000)
+    }
+
+    /// Lines of lists, and keys of tickets.
+    const TLS_FILES: &[&str] = &[
+        "a.pem [alpn h2 verify none crl-file x] *.b.c !d.b.c\nb.pem\n",
+        "QUFBQUFBQUFBQUFBQUFBQUFBQUFBQUFBQUFBQUFBQUFBQUFBQUFBQUFBQUFBQUFB\n\
+         QUFBQUFBQUFBQUFBQUFBQUFBQUFBQUFBQUFBQUFBQUFBQUFBQUFBQUFBQUFBQUFB\r\n\
+         QUFBQUFBQUFBQUFBQUFBQUFBQUFBQUFBQUFBQUFBQUFBQUFBQUFBQUFBQUFBQUFB\n",
+    ];
+
+    #[test]
+    fn any_bytes_are_files_of_tls() {
+        let mut random = Random(4);
+        for round in 0..rounds() {
+            fuzz_tls_files(&mutated(TLS_FILES[round % TLS_FILES.len()], &mut random));
+        }
     }
 
     #[test]

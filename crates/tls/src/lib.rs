@@ -18,6 +18,7 @@ pub mod hello;
 #[cfg(test)]
 mod interop;
 pub mod keylog;
+pub mod library;
 mod list;
 pub mod listener;
 pub mod ocsp;

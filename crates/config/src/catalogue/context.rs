@@ -43,6 +43,8 @@ impl Contexts {
     pub const USERLIST: Contexts = Contexts(1 << 17);
     /// `resolvers`.
     pub const RESOLVERS: Contexts = Contexts(1 << 18);
+    /// `crt-store`.
+    pub const CRT_STORE: Contexts = Contexts(1 << 19);
     /// `http-errors`.
     pub const HTTP_ERRORS: Contexts = Contexts(1 << 31);
 
@@ -70,7 +72,7 @@ impl Contexts {
 
     /// Returns the names of the places, as sections and rule sets are called.
     pub fn section_names(self) -> Vec<&'static str> {
-        const NAMES: [(Contexts, &str); 20] = [
+        const NAMES: [(Contexts, &str); 21] = [
             (Contexts::GLOBAL, "global"),
             (Contexts::DEFAULTS, "defaults"),
             (Contexts::FRONTEND, "frontend"),
@@ -82,6 +84,7 @@ impl Contexts {
             (Contexts::HTTP_ERRORS, "http-errors"),
             (Contexts::USERLIST, "userlist"),
             (Contexts::RESOLVERS, "resolvers"),
+            (Contexts::CRT_STORE, "crt-store"),
             (Contexts::BIND_OPTION, "bind"),
             (Contexts::SERVER_OPTION, "server"),
             (Contexts::TCP_CONNECTION, "tcp-request connection"),

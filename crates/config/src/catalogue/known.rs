@@ -5,7 +5,7 @@
 /// Sections.
 #[rustfmt::skip]
 pub const SECTIONS: &[&str] = &[
-    "acme", "cache", "crt-list", "crt-store", "fcgi-app", "log-forward", "log-profile",
+    "acme", "cache", "fcgi-app", "log-forward", "log-profile",
     "log-steps", "mailers", "peers", "program", "ring", "traces",
 ];
 
@@ -32,7 +32,7 @@ pub const GLOBAL: &[&str] = &[
 /// Keywords of proxies.
 #[rustfmt::skip]
 pub const PROXY: &[&str] = &[
-    "crt", "dispatch", "email-alert",
+    "dispatch", "email-alert",
     "external-check", "force-be-switch", "guid",
     "log-steps",
     "option assume-rfc6587-ntf", "option checkcache",
@@ -40,7 +40,6 @@ pub const PROXY: &[&str] = &[
     "option httpclog",
     "option spop-check",
     "option transparent", "option use-small-buffers",
-    "ssl-f-use",
     "timeout mail", "transparent",
     "use-fcgi-app",
 ];
@@ -57,7 +56,7 @@ pub const REMOVED: &[&str] = &[
 /// Options of `bind`.
 #[rustfmt::skip]
 pub const BIND_OPTIONS: &[&str] = &[
-    "accept-netscaler-cip", "crt-list", "expose-fd", "guid-prefix", "idle-ping", "label", "level", "namespace", "nbconn",
+    "accept-netscaler-cip", "expose-fd", "guid-prefix", "idle-ping", "label", "level", "namespace", "nbconn",
     "ocsp-update", "quic-cc-algo", "quic-force-retry", "quic-socket", "severity-output",
 ];
 

@@ -3,7 +3,7 @@
 //! The files that lines name have been read and parsed: a certificate is an `Arc` that all lines with the same path
 //! share. Settings of two configurations are equal if their words and the contents of their files are.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -95,8 +95,34 @@ pub struct TlsFiles {
     pub pairs: BTreeMap<Arc<str>, Arc<Pair>>,
     /// `ca-file`, `ca-verify-file` and `crl-file`.
     pub bundles: BTreeMap<Arc<str>, Arc<Bundle>>,
+    /// `crt-list` files, directories of `crt`, and the lists `@FRONTEND` of `ssl-f-use`.
+    pub crt_lists: BTreeMap<Arc<str>, Arc<CrtList>>,
+    /// Certificates whose OCSP response is kept current (`ocsp-update`).
+    pub ocsp_updates: BTreeSet<Arc<str>>,
     /// `tls-ticket-keys`.
     pub ticket_keys: BTreeMap<Arc<str>, Arc<TicketKeyFile>>,
+}
+
+/// A list of certificates, as `show ssl crt-list` prints it.
+#[derive(Clone, Debug)]
+pub struct CrtList {
+    /// Its name.
+    pub name: Arc<str>,
+    /// Its lines without comments; a line of a bundle is as many as it has certificates.
+    pub lines: Vec<CrtListLine>,
+}
+
+/// A line of a list.
+#[derive(Clone, Debug)]
+pub struct CrtListLine {
+    /// Its number in the file; 0 in a directory.
+    pub number: u32,
+    /// Its certificate.
+    pub pair: Arc<Pair>,
+    /// The options between brackets as they are written.
+    pub options: String,
+    /// The names that it answers for; none: those of the certificate.
+    pub filters: Vec<String>,
 }
 
 /// A word and its position.

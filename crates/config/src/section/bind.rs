@@ -126,6 +126,14 @@ pub(crate) static OPTIONS: Table<BindOption> = Table::new(&[
         "missing error IDs list",
         words::crt_ignored,
     ),
+    tls(
+        "crt-list",
+        "FILE",
+        "A file with a certificate in each line, options between brackets, and names: 'FILE [alpn h2] *.example.com \
+         !secret.example.com'.",
+        "missing certificate location",
+        tls_words::crt_list,
+    ),
     policy(
         "curves",
         "GROUP[:…]",

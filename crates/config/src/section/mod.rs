@@ -46,6 +46,7 @@ pub(crate) enum SectionKind {
     HttpErrors,
     Userlist,
     Resolvers,
+    CrtStore,
     /// One that can't be read; its lines are skipped, the error was given at its head.
     Refused,
 }
@@ -63,6 +64,7 @@ const SECTIONS: &[(&str, SectionKind)] = &[
     ("http-errors", SectionKind::HttpErrors),
     ("userlist", SectionKind::Userlist),
     ("resolvers", SectionKind::Resolvers),
+    ("crt-store", SectionKind::CrtStore),
 ];
 
 /// A section's lines, with `.if` already followed.
@@ -269,6 +271,11 @@ fn head(kind: SectionKind, line: &Line, diagnostics: &mut Diagnostics) -> Sectio
     let mut name = "";
     match kind {
         SectionKind::Global => {}
+        // A store without a name has none in front of its certificates'.
+        SectionKind::CrtStore => {
+            name = line.text(1);
+            next = line.len().min(2);
+        }
         SectionKind::Defaults => {
             if line.len() > 1 && (line.text(1) != "from" || line.len() != 3) {
                 name = line.text(1);
@@ -291,7 +298,7 @@ fn head(kind: SectionKind, line: &Line, diagnostics: &mut Diagnostics) -> Sectio
         diagnostics.error(line.within(1, offset), message).hint("use letters, digits, '.', ':', '-' and '_'");
         return refused();
     }
-    if name.is_empty() && next == 2 {
+    if name.is_empty() && next == 2 && kind != SectionKind::CrtStore {
         diagnostics.error(line.at(1), format!("'{keyword}' expects a name"));
         return refused();
     }
@@ -398,6 +405,7 @@ impl Draft {
         let tls = global.tls.clone();
         let mut tls = tls::Loader::new(files, &tls, tls_files);
         tls.read_issuers(&mut diagnostics);
+        tls::crt_store::stores(&sections, &tls, &mut diagnostics);
         let loaded = proxy::Loaded { files, tls: &tls, lua, lua_failed, commands, environment: &environment };
         let user_lists = userlist::lists(&sections, &mut diagnostics);
         let resolvers = resolvers::all(&sections, files, &mut diagnostics);
@@ -474,6 +482,7 @@ pub(crate) fn rows() -> Vec<(crate::catalogue::ItemKind, Listed)> {
     rows.extend(list(ItemKind::ServerOption, &server::tls::OPTIONS));
     rows.extend(list(ItemKind::Keyword, &userlist::KEYWORDS));
     rows.extend(list(ItemKind::Keyword, &resolvers::KEYWORDS));
+    rows.extend(list(ItemKind::Keyword, &tls::crt_store::KEYWORDS));
     rows.extend(list(ItemKind::Action, &rule::ACTIONS));
     rows
 }

@@ -9,7 +9,7 @@ use sluicegate_config::catalogue::{ItemKind, known};
 use sluicegate_config::items;
 
 /// Keywords of sections that are missing as a whole.
-const MISSING_SECTIONS: &[&str] = &["peers", "crt-list"];
+const MISSING_SECTIONS: &[&str] = &["peers"];
 
 /// What haproxy prints of one class, without comments.
 fn class(name: &str) -> Vec<String> {
@@ -66,6 +66,9 @@ fn is_known(section: &str, line: &str) -> bool {
     let name = words.join(" ");
     if MISSING_SECTIONS.contains(&section) {
         return lists(known::SECTIONS, section);
+    }
+    if section == "crt-list" {
+        return has_row(ItemKind::BindOption, None, words[0]);
     }
     if section == "global" {
         let family = format!("{name} ");

@@ -24,6 +24,13 @@ const TICKETS: &str = "QUFBQUFBQUFBQUFBQUFBQUFBQUFBQUFBQUFBQUFBQUFBQUFBQUFBQUFBQ
                        QkFBQUFBQUFBQUFBQUFBQUFBQUFBQUFBQUFBQUFBQUFBQUFBQUFBQUFBQUFBQUFB\n\
                        Q0FBQUFBQUFBQUFBQUFBQUFBQUFBQUFBQUFBQUFBQUFBQUFBQUFBQUFBQUFBQUFB\n";
 
+/// A list with all that a line may have.
+const LIST: &str = "# certificates\n\
+                    one.pem\n\
+                    \n\
+                    two.crt [alpn h2 verify optional ca-file ca.pem ssl-min-ver TLSv1.3] *.two.test !a.two.test\n\
+                    both [no-alpn curves P-256] *\n";
+
 /// Files that configurations of the tests name.
 pub fn files() -> MemoryFiles {
     MemoryFiles::new()
@@ -60,6 +67,18 @@ pub fn files() -> MemoryFiles {
         .with("/both.rsa", include_str!("certificates/rsa.pem"))
         .with("/both.ecdsa", include_str!("certificates/one.pem"))
         .with("tickets", TICKETS)
+        .with("list.crt", LIST)
+        .with("/list.crt", "/two.crt *.two.test\n")
+        .with("bad-word.crt", "one.pem\ntwo.crt [frob x] a.test\n")
+        .with("bad-file.crt", "# a comment\n\none.pem\nno.pem a.test\n")
+        .with("bad-value.crt", "one.pem [verify sometimes]\n")
+        .with("bad-end.crt", "one.pem")
+        .with("bad-bracket.crt", "one.pem [alpn]\n")
+        .with("bad-conflict.crt", "two.crt [key two.key]\ntwo.crt\n")
+        .with("bad-suites.crt", "one.pem [ciphers foo]\n")
+        .with("bad-verify.crt", "one.pem [verify required]\n")
+        .with("named.crt", "two.crt [key two.key ocsp-update on] x.test\n")
+        .with("store.crt", "@web/two [alpn h2] two.test\n@/lone\n")
         .with("chains/ca.pem", include_str!("certificates/ca.pem"))
         .with_name("localhost", &[[127, 0, 0, 1].into()])
         .with("long.http", format!("HTTP/1.1 200 OK\r\n\r\n{}", "x".repeat(16384)))

@@ -406,3 +406,173 @@ fn recommended_settings_pass() {
         assert!(config.is_some() && diagnostics.warnings() == 0, "{diagnostics}");
     }
 }
+
+#[test]
+fn lists_of_certificates() {
+    use sluicegate_tls::policy::{Verify, Version};
+    let tls = bind("ssl crt-list list.crt alpn http/1.1");
+    assert_eq!(certificates(&tls), ["one.pem*", "two.crt", "both.ecdsa", "both.rsa"]);
+    let entry = |index: usize| &tls.settings.entries[index];
+    assert_eq!((&entry(0).filters, &entry(0).policy), (&None, &None));
+    assert_eq!(entry(1).filters, Some(vec!["*.two.test".to_owned(), "!a.two.test".to_owned()]));
+    assert_eq!((&*entry(1).from.0, entry(1).from.1), ("list.crt", 4));
+    let policy = entry(1).policy.as_ref().expect("options");
+    assert_eq!((policy.alpn.clone(), policy.verify), (Some(vec![b"h2".to_vec()]), Some(Verify::Optional)));
+    assert_eq!((policy.min, policy.max), (Some(Version::Tls13), Some(Version::Tls13)));
+    assert_eq!(policy.ca.as_ref().expect("ca").certificates.len(), 1);
+    let policy = entry(3).policy.as_ref().expect("options");
+    assert_eq!((policy.alpn.clone(), policy.groups.as_ref().expect("curves").len()), (Some(Vec::new()), 1));
+    assert_eq!(policy.min, None);
+    assert_eq!(entry(2).filters, Some(vec!["*".to_owned()]));
+    let tls = bind("ssl crt rsa.pem crt-list list.crt");
+    assert_eq!(certificates(&tls)[..2], ["rsa.pem*", "one.pem"]);
+}
+
+#[test]
+fn lists_are_kept_by_name() {
+    let config = good(&format!(
+        "{BASE}frontend f\n bind :1 ssl crt-list list.crt\n bind :2 ssl crt-list list.crt\n bind :3 ssl crt dir/\n"
+    ));
+    let names: Vec<&str> = config.tls_files.crt_lists.keys().map(|name| &**name).collect();
+    assert_eq!(names, ["dir", "list.crt"]);
+    let lines = &config.tls_files.crt_lists["list.crt"].lines;
+    assert_eq!((lines.len(), lines[1].number), (4, 4));
+    assert_eq!(lines[1].options, "alpn h2 verify optional ca-file ca.pem ssl-min-ver TLSv1.3");
+    assert_eq!(config.tls_files.pairs.len(), 6);
+}
+
+#[test]
+fn lists_with_mistakes() {
+    let prefix = "'bind :443' in section 'frontend' : 'crt-list' : ";
+    let check = |file: &str, expected: &str| {
+        refused("", &format!("ssl crt-list {file}"), &format!("{prefix}{expected}"));
+    };
+    check("no.crt", "cannot open file 'no.crt' : No such file or directory");
+    check("bad-word.crt", "parsing [bad-word.crt:2]: unknown ssl keyword frob");
+    check(
+        "bad-file.crt",
+        "error processing line 4 in file 'bad-file.crt' : unable to stat SSL certificate from file 'no.pem' : No such \
+         file or directory",
+    );
+    check(
+        "bad-value.crt",
+        "parsing [bad-value.crt:1]: 'verify' : unknown verify method 'sometimes', only 'none', 'optional', and \
+         'required' are supported",
+    );
+    check(
+        "bad-end.crt",
+        "parsing [bad-end.crt:1]: Missing LF on last line, file might have been truncated at position 8",
+    );
+    check("bad-bracket.crt", "parsing [bad-bracket.crt:1]: ssl args out of '[]' for alpn");
+    check(
+        "bad-conflict.crt",
+        "error processing line 2 in file 'bad-conflict.crt' : 'two.crt' in crt-list 'bad-conflict.crt' line 2, is already \
+         defined with incompatible parameters: Can't use the certificate previously defined with keywords without these \
+         keywords: - different parameter 'key' : previously 'two.key' vs '(null)'",
+    );
+    refused("", "ssl crt-list bad-suites.crt", "Proxy 'f': unable to set SSL cipher list to 'foo' for bind ':443'");
+    refused("", "ssl crt-list bad-verify.crt", "Proxy 'f': verify is enabled but no CA file specified for bind ':443'");
+}
+
+#[test]
+fn certificates_of_a_store() {
+    let store = "crt-store web\n crt-base dir\n load crt a.crt key dir/a.crt.key alias two ocsp-update on\n \
+                 load crt b.pem\ncrt-store\n load crt one.pem alias lone\n load crt rsa.pem\n";
+    let config = good(&format!(
+        "{store}{BASE}frontend f\n bind :1 ssl crt-list store.crt\n bind :2 ssl crt @web/b.pem crt rsa.pem\n"
+    ));
+    let found = |bind: usize| certificates(config.proxies[0].binds[bind].tls.as_ref().expect("tls"));
+    assert_eq!(found(0), ["@web/two*", "@/lone"]);
+    assert_eq!(found(1), ["@web/b.pem*", "rsa.pem"]);
+    let names: Vec<&str> = config.tls_files.pairs.keys().map(|name| &**name).collect();
+    assert_eq!(names, ["@/lone", "@web/b.pem", "@web/two", "rsa.pem"]);
+    let updates: Vec<&str> = config.tls_files.ocsp_updates.iter().map(|name| &**name).collect();
+    assert_eq!(updates, ["@web/two"]);
+    let with = |lines: &str| findings(&format!("{lines}{BASE}"));
+    let load = "'load' in section 'crt-store'";
+    assert_eq!(with("crt-store\n load key two.key\n"), [format!("error: {load}: mandatory 'crt' parameter not found")]);
+    assert_eq!(
+        with("crt-store\n load crt one.pem crt-base x\n"),
+        [format!("error: {load}: unknown keyword 'crt-base'")]
+    );
+    assert_eq!(
+        with("crt-store\n load crt one.pem\n load crt one.pem\n"),
+        [format!("error: {load}: store 'one.pem' was already defined")]
+    );
+    assert_eq!(
+        with("crt-store\n load crt one.pem\n crt-base x\n"),
+        ["error: 'crt-base' can't be used after a load line, use it at the beginning of the section"]
+    );
+    assert_eq!(with("crt-store\n load crt keyless.pem\n"), ["error: No Private Key found in 'keyless.pem'"]);
+    assert_eq!(
+        with("crt-store\n load crt one.pem alias /x\n"),
+        ["error: cannot parse 'alias' value '/x', '/' is forbidden as the first character"]
+    );
+    assert_eq!(with("crt-store\n load crt one.pem acme x\n"), ["error: 'acme' is not supported yet"]);
+    assert_eq!(
+        with("crt-store\n load crt one.pem ocsp-update maybe\n"),
+        ["error: cannot parse 'ocsp-update' value 'maybe', 'on' or 'off' is expected"]
+    );
+    refused(
+        "",
+        "ssl crt @web/none",
+        "'bind :443' in section 'frontend' : unable to stat SSL certificate from file '@web/none' : No such file or \
+         directory",
+    );
+    let text = "crt-store\n load crt two.crt key two.key\n".to_owned() + &frontend("", "ssl crt two.crt");
+    good(&text);
+    let config = good(&frontend(" ocsp-update.mode on\n", "ssl crt-list named.crt"));
+    assert_eq!(config.tls_files.ocsp_updates.len(), 1);
+    refused(
+        "",
+        "ssl crt-list named.crt crt two.crt",
+        "'bind :443' in section 'frontend' : Can't load 'two.crt', is already defined with incompatible parameters: Can't \
+         use the certificate previously defined with keywords without these keywords: - different parameter 'key' : \
+         previously 'two.key' vs '(null)' - different parameter 'ocsp-update' : previously 'on' vs 'default' \
+         (ocsp-update.mode off)",
+    );
+}
+
+#[test]
+fn certificates_of_a_frontend() {
+    let lines = " ssl-f-use crt one.pem alpn h2\n ssl-f-use crt two.crt verify none\n";
+    let config = good(&format!("{BASE}frontend f\n{lines} bind :1 ssl\n bind :2 ssl crt rsa.pem\n bind :3\n"));
+    let found = |bind: usize| config.proxies[0].binds[bind].tls.as_deref().map(certificates);
+    // As in HAProxy the last line comes first.
+    assert_eq!(found(0), Some(vec!["two.crt*".to_owned(), "one.pem".to_owned()]));
+    assert_eq!((found(1), found(2)), (Some(vec!["rsa.pem*".to_owned()]), None));
+    assert!(config.tls_files.crt_lists.contains_key("@f"));
+    let with = |line: &str| findings(&format!("{BASE}frontend f\n bind :1 ssl strict-sni\n {line}\n"));
+    assert_eq!(with("ssl-f-use crt one.pem frob x")[0], "error: unknown crt keyword 'frob'");
+    assert_eq!(with("ssl-f-use alpn h2")[0], "error: 'ssl-f-use' expects 'crt FILE'");
+    assert_eq!(with("ssl-f-use crt one.pem crt two.crt")[0], "error: 'crt' already specified, aborting");
+    assert_eq!(
+        with("ssl-f-use crt no.pem")[0],
+        "error: error processing line 8 in file '@f' : unable to stat SSL certificate from file 'no.pem' : No such file \
+         or directory"
+    );
+}
+
+#[test]
+fn a_reload_takes_what_has_not_changed() {
+    use sluicegate_config::{Environment, MemoryFiles, NoLua, Source, parse};
+    let text = "global\n stats timeout 1s\nfrontend f\n mode http\n timeout client 1s\n bind :1 ssl crt one.pem ca-file ca.pem\n";
+    let load = |files: &MemoryFiles, before: Option<&Config>| {
+        let mut draft = parse(Source::from_text("test.cfg", text), files, &mut Environment::new());
+        if let Some(before) = before {
+            draft.replace(before.tls_files.clone());
+        }
+        draft.finish(files, &NoLua).0.expect("it is good")
+    };
+    let one = include_str!("certificates/one.pem");
+    let files = MemoryFiles::new().with("one.pem", one).with("ca.pem", include_str!("certificates/ca.pem"));
+    let first = load(&files, None);
+    let again = load(&files, Some(&first));
+    assert!(Arc::ptr_eq(&first.tls_files.pairs["one.pem"], &again.tls_files.pairs["one.pem"]));
+    assert!(Arc::ptr_eq(&first.tls_files.bundles["ca.pem"], &again.tls_files.bundles["ca.pem"]));
+    assert_eq!(first.proxies[0].binds[0].tls, again.proxies[0].binds[0].tls);
+    let files = files.with("one.pem", include_str!("certificates/rsa.pem"));
+    let changed = load(&files, Some(&first));
+    assert!(!Arc::ptr_eq(&first.tls_files.pairs["one.pem"], &changed.tls_files.pairs["one.pem"]));
+    assert_ne!(first.proxies[0].binds[0].tls, changed.proxies[0].binds[0].tls);
+}

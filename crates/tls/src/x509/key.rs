@@ -79,12 +79,6 @@ impl std::ops::Deref for Secret {
     }
 }
 
-impl From<Vec<u8>> for Secret {
-    fn from(bytes: Vec<u8>) -> Self {
-        Secret(bytes)
-    }
-}
-
 impl Drop for Secret {
     fn drop(&mut self) {
         raw::cleanse(&mut self.0);

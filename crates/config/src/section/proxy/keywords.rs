@@ -615,6 +615,16 @@ pub(crate) static KEYWORDS: Table<ProxyParser> = Table::new(&[
     connection::SERVER_COUNT,
     connection::SERVER_IDLE,
     connection::SERVER_INTERVAL,
+    row(
+        "ssl-f-use",
+        FRONT.without(Contexts::DEFAULTS),
+        2,
+        MANY,
+        "crt FILE [OPTION VALUE]…",
+        "A certificate of this section's 'bind' lines with 'ssl' that name none themselves; its options are those of a \
+         line of a 'crt-list'. The last line's certificate serves clients whose name no certificate has.",
+        |r, line| r.settings.certificates.line(line, r.loaded.tls, r.diagnostics),
+    ),
     stats::ADMIN,
     stats::AUTH,
     stats::ENABLE,

@@ -30,7 +30,7 @@ use crate::model::{
 use crate::section::rule;
 use crate::section::server::ServerSettings;
 use crate::section::table::{self, MANY, Row};
-use crate::section::tls::{BindLine, BindWords, Loader, ServerLine, ServerWords};
+use crate::section::tls::{BindLine, BindWords, FrontendLines, Loader, ServerLine, ServerWords};
 use crate::section::{Section, SectionKind, error, preset, removed, server, stick, store};
 use crate::suggest;
 use crate::unit::{self, TIME_HINT, TimeUnit};
@@ -63,6 +63,8 @@ pub(crate) struct Settings {
     checks: check::CheckSettings,
     /// The words about TLS of each `bind` line, with its addresses as written.
     bind_words: Vec<(Arc<str>, BindWords)>,
+    /// `ssl-f-use` lines.
+    certificates: FrontendLines,
     /// The words about TLS of each `server` line, with the index of its first server.
     pub(crate) server_words: Vec<(usize, ServerWords)>,
     servers: HashMap<Arc<str>, (Position, bool)>,
@@ -328,6 +330,7 @@ impl Settings {
             default_server: ServerSettings::default(),
             checks: check::CheckSettings::default(),
             bind_words: Vec::new(),
+            certificates: FrontendLines::default(),
             server_words: Vec::new(),
             servers: HashMap::new(),
             redirects: Vec::new(),
@@ -389,6 +392,9 @@ impl ProxyReader<'_> {
     /// Makes settings of the words about TLS, once the mode of the section is known.
     fn finish_binds(&mut self, bufsize: usize) {
         let proxy = &mut self.settings.proxy;
+        let certificates = std::mem::take(&mut self.settings.certificates);
+        let words = self.settings.bind_words.iter_mut().map(|(_, words)| words);
+        certificates.apply(&proxy.name, words, self.loaded.tls, self.diagnostics);
         for (bind, (argument, words)) in proxy.binds.iter_mut().zip(&self.settings.bind_words) {
             let http = proxy.mode == Mode::Http;
             let line = BindLine { proxy: &proxy.name, argument, at: &bind.at, http, bufsize };

@@ -4,10 +4,12 @@ use std::sync::Arc;
 
 use sluicegate_tls::policy::{Entry, Policy, Settings, TicketKeyFile, Verify};
 
+use super::crt_list::{self, ListLine};
 use super::files::Loader;
 use super::words::{PolicyWords, Reading, Subject, VersionFault};
 use crate::diagnostic::Diagnostics;
 use crate::model::{BindTls, Position};
+use crate::word::Line;
 
 /// The words of a `bind` line about TLS, its certificates already loaded.
 #[derive(Clone, Debug, Default)]
@@ -57,6 +59,12 @@ pub(crate) fn crt(words: &mut BindWords, reading: &Reading<'_, '_>, value: &str)
         let entry = Entry { pair, filters: None, policy: None, is_default, from };
         words.certificates.push(Certificate { entry, words: None });
     }
+    Ok(())
+}
+
+pub(crate) fn crt_list(words: &mut BindWords, reading: &Reading<'_, '_>, value: &str) -> Result<(), String> {
+    let loaded = crt_list::from_file(value, reading.loader).map_err(|message| format!("'crt-list' : {message}"))?;
+    words.add_list(&loaded);
     Ok(())
 }
 
@@ -112,6 +120,71 @@ pub(crate) struct BindLine<'a> {
 const PROTOCOLS: [&[u8]; 2] = [b"h2", b"http/1.1"];
 /// The least buffer of HTTP/2.
 const BUFSIZE_MIN: usize = 16384;
+
+/// The `ssl-f-use` lines of a frontend.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct FrontendLines {
+    lines: Vec<ListLine>,
+    /// The position of the first.
+    at: Option<Position>,
+    /// A line had an error.
+    failed: bool,
+}
+
+impl FrontendLines {
+    /// Reads an `ssl-f-use` line.
+    pub(crate) fn line(&mut self, line: &Line, loader: &Loader<'_>, diagnostics: &mut Diagnostics) {
+        let mut read = ListLine::default();
+        let mut next = 1;
+        while next < line.len() {
+            let value = (next + 1 < line.len()).then(|| line.text(next + 1));
+            match read.word(line.text(next), value, line.at(next + 1), loader) {
+                Ok(values) => next += 1 + values,
+                Err(message) => {
+                    diagnostics.error(line.at(next), message);
+                    self.failed = true;
+                    return;
+                }
+            }
+        }
+        let words: Vec<&str> = line.words[1..].iter().map(|word| word.text()).collect();
+        if let Err(message) = read.finish(words.join(" "), line.at(0).line) {
+            diagnostics.error(line.at(0), message);
+            self.failed = true;
+            return;
+        }
+        self.at.get_or_insert(line.at(0));
+        self.lines.push(read);
+    }
+
+    /// Gives the certificates to the `bind` lines of the frontend that have none.
+    pub(crate) fn apply<'b>(
+        self,
+        frontend: &str,
+        binds: impl Iterator<Item = &'b mut BindWords>,
+        loader: &Loader<'_>,
+        diagnostics: &mut Diagnostics,
+    ) {
+        if self.failed {
+            // What the lines would have given is not missing.
+            binds.for_each(|words| words.failed = true);
+            return;
+        }
+        let Some(at) = self.at else { return };
+        loader.stand_at(&at);
+        let loaded = crt_list::of_frontend(frontend, self.lines, loader);
+        for warning in loader.take_warnings() {
+            diagnostics.warning(at.clone(), warning);
+        }
+        let loaded = loaded.map_err(|message| _ = diagnostics.error(at.clone(), message));
+        for words in binds.filter(|words| words.ssl && words.certificates.is_empty()) {
+            match &loaded {
+                Ok(loaded) => words.add_list(loaded),
+                Err(()) => words.failed = true,
+            }
+        }
+    }
+}
 
 impl BindWords {
     /// Notes that a word had an error.

@@ -16,11 +16,13 @@ use sluicegate_tls::pair::{Issuers, Pair};
 use sluicegate_tls::policy::TicketKeyFile;
 use sluicegate_tls::x509::Bundle;
 
+use super::crt_list::Loaded;
 use super::library::{Authorities, Common, File, PairFiles};
+use super::named::{NamedFiles, Origin};
 use super::ticket_keys;
 use crate::Files;
 use crate::diagnostic::Diagnostics;
-use crate::model::{Config, GlobalTls, Position, TlsFiles};
+use crate::model::{Config, CrtList, CrtListLine, GlobalTls, Position, TlsFiles};
 
 /// Key types of a bundle, in the order in which they are looked for.
 const BUNDLE: [&str; 3] = ["dsa", "ecdsa", "rsa"];
@@ -50,32 +52,10 @@ pub(crate) struct Loader<'a> {
     /// What could not be loaded, so that a second line of the same path reads nothing.
     failed: RefCell<HashMap<Arc<str>, String>>,
     warnings: RefCell<Vec<String>>,
-}
-
-/// A certificate to load: its name and its files.
-#[derive(Clone, Debug, Default)]
-pub(super) struct Request {
-    /// The path by which it is known.
-    pub(super) name: String,
-    /// Files that are named; without one it is looked for beside the certificate.
-    pub(super) named: NamedFiles,
-}
-
-/// Files of a certificate that `crt-store` or `crt-list` name.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct NamedFiles {
-    /// Whether only named files are read.
-    pub(super) only: bool,
-    /// `crt`, where it is not the certificate's name.
-    pub(super) crt: Option<String>,
-    /// `key`.
-    pub(super) key: Option<String>,
-    /// `ocsp`.
-    pub(super) ocsp: Option<String>,
-    /// `issuer`.
-    pub(super) issuer: Option<String>,
-    /// `sctl`.
-    pub(super) sctl: Option<String>,
+    /// Which files of certificates were named, by the certificates' names.
+    named: RefCell<HashMap<Arc<str>, NamedFiles>>,
+    /// Lists by name.
+    lists: RefCell<HashMap<String, Result<Loaded, String>>>,
 }
 
 /// A path of `crt`.
@@ -86,8 +66,9 @@ enum Kind {
 
 impl<'a> Loader<'a> {
     pub(crate) fn new(files: &'a dyn Files, global: &'a GlobalTls, previous: Option<Arc<TlsFiles>>) -> Loader<'a> {
-        let (loaded, failed, warnings) = Default::default();
-        let mut loader = Loader { files, global, previous, common: Common::default(), loaded, failed, warnings };
+        let (loaded, failed, warnings, named, lists) = Default::default();
+        let common = Common::default();
+        let mut loader = Loader { files, global, previous, common, loaded, failed, warnings, named, lists };
         loader.common.skip_self_issued = global.skip_self_issued_ca;
         loader
     }
@@ -145,7 +126,7 @@ impl<'a> Loader<'a> {
         self.warnings.take()
     }
 
-    fn warn(&self, message: String) {
+    pub(super) fn warn(&self, message: String) {
         self.warnings.borrow_mut().push(message);
     }
 
@@ -168,23 +149,19 @@ impl<'a> Loader<'a> {
     /// The path has its base already.
     pub(super) fn crt(&self, path: &str) -> Result<Crt, String> {
         if let Some(pair) = self.known(path) {
+            if let Some(conflict) = self.conflict(path, &NamedFiles::default()) {
+                return Err(format!(
+                    "Can't load '{path}', is already defined with incompatible parameters: {conflict}"
+                ));
+            }
             return Ok(Crt { pairs: vec![pair], is_bundle: false });
         }
         if path.starts_with('@') {
             return Err(format!("unable to stat SSL certificate from file '{path}' : No such file or directory"));
         }
         match self.kind(path) {
-            Ok(Kind::File(pem)) => {
-                let request = Request { name: path.to_owned(), named: NamedFiles::default() };
-                let pair = self.pair(&request, Some(pem))?;
-                Ok(Crt { pairs: vec![pair], is_bundle: false })
-            }
-            Ok(Kind::Directory(names)) => {
-                let directory = path.trim_end_matches('/');
-                let wanted = names.iter().filter(|name| is_certificate(name));
-                let requests = wanted.map(|name| Request { name: format!("{directory}/{name}"), ..Request::default() });
-                Ok(Crt { pairs: self.pairs(&requests.collect::<Vec<_>>())?, is_bundle: false })
-            }
+            Ok(Kind::File(pem)) => Ok(Crt { pairs: vec![self.pair(path, Some(pem))?], is_bundle: false }),
+            Ok(Kind::Directory(names)) => Ok(Crt { pairs: self.directory(path, &names)?, is_bundle: false }),
             Err(error) if error.kind() == io::ErrorKind::NotFound => match self.bundle_files(path)? {
                 Some(pairs) => Ok(Crt { pairs, is_bundle: true }),
                 None => Err(format!("unable to stat SSL certificate from file '{path}' : {}", reason(&error))),
@@ -193,28 +170,35 @@ impl<'a> Loader<'a> {
         }
     }
 
+    /// Returns the certificates of a directory, which is also known as a list.
+    fn directory(&self, path: &str, names: &[String]) -> Result<Vec<Arc<Pair>>, String> {
+        let path = path.trim_end_matches('/');
+        let mut batch = self.batch();
+        for name in names.iter().filter(|name| is_certificate(name)) {
+            batch.push(&format!("{path}/{name}"), &NamedFiles::default(), None)?;
+        }
+        let pairs = batch.finish().map_err(|(_, message)| message)?;
+        let line = |pair: &Arc<Pair>| CrtListLine {
+            number: 0,
+            pair: pair.clone(),
+            options: String::new(),
+            filters: Vec::new(),
+        };
+        let list = CrtList { name: path.into(), lines: pairs.iter().map(line).collect() };
+        self.loaded.borrow_mut().crt_lists.insert(path.into(), Arc::new(list));
+        Ok(pairs)
+    }
+
     /// Returns the certificate of `crt PATH` of a server: one file. The path has its base already.
     pub(super) fn client_crt(&self, path: &str) -> Result<Arc<Pair>, String> {
-        match self.known(path) {
-            Some(pair) => Ok(pair),
-            None => self.pair(&Request { name: path.to_owned(), named: NamedFiles::default() }, None),
-        }
+        self.known(path).map_or_else(|| self.pair(path, None), Ok)
     }
 
     /// Returns the certificates of a bundle; `None` if there is none of this name.
     fn bundle_files(&self, path: &str) -> Result<Option<Vec<Arc<Pair>>>, String> {
-        if !self.global.extra_files.bundle {
-            return Ok(None);
-        }
-        let mut pairs = Vec::new();
-        for kind in BUNDLE {
-            let name = format!("{path}.{kind}");
-            if let Some(pair) = self.known(&name) {
-                pairs.push(pair);
-            } else if let Ok(pem) = self.read(&name) {
-                pairs.push(self.pair(&Request { name, ..Request::default() }, Some(pem))?);
-            }
-        }
+        let mut batch = self.batch();
+        batch.push_bundle(path)?;
+        let pairs = batch.finish().map_err(|(_, message)| message)?;
         Ok((!pairs.is_empty()).then_some(pairs))
     }
 
@@ -234,46 +218,41 @@ impl<'a> Loader<'a> {
         self.loaded.borrow().pairs.get(name).cloned()
     }
 
+    /// Returns what a line says about a known certificate that another line does not.
+    fn conflict(&self, name: &str, new: &NamedFiles) -> Option<String> {
+        let named = self.named.borrow();
+        let old = named.get(name);
+        old.unwrap_or(&NamedFiles::default()).conflict(new, self.global.ocsp_update.by_default)
+    }
+
     /// Loads one certificate.
-    fn pair(&self, request: &Request, pem: Option<Vec<u8>>) -> Result<Arc<Pair>, String> {
-        let files = self.gather(request, pem)?;
-        self.keep(self.parse(vec![files]).remove(0)).inspect_err(|message| {
-            self.failed.borrow_mut().insert(request.name.as_str().into(), message.clone());
-        })
+    fn pair(&self, name: &str, pem: Option<Vec<u8>>) -> Result<Arc<Pair>, String> {
+        let mut batch = self.batch();
+        batch.push(name, &NamedFiles::default(), pem)?;
+        batch.finish().map(|mut pairs| pairs.remove(0)).map_err(|(_, message)| message)
     }
 
-    /// Loads several certificates, on all cores; the first error wins.
-    pub(super) fn pairs(&self, requests: &[Request]) -> Result<Vec<Arc<Pair>>, String> {
-        let mut found = Vec::with_capacity(requests.len());
-        let mut missing = Vec::new();
-        for request in requests {
-            let known = self.known(&request.name);
-            if known.is_none() {
-                missing.push(self.gather(request, None)?);
-            }
-            found.push(known);
-        }
-        let mut parsed = self.parse(missing).into_iter();
-        let mut pairs = Vec::with_capacity(found.len());
-        for known in found {
-            pairs.push(match known {
-                Some(pair) => pair,
-                None => self.keep(parsed.next().expect("each missing one was parsed"))?,
-            });
-        }
-        Ok(pairs)
+    /// Returns an empty list of certificates to load.
+    pub(super) fn batch(&self) -> Batch<'_, 'a> {
+        Batch { loader: self, wanted: Vec::new(), slots: HashMap::new() }
     }
 
-    fn keep(&self, parsed: Result<Arc<Pair>, String>) -> Result<Arc<Pair>, String> {
-        let pair = parsed?;
-        self.loaded.borrow_mut().pairs.insert(pair.path.as_str().into(), pair.clone());
-        Ok(pair)
+    /// Returns a list that has been read.
+    pub(super) fn known_list(&self, name: &str) -> Option<Result<Loaded, String>> {
+        self.lists.borrow().get(name).cloned()
+    }
+
+    /// Keeps a list, or what is wrong with it.
+    pub(super) fn keep_list(&self, name: &str, loaded: Result<Loaded, String>) {
+        if let Ok(loaded) = &loaded {
+            self.loaded.borrow_mut().crt_lists.insert(name.into(), loaded.list.clone());
+        }
+        self.lists.borrow_mut().insert(name.into(), loaded);
     }
 
     /// Reads the files of a certificate.
-    fn gather(&self, request: &Request, pem: Option<Vec<u8>>) -> Result<PairFiles, String> {
-        let Request { name, named } = request;
-        if let Some(message) = self.failed.borrow().get(name.as_str()) {
+    fn gather(&self, name: &str, named: &NamedFiles, pem: Option<Vec<u8>>) -> Result<PairFiles, String> {
+        if let Some(message) = self.failed.borrow().get(name) {
             return Err(message.clone());
         }
         let path = named.crt.as_deref().unwrap_or(name);
@@ -290,7 +269,7 @@ impl<'a> Loader<'a> {
         let stem = if self.global.extra_del_ext { path.strip_suffix(".crt").unwrap_or(path) } else { path };
         let beside = |wanted: bool, end: &str| -> Option<File> {
             let path = format!("{stem}.{end}");
-            (wanted && !named.only).then(|| self.read(&path).ok().map(|bytes| (path, bytes))).flatten()
+            (wanted && !named.only()).then(|| self.read(&path).ok().map(|bytes| (path, bytes))).flatten()
         };
         let given = |path: &Option<String>, what: &str| -> Result<Option<File>, String> {
             let Some(path) = path else { return Ok(None) };
@@ -298,11 +277,11 @@ impl<'a> Loader<'a> {
             Ok(Some((path.clone(), bytes)))
         };
         let unreadable = "is present but cannot be read or parsed";
-        let mut files = PairFiles { path: name.clone(), pem: pem.into(), ..PairFiles::default() };
+        let mut files = PairFiles { path: name.to_owned(), pem: pem.into(), ..PairFiles::default() };
         let secret = |(path, bytes): File| (path, bytes.into());
         files.key = given(&named.key, unreadable)?.map(secret);
         files.key_wins = files.key.is_some();
-        if files.key.is_none() && !has(&files.pem, b"PRIVATE KEY-----") && !named.only && extra.key {
+        if files.key.is_none() && !has(&files.pem, b"PRIVATE KEY-----") && !named.only() && extra.key {
             files.key = beside(true, "key").map(secret);
             files.key_sought = Some(format!("{stem}.key"));
         }
@@ -315,6 +294,18 @@ impl<'a> Loader<'a> {
             self.warn(format!("'{path}' is ignored: signed certificate timestamps are not sent"));
         }
         Ok(files)
+    }
+
+    fn keep(&self, pair: Arc<Pair>, named: NamedFiles) -> Arc<Pair> {
+        let name: Arc<str> = pair.path.as_str().into();
+        let update = &self.global.ocsp_update;
+        let mut loaded = self.loaded.borrow_mut();
+        if named.update.unwrap_or(update.by_default) && !update.disabled {
+            loaded.ocsp_updates.insert(name.clone());
+        }
+        self.named.borrow_mut().insert(name.clone(), named);
+        loaded.pairs.insert(name, pair.clone());
+        pair
     }
 
     /// Parses certificates, unless the previous configuration has them.
@@ -426,6 +417,146 @@ impl<'a> Loader<'a> {
         let file = Arc::new(TicketKeyFile { path: path.into(), keys });
         self.loaded.borrow_mut().ticket_keys.insert(path.into(), file.clone());
         Ok(file)
+    }
+}
+
+/// Certificates that are read one by one and parsed together.
+pub(crate) struct Batch<'a, 'f> {
+    loader: &'a Loader<'f>,
+    wanted: Vec<(Wanted, NamedFiles)>,
+    /// Indices into `wanted` by name.
+    slots: HashMap<String, usize>,
+}
+
+/// A certificate of a batch.
+enum Wanted {
+    Known(Arc<Pair>),
+    Read(PairFiles),
+}
+
+/// A certificate's place in its batch.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Slot(pub(super) usize);
+
+impl Batch<'_, '_> {
+    /// Adds the certificate of a line of a list, or those of a bundle.
+    pub(super) fn add(&mut self, path: &str, files: &NamedFiles, list: &str, number: u32) -> Result<Vec<Slot>, String> {
+        let old = self.slots.get(path).map(|slot| &self.wanted[*slot].1);
+        let default = self.loader.global.ocsp_update.by_default;
+        let conflict = match old {
+            Some(old) => old.conflict(files, default),
+            None if self.loader.known(path).is_some() => self.loader.conflict(path, files),
+            None => None,
+        };
+        if let Some(conflict) = conflict {
+            return Err(format!(
+                "'{path}' in crt-list '{list}' line {number}, is already defined with incompatible parameters: \
+                 {conflict}"
+            ));
+        }
+        let known = old.is_some() || self.loader.known(path).is_some();
+        let missing =
+            |error: &io::Error| format!("unable to stat SSL certificate from file '{path}' : {}", reason(error));
+        if known || path.starts_with('@') {
+            return match known {
+                true => Ok(vec![self.push(path, files, None)?]),
+                false => Err(missing(&io::ErrorKind::NotFound.into())),
+            };
+        }
+        match self.loader.read(path) {
+            Ok(pem) => Ok(vec![self.push(path, files, Some(pem))?]),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                let slots = self.push_bundle(path)?;
+                if slots.is_empty() {
+                    return Err(missing(&error));
+                }
+                if files.origin != Origin::Plain {
+                    return Err(format!(
+                        "Can't load '{path}'. Using crt-store keyword is not compatible with multi certificates bundle"
+                    ));
+                }
+                Ok(slots)
+            }
+            Err(_) => Err(format!("cannot open the file '{path}'")),
+        }
+    }
+
+    /// Adds a certificate of a `crt-store`, whose name must be new.
+    pub(super) fn add_named(&mut self, name: &str, files: NamedFiles) -> Result<Slot, String> {
+        if self.slots.contains_key(name) || self.loader.known(name).is_some() {
+            return Err(format!("store '{name}' was already defined"));
+        }
+        self.push(name, &files, None)
+    }
+
+    /// Adds the certificates of a bundle, as far as there are files.
+    fn push_bundle(&mut self, path: &str) -> Result<Vec<Slot>, String> {
+        let mut slots = Vec::new();
+        for kind in BUNDLE.iter().filter(|_| self.loader.global.extra_files.bundle) {
+            let name = format!("{path}.{kind}");
+            let known = self.slots.contains_key(&name) || self.loader.known(&name).is_some();
+            let pem = if known { None } else { self.loader.read(&name).ok() };
+            if known || pem.is_some() {
+                slots.push(self.push(&name, &NamedFiles::default(), pem)?);
+            }
+        }
+        Ok(slots)
+    }
+
+    /// Adds a certificate by its name, with the content of its file if that has been read.
+    fn push(&mut self, name: &str, files: &NamedFiles, pem: Option<Vec<u8>>) -> Result<Slot, String> {
+        if let Some(slot) = self.slots.get(name) {
+            return Ok(Slot(*slot));
+        }
+        let wanted = match self.loader.known(name) {
+            Some(pair) => Wanted::Known(pair),
+            None => Wanted::Read(self.loader.gather(name, files, pem)?),
+        };
+        let slot = self.wanted.len();
+        self.wanted.push((wanted, files.clone()));
+        self.slots.insert(name.to_owned(), slot);
+        Ok(Slot(slot))
+    }
+
+    /// Returns the certificates by their slots, or the first that can't be loaded, and why.
+    pub(super) fn finish(self) -> Result<Vec<Arc<Pair>>, (Slot, String)> {
+        let mut known = Vec::with_capacity(self.wanted.len());
+        let mut read = Vec::new();
+        let mut files = Vec::new();
+        for (wanted, named) in self.wanted {
+            match wanted {
+                Wanted::Known(pair) => known.push(Some(pair)),
+                Wanted::Read(pair_files) => {
+                    known.push(None);
+                    files.push((named, pair_files.ocsp.as_ref().map(|(path, _)| path.clone())));
+                    read.push(pair_files);
+                }
+            }
+        }
+        let mut parsed = self.loader.parse(read).into_iter().zip(files);
+        let mut pairs = Vec::with_capacity(known.len());
+        for (slot, known) in known.into_iter().enumerate() {
+            pairs.push(match known {
+                Some(pair) => pair,
+                None => {
+                    let (parsed, (named, ocsp)) = parsed.next().expect("each that was read has been parsed");
+                    let checked = parsed.and_then(|pair| with_issuer(pair, ocsp.as_deref()));
+                    checked.map(|pair| self.loader.keep(pair, named)).map_err(|message| (Slot(slot), message))?
+                }
+            });
+        }
+        Ok(pairs)
+    }
+}
+
+/// Refuses an OCSP response whose issuer is not known.
+fn with_issuer(pair: Arc<Pair>, ocsp: Option<&str>) -> Result<Arc<Pair>, String> {
+    match ocsp {
+        Some(path) if pair.issuer().is_none() => Err(format!(
+            "'{path}' is present and activates OCSP but it is impossible to compute the OCSP certificate ID (maybe the \
+             issuer could not be found)"
+        )),
+        _ => Ok(pair),
     }
 }
 

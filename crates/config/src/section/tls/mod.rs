@@ -5,13 +5,16 @@
 //! files in `files`, and `library` is the border to the crate `tls`.
 
 pub(crate) mod bind;
+mod crt_list;
+pub(crate) mod crt_store;
 mod files;
 mod library;
+mod named;
 pub(crate) mod server;
 mod ticket_keys;
 pub(crate) mod words;
 
-pub(crate) use bind::{BindLine, BindWord, BindWords};
+pub(crate) use bind::{BindLine, BindWord, BindWords, FrontendLines};
 pub(crate) use files::Loader;
 pub(crate) use server::{ServerLine, ServerWords};
 pub(crate) use words::{PolicyWord, Reading};
@@ -19,4 +22,5 @@ pub(crate) use words::{PolicyWord, Reading};
 /// Reads any bytes as files of TLS; asserts what holds for all of them.
 pub(crate) fn fuzz(data: &[u8]) {
     ticket_keys::fuzz(data);
+    crt_list::fuzz(data);
 }

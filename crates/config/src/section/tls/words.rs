@@ -45,6 +45,43 @@ pub(crate) struct Reading<'a, 'f> {
 /// Reads a value; the message of an error is HAProxy's, with the name of the option where HAProxy has it.
 pub(crate) type PolicyWord = fn(&mut PolicyWords, &Reading<'_, '_>, &str) -> Result<(), String>;
 
+/// A word of a policy: its name, whether a value follows, what is wrong without one, and its parser.
+pub(crate) struct PolicyRow {
+    pub(super) name: &'static str,
+    pub(super) values: usize,
+    pub(super) missing: &'static str,
+    pub(super) word: PolicyWord,
+}
+
+const fn row(name: &'static str, missing: &'static str, word: PolicyWord) -> PolicyRow {
+    PolicyRow { name, values: 1, missing, word }
+}
+
+const fn flag(name: &'static str, word: PolicyWord) -> PolicyRow {
+    PolicyRow { name, values: 0, missing: "", word }
+}
+
+/// The words of a `crt-list` and of `ssl-f-use`.
+pub(super) const LIST_WORDS: &[PolicyRow] = &[
+    flag("allow-0rtt", |_, _, _| Err(EARLY_DATA.to_owned())),
+    row("alpn", "missing the comma-delimited ALPN protocol suite", alpn),
+    row("ca-file", "missing CAfile path", ca_file),
+    row("ca-verify-file", "missing CAfile path", ca_verify_file),
+    row("ciphers", "missing cipher suite", ciphers),
+    row("ciphersuites", "missing cipher suite", ciphersuites),
+    row("client-sigalgs", "missing signature algorithm list", client_sigalgs),
+    row("crl-file", "missing CRLfile path", crl_file),
+    row("curves", "missing curve suite", curves),
+    row("ecdhe", "missing named curve", ecdhe),
+    flag("no-alpn", no_alpn),
+    flag("no-ca-names", no_ca_names),
+    row("npn", "missing the comma-delimited NPN protocol suite", |_, _, _| Err(NPN.to_owned())),
+    row("sigalgs", "missing signature algorithm list", sigalgs),
+    row("ssl-max-ver", "missing the ssl/tls version", max_version),
+    row("ssl-min-ver", "missing the ssl/tls version", min_version),
+    row("verify", "missing verify method", verify),
+];
+
 /// The message about early data.
 pub(crate) const EARLY_DATA: &str = "'allow-0rtt' : early data (0-RTT) is not supported";
 /// The message about NPN.

@@ -1,0 +1,344 @@
+//! `crt-list` files, and `ssl-f-use` lines, which are one of their own (HAProxy configuration manual 5.1).
+//!
+//! A line is a certificate, options between brackets and names that it answers for. The whole list is read before its
+//! certificates are parsed, so that all cores share that work, and a list that several `bind` lines name is read once.
+
+use std::rc::Rc;
+use std::sync::Arc;
+
+use sluicegate_tls::policy::Entry;
+
+use super::bind::{BindWords, Certificate};
+use super::files::{Loader, Slot, reason};
+use super::named::{self, NamedFiles, Origin};
+use super::words::{LIST_WORDS, PolicyWords, Reading};
+use crate::model::{CrtList, CrtListLine, Position};
+
+/// The longest line, as in HAProxy.
+const LINE_BYTES: usize = 65535;
+/// Most words of a line, as in HAProxy.
+const WORDS_MAX: usize = 2048;
+
+/// A line whose certificate is not loaded.
+#[derive(Clone, Debug, Default)]
+pub(super) struct ListLine {
+    /// The path as written.
+    path: String,
+    files: NamedFiles,
+    words: Option<PolicyWords>,
+    /// The options as written.
+    options: String,
+    filters: Vec<String>,
+    number: u32,
+}
+
+/// The words of a list's lines, in step with its [`CrtList`].
+pub(super) type ListWords = Vec<Option<PolicyWords>>;
+
+/// A list as `bind` lines use it.
+#[derive(Clone)]
+pub(super) struct Loaded {
+    pub(super) list: Arc<CrtList>,
+    pub(super) words: Rc<ListWords>,
+}
+
+/// A word of a line and the offset of its text.
+type Word<'a> = (&'a str, usize);
+
+/// A line's words: those before the brackets, between them, and behind them.
+struct Split<'a> {
+    words: Vec<Word<'a>>,
+    /// The words between the brackets.
+    options: std::ops::Range<usize>,
+    /// The text between the brackets.
+    text: &'a str,
+}
+
+/// Splits a line: blanks and brackets separate words.
+fn split(line: &str) -> Result<Split<'_>, String> {
+    let mut words = Vec::new();
+    let (mut open, mut close) = (None, None);
+    let mut start = None;
+    let mut text = "";
+    for (at, c) in line.char_indices().chain([(line.len(), ' ')]) {
+        let bracket = matches!(c, '[' | ']');
+        if (c.is_ascii_whitespace() || bracket)
+            && let Some(start) = start.take()
+        {
+            if words.len() == WORDS_MAX {
+                return Err("too many args".to_owned());
+            }
+            words.push((&line[start..at], start));
+        } else if !c.is_ascii_whitespace() && !bracket && start.is_none() {
+            start = Some(at);
+        }
+        match c {
+            '[' if open.is_some() => return Err("too many '['".to_owned()),
+            '[' if words.is_empty() => return Err("file must start with a cert".to_owned()),
+            '[' => open = Some((words.len(), at)),
+            ']' => match open {
+                _ if close.is_some() => return Err("too many ']'".to_owned()),
+                None => return Err("missing '['".to_owned()),
+                Some((_, from)) => {
+                    close = Some(words.len());
+                    text = line[from + 1..at].trim();
+                }
+            },
+            _ => {}
+        }
+    }
+    let first = open.map_or(1, |(words, _)| words).min(words.len());
+    // An open bracket without its end has no options, as in HAProxy: its words are names.
+    let options = first..close.unwrap_or(first);
+    Ok(Split { words, options, text })
+}
+
+/// Reads a line; `None`: it is blank.
+pub(super) fn line(text: &str, file: &Arc<str>, number: u32, loader: &Loader<'_>) -> Result<Option<ListLine>, String> {
+    let here = |message: &str| format!("parsing [{file}:{number}]: {message}");
+    let Split { words, options, text } = split(text).map_err(|message| here(&message))?;
+    let Some((path, _)) = words.first() else { return Ok(None) };
+    if options.start > 1 {
+        loader.warn(here("malformated line, filters can't be between filename and options!"));
+    }
+    let mut line = ListLine { path: (*path).to_owned(), number, options: text.to_owned(), ..ListLine::default() };
+    let mut next = options.start;
+    while next < options.end {
+        let (name, offset) = words[next];
+        let values = match read_word(&mut line, name, &words[next + 1..options.end], file, offset, loader) {
+            Some(result) => result.map_err(|message| here(&message))?,
+            None => {
+                let near = named::nearest(name).map(|near| format!("; did you mean '{near}'?"));
+                return Err(here(&format!("unknown ssl keyword {name}{}", near.unwrap_or_default())));
+            }
+        };
+        next += 1 + values;
+    }
+    line.filters = words[options.end..].iter().map(|(name, _)| (*name).to_owned()).collect();
+    for filter in line.filters.iter().filter(|filter| filter.len() > 2 && filter.starts_with("!*")) {
+        loader.warn(here(&format!("crt-list: Unsupported exclusion (!) on a wildcard filter \"{filter}\"")));
+    }
+    Ok(Some(line))
+}
+
+/// Reads a word between brackets; returns the number of its values, `None` if there is no such word.
+fn read_word(
+    line: &mut ListLine,
+    name: &str,
+    behind: &[Word<'_>],
+    file: &Arc<str>,
+    offset: usize,
+    loader: &Loader<'_>,
+) -> Option<Result<usize, String>> {
+    let value = behind.first();
+    if let Some(row) = LIST_WORDS.iter().find(|row| row.name == name) {
+        if row.values > behind.len() {
+            return Some(Err(format!("ssl args out of '[]' for {name}")));
+        }
+        let column = value.filter(|_| row.values > 0).map_or(offset, |(_, offset)| *offset) as u32 + 1;
+        let at = Position { file: file.clone(), line: line.number, column };
+        let reading = Reading { loader, name: row.name, at };
+        let words = line.words.get_or_insert_default();
+        let result = (row.word)(words, &reading, value.map_or("", |(value, _)| value));
+        return Some(result.map(|()| row.values));
+    }
+    // A line's first word is its certificate.
+    if name == "crt" || !named::knows(name) {
+        return None;
+    }
+    let Some((value, _)) = value else { return Some(Err(format!("ssl args out of '[]' for {name}"))) };
+    line.files.origin = Origin::List;
+    let read = line.files.word(name, value)?;
+    Some(read.map(|warning| {
+        warning.into_iter().for_each(|warning| loader.warn(warning));
+        1
+    }))
+}
+
+/// Reads a `crt-list` file.
+fn file(path: &str, loader: &Loader<'_>) -> Result<Vec<ListLine>, String> {
+    let bytes = loader.read(path).map_err(|error| format!("cannot open file '{path}' : {}", reason(&error)))?;
+    let file: Arc<str> = path.into();
+    let mut lines = Vec::new();
+    let mut number = 0;
+    for bytes in bytes.split_inclusive(|byte| *byte == b'\n') {
+        number += 1;
+        let fault = |message: &str| format!("parsing [{path}:{number}]: {message}");
+        if let Some(at) = bytes.iter().position(|byte| *byte == 0) {
+            return Err(fault(&format!("Stray NUL character at position {}", at + 1)));
+        }
+        if bytes.len() > LINE_BYTES {
+            return Err(fault(&format!("line too long, limit is {LINE_BYTES} characters")));
+        }
+        let Some(content) = bytes.strip_suffix(b"\n") else {
+            let message = "Missing LF on last line, file might have been truncated at position";
+            return Err(fault(&format!("{message} {}", bytes.len() + 1)));
+        };
+        if content.starts_with(b"#") {
+            continue;
+        }
+        lines.extend(line(&crate::bytes::to_text(content), &file, number, loader)?);
+    }
+    Ok(lines)
+}
+
+/// Loads the certificates of a list's lines. A bundle becomes several lines.
+fn load(name: &str, lines: Vec<ListLine>, loader: &Loader<'_>) -> Result<Loaded, String> {
+    let mut batch = loader.batch();
+    let mut slots = Vec::new();
+    for (index, line) in lines.iter().enumerate() {
+        let path = loader.crt_path(&line.path);
+        let found = batch.add(&path, &line.files, name, line.number);
+        let found = found.map_err(|message| in_line(name, line.number, &message))?;
+        slots.extend(found.into_iter().map(|slot| (index, slot)));
+    }
+    let pairs = batch.finish().map_err(|(slot, message)| {
+        let number = slots.iter().find(|(_, found)| *found == slot).map_or(0, |(index, _)| lines[*index].number);
+        in_line(name, number, &message)
+    })?;
+    let mut list = CrtList { name: name.into(), lines: Vec::new() };
+    let mut words = ListWords::new();
+    for (index, Slot(slot)) in slots {
+        let line = &lines[index];
+        list.lines.push(CrtListLine {
+            number: line.number,
+            pair: pairs[slot].clone(),
+            options: line.options.clone(),
+            filters: line.filters.clone(),
+        });
+        words.push(line.words.clone());
+    }
+    Ok(Loaded { list: Arc::new(list), words: Rc::new(words) })
+}
+
+fn in_line(name: &str, number: u32, message: &str) -> String {
+    format!("error processing line {number} in file '{name}' : {message}")
+}
+
+/// Returns a `crt-list` file, read once.
+pub(super) fn from_file(path: &str, loader: &Loader<'_>) -> Result<Loaded, String> {
+    let path = path.trim_end_matches('/');
+    if let Some(known) = loader.known_list(path) {
+        return known;
+    }
+    let loaded = file(path, loader).and_then(|lines| load(path, lines, loader));
+    loader.keep_list(path, loaded.clone());
+    loaded
+}
+
+/// Returns the list of the `ssl-f-use` lines of a frontend. As in HAProxy the last line comes first.
+pub(super) fn of_frontend(name: &str, mut lines: Vec<ListLine>, loader: &Loader<'_>) -> Result<Loaded, String> {
+    lines.reverse();
+    let name = format!("@{name}");
+    let loaded = load(&name, lines, loader);
+    loader.keep_list(&name, loaded.clone());
+    loaded
+}
+
+impl ListLine {
+    /// Reads a word of an `ssl-f-use` line; returns the number of its values.
+    pub(super) fn word(
+        &mut self,
+        name: &str,
+        value: Option<&str>,
+        at: Position,
+        loader: &Loader<'_>,
+    ) -> Result<usize, String> {
+        let missing = || format!("'{name}' expects a value");
+        if let Some(row) = LIST_WORDS.iter().find(|row| row.name == name) {
+            if row.values > 0 && value.is_none() {
+                return Err(format!("'{name}' : {}", row.missing));
+            }
+            let reading = Reading { loader, name: row.name, at };
+            loader.stand_at(&reading.at);
+            (row.word)(self.words.get_or_insert_default(), &reading, value.unwrap_or_default())?;
+            return Ok(row.values);
+        }
+        if name == "crt" {
+            if !self.path.is_empty() {
+                return Err("'crt' already specified, aborting".to_owned());
+            }
+            self.path = value.ok_or_else(missing)?.to_owned();
+            return Ok(1);
+        }
+        match self.files.word(name, value.unwrap_or_default()) {
+            None => {
+                let near = named::nearest(name).map(|near| format!("; did you mean '{near}'?"));
+                Err(format!("unknown crt keyword '{name}'{}", near.unwrap_or_default()))
+            }
+            Some(result) => {
+                result?.into_iter().for_each(|warning| loader.warn(warning));
+                self.files.origin = Origin::List;
+                value.map(|_| 1).ok_or_else(missing)
+            }
+        }
+    }
+
+    /// Completes an `ssl-f-use` line.
+    pub(super) fn finish(&mut self, options: String, number: u32) -> Result<(), String> {
+        if self.path.is_empty() {
+            return Err("'ssl-f-use' expects 'crt FILE'".to_owned());
+        }
+        (self.options, self.number) = (options, number);
+        Ok(())
+    }
+}
+
+impl BindWords {
+    /// Adds the certificates of a list.
+    pub(super) fn add_list(&mut self, loaded: &Loaded) {
+        let file: Arc<str> = loaded.list.name.clone();
+        for (line, words) in loaded.list.lines.iter().zip(&*loaded.words) {
+            let entry = Entry {
+                pair: line.pair.clone(),
+                filters: (!line.filters.is_empty()).then(|| line.filters.clone()),
+                policy: None,
+                is_default: self.certificates.is_empty(),
+                from: (file.clone(), line.number),
+            };
+            self.certificates.push(Certificate { entry, words: words.clone() });
+        }
+    }
+}
+
+/// Reads any bytes as a line; asserts what holds for all of them.
+pub(super) fn fuzz(data: &[u8]) {
+    let Ok(text) = std::str::from_utf8(data) else { return };
+    if let Ok(Split { words, options, .. }) = split(text) {
+        assert!(options.start <= options.end && options.end <= words.len().max(options.start));
+        assert!(words.iter().all(|(word, at)| !word.is_empty() && text[*at..].starts_with(word)));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[track_caller]
+    fn check(text: &str, expected: Result<(&[&str], &[&str], &[&str]), &str>) {
+        let found = split(text).map(|split| {
+            let words: Vec<&str> = split.words.iter().map(|(word, _)| *word).collect();
+            let (first, rest) = words.split_at(split.options.start.min(words.len()));
+            let (options, filters) = rest.split_at(split.options.len().min(rest.len()));
+            [first, options, filters].map(|part| part.join(" "))
+        });
+        let expected = expected.map(|(a, b, c)| [a, b, c].map(|part| part.join(" "))).map_err(str::to_owned);
+        assert_eq!(found, expected, "{text}");
+    }
+
+    #[test]
+    fn lines_are_split_at_blanks_and_brackets() {
+        check("", Ok((&[], &[], &[])));
+        check("a.pem", Ok((&["a.pem"], &[], &[])));
+        check(" a.pem\t*.b.c !x.b.c \r", Ok((&["a.pem"], &[], &["*.b.c", "!x.b.c"])));
+        check("a.pem [alpn h2 verify none] b c", Ok((&["a.pem"], &["alpn", "h2", "verify", "none"], &["b", "c"])));
+        check("a.pem[no-alpn]b", Ok((&["a.pem"], &["no-alpn"], &["b"])));
+        check("a.pem b [no-alpn] c", Ok((&["a.pem", "b"], &["no-alpn"], &["c"])));
+        check("a.pem []", Ok((&["a.pem"], &[], &[])));
+        check("a.pem [b", Ok((&["a.pem"], &[], &["b"])));
+        check("[no-alpn] a.pem", Err("file must start with a cert"));
+        check("a [b] [c]", Err("too many '['"));
+        check("a b] c", Err("missing '['"));
+        check("a [b] c]", Err("too many ']'"));
+    }
+}

@@ -1,0 +1,126 @@
+//! Files of a certificate that are named one by one: the words of `load` in a `crt-store`, which lines of a `crt-list`
+//! and `ssl-f-use` have as well.
+
+use crate::suggest;
+
+/// The line that named a certificate's files first; later lines must say the same.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) enum Origin {
+    /// A line without such words.
+    #[default]
+    Plain,
+    /// A line of a `crt-list` with such words.
+    List,
+    /// A `crt-store`.
+    Store,
+}
+
+/// The files of a certificate that are named.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct NamedFiles {
+    pub(super) origin: Origin,
+    /// `crt`, where it is not the certificate's name.
+    pub(super) crt: Option<String>,
+    /// `key`.
+    pub(super) key: Option<String>,
+    /// `ocsp`.
+    pub(super) ocsp: Option<String>,
+    /// `issuer`.
+    pub(super) issuer: Option<String>,
+    /// `sctl`.
+    pub(super) sctl: Option<String>,
+    /// `ocsp-update`.
+    pub(super) update: Option<bool>,
+}
+
+/// Words with a value.
+pub(super) const WORDS: [&str; 6] = ["crt", "key", "ocsp", "issuer", "sctl", "ocsp-update"];
+/// Words of `acme`, which is missing.
+const ACME: [&str; 2] = ["acme", "domains"];
+
+impl NamedFiles {
+    /// Returns whether files beside the certificate are not looked for.
+    pub(super) fn only(&self) -> bool {
+        let any = [&self.key, &self.ocsp, &self.issuer, &self.sctl].iter().any(|file| file.is_some());
+        any || self.origin == Origin::Store
+    }
+
+    /// Reads a word and its value; `None`: it is none of these. A warning is returned with success.
+    pub(super) fn word(&mut self, name: &str, value: &str) -> Option<Result<Option<String>, String>> {
+        let field = match name {
+            "crt" => &mut self.crt,
+            "key" => &mut self.key,
+            "ocsp" => &mut self.ocsp,
+            "issuer" => &mut self.issuer,
+            "sctl" => &mut self.sctl,
+            "ocsp-update" => {
+                return Some(match value {
+                    "on" => {
+                        self.update = Some(true);
+                        Ok(None)
+                    }
+                    "off" => {
+                        self.update = Some(false);
+                        Ok(None)
+                    }
+                    _ => Err(format!("cannot parse 'ocsp-update' value '{value}', 'on' or 'off' is expected")),
+                });
+            }
+            _ if ACME.contains(&name) => return Some(Err(format!("'{name}' is not supported yet"))),
+            _ => return None,
+        };
+        if value.is_empty() {
+            return Some(Err(format!("'{name}' expects a file")));
+        }
+        let again = field.is_some().then(|| format!("'{name}' already specified, overwriting"));
+        *field = Some(value.to_owned());
+        Some(Ok(again))
+    }
+
+    /// Returns what differs from another line about the same certificate; `default` is `ocsp-update.mode`.
+    pub(super) fn conflict(&self, new: &NamedFiles, default: bool) -> Option<String> {
+        let mut faults = Vec::new();
+        match (self.origin, new.origin) {
+            (Origin::Plain | Origin::Store, Origin::Plain) => return None,
+            (Origin::Plain, _) => faults.push(
+                "Can't use the certificate previously defined without any keyword with these keywords:".to_owned(),
+            ),
+            (Origin::List, Origin::Plain) => faults
+                .push("Can't use the certificate previously defined with keywords without these keywords:".to_owned()),
+            _ => {}
+        }
+        let shown = |file: &Option<String>| file.clone().unwrap_or_else(|| "(null)".to_owned());
+        for (name, old, new) in [
+            ("key", &self.key, &new.key),
+            ("ocsp", &self.ocsp, &new.ocsp),
+            ("issuer", &self.issuer, &new.issuer),
+            ("sctl", &self.sctl, &new.sctl),
+        ] {
+            if old != new {
+                let (old, new) = (shown(old), shown(new));
+                faults.push(format!("- different parameter '{name}' : previously '{old}' vs '{new}'"));
+            }
+        }
+        if self.update.unwrap_or(default) != new.update.unwrap_or(default) {
+            let mode = |on: bool| if on { "on" } else { "off" };
+            let shown = |update: Option<bool>| match update {
+                Some(on) => format!("'{}'", mode(on)),
+                None => format!("'default' (ocsp-update.mode {})", mode(default)),
+            };
+            let (old, new) = (shown(self.update), shown(new.update));
+            faults.push(format!("- different parameter 'ocsp-update' : previously {old} vs {new}"));
+        }
+        (!faults.is_empty()).then(|| faults.join(" "))
+    }
+}
+
+/// Returns whether a word is one of these.
+pub(super) fn knows(word: &str) -> bool {
+    WORDS.contains(&word) || ACME.contains(&word)
+}
+
+/// Returns the nearest word of a line of a list.
+pub(super) fn nearest(word: &str) -> Option<&'static str> {
+    let names = super::words::LIST_WORDS.iter().map(|row| row.name);
+    suggest::nearest(word, names.chain(WORDS))
+}
