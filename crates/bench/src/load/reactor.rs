@@ -34,7 +34,7 @@ use connection::{Connection, Request, State, connect_fault, request_fault, token
 use super::cpu;
 use super::plan::Load;
 use super::poller::{Poller, Ready};
-use super::protocol::{Answer, Outcome, Protocol};
+use super::protocol::{Answer, Outcome, Protocol, StreamFault};
 use super::schedule::Schedule;
 use super::stats::{ConnectFault, RequestFault, Stats, histogram};
 use super::tls::ThreadConnector;
@@ -117,6 +117,8 @@ pub(super) struct ThreadReport {
     pub(super) stats: Stats,
     /// The statistics of requests before the measured part.
     pub(super) warmup: Stats,
+    /// A condition that limits the validity of the figures.
+    pub(super) warning: Option<String>,
     /// The CPU time of the thread during the measured part.
     pub(super) cpu_ns: u64,
     /// The start and the end of the measured part.
@@ -254,6 +256,7 @@ impl<'a, P: Protocol> Reactor<'a, P> {
         Ok(ThreadReport {
             stats: self.stats,
             warmup: self.warmup,
+            warning: self.protocol.warning(),
             cpu_ns,
             from_ns: self.measure_from,
             to_ns: to_ns.max(self.measure_from),
@@ -319,11 +322,11 @@ impl<'a, P: Protocol> Reactor<'a, P> {
     fn give_work(&mut self, id: usize) {
         let is_open_loop = self.load.rate.is_some();
         loop {
-            let connection = &mut self.connections[id];
-            if !connection.has_room(self.load) || !self.is_sending || self.measure_from == 0 {
+            if !self.is_sending || self.measure_from == 0 || !self.has_room(id) {
                 break;
             }
             if is_open_loop {
+                let connection = &mut self.connections[id];
                 if !connection.is_listed {
                     connection.is_listed = true;
                     self.free.push_back(id as u32);
@@ -382,13 +385,19 @@ impl<'a, P: Protocol> Reactor<'a, P> {
         }
     }
 
+    /// Returns whether another request can be sent on a connection now.
+    fn has_room(&self, id: usize) -> bool {
+        let connection = &self.connections[id];
+        let is_open = connection.state == State::Open;
+        connection.has_room(self.load) && (!is_open || self.protocol.has_room(&connection.session))
+    }
+
     /// Returns the connection that has been free for longest; it is no longer listed.
     fn free_connection(&mut self) -> Option<usize> {
         loop {
             let id = self.free.pop_front()? as usize;
-            let connection = &mut self.connections[id];
-            connection.is_listed = false;
-            if connection.has_room(self.load) {
+            self.connections[id].is_listed = false;
+            if self.has_room(id) {
                 return Some(id);
             }
         }
@@ -407,7 +416,7 @@ impl<'a, P: Protocol> Reactor<'a, P> {
         } else {
             self.warmup.sent += 1;
         }
-        let request = Request { intended, sent: now, command: 0 };
+        let request = Request { intended, sent: now, command: 0, tag: 0 };
         if self.connections[id].state == State::Open {
             self.write(id, request);
         } else {
@@ -418,7 +427,8 @@ impl<'a, P: Protocol> Reactor<'a, P> {
 
     fn write(&mut self, id: usize, mut request: Request) {
         let connection = &mut self.connections[id];
-        request.command = self.protocol.write(&mut connection.out);
+        let written = self.protocol.write(&mut connection.session, &mut connection.out);
+        (request.command, request.tag) = (written.command, written.tag);
         connection.in_flight.push_back(request);
         if connection.in_flight.len() == 1 {
             self.set_deadline(id, request.sent.saturating_add(self.load.timeout_ns));
@@ -438,7 +448,7 @@ impl<'a, P: Protocol> Reactor<'a, P> {
     // Sockets.
 
     /// Closes a connection that is not usable any more: `fault` is that of its first request, and those behind it are
-    /// dropped.
+    /// dropped; if they are independent, they have the same.
     fn lose(&mut self, id: usize, now: u64, fault: RequestFault, text: impl FnOnce() -> String) {
         let connection = &mut self.connections[id];
         if connection.login_left > 0 {
@@ -452,20 +462,19 @@ impl<'a, P: Protocol> Reactor<'a, P> {
         let mut requests = std::mem::take(&mut connection.in_flight);
         self.open_requests -= requests.len() as u64;
         if let Some(first) = requests.pop_front() {
-            self.fail_request(&first, fault, || broken.map_or_else(text, |error| error.to_string()));
+            let text = broken.map_or_else(text, |error| error.to_string());
+            self.fail_request(&first, fault, || text.clone());
             for request in &requests {
-                self.fail_request(request, RequestFault::Dropped, || "behind a request that failed".to_owned());
+                if P::MULTIPLEXED {
+                    self.fail_request(request, fault, || text.clone());
+                } else {
+                    self.fail_request(request, RequestFault::Dropped, || "behind a request that failed".to_owned());
+                }
             }
         } else {
             self.stats_at(now).closed_idle += 1;
         }
-        if self.connections[id].attempts == 0 {
-            // It has answered before, so an immediate attempt can't become a tight loop.
-            self.connections[id].attempts = 1;
-            self.renew(id, now);
-        } else {
-            self.pause_or_give_up(id, now);
-        }
+        self.reconnect(id, now);
     }
 
     fn fail_request(&mut self, request: &Request, fault: RequestFault, text: impl FnOnce() -> String) {
@@ -574,6 +583,7 @@ impl<'a, P: Protocol> Reactor<'a, P> {
     fn received(&mut self, id: usize, received: Received, buf: &[u8], now: u64) {
         let generation = self.connections[id].generation;
         if received.count > 0 {
+            self.connections[id].heard = now;
             self.stats_at(now).bytes_received += received.count as u64;
             self.read(id, buf, now);
         }
@@ -592,9 +602,9 @@ impl<'a, P: Protocol> Reactor<'a, P> {
     /// Parses the received responses, then sends the connection's next requests.
     fn read(&mut self, id: usize, buf: &[u8], now: u64) {
         let mut at = 0;
-        while at < buf.len() {
-            let session = &mut self.connections[id].session;
-            let answer = match self.protocol.read(session, &buf[at..]) {
+        while at < buf.len() || P::MULTIPLEXED {
+            let Connection { session, out, .. } = &mut self.connections[id];
+            let answer = match self.protocol.read(session, &buf[at..], out) {
                 Ok((used, answer)) => {
                     at += used;
                     match answer {
@@ -602,7 +612,11 @@ impl<'a, P: Protocol> Reactor<'a, P> {
                         None => break,
                     }
                 }
-                Err(text) => return self.lose(id, now, RequestFault::BadResponse, || text),
+                Err(text) => {
+                    // The protocol may have told the peer the reason.
+                    self.flush(id);
+                    return self.lose(id, now, RequestFault::BadResponse, || text);
+                }
             };
             if !self.take_answer(id, &answer, now) {
                 return;
@@ -616,6 +630,13 @@ impl<'a, P: Protocol> Reactor<'a, P> {
         let connection = &mut self.connections[id];
         connection.partial.clear();
         connection.partial.extend_from_slice(rest);
+        if P::MULTIPLEXED {
+            if connection.in_flight.is_empty() && self.protocol.is_over(&connection.session) {
+                return self.reconnect(id, now);
+            }
+            // What the protocol has to tell the peer, whether or not a request follows.
+            self.flush(id);
+        }
         self.give_work(id);
     }
 
@@ -637,13 +658,26 @@ impl<'a, P: Protocol> Reactor<'a, P> {
             }
             return true;
         }
-        let Some(request) = connection.in_flight.pop_front() else {
+        let Some(request) = connection.take_request(answer.tag) else {
             self.stats_at(now).unasked += 1;
             self.lose(id, now, RequestFault::Closed, String::new);
             return false;
         };
-        connection.attempts = 0;
         self.open_requests -= 1;
+        if let Outcome::Failed(fault, text) = &answer.outcome {
+            let fault = match fault {
+                StreamFault::Reset => RequestFault::Reset,
+                StreamFault::Malformed => RequestFault::BadResponse,
+                StreamFault::Unprocessed => RequestFault::Dropped,
+            };
+            self.fail_request(&request, fault, || text.clone());
+            if self.load.keep_alive {
+                return true;
+            }
+            self.renew(id, now);
+            return false;
+        }
+        connection.attempts = 0;
         self.last_answer = now;
         let latency = now.saturating_sub(request.intended);
         let (is_open_loop, is_in_time) = (self.load.rate.is_some(), now <= self.end);
@@ -740,11 +774,15 @@ impl<'a, P: Protocol> Reactor<'a, P> {
             State::Open => {
                 // The deadline belongs to a request that may have been answered since.
                 let Some(first) = connection.in_flight.front() else { return };
-                let deadline = first.sent.saturating_add(self.load.timeout_ns);
+                let (sent, tag) = (first.sent, first.tag);
+                let deadline = sent.saturating_add(self.load.timeout_ns);
                 if deadline > now {
                     return self.set_deadline(id, deadline);
                 }
-                self.lose(id, now, RequestFault::Timeout, || "no answer in time".to_owned());
+                if !P::MULTIPLEXED || connection.heard < sent || !self.load.keep_alive {
+                    return self.lose(id, now, RequestFault::Timeout, || "no answer in time".to_owned());
+                }
+                self.cancel(id, tag, now);
             }
             State::Paused if !self.is_sending => {
                 self.connections[id].state = State::GivenUp;
@@ -757,6 +795,21 @@ impl<'a, P: Protocol> Reactor<'a, P> {
             }
             State::Closed | State::GivenUp => {}
         }
+    }
+
+    /// Gives up the oldest request of a connection that is alive, because its time is up.
+    fn cancel(&mut self, id: usize, tag: u32, now: u64) {
+        let connection = &mut self.connections[id];
+        let Some(request) = connection.take_request(tag) else { return };
+        self.protocol.cancel(&mut connection.session, tag, &mut connection.out);
+        let next = connection.in_flight.front().map(|request| request.sent);
+        self.open_requests -= 1;
+        self.fail_request(&request, RequestFault::Timeout, || "no answer in time".to_owned());
+        if let Some(sent) = next {
+            self.set_deadline(id, sent.saturating_add(self.load.timeout_ns).max(now));
+        }
+        self.flush(id);
+        self.give_work(id);
     }
 
     /// Returns the present time, and the time until which this thread may wait for its sockets.
