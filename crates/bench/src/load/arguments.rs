@@ -82,7 +82,7 @@ const HTTP: &str = concat!(
     "\
 usage: sluicegate bench http [OPTION]… URL…
 
-Sends HTTP/1.1 requests to one server, over TLS if the URLs are https:// ones, the URLs in turn. In URLs, headers and bodies `__key__` is replaced by a key and
+Sends HTTP requests to one server, over TLS if the URLs are https:// ones, the URLs in turn. In URLs, headers and bodies `__key__` is replaced by a key and
 `__data__` by filler; all places of one request get the same key.
 
 requests:
@@ -92,6 +92,8 @@ requests:
       --body-file FILE
       --urls FILE         read more URLs from a file, one per line
       --connect ADDRESS   connect to HOST:PORT or unix:/path instead of the host of the URLs
+      --http2             HTTP/2: negotiated over TLS, at once without (prior knowledge)
+      --streams N         HTTP/2: concurrent requests per connection (1)
 ",
     tls_help!(),
     common_help!()
@@ -206,7 +208,9 @@ fn hint(error: lexopt::Error) -> String {
 
 fn http(mut parser: lexopt::Parser) -> Result<Command, String> {
     let mut common = Common::new("");
-    let mut options = HttpOptions { method: None, headers: Vec::new(), body: None, keep_alive: true, data_size: 0 };
+    let mut options =
+        HttpOptions { method: None, headers: Vec::new(), body: None, keep_alive: true, data_size: 0, http2: false };
+    let mut streams = None;
     let mut urls = Vec::new();
     let mut connect = None;
     while let Some(argument) = parser.next().map_err(hint)? {
@@ -216,6 +220,10 @@ fn http(mut parser: lexopt::Parser) -> Result<Command, String> {
             Short('H') | Long("header") => options.headers.push(value("--header", &mut parser)?),
             Short('b') | Long("body") => set_body(&mut options, value("--body", &mut parser)?.into_bytes())?,
             Long("body-file") => set_body(&mut options, file("--body-file", &mut parser)?)?,
+            Long("http2") => options.http2 = true,
+            Long("streams") => {
+                streams = Some(number("--streams", &value("--streams", &mut parser)?, 1, MAX_PIPELINE)?);
+            }
             Long("urls") => urls.extend(url_file(&mut parser)?),
             Long("connect") => connect = Some(Server::parse(&value("--connect", &mut parser)?, None)?),
             Value(url) => urls.push(text("a URL", url)?),
@@ -241,17 +249,20 @@ fn http(mut parser: lexopt::Parser) -> Result<Command, String> {
             urls[0].server, other.server
         ));
     }
+    common.streams(options.http2, streams)?;
     options.keep_alive = common.keep_alive;
     options.data_size = common.data_size;
     let plan = HttpPlan::new(&urls, &options, &common.keys)?;
-    let tls = https(&urls, std::mem::take(&mut common.tls))?;
+    let protocols: &[&str] = if options.http2 { &["h2"] } else { &["http/1.1"] };
+    let tls = https(&urls, std::mem::take(&mut common.tls), protocols)?;
     let server = connect.unwrap_or_else(|| urls[0].server.clone());
     let load = common.load(server, tls)?;
-    Ok(Command::Run(Box::new(Plan { load, protocol: ProtocolPlan::Http(plan) })))
+    let protocol = if options.http2 { ProtocolPlan::Http2(plan) } else { ProtocolPlan::Http(plan) };
+    Ok(Command::Run(Box::new(Plan { load, protocol })))
 }
 
 /// Returns the TLS of the URLs, which have it all or none.
-fn https(urls: &[Url], options: TlsOptions) -> Result<Option<TlsPlan>, String> {
+fn https(urls: &[Url], options: TlsOptions, protocols: &'static [&'static str]) -> Result<Option<TlsPlan>, String> {
     let is_tls = urls[0].is_tls;
     if urls.iter().any(|url| url.is_tls != is_tls) {
         return Err("the URLs are http:// and https:// ones; one run has TLS for all or for none".to_owned());
@@ -269,7 +280,7 @@ fn https(urls: &[Url], options: TlsOptions) -> Result<Option<TlsPlan>, String> {
     };
     let first = host(&urls[0]);
     let (is_one, is_fixed) = (urls.iter().all(|url| host(url) == first), !first.contains("__"));
-    options.plan((is_one && is_fixed).then_some(&first), "the URLs do not name one host", &["http/1.1"]).map(Some)
+    options.plan((is_one && is_fixed).then_some(&first), "the URLs do not name one host", protocols).map(Some)
 }
 
 fn redis(mut parser: lexopt::Parser) -> Result<Command, String> {
@@ -579,6 +590,20 @@ impl Common {
             self.keys.max = self.keys.max.min(self.keys.min + requests - 1);
         }
         Ok(())
+    }
+
+    /// Applies the options of HTTP/2, where streams take the place of pipelining.
+    fn streams(&mut self, http2: bool, streams: Option<u64>) -> Result<(), String> {
+        match streams {
+            Some(_) if !http2 => Err("--streams wants --http2".to_owned()),
+            _ if http2 && self.pipeline > 1 => Err("HTTP/2 has --streams in place of --pipeline".to_owned()),
+            Some(2..) if !self.keep_alive => Err("--no-keep-alive has one request and one stream".to_owned()),
+            Some(streams) => {
+                self.pipeline = streams;
+                Ok(())
+            }
+            None => Ok(()),
+        }
     }
 
     /// Checks the combination of options, and returns the load.

@@ -1,16 +1,18 @@
-//! HTTP/1.1 requests prepared before the load starts, and responses parsed to their end.
+//! Requests prepared before the load starts, and responses of HTTP/1.1 parsed to their end.
+//!
+//! The requests of HTTP/2 are prepared in the same form, with an absolute target, whose authority it sends.
 //!
 //! A response is parsed by `wire`, byte by byte as in a proxy: Content-Length, chunks, an end by close,
 //! no body after HEAD, 204 and 304, interim responses skipped. A malformed response is an error of its request.
 
 use sluicegate_wire::http::{BodyDecoder, BodyEvent, Limits, Message, Method, parse_request, parse_response};
 
-use super::protocol::{Answer, Outcome, Protocol};
+use super::protocol::{Answer, Outcome, Protocol, Written};
 use super::target::Url;
 use super::template::{KeySpace, Keys, Template};
 
 /// The maximum size of a response's head, in bytes.
-const MAX_HEAD: usize = 64 * 1024;
+pub(super) const MAX_HEAD: usize = 64 * 1024;
 
 /// The requests of one run, in the order in which they are sent repeatedly.
 #[derive(Clone, Debug, PartialEq)]
@@ -36,6 +38,7 @@ pub(crate) struct HttpOptions {
     pub(crate) body: Option<Vec<u8>>,
     pub(crate) keep_alive: bool,
     pub(crate) data_size: usize,
+    pub(crate) http2: bool,
 }
 
 impl HttpPlan {
@@ -47,7 +50,7 @@ impl HttpPlan {
             return Err("a CONNECT request makes a tunnel, not an answer".to_owned());
         }
         let mut fields = String::new();
-        let mut has_host = false;
+        let mut own_host = None;
         let mut has_agent = false;
         for header in &options.headers {
             let (name, value) =
@@ -57,7 +60,13 @@ impl HttpPlan {
                 "content-length" | "transfer-encoding" | "connection" => {
                     return Err(format!("--header '{header}': the generator sets {name} itself"));
                 }
-                "host" => has_host = true,
+                "upgrade" | "keep-alive" | "proxy-connection" if options.http2 => {
+                    return Err(format!("--header '{header}': HTTP/2 has no {name}"));
+                }
+                "te" if options.http2 && value != "trailers" => {
+                    return Err(format!("--header '{header}': HTTP/2 knows 'trailers' alone"));
+                }
+                "host" => own_host = Some(value.to_owned()),
                 "user-agent" => has_agent = true,
                 _ => {}
             }
@@ -69,7 +78,7 @@ impl HttpPlan {
         if !has_agent {
             fields.push_str(concat!("User-Agent: sluicegate-bench/", env!("CARGO_PKG_VERSION"), "\r\n"));
         }
-        if !options.keep_alive {
+        if !options.keep_alive && !options.http2 {
             fields.push_str("Connection: close\r\n");
         }
         let data = vec![b'x'; options.data_size];
@@ -77,8 +86,14 @@ impl HttpPlan {
         let says_length = options.body.is_some() || matches!(method.as_str(), "POST" | "PUT" | "PATCH");
         let mut requests = Vec::with_capacity(urls.len());
         for url in urls {
-            let host = if has_host { String::new() } else { format!("Host: {}\r\n", url.authority) };
-            let head = format!("{method} {} HTTP/1.1\r\n{host}{fields}", url.target);
+            let host = if own_host.is_some() { String::new() } else { format!("Host: {}\r\n", url.authority) };
+            let origin = if options.http2 {
+                let scheme = if url.is_tls { "https" } else { "http" };
+                format!("{scheme}://{}", own_host.as_ref().unwrap_or(&url.authority))
+            } else {
+                String::new()
+            };
+            let head = format!("{method} {origin}{} HTTP/1.1\r\n{host}{fields}", url.target);
             let request = match body.fixed() {
                 Some(fixed) => {
                     let length =
@@ -101,6 +116,19 @@ impl HttpPlan {
     /// Returns the method.
     pub(crate) fn method(&self) -> &str {
         &self.method_name
+    }
+
+    /// Returns a request without placeholders, in the form of HTTP/1.1.
+    pub(super) fn fixed(&self, number: usize) -> Option<&[u8]> {
+        match &self.requests[number] {
+            Request::Whole(template) => template.fixed(),
+            Request::Parts(..) => None,
+        }
+    }
+
+    /// Appends a request in the form of HTTP/1.1.
+    pub(super) fn write(&self, number: usize, keys: &mut Keys, scratch: &mut Vec<u8>, out: &mut Vec<u8>) {
+        write(&self.requests[number], keys, scratch, out);
     }
 
     /// Returns the number of different requests.
@@ -191,21 +219,26 @@ pub(super) struct HttpSession {
 impl Protocol for Http {
     type Session = HttpSession;
 
-    fn preamble(&self) -> (&[u8], u32) {
-        (b"", 0)
+    fn start(&self, _: &mut HttpSession, _: &mut Vec<u8>) -> u32 {
+        0
     }
 
-    fn write(&mut self, out: &mut Vec<u8>) -> u16 {
+    fn write(&mut self, _: &mut HttpSession, out: &mut Vec<u8>) -> Written {
         let own = self.next % self.keys.len();
-        write(&self.plan.requests[self.next], &mut self.keys[own], &mut self.scratch, out);
+        self.plan.write(self.next, &mut self.keys[own], &mut self.scratch, out);
         self.next += 1;
         if self.next == self.plan.requests.len() {
             self.next = 0;
         }
-        0
+        Written { command: 0, tag: 0 }
     }
 
-    fn read(&mut self, session: &mut HttpSession, buf: &[u8]) -> Result<(usize, Option<Answer>), String> {
+    fn read(
+        &mut self,
+        session: &mut HttpSession,
+        buf: &[u8],
+        _: &mut Vec<u8>,
+    ) -> Result<(usize, Option<Answer>), String> {
         let mut at = 0;
         while session.body.is_none() {
             let head = parse_response(&buf[at..], &self.limits, self.plan.method, &mut self.message)
@@ -228,8 +261,8 @@ impl Protocol for Http {
                 BodyEvent::Data(range) => session.received += range.len() as u64,
                 BodyEvent::More => return Ok((at, None)),
                 BodyEvent::End => {
-                    let answer =
-                        Answer { outcome: Outcome::Status(*status), body: session.received, keep_alive: *keep_alive };
+                    let outcome = Outcome::Status(*status);
+                    let answer = Answer { tag: 0, outcome, body: session.received, keep_alive: *keep_alive };
                     session.body = None;
                     return Ok((at, Some(answer)));
                 }
@@ -240,7 +273,7 @@ impl Protocol for Http {
     fn end(&mut self, session: &mut HttpSession) -> Option<Answer> {
         match session.body.take() {
             Some((status, _, BodyDecoder::UntilClose)) => {
-                Some(Answer { outcome: Outcome::Status(status), body: session.received, keep_alive: false })
+                Some(Answer { tag: 0, outcome: Outcome::Status(status), body: session.received, keep_alive: false })
             }
             other => {
                 session.body = other;
@@ -274,6 +307,7 @@ mod tests {
             body: body.map(|body| body.as_bytes().to_vec()),
             keep_alive: true,
             data_size: 3,
+            http2: false,
         };
         HttpPlan::new(&[Url::parse(url, false)?], &options, &keys())
     }
@@ -283,7 +317,7 @@ mod tests {
             (Ok(plan), Ok(expected)) => {
                 let mut http = Http::new(plan, Keys::new(keys(), 1, 0, 1), 0);
                 let mut out = Vec::new();
-                http.write(&mut out);
+                http.write(&mut HttpSession::default(), &mut out);
                 let agent = concat!("User-Agent: sluicegate-bench/", env!("CARGO_PKG_VERSION"), "\r\n");
                 assert_eq!(String::from_utf8_lossy(&out).replace(agent, ""), expected);
             }
@@ -329,7 +363,7 @@ mod tests {
             while arrived < input.len() && error.is_none() {
                 arrived = arrived.saturating_add(step).min(input.len());
                 loop {
-                    match http.read(&mut session, &input.as_bytes()[at..arrived]) {
+                    match http.read(&mut session, &input.as_bytes()[at..arrived], &mut Vec::new()) {
                         Ok((taken, answer)) => {
                             at += taken;
                             match answer {

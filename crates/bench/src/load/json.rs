@@ -170,7 +170,14 @@ fn settings(w: &mut Writer, plan: &Plan) {
         w.field("duration_s", load.duration_ns.map(seconds));
         w.field("requests", load.requests);
         w.field("warmup_s", seconds(load.warmup_ns));
-        w.field("pipeline", load.pipeline as u64);
+        let (version, is_http2) = match &plan.protocol {
+            ProtocolPlan::Http(_) => (Some("1.1"), false),
+            ProtocolPlan::Http2(_) => (Some("2"), true),
+            ProtocolPlan::Redis(_) => (None, false),
+        };
+        w.field("http_version", version);
+        w.field("pipeline", if is_http2 { 1 } else { load.pipeline as u64 });
+        w.field("streams", is_http2.then_some(load.pipeline as u64));
         w.field("keep_alive", load.keep_alive);
         w.field("timeout_s", seconds(load.timeout_ns));
         w.field("connect_timeout_s", seconds(load.connect_timeout_ns));
@@ -260,7 +267,7 @@ fn counts(w: &mut Writer, plan: &Plan, outcome: &Outcome) {
         w.field("received", stats.bytes_received);
         w.field("bodies", stats.body_bytes);
     });
-    let is_http = matches!(plan.protocol, ProtocolPlan::Http(_));
+    let is_http = matches!(plan.protocol, ProtocolPlan::Http(_) | ProtocolPlan::Http2(_));
     if is_http {
         w.object("status_classes", |w| {
             for class in 1..6 {

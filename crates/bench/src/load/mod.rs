@@ -1,10 +1,10 @@
-//! Load generators for HTTP/1 and RESP: `sluicegate bench http|redis`.
+//! Load generators for HTTP/1, HTTP/2 and RESP: `sluicegate bench http|redis`.
 //!
 //! | module | what |
 //! |---|---|
 //! | `arguments`, `plan` | the command line, parsed into the plan of a run and checked before anything is opened |
 //! | `target`, `template`, `random` | the server; requests with placeholders for keys; random keys |
-//! | `http`, `redis`, `protocol` | prepared requests; responses, which `wire` parses to their end |
+//! | `http`, `http2`, `redis`, `protocol` | prepared requests; responses, which `wire` parses to their end |
 //! | `tls`, `transport` | settings, sessions and results of TLS; the stream of a connection, plain or TLS |
 //! | `schedule`, `poller`, `reactor` | due times of requests; epoll and a timer; one thread with its connections |
 //! | `stats`, `cpu` | counters, histograms and CPU times |
@@ -18,6 +18,7 @@ mod arguments;
 mod console;
 mod cpu;
 mod http;
+mod http2;
 mod json;
 mod outcome;
 mod output;

@@ -24,7 +24,7 @@ pub(crate) struct Load {
     /// The scheduled requests per second, of all threads together; `None`: a closed loop.
     pub(crate) rate: Option<f64>,
     pub(crate) arrivals: Arrivals,
-    /// The maximum number of unanswered requests of a connection.
+    /// The maximum number of unanswered requests of a connection; with HTTP/2 that of streams.
     pub(crate) pipeline: usize,
     pub(crate) timeout_ns: u64,
     pub(crate) connect_timeout_ns: u64,
@@ -71,13 +71,14 @@ pub(crate) struct Plan {
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum ProtocolPlan {
     Http(HttpPlan),
+    Http2(HttpPlan),
     Redis(RedisPlan),
 }
 
 impl ProtocolPlan {
     pub(crate) fn name(&self) -> &'static str {
         match self {
-            ProtocolPlan::Http(_) => "http",
+            ProtocolPlan::Http(_) | ProtocolPlan::Http2(_) => "http",
             ProtocolPlan::Redis(_) => "redis",
         }
     }

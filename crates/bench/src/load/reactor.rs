@@ -18,9 +18,9 @@
 
 mod connect;
 mod connection;
+mod exchange;
 
 use std::collections::{BTreeSet, VecDeque};
-use std::io::ErrorKind;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Barrier, Mutex};
 use std::time::{Duration, Instant};
@@ -29,16 +29,16 @@ use hdrhistogram::Histogram;
 use socket2::SockAddr;
 
 use connect::ATTEMPTS_UNREACHED;
-use connection::{Connection, Request, State, connect_fault, request_fault, token};
+use connection::{Connection, Request, State};
 
 use super::cpu;
 use super::plan::Load;
-use super::poller::{Poller, Ready};
-use super::protocol::{Answer, Outcome, Protocol};
+use super::poller::Poller;
+use super::protocol::Protocol;
 use super::schedule::Schedule;
 use super::stats::{ConnectFault, RequestFault, Stats, histogram};
 use super::tls::ThreadConnector;
-use super::transport::{End, PLAINTEXT, RECORDS, Received};
+use super::transport::{PLAINTEXT, RECORDS};
 
 /// The number of bytes received by one call, and the room for the largest head of a response.
 const BUFFER: usize = 256 * 1024;
@@ -117,6 +117,8 @@ pub(super) struct ThreadReport {
     pub(super) stats: Stats,
     /// The statistics of requests before the measured part.
     pub(super) warmup: Stats,
+    /// A condition that limits the validity of the figures.
+    pub(super) warning: Option<String>,
     /// The CPU time of the thread during the measured part.
     pub(super) cpu_ns: u64,
     /// The start and the end of the measured part.
@@ -254,6 +256,7 @@ impl<'a, P: Protocol> Reactor<'a, P> {
         Ok(ThreadReport {
             stats: self.stats,
             warmup: self.warmup,
+            warning: self.protocol.warning(),
             cpu_ns,
             from_ns: self.measure_from,
             to_ns: to_ns.max(self.measure_from),
@@ -319,11 +322,11 @@ impl<'a, P: Protocol> Reactor<'a, P> {
     fn give_work(&mut self, id: usize) {
         let is_open_loop = self.load.rate.is_some();
         loop {
-            let connection = &mut self.connections[id];
-            if !connection.has_room(self.load) || !self.is_sending || self.measure_from == 0 {
+            if !self.is_sending || self.measure_from == 0 || !self.has_room(id) {
                 break;
             }
             if is_open_loop {
+                let connection = &mut self.connections[id];
                 if !connection.is_listed {
                     connection.is_listed = true;
                     self.free.push_back(id as u32);
@@ -382,13 +385,19 @@ impl<'a, P: Protocol> Reactor<'a, P> {
         }
     }
 
+    /// Returns whether another request can be sent on a connection now.
+    fn has_room(&self, id: usize) -> bool {
+        let connection = &self.connections[id];
+        let is_open = connection.state == State::Open;
+        connection.has_room(self.load) && (!is_open || self.protocol.has_room(&connection.session))
+    }
+
     /// Returns the connection that has been free for longest; it is no longer listed.
     fn free_connection(&mut self) -> Option<usize> {
         loop {
             let id = self.free.pop_front()? as usize;
-            let connection = &mut self.connections[id];
-            connection.is_listed = false;
-            if connection.has_room(self.load) {
+            self.connections[id].is_listed = false;
+            if self.has_room(id) {
                 return Some(id);
             }
         }
@@ -407,7 +416,7 @@ impl<'a, P: Protocol> Reactor<'a, P> {
         } else {
             self.warmup.sent += 1;
         }
-        let request = Request { intended, sent: now, command: 0 };
+        let request = Request { intended, sent: now, command: 0, tag: 0 };
         if self.connections[id].state == State::Open {
             self.write(id, request);
         } else {
@@ -418,7 +427,8 @@ impl<'a, P: Protocol> Reactor<'a, P> {
 
     fn write(&mut self, id: usize, mut request: Request) {
         let connection = &mut self.connections[id];
-        request.command = self.protocol.write(&mut connection.out);
+        let written = self.protocol.write(&mut connection.session, &mut connection.out);
+        (request.command, request.tag) = (written.command, written.tag);
         connection.in_flight.push_back(request);
         if connection.in_flight.len() == 1 {
             self.set_deadline(id, request.sent.saturating_add(self.load.timeout_ns));
@@ -434,261 +444,6 @@ impl<'a, P: Protocol> Reactor<'a, P> {
     fn stats_at(&mut self, now: u64) -> &mut Stats {
         self.stats_of(now)
     }
-
-    // Sockets.
-
-    /// Closes a connection that is not usable any more: `fault` is that of its first request, and those behind it are
-    /// dropped.
-    fn lose(&mut self, id: usize, now: u64, fault: RequestFault, text: impl FnOnce() -> String) {
-        let connection = &mut self.connections[id];
-        if connection.login_left > 0 {
-            connection.login_left = 0;
-            return self.connect_failed(id, now, ConnectFault::Login, text());
-        }
-        let (fault, broken) = match connection.broken.take() {
-            Some(error) => (request_fault(&error), Some(error)),
-            None => (fault, None),
-        };
-        let mut requests = std::mem::take(&mut connection.in_flight);
-        self.open_requests -= requests.len() as u64;
-        if let Some(first) = requests.pop_front() {
-            self.fail_request(&first, fault, || broken.map_or_else(text, |error| error.to_string()));
-            for request in &requests {
-                self.fail_request(request, RequestFault::Dropped, || "behind a request that failed".to_owned());
-            }
-        } else {
-            self.stats_at(now).closed_idle += 1;
-        }
-        if self.connections[id].attempts == 0 {
-            // It has answered before, so an immediate attempt can't become a tight loop.
-            self.connections[id].attempts = 1;
-            self.renew(id, now);
-        } else {
-            self.pause_or_give_up(id, now);
-        }
-    }
-
-    fn fail_request(&mut self, request: &Request, fault: RequestFault, text: impl FnOnce() -> String) {
-        if let Some(tick) = self.tick.as_mut().filter(|_| request.intended >= self.measure_from) {
-            tick.failed += 1;
-        }
-        self.stats_of(request.intended).fault(fault, text);
-    }
-
-    fn flush(&mut self, id: usize) {
-        let connection = &mut self.connections[id];
-        let Some(transport) = &mut connection.transport else { return };
-        let mut sent = 0u64;
-        let outcome = loop {
-            if connection.written == connection.out.len() {
-                connection.out.clear();
-                connection.written = 0;
-                break match transport.flush() {
-                    Ok(()) => Ok(false),
-                    Err(error) if error.kind() == ErrorKind::WouldBlock => Ok(true),
-                    Err(error) => Err(error),
-                };
-            }
-            match transport.send(&connection.out[connection.written..]) {
-                Ok(count) => {
-                    connection.written += count;
-                    sent += count as u64;
-                }
-                Err(error) if error.kind() == ErrorKind::WouldBlock => break Ok(true),
-                Err(error) if error.kind() == ErrorKind::Interrupted => {}
-                Err(error) => break Err(error),
-            }
-        };
-        let watches = connection.watches_write;
-        let (token, is_blocked) = (token(id, connection.generation), matches!(outcome, Ok(true)));
-        let outcome = outcome.and_then(|_| {
-            if watches != is_blocked {
-                connection.watches_write = is_blocked;
-                self.poller.modify(transport.socket(), token, is_blocked)?;
-            }
-            Ok(())
-        });
-        if let Err(error) = outcome {
-            // The socket stays readable from here on, so its end, or an answer before that, is about to be read.
-            connection.broken = Some(error);
-            connection.out.clear();
-            connection.written = 0;
-        }
-        if self.cpu_from.is_some() {
-            self.stats.bytes_sent += sent;
-        }
-    }
-
-    fn handle(&mut self, ready: Ready) {
-        let id = (ready.token & u64::from(u32::MAX)) as usize;
-        let is_current = |connection: &Connection<P::Session>| token(id, connection.generation) == ready.token;
-        let Some(connection) = self.connections.get(id).filter(|connection| is_current(connection)) else { return };
-        match connection.state {
-            State::Connecting => {
-                let Some(transport) = &connection.transport else { return };
-                let error = transport.socket().take_error();
-                let now = self.shared.now();
-                match error {
-                    Ok(None) if ready.writable => self.connected(id, now),
-                    Ok(None) => {}
-                    Ok(Some(error)) | Err(error) => {
-                        self.connect_failed(id, now, connect_fault(&error), error.to_string());
-                    }
-                }
-            }
-            State::Open | State::Handshaking => {
-                if ready.readable && connection.state == State::Handshaking {
-                    self.handshake(id);
-                } else if ready.readable {
-                    self.receive(id);
-                }
-                let connection = &self.connections[id];
-                if ready.writable && is_current(connection) && connection.watches_write {
-                    self.flush(id);
-                }
-            }
-            _ => {}
-        }
-    }
-
-    fn receive(&mut self, id: usize) {
-        let connection = &mut self.connections[id];
-        let Some(transport) = &mut connection.transport else { return };
-        let kept = connection.partial.len();
-        let mut buffer = std::mem::take(&mut self.buffer);
-        buffer[..kept].copy_from_slice(&connection.partial);
-        let outcome = transport.receive(&mut self.records, &mut buffer[kept..]);
-        let now = self.shared.now();
-        match outcome {
-            Ok(received) => {
-                let end = kept + received.count;
-                self.received(id, received, &buffer[..end], now);
-            }
-            Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted) => {}
-            Err(error) => self.lose(id, now, request_fault(&error), || error.to_string()),
-        }
-        self.buffer = buffer;
-    }
-
-    /// Processes what one call received: `buf` is the incomplete response and the bytes that follow it.
-    fn received(&mut self, id: usize, received: Received, buf: &[u8], now: u64) {
-        let generation = self.connections[id].generation;
-        if received.count > 0 {
-            self.stats_at(now).bytes_received += received.count as u64;
-            self.read(id, buf, now);
-        }
-        let Some(end) = received.end.filter(|_| self.connections[id].generation == generation) else { return };
-        match end {
-            End::Clean => self.peer_closed(id, now, ""),
-            End::Truncated => self.peer_closed(id, now, ", without close_notify"),
-            End::Broken(error) => {
-                // In TLS 1.3 a server that refuses the client's certificate does so after the client's handshake.
-                self.stats_at(now).tls.error(&error.to_string());
-                self.lose(id, now, request_fault(&error), || error.to_string());
-            }
-        }
-    }
-
-    /// Parses the received responses, then sends the connection's next requests.
-    fn read(&mut self, id: usize, buf: &[u8], now: u64) {
-        let mut at = 0;
-        while at < buf.len() {
-            let session = &mut self.connections[id].session;
-            let answer = match self.protocol.read(session, &buf[at..]) {
-                Ok((used, answer)) => {
-                    at += used;
-                    match answer {
-                        Some(answer) => answer,
-                        None => break,
-                    }
-                }
-                Err(text) => return self.lose(id, now, RequestFault::BadResponse, || text),
-            };
-            if !self.take_answer(id, &answer, now) {
-                return;
-            }
-        }
-        let rest = &buf[at..];
-        if rest.len() > BUFFER / 2 {
-            let text = || format!("{} bytes that are not yet an answer", rest.len());
-            return self.lose(id, now, RequestFault::BadResponse, text);
-        }
-        let connection = &mut self.connections[id];
-        connection.partial.clear();
-        connection.partial.extend_from_slice(rest);
-        self.give_work(id);
-    }
-
-    /// Processes a response. Returns false if the connection ends with it.
-    fn take_answer(&mut self, id: usize, answer: &Answer, now: u64) -> bool {
-        if answer.outcome == Outcome::Unasked {
-            self.stats_at(now).unasked += 1;
-            return true;
-        }
-        let connection = &mut self.connections[id];
-        if connection.login_left > 0 {
-            if let Outcome::Error(text) = &answer.outcome {
-                self.shared.fail(format!("the server refuses the connection's login: {text}"));
-                return false;
-            }
-            connection.login_left -= 1;
-            if connection.login_left == 0 {
-                self.ready_for_requests(id);
-            }
-            return true;
-        }
-        let Some(request) = connection.in_flight.pop_front() else {
-            self.stats_at(now).unasked += 1;
-            self.lose(id, now, RequestFault::Closed, String::new);
-            return false;
-        };
-        connection.attempts = 0;
-        self.open_requests -= 1;
-        self.last_answer = now;
-        let latency = now.saturating_sub(request.intended);
-        let (is_open_loop, is_in_time) = (self.load.rate.is_some(), now <= self.end);
-        if let Some(tick) = self.tick.as_mut().filter(|_| request.intended >= self.measure_from) {
-            tick.latency.saturating_record(latency.max(1));
-        }
-        let stats = self.stats_of(request.intended);
-        stats.answer(request.command, &answer.outcome, answer.body, latency);
-        stats.answered_in_time += u64::from(is_in_time);
-        if is_open_loop {
-            stats.service.saturating_record(now.saturating_sub(request.sent).max(1));
-        }
-        if answer.keep_alive && self.load.keep_alive {
-            return true;
-        }
-        let dropped = std::mem::take(&mut self.connections[id].in_flight);
-        self.open_requests -= dropped.len() as u64;
-        for request in &dropped {
-            self.fail_request(request, RequestFault::Dropped, || {
-                "behind an answer that ended the connection".to_owned()
-            });
-        }
-        self.renew(id, now);
-        false
-    }
-
-    /// The peer has closed the connection; `defect` describes the end of TLS, which completes no response if it is one.
-    fn peer_closed(&mut self, id: usize, now: u64, defect: &str) {
-        let connection = &mut self.connections[id];
-        if defect.is_empty()
-            && let Some(answer) = self.protocol.end(&mut connection.session)
-        {
-            self.take_answer(id, &answer, now);
-            return;
-        }
-        let is_within = !connection.partial.is_empty() || self.protocol.is_within(&connection.session);
-        let (fault, text) = if is_within {
-            (RequestFault::Short, "the connection ended within an answer")
-        } else {
-            (RequestFault::Closed, "the connection ended before an answer")
-        };
-        self.lose(id, now, fault, || format!("{text}{defect}"));
-    }
-
-    // Time.
 
     fn set_deadline(&mut self, id: usize, deadline: u64) {
         let connection = &mut self.connections[id];
@@ -740,11 +495,15 @@ impl<'a, P: Protocol> Reactor<'a, P> {
             State::Open => {
                 // The deadline belongs to a request that may have been answered since.
                 let Some(first) = connection.in_flight.front() else { return };
-                let deadline = first.sent.saturating_add(self.load.timeout_ns);
+                let (sent, tag) = (first.sent, first.tag);
+                let deadline = sent.saturating_add(self.load.timeout_ns);
                 if deadline > now {
                     return self.set_deadline(id, deadline);
                 }
-                self.lose(id, now, RequestFault::Timeout, || "no answer in time".to_owned());
+                if !P::MULTIPLEXED || connection.heard < sent || !self.load.keep_alive {
+                    return self.lose(id, now, RequestFault::Timeout, || "no answer in time".to_owned());
+                }
+                self.cancel(id, tag, now);
             }
             State::Paused if !self.is_sending => {
                 self.connections[id].state = State::GivenUp;
@@ -757,6 +516,21 @@ impl<'a, P: Protocol> Reactor<'a, P> {
             }
             State::Closed | State::GivenUp => {}
         }
+    }
+
+    /// Gives up the oldest request of a connection that is alive, because its time is up.
+    fn cancel(&mut self, id: usize, tag: u32, now: u64) {
+        let connection = &mut self.connections[id];
+        let Some(request) = connection.take_request(tag) else { return };
+        self.protocol.cancel(&mut connection.session, tag, &mut connection.out);
+        let next = connection.in_flight.front().map(|request| request.sent);
+        self.open_requests -= 1;
+        self.fail_request(&request, RequestFault::Timeout, || "no answer in time".to_owned());
+        if let Some(sent) = next {
+            self.set_deadline(id, sent.saturating_add(self.load.timeout_ns).max(now));
+        }
+        self.flush(id);
+        self.give_work(id);
     }
 
     /// Returns the present time, and the time until which this thread may wait for its sockets.

@@ -5,7 +5,7 @@
 
 use sluicegate_wire::resp::{self, ReplyKind, ReplyScanner, ReplySink, ReplyWriter};
 
-use super::protocol::{Answer, Outcome, Protocol};
+use super::protocol::{Answer, Outcome, Protocol, Written};
 use super::template::{Keys, Template, unknown_placeholder};
 
 /// The maximum sum of all ratios of a run: the length of the cycle of commands.
@@ -235,11 +235,12 @@ pub(super) struct RedisSession {
 impl Protocol for Redis {
     type Session = RedisSession;
 
-    fn preamble(&self) -> (&[u8], u32) {
-        (&self.plan.preamble, self.plan.preamble_replies)
+    fn start(&self, _: &mut RedisSession, out: &mut Vec<u8>) -> u32 {
+        out.extend_from_slice(&self.plan.preamble);
+        self.plan.preamble_replies
     }
 
-    fn write(&mut self, out: &mut Vec<u8>) -> u16 {
+    fn write(&mut self, _: &mut RedisSession, out: &mut Vec<u8>) -> Written {
         let number = self.plan.cycle[self.next];
         self.next += 1;
         if self.next == self.plan.cycle.len() {
@@ -257,10 +258,15 @@ impl Protocol for Redis {
                 }
             }
         }
-        number
+        Written { command: number, tag: 0 }
     }
 
-    fn read(&mut self, session: &mut RedisSession, buf: &[u8]) -> Result<(usize, Option<Answer>), String> {
+    fn read(
+        &mut self,
+        session: &mut RedisSession,
+        buf: &[u8],
+        _: &mut Vec<u8>,
+    ) -> Result<(usize, Option<Answer>), String> {
         let (used, reply) = session.scanner.scan(buf).map_err(|error| error.to_string())?;
         session.received += used as u64;
         let Some(reply) = reply else { return Ok((used, None)) };
@@ -271,7 +277,7 @@ impl Protocol for Redis {
             ReplyKind::Error => Outcome::Error(String::from_utf8_lossy(&buf[reply.text]).into_owned()),
         };
         let body = std::mem::take(&mut session.received);
-        Ok((used, Some(Answer { outcome, body, keep_alive: true })))
+        Ok((used, Some(Answer { tag: 0, outcome, body, keep_alive: true })))
     }
 
     fn end(&mut self, _: &mut RedisSession) -> Option<Answer> {
@@ -297,9 +303,10 @@ mod tests {
         let plan = RedisPlan::new(&commands, login, 4)?;
         let space = KeySpace { prefix: "k:".into(), min: 9, max: 99, pattern: KeyPattern::Sequential };
         let mut redis = Redis::new(plan, Keys::new(space, 1, 0, 1));
-        let mut out = redis.preamble().0.to_vec();
+        let (mut session, mut out) = (RedisSession::default(), Vec::new());
+        redis.start(&mut session, &mut out);
         for _ in 0..count {
-            redis.write(&mut out);
+            redis.write(&mut session, &mut out);
         }
         Ok(String::from_utf8_lossy(&out).replace("\r\n", " "))
     }
@@ -378,13 +385,13 @@ mod tests {
         let input = b"+OK\r\n$-1\r\n-WRONGTYPE no\r\n>1\r\n+x\r\n$2\r\nab\r\n$5\r\nab";
         let mut at = 0;
         let mut found = Vec::new();
-        while let (used, Some(answer)) = redis.read(&mut session, &input[at..]).unwrap() {
+        while let (used, Some(answer)) = redis.read(&mut session, &input[at..], &mut Vec::new()).unwrap() {
             at += used;
             found.push(answer.outcome);
         }
         let error = Outcome::Error("WRONGTYPE no".into());
         assert_eq!(found, [Outcome::Value, Outcome::Null, error, Outcome::Unasked, Outcome::Value]);
         assert!(redis.is_within(&session));
-        assert!(redis.read(&mut RedisSession::default(), b"HTTP/1.1").is_err());
+        assert!(redis.read(&mut RedisSession::default(), b"HTTP/1.1", &mut Vec::new()).is_err());
     }
 }

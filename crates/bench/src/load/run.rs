@@ -15,6 +15,7 @@ use tokio::sync::mpsc;
 use super::console::{Console, abort, print};
 use super::cpu;
 use super::http::Http;
+use super::http2::Http2;
 use super::outcome::{Outcome, ProcessTime};
 use super::plan::{Correction, Json, Load, Plan, ProtocolPlan};
 use super::protocol::Protocol;
@@ -77,6 +78,12 @@ pub(super) fn measure(plan: &Plan, console: &mut Console<'_>) -> Result<Outcome,
     match &plan.protocol {
         ProtocolPlan::Http(http) => {
             drive(load, (&address, tls), console, |thread| Http::new(http.clone(), keys(thread), thread))
+        }
+        ProtocolPlan::Http2(http) => {
+            let (is_https, streams) = (load.tls.is_some(), load.pipeline);
+            drive(load, (&address, tls), console, |thread| {
+                Http2::new(http.clone(), is_https, streams, keys(thread), thread)
+            })
         }
         ProtocolPlan::Redis(redis) => {
             drive(load, (&address, tls), console, |thread| Redis::new(redis.clone(), keys(thread)))
@@ -337,6 +344,7 @@ fn combine(
     let mut stats = Stats::new(commands.len());
     let mut warmup = Stats::new(commands.len());
     let (mut cpu_ns, mut busiest, mut elapsed_ns) = (0, 0.0f64, 0);
+    let mut warning = None;
     for thread in threads {
         let took = thread.to_ns - thread.from_ns;
         elapsed_ns = elapsed_ns.max(took);
@@ -344,6 +352,7 @@ fn combine(
         if took > 0 {
             busiest = busiest.max(thread.cpu_ns as f64 / took as f64);
         }
+        warning = warning.or(thread.warning);
         stats.merge(thread.stats);
         warmup.merge(thread.warmup);
     }
@@ -371,6 +380,7 @@ fn combine(
         warnings: Vec::new(),
     };
     outcome.warnings = warnings(load, &outcome);
+    outcome.warnings.extend(warning);
     outcome
 }
 

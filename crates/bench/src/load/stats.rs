@@ -57,7 +57,7 @@ kinds! {
         Connect = "connect",
         /// No complete response arrived within the timeout.
         Timeout = "timeout",
-        /// The peer reset the connection.
+        /// The peer reset the connection, or the stream of the request.
         Reset = "reset",
         /// The peer closed the connection before the first byte of the response.
         Closed = "closed",
@@ -65,7 +65,8 @@ kinds! {
         Short = "short",
         /// The response is malformed.
         BadResponse = "bad_response",
-        /// The request was pipelined after one that failed, or after one whose response ended the connection.
+        /// The request was pipelined after one that failed, or after one whose response ended the connection; or the
+        /// peer closed the connection without processing it.
         Dropped = "dropped",
         /// TLS failed after the handshake: a record that can't be decrypted, or an alert of the peer.
         Tls = "tls",
@@ -324,7 +325,7 @@ impl Stats {
                 figures.errors += 1;
                 self.error_reply(text);
             }
-            Outcome::Value | Outcome::Unasked => {}
+            Outcome::Value | Outcome::Unasked | Outcome::Failed(..) => {}
         }
     }
 

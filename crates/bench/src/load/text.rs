@@ -5,7 +5,7 @@ use std::fmt::Write;
 use hdrhistogram::Histogram;
 
 use super::outcome::{Outcome, ProcessTime};
-use super::plan::{Load, Plan, ProtocolPlan};
+use super::plan::{Plan, ProtocolPlan};
 use super::reactor::Tick;
 use super::stats::{ConnectFault, Faults, RequestFault, TlsStats};
 
@@ -74,7 +74,7 @@ pub(super) fn live_line(interval_ns: u64, tick: &Tick) -> String {
 pub(super) fn report(plan: &Plan, outcome: &Outcome) -> String {
     let mut out = String::new();
     let (load, stats) = (&plan.load, &outcome.stats);
-    let _ = writeln!(out, "{}\n{}\n", subject(plan), manner(load, outcome));
+    let _ = writeln!(out, "{}\n{}\n", subject(plan), manner(plan, outcome));
     let mut counts = format!("{} sent  {} answered  {} failed", stats.sent, stats.answered, stats.failed());
     if stats.unanswered > 0 {
         let _ = write!(counts, "  {} cut off by the interrupt", stats.unanswered);
@@ -138,8 +138,10 @@ pub(super) fn report(plan: &Plan, outcome: &Outcome) -> String {
 fn subject(plan: &Plan) -> String {
     let tls = if plan.load.tls.is_some() { " over TLS" } else { "" };
     match &plan.protocol {
-        ProtocolPlan::Http(http) => {
-            format!("http {} to {}{tls}, {}", http.method(), plan.load.server, plural(http.count(), "URL template"))
+        ProtocolPlan::Http(http) | ProtocolPlan::Http2(http) => {
+            let version = if matches!(plan.protocol, ProtocolPlan::Http2(_)) { "http/2" } else { "http" };
+            let templates = plural(http.count(), "URL template");
+            format!("{version} {} to {}{tls}, {templates}", http.method(), plan.load.server)
         }
         ProtocolPlan::Redis(redis) => {
             format!("redis {} to {}{tls}", redis.names().collect::<Vec<_>>().join(" "), plan.load.server)
@@ -162,13 +164,16 @@ fn handshakes(out: &mut String, tls: &TlsStats) {
     }
 }
 
-fn manner(load: &Load, outcome: &Outcome) -> String {
+fn manner(plan: &Plan, outcome: &Outcome) -> String {
+    let load = &plan.load;
     let mut text = match load.rate {
         Some(rate) => format!("open loop, {rate}/s {:?}", load.arrivals).to_lowercase(),
         None => "closed loop".to_owned(),
     };
     let _ = write!(text, ", {}, {}", plural(load.connections, "connection"), plural(load.threads, "thread"));
-    if load.pipeline > 1 {
+    if let ProtocolPlan::Http2(_) = plan.protocol {
+        let _ = write!(text, ", {} each", plural(load.pipeline, "stream"));
+    } else if load.pipeline > 1 {
         let _ = write!(text, ", pipeline {}", load.pipeline);
     }
     if !load.keep_alive {

@@ -88,6 +88,7 @@ pub(super) struct Connector {
     config: ClientConfig,
     name: ServerName<'static>,
     resume: bool,
+    required: Option<&'static str>,
 }
 
 impl Connector {
@@ -125,7 +126,9 @@ impl Connector {
         config.alpn_protocols = plan.protocols.iter().map(|protocol| protocol.as_bytes().to_vec()).collect();
         let name = ServerName::try_from(plan.server_name.clone())
             .map_err(|error| format!("--servername {}: {error}", plan.server_name))?;
-        Ok(Connector { config, name, resume: plan.resume })
+        // Without an answer to ALPN a server speaks HTTP/1.1.
+        let required = plan.protocols.iter().find(|protocol| **protocol == "h2").copied();
+        Ok(Connector { config, name, resume: plan.resume, required })
     }
 
     /// Returns the connector of a thread with so many connections: sessions are not shared between threads.
@@ -135,7 +138,7 @@ impl Connector {
         let tls12 = if self.resume { Tls12Resumption::SessionIdOrTickets } else { Tls12Resumption::Disabled };
         let sessions = Sessions { most: tickets, kept: Mutex::default() };
         config.resumption = Resumption::store(Arc::new(sessions)).tls12_resumption(tls12);
-        ThreadConnector { config: Arc::new(config), name: self.name.clone() }
+        ThreadConnector { config: Arc::new(config), name: self.name.clone(), required: self.required }
     }
 }
 
@@ -143,12 +146,20 @@ impl Connector {
 pub(super) struct ThreadConnector {
     config: Arc<ClientConfig>,
     name: ServerName<'static>,
+    /// The application protocol without which the connection is of no use.
+    required: Option<&'static str>,
 }
 
 impl ThreadConnector {
     /// Returns a connection whose first message waits to be sent.
     pub(super) fn connection(&self) -> Result<ClientConnection, rustls::Error> {
         ClientConnection::new(self.config.clone(), self.name.clone())
+    }
+
+    /// Returns why a connection with these parameters is of no use.
+    pub(super) fn defect(&self, parameters: &Parameters) -> Option<String> {
+        let required = self.required.filter(|required| parameters.protocol.as_deref() != Some(required.as_bytes()))?;
+        Some(format!("the server did not choose the application protocol {required}"))
     }
 }
 

@@ -9,8 +9,11 @@ use tokio_rustls::TlsAcceptor;
 
 use crate::pem;
 
+/// The name of HTTP/2 in ALPN.
+pub(super) const HTTP2: &[u8] = b"h2";
+
 /// The application protocols, in the order of preference.
-const PROTOCOLS: &[&str] = &["http/1.1"];
+const PROTOCOLS: &[&[u8]] = &[HTTP2, b"http/1.1"];
 
 /// A certificate with its key, ready to serve.
 #[derive(Clone)]
@@ -40,7 +43,7 @@ impl Tls {
             .with_single_cert(chain, key)
             .map_err(failed)?;
         config.ticketer = Ticketer::new().map_err(failed)?;
-        config.alpn_protocols = PROTOCOLS.iter().map(|protocol| protocol.as_bytes().to_vec()).collect();
+        config.alpn_protocols = PROTOCOLS.iter().map(|protocol| protocol.to_vec()).collect();
         Ok(Tls { config: Arc::new(config) })
     }
 

@@ -193,3 +193,38 @@ fn files_that_make_no_certificate_are_refused() {
     check("here.crt", "client.key", "keys may not be consistent");
     check("absent", "here.key", "No such file");
 }
+
+#[test]
+fn curl_is_answered_in_http2() {
+    let certificates = Certificates::new();
+    let secure = start_tls(&certificates);
+    let listening = Listening::new();
+    let plain = listening.address();
+    origin::spawn(listening.listener, 1).expect("startable");
+    let secure = (format!("--cacert {} --http2", certificates.path("ca.crt")), format!("https://{secure}"));
+    let prior_knowledge = ("--http2-prior-knowledge".to_owned(), format!("http://{plain}"));
+    for (words, url) in [&secure, &prior_knowledge] {
+        let words = format!("-sS {words} -w %{{http_version}},%{{http_code}},");
+        let get = |path: &str| output("curl", &format!("{words} {url}{path}"), b"");
+        assert_eq!(get("/fast"), "I'm FAST!!!!2,200,");
+        assert_eq!(get("/delay/30"), "302,200,");
+        assert_eq!(get("/status/204"), "2,204,");
+        assert_eq!(get("/status/503"), "Service Unavailable2,503,");
+        assert_eq!(get("/nowhere"), "Not Found2,404,");
+        assert_eq!(get("/bytes/0"), "2,200,");
+        let bytes = get("/bytes/3000000");
+        assert!(bytes.len() == 3_000_006 && bytes.ends_with("2,200,"), "{}", bytes.len());
+        let head = output("curl", &format!("{words} -I {url}/bytes/7"), b"");
+        assert!(head.contains("content-length: 7\r\n") && head.ends_with("\r\n\r\n2,200,"), "{head}");
+        let text: String = (0..400_000).map(|number| format!("{number} ")).collect();
+        let echo = output("curl", &format!("{words} --data-binary @- {url}/echo"), text.as_bytes());
+        assert!(echo == text.clone() + "2,200,", "{} bytes of {}", echo.len(), text.len());
+        // Without a length, and with an expectation.
+        let streamed = format!("{words} -H Expect:100-continue -T - {url}/echo");
+        assert!(output("curl", &streamed, text.as_bytes()) == text + "2,200,");
+    }
+    // More than one request at once, on one connection.
+    let many = format!("{} --parallel {}/bytes/100000?[1-40] -o /dev/null", secure.0, secure.1);
+    let many = output("curl", &format!("-sS {many} -w %{{http_code}}/%{{num_connects}}."), b"");
+    assert_eq!((many.matches("200/").count(), many.matches("/1").count()), (40, 1), "{many}");
+}

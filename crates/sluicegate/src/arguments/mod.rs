@@ -92,7 +92,7 @@ resolves while it reads a file are resolved. Lua files are run up to the end of 
 const ORIGIN: &str = "\
 usage: sluicegate origin --listen ADDRESS:PORT… [--tls-cert FILE [--tls-key FILE]]
 
-A demo server for examples and load tests:
+A demo server for examples and load tests, in HTTP/1.1 and HTTP/2:
   /fast        \"I'm FAST!!!!\" at once
   /slow        \"I'm slooooow\" after 3 s
   /bytes/N     N bytes

@@ -99,6 +99,11 @@ impl<P: Protocol> Reactor<'_, P> {
         let outcome = transport.receive(&mut self.records, &mut buffer);
         let parameters = transport.tls().filter(|tls| !tls.is_handshaking()).and_then(Parameters::of);
         let now = self.shared.now();
+        let defect = |(parameters, _): &(Parameters, _)| self.tls.as_ref().and_then(|tls| tls.defect(parameters));
+        if let Some(text) = parameters.as_ref().and_then(defect) {
+            self.buffer = buffer;
+            return self.connect_failed(id, now, ConnectFault::Tls, text);
+        }
         match (outcome, parameters) {
             (Ok(received), Some((parameters, kind))) => {
                 let (began, generation) = (connection.connect_began, connection.generation);
@@ -128,11 +133,10 @@ impl<P: Protocol> Reactor<'_, P> {
     /// The connection can carry requests, after the protocol's preamble.
     fn established(&mut self, id: usize, now: u64) {
         self.shared.reached.store(true, Ordering::Relaxed);
-        let (preamble, replies) = self.protocol.preamble();
         let connection = &mut self.connections[id];
+        let replies = self.protocol.start(&mut connection.session, &mut connection.out);
         connection.state = State::Open;
         connection.was_open = true;
-        connection.out.extend_from_slice(preamble);
         connection.login_left = replies;
         if replies > 0 {
             self.set_deadline(id, now.saturating_add(self.load.connect_timeout_ns));
@@ -165,6 +169,17 @@ impl<P: Protocol> Reactor<'_, P> {
         }
         self.stats.connect_fault(fault, || text);
         self.pause_or_give_up(id, now);
+    }
+
+    /// The connection has ended before its time, and is made again: at once if it has answered.
+    pub(super) fn reconnect(&mut self, id: usize, now: u64) {
+        if self.connections[id].attempts == 0 {
+            // It has answered before, so an immediate attempt can't become a tight loop.
+            self.connections[id].attempts = 1;
+            self.renew(id, now);
+        } else {
+            self.pause_or_give_up(id, now);
+        }
     }
 
     /// The connection is lost, or was not made, and is tried again later.

@@ -16,6 +16,8 @@ pub(super) struct Request {
     /// The actual sending time.
     pub(super) sent: u64,
     pub(super) command: u16,
+    /// The tag of its answer.
+    pub(super) tag: u32,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -47,7 +49,10 @@ pub(super) struct Connection<S> {
     pub(super) watches_write: bool,
     /// The error of a failed write. Earlier responses may still have to be read, and the end of the stream after them.
     pub(super) broken: Option<std::io::Error>,
+    /// The requests without a response, in the order of sending, and so of their tags.
     pub(super) in_flight: VecDeque<Request>,
+    /// The time of the last bytes from the peer.
+    pub(super) heard: u64,
     /// The request for which the connection is being opened, with its scheduled sending time.
     pub(super) waiting: Option<Request>,
     pub(super) login_left: u32,
@@ -74,6 +79,7 @@ impl<S: Default> Connection<S> {
             watches_write: false,
             broken: None,
             in_flight: VecDeque::new(),
+            heard: 0,
             waiting: None,
             login_left: 0,
             connect_began: 0,
@@ -87,7 +93,16 @@ impl<S: Default> Connection<S> {
 }
 
 impl<S> Connection<S> {
-    /// Returns whether another request can be sent on this connection now.
+    /// Removes the request with this tag.
+    pub(super) fn take_request(&mut self, tag: u32) -> Option<Request> {
+        if self.in_flight.front()?.tag == tag {
+            return self.in_flight.pop_front();
+        }
+        let at = self.in_flight.binary_search_by_key(&tag, |request| request.tag).ok()?;
+        self.in_flight.remove(at)
+    }
+
+    /// Returns whether another request can be sent on this connection now, as far as the load is concerned.
     pub(super) fn has_room(&self, load: &Load) -> bool {
         match self.state {
             State::Open => self.login_left == 0 && self.in_flight.len() < load.pipeline && self.broken.is_none(),

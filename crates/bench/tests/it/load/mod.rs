@@ -5,6 +5,7 @@
 
 mod faults;
 mod http;
+mod http2;
 mod nginx;
 mod redis;
 mod report;

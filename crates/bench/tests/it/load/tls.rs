@@ -19,6 +19,20 @@ fn demo(certificates: &Certificates) -> String {
     url
 }
 
+/// `openssl s_server` with the certificate `here`, which answers with a page; gives its port.
+pub fn s_server(certificates: &Certificates, words: &[&str]) -> (Program, u16) {
+    let port = free_port();
+    let mut command = Command::new("openssl");
+    command.args(["s_server", "-www", "-quiet", "-accept", &format!("127.0.0.1:{port}")]).args(words);
+    command.args(["-cert", &certificates.path("here.crt"), "-key", &certificates.path("here.key")]);
+    let mut server = Program::start(command, &[]);
+    wait_for("s_server", || {
+        assert!(server.is_running(), "{}", server.output());
+        std::net::TcpStream::connect(("127.0.0.1", port)).ok()
+    });
+    (server, port)
+}
+
 /// The counts of full and resumed handshakes and of failed ones; the report's histogram holds the first two.
 #[track_caller]
 fn handshakes(fields: &Fields) -> (u64, u64, u64) {
@@ -112,15 +126,7 @@ fn each_connection_resumes_its_sessions() {
 fn openssls_own_counts_are_the_reports() {
     let certificates = Certificates::new();
     for (words, hits) in [("", 0), ("--resume", 19)] {
-        let port = free_port();
-        let mut command = Command::new("openssl");
-        command.args(["s_server", "-www", "-quiet", "-accept", &format!("127.0.0.1:{port}")]);
-        command.args(["-cert", &certificates.path("here.crt"), "-key", &certificates.path("here.key")]);
-        let mut server = Program::start(command, &[]);
-        wait_for("s_server", || {
-            assert!(server.is_running(), "{}", server.output());
-            std::net::TcpStream::connect(("127.0.0.1", port)).ok()
-        });
+        let (_server, port) = s_server(&certificates, &[]);
         let url = format!("https://127.0.0.1:{port}/");
         let ran = run_with(
             &format!("http -c 1 -n 20 --no-keep-alive --json {words} --cacert"),
@@ -218,16 +224,8 @@ fn clients_show_their_certificate() {
 #[test]
 fn a_client_that_is_refused_late_fails_with_the_alert() {
     let certificates = Certificates::new();
-    let port = free_port();
-    let mut command = Command::new("openssl");
-    command.args(["s_server", "-www", "-quiet", "-Verify", "3", "-verify_return_error"]);
-    command.args(["-accept", &format!("127.0.0.1:{port}"), "-CAfile", &certificates.path("ca.crt")]);
-    command.args(["-cert", &certificates.path("here.crt"), "-key", &certificates.path("here.key")]);
-    let mut server = Program::start(command, &[]);
-    wait_for("s_server", || {
-        assert!(server.is_running(), "{}", server.output());
-        std::net::TcpStream::connect(("127.0.0.1", port)).ok()
-    });
+    let ca = certificates.path("ca.crt");
+    let (_server, port) = s_server(&certificates, &["-Verify", "3", "-verify_return_error", "-CAfile", &ca]);
     let words = "http -c 1 -n 2 --json --insecure --no-keep-alive";
     let url = format!("https://127.0.0.1:{port}/");
     let fields = run_with(&format!("{words} --tls-version 1.3"), &[&url]).fields();
