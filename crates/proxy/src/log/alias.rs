@@ -15,6 +15,8 @@ use sluicegate_config::model::{Capture, FormatFlags, LogAlias, Mode};
 use super::capture::Slots;
 use super::encode;
 use super::header::{self, host_name};
+use sluicegate_tls::session::Facts;
+
 use crate::counters::Figures;
 use crate::date::{Clock, append_date};
 use crate::proxied::HandshakeError;
@@ -141,7 +143,7 @@ pub fn append(alias: LogAlias, flags: FormatFlags, mode: FormatMode, view: &View
         LogAlias::TimerTw => append_int(out, view.timers().queue),
         LogAlias::TimerTc => append_int(out, view.timers().connect),
         LogAlias::TimerTr => append_int(out, view.timers().response),
-        LogAlias::TimerTh => out.push(b'0'),
+        LogAlias::TimerTh => append_int(out, view.timers().handshake),
         LogAlias::TimerTi => append_int(out, view.timers().idle),
         LogAlias::TimerTq => append_int(out, view.timers().request_total),
         LogAlias::TimerTd => append_int(out, view.timers().data),
@@ -188,8 +190,12 @@ pub fn append(alias: LogAlias, flags: FormatFlags, mode: FormatMode, view: &View
         LogAlias::HostName => append_text(host_name(), flags, mode, out),
         LogAlias::Origin => name(view.origin.word(), out),
         LogAlias::UniqueId => append_text(cx.unique_id().unwrap_or(b""), flags, mode, out),
-        // No connection uses TLS.
-        LogAlias::SslCipher | LogAlias::SslVersion => append_text(b"", flags, mode, out),
+        LogAlias::SslCipher => {
+            append_text(cx.client.tls_facts().map_or("", Facts::cipher).as_bytes(), flags, mode, out)
+        }
+        LogAlias::SslVersion => {
+            append_text(cx.client.tls_facts().map_or("", Facts::protocol).as_bytes(), flags, mode, out)
+        }
     }
 }
 

@@ -32,6 +32,7 @@ pub(super) async fn receive(session: &mut Session) -> bool {
                 _ => own,
             };
             session.client.set_ends(ends, Some(Proxied { peer: own.0, local: own.1, tlvs: Some(tlvs) }));
+            session.client.end_handshakes();
             true
         }
         Err(error) => {
@@ -89,6 +90,7 @@ pub(super) async fn secure(session: &mut Session, listener: &Arc<TlsListener>) -
             let resumed = tls.facts.as_ref().is_some_and(|facts| facts.resumed);
             process.tls.done(Side::Front, resumed, Instant::now());
             session.client.set_tls(tls);
+            session.client.end_handshakes();
             true
         }
         Err(failure) => {

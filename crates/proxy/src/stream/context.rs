@@ -324,6 +324,7 @@ impl StreamContext {
         self.held_most = [None; 2];
         self.failed_rewrites = 0;
         self.log.begin(of.accepted_at, client.accepted);
+        self.log.handshake = if client.requests() == 0 { client.handshake() } else { 0 };
         self.scripts.clone_from(of.scripts);
         self.lua = StreamScripts::default();
     }
@@ -351,6 +352,8 @@ pub struct Overrides {
 pub struct LogRecord {
     /// The acceptance of the session or, for a later request of it, the end of the previous one.
     pub accepted: Instant,
+    /// The time that the handshakes of the connection took, whole milliseconds; 0 for its later requests.
+    pub handshake: i64,
     /// The time of this request's first byte (`%tr`); a keep-alive session's idle time precedes it.
     pub request_started_at: SystemTime,
     /// The time of this request's first byte.
@@ -454,6 +457,7 @@ impl LogRecord {
         // Named one by one, so that none can be forgotten.
         let LogRecord {
             accepted,
+            handshake,
             request_started_at,
             request_started,
             request_done,
@@ -489,7 +493,7 @@ impl LogRecord {
         (*server, *applet, *server_addresses, *level) = (None, None, (None, None), None);
         request_line.clear();
         captures.clear();
-        (*status, *bytes_read, *bytes_uploaded, *retries) = (-1, 0, 0, 0);
+        (*handshake, *status, *bytes_read, *bytes_uploaded, *retries) = (0, -1, 0, 0, 0);
         (*compressed, *last_rule) = (None, None);
         (*left_queue, *no_request, *written, *redispatched) = (false, false, false, false);
         (*server_queue, *backend_queue, *store_failures) = (0, 0, 0);
@@ -506,6 +510,7 @@ impl LogRecord {
     pub fn new(accepted_at: SystemTime, accepted: Instant) -> LogRecord {
         LogRecord {
             accepted,
+            handshake: 0,
             request_started_at: accepted_at,
             request_started: accepted,
             request_done: None,

@@ -7,11 +7,13 @@ use super::LogRecord;
 /// The times of a stream, whole milliseconds; -1 for a phase that was not reached.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Timers {
-    /// `%Ti`: from the connection, or the end of the request before, to the first byte.
+    /// `%Th`: the handshakes of the connection.
+    pub handshake: i64,
+    /// `%Ti`: from the connection and its handshakes, or the end of the request before, to the first byte.
     pub idle: i64,
     /// `%TR`: the request's head.
     pub request: i64,
-    /// `%Tq`: idle and request.
+    /// `%Tq`: handshakes, idle and request.
     pub request_total: i64,
     /// `%Tw`: in queues.
     pub queue: i64,
@@ -39,7 +41,8 @@ impl Timers {
             (Some(from), Some(to)) => (to - from).max(0),
             _ => -1,
         };
-        let idle = since(log.request_started, log.accepted);
+        let handshake = log.handshake;
+        let idle = (since(log.request_started, log.accepted) - handshake).max(0);
         let request = log.request_done.map(mark);
         let queue = log.queue_done.map(mark);
         let connect = log.connect_done.map(mark);
@@ -48,9 +51,10 @@ impl Timers {
         // In TCP there is neither a request nor a response to wait for.
         let tcp = request.is_none() && log.request_line.is_empty() && connect.is_some();
         Timers {
+            handshake,
             idle,
             request: request.unwrap_or(-1),
-            request_total: request.map_or(-1, |request| idle + request),
+            request_total: request.map_or(-1, |request| handshake + idle + request),
             queue: between(request.or(Some(0)).filter(|_| queue.is_some()), queue),
             connect: between(queue, connect),
             response: between(connect, response),

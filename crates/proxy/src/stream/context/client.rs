@@ -58,6 +58,8 @@ pub struct Client {
     pub(crate) accepted: Instant,
     last_active: Cell<Instant>,
     requests: Cell<u32>,
+    /// The time that its handshakes took, whole milliseconds.
+    handshake: Cell<u32>,
     last_server: Cell<LastServer>,
 }
 
@@ -82,6 +84,7 @@ impl Client {
             accepted: now,
             last_active: Cell::new(now),
             requests: Cell::new(0),
+            handshake: Cell::new(0),
             last_server: Cell::new(LastServer::NONE),
         }
     }
@@ -144,6 +147,16 @@ impl Client {
         let number = self.requests.get().saturating_add(1);
         self.requests.set(number);
         number
+    }
+
+    /// Returns the time that its handshakes took, whole milliseconds.
+    pub(crate) fn handshake(&self) -> i64 {
+        i64::from(self.handshake.get())
+    }
+
+    /// Records that its handshakes are done.
+    pub(crate) fn end_handshakes(&self) {
+        self.handshake.set(u32::try_from(self.accepted.elapsed().as_millis()).unwrap_or(u32::MAX));
     }
 
     /// Returns the server of its last request.
