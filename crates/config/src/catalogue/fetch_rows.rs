@@ -270,52 +270,106 @@ fetches! {
      kernel, in milliseconds or the given unit (ms, us)."),
     row(&["bc_rttvar"], Fetch::BcRttvar, &[A::TimeUnit], 0, O::Int, SERVER, "Its variation."),
 
-    // 7.3.4: TLS. Connections are clear, so these answer as HAProxy's do on one.
-    row(&["ssl_fc"], Fetch::SslFc, &[], 0, O::Bool, SESSION, "True if the client's connection is TLS: always false, \
-     TLS is not supported yet."),
-    row(&["ssl_bc"], Fetch::SslBc, &[], 0, O::Bool, SERVER, "True if the server's connection is TLS: always false, TLS \
-     is not supported yet."),
-    row(&["ssl_fc_is_resumed"], Fetch::SslFcIsResumed, &[], 0, O::Bool, SESSION, "True if the client resumed a TLS \
-     session: always false."),
-    row(&["ssl_bc_is_resumed"], Fetch::SslBcIsResumed, &[], 0, O::Bool, SERVER, "True if a TLS session with the server \
-     was resumed: always false."),
-    clear_name(&["ssl_fc_sni"], Fetch::SslFcSni, O::Str, SESSION),
-    clear(&["ssl_fc_protocol"], Fetch::SslFcProtocol, O::Str, SESSION),
-    clear(&["ssl_fc_cipher"], Fetch::SslFcCipher, O::Str, SESSION),
-    clear(&["ssl_fc_alpn"], Fetch::SslFcAlpn, O::Str, SESSION),
-    clear(&["ssl_fc_npn"], Fetch::SslFcNpn, O::Str, SESSION),
-    clear(&["ssl_fc_has_crt"], Fetch::SslFcHasCrt, O::Bool, SESSION),
-    row(&["ssl_fc_has_sni"], Fetch::SslFcHasSni, &[], 0, O::Bool, SESSION, "True if the client named a server in its \
-     TLS hello: always false."),
-    clear(&["ssl_fc_has_early"], Fetch::SslFcHasEarly, O::Bool, SESSION),
-    clear(&["ssl_fc_session_id"], Fetch::SslFcSessionId, O::Bin, SESSION),
-    clear(&["ssl_fc_unique_id"], Fetch::SslFcUniqueId, O::Bin, SESSION),
-    clear(&["ssl_fc_alg_keysize"], Fetch::SslFcAlgKeysize, O::Int, SESSION),
-    clear(&["ssl_fc_use_keysize"], Fetch::SslFcUseKeysize, O::Int, SESSION),
-    clear(&["ssl_fc_err"], Fetch::SslFcErr, O::Int, SESSION),
-    clear(&["ssl_fc_err_str"], Fetch::SslFcErrStr, O::Str, SESSION),
-    clear(&["ssl_c_used"], Fetch::SslCUsed, O::Bool, SESSION),
-    clear(&["ssl_c_verify"], Fetch::SslCVerify, O::Int, SESSION),
-    clear(&["ssl_c_err"], Fetch::SslCErr, O::Int, SESSION),
-    clear(&["ssl_c_ca_err"], Fetch::SslCCaErr, O::Int, SESSION),
-    clear(&["ssl_c_ca_err_depth"], Fetch::SslCCaErrDepth, O::Int, SESSION),
-    clear_dn(&["ssl_c_s_dn"], Fetch::SslCSDn),
-    clear_dn(&["ssl_c_i_dn"], Fetch::SslCIDn),
-    clear(&["ssl_c_serial"], Fetch::SslCSerial, O::Bin, SESSION),
-    clear(&["ssl_c_sha1"], Fetch::SslCSha1, O::Bin, SESSION),
-    clear(&["ssl_c_version"], Fetch::SslCVersion, O::Int, SESSION),
-    clear(&["ssl_c_notbefore"], Fetch::SslCNotbefore, O::Str, SESSION),
-    clear(&["ssl_c_notafter"], Fetch::SslCNotafter, O::Str, SESSION),
-    clear(&["ssl_c_der"], Fetch::SslCDer, O::Bin, SESSION),
-    clear(&["ssl_c_key_alg"], Fetch::SslCKeyAlg, O::Str, SESSION),
-    clear(&["ssl_c_sig_alg"], Fetch::SslCSigAlg, O::Str, SESSION),
-    clear(&["ssl_bc_protocol"], Fetch::SslBcProtocol, O::Str, SERVER),
-    clear(&["ssl_bc_cipher"], Fetch::SslBcCipher, O::Str, SERVER),
-    clear(&["ssl_bc_alpn"], Fetch::SslBcAlpn, O::Str, SERVER),
-    clear(&["ssl_bc_alg_keysize"], Fetch::SslBcAlgKeysize, O::Int, SERVER),
-    clear(&["ssl_bc_use_keysize"], Fetch::SslBcUseKeysize, O::Int, SERVER),
-    clear(&["ssl_bc_session_id"], Fetch::SslBcSessionId, O::Bin, SERVER),
-    clear(&["ssl_bc_unique_id"], Fetch::SslBcUniqueId, O::Bin, SERVER),
+    // 7.3.4: TLS.
+    row(&["ssl_fc"], Fetch::SslFc, &[], 0, O::Bool, SESSION, "True if the client's connection is TLS."),
+    row(&["ssl_fc_alg_keysize"], Fetch::SslFcAlgKeysize, &[], 0, O::Int, SESSION, "Bits of the cipher's key."),
+    row(&["ssl_fc_use_keysize"], Fetch::SslFcUseKeysize, &[], 0, O::Int, SESSION, "Bits of the cipher's key that count."),
+    row(&["ssl_fc_alpn"], Fetch::SslFcAlpn, &[], 0, O::Str, SESSION, "The protocol chosen by ALPN."),
+    row(&["ssl_fc_cipher"], Fetch::SslFcCipher, &[], 0, O::Str, SESSION, "The cipher, by OpenSSL's name."),
+    row(&["ssl_fc_curve"], Fetch::SslFcCurve, &[], 0, O::Str, SESSION, "The group of the key exchange, by OpenSSL's name."),
+    row(&["ssl_fc_is_resumed"], Fetch::SslFcIsResumed, &[], 0, O::Bool, SESSION, "True if a TLS session with the client was resumed."),
+    row(&["ssl_fc_npn"], Fetch::SslFcNpn, &[], 0, O::Str, SESSION, "No sample: NPN does not exist any more."),
+    row(&["ssl_fc_protocol"], Fetch::SslFcProtocol, &[], 0, O::Str, SESSION, "The version, as TLSv1.3."),
+    row(&["ssl_fc_session_id"], Fetch::SslFcSessionId, &[], 0, O::Bin, SESSION, "The session's identifier."),
+    row(&["ssl_fc_session_key"], Fetch::SslFcSessionKey, &[], 0, O::Bin, SESSION, "The master secret of TLS 1.2, with tune.ssl.keylog."),
+    row(&["ssl_fc_client_random"], Fetch::SslFcClientRandom, &[], 0, O::Bin, SESSION, "The client's random of the handshake."),
+    row(&["ssl_fc_server_random"], Fetch::SslFcServerRandom, &[], 0, O::Bin, SESSION, "The server's random of the handshake."),
+    row(&["ssl_fc_unique_id"], Fetch::SslFcUniqueId, &[], 0, O::Bin, SESSION, "No sample: the finished message is not known."),
+    row(&["ssl_fc_client_early_traffic_secret"], Fetch::SslFcClientEarlyTrafficSecret, &[], 0, O::Str, SESSION, "This secret of TLS 1.3 in hexadecimal digits, with tune.ssl.keylog."),
+    row(&["ssl_fc_client_handshake_traffic_secret"], Fetch::SslFcClientHandshakeTrafficSecret, &[], 0, O::Str, SESSION, "This secret of TLS 1.3 in hexadecimal digits, with tune.ssl.keylog."),
+    row(&["ssl_fc_server_handshake_traffic_secret"], Fetch::SslFcServerHandshakeTrafficSecret, &[], 0, O::Str, SESSION, "This secret of TLS 1.3 in hexadecimal digits, with tune.ssl.keylog."),
+    row(&["ssl_fc_client_traffic_secret_0"], Fetch::SslFcClientTrafficSecret0, &[], 0, O::Str, SESSION, "This secret of TLS 1.3 in hexadecimal digits, with tune.ssl.keylog."),
+    row(&["ssl_fc_server_traffic_secret_0"], Fetch::SslFcServerTrafficSecret0, &[], 0, O::Str, SESSION, "This secret of TLS 1.3 in hexadecimal digits, with tune.ssl.keylog."),
+    row(&["ssl_fc_exporter_secret"], Fetch::SslFcExporterSecret, &[], 0, O::Str, SESSION, "This secret of TLS 1.3 in hexadecimal digits, with tune.ssl.keylog."),
+    row(&["ssl_fc_early_exporter_secret"], Fetch::SslFcEarlyExporterSecret, &[], 0, O::Str, SESSION, "This secret of TLS 1.3 in hexadecimal digits, with tune.ssl.keylog."),
+    row(&["ssl_fc_err"], Fetch::SslFcErr, &[], 0, O::Int, SESSION, "OpenSSL's number of the error that ended the handshake; 0: none."),
+    row(&["ssl_fc_err_str"], Fetch::SslFcErrStr, &[], 0, O::Str, SESSION, "OpenSSL's text of that error."),
+    row(&["ssl_bc"], Fetch::SslBc, &[], 0, O::Bool, SERVER, "True if the server's connection is TLS."),
+    row(&["ssl_bc_alg_keysize"], Fetch::SslBcAlgKeysize, &[], 0, O::Int, SERVER, "Bits of the cipher's key."),
+    row(&["ssl_bc_use_keysize"], Fetch::SslBcUseKeysize, &[], 0, O::Int, SERVER, "Bits of the cipher's key that count."),
+    row(&["ssl_bc_alpn"], Fetch::SslBcAlpn, &[], 0, O::Str, SERVER, "The protocol chosen by ALPN."),
+    row(&["ssl_bc_cipher"], Fetch::SslBcCipher, &[], 0, O::Str, SERVER, "The cipher, by OpenSSL's name."),
+    row(&["ssl_bc_curve"], Fetch::SslBcCurve, &[], 0, O::Str, SERVER, "The group of the key exchange, by OpenSSL's name."),
+    row(&["ssl_bc_is_resumed"], Fetch::SslBcIsResumed, &[], 0, O::Bool, SERVER, "True if a TLS session with the server was resumed."),
+    row(&["ssl_bc_npn"], Fetch::SslBcNpn, &[], 0, O::Str, SERVER, "No sample: NPN does not exist any more."),
+    row(&["ssl_bc_protocol"], Fetch::SslBcProtocol, &[], 0, O::Str, SERVER, "The version, as TLSv1.3."),
+    row(&["ssl_bc_session_id"], Fetch::SslBcSessionId, &[], 0, O::Bin, SERVER, "The session's identifier."),
+    row(&["ssl_bc_session_key"], Fetch::SslBcSessionKey, &[], 0, O::Bin, SERVER, "The master secret of TLS 1.2, with tune.ssl.keylog."),
+    row(&["ssl_bc_client_random"], Fetch::SslBcClientRandom, &[], 0, O::Bin, SERVER, "The client's random of the handshake."),
+    row(&["ssl_bc_server_random"], Fetch::SslBcServerRandom, &[], 0, O::Bin, SERVER, "The server's random of the handshake."),
+    row(&["ssl_bc_unique_id"], Fetch::SslBcUniqueId, &[], 0, O::Bin, SERVER, "No sample: the finished message is not known."),
+    row(&["ssl_bc_client_early_traffic_secret"], Fetch::SslBcClientEarlyTrafficSecret, &[], 0, O::Str, SERVER, "This secret of TLS 1.3 in hexadecimal digits, with tune.ssl.keylog."),
+    row(&["ssl_bc_client_handshake_traffic_secret"], Fetch::SslBcClientHandshakeTrafficSecret, &[], 0, O::Str, SERVER, "This secret of TLS 1.3 in hexadecimal digits, with tune.ssl.keylog."),
+    row(&["ssl_bc_server_handshake_traffic_secret"], Fetch::SslBcServerHandshakeTrafficSecret, &[], 0, O::Str, SERVER, "This secret of TLS 1.3 in hexadecimal digits, with tune.ssl.keylog."),
+    row(&["ssl_bc_client_traffic_secret_0"], Fetch::SslBcClientTrafficSecret0, &[], 0, O::Str, SERVER, "This secret of TLS 1.3 in hexadecimal digits, with tune.ssl.keylog."),
+    row(&["ssl_bc_server_traffic_secret_0"], Fetch::SslBcServerTrafficSecret0, &[], 0, O::Str, SERVER, "This secret of TLS 1.3 in hexadecimal digits, with tune.ssl.keylog."),
+    row(&["ssl_bc_exporter_secret"], Fetch::SslBcExporterSecret, &[], 0, O::Str, SERVER, "This secret of TLS 1.3 in hexadecimal digits, with tune.ssl.keylog."),
+    row(&["ssl_bc_early_exporter_secret"], Fetch::SslBcEarlyExporterSecret, &[], 0, O::Str, SERVER, "This secret of TLS 1.3 in hexadecimal digits, with tune.ssl.keylog."),
+    row(&["ssl_bc_err"], Fetch::SslBcErr, &[], 0, O::Int, SERVER, "OpenSSL's number of the error that ended the handshake; 0: none."),
+    row(&["ssl_bc_err_str"], Fetch::SslBcErrStr, &[], 0, O::Str, SERVER, "OpenSSL's text of that error."),
+    ending(&["ssl_fc_sni"], Fetch::SslFcSni, &[], 0, O::Str, SESSION, "The server's name that the client asked for."),
+    row(&["ssl_fc_has_sni"], Fetch::SslFcHasSni, &[], 0, O::Bool, SESSION, "True if the client asked for a server by name."),
+    row(&["ssl_fc_has_early"], Fetch::SslFcHasEarly, &[], 0, O::Bool, SESSION, "False: early data is not accepted."),
+    row(&["ssl_fc_has_crt"], Fetch::SslFcHasCrt, &[], 0, O::Bool, SESSION, "True if the client has sent a certificate on this connection."),
+    row(&["ssl_c_used"], Fetch::SslCUsed, &[], 0, O::Bool, SESSION, "True if the client has a certificate, on this connection or in the session that it resumed."),
+    row(&["ssl_c_verify"], Fetch::SslCVerify, &[], 0, O::Int, SESSION, "OpenSSL's number of the result of the verification."),
+    row(&["ssl_c_err"], Fetch::SslCErr, &[], 0, O::Int, SESSION, "The first error of the client's certificate."),
+    row(&["ssl_c_ca_err"], Fetch::SslCCaErr, &[], 0, O::Int, SESSION, "The first error of the chain above it."),
+    row(&["ssl_c_ca_err_depth"], Fetch::SslCCaErrDepth, &[], 0, O::Int, SESSION, "The depth of that error."),
+    row(&["ssl_c_s_dn"], Fetch::SslCSDn, &[A::Str, A::Int, A::Str], 0, O::Str, SESSION, "The subject of the client's certificate, or the entry of this name, with the occurrence, and rfc2253 as the format."),
+    row(&["ssl_c_i_dn"], Fetch::SslCIDn, &[A::Str, A::Int, A::Str], 0, O::Str, SESSION, "The issuer of the client's certificate, likewise."),
+    row(&["ssl_c_serial"], Fetch::SslCSerial, &[], 0, O::Bin, SESSION, "The serial number of the client's certificate."),
+    row(&["ssl_c_sha1"], Fetch::SslCSha1, &[], 0, O::Bin, SESSION, "The SHA-1 fingerprint of the client's certificate."),
+    row(&["ssl_c_version"], Fetch::SslCVersion, &[], 0, O::Int, SESSION, "The version of the client's certificate."),
+    row(&["ssl_c_notbefore"], Fetch::SslCNotbefore, &[], 0, O::Str, SESSION, "The start of the validity of the client's certificate, as YYMMDDhhmmssZ."),
+    row(&["ssl_c_notafter"], Fetch::SslCNotafter, &[], 0, O::Str, SESSION, "Its end."),
+    row(&["ssl_c_der"], Fetch::SslCDer, &[], 0, O::Bin, SESSION, "All of the client's certificate, in DER."),
+    row(&["ssl_c_key_alg"], Fetch::SslCKeyAlg, &[], 0, O::Str, SESSION, "The algorithm of the key of the client's certificate."),
+    row(&["ssl_c_sig_alg"], Fetch::SslCSigAlg, &[], 0, O::Str, SESSION, "The algorithm of the signature of the client's certificate."),
+    row(&["ssl_f_s_dn"], Fetch::SslFSDn, &[A::Str, A::Int, A::Str], 0, O::Str, SESSION, "The subject of the certificate that the client was shown, or the entry of this name, with the occurrence, and rfc2253 as the format."),
+    row(&["ssl_f_i_dn"], Fetch::SslFIDn, &[A::Str, A::Int, A::Str], 0, O::Str, SESSION, "The issuer of the certificate that the client was shown, likewise."),
+    row(&["ssl_f_serial"], Fetch::SslFSerial, &[], 0, O::Bin, SESSION, "The serial number of the certificate that the client was shown."),
+    row(&["ssl_f_sha1"], Fetch::SslFSha1, &[], 0, O::Bin, SESSION, "The SHA-1 fingerprint of the certificate that the client was shown."),
+    row(&["ssl_f_version"], Fetch::SslFVersion, &[], 0, O::Int, SESSION, "The version of the certificate that the client was shown."),
+    row(&["ssl_f_notbefore"], Fetch::SslFNotbefore, &[], 0, O::Str, SESSION, "The start of the validity of the certificate that the client was shown, as YYMMDDhhmmssZ."),
+    row(&["ssl_f_notafter"], Fetch::SslFNotafter, &[], 0, O::Str, SESSION, "Its end."),
+    row(&["ssl_f_der"], Fetch::SslFDer, &[], 0, O::Bin, SESSION, "All of the certificate that the client was shown, in DER."),
+    row(&["ssl_f_key_alg"], Fetch::SslFKeyAlg, &[], 0, O::Str, SESSION, "The algorithm of the key of the certificate that the client was shown."),
+    row(&["ssl_f_sig_alg"], Fetch::SslFSigAlg, &[], 0, O::Str, SESSION, "The algorithm of the signature of the certificate that the client was shown."),
+    row(&["ssl_s_s_dn"], Fetch::SslSSDn, &[A::Str, A::Int, A::Str], 0, O::Str, SERVER, "The subject of the server's certificate, or the entry of this name, with the occurrence, and rfc2253 as the format."),
+    row(&["ssl_s_i_dn"], Fetch::SslSIDn, &[A::Str, A::Int, A::Str], 0, O::Str, SERVER, "The issuer of the server's certificate, likewise."),
+    row(&["ssl_s_serial"], Fetch::SslSSerial, &[], 0, O::Bin, SERVER, "The serial number of the server's certificate."),
+    row(&["ssl_s_sha1"], Fetch::SslSSha1, &[], 0, O::Bin, SERVER, "The SHA-1 fingerprint of the server's certificate."),
+    row(&["ssl_s_version"], Fetch::SslSVersion, &[], 0, O::Int, SERVER, "The version of the server's certificate."),
+    row(&["ssl_s_notbefore"], Fetch::SslSNotbefore, &[], 0, O::Str, SERVER, "The start of the validity of the server's certificate, as YYMMDDhhmmssZ."),
+    row(&["ssl_s_notafter"], Fetch::SslSNotafter, &[], 0, O::Str, SERVER, "Its end."),
+    row(&["ssl_s_der"], Fetch::SslSDer, &[], 0, O::Bin, SERVER, "All of the server's certificate, in DER."),
+    row(&["ssl_s_key_alg"], Fetch::SslSKeyAlg, &[], 0, O::Str, SERVER, "The algorithm of the key of the server's certificate."),
+    row(&["ssl_s_sig_alg"], Fetch::SslSSigAlg, &[], 0, O::Str, SERVER, "The algorithm of the signature of the server's certificate."),
+    row(&["ssl_c_r_dn"], Fetch::SslCRDn, &[A::Str, A::Int, A::Str], 0, O::Str, SESSION, "The subject of the root of the client's chain."),
+    row(&["ssl_c_san"], Fetch::SslCSan, &[], 0, O::Str, SESSION, "The alternative names of the client's certificate."),
+    row(&["ssl_c_chain_der"], Fetch::SslCChainDer, &[], 0, O::Bin, SESSION, "The client's certificate and those above it, in DER."),
+    row(&["ssl_s_chain_der"], Fetch::SslSChainDer, &[], 0, O::Bin, SERVER, "The server's certificate and those above it, in DER."),
+    row(&["ssl_fc_cipherlist_bin"], Fetch::SslFcCipherlistBin, &[A::Int], 0, O::Str, SESSION, "The list of ciphers of the client's hello, as far as tune.ssl.capture-buffer-size keeps it; 1: without invented values."),
+    row(&["ssl_fc_cipherlist_hex"], Fetch::SslFcCipherlistHex, &[A::Int], 0, O::Bin, SESSION, "The same in hexadecimal digits."),
+    row(&["ssl_fc_extlist_bin"], Fetch::SslFcExtlistBin, &[A::Int], 0, O::Str, SESSION, "The list of extensions of the client's hello, as far as tune.ssl.capture-buffer-size keeps it."),
+    row(&["ssl_fc_eclist_bin"], Fetch::SslFcEclistBin, &[A::Int], 0, O::Str, SESSION, "The list of groups of the client's hello, as far as tune.ssl.capture-buffer-size keeps it."),
+    row(&["ssl_fc_ecformats_bin"], Fetch::SslFcEcformatsBin, &[], 0, O::Str, SESSION, "The list of point formats of the client's hello, as far as tune.ssl.capture-buffer-size keeps it."),
+    row(&["ssl_fc_supported_versions_bin"], Fetch::SslFcSupportedVersionsBin, &[A::Int], 0, O::Bin, SESSION, "The list of versions of the client's hello, as far as tune.ssl.capture-buffer-size keeps it."),
+    row(&["ssl_fc_sigalgs_bin"], Fetch::SslFcSigalgsBin, &[A::Int], 0, O::Bin, SESSION, "The list of signature schemes of the client's hello, as far as tune.ssl.capture-buffer-size keeps it."),
+    row(&["ssl_fc_cipherlist_str"], Fetch::SslFcCipherlistStr, &[A::Int], 0, O::Str, SESSION, "The names of those ciphers."),
+    row(&["ssl_fc_cipherlist_xxh"], Fetch::SslFcCipherlistXxh, &[], 0, O::Int, SESSION, "The hash xxh64 of that list."),
+    row(&["ssl_fc_protocol_hello_id"], Fetch::SslFcProtocolHelloId, &[], 0, O::Int, SESSION, "The version in the client's hello."),
 
     // 7.3.5: contents.
     row(&["req.len", "req_len"], Fetch::ReqLen, &[], 0, O::Int, REQUEST_DATA, "Bytes of the request available: \
@@ -475,14 +529,17 @@ const fn text(
     FetchRow { names, fetch, args, required: 0, output: O::Str, needs, suffixed: SUFFIXES, dotted: false, docs }
 }
 
-/// Returns a property of TLS that a clear connection does not have.
-const fn clear(names: &'static [&'static str], fetch: Fetch, output: O, needs: Needs) -> FetchRow {
-    row(names, fetch, &[], 0, output, needs, "TLS is not supported yet, so no sample.")
-}
-
-/// The same, of a name that ACLs compare by its end or a regular expression.
-const fn clear_name(names: &'static [&'static str], fetch: Fetch, output: O, needs: Needs) -> FetchRow {
-    FetchRow { suffixed: &["end", "reg"], ..clear(names, fetch, output, needs) }
+/// Returns a fetch whose name also exists as `name_end` and `name_reg` in ACLs.
+const fn ending(
+    names: &'static [&'static str],
+    fetch: Fetch,
+    args: &'static [A],
+    required: usize,
+    output: O,
+    needs: Needs,
+    docs: &'static str,
+) -> FetchRow {
+    FetchRow { suffixed: &["end", "reg"], ..row(names, fetch, args, required, output, needs, docs) }
 }
 
 /// A fetch whose patterns are versions, such as 3.1.
@@ -496,9 +553,4 @@ const fn dotted(
     docs: &'static str,
 ) -> FetchRow {
     FetchRow { dotted: true, ..row(names, fetch, args, required, output, needs, docs) }
-}
-
-/// The same with the arguments of a distinguished name.
-const fn clear_dn(names: &'static [&'static str], fetch: Fetch) -> FetchRow {
-    FetchRow { args: &[A::Str, A::Int, A::Str], ..clear(names, fetch, O::Str, SESSION) }
 }

@@ -279,6 +279,9 @@ impl Assignment<'_> {
                 }
                 Err(error) => error,
             };
+            if let ConnectError::Tls(failure) = error {
+                log.server_error = Some(failure);
+            }
             if error != ConnectError::Resource {
                 self.observed(&slot.server, Observed::NotConnected);
             }

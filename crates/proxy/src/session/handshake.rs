@@ -11,6 +11,7 @@ use std::time::Instant;
 
 use rustls::server::ClientHello;
 use sluicegate_tls::failure::Code;
+use sluicegate_tls::hello::Hello;
 use sluicegate_tls::listener::Listener as TlsListener;
 use sluicegate_tls::verify::Failure;
 use sluicegate_transport::{self as transport, Tls};
@@ -77,6 +78,9 @@ fn refuse(session: &mut Session, error: HandshakeError) {
     drop(stream);
 }
 
+/// The largest hello that is examined for fetches.
+const HELLO_MAX: usize = 64 * 1024;
+
 /// Performs the TLS handshake of a `bind … ssl`; returns `false` if it fails, which is counted and logged.
 pub(super) async fn secure(session: &mut Session, listener: &Arc<TlsListener>) -> bool {
     let process = session.worker().running.process.clone();
@@ -108,7 +112,9 @@ async fn shake(session: &mut Session, listener: &TlsListener, tls: &mut ClientTl
     let times = &session.frontend().config.timeouts;
     let limit = times.client_handshake.or(times.client);
     session.front.arm(limit.map(|limit| session.client.accepted + limit));
-    session.front.start_tls(listener.settings().capture, &session.place.worker().buffers);
+    let capture = listener.settings().capture;
+    let kept = if capture > 0 { HELLO_MAX } else { 0 };
+    session.front.start_tls(kept, &session.place.worker().buffers);
     let mut pair = None;
     let result = poll_fn(|cx| {
         let Some(stream) = session.front.tls() else { return Poll::Ready(Err(TlsFailure::Broken)) };
@@ -130,7 +136,7 @@ async fn shake(session: &mut Session, listener: &TlsListener, tls: &mut ClientTl
     })
     .await;
     if let Some(stream) = session.front.tls() {
-        tls.hello = stream.take_hello();
+        tls.hello = Some(stream.take_hello()).filter(|_| capture > 0).and_then(|hello| Hello::parse(&hello, capture));
         if result.is_ok() {
             tls.facts = stream.take_facts(pair, None);
             tls.sni = None;

@@ -24,7 +24,7 @@ use crate::limit::StreamLimits;
 use crate::log::capture::Captures;
 use crate::persist::Persistence;
 use crate::process::Process;
-use crate::proxied::HandshakeError;
+use crate::proxied::{HandshakeError, TlsFailure};
 use crate::sample::Variables;
 use crate::server::{Priority, ServerRun};
 use crate::site::Site;
@@ -352,6 +352,8 @@ pub struct Overrides {
 pub struct LogRecord {
     /// The acceptance of the session or, for a later request of it, the end of the previous one.
     pub accepted: Instant,
+    /// The error of the last attempt to connect to a server by TLS, if it failed.
+    pub server_error: Option<TlsFailure>,
     /// The time that the handshakes of the connection took, whole milliseconds; 0 for its later requests.
     pub handshake: i64,
     /// The time of this request's first byte (`%tr`); a keep-alive session's idle time precedes it.
@@ -457,6 +459,7 @@ impl LogRecord {
         // Named one by one, so that none can be forgotten.
         let LogRecord {
             accepted,
+            server_error,
             handshake,
             request_started_at,
             request_started,
@@ -494,7 +497,7 @@ impl LogRecord {
         request_line.clear();
         captures.clear();
         (*handshake, *status, *bytes_read, *bytes_uploaded, *retries) = (0, -1, 0, 0, 0);
-        (*compressed, *last_rule) = (None, None);
+        (*compressed, *last_rule, *server_error) = (None, None, None);
         (*left_queue, *no_request, *written, *redispatched) = (false, false, false, false);
         (*server_queue, *backend_queue, *store_failures) = (0, 0, 0);
         (*ending, *cookie) = (Endings::default(), (b'-', b'-'));
@@ -510,6 +513,7 @@ impl LogRecord {
     pub fn new(accepted_at: SystemTime, accepted: Instant) -> LogRecord {
         LogRecord {
             accepted,
+            server_error: None,
             handshake: 0,
             request_started_at: accepted_at,
             request_started: accepted,

@@ -20,6 +20,7 @@ use std::task::{Context, Poll, ready};
 use rustls::server::{Accepted, Acceptor, ClientHello};
 use rustls::{AlertDescription, ClientConnection, Connection, ServerConfig};
 use sluicegate_tls::failure::Code;
+use sluicegate_tls::hello::Start;
 use sluicegate_tls::keylog::{self, Secrets};
 use sluicegate_tls::pair::Pair;
 use sluicegate_tls::session::{Facts, Known};
@@ -99,6 +100,9 @@ struct Inner {
     hello: Vec<u8>,
     /// The number of bytes of the first message that are kept.
     hello_kept: usize,
+    /// The first bytes of either side's first message, during the handshake.
+    received_first: Vec<u8>,
+    sent_first: Vec<u8>,
     /// What the verification of the peer has found.
     outcome: Option<Outcome>,
     /// The secrets, if the configuration keeps them.
@@ -156,6 +160,8 @@ impl Tls {
             accepted: 0,
             hello: Vec::new(),
             hello_kept,
+            received_first: Vec::new(),
+            sent_first: Vec::new(),
             outcome: None,
             secrets: None,
             ended: false,
@@ -202,10 +208,15 @@ impl Tls {
     pub fn take_facts(&mut self, pair: Option<Arc<Pair>>, sni: Option<Box<str>>) -> Option<Facts> {
         let inner = self.inner.get_mut();
         let (outcome, secrets) = (inner.outcome.take(), inner.secrets.take());
-        match &inner.phase {
-            Phase::Open(connection) => Some(Facts::new(connection, Known { pair, sni, outcome, secrets })),
-            Phase::Hello(_) | Phase::Failed => None,
+        let Phase::Open(connection) = &inner.phase else { return None };
+        let mut facts = Facts::new(connection, Known { pair, sni, outcome, secrets });
+        let starts = [&mut inner.received_first, &mut inner.sent_first].map(std::mem::take);
+        let [received, sent] = starts.map(|bytes| Start::parse(&bytes));
+        match connection.as_ref() {
+            Connection::Server(_) => facts.set_starts(received, sent),
+            Connection::Client(_) => facts.set_starts(sent, received),
         }
+        Some(facts)
     }
 
     /// Keeps what the handshake of a client has found.
@@ -239,7 +250,7 @@ impl Tls {
         let (socket, inner) = self.parts();
         loop {
             if let Phase::Open(connection) = &mut inner.phase {
-                match poll_send(socket, cx, connection) {
+                match poll_send_first(socket, cx, connection, &mut inner.sent_first) {
                     Poll::Ready(Ok(())) => {}
                     Poll::Ready(Err(error)) => return Poll::Ready(Err(inner.broken(error))),
                     Poll::Pending => return Poll::Pending,
@@ -265,6 +276,7 @@ impl Tls {
                     Err(error) => return Poll::Ready(Err(inner.broken(error))),
                 }
             }
+            inner.keep_first();
             let mut outcome = inner.outcome.take();
             let step = verify::within(&mut outcome, || inner.step(socket, choose));
             inner.outcome = outcome;
@@ -376,6 +388,12 @@ impl Inner {
         self.closed = true;
         // A client that closes with unread data resets the connection: to the user that is the same.
         HandshakeError::Broken(error)
+    }
+
+    /// Keeps the first bytes that were received.
+    fn keep_first(&mut self) {
+        let room = Start::BYTES.saturating_sub(self.received_first.len()).min(self.rest.len());
+        self.received_first.extend_from_slice(&self.rest[..room]);
     }
 
     /// Gives received bytes to the handshake.
@@ -567,6 +585,38 @@ fn poll_send(socket: &Socket, cx: &mut Context<'_>, connection: &mut Connection)
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => ready!(socket.poll_write_ready(cx))?,
             result => return Poll::Ready(result),
         }
+    }
+}
+
+/// Sends the messages of a handshake, and keeps the first bytes that are sent.
+fn poll_send_first(
+    socket: &Socket,
+    cx: &mut Context<'_>,
+    connection: &mut Connection,
+    first: &mut Vec<u8>,
+) -> Poll<io::Result<()>> {
+    while connection.wants_write() && first.len() < Start::BYTES {
+        match connection.write_tls(&mut Keeping(socket, first)) {
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => ready!(socket.poll_write_ready(cx))?,
+            result => _ = result?,
+        }
+    }
+    poll_send(socket, cx, connection)
+}
+
+/// A socket that is written to without waiting, and the first bytes that it has taken.
+struct Keeping<'a>(&'a Socket, &'a mut Vec<u8>);
+
+impl Write for Keeping<'_> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        let count = self.0.try_write(bytes)?;
+        let room = Start::BYTES.saturating_sub(self.1.len()).min(count);
+        self.1.extend_from_slice(&bytes[..room]);
+        Ok(count)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
     }
 }
 

@@ -11,6 +11,7 @@ use sluicegate_wire::proxy_protocol::tlv;
 
 use super::args::Args;
 use super::code::{Compiled, read, read_with};
+use crate::proxied::HandshakeError;
 use crate::sample::value::Value;
 use crate::stream::{Side, StreamContext, TcpFigure};
 
@@ -135,15 +136,29 @@ pub(super) fn fc_err_str(_: &Args<'_>) -> Compiled {
 }
 
 pub(super) fn bc_err(_: &Args<'_>) -> Compiled {
-    read(|cx| cx.sockets.is_there(Side::Server).then_some(Value::Int(0)))
+    read(|cx| match server_error(cx) {
+        Some(error) => Some(Value::Int(error.number())),
+        None => cx.sockets.is_there(Side::Server).then_some(Value::Int(0)),
+    })
 }
 
 pub(super) fn bc_err_name(_: &Args<'_>) -> Compiled {
-    read(|cx| cx.sockets.is_there(Side::Server).then_some(Value::text(b"")))
+    read(|cx| match server_error(cx) {
+        Some(error) => Some(Value::text(error.name().as_bytes())),
+        None => cx.sockets.is_there(Side::Server).then_some(Value::text(b"")),
+    })
 }
 
 pub(super) fn bc_err_str(_: &Args<'_>) -> Compiled {
-    read(|cx| cx.sockets.is_there(Side::Server).then_some(Value::text(b"Success")))
+    read(|cx| match server_error(cx) {
+        Some(error) => Some(Value::Str(error.to_string().into_bytes().into())),
+        None => cx.sockets.is_there(Side::Server).then_some(Value::text(b"Success")),
+    })
+}
+
+/// Returns the error of the last handshake with a server.
+fn server_error(cx: &StreamContext) -> Option<HandshakeError> {
+    cx.log.server_error.map(HandshakeError::Tls)
 }
 
 /// Returns the number of a TLV that `fc_pp_tlv` names.

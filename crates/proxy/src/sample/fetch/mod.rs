@@ -2,8 +2,7 @@
 //!
 //! Each layer of the manual has a module: [`mod@constant`] (7.3.2: constants and variables), [`internal`] (7.3.2:
 //! clocks, the stream's own state), [`state`] (7.3.2: proxies and servers), [`connection`] (7.3.3), [`content`] (7.3.5)
-//! with [`tls`], and [`http`] (7.3.6). The TLS fetches (7.3.4) return what HAProxy's return on an unencrypted
-//! connection.
+//! with [`tls`], [`secure`] (7.3.4), and [`http`] (7.3.6).
 //!
 //! **Items.** A fetch consists of a row in the configuration's catalogue, a line in [`compile`], and the function that
 //! this line calls. The function reads the arguments and returns the code that produces the sample ([`code`]).
@@ -27,14 +26,17 @@ mod content;
 mod counter;
 mod http;
 mod internal;
+mod secure;
 mod state;
 mod tls;
 
 use std::sync::Arc;
 
 use sluicegate_config::catalogue::Fetch;
+use sluicegate_tls::hello::List as HelloList;
+use sluicegate_tls::keylog::Secret;
 
-use super::value::Sample;
+use super::value::{Sample, Value};
 use crate::directory::Directory;
 use crate::stick::Table;
 use crate::stream::{Side, TcpFigure};
@@ -51,6 +53,7 @@ use code::{Compiled, constant};
 use content::Direction;
 use http::Side::{Request, Response};
 use http::{Cast, List};
+use secure::{Holder, NameOf, binary, string};
 
 /// The position that a condition has reached among the occurrences of a fetch.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -229,47 +232,136 @@ fn compile(fetch: Fetch, args: &Args<'_>) -> Compiled {
         Fetch::FcUnacked => connection::tcp(Side::Client, TcpFigure::Unacknowledged),
         Fetch::BcRtt => connection::tcp_time(args, Side::Server, TcpFigure::Rtt),
         Fetch::BcRttvar => connection::tcp_time(args, Side::Server, TcpFigure::RttVariation),
-        // TLS. Connections are not encrypted, so most of these fetches return no sample.
-        Fetch::SslFc => constant(Sample::Bool(false)),
-        Fetch::SslBc => constant(Sample::Bool(false)),
-        Fetch::SslFcIsResumed => constant(Sample::Bool(false)),
-        Fetch::SslBcIsResumed => constant(Sample::Bool(false)),
-        Fetch::SslFcSni
-        | Fetch::SslFcProtocol
-        | Fetch::SslFcCipher
-        | Fetch::SslFcAlpn
-        | Fetch::SslFcNpn
-        | Fetch::SslFcHasCrt => Ok(FetchCode::Absent),
-        Fetch::SslFcHasSni => constant(Sample::Bool(false)),
-        Fetch::SslFcHasEarly
-        | Fetch::SslFcSessionId
-        | Fetch::SslFcUniqueId
-        | Fetch::SslFcAlgKeysize
-        | Fetch::SslFcUseKeysize
-        | Fetch::SslFcErr
-        | Fetch::SslFcErrStr
-        | Fetch::SslCUsed
-        | Fetch::SslCVerify
-        | Fetch::SslCErr
-        | Fetch::SslCCaErr
-        | Fetch::SslCCaErrDepth
-        | Fetch::SslCSDn
-        | Fetch::SslCIDn
-        | Fetch::SslCSerial
-        | Fetch::SslCSha1
-        | Fetch::SslCVersion
-        | Fetch::SslCNotbefore
-        | Fetch::SslCNotafter
-        | Fetch::SslCDer
-        | Fetch::SslCKeyAlg
-        | Fetch::SslCSigAlg
-        | Fetch::SslBcProtocol
-        | Fetch::SslBcCipher
-        | Fetch::SslBcAlpn
-        | Fetch::SslBcAlgKeysize
-        | Fetch::SslBcUseKeysize
-        | Fetch::SslBcSessionId
-        | Fetch::SslBcUniqueId => Ok(FetchCode::Absent),
+        // TLS.
+        Fetch::SslFc => secure::is_tls(Side::Client),
+        Fetch::SslFcAlgKeysize => secure::fact(Side::Client, |facts| Some(Value::Int(facts.key_bits().into()))),
+        Fetch::SslFcUseKeysize => secure::fact(Side::Client, |facts| Some(Value::Int(facts.key_bits().into()))),
+        Fetch::SslFcAlpn => secure::fact(Side::Client, |facts| Some(Value::text(facts.alpn.as_deref()?))),
+        Fetch::SslFcCipher => secure::fact(Side::Client, |facts| Some(Value::text(facts.cipher().as_bytes()))),
+        Fetch::SslFcCurve => secure::fact(Side::Client, |facts| Some(Value::text(facts.curve()?.as_bytes()))),
+        Fetch::SslFcIsResumed => secure::fact(Side::Client, |facts| Some(Value::Bool(facts.resumed))),
+        Fetch::SslFcNpn => Ok(FetchCode::Absent),
+        Fetch::SslFcProtocol => secure::fact(Side::Client, |facts| Some(Value::text(facts.protocol().as_bytes()))),
+        Fetch::SslFcSessionId => secure::session_id(Side::Client),
+        Fetch::SslFcSessionKey => secure::master(Side::Client),
+        Fetch::SslFcClientRandom => secure::random(Side::Client, true),
+        Fetch::SslFcServerRandom => secure::random(Side::Client, false),
+        Fetch::SslFcUniqueId => Ok(FetchCode::Absent),
+        Fetch::SslFcClientEarlyTrafficSecret => secure::secret(Side::Client, Secret::ClientEarlyTraffic),
+        Fetch::SslFcClientHandshakeTrafficSecret => secure::secret(Side::Client, Secret::ClientHandshakeTraffic),
+        Fetch::SslFcServerHandshakeTrafficSecret => secure::secret(Side::Client, Secret::ServerHandshakeTraffic),
+        Fetch::SslFcClientTrafficSecret0 => secure::secret(Side::Client, Secret::ClientTraffic0),
+        Fetch::SslFcServerTrafficSecret0 => secure::secret(Side::Client, Secret::ServerTraffic0),
+        Fetch::SslFcExporterSecret => secure::secret(Side::Client, Secret::Exporter),
+        Fetch::SslFcEarlyExporterSecret => secure::secret(Side::Client, Secret::EarlyExporter),
+        Fetch::SslFcErr => secure::error(Side::Client),
+        Fetch::SslFcErrStr => secure::error_text(Side::Client),
+        Fetch::SslBc => secure::is_tls(Side::Server),
+        Fetch::SslBcAlgKeysize => secure::fact(Side::Server, |facts| Some(Value::Int(facts.key_bits().into()))),
+        Fetch::SslBcUseKeysize => secure::fact(Side::Server, |facts| Some(Value::Int(facts.key_bits().into()))),
+        Fetch::SslBcAlpn => secure::fact(Side::Server, |facts| Some(Value::text(facts.alpn.as_deref()?))),
+        Fetch::SslBcCipher => secure::fact(Side::Server, |facts| Some(Value::text(facts.cipher().as_bytes()))),
+        Fetch::SslBcCurve => secure::fact(Side::Server, |facts| Some(Value::text(facts.curve()?.as_bytes()))),
+        Fetch::SslBcIsResumed => secure::fact(Side::Server, |facts| Some(Value::Bool(facts.resumed))),
+        Fetch::SslBcNpn => Ok(FetchCode::Absent),
+        Fetch::SslBcProtocol => secure::fact(Side::Server, |facts| Some(Value::text(facts.protocol().as_bytes()))),
+        Fetch::SslBcSessionId => secure::session_id(Side::Server),
+        Fetch::SslBcSessionKey => secure::master(Side::Server),
+        Fetch::SslBcClientRandom => secure::random(Side::Server, true),
+        Fetch::SslBcServerRandom => secure::random(Side::Server, false),
+        Fetch::SslBcUniqueId => Ok(FetchCode::Absent),
+        Fetch::SslBcClientEarlyTrafficSecret => secure::secret(Side::Server, Secret::ClientEarlyTraffic),
+        Fetch::SslBcClientHandshakeTrafficSecret => secure::secret(Side::Server, Secret::ClientHandshakeTraffic),
+        Fetch::SslBcServerHandshakeTrafficSecret => secure::secret(Side::Server, Secret::ServerHandshakeTraffic),
+        Fetch::SslBcClientTrafficSecret0 => secure::secret(Side::Server, Secret::ClientTraffic0),
+        Fetch::SslBcServerTrafficSecret0 => secure::secret(Side::Server, Secret::ServerTraffic0),
+        Fetch::SslBcExporterSecret => secure::secret(Side::Server, Secret::Exporter),
+        Fetch::SslBcEarlyExporterSecret => secure::secret(Side::Server, Secret::EarlyExporter),
+        Fetch::SslBcErr => secure::error(Side::Server),
+        Fetch::SslBcErrStr => secure::error_text(Side::Server),
+        Fetch::SslFcSni => secure::sni(),
+        Fetch::SslFcHasSni => secure::has_sni(),
+        Fetch::SslFcHasEarly => secure::has_early(),
+        Fetch::SslFcHasCrt => secure::has_certificate(),
+        Fetch::SslCUsed => secure::certificate_used(),
+        Fetch::SslCVerify => secure::verdict(|verdict| verdict.result.into()),
+        Fetch::SslCErr => secure::verdict(|verdict| verdict.code.into()),
+        Fetch::SslCCaErr => secure::verdict(|verdict| verdict.ca_code.into()),
+        Fetch::SslCCaErrDepth => secure::verdict(|verdict| verdict.ca_depth.into()),
+        Fetch::SslCSDn => secure::name(args, Holder::Client, NameOf::Subject),
+        Fetch::SslCIDn => secure::name(args, Holder::Client, NameOf::Issuer),
+        Fetch::SslCSerial => secure::certificate(Holder::Client, |certificate| Some(binary(certificate.serial()))),
+        Fetch::SslCSha1 => secure::certificate(Holder::Client, |certificate| Some(binary(certificate.sha1().to_vec()))),
+        Fetch::SslCVersion => {
+            secure::certificate(Holder::Client, |certificate| Some(Value::Int(certificate.version())))
+        }
+        Fetch::SslCNotbefore => {
+            secure::certificate(Holder::Client, |certificate| Some(string(certificate.not_before_short()?)))
+        }
+        Fetch::SslCNotafter => {
+            secure::certificate(Holder::Client, |certificate| Some(string(certificate.not_after_short()?)))
+        }
+        Fetch::SslCDer => secure::certificate(Holder::Client, |certificate| Some(binary(certificate.to_der()))),
+        Fetch::SslCKeyAlg => secure::certificate(Holder::Client, |certificate| {
+            Some(Value::text(certificate.key_algorithm()?.as_bytes()))
+        }),
+        Fetch::SslCSigAlg => secure::certificate(Holder::Client, |certificate| {
+            Some(Value::text(certificate.signature_algorithm()?.as_bytes()))
+        }),
+        Fetch::SslFSDn => secure::name(args, Holder::Front, NameOf::Subject),
+        Fetch::SslFIDn => secure::name(args, Holder::Front, NameOf::Issuer),
+        Fetch::SslFSerial => secure::certificate(Holder::Front, |certificate| Some(binary(certificate.serial()))),
+        Fetch::SslFSha1 => secure::certificate(Holder::Front, |certificate| Some(binary(certificate.sha1().to_vec()))),
+        Fetch::SslFVersion => secure::certificate(Holder::Front, |certificate| Some(Value::Int(certificate.version()))),
+        Fetch::SslFNotbefore => {
+            secure::certificate(Holder::Front, |certificate| Some(string(certificate.not_before_short()?)))
+        }
+        Fetch::SslFNotafter => {
+            secure::certificate(Holder::Front, |certificate| Some(string(certificate.not_after_short()?)))
+        }
+        Fetch::SslFDer => secure::certificate(Holder::Front, |certificate| Some(binary(certificate.to_der()))),
+        Fetch::SslFKeyAlg => {
+            secure::certificate(Holder::Front, |certificate| Some(Value::text(certificate.key_algorithm()?.as_bytes())))
+        }
+        Fetch::SslFSigAlg => secure::certificate(Holder::Front, |certificate| {
+            Some(Value::text(certificate.signature_algorithm()?.as_bytes()))
+        }),
+        Fetch::SslSSDn => secure::name(args, Holder::Server, NameOf::Subject),
+        Fetch::SslSIDn => secure::name(args, Holder::Server, NameOf::Issuer),
+        Fetch::SslSSerial => secure::certificate(Holder::Server, |certificate| Some(binary(certificate.serial()))),
+        Fetch::SslSSha1 => secure::certificate(Holder::Server, |certificate| Some(binary(certificate.sha1().to_vec()))),
+        Fetch::SslSVersion => {
+            secure::certificate(Holder::Server, |certificate| Some(Value::Int(certificate.version())))
+        }
+        Fetch::SslSNotbefore => {
+            secure::certificate(Holder::Server, |certificate| Some(string(certificate.not_before_short()?)))
+        }
+        Fetch::SslSNotafter => {
+            secure::certificate(Holder::Server, |certificate| Some(string(certificate.not_after_short()?)))
+        }
+        Fetch::SslSDer => secure::certificate(Holder::Server, |certificate| Some(binary(certificate.to_der()))),
+        Fetch::SslSKeyAlg => secure::certificate(Holder::Server, |certificate| {
+            Some(Value::text(certificate.key_algorithm()?.as_bytes()))
+        }),
+        Fetch::SslSSigAlg => secure::certificate(Holder::Server, |certificate| {
+            Some(Value::text(certificate.signature_algorithm()?.as_bytes()))
+        }),
+        Fetch::SslCRDn => secure::name(args, Holder::Client, NameOf::Root),
+        Fetch::SslCSan => {
+            secure::certificate(Holder::Client, |certificate| Some(string(certificate.alternative_names_text()?)))
+        }
+        Fetch::SslCChainDer => secure::chain(Holder::Client),
+        Fetch::SslSChainDer => secure::chain(Holder::Server),
+        Fetch::SslFcCipherlistBin => secure::list(args, HelloList::Ciphers),
+        Fetch::SslFcCipherlistHex => secure::cipher_digits(args),
+        Fetch::SslFcExtlistBin => secure::list(args, HelloList::Extensions),
+        Fetch::SslFcEclistBin => secure::list(args, HelloList::Groups),
+        Fetch::SslFcEcformatsBin => secure::list(args, HelloList::PointFormats),
+        Fetch::SslFcSupportedVersionsBin => secure::list(args, HelloList::Versions),
+        Fetch::SslFcSigalgsBin => secure::list(args, HelloList::SignatureSchemes),
+        Fetch::SslFcCipherlistStr => secure::cipher_names(args),
+        Fetch::SslFcCipherlistXxh => secure::cipher_hash(),
+        Fetch::SslFcProtocolHelloId => secure::hello_version(),
         // Contents.
         Fetch::ReqLen => content::length(Direction::Request),
         Fetch::ReqPayload => content::payload(args, Direction::Request),

@@ -10,6 +10,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use sluicegate_config::model::ProxyId;
+use sluicegate_tls::hello::Hello;
 use sluicegate_tls::session::Facts;
 use sluicegate_tls::verify::Verdict;
 
@@ -33,8 +34,8 @@ pub(crate) struct ClientTls {
     pub(crate) error: u32,
     /// The verdict on the client's certificate where the handshake failed.
     pub(crate) verdict: Verdict,
-    /// The beginning of the client's hello, as far as it is kept.
-    pub(crate) hello: Vec<u8>,
+    /// The client's hello, if it is kept (`tune.ssl.capture-buffer-size`).
+    pub(crate) hello: Option<Hello>,
     /// The connection counts as one of TLS until this is dropped.
     pub(crate) place: Option<TlsPlace>,
 }
