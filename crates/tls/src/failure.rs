@@ -30,7 +30,8 @@ impl Code {
     pub const REFUSED: Code = ssl(234);
     /// The peer's certificate was not accepted.
     pub const VERIFY_FAILED: Code = ssl(134);
-    const NO_SHARED_CIPHER: Code = ssl(193);
+    /// Nothing is in common: suites, groups, signature schemes.
+    pub const NO_SHARED_CIPHER: Code = ssl(193);
     const UNSUPPORTED_PROTOCOL: Code = ssl(258);
     const WRONG_VERSION: Code = ssl(267);
     const NO_CERTIFICATE: Code = ssl(199);
@@ -45,7 +46,8 @@ impl Code {
     const LENGTH_MISMATCH: Code = ssl(159);
     const NO_COMPRESSION: Code = ssl(187);
     const BAD_KEY_SHARE: Code = ssl(108);
-    const INTERNAL: Code = Code(LIBRARY | 0xc0103);
+    /// A fault of this side.
+    pub const INTERNAL: Code = Code(LIBRARY | 0xc0103);
 
     /// Returns the code of an alert that the peer sent.
     pub fn of_alert(alert: AlertDescription) -> Code {

@@ -15,6 +15,7 @@ use rustls::server::ClientHello;
 use rustls::{AlertDescription, CipherSuite, ServerConfig, SignatureScheme};
 
 use crate::equal::same_pair;
+use crate::failure::Code;
 use crate::options::{Options, Variant, merged};
 use crate::pair::Pair;
 use crate::policy::{Policy, Settings};
@@ -43,6 +44,10 @@ pub enum Refusal {
     /// `strict-sni`, or a line without certificates: none is for the name.
     #[error("no certificate for the name")]
     NoCertificate,
+    /// The certificate's key has no signature scheme in common with the client. rustls would end such a handshake of
+    /// TLS 1.2 without an alert.
+    #[error("no signature scheme in common")]
+    NoScheme,
     /// The configuration could not be made.
     #[error("{0}")]
     Config(String),
@@ -53,7 +58,17 @@ impl Refusal {
     pub fn alert(&self) -> AlertDescription {
         match self {
             Refusal::NoCertificate => AlertDescription::UnrecognisedName,
+            Refusal::NoScheme => AlertDescription::HandshakeFailure,
             Refusal::Config(_) => AlertDescription::InternalError,
+        }
+    }
+
+    /// Returns OpenSSL's code.
+    pub fn code(&self) -> Code {
+        match self {
+            Refusal::NoCertificate => Code::REFUSED,
+            Refusal::NoScheme => Code::NO_SHARED_CIPHER,
+            Refusal::Config(_) => Code::INTERNAL,
         }
     }
 }
@@ -203,6 +218,9 @@ impl Listener {
         let abilities = abilities(hello.signature_schemes(), hello.cipher_suites(), &table.options[0]);
         let found = table.names.choose(hello.server_name(), abilities, table.settings.strict_sni);
         let slot = &table.slots[found.ok_or(Refusal::NoCertificate)?];
+        if !slot.options.can_sign(&slot.pair, hello.signature_schemes()) {
+            return Err(Refusal::NoScheme);
+        }
         let config = slot.config(slot.options.variant(hello)).map_err(Refusal::Config)?;
         Ok(Choice { config, pair: slot.pair.clone() })
     }

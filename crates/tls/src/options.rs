@@ -199,6 +199,15 @@ impl Options {
         self.suites.iter().any(|mine| mine.suite() == suite)
     }
 
+    /// Returns whether the certificate's key can sign for a client with these schemes.
+    pub fn can_sign(&self, pair: &Pair, offered: &[SignatureScheme]) -> bool {
+        let key = &pair.certified().key;
+        match &self.policy.sigalgs {
+            None => key.choose_scheme(offered).is_some(),
+            Some(schemes) => choose_restricted(&**key, schemes, offered).is_some(),
+        }
+    }
+
     /// Returns the variant for a client.
     pub fn variant(&self, hello: &rustls::server::ClientHello<'_>) -> Variant {
         let mine = self.policy.alpn.as_deref().unwrap_or_default();
@@ -290,6 +299,16 @@ pub(crate) fn restricted(pair: &Pair, schemes: &Arc<[SignatureScheme]>) -> Arc<C
     Arc::new(certified)
 }
 
+/// Returns the signer of the first scheme of ours that the client has and the key can do.
+fn choose_restricted(
+    key: &dyn SigningKey,
+    schemes: &[SignatureScheme],
+    offered: &[SignatureScheme],
+) -> Option<Box<dyn Signer>> {
+    let mut shared = schemes.iter().filter(|scheme| offered.contains(scheme));
+    shared.find_map(|scheme| key.choose_scheme(&[*scheme]))
+}
+
 #[derive(Debug)]
 struct RestrictedKey {
     key: Arc<dyn SigningKey>,
@@ -298,8 +317,7 @@ struct RestrictedKey {
 
 impl SigningKey for RestrictedKey {
     fn choose_scheme(&self, offered: &[SignatureScheme]) -> Option<Box<dyn Signer>> {
-        let mut shared = self.schemes.iter().filter(|scheme| offered.contains(scheme));
-        shared.find_map(|scheme| self.key.choose_scheme(&[*scheme]))
+        choose_restricted(&*self.key, &self.schemes, offered)
     }
 
     fn algorithm(&self) -> SignatureAlgorithm {

@@ -197,7 +197,12 @@ fn own_signature_schemes() {
     let listener = listener(with);
     facts(&listener, &Client::default(), "rsa.example");
     let other = Client { sigalgs: Some("RSA-PSS+SHA256"), ..Client::default() };
-    assert_eq!(error(&listener, &other), Error::from(PeerIncompatible::NoSignatureSchemesInCommon));
+    for versions in [Version::Tls12, Version::Tls13] {
+        let other = Client { versions: Some(versions), ..other.clone() };
+        let refused = shake(&listener, &other.config(), Some("rsa.example"));
+        let Err(Failed::Refused(refusal)) = refused else { panic!("{refused:?}") };
+        assert_eq!((u8::from(refusal.alert()), refusal.code().number()), (40, 0x0a00_00c1));
+    }
 }
 
 #[test]
