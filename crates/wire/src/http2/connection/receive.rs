@@ -102,7 +102,7 @@ impl Connection {
     /// Returns why no more frames are parsed, so that nothing needs to be read.
     pub fn blocked(&self) -> Option<Blocked> {
         let limit = self.settings.max_concurrent_streams;
-        if self.control >= CONTROL_MAX {
+        if self.control.iter().sum::<usize>() >= CONTROL_MAX {
             Some(Blocked::Output)
         } else if !self.is_client && limit != 0 && self.streams.held() > limit {
             Some(Blocked::Streams)
@@ -670,7 +670,7 @@ impl Connection {
     pub(super) fn answer(&mut self, write: impl FnOnce(&mut Vec<u8>)) {
         let before = self.output.len();
         write(&mut self.output);
-        self.control += self.output.len() - before;
+        self.control[1] += self.output.len() - before;
     }
 
     /// Returns the next stream that the peer will not process.
