@@ -204,22 +204,15 @@ impl Connection {
         self.stage = Stage::Skip;
         let id = self.frame.stream;
         let key = self.streams.find(id);
-        let Some((key, stream)) = key.and_then(|key| Some((key, self.streams.get_mut(key)?))) else {
-            if self.was_reset(id) {
-                return Ok(None);
+        let stream = key.and_then(|key| Some((key, self.streams.get_mut(key)?)));
+        let Some((key, stream)) = stream.filter(|(_, stream)| !stream.is_closed()) else {
+            // What was on the way when this side reset the stream is ignored; nothing else may come on a closed one.
+            if !self.was_reset(id) && !key.is_some_and(|key| self.code_sent(key).is_some()) {
+                self.glitch(1)?;
+                self.write_reset(id, ErrorCode::STREAM_CLOSED);
             }
-            self.glitch(1)?;
-            self.write_reset(id, ErrorCode::STREAM_CLOSED);
             return Ok(None);
         };
-        if stream.is(bit::RESET_SENT) {
-            return Ok(None);
-        }
-        if stream.is(bit::RESET_RECEIVED) {
-            self.glitch(1)?;
-            self.write_reset(id, ErrorCode::STREAM_CLOSED);
-            return Ok(None);
-        }
         if stream.is(bit::RECEIVED_END) {
             return self.stream_error(key, ErrorCode::STREAM_CLOSED).map(Some);
         }

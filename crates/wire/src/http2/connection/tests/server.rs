@@ -487,6 +487,12 @@ fn streams_that_were_closed() {
         assert_eq!(side.sent(), [format!("RST_STREAM {id} STREAM_CLOSED")]);
     }
     assert_eq!(side.connection.glitches(), 2);
+    // Completed, and not released yet.
+    side.receive(&last_headers(9, GET));
+    side.connection.send_response(side.key(9), &status(204), Framing::None, true).unwrap();
+    assert_eq!(side.receive(&[data(9, "x"), data(9, "x")].concat()), [""; 0]);
+    assert_eq!(side.sent()[1..], ["RST_STREAM 9 STREAM_CLOSED"]);
+    assert_eq!(side.connection.glitches(), 3);
     // A number that was passed over.
     side.receive(&last_headers(11, GET));
     assert_eq!(side.receive(&last_headers(7, GET)), ["failed STREAM_CLOSED"]);
