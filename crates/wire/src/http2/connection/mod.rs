@@ -308,8 +308,9 @@ pub struct Connection {
     output: Vec<u8>,
     /// The bytes of the output that were written.
     written: usize,
-    /// Answers in the output, in bytes.
-    control: usize,
+    /// Answers in the output, in bytes: those before a position in it and those behind. So many bytes are before it.
+    control: [usize; 2],
+    control_left: usize,
     /// The last stream of the GOAWAY that was sent, and of the one that was received.
     goaway_sent: Option<u32>,
     goaway_received: Option<u32>,
@@ -375,7 +376,8 @@ impl Connection {
             receive_window: i64::from(frame::DEFAULT_WINDOW),
             output: Vec::new(),
             written: 0,
-            control: 0,
+            control: [0; 2],
+            control_left: 0,
             goaway_sent: None,
             goaway_received: None,
             glitches: 0,
@@ -439,9 +441,19 @@ impl Connection {
         if self.written >= self.output.len() {
             self.output.clear();
             self.written = 0;
-            self.control = 0;
-        } else {
-            self.control = self.control.min(self.output.len() - self.written);
+            (self.control, self.control_left) = ([0; 2], 0);
+            return;
+        }
+        self.control_left = self.control_left.saturating_sub(count);
+        if self.control_left == 0 {
+            // What was here when the position was set is written.
+            self.control = [self.control[1], 0];
+            self.control_left = self.output.len() - self.written;
+        }
+        // An output that is filled as fast as it is written is never empty. What is moved is less than what was written.
+        if self.written >= self.output.len() / 2 {
+            self.output.drain(..self.written);
+            self.written = 0;
         }
     }
 
@@ -466,6 +478,9 @@ impl Connection {
         }
         if self.fragments.is_empty() {
             self.fragments = Vec::new();
+        }
+        if self.output.is_empty() {
+            self.output = Vec::new();
         }
         self.streams.trim();
     }

@@ -102,7 +102,7 @@ impl Connection {
     /// Returns why no more frames are parsed, so that nothing needs to be read.
     pub fn blocked(&self) -> Option<Blocked> {
         let limit = self.settings.max_concurrent_streams;
-        if self.control >= CONTROL_MAX {
+        if self.control.iter().sum::<usize>() >= CONTROL_MAX {
             Some(Blocked::Output)
         } else if !self.is_client && limit != 0 && self.streams.held() > limit {
             Some(Blocked::Streams)
@@ -204,22 +204,15 @@ impl Connection {
         self.stage = Stage::Skip;
         let id = self.frame.stream;
         let key = self.streams.find(id);
-        let Some((key, stream)) = key.and_then(|key| Some((key, self.streams.get_mut(key)?))) else {
-            if self.was_reset(id) {
-                return Ok(None);
+        let stream = key.and_then(|key| Some((key, self.streams.get_mut(key)?)));
+        let Some((key, stream)) = stream.filter(|(_, stream)| !stream.is_closed()) else {
+            // What was on the way when this side reset the stream is ignored; nothing else may come on a closed one.
+            if !self.was_reset(id) && !key.is_some_and(|key| self.code_sent(key).is_some()) {
+                self.glitch(1)?;
+                self.write_reset(id, ErrorCode::STREAM_CLOSED);
             }
-            self.glitch(1)?;
-            self.write_reset(id, ErrorCode::STREAM_CLOSED);
             return Ok(None);
         };
-        if stream.is(bit::RESET_SENT) {
-            return Ok(None);
-        }
-        if stream.is(bit::RESET_RECEIVED) {
-            self.glitch(1)?;
-            self.write_reset(id, ErrorCode::STREAM_CLOSED);
-            return Ok(None);
-        }
         if stream.is(bit::RECEIVED_END) {
             return self.stream_error(key, ErrorCode::STREAM_CLOSED).map(Some);
         }
@@ -670,7 +663,7 @@ impl Connection {
     pub(super) fn answer(&mut self, write: impl FnOnce(&mut Vec<u8>)) {
         let before = self.output.len();
         write(&mut self.output);
-        self.control += self.output.len() - before;
+        self.control[1] += self.output.len() - before;
     }
 
     /// Returns the next stream that the peer will not process.

@@ -487,6 +487,12 @@ fn streams_that_were_closed() {
         assert_eq!(side.sent(), [format!("RST_STREAM {id} STREAM_CLOSED")]);
     }
     assert_eq!(side.connection.glitches(), 2);
+    // Completed, and not released yet.
+    side.receive(&last_headers(9, GET));
+    side.connection.send_response(side.key(9), &status(204), Framing::None, true).unwrap();
+    assert_eq!(side.receive(&[data(9, "x"), data(9, "x")].concat()), [""; 0]);
+    assert_eq!(side.sent()[1..], ["RST_STREAM 9 STREAM_CLOSED"]);
+    assert_eq!(side.connection.glitches(), 3);
     // A number that was passed over.
     side.receive(&last_headers(11, GET));
     assert_eq!(side.receive(&last_headers(7, GET)), ["failed STREAM_CLOSED"]);
@@ -582,6 +588,26 @@ fn the_output_is_bounded() {
     assert!(side.connection.take_output_memory().is_none());
     side.connection.lend_output_memory(vec![1, 2, 3]);
     assert!(side.connection.output().is_empty());
+}
+
+#[test]
+fn an_output_that_is_never_empty_does_not_grow() {
+    let mut side = Side::server(Settings { output_max: 10_000, ..Settings::default() });
+    side.receive(&[last_headers(1, GET), window_update(1, 1 << 30), window_update(0, 1 << 30)].concat());
+    let key = side.key(1);
+    side.connection.send_response(key, &status(200), Framing::Chunked, false).unwrap();
+    let (mut accepted, mut output) = (0, Vec::new());
+    while accepted < 1_000_000 {
+        accepted += side.connection.send_data(key, &[b'x'; 5000], false);
+        let part = side.connection.output().len().min(3000);
+        output.extend_from_slice(&side.connection.output()[..part]);
+        side.connection.wrote(part);
+        assert!(side.connection.output.len() <= 2 * 10_000 + 5000);
+    }
+    output.extend_from_slice(side.connection.output());
+    let frames = frames(&mut side.decoder, &output);
+    let data: usize = frames.iter().skip(1).map(|text| text.len() - "DATA 1 ".len()).sum();
+    assert_eq!(data, accepted);
 }
 
 #[test]
@@ -698,6 +724,25 @@ fn answers_wait_for_a_peer_that_does_not_read() {
     assert_eq!(events, ["blocked Output".to_owned(), format!("{} bytes left", (400 - answered) * 17)]);
     assert_eq!(side.sent().len(), answered);
     assert_eq!(side.receive(&pings[..170]), [""; 0]);
+}
+
+#[test]
+fn answers_that_were_written_do_not_count() {
+    // An output that is never empty: answers are written between data.
+    let mut side = Side::server(Settings { output_max: 30_000, frames_per_turn: u32::MAX, ..Settings::default() });
+    side.receive(&[last_headers(1, GET), window_update(1, 1 << 30), window_update(0, 1 << 30)].concat());
+    let key = side.key(1);
+    side.connection.send_response(key, &status(200), Framing::Chunked, false).unwrap();
+    let pings = frame(Kind::Ping, 0, 0, &[0; 8]).repeat(20);
+    side.connection.send_data(key, &[b'x'; 30_000], false);
+    for _ in 0..200 {
+        assert_eq!(side.receive(&pings), [""; 0]);
+        side.connection.wrote(10_000);
+        side.connection.send_data(key, &[b'x'; 30_000], false);
+    }
+    // Nothing is written any more.
+    let events = side.receive(&pings.repeat(20));
+    assert_eq!(events[0], "blocked Output");
 }
 
 #[test]
