@@ -1,9 +1,13 @@
 //! Certificates and keys from PEM files. Errors begin with the option that named the file.
+//!
+//! They are parsed by libcrypto, so what OpenSSL accepts is accepted.
 
 use std::path::Path;
 
-use rustls::pki_types::pem::{self, PemObject};
-use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use rustls::pki_types::CertificateDer;
+use rustls::pki_types::pem::PemObject;
+use rustls::sign::SingleCertAndKey;
+use sluicegate_tls::pair::{Pair, PairFiles};
 
 /// The maximum size of a file. The largest are the authorities of a system, about 300 KiB.
 const MAX_BYTES: u64 = 16 << 20;
@@ -18,12 +22,20 @@ pub(crate) fn certificates(option: &str, path: &Path) -> Result<Vec<CertificateD
     }
 }
 
-/// Reads the first private key of a file.
-pub(crate) fn private_key(option: &str, path: &Path) -> Result<PrivateKeyDer<'static>, String> {
-    PrivateKeyDer::from_pem_slice(&read(option, path)?).map_err(|error| match error {
-        pem::Error::NoItemsFound => format!("{option} {}: no private key that is not encrypted", path.display()),
-        error => format!("{option} {}: {error}", path.display()),
-    })
+/// Reads a certificate with its chain, and its key, which may be in the same file. `option` named the certificate.
+pub(crate) fn pair(option: &str, certificate: &Path, key: &Path) -> Result<SingleCertAndKey, String> {
+    let (path, key_path) = (certificate.display().to_string(), key.display().to_string());
+    let content = read(option, certificate)?;
+    let key_content = if key == certificate { None } else { Some(read(option, key)?) };
+    let files = PairFiles {
+        path: &path,
+        pem: &content,
+        key: key_content.as_deref().map(|content| (key_path.as_str(), content)),
+        key_wins: true,
+        ..PairFiles::default()
+    };
+    let pair = Pair::parse(files).map_err(|reason| format!("{option}: {reason}"))?;
+    Ok(SingleCertAndKey::from(pair.certified()))
 }
 
 fn read(option: &str, path: &Path) -> Result<Vec<u8>, String> {
@@ -39,33 +51,27 @@ fn read(option: &str, path: &Path) -> Result<Vec<u8>, String> {
 mod tests {
     use super::*;
 
-    fn check(content: &str, expected: (Result<usize, &str>, Result<(), &str>)) {
+    fn check(content: &str, expected: Result<usize, &str>) {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("pem");
         std::fs::write(&path, content).unwrap();
-        match (certificates("--cert", &path), expected.0) {
+        match (certificates("--cacert", &path), expected) {
             (Ok(found), Ok(count)) => assert_eq!(found.len(), count),
-            (Err(error), Err(part)) => assert!(error.starts_with("--cert /") && error.contains(part), "{error}"),
-            (found, expected) => panic!("{found:?}, not {expected:?}"),
-        }
-        match (private_key("--key", &path), expected.1) {
-            (Ok(_), Ok(())) => {}
-            (Err(error), Err(part)) => assert!(error.starts_with("--key /") && error.contains(part), "{error}"),
+            (Err(error), Err(part)) => assert!(error.starts_with("--cacert /") && error.contains(part), "{error}"),
             (found, expected) => panic!("{found:?}, not {expected:?}"),
         }
     }
 
     #[test]
-    fn files() {
+    fn certificates_of_files() {
         let certificate = "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n";
         let key = "-----BEGIN PRIVATE KEY-----\nAAAA\n-----END PRIVATE KEY-----\n";
-        check("", (Err("no certificate"), Err("no private key")));
-        check(certificate, (Ok(1), Err("no private key")));
-        check(&format!("a comment\n{certificate}{key}{certificate}"), (Ok(2), Ok(())));
-        check(&key.replace("PRIVATE", "ENCRYPTED PRIVATE"), (Err("no certificate"), Err("not encrypted")));
-        check("-----BEGIN CERTIFICATE-----\nA", (Err("pem"), Err("pem")));
+        check("", Err("no certificate"));
+        check(key, Err("no certificate"));
+        check(&format!("a comment\n{certificate}{key}{certificate}"), Ok(2));
+        check("-----BEGIN CERTIFICATE-----\nA", Err("pem"));
         let missing = Path::new("/nowhere/at.all");
-        assert!(certificates("--cert", missing).unwrap_err().starts_with("--cert /nowhere/at.all: No such file"));
-        assert!(private_key("--key", Path::new("/")).unwrap_err().contains("directory"));
+        assert!(certificates("--cacert", missing).unwrap_err().starts_with("--cacert /nowhere/at.all: No such file"));
+        assert!(certificates("--cacert", Path::new("/")).unwrap_err().contains("directory"));
     }
 }

@@ -82,8 +82,8 @@ const HTTP: &str = concat!(
     "\
 usage: sluicegate bench http [OPTION]… URL…
 
-Sends HTTP requests to one server, over TLS if the URLs are https:// ones, the URLs in turn. In URLs, headers and bodies `__key__` is replaced by a key and
-`__data__` by filler; all places of one request get the same key.
+Sends HTTP requests to one server, the URLs in turn, over TLS if they are https:// ones. In URLs, headers and bodies
+`__key__` is replaced by a key and `__data__` by filler; all places of one request get the same key.
 
 requests:
   -m, --method METHOD     (GET; POST with a body)

@@ -4,26 +4,31 @@
 //! all threads share. Without `--resume` the store keeps no session, so every connection makes a full handshake; it
 //! keeps the server's choice of a group, so that only the first handshake of a thread pays for a wrong guess.
 //!
-//! Chains are verified by webpki, as rustls does by default: certificates without a subject alternative name are refused.
+//! Chains are verified by libcrypto, so a self-signed certificate may be its own authority; names are compared with the
+//! subject alternative names alone.
 //!
 //! Limits: two tickets for each connection of a thread, one session of TLS 1.2 for each thread.
 
 use std::collections::VecDeque;
 use std::fmt;
+use std::net::{IpAddr, Ipv4Addr};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
 use rustls::client::{
     ClientSessionStore, Resumption, Tls12ClientSessionValue, Tls12Resumption, Tls13ClientSessionValue,
-    WebPkiServerVerifier,
+    verify_server_name,
 };
-use rustls::crypto::CryptoProvider;
 use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
+use rustls::server::ParsedCertificate;
 use rustls::{
     CipherSuite, ClientConfig, ClientConnection, DigitallySignedStruct, HandshakeKind, NamedGroup, ProtocolVersion,
-    RootCertStore, SignatureScheme, SupportedProtocolVersion,
+    SignatureScheme, SupportedProtocolVersion,
 };
+use sluicegate_tls::policy::{self, Policy, ServerSettings};
+use sluicegate_tls::verify::ServerVerifier;
+use sluicegate_tls::x509::{Bundle, Certificate};
 
 use crate::pem;
 
@@ -100,27 +105,19 @@ impl Connector {
             Some(Version::Tls12) => &[&rustls::version::TLS12],
             Some(Version::Tls13) => &[&rustls::version::TLS13],
         };
-        let builder = ClientConfig::builder_with_provider(provider.clone())
+        let builder = ClientConfig::builder_with_provider(provider)
             .with_protocol_versions(versions)
             .map_err(|error| error.to_string())?;
-        let roots = match &plan.verify {
-            Verify::System => Some(("the system's authorities", system_authorities()?)),
-            Verify::File(path) => Some(("--cacert", authorities(path)?)),
+        let authorities = match &plan.verify {
+            Verify::System => Some(system_authorities()?),
+            Verify::File(path) => Some(authorities("--cacert", path)?),
             Verify::Nobody => None,
         };
-        let verifier: Arc<dyn ServerCertVerifier> = match roots {
-            Some((origin, roots)) => WebPkiServerVerifier::builder_with_provider(Arc::new(roots), provider)
-                .build()
-                .map_err(|error| format!("{origin}: {error}"))?,
-            None => Arc::new(Unverified(provider)),
-        };
         // The call's name warns of verifiers that accept any certificate, as `--insecure` does.
+        let verifier = Arc::new(Verifier::new(authorities));
         let builder = builder.dangerous().with_custom_certificate_verifier(verifier);
         let mut config = match &plan.certificate {
-            Some((chain, key)) => {
-                let (chain, key) = (pem::certificates("--cert", chain)?, pem::private_key("--key", key)?);
-                builder.with_client_auth_cert(chain, key).map_err(|error| format!("--cert and --key: {error}"))?
-            }
+            Some((chain, key)) => builder.with_client_cert_resolver(Arc::new(pem::pair("--cert", chain, key)?)),
             None => builder.with_no_client_auth(),
         };
         config.alpn_protocols = plan.protocols.iter().map(|protocol| protocol.as_bytes().to_vec()).collect();
@@ -287,8 +284,8 @@ impl fmt::Display for Parameters {
     }
 }
 
-/// Returns the authorities of the system: `SSL_CERT_FILE` as for OpenSSL, else the first known file.
-fn system_authorities() -> Result<RootCertStore, String> {
+/// Returns the authorities of the system: those of `SSL_CERT_FILE` as for OpenSSL, else of the first known file.
+fn system_authorities() -> Result<Bundle, String> {
     let path = match std::env::var_os("SSL_CERT_FILE") {
         Some(path) => Some(PathBuf::from(path)),
         None => SYSTEM_FILES.iter().map(PathBuf::from).find(|path| path.is_file()),
@@ -300,33 +297,49 @@ fn system_authorities() -> Result<RootCertStore, String> {
             SYSTEM_FILES.join(", ")
         ));
     };
-    let mut roots = RootCertStore::empty();
-    // Systems ship certificates that webpki does not parse; they are of no use, and no reason to end the run.
-    let (added, _) = roots.add_parsable_certificates(pem::certificates("the system's authorities", &path)?);
-    if added == 0 { Err(format!("{}: no usable certificate", path.display())) } else { Ok(roots) }
+    authorities("the system's authorities", &path)
 }
 
-fn authorities(path: &Path) -> Result<RootCertStore, String> {
-    let mut roots = RootCertStore::empty();
-    for certificate in pem::certificates("--cacert", path)? {
-        roots.add(certificate).map_err(|error| format!("--cacert {}: {error}", path.display()))?;
-    }
-    Ok(roots)
+fn authorities(option: &str, path: &Path) -> Result<Bundle, String> {
+    let parse = |der: &CertificateDer<'_>| Certificate::from_der(der);
+    let found: Result<Vec<_>, _> = pem::certificates(option, path)?.iter().map(parse).collect();
+    let certificates = found.map_err(|error| format!("{option} {}: {error}", path.display()))?;
+    Ok(Bundle { path: path.display().to_string(), certificates, crls: Vec::new(), digest: [0; 32] })
 }
 
-/// `--insecure`: accepts any server that holds the private key of its certificate.
+/// Verifies the server, unless `--insecure`: its chain by libcrypto, its name as RFC 6125 has it. Either way it has to hold
+/// the private key of its certificate.
 #[derive(Debug)]
-struct Unverified(Arc<CryptoProvider>);
+struct Verifier {
+    chain: ServerVerifier,
+    is_verifying: bool,
+}
 
-impl ServerCertVerifier for Unverified {
+impl Verifier {
+    fn new(authorities: Option<Bundle>) -> Verifier {
+        let is_verifying = authorities.is_some();
+        let verify = if is_verifying { policy::Verify::Required } else { policy::Verify::None };
+        let policy = Policy { verify: Some(verify), ca: authorities.map(Arc::new), ..Policy::default() };
+        let settings = ServerSettings { policy, ..ServerSettings::default() };
+        Verifier { chain: ServerVerifier::new(&settings), is_verifying }
+    }
+}
+
+impl ServerCertVerifier for Verifier {
     fn verify_server_cert(
         &self,
-        _: &CertificateDer<'_>,
-        _: &[CertificateDer<'_>],
-        _: &ServerName<'_>,
-        _: &[u8],
-        _: UnixTime,
+        certificate: &CertificateDer<'_>,
+        others: &[CertificateDer<'_>],
+        name: &ServerName<'_>,
+        staple: &[u8],
+        now: UnixTime,
     ) -> Result<ServerCertVerified, rustls::Error> {
+        if self.is_verifying {
+            // Without a name: HAProxy's comparison, which the chain's verifier makes, is laxer and skips addresses.
+            let nameless = ServerName::from(IpAddr::V4(Ipv4Addr::UNSPECIFIED));
+            self.chain.verify_server_cert(certificate, others, &nameless, staple, now)?;
+            verify_server_name(&ParsedCertificate::try_from(certificate)?, name)?;
+        }
         Ok(ServerCertVerified::assertion())
     }
 
@@ -336,8 +349,7 @@ impl ServerCertVerifier for Unverified {
         certificate: &CertificateDer<'_>,
         signature: &DigitallySignedStruct,
     ) -> Result<HandshakeSignatureValid, rustls::Error> {
-        let algorithms = &self.0.signature_verification_algorithms;
-        rustls::crypto::verify_tls12_signature(message, certificate, signature, algorithms)
+        self.chain.verify_tls12_signature(message, certificate, signature)
     }
 
     fn verify_tls13_signature(
@@ -346,11 +358,10 @@ impl ServerCertVerifier for Unverified {
         certificate: &CertificateDer<'_>,
         signature: &DigitallySignedStruct,
     ) -> Result<HandshakeSignatureValid, rustls::Error> {
-        let algorithms = &self.0.signature_verification_algorithms;
-        rustls::crypto::verify_tls13_signature(message, certificate, signature, algorithms)
+        self.chain.verify_tls13_signature(message, certificate, signature)
     }
 
     fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
-        self.0.signature_verification_algorithms.supported_schemes()
+        self.chain.supported_verify_schemes()
     }
 }

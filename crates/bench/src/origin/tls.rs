@@ -34,14 +34,13 @@ impl Tls {
     /// # Errors
     /// A sentence that begins with the option that named the file.
     pub fn new(certificate: &Path, key: &Path) -> Result<Tls, String> {
-        let (chain, key) = (pem::certificates("--tls-cert", certificate)?, pem::private_key("--tls-key", key)?);
+        let pair = pem::pair("--tls-cert", certificate, key)?;
         let failed = |error: rustls::Error| format!("--tls-cert {}: {error}", certificate.display());
         let mut config = ServerConfig::builder_with_provider(Arc::new(default_provider()))
             .with_safe_default_protocol_versions()
             .map_err(failed)?
             .with_no_client_auth()
-            .with_single_cert(chain, key)
-            .map_err(failed)?;
+            .with_cert_resolver(Arc::new(pair));
         config.ticketer = Ticketer::new().map_err(failed)?;
         config.alpn_protocols = PROTOCOLS.iter().map(|protocol| protocol.to_vec()).collect();
         Ok(Tls { config: Arc::new(config) })

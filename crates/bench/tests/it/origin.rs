@@ -188,9 +188,9 @@ fn files_that_make_no_certificate_are_refused() {
         let error = origin::Tls::new(&path(certificate), &path(key)).expect_err("refused");
         assert!(error.starts_with("--tls-") && error.contains(part), "{error}");
     };
-    check("here.crt", "here.crt", "no private key");
-    check("here.key", "here.key", "no certificate");
-    check("here.crt", "client.key", "keys may not be consistent");
+    check("here.crt", "here.crt", "No Private Key found");
+    check("here.key", "here.key", "unable to load certificate from file");
+    check("here.crt", "client.key", "inconsistencies between private key and certificate");
     check("absent", "here.key", "No such file");
 }
 

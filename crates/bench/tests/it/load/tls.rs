@@ -23,8 +23,8 @@ fn demo(certificates: &Certificates) -> String {
 pub fn s_server(certificates: &Certificates, words: &[&str]) -> (Program, u16) {
     let port = free_port();
     let mut command = Command::new("openssl");
-    command.args(["s_server", "-www", "-quiet", "-accept", &format!("127.0.0.1:{port}")]).args(words);
-    command.args(["-cert", &certificates.path("here.crt"), "-key", &certificates.path("here.key")]);
+    command.args(["s_server", "-www", "-quiet", "-accept", &format!("127.0.0.1:{port}")]);
+    command.args(["-cert", &certificates.path("here.crt"), "-key", &certificates.path("here.key")]).args(words);
     let mut server = Program::start(command, &[]);
     wait_for("s_server", || {
         assert!(server.is_running(), "{}", server.output());
@@ -181,6 +181,35 @@ fn a_wrong_certificate_is_an_error_unless_it_may_be_any() {
         let ran = run_with(&format!("http -c 1 -n 4 --json {words}"), &[&url]);
         assert_eq!((ran.code, ran.fields().count("tls.failed")), (0, 0), "{words}: {}", ran.err);
     }
+}
+
+/// Certificates of laboratories: one that is its own authority, and one of X.509 version 1.
+#[test]
+fn certificates_that_openssl_accepts_are_accepted() {
+    let certificates = Certificates::new();
+    let path = |name: &str| certificates.path(name);
+    let openssl = |line: String| {
+        let output = Command::new("openssl").args(line.split(' ')).output().expect("openssl");
+        assert!(output.status.success(), "{line}: {}", String::from_utf8_lossy(&output.stderr));
+    };
+    let (own, old, key) = (path("own.crt"), path("old.crt"), path("here.key"));
+    openssl(format!("req -x509 -key {key} -days 2 -subj /CN=own -addext subjectAltName=IP:127.0.0.1 -out {own}"));
+    let request = path("here.csr");
+    openssl(format!("x509 -req -in {request} -CA {} -CAkey {} -days 2 -out {old}", path("ca.crt"), path("ca.key")));
+    let run = |certificate: &str, words: &str| {
+        let (_server, port) = s_server(&certificates, &["-cert", certificate]);
+        run_with(&format!("http -c 1 -n 3 --json {words}"), &[&format!("https://127.0.0.1:{port}/")])
+    };
+    for (certificate, words) in [(&own, format!("--cacert {own}")), (&old, "--insecure".to_owned())] {
+        for version in ["1.2", "1.3"] {
+            let ran = run(certificate, &format!("{words} --tls-version {version}"));
+            assert_eq!((ran.code, ran.fields().count("statuses.200")), (0, 3), "{}{}", ran.out, ran.err);
+        }
+    }
+    refused(&run(&own, &format!("--cacert {}", path("ca.crt"))), "UnknownIssuer");
+    // It is trusted, but has no alternative name.
+    let ran = run(&old, &format!("--cacert {}", path("ca.crt")));
+    assert_eq!((ran.code, ran.fields().count("tls.full")), (1, 0), "{}", ran.out);
 }
 
 #[test]

@@ -26,7 +26,10 @@ fn wrong_words() {
         ("http --cacert /does/not/exist https://127.0.0.1:1/", "--cacert /does/not/exist: No such file"),
         ("http --cacert /dev/null https://127.0.0.1:1/", "--cacert /dev/null: no certificate"),
         ("http --insecure --key x https://127.0.0.1:1/", "--key wants a --cert"),
-        ("http --insecure --cert /dev/null https://127.0.0.1:1/", "--cert /dev/null: no certificate"),
+        (
+            "http --insecure --cert /dev/null https://127.0.0.1:1/",
+            "--cert: unable to load certificate from file '/dev/null'",
+        ),
         ("http --tls-version 1.1 https://127.0.0.1:1/", "--tls-version 1.1: there are 1.2 and 1.3"),
         ("http --cacert", "--cacert wants a file"),
         ("http --streams 2 http://127.0.0.1:1/", "--streams wants --http2"),
