@@ -115,7 +115,7 @@ async fn shake(session: &mut Session, listener: &TlsListener, tls: &mut ClientTl
     let capture = listener.settings().capture;
     let kept = if capture > 0 { HELLO_MAX } else { 0 };
     session.front.start_tls(kept, &session.place.worker().buffers);
-    let mut pair = None;
+    let (mut pair, mut refused) = (None, None);
     let result = poll_fn(|cx| {
         let Some(stream) = session.front.tls() else { return Poll::Ready(Err(TlsFailure::Broken)) };
         let mut choose = |hello: &ClientHello<'_>| {
@@ -125,12 +125,15 @@ async fn shake(session: &mut Session, listener: &TlsListener, tls: &mut ClientTl
                     pair = Some(choice.pair);
                     Ok(choice.config)
                 }
-                Err(refusal) => Err(refusal.alert()),
+                Err(refusal) => {
+                    refused = Some(refusal.code());
+                    Err(refusal.alert())
+                }
             }
         };
         match stream.poll_handshake(cx, &mut choose) {
             Poll::Ready(Ok(())) => Poll::Ready(Ok(())),
-            Poll::Ready(Err(error)) => Poll::Ready(Err(failure(stream, &error, tls))),
+            Poll::Ready(Err(error)) => Poll::Ready(Err(failure(stream, &error, refused, tls))),
             Poll::Pending => session.front.poll_alarm(cx).map(|()| Err(TlsFailure::Timeout)),
         }
     })
@@ -146,7 +149,12 @@ async fn shake(session: &mut Session, listener: &TlsListener, tls: &mut ClientTl
 }
 
 /// Returns HAProxy's kind of an error, and notes the verdict on the client.
-fn failure(stream: &mut Tls, error: &transport::HandshakeError, tls: &mut ClientTls) -> TlsFailure {
+fn failure(
+    stream: &mut Tls,
+    error: &transport::HandshakeError,
+    refused: Option<Code>,
+    tls: &mut ClientTls,
+) -> TlsFailure {
     let outcome = stream.take_outcome();
     if let Some(outcome) = &outcome {
         tls.verdict = outcome.verdict;
@@ -156,9 +164,9 @@ fn failure(stream: &mut Tls, error: &transport::HandshakeError, tls: &mut Client
         (Some(Failure::Certificate(_)), _) => TlsFailure::Certificate,
         (_, transport::HandshakeError::Closed { .. }) => TlsFailure::Closed,
         (_, transport::HandshakeError::Broken(_)) => TlsFailure::Broken,
-        (_, transport::HandshakeError::Refused(_)) => TlsFailure::Handshake(Code::REFUSED.number()),
-        (_, transport::HandshakeError::Tls { error, plain }) => {
-            TlsFailure::Handshake(plain.unwrap_or_else(|| Code::from(error)).number())
+        (_, transport::HandshakeError::Refused(_)) => TlsFailure::Handshake(refused.unwrap_or(Code::REFUSED).number()),
+        (_, transport::HandshakeError::Tls { error, code }) => {
+            TlsFailure::Handshake(code.unwrap_or_else(|| Code::from(error)).number())
         }
     }
 }

@@ -66,12 +66,12 @@ pub enum HandshakeError {
     Broken(io::Error),
     /// The chooser refused the client, which got this alert.
     Refused(AlertDescription),
-    /// A message was invalid, or the two sides have nothing in common. `plain`: the client sent HTTP without TLS.
+    /// A message was invalid, or the two sides have nothing in common.
     Tls {
         /// The reason.
         error: rustls::Error,
-        /// OpenSSL's code where the first bytes are those of a request without TLS.
-        plain: Option<Code>,
+        /// OpenSSL's code where the first bytes say more than the error.
+        code: Option<Code>,
     },
 }
 
@@ -403,7 +403,7 @@ impl Inner {
         choose: &mut dyn FnMut(&ClientHello<'_>) -> Chosen,
     ) -> Result<(), HandshakeError> {
         let plain = Code::of_plain(&self.rest);
-        let failed = |error| HandshakeError::Tls { error, plain: None };
+        let failed = |error| HandshakeError::Tls { error, code: None };
         match &mut self.phase {
             Phase::Failed => Err(HandshakeError::Closed { silent: false }),
             Phase::Hello(acceptor) => {
@@ -419,8 +419,12 @@ impl Inner {
                         Ok(None) => {}
                         Ok(Some(accepted)) => break Some(accepted),
                         Err((error, mut alert)) => {
-                            let _ = alert.write_all(&mut Direct(socket));
-                            return Err(HandshakeError::Tls { error, plain });
+                            let (code, better) = Code::of_hello(&error, &self.rest);
+                            match better {
+                                Some(better) => socket.offer(&alert_record(better)),
+                                None => alert.write_all(&mut Direct(socket)).map_or(0, |()| 0),
+                            };
+                            return Err(HandshakeError::Tls { error, code: Some(plain.unwrap_or(code)) });
                         }
                     }
                 };
@@ -562,13 +566,18 @@ fn open(
     choose: &mut dyn FnMut(&ClientHello<'_>) -> Chosen,
 ) -> Result<rustls::ServerConnection, HandshakeError> {
     let config = choose(&accepted.client_hello()).map_err(|alert| {
-        let _ = socket.try_write(&[ALERT, 3, 3, 0, 2, FATAL, alert.into()]);
+        socket.offer(&alert_record(alert));
         HandshakeError::Refused(alert)
     })?;
     accepted.into_connection(config).map_err(|(error, mut alert)| {
         let _ = alert.write_all(&mut Direct(socket));
-        HandshakeError::Tls { error, plain: None }
+        HandshakeError::Tls { error, code: None }
     })
+}
+
+/// Returns the record of an alert that ends a connection before its keys are known.
+fn alert_record(alert: AlertDescription) -> [u8; 7] {
+    [ALERT, 3, 3, 0, 2, FATAL, alert.into()]
 }
 
 /// Sends what rustls has to send; `WouldBlock` if the kernel takes only a part.
@@ -797,10 +806,10 @@ mod tests {
         assert!(matches!(attempt(b"").await.0, HandshakeError::Closed { silent: true }));
         assert!(matches!(attempt(b"\x16\x03\x01").await.0, HandshakeError::Closed { silent: false }));
         let (error, answer) = attempt(b"GET / HTTP/1.1\r\n\r\n").await;
-        assert!(matches!(error, HandshakeError::Tls { plain: Some(_), .. }), "{error:?}");
+        assert!(matches!(error, HandshakeError::Tls { code: Some(_), .. }), "{error:?}");
         assert_eq!(answer[0], ALERT);
         let (error, _) = attempt(b"\x16\x03\x01\0\x05\x01\0\0\x01\xff").await;
-        assert!(matches!(error, HandshakeError::Tls { plain: None, .. }), "{error:?}");
+        assert!(matches!(error, HandshakeError::Tls { .. }), "{error:?}");
     }
 
     #[tokio::test]

@@ -388,7 +388,7 @@ impl Connection {
         }
     }
 
-    /// Sends the settings, and opens the connection's window.
+    /// Sends the settings.
     fn greet(&mut self) {
         let at = self.output.len();
         let settings = self.settings;
@@ -413,6 +413,11 @@ impl Connection {
             write(setting::MAX_FRAME_SIZE, settings.max_frame_size);
         }
         frame::patch_len(&mut self.output, at);
+    }
+
+    /// Opens the connection's window as far as possible: behind the acknowledgement of the peer's first settings, as
+    /// HAProxy does it.
+    fn open_window(&mut self) {
         let increment = frame::MAX_31 - frame::DEFAULT_WINDOW;
         frame::write_window_update(&mut self.output, 0, increment);
         self.receive_window += i64::from(increment);

@@ -604,6 +604,9 @@ impl Connection {
             }
         }
         self.answer(|out| frame::write_header(out, 0, Kind::Settings, flag::ACK, 0));
+        if first {
+            self.open_window();
+        }
         Ok(Some(Event::Settings))
     }
 

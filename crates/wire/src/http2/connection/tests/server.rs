@@ -34,7 +34,7 @@ fn a_request_and_its_response() {
     let input = [&PREFACE[..], &settings(&[(setting::INITIAL_WINDOW_SIZE, 100)]), &headers(1, POST)].concat();
     let events = side.receive(&input);
     assert_eq!(events, ["settings", "request 1 Chunked\nPOST https://a/ Http2\nhost: a"]);
-    assert_eq!(side.sent(), ["SETTINGS 8=1 4=16384 3=100", "WINDOW_UPDATE 0 2147418112", "SETTINGS ack"]);
+    assert_eq!(side.sent(), ["SETTINGS 8=1 4=16384 3=100", "SETTINGS ack", "WINDOW_UPDATE 0 2147418112"]);
     assert_eq!(side.receive(&[data(1, "some "), last_data(1, "body")].concat()), ["data 1 some body", "end 1"]);
     let mut head = status(200);
     head.add(b"Server", b"x");
