@@ -18,7 +18,7 @@ use super::template::Keys;
 /// The window of a stream in bytes.
 const WINDOW: u32 = (1 << 30) - 1;
 
-/// The bytes that may wait for a server that sends and does not receive, uploads apart.
+/// The bytes of answers that may wait for a server that sends and does not receive.
 const ANSWERS_MAX: usize = 1 << 20;
 
 /// A request without placeholders.
@@ -104,6 +104,8 @@ pub(super) struct Http2Session {
     /// Responses, by the slots of their streams.
     responses: Vec<Response>,
     uploads: Vec<Upload>,
+    /// The bytes of answers to the server since everything was sent last.
+    answers: usize,
 }
 
 /// A response that is being received.
@@ -154,20 +156,23 @@ impl Http2Session {
     }
 
     /// Sends what the server's windows have room for.
-    fn upload(&mut self) {
+    fn upload(&mut self, out: &mut Vec<u8>) {
+        self.answers += self.drain(out);
         let Some(connection) = &mut self.connection else { return };
         self.uploads.retain_mut(|upload| {
             upload.sent += connection.send_data(upload.stream, &upload.rest[upload.sent..], true);
             upload.sent < upload.rest.len()
         });
+        self.drain(out);
     }
 
-    /// Moves what the connection has to say.
-    fn drain(&mut self, out: &mut Vec<u8>) {
-        let Some(connection) = &mut self.connection else { return };
+    /// Moves what the connection has to say. Returns its length.
+    fn drain(&mut self, out: &mut Vec<u8>) -> usize {
+        let Some(connection) = &mut self.connection else { return 0 };
         let count = connection.output().len();
         out.extend_from_slice(connection.output());
         connection.wrote(count);
+        count
     }
 }
 
@@ -225,6 +230,9 @@ impl Protocol for Http2 {
         buf: &[u8],
         out: &mut Vec<u8>,
     ) -> Result<(usize, Option<Answer>), String> {
+        if out.is_empty() {
+            session.answers = 0;
+        }
         let mut at = 0;
         loop {
             let Some(connection) = &mut session.connection else { return Ok((buf.len(), None)) };
@@ -237,21 +245,20 @@ impl Protocol for Http2 {
                     return Err(failure.to_string());
                 }
             };
+            at += used;
             let answer = match progress {
-                Progress::Idle => {
-                    session.drain(out);
-                    return Ok((at + used, None));
-                }
-                Progress::Blocked(_) => {
-                    session.drain(out);
-                    if out.len() > ANSWERS_MAX && session.uploads.is_empty() {
+                Progress::Idle | Progress::Blocked(_) => {
+                    session.answers += session.drain(out);
+                    if session.answers > ANSWERS_MAX {
                         return Err("the server does not read the answers that it demands".to_owned());
+                    }
+                    if progress == Progress::Idle {
+                        return Ok((at, None));
                     }
                     None
                 }
-                Progress::Event(event) => self.event(session, event),
+                Progress::Event(event) => self.event(session, event, out),
             };
-            at += used;
             if answer.is_some() {
                 return Ok((at, answer));
             }
@@ -298,7 +305,7 @@ impl Protocol for Http2 {
 
 impl Http2 {
     /// Processes an event. Returns the answer that it completes.
-    fn event(&mut self, session: &mut Http2Session, event: Event) -> Option<Answer> {
+    fn event(&mut self, session: &mut Http2Session, event: Event, out: &mut Vec<u8>) -> Option<Answer> {
         match event {
             Event::Response { stream, head, end } => {
                 if head.interim {
@@ -328,16 +335,179 @@ impl Http2 {
                 Some(Answer { tag: stream.id(), outcome: Outcome::Failed(fault, text), body: 0, keep_alive: true })
             }
             Event::Writable { .. } => {
-                session.upload();
+                session.upload(out);
                 None
             }
             Event::Settings => {
-                session.upload();
+                session.upload(out);
                 let allowed = session.connection.as_ref().map(|connection| connection.streams_limit());
                 self.streams_allowed = self.streams_allowed.min(allowed.unwrap_or(u32::MAX));
                 None
             }
             Event::GoAway { .. } | Event::Pong(_) | Event::Request { .. } | Event::Refused { .. } => None,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::http::HttpOptions;
+    use super::super::target::Url;
+    use super::super::template::{KeyPattern, KeySpace};
+    use super::*;
+    use sluicegate_wire::http::Version;
+    use sluicegate_wire::http2::ErrorCode;
+
+    fn client(streams: usize, body: Option<&str>) -> Http2 {
+        let space = KeySpace { prefix: String::new(), min: 5, max: 500, pattern: KeyPattern::Sequential };
+        let options = HttpOptions {
+            method: None,
+            headers: Vec::new(),
+            body: body.map(|body| body.as_bytes().to_vec()),
+            keep_alive: true,
+            data_size: 3,
+            http2: true,
+        };
+        let url = Url::parse("https://h/__key__", false).unwrap();
+        let plan = HttpPlan::new(&[url], &options, &space).unwrap();
+        Http2::new(plan, true, streams, Keys::new(space, 1, 0, 1), 0)
+    }
+
+    /// Gives the server what the client has sent; returns the streams that are complete, with their targets.
+    fn receive(server: &mut Connection, input: &[u8], bodies: &mut u64) -> Vec<(StreamKey, String)> {
+        let (mut at, mut message, mut found) = (0, Message::new(), Vec::new());
+        loop {
+            let (used, progress) = server.receive(&input[at..], &mut message).unwrap();
+            at += used;
+            match progress {
+                Progress::Event(Event::Request { stream, .. }) => {
+                    found.push((stream, String::from_utf8_lossy(message.target()).into_owned()));
+                }
+                Progress::Event(Event::Data { stream, range }) => {
+                    *bodies += range.len() as u64;
+                    server.consume(stream, range.len());
+                }
+                Progress::Event(_) => {}
+                Progress::Idle => return found,
+                Progress::Blocked(blocked) => panic!("{blocked:?}"),
+            }
+        }
+    }
+
+    /// Moves bytes between the two until both are silent.
+    fn settle(http: &mut Http2, session: &mut Http2Session, server: &mut Connection, out: &mut Vec<u8>) -> u64 {
+        let mut bodies = 0;
+        while !out.is_empty() || !server.output().is_empty() {
+            receive(server, &std::mem::take(out), &mut bodies);
+            let input = server.output().to_vec();
+            server.wrote(input.len());
+            assert_eq!(http.read(session, &input, out), Ok((input.len(), None)));
+        }
+        bodies
+    }
+
+    #[test]
+    fn answers_do_not_depend_on_the_pieces_that_come() {
+        for step in [1, 2, 7, usize::MAX] {
+            let (mut http, mut session, mut out) = (client(10, None), Http2Session::default(), Vec::new());
+            assert!(!http.has_room(&session));
+            http.start(&mut session, &mut out);
+            let mut server = Connection::server(Settings::default());
+            // One request precedes the server's settings.
+            let first = http.write(&mut session, &mut out);
+            assert_eq!((first.tag, http.has_room(&session)), (1, false));
+            let mut bodies = 0;
+            let mut requests = receive(&mut server, &std::mem::take(&mut out), &mut bodies);
+            let input = server.output().to_vec();
+            server.wrote(input.len());
+            assert_eq!(http.read(&mut session, &input, &mut out), Ok((input.len(), None)));
+            for tag in [3, 5, 7] {
+                assert!(http.has_room(&session));
+                assert_eq!(http.write(&mut session, &mut out), Written { command: 0, tag });
+            }
+            requests.extend(receive(&mut server, &std::mem::take(&mut out), &mut bodies));
+            let targets: Vec<&str> = requests.iter().map(|(_, target)| target.as_str()).collect();
+            assert_eq!(targets, ["https://h/5", "https://h/6", "https://h/7", "https://h/8"]);
+
+            // The last is answered first, one is reset, one is malformed, and one comes in parts.
+            let mut response = Message::new();
+            response.set_response(Version::Http2, 200, b"OK");
+            let keys: Vec<StreamKey> = requests.iter().map(|(key, _)| *key).collect();
+            server.send_response(keys[0], &response, Framing::Chunked, false).unwrap();
+            server.send_data(keys[0], &[0; 1000], false);
+            server.send_response(keys[3], &response, Framing::Length(2), false).unwrap();
+            server.send_data(keys[3], b"ok", true);
+            server.reset(keys[1], ErrorCode::CANCEL);
+            server.send_response(keys[2], &response, Framing::Length(3), false).unwrap();
+            server.send_data(keys[2], b"ok", true);
+            server.send_data(keys[0], &[0; 234], true);
+            server.goaway(7, ErrorCode::NO_ERROR);
+            let input = server.output().to_vec();
+            let (mut at, mut arrived, mut answers) = (0, 0usize, Vec::new());
+            while arrived < input.len() {
+                arrived = arrived.saturating_add(step).min(input.len());
+                while let (used, Some(answer)) = http.read(&mut session, &input[at..arrived], &mut out).unwrap() {
+                    at += used;
+                    answers.push((answer.tag, answer.outcome, answer.body));
+                }
+                at = arrived;
+            }
+            let failed = |fault, text: &str| Outcome::Failed(fault, text.to_owned());
+            assert_eq!(
+                answers,
+                [
+                    (7, Outcome::Status(200), 2),
+                    (3, failed(StreamFault::Reset, "the server has reset the stream: CANCEL"), 0),
+                    (5, failed(StreamFault::Malformed, "malformed response on a stream: PROTOCOL_ERROR"), 0),
+                    (1, Outcome::Status(200), 1234),
+                ],
+                "in steps of {step}"
+            );
+            assert!(http.is_over(&session) && !http.has_room(&session) && !http.is_within(&session));
+        }
+    }
+
+    #[test]
+    fn uploads_wait_for_windows_and_end_when_they_are_given_up() {
+        let body = "x".repeat(200_000);
+        let (mut http, mut session, mut out) = (client(3, Some(&body)), Http2Session::default(), Vec::new());
+        let mut server = Connection::server(Settings { initial_window: 1000, ..Settings::default() });
+        http.start(&mut session, &mut out);
+        settle(&mut http, &mut session, &mut server, &mut out);
+        for _ in 0..3 {
+            http.write(&mut session, &mut out);
+        }
+        assert_eq!((session.uploads.len(), http.has_room(&session)), (3, false));
+        http.cancel(&mut session, 3, &mut out);
+        assert_eq!((session.uploads.len(), http.has_room(&session)), (2, true));
+        let bodies = settle(&mut http, &mut session, &mut server, &mut out);
+        // The cancelled one has sent its first window.
+        assert_eq!((bodies, session.uploads.len()), (2 * 200_000 + 1000, 0));
+    }
+
+    #[test]
+    fn a_server_that_asks_and_does_not_listen_is_an_error() {
+        let (mut http, mut session, mut out) = (client(1, None), Http2Session::default(), Vec::new());
+        http.start(&mut session, &mut out);
+        let mut server = Connection::server(Settings::default());
+        settle(&mut http, &mut session, &mut server, &mut out);
+        // However few of them come at once.
+        server.ping([0; 8]);
+        let ping = server.output().to_vec();
+        for pings in [ping.repeat(2), ping.repeat(10_000)] {
+            out.clear();
+            let error = loop {
+                match http.read(&mut session, &pings, &mut out) {
+                    Ok((used, None)) => assert_eq!(used, pings.len()),
+                    Ok((_, Some(answer))) => panic!("{answer:?}"),
+                    Err(error) => break error,
+                }
+            };
+            assert!(error.contains("does not read") && out.len() < ANSWERS_MAX + (64 << 10), "{error}");
+        }
+        // What is not HTTP/2 at all.
+        let (mut http, mut session, mut out) = (client(1, None), Http2Session::default(), Vec::new());
+        http.start(&mut session, &mut out);
+        assert!(http.read(&mut session, b"HTTP/1.1 400 Bad Request\r\n\r\n", &mut out).is_err());
     }
 }

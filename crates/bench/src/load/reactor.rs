@@ -530,7 +530,7 @@ impl<'a, P: Protocol> Reactor<'a, P> {
             self.set_deadline(id, sent.saturating_add(self.load.timeout_ns).max(now));
         }
         self.flush(id);
-        self.give_work(id);
+        self.go_on(id, now);
     }
 
     /// Returns the present time, and the time until which this thread may wait for its sockets.

@@ -205,7 +205,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Http2<S> {
         let route = route(message.target());
         let is_head = head.method == Method::Head;
         if head.expect_continue && !end {
-            self.response.set_response(Version::Http2, 100, b"Continue");
+            self.begin_response(100);
             let _ = self.connection.send_response(key, &self.response, Framing::None, false);
         }
         if route != Route::Echo {
@@ -215,7 +215,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Http2<S> {
             }
             return;
         }
-        self.response.set_response(Version::Http2, 200, b"OK");
+        self.begin_response(200);
         self.response.add(b"content-type", message.first(b"content-type").unwrap_or(b"application/octet-stream"));
         self.response.add(b"x-request-method", message.method());
         let framing = match head.body {
@@ -300,7 +300,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Http2<S> {
             Route::NotFound => self.respond(key, 404, b"Not Found"),
             Route::Bytes(count) => {
                 let is_head = self.stream_mut(key).is_some_and(|stream| stream.is_head);
-                self.response.set_response(Version::Http2, 200, b"OK");
+                self.begin_response(200);
                 self.response.add(b"content-type", b"application/octet-stream");
                 let end = is_head || count == 0;
                 let _ = self.connection.send_response(key, &self.response, Framing::Length(count), end);
@@ -312,10 +312,16 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Http2<S> {
         }
     }
 
+    /// Makes an empty response of the message that all responses of the connection use.
+    fn begin_response(&mut self, code: u16) {
+        self.response.clear();
+        self.response.set_response(Version::Http2, code, status::reason(code).as_bytes());
+    }
+
     /// Sends an answer with a short text.
     fn respond(&mut self, key: StreamKey, code: u16, text: &[u8]) {
         let is_head = self.stream_mut(key).is_some_and(|stream| stream.is_head);
-        self.response.set_response(Version::Http2, code, status::reason(code).as_bytes());
+        self.begin_response(code);
         let has_text = !matches!(code, 204 | 304);
         let framing = if has_text { Framing::Length(text.len() as u64) } else { Framing::None };
         if has_text {

@@ -223,6 +223,14 @@ fn curl_is_answered_in_http2() {
         let streamed = format!("{words} -H Expect:100-continue -T - {url}/echo");
         assert!(output("curl", &streamed, text.as_bytes()) == text + "2,200,");
     }
+    // Heads of several responses on one connection. (curl 7.88 loses connections that it reuses by prior knowledge.)
+    let (words, url) = (format!("-sS {} -w %{{http_version}},%{{http_code}},", secure.0), &secure.1);
+    let heads = output("curl", &format!("{words} -i {url}/bytes/3 {url}/fast {url}/bytes/3"), b"");
+    let (first, others) = heads.split_once("2,200,").unwrap();
+    let bytes = "content-type: application/octet-stream\r\ncontent-length: 3\r\n\r\n012";
+    assert_eq!(first, format!("HTTP/2 200 \r\n{bytes}"));
+    let text = "content-type: text/plain\r\ncontent-length: 12\r\n\r\nI'm FAST!!!!";
+    assert_eq!(others, format!("HTTP/2 200 \r\n{text}2,200,HTTP/2 200 \r\n{bytes}2,200,"));
     // More than one request at once, on one connection.
     let many = format!("{} --parallel {}/bytes/100000?[1-40] -o /dev/null", secure.0, secure.1);
     let many = output("curl", &format!("-sS {many} -w %{{http_code}}/%{{num_connects}}."), b"");

@@ -194,11 +194,17 @@ impl<P: Protocol> Reactor<'_, P> {
         connection.partial.clear();
         connection.partial.extend_from_slice(rest);
         if P::MULTIPLEXED {
-            if connection.in_flight.is_empty() && self.protocol.is_over(&connection.session) {
-                return self.reconnect(id, now);
-            }
             // What the protocol has to tell the peer, whether or not a request follows.
             self.flush(id);
+        }
+        self.go_on(id, now);
+    }
+
+    /// Uses the room that a connection may have now; one that the peer accepts nothing more on is replaced.
+    pub(super) fn go_on(&mut self, id: usize, now: u64) {
+        let connection = &self.connections[id];
+        if P::MULTIPLEXED && connection.in_flight.is_empty() && self.protocol.is_over(&connection.session) {
+            return self.reconnect(id, now);
         }
         self.give_work(id);
     }
