@@ -23,10 +23,11 @@ pub(crate) const TCP_LOG: &str = "%ci:%cp [%t] %ft %b/%s %Tw/%Tc/%Tt %B %ts %ac/
 /// `option httplog clf`.
 pub(crate) const HTTP_CLF_LOG: &str = "%{+Q}o %{-Q}ci - - [%trg] %r %ST %B \"\" \"\" %cp %ms %ft %b %s \
                                        %TR %Tw %Tc %Tr %Ta %tsc %ac %fc %bc %sc %rc %sq %bq %CC %CS %hrl %hsl";
-/// `option httpslog`, as `HAPROXY_HTTPS_LOG_FMT`. No connection uses TLS, so the TLS fields have HAProxy's values for a
-/// plain connection.
+/// `option httpslog`, as `HAPROXY_HTTPS_LOG_FMT`.
 pub(crate) const HTTPS_LOG: &str = "%ci:%cp [%tr] %ft %b/%s %TR/%Tw/%Tc/%Tr/%Ta %ST %B %CC %CS %tsc \
-                                    %ac/%fc/%bc/%sc/%rc %sq/%bq %hr %hs %{+Q}r 0/-/-/-/0 -/%sslv/%sslc";
+                                    %ac/%fc/%bc/%sc/%rc %sq/%bq %hr %hs %{+Q}r \
+                                    %[fc_err]/%[ssl_fc_err,hex]/%[ssl_c_err]/%[ssl_c_ca_err]/%[ssl_fc_is_resumed] \
+                                    %[ssl_fc_sni]/%sslv/%sslc";
 /// `option tcplog clf`.
 pub(crate) const TCP_CLF_LOG: &str = "%{+Q}o %{-Q}ci - - [%T] \"TCP \" 000 %B \"\" \"\" %cp %ms %ft %b %s \
                                       %Th %Tw %Tc %Tt %U %ts-- %ac %fc %bc %sc %rc %sq %bq \"\" \"\" ";

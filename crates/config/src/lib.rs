@@ -61,6 +61,11 @@ pub use section::{Draft, add_server, master_socket, parse, preset};
 pub use source::{MemoryFiles, Source, SourceFile, read, recorded_listing, recorded_name};
 pub use suggest::nearest;
 
+/// Returns the name and version of the library behind certificates and keys.
+pub fn tls_library() -> String {
+    sluicegate_tls::library::name()
+}
+
 /// The HAProxy version whose language, semantics and defaults this crate follows; `version_atleast` compares it.
 pub const BASELINE: (u32, u32, u32) = (3, 2, 0);
 

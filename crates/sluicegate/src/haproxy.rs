@@ -100,8 +100,6 @@ const ABSENT: &[&str] = &[
     "MEMORY_PROFILING",
     "NS",
     "OBSOLETE_LINKER",
-    "OPENSSL",
-    "OPENSSL_AWSLC",
     "OPENSSL_WOLFSSL",
     "OT",
     "PCRE",
@@ -112,7 +110,6 @@ const ABSENT: &[&str] = &[
     "QUIC_OPENSSL_COMPAT",
     "RT",
     "SLZ",
-    "SSL",
     "STATIC_PCRE",
     "STATIC_PCRE2",
     "SYSTEMD",
@@ -137,19 +134,28 @@ fn build() -> String {
     features.sort_unstable();
     let list: Vec<String> = features.iter().map(|(name, sign)| format!("{sign}{name}")).collect();
     let tune = Tune::default();
+    let library = sluicegate_config::tls_library();
     let threads = std::thread::available_parallelism().map_or(1, usize::from);
     let _ = write!(
         text,
         "\nFeature list : {}\n\n\
          Default settings :\n  bufsize = {}, maxrewrite = {}\n\n\
          Built with multi-threading support (MAX_THREADS=1024, default={threads}).\n\
+         Built with SSL library version : {library}\n\
+         Running on SSL library version : {library}\n\
+         SSL library supports TLS extensions : yes\n\
+         SSL library supports SNI : yes\n\
+         SSL library FIPS mode : no\n\
+         SSL library supports : TLSv1.2 TLSv1.3\n\
+         Built with TLS protocol library : rustls\n\
          Built with Lua version : Lua 5.4\n\
          Built with the Prometheus exporter as a service\n\
          Built with Redis-compatible store, version : {}\n\n\
          Available polling systems :\n      epoll : pref=300,  test result OK\n\
          Total: 1 (1 usable), will use epoll.\n\n\
          Available multiplexer protocols :\n\
-         (protocols marked as <default> cannot be specified using 'proto' keyword)\n  \
+         (protocols marked as <default> cannot be specified using 'proto' keyword)\n         \
+         h2 : mode=HTTP  side=FE|BE  mux=H2    flags=HTX|HOL_RISK|NO_UPG\n  \
          <default> : mode=HTTP  side=FE|BE  mux=H1    flags=HTX\n         \
          h1 : mode=HTTP  side=FE|BE  mux=H1    flags=HTX|NO_UPG\n  \
          <default> : mode=TCP   side=FE|BE  mux=PASS  flags=\n       \

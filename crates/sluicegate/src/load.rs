@@ -5,7 +5,9 @@
 
 use std::sync::{Arc, OnceLock};
 
-use sluicegate_config::model::{BindAddress, Global, LogAddress, LogTarget, LuaLogStderr, ProxyKind, StoreSection};
+use sluicegate_config::model::{
+    BindAddress, Global, LogAddress, LogTarget, LuaLogStderr, ProxyKind, StoreSection, TlsFiles,
+};
 use sluicegate_config::{Config, Diagnostics, Draft, Environment, Files, LuaNames, MemoryFiles, NoLua};
 use sluicegate_pattern::{Kind, PatternFiles};
 use sluicegate_proxy::log::{self, Logger};
@@ -66,6 +68,8 @@ pub struct Living {
     pub workers: usize,
     /// The map and ACL files that the process has loaded.
     pub patterns: Arc<PatternFiles>,
+    /// The certificates and other files of TLS that it has loaded.
+    pub tls_files: Arc<TlsFiles>,
 }
 
 impl Default for Reading {
@@ -121,9 +125,13 @@ pub fn begin(service: &Service, reading: Reading) -> Result<Begun, usize> {
         report.error("no configuration file: the directories have none whose name ends in .cfg");
         return Err(1);
     }
-    let draft = sluicegate_config::parse(source, &*reading.files, &mut environment);
+    let mut draft = sluicegate_config::parse(source, &*reading.files, &mut environment);
     if let Some(living) = &reading.living {
         draft.patterns().take_over(living.patterns.clone());
+        draft.replace(living.tls_files.clone());
+    }
+    if service.no_server_verify {
+        draft.disable_server_verify();
     }
     Ok(Begun { draft, environment, report, reading })
 }

@@ -457,6 +457,15 @@ converters![
         "The port of a Host header's value, 0 if there is none.",
     ),
     row(
+        "x509_v_err_str",
+        Converter::X509VErrStr,
+        &[],
+        0,
+        Output::Int,
+        Output::Str,
+        "The name of a verification error (X509_V_ERR_…) by its number.",
+    ),
+    row(
         "http_date",
         Converter::HttpDate,
         &[A::Int, A::DateUnit],

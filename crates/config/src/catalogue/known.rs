@@ -119,20 +119,8 @@ pub const FETCHES: &[&str] = &[
     "internal.htx_blk.hdrname", "internal.htx_blk.hdrval", "internal.htx_blk.size", "internal.htx_blk.start_line",
     "internal.htx_blk.type", "lat_ns_avg", "lat_ns_tot", "req.bytes_in", "req.bytes_out", "req.ssl_cipherlist",
     "req.ssl_keyshare_groups", "req.ssl_sigalgs", "req.ssl_supported_groups", "res.bytes_in", "res.cache_hit",
-    "res.cache_name", "sc1_clr_gpc", "server_status", "spoe.engine-id", "srv_bytes_in",
-    "ssl_bc_client_early_traffic_secret", "ssl_bc_client_handshake_traffic_secret", "ssl_bc_client_random",
-    "ssl_bc_client_traffic_secret_0", "ssl_bc_curve", "ssl_bc_early_exporter_secret", "ssl_bc_err", "ssl_bc_err_str",
-    "ssl_bc_exporter_secret", "ssl_bc_npn", "ssl_bc_server_handshake_traffic_secret", "ssl_bc_server_random",
-    "ssl_bc_server_traffic_secret_0", "ssl_bc_session_key", "ssl_c_chain_der", "ssl_c_r_dn", "ssl_c_san", "ssl_f_der",
-    "ssl_f_i_dn", "ssl_f_key_alg", "ssl_f_notafter", "ssl_f_notbefore", "ssl_f_s_dn", "ssl_f_serial", "ssl_f_sha1",
-    "ssl_f_sig_alg", "ssl_f_version", "ssl_fc_cipherlist_bin", "ssl_fc_cipherlist_hex", "ssl_fc_cipherlist_str",
-    "ssl_fc_cipherlist_xxh", "ssl_fc_client_early_traffic_secret", "ssl_fc_client_handshake_traffic_secret",
-    "ssl_fc_client_random", "ssl_fc_client_traffic_secret_0", "ssl_fc_curve", "ssl_fc_early_exporter_secret",
-    "ssl_fc_ecformats_bin", "ssl_fc_eclist_bin", "ssl_fc_exporter_secret", "ssl_fc_extlist_bin",
-    "ssl_fc_protocol_hello_id", "ssl_fc_server_handshake_traffic_secret", "ssl_fc_server_random",
-    "ssl_fc_server_traffic_secret_0", "ssl_fc_session_key", "ssl_fc_sigalgs_bin", "ssl_fc_supported_versions_bin",
-    "ssl_s_chain_der", "ssl_s_der", "ssl_s_i_dn", "ssl_s_key_alg", "ssl_s_notafter", "ssl_s_notbefore", "ssl_s_s_dn",
-    "ssl_s_serial", "ssl_s_sha1", "ssl_s_sig_alg", "ssl_s_version", "term_events", "waiting_entity",
+    "res.cache_name", "sc1_clr_gpc", "server_status", "spoe.engine-id", "srv_bytes_in", "term_events",
+    "waiting_entity",
 ];
 
 /// Converters.
@@ -141,8 +129,7 @@ pub const CONVERTERS: &[&str] = &[
     "aes_cbc_dec", "aes_cbc_enc", 
     "jwt_decrypt_secret", 
     
-    "rfc7239_nph", 
-    "x509_v_err_str",
+    "rfc7239_nph",
 ];
 
 /// None, for sections that are ours alone.

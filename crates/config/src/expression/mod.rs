@@ -782,7 +782,7 @@ mod tests {
         refused(place, "fc_rtt(s)", "'ms' or 'us'");
         refused(place, "src,lowr", "4: unknown converter 'lowr' did you mean 'lower'?");
         refused(place, "src,map(x)", "failed to open pattern file 'x'");
-        refused(place, "src,x509_v_err_str", "converter 'x509_v_err_str' is not supported yet");
+        refused(place, "src,rfc7239_nph", "converter 'rfc7239_nph' is not supported yet");
         refused(place, "src,when(never)", "expects one of error");
         refused(place, "src,when(acl,x)", "ACL 'x' not found");
         refused(place, "acl(TRUE,x)", "ACL 'x' not found");

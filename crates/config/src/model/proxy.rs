@@ -353,6 +353,8 @@ pub struct ProxyOptions {
     pub all_backups: bool,
     /// `option prefer-last-server`.
     pub prefer_last_server: bool,
+    /// `option disable-h2-upgrade`: the preface of HTTP/2 on a connection without TLS changes nothing.
+    pub disable_h2_upgrade: bool,
     /// `option socket-stats`: each listening socket has figures of its own.
     pub socket_stats: bool,
 }

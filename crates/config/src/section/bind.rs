@@ -386,6 +386,11 @@ const fn policy(
     any(name, 1, usage, docs, BindOption::Policy(missing, word))
 }
 
+/// Returns whether an option is about TLS.
+pub(crate) fn is_about_tls(name: &str) -> bool {
+    OPTIONS.find(name, "").is_some_and(|(row, _)| !matches!(row.parser, BindOption::Plain(_)))
+}
+
 /// Permissions in octal.
 pub(crate) fn octal(text: &str) -> Result<u32, String> {
     match u32::from_str_radix(text, 8) {

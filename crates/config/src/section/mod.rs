@@ -22,6 +22,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use sluicegate_pattern::PatternFiles;
+use sluicegate_tls::policy::Verify;
 
 use crate::catalogue::known;
 use crate::diagnostic::{Diagnostics, Severity};
@@ -366,6 +367,13 @@ impl Draft {
     /// [`load_patterns`](crate::load_patterns)), so that a script and a rule that name the same file share it.
     pub fn patterns(&self) -> &Arc<PatternFiles> {
         &self.patterns
+    }
+
+    /// Leaves certificates of servers unverified, unless the file says 'ssl-server-verify'.
+    pub fn disable_server_verify(&mut self) {
+        if self.global.at("ssl-server-verify").is_none() {
+            self.global.tls.server_verify = Verify::None;
+        }
     }
 
     /// Takes certificates from the configuration that this one replaces, as far as their files are the same.

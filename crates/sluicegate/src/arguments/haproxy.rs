@@ -64,11 +64,12 @@ usage: haproxy [-f FILE|DIRECTORY]… [OPTION]… [-- FILE…]
   -dW          refuses to start after any warning
   -dD          says what is valid and probably not meant
   -dr          starts even if the name of a server can't be resolved
+  -dV          verifies no certificates of servers, as with 'ssl-server-verify none'
   -sf PID…     a running service goes on with these files; other processes finish what they do and end
   -st PID…     these processes end once this one has its sockets
   -x SOCKET    takes the listening sockets over from the process with this stats socket ('expose-fd listeners')
 
-Taken, and change nothing, since they switch off what does not exist here: -de -dp -dk -dv -dG -dR -dF -dZ -dV
+Taken, and change nothing, since they switch off what does not exist here: -de -dp -dk -dv -dG -dR -dF -dZ
 -dM[BYTE].
 ";
 
@@ -134,9 +135,10 @@ fn debug(flag: &[u8], service: &mut Service) -> Result<(), Refused> {
         Some(b'W') => service.zero_warning = true,
         Some(b'D') => service.diagnostics = true,
         Some(b'r') => service.ignore_unresolvable = true,
-        // These disable pollers, system calls and optimizations of HAProxy, its memory checks, or the verification of
-        // server certificates. This program has no corresponding feature to disable.
-        Some(b'e' | b'p' | b'k' | b'v' | b'G' | b'R' | b'F' | b'Z' | b'V' | b'M') => {}
+        Some(b'V') => service.no_server_verify = true,
+        // These disable pollers, system calls and optimizations of HAProxy, or its memory checks. This program has no
+        // corresponding feature to disable.
+        Some(b'e' | b'p' | b'k' | b'v' | b'G' | b'R' | b'F' | b'Z' | b'M') => {}
         Some(b'K' | b'L' | b'C' | b'X' | b't' | b'c') => {
             let option = String::from_utf8_lossy(flag);
             return Err(Refused::Message(format!(
@@ -236,6 +238,7 @@ mod tests {
             ("zero-warning", service.zero_warning),
             ("diagnostics", service.diagnostics),
             ("unresolvable", service.ignore_unresolvable),
+            ("no-server-verify", service.no_server_verify),
         ] {
             if set {
                 let _ = write!(shown, " {name}");
@@ -287,7 +290,8 @@ mod tests {
         check("-st 1 -f a -sf 2 -st 3", "run a finish=[2] terminate=[1, 3]");
         // HAProxy's letters decide, whatever follows them.
         check("-foo a -check -quiet", "check a quiet");
-        check("-f a -de -dp -dk -dG -dV -dZ -dM -dM0x50,tag -dF", "run a");
+        check("-f a -de -dp -dk -dG -dZ -dM -dM0x50,tag -dF", "run a");
+        check("-f a -dV", "run a no-server-verify");
         check("-f a -dI", "run a insecure-fork");
         check("-f a -dS", "run a no-splice");
     }

@@ -57,6 +57,8 @@ pub struct Service {
     pub zero_warning: bool,
     /// `-dD`: remarks about valid but probably unintended lines.
     pub diagnostics: bool,
+    /// `-dV`: certificates of servers are not verified unless the file says so.
+    pub no_server_verify: bool,
     /// `-dr`: a server whose name can't be resolved starts without an address.
     pub ignore_unresolvable: bool,
 }

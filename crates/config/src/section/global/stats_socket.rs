@@ -71,7 +71,7 @@ fn socket(
     while next < line.len() {
         let (name, value) = (line.text(next), line.text(next + 1));
         if !OPTIONS.contains(&name) {
-            if known::is_known(known::STATS_SOCKET_OPTIONS, name) {
+            if known::is_known(known::STATS_SOCKET_OPTIONS, name) || bind::is_about_tls(name) {
                 diagnostics.error(line.at(next), format!("'{name}' of '{what}' is not supported yet"));
             } else {
                 let near = suggest::nearest(name, OPTIONS.iter().chain(known::STATS_SOCKET_OPTIONS).copied());

@@ -483,7 +483,8 @@ pub(crate) static KEYWORDS: Table<ProxyParser> = Table::new(&[
     option(
         "option httpslog",
         PROXY,
-        "As httplog, with the fields that HAProxy adds about TLS, which is not supported yet.",
+        "As httplog, with the handshake's errors, whether its session was resumed, the client's name for this side, version \
+         and cipher suite.",
         |r, line| r.log_option(line, logging::HTTPS, None),
     ),
     option(
@@ -510,7 +511,12 @@ pub(crate) static KEYWORDS: Table<ProxyParser> = Table::new(&[
     connection::NOLINGER,
     connection::ORIGINALTO,
     connection::SOCKET_STATS,
-    option("option disable-h2-upgrade", FRONT, "No effect: HTTP/2 is not supported.", |_, _| ()),
+    option(
+        "option disable-h2-upgrade",
+        FRONT,
+        "Connections without TLS stay HTTP/1, even if they begin with HTTP/2's preface.",
+        |r, line| r.settings.proxy.options.disable_h2_upgrade = on(line),
+    ),
     option("option splice-auto", PROXY, "No effect on data: it tunes HAProxy's forwarding.", |_, _| ()),
     option("option splice-request", PROXY, "No effect on data: it tunes HAProxy's forwarding.", |_, _| ()),
     option("option splice-response", PROXY, "No effect on data: it tunes HAProxy's forwarding.", |_, _| ()),

@@ -315,27 +315,27 @@ mod tests {
     use super::*;
 
     #[track_caller]
-    fn check(text: &str, expected: Result<(&[&str], &[&str], &[&str]), &str>) {
+    fn check(text: &str, expected: Result<[&str; 3], &str>) {
         let found = split(text).map(|split| {
             let words: Vec<&str> = split.words.iter().map(|(word, _)| *word).collect();
             let (first, rest) = words.split_at(split.options.start.min(words.len()));
             let (options, filters) = rest.split_at(split.options.len().min(rest.len()));
             [first, options, filters].map(|part| part.join(" "))
         });
-        let expected = expected.map(|(a, b, c)| [a, b, c].map(|part| part.join(" "))).map_err(str::to_owned);
+        let expected = expected.map(|parts| parts.map(str::to_owned)).map_err(str::to_owned);
         assert_eq!(found, expected, "{text}");
     }
 
     #[test]
     fn lines_are_split_at_blanks_and_brackets() {
-        check("", Ok((&[], &[], &[])));
-        check("a.pem", Ok((&["a.pem"], &[], &[])));
-        check(" a.pem\t*.b.c !x.b.c \r", Ok((&["a.pem"], &[], &["*.b.c", "!x.b.c"])));
-        check("a.pem [alpn h2 verify none] b c", Ok((&["a.pem"], &["alpn", "h2", "verify", "none"], &["b", "c"])));
-        check("a.pem[no-alpn]b", Ok((&["a.pem"], &["no-alpn"], &["b"])));
-        check("a.pem b [no-alpn] c", Ok((&["a.pem", "b"], &["no-alpn"], &["c"])));
-        check("a.pem []", Ok((&["a.pem"], &[], &[])));
-        check("a.pem [b", Ok((&["a.pem"], &[], &["b"])));
+        check("", Ok(["", "", ""]));
+        check("a.pem", Ok(["a.pem", "", ""]));
+        check(" a.pem\t*.b.c !x.b.c \r", Ok(["a.pem", "", "*.b.c !x.b.c"]));
+        check("a.pem [alpn h2 verify none] b c", Ok(["a.pem", "alpn h2 verify none", "b c"]));
+        check("a.pem[no-alpn]b", Ok(["a.pem", "no-alpn", "b"]));
+        check("a.pem b [no-alpn] c", Ok(["a.pem b", "no-alpn", "c"]));
+        check("a.pem []", Ok(["a.pem", "", ""]));
+        check("a.pem [b", Ok(["a.pem", "", "b"]));
         check("[no-alpn] a.pem", Err("file must start with a cert"));
         check("a [b] [c]", Err("too many '['"));
         check("a b] c", Err("missing '['"));

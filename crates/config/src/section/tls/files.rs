@@ -49,7 +49,7 @@ pub(crate) struct Loader<'a> {
     /// What all certificates depend on.
     common: Common,
     loaded: RefCell<TlsFiles>,
-    /// What could not be loaded, so that a second line of the same path reads nothing.
+    /// Authorities that could not be loaded, so that a second line of the same path reads nothing.
     failed: RefCell<HashMap<Arc<str>, String>>,
     warnings: RefCell<Vec<String>>,
     /// Which files of certificates were named, by the certificates' names.
@@ -252,9 +252,6 @@ impl<'a> Loader<'a> {
 
     /// Reads the files of a certificate.
     fn gather(&self, name: &str, named: &NamedFiles, pem: Option<Vec<u8>>) -> Result<PairFiles, String> {
-        if let Some(message) = self.failed.borrow().get(name) {
-            return Err(message.clone());
-        }
         let path = named.crt.as_deref().unwrap_or(name);
         let pem = match pem {
             Some(pem) => pem,
@@ -431,7 +428,7 @@ pub(crate) struct Batch<'a, 'f> {
 /// A certificate of a batch.
 enum Wanted {
     Known(Arc<Pair>),
-    Read(PairFiles),
+    Read(Box<PairFiles>),
 }
 
 /// A certificate's place in its batch.
@@ -510,7 +507,7 @@ impl Batch<'_, '_> {
         }
         let wanted = match self.loader.known(name) {
             Some(pair) => Wanted::Known(pair),
-            None => Wanted::Read(self.loader.gather(name, files, pem)?),
+            None => Wanted::Read(Box::new(self.loader.gather(name, files, pem)?)),
         };
         let slot = self.wanted.len();
         self.wanted.push((wanted, files.clone()));
@@ -529,7 +526,7 @@ impl Batch<'_, '_> {
                 Wanted::Read(pair_files) => {
                     known.push(None);
                     files.push((named, pair_files.ocsp.as_ref().map(|(path, _)| path.clone())));
-                    read.push(pair_files);
+                    read.push(*pair_files);
                 }
             }
         }

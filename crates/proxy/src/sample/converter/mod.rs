@@ -121,6 +121,7 @@ fn compile(converter: Converter, args: &Args<'_>) -> Compiled {
         Converter::Ipmask => net::ipmask(args),
         Converter::HostOnly => net::host_only(args),
         Converter::PortOnly => net::port_only(args),
+        Converter::X509VErrStr => number::x509_v_err_str(args),
         Converter::HttpDate => time::http_date(args),
         Converter::Ltime => time::ltime(args),
         Converter::Utime => time::utime(args),

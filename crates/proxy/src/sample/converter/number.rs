@@ -1,6 +1,7 @@
 //! Arithmetic and bits of integers.
 
 use sluicegate_config::model::Arg;
+use sluicegate_tls::x509::codes;
 
 use super::super::value::Value;
 use super::super::variables::VarRef;
@@ -96,6 +97,14 @@ pub(super) fn odd(_: &Args<'_>) -> Compiled {
 
 pub(super) fn even(_: &Args<'_>) -> Compiled {
     unary(|number| Value::Bool(number & 1 == 0))
+}
+
+/// `x509_v_err_str`: the name of a verification error.
+pub(super) fn x509_v_err_str(_: &Args<'_>) -> Compiled {
+    value((), |(), value, _| {
+        let code = i32::try_from(value.to_int()?).ok()?;
+        codes::name(code).map(|name| Value::text(name.as_bytes()))
+    })
 }
 
 pub(super) fn htonl(_: &Args<'_>) -> Compiled {
