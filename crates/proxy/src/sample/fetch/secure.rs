@@ -82,14 +82,15 @@ pub(super) fn certificate(holder: Holder, of: for<'a> fn(&'a Certificate) -> Opt
     read_with((holder, of), |(holder, of), cx| of(certificate_of(cx, *holder)?))
 }
 
-/// Returns a fetch of the certificates of a side, in DER and without anything between them.
+/// Returns a fetch of the certificates that the peer sent, in DER and without anything between them. As for OpenSSL the
+/// chain of a client begins above its own certificate, and that of a server with it.
 pub(super) fn chain(holder: Holder) -> Compiled {
     read_with(holder, |holder, cx| {
-        let side = if matches!(holder, Holder::Server) { Side::Server } else { Side::Client };
-        let peer = facts(cx, side)?.peer.as_ref()?;
-        let mut der = peer.leaf.to_der();
+        let of_server = matches!(holder, Holder::Server);
+        let peer = facts(cx, if of_server { Side::Server } else { Side::Client })?.peer.as_ref()?;
+        let mut der = if of_server { peer.leaf.to_der() } else { Vec::new() };
         peer.sent.iter().for_each(|certificate| der.extend_from_slice(&certificate.to_der()));
-        Some(binary(der))
+        (!der.is_empty()).then(|| binary(der))
     })
 }
 
