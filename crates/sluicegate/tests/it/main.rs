@@ -34,6 +34,7 @@ mod store_port;
 mod store_scripts;
 mod store_watch;
 mod syslog;
+mod tls;
 
 use sluicegate_testkit::{Listening, Sluicegate};
 

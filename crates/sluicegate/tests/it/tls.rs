@@ -1,0 +1,209 @@
+//! TLS on `bind`: what clients of many kinds get, compared with HAProxy 2.8.
+//!
+//! The client is the `openssl` command. Both proxies answer each request with what they know of its connection, so
+//! verdicts, names and formats are compared along with the choice of certificate, version and cipher; a handshake that
+//! fails is compared by its alert.
+
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use sluicegate_testkit::{Haproxy, Listening, wait_for};
+
+use crate::start;
+
+/// Certificates of authorities, servers and clients in a folder.
+struct Pki(tempfile::TempDir);
+
+impl Pki {
+    /// Makes them: `both/a.pem.rsa` and `both/a.pem.ecdsa` for `a.example` and `*.w.example`, `b.pem` for `b.example`,
+    /// and clients' `good.pem`, `late.pem`, `revoked.pem`, and `stranger.pem` of another authority.
+    fn new() -> Pki {
+        let pki = Pki(tempfile::tempdir().expect("a directory"));
+        std::fs::create_dir(pki.path("both")).expect("a directory");
+        for name in ["ca", "other"] {
+            pki.openssl(&format!(
+                "req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -days 9 -subj /C=FR/O=Test/CN={name} -addext \
+                 basicConstraints=critical,CA:TRUE -addext keyUsage=critical,keyCertSign,cRLSign -keyout {name}.key -out \
+                 {name}.crt"
+            ));
+        }
+        let rsa = "rsa:2048";
+        let ecdsa = "ec -pkeyopt ec_paramgen_curve:P-256";
+        pki.issue("both/a.pem.rsa", "a.example", rsa, "ca", "-days 9", "DNS:a.example,DNS:*.w.example");
+        pki.issue("both/a.pem.ecdsa", "a.example", ecdsa, "ca", "-days 9", "DNS:a.example,DNS:*.w.example");
+        pki.issue("b.pem", "b.example", ecdsa, "ca", "-days 9", "DNS:b.example");
+        pki.issue("good.pem", "good", ecdsa, "ca", "-days 9", "DNS:good.example,IP:10.0.0.1,URI:urn:x");
+        pki.issue("late.pem", "late", ecdsa, "ca", "-not_before 200101000000Z -not_after 200201000000Z", "DNS:late");
+        pki.issue("revoked.pem", "revoked", rsa, "ca", "-days 9", "DNS:revoked");
+        pki.issue("stranger.pem", "stranger", ecdsa, "other", "-days 9", "DNS:stranger");
+        std::fs::write(pki.path("index"), "").expect("writable");
+        let settings = "[ca]\ndefault_ca=d\n[d]\ndatabase=index\ndefault_md=sha256\ndefault_crl_days=9\n";
+        std::fs::write(pki.path("ca.cnf"), settings).expect("writable");
+        pki.openssl("ca -config ca.cnf -cert ca.crt -keyfile ca.key -revoke revoked.pem");
+        pki.openssl("ca -config ca.cnf -cert ca.crt -keyfile ca.key -gencrl -out crl.pem");
+        pki
+    }
+
+    /// Issues a certificate; its file also has the key.
+    fn issue(&self, file: &str, name: &str, key: &str, authority: &str, validity: &str, alternative: &str) {
+        std::fs::write(self.path("ext"), format!("subjectAltName={alternative}\n")).expect("writable");
+        self.openssl(&format!("req -newkey {key} -nodes -subj /C=FR/O=Test/CN={name} -keyout k -out csr"));
+        match validity.strip_prefix("-not_before ") {
+            None => self.openssl(&format!(
+                "x509 -req -in csr -CA {authority}.crt -CAkey {authority}.key -CAcreateserial {validity} -extfile ext -out c"
+            )),
+            Some(dates) => {
+                let (start, end) = dates.split_once(" -not_after ").expect("two dates");
+                std::fs::write(self.path("index0"), "").expect("writable");
+                std::fs::write(self.path("serial0"), "0badcafe\n").expect("writable");
+                let settings = "[ca]\ndefault_ca=d\n[d]\ndatabase=index0\nserial=serial0\nnew_certs_dir=.\n\
+                                default_md=sha256\npolicy=p\n[p]\ncommonName=supplied\ncountryName=optional\n\
+                                organizationName=optional\n";
+                std::fs::write(self.path("late.cnf"), settings).expect("writable");
+                self.openssl(&format!(
+                    "ca -batch -config late.cnf -cert {authority}.crt -keyfile {authority}.key -startdate {start} -enddate \
+                     {end} -extfile ext -notext -in csr -out c"
+                ));
+            }
+        }
+        let both = [std::fs::read(self.path("c")), std::fs::read(self.path("k"))].map(|part| part.expect("was made"));
+        std::fs::write(self.path(file), both.concat()).expect("writable");
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.0.path().join(name)
+    }
+
+    fn openssl(&self, line: &str) {
+        let mut command = Command::new("openssl");
+        let output = command.args(line.split_whitespace()).current_dir(self.0.path()).output();
+        let output = output.expect("openssl is installed: `cargo xtask test --install` brings it");
+        assert!(output.status.success(), "openssl {line}: {}", String::from_utf8_lossy(&output.stderr));
+    }
+}
+
+/// What both proxies tell of a connection, a line each.
+const FACTS: &str = "protocol=%[ssl_fc_protocol] cipher=%[ssl_fc_cipher] bits=%[ssl_fc_alg_keysize]/%[ssl_fc_use_keysize]\\n\
+    sni=%[ssl_fc_sni]/%[ssl_fc_has_sni] alpn=%[ssl_fc_alpn] resumed=%[ssl_fc_is_resumed] fc=%[ssl_fc]\\n\
+    own=%[ssl_f_s_dn]/%[ssl_f_key_alg]/%[ssl_f_sig_alg]/%[ssl_f_serial,hex]/%[ssl_f_sha1,hex]\\n\
+    used=%[ssl_c_used]/%[ssl_fc_has_crt] verify=%[ssl_c_verify] err=%[ssl_c_err]/%[ssl_c_ca_err]/%[ssl_c_ca_err_depth]\\n\
+    dn=%[ssl_c_s_dn]|%[ssl_c_i_dn]|%[ssl_c_s_dn(cn)]|%[ssl_c_s_dn(o,-1)]|%[ssl_c_s_dn(,0,rfc2253)]\\n\
+    dates=%[ssl_c_notbefore]/%[ssl_c_notafter] serial=%[ssl_c_serial,hex] sha1=%[ssl_c_sha1,hex] version=%[ssl_c_version]\\n\
+    alg=%[ssl_c_key_alg]/%[ssl_c_sig_alg] der=%[ssl_c_der,hex]\\n";
+
+/// The `bind` lines that are compared, by their words.
+fn lines(pki: &Pki) -> Vec<String> {
+    let path = |name: &str| pki.path(name).display().to_string();
+    let list = pki.path("list");
+    let text = format!(
+        "{} [alpn h2] *.w.example !no.w.example\n{} [verify optional ca-file {}] b.example\n",
+        path("both/a.pem.ecdsa"),
+        path("b.pem"),
+        path("ca.crt"),
+    );
+    std::fs::write(&list, text).expect("writable");
+    let ca = format!("ca-file {}", path("ca.crt"));
+    let both = path("both/a.pem");
+    vec![
+        format!("crt {both} crt {}", path("b.pem")),
+        format!("crt {} alpn http/1.1", path("b.pem")),
+        format!("strict-sni crt-list {}", list.display()),
+        format!("crt {both} verify optional {ca} crl-file {}", path("crl.pem")),
+        format!("crt {both} verify required {ca}"),
+        format!("crt {both} verify required {ca} crl-file {} crt-ignore-err 10,23", path("crl.pem")),
+        format!("crt {both} verify optional {ca} ca-ignore-err all crt-ignore-err all"),
+        format!("crt {both} ssl-min-ver TLSv1.3"),
+        format!("crt {both} ssl-max-ver TLSv1.2 ciphers ECDHE+CHACHA20:ECDHE+AES256 no-tls-tickets"),
+        format!("crt {both} curves P-384:P-256 ciphersuites TLS_AES_128_GCM_SHA256"),
+    ]
+}
+
+/// The clients, by their words.
+fn clients(pki: &Pki) -> Vec<String> {
+    let mut all: Vec<String> = [
+        "-tls1_2 -noservername",
+        "-tls1_3 -noservername",
+        "-servername a.example",
+        "-servername b.example",
+        "-servername A.Example",
+        "-servername x.w.example",
+        "-servername no.w.example",
+        "-servername x.y.w.example",
+        "-servername unknown.example",
+        "-servername a.example -tls1_2 -sigalgs RSA+SHA256",
+        "-servername a.example -tls1_2 -cipher ECDHE-RSA-AES128-GCM-SHA256",
+        "-servername a.example -tls1_2 -cipher ECDHE-ECDSA-CHACHA20-POLY1305:ECDHE-ECDSA-AES256-GCM-SHA384",
+        "-servername a.example -ciphersuites TLS_CHACHA20_POLY1305_SHA256:TLS_AES_128_GCM_SHA256",
+        "-servername a.example -groups P-384",
+        "-servername a.example -groups X25519 -tls1_2",
+        "-servername a.example -alpn http/1.1",
+        "-servername a.example -alpn spdy/3",
+    ]
+    .map(str::to_owned)
+    .into();
+    for name in ["good", "late", "revoked", "stranger"] {
+        let file = pki.path(&format!("{name}.pem")).display().to_string();
+        for version in ["-tls1_2", "-tls1_3"] {
+            all.push(format!("-servername a.example {version} -cert {file} -key {file}"));
+        }
+    }
+    all
+}
+
+/// Returns the configuration of a proxy with a frontend for each line.
+fn configuration(lines: &[String], listening: &[Listening]) -> String {
+    let mut text = "defaults\n    mode http\n    timeout client 10s\n    timeout server 10s\n    timeout connect 10s\n".to_owned();
+    for (line, listening) in lines.iter().zip(listening) {
+        let port = listening.port();
+        text += &format!(
+            "frontend f{port}\n    bind {} ssl {line}\n    http-request return status 200 content-type text/plain lf-string \
+             \"{FACTS}\"\n",
+            listening.word()
+        );
+    }
+    text
+}
+
+/// Returns what a client saw: the answer's body, or the alert that it got.
+fn seen(port: u16, client: &str) -> String {
+    let mut command = Command::new("openssl");
+    command.args(["s_client", "-quiet", "-connect", &format!("127.0.0.1:{port}")]).args(client.split_whitespace());
+    let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("openssl");
+    // A handshake that fails closes the pipe.
+    let _ = child.stdin.as_mut().expect("a pipe").write_all(b"GET / HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n");
+    let output = child.wait_with_output().expect("openssl ends");
+    let (answer, errors) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+    let alert = errors.lines().find_map(|line| line.split("SSL alert number ").nth(1));
+    match (answer.split_once("\r\n\r\n"), alert) {
+        (Some((_, body)), _) => body.to_owned(),
+        (None, Some(number)) => format!("alert {}", number.trim()),
+        (None, None) => format!("{answer}nothing"),
+    }
+}
+
+/// Differences that are known, with their reason.
+fn is_known(line: &str, client: &str, theirs: &str, ours: &str) -> bool {
+    // rustls has one alert for a client without a certificate, that of TLS 1.3.
+    let absent = line.contains("verify required") && !client.contains("-cert");
+    absent && theirs == "alert 40" && ours == "alert 116"
+}
+
+#[test]
+fn clients_of_many_kinds_get_the_same_as_from_haproxy() {
+    let pki = Pki::new();
+    let (lines, clients) = (lines(&pki), clients(&pki));
+    let [theirs, ours] = [(); 2].map(|()| lines.iter().map(|_| Listening::new()).collect::<Vec<_>>());
+    let _haproxy = Haproxy::start_2_8(&configuration(&lines, &theirs), &theirs.iter().collect::<Vec<_>>());
+    let _sluicegate = start(&configuration(&lines, &ours), &ours.iter().collect::<Vec<_>>());
+    let mut differences = Vec::new();
+    for (index, line) in lines.iter().enumerate() {
+        for client in &clients {
+            let [expected, actual] = [&theirs, &ours].map(|all| seen(all[index].port(), client));
+            if expected != actual && !is_known(line, client, &expected, &actual) {
+                differences.push(format!("bind {line}\nclient {client}\nHAProxy: {expected}\nhere: {actual}\n"));
+            }
+        }
+    }
+    assert!(differences.is_empty(), "{}", differences.join("\n"));
+}
