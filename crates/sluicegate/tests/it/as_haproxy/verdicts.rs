@@ -277,7 +277,7 @@ fn keywords_of_later_versions_are_not_supported_yet() {
         refuses(&global(line), "is not supported yet");
     }
     for line in
-        ["ssl-f-use crt a.pem", "server a 127.0.0.1:1 no-check-reuse-pool", "tcp-request session do-log profile p"]
+        ["email-alert level info", "server a 127.0.0.1:1 no-check-reuse-pool", "tcp-request session do-log profile p"]
     {
         refuses(&listen(line), "is not supported yet");
     }
