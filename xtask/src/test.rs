@@ -15,8 +15,23 @@ const COMMANDS: usize = 200_000;
 const COMMANDS_SEED: u64 = 1;
 
 /// Folders of crates in dependency order, so that the root failure is reported first. Others follow.
-const ORDER: &[&str] =
-    &["wire", "transport", "config", "script", "data", "store", "bench", "proxy", "sluicegate", "testkit", "xtask"];
+const ORDER: &[&str] = &[
+    "wire",
+    "tls",
+    "transport",
+    "config",
+    "script",
+    "data",
+    "store",
+    "bench",
+    "proxy",
+    "sluicegate",
+    "testkit",
+    "xtask",
+];
+
+/// Crates whose tests compute and wait for no time: they run beside the lints, which leave a core idle for long.
+const TIMELESS: &[&str] = &["wire", "config", "data", "pattern", "tls"];
 
 /// Runs everything; every suite runs even if an earlier one failed.
 pub fn test(install: bool) -> Result<(), String> {
@@ -31,17 +46,14 @@ pub fn test(install: bool) -> Result<(), String> {
         crates = compile()?;
         Ok(())
     });
-    for one in &crates {
-        suites.run(&one.name, || {
-            one.programs.iter().try_for_each(|program| {
-                let arguments = arguments(&one.name, program);
-                run_in(&one.folder, program, &arguments.iter().map(String::as_str).collect::<Vec<_>>())
-            })
-        });
-    }
-    suites.run("differential", || differential::compare_programs(&differential::Plan::new(COMMANDS, COMMANDS_SEED)));
+    let (timeless, timed): (Vec<_>, Vec<_>) = crates.iter().partition(|one| TIMELESS.contains(&&*one.name));
+    timed.into_iter().for_each(|one| suites.run(&one.name, || one.run()));
+    suites.beside("tidy", tidy::tidy, |suites| {
+        timeless.into_iter().for_each(|one| suites.run(&one.name, || one.run()));
+        suites
+            .run("differential", || differential::compare_programs(&differential::Plan::new(COMMANDS, COMMANDS_SEED)));
+    });
     suites.run("examples in docs", || run("cargo", &["test", "--quiet", "--profile", "quick", "--workspace", "--doc"]));
-    suites.run("tidy", tidy::tidy);
     suites.finish(started)
 }
 
@@ -53,6 +65,16 @@ pub struct Tests {
     pub folder: PathBuf,
     /// Paths of its programs.
     pub programs: Vec<String>,
+}
+
+impl Tests {
+    /// Runs the programs, one after another.
+    fn run(&self) -> Result<(), String> {
+        self.programs.iter().try_for_each(|program| {
+            let arguments = arguments(&self.name, program);
+            run_in(&self.folder, program, &arguments.iter().map(String::as_str).collect::<Vec<_>>())
+        })
+    }
 }
 
 /// Returns the arguments of a crate's test program. Tests of running programs wait more than they compute, so two run
@@ -148,6 +170,21 @@ impl Suites {
         self.0.push(Suite { name: name.to_owned(), took: started.elapsed(), outcome });
     }
 
+    /// Runs a suite on a thread of its own, and others meanwhile.
+    fn beside(
+        &mut self,
+        name: &str,
+        suite: impl FnOnce() -> Result<(), String> + Send,
+        others: impl FnOnce(&mut Suites),
+    ) {
+        let mut own = Suites(Vec::new());
+        std::thread::scope(|scope| {
+            scope.spawn(|| own.run(name, suite));
+            others(self);
+        });
+        self.0.append(&mut own.0);
+    }
+
     fn finish(self, started: Instant) -> Result<(), String> {
         let share = |took: Duration| 100.0 * took.as_secs_f64() / BUDGET.as_secs_f64();
         println!("\n{:<24}{:>9}{:>12}", "suite", "seconds", "of budget");
@@ -177,6 +214,21 @@ mod tests {
         assert_eq!(arguments("wire", "/t/quick/deps/sluicegate_wire-0a").len(), 1);
         assert_eq!(arguments("wire", "/t/quick/deps/it-0a").len(), 2);
         assert_eq!(arguments("sluicegate", "/t/quick/deps/it-0a").len(), 1);
+    }
+
+    #[test]
+    fn a_suite_beside_others_counts_with_them() {
+        let mut suites = Suites(Vec::new());
+        let (done, waits) = std::sync::mpsc::channel();
+        let wait = move || waits.recv().map_err(|error| error.to_string());
+        suites.run("first", || Ok(()));
+        suites.beside("own", wait, |suites| {
+            suites.run("other", || done.send(()).map_err(|error| error.to_string()));
+            suites.run("fails", || Err("on purpose".to_owned()));
+        });
+        let outcomes: Vec<_> = suites.0.iter().map(|suite| (&*suite.name, suite.outcome.is_ok())).collect();
+        assert_eq!(outcomes, [("first", true), ("other", true), ("fails", false), ("own", true)]);
+        assert!(suites.finish(Instant::now()).is_err());
     }
 
     #[test]
