@@ -36,11 +36,18 @@ pub struct BindTls {
     pub lists: Vec<Arc<str>>,
 }
 
+impl BindTls {
+    /// Returns whether two lines sign certificates with the same authority, or none.
+    pub fn same_authority(&self, other: &BindTls) -> bool {
+        let authority = |tls: &BindTls| tls.generate.as_ref().map(|pair| (pair.path.clone(), pair.digest()));
+        authority(self) == authority(other)
+    }
+}
+
 /// By words and files.
 impl PartialEq for BindTls {
     fn eq(&self, other: &BindTls) -> bool {
-        let authority = |tls: &BindTls| tls.generate.as_ref().map(|pair| (pair.path.clone(), pair.digest()));
-        self.settings == other.settings && authority(self) == authority(other) && self.lists == other.lists
+        self.settings == other.settings && self.lists == other.lists && self.same_authority(other)
     }
 }
 

@@ -16,6 +16,8 @@ pub struct Draft {
     key: Option<PrivateKey>,
     issuer: Option<Certificate>,
     ocsp: Option<Vec<u8>>,
+    /// The identifier of the pair's OCSP response, until something changes that it depends on.
+    ocsp_key: Option<Vec<u8>>,
     file_digest: Option<[u8; 32]>,
 }
 
@@ -30,12 +32,14 @@ impl Draft {
             key: None,
             issuer: None,
             ocsp: None,
+            ocsp_key: None,
             file_digest: None,
         }
     }
 
     /// Returns a draft that has all that a pair has.
     pub fn of(pair: &Pair) -> Draft {
+        let staple = pair.staple();
         Draft {
             path: pair.path.clone(),
             leaf: Some(pair.leaf.clone()),
@@ -43,7 +47,8 @@ impl Draft {
             chain_file: pair.chain_file.clone(),
             key: Some(pair.key.clone()),
             issuer: pair.issuer.clone(),
-            ocsp: pair.staple().map(|staple| staple.response),
+            ocsp_key: staple.as_ref().map(|staple| staple.id.clone()),
+            ocsp: staple.map(|staple| staple.response),
             file_digest: pair.file_digest,
         }
     }
@@ -78,6 +83,11 @@ impl Draft {
         self.ocsp.as_deref()
     }
 
+    /// Returns the key of the OCSP response that the pair had, unless certificate, key or issuer were set.
+    pub fn ocsp_key(&self) -> Option<&[u8]> {
+        self.ocsp_key.as_deref()
+    }
+
     /// Replaces everything by the content of a PEM file, whose key may be missing. Errors are HAProxy's texts.
     pub fn set_pem(&mut self, pem: &[u8], issuers: &Issuers) -> Result<(), String> {
         let path = &self.path;
@@ -100,6 +110,7 @@ impl Draft {
     pub fn set_key(&mut self, pem: &[u8]) -> Result<(), String> {
         let key = PrivateKey::from_pem(pem, None);
         self.key = Some(key.map_err(|_| format!("unable to load private key from file '{}'.", self.path))?);
+        self.ocsp_key = None;
         Ok(())
     }
 
@@ -107,6 +118,7 @@ impl Draft {
     pub fn set_issuer(&mut self, pem: &[u8]) -> Result<(), String> {
         let issuer = Certificate::from_pem(pem);
         self.issuer = Some(issuer.map_err(|_| format!("'{}' cannot be read or parsed'.", self.path))?);
+        self.ocsp_key = None;
         Ok(())
     }
 
@@ -115,18 +127,24 @@ impl Draft {
         self.ocsp = Some(response);
     }
 
+    /// Checks that there are a certificate and a key, which fit each other. Errors are HAProxy's texts.
+    pub fn check(&self) -> Result<(), String> {
+        match (&self.leaf, &self.key) {
+            (Some(leaf), Some(key)) if leaf.matches(key) => Ok(()),
+            (Some(_), None) => Err("The transaction must contain at least a certificate and a private key!".into()),
+            _ => Err(mismatch(&self.path) + "."),
+        }
+    }
+
     /// Returns the pair. An OCSP response that is not valid is left out, which [`Pair::warning`] explains.
     ///
     /// # Errors
     /// The sentence, HAProxy's where it has one, about parts that do not fit.
     pub fn build(&self, skip_self_issued: bool) -> Result<Pair, String> {
+        self.check()?;
         let path = self.path.clone();
-        let (leaf, key) = match (&self.leaf, &self.key) {
-            (Some(leaf), Some(key)) if leaf.matches(key) => (leaf.clone(), key.clone()),
-            (Some(_), None) => {
-                return Err("The transaction must contain at least a certificate and a private key!".into());
-            }
-            _ => return Err(mismatch(&path) + "."),
+        let (Some(leaf), Some(key)) = (self.leaf.clone(), self.key.clone()) else {
+            return Err(mismatch(&path));
         };
         let response_file = format!("{path}.ocsp");
         let response = self.ocsp.as_ref().map(|response| (&*response_file, &response[..]));

@@ -13,7 +13,7 @@ use super::files::{Loader, Slot, digest, reason};
 use super::named::{self, NamedFiles, Origin};
 use super::words::{LIST_WORDS, PolicyWords, Reading, Subject};
 use crate::diagnostic::{Diagnostics, Severity};
-use crate::model::{Config, CrtList, CrtListLine, Position, TlsFiles};
+use crate::model::{self, Config, CrtList, CrtListLine, Position, TlsFiles};
 use crate::source::MemoryFiles;
 
 /// The longest line, as in HAProxy.
@@ -371,6 +371,16 @@ impl AddedLine {
     /// Returns the path of the certificate with `crt-base` before it.
     pub fn path(&self, config: &Config) -> String {
         super::files::below(config.global.tls.crt_base.as_deref(), &self.line.path)
+    }
+
+    /// Returns the path as it was written.
+    pub fn written_path(&self) -> &str {
+        &self.line.path
+    }
+
+    /// Returns the files that the line names, and whether it has the OCSP response renewed.
+    pub fn files(&self) -> (model::NamedFiles, Option<bool>) {
+        (self.line.files.shown().unwrap_or_default(), self.line.files.update)
     }
 
     /// Returns whether the line has more than a certificate.
