@@ -114,14 +114,16 @@ pub struct TlsFiles {
     pub ticket_keys: BTreeMap<Arc<str>, Arc<TicketKeyFile>>,
     /// The files of certificates that lines name one by one.
     pub named: BTreeMap<Arc<str>, NamedFiles>,
+    /// The files of all certificates, with those that were looked for.
+    pub sources: BTreeMap<Arc<str>, NamedFiles>,
     /// The chains of `issuers-chain-path`.
     pub issuers: Arc<Issuers>,
 }
 
-/// The files of a certificate that are named one by one.
+/// The files of a certificate.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct NamedFiles {
-    /// `crt`, where it is not the certificate's name.
+    /// `crt`.
     pub crt: Option<String>,
     /// `key`.
     pub key: Option<String>,

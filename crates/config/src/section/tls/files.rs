@@ -22,7 +22,7 @@ use super::named::{NamedFiles, Origin};
 use super::ticket_keys;
 use crate::Files;
 use crate::diagnostic::Diagnostics;
-use crate::model::{Config, CrtList, CrtListLine, GlobalTls, Position, TlsFiles};
+use crate::model::{self, Config, CrtList, CrtListLine, GlobalTls, Position, TlsFiles};
 
 /// Key types of a bundle, in the order in which they are looked for.
 const BUNDLE: [&str; 3] = ["dsa", "ecdsa", "rsa"];
@@ -337,6 +337,22 @@ impl<'a> Loader<'a> {
         Ok(files)
     }
 
+    /// Returns the files that `show ssl cert` prints: as in HAProxy, with those that were looked for.
+    fn source(&self, named: &NamedFiles, files: &PairFiles) -> model::NamedFiles {
+        let crt = named.crt.clone().unwrap_or_else(|| files.path.clone());
+        let stem = if self.global.extra_del_ext { crt.strip_suffix(".crt").unwrap_or(&crt) } else { &crt };
+        let beside = |wanted: bool, end: &str| (wanted && !named.only()).then(|| format!("{stem}.{end}"));
+        let path = |file: &Option<File>| file.as_ref().map(|(path, _)| path.clone());
+        let extra = self.global.extra_files;
+        model::NamedFiles {
+            key: Some(files.key.as_ref().map_or_else(|| crt.clone(), |(path, _)| path.clone())),
+            ocsp: path(&files.ocsp).or_else(|| beside(extra.ocsp, "ocsp")),
+            issuer: path(&files.issuer).or_else(|| beside(extra.issuer && files.ocsp.is_some(), "issuer")),
+            sctl: None,
+            crt: Some(crt),
+        }
+    }
+
     fn keep(&self, pair: Arc<Pair>, named: NamedFiles) -> Arc<Pair> {
         let name: Arc<str> = pair.path.as_str().into();
         let update = &self.global.ocsp_update;
@@ -554,6 +570,10 @@ impl Batch<'_, '_> {
         match loader.read(named.crt.as_deref().unwrap_or(name)) {
             Ok(pem) => self.push(name, named, Some(pem)),
             Err(_) => {
+                let source = loader.previous.as_ref().and_then(|previous| previous.sources.get(name));
+                if let Some(source) = source {
+                    loader.loaded.borrow_mut().sources.insert(name.into(), source.clone());
+                }
                 loader.keep(pair.clone(), named.clone());
                 self.push(name, named, None)
             }
@@ -599,7 +619,8 @@ impl Batch<'_, '_> {
                 Wanted::Known(pair) => known.push(Some(pair)),
                 Wanted::Read(pair_files) => {
                     known.push(None);
-                    files.push((named, pair_files.ocsp.as_ref().map(|(path, _)| path.clone())));
+                    let source = self.loader.source(&named, &pair_files);
+                    files.push((named, source, pair_files.ocsp.as_ref().map(|(path, _)| path.clone())));
                     read.push(*pair_files);
                 }
             }
@@ -610,9 +631,13 @@ impl Batch<'_, '_> {
             pairs.push(match known {
                 Some(pair) => pair,
                 None => {
-                    let (parsed, (named, ocsp)) = parsed.next().expect("each that was read has been parsed");
+                    let (parsed, (named, source, ocsp)) = parsed.next().expect("each that was read has been parsed");
                     let checked = parsed.and_then(|pair| with_issuer(pair, ocsp.as_deref()));
-                    checked.map(|pair| self.loader.keep(pair, named)).map_err(|message| (Slot(slot), message))?
+                    let pair = checked.map_err(|message| (Slot(slot), message))?;
+                    let mut loaded = self.loader.loaded.borrow_mut();
+                    loaded.sources.insert(pair.path.as_str().into(), source);
+                    drop(loaded);
+                    self.loader.keep(pair, named)
                 }
             });
         }

@@ -324,12 +324,12 @@ fn delete(call: &mut Call<'_>, kind: BundleKind) {
     let refused = if loaded.bundle(kind).as_ref().is_some_and(|bundle| bundle.path == name) {
         Some(format!("ongoing transaction for the {title} file '{name}'"))
     } else if found.is_none() {
-        Some(format!("{title} file '{name}' doesn't exist!\n"))
+        Some(format!("{title} file '{name}' doesn't exist!"))
     } else if found != Some(kind) {
         let other = if kind == BundleKind::Revocations { "CA" } else { "CRL" };
-        Some(format!("'del ssl {word}' does not work on {other} files!\n"))
+        Some(format!("'del ssl {word}' does not work on {other} files!"))
     } else if uses(running, &name) > 0 {
-        Some(format!("{title} file '{name}' in use, can't be deleted!\n"))
+        Some(format!("{title} file '{name}' in use, can't be deleted!"))
     } else {
         None
     };
@@ -394,7 +394,7 @@ fn details(call: &mut Call<'_>, kind: BundleKind, name: &str) -> Option<(String,
         Some((before, digits)) => match digits.parse::<usize>() {
             Ok(index @ 1..) => (before, Some(index)),
             _ => {
-                call.answer(format!("wrong {title} index after colons in '{name}'!"));
+                call.say(format!("wrong {title} index after colons in '{name}'!"));
                 return None;
             }
         },

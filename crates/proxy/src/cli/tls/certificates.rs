@@ -249,15 +249,16 @@ fn delete(call: &mut Call<'_>) {
     let refused = if loaded.pair.as_ref().is_some_and(|draft| draft.path() == name) {
         Some(format!("ongoing transaction for the certificate '{name}'"))
     } else if !loaded.has_pair(&name) {
-        Some(format!("certificate '{name}' doesn't exist!\n"))
+        Some(format!("certificate '{name}' doesn't exist!"))
     } else if uses(running, &name) > 0 || is_listed(&loaded, &name) {
-        Some(format!("certificate '{name}' in use, can't be deleted!\n"))
+        Some(format!("certificate '{name}' in use, can't be deleted!"))
     } else {
         None
     };
     if refused.is_none() {
         loaded.files.pairs.remove(&*name);
         loaded.files.named.remove(&*name);
+        loaded.files.sources.remove(&*name);
         loaded.files.ocsp_updates.remove(&*name);
         loaded.empty_pairs.remove(&*name);
     }
@@ -336,7 +337,7 @@ fn show_one(call: &mut Call<'_>, name: &str) {
         false => draft_of(&loaded, name),
     };
     let pair = loaded.files.pairs.get(name).cloned();
-    let named = loaded.files.named.get(name).cloned().unwrap_or_default();
+    let source = loaded.files.sources.get(name).cloned().unwrap_or_default();
     let updates = loaded.files.ocsp_updates.contains(name);
     drop(loaded);
     let Some(draft) = draft else { return call.say(NOT_FOUND) };
@@ -346,11 +347,11 @@ fn show_one(call: &mut Call<'_>, name: &str) {
     }
     call.out.push(format!("Filename: {}{name}\n", if is_draft { "*" } else { "" }));
     for (title, file) in [
-        ("Crt filename", named.crt),
-        ("Key filename", named.key),
-        ("OCSP filename", named.ocsp),
-        ("OCSP Issuer filename", named.issuer),
-        ("SCTL filename", named.sctl),
+        ("Crt filename", source.crt),
+        ("Key filename", source.key),
+        ("OCSP filename", source.ocsp),
+        ("OCSP Issuer filename", source.issuer),
+        ("SCTL filename", source.sctl),
     ] {
         if let Some(file) = file {
             call.out.push(format!("{title}: {file}\n"));
@@ -370,9 +371,7 @@ fn show_one(call: &mut Call<'_>, name: &str) {
         true => draft.ocsp_key().map(<[u8]>::to_vec),
         false => pair.and_then(|pair| ocsp_key(&pair, updates)),
     };
-    if let Some(key) = key {
-        call.out.push(format!("OCSP Response Key: {}\n", ocsp::key_text(&key)));
-    }
+    call.out.push(format!("OCSP Response Key: {}\n", ocsp::key_text(&key.unwrap_or_default())));
 }
 
 /// Returns the key of a certificate's OCSP response, if it has one or is to get one.

@@ -152,6 +152,7 @@ fn add(call: &mut Call<'_>) {
                 if update == Some(true) {
                     loaded.files.ocsp_updates.insert(path.clone());
                 }
+                loaded.files.sources.insert(path.clone(), files.clone());
                 loaded.files.named.insert(path, files);
             }
             dots(call, count);
@@ -282,7 +283,7 @@ fn deletion(loaded: &Loaded, name: &str, word: &str) -> Result<(Arc<CrtList>, us
         None => (word, 0),
         Some((path, digits)) => match digits.parse::<u32>() {
             Ok(number) => (path, number),
-            Err(_) => return Err(format!("wrong line number after colons in '{path}'!")),
+            Err(_) => return Err(format!("wrong line number after colons in '{word}'!")),
         },
     };
     let list = loaded.files.crt_lists.get(name).ok_or_else(|| format!("crt-list '{name}' does not exist!"))?;
@@ -335,7 +336,8 @@ fn without(running: &Running, list: &CrtList, path: &str, number: Option<u32>) -
     if !defaults.is_empty() {
         return Err(format!(
             "certificate '{path}' cannot be deleted, it is used as default certificate by the following \
-             frontends:\n{defaults}"
+             frontends:\n{}",
+            defaults.trim_end()
         ));
     }
     replace(changes)
@@ -441,7 +443,7 @@ struct Shown<'a> {
 /// Returns the names of a line in HAProxy's order: those without an asterisk first, each kind sorted.
 fn names(settings: &Settings) -> Vec<Shown<'_>> {
     let mut all = Vec::new();
-    for (place, entry) in settings.entries.iter().enumerate() {
+    for entry in &settings.entries {
         let filters = entry.filters.as_deref().unwrap_or_else(|| entry.pair.names());
         let excluded = filters.iter().filter_map(|filter| filter.strip_prefix('!'));
         let excluded = excluded.filter(|name| !name.is_empty() && !name.starts_with('*'));
@@ -451,9 +453,8 @@ fn names(settings: &Settings) -> Vec<Shown<'_>> {
             let negative = if is_wild { negative.clone() } else { String::new() };
             all.push(Shown { is_wild, name, negative, pair: &entry.pair });
         };
-        // Each `bind` line has a default, whether or not it may be used.
-        let is_default = entry.is_default || place == 0;
-        if is_default && !filters.iter().any(|filter| filter == "*") {
+        // A line has a default even if it may not be used.
+        if entry.is_default && !filters.iter().any(|filter| filter == "*") {
             add(true, "");
         }
         for filter in filters.iter().filter(|filter| !filter.starts_with('!') && !filter.is_empty()) {

@@ -80,8 +80,11 @@ fn show(mut call: Call<'_>) -> Answer<'_> {
             show_one(&mut call);
             return Ok(());
         }
-        call.out.push("# Certificate IDs\n");
-        for (key, pairs) in stapled(&call) {
+        let stapled = stapled(&call);
+        if !stapled.is_empty() {
+            call.out.push("# Certificate IDs\n");
+        }
+        for (key, pairs) in stapled {
             let path = pairs.first().map_or("", |pair| &pair.path);
             let details = ocsp::key_details(&key).unwrap_or_default();
             let key = ocsp::key_text(&key);
