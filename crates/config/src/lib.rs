@@ -57,7 +57,7 @@ pub use expression::converter::{digest_name, script_arguments};
 pub use fuzz::{fuzz_config, fuzz_expression, fuzz_format, fuzz_tls_files};
 pub use model::Config;
 pub use reference::{items, reference};
-pub use section::{Draft, add_server, master_socket, parse, preset};
+pub use section::{AddedLine, Draft, add_server, master_socket, parse, preset};
 pub use source::{MemoryFiles, Source, SourceFile, read, recorded_listing, recorded_name};
 pub use suggest::nearest;
 

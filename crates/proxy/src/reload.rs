@@ -64,6 +64,7 @@ impl Current {
     /// Returns the first one.
     pub fn new(running: Arc<Running>, stats: Vec<Socket>) -> Arc<Current> {
         let process = running.process.clone();
+        process.certificates.adopt(&running.config.tls_files);
         let (running, stats) = (watch::Sender::new(running), watch::Sender::new(stats));
         let current = Arc::new(Current { running, stats, making: Arc::default() });
         let weak: Weak<Current> = Arc::downgrade(&current);
@@ -86,6 +87,11 @@ impl Current {
     /// wait in turn, and then see the result. Blocks, so it is for dedicated threads.
     pub fn take_turn(&self) -> Turn {
         Turn(self.making.clone().blocking_lock_owned())
+    }
+
+    /// The same without waiting; `None` if a successor is being built.
+    pub(crate) fn try_turn(&self) -> Option<Turn> {
+        self.making.clone().try_lock_owned().ok().map(Turn)
     }
 
     /// Returns a receiver of the current snapshot and its replacements.
@@ -154,6 +160,10 @@ impl Current {
     ) -> Vec<Said> {
         let old = self.running();
         let said = commit(&old, &next);
+        // A change of one server loads no files, and its configuration is not aware of changes since.
+        if !Arc::ptr_eq(&old.config.tls_files, &next.config.tls_files) {
+            next.process.certificates.adopt(&next.config.tls_files);
+        }
         next.set_listeners(listeners);
         old.listeners().iter().for_each(|listener| listener.leave_to(next.listeners()));
         if let Some(lua) = next.lua.as_ref().filter(|_| next.has_scripts_of(&old)) {

@@ -1,7 +1,10 @@
-//! TLS connections of the process, of both sides: their limit and their figures, and the listeners' certificates.
+//! TLS connections of the process, of both sides: their limit and their figures, and the listeners' certificates, with
+//! the registry of all that the runtime API knows by name.
 //!
 //! A handshake costs far more than an uncontended lock, so these figures are shared by the workers and not kept per
 //! worker.
+
+mod registry;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
@@ -14,6 +17,8 @@ use sluicegate_tls::resumption::Resumption;
 
 use crate::counters::second;
 use crate::errors::CompileError;
+pub use registry::Registry;
+pub(crate) use registry::{BundleKind, Loaded};
 
 /// The TLS of a proxy's `bind` lines, by their index.
 pub type BindsTls = Box<[Option<Arc<Listener>>]>;
@@ -28,10 +33,7 @@ pub(crate) fn listeners(
     let mut errors = Vec::new();
     let of_line = |bind: &model::Bind| {
         let tls = bind.tls.as_ref()?;
-        let known = before.and_then(|(proxy, listeners)| {
-            let at = proxy.binds.iter().position(|known| known.tls.as_ref() == Some(tls))?;
-            listeners.get(at)?.clone()
-        });
+        let known = before.and_then(|(proxy, listeners)| same(proxy, listeners, tls));
         let built = match known {
             Some(known) => Ok(known),
             None => Listener::new(tls.settings.clone(), resumption).map(Arc::new),
@@ -40,6 +42,23 @@ pub(crate) fn listeners(
     };
     let built = proxy.binds.iter().map(of_line).collect();
     if errors.is_empty() { Ok(built) } else { Err(errors) }
+}
+
+/// Returns the listener of a line that is equal, or has become equal at run time.
+fn same(proxy: &model::Proxy, listeners: &BindsTls, tls: &model::BindTls) -> Option<Arc<Listener>> {
+    let lines = || {
+        proxy.binds.iter().zip(listeners).filter_map(|(bind, listener)| Some((bind.tls.as_ref()?, listener.as_ref()?)))
+    };
+    let by_words = lines().find(|(known, _)| ***known == *tls);
+    let is_alike = |known: &model::BindTls, listener: &Listener| {
+        let settings = listener.settings();
+        settings.entries.len() == tls.settings.entries.len()
+            && known.lists == tls.lists
+            && *settings == tls.settings
+            && known.same_authority(tls)
+    };
+    let found = by_words.or_else(|| lines().find(|(known, listener)| is_alike(known, listener)));
+    found.map(|(_, listener)| listener.clone())
 }
 
 /// The side of a connection on which a handshake takes place.

@@ -21,18 +21,45 @@ impl Certificates {
         for (name, alternative) in
             [("engine", "DNS:engine.example"), ("here", "IP:127.0.0.1"), ("client", "DNS:client.example")]
         {
-            made.openssl(&format!(
-                "req -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -subj /CN={name} -keyout {name}.key \
-                 -out {name}.csr"
-            ));
-            std::fs::write(made.path(&format!("{name}.ext")), format!("subjectAltName={alternative}\n"))
-                .expect("writable");
-            made.openssl(&format!(
-                "x509 -req -in {name}.csr -CA ca.crt -CAkey ca.key -CAcreateserial -days 2 -extfile {name}.ext \
-                 -out {name}.crt"
-            ));
+            made.issue(name, alternative, "ec -pkeyopt ec_paramgen_curve:P-256");
         }
         made
+    }
+
+    /// Makes a certificate with names, signed by `ca`, with a key such as `rsa:2048`.
+    pub fn issue(&self, name: &str, alternative: &str, key: &str) {
+        self.openssl(&format!("req -newkey {key} -nodes -subj /CN={name} -keyout {name}.key -out {name}.csr"));
+        std::fs::write(self.path(&format!("{name}.ext")), format!("subjectAltName={alternative}\n")).expect("writable");
+        self.openssl(&format!(
+            "x509 -req -in {name}.csr -CA ca.crt -CAkey ca.key -CAcreateserial -days 2 -extfile {name}.ext \
+             -out {name}.crt"
+        ));
+    }
+
+    /// Returns certificate, authority and key as one file has them.
+    pub fn pem(&self, name: &str) -> String {
+        let files = [format!("{name}.crt"), "ca.crt".to_owned(), format!("{name}.key")];
+        files.map(|file| String::from_utf8(self.read(&file)).expect("PEM")).concat()
+    }
+
+    /// Returns a list of what `ca` has revoked: these certificates.
+    pub fn revocations(&self, names: &[&str]) -> String {
+        std::fs::write(self.path("index"), "").expect("writable");
+        std::fs::write(self.path("number"), "01\n").expect("writable");
+        let section =
+            "[ca]\ndefault_ca=x\n[x]\ndatabase=index\ncrlnumber=number\ndefault_md=sha256\ndefault_crl_days=2\n";
+        std::fs::write(self.path("ca.cnf"), section).expect("writable");
+        let ca = "ca -config ca.cnf -keyfile ca.key -cert ca.crt";
+        for name in names {
+            self.openssl(&format!("{ca} -revoke {name}.crt"));
+        }
+        self.openssl(&format!("{ca} -gencrl -out ca.crl"));
+        String::from_utf8(self.read("ca.crl")).expect("PEM")
+    }
+
+    /// Returns the directory.
+    pub fn directory(&self) -> &std::path::Path {
+        self.0.path()
     }
 
     /// Returns the path of a file: `ca.crt`, `engine.key`…
@@ -79,6 +106,26 @@ impl Certificates {
         ];
         files.iter().flat_map(|(word, file)| [format!("{before}tls-{word}"), self.path(file)]).collect()
     }
+}
+
+/// A handshake with a port of this machine by `openssl s_client`, with further arguments. Returns what it prints, or
+/// `None` if the handshake failed.
+pub fn handshake(port: u16, arguments: &[&str]) -> Option<String> {
+    let output = Command::new("openssl")
+        .args(["s_client", "-connect", &format!("127.0.0.1:{port}")])
+        .args(arguments)
+        .stdin(std::process::Stdio::null())
+        .output()
+        .expect("openssl is installed: `cargo xtask test --install` brings it");
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    output.status.success().then_some(text)
+}
+
+/// Returns the common name of the certificate that a port shows for a name; `None` if the handshake fails.
+pub fn shown(port: u16, name: &str) -> Option<String> {
+    let text = handshake(port, &["-servername", name])?;
+    let line = text.lines().find_map(|line| line.trim_start().strip_prefix("subject="))?;
+    Some(line.replace(' ', "").strip_prefix("CN=")?.to_owned())
 }
 
 impl Default for Certificates {

@@ -11,7 +11,7 @@ mod client;
 mod peer;
 mod process;
 
-pub use certificates::Certificates;
+pub use certificates::{Certificates, handshake, shown};
 pub use client::{Client, Response, encode};
 pub use peer::{Haproxy, Program, RedisServer, Sluicegate, newer_peer};
 pub use process::{cpu_time, descriptors, rss_bytes, threads};

@@ -10,6 +10,8 @@
 //!
 //! X.509 v1 certificates are accepted: nothing of webpki parses them here.
 
+mod draft;
+
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -25,6 +27,8 @@ use crate::signing;
 use crate::x509::{
     Bundle, Certificate, ChainError, KeyError, KeyType, PemFile, Pool, PrivateKey, Purpose, RSA_BITS, Store,
 };
+
+pub use draft::Draft;
 
 /// The contents of the files of one certificate.
 #[derive(Clone, Copy, Default)]
@@ -85,6 +89,7 @@ pub struct Pair {
     key_type: KeyType,
     names: Box<[String]>,
     digest: [u8; 32],
+    file_digest: Option<[u8; 32]>,
     chain_file: Option<String>,
     warning: Option<String>,
     bare: Arc<CertifiedKey>,
@@ -119,12 +124,8 @@ impl Pair {
         {
             (chain_file, chain) = (Some(file.to_owned()), found.to_vec());
         }
-        let complete = chain.clone();
-        if files.skip_self_issued {
-            chain = without_root(&leaf, chain);
-        }
         if !leaf.matches(&key) {
-            return Err(format!("inconsistencies between private key and certificate loaded '{path}'"));
+            return Err(mismatch(path));
         }
         let issuer = match files.issuer {
             Some((file, content)) => {
@@ -137,26 +138,50 @@ impl Pair {
             }
             None => None,
         };
+        let digest = files.digest();
+        let parts = Parts {
+            path: path.into(),
+            leaf,
+            leaf_der,
+            chain,
+            chain_file,
+            key,
+            issuer,
+            skip_self_issued: files.skip_self_issued,
+            digest,
+            file_digest: Some(digest),
+        };
+        Pair::assemble(parts, files.ocsp)
+    }
+
+    /// Makes a pair of parts whose key belongs to the certificate, and of path and content of an OCSP response.
+    fn assemble(parts: Parts, response: Option<(&str, &[u8])>) -> Result<Self, String> {
+        let Parts { path, leaf, leaf_der, chain: issuers, chain_file, key, issuer, .. } = parts;
+        let chain = match parts.skip_self_issued {
+            true => without_root(&leaf, issuers.clone()),
+            false => issuers.clone(),
+        };
         let signing = signing_key(&key)
             .map_err(|reason| format!("unable to load SSL private key into SSL Context '{path}': {reason}"))?;
         let sent = std::iter::once(leaf_der).chain(chain.iter().map(Certificate::to_der)).map(CertificateDer::from);
         let bare = Arc::new(CertifiedKey::new(sent.collect(), signing));
         let mut pair = Pair {
-            path: path.into(),
+            path,
             key_type: key.key_type(),
             names: leaf.server_names().into(),
-            issuers: complete,
+            issuers,
             issuer,
             leaf,
             chain,
             key,
-            digest: files.digest(),
+            digest: parts.digest,
+            file_digest: parts.file_digest,
             chain_file,
             warning: None,
             bare,
             stapled: RwLock::new(None),
         };
-        if let Some((file, response)) = files.ocsp {
+        if let Some((file, response)) = response {
             let id = pair.ocsp_key().ok_or_else(|| {
                 format!(
                     "'{file}' is present and activates OCSP but it is impossible to compute the OCSP certificate ID \
@@ -224,9 +249,15 @@ impl Pair {
         ocsp::key(&self.leaf, self.issuer()?)
     }
 
-    /// Returns the digest of the files, by which a reload recognises a certificate that has not changed.
+    /// Returns the digest of the contents, by which settings with this pair are compared.
     pub fn digest(&self) -> [u8; 32] {
         self.digest
+    }
+
+    /// Returns the digest of the files as they were last read. A pair that was set at run time has that of the pair that
+    /// it replaced, so that a reload keeps it as long as the files do not change. `None`: there were no files.
+    pub fn file_digest(&self) -> Option<[u8; 32]> {
+        self.file_digest
     }
 
     /// Returns the OCSP response, also if it has expired.
@@ -243,6 +274,26 @@ impl Pair {
         });
         *self.stapled.write() = stapled;
     }
+}
+
+/// What a pair is made of.
+struct Parts {
+    path: String,
+    leaf: Certificate,
+    leaf_der: Vec<u8>,
+    /// The chain with its root.
+    chain: Vec<Certificate>,
+    chain_file: Option<String>,
+    key: PrivateKey,
+    issuer: Option<Certificate>,
+    skip_self_issued: bool,
+    digest: [u8; 32],
+    file_digest: Option<[u8; 32]>,
+}
+
+/// Returns HAProxy's text about a key of another certificate.
+fn mismatch(path: &str) -> String {
+    format!("inconsistencies between private key and certificate loaded '{path}'")
 }
 
 /// Returns seconds since 1970.

@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-use sluicegate_tls::pair::Pair;
+use sluicegate_tls::pair::{Issuers, Pair};
 use sluicegate_tls::policy::{ServerSettings, Settings, TicketKeyFile, Verify, Version};
 use sluicegate_tls::x509::Bundle;
 
@@ -32,13 +32,22 @@ pub struct BindTls {
     /// `generate-certificates` with `ca-sign-file`: the authority that signs certificates for names that no certificate
     /// has.
     pub generate: Option<Arc<Pair>>,
+    /// The names of its lists, which the runtime API adds certificates to.
+    pub lists: Vec<Arc<str>>,
+}
+
+impl BindTls {
+    /// Returns whether two lines sign certificates with the same authority, or none.
+    pub fn same_authority(&self, other: &BindTls) -> bool {
+        let authority = |tls: &BindTls| tls.generate.as_ref().map(|pair| (pair.path.clone(), pair.digest()));
+        authority(self) == authority(other)
+    }
 }
 
 /// By words and files.
 impl PartialEq for BindTls {
     fn eq(&self, other: &BindTls) -> bool {
-        let authority = |tls: &BindTls| tls.generate.as_ref().map(|pair| (pair.path.clone(), pair.digest()));
-        self.settings == other.settings && authority(self) == authority(other)
+        self.settings == other.settings && self.lists == other.lists && self.same_authority(other)
     }
 }
 
@@ -95,12 +104,35 @@ pub struct TlsFiles {
     pub pairs: BTreeMap<Arc<str>, Arc<Pair>>,
     /// `ca-file`, `ca-verify-file` and `crl-file`.
     pub bundles: BTreeMap<Arc<str>, Arc<Bundle>>,
+    /// The names among these that a `crl-file` named first.
+    pub crl_files: BTreeSet<Arc<str>>,
     /// `crt-list` files, directories of `crt`, and the lists `@FRONTEND` of `ssl-f-use`.
     pub crt_lists: BTreeMap<Arc<str>, Arc<CrtList>>,
     /// Certificates whose OCSP response is kept current (`ocsp-update`).
     pub ocsp_updates: BTreeSet<Arc<str>>,
     /// `tls-ticket-keys`.
     pub ticket_keys: BTreeMap<Arc<str>, Arc<TicketKeyFile>>,
+    /// The files of certificates that lines name one by one.
+    pub named: BTreeMap<Arc<str>, NamedFiles>,
+    /// The files of all certificates, with those that were looked for.
+    pub sources: BTreeMap<Arc<str>, NamedFiles>,
+    /// The chains of `issuers-chain-path`.
+    pub issuers: Arc<Issuers>,
+}
+
+/// The files of a certificate.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct NamedFiles {
+    /// `crt`.
+    pub crt: Option<String>,
+    /// `key`.
+    pub key: Option<String>,
+    /// `ocsp`.
+    pub ocsp: Option<String>,
+    /// `issuer`.
+    pub issuer: Option<String>,
+    /// `sctl`.
+    pub sctl: Option<String>,
 }
 
 /// A list of certificates, as `show ssl crt-list` prints it.
@@ -110,6 +142,14 @@ pub struct CrtList {
     pub name: Arc<str>,
     /// Its lines without comments; a line of a bundle is as many as it has certificates.
     pub lines: Vec<CrtListLine>,
+    /// The number of the last line.
+    pub last_number: u32,
+    /// Whether it is a directory, whose lines are a certificate each and nothing else.
+    pub is_directory: bool,
+    /// A digest of the file, or of the names in the directory, as it was last read.
+    pub file_digest: [u8; 32],
+    /// Whether its lines were changed at run time, so that a reload keeps them as long as the file does not change.
+    pub is_edited: bool,
 }
 
 /// A line of a list.

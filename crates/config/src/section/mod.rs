@@ -452,6 +452,7 @@ impl Draft {
 pub use global::master_socket;
 pub use preset::preset;
 pub use server::dynamic::add_server;
+pub use tls::AddedLine;
 
 /// Returns the places of a keyword, whichever section's table has it.
 fn places(first: &str, second: &str) -> Option<crate::catalogue::Contexts> {

@@ -12,7 +12,7 @@ use sluicegate_config::model::StatsLevel;
 use tokio::sync::mpsc;
 
 use super::protocol::{Answer, Commands, Output, Request, Session, SeverityOutput};
-use super::{change, engines, errors, general, inside, limits, maps, resolvers, servers, session, show, tables};
+use super::{change, engines, errors, general, inside, limits, maps, resolvers, servers, session, show, tables, tls};
 use crate::running::Running;
 use crate::script_commands::{Dynamic, Outlet};
 
@@ -50,9 +50,17 @@ impl Call<'_> {
     /// Replies with a message, preceded by its severity if the client requested that. Listings and values are written
     /// to `out` instead.
     pub fn answer(&mut self, message: impl AsRef<[u8]>) {
-        let message = message.as_ref();
+        self.answer_as(severity_of(message.as_ref()), message);
+    }
+
+    /// Replies with a line about a change that was made.
+    pub fn notice(&mut self, line: impl AsRef<str>) {
+        self.answer_as((5, "notice"), format!("{}\n", line.as_ref()));
+    }
+
+    /// Replies with a message of a severity.
+    pub fn answer_as(&mut self, (number, name): (u8, &str), message: impl AsRef<[u8]>) {
         if self.session.severity != SeverityOutput::None {
-            let (number, name) = severity_of(message);
             self.out.push(match self.session.severity {
                 SeverityOutput::Number => format!("[{number}]: "),
                 _ => format!("[{name}]: "),
@@ -150,7 +158,7 @@ pub fn commands() -> impl Iterator<Item = &'static Command> {
         inside::COMMANDS,
         general::COMMANDS,
     ];
-    themes.into_iter().flatten()
+    themes.into_iter().chain(tls::COMMANDS).flatten()
 }
 
 /// Returns whether a built-in command begins with these words.

@@ -22,6 +22,7 @@ pub(crate) mod session;
 mod show;
 mod socket;
 mod tables;
+mod tls;
 
 pub use tables::fuzz_table_words;
 

@@ -56,7 +56,9 @@ fn add<'a>(mut call: Call<'a>) -> Answer<'a> {
             }
             let words: Vec<&str> = words.iter().map(String::as_str).collect();
             // A line feed distinguishes HAProxy's last message from the first two.
-            let config = add_server(&running.config, proxy.id, name, &words).map_err(|message| message + "\n")?;
+            let mut config = Config::clone(&running.config);
+            config.tls_files = Arc::new(running.process.certificates.files());
+            let config = add_server(&config, proxy.id, name, &words).map_err(|message| message + "\n")?;
             Ok(Amended { config, added: Some(proxy.id) })
         };
         match current(&call) {

@@ -57,13 +57,18 @@ impl ServerNames {
     }
 }
 
-/// Builds the TLS of a backend's servers. A server that is equal in `before`, the servers that are replaced, keeps what
-/// it has, with its sessions and with the certificates that were set at run time.
+/// Builds the TLS of a backend's servers. A server that is equal in `before`, the servers that are replaced, or has become
+/// equal at run time, keeps what it has, with its sessions and with the certificates that were set at run time.
 pub fn connectors(servers: &[Arc<ServerRun>], before: &[Arc<ServerRun>]) -> Result<(), Vec<CompileError>> {
     let mut errors = Vec::new();
     for server in servers {
         let Some(tls) = &server.config.tls else { continue };
-        let known = before.iter().find(|known| known.name() == server.name() && known.config.tls.as_ref() == Some(tls));
+        let is_same = |known: &ServerRun| {
+            let connector = known.connector.get();
+            known.config.tls.as_ref() == Some(tls)
+                || connector.is_some_and(|connector| *connector.settings() == tls.settings)
+        };
+        let known = before.iter().find(|known| known.name() == server.name() && is_same(known));
         let built = match known.and_then(|known| known.connector.get()) {
             Some(known) => Ok(known.clone()),
             None => Connector::new(tls.settings.clone()).map(Arc::new),

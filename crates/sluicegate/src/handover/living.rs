@@ -157,8 +157,8 @@ impl Living {
         let before = self.current.running();
         let workers = before.process.workers.len();
         let files = files.into_iter().fold(MemoryFiles::new(), |files, (path, bytes)| files.with(path, bytes));
-        let config = &before.config;
-        let living = Kept { workers, patterns: config.patterns.clone(), tls_files: config.tls_files.clone() };
+        let tls_files = Arc::new(before.process.certificates.files());
+        let living = Kept { workers, patterns: before.config.patterns.clone(), tls_files };
         let reading = Reading::handed_over(files, origin.environment.clone(), living);
         let (loaded, said) = kept(|| load::begin(&service, reading).and_then(|begun| begun.finish(&service)));
         // Found good by the errand, it is good here, too, unless a script finds other circumstances.

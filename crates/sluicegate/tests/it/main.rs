@@ -35,6 +35,7 @@ mod store_scripts;
 mod store_watch;
 mod syslog;
 mod tls;
+mod tls_runtime;
 
 use sluicegate_testkit::{Listening, Sluicegate};
 

@@ -72,8 +72,11 @@ pub struct Bundle {
     pub certificates: Vec<Certificate>,
     /// The revocation lists, in the order of the file.
     pub crls: Vec<Crl>,
-    /// SHA-256 of the contents, by which a reload recognises files that have not changed.
+    /// SHA-256 of the contents, by which settings are compared.
     pub digest: [u8; 32],
+    /// SHA-256 of the files as they were last read, by which a reload recognises that they have not changed. What was set
+    /// at run time keeps that of what it replaced; `None`: there were no files.
+    pub file_digest: Option<[u8; 32]>,
 }
 
 impl Bundle {
@@ -132,8 +135,23 @@ impl Bundle {
         Bundle { certificates: certificates.to_vec(), ..Bundle::empty("", &[]) }
     }
 
+    /// Returns a bundle whose content is set at run time, `before` it (its certificates and lists included) if this adds
+    /// to it. `None`: the content can't be parsed, or is empty.
+    pub fn set(path: &str, content: &[u8], before: Option<&Bundle>) -> Option<Self> {
+        let mut bundle = before.cloned().unwrap_or_else(|| Bundle { file_digest: None, ..Bundle::empty(path, &[]) });
+        let blocks = bundle.certificates.len() + bundle.crls.len();
+        bundle.add(content).ok()?;
+        if bundle.certificates.len() + bundle.crls.len() == blocks {
+            return None;
+        }
+        bundle.remove_duplicates();
+        bundle.digest = Bundle::digest(&[b"set", &bundle.digest, content]);
+        Some(bundle)
+    }
+
     fn empty(path: &str, contents: &[&[u8]]) -> Self {
-        Bundle { path: path.into(), certificates: Vec::new(), crls: Vec::new(), digest: Bundle::digest(contents) }
+        let digest = Bundle::digest(contents);
+        Bundle { path: path.into(), certificates: Vec::new(), crls: Vec::new(), digest, file_digest: Some(digest) }
     }
 
     fn is_empty(&self) -> bool {

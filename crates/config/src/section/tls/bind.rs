@@ -19,6 +19,8 @@ pub(crate) struct BindWords {
     pub(crate) policy: PolicyWords,
     /// Certificates in order, each with the words of its line of a list.
     pub(super) certificates: Vec<Certificate>,
+    /// The names of lists that certificates come from.
+    pub(super) lists: Vec<Arc<str>>,
     strict_sni: Option<bool>,
     prefer_client_ciphers: bool,
     no_tickets: Option<bool>,
@@ -50,6 +52,7 @@ pub(crate) fn ssl(words: &mut BindWords, _: &Reading<'_, '_>, _: &str) -> Result
 pub(crate) fn crt(words: &mut BindWords, reading: &Reading<'_, '_>, value: &str) -> Result<(), String> {
     let path = reading.loader.crt_path(value);
     let crt = reading.loader.crt(&path)?;
+    words.lists.extend(crt.list);
     // The first certificate of a line is a default one; of a bundle all are.
     let first = words.certificates.is_empty();
     let named = reading.name == "default-crt";
@@ -147,8 +150,7 @@ impl FrontendLines {
                 }
             }
         }
-        let words: Vec<&str> = line.words[1..].iter().map(|word| word.text()).collect();
-        if let Err(message) = read.finish(words.join(" "), line.at(0).line) {
+        if let Err(message) = read.finish(line.at(0).line) {
             diagnostics.error(line.at(0), message);
             self.failed = true;
             return;
@@ -264,7 +266,7 @@ impl BindWords {
             max_record: records.into_iter().filter(|size| *size > 0).min().unwrap_or(0),
             keylog: global.keylog,
         };
-        Some(Arc::new(BindTls { settings, generate }))
+        Some(Arc::new(BindTls { settings, generate, lists: self.lists.clone() }))
     }
 
     fn check_certificates(&self, line: &BindLine<'_>, strict_sni: bool, diagnostics: &mut Diagnostics) {
@@ -343,7 +345,7 @@ fn authorities(policy: &Policy, outer: Option<&Policy>, subject: &Subject<'_>, d
 
 impl PolicyWords {
     /// Returns the settings of a line of a list; where they are silent, those of the `bind` line hold.
-    fn for_list(&self, outer: &Policy, subject: &Subject<'_>, diagnostics: &mut Diagnostics) -> Policy {
+    pub(super) fn for_list(&self, outer: &Policy, subject: &Subject<'_>, diagnostics: &mut Diagnostics) -> Policy {
         let mut policy = Policy::default();
         self.plain(&mut policy);
         self.algorithms(&mut policy, &Default::default(), subject, diagnostics);

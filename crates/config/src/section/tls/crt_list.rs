@@ -6,13 +6,15 @@
 use std::rc::Rc;
 use std::sync::Arc;
 
-use sluicegate_tls::policy::Entry;
+use sluicegate_tls::policy::{Entry, Policy};
 
 use super::bind::{BindWords, Certificate};
-use super::files::{Loader, Slot, reason};
+use super::files::{Loader, Slot, digest, reason};
 use super::named::{self, NamedFiles, Origin};
-use super::words::{LIST_WORDS, PolicyWords, Reading};
-use crate::model::{CrtList, CrtListLine, Position};
+use super::words::{LIST_WORDS, PolicyWords, Reading, Subject};
+use crate::diagnostic::{Diagnostics, Severity};
+use crate::model::{self, Config, CrtList, CrtListLine, Position, TlsFiles};
+use crate::source::MemoryFiles;
 
 /// The longest line, as in HAProxy.
 const LINE_BYTES: usize = 65535;
@@ -114,6 +116,7 @@ pub(super) fn line(text: &str, file: &Arc<str>, number: u32, loader: &Loader<'_>
         };
         next += 1 + values;
     }
+    line.options = line.normal_options();
     line.filters = words[options.end..].iter().map(|(name, _)| (*name).to_owned()).collect();
     for filter in line.filters.iter().filter(|filter| filter.len() > 2 && filter.starts_with("!*")) {
         loader.warn(here(&format!("crt-list: Unsupported exclusion (!) on a wildcard filter \"{filter}\"")));
@@ -155,9 +158,8 @@ fn read_word(
     }))
 }
 
-/// Reads a `crt-list` file.
-fn file(path: &str, loader: &Loader<'_>) -> Result<Vec<ListLine>, String> {
-    let bytes = loader.read(path).map_err(|error| format!("cannot open file '{path}' : {}", reason(&error)))?;
+/// Parses a `crt-list` file.
+fn file(path: &str, bytes: &[u8], loader: &Loader<'_>) -> Result<Vec<ListLine>, String> {
     let file: Arc<str> = path.into();
     let mut lines = Vec::new();
     let mut number = 0;
@@ -182,21 +184,47 @@ fn file(path: &str, loader: &Loader<'_>) -> Result<Vec<ListLine>, String> {
     Ok(lines)
 }
 
-/// Loads the certificates of a list's lines. A bundle becomes several lines.
-fn load(name: &str, lines: Vec<ListLine>, loader: &Loader<'_>) -> Result<Loaded, String> {
+/// Loads the certificates of a list's lines. A bundle becomes several lines. The lines of a list that was changed at run
+/// time hold instead, if the file, whose digest is given, is as it was then.
+fn load(
+    name: &str,
+    mut lines: Vec<ListLine>,
+    file_digest: [u8; 32],
+    number: u32,
+    loader: &Loader<'_>,
+) -> Result<Loaded, String> {
+    let edited = loader.edited(name, file_digest);
     let mut batch = loader.batch();
     let mut slots = Vec::new();
-    for (index, line) in lines.iter().enumerate() {
-        let path = loader.crt_path(&line.path);
-        let found = batch.add(&path, &line.files, name, line.number);
-        let found = found.map_err(|message| in_line(name, line.number, &message))?;
-        slots.extend(found.into_iter().map(|slot| (index, slot)));
+    if let Some(edited) = &edited {
+        let file: Arc<str> = name.into();
+        lines.clear();
+        for (index, kept) in edited.lines.iter().enumerate() {
+            let again = line(&kept.text(), &file, kept.number, loader)?;
+            lines.push(again.unwrap_or_default());
+            let slot = batch.push_again(&kept.pair).map_err(|message| in_line(name, kept.number, &message))?;
+            slots.push((index, slot));
+        }
+    } else {
+        for (index, line) in lines.iter().enumerate() {
+            let path = loader.crt_path(&line.path);
+            let found = batch.add(&path, &line.files, name, line.number);
+            let found = found.map_err(|message| in_line(name, line.number, &message))?;
+            slots.extend(found.into_iter().map(|slot| (index, slot)));
+        }
     }
     let pairs = batch.finish().map_err(|(slot, message)| {
         let number = slots.iter().find(|(_, found)| *found == slot).map_or(0, |(index, _)| lines[*index].number);
         in_line(name, number, &message)
     })?;
-    let mut list = CrtList { name: name.into(), lines: Vec::new() };
+    let mut list = CrtList {
+        name: name.into(),
+        lines: Vec::new(),
+        last_number: edited.as_ref().map_or(number, |edited| edited.last_number),
+        is_directory: false,
+        file_digest,
+        is_edited: edited.is_some(),
+    };
     let mut words = ListWords::new();
     for (index, Slot(slot)) in slots {
         let line = &lines[index];
@@ -221,7 +249,12 @@ pub(super) fn from_file(path: &str, loader: &Loader<'_>) -> Result<Loaded, Strin
     if let Some(known) = loader.known_list(path) {
         return known;
     }
-    let loaded = file(path, loader).and_then(|lines| load(path, lines, loader));
+    let loaded = loader.read(path).map_err(|error| format!("cannot open file '{path}' : {}", reason(&error)));
+    let loaded = loaded.and_then(|bytes| {
+        let count = bytes.iter().filter(|byte| **byte == b'\n').count();
+        let number = u32::try_from(count).unwrap_or(u32::MAX);
+        load(path, file(path, &bytes, loader)?, digest(&[&bytes]), number, loader)
+    });
     loader.keep_list(path, loaded.clone());
     loaded
 }
@@ -230,7 +263,9 @@ pub(super) fn from_file(path: &str, loader: &Loader<'_>) -> Result<Loaded, Strin
 pub(super) fn of_frontend(name: &str, mut lines: Vec<ListLine>, loader: &Loader<'_>) -> Result<Loaded, String> {
     lines.reverse();
     let name = format!("@{name}");
-    let loaded = load(&name, lines, loader);
+    let texts: Vec<String> = lines.iter().map(|line| format!("{} {}", line.path, line.options)).collect();
+    let number = lines.iter().map(|line| line.number).max().unwrap_or(0);
+    let loaded = load(&name, lines, digest(&texts), number, loader);
     loader.keep_list(&name, loaded.clone());
     loaded
 }
@@ -274,12 +309,25 @@ impl ListLine {
         }
     }
 
+    /// Returns the options as `show ssl crt-list` prints them: those of HAProxy in its order, then files.
+    fn normal_options(&self) -> String {
+        let mut words = self.words.as_ref().map(PolicyWords::shown).unwrap_or_default();
+        if let Some(update) = self.files.update {
+            words.push(format!("ocsp-update {}", if update { "on" } else { "off" }));
+        }
+        let NamedFiles { key, ocsp, issuer, sctl, .. } = &self.files;
+        for (name, file) in [("key", key), ("ocsp", ocsp), ("issuer", issuer), ("sctl", sctl)] {
+            words.extend(file.as_ref().map(|file| format!("{name} {file}")));
+        }
+        words.join(" ")
+    }
+
     /// Completes an `ssl-f-use` line.
-    pub(super) fn finish(&mut self, options: String, number: u32) -> Result<(), String> {
+    pub(super) fn finish(&mut self, number: u32) -> Result<(), String> {
         if self.path.is_empty() {
             return Err("'ssl-f-use' expects 'crt FILE'".to_owned());
         }
-        (self.options, self.number) = (options, number);
+        (self.options, self.number) = (self.normal_options(), number);
         Ok(())
     }
 }
@@ -288,6 +336,7 @@ impl BindWords {
     /// Adds the certificates of a list.
     pub(super) fn add_list(&mut self, loaded: &Loaded) {
         let file: Arc<str> = loaded.list.name.clone();
+        self.lists.push(file.clone());
         for (line, words) in loaded.list.lines.iter().zip(&*loaded.words) {
             let entry = Entry {
                 pair: line.pair.clone(),
@@ -298,6 +347,96 @@ impl BindWords {
             };
             self.certificates.push(Certificate { entry, words: words.clone() });
         }
+    }
+}
+
+/// A line that the runtime API adds to a list, without its certificate.
+#[derive(Clone, Debug)]
+pub struct AddedLine {
+    line: ListLine,
+    /// What else is to be said.
+    pub warnings: Vec<String>,
+}
+
+impl AddedLine {
+    /// Reads a line for a list. Authorities and revocation lists that its options name are among `loaded`, as no file is
+    /// read. Errors are HAProxy's texts; `None`: the line is blank.
+    pub fn parse(text: &str, config: &Config, loaded: &TlsFiles) -> Result<Option<AddedLine>, String> {
+        let files = MemoryFiles::new();
+        let loader = Loader::with(&files, &config.global.tls, loaded.clone());
+        let line = line(text, &"CLI".into(), 1, &loader)?;
+        Ok(line.map(|line| AddedLine { line, warnings: loader.take_warnings() }))
+    }
+
+    /// Returns the path of the certificate with `crt-base` before it.
+    pub fn path(&self, config: &Config) -> String {
+        super::files::below(config.global.tls.crt_base.as_deref(), &self.line.path)
+    }
+
+    /// Returns the path as it was written.
+    pub fn written_path(&self) -> &str {
+        &self.line.path
+    }
+
+    /// Returns the files that the line names, and whether it has the OCSP response renewed.
+    pub fn files(&self) -> (model::NamedFiles, Option<bool>) {
+        (self.line.files.shown().unwrap_or_default(), self.line.files.update)
+    }
+
+    /// Returns whether the line has more than a certificate.
+    pub fn has_more(&self) -> bool {
+        self.line.words.is_some() || !self.line.filters.is_empty() || self.line.files != NamedFiles::default()
+    }
+
+    /// Returns whether the line names files of the certificate.
+    pub fn names_files(&self) -> bool {
+        self.line.files != NamedFiles::default()
+    }
+
+    /// Returns the names that the certificate answers for; none: its own.
+    pub fn filters(&self) -> &[String] {
+        &self.line.filters
+    }
+
+    /// Returns the line of the list.
+    pub fn finish(&self, pair: Arc<sluicegate_tls::pair::Pair>, number: u32) -> CrtListLine {
+        let ListLine { options, filters, .. } = self.line.clone();
+        CrtListLine { number, pair, options, filters }
+    }
+
+    /// Returns the line's settings within those of a `bind` line, or the first error.
+    pub fn policy(&self, bind: &Policy, proxy: &str, argument: &str, at: &Position) -> Result<Option<Policy>, String> {
+        let Some(words) = &self.line.words else { return Ok(None) };
+        let mut diagnostics = Diagnostics::new();
+        let shown = format!("bind '{argument}'");
+        let subject = Subject { proxy, line: &shown, at };
+        let policy = words.for_list(bind, &subject, &mut diagnostics);
+        match diagnostics.iter().find(|found| found.severity == Severity::Error) {
+            Some(found) => Err(found.message.clone()),
+            None => Ok(Some(policy)),
+        }
+    }
+}
+
+impl CrtListLine {
+    /// Returns the line as a file would have it.
+    pub fn text(&self) -> String {
+        let mut text = self.pair.path.clone();
+        text.push_str(&self.words());
+        text
+    }
+
+    /// Returns what stands behind the path: options between brackets and filters, each behind a blank.
+    pub fn words(&self) -> String {
+        let mut text = String::new();
+        if !self.options.is_empty() {
+            text = format!(" [{}]", self.options);
+        }
+        for filter in &self.filters {
+            text.push(' ');
+            text.push_str(filter);
+        }
+        text
     }
 }
 

@@ -22,7 +22,7 @@ use super::named::{NamedFiles, Origin};
 use super::ticket_keys;
 use crate::Files;
 use crate::diagnostic::Diagnostics;
-use crate::model::{Config, CrtList, CrtListLine, GlobalTls, Position, TlsFiles};
+use crate::model::{self, Config, CrtList, CrtListLine, GlobalTls, Position, TlsFiles};
 
 /// Key types of a bundle, in the order in which they are looked for.
 const BUNDLE: [&str; 3] = ["dsa", "ecdsa", "rsa"];
@@ -75,8 +75,13 @@ impl<'a> Loader<'a> {
 
     /// Returns a loader that knows what a configuration has loaded, and nothing else.
     pub(crate) fn of(files: &'a dyn Files, config: &'a Config) -> Loader<'a> {
-        let loader = Loader::new(files, &config.global.tls, None);
-        loader.loaded.replace(TlsFiles::clone(&config.tls_files));
+        Loader::with(files, &config.global.tls, TlsFiles::clone(&config.tls_files))
+    }
+
+    /// The same with what the process has loaded, and changed since.
+    pub(crate) fn with(files: &'a dyn Files, global: &'a GlobalTls, loaded: TlsFiles) -> Loader<'a> {
+        let loader = Loader::new(files, global, None);
+        loader.loaded.replace(loaded);
         loader
     }
 
@@ -103,6 +108,8 @@ impl<'a> Loader<'a> {
                 diagnostics.warning(at.clone(), message.trim_end_matches('.'));
             }
         }
+        let issuers = Arc::new(issuers);
+        self.loaded.borrow_mut().issuers = issuers.clone();
         self.common.issuers = Some(issuers);
     }
 
@@ -154,16 +161,19 @@ impl<'a> Loader<'a> {
                     "Can't load '{path}', is already defined with incompatible parameters: {conflict}"
                 ));
             }
-            return Ok(Crt { pairs: vec![pair], is_bundle: false });
+            return Ok(Crt { pairs: vec![pair], is_bundle: false, list: None });
         }
         if path.starts_with('@') {
             return Err(format!("unable to stat SSL certificate from file '{path}' : No such file or directory"));
         }
         match self.kind(path) {
-            Ok(Kind::File(pem)) => Ok(Crt { pairs: vec![self.pair(path, Some(pem))?], is_bundle: false }),
-            Ok(Kind::Directory(names)) => Ok(Crt { pairs: self.directory(path, &names)?, is_bundle: false }),
+            Ok(Kind::File(pem)) => Ok(Crt { pairs: vec![self.pair(path, Some(pem))?], is_bundle: false, list: None }),
+            Ok(Kind::Directory(names)) => {
+                let list = Some(path.trim_end_matches('/').into());
+                Ok(Crt { pairs: self.directory(path, &names)?, is_bundle: false, list })
+            }
             Err(error) if error.kind() == io::ErrorKind::NotFound => match self.bundle_files(path)? {
-                Some(pairs) => Ok(Crt { pairs, is_bundle: true }),
+                Some(pairs) => Ok(Crt { pairs, is_bundle: true, list: None }),
                 None => Err(format!("unable to stat SSL certificate from file '{path}' : {}", reason(&error))),
             },
             Err(_) => Err(format!("cannot open the file '{path}'")),
@@ -173,20 +183,47 @@ impl<'a> Loader<'a> {
     /// Returns the certificates of a directory, which is also known as a list.
     fn directory(&self, path: &str, names: &[String]) -> Result<Vec<Arc<Pair>>, String> {
         let path = path.trim_end_matches('/');
+        let names: Vec<&str> = names.iter().map(String::as_str).filter(|name| is_certificate(name)).collect();
+        let file_digest = digest(&names);
         let mut batch = self.batch();
-        for name in names.iter().filter(|name| is_certificate(name)) {
-            batch.push(&format!("{path}/{name}"), &NamedFiles::default(), None)?;
+        let edited = self.edited(path, file_digest);
+        let mut numbers = vec![0; names.len()];
+        match &edited {
+            Some(edited) => {
+                numbers = edited.lines.iter().map(|line| line.number).collect();
+                for line in &edited.lines {
+                    batch.push_again(&line.pair)?;
+                }
+            }
+            None => {
+                for name in names {
+                    batch.push(&format!("{path}/{name}"), &NamedFiles::default(), None)?;
+                }
+            }
         }
         let pairs = batch.finish().map_err(|(_, message)| message)?;
-        let line = |pair: &Arc<Pair>| CrtListLine {
-            number: 0,
+        let line = |(pair, number): (&Arc<Pair>, u32)| CrtListLine {
+            number,
             pair: pair.clone(),
             options: String::new(),
             filters: Vec::new(),
         };
-        let list = CrtList { name: path.into(), lines: pairs.iter().map(line).collect() };
+        let list = CrtList {
+            name: path.into(),
+            lines: pairs.iter().zip(numbers).map(line).collect(),
+            last_number: edited.as_ref().map_or(0, |edited| edited.last_number),
+            is_directory: true,
+            file_digest,
+            is_edited: edited.is_some(),
+        };
         self.loaded.borrow_mut().crt_lists.insert(path.into(), Arc::new(list));
         Ok(pairs)
+    }
+
+    /// Returns a list that was changed at run time, if its file is as it was then.
+    pub(super) fn edited(&self, name: &str, file_digest: [u8; 32]) -> Option<Arc<CrtList>> {
+        let list = self.previous.as_ref()?.crt_lists.get(name)?;
+        (list.is_edited && list.file_digest == file_digest).then(|| list.clone())
     }
 
     /// Returns the certificate of `crt PATH` of a server: one file. The path has its base already.
@@ -230,6 +267,13 @@ impl<'a> Loader<'a> {
         let mut batch = self.batch();
         batch.push(name, &NamedFiles::default(), pem)?;
         batch.finish().map(|mut pairs| pairs.remove(0)).map_err(|(_, message)| message)
+    }
+
+    /// Returns the files that an earlier configuration named for a certificate.
+    fn previous_files(&self, name: &str) -> Option<NamedFiles> {
+        let previous = self.previous.as_ref()?;
+        let shown = previous.named.get(name)?;
+        Some(NamedFiles::again(shown, previous.ocsp_updates.contains(name)))
     }
 
     /// Returns an empty list of certificates to load.
@@ -293,12 +337,31 @@ impl<'a> Loader<'a> {
         Ok(files)
     }
 
+    /// Returns the files that `show ssl cert` prints: as in HAProxy, with those that were looked for.
+    fn source(&self, named: &NamedFiles, files: &PairFiles) -> model::NamedFiles {
+        let crt = named.crt.clone().unwrap_or_else(|| files.path.clone());
+        let stem = if self.global.extra_del_ext { crt.strip_suffix(".crt").unwrap_or(&crt) } else { &crt };
+        let beside = |wanted: bool, end: &str| (wanted && !named.only()).then(|| format!("{stem}.{end}"));
+        let path = |file: &Option<File>| file.as_ref().map(|(path, _)| path.clone());
+        let extra = self.global.extra_files;
+        model::NamedFiles {
+            key: Some(files.key.as_ref().map_or_else(|| crt.clone(), |(path, _)| path.clone())),
+            ocsp: path(&files.ocsp).or_else(|| beside(extra.ocsp, "ocsp")),
+            issuer: path(&files.issuer).or_else(|| beside(extra.issuer && files.ocsp.is_some(), "issuer")),
+            sctl: None,
+            crt: Some(crt),
+        }
+    }
+
     fn keep(&self, pair: Arc<Pair>, named: NamedFiles) -> Arc<Pair> {
         let name: Arc<str> = pair.path.as_str().into();
         let update = &self.global.ocsp_update;
         let mut loaded = self.loaded.borrow_mut();
         if named.update.unwrap_or(update.by_default) && !update.disabled {
             loaded.ocsp_updates.insert(name.clone());
+        }
+        if let Some(files) = named.shown() {
+            loaded.named.insert(name.clone(), files);
         }
         self.named.borrow_mut().insert(name.clone(), named);
         loaded.pairs.insert(name, pair.clone());
@@ -311,7 +374,7 @@ impl<'a> Loader<'a> {
         let (previous, common) = (self.previous.as_deref(), &self.common);
         let parse = |files: PairFiles| {
             let old = previous.and_then(|previous| previous.pairs.get(files.path.as_str()));
-            match old.filter(|old| old.digest() == files.digest(common)) {
+            match old.filter(|old| old.file_digest() == Some(files.digest(common))) {
                 Some(pair) => Ok(pair.clone()),
                 None => files.parse(common).map(Arc::new),
             }
@@ -333,7 +396,7 @@ impl<'a> Loader<'a> {
 
     /// Returns the authorities, or the revocation lists, of a path: a file, a directory or `@system-ca`. The path has its
     /// base already.
-    pub(super) fn authorities(&self, path: &str) -> Result<Arc<Bundle>, String> {
+    pub(super) fn authorities(&self, path: &str, is_crl: bool) -> Result<Arc<Bundle>, String> {
         if let Some(bundle) = self.loaded.borrow().bundles.get(path) {
             return Ok(bundle.clone());
         }
@@ -342,7 +405,7 @@ impl<'a> Loader<'a> {
         }
         let loaded = self.authority_files(path).and_then(|files| {
             let old = self.previous.as_ref().and_then(|previous| previous.bundles.get(path));
-            if let Some(bundle) = old.filter(|old| old.digest == files.digest()) {
+            if let Some(bundle) = old.filter(|old| old.file_digest == Some(files.digest())) {
                 return Ok(bundle.clone());
             }
             let (bundle, warnings) = files.parse(path)?;
@@ -351,10 +414,19 @@ impl<'a> Loader<'a> {
         });
         match loaded {
             Ok(bundle) => {
-                self.loaded.borrow_mut().bundles.insert(path.into(), bundle.clone());
+                let mut loaded = self.loaded.borrow_mut();
+                loaded.bundles.insert(path.into(), bundle.clone());
+                if is_crl {
+                    loaded.crl_files.insert(path.into());
+                }
                 Ok(bundle)
             }
             Err(reason) => {
+                let previous = self.previous.as_ref().and_then(|previous| previous.bundles.get(path));
+                if let Some(bundle) = previous.filter(|bundle| bundle.file_digest.is_none()) {
+                    self.loaded.borrow_mut().bundles.insert(path.into(), bundle.clone());
+                    return Ok(bundle.clone());
+                }
                 let message = format!("unable to load {path} ({reason})");
                 self.failed.borrow_mut().insert(path.into(), message.clone());
                 Err(message)
@@ -486,6 +558,28 @@ impl Batch<'_, '_> {
         self.push(name, &files, None)
     }
 
+    /// Adds the certificate of a line that was added at run time, as its file has it, or as it was set.
+    pub(super) fn push_again(&mut self, pair: &Arc<Pair>) -> Result<Slot, String> {
+        let name = pair.path.as_str();
+        let loader = self.loader;
+        if self.slots.contains_key(name) || loader.known(name).is_some() {
+            return self.push(name, &NamedFiles::default(), None);
+        }
+        let (named, default) = (loader.previous_files(name), NamedFiles::default());
+        let named = named.as_ref().unwrap_or(&default);
+        match loader.read(named.crt.as_deref().unwrap_or(name)) {
+            Ok(pem) => self.push(name, named, Some(pem)),
+            Err(_) => {
+                let source = loader.previous.as_ref().and_then(|previous| previous.sources.get(name));
+                if let Some(source) = source {
+                    loader.loaded.borrow_mut().sources.insert(name.into(), source.clone());
+                }
+                loader.keep(pair.clone(), named.clone());
+                self.push(name, named, None)
+            }
+        }
+    }
+
     /// Adds the certificates of a bundle, as far as there are files.
     fn push_bundle(&mut self, path: &str) -> Result<Vec<Slot>, String> {
         let mut slots = Vec::new();
@@ -525,7 +619,8 @@ impl Batch<'_, '_> {
                 Wanted::Known(pair) => known.push(Some(pair)),
                 Wanted::Read(pair_files) => {
                     known.push(None);
-                    files.push((named, pair_files.ocsp.as_ref().map(|(path, _)| path.clone())));
+                    let source = self.loader.source(&named, &pair_files);
+                    files.push((named, source, pair_files.ocsp.as_ref().map(|(path, _)| path.clone())));
                     read.push(*pair_files);
                 }
             }
@@ -536,9 +631,13 @@ impl Batch<'_, '_> {
             pairs.push(match known {
                 Some(pair) => pair,
                 None => {
-                    let (parsed, (named, ocsp)) = parsed.next().expect("each that was read has been parsed");
+                    let (parsed, (named, source, ocsp)) = parsed.next().expect("each that was read has been parsed");
                     let checked = parsed.and_then(|pair| with_issuer(pair, ocsp.as_deref()));
-                    checked.map(|pair| self.loader.keep(pair, named)).map_err(|message| (Slot(slot), message))?
+                    let pair = checked.map_err(|message| (Slot(slot), message))?;
+                    let mut loaded = self.loader.loaded.borrow_mut();
+                    loaded.sources.insert(pair.path.as_str().into(), source);
+                    drop(loaded);
+                    self.loader.keep(pair, named)
                 }
             });
         }
@@ -563,6 +662,13 @@ pub(super) struct Crt {
     pub(super) pairs: Vec<Arc<Pair>>,
     /// Whether they are one certificate with several key types.
     pub(super) is_bundle: bool,
+    /// The name of the list that a directory is.
+    pub(super) list: Option<Arc<str>>,
+}
+
+/// Returns a digest of texts, by which a list is recognised.
+pub(super) fn digest(parts: &[impl AsRef<[u8]>]) -> [u8; 32] {
+    Bundle::digest(&parts.iter().map(AsRef::as_ref).collect::<Vec<_>>())
 }
 
 /// Returns a path below a directory, unless it is absolute or begins with '@'.

@@ -16,7 +16,7 @@ pub(super) struct Common {
     /// `ssl-skip-self-issued-ca`.
     pub(super) skip_self_issued: bool,
     /// `issuers-chain-path`.
-    pub(super) issuers: Option<Issuers>,
+    pub(super) issuers: Option<Arc<Issuers>>,
     /// The certificates of chains that have been read.
     pub(super) pool: Pool,
 }
@@ -56,7 +56,7 @@ impl PairFiles {
             ocsp: file(&self.ocsp),
             issuer: file(&self.issuer),
             pass_phrase: self.pass_phrase.as_ref().map(String::as_bytes),
-            issuers: common.issuers.as_ref(),
+            issuers: common.issuers.as_deref(),
             pool: Some(&common.pool),
             skip_self_issued: common.skip_self_issued,
         }

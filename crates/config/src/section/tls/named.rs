@@ -1,7 +1,7 @@
 //! Files of a certificate that are named one by one: the words of `load` in a `crt-store`, which lines of a `crt-list`
 //! and `ssl-f-use` have as well.
 
-use crate::suggest;
+use crate::{model, suggest};
 
 /// The line that named a certificate's files first; later lines must say the same.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -43,6 +43,19 @@ impl NamedFiles {
     pub(super) fn only(&self) -> bool {
         let any = [&self.key, &self.ocsp, &self.issuer, &self.sctl].iter().any(|file| file.is_some());
         any || self.origin == Origin::Store
+    }
+
+    /// Returns the files, if any is named.
+    pub(super) fn shown(&self) -> Option<model::NamedFiles> {
+        let NamedFiles { crt, key, ocsp, issuer, sctl, .. } = self.clone();
+        let shown = model::NamedFiles { crt, key, ocsp, issuer, sctl };
+        (shown != model::NamedFiles::default()).then_some(shown)
+    }
+
+    /// Returns the files that an earlier configuration named.
+    pub(super) fn again(files: &model::NamedFiles, update: bool) -> NamedFiles {
+        let model::NamedFiles { crt, key, ocsp, issuer, sctl } = files.clone();
+        NamedFiles { origin: Origin::List, crt, key, ocsp, issuer, sctl, update: update.then_some(true) }
     }
 
     /// Reads a word and its value; `None`: it is none of these. A warning is returned with success.

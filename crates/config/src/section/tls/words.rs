@@ -109,7 +109,8 @@ pub(crate) fn no_alpn(words: &mut PolicyWords, _: &Reading<'_, '_>, _: &str) -> 
 
 fn authorities(reading: &Reading<'_, '_>, value: &str) -> Result<Option<Arc<Bundle>>, String> {
     let path = reading.loader.ca_path(value);
-    reading.loader.authorities(&path).map(Some).map_err(|message| format!("'{}' : {message}", reading.name))
+    let is_crl = reading.name == "crl-file";
+    reading.loader.authorities(&path, is_crl).map(Some).map_err(|message| format!("'{}' : {message}", reading.name))
 }
 
 pub(crate) fn ca_file(words: &mut PolicyWords, reading: &Reading<'_, '_>, value: &str) -> Result<(), String> {
@@ -394,6 +395,51 @@ impl PolicyWords {
                 }
             }
         }
+    }
+
+    /// Returns the words of a line of a list, in the order in which HAProxy prints them.
+    pub(super) fn shown(&self) -> Vec<String> {
+        let mut words = Vec::new();
+        match self.alpn.as_deref() {
+            None => {}
+            Some([]) => words.push("no-alpn".to_owned()),
+            Some(protocols) => {
+                let names: Vec<_> = protocols.iter().map(|name| crate::bytes::to_text(name)).collect();
+                words.push(format!("alpn {}", names.join(",")));
+            }
+        }
+        words.extend(self.verify.map(|verify| {
+            let verify = match verify {
+                Verify::None => "none",
+                Verify::Optional => "optional",
+                Verify::Required => "required",
+            };
+            format!("verify {verify}")
+        }));
+        if self.no_ca_names {
+            words.push("no-ca-names".to_owned());
+        }
+        let bundles = [("ca-file", &self.ca), ("ca-verify-file", &self.ca_verify), ("crl-file", &self.crl)];
+        for (name, bundle) in bundles {
+            words.extend(bundle.as_ref().map(|bundle| format!("{name} {}", bundle.path)));
+        }
+        for (name, placed) in [
+            ("ciphers", &self.ciphers),
+            ("ciphersuites", &self.ciphersuites),
+            ("curves", &self.curves),
+            ("ecdhe", &self.ecdhe),
+            ("client-sigalgs", &self.client_sigalgs),
+            ("sigalgs", &self.sigalgs),
+        ] {
+            words.extend(placed.as_ref().map(|(text, _)| format!("{name} {text}")));
+        }
+        for (name, version) in [("ssl-min-ver", self.versions.min), ("ssl-max-ver", self.versions.max)] {
+            words.extend(version.map(|version| {
+                let version = if version == Version::Tls12 { "TLSv1.2" } else { "TLSv1.3" };
+                format!("{name} {version}")
+            }));
+        }
+        words
     }
 
     /// Sets what needs no defaults.

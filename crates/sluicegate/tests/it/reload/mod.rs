@@ -1,5 +1,6 @@
 //! Reloads: another configuration in the process that lives. Nothing fails meanwhile and nothing is lost.
 
+mod certificates;
 mod changes;
 mod instead;
 mod load;

@@ -1,0 +1,111 @@
+//! Certificates, authorities, revocation lists and lists of certificates in memory, by the names that files gave them.
+//!
+//! The registry belongs to the process and outlives its configurations. It begins as what a configuration has loaded, and
+//! the runtime API changes it; a reload compares files with it ([`Registry::files`]): where a file has not changed since
+//! it was read, what was set at run time stays. Certificates that no file has stay in any case.
+//!
+//! Each kind has one transaction at a time: a copy that is changed until it is committed.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use parking_lot::{Mutex, MutexGuard};
+use sluicegate_config::model::TlsFiles;
+use sluicegate_tls::pair::Draft;
+use sluicegate_tls::x509::Bundle;
+
+/// The two kinds of bundles, whose commands differ in words.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum BundleKind {
+    /// `ca-file`.
+    Authorities,
+    /// `crl-file`.
+    Revocations,
+}
+
+/// The content of the registry.
+#[derive(Debug, Default)]
+pub(crate) struct Loaded {
+    /// What has content.
+    pub(crate) files: TlsFiles,
+    /// Certificates that were created and not committed yet.
+    pub(crate) empty_pairs: BTreeSet<Arc<str>>,
+    /// Bundles that were created and not committed yet.
+    pub(crate) empty_bundles: BTreeMap<Arc<str>, BundleKind>,
+    /// The transaction about a certificate.
+    pub(crate) pair: Option<Draft>,
+    authorities: Option<Arc<Bundle>>,
+    revocations: Option<Arc<Bundle>>,
+}
+
+impl Loaded {
+    /// Returns the transaction about a bundle.
+    pub(crate) fn bundle(&mut self, kind: BundleKind) -> &mut Option<Arc<Bundle>> {
+        match kind {
+            BundleKind::Authorities => &mut self.authorities,
+            BundleKind::Revocations => &mut self.revocations,
+        }
+    }
+
+    /// Returns the kind of a bundle; `None` if there is none of this name.
+    pub(crate) fn bundle_kind(&self, name: &str) -> Option<BundleKind> {
+        if let Some(kind) = self.empty_bundles.get(name) {
+            return Some(*kind);
+        }
+        let known = self.files.bundles.contains_key(name);
+        known.then(|| match self.files.crl_files.contains(name) {
+            true => BundleKind::Revocations,
+            false => BundleKind::Authorities,
+        })
+    }
+
+    /// Returns whether a certificate has this name, be it empty.
+    pub(crate) fn has_pair(&self, name: &str) -> bool {
+        self.files.pairs.contains_key(name) || self.empty_pairs.contains(name)
+    }
+}
+
+/// The certificates of a process.
+#[derive(Debug, Default)]
+pub struct Registry(Mutex<Loaded>);
+
+impl Registry {
+    /// Returns the content, to be changed.
+    pub(crate) fn lock(&self) -> MutexGuard<'_, Loaded> {
+        self.0.lock()
+    }
+
+    /// Returns what a configuration that replaces the current one may take over.
+    pub fn files(&self) -> TlsFiles {
+        self.0.lock().files.clone()
+    }
+
+    /// Takes over what a configuration has loaded, which was made after [`files`](Self::files) if there was one before.
+    /// What has no file stays.
+    pub(crate) fn adopt(&self, next: &TlsFiles) {
+        let mut loaded = self.0.lock();
+        let before = std::mem::replace(&mut loaded.files, next.clone());
+        for (name, pair) in before.pairs.iter().filter(|(_, pair)| pair.file_digest().is_none()) {
+            loaded.files.pairs.entry(name.clone()).or_insert_with(|| pair.clone());
+        }
+        for (name, bundle) in before.bundles.iter().filter(|(_, bundle)| bundle.file_digest.is_none()) {
+            if before.crl_files.contains(name) && !loaded.files.bundles.contains_key(name) {
+                loaded.files.crl_files.insert(name.clone());
+            }
+            loaded.files.bundles.entry(name.clone()).or_insert_with(|| bundle.clone());
+        }
+        let Loaded { files, empty_pairs, empty_bundles, .. } = &mut *loaded;
+        empty_pairs.retain(|name| !files.pairs.contains_key(name));
+        empty_bundles.retain(|name, _| !files.bundles.contains_key(name));
+        if loaded.pair.as_ref().is_some_and(|draft| !loaded.has_pair(draft.path())) {
+            loaded.pair = None;
+        }
+        for kind in [BundleKind::Authorities, BundleKind::Revocations] {
+            let is_gone = |loaded: &Loaded, name: &str| loaded.bundle_kind(name) != Some(kind);
+            let name = loaded.bundle(kind).as_ref().map(|bundle| bundle.path.clone());
+            if name.is_some_and(|name| is_gone(&loaded, &name)) {
+                *loaded.bundle(kind) = None;
+            }
+        }
+    }
+}

@@ -1,0 +1,335 @@
+//! The runtime API of TLS. The texts are those of HAProxy 3.2.0.
+
+use sluicegate_testkit::{Certificates, Client, Listening, Sluicegate, handshake, shown};
+
+use crate::start;
+
+const EC: &str = "ec -pkeyopt ec_paramgen_curve:P-256";
+const HEAD: &str = "global\n stats socket @DIR@/stats level admin\ndefaults\n mode http\n timeout client 20s\n timeout server \
+                    20s\n timeout connect 5s\n";
+
+/// Certificates, and a running process whose files are theirs.
+struct Gate {
+    certificates: Certificates,
+    ports: Vec<u16>,
+    server: Sluicegate,
+}
+
+impl Gate {
+    /// `make` writes files and returns the configuration; `@N@` is a bind's address, `@FILES@` the certificates' folder.
+    fn start(ports: usize, make: impl Fn(&Certificates) -> String) -> Gate {
+        let certificates = Certificates::new();
+        for (name, key) in [("a", EC), ("b", EC), ("rsa", "rsa:2048")] {
+            certificates.issue(name, &format!("DNS:{name}.example,DNS:*.{name}.example"), key);
+            std::fs::write(certificates.path(&format!("{name}.pem")), certificates.pem(name)).expect("writable");
+        }
+        let mut text = format!("{HEAD}{}", make(&certificates));
+        text = text.replace("@FILES@", certificates.directory().to_str().expect("a path"));
+        let gates: Vec<Listening> = (0..ports).map(|_| Listening::new()).collect();
+        for (number, gate) in gates.iter().enumerate() {
+            text = text.replace(&format!("@{number}@"), &gate.word());
+        }
+        let server = start(&text, &gates.iter().collect::<Vec<_>>());
+        Gate { certificates, ports: gates.iter().map(Listening::port).collect(), server }
+    }
+
+    /// Returns the answer to a command in which `@` stands for the certificates' folder, and in the answer as well.
+    fn ask(&self, line: &str) -> String {
+        let folder = format!("{}/", self.certificates.directory().display());
+        let answer = Sluicegate::stats(&self.server.directory().join("stats"), &line.replace("@/", &folder));
+        answer.replace(&folder, "@/").replace(&*self.server.directory().to_string_lossy(), "@DIR@")
+    }
+
+    #[track_caller]
+    fn check(&self, line: &str, expected: &str) {
+        assert_eq!(self.ask(line), format!("{expected}\n"), "{line}");
+    }
+
+    #[track_caller]
+    fn set(&self, what: &str, payload: &str, expected: &str) {
+        self.check(&format!("{what} <<\n{}\n", payload.trim_end()), expected);
+    }
+}
+
+#[test]
+fn certificates_are_replaced() {
+    let gate = Gate::start(1, |_| "frontend f\n bind @0@ ssl crt @FILES@/a.pem\n".to_owned());
+    let port = gate.ports[0];
+    assert_eq!(shown(port, "a.example").as_deref(), Some("a"));
+    let (rsa, key) = (gate.certificates.pem("rsa"), String::from_utf8(gate.certificates.read("rsa.key")).unwrap());
+    gate.check("show ssl cert", "# filename\n@/a.pem\n");
+    gate.check("commit ssl cert @/a.pem", "No ongoing transaction! !\nCan't commit @/a.pem!\n");
+    gate.check("abort ssl cert @/a.pem", "No ongoing transaction!\n");
+    gate.check("set ssl cert @/a.pem", "'set ssl cert' expects a filename and a certificate as a payload\n");
+    gate.set(
+        "set ssl cert @/none.pem",
+        &rsa,
+        "Can't replace a certificate which is not referenced by the configuration!\nCan't update @/none.pem!\n",
+    );
+    gate.set(
+        "set ssl cert @/a.pem",
+        "nothing",
+        "unable to load certificate from file '@/a.pem': no start line.\nCan't load the payload\nCan't update @/a.pem!\n",
+    );
+    gate.set(
+        "set ssl cert @/a.pem",
+        &String::from_utf8(gate.certificates.read("rsa.crt")).unwrap(),
+        "Transaction created for certificate @/a.pem!\n",
+    );
+    gate.check("show ssl cert", "# transaction\n*@/a.pem\n# filename\n@/a.pem\n");
+    gate.check(
+        "commit ssl cert @/a.pem",
+        "The transaction must contain at least a certificate and a private key!\nCan't commit @/a.pem!\n",
+    );
+    gate.set(
+        "set ssl cert @/a.pem.key",
+        &String::from_utf8(gate.certificates.read("b.key")).unwrap(),
+        "Transaction updated for certificate @/a.pem!\n",
+    );
+    gate.check(
+        "commit ssl cert @/a.pem",
+        "inconsistencies between private key and certificate loaded '@/a.pem'.\nCan't commit @/a.pem!\n",
+    );
+    gate.set(
+        "set ssl cert @/b.pem",
+        &rsa,
+        "The ongoing transaction is about '@/a.pem' but you are trying to set '@/b.pem'\nCan't update @/b.pem!\n",
+    );
+    gate.check(
+        "del ssl cert @/a.pem",
+        "Can't remove the certificate: ongoing transaction for the certificate '@/a.pem'\n",
+    );
+    assert_eq!(shown(port, "a.example").as_deref(), Some("a"), "nothing has changed yet");
+    gate.set("set ssl cert @/a.pem.key", &key, "Transaction updated for certificate @/a.pem!\n");
+    let details = gate.ask("show ssl cert *@/a.pem");
+    assert!(details.starts_with("Filename: *@/a.pem\nCrt filename: @/a.pem\nKey filename: @/a.pem\n"), "{details}");
+    assert!(details.contains("\nStatus: Uncommitted\nSerial: "), "{details}");
+    gate.check("commit ssl cert @/a.pem", "Committing @/a.pem.\nSuccess!\n");
+    assert_eq!(shown(port, "a.example").as_deref(), Some("rsa"));
+    let details = gate.ask("show ssl cert @/a.pem");
+    let expected =
+        "\nSubject Alternative Name: DNS:rsa.example, DNS:*.rsa.example\nAlgorithm: RSA2048\nSHA1 FingerPrint: ";
+    assert!(details.contains("\nStatus: Used\n") && details.contains(expected), "{details}");
+    assert!(details.ends_with("\nSubject: /CN=rsa\nIssuer: /CN=ca\nOCSP Response Key: \n\n"), "{details}");
+    assert!(!details.contains("PRIVATE"), "{details}");
+    let dumped = gate.ask("dump ssl cert @/a.pem");
+    assert!(dumped.starts_with("-----BEGIN PRIVATE KEY-----\n") && dumped.contains(key.lines().nth(1).unwrap()));
+    let operator = gate.ask("operator; dump ssl cert @/a.pem; set ssl cert @/a.pem; show ssl cert");
+    assert_eq!(operator, "\nPermission denied\n\nPermission denied\n\n# filename\n@/a.pem\n\n");
+    gate.check("user; show ssl cert", "\nPermission denied\n");
+    gate.check(
+        "del ssl cert @/a.pem",
+        "Can't remove the certificate: certificate '@/a.pem' in use, can't be deleted!\n",
+    );
+    gate.check("show ssl cert @/none", "Can't display the certificate: Not found or the certificate is a bundle!\n");
+    gate.set("set ssl cert @/a.pem", &rsa, "Transaction created for certificate @/a.pem!\n");
+    gate.check("abort ssl cert @/a.pem", "Transaction aborted for certificate '@/a.pem'!\n");
+    gate.set(
+        "set ssl cert @/a.pem.sctl",
+        "x",
+        "'@/a.pem.sctl': signed certificate timestamps are not sent\nCan't load the payload\nCan't update @/a.pem.sctl!\n",
+    );
+}
+
+#[test]
+fn certificates_of_servers_are_replaced() {
+    let inner = Listening::new();
+    let gates = [Listening::new(), inner];
+    let certificates = Certificates::new();
+    for name in ["client", "here"] {
+        std::fs::write(certificates.path(&format!("{name}.pem")), certificates.pem(name)).expect("writable");
+    }
+    let files = certificates.directory().display();
+    let text = format!(
+        "{HEAD}frontend f\n bind {}\n default_backend b\nfrontend inner\n bind {} ssl crt {files}/here.pem verify required \
+         ca-file {files}/ca.crt\n http-request return status 200 hdr x-name %[ssl_c_s_dn(cn)]\nbackend b\n http-reuse \
+         never\n server s 127.0.0.1:{} ssl verify none crt {files}/client.pem\n",
+        gates[0].word(),
+        gates[1].word(),
+        gates[1].port()
+    );
+    let server = start(&text, &[&gates[0], &gates[1]]);
+    let name = || {
+        let response = Client::connect(&gates[0].address()).get("/");
+        response.header("x-name").map(str::to_owned)
+    };
+    assert_eq!(name().as_deref(), Some("client"));
+    let ask = |line: &str| Sluicegate::stats(&server.directory().join("stats"), line);
+    let path = format!("{files}/client.pem");
+    let set = ask(&format!("set ssl cert {path} <<\n{}\n", certificates.pem("here").trim_end()));
+    assert_eq!(set, format!("Transaction created for certificate {path}!\n\n"));
+    assert_eq!(ask(&format!("commit ssl cert {path}")), format!("Committing {path}.\nSuccess!\n\n"));
+    assert_eq!(name().as_deref(), Some("here"));
+}
+
+#[test]
+fn lists_are_edited() {
+    let gate = Gate::start(2, |certificates| {
+        std::fs::write(certificates.path("list"), certificates.path("a.pem") + "\n").expect("writable");
+        "frontend f\n bind @0@ ssl crt-list @FILES@/list\n bind @1@ ssl crt-list @FILES@/list strict-sni\n".to_owned()
+    });
+    let [loose, strict] = [gate.ports[0], gate.ports[1]];
+    assert_eq!(shown(loose, "b.example").as_deref(), Some("a"));
+    assert_eq!(shown(strict, "b.example"), None);
+    gate.check("show ssl crt-list", "@/list\n");
+    gate.check("add ssl crt-list @/list @/b.pem", "Can't edit the crt-list: certificate '@/b.pem' does not exist!\n");
+    gate.check("add ssl crt-list @/none @/b.pem", "Can't edit the crt-list: crt-list '@/none' does not exist!\n");
+    gate.check("new ssl cert @/b.pem", "New empty certificate store '@/b.pem'!\n");
+    gate.check("new ssl cert @/b.pem", "Certificate '@/b.pem' already exists!\n");
+    gate.check("show ssl cert @/b.pem", "Filename: @/b.pem\nStatus: Empty\nOCSP Response Key: \n");
+    gate.check("add ssl crt-list @/list @/b.pem", "Can't edit the crt-list: certificate '@/b.pem' is empty!\n");
+    let pem = gate.certificates.pem("b");
+    gate.set("set ssl cert @/b.pem", &pem, "Transaction created for certificate @/b.pem!\n");
+    gate.check("commit ssl cert @/b.pem", "Committing @/b.pem\nSuccess!\n");
+    gate.set(
+        "add ssl crt-list @/list",
+        "@/b.pem [ssl-min-ver TLSv1.3 verify none] x.example !no.y.example *.y.example",
+        "Inserting certificate '@/b.pem' in crt-list '@/list'..\nSuccess!\n",
+    );
+    gate.check("add ssl crt-list @/list @/b.pem", "Inserting certificate '@/b.pem' in crt-list '@/list'..\nSuccess!\n");
+    for port in [loose, strict] {
+        for name in ["x.example", "z.y.example", "b.example"] {
+            assert_eq!(shown(port, name).as_deref(), Some("b"), "{name}");
+        }
+        assert_eq!(handshake(port, &["-servername", "x.example", "-tls1_2"]), None);
+    }
+    assert_eq!(shown(loose, "no.y.example").as_deref(), Some("a"));
+    gate.check(
+        "show ssl crt-list -n @/list",
+        "# @/list\n@/a.pem:1\n@/b.pem:2 [verify none ssl-min-ver TLSv1.3] x.example !no.y.example *.y.example\n@/b.pem:3\n",
+    );
+    let names = gate.ask("show ssl sni -f f");
+    let names: Vec<&str> = names.lines().map(|line| line.split("\t@/").next().expect("a line")).collect();
+    let expected = |line: u32, kinds: &[&str]| -> Vec<String> {
+        kinds.iter().map(|kind| format!("f/@DIR@/sluicegate.cfg:{line}\t{kind}\tecdsa")).collect()
+    };
+    let kinds = [
+        "a\t-",
+        "a.example\t-",
+        "b\t-",
+        "b.example\t-",
+        "x.example\t-",
+        "*\t-",
+        "*.a.example\t-",
+        "*.b.example\t-",
+        "*.y.example\t!no.y.example ",
+    ];
+    assert_eq!(names[0], "# Frontend/Bind\tSNI\tNegative Filter\tType\tFilename\tNotAfter\tNotBefore");
+    assert_eq!(names[1..10], expected(9, &kinds));
+    assert_eq!(names[10..19], expected(10, &kinds));
+    gate.check("show ssl sni -A", "# Frontend/Bind\tSNI\tNegative Filter\tType\tFilename\tNotAfter\tNotBefore\n");
+    assert_eq!(gate.ask("show ssl sni -A -t 10d").lines().count(), 20);
+    gate.check(
+        "del ssl crt-list @/list @/b.pem",
+        "Can't delete the entry: found the certificate '@/b.pem' in several entries, please specify a line number preceded \
+         by colons (2, 3)!\n",
+    );
+    gate.check(
+        "del ssl crt-list @/list @/b.pem:9",
+        "Can't delete the entry: found a certificate '@/b.pem' but the line number is incorrect, please specify a correct \
+         line number preceded by colons (2, 3)!\n",
+    );
+    gate.check(
+        "del ssl crt-list @/list @/a.pem",
+        "Can't delete the entry: certificate '@/a.pem' cannot be deleted, it is used as default certificate by the \
+         following frontends:\n\t- @DIR@/sluicegate.cfg:9\n",
+    );
+    gate.check("del ssl crt-list @/list @/b.pem:2", "Entry '@/b.pem' deleted in crtlist '@/list'!\n");
+    assert_eq!(shown(strict, "x.example"), None);
+    assert_eq!(shown(strict, "b.example").as_deref(), Some("b"));
+    gate.check(
+        "del ssl cert @/b.pem",
+        "Can't remove the certificate: certificate '@/b.pem' in use, can't be deleted!\n",
+    );
+    gate.check("del ssl crt-list @/list @/b.pem", "Entry '@/b.pem' deleted in crtlist '@/list'!\n");
+    gate.check("del ssl cert @/b.pem", "Certificate '@/b.pem' deleted!\n");
+    gate.check("show ssl crt-list @/list", "# @/list\n@/a.pem\n");
+}
+
+#[test]
+fn authorities_and_revocations_are_replaced() {
+    let gate = Gate::start(1, |certificates| {
+        certificates.revocations(&[]);
+        std::fs::copy(certificates.path("ca.crl"), certificates.path("list.crl")).expect("a copy");
+        "frontend f\n bind @0@ ssl crt @FILES@/a.pem verify required ca-file @FILES@/ca.crt crl-file @FILES@/list.crl\n"
+            .to_owned()
+    });
+    let (certificate, key) = (gate.certificates.path("client.crt"), gate.certificates.path("client.key"));
+    let is_accepted = || handshake(gate.ports[0], &["-tls1_2", "-cert", &certificate, "-key", &key]).is_some();
+    assert!(is_accepted());
+    gate.check("show ssl crl-file", "# filename\n@/list.crl\n");
+    gate.check("show ssl ca-file", "# filename\n@/ca.crt - 1 certificate(s)\n");
+    let details = gate.ask("show ssl crl-file @/list.crl");
+    assert!(
+        details.starts_with("Filename: @/list.crl\nStatus: Used\n \nCertificate Revocation List #1:\nVersion 2\n"),
+        "{details}"
+    );
+    assert!(details.ends_with("\nNo Revoked Certificates.\n\n"), "{details}");
+    let revoked = gate.certificates.revocations(&["client"]);
+    gate.set("set ssl crl-file @/list.crl", "nothing", "Invalid payload\nCan't update @/list.crl!\n");
+    gate.set("set ssl crl-file @/list.crl", &revoked, "transaction created for CRL @/list.crl!\n");
+    gate.check("show ssl crl-file", "# transaction\n*@/list.crl\n# filename\n@/list.crl\n");
+    assert!(is_accepted());
+    gate.check("commit ssl crl-file @/list.crl", "Committing @/list.crl.\nSuccess!\n");
+    assert!(!is_accepted());
+    let details = gate.ask("show ssl crl-file @/list.crl:1");
+    assert!(details.contains("\nRevoked Certificates:\n    Serial Number: "), "{details}");
+    // Nothing is revoked again, but the authority is another one.
+    gate.set(
+        "set ssl crl-file @/list.crl",
+        &gate.certificates.revocations(&[]),
+        "transaction created for CRL @/list.crl!\n",
+    );
+    gate.check("commit ssl crl-file @/list.crl", "Committing @/list.crl.\nSuccess!\n");
+    assert!(is_accepted());
+    let other = String::from_utf8(gate.certificates.read("other.crt")).unwrap();
+    let own = String::from_utf8(gate.certificates.read("ca.crt")).unwrap();
+    gate.set("set ssl ca-file @/ca.crt", &other, "transaction created for CA @/ca.crt!\n");
+    gate.check("commit ssl ca-file @/ca.crt", "Committing @/ca.crt.\nSuccess!\n");
+    assert!(!is_accepted());
+    gate.set("add ssl ca-file @/ca.crt", &own, "transaction created for CA @/ca.crt!\n");
+    gate.check(
+        "show ssl ca-file",
+        "# transaction\n*@/ca.crt - 2 certificate(s)\n# filename\n@/ca.crt - 1 certificate(s)\n",
+    );
+    gate.check("commit ssl ca-file @/ca.crt", "Committing @/ca.crt.\nSuccess!\n");
+    assert!(is_accepted());
+    let details = gate.ask("show ssl ca-file @/ca.crt:2");
+    assert!(details.contains("\nStatus: Used\n \nCertificate #2:\nSerial: ") && !details.contains("#1"), "{details}");
+    gate.check("show ssl ca-file @/list.crl", "Can't display the CA file : Not found!\n");
+    gate.check("del ssl ca-file @/ca.crt", "Can't remove the CA file: CA file '@/ca.crt' in use, can't be deleted!\n");
+    gate.check(
+        "del ssl crl-file @/ca.crt",
+        "Can't remove the CRL file: 'del ssl crl-file' does not work on CA files!\n",
+    );
+    gate.check("new ssl ca-file n", "New CA file created 'n'!\n");
+    gate.check("new ssl crl-file n", "CRL file 'n' already exists!\n");
+    gate.check("show ssl ca-file n", "Filename: n\nStatus: Empty\n");
+    gate.check("del ssl ca-file n", "CA file 'n' deleted!\n");
+    gate.check("show ssl ca-file @/ca.crt:x", "wrong CA index after colons in '@/ca.crt:x'!\n");
+}
+
+#[test]
+fn keys_of_tickets_are_shown_and_set() {
+    let key = |byte: char| byte.to_string().repeat(64);
+    let gate = Gate::start(1, |certificates| {
+        std::fs::write(certificates.path("keys"), ["A", "B", "C"].map(|byte| byte.repeat(64) + "\n").concat())
+            .expect("writable");
+        "frontend f\n bind @0@ ssl crt @FILES@/a.pem tls-ticket-keys @FILES@/keys\n".to_owned()
+    });
+    gate.check("show tls-keys", "# id (file)\n0 (@/keys)\n");
+    let [a, b, c, d] = ['A', 'B', 'C', 'D'].map(key);
+    gate.check("show tls-keys *", &format!("# id secret\n# 0 (@/keys)\n0.0 {a}\n0.1 {b}\n0.2 {c}\n"));
+    gate.check(&format!("set ssl tls-key #0 {d}"), "TLS ticket key updated!\n");
+    gate.check("show tls-keys @/keys", &format!("# id secret\n# 0 (@/keys)\n0.0 {b}\n0.1 {c}\n0.2 {d}\n"));
+    gate.check("operator; show tls-keys *", "\nPermission denied\n");
+    gate.check("set ssl tls-key #0 AAAA", "'set ssl tls-key' received a key of wrong size.\n");
+    gate.check("set ssl tls-key #0 AAA", "'set ssl tls-key' received invalid base64 encoded TLS key.\n");
+    gate.check("set ssl tls-key #1 AAAA", "'set ssl tls-key' unable to locate referenced filename\n");
+    gate.check("show ssl ocsp-response", "");
+    gate.check(
+        "show ssl ocsp-response @/a.pem",
+        "'show ssl ocsp-response' expects a valid certid or certificate path.\n",
+    );
+    gate.check("set ssl ocsp-response AAAA", "Unable to parse OCSP response.\n");
+}
