@@ -469,7 +469,7 @@ impl Way {
             }
             Way::Here(options, connect) => {
                 let connected = (connect.0)().and_then(Socket::of_unix);
-                let mut stream = Stream::Plain(connected.map_err(|error| Failure::Connect(error.to_string()))?);
+                let mut stream = Stream::Socket(connected.map_err(|error| Failure::Connect(error.to_string()))?);
                 let greeting = handshake::greet(&mut stream, options, db);
                 let greeted = tokio::time::timeout(options.timeout_connect, greeting).await;
                 greeted.map_err(|_| Failure::QueueTimeout(options.timeout_connect))?.map_err(Failure::Connect)?;

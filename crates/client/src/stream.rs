@@ -2,20 +2,16 @@
 
 use std::io;
 use std::net::SocketAddr;
-use std::pin::Pin;
 use std::task::{Context, Poll};
 
 use sluicegate_transport::{Socket, UnixAddress, connect_to_any};
-use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
-use tokio_rustls::client::TlsStream;
 
 use crate::{Address, Options};
 
 /// A connection.
 #[derive(Debug)]
 pub(crate) enum Stream {
-    Plain(Socket),
-    Tls(Box<TlsStream<Socket>>),
+    Socket(Socket),
     #[cfg(test)]
     Simulated(crate::model::Line),
 }
@@ -27,11 +23,11 @@ impl Stream {
         if let Some(simulated) = options.place.connect() {
             return simulated.map(Stream::Simulated);
         }
-        let socket = Stream::open(options, address).await?;
-        match (&options.tls, address) {
-            (Some(tls), Address::Tcp(host, _)) => Ok(Stream::Tls(Box::new(tls.connect(socket, host).await?))),
-            _ => Ok(Stream::Plain(socket)),
+        let mut socket = Stream::open(options, address).await?;
+        if let (Some(tls), Address::Tcp(host, _)) = (&options.tls, address) {
+            tls.connect(&mut socket, host).await?;
         }
+        Ok(Stream::Socket(socket))
     }
 
     /// Connects. Host names are resolved on a blocking thread, because the lookup may block.
@@ -53,30 +49,32 @@ impl Stream {
 
     /// Reads available data into `out`. Returns 0 at the end of the stream.
     pub(crate) fn poll_read(&mut self, cx: &mut Context<'_>, out: &mut [u8]) -> Poll<io::Result<usize>> {
-        let mut buf = ReadBuf::new(out);
-        let polled = match self {
-            Stream::Plain(socket) => AsyncRead::poll_read(Pin::new(socket), cx, &mut buf),
-            Stream::Tls(stream) => Pin::new(stream).poll_read(cx, &mut buf),
-            #[cfg(test)]
-            Stream::Simulated(line) => Pin::new(&mut line.stream).poll_read(cx, &mut buf),
-        };
-        polled.map_ok(|()| buf.filled().len())
-    }
-
-    pub(crate) fn poll_write(&mut self, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
         match self {
-            Stream::Plain(socket) => socket.poll_write(cx, bytes),
-            Stream::Tls(stream) => Pin::new(stream).poll_write(cx, bytes),
+            Stream::Socket(socket) => socket.poll_read(cx, out),
             #[cfg(test)]
-            Stream::Simulated(line) => Pin::new(&mut line.stream).poll_write(cx, bytes),
+            Stream::Simulated(line) => {
+                let mut buf = tokio::io::ReadBuf::new(out);
+                let polled = tokio::io::AsyncRead::poll_read(std::pin::Pin::new(&mut line.stream), cx, &mut buf);
+                polled.map_ok(|()| buf.filled().len())
+            }
         }
     }
 
-    /// Writes encrypted data that TLS has buffered to the socket.
+    /// Accepts some of `bytes` for sending. TLS may hold them back until a flush.
+    pub(crate) fn poll_write(&mut self, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        match self {
+            Stream::Socket(socket) => socket.poll_queue(cx, bytes),
+            #[cfg(test)]
+            Stream::Simulated(line) => {
+                tokio::io::AsyncWrite::poll_write(std::pin::Pin::new(&mut line.stream), cx, bytes)
+            }
+        }
+    }
+
+    /// Sends what TLS holds back.
     pub(crate) fn poll_flush(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         match self {
-            Stream::Plain(_) => Poll::Ready(Ok(())),
-            Stream::Tls(stream) => Pin::new(stream).poll_flush(cx),
+            Stream::Socket(socket) => socket.poll_flush(cx),
             #[cfg(test)]
             Stream::Simulated(_) => Poll::Ready(Ok(())),
         }

@@ -79,6 +79,17 @@ impl Connector {
         connection.map_err(explain)
     }
 
+    /// Returns a connection to a host by its name, which is sent as SNI, or its address.
+    ///
+    /// # Errors
+    /// Text that is neither a name nor an address.
+    pub fn connect_to(&self, host: &str) -> Result<ClientConnection, String> {
+        let name = ServerName::try_from(host.to_owned())
+            .map_err(|_| format!("'{}' is neither a host name nor an address", host.escape_debug()))?;
+        let config = self.state.read().config.clone();
+        ClientConnection::new(config, name).map_err(explain)
+    }
+
     /// Returns the present settings.
     pub fn settings(&self) -> Arc<ServerSettings> {
         self.state.read().settings.clone()

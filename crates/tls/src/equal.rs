@@ -95,14 +95,14 @@ impl PartialEq for Settings {
 
 impl PartialEq for ServerSettings {
     fn eq(&self, other: &ServerSettings) -> bool {
-        let ServerSettings { policy, pair, verify_host, no_reuse, no_tickets, keylog } = self;
+        let ServerSettings { policy, pair, verify_host, is_engine, no_reuse, no_tickets, keylog } = self;
         let pairs = match (pair, &other.pair) {
             (None, None) => true,
             (Some(a), Some(b)) => same_pair(a, b),
             _ => false,
         };
         pairs
-            && (policy, verify_host, no_reuse, no_tickets, keylog)
-                == (&other.policy, &other.verify_host, &other.no_reuse, &other.no_tickets, &other.keylog)
+            && (policy, verify_host, is_engine) == (&other.policy, &other.verify_host, &other.is_engine)
+            && (no_reuse, no_tickets, keylog) == (&other.no_reuse, &other.no_tickets, &other.keylog)
     }
 }

@@ -140,6 +140,10 @@ pub struct ServerSettings {
     pub pair: Option<Arc<Pair>>,
     /// `verifyhost`: the name in the certificate, where no SNI is sent.
     pub verify_host: Option<Arc<str>>,
+    /// The rules of a client of engines and not HAProxy's: a server that is verified must have the connection's name or
+    /// address among its alternative names, and every certificate of `ca` is trusted, also one of an intermediate
+    /// authority.
+    pub is_engine: bool,
     /// `no-ssl-reuse`: sessions are not resumed.
     pub no_reuse: bool,
     /// `no-tls-tickets`: sessions of TLS 1.2 are not resumed by tickets.

@@ -89,6 +89,8 @@ pub enum Failure {
     MismatchSni,
     /// The certificate is for other hosts than `verifyhost`.
     Mismatch,
+    /// The certificate has not the name or the address of an engine.
+    MismatchEngine,
     /// A certificate of the peer can't be parsed.
     Malformed,
 }
@@ -146,6 +148,7 @@ impl fmt::Display for Failure {
             Failure::Authority(code) => write!(f, "authority: {}", codes::text(*code)),
             Failure::MismatchSni => f.write_str("the certificate is not for the name sent as SNI"),
             Failure::Mismatch => f.write_str("the certificate is not for the name of verifyhost"),
+            Failure::MismatchEngine => f.write_str("the certificate is not for the name or address of the server"),
             Failure::Malformed => f.write_str("the certificate can't be parsed"),
         }
     }
@@ -158,7 +161,9 @@ impl Failure {
     pub fn code(self) -> i32 {
         match self {
             Failure::Certificate(code) | Failure::Authority(code) => code,
-            Failure::MismatchSni | Failure::Mismatch | Failure::Malformed => codes::UNSPECIFIED,
+            Failure::MismatchSni | Failure::Mismatch | Failure::MismatchEngine | Failure::Malformed => {
+                codes::UNSPECIFIED
+            }
         }
     }
 
@@ -168,6 +173,7 @@ impl Failure {
         let code = match self {
             Failure::Certificate(code) | Failure::Authority(code) => code,
             Failure::Malformed => return Kind::BadEncoding.into(),
+            Failure::MismatchEngine => return Kind::NotValidForName.into(),
             Failure::MismatchSni | Failure::Mismatch => return Kind::Other(OtherError(Arc::new(self))).into(),
         };
         match code {
@@ -400,18 +406,24 @@ pub struct ServerVerifier {
     /// `None`: `verify none`.
     store: Option<Store>,
     verify_host: Option<Arc<str>>,
+    is_engine: bool,
     schemes: Vec<Scheme>,
 }
 
 impl ServerVerifier {
     /// Returns the verifier of a `server` line. The name of the connection is compared with the certificate if it is
     /// one: rustls sends it as SNI. A connection without SNI has an address as its name, for which `verifyhost` is
-    /// compared, or nothing.
+    /// compared, or nothing; an engine's certificate must have the name or address in any case.
     pub fn new(settings: &ServerSettings) -> Self {
         let policy = &settings.policy;
+        let store = (policy.verify.unwrap_or_default() != Verify::None).then(|| store(policy));
+        if let Some(store) = store.as_ref().filter(|_| settings.is_engine) {
+            store.trust_intermediates();
+        }
         ServerVerifier {
-            store: (policy.verify.unwrap_or_default() != Verify::None).then(|| store(policy)),
+            store,
             verify_host: settings.verify_host.clone(),
+            is_engine: settings.is_engine,
             schemes: schemes(policy.sigalgs.as_ref()),
         }
     }
@@ -441,6 +453,7 @@ impl ServerVerifier {
             return (verdict, failure.or(Some(Failure::Certificate(verification.code))), None);
         }
         let mismatch = match (server_name, self.verify_host.as_deref()) {
+            _ if self.is_engine => (!leaf.is_for_server(server_name)).then_some(Failure::MismatchEngine),
             (ServerName::DnsName(name), _) => (!leaf.is_for_host(name.as_ref())).then_some(Failure::MismatchSni),
             (_, Some(host)) => (!leaf.is_for_host(host)).then_some(Failure::Mismatch),
             (_, None) => None,
@@ -467,8 +480,17 @@ impl ServerCertVerifier for ServerVerifier {
             Some(store) => self.judge(store, (&leaf, &sent), server_name, now),
             None => (Verdict::default(), None, None),
         };
+        // Clients of engines print rustls's text, which names what was expected and what there is.
+        let mismatch = (failure == Some(Failure::MismatchEngine)).then(|| CertificateError::NotValidForNameContext {
+            expected: server_name.to_owned(),
+            presented: leaf.presented_names(),
+        });
         OUTCOME.set(Some(Outcome { verdict, resumed: false, failure, leaf: Some(leaf), sent, root }));
-        failure.map_or_else(|| Ok(ServerCertVerified::assertion()), |failure| Err(failure.error()))
+        match (failure, mismatch) {
+            (None, _) => Ok(ServerCertVerified::assertion()),
+            (Some(_), Some(mismatch)) => Err(mismatch.into()),
+            (Some(failure), None) => Err(failure.error()),
+        }
     }
 
     fn verify_tls12_signature(

@@ -71,7 +71,7 @@ fn files_that_are_no_certificates_are_errors() {
     };
     let of = TlsOptions::default;
     check(TlsOptions { authorities: Some(b"none".to_vec()), ..of() }, "ca-file: no certificate");
-    check(TlsOptions { certificate: Some(b"none".to_vec()), ..of() }, "crt: no private key");
+    check(TlsOptions { certificate: Some(b"none".to_vec()), ..of() }, "crt: unable to load certificate");
     check(TlsOptions { name: Some("not a name".into()), ..of() }, "sni: ");
     let broken = b"-----BEGIN CERTIFICATE-----\n!!\n-----END CERTIFICATE-----\n".to_vec();
     check(TlsOptions { authorities: Some(broken), ..of() }, "ca-file: ");

@@ -50,6 +50,50 @@ fn names_are_sent_and_verified() {
 }
 
 #[test]
+fn engines_are_verified_by_name_or_address() {
+    let pki = &FIXTURE.pki;
+    let leaf = "basicConstraints=CA:FALSE\nsubjectAltName=DNS:*.engine.example,IP:10.0.0.1,IP:fd00::1";
+    pki.signed("engine", "inter", leaf);
+    pki.signed("common.example", "inter", "basicConstraints=CA:FALSE\nsubjectAltName=DNS:other.example");
+    let of = |name: &str| listener(settings(vec![entry(&pair(pki, name), None, None)]));
+    // Also an intermediate authority is trusted by itself.
+    let ca = Arc::new(Bundle::parse("inter.crt", &[&pki.read(&["inter.crt"])]).unwrap());
+    let policy = Policy { verify: Some(Verify::Required), ca: Some(ca), ..Policy::default() };
+    let settings = ServerSettings { policy, is_engine: true, ..ServerSettings::default() };
+    let connector = Connector::new(settings.clone()).unwrap();
+    let check = |name: &str, host: &str, expected: Result<(), &str>| {
+        let outcome = match meet(&of(name), connector.connect_to(host).unwrap()) {
+            Ok(_) => Ok(()),
+            Err(Failed::Client(error, Some(outcome))) => {
+                assert_eq!(outcome.failure, Some(Failure::MismatchEngine), "{name} {host}");
+                Err(error.to_string())
+            }
+            Err(failed) => panic!("{name} {host}: {failed:?}"),
+        };
+        match (&outcome, expected) {
+            (Ok(()), Ok(())) => {}
+            (Err(text), Err(part)) if text.contains(part) => {}
+            _ => panic!("{name} {host}: {outcome:?}"),
+        }
+    };
+    check("engine", "10.0.0.1", Ok(()));
+    check("engine", "fd00::1", Ok(()));
+    check("engine", "a.engine.example", Ok(()));
+    check("engine", "a.b.engine.example", Err("certificate not valid for name \"a.b.engine.example\""));
+    check("engine", "10.0.0.2", Err("only valid for *.engine.example, 10.0.0.1 or fd00::1"));
+    check("engine", "0.0.0.0", Err("0.0.0.0"));
+    check("engine", "engine", Err("engine"));
+    check("common.example", "common.example", Err("other.example"));
+    assert!(connector.connect_to("not a name").is_err());
+    // HAProxy compares no address, and trusts no intermediate authority.
+    let lax = ServerSettings { is_engine: false, ..settings };
+    let failed = meet(&of("engine"), Connector::new(lax).unwrap().connect_to("10.0.0.1").unwrap()).unwrap_err();
+    let Failed::Client(_, Some(outcome)) = failed else { panic!("{failed:?}") };
+    assert!(matches!(outcome.failure, Some(Failure::Authority(_) | Failure::Certificate(_))), "{outcome:?}");
+    assert!(meet(&of("engine"), Connector::new(verifying()).unwrap().connect_to("10.0.0.2").unwrap()).is_err());
+}
+
+#[test]
 fn names_that_are_none() {
     let lax = Connector::new(ServerSettings::default()).unwrap();
     let strict = Connector::new(verifying()).unwrap();

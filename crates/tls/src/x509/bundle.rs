@@ -93,13 +93,18 @@ impl Bundle {
     /// Parses the certificates and revocation lists of PEM contents. Blocks of other types are passed over; a block that
     /// can't be parsed, or none at all, is an error, whose text is HAProxy's.
     pub fn parse(path: &str, contents: &[&[u8]]) -> Result<Self, String> {
+        Bundle::read(path, contents).map_err(|reason| format!("Couldn't open the ca-file '{path}' ({reason})."))
+    }
+
+    /// Does as [`Bundle::parse`]; the error is the bare reason.
+    pub fn read(path: &str, contents: &[&[u8]]) -> Result<Self, String> {
         let mut bundle = Bundle::empty(path, contents);
         for content in contents {
-            bundle.add(content).map_err(|reason| format!("Couldn't open the ca-file '{path}' ({reason})."))?;
+            bundle.add(content)?;
         }
         bundle.remove_duplicates();
         if bundle.is_empty() {
-            return Err(format!("Couldn't open the ca-file '{path}' (no certificate or crl found)."));
+            return Err("no certificate or crl found".to_owned());
         }
         Ok(bundle)
     }

@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 use std::ffi::{c_int, c_long};
 use std::fmt;
+use std::net::IpAddr;
 
 use aws_lc_sys as c;
 use parking_lot::Mutex;
@@ -177,6 +178,28 @@ impl Certificate {
                 unsafe { if (*name).type_ == c::GEN_DNS { raw::utf8((*name).d.dNSName) } else { None } }
             })
             .collect()
+    }
+
+    /// Returns the addresses among the subject's alternative names.
+    pub(super) fn addresses(&self) -> Vec<IpAddr> {
+        let Some(names) = self.alternative_names() else {
+            return Vec::new();
+        };
+        let of_name = |name: *mut c::GENERAL_NAME| {
+            // SAFETY: the stack owns valid names; the type says which member of the union is set, and its string has
+            // that many bytes.
+            let bytes = unsafe {
+                if (*name).type_ != c::GEN_IPADD {
+                    return None;
+                }
+                let address = (*name).d.iPAddress.cast_const().cast::<c::ASN1_STRING>();
+                let length = usize::try_from(c::ASN1_STRING_length(address)).ok().filter(|length| *length > 0)?;
+                std::slice::from_raw_parts(c::ASN1_STRING_get0_data(address), length)
+            };
+            let v4 = <[u8; 4]>::try_from(bytes).map(IpAddr::from);
+            v4.or_else(|_| <[u8; 16]>::try_from(bytes).map(IpAddr::from)).ok()
+        };
+        names.iter().filter_map(of_name).collect()
     }
 
     /// Returns the subject's alternative names, if there are any that can be parsed.

@@ -1,6 +1,13 @@
-//! Names of servers, as HAProxy compares them with a certificate.
+//! Names of servers, as HAProxy compares them with a certificate, and as clients of engines do.
+
+use std::net::IpAddr;
+use std::ptr::null_mut;
+
+use aws_lc_sys as c;
+use rustls::pki_types::ServerName;
 
 use super::certificate::Certificate;
+use super::raw;
 
 impl Certificate {
     /// Returns whether a server of this name may show the certificate. The dNSNames are compared, then the common names
@@ -9,6 +16,35 @@ impl Certificate {
     pub fn is_for_host(&self, host: &str) -> bool {
         let names = self.dns_names().into_iter().chain(self.subject().common_names());
         names.into_iter().any(|pattern| matches(&pattern, host.as_bytes()))
+    }
+
+    /// Returns whether the alternative names have a server's name or address; common names do not count. This is the
+    /// check of RFC 9525.
+    pub fn is_for_server(&self, server: &ServerName<'_>) -> bool {
+        let certificate = self.as_ptr().cast_const();
+        let found = match server {
+            ServerName::DnsName(name) => {
+                let name: &str = name.as_ref();
+                let flags = c::X509_CHECK_FLAG_NEVER_CHECK_SUBJECT.cast_unsigned();
+                // SAFETY: the certificate and the name are valid for the call; the name that matched is not asked for.
+                unsafe { c::X509_check_host(certificate, name.as_ptr().cast(), name.len(), flags, null_mut()) }
+            }
+            ServerName::IpAddress(address) => match IpAddr::from(*address) {
+                // SAFETY: the certificate and the bytes of the address are valid for the call.
+                IpAddr::V4(ip) => unsafe { c::X509_check_ip(certificate, ip.octets().as_ptr(), 4, 0) },
+                // SAFETY: as above.
+                IpAddr::V6(ip) => unsafe { c::X509_check_ip(certificate, ip.octets().as_ptr(), 16, 0) },
+            },
+            _ => 0,
+        };
+        raw::clear();
+        found == 1
+    }
+
+    /// Returns the dNSNames and addresses among the alternative names, for messages.
+    pub(crate) fn presented_names(&self) -> Vec<String> {
+        let names = self.dns_names().into_iter().map(|name| String::from_utf8_lossy(&name).into_owned());
+        names.chain(self.addresses().iter().map(IpAddr::to_string)).collect()
     }
 }
 

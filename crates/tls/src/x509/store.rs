@@ -68,6 +68,12 @@ impl Store {
         store
     }
 
+    /// Ends chains also at certificates of the store that are not self-issued.
+    pub fn trust_intermediates(&self) {
+        // SAFETY: the store is valid.
+        unsafe { c::X509_STORE_set_flags(self.0.as_ptr(), c::X509_V_FLAG_PARTIAL_CHAIN.cast_unsigned().into()) };
+    }
+
     /// Returns the store for libcrypto's functions.
     pub(super) fn as_ptr(&self) -> *mut c::X509_STORE {
         self.0.as_ptr()

@@ -145,6 +145,23 @@ impl Socket {
         }
     }
 
+    /// Like [`Socket::poll_write`], for bytes that are not written again: what is accepted counts as sent, and
+    /// [`Socket::poll_flush`] sends what the kernel has not taken of it.
+    pub fn poll_queue(&mut self, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        match self {
+            Socket::Tls(stream) => stream.poll_queue(cx, bytes),
+            Socket::Tcp(_) | Socket::Unix(_) => self.poll_write(cx, bytes),
+        }
+    }
+
+    /// Sends accepted bytes that TLS still holds.
+    pub fn poll_flush(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        match self {
+            Socket::Tls(stream) => stream.poll_flush(cx),
+            Socket::Tcp(_) | Socket::Unix(_) => Poll::Ready(Ok(())),
+        }
+    }
+
     /// Returns whether bytes can pass between this socket and another without being copied.
     pub fn splices(&self) -> bool {
         matches!(self, Socket::Tcp(_))

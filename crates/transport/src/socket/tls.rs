@@ -13,6 +13,7 @@
 
 use std::any::Any;
 use std::cell::{Cell, RefCell};
+use std::fmt;
 use std::io::{self, IoSlice, Read, Write};
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
@@ -73,6 +74,28 @@ pub enum HandshakeError {
         /// OpenSSL's code where the first bytes say more than the error.
         code: Option<Code>,
     },
+}
+
+impl fmt::Display for HandshakeError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            HandshakeError::Closed { .. } => f.write_str("the connection was closed during the TLS handshake"),
+            HandshakeError::Broken(error) => error.fmt(f),
+            HandshakeError::Refused(alert) => write!(f, "the TLS handshake was refused: {alert:?}"),
+            HandshakeError::Tls { error, .. } => error.fmt(f),
+        }
+    }
+}
+
+impl std::error::Error for HandshakeError {}
+
+impl From<HandshakeError> for io::Error {
+    fn from(error: HandshakeError) -> io::Error {
+        match error {
+            HandshakeError::Broken(error) => error,
+            error => io::Error::other(error),
+        }
+    }
 }
 
 /// The configuration for a client's first message, or the alert that refuses the client.
@@ -322,6 +345,26 @@ impl Tls {
     pub fn poll_write(&mut self, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
         let (socket, inner) = self.parts();
         inner.write(bytes, &mut |connection| poll_send(socket, cx, connection))
+    }
+
+    /// Encrypts some of `bytes`, which are not written again; those that the kernel does not take are sent by the next
+    /// call of this function or of [`Tls::poll_flush`]. `Pending`: earlier bytes still wait.
+    pub fn poll_queue(&mut self, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        match self.poll_write(cx, bytes) {
+            Poll::Pending if self.inner.get_mut().accepted > 0 => {
+                Poll::Ready(Ok(std::mem::take(&mut self.inner.get_mut().accepted)))
+            }
+            polled => polled,
+        }
+    }
+
+    /// Sends what is encrypted.
+    pub fn poll_flush(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        let (socket, inner) = self.parts();
+        match &mut inner.phase {
+            Phase::Open(connection) => poll_send(socket, cx, connection),
+            Phase::Hello(_) | Phase::Failed => Poll::Ready(Err(io::ErrorKind::NotConnected.into())),
+        }
     }
 
     /// Writes as many bytes as fit; `WouldBlock` if none do, after which the next write must begin with the same bytes.
@@ -718,6 +761,18 @@ mod tests {
         }
     }
 
+    /// Queues everything without waiting for the kernel, and flushes it.
+    async fn queue_all(socket: &mut Socket, mut bytes: &[u8]) {
+        let mut is_held = false;
+        while !bytes.is_empty() {
+            let count = poll_fn(|cx| socket.poll_queue(cx, bytes)).await.unwrap();
+            is_held |= poll_fn(|cx| Poll::Ready(socket.poll_flush(cx).is_pending())).await;
+            bytes = &bytes[count..];
+        }
+        assert!(is_held, "the kernel has taken everything at once");
+        poll_fn(|cx| socket.poll_flush(cx)).await.unwrap();
+    }
+
     async fn read_all(socket: &mut Socket, size: usize) -> Vec<u8> {
         let (mut all, mut buffer) = (Vec::new(), vec![0; size]);
         loop {
@@ -745,6 +800,18 @@ mod tests {
             drop(server);
             assert_eq!(read_all(&mut client, 100).await, b"answer");
         }
+    }
+
+    #[tokio::test]
+    async fn queued_bytes_are_sent_once_and_in_order() {
+        let sent: Vec<u8> = (0..3_000_000_u32).map(|n| (n ^ n >> 8) as u8).collect();
+        let (mut server, mut client) = pair(0).await;
+        let sending = async {
+            queue_all(&mut client, &sent).await;
+            client.shutdown_write();
+        };
+        let (received, ()) = tokio::join!(read_all(&mut server, 16 * 1024), sending);
+        assert!(received == sent, "{} bytes", received.len());
     }
 
     #[tokio::test]

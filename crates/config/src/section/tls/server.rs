@@ -202,6 +202,7 @@ impl ServerWords {
             policy,
             pair,
             verify_host: self.verify_host.clone(),
+            is_engine: false,
             no_reuse: self.no_reuse,
             no_tickets: self.no_tickets.unwrap_or(false) || global.server.no_tickets,
             keylog: global.keylog,
