@@ -319,6 +319,8 @@ pub struct ProxyOptions {
     pub persist: bool,
     /// `option http-buffer-request`.
     pub buffer_request: bool,
+    /// `option disable-h2-upgrade`: a preface of HTTP/2 does not change the protocol of a connection.
+    pub no_h2_upgrade: bool,
     /// `option http-ignore-probes`.
     pub http_ignore_probes: bool,
     /// `option http-pretend-keepalive`.

@@ -510,7 +510,7 @@ pub(crate) static KEYWORDS: Table<ProxyParser> = Table::new(&[
     connection::NOLINGER,
     connection::ORIGINALTO,
     connection::SOCKET_STATS,
-    option("option disable-h2-upgrade", FRONT, "No effect: HTTP/2 is not supported.", |_, _| ()),
+    wire::NO_H2_UPGRADE,
     option("option splice-auto", PROXY, "No effect on data: it tunes HAProxy's forwarding.", |_, _| ()),
     option("option splice-request", PROXY, "No effect on data: it tunes HAProxy's forwarding.", |_, _| ()),
     option("option splice-response", PROXY, "No effect on data: it tunes HAProxy's forwarding.", |_, _| ()),

@@ -52,6 +52,14 @@ pub(super) const UNSAFE_RESPONSE: Row<ProxyParser> = option(
     |r, line| r.settings.proxy.options.unsafe_responses = on(line),
 );
 
+/// `option disable-h2-upgrade`.
+pub(super) const NO_H2_UPGRADE: Row<ProxyParser> = option(
+    "option disable-h2-upgrade",
+    FRONT,
+    "A connection of HTTP/1 that begins with the preface of HTTP/2 is not served in HTTP/2.",
+    |r, line| r.settings.proxy.options.no_h2_upgrade = on(line),
+);
+
 /// `option h1-case-adjust-bogus-client`.
 pub(super) const CASE_CLIENT: Row<ProxyParser> = option(
     "option h1-case-adjust-bogus-client",
