@@ -8,7 +8,7 @@
 //! up the slots of one second. The maximum rate is that of whole seconds, updated once a second by [`Figures::tick`] on
 //! the control thread, so no request pays for a shared maximum.
 //!
-//! Invariant: a worker writes only [`Figures::at`] its own index. Cost: about 512 bytes per worker and object.
+//! Invariant: a worker writes only [`Figures::at`] its own index. Cost: about 640 bytes per worker and object.
 
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
@@ -155,6 +155,8 @@ pub struct Counters {
     pub ctime: Average,
     pub rtime: Average,
     pub ttime: Average,
+    /// Of HTTP/2.
+    pub http2: Http2Counters,
     /// Sessions (frontends) or requests (backends, servers) per second.
     pub sess_rate: Rate,
     /// HTTP requests per second (frontends).
@@ -163,6 +165,26 @@ pub struct Counters {
     pub conn_rate: Rate,
     /// The time of the last session assignment, in [`second`]s; 0: never.
     pub lastsess: Count,
+}
+
+/// The figures of HTTP/2, as `show stat` names them.
+#[derive(Debug, Default)]
+#[allow(missing_docs)] // the names are show stat's columns
+pub struct Http2Counters {
+    pub headers_rcvd: Count,
+    pub data_rcvd: Count,
+    pub settings_rcvd: Count,
+    pub rst_stream_rcvd: Count,
+    pub goaway_rcvd: Count,
+    pub detected_conn_protocol_errors: Count,
+    pub detected_strm_protocol_errors: Count,
+    pub rst_stream_resp: Count,
+    pub goaway_resp: Count,
+    /// Connections and streams since the start, and those of them that have ended.
+    pub total_connections: Count,
+    pub ended_connections: Count,
+    pub total_streams: Count,
+    pub ended_streams: Count,
 }
 
 impl Counters {
@@ -225,6 +247,15 @@ impl Counters {
             &self.eint,
             &self.connect,
             &self.reuse,
+            &self.http2.headers_rcvd,
+            &self.http2.data_rcvd,
+            &self.http2.settings_rcvd,
+            &self.http2.rst_stream_rcvd,
+            &self.http2.goaway_rcvd,
+            &self.http2.detected_conn_protocol_errors,
+            &self.http2.detected_strm_protocol_errors,
+            &self.http2.rst_stream_resp,
+            &self.http2.goaway_resp,
         ];
         counts.iter().for_each(|count| count.clear());
     }

@@ -100,10 +100,16 @@ impl Session {
         listener.proxy.config.binds[listener.bind].proto == Some(Proto::H2)
     }
 
-    /// Returns whether the first bytes of a connection are those of HTTP/2, which any frontend of HTTP accepts.
+    /// Returns whether the first bytes of a connection are those of HTTP/2, which any frontend of HTTP accepts unless
+    /// `proto h1` or `option disable-h2-upgrade` forbids it.
     fn begins_h2(&self) -> bool {
         /// The part of the preface that looks like a request.
         const REQUEST_LEN: usize = 18;
+        let listener = self.listener();
+        let config = &listener.proxy.config;
+        if config.options.disable_h2_upgrade || config.binds[listener.bind].proto == Some(Proto::H1) {
+            return false;
+        }
         self.client.requests() == 0 && self.front.input().starts_with(&PREFACE[..REQUEST_LEN])
     }
 

@@ -69,17 +69,17 @@ fetches! {
     row(&["bs.id"], Fetch::BsId, &[], 0, O::Int, SERVER, "The number of the server's stream: always 0 for HTTP/1."),
     row(&["bs.aborted"], Fetch::BsAborted, &[], 0, O::Bool, SERVER, "True if the server has aborted."),
     row(&["fs.rst_code"], Fetch::FsRstCode, &[], 0, O::Int, SESSION, "The error code with which the client reset its \
-     stream: only for HTTP/2, so no result."),
+     stream; no result before, nor for HTTP/1."),
     row(&["bs.rst_code"], Fetch::BsRstCode, &[], 0, O::Int, SERVER, "The error code with which the server reset its \
      stream: only for HTTP/2, so no result."),
-    row(&["fc_nb_streams"], Fetch::FcNbStreams, &[], 0, O::Int, CLIENT, "Streams of the client's connection: always 1 \
-     for HTTP/1."),
+    row(&["fc_nb_streams"], Fetch::FcNbStreams, &[], 0, O::Int, CLIENT, "Open streams of the client's connection: \
+     always 1 for HTTP/1."),
     row(&["fc_settings_streams_limit"], Fetch::FcStreamsLimit, &[], 0, O::Int, SESSION, "The maximum number of streams \
-     of the client's connection: always 1 for HTTP/1."),
+     of the client's connection, 0 without one: always 1 for HTTP/1."),
     row(&["bc_nb_streams"], Fetch::BcNbStreams, &[], 0, O::Int, SERVER, "Streams of the connection to the server: \
      always 1 for HTTP/1."),
-    row(&["fc_glitches"], Fetch::FcGlitches, &[], 0, O::Int, CLIENT, "Glitches of the client's connection: counted \
-     only for HTTP/2, so no result."),
+    row(&["fc_glitches"], Fetch::FcGlitches, &[], 0, O::Int, CLIENT, "Glitches of the client's connection: no \
+     result for HTTP/1."),
     row(&["bc_glitches"], Fetch::BcGlitches, &[], 0, O::Int, SERVER, "Glitches of the connection to the server: \
      counted only for HTTP/2, so no result."),
     row(&["fs.id"], Fetch::FsId, &[], 0, O::Int, SESSION, "The number of the client's stream: always 0 for HTTP/1."),

@@ -392,6 +392,12 @@ impl Http2 {
         side.initial_window.or(self.initial_window).unwrap_or(buffer)
     }
 
+    /// Returns the bytes that the streams of a connection may have unread together, with buffers of `bufsize` bytes.
+    pub fn receive_total(&self, side: &Http2Side, bufsize: usize) -> usize {
+        let buffers = self.streams(side) as usize * bufsize.max(16384);
+        side.receive_buffers.max(buffers)
+    }
+
     /// Returns the limit of concurrent streams of a side.
     pub fn streams(&self, side: &Http2Side) -> u32 {
         side.max_streams.unwrap_or(self.max_streams)

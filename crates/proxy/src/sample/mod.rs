@@ -6,7 +6,7 @@
 
 mod acl;
 mod args;
-mod base64;
+pub(crate) mod base64;
 mod converter;
 mod encode;
 mod expression;

@@ -2,22 +2,28 @@
 
 use std::future::poll_fn;
 use std::rc::Rc;
+use std::sync::Arc;
 use std::task::Poll;
 use std::time::Instant;
 
-use sluicegate_wire::http::{Limits, RequestHead};
-use sluicegate_wire::http2::Settings;
+use sluicegate_wire::http::{Limits, RequestHead, status};
+use sluicegate_wire::http2::{Counts, Settings};
 
 use super::Session;
+use crate::counters::Http2Counters;
 use crate::mux::Front;
 use crate::mux::h2::{self, Arrival, Driver, Over, Times};
-use crate::stick::Counted;
+use crate::running::ProxyRun;
+use crate::stick::{Counted, Tracked};
 use crate::stream::{Active, http};
 use crate::worker::Worker;
 
 /// Serves the connection until it is over and its last stream has ended.
 pub(super) async fn serve(session: &mut Session) {
     let mut driver = Driver::new(settings(session), session.client.accepted);
+    session.client.set_http2(driver.facts());
+    let mut counter = Counter::begin(session);
+    let glitches_load = session.worker().running.config.global.tune.h2.glitches_load;
     let mut began = session.client.accepted;
     let over = poll_fn(|cx| {
         loop {
@@ -30,15 +36,18 @@ pub(super) async fn serve(session: &mut Session) {
             session.place.waits(cx.waker());
             let times = times(session);
             let worker = session.place.worker().clone();
+            if glitches_load > 0 && counter.glitches > 0 {
+                driver.set_strict(100 - worker.running.process.idle_percent().min(100) >= glitches_load);
+            }
             let polled = driver.poll(cx, &mut session.front, &worker.buffers, &times);
-            let now = Instant::now();
+            counter.count(session, &driver);
             let mut arrivals = driver.arrivals().peekable();
             if arrivals.peek().is_none() {
                 return polled;
             }
-            for arrival in arrivals.collect::<Vec<_>>() {
-                let left = begin(session, arrival, began, now);
-                driver.keep_message(left);
+            let now = Instant::now();
+            for arrival in arrivals {
+                begin(session, arrival, began, now);
                 began = now;
             }
             if polled.is_pending() {
@@ -54,6 +63,80 @@ pub(super) async fn serve(session: &mut Session) {
         Over::Gone | Over::Done => {}
     }
     poll_fn(|cx| driver.poll_ended(cx)).await;
+    counter.count(session, &driver);
+}
+
+/// The figures of a connection's frontend. They stay those of the configuration with which the connection began, so that
+/// its beginning and its end are counted in the same place.
+struct Counter {
+    frontend: Arc<ProxyRun>,
+    worker: usize,
+    /// The anomalies that were counted.
+    glitches: u32,
+}
+
+impl Counter {
+    fn begin(session: &Session) -> Counter {
+        let worker = session.worker();
+        let frontend = worker.running.proxies[session.frontend().id.0 as usize].clone();
+        let counter = Counter { frontend, worker: worker.index, glitches: 0 };
+        counter.figures().total_connections.add(1);
+        counter
+    }
+
+    fn figures(&self) -> &Http2Counters {
+        &self.frontend.frontend.figures.at(self.worker).http2
+    }
+
+    /// Adds what was received and sent since the last call.
+    fn count(&mut self, session: &Session, driver: &Driver) {
+        let (counts, glitches) = driver.take_counts();
+        if counts != Counts::default() {
+            let figures = self.figures();
+            figures.headers_rcvd.add(counts.headers_received.into());
+            figures.data_rcvd.add(counts.data_received.into());
+            figures.settings_rcvd.add(counts.settings_received.into());
+            figures.rst_stream_rcvd.add(counts.resets_received.into());
+            figures.goaway_rcvd.add(counts.goaways_received.into());
+            figures.detected_conn_protocol_errors.add(counts.connection_errors.into());
+            figures.detected_strm_protocol_errors.add(counts.stream_errors.into());
+            figures.rst_stream_resp.add(counts.resets_sent.into());
+            figures.goaway_resp.add(counts.goaways_sent.into());
+        }
+        let more = glitches - self.glitches;
+        if more > 0 {
+            self.glitches = glitches;
+            let tracked = session.client.tracked.borrow();
+            Tracked::count(&Tracked::default(), &tracked, Counted::Glitches(more.into()));
+        }
+    }
+}
+
+impl Drop for Counter {
+    fn drop(&mut self) {
+        self.figures().ended_connections.add(1);
+    }
+}
+
+/// A stream's place in the figures, until it ends.
+struct StreamCount {
+    frontend: Arc<ProxyRun>,
+    worker: usize,
+}
+
+impl StreamCount {
+    fn begin(session: &Session) -> StreamCount {
+        let worker = session.worker();
+        let frontend = worker.running.proxies[session.frontend().id.0 as usize].clone();
+        frontend.frontend.figures.at(worker.index).http2.total_streams.add(1);
+        StreamCount { frontend, worker: worker.index }
+    }
+}
+
+impl Drop for StreamCount {
+    fn drop(&mut self) {
+        self.frontend.frontend.figures.at(self.worker).http2.ended_streams.add(1);
+    }
 }
 
 /// Returns this side's settings.
@@ -65,6 +148,7 @@ fn settings(session: &Session) -> Settings {
     Settings {
         header_table_size: tune.header_table,
         initial_window: tune.window(side, worker.buffers.size()),
+        receive_total: tune.receive_total(side, worker.buffers.size()),
         max_concurrent_streams: tune.streams(side),
         max_frame_size: tune.max_frame.unwrap_or(0),
         connect_protocol: !tune.no_websocket,
@@ -81,9 +165,8 @@ fn times(session: &Session) -> Times {
     Times { request, idle: times.http_keep_alive.or(request), client: times.client }
 }
 
-/// Begins a stream; returns a message whose memory the next stream may have. `before` is the time at which the stream
-/// before it began, or that of the acceptance.
-fn begin(session: &Session, arrival: Arrival, before: Instant, now: Instant) -> sluicegate_wire::http::Message {
+/// Begins a stream. `before` is the time at which the stream before it began, or that of the acceptance.
+fn begin(session: &Session, arrival: Arrival, before: Instant, now: Instant) {
     let Arrival { front, head, mut message, unparsable } = arrival;
     let mut stream = session.new_stream();
     std::mem::swap(&mut stream.cx.request, &mut message);
@@ -93,16 +176,18 @@ fn begin(session: &Session, arrival: Arrival, before: Instant, now: Instant) -> 
     log.request_started = now;
     log.accepted = before;
     stream.cx.request_number = session.client.count_request();
+    stream.cx.stream_id = front.id();
+    h2::keep_message(message);
+    let count = StreamCount::begin(session);
     if unparsable {
         refuse(session, front, stream);
     } else {
-        run(worker, front, stream, head, now);
+        run(worker, front, stream, head, now, count);
     }
-    message
 }
 
 /// Runs a stream in a task of its own, which an administrator can end like a session.
-fn run(worker: &Rc<Worker>, front: h2::Front, mut stream: Active, head: RequestHead, now: Instant) {
+fn run(worker: &Rc<Worker>, front: h2::Front, mut stream: Active, head: RequestHead, now: Instant, count: StreamCount) {
     let place = worker.register_session();
     stream.cx.place = Some(place.number());
     let watch = place.watch();
@@ -111,7 +196,7 @@ fn run(worker: &Rc<Worker>, front: h2::Front, mut stream: Active, head: RequestH
     let serving = Box::into_pin(serving);
     tokio::task::spawn_local(async move {
         watch.unless_killed(serving).await;
-        drop(place);
+        drop((place, count));
     });
 }
 
@@ -125,6 +210,8 @@ fn refuse(session: &Session, mut front: h2::Front, mut stream: Active) {
     stream.cx.count(Counted::Error);
     stream.cx.log.no_request = true;
     stream.cx.log.status = 400;
-    front.send_page(400);
     stream.end(b'P', b'R');
+    stream.begin();
+    front.send_page(400);
+    stream.count_sent(status::error_page(400).raw.len());
 }

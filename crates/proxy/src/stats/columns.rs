@@ -1,7 +1,7 @@
 //! `show stat`: HAProxy 3.2's columns in its order, one row of the catalogue each.
 //!
-//! A cell is empty where HAProxy leaves it empty for that kind of line. What this process does not do (caches,
-//! compression, agents, TLS, HTTP/2) is truly 0 and is printed as such.
+//! A cell is empty where HAProxy leaves it empty for that kind of line. What this process does not do (caches)
+//! is truly 0 and is printed as such.
 
 use std::borrow::Cow;
 use std::collections::HashMap;
@@ -286,14 +286,14 @@ columns! {
         Mode::Tcp => v.sum(|c| &c.stot),
     }),
     "h1sess" MCP u64 => |v| v.frontend(|proxy| match proxy.config.mode {
-        Mode::Http => v.sum(|c| &c.stot),
+        Mode::Http => v.not_http2(|c| &c.stot, |c| &c.http2.total_connections),
         Mode::Tcp => Number(0),
     }),
-    "h2sess" MCP u64 => |v| v.frontend(|_| Number(0)),
+    "h2sess" MCP u64 => |v| v.frontends_only(|c| &c.http2.total_connections),
     "h3sess" MCP u64 => |v| v.frontend(|_| Number(0)),
     "req_other" MCP u64 => |v| v.frontend(|_| Number(0)),
-    "h1req" MCP u64 => |v| v.frontends_only(|c| &c.req_tot),
-    "h2req" MCP u64 => |v| v.frontend(|_| Number(0)),
+    "h1req" MCP u64 => |v| v.frontend(|_| v.not_http2(|c| &c.req_tot, |c| &c.http2.total_streams)),
+    "h2req" MCP u64 => |v| v.frontends_only(|c| &c.http2.total_streams),
     "h3req" MCP u64 => |v| v.frontend(|_| Number(0)),
     "proto" SGP str => |v| match v.object {
         Object::Socket(_, listener) => match &*listener.address() {
@@ -308,21 +308,25 @@ columns! {
     "ssl_sess" MCP u64 => |_| Number(0),
     "ssl_reused_sess" MCP u64 => |_| Number(0),
     "ssl_failed_handshake" MCP u64 => |_| Number(0),
-    "h2_headers_rcvd" MCP u64 => |v| v.proxies_only(Number(0)),
-    "h2_data_rcvd" MCP u64 => |v| v.proxies_only(Number(0)),
-    "h2_settings_rcvd" MCP u64 => |v| v.proxies_only(Number(0)),
-    "h2_rst_stream_rcvd" MCP u64 => |v| v.proxies_only(Number(0)),
-    "h2_goaway_rcvd" MCP u64 => |v| v.proxies_only(Number(0)),
-    "h2_detected_conn_protocol_errors" MCP u64 => |v| v.proxies_only(Number(0)),
-    "h2_detected_strm_protocol_errors" MCP u64 => |v| v.proxies_only(Number(0)),
-    "h2_rst_stream_resp" MCP u64 => |v| v.proxies_only(Number(0)),
-    "h2_goaway_resp" MCP u64 => |v| v.proxies_only(Number(0)),
-    "h2_open_connections" MGP u64 => |v| v.proxies_only(Number(0)),
-    "h2_backend_open_streams" MGP u64 => |v| v.proxies_only(Number(0)),
-    "h2_total_connections" MCP u64 => |v| v.proxies_only(Number(0)),
-    "h2_backend_total_streams" MCP u64 => |v| v.proxies_only(Number(0)),
+    "h2_headers_rcvd" MCP u64 => |v| v.proxies_only(v.sum(|c| &c.http2.headers_rcvd)),
+    "h2_data_rcvd" MCP u64 => |v| v.proxies_only(v.sum(|c| &c.http2.data_rcvd)),
+    "h2_settings_rcvd" MCP u64 => |v| v.proxies_only(v.sum(|c| &c.http2.settings_rcvd)),
+    "h2_rst_stream_rcvd" MCP u64 => |v| v.proxies_only(v.sum(|c| &c.http2.rst_stream_rcvd)),
+    "h2_goaway_rcvd" MCP u64 => |v| v.proxies_only(v.sum(|c| &c.http2.goaway_rcvd)),
+    "h2_detected_conn_protocol_errors" MCP u64 => |v| v.proxies_only(v.sum(|c| &c.http2.detected_conn_protocol_errors)),
+    "h2_detected_strm_protocol_errors" MCP u64 => |v| v.proxies_only(v.sum(|c| &c.http2.detected_strm_protocol_errors)),
+    "h2_rst_stream_resp" MCP u64 => |v| v.proxies_only(v.sum(|c| &c.http2.rst_stream_resp)),
+    "h2_goaway_resp" MCP u64 => |v| v.proxies_only(v.sum(|c| &c.http2.goaway_resp)),
+    "h2_open_connections" MGP u64 => |v| v.proxies_only(count(v.open_connections_of_http2())),
+    "h2_backend_open_streams" MGP u64 => |v| {
+        v.proxies_only(count(v.total(|c| &c.http2.total_streams).saturating_sub(v.total(|c| &c.http2.ended_streams))))
+    },
+    "h2_total_connections" MCP u64 => |v| v.proxies_only(v.sum(|c| &c.http2.total_connections)),
+    "h2_backend_total_streams" MCP u64 => |v| v.proxies_only(v.sum(|c| &c.http2.total_streams)),
     "h1_open_connections" MGP u64 => |v| match v.object {
-        Object::Frontend(proxy) if v.is_http() => count(proxy.frontend.sessions.current().into()),
+        Object::Frontend(proxy) if v.is_http() => {
+            count(u64::from(proxy.frontend.sessions.current()).saturating_sub(v.open_connections_of_http2()))
+        }
         Object::Backend(proxy) if v.is_http() => count(server_connections(proxy)),
         _ => v.proxies_only(Number(0)),
     },
@@ -331,12 +335,14 @@ columns! {
         _ => v.proxies_only(Number(0)),
     },
     "h1_total_connections" MCP u64 => |v| match v.object {
-        Object::Frontend(_) if v.is_http() => v.sum(|c| &c.conn_tot),
+        Object::Frontend(_) if v.is_http() => v.not_http2(|c| &c.conn_tot, |c| &c.http2.total_connections),
         Object::Backend(_) if v.is_http() => v.sum(|c| &c.connect),
         _ => v.proxies_only(Number(0)),
     },
     "h1_total_streams" MCP u64 => |v| match v.object {
-        Object::Frontend(_) | Object::Backend(_) if v.is_http() => v.sum(|c| &c.req_tot),
+        Object::Frontend(_) | Object::Backend(_) if v.is_http() => {
+            v.not_http2(|c| &c.req_tot, |c| &c.http2.total_streams)
+        }
         _ => v.proxies_only(Number(0)),
     },
     "h1_bytes_in" MCP u64 => |v| match v.object {
@@ -523,8 +529,21 @@ impl<'a> View<'a> {
         matches!(self.object, Object::Frontend(_) | Object::Socket(..))
     }
 
+    fn total(&self, figure: impl Fn(&Counters) -> &Count) -> u64 {
+        self.figures().sum(figure)
+    }
+
     fn sum(&self, figure: impl Fn(&Counters) -> &Count) -> Cell {
-        count(self.figures().sum(figure))
+        count(self.total(figure))
+    }
+
+    /// Returns the part of a figure that is not HTTP/2's.
+    fn not_http2(&self, all: impl Fn(&Counters) -> &Count, http2: impl Fn(&Counters) -> &Count) -> Cell {
+        count(self.total(all).saturating_sub(self.total(http2)))
+    }
+
+    fn open_connections_of_http2(&self) -> u64 {
+        self.total(|c| &c.http2.total_connections).saturating_sub(self.total(|c| &c.http2.ended_connections))
     }
 
     fn no_servers_sum(&self, figure: impl Fn(&Counters) -> &Count) -> Cell {

@@ -70,13 +70,15 @@ pub enum Counted {
     Failure,
     /// Bytes from the client and to it.
     Bytes(u64, u64),
+    /// Anomalies of a connection of HTTP/2.
+    Glitches(u64),
 }
 
 impl Counted {
     fn kinds(self) -> [(DataKind, u64); 4] {
         use DataKind::{
-            BytesInCnt, BytesInRate, BytesOutCnt, BytesOutRate, HttpErrCnt, HttpErrRate, HttpFailCnt, HttpFailRate,
-            HttpReqCnt, HttpReqRate, SessCnt, SessRate,
+            BytesInCnt, BytesInRate, BytesOutCnt, BytesOutRate, GlitchCnt, GlitchRate, HttpErrCnt, HttpErrRate,
+            HttpFailCnt, HttpFailRate, HttpReqCnt, HttpReqRate, SessCnt, SessRate,
         };
         let two = |count, rate| [(count, 1), (rate, 1), (count, 0), (rate, 0)];
         match self {
@@ -84,6 +86,7 @@ impl Counted {
             Counted::Request => two(HttpReqCnt, HttpReqRate),
             Counted::Error => two(HttpErrCnt, HttpErrRate),
             Counted::Failure => two(HttpFailCnt, HttpFailRate),
+            Counted::Glitches(n) => [(GlitchCnt, n), (GlitchRate, n), (GlitchCnt, 0), (GlitchRate, 0)],
             Counted::Bytes(i, o) => [(BytesInCnt, i), (BytesInRate, i), (BytesOutCnt, o), (BytesOutRate, o)],
         }
     }

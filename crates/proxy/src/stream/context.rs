@@ -33,7 +33,7 @@ use crate::stick::{Counted, Tracked};
 pub(crate) use applet::APPLET_ROOM;
 pub use applet::{Applet, AppletIo, AppletWait, Bursted};
 pub use client::Client;
-pub(crate) use client::{ClientTls, LastServer};
+pub(crate) use client::{ClientTls, Http2Facts, LastServer};
 pub use scripts::{
     ActionOutcome, Bindings, BoundAction, BoundService, ChannelIo, Pending, ScriptAttempt, ScriptCall, ScriptHook,
     Scripts, StreamScripts,
@@ -105,6 +105,8 @@ pub struct StreamContext {
     pub sockets: Sockets,
     /// The number of the request in its session, from 1; 0 in TCP mode.
     pub request_number: u32,
+    /// The identifier of its stream in HTTP/2, else 0.
+    pub stream_id: u32,
     /// The frontend's `unique-id-format`, compiled.
     pub unique_id_code: Option<Arc<dyn UniqueId>>,
     /// The unique id, once it has been requested; see [`StreamContext::unique_id`].
@@ -265,6 +267,7 @@ impl StreamContext {
             inspection: Inspection::default(),
             sockets: Sockets::default(),
             request_number: 0,
+            stream_id: 0,
             unique_id_code: None,
             made_unique_id: OnceCell::new(),
             making_unique_id: Cell::new(false),
@@ -310,6 +313,7 @@ impl StreamContext {
         self.sockets = Sockets::of_client(client.fd);
         self.variables.begin(&client.variables);
         self.request_number = 0;
+        self.stream_id = 0;
         self.made_unique_id.take();
         self.making_unique_id.set(false);
         self.persistence.clear();

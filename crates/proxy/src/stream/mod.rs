@@ -20,7 +20,9 @@ pub(crate) use active::Active;
 pub use card::{Card, Killer};
 pub(crate) use card::{Cards, Reached};
 pub use context::Client;
-pub(crate) use context::{APPLET_ROOM, Beginning, ClientTls, LastServer, PrivateValues, ScriptCode, Waiting};
+pub(crate) use context::{
+    APPLET_ROOM, Beginning, ClientTls, Http2Facts, LastServer, PrivateValues, ScriptCode, Waiting,
+};
 pub use context::{
     ActionOutcome, Applet, AppletIo, AppletWait, Bindings, BoundAction, BoundService, Bursted, ChannelIo, Pending,
     ScriptAttempt, ScriptCall, ScriptHook, Scripts, StreamScripts,

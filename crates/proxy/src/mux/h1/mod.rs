@@ -5,6 +5,7 @@
 
 mod body;
 mod relay;
+mod websocket;
 
 use std::future::poll_fn;
 use std::io;
@@ -13,8 +14,8 @@ use std::time::{Duration, Instant};
 
 use sluicegate_transport::{Buffer, BufferPool, Socket, Timer, Tls};
 use sluicegate_wire::http::{
-    ConnectionField, Framing, Limits, Message, Method, RequestHead, ResponseHead, parse_request, parse_response,
-    status, write_request, write_response,
+    ConnectionField, Framing, HeadError, Limits, Message, Method, RequestHead, ResponseHead, parse_request,
+    parse_response, status, write_request, write_response,
 };
 
 pub(crate) use body::{Reader, Wire, Writer};
@@ -376,12 +377,13 @@ pub(crate) struct Back {
     input: Buffer,
     reader: Reader,
     writer: Writer,
+    websocket: Option<websocket::Key>,
 }
 
 impl Wired for Back {
     #[inline]
     fn wire(&mut self) -> Wire<'_> {
-        let Back { connection, input, reader, writer } = self;
+        let Back { connection, input, reader, writer, .. } = self;
         Wire { socket: &mut connection.socket, input, reader, writer }
     }
 
@@ -402,7 +404,8 @@ impl Back {
     /// Returns the end for a connection assigned to a stream. `writer` holds the request sent on an earlier connection
     /// of the stream, or only memory for a new one.
     pub(crate) fn new(connection: ServerConnection, writer: Writer) -> Back {
-        Back { connection, input: Buffer::default(), reader: Reader::new(Framing::UntilClose), writer }
+        let reader = Reader::new(Framing::UntilClose);
+        Back { connection, input: Buffer::default(), reader, writer, websocket: None }
     }
 
     pub(crate) fn connection(&self) -> &ServerConnection {
@@ -420,11 +423,14 @@ impl Back {
         self.writer.replay()
     }
 
-    /// Sends a request's head; its body follows. `last` is a field after all others.
+    /// Sends a request's head; its body follows. `last` is a field after all others, but for the key of a WebSocket that
+    /// HTTP/2 does not have.
     pub(crate) fn send_head(&mut self, head: &Message, form: HeadForm<'_>, last: Option<(&[u8], &[u8])>) {
         let out = self.writer.begin(form.framing);
         write_request(head, form.framing, form.connection, out);
-        if let Some((name, value)) = last {
+        self.websocket = websocket::Key::for_request(head);
+        let key = self.websocket.as_ref().map(|key| (websocket::KEY_FIELD, key.text()));
+        for (name, value) in last.into_iter().chain(key) {
             out.truncate(out.len() - 2);
             for part in [name, b": ", value, b"\r\n\r\n"] {
                 out.extend_from_slice(part);
@@ -451,7 +457,13 @@ impl Back {
         loop {
             if fresh {
                 match parse_response(self.input.data(), limits, method, response) {
-                    Ok(Some(head)) => return Poll::Ready(Ok(head)),
+                    Ok(Some(head)) => {
+                        let accepted = |key: &websocket::Key| response.status() != 101 || key.is_accepted_by(response);
+                        return Poll::Ready(match self.websocket.as_ref().is_none_or(accepted) {
+                            true => Ok(head),
+                            false => Err(super::HeadError::Invalid(HeadError::WebSocketKey)),
+                        });
+                    }
                     Ok(None) => {}
                     Err(error) => return Poll::Ready(Err(super::HeadError::Invalid(error))),
                 }

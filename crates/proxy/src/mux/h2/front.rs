@@ -14,7 +14,7 @@ use sluicegate_transport::{BufferPool, Timer};
 use sluicegate_wire::http::{Framing, Message, RequestHead, Version, status};
 use sluicegate_wire::http2::{ErrorCode, StreamKey};
 
-use super::Shared;
+use super::{Shared, spare};
 use crate::mux::{Body, End, FlowError, HeadForm, Moved, Peek, h1};
 use crate::stream::Content;
 
@@ -30,6 +30,8 @@ pub(crate) struct Front {
     /// Whether the client's message is complete.
     complete: bool,
     trailers: Option<Message>,
+    /// Whether the trailers were reported.
+    told_trailers: bool,
     /// Interim responses, and the final head, that are not sent yet.
     heads: Vec<Message>,
     /// The framing of the response's body.
@@ -37,6 +39,10 @@ pub(crate) struct Front {
     /// Data that is not sent yet; what precedes `sent` is.
     output: Vec<u8>,
     sent: usize,
+    /// Data that became frames at once, since the last flush.
+    direct: usize,
+    /// Whether the final head was sent.
+    has_begun: bool,
     /// The end of the response, with its trailers, that is not sent yet.
     end: Option<Option<Message>>,
     /// Whether the last one of them is the final one.
@@ -58,15 +64,23 @@ impl Front {
             counted: 0,
             complete: false,
             trailers: None,
+            told_trailers: false,
             heads: Vec::new(),
             framing: Framing::None,
             output: Vec::new(),
             sent: 0,
+            direct: 0,
+            has_begun: false,
             end: None,
             has_head: false,
             finished: false,
             kills: false,
         }
+    }
+
+    /// Returns the identifier of the stream.
+    pub(crate) fn id(&self) -> u32 {
+        self.key.id()
     }
 
     pub(crate) fn arm(&mut self, at: Option<Instant>) {
@@ -178,7 +192,7 @@ impl Front {
     }
 
     fn push_head(&mut self, fill: impl FnOnce(&mut Message)) {
-        let mut message = self.connection.borrow_mut().messages.pop().unwrap_or_default();
+        let mut message = spare::take_message();
         fill(&mut message);
         self.heads.push(message);
     }
@@ -277,20 +291,21 @@ impl Front {
         if shared.wire.is_output_full() {
             return Ok(false);
         }
+        shared.equip();
         let count = self.heads.len();
         for (index, message) in self.heads.drain(..).enumerate() {
             let is_final = self.has_head && index + 1 == count;
             let ends = is_final && self.output.len() == self.sent && matches!(self.end, Some(None));
             let framing = if is_final { self.framing } else { Framing::None };
             let sent = shared.wire.send_response(self.key, &message, framing, ends);
-            shared.keep_message(message);
+            spare::keep_message(message);
             if sent.is_err() {
                 // The peer can't be sent such a head: it learns that there is no answer.
                 shared.wire.reset(self.key, ErrorCode::INTERNAL_ERROR);
                 return Err(FlowError::Sink);
             }
             if is_final {
-                self.has_head = false;
+                (self.has_head, self.has_begun) = (false, true);
             }
             if ends {
                 (self.end, self.finished) = (None, true);
@@ -330,7 +345,11 @@ impl End for Front {
         moved.body += held - self.counted;
         self.counted = held;
         Ok(match held {
-            0 if self.complete && self.trailers.is_some() => Some(Body::Trailers),
+            // Once, whether or not somebody wants them.
+            0 if self.complete && self.trailers.is_some() && !self.told_trailers => {
+                self.told_trailers = true;
+                Some(Body::Trailers)
+            }
             0 => self.complete.then_some(Body::End),
             count => Some(Body::Data(count)),
         })
@@ -362,11 +381,8 @@ impl End for Front {
 
     fn rest(&mut self, _: &BufferPool) {
         if self.input().is_empty() {
-            // The memory goes back to the connection, whose next data fills it.
             self.taken = 0;
-            let mut input = std::mem::take(&mut self.input);
-            input.clear();
-            self.connection.borrow_mut().keep_buffer(input);
+            spare::keep_buffer(std::mem::take(&mut self.input));
         }
     }
 
@@ -374,8 +390,20 @@ impl End for Front {
         self.output.len() - self.sent < pool.size()
     }
 
+    /// Data becomes frames at once if nothing precedes it that has to wait.
     fn send_data(&mut self, data: &[u8]) {
-        self.output.extend_from_slice(data);
+        let mut rest = data;
+        if self.has_begun && self.is_flushed() {
+            let mut shared = self.connection.borrow_mut();
+            if !shared.is_gone(self.key) && !shared.wire.is_output_full() {
+                shared.equip();
+                let sent = shared.wire.send_data(self.key, data, false);
+                shared.wake_task();
+                self.direct += sent;
+                rest = &data[sent..];
+            }
+        }
+        self.output.extend_from_slice(rest);
     }
 
     fn send_end(&mut self, trailers: Option<&Message>) {
@@ -387,7 +415,7 @@ impl End for Front {
         let waiting = self.output.len();
         let flushed = self.flush(Some(cx))?;
         // A head is sent, too: that it is on its way can't be taken back.
-        moved.written += heads - self.heads.len();
+        moved.written += heads - self.heads.len() + std::mem::take(&mut self.direct);
         moved.written += if self.output.is_empty() { waiting - sent } else { self.sent - sent };
         if flushed { Poll::Ready(Ok(())) } else { Poll::Pending }
     }
@@ -400,6 +428,6 @@ impl Drop for Front {
         // A last attempt for what was given to be sent before the stream ended.
         let _ = self.write_frames(&mut shared);
         shared.end_stream(self.key, self.kills);
-        shared.keep_buffer(std::mem::take(&mut self.input));
+        spare::keep_buffer(std::mem::take(&mut self.input));
     }
 }

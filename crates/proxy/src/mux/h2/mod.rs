@@ -5,10 +5,12 @@
 //! which is borrowed for moments only, on one thread.
 //!
 //! **Memory.** A stream holds at most its window of received data, and as much unsent data as its driver's buffer. The
-//! output of a connection is limited; beyond it streams wait, and so does the reading of frames that need an answer. An
-//! idle connection has no buffers but the tables of HPACK.
+//! output of a connection is limited; beyond it streams wait, and so does the reading of frames that need an answer.
+//! Messages and buffers that are not in use belong to the thread ([`spare`]), so an idle connection has no memory but its
+//! tables of HPACK, and one whose streams only wait has no output.
 
 mod front;
+mod spare;
 
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -20,11 +22,10 @@ use sluicegate_wire::http::{Message, RequestHead};
 use sluicegate_wire::http2::{self, Blocked, ErrorCode, Event, Progress, StreamKey};
 
 pub(crate) use front::Front;
+pub(crate) use spare::keep_message;
 
 use super::h1;
-
-/// The most heads and buffers that a connection keeps for its next streams.
-const KEPT_MAX: usize = 4;
+use crate::stream::Http2Facts;
 
 /// The largest stream identifier, which a GOAWAY names before the last stream is known.
 const LAST_STREAM: u32 = (1 << 31) - 1;
@@ -38,8 +39,10 @@ struct Slot {
     /// Whether the client's message is complete.
     complete: bool,
     trailers: Option<Message>,
-    /// Whether the client has reset the stream.
-    reset: bool,
+    /// The code with which the client has reset the stream, or this side because of an error of the client.
+    reset: Option<ErrorCode>,
+    /// Whether the client did it.
+    by_client: bool,
     waker: Option<Waker>,
 }
 
@@ -67,9 +70,6 @@ struct Shared {
     gone: bool,
     /// Whether some stream waits for room in the output.
     waits_for_room: bool,
-    /// Heads and buffers for the next streams.
-    messages: Vec<Message>,
-    buffers: Vec<Vec<u8>>,
 }
 
 impl Shared {
@@ -79,7 +79,7 @@ impl Shared {
 
     /// Returns whether a stream can neither receive nor send.
     fn is_gone(&self, key: StreamKey) -> bool {
-        self.gone || self.slots.get(key.slot()).is_none_or(|slot| slot.key != Some(key) || slot.reset)
+        self.gone || self.slots.get(key.slot()).is_none_or(|slot| slot.key != Some(key) || slot.reset.is_some())
     }
 
     fn wake_task(&self) {
@@ -92,27 +92,26 @@ impl Shared {
         self.slots.iter().for_each(Slot::wake);
     }
 
-    fn keep_message(&mut self, mut message: Message) {
-        if self.messages.len() < KEPT_MAX {
-            message.clear();
-            self.messages.push(message);
-        }
-    }
-
-    fn keep_buffer(&mut self, mut buffer: Vec<u8>) {
-        if self.buffers.len() < KEPT_MAX && buffer.capacity() > 0 {
-            buffer.clear();
-            self.buffers.push(buffer);
-        }
-    }
-
     /// Makes room for a stream that begins.
     fn begin_stream(&mut self, key: StreamKey, complete: bool) {
         if self.slots.len() <= key.slot() {
             self.slots.resize_with(key.slot() + 1, Slot::default);
         }
-        let received = self.buffers.pop().unwrap_or_default();
+        let received = if complete { Vec::new() } else { spare::take_buffer() };
         self.slots[key.slot()] = Slot { key: Some(key), received, complete, ..Slot::default() };
+    }
+
+    /// Gives the output memory, unless it has some.
+    fn equip(&mut self) {
+        if self.wire.lacks_output_memory() {
+            self.wire.lend_output_memory(spare::take_output());
+        }
+    }
+
+    /// Releases what a connection without streams does not need.
+    fn trim(&mut self) {
+        self.wire.trim();
+        self.slots = Vec::new();
     }
 
     /// Releases a stream, which is reset unless both its messages are complete. With `kills` the connection ends.
@@ -124,7 +123,7 @@ impl Shared {
         self.wire.release(key);
         if let Some(slot) = self.slot(key) {
             let slot = std::mem::take(slot);
-            self.keep_buffer(slot.received);
+            spare::keep_buffer(slot.received);
         }
         self.wake_task();
     }
@@ -155,9 +154,9 @@ impl Shared {
                     slot.wake();
                 }
             }
-            Event::Reset { stream, .. } => {
+            Event::Reset { stream, code, by_peer } => {
                 if let Some(slot) = self.slot(stream) {
-                    slot.reset = true;
+                    (slot.reset, slot.by_client) = (Some(code), by_peer);
                     slot.wake();
                 }
             }
@@ -170,6 +169,26 @@ impl Shared {
             Event::Refused { .. } | Event::Response { .. } | Event::GoAway { .. } | Event::Pong(_) => {}
         }
         None
+    }
+}
+
+impl Http2Facts for RefCell<Shared> {
+    fn streams(&self) -> u32 {
+        self.borrow().wire.open_streams()
+    }
+
+    fn limit(&self) -> u32 {
+        self.borrow().wire.streams_limit()
+    }
+
+    fn glitches(&self) -> u32 {
+        self.borrow().wire.glitches()
+    }
+
+    fn reset_code(&self, stream: u32) -> Option<u32> {
+        let shared = self.borrow();
+        let has_it = |slot: &&Slot| slot.key.is_some_and(|key| key.id() == stream) && slot.by_client;
+        shared.slots.iter().find(has_it)?.reset.map(|code| code.0)
     }
 }
 
@@ -233,8 +252,6 @@ impl Driver {
             task: None,
             gone: false,
             waits_for_room: false,
-            messages: Vec::new(),
-            buffers: Vec::new(),
         };
         Driver {
             shared: Rc::new(RefCell::new(shared)),
@@ -253,9 +270,20 @@ impl Driver {
         self.arrivals.drain(..)
     }
 
-    /// Keeps the memory of a message for the next stream.
-    pub(crate) fn keep_message(&self, message: Message) {
-        self.shared.borrow_mut().keep_message(message);
+    /// Returns the source of facts for the connection's streams.
+    pub(crate) fn facts(&self) -> Rc<dyn Http2Facts> {
+        self.shared.clone()
+    }
+
+    /// Returns the counts since the last call, and the number of anomalies in all.
+    pub(crate) fn take_counts(&self) -> (http2::Counts, u32) {
+        let mut shared = self.shared.borrow_mut();
+        (shared.wire.take_counts(), shared.wire.glitches())
+    }
+
+    /// Sets whether too many anomalies end the connection.
+    pub(crate) fn set_strict(&self, strict: bool) {
+        self.shared.borrow_mut().wire.set_strict(strict);
     }
 
     /// Returns whether the connection has no stream.
@@ -287,6 +315,7 @@ impl Driver {
             shared.task = Some(cx.waker().clone());
         }
         shared.wire.begin_turn();
+        shared.equip();
         let mut failed = shared.wire.failure().is_some();
         let mut again = false;
         let mut written = false;
@@ -301,8 +330,7 @@ impl Driver {
                             Progress::Event(event) => {
                                 let begun = shared.apply(event, connection.input(), &mut self.message);
                                 if let Some((key, head, unparsable)) = begun {
-                                    let next = shared.messages.pop().unwrap_or_default();
-                                    let message = std::mem::replace(&mut self.message, next);
+                                    let message = std::mem::replace(&mut self.message, spare::take_message());
                                     let front = Front::new(self.shared.clone(), key);
                                     self.arrivals.push(Arrival { front, head, message, unparsable });
                                 }
@@ -357,6 +385,9 @@ impl Driver {
             cx.waker().wake_by_ref();
         }
         connection.give_back(pool, false);
+        if let Some(memory) = shared.wire.take_output_memory() {
+            spare::keep_output(memory);
+        }
         let pending = !shared.wire.output().is_empty();
         if failed && !pending {
             return Poll::Ready(Over::Failed);
@@ -413,7 +444,9 @@ impl Driver {
         self.written_at = now;
         if std::mem::take(&mut self.was_busy) {
             self.idle_since = now;
-            shared.wire.trim();
+            shared.trim();
+            self.message = Message::new();
+            self.arrivals = Vec::new();
         }
         let first = shared.wire.total_streams() == 0;
         if first {

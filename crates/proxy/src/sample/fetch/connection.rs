@@ -81,7 +81,27 @@ pub(super) fn bc_reused(_: &Args<'_>) -> Compiled {
 }
 
 pub(super) fn fc_http_major(_: &Args<'_>) -> Compiled {
-    read(|_| Some(Value::Int(1)))
+    read(|cx| Some(Value::Int(if cx.client.http2().is_some() { 2 } else { 1 })))
+}
+
+pub(super) fn fc_nb_streams(_: &Args<'_>) -> Compiled {
+    read(|cx| Some(Value::Int(cx.client.http2().map_or(1, |facts| facts.streams().into()))))
+}
+
+pub(super) fn fc_streams_limit(_: &Args<'_>) -> Compiled {
+    read(|cx| Some(Value::Int(cx.client.http2().map_or(1, |facts| facts.limit().into()))))
+}
+
+pub(super) fn fc_glitches(_: &Args<'_>) -> Compiled {
+    read(|cx| Some(Value::Int(cx.client.http2()?.glitches().into())))
+}
+
+pub(super) fn fs_id(_: &Args<'_>) -> Compiled {
+    read(|cx| Some(Value::Int(cx.stream_id.into())))
+}
+
+pub(super) fn fs_rst_code(_: &Args<'_>) -> Compiled {
+    read(|cx| Some(Value::Int(cx.client.http2()?.reset_code(cx.stream_id)?.into())))
 }
 
 pub(super) fn bc_http_major(_: &Args<'_>) -> Compiled {

@@ -96,7 +96,10 @@ pub(super) fn strm_is_htx(_: &Args<'_>) -> Compiled {
 }
 
 pub(super) fn fs_aborted(_: &Args<'_>) -> Compiled {
-    read(|cx| Some(Value::Bool(cx.log.ending.who == b'C')))
+    read(|cx| {
+        let reset = || cx.client.http2().is_some_and(|facts| facts.reset_code(cx.stream_id).is_some());
+        Some(Value::Bool(cx.log.ending.who == b'C' || reset()))
+    })
 }
 
 pub(super) fn bs_aborted(_: &Args<'_>) -> Compiled {

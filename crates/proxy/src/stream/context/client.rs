@@ -6,6 +6,7 @@
 use std::cell::{Cell, OnceCell, RefCell};
 use std::net::SocketAddr;
 use std::os::fd::RawFd;
+use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -22,6 +23,18 @@ use crate::tls::TlsPlace;
 
 /// The two ends of a client's connection; `None` behind a unix socket.
 pub(crate) type Ends = (Option<SocketAddr>, Option<SocketAddr>);
+
+/// The facts of a client's connection of HTTP/2.
+pub(crate) trait Http2Facts {
+    /// Returns the number of its open streams.
+    fn streams(&self) -> u32;
+    /// Returns the number of streams that may be open, 0: any.
+    fn limit(&self) -> u32;
+    /// Returns the number of anomalies so far.
+    fn glitches(&self) -> u32;
+    /// Returns the code with which the client has reset a stream that still runs.
+    fn reset_code(&self, stream: u32) -> Option<u32>;
+}
 
 /// TLS of a client's connection.
 #[derive(Debug, Default)]
@@ -62,6 +75,7 @@ pub struct Client {
     /// The time that its handshakes took, whole milliseconds.
     handshake: Cell<u32>,
     last_server: Cell<LastServer>,
+    http2: OnceCell<Rc<dyn Http2Facts>>,
 }
 
 impl Client {
@@ -87,7 +101,19 @@ impl Client {
             requests: Cell::new(0),
             handshake: Cell::new(0),
             last_server: Cell::new(LastServer::NONE),
+            http2: OnceCell::new(),
         }
+    }
+
+    /// Sets the source of facts of a connection that speaks HTTP/2.
+    pub(crate) fn set_http2(&self, facts: Rc<dyn Http2Facts>) {
+        // A connection begins to speak HTTP/2 once.
+        let _ = self.http2.set(facts);
+    }
+
+    /// Returns the facts of a connection that speaks HTTP/2.
+    pub(crate) fn http2(&self) -> Option<&dyn Http2Facts> {
+        self.http2.get().map(|facts| &**facts)
     }
 
     /// Returns the client's address and the one that it connected to: those of its PROXY protocol header, or those that

@@ -50,6 +50,9 @@ pub struct Settings {
     pub header_table_size: u32,
     /// The window of a new stream in bytes (`tune.h2.fe.initial-window-size`).
     pub initial_window: u32,
+    /// The bytes that a connection's streams may have on the way and unconsumed together, which those with long bodies
+    /// share (`tune.h2.fe.rxbuf`); 0: each has its window alone.
+    pub receive_total: usize,
     /// The number of streams that may be open, 0: any (`tune.h2.fe.max-concurrent-streams`). As a client, the number that
     /// this side opens at most.
     pub max_concurrent_streams: u32,
@@ -79,6 +82,7 @@ impl Default for Settings {
         Settings {
             header_table_size: 4096,
             initial_window: 16_384,
+            receive_total: 0,
             max_concurrent_streams: 100,
             max_frame_size: frame::DEFAULT_FRAME_SIZE,
             connect_protocol: true,
@@ -493,6 +497,11 @@ impl Connection {
     /// Returns whether the output has no room for data.
     pub fn is_output_full(&self) -> bool {
         self.output.len() - self.written >= self.settings.output_max
+    }
+
+    /// Returns whether the output has no memory, so that [`Connection::lend_output_memory`] has an effect.
+    pub fn lacks_output_memory(&self) -> bool {
+        self.output.capacity() == 0
     }
 
     /// Returns the number of streams that are not closed.

@@ -215,19 +215,36 @@ impl Connection {
         self.update_window(stream);
     }
 
+    /// Returns the window that a stream with a long body gets (HAProxy's rule): each open stream has a buffer,
+    /// an eighth of the buffers of those that may still be opened is kept for them, and the streams that receive share
+    /// the rest.
+    fn shared_window(&self) -> u32 {
+        let limit = self.settings.max_concurrent_streams;
+        let buffer = self.settings.initial_window.max(frame::DEFAULT_FRAME_SIZE);
+        let total = u32::try_from(self.settings.receive_total).unwrap_or(u32::MAX);
+        let buffers = total.div_ceil(buffer).max(limit);
+        let (open, receiving) = (self.streams.open, self.streams.receiving.max(1));
+        let allocatable = buffers.saturating_sub(open.saturating_sub(receiving));
+        let reserved = limit.saturating_sub(open).div_ceil(8);
+        let share = allocatable.saturating_sub(reserved).div_ceil(receiving);
+        share.saturating_mul(buffer).min(frame::MAX_31)
+    }
+
     /// Gives a stream's peer credit, if that is at least half of the window and it has something left to send.
     pub(super) fn update_window(&mut self, key: StreamKey) {
         if self.failure().is_some() {
             return;
         }
+        let shared = if self.settings.receive_total > 0 { self.shared_window() } else { 0 };
         let Some(stream) = self.streams.get_mut(key) else { return };
         let enough = stream.length != NO_LENGTH
             && u64::try_from(stream.receive_window).is_ok_and(|window| window >= stream.length);
         if enough || stream.is_closed() || stream.is(bit::RECEIVED_END) {
             return;
         }
-        let credit = i64::from(stream.window) - stream.receive_window - i64::from(stream.unconsumed);
-        if credit > 0 && credit >= i64::from(stream.window / 2) {
+        let window = if stream.length > u64::from(stream.window) { stream.window.max(shared) } else { stream.window };
+        let credit = i64::from(window) - stream.receive_window - i64::from(stream.unconsumed);
+        if credit > 0 && credit >= i64::from(window / 2) {
             stream.receive_window += credit;
             let increment = credit.min(i64::from(frame::MAX_31)) as u32;
             self.answer(|out| frame::write_window_update(out, key.id(), increment));

@@ -50,6 +50,8 @@ pub(super) mod bit {
     pub(crate) const UNPROCESSED: u16 = 1 << 10;
     /// Counted among the open streams.
     pub(crate) const COUNTED: u16 = 1 << 11;
+    /// Counted among the streams whose message is not complete.
+    pub(crate) const RECEIVING: u16 = 1 << 12;
 }
 
 /// The length of a body without Content-Length.
@@ -102,6 +104,8 @@ pub(super) struct Streams {
     last: usize,
     /// The number of streams that are not closed.
     pub(super) open: u32,
+    /// The number of open streams on which the peer is still sending.
+    pub(super) receiving: u32,
 }
 
 impl Streams {
@@ -125,8 +129,13 @@ impl Streams {
             }
         };
         self.ids.push((id, slot));
-        self.slots[slot as usize].flags |= bit::COUNTED;
+        let added = &mut self.slots[slot as usize];
+        added.flags |= bit::COUNTED;
         self.open += 1;
+        if !added.is(bit::RECEIVED_END) {
+            added.flags |= bit::RECEIVING;
+            self.receiving += 1;
+        }
         StreamKey { slot, id }
     }
 
@@ -160,6 +169,10 @@ impl Streams {
     pub(super) fn set(&mut self, key: StreamKey, flags: u16) {
         let Some(stream) = self.slots.get_mut(key.slot()).filter(|stream| stream.id == key.id) else { return };
         stream.flags |= flags;
+        if stream.is(bit::RECEIVING) && (stream.is(bit::RECEIVED_END) || stream.is_closed()) {
+            stream.flags &= !bit::RECEIVING;
+            self.receiving -= 1;
+        }
         if stream.is(bit::COUNTED) && stream.is_closed() {
             stream.flags &= !bit::COUNTED;
             self.open -= 1;
