@@ -215,3 +215,61 @@ fn fuzz_pair_holds() {
         fuzz_pair(&changed);
     }
 }
+
+#[test]
+fn parts_are_set_one_by_one() {
+    let pki = Pki::new();
+    for name in ["one", "two"] {
+        pki.signed_key(
+            name,
+            "root",
+            &format!("subjectAltName=DNS:{name}.example"),
+            "ec -pkeyopt ec_paramgen_curve:P-256",
+        );
+    }
+    let issuers = Issuers::default();
+    let pair = parse(&pki, &["one.crt", "root.crt", "one.key"]).expect("a pair");
+    let mut draft = Draft::of(&pair);
+    assert_eq!((draft.leaf(), draft.chain().len(), draft.key().is_some()), (Some(pair.leaf()), 1, true));
+    // The same parts are the same certificate, yet not what the files are.
+    let again = draft.build(false).expect("a pair");
+    assert_eq!((again.leaf(), again.chain(), again.file_digest()), (pair.leaf(), pair.chain(), pair.file_digest()));
+    assert_ne!(again.digest(), pair.digest());
+    assert_eq!(again.digest(), draft.build(false).expect("a pair").digest());
+    assert_ne!(again.digest(), draft.build(true).expect("a pair").digest());
+    // A certificate without its key, with that of another, and with its own.
+    draft.set_pem(&pki.read(&["two.crt"]), &issuers).expect("PEM");
+    assert!(draft.chain().is_empty() && draft.key().is_none());
+    let error = draft.check().expect_err("no key");
+    assert_eq!(error, "The transaction must contain at least a certificate and a private key!");
+    draft.set_key(&pki.read(&["one.key"])).expect("PEM");
+    let error = draft.build(false).expect_err("another key");
+    assert_eq!(error, "inconsistencies between private key and certificate loaded 'x.pem'.");
+    draft.set_key(&pki.read(&["two.key"])).expect("PEM");
+    let changed = draft.build(false).expect("a pair");
+    assert_eq!(changed.names(), ["two.example", "two"]);
+    assert_eq!((changed.path.as_str(), changed.file_digest()), ("x.pem", pair.file_digest()));
+    // What can't be read changes nothing.
+    let error = draft.set_pem(b"", &issuers).expect_err("empty");
+    assert_eq!(error, "unable to load certificate from file 'x.pem': no start line.");
+    assert_eq!(draft.set_key(b""), Err("unable to load private key from file 'x.pem'.".to_string()));
+    assert_eq!(draft.set_issuer(b""), Err("'x.pem' cannot be read or parsed'.".to_string()));
+    assert_eq!(draft.build(false).expect("a pair").digest(), changed.digest());
+    // Certificates without files, and chains of others' files.
+    let mut made = Draft::empty("made");
+    assert_eq!(made.check(), Err("inconsistencies between private key and certificate loaded 'made'.".to_string()));
+    let mut chains = Issuers::default();
+    chains.add("root.crt", &pki.read(&["root.crt"])).expect("a chain");
+    made.set_pem(&pki.read(&["one.crt", "one.key"]), &chains).expect("PEM");
+    let made = made.build(false).expect("a pair");
+    assert_eq!((made.chain_file(), made.chain().len(), made.file_digest()), (Some("root.crt"), 1, None));
+    // A response about another certificate is left out.
+    let mut stapled = Draft::of(&made);
+    stapled.set_ocsp(b"nothing".to_vec());
+    let stapled = stapled.build(false).expect("a pair");
+    assert_eq!(stapled.warning(), Some("Loading: Unable to parse OCSP response. Content will be ignored"));
+    let mut alone = Draft::of(&changed);
+    alone.set_ocsp(b"nothing".to_vec());
+    let error = alone.build(false).expect_err("no issuer");
+    assert!(error.starts_with("'x.pem.ocsp' is present and activates OCSP but it is impossible"), "{error}");
+}
