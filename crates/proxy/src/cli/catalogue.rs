@@ -9,6 +9,7 @@ use std::io::{self, Write as _};
 use std::sync::Arc;
 
 use sluicegate_config::model::StatsLevel;
+use sluicegate_tls::x509::Secret;
 use tokio::sync::mpsc;
 
 use super::protocol::{Answer, Commands, Output, Request, Session, SeverityOutput};
@@ -174,6 +175,8 @@ impl Commands for Arc<Running> {
 
 async fn run(request: Request, session: &mut Session, running: &Arc<Running>, out: &mut Output) -> io::Result<()> {
     let Request { words, payload } = request;
+    // It may be a private key.
+    let payload = payload.map(Secret::from);
     let found = commands().filter(|command| command.matches(&words)).max_by_key(|command| command.name.len());
     if let Some(command) = found {
         let args = &words[command.name.len()..];

@@ -19,6 +19,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use sluicegate_config::model::StatsLevel;
+use sluicegate_tls::x509::Secret;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 
 /// The maximum length of a line with its payload, in bytes.
@@ -212,34 +213,34 @@ where
 {
     let (mut from, to) = tokio::io::split(stream);
     let mut out = Output::new(Box::new(to), session.timeout);
-    let mut received = Vec::new();
+    let mut received = Wiped::new(2 * LINE_MAX);
     loop {
         let Some(line) = read_line(&mut from, &mut received, session, 0).await? else {
             return too_long(&mut out).await;
         };
-        if line.is_empty() {
+        if line.0.is_empty() {
             return out.end().await;
         }
-        let mut requests = split(&line);
+        let mut requests = split(&line.0);
         if let Some(pattern) = requests.last_mut().and_then(payload_pattern) {
-            let mut payload = Vec::new();
+            let mut payload = Wiped::new(LINE_MAX);
             loop {
                 if session.mode == Mode::Prompt {
                     out.push("+ ");
                     out.flush().await?;
                 }
-                let used = line.len() + payload.len();
+                let used = line.0.len() + payload.0.len();
                 let Some(more) = read_line(&mut from, &mut received, session, used).await? else {
                     return too_long(&mut out).await;
                 };
                 // A client that ends its side ends its payload with it.
-                if more.is_empty() || trimmed(&more) == pattern {
+                if more.0.is_empty() || trimmed(&more.0) == pattern {
                     break;
                 }
-                payload.extend_from_slice(&more);
+                payload.0.extend_from_slice(&more.0);
             }
             if let Some(last) = requests.last_mut() {
-                last.payload = Some(payload);
+                last.payload = Some(std::mem::take(&mut payload.0));
             }
         }
         for request in requests {
@@ -255,10 +256,27 @@ where
             out.drain().await?;
         }
         // Lines that are there already are answered as well.
-        if session.mode == Mode::Once && received.is_empty() {
+        if session.mode == Mode::Once && received.0.is_empty() {
             return out.end().await;
         }
         out.flush().await?;
+    }
+}
+
+/// Bytes that may be a private key: they are overwritten when they are dropped, with what was in their place before.
+struct Wiped(Vec<u8>);
+
+impl Wiped {
+    fn new(capacity: usize) -> Wiped {
+        Wiped(Vec::with_capacity(capacity))
+    }
+}
+
+impl Drop for Wiped {
+    fn drop(&mut self) {
+        let mut bytes = std::mem::take(&mut self.0);
+        bytes.resize(bytes.capacity(), 0);
+        drop(Secret::from(bytes));
     }
 }
 
@@ -271,10 +289,11 @@ async fn too_long(out: &mut Output) -> io::Result<()> {
 /// limit minus `used`.
 async fn read_line(
     from: &mut (impl AsyncRead + Unpin),
-    received: &mut Vec<u8>,
+    received: &mut Wiped,
     session: &Session,
     used: usize,
-) -> io::Result<Option<Vec<u8>>> {
+) -> io::Result<Option<Wiped>> {
+    let received = &mut received.0;
     let mut searched = 0;
     let end = loop {
         if let Some(end) = memchr::memchr(b'\n', &received[searched..]) {
@@ -284,6 +303,7 @@ async fn read_line(
         if searched + used >= LINE_MAX {
             return Ok(None);
         }
+        // What is received fits into the buffer, which never grows: nothing of it is left elsewhere.
         if tokio::time::timeout(session.timeout, from.read_buf(received)).await?? == 0 {
             // A last line without its end counts.
             break received.len();
@@ -292,8 +312,7 @@ async fn read_line(
     if end + used > LINE_MAX {
         return Ok(None);
     }
-    let rest = received.split_off(end);
-    Ok(Some(std::mem::replace(received, rest)))
+    Ok(Some(Wiped(received.drain(..end).collect())))
 }
 
 fn trimmed(line: &[u8]) -> &[u8] {

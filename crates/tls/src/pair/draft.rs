@@ -3,6 +3,7 @@
 use aws_lc_rs::digest;
 
 use super::{Issuers, Pair, Parts, mismatch};
+use crate::ocsp::Staple;
 use crate::x509::{Certificate, ChainError, PemFile, PrivateKey};
 
 /// The parts of a certificate that may not fit yet. A clone shares certificates and key.
@@ -16,8 +17,8 @@ pub struct Draft {
     key: Option<PrivateKey>,
     issuer: Option<Certificate>,
     ocsp: Option<Vec<u8>>,
-    /// The identifier of the pair's OCSP response, until something changes that it depends on.
-    ocsp_key: Option<Vec<u8>>,
+    /// The pair's OCSP response, until something changes that it depends on.
+    staple: Option<Staple>,
     file_digest: Option<[u8; 32]>,
 }
 
@@ -32,7 +33,7 @@ impl Draft {
             key: None,
             issuer: None,
             ocsp: None,
-            ocsp_key: None,
+            staple: None,
             file_digest: None,
         }
     }
@@ -47,8 +48,8 @@ impl Draft {
             chain_file: pair.chain_file.clone(),
             key: Some(pair.key.clone()),
             issuer: pair.issuer.clone(),
-            ocsp_key: staple.as_ref().map(|staple| staple.id.clone()),
-            ocsp: staple.map(|staple| staple.response),
+            ocsp: staple.as_ref().map(|staple| staple.response.clone()),
+            staple,
             file_digest: pair.file_digest,
         }
     }
@@ -85,7 +86,7 @@ impl Draft {
 
     /// Returns the key of the OCSP response that the pair had, unless certificate, key or issuer were set.
     pub fn ocsp_key(&self) -> Option<&[u8]> {
-        self.ocsp_key.as_deref()
+        self.staple.as_ref().map(|staple| &staple.id[..])
     }
 
     /// Replaces everything by the content of a PEM file, whose key may be missing. Errors are HAProxy's texts.
@@ -110,7 +111,7 @@ impl Draft {
     pub fn set_key(&mut self, pem: &[u8]) -> Result<(), String> {
         let key = PrivateKey::from_pem(pem, None);
         self.key = Some(key.map_err(|_| format!("unable to load private key from file '{}'.", self.path))?);
-        self.ocsp_key = None;
+        self.staple = None;
         Ok(())
     }
 
@@ -118,7 +119,7 @@ impl Draft {
     pub fn set_issuer(&mut self, pem: &[u8]) -> Result<(), String> {
         let issuer = Certificate::from_pem(pem);
         self.issuer = Some(issuer.map_err(|_| format!("'{}' cannot be read or parsed'.", self.path))?);
-        self.ocsp_key = None;
+        self.staple = None;
         Ok(())
     }
 
@@ -136,7 +137,8 @@ impl Draft {
         }
     }
 
-    /// Returns the pair. An OCSP response that is not valid is left out, which [`Pair::warning`] explains.
+    /// Returns the pair. An OCSP response that is not valid is left out, in favour of the one before if there was one,
+    /// which [`Pair::warning`] explains.
     ///
     /// # Errors
     /// The sentence, HAProxy's where it has one, about parts that do not fit.
@@ -160,7 +162,12 @@ impl Draft {
             digest: self.digest(skip_self_issued),
             file_digest: self.file_digest,
         };
-        Pair::assemble(parts, response)
+        let pair = Pair::assemble(parts, response)?;
+        // A response that is refused does not replace another.
+        if let Some(staple) = self.staple.clone().filter(|_| pair.warning().is_some()) {
+            pair.set_staple(Some(staple));
+        }
+        Ok(pair)
     }
 
     /// Returns a digest of all parts, which differs from that of any file.

@@ -194,12 +194,16 @@ fn commit(call: &mut Call<'_>) {
     match done {
         Ok((pair, count)) => {
             dots(call, count);
-            let warning = pair.warning().map(|warning| format!("{warning}\n")).unwrap_or_default();
+            let warning = pair.warning().map(|warning| format!("{warning}.\n")).unwrap_or_default();
             call.out.push(format!("\n{warning}Success!\n"));
             loaded.empty_pairs.remove(&*name);
             loaded.files.pairs.insert(name.as_str().into(), pair);
         }
-        Err(message) => call.out.push(format!("\n{message}\nFailed!\n")),
+        Err(message) => {
+            // The first place fails.
+            dots(call, uses(running, &name).min(1));
+            call.out.push(format!("\n{message}\nFailed!\n"));
+        }
     }
 }
 

@@ -126,7 +126,6 @@ fn show_one(call: &mut Call<'_>) {
     let Some(staple) = pairs.iter().find_map(|pair| pair.staple()) else { return };
     if format == "base64" {
         call.out.push(Base64::Standard.encode(&staple.response));
-        call.out.push("\n");
     } else if let Ok(text) = ocsp::text(&staple.response) {
         call.out.push(text);
     }
