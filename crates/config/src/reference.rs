@@ -83,7 +83,10 @@ pub fn reference() -> String {
         out,
         "\n## Section `store`\n\n\
          `store NAME` is an embedded store; a configuration without one has `store default`. Any keyword that is not \
-         listed here is a parameter of `CONFIG SET`.\n\n"
+         listed here is a parameter of `CONFIG SET`. With `ssl crt FILE` and the other options of TLS of a frontend's \
+         'bind' line, except 'generate-certificates', clients connect over TLS; 'verify' and 'ca-file' ask for their \
+         certificates. A reload that changes the line or its files changes new connections, and keeps the others. A \
+         handshake is closed after `timeout`, or 10 seconds if that is 0, and counts against `maxclients`.\n\n"
     );
     table(&mut out, &of(ItemKind::Keyword, "store"), false);
     let _ = write!(

@@ -90,9 +90,12 @@ fn commands(config: &Config) -> String {
     for store in &config.stores {
         let has_password = store.parameters.iter().any(|(name, value, _)| name == "requirepass" && !value.is_empty());
         let asks = if has_password { " --askpass" } else { "" };
-        for (host, port) in store.binds.iter().flat_map(|bind| &bind.addresses).filter_map(reachable) {
-            let host = if host == "127.0.0.1" { String::new() } else { format!(" -h {host}") };
-            let _ = writeln!(text, "  redis-cli{host} -p {port}{asks} --scan");
+        for bind in &store.binds {
+            let tls = if bind.tls.is_some() { " --tls" } else { "" };
+            for (host, port) in bind.addresses.iter().filter_map(reachable) {
+                let host = if host == "127.0.0.1" { String::new() } else { format!(" -h {host}") };
+                let _ = writeln!(text, "  redis-cli{host} -p {port}{tls}{asks} --scan");
+            }
         }
     }
     for socket in &config.global.stats_sockets {

@@ -26,13 +26,16 @@ use sluicegate_proxy::listener::{self, BindError, DisplayAddress, Sockets};
 use sluicegate_proxy::process::Process;
 use sluicegate_proxy::worker::{Worker, WorkerTask};
 use sluicegate_store::server::{Generation, Server};
+use sluicegate_tls::listener::Listener as TlsListener;
+use sluicegate_tls::policy::Settings;
+use sluicegate_tls::resumption::Resumption;
 use socket2::SockRef;
 use tokio::sync::watch;
 
 /// The server behind a post.
 #[derive(Clone)]
 enum Host {
-    Store(Arc<Server>),
+    Store(Arc<Server>, Option<Arc<TlsListener>>),
     Origin,
 }
 
@@ -55,17 +58,20 @@ pub struct NewPost {
 #[derive(Default)]
 pub struct Posts {
     kept: Vec<String>,
+    /// The settings of TLS of kept posts, by their keys.
+    tls: Vec<(String, Settings)>,
     new: Vec<NewPost>,
 }
 
 /// Finds or binds every post of a configuration. `served` are the existing posts, and `listening` the addresses of this
-/// process's frontends. The error lists every address that cannot be bound.
+/// process's frontends. Sessions of TLS are kept in `resumption`. The error lists every address that cannot be bound.
 pub fn bind(
     config: &Config,
     servers: &HashMap<Arc<str>, Arc<Server>>,
     workers: usize,
     served: &[Post],
     listening: &[SocketAddr],
+    resumption: &Arc<Resumption>,
     maker: &dyn Sockets,
 ) -> Result<Posts, Vec<String>> {
     // These may be shared: a reload replaces their sections, or they belong to the same store.
@@ -76,11 +82,22 @@ pub fn bind(
     let mut posts = Posts::default();
     let mut errors = Vec::new();
     for (name, binds, server) in stores.chain(origins) {
-        let host = server.map_or(Host::Origin, |server| Host::Store(server.clone()));
         for bind in binds {
+            let tls = bind.tls.as_ref().map(|tls| TlsListener::new(tls.settings.clone(), resumption).map(Arc::new));
+            let tls = match tls.transpose() {
+                Ok(tls) => tls,
+                Err(error) => {
+                    errors.push(format!("{}:{}: 'bind' of store '{name}': {error}", bind.at.file, bind.at.line));
+                    continue;
+                }
+            };
+            let host = server.map_or(Host::Origin, |server| Host::Store(server.clone(), tls.clone()));
             for address in &bind.addresses {
                 let kind = if server.is_some() { "store" } else { "origin" };
-                let key = format!("{kind} {name} {}", DisplayAddress(address));
+                let mut key = format!("{kind} {name} {}", DisplayAddress(address));
+                if tls.is_some() {
+                    key += " ssl";
+                }
                 let count =
                     posts.keys().filter(|known| **known == key || known.starts_with(&format!("{key}#"))).count();
                 let key = if count == 0 { key } else { format!("{key}#{count}") };
@@ -90,6 +107,7 @@ pub fn bind(
                     continue;
                 }
                 if served.iter().any(|post| post.key == key) {
+                    posts.tls.extend(tls.as_ref().map(|tls| (key.clone(), Settings::clone(&tls.settings()))));
                     posts.kept.push(key);
                     continue;
                 }
@@ -212,6 +230,13 @@ impl Posts {
 
     /// Replaces `served` in a running process. Removed posts accept no further connections.
     pub async fn replace(self, served: &mut Vec<Post>, process: &Process) {
+        for (key, settings) in self.tls {
+            let post = served.iter().find(|post| post.key == key);
+            if let Some(Host::Store(_, Some(tls))) = post.map(|post| &post.host) {
+                // A listener with these settings was built before.
+                let _ = tls.replace(settings);
+            }
+        }
         served.retain(|post| {
             let kept = self.kept.contains(&post.key);
             if !kept {
@@ -282,9 +307,9 @@ type Task = Pin<Box<dyn Future<Output = ()>>>;
 
 async fn serve(host: Host, socket: OwnedFd, mut stop: watch::Receiver<bool>) {
     let (what, serving): (_, Pin<Box<dyn Future<Output = io::Result<()>>>>) = match host {
-        Host::Store(server) => {
+        Host::Store(server, tls) => {
             let generation = server.generation();
-            ("store", Box::pin(serve_store(server, generation, socket)))
+            ("store", Box::pin(serve_store(server, generation, socket, tls)))
         }
         Host::Origin => ("origin", Box::pin(origin::serve(TcpListener::from(socket)))),
     };
@@ -300,10 +325,15 @@ async fn serve(host: Host, socket: OwnedFd, mut stop: watch::Receiver<bool>) {
 }
 
 /// Serves a socket of either kind until the server stops, or a TCP socket until its generation ends.
-pub async fn serve_store(server: Arc<Server>, generation: Generation, socket: OwnedFd) -> io::Result<()> {
+pub async fn serve_store(
+    server: Arc<Server>,
+    generation: Generation,
+    socket: OwnedFd,
+    tls: Option<Arc<TlsListener>>,
+) -> io::Result<()> {
     if SockRef::from(&socket).local_addr()?.is_unix() {
-        server.serve_unix(UnixListener::from(socket)).await
+        server.serve_unix(UnixListener::from(socket), tls).await
     } else {
-        server.serve_tcp(generation, TcpListener::from(socket)).await
+        server.serve_tcp(generation, TcpListener::from(socket), tls).await
     }
 }

@@ -131,7 +131,8 @@ fn start(
     let (bound, posts, stats) = retiring.bind(|| {
         let maker = &taken.or(retiring.sockets());
         let bound = listener::bind(&running, maker).map_err(|errors| texts(&errors));
-        let posts = posts::bind(&running.config, &stores.servers(), workers, &[], &[], maker);
+        let resumption = &running.process.resumption;
+        let posts = posts::bind(&running.config, &stores.servers(), workers, &[], &[], resumption, maker);
         let stats = stats_sockets(&running, maker);
         match (bound, posts, stats) {
             (Ok(bound), Ok(posts), Ok(stats)) => Ok((bound, posts, stats)),

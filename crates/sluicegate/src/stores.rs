@@ -175,7 +175,7 @@ fn make(section: &StoreSection, config: &Config, options: ServerOptions, logger:
     let store = Store::new(StoreOptions { databases: options.databases, ..StoreOptions::default() });
     let server = Server::new(store.clone(), options);
     let (logger, targets, name) = (logger.clone(), config.global.log.clone(), section.name.clone());
-    server.set_script_log(move |level, text| {
+    server.set_log(move |level, text| {
         // Debug, info for what Redis calls verbose, notice, warning.
         let severity = Severity::from_level([7, 6, 5, 4][usize::from(level.min(3))]);
         let text = String::from_utf8_lossy(text).replace(char::is_control, " ");

@@ -14,7 +14,7 @@ use std::collections::BTreeMap;
 
 pub use file::{FileError, fuzz_file, lines_of_words, read, rewrite, split};
 use sluicegate_data::object::limits;
-pub use tables::{ALIASES, Form, IDLE, Idle, PROCESS, ProcessOptions, ProcessParameter, canonical};
+pub use tables::{ALIASES, Form, IDLE, Idle, PROCESS, ProcessOptions, ProcessParameter, TlsOptions, canonical};
 
 use crate::memory::Policy;
 use crate::notify::{parse_classes, show_classes};
@@ -209,7 +209,6 @@ impl ServerOptions {
             match fixed.name {
                 "oom-score-adj" => tables::parse_as(Form::Choice(&["no", "yes", "relative", "absolute"]), value)?,
                 "save" => drop(file::save_points(&[value.to_vec()])?),
-                "tls-port" => tables::parse_as(tables::PORT, value)?,
                 _ if matches!(fixed.value, "yes" | "no") => tables::parse_as(Form::Switch, value)?,
                 _ if fixed.value == "0" => tables::parse_as(tables::INT, value)?,
                 _ => {}
@@ -561,7 +560,6 @@ pub static FIXED: &[Fixed] = &[
     fixed("server-cpulist", "", "processors are left to the system"),
     fixed("socket-mark-id", "0", "sockets carry no mark"),
     fixed("syslog-enabled", "no", "the log is a file or standard output"),
-    fixed("tls-port", "0", "TLS is not available yet"),
 ];
 
 /// Names that Redis has and this store refuses, with the reason.
@@ -570,6 +568,11 @@ pub static REFUSED: &[(&str, &str)] = &[];
 /// Returns the parameter that acts under this name, in lower case.
 pub fn find(name: &str) -> Option<&'static Parameter> {
     PARAMETERS.iter().find(|parameter| parameter.name == name)
+}
+
+/// Returns whether a parameter of the process has this name.
+pub(crate) fn is_process(name: &str) -> bool {
+    PROCESS.iter().any(|parameter| parameter.name == name)
 }
 
 /// Every name the catalogue knows, in groups.

@@ -10,6 +10,9 @@ use tokio::net::{tcp, unix};
 
 use crate::{Socket, Tls};
 
+/// The most plaintext of a record.
+const RECORD_MAX: usize = 16 * 1024;
+
 /// The half that reads.
 #[derive(Debug)]
 pub enum ReadHalf {
@@ -84,7 +87,9 @@ impl AsyncRead for ReadHalf {
             ReadHalf::Tcp(half) => Pin::new(half).poll_read(cx, into),
             ReadHalf::Unix(half) => Pin::new(half).poll_read(cx, into),
             ReadHalf::Tls(stream) => {
-                let count = ready!(lock(stream).poll_read(cx, into.initialize_unfilled()))?;
+                // A read returns a record at most, so that no more room needs to be initialized for it.
+                let room = into.remaining().min(RECORD_MAX);
+                let count = ready!(lock(stream).poll_read(cx, into.initialize_unfilled_to(room)))?;
                 into.advance(count);
                 Poll::Ready(Ok(()))
             }

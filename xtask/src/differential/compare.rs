@@ -229,7 +229,14 @@ const BY_DESIGN: &[(&str, &str)] = &[
          0; `qbuf` of a partial request counts all of it. The size of a growing buffer depends on how the request \
          arrives, so `tot-mem` of clients with requests of the same size may differ by half",
     ),
-    ("INFO", "has no section `debug`, which describes Redis's event loop"),
+    ("INFO", "has no section `debug`, which describes Redis's event loop, but `tls_handshake_errors` in `stats`"),
+    (
+        "TLS",
+        "is that of rustls: TLS 1.2 and 1.3, so `tls-protocols` with older versions is refused, and `tls-dh-params-file` has \
+         no effect. A handshake that does not end is closed after `timeout`, or 10 seconds if that is 0. \
+         `tls-ca-cert-dir` takes every file of the directory, whatever its name, when the parameter is set, and \
+         `tls-session-cache-size 0` stands for 1048576 sessions",
+    ),
     (
         "parameters whose absence would surprise a user",
         "are refused by name, not ignored: `enable-protected-configs`, `enable-module-command`, `rename-command`, \

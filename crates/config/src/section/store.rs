@@ -8,14 +8,22 @@ use crate::diagnostic::Diagnostics;
 use crate::model::{Bind, OriginSection, Position, StoreSection};
 use crate::section::bind::{self, BindContext};
 use crate::section::table::{self, MANY, Row, Table};
-use crate::section::tls::Loader;
+use crate::section::tls::{BindLine, Loader};
 use crate::section::{Section, SectionKind};
 use crate::word::Line;
 
 /// A section of these, while it is read.
-#[derive(Default)]
 pub(crate) struct Parts {
+    name: Arc<str>,
+    /// Whether 'ssl' can be used.
+    serves_tls: bool,
     binds: Vec<Bind>,
+}
+
+impl Parts {
+    fn new(section: &Section) -> Parts {
+        Parts { name: section.name.clone(), serves_tls: section.kind == SectionKind::Store, binds: Vec::new() }
+    }
 }
 
 /// Reads a keyword of `store` or `origin`.
@@ -30,13 +38,21 @@ pub(crate) static KEYWORDS: Table<PartsParser> = Table::new(&[Row {
     usage: "ADDRESS[,ADDRESS]… [OPTION]…",
     docs: "Listens: a store for RESP clients, an origin for HTTP.",
     parser: |parts, line, context, diagnostics| {
-        if let Some((bind, tls)) = bind::bind(line, context, diagnostics) {
-            if tls.is_used() {
-                let message = format!("'ssl' of 'bind' in a '{}' section is not supported yet", context.section);
-                diagnostics.error(line.at(0), message);
-            }
-            parts.binds.push(bind);
+        let Some((mut bind, tls)) = bind::bind(line, context, diagnostics) else { return };
+        if tls.is_used() && !parts.serves_tls {
+            let message = format!("'ssl' of 'bind' in a '{}' section is not supported yet", context.section);
+            diagnostics.error(line.at(0), message);
+        } else {
+            let at = line.at(0);
+            let section = BindLine { proxy: &parts.name, argument: line.text(1), at: &at, http: false, bufsize: 0 };
+            bind.tls = tls.finish(&section, context.loader, diagnostics);
         }
+        if bind.tls.as_ref().is_some_and(|tls| tls.generate.is_some()) {
+            let message =
+                "'generate-certificates' of 'bind' in a 'store' section is not supported: a store has few names";
+            diagnostics.error(line.at(0), message.to_owned());
+        }
+        parts.binds.push(bind);
     },
 }]);
 
@@ -50,7 +66,7 @@ pub(crate) fn stores(sections: &[Section], loader: &Loader<'_>, diagnostics: &mu
         if section.kind == SectionKind::Redis {
             continue;
         }
-        let mut parts = Parts::default();
+        let mut parts = Parts::new(section);
         let mut parameters = Vec::new();
         for line in &section.lines {
             match KEYWORDS.find(line.text(0), line.text(1)) {
@@ -83,7 +99,7 @@ pub(crate) fn origins(sections: &[Section], loader: &Loader<'_>, diagnostics: &m
     let mut origins = Vec::new();
     for section in sections.iter().filter(|s| s.kind == SectionKind::Origin) {
         names.note(section, diagnostics);
-        let mut parts = Parts::default();
+        let mut parts = Parts::new(section);
         for line in &section.lines {
             match KEYWORDS.find(line.text(0), line.text(1)) {
                 Some((row, words)) => {

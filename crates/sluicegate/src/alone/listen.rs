@@ -14,12 +14,22 @@ use socket2::{Domain, SockAddr, Socket, Type};
 use super::log::{Level, Log};
 use super::{path_of, reason};
 
+/// A listening socket.
+pub struct Listening {
+    /// The socket.
+    pub socket: OwnedFd,
+    /// Whether its connections begin with a TLS handshake.
+    pub has_tls: bool,
+}
+
 /// The bound sockets.
 pub struct Sockets {
     /// The sockets of each worker.
-    pub of_workers: Vec<Vec<OwnedFd>>,
+    pub of_workers: Vec<Vec<Listening>>,
     /// The TCP port, if there is one.
     pub port: Option<u16>,
+    /// The TCP port with TLS, if there is one.
+    pub tls_port: Option<u16>,
     /// An address that other machines may be able to reach, if there is one.
     pub public: Option<IpAddr>,
     /// Whether there is a unix socket.
@@ -28,68 +38,82 @@ pub struct Sockets {
 
 /// Binds all configured addresses; the error is the last line of the log.
 pub fn listen(process: &ProcessOptions, workers: usize, log: &Log) -> Result<Sockets, String> {
-    let mut sockets = Sockets { of_workers: Vec::new(), port: None, public: None, has_unix: false };
-    sockets.of_workers.resize_with(workers, Vec::new);
-    tcp_sockets(&mut sockets, process, true, log)?;
+    let mut sockets = Sockets::new(workers);
+    tcp_sockets(&mut sockets, process, [true; 2], log)?;
     if !process.unixsocket.is_empty() {
         let socket = unix(process).map_err(|error| format!("Failed opening Unix socket: bind: {}", reason(&error)))?;
         for worker in &mut sockets.of_workers {
             let copy = socket.try_clone().map_err(|error| format!("Failed opening Unix socket: {}", reason(&error)))?;
-            worker.push(copy.into());
+            worker.push(Listening { socket: copy.into(), has_tls: false });
         }
         sockets.has_unix = true;
     }
-    if sockets.port.is_none() && !sockets.has_unix {
+    if sockets.port.is_none() && sockets.tls_port.is_none() && !sockets.has_unix {
         return Err("Configured to not listen anywhere, exiting.".into());
     }
     Ok(sockets)
 }
 
-/// Binds the TCP addresses of a store that is already serving, for each worker. If `probes`, an address in use is an
-/// error; otherwise the store itself may be using it.
+/// Binds the TCP addresses of a store that is already serving, for each worker. `probes` says of the ports without and
+/// with TLS whether an address in use is an error; otherwise the store itself may be using it.
 pub fn tcp_again(
     process: &ProcessOptions,
     workers: usize,
-    probes: bool,
+    probes: [bool; 2],
     log: &Log,
-) -> Result<Vec<Vec<OwnedFd>>, String> {
-    let mut sockets = Sockets { of_workers: Vec::new(), port: None, public: None, has_unix: false };
-    sockets.of_workers.resize_with(workers, Vec::new);
+) -> Result<Vec<Vec<Listening>>, String> {
+    let mut sockets = Sockets::new(workers);
     tcp_sockets(&mut sockets, process, probes, log)?;
     Ok(sockets.of_workers)
 }
 
-fn tcp_sockets(sockets: &mut Sockets, process: &ProcessOptions, probes: bool, log: &Log) -> Result<(), String> {
-    if process.port != 0 {
+impl Sockets {
+    fn new(workers: usize) -> Sockets {
+        let of_workers = (0..workers).map(|_| Vec::new()).collect();
+        Sockets { of_workers, port: None, tls_port: None, public: None, has_unix: false }
+    }
+}
+
+fn tcp_sockets(sockets: &mut Sockets, process: &ProcessOptions, probes: [bool; 2], log: &Log) -> Result<(), String> {
+    let ports = [(process.port, false, probes[0]), (process.tls.port, true, probes[1])];
+    for (port, has_tls, probes) in ports.into_iter().filter(|(port, ..)| *port != 0) {
         for word in &process.bind {
-            tcp(sockets, word, process, probes, log)?;
+            tcp(sockets, word, process.backlog, &Port { number: port as u16, has_tls, probes }, log)?;
         }
     }
     Ok(())
 }
 
+/// A port to bind on every address.
+struct Port {
+    number: u16,
+    has_tls: bool,
+    probes: bool,
+}
+
 /// Binds the address in one word of `bind`.
-fn tcp(sockets: &mut Sockets, word: &[u8], process: &ProcessOptions, probes: bool, log: &Log) -> Result<(), String> {
+fn tcp(sockets: &mut Sockets, word: &[u8], backlog: u32, port: &Port, log: &Log) -> Result<(), String> {
+    let Port { number: port, has_tls, probes } = *port;
     let text = String::from_utf8_lossy(word);
     let (may_fail, host) = match text.strip_prefix('-') {
         Some(host) => (true, host),
         None => (false, &*text),
     };
-    let port = process.port as u16;
     let bound = resolve(host, port).and_then(|address| {
         let mut local = None;
         for worker in &mut sockets.of_workers {
             let socket = bind(address, !probes || local.is_some())?;
-            socket.listen(process.backlog as i32)?;
+            socket.listen(backlog as i32)?;
             socket.set_reuse_port(true)?;
             local = Some(socket.local_addr()?);
-            worker.push(socket.into());
+            worker.push(Listening { socket: socket.into(), has_tls });
         }
         Ok((address, local))
     });
     match bound {
         Ok((address, local)) => {
-            sockets.port = local.and_then(|local| local.as_socket()).map(|local| local.port());
+            let bound = local.and_then(|local| local.as_socket()).map(|local| local.port());
+            *(if has_tls { &mut sockets.tls_port } else { &mut sockets.port }) = bound;
             if !address.ip().to_canonical().is_loopback() {
                 sockets.public = Some(address.ip());
             }
@@ -112,11 +136,12 @@ fn tcp(sockets: &mut Sockets, word: &[u8], process: &ProcessOptions, probes: boo
                 Some(text) => text.to_owned(),
                 None => format!("bind: {text}"),
             };
+            let kind = if has_tls { "tls" } else { "tcp" };
             log.say(
                 Level::Warning,
                 &format!("Warning: Could not create server TCP listening socket {host}:{port}: {text}"),
             );
-            Err(format!("Failed listening on port {port} (tcp), aborting."))
+            Err(format!("Failed listening on port {port} ({kind}), aborting."))
         }
     }
 }

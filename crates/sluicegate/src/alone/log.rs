@@ -64,9 +64,9 @@ impl Log {
         Ok(Log { file: file.map(Mutex::new), least: Level::named(level) })
     }
 
-    /// Writes a line of a script, with its level as a number and the current `loglevel`. Invalid text and line ends in
-    /// it are replaced.
-    pub fn say_for_script(&self, level: u8, loglevel: &str, text: &[u8]) {
+    /// Writes a line of the server or of a script, with its level as a number and the current `loglevel`. Invalid text
+    /// and line ends in it are replaced.
+    pub fn say_at_run_time(&self, level: u8, loglevel: &str, text: &[u8]) {
         let (level, least) = (Level::from_number(level), Level::named(loglevel));
         if level >= least && least != Level::Nothing {
             self.write(level, &String::from_utf8_lossy(text).replace(char::is_control, " "));

@@ -12,7 +12,6 @@ mod log;
 mod words;
 
 use std::io;
-use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -21,7 +20,7 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use sluicegate_store::config::{self, ServerOptions};
-use sluicegate_store::server::{Generation, REDIS_VERSION, SLUICEGATE_VERSION, Server};
+use sluicegate_store::server::{Generation, REDIS_VERSION, SLUICEGATE_VERSION, Server, TlsPort};
 use sluicegate_store::{Store, StoreOptions};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
@@ -122,11 +121,21 @@ fn start(mut options: ServerOptions, file: Option<&Path>, is_told: bool) -> Resu
     for warning in descriptors(&mut options, workers) {
         log.say(Level::Warning, &warning);
     }
+    let tls = match (options.process.tls.port != 0).then(|| TlsPort::new(&options.process.tls)).transpose() {
+        Ok(tls) => tls,
+        Err(message) => {
+            log.say(Level::Warning, &message);
+            return fail("Failed to configure TLS. Check logs for more info.".into());
+        }
+    };
     let sockets = match listen::listen(&options.process, workers, &log) {
         Ok(sockets) => sockets,
         Err(message) => return fail(message),
     };
-    log.say(Level::Notice, &format!("Running mode=standalone, port={}.", sockets.port.unwrap_or(0)));
+    log.say(
+        Level::Notice,
+        &format!("Running mode=standalone, port={}.", sockets.port.or(sockets.tls_port).unwrap_or(0)),
+    );
     if let Some(warning) = sockets.public.and_then(|address| options.public_bind_warning(address)) {
         log.say(Level::Warning, &format!("WARNING: {warning}"));
     }
@@ -151,13 +160,16 @@ fn start(mut options: ServerOptions, file: Option<&Path>, is_told: bool) -> Resu
     let store = Store::new(StoreOptions { databases: options.databases, ..StoreOptions::default() });
     let unixsocket = options.process.unixsocket.clone();
     let server = Server::new(store.clone(), options);
+    if let Some(tls) = tls {
+        server.set_tls(tls);
+    }
     if let Some(file) = &file {
         server.set_config_file(&file.display().to_string());
     }
-    let (script_log, of_scripts) = (log.clone(), Arc::downgrade(&server));
-    server.set_script_log(move |level, text| {
-        let options = of_scripts.upgrade().map(|server| server.options());
-        script_log.say_for_script(level, options.as_ref().map_or("notice", |options| options.process.loglevel), text);
+    let (server_log, of_server) = (log.clone(), Arc::downgrade(&server));
+    server.set_log(move |level, text| {
+        let options = of_server.upgrade().map(|server| server.options());
+        server_log.say_at_run_time(level, options.as_ref().map_or("notice", |options| options.process.loglevel), text);
     });
     log.say(Level::Warning, "Server initialized");
     let ended = serve(&log, &store, &server, sockets, waiting, supervised);
@@ -200,11 +212,14 @@ fn serve(
                 ticking.tick();
             }
         });
-        let (port, has_unix) = (sockets.port, sockets.has_unix);
+        let (port, tls_port, has_unix) = (sockets.port, sockets.tls_port, sockets.has_unix);
         let (workers, senders) = work(server, sockets.of_workers)?;
         listen_anew(server, senders, log);
         if port.is_some() {
             log.say(Level::Notice, "Ready to accept connections tcp");
+        }
+        if tls_port.is_some() {
+            log.say(Level::Notice, "Ready to accept connections tls");
         }
         if has_unix {
             log.say(Level::Notice, "Ready to accept connections unix");
@@ -245,11 +260,11 @@ fn serve(
 }
 
 /// The channel through which a worker receives further sockets.
-type Sockets = UnboundedSender<(Generation, OwnedFd)>;
+type Sockets = UnboundedSender<(Generation, listen::Listening)>;
 
 /// Starts the workers; each serves sockets of its own.
-fn work(server: &Arc<Server>, sockets: Vec<Vec<OwnedFd>>) -> io::Result<(Vec<JoinHandle<()>>, Vec<Sockets>)> {
-    let start = |(index, sockets): (usize, Vec<OwnedFd>)| {
+fn work(server: &Arc<Server>, sockets: Vec<Vec<listen::Listening>>) -> io::Result<(Vec<JoinHandle<()>>, Vec<Sockets>)> {
+    let start = |(index, sockets): (usize, Vec<listen::Listening>)| {
         // Of now, not of when the thread gets a core: clients may have changed the port by then.
         let (server, generation) = (server.clone(), server.generation());
         let (sender, more) = unbounded_channel();
@@ -270,17 +285,24 @@ fn work(server: &Arc<Server>, sockets: Vec<Vec<OwnedFd>>) -> io::Result<(Vec<Joi
 async fn serve_sockets(
     server: Arc<Server>,
     generation: Generation,
-    sockets: Vec<OwnedFd>,
-    mut more: UnboundedReceiver<(Generation, OwnedFd)>,
+    sockets: Vec<listen::Listening>,
+    mut more: UnboundedReceiver<(Generation, listen::Listening)>,
 ) {
     let mut tasks = JoinSet::new();
-    for socket in sockets {
-        tasks.spawn_local(serve_store(server.clone(), generation.clone(), socket));
+    let serve = async |server: Arc<Server>, generation: Generation, listening: listen::Listening| {
+        let tls = server.tls().filter(|_| listening.has_tls);
+        if listening.has_tls && tls.is_none() {
+            return Err(io::Error::other("tls-port has no certificate"));
+        }
+        serve_store(server, generation, listening.socket, tls).await
+    };
+    for listening in sockets {
+        tasks.spawn_local(serve(server.clone(), generation.clone(), listening));
     }
     loop {
         tokio::select! {
-            Some((generation, socket)) = more.recv() => {
-                tasks.spawn_local(serve_store(server.clone(), generation, socket));
+            Some((generation, listening)) = more.recv() => {
+                tasks.spawn_local(serve(server.clone(), generation, listening));
             }
             Some(ended) = tasks.join_next(), if !tasks.is_empty() => {
                 if let Ok(Err(error)) = ended {
@@ -297,8 +319,9 @@ fn listen_anew(server: &Arc<Server>, senders: Vec<Sockets>, log: &Arc<Log>) {
     let (of_server, log) = (Arc::downgrade(server), log.clone());
     server.set_relisten(move |process| {
         let Some(server) = of_server.upgrade() else { return Err(io::ErrorKind::NotConnected.into()) };
-        let probes = server.listens_on() != process.port;
-        let sockets = listen::tcp_again(process, senders.len(), probes, &log).map_err(io::Error::other)?;
+        let [port, tls_port] = server.listens_on();
+        let is_new = [port != process.port, tls_port != process.tls.port];
+        let sockets = listen::tcp_again(process, senders.len(), is_new, &log).map_err(io::Error::other)?;
         let senders = senders.clone();
         Ok(Box::new(move || {
             let generation = server.generation();

@@ -32,6 +32,7 @@ mod states;
 mod statistics;
 mod store_port;
 mod store_scripts;
+mod store_tls;
 mod store_watch;
 mod syslog;
 mod tls;

@@ -442,7 +442,8 @@ mod tests {
         check("appendonly yes", 2, "nothing is persisted yet");
         check("replicaof 127.0.0.1 1", 2, "replication is not available yet");
         check("cluster-enabled yes", 2, "the store is one node that has every slot, without a cluster around it");
-        check("tls-port 6380", 2, "TLS is not available yet");
+        check("tls-port 70000", 2, "argument must be between 0 and 65535 inclusive");
+        check("tls-auth-clients maybe", 2, "argument(s) must be one of the following: no, yes, optional");
         check("aclfile /x", 2, "ACLs are not available yet");
         for save in ["1", "\"\" \"\"", "60 1 \"\"", "\"1 2 3\"", "0 1", "1 -1", "a b", "60 1x"] {
             check(&format!("save {save}"), 2, "Invalid save parameters");

@@ -20,6 +20,14 @@ const fn process(name: &'static str, field: Field, docs: &'static str, in_sectio
     ProcessParameter { name, live: false, docs, in_section, field }
 }
 
+/// Returns a parameter of TLS, which CONFIG SET can change.
+const fn tls(name: &'static str, field: Field, docs: &'static str, in_section: &'static str) -> ProcessParameter {
+    ProcessParameter { name, live: true, docs, in_section, field }
+}
+
+const SSL_CRT: &str = "write 'bind ADDRESS:PORT ssl crt FILE' in the store section";
+const SSL_VERIFY: &str = "write 'bind ADDRESS:PORT ssl crt FILE ca-file FILE verify required' in the store section";
+const SSL_CACHE: &str = "'tune.ssl.cachesize' and 'tune.ssl.lifetime' in the global section decide that";
 const BIND: &str = "write 'bind ADDRESS:PORT' in the store section";
 const LOG: &str = "'log' in the global section decides that";
 const THREADS: &str = "'nbthread' in the global section sets the workers";
@@ -93,6 +101,92 @@ pub static PROCESS: &[ProcessParameter] = &[
         "Number of workers; 0 for the number of cores. Not a parameter of Redis.",
         THREADS,
     ),
+    ProcessParameter {
+        name: "tls-auth-clients",
+        live: true,
+        docs: "Whether clients of 'tls-port' need a certificate: yes, no, or optional: one that is sent must be valid.",
+        in_section: SSL_VERIFY,
+        field: Field::Choice(|options| &mut options.process.tls.auth_clients, &["no", "yes", "optional"]),
+    },
+    tls(
+        "tls-ca-cert-dir",
+        Field::Text(|options| &mut options.process.tls.ca_cert_dir),
+        "A directory whose files each begin with the certificate of an authority that signs clients' certificates.",
+        SSL_VERIFY,
+    ),
+    tls(
+        "tls-ca-cert-file",
+        Field::Text(|options| &mut options.process.tls.ca_cert_file),
+        "The certificates of authorities that sign clients' certificates.",
+        SSL_VERIFY,
+    ),
+    tls(
+        "tls-cert-file",
+        Field::Text(|options| &mut options.process.tls.cert_file),
+        "The certificate of 'tls-port' and its chain. Files are read when they are set, for new connections.",
+        SSL_CRT,
+    ),
+    tls(
+        "tls-ciphers",
+        Field::Text(|options| &mut options.process.tls.ciphers),
+        "Suites of TLS 1.2, as an OpenSSL cipher list; empty: all.",
+        "write 'bind ADDRESS:PORT ssl crt FILE ciphers CIPHERS' in the store section",
+    ),
+    tls(
+        "tls-ciphersuites",
+        Field::Text(|options| &mut options.process.tls.ciphersuites),
+        "Suites of TLS 1.3; empty: all.",
+        "write 'bind ADDRESS:PORT ssl crt FILE ciphersuites SUITES' in the store section",
+    ),
+    tls(
+        "tls-key-file",
+        Field::Text(|options| &mut options.process.tls.key_file),
+        "The key of 'tls-cert-file', which may be in the same file.",
+        SSL_CRT,
+    ),
+    tls(
+        "tls-key-file-pass",
+        Field::Text(|options| &mut options.process.tls.key_file_pass),
+        "The pass phrase of an encrypted 'tls-key-file'.",
+        SSL_CRT,
+    ),
+    ProcessParameter {
+        name: "tls-port",
+        live: true,
+        docs: "The TCP port for TLS; 0 for none.",
+        in_section: SSL_CRT,
+        field: Field::Integer(|options| &mut options.process.tls.port, 0, 65_535),
+    },
+    tls(
+        "tls-prefer-server-ciphers",
+        Field::Switch(|options| &mut options.process.tls.prefer_server_ciphers),
+        "Whether the order of suites here decides, and not the client's.",
+        "'prefer-client-ciphers' belongs to the bind line",
+    ),
+    tls(
+        "tls-protocols",
+        Field::Text(|options| &mut options.process.tls.protocols),
+        "Protocol versions: TLSv1.2, TLSv1.3, or both with a blank between them; empty: both. Older ones do not exist here.",
+        "write 'bind ADDRESS:PORT ssl crt FILE ssl-min-ver VERSION' in the store section",
+    ),
+    tls(
+        "tls-session-cache-size",
+        Field::Integer(|options| &mut options.process.tls.session_cache_size, 0, i32::MAX as u32),
+        "The number of sessions that are stored for clients without tickets; 0: 1048576, the most.",
+        SSL_CACHE,
+    ),
+    tls(
+        "tls-session-cache-timeout",
+        Field::Integer(|options| &mut options.process.tls.session_cache_timeout_s, 0, i32::MAX as u32),
+        "Seconds for which a session can be resumed.",
+        SSL_CACHE,
+    ),
+    tls(
+        "tls-session-caching",
+        Field::Switch(|options| &mut options.process.tls.session_caching),
+        "Whether sessions are stored for clients without tickets.",
+        SSL_CACHE,
+    ),
     process(
         "unixsocket",
         Field::Text(|options| &mut options.process.unixsocket),
@@ -136,6 +230,68 @@ pub struct ProcessOptions {
     pub dir: Vec<u8>,
     /// Snapshots are asked for, by Redis's default or by `save`; there are none, which is warned of.
     pub saves: bool,
+    /// TLS.
+    pub tls: TlsOptions,
+}
+
+/// The parameters of `tls-port`; an empty text is none.
+#[derive(Clone, PartialEq)]
+pub struct TlsOptions {
+    /// TCP port; 0: none.
+    pub port: u32,
+    /// Path of the certificate with its chain.
+    pub cert_file: Vec<u8>,
+    /// Path of the key.
+    pub key_file: Vec<u8>,
+    /// The key's pass phrase.
+    pub key_file_pass: Vec<u8>,
+    /// Path of authorities' certificates.
+    pub ca_cert_file: Vec<u8>,
+    /// Directory of authorities' certificates.
+    pub ca_cert_dir: Vec<u8>,
+    /// `yes`, `no`, `optional`: the demand for a certificate of clients.
+    pub auth_clients: &'static str,
+    /// Versions between blanks.
+    pub protocols: Vec<u8>,
+    /// Suites of TLS 1.2.
+    pub ciphers: Vec<u8>,
+    /// Suites of TLS 1.3.
+    pub ciphersuites: Vec<u8>,
+    /// Whether the order of suites here decides.
+    pub prefer_server_ciphers: bool,
+    /// Whether sessions are stored.
+    pub session_caching: bool,
+    /// The number of sessions; 0: the most.
+    pub session_cache_size: u32,
+    /// The life of sessions.
+    pub session_cache_timeout_s: u32,
+}
+
+impl std::fmt::Debug for TlsOptions {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("TlsOptions").field("port", &self.port).finish_non_exhaustive()
+    }
+}
+
+impl Default for TlsOptions {
+    fn default() -> TlsOptions {
+        TlsOptions {
+            port: 0,
+            cert_file: Vec::new(),
+            key_file: Vec::new(),
+            key_file_pass: Vec::new(),
+            ca_cert_file: Vec::new(),
+            ca_cert_dir: Vec::new(),
+            auth_clients: "yes",
+            protocols: Vec::new(),
+            ciphers: Vec::new(),
+            ciphersuites: Vec::new(),
+            prefer_server_ciphers: false,
+            session_caching: true,
+            session_cache_size: 20_480,
+            session_cache_timeout_s: 300,
+        }
+    }
 }
 
 impl Default for ProcessOptions {
@@ -154,6 +310,7 @@ impl Default for ProcessOptions {
             loglevel: "notice",
             dir: Vec::new(),
             saves: true,
+            tls: TlsOptions::default(),
         }
     }
 }
@@ -216,7 +373,6 @@ const fn firm(name: &'static str, default: &'static str, form: Form, why: &'stat
 const SAVING: &str = "nothing is persisted yet";
 const REPLICATION: &str = "replication is not available yet";
 const CLUSTER: &str = "the store is one node that has every slot";
-const TLS: &str = "TLS is not available yet";
 const TRACKING: &str = "client tracking is not available yet";
 const ACL: &str = "ACLs are not available yet";
 const EXPIRY: &str = "expiry adapts by itself";
@@ -250,7 +406,12 @@ pub static IDLE: &[Idle] = &[
         Number(1, 1000),
         "every worker accepts connections one by one, between the requests of others",
     ),
-    idle("max-new-tls-connections-per-cycle", "1", Number(1, 1000), TLS),
+    idle(
+        "max-new-tls-connections-per-cycle",
+        "1",
+        Number(1, 1000),
+        "every worker accepts connections one by one, between the requests of others",
+    ),
     idle("always-show-logo", "no", Switch, SYSTEM),
     idle("crash-log-enabled", "yes", Switch, SYSTEM),
     idle("crash-memcheck-enabled", "yes", Switch, SYSTEM),
@@ -324,25 +485,17 @@ pub static IDLE: &[Idle] = &[
     idle("cluster-replica-no-failover", "no", Switch, CLUSTER),
     idle("cluster-replica-validity-factor", "10", INT, CLUSTER),
     idle("cluster-require-full-coverage", "yes", Switch, CLUSTER),
-    firm("tls-auth-clients", "yes", Choice(&["no", "yes", "optional"]), TLS),
-    firm("tls-ca-cert-dir", "", Text, TLS),
-    firm("tls-ca-cert-file", "", Text, TLS),
-    firm("tls-cert-file", "", Text, TLS),
-    firm("tls-ciphers", "", Text, TLS),
-    firm("tls-ciphersuites", "", Text, TLS),
-    firm("tls-client-cert-file", "", Text, TLS),
-    firm("tls-client-key-file", "", Text, TLS),
-    firm("tls-client-key-file-pass", "", Text, TLS),
-    firm("tls-cluster", "no", Switch, TLS),
-    firm("tls-dh-params-file", "", Text, TLS),
-    firm("tls-key-file", "", Text, TLS),
-    firm("tls-key-file-pass", "", Text, TLS),
-    firm("tls-prefer-server-ciphers", "no", Switch, TLS),
-    firm("tls-protocols", "", Text, TLS),
-    firm("tls-replication", "no", Switch, TLS),
-    firm("tls-session-cache-size", "20480", INT, TLS),
-    firm("tls-session-cache-timeout", "300", INT, TLS),
-    firm("tls-session-caching", "yes", Switch, TLS),
+    firm("tls-client-cert-file", "", Text, REPLICATION),
+    firm("tls-client-key-file", "", Text, REPLICATION),
+    firm("tls-client-key-file-pass", "", Text, REPLICATION),
+    firm("tls-cluster", "no", Switch, CLUSTER),
+    firm(
+        "tls-dh-params-file",
+        "",
+        Text,
+        "TLS here has no finite-field Diffie-Hellman: every key exchange is one of elliptic curves",
+    ),
+    firm("tls-replication", "no", Switch, REPLICATION),
     idle(
         "lfu-log-factor",
         "10",

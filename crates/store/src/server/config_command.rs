@@ -11,8 +11,9 @@ use sluicegate_data::glob;
 use sluicegate_wire::resp::{ReplySink, ReplyWriter};
 use smallvec::SmallVec;
 
-use super::Server;
 use super::dispatch::{self, About, Context, Outcome};
+use super::tls::WARNING;
+use super::{Server, TlsPort};
 use crate::config::{self, ServerOptions};
 
 /// Returns whether a word of CONFIG SET is secret: the value of a parameter that is a password.
@@ -150,11 +151,34 @@ fn change<'a>(server: &Server, pairs: &'a [(String, &[u8])]) -> Result<(), Refus
     for (name, value) in pairs {
         options.set(name, value).map_err(|why| Refused::Because(name, why))?;
     }
-    if (&options.process.bind, options.process.port) != (&current.process.bind, current.process.port) {
-        server.relisten(&options.process).map_err(|_| match pairs.iter().find(|(name, _)| name == "port") {
+    // Also if the value is the same: the files may have changed.
+    let named = pairs.iter().find(|(name, _)| name.starts_with("tls-") && config::is_process(name));
+    let tls =
+        named.filter(|_| options.process.tls.port != 0).map(|(name, _)| (name, TlsPort::new(&options.process.tls)));
+    let tls = match tls {
+        Some((name, Err(why))) => {
+            // The log reads the options.
+            drop(current);
+            server.log(WARNING, &why);
+            return Err(Refused::Because(name, "Unable to update TLS configuration. Check server logs.".into()));
+        }
+        Some((_, Ok(tls))) => Some(tls),
+        None => None,
+    };
+    let set_tls = || {
+        if let Some(tls) = tls {
+            server.set_tls(tls);
+        }
+    };
+    let addresses = |process: &config::ProcessOptions| (process.bind.clone(), process.port, process.tls.port);
+    if addresses(&options.process) != addresses(&current.process) {
+        let port = pairs.iter().find(|(name, _)| name == "port" || name == "tls-port");
+        server.relisten(&options.process, set_tls).map_err(|_| match port {
             Some((name, _)) => Refused::Because(name, "Unable to listen on this port. Check server logs.".into()),
             None => Refused::Because("bind", "Failed to bind to specified addresses.".into()),
         })?;
+    } else {
+        set_tls();
     }
     super::apply(&server.store, &options);
     *current = Arc::new(options);

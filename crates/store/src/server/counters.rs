@@ -30,6 +30,8 @@ impl Count {
 pub(super) struct WorkerCounters {
     pub connections: Count,
     pub rejected: Count,
+    /// Connections that were closed because their TLS handshake failed.
+    pub handshake_errors: Count,
     pub commands: Count,
     pub reads: Count,
     pub writes: Count,
@@ -59,6 +61,7 @@ impl WorkerCounters {
         WorkerCounters {
             connections: Count::default(),
             rejected: Count::default(),
+            handshake_errors: Count::default(),
             commands: Count::default(),
             reads: Count::default(),
             writes: Count::default(),
@@ -78,6 +81,7 @@ impl WorkerCounters {
 pub(super) struct Totals {
     pub connections: u64,
     pub rejected: u64,
+    pub handshake_errors: u64,
     pub commands: u64,
     pub reads: u64,
     pub writes: u64,
@@ -95,6 +99,7 @@ impl Totals {
     pub fn add(&mut self, worker: &WorkerCounters) {
         self.connections += worker.connections.get();
         self.rejected += worker.rejected.get();
+        self.handshake_errors += worker.handshake_errors.get();
         self.commands += worker.commands.get();
         self.reads += worker.reads.get();
         self.writes += worker.writes.get();
@@ -128,6 +133,7 @@ impl Totals {
     pub fn since(mut self, base: &Totals) -> Totals {
         self.connections -= base.connections;
         self.rejected -= base.rejected;
+        self.handshake_errors -= base.handshake_errors;
         self.commands -= base.commands;
         self.reads -= base.reads;
         self.writes -= base.writes;

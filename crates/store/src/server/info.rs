@@ -323,6 +323,7 @@ fn stats(about: &About<'_>, out: &mut String) -> std::fmt::Result {
     writeln!(out, "instantaneous_input_kbps:{:.2}", input / 1024.0)?;
     writeln!(out, "instantaneous_output_kbps:{:.2}", output / 1024.0)?;
     writeln!(out, "rejected_connections:{}", totals.rejected)?;
+    writeln!(out, "tls_handshake_errors:{}", totals.handshake_errors)?;
     writeln!(out, "sync_full:0")?;
     writeln!(out, "sync_partial_ok:0")?;
     writeln!(out, "sync_partial_err:0")?;

@@ -38,6 +38,7 @@ pub(crate) mod rows;
 mod scripts;
 mod slowlog;
 mod subscription;
+mod tls;
 mod workspace;
 
 use std::cell::{Cell, RefCell};
@@ -53,6 +54,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use parking_lot::{Mutex, RwLock};
 use sluicegate_data::value::STRING_MAX;
+use sluicegate_tls::listener::Listener as TlsListener;
 use sluicegate_transport::{Listener, ReadHalf, Socket, WriteHalf};
 use tokio::runtime::RuntimeMetrics;
 use tokio::sync::{Notify, watch};
@@ -70,9 +72,11 @@ use monitor::Monitors;
 use pause::Pause;
 use scripts::AroundScripts;
 use slowlog::Slowlog;
+use tls::ServerTls;
 use workspace::Workspace;
 
 pub use crate::redis::REDIS_VERSION;
+pub use tls::TlsPort;
 
 /// Sluicegate's own version, `sluicegate_version` in INFO.
 pub const SLUICEGATE_VERSION: &str = env!("CARGO_PKG_VERSION");
@@ -142,6 +146,10 @@ pub struct Server {
     tcp_port: AtomicU64,
     /// The addresses of the listening sockets, as INFO shows them.
     listeners: Mutex<Vec<String>>,
+    /// The port of the TCP listeners with TLS.
+    tls_port: AtomicU64,
+    tls: ServerTls,
+    log: OnceLock<LogSink>,
     /// Binds sockets for other addresses.
     relisten: OnceLock<Relisten>,
     /// The number of times that the TCP listeners were replaced.
@@ -152,7 +160,10 @@ pub struct Server {
 #[derive(Clone)]
 pub struct Generation(watch::Receiver<u64>);
 
-/// Binds the addresses of the present `bind` and `port`. The returned function hands the sockets over to the workers.
+/// Writes a line to the log.
+type LogSink = Arc<dyn Fn(u8, &[u8]) + Send + Sync>;
+
+/// Binds the addresses of the present `bind`, `port` and `tls-port`. The returned function hands the sockets over to the workers.
 type Relisten = Box<dyn Fn(&ProcessOptions) -> io::Result<Box<dyn FnOnce()>> + Send + Sync>;
 
 /// The counters of the current workers, and the sums of former ones.
@@ -240,16 +251,30 @@ impl Server {
                 peak: AtomicU64::new(0),
                 tcp_port: AtomicU64::new(0),
                 listeners: Mutex::default(),
+                tls_port: AtomicU64::new(0),
+                tls: ServerTls::default(),
+                log: OnceLock::new(),
                 relisten: OnceLock::new(),
                 replaced: watch::Sender::new(0),
             }
         })
     }
 
-    /// Sets the function by which scripts write to the log: level, from 0 for debug to 3 for warning, and text. Later
-    /// calls have no effect.
-    pub fn set_script_log(&self, log: impl Fn(u8, &[u8]) + Send + Sync + 'static) {
-        self.store.0.scripts.set_log(log);
+    /// Sets the function by which the server and scripts write to the log: level, from 0 for debug to 3 for warning,
+    /// and text. Later calls have no effect.
+    pub fn set_log(&self, log: impl Fn(u8, &[u8]) + Send + Sync + 'static) {
+        let log: LogSink = Arc::new(log);
+        let of_scripts = log.clone();
+        self.store.0.scripts.set_log(move |level, text| of_scripts(level, text));
+        // Set once, at the start.
+        let _ = self.log.set(log);
+    }
+
+    /// Writes a line to the log.
+    fn log(&self, level: u8, text: &str) {
+        if let Some(log) = self.log.get() {
+            log(level, text.as_bytes());
+        }
     }
 
     /// Returns the current parameters.
@@ -278,15 +303,17 @@ impl Server {
         let _ = self.relisten.set(Box::new(relisten));
     }
 
-    /// Replaces the TCP listeners by those for these options; connections are kept. In case of an error, nothing is
-    /// changed.
-    fn relisten(&self, options: &ProcessOptions) -> io::Result<()> {
+    /// Replaces the TCP listeners by those for these options; connections are kept. `commit` makes the other changes
+    /// once the sockets are bound. In case of an error, nothing is changed.
+    fn relisten(&self, options: &ProcessOptions, commit: impl FnOnce()) -> io::Result<()> {
         let Some(relisten) = self.relisten.get() else { return Err(io::ErrorKind::Unsupported.into()) };
         let hand_over = relisten(options)?;
+        commit();
         {
             let mut listeners = self.listeners.lock();
-            listeners.retain(|listener| !listener.starts_with("name=tcp"));
+            listeners.retain(|listener| listener.starts_with("name=unix"));
             self.tcp_port.store(options.port.into(), Ordering::Relaxed);
+            self.tls_port.store(options.tls.port.into(), Ordering::Relaxed);
             self.replaced.send_modify(|times| *times += 1);
         }
         hand_over();
@@ -309,14 +336,15 @@ impl Server {
         self.shutdown.send_replace(true);
     }
 
-    /// Returns the TCP port that is served; 0 without one.
-    pub fn listens_on(&self) -> u32 {
-        self.tcp_port() as u32
+    /// Returns the TCP ports that are served, without and with TLS; 0 for none.
+    pub fn listens_on(&self) -> [u32; 2] {
+        [&self.tcp_port, &self.tls_port].map(|port| port.load(Ordering::Relaxed) as u32)
     }
 
-    /// Returns the TCP port; 0 without one.
+    /// Returns the TCP port, that with TLS if there is no other; 0 without one.
     fn tcp_port(&self) -> u64 {
-        self.tcp_port.load(Ordering::Relaxed)
+        let [plain, tls] = self.listens_on();
+        u64::from(if plain == 0 { tls } else { plain })
     }
 
     /// Ends all `serve_*` calls: no connection is accepted any more, and each existing one is closed once the commands
@@ -368,11 +396,12 @@ impl Server {
     /// Accepts and serves connections on the calling worker's `LocalRuntime` until [`stop`](Self::stop).
     ///
     /// The socket was bound in `generation` and is served while that lasts: `CONFIG SET port` may have replaced it
-    /// before its worker received it.
+    /// before its worker received it. With `tls`, connections begin with a handshake.
     pub async fn serve_tcp(
         self: &Arc<Self>,
         generation: Generation,
         listener: std::net::TcpListener,
+        tls: Option<Arc<TlsListener>>,
     ) -> io::Result<()> {
         let Generation(mut replaced) = generation;
         let local = listener.local_addr()?;
@@ -382,13 +411,14 @@ impl Server {
             if replaced.has_changed().unwrap_or(true) {
                 return Ok(());
             }
-            self.tcp_port.store(u64::from(local.port()), Ordering::Relaxed);
-            note(&mut listeners, format!("name=tcp,bind={},port={}", local.ip(), local.port()));
+            let (name, port) = if tls.is_some() { ("tls", &self.tls_port) } else { ("tcp", &self.tcp_port) };
+            port.store(u64::from(local.port()), Ordering::Relaxed);
+            note(&mut listeners, format!("name={name},bind={},port={}", local.ip(), local.port()));
         }
         let worker = self.worker();
         let sending = tokio::task::spawn_local(worker.clone().send_batches());
         tokio::select! {
-            () = self.serve(&worker, &listener, |socket, peer| worker.accept(socket, peer, "")) => {}
+            () = self.serve(&worker, &listener, |socket, peer| worker.receive(socket, peer, "", tls.as_ref())) => {}
             // The connections of the replaced socket continue.
             _ = replaced.changed() => {}
         }
@@ -399,13 +429,17 @@ impl Server {
     }
 
     /// Like [`serve_tcp`](Self::serve_tcp), for a Unix socket.
-    pub async fn serve_unix(self: &Arc<Self>, listener: std::os::unix::net::UnixListener) -> io::Result<()> {
+    pub async fn serve_unix(
+        self: &Arc<Self>,
+        listener: std::os::unix::net::UnixListener,
+        tls: Option<Arc<TlsListener>>,
+    ) -> io::Result<()> {
         let listener = Listener::from_fd(listener.into())?;
         let path = listener.path().map(|path| path.display().to_string()).unwrap_or_default();
         note(&mut self.listeners.lock(), format!("name=unix,bind={path}"));
         let worker = self.worker();
         let sending = tokio::task::spawn_local(worker.clone().send_batches());
-        self.serve(&worker, &listener, |socket, peer| worker.accept(socket, peer, &path)).await;
+        self.serve(&worker, &listener, |socket, peer| worker.receive(socket, peer, &path, tls.as_ref())).await;
         drop(listener);
         worker.finish().await;
         sending.abort();
@@ -614,6 +648,14 @@ impl Worker {
         self.options.borrow().0 != self.server.options_version.load(Ordering::Acquire)
     }
 
+    /// Serves an accepted connection, with `tls` after its handshake.
+    fn receive(self: &Rc<Self>, socket: Socket, peer: Option<SocketAddr>, path: &str, tls: Option<&Arc<TlsListener>>) {
+        match tls {
+            Some(tls) => self.accept_tls(socket, peer, path, tls),
+            None => self.accept(socket, peer, path),
+        }
+    }
+
     /// Serves an accepted connection; `path` is that of a unix socket.
     fn accept(self: &Rc<Self>, socket: Socket, peer: Option<SocketAddr>, path: &str) {
         match peer {
@@ -677,7 +719,8 @@ impl Worker {
         let id = self.server.next_client.fetch_add(1, Ordering::Relaxed);
         let client = Arc::new(client(id));
         let exit = Exit::new(half, client.clone());
-        let is_added = self.server.clients.add(&client, options.maxclients as usize);
+        let places = (options.maxclients as usize).saturating_sub(self.server.handshakes());
+        let is_added = self.server.clients.add(&client, places);
         self.counters.connections.add(1);
         if !is_added {
             self.counters.rejected.add(1);
@@ -731,6 +774,11 @@ impl Worker {
 
     fn gone(&self, id: u64) {
         self.server.clients.remove(id);
+        self.leave();
+    }
+
+    /// Counts the end of a connection, or of the handshake that precedes it.
+    fn leave(&self) {
         self.live.set(self.live.get() - 1);
         if self.live.get() == 0 {
             self.all_gone.notify_one();

@@ -111,7 +111,7 @@ fn announced_lengths_reserve_nothing() {
         let (server, listener) = (server.clone(), listening.listener.try_clone().expect("a descriptor"));
         move || {
             peak_of(|| {
-                on_runtime(async move { server.serve_tcp(server.generation(), listener).await.expect("served") })
+                on_runtime(async move { server.serve_tcp(server.generation(), listener, None).await.expect("served") })
             })
         }
     });

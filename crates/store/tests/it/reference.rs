@@ -204,7 +204,6 @@ fn what_does_not_act_is_refused() {
         "server-cpulist",
         "socket-mark-id",
         "syslog-enabled",
-        "tls-port",
     ];
     assert_eq!(fixed.to_vec(), FIXED.iter().map(|row| row.name).collect::<Vec<_>>());
     let process = [
@@ -219,6 +218,20 @@ fn what_does_not_act_is_refused() {
         "supervised",
         "tcp-backlog",
         "threads",
+        "tls-auth-clients",
+        "tls-ca-cert-dir",
+        "tls-ca-cert-file",
+        "tls-cert-file",
+        "tls-ciphers",
+        "tls-ciphersuites",
+        "tls-key-file",
+        "tls-key-file-pass",
+        "tls-port",
+        "tls-prefer-server-ciphers",
+        "tls-protocols",
+        "tls-session-cache-size",
+        "tls-session-cache-timeout",
+        "tls-session-caching",
         "unixsocket",
         "unixsocketperm",
     ];

@@ -616,7 +616,7 @@ fn a_unix_socket_serves_too() {
     let server = sluicegate_store::server::Server::new(store, ServerOptions::default());
     let worker = {
         let server = server.clone();
-        std::thread::spawn(move || on_runtime(async move { server.serve_unix(listener).await.expect("served") }))
+        std::thread::spawn(move || on_runtime(async move { server.serve_unix(listener, None).await.expect("served") }))
     };
     let mut stream = std::os::unix::net::UnixStream::connect(&path).expect("connected");
     stream.write_all(b"PING\r\nCLIENT LIST\r\nQUIT\r\n").expect("sent");

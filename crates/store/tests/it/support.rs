@@ -36,7 +36,9 @@ impl Running {
                 let server = server.clone();
                 let listener = listening.listener.try_clone().expect("a descriptor");
                 std::thread::spawn(move || {
-                    on_runtime(async move { server.serve_tcp(server.generation(), listener).await.expect("served") })
+                    on_runtime(
+                        async move { server.serve_tcp(server.generation(), listener, None).await.expect("served") },
+                    )
                 })
             })
             .collect();

@@ -15,6 +15,7 @@ use std::task::{Context, Poll, ready};
 
 use rustls::server::ClientHello;
 use rustls::{AlertDescription, ClientConnection};
+use sluicegate_tls::listener::Listener;
 use sluicegate_tls::verify::Outcome;
 use socket2::TcpKeepalive;
 use tokio::io::{AsyncRead, AsyncWrite, Interest, ReadBuf, Ready};
@@ -297,6 +298,21 @@ impl Socket {
             }
             Err(error) => Err((error, stream.take_outcome())),
         }
+    }
+
+    /// Puts the server's side of TLS over the connection and performs the handshake with a certificate of `listener`.
+    ///
+    /// # Errors
+    /// With the handshake's error, what became of the verification of the client.
+    pub async fn accept_tls(&mut self, listener: &Listener) -> Result<(), (HandshakeError, Option<Outcome>)> {
+        self.start_tls_server(&[], 0);
+        let Some(stream) = self.tls_mut() else { return Ok(()) };
+        let mut choose = |hello: &ClientHello<'_>| match listener.choose(hello) {
+            Ok(choice) => Ok(choice.config),
+            Err(refusal) => Err(refusal.alert()),
+        };
+        let shaken = std::future::poll_fn(|cx| stream.poll_handshake(cx, &mut choose)).await;
+        shaken.map_err(|error| (error, stream.take_outcome()))
     }
 
     fn start_tls(&mut self, tls: Tls) {
