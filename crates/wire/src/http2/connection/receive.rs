@@ -207,7 +207,7 @@ impl Connection {
         let stream = key.and_then(|key| Some((key, self.streams.get_mut(key)?)));
         let Some((key, stream)) = stream.filter(|(_, stream)| !stream.is_closed()) else {
             // What was on the way when this side reset the stream is ignored; nothing else may come on a closed one.
-            if !self.was_reset(id) && !key.is_some_and(|key| self.code_sent(key).is_some()) {
+            if !self.was_reset(id) && key.is_none_or(|key| self.code_sent(key).is_none()) {
                 self.glitch(1)?;
                 self.write_reset(id, ErrorCode::STREAM_CLOSED);
             }
