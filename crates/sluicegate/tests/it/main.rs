@@ -36,6 +36,7 @@ mod store_watch;
 mod syslog;
 mod tls;
 mod tls_runtime;
+mod tls_header;
 
 use sluicegate_testkit::{Listening, Sluicegate};
 
