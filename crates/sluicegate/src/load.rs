@@ -199,6 +199,7 @@ impl Begun {
                 privileges::check_owners(config, diagnostics);
             }
             clients::check(config, diagnostics);
+            check_tls(config, diagnostics);
             commands::check_scripts(&global, config, &*source, diagnostics);
         };
         draft.check_commands(commands::check);
@@ -219,6 +220,24 @@ impl Begun {
         }
         fold(service, &mut config);
         Ok(Loaded { warnings, config: Arc::new(config), stores, lua, lua_logger, workers, privileges })
+    }
+}
+
+/// Refuses settings of TLS that are read and have no effect yet.
+fn check_tls(config: &Config, diagnostics: &mut Diagnostics) {
+    for bind in config.proxies.iter().flat_map(|proxy| &proxy.binds) {
+        let Some(tls) = &bind.tls else { continue };
+        if tls.generate.is_some() {
+            let message = "'generate-certificates' is not available yet";
+            diagnostics.error(bind.at.clone(), message).hint("add a certificate for each name ('crt', 'crt-list')");
+        }
+        let updated = |path: &str| config.tls_files.ocsp_updates.contains(path);
+        if let Some(entry) = tls.settings.entries.iter().find(|entry| updated(&entry.pair.path)) {
+            let message = format!("'ocsp-update' is not available yet, and '{}' asks for it", entry.pair.path);
+            let hint = "write the response to the file with '.ocsp' after the certificate's name, and use 'set ssl \
+                        ocsp-response' when there is a newer one";
+            diagnostics.error(bind.at.clone(), message).hint(hint);
+        }
     }
 }
 

@@ -6,7 +6,8 @@
 
 use std::sync::Arc;
 
-use sluicegate_config::model::{self, SendProxy};
+use sluicegate_config::model::{self, SendProxy, SendProxyTls};
+use sluicegate_tls::session::Facts;
 use sluicegate_wire::proxy_protocol::{Writer, tlv, write_v1};
 
 use crate::engines::Engines;
@@ -82,7 +83,10 @@ type TlvFormat = (u8, Arc<model::LogFormat>);
 /// Returns whether two servers' options yield the same header. Formats are the same if they come from one
 /// `default-server`.
 fn is_same(one: &SendProxy, other: &SendProxy) -> bool {
-    let flags = |options: &SendProxy| (options.v2, options.checksum, options.unique_id, options.authority);
+    let flags = |options: &SendProxy| {
+        let SendProxy { v2, checksum, unique_id, authority, tls, tlvs: _ } = options;
+        (*v2, *checksum, *unique_id, *authority, *tls)
+    };
     let same = |(one, other): (&TlvFormat, &TlvFormat)| one.0 == other.0 && Arc::ptr_eq(&one.1, &other.1);
     flags(one) == flags(other) && one.tlvs.len() == other.tlvs.len() && one.tlvs.iter().zip(&other.tlvs).all(same)
 }
@@ -104,18 +108,69 @@ impl HeaderCode {
         if self.config.checksum {
             writer.checksum();
         }
-        let authority = || cx.client.proxied()?.tlv(tlv::AUTHORITY);
-        if self.config.authority
-            && let Some(authority) = authority()
-        {
-            let _ = writer.tlv(tlv::AUTHORITY, &authority);
+        let facts = cx.client.tls_facts();
+        if let Some(alpn) = facts.and_then(|facts| facts.alpn.as_deref()) {
+            let _ = writer.tlv(tlv::ALPN, alpn);
+        }
+        if self.config.authority {
+            let told = cx.client.proxied().and_then(|proxied| proxied.tlv(tlv::AUTHORITY));
+            let sni = || facts.and_then(|facts| facts.sni.as_deref()).map(str::as_bytes);
+            if let Some(authority) = told.as_deref().or_else(sni) {
+                let _ = writer.tlv(tlv::AUTHORITY, authority);
+            }
         }
         if self.config.unique_id
             && let Some(id) = cx.unique_id()
         {
             let _ = writer.tlv(tlv::UNIQUE_ID, id);
         }
+        if self.config.tls.used {
+            let _ = writer.tlv(tlv::SSL, &of_tls(&self.config.tls, facts));
+        }
         writer.finish(&mut out);
         out.into()
     }
+}
+
+/// The client has used TLS.
+const CLIENT_SSL: u8 = 1;
+/// The client has shown a certificate in this connection.
+const CLIENT_CERT_CONN: u8 = 2;
+/// The client has shown a certificate in this connection or in the one whose session was resumed.
+const CLIENT_CERT_SESS: u8 = 4;
+
+/// Returns the value of `PP2_TYPE_SSL`: flags, the result of the verification, which is 0 without a certificate, and
+/// TLVs in HAProxy's order. A value that does not fit its length is left out.
+fn of_tls(config: &SendProxyTls, facts: Option<&Facts>) -> Vec<u8> {
+    let Some(facts) = facts else { return vec![0; 5] };
+    let (mut client, mut verify) = (CLIENT_SSL, 0);
+    if let Some(peer) = &facts.peer {
+        client |= CLIENT_CERT_SESS | if peer.sent_now { CLIENT_CERT_CONN } else { 0 };
+        verify = facts.verdict.result;
+    }
+    let mut out = vec![client];
+    out.extend_from_slice(&verify.to_be_bytes());
+    let mut add = |kind: u8, value: &[u8]| {
+        if let Ok(len) = u16::try_from(value.len()) {
+            out.push(kind);
+            out.extend_from_slice(&len.to_be_bytes());
+            out.extend_from_slice(value);
+        }
+    };
+    add(tlv::SSL_VERSION, facts.protocol().as_bytes());
+    let name = || facts.peer.as_ref()?.leaf.subject().value("CN", 1);
+    if let Some(name) = config.cn.then(name).flatten() {
+        add(tlv::SSL_CN, &name);
+    }
+    let own = facts.pair.as_ref().map(|pair| pair.leaf());
+    if let Some(key) = own.filter(|_| config.key).and_then(|own| own.key_text()) {
+        add(tlv::SSL_KEY_ALG, key.as_bytes());
+    }
+    if let Some(signature) = own.filter(|_| config.signature).and_then(|own| own.signature_algorithm()) {
+        add(tlv::SSL_SIG_ALG, signature.as_bytes());
+    }
+    if config.cipher {
+        add(tlv::SSL_CIPHER, facts.cipher().as_bytes());
+    }
+    out
 }

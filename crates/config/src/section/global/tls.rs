@@ -109,7 +109,7 @@ pub(crate) static KEYWORDS: Table<GlobalRow> = Table::new(&[
     one(
         "ocsp-update.mode",
         "on|off",
-        "Whether OCSP responses of certificates are updated whose line says nothing; off.",
+        "Whether OCSP responses of certificates are updated whose line says nothing; off. 'on' is not available yet, an error.",
         Parser::OneOf(&["on", "off"], |g, index| g.tls.ocsp_update.by_default = index == 0),
     ),
     list(

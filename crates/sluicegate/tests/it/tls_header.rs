@@ -1,0 +1,113 @@
+//! What servers are told of a client's TLS in PROXY protocol headers, compared with HAProxy 2.8 byte for byte.
+
+use std::io::{Read, Write};
+use std::net::TcpListener;
+use std::process::{Command, Stdio};
+
+use sluicegate_testkit::{Haproxy, Listening};
+
+use crate::start;
+use crate::tls::Pki;
+
+/// The options of `server` lines that are compared.
+const OPTIONS: [&str; 5] = [
+    "send-proxy-v2",
+    "send-proxy-v2-ssl",
+    "send-proxy-v2-ssl-cn",
+    "send-proxy-v2 proxy-v2-options ssl,cert-cn,ssl-cipher,cert-sig,cert-key,authority,crc32c",
+    "send-proxy-v2 proxy-v2-options authority,ssl-cipher",
+];
+
+/// Returns a configuration with a frontend and a server for each of the options, and one without TLS.
+fn configuration(pki: &Pki, listening: &[Listening], server: u16) -> String {
+    let mut text =
+        "defaults\n    mode tcp\n    timeout client 10s\n    timeout server 10s\n    timeout connect 10s\n".to_owned();
+    let tls = format!(
+        "ssl crt {} alpn h2,http/1.1 verify optional crt-ignore-err all ca-ignore-err all ca-file {}",
+        pki.path("both/a.pem").display(),
+        pki.path("ca.crt").display()
+    );
+    for (index, listening) in listening.iter().enumerate() {
+        let (tls, options) = match OPTIONS.get(index) {
+            Some(options) => (&*tls, *options),
+            None => ("", OPTIONS[3]),
+        };
+        text += &format!(
+            "listen l{index}\n    bind {} {tls}\n    server s 127.0.0.1:{server} {options}\n",
+            listening.word()
+        );
+    }
+    text
+}
+
+/// Returns the header that a client's connection begins with at the server, without ports and checksum.
+fn header(server: &TcpListener, port: u16, client: Option<&str>) -> Vec<u8> {
+    let mut plain = None;
+    let mut child = None;
+    match client {
+        None => {
+            let mut stream = std::net::TcpStream::connect(("127.0.0.1", port)).expect("a connection");
+            stream.write_all(b"x").expect("writable");
+            plain = Some(stream);
+        }
+        Some(client) => {
+            let mut command = Command::new("openssl");
+            command
+                .args(["s_client", "-quiet", "-connect", &format!("127.0.0.1:{port}")])
+                .args(client.split_whitespace());
+            let command = command.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null());
+            let mut openssl = command.spawn().expect("openssl");
+            openssl.stdin.as_mut().expect("a pipe").write_all(b"x\n").expect("writable");
+            child = Some(openssl);
+        }
+    }
+    let (mut stream, _) = server.accept().expect("a connection");
+    let mut bytes = vec![0; 16];
+    stream.read_exact(&mut bytes).expect("a header");
+    let length = usize::from(u16::from_be_bytes([bytes[14], bytes[15]]));
+    bytes.resize(16 + length, 0);
+    stream.read_exact(&mut bytes[16..]).expect("a header");
+    drop((stream, plain));
+    if let Some(mut child) = child {
+        child.wait().expect("openssl ends");
+    }
+    bytes[24..28].fill(0);
+    if bytes[28..].starts_with(&[3, 0, 4]) {
+        bytes[31..35].fill(0);
+    }
+    bytes
+}
+
+#[test]
+fn servers_are_told_of_tls_as_by_haproxy() {
+    let pki = Pki::new();
+    let server = TcpListener::bind("127.0.0.1:0").expect("a port");
+    let port = server.local_addr().expect("an address").port();
+    let [theirs, ours] = [(); 2].map(|()| (0..=OPTIONS.len()).map(|_| Listening::new()).collect::<Vec<_>>());
+    let _haproxy = Haproxy::start_2_8(&configuration(&pki, &theirs, port), &theirs.iter().collect::<Vec<_>>());
+    let _sluicegate = start(&configuration(&pki, &ours, port), &ours.iter().collect::<Vec<_>>());
+    let with = |words: &str, name: &str| {
+        let file = pki.path(&format!("{name}.pem")).display().to_string();
+        Some(format!("-servername a.example {words} -cert {file} -key {file}"))
+    };
+    let clients = [
+        Some("-noservername".to_owned()),
+        Some("-servername a.example -alpn http/1.1 -tls1_2 -sigalgs RSA+SHA256".to_owned()),
+        Some("-servername other.example -alpn h2".to_owned()),
+        with("-tls1_2", "good"),
+        with("-tls1_3", "late"),
+        with("-tls1_3", "stranger"),
+    ];
+    let mut compared = 0;
+    for (index, (theirs, ours)) in theirs.iter().zip(&ours).enumerate() {
+        let clients = if index < OPTIONS.len() { &clients[..] } else { &[None] };
+        for client in clients {
+            let [expected, actual] =
+                [theirs, ours].map(|listening| header(&server, listening.port(), client.as_deref()));
+            let text = |bytes: &[u8]| bytes.escape_ascii().to_string();
+            assert_eq!(text(&actual), text(&expected), "{:?} {client:?}", OPTIONS.get(index));
+            compared += 1;
+        }
+    }
+    assert_eq!(compared, OPTIONS.len() * clients.len() + 1);
+}
