@@ -134,6 +134,7 @@ impl Session {
     fn forget_own(&self) {
         let worker = self.worker();
         server::forget_own(&worker.running.unshared, worker.index, self.place());
+        worker.http2.forget(&server::own_label(worker.index, self.place()));
     }
 
     /// Ends the connection so that a client that may still be sending can read the response.

@@ -20,14 +20,16 @@ use std::sync::Arc;
 use std::task::{Poll, Waker};
 use std::time::{Duration, Instant, SystemTime};
 
+use sluicegate_config::model::Tune;
 use sluicegate_transport::BufferPool;
 use sluicegate_wire::http::Limits;
+use sluicegate_wire::http2::Settings;
 use tokio::sync::mpsc;
 
 use crate::listener::Accepted;
 use crate::process::{self, Phase, WorkerFigures};
 use crate::running::Running;
-use crate::server::IdleConnections;
+use crate::server::{Http2Connections, IdleConnections};
 use crate::stream::{Cards, FreeList, Scripts};
 
 pub use thread::{INBOX, WorkerTask, Workers, start};
@@ -46,7 +48,9 @@ pub struct Worker {
     /// The worker's scripts, if the file loads any.
     pub scripts: Option<Rc<dyn Scripts>>,
     /// Buffers of `tune.bufsize`.
-    pub buffers: BufferPool,
+    pub buffers: Rc<BufferPool>,
+    /// Connections of HTTP/2 to servers.
+    pub(crate) http2: Rc<Http2Connections>,
     /// Limits of a head (`tune.bufsize`, `tune.maxrewrite`, `tune.http.maxhdr`).
     pub limits: Limits,
     pub(crate) streams: FreeList,
@@ -68,6 +72,21 @@ struct Station {
     elders: RefCell<Vec<Weak<Worker>>>,
 }
 
+/// Returns this side's settings on connections of HTTP/2 to servers.
+fn settings_for_servers(tune: &Tune, head: Limits) -> Settings {
+    let side = &tune.h2.back;
+    Settings {
+        header_table_size: tune.h2.header_table,
+        initial_window: tune.h2.window(side, tune.bufsize),
+        max_concurrent_streams: tune.h2.streams(side),
+        max_frame_size: tune.h2.max_frame.unwrap_or(0),
+        connect_protocol: false,
+        glitches_threshold: side.glitches,
+        head,
+        ..Settings::default()
+    }
+}
+
 impl Worker {
     /// Returns its scripts, as rules call them.
     pub fn scripts(&self) -> Option<&dyn Scripts> {
@@ -84,18 +103,23 @@ impl Worker {
             None => running.lua.as_ref().map(|states| states.clone().worker(index)),
         };
         let tune = &running.config.global.tune;
+        let limits = Limits {
+            max_head: tune.bufsize.saturating_sub(tune.maxrewrite),
+            max_fields: tune.http_maxhdr,
+            lenient: false,
+        };
+        let buffers = Rc::new(process::buffers(tune, running.process.clone(), index));
+        let used = running.proxies.iter().flat_map(|proxy| &proxy.servers).any(|server| server.may_speak_http2());
+        let settings = settings_for_servers(tune, limits);
         Rc::new(Worker {
             index,
-            limits: Limits {
-                max_head: tune.bufsize.saturating_sub(tune.maxrewrite),
-                max_fields: tune.http_maxhdr,
-                lenient: false,
-            },
+            limits,
+            http2: Rc::new(Http2Connections::new(index, settings, buffers.clone(), used)),
             streams: FreeList::default(),
             cards: Cards::default(),
             idle: running.idle[index].clone(),
             scripts,
-            buffers: process::buffers(tune, running.process.clone(), index),
+            buffers,
             running,
             station,
         })

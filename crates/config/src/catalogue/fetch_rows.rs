@@ -71,7 +71,7 @@ fetches! {
     row(&["fs.rst_code"], Fetch::FsRstCode, &[], 0, O::Int, SESSION, "The error code with which the client reset its \
      stream; no result before, nor for HTTP/1."),
     row(&["bs.rst_code"], Fetch::BsRstCode, &[], 0, O::Int, SERVER, "The error code with which the server reset its \
-     stream: only for HTTP/2, so no result."),
+     stream; no result before, nor for HTTP/1."),
     row(&["fc_nb_streams"], Fetch::FcNbStreams, &[], 0, O::Int, CLIENT, "Open streams of the client's connection: \
      always 1 for HTTP/1."),
     row(&["fc_settings_streams_limit"], Fetch::FcStreamsLimit, &[], 0, O::Int, SESSION, "The maximum number of streams \
@@ -81,7 +81,7 @@ fetches! {
     row(&["fc_glitches"], Fetch::FcGlitches, &[], 0, O::Int, CLIENT, "Glitches of the client's connection: no \
      result for HTTP/1."),
     row(&["bc_glitches"], Fetch::BcGlitches, &[], 0, O::Int, SERVER, "Glitches of the connection to the server: \
-     counted only for HTTP/2, so no result."),
+     no result for HTTP/1."),
     row(&["fs.id"], Fetch::FsId, &[], 0, O::Int, SESSION, "The number of the client's stream: always 0 for HTTP/1."),
     row(&["fs.aborted"], Fetch::FsAborted, &[], 0, O::Bool, SESSION, "True if the client has aborted."),
     row(&["last_rule_file"], Fetch::LastRuleFile, &[], 0, O::Str, NOTHING, "The file of the last rule that ended a \

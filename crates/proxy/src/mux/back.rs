@@ -4,10 +4,10 @@ use std::io;
 use std::task::{Context, Poll};
 
 use sluicegate_transport::BufferPool;
-use sluicegate_wire::http::{self, Limits, Message, Method, ResponseHead};
+use sluicegate_wire::http::{self, Framing, Limits, Message, Method, ResponseHead};
 
-use super::{Body, End, FlowError, HeadForm, Moved, Peek, h1};
-use crate::server::ServerConnection;
+use super::{Body, End, FlowError, HeadForm, Moved, Peek, h1, h2};
+use crate::server::{Lease, Link, ServerConnection, StreamFacts};
 use crate::stream::Content;
 
 /// The reason why a server's head is missing.
@@ -15,52 +15,135 @@ use crate::stream::Content;
 pub(crate) enum HeadError {
     /// The data is not a head.
     Invalid(http::HeadError),
-    /// The server closed or broke the connection.
+    /// The server's frames are not a response.
+    Malformed,
+    /// The server closed or broke the connection, or reset the stream.
     Gone,
+}
+
+/// What was sent of a request, for an attempt on another connection, or memory for the next one.
+#[derive(Debug)]
+pub(crate) enum Sent {
+    H1(h1::Writer),
+    H2(h2::Sent),
+}
+
+impl Sent {
+    /// Returns the state before anything is sent, with this memory.
+    pub(crate) fn new(memory: Vec<u8>) -> Sent {
+        Sent::H1(h1::Writer::new(memory))
+    }
+
+    /// Returns the memory, to be used again.
+    pub(crate) fn into_memory(self) -> Vec<u8> {
+        match self {
+            Sent::H1(writer) => writer.into_memory(),
+            Sent::H2(sent) => sent.into_memory(),
+        }
+    }
 }
 
 /// A stream's end towards a server: for HTTP/1, and for plain bytes, the connection itself.
 pub(crate) enum Back {
     H1(h1::Back),
+    H2(Box<h2::Back>),
+}
+
+/// Calls the same function of the end that there is.
+macro_rules! each {
+    ($self:ident, $end:ident => $call:expr) => {
+        match $self {
+            Back::H1($end) => $call,
+            Back::H2($end) => $call,
+        }
+    };
 }
 
 impl Back {
-    /// Returns the end for a connection assigned to a stream. `writer` contains the memory for the output, or the
-    /// request sent on an earlier connection.
-    pub(crate) fn new(connection: ServerConnection, writer: h1::Writer) -> Back {
-        Back::H1(h1::Back::new(connection, writer))
+    /// Returns the end for a connection assigned to a stream. `sent` contains the memory for the output, or the request
+    /// sent on an earlier connection, which may have had the other protocol.
+    pub(crate) fn new(connection: ServerConnection, sent: Sent) -> Back {
+        let ServerConnection { link, lease } = connection;
+        match (link, sent) {
+            (Link::Own(socket), Sent::H1(writer)) => Back::H1(h1::Back::new(socket, lease, writer)),
+            (Link::Own(socket), Sent::H2(sent)) => Back::H1(h1::Back::new(socket, lease, sent.into_writer())),
+            (Link::Stream(stream), Sent::H2(sent)) => Back::H2(Box::new(h2::Back::new(stream, lease, sent))),
+            (Link::Stream(stream), Sent::H1(writer)) => {
+                Back::H2(Box::new(h2::Back::new(stream, lease, h2::Sent::of_writer(writer))))
+            }
+        }
     }
 
-    /// Returns the connection, to access its server and its addresses.
-    pub(crate) fn connection(&self) -> &ServerConnection {
-        let Back::H1(end) = self;
-        end.connection()
+    /// Returns the server and the history of the connection.
+    pub(crate) fn connection(&self) -> &Lease {
+        each!(self, end => end.connection())
     }
 
-    /// Takes the end apart: returns the connection, and the writer, whose sent data a retry sends again, or whose
-    /// memory another stream reuses.
-    pub(crate) fn take_apart(self, pool: &BufferPool) -> (ServerConnection, h1::Writer) {
-        let Back::H1(end) = self;
-        end.take_apart(pool)
+    /// Takes the end apart: returns the connection, and what was sent on it, which a retry sends again, or whose memory
+    /// another stream reuses.
+    pub(crate) fn take_apart(self, pool: &BufferPool) -> (ServerConnection, Sent) {
+        match self {
+            Back::H1(end) => {
+                let (socket, lease, writer) = end.take_apart(pool);
+                (ServerConnection { link: Link::Own(socket), lease }, Sent::H1(writer))
+            }
+            Back::H2(end) => {
+                let (stream, lease, sent) = end.take_apart();
+                (ServerConnection { link: Link::Stream(stream), lease }, Sent::H2(sent))
+            }
+        }
     }
 
     /// Prepares to send everything again, to another connection; returns `false` if some of the data is no longer
     /// stored.
     pub(crate) fn replay(&mut self) -> bool {
-        let Back::H1(end) = self;
-        end.replay()
+        each!(self, end => end.replay())
     }
 
     /// Returns whether nothing was sent yet, on this connection or an earlier one.
     pub(crate) fn is_fresh(&self) -> bool {
-        let Back::H1(end) = self;
-        h1::Wired::writer(end).is_fresh()
+        match self {
+            Back::H1(end) => h1::Wired::writer(end).is_fresh(),
+            Back::H2(end) => end.is_fresh(),
+        }
+    }
+
+    /// Returns whether the server has certainly not processed the request, so that it may be repeated whatever it is.
+    pub(crate) fn is_unprocessed(&self) -> bool {
+        match self {
+            Back::H1(_) => false,
+            Back::H2(end) => end.is_unprocessed(),
+        }
+    }
+
+    /// Returns whether the whole connection ended where no response came, and not one of its streams.
+    pub(crate) fn is_over(&self) -> bool {
+        match self {
+            Back::H1(_) => true,
+            Back::H2(end) => end.is_over(),
+        }
+    }
+
+    /// Returns what fetches report of a stream of HTTP/2.
+    pub(crate) fn http2_facts(&self) -> Option<StreamFacts> {
+        match self {
+            Back::H1(_) => None,
+            Back::H2(end) => Some(end.facts()),
+        }
+    }
+
+    /// Returns the framing in which [`Back::input`] has a body of this framing.
+    pub(crate) fn framing_of_input(&self, framing: Framing) -> Framing {
+        match self {
+            Back::H1(_) => framing,
+            Back::H2(_) if framing == Framing::None => framing,
+            Back::H2(_) => Framing::UntilClose,
+        }
     }
 
     /// Sends a request's head; its body follows. `last` is a field after all others.
     pub(crate) fn send_head(&mut self, head: &Message, form: HeadForm<'_>, last: Option<(&[u8], &[u8])>) {
-        let Back::H1(end) = self;
-        end.send_head(head, form, last);
+        each!(self, end => end.send_head(head, form, last));
     }
 
     /// Receives a response's head to a request of this method.
@@ -72,124 +155,123 @@ impl Back {
         method: Method,
         response: &mut Message,
     ) -> Poll<Result<ResponseHead, HeadError>> {
-        let Back::H1(end) = self;
-        end.poll_head(cx, pool, limits, method, response)
+        match self {
+            Back::H1(end) => end.poll_head(cx, pool, limits, method, response),
+            Back::H2(end) => end.poll_head(cx, response),
+        }
     }
 
     /// Consumes a parsed head; its body follows, with at most `max_fields` trailers.
     pub(crate) fn take_head(&mut self, head: &ResponseHead, max_fields: usize) {
-        let Back::H1(end) = self;
-        end.take_head(head, max_fields);
+        match self {
+            Back::H1(end) => end.take_head(head, max_fields),
+            // It was removed when it was received.
+            Back::H2(_) => {}
+        }
     }
 
     /// Records that no body follows after all.
     pub(crate) fn forget_body(&mut self) {
-        let Back::H1(end) = self;
-        end.forget_body();
+        each!(self, end => end.forget_body());
     }
 
     /// Switches to a tunnel: from now on plain bytes are read and written.
     pub(crate) fn open_tunnel(&mut self) {
-        let Back::H1(end) = self;
-        end.open_tunnel();
+        match self {
+            Back::H1(end) => end.open_tunnel(),
+            // Data frames carry a tunnel's bytes as those of a body.
+            Back::H2(_) => {}
+        }
     }
 
     /// Returns the received bytes that are not consumed yet, unparsed.
     pub(crate) fn input(&self) -> &[u8] {
-        let Back::H1(end) = self;
-        end.input()
+        each!(self, end => end.input())
     }
 
     /// Returns whether the buffer has no room until bytes are consumed.
     pub(crate) fn is_full(&self, pool: &BufferPool) -> bool {
-        let Back::H1(end) = self;
-        end.is_full(pool)
+        each!(self, end => end.is_full(pool))
     }
 
     /// Receives available data. Returns 0 when the server has closed its side.
     pub(crate) fn poll_fill(&mut self, cx: &mut Context<'_>, pool: &BufferPool) -> Poll<io::Result<usize>> {
-        let Back::H1(end) = self;
-        end.poll_fill(cx, pool)
+        each!(self, end => end.poll_fill(cx, pool))
     }
 
     /// Replaces the bytes received from the server by these.
     pub(crate) fn replace(&mut self, bytes: &[u8], pool: &BufferPool) {
-        let Back::H1(end) = self;
-        end.replace(bytes, pool);
+        match self {
+            Back::H1(end) => end.replace(bytes, pool),
+            Back::H2(end) => end.replace(bytes),
+        }
     }
 
     /// Updates the rules' view of the body.
     pub(crate) fn look(&self, peek: &mut Peek, content: &mut Content) {
-        peek.look(self.input(), content);
+        match self {
+            Back::H1(end) => peek.look(end.input(), content),
+            Back::H2(end) => peek.look_at_plain(end.input(), end.is_complete(), content),
+        }
     }
 
     /// Removes a body from the received data if it is complete.
     pub(crate) fn take_whole_body(&mut self) -> bool {
-        let Back::H1(end) = self;
-        end.take_whole_body()
+        each!(self, end => end.take_whole_body())
     }
 
     /// Ends this side of a tunnel.
     pub(crate) fn end_side(&mut self) {
-        let Back::H1(end) = self;
-        end.end_side();
+        each!(self, end => end.end_side());
     }
 }
 
 impl End for Back {
     #[inline]
     fn h1(&mut self) -> Option<h1::Wire<'_>> {
-        let Back::H1(end) = self;
-        end.h1()
+        match self {
+            Back::H1(end) => end.h1(),
+            Back::H2(_) => None,
+        }
     }
 
     fn next(&mut self, moved: &mut Moved) -> Result<Option<Body>, FlowError> {
-        let Back::H1(end) = self;
-        end.next(moved)
+        each!(self, end => end.next(moved))
     }
 
     fn data(&self) -> &[u8] {
-        let Back::H1(end) = self;
-        end.data()
+        each!(self, end => end.data())
     }
 
     fn consume(&mut self, count: usize) {
-        let Back::H1(end) = self;
-        end.consume(count);
+        each!(self, end => end.consume(count));
     }
 
     fn trailers(&mut self) -> Message {
-        let Back::H1(end) = self;
-        end.trailers()
+        each!(self, end => end.trailers())
     }
 
     fn poll_more(&mut self, cx: &mut Context<'_>, pool: &BufferPool, moved: &mut Moved) -> Poll<Result<(), FlowError>> {
-        let Back::H1(end) = self;
-        end.poll_more(cx, pool, moved)
+        each!(self, end => end.poll_more(cx, pool, moved))
     }
 
     fn rest(&mut self, pool: &BufferPool) {
-        let Back::H1(end) = self;
-        end.rest(pool);
+        each!(self, end => end.rest(pool));
     }
 
     fn has_room(&self, pool: &BufferPool) -> bool {
-        let Back::H1(end) = self;
-        end.has_room(pool)
+        each!(self, end => end.has_room(pool))
     }
 
     fn send_data(&mut self, data: &[u8]) {
-        let Back::H1(end) = self;
-        end.send_data(data);
+        each!(self, end => end.send_data(data));
     }
 
     fn send_end(&mut self, trailers: Option<&Message>) {
-        let Back::H1(end) = self;
-        end.send_end(trailers);
+        each!(self, end => end.send_end(trailers));
     }
 
     fn poll_flush(&mut self, cx: &mut Context<'_>, moved: &mut Moved) -> Poll<Result<(), FlowError>> {
-        let Back::H1(end) = self;
-        end.poll_flush(cx, moved)
+        each!(self, end => end.poll_flush(cx, moved))
     }
 }

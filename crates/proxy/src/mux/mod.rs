@@ -28,7 +28,7 @@ use std::task::{Context, Poll};
 use sluicegate_transport::BufferPool;
 use sluicegate_wire::http::{BodyDecoder, BodyEvent, ConnectionField, Framing, Message, NameCases};
 
-pub(crate) use back::{Back, HeadError};
+pub(crate) use back::{Back, HeadError, Sent};
 pub(crate) use front::Front;
 pub(crate) use peek::Peek;
 

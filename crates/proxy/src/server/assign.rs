@@ -10,12 +10,14 @@
 
 use std::net::SocketAddr;
 use std::rc::Rc;
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock};
 use std::time::{Duration, Instant};
 
-use sluicegate_config::model::{self, HttpReuse};
+use sluicegate_config::model::{self, HttpReuse, Mode, Proto, WebSockets};
+use sluicegate_wire::http::Message;
 
-use super::connection::{ConnectError, ServerConnection, connect, keepalive, reuse_policy, say};
+use super::connection::{ConnectError, Lease, Link, ServerConnection, connect, keepalive, reuse_policy, say};
+use super::h2::{Connections, Opened, Wanted};
 use super::header::{Headers, Made};
 use super::idle::Keeper;
 use super::idle::Open;
@@ -95,6 +97,8 @@ pub async fn assign_and_connect(
         names: backend.names.make(cx),
         totals: &worker.running.process.tls,
         foreign: source::foreign(backend, cx),
+        http2: Some(&worker.http2),
+        websocket: worker.http2.is_used() && asks_for_websocket(&cx.request),
         allow_reuse,
         keeper: Keeper { session: cx.client.session, most: cx.frontend.config.max_session_srv_conns },
         hash: backend.rules.balance_key.as_ref().and_then(|key| key.hash(cx)),
@@ -107,8 +111,8 @@ pub async fn assign_and_connect(
     let made = match failed {
         None => assignment.run(&mut cx.log).await,
         Some(failed) => {
-            let ServerConnection { socket, open, slot, .. } = failed;
-            drop((socket, open));
+            let ServerConnection { link, lease: Lease { open, slot, .. } } = failed;
+            drop((link, open));
             assignment.again(slot, &mut cx.log).await
         }
     };
@@ -133,6 +137,10 @@ pub(super) struct Assignment<'a> {
     pub(super) totals: &'a Arc<TlsTotals>,
     /// The source address of the connection to each server, for servers with `usesrc`.
     pub(super) foreign: source::Foreign,
+    /// The worker's connections of HTTP/2.
+    pub(super) http2: Option<&'a Rc<Connections>>,
+    /// Whether the request asks for a WebSocket.
+    pub(super) websocket: bool,
     pub(super) allow_reuse: bool,
     /// The session, by its index among its worker's.
     pub(super) keeper: Keeper,
@@ -177,6 +185,25 @@ async fn sleep(pause: Option<Duration>) {
     }
 }
 
+/// The version of HTTP on a connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum HttpVersion {
+    One,
+    Two,
+    /// That which the handshake selects.
+    Negotiated,
+}
+
+/// Returns whether connections may serve several requests.
+fn policy_allows(config: &model::Proxy) -> bool {
+    reuse_policy(config.mode, config.http_reuse, config.options.connection, true).is_some()
+}
+
+/// Returns whether a request asks for a WebSocket.
+fn asks_for_websocket(request: &Message) -> bool {
+    request.first(b"upgrade").is_some_and(|protocol| protocol.eq_ignore_ascii_case(b"websocket"))
+}
+
 /// A wait in the queue that records its position in the log however the wait ends.
 struct Queued<'a> {
     wait: Wait<'a>,
@@ -200,13 +227,13 @@ impl Drop for Queued<'_> {
 /// Returns permission for one more connection to the server. Under `strict-maxconn` idle connections are closed to make
 /// room. Since the request has a slot, there is room unless an idle connection is just being taken, or `maxconn` was
 /// lowered.
-async fn room(server: &ServerRun) -> Option<Open> {
+async fn room(server: &ServerRun, http2: Option<&Rc<Connections>>) -> Option<Open> {
     const TRIES: u32 = 4;
     for _ in 0..TRIES {
         if let Some(open) = Open::new(server) {
             return Some(open);
         }
-        if !idle::close_one(server) {
+        if !idle::close_one(server) && !http2.is_some_and(|http2| http2.close_one(server)) {
             tokio::task::yield_now().await;
         }
     }
@@ -268,14 +295,15 @@ impl Assignment<'_> {
             self.server_counters(&slot.server).session(now);
             note(log, Reached::Connecting, Some(slot.server.shared.index));
             let error = match self.open(&slot.server, &mut now).await {
-                Ok((socket, open, reuses)) => {
+                Ok((link, open, reuses)) => {
                     let label = self.label(&slot.server);
                     log.connect_done = Some(now);
                     if reuses == 0 {
                         self.observed(&slot.server, Observed::Connected);
                     }
                     note(log, Reached::Established, Some(slot.server.shared.index));
-                    return Ok(ServerConnection { socket, open, slot, reuses, label, keeper: self.keeper });
+                    let lease = Lease { open, slot, reuses, label, keeper: self.keeper };
+                    return Ok(ServerConnection { link, lease });
                 }
                 Err(error) => error,
             };
@@ -484,17 +512,30 @@ impl Assignment<'_> {
         &self,
         server: &Arc<ServerRun>,
         now: &mut Instant,
-    ) -> Result<(sluicegate_transport::Socket, Open, u32), ConnectError> {
+    ) -> Result<(Link, Option<Open>, u32), ConnectError> {
         let (config, header) = (self.config, self.header(server));
         let label = self.label(server);
-        if let Some(proven_only) =
-            reuse_policy(config.mode, config.http_reuse, config.options.connection, self.allow_reuse)
+        let version = self.version(server);
+        let policy = reuse_policy(config.mode, config.http_reuse, config.options.connection, self.allow_reuse);
+        // Whether only one session uses a busy connection.
+        let session = matches!(config.http_reuse, HttpReuse::Never | HttpReuse::Safe).then_some(self.keeper.session);
+        if let (Some(proven_only), Some(http2)) = (policy, self.http2)
+            && version != HttpVersion::One
+        {
+            let address = server.socket_addr(self.destination);
+            let wanted = Wanted { label: label.as_deref(), address, proven_only, session };
+            if let Some((stream, before)) = http2.take(server, &wanted) {
+                self.count(server, |counters| counters.reuse.add(1));
+                return Ok((Link::Stream(stream), None, before));
+            }
+        }
+        if let Some(proven_only) = policy.filter(|_| version != HttpVersion::Two)
             && let Some((socket, open, reuses)) = idle::take(server, self.worker, proven_only, label.as_deref())
         {
             self.count(server, |counters| counters.reuse.add(1));
-            return Ok((socket, open, reuses));
+            return Ok((Link::Own(socket), Some(open), reuses));
         }
-        let open = room(server).await.ok_or(ConnectError::Resource)?;
+        let open = room(server, self.http2).await.ok_or(ConnectError::Resource)?;
         self.count(server, |counters| counters.connect.add(1));
         let foreign = self.foreign.get(server.shared.index).copied().flatten();
         let local = source::local(config, &server.config, foreign);
@@ -510,7 +551,8 @@ impl Assignment<'_> {
             say(&socket, header, config.timeouts.connect).await?;
         }
         if let Some(connector) = server.tls() {
-            let securing = secure_connection(&mut socket, connector, self.name(server), None, self.totals);
+            let securing =
+                secure_connection(&mut socket, connector, self.name(server), self.alpn(server, version), self.totals);
             let secured = match config.timeouts.connect {
                 Some(limit) => tokio::time::timeout(limit, securing).await.map_err(|_| ConnectError::TimedOut)?,
                 None => securing.await,
@@ -518,7 +560,50 @@ impl Assignment<'_> {
             secured.map_err(ConnectError::Tls)?;
         }
         *now = Instant::now();
-        Ok((socket, open, 0))
+        let speaks_http2 = match version {
+            HttpVersion::One => false,
+            HttpVersion::Two => true,
+            HttpVersion::Negotiated => {
+                socket.tls().and_then(|tls| tls.facts()).is_some_and(|facts| facts.alpn.as_deref() == Some(b"h2"))
+            }
+        };
+        let Some(http2) = self.http2.filter(|_| speaks_http2) else { return Ok((Link::Own(socket), Some(open), 0)) };
+        let address = server.socket_addr(self.destination);
+        let stream = http2.add(server, Opened { socket, open, label, address, session, shared: policy_allows(config) });
+        Ok((Link::Stream(stream), None, 0))
+    }
+
+    /// Returns how the version of HTTP to this server is determined.
+    fn version(&self, server: &ServerRun) -> HttpVersion {
+        if self.config.mode != Mode::Http || !server.may_speak_http2() {
+            return HttpVersion::One;
+        }
+        let of_line = match server.config.proto {
+            Some(Proto::H2) => HttpVersion::Two,
+            Some(Proto::H1 | Proto::Raw) => HttpVersion::One,
+            None if server.tls().is_some() => HttpVersion::Negotiated,
+            None => HttpVersion::One,
+        };
+        match server.config.websockets {
+            _ if !self.websocket => of_line,
+            WebSockets::H1 => HttpVersion::One,
+            WebSockets::H2 => HttpVersion::Two,
+            WebSockets::Auto if of_line == HttpVersion::Negotiated => HttpVersion::One,
+            WebSockets::Auto => of_line,
+        }
+    }
+
+    /// Returns the protocols that replace those of the line: a request that needs a version asks for no other.
+    fn alpn(&self, server: &ServerRun, version: HttpVersion) -> Option<&'static [Vec<u8>]> {
+        static ONE: LazyLock<[Vec<u8>; 1]> = LazyLock::new(|| [b"http/1.1".to_vec()]);
+        static TWO: LazyLock<[Vec<u8>; 1]> = LazyLock::new(|| [b"h2".to_vec()]);
+        let offers = server.config.tls.as_ref().is_some_and(|tls| tls.settings.policy.alpn.is_some());
+        match version {
+            _ if !offers || !self.websocket => None,
+            HttpVersion::One => Some(&*ONE),
+            HttpVersion::Two => Some(&*TWO),
+            HttpVersion::Negotiated => None,
+        }
     }
 
     /// Returns the header that begins a connection to this server.

@@ -9,19 +9,35 @@ use sluicegate_config::model::{ConnectionMode, HttpReuse, Mode, Probes, ServerAd
 use sluicegate_transport::{self as transport, Socket, UnixAddress};
 use socket2::TcpKeepalive;
 
+use super::h2::{Stream, StreamFacts};
 use super::idle::{self, IdleConnections, Keeper, Open};
 use super::shared::{ServerRun, Slot};
 use super::source::{self, Local};
 use crate::proxied::TlsFailure;
 
-/// A connection to a server, and the slot (`maxconn`) that its request holds. Dropping it closes the connection and
-/// frees the slot.
+/// A connection to a server, or a stream of one, and the slot (`maxconn`) that its request holds. Dropping it closes the
+/// connection, or resets the stream, and frees the slot.
 #[derive(Debug)]
 pub struct ServerConnection {
-    /// The socket, registered with this worker's runtime.
-    pub socket: Socket,
-    /// Released before the slot: the next owner of the slot may need it.
-    pub(super) open: Open,
+    pub(crate) link: Link,
+    /// Released after the connection.
+    pub(crate) lease: Lease,
+}
+
+/// The transport of a request.
+#[derive(Debug)]
+pub(crate) enum Link {
+    /// A connection of its own: the socket, registered with this worker's runtime.
+    Own(Socket),
+    /// A stream of HTTP/2.
+    Stream(Stream),
+}
+
+/// What a request holds besides the transport.
+#[derive(Debug)]
+pub struct Lease {
+    /// The count of a connection of its own. Released before the slot: the next owner of the slot may need it.
+    pub(super) open: Option<Open>,
     pub(super) slot: Slot,
     /// The number of requests served on this connection before.
     pub(super) reuses: u32,
@@ -31,7 +47,7 @@ pub struct ServerConnection {
     pub(super) keeper: Keeper,
 }
 
-impl ServerConnection {
+impl Lease {
     /// Returns whether another request was served on this connection before.
     pub fn was_reused(&self) -> bool {
         self.reuses > 0
@@ -41,14 +57,49 @@ impl ServerConnection {
     pub fn server(&self) -> &Arc<ServerRun> {
         &self.slot.server
     }
+}
+
+impl ServerConnection {
+    /// Returns whether another request was served on this connection before.
+    pub fn was_reused(&self) -> bool {
+        self.lease.was_reused()
+    }
+
+    /// Returns the server.
+    pub fn server(&self) -> &Arc<ServerRun> {
+        self.lease.server()
+    }
+
+    /// Calls `read` with the socket, if the connection is open.
+    #[inline]
+    pub(crate) fn with_socket(&self, read: impl FnOnce(&Socket)) {
+        match &self.link {
+            Link::Own(socket) => read(socket),
+            Link::Stream(stream) => stream.with_socket(read),
+        }
+    }
+
+    /// Returns what fetches report of a stream of HTTP/2.
+    pub(crate) fn http2_facts(&self) -> Option<StreamFacts> {
+        match &self.link {
+            Link::Own(_) => None,
+            Link::Stream(stream) => Some(stream.facts()),
+        }
+    }
 
     /// The response is complete and both sides keep the connection open: it becomes idle, or is closed because of a
     /// limit. The slot goes to the next waiter, who may take this very connection.
     ///
     /// Must be called on the worker that opened or took the connection, with its idle connections.
     pub(crate) fn release(self, owner: &Arc<IdleConnections>, worker: usize) {
-        let ServerConnection { socket, open, slot, reuses, label, keeper } = self;
-        idle::keep(&slot.server, (socket, open, reuses, label), owner, worker, keeper);
+        let ServerConnection { link, lease: Lease { open, slot, reuses, label, keeper } } = self;
+        match (link, open) {
+            (Link::Own(socket), Some(open)) => {
+                idle::keep(&slot.server, (socket, open, reuses, label), owner, worker, keeper);
+            }
+            // Its connection stays where it is.
+            (link, _) => drop(link),
+        }
         drop(slot);
     }
 }

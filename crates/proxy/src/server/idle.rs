@@ -178,6 +178,8 @@ impl Wake for Watch {
 #[derive(Debug)]
 pub(super) struct IdleList {
     count: AtomicU32,
+    /// Connections of HTTP/2 that lend no stream at present; they are not in the list.
+    pub(super) lending: AtomicU32,
     connections: Mutex<Connections>,
     swept: AtomicBool,
     watch: Arc<Watch>,
@@ -189,6 +191,7 @@ impl IdleList {
         let watch = Arc::new(Watch::default());
         IdleList {
             count: AtomicU32::new(0),
+            lending: AtomicU32::new(0),
             connections: Mutex::new(Connections::default()),
             swept: AtomicBool::new(false),
             waker: Waker::from(watch.clone()),
@@ -198,6 +201,11 @@ impl IdleList {
 
     pub(super) fn len(&self) -> u32 {
         self.count.load(Ordering::Relaxed)
+    }
+
+    /// Returns the number of idle connections of any protocol.
+    pub(super) fn all(&self) -> u32 {
+        self.len() + self.lending.load(Ordering::Relaxed)
     }
 
     /// Takes the most recently added matching connection that is alive; dead ones found before it are closed.
@@ -332,7 +340,7 @@ impl IdleList {
 
 /// Returns the label prefix of a connection reserved for one session of a worker. No PROXY protocol header and no
 /// address starts with these bytes.
-pub(super) fn own_label(worker: usize, session: u32) -> [u8; 7] {
+pub(crate) fn own_label(worker: usize, session: u32) -> [u8; 7] {
     let [a, b] = (worker as u16).to_be_bytes();
     let [c, d, e, f] = session.to_be_bytes();
     [0xff, a, b, c, d, e, f]

@@ -264,12 +264,12 @@ impl ServerShared {
 
     /// Idle connections of each worker.
     pub fn idle_by_worker(&self) -> impl Iterator<Item = u32> {
-        self.idle.iter().map(IdleList::len)
+        self.idle.iter().map(IdleList::all)
     }
 
     /// Idle connections of all workers.
     pub fn idle_connections(&self) -> u32 {
-        self.idle.iter().map(IdleList::len).sum()
+        self.idle.iter().map(IdleList::all).sum()
     }
 
     /// Resets the highest number of queued requests (`clear counters`).

@@ -12,10 +12,11 @@ use std::time::{Duration, Instant, SystemTime};
 
 use proptest::prelude::*;
 use sluicegate_config::{Config, Environment, Files, NoLua, load};
+use sluicegate_transport::Socket;
 use tokio::io::AsyncWriteExt;
 
 use super::assign::{Assignment, turn_around};
-use super::connection::ConnectError;
+use super::connection::{ConnectError, Link};
 use super::idle::{IdleConnections, Keeper};
 use super::queue::{Positions, Turn, Wait};
 use super::*;
@@ -80,6 +81,8 @@ fn assignment(proxy: &ProxyRun, worker: usize, allow_reuse: bool) -> Assignment<
         names: Vec::new(),
         totals: &proxy.directory.process.tls,
         foreign: Vec::new(),
+        http2: None,
+        websocket: false,
         allow_reuse,
         keeper: Keeper { session: 0, most: proxy.config.max_session_srv_conns },
         hash: None,
@@ -375,6 +378,13 @@ fn futures_now<F: Future>(future: Pin<&mut F>) -> Poll<F::Output> {
     future.poll(&mut Context::from_waker(Waker::noop()))
 }
 
+fn socket_of(connection: &ServerConnection) -> &Socket {
+    match &connection.link {
+        Link::Own(socket) => socket,
+        Link::Stream(stream) => panic!("{stream:?}"),
+    }
+}
+
 async fn connected(proxy: &ProxyRun, worker: usize, allow_reuse: bool) -> ServerConnection {
     assignment(proxy, worker, allow_reuse).run(&mut record()).await.unwrap()
 }
@@ -425,7 +435,7 @@ fn stray_data_ends_an_idle_connection() {
         let first = connected(&proxy, 0, true).await;
         let (mut peer, _) = listener.accept().await.unwrap();
         peer.write_all(b"unasked").await.unwrap();
-        first.socket.readable().await.unwrap();
+        socket_of(&first).readable().await.unwrap();
         first.release(&owner, 0);
         assert!(owner.is_empty());
     });
@@ -450,8 +460,8 @@ fn another_workers_idle_connection_is_taken_before_a_new_one_is_made() {
                 let taken = connected(&proxy, 1, true).await;
                 assert!(taken.was_reused());
                 assert!(running.idle[0].is_empty());
-                taken.socket.writable().await.unwrap();
-                taken.socket.try_write(b"x").unwrap();
+                socket_of(&taken).writable().await.unwrap();
+                socket_of(&taken).try_write(b"x").unwrap();
                 taken.release(&running.idle[1], 1);
             });
         });

@@ -87,6 +87,18 @@ impl ServerRun {
         self.connector.get()
     }
 
+    /// Returns whether connections may speak HTTP/2: by `proto` or `ws`, or if ALPN offers it.
+    pub(crate) fn may_speak_http2(&self) -> bool {
+        let model::Server { proto, websockets, tls, .. } = &self.config;
+        let offered = |tls: &model::ServerTls| {
+            let alpn = tls.settings.policy.alpn.as_deref();
+            alpn.is_some_and(|protocols| protocols.iter().any(|protocol| protocol == b"h2"))
+        };
+        *proto == Some(model::Proto::H2)
+            || *websockets == model::WebSockets::H2
+            || proto.is_none() && tls.as_deref().is_some_and(offered)
+    }
+
     /// Returns the TLS of connections to this server, if they have any.
     pub(crate) fn tls(&self) -> Option<&Arc<Connector>> {
         let enabled = self.shared.tls_set().unwrap_or_else(|| self.config.tls.as_ref().is_some_and(|tls| tls.enabled));

@@ -263,15 +263,19 @@ impl Active {
     /// Records the addresses of the connection to the server, if a log line needs them.
     pub(crate) fn note_addresses(&mut self, connection: &ServerConnection) {
         if self.frontend().log.wants_server_addresses {
-            self.cx.log.server_addresses = (connection.socket.local_addr(), connection.socket.peer_addr());
+            let addresses = &mut self.cx.log.server_addresses;
+            connection.with_socket(|socket| *addresses = (socket.local_addr(), socket.peer_addr()));
         }
     }
 
     /// Records that there is a connection to the server, and applies the settings of rules to its packets.
     pub(crate) fn use_server(&mut self, connection: &ServerConnection) {
         let cx = &mut self.cx;
-        cx.sockets.set_server(&connection.socket, connection.was_reused());
-        cx.server_tls = connection.socket.tls().and_then(Tls::facts).cloned();
+        connection.with_socket(|socket| {
+            cx.sockets.set_server(socket, connection.was_reused());
+            cx.server_tls = socket.tls().and_then(Tls::facts).cloned();
+        });
+        cx.server_http2 = connection.http2_facts();
         for (mark, value) in [(true, cx.overrides.server_mark), (false, cx.overrides.server_tos)] {
             if let Some(value) = value {
                 cx.sockets.set_option(Side::Server, mark, value);

@@ -26,7 +26,7 @@ use crate::persist::Persistence;
 use crate::process::Process;
 use crate::proxied::{HandshakeError, TlsFailure};
 use crate::sample::Variables;
-use crate::server::{Priority, ServerRun};
+use crate::server::{Priority, ServerRun, StreamFacts};
 use crate::site::Site;
 use crate::stick::{Counted, Tracked};
 
@@ -87,6 +87,8 @@ pub struct StreamContext {
     pub place: Option<u32>,
     /// TLS of the connection to the server.
     pub server_tls: Option<Arc<Facts>>,
+    /// The facts of the stream to the server, if that speaks HTTP/2.
+    pub server_http2: Option<StreamFacts>,
     /// The request's head; empty in TCP mode and before it is parsed.
     pub request: Message,
     /// The response's head; empty until it is parsed or made.
@@ -258,6 +260,7 @@ impl StreamContext {
             refused: None,
             place: None,
             server_tls: None,
+            server_http2: None,
             request: Message::new(),
             response: Message::new(),
             in_response: false,
@@ -304,6 +307,7 @@ impl StreamContext {
         (self.source, self.destination) = client.ends();
         (self.expects_header, self.refused, self.place) = (false, None, None);
         self.server_tls = None;
+        self.server_http2 = None;
         self.request.clear();
         self.response.clear();
         self.in_response = false;

@@ -49,12 +49,12 @@ use super::{Active, Fault, Invalid, Killer, LastServer};
 use crate::compress;
 use crate::counters::head_size;
 use crate::hook::Hook;
-use crate::mux::{Back, End, Front, HeadForm, Moved, Peek, h1};
+use crate::mux::{Back, End, Front, HeadForm, Moved, Peek, Sent};
 use crate::rule::forwardfor;
 use crate::rule::{self, LocalReply, ReplyPage, ReplySource, RuleList, Verdict};
 use crate::running::ProxyRun;
 use crate::sample::path_and_query;
-use crate::server::{self, Observed, ServerConnection};
+use crate::server::{self, Lease, Observed, ServerConnection};
 use crate::site::Site;
 use crate::stick::Counted;
 
@@ -243,10 +243,10 @@ impl Exchange<'_> {
         let reuse = self.stream.cx.client.requests() > 1;
         let mut back = self.connect(backend, reuse, None).await?;
         loop {
-            self.stream.use_server(back.connection());
             let last = LastServer::new(backend.id, back.connection().server().shared.index);
             self.stream.cx.client.set_last_server(last);
             let result = self.converse(frontend, backend, &mut back).await;
+            self.stream.cx.server_http2 = back.http2_facts();
             self.stream.server_gone();
             let extra = !back.input().is_empty();
             let (connection, sent) = back.take_apart(&worker.buffers);
@@ -449,7 +449,7 @@ impl Exchange<'_> {
         &mut self,
         backend: &std::sync::Arc<ProxyRun>,
         reuse: bool,
-        before: Option<(Option<ServerConnection>, h1::Writer)>,
+        before: Option<(Option<ServerConnection>, Sent)>,
     ) -> Step<Back> {
         let worker = self.stream.worker().clone();
         let half = backend.config.options.abortonclose;
@@ -468,7 +468,8 @@ impl Exchange<'_> {
         match result {
             Some(Ok(connection)) => {
                 self.stream.note_addresses(&connection);
-                let sent = sent.unwrap_or_else(|| h1::Writer::new(std::mem::take(&mut self.stream.request_out)));
+                self.stream.use_server(&connection);
+                let sent = sent.unwrap_or_else(|| Sent::new(std::mem::take(&mut self.stream.request_out)));
                 Ok(Back::new(connection, sent))
             }
             Some(Err(failure)) => {
@@ -526,6 +527,7 @@ impl Exchange<'_> {
         let max_fields = self.stream.worker().limits.max_fields;
         back.take_head(&head, max_fields);
         let cx = &mut self.stream.cx;
+        cx.server_http2 = back.http2_facts();
         cx.log.response_started = Some(self.server_active);
         let size = head_size(&cx.response);
         cx.log.status = i32::from(cx.response.status());
@@ -535,7 +537,7 @@ impl Exchange<'_> {
         self.stream.count(0, size);
         self.stream.cx.count_response();
         self.begins_malformed = back.connection().server().config.health.observe.is_some()
-            && walk_held(head.body, back.input(), |_, _| ()).is_err();
+            && walk_held(back.framing_of_input(head.body), back.input(), |_, _| ()).is_err();
         let seen = if self.begins_malformed { Observed::InvalidHead } else { Observed::of_status(status) };
         self.observe(backend, back.connection(), seen);
         let looks = |proxy: &ProxyRun| {
@@ -554,7 +556,7 @@ impl Exchange<'_> {
         if let Err(after) = passed {
             // What had come of the body of a response that rules refused is counted.
             if self.stream.cx.log.status != -1 {
-                self.stream.count(0, held_body(head.body, back.input()));
+                self.stream.count(0, held_body(back.framing_of_input(head.body), back.input()));
             }
             // A response that is here to its end leaves its connection in order.
             return match keep_server && head.keep_alive && self.up.is_done() && back.take_whole_body() {
@@ -568,11 +570,11 @@ impl Exchange<'_> {
         }
         crate::persist::response_cookie(cx, backend);
         if let Err(after) = self.finish_response().await {
-            self.stream.count(0, held_body(head.body, back.input()));
+            self.stream.count(0, held_body(back.framing_of_input(head.body), back.input()));
             return Err(after);
         }
         if frontend.config.logging.asap {
-            let held = held_body(head.body, back.input());
+            let held = held_body(back.framing_of_input(head.body), back.input());
             self.stream.cx.log.bytes_read += held as u64;
             self.stream.log_so_far(self.stream.cx.log.response_started);
             self.stream.cx.log.bytes_read -= held as u64;
@@ -626,7 +628,7 @@ impl Exchange<'_> {
         let silent = head.body != Framing::None && (self.head.method == Method::Head || bodiless);
         let drained = silent && is_worth_draining(head.body);
         if silent && !drained {
-            self.stream.count(0, held_body(head.body, back.input()));
+            self.stream.count(0, held_body(back.framing_of_input(head.body), back.input()));
         }
         let worker = self.stream.worker().clone();
         let encoder = self.compress.filter(|_| !silent).and_then(|algorithm| {

@@ -12,7 +12,7 @@ use super::inspect;
 use super::relay::{Relay, RelayTimeouts};
 use super::{Active, Applet, AppletIo, BoundService, Endings};
 use crate::hook::Hook;
-use crate::mux::{Back, Front, h1};
+use crate::mux::{Back, Front, Sent};
 use crate::persist;
 use crate::rule::{self, Verdict};
 use crate::running::ProxyRun;
@@ -129,7 +129,7 @@ async fn converse(front: &mut Front<'_>, stream: &mut Active) -> Outcome {
     stream.cx.in_response = true;
     stream.cx.variables.enter_response();
     stream.use_server(&connection);
-    let mut back = Back::new(connection, h1::Writer::default());
+    let mut back = Back::new(connection, Sent::new(Vec::new()));
     let mut up = Flow::new(Framing::UntilClose);
     let list = &backend.rules.tcp_response_content;
     if !list.is_empty() {

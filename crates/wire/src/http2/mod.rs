@@ -26,4 +26,4 @@ pub use connection::{
     fuzz_field_block,
 };
 pub use frame::{ErrorCode, PREFACE};
-pub use head::{Malformed, Unsendable};
+pub use head::{Malformed, Unsendable, asks_for_tunnel};

@@ -4,7 +4,8 @@ use std::task::{Context, Poll};
 
 use sluicegate_transport::{Buffer, BufferPool, Socket};
 use sluicegate_wire::http::{
-    BodyDecoder, BodyEvent, Framing, Message, NameCases, adjust_names, write_chunk, write_last_chunk,
+    BodyDecoder, BodyEvent, ConnectionField, Framing, Message, NameCases, adjust_names, write_chunk, write_last_chunk,
+    write_request,
 };
 
 use super::super::{Body, FlowError, Moved};
@@ -160,6 +161,16 @@ impl Writer {
         self.out
     }
 
+    /// Returns everything that is stored of the message.
+    pub(crate) fn into_bytes(self) -> Vec<u8> {
+        self.out
+    }
+
+    /// Renders the head of a request.
+    pub(crate) fn request(&mut self, head: &Message, framing: Framing, connection: ConnectionField) {
+        write_request(head, framing, connection, self.begin(framing));
+    }
+
     /// Begins a message with this framing of its body; its head must be rendered into the returned buffer. Unwritten
     /// data of the previous message stays in front of it.
     pub(super) fn begin(&mut self, framing: Framing) -> &mut Vec<u8> {
@@ -211,7 +222,7 @@ impl Writer {
         }
     }
 
-    pub(super) fn data(&mut self, data: &[u8]) {
+    pub(crate) fn data(&mut self, data: &[u8]) {
         self.forget_written();
         if self.chunked {
             write_chunk(data, &mut self.out);
@@ -220,7 +231,7 @@ impl Writer {
         }
     }
 
-    pub(super) fn end(&mut self, trailers: Option<&Message>) {
+    pub(crate) fn end(&mut self, trailers: Option<&Message>) {
         if self.chunked {
             self.forget_written();
             let fields = trailers.into_iter().flat_map(|trailers| trailers.fields());

@@ -20,9 +20,10 @@ use sluicegate_wire::http::{
 
 pub(crate) use body::{Reader, Wire, Writer};
 pub(crate) use relay::{Passing, relay};
+pub(crate) use websocket::accept as accept_websocket;
 
 use super::{Body, End, FlowError, HeadForm, Moved, Peek};
-use crate::server::ServerConnection;
+use crate::server::Lease;
 use crate::stream::Content;
 
 /// The limits of time and bytes for data that a client sends after an early response, before the connection is closed.
@@ -373,7 +374,8 @@ fn version_of(line: &[u8]) -> Option<&[u8]> {
 /// A connection to a server with the request that it serves.
 #[derive(Debug)]
 pub(crate) struct Back {
-    connection: ServerConnection,
+    socket: Socket,
+    lease: Lease,
     input: Buffer,
     reader: Reader,
     writer: Writer,
@@ -383,8 +385,8 @@ pub(crate) struct Back {
 impl Wired for Back {
     #[inline]
     fn wire(&mut self) -> Wire<'_> {
-        let Back { connection, input, reader, writer, .. } = self;
-        Wire { socket: &mut connection.socket, input, reader, writer }
+        let Back { socket, input, reader, writer, .. } = self;
+        Wire { socket, input, reader, writer }
     }
 
     fn received(&self) -> (&Buffer, &Reader) {
@@ -392,7 +394,7 @@ impl Wired for Back {
     }
 
     fn sent(&mut self) -> (&mut Writer, &mut Socket) {
-        (&mut self.writer, &mut self.connection.socket)
+        (&mut self.writer, &mut self.socket)
     }
 
     fn writer(&self) -> &Writer {
@@ -403,19 +405,19 @@ impl Wired for Back {
 impl Back {
     /// Returns the end for a connection assigned to a stream. `writer` holds the request sent on an earlier connection
     /// of the stream, or only memory for a new one.
-    pub(crate) fn new(connection: ServerConnection, writer: Writer) -> Back {
+    pub(crate) fn new(socket: Socket, lease: Lease, writer: Writer) -> Back {
         let reader = Reader::new(Framing::UntilClose);
-        Back { connection, input: Buffer::default(), reader, writer, websocket: None }
+        Back { socket, lease, input: Buffer::default(), reader, writer, websocket: None }
     }
 
-    pub(crate) fn connection(&self) -> &ServerConnection {
-        &self.connection
+    pub(crate) fn connection(&self) -> &Lease {
+        &self.lease
     }
 
-    /// Returns the connection with the data needed by a retry: the sent data, if it is still complete.
-    pub(crate) fn take_apart(mut self, pool: &BufferPool) -> (ServerConnection, Writer) {
+    /// Returns the parts of the connection with the data needed by a retry: the sent data, if it is still complete.
+    pub(crate) fn take_apart(mut self, pool: &BufferPool) -> (Socket, Lease, Writer) {
         pool.reclaim(&mut self.input);
-        (self.connection, self.writer)
+        (self.socket, self.lease, self.writer)
     }
 
     /// Prepares to send everything again, to another connection, if all of it is still stored.
@@ -484,7 +486,7 @@ impl Back {
         if self.input.spare().is_empty() {
             self.input.compact();
         }
-        let result = self.connection.socket.poll_read(cx, self.input.spare());
+        let result = self.socket.poll_read(cx, self.input.spare());
         if let Poll::Ready(Ok(count)) = result {
             self.input.filled(count);
         }
@@ -538,6 +540,6 @@ impl Back {
 
     /// Ends this side of the connection.
     pub(crate) fn end_side(&mut self) {
-        self.connection.socket.shutdown_write();
+        self.socket.shutdown_write();
     }
 }

@@ -12,6 +12,9 @@ use crate::sample::base64::Base64;
 /// The name of the field with the key, as HAProxy writes it.
 pub(super) const KEY_FIELD: &[u8] = b"Sec-Websocket-Key";
 
+/// The name of the field with the server's proof.
+const ACCEPT_FIELD: &[u8] = b"sec-websocket-accept";
+
 /// The suffix of the key in the server's proof.
 const GUID: &[u8] = b"258EAFA5-E914-47DA-95CA-C5AB0DC85B11";
 
@@ -40,10 +43,22 @@ impl Key {
 
     /// Returns whether a response proves that its server has read the key.
     pub(super) fn is_accepted_by(&self, response: &Message) -> bool {
-        let digest = Sha1::new().chain_update(&self.0).chain_update(GUID).finalize();
-        let proof = Base64::Standard.encode(&digest);
-        response.first(b"sec-websocket-accept").is_some_and(|value| value == proof)
+        response.first(ACCEPT_FIELD).is_some_and(|value| value == proof(&self.0))
     }
+}
+
+/// Adds the proof that a client of HTTP/1 wants to a response whose server speaks HTTP/2, where no key is read.
+pub(crate) fn accept(request: &Message, response: &mut Message) {
+    if response.first(ACCEPT_FIELD).is_none()
+        && let Some(key) = request.first(b"sec-websocket-key")
+    {
+        response.add(ACCEPT_FIELD, &proof(key));
+    }
+}
+
+/// Returns a server's proof that it has read a key.
+fn proof(key: &[u8]) -> Vec<u8> {
+    Base64::Standard.encode(&Sha1::new().chain_update(key).chain_update(GUID).finalize())
 }
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! HTTP/2 towards clients: a connection, and its streams as the ends that drivers know.
+//! HTTP/2: the connection of a client and its streams as the ends that drivers know, and streams of a server's.
 //!
 //! [`Driver`] belongs to the session's task: it reads frames from the connection, reports new streams, and writes the
 //! frames of all streams together. Each stream runs in a task of its own with a [`Front`]; the tasks share [`Shared`],
@@ -9,6 +9,7 @@
 //! Messages and buffers that are not in use belong to the thread ([`spare`]), so an idle connection has no memory but its
 //! tables of HPACK, and one whose streams only wait has no output.
 
+mod back;
 mod front;
 mod spare;
 
@@ -21,6 +22,7 @@ use sluicegate_transport::BufferPool;
 use sluicegate_wire::http::{Message, RequestHead};
 use sluicegate_wire::http2::{self, Blocked, ErrorCode, Event, Progress, StreamKey};
 
+pub(crate) use back::{Back, Sent};
 pub(crate) use front::Front;
 pub(crate) use spare::keep_message;
 

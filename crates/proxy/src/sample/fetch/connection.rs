@@ -13,6 +13,7 @@ use super::args::Args;
 use super::code::{Compiled, read, read_with};
 use crate::proxied::HandshakeError;
 use crate::sample::value::Value;
+use crate::server::StreamFacts;
 use crate::stream::{Side, StreamContext, TcpFigure};
 
 /// Returns the peer of the client's connection.
@@ -105,7 +106,20 @@ pub(super) fn fs_rst_code(_: &Args<'_>) -> Compiled {
 }
 
 pub(super) fn bc_http_major(_: &Args<'_>) -> Compiled {
-    read(|cx| cx.sockets.server_reused().map(|_| Value::Int(1)))
+    read(|cx| cx.sockets.server_reused().map(|_| Value::Int(if cx.server_http2.is_some() { 2 } else { 1 })))
+}
+
+/// Returns a fetch of a fact of the stream to the server, which is `otherwise` with HTTP/1.
+pub(super) fn of_server(fact: fn(&StreamFacts) -> u32, otherwise: i64) -> Compiled {
+    read(move |cx| Some(Value::Int(cx.server_http2.as_ref().map_or(otherwise, |facts| fact(facts).into()))))
+}
+
+pub(super) fn bs_rst_code(_: &Args<'_>) -> Compiled {
+    read(|cx| Some(Value::Int(cx.server_http2?.reset?.into())))
+}
+
+pub(super) fn bc_glitches(_: &Args<'_>) -> Compiled {
+    read(|cx| Some(Value::Int(cx.server_http2?.glitches.into())))
 }
 
 pub(super) fn fc_rcvd_proxy(_: &Args<'_>) -> Compiled {

@@ -13,6 +13,7 @@
 mod answer;
 mod code;
 mod expect;
+mod h2;
 mod probe;
 
 use std::net::SocketAddr;

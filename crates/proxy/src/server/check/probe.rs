@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant, SystemTime};
 
-use sluicegate_config::model::{CheckProtocol, CheckStatus, ServerAddress};
+use sluicegate_config::model::{CheckProtocol, CheckStatus, Proto, ServerAddress};
 use sluicegate_transport::Socket;
 use sluicegate_wire::http::Message;
 use sluicegate_wire::proxy_protocol::{Writer, write_v1};
@@ -19,6 +19,7 @@ use tokio::time::{Instant as Deadline, timeout_at};
 use super::answer::AgentLine;
 use super::code::{BytesCode, CheckCode, ConnectCode, ExpectedCode, KindCode, PortCode, RequestCode, StepCode};
 use super::expect::{Seen, Verdict};
+use super::h2::Translator;
 use crate::log::View;
 use crate::running::ProxyRun;
 use crate::sample::{Sample, VarMap, Variables};
@@ -86,6 +87,8 @@ pub(crate) struct Probe<'a> {
     pub(super) code: u32,
     /// The version in a MySQL server's first packet.
     greeting: Option<Vec<u8>>,
+    /// The state of a connection that speaks HTTP/2.
+    http2: Option<Box<Translator>>,
 }
 
 impl Drop for Probe<'_> {
@@ -107,6 +110,7 @@ impl<'a> Probe<'a> {
             message: Message::new(),
             code: 0,
             greeting: None,
+            http2: None,
         }
     }
 
@@ -376,7 +380,28 @@ impl<'a> Probe<'a> {
             }
             self.write(&line, step).await?;
         }
-        self.secure(connect, step).await
+        self.secure(connect, step).await?;
+        self.http2 = self.speaks_http2(connect).then(|| Box::new(Translator::new(self.is_secure())));
+        Ok(())
+    }
+
+    /// Returns whether the connection speaks HTTP/2: by `proto` of the step, of checks or of the server, or as the
+    /// handshake has selected.
+    fn speaks_http2(&self, connect: &ConnectCode) -> bool {
+        if self.aim.code.protocol != CheckProtocol::Http {
+            return false;
+        }
+        let config = &self.aim.server.config;
+        let of_check = config.check.as_ref().and_then(|check| check.tls.proto);
+        let proto = match connect.default {
+            true => of_check.or(config.proto),
+            false => connect.tls.proto,
+        };
+        let facts = self.socket.as_ref().and_then(|socket| socket.tls()).and_then(|tls| tls.facts());
+        match proto {
+            Some(proto) => proto == Proto::H2,
+            None => facts.is_some_and(|facts| facts.alpn.as_deref() == Some(b"h2")),
+        }
     }
 
     /// Performs the TLS handshake, where the step or the server asks for it.
@@ -441,6 +466,14 @@ impl<'a> Probe<'a> {
 
     async fn write(&mut self, mut bytes: &[u8], step: &StepCode) -> Result<(), Outcome> {
         self.received.clear();
+        if let Some(http2) = &mut self.http2 {
+            self.ended = false;
+            let begun = http2.request(bytes);
+            return match begun.is_ok() && timeout_at(self.deadline, self.flush_http2()).await.is_ok() {
+                true => Ok(()),
+                false => Err(self.trouble(CheckStatus::L7Rsp, Some("HTTP/2 request not accepted".to_owned()), step)),
+            };
+        }
         while !bytes.is_empty() {
             let Some(socket) = &mut self.socket else { break };
             let write = std::future::poll_fn(|cx| socket.poll_write(cx, bytes));
@@ -460,6 +493,9 @@ impl<'a> Probe<'a> {
     async fn read(&mut self) -> Result<(), Silence> {
         if self.ended {
             return Ok(());
+        }
+        if self.http2.is_some() {
+            return self.read_http2().await;
         }
         let Some(socket) = &mut self.socket else { return Ok(()) };
         let room = ANSWER_MAX.saturating_sub(self.received.len());
@@ -485,6 +521,46 @@ impl<'a> Probe<'a> {
             }
             Ok(Ok(_)) => Ok(()),
         }
+    }
+
+    /// Writes the frames that wait. A connection that breaks is noticed by the next read.
+    async fn flush_http2(&mut self) {
+        let (Some(http2), Some(socket)) = (&mut self.http2, &mut self.socket) else { return };
+        while !http2.output().is_empty() {
+            match std::future::poll_fn(|cx| socket.poll_write(cx, http2.output())).await {
+                Ok(count) => http2.wrote(count),
+                Err(_) => return,
+            }
+        }
+    }
+
+    /// Waits for more of the response, or for its end.
+    async fn read_http2(&mut self) -> Result<(), Silence> {
+        let mut buffer = [0; 4_096];
+        let before = self.received.len();
+        while self.received.len() == before && !self.ended {
+            if before >= ANSWER_MAX {
+                self.ended = true;
+                break;
+            }
+            let (Some(http2), Some(socket)) = (&mut self.http2, &mut self.socket) else { break };
+            let read = std::future::poll_fn(|cx| socket.poll_read(cx, &mut buffer));
+            let count = match timeout_at(self.deadline, read).await {
+                Err(_) => return Err(Silence::TimedOut),
+                Ok(Err(error)) if before == 0 => return Err(Silence::Broken(error)),
+                Ok(Err(_)) | Ok(Ok(0)) => {
+                    self.ended = true;
+                    break;
+                }
+                Ok(Ok(count)) => count,
+            };
+            self.ended = http2.receive(&buffer[..count], &mut self.received).unwrap_or(true);
+            self.received.truncate(ANSWER_MAX);
+            if timeout_at(self.deadline, self.flush_http2()).await.is_err() {
+                return Err(Silence::TimedOut);
+            }
+        }
+        Ok(())
     }
 
     fn silent(&mut self, silence: Silence, step: &StepCode) -> Outcome {

@@ -66,13 +66,13 @@ impl Exchange<'_> {
         }
     }
 
-    pub(super) fn count_bad_response(&self, connection: &ServerConnection) {
+    pub(super) fn count_bad_response(&self, connection: &Lease) {
         self.stream.cx.count(Counted::Failure);
         self.count_broken_response(connection);
     }
 
     /// Counts a broken response whose head was valid.
-    pub(super) fn count_broken_response(&self, connection: &ServerConnection) {
+    pub(super) fn count_broken_response(&self, connection: &Lease) {
         let index = self.stream.worker().index;
         if let Some(backend) = &self.stream.cx.backend {
             backend.backend.figures.at(index).eresp.add(1);

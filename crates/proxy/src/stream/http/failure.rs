@@ -6,7 +6,11 @@ impl Exchange<'_> {
     /// Handles the case that no response will come from this connection.
     pub(super) async fn no_response(&mut self, event: Event, backend: &ProxyRun, back: &mut Back) -> Step<Outcome> {
         let silent = back.input().is_empty();
-        let dead = matches!(event, Event::ServerGone) && back.connection().was_reused() && silent;
+        let gone = matches!(event, Event::ServerGone);
+        if gone && back.is_unprocessed() && backend.config.retry_on.conn_failure && self.may_retry(backend, back) {
+            return Ok(Outcome::Retry);
+        }
+        let dead = gone && back.connection().was_reused() && silent && back.is_over();
         if dead && is_idempotent(self.head.method) && back.replay() {
             self.up_failed = false;
             return Ok(Outcome::Repeat);
@@ -103,12 +107,12 @@ impl Exchange<'_> {
     }
 
     /// Reports the quality of the response to the server's health.
-    pub(super) fn observe(&self, backend: &Site, connection: &ServerConnection, seen: Observed) {
+    pub(super) fn observe(&self, backend: &Site, connection: &Lease, seen: Observed) {
         server::observe(&self.stream.worker().running, backend, connection.server(), seen);
     }
 
     /// Reports a malformed response body to the server's health, unless the response's head was reported.
-    pub(super) fn observe_body(&self, backend: &Site, connection: &ServerConnection) {
+    pub(super) fn observe_body(&self, backend: &Site, connection: &Lease) {
         if !self.begins_malformed {
             self.observe(backend, connection, Observed::InvalidBody);
         }

@@ -65,6 +65,7 @@ impl Exchange<'_> {
                 return Poll::Ready(if head.interim { Event::Interim(head) } else { Event::Head(head) });
             }
             Poll::Ready(Err(HeadError::Invalid(error))) => return Poll::Ready(Event::Invalid(Fault::Head(error))),
+            Poll::Ready(Err(HeadError::Malformed)) => return Poll::Ready(Event::Invalid(Fault::Unexpected)),
             Poll::Ready(Err(HeadError::Gone)) => return Poll::Ready(Event::ServerGone),
             Poll::Pending => {}
         }

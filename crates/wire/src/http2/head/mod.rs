@@ -8,7 +8,7 @@ mod read;
 mod write;
 
 pub(super) use read::{Answered, Rules, read_request, read_response, read_trailers, skip};
-pub use write::Unsendable;
+pub use write::{Unsendable, asks_for_tunnel};
 pub(super) use write::{Written, write_request, write_response, write_trailers};
 
 /// The reason for refusing a head, which ends its stream.

@@ -201,6 +201,11 @@ fn write_fields(encoder: &mut Encoder, message: &Message, length: Length, sends_
     }
 }
 
+/// Returns whether a request asks for a tunnel: its end is not the end of what is sent.
+pub fn asks_for_tunnel(request: &Message) -> bool {
+    request.method() == b"CONNECT" || upgrade(request).is_some()
+}
+
 /// Returns the protocol that a request wants to switch to, the first that it names.
 fn upgrade(message: &Message) -> Option<&[u8]> {
     let protocol = message.first(b"upgrade")?;

@@ -1,0 +1,696 @@
+//! Connections of HTTP/2 to servers: each belongs to a task of the worker that opened it, and lends streams.
+//!
+//! [`Connections`] has the connections of one worker under one configuration. A request gets a [`Stream`], a reserved
+//! place on a connection; the identifier is chosen when its head is sent, because heads have to be sent in the order of
+//! identifiers. The connection's task reads frames, distributes them to its streams, and writes the frames of all
+//! streams together. All of it is on one thread: [`State`] is borrowed for moments only.
+//!
+//! `http-reuse` decides who shares a connection: under `never` and `safe` a busy one serves a single session, otherwise
+//! any. Connections are not taken over by other workers. One without streams is closed after `pool-purge-delay`.
+//!
+//! **Memory.** A stream holds at most its window of received data and [`INTERIM_MAX`] heads. The output of a connection
+//! is limited; beyond it streams wait, and so does the reading of frames that need an answer. An idle connection has no
+//! buffers but the tables of HPACK.
+
+use std::cell::{RefCell, RefMut};
+use std::collections::{HashMap, VecDeque};
+use std::future::poll_fn;
+use std::net::SocketAddr;
+use std::rc::{Rc, Weak};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::task::{Context, Poll, Waker, ready};
+use std::time::{Duration, Instant};
+
+use sluicegate_transport::{Buffer, BufferPool, Socket, Timer};
+use sluicegate_wire::http::{Message, ResponseHead};
+use sluicegate_wire::http2::{self, Blocked, ErrorCode, Event, Progress, StreamKey};
+
+use super::idle::Open;
+use super::shared::{ServerRun, ServerShared};
+
+/// The heads that may wait for a stream's task: interim responses, and the final one.
+const INTERIM_MAX: usize = 8;
+
+/// The most heads and buffers that a connection keeps for its next streams.
+const KEPT_MAX: usize = 4;
+
+/// The time for which a connection without streams is kept for its session under `http-reuse never`.
+const OWN_IDLE: Duration = Duration::from_secs(5);
+
+/// The time in which a peer has to read what remains to be written when no stream is left.
+const FLUSH_TIME: Duration = Duration::from_secs(5);
+
+/// A stream as the connection sees it.
+#[derive(Default)]
+pub(crate) struct Slot {
+    key: Option<StreamKey>,
+    /// Responses that the stream has not taken yet.
+    pub(crate) heads: VecDeque<(Message, ResponseHead)>,
+    /// Data that the stream has not taken yet.
+    pub(crate) received: Vec<u8>,
+    /// Whether the server's message is complete.
+    pub(crate) complete: bool,
+    pub(crate) trailers: Option<Message>,
+    /// Whether the stream was reset, and whether because its response is malformed.
+    pub(crate) reset: bool,
+    pub(crate) malformed: bool,
+    waker: Option<Waker>,
+}
+
+impl Slot {
+    /// Registers the task that is woken when something happens to the stream.
+    pub(crate) fn wait(&mut self, cx: &Context<'_>) {
+        if !self.waker.as_ref().is_some_and(|known| known.will_wake(cx.waker())) {
+            self.waker = Some(cx.waker().clone());
+        }
+    }
+
+    fn wake(&self) {
+        if let Some(waker) = &self.waker {
+            waker.wake_by_ref();
+        }
+    }
+}
+
+/// The part of a connection that its task and its streams share.
+pub(crate) struct State {
+    pub(crate) wire: http2::Connection,
+    /// `None` once the connection is over and its last stream has ended.
+    socket: Option<Socket>,
+    open: Option<Open>,
+    /// The head that is decoded next.
+    message: Message,
+    /// By [`StreamKey::slot`].
+    slots: Vec<Slot>,
+    task: Option<Waker>,
+    /// Tasks that wait for room in the output before they have a slot.
+    starting: Vec<Waker>,
+    /// Whether the connection is over: all its streams are gone.
+    gone: bool,
+    /// Whether no further stream begins.
+    retired: bool,
+    /// Whether some stream waits for room in the output.
+    waits_for_room: bool,
+    /// Streams that are lent and have not begun.
+    reserved: u32,
+    /// The number of streams that were lent.
+    lent: u32,
+    /// The only session that may use the connection while it is busy.
+    session: Option<u32>,
+    /// The time since which no stream is lent; the connection is counted as idle then.
+    idle_since: Option<Instant>,
+    messages: Vec<Message>,
+    buffers: Vec<Vec<u8>>,
+}
+
+impl State {
+    /// Returns a stream's slot.
+    pub(crate) fn slot(&mut self, key: StreamKey) -> Option<&mut Slot> {
+        self.slots.get_mut(key.slot()).filter(|slot| slot.key == Some(key))
+    }
+
+    /// Returns whether the connection is over.
+    pub(crate) fn is_gone(&self) -> bool {
+        self.gone
+    }
+
+    /// Returns whether nothing more can be sent on a stream.
+    pub(crate) fn is_shut(&self, key: StreamKey) -> bool {
+        self.gone || self.slots.get(key.slot()).is_none_or(|slot| slot.key != Some(key) || slot.reset)
+    }
+
+    /// Wakes the connection's task, which writes the output.
+    pub(crate) fn wake_task(&self) {
+        if let Some(task) = &self.task {
+            task.wake_by_ref();
+        }
+    }
+
+    /// Registers a task that waits for room in the output, or for the server's settings.
+    pub(crate) fn wait_for_room(&mut self, key: Option<StreamKey>, cx: &Context<'_>) {
+        self.waits_for_room = true;
+        if let Some(slot) = key.and_then(|key| self.slot(key)) {
+            slot.wait(cx);
+        } else if !self.starting.iter().any(|known| known.will_wake(cx.waker())) {
+            self.starting.push(cx.waker().clone());
+        }
+    }
+
+    fn wake_all(&mut self) {
+        self.slots.iter().for_each(Slot::wake);
+        self.starting.drain(..).for_each(Waker::wake);
+    }
+
+    /// Returns an empty message.
+    pub(crate) fn take_message(&mut self) -> Message {
+        self.messages.pop().unwrap_or_default()
+    }
+
+    /// Keeps the memory of a message for a later one.
+    pub(crate) fn keep_message(&mut self, mut message: Message) {
+        if self.messages.len() < KEPT_MAX {
+            message.clear();
+            self.messages.push(message);
+        }
+    }
+
+    /// Keeps the memory of a buffer for a later one.
+    pub(crate) fn keep_buffer(&mut self, mut buffer: Vec<u8>) {
+        if self.buffers.len() < KEPT_MAX && buffer.capacity() > 0 {
+            buffer.clear();
+            self.buffers.push(buffer);
+        }
+    }
+
+    /// Returns whether no stream is lent.
+    fn is_idle(&self) -> bool {
+        self.reserved == 0 && self.wire.held_streams() == 0
+    }
+
+    /// Closes the socket of a connection that is over, unless a stream still refers to it.
+    fn close_if_idle(&mut self) {
+        if self.gone && self.is_idle() {
+            (self.socket, self.open) = (None, None);
+        }
+    }
+
+    /// Returns whether another stream can be lent.
+    fn has_place(&self) -> bool {
+        !self.gone && !self.retired && self.wire.available_streams() > self.reserved
+    }
+
+    fn apply(&mut self, event: Event, input: &[u8]) {
+        match event {
+            Event::Response { stream, head, end } => {
+                let next = self.take_message();
+                let message = std::mem::replace(&mut self.message, next);
+                let Some(slot) = self.slot(stream) else { return };
+                if slot.heads.len() >= INTERIM_MAX {
+                    (slot.reset, slot.malformed) = (true, true);
+                    slot.wake();
+                    return self.wire.reset(stream, ErrorCode::ENHANCE_YOUR_CALM);
+                }
+                slot.heads.push_back((message, head));
+                slot.complete |= end;
+                slot.wake();
+            }
+            Event::Data { stream, range } => {
+                if let Some(slot) = self.slot(stream) {
+                    slot.received.extend_from_slice(&input[range]);
+                    slot.wake();
+                }
+            }
+            Event::Trailers { stream } => {
+                let trailers = std::mem::take(&mut self.message);
+                if let Some(slot) = self.slot(stream) {
+                    (slot.trailers, slot.complete) = (Some(trailers), true);
+                    slot.wake();
+                }
+            }
+            Event::End { stream } => {
+                if let Some(slot) = self.slot(stream) {
+                    slot.complete = true;
+                    slot.wake();
+                }
+            }
+            Event::Reset { stream, by_peer, .. } => {
+                if let Some(slot) = self.slot(stream) {
+                    (slot.reset, slot.malformed) = (true, !by_peer);
+                    slot.wake();
+                }
+            }
+            Event::Writable { stream: Some(stream) } => {
+                if let Some(slot) = self.slot(stream) {
+                    slot.wake();
+                }
+            }
+            Event::Writable { stream: None } | Event::Settings | Event::GoAway { .. } => self.wake_all(),
+            Event::Request { .. } | Event::Refused { .. } | Event::Pong(_) => {}
+        }
+    }
+}
+
+/// A connection to a server.
+pub(crate) struct Connection {
+    state: RefCell<State>,
+    server: Arc<ServerShared>,
+    worker: usize,
+    /// What a request must have to use the connection: see [`Wanted`].
+    label: Option<Arc<[u8]>>,
+    address: Option<SocketAddr>,
+    tls: bool,
+    /// The time for which the connection stays open without a stream.
+    patience: Duration,
+    /// `pool-max-conn`.
+    idle_max: u32,
+}
+
+impl Connection {
+    /// Returns the state, which nothing else has borrowed: no borrow lasts longer than a call.
+    pub(crate) fn state(&self) -> RefMut<'_, State> {
+        self.state.borrow_mut()
+    }
+
+    /// Returns whether requests have the scheme `https`.
+    pub(crate) fn is_secure(&self) -> bool {
+        self.tls
+    }
+
+    fn idle_count(&self) -> &AtomicU32 {
+        &self.server.idle[self.worker].lending
+    }
+
+    fn set_idle(&self, state: &mut State, idle: bool) {
+        match (idle, state.idle_since) {
+            (true, None) => {
+                state.idle_since = Some(Instant::now());
+                self.idle_count().fetch_add(1, Ordering::Relaxed);
+            }
+            (false, Some(_)) => {
+                state.idle_since = None;
+                self.idle_count().fetch_sub(1, Ordering::Relaxed);
+            }
+            _ => {}
+        }
+    }
+
+    /// Reads and writes frames; ready when the connection is over.
+    fn poll(&self, cx: &mut Context<'_>, input: &mut Buffer, pool: &BufferPool, timer: &mut Timer) -> Poll<()> {
+        let mut state = self.state();
+        let state = &mut *state;
+        if !state.task.as_ref().is_some_and(|known| known.will_wake(cx.waker())) {
+            state.task = Some(cx.waker().clone());
+        }
+        state.wire.begin_turn();
+        let mut failed = state.wire.failure().is_some();
+        let mut again = false;
+        loop {
+            // Everything that is here is parsed before anything is written, and the other way round.
+            let (mut parsing, mut blocked) = (!failed, false);
+            while parsing {
+                // Also without input: an event may have to follow the last one.
+                match state.wire.receive(input.data(), &mut state.message) {
+                    Ok((count, progress)) => {
+                        match progress {
+                            Progress::Event(event) => state.apply(event, input.data()),
+                            Progress::Idle => parsing = false,
+                            Progress::Blocked(why) => {
+                                (parsing, blocked) = (false, true);
+                                again |= why == Blocked::Turn;
+                            }
+                        }
+                        input.consume(count);
+                    }
+                    Err(_) => (failed, parsing) = (true, false),
+                }
+            }
+            let Some(socket) = &mut state.socket else { return Poll::Ready(()) };
+            while !state.wire.output().is_empty() {
+                match socket.poll_write(cx, state.wire.output()) {
+                    Poll::Ready(Ok(count)) => state.wire.wrote(count),
+                    Poll::Ready(Err(_)) => return Poll::Ready(()),
+                    Poll::Pending => break,
+                }
+            }
+            if failed {
+                break;
+            }
+            if blocked {
+                // Answers that waited may be written now.
+                if state.wire.blocked().is_none() {
+                    continue;
+                }
+                break;
+            }
+            match poll_fill(socket, cx, input, pool) {
+                Poll::Ready(Some(_)) => {}
+                Poll::Ready(None) => return Poll::Ready(()),
+                Poll::Pending => break,
+            }
+        }
+        if std::mem::take(&mut state.waits_for_room) {
+            match state.wire.is_output_full() {
+                true => state.waits_for_room = true,
+                false => state.wake_all(),
+            }
+        }
+        if again {
+            cx.waker().wake_by_ref();
+        }
+        pool.retire(input);
+        let pending = !state.wire.output().is_empty();
+        if failed {
+            // Its streams end now; the server may still read why.
+            if !std::mem::replace(&mut state.gone, true) {
+                state.wake_all();
+            }
+            if !pending {
+                return Poll::Ready(());
+            }
+        }
+        if !state.is_idle() && !failed {
+            timer.set(None);
+            return Poll::Pending;
+        }
+        if !pending && (state.retired || state.wire.is_last_stream_opened()) {
+            return Poll::Ready(());
+        }
+        let limit = if pending { FLUSH_TIME } else { self.patience };
+        timer.set(Some(state.idle_since.unwrap_or_else(Instant::now) + limit));
+        ready!(timer.poll(cx));
+        Poll::Ready(())
+    }
+
+    /// Ends the connection: its streams are gone.
+    fn end(&self) {
+        let mut state = self.state();
+        self.set_idle(&mut state, false);
+        state.gone = true;
+        state.wake_all();
+        let state = &mut *state;
+        let Some(socket) = &mut state.socket else { return };
+        if state.wire.failure().is_none() && state.wire.goaway_sent().is_none() {
+            state.wire.goaway(0, ErrorCode::NO_ERROR);
+            // One attempt: a server that does not read is not waited for.
+            let mut cx = Context::from_waker(Waker::noop());
+            let _ = socket.poll_write(&mut cx, state.wire.output());
+        }
+        socket.shutdown_write();
+        state.close_if_idle();
+    }
+}
+
+/// Reads available data; `None`: the server has closed its side or broken the connection.
+fn poll_fill(socket: &mut Socket, cx: &mut Context<'_>, input: &mut Buffer, pool: &BufferPool) -> Poll<Option<usize>> {
+    // Without readiness no buffer is taken.
+    if ready!(socket.poll_read_ready(cx)).is_err() {
+        return Poll::Ready(None);
+    }
+    pool.equip(input);
+    if input.spare().is_empty() {
+        input.compact();
+    }
+    if input.spare().is_empty() {
+        return Poll::Pending;
+    }
+    match socket.poll_read(cx, input.spare()) {
+        Poll::Ready(Ok(count)) if count > 0 => {
+            input.filled(count);
+            Poll::Ready(Some(count))
+        }
+        Poll::Ready(_) => Poll::Ready(None),
+        Poll::Pending => {
+            pool.retire(input);
+            Poll::Pending
+        }
+    }
+}
+
+/// A stream of a connection, lent to one request. Dropping it resets it, unless both its messages are complete.
+pub(crate) struct Stream {
+    connection: Rc<Connection>,
+    key: Option<StreamKey>,
+}
+
+/// What fetches report of a stream and its connection.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct StreamFacts {
+    /// The number of the stream; 0 before it begins.
+    pub id: u32,
+    /// The code with which the server has reset the stream.
+    pub reset: Option<u32>,
+    /// The streams that are open.
+    pub streams: u32,
+    /// The streams that may be open at once.
+    pub limit: u32,
+    /// The anomalies of the connection.
+    pub glitches: u32,
+}
+
+impl Stream {
+    /// Returns the present facts.
+    pub(crate) fn facts(&self) -> StreamFacts {
+        let state = self.connection.state();
+        StreamFacts {
+            id: self.key.map_or(0, StreamKey::id),
+            reset: self.key.and_then(|key| state.wire.code_received(key)).map(|code| code.0),
+            streams: state.wire.open_streams() + state.reserved,
+            limit: state.wire.streams_limit(),
+            glitches: state.wire.glitches(),
+        }
+    }
+
+    /// Returns the connection.
+    pub(crate) fn connection(&self) -> &Rc<Connection> {
+        &self.connection
+    }
+
+    /// Returns its key, if it has begun.
+    pub(crate) fn key(&self) -> Option<StreamKey> {
+        self.key
+    }
+
+    /// Begins the stream, whose head must be sent next; `None`: the server accepts no more streams.
+    pub(crate) fn begin(&mut self, state: &mut State) -> Option<StreamKey> {
+        let key = state.wire.open()?;
+        state.reserved -= 1;
+        self.key = Some(key);
+        if state.slots.len() <= key.slot() {
+            state.slots.resize_with(key.slot() + 1, Slot::default);
+        }
+        let received = state.buffers.pop().unwrap_or_default();
+        state.slots[key.slot()] = Slot { key: Some(key), received, ..Slot::default() };
+        Some(key)
+    }
+
+    /// Calls `read` with the connection's socket, if it is open.
+    pub(crate) fn with_socket(&self, read: impl FnOnce(&Socket)) {
+        if let Some(socket) = &self.connection.state().socket {
+            read(socket);
+        }
+    }
+}
+
+impl std::fmt::Debug for Stream {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Stream").field("key", &self.key).finish_non_exhaustive()
+    }
+}
+
+impl Drop for Stream {
+    fn drop(&mut self) {
+        let mut state = self.connection.state();
+        match self.key {
+            None => state.reserved -= 1,
+            Some(key) => {
+                state.wire.release(key);
+                if let Some(slot) = state.slot(key) {
+                    let slot = std::mem::take(slot);
+                    state.keep_buffer(slot.received);
+                }
+            }
+        }
+        if state.is_idle() && !state.gone {
+            state.session = None;
+            state.retired |= self.connection.server.idle_connections() >= self.connection.idle_max;
+            self.connection.set_idle(&mut state, true);
+        }
+        state.close_if_idle();
+        state.wake_task();
+    }
+}
+
+/// What a request needs of a connection.
+pub(super) struct Wanted<'a> {
+    /// The label, as of idle connections of HTTP/1.
+    pub(super) label: Option<&'a [u8]>,
+    /// The server's present address.
+    pub(super) address: Option<SocketAddr>,
+    /// Only connections that have lent more than one stream are taken.
+    pub(super) proven_only: bool,
+    /// The request's session, if a busy connection serves one session only.
+    pub(super) session: Option<u32>,
+}
+
+/// A new connection whose protocol is HTTP/2.
+pub(super) struct Opened {
+    pub(super) socket: Socket,
+    pub(super) open: Open,
+    pub(super) label: Option<Arc<[u8]>>,
+    pub(super) address: Option<SocketAddr>,
+    /// Whether requests of other sessions, or none but the first, may use the connection.
+    pub(super) session: Option<u32>,
+    pub(super) shared: bool,
+}
+
+/// One worker's connections of HTTP/2 to all servers under one configuration.
+pub(crate) struct Connections {
+    /// By the address of [`ServerShared`].
+    by_server: RefCell<HashMap<usize, Vec<Rc<Connection>>>>,
+    worker: usize,
+    settings: http2::Settings,
+    buffers: Rc<BufferPool>,
+    /// Whether the configuration has a server that may speak HTTP/2.
+    used: bool,
+}
+
+impl Connections {
+    /// Returns a set without connections.
+    pub(crate) fn new(worker: usize, settings: http2::Settings, buffers: Rc<BufferPool>, used: bool) -> Connections {
+        Connections { by_server: RefCell::default(), worker, settings, buffers, used }
+    }
+
+    /// Returns whether the configuration has a server that may speak HTTP/2.
+    #[inline]
+    pub(crate) fn is_used(&self) -> bool {
+        self.used
+    }
+
+    /// Lends a stream of an open connection; also returns the number of streams that were lent before.
+    pub(super) fn take(&self, server: &ServerRun, wanted: &Wanted<'_>) -> Option<(Stream, u32)> {
+        let by_server = self.by_server.borrow();
+        let connections = by_server.get(&key_of(&server.shared))?;
+        let max_reuse = server.config.pool.max_reuse;
+        let tls = server.tls().is_some();
+        connections.iter().find_map(|connection| {
+            if connection.label.as_deref() != wanted.label
+                || connection.address != wanted.address
+                || connection.tls != tls
+            {
+                return None;
+            }
+            let mut state = connection.state();
+            let busy = !state.is_idle();
+            let other =
+                busy && (state.session.is_some() || wanted.session.is_some()) && state.session != wanted.session;
+            if !state.has_place() || other || wanted.proven_only && state.lent < 2 {
+                return None;
+            }
+            if max_reuse.is_some_and(|max| state.lent > max) {
+                state.retired = true;
+                return None;
+            }
+            let before = state.lent;
+            state.session = wanted.session;
+            drop(state);
+            Some((connection.lend(), before))
+        })
+    }
+
+    /// Begins HTTP/2 on a new connection, and lends its first stream.
+    pub(super) fn add(self: &Rc<Self>, server: &Arc<ServerRun>, opened: Opened) -> Stream {
+        let Opened { socket, open, label, address, session, shared } = opened;
+        let state = State {
+            wire: http2::Connection::client(self.settings),
+            socket: Some(socket),
+            open: Some(open),
+            message: Message::new(),
+            slots: Vec::new(),
+            task: None,
+            starting: Vec::new(),
+            gone: false,
+            retired: !shared,
+            waits_for_room: false,
+            reserved: 0,
+            lent: 0,
+            session,
+            idle_since: None,
+            messages: Vec::new(),
+            buffers: Vec::new(),
+        };
+        let own = server.reuse == sluicegate_config::model::HttpReuse::Never;
+        let patience = if own { Some(OWN_IDLE) } else { server.config.pool.purge_delay };
+        let connection = Rc::new(Connection {
+            state: RefCell::new(state),
+            server: server.shared.clone(),
+            worker: self.worker,
+            label,
+            address,
+            tls: server.tls().is_some(),
+            patience: patience.unwrap_or_default(),
+            idle_max: server.config.pool.max.filter(|_| !own).unwrap_or(u32::MAX),
+        });
+        self.by_server.borrow_mut().entry(key_of(&server.shared)).or_default().push(connection.clone());
+        let stream = connection.lend();
+        tokio::task::spawn_local(run(connection, self.buffers.clone(), Rc::downgrade(self)));
+        stream
+    }
+
+    fn remove(&self, connection: &Rc<Connection>) {
+        let mut by_server = self.by_server.borrow_mut();
+        let key = key_of(&connection.server);
+        if let Some(connections) = by_server.get_mut(&key) {
+            connections.retain(|known| !Rc::ptr_eq(known, connection));
+            if connections.is_empty() {
+                by_server.remove(&key);
+            }
+        }
+    }
+
+    /// Ends the connections whose label starts with `label` once they have no stream.
+    pub(crate) fn forget(&self, label: &[u8]) {
+        if !self.used {
+            return;
+        }
+        let by_server = self.by_server.borrow();
+        for connection in by_server.values().flatten() {
+            if connection.label.as_ref().is_some_and(|known| known.starts_with(label)) {
+                connection.retire();
+            }
+        }
+    }
+
+    /// Ends a connection to the server that has no stream, to make room for another.
+    pub(super) fn close_one(&self, server: &ServerRun) -> bool {
+        let by_server = self.by_server.borrow();
+        let mut connections = by_server.get(&key_of(&server.shared)).into_iter().flatten();
+        connections.any(|connection| {
+            let idle = connection.state().is_idle() && connection.state().open.is_some();
+            if idle {
+                connection.end();
+                connection.state().wake_task();
+            }
+            idle
+        })
+    }
+}
+
+/// The connections of a configuration that is gone serve no more requests.
+impl Drop for Connections {
+    fn drop(&mut self) {
+        self.by_server.get_mut().values().flatten().for_each(|connection| connection.retire());
+    }
+}
+
+impl Connection {
+    /// Lends a place for one more stream.
+    fn lend(self: &Rc<Self>) -> Stream {
+        let mut state = self.state();
+        state.reserved += 1;
+        state.lent = state.lent.saturating_add(1);
+        self.set_idle(&mut state, false);
+        Stream { connection: self.clone(), key: None }
+    }
+
+    /// Lends no more streams.
+    fn retire(&self) {
+        let mut state = self.state();
+        state.retired = true;
+        state.wake_task();
+    }
+}
+
+async fn run(connection: Rc<Connection>, buffers: Rc<BufferPool>, owner: Weak<Connections>) {
+    let (mut input, mut timer) = (Buffer::default(), Timer::default());
+    poll_fn(|cx| connection.poll(cx, &mut input, &buffers, &mut timer)).await;
+    buffers.reclaim(&mut input);
+    connection.end();
+    if let Some(owner) = owner.upgrade() {
+        owner.remove(&connection);
+    }
+}
+
+fn key_of(server: &Arc<ServerShared>) -> usize {
+    Arc::as_ptr(server) as usize
+}
