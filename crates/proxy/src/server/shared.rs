@@ -67,7 +67,7 @@ pub struct ServerShared {
     /// `maxconn`; 0 means none.
     maxconn: AtomicU32,
     /// `set server … ssl`: 0: what the file says, 1: off, 2: on.
-    tls_set: AtomicU8,
+    pub(super) tls_set: AtomicU8,
     /// `minconn`; 0 means that the limit does not follow the backend's load.
     minconn: u32,
     /// `slowstart`.
@@ -763,21 +763,6 @@ pub struct ServerRun {
     pub(super) resolved: OnceLock<IpAddr>,
     /// The TLS of its line, once [`connectors`](super::connectors) has built it.
     pub(super) connector: OnceLock<Arc<Connector>>,
-}
-
-impl ServerShared {
-    /// Returns whether a command has set that connections use TLS; `None`: what the file says holds.
-    pub(crate) fn tls_set(&self) -> Option<bool> {
-        match self.tls_set.load(Ordering::Relaxed) {
-            0 => None,
-            set => Some(set == 2),
-        }
-    }
-
-    /// Sets whether connections use TLS, whatever the file says.
-    pub(crate) fn set_tls(&self, on: bool) {
-        self.tls_set.store(if on { 2 } else { 1 }, Ordering::Relaxed);
-    }
 }
 
 impl ServerRun {

@@ -4,6 +4,7 @@
 //! label of a connection, so that no request takes a connection that was verified for another name.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Instant;
 
 use sluicegate_config::model;
@@ -12,7 +13,7 @@ use sluicegate_tls::failure::Code;
 use sluicegate_tls::verify::Failure;
 use sluicegate_transport::{HandshakeError, Socket};
 
-use super::shared::ServerRun;
+use super::shared::{ServerRun, ServerShared};
 use crate::engines::Engines;
 use crate::errors::CompileError;
 use crate::proxied::TlsFailure;
@@ -79,6 +80,21 @@ pub fn connectors(servers: &[Arc<ServerRun>], before: &[Arc<ServerRun>]) -> Resu
         }
     }
     if errors.is_empty() { Ok(()) } else { Err(errors) }
+}
+
+impl ServerShared {
+    /// Returns whether a command has set that connections use TLS; `None`: what the file says holds.
+    pub(crate) fn tls_set(&self) -> Option<bool> {
+        match self.tls_set.load(Ordering::Relaxed) {
+            0 => None,
+            set => Some(set == 2),
+        }
+    }
+
+    /// Sets whether connections use TLS, whatever the file says.
+    pub(crate) fn set_tls(&self, on: bool) {
+        self.tls_set.store(if on { 2 } else { 1 }, Ordering::Relaxed);
+    }
 }
 
 impl ServerRun {

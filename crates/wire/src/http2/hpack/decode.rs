@@ -241,7 +241,7 @@ fn is_clean(value: &[u8]) -> bool {
 
 #[cfg(test)]
 pub(in super::super) mod tests {
-    use super::*;
+    use super::{Class, Decoder, Error, Range, is_clean};
 
     type Pairs = Vec<(String, String)>;
 
