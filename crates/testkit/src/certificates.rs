@@ -67,13 +67,29 @@ impl Certificates {
         self.0.path().join(name).to_str().expect("ASCII").to_owned()
     }
 
-    fn openssl(&self, line: &str) {
+    /// Runs openssl in the directory; returns what it prints.
+    fn openssl(&self, line: &str) -> String {
         let output = Command::new("openssl")
             .args(line.split(' '))
             .current_dir(self.0.path())
             .output()
             .expect("openssl is installed: `cargo xtask test --install` brings it");
         assert!(output.status.success(), "openssl {line}: {}", String::from_utf8_lossy(&output.stderr));
+        String::from_utf8_lossy(&output.stdout).into_owned()
+    }
+
+    /// Makes `NAME.ocsp`, a response of `ca` that a certificate is good, which is valid for some days; returns it in
+    /// base64.
+    pub fn ocsp_response(&self, name: &str, days: u32) -> String {
+        let serial = self.openssl(&format!("x509 -noout -serial -in {name}.crt"));
+        let serial = serial.trim().strip_prefix("serial=").expect("a serial number");
+        let line = format!("V\t491231235959Z\t\t{serial}\tunknown\t/CN={name}\n");
+        std::fs::write(self.path("ocsp.index"), line).expect("writable");
+        self.openssl(&format!(
+            "ocsp -index ocsp.index -rsigner ca.crt -rkey ca.key -CA ca.crt -issuer ca.crt -cert {name}.crt -respout \
+             {name}.ocsp -ndays {days} -no_nonce"
+        ));
+        self.openssl(&format!("base64 -A -in {name}.ocsp")).trim().to_owned()
     }
 
     /// Returns its content.

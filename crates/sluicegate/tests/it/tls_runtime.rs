@@ -333,3 +333,90 @@ fn keys_of_tickets_are_shown_and_set() {
     );
     gate.check("set ssl ocsp-response AAAA", "Unable to parse OCSP response.\n");
 }
+
+#[test]
+fn ocsp_responses_are_replaced() {
+    let gate = Gate::start(1, |certificates| {
+        certificates.ocsp_response("a", 1);
+        std::fs::copy(certificates.path("a.ocsp"), certificates.path("a.pem.ocsp")).expect("a copy");
+        "frontend f\n bind @0@ ssl crt @FILES@/a.pem crt @FILES@/b.pem\n".to_owned()
+    });
+    let stapled = |name: &str| {
+        let text = handshake(gate.ports[0], &["-status", "-servername", name]).expect("a handshake");
+        let update = text.lines().find_map(|line| line.trim().strip_prefix("Next Update: "));
+        update.map(str::to_owned)
+    };
+    let first = stapled("a.example").expect("the response of the file");
+    assert_eq!(stapled("b.example"), None);
+    let listed = gate.ask("show ssl ocsp-response");
+    let key = listed.strip_prefix("# Certificate IDs\nCertificate ID key : 30").expect("a list");
+    let (key, rest) =
+        key.split_once("\nCertificate path : @/a.pem\n Certificate ID:\n   Issuer Name Hash: ").expect(&listed);
+    assert!(rest.contains("\n   Issuer Key Hash: ") && rest.contains("\n   Serial Number: "), "{rest}");
+    let details = gate.ask("show ssl cert @/a.pem");
+    assert!(details.ends_with(&format!("\nOCSP Response Key: 30{key}\n\n")), "{details}");
+    let later = gate.certificates.ocsp_response("a", 9);
+    gate.check(&format!("set ssl ocsp-response {later}"), "OCSP Response updated!\n");
+    let second = stapled("a.example").expect("the response of the command");
+    assert_ne!(first, second);
+    gate.check("show ssl ocsp-response base64 @/a.pem", &later);
+    let text = gate.ask(&format!("show ssl ocsp-response 30{key}"));
+    assert!(text.starts_with("OCSP Response Data:\n    OCSP Response Status: successful (0x0)\n"), "{text}");
+    assert!(text.contains(&format!("Next Update: {second}\n")), "{text}");
+    assert_eq!(gate.ask("show ssl cert @/a.pem.ocsp"), text);
+    // A response about a certificate that has none yet comes with a transaction.
+    let other = gate.certificates.ocsp_response("b", 5);
+    gate.set(
+        "set ssl ocsp-response",
+        &other,
+        "OCSP single response: Certificate ID does not match any certificate or issuer.\n",
+    );
+    gate.set(
+        "set ssl cert @/b.pem.ocsp",
+        "%",
+        "Error reading OCSP response in base64 formatCan't load the payload\nCan't update @/b.pem.ocsp!\n",
+    );
+    gate.set("set ssl cert @/b.pem.ocsp", &other, "Transaction created for certificate @/b.pem!\n");
+    gate.check("commit ssl cert @/b.pem", "Committing @/b.pem.\nSuccess!\n");
+    assert!(stapled("b.example").is_some());
+    // One about another certificate is left out, and the present one stays.
+    gate.set("set ssl cert @/a.pem.ocsp", &other, "Transaction created for certificate @/a.pem!\n");
+    gate.check(
+        "commit ssl cert @/a.pem",
+        "Committing @/a.pem.\nLoading: OCSP single response: Certificate ID does not match certificate and issuer. \
+         Content will be ignored.\nSuccess!\n",
+    );
+    assert_eq!(stapled("a.example").as_deref(), Some(&*second));
+}
+
+#[test]
+fn directories_are_lists() {
+    let gate = Gate::start(1, |certificates| {
+        std::fs::create_dir(certificates.path("all")).expect("a directory");
+        std::fs::copy(certificates.path("a.pem"), certificates.path("all/a.pem")).expect("a copy");
+        "frontend f\n bind @0@ ssl crt @FILES@/all/\n".to_owned()
+    });
+    gate.check("show ssl crt-list", "@/all\n");
+    gate.check("show ssl crt-list -n @/all/", "# @/all\n@/all/a.pem:0\n");
+    gate.check("new ssl cert @/all/b.pem", "New empty certificate store '@/all/b.pem'!\n");
+    let pem = gate.certificates.pem("b");
+    gate.set("set ssl cert @/all/b.pem", &pem, "Transaction created for certificate @/all/b.pem!\n");
+    gate.check("commit ssl cert @/all/b.pem", "Committing @/all/b.pem\nSuccess!\n");
+    gate.check(
+        "add ssl crt-list @/all @/b.pem",
+        "Can't edit the crt-list: '@/all' is a directory, certificate path '@/b.pem' must contain the directory path\n",
+    );
+    gate.set(
+        "add ssl crt-list @/all",
+        "@/all/b.pem [verify none]",
+        "Can't edit the crt-list: this is a directory, SSL configuration, crt-store keywords and filters are not allowed\n",
+    );
+    let inserted = "Inserting certificate '@/all/b.pem' in crt-list '@/all'.\nSuccess!\n";
+    gate.check("add ssl crt-list @/all/ @/all/b.pem", inserted);
+    assert_eq!(shown(gate.ports[0], "b.example").as_deref(), Some("b"));
+    let again = "Can't edit the crt-list: file already exists in this directory!\n";
+    gate.check("add ssl crt-list @/all @/all/b.pem", again);
+    gate.check("show ssl crt-list -n @/all", "# @/all\n@/all/a.pem:0\n@/all/b.pem:1\n");
+    gate.check("del ssl crt-list @/all @/all/b.pem", "Entry '@/all/b.pem' deleted in crtlist '@/all'!\n");
+    assert_eq!(shown(gate.ports[0], "b.example").as_deref(), Some("a"));
+}
