@@ -227,6 +227,7 @@ impl ServerOptions {
             };
         }
         if let Some(parameter) = PROCESS.iter().find(|parameter| parameter.name == name) {
+            parameter.field.parse(&mut self.clone(), value)?;
             return Err(parameter.in_section.to_owned());
         }
         match REFUSED.iter().find(|refused| refused.0 == name) {

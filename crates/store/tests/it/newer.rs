@@ -416,7 +416,7 @@ fn hints_are_taken_at_run_time_and_what_somebody_may_rely_on_is_not() {
     }
     for (name, value, why) in [
         ("acl-pubsub-default", "allchannels", "ACLs are not available yet"),
-        ("tls-auth-clients", "no", "TLS is not available yet"),
+        ("tls-replication", "yes", "replication is not available yet"),
         ("min-replicas-to-write", "1", "replication is not available yet"),
         ("cluster-enabled", "no", "can't set immutable config"),
         ("rdbchecksum", "yes", "can't set immutable config"),

@@ -278,8 +278,10 @@ fn what_does_not_act_is_refused() {
         assert_eq!(client.ask(&["CONFIG", "GET", name]), "*0\r\n");
     }
     // A section of a proxy's file has no process of its own.
+    let alone = ServerOptions { standalone: true, ..ServerOptions::default() };
     for row in PROCESS {
-        assert_eq!(client.ask(&["CONFIG", "SET", row.name, "1"]), refused(row.name, row.in_section));
+        let value = String::from_utf8(alone.get(row.name).expect("a value")).expect("text");
+        assert_eq!(client.ask(&["CONFIG", "SET", row.name, &value]), refused(row.name, row.in_section));
         assert_eq!(client.ask(&["CONFIG", "GET", row.name]), "*0\r\n");
     }
 }
