@@ -17,6 +17,7 @@ mod first_run;
 mod hatop;
 mod http;
 mod http2_servers;
+mod http2;
 mod keywords;
 mod limits;
 mod lua_modules;
