@@ -51,6 +51,7 @@ const PEERS: &[(&str, &str, &str)] = &[
     ("/usr/bin/wrk", "wrk", "HTTP load"),
     ("/usr/bin/hatop", "hatop", "watches the stats socket"),
     ("/usr/bin/curl", "curl", "an HTTP client"),
+    ("/usr/bin/h2load", "nghttp2-client", "clients and load of HTTP/2"),
     ("/usr/sbin/nginx", "nginx", "an HTTP server with TLS and HTTP/2"),
     ("/usr/bin/socat", "socat", "what scripts of operators reach the stats socket with"),
     ("/usr/share/lua/5.1/redis.lua", "lua-redis", "the Redis client that scripts bring"),

@@ -1,0 +1,115 @@
+//! Facts and figures of connections: fetches, logs, statistics, counters of glitches.
+
+use super::requests::{frame, headers};
+use super::*;
+use sluicegate_testkit::wait_for;
+use sluicegate_wire::http2::ErrorCode;
+
+/// The head of a request whose path is no path.
+const MALFORMED: &[(&str, &str)] = &[(":method", "GET"), (":scheme", "http"), (":path", "x"), (":authority", "h")];
+
+#[test]
+fn fetches_of_streams() {
+    let facts = "%[fc_http_major] %[fs.id] %[fc_nb_streams] %[fc_settings_streams_limit] %[fc_glitches] %[fs.aborted] \
+                 %[req.ver] %[http_first_req]";
+    let lines = format!(
+        " log stdout format raw local0 info\n log-format \"%HPO %ST code=%[fs.rst_code] aborted=%[fs.aborted]\"\n \
+         stick-table type ip size 10 store glitch_cnt,glitch_rate(1h)\n tcp-request connection track-sc0 src\n \
+         http-request tarpit if {{ path /wait }}\n timeout tarpit 600s\n http-request return status 200 hdr x \"{facts}\" \
+         hdr y \"%[sc_glitch_cnt(0)] %[sc_glitch_rate(0)]\""
+    );
+    let (mut server, gate) = front(&lines);
+    let mut client = Client::connect(&gate.address());
+    assert_eq!(client.get("/").field("x"), Some("2 1 1 100 0 0 2.0 1"));
+    let waits = client.begin("GET /wait\nhost: h", true);
+    assert_eq!(client.get("/").field("x"), Some("2 5 2 100 0 0 2.0 0"));
+    for _ in 0..3 {
+        let stream = client.open();
+        client.raw(&headers(stream.id(), 5, MALFORMED));
+        assert_eq!(client.end(stream).reset, Some(ErrorCode::PROTOCOL_ERROR));
+    }
+    let answer = client.get("/");
+    assert_eq!((answer.field("x"), answer.field("y")), (Some("2 13 2 100 3 0 2.0 0"), Some("3 3")));
+    client.reset(waits, ErrorCode(0x1234));
+    server.program.wait_for_output("/wait 500 code=4660 aborted=1\n");
+    // HTTP/1 on the same port.
+    let mut plain = Plain::connect(&gate.address());
+    assert_eq!(plain.get("/").header("x"), Some("1 0 1 1  0 1.1 1"));
+}
+
+/// `%Th` belongs to the first stream; `%Ti` is the time since the stream before began.
+#[test]
+fn a_log_line_for_each_stream() {
+    let lines = " log stdout format raw local0 info\n log-format \"%HPO %rc %ac %Th %Ti %TR %sslv %HV %{+Q}r %B\"\n \
+                 option httpclose\n http-request return status 200 content-type text/plain string x";
+    let (mut server, gate) = front(lines);
+    let mut client = Client::connect(&gate.address());
+    for path in ["/a", "/b", "/c"] {
+        assert_eq!(client.get(path).status, 200);
+    }
+    server.program.wait_for_output("/c ");
+    let output = server.program.output();
+    let lines: Vec<Vec<&str>> =
+        output.lines().filter(|line| line.starts_with('/')).map(|line| line.split(' ').collect()).collect();
+    assert_eq!(lines.len(), 3, "{output}");
+    for (line, path) in lines.iter().zip(["/a", "/b", "/c"]) {
+        assert_eq!((line[0], line[7], line[9]), (path, "HTTP/2.0", &*format!("http://h{path}")), "{output}");
+        assert!(line[3] == "0" && line[4].parse::<u32>().is_ok() && line[5].parse::<u32>().is_ok(), "{output}");
+    }
+}
+
+#[test]
+fn statistics_of_frames() {
+    let (server, gate) = front(" http-request return status 200");
+    let path = server.directory().join("stats");
+    let column = |name: &str, line: &str| {
+        let text = Sluicegate::stats(&path, "show stat");
+        let at = text.lines().next().and_then(|head| head.split(',').position(|column| column == name)).expect("there");
+        let line = text.lines().find(|row| row.starts_with(line)).expect("a line");
+        line.split(',').nth(at).expect("a cell").to_owned()
+    };
+    let mut client = Client::connect(&gate.address());
+    let stream = client.begin("POST /\nhost: h\ncontent-length: 3", false);
+    client.data(stream, b"abc", true);
+    assert_eq!(client.end(stream).status, 200);
+    assert_eq!(client.get("/").status, 200);
+    let stream = client.open();
+    client.raw(&headers(stream.id(), 5, MALFORMED));
+    client.end(stream);
+    let stream = client.begin("POST /\nhost: h\ncontent-length: 3", false);
+    client.until("an answer", |client| client.seen(stream).is_over());
+    client.raw(&frame(3, 0, stream.id(), &[0, 0, 0, 8]));
+    client.raw(&frame(7, 0, 0, &[0; 8]));
+    let is = |name: &str, expected: &str| {
+        let mut seen = String::new();
+        wait_for(&format!("{name} {expected}"), || {
+            seen = column(name, "front,FRONTEND");
+            (seen == expected).then_some(())
+        });
+    };
+    is("h2_headers_rcvd", "4");
+    is("h2_data_rcvd", "1");
+    is("h2_settings_rcvd", "2");
+    is("h2_rst_stream_rcvd", "1");
+    is("h2_goaway_rcvd", "1");
+    is("h2_detected_strm_protocol_errors", "1");
+    is("h2_detected_conn_protocol_errors", "0");
+    is("h2_total_connections", "1");
+    is("h2_backend_total_streams", "3");
+    is("h2_backend_open_streams", "0");
+    is("h2sess", "1");
+    is("h1sess", "0");
+    is("h2req", "3");
+    is("h1req", "0");
+    drop(client);
+    is("h2_open_connections", "0");
+    let mut client = Client::connect(&gate.address());
+    client.begin("GET /\nhost: h", true);
+    client.raw(&frame(8, 0, 0, &[0; 4]));
+    client.until_closed();
+    assert_eq!(client.goaway, Some((1, ErrorCode::PROTOCOL_ERROR)));
+    is("h2_detected_conn_protocol_errors", "1");
+    is("h2_goaway_resp", "1");
+    assert_eq!(Plain::connect(&gate.address()).get("/").status, 200);
+    is("h1req", "1");
+}
