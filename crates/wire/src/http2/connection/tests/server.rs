@@ -642,6 +642,30 @@ fn credit_follows_what_is_consumed() {
 }
 
 #[test]
+fn streams_with_long_bodies_share_the_receive_buffers() {
+    const BUFFER: i64 = 16_384;
+    let settings = Settings { receive_total: 10 * BUFFER as usize, max_concurrent_streams: 10, ..Settings::default() };
+    let mut side = Side::server(settings);
+    side.consumes = false;
+    let mut credit = |stream: u32, head: &str| {
+        side.receive(&[headers(stream, head), data(stream, &"x".repeat(9000))].concat());
+        side.connection.consume(side.key(stream), 9000);
+        side.sent()
+    };
+    // Of ten buffers two are kept for nine streams that may still be opened; the next time, one for eight.
+    assert_eq!(credit(1, POST), [format!("WINDOW_UPDATE 1 {}", 8 * BUFFER - (BUFFER - 9000))]);
+    assert_eq!(credit(3, POST), [format!("WINDOW_UPDATE 3 {}", 5 * BUFFER - (BUFFER - 9000))]);
+    // A body that is not longer than the window of a new stream needs no other one.
+    assert_eq!(credit(5, &format!("{POST}\ncontent-length: 16000")), [""; 0]);
+    // A stream that has ended receives no more.
+    side.receive(&[data(1, ""), last_data(3, ""), last_data(1, "")].concat());
+    side.connection.consume(side.key(5), 0);
+    assert_eq!(side.connection.streams.receiving, 1);
+    side.connection.reset(side.key(5), ErrorCode::CANCEL);
+    assert_eq!(side.connection.streams.receiving, 0);
+}
+
+#[test]
 fn before_the_settings_are_acknowledged_the_default_window_holds() {
     let mut side = Side::of(Connection::server(Settings { initial_window: 20_000, ..Settings::default() }));
     side.consumes = false;
