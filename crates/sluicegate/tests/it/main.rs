@@ -16,6 +16,7 @@ mod fetches;
 mod first_run;
 mod hatop;
 mod http;
+mod http2;
 mod http2_servers;
 mod http2;
 mod keywords;
