@@ -162,7 +162,6 @@ fn what_is_not_there_is_refused_by_name() {
         ("appendonly yes", "nothing is persisted yet"),
         ("replicaof 127.0.0.1 6379", "replication is not available yet"),
         ("slaveof 127.0.0.1 6379", "replication is not available yet"),
-        ("tls-port 6380", "TLS is not available yet"),
         ("cluster-enabled yes", "the store is one node that has every slot, without a cluster around it"),
         ("aclfile /etc/redis/users.acl", "ACLs are not available yet"),
         ("user default on nopass ~* +@all", "ACLs are not available yet: 'requirepass' protects the default user"),
