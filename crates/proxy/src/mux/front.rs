@@ -13,6 +13,8 @@ use super::{Body, End, FlowError, HeadForm, Moved, Peek, h1, h2};
 use crate::stream::Content;
 
 /// A stream's end towards its client.
+// The driver's future holds the end of a stream in place, which saves an allocation for each request.
+#[allow(clippy::large_enum_variant)]
 pub(crate) enum Front<'a> {
     /// HTTP/1, or plain bytes: the connection itself, which carries only this stream.
     H1(&'a mut h1::Front),

@@ -18,7 +18,6 @@ mod hatop;
 mod http;
 mod http2;
 mod http2_servers;
-mod http2;
 mod keywords;
 mod limits;
 mod lua_modules;

@@ -72,6 +72,11 @@ pub(super) fn is_tls(side: Side) -> Compiled {
     })
 }
 
+/// Returns a fetch of whether a session was resumed; also false on a clear connection.
+pub(super) fn is_resumed(side: Side) -> Compiled {
+    read_with(side, |side, cx| Some(Value::Bool(facts(cx, *side).is_some_and(|facts| facts.resumed))))
+}
+
 /// Returns a fetch of one of the facts of a handshake.
 pub(super) fn fact(side: Side, of: for<'a> fn(&'a Facts) -> Option<Value<'a>>) -> Compiled {
     read_with((side, of), |(side, of), cx| of(facts(cx, *side)?))

@@ -121,7 +121,6 @@ pub(super) fn cases() -> Vec<Case> {
         refused("0.9", "GET /\r\n"),
         refused("0.9 with fields", "GET /\r\nHost: h\r\n\r\n"),
         refused("method only", "GET\r\n\r\n"),
-        refused_since("HTTP/2 is spoken over TLS only", "http/2 preface", "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"),
         refused("version 2", "GET / HTTP/2\r\n\r\n"),
         refused("version in lower case", "GET / http/1.1\r\n\r\n"),
         refused("version with two digits", "GET / HTTP/1.10\r\n\r\n"),

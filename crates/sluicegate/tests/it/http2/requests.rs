@@ -231,7 +231,7 @@ fn malformed_heads() {
         (&[GET, HTTP, PATH, HOST, ("Upper", "1")], "PROTOCOL_ERROR"),
         (&[GET, HTTP, PATH, HOST, ("a b", "1")], "PROTOCOL_ERROR"),
         (&[GET, HTTP, PATH, HOST, ("a", "1\r\nb: 2")], "PROTOCOL_ERROR"),
-        (&[GET, HTTP, PATH, HOST, ("a", "1\02")], "PROTOCOL_ERROR"),
+        (&[GET, HTTP, PATH, HOST, ("a", "1\u{0}2")], "PROTOCOL_ERROR"),
         (&[GET, HTTP, PATH, HOST, ("connection", "close")], "PROTOCOL_ERROR"),
         (&[GET, HTTP, PATH, HOST, ("transfer-encoding", "chunked")], "PROTOCOL_ERROR"),
         (&[GET, HTTP, PATH, HOST, ("upgrade", "x")], "PROTOCOL_ERROR"),
