@@ -302,6 +302,9 @@ pub struct GlobalTls {
     pub client_ca: Option<Placed>,
     /// `httpclient.ssl.verify`; required.
     pub client_verify: Verify,
+    /// The authorities in that file, or those of the system; read if they are needed. `None` also if the file was not
+    /// named and can't be read.
+    pub client_authorities: Option<Arc<Bundle>>,
 }
 
 impl Default for GlobalTls {
@@ -329,6 +332,7 @@ impl Default for GlobalTls {
             ocsp_update: OcspUpdate::default(),
             client_ca: None,
             client_verify: Verify::Required,
+            client_authorities: None,
         }
     }
 }

@@ -413,6 +413,7 @@ impl Draft {
         let tls = global.tls.clone();
         let mut tls = tls::Loader::new(files, &tls, tls_files);
         tls.read_issuers(&mut diagnostics);
+        global.tls.client_authorities = tls.client_authorities(!global.lua_loads.is_empty(), &mut diagnostics);
         tls::crt_store::stores(&sections, &tls, &mut diagnostics);
         let loaded = proxy::Loaded { files, tls: &tls, lua, lua_failed, commands, environment: &environment };
         let user_lists = userlist::lists(&sections, &mut diagnostics);

@@ -13,6 +13,7 @@
 
 use std::ffi::{CStr, c_int};
 use std::io::ErrorKind;
+use std::sync::Arc;
 use std::time::Duration;
 
 use sluicegate_script::ffi::{self, lua_CFunction, lua_KContext, lua_State};
@@ -25,6 +26,7 @@ use sluicegate_wire::http::{
 use super::host::{host, set_functions, wait_for};
 use super::http::{is_field_name, is_field_value, push_header_table};
 use super::operation::{Operation, Outcome, Target};
+use super::tls::ScriptTls;
 
 /// The maximum size in bytes of an answer's body.
 const BODY_MAX: usize = 64 << 20;
@@ -40,6 +42,8 @@ const TURN_AROUND: Duration = Duration::from_secs(1);
 /// A request that is to be sent.
 pub(super) struct Request {
     target: Target,
+    /// The TLS of an `https` URL, and the name that the server is verified for.
+    tls: Option<(Arc<ScriptTls>, String)>,
     method: Method,
     /// Head and body as they are sent.
     bytes: Vec<u8>,
@@ -104,9 +108,16 @@ impl Request {
                 tokio::time::sleep(TURN_AROUND).await;
             }
             for target in &targets {
-                if let Ok(Ok(stream)) = tokio::time::timeout(CONNECT_TIMEOUT, target.clone().connect()).await {
-                    return Ok(stream);
+                let Ok(Ok(mut stream)) = tokio::time::timeout(CONNECT_TIMEOUT, target.clone().connect()).await else {
+                    continue;
+                };
+                if let Some((tls, host)) = &self.tls {
+                    let securing = tls.secure_request(&mut stream, host);
+                    if !matches!(tokio::time::timeout(CONNECT_TIMEOUT, securing).await, Ok(Ok(()))) {
+                        return Err(Failure::Unreachable);
+                    }
                 }
+                return Ok(stream);
             }
         }
         Err(Failure::Unreachable)
@@ -241,11 +252,12 @@ unsafe fn request(lua: *mut lua_State) -> c_int {
             ffi::LUA_TNONE | ffi::LUA_TNIL => None,
             _ => Some(Duration::from_millis(ffi::luaL_checkinteger(lua, 6).clamp(1, i64::from(u32::MAX)) as u64)),
         };
-        let made = make(method, url, destination, fields, body, timeout).map(Box::new);
+        let tls = host(lua).shared.tls.read().clone();
+        let made = make(method, url, destination, fields, body, timeout, tls).map(Box::new);
         let wrong = match made {
             Ok(request) => return wait_for(lua, Operation::Http(request), 0, continuation!(answered)),
             Err(Wrong::Url) => c"couldn't start the httpclient",
-            Err(Wrong::Tls) => c"not available yet: TLS in the httpclient",
+            Err(Wrong::Tls) => c"httpclient: SSL was disabled (wrong verify/ca-file)!",
             Err(Wrong::Destination) => c"Can't use the 'dst' argument",
             Err(Wrong::Headers) => c"invalid header",
         };
@@ -273,11 +285,14 @@ fn make(
     fields: &[u8],
     body: Option<&[u8]>,
     timeout: Option<Duration>,
+    tls: Option<Arc<ScriptTls>>,
 ) -> Result<Request, Wrong> {
-    if url.starts_with(b"https://") {
-        return Err(Wrong::Tls);
-    }
-    let rest = url.strip_prefix(b"http://").and_then(|rest| std::str::from_utf8(rest).ok()).ok_or(Wrong::Url)?;
+    let (rest, tls, default_port) = match (url.strip_prefix(b"https://"), url.strip_prefix(b"http://")) {
+        (Some(rest), _) => (rest, Some(tls.filter(|tls| tls.has_https()).ok_or(Wrong::Tls)?), 443),
+        (None, Some(rest)) => (rest, None, 80),
+        (None, None) => return Err(Wrong::Url),
+    };
+    let rest = std::str::from_utf8(rest).map_err(|_| Wrong::Url)?;
     if rest.bytes().any(|byte| byte <= b' ' || byte == 0x7f) {
         return Err(Wrong::Url);
     }
@@ -286,14 +301,14 @@ fn make(
         (Some(target), _) => Some(target),
         // A port that is none.
         (None, Some(_)) if !authority.ends_with(']') => None,
-        _ => Target::parse(authority, Some(80)),
+        _ => Target::parse(authority, Some(default_port)),
     };
     let named = named.filter(|target| matches!(target, Target::Inet(_) | Target::Name(..))).ok_or(Wrong::Url)?;
     let target = match destination {
         None => named,
         Some(text) => {
             let text = std::str::from_utf8(text).map_err(|_| Wrong::Destination)?;
-            match Target::parse(text, None).or_else(|| Target::parse(text, Some(80))) {
+            match Target::parse(text, None).or_else(|| Target::parse(text, Some(default_port))) {
                 None | Some(Target::Name(..) | Target::Descriptor(_)) => return Err(Wrong::Destination),
                 Some(target) => target,
             }
@@ -315,11 +330,15 @@ fn make(
     };
     let mut defaults =
         [(&b"host"[..], authority.as_bytes()), (b"accept", b"*/*"), (b"user-agent", b"HAProxy")].map(Some);
+    let mut name_of_host = authority.as_bytes();
     for (name, value) in pairs(fields) {
         // What frames the body is not the script's.
         let framing = name.eq_ignore_ascii_case(b"content-length") || name.eq_ignore_ascii_case(b"transfer-encoding");
         if !is_field_name(name) || !is_field_value(value) || framing {
             return Err(Wrong::Headers);
+        }
+        if name.eq_ignore_ascii_case(b"host") {
+            name_of_host = value;
         }
         field(name, value);
         for default in &mut defaults {
@@ -335,7 +354,9 @@ fn make(
         write_chunk(body, &mut bytes);
         write_last_chunk(std::iter::empty(), &mut bytes);
     }
-    Ok(Request { target, method: Method::of(method), bytes, timeout })
+    let name_of_host = name_of_host.split(|byte| *byte == b':').next().unwrap_or_default();
+    let tls = tls.map(|tls| (tls, String::from_utf8_lossy(name_of_host).into_owned()));
+    Ok(Request { target, tls, method: Method::of(method), bytes, timeout })
 }
 
 unsafe fn answered(lua: *mut lua_State, _: c_int, _: lua_KContext) -> c_int {
@@ -369,7 +390,7 @@ mod tests {
     use super::*;
 
     fn bytes(url: &str, destination: Option<&str>) -> Result<(Target, String), Wrong> {
-        let made = make(b"GET", url.as_bytes(), destination.map(str::as_bytes), b"", None, None)?;
+        let made = make(b"GET", url.as_bytes(), destination.map(str::as_bytes), b"", None, None, None)?;
         let text = String::from_utf8(made.bytes).expect("text");
         Ok((made.target, text.split("\r\naccept").next().unwrap_or_default().to_owned()))
     }

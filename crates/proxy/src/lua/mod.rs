@@ -35,6 +35,7 @@ mod sample;
 mod socket;
 mod states;
 mod table;
+mod tls;
 mod txn;
 
 use std::sync::Arc;

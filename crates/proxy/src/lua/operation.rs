@@ -14,6 +14,7 @@ use tokio::sync::Notify;
 use tokio::time::timeout;
 
 use super::httpclient;
+use super::tls::{ScriptTls, below};
 use crate::stream::AppletWait;
 
 /// An operation that a coroutine waits for.
@@ -26,8 +27,8 @@ pub(super) enum Operation {
     Readable(Arc<Socket>, Option<Duration>),
     /// Waits for room to write.
     Writable(Arc<Socket>, Option<Duration>),
-    /// Waits for a connection to be established.
-    Connect(Target, Option<Duration>),
+    /// Waits for a connection to be established, with TLS if it is given.
+    Connect(Target, Option<Arc<ScriptTls>>, Option<Duration>),
     /// Waits for a reply of a store or an engine.
     Reply(PendingReply),
     /// Waits for the addresses of a name.
@@ -98,10 +99,16 @@ impl Operation {
                 Outcome::Ready
             }
             // An error of readiness shows again, and better, in the attempt that follows.
-            Operation::Readable(stream, limit) => within(limit, stream.readable()).await,
-            Operation::Writable(stream, limit) => within(limit, stream.writable()).await,
-            Operation::Connect(target, limit) => {
-                let connecting = target.connect();
+            Operation::Readable(stream, limit) => within(limit, below(&stream).readable()).await,
+            Operation::Writable(stream, limit) => within(limit, below(&stream).writable()).await,
+            Operation::Connect(target, tls, limit) => {
+                let connecting = async {
+                    let mut socket = target.connect().await?;
+                    if let Some(tls) = tls {
+                        tls.secure_socket(&mut socket).await?;
+                    }
+                    Ok(socket)
+                };
                 match limit {
                     None => Outcome::Connected(connecting.await),
                     Some(limit) => match timeout(limit, connecting).await {

@@ -172,6 +172,7 @@ const CLASSES: &[Class] = &[
         "Socket",
         &[
             "connect",
+            "connect_ssl",
             "send",
             "receive",
             "close",
@@ -183,7 +184,7 @@ const CLASSES: &[Class] = &[
             "setkeepalive",
             "getreusedtimes",
         ],
-        &["connect_ssl"],
+        &[],
     ),
     (
         "Proxy",
@@ -367,10 +368,12 @@ were missed. `s:close()` ends the subscription, and so does the end of the scrip
 message is read only by `receive`, and an engine closes the connection of a subscriber that falls far behind
 (`client-output-buffer-limit pubsub`).
 
-**`core.httpclient`** makes one HTTP/1.1 request while the script waits; `https` is not implemented yet and is an error.
-Each request has its own connection; names are resolved by the system. The result is 503 if a name has no address, or if the
-server cannot be reached after three more attempts. A response's body is limited to 64 MiB. Arguments that would split the
-request, and header fields that frame its body, are errors. A request that timed out is not repeated; an interim response
+**`core.httpclient`** makes one HTTP/1.1 request while the script waits. The server of an `https` URL is verified as
+`httpclient.ssl.verify` and `httpclient.ssl.ca-file` say, for the name in the request's `host` field; an address in its place
+can't be verified. Each request has its own connection; names are resolved by the system. The result is 503 if a name has no
+address, if the server cannot be reached after three more attempts, or if its handshake fails, which is not repeated. A
+response's body is limited to 64 MiB. Arguments that would split the request, and header fields that frame its body, are
+errors. A request that timed out is not repeated; an interim response
 (1xx) is skipped, where 2.6 returns its head.
 
 **Pooled sockets.** `tcp:setkeepalive(pool, max_idle, timeout)` returns a socket's connection to a pool, from which

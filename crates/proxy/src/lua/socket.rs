@@ -31,6 +31,19 @@ const CHUNK: usize = 16 * 1024;
 /// HAProxy's connect timeout of a socket without `settimeout`.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 
+/// The end of the names of pools whose connections have TLS.
+const TLS_POOL: &str = "\0tls";
+
+/// Shuts down one or both directions; the end of what is sent is told the peer under TLS.
+fn end(stream: &Stream, how: Shutdown) {
+    if how != Shutdown::Read
+        && let Some(tls) = stream.tls()
+    {
+        tls.close();
+    }
+    stream.shutdown(how);
+}
+
 /// A socket as stored in its userdata: in place, so that a socket whose finalizer is called by hand, or by another
 /// finalizer while a function of it runs, is empty and never freed.
 #[derive(Default)]
@@ -105,7 +118,7 @@ impl Socket {
 
     fn close(&mut self) {
         if let Some(stream) = self.stream.take() {
-            stream.shutdown(Shutdown::Both);
+            end(&stream, Shutdown::Both);
         }
         self.buffer = Vec::new();
         (self.start, self.scanned) = (0, 0);
@@ -214,9 +227,23 @@ unsafe fn collect(lua: *mut lua_State) -> c_int {
 }
 
 unsafe fn connect(lua: *mut lua_State) -> c_int {
+    // SAFETY: as `connect_with`.
+    unsafe { connect_with(lua, false) }
+}
+
+/// `connect` with TLS. The server is not verified and sent no name, as in HAProxy.
+unsafe fn connect_ssl(lua: *mut lua_State) -> c_int {
+    // SAFETY: as `connect_with`.
+    unsafe { connect_with(lua, true) }
+}
+
+unsafe fn connect_with(lua: *mut lua_State, secure: bool) -> c_int {
     // SAFETY: a C function's usual stack; what owns memory is moved into the host before Lua is called again.
     unsafe {
         check(lua);
+        if secure && host(lua).shared.tls.read().is_none() {
+            raise(lua, c"connect_ssl: there is no TLS before the start of the proxies");
+        }
         let address = check_bytes(lua, 2);
         let options = if ffi::lua_type(lua, 3) == ffi::LUA_TTABLE { 3 } else { 4 };
         let port = match options == 3 || ffi::lua_type(lua, 3) <= ffi::LUA_TNIL {
@@ -261,6 +288,7 @@ unsafe fn connect(lua: *mut lua_State) -> c_int {
                 None => String::from_utf8_lossy(address).into_owned(),
             },
         };
+        let name = if secure { name + TLS_POOL } else { name };
         let rested = pool::take(&name);
         socket.pool = Some(name.into());
         socket.reused = 0;
@@ -271,7 +299,8 @@ unsafe fn connect(lua: *mut lua_State) -> c_int {
             ffi::lua_pushinteger(lua, 1);
             return 1;
         }
-        wait_for(lua, Operation::Connect(target, limit), 0, continuation!(connected))
+        let tls = if secure { host(lua).shared.tls.read().clone() } else { None };
+        wait_for(lua, Operation::Connect(target, tls, limit), 0, continuation!(connected))
     }
 }
 
@@ -308,11 +337,6 @@ unsafe fn connected(lua: *mut lua_State, _: c_int, _: lua_KContext) -> c_int {
     }
 }
 
-unsafe fn connect_ssl(lua: *mut lua_State) -> c_int {
-    // SAFETY: nothing is held.
-    unsafe { raise(lua, c"not available yet: Socket.connect_ssl") }
-}
-
 unsafe fn send(lua: *mut lua_State) -> c_int {
     // SAFETY: a C function's usual stack.
     unsafe {
@@ -329,6 +353,10 @@ unsafe fn sent_more(lua: *mut lua_State, _: c_int, context: lua_KContext) -> c_i
             let socket = check(lua);
             socket.timed_out = true;
             socket.ended |= !socket.luasocket;
+            if let Some(stream) = socket.stream.take_if(|stream| stream.tls().is_some()) {
+                // A record was begun with bytes that the script may not send again.
+                end(&stream, Shutdown::Both);
+            }
             return sent(lua, context as usize);
         }
         send_from(lua, context as usize)
@@ -415,7 +443,7 @@ unsafe fn received_more(lua: *mut lua_State, _: c_int, _: lua_KContext) -> c_int
             if !socket.luasocket
                 && let Some(stream) = &socket.stream
             {
-                stream.shutdown(Shutdown::Both);
+                end(stream, Shutdown::Both);
             }
         }
         receive_on(lua)
@@ -616,7 +644,7 @@ unsafe fn shutdown(lua: *mut lua_State) -> c_int {
         let socket = check(lua);
         match &socket.stream {
             Some(stream) => {
-                stream.shutdown(how);
+                end(stream, how);
                 // A script that has shut down reading does not get data still in the kernel.
                 socket.ended |= how != Shutdown::Write;
                 socket.cut |= how != Shutdown::Read;
@@ -673,7 +701,11 @@ unsafe fn setkeepalive(lua: *mut lua_State) -> c_int {
             return refuse(lua, c"unread data in buffer, or closed by the peer");
         }
         let name = match named.then(|| to_bytes(lua, 2)).flatten() {
-            Some(name) => Some(String::from_utf8_lossy(name).into_owned().into_boxed_str()),
+            Some(name) => {
+                let secure = socket.stream.as_ref().is_some_and(|stream| stream.tls().is_some());
+                let name = String::from_utf8_lossy(name).into_owned();
+                Some(if secure { name + TLS_POOL } else { name }.into_boxed_str())
+            }
             None => socket.pool.take(),
         };
         let reused = socket.reused;

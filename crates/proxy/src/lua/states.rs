@@ -18,6 +18,7 @@ use tokio::sync::{mpsc, oneshot};
 use super::directory::Entered;
 use super::host::{Host, Phase, RegisteredAs, TaskReference, c_string};
 use super::patterns::LuaPatterns;
+use super::tls::ScriptTls;
 use super::{LoadError, LogSink, WorkerLua, applet, core_api, native, patterns, programs, redis, socket, txn};
 use crate::cli::catalogue::is_built_in;
 use crate::engines::Engines;
@@ -36,6 +37,8 @@ pub(super) struct Shared {
     pub(super) busy: Throttle,
     /// The current snapshot; none before the start, and after a replacement with its own scripts.
     pub(super) running: RwLock<Weak<Running>>,
+    /// The TLS of scripts' connections, since the first snapshot.
+    pub(super) tls: RwLock<Option<Arc<ScriptTls>>>,
     pub(super) patterns: LuaPatterns,
     /// Longest line that `receive` keeps, bytes: `tune.bufsize`.
     pub(super) bufsize: usize,
@@ -185,6 +188,7 @@ impl LuaStates {
             forgotten: Arc::default(),
             busy: Throttle::default(),
             running: RwLock::default(),
+            tls: RwLock::default(),
             patterns,
             bufsize: tune.bufsize,
             session_timeout: tune.lua_session_timeout,
@@ -229,6 +233,11 @@ impl LuaStates {
     /// Replaces the snapshot that scripts see by another one with the same proxies.
     pub(crate) fn follow(&self, running: &Arc<Running>) {
         *self.shared.running.write() = Arc::downgrade(running);
+        let mut tls = self.shared.tls.write();
+        match ScriptTls::new(running, tls.as_ref()) {
+            Ok(new) => *tls = Some(new),
+            Err(message) => (self.shared.sink)(3, &format!("Lua: TLS of scripts: {message}.")),
+        }
     }
 
     /// Adds the commands of scripts to the stats socket of a snapshot that is not served yet.

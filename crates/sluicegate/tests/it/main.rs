@@ -22,6 +22,7 @@ mod lua_modules;
 mod lua_patterns;
 mod lua_rule_sets;
 mod lua_samples_and_services;
+mod lua_tls;
 mod maps;
 mod reload;
 mod robust;
@@ -35,8 +36,8 @@ mod store_scripts;
 mod store_watch;
 mod syslog;
 mod tls;
-mod tls_runtime;
 mod tls_header;
+mod tls_runtime;
 
 use sluicegate_testkit::{Listening, Sluicegate};
 

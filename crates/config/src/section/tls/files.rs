@@ -13,7 +13,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use sluicegate_tls::pair::{Issuers, Pair};
-use sluicegate_tls::policy::TicketKeyFile;
+use sluicegate_tls::policy::{TicketKeyFile, Verify};
 use sluicegate_tls::x509::Bundle;
 
 use super::crt_list::Loaded;
@@ -111,6 +111,25 @@ impl<'a> Loader<'a> {
         let issuers = Arc::new(issuers);
         self.loaded.borrow_mut().issuers = issuers.clone();
         self.common.issuers = Some(issuers);
+    }
+
+    /// Returns the authorities of `httpclient.ssl.ca-file`. Those of the system, if no file is named, are read for
+    /// scripts, and may be absent.
+    pub(crate) fn client_authorities(&self, has_scripts: bool, diagnostics: &mut Diagnostics) -> Option<Arc<Bundle>> {
+        if self.global.client_verify == Verify::None {
+            return None;
+        }
+        let Some((path, at)) = &self.global.client_ca else {
+            let loaded = has_scripts.then(|| self.authorities("@system-ca", false).ok()).flatten();
+            self.take_warnings();
+            return loaded;
+        };
+        self.files.stand_at(at);
+        let loaded = self.authorities(path, false);
+        for message in self.take_warnings() {
+            diagnostics.warning(at.clone(), message);
+        }
+        loaded.map_err(|message| diagnostics.error(at.clone(), format!("'httpclient.ssl.ca-file': {message}"))).ok()
     }
 
     /// Returns the files that are read with.
