@@ -11,7 +11,8 @@ use std::sync::Arc;
 
 use parking_lot::{Mutex, RwLock};
 use rustls::client::{
-    ClientSessionStore, ResolvesClientCert, Resumption, Tls12ClientSessionValue, Tls13ClientSessionValue,
+    ClientSessionStore, ResolvesClientCert, Resumption, Tls12ClientSessionValue, Tls12Resumption,
+    Tls13ClientSessionValue,
 };
 use rustls::pki_types::ServerName;
 use rustls::sign::CertifiedKey;
@@ -141,6 +142,10 @@ impl State {
         config.alpn_protocols = policy.alpn.clone().unwrap_or_default();
         config.resumption = match settings.no_reuse {
             true => Resumption::disabled(),
+            // As OpenSSL's option: it is about tickets of TLS 1.2.
+            false if settings.no_tickets => {
+                Resumption::store(Arc::new(Sessions::default())).tls12_resumption(Tls12Resumption::SessionIdOnly)
+            }
             false => Resumption::store(Arc::new(Sessions::default())),
         };
         config.key_log = keylog::of(settings.keylog);

@@ -2,7 +2,7 @@ use super::*;
 use crate::failure::Code;
 use crate::handshakes::{FIXTURE, Failed, Met, entry, listener, meet, pair, settings};
 use crate::listener::Listener;
-use crate::policy::{Policy, Version};
+use crate::policy::{Policy, Settings, Version};
 use crate::suite;
 use crate::verify::Failure;
 use crate::x509::Bundle;
@@ -167,4 +167,23 @@ fn protocols_suites_and_own_certificate() {
     assert_eq!(shows.replace_pair(&client), Ok(true));
     let nothing = Policy { min: Some(Version::Tls13), max: Some(Version::Tls12), ..Policy::default() };
     assert!(Connector::new(ServerSettings { policy: nothing, ..ServerSettings::default() }).is_err());
+}
+
+#[test]
+fn a_server_without_tickets_is_sent_none() {
+    // A server that stores no session has tickets only.
+    let server = listener(Settings { cache_size: 0, ..settings(vec![entry(&FIXTURE.rsa, None, None)]) });
+    for (no_tickets, version, expected) in [
+        (false, Version::Tls12, true),
+        (true, Version::Tls12, false),
+        // The word is about TLS 1.2.
+        (true, Version::Tls13, true),
+    ] {
+        let mut with = ServerSettings { no_tickets, ..ServerSettings::default() };
+        with.policy.max = Some(version);
+        let connector = Connector::new(with).unwrap();
+        let resumed = || met(&server, &connector, None).unwrap().client.resumed;
+        assert!(!resumed());
+        assert_eq!(resumed(), expected, "{no_tickets} {version:?}");
+    }
 }
