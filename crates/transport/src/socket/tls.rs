@@ -104,7 +104,7 @@ pub type Chosen = Result<Arc<ServerConfig>, AlertDescription>;
 /// The phase of a connection.
 enum Phase {
     /// A server that waits for the client's first message.
-    Hello(Acceptor),
+    Hello(Box<Acceptor>),
     /// The handshake and what follows it.
     Open(Box<Connection>),
     /// The handshake failed.
@@ -161,7 +161,7 @@ impl Tls {
     /// Returns the server's side of a connection whose client has already sent `early`, of which the socket has no
     /// copy. `keep` bytes of the first message are kept.
     pub(super) fn server(early: &[u8], keep: usize) -> Tls {
-        Tls::new(Phase::Hello(Acceptor::default()), early.to_vec(), keep.min(HELLO_MAX))
+        Tls::new(Phase::Hello(Box::default()), early.to_vec(), keep.min(HELLO_MAX))
     }
 
     /// Returns the client's side of a connection.
