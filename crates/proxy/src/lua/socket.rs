@@ -25,6 +25,13 @@ use super::pool;
 /// The maximum number of bytes that one `receive` collects.
 const RECEIVE_MAX: usize = 512 << 20;
 
+/// Shares a connection with the operation that waits for it. The state may move to another thread meanwhile: the
+/// operation uses the kernel's socket alone, and everything else happens under the state's lock.
+#[allow(clippy::arc_with_non_send_sync)]
+fn shared(stream: Stream) -> Arc<Stream> {
+    Arc::new(stream)
+}
+
 /// The number of bytes requested from the kernel at a time.
 const CHUNK: usize = 16 * 1024;
 
@@ -294,7 +301,7 @@ unsafe fn connect_with(lua: *mut lua_State, secure: bool) -> c_int {
         socket.reused = 0;
         if let Some((stream, reused)) = rested {
             drop(target);
-            socket.stream = Some(Arc::new(stream));
+            socket.stream = Some(shared(stream));
             socket.reused = reused;
             ffi::lua_pushinteger(lua, 1);
             return 1;
@@ -310,7 +317,7 @@ unsafe fn connected(lua: *mut lua_State, _: c_int, _: lua_KContext) -> c_int {
         let socket = check(lua);
         match host(lua).outcome.take() {
             Some(Outcome::Connected(Ok(stream))) => {
-                socket.stream = Some(Arc::new(stream));
+                socket.stream = Some(shared(stream));
                 socket.ended = false;
                 ffi::lua_pushinteger(lua, 1);
                 return 1;

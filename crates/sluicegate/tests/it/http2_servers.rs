@@ -383,7 +383,7 @@ fn both_sides_of_a_stream_speak_at_once() {
     let server = Server::start();
     let (_proxy, _, gate2) = proxy(&format!(" http-reuse always\n server s {} proto h2", server.address));
     let wanted = (200, b"first second".to_vec(), Some(b"yes".to_vec()));
-    assert_eq!(echoes(&gate2.address(), 1), [wanted.clone()]);
+    assert_eq!(echoes(&gate2.address(), 1), std::slice::from_ref(&wanted));
     assert_eq!(echoes(&gate2.address(), 20), vec![wanted; 20]);
     assert_eq!(server.connections(), 1, "sessions share a connection under http-reuse always");
 }

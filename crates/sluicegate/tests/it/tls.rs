@@ -215,7 +215,7 @@ fn is_known(line: &str, client: &str, theirs: &str, ours: &str) -> bool {
     let absent = line.contains("verify required") && !client.contains("-cert");
     let is_alert = absent && theirs == "alert 40" && ours == "alert 116";
     // rustls gives the name that the client asked for in lower case.
-    let is_case = theirs.to_ascii_lowercase() == ours.to_ascii_lowercase();
+    let is_case = theirs.eq_ignore_ascii_case(ours);
     // OpenSSL refuses a client of TLS 1.2 that does not list the curve of the certificate, and here the client does.
     let old = line.contains("max-ver TLSv1.2") || client.contains("-tls1_2");
     let is_curve = client.contains("-groups") && old && theirs == "alert 40" && ours == "nothing";
