@@ -166,7 +166,8 @@ pub static PROCESS: &[ProcessParameter] = &[
     tls(
         "tls-protocols",
         Field::Text(|options| &mut options.process.tls.protocols),
-        "Protocol versions: TLSv1.2, TLSv1.3, or both with a blank between them; empty: both. Older ones do not exist here.",
+        "Protocol versions: TLSv1.2, TLSv1.3, or both with a blank between them; empty: both. Older ones do not exist \
+         here.",
         "write 'bind ADDRESS:PORT ssl crt FILE ssl-min-ver VERSION' in the store section",
     ),
     tls(

@@ -163,7 +163,8 @@ pub struct Generation(watch::Receiver<u64>);
 /// Writes a line to the log.
 type LogSink = Arc<dyn Fn(u8, &[u8]) + Send + Sync>;
 
-/// Binds the addresses of the present `bind`, `port` and `tls-port`. The returned function hands the sockets over to the workers.
+/// Binds the addresses of the present `bind`, `port` and `tls-port`. The returned function hands the sockets over to
+/// the workers.
 type Relisten = Box<dyn Fn(&ProcessOptions) -> io::Result<Box<dyn FnOnce()>> + Send + Sync>;
 
 /// The counters of the current workers, and the sums of former ones.
