@@ -313,6 +313,9 @@ fn streams_that_nobody_waits_for_are_cancelled() {
     }
 }
 
+/// A stream, and its response: status, data, trailer, and whether it has ended.
+type Exchanged = (StreamKey, u16, Vec<u8>, Option<Vec<u8>>, bool);
+
 /// Sends requests of HTTP/2 at the same time, each with this body in two parts, the second after the first has come back;
 /// returns what came of each.
 fn echoes(address: &str, count: usize) -> Vec<(u16, Vec<u8>, Option<Vec<u8>>)> {
@@ -338,16 +341,16 @@ fn echoes(address: &str, count: usize) -> Vec<(u16, Vec<u8>, Option<Vec<u8>>)> {
         wire.begin_turn();
         loop {
             let (used, progress) = wire.receive(&input, &mut message).expect("frames");
-            let of = |stream: StreamKey, streams: &mut Vec<(StreamKey, u16, Vec<u8>, Option<Vec<u8>>, bool)>| {
+            let of = |stream: StreamKey, streams: &[Exchanged]| {
                 streams.iter().position(|known| known.0 == stream).expect("a stream of this client")
             };
             match progress {
                 Progress::Event(Event::Response { stream, .. }) => {
-                    let at = of(stream, &mut streams);
+                    let at = of(stream, &streams);
                     streams[at].1 = message.status();
                 }
                 Progress::Event(Event::Data { stream, range }) => {
-                    let at = of(stream, &mut streams);
+                    let at = of(stream, &streams);
                     streams[at].2.extend_from_slice(&input[range.clone()]);
                     wire.consume(stream, range.len());
                     if streams[at].2 == b"first " {
@@ -358,12 +361,12 @@ fn echoes(address: &str, count: usize) -> Vec<(u16, Vec<u8>, Option<Vec<u8>>)> {
                     }
                 }
                 Progress::Event(Event::Trailers { stream }) => {
-                    let at = of(stream, &mut streams);
+                    let at = of(stream, &streams);
                     streams[at].3 = message.first(b"x-end").map(<[u8]>::to_vec);
                     streams[at].4 = true;
                 }
                 Progress::Event(Event::End { stream } | Event::Reset { stream, .. }) => {
-                    let at = of(stream, &mut streams);
+                    let at = of(stream, &streams);
                     streams[at].4 = true;
                 }
                 Progress::Event(_) => {}
