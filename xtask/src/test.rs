@@ -30,10 +30,8 @@ const ORDER: &[&str] = &[
     "xtask",
 ];
 
-/// Crates whose tests compute and wait for no time: they run beside the lints, which leave a core idle for long.
-const TIMELESS: &[&str] = &["wire", "config", "data", "pattern", "tls"];
-
-/// Runs everything; every suite runs even if an earlier one failed.
+/// Runs everything; every suite runs even if an earlier one failed. The lints and the documentation are compiled
+/// meanwhile at the lowest priority, because suites that wait leave half of the processors' time.
 pub fn test(install: bool) -> Result<(), String> {
     let started = Instant::now();
     let mut suites = Suites(Vec::new());
@@ -46,10 +44,15 @@ pub fn test(install: bool) -> Result<(), String> {
         crates = compile()?;
         Ok(())
     });
-    let (timeless, timed): (Vec<_>, Vec<_>) = crates.iter().partition(|one| TIMELESS.contains(&&*one.name));
-    timed.into_iter().for_each(|one| suites.run(&one.name, || one.run()));
     suites.beside("tidy", tidy::tidy, |suites| {
-        timeless.into_iter().for_each(|one| suites.run(&one.name, || one.run()));
+        for one in &crates {
+            suites.run(&one.name, || {
+                one.programs.iter().try_for_each(|program| {
+                    let arguments = arguments(&one.name, program);
+                    run_in(&one.folder, program, &arguments.iter().map(String::as_str).collect::<Vec<_>>())
+                })
+            });
+        }
         suites
             .run("differential", || differential::compare_programs(&differential::Plan::new(COMMANDS, COMMANDS_SEED)));
     });
@@ -65,16 +68,6 @@ pub struct Tests {
     pub folder: PathBuf,
     /// Paths of its programs.
     pub programs: Vec<String>,
-}
-
-impl Tests {
-    /// Runs the programs, one after another.
-    fn run(&self) -> Result<(), String> {
-        self.programs.iter().try_for_each(|program| {
-            let arguments = arguments(&self.name, program);
-            run_in(&self.folder, program, &arguments.iter().map(String::as_str).collect::<Vec<_>>())
-        })
-    }
 }
 
 /// Returns the arguments of a crate's test program. Tests of running programs wait more than they compute, so two run

@@ -66,8 +66,12 @@ fn formatting() -> Result<(), String> {
     run("cargo", &["fmt", "--all", "--check"])
 }
 
+/// The priority of the compiler, which runs beside suites that wait most of the time: it has what they leave.
+const IDLY: &[&str] = &["-n", "19"];
+
 fn lints() -> Result<(), String> {
-    run("cargo", &["clippy", "--quiet", "--profile", "quick", "--workspace", "--all-targets", "--", "-D", "warnings"])
+    let clippy = ["cargo", "clippy", "--quiet", "--profile", "quick", "--workspace", "--all-targets", "--"];
+    run("nice", &[IDLY, &clippy[..], &["-D", "warnings"][..]].concat())
 }
 
 /// Checks the documentation. Its dependencies are checked by clippy's driver with the arguments of [`lints`], so that
@@ -76,8 +80,8 @@ fn lints() -> Result<(), String> {
 fn documentation() -> Result<(), String> {
     let arguments = ["doc", "--quiet", "--profile", "quick", "--workspace", "--no-deps", "--document-private-items"];
     println!("$ RUSTDOCFLAGS='-D warnings' cargo {}", arguments.join(" "));
-    let mut command = std::process::Command::new("cargo");
-    command.args(arguments).env("RUSTDOCFLAGS", "-D warnings").current_dir(root());
+    let mut command = std::process::Command::new("nice");
+    command.args(IDLY).arg("cargo").args(arguments).env("RUSTDOCFLAGS", "-D warnings").current_dir(root());
     if let Some(sysroot) = output("rustc", &["--print", "sysroot"]) {
         let driver = Path::new(sysroot.trim()).join("bin/clippy-driver");
         if driver.exists() {

@@ -3,7 +3,7 @@
 use std::process::{Command, Stdio};
 
 use sluicegate_bench::origin;
-use sluicegate_testkit::{Listening, Program, free_port, wait_for};
+use sluicegate_testkit::{Certificates, Listening, Program, free_port, wait_for};
 
 use crate::BINARY;
 
@@ -91,11 +91,14 @@ fn the_guides_examples_are_understood() {
     let text = std::fs::read_to_string(page).expect("the guide");
     let examples: Vec<&str> = text.lines().filter_map(|line| line.strip_prefix("    sluicegate bench ")).collect();
     assert!(examples.len() >= 8, "{examples:?}");
+    let certificates = Certificates::new();
+    let authority = &certificates.path("ca.crt");
     for example in examples {
         // A shell reads the quotes; nothing listens, so what is understood ends with that and not with its words.
         let line = format!("exec \"$0\" bench {example}");
         let line = line.replace(":8080", ":1").replace(":6379", ":1").replace("$(pidof haproxy)", "$$");
-        let line = line.replace("urls.txt", "/dev/stdin");
+        let line = line.replace("urls.txt", "/dev/stdin").replace("www.example.com", "127.0.0.1:1");
+        let line = line.replace(":8443", ":1").replace(":6380", ":1").replace("ca.pem", authority);
         let mut command = Command::new("sh");
         command.args(["-c", &line, BINARY]).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut child = command.spawn().expect("sh");

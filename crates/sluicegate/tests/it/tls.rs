@@ -231,7 +231,12 @@ fn clients_of_many_kinds_get_the_same_as_from_haproxy() {
     let _sluicegate = start(&configuration(&lines, &ours), &ours.iter().collect::<Vec<_>>());
     let mut differences = Vec::new();
     for (index, line) in lines.iter().enumerate() {
-        for client in &clients {
+        // Names and key types are compared on the first lines, clients' certificates where they are asked for.
+        let asked = |client: &&String| match client.contains("-cert") {
+            true => line.contains("verify"),
+            false => index < 3 || !client.contains("-servername") || client.contains("-servername a.example"),
+        };
+        for client in clients.iter().filter(asked) {
             // Side by side, because most of the time goes into starting clients.
             let [expected, actual] = std::thread::scope(|scope| {
                 let asking = [&theirs, &ours].map(|all| scope.spawn(|| seen(all[index].port(), client)));
