@@ -14,6 +14,7 @@ use std::time::Instant;
 use sluicegate_transport::{BufferPool, Timer};
 use sluicegate_wire::http::{Message, RequestHead, Version, status};
 
+use super::received::Received;
 use super::{Body, End, FlowError, HeadForm, Moved, Peek, h1};
 use crate::stream::Content;
 
@@ -124,11 +125,7 @@ impl Peer {
 pub(crate) struct Front {
     shared: Rc<RefCell<Shared>>,
     timer: Timer,
-    /// Received bytes that are not consumed yet, and how many of them were counted.
-    input: Vec<u8>,
-    counted: usize,
-    complete: bool,
-    trailers: Option<Message>,
+    received: Received,
     /// Events that wait for credit.
     pending: VecDeque<Event>,
     ended: bool,
@@ -140,10 +137,7 @@ pub(crate) fn pair(credit: usize) -> (Front, Peer) {
     let front = Front {
         shared: shared.clone(),
         timer: Timer::default(),
-        input: Vec::new(),
-        counted: 0,
-        complete: false,
-        trailers: None,
+        received: Received::default(),
         pending: VecDeque::new(),
         ended: false,
     };
@@ -170,7 +164,7 @@ impl Front {
     }
 
     pub(crate) fn input(&self) -> &[u8] {
-        &self.input
+        self.received.data()
     }
 
     pub(crate) fn skip(&mut self, count: usize) {
@@ -183,7 +177,7 @@ impl Front {
     }
 
     pub(crate) fn is_full(&self, pool: &BufferPool) -> bool {
-        self.input.len() >= pool.size()
+        self.received.is_full(pool)
     }
 
     pub(crate) fn poll_fill(&mut self, cx: &mut Context<'_>, pool: &BufferPool) -> Poll<io::Result<usize>> {
@@ -192,17 +186,13 @@ impl Front {
             return Poll::Ready(Err(io::ErrorKind::ConnectionReset.into()));
         }
         shared.stream = Some(cx.waker().clone());
-        if self.input.len() >= pool.size() {
+        if self.received.is_full(pool) {
             return Poll::Pending;
         }
         match shared.received.pop_front() {
-            Some(Part::Data(data)) => {
-                self.input.extend_from_slice(&data);
-                Poll::Ready(Ok(data.len()))
-            }
+            Some(Part::Data(mut data)) => Poll::Ready(Ok(self.received.add(&mut data))),
             Some(Part::End(trailers)) => {
-                self.complete = true;
-                self.trailers = trailers;
+                self.received.end(trailers);
                 Poll::Ready(Ok(0))
             }
             None => Poll::Pending,
@@ -220,11 +210,11 @@ impl Front {
     }
 
     pub(crate) fn replace(&mut self, bytes: &[u8], _: &BufferPool) {
-        self.input = bytes.to_vec();
+        self.received.replace(bytes);
     }
 
     pub(crate) fn look(&self, peek: &mut Peek, content: &mut Content) {
-        peek.look_at_plain(&self.input, self.complete, content);
+        peek.look_at_plain(self.received.data(), self.received.is_complete(), content);
     }
 
     pub(crate) fn send_head(&mut self, head: &Message, _: HeadForm<'_>) {
@@ -292,27 +282,20 @@ impl End for Front {
     }
 
     fn next(&mut self, moved: &mut Moved) -> Result<Option<Body>, FlowError> {
-        moved.body += self.input.len() - self.counted;
-        self.counted = self.input.len();
-        Ok(match self.input.len() {
-            0 if self.complete && self.trailers.is_some() => Some(Body::Trailers),
-            0 => self.complete.then_some(Body::End),
-            count => Some(Body::Data(count)),
-        })
+        Ok(self.received.next(moved))
     }
 
     fn data(&self) -> &[u8] {
-        &self.input
+        self.received.data()
     }
 
     fn consume(&mut self, count: usize) {
-        self.input.drain(..count);
-        self.counted -= count;
+        self.received.consume(count);
         self.shared.borrow_mut().consumed += count;
     }
 
     fn trailers(&mut self) -> Message {
-        self.trailers.take().unwrap_or_default()
+        self.received.take_trailers()
     }
 
     fn poll_more(&mut self, cx: &mut Context<'_>, pool: &BufferPool, moved: &mut Moved) -> Poll<Result<(), FlowError>> {

@@ -20,6 +20,7 @@ pub(crate) mod h2;
 #[cfg(test)]
 pub(crate) mod memory;
 mod peek;
+mod received;
 #[cfg(test)]
 mod tests;
 

@@ -238,6 +238,24 @@ fn responses_of_every_kind_reach_a_client_of_http_1() {
 }
 
 #[test]
+fn trailers_that_are_dropped_end_the_response() {
+    let server = Server::start();
+    let gate = Listening::new();
+    let text = format!(
+        "global\n nbthread 1\n{DEFAULTS}listen l\n bind {}\n option http-drop-response-trailers\n server s {} proto h2\n",
+        gate.word(),
+        server.address
+    );
+    let _proxy = start(&text, &[&gate]);
+    let mut client = Client::connect(&gate.address());
+    client.send("GET /trailers HTTP/1.1\r\nhost: a\r\nte: trailers\r\n\r\n");
+    let answer = text_of(&client.read_until(b"\r\n0\r\n\r\n"));
+    assert!(answer.contains("body") && !answer.contains("x-sum"), "{answer}");
+    // The worker, the only one, still serves.
+    assert_eq!(get(&mut client, "/plain"), (200, "hello".to_owned()));
+}
+
+#[test]
 fn a_request_that_was_not_processed_is_repeated() {
     for path in ["/refused", "/gone"] {
         let server = Server::start();

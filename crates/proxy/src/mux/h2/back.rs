@@ -14,6 +14,7 @@ use sluicegate_wire::http::{
 use sluicegate_wire::http2::asks_for_tunnel;
 
 use super::super::back::HeadError;
+use crate::mux::received::Received;
 use crate::mux::{Body, End, FlowError, HeadForm, Moved, h1};
 use crate::server::{Http2State, Http2Stream, Lease, StreamFacts};
 
@@ -120,13 +121,7 @@ fn trailers_of(decoder: &BodyDecoder) -> Option<Message> {
 pub(crate) struct Back {
     stream: Http2Stream,
     lease: Lease,
-    /// Received bytes; those before `taken` are consumed, and `counted` of them were counted.
-    input: Vec<u8>,
-    taken: usize,
-    counted: usize,
-    /// Whether the server's message is complete.
-    complete: bool,
-    trailers: Option<Message>,
+    received: Received,
     sent: Sent,
     /// Whether the end of the request was sent.
     finished: bool,
@@ -150,11 +145,7 @@ impl Back {
         Back {
             stream,
             lease,
-            input: Vec::new(),
-            taken: 0,
-            counted: 0,
-            complete: false,
-            trailers: None,
+            received: Received::default(),
             sent,
             finished: false,
             asking,
@@ -170,7 +161,7 @@ impl Back {
 
     pub(crate) fn take_apart(mut self) -> (Http2Stream, Lease, Sent) {
         let mut state = self.stream.connection().state();
-        state.keep_buffer(std::mem::take(&mut self.input));
+        state.keep_buffer(self.received.take_memory());
         if !self.repeats
             && let Some(head) = self.sent.head.take()
         {
@@ -209,15 +200,15 @@ impl Back {
 
     /// Returns whether the response is complete.
     pub(crate) fn is_complete(&self) -> bool {
-        self.complete
+        self.received.is_complete()
     }
 
     pub(crate) fn input(&self) -> &[u8] {
-        &self.input[self.taken..]
+        self.received.data()
     }
 
     pub(crate) fn is_full(&self, pool: &BufferPool) -> bool {
-        self.input().len() >= pool.size()
+        self.received.is_full(pool)
     }
 
     pub(crate) fn send_head(&mut self, head: &Message, form: HeadForm<'_>, last: Option<(&[u8], &[u8])>) {
@@ -249,7 +240,9 @@ impl Back {
         };
         let Some(slot) = state.slot(key) else { return Poll::Ready(Err(HeadError::Gone)) };
         if let Some((mut message, head)) = slot.heads.pop_front() {
-            self.complete = slot.complete && slot.received.is_empty() && slot.trailers.is_none();
+            if slot.complete && slot.received.is_empty() && slot.trailers.is_none() {
+                self.received.end(None);
+            }
             std::mem::swap(response, &mut message);
             state.keep_message(message);
             if head.tunnel
@@ -283,20 +276,10 @@ impl Back {
         let over = state.is_gone();
         let Some(slot) = self.stream.key().and_then(|key| state.slot(key)) else { return gone() };
         if !slot.received.is_empty() && !full {
-            let count = slot.received.len();
-            if self.taken == self.input.len() {
-                self.input.clear();
-                std::mem::swap(&mut self.input, &mut slot.received);
-            } else {
-                self.input.drain(..self.taken);
-                self.input.append(&mut slot.received);
-            }
-            self.taken = 0;
-            return Poll::Ready(Ok(count));
+            return Poll::Ready(Ok(self.received.add(&mut slot.received)));
         }
         if slot.received.is_empty() && slot.complete {
-            self.complete = true;
-            self.trailers = self.trailers.take().or(slot.trailers.take());
+            self.received.end(slot.trailers.take());
             return Poll::Ready(Ok(0));
         }
         if slot.malformed {
@@ -311,24 +294,19 @@ impl Back {
 
     pub(crate) fn replace(&mut self, bytes: &[u8]) {
         // What is replaced is consumed, and what replaces it was not received.
-        let count = self.input().len();
+        let count = self.received.replace(bytes);
         self.give_credit(count);
-        self.input.clear();
-        self.input.extend_from_slice(bytes);
-        self.taken = 0;
     }
 
     /// Records that no body follows after all.
     pub(crate) fn forget_body(&mut self) {
-        self.input.clear();
-        (self.taken, self.counted) = (0, 0);
-        (self.complete, self.trailers) = (true, None);
+        self.received.forget();
     }
 
     /// Removes a body from the received data if it is complete; returns whether it was.
     pub(crate) fn take_whole_body(&mut self) -> bool {
         let mut state = self.stream.connection().state();
-        let complete = self.complete
+        let complete = self.received.is_complete()
             || self.stream.key().and_then(|key| state.slot(key)).is_some_and(|slot| {
                 let complete = slot.complete;
                 if complete {
@@ -426,14 +404,7 @@ impl End for Back {
     }
 
     fn next(&mut self, moved: &mut Moved) -> Result<Option<Body>, FlowError> {
-        let held = self.input().len();
-        moved.body += held.saturating_sub(self.counted);
-        self.counted = held;
-        Ok(match held {
-            0 if self.complete && self.trailers.is_some() => Some(Body::Trailers),
-            0 => self.complete.then_some(Body::End),
-            count => Some(Body::Data(count)),
-        })
+        Ok(self.received.next(moved))
     }
 
     fn data(&self) -> &[u8] {
@@ -441,13 +412,12 @@ impl End for Back {
     }
 
     fn consume(&mut self, count: usize) {
-        self.taken += count;
-        self.counted = self.counted.saturating_sub(count);
+        self.received.consume(count);
         self.give_credit(count);
     }
 
     fn trailers(&mut self) -> Message {
-        self.trailers.take().unwrap_or_default()
+        self.received.take_trailers()
     }
 
     fn poll_more(&mut self, cx: &mut Context<'_>, pool: &BufferPool, moved: &mut Moved) -> Poll<Result<(), FlowError>> {
@@ -462,12 +432,9 @@ impl End for Back {
     }
 
     fn rest(&mut self, _: &BufferPool) {
-        if self.input().is_empty() {
+        if let Some(memory) = self.received.rest() {
             // The memory goes back to the connection, whose next data fills it.
-            self.taken = 0;
-            let mut input = std::mem::take(&mut self.input);
-            input.clear();
-            self.stream.connection().state().keep_buffer(input);
+            self.stream.connection().state().keep_buffer(memory);
         }
     }
 

@@ -15,6 +15,7 @@ use sluicegate_wire::http::{Framing, Message, RequestHead, Version, status};
 use sluicegate_wire::http2::{ErrorCode, StreamKey};
 
 use super::{Shared, spare};
+use crate::mux::received::Received;
 use crate::mux::{Body, End, FlowError, HeadForm, Moved, Peek, h1};
 use crate::stream::Content;
 
@@ -23,15 +24,7 @@ pub(crate) struct Front {
     connection: Rc<RefCell<Shared>>,
     key: StreamKey,
     timer: Timer,
-    /// Received bytes; those before `taken` are consumed, and `counted` of them were counted.
-    input: Vec<u8>,
-    taken: usize,
-    counted: usize,
-    /// Whether the client's message is complete.
-    complete: bool,
-    trailers: Option<Message>,
-    /// Whether the trailers were reported.
-    told_trailers: bool,
+    received: Received,
     /// Interim responses, and the final head, that are not sent yet.
     heads: Vec<Message>,
     /// The framing of the response's body.
@@ -59,12 +52,7 @@ impl Front {
             connection,
             key,
             timer: Timer::default(),
-            input: Vec::new(),
-            taken: 0,
-            counted: 0,
-            complete: false,
-            trailers: None,
-            told_trailers: false,
+            received: Received::default(),
             heads: Vec::new(),
             framing: Framing::None,
             output: Vec::new(),
@@ -106,7 +94,7 @@ impl Front {
     }
 
     pub(crate) fn input(&self) -> &[u8] {
-        &self.input[self.taken..]
+        self.received.data()
     }
 
     pub(crate) fn skip(&mut self, count: usize) {
@@ -119,7 +107,7 @@ impl Front {
     }
 
     pub(crate) fn is_full(&self, pool: &BufferPool) -> bool {
-        self.input().len() >= pool.size()
+        self.received.is_full(pool)
     }
 
     pub(crate) fn poll_fill(&mut self, cx: &mut Context<'_>, pool: &BufferPool) -> Poll<io::Result<usize>> {
@@ -136,20 +124,10 @@ impl Front {
             return Poll::Pending;
         }
         if !slot.received.is_empty() {
-            let count = slot.received.len();
-            if self.taken == self.input.len() {
-                self.input.clear();
-                std::mem::swap(&mut self.input, &mut slot.received);
-            } else {
-                self.input.drain(..self.taken);
-                self.input.append(&mut slot.received);
-            }
-            self.taken = 0;
-            return Poll::Ready(Ok(count));
+            return Poll::Ready(Ok(self.received.add(&mut slot.received)));
         }
         if slot.complete {
-            self.complete = true;
-            self.trailers = self.trailers.take().or(slot.trailers.take());
+            self.received.end(slot.trailers.take());
             return Poll::Ready(Ok(0));
         }
         slot.wait(cx);
@@ -175,15 +153,12 @@ impl Front {
 
     pub(crate) fn replace(&mut self, bytes: &[u8], _: &BufferPool) {
         // What is replaced is consumed, and what replaces it was not received.
-        let count = self.input().len();
+        let count = self.received.replace(bytes);
         self.give_credit(count);
-        self.input.clear();
-        self.input.extend_from_slice(bytes);
-        self.taken = 0;
     }
 
     pub(crate) fn look(&self, peek: &mut Peek, content: &mut Content) {
-        peek.look_at_plain(self.input(), self.complete, content);
+        peek.look_at_plain(self.input(), self.received.is_complete(), content);
     }
 
     pub(crate) fn send_head(&mut self, head: &Message, form: HeadForm<'_>) {
@@ -341,18 +316,7 @@ impl End for Front {
     }
 
     fn next(&mut self, moved: &mut Moved) -> Result<Option<Body>, FlowError> {
-        let held = self.input().len();
-        moved.body += held - self.counted;
-        self.counted = held;
-        Ok(match held {
-            // Once, whether or not somebody wants them.
-            0 if self.complete && self.trailers.is_some() && !self.told_trailers => {
-                self.told_trailers = true;
-                Some(Body::Trailers)
-            }
-            0 => self.complete.then_some(Body::End),
-            count => Some(Body::Data(count)),
-        })
+        Ok(self.received.next(moved))
     }
 
     fn data(&self) -> &[u8] {
@@ -360,13 +324,12 @@ impl End for Front {
     }
 
     fn consume(&mut self, count: usize) {
-        self.taken += count;
-        self.counted = self.counted.saturating_sub(count);
+        self.received.consume(count);
         self.give_credit(count);
     }
 
     fn trailers(&mut self) -> Message {
-        self.trailers.take().unwrap_or_default()
+        self.received.take_trailers()
     }
 
     fn poll_more(&mut self, cx: &mut Context<'_>, pool: &BufferPool, moved: &mut Moved) -> Poll<Result<(), FlowError>> {
@@ -380,9 +343,8 @@ impl End for Front {
     }
 
     fn rest(&mut self, _: &BufferPool) {
-        if self.input().is_empty() {
-            self.taken = 0;
-            spare::keep_buffer(std::mem::take(&mut self.input));
+        if let Some(memory) = self.received.rest() {
+            spare::keep_buffer(memory);
         }
     }
 
@@ -428,6 +390,6 @@ impl Drop for Front {
         // A last attempt for what was given to be sent before the stream ended.
         let _ = self.write_frames(&mut shared);
         shared.end_stream(self.key, self.kills);
-        spare::keep_buffer(std::mem::take(&mut self.input));
+        spare::keep_buffer(self.received.take_memory());
     }
 }
