@@ -4,6 +4,7 @@ use std::fmt;
 use std::net::SocketAddr;
 
 use sluicegate_tls::failure::Code;
+use sluicegate_transport as transport;
 use sluicegate_wire::proxy_protocol::{HeaderError, Tlvs, tlv};
 
 /// A connection whose streams see other addresses than its own.
@@ -112,6 +113,20 @@ impl fmt::Display for Reason {
         match Code::from_number(self.0) {
             Some(code) => write!(f, " ({code})"),
             None => Ok(()),
+        }
+    }
+}
+
+impl From<&transport::HandshakeError> for TlsFailure {
+    /// The kind of an error that does not come from the verification of the peer.
+    fn from(error: &transport::HandshakeError) -> TlsFailure {
+        match error {
+            transport::HandshakeError::Closed { .. } => TlsFailure::Closed,
+            transport::HandshakeError::Broken(_) => TlsFailure::Broken,
+            transport::HandshakeError::Refused(_) => TlsFailure::Handshake(Code::REFUSED.number()),
+            transport::HandshakeError::Tls { error, code } => {
+                TlsFailure::Handshake(code.unwrap_or_else(|| Code::from(error)).number())
+            }
         }
     }
 }

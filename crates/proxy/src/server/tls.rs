@@ -11,7 +11,7 @@ use sluicegate_config::model;
 use sluicegate_tls::connector::Connector;
 use sluicegate_tls::failure::Code;
 use sluicegate_tls::verify::Failure;
-use sluicegate_transport::{HandshakeError, Socket};
+use sluicegate_transport::Socket;
 
 use super::shared::{ServerRun, ServerShared};
 use crate::engines::Engines;
@@ -136,24 +136,16 @@ pub(crate) async fn secure(
     let place = totals.begin().ok_or(TlsFailure::TooMany)?;
     let connection = connector.connect(sni, alpn).map_err(|_| TlsFailure::Handshake(0))?;
     let done = socket.connect_tls(connection, sni.map(Box::from)).await;
-    done.map_err(|(error, outcome)| failure(&error, outcome.and_then(|outcome| outcome.failure)))?;
+    done.map_err(|(error, outcome)| match outcome.and_then(|outcome| outcome.failure) {
+        Some(Failure::Mismatch) => TlsFailure::Mismatch,
+        Some(Failure::MismatchSni) => TlsFailure::MismatchSni,
+        Some(_) => TlsFailure::Handshake(Code::VERIFY_FAILED.number()),
+        None => TlsFailure::from(&error),
+    })?;
     if let Some(stream) = socket.tls_mut() {
         let resumed = stream.facts().is_some_and(|facts| facts.resumed);
         stream.attach(Box::new(place));
         totals.done(Side::Back, resumed, Instant::now());
     }
     Ok(())
-}
-
-/// Returns HAProxy's kind of a failure.
-fn failure(error: &HandshakeError, verification: Option<Failure>) -> TlsFailure {
-    match (verification, error) {
-        (Some(Failure::Mismatch), _) => TlsFailure::Mismatch,
-        (Some(Failure::MismatchSni), _) => TlsFailure::MismatchSni,
-        (Some(_), _) => TlsFailure::Handshake(Code::VERIFY_FAILED.number()),
-        (None, HandshakeError::Closed { .. }) => TlsFailure::Closed,
-        (None, HandshakeError::Broken(_)) => TlsFailure::Broken,
-        (None, HandshakeError::Refused(_)) => TlsFailure::Handshake(0),
-        (None, HandshakeError::Tls { error, .. }) => TlsFailure::Handshake(Code::from(error).number()),
-    }
 }

@@ -159,14 +159,10 @@ fn failure(
     if let Some(outcome) = &outcome {
         tls.verdict = outcome.verdict;
     }
-    match (outcome.and_then(|outcome| outcome.failure), error) {
+    match (outcome.and_then(|outcome| outcome.failure), refused) {
         (Some(Failure::Authority(_)), _) => TlsFailure::Authority,
         (Some(Failure::Certificate(_)), _) => TlsFailure::Certificate,
-        (_, transport::HandshakeError::Closed { .. }) => TlsFailure::Closed,
-        (_, transport::HandshakeError::Broken(_)) => TlsFailure::Broken,
-        (_, transport::HandshakeError::Refused(_)) => TlsFailure::Handshake(refused.unwrap_or(Code::REFUSED).number()),
-        (_, transport::HandshakeError::Tls { error, code }) => {
-            TlsFailure::Handshake(code.unwrap_or_else(|| Code::from(error)).number())
-        }
+        (_, Some(code)) => TlsFailure::Handshake(code.number()),
+        (_, None) => error.into(),
     }
 }
