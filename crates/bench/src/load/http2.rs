@@ -505,7 +505,7 @@ mod tests {
             };
             assert!(error.contains("does not read") && out.len() < ANSWERS_MAX + (64 << 10), "{error}");
         }
-        // What is not HTTP/2 at all.
+        // The peer does not speak HTTP/2.
         let (mut http, mut session, mut out) = (client(1, None), Http2Session::default(), Vec::new());
         http.start(&mut session, &mut out);
         assert!(http.read(&mut session, b"HTTP/1.1 400 Bad Request\r\n\r\n", &mut out).is_err());

@@ -13,7 +13,7 @@ pub(super) enum Outcome {
     Error(String),
     /// A message that is not a response to a request (a RESP push); it is only counted.
     Unasked,
-    /// There will be no response to this request, and the connection goes on (HTTP/2).
+    /// The request has failed without a response; the connection continues (HTTP/2).
     Failed(StreamFault, String),
 }
 

@@ -27,7 +27,7 @@ const WINDOW: u32 = 64 * 1024;
 /// The part of an answer that is sent before it is the turn of another one.
 const CHUNK: usize = 16 * 1024;
 
-/// What is left to do for a stream.
+/// The remaining work for a stream.
 enum Work {
     /// The rest of the request is received and discarded; then it is answered.
     Receive(Route),
@@ -388,7 +388,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Http2<S> {
             stream.is_queued = false;
             let key = stream.key;
             let connection = &mut self.connection;
-            // Whether it goes on, and whether it is done.
+            // The two flags: the stream continues, and its response is complete.
             let (goes_on, is_done) = match &mut stream.work {
                 Work::Bytes(left) => {
                     let part = (*left).min(PATTERN.len() as u64) as usize;

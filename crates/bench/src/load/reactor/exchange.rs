@@ -194,7 +194,7 @@ impl<P: Protocol> Reactor<'_, P> {
         connection.partial.clear();
         connection.partial.extend_from_slice(rest);
         if P::MULTIPLEXED {
-            // What the protocol has to tell the peer, whether or not a request follows.
+            // Frames of the protocol's own, such as window updates, are sent even if no request follows.
             self.flush(id);
         }
         self.go_on(id, now);

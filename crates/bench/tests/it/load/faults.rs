@@ -9,7 +9,7 @@ use sluicegate_testkit::{Listening, free_port, wait_for};
 
 use super::{Fields, run, run_with};
 
-/// What a server does with a request.
+/// The reaction of a server to a request.
 #[derive(Clone, Copy)]
 enum Act {
     Answer(&'static str),
@@ -44,7 +44,7 @@ fn serve(mut stream: TcpStream, end: &[u8], counter: &AtomicU64, act: fn(u64) ->
                 Act::Close(bytes) => {
                     let _ = stream.write_all(bytes.as_bytes());
                     let _ = stream.shutdown(std::net::Shutdown::Write);
-                    // What the client still sends is read, or the end would be a reset.
+                    // The rest of the client's data is read: closing with unread data would reset the connection.
                     while stream.read(&mut part).is_ok_and(|count| count > 0) {}
                     return;
                 }

@@ -55,7 +55,7 @@ fn nginx_sees_each_request() {
     }
 }
 
-/// What a server does with a request.
+/// The reaction of a server to a request.
 #[derive(Clone, Copy)]
 enum Act {
     Answer,
@@ -69,7 +69,7 @@ enum Act {
     Silence,
 }
 
-/// What a server saw.
+/// The events that a server recorded.
 #[derive(Default)]
 struct Seen {
     requests: AtomicU64,
@@ -136,7 +136,7 @@ fn serve(mut stream: TcpStream, settings: Settings, seen: &Seen, tell: &mpsc::Se
             {
                 let _ = stream.write_all(connection.output());
                 let _ = stream.shutdown(Shutdown::Write);
-                // What the client still sends is read, or the end would be a reset.
+                // The rest of the client's data is read: closing with unread data would reset the connection.
                 while stream.read(&mut part).is_ok_and(|count| count > 0) {}
                 return;
             }
