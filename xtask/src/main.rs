@@ -25,6 +25,7 @@ mod release;
 mod repeat;
 mod report;
 mod run;
+mod secure;
 mod soak;
 mod store;
 mod style;
@@ -44,11 +45,13 @@ cargo xtask bench compare BASE  CPU time of another build and of this one; names
 cargo xtask bench engines       rules and scripts that ask redis-server, against haproxy with a pool
 cargo xtask bench guard         instructions of the hot paths; names what grew by 1 % over the parent commit or by 3 %
                                 over what is accepted; --base COMMIT, --program PATH, --only WORD, --runs N, --write
+cargo xtask bench h2            HTTP/2 against HAProxy 2.8; parts by name
 cargo xtask bench http-self     our load generators against wrk and redis-benchmark
 cargo xtask bench logs          what a log line costs of a request
 cargo xtask bench proxy         the proxy against haproxy; parts by name
 cargo xtask bench scripts       scripts against redis-server; parts by name
 cargo xtask bench store         the store against redis-server; parts by name
+cargo xtask bench tls           TLS against HAProxy 2.8; parts by name
 cargo xtask differential        random commands to the store and to redis-server; --commands N, --seed N, --resp 2|3,
                                 --sequence N, --differences N, --program PATH
 cargo xtask layers [CRATE]      modules that use one above them (a part of tidy); or which of a crate use which
@@ -76,6 +79,8 @@ fn main() -> ExitCode {
         ["bench", "http-self", rest @ ..] => http_self::http_self(rest),
         ["bench", "logs", rest @ ..] => logs::logs(rest),
         ["bench", "proxy", rest @ ..] => proxy::proxy(rest),
+        ["bench", "tls", rest @ ..] => secure::tls(rest),
+        ["bench", "h2", rest @ ..] => secure::h2(rest),
         ["bench", "scripts", rest @ ..] => store::scripts(rest),
         ["bench", "store", rest @ ..] => store::store(rest),
         ["differential", rest @ ..] => differential::differential(rest),

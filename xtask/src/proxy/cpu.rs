@@ -7,7 +7,7 @@ use super::peer::{BOTH, Bench, CONNECTIONS, Peer, Running};
 use crate::bench::{median, on_core, spread};
 use crate::report::{Options, Part, ratios};
 
-const SECONDS: &str = "3";
+pub(crate) const SECONDS: &str = "3";
 
 /// Returns a file with five rules as nearly every file has them, and a line for each request.
 fn ordinary(bench: &Bench<'_>, log_port: u16) -> String {
@@ -35,7 +35,7 @@ fn plain(bench: &Bench<'_>, option: &str) -> String {
 }
 
 /// Takes log lines and throws them away, on the core of everything that is not measured.
-fn log_reader() -> Result<u16, String> {
+pub(crate) fn log_reader() -> Result<u16, String> {
     let reader = UdpSocket::bind("127.0.0.1:0").map_err(|error| error.to_string())?;
     let port = reader.local_addr().map_err(|error| error.to_string())?.port();
     std::thread::spawn(move || {
@@ -47,12 +47,22 @@ fn log_reader() -> Result<u16, String> {
 }
 
 /// CPU µs per request and rates of programs in turn: `[program][run]` each.
-type Figures = (Vec<Vec<f64>>, Vec<Vec<f64>>);
+pub(crate) type Figures = (Vec<Vec<f64>>, Vec<Vec<f64>>);
 
 fn alternate(bench: &Bench<'_>, running: &[(&str, Running)], path: &str, load: &[&str]) -> Result<Figures, String> {
-    let (mut cpu, mut rates) = (vec![Vec::new(); running.len()], vec![Vec::new(); running.len()]);
     let connections = CONNECTIONS.to_string();
-    let arguments = [&["-c", &connections, "-d", SECONDS, "-w", "500ms"], load].concat();
+    in_turn(bench, running, path, &[&["-c", &connections], load].concat())
+}
+
+/// Puts the load on the programs in turn.
+pub(crate) fn in_turn(
+    bench: &Bench<'_>,
+    running: &[(&str, Running)],
+    path: &str,
+    load: &[&str],
+) -> Result<Figures, String> {
+    let (mut cpu, mut rates) = (vec![Vec::new(); running.len()], vec![Vec::new(); running.len()]);
+    let arguments = [&["-d", SECONDS, "-w", "500ms"], load].concat();
     for round in 0..bench.options.runs {
         for ((name, program), (cpu, rates)) in running.iter().zip(cpu.iter_mut().zip(&mut rates)) {
             let loaded = bench.load(program, path, &arguments)?;

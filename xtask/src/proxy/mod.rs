@@ -3,11 +3,11 @@
 //! Both programs run with one thread on core 0; the load and the origin share core 1, in alternating runs. The figure
 //! is the program's CPU time per request where the load is the limit, as it is with two fast proxies.
 
-mod cpu;
+pub(crate) mod cpu;
 mod idle;
 mod lists;
-mod peer;
-mod reloads;
+pub(crate) mod peer;
+pub(crate) mod reloads;
 mod tail;
 
 use crate::report::{Measure, Report};

@@ -6,72 +6,100 @@ use std::process::{Command, Stdio};
 use crate::bench::cpu_time_us;
 use crate::child::{Guard, free_port, start, wait_for_port};
 use crate::report::{Options, number};
-use crate::run::output;
+use crate::run::{output, target};
 
 /// Connections of the load.
-pub(super) const CONNECTIONS: u32 = 40;
+pub(crate) const CONNECTIONS: u32 = 40;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Peer {
+pub(crate) enum Peer {
+    /// Debian's.
     Haproxy,
+    /// HAProxy 2.8, with TLS and HTTP/2.
+    Newer,
     Ours,
 }
 
 /// In the order of the columns.
-pub(super) const BOTH: [Peer; 2] = [Peer::Haproxy, Peer::Ours];
+pub(crate) const BOTH: [Peer; 2] = [Peer::Haproxy, Peer::Ours];
+
+/// In the order of the columns, where TLS or HTTP/2 is measured.
+pub(crate) const NEWER: [Peer; 2] = [Peer::Newer, Peer::Ours];
 
 impl Peer {
-    pub(super) fn name(self) -> &'static str {
+    pub(crate) fn name(self) -> &'static str {
         match self {
             Peer::Haproxy => "haproxy",
+            Peer::Newer => "haproxy 2.8",
             Peer::Ours => "sluicegate",
         }
     }
 
+    /// Returns the path of its program.
+    pub(crate) fn program(self, bench: &Bench<'_>) -> String {
+        match self {
+            Peer::Haproxy => "/usr/sbin/haproxy".to_owned(),
+            Peer::Newer => target().join("peers/bin/haproxy-2.8").display().to_string(),
+            Peer::Ours => bench.options.program.display().to_string(),
+        }
+    }
+
     /// Starts it on core 0 with a file that listens on the port of `PORT`; see [`Bench::file`].
-    pub(super) fn start(self, bench: &Bench<'_>, text: &str) -> Result<Running, String> {
+    pub(crate) fn start(self, bench: &Bench<'_>, text: &str) -> Result<Running, String> {
         let port = free_port()?;
         let path = bench.file(&text.replace("PORT", &port.to_string()))?;
         let file = path.display().to_string();
-        let guard = match self {
-            Peer::Haproxy if text.contains("master-worker") => {
-                start(0, "/usr/sbin/haproxy", &["-W", "-q", "-f", &file])?
-            }
-            Peer::Haproxy => start(0, "/usr/sbin/haproxy", &["-db", "-q", "-f", &file])?,
-            Peer::Ours => start(0, &bench.options.program.display().to_string(), &["run", &file])?,
+        let words = match self {
+            Peer::Haproxy | Peer::Newer if text.contains("master-worker") => vec!["-W", "-q", "-f", &file],
+            Peer::Haproxy | Peer::Newer => vec!["-db", "-q", "-f", &file],
+            Peer::Ours => vec!["run", &file],
         };
+        let guard = start(0, &self.program(bench), &words)?;
         wait_for_port(port).map_err(|error| format!("{}: {error}", self.name()))?;
-        Ok(Running { guard, port })
+        let scheme = if text.contains(" ssl crt ") { "https" } else { "http" };
+        Ok(Running { guard, port, scheme })
     }
 }
 
 /// A program that serves.
-pub(super) struct Running {
+pub(crate) struct Running {
     guard: Guard,
-    pub(super) port: u16,
+    pub(crate) port: u16,
+    /// The scheme of its URLs.
+    scheme: &'static str,
 }
 
 impl Running {
-    pub(super) fn id(&self) -> u32 {
+    pub(crate) fn id(&self) -> u32 {
         self.guard.id()
     }
 
+    /// Returns the URL of a path.
+    pub(crate) fn url(&self, path: &str) -> String {
+        format!("{}://127.0.0.1:{}{path}", self.scheme, self.port)
+    }
+
+    /// Returns the option by which the load accepts its certificate.
+    pub(crate) fn trust(&self) -> Option<&'static str> {
+        (self.scheme == "https").then_some("--insecure")
+    }
+
     /// CPU time since its start, µs.
-    pub(super) fn cpu_us(&self) -> f64 {
+    pub(crate) fn cpu_us(&self) -> f64 {
         cpu_time_us(self.guard.id())
     }
 }
 
 /// The origin, and a directory for files.
-pub(super) struct Bench<'o> {
-    pub(super) options: &'o Options,
+pub(crate) struct Bench<'o> {
+    pub(crate) options: &'o Options,
     directory: PathBuf,
     _origin: Guard,
-    pub(super) origin_port: u16,
+    pub(crate) origin_port: u16,
 }
 
 impl<'o> Bench<'o> {
-    pub(super) fn new(options: &'o Options) -> Result<Bench<'o>, String> {
+    pub(crate) fn new(options: &'o Options) -> Result<Bench<'o>, String> {
         let directory = std::env::temp_dir().join(format!("sluicegate-bench-{}", std::process::id()));
         std::fs::create_dir_all(&directory).map_err(|error| format!("{}: {error}", directory.display()))?;
         let origin_port = free_port()?;
@@ -82,19 +110,24 @@ impl<'o> Bench<'o> {
     }
 
     /// Returns the address of a server of a file.
-    pub(super) fn origin(&self) -> String {
+    pub(crate) fn origin(&self) -> String {
         format!("127.0.0.1:{}", self.origin_port)
     }
 
+    /// Returns the path of a file of the measurement, which is removed at its end.
+    pub(crate) fn path(&self, name: &str) -> PathBuf {
+        self.directory.join(name)
+    }
+
     /// Writes a file.
-    pub(super) fn file(&self, text: &str) -> Result<PathBuf, String> {
-        let path = self.directory.join("bench.cfg");
+    pub(crate) fn file(&self, text: &str) -> Result<PathBuf, String> {
+        let path = self.path("bench.cfg");
         std::fs::write(&path, text).map_err(|error| format!("{}: {error}", path.display()))?;
         Ok(path)
     }
 
     /// Puts load on a program: a path or URL and options of `sluicegate bench http`.
-    pub(super) fn load(&self, running: &Running, path: &str, arguments: &[&str]) -> Result<Loaded, String> {
+    pub(crate) fn load(&self, running: &Running, path: &str, arguments: &[&str]) -> Result<Loaded, String> {
         let loaded = self.load_that_may_fail(running, path, arguments)?;
         match loaded.failed > 0.0 {
             true => Err(format!("{} requests of {path} failed, or were refused", loaded.failed)),
@@ -103,17 +136,18 @@ impl<'o> Bench<'o> {
     }
 
     /// The same, where requests may fail.
-    pub(super) fn load_that_may_fail(
+    pub(crate) fn load_that_may_fail(
         &self,
         running: &Running,
         path: &str,
         arguments: &[&str],
     ) -> Result<Loaded, String> {
         let program = self.options.program.display().to_string();
-        let url = format!("http://127.0.0.1:{}{path}", running.port);
+        let url = running.url(path);
         let before = running.cpu_us();
         let mut words = vec!["-c", "1", &program, "bench", "http", "--json"];
         words.extend(arguments);
+        words.extend(running.trust());
         words.push(&url);
         let text = output("taskset", &words).ok_or(format!("the load on {path} failed"))?;
         let cpu_us = running.cpu_us() - before;
@@ -133,6 +167,7 @@ impl<'o> Bench<'o> {
             p50_ms: field("\"latency_us\"", "\"p50\": ")? / 1000.0,
             p99_ms: field("\"latency_us\"", "\"p99\": ")? / 1000.0,
             p999_ms: field("\"latency_us\"", "\"p99_9\": ")? / 1000.0,
+            max_ms: field("\"latency_us\"", "\"max\": ")? / 1000.0,
         })
     }
 }
@@ -144,25 +179,26 @@ impl Drop for Bench<'_> {
 }
 
 /// The result of a load run.
-pub(super) struct Loaded {
+pub(crate) struct Loaded {
     /// Requests without an answer, or with an error status.
-    pub(super) failed: f64,
+    pub(crate) failed: f64,
     /// Answers a second.
-    pub(super) rate: f64,
+    pub(crate) rate: f64,
     /// The program's CPU time per request.
-    pub(super) cpu_us: f64,
-    pub(super) p50_ms: f64,
-    pub(super) p99_ms: f64,
-    pub(super) p999_ms: f64,
+    pub(crate) cpu_us: f64,
+    pub(crate) p50_ms: f64,
+    pub(crate) p99_ms: f64,
+    pub(crate) p999_ms: f64,
+    pub(crate) max_ms: f64,
 }
 
 /// Seconds by the clock that a program takes to check a file, on core 0.
-pub(super) fn check_s(peer: Peer, bench: &Bench<'_>, file: &Path) -> Result<f64, String> {
+pub(crate) fn check_s(peer: Peer, bench: &Bench<'_>, file: &Path) -> Result<f64, String> {
     let mut command = Command::new("taskset");
     command.args(["-c", "0"]);
     match peer {
-        Peer::Haproxy => command.args(["/usr/sbin/haproxy", "-c", "-f"]),
-        Peer::Ours => command.arg(&bench.options.program).arg("check"),
+        Peer::Haproxy | Peer::Newer => command.args([&peer.program(bench), "-c", "-f"]),
+        Peer::Ours => command.args([&peer.program(bench), "check"]),
     };
     let started = std::time::Instant::now();
     let result = command.arg(file).stdin(Stdio::null()).output().map_err(|error| error.to_string())?;

@@ -71,10 +71,10 @@ pub(super) fn reloads(options: &Options) -> Result<Part, String> {
 }
 
 /// Asks a program to read its file again.
-fn reload(peer: Peer, running: &Running, options: &Options) -> Result<(), String> {
+pub(crate) fn reload(peer: Peer, running: &Running, options: &Options) -> Result<(), String> {
     let pid = running.id().to_string();
     let mut command = match peer {
-        Peer::Haproxy => {
+        Peer::Haproxy | Peer::Newer => {
             let mut command = Command::new("kill");
             command.args(["-USR2", &pid]);
             command
