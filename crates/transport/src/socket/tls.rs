@@ -48,6 +48,9 @@ const FATAL: u8 = 2;
 /// The most plaintext that one write encrypts before it waits for the kernel.
 const WRITTEN_MAX: usize = 64 * 1024;
 
+/// The most bytes that are copied by one call, see [`encrypt`].
+const PIECE: usize = 2048;
+
 /// The most bytes of a client's first message that are kept for fetches or inspected.
 const HELLO_MAX: usize = 64 * 1024;
 
@@ -589,11 +592,29 @@ impl Inner {
         if self.accepted == 0 {
             // An answer to the peer may still be waiting: it goes first.
             ready!(send(connection))?;
-            self.accepted = connection.writer().write(&bytes[..bytes.len().min(WRITTEN_MAX)])?;
+            self.accepted = encrypt(connection, &bytes[..bytes.len().min(WRITTEN_MAX)])?;
         }
         ready!(send(connection))?;
         Poll::Ready(Ok(std::mem::take(&mut self.accepted).min(bytes.len())))
     }
+}
+
+/// Encrypts `bytes`; returns their count.
+///
+/// rustls copies each record's plaintext behind a header of 5 bytes. The C library copies 4 KiB and more by one string
+/// instruction, which some processors execute 25 times slower if the destination lies less than 32 bytes behind the
+/// source modulo a page, as a header makes it. In pieces the same copy takes ordinary loads and stores.
+fn encrypt(connection: &mut Connection, bytes: &[u8]) -> io::Result<usize> {
+    if bytes.len() <= PIECE {
+        return connection.writer().write(bytes);
+    }
+    let mut pieces = [IoSlice::new(&[]); WRITTEN_MAX.div_ceil(PIECE)];
+    let mut count = 0;
+    for (piece, part) in pieces.iter_mut().zip(bytes.chunks(PIECE)) {
+        *piece = IoSlice::new(part);
+        count += 1;
+    }
+    connection.writer().write_vectored(&pieces[..count])
 }
 
 /// Reads from the socket below.

@@ -6,6 +6,11 @@ use super::streams::{NO_LENGTH, StreamKey, bit};
 use super::{Connection, RESETS_REMEMBERED};
 use crate::http::{Framing, Message};
 
+/// The most bytes of data that are copied by one call. The C library copies 4 KiB and more by a string instruction, which
+/// some processors execute 25 times slower if the destination lies less than 32 bytes behind the source modulo a page,
+/// as the header of a frame makes it.
+const PIECE: usize = 2048;
+
 impl Connection {
     /// Opens a stream as a client, for [`Connection::send_request`]. `None`: another connection is needed.
     pub fn open(&mut self) -> Option<StreamKey> {
@@ -165,7 +170,7 @@ impl Connection {
             let (payload, tail) = rest.split_at(rest.len().min(max));
             let flags = if complete && tail.is_empty() { flag::END_STREAM } else { 0 };
             frame::write_header(&mut self.output, payload.len(), Kind::Data, flags, key.id());
-            self.output.extend_from_slice(payload);
+            payload.chunks(PIECE).for_each(|piece| self.output.extend_from_slice(piece));
             rest = tail;
         }
         self.send_window -= accepted as i64;
