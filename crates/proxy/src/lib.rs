@@ -3,6 +3,7 @@
 //! The proxy depends on its configuration ([`sluicegate_config`]), the codecs and the engine interface
 //! ([`sluicegate_wire`]) and Lua states ([`sluicegate_script`]); it does not depend on the store.
 
+pub mod acme;
 pub mod auth;
 pub mod balance;
 pub mod cli;

@@ -4,6 +4,7 @@
 //! ([`reload`](crate::reload)). Objects that must outlive a snapshot (counters, queues, health, run-time changes) are
 //! `shared` fields, handed over by the names of proxies and servers.
 
+mod certificates;
 pub mod pages;
 
 use std::collections::HashMap;
@@ -18,6 +19,7 @@ use sluicegate_config::model::{self, BackendName, HttpReuse, Position, ProxyId, 
 use sluicegate_script::Watch;
 use sluicegate_wire::engine::Engine;
 
+pub(crate) use self::certificates::{Place, connectors as tls_connectors, places, replace_pair};
 use self::pages::Pages;
 use crate::directory::{Directory, Sides};
 use crate::engines::Engines;
@@ -425,6 +427,7 @@ pub(crate) mod tests {
             user_lists: Vec::new(),
             resolvers: Vec::new(),
             limits: Vec::new(),
+            acme: Vec::new(),
         };
         // The threads of other tests keep their privileges.
         config.global.insecure_setuid = true;

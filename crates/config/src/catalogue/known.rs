@@ -5,14 +5,14 @@
 /// Sections.
 #[rustfmt::skip]
 pub const SECTIONS: &[&str] = &[
-    "acme", "cache", "fcgi-app", "log-forward", "log-profile",
+    "cache", "fcgi-app", "log-forward", "log-profile",
     "log-steps", "mailers", "peers", "program", "ring", "traces",
 ];
 
 /// Keywords of `global`.
 #[rustfmt::skip]
 pub const GLOBAL: &[&str] = &[
-    "51degrees-data-file", "acme.scheduler", "anonkey", "debug",
+    "51degrees-data-file", "anonkey", "debug",
     "deviceatlas-json-file", "deviceatlas-log-level", "dns-accept-family", "force-cfg-parser-pause", "grace",
     "h1-accept-payload-with-any-method", "h1-do-not-close-on-insecure-transfer-encoding",
     "harden.reject-privileged-ports.quic", "harden.reject-privileged-ports.tcp",

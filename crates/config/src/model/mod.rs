@@ -11,6 +11,7 @@ use std::time::Duration;
 
 use sluicegate_pattern::PatternFiles;
 
+mod acme;
 mod balance;
 mod check;
 mod compression;
@@ -33,6 +34,7 @@ mod tls;
 mod users;
 
 pub use crate::position::Position;
+pub use acme::*;
 pub use balance::*;
 pub use check::*;
 pub use compression::*;
@@ -71,6 +73,8 @@ pub struct Config {
     pub user_lists: Vec<UserList>,
     /// `resolvers` sections; one of them is called `default`.
     pub resolvers: Vec<Resolvers>,
+    /// `acme` sections.
+    pub acme: Vec<Acme>,
     /// The settings of `limit` rules, one per name.
     pub limits: Vec<Arc<Limit>>,
     /// Certificates and other files of TLS by name. A configuration that replaces this one may share them.
@@ -118,6 +122,12 @@ pub struct Global {
     pub memory_mib: Option<u64>,
     /// Limits of compression.
     pub compression: CompressionLimits,
+    /// `expose-experimental-directives`.
+    pub experimental: bool,
+    /// `acme.scheduler off`: certificates are renewed by commands alone.
+    pub acme_unscheduled: bool,
+    /// `acme.state-file`: certificates of ACME across restarts, a path inside `chroot`.
+    pub acme_state_file: Option<PathBuf>,
     /// `httpclient.*`.
     pub http_client: HttpClientSettings,
     /// `chroot`.

@@ -51,12 +51,30 @@ const OCSP_MAX: &str = "The greatest number of seconds between two requests abou
 
 /// The keywords.
 pub(crate) static KEYWORDS: Table<GlobalRow> = Table::new(&[
+    one(
+        "acme.scheduler",
+        "auto|off",
+        "Whether certificates with 'acme' are renewed when a twelfth of their validity is left; auto.",
+        Parser::OneOf(&["auto", "off"], |g, index| g.acme_unscheduled = index == 1),
+    ),
+    one(
+        "acme.state-file",
+        "FILE",
+        "The file that keeps certificates and keys from ACME across restarts, written after each renewal, with mode 0600; \
+         inside 'chroot', where 'user' must be able to write to its directory. Not in HAProxy.",
+        Parser::Path(|g| &mut g.acme_state_file),
+    ),
     line("ca-base", 1, 1, "DIRECTORY", "The directory of relative paths of 'ca-file' and 'crl-file'.", |r, line| {
         base(r, line, |tls| &mut tls.ca_base)
     }),
     line("crt-base", 1, 1, "DIRECTORY", "The directory of relative paths of 'crt'.", |r, line| {
         base(r, line, |tls| &mut tls.crt_base)
     }),
+    super::flag(
+        "expose-experimental-directives",
+        "Allows sections that are experimental in HAProxy 3.2: 'acme'.",
+        |g| &mut g.experimental,
+    ),
     one(
         "httpclient.resolvers.disabled",
         "on|off",
