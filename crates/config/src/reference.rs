@@ -81,6 +81,15 @@ pub fn reference() -> String {
     table(&mut out, &of(ItemKind::Keyword, "userlist"), false);
     let _ = write!(
         out,
+        "\n## Section `acme`\n\n\
+         `acme NAME` is an account at an authority that issues certificates by the protocol ACME (RFC 8555), for \
+         certificates with `acme NAME domains NAME,…` on their line of a `crt-list`, in `ssl-f-use` or in `load` of a \
+         `crt-store`. It needs `expose-experimental-directives` in `global`. The certificate's file must exist at the \
+         start. See [certificates by ACME](../guide/acme.md).\n\n"
+    );
+    table(&mut out, &of(ItemKind::Keyword, "acme"), false);
+    let _ = write!(
+        out,
         "\n## Section `store`\n\n\
          `store NAME` is an embedded store; a configuration without one has `store default`. Any keyword that is not \
          listed here is a parameter of `CONFIG SET`. With `ssl crt FILE` and the other options of TLS of a frontend's \

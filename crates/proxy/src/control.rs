@@ -11,6 +11,7 @@ use std::time::Duration;
 
 use tokio::task::JoinSet;
 
+use crate::acme;
 use crate::cli;
 use crate::log::write_logs;
 use crate::reload::Current;
@@ -27,6 +28,7 @@ const LAST_LINES: Duration = Duration::from_secs(1);
 pub async fn run(current: Arc<Current>, ended: impl Future<Output = ()>) -> io::Result<()> {
     let care = tokio::spawn(take_care(current.clone()));
     let watchdog = tokio::spawn(watchdog::watch(current.clone()));
+    let renewing = tokio::task::spawn_local(acme::run(current.clone()));
     let result = tokio::select! {
         () = ended => Ok(()),
         result = cli::serve(current.clone()) => result,
@@ -34,6 +36,7 @@ pub async fn run(current: Arc<Current>, ended: impl Future<Output = ()>) -> io::
     current.running().logger.drain(LAST_LINES).await;
     care.abort();
     watchdog.abort();
+    renewing.abort();
     result
 }
 

@@ -3,6 +3,7 @@
 //! The proxy depends on its configuration ([`sluicegate_config`]), the codecs and the engine interface
 //! ([`sluicegate_wire`]) and Lua states ([`sluicegate_script`]); it does not depend on the store.
 
+pub mod acme;
 pub mod auth;
 pub mod balance;
 pub mod cli;
@@ -18,6 +19,7 @@ pub mod frontend;
 mod hash;
 pub mod hook;
 pub mod hosts;
+mod http_client;
 pub mod limit;
 pub mod listener;
 pub mod local_reply;
@@ -41,6 +43,7 @@ pub mod site;
 pub mod stats;
 pub mod stick;
 pub mod stream;
+mod target;
 pub mod time_zone;
 pub mod tls;
 mod watchdog;

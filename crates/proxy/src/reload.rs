@@ -89,6 +89,11 @@ impl Current {
         Turn(self.making.clone().blocking_lock_owned())
     }
 
+    /// The same without blocking.
+    pub(crate) async fn turn(&self) -> Turn {
+        Turn(self.making.clone().lock_owned().await)
+    }
+
     /// The same without waiting; `None` if a successor is being built.
     pub(crate) fn try_turn(&self) -> Option<Turn> {
         self.making.clone().try_lock_owned().ok().map(Turn)

@@ -5,6 +5,7 @@
 //! worker.
 
 mod registry;
+mod renewals;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
@@ -19,6 +20,7 @@ use crate::counters::second;
 use crate::errors::CompileError;
 pub use registry::Registry;
 pub(crate) use registry::{BundleKind, Loaded};
+pub use renewals::Renewals;
 
 /// The TLS of a proxy's `bind` lines, by their index.
 pub type BindsTls = Box<[Option<Arc<Listener>>]>;

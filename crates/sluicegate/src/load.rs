@@ -3,10 +3,13 @@
 //!
 //! `check` and `run` share this code, so a file that passes the check also starts.
 
+use std::collections::HashMap;
+use std::io;
+use std::path::Path;
 use std::sync::{Arc, OnceLock};
 
 use sluicegate_config::model::{
-    BindAddress, Global, LogAddress, LogTarget, LuaLogStderr, ProxyKind, StoreSection, TlsFiles,
+    Acme, BindAddress, Global, LogAddress, LogTarget, LuaLogStderr, ProxyKind, StoreSection, TlsFiles,
 };
 use sluicegate_config::{Config, Diagnostics, Draft, Environment, Files, LuaNames, MemoryFiles, NoLua};
 use sluicegate_pattern::{Kind, PatternFiles};
@@ -14,12 +17,13 @@ use sluicegate_proxy::log::{self, Logger};
 use sluicegate_proxy::lua::{LoadMap, LogSink, LuaPatterns, LuaStates, ReadBody};
 use sluicegate_proxy::stats::info::node_name;
 use sluicegate_store::config::ServerOptions;
+use sluicegate_tls::x509::PrivateKey;
 
 use crate::arguments::Service;
 use crate::files::{Disk, Recorder};
 use crate::report::Report;
 use crate::shape::privileges::{self, Privileges};
-use crate::{clients, commands};
+use crate::{clients, commands, output};
 
 /// A configuration without errors.
 pub struct Loaded {
@@ -126,9 +130,16 @@ pub fn begin(service: &Service, reading: Reading) -> Result<Begun, usize> {
         return Err(1);
     }
     let mut draft = sluicegate_config::parse(source, &*reading.files, &mut environment);
-    if let Some(living) = &reading.living {
-        draft.patterns().take_over(living.patterns.clone());
-        draft.replace(living.tls_files.clone());
+    match &reading.living {
+        Some(living) => {
+            draft.patterns().take_over(living.patterns.clone());
+            draft.replace(living.tls_files.clone());
+        }
+        // Certificates of ACME survive a restart in the way in which they survive a reload.
+        None => match sluicegate_proxy::acme::restored(draft.global()) {
+            Ok(files) => files.into_iter().for_each(|files| draft.replace(Arc::new(files))),
+            Err(message) => report.warning(&message),
+        },
     }
     if service.no_server_verify {
         draft.disable_server_verify();
@@ -221,6 +232,33 @@ impl Begun {
         fold(service, &mut config);
         Ok(Loaded { warnings, config: Arc::new(config), stores, lua, lua_logger, workers, privileges })
     }
+}
+
+/// Creates the keys of accounts of `acme` sections that do not exist yet; sections with the same path share one. Each
+/// file is new, with mode 0600.
+pub fn create_account_keys(loaded: &mut Loaded, report: Report) -> Result<(), String> {
+    let is_missing = |acme: &Acme| acme.account_key.is_none();
+    if !loaded.config.acme.iter().any(is_missing) {
+        return Ok(());
+    }
+    let mut created: HashMap<String, PrivateKey> = HashMap::new();
+    for acme in Arc::make_mut(&mut loaded.config).acme.iter_mut().filter(|acme| is_missing(acme)) {
+        let path = &acme.account_path;
+        let key = match created.get(path) {
+            Some(key) => key.clone(),
+            None => {
+                report.notice(&format!("acme: generate account key '{path}' for acme section '{}'.", acme.name));
+                let key = PrivateKey::generate(acme.key).map_err(|reason| format!("acme: {reason}"))?;
+                let written = key.to_pem().ok_or(io::ErrorKind::InvalidData.into());
+                let written = written.and_then(|pem| output::create_secret(Path::new(path), &pem));
+                written.map_err(|error| format!("acme: cannot write account key '{path}': {error}"))?;
+                key
+            }
+        };
+        created.insert(path.clone(), key.clone());
+        acme.account_key = Some(key);
+    }
+    Ok(())
 }
 
 /// Refuses settings of TLS that are read and have no effect yet.

@@ -1,11 +1,11 @@
-//! Files that the process creates: pidfiles and logs.
+//! Files that the process creates: pidfiles, logs and keys of accounts.
 //!
 //! They are often written by root in directories that other users may write to, so symbolic links are never followed,
 //! and the modes do not depend on the umask. Files below `/dev` or `/proc` are opened as they are: an administrator who
 //! names `/dev/null` or `/dev/stdout` intends the device or link itself.
 
 use std::fs::{File, OpenOptions, Permissions};
-use std::io;
+use std::io::{self, Write};
 use std::os::unix::fs::{FileTypeExt, OpenOptionsExt, PermissionsExt};
 use std::path::Path;
 
@@ -27,6 +27,13 @@ pub fn replace(path: &Path) -> io::Result<File> {
         }
         created => created,
     }
+}
+
+/// Creates a file that its owner alone can read, with this content; fails if there is anything at the path.
+pub fn create_secret(path: &Path, content: &[u8]) -> io::Result<()> {
+    let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(path)?;
+    file.write_all(content)?;
+    file.sync_all()
 }
 
 /// Opens a file for appending, and creates it if it does not exist. A symbolic link is followed only if it leads to a
@@ -68,7 +75,6 @@ fn is_device_path(path: &Path) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use std::io::Write as _;
     use std::os::unix::fs::symlink;
 
     use super::*;

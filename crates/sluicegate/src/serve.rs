@@ -29,7 +29,7 @@ use crate::handover::errand::Origin;
 use crate::handover::instead::Retiring;
 use crate::handover::living::Living;
 use crate::handover::taken::Taken;
-use crate::load::{Loaded, Reading, begin};
+use crate::load::{Loaded, Reading, begin, create_account_keys};
 use crate::posts;
 use crate::report::{self, Report};
 use crate::shape::pidfile::Pidfile;
@@ -74,7 +74,10 @@ pub fn run(service: &Service) -> ExitCode {
         Ok(Role::Ended(code)) => return code,
         Err(error) => return failed(&error),
     };
-    let Ok(loaded) = read.finish(service) else { return ExitCode::FAILURE };
+    let Ok(mut loaded) = read.finish(service) else { return ExitCode::FAILURE };
+    if let Err(error) = create_account_keys(&mut loaded, report) {
+        return failed(&error);
+    }
     match start(service, report, loaded, &mut shape, (begun, origin)) {
         Ok(Some(signal)) => end_by(signal),
         Ok(None) => ExitCode::SUCCESS,

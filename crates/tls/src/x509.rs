@@ -20,6 +20,7 @@ mod key;
 mod name;
 mod ocsp;
 mod raw;
+mod request;
 mod signature;
 mod store;
 
@@ -28,6 +29,7 @@ pub use certificate::{Certificate, ChainError, PemFile, Pool};
 pub use key::{Curve, KeyError, KeyType, PrivateKey, Secret};
 pub use name::Name;
 pub use ocsp::{BasicResponse, CertificateId, Response, SingleResponse};
+pub use request::{NewKey, certificate_request};
 pub use signature::{Algorithm, Hash, RSA_BITS};
 pub use store::{Purpose, Store, Verification};
 

@@ -45,6 +45,8 @@ impl Contexts {
     pub const RESOLVERS: Contexts = Contexts(1 << 18);
     /// `crt-store`.
     pub const CRT_STORE: Contexts = Contexts(1 << 19);
+    /// `acme`.
+    pub const ACME: Contexts = Contexts(1 << 20);
     /// `http-errors`.
     pub const HTTP_ERRORS: Contexts = Contexts(1 << 31);
 
@@ -72,7 +74,7 @@ impl Contexts {
 
     /// Returns the names of the places, as sections and rule sets are called.
     pub fn section_names(self) -> Vec<&'static str> {
-        const NAMES: [(Contexts, &str); 21] = [
+        const NAMES: [(Contexts, &str); 22] = [
             (Contexts::GLOBAL, "global"),
             (Contexts::DEFAULTS, "defaults"),
             (Contexts::FRONTEND, "frontend"),
@@ -85,6 +87,7 @@ impl Contexts {
             (Contexts::USERLIST, "userlist"),
             (Contexts::RESOLVERS, "resolvers"),
             (Contexts::CRT_STORE, "crt-store"),
+            (Contexts::ACME, "acme"),
             (Contexts::BIND_OPTION, "bind"),
             (Contexts::SERVER_OPTION, "server"),
             (Contexts::TCP_CONNECTION, "tcp-request connection"),

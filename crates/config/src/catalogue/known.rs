@@ -5,19 +5,17 @@
 /// Sections.
 #[rustfmt::skip]
 pub const SECTIONS: &[&str] = &[
-    "acme", "cache", "fcgi-app", "log-forward", "log-profile",
+    "cache", "fcgi-app", "log-forward", "log-profile",
     "log-steps", "mailers", "peers", "program", "ring", "traces",
 ];
 
 /// Keywords of `global`.
 #[rustfmt::skip]
 pub const GLOBAL: &[&str] = &[
-    "51degrees-data-file", "acme.scheduler", "anonkey", "debug",
+    "51degrees-data-file", "anonkey", "debug",
     "deviceatlas-json-file", "deviceatlas-log-level", "dns-accept-family", "force-cfg-parser-pause", "grace",
     "h1-accept-payload-with-any-method", "h1-do-not-close-on-insecure-transfer-encoding",
     "harden.reject-privileged-ports.quic", "harden.reject-privileged-ports.tcp",
-    "httpclient.resolvers.disabled", "httpclient.resolvers.id", "httpclient.resolvers.prefer",
-    "httpclient.retries", "httpclient.timeout.connect",
     "limits", "load-server-state-from-file", "noreuseport",
     "oqs", "pp2-never-send-local", "setcap", "shm-stats-file",
     "stats-file", "stress-level", "tune.fail-alloc",

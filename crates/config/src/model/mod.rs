@@ -11,12 +11,14 @@ use std::time::Duration;
 
 use sluicegate_pattern::PatternFiles;
 
+mod acme;
 mod balance;
 mod check;
 mod compression;
 mod edit;
 mod error;
 mod expression;
+mod http_client;
 mod limit;
 mod log;
 mod mqtt;
@@ -32,12 +34,14 @@ mod tls;
 mod users;
 
 pub use crate::position::Position;
+pub use acme::*;
 pub use balance::*;
 pub use check::*;
 pub use compression::*;
 pub use edit::*;
 pub use error::*;
 pub use expression::*;
+pub use http_client::*;
 pub use limit::*;
 pub use log::*;
 pub use mqtt::*;
@@ -69,6 +73,8 @@ pub struct Config {
     pub user_lists: Vec<UserList>,
     /// `resolvers` sections; one of them is called `default`.
     pub resolvers: Vec<Resolvers>,
+    /// `acme` sections.
+    pub acme: Vec<Acme>,
     /// The settings of `limit` rules, one per name.
     pub limits: Vec<Arc<Limit>>,
     /// Certificates and other files of TLS by name. A configuration that replaces this one may share them.
@@ -116,6 +122,14 @@ pub struct Global {
     pub memory_mib: Option<u64>,
     /// Limits of compression.
     pub compression: CompressionLimits,
+    /// `expose-experimental-directives`.
+    pub experimental: bool,
+    /// `acme.scheduler off`: certificates are renewed by commands alone.
+    pub acme_unscheduled: bool,
+    /// `acme.state-file`: certificates of ACME across restarts, a path inside `chroot`.
+    pub acme_state_file: Option<PathBuf>,
+    /// `httpclient.*`.
+    pub http_client: HttpClientSettings,
     /// `chroot`.
     pub chroot: Option<PathBuf>,
     /// `user`, a name.

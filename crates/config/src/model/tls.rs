@@ -11,7 +11,7 @@ use sluicegate_tls::pair::{Issuers, Pair};
 use sluicegate_tls::policy::{ServerSettings, Settings, TicketKeyFile, Verify, Version};
 use sluicegate_tls::x509::Bundle;
 
-use super::{Expr, Position};
+use super::{AcmeUse, Expr, Position};
 
 /// `proto`: the protocol of a connection, where neither ALPN nor its first bytes decide.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -110,6 +110,8 @@ pub struct TlsFiles {
     pub crt_lists: BTreeMap<Arc<str>, Arc<CrtList>>,
     /// Certificates whose OCSP response is kept current (`ocsp-update`).
     pub ocsp_updates: BTreeSet<Arc<str>>,
+    /// Certificates that an `acme` section renews.
+    pub acme: BTreeMap<Arc<str>, AcmeUse>,
     /// `tls-ticket-keys`.
     pub ticket_keys: BTreeMap<Arc<str>, Arc<TicketKeyFile>>,
     /// The files of certificates that lines name one by one.

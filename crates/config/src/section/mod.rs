@@ -1,5 +1,6 @@
 //! Sections: the phases of reading a configuration, and one file per kind of section.
 
+mod acme;
 mod bind;
 pub(crate) mod error;
 pub(crate) mod global;
@@ -48,6 +49,7 @@ pub(crate) enum SectionKind {
     Userlist,
     Resolvers,
     CrtStore,
+    Acme,
     /// One that can't be read; its lines are skipped, the error was given at its head.
     Refused,
 }
@@ -66,6 +68,7 @@ const SECTIONS: &[(&str, SectionKind)] = &[
     ("userlist", SectionKind::Userlist),
     ("resolvers", SectionKind::Resolvers),
     ("crt-store", SectionKind::CrtStore),
+    ("acme", SectionKind::Acme),
 ];
 
 /// A section's lines, with `.if` already followed.
@@ -413,15 +416,25 @@ impl Draft {
         let tls = global.tls.clone();
         let mut tls = tls::Loader::new(files, &tls, tls_files);
         tls.read_issuers(&mut diagnostics);
-        global.tls.client_authorities = tls.client_authorities(!global.lua_loads.is_empty(), &mut diagnostics);
+        let acme = acme::all(&sections, &global, &tls, &mut diagnostics);
+        let uses_client = !global.lua_loads.is_empty() || !acme.is_empty();
+        global.tls.client_authorities = tls.client_authorities(uses_client, &mut diagnostics);
         tls::crt_store::stores(&sections, &tls, &mut diagnostics);
         let loaded = proxy::Loaded { files, tls: &tls, lua, lua_failed, commands, environment: &environment };
         let user_lists = userlist::lists(&sections, &mut diagnostics);
         let resolvers = resolvers::all(&sections, files, &mut diagnostics);
+        if let Some((name, at)) = &global.http_client.section
+            && !resolvers.iter().any(|section| *section.name == **name)
+        {
+            let near = suggest::nearest(name, resolvers.iter().map(|section| &*section.name));
+            let message = format!("can't find resolvers section '{name}' for 'httpclient.resolvers.id'");
+            diagnostics.error(at.clone(), message).did_you_mean(near);
+        }
         let engines = redis::engines(&sections, files, &mut diagnostics);
         let (proxies, defaults, stores);
         (proxies, defaults, stores, global.presets) =
             proxy::all(&sections, &global, &loaded, &patterns, &engines, &mut diagnostics);
+        acme::check(&acme, &sections, &tls, &mut diagnostics);
         let mut config = Config {
             global,
             proxies,
@@ -431,6 +444,7 @@ impl Draft {
             user_lists,
             resolvers,
             limits: Vec::new(),
+            acme,
             tls_files: Arc::new(tls.finish()),
             patterns,
         };
@@ -491,6 +505,7 @@ pub(crate) fn rows() -> Vec<(crate::catalogue::ItemKind, Listed)> {
     rows.extend(list(ItemKind::ServerOption, &server::OPTIONS));
     rows.extend(list(ItemKind::ServerOption, &server::tls::OPTIONS));
     rows.extend(list(ItemKind::Keyword, &userlist::KEYWORDS));
+    rows.extend(list(ItemKind::Keyword, &acme::KEYWORDS));
     rows.extend(list(ItemKind::Keyword, &resolvers::KEYWORDS));
     rows.extend(list(ItemKind::Keyword, &tls::crt_store::KEYWORDS));
     rows.extend(list(ItemKind::Action, &rule::ACTIONS));

@@ -508,7 +508,20 @@ fn certificates_of_a_store() {
         with("crt-store\n load crt one.pem alias /x\n"),
         ["error: cannot parse 'alias' value '/x', '/' is forbidden as the first character"]
     );
-    assert_eq!(with("crt-store\n load crt one.pem acme x\n"), ["error: 'acme' is not supported yet"]);
+    let acme = |domains: &str| format!("crt-store\n load crt one.pem acme x domains {domains}\n");
+    assert_eq!(
+        with(&acme("a.example")),
+        ["error: acme 'x' was used for certificate 'one.pem', but no 'x' section exists!"]
+    );
+    assert_eq!(with(&acme("a.example,,b")), ["error: 'domains': '' is no name of a host"]);
+    assert_eq!(with(&acme("a/b")), ["error: 'domains': 'a/b' is no name of a host"]);
+    let many = vec!["a.example"; 101].join(",");
+    assert_eq!(with(&acme(&many)), ["error: 'domains': there are 101 names, 100 are allowed"]);
+    let section = "acme x\n directory https://a/\n";
+    assert_eq!(
+        with(&format!("{}{section}", acme("a"))),
+        ["error: section 'acme' is experimental, must be allowed via a global 'expose-experimental-directives'"]
+    );
     assert_eq!(
         with("crt-store\n load crt one.pem ocsp-update maybe\n"),
         ["error: cannot parse 'ocsp-update' value 'maybe', 'on' or 'off' is expected"]
@@ -521,6 +534,12 @@ fn certificates_of_a_store() {
     );
     let text = "crt-store\n load crt two.crt key two.key\n".to_owned() + &frontend("", "ssl crt two.crt");
     good(&text);
+    let text = "crt-store\n load crt one.pem acme x domains \"a, b.example\"\nacme x\n directory https://a/\n".to_owned()
+        + &frontend(" expose-experimental-directives\n", "ssl crt one.pem");
+    let config = good(&text);
+    let used = &config.tls_files.acme["one.pem"];
+    assert_eq!((&*used.section, &*used.domains), ("x", &["a".to_owned(), "b.example".to_owned()][..]));
+    assert_eq!(config.acme[0].account_path, "x.account.key");
     let config = good(&frontend(" ocsp-update.mode on\n", "ssl crt-list named.crt"));
     assert_eq!(config.tls_files.ocsp_updates.len(), 1);
     refused(

@@ -110,6 +110,7 @@ impl Gate {
             user_lists: Vec::new(),
             resolvers: Vec::new(),
             limits: Vec::new(),
+            acme: Vec::new(),
         };
         let parts = Parts {
             pages: sluicegate_proxy::stats::pages(),

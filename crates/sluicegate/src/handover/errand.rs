@@ -4,7 +4,7 @@ use std::ffi::OsString;
 use std::io;
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
@@ -99,7 +99,19 @@ pub fn rehearse(service: &Service, origin: Origin, report: Report) -> Result<Reh
     }
     let recorder = Arc::new(Recorder::default());
     let reading = Reading::recorded(recorder.clone(), origin.environment.clone());
-    let loaded = load::begin(service, reading).and_then(|begun| begun.finish(service)).map_err(drop)?;
+    let mut loaded = load::begin(service, reading).and_then(|begun| begun.finish(service)).map_err(drop)?;
+    let missing: Vec<String> = loaded
+        .config
+        .acme
+        .iter()
+        .filter(|acme| acme.account_key.is_none())
+        .map(|acme| acme.account_path.clone())
+        .collect();
+    load::create_account_keys(&mut loaded, report).map_err(|error| report.error(&error))?;
+    for path in missing {
+        // The serving process reads it like all other files.
+        let _ = sluicegate_config::Files::read(&*recorder, Path::new(&path));
+    }
     offer(loaded, &recorder, service, origin, report)
 }
 

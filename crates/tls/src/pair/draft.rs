@@ -38,6 +38,11 @@ impl Draft {
         }
     }
 
+    /// Returns a draft of what replaced files with this digest.
+    pub fn restored(path: &str, file_digest: [u8; 32]) -> Draft {
+        Draft { file_digest: Some(file_digest), ..Draft::empty(path) }
+    }
+
     /// Returns a draft that has all that a pair has.
     pub fn of(pair: &Pair) -> Draft {
         let staple = pair.staple();

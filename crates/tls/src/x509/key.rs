@@ -218,6 +218,11 @@ impl PrivateKey {
         .map(Secret)
     }
 
+    /// Takes over a key of libcrypto.
+    pub(super) fn of(key: Owned<c::EVP_PKEY>) -> Self {
+        PrivateKey(key)
+    }
+
     /// Returns the key for libcrypto's functions.
     pub(super) fn as_ptr(&self) -> *mut c::EVP_PKEY {
         self.0.as_ptr()

@@ -56,6 +56,9 @@ objects! {
     c::OCSP_BASICRESP => OCSP_BASICRESP_free;
     c::OCSP_REQUEST => OCSP_REQUEST_free;
     c::OCSP_CERTID => OCSP_CERTID_free;
+    c::EVP_PKEY_CTX => EVP_PKEY_CTX_free;
+    c::X509_REQ => X509_REQ_free;
+    c::X509_EXTENSION => X509_EXTENSION_free;
 }
 
 /// One reference to an object of libcrypto.
@@ -69,6 +72,13 @@ impl<T: Object> Owned<T> {
     /// `object` is null or a valid object whose reference the caller gives up.
     pub(super) unsafe fn new(object: *mut T) -> Option<Self> {
         NonNull::new(object).map(Owned)
+    }
+
+    /// Gives up the reference, which the caller owns then.
+    pub(super) fn into_ptr(self) -> *mut T {
+        let object = self.as_ptr();
+        std::mem::forget(self);
+        object
     }
 
     /// Returns the object. The pointer is valid as long as `self`.

@@ -51,18 +51,63 @@ const OCSP_MAX: &str = "The greatest number of seconds between two requests abou
 
 /// The keywords.
 pub(crate) static KEYWORDS: Table<GlobalRow> = Table::new(&[
+    one(
+        "acme.scheduler",
+        "auto|off",
+        "Whether certificates with 'acme' are renewed when a twelfth of their validity is left; auto.",
+        Parser::OneOf(&["auto", "off"], |g, index| g.acme_unscheduled = index == 1),
+    ),
+    one(
+        "acme.state-file",
+        "FILE",
+        "The file that keeps certificates and keys from ACME across restarts, written after each renewal, with mode 0600; \
+         inside 'chroot', where 'user' must be able to write to its directory. Not in HAProxy.",
+        Parser::Path(|g| &mut g.acme_state_file),
+    ),
     line("ca-base", 1, 1, "DIRECTORY", "The directory of relative paths of 'ca-file' and 'crl-file'.", |r, line| {
         base(r, line, |tls| &mut tls.ca_base)
     }),
     line("crt-base", 1, 1, "DIRECTORY", "The directory of relative paths of 'crt'.", |r, line| {
         base(r, line, |tls| &mut tls.crt_base)
     }),
+    super::flag(
+        "expose-experimental-directives",
+        "Allows sections that are experimental in HAProxy 3.2: 'acme'.",
+        |g| &mut g.experimental,
+    ),
+    one(
+        "httpclient.resolvers.disabled",
+        "on|off",
+        "Whether the HTTP client of scripts and of the process asks no name server; off.",
+        Parser::OneOf(&["on", "off"], |g, index| g.http_client.is_disabled = index == 0),
+    ),
+    line(
+        "httpclient.resolvers.id",
+        1,
+        1,
+        "NAME",
+        "The 'resolvers' section that the HTTP client asks; without it and 'httpclient.resolvers.prefer', the system is \
+         asked first, then 'default'.",
+        |r, line| r.reader.global.http_client.section = placed(line),
+    ),
+    one(
+        "httpclient.resolvers.prefer",
+        "ipv4|ipv6",
+        "The preferred family of addresses of the HTTP client; ipv6.",
+        Parser::OneOf(&["ipv4", "ipv6"], |g, index| g.http_client.prefer_v4 = Some(index == 0)),
+    ),
+    one(
+        "httpclient.retries",
+        "N",
+        "Number of further attempts of the HTTP client to connect; 3.",
+        Parser::Integer(0, INT, |g, n| g.http_client.retries = n as u32),
+    ),
     line(
         "httpclient.ssl.ca-file",
         1,
         1,
         "FILE|@system-ca",
-        "The authorities of servers that scripts and updates of OCSP responses connect to; @system-ca.",
+        "The authorities of servers that scripts, ACME and updates of OCSP responses connect to; @system-ca.",
         |r, line| tls(r).client_ca = placed(line),
     ),
     one(
@@ -70,6 +115,12 @@ pub(crate) static KEYWORDS: Table<GlobalRow> = Table::new(&[
         "none|required",
         "Whether certificates of those servers are verified; required.",
         Parser::OneOf(&["none", "required"], |g, index| g.tls.client_verify = verify(index)),
+    ),
+    one(
+        "httpclient.timeout.connect",
+        "TIME",
+        "Time limit of each attempt of the HTTP client to connect; 5 s, 0: unlimited.",
+        Parser::Time(|g| &mut g.http_client.connect_timeout),
     ),
     line(
         "issuers-chain-path",

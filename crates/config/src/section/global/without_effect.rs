@@ -58,7 +58,6 @@ pub(crate) static KEYWORDS: Table<GlobalRow> = Table::new(&[
     line("cpu-policy", 1, MANY, "POLICY", CPUS, |_, _| ()),
     line("cpu-set", 1, MANY, "RULE…", CPUS, |_, _| ()),
     alone("expose-deprecated-directives", "No effect: all supported directives are available without it."),
-    alone("expose-experimental-directives", "No effect: all supported directives are available without it."),
     row(
         "external-check",
         0,

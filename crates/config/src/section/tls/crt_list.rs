@@ -319,6 +319,8 @@ impl ListLine {
         for (name, file) in [("key", key), ("ocsp", ocsp), ("issuer", issuer), ("sctl", sctl)] {
             words.extend(file.as_ref().map(|file| format!("{name} {file}")));
         }
+        words.extend(self.files.acme.as_ref().map(|section| format!("acme {section}")));
+        words.extend(self.files.domains.as_ref().map(|domains| format!("domains {}", domains.join(","))));
         words.join(" ")
     }
 
@@ -381,6 +383,11 @@ impl AddedLine {
     /// Returns the files that the line names, and whether it has the OCSP response renewed.
     pub fn files(&self) -> (model::NamedFiles, Option<bool>) {
         (self.line.files.shown().unwrap_or_default(), self.line.files.update)
+    }
+
+    /// Returns whether the line has `acme` or `domains`.
+    pub fn has_acme(&self) -> bool {
+        self.line.files.acme.is_some() || self.line.files.domains.is_some()
     }
 
     /// Returns whether the line has more than a certificate.

@@ -65,7 +65,8 @@ pub(crate) static KEYWORDS: Table<StoreParser> = Table::new(&[
     row(
         "load",
         MANY,
-        "crt FILE [alias NAME] [key FILE] [ocsp FILE] [issuer FILE] [sctl FILE] [ocsp-update on|off]",
+        "crt FILE [alias NAME] [key FILE] [ocsp FILE] [issuer FILE] [sctl FILE] [ocsp-update on|off] \
+         [acme NAME domains NAME,…]",
         "A certificate, which 'crt' and lines of a 'crt-list' name as '@SECTION/FILE' or '@SECTION/NAME'. No other file is \
          looked for.",
         |reader, line| reader.load(line),

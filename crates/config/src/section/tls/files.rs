@@ -113,14 +113,14 @@ impl<'a> Loader<'a> {
         self.common.issuers = Some(issuers);
     }
 
-    /// Returns the authorities of `httpclient.ssl.ca-file`. Those of the system, if no file is named, are read for
-    /// scripts, and may be absent.
-    pub(crate) fn client_authorities(&self, has_scripts: bool, diagnostics: &mut Diagnostics) -> Option<Arc<Bundle>> {
+    /// Returns the authorities of `httpclient.ssl.ca-file`. Those of the system, if no file is named, are read if there is
+    /// a user of the client, and may be absent.
+    pub(crate) fn client_authorities(&self, has_users: bool, diagnostics: &mut Diagnostics) -> Option<Arc<Bundle>> {
         if self.global.client_verify == Verify::None {
             return None;
         }
         let Some((path, at)) = &self.global.client_ca else {
-            let loaded = has_scripts.then(|| self.authorities("@system-ca", false).ok()).flatten();
+            let loaded = has_users.then(|| self.authorities("@system-ca", false).ok()).flatten();
             self.take_warnings();
             return loaded;
         };
@@ -142,6 +142,11 @@ impl<'a> Loader<'a> {
         self.loaded.into_inner()
     }
 
+    /// Returns the certificates that are renewed by ACME.
+    pub(crate) fn acme(&self) -> Vec<(Arc<str>, model::AcmeUse)> {
+        self.loaded.borrow().acme.iter().map(|(name, used)| (name.clone(), used.clone())).collect()
+    }
+
     /// Relative paths that follow are named at this place.
     pub(crate) fn stand_at(&self, at: &Position) {
         self.files.stand_at(at);
@@ -157,7 +162,7 @@ impl<'a> Loader<'a> {
     }
 
     /// Returns a path below `crt-base`, unless it is absolute or a name of a `crt-store`.
-    pub(super) fn crt_path(&self, path: &str) -> String {
+    pub(crate) fn crt_path(&self, path: &str) -> String {
         below(self.global.crt_base.as_deref(), path)
     }
 
@@ -167,7 +172,7 @@ impl<'a> Loader<'a> {
     }
 
     /// Returns the content of a file.
-    pub(super) fn read(&self, path: &str) -> io::Result<Vec<u8>> {
+    pub(crate) fn read(&self, path: &str) -> io::Result<Vec<u8>> {
         self.files.read(Path::new(path))
     }
 
@@ -291,8 +296,17 @@ impl<'a> Loader<'a> {
     /// Returns the files that an earlier configuration named for a certificate.
     fn previous_files(&self, name: &str) -> Option<NamedFiles> {
         let previous = self.previous.as_ref()?;
-        let shown = previous.named.get(name)?;
-        Some(NamedFiles::again(shown, previous.ocsp_updates.contains(name)))
+        let no_files = model::NamedFiles::default();
+        let shown = match previous.named.get(name) {
+            Some(shown) => shown,
+            None => previous.acme.contains_key(name).then_some(&no_files)?,
+        };
+        let mut files = NamedFiles::again(shown, previous.ocsp_updates.contains(name));
+        if let Some(used) = previous.acme.get(name) {
+            files.acme = Some(used.section.to_string());
+            files.domains = Some(used.domains.clone());
+        }
+        Some(files)
     }
 
     /// Returns an empty list of certificates to load.
@@ -378,6 +392,10 @@ impl<'a> Loader<'a> {
         let mut loaded = self.loaded.borrow_mut();
         if named.update.unwrap_or(update.by_default) && !update.disabled {
             loaded.ocsp_updates.insert(name.clone());
+        }
+        if let Some(section) = &named.acme {
+            let domains = named.domains.clone().unwrap_or_default();
+            loaded.acme.insert(name.clone(), model::AcmeUse { section: section.as_str().into(), domains });
         }
         if let Some(files) = named.shown() {
             loaded.named.insert(name.clone(), files);

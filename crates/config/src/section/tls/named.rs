@@ -1,6 +1,8 @@
 //! Files of a certificate that are named one by one: the words of `load` in a `crt-store`, which lines of a `crt-list`
 //! and `ssl-f-use` have as well.
 
+use std::sync::Arc;
+
 use crate::{model, suggest};
 
 /// The line that named a certificate's files first; later lines must say the same.
@@ -31,12 +33,16 @@ pub(super) struct NamedFiles {
     pub(super) sctl: Option<String>,
     /// `ocsp-update`.
     pub(super) update: Option<bool>,
+    /// `acme`: the section's name.
+    pub(super) acme: Option<String>,
+    /// `domains`.
+    pub(super) domains: Option<Arc<[String]>>,
 }
 
 /// Words with a value.
-pub(super) const WORDS: [&str; 6] = ["crt", "key", "ocsp", "issuer", "sctl", "ocsp-update"];
-/// Words of `acme`, which is missing.
-const ACME: [&str; 2] = ["acme", "domains"];
+pub(super) const WORDS: [&str; 8] = ["crt", "key", "ocsp", "issuer", "sctl", "ocsp-update", "acme", "domains"];
+/// The greatest number of names in `domains`: what authorities accept.
+const DOMAINS_MAX: usize = 100;
 
 impl NamedFiles {
     /// Returns whether files beside the certificate are not looked for.
@@ -55,7 +61,8 @@ impl NamedFiles {
     /// Returns the files that an earlier configuration named.
     pub(super) fn again(files: &model::NamedFiles, update: bool) -> NamedFiles {
         let model::NamedFiles { crt, key, ocsp, issuer, sctl } = files.clone();
-        NamedFiles { origin: Origin::List, crt, key, ocsp, issuer, sctl, update: update.then_some(true) }
+        let update = update.then_some(true);
+        NamedFiles { origin: Origin::List, crt, key, ocsp, issuer, sctl, update, acme: None, domains: None }
     }
 
     /// Reads a word and its value; `None`: it is none of these. A warning is returned with success.
@@ -79,7 +86,15 @@ impl NamedFiles {
                     _ => Err(format!("cannot parse 'ocsp-update' value '{value}', 'on' or 'off' is expected")),
                 });
             }
-            _ if ACME.contains(&name) => return Some(Err(format!("'{name}' is not supported yet"))),
+            "acme" if value.is_empty() => return Some(Err("'acme' expects the name of a section".to_owned())),
+            "acme" => &mut self.acme,
+            "domains" => {
+                let again = self.domains.is_some().then(|| format!("'{name}' already specified, overwriting"));
+                return Some(domains(value).map(|domains| {
+                    self.domains = Some(domains);
+                    again
+                }));
+            }
             _ => return None,
         };
         if value.is_empty() {
@@ -108,6 +123,7 @@ impl NamedFiles {
             ("ocsp", &self.ocsp, &new.ocsp),
             ("issuer", &self.issuer, &new.issuer),
             ("sctl", &self.sctl, &new.sctl),
+            ("acme", &self.acme, &new.acme),
         ] {
             if old != new {
                 let (old, new) = (shown(old), shown(new));
@@ -127,9 +143,26 @@ impl NamedFiles {
     }
 }
 
+/// Parses `domains`: names between commas, behind which blanks may stand.
+fn domains(text: &str) -> Result<Arc<[String]>, String> {
+    let names: Vec<String> = text.split(',').map(|name| name.trim_start_matches(' ').to_owned()).collect();
+    let is_name = |name: &str| {
+        let labels = name.strip_prefix("*.").unwrap_or(name);
+        let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.');
+        !labels.is_empty() && name.len() <= 253 && labels.bytes().all(is_plain)
+    };
+    if let Some(name) = names.iter().find(|name| !is_name(name)) {
+        return Err(format!("'domains': '{name}' is no name of a host"));
+    }
+    if names.len() > DOMAINS_MAX {
+        return Err(format!("'domains': there are {} names, {DOMAINS_MAX} are allowed", names.len()));
+    }
+    Ok(names.into())
+}
+
 /// Returns whether a word is one of these.
 pub(super) fn knows(word: &str) -> bool {
-    WORDS.contains(&word) || ACME.contains(&word)
+    WORDS.contains(&word)
 }
 
 /// Returns the nearest word of a line of a list.

@@ -10,8 +10,8 @@ use sluicegate_tls::x509::Bundle;
 
 use super::super::catalogue::{Call, Command, Run};
 use super::super::protocol::Answer;
-use super::{connectors, dots, locked, places};
-use crate::running::Running;
+use super::{dots, locked};
+use crate::running::{Running, places, tls_connectors};
 use crate::tls::{BundleKind, Loaded};
 
 pub(super) const COMMANDS: &[Command] = &[
@@ -228,7 +228,7 @@ fn put(policy: &mut Policy, bundle: &Arc<Bundle>) -> bool {
 
 /// Replaces a bundle wherever it is used.
 fn replace(running: &Running, bundle: &Arc<Bundle>) -> Result<(), String> {
-    for connector in connectors(running) {
+    for connector in tls_connectors(running) {
         let mut settings = ServerSettings::clone(&connector.settings());
         if put(&mut settings.policy, bundle) {
             connector.replace(settings)?;
@@ -263,7 +263,7 @@ fn names(settings: &Settings, name: &str) -> bool {
 /// Returns by how many certificates of `bind` lines, and by how many servers, a bundle is used to verify peers.
 fn uses(running: &Running, name: &str) -> usize {
     let verifies = |policy: &Policy| policy.verify.is_some_and(|verify| verify != Verify::None);
-    let servers = connectors(running).filter(|connector| {
+    let servers = tls_connectors(running).filter(|connector| {
         let settings = connector.settings();
         verifies(&settings.policy) && has(&settings.policy, name)
     });

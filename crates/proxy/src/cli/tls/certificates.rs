@@ -8,7 +8,8 @@ use sluicegate_tls::pair::{Draft, Pair};
 
 use super::super::catalogue::{Call, Command, Run};
 use super::super::protocol::Answer;
-use super::{connectors, dots, locked, places, uses};
+use super::{dots, locked, uses};
+use crate::running::replace_pair;
 use crate::sample::Base64;
 use crate::tls::Loaded;
 
@@ -190,7 +191,7 @@ fn commit(call: &mut Call<'_>) {
     let Some(draft) = loaded.pair.take() else { return };
     call.out.push(format!("Committing {name}"));
     let pair = draft.build(running.config.global.tls.skip_self_issued_ca).map(Arc::new);
-    let done = pair.and_then(|pair| replace(call, &pair).map(|count| (pair, count)));
+    let done = pair.and_then(|pair| replace_pair(running, &pair).map(|count| (pair, count)));
     match done {
         Ok((pair, count)) => {
             dots(call, count);
@@ -205,16 +206,6 @@ fn commit(call: &mut Call<'_>) {
             call.out.push(format!("\n{message}\nFailed!\n"));
         }
     }
-}
-
-/// Replaces a certificate wherever it is used; returns in how many places.
-fn replace(call: &Call<'_>, pair: &Arc<Pair>) -> Result<usize, String> {
-    let mut count = 0;
-    // Servers first: nothing that follows can fail.
-    for connector in connectors(call.running) {
-        count += usize::from(connector.replace_pair(pair)?);
-    }
-    Ok(count + places(call.running).map(|place| place.listener.replace_pair(pair)).sum::<usize>())
 }
 
 fn abort(call: &mut Call<'_>) {

@@ -13,8 +13,8 @@ use sluicegate_tls::x509::KeyType;
 use super::super::catalogue::{Call, Command, Run};
 use super::super::general::delay;
 use super::super::protocol::Answer;
-use super::{Place, dots, locked, places, uses};
-use crate::running::Running;
+use super::{dots, locked, uses};
+use crate::running::{Place, Running, places};
 use crate::tls::Loaded;
 
 pub(super) const COMMANDS: &[Command] = &[
@@ -210,6 +210,9 @@ fn addition(call: &Call<'_>, loaded: &Loaded, name: &str) -> Result<Addition, St
                 differences(&known, &files)
             ));
         }
+    }
+    if line.has_acme() {
+        return Err("'acme' and 'domains' are not supported in lines that are added at run time".to_owned());
     }
     if list.is_directory && has(&list, &path) {
         return Err("file already exists in this directory!".to_owned());

@@ -8,45 +8,20 @@
 //! A reload that is being prepared has seen the registry, so that changes meanwhile would be lost: they are refused in
 //! HAProxy's words for a lock.
 
+mod acme;
 mod authorities;
 mod certificates;
 mod keys;
 mod lists;
 mod ocsp;
 
-use std::sync::Arc;
-
-use sluicegate_config::model;
-use sluicegate_tls::connector::Connector;
-use sluicegate_tls::listener::Listener;
-
 use super::catalogue::{Call, Command};
 use crate::reload::Turn;
-use crate::running::{ProxyRun, Running};
+use crate::running::{Running, places, tls_connectors};
 
 /// The themes' rows.
-pub(super) const COMMANDS: [&[Command]; 5] =
-    [certificates::COMMANDS, authorities::COMMANDS, lists::COMMANDS, keys::COMMANDS, ocsp::COMMANDS];
-
-/// A `bind` line with TLS.
-struct Place<'a> {
-    proxy: &'a Arc<ProxyRun>,
-    bind: &'a model::Bind,
-    listener: &'a Arc<Listener>,
-}
-
-/// Returns the `bind` lines with TLS.
-fn places(running: &Running) -> impl Iterator<Item = Place<'_>> {
-    running.proxies.iter().flat_map(|proxy| {
-        let lines = proxy.config.binds.iter().zip(&proxy.tls);
-        lines.filter_map(move |(bind, listener)| Some(Place { proxy, bind, listener: listener.as_ref()? }))
-    })
-}
-
-/// Returns the TLS of servers.
-fn connectors(running: &Running) -> impl Iterator<Item = &Arc<Connector>> {
-    running.servers().filter_map(|server| server.connector())
-}
+pub(super) const COMMANDS: [&[Command]; 6] =
+    [acme::COMMANDS, certificates::COMMANDS, authorities::COMMANDS, lists::COMMANDS, keys::COMMANDS, ocsp::COMMANDS];
 
 /// Returns in how many places a certificate is used.
 fn uses(running: &Running, path: &str) -> usize {
@@ -54,7 +29,7 @@ fn uses(running: &Running, path: &str) -> usize {
         let settings = place.listener.settings();
         settings.entries.iter().filter(|entry| entry.pair.path == path).count()
     });
-    let servers = connectors(running)
+    let servers = tls_connectors(running)
         .filter(|connector| connector.settings().pair.as_ref().is_some_and(|pair| pair.path == path));
     binds.sum::<usize>() + servers.count()
 }

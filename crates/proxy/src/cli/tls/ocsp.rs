@@ -13,7 +13,7 @@ use sluicegate_tls::pair::Pair;
 use super::super::catalogue::{Call, Command, Run};
 use super::super::protocol::Answer;
 use super::certificates::{decoded, ocsp_key};
-use super::places;
+use crate::running::places;
 use crate::sample::Base64;
 
 pub(super) const COMMANDS: &[Command] = &[

@@ -80,6 +80,12 @@ impl InputCode {
     }
 }
 
+/// Returns the string at a path like `$.a[0].b`, or another value as it is written; `None` if there is none.
+pub(crate) fn json_text(text: &[u8], path: &str) -> Option<String> {
+    let value = query(text, &Path::parse(path)?, false)?;
+    String::from_utf8(value.into_text().into_owned()).ok()
+}
+
 /// Returns the text for the inside of a JSON string, ASCII only; `None` where it cannot be decoded.
 pub fn escape(text: &[u8], code: InputCode) -> Option<Vec<u8>> {
     let mut out = Vec::with_capacity(text.len() + 16);

@@ -273,7 +273,7 @@ fn removed_keywords_say_what_replaces_them() {
 #[test]
 fn keywords_of_later_versions_are_not_supported_yet() {
     let global = |line: &str| format!("global\n {line}\n{}", listen("maxconn 10"));
-    for line in ["acme.scheduler auto", "h1-do-not-close-on-insecure-transfer-encoding", "stress-level 1"] {
+    for line in ["anonkey 1", "h1-do-not-close-on-insecure-transfer-encoding", "stress-level 1"] {
         refuses(&global(line), "is not supported yet");
     }
     for line in
