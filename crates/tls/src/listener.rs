@@ -187,8 +187,8 @@ impl Table {
 /// Returns whether options of one line serve for another: everything but policies and certificates is equal.
 fn is_alike(a: &Settings, b: &Settings) -> bool {
     let of = |settings: &Settings| {
-        let Settings { prefer_client_ciphers, no_tickets, cache_size, lifetime, max_record, keylog, .. } = *settings;
-        (prefer_client_ciphers, no_tickets, cache_size == 0, lifetime, max_record, keylog)
+        let Settings { prefer_client_ciphers, no_tickets, cache_size, lifetime, keylog, .. } = *settings;
+        (prefer_client_ciphers, no_tickets, cache_size == 0, lifetime, keylog)
     };
     of(a) == of(b) && a.ticket_keys == b.ticket_keys
 }

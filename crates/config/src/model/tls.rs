@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use sluicegate_tls::pair::{Issuers, Pair};
-use sluicegate_tls::policy::{ServerSettings, Settings, TicketKeyFile, Verify, Version};
+use sluicegate_tls::policy::{RecordSizes, ServerSettings, Settings, TicketKeyFile, Verify, Version};
 use sluicegate_tls::x509::Bundle;
 
 use super::{Expr, Position};
@@ -286,10 +286,8 @@ pub struct GlobalTls {
     pub cache_size: usize,
     /// `tune.ssl.lifetime`; 300 s.
     pub lifetime: Duration,
-    /// `tune.ssl.maxrecord`: plaintext of the first records of a response; 0: as much as fits.
-    pub max_record: usize,
-    /// `tune.ssl.hard-maxrecord`: plaintext of any record; 0: as much as fits.
-    pub hard_max_record: usize,
+    /// `tune.ssl.maxrecord`, `tune.ssl.hard-maxrecord`, `tune.idletimer`; the sizes of buffers once `global` is read.
+    pub records: RecordSizes,
     /// `tune.ssl.capture-buffer-size`: bytes of a hello kept for fetches.
     pub capture: usize,
     /// `tune.ssl.keylog`.
@@ -324,8 +322,7 @@ impl Default for GlobalTls {
             maxrate: None,
             cache_size: 20_000,
             lifetime: Duration::from_secs(300),
-            max_record: 0,
-            hard_max_record: 0,
+            records: RecordSizes { idle: Duration::from_secs(1), ..RecordSizes::default() },
             capture: 0,
             keylog: false,
             generated: 1000,

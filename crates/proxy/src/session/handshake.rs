@@ -112,7 +112,8 @@ async fn shake(session: &mut Session, listener: &TlsListener, tls: &mut ClientTl
     let times = &session.frontend().config.timeouts;
     let limit = times.client_handshake.or(times.client);
     session.front.arm(limit.map(|limit| session.client.accepted + limit));
-    let capture = listener.settings().capture;
+    let settings = listener.settings();
+    let capture = settings.capture;
     let kept = if capture > 0 { HELLO_MAX } else { 0 };
     session.front.start_tls(kept, &session.place.worker().buffers);
     let (mut pair, mut refused) = (None, None);
@@ -139,6 +140,7 @@ async fn shake(session: &mut Session, listener: &TlsListener, tls: &mut ClientTl
     })
     .await;
     if let Some(stream) = session.front.tls() {
+        stream.set_record_sizes(settings.records);
         tls.hello = Some(stream.take_hello()).filter(|_| capture > 0).and_then(|hello| Hello::parse(&hello, capture));
         if result.is_ok() {
             tls.facts = stream.take_facts(pair, None);

@@ -40,6 +40,7 @@ mod store_watch;
 mod syslog;
 mod tls;
 mod tls_header;
+mod tls_records;
 mod tls_runtime;
 
 use sluicegate_testkit::{Listening, Sluicegate};

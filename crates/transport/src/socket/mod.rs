@@ -3,6 +3,7 @@
 //! Reading goes through the `poll_*` functions and not through `try_*`: after a short read tokio forgets that the
 //! socket was readable, which saves the read that would only return `EAGAIN`.
 
+mod records;
 pub(crate) mod tls;
 
 use std::io::{self, IoSlice, Read as _};

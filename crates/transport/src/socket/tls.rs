@@ -24,10 +24,12 @@ use sluicegate_tls::failure::Code;
 use sluicegate_tls::hello::Start;
 use sluicegate_tls::keylog::{self, Secrets};
 use sluicegate_tls::pair::Pair;
+use sluicegate_tls::policy::RecordSizes;
 use sluicegate_tls::session::{Facts, Known};
 use sluicegate_tls::verify::{self, Outcome};
 
 use super::Socket;
+use super::records::Records;
 
 /// The size of a thread's buffer for received records: more than one of the largest size.
 const RECEIVED_MAX: usize = 20 * 1024;
@@ -119,6 +121,7 @@ struct Inner {
     readable: usize,
     /// The plaintext of a pending write that is encrypted already.
     accepted: usize,
+    records: Records,
     /// The first message, as far as it is kept.
     hello: Vec<u8>,
     /// The number of bytes of the first message that are kept.
@@ -181,6 +184,7 @@ impl Tls {
             rest,
             readable: 0,
             accepted: 0,
+            records: Records::default(),
             hello: Vec::new(),
             hello_kept,
             received_first: Vec::new(),
@@ -245,6 +249,23 @@ impl Tls {
     /// Keeps what the handshake of a client has found.
     pub(super) fn find_facts(&mut self, sni: Option<Box<str>>) {
         self.facts = self.take_facts(None, sni).map(Arc::new);
+    }
+
+    /// Sets the sizes of the records that are sent.
+    pub fn set_record_sizes(&mut self, sizes: RecordSizes) {
+        self.inner.get_mut().records.set_sizes(sizes);
+    }
+
+    /// A new message is about to be sent.
+    #[inline]
+    pub fn start_message(&mut self) {
+        self.inner.get_mut().records.start_message();
+    }
+
+    /// Many messages share the connection from here on, so that the amount of data that is to be written decides on the
+    /// sizes of records.
+    pub fn multiplex(&mut self) {
+        self.inner.get_mut().records.multiplex();
     }
 
     /// Keeps a value until the stream is dropped.
@@ -589,11 +610,26 @@ impl Inner {
         if self.accepted == 0 {
             // An answer to the peer may still be waiting: it goes first.
             ready!(send(connection))?;
-            self.accepted = connection.writer().write(&bytes[..bytes.len().min(WRITTEN_MAX)])?;
+            let limit = self.records.limit(bytes.len());
+            self.accepted = encrypt(connection, &bytes[..bytes.len().min(WRITTEN_MAX)], limit)?;
         }
         ready!(send(connection))?;
+        self.records.wrote();
         Poll::Ready(Ok(std::mem::take(&mut self.accepted).min(bytes.len())))
     }
+}
+
+/// Encrypts some of `bytes` into records of at most `limit` bytes; returns the number of bytes taken.
+fn encrypt(connection: &mut Connection, bytes: &[u8], limit: usize) -> io::Result<usize> {
+    let mut taken = 0;
+    for part in bytes.chunks(limit) {
+        let count = connection.writer().write(part)?;
+        taken += count;
+        if count < part.len() {
+            break;
+        }
+    }
+    Ok(taken)
 }
 
 /// Reads from the socket below.

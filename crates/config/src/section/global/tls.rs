@@ -231,8 +231,8 @@ pub(crate) static KEYWORDS: Table<GlobalRow> = Table::new(&[
         Err(message) => r.wrong(line, message, None),
     }),
     row("tune.ssl.force-private-cache", 0, 0, "", "No effect: there is one process.", Parser::Line(|_, _| ())),
-    number("tune.ssl.hard-maxrecord", "Maximum number of bytes of a record; 0: 16384.", |g, n| {
-        g.tls.hard_max_record = n as usize;
+    number("tune.ssl.hard-maxrecord", "The most plaintext of a record; 0: 16384.", |g, n| {
+        g.tls.records.hard = n as usize;
     }),
     one(
         "tune.ssl.keylog",
@@ -251,9 +251,13 @@ pub(crate) static KEYWORDS: Table<GlobalRow> = Table::new(&[
             Err(message) => r.wrong(line, message, Some(TIME_HINT)),
         },
     ),
-    number("tune.ssl.maxrecord", "Bytes of records at the start of a response; 0: as much as fits.", |g, n| {
-        g.tls.max_record = n as usize;
-    }),
+    number(
+        "tune.ssl.maxrecord",
+        "The most plaintext of a record until a message has filled three buffers in succession; 0: 16384.",
+        |g, n| {
+            g.tls.records.first = n as usize;
+        },
+    ),
     line("tune.ssl.ocsp-update.maxdelay", 1, 1, "N", OCSP_MAX, |r, line| delay(r, line, true)),
     line("tune.ssl.ocsp-update.mindelay", 1, 1, "N", OCSP_MIN, |r, line| delay(r, line, false)),
     number(

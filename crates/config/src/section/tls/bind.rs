@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use sluicegate_tls::policy::{Entry, Policy, Settings, TicketKeyFile, Verify};
+use sluicegate_tls::policy::{Entry, Policy, RecordSizes, Settings, TicketKeyFile, Verify};
 
 use super::crt_list::{self, ListLine};
 use super::files::Loader;
@@ -252,7 +252,6 @@ impl BindWords {
         if diagnostics.errors() > errors {
             return None;
         }
-        let records = [global.max_record, global.hard_max_record];
         let settings = Settings {
             entries,
             policy,
@@ -263,7 +262,7 @@ impl BindWords {
             cache_size: global.cache_size,
             lifetime: global.lifetime,
             capture: global.capture,
-            max_record: records.into_iter().filter(|size| *size > 0).min().unwrap_or(0),
+            records: if line.bufsize > 0 { global.records } else { RecordSizes::default() },
             keylog: global.keylog,
         };
         Some(Arc::new(BindTls { settings, generate, lists: self.lists.clone() }))
