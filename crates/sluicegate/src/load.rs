@@ -227,10 +227,6 @@ impl Begun {
 fn check_tls(config: &Config, diagnostics: &mut Diagnostics) {
     for bind in config.proxies.iter().flat_map(|proxy| &proxy.binds) {
         let Some(tls) = &bind.tls else { continue };
-        if tls.generate.is_some() {
-            let message = "'generate-certificates' is not available yet";
-            diagnostics.error(bind.at.clone(), message).hint("add a certificate for each name ('crt', 'crt-list')");
-        }
         let updated = |path: &str| config.tls_files.ocsp_updates.contains(path);
         if let Some(entry) = tls.settings.entries.iter().find(|entry| updated(&entry.pair.path)) {
             let message = format!("'ocsp-update' is not available yet, and '{}' asks for it", entry.pair.path);

@@ -5,7 +5,7 @@
 use std::sync::Arc;
 
 use crate::pair::Pair;
-use crate::policy::{Entry, Policy, ServerSettings, Settings};
+use crate::policy::{Entry, Generate, Policy, ServerSettings, Settings};
 use crate::x509::Bundle;
 
 /// Returns whether two certificates were parsed from the same paths with the same contents.
@@ -64,12 +64,19 @@ impl PartialEq for Entry {
     }
 }
 
+impl PartialEq for Generate {
+    fn eq(&self, other: &Generate) -> bool {
+        same_pair(&self.authority, &other.authority) && self.kept == other.kept
+    }
+}
+
 impl PartialEq for Settings {
     fn eq(&self, other: &Settings) -> bool {
         let Settings {
             entries,
             policy,
             strict_sni,
+            generate,
             prefer_client_ciphers,
             no_tickets,
             ticket_keys,
@@ -88,6 +95,7 @@ impl PartialEq for Settings {
                 &other.no_tickets,
                 &other.ticket_keys,
             )
+            && *generate == other.generate
             && (cache_size, lifetime, capture, records, keylog)
                 == (&other.cache_size, &other.lifetime, &other.capture, &other.records, &other.keylog)
     }

@@ -119,6 +119,15 @@ pub struct RecordSizes {
     pub idle: Duration,
 }
 
+/// `generate-certificates`: certificates are made for names that no certificate has.
+#[derive(Clone, Debug)]
+pub struct Generate {
+    /// `ca-sign-file`: the authority that signs them.
+    pub authority: Arc<Pair>,
+    /// `tune.ssl.ssl-ctx-cache-size`: the number of certificates that are kept.
+    pub kept: usize,
+}
+
 /// What one `bind` line says about TLS.
 #[derive(Clone, Debug, Default)]
 pub struct Settings {
@@ -128,6 +137,8 @@ pub struct Settings {
     pub policy: Policy,
     /// `strict-sni`: clients whose name has no certificate are refused.
     pub strict_sni: bool,
+    /// `generate-certificates`.
+    pub generate: Option<Generate>,
     /// `prefer-client-ciphers`.
     pub prefer_client_ciphers: bool,
     /// `no-tls-tickets`.

@@ -29,25 +29,14 @@ pub enum Proto {
 pub struct BindTls {
     /// Certificates, versions, suites and the rest.
     pub settings: Settings,
-    /// `generate-certificates` with `ca-sign-file`: the authority that signs certificates for names that no certificate
-    /// has.
-    pub generate: Option<Arc<Pair>>,
     /// The names of its lists, which the runtime API adds certificates to.
     pub lists: Vec<Arc<str>>,
-}
-
-impl BindTls {
-    /// Returns whether two lines sign certificates with the same authority, or none.
-    pub fn same_authority(&self, other: &BindTls) -> bool {
-        let authority = |tls: &BindTls| tls.generate.as_ref().map(|pair| (pair.path.clone(), pair.digest()));
-        authority(self) == authority(other)
-    }
 }
 
 /// By words and files.
 impl PartialEq for BindTls {
     fn eq(&self, other: &BindTls) -> bool {
-        self.settings == other.settings && self.lists == other.lists && self.same_authority(other)
+        self.settings == other.settings && self.lists == other.lists
     }
 }
 

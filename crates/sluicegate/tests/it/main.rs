@@ -39,6 +39,7 @@ mod store_tls;
 mod store_watch;
 mod syslog;
 mod tls;
+mod tls_generate;
 mod tls_header;
 mod tls_records;
 mod tls_runtime;

@@ -291,7 +291,7 @@ impl Socket {
     ) -> Result<(), (HandshakeError, Option<Outcome>)> {
         self.start_tls_client(connection);
         let Some(stream) = self.tls_mut() else { return Ok(()) };
-        let mut choose = |_: &ClientHello<'_>| Err(AlertDescription::InternalError);
+        let mut choose = |_: &mut Context<'_>, _: &ClientHello<'_>| Poll::Ready(Err(AlertDescription::InternalError));
         match std::future::poll_fn(|cx| stream.poll_handshake(cx, &mut choose)).await {
             Ok(()) => {
                 stream.find_facts(sni);
@@ -308,9 +308,8 @@ impl Socket {
     pub async fn accept_tls(&mut self, listener: &Listener) -> Result<(), (HandshakeError, Option<Outcome>)> {
         self.start_tls_server(&[], 0);
         let Some(stream) = self.tls_mut() else { return Ok(()) };
-        let mut choose = |hello: &ClientHello<'_>| match listener.choose(hello) {
-            Ok(choice) => Ok(choice.config),
-            Err(refusal) => Err(refusal.alert()),
+        let mut choose = |_: &mut Context<'_>, hello: &ClientHello<'_>| {
+            Poll::Ready(listener.choose(hello).map(|choice| choice.config).map_err(|refusal| refusal.alert()))
         };
         let shaken = std::future::poll_fn(|cx| stream.poll_handshake(cx, &mut choose)).await;
         shaken.map_err(|error| (error, stream.take_outcome()))

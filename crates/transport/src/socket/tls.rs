@@ -100,13 +100,19 @@ impl From<HandshakeError> for io::Error {
     }
 }
 
-/// The configuration for a client's first message, or the alert that refuses the client.
+/// The configuration for a client's first message, or the alert that refuses the client. Pending: it is called again
+/// when the task is woken.
+pub type Choose<'a> = dyn FnMut(&mut Context<'_>, &ClientHello<'_>) -> Poll<Chosen> + 'a;
+
+/// What [`Choose`] decides.
 pub type Chosen = Result<Arc<ServerConfig>, AlertDescription>;
 
 /// The phase of a connection.
 enum Phase {
     /// A server that waits for the client's first message.
     Hello(Box<Acceptor>),
+    /// A server whose configuration for the client is not known yet.
+    Greeted(Box<Accepted>),
     /// The handshake and what follows it.
     Open(Box<Connection>),
     /// The handshake failed.
@@ -221,7 +227,7 @@ impl Tls {
     pub fn inspect<R>(&self, read: impl FnOnce(&Connection) -> R) -> Option<R> {
         match &self.inner.borrow().phase {
             Phase::Open(connection) => Some(read(connection)),
-            Phase::Hello(_) | Phase::Failed => None,
+            Phase::Hello(_) | Phase::Greeted(_) | Phase::Failed => None,
         }
     }
 
@@ -283,13 +289,13 @@ impl Tls {
         std::mem::take(&mut self.inner.get_mut().hello)
     }
 
-    /// Drives the handshake. `choose` is called once on a server, with the client's first message.
+    /// Drives the handshake. `choose` is called on a server with the client's first message, until it is ready.
     ///
     /// When ready, everything that this side had to say is in the kernel.
     pub fn poll_handshake(
         &mut self,
         cx: &mut Context<'_>,
-        choose: &mut dyn FnMut(&ClientHello<'_>) -> Chosen,
+        choose: &mut Choose<'_>,
     ) -> Poll<Result<(), HandshakeError>> {
         let (socket, inner) = self.parts();
         loop {
@@ -304,7 +310,11 @@ impl Tls {
                     return Poll::Ready(Ok(()));
                 }
             }
-            if inner.rest.is_empty() {
+            let chosen = match &inner.phase {
+                Phase::Greeted(accepted) => Some(ready!(choose(cx, &accepted.client_hello()))),
+                _ => None,
+            };
+            if chosen.is_none() && inner.rest.is_empty() {
                 let received = RECEIVED.with_borrow_mut(|buffer| {
                     buffer.resize(RECEIVED_MAX, 0);
                     let count = ready!(socket.poll_read(cx, buffer))?;
@@ -320,9 +330,14 @@ impl Tls {
                     Err(error) => return Poll::Ready(Err(inner.broken(error))),
                 }
             }
-            inner.keep_first();
+            if chosen.is_none() {
+                inner.keep_first();
+            }
             let mut outcome = inner.outcome.take();
-            let step = verify::within(&mut outcome, || inner.step(socket, choose));
+            let step = verify::within(&mut outcome, || match chosen {
+                Some(chosen) => inner.begin(socket, chosen),
+                None => inner.step(socket),
+            });
             inner.outcome = outcome;
             if let Some(more) = keylog::take() {
                 match &mut inner.secrets {
@@ -384,7 +399,7 @@ impl Tls {
         let (socket, inner) = self.parts();
         match &mut inner.phase {
             Phase::Open(connection) => poll_send(socket, cx, connection),
-            Phase::Hello(_) | Phase::Failed => Poll::Ready(Err(io::ErrorKind::NotConnected.into())),
+            Phase::Hello(_) | Phase::Greeted(_) | Phase::Failed => Poll::Ready(Err(io::ErrorKind::NotConnected.into())),
         }
     }
 
@@ -460,16 +475,20 @@ impl Inner {
         self.received_first.extend_from_slice(&self.rest[..room]);
     }
 
+    /// Continues with what was chosen for the client.
+    fn begin(&mut self, socket: &Socket, chosen: Chosen) -> Result<(), HandshakeError> {
+        if let Phase::Greeted(accepted) = std::mem::replace(&mut self.phase, Phase::Failed) {
+            self.phase = Phase::Open(Box::new(open(*accepted, socket, chosen)?.into()));
+        }
+        Ok(())
+    }
+
     /// Gives received bytes to the handshake.
-    fn step(
-        &mut self,
-        socket: &Socket,
-        choose: &mut dyn FnMut(&ClientHello<'_>) -> Chosen,
-    ) -> Result<(), HandshakeError> {
+    fn step(&mut self, socket: &Socket) -> Result<(), HandshakeError> {
         let plain = Code::of_plain(&self.rest);
         let failed = |error| HandshakeError::Tls { error, code: None };
         match &mut self.phase {
-            Phase::Failed => Err(HandshakeError::Closed { silent: false }),
+            Phase::Greeted(_) | Phase::Failed => Err(HandshakeError::Closed { silent: false }),
             Phase::Hello(acceptor) => {
                 let mut bytes = &self.rest[..];
                 let accepted = loop {
@@ -495,7 +514,7 @@ impl Inner {
                 let left = self.rest.len() - bytes.len();
                 self.rest.drain(..left);
                 if let Some(accepted) = accepted {
-                    self.phase = Phase::Open(Box::new(open(accepted, socket, choose)?.into()));
+                    self.phase = Phase::Greeted(Box::new(accepted));
                 }
                 Ok(())
             }
@@ -639,12 +658,8 @@ type Receive<'a> = dyn FnMut(&mut [u8]) -> Poll<io::Result<usize>> + 'a;
 type Send<'a> = dyn FnMut(&mut Connection) -> Poll<io::Result<()>> + 'a;
 
 /// Continues a handshake with the configuration that is chosen for the client's first message.
-fn open(
-    accepted: Accepted,
-    socket: &Socket,
-    choose: &mut dyn FnMut(&ClientHello<'_>) -> Chosen,
-) -> Result<rustls::ServerConnection, HandshakeError> {
-    let config = choose(&accepted.client_hello()).map_err(|alert| {
+fn open(accepted: Accepted, socket: &Socket, chosen: Chosen) -> Result<rustls::ServerConnection, HandshakeError> {
+    let config = chosen.map_err(|alert| {
         socket.offer(&alert_record(alert));
         HandshakeError::Refused(alert)
     })?;
@@ -769,7 +784,7 @@ mod tests {
 
     async fn shake(socket: &mut Socket) -> Result<(), HandshakeError> {
         let tls = socket.tls_mut().unwrap();
-        poll_fn(|cx| tls.poll_handshake(cx, &mut |_| Ok(server_config()))).await
+        poll_fn(|cx| tls.poll_handshake(cx, &mut |_, _| Poll::Ready(Ok(server_config())))).await
     }
 
     /// Returns both ends of a connection after its handshake, of which the first `early` bytes were read before.
@@ -922,7 +937,8 @@ mod tests {
         server.start_tls_server(b"", 0);
         client_end.start_tls_client(client());
         let tls = server.tls_mut().unwrap();
-        let refusing = poll_fn(|cx| tls.poll_handshake(cx, &mut |_| Err(AlertDescription::UnrecognisedName)));
+        let refusing =
+            poll_fn(|cx| tls.poll_handshake(cx, &mut |_, _| Poll::Ready(Err(AlertDescription::UnrecognisedName))));
         let (client, server) = tokio::join!(shake(&mut client_end), refusing);
         assert!(matches!(server, Err(HandshakeError::Refused(AlertDescription::UnrecognisedName))));
         let alert = rustls::Error::AlertReceived(AlertDescription::UnrecognisedName);

@@ -262,8 +262,7 @@ pub(crate) static KEYWORDS: Table<GlobalRow> = Table::new(&[
     line("tune.ssl.ocsp-update.mindelay", 1, 1, "N", OCSP_MIN, |r, line| delay(r, line, false)),
     number(
         "tune.ssl.ssl-ctx-cache-size",
-        "Maximum number of certificates of 'generate-certificates' that are kept; \
-         1000.",
+        "Maximum number of certificates of 'generate-certificates' that are kept for each 'bind' line; 1000.",
         |g, n| g.tls.generated = n as usize,
     ),
 ]);
