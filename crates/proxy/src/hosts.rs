@@ -47,11 +47,16 @@ fn parse(text: &str) -> Hosts {
     hosts
 }
 
+/// Returns the remembered addresses of a name.
+pub(crate) fn remembered(name: &str, port: u16) -> Option<Vec<SocketAddr>> {
+    let addresses = HOSTS.get().and_then(|hosts| hosts.get(&name.to_ascii_lowercase()))?;
+    Some(addresses.iter().map(|address| SocketAddr::new(*address, port)).collect())
+}
+
 /// Returns the addresses of a name: the remembered ones, or those of the system's resolver.
 pub async fn lookup(name: &str, port: u16) -> io::Result<Vec<SocketAddr>> {
-    let remembered = HOSTS.get().and_then(|hosts| hosts.get(&name.to_ascii_lowercase()));
-    match remembered {
-        Some(addresses) => Ok(addresses.iter().map(|address| SocketAddr::new(*address, port)).collect()),
+    match remembered(name, port) {
+        Some(addresses) => Ok(addresses),
         None => Ok(tokio::net::lookup_host((name, port)).await?.collect()),
     }
 }

@@ -14,7 +14,7 @@ use std::sync::{Arc, OnceLock};
 use std::time::Instant;
 
 use sluicegate_config::Config;
-use sluicegate_config::model::{self, BackendName, HttpReuse, ProxyId, ProxyKind};
+use sluicegate_config::model::{self, BackendName, HttpReuse, Position, ProxyId, ProxyKind};
 use sluicegate_script::Watch;
 use sluicegate_wire::engine::Engine;
 
@@ -22,6 +22,7 @@ use self::pages::Pages;
 use crate::directory::{Directory, Sides};
 use crate::engines::Engines;
 use crate::errors::CompileError;
+use crate::http_client::HttpClient;
 use crate::limit::Limit;
 use crate::listener::Listener;
 use crate::log::{Logger, ProxyLog};
@@ -82,6 +83,8 @@ pub struct Running {
     pub commands: Registry,
     /// Every proxy's sides, and the stick tables.
     pub directory: Arc<Directory>,
+    /// The HTTP client of the process.
+    pub(crate) client: Arc<HttpClient>,
     /// The servers that track each server that is tracked.
     trackers: HashMap<(ProxyId, usize), Vec<(ProxyId, usize)>>,
     /// Servers whose connections sessions do not share (`http-reuse never`).
@@ -185,6 +188,18 @@ pub fn build_after(
     let tables = tables.map(table).collect();
     let user_lists = crate::auth::lists(&config)?;
     let resolvers = Resolver::all(&config.resolvers, before.map_or(&[], |before| &before.directory.resolvers));
+    let client = HttpClient::new(
+        &config.global.tls,
+        &config.global.http_client,
+        &resolvers,
+        &parts.process.tls,
+        before.map(|before| &before.client),
+    );
+    let client = client.map_err(|message| {
+        let at = config.global.tls.client_ca.as_ref().map(|(_, at)| at.clone());
+        let at = at.unwrap_or_else(|| Position { file: "global".into(), line: 0, column: 0 });
+        vec![CompileError { at, message: format!("TLS of the HTTP client: {message}") }]
+    })?;
     let limits = Limit::all(&config.limits, &parts.engines, before.map_or(&[], |before| &before.directory.limits));
     let status_classes = config.global.status_classes;
     let process = parts.process.clone();
@@ -237,6 +252,7 @@ pub fn build_after(
     let unshared = unshared.flat_map(|proxy| proxy.servers.iter().cloned()).collect();
     let running = Arc::new(Running {
         config,
+        client,
         proxies,
         engines: parts.engines,
         lua: parts.lua,

@@ -16,8 +16,6 @@ pub const GLOBAL: &[&str] = &[
     "deviceatlas-json-file", "deviceatlas-log-level", "dns-accept-family", "force-cfg-parser-pause", "grace",
     "h1-accept-payload-with-any-method", "h1-do-not-close-on-insecure-transfer-encoding",
     "harden.reject-privileged-ports.quic", "harden.reject-privileged-ports.tcp",
-    "httpclient.resolvers.disabled", "httpclient.resolvers.id", "httpclient.resolvers.prefer",
-    "httpclient.retries", "httpclient.timeout.connect",
     "limits", "load-server-state-from-file", "noreuseport",
     "oqs", "pp2-never-send-local", "setcap", "shm-stats-file",
     "stats-file", "stress-level", "tune.fail-alloc",

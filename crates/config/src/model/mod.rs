@@ -17,6 +17,7 @@ mod compression;
 mod edit;
 mod error;
 mod expression;
+mod http_client;
 mod limit;
 mod log;
 mod mqtt;
@@ -38,6 +39,7 @@ pub use compression::*;
 pub use edit::*;
 pub use error::*;
 pub use expression::*;
+pub use http_client::*;
 pub use limit::*;
 pub use log::*;
 pub use mqtt::*;
@@ -116,6 +118,8 @@ pub struct Global {
     pub memory_mib: Option<u64>,
     /// Limits of compression.
     pub compression: CompressionLimits,
+    /// `httpclient.*`.
+    pub http_client: HttpClientSettings,
     /// `chroot`.
     pub chroot: Option<PathBuf>,
     /// `user`, a name.

@@ -420,6 +420,13 @@ impl Draft {
         let loaded = proxy::Loaded { files, tls: &tls, lua, lua_failed, commands, environment: &environment };
         let user_lists = userlist::lists(&sections, &mut diagnostics);
         let resolvers = resolvers::all(&sections, files, &mut diagnostics);
+        if let Some((name, at)) = &global.http_client.section
+            && !resolvers.iter().any(|section| *section.name == **name)
+        {
+            let near = suggest::nearest(name, resolvers.iter().map(|section| &*section.name));
+            let message = format!("can't find resolvers section '{name}' for 'httpclient.resolvers.id'");
+            diagnostics.error(at.clone(), message).did_you_mean(near);
+        }
         let engines = redis::engines(&sections, files, &mut diagnostics);
         let (proxies, defaults, stores);
         (proxies, defaults, stores, global.presets) =

@@ -17,9 +17,9 @@ use sluicegate_script::{check_bytes, continuation, function, push_bytes, raise};
 use sluicegate_wire::http::Version;
 
 use super::host::{host, key, set_functions, wait_for};
-use super::http::{is_field_name, is_field_value};
 use super::operation::{Operation, Outcome};
 use super::txn;
+use crate::http_client::{is_field_name, is_field_value};
 use crate::sample;
 use crate::stream::{APPLET_ROOM, AppletIo, AppletWait, StreamContext};
 

@@ -13,6 +13,7 @@ use smallvec::SmallVec;
 
 use super::host::{Host, host, raise_text, set_functions};
 use super::txn::{Object, object_context};
+use crate::http_client::{is_field_name, is_field_value};
 use crate::sample;
 use crate::stream::StreamContext;
 
@@ -42,16 +43,6 @@ pub(super) unsafe fn set_methods(lua: *mut lua_State) {
     ];
     // SAFETY: called inside a protected call.
     unsafe { set_functions(lua, &METHODS) };
-}
-
-/// Returns whether a text is a field name: a token of RFC 9110.
-pub(super) fn is_field_name(name: &[u8]) -> bool {
-    !name.is_empty() && sluicegate_wire::http::is_token(name)
-}
-
-/// Returns whether a text is a field value: it contains nothing that ends the line.
-pub(super) fn is_field_value(value: &[u8]) -> bool {
-    !value.iter().any(|byte| matches!(byte, b'\r' | b'\n' | 0))
 }
 
 /// Returns whether a text can be a part of a request line: it contains no blanks and no control characters.

@@ -1,13 +1,11 @@
 //! Operations for which a script may wait.
 
 use std::io;
-use std::net::{IpAddr, SocketAddr};
-use std::os::fd::RawFd;
-use std::path::PathBuf;
+use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use sluicegate_transport::{self as transport, Socket, UnixAddress, connect_tcp, connect_to_any};
+use sluicegate_transport::Socket;
 use sluicegate_wire::engine::PendingReply;
 use sluicegate_wire::reply::Reply;
 use tokio::sync::Notify;
@@ -16,6 +14,7 @@ use tokio::time::timeout;
 use super::httpclient;
 use super::tls::{ScriptTls, below};
 use crate::stream::AppletWait;
+use crate::target::Target;
 
 /// An operation that a coroutine waits for.
 pub(super) enum Operation {
@@ -55,21 +54,6 @@ pub(super) enum Outcome {
     Resolved(io::Result<Vec<IpAddr>>),
     /// The answer, or the page that replaces it.
     Http(Box<httpclient::Answer>),
-}
-
-/// The target of a script's connection.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Target {
-    /// An address.
-    Inet(SocketAddr),
-    /// A name, resolved when the connection is made.
-    Name(String, u16),
-    /// A unix socket's path.
-    Unix(PathBuf),
-    /// An abstract unix socket's name.
-    Abstract(String),
-    /// A connected descriptor that was inherited.
-    Descriptor(RawFd),
 }
 
 /// Returns the name of one end of a connection: `ip:port`, or a unix socket's path.
@@ -151,58 +135,6 @@ async fn within(limit: Option<Duration>, ready: impl Future<Output = io::Result<
     }
 }
 
-impl Target {
-    pub(super) async fn connect(self) -> io::Result<Socket> {
-        match self {
-            Target::Inet(address) => connect_tcp(address).await,
-            Target::Name(host, port) => connect_to_any(crate::hosts::lookup(&host, port).await?).await,
-            Target::Unix(path) => UnixAddress::Path(&path).connect(),
-            Target::Abstract(name) => UnixAddress::Abstract(&name).connect(),
-            Target::Descriptor(descriptor) => Socket::of_unix(transport::inherited(descriptor)?.into()),
-        }
-    }
-
-    /// Parses a target in HAProxy's notations: `ip`, `ip:port`, `[v6]:port`, `name`, `name:port`, `ipv4@…`, `ipv6@…`,
-    /// `/path`, `unix@path`, `abns@name`, `fd@N`. `port` is the separate argument.
-    pub(super) fn parse(text: &str, port: Option<u16>) -> Option<Target> {
-        if text.starts_with('/') {
-            return Some(Target::Unix(text.into()));
-        }
-        let text = match text.split_once('@') {
-            Some(("unix", path)) => return Some(Target::Unix(path.into())),
-            Some(("abns", name)) => return Some(Target::Abstract(name.into())),
-            Some(("fd", number)) => return number.parse().ok().map(Target::Descriptor),
-            Some(("ipv4" | "ipv6", rest)) => rest,
-            Some(_) => return None,
-            None => text,
-        };
-        if let Some(port) = port {
-            let bare = text.strip_prefix('[').and_then(|text| text.strip_suffix(']')).unwrap_or(text);
-            // HAProxy's own scripts write `host:` with a separate port.
-            let bare = bare.strip_suffix(':').filter(|bare| !bare.contains(':')).unwrap_or(bare);
-            return Some(match bare.parse() {
-                Ok(ip) => Target::Inet(SocketAddr::new(ip, port)),
-                Err(_) if is_name(bare) => Target::Name(bare.to_owned(), port),
-                Err(_) => return None,
-            });
-        }
-        if let Ok(address) = text.parse() {
-            return Some(Target::Inet(address));
-        }
-        let (host, port) = text.rsplit_once(':')?;
-        let port = port.parse().ok()?;
-        match host.parse() {
-            Ok(ip) => Some(Target::Inet(SocketAddr::new(ip, port))),
-            Err(_) if is_name(host) => Some(Target::Name(host.to_owned(), port)),
-            Err(_) => None,
-        }
-    }
-}
-
-fn is_name(text: &str) -> bool {
-    !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'.' | b'-' | b'_'))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -222,34 +154,5 @@ mod tests {
             };
             assert_eq!(found.unwrap(), [address.ip()]);
         });
-    }
-
-    #[test]
-    fn targets_are_read_as_haproxy_reads_them() {
-        let inet = |text: &str| Some(Target::Inet(text.parse().expect("an address")));
-        let name = |host: &str, port| Some(Target::Name(host.to_owned(), port));
-        for (text, port, expected) in [
-            ("127.0.0.1", Some(80), inet("127.0.0.1:80")),
-            ("127.0.0.1:81", None, inet("127.0.0.1:81")),
-            ("ipv4@127.0.0.1:81", None, inet("127.0.0.1:81")),
-            ("::1", Some(80), inet("[::1]:80")),
-            ("[::1]:81", None, inet("[::1]:81")),
-            ("ipv6@::1:81", None, inet("[::1]:81")),
-            ("localhost", Some(80), name("localhost", 80)),
-            ("localhost:", Some(80), name("localhost", 80)),
-            ("redis-1.internal:6379", None, name("redis-1.internal", 6379)),
-            ("/run/x.sock", None, Some(Target::Unix("/run/x.sock".into()))),
-            ("unix@/run/x.sock", None, Some(Target::Unix("/run/x.sock".into()))),
-            ("abns@x", None, Some(Target::Abstract("x".into()))),
-            ("fd@7", None, Some(Target::Descriptor(7))),
-            ("127.0.0.1", None, None),
-            ("localhost", None, None),
-            ("a b", Some(1), None),
-            ("", Some(1), None),
-            ("fd@x", None, None),
-            ("quic4@1.2.3.4:5", None, None),
-        ] {
-            assert_eq!(Target::parse(text, port), expected, "{text} {port:?}");
-        }
     }
 }

@@ -7,7 +7,7 @@ use sluicegate_script::{raise, to_bytes};
 use sluicegate_wire::http::{Message, Version, status};
 
 use super::host::{host, key};
-use super::http::{is_field_name, is_field_value};
+use crate::http_client::{is_field_name, is_field_value};
 use crate::local_reply::{LocalReply, ReplyPage, ReplySource};
 
 /// The class, in Lua: a reply is a table of the fields that `txn:done` reads, so scripts may also write it by hand.

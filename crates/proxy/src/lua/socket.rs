@@ -19,8 +19,9 @@ use sluicegate_script::{argument, check_bytes, continuation, function, push_byte
 use sluicegate_transport::Socket as Stream;
 
 use super::host::{Phase, check_object, host, key, push_text, raise_text, set_functions, wait_for};
-use super::operation::{Operation, Outcome, Target, end_name};
+use super::operation::{Operation, Outcome, end_name};
 use super::pool;
+use crate::target::Target;
 
 /// The maximum number of bytes that one `receive` collects.
 const RECEIVE_MAX: usize = 512 << 20;

@@ -57,12 +57,39 @@ pub(crate) static KEYWORDS: Table<GlobalRow> = Table::new(&[
     line("crt-base", 1, 1, "DIRECTORY", "The directory of relative paths of 'crt'.", |r, line| {
         base(r, line, |tls| &mut tls.crt_base)
     }),
+    one(
+        "httpclient.resolvers.disabled",
+        "on|off",
+        "Whether the HTTP client of scripts and of the process asks no name server; off.",
+        Parser::OneOf(&["on", "off"], |g, index| g.http_client.is_disabled = index == 0),
+    ),
+    line(
+        "httpclient.resolvers.id",
+        1,
+        1,
+        "NAME",
+        "The 'resolvers' section that the HTTP client asks; without it and 'httpclient.resolvers.prefer', the system is \
+         asked first, then 'default'.",
+        |r, line| r.reader.global.http_client.section = placed(line),
+    ),
+    one(
+        "httpclient.resolvers.prefer",
+        "ipv4|ipv6",
+        "The preferred family of addresses of the HTTP client; ipv6.",
+        Parser::OneOf(&["ipv4", "ipv6"], |g, index| g.http_client.prefer_v4 = Some(index == 0)),
+    ),
+    one(
+        "httpclient.retries",
+        "N",
+        "Number of further attempts of the HTTP client to connect; 3.",
+        Parser::Integer(0, INT, |g, n| g.http_client.retries = n as u32),
+    ),
     line(
         "httpclient.ssl.ca-file",
         1,
         1,
         "FILE|@system-ca",
-        "The authorities of servers that scripts and updates of OCSP responses connect to; @system-ca.",
+        "The authorities of servers that scripts, ACME and updates of OCSP responses connect to; @system-ca.",
         |r, line| tls(r).client_ca = placed(line),
     ),
     one(
@@ -70,6 +97,12 @@ pub(crate) static KEYWORDS: Table<GlobalRow> = Table::new(&[
         "none|required",
         "Whether certificates of those servers are verified; required.",
         Parser::OneOf(&["none", "required"], |g, index| g.tls.client_verify = verify(index)),
+    ),
+    one(
+        "httpclient.timeout.connect",
+        "TIME",
+        "Time limit of each attempt of the HTTP client to connect; 5 s, 0: unlimited.",
+        Parser::Time(|g| &mut g.http_client.connect_timeout),
     ),
     line(
         "issuers-chain-path",

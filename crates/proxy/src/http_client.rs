@@ -1,0 +1,582 @@
+//! The HTTP client of the process itself: requests of scripts, and of tasks of the control thread.
+//!
+//! A request is one exchange of HTTP/1.1 on a connection of its own, on the runtime of its caller. Servers of `https` URLs
+//! are verified as `httpclient.ssl.verify` and `httpclient.ssl.ca-file` say, for the name in the request's `host` field,
+//! which is sent as SNI. All users of a snapshot share the sessions; connections count among those of `maxsslconn`.
+//!
+//! Names are looked up in the remembered `/etc/hosts`, then by the system, then in the section `default` of `resolvers`,
+//! which works inside a chroot. If `httpclient.resolvers.id` or `.prefer` is set, that section alone is asked after
+//! `/etc/hosts`, and nothing if `httpclient.resolvers.disabled` is on.
+//!
+//! Limits: `httpclient.retries` more attempts to connect, `httpclient.timeout.connect` each; heads of responses as large
+//! as any server's; a size of the body and a deadline, both from the caller. Redirects are returned like other responses.
+
+use std::io::{self, ErrorKind};
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use sluicegate_config::model::{GlobalTls, HttpClientSettings};
+use sluicegate_tls::connector::Connector;
+use sluicegate_tls::policy::{Policy, ServerSettings, Verify};
+use sluicegate_transport::Socket;
+use sluicegate_wire::http::{
+    BodyDecoder, BodyEvent, Limits, Message, Method, is_token, parse_response, write_chunk, write_last_chunk,
+};
+use tokio::time::timeout;
+
+use crate::resolve::{Asked, Resolver};
+use crate::server::secure_connection;
+use crate::target::Target;
+use crate::tls::TlsTotals;
+
+/// The number of bytes requested from the kernel at a time.
+const CHUNK: usize = 16 << 10;
+/// The pause between two attempts.
+const TURN_AROUND: Duration = Duration::from_secs(1);
+
+/// The client.
+#[derive(Debug)]
+pub(crate) struct HttpClient {
+    settings: HttpClientSettings,
+    /// `None`: servers are to be verified, and there are no authorities.
+    https: Option<Connector>,
+    totals: Arc<TlsTotals>,
+    /// The section that is asked for names.
+    resolver: Option<Arc<Resolver>>,
+}
+
+/// The body of a request, by its framing.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Body<'a> {
+    /// None.
+    Empty,
+    /// With `content-length`.
+    Sized(&'a [u8]),
+    /// In one chunk.
+    Chunked(&'a [u8]),
+}
+
+/// The reason why a request cannot be made.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Malformed {
+    /// The URL is none of `http` or `https`, or is broken.
+    Url,
+    /// The destination is no address.
+    Destination,
+    /// A method, field or value that would split the request, or a field that frames the body.
+    Headers,
+}
+
+/// A request in the form in which it is sent.
+#[derive(Debug)]
+pub(crate) struct HttpRequest {
+    target: Target,
+    /// The name that the server of an `https` URL is verified for.
+    secure: Option<String>,
+    method: Method,
+    /// Head and body.
+    bytes: Vec<u8>,
+}
+
+/// A response.
+#[derive(Debug, Default)]
+pub(crate) struct HttpResponse {
+    /// Its head.
+    pub(crate) head: Message,
+    /// Its body, decoded.
+    pub(crate) body: Vec<u8>,
+    /// Whether the body was received to its end.
+    pub(crate) is_complete: bool,
+}
+
+/// The reason for a missing response.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Failure {
+    /// The name has no address.
+    Unresolved,
+    /// No connection, or no TLS.
+    Unreachable,
+    /// The response is invalid, too large or missing.
+    NoAnswer,
+    /// The time is over.
+    Late,
+}
+
+impl Failure {
+    /// Returns a sentence for logs.
+    pub(crate) fn text(self) -> &'static str {
+        match self {
+            Failure::Unresolved => "the server's name could not be resolved",
+            Failure::Unreachable => "the server could not be reached",
+            Failure::NoAnswer => "the server sent no valid response",
+            Failure::Late => "the server did not respond in time",
+        }
+    }
+}
+
+/// The limits of an exchange.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Bounds {
+    /// The size in bytes of the response's body.
+    pub(crate) body: usize,
+    /// The time of each wait for the server; `None`: unlimited.
+    pub(crate) wait: Option<Duration>,
+}
+
+impl HttpClient {
+    /// Builds the client of a snapshot. `before` is returned if nothing has changed, with its sessions.
+    ///
+    /// # Errors
+    /// A sentence about settings that cannot work.
+    pub(crate) fn new(
+        tls: &GlobalTls,
+        settings: &HttpClientSettings,
+        resolvers: &[Arc<Resolver>],
+        totals: &Arc<TlsTotals>,
+        before: Option<&Arc<HttpClient>>,
+    ) -> Result<Arc<HttpClient>, String> {
+        let https = https(tls);
+        let section = settings.resolver();
+        let resolver = resolvers.iter().find(|resolver| !settings.is_disabled && *resolver.config.name == *section);
+        let same = |known: &&Arc<HttpClient>| {
+            known.https.as_ref().map(|known| known.settings()).as_deref() == https.as_ref()
+                && known.settings == *settings
+                && Arc::ptr_eq(&known.totals, totals)
+                && match (&known.resolver, resolver) {
+                    (Some(known), Some(resolver)) => Arc::ptr_eq(known, resolver),
+                    (known, resolver) => known.is_none() && resolver.is_none(),
+                }
+        };
+        if let Some(known) = before.filter(same) {
+            return Ok(known.clone());
+        }
+        Ok(Arc::new(HttpClient {
+            settings: settings.clone(),
+            https: https.map(Connector::new).transpose()?,
+            totals: totals.clone(),
+            resolver: resolver.cloned(),
+        }))
+    }
+
+    /// Returns whether requests over https can be made.
+    pub(crate) fn has_https(&self) -> bool {
+        self.https.is_some()
+    }
+
+    /// Performs a request within a time, attempts to connect included.
+    ///
+    /// # Errors
+    /// The reason why there is no response.
+    pub(crate) async fn request(
+        &self,
+        request: &HttpRequest,
+        deadline: Duration,
+        body_max: usize,
+    ) -> Result<HttpResponse, Failure> {
+        let bounds = Bounds { body: body_max, wait: None };
+        timeout(deadline, self.exchange(request, bounds)).await.unwrap_or(Err(Failure::Late))
+    }
+
+    /// Performs a request; each wait for the server is limited, the whole is not.
+    ///
+    /// # Errors
+    /// The reason why there is no response.
+    pub(crate) async fn exchange(&self, request: &HttpRequest, bounds: Bounds) -> Result<HttpResponse, Failure> {
+        let stream = self.connect(request).await?;
+        let mut reader = Reader::new(request.method, bounds.body);
+        let mut written = 0;
+        loop {
+            if written < request.bytes.len() {
+                match stream.try_write(&request.bytes[written..]) {
+                    Ok(count) => {
+                        written += count;
+                        continue;
+                    }
+                    Err(error) if error.kind() == ErrorKind::WouldBlock => {}
+                    // A response may have come before the request was read to its end.
+                    Err(_) => written = request.bytes.len(),
+                }
+            }
+            reader.input.reserve(CHUNK);
+            match stream.try_read_buf(&mut reader.input) {
+                Ok(0) => return reader.end(),
+                Ok(_) => {
+                    if reader.read()? {
+                        reader.response.is_complete = true;
+                        return Ok(reader.response);
+                    }
+                    continue;
+                }
+                Err(error) if error.kind() == ErrorKind::WouldBlock => {}
+                Err(error) if error.kind() == ErrorKind::Interrupted => continue,
+                Err(_) => return reader.end(),
+            }
+            let more = written < request.bytes.len();
+            let ready = async {
+                // An error of readiness shows again in the attempt that follows.
+                tokio::select! {
+                    _ = stream.readable() => {}
+                    _ = stream.writable(), if more => {}
+                }
+            };
+            match bounds.wait {
+                None => ready.await,
+                Some(limit) => timeout(limit, ready).await.map_err(|_| Failure::Late)?,
+            }
+        }
+    }
+
+    async fn connect(&self, request: &HttpRequest) -> Result<Socket, Failure> {
+        let targets = match &request.target {
+            Target::Name(name, port) => {
+                let found = self.lookup(name, *port).await.unwrap_or_default();
+                found.into_iter().map(Target::Inet).collect()
+            }
+            target => vec![target.clone()],
+        };
+        if targets.is_empty() {
+            return Err(Failure::Unresolved);
+        }
+        let limit = self.settings.connect_timeout;
+        for attempt in 0..=self.settings.retries {
+            if attempt > 0 {
+                tokio::time::sleep(TURN_AROUND).await;
+            }
+            for target in &targets {
+                let Ok(mut stream) = within(limit, target.clone().connect()).await else { continue };
+                if let Some(name) = &request.secure {
+                    let connector = self.https.as_ref().ok_or(Failure::Unreachable)?;
+                    let securing = secure_connection(&mut stream, connector, Some(name), None, &self.totals);
+                    let securing = async { securing.await.map(drop).map_err(|_| ErrorKind::ConnectionAborted.into()) };
+                    within(limit, securing).await.map_err(|_| Failure::Unreachable)?;
+                }
+                return Ok(stream);
+            }
+        }
+        Err(Failure::Unreachable)
+    }
+
+    async fn lookup(&self, name: &str, port: u16) -> io::Result<Vec<SocketAddr>> {
+        if let Some(found) = crate::hosts::remembered(name, port) {
+            return Ok(found);
+        }
+        if !self.settings.is_explicit() && !self.settings.is_disabled {
+            let found = crate::hosts::lookup(name, port).await;
+            if found.as_ref().is_ok_and(|found| !found.is_empty()) {
+                return found;
+            }
+        }
+        let Some(resolver) = &self.resolver else { return Ok(Vec::new()) };
+        let found = match resolver.ask(name.as_bytes(), self.settings.prefer_v4 == Some(true)) {
+            Asked::Known(found) => found,
+            Asked::Later(found) => found.await.ok().flatten(),
+        };
+        Ok(found.map(|ip| SocketAddr::new(ip, port)).into_iter().collect())
+    }
+}
+
+/// Returns whether a text is a field name.
+pub(crate) fn is_field_name(name: &[u8]) -> bool {
+    !name.is_empty() && is_token(name)
+}
+
+/// Returns whether a text is a field value: it contains nothing that ends the line.
+pub(crate) fn is_field_value(value: &[u8]) -> bool {
+    !value.iter().any(|byte| matches!(byte, b'\r' | b'\n' | 0))
+}
+
+/// Awaits a step of an attempt to connect.
+async fn within<T>(limit: Option<Duration>, step: impl Future<Output = io::Result<T>>) -> io::Result<T> {
+    match limit {
+        None => step.await,
+        Some(limit) => timeout(limit, step).await.unwrap_or(Err(ErrorKind::TimedOut.into())),
+    }
+}
+
+/// Returns the TLS settings of the client; `None`: servers cannot be verified.
+fn https(global: &GlobalTls) -> Option<ServerSettings> {
+    let verified = global.client_verify != Verify::None;
+    let policy = Policy {
+        verify: Some(global.client_verify),
+        ca: if verified { Some(global.client_authorities.clone()?) } else { None },
+        alpn: Some(vec![b"http/1.1".to_vec()]),
+        ..Policy::default()
+    };
+    Some(ServerSettings { policy, ..ServerSettings::default() })
+}
+
+impl HttpRequest {
+    /// Makes a request. `host`, `accept` and `user-agent` are added unless given, and the fields that frame the body.
+    /// `destination` replaces the address of the URL.
+    ///
+    /// # Errors
+    /// The part that is malformed.
+    pub(crate) fn new<'a>(
+        method: &[u8],
+        url: &[u8],
+        destination: Option<&[u8]>,
+        fields: impl IntoIterator<Item = (&'a [u8], &'a [u8])>,
+        body: Body<'_>,
+    ) -> Result<HttpRequest, Malformed> {
+        if !is_field_name(method) {
+            return Err(Malformed::Headers);
+        }
+        let (rest, is_secure, default_port) = match (url.strip_prefix(b"https://"), url.strip_prefix(b"http://")) {
+            (Some(rest), _) => (rest, true, 443),
+            (None, Some(rest)) => (rest, false, 80),
+            (None, None) => return Err(Malformed::Url),
+        };
+        let rest = std::str::from_utf8(rest).map_err(|_| Malformed::Url)?;
+        if rest.bytes().any(|byte| byte <= b' ' || byte == 0x7f) {
+            return Err(Malformed::Url);
+        }
+        let (authority, path) = rest.split_at(rest.find(['/', '?', '#']).unwrap_or(rest.len()));
+        let named = match (Target::parse(authority, None), authority.rsplit_once(':')) {
+            (Some(target), _) => Some(target),
+            // The port is invalid.
+            (None, Some(_)) if !authority.ends_with(']') => None,
+            _ => Target::parse(authority, Some(default_port)),
+        };
+        let named = named.filter(|target| matches!(target, Target::Inet(_) | Target::Name(..)));
+        let named = named.ok_or(Malformed::Url)?;
+        let target = match destination {
+            None => named,
+            Some(text) => {
+                let text = std::str::from_utf8(text).map_err(|_| Malformed::Destination)?;
+                match Target::parse(text, None).or_else(|| Target::parse(text, Some(default_port))) {
+                    None | Some(Target::Name(..) | Target::Descriptor(_)) => return Err(Malformed::Destination),
+                    Some(target) => target,
+                }
+            }
+        };
+        let length = match body {
+            Body::Empty => 0,
+            Body::Sized(body) | Body::Chunked(body) => body.len(),
+        };
+        let mut bytes = Vec::with_capacity(512 + length);
+        bytes.extend_from_slice(method);
+        bytes.push(b' ');
+        if !path.starts_with('/') {
+            bytes.push(b'/');
+        }
+        bytes.extend_from_slice(path.as_bytes());
+        bytes.extend_from_slice(b" HTTP/1.1\r\n");
+        let mut field = |name: &[u8], value: &[u8]| {
+            bytes.extend(name.iter().map(u8::to_ascii_lowercase));
+            bytes.extend_from_slice(b": ");
+            bytes.extend_from_slice(value);
+            bytes.extend_from_slice(b"\r\n");
+        };
+        let mut defaults =
+            [(&b"host"[..], authority.as_bytes()), (b"accept", b"*/*"), (b"user-agent", b"HAProxy")].map(Some);
+        let mut name_of_host = authority.as_bytes();
+        for (name, value) in fields {
+            let frames =
+                name.eq_ignore_ascii_case(b"content-length") || name.eq_ignore_ascii_case(b"transfer-encoding");
+            if !is_field_name(name) || !is_field_value(value) || frames {
+                return Err(Malformed::Headers);
+            }
+            if name.eq_ignore_ascii_case(b"host") {
+                name_of_host = value;
+            }
+            field(name, value);
+            for default in &mut defaults {
+                default.take_if(|(known, _)| name.eq_ignore_ascii_case(known));
+            }
+        }
+        defaults.into_iter().flatten().for_each(|(name, value)| field(name, value));
+        match body {
+            Body::Empty => {}
+            Body::Sized(body) => field(b"content-length", body.len().to_string().as_bytes()),
+            Body::Chunked(_) => field(b"transfer-encoding", b"chunked"),
+        }
+        bytes.extend_from_slice(b"\r\n");
+        match body {
+            Body::Empty => {}
+            Body::Sized(body) => bytes.extend_from_slice(body),
+            Body::Chunked(body) => {
+                write_chunk(body, &mut bytes);
+                write_last_chunk(std::iter::empty(), &mut bytes);
+            }
+        }
+        let name_of_host = name_of_host.split(|byte| *byte == b':').next().unwrap_or_default();
+        let secure = is_secure.then(|| String::from_utf8_lossy(name_of_host).into_owned());
+        Ok(HttpRequest { target, secure, method: Method::of(method), bytes })
+    }
+
+    /// Returns whether the URL is one of `https`.
+    pub(crate) fn is_secure(&self) -> bool {
+        self.secure.is_some()
+    }
+}
+
+/// A response that is being received.
+struct Reader {
+    method: Method,
+    body_max: usize,
+    input: Vec<u8>,
+    /// The decoder of the body, once the head has been received.
+    body: Option<BodyDecoder>,
+    response: HttpResponse,
+}
+
+impl Reader {
+    fn new(method: Method, body_max: usize) -> Reader {
+        Reader { method, body_max, input: Vec::new(), body: None, response: HttpResponse::default() }
+    }
+
+    /// Parses received data; returns whether the response is complete.
+    fn read(&mut self) -> Result<bool, Failure> {
+        while self.body.is_none() {
+            let parsed = parse_response(&self.input, &Limits::default(), self.method, &mut self.response.head);
+            match parsed.map_err(|_| Failure::NoAnswer)? {
+                None => return Ok(false),
+                Some(head) => {
+                    self.input.drain(..head.head_len);
+                    if !head.interim {
+                        self.body = Some(BodyDecoder::new(head.body));
+                    }
+                }
+            }
+        }
+        let Some(decoder) = &mut self.body else { return Ok(false) };
+        let mut seen = 0;
+        let complete = loop {
+            if decoder.is_done() {
+                break true;
+            }
+            let rest = &self.input[seen..];
+            let (taken, event) = decoder.decode(rest).map_err(|_| Failure::NoAnswer)?;
+            match event {
+                BodyEvent::Data(range) => self.response.body.extend_from_slice(&rest[range]),
+                BodyEvent::End => break true,
+                BodyEvent::More if taken == 0 => break false,
+                BodyEvent::More => {}
+            }
+            seen += taken;
+            if self.response.body.len() > self.body_max {
+                return Err(Failure::NoAnswer);
+            }
+        };
+        self.input.drain(..seen);
+        Ok(complete)
+    }
+
+    /// Called when the connection has ended; as in HAProxy's client, returns the part of the body that was received.
+    fn end(mut self) -> Result<HttpResponse, Failure> {
+        let decoder = self.body.ok_or(Failure::NoAnswer)?;
+        self.response.is_complete = decoder.is_done() || matches!(decoder, BodyDecoder::UntilClose);
+        Ok(self.response)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn bytes(url: &str, destination: Option<&str>) -> Result<(Target, String), Malformed> {
+        let made = HttpRequest::new(b"GET", url.as_bytes(), destination.map(str::as_bytes), [], Body::Empty)?;
+        let text = String::from_utf8(made.bytes).expect("text");
+        Ok((made.target, text.split("\r\naccept").next().unwrap_or_default().to_owned()))
+    }
+
+    #[test]
+    fn urls_name_who_is_asked_for_what() {
+        for (url, destination, target, head) in [
+            ("http://1.2.3.4", None, "1.2.3.4:80", "GET / HTTP/1.1\r\nhost: 1.2.3.4"),
+            ("http://1.2.3.4:81/a?b", None, "1.2.3.4:81", "GET /a?b HTTP/1.1\r\nhost: 1.2.3.4:81"),
+            ("http://[::1]:81?q", None, "[::1]:81", "GET /?q HTTP/1.1\r\nhost: [::1]:81"),
+            ("http://www/x", Some("1.2.3.4:5"), "1.2.3.4:5", "GET /x HTTP/1.1\r\nhost: www"),
+            ("http://www/x", Some("1.2.3.4"), "1.2.3.4:80", "GET /x HTTP/1.1\r\nhost: www"),
+        ] {
+            let Ok((found, text)) = bytes(url, destination) else { panic!("{url}") };
+            assert_eq!(found, Target::Inet(target.parse().expect("an address")), "{url}");
+            assert_eq!(text, head, "{url}");
+        }
+        assert!(matches!(bytes("http://www:8/", None), Ok((Target::Name(name, 8), _)) if name == "www"));
+        for url in [
+            "",
+            "foo",
+            "ftp://a/",
+            "http://",
+            "http:///x",
+            "http://a b/",
+            "http://a/\r\nx",
+            "http://u@h/",
+            "http://a:x/",
+        ] {
+            assert!(matches!(bytes(url, None), Err(Malformed::Url)), "{url}");
+        }
+        for destination in ["foo", "fd@3", "", "foo:80"] {
+            assert!(matches!(bytes("http://a/", Some(destination)), Err(Malformed::Destination)), "{destination}");
+        }
+    }
+
+    #[test]
+    fn bodies_are_framed_and_what_would_split_a_request_is_refused() {
+        let text = |fields: &[(&str, &str)], body| {
+            let fields = fields.iter().map(|(name, value)| (name.as_bytes(), value.as_bytes()));
+            HttpRequest::new(b"POST", b"https://a:9/x", None, fields, body).map(|made| {
+                assert_eq!(made.secure.as_deref(), Some("a"));
+                String::from_utf8(made.bytes).expect("text")
+            })
+        };
+        let head = "POST /x HTTP/1.1\r\nhost: a:9\r\naccept: */*\r\nuser-agent: HAProxy\r\n";
+        assert_eq!(text(&[], Body::Empty).expect("made"), format!("{head}\r\n"));
+        assert_eq!(text(&[], Body::Sized(b"ab")).expect("made"), format!("{head}content-length: 2\r\n\r\nab"));
+        let chunked = format!("{head}transfer-encoding: chunked\r\n\r\n2\r\nab\r\n0\r\n\r\n");
+        assert_eq!(text(&[], Body::Chunked(b"ab")).expect("made"), chunked);
+        for (name, value) in [("", "x"), ("a b", "x"), ("a", "x\r\ny: z"), ("Content-Length", "1")] {
+            assert_eq!(text(&[(name, value)], Body::Empty).err(), Some(Malformed::Headers), "{name}: {value}");
+        }
+        let url = HttpRequest::new(b"GET /x", b"http://a/", None, [], Body::Empty);
+        assert_eq!(url.err(), Some(Malformed::Headers));
+    }
+
+    fn client() -> Arc<HttpClient> {
+        let tls = GlobalTls { client_verify: Verify::None, ..GlobalTls::default() };
+        HttpClient::new(&tls, &HttpClientSettings::default(), &[], &Arc::default(), None).expect("a client")
+    }
+
+    /// Performs a request to a server that sends `response` and closes the connection.
+    async fn asked(response: &'static [u8], deadline: Duration, body_max: usize) -> Result<HttpResponse, Failure> {
+        use tokio::io::{AsyncReadExt, AsyncWriteExt};
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.expect("a socket");
+        let url = format!("http://{}/", listener.local_addr().expect("an address"));
+        let serving = async {
+            let (mut stream, _) = listener.accept().await.expect("a connection");
+            let mut request = [0; 4096];
+            _ = stream.read(&mut request).await.expect("a request");
+            stream.write_all(response).await.expect("a response");
+            if response.is_empty() {
+                std::future::pending::<()>().await;
+            }
+        };
+        let request = HttpRequest::new(b"GET", url.as_bytes(), None, [], Body::Sized(b"x")).expect("a request");
+        let client = client();
+        let asking = client.request(&request, deadline, body_max);
+        tokio::pin!(asking);
+        tokio::select! {
+            answer = &mut asking => answer,
+            () = serving => asking.await,
+        }
+    }
+
+    #[test]
+    fn responses_are_limited_in_size_and_time_and_their_ends_are_known() {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
+        let ask = |response, body_max| runtime.block_on(asked(response, Duration::from_secs(60), body_max));
+        let whole = ask(b"HTTP/1.1 200 OK\r\ncontent-length: 3\r\n\r\nabc", 3).expect("a response");
+        assert_eq!((whole.head.status(), &*whole.body, whole.is_complete), (200, &b"abc"[..], true));
+        let whole = ask(b"HTTP/1.1 200 OK\r\n\r\nabc", 3).expect("a response");
+        assert_eq!((&*whole.body, whole.is_complete), (&b"abc"[..], true));
+        let part = ask(b"HTTP/1.1 200 OK\r\ncontent-length: 4\r\n\r\nabc", 9).expect("a response");
+        assert_eq!((&*part.body, part.is_complete), (&b"abc"[..], false));
+        assert_eq!(ask(b"HTTP/1.1 200 OK\r\n\r\nabc", 2).err(), Some(Failure::NoAnswer));
+        assert_eq!(ask(b"HTTP/1.1 200 OK\r\n", 2).err(), Some(Failure::NoAnswer));
+        assert_eq!(ask(b"SSH-2.0\r\n\r\n", 2).err(), Some(Failure::NoAnswer));
+        let late = runtime.block_on(asked(b"", Duration::from_millis(30), 9));
+        assert_eq!(late.err(), Some(Failure::Late));
+    }
+}
