@@ -6,6 +6,7 @@
 
 pub(crate) mod forge;
 mod registry;
+pub(crate) mod updates;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
@@ -20,6 +21,7 @@ use crate::counters::second;
 use crate::errors::CompileError;
 pub use registry::Registry;
 pub(crate) use registry::{BundleKind, Loaded};
+pub use updates::OcspUpdates;
 
 /// The TLS of a proxy's `bind` lines, by their index.
 pub type BindsTls = Box<[Option<Arc<Listener>>]>;

@@ -83,23 +83,6 @@ impl Pki {
     }
 }
 
-#[test]
-fn what_has_no_effect_yet_is_refused() {
-    let pki = Pki::new();
-    let own = pki.path("b.pem");
-    std::fs::write(pki.path("list"), format!("{} [ocsp-update on]\n", own.display())).expect("writable");
-    for (line, expected) in [(format!("crt-list {}", pki.path("list").display()), "'ocsp-update' is not available yet")]
-    {
-        let file = pki.path("refused.cfg");
-        let text =
-            format!("defaults\n    mode http\n    timeout client 1s\nfrontend f\n    bind 127.0.0.1:1 ssl {line}\n");
-        std::fs::write(&file, text).expect("writable");
-        let output = Command::new(crate::BINARY).arg("check").arg(&file).output().expect("starts");
-        let errors = String::from_utf8_lossy(&output.stderr).into_owned();
-        assert!(!output.status.success() && errors.contains(expected), "{line}: {errors}");
-    }
-}
-
 /// What both proxies tell of a connection, a line each.
 const FACTS: &str = "protocol=%[ssl_fc_protocol] cipher=%[ssl_fc_cipher] bits=%[ssl_fc_alg_keysize]/%[ssl_fc_use_keysize]\\n\
     sni=%[ssl_fc_sni]/%[ssl_fc_has_sni] alpn=%[ssl_fc_alpn] resumed=%[ssl_fc_is_resumed] fc=%[ssl_fc]\\n\

@@ -118,7 +118,7 @@ impl Socket {
     }
 
     /// Ready when the kernel may take bytes.
-    pub(crate) fn poll_write_ready(&self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+    pub fn poll_write_ready(&self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         match self {
             Socket::Tcp(stream) => stream.poll_write_ready(cx),
             Socket::Unix(stream) => stream.poll_write_ready(cx),

@@ -1,5 +1,7 @@
 //! Keywords of `global` about TLS (HAProxy configuration manual 3.1 and 3.2).
 
+use std::net::{IpAddr, SocketAddr};
+
 use sluicegate_tls::policy::Verify;
 
 use super::{GlobalRow, INT, Parser, Reading, line, one, row};
@@ -131,18 +133,28 @@ pub(crate) static KEYWORDS: Table<GlobalRow> = Table::new(&[
         "Whether OCSP responses are never updated; off.",
         Parser::OneOf(&["on", "off"], |g, index| g.tls.ocsp_update.disabled = index == 0),
     ),
-    one(
+    line(
         "ocsp-update.httpproxy",
+        1,
+        1,
         "ADDRESS[:PORT]",
-        "The HTTP proxy through which OCSP responders are asked.",
-        Parser::Text(|g| &mut g.tls.ocsp_update.proxy),
+        "The HTTP proxy through which OCSP responders are asked; port 80 by default.",
+        |r, line| {
+            let text = line.text(1);
+            let bare = text.strip_prefix("ipv4@").or_else(|| text.strip_prefix("ipv6@")).unwrap_or(text);
+            if bare.parse::<SocketAddr>().is_ok() || bare.parse::<IpAddr>().is_ok() {
+                tls(r).ocsp_update.proxy = Some(text.to_owned());
+            } else {
+                r.wrong(line, format!("failed to parse destination address in '{text}'"), Some("write IP:PORT"));
+            }
+        },
     ),
     line("ocsp-update.maxdelay", 1, 1, "N", OCSP_MAX, |r, line| delay(r, line, true)),
     line("ocsp-update.mindelay", 1, 1, "N", OCSP_MIN, |r, line| delay(r, line, false)),
     one(
         "ocsp-update.mode",
         "on|off",
-        "Whether OCSP responses of certificates are updated whose line says nothing; off. 'on' is not available yet, an error.",
+        "Whether OCSP responses of certificates are updated whose line says nothing; off.",
         Parser::OneOf(&["on", "off"], |g, index| g.tls.ocsp_update.by_default = index == 0),
     ),
     list(
