@@ -14,6 +14,7 @@ use tokio::task::JoinSet;
 use crate::acme;
 use crate::cli;
 use crate::log::write_logs;
+use crate::ocsp_update;
 use crate::reload::Current;
 use crate::resolve;
 use crate::server::run_health_checks;
@@ -52,11 +53,12 @@ async fn take_care(current: Arc<Current>) {
         tasks.spawn(run_health_checks(running.clone()));
         tasks.spawn(stats::tick(running.clone()));
         tasks.spawn(resolve::run::run(running.clone()));
+        tasks.spawn(ocsp_update::run(running.clone()));
         drop(running);
         if changes.changed().await.is_err() {
             return;
         }
-        // A check that is under way is made again.
+        // A check or an update that is under way is made again.
         tasks.shutdown().await;
         while writers.try_join_next().is_some() {}
     }

@@ -14,6 +14,7 @@
 use std::io::{self, ErrorKind};
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::task::Poll;
 use std::time::Duration;
 
 use sluicegate_config::model::{GlobalTls, HttpClientSettings};
@@ -183,7 +184,7 @@ impl HttpClient {
     /// # Errors
     /// The reason why there is no response.
     pub(crate) async fn exchange(&self, request: &HttpRequest, bounds: Bounds) -> Result<HttpResponse, Failure> {
-        let stream = self.connect(request).await?;
+        let mut stream = self.connect(request).await?;
         let mut reader = Reader::new(request.method, bounds.body);
         let mut written = 0;
         loop {
@@ -213,13 +214,16 @@ impl HttpClient {
                 Err(_) => return reader.end(),
             }
             let more = written < request.bytes.len();
-            let ready = async {
-                // An error of readiness shows again in the attempt that follows.
-                tokio::select! {
-                    _ = stream.readable() => {}
-                    _ = stream.writable(), if more => {}
+            // A unique borrow: the future is sent between threads. An error of readiness shows again in the attempt that
+            // follows.
+            let waiting = &mut stream;
+            let ready = std::future::poll_fn(move |cx| {
+                let readable = waiting.poll_read_ready(cx).is_ready();
+                match readable || (more && waiting.poll_write_ready(cx).is_ready()) {
+                    true => Poll::Ready(()),
+                    false => Poll::Pending,
                 }
-            };
+            });
             match bounds.wait {
                 None => ready.await,
                 Some(limit) => timeout(limit, ready).await.map_err(|_| Failure::Late)?,
@@ -405,6 +409,16 @@ impl HttpRequest {
         Ok(HttpRequest { target, secure, method: Method::of(method), bytes })
     }
 
+    /// Makes the target the whole URL, for a proxy that the request is sent to.
+    pub(crate) fn through_proxy(mut self, url: &[u8]) -> HttpRequest {
+        let start = self.bytes.iter().position(|byte| *byte == b' ').map_or(0, |space| space + 1);
+        let length = self.bytes[start..].iter().position(|byte| *byte == b' ').unwrap_or(0);
+        let end = url.iter().position(|byte| *byte == b'#').unwrap_or(url.len());
+        self.bytes.splice(start..start + length, url[..end].iter().copied());
+        self.secure = None;
+        self
+    }
+
     /// Returns whether the URL is one of `https`.
     pub(crate) fn is_secure(&self) -> bool {
         self.secure.is_some()
@@ -530,6 +544,8 @@ mod tests {
         for (name, value) in [("", "x"), ("a b", "x"), ("a", "x\r\ny: z"), ("Content-Length", "1")] {
             assert_eq!(text(&[(name, value)], Body::Empty).err(), Some(Malformed::Headers), "{name}: {value}");
         }
+        let asked = HttpRequest::new(b"GET", b"http://a/x", Some(b"1.2.3.4:8080"), [], Body::Empty).expect("made");
+        assert!(asked.through_proxy(b"http://a/x#y").bytes.starts_with(b"GET http://a/x HTTP/1.1\r\nhost: a\r\n"));
         let url = HttpRequest::new(b"GET /x", b"http://a/", None, [], Body::Empty);
         assert_eq!(url.err(), Some(Malformed::Headers));
     }

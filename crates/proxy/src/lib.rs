@@ -26,6 +26,7 @@ pub mod local_reply;
 pub mod log;
 pub mod lua;
 mod mux;
+mod ocsp_update;
 pub mod pace;
 pub mod persist;
 pub mod process;

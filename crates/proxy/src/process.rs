@@ -23,7 +23,7 @@ use tokio::sync::{Notify, watch};
 use crate::compress::{Cost, Memory};
 use crate::counters::Count;
 use crate::pace::Pace;
-use crate::tls::{Registry, Renewals, TlsTotals};
+use crate::tls::{OcspUpdates, Registry, Renewals, TlsTotals};
 
 /// The phase of the process between its start and its end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -63,6 +63,8 @@ pub struct Process {
     pub certificates: Registry,
     /// Certificates that ACME renews at present.
     pub renewals: Renewals,
+    /// When OCSP responses are updated.
+    pub ocsp: OcspUpdates,
     /// Bytes a second below which responses begin compressed; 0: no limit (`maxcomprate`).
     pub compression_rate: AtomicU64,
     /// The configuration that is served; [`reload`](crate::reload) alone knows its type.
@@ -169,6 +171,7 @@ impl Process {
             tls: Arc::default(),
             certificates: Registry::default(),
             renewals: Renewals::default(),
+            ocsp: OcspUpdates::default(),
             resumption: Resumption::new(GlobalTls::default().cache_size),
             compression_rate: AtomicU64::new(0),
             workers: (0..workers).map(|_| WorkerFigures::default()).collect(),

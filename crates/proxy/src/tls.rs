@@ -4,8 +4,10 @@
 //! A handshake costs far more than an uncontended lock, so these figures are shared by the workers and not kept per
 //! worker.
 
+pub(crate) mod forge;
 mod registry;
 mod renewals;
+pub(crate) mod updates;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
@@ -21,6 +23,7 @@ use crate::errors::CompileError;
 pub use registry::Registry;
 pub(crate) use registry::{BundleKind, Loaded};
 pub use renewals::Renewals;
+pub use updates::OcspUpdates;
 
 /// The TLS of a proxy's `bind` lines, by their index.
 pub type BindsTls = Box<[Option<Arc<Listener>>]>;
@@ -54,10 +57,7 @@ fn same(proxy: &model::Proxy, listeners: &BindsTls, tls: &model::BindTls) -> Opt
     let by_words = lines().find(|(known, _)| ***known == *tls);
     let is_alike = |known: &model::BindTls, listener: &Listener| {
         let settings = listener.settings();
-        settings.entries.len() == tls.settings.entries.len()
-            && known.lists == tls.lists
-            && *settings == tls.settings
-            && known.same_authority(tls)
+        settings.entries.len() == tls.settings.entries.len() && known.lists == tls.lists && *settings == tls.settings
     };
     let found = by_words.or_else(|| lines().find(|(known, listener)| is_alike(known, listener)));
     found.map(|(_, listener)| listener.clone())

@@ -3,7 +3,7 @@
 //!
 //! `check` and `run` share this code, so a file that passes the check also starts.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::io;
 use std::path::Path;
 use std::sync::{Arc, OnceLock};
@@ -261,20 +261,25 @@ pub fn create_account_keys(loaded: &mut Loaded, report: Report) -> Result<(), St
     Ok(())
 }
 
-/// Refuses settings of TLS that are read and have no effect yet.
+/// Warns about certificates whose OCSP response cannot be updated. HAProxy does not start with them.
 fn check_tls(config: &Config, diagnostics: &mut Diagnostics) {
+    let mut seen = BTreeSet::new();
     for bind in config.proxies.iter().flat_map(|proxy| &proxy.binds) {
-        let Some(tls) = &bind.tls else { continue };
-        if tls.generate.is_some() {
-            let message = "'generate-certificates' is not available yet";
-            diagnostics.error(bind.at.clone(), message).hint("add a certificate for each name ('crt', 'crt-list')");
-        }
-        let updated = |path: &str| config.tls_files.ocsp_updates.contains(path);
-        if let Some(entry) = tls.settings.entries.iter().find(|entry| updated(&entry.pair.path)) {
-            let message = format!("'ocsp-update' is not available yet, and '{}' asks for it", entry.pair.path);
-            let hint = "write the response to the file with '.ocsp' after the certificate's name, and use 'set ssl \
-                        ocsp-response' when there is a newer one";
-            diagnostics.error(bind.at.clone(), message).hint(hint);
+        let entries = bind.tls.iter().flat_map(|tls| &tls.settings.entries);
+        for pair in entries.map(|entry| &entry.pair) {
+            let path = &*pair.path;
+            if config.tls_files.ocsp_updates.contains(path)
+                && pair.leaf().ocsp_uri().is_some()
+                && pair.ocsp_key().is_none()
+                && seen.insert(path)
+            {
+                let message = format!(
+                    "'{path}' has an OCSP auto-update set to 'on' but an error occurred (maybe the OCSP URI or the issuer \
+                     could not be found)"
+                );
+                let hint = "add the issuer's certificate behind it in its file, or by 'issuer' in a 'crt-store'";
+                diagnostics.warning(bind.at.clone(), message).hint(hint);
+            }
         }
     }
 }

@@ -5,7 +5,7 @@
 use std::sync::Arc;
 
 use crate::pair::Pair;
-use crate::policy::{Entry, Policy, ServerSettings, Settings};
+use crate::policy::{Entry, Generate, Policy, ServerSettings, Settings};
 use crate::x509::Bundle;
 
 /// Returns whether two certificates were parsed from the same paths with the same contents.
@@ -64,19 +64,26 @@ impl PartialEq for Entry {
     }
 }
 
+impl PartialEq for Generate {
+    fn eq(&self, other: &Generate) -> bool {
+        same_pair(&self.authority, &other.authority) && self.kept == other.kept
+    }
+}
+
 impl PartialEq for Settings {
     fn eq(&self, other: &Settings) -> bool {
         let Settings {
             entries,
             policy,
             strict_sni,
+            generate,
             prefer_client_ciphers,
             no_tickets,
             ticket_keys,
             cache_size,
             lifetime,
             capture,
-            max_record,
+            records,
             keylog,
         } = self;
         (entries, policy, strict_sni, prefer_client_ciphers, no_tickets, ticket_keys)
@@ -88,14 +95,15 @@ impl PartialEq for Settings {
                 &other.no_tickets,
                 &other.ticket_keys,
             )
-            && (cache_size, lifetime, capture, max_record, keylog)
-                == (&other.cache_size, &other.lifetime, &other.capture, &other.max_record, &other.keylog)
+            && *generate == other.generate
+            && (cache_size, lifetime, capture, records, keylog)
+                == (&other.cache_size, &other.lifetime, &other.capture, &other.records, &other.keylog)
     }
 }
 
 impl PartialEq for ServerSettings {
     fn eq(&self, other: &ServerSettings) -> bool {
-        let ServerSettings { policy, pair, verify_host, is_engine, no_reuse, no_tickets, keylog } = self;
+        let ServerSettings { policy, pair, verify_host, is_engine, no_reuse, no_tickets, records, keylog } = self;
         let pairs = match (pair, &other.pair) {
             (None, None) => true,
             (Some(a), Some(b)) => same_pair(a, b),
@@ -103,6 +111,7 @@ impl PartialEq for ServerSettings {
         };
         pairs
             && (policy, verify_host, is_engine) == (&other.policy, &other.verify_host, &other.is_engine)
-            && (no_reuse, no_tickets, keylog) == (&other.no_reuse, &other.no_tickets, &other.keylog)
+            && (no_reuse, no_tickets, records, keylog)
+                == (&other.no_reuse, &other.no_tickets, &other.records, &other.keylog)
     }
 }

@@ -25,6 +25,7 @@ pub mod ocsp;
 mod options;
 pub mod pair;
 pub mod policy;
+mod recent;
 pub mod registry;
 pub mod resumption;
 pub mod scheme;

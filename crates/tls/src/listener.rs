@@ -8,6 +8,8 @@
 //! Tables are immutable. A replacement reuses the slots, and the configurations in them, whose certificate and
 //! options are equal; a handshake reads the table once and keeps it while it chooses.
 
+mod forge;
+
 use std::sync::{Arc, OnceLock};
 
 use parking_lot::{Mutex, RwLock};
@@ -22,6 +24,8 @@ use crate::policy::{Policy, Settings};
 use crate::resumption::Resumption;
 use crate::select::{Abilities, Line, Names};
 use crate::suite;
+use forge::Forge;
+pub use forge::{Forged, Order};
 
 /// Variants with a group of their own that a slot keeps: groups of TLS 1.2 times the other differences.
 const SPECIAL_MAX: usize = 12;
@@ -36,6 +40,15 @@ pub struct Choice {
     pub config: Arc<ServerConfig>,
     /// The certificate that is shown.
     pub pair: Arc<Pair>,
+}
+
+/// What a client gets, or what it waits for.
+#[derive(Debug)]
+pub enum Offer {
+    /// The certificate is there.
+    Ready(Choice),
+    /// A certificate has to be made for the client's name.
+    Forge(Order),
 }
 
 /// The reason why a client is refused.
@@ -105,6 +118,14 @@ impl Slot {
         Ok(slot.get_or_init(|| config).clone())
     }
 
+    fn choice(&self, hello: &ClientHello<'_>) -> Result<Choice, Refusal> {
+        if !self.options.can_sign(&self.pair, hello.signature_schemes()) {
+            return Err(Refusal::NoScheme);
+        }
+        let config = self.config(self.options.variant(hello)).map_err(Refusal::Config)?;
+        Ok(Choice { config, pair: self.pair.clone() })
+    }
+
     fn special(&self, variant: Variant) -> Result<Arc<ServerConfig>, String> {
         let mut special = self.special.lock();
         if let Some((_, config)) = special.iter().find(|(kept, _)| *kept == variant) {
@@ -127,6 +148,8 @@ struct Table {
     /// Options of different policies; the first are those of the `bind` line itself, whose suites decide what a client
     /// can verify.
     options: Vec<Arc<Options>>,
+    /// What was made for other names.
+    forge: Option<Arc<Forge>>,
 }
 
 /// Returns the names that an entry of a line answers for.
@@ -174,7 +197,9 @@ impl Table {
             slots.push(kept.cloned().unwrap_or_else(|| Arc::new(Slot::new(entry.pair.clone(), options))));
         }
         let names = Arc::new(names(&settings));
-        Ok(Table { settings: Arc::new(settings), names, slots, options: all })
+        let before = before.and_then(|before| before.forge.as_ref());
+        let forge = forge(&settings, &names, &slots, &all[0], before);
+        Ok(Table { settings: Arc::new(settings), names, slots, options: all, forge })
     }
 
     /// Returns the options that were made of a policy, which is likely to be that of a place.
@@ -184,11 +209,25 @@ impl Table {
     }
 }
 
+/// Returns what makes certificates of a line, or what has made them before if nothing has changed for it.
+fn forge(
+    settings: &Settings,
+    names: &Names,
+    slots: &[Arc<Slot>],
+    options: &Arc<Options>,
+    before: Option<&Arc<Forge>>,
+) -> Option<Arc<Forge>> {
+    let generate = settings.generate.as_ref()?;
+    let base = &slots[names.choose(None, Abilities { ecdsa: true, rsa: true }, false)?].pair;
+    let kept = before.filter(|forge| forge.is_for(generate, base, options)).cloned();
+    Some(kept.unwrap_or_else(|| Arc::new(Forge::new(generate.clone(), base.clone(), options.clone()))))
+}
+
 /// Returns whether options of one line serve for another: everything but policies and certificates is equal.
 fn is_alike(a: &Settings, b: &Settings) -> bool {
     let of = |settings: &Settings| {
-        let Settings { prefer_client_ciphers, no_tickets, cache_size, lifetime, max_record, keylog, .. } = *settings;
-        (prefer_client_ciphers, no_tickets, cache_size == 0, lifetime, max_record, keylog)
+        let Settings { prefer_client_ciphers, no_tickets, cache_size, lifetime, keylog, .. } = *settings;
+        (prefer_client_ciphers, no_tickets, cache_size == 0, lifetime, keylog)
     };
     of(a) == of(b) && a.ticket_keys == b.ticket_keys
 }
@@ -212,17 +251,44 @@ impl Listener {
         Ok(Listener { table: RwLock::new(Arc::new(table)), changing: Mutex::new(()), resumption: resumption.clone() })
     }
 
-    /// Returns the configuration and certificate for a client.
+    /// Returns the configuration and certificate for a client; one that has to be made is made at once.
     pub fn choose(&self, hello: &ClientHello<'_>) -> Result<Choice, Refusal> {
+        match self.offer(hello)? {
+            Offer::Ready(choice) => Ok(choice),
+            Offer::Forge(order) => self.finish(hello, order.make().ok().as_ref()),
+        }
+    }
+
+    /// Returns the configuration and certificate for a client, or the order for its certificate, after which
+    /// [`Listener::finish`] is called.
+    pub fn offer(&self, hello: &ClientHello<'_>) -> Result<Offer, Refusal> {
+        let table = self.table.read().clone();
+        let abilities = abilities(hello.signature_schemes(), hello.cipher_suites(), &table.options[0]);
+        let strict = table.settings.strict_sni;
+        let Some((forge, name)) = table.forge.as_ref().zip(hello.server_name()) else {
+            let found = table.names.choose(hello.server_name(), abilities, strict);
+            return table.slots[found.ok_or(Refusal::NoCertificate)?].choice(hello).map(Offer::Ready);
+        };
+        if let Some(found) = table.names.choose(Some(name), abilities, true) {
+            return table.slots[found].choice(hello).map(Offer::Ready);
+        }
+        let name = name.to_ascii_lowercase().into_boxed_str();
+        match forge.kept(&name) {
+            Some(slot) => slot.choice(hello).map(Offer::Ready),
+            None => Ok(Offer::Forge(Order { forge: forge.clone(), name })),
+        }
+    }
+
+    /// Returns the configuration for a client whose certificate was made. If that has failed, the client gets what it
+    /// would get without `generate-certificates`.
+    pub fn finish(&self, hello: &ClientHello<'_>, forged: Option<&Forged>) -> Result<Choice, Refusal> {
+        if let Some(Forged(slot)) = forged {
+            return slot.choice(hello);
+        }
         let table = self.table.read().clone();
         let abilities = abilities(hello.signature_schemes(), hello.cipher_suites(), &table.options[0]);
         let found = table.names.choose(hello.server_name(), abilities, table.settings.strict_sni);
-        let slot = &table.slots[found.ok_or(Refusal::NoCertificate)?];
-        if !slot.options.can_sign(&slot.pair, hello.signature_schemes()) {
-            return Err(Refusal::NoScheme);
-        }
-        let config = slot.config(slot.options.variant(hello)).map_err(Refusal::Config)?;
-        Ok(Choice { config, pair: slot.pair.clone() })
+        table.slots[found.ok_or(Refusal::NoCertificate)?].choice(hello)
     }
 
     /// Returns the present settings.
@@ -265,7 +331,8 @@ impl Listener {
         if replaced > 0 {
             let names = if renamed { Arc::new(names(&settings)) } else { before.names.clone() };
             let options = before.options.clone();
-            *self.table.write() = Arc::new(Table { settings: Arc::new(settings), names, slots, options });
+            let forge = forge(&settings, &names, &slots, &options[0], before.forge.as_ref());
+            *self.table.write() = Arc::new(Table { settings: Arc::new(settings), names, slots, options, forge });
         }
         replaced
     }

@@ -17,11 +17,6 @@ use crate::resumption::{Context, Resumption, Sessions, Tickets};
 use crate::verify::ClientVerifier;
 use crate::{group, keylog, suite};
 
-/// The limits of rustls's `max_fragment_size`, which includes the record's head.
-const RECORD_HEAD: usize = 5;
-const RECORD_MIN: usize = 32;
-const RECORD_MAX: usize = 16384;
-
 /// Returns the settings of a line of a `crt-list` with those of the `bind` line where it is silent.
 pub(crate) fn merged(line: Option<&Policy>, bind: &Policy) -> Policy {
     let Some(line) = line else { return bind.clone() };
@@ -116,7 +111,6 @@ struct Shared {
     sessions: Arc<dyn StoresServerSessions>,
     key_log: Arc<dyn KeyLog>,
     prefer_client: bool,
-    max_fragment_size: Option<usize>,
 }
 
 impl Shared {
@@ -127,7 +121,6 @@ impl Shared {
         let mut config =
             builder.with_client_cert_verifier(self.verifier.clone()).with_cert_resolver(Arc::new(NoCertificate));
         config.ignore_client_order = !self.prefer_client;
-        config.max_fragment_size = self.max_fragment_size;
         config.session_storage = self.sessions.clone();
         if let Some(tickets) = &self.tickets {
             config.ticketer = tickets.clone();
@@ -176,10 +169,6 @@ impl Options {
             0 => Arc::new(NoServerSessionStorage {}),
             _ => Arc::new(Sessions::new(resumption.clone(), context, lifetime)),
         };
-        let max_fragment_size = match settings.max_record {
-            0 => None,
-            bytes => Some((bytes.min(RECORD_MAX) + RECORD_HEAD).max(RECORD_MIN)),
-        };
         let shared = Shared {
             versions,
             verifier,
@@ -187,7 +176,6 @@ impl Options {
             sessions,
             key_log: keylog::of(settings.keylog),
             prefer_client: settings.prefer_client_ciphers,
-            max_fragment_size,
         };
         let template = |suites: Vec<_>| shared.config(provider(suites, groups.clone()));
         let templates = [template(suites.clone())?, template(chacha_first(&suites))?];

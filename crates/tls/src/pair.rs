@@ -196,6 +196,30 @@ impl Pair {
         Ok(pair)
     }
 
+    /// Makes the certificate of a host name for the key of `base`, with the chain of the authority that signs it.
+    ///
+    /// # Errors
+    /// The library's reason.
+    pub fn forge(name: &str, serial: u64, base: &Pair, authority: &Pair) -> Result<Self, String> {
+        let leaf = Certificate::forge(name, serial, &base.key, &authority.leaf, &authority.key)?;
+        let leaf_der = leaf.to_der();
+        let chain = std::iter::once(&authority.leaf).chain(&authority.issuers).cloned().collect();
+        let digest = digest::digest(&digest::SHA256, &leaf_der);
+        let parts = Parts {
+            path: String::new(),
+            leaf,
+            leaf_der,
+            chain,
+            chain_file: None,
+            key: base.key.clone(),
+            issuer: None,
+            skip_self_issued: false,
+            digest: digest.as_ref().try_into().expect("SHA-256 has 32 bytes"),
+            file_digest: None,
+        };
+        Pair::assemble(parts, None)
+    }
+
     /// Returns what rustls sends and signs with, with the OCSP response while it is valid.
     pub fn certified(&self) -> Arc<CertifiedKey> {
         match &*self.stapled.read() {

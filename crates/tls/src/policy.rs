@@ -104,6 +104,30 @@ pub struct Entry {
     pub from: (Arc<str>, u32),
 }
 
+/// The sizes of the records that a connection sends.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct RecordSizes {
+    /// `tune.ssl.maxrecord`: the most plaintext of a record while the data is not a stream; 0: 16 KiB.
+    pub first: usize,
+    /// `tune.ssl.hard-maxrecord`: the most plaintext of any record; 0: 16 KiB.
+    pub hard: usize,
+    /// The bytes of a buffer.
+    pub buffer: usize,
+    /// The bytes that fill a buffer, without what is kept free in it.
+    pub full: usize,
+    /// `tune.idletimer`: the pause that ends a stream; 0: none does.
+    pub idle: Duration,
+}
+
+/// `generate-certificates`: certificates are made for names that no certificate has.
+#[derive(Clone, Debug)]
+pub struct Generate {
+    /// `ca-sign-file`: the authority that signs them.
+    pub authority: Arc<Pair>,
+    /// `tune.ssl.ssl-ctx-cache-size`: the number of certificates that are kept.
+    pub kept: usize,
+}
+
 /// What one `bind` line says about TLS.
 #[derive(Clone, Debug, Default)]
 pub struct Settings {
@@ -113,6 +137,8 @@ pub struct Settings {
     pub policy: Policy,
     /// `strict-sni`: clients whose name has no certificate are refused.
     pub strict_sni: bool,
+    /// `generate-certificates`.
+    pub generate: Option<Generate>,
     /// `prefer-client-ciphers`.
     pub prefer_client_ciphers: bool,
     /// `no-tls-tickets`.
@@ -125,8 +151,8 @@ pub struct Settings {
     pub lifetime: Duration,
     /// The number of bytes of a hello that is kept for fetches (`tune.ssl.capture-buffer-size`).
     pub capture: usize,
-    /// The most plaintext of a record (`tune.ssl.maxrecord`, `hard-maxrecord`); 0: 16 KiB.
-    pub max_record: usize,
+    /// The sizes of records.
+    pub records: RecordSizes,
     /// Whether secrets are kept for fetches (`tune.ssl.keylog`).
     pub keylog: bool,
 }
@@ -148,6 +174,8 @@ pub struct ServerSettings {
     pub no_reuse: bool,
     /// `no-tls-tickets`: sessions of TLS 1.2 are not resumed by tickets.
     pub no_tickets: bool,
+    /// The sizes of records.
+    pub records: RecordSizes,
     /// Whether secrets are kept for fetches.
     pub keylog: bool,
 }

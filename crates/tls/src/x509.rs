@@ -15,6 +15,7 @@ mod bundle;
 mod certificate;
 pub mod codes;
 mod facts;
+mod forge;
 mod host;
 mod key;
 mod name;

@@ -27,5 +27,5 @@ pub use listener::Listener;
 pub use pipe::{Pipe, Pipes};
 pub use slice::{SLICE, give_way};
 pub use socket::Socket;
-pub use socket::tls::{Chosen, HandshakeError, Tls};
+pub use socket::tls::{Choose, Chosen, HandshakeError, Tls};
 pub use timer::Timer;

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use sluicegate_tls::pair::{Issuers, Pair};
-use sluicegate_tls::policy::{ServerSettings, Settings, TicketKeyFile, Verify, Version};
+use sluicegate_tls::policy::{RecordSizes, ServerSettings, Settings, TicketKeyFile, Verify, Version};
 use sluicegate_tls::x509::Bundle;
 
 use super::{AcmeUse, Expr, Position};
@@ -29,25 +29,14 @@ pub enum Proto {
 pub struct BindTls {
     /// Certificates, versions, suites and the rest.
     pub settings: Settings,
-    /// `generate-certificates` with `ca-sign-file`: the authority that signs certificates for names that no certificate
-    /// has.
-    pub generate: Option<Arc<Pair>>,
     /// The names of its lists, which the runtime API adds certificates to.
     pub lists: Vec<Arc<str>>,
-}
-
-impl BindTls {
-    /// Returns whether two lines sign certificates with the same authority, or none.
-    pub fn same_authority(&self, other: &BindTls) -> bool {
-        let authority = |tls: &BindTls| tls.generate.as_ref().map(|pair| (pair.path.clone(), pair.digest()));
-        authority(self) == authority(other)
-    }
 }
 
 /// By words and files.
 impl PartialEq for BindTls {
     fn eq(&self, other: &BindTls) -> bool {
-        self.settings == other.settings && self.lists == other.lists && self.same_authority(other)
+        self.settings == other.settings && self.lists == other.lists
     }
 }
 
@@ -288,10 +277,8 @@ pub struct GlobalTls {
     pub cache_size: usize,
     /// `tune.ssl.lifetime`; 300 s.
     pub lifetime: Duration,
-    /// `tune.ssl.maxrecord`: plaintext of the first records of a response; 0: as much as fits.
-    pub max_record: usize,
-    /// `tune.ssl.hard-maxrecord`: plaintext of any record; 0: as much as fits.
-    pub hard_max_record: usize,
+    /// `tune.ssl.maxrecord`, `tune.ssl.hard-maxrecord`, `tune.idletimer`; the sizes of buffers once `global` is read.
+    pub records: RecordSizes,
     /// `tune.ssl.capture-buffer-size`: bytes of a hello kept for fetches.
     pub capture: usize,
     /// `tune.ssl.keylog`.
@@ -326,8 +313,7 @@ impl Default for GlobalTls {
             maxrate: None,
             cache_size: 20_000,
             lifetime: Duration::from_secs(300),
-            max_record: 0,
-            hard_max_record: 0,
+            records: RecordSizes { idle: Duration::from_secs(1), ..RecordSizes::default() },
             capture: 0,
             keylog: false,
             generated: 1000,

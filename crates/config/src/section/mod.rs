@@ -413,6 +413,8 @@ impl Draft {
         let placed = crate::default_path::Placed::new(files, global.default_paths.clone());
         let files: &dyn Files = &placed;
         global::read_name_cases(&mut global, files, &mut diagnostics);
+        global.tls.records.buffer = global.tune.bufsize;
+        global.tls.records.full = global.tune.bufsize.saturating_sub(global.tune.maxrewrite);
         let tls = global.tls.clone();
         let mut tls = tls::Loader::new(files, &tls, tls_files);
         tls.read_issuers(&mut diagnostics);

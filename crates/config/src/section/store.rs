@@ -47,7 +47,7 @@ pub(crate) static KEYWORDS: Table<PartsParser> = Table::new(&[Row {
             let section = BindLine { proxy: &parts.name, argument: line.text(1), at: &at, http: false, bufsize: 0 };
             bind.tls = tls.finish(&section, context.loader, diagnostics);
         }
-        if bind.tls.as_ref().is_some_and(|tls| tls.generate.is_some()) {
+        if bind.tls.as_ref().is_some_and(|tls| tls.settings.generate.is_some()) {
             let message =
                 "'generate-certificates' of 'bind' in a 'store' section is not supported: a store has few names";
             diagnostics.error(line.at(0), message.to_owned());

@@ -204,7 +204,7 @@ fn sessions_and_the_rest() {
     assert_eq!(settings.ticket_keys.as_ref().expect("keys").keys.len(), 3);
     assert_eq!((settings.no_tickets, settings.prefer_client_ciphers, settings.strict_sni), (true, true, false));
     assert_eq!((settings.cache_size, settings.lifetime), (5, Duration::from_secs(540)));
-    assert_eq!((settings.capture, settings.max_record, settings.keylog), (96, 1370, true));
+    assert_eq!((settings.capture, settings.records.first, settings.keylog), (96, 1370, true));
     let defaults = bind("ssl crt one.pem");
     let defaults = &defaults.settings;
     assert_eq!((defaults.cache_size, defaults.lifetime), (20_000, Duration::from_secs(300)));
@@ -534,7 +534,8 @@ fn certificates_of_a_store() {
     );
     let text = "crt-store\n load crt two.crt key two.key\n".to_owned() + &frontend("", "ssl crt two.crt");
     good(&text);
-    let text = "crt-store\n load crt one.pem acme x domains \"a, b.example\"\nacme x\n directory https://a/\n".to_owned()
+    let text = "crt-store\n load crt one.pem acme x domains \"a, b.example\"\nacme x\n directory https://a/\n"
+        .to_owned()
         + &frontend(" expose-experimental-directives\n", "ssl crt one.pem");
     let config = good(&text);
     let used = &config.tls_files.acme["one.pem"];

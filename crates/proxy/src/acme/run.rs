@@ -179,6 +179,8 @@ async fn install(current: &Arc<Current>, name: &Arc<str>, key: &PrivateKey, chai
     let pair = Arc::new(draft.build(running.config.global.tls.skip_self_issued_ca)?);
     replace_pair(&running, &pair)?;
     loaded.files.pairs.insert(name.clone(), pair);
+    // A new certificate needs a new OCSP response.
+    running.process.ocsp.wake.notify_one();
     Ok(())
 }
 

@@ -580,7 +580,10 @@ impl Connections {
 
     /// Begins HTTP/2 on a new connection, and lends its first stream.
     pub(super) fn add(self: &Rc<Self>, server: &Arc<ServerRun>, opened: Opened) -> Stream {
-        let Opened { socket, open, label, address, session, shared } = opened;
+        let Opened { mut socket, open, label, address, session, shared } = opened;
+        if let Some(tls) = socket.tls_mut() {
+            tls.multiplex();
+        }
         let state = State {
             wire: http2::Connection::client(self.settings),
             socket: Some(socket),

@@ -143,6 +143,7 @@ pub(crate) async fn secure(
         None => TlsFailure::from(&error),
     })?;
     if let Some(stream) = socket.tls_mut() {
+        stream.set_record_sizes(connector.settings().records);
         let resumed = stream.facts().is_some_and(|facts| facts.resumed);
         stream.attach(Box::new(place));
         totals.done(Side::Back, resumed, Instant::now());

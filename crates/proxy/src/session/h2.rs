@@ -22,6 +22,9 @@ use crate::worker::Worker;
 pub(super) async fn serve(session: &mut Session) {
     let mut driver = Driver::new(settings(session), session.client.accepted);
     session.client.set_http2(driver.facts());
+    if let Some(tls) = session.front.tls() {
+        tls.multiplex();
+    }
     let mut counter = Counter::begin(session);
     let glitches_load = session.worker().running.config.global.tune.h2.glitches_load;
     let mut began = session.client.accepted;

@@ -6,7 +6,7 @@
 
 use std::future::poll_fn;
 use std::sync::Arc;
-use std::task::Poll;
+use std::task::{Context, Poll, ready};
 use std::time::Instant;
 
 use rustls::server::ClientHello;
@@ -20,7 +20,7 @@ use sluicegate_wire::proxy_protocol::{Addresses, Header, read};
 use super::Session;
 use crate::proxied::{HandshakeError, Proxied, TlsFailure};
 use crate::stream::ClientTls;
-use crate::tls::Side;
+use crate::tls::{Side, forge};
 
 /// Reads the PROXY protocol header; returns `false` if there is none, which is logged.
 pub(super) async fn receive(session: &mut Session) -> bool {
@@ -112,15 +112,16 @@ async fn shake(session: &mut Session, listener: &TlsListener, tls: &mut ClientTl
     let times = &session.frontend().config.timeouts;
     let limit = times.client_handshake.or(times.client);
     session.front.arm(limit.map(|limit| session.client.accepted + limit));
-    let capture = listener.settings().capture;
+    let settings = listener.settings();
+    let capture = settings.capture;
     let kept = if capture > 0 { HELLO_MAX } else { 0 };
     session.front.start_tls(kept, &session.place.worker().buffers);
-    let (mut pair, mut refused) = (None, None);
+    let (mut pair, mut refused, mut making) = (None, None, None);
     let result = poll_fn(|cx| {
         let Some(stream) = session.front.tls() else { return Poll::Ready(Err(TlsFailure::Broken)) };
-        let mut choose = |hello: &ClientHello<'_>| {
+        let mut choose = |cx: &mut Context<'_>, hello: &ClientHello<'_>| {
             tls.sni = hello.server_name().map(Box::from);
-            match listener.choose(hello) {
+            Poll::Ready(match ready!(forge::poll_choose(cx, listener, hello, &mut making)) {
                 Ok(choice) => {
                     pair = Some(choice.pair);
                     Ok(choice.config)
@@ -129,7 +130,7 @@ async fn shake(session: &mut Session, listener: &TlsListener, tls: &mut ClientTl
                     refused = Some(refusal.code());
                     Err(refusal.alert())
                 }
-            }
+            })
         };
         match stream.poll_handshake(cx, &mut choose) {
             Poll::Ready(Ok(())) => Poll::Ready(Ok(())),
@@ -139,6 +140,7 @@ async fn shake(session: &mut Session, listener: &TlsListener, tls: &mut ClientTl
     })
     .await;
     if let Some(stream) = session.front.tls() {
+        stream.set_record_sizes(settings.records);
         tls.hello = Some(stream.take_hello()).filter(|_| capture > 0).and_then(|hello| Hello::parse(&hello, capture));
         if result.is_ok() {
             tls.facts = stream.take_facts(pair, None);

@@ -39,7 +39,9 @@ mod store_tls;
 mod store_watch;
 mod syslog;
 mod tls;
+mod tls_generate;
 mod tls_header;
+mod tls_records;
 mod tls_runtime;
 
 use sluicegate_testkit::{Listening, Sluicegate};

@@ -75,36 +75,11 @@ impl Pki {
         self.0.path().join(name)
     }
 
-    fn openssl(&self, line: &str) {
+    pub(crate) fn openssl(&self, line: &str) {
         let mut command = Command::new("openssl");
         let output = command.args(line.split_whitespace()).current_dir(self.0.path()).output();
         let output = output.expect("openssl is installed: `cargo xtask test --install` brings it");
         assert!(output.status.success(), "openssl {line}: {}", String::from_utf8_lossy(&output.stderr));
-    }
-}
-
-#[test]
-fn what_has_no_effect_yet_is_refused() {
-    let pki = Pki::new();
-    let authority =
-        [std::fs::read(pki.path("ca.crt")), std::fs::read(pki.path("ca.key"))].map(|part| part.expect("made"));
-    std::fs::write(pki.path("authority.pem"), authority.concat()).expect("writable");
-    let (own, authority) = (pki.path("b.pem"), pki.path("authority.pem"));
-    std::fs::write(pki.path("list"), format!("{} [ocsp-update on]\n", own.display())).expect("writable");
-    for (line, expected) in [
-        (
-            format!("crt {} generate-certificates ca-sign-file {}", own.display(), authority.display()),
-            "'generate-certificates' is not available yet",
-        ),
-        (format!("crt-list {}", pki.path("list").display()), "'ocsp-update' is not available yet"),
-    ] {
-        let file = pki.path("refused.cfg");
-        let text =
-            format!("defaults\n    mode http\n    timeout client 1s\nfrontend f\n    bind 127.0.0.1:1 ssl {line}\n");
-        std::fs::write(&file, text).expect("writable");
-        let output = Command::new(crate::BINARY).arg("check").arg(&file).output().expect("starts");
-        let errors = String::from_utf8_lossy(&output.stderr).into_owned();
-        assert!(!output.status.success() && errors.contains(expected), "{line}: {errors}");
     }
 }
 

@@ -45,12 +45,15 @@ objects! {
     c::X509_STORE => X509_STORE_free;
     c::X509_STORE_CTX => X509_STORE_CTX_free;
     c::X509_INFO => X509_INFO_free;
+    c::X509_NAME => X509_NAME_free;
+    c::X509_EXTENSION => X509_EXTENSION_free;
     c::EVP_PKEY => EVP_PKEY_free;
     c::EVP_MD_CTX => EVP_MD_CTX_free;
     c::BIO => BIO_free;
     c::PKCS8_PRIV_KEY_INFO => PKCS8_PRIV_KEY_INFO_free;
     c::GENERAL_NAME => GENERAL_NAME_free;
     c::AUTHORITY_KEYID => AUTHORITY_KEYID_free;
+    // Also of integers: all strings of ASN.1 are one type.
     c::ASN1_OCTET_STRING => ASN1_OCTET_STRING_free;
     c::OCSP_RESPONSE => OCSP_RESPONSE_free;
     c::OCSP_BASICRESP => OCSP_BASICRESP_free;
@@ -58,7 +61,6 @@ objects! {
     c::OCSP_CERTID => OCSP_CERTID_free;
     c::EVP_PKEY_CTX => EVP_PKEY_CTX_free;
     c::X509_REQ => X509_REQ_free;
-    c::X509_EXTENSION => X509_EXTENSION_free;
 }
 
 /// One reference to an object of libcrypto.

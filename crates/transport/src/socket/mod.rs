@@ -3,6 +3,7 @@
 //! Reading goes through the `poll_*` functions and not through `try_*`: after a short read tokio forgets that the
 //! socket was readable, which saves the read that would only return `EAGAIN`.
 
+mod records;
 pub(crate) mod tls;
 
 use std::io::{self, IoSlice, Read as _};
@@ -117,7 +118,7 @@ impl Socket {
     }
 
     /// Ready when the kernel may take bytes.
-    pub(crate) fn poll_write_ready(&self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+    pub fn poll_write_ready(&self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         match self {
             Socket::Tcp(stream) => stream.poll_write_ready(cx),
             Socket::Unix(stream) => stream.poll_write_ready(cx),
@@ -290,7 +291,7 @@ impl Socket {
     ) -> Result<(), (HandshakeError, Option<Outcome>)> {
         self.start_tls_client(connection);
         let Some(stream) = self.tls_mut() else { return Ok(()) };
-        let mut choose = |_: &ClientHello<'_>| Err(AlertDescription::InternalError);
+        let mut choose = |_: &mut Context<'_>, _: &ClientHello<'_>| Poll::Ready(Err(AlertDescription::InternalError));
         match std::future::poll_fn(|cx| stream.poll_handshake(cx, &mut choose)).await {
             Ok(()) => {
                 stream.find_facts(sni);
@@ -307,9 +308,8 @@ impl Socket {
     pub async fn accept_tls(&mut self, listener: &Listener) -> Result<(), (HandshakeError, Option<Outcome>)> {
         self.start_tls_server(&[], 0);
         let Some(stream) = self.tls_mut() else { return Ok(()) };
-        let mut choose = |hello: &ClientHello<'_>| match listener.choose(hello) {
-            Ok(choice) => Ok(choice.config),
-            Err(refusal) => Err(refusal.alert()),
+        let mut choose = |_: &mut Context<'_>, hello: &ClientHello<'_>| {
+            Poll::Ready(listener.choose(hello).map(|choice| choice.config).map_err(|refusal| refusal.alert()))
         };
         let shaken = std::future::poll_fn(|cx| stream.poll_handshake(cx, &mut choose)).await;
         shaken.map_err(|error| (error, stream.take_outcome()))

@@ -24,10 +24,12 @@ use sluicegate_tls::failure::Code;
 use sluicegate_tls::hello::Start;
 use sluicegate_tls::keylog::{self, Secrets};
 use sluicegate_tls::pair::Pair;
+use sluicegate_tls::policy::RecordSizes;
 use sluicegate_tls::session::{Facts, Known};
 use sluicegate_tls::verify::{self, Outcome};
 
 use super::Socket;
+use super::records::Records;
 
 /// The size of a thread's buffer for received records: more than one of the largest size.
 const RECEIVED_MAX: usize = 20 * 1024;
@@ -101,13 +103,19 @@ impl From<HandshakeError> for io::Error {
     }
 }
 
-/// The configuration for a client's first message, or the alert that refuses the client.
+/// The configuration for a client's first message, or the alert that refuses the client. Pending: it is called again
+/// when the task is woken.
+pub type Choose<'a> = dyn FnMut(&mut Context<'_>, &ClientHello<'_>) -> Poll<Chosen> + 'a;
+
+/// What [`Choose`] decides.
 pub type Chosen = Result<Arc<ServerConfig>, AlertDescription>;
 
 /// The phase of a connection.
 enum Phase {
     /// A server that waits for the client's first message.
     Hello(Box<Acceptor>),
+    /// A server whose configuration for the client is not known yet.
+    Greeted(Box<Accepted>),
     /// The handshake and what follows it.
     Open(Box<Connection>),
     /// The handshake failed.
@@ -122,6 +130,7 @@ struct Inner {
     readable: usize,
     /// The plaintext of a pending write that is encrypted already.
     accepted: usize,
+    records: Records,
     /// The first message, as far as it is kept.
     hello: Vec<u8>,
     /// The number of bytes of the first message that are kept.
@@ -184,6 +193,7 @@ impl Tls {
             rest,
             readable: 0,
             accepted: 0,
+            records: Records::default(),
             hello: Vec::new(),
             hello_kept,
             received_first: Vec::new(),
@@ -220,7 +230,7 @@ impl Tls {
     pub fn inspect<R>(&self, read: impl FnOnce(&Connection) -> R) -> Option<R> {
         match &self.inner.borrow().phase {
             Phase::Open(connection) => Some(read(connection)),
-            Phase::Hello(_) | Phase::Failed => None,
+            Phase::Hello(_) | Phase::Greeted(_) | Phase::Failed => None,
         }
     }
 
@@ -250,6 +260,23 @@ impl Tls {
         self.facts = self.take_facts(None, sni).map(Arc::new);
     }
 
+    /// Sets the sizes of the records that are sent.
+    pub fn set_record_sizes(&mut self, sizes: RecordSizes) {
+        self.inner.get_mut().records.set_sizes(sizes);
+    }
+
+    /// A new message is about to be sent.
+    #[inline]
+    pub fn start_message(&mut self) {
+        self.inner.get_mut().records.start_message();
+    }
+
+    /// Many messages share the connection from here on, so that the amount of data that is to be written decides on the
+    /// sizes of records.
+    pub fn multiplex(&mut self) {
+        self.inner.get_mut().records.multiplex();
+    }
+
     /// Keeps a value until the stream is dropped.
     pub fn attach(&mut self, guard: Box<dyn Any + std::marker::Send>) {
         self.guard = Some(guard);
@@ -265,13 +292,13 @@ impl Tls {
         std::mem::take(&mut self.inner.get_mut().hello)
     }
 
-    /// Drives the handshake. `choose` is called once on a server, with the client's first message.
+    /// Drives the handshake. `choose` is called on a server with the client's first message, until it is ready.
     ///
     /// When ready, everything that this side had to say is in the kernel.
     pub fn poll_handshake(
         &mut self,
         cx: &mut Context<'_>,
-        choose: &mut dyn FnMut(&ClientHello<'_>) -> Chosen,
+        choose: &mut Choose<'_>,
     ) -> Poll<Result<(), HandshakeError>> {
         let (socket, inner) = self.parts();
         loop {
@@ -286,7 +313,11 @@ impl Tls {
                     return Poll::Ready(Ok(()));
                 }
             }
-            if inner.rest.is_empty() {
+            let chosen = match &inner.phase {
+                Phase::Greeted(accepted) => Some(ready!(choose(cx, &accepted.client_hello()))),
+                _ => None,
+            };
+            if chosen.is_none() && inner.rest.is_empty() {
                 let received = RECEIVED.with_borrow_mut(|buffer| {
                     buffer.resize(RECEIVED_MAX, 0);
                     let count = ready!(socket.poll_read(cx, buffer))?;
@@ -302,9 +333,14 @@ impl Tls {
                     Err(error) => return Poll::Ready(Err(inner.broken(error))),
                 }
             }
-            inner.keep_first();
+            if chosen.is_none() {
+                inner.keep_first();
+            }
             let mut outcome = inner.outcome.take();
-            let step = verify::within(&mut outcome, || inner.step(socket, choose));
+            let step = verify::within(&mut outcome, || match chosen {
+                Some(chosen) => inner.begin(socket, chosen),
+                None => inner.step(socket),
+            });
             inner.outcome = outcome;
             if let Some(more) = keylog::take() {
                 match &mut inner.secrets {
@@ -366,7 +402,7 @@ impl Tls {
         let (socket, inner) = self.parts();
         match &mut inner.phase {
             Phase::Open(connection) => poll_send(socket, cx, connection),
-            Phase::Hello(_) | Phase::Failed => Poll::Ready(Err(io::ErrorKind::NotConnected.into())),
+            Phase::Hello(_) | Phase::Greeted(_) | Phase::Failed => Poll::Ready(Err(io::ErrorKind::NotConnected.into())),
         }
     }
 
@@ -442,16 +478,20 @@ impl Inner {
         self.received_first.extend_from_slice(&self.rest[..room]);
     }
 
+    /// Continues with what was chosen for the client.
+    fn begin(&mut self, socket: &Socket, chosen: Chosen) -> Result<(), HandshakeError> {
+        if let Phase::Greeted(accepted) = std::mem::replace(&mut self.phase, Phase::Failed) {
+            self.phase = Phase::Open(Box::new(open(*accepted, socket, chosen)?.into()));
+        }
+        Ok(())
+    }
+
     /// Gives received bytes to the handshake.
-    fn step(
-        &mut self,
-        socket: &Socket,
-        choose: &mut dyn FnMut(&ClientHello<'_>) -> Chosen,
-    ) -> Result<(), HandshakeError> {
+    fn step(&mut self, socket: &Socket) -> Result<(), HandshakeError> {
         let plain = Code::of_plain(&self.rest);
         let failed = |error| HandshakeError::Tls { error, code: None };
         match &mut self.phase {
-            Phase::Failed => Err(HandshakeError::Closed { silent: false }),
+            Phase::Greeted(_) | Phase::Failed => Err(HandshakeError::Closed { silent: false }),
             Phase::Hello(acceptor) => {
                 let mut bytes = &self.rest[..];
                 let accepted = loop {
@@ -477,7 +517,7 @@ impl Inner {
                 let left = self.rest.len() - bytes.len();
                 self.rest.drain(..left);
                 if let Some(accepted) = accepted {
-                    self.phase = Phase::Open(Box::new(open(accepted, socket, choose)?.into()));
+                    self.phase = Phase::Greeted(Box::new(accepted));
                 }
                 Ok(())
             }
@@ -592,29 +632,36 @@ impl Inner {
         if self.accepted == 0 {
             // An answer to the peer may still be waiting: it goes first.
             ready!(send(connection))?;
-            self.accepted = encrypt(connection, &bytes[..bytes.len().min(WRITTEN_MAX)])?;
+            let limit = self.records.limit(bytes.len());
+            self.accepted = encrypt(connection, &bytes[..bytes.len().min(WRITTEN_MAX)], limit)?;
         }
         ready!(send(connection))?;
+        self.records.wrote();
         Poll::Ready(Ok(std::mem::take(&mut self.accepted).min(bytes.len())))
     }
 }
 
-/// Encrypts `bytes`; returns their count.
+/// Encrypts some of `bytes` into records of at most `limit` bytes; returns the number of bytes taken.
 ///
 /// rustls copies each record's plaintext behind a header of 5 bytes. The C library copies 4 KiB and more by one string
 /// instruction, which some processors execute 25 times slower if the destination lies less than 32 bytes behind the
 /// source modulo a page, as a header makes it. In pieces the same copy takes ordinary loads and stores.
-fn encrypt(connection: &mut Connection, bytes: &[u8]) -> io::Result<usize> {
-    if bytes.len() <= PIECE {
-        return connection.writer().write(bytes);
+fn encrypt(connection: &mut Connection, bytes: &[u8], limit: usize) -> io::Result<usize> {
+    let mut taken = 0;
+    for part in bytes.chunks(limit) {
+        let mut pieces = [IoSlice::new(&[]); WRITTEN_MAX.div_ceil(PIECE)];
+        let mut filled = 0;
+        for (piece, bytes) in pieces.iter_mut().zip(part.chunks(PIECE)) {
+            *piece = IoSlice::new(bytes);
+            filled += 1;
+        }
+        let count = connection.writer().write_vectored(&pieces[..filled])?;
+        taken += count;
+        if count < part.len() {
+            break;
+        }
     }
-    let mut pieces = [IoSlice::new(&[]); WRITTEN_MAX.div_ceil(PIECE)];
-    let mut count = 0;
-    for (piece, part) in pieces.iter_mut().zip(bytes.chunks(PIECE)) {
-        *piece = IoSlice::new(part);
-        count += 1;
-    }
-    connection.writer().write_vectored(&pieces[..count])
+    Ok(taken)
 }
 
 /// Reads from the socket below.
@@ -624,12 +671,8 @@ type Receive<'a> = dyn FnMut(&mut [u8]) -> Poll<io::Result<usize>> + 'a;
 type Send<'a> = dyn FnMut(&mut Connection) -> Poll<io::Result<()>> + 'a;
 
 /// Continues a handshake with the configuration that is chosen for the client's first message.
-fn open(
-    accepted: Accepted,
-    socket: &Socket,
-    choose: &mut dyn FnMut(&ClientHello<'_>) -> Chosen,
-) -> Result<rustls::ServerConnection, HandshakeError> {
-    let config = choose(&accepted.client_hello()).map_err(|alert| {
+fn open(accepted: Accepted, socket: &Socket, chosen: Chosen) -> Result<rustls::ServerConnection, HandshakeError> {
+    let config = chosen.map_err(|alert| {
         socket.offer(&alert_record(alert));
         HandshakeError::Refused(alert)
     })?;
@@ -754,7 +797,7 @@ mod tests {
 
     async fn shake(socket: &mut Socket) -> Result<(), HandshakeError> {
         let tls = socket.tls_mut().unwrap();
-        poll_fn(|cx| tls.poll_handshake(cx, &mut |_| Ok(server_config()))).await
+        poll_fn(|cx| tls.poll_handshake(cx, &mut |_, _| Poll::Ready(Ok(server_config())))).await
     }
 
     /// Returns both ends of a connection after its handshake, of which the first `early` bytes were read before.
@@ -907,7 +950,8 @@ mod tests {
         server.start_tls_server(b"", 0);
         client_end.start_tls_client(client());
         let tls = server.tls_mut().unwrap();
-        let refusing = poll_fn(|cx| tls.poll_handshake(cx, &mut |_| Err(AlertDescription::UnrecognisedName)));
+        let refusing =
+            poll_fn(|cx| tls.poll_handshake(cx, &mut |_, _| Poll::Ready(Err(AlertDescription::UnrecognisedName))));
         let (client, server) = tokio::join!(shake(&mut client_end), refusing);
         assert!(matches!(server, Err(HandshakeError::Refused(AlertDescription::UnrecognisedName))));
         let alert = rustls::Error::AlertReceived(AlertDescription::UnrecognisedName);

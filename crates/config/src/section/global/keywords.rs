@@ -382,6 +382,12 @@ pub(crate) static KEYWORDS: Table<GlobalRow> = Table::new(&[
         Parser::Integer(1, 32767, |g, n| g.tune.http_maxhdr = n as usize),
     ),
     one(
+        "tune.idletimer",
+        "N",
+        "The pause in milliseconds after which the records of 'tune.ssl.maxrecord' are small again; 1000, 0: none.",
+        Parser::Integer(0, 65535, |g, n| g.tls.records.idle = std::time::Duration::from_millis(n as u64)),
+    ),
+    one(
         "tune.stick-counters",
         "N",
         "Number of counters that a connection, and a request, may track ('track-sc0' to 'track-scN'); 3. Each is \

@@ -1,5 +1,7 @@
 //! Keywords of `global` about TLS (HAProxy configuration manual 3.1 and 3.2).
 
+use std::net::{IpAddr, SocketAddr};
+
 use sluicegate_tls::policy::Verify;
 
 use super::{GlobalRow, INT, Parser, Reading, line, one, row};
@@ -149,18 +151,28 @@ pub(crate) static KEYWORDS: Table<GlobalRow> = Table::new(&[
         "Whether OCSP responses are never updated; off.",
         Parser::OneOf(&["on", "off"], |g, index| g.tls.ocsp_update.disabled = index == 0),
     ),
-    one(
+    line(
         "ocsp-update.httpproxy",
+        1,
+        1,
         "ADDRESS[:PORT]",
-        "The HTTP proxy through which OCSP responders are asked.",
-        Parser::Text(|g| &mut g.tls.ocsp_update.proxy),
+        "The HTTP proxy through which OCSP responders are asked; port 80 by default.",
+        |r, line| {
+            let text = line.text(1);
+            let bare = text.strip_prefix("ipv4@").or_else(|| text.strip_prefix("ipv6@")).unwrap_or(text);
+            if bare.parse::<SocketAddr>().is_ok() || bare.parse::<IpAddr>().is_ok() {
+                tls(r).ocsp_update.proxy = Some(text.to_owned());
+            } else {
+                r.wrong(line, format!("failed to parse destination address in '{text}'"), Some("write IP:PORT"));
+            }
+        },
     ),
     line("ocsp-update.maxdelay", 1, 1, "N", OCSP_MAX, |r, line| delay(r, line, true)),
     line("ocsp-update.mindelay", 1, 1, "N", OCSP_MIN, |r, line| delay(r, line, false)),
     one(
         "ocsp-update.mode",
         "on|off",
-        "Whether OCSP responses of certificates are updated whose line says nothing; off. 'on' is not available yet, an error.",
+        "Whether OCSP responses of certificates are updated whose line says nothing; off.",
         Parser::OneOf(&["on", "off"], |g, index| g.tls.ocsp_update.by_default = index == 0),
     ),
     list(
@@ -282,8 +294,8 @@ pub(crate) static KEYWORDS: Table<GlobalRow> = Table::new(&[
         Err(message) => r.wrong(line, message, None),
     }),
     row("tune.ssl.force-private-cache", 0, 0, "", "No effect: there is one process.", Parser::Line(|_, _| ())),
-    number("tune.ssl.hard-maxrecord", "Maximum number of bytes of a record; 0: 16384.", |g, n| {
-        g.tls.hard_max_record = n as usize;
+    number("tune.ssl.hard-maxrecord", "The most plaintext of a record; 0: 16384.", |g, n| {
+        g.tls.records.hard = n as usize;
     }),
     one(
         "tune.ssl.keylog",
@@ -302,15 +314,18 @@ pub(crate) static KEYWORDS: Table<GlobalRow> = Table::new(&[
             Err(message) => r.wrong(line, message, Some(TIME_HINT)),
         },
     ),
-    number("tune.ssl.maxrecord", "Bytes of records at the start of a response; 0: as much as fits.", |g, n| {
-        g.tls.max_record = n as usize;
-    }),
+    number(
+        "tune.ssl.maxrecord",
+        "The most plaintext of a record until a message has filled three buffers in succession; 0: 16384.",
+        |g, n| {
+            g.tls.records.first = n as usize;
+        },
+    ),
     line("tune.ssl.ocsp-update.maxdelay", 1, 1, "N", OCSP_MAX, |r, line| delay(r, line, true)),
     line("tune.ssl.ocsp-update.mindelay", 1, 1, "N", OCSP_MIN, |r, line| delay(r, line, false)),
     number(
         "tune.ssl.ssl-ctx-cache-size",
-        "Maximum number of certificates of 'generate-certificates' that are kept; \
-         1000.",
+        "Maximum number of certificates of 'generate-certificates' that are kept for each 'bind' line; 1000.",
         |g, n| g.tls.generated = n as usize,
     ),
 ]);

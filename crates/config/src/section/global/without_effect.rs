@@ -100,7 +100,6 @@ pub(crate) static KEYWORDS: Table<GlobalRow> = Table::new(&[
     switch("tune.h1.zero-copy-fwd-recv", COPYING),
     switch("tune.h1.zero-copy-fwd-send", COPYING),
     switch("tune.idle-pool.shared", "No effect: idle server connections are shared as 'http-reuse' allows."),
-    bounded("tune.idletimer", 0, 65535, COPYING),
     one(
         "tune.listener.default-shards",
         "by-process|by-thread|by-group",

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use sluicegate_tls::policy::{Entry, Policy, Settings, TicketKeyFile, Verify};
+use sluicegate_tls::policy::{Entry, Generate, Policy, RecordSizes, Settings, TicketKeyFile, Verify};
 
 use super::crt_list::{self, ListLine};
 use super::files::Loader;
@@ -252,21 +252,21 @@ impl BindWords {
         if diagnostics.errors() > errors {
             return None;
         }
-        let records = [global.max_record, global.hard_max_record];
         let settings = Settings {
             entries,
             policy,
             strict_sni,
+            generate: generate.map(|authority| Generate { authority, kept: global.generated }),
             prefer_client_ciphers: self.prefer_client_ciphers || global.bind.prefer_client_ciphers,
             no_tickets: self.no_tickets.unwrap_or(global.bind.no_tickets),
             ticket_keys: self.ticket_keys.clone(),
             cache_size: global.cache_size,
             lifetime: global.lifetime,
             capture: global.capture,
-            max_record: records.into_iter().filter(|size| *size > 0).min().unwrap_or(0),
+            records: if line.bufsize > 0 { global.records } else { RecordSizes::default() },
             keylog: global.keylog,
         };
-        Some(Arc::new(BindTls { settings, generate, lists: self.lists.clone() }))
+        Some(Arc::new(BindTls { settings, lists: self.lists.clone() }))
     }
 
     fn check_certificates(&self, line: &BindLine<'_>, strict_sni: bool, diagnostics: &mut Diagnostics) {
@@ -325,7 +325,8 @@ impl BindWords {
         match loader.authority(path, self.ca_sign_pass.as_deref()) {
             Ok(pair) => Some(pair),
             Err(message) => {
-                diagnostics.error(at.clone(), format!("Proxy '{proxy}': {message}"));
+                let message = format!("Proxy '{proxy}': Failed to read CA certificate file '{path}'. {message}");
+                diagnostics.error(at.clone(), message);
                 None
             }
         }

@@ -505,12 +505,12 @@ impl<'a> Loader<'a> {
 
     /// Returns an authority with its key, which may be encrypted.
     pub(super) fn authority(&self, path: &str, pass_phrase: Option<&str>) -> Result<Arc<Pair>, String> {
-        let pem = self
-            .read(path)
-            .map_err(|error| format!("Failed to read CA certificate file '{path}' ({})", reason(&error)))?;
+        let failed = |why: String| format!("Chain loading failed: {why}");
+        let pem =
+            self.read(path).map_err(|error| failed(format!("cannot open the file '{path}' ({})", reason(&error))))?;
         let mut files = PairFiles { path: path.to_owned(), pem: pem.into(), ..PairFiles::default() };
         files.pass_phrase = pass_phrase.map(str::to_owned);
-        files.parse(&self.common).map(Arc::new)
+        files.parse(&self.common).map(Arc::new).map_err(failed)
     }
 
     /// Returns the keys of a file of `tls-ticket-keys`.

@@ -205,6 +205,7 @@ impl ServerWords {
             is_engine: false,
             no_reuse: self.no_reuse,
             no_tickets: self.no_tickets.unwrap_or(false) || global.server.no_tickets,
+            records: global.records,
             keylog: global.keylog,
         };
         let (sni, sni_text) = self.sni.clone().unzip();

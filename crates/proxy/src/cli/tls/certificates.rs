@@ -4,11 +4,12 @@ use std::sync::Arc;
 
 use sluicegate_config::model::StatsLevel;
 use sluicegate_tls::ocsp;
-use sluicegate_tls::pair::{Draft, Pair};
+use sluicegate_tls::pair::Draft;
 
 use super::super::catalogue::{Call, Command, Run};
 use super::super::protocol::Answer;
 use super::{dots, locked, uses};
+use crate::ocsp_update;
 use crate::running::replace_pair;
 use crate::sample::Base64;
 use crate::tls::Loaded;
@@ -199,6 +200,8 @@ fn commit(call: &mut Call<'_>) {
             call.out.push(format!("\n{warning}Success!\n"));
             loaded.empty_pairs.remove(&*name);
             loaded.files.pairs.insert(name.as_str().into(), pair);
+            // A new certificate needs a new response.
+            running.process.ocsp.wake.notify_one();
         }
         Err(message) => {
             // The first place fails.
@@ -364,15 +367,7 @@ fn show_one(call: &mut Call<'_>, name: &str) {
     }
     let key = match is_draft {
         true => draft.ocsp_key().map(<[u8]>::to_vec),
-        false => pair.and_then(|pair| ocsp_key(&pair, updates)),
+        false => pair.and_then(|pair| ocsp_update::key(&pair, updates)),
     };
     call.out.push(format!("OCSP Response Key: {}\n", ocsp::key_text(&key.unwrap_or_default())));
-}
-
-/// Returns the key of a certificate's OCSP response, if it has one or is to get one.
-pub(super) fn ocsp_key(pair: &Pair, updates: bool) -> Option<Vec<u8>> {
-    match pair.staple() {
-        Some(staple) => Some(staple.id),
-        None => (updates && pair.leaf().ocsp_uri().is_some()).then(|| pair.ocsp_key())?,
-    }
 }

@@ -155,6 +155,7 @@ fn add(call: &mut Call<'_>) {
                 loaded.files.sources.insert(path.clone(), files.clone());
                 loaded.files.named.insert(path, files);
             }
+            running.process.ocsp.wake.notify_one();
             dots(call, count);
             call.out.push("\n");
             for warning in &line.warnings {

@@ -1,19 +1,17 @@
-//! `show ssl ocsp-response`, `set ssl ocsp-response`.
+//! `show|set|update ssl ocsp-response`, `show ssl ocsp-updates`.
 //!
 //! A response belongs to an identifier of a certificate, so that all certificates in memory with that identifier have it.
 
-use std::collections::BTreeMap;
-use std::sync::Arc;
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use sluicegate_config::model::StatsLevel;
 use sluicegate_tls::ocsp;
-use sluicegate_tls::pair::Pair;
 
 use super::super::catalogue::{Call, Command, Run};
 use super::super::protocol::Answer;
-use super::certificates::{decoded, ocsp_key};
-use crate::running::places;
+use super::certificates::decoded;
+use crate::date::{Clock, append_date};
+use crate::ocsp_update::{self, stapled};
 use crate::sample::Base64;
 
 pub(super) const COMMANDS: &[Command] = &[
@@ -32,27 +30,21 @@ pub(super) const COMMANDS: &[Command] = &[
         level: StatsLevel::User,
         run: Run::Long(show),
     },
+    Command {
+        name: &["show", "ssl", "ocsp-updates"],
+        arguments: "",
+        help: "display information about the next 'nb' ocsp responses that will be updated automatically",
+        level: StatsLevel::User,
+        run: Run::Long(show_updates),
+    },
+    Command {
+        name: &["update", "ssl", "ocsp-response"],
+        arguments: "<certfile>",
+        help: "send ocsp request and update stored ocsp response",
+        level: StatsLevel::User,
+        run: Run::Now(update),
+    },
 ];
-
-/// Returns certificates with OCSP by the identifiers of their responses.
-fn stapled(call: &Call<'_>) -> BTreeMap<Vec<u8>, Vec<Arc<Pair>>> {
-    let mut found: BTreeMap<Vec<u8>, Vec<Arc<Pair>>> = BTreeMap::new();
-    let loaded = call.running.process.certificates.lock();
-    let mut add = |pair: &Arc<Pair>| {
-        if let Some(key) = ocsp_key(pair, loaded.files.ocsp_updates.contains(&*pair.path)) {
-            let pairs = found.entry(key).or_default();
-            if !pairs.iter().any(|known| Arc::ptr_eq(known, pair)) {
-                pairs.push(pair.clone());
-            }
-        }
-    };
-    loaded.files.pairs.values().for_each(&mut add);
-    // A line that was not changed by a reload has its certificates from before.
-    for place in places(call.running) {
-        place.listener.settings().entries.iter().for_each(|entry| add(&entry.pair));
-    }
-    found
-}
 
 fn set(call: &mut Call<'_>) {
     let text = call.payload.unwrap_or(call.arg(0).as_bytes()).to_vec();
@@ -67,7 +59,7 @@ fn set(call: &mut Call<'_>) {
         Ok(staple) => staple,
         Err(message) => return call.say(format!("{message}.")),
     };
-    let Some(pairs) = stapled(call).remove(&staple.id) else {
+    let Some(pairs) = stapled(call.running).remove(&staple.id) else {
         return call.say("OCSP single response: Certificate ID does not match any certificate or issuer.");
     };
     pairs.iter().for_each(|pair| pair.set_staple(Some(staple.clone())));
@@ -80,7 +72,7 @@ fn show(mut call: Call<'_>) -> Answer<'_> {
             show_one(&mut call);
             return Ok(());
         }
-        let stapled = stapled(&call);
+        let stapled = stapled(call.running);
         if !stapled.is_empty() {
             call.out.push("# Certificate IDs\n");
         }
@@ -94,6 +86,67 @@ fn show(mut call: Call<'_>) -> Answer<'_> {
         }
         Ok(())
     })
+}
+
+fn show_updates(call: Call<'_>) -> Answer<'_> {
+    Box::pin(async move {
+        call.out.push(
+            "OCSP Certid | Path | Next Update | Last Update | Successes | Failures | Last Update Status | Last Update \
+             Status (str)\n",
+        );
+        let date = |seconds: i64| {
+            let mut text = Vec::new();
+            append_date(UNIX_EPOCH + Duration::from_secs(seconds.max(0).unsigned_abs()), Clock::Local, &mut text);
+            String::from_utf8_lossy(&text).into_owned()
+        };
+        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs().cast_signed();
+        let rows = call.running.process.ocsp.lock().rows();
+        for (key, entry) in rows {
+            let next = date(entry.next.filter(|next| *next != 0).unwrap_or(now));
+            let last = entry.last.map_or_else(|| "-".to_owned(), date);
+            call.out.push(format!(
+                "{} | {} | {next} | {last} | {} | {} | {} | {}\n",
+                ocsp::key_text(&key),
+                entry.path,
+                entry.successes,
+                entry.failures,
+                entry.status as u8,
+                entry.outcome(),
+            ));
+            call.out.drain().await?;
+        }
+        Ok(())
+    })
+}
+
+fn update(call: &mut Call<'_>) {
+    let path = call.arg(0).to_owned();
+    if path.is_empty() {
+        return call.say("'update ssl ocsp-response' expects a filename");
+    }
+    let found =
+        {
+            let loaded = call.running.process.certificates.lock();
+            loaded.files.pairs.get(&*path).cloned().ok_or(
+                "Unknown certificate! 'update ssl ocsp-response' expects an already known certificate file name.",
+            )
+        };
+    let key = found.and_then(|pair| {
+        let key = pair.ocsp_key().filter(|key| stapled(call.running).contains_key(key));
+        let key = key
+            .ok_or("'update ssl ocsp-response' only works on certificates that already have a known OCSP response.")?;
+        match pair.leaf().ocsp_uri() {
+            Some(_) => Ok(key),
+            None => Err("The certificate names no OCSP responder."),
+        }
+    });
+    match key {
+        Ok(key) => {
+            call.running.process.ocsp.lock().ask(key, &path);
+            call.running.process.ocsp.wake.notify_one();
+        }
+        Err(message) => call.say(format!("{message}\nCan't send ocsp request for {path}!")),
+    }
 }
 
 /// Returns the bytes of a hexadecimal text.
@@ -115,12 +168,12 @@ fn show_one(call: &mut Call<'_>) {
     }
     let by_path = |path: &str| {
         let loaded = call.running.process.certificates.lock();
-        ocsp_key(loaded.files.pairs.get(path)?, loaded.files.ocsp_updates.contains(path))
+        ocsp_update::key(loaded.files.pairs.get(path)?, loaded.files.ocsp_updates.contains(path))
     };
     let Some(key) = from_hex(&id).or_else(|| by_path(&id)) else {
         return call.say("'show ssl ocsp-response' expects a valid certid or certificate path.");
     };
-    let Some(pairs) = stapled(call).remove(&key) else {
+    let Some(pairs) = stapled(call.running).remove(&key) else {
         return call.say("Certificate ID or path does not match any certificate.");
     };
     let Some(staple) = pairs.iter().find_map(|pair| pair.staple()) else { return };

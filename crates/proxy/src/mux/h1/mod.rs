@@ -258,6 +258,9 @@ impl Front {
         self.reader = Reader::new(head.body);
         self.reader.limit_trailers(max_fields);
         self.writer = Writer::new(memory);
+        if let Some(tls) = self.socket.tls_mut() {
+            tls.start_message();
+        }
         version
     }
 
@@ -428,6 +431,9 @@ impl Back {
     /// Sends a request's head; its body follows. `last` is a field after all others, but for the key of a WebSocket that
     /// HTTP/2 does not have.
     pub(crate) fn send_head(&mut self, head: &Message, form: HeadForm<'_>, last: Option<(&[u8], &[u8])>) {
+        if let Some(tls) = self.socket.tls_mut() {
+            tls.start_message();
+        }
         let out = self.writer.begin(form.framing);
         write_request(head, form.framing, form.connection, out);
         self.websocket = websocket::Key::for_request(head);

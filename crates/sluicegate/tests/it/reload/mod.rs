@@ -4,6 +4,7 @@ mod certificates;
 mod changes;
 mod instead;
 mod load;
+mod ocsp;
 mod taken;
 mod tunnels;
 
