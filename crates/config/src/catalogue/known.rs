@@ -67,8 +67,8 @@ pub const NEWER_BIND_OPTIONS: &[&str] = &["cc", "ech", "force-strict-sni", "ktls
 /// Options of `stats socket`.
 #[rustfmt::skip]
 pub const STATS_SOCKET_OPTIONS: &[&str] = &[
-    "accept-proxy", "alpn", "backlog", "ca-file", "crt", "interface", "maxconn", "namespace",
-    "proto", "severity-output", "ssl", "tcp-ut", "v4v6", "v6only", "verify",
+    "accept-proxy", "backlog", "interface", "maxconn", "namespace", "proto", "severity-output", "tcp-ut", "v4v6",
+    "v6only",
 ];
 
 /// Options of `server`.

@@ -8,7 +8,7 @@ use sluicegate_tls::pair::{Draft, Pair};
 
 use super::super::catalogue::{Call, Command, Run};
 use super::super::protocol::Answer;
-use super::{connectors, dots, locked, places, uses};
+use super::{connectors, dots, listeners, locked, uses};
 use crate::sample::Base64;
 use crate::tls::Loaded;
 
@@ -214,7 +214,7 @@ fn replace(call: &Call<'_>, pair: &Arc<Pair>) -> Result<usize, String> {
     for connector in connectors(call.running) {
         count += usize::from(connector.replace_pair(pair)?);
     }
-    Ok(count + places(call.running).map(|place| place.listener.replace_pair(pair)).sum::<usize>())
+    Ok(count + listeners(call.running).into_iter().map(|listener| listener.replace_pair(pair)).sum::<usize>())
 }
 
 fn abort(call: &mut Call<'_>) {

@@ -43,6 +43,13 @@ fn places(running: &Running) -> impl Iterator<Item = Place<'_>> {
     })
 }
 
+/// Returns the TLS of `bind` lines and of stats sockets.
+fn listeners(running: &Running) -> Vec<Arc<Listener>> {
+    let sockets = running.process.current().map_or_else(Vec::new, |current| current.stats_sockets());
+    let of_sockets = sockets.into_iter().filter_map(|socket| socket.tls);
+    places(running).map(|place| place.listener.clone()).chain(of_sockets).collect()
+}
+
 /// Returns the TLS of servers.
 fn connectors(running: &Running) -> impl Iterator<Item = &Arc<Connector>> {
     running.servers().filter_map(|server| server.connector())
@@ -50,8 +57,8 @@ fn connectors(running: &Running) -> impl Iterator<Item = &Arc<Connector>> {
 
 /// Returns in how many places a certificate is used.
 fn uses(running: &Running, path: &str) -> usize {
-    let binds = places(running).map(|place| {
-        let settings = place.listener.settings();
+    let binds = listeners(running).into_iter().map(|listener| {
+        let settings = listener.settings();
         settings.entries.iter().filter(|entry| entry.pair.path == path).count()
     });
     let servers = connectors(running)

@@ -13,7 +13,7 @@ use sluicegate_tls::pair::Pair;
 use super::super::catalogue::{Call, Command, Run};
 use super::super::protocol::Answer;
 use super::certificates::{decoded, ocsp_key};
-use super::places;
+use super::listeners;
 use crate::sample::Base64;
 
 pub(super) const COMMANDS: &[Command] = &[
@@ -48,8 +48,8 @@ fn stapled(call: &Call<'_>) -> BTreeMap<Vec<u8>, Vec<Arc<Pair>>> {
     };
     loaded.files.pairs.values().for_each(&mut add);
     // A line that was not changed by a reload has its certificates from before.
-    for place in places(call.running) {
-        place.listener.settings().entries.iter().for_each(|entry| add(&entry.pair));
+    for listener in listeners(call.running) {
+        listener.settings().entries.iter().for_each(|entry| add(&entry.pair));
     }
     found
 }
