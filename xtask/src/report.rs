@@ -67,7 +67,7 @@ pub(crate) struct Options {
     pub(crate) runs: usize,
     /// The program under test.
     pub(crate) program: PathBuf,
-    /// The cargo profile that it is built by.
+    /// The cargo profile that it is built by, unless it is named.
     pub(crate) profile: String,
 }
 
@@ -84,6 +84,7 @@ impl Report {
                 "--runs" => {
                     options.runs = words.next().and_then(|word| word.parse().ok()).ok_or("--runs wants a number")?
                 }
+                "--program" => options.program = words.next().ok_or("--program wants a path")?.into(),
                 "--profile" => options.profile = (*words.next().ok_or("--profile wants a name")?).to_owned(),
                 "--write" => write = true,
                 name if self.parts.iter().any(|part| part.0 == name) => wanted.push(name),
@@ -93,12 +94,14 @@ impl Report {
                 }
             }
         }
-        options.program = if options.profile == PACKAGED {
-            release::program(false)?
-        } else {
-            run("cargo", &["build", "--profile", &options.profile, "-p", "sluicegate"])?;
-            built(&options.profile).join("sluicegate")
-        };
+        if options.program == PathBuf::new() {
+            options.program = if options.profile == PACKAGED {
+                release::program(false)?
+            } else {
+                run("cargo", &["build", "--profile", &options.profile, "-p", "sluicegate"])?;
+                built(&options.profile).join("sluicegate")
+            };
+        }
         let mut parts = Vec::new();
         for (name, measure) in self.parts {
             if wanted.is_empty() || wanted.contains(name) {

@@ -107,7 +107,7 @@ fn use_server(proxy: &Proxy, diagnostics: &mut Diagnostics) {
 
 /// Returns whether connections of a TCP proxy may become ones of HTTP: its HTTP rules are for those then.
 fn switches_mode(proxy: &Proxy) -> bool {
-    proxy.tcp_request_content.iter().any(|rule| matches!(rule.action, Action::SwitchMode))
+    proxy.tcp_request_content.iter().any(|rule| matches!(rule.action, Action::SwitchMode(_)))
 }
 
 /// Rules and options that need `mode http`.
@@ -262,7 +262,6 @@ fn binds(proxy: &Proxy, diagnostics: &mut Diagnostics) {
 /// `proto` fits the mode, and that of checks their kind; a check without one takes its server's, where that fits.
 fn protocols(proxy: &mut Proxy, diagnostics: &mut Diagnostics) {
     let kind = word(proxy.kind);
-    let fits = |proto: Proto, http: bool| (proto != Proto::Raw) == http;
     let named = |proto: Proto| match proto {
         Proto::H1 => "h1",
         Proto::H2 => "h2",
@@ -270,7 +269,7 @@ fn protocols(proxy: &mut Proxy, diagnostics: &mut Diagnostics) {
     };
     let http = proxy.mode == Mode::Http;
     for bind in &proxy.binds {
-        if let Some(proto) = bind.proto.filter(|proto| !fits(*proto, http)) {
+        if let Some(proto) = bind.proto.filter(|proto| !proto.fits(http)) {
             let message = format!("{kind} '{}' : MUX protocol '{}' is not usable for 'bind'", proxy.name, named(proto));
             diagnostics.error(bind.at.clone(), message);
         }
@@ -278,7 +277,7 @@ fn protocols(proxy: &mut Proxy, diagnostics: &mut Diagnostics) {
     let sequence = proxy.health.sequence.as_ref();
     let http_check = sequence.is_some_and(|sequence| sequence.protocol == CheckProtocol::Http);
     for server in &mut proxy.servers {
-        if let Some(proto) = server.proto.filter(|proto| !fits(*proto, http)) {
+        if let Some(proto) = server.proto.filter(|proto| !proto.fits(http)) {
             let message = format!(
                 "{kind} '{}' : MUX protocol '{}' is not usable for server '{}'",
                 proxy.name,
@@ -289,8 +288,8 @@ fn protocols(proxy: &mut Proxy, diagnostics: &mut Diagnostics) {
         }
         let Some(check) = &mut server.check else { continue };
         match check.tls.proto {
-            None => check.tls.proto = server.proto.filter(|proto| fits(*proto, http_check)),
-            Some(proto) if fits(proto, http_check) => {}
+            None => check.tls.proto = server.proto.filter(|proto| proto.fits(http_check)),
+            Some(proto) if proto.fits(http_check) => {}
             Some(_) => {
                 let message = format!(
                     "{kind} '{}': server '{}' uses an incompatible MUX protocol for the selected check type",

@@ -9,13 +9,13 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use sluicegate_tls::listener::Listener;
 use sluicegate_tls::ocsp::{self, RESPONSE_MAX_BYTES, Staple};
 use sluicegate_tls::pair::Pair;
 use tokio::task::JoinSet;
 
 use crate::http_client::{Body, HttpRequest};
 use crate::log::Severity;
+use crate::reload::listeners;
 use crate::running::Running;
 use crate::tls::updates::{Failed, Known, Status};
 
@@ -79,10 +79,9 @@ pub(crate) fn stapled(running: &Running) -> BTreeMap<Vec<u8>, Vec<Arc<Pair>>> {
     };
     loaded.files.pairs.values().for_each(&mut add);
     // A line that was not changed by a reload has its certificates from before.
-    let listeners = running.proxies.iter().flat_map(|proxy| proxy.tls.iter().flatten());
-    listeners.for_each(|listener: &Arc<Listener>| {
+    for listener in listeners(running) {
         listener.settings().entries.iter().for_each(|entry| add(&entry.pair));
-    });
+    }
     found
 }
 

@@ -8,6 +8,8 @@
 //! When file and run-time state differ: a definition that the new file changes wins, with a message; for an unchanged
 //! definition the run-time state stays.
 
+mod certificates;
+
 use std::io;
 use std::os::fd::OwnedFd;
 use std::sync::{Arc, Weak};
@@ -17,6 +19,7 @@ use sluicegate_config::Config;
 use sluicegate_config::model::{self, ProxyId};
 use tokio::sync::watch;
 
+pub(crate) use self::certificates::{listeners, replace_pair};
 use crate::cli::Socket;
 use crate::listener::{Sockets, Wanted, bind_after};
 use crate::log::{Identity, Logger, Severity};

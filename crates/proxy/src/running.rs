@@ -19,7 +19,7 @@ use sluicegate_config::model::{self, BackendName, HttpReuse, Position, ProxyId, 
 use sluicegate_script::Watch;
 use sluicegate_wire::engine::Engine;
 
-pub(crate) use self::certificates::{Place, connectors as tls_connectors, places, replace_pair};
+pub(crate) use self::certificates::{Place, connectors as tls_connectors, places};
 use self::pages::Pages;
 use crate::directory::{Directory, Sides};
 use crate::engines::Engines;

@@ -96,8 +96,7 @@ impl Session {
         if let Some(alpn) = self.client.tls_facts().and_then(|facts| facts.alpn.as_deref()) {
             return alpn == b"h2";
         }
-        let listener = self.listener();
-        listener.proxy.config.binds[listener.bind].proto == Some(Proto::H2)
+        self.client.proto() == Some(Proto::H2)
     }
 
     /// Returns whether the first bytes of a connection are those of HTTP/2, which any frontend of HTTP accepts unless
@@ -105,9 +104,7 @@ impl Session {
     fn begins_h2(&self) -> bool {
         /// The part of the preface that looks like a request.
         const REQUEST_LEN: usize = 18;
-        let listener = self.listener();
-        let config = &listener.proxy.config;
-        if config.options.disable_h2_upgrade || config.binds[listener.bind].proto == Some(Proto::H1) {
+        if self.frontend().config.options.disable_h2_upgrade || self.client.proto() == Some(Proto::H1) {
             return false;
         }
         self.client.requests() == 0 && self.front.input().starts_with(&PREFACE[..REQUEST_LEN])

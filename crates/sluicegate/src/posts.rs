@@ -21,7 +21,7 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use sluicegate_bench::origin;
 use sluicegate_config::Config;
-use sluicegate_config::model::{Bind, BindAddress};
+use sluicegate_config::model::{Bind, BindAddress, StatsSocket};
 use sluicegate_proxy::listener::{self, BindError, DisplayAddress, Sockets};
 use sluicegate_proxy::process::Process;
 use sluicegate_proxy::worker::{Worker, WorkerTask};
@@ -61,6 +61,12 @@ pub struct Posts {
     /// The settings of TLS of kept posts, by their keys.
     tls: Vec<(String, Settings)>,
     new: Vec<NewPost>,
+}
+
+/// Builds the TLS of a stats socket.
+pub(crate) fn tls_of(socket: &StatsSocket, process: &Process) -> Result<Option<Arc<TlsListener>>, String> {
+    let tls = socket.tls.as_ref().map(|tls| TlsListener::new(tls.settings.clone(), &process.resumption).map(Arc::new));
+    tls.transpose().map_err(|error| format!("{}:{}: 'stats socket': {error}", socket.at.file, socket.at.line))
 }
 
 /// Finds or binds every post of a configuration. `served` are the existing posts, and `listening` the addresses of this

@@ -213,10 +213,18 @@ fn stats_sockets(running: &Running, maker: &dyn Sockets) -> Result<Vec<cli::Sock
     for socket in &running.config.global.stats_sockets {
         let bind = Bind::of_stats_socket(socket);
         let (level, exposes) = (socket.level, socket.expose);
-        match listener::listen(&bind, &socket.address, 1, maker) {
-            Ok(made) => {
-                sockets.extend(made.into_iter().map(|made| cli::Socket { listener: Arc::new(made), level, exposes }))
+        let tls = match posts::tls_of(socket, &running.process) {
+            Ok(tls) => tls,
+            Err(error) => {
+                errors.push(error);
+                continue;
             }
+        };
+        match listener::listen(&bind, &socket.address, 1, maker) {
+            Ok(made) => sockets.extend(made.into_iter().map(|made| {
+                let (listener, tls) = (Arc::new(made), tls.clone());
+                cli::Socket { listener, level, exposes, tls }
+            })),
             Err(error) => {
                 errors.push(listener::BindError::new(&bind, "stats socket", &socket.address, error).to_string());
             }
@@ -248,6 +256,10 @@ fn control(
         let errands = handover::listen(shape.known_as()).and_then(tokio::net::UnixListener::from_std);
         let greeting = greets.then(|| hints::greeting(&running, &bound));
         let workers = worker::start(&running, bound, tasks)?;
+        if running.config.uses_tls() {
+            // Beside the workers, which do the same.
+            sluicegate_tls::library::seed();
+        }
         if let Some(greeting) = greeting {
             eprint!("{greeting}");
         }

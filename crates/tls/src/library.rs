@@ -13,6 +13,13 @@ pub const OPENSSL_VERSION: u32 = aws_lc_sys::OPENSSL_VERSION_NUMBER as u32;
 /// `AWSLC_API_VERSION`.
 pub const API_VERSION: u32 = aws_lc_sys::AWSLC_API_VERSION as u32;
 
+/// Seeds this thread's generator of random numbers. Collecting the entropy takes tens of milliseconds, which otherwise
+/// delay the thread's first handshake, and everything else on that thread.
+pub fn seed() {
+    // A failure would show again in the first handshake, which reports it.
+    let _ = aws_lc_rs::rand::fill(&mut [0]);
+}
+
 #[cfg(test)]
 mod tests {
     #[test]

@@ -25,7 +25,7 @@ const PARTS: &[Measure] = &[
     ("reloads", reloads::reloads),
 ];
 
-/// `bench proxy [PART…] [--runs N] [--profile NAME] [--write]`.
+/// `bench proxy [PART…] [--runs N] [--profile NAME | --program PATH] [--write]`.
 pub fn proxy(arguments: &[&str]) -> Result<(), String> {
     PROXY.measure(arguments)
 }

@@ -39,12 +39,12 @@ const SCRIPT_PARTS: &[Measure] = &[
     ("bullmq", bullmq::jobs),
 ];
 
-/// `bench store [PART…] [--runs N] [--profile NAME] [--write]`.
+/// `bench store [PART…] [--runs N] [--profile NAME | --program PATH] [--write]`.
 pub fn store(arguments: &[&str]) -> Result<(), String> {
     STORE.measure(arguments)
 }
 
-/// `bench scripts [PART…] [--runs N] [--profile NAME] [--write]`.
+/// `bench scripts [PART…] [--runs N] [--profile NAME | --program PATH] [--write]`.
 pub fn scripts(arguments: &[&str]) -> Result<(), String> {
     SCRIPTS.measure(arguments)
 }

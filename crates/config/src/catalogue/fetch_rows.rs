@@ -393,6 +393,14 @@ fetches! {
      version in the TLS hello at the start of the request: the major number times 65536 plus the minor one; patterns \
      are written 3.1."),
     row(&["req.ssl_alpn"], Fetch::ReqSslAlpn, &[], 0, O::Str, REQUEST_DATA, "The first protocol name of the ALPN extension in that hello."),
+    row(&["req.ssl_cipherlist"], Fetch::ReqSslCipherlist, &[], 0, O::Bin, REQUEST_DATA, "The cipher suites of that hello, \
+     two bytes each."),
+    row(&["req.ssl_supported_groups"], Fetch::ReqSslSupportedGroups, &[], 0, O::Bin, REQUEST_DATA, "The groups that that \
+     hello supports, two bytes each."),
+    row(&["req.ssl_sigalgs"], Fetch::ReqSslSigalgs, &[], 0, O::Bin, REQUEST_DATA, "The signature schemes of that hello, two \
+     bytes each."),
+    row(&["req.ssl_keyshare_groups"], Fetch::ReqSslKeyshareGroups, &[], 0, O::Bin, REQUEST_DATA, "The groups of the key \
+     shares in that hello, two bytes each."),
     row(&["req.ssl_ec_ext"], Fetch::ReqSslEcExt, &[], 0, O::Bool, REQUEST_DATA, "True if that hello has the extension \
      of supported elliptic curves."),
     row(&["req.ssl_st_ext"], Fetch::ReqSslStExt, &[], 0, O::Int, REQUEST_DATA, "That hello's session ticket extension: 0 none, 1 empty, 2 with a ticket."),

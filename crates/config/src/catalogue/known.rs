@@ -65,15 +65,15 @@ pub const NEWER_BIND_OPTIONS: &[&str] = &["cc", "ech", "force-strict-sni", "ktls
 /// Options of `stats socket`.
 #[rustfmt::skip]
 pub const STATS_SOCKET_OPTIONS: &[&str] = &[
-    "accept-proxy", "alpn", "backlog", "ca-file", "crt", "interface", "maxconn", "namespace",
-    "proto", "severity-output", "ssl", "tcp-ut", "v4v6", "v6only", "verify",
+    "accept-proxy", "backlog", "interface", "maxconn", "namespace", "proto", "severity-output", "tcp-ut", "v4v6",
+    "v6only",
 ];
 
 /// Options of `server`.
 #[rustfmt::skip]
 pub const SERVER_OPTIONS: &[&str] = &[
     "check-pool-conn-name", "check-reuse-pool", "check-via-socks4", "guid", "idle-ping", "log-bufsize", "log-proto",
-    "namespace", "no-check-reuse-pool", "pool-conn-name", "redir", "shard", "socks4", "tcp-ut", "tfo", "usesrc",
+    "namespace", "no-check-reuse-pool", "redir", "shard", "socks4", "tcp-ut", "tfo", "usesrc",
 ];
 
 /// Options of `server` that came after HAProxy 3.2.
@@ -115,9 +115,8 @@ pub const FETCHES: &[&str] = &[
     "fcgi.index", "fs.debug_str", "internal.htx.data", "internal.htx.free", "internal.htx.free_data",
     "internal.htx.has_eom", "internal.htx.nbblks", "internal.htx.size", "internal.htx.used", "internal.htx_blk.data",
     "internal.htx_blk.hdrname", "internal.htx_blk.hdrval", "internal.htx_blk.size", "internal.htx_blk.start_line",
-    "internal.htx_blk.type", "lat_ns_avg", "lat_ns_tot", "req.bytes_in", "req.bytes_out", "req.ssl_cipherlist",
-    "req.ssl_keyshare_groups", "req.ssl_sigalgs", "req.ssl_supported_groups", "res.bytes_in", "res.cache_hit",
-    "res.cache_name", "sc1_clr_gpc", "server_status", "spoe.engine-id", "srv_bytes_in", "term_events",
+    "internal.htx_blk.type", "lat_ns_avg", "lat_ns_tot", "req.bytes_in", "req.bytes_out", "res.bytes_in",
+    "res.cache_hit", "res.cache_name", "sc1_clr_gpc", "server_status", "spoe.engine-id", "srv_bytes_in", "term_events",
     "waiting_entity",
 ];
 

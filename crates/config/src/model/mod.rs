@@ -387,6 +387,15 @@ pub struct LuaPath {
     pub cpath: bool,
 }
 
+impl Config {
+    /// Returns whether connections of clients or of servers use TLS.
+    pub fn uses_tls(&self) -> bool {
+        self.proxies.iter().any(|proxy| {
+            proxy.binds.iter().any(|bind| bind.tls.is_some()) || proxy.servers.iter().any(|server| server.tls.is_some())
+        })
+    }
+}
+
 /// `stats socket ADDRESS [mode M] [level L] [user U] [group G] [name N] …`.
 #[derive(Clone, Debug)]
 pub struct StatsSocket {
@@ -402,6 +411,8 @@ pub struct StatsSocket {
     pub group: Option<String>,
     /// `expose-fd listeners`: passes the listening sockets to clients that request them.
     pub expose: bool,
+    /// `ssl` with all that belongs to it.
+    pub tls: Option<Arc<BindTls>>,
     /// Its position in the file.
     pub at: Position,
 }

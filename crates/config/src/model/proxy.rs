@@ -644,10 +644,14 @@ pub struct Server {
     pub health: ServerHealth,
     /// `ssl`, or what `check-ssl` and `set server … ssl on` need.
     pub tls: Option<Arc<ServerTls>>,
+    /// `no-ssl`, which HAProxy shows in the state of the server.
+    pub no_tls: bool,
     /// `proto`.
     pub proto: Option<Proto>,
     /// `ws`.
     pub websockets: WebSockets,
+    /// `pool-conn-name`: the name of the connections that a request may reuse, in place of that of `sni`.
+    pub pool_name: Option<Expr>,
     /// Its position in the file.
     pub at: Position,
 }

@@ -71,8 +71,8 @@ pub enum Action {
     ExpectProxy,
     /// `disable-l7-retry`.
     DisableL7Retry,
-    /// `switch-mode http`.
-    SwitchMode,
+    /// `switch-mode http [proto NAME]`.
+    SwitchMode(Option<super::Proto>),
     /// `set-priority-class EXPRESSION`.
     SetPriorityClass(Expr),
     /// `set-priority-offset EXPRESSION`.

@@ -24,6 +24,13 @@ pub enum Proto {
     Raw,
 }
 
+impl Proto {
+    /// Returns whether it can carry a proxy's mode: HTTP or bytes.
+    pub(crate) fn fits(self, http: bool) -> bool {
+        (self != Proto::Raw) == http
+    }
+}
+
 /// `ssl` of a `bind` line with all that belongs to it.
 #[derive(Clone, Debug)]
 pub struct BindTls {

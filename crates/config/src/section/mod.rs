@@ -88,6 +88,8 @@ pub(crate) struct Section {
 pub struct Draft {
     source: Source,
     global: Global,
+    /// Stats sockets with TLS.
+    secure: global::SecureLines,
     sections: Vec<Section>,
     diagnostics: Diagnostics,
     global_failed: bool,
@@ -115,10 +117,11 @@ pub fn parse(source: Source, files: &dyn Files, env: &mut Environment) -> Draft 
         reader.file(&file.name, &file.bytes, env);
     }
     let Reader { global, sections, diagnostics, global_failed, .. } = reader;
-    let global = global.finish();
+    let (global, secure) = global.finish();
     Draft {
         source,
         global,
+        secure,
         sections,
         diagnostics,
         global_failed,
@@ -401,6 +404,7 @@ impl Draft {
         let Draft {
             source,
             mut global,
+            secure,
             sections,
             mut diagnostics,
             lua_failed,
@@ -422,6 +426,7 @@ impl Draft {
         let uses_client = !global.lua_loads.is_empty() || !acme.is_empty();
         global.tls.client_authorities = tls.client_authorities(uses_client, &mut diagnostics);
         tls::crt_store::stores(&sections, &tls, &mut diagnostics);
+        secure.apply(&mut global, &tls, &mut diagnostics);
         let loaded = proxy::Loaded { files, tls: &tls, lua, lua_failed, commands, environment: &environment };
         let user_lists = userlist::lists(&sections, &mut diagnostics);
         let resolvers = resolvers::all(&sections, files, &mut diagnostics);

@@ -16,6 +16,10 @@ use crate::support::load;
 
 /// What 2.6 does not know, or by a name of its own.
 const LATER: &[&str] = &[
+    "req.ssl_cipherlist",
+    "req.ssl_supported_groups",
+    "req.ssl_sigalgs",
+    "req.ssl_keyshare_groups",
     "table_avail",
     "acl",
     "last_entity",

@@ -13,8 +13,8 @@ use super::account::Account;
 use super::order::{Order, RENEWALS};
 use super::state;
 use crate::log::Severity;
-use crate::reload::Current;
-use crate::running::{Running, replace_pair};
+use crate::reload::{Current, replace_pair};
+use crate::running::Running;
 
 /// The interval at which certificates are looked through.
 const INTERVAL: Duration = Duration::from_secs(12 * 60 * 60);

@@ -31,7 +31,6 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use sluicegate_config::model::StatsLevel;
 use sluicegate_transport::{self as transport, Listener};
 use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
@@ -108,7 +107,7 @@ pub async fn serve(current: Arc<Current>) -> io::Result<()> {
             let listener = listener(&socket.listener)?;
             accepting.spawn(accept(
                 listener,
-                (socket.level, socket.exposes),
+                socket.clone(),
                 settings,
                 current.clone(),
                 limit.clone(),
@@ -161,10 +160,10 @@ where
 {
     let limit = Arc::new(Semaphore::new(serving.connections));
     let mut listeners = JoinSet::new();
-    for Socket { listener, level, exposes } in sockets {
+    for socket in sockets {
         let connections = Connections::default();
-        let listener = self::listener(&listener)?;
-        listeners.spawn(accept(listener, (level, exposes), serving, commands.clone(), limit.clone(), connections));
+        let listener = self::listener(&socket.listener)?;
+        listeners.spawn(accept(listener, socket, serving, commands.clone(), limit.clone(), connections));
     }
     while listeners.join_next().await.is_some() {}
     // Without sockets there are no clients, which is no reason to end.
@@ -173,7 +172,7 @@ where
 
 async fn accept<C>(
     listener: Listener,
-    (level, exposes): (StatsLevel, bool),
+    socket: Socket,
     serving: Serving,
     commands: Arc<C>,
     limit: Arc<Semaphore>,
@@ -185,9 +184,16 @@ async fn accept<C>(
         // The place is taken before the connection, so what exceeds the limit waits in the backlog.
         let Ok(place) = limit.clone().acquire_owned().await else { return };
         match listener.accept().await {
-            Ok((stream, _)) => {
-                let commands = commands.clone();
+            Ok((mut stream, _)) => {
+                let (commands, Socket { level, exposes, tls, .. }) = (commands.clone(), socket.clone());
                 connections.lock().spawn(async move {
+                    if let Some(tls) = tls {
+                        // A client that fails is told by its alert; the place is free for another.
+                        let shaken = tokio::time::timeout(serving.timeout, stream.accept_tls(&tls)).await;
+                        if !matches!(shaken, Ok(Ok(()))) {
+                            return;
+                        }
+                    }
                     if let transport::Socket::Unix(stream) = &stream
                         && exposes
                     {
@@ -214,6 +220,7 @@ async fn accept<C>(
 
 #[cfg(test)]
 mod tests {
+    use sluicegate_config::model::StatsLevel;
     use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
     use super::*;

@@ -348,11 +348,15 @@ fn state(proxy: &ProxyRun, server: &ServerRun, now: Instant, key: Option<u32>) -
     let agent_port = moved.agent_port.or_else(|| agent.map(|agent| agent.port).or(checked_port)).unwrap_or(0);
     // Configured, enabled, an agent's.
     let agent_state = agent.map_or(0, |_| 2 | u32::from(status.agent.enabled) << 2 | 16);
+    let uses_tls = match server.shared.tls_set() {
+        None if config.no_tls => -1,
+        _ => i32::from(server.tls().is_some()),
+    };
     let [address, check_addr, agent_addr] = [address, check_addr, agent_addr].map(|text| anonymous_address(key, &text));
     let name = if name == "-" { name } else { anonymous(key, &name) };
     format!(
         "{} {} {} {} {address} {operation} {admin} {} {} {} {check_status} {result} {level} {check_state} \
-         {agent_state} {} {} {name} {port} {service} 0 {check_port} {check_addr} {agent_addr} {agent_port}",
+         {agent_state} {} {} {name} {port} {service} {uses_tls} {check_port} {check_addr} {agent_addr} {agent_port}",
         proxy.config.uid,
         anonymous(key, &proxy.config.name),
         config.sid,

@@ -4,6 +4,7 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
 use sluicegate_config::model::StatsLevel;
+use sluicegate_tls::listener::Listener;
 
 /// A listening stats socket.
 #[derive(Clone, Debug)]
@@ -14,4 +15,6 @@ pub struct Socket {
     pub level: StatsLevel,
     /// Passes the listening sockets to clients that request them (`expose-fd listeners`).
     pub exposes: bool,
+    /// The TLS of its clients (`ssl`).
+    pub tls: Option<Arc<Listener>>,
 }

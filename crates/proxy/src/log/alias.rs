@@ -132,7 +132,13 @@ pub fn append(alias: LogAlias, flags: FormatFlags, mode: FormatMode, view: &View
             // Writing to a vector can't fail.
             let _ = if flags.hex { write!(out, "{milliseconds:02X}") } else { write!(out, "{milliseconds:03}") };
         }
-        LogAlias::Ft | LogAlias::F => name(&frontend.config.name, out),
+        LogAlias::F => name(&frontend.config.name, out),
+        LogAlias::Ft => {
+            name(&frontend.config.name, out);
+            if cx.client.listener.as_ref().is_some_and(|listener| listener.tls().is_some()) {
+                out.push(b'~');
+            }
+        }
         LogAlias::B => name(&cx.backend.as_ref().unwrap_or(frontend).config.name, out),
         LogAlias::S => match (&log.server, &log.applet) {
             (Some(server), _) => name(server.name(), out),

@@ -111,7 +111,7 @@ pub(super) fn compile(b: &mut Builder<'_>, place: &Place<'_>) -> Compiled {
         Action::SetLogLevel(level) => stream::set_log_level(*level),
         Action::ExpectProxy => stream::expect_proxy(),
         Action::DisableL7Retry => stream::disable_l7_retry(),
-        Action::SwitchMode => stream::switch_mode(),
+        Action::SwitchMode(proto) => stream::switch_mode(*proto),
         Action::SetPriorityClass(expr) => stream::set_priority_class(b, expr),
         Action::SetPriorityOffset(expr) => stream::set_priority_offset(b, expr),
         Action::WaitForBody(wait) => stream::wait_for_body(*wait),

@@ -1,6 +1,6 @@
 //! The actions that change what becomes of a stream: its log line, its place in queues, its backend and server.
 
-use sluicegate_config::model::{BodyWait, Expr, LogFormat, LogLevel, PersistRule, ProxyId, StickRule};
+use sluicegate_config::model::{BodyWait, Expr, LogFormat, LogLevel, PersistRule, Proto, ProxyId, StickRule};
 
 use super::Verdict;
 use super::action::{Compiled, Done, action, on_sample};
@@ -53,12 +53,17 @@ pub(super) fn disable_l7_retry() -> Compiled {
     })
 }
 
-/// `switch-mode http`: ends the set. On a stream in HTTP mode it has no other effect.
-pub(super) fn switch_mode() -> Compiled {
-    action(|run| {
+/// `switch-mode http`: ends the set. On a stream in HTTP mode it has no other effect; a connection that `proto none`
+/// binds to bytes is closed.
+pub(super) fn switch_mode(proto: Option<Proto>) -> Compiled {
+    action(move |run| {
         if run.cx.request_number > 0 {
-            return Done::Next;
+            return Done::Verdict(Verdict::Continue);
         }
+        if run.cx.client.proto() == Some(Proto::Raw) {
+            return Done::Verdict(Verdict::Close);
+        }
+        run.cx.client.set_proto(proto);
         run.cx.switch_to_http = true;
         Done::Verdict(Verdict::Continue)
     })

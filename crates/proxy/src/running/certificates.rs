@@ -5,7 +5,6 @@ use std::sync::Arc;
 use sluicegate_config::model;
 use sluicegate_tls::connector::Connector;
 use sluicegate_tls::listener::Listener;
-use sluicegate_tls::pair::Pair;
 
 use super::{ProxyRun, Running};
 
@@ -30,17 +29,4 @@ pub(crate) fn places(running: &Running) -> impl Iterator<Item = Place<'_>> {
 /// Returns the TLS of servers.
 pub(crate) fn connectors(running: &Running) -> impl Iterator<Item = &Arc<Connector>> {
     running.servers().filter_map(|server| server.connector())
-}
-
-/// Replaces a certificate wherever it is used; returns in how many places.
-///
-/// # Errors
-/// The reason why a server can't have it, in which case nothing has changed.
-pub(crate) fn replace_pair(running: &Running, pair: &Arc<Pair>) -> Result<usize, String> {
-    let mut count = 0;
-    // Servers first: nothing that follows can fail.
-    for connector in connectors(running) {
-        count += usize::from(connector.replace_pair(pair)?);
-    }
-    Ok(count + places(running).map(|place| place.listener.replace_pair(pair)).sum::<usize>())
 }

@@ -199,6 +199,12 @@ fn policy_allows(config: &model::Proxy) -> bool {
     reuse_policy(config.mode, config.http_reuse, config.options.connection, true).is_some()
 }
 
+/// Returns whether the ALPN of a server's line offers a protocol.
+fn offers(server: &ServerRun, protocol: &[u8]) -> bool {
+    let alpn = server.config.tls.as_ref().and_then(|tls| tls.settings.policy.alpn.as_ref());
+    alpn.is_some_and(|protocols| protocols.iter().any(|offered| offered == protocol))
+}
+
 /// Returns whether a request asks for a WebSocket.
 fn asks_for_websocket(request: &Message) -> bool {
     request.first(b"upgrade").is_some_and(|protocol| protocol.eq_ignore_ascii_case(b"websocket"))
@@ -588,7 +594,8 @@ impl Assignment<'_> {
             _ if !self.websocket => of_line,
             WebSockets::H1 => HttpVersion::One,
             WebSockets::H2 => HttpVersion::Two,
-            WebSockets::Auto if of_line == HttpVersion::Negotiated => HttpVersion::One,
+            // HTTP/1.1 where the line offers it, otherwise what the line has.
+            WebSockets::Auto if of_line == HttpVersion::Negotiated && offers(server, b"http/1.1") => HttpVersion::One,
             WebSockets::Auto => of_line,
         }
     }
@@ -613,7 +620,7 @@ impl Assignment<'_> {
 
     /// Returns the name that is asked for in the handshake with this server.
     fn name(&self, server: &ServerRun) -> Option<&str> {
-        self.names.get(server.shared.index)?.as_deref()
+        self.names.sent(server)
     }
 
     /// Returns the label that an idle connection must have to serve this request: the same header, source address and,
@@ -623,7 +630,7 @@ impl Assignment<'_> {
         let foreign = self.foreign.get(server.shared.index).copied().flatten();
         let own = server.reuse == HttpReuse::Never;
         let place = self.destination.filter(|_| server.follows_clients());
-        let name = self.name(server);
+        let name = self.names.of_pool(server);
         if foreign.is_none() && place.is_none() && name.is_none() && !own {
             return header.cloned();
         }

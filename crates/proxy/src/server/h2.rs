@@ -252,11 +252,6 @@ impl Connection {
         self.state.borrow_mut()
     }
 
-    /// Returns whether requests have the scheme `https`.
-    pub(crate) fn is_secure(&self) -> bool {
-        self.tls
-    }
-
     fn idle_count(&self) -> &AtomicU32 {
         &self.server.idle[self.worker].lending
     }

@@ -103,6 +103,8 @@ struct State {
     name: Option<Arc<str>>,
     /// The service whose record it follows.
     service: Option<Arc<str>>,
+    /// `srv_use_ssl`, if it stands in the line.
+    tls: Option<i32>,
 }
 
 /// Parses the words after the server's name; `Err` lists all invalid ones.
@@ -155,6 +157,7 @@ fn read(words: &[&str]) -> Result<State, String> {
         agent: (address(19), port_at(20)),
         name: (words[13] != "-").then(|| words[13].into()),
         service: words.get(15).filter(|name| **name != "-").map(|name| (*name).into()),
+        tls: words.get(16).and_then(|word| word.parse().ok()),
         fqdn: (admin & NAME_BY_COMMAND != 0 && words[13] != "-").then(|| words[13].into()),
     })
 }
@@ -300,6 +303,12 @@ impl State {
         }
         if let Some(name) = self.name.as_deref().filter(|_| server.follows_service() && self.service.is_some()) {
             server.shared.set_target(name);
+        }
+        // As in HAProxy, a server whose line has settings of TLS uses it if it did.
+        if server.config.tls.is_some()
+            && let Some(uses @ (0 | 1)) = self.tls
+        {
+            server.shared.set_tls(uses == 1);
         }
         self.move_there(server);
     }

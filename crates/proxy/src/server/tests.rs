@@ -19,6 +19,7 @@ use super::assign::{Assignment, turn_around};
 use super::connection::{ConnectError, Link};
 use super::idle::{IdleConnections, Keeper};
 use super::queue::{Positions, Turn, Wait};
+use super::tls::Names;
 use super::*;
 use crate::balance::{Pick, Wish};
 use crate::running::{Parts, ProxyRun, Running, build};
@@ -78,7 +79,7 @@ fn assignment(proxy: &ProxyRun, worker: usize, allow_reuse: bool) -> Assignment<
         worker,
         destination: None,
         headers: (&proxy.headers, Vec::new()),
-        names: Vec::new(),
+        names: Names::default(),
         totals: &proxy.directory.process.tls,
         foreign: Vec::new(),
         http2: None,

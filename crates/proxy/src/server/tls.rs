@@ -1,7 +1,8 @@
 //! TLS to servers: the names that are asked for, and the handshake of a new connection.
 //!
 //! The name is computed for every request before a server is chosen, for each server that has `sni`; it is part of the
-//! label of a connection, so that no request takes a connection that was verified for another name.
+//! label of a connection, so that no request takes a connection that was verified for another name, unless
+//! `pool-conn-name` sets another label.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -21,12 +22,40 @@ use crate::sample::{ExpressionCode, FetchScope};
 use crate::stream::StreamContext;
 use crate::tls::{Side, TlsTotals};
 
-/// The `sni` expressions of a backend's servers, by the server's index; empty if no server has one.
+/// The names that a backend's servers have for a request: those of `sni`, and those of `pool-conn-name`.
 #[derive(Default)]
-pub struct ServerNames(Box<[Option<ExpressionCode>]>);
+pub struct ServerNames {
+    sent: Expressions,
+    of_pool: Expressions,
+}
 
-/// The names for one request, by the server's index; empty if no server has one.
-pub(super) type Names = Vec<Option<Arc<str>>>;
+/// Expressions by the server's index; empty if no server has one.
+type Expressions = Box<[Option<ExpressionCode>]>;
+
+/// Values of such expressions; empty if no server has one.
+type Values = Vec<Option<Arc<str>>>;
+
+/// The names for one request.
+#[derive(Default)]
+pub(super) struct Names {
+    sent: Values,
+    of_pool: Values,
+}
+
+impl Names {
+    /// Returns the name that is asked for in the handshake with a server.
+    pub(super) fn sent(&self, server: &ServerRun) -> Option<&str> {
+        self.sent.get(server.shared.index)?.as_deref()
+    }
+
+    /// Returns the name that connections to a server must have to serve the request.
+    pub(super) fn of_pool(&self, server: &ServerRun) -> Option<&str> {
+        match server.config.pool_name {
+            Some(_) => self.of_pool.get(server.shared.index)?.as_deref(),
+            None => self.sent(server),
+        }
+    }
+}
 
 impl ServerNames {
     /// Compiles the expressions of a backend.
@@ -35,26 +64,30 @@ impl ServerNames {
         engines: &Engines,
         scope: FetchScope<'_>,
     ) -> Result<ServerNames, Vec<CompileError>> {
-        let expressions = proxy.servers.iter().map(|server| server.tls.as_ref()?.sni.as_ref());
-        if expressions.clone().all(|expression| expression.is_none()) {
-            return Ok(ServerNames::default());
-        }
         let mut errors = Vec::new();
-        let compiled = expressions.map(|expression| {
-            let expression = expression?;
-            let code = ExpressionCode::compile(expression, engines, scope);
-            code.map_err(|message| errors.push(CompileError { at: expression.at.clone(), message })).ok()
-        });
-        let compiled = compiled.collect();
-        if errors.is_empty() { Ok(ServerNames(compiled)) } else { Err(errors) }
+        let mut compile = |of: fn(&model::Server) -> Option<&model::Expr>| -> Expressions {
+            if proxy.servers.iter().all(|server| of(server).is_none()) {
+                return Expressions::default();
+            }
+            let compiled = proxy.servers.iter().map(|server| {
+                let expression = of(server)?;
+                let code = ExpressionCode::compile(expression, engines, scope);
+                code.map_err(|message| errors.push(CompileError { at: expression.at.clone(), message })).ok()
+            });
+            compiled.collect()
+        };
+        let sent = compile(|server| server.tls.as_ref()?.sni.as_ref());
+        let of_pool = compile(|server| server.pool_name.as_ref());
+        if errors.is_empty() { Ok(ServerNames { sent, of_pool }) } else { Err(errors) }
     }
 
     /// Computes the names for a request.
     pub(super) fn make(&self, cx: &StreamContext) -> Names {
-        self.0
-            .iter()
-            .map(|code| Some(code.as_ref()?.text(cx)?.into()).filter(|name: &Arc<str>| !name.is_empty()))
-            .collect()
+        let values = |codes: &[Option<ExpressionCode>]| -> Values {
+            let value = |code: &Option<ExpressionCode>| Some(code.as_ref()?.text(cx)?.into());
+            codes.iter().map(|code| value(code).filter(|name: &Arc<str>| !name.is_empty())).collect()
+        };
+        Names { sent: values(&self.sent), of_pool: values(&self.of_pool) }
     }
 }
 

@@ -148,12 +148,11 @@ impl Flow {
             }
             Body::End => {
                 self.ended = true;
-                if !silent {
-                    if let Some(filter) = &mut self.filter {
-                        filter.end(&mut |data| sink.send_data(data));
-                    }
-                    sink.send_end(self.trailers.as_ref());
+                // Also the end of a body that is not sent: a stream of HTTP/2 ends no other way.
+                if let Some(filter) = self.filter.as_mut().filter(|_| !silent) {
+                    filter.end(&mut |data| sink.send_data(data));
                 }
+                sink.send_end(self.trailers.as_ref().filter(|_| !silent));
             }
         }
     }

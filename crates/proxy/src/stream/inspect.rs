@@ -11,7 +11,8 @@ use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
 use sluicegate_transport::BufferPool;
-use sluicegate_wire::http::{HeadError, Limits, parse_request};
+use sluicegate_wire::http::{HeadError, Limits, Version, parse_request};
+use sluicegate_wire::http2::PREFACE;
 
 use super::flow::Flow;
 use super::{Active, ChannelIo};
@@ -261,6 +262,9 @@ fn write_for(io: &ChannelIo, cx: &mut Context<'_>, front: &mut Front<'_>) -> Pol
     Poll::Ready(())
 }
 
+/// The part of HTTP/2's preface that has the form of a request's head.
+const PREFACE_HEAD: usize = 18;
+
 /// Updates the rules' view of a TCP client's data and, if they read an HTTP request's head, of that head.
 pub(super) fn see_request(front: &Front<'_>, stream: &mut Active, head: bool) {
     let input = front.input();
@@ -275,6 +279,10 @@ pub(super) fn see_request(front: &Front<'_>, stream: &mut Active, head: bool) {
         match parse_request(input, &limits, &mut cx.request) {
             Ok(Some(_)) => {}
             Ok(None) => cx.request.clear(),
+            // The start of HTTP/2's preface is a request, too (RFC 9113 3.4).
+            Err(HeadError::Version) if input.starts_with(&PREFACE[..PREFACE_HEAD]) => {
+                cx.request.set_request(b"PRI", b"*", Version::Http2);
+            }
             Err(error) => {
                 cx.request.clear();
                 // A head that is too large is a head nevertheless: its content is unknown.

@@ -116,6 +116,9 @@ fn run(index: usize, running: Arc<Running>, setup: Setup, made: std::sync::mpsc:
     let runtime = Builder::new_current_thread().enable_all().build_local(LocalOptions::default())?;
     let _ = made.send(());
     drop(made);
+    if running.config.uses_tls() {
+        sluicegate_tls::library::seed();
+    }
     let process = running.process.clone();
     let _ = process.workers[index].runtime.set(runtime.metrics());
     // SAFETY: takes nothing and can't fail.

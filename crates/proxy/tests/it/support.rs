@@ -65,6 +65,8 @@ pub fn server(name: &str, address: SocketAddr) -> Server {
         health: Default::default(),
         tls: None,
         proto: None,
+        no_tls: false,
+        pool_name: None,
         websockets: Default::default(),
         at: nowhere(),
     }

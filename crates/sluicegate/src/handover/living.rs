@@ -190,7 +190,7 @@ impl Living {
         let (resumption, served) = (&running.process.resumption, self.posts.lock());
         let posts = posts::bind(&config, &stores.servers(), workers, &served, &listening, resumption, &maker);
         drop(served);
-        let stats = stats_sockets(&config, &before.config, &self.current.stats_sockets(), &maker);
+        let stats = stats_sockets(&config, &before, &self.current.stats_sockets(), &maker);
         let (listeners, posts, stats) = match (bound, posts, stats) {
             (Ok(listeners), Ok(posts), Ok(stats)) => (listeners, posts, stats),
             (listeners, posts, stats) => {
@@ -267,25 +267,33 @@ fn fixed(was: &Global, is: &Global, workers: usize) -> Vec<String> {
 /// Returns the stats sockets of a configuration: those of `known`, by their addresses in `before`, or new ones.
 fn stats_sockets(
     config: &Config,
-    before: &Config,
+    before: &Running,
     known: &[cli::Socket],
     maker: &dyn Sockets,
 ) -> Result<Vec<cli::Socket>, Vec<String>> {
-    let mut free: Vec<_> = before.global.stats_sockets.iter().map(|socket| &socket.address).zip(known).collect();
+    let mut free: Vec<_> = before.config.global.stats_sockets.iter().map(|socket| &socket.address).zip(known).collect();
     let mut errors = Vec::new();
     let mut sockets = Vec::new();
     for socket in &config.global.stats_sockets {
         let (level, exposes) = (socket.level, socket.expose);
+        let tls = match posts::tls_of(socket, &before.process) {
+            Ok(tls) => tls,
+            Err(error) => {
+                errors.push(error);
+                continue;
+            }
+        };
         if let Some(at) = free.iter().position(|(address, _)| **address == socket.address) {
             let (_, known) = free.remove(at);
-            sockets.push(cli::Socket { listener: known.listener.clone(), level, exposes });
+            sockets.push(cli::Socket { listener: known.listener.clone(), level, exposes, tls });
             continue;
         }
         let bind = Bind::of_stats_socket(socket);
         match listener::listen(&bind, &socket.address, 1, maker) {
-            Ok(made) => {
-                sockets.extend(made.into_iter().map(|made| cli::Socket { listener: Arc::new(made), level, exposes }))
-            }
+            Ok(made) => sockets.extend(made.into_iter().map(|made| {
+                let (listener, tls) = (Arc::new(made), tls.clone());
+                cli::Socket { listener, level, exposes, tls }
+            })),
             Err(error) => {
                 errors.push(BindError::new(&bind, "stats socket", &socket.address, error).to_string());
             }

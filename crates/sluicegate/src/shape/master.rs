@@ -110,6 +110,7 @@ fn bind(sockets: &[StatsSocket]) -> io::Result<Vec<cli::Socket>> {
                     listener: Arc::new(listener),
                     level: socket.level,
                     exposes: false,
+                    tls: None,
                 }));
             }
             Err(error) => errors.push(BindError::new(&bind, "MASTER", &socket.address, error).to_string()),

@@ -6,7 +6,7 @@ use std::net::{TcpListener, TcpStream};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
-use sluicegate_testkit::{Client, Listening, Sluicegate, wait_for};
+use sluicegate_testkit::{Certificates, Client, Listening, Sluicegate, wait_for};
 use sluicegate_wire::http::{Framing, Message, Version};
 use sluicegate_wire::http2::{Connection, ErrorCode, Event, Progress, Settings, StreamKey};
 
@@ -439,6 +439,46 @@ fn websockets_pass_by_an_extended_connect() {
     for text in ["one", "another"] {
         client.send(text);
         assert_eq!(text_of(&client.read_exact(text.len())), text);
+    }
+}
+
+#[test]
+fn a_server_that_offers_http_2_alone_gets_websockets_by_it() {
+    let certificates = Certificates::new();
+    certificates.issue("s", "DNS:s.example", "ec -pkeyopt ec_paramgen_curve:P-256");
+    std::fs::write(certificates.path("s.pem"), certificates.pem("s")).expect("writable");
+    // The version that the server sees, with `ws auto` behind each list of protocols.
+    for (alpn, version) in [("h2", "2.0"), ("h2,http/1.1", "1.1"), ("http/1.1,h2", "1.1")] {
+        let (gate, inner) = (Listening::new(), Listening::new());
+        let text = format!(
+            "{DEFAULTS}listen outer\n bind {}\n server s {} ssl verify none alpn {alpn}\nfrontend inner\n bind {} ssl crt \
+             {}\n http-request return status 400 hdr x-version %[req.ver]\n",
+            gate.word(),
+            inner.address(),
+            inner.word(),
+            certificates.path("s.pem")
+        );
+        let _proxy = start(&text, &[&gate, &inner]);
+        let mut client = Client::connect(&gate.address());
+        client.send(
+            "GET /ws HTTP/1.1\r\nhost: a\r\nconnection: upgrade\r\nupgrade: websocket\r\n\
+             sec-websocket-key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n",
+        );
+        assert_eq!(client.read_response().header("x-version"), Some(version), "{alpn}");
+    }
+}
+
+#[test]
+fn pool_conn_name_names_the_connections_that_a_request_may_use() {
+    for (words, connections) in [("", 1), ("pool-conn-name req.hdr(x-tenant)", 2)] {
+        let server = Server::start();
+        let (_proxy, gate, _) = proxy(&format!(" http-reuse always\n server s {} proto h2 {words}", server.address));
+        let mut client = Client::connect(&gate.address());
+        for tenant in ["a", "b", "a", "b"] {
+            client.send(format!("GET /plain HTTP/1.1\r\nhost: a\r\nx-tenant: {tenant}\r\n\r\n"));
+            assert_eq!(client.read_response().text(), "hello");
+        }
+        assert_eq!(server.connections(), connections, "{words}");
     }
 }
 

@@ -33,6 +33,7 @@ mod shape;
 mod state_files;
 mod states;
 mod statistics;
+mod stats_tls;
 mod store_port;
 mod store_scripts;
 mod store_tls;

@@ -430,3 +430,32 @@ fn a_reload_knows_the_file_only() {
     // What was changed of others stays.
     assert!(servers(&place, "named")[1].starts_with("checked MAINT 7 "));
 }
+
+#[test]
+fn states_tell_whether_connections_use_tls() {
+    let gate = Listening::new();
+    let text = "global\n stats socket @DIR@/stats level admin\n ssl-server-verify none\n server-state-file @DIR@/kept\n\
+                defaults\n mode tcp\n timeout client 5s\n timeout server 5s\n timeout connect 5s\n \
+                load-server-state-from-file global\nlisten f\n bind @F@\n server none 127.0.0.1:1 no-ssl\n \
+                server plain 127.0.0.1:1\n server own 127.0.0.1:1 ssl\n default-server ssl\n server off 127.0.0.1:1 \
+                no-ssl\n";
+    let directory = tempfile::tempdir().expect("a directory");
+    let line = |name: &str, tls: u8| format!("2 f 1 {name} 127.0.0.1 2 0 1 1 9 1 0 0 0 0 0 0 - 1 - {tls} 0 - - 0\n");
+    std::fs::write(directory.path().join("kept"), format!("1\n{}{}", line("plain", 1), line("own", 0)))
+        .expect("writable");
+    let server = Sluicegate::start_in(BINARY, &text.replace("@F@", &gate.word()), &[&gate], directory);
+    let ask = |line: &str| Sluicegate::stats(&server.directory().join("stats"), line);
+    let column = || -> Vec<String> {
+        let state = wait_for("the stats socket", || Some(ask("show servers state f")).filter(|text| !text.is_empty()));
+        let lines = state.lines().skip(2).filter(|line| !line.is_empty());
+        lines.map(|line| line.split(' ').nth(20).expect("a column").to_owned()).collect()
+    };
+    // A state file's column counts for servers whose lines have settings of TLS.
+    assert_eq!(column(), ["-1", "0", "0", "-1"]);
+    ask("set server f/off ssl on");
+    ask("set server f/own ssl on");
+    assert_eq!(column(), ["-1", "0", "1", "1"]);
+    ask("set server f/off ssl off");
+    assert_eq!(column(), ["-1", "0", "1", "0"]);
+    assert_eq!(ask("add server f/h2 127.0.0.1:1 proto h2"), "MUX protocol is not usable for server.\n\n");
+}

@@ -224,3 +224,21 @@ fn clients_of_many_kinds_get_the_same_as_from_haproxy() {
     }
     assert!(differences.is_empty(), "{}", differences.join("\n"));
 }
+
+#[test]
+fn log_lines_mark_frontends_of_tls() {
+    let pki = Pki::new();
+    let gates = [Listening::new(), Listening::new()];
+    let text = format!(
+        "defaults\n mode http\n timeout client 10s\n log stdout format raw local0\n log-format %ft\n\
+         frontend secure\n bind {} ssl crt {}\n bind {}\n http-request return status 200\n",
+        gates[0].word(),
+        pki.path("b.pem").display(),
+        gates[1].word()
+    );
+    let mut server = start(&text, &[&gates[0], &gates[1]]);
+    assert_eq!(seen(gates[0].port(), ""), "");
+    server.program.wait_for_output("secure~\n");
+    assert!(sluicegate_testkit::Client::connect(&gates[1].address()).get("/").head.starts_with("HTTP/1.1 200"));
+    server.program.wait_for_output("secure\n");
+}

@@ -323,13 +323,15 @@ pub(crate) static KEYWORDS: Table<GlobalRow> = Table::new(&[
         1,
         MANY,
         "ADDRESS [mode M] [level L] [user U] [group G] [uid U] [gid G] [name N] [id N] [nice N] [process P] [shards N] [thread T] \
-         [expose-fd listeners]",
+         [expose-fd listeners] [ssl crt F …]",
         "Listens for commands such as 'show stat'; the following lines see its address in HAPROXY_CLI. 'expose-fd \
-         listeners' passes the listening sockets to a successor process ('-x'); 'name', 'id', 'nice', 'process', \
+         listeners' passes the listening sockets to a successor process ('-x'); 'ssl' takes the options of 'bind' about \
+         TLS; 'name', 'id', 'nice', 'process', \
          'shards' and 'thread' have no effect.",
         |r, line| {
             if let Some(socket) = stats_socket::stats_socket(line, r.files, r.diagnostics) {
                 r.env.append("HAPROXY_CLI", &socket.address.with_family());
+                r.reader.secure.note(r.reader.global.stats_sockets.len(), line);
                 r.reader.global.stats_sockets.push(socket);
             }
         },

@@ -27,12 +27,14 @@ use crate::word::Line;
 
 pub(crate) use keywords::KEYWORDS;
 pub(crate) use name_case::read_file as read_name_cases;
+pub(crate) use stats_socket::SecureLines;
 pub use stats_socket::master_socket;
 
 /// Reads the section line by line; several `global` sections add up, as in HAProxy.
 #[derive(Default)]
 pub(crate) struct GlobalReader {
     global: Global,
+    secure: SecureLines,
 }
 
 /// One line while it is read.
@@ -147,7 +149,7 @@ impl GlobalReader {
     }
 
     /// Returns the whole section, once every line was read.
-    pub(crate) fn finish(mut self) -> Global {
+    pub(crate) fn finish(mut self) -> (Global, SecureLines) {
         let tag = self.global.log_tag.clone();
         self.global.log.iter_mut().for_each(|target| target.tag.clone_from(&tag));
         let unix_bind = self.global.unix_bind.clone();
@@ -155,7 +157,7 @@ impl GlobalReader {
         let tune = &mut self.global.tune;
         // HAProxy's own rule: the reserve is never more than half of a buffer.
         tune.maxrewrite = tune.maxrewrite.min(tune.bufsize / 2);
-        self.global
+        (self.global, self.secure)
     }
 }
 

@@ -5,7 +5,9 @@ use std::sync::Arc;
 use crate::catalogue::known;
 use crate::diagnostic::Diagnostics;
 use crate::environment::Environment;
-use crate::model::{StatsLevel, StatsSocket};
+use crate::model::{Global, StatsLevel, StatsSocket};
+use crate::section::bind::BindOption;
+use crate::section::tls::{BindLine, BindWords, Loader, Reading};
 use crate::section::{bind, table};
 use crate::word::{self, Line, Scope};
 use crate::{Files, suggest};
@@ -13,9 +15,109 @@ use crate::{Files, suggest};
 const OPTIONS: &[&str] =
     &["expose-fd", "gid", "group", "id", "level", "mode", "name", "nice", "process", "shards", "thread", "uid", "user"];
 
-/// Reads `stats socket ADDRESS [OPTION]…`.
+/// Reads `stats socket ADDRESS [OPTION]…`, but for the words about TLS: see [`SecureLines`].
 pub(super) fn stats_socket(line: &Line, files: &dyn Files, diagnostics: &mut Diagnostics) -> Option<StatsSocket> {
-    socket(line, 2, "stats socket", StatsLevel::default(), files, diagnostics)
+    socket(line, Kind::Stats, files, diagnostics)
+}
+
+/// The name of HAProxy's proxy of the stats sockets in messages.
+const PROXY: &str = "GLOBAL";
+
+/// Lines with words about TLS, and the indices of their sockets. The words become settings once the whole of `global`
+/// and every `crt-store` is known.
+#[derive(Debug, Default)]
+pub(crate) struct SecureLines(Vec<(usize, Line)>);
+
+impl SecureLines {
+    /// Notes the line of the socket with this index, if it has such words.
+    pub(super) fn note(&mut self, index: usize, line: &Line) {
+        if (3..line.len()).any(|word| bind::is_about_tls(line.text(word))) {
+            self.0.push((index, line.clone()));
+        }
+    }
+
+    /// Gives the sockets their settings.
+    pub(crate) fn apply(self, global: &mut Global, loader: &Loader<'_>, diagnostics: &mut Diagnostics) {
+        for (index, line) in self.0 {
+            let words = tls_words(&line, loader, diagnostics);
+            let Some(socket) = global.stats_sockets.get_mut(index) else { continue };
+            let bufsize = global.tune.bufsize;
+            let shown = BindLine { proxy: PROXY, argument: line.text(2), at: &line.at(0), http: false, bufsize };
+            socket.tls = words.finish(&shown, loader, diagnostics);
+            if socket.tls.as_ref().is_some_and(|tls| tls.settings.generate.is_some()) {
+                let message = "'generate-certificates' of 'stats socket' is not supported: it has few names";
+                diagnostics.error(line.at(0), message);
+            }
+        }
+    }
+}
+
+/// Reads the words about TLS of a line, whose other words were read before.
+fn tls_words(line: &Line, loader: &Loader<'_>, diagnostics: &mut Diagnostics) -> BindWords {
+    let mut words = BindWords::default();
+    let mut next = 3;
+    while next < line.len() {
+        let Some((row, _)) = bind::OPTIONS.find(line.text(next), "") else {
+            next += 2;
+            continue;
+        };
+        let value = line.text(next + 1);
+        let at = line.at(if row.max > 0 { next + 1 } else { next });
+        let reading = Reading { loader, name: row.name, at: at.clone() };
+        loader.stand_at(&at);
+        let read = match row.parser {
+            // Options that both lines have take one value.
+            BindOption::Plain(_) => {
+                next += 2;
+                continue;
+            }
+            BindOption::Tls(_, read) => read(&mut words, &reading, value),
+            BindOption::Policy(_, read) => read(&mut words.policy, &reading, value),
+        };
+        for warning in loader.take_warnings() {
+            diagnostics.warning(at.clone(), format!("'stats socket' : {warning}"));
+        }
+        if let Err(message) = read {
+            diagnostics.error(at, format!("'stats socket' : {message}"));
+            words.fail();
+        }
+        next += 1 + row.max;
+    }
+    words
+}
+
+/// The two kinds of sockets.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Kind {
+    /// `stats socket`.
+    Stats,
+    /// `-S`.
+    Master,
+}
+
+impl Kind {
+    /// Returns the index of the first word, which is the address.
+    fn first(self) -> usize {
+        match self {
+            Kind::Stats => 2,
+            Kind::Master => 0,
+        }
+    }
+
+    /// Returns the name in messages.
+    fn what(self) -> &'static str {
+        match self {
+            Kind::Stats => "stats socket",
+            Kind::Master => "the master's socket",
+        }
+    }
+
+    fn level(self) -> StatsLevel {
+        match self {
+            Kind::Stats => StatsLevel::default(),
+            Kind::Master => StatsLevel::Admin,
+        }
+    }
 }
 
 /// Reads the argument of `-S`: an address and options of `bind`, separated by commas. The default level is `admin`, as
@@ -29,8 +131,7 @@ pub fn master_socket(argument: &str, files: &dyn Files, environment: &Environmen
         return Err("an address was expected".to_owned());
     }
     let mut diagnostics = Diagnostics::new();
-    let socket =
-        socket(&Line::new(file, 1, words), 0, "the master's socket", StatsLevel::Admin, files, &mut diagnostics);
+    let socket = socket(&Line::new(file, 1, words), Kind::Master, files, &mut diagnostics);
     match (socket, diagnostics.iter().next()) {
         (Some(socket), None) => Ok(socket),
         (_, Some(found)) => Err(match &found.hint {
@@ -41,15 +142,9 @@ pub fn master_socket(argument: &str, files: &dyn Files, environment: &Environmen
     }
 }
 
-/// Reads the words from `first` on; `what` names the socket in messages.
-fn socket(
-    line: &Line,
-    first: usize,
-    what: &str,
-    level: StatsLevel,
-    files: &dyn Files,
-    diagnostics: &mut Diagnostics,
-) -> Option<StatsSocket> {
+/// Reads an address and its options. Those about TLS are skipped.
+fn socket(line: &Line, kind: Kind, files: &dyn Files, diagnostics: &mut Diagnostics) -> Option<StatsSocket> {
+    let (first, what, level) = (kind.first(), kind.what(), kind.level());
     let mut addresses = match bind::addresses(line, first, files) {
         Ok(addresses) => addresses,
         Err(problem) => {
@@ -66,12 +161,27 @@ fn socket(
         return None;
     }
     let address = addresses.remove(0);
-    let mut socket = StatsSocket { address, mode: None, level, user: None, group: None, expose: false, at: line.at(0) };
+    let (mode, user, group, expose, tls) = (None, None, None, false, None);
+    let mut socket = StatsSocket { address, mode, level, user, group, expose, tls, at: line.at(0) };
     let mut next = first + 1;
     while next < line.len() {
         let (name, value) = (line.text(next), line.text(next + 1));
+        if kind == Kind::Stats
+            && let Some((row, _)) = bind::OPTIONS.find(name, "")
+            && let BindOption::Tls(missing, _) | BindOption::Policy(missing, _) = row.parser
+        {
+            if row.max > 0 && next + 1 >= line.len() {
+                diagnostics.error(line.at(next + 1), format!("'{what}' : '{name}' : {missing}"));
+                return None;
+            }
+            next += 1 + row.max;
+            continue;
+        }
         if !OPTIONS.contains(&name) {
-            if known::is_known(known::STATS_SOCKET_OPTIONS, name) || bind::is_about_tls(name) {
+            if bind::is_about_tls(name) {
+                let error = diagnostics.error(line.at(next), format!("'{name}' of '{what}' is not supported"));
+                error.hint("HAProxy has no certificates for this socket either: use 'stats socket … ssl'");
+            } else if known::is_known(known::STATS_SOCKET_OPTIONS, name) {
                 diagnostics.error(line.at(next), format!("'{name}' of '{what}' is not supported yet"));
             } else {
                 let near = suggest::nearest(name, OPTIONS.iter().chain(known::STATS_SOCKET_OPTIONS).copied());

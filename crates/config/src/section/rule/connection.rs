@@ -58,15 +58,19 @@ impl ActionReader<'_, '_> {
             return None;
         }
         self.next += 1;
+        let mut proto = None;
         if self.line.text(self.next) == "proto" {
-            if let Err(message) = crate::section::bind::proto(self.line.text(self.next + 1)) {
-                let message = format!("'proto' of 'switch-mode': {message}");
-                self.reader.diagnostics.error(self.line.at(self.next + 1), message);
-                return None;
+            match crate::section::bind::proto(self.line.text(self.next + 1)) {
+                Ok(named) => proto = Some(named),
+                Err(message) => {
+                    let message = format!("'proto' of 'switch-mode': {message}");
+                    self.reader.diagnostics.error(self.line.at(self.next + 1), message);
+                    return None;
+                }
             }
             self.next += 2;
         }
-        Some(Action::SwitchMode)
+        Some(Action::SwitchMode(proto))
     }
 
     /// Returns a duration, or an expression that gives milliseconds.

@@ -5,7 +5,7 @@ use crate::catalogue::known::is_known;
 use crate::catalogue::{Place, known};
 use crate::diagnostic::{Diagnostics, Severity};
 use crate::expression::{ExpressionReader, StoreNames};
-use crate::model::{Config, Position, ProxyId, ProxyKind};
+use crate::model::{Config, Mode, Position, ProxyId, ProxyKind};
 use crate::section::tls::{Loader, ServerLine};
 use crate::word::bad_name_byte;
 use crate::{MemoryFiles, suggest, track};
@@ -80,6 +80,9 @@ pub fn add_server(config: &Config, backend: ProxyId, name: &str, words: &[&str])
             return Err(format!("unable to use {place}/{target} for tracking as it is a dynamic server."));
         }
     }
+    if settings.tls.proto.is_some_and(|proto| !proto.fits(proxy.mode == Mode::Http)) {
+        return Err("MUX protocol is not usable for server.".to_owned());
+    }
     let same = settings.sid.and_then(|id| proxy.servers.iter().find(|server| server.sid == id));
     if let Some(other) = same {
         let Position { file, line, .. } = &other.at;
@@ -134,11 +137,11 @@ fn read(settings: &mut ServerSettings, name: &str, options: &[&str], loader: &Lo
                 _ => words.next().ok_or_else(|| tls::missing(row))?,
             };
             let at = Position { file: "stats socket".into(), line: 1, column: 1 };
-            if row.name == "sni" {
+            if matches!(row.name, "sni" | "pool-conn-name") {
                 // Names in an expression, such as a store's, are looked up when it is evaluated.
                 let stores = StoreNames { any_store: true, ..StoreNames::default() };
                 let expressions = ExpressionReader { stores: &stores, place: Place::Balance, acl: false };
-                settings.tls.sni(value, &expressions, at).map_err(|(message, _)| message)?;
+                settings.tls.name(row.name, value, &expressions, at).map_err(|(message, _)| message)?;
             } else {
                 tls::read(settings, row, loader, at, value)?;
             }

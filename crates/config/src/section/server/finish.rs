@@ -66,8 +66,10 @@ impl ServerSettings {
                 tls: self.tls.check(self.port.is_some() || self.addr.is_some()),
             }),
             tls: None,
+            no_tls: self.tls.is_refused(),
             proto: self.tls.proto,
             websockets: self.tls.websockets,
+            pool_name: self.tls.pool_name.clone(),
             health,
             at,
         }

@@ -157,6 +157,14 @@ pub(crate) static OPTIONS: Table<TlsOption> = Table::new(&[
         "Refused: servers have removed it; 'alpn' replaces it.",
         TlsOption::Own("missing the comma-delimited NPN protocol suite", |_, _, _| Err(words::NPN.to_owned())),
     ),
+    // It needs the reader of expressions: see `sni`.
+    own(
+        "pool-conn-name",
+        "EXPRESSION",
+        "The name of the connections that a request may reuse; unset, that of 'sni'.",
+        "missing pool-conn-name expression",
+        |_, _, _| Ok(()),
+    ),
     own(
         "proto",
         "h1|h2|none",
@@ -263,9 +271,9 @@ pub(super) fn option(
     }
     let at = line.at(index + row.max);
     let value = line.text(index + 1);
-    if row.name == "sni" {
+    if matches!(row.name, "sni" | "pool-conn-name") {
         let expressions = ExpressionReader { stores: reader.stores, place: Place::Balance, acl: false };
-        if let Err((message, offset)) = settings.tls.sni(value, &expressions, at) {
+        if let Err((message, offset)) = settings.tls.name(row.name, value, &expressions, at) {
             settings.tls.fail();
             reader.diagnostics.error(line.within(index + 1, offset), format!("{subject} : {message}"));
         }

@@ -21,6 +21,8 @@ pub(crate) struct ServerWords {
     crt: Option<Placed>,
     verify_host: Option<Arc<str>>,
     sni: Option<(Expr, Arc<str>)>,
+    /// `pool-conn-name`.
+    pub(crate) pool_name: Option<Expr>,
     no_reuse: bool,
     no_tickets: Option<bool>,
     /// `check-ssl` or `no-check-ssl`.
@@ -131,20 +133,24 @@ impl ServerWords {
         self.by_default = self.ssl == Some(true);
     }
 
-    /// Reads the expression of `sni`; the error is a message and the offset of its cause.
-    pub(crate) fn sni(
+    /// Reads the expression of `sni` or `pool-conn-name`; the error is a message and the offset of its cause.
+    pub(crate) fn name(
         &mut self,
+        word: &str,
         text: &str,
         reader: &ExpressionReader<'_>,
         at: Position,
     ) -> Result<(), (String, usize)> {
         let fault =
-            |message: &str, offset| (format!("error detected while parsing sni expression : {message}"), offset);
+            |message: &str, offset| (format!("error detected while parsing {word} expression : {message}"), offset);
         let parsed = reader.read(text, at).map_err(|problem| fault(&problem.message, problem.offset))?;
         if parsed.used < text.len() {
             return Err(fault(&format!("unexpected '{}'", &text[parsed.used..]), parsed.used));
         }
-        self.sni = Some((parsed.expr, text.into()));
+        match word {
+            "sni" => self.sni = Some((parsed.expr, text.into())),
+            _ => self.pool_name = Some(parsed.expr),
+        }
         Ok(())
     }
 
@@ -153,6 +159,11 @@ impl ServerWords {
     pub(crate) fn check(&self, own_place: bool) -> CheckTls {
         let follows = !own_place && self.ssl == Some(true);
         CheckTls { enabled: self.check_ssl.unwrap_or(follows), ..self.check.clone() }
+    }
+
+    /// Returns whether the last word about TLS is `no-ssl`.
+    pub(crate) fn is_refused(&self) -> bool {
+        self.ssl == Some(false)
     }
 
     /// Returns the settings; `None` if no connection to the server can use TLS, or if they have an error.

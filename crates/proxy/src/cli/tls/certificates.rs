@@ -10,7 +10,7 @@ use super::super::catalogue::{Call, Command, Run};
 use super::super::protocol::Answer;
 use super::{dots, locked, uses};
 use crate::ocsp_update;
-use crate::running::replace_pair;
+use crate::reload::replace_pair;
 use crate::sample::Base64;
 use crate::tls::Loaded;
 

@@ -16,8 +16,8 @@ mod lists;
 mod ocsp;
 
 use super::catalogue::{Call, Command};
-use crate::reload::Turn;
-use crate::running::{Running, places, tls_connectors};
+use crate::reload::{Turn, listeners};
+use crate::running::{Running, tls_connectors};
 
 /// The themes' rows.
 pub(super) const COMMANDS: [&[Command]; 6] =
@@ -25,8 +25,8 @@ pub(super) const COMMANDS: [&[Command]; 6] =
 
 /// Returns in how many places a certificate is used.
 fn uses(running: &Running, path: &str) -> usize {
-    let binds = places(running).map(|place| {
-        let settings = place.listener.settings();
+    let binds = listeners(running).into_iter().map(|listener| {
+        let settings = listener.settings();
         settings.entries.iter().filter(|entry| entry.pair.path == path).count()
     });
     let servers = tls_connectors(running)

@@ -371,7 +371,8 @@ impl Back {
                     return Err(FlowError::Sink);
                 };
                 let ends = is_last && self.sent.data.is_empty();
-                let https = self.stream.connection().is_secure();
+                // HAProxy's choice where the target has no scheme, also without TLS.
+                let https = true;
                 if state.wire.send_request(key, head, self.sent.framing, https, ends).is_err() {
                     self.failed = true;
                     return Err(FlowError::Sink);

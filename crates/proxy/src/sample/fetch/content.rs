@@ -148,6 +148,15 @@ pub(super) fn ssl_st_ext(_: &Args<'_>) -> Compiled {
     contents(Direction::Request, (), |(), cx| Some(Value::Int(look(cx, tls::session_ticket(hello(cx)?))?)))
 }
 
+/// A list of the hello of two-byte numbers: `req.ssl_cipherlist` and its like.
+pub(super) fn ssl_list(list: fn(&[u8]) -> Look<&[u8]>) -> Compiled {
+    contents(Direction::Request, list, |list, cx| Some(Value::Bin(look(cx, list(hello(cx)?))?.into())))
+}
+
+pub(super) fn ssl_keyshare_groups(_: &Args<'_>) -> Compiled {
+    contents(Direction::Request, (), |(), cx| Some(Value::Bin(look(cx, tls::share_groups(hello(cx)?))?.into())))
+}
+
 /// `req.body`, `res.body`.
 pub(super) fn body(direction: Direction) -> Compiled {
     contents(direction, direction, |direction, cx| Some(Value::Bin((&received_body(cx, *direction)?.data).into())))

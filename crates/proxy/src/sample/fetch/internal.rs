@@ -92,7 +92,8 @@ pub(super) fn last_entity(_: &Args<'_>) -> Compiled {
 }
 
 pub(super) fn strm_is_htx(_: &Args<'_>) -> Compiled {
-    read(|cx| Some(Value::Bool(cx.frontend.config.mode == Mode::Http)))
+    // A connection of TCP may have been switched to HTTP.
+    read(|cx| Some(Value::Bool(cx.request_number > 0 || cx.frontend.config.mode == Mode::Http)))
 }
 
 pub(super) fn fs_aborted(_: &Args<'_>) -> Compiled {

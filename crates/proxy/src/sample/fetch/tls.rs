@@ -90,8 +90,14 @@ pub(super) fn version(data: &[u8]) -> Look<i64> {
     if data.len() - 5 < record { Look::Short } else { Look::Found(i64::from(head[9]) << 16 | i64::from(head[10])) }
 }
 
-/// Returns the extensions of a client's hello.
-fn extensions(data: &[u8]) -> Look<Reader<'_>> {
+/// The lists of a client's hello.
+struct Lists<'a> {
+    ciphers: Reader<'a>,
+    extensions: Option<Reader<'a>>,
+}
+
+/// Returns the lists of a client's hello.
+fn lists(data: &[u8]) -> Look<Lists<'_>> {
     match data {
         [] => return Look::Short,
         [kind, ..] if *kind != HANDSHAKE => return Look::None,
@@ -114,11 +120,16 @@ fn extensions(data: &[u8]) -> Look<Reader<'_>> {
         if hello.part(1)?.0.len() > 32 {
             return None;
         }
-        hello.part(2)?;
+        let ciphers = hello.part(2)?;
         hello.part(1)?;
-        hello.part(2)
+        Some(Lists { ciphers, extensions: hello.part(2) })
     };
     Look::of(parse())
+}
+
+/// Returns the extensions of a client's hello.
+fn extensions(data: &[u8]) -> Look<Reader<'_>> {
+    lists(data).and_then(|lists| Look::of(lists.extensions))
 }
 
 /// Returns an extension's contents by its number.
@@ -160,6 +171,43 @@ pub(super) fn has_groups(data: &[u8]) -> Look<bool> {
     extension(data, 10).and_then(|_| Look::Found(true))
 }
 
+/// Returns the cipher suites, two bytes each.
+pub(super) fn ciphers(data: &[u8]) -> Look<&[u8]> {
+    lists(data).and_then(|lists| Look::Found(lists.ciphers.0))
+}
+
+/// Returns the list of two-byte numbers that an extension consists of: the supported groups (10), or the signature
+/// schemes (13).
+fn numbers(data: &[u8], wanted: usize) -> Look<&[u8]> {
+    extension(data, wanted).and_then(|mut part| Look::of(part.part(2).map(|list| list.0)))
+}
+
+/// Returns the supported groups, two bytes each.
+pub(super) fn groups(data: &[u8]) -> Look<&[u8]> {
+    numbers(data, 10)
+}
+
+/// Returns the signature schemes, two bytes each.
+pub(super) fn schemes(data: &[u8]) -> Look<&[u8]> {
+    numbers(data, 13)
+}
+
+/// Returns the groups of the key shares (51), two bytes each.
+pub(super) fn share_groups(data: &[u8]) -> Look<Vec<u8>> {
+    extension(data, 51).and_then(|mut part| {
+        let mut groups = || {
+            let mut shares = part.part(2)?;
+            let mut groups = Vec::new();
+            while !shares.0.is_empty() {
+                groups.extend_from_slice(shares.take(2)?);
+                shares.part(2)?;
+            }
+            Some(groups)
+        };
+        Look::of(groups())
+    })
+}
+
 /// Returns the session ticket extension (35): 0 none, 1 empty, 2 with a ticket.
 pub(super) fn session_ticket(data: &[u8]) -> Look<i64> {
     match extension(data, 35) {
@@ -178,6 +226,12 @@ pub fn fuzz_hello(data: &[u8]) {
         }
         if let Look::Found(name) = first_protocol(data) {
             assert!(name.len() < data.len());
+        }
+        for list in [ciphers(data), groups(data), schemes(data)] {
+            assert!(!matches!(list, Look::Found(list) if list.len() >= data.len()));
+        }
+        if let Look::Found(groups) = share_groups(data) {
+            assert!(groups.len().is_multiple_of(2) && groups.len() < data.len());
         }
         let _ = (hello_type(data), version(data), has_groups(data), session_ticket(data));
     }
@@ -228,6 +282,19 @@ pub(super) mod tests {
         assert_eq!((server_name(&bare), has_groups(&bare)), (Look::None, Look::None));
         assert_eq!(session_ticket(&bare), Look::Found(2));
         assert_eq!(session_ticket(&hello(&[])), Look::Found(0));
+    }
+
+    #[test]
+    fn lists_of_a_hello_have_no_lengths() {
+        let shares = b"\0\x0b\0\x1d\0\x01x\0\x17\0\x02yz";
+        let whole = hello(&[(13, b"\0\x04\x04\x03\x08\x04"), (10, b"\0\x04\0\x1d\0\x17"), (51, shares)]);
+        assert_eq!(ciphers(&whole), Look::Found(&b"\x13\x01"[..]));
+        assert_eq!(groups(&whole), Look::Found(&b"\0\x1d\0\x17"[..]));
+        assert_eq!(schemes(&whole), Look::Found(&b"\x04\x03\x08\x04"[..]));
+        assert_eq!(share_groups(&whole), Look::Found(b"\0\x1d\0\x17".to_vec()));
+        let broken = hello(&[(51, b"\0\x03\0\x1d\0")]);
+        assert_eq!((share_groups(&broken), groups(&broken)), (Look::None, Look::None));
+        assert_eq!(ciphers(&whole[..whole.len() - 1]), Look::Short);
     }
 
     #[test]

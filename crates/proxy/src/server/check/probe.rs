@@ -625,7 +625,7 @@ fn write_request(request: &RequestCode, state: Option<&str>, view: &View<'_>) ->
     out.push(b' ');
     out.extend_from_slice(request.version.as_bytes());
     out.extend_from_slice(b"\r\n");
-    let (mut keeps, mut closes) = (false, false);
+    let mut wishes = None;
     for (name, format) in &request.headers {
         let mut value = Vec::new();
         format.render(view, &mut value);
@@ -635,9 +635,11 @@ fn write_request(request: &RequestCode, state: Option<&str>, view: &View<'_>) ->
             continue;
         }
         if &**name == "connection" {
-            keeps |= value.eq_ignore_ascii_case(b"keep-alive");
-            closes |= value.eq_ignore_ascii_case(b"close");
-            continue;
+            let wishes: &mut Wishes = wishes.get_or_insert_default();
+            value = wishes.take(&value);
+            if value.is_empty() {
+                continue;
+            }
         }
         push_field(&mut out, name, &value);
     }
@@ -648,15 +650,44 @@ fn write_request(request: &RequestCode, state: Option<&str>, view: &View<'_>) ->
     if !body.is_empty() {
         push_field(&mut out, "content-length", body.len().to_string().as_bytes());
     }
-    // Fields that the version implies anyway are omitted.
+    // What the version implies is omitted. A request that asks for another protocol has nothing besides.
+    let Wishes { keeps, closes, upgrades } = wishes.unwrap_or(Wishes { closes: true, ..Wishes::default() });
     match &*request.version {
+        _ if upgrades => {}
         "HTTP/1.0" if keeps && !closes => push_field(&mut out, "connection", b"keep-alive"),
-        "HTTP/1.1" => push_field(&mut out, "connection", b"close"),
+        "HTTP/1.1" if closes => push_field(&mut out, "connection", b"close"),
         _ => {}
     }
     out.extend_from_slice(b"\r\n");
     out.extend_from_slice(&body);
     out
+}
+
+/// The options of the Connection fields of `http-check send`.
+#[derive(Clone, Copy, Debug, Default)]
+struct Wishes {
+    keeps: bool,
+    closes: bool,
+    upgrades: bool,
+}
+
+impl Wishes {
+    /// Records the options of a field; returns those that are sent in its place, as HAProxy's H1 layer does.
+    fn take(&mut self, value: &[u8]) -> Vec<u8> {
+        let mut rest = Vec::new();
+        for option in value.split(|byte| *byte == b',').map(<[u8]>::trim_ascii).filter(|option| !option.is_empty()) {
+            let is = |name: &str| option.eq_ignore_ascii_case(name.as_bytes());
+            match () {
+                () if is("keep-alive") => self.keeps = true,
+                () if is("close") => self.closes = true,
+                () => {
+                    self.upgrades |= is("upgrade");
+                    rest.push(option);
+                }
+            }
+        }
+        rest.join(&b","[..])
+    }
 }
 
 fn push_field(out: &mut Vec<u8>, name: &str, value: &[u8]) {
@@ -762,6 +793,21 @@ fn describe(error: &io::Error, phase: Phase) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn options_of_connection_fields() {
+        for (values, sent, wishes) in [
+            (&["close"][..], &[""][..], [false, true, false]),
+            (&["keep-alive, foo"], &["foo"], [true, false, false]),
+            (&["Upgrade, close"], &["Upgrade"], [false, true, true]),
+            (&["a", "keep-alive"], &["a", ""], [true, false, false]),
+        ] {
+            let mut found = Wishes::default();
+            let rest: Vec<Vec<u8>> = values.iter().map(|value| found.take(value.as_bytes())).collect();
+            assert_eq!(rest, sent.iter().map(|text| text.as_bytes().to_vec()).collect::<Vec<_>>());
+            assert_eq!([found.keeps, found.closes, found.upgrades], wishes, "{values:?}");
+        }
+    }
 
     #[test]
     fn errors_are_named_as_in_haproxy() {

@@ -10,7 +10,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Instant;
 
-use sluicegate_config::model::ProxyId;
+use sluicegate_config::model::{Proto, ProxyId};
 use sluicegate_tls::hello::Hello;
 use sluicegate_tls::session::Facts;
 use sluicegate_tls::verify::Verdict;
@@ -76,12 +76,28 @@ pub struct Client {
     handshake: Cell<u32>,
     last_server: Cell<LastServer>,
     http2: OnceCell<Rc<dyn Http2Facts>>,
+    /// The protocol of `switch-mode`.
+    switched_to: Cell<Option<Proto>>,
 }
 
 impl Client {
     /// Returns a connection that was accepted now.
     pub(crate) fn new(session: u32, listener: Arc<Listener>, fd: RawFd, ends: Ends) -> Client {
         Client { session, listener: Some(listener), fd: Some(fd), ends: Cell::new(ends), ..Client::unconnected() }
+    }
+
+    /// Returns the protocol that `switch-mode`, or else the `bind` line, has set.
+    pub(crate) fn proto(&self) -> Option<Proto> {
+        let of_line = || {
+            let listener = self.listener.as_ref()?;
+            listener.proxy.config.binds.get(listener.bind)?.proto
+        };
+        self.switched_to.get().or_else(of_line)
+    }
+
+    /// Sets the protocol in place of that of the `bind` line.
+    pub(crate) fn set_proto(&self, proto: Option<Proto>) {
+        self.switched_to.set(proto);
     }
 
     /// Returns the client of a stream without a session.
@@ -102,6 +118,7 @@ impl Client {
             handshake: Cell::new(0),
             last_server: Cell::new(LastServer::NONE),
             http2: OnceCell::new(),
+            switched_to: Cell::new(None),
         }
     }
 

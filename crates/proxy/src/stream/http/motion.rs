@@ -2,7 +2,7 @@
 
 use std::task::{Context, Poll, ready};
 
-use sluicegate_wire::http::Limits;
+use sluicegate_wire::http::{Framing, Limits, Version};
 
 use super::*;
 use crate::mux::{FlowError, HeadError, Wait};
@@ -60,6 +60,10 @@ impl Exchange<'_> {
             Poll::Ready(Ok(head)) if head.tunnel && !self.head.upgrade && self.head.method != Method::Connect => {
                 return Poll::Ready(Event::Invalid(Fault::Unexpected));
             }
+            // Nor can a tunnel begin within a request's body, as in HAProxy.
+            Poll::Ready(Ok(head)) if head.tunnel && waiting != Wait::Done && self.has_framed_body() => {
+                return Poll::Ready(Event::Invalid(Fault::Unexpected));
+            }
             Poll::Ready(Ok(head)) => {
                 self.note(&up, true, false);
                 return Poll::Ready(if head.interim { Event::Interim(head) } else { Event::Head(head) });
@@ -76,6 +80,11 @@ impl Exchange<'_> {
         // The server's time runs even while the client is slow to send: HAProxy answers 504 then.
         let side = ready!(self.poll_timeouts(cx, waiting == Wait::Source, true));
         Poll::Ready(if side == Side::Client { Event::ClientTimeout } else { Event::ServerTimeout })
+    }
+
+    /// Returns whether the request's body has an end of its own, which a tunnel's bytes follow.
+    fn has_framed_body(&self) -> bool {
+        self.version != Version::Http2 && matches!(self.head.body, Framing::Length(1..) | Framing::Chunked)
     }
 
     /// Moves both bodies as far as possible.

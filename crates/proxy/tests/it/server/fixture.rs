@@ -71,8 +71,12 @@ impl Whole {
             let running = running.clone();
             std::thread::spawn(move || {
                 let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
-                let sockets =
-                    vec![cli::Socket { listener: Arc::new(listener), level: StatsLevel::Admin, exposes: false }];
+                let sockets = vec![cli::Socket {
+                    listener: Arc::new(listener),
+                    level: StatsLevel::Admin,
+                    exposes: false,
+                    tls: None,
+                }];
                 let current = Current::new(running, sockets);
                 let end = async { end.await.unwrap_or(()) };
                 runtime.block_on(control::run(current, end)).expect("the stats socket works");

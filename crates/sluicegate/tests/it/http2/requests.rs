@@ -98,6 +98,38 @@ fn answers_of_any_framing() {
 }
 
 #[test]
+fn a_head_ends_where_a_rule_makes_the_server_send_a_body() {
+    let origin = Origin::echo();
+    let (_server, gate) = before(&origin, " http-request set-method GET", "");
+    let mut client = Client::connect(&gate.address());
+    for _ in 0..2 {
+        let answer = client.ask("HEAD /\nhost: h");
+        assert_eq!((answer.status, answer.complete, answer.reset), (200, true, None), "{answer:?}");
+        assert_eq!((answer.field("content-length").is_some(), answer.text().as_str()), (true, ""));
+    }
+}
+
+#[test]
+fn a_connection_of_tcp_becomes_one_of_http_2() {
+    let lines = " mode tcp\n tcp-request inspect-delay 5s\n tcp-request content switch-mode http@PROTO@ if HTTP\n \
+                 tcp-request content reject\n http-request return status 200";
+    let (_server, gate) = front(&lines.replace("@PROTO@", ""));
+    let mut client = Client::connect(&gate.address());
+    assert_eq!((client.get("/").status, client.get("/").status), (200, 200));
+    // Another protocol does not take the preface.
+    let (_server, gate) = front(&lines.replace("@PROTO@", " proto h1"));
+    let mut client = sluicegate_testkit::Client::connect(&gate.address());
+    client.send("PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n");
+    assert!(client.read_response().head.starts_with("HTTP/1.1 400 "));
+    // Nor does a line that is bound to bytes.
+    let (_server, gate) = front_with("proto none", &lines.replace("@PROTO@", ""));
+    let mut client = Client::connect(&gate.address());
+    client.flush();
+    client.until_closed();
+    assert!(client.failure.is_none() && client.goaway.is_none());
+}
+
+#[test]
 fn many_streams_at_once() {
     let origin = Origin::echo();
     let (_server, gate) = before(&origin, "", "");
