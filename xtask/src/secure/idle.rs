@@ -63,7 +63,7 @@ fn measure(part: &mut Part, bench: &Bench<'_>, cases: &[(&str, String, &[&str], 
     let mut results = Vec::new();
     for (name, bind, load, aim) in cases {
         let text = format!(
-            "global\n    nbthread 1\n    maxconn 15000\ndefaults\n    mode http\n    timeout client 10m\n    \
+            "global\n    nbthread 1\n    maxconn 9900\ndefaults\n    mode http\n    timeout client 10m\n    \
              timeout server 1m\n    timeout connect 1s\nlisten www\n    bind 127.0.0.1:PORT {bind}\n    \
              http-request redirect location /ok\n"
         );

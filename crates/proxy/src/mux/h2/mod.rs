@@ -349,7 +349,9 @@ impl Driver {
                 }
             }
             if !self.arrivals.is_empty() {
-                // Their tasks run before this one writes: what they answer at once goes out with one write.
+                // Their tasks run before this one writes: what they answer at once goes out with one write. They may end
+                // before this task runs again.
+                self.was_busy = true;
                 connection.give_back(pool, false);
                 cx.waker().wake_by_ref();
                 return Poll::Pending;

@@ -33,6 +33,21 @@ fn silent_connections_time_out() {
     plain.read_to_end();
 }
 
+/// The time of a keep-alive begins with the end of the last stream, also of one that was answered at once.
+#[test]
+fn answers_at_once_begin_the_idle_time_anew() {
+    let lines =
+        " timeout client 60s\n timeout http-request 60s\n timeout http-keep-alive 1s\n http-request return status 200";
+    let (_server, gate) = front(lines);
+    let mut client = Client::connect(&gate.address());
+    client.until("the settings", |client| client.wire.is_greeted());
+    std::thread::sleep(std::time::Duration::from_millis(600));
+    let before = std::time::Instant::now();
+    assert_eq!(client.get("/").status, 200);
+    ends_with(&mut client, 1, ErrorCode::NO_ERROR);
+    assert!(before.elapsed() >= std::time::Duration::from_secs(1), "the connection ended after {:?}", before.elapsed());
+}
+
 #[test]
 fn streams_time_out_alone() {
     let origin = Origin::start(|mut client| drop(client.read_to_end()));
