@@ -109,7 +109,7 @@ const RETURN: &str = " http-request return status 200 content-type text/plain lf
 #[test]
 fn certificates_are_issued_and_survive_reloads_and_restarts() {
     let (mut gate, names) = (Gate::new(), Names::start());
-    let pebble = Pebble::start(&gate.files, &names.address, gate.http.port(), VALIDITY, 30);
+    let pebble = Pebble::start(&gate.files, &names.address, gate.http.port(), VALIDITY, 15);
     gate.sign("a", -1);
     gate.sign("b", 30);
     let global = " acme.state-file @FILES@/state\n";
