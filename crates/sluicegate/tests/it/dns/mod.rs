@@ -7,6 +7,7 @@ mod rules;
 mod services;
 
 pub(crate) use lies::udp_ports;
+pub(crate) use nameserver::{address as address_record, answer as dns_answer, read as dns_question};
 
 use std::path::{Path, PathBuf};
 use std::time::Instant;

@@ -1,0 +1,268 @@
+//! Certificates by ACME, from Pebble and from authorities that do not work.
+
+mod authority;
+
+use std::os::unix::fs::PermissionsExt;
+use std::process::Command;
+
+use sluicegate_testkit::{Certificates, Listening, Pebble, Sluicegate, handshake, wait_for};
+
+use self::authority::{Authority, Names};
+use crate::{BINARY, start};
+
+/// Validity of Pebble's certificates.
+const VALIDITY: u64 = 90 * 24 * 60 * 60;
+
+/// A process with two listening sockets, the first of which answers challenges, and the files of its certificates.
+struct Gate {
+    files: Certificates,
+    http: Listening,
+    tls: Listening,
+    server: Option<Sluicegate>,
+}
+
+impl Gate {
+    fn new() -> Gate {
+        let files = Certificates::new();
+        files.issue("pebble", "DNS:localhost", "ec -pkeyopt ec_paramgen_curve:P-256");
+        Gate { files, http: Listening::new(), tls: Listening::new(), server: None }
+    }
+
+    /// Writes a certificate that it signed itself, valid for these days; one that has expired, if they are negative.
+    fn sign(&self, name: &str, days: i32) {
+        let openssl = |line: &str| {
+            let run = Command::new("openssl").args(line.split(' ')).current_dir(self.files.directory()).output();
+            let run = run.expect("openssl is installed: `cargo xtask test --install` brings it");
+            assert!(run.status.success(), "{}", String::from_utf8_lossy(&run.stderr));
+        };
+        openssl("ecparam -name prime256v1 -genkey -noout -out own.key");
+        openssl(&format!("req -new -key own.key -subj /CN=own-{name} -out own.csr"));
+        openssl(&format!("x509 -req -in own.csr -signkey own.key -days {days} -out own.crt"));
+        let pem = [self.files.read("own.crt"), self.files.read("own.key")].concat();
+        std::fs::write(self.path(&format!("{name}.pem")), pem).expect("writable");
+    }
+
+    fn path(&self, name: &str) -> String {
+        self.files.path(name)
+    }
+
+    /// Starts the process, with lines of `global`, of a frontend and sections behind it; `@FILES@` is the folder.
+    fn start(&mut self, global: &str, frontend: &str, sections: &str) {
+        // The one before has ended; the sockets and files outlive it.
+        self.server = None;
+        let text = format!(
+            "global\n stats socket @DIR@/stats level admin\n log stdout format raw daemon\n \
+             expose-experimental-directives\n httpclient.ssl.ca-file @FILES@/ca.crt\n httpclient.retries 0\n{global}\
+             defaults\n mode http\n timeout client 20s\n timeout server 20s\n timeout connect 5s\n\
+             frontend f\n bind {}\n bind {} ssl\n{frontend} http-request return status 200\n{sections}",
+            self.http.word(),
+            self.tls.word()
+        );
+        let text = text.replace("@FILES@", self.files.directory().to_str().expect("a path"));
+        self.server = Some(start(&text, &[&self.http, &self.tls]));
+    }
+
+    fn server(&mut self) -> &mut Sluicegate {
+        self.server.as_mut().expect("started")
+    }
+
+    /// Returns the answer to a command, in which, as in the answer, `@` stands for the certificates' folder.
+    fn ask(&self, line: &str) -> String {
+        let folder = format!("{}/", self.files.directory().display());
+        let server = self.server.as_ref().expect("started");
+        Sluicegate::stats(&server.directory().join("stats"), &line.replace("@/", &folder)).replace(&folder, "@/")
+    }
+
+    /// Returns the certificate for a name: its issuer, or its subject if it is signed by itself.
+    fn issuer(&self, name: &str) -> String {
+        let text = handshake(self.tls.port(), &["-servername", name]).expect("a handshake");
+        let line = text.lines().find_map(|line| line.trim_start().strip_prefix("issuer="));
+        line.expect("an issuer").replace(' ', "")
+    }
+
+    #[track_caller]
+    fn wait_for_issuer(&self, name: &str, start: &str) {
+        wait_for("another certificate", || self.issuer(name).starts_with(start).then_some(()));
+    }
+
+    #[track_caller]
+    fn reload(&mut self) {
+        let pid = self.server().program.pid().to_string();
+        let ended = Command::new(BINARY).args(["reload", &pid]).output().expect("it starts");
+        assert!(ended.status.success(), "{ended:?}");
+    }
+
+    /// Returns the row of a certificate in `acme status`.
+    fn status(&self, name: &str) -> Vec<String> {
+        let text = self.ask("acme status");
+        assert!(text.starts_with("# certificate\tsection\tstate\texpiration date (UTC)\texpires in\t"), "{text}");
+        let row = text.lines().find(|line| line.starts_with(name)).unwrap_or_else(|| panic!("{text}"));
+        row.split('\t').map(str::to_owned).collect()
+    }
+}
+
+/// The rule of the guide.
+const RETURN: &str = " http-request return status 200 content-type text/plain lf-string \
+                      \"%[path,field(-1,/)].%[path,field(-1,/),map(virt@acme)]\" if { path_beg \
+                      /.well-known/acme-challenge/ }\n";
+
+#[test]
+fn certificates_are_issued_and_survive_reloads_and_restarts() {
+    let (mut gate, names) = (Gate::new(), Names::start());
+    let pebble = Pebble::start(&gate.files, &names.address, gate.http.port(), VALIDITY, 15);
+    gate.sign("a", -1);
+    gate.sign("b", 30);
+    let global = " acme.state-file @FILES@/state\n";
+    let frontend = format!(
+        "{RETURN} ssl-f-use crt @FILES@/a.pem acme first domains a.example,www.a.example\n ssl-f-use crt @FILES@/b.pem \
+         acme second domains \"b.example\"\n"
+    );
+    let section = |name: &str, more: &str| {
+        format!(
+            "acme {name}\n directory {}\n account-key @FILES@/account.key\n contact admin@a.example\n map \
+             virt@acme\n{more}",
+            pebble.directory
+        )
+    };
+    let sections = section("first", "") + &section("second", " keytype RSA\n bits 2048\n");
+    gate.start(global, &frontend, &sections);
+    // The first has expired, the second has not.
+    gate.wait_for_issuer("a.example", "CN=PebbleIntermediate");
+    let shown = handshake(gate.tls.port(), &["-servername", "www.a.example", "-showcerts"]).expect("a handshake");
+    assert!(shown.matches("BEGIN CERTIFICATE").count() > 1, "{shown}");
+    assert!(shown.contains("Server public key is 384 bit"), "{shown}");
+    assert_eq!(gate.issuer("own-b"), "CN=own-b");
+    let key = std::fs::metadata(gate.path("account.key")).expect("a key");
+    assert_eq!(key.permissions().mode() & 0o777, 0o600);
+    wait_for("the end", || (gate.status("@/a.pem")[2] == "Scheduled").then_some(()));
+    let row = gate.status("@/a.pem");
+    assert_eq!(row[1], "first");
+    assert!(row[4].starts_with("89d ") && row[6].starts_with("82d "), "{row:?}");
+    assert_eq!(gate.ask("show map virt@acme"), "\n", "tokens are removed");
+    assert_eq!(gate.ask("acme renew @/b.pem"), "\n");
+    gate.wait_for_issuer("b.example", "CN=PebbleIntermediate");
+    let shown = handshake(gate.tls.port(), &["-servername", "b.example"]).expect("a handshake");
+    assert!(shown.contains("Server public key is 2048 bit"), "{shown}");
+    wait_for("the state", || gate.server().program.output().contains("b.pem: Successful update").then_some(()));
+
+    gate.reload();
+    for name in ["a.example", "b.example"] {
+        gate.wait_for_issuer(name, "CN=PebbleIntermediate");
+    }
+    wait_for("the state file", || {
+        let state = std::fs::read_to_string(gate.path("state")).unwrap_or_default();
+        (state.matches("\nend\n").count() == 2).then_some(())
+    });
+    let state = std::fs::metadata(gate.path("state")).expect("a state");
+    assert_eq!(state.permissions().mode() & 0o777, 0o600);
+    drop(pebble);
+    gate.start(global, &frontend, &sections);
+    for name in ["a.example", "b.example"] {
+        assert!(gate.issuer(name).starts_with("CN=PebbleIntermediate"), "{name}");
+    }
+    // A file that has changed wins, at a reload as at a start.
+    gate.sign("a", 30);
+    gate.reload();
+    assert_eq!(gate.issuer("own-a"), "CN=own-a");
+    gate.sign("b", 30);
+    gate.start(global, &frontend, &sections);
+    assert_eq!(gate.issuer("own-b"), "CN=own-b");
+    gate.server = None;
+}
+
+#[test]
+fn refused_validations_leave_the_old_certificate() {
+    let (mut gate, names) = (Gate::new(), Names::start());
+    let pebble = Pebble::start(&gate.files, &names.address, gate.http.port(), VALIDITY, 0);
+    for name in ["a", "wild", "bare"] {
+        gate.sign(name, 30);
+    }
+    let lines = " ssl-f-use crt @FILES@/a.pem acme le domains a.example\n ssl-f-use crt @FILES@/wild.pem acme le domains \
+                 *.a.example\n ssl-f-use crt @FILES@/bare.pem acme le\n";
+    let section = format!("acme le\n directory {}\n account-key @FILES@/account.key\n", pebble.directory);
+    gate.start("", lines, &section);
+    let ends = |gate: &mut Gate, line: &str| {
+        wait_for("the end", || gate.server().program.output().contains(line).then_some(()));
+    };
+    // Nothing answers the challenge.
+    for round in 1..=2 {
+        assert_eq!(gate.ask("acme renew @/a.pem"), "\n");
+        let end = "a.pem: challenge error: \"";
+        wait_for("the end", || (gate.server().program.output().matches(end).count() == round).then_some(()));
+        wait_for("the end", || (gate.status("@/a.pem")[2] == "Scheduled").then_some(()));
+    }
+    let output = gate.server().program.output();
+    assert!(output.contains("(urn:ietf:params:acme:error:unauthorized) (HTTP status code 200) Aborting."), "{output}");
+    assert_eq!(gate.issuer("own-a"), "CN=own-a");
+    assert_eq!(gate.ask("acme renew @/wild.pem"), "\n");
+    ends(&mut gate, "wild.pem: the authority offers no challenge HTTP-01 for 'a.example'. Aborting.");
+    assert_eq!(gate.issuer("own-wild"), "CN=own-wild");
+    let refused = "No 'domains' were configured for certificate. Can't start the ACME client.\n\n";
+    assert_eq!(gate.ask("acme renew @/bare.pem"), refused);
+    assert_eq!(gate.ask("acme renew none"), "Can't find the certificate 'none'.\n\n");
+    assert_eq!(gate.ask("operator; acme renew @/a.pem"), "\nPermission denied\n\n");
+}
+
+#[test]
+fn authorities_that_do_not_work_are_asked_again() {
+    let mut gate = Gate::new();
+    gate.sign("a", 30);
+    gate.sign("b", 30);
+    let lines = " ssl-f-use crt @FILES@/a.pem acme le domains a.example\n ssl-f-use crt @FILES@/b.pem\n";
+    let mut authority = Authority::start();
+    let section = format!("acme le\n directory {}\n account-key @FILES@/account.key\n", authority.url("/dir"));
+    gate.start(" acme.scheduler off\n", lines, &section);
+    assert_eq!(gate.status("@/a.pem")[2..3], ["Stopped".to_owned()]);
+    assert_eq!(gate.status("@/a.pem")[5..], ["-".to_owned(), "-".to_owned()]);
+    assert_eq!(gate.ask("acme renew @/b.pem"), "No ACME configuration defined for file '@/b.pem'.\n\n");
+    authority.say("/dir", 200, "", "{\"newNonce\": ");
+    assert_eq!(gate.ask("acme renew @/a.pem"), "\n");
+    let logged = |gate: &mut Gate, line: &str| {
+        wait_for(line, || gate.server().program.output().contains(line).then_some(()));
+    };
+    logged(&mut gate, "a.pem: couldn't get newNonce URL from the directory URL, retrying in 3s (1/5 retries)...");
+    let refused = "An ACME task is already running for certificate '@/a.pem'.Can't start the ACME client.\n\n";
+    assert_eq!(gate.ask("acme renew @/a.pem"), refused);
+    assert_eq!(gate.status("@/a.pem")[2], "Running");
+    // The authority recovers, and refuses new orders for a while.
+    authority.serve_directory();
+    authority.say("/nonce", 200, "Replay-Nonce: abc\r\n", "");
+    let account = authority.url("/account/1");
+    authority.say("/account", 200, &format!("Replay-Nonce: abd\r\nLocation: {account}\r\n"), "{}");
+    let problem = r#"{"type":"urn:ietf:params:acme:error:rateLimited","detail":"too many"}"#;
+    authority.say("/order", 429, "Replay-Nonce: abe\r\nRetry-After: 1\r\n", problem);
+    logged(
+        &mut gate,
+        "a.pem: invalid HTTP status code 429 when getting newOrder URL: \"too many\" \
+         (urn:ietf:params:acme:error:rateLimited), retrying in 1s (1/5 retries)...",
+    );
+    drop(authority);
+    logged(&mut gate, ": the server could not be reached, retrying in ");
+    assert_eq!(gate.issuer("own-a"), "CN=own-a");
+    gate.server = None;
+}
+
+#[test]
+fn a_check_creates_no_account_and_a_broken_state_is_a_warning() {
+    let mut gate = Gate::new();
+    gate.sign("a", 30);
+    std::fs::write(gate.path("state"), "nonsense\n").expect("writable");
+    let text = format!(
+        "global\n expose-experimental-directives\n acme.state-file {}\ndefaults\n mode http\n timeout client 20s\nfrontend \
+         f\n bind {} ssl\n ssl-f-use crt {} acme le domains a.example\nacme le\n directory https://localhost/\n \
+         account-key {}\n",
+        gate.path("state"),
+        gate.tls.word(),
+        gate.path("a.pem"),
+        gate.path("account.key")
+    );
+    std::fs::write(gate.path("gate.cfg"), &text).expect("writable");
+    let check = Command::new(BINARY).args(["check", &gate.path("gate.cfg")]).output().expect("it starts");
+    let said = String::from_utf8_lossy(&check.stderr).into_owned() + &String::from_utf8_lossy(&check.stdout);
+    assert!(check.status.success(), "{said}");
+    assert!(said.contains("its first line is not that of a state file"), "{said}");
+    assert!(!std::path::Path::new(&gate.path("account.key")).exists());
+    gate.server = Some(start(&text, &[&gate.tls]));
+    assert_eq!(gate.issuer("own-a"), "CN=own-a");
+    assert!(std::path::Path::new(&gate.path("account.key")).exists());
+}
