@@ -10,7 +10,7 @@ use sluicegate_tls::x509::Bundle;
 
 use super::super::catalogue::{Call, Command, Run};
 use super::super::protocol::Answer;
-use super::{connectors, dots, locked, places};
+use super::{connectors, dots, locked};
 use crate::running::Running;
 use crate::tls::{BundleKind, Loaded};
 
@@ -234,8 +234,8 @@ fn replace(running: &Running, bundle: &Arc<Bundle>) -> Result<(), String> {
             connector.replace(settings)?;
         }
     }
-    for place in places(running) {
-        let before = place.listener.settings();
+    for listener in running.tls_listeners() {
+        let before = listener.settings();
         if !names(&before, &bundle.path) {
             continue;
         }
@@ -244,7 +244,7 @@ fn replace(running: &Running, bundle: &Arc<Bundle>) -> Result<(), String> {
         for policy in settings.entries.iter_mut().filter_map(|entry| entry.policy.as_mut()) {
             put(policy, bundle);
         }
-        place.listener.replace(settings)?;
+        listener.replace(settings)?;
     }
     Ok(())
 }
@@ -267,8 +267,8 @@ fn uses(running: &Running, name: &str) -> usize {
         let settings = connector.settings();
         verifies(&settings.policy) && has(&settings.policy, name)
     });
-    let certificates = places(running).map(|place| {
-        let settings = place.listener.settings();
+    let certificates = running.tls_listeners().map(|listener| {
+        let settings = listener.settings();
         let bind = &settings.policy;
         let is_used = |line: Option<&Policy>| {
             let verify = line.and_then(|line| line.verify).or(bind.verify).unwrap_or_default();

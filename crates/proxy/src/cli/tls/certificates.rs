@@ -8,7 +8,7 @@ use sluicegate_tls::pair::{Draft, Pair};
 
 use super::super::catalogue::{Call, Command, Run};
 use super::super::protocol::Answer;
-use super::{connectors, dots, locked, places, uses};
+use super::{connectors, dots, locked, uses};
 use crate::ocsp_update;
 use crate::sample::Base64;
 use crate::tls::Loaded;
@@ -217,7 +217,7 @@ fn replace(call: &Call<'_>, pair: &Arc<Pair>) -> Result<usize, String> {
     for connector in connectors(call.running) {
         count += usize::from(connector.replace_pair(pair)?);
     }
-    Ok(count + places(call.running).map(|place| place.listener.replace_pair(pair)).sum::<usize>())
+    Ok(count + call.running.tls_listeners().map(|listener| listener.replace_pair(pair)).sum::<usize>())
 }
 
 fn abort(call: &mut Call<'_>) {
