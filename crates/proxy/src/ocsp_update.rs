@@ -9,7 +9,6 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use sluicegate_tls::listener::Listener;
 use sluicegate_tls::ocsp::{self, RESPONSE_MAX_BYTES, Staple};
 use sluicegate_tls::pair::Pair;
 use tokio::task::JoinSet;
@@ -79,10 +78,7 @@ pub(crate) fn stapled(running: &Running) -> BTreeMap<Vec<u8>, Vec<Arc<Pair>>> {
     };
     loaded.files.pairs.values().for_each(&mut add);
     // A line that was not changed by a reload has its certificates from before.
-    let listeners = running.proxies.iter().flat_map(|proxy| proxy.tls.iter().flatten());
-    listeners.for_each(|listener: &Arc<Listener>| {
-        listener.settings().entries.iter().for_each(|entry| add(&entry.pair));
-    });
+    running.tls_listeners().for_each(|listener| listener.settings().entries.iter().for_each(|entry| add(&entry.pair)));
     found
 }
 
@@ -93,6 +89,7 @@ fn follow(running: &Running) {
         let loaded = running.process.certificates.lock();
         let is_updated =
             |pair: &&Arc<Pair>| loaded.files.ocsp_updates.contains(&*pair.path) && pair.leaf().ocsp_uri().is_some();
+        pairs.iter().filter(is_updated).for_each(|pair| pair.expect_staple());
         let updated = pairs.iter().find(is_updated);
         let path = updated.or(pairs.first()).map(|pair| pair.path.clone()).unwrap_or_default();
         // If one lacks it, all are given the one that is known.
