@@ -155,6 +155,8 @@ pub struct Counters {
     pub ctime: Average,
     pub rtime: Average,
     pub ttime: Average,
+    /// Of TLS.
+    pub tls: TlsCounters,
     /// Of HTTP/2.
     pub http2: Http2Counters,
     /// Sessions (frontends) or requests (backends, servers) per second.
@@ -165,6 +167,21 @@ pub struct Counters {
     pub conn_rate: Rate,
     /// The time of the last session assignment, in [`second`]s; 0: never.
     pub lastsess: Count,
+}
+
+/// The figures of TLS.
+#[derive(Debug, Default)]
+pub struct TlsCounters {
+    /// Sessions that were established anew.
+    pub sessions: Count,
+    /// Sessions that were resumed.
+    pub resumed: Count,
+    /// Handshakes that failed.
+    pub failed: Count,
+    /// OCSP responses that were sent.
+    pub stapled: Count,
+    /// OCSP responses that were asked for and are missing or expired.
+    pub not_stapled: Count,
 }
 
 /// The figures of HTTP/2, as `show stat` names them.
@@ -247,6 +264,11 @@ impl Counters {
             &self.eint,
             &self.connect,
             &self.reuse,
+            &self.tls.sessions,
+            &self.tls.resumed,
+            &self.tls.failed,
+            &self.tls.stapled,
+            &self.tls.not_stapled,
             &self.http2.headers_rcvd,
             &self.http2.data_rcvd,
             &self.http2.settings_rcvd,

@@ -92,6 +92,7 @@ fn follow(running: &Running) {
         let loaded = running.process.certificates.lock();
         let is_updated =
             |pair: &&Arc<Pair>| loaded.files.ocsp_updates.contains(&*pair.path) && pair.leaf().ocsp_uri().is_some();
+        pairs.iter().filter(is_updated).for_each(|pair| pair.expect_staple());
         let updated = pairs.iter().find(is_updated);
         let path = updated.or(pairs.first()).map(|pair| pair.path.clone()).unwrap_or_default();
         // If one lacks it, all are given the one that is known.

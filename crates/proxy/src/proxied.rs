@@ -7,6 +7,8 @@ use sluicegate_tls::failure::Code;
 use sluicegate_transport as transport;
 use sluicegate_wire::proxy_protocol::{HeaderError, Tlvs, tlv};
 
+use crate::counters::Counters;
+
 /// A connection whose streams see other addresses than its own.
 #[derive(Debug)]
 pub struct Proxied {
@@ -71,6 +73,17 @@ pub enum HandshakeError {
     /// TLS.
     #[error(transparent)]
     Tls(#[from] TlsFailure),
+}
+
+/// Counts a TLS handshake by whether it has resumed a session. A connection beyond the limit had none, and HAProxy does
+/// not count one that took too long.
+pub(crate) fn count_handshake(counters: &Counters, result: Result<bool, &TlsFailure>) {
+    match result {
+        Ok(false) => counters.tls.sessions.add(1),
+        Ok(true) => counters.tls.resumed.add(1),
+        Err(TlsFailure::TooMany | TlsFailure::Timeout) => {}
+        Err(_) => counters.tls.failed.add(1),
+    }
 }
 
 /// The reason why a TLS handshake failed.

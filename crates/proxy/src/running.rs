@@ -17,6 +17,7 @@ use std::time::Instant;
 use sluicegate_config::Config;
 use sluicegate_config::model::{self, BackendName, HttpReuse, Position, ProxyId, ProxyKind};
 use sluicegate_script::Watch;
+use sluicegate_tls::listener::Listener as TlsListener;
 use sluicegate_wire::engine::Engine;
 
 pub(crate) use self::certificates::{Place, connectors as tls_connectors, places};
@@ -127,6 +128,12 @@ impl Running {
     pub(crate) fn set_listeners(&self, listeners: Vec<Arc<Listener>>) {
         let set = self.listeners.set(listeners);
         debug_assert!(set.is_ok(), "a snapshot is served once");
+    }
+
+    /// Returns the TLS of all `bind` lines, those of stores included.
+    pub(crate) fn tls_listeners(&self) -> impl Iterator<Item = Arc<TlsListener>> + '_ {
+        let own = self.proxies.iter().flat_map(|proxy| proxy.tls.iter().flatten().cloned());
+        own.chain(self.process.certificates.other_listeners())
     }
 
     /// Returns the servers of all proxies.

@@ -28,7 +28,6 @@ use sluicegate_proxy::worker::{Worker, WorkerTask};
 use sluicegate_store::server::{Generation, Server};
 use sluicegate_tls::listener::Listener as TlsListener;
 use sluicegate_tls::policy::Settings;
-use sluicegate_tls::resumption::Resumption;
 use socket2::SockRef;
 use tokio::sync::watch;
 
@@ -70,14 +69,14 @@ pub(crate) fn tls_of(socket: &StatsSocket, process: &Process) -> Result<Option<A
 }
 
 /// Finds or binds every post of a configuration. `served` are the existing posts, and `listening` the addresses of this
-/// process's frontends. Sessions of TLS are kept in `resumption`. The error lists every address that cannot be bound.
+/// process's frontends. The process knows the certificates, and keeps the sessions of TLS. The error lists every address that cannot be bound.
 pub fn bind(
     config: &Config,
     servers: &HashMap<Arc<str>, Arc<Server>>,
     workers: usize,
     served: &[Post],
     listening: &[SocketAddr],
-    resumption: &Arc<Resumption>,
+    process: &Process,
     maker: &dyn Sockets,
 ) -> Result<Posts, Vec<String>> {
     // These may be shared: a reload replaces their sections, or they belong to the same store.
@@ -89,7 +88,8 @@ pub fn bind(
     let mut errors = Vec::new();
     for (name, binds, server) in stores.chain(origins) {
         for bind in binds {
-            let tls = bind.tls.as_ref().map(|tls| TlsListener::new(tls.settings.clone(), resumption).map(Arc::new));
+            let tls =
+                bind.tls.as_ref().map(|tls| TlsListener::new(tls.settings.clone(), &process.resumption).map(Arc::new));
             let tls = match tls.transpose() {
                 Ok(tls) => tls,
                 Err(error) => {
@@ -123,6 +123,9 @@ pub fn bind(
                 };
                 match listened {
                     Ok(sockets) => {
+                        if let Host::Store(_, Some(tls)) = &host {
+                            process.certificates.add_listener(tls);
+                        }
                         own.extend(local_address(&sockets));
                         let copies = sockets.iter().filter_map(|socket| socket.try_clone().ok()).collect();
                         let (stop, host) = (watch::Sender::new(false), host.clone());

@@ -134,8 +134,7 @@ fn start(
     let (bound, posts, stats) = retiring.bind(|| {
         let maker = &taken.or(retiring.sockets());
         let bound = listener::bind(&running, maker).map_err(|errors| texts(&errors));
-        let resumption = &running.process.resumption;
-        let posts = posts::bind(&running.config, &stores.servers(), workers, &[], &[], resumption, maker);
+        let posts = posts::bind(&running.config, &stores.servers(), workers, &[], &[], &running.process, maker);
         let stats = stats_sockets(&running, maker);
         match (bound, posts, stats) {
             (Ok(bound), Ok(posts), Ok(stats)) => Ok((bound, posts, stats)),

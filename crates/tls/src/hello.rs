@@ -19,6 +19,9 @@ const HANDSHAKE: u8 = 22;
 const CLIENT_HELLO: u8 = 1;
 const SERVER_HELLO: u8 = 2;
 
+/// The extension by which a client asks for an OCSP response.
+const STATUS_REQUEST: u16 = 5;
+
 /// The random of a server's hello that asks for another hello.
 const RETRY: [u8; 32] = [
     0xcf, 0x21, 0xad, 0x74, 0xe5, 0x9a, 0x61, 0x11, 0xbe, 0x1d, 0x8c, 0x02, 0x1e, 0x65, 0xb8, 0x91, 0xc2, 0xa2, 0x11,
@@ -284,8 +287,28 @@ impl Start {
     }
 }
 
+/// Returns whether a client's hello asks for an OCSP response (`status_request`).
+pub fn asks_for_status(bytes: &[u8]) -> bool {
+    let asks = || {
+        let message = without_records(bytes);
+        let mut body = body(&message, CLIENT_HELLO)?;
+        let _version_and_random = body.bytes(2 + 32)?;
+        let (_session, _ciphers, _compressions) = (body.short()?, body.long()?, body.short()?);
+        let mut extensions = Parts(body.long()?);
+        while let Some(kind) = extensions.number() {
+            if kind == STATUS_REQUEST {
+                return Some(());
+            }
+            extensions.long()?;
+        }
+        None
+    };
+    asks().is_some()
+}
+
 /// Fuzz target: any bytes as a client's and as the start of one.
 pub fn fuzz_hello(data: &[u8]) {
+    asks_for_status(data);
     let start = Start::parse(data);
     assert!(start.is_none() || start == Start::parse(&data[..data.len().min(Start::BYTES)]));
     let whole = Hello::parse(data, usize::from(u16::MAX));

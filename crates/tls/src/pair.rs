@@ -14,6 +14,7 @@ mod draft;
 
 use std::collections::HashMap;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use aws_lc_rs::digest;
@@ -94,6 +95,16 @@ pub struct Pair {
     warning: Option<String>,
     bare: Arc<CertifiedKey>,
     stapled: RwLock<Option<Stapled>>,
+    expects_staple: AtomicBool,
+}
+
+/// Whether any certificate of the process has had an OCSP response, or is to get one.
+static STAPLES: AtomicBool = AtomicBool::new(false);
+
+/// Returns whether any certificate of the process has had an OCSP response, or is to get one. Only then are clients' first
+/// messages of interest to the figures of OCSP.
+pub fn any_staples() -> bool {
+    STAPLES.load(Ordering::Relaxed)
 }
 
 /// A certificate with an OCSP response.
@@ -180,6 +191,7 @@ impl Pair {
             warning: None,
             bare,
             stapled: RwLock::new(None),
+            expects_staple: AtomicBool::new(false),
         };
         if let Some((file, response)) = response {
             let id = pair.ocsp_key().ok_or_else(|| {
@@ -284,6 +296,20 @@ impl Pair {
         self.file_digest
     }
 
+    /// An OCSP response is to be fetched: handshakes without one are failures from here on.
+    pub fn expect_staple(&self) {
+        self.expects_staple.store(true, Ordering::Relaxed);
+        STAPLES.store(true, Ordering::Relaxed);
+    }
+
+    /// Returns whether a client that asks for an OCSP response gets one; `None`: there is none to be expected.
+    pub fn staples(&self) -> Option<bool> {
+        match &*self.stapled.read() {
+            Some(stapled) => Some(stapled.staple.expires >= now()),
+            None => self.expects_staple.load(Ordering::Relaxed).then_some(false),
+        }
+    }
+
     /// Returns the OCSP response, also if it has expired.
     pub fn staple(&self) -> Option<Staple> {
         self.stapled.read().as_ref().map(|stapled| stapled.staple.clone())
@@ -296,6 +322,9 @@ impl Pair {
             certified.ocsp = Some(staple.response.clone());
             Stapled { certified: Arc::new(certified), staple }
         });
+        if stapled.is_some() {
+            STAPLES.store(true, Ordering::Relaxed);
+        }
         *self.stapled.write() = stapled;
     }
 }

@@ -5,13 +5,13 @@ use std::sync::Arc;
 use sluicegate_tls::listener::Listener;
 use sluicegate_tls::pair::Pair;
 
-use crate::running::{Running, places, tls_connectors};
+use crate::running::{Running, tls_connectors};
 
-/// Returns the TLS of `bind` lines and of stats sockets.
+/// Returns the TLS of `bind` lines of proxies and stores, and of stats sockets.
 pub(crate) fn listeners(running: &Running) -> Vec<Arc<Listener>> {
     let sockets = running.process.current().map_or_else(Vec::new, |current| current.stats_sockets());
     let of_sockets = sockets.into_iter().filter_map(|socket| socket.tls);
-    places(running).map(|place| place.listener.clone()).chain(of_sockets).collect()
+    running.tls_listeners().chain(of_sockets).collect()
 }
 
 /// Replaces a certificate wherever it is used; returns in how many places.

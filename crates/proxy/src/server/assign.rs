@@ -27,6 +27,7 @@ use super::tls::{Names, secure as secure_connection};
 use super::{Observed, idle, observe, shed_idle, source};
 use crate::balance::{Load, Pick, Wish};
 use crate::counters::Counters;
+use crate::proxied::count_handshake;
 use crate::running::{ProxyRun, Running};
 use crate::stream::{Endings, LogRecord, Reached, StreamContext};
 use crate::tls::TlsTotals;
@@ -563,6 +564,8 @@ impl Assignment<'_> {
                 Some(limit) => tokio::time::timeout(limit, securing).await.map_err(|_| ConnectError::TimedOut)?,
                 None => securing.await,
             };
+            let is_resumed = socket.tls().and_then(|tls| tls.facts()).is_some_and(|facts| facts.resumed);
+            self.count(server, |counters| count_handshake(counters, secured.as_ref().map(|_| is_resumed)));
             secured.map_err(ConnectError::Tls)?;
         }
         *now = Instant::now();

@@ -11,14 +11,16 @@ use std::time::Instant;
 
 use rustls::server::ClientHello;
 use sluicegate_tls::failure::Code;
-use sluicegate_tls::hello::Hello;
+use sluicegate_tls::hello::{Hello, asks_for_status};
 use sluicegate_tls::listener::Listener as TlsListener;
+use sluicegate_tls::pair::{Pair, any_staples};
 use sluicegate_tls::verify::Failure;
 use sluicegate_transport::{self as transport, Tls};
 use sluicegate_wire::proxy_protocol::{Addresses, Header, read};
 
 use super::Session;
-use crate::proxied::{HandshakeError, Proxied, TlsFailure};
+use crate::counters::Counters;
+use crate::proxied::{HandshakeError, Proxied, TlsFailure, count_handshake};
 use crate::stream::ClientTls;
 use crate::tls::{Side, forge};
 
@@ -89,9 +91,11 @@ pub(super) async fn secure(session: &mut Session, listener: &Arc<TlsListener>) -
         Some(_) => shake(session, listener, &mut tls).await,
         None => Err(TlsFailure::TooMany),
     };
+    let resumed = tls.facts.as_ref().is_some_and(|facts| facts.resumed);
+    let worker = session.worker().index;
+    session.listener().count(worker, |counters| count_handshake(counters, result.as_ref().map(|()| resumed)));
     match result {
         Ok(()) => {
-            let resumed = tls.facts.as_ref().is_some_and(|facts| facts.resumed);
             process.tls.done(Side::Front, resumed, Instant::now());
             session.client.set_tls(tls);
             session.client.end_handshakes();
@@ -114,7 +118,7 @@ async fn shake(session: &mut Session, listener: &TlsListener, tls: &mut ClientTl
     session.front.arm(limit.map(|limit| session.client.accepted + limit));
     let settings = listener.settings();
     let capture = settings.capture;
-    let kept = if capture > 0 { HELLO_MAX } else { 0 };
+    let kept = if capture > 0 || any_staples() { HELLO_MAX } else { 0 };
     session.front.start_tls(kept, &session.place.worker().buffers);
     let (mut pair, mut refused, mut making) = (None, None, None);
     let result = poll_fn(|cx| {
@@ -141,10 +145,21 @@ async fn shake(session: &mut Session, listener: &TlsListener, tls: &mut ClientTl
     .await;
     if let Some(stream) = session.front.tls() {
         stream.set_record_sizes(settings.records);
-        tls.hello = Some(stream.take_hello()).filter(|_| capture > 0).and_then(|hello| Hello::parse(&hello, capture));
+        let hello = stream.take_hello();
+        tls.hello = Some(&hello).filter(|_| capture > 0).and_then(|hello| Hello::parse(hello, capture));
         if result.is_ok() {
+            let staples = pair.as_ref().and_then(|pair: &Arc<Pair>| pair.staples()).filter(|_| asks_for_status(&hello));
             tls.facts = stream.take_facts(pair, None);
             tls.sni = None;
+            // A resumed session has no certificate.
+            let is_full = tls.facts.as_ref().is_some_and(|facts| !facts.resumed);
+            if let Some(sent) = staples.filter(|_| is_full) {
+                let worker = session.worker().index;
+                session.listener().count(worker, |Counters { tls, .. }| match sent {
+                    true => tls.stapled.add(1),
+                    false => tls.not_stapled.add(1),
+                });
+            }
         }
     }
     result

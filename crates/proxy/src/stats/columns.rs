@@ -305,9 +305,11 @@ columns! {
         _ => Empty,
     },
     "-" KNS str => |_| "-".into(),
-    "ssl_sess" MCP u64 => |_| Number(0),
-    "ssl_reused_sess" MCP u64 => |_| Number(0),
-    "ssl_failed_handshake" MCP u64 => |_| Number(0),
+    "ssl_sess" MCP u64 => |v| v.sum(|c| &c.tls.sessions),
+    "ssl_reused_sess" MCP u64 => |v| v.sum(|c| &c.tls.resumed),
+    "ssl_failed_handshake" MCP u64 => |v| v.sum(|c| &c.tls.failed),
+    "ssl_ocsp_staple" MCP u64 => |v| v.sum(|c| &c.tls.stapled),
+    "ssl_failed_ocsp_staple" MCP u64 => |v| v.sum(|c| &c.tls.not_stapled),
     "h2_headers_rcvd" MCP u64 => |v| v.proxies_only(v.sum(|c| &c.http2.headers_rcvd)),
     "h2_data_rcvd" MCP u64 => |v| v.proxies_only(v.sum(|c| &c.http2.data_rcvd)),
     "h2_settings_rcvd" MCP u64 => |v| v.proxies_only(v.sum(|c| &c.http2.settings_rcvd)),
@@ -763,6 +765,8 @@ mod tests {
         // Debian's 2.6 ends its proxy part at agg_check_status; 3.2 continues before the modules.
         let shared = include_str!("../../tests/it/golden/show_stat_2.6.txt").trim_end();
         let (proxy, modules) = shared.split_once(",-,").unwrap();
+        let modules =
+            modules.replace(",ssl_failed_handshake,", ",ssl_failed_handshake,ssl_ocsp_staple,ssl_failed_ocsp_staple,");
         let new = ",srid,sess_other,h1sess,h2sess,h3sess,req_other,h1req,h2req,h3req,proto,-,";
         assert_eq!(header.trim_end(), format!("{proxy}{new}{modules}"));
     }

@@ -131,6 +131,8 @@ const COLUMNS: &[(&str, &str)] = &[
     ("ssl_sess", "TLS sessions since the start"),
     ("ssl_reused_sess", "TLS sessions that were resumed since the start"),
     ("ssl_failed_handshake", "TLS handshakes that failed since the start"),
+    ("ssl_ocsp_staple", "OCSP responses that were sent to clients since the start"),
+    ("ssl_failed_ocsp_staple", "OCSP responses that were missing or expired since the start"),
     ("h2_headers_rcvd", "HTTP/2 HEADERS frames received since the start"),
     ("h2_data_rcvd", "HTTP/2 DATA frames received since the start"),
     ("h2_settings_rcvd", "HTTP/2 SETTINGS frames received since the start"),

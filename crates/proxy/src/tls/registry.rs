@@ -7,10 +7,11 @@
 //! Each kind has one transaction at a time: a copy that is changed until it is committed.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 
 use parking_lot::{Mutex, MutexGuard};
 use sluicegate_config::model::TlsFiles;
+use sluicegate_tls::listener::Listener;
 use sluicegate_tls::pair::Draft;
 use sluicegate_tls::x509::Bundle;
 
@@ -67,23 +68,39 @@ impl Loaded {
 
 /// The certificates of a process.
 #[derive(Debug, Default)]
-pub struct Registry(Mutex<Loaded>);
+pub struct Registry {
+    loaded: Mutex<Loaded>,
+    /// The listeners of `bind` lines that are no proxy's: those of stores.
+    others: Mutex<Vec<Weak<Listener>>>,
+}
 
 impl Registry {
     /// Returns the content, to be changed.
     pub(crate) fn lock(&self) -> MutexGuard<'_, Loaded> {
-        self.0.lock()
+        self.loaded.lock()
+    }
+
+    /// Adds a listener that is no proxy's, so that commands replace its certificates as well, until it is dropped.
+    pub fn add_listener(&self, listener: &Arc<Listener>) {
+        let mut others = self.others.lock();
+        others.retain(|other| other.strong_count() > 0);
+        others.push(Arc::downgrade(listener));
+    }
+
+    /// Returns the listeners that are no proxy's.
+    pub(crate) fn other_listeners(&self) -> Vec<Arc<Listener>> {
+        self.others.lock().iter().filter_map(Weak::upgrade).collect()
     }
 
     /// Returns what a configuration that replaces the current one may take over.
     pub fn files(&self) -> TlsFiles {
-        self.0.lock().files.clone()
+        self.loaded.lock().files.clone()
     }
 
     /// Takes over what a configuration has loaded, which was made after [`files`](Self::files) if there was one before.
     /// What has no file stays.
     pub(crate) fn adopt(&self, next: &TlsFiles) {
-        let mut loaded = self.0.lock();
+        let mut loaded = self.loaded.lock();
         let before = std::mem::replace(&mut loaded.files, next.clone());
         for (name, pair) in before.pairs.iter().filter(|(_, pair)| pair.file_digest().is_none()) {
             loaded.files.pairs.entry(name.clone()).or_insert_with(|| pair.clone());

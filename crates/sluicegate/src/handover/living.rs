@@ -187,8 +187,8 @@ impl Living {
         let maker = Remote(Mutex::new(stream));
         let bound = listener::bind_after(&running, before.listeners(), &maker);
         let listening: Vec<_> = before.listeners().iter().filter_map(|listener| listener.local).collect();
-        let (resumption, served) = (&running.process.resumption, self.posts.lock());
-        let posts = posts::bind(&config, &stores.servers(), workers, &served, &listening, resumption, &maker);
+        let (process, served) = (&running.process, self.posts.lock());
+        let posts = posts::bind(&config, &stores.servers(), workers, &served, &listening, process, &maker);
         drop(served);
         let stats = stats_sockets(&config, &before, &self.current.stats_sockets(), &maker);
         let (listeners, posts, stats) = match (bound, posts, stats) {

@@ -8,7 +8,7 @@ use std::io::Write;
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
 
-use sluicegate_testkit::{Haproxy, Listening};
+use sluicegate_testkit::{Haproxy, Listening, Sluicegate, wait_for};
 
 use crate::start;
 
@@ -241,4 +241,57 @@ fn log_lines_mark_frontends_of_tls() {
     server.program.wait_for_output("secure~\n");
     assert!(sluicegate_testkit::Client::connect(&gates[1].address()).get("/").head.starts_with("HTTP/1.1 200"));
     server.program.wait_for_output("secure\n");
+}
+
+/// Returns what both programs count: the columns of `show stat` about TLS.
+fn figures(socket: &std::path::Path) -> Vec<String> {
+    let text = Sluicegate::stats(socket, "show stat");
+    let mut lines = text.lines();
+    let head: Vec<&str> = lines.next().expect("a head").trim_start_matches("# ").split(',').collect();
+    let place = |name: &str| head.iter().position(|column| *column == name).expect("a column");
+    let places = ["pxname", "svname", "ssl_sess", "ssl_reused_sess", "ssl_failed_handshake"].map(place);
+    let row = |line: &str| {
+        let cells: Vec<&str> = line.split(',').collect();
+        places.map(|place| cells[place]).join(" ")
+    };
+    lines.filter(|line| !line.is_empty()).map(row).collect()
+}
+
+#[test]
+fn handshakes_are_counted_for_listeners_servers_and_proxies() {
+    let pki = Pki::new();
+    let own = pki.path("b.pem").display().to_string();
+    let program = |listening: &[Listening; 2], socket: &std::path::Path| {
+        format!(
+            "global\n    nbthread 1\n    stats socket {}\ndefaults\n    mode http\n    option socket-stats\n    timeout client 10s\n    \
+             timeout server 10s\n    timeout connect 10s\n    retries 0\nlisten l\n    bind {} name one ssl crt {own}\n    \
+             server good 127.0.0.1:{} ssl verify none\nfrontend f\n    bind {} ssl crt {own} alpn http/1.1\n    http-request \
+             return status 200\n",
+            socket.display(),
+            listening[0].word(),
+            listening[1].port(),
+            listening[1].word(),
+        )
+    };
+    let listening = [(); 2].map(|()| [Listening::new(), Listening::new()]);
+    let sockets = ["theirs", "ours"].map(|name| pki.path(name));
+    let [theirs, ours] = [0, 1].map(|index| program(&listening[index], &sockets[index]));
+    let _haproxy = Haproxy::start_2_8(&theirs, &listening[0].iter().collect::<Vec<_>>());
+    let _ours = start(&ours, &listening[1].iter().collect::<Vec<_>>());
+    let counted = [0, 1].map(|index| {
+        let port = listening[index][0].port();
+        let session = pki.path("session").display().to_string();
+        assert_eq!(seen(port, &format!("-tls1_2 -servername b.example -sess_out {session}")), "");
+        assert_eq!(seen(port, &format!("-tls1_2 -servername b.example -sess_in {session}")), "");
+        assert_eq!(seen(port, "-servername b.example -groups brainpoolP256r1"), "alert 40");
+        let mut plain = std::net::TcpStream::connect(("127.0.0.1", port)).expect("a connection");
+        plain.write_all(b"GET / HTTP/1.1\r\n\r\n").expect("writable");
+        let _ = std::io::Read::read_to_end(&mut plain, &mut Vec::new());
+        wait_for("the failures", || {
+            let figures = figures(&sockets[index]);
+            figures[0].ends_with(" 2").then_some(figures)
+        })
+    });
+    assert_eq!(counted[0], counted[1]);
+    assert_eq!(counted[1][0], "l FRONTEND 1 1 2");
 }

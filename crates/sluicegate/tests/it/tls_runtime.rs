@@ -420,3 +420,33 @@ fn directories_are_lists() {
     gate.check("del ssl crt-list @/all @/all/b.pem", "Entry '@/all/b.pem' deleted in crtlist '@/all'!\n");
     assert_eq!(shown(gate.ports[0], "b.example").as_deref(), Some("a"));
 }
+
+#[test]
+fn certificates_of_stores_are_replaced() {
+    let port = sluicegate_testkit::free_port();
+    let gate = Gate::start(1, |_| {
+        format!(
+            "frontend f\n bind @0@ ssl crt @FILES@/b.pem\nstore main\n bind 127.0.0.1:{port} ssl crt @FILES@/a.pem verify \
+             optional ca-file @FILES@/ca.crt\n"
+        )
+    });
+    assert_eq!(shown(port, "a.example").as_deref(), Some("a"));
+    assert!(gate.ask("show ssl cert @/a.pem").contains("\nStatus: Used\n"));
+    let rsa = gate.certificates.pem("rsa");
+    gate.set("set ssl cert @/a.pem", &rsa, "Transaction created for certificate @/a.pem!\n");
+    gate.check("commit ssl cert @/a.pem", "Committing @/a.pem.\nSuccess!\n");
+    assert_eq!(shown(port, "a.example").as_deref(), Some("rsa"));
+    gate.check(
+        "del ssl cert @/a.pem",
+        "Can't remove the certificate: certificate '@/a.pem' in use, can't be deleted!\n",
+    );
+    // The authorities of clients' certificates as well.
+    let show =
+        ["-tls1_2", "-cert", &gate.certificates.path("client.crt"), "-key", &gate.certificates.path("client.key")];
+    let is_trusted = || handshake(port, &show).is_some();
+    assert!(is_trusted());
+    let other = String::from_utf8(gate.certificates.read("other.crt")).unwrap();
+    gate.set("set ssl ca-file @/ca.crt", &other, "transaction created for CA @/ca.crt!\n");
+    assert!(gate.ask("commit ssl ca-file @/ca.crt").ends_with("Success!\n\n"));
+    assert!(!is_trusted());
+}

@@ -21,7 +21,7 @@ use crate::policy::TicketKeyFile;
 use crate::verify::{self, Verdict};
 use cache::Cache;
 use tickets::{AutomaticKeys, Keys, Sealed};
-pub use tickets::{KeyRing, RingError};
+pub use tickets::{KeyRing, RingError, fuzz_ticket_keys};
 
 /// The longest life of a ticket that a server may announce, in seconds (RFC 8446 4.6.1).
 const LIFETIME_MAX: u64 = 604_800;
@@ -292,6 +292,20 @@ mod tests {
     }
 
     proptest! {
+        #[test]
+        fn fuzz_ticket_keys_holds(
+            keys in prop::collection::vec(prop::collection::vec(any::<u8>(), 80), 0..6),
+            noise in prop::collection::vec(any::<u8>(), 0..400),
+        ) {
+            for (kind, size) in [(0, 48), (1, 80)] {
+                let keys = keys.iter().flat_map(|key| &key[..size]);
+                let data: Vec<u8> = std::iter::once(&kind).chain(keys).copied().collect();
+                fuzz_ticket_keys(&data);
+                fuzz_ticket_keys(&[&data, &noise[..noise.len().min(size - 1)]].concat());
+            }
+            fuzz_ticket_keys(&noise);
+        }
+
         #[test]
         fn any_bytes_are_no_ticket(bytes in prop::collection::vec(any::<u8>(), 0..200), cut: prop::sample::Index) {
             let resumption = Resumption::new(1000);

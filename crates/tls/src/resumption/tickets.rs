@@ -228,6 +228,37 @@ impl KeyRing {
     }
 }
 
+/// Fuzz target: any bytes as the keys of a file and as a key that is added, from a byte that decides their size.
+#[doc(hidden)]
+pub fn fuzz_ticket_keys(data: &[u8]) {
+    let Some((first, data)) = data.split_first() else { return };
+    let size = if first & 1 == 0 { 48 } else { 80 };
+    let (body, rest) = data.split_at(data.len() / size * size);
+    let keys = body.chunks(size).map(<[u8]>::to_vec).collect();
+    let file = TicketKeyFile { path: "keys".into(), keys };
+    let Ok(ring) = KeyRing::new(&file) else {
+        assert!(file.keys.len() < KEYS_USED);
+        return;
+    };
+    let shown = |ring: &KeyRing| ring.keys().iter().map(|key| key.to_vec()).collect::<Vec<_>>();
+    assert_eq!(shown(&ring), file.keys[file.keys.len() - KEYS_USED..]);
+    let context = Context::default();
+    let open = |ticket: &[u8]| ring.opening(ticket.first_chunk()?)?.open(&context, ticket);
+    let sealed = ring.sealing(0, Duration::ZERO).and_then(|key| key.seal(&context, rest)).expect("a short session");
+    let mut names: Vec<_> = shown(&ring).iter().map(|key| key[..NAME].to_vec()).collect();
+    names.sort();
+    names.dedup();
+    // Keys of one name hide each other.
+    let is_unique = names.len() == KEYS_USED;
+    assert!(!is_unique || open(&sealed).as_deref() == Some(rest));
+    assert_eq!(open(data), None);
+    assert!(ring.push(rest).is_err(), "it is shorter");
+    ring.push(&body[..size]).expect("a key of this size");
+    assert_eq!(shown(&ring).last().map(|key| &key[..]), Some(&body[..size]));
+    // Its key has become the oldest.
+    assert!(!is_unique || open(&sealed).as_deref() == Some(rest));
+}
+
 /// Returns a digest of all keys of a file.
 fn digest_of(file: &TicketKeyFile) -> [u8; 32] {
     let mut context = digest::Context::new(&digest::SHA256);

@@ -201,6 +201,8 @@ fn responses_are_updated_verified_and_logged() {
     for (name, state) in [("good", "good"), ("revoked", "revoked"), ("forged", ""), ("dead", "")] {
         assert_eq!(stapled(listening.port(), &format!("{name}.example")), state, "{name}");
     }
+    let figures = ["ssl_sess", "ssl_ocsp_staple", "ssl_failed_ocsp_staple"];
+    assert_eq!(figures.map(|column| service.stat("f", "FRONTEND", column)), [4, 2, 2]);
     // By a command, at once.
     let path = certificates.path("good.pem");
     assert_eq!(service.ask(&format!("update ssl ocsp-response {path}")), "\n");
