@@ -366,7 +366,9 @@ impl Driver {
                     Poll::Pending => break,
                 }
             }
-            if std::mem::take(&mut shared.waits_for_room) && !shared.wire.is_output_full() {
+            // A wait lasts as long as the output is full: a client that reads late may send no frame that wakes a stream.
+            if shared.waits_for_room && !shared.wire.is_output_full() {
+                shared.waits_for_room = false;
                 shared.wake_all();
             }
             if failed {

@@ -1,5 +1,7 @@
 //! Bodies: flow control both ways, resets, early answers, and filters.
 
+use std::sync::atomic::{AtomicUsize, Ordering};
+
 use super::*;
 use sluicegate_testkit::{rss_bytes, wait_for};
 use sluicegate_wire::http2::{ErrorCode, Settings};
@@ -69,6 +71,33 @@ fn slow_readers_hold_no_memory() {
     }
     client.wire.consume(streams[0], MIB);
     assert!(client.end(streams[0]).body == pattern(3 * MIB));
+}
+
+/// A client whose windows never end sends no frame while it reads: room in the socket alone wakes the stream.
+#[test]
+fn a_client_that_reads_late_gets_everything() {
+    const LEN: usize = 24 * MIB;
+    let sent = Arc::new(AtomicUsize::new(0));
+    let progress = sent.clone();
+    let origin = Origin::start(move |mut client| {
+        let Some(_) = Request::read_head(&mut client) else { return };
+        client.send(format!("HTTP/1.1 200 OK\r\nContent-Length: {LEN}\r\n\r\n"));
+        for piece in pattern(LEN).chunks(64 * 1024) {
+            client.send(piece);
+            progress.fetch_add(piece.len(), Ordering::Relaxed);
+        }
+    });
+    let (_server, gate) = before(&origin, "", "");
+    let mut client = Client::with(&gate.address(), Settings { initial_window: 1 << 30, ..Settings::default() });
+    let stream = client.begin("GET /\nhost: h", true);
+    // Until all buffers on the way are full.
+    let mut last = (0, 0);
+    wait_for("the server to stop", || {
+        let now = sent.load(Ordering::Relaxed);
+        last = if now == last.0 { (now, last.1 + 1) } else { (now, 0) };
+        (now > 0 && last.1 > 20).then_some(())
+    });
+    assert!(client.end(stream).body == pattern(LEN));
 }
 
 /// A server that does not read makes the client wait, and other streams go on.
