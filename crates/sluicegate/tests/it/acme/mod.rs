@@ -53,7 +53,7 @@ impl Gate {
         let text = format!(
             "global\n stats socket @DIR@/stats level admin\n log stdout format raw daemon\n \
              expose-experimental-directives\n httpclient.ssl.ca-file @FILES@/ca.crt\n httpclient.retries 0\n{global}\
-             defaults\n mode http\n timeout client 20s\n timeout server 20s\n timeout connect 5s\n\
+             defaults\n mode http\n timeout client 120s\n timeout server 20s\n timeout connect 5s\n\
              frontend f\n bind {}\n bind {} ssl\n{frontend} http-request return status 200\n{sections}",
             self.http.word(),
             self.tls.word()
@@ -74,6 +74,7 @@ impl Gate {
     }
 
     /// Returns the certificate for a name: its issuer, or its subject if it is signed by itself.
+    #[track_caller]
     fn issuer(&self, name: &str) -> String {
         let text = handshake(self.tls.port(), &["-servername", name]).expect("a handshake");
         let line = text.lines().find_map(|line| line.trim_start().strip_prefix("issuer="));
