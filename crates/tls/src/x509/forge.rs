@@ -108,10 +108,12 @@ fn extensions(made: &Certificate, name: &str, authority: &Certificate) -> Option
 }
 
 fn sign(made: &Certificate, key: &PrivateKey) -> Option<()> {
-    // SAFETY: digests are constants; null selects the algorithm's own.
     let digest = match key.key_type() {
+        // SAFETY: returns a constant.
         KeyType::Rsa | KeyType::Ecdsa(_) => unsafe { c::EVP_sha256() },
+        // SAFETY: as above.
         KeyType::Dsa => unsafe { c::EVP_sha1() },
+        // Null selects the algorithm's own.
         KeyType::Ed25519 | KeyType::Other => std::ptr::null(),
     };
     // SAFETY: the certificate is new and not shared, the key valid.
