@@ -1,13 +1,30 @@
-//! Installs the client libraries of other languages with which the store is tested into `target/clients`, at the
-//! versions pinned in `crates/store/tests/clients`.
+//! Installs the libraries of other languages with which the store and the proxy are tested: clients of the store into
+//! `target/clients`, clients and servers of HTTP into `target/http-clients`, at the versions that the tests' folders pin.
 
 use std::path::Path;
 
 use crate::pinned::{Pinned, Set, python};
 use crate::run::run_in;
 
-/// All libraries, with one member for each language or program.
-pub const CLIENTS: Set = Set {
+/// Ensures that all libraries are installed; with `install` by installing the missing ones.
+pub fn ensure(install: bool) -> Result<(), String> {
+    CLIENTS.ensure(install)?;
+    HTTP.ensure(install)
+}
+
+/// Clients and servers of HTTP: gRPC, httpx and WebSockets in Python, and Go's net/http.
+const HTTP: Set = Set {
+    what: "clients of HTTP",
+    from: "crates/sluicegate/tests/clients",
+    to: "http-clients",
+    members: &[
+        Pinned { name: "python", pins: &["requirements.txt"], install: python },
+        Pinned { name: "nethttp", pins: &["nethttp/go.mod", "nethttp/main.go"], install: nethttp },
+    ],
+};
+
+/// Clients of the store, with one member for each language or program.
+const CLIENTS: Set = Set {
     what: "clients",
     from: "crates/store/tests/clients",
     to: "clients",
@@ -35,6 +52,10 @@ fn go(from: &Path, to: &Path) -> Result<(), String> {
 
 fn asynq(from: &Path, to: &Path) -> Result<(), String> {
     go_program(from, to, "asynq")
+}
+
+fn nethttp(from: &Path, to: &Path) -> Result<(), String> {
+    go_program(from, to, "nethttp")
 }
 
 fn go_program(from: &Path, to: &Path, name: &str) -> Result<(), String> {

@@ -37,7 +37,7 @@ use std::process::ExitCode;
 const HELP: &str = "\
 cargo xtask test [--install]    everything: peers, tidy, every suite, with times against the budget
 cargo xtask test --changed [BASE]  tests of the modules that the work tree's change since a commit touches
-cargo xtask clients             client libraries of other languages, which the store is tested with
+cargo xtask clients             client libraries of other languages, which the store and the proxy are tested with
 cargo xtask tidy                formatting, lints, catalogue coverage, files
 cargo xtask tidy --text         the checks of it that need no compiler
 cargo xtask bench accounting    figures against Debian's haproxy (see docs/benchmarks)
@@ -69,7 +69,7 @@ fn main() -> ExitCode {
         ["test", "--install"] => test::test(true),
         ["test", "--changed"] => changed::changed("HEAD"),
         ["test", "--changed", base] => changed::changed(base),
-        ["clients"] => clients::CLIENTS.ensure(true),
+        ["clients"] => clients::ensure(true),
         ["tidy"] => tidy::tidy(),
         ["tidy", "--text"] => tidy::text(),
         ["bench", "accounting", rest @ ..] => bench::accounting(rest),

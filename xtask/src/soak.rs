@@ -34,7 +34,7 @@ pub fn soak(arguments: &[&str]) -> Result<(), String> {
         _ => return Err("soak takes a seed, or nothing".into()),
     };
     peers::ensure(false)?;
-    clients::CLIENTS.ensure(false)?;
+    clients::ensure(false)?;
     let mut failed = Vec::new();
     if let Err(fault) = repeat::repeat(&[REPEATS]) {
         failed.push(fault);

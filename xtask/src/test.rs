@@ -35,7 +35,7 @@ const ORDER: &[&str] = &[
 pub fn test(install: bool) -> Result<(), String> {
     let started = Instant::now();
     let mut suites = Suites(Vec::new());
-    suites.run("peers", || peers::ensure(install).and_then(|()| clients::CLIENTS.ensure(install)));
+    suites.run("peers", || peers::ensure(install).and_then(|()| clients::ensure(install)));
     if suites.0.last().is_some_and(|suite| suite.outcome.is_err()) {
         return suites.finish(started);
     }

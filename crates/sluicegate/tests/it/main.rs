@@ -18,6 +18,7 @@ mod first_run;
 mod hatop;
 mod http;
 mod http2;
+mod http2_peers;
 mod http2_servers;
 mod keywords;
 mod limits;

@@ -5,7 +5,7 @@ mod exporter;
 mod page;
 mod scale;
 mod sockets;
-mod webdriver;
+pub(crate) mod webdriver;
 
 use sluicegate_testkit::{Client, Haproxy, Listening, Response, Sluicegate};
 

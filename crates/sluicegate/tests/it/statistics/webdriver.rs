@@ -38,6 +38,16 @@ fn port() -> u16 {
 impl Browser {
     /// Starts one.
     pub fn start() -> Browser {
+        Browser::start_with("")
+    }
+
+    /// Starts one that accepts the certificates of tests.
+    pub fn credulous() -> Browser {
+        Browser::start_with(",\"acceptInsecureCerts\":true")
+    }
+
+    /// Starts one with capabilities.
+    fn start_with(more: &str) -> Browser {
         let mut command = Command::new("chromedriver");
         command.arg(format!("--port={}", port()));
         let mut program = Program::start(command, &[]);
@@ -49,9 +59,11 @@ impl Browser {
         let answer = browser.call(
             "POST",
             "/session",
-            "{\"capabilities\":{\"alwaysMatch\":{\"goog:chromeOptions\":{\"args\":[\"--headless=new\",\"--no-sandbox\",\
-             \"--disable-gpu\",\"--disable-dev-shm-usage\",\"--hide-scrollbars\"]},\
-             \"goog:loggingPrefs\":{\"browser\":\"ALL\"}}}}",
+            &format!(
+                "{{\"capabilities\":{{\"alwaysMatch\":{{\"goog:chromeOptions\":{{\"args\":[\"--headless=new\",\
+                 \"--no-sandbox\",\"--disable-gpu\",\"--disable-dev-shm-usage\",\"--hide-scrollbars\"]}},\
+                 \"goog:loggingPrefs\":{{\"browser\":\"ALL\"}}{more}}}}}}}"
+            ),
         );
         browser.session = format!("/session/{}", between(&answer, "\"sessionId\":\"", "\""));
         browser
