@@ -166,7 +166,8 @@ pub(crate) static OPTIONS: Table<BindOption> = Table::new(&[
     policy_flag("force-tlsv13", "Same as 'ssl-min-ver TLSv1.3 ssl-max-ver TLSv1.3'.", words::method),
     tls_flag(
         "generate-certificates",
-        "Not available yet, an error: a certificate is made for a name that no certificate has, signed by 'ca-sign-file'.",
+        "A certificate is made for a name that no certificate has, signed by 'ca-sign-file', for the key of the default \
+         certificate.",
         tls_words::generate,
     ),
     option("gid", 1, "GID", "Group of a unix socket, by number.", |b, v| {
