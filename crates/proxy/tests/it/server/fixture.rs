@@ -70,7 +70,7 @@ impl Whole {
         let control = {
             let running = running.clone();
             std::thread::spawn(move || {
-                let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
+                let runtime = tokio::runtime::LocalRuntime::new().expect("a runtime");
                 let sockets = vec![cli::Socket {
                     listener: Arc::new(listener),
                     level: StatsLevel::Admin,
