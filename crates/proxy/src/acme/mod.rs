@@ -7,7 +7,7 @@
 //! ssl cert` does; the old one serves until then, and for good if the renewal fails. `state` keeps new certificates
 //! across restarts, a reload across configurations.
 //!
-//! Keys are generated and files are written on threads for blocking work. Limits: [`order::RENEWALS`] at a time, names
+//! Keys are generated and files are written on threads for blocking work. Limits: eight renewals at a time, names
 //! and authorizations by what `domains` may have, bodies, deadlines and pauses by the constants of `order`.
 
 mod account;

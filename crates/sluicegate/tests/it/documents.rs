@@ -216,20 +216,24 @@ impl Files {
     fn with_certificates() -> Files {
         let (files, made) = (Files::new(), Certificates::new());
         files.write("redis-ca.pem", &made.read("ca.crt"));
-        files.write("sluicegate.pem", &[made.read("client.crt"), made.read("client.key")].concat());
+        let pair = [made.read("client.crt"), made.read("client.key")].concat();
+        ["sluicegate.pem", "www.example.org.pem"].iter().for_each(|name| files.write(name, &pair));
         files
     }
 
     /// Replaces the paths of the documents by those of the test.
     fn replace(&self, text: &str) -> String {
         let directory = self.directory.path().to_str().expect("UTF-8");
-        ["/etc/haproxy/count.lua", "/etc/ssl/redis-ca.pem", "/etc/ssl/sluicegate.pem"].iter().fold(
-            text.to_owned(),
-            |text, path| {
-                let name = Path::new(path).file_name().and_then(|name| name.to_str()).expect("a name");
-                text.replace(path, &format!("{directory}/{name}"))
-            },
-        )
+        const PATHS: [&str; 4] = [
+            "/etc/haproxy/count.lua",
+            "/etc/ssl/redis-ca.pem",
+            "/etc/ssl/sluicegate.pem",
+            "/etc/ssl/www.example.org.pem",
+        ];
+        PATHS.iter().fold(text.to_owned(), |text, path| {
+            let name = Path::new(path).file_name().and_then(|name| name.to_str()).expect("a name");
+            text.replace(path, &format!("{directory}/{name}"))
+        })
     }
 
     /// Returns the output of `check`, exit code first.
