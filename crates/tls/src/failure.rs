@@ -32,6 +32,8 @@ impl Code {
     pub const VERIFY_FAILED: Code = ssl(134);
     /// Nothing is in common: suites, groups, signature schemes.
     pub const NO_SHARED_CIPHER: Code = ssl(193);
+    /// A client repeats a handshake with a version below the best common one.
+    pub const FALLBACK: Code = ssl(373);
     const UNSUPPORTED_PROTOCOL: Code = ssl(258);
     const WRONG_VERSION: Code = ssl(267);
     const NO_CERTIFICATE: Code = ssl(199);
@@ -203,6 +205,7 @@ static REASONS: &[(u32, &str)] = &[
     (281, "decryption failed or bad record mac"),
     (294, "unexpected eof while reading"),
     (370, "wrong signature type"),
+    (373, "inappropriate fallback"),
     (1010, "sslv3 alert unexpected message"),
     (1020, "sslv3 alert bad record mac"),
     (1021, "tlsv1 alert decryption failed"),

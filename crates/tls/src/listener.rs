@@ -61,6 +61,9 @@ pub enum Refusal {
     /// TLS 1.2 without an alert.
     #[error("no signature scheme in common")]
     NoScheme,
+    /// The client repeats a handshake with a version below its best, which this side has (RFC 7507).
+    #[error("the client falls back to an older version")]
+    Fallback,
     /// The configuration could not be made.
     #[error("{0}")]
     Config(String),
@@ -72,6 +75,7 @@ impl Refusal {
         match self {
             Refusal::NoCertificate => AlertDescription::UnrecognisedName,
             Refusal::NoScheme => AlertDescription::HandshakeFailure,
+            Refusal::Fallback => AlertDescription::InappropriateFallback,
             Refusal::Config(_) => AlertDescription::InternalError,
         }
     }
@@ -81,6 +85,7 @@ impl Refusal {
         match self {
             Refusal::NoCertificate => Code::REFUSED,
             Refusal::NoScheme => Code::NO_SHARED_CIPHER,
+            Refusal::Fallback => Code::FALLBACK,
             Refusal::Config(_) => Code::INTERNAL,
         }
     }
@@ -119,6 +124,9 @@ impl Slot {
     }
 
     fn choice(&self, hello: &ClientHello<'_>) -> Result<Choice, Refusal> {
+        if self.options.is_fallback(hello) {
+            return Err(Refusal::Fallback);
+        }
         if !self.options.can_sign(&self.pair, hello.signature_schemes()) {
             return Err(Refusal::NoScheme);
         }

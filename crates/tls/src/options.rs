@@ -205,6 +205,20 @@ impl Options {
         Variant { no_alpn, chacha, group: self.group(hello) }
     }
 
+    /// Returns whether a client that offers no TLS 1.3 says that it could, with a server that could as well: somebody
+    /// has disturbed its first handshake (RFC 7507). rustls does not look for this sign.
+    pub fn is_fallback(&self, hello: &rustls::server::ClientHello<'_>) -> bool {
+        /// TLS_FALLBACK_SCSV.
+        const SIGN: u16 = 0x5600;
+        let offered = hello.cipher_suites();
+        // Suites of TLS 1.3 stand in no other client's list (RFC 8446 B.4).
+        let is_of_1_3 = |suite: u16| suite >> 8 == 0x13;
+        // With TLS 1.3 alone the version is refused anyway.
+        self.shared.versions.len() > 1
+            && offered.iter().any(|suite| u16::from(*suite) == SIGN)
+            && !offered.iter().any(|suite| is_of_1_3(u16::from(*suite)))
+    }
+
     /// Returns the group that OpenSSL would choose, where rustls would choose another. In TLS 1.3 both follow the
     /// client, whose key share is at hand; in TLS 1.2 OpenSSL follows the server, as it does for suites.
     fn group(&self, hello: &rustls::server::ClientHello<'_>) -> Option<NamedGroup> {

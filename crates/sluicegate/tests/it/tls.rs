@@ -139,6 +139,7 @@ fn clients(pki: &Pki) -> Vec<String> {
         "-servername a.example -groups X25519 -tls1_2",
         "-servername a.example -alpn http/1.1",
         "-servername a.example -alpn spdy/3",
+        "-servername a.example -tls1_2 -fallback_scsv",
     ]
     .map(str::to_owned)
     .into();
