@@ -215,6 +215,12 @@ impl Table {
         let there = place.and_then(|place| self.slots.get(place)).map(|slot| &slot.options);
         there.into_iter().chain(&self.options).find(|options| options.policy == *policy).cloned()
     }
+
+    /// Returns the certificate among those of the line.
+    fn choose(&self, hello: &ClientHello<'_>, abilities: Abilities) -> Result<Choice, Refusal> {
+        let found = self.names.choose(hello.server_name(), abilities, self.settings.strict_sni);
+        self.slots[found.ok_or(Refusal::NoCertificate)?].choice(hello)
+    }
 }
 
 /// Returns what makes certificates of a line, or what has made them before if nothing has changed for it.
@@ -272,10 +278,8 @@ impl Listener {
     pub fn offer(&self, hello: &ClientHello<'_>) -> Result<Offer, Refusal> {
         let table = self.table.read().clone();
         let abilities = abilities(hello.signature_schemes(), hello.cipher_suites(), &table.options[0]);
-        let strict = table.settings.strict_sni;
         let Some((forge, name)) = table.forge.as_ref().zip(hello.server_name()) else {
-            let found = table.names.choose(hello.server_name(), abilities, strict);
-            return table.slots[found.ok_or(Refusal::NoCertificate)?].choice(hello).map(Offer::Ready);
+            return table.choose(hello, abilities).map(Offer::Ready);
         };
         if let Some(found) = table.names.choose(Some(name), abilities, true) {
             return table.slots[found].choice(hello).map(Offer::Ready);
@@ -295,8 +299,7 @@ impl Listener {
         }
         let table = self.table.read().clone();
         let abilities = abilities(hello.signature_schemes(), hello.cipher_suites(), &table.options[0]);
-        let found = table.names.choose(hello.server_name(), abilities, table.settings.strict_sni);
-        table.slots[found.ok_or(Refusal::NoCertificate)?].choice(hello)
+        table.choose(hello, abilities)
     }
 
     /// Returns the present settings.

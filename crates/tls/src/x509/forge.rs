@@ -13,9 +13,6 @@ use super::certificate::Certificate;
 use super::key::{KeyType, PrivateKey};
 use super::raw::{self, NULL, Owned};
 
-/// The longest common name (RFC 5280, `ub-common-name`).
-const COMMON_NAME_MAX: usize = 64;
-
 /// The validity, in seconds from now.
 const FROM: c_long = -24 * 3600;
 const TO: c_long = 365 * 24 * 3600;
@@ -80,11 +77,8 @@ fn fields(made: &Certificate, name: &str, serial: u64, key: &PrivateKey, authori
         let issuer = c::X509_get_subject_name(authority.as_ptr());
         done(c::X509_set_issuer_name(certificate, issuer))?;
         let subject = Owned::new(c::X509_NAME_dup(issuer))?;
-        if name.len() <= COMMON_NAME_MAX {
-            let length = name.len().cast_signed();
-            let text = name.as_ptr();
-            let kind = c::MBSTRING_ASC;
-            done(c::X509_NAME_add_entry_by_txt(subject.as_ptr(), c"CN".as_ptr(), kind, text, length, -1, 0))?;
+        if !raw::add_common_name(subject.as_ptr(), name) {
+            return None;
         }
         done(c::X509_set_subject_name(certificate, subject.as_ptr()))
     }

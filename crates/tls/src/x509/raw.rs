@@ -63,6 +63,23 @@ objects! {
     c::X509_REQ => X509_REQ_free;
 }
 
+/// The greatest length of a common name (RFC 5280, `ub-common-name`).
+const COMMON_NAME_MAX: usize = 64;
+
+/// Adds a common name, unless the text is too long for one. Returns false if the library fails.
+///
+/// # Safety
+///
+/// `subject` is valid, and nothing else uses it now.
+pub(super) unsafe fn add_common_name(subject: *mut c::X509_NAME, text: &str) -> bool {
+    if text.len() > COMMON_NAME_MAX {
+        return true;
+    }
+    let (field, kind, length) = (c"CN".as_ptr(), c::MBSTRING_ASC, text.len().cast_signed());
+    // SAFETY: the caller's subject is valid, and the text is copied.
+    unsafe { c::X509_NAME_add_entry_by_txt(subject, field, kind, text.as_ptr(), length, -1, 0) == 1 }
+}
+
 /// One reference to an object of libcrypto.
 pub(super) struct Owned<T: Object>(NonNull<T>);
 

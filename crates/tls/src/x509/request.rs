@@ -16,9 +16,6 @@ pub enum NewKey {
     Ecdsa(Curve),
 }
 
-/// The greatest length of a common name (RFC 5280, appendix A.1).
-const COMMON_NAME_MAX: usize = 64;
-
 impl PrivateKey {
     /// Generates a key. RSA takes up to seconds.
     ///
@@ -67,16 +64,12 @@ pub fn certificate_request(key: &PrivateKey, names: &[String]) -> Result<Vec<u8>
     let extension = alternative_names(names)?;
     let mut extensions = Stack::borrowing();
     extensions.push(extension.as_ptr());
-    let common = names.first().filter(|name| name.len() <= COMMON_NAME_MAX);
     // SAFETY: all objects are valid and outlive the calls, which copy what they keep; the subject belongs to the request.
     let signed = unsafe {
         c::X509_REQ_set_pubkey(request.as_ptr(), key.as_ptr()) == 1
-            && common.is_none_or(|name| {
-                let length = isize::try_from(name.len()).unwrap_or(0);
-                let subject = c::X509_REQ_get_subject_name(request.as_ptr());
-                let field = c"CN".as_ptr();
-                c::X509_NAME_add_entry_by_txt(subject, field, c::MBSTRING_ASC, name.as_ptr(), length, -1, 0) == 1
-            })
+            && names
+                .first()
+                .is_none_or(|name| raw::add_common_name(c::X509_REQ_get_subject_name(request.as_ptr()), name))
             && c::X509_REQ_add_extensions(request.as_ptr(), extensions.as_ptr()) == 1
             && c::X509_REQ_sign(request.as_ptr(), key.as_ptr(), c::EVP_sha256()) > 0
     };

@@ -10,7 +10,7 @@ use std::time::Instant;
 use sluicegate_tls::policy::RecordSizes;
 
 /// The most plaintext of a record.
-const RECORD_MAX: usize = 16 * 1024;
+pub(super) const RECORD_MAX: usize = 16 * 1024;
 
 /// The writes in succession that begin a stream, or end it.
 const STREAK: u8 = 3;

@@ -29,7 +29,7 @@ use sluicegate_tls::session::{Facts, Known};
 use sluicegate_tls::verify::{self, Outcome};
 
 use super::Socket;
-use super::records::Records;
+use super::records::{RECORD_MAX, Records};
 
 /// The size of a thread's buffer for received records: more than one of the largest size.
 const RECEIVED_MAX: usize = 20 * 1024;
@@ -649,7 +649,7 @@ impl Inner {
 fn encrypt(connection: &mut Connection, bytes: &[u8], limit: usize) -> io::Result<usize> {
     let mut taken = 0;
     for part in bytes.chunks(limit) {
-        let mut pieces = [IoSlice::new(&[]); WRITTEN_MAX.div_ceil(PIECE)];
+        let mut pieces = [IoSlice::new(&[]); RECORD_MAX / PIECE];
         let mut filled = 0;
         for (piece, bytes) in pieces.iter_mut().zip(part.chunks(PIECE)) {
             *piece = IoSlice::new(bytes);
