@@ -72,6 +72,12 @@ fn with_second<T>(time: SystemTime, use_it: impl FnOnce(&Second, u32) -> T) -> T
     })
 }
 
+/// Returns the seconds since 1970.
+pub(crate) fn unix_seconds() -> i64 {
+    let elapsed = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    i64::try_from(elapsed.as_secs()).unwrap_or(i64::MAX)
+}
+
 /// Appends a date.
 pub fn append_date(time: SystemTime, clock: Clock, out: &mut Vec<u8>) {
     with_second(time, |second, micros| match clock {

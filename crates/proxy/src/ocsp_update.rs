@@ -7,12 +7,13 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::Duration;
 
 use sluicegate_tls::ocsp::{self, RESPONSE_MAX_BYTES, Staple};
 use sluicegate_tls::pair::Pair;
 use tokio::task::JoinSet;
 
+use crate::date::unix_seconds;
 use crate::http_client::{Body, HttpRequest};
 use crate::log::Severity;
 use crate::reload::listeners;
@@ -37,24 +38,19 @@ pub(crate) async fn run(running: Arc<Running>) {
     let mut asked = JoinSet::new();
     loop {
         while asked.len() < CONCURRENT
-            && let Some(key) = updates.lock().begin(now())
+            && let Some(key) = updates.lock().begin(unix_seconds())
         {
             asked.spawn(update(running.clone(), key));
         }
         let next = updates.lock().next().filter(|_| asked.len() < CONCURRENT);
-        let wait = next.map_or(SLEEP_MAX, |next| Duration::from_secs(next.saturating_sub(now()).max(0).unsigned_abs()));
+        let wait = next
+            .map_or(SLEEP_MAX, |next| Duration::from_secs(next.saturating_sub(unix_seconds()).max(0).unsigned_abs()));
         tokio::select! {
             () = tokio::time::sleep(wait.min(SLEEP_MAX)) => {}
             () = updates.wake.notified() => follow(&running),
             Some(_) = asked.join_next() => {}
         }
     }
-}
-
-/// Returns seconds since 1970.
-fn now() -> i64 {
-    let elapsed = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    i64::try_from(elapsed.as_secs()).unwrap_or(i64::MAX)
 }
 
 /// Returns the key of a certificate's OCSP response, if it has one or is to get one.
@@ -103,7 +99,7 @@ fn follow(running: &Running) {
         Known { key: key.clone(), path, staple, is_updated: updated.is_some() }
     });
     let known = known.collect();
-    let lacking = running.process.ocsp.lock().follow(known, &running.config.global.tls.ocsp_update, now());
+    let lacking = running.process.ocsp.lock().follow(known, &running.config.global.tls.ocsp_update, unix_seconds());
     for staple in lacking {
         give(&pairs, &staple);
     }
@@ -120,7 +116,7 @@ async fn update(running: Arc<Running>, key: Vec<u8>) {
         give(&stapled(&running), staple);
     }
     let settings = &running.config.global.tls.ocsp_update;
-    let Some(entry) = running.process.ocsp.lock().end(&key, result, settings, now()) else { return };
+    let Some(entry) = running.process.ocsp.lock().end(&key, result, settings, unix_seconds()) else { return };
     let (path, status, outcome) = (&entry.path, entry.status as u8, entry.outcome());
     let line = format!("<OCSP-UPDATE> {path} {status} \"{outcome}\" {} {}", entry.failures, entry.successes);
     running.logger.send(&running.config.global.log, Severity::Notice, line.as_bytes());
@@ -143,7 +139,7 @@ async fn fetch(running: &Running, key: &[u8]) -> Result<Staple, Failed> {
     }
     let checked = ocsp::check_signature(&response.body, pair.chain(), pair.issuer());
     checked.map_err(|why| (Status::Check, Some(why)))?;
-    ocsp::check(&response.body, Some(key), now()).map_err(|why| (Status::Insertion, Some(why)))
+    ocsp::check(&response.body, Some(key), unix_seconds()).map_err(|why| (Status::Insertion, Some(why)))
 }
 
 fn to_http(request: &ocsp::Request, proxy: Option<&str>) -> Option<HttpRequest> {

@@ -6,7 +6,7 @@ use aws_lc_rs::rsa;
 use aws_lc_rs::signature::{self, EcdsaKeyPair, EcdsaSigningAlgorithm, KeyPair};
 use sluicegate_tls::x509::{Curve, KeyType, PrivateKey};
 
-use crate::sample::Base64;
+use crate::sample::{Base64, append_json_string};
 
 /// The key of an account.
 pub(super) struct Account {
@@ -20,22 +20,15 @@ enum Key {
     Ecdsa(EcdsaKeyPair, &'static str),
 }
 
-fn base64(bytes: &[u8]) -> String {
+/// Returns bytes in the base64 of URLs, without padding.
+pub(super) fn base64(bytes: &[u8]) -> String {
     String::from_utf8(Base64::Url.encode(bytes)).expect("base64 is ASCII")
 }
 
 /// Returns a text as a JSON string.
 pub(super) fn quoted(text: &str) -> String {
     let mut out = String::with_capacity(text.len() + 2);
-    out.push('"');
-    for character in text.chars() {
-        match character {
-            '"' | '\\' => out.extend(['\\', character]),
-            control if control < ' ' => out.push_str(&format!("\\u{:04x}", u32::from(control))),
-            other => out.push(other),
-        }
-    }
-    out.push('"');
+    append_json_string(text, &mut out);
     out
 }
 

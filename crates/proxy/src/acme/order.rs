@@ -14,9 +14,9 @@ use std::time::Duration;
 use sluicegate_config::model::{Acme, AcmeUse};
 use sluicegate_pattern::PatternFile;
 
-use super::account::{Account, quoted};
+use super::account::{Account, base64, quoted};
 use crate::http_client::{Body, HttpClient, HttpRequest, HttpResponse};
-use crate::sample::{Base64, json_text};
+use crate::sample::json_text;
 
 /// The number of renewals at a time; further ones wait.
 pub(super) const RENEWALS: usize = 8;
@@ -60,7 +60,7 @@ enum Step {
     Certificate,
 }
 
-/// What follows a step.
+/// The result of a step.
 enum Next {
     Step(Step, Duration),
     /// The chain as PEM.
@@ -125,7 +125,7 @@ pub(super) struct Order<'a> {
     certificate: String,
     authorizations: Vec<Authorization>,
     tokens: Tokens,
-    /// What the last response said.
+    /// `Retry-After` of the last response.
     retry_after: Option<Duration>,
 }
 
@@ -139,7 +139,7 @@ impl<'a> Order<'a> {
         csr: &[u8],
         map: Option<Arc<PatternFile>>,
     ) -> Order<'a> {
-        let csr = String::from_utf8(Base64::Url.encode(csr)).expect("base64 is ASCII");
+        let csr = base64(csr);
         let tokens = Tokens { map, tokens: Vec::new() };
         let (new_nonce, new_account, new_order, order, finalize, certificate) = Default::default();
         let (nonce, kid, retry_after) = (None, None, None);

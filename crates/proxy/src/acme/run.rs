@@ -1,7 +1,7 @@
 //! Renewals on the control thread: when they begin, and what becomes of their certificates.
 
 use std::sync::Arc;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::Duration;
 
 use sluicegate_config::model::{Acme, AcmeUse};
 use sluicegate_tls::pair::{Draft, Pair};
@@ -12,6 +12,7 @@ use tokio::task::JoinSet;
 use super::account::Account;
 use super::order::{Order, RENEWALS};
 use super::state;
+use crate::date::unix_seconds;
 use crate::log::Severity;
 use crate::reload::{Current, replace_pair};
 use crate::running::Running;
@@ -21,7 +22,7 @@ const INTERVAL: Duration = Duration::from_secs(12 * 60 * 60);
 /// The renewal window of a certificate whose validity has no beginning.
 const WINDOW: i64 = 7 * 24 * 60 * 60;
 
-/// What the renewals of a process share.
+/// State shared by the renewals of a process.
 struct Shared {
     current: Arc<Current>,
     /// Held while the state file is written.
@@ -77,7 +78,7 @@ fn ask_for_due(running: &Running) {
         let loaded = running.process.certificates.lock();
         let pairs = loaded.files.acme.iter().filter_map(|(name, used)| {
             let pair = loaded.files.pairs.get(name)?;
-            (due_at(pair) < now()).then(|| (name.clone(), used.domains.is_empty()))
+            (due_at(pair) < unix_seconds()).then(|| (name.clone(), used.domains.is_empty()))
         });
         pairs.collect()
     };
@@ -94,11 +95,6 @@ pub(crate) fn due_at(pair: &Pair) -> i64 {
     let (begin, end) = (pair.leaf().not_before(), pair.leaf().not_after());
     let end = end.unwrap_or(0);
     end.saturating_sub(begin.map_or(WINDOW, |begin| end.saturating_sub(begin) / 12))
-}
-
-fn now() -> i64 {
-    let elapsed = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    i64::try_from(elapsed.as_secs()).unwrap_or(i64::MAX)
 }
 
 fn log(running: &Running, severity: Severity, line: &str) {

@@ -14,6 +14,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use sluicegate_config::model::{Global, TlsFiles};
+use sluicegate_pattern::hexadecimal;
 use sluicegate_tls::pair::{Draft, Pair};
 use sluicegate_tls::x509::Secret;
 
@@ -61,7 +62,8 @@ fn parse(bytes: &[u8], skip_self_issued: bool) -> Result<TlsFiles, String> {
         let (name, rest) = block.split_once('\n').ok_or("it is cut off")?;
         let broken = |reason: &str| format!("certificate '{name}': {reason}");
         let (digest, pem) = rest.split_once('\n').ok_or_else(|| broken("it is cut off"))?;
-        let digest = digest.strip_prefix("files ").and_then(from_hex).ok_or_else(|| broken("its digest is missing"))?;
+        let digest = digest.strip_prefix("files ").and_then(|digits| hexadecimal(digits.as_bytes())?.try_into().ok());
+        let digest = digest.ok_or_else(|| broken("its digest is missing"))?;
         let pem = pem.strip_suffix("end\n").ok_or_else(|| broken("it is cut off"))?;
         let mut draft = Draft::restored(name, digest);
         draft.set_pem(pem.as_bytes(), &files.issuers).map_err(|reason| broken(&reason))?;
@@ -88,13 +90,6 @@ fn text<'a>(pairs: impl Iterator<Item = &'a Arc<Pair>>) -> Secret {
         out.extend_from_slice(b"end\n");
     }
     Secret::from(out)
-}
-
-fn from_hex(text: &str) -> Option<[u8; 32]> {
-    let digits: Option<Vec<u8>> = text.chars().map(|digit| digit.to_digit(16).map(|digit| digit as u8)).collect();
-    let bytes: Vec<u8> =
-        digits.filter(|digits| digits.len() == 64)?.chunks(2).map(|pair| pair[0] << 4 | pair[1]).collect();
-    bytes.try_into().ok()
 }
 
 /// Writes the certificates of ACME that were set since their files were read. Blocks.

@@ -188,7 +188,7 @@ async fn accept<C>(
                 let (commands, Socket { level, exposes, tls, .. }) = (commands.clone(), socket.clone());
                 connections.lock().spawn(async move {
                     if let Some(tls) = tls {
-                        // A client that fails is told by its alert; the place is free for another.
+                        // A failed handshake ends with an alert to the client, and frees the place.
                         let shaken = tokio::time::timeout(serving.timeout, stream.accept_tls(&tls)).await;
                         if !matches!(shaken, Ok(Ok(()))) {
                             return;

@@ -16,6 +16,22 @@ use sluicegate_config::model::{Cast, Encoding, FormatFlags, FormatPart, LogForma
 
 use super::{FormatMode, Value, append_hex, append_int};
 
+/// Appends a JSON string. In contrast to [`Writer::text`] the text is our own, or an authority's: DEL stays as it is.
+pub(crate) fn append_json_string(text: &str, out: &mut String) {
+    use std::fmt::Write as _;
+    out.push('"');
+    for c in text.chars() {
+        match c {
+            '"' | '\\' => out.extend(['\\', c]),
+            '\0'..='\x1f' => {
+                let _ = write!(out, "\\u{:04x}", c as u32);
+            }
+            c => out.push(c),
+        }
+    }
+    out.push('"');
+}
+
 /// Returns the parts of a format, with the parts that its encoding adds and without those that it omits.
 pub(crate) fn parts(format: &LogFormat, mode: FormatMode) -> Cow<'_, [FormatPart]> {
     let Some(encoding) = format.encoding.filter(|_| mode != FormatMode::Http) else {

@@ -5,6 +5,8 @@
 
 use std::fmt::Write as _;
 
+use crate::sample::append_json_string;
+
 /// A typed value.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Field {
@@ -105,28 +107,13 @@ pub fn json(owner: Option<Owner>, fields: &[Field], out: &mut String) {
             scope(tags)
         );
         if *kind == "str" {
-            text(value, out)
+            append_json_string(value, out)
         } else {
             out.push_str(value)
         }
         out.push_str("}}");
     }
     out.push(']');
-}
-
-/// Appends a JSON string.
-fn text(value: &str, out: &mut String) {
-    out.push('"');
-    for c in value.chars() {
-        match c {
-            '"' | '\\' => out.extend(['\\', c]),
-            '\0'..='\x1f' => {
-                let _ = write!(out, "\\u{:04x}", c as u32);
-            }
-            c => out.push(c),
-        }
-    }
-    out.push('"');
 }
 
 #[cfg(test)]

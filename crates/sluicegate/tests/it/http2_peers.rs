@@ -1,6 +1,6 @@
 //! HTTP/2 with the clients and servers of others: gRPC, Go's net/http, httpx, Chromium and nginx, with TLS and without.
 //!
-//! What the programs in `tests/clients` check are their own assertions; they print how many there were. Their libraries
+//! The programs in `tests/clients` make their own assertions, and print the number of them. Their libraries
 //! are in `target/http-clients`, where `cargo xtask test --install` puts the versions that the folder pins.
 
 use std::path::{Path, PathBuf};

@@ -1,13 +1,12 @@
 //! `acme renew`, `acme status`.
 
-use std::time::{SystemTime, UNIX_EPOCH};
-
 use jiff::Timestamp;
 use sluicegate_config::model::StatsLevel;
 
 use super::super::catalogue::{Call, Command, Run};
 use super::super::protocol::Answer;
 use crate::acme::due_at;
+use crate::date::unix_seconds;
 
 pub(super) const COMMANDS: &[Command] = &[
     Command {
@@ -59,8 +58,7 @@ fn status(call: Call<'_>) -> Answer<'_> {
         call.out.push(
             "# certificate\tsection\tstate\texpiration date (UTC)\texpires in\tscheduled date (UTC)\tscheduled in\n",
         );
-        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
-        let now = i64::try_from(now).unwrap_or(i64::MAX);
+        let now = unix_seconds();
         for (name, section, end, due) in rows {
             let is_scheduled = !call.running.config.global.acme_unscheduled;
             let (state, due) = match process.renewals.is_running(&name) {

@@ -1,7 +1,6 @@
 //! `show|add|del ssl crt-list`, `show ssl sni`.
 
 use std::sync::Arc;
-use std::time::{SystemTime, UNIX_EPOCH};
 
 use sluicegate_config::AddedLine;
 use sluicegate_config::model::{CrtList, NamedFiles, ProxyKind, StatsLevel};
@@ -14,6 +13,7 @@ use super::super::catalogue::{Call, Command, Run};
 use super::super::general::delay;
 use super::super::protocol::Answer;
 use super::{dots, locked, uses};
+use crate::date::unix_seconds;
 use crate::running::{Place, Running, places};
 use crate::tls::Loaded;
 
@@ -384,9 +384,7 @@ fn wanted(call: &Call<'_>) -> Result<Wanted, String> {
         }
         next += 1;
     }
-    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
-    let now = i64::try_from(now).unwrap_or(i64::MAX);
-    Ok(Wanted { frontend, expired_by: expired.then(|| now.saturating_add(offset)) })
+    Ok(Wanted { frontend, expired_by: expired.then(|| unix_seconds().saturating_add(offset)) })
 }
 
 fn show_sni(mut call: Call<'_>) -> Answer<'_> {

@@ -2,8 +2,8 @@
 //! responses (management guide 9.3).
 //!
 //! They work on the process's [`Registry`](crate::tls::Registry), by the names that files gave, and read no file. A
-//! commit replaces a certificate in each listener (of stores as well) and connector that has it, for handshakes that begin after it. Its cost
-//! is that of a copy of the listeners' tables, whose configurations are kept.
+//! commit replaces a certificate in each listener (of stores as well) and connector that has it, for handshakes that
+//! begin after it. Its cost is that of a copy of the listeners' tables, whose configurations are kept.
 //!
 //! A reload that is being prepared has seen the registry, so that changes meanwhile would be lost: they are refused in
 //! HAProxy's words for a lock.

@@ -2,15 +2,16 @@
 //!
 //! A response belongs to an identifier of a certificate, so that all certificates in memory with that identifier have it.
 
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, UNIX_EPOCH};
 
 use sluicegate_config::model::StatsLevel;
+use sluicegate_pattern::hexadecimal;
 use sluicegate_tls::ocsp;
 
 use super::super::catalogue::{Call, Command, Run};
 use super::super::protocol::Answer;
 use super::certificates::decoded;
-use crate::date::{Clock, append_date};
+use crate::date::{Clock, append_date, unix_seconds};
 use crate::ocsp_update::{self, stapled};
 use crate::sample::Base64;
 
@@ -54,8 +55,7 @@ fn set(call: &mut Call<'_>) {
     let Some(response) = decoded(&text) else {
         return call.say("'set ssl ocsp-response' received invalid base64 encoded response.");
     };
-    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
-    let staple = match ocsp::check(&response, None, i64::try_from(now).unwrap_or(i64::MAX)) {
+    let staple = match ocsp::check(&response, None, unix_seconds()) {
         Ok(staple) => staple,
         Err(message) => return call.say(format!("{message}.")),
     };
@@ -99,7 +99,7 @@ fn show_updates(call: Call<'_>) -> Answer<'_> {
             append_date(UNIX_EPOCH + Duration::from_secs(seconds.max(0).unsigned_abs()), Clock::Local, &mut text);
             String::from_utf8_lossy(&text).into_owned()
         };
-        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs().cast_signed();
+        let now = unix_seconds();
         let rows = call.running.process.ocsp.lock().rows();
         for (key, entry) in rows {
             let next = date(entry.next.filter(|next| *next != 0).unwrap_or(now));
@@ -149,15 +149,6 @@ fn update(call: &mut Call<'_>) {
     }
 }
 
-/// Returns the bytes of a hexadecimal text.
-fn from_hex(text: &str) -> Option<Vec<u8>> {
-    let digits = text.bytes().map(|digit| char::from(digit).to_digit(16)).collect::<Option<Vec<u32>>>()?;
-    if digits.is_empty() || !digits.len().is_multiple_of(2) {
-        return None;
-    }
-    digits.chunks(2).map(|pair| u8::try_from(pair[0] << 4 | pair[1]).ok()).collect()
-}
-
 fn show_one(call: &mut Call<'_>) {
     let (format, id) = match call.arg(0) {
         format @ ("text" | "base64") => (format.to_owned(), call.arg(1).to_owned()),
@@ -170,7 +161,7 @@ fn show_one(call: &mut Call<'_>) {
         let loaded = call.running.process.certificates.lock();
         ocsp_update::key(loaded.files.pairs.get(path)?, loaded.files.ocsp_updates.contains(path))
     };
-    let Some(key) = from_hex(&id).or_else(|| by_path(&id)) else {
+    let Some(key) = hexadecimal(id.as_bytes()).or_else(|| by_path(&id)) else {
         return call.say("'show ssl ocsp-response' expects a valid certid or certificate path.");
     };
     let Some(pairs) = stapled(call.running).remove(&key) else {

@@ -650,7 +650,7 @@ fn write_request(request: &RequestCode, state: Option<&str>, view: &View<'_>) ->
     if !body.is_empty() {
         push_field(&mut out, "content-length", body.len().to_string().as_bytes());
     }
-    // What the version implies is omitted. A request that asks for another protocol has nothing besides.
+    // Connection options that the version implies are omitted, and all of them where the request upgrades the protocol.
     let Wishes { keeps, closes, upgrades } = wishes.unwrap_or(Wishes { closes: true, ..Wishes::default() });
     match &*request.version {
         _ if upgrades => {}

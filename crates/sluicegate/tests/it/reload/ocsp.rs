@@ -12,7 +12,7 @@ use sluicegate_testkit::{Certificates, Listening, PATIENCE, wait_for};
 
 use super::{DEFAULTS, Service, Way};
 
-/// What responders do, by the first part of the path.
+/// The behaviour of a responder, by the first part of the path.
 const KINDS: [&str; 9] = ["good", "revoked", "unknown", "forged", "status", "type", "huge", "garbage", "dead"];
 
 /// A server with a responder for each kind.
@@ -247,7 +247,7 @@ fn responses_survive_reloads_and_new_certificates_get_new_ones() {
     let port = listening.port();
     assert_eq!([stapled(port, "a.example"), stapled(port, "proxied.example")], ["good", "good"]);
     assert_eq!(responder.asked(), 2);
-    // What has not changed keeps its response, and so does a file that was written anew.
+    // An unchanged certificate keeps its response, and so does one whose file was written anew.
     service.write(&text(&through, "2"));
     service.reload();
     assert_eq!((stapled(port, "a.example"), responder.asked()), ("good".to_owned(), 2));
