@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 use std::net::UdpSocket;
 
-use super::peer::{BOTH, Bench, CONNECTIONS, Peer, Running};
+use super::peer::{BOTH, Bench, CONNECTIONS, Peer, Running, start_all};
 use crate::bench::{median, on_core, spread};
 use crate::report::{Options, Part, ratios};
 
@@ -74,15 +74,11 @@ pub(crate) fn in_turn(
     Ok((cpu, rates))
 }
 
-fn both(bench: &Bench<'_>, text: &str) -> Result<Vec<(&'static str, Running)>, String> {
-    BOTH.iter().map(|peer| Ok((peer.name(), peer.start(bench, text)?))).collect()
-}
-
 /// `cpu`: small responses.
 pub(super) fn cpu(options: &Options) -> Result<Part, String> {
     let mut part = Part::new("cpu", "Small responses");
     let bench = Bench::new(options)?;
-    let running = both(&bench, &ordinary(&bench, log_reader()?))?;
+    let running = start_all(BOTH, &bench, &ordinary(&bench, log_reader()?))?;
     let _ = writeln!(
         part.text,
         "{CONNECTIONS} connections, {SECONDS} s a run; five rules, two ACLs, `option forwardfor` and `option httplog` to \

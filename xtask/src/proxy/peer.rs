@@ -61,6 +61,15 @@ impl Peer {
     }
 }
 
+/// Starts programs with the same file.
+pub(crate) fn start_all(
+    peers: [Peer; 2],
+    bench: &Bench<'_>,
+    text: &str,
+) -> Result<Vec<(&'static str, Running)>, String> {
+    peers.iter().map(|peer| Ok((peer.name(), peer.start(bench, text)?))).collect()
+}
+
 /// A program that serves.
 pub(crate) struct Running {
     guard: Guard,

@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use super::material::{Key, bind, libraries};
 use crate::bench::{median, spread};
 use crate::proxy::cpu::{SECONDS, in_turn};
-use crate::proxy::peer::{Bench, NEWER, Running};
+use crate::proxy::peer::{Bench, NEWER, start_all};
 use crate::report::{Options, Part, ratios};
 
 /// Connections of the load that makes handshakes.
@@ -21,8 +21,39 @@ fn file(bind: &str, rules: &str) -> String {
     )
 }
 
-pub(super) fn both(bench: &Bench<'_>, text: &str) -> Result<Vec<(&'static str, Running)>, String> {
-    NEWER.iter().map(|peer| Ok((peer.name(), peer.start(bench, text)?))).collect()
+/// A measurement of CPU time per unit.
+pub(super) struct PerUnit {
+    /// The path that is requested.
+    pub(super) path: &'static str,
+    /// The unit in rates, and in the goal.
+    pub(super) units: &'static str,
+    pub(super) unit: &'static str,
+    /// The greatest ratio to HAProxy's CPU time.
+    pub(super) wanted: f64,
+}
+
+/// Responses of 1 MiB.
+pub(super) const DOWNLOAD: PerUnit = PerUnit { path: "/bytes/1048576", units: "MiB", unit: "byte", wanted: 0.9 };
+
+impl PerUnit {
+    /// Measures both programs with a file, and adds the rates and the goal to a report. Returns CPU times per request.
+    pub(super) fn compare(
+        &self,
+        part: &mut Part,
+        bench: &Bench<'_>,
+        name: &str,
+        text: &str,
+        load: &[&str],
+    ) -> Result<Vec<Vec<f64>>, String> {
+        let running = start_all(NEWER, bench, text)?;
+        let (cpu, rates) = in_turn(bench, &running, self.path, load)?;
+        let rates: Vec<String> = rates.iter().map(|rates| spread(rates, 0)).collect();
+        let _ = writeln!(part.text, "{} a second, {name}: {}.\n", self.units, rates.join(" and "));
+        let goal = format!("CPU per {}, {name}, ours / haproxy's", self.unit);
+        let wanted = self.wanted;
+        part.goal(&goal, &format!("≤ {wanted}"), median(&ratios(&cpu)), |ratio| ratio <= wanted);
+        Ok(cpu)
+    }
 }
 
 pub(super) fn columns() -> [String; 2] {
@@ -52,7 +83,7 @@ pub(super) fn handshakes(options: &Options) -> Result<Part, String> {
     for (name, key, version, resume, wanted) in cases {
         println!("{name}, {}", key.name());
         let rules = "http-request return status 200 content-type text/plain string fast";
-        let running = both(&bench, &file(&bind(&bench, key, version, "http/1.1")?, rules))?;
+        let running = start_all(NEWER, &bench, &file(&bind(&bench, key, version, "http/1.1")?, rules))?;
         let load = [&["-c", CONNECTIONS, "--no-keep-alive"], resume].concat();
         let (cpu, _) = in_turn(&bench, &running, "/", &load)?;
         // Handshakes per CPU second: the inverse of CPU time per connection.
@@ -78,13 +109,9 @@ pub(super) fn bulk(options: &Options) -> Result<Part, String> {
     let versions = ["1.3", "1.2"];
     for version in versions {
         let server = format!("server origin {}", bench.origin());
-        let running = both(&bench, &file(&bind(&bench, Key::Ecdsa, version, "http/1.1")?, &server))?;
-        let (cpu, rates) = in_turn(&bench, &running, "/bytes/1048576", &["-c", DOWNLOADS])?;
-        let rates: Vec<String> = rates.iter().map(|rates| spread(rates, 0)).collect();
-        let _ = writeln!(part.text, "MiB a second, TLS {version}: {}.\n", rates.join(" and "));
-        let goal = format!("CPU per byte, TLS {version}, ours / haproxy's");
-        part.goal(&goal, "≤ 0.9", median(&ratios(&cpu)), |ratio| ratio <= 0.9);
-        results.push(cpu);
+        let text = file(&bind(&bench, Key::Ecdsa, version, "http/1.1")?, &server);
+        let name = format!("TLS {version}");
+        results.push(DOWNLOAD.compare(&mut part, &bench, &name, &text, &["-c", DOWNLOADS])?);
     }
     let rows = versions.map(|version| format!("TLS {version}"));
     part.table("CPU µs per MiB", &columns(), rows.iter().map(String::as_str), &results);

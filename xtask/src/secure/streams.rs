@@ -2,12 +2,11 @@
 
 use std::fmt::Write as _;
 
-use super::handshakes::{both, columns};
+use super::handshakes::{DOWNLOAD, PerUnit, columns};
 use super::material::{Key, bind, libraries};
-use crate::bench::{median, spread};
-use crate::proxy::cpu::{SECONDS, in_turn, log_reader};
+use crate::proxy::cpu::{SECONDS, log_reader};
 use crate::proxy::peer::Bench;
-use crate::report::{Options, Part, ratios};
+use crate::report::{Options, Part};
 
 const CONNECTIONS: &str = "10";
 /// Concurrent streams of a connection.
@@ -40,17 +39,12 @@ fn small(part: &mut Part, bench: &Bench<'_>, answer: &str, wanted: f64) -> Resul
         libraries(bench)
     );
     let log = log_reader()?;
+    let request = PerUnit { path: "/fast", units: "Requests", unit: "request", wanted };
     let mut results = Vec::new();
     let binds = binds(bench)?;
     for (name, bind) in &binds {
-        let running = both(bench, &ordinary(bind, log, answer))?;
         let load = ["-c", CONNECTIONS, "--http2", "--streams", STREAMS];
-        let (cpu, rates) = in_turn(bench, &running, "/fast", &load)?;
-        let rates: Vec<String> = rates.iter().map(|rates| spread(rates, 0)).collect();
-        let _ = writeln!(part.text, "Requests a second, {name}: {}.\n", rates.join(" and "));
-        let goal = format!("CPU per request, {name}, ours / haproxy's");
-        part.goal(&goal, &format!("≤ {wanted}"), median(&ratios(&cpu)), |ratio| ratio <= wanted);
-        results.push(cpu);
+        results.push(request.compare(part, bench, name, &ordinary(bind, log, answer), &load)?);
     }
     part.table("CPU µs per request", &columns(), binds.iter().map(|bind| bind.0), &results);
     Ok(())
@@ -85,14 +79,8 @@ pub(super) fn large(options: &Options) -> Result<Part, String> {
              timeout connect 3s\nlisten www\n    bind 127.0.0.1:PORT {bind}\n    server origin {}\n",
             bench.origin()
         );
-        let running = both(&bench, &text)?;
         let load = ["-c", CONNECTIONS, "--http2"];
-        let (cpu, rates) = in_turn(&bench, &running, "/bytes/1048576", &load)?;
-        let rates: Vec<String> = rates.iter().map(|rates| spread(rates, 0)).collect();
-        let _ = writeln!(part.text, "MiB a second, {name}: {}.\n", rates.join(" and "));
-        let goal = format!("CPU per byte, {name}, ours / haproxy's");
-        part.goal(&goal, "≤ 0.9", median(&ratios(&cpu)), |ratio| ratio <= 0.9);
-        results.push(cpu);
+        results.push(DOWNLOAD.compare(&mut part, &bench, name, &text, &load)?);
     }
     part.table("CPU µs per MiB", &columns(), binds.iter().map(|bind| bind.0), &results);
     Ok(part)
