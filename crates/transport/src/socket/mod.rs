@@ -28,6 +28,10 @@ use crate::pipe::Pipe;
 /// The number of unread bytes that are discarded before closing a connection; with more, it is reset.
 const DISCARDED: usize = 256 * 1024;
 
+/// The number of bytes that are encrypted before they are sent: with the headers of their records, they are what
+/// segmentation offload, or a packet of the loopback interface, takes at most.
+const GATHERED: usize = 63 * 1024;
+
 /// A connected socket.
 #[derive(Debug)]
 pub enum Socket {
@@ -153,6 +157,25 @@ impl Socket {
         match self {
             Socket::Tls(stream) => stream.poll_queue(cx, bytes),
             Socket::Tcp(_) | Socket::Unix(_) => self.poll_write(cx, bytes),
+        }
+    }
+
+    /// Like [`Socket::poll_queue`], but TLS may only encrypt the bytes, so that [`Socket::poll_flush`] sends several
+    /// records at once. `held` is the number of bytes that wait for that; `bytes` are not empty.
+    pub fn poll_gather(&mut self, cx: &mut Context<'_>, bytes: &[u8], held: &mut usize) -> Poll<io::Result<usize>> {
+        let Socket::Tls(stream) = self else { return self.poll_write(cx, bytes) };
+        loop {
+            let room = GATHERED.saturating_sub(*held).min(bytes.len());
+            if room > 0 {
+                let count = stream.hold(&bytes[..room])?;
+                *held += count;
+                // Small records fill TLS earlier.
+                if count > 0 {
+                    return Poll::Ready(Ok(count));
+                }
+            }
+            ready!(stream.poll_flush(cx))?;
+            *held = 0;
         }
     }
 

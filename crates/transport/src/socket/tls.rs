@@ -397,13 +397,23 @@ impl Tls {
         }
     }
 
+    /// Encrypts some of `bytes`, which are not written again, for the next call of [`Tls::poll_flush`].
+    ///
+    /// # Errors
+    /// The connection is not open.
+    pub fn hold(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.inner.get_mut().encrypt(bytes)
+    }
+
     /// Sends what is encrypted.
     pub fn poll_flush(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         let (socket, inner) = self.parts();
-        match &mut inner.phase {
-            Phase::Open(connection) => poll_send(socket, cx, connection),
-            Phase::Hello(_) | Phase::Greeted(_) | Phase::Failed => Poll::Ready(Err(io::ErrorKind::NotConnected.into())),
+        let waits = inner.with_answer().is_some();
+        ready!(inner.flush(&mut |connection| poll_send(socket, cx, connection)))?;
+        if waits {
+            inner.records.wrote();
         }
+        Poll::Ready(Ok(()))
     }
 
     /// Writes as many bytes as fit; `WouldBlock` if none do, after which the next write must begin with the same bytes.
@@ -621,21 +631,32 @@ impl Inner {
         Ok(())
     }
 
+    /// Encrypts some of `bytes`; returns their count.
+    fn encrypt(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        let Phase::Open(connection) = &mut self.phase else { return Err(io::ErrorKind::NotConnected.into()) };
+        if self.closed {
+            return Err(io::ErrorKind::BrokenPipe.into());
+        }
+        let limit = self.records.limit(bytes.len());
+        encrypt(connection, &bytes[..bytes.len().min(WRITTEN_MAX)], limit)
+    }
+
+    /// Sends what is encrypted.
+    fn flush(&mut self, send: &mut Send<'_>) -> Poll<io::Result<()>> {
+        match &mut self.phase {
+            Phase::Open(connection) => send(connection),
+            Phase::Hello(_) | Phase::Greeted(_) | Phase::Failed => Poll::Ready(Err(io::ErrorKind::NotConnected.into())),
+        }
+    }
+
     /// Encrypts and sends some of `bytes`; returns their count once all their records are in the kernel.
     fn write(&mut self, bytes: &[u8], send: &mut Send<'_>) -> Poll<io::Result<usize>> {
-        let Phase::Open(connection) = &mut self.phase else {
-            return Poll::Ready(Err(io::ErrorKind::NotConnected.into()));
-        };
-        if self.closed {
-            return Poll::Ready(Err(io::ErrorKind::BrokenPipe.into()));
-        }
         if self.accepted == 0 {
             // An answer to the peer may still be waiting: it goes first.
-            ready!(send(connection))?;
-            let limit = self.records.limit(bytes.len());
-            self.accepted = encrypt(connection, &bytes[..bytes.len().min(WRITTEN_MAX)], limit)?;
+            ready!(self.flush(send))?;
+            self.accepted = self.encrypt(bytes)?;
         }
-        ready!(send(connection))?;
+        ready!(self.flush(send))?;
         self.records.wrote();
         Poll::Ready(Ok(std::mem::take(&mut self.accepted).min(bytes.len())))
     }
@@ -876,6 +897,30 @@ mod tests {
         };
         let (received, ()) = tokio::join!(read_all(&mut server, 16 * 1024), sending);
         assert!(received == sent, "{} bytes", received.len());
+    }
+
+    #[tokio::test]
+    async fn gathered_bytes_wait_for_a_flush_or_for_many() {
+        let sent: Vec<u8> = (0..400_000_u32).map(|n| (n ^ n >> 8) as u8).collect();
+        // Records of one byte fill TLS before their plaintext is much.
+        for piece in [1, 700, 16 * 1024, 100_000] {
+            let (mut server, mut client) = pair(0).await;
+            let mut held = 0;
+            let count = poll_fn(|cx| client.poll_gather(cx, &sent[..piece.min(1000)], &mut held)).await.unwrap();
+            assert!(count == held && server.is_quiet(), "{piece}: nothing is sent yet");
+            let sent = &sent[..if piece == 1 { 20_000 } else { sent.len() }];
+            let sending = async {
+                let mut at = count;
+                while at < sent.len() {
+                    let next = &sent[at..sent.len().min(at + piece)];
+                    at += poll_fn(|cx| client.poll_gather(cx, next, &mut held)).await.unwrap();
+                }
+                poll_fn(|cx| client.poll_flush(cx)).await.unwrap();
+                client.shutdown_write();
+            };
+            let (received, ()) = tokio::join!(read_all(&mut server, 16 * 1024), sending);
+            assert!(received == sent, "{piece}: {} bytes", received.len());
+        }
     }
 
     #[tokio::test]

@@ -64,7 +64,24 @@ struct Relay<'a> {
 
 impl Relay<'_> {
     fn poll(&mut self, cx: &mut Context<'_>, pool: &BufferPool, moved: &mut Moved) -> Result<Wait, FlowError> {
-        let mut passed = 0;
+        match self.pass(cx, pool, moved)? {
+            Wait::Sink => Ok(Wait::Sink),
+            // What was gathered must not wait for the source.
+            wait => match self.sink.socket.poll_flush(cx) {
+                Poll::Ready(Ok(())) => Ok(wait),
+                Poll::Ready(Err(_)) => Err(FlowError::Sink),
+                Poll::Pending => Ok(Wait::Sink),
+            },
+        }
+    }
+
+    fn pass(&mut self, cx: &mut Context<'_>, pool: &BufferPool, moved: &mut Moved) -> Result<Wait, FlowError> {
+        if let Poll::Ready(flushed) = self.sink.socket.poll_flush(cx) {
+            flushed.map_err(|_| FlowError::Sink)?;
+        } else {
+            return Ok(Wait::Sink);
+        }
+        let (mut passed, mut held) = (0, 0);
         loop {
             self.render(pool.size(), moved)?;
             if self.sink.writer.poll_flush(cx, self.sink.socket, moved)?.is_pending() {
@@ -73,7 +90,7 @@ impl Relay<'_> {
             while self.source.reader.direct > 0 {
                 self.sink.writer.forgotten = true;
                 let direct = &self.source.input.data()[..self.source.reader.direct];
-                match self.sink.socket.poll_write(cx, direct) {
+                match self.sink.socket.poll_gather(cx, direct, &mut held) {
                     Poll::Ready(Ok(count)) => {
                         self.source.reader.consume(self.source.input, count);
                         moved.written += count;

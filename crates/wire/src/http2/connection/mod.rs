@@ -72,7 +72,8 @@ pub struct Settings {
     pub frames_per_turn: u32,
     /// The resets that are received and answered in a turn.
     pub resets_per_turn: u32,
-    /// The data that may wait in the output, in bytes.
+    /// The data that may wait in the output, in bytes. By default, with headers of frames and records, they are what
+    /// segmentation offload, or a packet of the loopback interface, takes at most.
     pub output_max: usize,
 }
 
@@ -91,7 +92,7 @@ impl Default for Settings {
             head: Limits::default(),
             frames_per_turn: 1000,
             resets_per_turn: 100,
-            output_max: 65_536,
+            output_max: 63 * 1024,
         }
     }
 }

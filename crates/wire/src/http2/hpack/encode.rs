@@ -6,7 +6,7 @@
 //! entry, so a field is found by one look-up and one comparison. Strings are not Huffman coded: that would cost the CPU
 //! more than the wire saves. Secrets and cookies are literals that no one on the way may index (RFC 7541 7.1).
 //!
-//! Cost: 520 bytes, and the dynamic table of at most 4096.
+//! Cost: 264 bytes, and the dynamic table of at most 4096.
 
 use super::super::class::Class;
 use super::table::{self, STATIC_LEN, Table};
@@ -17,10 +17,11 @@ const SEEN: usize = 64;
 /// A field that was sent.
 #[derive(Clone, Copy, Debug, Default)]
 struct Seen {
-    hash: u32,
+    /// The upper half of its hash; the lower one selects the place.
+    hash: u16,
     /// The insertion of its entry, or 0. The count of insertions wraps; an entry that was thus mistaken for another
     /// fails the comparison.
-    insertion: u32,
+    insertion: u16,
 }
 
 /// The encoder of one direction.
@@ -94,6 +95,7 @@ impl Encoder {
         }
         let hash = hash(name, value);
         let seen = &mut self.seen[hash as usize % SEEN];
+        let hash = (hash >> 16) as u16;
         if seen.hash != hash {
             *seen = Seen { hash, insertion: 0 };
             return literal(out, 0, 4, name, value);

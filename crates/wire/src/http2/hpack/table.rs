@@ -156,7 +156,7 @@ pub(super) struct Table<M> {
     size: usize,
     limit: usize,
     /// The number of entries ever inserted.
-    inserted: u32,
+    inserted: u16,
 }
 
 impl<M: Copy> Table<M> {
@@ -191,12 +191,12 @@ impl<M: Copy> Table<M> {
     }
 
     /// Returns the number of entries ever inserted, with which [`Table::index_of`] finds the last of them again.
-    pub(super) fn inserted(&self) -> u32 {
+    pub(super) fn inserted(&self) -> u16 {
         self.inserted
     }
 
     /// Returns the index of the entry whose insertion made the number of insertions this one, if it is still there.
-    pub(super) fn index_of(&self, insertion: u32) -> Option<usize> {
+    pub(super) fn index_of(&self, insertion: u16) -> Option<usize> {
         let index = self.inserted.wrapping_sub(insertion) as usize;
         (index < self.entries.len()).then_some(index)
     }
