@@ -4,11 +4,12 @@
 //! Code that the training does not run is compiled as without counts, so it does not become slower; but frequent code
 //! that is missing here does not become faster either.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use crate::child::{Guard, free_port, wait_for_port};
 use crate::connection::Client;
+use crate::run::root;
 
 /// Connections, pipeline, how many requests.
 type Amount = [u32; 3];
@@ -142,7 +143,7 @@ end)
 core.register_fetches('kind', function(txn) return txn.sf:path():match('^/(%a+)') or 'none' end)
 ";
 
-/// Requests to the proxy: path, further words of the load generator, how many.
+/// Requests to the proxy without TLS: path, further words of the load generator, how many.
 const REQUESTS: &[(&str, &[&str], u32)] = &[
     ("/", &[], 60_000),
     ("/r/x", &["-H", "Cookie: a=b; site=known", "-H", "Accept: */*"], 40_000),
@@ -152,10 +153,41 @@ const REQUESTS: &[(&str, &[&str], u32)] = &[
     ("/post", &["-b", "{\"id\": \"__key__\", \"text\": \"__data__\"}"], 20_000),
     ("/bytes/20000", &[], 10_000),
     ("/", &["--no-keep-alive"], 8_000),
+    ("/", STREAMS, 60_000),
+    ("/r/x", STREAMS, 60_000),
+    ("/rules/__key__", STREAMS, 40_000),
+    ("/h2/", STREAMS, 30_000),
+    ("/h2/", &[], 20_000),
+    ("/bytes/200000", &["--http2"], 2_000),
 ];
 
-fn proxy(ports: &[u16; 3], store: u16, folder: &Path) -> String {
-    let [listen, origin, inside] = ports;
+/// HTTP/2 with concurrent streams.
+const STREAMS: &[&str] = &["--http2", "--streams", "50"];
+
+/// Requests to the proxy in TLS.
+const SECURE: &[(&str, &[&str], u32)] = &[
+    ("/r/x", &["--http2", "--streams", "50"], 60_000),
+    ("/", &["--http2", "--streams", "50"], 40_000),
+    ("/", &[], 40_000),
+    ("/post", &["-b", "{\"id\": \"__key__\", \"text\": \"__data__\"}"], 20_000),
+    ("/tls/", &[], 20_000),
+    ("/bytes/200000", &["--http2"], 2_000),
+    ("/bytes/200000", &[], 2_000),
+    ("/", &["--no-keep-alive"], 2_000),
+    ("/", &["--no-keep-alive", "--tls-version", "1.2"], 2_000),
+    ("/", &["--no-keep-alive", "--resume"], 4_000),
+    ("/", &["--no-keep-alive", "--resume", "--tls-version", "1.2"], 4_000),
+];
+
+/// A self-signed certificate of `localhost` and its key.
+fn certificate() -> PathBuf {
+    root().join("crates/transport/src/socket/tests/localhost.pem")
+}
+
+fn proxy(ports: &[u16; 4], store: u16, folder: &Path) -> String {
+    let [listen, secure, origin, inside] = ports;
+    let certificate = certificate();
+    let certificate = certificate.display();
     format!(
         "\
 global
@@ -178,6 +210,7 @@ backend clients
     stick-table type ip size 10k expire 1m store http_req_rate(10s),gpc0
 frontend gate
     bind 127.0.0.1:{listen}
+    bind 127.0.0.1:{secure} ssl crt {certificate} alpn h2,http/1.1
     acl is_rules path_beg /rules
     http-request track-sc0 src table clients
     http-request deny deny_status 429 if {{ sc_http_req_rate(0) gt 100000000 }}
@@ -193,12 +226,20 @@ frontend gate
     http-request lua.count if {{ path /count }}
     http-request lua.ask if {{ path /ask }}
     use_backend large if {{ path_beg /bytes }}
+    use_backend streams if {{ path_beg /h2/ }}
+    use_backend secure if {{ path_beg /tls/ }}
     default_backend small
 backend small
     balance leastconn
     http-request set-path /fast
     server a 127.0.0.1:{origin} check
     server b 127.0.0.1:{origin}
+backend streams
+    http-request set-path /fast
+    server a 127.0.0.1:{listen} proto h2
+backend secure
+    http-request set-path /r/
+    server a 127.0.0.1:{secure} ssl verify none
 backend large
     compression algo gzip
     compression type text/plain
@@ -227,17 +268,21 @@ pub(super) fn train(program: &Path, counts: &Path) -> Result<(), String> {
         let sha = client.must(&["SCRIPT", "LOAD", script])?;
         trainer.commands(store, *amount, &[&format!("EVALSHA {sha} {words}")])?;
     }
-    let ports = [free_port()?, free_port()?, free_port()?];
+    let ports = [free_port()?, free_port()?, free_port()?, free_port()?];
     let file = counts.join("train.cfg");
     for (path, text) in [(&file, proxy(&ports, store, counts)), (&counts.join("train.lua"), ACTIONS.to_owned())] {
         std::fs::write(path, text).map_err(|error| format!("{}: {error}", path.display()))?;
     }
     let gate = trainer.start(&["run", &file.display().to_string()])?;
     wait_for_port(ports[0])?;
-    for (path, words, requests) in REQUESTS {
-        let url = format!("http://127.0.0.1:{}{path}", ports[0]);
-        let count = requests.to_string();
-        trainer.load(&[&["bench", "http", "-c", "40", "-n", &count], *words, &[&url]].concat())?;
+    wait_for_port(ports[1])?;
+    let loads: [(&str, &[&str], _); 2] = [("http", &[], REQUESTS), ("https", &["--insecure"], SECURE)];
+    for ((scheme, trust, requests), port) in loads.into_iter().zip(ports) {
+        for (path, words, requests) in requests {
+            let url = format!("{scheme}://127.0.0.1:{port}{path}");
+            let count = requests.to_string();
+            trainer.load(&[&["bench", "http", "-c", "40", "-n", &count], trust, *words, &[&url]].concat())?;
+        }
     }
     gate.end("-USR1")?;
     running.end("-TERM")
