@@ -42,6 +42,7 @@ mod store_tls;
 mod store_watch;
 mod syslog;
 mod tls;
+mod tls_bodies;
 mod tls_generate;
 mod tls_header;
 mod tls_records;

@@ -1,5 +1,6 @@
 //! Bodies of HTTP/1: decoding of received bytes, and framing of sent ones.
 
+use std::io;
 use std::task::{Context, Poll};
 
 use sluicegate_transport::{Buffer, BufferPool, Socket};
@@ -246,8 +247,31 @@ impl Writer {
         socket: &mut Socket,
         moved: &mut Moved,
     ) -> Poll<Result<(), FlowError>> {
+        self.poll_pass(moved, |bytes| socket.poll_write(cx, bytes))
+    }
+
+    /// Like [`Writer::poll_flush`], but what can't be written again anyway is gathered, see [`Socket::poll_gather`].
+    pub(super) fn poll_gather(
+        &mut self,
+        cx: &mut Context<'_>,
+        socket: &mut Socket,
+        held: &mut usize,
+        moved: &mut Moved,
+    ) -> Poll<Result<(), FlowError>> {
+        if self.forgotten {
+            self.poll_pass(moved, |bytes| socket.poll_gather(cx, bytes, held))
+        } else {
+            self.poll_flush(cx, socket, moved)
+        }
+    }
+
+    fn poll_pass(
+        &mut self,
+        moved: &mut Moved,
+        mut write: impl FnMut(&[u8]) -> Poll<io::Result<usize>>,
+    ) -> Poll<Result<(), FlowError>> {
         while self.written < self.out.len() {
-            match socket.poll_write(cx, &self.out[self.written..]) {
+            match write(&self.out[self.written..]) {
                 Poll::Ready(Ok(count)) => {
                     self.written += count;
                     moved.written += count;

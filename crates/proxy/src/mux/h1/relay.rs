@@ -64,27 +64,29 @@ struct Relay<'a> {
 
 impl Relay<'_> {
     fn poll(&mut self, cx: &mut Context<'_>, pool: &BufferPool, moved: &mut Moved) -> Result<Wait, FlowError> {
-        match self.pass(cx, pool, moved)? {
-            Wait::Sink => Ok(Wait::Sink),
-            // What was gathered must not wait for the source.
-            wait => match self.sink.socket.poll_flush(cx) {
-                Poll::Ready(Ok(())) => Ok(wait),
-                Poll::Ready(Err(_)) => Err(FlowError::Sink),
-                Poll::Pending => Ok(Wait::Sink),
-            },
+        let passed = self.pass(cx, pool, moved);
+        if matches!(passed, Ok(Wait::Sink) | Err(FlowError::Sink)) {
+            return passed;
+        }
+        // What was gathered must not wait for the source, nor end with it.
+        match self.sink.socket.poll_flush(cx) {
+            Poll::Pending if passed.is_ok() => Ok(Wait::Sink),
+            Poll::Ready(Err(_)) => Err(FlowError::Sink),
+            _ => passed,
         }
     }
 
+    /// Moves data; what was gathered may be left to send.
     fn pass(&mut self, cx: &mut Context<'_>, pool: &BufferPool, moved: &mut Moved) -> Result<Wait, FlowError> {
-        if let Poll::Ready(flushed) = self.sink.socket.poll_flush(cx) {
-            flushed.map_err(|_| FlowError::Sink)?;
-        } else {
-            return Ok(Wait::Sink);
+        match self.sink.socket.poll_flush(cx) {
+            Poll::Ready(Ok(())) => {}
+            Poll::Ready(Err(_)) => return Err(FlowError::Sink),
+            Poll::Pending => return Ok(Wait::Sink),
         }
         let (mut passed, mut held) = (0, 0);
         loop {
             self.render(pool.size(), moved)?;
-            if self.sink.writer.poll_flush(cx, self.sink.socket, moved)?.is_pending() {
+            if self.sink.writer.poll_gather(cx, self.sink.socket, &mut held, moved)?.is_pending() {
                 return Ok(Wait::Sink);
             }
             while self.source.reader.direct > 0 {
