@@ -69,6 +69,8 @@ pub(crate) struct Options {
     pub(crate) program: PathBuf,
     /// The cargo profile that it is built by, unless it is named.
     pub(crate) profile: String,
+    /// The program that takes the place of HAProxy 2.8.
+    pub(crate) newer: Option<PathBuf>,
 }
 
 /// A part's name and function.
@@ -76,7 +78,7 @@ pub(crate) type Measure = (&'static str, fn(&Options) -> Result<Part, String>);
 
 impl Report {
     pub(crate) fn measure(&self, arguments: &[&str]) -> Result<(), String> {
-        let mut options = Options { runs: RUNS, program: PathBuf::new(), profile: PACKAGED.into() };
+        let mut options = Options { runs: RUNS, program: PathBuf::new(), profile: PACKAGED.into(), newer: None };
         let (mut wanted, mut write) = (Vec::new(), false);
         let mut words = arguments.iter();
         while let Some(word) = words.next() {
@@ -85,6 +87,7 @@ impl Report {
                     options.runs = words.next().and_then(|word| word.parse().ok()).ok_or("--runs wants a number")?
                 }
                 "--program" => options.program = words.next().ok_or("--program wants a path")?.into(),
+                "--peer" => options.newer = Some(words.next().ok_or("--peer wants a path")?.into()),
                 "--profile" => options.profile = (*words.next().ok_or("--profile wants a name")?).to_owned(),
                 "--write" => write = true,
                 name if self.parts.iter().any(|part| part.0 == name) => wanted.push(name),
@@ -93,6 +96,9 @@ impl Report {
                     return Err(format!("unknown: {other}; the parts are {}", names.join(", ")));
                 }
             }
+        }
+        if write && options.newer.is_some() {
+            return Err("--write wants the peer that the page names, and no --peer".into());
         }
         if options.program == PathBuf::new() {
             options.program = if options.profile == PACKAGED {

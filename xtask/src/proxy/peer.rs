@@ -39,7 +39,10 @@ impl Peer {
     pub(crate) fn program(self, bench: &Bench<'_>) -> String {
         match self {
             Peer::Haproxy => "/usr/sbin/haproxy".to_owned(),
-            Peer::Newer => target().join("peers/bin/haproxy-2.8").display().to_string(),
+            Peer::Newer => match &bench.options.newer {
+                Some(path) => path.display().to_string(),
+                None => target().join("peers/bin/haproxy-2.8").display().to_string(),
+            },
             Peer::Ours => bench.options.program.display().to_string(),
         }
     }

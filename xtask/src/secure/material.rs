@@ -75,16 +75,21 @@ pub(super) fn bind(bench: &Bench<'_>, key: Key, version: &str, alpn: &str) -> Re
     ))
 }
 
-/// Returns a sentence with the TLS libraries of both programs.
+/// Returns a sentence with the TLS libraries of both programs, and HAProxy's version.
 pub(super) fn libraries(bench: &Bench<'_>) -> String {
-    let library = |peer: Peer| {
+    let facts = |peer: Peer| {
         // Under this name our program answers as HAProxy.
         let link = bench.path("haproxy");
         let _ = std::fs::remove_file(&link);
         let _ = std::os::unix::fs::symlink(peer.program(bench), &link);
-        let text = output(&link.display().to_string(), &["-vv"]).unwrap_or_default();
-        let line = text.lines().find_map(|line| line.strip_prefix("Running on ")).unwrap_or("an unknown library");
+        output(&link.display().to_string(), &["-vv"]).unwrap_or_default()
+    };
+    let library = |facts: &str| {
+        let line = facts.lines().find_map(|line| line.strip_prefix("Running on ")).unwrap_or("an unknown library");
         line.replace(" version : ", " ").trim().to_owned()
     };
-    format!("HAProxy 2.8 runs on {}, sluicegate on {}.", library(Peer::Newer), library(Peer::Ours))
+    let theirs = facts(Peer::Newer);
+    let version = theirs.strip_prefix("HAProxy version ").and_then(|rest| rest.split_whitespace().next());
+    let ours = library(&facts(Peer::Ours));
+    format!("HAProxy {} runs on {}, sluicegate on {ours}.", version.unwrap_or("of unknown version"), library(&theirs))
 }

@@ -25,12 +25,12 @@ const H2: Report = Report { name: "h2", title: "HTTP/2", parts: H2_PARTS };
 const H2_PARTS: &[Measure] =
     &[("rules", streams::rules), ("proxied", streams::proxied), ("large", streams::large), ("idle", idle::h2)];
 
-/// `bench tls [PART…] [--runs N] [--profile NAME | --program PATH] [--write]`.
+/// `bench tls [PART…] [--runs N] [--profile NAME | --program PATH] [--peer PATH | --write]`.
 pub fn tls(arguments: &[&str]) -> Result<(), String> {
     TLS.measure(arguments)
 }
 
-/// `bench h2 [PART…] [--runs N] [--profile NAME | --program PATH] [--write]`.
+/// `bench h2 [PART…] [--runs N] [--profile NAME | --program PATH] [--peer PATH | --write]`.
 pub fn h2(arguments: &[&str]) -> Result<(), String> {
     H2.measure(arguments)
 }
