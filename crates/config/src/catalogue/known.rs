@@ -54,8 +54,8 @@ pub const REMOVED: &[&str] = &[
 /// Options of `bind`.
 #[rustfmt::skip]
 pub const BIND_OPTIONS: &[&str] = &[
-    "accept-netscaler-cip", "expose-fd", "guid-prefix", "idle-ping", "label", "level", "namespace", "nbconn",
-    "ocsp-update", "quic-cc-algo", "quic-force-retry", "quic-socket", "severity-output",
+    "accept-netscaler-cip", "expose-fd", "guid-prefix", "label", "level", "namespace", "nbconn", "ocsp-update",
+    "quic-cc-algo", "quic-force-retry", "quic-socket", "severity-output",
 ];
 
 /// Options of `bind` that came after HAProxy 3.2.
@@ -72,8 +72,8 @@ pub const STATS_SOCKET_OPTIONS: &[&str] = &[
 /// Options of `server`.
 #[rustfmt::skip]
 pub const SERVER_OPTIONS: &[&str] = &[
-    "check-pool-conn-name", "check-reuse-pool", "check-via-socks4", "guid", "idle-ping", "log-bufsize", "log-proto",
-    "namespace", "no-check-reuse-pool", "redir", "shard", "socks4", "tcp-ut", "tfo", "usesrc",
+    "check-pool-conn-name", "check-reuse-pool", "check-via-socks4", "guid", "log-bufsize", "log-proto", "namespace",
+    "no-check-reuse-pool", "redir", "shard", "socks4", "tcp-ut", "tfo", "usesrc",
 ];
 
 /// Options of `server` that came after HAProxy 3.2.

@@ -477,6 +477,8 @@ pub struct Bind {
     pub tls: Option<Arc<BindTls>>,
     /// `proto`.
     pub proto: Option<Proto>,
+    /// `idle-ping`: the silence after which a client of HTTP/2 is tested.
+    pub idle_ping: Option<Duration>,
     /// Its position in the file.
     pub at: Position,
 }
@@ -527,6 +529,7 @@ impl Bind {
             accept_proxy: false,
             tls: None,
             proto: None,
+            idle_ping: None,
             at: socket.at.clone(),
         }
     }
@@ -688,7 +691,7 @@ pub struct SendProxyTls {
     pub cipher: bool,
 }
 
-/// `pool-max-conn`, `pool-low-conn`, `pool-purge-delay`, `max-reuse` of a server.
+/// `pool-max-conn`, `pool-low-conn`, `pool-purge-delay`, `max-reuse`, `idle-ping` of a server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Pool {
     /// Idle connections that are kept; `None` without a limit.
@@ -699,11 +702,13 @@ pub struct Pool {
     pub purge_delay: Option<Duration>,
     /// Requests on one connection after its first; `None` without a limit.
     pub max_reuse: Option<u32>,
+    /// The silence after which an idle connection of HTTP/2 is tested.
+    pub idle_ping: Option<Duration>,
 }
 
 impl Default for Pool {
     fn default() -> Pool {
-        Pool { max: None, low: 0, purge_delay: Some(Duration::from_secs(5)), max_reuse: None }
+        Pool { max: None, low: 0, purge_delay: Some(Duration::from_secs(5)), max_reuse: None, idle_ping: None }
     }
 }
 

@@ -183,6 +183,11 @@ pub(crate) static OPTIONS: Table<BindOption> = Table::new(&[
         b.id = Some(unit::integer(v, 1, i64::from(i32::MAX))? as u32);
         Ok(())
     }),
+    option("idle-ping", 1, "TIME", IDLE_PING, |b, v| {
+        let time = unit::time(v, unit::TimeUnit::Milliseconds)?;
+        b.idle_ping = (!time.is_zero()).then_some(time);
+        Ok(())
+    }),
     option("interface", 1, "NAME", "Accepts connections from this interface only; needs a capability.", |b, v| {
         b.tcp.interface = Some(v.to_owned());
         Ok(())
@@ -316,6 +321,9 @@ pub(crate) static OPTIONS: Table<BindOption> = Table::new(&[
 ]);
 
 pub(crate) const ONE_PROCESS: &str = "No effect: there is one process.";
+/// The description of `idle-ping`.
+const IDLE_PING: &str = "An idle connection of HTTP/2 is sent a PING after this time, and closed if its client has not \
+                         acknowledged it when the time has passed again; an answer begins 'timeout client' anew. Not set.";
 /// The description of `proto`.
 const PROTO: &str = "The protocol of all connections, whatever ALPN or their first bytes say: h1 or h2 in 'mode http', none in 'mode tcp'.";
 /// The description of what does nothing any more.
@@ -433,6 +441,7 @@ pub(crate) fn bind(
         accept_proxy: false,
         tls: None,
         proto: None,
+        idle_ping: None,
         at: line.at(0),
     };
     let mut tls = BindWords::default();

@@ -250,6 +250,18 @@ pub(crate) static OPTIONS: Table<ServerOption> = Table::new(&[
         Ok(())
     }),
     option(
+        "idle-ping",
+        1,
+        "TIME",
+        "An idle connection of HTTP/2 is sent a PING after this time, and closed if the server has not acknowledged it \
+         when the time has passed again. Not set.",
+        |s, v| {
+            let time = unit::time(v, TimeUnit::Milliseconds)?;
+            s.pool.idle_ping = (!time.is_zero()).then_some(time);
+            Ok(())
+        },
+    ),
+    option(
         "init-addr",
         1,
         "last|libc|none|ADDRESS[,…]",

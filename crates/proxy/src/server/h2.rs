@@ -6,7 +6,8 @@
 //! streams together. All of it is on one thread: [`State`] is borrowed for moments only.
 //!
 //! `http-reuse` decides who shares a connection: under `never` and `safe` a busy one serves a single session, otherwise
-//! any. Connections are not taken over by other workers. One without streams is closed after `pool-purge-delay`.
+//! any. Connections are not taken over by other workers. One without streams is closed after `pool-purge-delay`, and
+//! tested by `idle-ping`.
 //!
 //! **Memory.** A stream holds at most its window of received data and [`INTERIM_MAX`] heads. The output of a connection
 //! is limited; beyond it streams wait, and so does the reading of frames that need an answer. An idle connection has no
@@ -231,6 +232,13 @@ impl State {
     }
 }
 
+/// The times of a connection's task.
+struct Times {
+    timer: Timer,
+    /// The time at which something was last sent or received on an idle connection that is tested.
+    active_at: Instant,
+}
+
 /// A connection to a server.
 pub(crate) struct Connection {
     state: RefCell<State>,
@@ -242,6 +250,8 @@ pub(crate) struct Connection {
     tls: bool,
     /// The time for which the connection stays open without a stream.
     patience: Duration,
+    /// The silence after which an idle connection is tested (`idle-ping`).
+    ping: Option<Duration>,
     /// `pool-max-conn`.
     idle_max: u32,
 }
@@ -271,7 +281,7 @@ impl Connection {
     }
 
     /// Reads and writes frames; ready when the connection is over.
-    fn poll(&self, cx: &mut Context<'_>, input: &mut Buffer, pool: &BufferPool, timer: &mut Timer) -> Poll<()> {
+    fn poll(&self, cx: &mut Context<'_>, input: &mut Buffer, pool: &BufferPool, times: &mut Times) -> Poll<()> {
         let mut state = self.state();
         let state = &mut *state;
         if !state.task.as_ref().is_some_and(|known| known.will_wake(cx.waker())) {
@@ -279,7 +289,7 @@ impl Connection {
         }
         state.wire.begin_turn();
         let mut failed = state.wire.failure().is_some();
-        let mut again = false;
+        let (mut again, mut active) = (false, false);
         loop {
             // Everything that is here is parsed before anything is written, and the other way round.
             let (mut parsing, mut blocked) = (!failed, false);
@@ -303,7 +313,10 @@ impl Connection {
             let Some(socket) = &mut state.socket else { return Poll::Ready(()) };
             while !state.wire.output().is_empty() {
                 match socket.poll_write(cx, state.wire.output()) {
-                    Poll::Ready(Ok(count)) => state.wire.wrote(count),
+                    Poll::Ready(Ok(count)) => {
+                        state.wire.wrote(count);
+                        active = true;
+                    }
                     Poll::Ready(Err(_)) => return Poll::Ready(()),
                     Poll::Pending => break,
                 }
@@ -319,7 +332,7 @@ impl Connection {
                 break;
             }
             match poll_fill(socket, cx, input, pool) {
-                Poll::Ready(Some(_)) => {}
+                Poll::Ready(Some(_)) => active = true,
                 Poll::Ready(None) => return Poll::Ready(()),
                 Poll::Pending => break,
             }
@@ -345,16 +358,30 @@ impl Connection {
             }
         }
         if !state.is_idle() && !failed {
-            timer.set(None);
+            times.timer.set(None);
             return Poll::Pending;
         }
         if !pending && (state.retired || state.wire.is_last_stream_opened()) {
             return Poll::Ready(());
         }
-        let limit = if pending { FLUSH_TIME } else { self.patience };
-        timer.set(Some(state.idle_since.unwrap_or_else(Instant::now) + limit));
-        ready!(timer.poll(cx));
-        Poll::Ready(())
+        let idle_since = state.idle_since.unwrap_or_else(Instant::now);
+        let end = idle_since + if pending { FLUSH_TIME } else { self.patience };
+        let Some(silence) = self.ping.filter(|_| !pending && state.wire.is_greeted()) else {
+            times.timer.set(Some(end));
+            return times.timer.poll(cx);
+        };
+        if active {
+            times.active_at = Instant::now();
+        }
+        let test = times.active_at.max(idle_since) + silence;
+        times.timer.set(Some(end.min(test)));
+        ready!(times.timer.poll(cx));
+        if end <= test || state.wire.awaits_pong() {
+            return Poll::Ready(());
+        }
+        state.wire.ping();
+        cx.waker().wake_by_ref();
+        Poll::Pending
     }
 
     /// Ends the connection: its streams are gone.
@@ -607,6 +634,7 @@ impl Connections {
             address,
             tls: server.tls().is_some(),
             patience: patience.unwrap_or_default(),
+            ping: server.config.pool.idle_ping,
             idle_max: server.config.pool.max.filter(|_| !own).unwrap_or(u32::MAX),
         });
         self.by_server.borrow_mut().entry(key_of(&server.shared)).or_default().push(connection.clone());
@@ -680,8 +708,8 @@ impl Connection {
 }
 
 async fn run(connection: Rc<Connection>, buffers: Rc<BufferPool>, owner: Weak<Connections>) {
-    let (mut input, mut timer) = (Buffer::default(), Timer::default());
-    poll_fn(|cx| connection.poll(cx, &mut input, &buffers, &mut timer)).await;
+    let (mut input, mut times) = (Buffer::default(), Times { timer: Timer::default(), active_at: Instant::now() });
+    poll_fn(|cx| connection.poll(cx, &mut input, &buffers, &mut times)).await;
     buffers.reclaim(&mut input);
     connection.end();
     if let Some(owner) = owner.upgrade() {

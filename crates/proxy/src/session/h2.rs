@@ -163,9 +163,14 @@ fn settings(session: &Session) -> Settings {
 }
 
 fn times(session: &Session) -> Times {
-    let times = &session.frontend().config.timeouts;
-    let request = times.http_request.or(times.client);
-    Times { request, idle: times.http_keep_alive.or(request), client: times.client }
+    let (listener, times) = (session.listener(), &session.frontend().config.timeouts);
+    let bind = listener.proxy.config.binds.get(listener.bind);
+    Times {
+        request: times.http_request,
+        idle: times.http_keep_alive.or(times.http_request),
+        client: times.client,
+        ping: bind.and_then(|bind| bind.idle_ping),
+    }
 }
 
 /// Begins a stream. `before` is the time at which the stream before it began, or that of the acceptance.

@@ -34,6 +34,7 @@ pub fn bind() -> Bind {
         accept_proxy: false,
         tls: None,
         proto: None,
+        idle_ping: None,
         at: nowhere(),
     }
 }

@@ -15,7 +15,7 @@ mod spare;
 
 use std::cell::RefCell;
 use std::rc::Rc;
-use std::task::{Context, Poll, Waker};
+use std::task::{Context, Poll, Waker, ready};
 use std::time::{Duration, Instant};
 
 use sluicegate_transport::BufferPool;
@@ -226,8 +226,17 @@ pub(crate) struct Times {
     pub(crate) request: Option<Duration>,
     /// For the next request of a connection without streams.
     pub(crate) idle: Option<Duration>,
-    /// For a client that does not read.
+    /// For a client that does not read, and where the others are not set, for one that sends nothing.
     pub(crate) client: Option<Duration>,
+    /// The silence of an idle connection after which the client has to answer a PING, within the same time.
+    pub(crate) ping: Option<Duration>,
+}
+
+/// What happens at the time for which an idle connection is armed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Alarm {
+    End,
+    Ping,
 }
 
 /// A connection's frames.
@@ -236,9 +245,11 @@ pub(crate) struct Driver {
     arrivals: Vec<Arrival>,
     /// The head that is decoded next.
     message: Message,
-    /// The time at which the last stream ended, the last output was written, and an incomplete frame began.
+    /// The time at which the last stream ended.
     idle_since: Instant,
-    written_at: Instant,
+    /// The time at which something was last written or, on an idle connection, received.
+    active_at: Instant,
+    /// The time at which an incomplete frame began.
     frame_since: Option<Instant>,
     /// Whether streams existed when the driver last ran.
     was_busy: bool,
@@ -260,7 +271,7 @@ impl Driver {
             arrivals: Vec::new(),
             message: Message::new(),
             idle_since: accepted,
-            written_at: accepted,
+            active_at: accepted,
             frame_since: None,
             was_busy: false,
             stopping: false,
@@ -320,7 +331,7 @@ impl Driver {
         shared.equip();
         let mut failed = shared.wire.failure().is_some();
         let mut again = false;
-        let mut written = false;
+        let (mut written, mut received) = (false, false);
         loop {
             // Everything that is here is parsed before anything is written, and the other way round.
             let (mut parsing, mut blocked) = (!failed, false);
@@ -383,7 +394,7 @@ impl Driver {
             }
             match connection.poll_fill(cx, pool) {
                 Poll::Ready(Ok(0)) | Poll::Ready(Err(_)) => return Poll::Ready(Over::Gone),
-                Poll::Ready(Ok(_)) => {}
+                Poll::Ready(Ok(_)) => received = true,
                 Poll::Pending => break,
             }
         }
@@ -408,62 +419,71 @@ impl Driver {
                 return Poll::Ready(Over::Done);
             }
         }
-        self.arm(&mut shared, connection, times, pending, written, held > 0);
-        match connection.poll_alarm(cx) {
-            Poll::Ready(()) => {
-                if !failed {
-                    let last = shared.wire.last_opened();
-                    shared.wire.goaway(last, ErrorCode::NO_ERROR);
-                    // One attempt: a client that does not read is not waited for.
-                    if let Poll::Ready(Ok(count)) = connection.poll_write(cx, shared.wire.output()) {
-                        shared.wire.wrote(count);
-                    }
-                }
-                Poll::Ready(Over::TimedOut)
-            }
-            Poll::Pending => Poll::Pending,
-        }
-    }
-
-    /// Sets the time at which the connection ends unless something happens before.
-    fn arm(
-        &mut self,
-        shared: &mut Shared,
-        connection: &mut h1::Front,
-        times: &Times,
-        pending: bool,
-        written: bool,
-        busy: bool,
-    ) {
-        if pending {
+        let (at, alarm) = if pending {
             if written {
-                self.written_at = Instant::now();
+                self.active_at = Instant::now();
             }
-            return connection.arm(times.client.map(|limit| self.written_at + limit));
-        }
-        if busy {
+            (times.client.map(|limit| self.active_at + limit), Alarm::End)
+        } else if held > 0 {
             self.was_busy = true;
             self.frame_since = None;
-            return connection.arm(None);
+            (None, Alarm::End)
+        } else {
+            self.rest(&mut shared, written || received);
+            self.limit(&shared, times)
+        };
+        connection.arm(at);
+        ready!(connection.poll_alarm(cx));
+        if alarm == Alarm::Ping && !shared.wire.awaits_pong() {
+            shared.equip();
+            shared.wire.ping();
+            cx.waker().wake_by_ref();
+            return Poll::Pending;
         }
-        let now = Instant::now();
-        self.written_at = now;
+        if !failed {
+            let last = shared.wire.last_opened();
+            shared.wire.goaway(last, ErrorCode::NO_ERROR);
+            // One attempt: a client that does not read is not waited for.
+            if let Poll::Ready(Ok(count)) = connection.poll_write(cx, shared.wire.output()) {
+                shared.wire.wrote(count);
+            }
+        }
+        Poll::Ready(Over::TimedOut)
+    }
+
+    /// Records that the connection has no stream, and with `active` that something was sent or received.
+    fn rest(&mut self, shared: &mut Shared, active: bool) {
+        if !active && !self.was_busy {
+            return;
+        }
+        self.active_at = Instant::now();
         if std::mem::take(&mut self.was_busy) {
-            self.idle_since = now;
+            self.idle_since = self.active_at;
             shared.trim();
             self.message = Message::new();
             self.arrivals = Vec::new();
         }
-        let first = shared.wire.total_streams() == 0;
-        if first {
-            return connection.arm(times.request.map(|limit| self.idle_since + limit));
-        }
-        if shared.wire.is_between_frames() {
+    }
+
+    /// Returns the time at which a connection without streams ends, or is tested, unless something happens before.
+    fn limit(&mut self, shared: &Shared, times: &Times) -> (Option<Instant>, Alarm) {
+        let wire = &shared.wire;
+        let silent = times.client.map(|limit| self.active_at + limit);
+        let end = if wire.total_streams() == 0 {
+            times.request.map(|limit| self.idle_since + limit).or(silent)
+        } else if wire.is_between_frames() {
             self.frame_since = None;
-            return connection.arm(times.idle.map(|limit| self.idle_since + limit));
+            times.idle.map(|limit| self.idle_since + limit).or(silent)
+        } else {
+            let since = *self.frame_since.get_or_insert(self.active_at);
+            times.request.or(times.client).map(|limit| since + limit)
+        };
+        // A client is tested once its preface and settings are here, and no longer when the connection is about to end.
+        let tested = wire.is_greeted() && wire.goaway_sent().is_none();
+        match times.ping.filter(|_| tested).map(|silence| self.active_at + silence) {
+            Some(at) if end.is_none_or(|end| at < end) => (Some(at), Alarm::Ping),
+            _ => (end, Alarm::End),
         }
-        let since = *self.frame_since.get_or_insert(now);
-        connection.arm(times.request.map(|limit| since + limit));
     }
 
     /// Ends all streams: nothing more is received or sent.

@@ -59,6 +59,8 @@ pub struct Client {
     pub failure: Option<Failure>,
     /// The number of pings that were answered.
     pub pongs: usize,
+    /// The number of pings that were received by hand.
+    pub pings: usize,
     /// Resets by the proxy, also of streams that this client did not open by its functions.
     pub resets: Vec<(u32, ErrorCode)>,
     /// The received bytes of a connection whose frames only the test knows.
@@ -87,6 +89,7 @@ impl Client {
             closed: false,
             failure: None,
             pongs: 0,
+            pings: 0,
             resets: Vec::new(),
             by_hand: None,
         }
@@ -154,6 +157,7 @@ impl Client {
             match header[3] {
                 3 => self.resets.push((word(&header[5..]), ErrorCode(word(payload)))),
                 6 if header[4] == 1 => self.pongs += 1,
+                6 => self.pings += 1,
                 7 => self.goaway = Some((word(payload), ErrorCode(word(&payload[4..])))),
                 _ => {}
             }

@@ -7,6 +7,7 @@ mod bodies;
 mod client;
 mod ends;
 mod facts;
+mod idle_ping;
 mod requests;
 mod rules;
 mod tools;

@@ -320,6 +320,8 @@ pub struct Connection {
     goaway_sent: Option<u32>,
     goaway_received: Option<u32>,
 
+    /// Whether no answer has come since the last ping of this side.
+    pinged: bool,
     glitches: u32,
     /// Whether too many glitches end the connection now.
     strict: bool,
@@ -385,6 +387,7 @@ impl Connection {
             control_left: 0,
             goaway_sent: None,
             goaway_received: None,
+            pinged: false,
             glitches: 0,
             strict: true,
             frames_left: settings.frames_per_turn,
@@ -543,6 +546,11 @@ impl Connection {
     /// Returns whether the peer has sent its settings.
     pub fn is_greeted(&self) -> bool {
         self.greeted
+    }
+
+    /// Returns whether a ping of this side has not been answered. Any acknowledgement is an answer, as in HAProxy.
+    pub fn awaits_pong(&self) -> bool {
+        self.pinged
     }
 
     /// Returns whether nothing is being received: no frame and no field block is incomplete.

@@ -312,6 +312,7 @@ impl Connection {
             Kind::Ping => {
                 let Some(opaque) = payload.first_chunk::<8>() else { return Ok(None) };
                 if self.frame.has(flag::ACK) {
+                    self.pinged = false;
                     return Ok(Some(Event::Pong(*opaque)));
                 }
                 self.answer(|out| frame::write_ping(out, *opaque, true));

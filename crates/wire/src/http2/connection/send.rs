@@ -6,6 +6,9 @@ use super::streams::{NO_LENGTH, StreamKey, bit};
 use super::{Connection, RESETS_REMEMBERED};
 use crate::http::{Framing, Message};
 
+/// The content of a PING of this side, as HAProxy's.
+const PING: [u8; 8] = [0, 1, 2, 3, 4, 5, 6, 7];
+
 /// The most bytes of data that are copied by one call. The C library copies 4 KiB and more by a string instruction, which
 /// some processors execute 25 times slower if the destination lies less than 32 bytes behind the source modulo a page,
 /// as the header of a frame makes it.
@@ -308,8 +311,9 @@ impl Connection {
         self.last_opened
     }
 
-    /// Sends a ping, which the peer answers with the same bytes.
-    pub fn ping(&mut self, opaque: [u8; 8]) {
-        frame::write_ping(&mut self.output, opaque, false);
+    /// Sends a ping, which the peer has to acknowledge: see [`Connection::awaits_pong`].
+    pub fn ping(&mut self) {
+        self.pinged = true;
+        frame::write_ping(&mut self.output, PING, false);
     }
 }

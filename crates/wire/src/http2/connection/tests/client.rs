@@ -275,10 +275,15 @@ fn requests_that_are_cancelled() {
 #[test]
 fn pings() {
     let mut side = side();
-    side.connection.ping(*b"\0\x01\x02\x03\x04\x05\x06\x07");
+    assert!(!side.connection.awaits_pong());
+    side.connection.ping();
     assert_eq!(side.sent(), ["PING [0, 1, 2, 3, 4, 5, 6, 7]"]);
+    // A ping of the peer is no answer.
+    side.receive(&frame(Kind::Ping, 0, 0, b"\0\x01\x02\x03\x04\x05\x06\x07"));
+    assert!(side.connection.awaits_pong());
     let answer = frame(Kind::Ping, flag::ACK, 0, b"\0\x01\x02\x03\x04\x05\x06\x07");
     assert_eq!(side.receive(&answer), ["pong [0, 1, 2, 3, 4, 5, 6, 7]"]);
+    assert!(!side.connection.awaits_pong());
     assert!(side.connection.is_between_frames());
     side.receive(&answer[..5]);
     assert!(!side.connection.is_between_frames());
