@@ -48,7 +48,7 @@ enum Work {
 pub fn compare(words: &[&str]) -> Result<(), String> {
     let options = Options::parse(words)?;
     println!("{}", machine());
-    let (place, steal) = (Place::new()?, stolen());
+    let (place, steal) = (Place::new(&options.program)?, stolen());
     let mut report =
         String::from("| load | base, µs | now, µs | ratio | 95 % interval | |\n|---|---|---|---|---|---|\n");
     let mut worse = Vec::new();
@@ -153,7 +153,8 @@ impl Drop for Place {
 }
 
 impl Place {
-    fn new() -> Result<Place, String> {
+    /// Starts the origin by `program`.
+    fn new(program: &Path) -> Result<Place, String> {
         let folder = std::env::temp_dir().join(format!("sluicegate-compare-{}", std::process::id()));
         std::fs::create_dir_all(&folder).map_err(|error| error.to_string())?;
         let log = UnixDatagram::bind(folder.join("log")).map_err(|error| error.to_string())?;
@@ -164,7 +165,6 @@ impl Place {
             while log.recv(&mut line).is_ok() {}
         });
         let port = free_port()?;
-        let program = built(PACKAGED).join("sluicegate");
         let origin = start(1, &program.display().to_string(), &["origin", "--listen", &format!("127.0.0.1:{port}")])?;
         wait_for_port(port)?;
         Ok(Place { folder, _origin: origin, origin_port: port })

@@ -25,7 +25,7 @@ pub(crate) enum HeadError {
 #[derive(Debug)]
 pub(crate) enum Sent {
     H1(h1::Writer),
-    H2(h2::Sent),
+    H2(Box<h2::Sent>),
 }
 
 impl Sent {
@@ -71,7 +71,7 @@ impl Back {
             (Link::Own(socket), Sent::H2(sent)) => Back::H1(h1::Back::new(socket, lease, sent.into_writer())),
             (Link::Stream(stream), Sent::H2(sent)) => Back::H2(Box::new(h2::Back::new(stream, lease, sent))),
             (Link::Stream(stream), Sent::H1(writer)) => {
-                Back::H2(Box::new(h2::Back::new(stream, lease, h2::Sent::of_writer(writer))))
+                Back::H2(Box::new(h2::Back::new(stream, lease, Box::new(h2::Sent::of_writer(writer)))))
             }
         }
     }

@@ -18,8 +18,8 @@ use crate::stream::Content;
 pub(crate) enum Front<'a> {
     /// HTTP/1, or plain bytes: the connection itself, which carries only this stream.
     H1(&'a mut h1::Front),
-    /// A stream of HTTP/2.
-    H2(h2::Front),
+    /// A stream of HTTP/2; apart, since the end moves with its request.
+    H2(Box<h2::Front>),
     /// A stream in memory, for tests with several streams on one connection.
     #[cfg(test)]
     Memory(memory::Front),

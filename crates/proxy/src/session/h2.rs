@@ -195,7 +195,14 @@ fn begin(session: &Session, arrival: Arrival, before: Instant, now: Instant) {
 }
 
 /// Runs a stream in a task of its own, which an administrator can end like a session.
-fn run(worker: &Rc<Worker>, front: h2::Front, mut stream: Active, head: RequestHead, now: Instant, count: StreamCount) {
+fn run(
+    worker: &Rc<Worker>,
+    front: Box<h2::Front>,
+    mut stream: Active,
+    head: RequestHead,
+    now: Instant,
+    count: StreamCount,
+) {
     let place = worker.register_session();
     stream.cx.place = Some(place.number());
     let watch = place.watch();
@@ -209,7 +216,7 @@ fn run(worker: &Rc<Worker>, front: h2::Front, mut stream: Active, head: RequestH
 }
 
 /// Answers a request that is malformed in a way that HAProxy's HTTP/2 layer does not see.
-fn refuse(session: &Session, mut front: h2::Front, mut stream: Active) {
+fn refuse(session: &Session, mut front: Box<h2::Front>, mut stream: Active) {
     session.listener().count(session.worker().index, |counters| {
         counters.ereq.add(1);
         counters.req_tot.add(1);

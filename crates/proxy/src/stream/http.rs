@@ -254,11 +254,11 @@ impl Exchange<'_> {
                 // The next attempt makes its own connection, so there is one repetition at most.
                 Ok(Outcome::Repeat) => {
                     drop(connection);
-                    back = self.connect(backend, false, Some((None, sent))).await?;
+                    back = self.connect(backend, false, Some(Box::new((None, sent)))).await?;
                     continue;
                 }
                 Ok(Outcome::Retry) => {
-                    back = self.connect(backend, false, Some((Some(connection), sent))).await?;
+                    back = self.connect(backend, false, Some(Box::new((Some(connection), sent)))).await?;
                     continue;
                 }
                 Ok(Outcome::Done { after, keep_server }) => Ok((after, keep_server)),
@@ -449,15 +449,13 @@ impl Exchange<'_> {
         &mut self,
         backend: &std::sync::Arc<ProxyRun>,
         reuse: bool,
-        before: Option<(Option<ServerConnection>, Sent)>,
+        before: Option<Box<(Option<ServerConnection>, Sent)>>,
     ) -> Step<Back> {
         let worker = self.stream.worker().clone();
         let half = backend.config.options.abortonclose;
         self.stream.count_failed_rewrites();
-        let (failed, sent) = match before {
-            Some((failed, sent)) => (failed, Some(sent)),
-            None => (None, None),
-        };
+        let (failed, sent) = before.map(|before| *before).unzip();
+        let failed = failed.flatten();
         let front = &mut self.front;
         let gone = poll_fn(|cx| front.poll_gone(cx, &worker.buffers, half));
         let result = tokio::select! {

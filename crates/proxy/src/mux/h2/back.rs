@@ -122,7 +122,7 @@ pub(crate) struct Back {
     stream: Http2Stream,
     lease: Lease,
     received: Received,
-    sent: Sent,
+    sent: Box<Sent>,
     /// Whether the end of the request was sent.
     finished: bool,
     /// Whether the request asks for a tunnel and was not answered: its end is not sent, because the tunnel follows.
@@ -137,7 +137,7 @@ pub(crate) struct Back {
 
 impl Back {
     /// Returns the end for a stream that was lent. `sent` is to be sent again.
-    pub(crate) fn new(stream: Http2Stream, lease: Lease, mut sent: Sent) -> Back {
+    pub(crate) fn new(stream: Http2Stream, lease: Lease, mut sent: Box<Sent>) -> Back {
         sent.sent = 0;
         let asking = sent.head.as_ref().is_some_and(asks_for_tunnel);
         // Of a request that can't be repeated nothing is sent.
@@ -159,7 +159,7 @@ impl Back {
         &self.lease
     }
 
-    pub(crate) fn take_apart(mut self) -> (Http2Stream, Lease, Sent) {
+    pub(crate) fn take_apart(mut self) -> (Http2Stream, Lease, Box<Sent>) {
         let mut state = self.stream.connection().state();
         state.keep_buffer(self.received.take_memory());
         if !self.repeats
@@ -440,7 +440,7 @@ impl End for Back {
     }
 
     fn has_room(&self, pool: &BufferPool) -> bool {
-        let Sent { data, sent, .. } = &self.sent;
+        let Sent { data, sent, .. } = &*self.sent;
         (*sent == 0 || *sent == data.len()) && data.len() - sent < pool.size()
     }
 

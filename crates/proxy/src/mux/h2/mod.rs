@@ -197,7 +197,7 @@ impl Http2Facts for RefCell<Shared> {
 /// A stream that begins.
 pub(crate) struct Arrival {
     /// Its end.
-    pub(crate) front: Front,
+    pub(crate) front: Box<Front>,
     /// The meaning of its head.
     pub(crate) head: RequestHead,
     /// Its head.
@@ -344,7 +344,7 @@ impl Driver {
                                 let begun = shared.apply(event, connection.input(), &mut self.message);
                                 if let Some((key, head, unparsable)) = begun {
                                     let message = std::mem::replace(&mut self.message, spare::take_message());
-                                    let front = Front::new(self.shared.clone(), key);
+                                    let front = Box::new(Front::new(self.shared.clone(), key));
                                     self.arrivals.push(Arrival { front, head, message, unparsable });
                                 }
                             }
