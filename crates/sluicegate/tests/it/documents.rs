@@ -215,7 +215,7 @@ impl Files {
 
     fn with_certificates() -> Files {
         let (files, made) = (Files::new(), Certificates::new());
-        files.write("redis-ca.pem", &made.read("ca.crt"));
+        ["clients.pem", "redis-ca.pem"].iter().for_each(|name| files.write(name, &made.read("ca.crt")));
         let pair = [made.read("client.crt"), made.read("client.key")].concat();
         ["sluicegate.pem", "www.example.org.pem"].iter().for_each(|name| files.write(name, &pair));
         files
@@ -224,8 +224,9 @@ impl Files {
     /// Replaces the paths of the documents by those of the test.
     fn replace(&self, text: &str) -> String {
         let directory = self.directory.path().to_str().expect("UTF-8");
-        const PATHS: [&str; 4] = [
+        const PATHS: [&str; 5] = [
             "/etc/haproxy/count.lua",
+            "/etc/ssl/clients.pem",
             "/etc/ssl/redis-ca.pem",
             "/etc/ssl/sluicegate.pem",
             "/etc/ssl/www.example.org.pem",
