@@ -5,6 +5,7 @@
 mod attacks;
 mod bodies;
 mod client;
+mod close_spread;
 mod ends;
 mod facts;
 mod idle_ping;
