@@ -80,6 +80,7 @@ fn settings_for_servers(tune: &Tune, head: Limits) -> Settings {
     Settings {
         header_table_size: tune.h2.header_table,
         initial_window: tune.h2.window(side, tune.bufsize),
+        receive_total: tune.h2.receive_total(side, tune.bufsize),
         max_concurrent_streams: tune.h2.streams(side),
         max_frame_size: tune.h2.max_frame.unwrap_or(0),
         connect_protocol: false,

@@ -11,8 +11,10 @@ mod facts;
 mod idle_ping;
 mod requests;
 mod rules;
+mod server;
 mod tools;
 mod tunnels;
+mod windows;
 
 use std::sync::Arc;
 
