@@ -69,6 +69,8 @@ pub struct Process {
     pub compression_rate: AtomicU64,
     /// The configuration that is served; [`reload`](crate::reload) alone knows its type.
     pub(crate) current: OnceLock<Weak<dyn Any + Send + Sync>>,
+    /// The time at which a soft stop began.
+    pub(crate) stopping_since: OnceLock<Instant>,
     /// Figures by worker.
     pub workers: Box<[WorkerFigures]>,
     /// Notified when a session ends after the process had run out of descriptors.
@@ -174,6 +176,7 @@ impl Process {
             ocsp: OcspUpdates::default(),
             resumption: Resumption::new(GlobalTls::default().cache_size),
             compression_rate: AtomicU64::new(0),
+            stopping_since: OnceLock::new(),
             workers: (0..workers).map(|_| WorkerFigures::default()).collect(),
             descriptors: Notify::new(),
             boot: OnceLock::new(),
@@ -297,6 +300,7 @@ impl Process {
     /// Stops listening, finishes current requests and closes idle connections (SIGUSR1). The phase becomes
     /// [`Phase::Ended`] at the end of the last session.
     pub fn begin_soft_stop(&self) {
+        let _ = self.stopping_since.set(Instant::now());
         self.advance(Phase::Stopping);
         self.end_if_drained();
     }

@@ -15,6 +15,7 @@ use std::io;
 use std::os::fd::AsRawFd;
 use std::rc::Rc;
 use std::sync::Arc;
+use std::time::Instant;
 
 use sluicegate_config::model::{Mode, Proto};
 use sluicegate_transport::Socket;
@@ -22,7 +23,6 @@ use sluicegate_wire::http2::PREFACE;
 
 use crate::listener::{Accepted, Listener, Slots};
 use crate::mux::h1;
-use crate::process::Phase;
 use crate::running::ProxyRun;
 use crate::server;
 use crate::site::Site;
@@ -80,15 +80,15 @@ impl Session {
         self.slots.listener()
     }
 
-    /// Returns whether this connection should carry no further request, because the process is stopping or nothing
-    /// listens to the address any more.
-    pub(crate) fn is_stopping(&self) -> bool {
-        self.worker().phase() != Phase::Serving || self.listener().is_removed()
+    /// Returns the time from which this connection should carry no further request, because the process is stopping or
+    /// nothing listens to the address any more.
+    pub(crate) fn closing_time(&self) -> Option<Instant> {
+        self.worker().closing_time(&self.client)
     }
 
-    /// Returns whether there is a newer configuration than the one that the session has.
-    fn is_outdated(&self) -> bool {
-        self.worker().newer().is_some()
+    /// Returns the same, also because of a newer configuration than the one that the session has.
+    fn renewal_time(&self) -> Option<Instant> {
+        self.closing_time().into_iter().chain(self.worker().renewal_time(&self.client)).min()
     }
 
     /// Returns whether the connection speaks HTTP/2 by ALPN or by `proto h2`.

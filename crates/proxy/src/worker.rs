@@ -20,7 +20,7 @@ use std::sync::Arc;
 use std::task::{Poll, Waker};
 use std::time::{Duration, Instant, SystemTime};
 
-use sluicegate_config::model::Tune;
+use sluicegate_config::model::{CloseSpread, Tune};
 use sluicegate_transport::BufferPool;
 use sluicegate_wire::http::Limits;
 use sluicegate_wire::http2::Settings;
@@ -30,7 +30,7 @@ use crate::listener::Accepted;
 use crate::process::{self, Phase, WorkerFigures};
 use crate::running::Running;
 use crate::server::{Http2Connections, IdleConnections};
-use crate::stream::{Cards, FreeList, Scripts};
+use crate::stream::{Cards, Client, FreeList, Scripts};
 
 pub use thread::{INBOX, WorkerTask, Workers, start};
 
@@ -51,6 +51,8 @@ pub struct Worker {
     pub buffers: Rc<BufferPool>,
     /// Connections of HTTP/2 to servers.
     pub(crate) http2: Rc<Http2Connections>,
+    /// The time at which this worker began to serve the configuration.
+    began: Instant,
     /// Limits of a head (`tune.bufsize`, `tune.maxrewrite`, `tune.http.maxhdr`).
     pub limits: Limits,
     pub(crate) streams: FreeList,
@@ -78,6 +80,7 @@ fn settings_for_servers(tune: &Tune, head: Limits) -> Settings {
     Settings {
         header_table_size: tune.h2.header_table,
         initial_window: tune.h2.window(side, tune.bufsize),
+        receive_total: tune.h2.receive_total(side, tune.bufsize),
         max_concurrent_streams: tune.h2.streams(side),
         max_frame_size: tune.h2.max_frame.unwrap_or(0),
         connect_protocol: false,
@@ -113,6 +116,7 @@ impl Worker {
         let settings = settings_for_servers(tune, limits);
         Rc::new(Worker {
             index,
+            began: Instant::now(),
             limits,
             http2: Rc::new(Http2Connections::new(index, settings, buffers.clone(), used)),
             streams: FreeList::default(),
@@ -134,6 +138,33 @@ impl Worker {
     pub(crate) fn newer(&self) -> Option<Rc<Worker>> {
         let current = self.station.current.borrow();
         current.as_ref().filter(|current| current.running.generation > self.running.generation).cloned()
+    }
+
+    /// Returns the time from which a client's connection should carry no further request, because the process is stopping
+    /// or nothing listens to its address any more; `None`: it may go on.
+    pub(crate) fn closing_time(&self, client: &Client) -> Option<Instant> {
+        let since = match self.phase() {
+            Phase::Serving if client.listener.as_ref().is_some_and(|listener| listener.is_removed()) => {
+                self.newer().map_or(self.began, |newer| newer.began)
+            }
+            Phase::Serving => return None,
+            Phase::Stopping | Phase::Ended => self.running.process.stopping_since.get().copied().unwrap_or(self.began),
+        };
+        self.spread(client, since)
+    }
+
+    /// Returns the time from which a client should open a new connection, because this one has an older configuration.
+    pub(crate) fn renewal_time(&self, client: &Client) -> Option<Instant> {
+        self.spread(client, self.newer()?.began)
+    }
+
+    /// Returns a connection's moment by `close-spread-time`.
+    fn spread(&self, client: &Client, since: Instant) -> Option<Instant> {
+        match self.running.config.global.close_spread {
+            CloseSpread::AtOnce => Some(since),
+            CloseSpread::Within(time) => since.checked_add(time.mul_f64(client.share(self.running.process.started))),
+            CloseSpread::Never => None,
+        }
     }
 
     /// Returns this worker under every configuration that has streams, the newest first.

@@ -24,6 +24,11 @@ impl Timer {
         self.deadline = deadline;
     }
 
+    /// Moves the deadline to `at` if it lies behind it, or if there is none.
+    pub fn advance(&mut self, at: Instant) {
+        self.deadline = Some(self.deadline.map_or(at, |deadline| deadline.min(at)));
+    }
+
     /// Ready when the deadline has passed.
     pub fn poll(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         let Some(deadline) = self.deadline else { return Poll::Pending };
@@ -46,6 +51,15 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
+
+    #[test]
+    fn a_deadline_is_brought_forward_alone() {
+        let (mut timer, now) = (Timer::default(), Instant::now());
+        for (seconds, deadline) in [(5, 5), (3, 3), (4, 3)] {
+            timer.advance(now + Duration::from_secs(seconds));
+            assert_eq!(timer.deadline, Some(now + Duration::from_secs(deadline)));
+        }
+    }
 
     #[test]
     fn a_deadline_may_move_both_ways() {

@@ -87,6 +87,18 @@ pub struct Config {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct ProxyId(pub u32);
 
+/// The time at which clients' connections end that should carry no further request.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum CloseSpread {
+    /// As soon as they can.
+    #[default]
+    AtOnce,
+    /// Each at a moment of its own within this time.
+    Within(Duration),
+    /// When their clients or timeouts end them.
+    Never,
+}
+
 /// The `global` section.
 #[derive(Clone, Debug, Default)]
 pub struct Global {
@@ -194,6 +206,8 @@ pub struct Global {
     pub presets: Vec<Preset>,
     /// `hard-stop-after`.
     pub hard_stop_after: Option<Duration>,
+    /// `close-spread-time`.
+    pub close_spread: CloseSpread,
     /// The last position of each keyword of the section; see [`Global::at`].
     pub places: BTreeMap<&'static str, Position>,
 }

@@ -33,11 +33,12 @@ pub(super) async fn serve(session: &mut Session) {
             if driver.is_idle() {
                 session.follow();
             }
-            if session.is_stopping() || session.is_outdated() {
+            let stop = session.renewal_time();
+            if stop.is_some_and(|at| at <= Instant::now()) {
                 driver.stop();
             }
             session.place.waits(cx.waker());
-            let times = times(session);
+            let times = times(session, stop);
             let worker = session.place.worker().clone();
             if glitches_load > 0 && counter.glitches > 0 {
                 driver.set_strict(100 - worker.running.process.idle_percent().min(100) >= glitches_load);
@@ -162,7 +163,7 @@ fn settings(session: &Session) -> Settings {
     }
 }
 
-fn times(session: &Session) -> Times {
+fn times(session: &Session, stop: Option<Instant>) -> Times {
     let (listener, times) = (session.listener(), &session.frontend().config.timeouts);
     let bind = listener.proxy.config.binds.get(listener.bind);
     Times {
@@ -170,6 +171,7 @@ fn times(session: &Session) -> Times {
         idle: times.http_keep_alive.or(times.http_request),
         client: times.client,
         ping: bind.and_then(|bind| bind.idle_ping),
+        stop,
     }
 }
 

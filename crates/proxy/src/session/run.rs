@@ -194,8 +194,16 @@ impl NextRequest {
                 session.follow();
             }
             let waits_on = session.frontend().config.options.idle_close_on_response;
-            if session.is_stopping() && !waits_on && session.client.requests() > 0 && session.front.input().is_empty() {
-                return Poll::Ready(Arrival::Stopping);
+            if let Some(at) = session.closing_time()
+                && !waits_on
+                && session.client.requests() > 0
+                && session.front.input().is_empty()
+            {
+                if at <= Instant::now() {
+                    return Poll::Ready(Arrival::Stopping);
+                }
+                // An idle connection ends without an answer whichever time is over.
+                session.front.arm_by(at);
             }
             session.place.waits(cx.waker());
             match session.front.poll_fill(cx, &session.place.worker().buffers) {

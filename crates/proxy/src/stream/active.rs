@@ -11,7 +11,6 @@ use sluicegate_config::model::Mode;
 use super::kept::Stream;
 use super::{Beginning, Client, Endings, Fault, Invalid, Killer, LogRecord, Side, StreamContext, Timers};
 use crate::counters::Counters;
-use crate::process::Phase;
 use crate::running::ProxyRun;
 use crate::server::ServerConnection;
 use crate::site::Site;
@@ -304,8 +303,7 @@ impl Active {
     /// Returns whether the process is stopping, or nothing listens to the client's address any more: its connection
     /// should carry no further request.
     pub(crate) fn is_stopping(&self) -> bool {
-        let removed = || self.cx.client.listener.as_ref().is_some_and(|listener| listener.is_removed());
-        self.worker.phase() != Phase::Serving || removed()
+        self.worker.closing_time(&self.cx.client).is_some_and(|at| at <= Instant::now())
     }
 
     /// Keeps what the client sent as the frontend's last invalid request.

@@ -4,10 +4,11 @@ use std::path::PathBuf;
 
 use super::{GlobalRow, INT, Parser, Reading, flag, line, name_case, one, stats_socket, unix_bind};
 use crate::limits::TRACKED_COUNTERS_MAX;
-use crate::model::{LUA_LIBRARIES, LogHost, LuaLoad, LuaLogStderr, LuaPath, StatusClasses, StatusCodes};
+use crate::model::{CloseSpread, LUA_LIBRARIES, LogHost, LuaLoad, LuaLogStderr, LuaPath, StatusClasses, StatusCodes};
 use crate::section::log;
 use crate::section::table::{self, MANY, Table};
 use crate::suggest;
+use crate::unit::{TIME_HINT, TimeUnit};
 use crate::word::Line;
 
 /// The workers that HAProxy's baseline allows: 16 groups of 64 threads.
@@ -20,6 +21,26 @@ pub(crate) static KEYWORDS: Table<GlobalRow> = Table::new(&[
         "DIRECTORY",
         "The directory to which the process changes its root once it has read its files and bound its sockets.",
         Parser::Path(|g| &mut g.chroot),
+    ),
+    line(
+        "close-spread-time",
+        1,
+        1,
+        "TIME|infinite",
+        "The time over which clients' connections are closed at a soft stop, each at a moment of its own, and over which \
+         a reload asks clients of HTTP/2 for new connections. Not set: at once. 'infinite': connections end by \
+         their clients and timeouts alone.",
+        |r, line| {
+            let given = line.text(1);
+            r.reader.global.close_spread = match given {
+                "infinite" => CloseSpread::Never,
+                _ => match r.diagnostics.duration(line.at(1), given, TimeUnit::Milliseconds) {
+                    Ok(time) if time.is_zero() => CloseSpread::AtOnce,
+                    Ok(time) => CloseSpread::Within(time),
+                    Err(message) => return r.wrong(line, message, Some(TIME_HINT)),
+                },
+            };
+        },
     ),
     line("description", 1, MANY, "TEXT", "The description of this process in 'show info'.", |r, line| {
         let words: Vec<&str> = line.words[1..].iter().map(|word| word.text()).collect();

@@ -52,7 +52,6 @@ const fn word(name: &'static str, usage: &'static str, docs: &'static str) -> Ro
 /// The keywords.
 pub(crate) static KEYWORDS: Table<GlobalRow> = Table::new(&[
     alone("busy-polling", "No effect: workers sleep when they have no work."),
-    word("close-spread-time", "TIME|infinite", "No effect: idle connections are closed as soon as the process stops."),
     word("cluster-secret", "SECRET", QUIC),
     line("cpu-map", 2, MANY, "THREADS CPU…", CPUS, |_, _| ()),
     line("cpu-policy", 1, MANY, "POLICY", CPUS, |_, _| ()),

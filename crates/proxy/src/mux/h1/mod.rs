@@ -177,6 +177,11 @@ impl Front {
         self.timer.set(at);
     }
 
+    /// Sets an earlier time.
+    pub(crate) fn arm_by(&mut self, at: Instant) {
+        self.timer.advance(at);
+    }
+
     /// Ready when the time set by [`Front::arm`] has come.
     #[inline]
     pub(crate) fn poll_alarm(&mut self, cx: &mut Context<'_>) -> Poll<()> {

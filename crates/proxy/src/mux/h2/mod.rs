@@ -230,13 +230,17 @@ pub(crate) struct Times {
     pub(crate) client: Option<Duration>,
     /// The silence of an idle connection after which the client has to answer a PING, within the same time.
     pub(crate) ping: Option<Duration>,
+    /// The time at which [`Driver::stop`] will be called.
+    pub(crate) stop: Option<Instant>,
 }
 
-/// What happens at the time for which an idle connection is armed.
+/// What happens at the time for which a connection is armed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Alarm {
     End,
     Ping,
+    /// The caller calls [`Driver::stop`].
+    Stop,
 }
 
 /// A connection's frames.
@@ -432,8 +436,16 @@ impl Driver {
             self.rest(&mut shared, written || received);
             self.limit(&shared, times)
         };
+        let (at, alarm) = match times.stop.filter(|_| !self.stopping) {
+            Some(stop) if at.is_none_or(|at| stop < at) => (Some(stop), Alarm::Stop),
+            _ => (at, alarm),
+        };
         connection.arm(at);
         ready!(connection.poll_alarm(cx));
+        if alarm == Alarm::Stop {
+            cx.waker().wake_by_ref();
+            return Poll::Pending;
+        }
         if alarm == Alarm::Ping && !shared.wire.awaits_pong() {
             shared.equip();
             shared.wire.ping();

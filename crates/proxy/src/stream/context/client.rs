@@ -15,6 +15,7 @@ use sluicegate_tls::hello::Hello;
 use sluicegate_tls::session::Facts;
 use sluicegate_tls::verify::Verdict;
 
+use crate::hash::avalanche;
 use crate::listener::Listener;
 use crate::proxied::Proxied;
 use crate::sample::SessionVariables;
@@ -93,6 +94,13 @@ impl Client {
             listener.proxy.config.binds.get(listener.bind)?.proto
         };
         self.switched_to.get().or_else(of_line)
+    }
+
+    /// Returns the connection's place in a time that all connections share: a constant number from 0 to 1, spread evenly
+    /// over connections. `start` is a time before their acceptance.
+    pub(crate) fn share(&self, start: Instant) -> f64 {
+        let passed = self.accepted.saturating_duration_since(start).as_nanos() as u32;
+        f64::from(avalanche(passed ^ avalanche(self.session))) / f64::from(u32::MAX)
     }
 
     /// Sets the protocol in place of that of the `bind` line.

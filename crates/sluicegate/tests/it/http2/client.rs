@@ -61,6 +61,9 @@ pub struct Client {
     pub pongs: usize,
     /// The number of pings that were received by hand.
     pub pings: usize,
+    /// By hand: the payload of the first SETTINGS, and streams and increments of WINDOW_UPDATE.
+    pub settings: Vec<u8>,
+    pub credit: Vec<(u32, u32)>,
     /// Resets by the proxy, also of streams that this client did not open by its functions.
     pub resets: Vec<(u32, ErrorCode)>,
     /// The received bytes of a connection whose frames only the test knows.
@@ -90,6 +93,8 @@ impl Client {
             failure: None,
             pongs: 0,
             pings: 0,
+            settings: Vec::new(),
+            credit: Vec::new(),
             resets: Vec::new(),
             by_hand: None,
         }
@@ -158,6 +163,8 @@ impl Client {
                 3 => self.resets.push((word(&header[5..]), ErrorCode(word(payload)))),
                 6 if header[4] == 1 => self.pongs += 1,
                 6 => self.pings += 1,
+                4 if header[4] == 0 && self.settings.is_empty() => self.settings = payload.to_vec(),
+                8 => self.credit.push((word(&header[5..]), word(payload))),
                 7 => self.goaway = Some((word(payload), ErrorCode(word(&payload[4..])))),
                 _ => {}
             }

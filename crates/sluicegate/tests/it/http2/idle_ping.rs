@@ -1,15 +1,12 @@
 //! `idle-ping` towards clients and servers, whose frames are scripted: one that acknowledges a PING stays.
 
-use std::io::{Read, Write};
-use std::net::{TcpListener, TcpStream};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-use sluicegate_testkit::wait_for;
 use sluicegate_wire::http2::{ErrorCode, PREFACE};
 
 use super::requests::headers;
+use super::server::Server;
 use super::*;
 
 /// An acknowledgement of the PING that HAProxy and this side send.
@@ -84,69 +81,6 @@ fn the_value_is_the_time_of_silence() {
         }
         let received = plain.read_to_end();
         assert!(!received.windows(4).any(|window| window == [0, 0, 8, 6]), "{words}: {received:?}");
-    }
-}
-
-/// A server that answers each request with 200.
-struct Server {
-    address: String,
-    connections: AtomicUsize,
-    ended: AtomicUsize,
-    pings: AtomicUsize,
-    /// Whether pings are acknowledged.
-    answers: AtomicBool,
-}
-
-impl Server {
-    fn start() -> Arc<Server> {
-        let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
-        let server = Arc::new(Server {
-            address: listener.local_addr().expect("bound").to_string(),
-            connections: AtomicUsize::new(0),
-            ended: AtomicUsize::new(0),
-            pings: AtomicUsize::new(0),
-            answers: AtomicBool::new(true),
-        });
-        let serving = server.clone();
-        std::thread::spawn(move || {
-            for socket in listener.incoming().map_while(Result::ok) {
-                serving.connections.fetch_add(1, Ordering::SeqCst);
-                let serving = serving.clone();
-                std::thread::spawn(move || {
-                    serving.serve(socket);
-                    serving.ended.fetch_add(1, Ordering::SeqCst);
-                });
-            }
-        });
-        server
-    }
-
-    fn serve(&self, mut socket: TcpStream) -> Option<()> {
-        let mut preface = [0; 24];
-        socket.read_exact(&mut preface).ok()?;
-        socket.write_all(&[0, 0, 0, 4, 0, 0, 0, 0, 0]).ok()?;
-        loop {
-            let mut header = [0; 9];
-            socket.read_exact(&mut header).ok()?;
-            let mut payload = vec![0; usize::from(u16::from_be_bytes([header[1], header[2]]))];
-            socket.read_exact(&mut payload).ok()?;
-            match (header[3], header[4]) {
-                (1, _) => socket.write_all(&[&[0, 0, 1, 1, 5], &header[5..], &[0x88]].concat()).ok()?,
-                (4, 0) => socket.write_all(&[0, 0, 0, 4, 1, 0, 0, 0, 0]).ok()?,
-                (6, 0) => {
-                    self.pings.fetch_add(1, Ordering::SeqCst);
-                    if self.answers.load(Ordering::SeqCst) {
-                        socket.write_all(&[&header[..4], &[1, 0, 0, 0, 0], &payload].concat()).ok()?;
-                    }
-                }
-                _ => {}
-            }
-        }
-    }
-
-    #[track_caller]
-    fn wait(&self, what: &str, count: &AtomicUsize, least: usize) {
-        wait_for(what, || (count.load(Ordering::SeqCst) >= least).then_some(()));
     }
 }
 

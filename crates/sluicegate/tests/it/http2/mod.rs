@@ -5,13 +5,16 @@
 mod attacks;
 mod bodies;
 mod client;
+mod close_spread;
 mod ends;
 mod facts;
 mod idle_ping;
 mod requests;
 mod rules;
+mod server;
 mod tools;
 mod tunnels;
+mod windows;
 
 use std::sync::Arc;
 

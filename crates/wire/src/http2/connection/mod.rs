@@ -51,7 +51,7 @@ pub struct Settings {
     /// The window of a new stream in bytes (`tune.h2.fe.initial-window-size`).
     pub initial_window: u32,
     /// The bytes that a connection's streams may have on the way and unconsumed together, which those with long bodies
-    /// share (`tune.h2.fe.rxbuf`); 0: each has its window alone.
+    /// share (`tune.h2.{fe,be}.rxbuf`); 0: each has its window alone.
     pub receive_total: usize,
     /// The number of streams that may be open, 0: any (`tune.h2.fe.max-concurrent-streams`). As a client, the number that
     /// this side opens at most.
