@@ -1,6 +1,6 @@
 //! The files of a configuration: which ones, in which order, as bytes.
 
-use std::collections::BTreeMap;
+use std::collections::HashMap;
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -94,7 +94,7 @@ pub fn read(files: &dyn Files, paths: &[PathBuf]) -> Result<Source, Diagnostics>
 /// Files from memory, for tests and tools.
 #[derive(Clone, Debug, Default)]
 pub struct MemoryFiles {
-    files: BTreeMap<PathBuf, Vec<u8>>,
+    files: HashMap<PathBuf, Vec<u8>>,
 }
 
 /// Returns the pseudo path of a recorded answer about a host name; no path of a file system contains a zero byte.
@@ -144,7 +144,8 @@ impl Files for MemoryFiles {
 
     fn list(&self, path: &Path) -> std::io::Result<Vec<PathBuf>> {
         let inside = |file: &&PathBuf| file.parent() == Some(path) && file.extension().is_some_and(|e| e == "cfg");
-        let list: Vec<PathBuf> = self.files.keys().filter(inside).cloned().collect();
+        let mut list: Vec<PathBuf> = self.files.keys().filter(inside).cloned().collect();
+        list.sort();
         if list.is_empty() { Err(std::io::ErrorKind::NotADirectory.into()) } else { Ok(list) }
     }
 
@@ -156,7 +157,8 @@ impl Files for MemoryFiles {
         // A trailing slash makes no other path.
         let inside = |file: &&PathBuf| file.parent() == Some(path.components().as_path());
         let name = |file: &PathBuf| file.file_name().map(|name| name.to_string_lossy().into_owned());
-        let names: Vec<String> = self.files.keys().filter(inside).filter_map(name).collect();
+        let mut names: Vec<String> = self.files.keys().filter(inside).filter_map(name).collect();
+        names.sort();
         if names.is_empty() { Err(std::io::ErrorKind::NotADirectory.into()) } else { Ok(names) }
     }
 

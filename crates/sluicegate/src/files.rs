@@ -1,6 +1,6 @@
 //! File access for the configuration.
 
-use std::collections::BTreeMap;
+use std::collections::HashMap;
 use std::io;
 use std::net::{IpAddr, ToSocketAddrs};
 use std::path::{Path, PathBuf};
@@ -61,7 +61,7 @@ impl Files for Disk {
 
 /// The disk, with a record of the files read, for a process that cannot read them.
 #[derive(Default)]
-pub struct Recorder(Mutex<BTreeMap<PathBuf, Vec<u8>>>);
+pub struct Recorder(Mutex<HashMap<PathBuf, Vec<u8>>>);
 
 impl Recorder {
     /// Returns everything that has been read so far.

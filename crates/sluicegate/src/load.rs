@@ -62,6 +62,8 @@ pub struct Reading {
     environment: Option<Vec<(String, String)>>,
     /// Set if a running process takes over the configuration.
     living: Option<Living>,
+    /// Digests of certificates' files that need not be parsed.
+    trusted: Vec<[u8; 32]>,
     /// Whether scripts are also read through `files`.
     scripts: bool,
 }
@@ -79,19 +81,21 @@ pub struct Living {
 impl Default for Reading {
     /// Returns a source that reads from the disk, for a process that starts.
     fn default() -> Reading {
-        Reading { files: Arc::new(Disk), environment: None, living: None, scripts: false }
+        Reading { files: Arc::new(Disk), environment: None, living: None, trusted: Vec::new(), scripts: false }
     }
 }
 
 impl Reading {
-    /// Returns a source that reads from the disk, for a process that passes its files on.
-    pub fn recorded(files: Arc<Recorder>, environment: Vec<(String, String)>) -> Reading {
-        Reading { files, environment: Some(environment), living: None, scripts: false }
+    /// Returns a source that reads from the disk, for a process that passes its files on to one that has parsed the
+    /// certificates with these digests.
+    pub fn recorded(files: Arc<Recorder>, environment: Vec<(String, String)>, trusted: Vec<[u8; 32]>) -> Reading {
+        Reading { files, environment: Some(environment), trusted, ..Reading::default() }
     }
 
     /// Returns a source with the files that another process has read and checked.
     pub fn handed_over(files: MemoryFiles, environment: Vec<(String, String)>, living: Living) -> Reading {
-        Reading { files: Arc::new(files), environment: Some(environment), living: Some(living), scripts: true }
+        let (files, living) = (Arc::new(files), Some(living));
+        Reading { files, environment: Some(environment), living, trusted: Vec::new(), scripts: true }
     }
 }
 
@@ -141,6 +145,7 @@ pub fn begin(service: &Service, reading: Reading) -> Result<Begun, usize> {
             Err(message) => report.warning(&message),
         },
     }
+    draft.trust(reading.trusted.iter().copied());
     if service.no_server_verify {
         draft.disable_server_verify();
     }

@@ -21,6 +21,25 @@ impl Pebble {
     /// # Panics
     /// If it is not installed.
     pub fn start(certificates: &Certificates, names: &str, http_port: u16, validity: u64, bad_nonces: u32) -> Pebble {
+        let nonces = bad_nonces.to_string();
+        Pebble::start_with(certificates, names, http_port, validity, ("PEBBLE_WFE_NONCEREJECT", &nonces))
+    }
+
+    /// Starts one that finds every challenge fulfilled.
+    ///
+    /// # Panics
+    /// If it is not installed.
+    pub fn start_trusting(certificates: &Certificates, names: &str, validity: u64) -> Pebble {
+        Pebble::start_with(certificates, names, 1, validity, ("PEBBLE_VA_ALWAYS_VALID", "1"))
+    }
+
+    fn start_with(
+        certificates: &Certificates,
+        names: &str,
+        http_port: u16,
+        validity: u64,
+        variable: (&str, &str),
+    ) -> Pebble {
         for _ in 0..5 {
             let port = free_port();
             let text = format!(
@@ -35,7 +54,7 @@ impl Pebble {
             std::fs::write(&file, text).expect("writable");
             let mut command = Command::new(newer_peer("pebble"));
             command.args(["-config", &file, "-dnsserver", names, "-strict"]);
-            command.env("PEBBLE_VA_NOSLEEP", "1").env("PEBBLE_WFE_NONCEREJECT", bad_nonces.to_string());
+            command.env("PEBBLE_VA_NOSLEEP", "1").env(variable.0, variable.1);
             command.env("PEBBLE_AUTHZREUSE", "0");
             let mut program = Program::start(command, &[]);
             // It says so before it listens.

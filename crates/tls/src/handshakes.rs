@@ -50,7 +50,7 @@ pub fn entry(pair: &Arc<Pair>, filters: Option<&str>, policy: Option<Policy>) ->
 
 /// Returns the settings of a `bind` line.
 pub fn settings(entries: Vec<Entry>) -> Settings {
-    Settings { entries, cache_size: 20_000, lifetime: Duration::from_secs(300), ..Settings::default() }
+    Settings { entries: entries.into(), cache_size: 20_000, lifetime: Duration::from_secs(300), ..Settings::default() }
 }
 
 /// Returns a listener with a store of its own.

@@ -8,6 +8,7 @@
 #![deny(unsafe_op_in_unsafe_fn)]
 #![deny(unsafe_code)]
 
+pub mod bulk;
 pub mod connector;
 mod equal;
 pub mod failure;

@@ -16,6 +16,7 @@ use parking_lot::{Mutex, RwLock};
 use rustls::server::ClientHello;
 use rustls::{AlertDescription, CipherSuite, ServerConfig, SignatureScheme};
 
+use crate::bulk::Bulk;
 use crate::equal::same_pair;
 use crate::failure::Code;
 use crate::options::{Options, Variant, merged};
@@ -152,7 +153,7 @@ impl Slot {
 struct Table {
     settings: Arc<Settings>,
     names: Arc<Names>,
-    slots: Vec<Arc<Slot>>,
+    slots: Bulk<Vec<Arc<Slot>>>,
     /// Options of different policies; the first are those of the `bind` line itself, whose suites decide what a client
     /// can verify.
     options: Vec<Arc<Options>>,
@@ -207,7 +208,7 @@ impl Table {
         let names = Arc::new(names(&settings));
         let before = before.and_then(|before| before.forge.as_ref());
         let forge = forge(&settings, &names, &slots, &all[0], before);
-        Ok(Table { settings: Arc::new(settings), names, slots, options: all, forge })
+        Ok(Table { settings: Arc::new(settings), names, slots: slots.into(), options: all, forge })
     }
 
     /// Returns the options that were made of a policy, which is likely to be that of a place.
@@ -329,7 +330,7 @@ impl Listener {
         let mut slots = before.slots.clone();
         let mut replaced = 0;
         let mut renamed = false;
-        for (entry, slot) in settings.entries.iter_mut().zip(&mut slots) {
+        for (entry, slot) in settings.entries.iter_mut().zip(slots.iter_mut()) {
             if entry.pair.path != pair.path {
                 continue;
             }

@@ -8,13 +8,16 @@
 //! with its check, and Base64; an RSA key costs ten times that, for the check of its numbers. Certificates of a chain are
 //! parsed once for all files that are read with one [`Pool`].
 //!
+//! The process that reads files for a reload need not parse what the serving process has parsed from the same contents:
+//! such a [`Pair::checked`] is parsed if something looks into it.
+//!
 //! X.509 v1 certificates are accepted: nothing of webpki parses them here.
 
 mod draft;
 
 use std::collections::HashMap;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, LazyLock};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use aws_lc_rs::digest;
@@ -80,6 +83,20 @@ impl PairFiles<'_> {
 pub struct Pair {
     /// The path as it was written, by which the runtime API knows it.
     pub path: String,
+    digest: [u8; 32],
+    file_digest: Option<[u8; 32]>,
+    contents: LazyLock<Arc<Contents>, Parse>,
+    /// Why the OCSP response among the files is not used.
+    warning: Option<String>,
+    stapled: RwLock<Option<Stapled>>,
+    expects_staple: AtomicBool,
+}
+
+/// Returns the contents of a pair when they are needed.
+type Parse = Box<dyn FnOnce() -> Arc<Contents> + Send>;
+
+/// What the files of a pair contain.
+struct Contents {
     leaf: Certificate,
     chain: Vec<Certificate>,
     /// The chain as it was before a root was left out, among which the issuer is sought.
@@ -89,13 +106,8 @@ pub struct Pair {
     key: PrivateKey,
     key_type: KeyType,
     names: Box<[String]>,
-    digest: [u8; 32],
-    file_digest: Option<[u8; 32]>,
     chain_file: Option<String>,
-    warning: Option<String>,
     bare: Arc<CertifiedKey>,
-    stapled: RwLock<Option<Stapled>>,
-    expects_staple: AtomicBool,
 }
 
 /// Whether any certificate of the process has had an OCSP response, or is to get one.
@@ -115,7 +127,7 @@ struct Stapled {
 
 impl std::fmt::Debug for Pair {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Pair").field("path", &self.path).field("leaf", &self.leaf).finish_non_exhaustive()
+        f.debug_struct("Pair").field("path", &self.path).field("digest", &self.digest).finish_non_exhaustive()
     }
 }
 
@@ -165,6 +177,32 @@ impl Pair {
         Pair::assemble(parts, files.ocsp)
     }
 
+    /// Returns the pair of files with this digest, which another process has parsed without an error: `parse` is called
+    /// if something of the contents is asked for. The files have no OCSP response.
+    ///
+    /// # Panics
+    /// When it is looked into, if the files have an error nevertheless.
+    pub fn checked(
+        path: String,
+        digest: [u8; 32],
+        parse: impl FnOnce() -> Result<Pair, String> + Send + 'static,
+    ) -> Self {
+        let parse = || parse().map(|pair| LazyLock::force(&pair.contents).clone());
+        Pair::new(path, digest, Some(digest), Box::new(|| parse().expect("the same contents have been parsed before")))
+    }
+
+    fn new(path: String, digest: [u8; 32], file_digest: Option<[u8; 32]>, parse: Parse) -> Self {
+        Pair {
+            path,
+            digest,
+            file_digest,
+            contents: LazyLock::new(parse),
+            warning: None,
+            stapled: RwLock::new(None),
+            expects_staple: AtomicBool::new(false),
+        }
+    }
+
     /// Makes a pair of parts whose key belongs to the certificate, and of path and content of an OCSP response.
     fn assemble(parts: Parts, response: Option<(&str, &[u8])>) -> Result<Self, String> {
         let Parts { path, leaf, leaf_der, chain: issuers, chain_file, key, issuer, .. } = parts;
@@ -176,8 +214,7 @@ impl Pair {
             .map_err(|reason| format!("unable to load SSL private key into SSL Context '{path}': {reason}"))?;
         let sent = std::iter::once(leaf_der).chain(chain.iter().map(Certificate::to_der)).map(CertificateDer::from);
         let bare = Arc::new(CertifiedKey::new(sent.collect(), signing));
-        let mut pair = Pair {
-            path,
+        let contents = Arc::new(Contents {
             key_type: key.key_type(),
             names: leaf.server_names().into(),
             issuers,
@@ -185,14 +222,11 @@ impl Pair {
             leaf,
             chain,
             key,
-            digest: parts.digest,
-            file_digest: parts.file_digest,
             chain_file,
-            warning: None,
             bare,
-            stapled: RwLock::new(None),
-            expects_staple: AtomicBool::new(false),
-        };
+        });
+        let mut pair = Pair::new(path, parts.digest, parts.file_digest, Box::new(|| contents));
+        LazyLock::force(&pair.contents);
         if let Some((file, response)) = response {
             let id = pair.ocsp_key().ok_or_else(|| {
                 format!(
@@ -213,9 +247,10 @@ impl Pair {
     /// # Errors
     /// The library's reason.
     pub fn forge(name: &str, serial: u64, base: &Pair, authority: &Pair) -> Result<Self, String> {
-        let leaf = Certificate::forge(name, serial, &base.key, &authority.leaf, &authority.key)?;
+        let leaf =
+            Certificate::forge(name, serial, &base.contents.key, &authority.contents.leaf, &authority.contents.key)?;
         let leaf_der = leaf.to_der();
-        let chain = std::iter::once(&authority.leaf).chain(&authority.issuers).cloned().collect();
+        let chain = std::iter::once(&authority.contents.leaf).chain(&authority.contents.issuers).cloned().collect();
         let digest = digest::digest(&digest::SHA256, &leaf_der);
         let parts = Parts {
             path: String::new(),
@@ -223,7 +258,7 @@ impl Pair {
             leaf_der,
             chain,
             chain_file: None,
-            key: base.key.clone(),
+            key: base.contents.key.clone(),
             issuer: None,
             skip_self_issued: false,
             digest: digest.as_ref().try_into().expect("SHA-256 has 32 bytes"),
@@ -236,43 +271,47 @@ impl Pair {
     pub fn certified(&self) -> Arc<CertifiedKey> {
         match &*self.stapled.read() {
             Some(stapled) if stapled.staple.expires >= now() => stapled.certified.clone(),
-            _ => self.bare.clone(),
+            _ => self.contents.bare.clone(),
         }
     }
 
     /// Returns the type of the key.
     pub fn key_type(&self) -> KeyType {
-        self.key_type
+        self.contents.key_type
     }
 
     /// Returns the names in the certificate, as [`Certificate::server_names`] does.
     pub fn names(&self) -> &[String] {
-        &self.names
+        &self.contents.names
     }
 
     /// Returns the certificate.
     pub fn leaf(&self) -> &Certificate {
-        &self.leaf
+        &self.contents.leaf
     }
 
     /// Returns the certificates that are sent behind the leaf.
     pub fn chain(&self) -> &[Certificate] {
-        &self.chain
+        &self.contents.chain
     }
 
     /// Returns the private key, which `dump ssl cert` prints.
     pub fn key(&self) -> &PrivateKey {
-        &self.key
+        &self.contents.key
     }
 
     /// Returns the issuer of the leaf: from the chain, else from the file `.issuer`.
     pub fn issuer(&self) -> Option<&Certificate> {
-        self.issuers.iter().find(|certificate| certificate.issued(&self.leaf)).or(self.issuer.as_ref())
+        self.contents
+            .issuers
+            .iter()
+            .find(|certificate| certificate.issued(&self.contents.leaf))
+            .or(self.contents.issuer.as_ref())
     }
 
     /// Returns the file of `issuers-chain-path` that completed the chain.
     pub fn chain_file(&self) -> Option<&str> {
-        self.chain_file.as_deref()
+        self.contents.chain_file.as_deref()
     }
 
     /// Returns why the OCSP response among the files is not used.
@@ -282,7 +321,7 @@ impl Pair {
 
     /// Returns the key of OCSP responses for the leaf; `None` without an issuer.
     pub fn ocsp_key(&self) -> Option<Vec<u8>> {
-        ocsp::key(&self.leaf, self.issuer()?)
+        ocsp::key(&self.contents.leaf, self.issuer()?)
     }
 
     /// Returns the digest of the contents, by which settings with this pair are compared.
@@ -318,7 +357,7 @@ impl Pair {
     /// Replaces the OCSP response of handshakes that begin after this.
     pub fn set_staple(&self, staple: Option<Staple>) {
         let stapled = staple.map(|staple| {
-            let mut certified = CertifiedKey::clone(&self.bare);
+            let mut certified = CertifiedKey::clone(&self.contents.bare);
             certified.ocsp = Some(staple.response.clone());
             Stapled { certified: Arc::new(certified), staple }
         });

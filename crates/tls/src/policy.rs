@@ -6,6 +6,7 @@ use std::time::Duration;
 use rustls::SupportedCipherSuite;
 use rustls::crypto::SupportedKxGroup;
 
+use crate::bulk::Bulk;
 use crate::pair::Pair;
 use crate::x509::{Bundle, Secret};
 
@@ -132,7 +133,7 @@ pub struct Generate {
 #[derive(Clone, Debug, Default)]
 pub struct Settings {
     /// The certificates, in order.
-    pub entries: Vec<Entry>,
+    pub entries: Bulk<Vec<Entry>>,
     /// The line's own settings, with those of `ssl-default-bind-*` where the line is silent.
     pub policy: Policy,
     /// `strict-sni`: clients whose name has no certificate are refused.

@@ -38,11 +38,24 @@ impl Key {
 
     /// Writes a self-signed certificate and its key to the file `to`.
     pub(super) fn make(self, name: &str, to: &Path) -> Result<(), String> {
+        self.certificate(name, "-newkey", self.parameters(), to)
+    }
+
+    /// Writes a self-signed certificate to the file `to`, with the key that the file `key` begins with.
+    pub(super) fn reuse(self, key: &Path, name: &str, to: &Path) -> Result<(), String> {
+        let pem = std::fs::read_to_string(key).map_err(|error| format!("{}: {error}", key.display()))?;
+        self.certificate(name, "-key", &[&key.display().to_string()], to)?;
+        let end = pem.find("-----BEGIN CERTIFICATE").unwrap_or(pem.len());
+        let made = std::fs::read_to_string(to).map_err(|error| format!("{}: {error}", to.display()))?;
+        std::fs::write(to, format!("{}{made}", &pem[..end])).map_err(|error| format!("{}: {error}", to.display()))
+    }
+
+    fn certificate(self, name: &str, option: &str, key: &[&str], to: &Path) -> Result<(), String> {
         let file = to.display().to_string();
         let subject = format!("/CN={name}");
         let names = format!("subjectAltName=DNS:{name}");
-        let mut words = vec!["req", "-x509", "-nodes", "-days", "365", "-subj", &subject, "-addext", &names, "-newkey"];
-        words.extend(self.parameters());
+        let mut words = vec!["req", "-x509", "-nodes", "-days", "365", "-subj", &subject, "-addext", &names, option];
+        words.extend(key);
         words.extend(["-keyout", "-", "-out", "-"]);
         let made = Command::new("openssl").args(&words).stdin(Stdio::null()).stderr(Stdio::null()).output();
         let text = made.map_err(|error| format!("openssl: {error}"))?;

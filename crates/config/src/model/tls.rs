@@ -7,6 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
+use sluicegate_tls::bulk::Bulk;
 use sluicegate_tls::pair::{Issuers, Pair};
 use sluicegate_tls::policy::{RecordSizes, ServerSettings, Settings, TicketKeyFile, Verify, Version};
 use sluicegate_tls::x509::Bundle;
@@ -97,7 +98,7 @@ pub struct CheckTls {
 #[derive(Clone, Debug, Default)]
 pub struct TlsFiles {
     /// Certificates.
-    pub pairs: BTreeMap<Arc<str>, Arc<Pair>>,
+    pub pairs: Bulk<BTreeMap<Arc<str>, Arc<Pair>>>,
     /// `ca-file`, `ca-verify-file` and `crl-file`.
     pub bundles: BTreeMap<Arc<str>, Arc<Bundle>>,
     /// The names among these that a `crl-file` named first.
@@ -139,7 +140,7 @@ pub struct CrtList {
     /// Its name.
     pub name: Arc<str>,
     /// Its lines without comments; a line of a bundle is as many as it has certificates.
-    pub lines: Vec<CrtListLine>,
+    pub lines: Bulk<Vec<CrtListLine>>,
     /// The number of the last line.
     pub last_number: u32,
     /// Whether it is a directory, whose lines are a certificate each and nothing else.

@@ -95,8 +95,8 @@ pub struct Draft {
     global_failed: bool,
     lua_failed: bool,
     patterns: Arc<PatternFiles>,
-    /// Files of TLS of the configuration that this one replaces.
-    tls_files: Option<Arc<TlsFiles>>,
+    /// Files of TLS that need not be parsed again.
+    known: tls::Known,
     commands: Option<CommandCheck>,
     /// The environment after the files were read.
     environment: Environment,
@@ -127,7 +127,7 @@ pub fn parse(source: Source, files: &dyn Files, env: &mut Environment) -> Draft 
         global_failed,
         lua_failed: false,
         patterns: Arc::default(),
-        tls_files: None,
+        known: tls::Known::default(),
         commands: None,
         environment: env.clone(),
     }
@@ -384,7 +384,12 @@ impl Draft {
 
     /// Takes certificates from the configuration that this one replaces, as far as their files are the same.
     pub fn replace(&mut self, tls_files: Arc<TlsFiles>) {
-        self.tls_files = Some(tls_files);
+        self.known.previous = Some(tls_files);
+    }
+
+    /// Leaves certificates unparsed whose files have one of these digests: another process has parsed the same contents.
+    pub fn trust(&mut self, digests: impl IntoIterator<Item = [u8; 32]>) {
+        self.known.checked = Arc::new(digests.into_iter().collect());
     }
 
     /// Types every other section with the names that Lua registered, resolves references and checks the whole. The
@@ -409,7 +414,7 @@ impl Draft {
             mut diagnostics,
             lua_failed,
             patterns,
-            tls_files,
+            known,
             commands,
             environment,
             ..
@@ -420,7 +425,7 @@ impl Draft {
         global.tls.records.buffer = global.tune.bufsize;
         global.tls.records.full = global.tune.bufsize.saturating_sub(global.tune.maxrewrite);
         let tls = global.tls.clone();
-        let mut tls = tls::Loader::new(files, &tls, tls_files);
+        let mut tls = tls::Loader::new(files, &tls, known);
         tls.read_issuers(&mut diagnostics);
         let acme = acme::all(&sections, &global, &tls, &mut diagnostics);
         let uses_client = !global.lua_loads.is_empty() || !acme.is_empty();

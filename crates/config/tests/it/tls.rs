@@ -4,9 +4,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use sluicegate_config::model::{BindTls, Proto, ProxyId, ServerTls};
-use sluicegate_config::{Config, add_server};
+use sluicegate_config::{Config, Environment, Source, add_server, parse};
+use sluicegate_tls::pair::PairFiles;
 
-use crate::support::{good, load};
+use crate::support::{TestLua, files, good, load};
 
 const BASE: &str = "defaults\n mode http\n timeout client 1s\n timeout connect 1s\n timeout server 1s\n";
 
@@ -51,6 +52,21 @@ fn warned(global: &str, words: &str, expected: &str) -> Config {
     let found = findings(&text);
     assert!(found.iter().any(|found| found == &format!("warning: {expected}")), "{words}: {found:#?}");
     good(&text)
+}
+
+#[test]
+fn certificates_that_another_process_has_parsed_are_not_parsed() {
+    let text = frontend("", "ssl crt broken.pem crt one.pem");
+    let broken = "-----BEGIN CERTIFICATE-----\n-----END CERTIFICATE-----\n";
+    let digest = PairFiles { pem: broken.as_bytes(), ..PairFiles::default() }.digest();
+    for (trusted, errors) in [(vec![digest], 0), (vec![[0; 32]], 1)] {
+        let source = Source::from_text("test.cfg", text.as_str());
+        let files = files().with("broken.pem", broken);
+        let mut draft = parse(source, &files, &mut Environment::new());
+        draft.trust(trusted);
+        let (config, diagnostics) = draft.finish(&files, &TestLua);
+        assert_eq!((config.is_some(), diagnostics.errors()), (errors == 0, errors));
+    }
 }
 
 #[test]

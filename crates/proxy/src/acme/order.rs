@@ -6,7 +6,7 @@
 //!
 //! Differences: resources are read by signed requests (POST-as-GET, RFC 8555 6.3), which authorities demand; a refused
 //! nonce is replaced and the request repeated at once, as section 6.5 says; authorizations that are valid already are
-//! passed over; orders that are valid already are not asked for again.
+//! passed over; orders that are valid already are not asked for again; `Retry-After` may be a date.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,8 +15,9 @@ use sluicegate_config::model::{Acme, AcmeUse};
 use sluicegate_pattern::PatternFile;
 
 use super::account::{Account, base64, quoted};
+use crate::date::unix_seconds;
 use crate::http_client::{Body, HttpClient, HttpRequest, HttpResponse};
-use crate::sample::json_text;
+use crate::sample::{json_text, parse_http_date};
 
 /// The number of renewals at a time; further ones wait.
 pub(super) const RENEWALS: usize = 8;
@@ -436,10 +437,19 @@ impl<'a> Order<'a> {
         if let Some(nonce) = field(&response, b"replay-nonce").filter(|nonce| is_token(nonce)) {
             self.nonce = Some(nonce);
         }
-        let pause = field(&response, b"retry-after").and_then(|text| text.trim().parse().ok());
-        self.retry_after = pause.map(|seconds| Duration::from_secs(seconds).min(PAUSE_MAX)).or(self.retry_after);
+        let pause = field(&response, b"retry-after").and_then(|text| pause(text.trim(), unix_seconds()));
+        self.retry_after = pause.or(self.retry_after);
         Ok(response)
     }
+}
+
+/// Returns the pause of a `Retry-After`: a number of seconds, or an HTTP date. `now` is in seconds since 1970.
+fn pause(text: &str, now: i64) -> Option<Duration> {
+    let seconds = match text.parse() {
+        Ok(seconds) => seconds,
+        Err(_) => u64::try_from(parse_http_date(text.as_bytes())?.saturating_sub(now)).unwrap_or(0),
+    };
+    Some(Duration::from_secs(seconds).min(PAUSE_MAX))
 }
 
 /// Returns the status of a challenge.
@@ -512,6 +522,27 @@ mod tests {
         );
         assert_eq!(fault(500, "<html>").message, "invalid HTTP status code 500 when getting newOrder URL");
         assert_eq!(succeeded(&response(201, ""), "newOrder"), Ok(()));
+    }
+
+    #[test]
+    fn pauses_are_numbers_of_seconds_or_dates() {
+        let now = 1_445_412_480;
+        for (text, expected) in [
+            ("0", Some(0)),
+            ("90", Some(90)),
+            ("90000", Some(86400)),
+            ("Wed, 21 Oct 2015 07:28:00 GMT", Some(0)),
+            ("Wed, 21 Oct 2015 07:29:30 GMT", Some(90)),
+            ("Wednesday, 21-Oct-15 07:29:30 GMT", Some(90)),
+            ("Wed Oct 21 07:29:30 2015", Some(90)),
+            ("Wed, 21 Oct 2015 07:27:00 GMT", Some(0)),
+            ("Thu, 01 Jan 2099 00:00:00 GMT", Some(86400)),
+            ("soon", None),
+            ("-1", None),
+            ("", None),
+        ] {
+            assert_eq!(pause(text, now), expected.map(Duration::from_secs), "{text}");
+        }
     }
 
     #[test]

@@ -56,6 +56,8 @@ impl Origin {
 pub struct Found {
     stream: UnixStream,
     pid: u32,
+    /// Digests of certificates' files that the service has parsed.
+    checked: Vec<[u8; 32]>,
 }
 
 /// Connects to the service with this process id; `None` if there is none.
@@ -71,7 +73,7 @@ pub fn find(pid: u32) -> io::Result<Option<Found>> {
     }
     stream.set_read_timeout(Some(PATIENCE))?;
     stream.set_write_timeout(Some(PATIENCE))?;
-    Ok(Some(Found { stream, pid }))
+    Ok(Some(Found { stream, pid, checked: Vec::new() }))
 }
 
 /// Returns the process at the other end.
@@ -91,14 +93,15 @@ pub struct Rehearsed {
     config: Arc<Config>,
 }
 
-/// Reads the files of `origin` and checks all of them as a start would; errors are reported.
-pub fn rehearse(service: &Service, origin: Origin, report: Report) -> Result<Rehearsed, ()> {
+/// Reads the files of `origin` and checks all of them as a start would, but for certificates that the service `found`
+/// has parsed; errors are reported.
+pub fn rehearse(service: &Service, origin: Origin, found: &Found, report: Report) -> Result<Rehearsed, ()> {
     if let Err(error) = std::env::set_current_dir(&origin.directory) {
         report.error(&format!("{}: {error}", origin.directory.display()));
         return Err(());
     }
     let recorder = Arc::new(Recorder::default());
-    let reading = Reading::recorded(recorder.clone(), origin.environment.clone());
+    let reading = Reading::recorded(recorder.clone(), origin.environment.clone(), found.checked.clone());
     let mut loaded = load::begin(service, reading).and_then(|begun| begun.finish(service)).map_err(drop)?;
     let missing: Vec<String> = loaded
         .config
@@ -146,7 +149,8 @@ fn offer(
     let files = recorder.take();
     let engines = crate::clients::look_up(&config);
     let version = env!("CARGO_PKG_VERSION").to_owned();
-    Ok(Rehearsed { offer: Offer { version, words, directory, environment, files, names, engines }, config })
+    let offer = Offer { version, words, directory, environment, files, names, engines, checked: Vec::new() };
+    Ok(Rehearsed { offer, config })
 }
 
 impl Rehearsed {
@@ -171,7 +175,11 @@ impl Found {
     fn ask(&mut self) -> io::Result<Offer> {
         send(&mut self.stream, Kind::Ask, b"", None)?;
         match receive(&mut self.stream)? {
-            (Kind::Offer, bytes, _) => Offer::decode(&bytes).map_err(io::Error::other),
+            (Kind::Offer, bytes, _) => {
+                let mut answer = Offer::decode(&bytes).map_err(io::Error::other)?;
+                self.checked = std::mem::take(&mut answer.checked);
+                Ok(answer)
+            }
             _ => Err(io::ErrorKind::InvalidData.into()),
         }
     }
@@ -246,7 +254,7 @@ fn run(pid: u32) -> Result<ExitCode, String> {
     let origin = found.origin().map_err(failed)?;
     let service = origin.service()?;
     let report = Report::new(&service);
-    let Ok(rehearsed) = rehearse(&service, origin, report) else { return Ok(ExitCode::FAILURE) };
+    let Ok(rehearsed) = rehearse(&service, origin, &found, report) else { return Ok(ExitCode::FAILURE) };
     match found.hand_over(&rehearsed, report) {
         Ok(()) => Ok(ExitCode::SUCCESS),
         Err(message) => {

@@ -42,7 +42,7 @@ pub fn hand_over(service: &Service, origin: &Origin, report: Report) -> Option<E
         _ => return None,
     }
     let pid = *pid;
-    let Ok(rehearsed) = rehearse(service, origin.clone(), report) else { return Some(ExitCode::FAILURE) };
+    let Ok(rehearsed) = rehearse(service, origin.clone(), found, report) else { return Some(ExitCode::FAILURE) };
     if let Err(message) = found.hand_over(&rehearsed, report) {
         message.lines().for_each(|line| report.error(line));
         return Some(ExitCode::FAILURE);

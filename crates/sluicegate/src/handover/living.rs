@@ -111,7 +111,9 @@ impl Living {
         if message.0 == Kind::Ask {
             let Origin { words, directory, environment } = self.origin.lock().clone();
             let version = env!("CARGO_PKG_VERSION").to_owned();
-            let answer = Offer { version, words, directory, environment, ..Offer::default() };
+            let certificates = self.current.running().process.certificates.files();
+            let checked = certificates.pairs.values().filter_map(|pair| pair.file_digest()).collect();
+            let answer = Offer { version, words, directory, environment, checked, ..Offer::default() };
             if send(&mut stream, Kind::Offer, &answer.encode(), None).is_err() {
                 return;
             }
@@ -147,7 +149,7 @@ impl Living {
 
     /// Builds everything in `offer`, without changing running objects.
     fn prepare(&self, offer: Offer, stream: &mut UnixStream) -> Result<Prepared, String> {
-        let Offer { version, words, directory, environment, files, names, engines: known } = offer;
+        let Offer { version, words, directory, environment, files, names, engines: known, .. } = offer;
         if version != env!("CARGO_PKG_VERSION") {
             return Err(format!("the service is of version {}, not {version}", env!("CARGO_PKG_VERSION")));
         }

@@ -26,6 +26,8 @@ pub struct Offer {
     pub names: HashMap<String, IpAddr>,
     /// The addresses of the engines' names.
     pub engines: HashMap<String, Vec<IpAddr>>,
+    /// Digests of certificates' files that the service has parsed; the errand need not parse them.
+    pub checked: Vec<[u8; 32]>,
 }
 
 /// The bytes are not a valid offer.
@@ -62,6 +64,8 @@ impl Offer {
             count(&mut out, addresses.len());
             addresses.iter().for_each(|address| text(&mut out, address.to_string().as_bytes()));
         }
+        count(&mut out, self.checked.len());
+        self.checked.iter().for_each(|digest| out.extend_from_slice(digest));
         out
     }
 
@@ -84,7 +88,10 @@ impl Offer {
                 Ok((name, (0..reader.count()?).map(|_| reader.address()).collect::<Result<_, _>>()?))
             })
             .collect::<Result<_, _>>()?;
-        Ok(Offer { version, words, directory, environment, files, names, engines })
+        // Offers of earlier versions end here.
+        let digests = if reader.0.is_empty() { 0 } else { reader.count()? };
+        let checked = (0..digests).map(|_| reader.digest()).collect::<Result<_, _>>()?;
+        Ok(Offer { version, words, directory, environment, files, names, engines, checked })
     }
 }
 
@@ -211,6 +218,12 @@ impl<'a> Reader<'a> {
         Ok(text)
     }
 
+    fn digest(&mut self) -> Result<[u8; 32], Broken> {
+        let (digest, rest) = self.0.split_first_chunk().ok_or(Broken)?;
+        self.0 = rest;
+        Ok(*digest)
+    }
+
     fn string(&mut self) -> Result<String, Broken> {
         self.text().and_then(|text| String::from_utf8(text.to_vec()).map_err(|_| Broken))
     }
@@ -275,6 +288,7 @@ mod tests {
             files: vec![("a.cfg".into(), b"global\n\0".to_vec()), ("b".into(), Vec::new())],
             names: HashMap::from([("localhost".into(), "::1".parse().unwrap())]),
             engines: HashMap::from([("redis".into(), vec!["::1".parse().unwrap(), "127.0.0.1".parse().unwrap()])]),
+            checked: vec![[7; 32], [8; 32]],
         }
     }
 
@@ -282,9 +296,12 @@ mod tests {
     fn an_offer_comes_back_and_no_part_of_it_does() {
         let bytes = offer().encode();
         assert_eq!(Offer::decode(&bytes), Ok(offer()));
-        for length in 0..bytes.len() {
+        let of_earlier_versions = bytes.len() - 4 - 2 * 32;
+        for length in (0..bytes.len()).filter(|length| *length != of_earlier_versions) {
             assert_eq!(Offer::decode(&bytes[..length]), Err(Broken), "{length} bytes");
         }
+        let decoded = Offer::decode(&bytes[..of_earlier_versions]);
+        assert_eq!(decoded, Ok(Offer { checked: Vec::new(), ..offer() }));
         // Whatever one byte becomes, nothing is taken that is not there.
         for at in 0..bytes.len() {
             for value in [0, 1, 0x7f, 0xff] {

@@ -20,6 +20,7 @@ mod http;
 mod http2;
 mod http2_peers;
 mod http2_servers;
+mod http_client;
 mod keywords;
 mod limits;
 mod lua_modules;

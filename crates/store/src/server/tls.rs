@@ -116,7 +116,7 @@ fn settings(options: &TlsOptions) -> Result<Settings, String> {
         (true, count) => (count as usize).min(SESSIONS_MAX),
     };
     Ok(Settings {
-        entries: vec![entry],
+        entries: vec![entry].into(),
         policy,
         prefer_client_ciphers: !options.prefer_server_ciphers,
         cache_size: sessions,

@@ -48,11 +48,11 @@ impl Draft {
         let staple = pair.staple();
         Draft {
             path: pair.path.clone(),
-            leaf: Some(pair.leaf.clone()),
-            chain: pair.issuers.clone(),
-            chain_file: pair.chain_file.clone(),
-            key: Some(pair.key.clone()),
-            issuer: pair.issuer.clone(),
+            leaf: Some(pair.contents.leaf.clone()),
+            chain: pair.contents.issuers.clone(),
+            chain_file: pair.contents.chain_file.clone(),
+            key: Some(pair.contents.key.clone()),
+            issuer: pair.contents.issuer.clone(),
             ocsp: staple.as_ref().map(|staple| staple.response.clone()),
             staple,
             file_digest: pair.file_digest,

@@ -144,6 +144,27 @@ fn chains_are_completed_and_roots_left_out() {
 }
 
 #[test]
+fn a_checked_pair_is_parsed_when_something_looks_into_it() {
+    let pki = Pki::new();
+    pki.signed("a", "root", "subjectAltName=DNS:a.example");
+    let pem = pki.read(&["a.key", "a.crt"]);
+    let digest = PairFiles { path: "x.pem", pem: &pem, ..PairFiles::default() }.digest();
+    let parsed = Arc::new(AtomicBool::new(false));
+    let parse = {
+        let parsed = parsed.clone();
+        move || {
+            parsed.store(true, Ordering::Relaxed);
+            Pair::parse(PairFiles { path: "x.pem", pem: &pem, ..PairFiles::default() })
+        }
+    };
+    let pair = Pair::checked("x.pem".into(), digest, parse);
+    assert_eq!((pair.digest(), pair.file_digest(), pair.staples()), (digest, Some(digest), None));
+    assert!(!parsed.load(Ordering::Relaxed), "its digests are known");
+    assert_eq!(pair.names()[0], "a.example");
+    assert!(parsed.load(Ordering::Relaxed));
+}
+
+#[test]
 fn digests_cover_what_a_pair_depends_on() {
     let files = PairFiles { path: "x.pem", pem: b"a", ..PairFiles::default() };
     let all = [

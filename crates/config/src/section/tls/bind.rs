@@ -253,7 +253,7 @@ impl BindWords {
             return None;
         }
         let settings = Settings {
-            entries,
+            entries: entries.into(),
             policy,
             strict_sni,
             generate: generate.map(|authority| Generate { authority, kept: global.generated }),

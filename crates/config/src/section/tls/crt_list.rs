@@ -6,6 +6,7 @@
 use std::rc::Rc;
 use std::sync::Arc;
 
+use sluicegate_tls::bulk::Bulk;
 use sluicegate_tls::policy::{Entry, Policy};
 
 use super::bind::{BindWords, Certificate};
@@ -219,7 +220,7 @@ fn load(
     })?;
     let mut list = CrtList {
         name: name.into(),
-        lines: Vec::new(),
+        lines: Bulk::default(),
         last_number: edited.as_ref().map_or(number, |edited| edited.last_number),
         is_directory: false,
         file_digest,

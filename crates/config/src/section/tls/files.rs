@@ -7,7 +7,7 @@
 //! The rules are HAProxy's (configuration manual, `crt` and `ssl-load-extra-files`), and so are the messages.
 
 use std::cell::RefCell;
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::io;
 use std::path::Path;
 use std::sync::Arc;
@@ -46,6 +46,8 @@ pub(crate) struct Loader<'a> {
     files: &'a dyn Files,
     pub(crate) global: &'a GlobalTls,
     previous: Option<Arc<TlsFiles>>,
+    /// Digests of certificates' files that another process has parsed without an error.
+    checked: Arc<HashSet<[u8; 32]>>,
     /// What all certificates depend on.
     common: Common,
     loaded: RefCell<TlsFiles>,
@@ -58,6 +60,15 @@ pub(crate) struct Loader<'a> {
     lists: RefCell<HashMap<String, Result<Loaded, String>>>,
 }
 
+/// What need not be parsed again.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Known {
+    /// What the configuration that this one replaces has loaded.
+    pub(crate) previous: Option<Arc<TlsFiles>>,
+    /// Digests of certificates' files that another process has parsed without an error.
+    pub(crate) checked: Arc<HashSet<[u8; 32]>>,
+}
+
 /// A path of `crt`.
 enum Kind {
     File(Vec<u8>),
@@ -65,10 +76,11 @@ enum Kind {
 }
 
 impl<'a> Loader<'a> {
-    pub(crate) fn new(files: &'a dyn Files, global: &'a GlobalTls, previous: Option<Arc<TlsFiles>>) -> Loader<'a> {
+    pub(crate) fn new(files: &'a dyn Files, global: &'a GlobalTls, known: Known) -> Loader<'a> {
         let (loaded, failed, warnings, named, lists) = Default::default();
         let common = Common::default();
-        let mut loader = Loader { files, global, previous, common, loaded, failed, warnings, named, lists };
+        let Known { previous, checked } = known;
+        let mut loader = Loader { files, global, previous, checked, common, loaded, failed, warnings, named, lists };
         loader.common.skip_self_issued = global.skip_self_issued_ca;
         loader
     }
@@ -80,7 +92,7 @@ impl<'a> Loader<'a> {
 
     /// The same with what the process has loaded, and changed since.
     pub(crate) fn with(files: &'a dyn Files, global: &'a GlobalTls, loaded: TlsFiles) -> Loader<'a> {
-        let loader = Loader::new(files, global, None);
+        let loader = Loader::new(files, global, Known::default());
         loader.loaded.replace(loaded);
         loader
     }
@@ -234,7 +246,7 @@ impl<'a> Loader<'a> {
         };
         let list = CrtList {
             name: path.into(),
-            lines: pairs.iter().zip(numbers).map(line).collect(),
+            lines: pairs.iter().zip(numbers).map(line).collect::<Vec<_>>().into(),
             last_number: edited.as_ref().map_or(0, |edited| edited.last_number),
             is_directory: true,
             file_digest,
@@ -408,13 +420,17 @@ impl<'a> Loader<'a> {
     /// Parses certificates, unless the previous configuration has them.
     fn parse(&self, wanted: Vec<PairFiles>) -> Vec<Result<Arc<Pair>, String>> {
         // Threads share no loader: its cells belong to this one.
-        let (previous, common) = (self.previous.as_deref(), &self.common);
+        let (previous, checked, common) = (self.previous.as_deref(), &self.checked, &self.common);
         let parse = |files: PairFiles| {
             let old = previous.and_then(|previous| previous.pairs.get(files.path.as_str()));
-            match old.filter(|old| old.file_digest() == Some(files.digest(common))) {
-                Some(pair) => Ok(pair.clone()),
-                None => files.parse(common).map(Arc::new),
+            if let Some(pair) = old.filter(|old| old.file_digest() == Some(files.digest(common))) {
+                return Ok(pair.clone());
             }
+            // The issuer of an OCSP response is checked here, so its certificate is parsed in any case.
+            if !checked.is_empty() && files.ocsp.is_none() && checked.contains(&files.digest(common)) {
+                return Ok(Arc::new(files.checked(common)));
+            }
+            files.parse(common).map(Arc::new)
         };
         let threads = std::thread::available_parallelism().map_or(1, |n| n.get());
         if wanted.len() < FEW || threads == 1 {

@@ -67,6 +67,13 @@ impl PairFiles {
         self.lent(common).digest()
     }
 
+    /// Returns the certificate, whose files another process has parsed without an error.
+    pub(super) fn checked(self, common: &Common) -> Pair {
+        let digest = self.digest(common);
+        let own = Common { issuers: common.issuers.clone(), pool: Pool::default(), ..*common };
+        Pair::checked(self.path.clone(), digest, move || self.parse(&own))
+    }
+
     /// Parses the certificate and its key.
     pub(super) fn parse(&self, common: &Common) -> Result<Pair, String> {
         Pair::parse(self.lent(common))

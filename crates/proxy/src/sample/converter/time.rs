@@ -175,7 +175,7 @@ fn render_http_date(date: i64, offset: i64, unit: Unit) -> Option<Vec<u8>> {
 
 /// Parses an HTTP date, in any of the three forms of RFC 9110 5.6.7, into seconds since 1970. As in HAProxy, numbers
 /// are not range-checked, so 31 June is read as 1 July, and text after the date is ignored.
-fn parse_http_date(text: &[u8]) -> Option<i64> {
+pub(crate) fn parse_http_date(text: &[u8]) -> Option<i64> {
     parse_short(text).or_else(|| parse_rfc850(text))
 }
 

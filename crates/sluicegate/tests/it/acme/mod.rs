@@ -2,7 +2,7 @@
 
 mod authority;
 
-use std::os::unix::fs::PermissionsExt;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::process::Command;
 
 use sluicegate_testkit::{Certificates, Listening, Pebble, Sluicegate, handshake, wait_for};
@@ -165,9 +165,12 @@ fn certificates_are_issued_and_survive_reloads_and_restarts() {
     gate.sign("a", 30);
     gate.reload();
     assert_eq!(gate.issuer("own-a"), "CN=own-a");
+    // As in HAProxy, the last line of `ssl-f-use` has the default certificate, wherever it is from.
+    assert!(gate.issuer("other.example").starts_with("CN=PebbleIntermediate"));
     gate.sign("b", 30);
     gate.start(global, &frontend, &sections);
     assert_eq!(gate.issuer("own-b"), "CN=own-b");
+    assert_eq!(gate.issuer("other.example"), "CN=own-b");
     gate.server = None;
 }
 
@@ -240,6 +243,84 @@ fn authorities_that_do_not_work_are_asked_again() {
     drop(authority);
     logged(&mut gate, ": the server could not be reached, retrying in ");
     assert_eq!(gate.issuer("own-a"), "CN=own-a");
+    gate.server = None;
+}
+
+/// The state file is written inside the chroot, by a user without rights, and read from outside by the next start.
+#[test]
+fn a_process_in_a_jail_keeps_its_certificates() {
+    // SAFETY: the call takes nothing and can't fail.
+    if unsafe { libc::geteuid() } != 0 {
+        eprintln!("skipped: chroot needs root");
+        return;
+    }
+    let (mut gate, names) = (Gate::new(), Names::start());
+    let pebble = Pebble::start(&gate.files, &names.address, gate.http.port(), VALIDITY, 0);
+    gate.sign("a", -1);
+    let state = gate.path("jail/state/acme");
+    std::fs::create_dir_all(gate.path("jail/state")).expect("writable");
+    std::fs::set_permissions(gate.path("jail"), std::fs::Permissions::from_mode(0o755)).expect("ours");
+    std::os::unix::fs::chown(gate.path("jail/state"), Some(65534), Some(65534)).expect("root");
+    let jail = " chroot @FILES@/jail\n uid 65534\n gid 65534\n";
+    let frontend = format!("{RETURN} ssl-f-use crt @FILES@/a.pem acme le domains a.example\n");
+    let section =
+        format!("acme le\n directory {}\n account-key @FILES@/account.key\n map virt@acme\n", pebble.directory);
+    let global = format!("{jail} acme.state-file /state/acme\n");
+    gate.start(&global, &frontend, &section);
+    gate.wait_for_issuer("a.example", "CN=PebbleIntermediate");
+    wait_for("the state file", || std::fs::read_to_string(&state).ok().filter(|text| text.ends_with("\nend\n")));
+    let written = std::fs::metadata(&state).expect("a state");
+    assert_eq!((written.uid(), written.permissions().mode() & 0o777), (65534, 0o600));
+    drop(pebble);
+    gate.start(&global, &frontend, &section);
+    assert!(gate.issuer("a.example").starts_with("CN=PebbleIntermediate"));
+    // Only root may write here.
+    gate.start(&format!("{jail} acme.scheduler off\n acme.state-file /acme\n"), &frontend, &section);
+    let logged = "'acme.state-file': /acme can't be written: Permission denied";
+    wait_for("an alert", || gate.server().program.output().contains(logged).then_some(()));
+    gate.server = None;
+}
+
+/// As in HAProxy 3.2, validation is asked for at once: the record must be there already.
+#[test]
+fn certificates_for_wildcards_are_issued_by_dns_01() {
+    let (mut gate, names) = (Gate::new(), Names::start());
+    let pebble = Pebble::start_trusting(&gate.files, &names.address, VALIDITY);
+    gate.sign("wild", -1);
+    let line = " ssl-f-use crt @FILES@/wild.pem acme le domains *.a.example\n";
+    let section = |challenge: &str| {
+        format!("acme le\n directory {}\n account-key @FILES@/account.key\n challenge {challenge}\n", pebble.directory)
+    };
+    // The authority has no other challenge for wildcards.
+    gate.start("", line, &section("HTTP-01"));
+    let refused = "wild.pem: the authority offers no challenge HTTP-01 for 'a.example'. Aborting.";
+    wait_for("the end", || gate.server().program.output().contains(refused).then_some(()));
+    gate.start("", line, &section("DNS-01"));
+    gate.wait_for_issuer("www.a.example", "CN=PebbleIntermediate");
+    gate.server = None;
+}
+
+#[test]
+fn a_pause_may_end_at_a_date() {
+    let mut gate = Gate::new();
+    let mut authority = Authority::start();
+    let (mut lines, mut sections) = (String::new(), String::new());
+    for (name, date) in [("past", "Wed, 21 Oct 2015 07:28:00 GMT"), ("late", "Thu, 01 Jan 2099 00:00:00 GMT")] {
+        gate.sign(name, -1);
+        authority.say(&format!("/{name}"), 503, &format!("Retry-After: {date}\r\n"), "");
+        lines.push_str(&format!(" ssl-f-use crt @FILES@/{name}.pem acme {name} domains {name}.example\n"));
+        let url = authority.url(&format!("/{name}"));
+        sections.push_str(&format!("acme {name}\n directory {url}\n account-key @FILES@/account.key\n"));
+    }
+    gate.start("", &lines, &sections);
+    let logged = |gate: &mut Gate, line: &str| {
+        wait_for(line, || gate.server().program.output().contains(line).then_some(()));
+    };
+    let refused = "invalid HTTP status code 503 when getting directory URL";
+    logged(&mut gate, &format!("past.pem: {refused}, retrying in 0s (4/5 retries)..."));
+    logged(&mut gate, &format!("past.pem: {refused} Aborting. (5/5)"));
+    // A day is the greatest pause.
+    logged(&mut gate, &format!("late.pem: {refused}, retrying in 86400s (1/5 retries)..."));
     gate.server = None;
 }
 

@@ -1,9 +1,10 @@
-//! `do-resolve`, in `http-request` and `tcp-request content`.
+//! `do-resolve`, in `http-request` and `tcp-request content`, and `httpclient.resolvers.*`.
 
-use sluicegate_testkit::{Client, wait_for};
+use sluicegate_testkit::{Client, Listening, Sluicegate, wait_for};
 
-use super::nameserver::{A, NX, address, answer};
+use super::nameserver::{A, NX, Nameserver, address, answer};
 use super::{STEADY, TIMES, both};
+use crate::BINARY;
 
 #[test]
 fn a_request_asks_for_a_name() {
@@ -101,5 +102,40 @@ fn a_name_that_nobody_knows_is_not_waited_for_without_end() {
         wait_for("the address", || {
             (Client::connect(&side.gate.address()).get("/").text() == "<10.9.9.9>").then_some(())
         });
+    }
+}
+
+/// `httpclient.resolvers.*`: the section, and the family of addresses, of names in URLs of scripts.
+#[test]
+fn requests_of_scripts_ask_the_section_that_is_set() {
+    let names = Nameserver::start();
+    // The server listens at the address of version 4 alone.
+    names.know(vec![address("web.example", "127.0.0.1"), address("web.example", "::1")]);
+    let (gate, server) = (Listening::new(), Listening::new());
+    for (words, expected) in [
+        ("httpclient.resolvers.id dns\n httpclient.resolvers.prefer ipv4", "200"),
+        ("httpclient.resolvers.id dns\n httpclient.resolvers.prefer ipv6", "503"),
+        ("httpclient.resolvers.id dns\n httpclient.resolvers.disabled on", "503"),
+    ] {
+        let directory = tempfile::tempdir().expect("a directory");
+        let url = format!("http://web.example:{}/", server.port());
+        let script = format!(
+            "core.register_action('ask', {{'http-req'}}, function(txn)\n local answer = core.httpclient():get{{url = \
+             '{url}'}}\n txn:set_var('txn.status', answer.status)\nend)\n"
+        );
+        std::fs::write(directory.path().join("ask.lua"), script).expect("writable");
+        let text = format!(
+            "global\n lua-load @DIR@/ask.lua\n httpclient.retries 0\n httpclient.timeout.connect 20s\n {words}\nresolvers \
+             dns\n nameserver one {}\n {STEADY}\ndefaults\n mode http\n timeout client 20s\n timeout server 20s\nfrontend \
+             gate\n bind {}\n http-request lua.ask\n http-request return content-type text/plain lf-string \
+             %[var(txn.status)]\nfrontend server\n bind {}\n http-request return status 200\n",
+            names.address,
+            gate.word(),
+            server.word()
+        );
+        let own = Sluicegate::start_in(BINARY, &text, &[&gate, &server], directory);
+        let mut client = Client::connect(&gate.address());
+        assert_eq!(client.get("/").text(), expected, "{words}");
+        drop(own);
     }
 }
