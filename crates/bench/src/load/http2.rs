@@ -492,7 +492,7 @@ mod tests {
         let mut server = Connection::server(Settings::default());
         settle(&mut http, &mut session, &mut server, &mut out);
         // However few of them come at once.
-        server.ping([0; 8]);
+        server.ping();
         let ping = server.output().to_vec();
         for pings in [ping.repeat(2), ping.repeat(10_000)] {
             out.clear();
