@@ -118,7 +118,8 @@ fn exchange(part: &mut Part, bench: &Bench<'_>, text: &str, socket: &Path, direc
     }
     println!("exchange of one: {ms:.2?} ms");
     part.goal("exchange of one certificate, ms", "≤ 5", median(&ms[1]), |ms| ms <= 5.0);
-    part.table("\nMilliseconds", &columns(), ["`set ssl cert` and `commit ssl cert`"].into_iter(), &[ms]);
+    part.text.push('\n');
+    part.table("Milliseconds", &columns(), ["`set ssl cert` and `commit ssl cert`"].into_iter(), &[ms]);
     Ok(())
 }
 
