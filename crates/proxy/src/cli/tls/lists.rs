@@ -272,6 +272,7 @@ fn delete(call: &mut Call<'_>) {
             list.lines.remove(index);
             list.is_edited = true;
             loaded.files.crt_lists.insert(list.name.clone(), Arc::new(list));
+            running.process.ocsp.wake.notify_one();
             None
         }
         Err(message) => Some(message),

@@ -296,6 +296,11 @@ fn the_mode_holds_for_certificates_that_commands_add() {
         wait_for("the response", || (row(&service, "added") == expected).then_some(()));
         if mode == "on" {
             assert_eq!(stapled(listening.port(), "b.example"), "good");
+            // Without a line it gets no further response, and with one the known response counts again.
+            assert!(service.ask(&format!("del ssl crt-list {list} {added}")).contains("deleted"));
+            wait_for("the end of updates", || row(&service, "added").is_empty().then_some(()));
+            assert!(service.ask(&format!("add ssl crt-list {list} {added}")).ends_with("Success!\n\n"));
+            wait_for("the row", || (row(&service, "added") == expected).then_some(()));
         }
     }
 }
