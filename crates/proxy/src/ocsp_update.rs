@@ -5,7 +5,7 @@
 //! the last one stays until it expires. HAProxy asks one responder at a time; here a few are asked at once, so that one
 //! that does not answer delays no other. A request has 30 seconds, and a response at most [`RESPONSE_MAX_BYTES`].
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -81,13 +81,27 @@ pub(crate) fn stapled(running: &Running) -> BTreeMap<Vec<u8>, Vec<Arc<Pair>>> {
     found
 }
 
+/// Returns the names of the certificates whose responses are updated. As in HAProxy, one that is on no line any more keeps
+/// its response and gets no new one.
+fn updated(running: &Running) -> BTreeSet<Arc<str>> {
+    let wanted = running.process.certificates.lock().files.ocsp_updates.clone();
+    if wanted.is_empty() {
+        return wanted;
+    }
+    let mut found = BTreeSet::new();
+    for listener in listeners(running) {
+        let settings = listener.settings();
+        found.extend(settings.entries.iter().filter_map(|entry| wanted.get(&*entry.pair.path).cloned()));
+    }
+    found
+}
+
 /// Makes the schedule follow the certificates, and gives those that were read anew the response that is known for them.
 fn follow(running: &Running) {
     let pairs = stapled(running);
+    let names = updated(running);
     let known = pairs.iter().map(|(key, pairs)| {
-        let loaded = running.process.certificates.lock();
-        let is_updated =
-            |pair: &&Arc<Pair>| loaded.files.ocsp_updates.contains(&*pair.path) && pair.leaf().ocsp_uri().is_some();
+        let is_updated = |pair: &&Arc<Pair>| names.contains(&*pair.path) && pair.leaf().ocsp_uri().is_some();
         pairs.iter().filter(is_updated).for_each(|pair| pair.expect_staple());
         let updated = pairs.iter().find(is_updated);
         let path = updated.or(pairs.first()).map(|pair| pair.path.clone()).unwrap_or_default();

@@ -146,12 +146,15 @@ fn add(call: &mut Call<'_>) {
             list.lines.push(line.finish(pair.clone(), number));
             (list.last_number, list.is_edited) = (number, true);
             loaded.files.crt_lists.insert(list.name.clone(), Arc::new(list));
+            let path: Arc<str> = pair.path.as_str().into();
+            let (files, update) = line.files();
+            let updates = &running.config.global.tls.ocsp_update;
+            // The mode of a certificate that has files was settled when they were read.
+            let by_default = updates.by_default && !updates.disabled && pair.file_digest().is_none();
+            if update.unwrap_or(by_default) {
+                loaded.files.ocsp_updates.insert(path.clone());
+            }
             if line.names_files() {
-                let (files, update) = line.files();
-                let path: Arc<str> = pair.path.as_str().into();
-                if update == Some(true) {
-                    loaded.files.ocsp_updates.insert(path.clone());
-                }
                 loaded.files.sources.insert(path.clone(), files.clone());
                 loaded.files.named.insert(path, files);
             }
@@ -269,6 +272,7 @@ fn delete(call: &mut Call<'_>) {
             list.lines.remove(index);
             list.is_edited = true;
             loaded.files.crt_lists.insert(list.name.clone(), Arc::new(list));
+            running.process.ocsp.wake.notify_one();
             None
         }
         Err(message) => Some(message),

@@ -267,3 +267,40 @@ fn responses_survive_reloads_and_new_certificates_get_new_ones() {
     wait_for("the end of updates", || rows(&service).is_empty().then_some(()));
     assert_eq!((stapled(port, "b.example"), responder.asked()), ("good".to_owned(), 3));
 }
+
+/// `ocsp-update.mode` holds for certificates that commands create, once they are in a list.
+#[test]
+fn the_mode_holds_for_certificates_that_commands_add() {
+    let certificates = Certificates::new();
+    let responder = Responder::start(certificates.directory().to_owned());
+    for name in ["a", "b"] {
+        issue(&certificates, name, &format!("http://127.0.0.1:{}/good", responder.port));
+        know(&certificates, name, false);
+    }
+    let [path, list, added] = ["a.pem", "list", "added.pem"].map(|name| certificates.path(name));
+    std::fs::write(&path, certificates.pem("a")).expect("writable");
+    std::fs::write(&list, format!("{path}\n")).expect("writable");
+    for (mode, expected) in [("on", "date 1 0 1 Update successful"), ("off", "")] {
+        let listening = Listening::new();
+        let text = format!(
+            "global\n stats socket @DIR@/stats level admin\n ocsp-update.mode {mode}\n{DEFAULTS}frontend f\n bind {} ssl \
+             crt-list {list}\n http-request return status 200\n",
+            listening.word()
+        );
+        let service = Service::start(Way::Command, &text, &[&listening]);
+        service.ask(&format!("new ssl cert {added}"));
+        let answer = service.ask(&format!("set ssl cert {added} <<\n{}\n", certificates.pem("b").trim_end()));
+        assert!(answer.starts_with("Transaction created"), "{answer}");
+        assert!(service.ask(&format!("commit ssl cert {added}")).ends_with("Success!\n\n"));
+        assert!(service.ask(&format!("add ssl crt-list {list} {added}")).ends_with("Success!\n\n"));
+        wait_for("the response", || (row(&service, "added") == expected).then_some(()));
+        if mode == "on" {
+            assert_eq!(stapled(listening.port(), "b.example"), "good");
+            // Without a line it gets no further response, and with one the known response counts again.
+            assert!(service.ask(&format!("del ssl crt-list {list} {added}")).contains("deleted"));
+            wait_for("the end of updates", || row(&service, "added").is_empty().then_some(()));
+            assert!(service.ask(&format!("add ssl crt-list {list} {added}")).ends_with("Success!\n\n"));
+            wait_for("the row", || (row(&service, "added") == expected).then_some(()));
+        }
+    }
+}
