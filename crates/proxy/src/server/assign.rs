@@ -14,13 +14,15 @@ use std::sync::{Arc, LazyLock};
 use std::time::{Duration, Instant};
 
 use sluicegate_config::model::{self, HttpReuse, Mode, Proto, WebSockets};
+use sluicegate_transport::Socket;
 use sluicegate_wire::http::Message;
 
-use super::connection::{ConnectError, Lease, Link, ServerConnection, connect, keepalive, reuse_policy, say};
+use super::connection::{Lease, Link, ServerConnection, connect, keepalive, reuse_policy, say};
 use super::h2::{Connections, Opened, Wanted};
 use super::header::{Headers, Made};
 use super::idle::Keeper;
 use super::idle::Open;
+use super::opening::{ConnectError, Outcome, Part};
 use super::queue::{Priority, Turn, Wait};
 use super::shared::{BackendShared, ServerRun, Slot};
 use super::tls::{Names, secure as secure_connection};
@@ -513,27 +515,44 @@ impl Assignment<'_> {
         }
     }
 
-    /// Takes an idle connection if `http-reuse` allows it, or opens a new one. Also returns the number of requests that
+    /// Takes an idle connection if `http-reuse` allows it, or a stream of one that is being opened, or opens a new one. Also returns the number of requests that
     /// the connection has served, and the time at which it was ready.
     async fn open(
         &self,
         server: &Arc<ServerRun>,
         now: &mut Instant,
     ) -> Result<(Link, Option<Open>, u32), ConnectError> {
-        let (config, header) = (self.config, self.header(server));
+        let config = self.config;
         let label = self.label(server);
         let version = self.version(server);
         let policy = reuse_policy(config.mode, config.http_reuse, config.options.connection, self.allow_reuse);
         // Whether only one session uses a busy connection.
         let session = matches!(config.http_reuse, HttpReuse::Never | HttpReuse::Safe).then_some(self.keeper.session);
+        let mut opener = None;
         if let (Some(proven_only), Some(http2)) = (policy, self.http2)
             && version != HttpVersion::One
         {
             let address = server.socket_addr(self.destination);
             let wanted = Wanted { label: label.as_deref(), address, proven_only, session };
-            if let Some((stream, before)) = http2.take(server, &wanted) {
-                self.count(server, |counters| counters.reuse.add(1));
-                return Ok((Link::Stream(stream), None, before));
+            loop {
+                if let Some((stream, before)) = http2.take(server, &wanted) {
+                    self.count(server, |counters| counters.reuse.add(1));
+                    return Ok((Link::Stream(stream), None, before));
+                }
+                // Until it is open, a connection is shared only if its protocol is certain.
+                if config.http_reuse != HttpReuse::Always || version != HttpVersion::Two {
+                    break;
+                }
+                match http2.join_opening(server, &wanted) {
+                    Part::First(first) => {
+                        opener = Some(first);
+                        break;
+                    }
+                    Part::Other(opening) => match opening.outcome().await {
+                        Outcome::Opened | Outcome::Abandoned => *now = Instant::now(),
+                        Outcome::Failed(error) => return Err(error),
+                    },
+                }
             }
         }
         if let Some(proven_only) = policy.filter(|_| version != HttpVersion::Two)
@@ -542,6 +561,31 @@ impl Assignment<'_> {
             self.count(server, |counters| counters.reuse.add(1));
             return Ok((Link::Own(socket), Some(open), reuses));
         }
+        let established = self.establish(server, version).await;
+        if let (Err(error), Some(opener)) = (&established, opener.take()) {
+            opener.finish(Outcome::Failed(*error));
+        }
+        let (socket, open) = established?;
+        *now = Instant::now();
+        let speaks_http2 = match version {
+            HttpVersion::One => false,
+            HttpVersion::Two => true,
+            HttpVersion::Negotiated => {
+                socket.tls().and_then(|tls| tls.facts()).is_some_and(|facts| facts.alpn.as_deref() == Some(b"h2"))
+            }
+        };
+        let Some(http2) = self.http2.filter(|_| speaks_http2) else { return Ok((Link::Own(socket), Some(open), 0)) };
+        let address = server.socket_addr(self.destination);
+        let stream = http2.add(server, Opened { socket, open, label, address, session, shared: policy_allows(config) });
+        if let Some(opener) = opener {
+            opener.finish(Outcome::Opened);
+        }
+        Ok((Link::Stream(stream), None, 0))
+    }
+
+    /// Opens a connection, up to the end of its handshakes.
+    async fn establish(&self, server: &Arc<ServerRun>, version: HttpVersion) -> Result<(Socket, Open), ConnectError> {
+        let (config, header) = (self.config, self.header(server));
         let open = room(server, self.http2).await.ok_or(ConnectError::Resource)?;
         self.count(server, |counters| counters.connect.add(1));
         let foreign = self.foreign.get(server.shared.index).copied().flatten();
@@ -568,18 +612,7 @@ impl Assignment<'_> {
             self.count(server, |counters| count_handshake(counters, secured.as_ref().map(|_| is_resumed)));
             secured.map_err(ConnectError::Tls)?;
         }
-        *now = Instant::now();
-        let speaks_http2 = match version {
-            HttpVersion::One => false,
-            HttpVersion::Two => true,
-            HttpVersion::Negotiated => {
-                socket.tls().and_then(|tls| tls.facts()).is_some_and(|facts| facts.alpn.as_deref() == Some(b"h2"))
-            }
-        };
-        let Some(http2) = self.http2.filter(|_| speaks_http2) else { return Ok((Link::Own(socket), Some(open), 0)) };
-        let address = server.socket_addr(self.destination);
-        let stream = http2.add(server, Opened { socket, open, label, address, session, shared: policy_allows(config) });
-        Ok((Link::Stream(stream), None, 0))
+        Ok((socket, open))
     }
 
     /// Returns how the version of HTTP to this server is determined.

@@ -11,9 +11,9 @@ use socket2::TcpKeepalive;
 
 use super::h2::{Stream, StreamFacts};
 use super::idle::{self, IdleConnections, Keeper, Open};
+use super::opening::ConnectError;
 use super::shared::{ServerRun, Slot};
 use super::source::{self, Local};
-use crate::proxied::TlsFailure;
 
 /// A connection to a server, or a stream of one, and the slot (`maxconn`) that its request holds. Dropping it closes the
 /// connection, or resets the stream, and frees the slot.
@@ -102,21 +102,6 @@ impl ServerConnection {
         }
         drop(slot);
     }
-}
-
-/// The reason why a connection failed; it decides whether, when and where it is retried.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum ConnectError {
-    /// The peer or the network refused the connection, after the attempt had begun.
-    Refused,
-    /// The system refused immediately (unix sockets): a retry needs no pause.
-    RefusedAtOnce,
-    /// The TLS handshake failed.
-    Tls(TlsFailure),
-    /// `timeout connect`.
-    TimedOut,
-    /// This machine has no descriptor, port or memory left; another attempt would not help.
-    Resource,
 }
 
 /// Opens a connection. `limit` is `timeout connect`.

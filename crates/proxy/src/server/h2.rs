@@ -6,8 +6,9 @@
 //! streams together. All of it is on one thread: [`State`] is borrowed for moments only.
 //!
 //! `http-reuse` decides who shares a connection: under `never` and `safe` a busy one serves a single session, otherwise
-//! any. Connections are not taken over by other workers. One without streams is closed after `pool-purge-delay`, and
-//! tested by `idle-ping`.
+//! any. Connections are not taken over by other workers. One without streams is closed if the
+//! server has more connections than were needed lately ([`idle::is_needed`]), or after `pool-purge-delay`, and tested by
+//! `idle-ping`. Under `always` requests wait for a connection that is being opened ([`super::opening`]).
 //!
 //! **Memory.** A stream holds at most its window of received data and [`INTERIM_MAX`] heads. The output of a connection
 //! is limited; beyond it streams wait, and so does the reading of frames that need an answer. An idle connection has no
@@ -27,7 +28,8 @@ use sluicegate_transport::{Buffer, BufferPool, Socket, Timer};
 use sluicegate_wire::http::{Message, ResponseHead};
 use sluicegate_wire::http2::{self, Blocked, ErrorCode, Event, Progress, StreamKey};
 
-use super::idle::Open;
+use super::idle::{self, Open};
+use super::opening::{Openings, Part, Sought};
 use super::shared::{ServerRun, ServerShared};
 
 /// The heads that may wait for a stream's task: interim responses, and the final one.
@@ -254,6 +256,8 @@ pub(crate) struct Connection {
     ping: Option<Duration>,
     /// `pool-max-conn`.
     idle_max: u32,
+    /// `pool-low-conn`.
+    idle_low: u32,
 }
 
 impl Connection {
@@ -264,6 +268,12 @@ impl Connection {
 
     fn idle_count(&self) -> &AtomicU32 {
         &self.server.idle[self.worker].lending
+    }
+
+    /// Returns whether the connection, whose last stream has ended, is kept for other requests.
+    fn is_needed(&self) -> bool {
+        let is_one_of_few = self.idle_max == u32::MAX || self.server.idle_connections() < self.idle_max;
+        is_one_of_few && idle::is_needed(&self.server, self.worker, self.idle_low)
     }
 
     fn set_idle(&self, state: &mut State, idle: bool) {
@@ -368,7 +378,9 @@ impl Connection {
         let end = idle_since + if pending { FLUSH_TIME } else { self.patience };
         let Some(silence) = self.ping.filter(|_| !pending && state.wire.is_greeted()) else {
             times.timer.set(Some(end));
-            return times.timer.poll(cx);
+            ready!(times.timer.poll(cx));
+            self.server.lower_need(1);
+            return Poll::Ready(());
         };
         if active {
             times.active_at = Instant::now();
@@ -377,6 +389,7 @@ impl Connection {
         times.timer.set(Some(end.min(test)));
         ready!(times.timer.poll(cx));
         if end <= test || state.wire.awaits_pong() {
+            self.server.lower_need(1);
             return Poll::Ready(());
         }
         state.wire.ping();
@@ -515,7 +528,7 @@ impl Drop for Stream {
         }
         if state.is_idle() && !state.gone {
             state.session = None;
-            state.retired |= self.connection.server.idle_connections() >= self.connection.idle_max;
+            state.retired |= !self.connection.is_needed();
             self.connection.set_idle(&mut state, true);
         }
         state.close_if_idle();
@@ -552,6 +565,9 @@ pub(crate) struct Connections {
     by_server: RefCell<HashMap<usize, Vec<Rc<Connection>>>>,
     worker: usize,
     settings: http2::Settings,
+    /// The streams of a connection whose server's settings are not known yet.
+    streams: u32,
+    openings: Rc<Openings>,
     buffers: Rc<BufferPool>,
     /// Whether the configuration has a server that may speak HTTP/2.
     used: bool,
@@ -560,7 +576,9 @@ pub(crate) struct Connections {
 impl Connections {
     /// Returns a set without connections.
     pub(crate) fn new(worker: usize, settings: http2::Settings, buffers: Rc<BufferPool>, used: bool) -> Connections {
-        Connections { by_server: RefCell::default(), worker, settings, buffers, used }
+        let streams = http2::Connection::client(settings).available_streams();
+        let (by_server, openings) = (RefCell::default(), Rc::default());
+        Connections { by_server, worker, settings, streams, openings, buffers, used }
     }
 
     /// Returns whether the configuration has a server that may speak HTTP/2.
@@ -600,6 +618,19 @@ impl Connections {
         })
     }
 
+    /// Joins a connection to the server that is being opened, or begins to open one: see [`super::opening`].
+    pub(super) fn join_opening(&self, server: &ServerRun, wanted: &Wanted<'_>) -> Part {
+        let sought = Sought {
+            server: key_of(&server.shared),
+            label: wanted.label.map(Arc::from),
+            address: wanted.address,
+            tls: server.tls().is_some(),
+        };
+        // The request that opens the connection has its first stream.
+        let others = server.config.pool.max_reuse.unwrap_or(u32::MAX).min(self.streams.saturating_sub(1));
+        self.openings.join(sought, others)
+    }
+
     /// Begins HTTP/2 on a new connection, and lends its first stream.
     pub(super) fn add(self: &Rc<Self>, server: &Arc<ServerRun>, opened: Opened) -> Stream {
         let Opened { mut socket, open, label, address, session, shared } = opened;
@@ -636,6 +667,7 @@ impl Connections {
             patience: patience.unwrap_or_default(),
             ping: server.config.pool.idle_ping,
             idle_max: server.config.pool.max.filter(|_| !own).unwrap_or(u32::MAX),
+            idle_low: if own { u32::MAX } else { server.config.pool.low },
         });
         self.by_server.borrow_mut().entry(key_of(&server.shared)).or_default().push(connection.clone());
         let stream = connection.lend();

@@ -8,7 +8,8 @@
 //! holds the list's waker, which starts a sweep on the list's worker. Taking a connection also checks the readiness
 //! that the runtime has already recorded, which costs no system call.
 //!
-//! Unneeded connections are closed: every `pool-purge-delay`, half of those that were not used since the last purge.
+//! Unneeded connections are closed: at their release, if the server has more connections than requests have used at once
+//! lately ([`is_needed`]), and every `pool-purge-delay` half of those that were not used since the last purge.
 //! `pool-max-conn` limits the idle connections of all workers, `max-reuse` the number of uses of a connection, and
 //! while there are fewer than `pool-low-conn` idle connections, no worker takes one from another.
 //!
@@ -34,7 +35,7 @@ use sluicegate_config::model::HttpReuse;
 use sluicegate_transport::Socket;
 use tokio::sync::Notify;
 
-use super::shared::ServerRun;
+use super::shared::{ServerRun, ServerShared};
 
 /// Idle connections of one worker to one server.
 pub const LIST_MAX: usize = 1_024;
@@ -401,6 +402,21 @@ pub(super) fn take(
     None
 }
 
+/// Returns whether a connection that is being released may be needed, by HAProxy's rule: this worker has no idle one, or
+/// the server has no more connections than requests have used at once lately and `pool-low-conn` besides.
+///
+/// The estimate grows here, since the number of used connections is highest before a release, and falls with purges. While
+/// all connections are below it, which is the rule, it costs two loads of counters that rarely change.
+pub(super) fn is_needed(server: &ServerShared, worker: usize, low: u32) -> bool {
+    let total = server.connections.load(Ordering::Relaxed);
+    if total <= server.need.load(Ordering::Relaxed) {
+        return true;
+    }
+    let used = total.saturating_sub(server.idle_connections());
+    let need = server.need.fetch_max(used, Ordering::Relaxed).max(used);
+    total <= need.saturating_add(low) || server.idle[worker].all() == 0
+}
+
 /// Keeps a connection that may serve another request; closes it where a limit is reached or the peer has closed it.
 pub(super) fn keep(
     server: &Arc<ServerRun>,
@@ -417,6 +433,9 @@ pub(super) fn keep(
     let crowded = !own && pool.max.is_some_and(|max| server.shared.idle_connections() >= max);
     let delay = if own { Some(OWN_SWEEP) } else { pool.purge_delay };
     let Some(delay) = delay.filter(|_| !spent && !crowded) else { return };
+    if !own && !is_needed(&server.shared, worker, pool.low) {
+        return;
+    }
     let Some(place) = Place::take(owner, own.then_some(keeper)) else { return };
     let idle = Idle { socket, open, reuses, label, _place: place };
     if list.watches(&idle.socket) && list.push(idle) && !list.swept.swap(true, Ordering::Relaxed) {
@@ -434,7 +453,9 @@ async fn mind(server: Arc<ServerRun>, worker: usize, delay: Duration) {
         tokio::select! {
             () = list.watch.something.notified() => list.sweep(),
             _ = purge.tick() => {
-                let left = if server.reuse == HttpReuse::Never { list.len() > 0 } else { list.purge() };
+                let before = list.len();
+                let left = if server.reuse == HttpReuse::Never { before > 0 } else { list.purge() };
+                server.shared.lower_need(before.saturating_sub(list.len()));
                 if !left {
                     list.swept.store(false, Ordering::Relaxed);
                     // A connection added in the meantime did not start a sweeper, because this one was still marked as

@@ -25,6 +25,7 @@ mod health;
 mod idle;
 mod key;
 mod notice;
+mod opening;
 mod queue;
 mod resolve;
 mod seed;

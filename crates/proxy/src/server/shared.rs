@@ -97,6 +97,8 @@ pub struct ServerShared {
     pub(super) idle: Box<[IdleList]>,
     /// Connections for requests, in use, being made or idle, under this name in any configuration.
     pub(super) connections: Arc<AtomicU32>,
+    /// The connections that requests have used at once lately: see [`super::idle::is_needed`].
+    pub(super) need: AtomicU32,
 }
 
 impl ServerShared {
@@ -167,6 +169,7 @@ impl ServerShared {
             hurry: Notify::new(),
             idle: (0..workers.max(1)).map(|_| IdleList::new()).collect(),
             connections: before.map_or_else(Arc::default, |before| before.connections.clone()),
+            need: AtomicU32::new(before.map_or(0, |before| before.need.load(Ordering::Relaxed))),
         }
     }
 
@@ -270,6 +273,17 @@ impl ServerShared {
     /// Idle connections of all workers.
     pub fn idle_connections(&self) -> u32 {
         self.idle.iter().map(IdleList::all).sum()
+    }
+
+    /// Returns an estimate of the connections that requests need at once.
+    pub fn needed_connections(&self) -> u32 {
+        self.need.load(Ordering::Relaxed)
+    }
+
+    /// Lowers that estimate: so many idle connections were not used for a whole period.
+    pub(super) fn lower_need(&self, count: u32) {
+        let lower = |need: u32| Some(need.saturating_sub(count));
+        let _ = self.need.fetch_update(Ordering::Relaxed, Ordering::Relaxed, lower);
     }
 
     /// Resets the highest number of queued requests (`clear counters`).

@@ -16,8 +16,9 @@ use sluicegate_transport::Socket;
 use tokio::io::AsyncWriteExt;
 
 use super::assign::{Assignment, turn_around};
-use super::connection::{ConnectError, Link};
+use super::connection::Link;
 use super::idle::{IdleConnections, Keeper};
+use super::opening::ConnectError;
 use super::queue::{Positions, Turn, Wait};
 use super::tls::Names;
 use super::*;

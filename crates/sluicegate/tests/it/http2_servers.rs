@@ -470,9 +470,12 @@ fn a_server_that_offers_http_2_alone_gets_websockets_by_it() {
 
 #[test]
 fn pool_conn_name_names_the_connections_that_a_request_may_use() {
-    for (words, connections) in [("", 1), ("pool-conn-name req.hdr(x-tenant)", 2)] {
+    for (words, connections) in
+        [("", 1), ("pool-conn-name req.hdr(x-tenant)", 3), ("pool-conn-name req.hdr(x-tenant) pool-low-conn 1", 2)]
+    {
         let server = Server::start();
         let (_proxy, gate, _) = proxy(&format!(" http-reuse always\n server s {} proto h2 {words}", server.address));
+        // One is needed at a time, so one is kept, and another one with `pool-low-conn`.
         let mut client = Client::connect(&gate.address());
         for tenant in ["a", "b", "a", "b"] {
             client.send(format!("GET /plain HTTP/1.1\r\nhost: a\r\nx-tenant: {tenant}\r\n\r\n"));

@@ -141,7 +141,7 @@ fn strict_maxconn_bounds_connections_as_well() {
         let origin = Origin::new();
         let text = format!(
             "defaults\n mode http\n timeout client 20s\n timeout server 20s\n timeout connect 20s\nlisten l\n \
-             bind 127.0.0.1:1\n server s {} maxconn 2 {word}\n",
+             bind 127.0.0.1:1\n server s {} maxconn 2 pool-low-conn 9 {word}\n",
             origin.address
         );
         let whole = Whole::start(&text, workers);

@@ -144,7 +144,7 @@ fn connections_are_shared_by_who_goes_to_the_same_place() {
             let text = format!(
                 "defaults\n mode http\n timeout client 9s\n timeout connect 9s\n timeout server 9s\n http-reuse \
                  {reuse}\nlisten l\n bind @BIND@\n http-request set-dst str(127.0.0.1)\n http-request set-dst-port \
-                 req.hdr(x-port)\n server s {server}\n"
+                 req.hdr(x-port)\n server s {server} pool-low-conn 9\n"
             );
             let talk = |address: &str| {
                 let mut client = Client::connect(address);

@@ -12,6 +12,7 @@ mod idle_ping;
 mod requests;
 mod rules;
 mod server;
+mod sharing;
 mod tools;
 mod tunnels;
 mod windows;
