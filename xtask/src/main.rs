@@ -47,6 +47,7 @@ cargo xtask bench guard         instructions of the hot paths; names what grew b
                                 over what is accepted; --base COMMIT, --program PATH, --only WORD, --runs N, --write
 cargo xtask bench h2            HTTP/2 against HAProxy 2.8; parts by name
 cargo xtask bench http-self     our load generators against wrk and redis-benchmark
+cargo xtask bench attacks       attacks by TLS and HTTP/2, beside HAProxy 2.8; parts by name; a part of soak
 cargo xtask bench logs          what a log line costs of a request
 cargo xtask bench proxy         the proxy against haproxy; parts by name
 cargo xtask bench scripts       scripts against redis-server; parts by name
@@ -73,6 +74,7 @@ fn main() -> ExitCode {
         ["tidy"] => tidy::tidy(),
         ["tidy", "--text"] => tidy::text(),
         ["bench", "accounting", rest @ ..] => bench::accounting(rest),
+        ["bench", "attacks", rest @ ..] => secure::attacks(rest),
         ["bench", "compare", rest @ ..] => compare::compare(rest),
         ["bench", "engines", rest @ ..] => engines::engines(rest),
         ["bench", "guard", rest @ ..] => guard::guard(rest),

@@ -3,7 +3,7 @@
 use std::process::Command;
 
 use crate::run::root;
-use crate::{clients, differential, peers, release, repeat};
+use crate::{clients, differential, peers, release, repeat, secure};
 
 /// The number of runs of every test program under a load on all cores.
 const REPEATS: &str = "20";
@@ -26,7 +26,8 @@ const COMMANDS: usize = 5_000_000;
 const COMMANDS_SEED: u64 = 1_000;
 
 /// Runs every suite with more cases of its property tests, sends more garbage, and compares the store with redis-server
-/// by more scripts and commands, from other seeds than `test` does; the packaged program, too.
+/// by more scripts and commands, from other seeds than `test` does; the packaged program, too. At the end attacks are
+/// measured beside HAProxy 2.8.
 pub fn soak(arguments: &[&str]) -> Result<(), String> {
     let first_seed = match arguments {
         [] => COMMANDS_SEED,
@@ -67,6 +68,9 @@ pub fn soak(arguments: &[&str]) -> Result<(), String> {
     };
     if let Err(fault) = packaged() {
         failed.push(format!("differential of the packaged program: {fault}"));
+    }
+    if let Err(fault) = secure::attacks(&["--runs", "3"]) {
+        failed.push(format!("attacks: {fault}"));
     }
     if failed.is_empty() { Ok(()) } else { Err(format!("failed: {}", failed.join(", "))) }
 }

@@ -134,8 +134,11 @@ impl From<&transport::HandshakeError> for TlsFailure {
     /// The kind of an error that does not come from the verification of the peer.
     fn from(error: &transport::HandshakeError) -> TlsFailure {
         match error {
-            transport::HandshakeError::Closed { .. } => TlsFailure::Closed,
-            transport::HandshakeError::Broken(_) => TlsFailure::Broken,
+            transport::HandshakeError::Closed { unasked: true } => TlsFailure::Closed,
+            // HAProxy finds the error on the socket before OpenSSL does.
+            transport::HandshakeError::Closed { unasked: false } | transport::HandshakeError::Broken(_) => {
+                TlsFailure::Handshake(0)
+            }
             transport::HandshakeError::Refused(_) => TlsFailure::Handshake(Code::REFUSED.number()),
             transport::HandshakeError::Tls { error, code } => {
                 TlsFailure::Handshake(code.unwrap_or_else(|| Code::from(error)).number())
@@ -145,6 +148,17 @@ impl From<&transport::HandshakeError> for TlsFailure {
 }
 
 impl TlsFailure {
+    /// Returns OpenSSL's number of the error (`ssl_fc_err`); 0: none.
+    pub(crate) fn code(self) -> u32 {
+        match self {
+            TlsFailure::Handshake(number) => number,
+            TlsFailure::Authority | TlsFailure::Certificate | TlsFailure::Mismatch | TlsFailure::MismatchSni => {
+                Code::VERIFY_FAILED.number()
+            }
+            TlsFailure::Closed | TlsFailure::Broken | TlsFailure::Timeout | TlsFailure::TooMany => 0,
+        }
+    }
+
     fn number_and_name(self) -> (i64, &'static str) {
         match self {
             TlsFailure::Closed => (24, "SSL_EMPTY"),
@@ -186,6 +200,14 @@ impl HandshakeError {
             HandshakeError::Header(HeaderError::Invalid) => "PRX_BAD_HDR",
             HandshakeError::Header(HeaderError::Protocol) => "PRX_BAD_PROTO",
             HandshakeError::Tls(failure) => failure.number_and_name().1,
+        }
+    }
+
+    /// HAProxy's text (`fc_err_str`): that of the log line without OpenSSL's.
+    pub fn text(self) -> String {
+        match self {
+            HandshakeError::Tls(TlsFailure::Handshake(_)) => TlsFailure::Handshake(0).to_string(),
+            error => error.to_string(),
         }
     }
 

@@ -34,8 +34,13 @@ impl Code {
     pub const NO_SHARED_CIPHER: Code = ssl(193);
     /// A client repeats a handshake with a version below the best common one.
     pub const FALLBACK: Code = ssl(373);
+    /// A client of TLS 1.3 verifies no signature that the certificate's key can make.
+    pub const NO_SCHEME: Code = ssl(118);
     const UNSUPPORTED_PROTOCOL: Code = ssl(258);
     const WRONG_VERSION: Code = ssl(267);
+    const UNKNOWN_PROTOCOL: Code = ssl(252);
+    const NO_KEY_SHARE: Code = ssl(101);
+    const MESSAGE_TOO_LONG: Code = ssl(152);
     const NO_CERTIFICATE: Code = ssl(199);
     const UNEXPECTED_MESSAGE: Code = ssl(244);
     const BAD_RECORD: Code = ssl(281);
@@ -65,16 +70,42 @@ impl Code {
         methods.iter().any(|method| bytes.starts_with(method)).then_some(Code::HTTP_REQUEST)
     }
 
-    /// Returns the code of an error in reaction to a client's first message, which begins with these bytes, and the alert
-    /// that the client must get where it is not rustls's: of a client of an old version rustls misses an extension
-    /// before it looks at the version.
-    pub fn of_hello(error: &Error, bytes: &[u8]) -> (Code, Option<AlertDescription>) {
+    /// Returns the code of an error in reaction to a client's first message, which begins with these bytes, and the
+    /// answer to the client: that of OpenSSL, which tells nothing to a peer that does not speak TLS. Of a client of an
+    /// old version rustls misses an extension before it looks at the version.
+    pub fn of_hello(error: &Error, bytes: &[u8]) -> (Code, Answer) {
+        use AlertDescription as Alert;
+        if let Some(code) = Code::of_plain(bytes) {
+            return (code, Answer::Silence);
+        }
+        if is_sslv2(bytes) {
+            return (Code::UNKNOWN_PROTOCOL, Answer::Alert(Alert::ProtocolVersion));
+        }
         let required = PeerIncompatible::SignatureAlgorithmsExtensionRequired;
         let is_old = hello::version(bytes).is_some_and(|version| version < 0x303);
         if is_old && *error == Error::PeerIncompatible(required) {
-            return (Code::UNSUPPORTED_PROTOCOL, Some(AlertDescription::ProtocolVersion));
+            return (Code::UNSUPPORTED_PROTOCOL, Answer::Alert(Alert::ProtocolVersion));
         }
-        (Code::from(error), None)
+        let code = match Code::from(error) {
+            Code::DATA_TOO_LONG => Code::MESSAGE_TOO_LONG,
+            code => code,
+        };
+        let answer = match code {
+            Code::WRONG_VERSION => Answer::Silence,
+            Code::UNEXPECTED_MESSAGE => Answer::Alert(Alert::UnexpectedMessage),
+            Code::PACKET_TOO_LONG => Answer::Alert(Alert::RecordOverflow),
+            Code::MESSAGE_TOO_LONG => Answer::Alert(Alert::IllegalParameter),
+            _ => Answer::Rustls,
+        };
+        (code, answer)
+    }
+
+    /// Returns the code of an error with the configuration that was chosen for a client.
+    pub fn of_choice(error: &Error, is_tls13: bool) -> Code {
+        match error {
+            Error::PeerIncompatible(PeerIncompatible::NoKxGroupsInCommon) if is_tls13 => Code::NO_KEY_SHARE,
+            error => Code::from(error),
+        }
     }
 
     /// Returns the number that `ssl_fc_err` prints.
@@ -91,6 +122,22 @@ impl Code {
     pub fn reason(self) -> Option<&'static str> {
         REASONS.iter().find(|(code, _)| *code == self.0 & 0x7f_ffff).map(|(_, text)| *text)
     }
+}
+
+/// What a client is told when its first message is refused.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Answer {
+    /// rustls's alert.
+    Rustls,
+    /// Another alert.
+    Alert(AlertDescription),
+    /// Nothing.
+    Silence,
+}
+
+/// Returns whether a client's first message has the form of SSL 2: a length with the high bit set, and the type.
+fn is_sslv2(bytes: &[u8]) -> bool {
+    matches!(bytes, [0x80..=0xff, _, 1, 0 | 3, ..])
 }
 
 const fn ssl(reason: u32) -> Code {
@@ -185,10 +232,13 @@ fn invalid(reason: &InvalidMessage) -> Code {
 /// Texts by reason: OpenSSL 3.0's `openssl errstr`.
 #[rustfmt::skip]
 static REASONS: &[(u32, &str)] = &[
+    (101, "no suitable key share"),
     (108, "bad key share"),
     (110, "bad extension"),
+    (118, "no suitable signature algorithm"),
     (134, "certificate verify failed"),
     (146, "data length too long"),
+    (152, "excessive message size"),
     (155, "https proxy request"),
     (156, "http request"),
     (159, "length mismatch"),
@@ -199,6 +249,7 @@ static REASONS: &[(u32, &str)] = &[
     (234, "callback failed"),
     (235, "no application protocol"),
     (244, "unexpected message"),
+    (252, "unknown protocol"),
     (253, "binder does not verify"),
     (258, "unsupported protocol"),
     (267, "wrong version number"),
@@ -265,6 +316,32 @@ mod tests {
         assert_eq!(Code::of_plain(b"GET / HTTP/1.1"), Some(Code::HTTP_REQUEST));
         assert_eq!(Code::of_plain(b"CONNECT a:443"), Some(Code::PROXY_REQUEST));
         assert_eq!(Code::of_plain(b"\x16\x03\x01"), None);
+        let group = Error::from(PeerIncompatible::NoKxGroupsInCommon);
+        let of_group = [true, false].map(|is_tls13| Code::of_choice(&group, is_tls13).number());
+        assert_eq!(of_group, [0x0a00_0065, 0x0a00_00c1]);
+    }
+
+    #[test]
+    fn answers_to_first_messages() {
+        let answer = |error: Error, bytes: &[u8]| {
+            let (code, answer) = Code::of_hello(&error, bytes);
+            (code.number() - LIBRARY, answer)
+        };
+        let odd = || Error::from(InvalidMessage::InvalidContentType);
+        assert_eq!(answer(odd(), b"GET / HTTP/1.1\r\n"), (156, Answer::Silence));
+        assert_eq!(answer(odd(), b"SSH-2.0-x\r\n"), (267, Answer::Silence));
+        assert_eq!(answer(odd(), b"\x80\x2e\x01\x03\x01"), (252, Answer::Alert(AlertDescription::ProtocolVersion)));
+        let long = Error::from(InvalidMessage::HandshakePayloadTooLarge);
+        assert_eq!(answer(long, b"\x16\x03\x01"), (152, Answer::Alert(AlertDescription::IllegalParameter)));
+        let record = Error::from(InvalidMessage::MessageTooLarge);
+        assert_eq!(answer(record, b"\x16\x03\x01"), (198, Answer::Alert(AlertDescription::RecordOverflow)));
+        let other = Error::InappropriateMessage {
+            expect_types: vec![rustls::ContentType::Handshake],
+            got_type: rustls::ContentType::ApplicationData,
+        };
+        assert_eq!(answer(other, b"\x17\x03\x03"), (244, Answer::Alert(AlertDescription::UnexpectedMessage)));
+        let shared = Error::from(PeerIncompatible::NoCipherSuitesInCommon);
+        assert_eq!(answer(shared, b"\x16\x03\x01"), (193, Answer::Rustls));
     }
 
     #[test]

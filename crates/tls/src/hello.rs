@@ -10,6 +10,7 @@
 use std::fmt::Write;
 use std::ops::Range;
 
+use rustls::server::ClientHello;
 use xxhash_rust::xxh64::xxh64;
 
 use crate::registry;
@@ -256,6 +257,11 @@ pub fn version(bytes: &[u8]) -> Option<u16> {
     }
     parts.bytes(3)?;
     parts.number()
+}
+
+/// Returns whether a client offers TLS 1.3: its suites are of no other version.
+pub fn offers_tls13(hello: &ClientHello<'_>) -> bool {
+    hello.cipher_suites().iter().any(|suite| u16::from(*suite) >> 8 == 0x13)
 }
 
 /// The beginning of the first message of either side. It is found in the first [`Start::BYTES`] bytes that a side sends.

@@ -9,7 +9,7 @@ use std::time::Duration;
 use rustls::server::Acceptor;
 use rustls::{Connection, Error, ServerConnection};
 
-use crate::failure::Code;
+use crate::failure::{Answer, Code};
 use crate::handshakes::{FIXTURE, entry, settings};
 use crate::hello::{Hello, List, Start};
 use crate::listener::Listener;
@@ -65,8 +65,9 @@ fn serve(listener: &Listener, mut stream: TcpStream, hello: &mut Vec<u8>) -> Res
             Ok(Some(accepted)) => break accepted,
             Err((error, mut alert)) => {
                 match Code::of_hello(&error, hello).1 {
-                    Some(alert) => stream.write_all(&[21, 3, 1, 0, 2, 2, alert.into()]).unwrap(),
-                    None => alert.write_all(&mut stream).unwrap(),
+                    Answer::Alert(alert) => stream.write_all(&[21, 3, 1, 0, 2, 2, alert.into()]).unwrap(),
+                    Answer::Rustls => alert.write_all(&mut stream).unwrap(),
+                    Answer::Silence => {}
                 }
                 return Err(error);
             }

@@ -19,6 +19,7 @@ use rustls::{AlertDescription, CipherSuite, ServerConfig, SignatureScheme};
 use crate::bulk::Bulk;
 use crate::equal::same_pair;
 use crate::failure::Code;
+use crate::hello::offers_tls13;
 use crate::options::{Options, Variant, merged};
 use crate::pair::Pair;
 use crate::policy::{Policy, Settings};
@@ -61,7 +62,10 @@ pub enum Refusal {
     /// The certificate's key has no signature scheme in common with the client. rustls would end such a handshake of
     /// TLS 1.2 without an alert.
     #[error("no signature scheme in common")]
-    NoScheme,
+    NoScheme {
+        /// Whether the client offers TLS 1.3.
+        is_tls13: bool,
+    },
     /// The client repeats a handshake with a version below its best, which this side has (RFC 7507).
     #[error("the client falls back to an older version")]
     Fallback,
@@ -75,7 +79,7 @@ impl Refusal {
     pub fn alert(&self) -> AlertDescription {
         match self {
             Refusal::NoCertificate => AlertDescription::UnrecognisedName,
-            Refusal::NoScheme => AlertDescription::HandshakeFailure,
+            Refusal::NoScheme { .. } => AlertDescription::HandshakeFailure,
             Refusal::Fallback => AlertDescription::InappropriateFallback,
             Refusal::Config(_) => AlertDescription::InternalError,
         }
@@ -85,7 +89,8 @@ impl Refusal {
     pub fn code(&self) -> Code {
         match self {
             Refusal::NoCertificate => Code::REFUSED,
-            Refusal::NoScheme => Code::NO_SHARED_CIPHER,
+            Refusal::NoScheme { is_tls13: true } => Code::NO_SCHEME,
+            Refusal::NoScheme { is_tls13: false } => Code::NO_SHARED_CIPHER,
             Refusal::Fallback => Code::FALLBACK,
             Refusal::Config(_) => Code::INTERNAL,
         }
@@ -129,7 +134,7 @@ impl Slot {
             return Err(Refusal::Fallback);
         }
         if !self.options.can_sign(&self.pair, hello.signature_schemes()) {
-            return Err(Refusal::NoScheme);
+            return Err(Refusal::NoScheme { is_tls13: offers_tls13(hello) });
         }
         let config = self.config(self.options.variant(hello)).map_err(Refusal::Config)?;
         Ok(Choice { config, pair: self.pair.clone() })

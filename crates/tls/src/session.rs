@@ -2,9 +2,10 @@
 
 use std::sync::Arc;
 
+use rustls::server::ClientHello;
 use rustls::{CipherSuite, Connection, HandshakeKind, NamedGroup, ProtocolVersion};
 
-use crate::hello::Start;
+use crate::hello::{Start, offers_tls13};
 use crate::keylog::Secrets;
 use crate::pair::Pair;
 use crate::policy::Version;
@@ -134,6 +135,53 @@ impl Facts {
     /// Returns OpenSSL's name of the group of the key exchange; a session of TLS 1.2 that was resumed has none.
     pub fn curve(&self) -> Option<&'static str> {
         self.group.and_then(group::name)
+    }
+}
+
+/// OpenSSL's name of no suite.
+pub const NO_SUITE: &str = "(NONE)";
+
+/// How far a handshake had come that did not end well.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Reached {
+    /// The version that was agreed on, else the one that the client offered, as a number of the protocol.
+    version: u16,
+    suite: Option<CipherSuite>,
+}
+
+impl Reached {
+    /// Returns what a connection has agreed on. As in OpenSSL a suite of TLS 1.2 counts once the keys are in use.
+    pub fn of_connection(connection: &Connection) -> Option<Reached> {
+        let version = connection.protocol_version()?;
+        let suite = connection.negotiated_cipher_suite().filter(|_| version == ProtocolVersion::TLSv1_3);
+        Some(Reached { version: version.into(), suite: suite.map(|suite| suite.suite()) })
+    }
+
+    /// Returns what a client offers that was refused.
+    pub fn of_hello(hello: &ClientHello<'_>) -> Reached {
+        let version = if offers_tls13(hello) { ProtocolVersion::TLSv1_3 } else { ProtocolVersion::TLSv1_2 };
+        Reached::of_version(version.into())
+    }
+
+    /// Returns what is known of a client whose first message is not complete, or of a version that does not exist here.
+    pub fn of_version(version: u16) -> Reached {
+        Reached { version, suite: None }
+    }
+
+    /// Returns the version as HAProxy prints it, the best that this side offers at most.
+    pub fn protocol(self, best: Option<Version>) -> &'static str {
+        match self.version {
+            ..=0x300 => "SSLv3",
+            0x301 => "TLSv1",
+            0x302 => "TLSv1.1",
+            0x303 => version::name(Version::Tls12),
+            _ => version::name(best.unwrap_or(Version::Tls13)),
+        }
+    }
+
+    /// Returns OpenSSL's name of the suite.
+    pub fn cipher(self) -> &'static str {
+        self.suite.map_or(NO_SUITE, suite::name)
     }
 }
 

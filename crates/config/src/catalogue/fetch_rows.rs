@@ -439,7 +439,7 @@ fetches! {
     row(&["http_auth_bearer"], Fetch::HttpAuthBearer, &[A::Str], 0, O::Str, REQUEST, "The token of the Authorization \
      field (Bearer), or of the given field."),
     row(&["http_first_req"], Fetch::HttpFirstReq, &[], 0, O::Bool, KEPT, "True if this is the first request of its \
-     connection."),
+     connection; never in HTTP/2."),
     row(&["method"], Fetch::Method, &[], 0, O::Method, KEPT, "The request's method."),
     text(&["path"], Fetch::Path, &[], REQUEST, "The request's path, without its query string."),
     row(&["pathq"], Fetch::Pathq, &[], 0, O::Str, REQUEST, "The request's path with its query string."),

@@ -15,13 +15,12 @@ use sluicegate_config::model::{Capture, FormatFlags, LogAlias, Mode};
 use super::capture::Slots;
 use super::encode;
 use super::header::{self, host_name};
-use sluicegate_tls::session::Facts;
 
 use crate::counters::Figures;
 use crate::date::{Clock, append_date};
 use crate::proxied::HandshakeError;
 use crate::sample::{FormatMode, append_hex, append_int, append_ip, append_text};
-use crate::stream::{LogRecord, StreamContext, Timers};
+use crate::stream::{ClientTls, LogRecord, StreamContext, Timers};
 
 /// The text in place of a request line that was not received.
 const NO_REQUEST: &[u8] = b"<BADREQ>";
@@ -196,11 +195,9 @@ pub fn append(alias: LogAlias, flags: FormatFlags, mode: FormatMode, view: &View
         LogAlias::HostName => append_text(host_name(), flags, mode, out),
         LogAlias::Origin => name(view.origin.word(), out),
         LogAlias::UniqueId => append_text(cx.unique_id().unwrap_or(b""), flags, mode, out),
-        LogAlias::SslCipher => {
-            append_text(cx.client.tls_facts().map_or("", Facts::cipher).as_bytes(), flags, mode, out)
-        }
+        LogAlias::SslCipher => append_text(cx.client.tls().map_or("", ClientTls::cipher).as_bytes(), flags, mode, out),
         LogAlias::SslVersion => {
-            append_text(cx.client.tls_facts().map_or("", Facts::protocol).as_bytes(), flags, mode, out)
+            append_text(cx.client.tls().map_or("", ClientTls::protocol).as_bytes(), flags, mode, out)
         }
     }
 }

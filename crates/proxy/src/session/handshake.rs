@@ -14,7 +14,10 @@ use sluicegate_tls::failure::Code;
 use sluicegate_tls::hello::{Hello, asks_for_status};
 use sluicegate_tls::listener::Listener as TlsListener;
 use sluicegate_tls::pair::{Pair, any_staples};
+use sluicegate_tls::policy::Version;
+use sluicegate_tls::session::NO_SUITE;
 use sluicegate_tls::verify::Failure;
+use sluicegate_tls::version;
 use sluicegate_transport::{self as transport, Tls};
 use sluicegate_wire::proxy_protocol::{Addresses, Header, read};
 
@@ -102,9 +105,7 @@ pub(super) async fn secure(session: &mut Session, listener: &Arc<TlsListener>) -
             true
         }
         Err(failure) => {
-            if let TlsFailure::Handshake(number) = failure {
-                tls.error = number;
-            }
+            tls.error = failure.code();
             session.client.set_tls(tls);
             refuse(session, failure.into());
             false
@@ -160,6 +161,12 @@ async fn shake(session: &mut Session, listener: &TlsListener, tls: &mut ClientTl
                     false => tls.not_stapled.add(1),
                 });
             }
+        } else {
+            let best = settings.policy.max;
+            let offered = best.unwrap_or(Version::Tls13);
+            tls.reached = stream
+                .reached()
+                .map_or((version::name(offered), NO_SUITE), |reached| (reached.protocol(best), reached.cipher()));
         }
     }
     result
@@ -175,6 +182,7 @@ fn failure(
     let outcome = stream.take_outcome();
     if let Some(outcome) = &outcome {
         tls.verdict = outcome.verdict;
+        tls.refused = outcome.leaf.clone().filter(|_| outcome.failure.is_some());
     }
     match (outcome.and_then(|outcome| outcome.failure), refused) {
         (Some(Failure::Authority(_)), _) => TlsFailure::Authority,

@@ -293,6 +293,12 @@ impl StreamContext {
         }
     }
 
+    /// Returns whether a request is the first of its connection, whose failure the client is told and which `http-reuse
+    /// safe` gives a connection of its own. As in HAProxy no request of HTTP/2 is: its client repeats those that are reset.
+    pub(crate) fn is_first_request(&self) -> bool {
+        self.request_number <= 1 && self.stream_id == 0
+    }
+
     /// Reinitializes the context for the next stream of a connection; its memory is kept.
     pub(crate) fn begin(&mut self, of: &Beginning<'_>) {
         let client = of.client;

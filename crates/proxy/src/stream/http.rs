@@ -240,7 +240,7 @@ impl Exchange<'_> {
         }
         forwardfor::tell(&mut self.stream.cx, backend.rules.forwarded.as_ref(), frontend, backend);
         self.stream.cx.persistence.last = self.stream.cx.client.last_server().in_backend(backend.id);
-        let reuse = self.stream.cx.client.requests() > 1;
+        let reuse = !self.stream.cx.is_first_request();
         let mut back = self.connect(backend, reuse, None).await?;
         loop {
             let last = LastServer::new(backend.id, back.connection().server().shared.index);

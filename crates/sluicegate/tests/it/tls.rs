@@ -46,7 +46,7 @@ impl Pki {
     }
 
     /// Issues a certificate; its file also has the key.
-    fn issue(&self, file: &str, name: &str, key: &str, authority: &str, validity: &str, alternative: &str) {
+    pub(crate) fn issue(&self, file: &str, name: &str, key: &str, authority: &str, validity: &str, alternative: &str) {
         std::fs::write(self.path("ext"), format!("subjectAltName={alternative}\n")).expect("writable");
         self.openssl(&format!("req -newkey {key} -nodes -subj /C=FR/O=Test/CN={name} -keyout k -out csr"));
         match validity.strip_prefix("-not_before ") {
@@ -168,7 +168,7 @@ fn configuration(lines: &[String], listening: &[Listening]) -> String {
 }
 
 /// Returns what a client saw: the answer's body, or the alert that it got.
-fn seen(port: u16, client: &str) -> String {
+pub(crate) fn seen(port: u16, client: &str) -> String {
     let mut command = Command::new("openssl");
     command.args(["s_client", "-quiet", "-connect", &format!("127.0.0.1:{port}")]).args(client.split_whitespace());
     let mut child =

@@ -304,7 +304,8 @@ fn authorities_and_revocations_are_replaced() {
     );
     gate.check("new ssl ca-file n", "New CA file created 'n'!\n");
     gate.check("new ssl crl-file n", "CRL file 'n' already exists!\n");
-    gate.check("show ssl ca-file n", "Filename: n\nStatus: Empty\n");
+    gate.check("show ssl ca-file n", "");
+    gate.check("show ssl ca-file @/ca.crt:9", "");
     gate.check("del ssl ca-file n", "CA file 'n' deleted!\n");
     gate.check("show ssl ca-file @/ca.crt:x", "wrong CA index after colons in '@/ca.crt:x'!\n");
 }

@@ -11,8 +11,16 @@ use super::raw;
 pub const OK: i32 = 0;
 /// An error without a number of its own.
 pub const UNSPECIFIED: i32 = 1;
+/// The certificate is not valid yet.
+pub const CERT_NOT_YET_VALID: i32 = 9;
 /// The certificate has expired.
 pub const CERT_HAS_EXPIRED: i32 = 10;
+/// The date from which the certificate is valid is malformed.
+pub const BAD_NOT_BEFORE: i32 = 13;
+/// The date until which the certificate is valid is malformed.
+pub const BAD_NOT_AFTER: i32 = 14;
+/// The signature of the only certificate of a chain can't be verified, as its issuer is not known.
+pub const LEAF_SIGNATURE: i32 = 21;
 
 /// The greatest number, which `ca-ignore-err` and `crt-ignore-err` accept.
 pub const MAX: i32 = 94;

@@ -109,12 +109,35 @@ impl Store {
             assert!(ready, "memory for a context");
             c::X509_STORE_CTX_set_time_posix(ptr, 0, now);
             c::X509_STORE_CTX_set_verify_cb(ptr, Some(on_certificate));
-            let accepted = c::X509_verify_cert(ptr) == 1;
-            let code = codes::from_library(c::X509_STORE_CTX_get_error(ptr));
+            let mut accepted = c::X509_verify_cert(ptr) == 1;
+            let mut code = codes::from_library(c::X509_STORE_CTX_get_error(ptr));
+            // aws-lc verifies no more of a lone certificate whose missing issuer is ignored; OpenSSL looks at its dates.
+            if accepted
+                && code == codes::LEAF_SIGNATURE
+                && let Some(outdated) = period_error(leaf, now)
+            {
+                (accepted, code) = (decision(outdated, 0), outdated);
+            }
             let chain = borrowed_chain(c::X509_STORE_CTX_get0_chain(ptr));
             raw::clear();
             Verification { accepted, code, chain }
         }
+    }
+}
+
+/// Returns the error of a certificate that is not valid at a time.
+fn period_error(certificate: &Certificate, now: i64) -> Option<i32> {
+    // SAFETY: the certificate lives as long as the borrow, and owns its dates.
+    let [start, end] = unsafe {
+        let ptr = certificate.as_ptr();
+        [c::X509_get0_notBefore(ptr), c::X509_get0_notAfter(ptr)].map(|date| c::X509_cmp_time_posix(date, now))
+    };
+    match (start, end) {
+        (1.., _) => Some(codes::CERT_NOT_YET_VALID),
+        (_, ..=-1) => Some(codes::CERT_HAS_EXPIRED),
+        (0, _) => Some(codes::BAD_NOT_BEFORE),
+        (_, 0) => Some(codes::BAD_NOT_AFTER),
+        _ => None,
     }
 }
 

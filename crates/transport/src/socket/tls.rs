@@ -19,13 +19,13 @@ use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
 use rustls::server::{Accepted, Acceptor, ClientHello};
-use rustls::{AlertDescription, ClientConnection, Connection, ServerConfig};
-use sluicegate_tls::failure::Code;
-use sluicegate_tls::hello::Start;
+use rustls::{AlertDescription, ClientConnection, Connection, ProtocolVersion, ServerConfig};
+use sluicegate_tls::failure::{Answer, Code};
+use sluicegate_tls::hello::{self, Start};
 use sluicegate_tls::keylog::{self, Secrets};
 use sluicegate_tls::pair::Pair;
 use sluicegate_tls::policy::RecordSizes;
-use sluicegate_tls::session::{Facts, Known};
+use sluicegate_tls::session::{Facts, Known, Reached};
 use sluicegate_tls::verify::{self, Outcome};
 
 use super::Socket;
@@ -63,10 +63,10 @@ thread_local! {
 /// The end of a handshake that failed.
 #[derive(Debug)]
 pub enum HandshakeError {
-    /// The peer closed the connection. `silent`: before it had sent anything.
+    /// The peer closed the connection.
     Closed {
-        /// Whether the peer had sent nothing.
-        silent: bool,
+        /// Whether this side is a server that still waits for a client's first message.
+        unasked: bool,
     },
     /// The connection broke.
     Broken(io::Error),
@@ -142,8 +142,8 @@ struct Inner {
     outcome: Option<Outcome>,
     /// The secrets, if the configuration keeps them.
     secrets: Option<Box<Secrets>>,
-    /// Whether anything was received.
-    heard: bool,
+    /// How far the handshake had come when it failed.
+    reached: Option<Reached>,
     /// The end of the peer's stream was seen.
     ended: bool,
     /// `close_notify` was sent, or must not be.
@@ -189,7 +189,6 @@ impl Tls {
     fn new(phase: Phase, rest: Vec<u8>, hello_kept: usize) -> Tls {
         let inner = Inner {
             phase,
-            heard: !rest.is_empty(),
             rest,
             readable: 0,
             accepted: 0,
@@ -200,6 +199,7 @@ impl Tls {
             sent_first: Vec::new(),
             outcome: None,
             secrets: None,
+            reached: None,
             ended: false,
             closed: false,
         };
@@ -237,6 +237,12 @@ impl Tls {
     /// Returns what became of the verification of the peer; `None`: there was none.
     pub fn take_outcome(&mut self) -> Option<Outcome> {
         self.inner.get_mut().outcome.take()
+    }
+
+    /// Returns how far a handshake has come that does not go on; `None`: the version is not known yet.
+    pub fn reached(&self) -> Option<Reached> {
+        let inner = self.inner.borrow();
+        inner.reached.or_else(|| inner.reached())
     }
 
     /// Returns the facts of a handshake that is done, with the certificate of this side and, on a client, the name that
@@ -327,9 +333,10 @@ impl Tls {
                 match ready!(received) {
                     Ok(0) => {
                         inner.ended = true;
-                        return Poll::Ready(Err(HandshakeError::Closed { silent: !inner.heard }));
+                        let unasked = matches!(inner.phase, Phase::Hello(_));
+                        return Poll::Ready(Err(HandshakeError::Closed { unasked }));
                     }
-                    Ok(_) => inner.heard = true,
+                    Ok(_) => {}
                     Err(error) => return Poll::Ready(Err(inner.broken(error))),
                 }
             }
@@ -349,6 +356,7 @@ impl Tls {
                 }
             }
             if let Err(error) = step {
+                inner.reached = inner.reached.or(inner.reached());
                 inner.phase = Phase::Failed;
                 inner.closed = true;
                 return Poll::Ready(Err(error));
@@ -488,20 +496,33 @@ impl Inner {
         self.received_first.extend_from_slice(&self.rest[..room]);
     }
 
+    /// Returns how far the handshake has come.
+    fn reached(&self) -> Option<Reached> {
+        match &self.phase {
+            Phase::Open(connection) => Reached::of_connection(connection),
+            Phase::Hello(_) => {
+                let offered = hello::version(&self.received_first);
+                offered.filter(|version| *version < ProtocolVersion::TLSv1_2.into()).map(Reached::of_version)
+            }
+            Phase::Greeted(accepted) => Some(Reached::of_hello(&accepted.client_hello())),
+            Phase::Failed => None,
+        }
+    }
+
     /// Continues with what was chosen for the client.
     fn begin(&mut self, socket: &Socket, chosen: Chosen) -> Result<(), HandshakeError> {
+        self.reached = self.reached();
         if let Phase::Greeted(accepted) = std::mem::replace(&mut self.phase, Phase::Failed) {
             self.phase = Phase::Open(Box::new(open(*accepted, socket, chosen)?.into()));
+            self.reached = None;
         }
         Ok(())
     }
 
     /// Gives received bytes to the handshake.
     fn step(&mut self, socket: &Socket) -> Result<(), HandshakeError> {
-        let plain = Code::of_plain(&self.rest);
-        let failed = |error| HandshakeError::Tls { error, code: None };
         match &mut self.phase {
-            Phase::Greeted(_) | Phase::Failed => Err(HandshakeError::Closed { silent: false }),
+            Phase::Greeted(_) | Phase::Failed => Err(HandshakeError::Closed { unasked: false }),
             Phase::Hello(acceptor) => {
                 let mut bytes = &self.rest[..];
                 let accepted = loop {
@@ -515,12 +536,13 @@ impl Inner {
                         Ok(None) => {}
                         Ok(Some(accepted)) => break Some(accepted),
                         Err((error, mut alert)) => {
-                            let (code, better) = Code::of_hello(&error, &self.rest);
-                            match better {
-                                Some(better) => socket.offer(&alert_record(better)),
-                                None => alert.write_all(&mut Direct(socket)).map_or(0, |()| 0),
-                            };
-                            return Err(HandshakeError::Tls { error, code: Some(plain.unwrap_or(code)) });
+                            let (code, answer) = Code::of_hello(&error, &self.rest);
+                            match answer {
+                                Answer::Rustls => _ = alert.write_all(&mut Direct(socket)),
+                                Answer::Alert(alert) => _ = socket.offer(&alert_record(alert)),
+                                Answer::Silence => {}
+                            }
+                            return Err(HandshakeError::Tls { error, code: Some(code) });
                         }
                     }
                 };
@@ -538,8 +560,15 @@ impl Inner {
                     match connection.process_new_packets() {
                         Ok(state) => self.readable = state.plaintext_bytes_to_read(),
                         Err(error) => {
-                            let _ = send(socket, connection);
-                            return Err(failed(error));
+                            // A client of TLS 1.2 does not know the alert that rustls has for it.
+                            let is_tls12 = connection.protocol_version() == Some(ProtocolVersion::TLSv1_2);
+                            match error {
+                                rustls::Error::NoCertificatesPresented if is_tls12 => {
+                                    socket.offer(&alert_record(AlertDescription::HandshakeFailure));
+                                }
+                                _ => _ = send(socket, connection),
+                            }
+                            return Err(HandshakeError::Tls { error, code: None });
                         }
                     }
                 }
@@ -697,9 +726,11 @@ fn open(accepted: Accepted, socket: &Socket, chosen: Chosen) -> Result<rustls::S
         socket.offer(&alert_record(alert));
         HandshakeError::Refused(alert)
     })?;
+    let is_tls13 = hello::offers_tls13(&accepted.client_hello());
     accepted.into_connection(config).map_err(|(error, mut alert)| {
         let _ = alert.write_all(&mut Direct(socket));
-        HandshakeError::Tls { error, code: None }
+        let code = Some(Code::of_choice(&error, is_tls13));
+        HandshakeError::Tls { error, code }
     })
 }
 
@@ -979,11 +1010,12 @@ mod tests {
             drop(server);
             (error, read_all(&mut other, 100).await)
         };
-        assert!(matches!(attempt(b"").await.0, HandshakeError::Closed { silent: true }));
-        assert!(matches!(attempt(b"\x16\x03\x01").await.0, HandshakeError::Closed { silent: false }));
+        assert!(matches!(attempt(b"").await.0, HandshakeError::Closed { unasked: true }));
+        assert!(matches!(attempt(b"\x16\x03\x01").await.0, HandshakeError::Closed { unasked: true }));
         let (error, answer) = attempt(b"GET / HTTP/1.1\r\n\r\n").await;
         assert!(matches!(error, HandshakeError::Tls { code: Some(_), .. }), "{error:?}");
-        assert_eq!(answer[0], ALERT);
+        // A client that does not speak TLS is told nothing.
+        assert!(answer.is_empty());
         let (error, _) = attempt(b"\x16\x03\x01\0\x05\x01\0\0\x01\xff").await;
         assert!(matches!(error, HandshakeError::Tls { .. }), "{error:?}");
     }

@@ -440,5 +440,7 @@ fn details(call: &mut Call<'_>, kind: BundleKind, name: &str) -> Option<(String,
             }
         }
     }
+    // As in HAProxy the header belongs to the first part.
+    let header = if parts.is_empty() { String::new() } else { header };
     Some((header, parts))
 }

@@ -164,7 +164,7 @@ pub(super) fn fc_err_name(_: &Args<'_>) -> Compiled {
 
 pub(super) fn fc_err_str(_: &Args<'_>) -> Compiled {
     read(|cx| match cx.refused {
-        Some(error) => Some(Value::Str(error.to_string().into_bytes().into())),
+        Some(error) => Some(Value::Str(error.text().into_bytes().into())),
         None => cx.sockets.is_there(Side::Client).then_some(Value::text(b"Success")),
     })
 }
@@ -185,7 +185,7 @@ pub(super) fn bc_err_name(_: &Args<'_>) -> Compiled {
 
 pub(super) fn bc_err_str(_: &Args<'_>) -> Compiled {
     read(|cx| match server_error(cx) {
-        Some(error) => Some(Value::Str(error.to_string().into_bytes().into())),
+        Some(error) => Some(Value::Str(error.text().into_bytes().into())),
         None => cx.sockets.is_there(Side::Server).then_some(Value::text(b"Success")),
     })
 }

@@ -39,7 +39,7 @@ use sluicegate_tls::keylog::Secret;
 use super::value::{Sample, Value};
 use crate::directory::Directory;
 use crate::stick::Table;
-use crate::stream::{Side, TcpFigure};
+use crate::stream::{ClientTls, Side, TcpFigure};
 
 pub use code::FetchCode;
 pub(crate) use counter::of_key;
@@ -237,11 +237,11 @@ fn compile(fetch: Fetch, args: &Args<'_>) -> Compiled {
         Fetch::SslFcAlgKeysize => secure::fact(Side::Client, |facts| Some(Value::Int(facts.key_bits().into()))),
         Fetch::SslFcUseKeysize => secure::fact(Side::Client, |facts| Some(Value::Int(facts.key_bits().into()))),
         Fetch::SslFcAlpn => secure::fact(Side::Client, |facts| Some(Value::text(facts.alpn.as_deref()?))),
-        Fetch::SslFcCipher => secure::fact(Side::Client, |facts| Some(Value::text(facts.cipher().as_bytes()))),
+        Fetch::SslFcCipher => secure::agreed(ClientTls::cipher),
         Fetch::SslFcCurve => secure::fact(Side::Client, |facts| Some(Value::text(facts.curve()?.as_bytes()))),
         Fetch::SslFcIsResumed => secure::is_resumed(Side::Client),
         Fetch::SslFcNpn => Ok(FetchCode::Absent),
-        Fetch::SslFcProtocol => secure::fact(Side::Client, |facts| Some(Value::text(facts.protocol().as_bytes()))),
+        Fetch::SslFcProtocol => secure::agreed(ClientTls::protocol),
         Fetch::SslFcSessionId => secure::session_id(Side::Client),
         Fetch::SslFcSessionKey => secure::master(Side::Client),
         Fetch::SslFcClientRandom => secure::random(Side::Client, true),
@@ -284,7 +284,7 @@ fn compile(fetch: Fetch, args: &Args<'_>) -> Compiled {
         Fetch::SslFcHasEarly => secure::has_early(),
         Fetch::SslFcHasCrt => secure::has_certificate(),
         Fetch::SslCUsed => secure::certificate_used(),
-        Fetch::SslCVerify => secure::verdict(|verdict| verdict.result.into()),
+        Fetch::SslCVerify => secure::verified(),
         Fetch::SslCErr => secure::verdict(|verdict| verdict.code.into()),
         Fetch::SslCCaErr => secure::verdict(|verdict| verdict.ca_code.into()),
         Fetch::SslCCaErrDepth => secure::verdict(|verdict| verdict.ca_depth.into()),

@@ -13,9 +13,8 @@ use sluicegate_tls::x509::{Certificate, Name};
 
 use super::args::Args;
 use super::code::{Compiled, read, read_with};
-use crate::proxied::TlsFailure;
 use crate::sample::value::Value;
-use crate::stream::{Side, StreamContext};
+use crate::stream::{ClientTls, Side, StreamContext};
 
 /// The holder of a certificate.
 #[derive(Clone, Copy)]
@@ -48,7 +47,7 @@ fn facts(cx: &StreamContext, side: Side) -> Option<&Facts> {
 
 fn certificate_of(cx: &StreamContext, holder: Holder) -> Option<&Certificate> {
     match holder {
-        Holder::Client => Some(&facts(cx, Side::Client)?.peer.as_ref()?.leaf),
+        Holder::Client => cx.client.tls()?.certificate(),
         Holder::Front => Some(facts(cx, Side::Client)?.pair.as_ref()?.leaf()),
         Holder::Server => Some(&facts(cx, Side::Server)?.peer.as_ref()?.leaf),
     }
@@ -80,6 +79,11 @@ pub(super) fn is_resumed(side: Side) -> Compiled {
 /// Returns a fetch of one of the facts of a handshake.
 pub(super) fn fact(side: Side, of: for<'a> fn(&'a Facts) -> Option<Value<'a>>) -> Compiled {
     read_with((side, of), |(side, of), cx| of(facts(cx, *side)?))
+}
+
+/// Returns a fetch of a name that a handshake with a client has found, also one that failed.
+pub(super) fn agreed(of: for<'a> fn(&'a ClientTls) -> &'static str) -> Compiled {
+    read_with(of, |of, cx| Some(Value::text(of(cx.client.tls()?).as_bytes())))
 }
 
 /// Returns a fetch of a certificate.
@@ -151,10 +155,15 @@ pub(super) fn has_certificate() -> Compiled {
 }
 
 pub(super) fn certificate_used() -> Compiled {
-    read(|cx| Some(Value::Bool(cx.client.tls_facts()?.peer.is_some())))
+    read(|cx| Some(Value::Bool(cx.client.tls()?.certificate().is_some())))
 }
 
-/// Returns a fetch of a part of the verdict on the client's certificate.
+/// Returns a fetch of the result of the verification of the client; none if the handshake has failed.
+pub(super) fn verified() -> Compiled {
+    fact(Side::Client, |facts| Some(Value::Int(facts.verdict.result.into())))
+}
+
+/// Returns a fetch of an error of the client's certificates.
 pub(super) fn verdict(of: fn(&Verdict) -> i64) -> Compiled {
     read_with(of, |of, cx| {
         let tls = cx.client.tls()?;
@@ -179,8 +188,7 @@ fn error_of(cx: &StreamContext, side: Side) -> Option<u32> {
     match side {
         Side::Client => Some(cx.client.tls()?.error),
         Side::Server => match cx.log.server_error {
-            Some(TlsFailure::Handshake(number)) => Some(number),
-            Some(_) => Some(0),
+            Some(failure) => Some(failure.code()),
             None => cx.server_tls.as_ref().map(|_| 0),
         },
     }

@@ -14,6 +14,7 @@ use sluicegate_config::model::{Proto, ProxyId};
 use sluicegate_tls::hello::Hello;
 use sluicegate_tls::session::Facts;
 use sluicegate_tls::verify::Verdict;
+use sluicegate_tls::x509::Certificate;
 
 use crate::hash::avalanche;
 use crate::listener::Listener;
@@ -44,6 +45,10 @@ pub(crate) struct ClientTls {
     pub(crate) facts: Option<Facts>,
     /// The name that the client of a failed handshake asked for.
     pub(crate) sni: Option<Box<str>>,
+    /// The certificate of a client that was refused for its sake.
+    pub(crate) refused: Option<Certificate>,
+    /// The version and the suite of a handshake that failed.
+    pub(crate) reached: (&'static str, &'static str),
     /// OpenSSL's number of the error that ended the handshake; 0: none.
     pub(crate) error: u32,
     /// The verdict on the client's certificate where the handshake failed.
@@ -52,6 +57,26 @@ pub(crate) struct ClientTls {
     pub(crate) hello: Option<Hello>,
     /// The connection counts as one of TLS until this is dropped.
     pub(crate) place: Option<TlsPlace>,
+}
+
+impl ClientTls {
+    /// Returns the client's certificate, also one that was refused.
+    pub(crate) fn certificate(&self) -> Option<&Certificate> {
+        match &self.facts {
+            Some(facts) => Some(&facts.peer.as_ref()?.leaf),
+            None => self.refused.as_ref(),
+        }
+    }
+
+    /// Returns the version: `ssl_fc_protocol`, `%sslv`.
+    pub(crate) fn protocol(&self) -> &'static str {
+        self.facts.as_ref().map_or(self.reached.0, Facts::protocol)
+    }
+
+    /// Returns OpenSSL's name of the suite: `ssl_fc_cipher`, `%sslc`.
+    pub(crate) fn cipher(&self) -> &'static str {
+        self.facts.as_ref().map_or(self.reached.1, Facts::cipher)
+    }
 }
 
 /// A client's connection.

@@ -38,7 +38,7 @@ impl Exchange<'_> {
         }
         match event {
             Event::ServerGone if dead => {
-                if self.stream.cx.client.requests() > 1 {
+                if !self.stream.cx.is_first_request() {
                     return Ok(self.leave_in_silence(b'S'));
                 }
                 Err(self.page(502, b'S', b'H').await)
@@ -49,7 +49,7 @@ impl Exchange<'_> {
                 let who = if silent { b'S' } else { b'P' };
                 Err(self.page(502, who, b'H').await)
             }
-            Event::Killed(killer) if self.stream.cx.client.requests() > 1 => Ok(self.leave_in_silence(killer.letter())),
+            Event::Killed(killer) if !self.stream.cx.is_first_request() => Ok(self.leave_in_silence(killer.letter())),
             Event::Killed(killer) => {
                 self.count_bad_response(back.connection());
                 Err(self.page(502, killer.letter(), b'H').await)

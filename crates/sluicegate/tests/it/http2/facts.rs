@@ -20,7 +20,7 @@ fn fetches_of_streams() {
     );
     let (mut server, gate) = front(&lines);
     let mut client = Client::connect(&gate.address());
-    assert_eq!(client.get("/").field("x"), Some("2 1 1 100 0 0 2.0 1"));
+    assert_eq!(client.get("/").field("x"), Some("2 1 1 100 0 0 2.0 0"));
     let waits = client.begin("GET /wait\nhost: h", true);
     assert_eq!(client.get("/").field("x"), Some("2 5 2 100 0 0 2.0 0"));
     for _ in 0..3 {
@@ -35,6 +35,27 @@ fn fetches_of_streams() {
     // HTTP/1 on the same port.
     let mut plain = Plain::connect(&gate.address());
     assert_eq!(plain.get("/").header("x"), Some("1 0 1 1  0 1.1 1"));
+}
+
+/// No stream counts as the first request of its connection, so `http-reuse safe` lets all of them share idle connections.
+#[test]
+fn first_streams_take_idle_connections() {
+    let count = Arc::new(std::sync::atomic::AtomicUsize::new(0));
+    let seen = count.clone();
+    let origin = Origin::start(move |mut client| {
+        seen.fetch_add(1, std::sync::atomic::Ordering::SeqCst);
+        while Request::read(&mut client).is_some() {
+            client.send("HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok");
+        }
+    });
+    let (_server, gate) = before(&origin, "", " http-reuse safe");
+    for _ in 0..3 {
+        assert_eq!(Client::connect(&gate.address()).get("/").status, 200);
+    }
+    assert_eq!(count.load(std::sync::atomic::Ordering::SeqCst), 1);
+    // The first request of a connection of HTTP/1 has a connection of its own.
+    assert_eq!(Plain::connect(&gate.address()).get("/").status, 200);
+    assert_eq!(count.load(std::sync::atomic::Ordering::SeqCst), 2);
 }
 
 /// `%Th` belongs to the first stream; `%Ti` is the time since the stream before began.

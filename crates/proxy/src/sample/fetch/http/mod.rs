@@ -281,7 +281,7 @@ pub(super) fn status(_: &Args<'_>) -> Compiled {
 }
 
 pub(super) fn http_first_req(_: &Args<'_>) -> Compiled {
-    head(|cx| Some(Value::Bool(cx.request_number <= 1)))
+    head(|cx| Some(Value::Bool(cx.is_first_request())))
 }
 
 pub(super) fn capture_req_method(_: &Args<'_>) -> Compiled {
