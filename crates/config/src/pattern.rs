@@ -209,15 +209,25 @@ fn version(text: &str) -> Option<i64> {
     Some((i64::from(major.parse::<u16>().ok()?) << 16) + i64::from(minor.parse::<u16>().ok()?))
 }
 
+/// Returns the ends of a range: `LOW:HIGH`, or `LOW-HIGH` as in old files.
+fn bounds(text: &str) -> Option<(&str, &str)> {
+    text.split_once(':').or_else(|| if integer(text).is_some() { None } else { text.split_once('-') })
+}
+
 fn range(text: &str, operator: Option<Operator>, parse: fn(&str) -> Option<i64>) -> Result<(i64, i64), String> {
     let bad = || format!("'{text}' is neither a number nor a range");
     let number = |text: &str| parse(text).ok_or_else(bad);
-    if let Some((low, high)) = text.split_once(':') {
+    if let Some((low, high)) = bounds(text) {
         if matches!(operator, Some(Operator::Gt | Operator::Ge | Operator::Lt | Operator::Le)) {
             return Err(format!("'{text}' is a range, which only 'eq' compares"));
         }
         let low = if low.is_empty() { i64::MIN } else { number(low)? };
-        let high = if high.is_empty() { i64::MAX } else { number(high)? };
+        let high = match high {
+            "" => i64::MAX,
+            // HAProxy reads a sign without digits as 0: generated files have `eq -- 200`.
+            "-" => 0,
+            high => number(high)?,
+        };
         return if low <= high { Ok((low, high)) } else { Err(format!("the range '{text}' is empty")) };
     }
     let value = number(text)?;
@@ -263,6 +273,9 @@ mod tests {
         check("int", &["gt", "5"], &format!("Int([(6, {max})])"));
         check("int", &["le", "5", "eq", "9"], &format!("Int([({min}, 5), (9, 9)])"));
         check("int", &["-5"], "Int([(-5, -5)])");
+        check("int", &["200-299", "500-"], &format!("Int([(200, 299), (500, {max})])"));
+        check("int", &["eq", "--", "200"], &format!("Int([({min}, 0), (200, 200)])"));
+        refused("int", &["3-1"], "empty");
         check("len", &["lt", "3"], &format!("Len([({min}, 2)])"));
         check("int", &["gt", "9223372036854775807"], &format!("Int([({max}, {min})])"));
         refused("int", &["gt"], "needs a number");

@@ -10,10 +10,15 @@ pub fn name(number: u16) -> Option<&'static str> {
     NAMES.binary_search_by_key(&number, |(number, _)| *number).ok().map(|at| NAMES[at].1)
 }
 
-/// Returns whether OpenSSL has a suite of this name.
+/// Returns whether OpenSSL has, or once had, a suite of this name.
 pub fn is_known(name: &str) -> bool {
-    NAMES.iter().any(|(_, known)| *known == name) || WEAK.contains(&name)
+    NAMES.iter().any(|(_, known)| *known == name)
+        || WEAK.contains(&name)
+        || FORMER.iter().any(|family| name.starts_with(family))
 }
+
+/// Beginnings of names of suites that OpenSSL has dropped, of drafts of TLS 1.3, and of aliases of names above.
+static FORMER: &[&str] = &["EDH-", "EXP-", "EXP1024-", "KRB5-", "TLS13-"];
 
 /// By number.
 #[rustfmt::skip]

@@ -228,6 +228,9 @@ static ALIASES: &[(&str, Mask)] = &[
 /// The expansion of `DEFAULT` at the head of a cipher string.
 const DEFAULT: &str = "ALL:!COMPLEMENTOFDEFAULT:!eNULL";
 
+/// The cipher string of the distributions that replace it by their system's policy.
+const SYSTEM_POLICY: &str = "PROFILE=SYSTEM";
+
 /// Words that replace a whole cipher string.
 const WHOLE: [(&str, &str); 4] = [
     ("SUITEB128ONLY", "ECDHE-ECDSA-AES128-GCM-SHA256"),
@@ -363,7 +366,8 @@ impl Program {
                     Some(by) => possible &= mask.narrow(&by),
                     None => {
                         possible = false;
-                        if rule == Rule::Add || !registry::is_known(word) {
+                        // What is to be left out is absent in any case.
+                        if rule == Rule::Add {
                             self.unknown.push(element.to_owned());
                             break;
                         }
@@ -386,6 +390,11 @@ fn selection(word: &str) -> Option<Mask> {
     ALIASES.iter().find(|(name, _)| *name == word).map(|(_, mask)| *mask)
 }
 
+/// Returns whether a word stands for the system's policy, which is not read: `DEFAULT` takes its place.
+pub fn is_system_policy(word: &str) -> bool {
+    word == SYSTEM_POLICY
+}
+
 /// Parses `ciphers`, a cipher string of OpenSSL, into the suites of TLS 1.2 that it leaves.
 pub fn parse_tls12(text: &str) -> Result<Parsed<SupportedCipherSuite>, String> {
     let order = (0..TLS12.len()).map(|place| (place, false)).collect();
@@ -394,6 +403,10 @@ pub fn parse_tls12(text: &str) -> Result<Parsed<SupportedCipherSuite>, String> {
     if let Some((_, whole)) = WHOLE.iter().find(|(word, _)| text.starts_with(word)) {
         rest = whole;
     } else if let Some(after) = text.strip_prefix("DEFAULT") {
+        program.run(DEFAULT)?;
+        rest = after;
+    } else if let Some(after) = text.strip_prefix(SYSTEM_POLICY) {
+        program.unknown.push(SYSTEM_POLICY.to_owned());
         program.run(DEFAULT)?;
         rest = after;
     }
@@ -533,10 +546,18 @@ mod tests {
     #[test]
     fn words_without_effect() {
         let parsed = parse_tls12("AES128-SHA:FOO:!RC4-SHA:!BAR:-DES-CBC3-SHA:ECDHE+3DES:AES256+Foo:HIGH").unwrap();
-        assert_eq!(parsed.unknown, ["AES128-SHA", "FOO", "!BAR", "AES256+Foo"]);
+        assert_eq!(parsed.unknown, ["AES128-SHA", "FOO", "AES256+Foo"]);
         assert_eq!(parsed.list.len(), 6);
         let parsed = parse_tls13("TLS_AES_128_CCM_SHA256:TLS_AES_128_GCM_SHA256:TLS_AES_128_GCM_SHA256").unwrap();
         assert_eq!((parsed.unknown, parsed.list.len()), (vec!["TLS_AES_128_CCM_SHA256".to_owned()], 1));
+    }
+
+    #[test]
+    fn policy_of_the_system() {
+        let parsed = parse_tls12("PROFILE=SYSTEM").unwrap();
+        assert!(parsed.unknown.len() == 1 && is_system_policy(&parsed.unknown[0]));
+        assert_eq!(parsed.list.len(), 6);
+        assert_eq!(names("PROFILE=SYSTEM:!CHACHA20:!aECDSA"), [RSA256, RSA128]);
     }
 
     #[test]

@@ -17,7 +17,7 @@ pub const GLOBAL: &[&str] = &[
     "h1-accept-payload-with-any-method", "h1-do-not-close-on-insecure-transfer-encoding",
     "harden.reject-privileged-ports.quic", "harden.reject-privileged-ports.tcp",
     "limits", "load-server-state-from-file", "noreuseport",
-    "oqs", "pp2-never-send-local", "setcap", "shm-stats-file",
+    "oqs", "pp2-never-send-local", "setcap",
     "stats-file", "stress-level", "tune.fail-alloc",
     "tune.notsent-lowat.client", "tune.notsent-lowat.server",
     "tune.rcvbuf.client", "tune.rcvbuf.server",
@@ -25,6 +25,17 @@ pub const GLOBAL: &[&str] = &[
     "tune.sndbuf.server", "tune.vars.check-max-size",
     "tune.vars.global-max-size", "tune.vars.proc-max-size", "tune.vars.reqres-max-size",
     "tune.vars.sess-max-size", "tune.vars.txn-max-size", "wurfl-data-file",
+];
+
+/// Keywords of `global` that came after HAProxy 3.2.
+#[rustfmt::skip]
+pub const NEWER_GLOBAL: &[&str] = &[
+    "cpu-affinity", "jwt.decrypt_alg_list", "jwt.decrypt_enc_list", "max-threads-per-group", "noktls",
+    "shm-stats-file", "shm-stats-file-max-objects", "ssl-passphrase-cmd", "tune.bufsize.large", "tune.cli.max-payload-size",
+    "tune.defaults.purge", "tune.fd.tables", "tune.h1.be.glitches-threshold", "tune.h1.fe.glitches-threshold",
+    "tune.h2.be.max-frames-at-once", "tune.h2.fe.max-frames-at-once", "tune.h2.fe.max-rst-at-once",
+    "tune.h2.log-errors", "tune.lua.openlibs", "tune.ssl.certificate-compression", "tune.ssl.keyupdate-rate-limit",
+    "tune.streams-elasticity",
 ];
 
 /// Keywords of proxies.

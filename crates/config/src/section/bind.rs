@@ -224,8 +224,8 @@ pub(crate) static OPTIONS: Table<BindOption> = Table::new(&[
         "npn",
         1,
         "PROTOCOL[,…]",
-        "Refused: browsers have removed it; 'alpn' replaces it.",
-        BindOption::Policy("missing the comma-delimited NPN protocol suite", |_, _, _| Err(words::NPN.to_owned())),
+        "No effect but a warning: browsers have removed it; 'alpn' replaces it.",
+        BindOption::Policy(words::NPN_MISSING, words::npn_of_bind),
     ),
     tls_flag(
         "prefer-client-ciphers",

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::sync::OnceLock;
 
 use crate::catalogue::Contexts;
-use crate::catalogue::known::is_known;
+use crate::catalogue::known::{self as names, is_known};
 use crate::diagnostic::Diagnostics;
 use crate::suggest;
 use crate::word::Line;
@@ -112,6 +112,8 @@ pub(crate) fn unknown<P: 'static>(
         error.hint(format!("it belongs in: '{sections}'"));
     } else if is_known(known, first) || (!second.is_empty() && is_known(known, &format!("{first} {second}"))) {
         diagnostics.error(line.at(0), format!("'{first}' is not supported yet"));
+    } else if context == Contexts::GLOBAL && is_known(names::NEWER_GLOBAL, first) {
+        diagnostics.error(line.at(0), format!("'{first}' is newer than HAProxy 3.2"));
     } else if let Some(places) = crate::section::places(first, second) {
         let error = diagnostics.error(line.at(0), format!("'{first}' is not allowed in a '{section}' section"));
         error.hint(format!("it belongs in: '{}'", places.section_names().join("', '")));

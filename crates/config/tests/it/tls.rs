@@ -169,10 +169,11 @@ fn versions() {
     let prefix = "'bind :443' in section 'frontend' : ";
     refused("", "ssl ssl-min-ver SSLv4", &format!("{prefix}'SSLv4' : unknown ssl/tls version"));
     for word in ["TLSv1.0", "TLSv1.1", "SSLv3"] {
-        let message = format!("{prefix}'{word}' : versions below TLSv1.2 are not supported");
+        let message = format!("{prefix}'{word}' : versions below TLSv1.2 are not supported (use 'TLSv1.2')");
         refused("", &format!("ssl crt one.pem ssl-min-ver {word}"), &message);
     }
-    refused("", "ssl force-tlsv11", &format!("{prefix}'force-tlsv11' : versions below TLSv1.2 are not supported"));
+    let message = format!("{prefix}'force-tlsv11' : versions below TLSv1.2 are not supported (use 'force-tlsv12')");
+    refused("", "ssl force-tlsv11", &message);
 }
 
 #[test]
@@ -415,12 +416,30 @@ fn recommended_settings_pass() {
     let older = " ssl-default-bind-options no-sslv3 no-tlsv10 no-tlsv11 no-tls-tickets\n \
                  ssl-default-server-options no-sslv3 no-tlsv10 no-tlsv11 no-tls-tickets\n \
                  ssl-default-bind-ciphers ECDH+AESGCM:DH+AESGCM:ECDH+AES256:DH+AES256:!aNULL:!MD5:!DSS\n";
-    for global in [intermediate, modern, older] {
+    let oldest = " tune.ssl.default-dh-param 2048\n ssl-default-bind-ciphers EECDH+AESGCM:DHE-DSS-AES128-GCM-SHA256:\
+                  kEDH+AESGCM:ECDHE-RSA-AES128-SHA:ECDHE-RSA-DES-CBC3-SHA:EDH-RSA-DES-CBC3-SHA:EXP-RC4-MD5:AES:\
+                  CAMELLIA:DES-CBC3-SHA:TLS13-AES-256-GCM-SHA384:!aNULL:!eNULL:!EXPORT:!aECDH:!KRB5-DES-CBC3-SHA\n";
+    for global in [intermediate, modern, older, oldest] {
         let text = frontend(global, "ssl crt one.pem alpn h2,http/1.1")
             + "backend b\n server s 127.0.0.1:443 ssl verify none\n";
         let (config, diagnostics) = load(&text);
         assert!(config.is_some() && diagnostics.warnings() == 0, "{diagnostics}");
     }
+}
+
+/// What distributions and old guides have, and this program reads in another way.
+#[test]
+fn words_of_others() {
+    let system = " ssl-default-bind-ciphers PROFILE=SYSTEM\n";
+    warned(system, "ssl crt one.pem", "'PROFILE=SYSTEM' is read as 'DEFAULT': the system's policy is not known here");
+    let npn = "'bind :443' in section 'frontend' : 'npn' has no effect: ALPN replaced this extension; use 'alpn'";
+    warned("", "ssl crt one.pem npn h2,http/1.1", npn);
+    let protocols = |words: &str| bind(&format!("ssl crt one.pem {words}")).settings.policy.alpn.clone();
+    assert_eq!(protocols("").map(|list| list.len()), Some(2));
+    assert_eq!(protocols("npn http/1.1"), Some(Vec::new()));
+    assert_eq!(protocols("alpn h2 npn spdy/3"), Some(vec![b"h2".to_vec()]));
+    assert_eq!(protocols("npn spdy/3 alpn h2"), Some(vec![b"h2".to_vec()]));
+    refused(" tune.h2.log-errors all\n", "ssl crt one.pem", "'tune.h2.log-errors' is newer than HAProxy 3.2");
 }
 
 #[test]

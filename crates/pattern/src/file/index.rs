@@ -407,11 +407,12 @@ fn hides<K: std::hash::Hash + Eq>(map: &mut HashMap<K, EntryId, RandomState>, ke
     map.len() == before
 }
 
-/// `N`, `LOW:HIGH`, `LOW:` or `:HIGH`.
+/// `N`, `LOW:HIGH`, `LOW:` or `:HIGH`; old files have `-` in place of `:`.
 fn range(text: &str) -> Result<(i64, i64), String> {
     let bad = || format!("'{text}' is neither a number nor a range");
     let number = |text: &str| text.parse::<i64>().map_err(|_| bad());
-    let Some((low, high)) = text.split_once(':') else {
+    let dashed = || if text.parse::<i64>().is_ok() { None } else { text.split_once('-') };
+    let Some((low, high)) = text.split_once(':').or_else(dashed) else {
         return number(text).map(|number| (number, number));
     };
     let low = if low.is_empty() { i64::MIN } else { number(low)? };

@@ -5,6 +5,7 @@ use std::net::{IpAddr, SocketAddr};
 use sluicegate_tls::policy::Verify;
 
 use super::{GlobalRow, INT, Parser, Reading, line, one, row};
+use crate::diagnostic::Severity;
 use crate::model::{ExtraFiles, Global, GlobalTls, Placed};
 use crate::section::table::{MANY, Row, Table};
 use crate::section::tls::words;
@@ -47,6 +48,7 @@ const fn refused(
 
 const SERVERS: &str = "The same for connections to servers.";
 const NO_ENGINES: &str = "Refused: there is one TLS library, without engines and providers.";
+const NO_SUITES: &str = "suites with DHE are not supported";
 const NO_DHE: &str = "No effect but a warning: suites with DHE are not supported.";
 const OCSP_MIN: &str = "The least number of seconds between two requests about a certificate; 300.";
 const OCSP_MAX: &str = "The greatest number of seconds between two requests about a certificate; 3600.";
@@ -289,8 +291,14 @@ pub(crate) static KEYWORDS: Table<GlobalRow> = Table::new(&[
             }
         },
     ),
-    line("tune.ssl.default-dh-param", 1, 1, "BITS", NO_DHE, |r, line| match r.number(line.text(1), 1024, INT) {
-        Ok(_) => no_dhe(r, line),
+    line("tune.ssl.default-dh-param", 1, 1, "BITS", "No effect: suites with DHE are not supported.", |r, line| match r
+        .number(line.text(1), 1024, INT)
+    {
+        // Suites with DHE are left out of a list without a word, so their parameters are as well.
+        Ok(_) => {
+            let message = format!("'{}' has no effect: {NO_SUITES}", r.name);
+            r.diagnostics.add(Severity::Diag, Some(line.at(0)), message);
+        }
         Err(message) => r.wrong(line, message, None),
     }),
     row("tune.ssl.force-private-cache", 0, 0, "", "No effect: there is one process.", Parser::Line(|_, _| ())),
@@ -368,7 +376,7 @@ fn delay(r: &mut Reading<'_>, line: &Line, greatest: bool) {
 }
 
 fn no_dhe(r: &mut Reading<'_>, line: &Line) {
-    let message = format!("'{}' has no effect: suites with DHE are not supported", r.name);
+    let message = format!("'{}' has no effect: {NO_SUITES}", r.name);
     r.diagnostics.warning(line.at(0), message).hint("remove the line: clients without ECDHE are older than TLS 1.2");
 }
 

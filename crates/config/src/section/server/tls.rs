@@ -154,8 +154,8 @@ pub(crate) static OPTIONS: Table<TlsOption> = Table::new(&[
         "npn",
         1,
         "PROTOCOL[,…]",
-        "Refused: servers have removed it; 'alpn' replaces it.",
-        TlsOption::Own("missing the comma-delimited NPN protocol suite", |_, _, _| Err(words::NPN.to_owned())),
+        "No effect but a warning: servers have removed it; 'alpn' replaces it.",
+        TlsOption::Policy(words::NPN_MISSING, words::npn),
     ),
     // It needs the reader of expressions: see `sni`.
     own(

@@ -122,7 +122,11 @@ fn set<T>(field: &mut Option<Arc<[T]>>, parsed: Result<Parsed<T>, String>, what:
     let Parsed { list, unknown } = parsed?;
     *field = Some(list);
     let unused = |word: String| {
-        let message = format!("'{word}' has no effect: this {what} is not supported");
+        let message = if suite::is_system_policy(&word) {
+            format!("'{word}' is read as 'DEFAULT': the system's policy is not known here")
+        } else {
+            format!("'{word}' has no effect: this {what} is not supported")
+        };
         Unused { message, is_usual: registry::is_known(&word) }
     };
     Ok(unknown.into_iter().map(unused).collect())

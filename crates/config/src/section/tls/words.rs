@@ -75,7 +75,7 @@ pub(super) const LIST_WORDS: &[PolicyRow] = &[
     row("ecdhe", "missing named curve", ecdhe),
     flag("no-alpn", no_alpn),
     flag("no-ca-names", no_ca_names),
-    row("npn", "missing the comma-delimited NPN protocol suite", |_, _, _| Err(NPN.to_owned())),
+    row("npn", NPN_MISSING, npn),
     row("sigalgs", "missing signature algorithm list", sigalgs),
     row("ssl-max-ver", "missing the ssl/tls version", max_version),
     row("ssl-min-ver", "missing the ssl/tls version", min_version),
@@ -84,8 +84,22 @@ pub(super) const LIST_WORDS: &[PolicyRow] = &[
 
 /// The message about early data.
 pub(crate) const EARLY_DATA: &str = "'allow-0rtt' : early data (0-RTT) is not supported";
-/// The message about NPN.
-pub(crate) const NPN: &str = "'npn' : library does not support TLS NPN extension";
+/// The message if `npn` has no value.
+pub(crate) const NPN_MISSING: &str = "missing the comma-delimited NPN protocol suite";
+
+/// Reads `npn`, the extension that ALPN replaced: clients and servers of today do not have it.
+pub(crate) fn npn(_: &mut PolicyWords, reading: &Reading<'_, '_>, value: &str) -> Result<(), String> {
+    protocols(value).map_err(|message| format!("'npn' : {message}"))?;
+    reading.loader.warn("'npn' has no effect: ALPN replaced this extension; use 'alpn'".to_owned());
+    Ok(())
+}
+
+/// Reads `npn` of `bind`, which replaces the default of `alpn`.
+pub(crate) fn npn_of_bind(words: &mut PolicyWords, reading: &Reading<'_, '_>, value: &str) -> Result<(), String> {
+    npn(words, reading, value)?;
+    words.alpn.get_or_insert_default();
+    Ok(())
+}
 
 pub(crate) fn alpn(words: &mut PolicyWords, _: &Reading<'_, '_>, value: &str) -> Result<(), String> {
     words.alpn = Some(protocols(value).map_err(|message| format!("'alpn' : {message}"))?);
@@ -225,14 +239,14 @@ fn version(value: &str) -> Result<Version, String> {
     match value {
         "TLSv1.2" => Ok(Version::Tls12),
         "TLSv1.3" => Ok(Version::Tls13),
-        "SSLv3" | "TLSv1.0" | "TLSv1.1" => Err(too_old(value)),
+        "SSLv3" | "TLSv1.0" | "TLSv1.1" => Err(too_old(value, "TLSv1.2")),
         _ => Err(format!("'{value}' : unknown ssl/tls version")),
     }
 }
 
-/// Returns the message about a version that is not here.
-fn too_old(word: &str) -> String {
-    format!("'{word}' : versions below TLSv1.2 are not supported")
+/// Returns the message about a version that is not here, with the word of the lowest one that is.
+fn too_old(word: &str, lowest: &str) -> String {
+    format!("'{word}' : versions below TLSv1.2 are not supported (use '{lowest}')")
 }
 
 pub(crate) fn min_version(words: &mut PolicyWords, _: &Reading<'_, '_>, value: &str) -> Result<(), String> {
@@ -290,7 +304,7 @@ fn method_option(versions: &mut Versions, name: &str) -> Result<(), String> {
         "no-sslv3" | "no-tlsv10" | "no-tlsv11" => versions.no_older = true,
         "no-tlsv12" => versions.no_tls12 = true,
         "no-tlsv13" => versions.no_tls13 = true,
-        _ => return Err(too_old(name)),
+        _ => return Err(too_old(name, "force-tlsv12")),
     }
     Ok(())
 }
