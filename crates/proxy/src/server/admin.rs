@@ -11,7 +11,8 @@ use std::time::Instant;
 use sluicegate_config::model::ServerAddress;
 
 use super::notice::{Glimpse, Notice, Why, glimpse, turned};
-use super::shared::{self, Admin, Operation, ServerRun, ServerStatus};
+use super::run::ServerRun;
+use super::shared::{self, Admin, Operation, ServerStatus};
 use super::verdict::Before;
 use super::{idle, shared::Moved};
 use crate::running::Running;

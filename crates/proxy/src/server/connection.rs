@@ -12,7 +12,7 @@ use socket2::TcpKeepalive;
 use super::h2::{Stream, StreamFacts};
 use super::idle::{self, IdleConnections, Keeper, Open};
 use super::opening::ConnectError;
-use super::shared::{ServerRun, Slot};
+use super::run::{ServerRun, Slot};
 use super::source::{self, Local};
 
 /// A connection to a server, or a stream of one, and the slot (`maxconn`) that its request holds. Dropping it closes the

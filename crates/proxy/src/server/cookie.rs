@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use parking_lot::{Mutex, RwLock};
 use sluicegate_config::model::{self, ServerAddress, ServerPort};
 
-use super::shared::ServerRun;
+use super::run::ServerRun;
 
 /// The settings from which the values of a backend's servers are computed.
 #[derive(Debug)]

@@ -30,7 +30,8 @@ use sluicegate_wire::http2::{self, Blocked, ErrorCode, Event, Progress, StreamKe
 
 use super::idle::{self, Open};
 use super::opening::{Openings, Part, Sought};
-use super::shared::{ServerRun, ServerShared};
+use super::run::ServerRun;
+use super::shared::ServerShared;
 
 /// The heads that may wait for a stream's task: interim responses, and the final one.
 const INTERIM_MAX: usize = 8;

@@ -35,7 +35,8 @@ use sluicegate_config::model::HttpReuse;
 use sluicegate_transport::Socket;
 use tokio::sync::Notify;
 
-use super::shared::{ServerRun, ServerShared};
+use super::run::ServerRun;
+use super::shared::ServerShared;
 
 /// Idle connections of one worker to one server.
 pub const LIST_MAX: usize = 1_024;

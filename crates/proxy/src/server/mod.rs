@@ -28,6 +28,7 @@ mod notice;
 mod opening;
 mod queue;
 mod resolve;
+mod run;
 mod seed;
 mod shared;
 mod source;
@@ -53,9 +54,9 @@ pub(crate) use notice::{observe, say};
 pub use queue::{Priority, Queue};
 pub(crate) use resolve::keep_addresses;
 pub use resolve::{ResolveError, addresses, resolve_names, take_addresses, unresolvable};
+pub use run::{ServerRun, build_backend, warm_up};
 pub use shared::{
-    Admin, AgentStatus, BackendGuard, BackendShared, BackendSummary, Moved, Operation, ServerRun, ServerShared,
-    ServerStatus, build_backend, warm_up,
+    Admin, AgentStatus, BackendGuard, BackendShared, BackendSummary, Moved, Operation, ServerShared, ServerStatus,
 };
 pub(crate) use source::has_foreign_sources;
 pub use state_file::{fuzz_state_file, restore as restore_states};

@@ -8,7 +8,8 @@ use std::time::Instant;
 
 use sluicegate_config::model::{CheckResult, LogAddress, LogTarget};
 
-use super::shared::{Admin, Operation, ServerRun, ServerStatus, Turn};
+use super::run::ServerRun;
+use super::shared::{Admin, Operation, ServerStatus, Turn};
 use super::verdict::{self, Before, Concluded, Observed, Opinion};
 use crate::log::{Logger, Severity};
 use crate::running::Running;

@@ -9,7 +9,8 @@ use std::net::IpAddr;
 
 use sluicegate_config::model::{self, ServerAddress, ServerHashKey, ServerPort};
 
-use super::shared::{Moved, ServerRun};
+use super::run::ServerRun;
+use super::shared::Moved;
 use crate::balance::{Member, WEIGHT_SCALE, full_hash};
 
 /// Returns the seed that HAProxy computes for an address and a port, or one computed from the server's id if there is

@@ -15,7 +15,8 @@ use sluicegate_config::model::{CheckStatus, ProxyKind, ServerAddress, StateSourc
 
 use super::admin::WEIGHT_MAX;
 use super::health::{CheckReport, Health};
-use super::shared::{Admin, Operation, ServerRun, initial};
+use super::run::ServerRun;
+use super::shared::{Admin, Operation, initial};
 use crate::running::{ProxyRun, Running};
 
 /// Bits of `srv_admin_state`.

@@ -271,7 +271,7 @@ fn threads_share_slots_without_losing_any() {
                         let now = inside.fetch_add(1, Ordering::SeqCst) + 1;
                         assert!(now <= 2);
                         inside.fetch_sub(1, Ordering::SeqCst);
-                        drop(shared::Slot { server: proxy.servers[server].clone() });
+                        drop(run::Slot { server: proxy.servers[server].clone() });
                     }
                 });
             });

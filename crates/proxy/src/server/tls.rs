@@ -14,7 +14,8 @@ use sluicegate_tls::failure::Code;
 use sluicegate_tls::verify::Failure;
 use sluicegate_transport::Socket;
 
-use super::shared::{ServerRun, ServerShared};
+use super::run::ServerRun;
+use super::shared::ServerShared;
 use crate::engines::Engines;
 use crate::errors::CompileError;
 use crate::proxied::TlsFailure;

@@ -10,7 +10,8 @@ use std::time::Instant;
 use sluicegate_config::model::{CheckResult, CheckStatus, OnObserved};
 
 use super::health::{CheckReport, Health};
-use super::shared::{Admin, Operation, ServerRun, ServerStatus, Turn};
+use super::run::ServerRun;
+use super::shared::{Admin, Operation, ServerStatus, Turn};
 
 /// The source of a report.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
