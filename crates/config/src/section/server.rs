@@ -418,10 +418,17 @@ pub(crate) static OPTIONS: Table<ServerOption> = Table::new(&[
             if s.shut_backups_when_up { Ok(()) } else { Err(format!("expects shutdown-backup-sessions, not '{v}'")) }
         },
     ),
-    option("pool-low-conn", 1, "N", "Number of idle connections below which no other worker takes one; 0.", |s, v| {
-        s.pool.low = unit::leading_integer(v, 0, i64::from(i32::MAX))? as u32;
-        Ok(())
-    }),
+    option(
+        "pool-low-conn",
+        1,
+        "N",
+        "Idle connections that are kept beyond those that requests have used at once lately; while there are fewer, no \
+         worker takes one from another. 0.",
+        |s, v| {
+            s.pool.low = unit::leading_integer(v, 0, i64::from(i32::MAX))? as u32;
+            Ok(())
+        },
+    ),
     option("pool-max-conn", 1, "N", "Maximum number of idle connections kept; -1: unlimited, the default.", |s, v| {
         s.pool.max = at_most(v)?;
         Ok(())
