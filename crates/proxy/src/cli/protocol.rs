@@ -225,7 +225,8 @@ where
         if let Some(pattern) = requests.last_mut().and_then(payload_pattern) {
             let mut payload = Wiped::new(LINE_MAX);
             loop {
-                if session.mode == Mode::Prompt {
+                // Who has sent the next line already is not asked for it.
+                if session.mode == Mode::Prompt && !received.0.contains(&b'\n') {
                     out.push("+ ");
                     out.flush().await?;
                 }
@@ -449,7 +450,8 @@ mod tests {
     fn payloads_end_with_an_empty_line_or_their_pattern() {
         assert_eq!(talk("add <<\nl 1\nl;2\n\n"), "addl 1\nl;2\n\n\n");
         assert_eq!(talk("x; add <<E\n\nl\nE\n"), "x\n\nadd\nl\n\n\n");
-        assert_eq!(talk("prompt\nadd <<\nl\n\n"), "\n> + + addl\n\n\n> ");
+        assert_eq!(talk("prompt\nadd <<\nl\n\n"), "\n> addl\n\n\n> ");
+        assert_eq!(talk("prompt\nadd <<\nl"), "\n> + + addl\n\n> ");
         assert_eq!(talk("add <<\nl"), "addl\n\n");
     }
 
