@@ -97,6 +97,11 @@ impl Front<'_> {
         on!(self, end => end.poll_gone(cx, pool, half))
     }
 
+    /// Returns whether the client has reset the stream, or its connection has ended; of HTTP/1 only a read tells that.
+    pub(crate) fn is_gone(&self) -> bool {
+        matches!(self, Front::H2(end) if end.is_gone())
+    }
+
     /// Replaces the bytes received from the client by these.
     pub(crate) fn replace(&mut self, bytes: &[u8], pool: &BufferPool) {
         on!(self, end => end.replace(bytes, pool));

@@ -238,6 +238,12 @@ impl Exchange<'_> {
         if self.left {
             return Err(self.lost_client(b'R'));
         }
+        if self.front.is_gone() {
+            // Rules have run, as in HAProxy; no server learns of a request that was reset at once.
+            self.stream.end(b'C', b'R');
+            self.count_client_abort();
+            return Err(After::Close);
+        }
         forwardfor::tell(&mut self.stream.cx, backend.rules.forwarded.as_ref(), frontend, backend);
         self.stream.cx.persistence.last = self.stream.cx.client.last_server().in_backend(backend.id);
         let reuse = !self.stream.cx.is_first_request();

@@ -134,6 +134,10 @@ impl Front {
         Poll::Pending
     }
 
+    pub(crate) fn is_gone(&self) -> bool {
+        self.connection.borrow().is_gone(self.key)
+    }
+
     pub(crate) fn poll_gone(&mut self, cx: &mut Context<'_>, pool: &BufferPool, _half: bool) -> Poll<()> {
         loop {
             match self.poll_fill(cx, pool) {

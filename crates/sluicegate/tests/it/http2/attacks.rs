@@ -75,6 +75,26 @@ fn rapid_reset() {
     survives(&server, &gate, before, 24 << 20);
 }
 
+/// Requests that are reset by what the same packet brings behind them: rules see them, servers do not.
+#[test]
+fn streams_that_are_reset_at_once_reach_no_server() {
+    let (_server, gate, count) = counted("");
+    let mut client = begin(&gate);
+    let mut bytes = Vec::new();
+    for stream in (1..41).step_by(4) {
+        bytes.extend(headers(stream, 5, GET));
+        bytes.extend(frame(3, 0, stream, &[0, 0, 0, 8]));
+        bytes.extend(headers(stream + 2, 5, GET));
+        bytes.extend(frame(8, 0, stream + 2, &[0; 4]));
+    }
+    bytes.extend(headers(41, 5, GET));
+    client.raw(&bytes);
+    let seen = || count.load(std::sync::atomic::Ordering::SeqCst);
+    wait_for("the request that is not reset", || (seen() > 0).then_some(()));
+    assert_eq!(Client::connect(&gate.address()).get("/").status, 200);
+    assert_eq!(seen(), 2);
+}
+
 /// MadeYouReset (CVE-2025-8671): the proxy itself resets streams whose requests are on their way.
 #[test]
 fn made_you_reset() {
