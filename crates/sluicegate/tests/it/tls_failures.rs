@@ -7,7 +7,7 @@ use std::io::{Read, Write};
 use std::net::{Shutdown, TcpStream};
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use sluicegate_testkit::{Haproxy, Listening, Program, wait_for};
+use sluicegate_testkit::{Haproxy, Listening, PATIENCE, Program, rss_bytes, wait_for};
 
 use crate::start;
 use crate::tls::{Pki, seen};
@@ -53,7 +53,7 @@ impl Client {
             Client::Raw(_, bytes, end) => (bytes, *end),
         };
         let mut stream = TcpStream::connect(("127.0.0.1", port)).expect("a connection");
-        stream.set_read_timeout(Some(sluicegate_testkit::PATIENCE)).expect("settable");
+        stream.set_read_timeout(Some(PATIENCE)).expect("settable");
         // The proxy may have ended the connection before all bytes are sent.
         let _ = stream.write_all(bytes);
         let mut answer = Vec::new();
@@ -312,4 +312,46 @@ fn failed_handshakes_are_told_and_logged_as_haproxy_does() {
         threads.into_iter().flat_map(|thread| thread.join().expect("no panic")).collect()
     });
     assert!(differences.is_empty(), "{}", differences.join("\n"));
+}
+
+/// Clients that stop in the middle of their first message, or behind it.
+#[test]
+fn crowds_of_half_handshakes_end_by_their_time() {
+    const CROWD: usize = 400;
+    /// More than what a half handshake holds, in bytes.
+    const MOST: u64 = 32 * 1024;
+    let (pki, listening) = (Pki::new(), Listening::new());
+    let text = format!(
+        "global\n nbthread 1\n log stdout format raw local0\ndefaults\n mode http\n log global\n timeout client 120s\n \
+         timeout client-hs 5s\nfrontend front\n bind {} ssl crt {}\n http-request return status 200 content-type \
+         text/plain string ok\n",
+        listening.word(),
+        pki.path("b.pem").display()
+    );
+    let server = start(&text, &[&listening]);
+    assert_eq!(seen(listening.port(), ""), "ok");
+    // A record of 300 bytes with a hello of 296, as far as its random bytes.
+    let half = [&[22, 3, 1, 1, 44, 1, 0, 1, 40, 3, 3][..], &[7; 32]].concat();
+    let before = rss_bytes(server.program.pid());
+    let mut crowd: Vec<TcpStream> = (0..CROWD)
+        .map(|_| {
+            let mut stream = TcpStream::connect(("127.0.0.1", listening.port())).expect("a connection");
+            stream.set_read_timeout(Some(PATIENCE)).expect("settable");
+            stream.write_all(&half).expect("open");
+            stream
+        })
+        .collect();
+    // Others are served, and they come behind all of these.
+    assert_eq!(seen(listening.port(), ""), "ok");
+    let grown = rss_bytes(server.program.pid()).saturating_sub(before);
+    assert!(grown < CROWD as u64 * MOST, "{grown} bytes for {CROWD} half handshakes");
+    for stream in &mut crowd {
+        let mut answer = Vec::new();
+        // It ends by a reset where bytes were not read.
+        let _ = stream.read_to_end(&mut answer);
+        assert!(answer.is_empty(), "{answer:?}");
+    }
+    let counted = || server.program.output().matches("Timeout during SSL handshake").count();
+    wait_for("a line for each of them", || (counted() == CROWD).then_some(()));
+    assert_eq!(seen(listening.port(), ""), "ok");
 }
