@@ -30,7 +30,7 @@ while true do local s = ('x'):rep(4 << 20):reverse() end
 while true do string.format('%s', setmetatable({}, {__tostring = function() while true do end end})) end
 tostring(setmetatable({}, {__tostring = function() while true do end end}))
 print(setmetatable({}, {__tostring = function() while true do end end}))
-while true do string.pack(('i4'):rep(100), table.unpack({}, 1, 1)) end
+local t = {} for i = 1, 100 do t[i] = i end while true do string.pack(('i4'):rep(100), table.unpack(t)) end
 while true do pcall(string.packsize, ('b'):rep(200000)) end
 while true do local t = {} for i = 1, 100 do t[i] = ('x'):rep(100000) end table.concat(t) end
 table.concat(setmetatable({}, {__index = function() return 'x' end, __len = function() return 1 << 60 end}))
