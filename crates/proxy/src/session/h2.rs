@@ -66,8 +66,30 @@ pub(super) async fn serve(session: &mut Session) {
         Over::Failed | Over::TimedOut => session.front.give_up(),
         Over::Gone | Over::Done => {}
     }
+    if over == Over::Gone {
+        note_end(session, &driver);
+    }
     poll_fn(|cx| driver.poll_ended(cx)).await;
     counter.count(session, &driver);
+}
+
+/// Logs a connection that the client has closed before its preface was complete.
+fn note_end(session: &Session, driver: &Driver) {
+    let options = &session.frontend().config.options;
+    let ignored = options.dontlognull || options.http_ignore_probes;
+    if let Some(received) = driver.preface_received().filter(|received| *received > 0 || !ignored) {
+        note_failure(session, received.into());
+    }
+}
+
+/// Logs bytes of the client that are no request; at least `received` have come.
+fn note_failure(session: &Session, received: usize) {
+    let mut stream = session.new_stream();
+    stream.note_received(received);
+    stream.cx.log.no_request = true;
+    stream.cx.log.status = 0;
+    stream.end(b'P', b'R');
+    stream.begin();
 }
 
 /// The figures of a connection's frontend. They stay those of the configuration with which the connection began, so that
@@ -106,6 +128,9 @@ impl Counter {
             figures.detected_strm_protocol_errors.add(counts.stream_errors.into());
             figures.rst_stream_resp.add(counts.resets_sent.into());
             figures.goaway_resp.add(counts.goaways_sent.into());
+            // As in HAProxy a failed connection is told by its streams, if it has any.
+            let failed = u32::from(counts.connection_errors > 0 && driver.is_idle());
+            (0..counts.refused_heads + failed).for_each(|_| note_failure(session, 1));
         }
         let more = glitches - self.glitches;
         if more > 0 {

@@ -298,6 +298,11 @@ impl Driver {
         (shared.wire.take_counts(), shared.wire.glitches())
     }
 
+    /// Returns the number of bytes of the client's preface that have come, until it is complete.
+    pub(crate) fn preface_received(&self) -> Option<u8> {
+        self.shared.borrow().wire.preface_received()
+    }
+
     /// Sets whether too many anomalies end the connection.
     pub(crate) fn set_strict(&self, strict: bool) {
         self.shared.borrow_mut().wire.set_strict(strict);

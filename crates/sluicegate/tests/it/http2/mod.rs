@@ -7,6 +7,7 @@ mod bodies;
 mod client;
 mod close_spread;
 mod ends;
+mod errors;
 mod facts;
 mod idle_ping;
 mod requests;

@@ -225,6 +225,8 @@ pub struct Counts {
     pub connection_errors: u32,
     /// Errors of the peer that ended a stream.
     pub stream_errors: u32,
+    /// Heads of requests that are none, with which a stream ended.
+    pub refused_heads: u32,
     pub resets_sent: u32,
     /// Those that report an error.
     pub goaways_sent: u32,
@@ -541,6 +543,11 @@ impl Connection {
     /// Returns the counts since they were taken last.
     pub fn take_counts(&mut self) -> Counts {
         std::mem::take(&mut self.counts)
+    }
+
+    /// Returns the number of bytes of the client's preface that have come, until it is complete.
+    pub fn preface_received(&self) -> Option<u8> {
+        if let Stage::Preface(count) = self.stage { Some(count) } else { None }
     }
 
     /// Returns whether the peer has sent its settings.

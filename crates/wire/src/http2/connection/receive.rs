@@ -458,6 +458,7 @@ impl Connection {
             Ok(Err(reason)) => {
                 self.glitch(1)?;
                 self.counts.stream_errors += 1;
+                self.counts.refused_heads += 1;
                 self.write_reset(id, ErrorCode::PROTOCOL_ERROR);
                 self.renew_after_total();
                 let code = ErrorCode::PROTOCOL_ERROR;
