@@ -133,7 +133,8 @@ impl State {
 
     /// Registers a task that waits for room in the output, or for the server's settings.
     pub(crate) fn wait_for_room(&mut self, key: Option<StreamKey>, cx: &Context<'_>) {
-        self.waits_for_room = true;
+        // A closed window wakes the stream by itself when it opens.
+        self.waits_for_room |= key.is_none() || self.wire.is_output_full();
         if let Some(slot) = key.and_then(|key| self.slot(key)) {
             slot.wait(cx);
         } else if !self.starting.iter().any(|known| known.will_wake(cx.waker())) {

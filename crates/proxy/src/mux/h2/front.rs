@@ -250,7 +250,8 @@ impl Front {
         let mut shared = connection.borrow_mut();
         let done = self.write_frames(&mut shared)?;
         if let Some(cx) = cx.filter(|_| !done) {
-            shared.waits_for_room = true;
+            // A closed window wakes the stream by itself when it opens.
+            shared.waits_for_room |= shared.wire.is_output_full();
             if let Some(slot) = shared.slot(self.key) {
                 slot.wait(cx);
             }
