@@ -259,7 +259,7 @@ pub fn version(bytes: &[u8]) -> Option<u16> {
     parts.number()
 }
 
-/// Returns whether a client offers TLS 1.3: its suites are of no other version.
+/// Returns whether a client offers TLS 1.3: its suites stand in no other client's list (RFC 8446 B.4).
 pub fn offers_tls13(hello: &ClientHello<'_>) -> bool {
     hello.cipher_suites().iter().any(|suite| u16::from(*suite) >> 8 == 0x13)
 }

@@ -11,6 +11,7 @@ use rustls::{
     SupportedProtocolVersion,
 };
 
+use crate::hello::offers_tls13;
 use crate::pair::Pair;
 use crate::policy::{Policy, Settings, Version};
 use crate::resumption::{Context, Resumption, Sessions, Tickets};
@@ -210,13 +211,10 @@ impl Options {
     pub fn is_fallback(&self, hello: &rustls::server::ClientHello<'_>) -> bool {
         /// TLS_FALLBACK_SCSV.
         const SIGN: u16 = 0x5600;
-        let offered = hello.cipher_suites();
-        // Suites of TLS 1.3 stand in no other client's list (RFC 8446 B.4).
-        let is_of_1_3 = |suite: u16| suite >> 8 == 0x13;
         // With TLS 1.3 alone the version is refused anyway.
         self.shared.versions.len() > 1
-            && offered.iter().any(|suite| u16::from(*suite) == SIGN)
-            && !offered.iter().any(|suite| is_of_1_3(u16::from(*suite)))
+            && hello.cipher_suites().iter().any(|suite| u16::from(*suite) == SIGN)
+            && !offers_tls13(hello)
     }
 
     /// Returns the group that OpenSSL would choose, where rustls would choose another. In TLS 1.3 both follow the

@@ -427,7 +427,7 @@ fn recommended_settings_pass() {
     }
 }
 
-/// What distributions and old guides have, and this program reads in another way.
+/// Words of distributions' files and old guides that this program reads differently from OpenSSL.
 #[test]
 fn words_of_others() {
     let system = " ssl-default-bind-ciphers PROFILE=SYSTEM\n";

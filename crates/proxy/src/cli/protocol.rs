@@ -225,7 +225,7 @@ where
         if let Some(pattern) = requests.last_mut().and_then(payload_pattern) {
             let mut payload = Wiped::new(LINE_MAX);
             loop {
-                // Who has sent the next line already is not asked for it.
+                // A client that has already sent the next line gets no prompt for it.
                 if session.mode == Mode::Prompt && !received.0.contains(&b'\n') {
                     out.push("+ ");
                     out.flush().await?;

@@ -516,8 +516,8 @@ impl Assignment<'_> {
         }
     }
 
-    /// Takes an idle connection if `http-reuse` allows it, or a stream of one that is being opened, or opens a new one. Also returns the number of requests that
-    /// the connection has served, and the time at which it was ready.
+    /// Takes an idle connection if `http-reuse` allows it, or a stream of one that is being opened, or opens a new one.
+    /// Also returns the number of requests that the connection has served; `now` becomes the time at which it was ready.
     async fn open(
         &self,
         server: &Arc<ServerRun>,

@@ -6,9 +6,9 @@
 //! streams together. All of it is on one thread: [`State`] is borrowed for moments only.
 //!
 //! `http-reuse` decides who shares a connection: under `never` and `safe` a busy one serves a single session, otherwise
-//! any. Connections are not taken over by other workers. One without streams is closed if the
-//! server has more connections than were needed lately ([`idle::is_needed`]), or after `pool-purge-delay`, and tested by
-//! `idle-ping`. Under `always` requests wait for a connection that is being opened ([`super::opening`]).
+//! any. Connections are not taken over by other workers. One without streams is closed if the server has more
+//! connections than were needed lately ([`idle::is_needed`]), or after `pool-purge-delay`, and tested by `idle-ping`.
+//! Under `always` requests wait for a connection that is being opened ([`super::opening`]).
 //!
 //! **Memory.** A stream holds at most its window of received data and [`INTERIM_MAX`] heads. The output of a connection
 //! is limited; beyond it streams wait, and so does the reading of frames that need an answer. An idle connection has no
@@ -378,25 +378,22 @@ impl Connection {
         }
         let idle_since = state.idle_since.unwrap_or_else(Instant::now);
         let end = idle_since + if pending { FLUSH_TIME } else { self.patience };
-        let Some(silence) = self.ping.filter(|_| !pending && state.wire.is_greeted()) else {
-            times.timer.set(Some(end));
-            ready!(times.timer.poll(cx));
-            self.server.lower_need(1);
-            return Poll::Ready(());
-        };
-        if active {
-            times.active_at = Instant::now();
-        }
-        let test = times.active_at.max(idle_since) + silence;
-        times.timer.set(Some(end.min(test)));
+        let test = self.ping.filter(|_| !pending && state.wire.is_greeted()).map(|silence| {
+            if active {
+                times.active_at = Instant::now();
+            }
+            times.active_at.max(idle_since) + silence
+        });
+        let test = test.filter(|test| *test < end);
+        times.timer.set(Some(test.unwrap_or(end)));
         ready!(times.timer.poll(cx));
-        if end <= test || state.wire.awaits_pong() {
-            self.server.lower_need(1);
-            return Poll::Ready(());
+        if test.is_some() && !state.wire.awaits_pong() {
+            state.wire.ping();
+            cx.waker().wake_by_ref();
+            return Poll::Pending;
         }
-        state.wire.ping();
-        cx.waker().wake_by_ref();
-        Poll::Pending
+        self.server.lower_need(1);
+        Poll::Ready(())
     }
 
     /// Ends the connection: its streams are gone.

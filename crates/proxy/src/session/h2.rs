@@ -64,10 +64,8 @@ pub(super) async fn serve(session: &mut Session) {
     match over {
         // The client reads why, if it still reads.
         Over::Failed | Over::TimedOut => session.front.give_up(),
-        Over::Gone | Over::Done => {}
-    }
-    if over == Over::Gone {
-        note_end(session, &driver);
+        Over::Gone => note_end(session, &driver),
+        Over::Done => {}
     }
     poll_fn(|cx| driver.poll_ended(cx)).await;
     counter.count(session, &driver);
@@ -128,7 +126,7 @@ impl Counter {
             figures.detected_strm_protocol_errors.add(counts.stream_errors.into());
             figures.rst_stream_resp.add(counts.resets_sent.into());
             figures.goaway_resp.add(counts.goaways_sent.into());
-            // As in HAProxy a failed connection is told by its streams, if it has any.
+            // As in HAProxy, a failed connection with open streams has no line of its own: the streams report it.
             let failed = u32::from(counts.connection_errors > 0 && driver.is_idle());
             (0..counts.refused_heads + failed).for_each(|_| note_failure(session, 1));
         }

@@ -60,10 +60,10 @@ pub(crate) struct Loader<'a> {
     lists: RefCell<HashMap<String, Result<Loaded, String>>>,
 }
 
-/// What need not be parsed again.
+/// TLS files that are parsed already, here or by another process.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Known {
-    /// What the configuration that this one replaces has loaded.
+    /// The TLS files of the configuration that this one replaces.
     pub(crate) previous: Option<Arc<TlsFiles>>,
     /// Digests of certificates' files that another process has parsed without an error.
     pub(crate) checked: Arc<HashSet<[u8; 32]>>,

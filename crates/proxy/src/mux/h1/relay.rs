@@ -68,7 +68,7 @@ impl Relay<'_> {
         if matches!(passed, Ok(Wait::Sink) | Err(FlowError::Sink)) {
             return passed;
         }
-        // What was gathered must not wait for the source, nor end with it.
+        // Gathered bytes are sent now, also if the source pauses or has failed.
         match self.sink.socket.poll_flush(cx) {
             Poll::Pending if passed.is_ok() => Ok(Wait::Sink),
             Poll::Ready(Err(_)) => Err(FlowError::Sink),
@@ -76,7 +76,7 @@ impl Relay<'_> {
         }
     }
 
-    /// Moves data; what was gathered may be left to send.
+    /// Moves data; gathered bytes may remain unsent.
     fn pass(&mut self, cx: &mut Context<'_>, pool: &BufferPool, moved: &mut Moved) -> Result<Wait, FlowError> {
         match self.sink.socket.poll_flush(cx) {
             Poll::Ready(Ok(())) => {}

@@ -234,7 +234,7 @@ pub(crate) struct Times {
     pub(crate) stop: Option<Instant>,
 }
 
-/// What happens at the time for which a connection is armed.
+/// The action when the timer of a connection expires.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Alarm {
     End,

@@ -61,7 +61,7 @@ fn connections_go_on_until_their_moment() {
 #[test]
 fn the_moments_of_all_connections_come() {
     let (mut server, mut plain, mut http2) = serving("close-spread-time 1s");
-    // A stream that does not end keeps its connection, whose client is told to open no other.
+    // An unfinished stream keeps its connection open; a GOAWAY tells the client to open no further stream.
     let busy = &mut http2[0];
     busy.begin("GET /wait\nhost: h", true);
     assert_eq!(busy.get("/").status, 200);
