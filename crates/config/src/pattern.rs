@@ -58,7 +58,7 @@ impl Method {
         }
     }
 
-    /// The same for files of patterns; those that take no patterns have none.
+    /// Returns the corresponding method of pattern files; `None` for a method without patterns.
     pub(crate) fn in_files(self) -> Option<sluicegate_pattern::Method> {
         use sluicegate_pattern::Method as In;
         Some(match self {
@@ -77,7 +77,7 @@ impl Method {
         })
     }
 
-    /// Returns whether patterns mean anything to it.
+    /// Returns whether the method has patterns.
     pub(crate) fn takes_patterns(self) -> bool {
         !matches!(self, Method::Found | Method::Bool)
     }
@@ -88,7 +88,7 @@ pub(crate) struct PatternReader {
     method: Method,
     ignore_case: bool,
     matcher: Matcher,
-    /// `gt`, `lt`…, which hold for the integers behind them.
+    /// `gt`, `lt`…, which applies to the integers after it.
     operator: Option<Operator>,
     /// Numbers are versions, `MAJOR.MINOR`.
     dotted: bool,
@@ -163,7 +163,7 @@ impl PatternReader {
         Ok(())
     }
 
-    /// Numbers as patterns of files say them: ranges without operators.
+    /// Returns the numbers in the notation of pattern files: ranges without operators.
     pub(crate) fn ranges(&self) -> Option<Vec<Vec<u8>>> {
         let (Matcher::Int(ranges) | Matcher::Len(ranges)) = &self.matcher else { return None };
         let text = |&(low, high): &(i64, i64)| match (low, high) {

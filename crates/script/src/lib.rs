@@ -9,9 +9,10 @@
 //! coroutines created by the script: `coroutine.resume` and `coroutine.wrap` are reimplemented ([`coroutine`]) and
 //! yield on behalf of the inner coroutine, so only the driver ever sees it.
 //!
-//! **Budget.** Short bursts cost two stores. A ticker thread checks every worker that runs Lua; one that has been in
-//! the same burst for a tick gets a signal, whose handler arms a hook on the running coroutine, and the hook yields
-//! ([`Burst::Forced`]) or, where it cannot yield or the time is used up, raises `execution timeout` ([`budget`]).
+//! **Budget.** A short burst costs two atomic writes at its start and two at its end. A ticker thread checks every
+//! worker that runs Lua; one that has been in the same burst for a tick gets a signal, whose handler arms a hook on the
+//! running coroutine, and the hook yields ([`Burst::Forced`]) or, where it cannot yield or the time is used up, raises
+//! `execution timeout` ([`budget`]).
 //!
 //! **Invariants.** A [`State`] is used by one thread at a time (it is `Send`, not `Sync`; [`BurstLock`] shares one). No
 //! Rust value with a destructor is alive across a call of Lua's API that may raise, because an error is a longjmp. No

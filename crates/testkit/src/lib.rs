@@ -25,7 +25,7 @@ use std::time::{Duration, Instant};
 use socket2::{Domain, Socket, Type};
 
 /// The time limit for events that should happen immediately: long enough to end only hanging tests, even on a machine
-/// with ten times its capacity of load.
+/// loaded with ten times its capacity.
 pub const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Polls `condition` every few milliseconds until it gives a value; panics with `what` after [`PATIENCE`].
@@ -111,11 +111,11 @@ pub fn lasting_listener() -> TcpListener {
     aside(TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a loopback port").into()).into()
 }
 
-/// Gives a descriptor a high number, so that low ones are there for [`Listening`]: haproxy takes none above what its
-/// `maxconn` makes it expect.
+/// Gives a descriptor a high number, so that low ones are there for [`Listening`]: haproxy accepts none above a limit
+/// that follows from its `maxconn`.
 fn aside(fd: OwnedFd) -> OwnedFd {
     const HIGH: libc::c_int = 4096;
-    // SAFETY: it reads the descriptor and makes a new one, which is nobody else's.
+    // SAFETY: the descriptor is open, and its duplicate has no other owner.
     unsafe {
         match libc::fcntl(fd.as_raw_fd(), libc::F_DUPFD_CLOEXEC, HIGH) {
             high @ 0.. => OwnedFd::from_raw_fd(high),

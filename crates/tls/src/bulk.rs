@@ -1,4 +1,4 @@
-//! Collections that a thread of their own frees, if they are large.
+//! Collections that are freed by a thread of their own if they are large.
 //!
 //! Certificates are shared by a configuration, its listeners and the process, and the last reference to what a reload has
 //! replaced may be a worker's. Freeing 5,000 certificates with their keys takes some 20 ms, in which no request of that
@@ -7,7 +7,7 @@
 use std::collections::BTreeMap;
 use std::ops::{Deref, DerefMut};
 
-/// Entries from which on a collection is freed by a thread of its own.
+/// The number of entries from which on a collection is freed by a thread of its own.
 const MANY: usize = 128;
 
 /// A type whose values a [`Bulk`] holds.

@@ -113,7 +113,7 @@ impl Pki {
         std::fs::write(self.0.path().join(name), content).expect("writable");
     }
 
-    /// Returns the content of files, one behind the other.
+    /// Returns the concatenated content of files.
     pub fn read(&self, names: &[&str]) -> Vec<u8> {
         names.iter().flat_map(|name| std::fs::read(self.0.path().join(name)).expect("it was made")).collect()
     }

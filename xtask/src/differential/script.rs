@@ -10,9 +10,9 @@ use super::grammar::{Grammar, Maker, Words};
 use super::value::Shown;
 use crate::random::Random;
 
-/// A copy of what SORT is to sort, in its own type.
+/// The key of a copy of SORT's input, with the same type.
 pub(super) const SORTED: &[u8] = b"sorted";
-/// The same elements as a list.
+/// The key of a list of the same elements.
 const LISTED: &[u8] = b"listed";
 
 /// The settings of servers and clients before a sequence.
@@ -26,7 +26,7 @@ pub(super) struct Settings {
     pub(super) events: Option<&'static str>,
 }
 
-/// Something that is done to both programs; taken away as a whole when a difference is narrowed down.
+/// An action on both programs; removed as a whole when a difference is narrowed down.
 #[derive(Clone, Debug)]
 pub(super) enum Step {
     /// Commands of a client, 0 or 1.
@@ -35,7 +35,7 @@ pub(super) enum Step {
     Subscriber(Words),
     /// Each program restores the other's dump.
     Exchange { db: usize, key: Vec<u8>, to: Vec<u8>, options: Vec<Vec<u8>> },
-    /// An iteration to its end; the cursor stands behind `before`.
+    /// A complete iteration; the cursor follows the words of `before`.
     Iterate { db: usize, before: Words, after: Words },
     /// Client 1 blocks, client 0 goes on, client 1 is unblocked if it was not served.
     Block { words: Words, then: Vec<Words>, unblock: &'static str },
@@ -110,7 +110,7 @@ fn add(maker: &mut Maker<'_>, steps: &mut Vec<Step>, settings: &Settings) {
         }
         60..=74 => transaction(maker, steps, settings),
         75..=82 => {
-            // Whether a command touches a key is asked by a watch on it.
+            // A watch on the key shows whether a command touches it.
             let watched = maker.key();
             steps.push(one(1, words(&["DISCARD"])));
             steps.push(one(1, vec![b"UNWATCH".to_vec()]));
@@ -211,7 +211,7 @@ fn transaction(maker: &mut Maker<'_>, steps: &mut Vec<Step>, settings: &Settings
     steps.push(one(0, words(&[end])));
 }
 
-/// Returns whether a transaction must not have this inside: Valkey refuses its EXEC then.
+/// Returns whether the command must not occur in a transaction: Valkey would refuse EXEC.
 fn begins(command: &[Vec<u8>]) -> bool {
     [&b"MULTI"[..], b"WATCH"].iter().any(|name| command[0].eq_ignore_ascii_case(name))
 }
@@ -226,23 +226,24 @@ fn by_name(name: &[u8], command: &[Vec<u8>]) -> bool {
         || name.starts_with(b"ZRANGE") && command.iter().any(|word| word.eq_ignore_ascii_case(b"BYLEX"))
 }
 
-/// Returns whether an option of SORT stands before a pattern that leads to other keys, or, if not `leads`, before one
-/// that doesn't.
+/// Returns whether SORT has this option with a pattern that leads to other keys or, if `leads` is false, with one that
+/// does not.
 fn has_pattern(sort: &[Vec<u8>], option: &[u8], leads: bool) -> bool {
-    // As in Redis patterns are read up to a NUL.
+    // As in Redis, a pattern ends at the first NUL.
     let is_led = |pattern: &[u8]| pattern.iter().take_while(|byte| **byte != 0).any(|byte| *byte == b'*');
     sort[1..].windows(2).any(|pair| pair[0].eq_ignore_ascii_case(option) && is_led(&pair[1]) == leads)
 }
 
-/// Returns whether a SORT asks for no order.
+/// Returns whether a SORT specifies no order.
 pub(super) fn is_unordered(sort: &[Vec<u8>]) -> bool {
     has_pattern(sort, b"by", false)
 }
 
-/// SORT with what makes its answer one that Redis gives every time: it gives a sorted set that it sorts its large form,
-/// and takes members of a set as its table has them, so a copy is sorted, under one of two names. Of [`LISTED`], a list
-/// with the same elements, equal texts keep their order, and other keys are missed in order; of [`SORTED`] texts that
-/// are equal up to a NUL come in any order, and no more of them is asked for than they themselves.
+/// Returns SORT with the commands around it that make Redis's reply reproducible. Redis converts a sorted set that it
+/// sorts to the large encoding, and reads the members of a set in the order of its hash table; so a copy is sorted,
+/// under one of two names. [`LISTED`] is a list of the same elements: equal texts keep their order, and missing keys
+/// are looked up in this order. In [`SORTED`], texts that are equal up to a NUL come in any order, so only the elements
+/// themselves are requested.
 fn sort(mut sort: Words, settings: &Settings) -> Vec<Words> {
     let has = |sort: &[Vec<u8>], other: &str| sort[2..].iter().any(|word| word.eq_ignore_ascii_case(other.as_bytes()));
     let (by, gets) = (has_pattern(&sort, b"by", true), has_pattern(&sort, b"get", true));
@@ -252,13 +253,14 @@ fn sort(mut sort: Words, settings: &Settings) -> Vec<Words> {
         false => false,
     };
     if has(&sort, "alpha") && by {
-        // Of equal weights a limit leaves any.
+        // Among elements of equal weight, it is arbitrary which ones a limit leaves.
         while let Some(at) = sort[2..].iter().position(|word| word.eq_ignore_ascii_case(b"limit")) {
             sort.drain(at + 2..sort.len().min(at + 5));
         }
     }
     let key = std::mem::replace(&mut sort[1], if is_list { LISTED } else { SORTED }.to_vec());
-    // Redis's SORT takes an earlier command's number out of range for its own; this one has none.
+    // Redis's SORT takes an out-of-range number of an earlier command for its own; the number of this command is in
+    // range.
     let number = words(&["ZADD", "sorted", "XX", "1", "a"]);
     let copy = vec![b"COPY".to_vec(), key, SORTED.to_vec(), b"REPLACE".to_vec()];
     let list = words(&["SORT", "sorted", "BY", "nosort", "STORE", "listed"]);
@@ -271,7 +273,8 @@ fn unit(command: Words, settings: &Settings) -> Vec<Words> {
     let is = |other: &str| name == other.as_bytes();
     let mut command = command;
     if name.starts_with(b"Z") {
-        // Valkey counts a negative offset from the end in the large form, and from nowhere in the small one.
+        // Valkey counts a negative offset from the end of a sorted set in the large encoding; in the small one it
+        // returns nothing.
         for at in 1..command.len() {
             if command[at - 1].eq_ignore_ascii_case(b"limit") && command[at].starts_with(b"-") {
                 command[at].remove(0);
@@ -285,7 +288,7 @@ fn unit(command: Words, settings: &Settings) -> Vec<Words> {
             vec![command, delete]
         }
         Some(_) if is("SORT") || is("SORT_RO") => sort(command, settings),
-        // By names alone only members of one score have an order.
+        // A range by member is defined only among members of equal score.
         Some(_) if by_name(&name, &command) => {
             const COPY: &[u8] = b"lex";
             let at = if is("ZRANGESTORE") { 2 } else { 1 };

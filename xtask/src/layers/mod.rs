@@ -40,7 +40,7 @@ pub fn faults(files: &[PathBuf]) -> Vec<String> {
     faults
 }
 
-/// Prints which modules of a crate use which, each with one place.
+/// Prints which modules of a crate use which, each pair with one source position.
 pub fn print(name: &str, files: &[PathBuf]) -> Result<(), String> {
     let path = Path::new(TABLES).join(name).with_extension("txt");
     if !files.contains(&path) {
@@ -56,7 +56,7 @@ fn read(path: &Path) -> String {
     std::fs::read_to_string(root().join(path)).unwrap_or_default()
 }
 
-/// Returns the modules of a crate and their references, tests apart.
+/// Returns the modules of a crate and their references, without those of tests.
 fn tree(name: &str, files: &[PathBuf]) -> Tree {
     // The tools lie beside the program's crates.
     let own = if name == "xtask" { Path::new(name).join("src") } else { Path::new("crates").join(name).join("src") };
@@ -81,7 +81,7 @@ struct Table {
 struct Arrow {
     from: Module,
     to: Module,
-    /// File and line of one of them.
+    /// File, line and path of one such reference.
     at: String,
 }
 
@@ -115,7 +115,7 @@ impl Table {
     fn faults(&self, tree: &Tree) -> Vec<String> {
         let mut faults = Vec::new();
         for (module, file) in &tree.files {
-            // The crate's root shows what is public, and uses whatever it shows.
+            // The crate's root declares what is public, and may use whatever it re-exports.
             if !module.is_empty() && self.owner(module).is_none() {
                 faults.push(format!("{file}: no layer names {}", module.join("::")));
             }
@@ -197,7 +197,7 @@ fn map_faults(name: &str, page: &str, table: &Table, tree: &Tree) -> Vec<String>
     absent.chain(missing.map(|module| format!("the map of `{name}` lacks {}", module.join("::")))).collect()
 }
 
-/// One circle through each module that is in any, each circle once.
+/// Returns one cycle through each module that is part of any, each cycle once.
 fn circles(uses: &BTreeMap<&Module, BTreeSet<&Module>>) -> Vec<String> {
     let mut told = BTreeSet::new();
     let mut found = Vec::new();

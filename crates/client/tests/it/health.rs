@@ -21,7 +21,7 @@ fn the_breaker_opens_and_closes() {
         let text = error(ask(&client, "GET k").await);
         let expected = format!("BREAKER the engine is not asked after 3 failures in a row: 127.0.0.1:{port}: ");
         assert!(text.starts_with(&expected), "{text}");
-        // At once, and without another attempt until the pause is over.
+        // The error comes at once, and no connection is attempted until the pause is over.
         let connects = figures(&client).connects;
         assert_eq!(connects, 3);
         assert!(figures(&client).is_open);
@@ -45,7 +45,7 @@ fn the_breaker_opens_and_closes() {
     });
 }
 
-/// What is answered before it was sent is answered to somebody else.
+/// A reply that arrives before its command was sent belongs to another command.
 #[test]
 fn a_reply_to_what_was_not_sent_ends_the_connection() {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
@@ -67,7 +67,7 @@ fn a_reply_to_what_was_not_sent_ends_the_connection() {
     drop(peer.join().expect("no panic"));
 }
 
-/// An engine without memory refuses writes: that is no reason to leave it.
+/// An engine that is out of memory refuses writes; the client keeps its connection.
 #[test]
 fn a_full_engine_is_asked_on() {
     let server = RedisServer::start(&["--maxmemory-policy", "noeviction"]);
@@ -87,7 +87,7 @@ fn a_full_engine_is_asked_on() {
     });
 }
 
-/// An engine that dies does so once, however many connections it had.
+/// The death of an engine counts as one failure, however many connections it had.
 #[test]
 fn a_death_is_one_failure() {
     let server = RedisServer::start(&[]);
@@ -129,7 +129,7 @@ fn connects_keep_to_their_rate() {
     assert!(connects <= 2.0 + 2.0 * seconds + 1.0, "{connects} in {seconds} s");
 }
 
-/// Every INCR that was acknowledged is there, and no other but those whose fate was unknown; a read that is interrupted
+/// Every acknowledged INCR is counted, and of the others only some with an unknown outcome; a read that is interrupted
 /// once does not fail.
 #[test]
 fn connections_that_are_killed_lose_no_count() {
@@ -163,7 +163,7 @@ fn connections_that_are_killed_lose_no_count() {
         }
         worker(async {
             for _ in 0..30 {
-                // Replies come in order, so behind these no read waits that the last kill interrupted.
+                // Replies come in order, so after these no read is pending that the last kill interrupted.
                 let before = reads.each_ref().map(|reads| reads.load(Ordering::Relaxed));
                 while reads.iter().zip(before).any(|(reads, before)| reads.load(Ordering::Relaxed) < before + 9) {
                     tokio::time::sleep(Duration::from_millis(1)).await;
@@ -195,7 +195,8 @@ fn a_read_only_engine_is_looked_at_again() {
     });
 }
 
-/// A peer that answers every connection's first bytes with these, and then ends or waits.
+/// Starts a peer that answers the first bytes of every connection with `answer`, and then closes it or keeps it open.
+/// Returns the port.
 fn peer(answer: &'static [u8], ends: bool) -> u16 {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
     let port = listener.local_addr().expect("bound").port();
@@ -216,7 +217,7 @@ fn peer(answer: &'static [u8], ends: bool) -> u16 {
 #[track_caller]
 fn check_peer(answer: &'static [u8], ends: bool, expected: &str) {
     let port = peer(answer, ends);
-    // One that says nothing is not waited for long, and one that says something in vain is.
+    // The time limit is short if it is expected to be reached, and long otherwise.
     let bounds = if expected.contains(" within 300 ms") { options(port) } else { patient(port) };
     let client = Client::new(Options { breaker: 1, timeout_queue: Duration::from_secs(30), ..bounds });
     let text = worker(async { error(ask(&client, "GET k").await) });
@@ -238,7 +239,7 @@ fn peers_that_are_no_engine_are_errors() {
 
 #[test]
 fn a_reply_that_nobody_asked_for_ends_the_connection() {
-    // With the greeting's, or with a command's.
+    // The extra reply comes with that of the greeting, or with that of a command.
     check_peer(b"+OK\r\n+OK\r\n", false, "a reply that nobody asked for");
     let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
     let client = Client::new(patient(listener.local_addr().expect("bound").port()));
@@ -248,7 +249,7 @@ fn a_reply_that_nobody_asked_for_ends_the_connection() {
             assert!(stream.read(&mut [0; 4096]).expect("a command") > 0);
             stream.write_all(answer).expect("it is read");
         }
-        // The client closes it.
+        // The client closes the connection.
         assert_eq!(stream.read(&mut [0; 16]).expect("an end"), 0);
         listener
     });

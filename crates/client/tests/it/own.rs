@@ -1,4 +1,4 @@
-//! Connections of their own: blocking commands, transactions, channels.
+//! Dedicated connections: blocking commands, transactions, channels.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,19 +11,19 @@ use tokio::task::JoinSet;
 
 use crate::support::{ask, bulk, error, figures, patient, patiently, worker};
 
-/// A connection of its own.
+/// Returns a dedicated connection.
 pub fn own(client: &Client) -> Box<dyn Own> {
     client.own(0).expect("an engine has them")
 }
 
-/// Commands on it, sent together.
+/// Sends commands together on a dedicated connection; returns their replies.
 pub async fn together(own: &mut dyn Own, commands: &[&str]) -> Reply {
     let words: Vec<Vec<&[u8]>> = commands.iter().map(|line| line.split(' ').map(str::as_bytes).collect()).collect();
     let commands: Vec<&[&[u8]]> = words.iter().map(Vec::as_slice).collect();
     own.start(&commands).await
 }
 
-/// One command on it.
+/// Sends a command on a dedicated connection; returns its reply.
 pub async fn on(own: &mut dyn Own, command: &str) -> Reply {
     match together(own, &[command]).await {
         Reply::Array(mut replies) => replies.remove(0),
@@ -35,7 +35,7 @@ pub fn ok() -> Reply {
     Reply::Simple("OK".into())
 }
 
-/// Waits until a question has an answer that fits.
+/// Waits until a command has a reply that satisfies `fits`.
 async fn until(client: &Client, command: &str, fits: impl Fn(&Reply) -> bool) {
     let looking = async {
         while !fits(&ask(client, command).await) {
@@ -131,7 +131,7 @@ fn transactions_watch_and_leave_clean_connections() {
 #[test]
 fn they_count_in_the_cap_and_are_waited_for_in_order() {
     let server = RedisServer::start(&[]);
-    // One of the two is left to what does not wait.
+    // One of the two connections is left to commands that do not block.
     let client = Arc::new(Client::new(Options { maxconn: 2, ..patient(server.port) }));
     worker(async {
         assert_eq!(ask(&client, "PING").await, Reply::Simple("PONG".into()));
@@ -153,7 +153,7 @@ fn they_count_in_the_cap_and_are_waited_for_in_order() {
         let expected: Vec<_> = (0..10).map(|number| (number, Reply::Integer(number + 1))).collect();
         assert_eq!(turns, expected);
         assert_eq!(figures(&client).connects, 2);
-        // What rests gives way to a database that has no connection yet.
+        // An idle connection is replaced by one for a database that has none yet.
         assert_eq!(crate::support::ask_in(&client, 1, "PING").await, Reply::Simple("PONG".into()));
         assert_eq!(figures(&client).connected, 2);
     });
@@ -190,7 +190,7 @@ fn what_died_at_rest_is_not_used() {
         until(&observer, "CLIENT LIST", clients(0)).await;
         let mut second = own(&client);
         assert_eq!(on(&mut *second, "INCR k").await, Reply::Integer(1));
-        // One that dies in use says so, and those that rest go with it.
+        // A connection that dies in use returns an error, and the idle ones are closed with it.
         let mut third = own(&client);
         let Reply::Integer(id) = on(&mut *third, "CLIENT ID").await else { panic!("a number") };
         drop(second);
@@ -233,7 +233,7 @@ fn channels_are_listened_to() {
         assert_eq!(text(listener.message(None).await), "message a again");
         ask(&observer, "CLIENT KILL TYPE pubsub").await;
         assert!(error(listener.message(None).await).starts_with("CONNLOST"));
-        // One that listens is not for others.
+        // A connection with subscriptions is not reused.
         let mut listener = own(&client);
         assert_eq!(listener.subscribe(false, &[b"a"]).await, ok());
         drop(listener);
@@ -241,7 +241,7 @@ fn channels_are_listened_to() {
     });
 }
 
-/// What a transaction's end does not end, since it is refused, is nobody else's.
+/// State that a refused EXEC or DISCARD leaves on a connection does not affect its next user.
 #[test]
 fn what_an_error_leaves_open_is_cleaned() {
     let server = RedisServer::start(&[]);
@@ -267,14 +267,14 @@ fn what_an_error_leaves_open_is_cleaned() {
             first = own(&client);
             assert_eq!(on(&mut *first, "EXISTS k").await, Reply::Integer(1), "{end}");
         }
-        // It was the same one each time.
+        // It was the same connection each time.
         assert_eq!(on(&mut *first, "CLIENT ID").await, id);
         let nothing = error(own(&client).subscribe(false, &[]).await);
         assert_eq!(nothing, "ERR SUBSCRIBE without a channel");
     });
 }
 
-/// Those that rest are looked after by whoever uses them, also when the worker is gone that was first.
+/// Idle connections are closed by the workers that use them, even if the first of these workers is gone.
 #[test]
 fn what_rests_ends_when_its_worker_is_gone() {
     let server = RedisServer::start(&[]);

@@ -44,9 +44,9 @@ pub enum ArgKind {
     Ipv4,
     /// An IPv6 address.
     Ipv6,
-    /// A frontend's name; the section that it stands in if empty.
+    /// A frontend's name; if empty, the section that contains the expression.
     Frontend,
-    /// A backend's name; the section that it stands in if empty.
+    /// A backend's name; if empty, the section that contains the expression.
     Backend,
     /// `[BACKEND/]SERVER`.
     Server,
@@ -158,7 +158,7 @@ pub struct Item {
     pub kind: ItemKind,
     /// Its name; a fetch's aliases follow in `aliases`.
     pub name: &'static str,
-    /// Other names of the same.
+    /// Its other names.
     pub aliases: &'static [&'static str],
     /// The places where it is allowed.
     pub places: Vec<&'static str>,

@@ -1,8 +1,8 @@
 //! Where each fetch may stand: Debian's haproxy gives the same verdict on every fetch of the catalogue in every rule
-//! set, condition and log line, of a frontend, a backend and a section of both sides.
+//! set, condition and log line of a frontend, a backend and a `listen` section.
 //!
-//! `haproxy -dKsmp` says where it knows each fetch. What it takes is asked in one file per place; of what it refuses
-//! one fetch per class is tried, since many a refusal ends the reading of a file.
+//! `haproxy -dKsmp` prints where each fetch is valid. Its valid fetches are checked in one file per place. Of the
+//! others, one fetch per class is checked, since many errors end the parsing of a file.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fmt::Write;
@@ -14,7 +14,7 @@ use sluicegate_config::items;
 
 use crate::support::load;
 
-/// What 2.6 does not know, or by a name of its own.
+/// Fetches that HAProxy 2.6 does not have, or has under another name.
 const LATER: &[&str] = &[
     "req.ssl_cipherlist",
     "req.ssl_supported_groups",
@@ -103,13 +103,13 @@ const LATER: &[&str] = &[
     "txn.timer.user",
 ];
 
-/// What 2.6 wants patterns with.
+/// Fetches that HAProxy 2.6 accepts in conditions only with patterns.
 const WITH_PATTERNS: &[&str] = &["http_auth_group"];
 
-/// What no version of haproxy knows.
+/// Fetches that no version of HAProxy has.
 const OURS: &[&str] = &["txn.store_failures"];
 
-/// What is an ACL keyword in 2.6 and no fetch.
+/// ACL keywords in HAProxy 2.6 that are not fetches.
 const ACL_ONLY: &[&str] = &["req_rdp_cookie", "req_rdp_cookie_cnt"];
 
 /// ACL keywords that are not the fetch of the same name.
@@ -130,7 +130,7 @@ const FE_RES_CONTENT: usize = 15;
 const FE_RESPONSE: usize = 16;
 const LOG: usize = 18;
 
-/// Kinds of sections; each takes the columns of its sides.
+/// Kinds of sections; the columns of a section's sides apply to it.
 const FRONT: &str = "frontend";
 const BACK: &str = "backend";
 const BOTH: &str = "listen";
@@ -180,12 +180,12 @@ impl Spot {
         self.0.contains('{')
     }
 
-    /// A section has one of these, so that each fetch needs a section of its own.
+    /// Returns whether a section may have this line only once, so that each fetch needs a section of its own.
     fn is_single(&self) -> bool {
         self.0.contains("-format")
     }
 
-    /// Returns whether 2.6 knows the fetch here.
+    /// Returns whether the fetch is valid here in HAProxy 2.6.
     fn takes(&self, kind: &str, mask: &[bool]) -> bool {
         let front = self.2.iter().filter(|_| kind != BACK);
         let back = self.3.iter().filter(|_| kind != FRONT);
@@ -193,7 +193,7 @@ impl Spot {
     }
 }
 
-/// A fetch with arguments that are good, by one of its names.
+/// A fetch with valid arguments, under one of its names.
 struct Asked {
     name: &'static str,
     text: String,
@@ -212,7 +212,7 @@ fn asked() -> Vec<Asked> {
         .collect()
 }
 
-/// What stands for the required arguments, and for a section that may be named.
+/// Returns values for the required arguments, and for an optional one that names a section.
 fn arguments(usage: &str) -> String {
     let (required, optional) = usage.split_once('[').unwrap_or((usage, ""));
     let value = |kind: &str| match kind {
@@ -246,7 +246,7 @@ fn haproxy(arguments: &[&str]) -> String {
     String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr)
 }
 
-/// Where haproxy knows each fetch.
+/// Returns the places where each fetch is valid in HAProxy.
 fn masks() -> HashMap<String, Vec<bool>> {
     let printed = haproxy(&["-dKsmp", "-q", "-c", "-f", "/dev/null"]);
     let rows = printed.lines().filter_map(|line| line.strip_prefix("[ ")?.split_once("] "));
@@ -282,7 +282,7 @@ fn file(spot: &Spot, kind: &str, fetches: &[&Asked]) -> (String, Vec<usize>) {
     (text, lines)
 }
 
-/// What haproxy says about each line: nothing, `W` or `E`.
+/// Returns haproxy's verdict on each line: nothing, `W` or `E`.
 fn theirs(text: &str, lines: &[usize]) -> Vec<&'static str> {
     let directory = tempfile::tempdir().expect("a directory can be made");
     let path = directory.path().join("test.cfg");
@@ -300,11 +300,11 @@ fn theirs(text: &str, lines: &[usize]) -> Vec<&'static str> {
     lines.iter().map(|line| verdicts.get(line).copied().unwrap_or_default()).collect()
 }
 
-/// What we say.
+/// Returns Sluicegate's verdict on each line.
 fn ours(text: &str, lines: &[usize]) -> Vec<&'static str> {
     let (_, diagnostics) = load(text);
     let said = |line: usize| {
-        // What HAProxy says of the whole proxy has no line there.
+        // HAProxy's diagnostics on a whole proxy have no line.
         let of_line = diagnostics.iter().filter(|d| !d.message.starts_with("log format ignored"));
         let here = of_line.filter(|d| d.at.as_ref().is_some_and(|at| at.line as usize == line));
         here.map(|d| if d.severity == Severity::Error { "E" } else { "W" }).min().unwrap_or_default()
@@ -346,7 +346,8 @@ fn every_fetch_stands_where_haproxy_takes_it() {
             };
             let (text, lines) = file(spot, kind, &taken);
             compare(&taken, &theirs(&text, &lines), &ours(&text, &lines));
-            // Conditions only ever warn, so all of them were asked. One refusal per class is haproxy's own.
+            // Conditions only ever warn, so all of them were asked. Of the refused fetches, haproxy is run on one per
+            // class.
             let mut classes = BTreeSet::new();
             for chunk in refused.chunks(20) {
                 let expected: Vec<&str> = chunk

@@ -1,8 +1,9 @@
-//! `txn`: what an action gets, and its objects `f`, `sf`, `c`, `sc` and `http`.
+//! `txn`, the argument of an action, and its objects `f`, `sf`, `c`, `sc` and `http`.
 //!
 //! `txn` is a table that holds its stream's id, so scripts may set fields of their own. Its objects are userdata of a
-//! tag and the same id. Neither points anywhere: a method compares the id with the stream of the burst that runs and
-//! takes the context from there. Another stream's handle is an error; the own one after the stream's end gives nil.
+//! tag and the same id. Neither contains a pointer: a method compares the id with the stream of the running burst and
+//! takes the context from there. Using another stream's handle is an error; the stream's own handle gives nil after its
+//! end.
 
 use std::collections::HashMap;
 use std::ffi::{CStr, c_int, c_void};
@@ -92,7 +93,7 @@ pub(super) unsafe fn open(lua: *mut lua_State) {
         (c"Warning", function!(warning)),
         (c"Alert", function!(alert)),
     ];
-    // SAFETY: called inside a protected call; nothing is held.
+    // SAFETY: called inside a protected call; no value with a destructor is alive.
     unsafe {
         ffi::lua_createtable(lua, 0, 0);
         ffi::lua_rawsetp(lua, ffi::LUA_REGISTRYINDEX, (&raw const key::PRIVATE).cast());
@@ -109,7 +110,7 @@ pub(super) unsafe fn open(lua: *mut lua_State) {
 
 /// Gives the table of methods on top an `__index` that also creates the objects `f`, `sf`, `c`, `sc` and `http`.
 pub(super) unsafe fn push_index(lua: *mut lua_State) {
-    // SAFETY: called inside a protected call, with a table on top; nothing is held.
+    // SAFETY: called inside a protected call, with a table on top; no value with a destructor is alive.
     unsafe {
         ffi::luaL_checkstack(lua, 16, c"out of stack".as_ptr());
         for object in OBJECTS {
@@ -425,7 +426,7 @@ unsafe fn with_texts<R>(lua: *mut lua_State, first: c_int, f: impl FnOnce(&[&str
 
 /// Returns argument `index` as a sample; `None` for nil.
 unsafe fn to_sample(lua: *mut lua_State, index: c_int) -> Option<Sample> {
-    // SAFETY: reading raises nothing; the sample is the last thing that is made.
+    // SAFETY: reading raises nothing; the sample is made after the last call of Lua.
     unsafe {
         match ffi::lua_type(lua, index) {
             ffi::LUA_TBOOLEAN => Some(Sample::Bool(ffi::lua_toboolean(lua, index) != 0)),
@@ -623,7 +624,7 @@ pub(super) unsafe fn get_priv(lua: *mut lua_State) -> c_int {
 /// Drops the private value of a stream that has ended.
 pub(super) fn forget_private(state: &mut State, stream: u64) {
     debug_assert!(state.host::<Host>().current.stream.is_null());
-    // SAFETY: nothing is held. A failure would keep one value until the state goes.
+    // SAFETY: no value with a destructor is alive. A failure would keep one value until the state is closed.
     let _ = unsafe {
         state.protect(|lua| {
             ffi::lua_rawgetp(lua, ffi::LUA_REGISTRYINDEX, (&raw const key::PRIVATE).cast());

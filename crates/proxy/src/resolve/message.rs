@@ -201,8 +201,8 @@ fn address(record: &domain::base::ParsedRecord<'_, [u8]>) -> Result<Option<IpAdd
     })
 }
 
-/// Any bytes as an answer: it is read within its limits or refused. The first two choose the question's kind and the
-/// limit.
+/// Parses any bytes as an answer, which is read within its limits or refused. The first two bytes choose the question's
+/// type and the limit.
 pub fn fuzz_answer(data: &[u8]) {
     let [kind, most, bytes @ ..] = data else { return };
     let kind = [Kind::V4, Kind::V6, Kind::Service][usize::from(*kind) % 3];
@@ -265,7 +265,7 @@ mod tests {
         let v6 = std::net::Ipv6Addr::LOCALHOST;
         let six = Found::Address(v6.into());
         check(&answer(GOOD, Kind::V6, &[(SAME, 28, &v6.octets())]), Kind::V6, Ok(&[six]));
-        // An alias, and then what it stands for.
+        // An alias, and then a record of its target.
         let alias: &[u8] = b"\x01x\x00";
         let chain = [(SAME, 5, alias), (alias, 1, &[10, 0, 0, 1][..])];
         check(&answer(GOOD, Kind::V4, &chain), Kind::V4, Ok(&[one]));

@@ -39,13 +39,13 @@ const NAME_MAX: usize = 255;
 /// A function that sends a question to all name servers; it returns the number of servers to which it was sent.
 pub(super) type Send<'a> = dyn FnMut(&[u8]) -> u32 + 'a;
 
-/// The servers of the active configuration, which answers change.
+/// The servers of the active configuration, which are updated from answers.
 pub(super) trait Servers {
     /// Returns the server with these indexes: the proxy's among all proxies, and the server's in it.
     fn at(&self, place: (usize, usize)) -> Box<dyn Target + '_>;
 }
 
-/// A server whose state answers change.
+/// A server that is updated from answers.
 pub(super) trait Target {
     /// Returns the server.
     fn server(&self) -> &ServerRun;
@@ -65,7 +65,7 @@ pub(super) trait Target {
     /// Resets its port to the configured one.
     fn forget_port(&self);
 
-    /// Sets its weight to a service record's: HAProxy's share of 256 for DNS's of 65535, 0 for none.
+    /// Sets its weight to a service record's, scaled from DNS's maximum of 65535 to HAProxy's 256; only 0 becomes 0.
     fn set_weight(&self, weight: u16);
 
     /// Puts the server into service or out of it; returns whether that is a change.
@@ -93,7 +93,7 @@ pub struct Counters {
     pub cname_error: AtomicU64,
     /// Answers without records.
     pub any_err: AtomicU64,
-    /// The name does not exist.
+    /// Answers that the name does not exist.
     pub nx: AtomicU64,
     /// Refusals.
     pub refused: AtomicU64,
@@ -117,7 +117,7 @@ pub(crate) enum Asked {
     Later(oneshot::Receiver<Option<IpAddr>>),
 }
 
-/// A server by the names that outlive a snapshot.
+/// The names of a server's backend and of the server, which outlive a snapshot.
 type ServerKey = (Arc<str>, Arc<str>);
 
 /// A proxy whose servers may follow names: its place among all proxies, its name, its servers.
@@ -181,7 +181,7 @@ struct Resolution {
 }
 
 impl Resolution {
-    /// Records that a backend uses services, and a server that is free for one of them.
+    /// Adds a backend whose servers are assigned from this name's records, and a server that is not assigned yet.
     fn service(&mut self, backend: &Arc<str>, free: Option<ServerKey>) {
         match self.services.iter_mut().find(|service| service.backend == *backend) {
             Some(service) => service.free.extend(free),
@@ -211,7 +211,7 @@ struct Follower {
     resolution: Option<u64>,
 }
 
-/// A section's names.
+/// The names that a `resolvers` section resolves.
 #[derive(Debug)]
 pub(super) struct State {
     config: model::Resolvers,
@@ -421,7 +421,7 @@ impl State {
             }
             let fallen_back = resolution.asked != resolution.kind;
             match resolution.kind.other().filter(|_| resolution.answers > 0 && !fallen_back) {
-                // Some answered, badly.
+                // Some name servers responded, all with errors.
                 Some(other) => resolution.asked = other,
                 None => {
                     resolution.asked = resolution.kind;
@@ -435,7 +435,7 @@ impl State {
     fn begin(&mut self, number: u64, now: Instant, send: &mut Send<'_>) {
         let free = (0..100).map(|_| random_id()).find(|id| !self.ids.contains_key(id));
         let Some(id) = free else {
-            // Sixty thousand questions are under way.
+            // Almost all ids are in use by pending questions.
             return self.schedule(number, now + self.config.retry);
         };
         self.ids.insert(id, number);
@@ -495,7 +495,7 @@ impl State {
                 count(counter);
                 resolution.status = status;
                 resolution.answers += 1;
-                // Another one may know better.
+                // Another name server may still send a valid answer.
                 if resolution.answers < resolution.questions {
                     return;
                 }
@@ -688,7 +688,7 @@ impl State {
             return format!("could not update {label} FQDN");
         };
         let said = format!("{label} changed its FQDN from {} to {to}", from.as_deref().unwrap_or("(null)"));
-        // Other capital letters are the same name.
+        // Names that differ only in case are the same.
         if from.and_then(|from| message::name(from.as_bytes())).as_ref() == Some(&name) {
             return said;
         }
@@ -724,7 +724,7 @@ impl State {
         for (key, name, port, weight, additional) in given {
             let Some(target) = self.target(&key, known) else { continue };
             if let Some(ip) = additional {
-                // It needs no questions of its own.
+                // The server needs no questions of its own.
                 self.unfollow(&key);
                 target.set_address(ip, "DNS additional record");
             }
@@ -835,8 +835,8 @@ fn choose(records: &[Record], kind: Kind, wish: Option<Wish<'_>>) -> Option<IpAd
     }
 }
 
-/// Returns the best address: of the preferred family, in a preferred network, at no other server, the current one, in
-/// this order; the first among equals.
+/// Returns the best address. The criteria, in this order: the preferred family, a preferred network, no other server
+/// has the address, it is the current one; the first among equals.
 fn choose_record(records: &[Record], kind: Kind, wish: Option<Wish<'_>>) -> Option<usize> {
     let mut best: Option<(u32, usize)> = None;
     for (index, record) in records.iter().enumerate() {

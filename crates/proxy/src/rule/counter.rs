@@ -29,7 +29,7 @@ fn begin(slot: usize, table: &Arc<Table>, sample: &Sample, run: &mut Run<'_>) {
     if hook.is_early() {
         return cx.client.tracked.borrow_mut().track(slot, table, &value, false, &[]);
     }
-    // A stream begins with its session's counters, so these numbers are taken.
+    // A stream inherits its session's counters, so a number that the session tracks is in use.
     if cx.client.tracked.borrow().get(slot).is_some() {
         return;
     }

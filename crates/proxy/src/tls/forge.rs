@@ -1,9 +1,9 @@
 //! The thread that makes certificates for `generate-certificates`.
 //!
-//! A signature of a large RSA key takes milliseconds, in which a worker would serve hundreds of requests. One thread makes
-//! the certificates of all workers, so that names without a certificate cost one core at most; concurrent handshakes for
-//! a name get the same certificate. The queue is bounded: a client beyond it gets the default certificate, or none with
-//! `strict-sni`.
+//! A signature of a large RSA key takes milliseconds, in which a worker would serve hundreds of requests. One thread
+//! makes the certificates of all workers, so that names without a certificate cost one core at most; concurrent
+//! handshakes for a name get the same certificate. The queue is bounded: when it is full, a client gets the default
+//! certificate, or none with `strict-sni`.
 
 use std::sync::OnceLock;
 use std::sync::mpsc::{SyncSender, sync_channel};
@@ -16,7 +16,7 @@ use tokio::sync::oneshot;
 /// The maximum number of certificates that wait to be made.
 const WAITING: usize = 1024;
 
-/// A certificate that is being made. It never arrives if that fails.
+/// A certificate that is being made. It never arrives if making it fails.
 pub(crate) type Making = oneshot::Receiver<Forged>;
 
 struct Job {
@@ -24,7 +24,7 @@ struct Job {
     answer: oneshot::Sender<Forged>,
 }
 
-/// Returns what a client gets. `making` is kept from one call to the next, while a certificate is made.
+/// Chooses the certificate for a client. `making` is kept from one call to the next, while a certificate is made.
 pub(crate) fn poll_choose(
     cx: &mut Context<'_>,
     listener: &Listener,

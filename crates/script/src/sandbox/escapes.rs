@@ -12,9 +12,9 @@
 enum Place {
     #[default]
     Code,
-    /// Behind one `-`.
+    /// After one `-`.
     Dash,
-    /// Behind `--`.
+    /// After `--`.
     Comment,
     /// In a comment that ends with its line.
     Line,
@@ -22,11 +22,11 @@ enum Place {
     Opening(usize, bool),
     /// Within long brackets with this many `=`.
     Long(usize),
-    /// There, after `]` and this many `=`.
+    /// Within long brackets with the first number of `=`, after `]` and the second number of `=`.
     Closing(usize, usize),
     /// In a string with this quote.
     Quoted(u8),
-    /// There, behind a `\` that stays.
+    /// In a string with this quote, after a `\` that is kept.
     Escaped(u8),
 }
 
@@ -55,7 +55,7 @@ impl Escapes {
     }
 }
 
-/// Returns whether both versions know a `\` before this byte, and read the same.
+/// Returns whether `\` before this byte is an escape in both versions, with the same meaning.
 fn has_meaning(byte: u8) -> bool {
     matches!(byte, b'a' | b'b' | b'f' | b'n' | b'r' | b't' | b'v' | b'\\' | b'"' | b'\'' | b'\n' | b'\r' | b'0'..=b'9')
 }
@@ -89,7 +89,7 @@ impl Place {
 mod tests {
     use super::*;
 
-    /// What the parser is given, by pieces of `most` bytes.
+    /// Returns what the parser is given, in pieces of `most` bytes.
     fn given(source: &str, most: usize) -> String {
         let (mut rest, mut escapes, mut given) = (source.as_bytes(), Escapes::default(), Vec::new());
         loop {

@@ -1,9 +1,9 @@
 //! `string.gsub`.
 //!
-//! With a string or a plain table for replacement nothing of the script runs in between: the result grows in the
-//! state's buffer, and a call that must leave begins again elsewhere. With a function, or a table that has a metatable,
-//! the script runs at every match and may wait or be suspended; then place, count and result so far are in userdata on
-//! the stack, and a continuation goes on from there.
+//! With a string or a plain table as replacement, no code of the script runs in between: the result grows in the
+//! state's buffer, and a call that must leave its thread starts again on another. With a function, or a table that has
+//! a metatable, the script runs at every match and may wait or be suspended; then the position, the count and the
+//! result so far are in a userdata on the stack, and a continuation resumes from there.
 
 use std::ffi::c_int;
 
@@ -52,7 +52,7 @@ unsafe fn at_once(
     replacement: Option<&[u8]>,
     most: usize,
 ) -> c_int {
-    // SAFETY: a C function's usual stack. Nothing here has a destructor; what is pushed in between runs no Lua.
+    // SAFETY: a C function's usual stack. No value here has a destructor, and the pushes in between run no Lua code.
     unsafe {
         let special = replacement.is_some_and(|bytes| memchr::memchr(b'%', bytes).is_some());
         let verdict = crate::weigh(lua, subject.len().max(replacement.unwrap_or_default().len()));
@@ -93,7 +93,7 @@ unsafe fn at_once(
             if stop > start {
                 at = stop;
             } else if start < subject.len() {
-                // Of an empty match the next byte stays.
+                // After an empty match the next byte is kept.
                 at = start + 1;
             } else {
                 break;
@@ -130,7 +130,7 @@ unsafe fn expand(
                 return verdict;
             }
             buffer.extend(&rest[..at]);
-            // After a sign at the end Lua sees the zero byte that ends every string of C.
+            // After a `%` at the end, Lua sees the NUL that terminates its strings.
             let next = rest.get(at + 1).copied().unwrap_or(0);
             rest = rest.get(at + 2..).unwrap_or_default();
             match next {
@@ -178,7 +178,7 @@ unsafe fn look_up(lua: *mut lua_State, buffer: &mut Buffer, matcher: &Matcher<'_
     }
 }
 
-/// Returns the bytes of the value on top, or the error of one that can't be put into a string.
+/// Returns the bytes of the value on top; raises an error if it is neither a string nor a number.
 unsafe fn replacement_bytes<'a>(lua: *mut lua_State) -> &'a [u8] {
     // SAFETY: a number is turned into a string in place.
     unsafe {
@@ -193,7 +193,7 @@ unsafe fn replacement_bytes<'a>(lua: *mut lua_State) -> &'a [u8] {
     }
 }
 
-/// A call of gsub that runs the script, in a userdata at [`PROGRESS`]; the result so far lies behind it.
+/// The state of a call of gsub that runs the script, in a userdata at [`PROGRESS`]; the result so far follows it.
 #[derive(Clone, Copy)]
 struct Progress {
     at: usize,
@@ -220,7 +220,7 @@ unsafe fn begin(lua: *mut lua_State, most: usize) {
     }
 }
 
-/// `begin` made it, and it stays at its slot until it grows.
+/// Returns the state that `begin` made. The pointer is valid until the state grows.
 unsafe fn progress(lua: *mut lua_State) -> *mut Progress {
     // SAFETY: a slot of the stack.
     unsafe { ffi::lua_touserdata(lua, PROGRESS) as *mut Progress }
@@ -228,7 +228,7 @@ unsafe fn progress(lua: *mut lua_State) -> *mut Progress {
 
 /// Adds to the result; returns the state, which may have moved.
 unsafe fn add(lua: *mut lua_State, mut state: *mut Progress, bytes: &[u8]) -> *mut Progress {
-    // SAFETY: the result's bytes lie behind the state, as many as it says.
+    // SAFETY: the state is followed by `len` bytes of the result, and has room for `capacity`.
     unsafe {
         let Progress { len, capacity, .. } = *state;
         if capacity - len < bytes.len() {
@@ -302,7 +302,7 @@ unsafe fn go_on(lua: *mut lua_State) -> c_int {
     }
 }
 
-/// Goes on after the script ran and was suspended; its result is on top.
+/// Continues after the script was suspended and has ended; its result is on top.
 unsafe fn replaced(lua: *mut lua_State, _: c_int, _: lua_KContext) -> c_int {
     // SAFETY: as `go_on`.
     unsafe {

@@ -1,7 +1,7 @@
 //! `-sf` and `-st`: a start that replaces running processes.
 //!
 //! `-sf` with a service of this program and version is a reload: the service continues with the configuration of this
-//! command line. The command ends at once if it was to run in the background; otherwise it represents the service,
+//! command line. The command ends at once if it was to run in the background; otherwise it stands in for the service,
 //! which has another process ID: it forwards signals and ends when the service does. Every other process is asked to
 //! end once this one has its sockets: `-sf` gracefully (USR1), `-st` at once (TERM).
 
@@ -47,7 +47,7 @@ pub fn hand_over(service: &Service, origin: &Origin, report: Report) -> Option<E
         message.lines().for_each(|line| report.error(line));
         return Some(ExitCode::FAILURE);
     }
-    // A signal that ends this process is for the service from here on.
+    // From here on, signals that would end this process are forwarded to the service.
     signals::hold_ending();
     report.notice(&format!("Process {pid} goes on with this configuration."));
     let mode = service.mode(rehearsed.global());
@@ -73,8 +73,8 @@ pub fn hand_over(service: &Service, origin: &Origin, report: Report) -> Option<E
     })
 }
 
-/// Runs as long as the service does, and forwards signals to it. `master`: whether this process should look like a
-/// master, and then whether it notifies the service manager. Returns the signal with which this process should end.
+/// Runs as long as the service does, and forwards signals to it. `master` is set if this process should look like a
+/// master; it says whether the service manager is notified. Returns the signal with which this process should end.
 fn stand_in(pid: u32, master: Option<bool>) -> io::Result<Option<i32>> {
     let number = Pid::from_raw(pid as i32).ok_or(io::ErrorKind::InvalidInput)?;
     let notifier = if master == Some(true) { Notifier::from_environment()? } else { None };
@@ -115,7 +115,7 @@ pub struct Retiring {
 }
 
 impl Retiring {
-    /// Reads them from the command line.
+    /// Reads the processes from the command line.
     pub fn new(service: &Service) -> Retiring {
         Retiring { softly: service.finish.clone(), at_once: service.terminate.clone() }
     }
@@ -124,8 +124,8 @@ impl Retiring {
         self.softly.iter().chain(&self.at_once).copied()
     }
 
-    /// Returns the creator of sockets: a unix socket in use is replaced, and a store's port is shared with the replaced
-    /// process until that ends.
+    /// Returns how sockets are created: a unix socket in use is replaced, and a store's port is shared with the
+    /// replaced process until that process ends.
     pub fn sockets(&self) -> &'static dyn Sockets {
         let lives = |pid: u32| {
             let number = Pid::from_raw(pid as i32).filter(|_| pid != 0);

@@ -4,7 +4,7 @@
 //! [`read()`] parses a header of either version at the start of the input and returns its length; [`write_v1`] and
 //! [`Writer`] write one. The accepted headers are those of HAProxy 3.2: version 1 with TCP4, TCP6 and UNKNOWN, version
 //! 2 with the commands LOCAL and PROXY, every address family (only internet addresses replace those of the connection)
-//! and every TLV, of which a checksum is verified and lengths are.
+//! and every TLV, with a correct length and, if it is a checksum, a correct value.
 //!
 //! **Limits:** a header of version 1 has at most [`V1_MAX`] bytes; one of version 2 as many as the reader is allowed.
 

@@ -1,4 +1,4 @@
-//! Services: scripts that answer, driven by the stream whose bytes they write.
+//! Services: scripts that respond in place of a server, driven by the stream whose bytes they write.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -16,7 +16,7 @@ use crate::stream::{Applet, AppletIo, BoundService, Bursted, ScriptHook, StreamC
 /// script, whose applet then reports that the client has disconnected.
 pub(super) struct Service {
     pub(super) pending: Pending,
-    /// Set if the last burst ended without an operation to wait for: the end of its turn.
+    /// The wait for the script's next slice; set if the last burst ended without an operation to wait for.
     pub(super) turn: Option<Pin<Box<dyn Future<Output = ()>>>>,
 }
 
@@ -92,7 +92,7 @@ impl Applet for Service {
             (Some((_, true)), Some(deadline)) => std::task::ready!(deadline.as_mut().poll(cx)),
             (Some(_), _) => return Poll::Pending,
             (None, Some(waiting)) => std::task::ready!(waiting.as_mut().poll(cx)),
-            // A slice was used up, or the script yielded: others of this worker come first.
+            // A slice was used up, or the script yielded: the worker's other tasks run first.
             (None, None) => {
                 let inner = script.inner.clone();
                 let turn = self.turn.get_or_insert_with(|| Box::pin(async move { inner.turn().await }));
