@@ -1,4 +1,4 @@
-//! The cap, the queue, the times: what is bounded stays so, and says why.
+//! Limits of connections, queue and time: they hold, and errors name the limit.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,7 +16,7 @@ fn workers_without_a_lane_use_anothers() {
     let server = RedisServer::start(&[]);
     let before = info(&server, "total_connections_received");
     let client = Arc::new(Client::new(Options { maxconn: 1, ..patient(server.port) }));
-    // The lane's worker stays for as long as another one needs it.
+    // The worker that owns the lane stays as long as another worker needs it.
     let (asked, when_asked) = std::sync::mpsc::channel();
     let (done, when_done) = tokio::sync::oneshot::channel::<()>();
     std::thread::scope(|scope| {
@@ -34,7 +34,7 @@ fn workers_without_a_lane_use_anothers() {
         }
         done.send(()).expect("the worker waits");
     });
-    // The last one is that of the question itself.
+    // The last connection is that of the INFO command itself.
     assert_eq!(info(&server, "total_connections_received") - before, 2);
 }
 
@@ -63,7 +63,7 @@ fn the_queue_is_bounded_in_number_and_time() {
         let code = |text: &str| text.split(' ').next().unwrap_or_default().to_owned();
         let codes: Vec<String> = errors.iter().map(|text| code(text)).collect();
         assert_eq!(codes[3..], ["QUEUEFULL", "QUEUEFULL"], "{errors:?}");
-        // Whether connecting or waiting took too long first is chance.
+        // It is random whether connecting or waiting times out first.
         assert!(codes[..3].iter().all(|code| ["CONNECT", "QUEUETIMEOUT"].contains(&code.as_str())), "{errors:?}");
         let seen = figures(&client);
         assert_eq!((seen.queued, seen.in_flight), (0, 0));
@@ -138,10 +138,10 @@ fn a_client_that_is_dropped_answers_everybody() {
     worker(async {
         let waiting = ask(&client, "INCR k");
         tokio::pin!(waiting);
-        // Begun, so that it is queued.
+        // The command is polled once, so that it is queued.
         assert!(tokio::time::timeout(Duration::from_millis(20), &mut waiting).await.is_err());
     });
-    // Its worker is gone with the lane, and a next one gets another.
+    // The worker is gone with its lane, and the next worker gets another lane.
     assert_eq!(figures(&client).queued, 0);
     server.program.signal(libc::SIGCONT);
     worker(async { assert!(matches!(ask(&client, "INCR k").await, Reply::Integer(_))) });

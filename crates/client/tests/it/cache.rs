@@ -1,4 +1,4 @@
-//! Client-side caching: what was read is not asked again until it changes.
+//! Client-side caching: a value that was read is not requested again until it changes.
 
 use sluicegate_client::{Client, Options};
 use sluicegate_testkit::RedisServer;
@@ -6,7 +6,7 @@ use sluicegate_wire::reply::Reply;
 
 use crate::support::{ask, bulk, figures, patient, worker};
 
-/// Waits until so many keys were told to have changed.
+/// Waits until `count` keys were invalidated.
 async fn told(client: &Client, count: u64) {
     let looking = async {
         while figures(client).cache_invalidated < count {
@@ -24,7 +24,7 @@ fn what_was_read_is_not_asked_again_until_it_changes() {
     worker(async {
         ask(&other, "SET k one").await;
         ask(&other, "HSET h f v").await;
-        // What is asked before there is a connection is not kept.
+        // Replies to commands that precede the connection are not cached.
         ask(&client, "PING").await;
         assert_eq!(ask(&client, "GET k").await, bulk("one"));
         let before = figures(&client).replies;
@@ -33,12 +33,12 @@ fn what_was_read_is_not_asked_again_until_it_changes() {
         }
         assert_eq!((figures(&client).replies, figures(&client).cache_hits), (before, 10));
         assert!(figures(&client).cache_bytes > 0);
-        // Somebody else changes it.
+        // Another client changes the key.
         ask(&other, "SET k two").await;
         told(&client, 1).await;
         assert_eq!(ask(&client, "GET k").await, bulk("two"));
         assert_eq!(ask(&client, "GET k").await, bulk("two"));
-        // Who writes reads what was written.
+        // A client reads its own writes.
         for number in 1..=50 {
             ask(&client, &format!("SET k {number}")).await;
             assert_eq!(ask(&client, "GET k").await, bulk(&number.to_string()));

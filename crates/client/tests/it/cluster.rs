@@ -1,4 +1,4 @@
-//! A cluster of six on loopback: slots, redirections, nodes that die, stop and move slots under load.
+//! A cluster of six nodes on loopback: slots, redirections, and nodes that die, stop or move slots under load.
 
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -14,11 +14,11 @@ use crate::own::{ok, on, own, together};
 use crate::support::{ask, bulk, error, figures, patient, patiently, runtime, worker};
 use crate::transactions::shared;
 
-/// Three masters with a replica each: 0 has the first third of the slots and 3 follows it, and so on.
+/// Three masters with a replica each: node 0 owns the first third of the slots and node 3 replicates it, and so on.
 struct Cluster {
-    /// The last one does not belong to it yet.
+    /// The nodes. The last one does not belong to the cluster yet.
     nodes: Vec<RedisServer>,
-    /// Clients of the single nodes, by which the test rules them.
+    /// Clients of the single nodes, through which the test controls them.
     own: Vec<Client>,
     dead: OnceLock<usize>,
     _directory: tempfile::TempDir,
@@ -104,7 +104,7 @@ impl Cluster {
         self.dead.get() != Some(&index) && self.text(index, "INFO replication").contains("role:master")
     }
 
-    /// The master that has a key, and its replica.
+    /// Returns the master of a key, and its replica.
     fn pair(&self, key: &str) -> [usize; 2] {
         let master = self.owner(key);
         [master, (master + 3) % 6]
@@ -130,7 +130,7 @@ impl Cluster {
         });
     }
 
-    /// The node that has a key, as master.
+    /// Returns the master of a key.
     fn owner(&self, key: &str) -> usize {
         let first = usize::from(slot(key.as_bytes())) / 5461;
         if self.is_master(first) { first } else { first + 3 }
@@ -150,19 +150,19 @@ impl Cluster {
 /// A key of each master.
 const KEYS: [&str; 3] = ["hits:{b}", "hits:{c}", "hits:{a}"];
 
-/// What became of the commands of one key.
+/// The outcomes of the commands on one key.
 #[derive(Default)]
 struct Count {
     /// Acknowledged.
     done: AtomicU64,
-    /// Perhaps done: the answer did not come.
+    /// Perhaps done: the reply did not arrive.
     unknown: AtomicU64,
     /// Not done.
     failed: AtomicU64,
 }
 
-/// Counts in all keys, from one worker, while `meanwhile` runs. What was acknowledged is there, and nothing else but what
-/// nobody knows of.
+/// Increments all keys, from one worker, while `meanwhile` runs. Every acknowledged increment is counted, and of the
+/// others only some with an unknown outcome.
 fn under_load(cluster: &Cluster, options: Options, meanwhile: impl FnOnce(&[Count; 3], &Client)) -> Client {
     let (maxconn, rate) = (options.maxconn as u64, f64::from(options.connect_rate));
     let client = Client::new(options);
@@ -181,7 +181,7 @@ fn under_load(cluster: &Cluster, options: Options, meanwhile: impl FnOnce(&[Coun
                             Reply::Error(text) => match text.split(' ').next().expect("a word") {
                                 "CONNLOST" | "TIMEOUT" => count.unknown.fetch_add(1, Ordering::Relaxed),
                                 "CONNECT" | "BREAKER" | "QUEUETIMEOUT" | "CLUSTERDOWN" => {
-                                    // With the breaker open the answer is there at once.
+                                    // While the breaker is open, the error comes at once.
                                     tokio::time::sleep(Duration::from_millis(1)).await;
                                     count.failed.fetch_add(1, Ordering::Relaxed)
                                 }
@@ -196,7 +196,7 @@ fn under_load(cluster: &Cluster, options: Options, meanwhile: impl FnOnce(&[Coun
                 tokio::join!(one(0), one(1), one(2), one(0), one(1), one(2));
             });
         });
-        // Whatever fails, the load ends.
+        // The load ends even if the test fails.
         struct Stop<'a>(&'a AtomicBool);
         impl Drop for Stop<'_> {
             fn drop(&mut self) {
@@ -227,7 +227,7 @@ fn number(reply: &Reply) -> u64 {
     }
 }
 
-/// Waits until every key is counted on.
+/// Waits until every key is incremented again.
 fn goes_on(counts: &[Count; 3]) {
     let before = counts.each_ref().map(|count| count.done.load(Ordering::Relaxed));
     wait_for("the counting to go on", || {
@@ -236,7 +236,7 @@ fn goes_on(counts: &[Count; 3]) {
     });
 }
 
-/// One cluster for all that can happen to it, in this order: it takes seconds to come to be.
+/// One cluster for all scenarios, in this order, since creating one takes seconds.
 #[test]
 fn a_cluster_is_asked_whatever_happens_to_it() {
     let cluster = Cluster::start();
@@ -277,7 +277,7 @@ fn everyday(cluster: &Cluster) {
         let refused = error(crate::support::ask_in(&client, 1, "GET k").await);
         assert_eq!(refused, "ERR a cluster has database 0 only, not 1");
         let seen = figures(&client);
-        // The map was there before the first command went.
+        // The slot map was read before the first command was sent.
         assert_eq!((seen.redirected, seen.connected), (0, 3), "{seen:?}");
     });
 }
@@ -288,7 +288,7 @@ fn replicas_are_read_from(cluster: &Cluster) {
     let replica = &cluster.nodes[cluster.pair("hits:{a}")[1]];
     let client = Client::new(Options { mode, timeout_server: short, timeout_connect: short, ..cluster.options() });
     worker(async {
-        // Masters say which replicas they have once they have heard of what those hold.
+        // Masters list their replicas once they know how far these have read.
         loop {
             for key in KEYS {
                 assert!(matches!(ask(&client, &format!("GET {key}")).await, Reply::Bulk(_)));
@@ -309,13 +309,13 @@ fn replicas_are_read_from(cluster: &Cluster) {
         assert_eq!(masters(), before);
         assert!(matches!(ask(&client, "INCRBY hits:{a} 0").await, Reply::Integer(_)));
         assert_eq!(masters(), before + 1);
-        // One that does not answer is not asked, and one that is back is.
+        // A replica that does not respond gets no commands, and one that is back does.
         let replies = || {
             let nodes = figures(&client).nodes;
             nodes.iter().find(|node| node.address == replica.address()).expect("it is known").replies
         };
         replica.program.signal(libc::SIGSTOP);
-        // What was sent before is lost; what comes then is read from the master.
+        // Commands that were sent before are lost; later ones are read from the master.
         while !matches!(ask(&client, "GET hits:{a}").await, Reply::Bulk(_)) {}
         let before = (masters(), replies());
         assert!(matches!(ask(&client, "GET hits:{a}").await, Reply::Bulk(_)));
@@ -329,7 +329,7 @@ fn replicas_are_read_from(cluster: &Cluster) {
     });
 }
 
-/// Hands a slot from one master to the next.
+/// Moves a slot from one master to another.
 fn move_slot(cluster: &Cluster, slot: u16, from: usize, to: usize, halfway: impl FnOnce()) {
     let ids = [from, to].map(|index| cluster.id(index));
     cluster.ok(to, &format!("CLUSTER SETSLOT {slot} IMPORTING {}", ids[0]));
@@ -353,7 +353,7 @@ fn move_slot(cluster: &Cluster, slot: u16, from: usize, to: usize, halfway: impl
         cluster.ok(from, &format!("MIGRATE 127.0.0.1 {port}  0 30000 KEYS {}", keys.join(" ")));
     }
     cluster.ok(to, &format!("CLUSTER SETSLOT {slot} NODE {}", ids[1]));
-    // A master that has no slot any more follows the one that has its last.
+    // A master without slots becomes a replica of the one that owns its last slot.
     let reply = cluster.tell(from, &format!("CLUSTER SETSLOT {slot} NODE {}", ids[1]));
     let follows = matches!(&reply, Reply::Error(text) if text == "ERR Please use SETSLOT only with masters.");
     assert!(follows || reply == ok(), "{reply:?}");
@@ -369,7 +369,7 @@ fn slots_move_under_load(cluster: &Cluster) {
             let mut waiting = None;
             move_slot(cluster, of, 0, 1, || {
                 worker(async {
-                    // A key that is nowhere yet is made where the slot goes.
+                    // A key that does not exist yet is created at the slot's destination.
                     assert_eq!(ask(client, "SET new:{b} 1").await, Reply::Simple("OK".into()));
                     assert_eq!(ask(client, "GET new:{b}").await, bulk("1"));
                     let both = error(ask(&hasty, "MGET hits:{b} new:{b}").await);
@@ -377,7 +377,7 @@ fn slots_move_under_load(cluster: &Cluster) {
                 });
                 let asked = figures(client).redirected;
                 waiting = Some(scope.spawn(|| worker(ask(client, "MGET hits:{b} new:{b}"))));
-                // It is tried again, until the keys are together.
+                // The command is retried until all keys are on one node.
                 wait_for("a second try", || (figures(client).redirected >= asked + 2).then_some(()));
                 goes_on(counts);
             });
@@ -395,7 +395,7 @@ fn slots_move_under_load(cluster: &Cluster) {
     assert_eq!(failed, 0, "{:?}", figures(&client));
 }
 
-/// Waits until a node has so many clients that wait for an element.
+/// Waits until `count` clients of a node wait for an element.
 fn blocked(cluster: &Cluster, index: usize, count: usize) {
     wait_for("a client to wait", || {
         cluster.text(index, "INFO clients").contains(&format!("blocked_clients:{count}\r\n")).then_some(())
@@ -404,7 +404,7 @@ fn blocked(cluster: &Cluster, index: usize, count: usize) {
 
 fn connections_of_their_own_follow(cluster: &Cluster) {
     let of = slot(b"own:{b}");
-    // They know where the slot was, and read the map no more until they are told.
+    // These clients know the slot's old owner, and do not read the map again until they are redirected.
     let [plain, watching, stepping, popping, waiting, sharing] = [(); 6].map(|()| Client::new(cluster.options()));
     let queued = Reply::Simple("QUEUED".into());
     let done = |number: i64| Reply::Array(vec![ok(), queued.clone(), Reply::Array(vec![Reply::Integer(number)])]);
@@ -421,7 +421,7 @@ fn connections_of_their_own_follow(cluster: &Cluster) {
         let waits = scope.spawn(|| patiently(ask(&waiting, "BLPOP list:{b} 0")));
         blocked(cluster, 0, 1);
         move_slot(cluster, of, 0, 1, || {
-            // What is nowhere yet is made where the slot goes.
+            // A key that does not exist yet is created at the slot's destination.
             let client = Client::new(cluster.options());
             worker(async {
                 let mut half = own(&client);
@@ -436,7 +436,7 @@ fn connections_of_their_own_follow(cluster: &Cluster) {
                 assert_eq!(on(&mut *half, "EXEC").await, Reply::Array(vec![Reply::Integer(1), Reply::Integer(2)]));
             });
         });
-        // Those who wait go with the slot.
+        // Blocked clients follow the slot.
         blocked(cluster, 1, 1);
         assert_eq!(cluster.tell(1, "RPUSH list:{b} v"), Reply::Integer(1));
         let popped = waits.join().expect("no panic");
@@ -455,7 +455,7 @@ fn connections_of_their_own_follow(cluster: &Cluster) {
         assert_eq!(both, Reply::Array(vec![Reply::Integer(3), bulk("3")]));
         let crossing = error(shared(&sharing, 0, &["INCR a", "INCR b"]).await);
         assert_eq!(crossing, "CROSSSLOT Keys in request don't hash to the same slot");
-        // What was watched stays behind, and who watched is told.
+        // The watches stay on the old node, so the transaction fails.
         let replies = together(&mut *watched, &counts).await;
         let Reply::Array(replies) = replies else { panic!("{replies:?}") };
         let [here, there] = [0, 1].map(|index| cluster.nodes[index].address());
@@ -488,7 +488,7 @@ fn a_node_comes_and_goes(cluster: &Cluster) {
     });
     under_load(cluster, cluster.options(), |counts, loaded| {
         move_slot(cluster, of, 0, 6, || {
-            // It is not in the map as long as it has no slot; what goes there shares a connection.
+            // The node is not in the map as long as it has no slot; commands to it share a connection.
             worker(async {
                 for number in 0..20 {
                     assert_eq!(ask(&client, &format!("SET grown:{{b}}:{number} v")).await, ok());
@@ -499,7 +499,7 @@ fn a_node_comes_and_goes(cluster: &Cluster) {
         });
         assert_eq!(worker(ask(&client, "GET grown:{b}:7")), bulk("v"));
         assert_eq!(seen(&client).expect("it has a slot").role, "master");
-        // What is counted has gone along.
+        // The counters moved with the slot.
         goes_on(counts);
         let node = seen(loaded).expect("it has a slot");
         assert!(node.role == "master" && node.connected > 0 && node.replies >= 20, "{node:?}");
@@ -516,7 +516,7 @@ fn a_node_comes_and_goes(cluster: &Cluster) {
     cluster.settle();
 }
 
-/// As one of two replicas the seventh is read from, until it is forgotten, though it goes on.
+/// The seventh node serves reads as one of two replicas, until it is forgotten, although it keeps running.
 fn is_read_from_until_it_is_forgotten(cluster: &Cluster) {
     let address = cluster.nodes[6].address();
     let reader = Client::new(Options { mode: Mode::Cluster { from_replicas: true }, ..cluster.options() });
@@ -540,7 +540,7 @@ fn is_read_from_until_it_is_forgotten(cluster: &Cluster) {
     worker(reads(&|| seen(&reader).is_some_and(|node| node.role == "replica")));
     let id = cluster.id(6);
     (0..6).for_each(|index| cluster.ok(index, &format!("CLUSTER FORGET {id}")));
-    // It is seen when the map is read next, here because of a slot that has moved.
+    // The change is noticed when the map is read next, here because a slot has moved.
     let other = slot(b"other:{b}") - 1;
     move_slot(cluster, other, 0, 1, || ());
     let key = (0..).map(|number| format!("any:{number}")).find(|key| slot(key.as_bytes()) == other).expect("a key");
@@ -551,11 +551,11 @@ fn is_read_from_until_it_is_forgotten(cluster: &Cluster) {
     move_slot(cluster, other, 1, 0, || ());
 }
 
-/// Reloads a node's data slowly, until a client has met it meanwhile.
+/// Reloads a node's data slowly, until a client has used the node in the meantime.
 fn loads(cluster: &Cluster, index: usize, was_met: &dyn Fn() -> bool) {
     cluster.ok(index, "CONFIG SET key-load-delay 2000 loading-process-events-interval-bytes 1024");
     wait_for("a client to meet a node that loads", || {
-        // It answers others meanwhile, that it is loading.
+        // Meanwhile it tells other clients that it is loading.
         cluster.ok(index, "DEBUG RELOAD");
         was_met().then_some(())
     });
@@ -563,7 +563,7 @@ fn loads(cluster: &Cluster, index: usize, was_met: &dyn Fn() -> bool) {
 }
 
 fn nodes_that_load_are_waited_for(cluster: &Cluster) {
-    // Nobody takes over from who is slow.
+    // No replica replaces a slow master.
     (0..6).for_each(|index| cluster.ok(index, "CONFIG SET cluster-node-timeout 60000"));
     let [master, replica] = cluster.pair(KEYS[2]);
     let script = "for i = 1, 200 do redis.call('set', '{a}'..i, string.rep('v', 2000)) end";
@@ -573,7 +573,7 @@ fn nodes_that_load_are_waited_for(cluster: &Cluster) {
         let count = cluster.tell(replica, "DBSIZE");
         (count == cluster.tell(master, "DBSIZE")).then_some(())
     });
-    // A replica: its reads go to the master, and come back.
+    // A loading replica: its reads go to the master, and later to the replica again.
     let mode = Mode::Cluster { from_replicas: true };
     let reader = Client::new(Options { mode, breaker: 1_000_000, ..cluster.options() });
     let read_from = |index: usize| {
@@ -604,9 +604,9 @@ fn nodes_that_load_are_waited_for(cluster: &Cluster) {
         let before = read_from(replica);
         patiently(reads(&|| read_from(replica) > before + 10));
     });
-    // A master: what is written waits for it, and the others are asked meanwhile.
+    // A loading master: its writes wait, and the other masters get their commands meanwhile.
     under_load(cluster, Options { breaker: 1_000_000, ..cluster.options() }, |counts, client| {
-        // A new connection, too, may be the first to hear that it loads; here a command is.
+        // A new connection may also be the first to get the LOADING error; here a command is.
         loads(cluster, master, &|| figures(client).redirected > 0);
         goes_on(counts);
         for count in counts {
@@ -625,7 +625,7 @@ fn a_master_hands_over_under_load(cluster: &Cluster) {
         cluster.ok(new, "CLUSTER FAILOVER");
         wait_for("the replica to be the master", || cluster.is_master(new).then_some(()));
         goes_on(counts);
-        // No node is asked for nothing any more.
+        // From here on the client knows the new master, and sends no command in vain.
         wait_for("the map", || {
             let nodes = figures(client).nodes;
             let is = |index: usize, role: &str| {
@@ -634,7 +634,7 @@ fn a_master_hands_over_under_load(cluster: &Cluster) {
             (is(new, "master") && !is(old, "master")).then_some(())
         });
     });
-    // Who waited for an element waits at the new one.
+    // Clients that waited for an element wait on the new master.
     blocked(cluster, new, 1);
     assert_eq!(cluster.tell(new, "RPUSH pops:{c} v"), Reply::Integer(1));
     assert_eq!(waits.join().expect("no panic"), Reply::Array(vec![bulk("pops:{c}"), bulk("v")]));

@@ -1,4 +1,4 @@
-//! What goes well: replies, sharing, databases, sockets, passwords.
+//! Normal operation: replies, shared connections, databases, sockets, passwords.
 
 use std::sync::Arc;
 
@@ -25,7 +25,7 @@ fn replies_are_those_of_resp3() {
         assert_eq!(error(ask(&client, "INCR k").await), "ERR value is not an integer or out of range");
         let refused = error(ask(&client, "MULTI").await);
         assert!(refused.starts_with("ERR MULTI is not allowed here"), "{refused}");
-        // Nothing is answered to it, so the next reply would be taken for its own.
+        // The engine sends no reply to it, so the next reply would be taken for its own.
         let refused = error(ask(&client, "REPLCONF ACK 1").await);
         assert!(refused.starts_with("ERR REPLCONF is not allowed here"), "{refused}");
         let refused = error(ask(&client, "CLIENT GETNAME").await);
@@ -131,7 +131,7 @@ fn a_script_is_sent_once_and_again_when_the_engine_has_lost_it() {
         ask(&client, "SCRIPT FLUSH").await;
         assert_eq!(ask(&client, "eval return{KEYS[1],ARGV[1]} 1 k w").await, Reply::Array(vec![bulk("k"), bulk("w")]));
         assert_eq!((calls("eval").await, calls("evalsha").await), (2, 3));
-        // What was loaded or sent is known by its digest, whoever asks.
+        // A script that was loaded or sent can be called by its digest from any caller.
         let Reply::Bulk(digest) = ask(&client, "SCRIPT LOAD return(ARGV[1])").await else { panic!("a digest") };
         let digest = String::from_utf8(digest).expect("a digest is text");
         ask(&client, "SCRIPT FLUSH").await;
@@ -187,12 +187,12 @@ fn commands_whose_replies_nobody_waits_for_tell_their_errors() {
         for _ in 0..100 {
             assert!(forget("INCR n").is_none());
         }
-        // They go in order with those that are waited for.
+        // They are executed in order with the commands whose replies are awaited.
         assert_eq!(ask(&client, "GET n").await, bulk("100"));
         assert!(forget("HGET n f").is_none());
         let told = errors.recv().await.expect("it is told");
         assert!(told.starts_with("WRONGTYPE "), "{told}");
-        // What may have to be asked again, waits, or is refused is finished by whoever asked.
+        // A command that may have to be retried, waits, or is refused must be awaited by its caller.
         assert_eq!(ask(&client, "EVAL return{1} 0").await, Reply::Array(vec![Reply::Integer(1)]));
         let again = forget("EVAL return{1} 0").expect("a script").finish().await;
         assert_eq!(again, Reply::Array(vec![Reply::Integer(1)]));
@@ -201,7 +201,7 @@ fn commands_whose_replies_nobody_waits_for_tell_their_errors() {
         assert!(error(forget("MULTI").expect("refused").finish().await).starts_with("ERR MULTI is not allowed here"));
         let figures = figures(&client);
         assert_eq!((figures.queued, figures.in_flight, figures.engine_errors), (0, 0, 1));
-        // One that was sent and lost is told of too.
+        // A failure is also reported for a command that was sent and lost.
         assert!(forget("SHUTDOWN NOSAVE").is_none());
         assert!(forget("INCR n").is_none());
         for _ in 0..2 {

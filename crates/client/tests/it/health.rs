@@ -1,4 +1,4 @@
-//! Engines that die, come back, change their role or speak nonsense.
+//! Engines that die, come back, change their role or violate the protocol.
 
 use std::io::{Read, Write};
 use std::net::TcpListener;

@@ -72,7 +72,7 @@ fn a_command_that_waits_for_others_delays_nobody() {
         assert_eq!(ask(&client, "INCR k").await, Reply::Integer(1));
         assert_eq!(ask(&client, "RPUSH l v").await, Reply::Integer(1));
         assert_eq!(popping.await.expect("no panic"), Reply::Array(vec![bulk("l"), bulk("v")]));
-        // The same connection serves the next one.
+        // The same connection serves the next command.
         assert_eq!(ask(&client, "XREAD BLOCK 5 STREAMS s $").await, Reply::Null);
         assert_eq!(figures(&client).connects, 2);
     });
@@ -112,11 +112,11 @@ fn transactions_watch_and_leave_clean_connections() {
         assert_eq!(ask(&client, "SET k other").await, ok());
         let replies = together(&mut *first, &["MULTI", "SET k mine", "EXEC"]).await;
         assert_eq!(replies, Reply::Array(vec![ok(), Reply::Simple("QUEUED".into()), Reply::Null]));
-        // Left in the middle of a transaction, and with a key watched.
+        // The connection is dropped in the middle of a transaction, with a watched key.
         assert_eq!(on(&mut *first, "WATCH k").await, ok());
         assert_eq!(on(&mut *first, "MULTI").await, ok());
         drop(first);
-        // The same one, once it is clean: there is no other.
+        // The same connection is used again once it is clean: there is no other.
         let mut second = own(&client);
         assert_eq!(on(&mut *second, "CLIENT ID").await, id);
         assert_eq!(on(&mut *second, "GET k").await, bulk("other"));

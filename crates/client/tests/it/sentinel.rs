@@ -1,5 +1,5 @@
-//! A master, its replicas and three sentinels on loopback: discovery, failover, reads from replicas, what sentinels say
-//! that is not so.
+//! A master, its replicas and three sentinels on loopback: discovery, failover, reads from replicas, and wrong
+//! information from sentinels.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
@@ -12,13 +12,13 @@ use sluicegate_wire::reply::Reply;
 use crate::own::own;
 use crate::support::{ask, ask_in, bulk, error, figures, patient, worker};
 
-/// So many sentinels as there are not: they see that a master is down, and never replace it.
+/// A quorum that is never reached: sentinels see that a master is down, but do not replace it.
 const NEVER: u32 = 100;
 
-/// What takes an engine to be down soon: the sentinels, where a test waits for that.
+/// The time after which sentinels consider an engine down, where a test waits for that.
 const SOON_MS: u32 = 2_000;
 
-/// Everywhere else a machine that stalls must not bring it about.
+/// The same everywhere else, where a stalled machine must not cause it.
 const LATE_MS: u32 = 600_000;
 
 /// Three engines, the first of which is the master at first and the second its successor, and three sentinels.
@@ -35,7 +35,7 @@ impl Watched {
         watched.engine(None, "100");
         watched.engine(Some(0), "100");
         watched.engine(Some(0), "0");
-        // Sentinels ask a master rarely which replicas it has.
+        // Sentinels rarely query a master's replicas.
         (1..3).for_each(|index| watched.catch_up(0, index));
         for index in 0..3 {
             let started = watched.sentinel(index, 0, "secret");
@@ -43,14 +43,14 @@ impl Watched {
         }
         watched.settle(0, "2");
         for index in 0..3 {
-            // An engine that says something else than they know is corrected after four of these.
+            // Sentinels reconfigure an engine whose role differs from theirs after four such periods.
             let reply = worker(ask(&watched.observer(index), "SENTINEL DEBUG publish-period 2000"));
             assert_eq!(reply, Reply::Simple("OK".into()));
         }
         watched
     }
 
-    /// One engine more; one with the priority 0 never becomes the master.
+    /// Adds an engine; one with priority 0 never becomes the master.
     fn engine(&mut self, master: Option<usize>, priority: &str) {
         let dir = self._directory.path().to_str().expect("ASCII");
         let (file, port) = (format!("{}.rdb", self.engines.len()), master.map(|of| self.engines[of].port.to_string()));
@@ -62,7 +62,7 @@ impl Watched {
         self.engines.push(engine);
     }
 
-    /// Waits until what is written to the master is seen in a replica: its link may be up a second earlier.
+    /// Waits until a write to the master is visible on a replica; its link may be up a second earlier.
     fn catch_up(&self, master: usize, index: usize) {
         let [master, replica] = [master, index].map(|index| self.engine_client(index));
         wait_for("the replica to follow", || {
@@ -71,7 +71,7 @@ impl Watched {
         });
     }
 
-    /// A client of one engine, whatever that is at the moment.
+    /// Returns a client of one engine, whatever its current role.
     fn engine_client(&self, index: usize) -> Client {
         Client::new(Options { name: "test".into(), auth: secret("secret"), ..patient(self.engines[index].port) })
     }
@@ -80,8 +80,8 @@ impl Watched {
         Client::new(Options { name: "test".into(), auth: secret("hidden"), ..patient(self.sentinels[sentinel].1) })
     }
 
-    /// Waits until the sentinels know each other, the master and its replicas, so that they can agree. One that replaces a
-    /// master is done then: what others say of a still newer one would be lost on it before.
+    /// Waits until the sentinels know each other, the master and its replicas, so that they can agree. A sentinel that
+    /// replaces a master has finished by then; before, it would ignore what others say about a newer master.
     fn settle(&self, master: usize, replicas: &str) {
         let port = self.engines[master].port.to_string();
         for index in 0..3 {
@@ -96,7 +96,7 @@ impl Watched {
         }
     }
 
-    /// A sentinel of this master, which knows the engines by this password.
+    /// Starts a sentinel of this master; `password` is that of the engines.
     fn sentinel(&self, index: usize, master: usize, password: &str) -> (Program, u16) {
         let path = self._directory.path().join(format!("sentinel-{index}.conf"));
         for _ in 0..5 {
@@ -113,7 +113,7 @@ impl Watched {
             command.arg(&path).arg("--sentinel");
             let mut program = Program::start(command, &[]);
             if program.comes_to_print("+monitor master") {
-                // It looks around more often, and is never in doubt about the time, however slow the machine.
+                // The sentinel polls more often, and never enters TILT mode, however slow the machine.
                 let own = Client::new(Options { name: "test".into(), auth: secret("hidden"), ..patient(port) });
                 let hasty = "SENTINEL DEBUG info-period 200 publish-period 200 tilt-trigger 600000";
                 assert_eq!(worker(ask(&own, hasty)), Reply::Simple("OK".into()));
@@ -123,13 +123,13 @@ impl Watched {
         panic!("a sentinel found no free port in five tries");
     }
 
-    /// How many sentinels must agree that the master is down for it to be replaced. It is `NEVER` but where a test waits
-    /// for that: a machine that stalls would do it at any time.
+    /// Sets how many sentinels must agree that the master is down for it to be replaced. The number is `NEVER` except
+    /// where a test waits for that: a stalled machine could cause it at any time.
     fn quorum(&self, number: u32) {
         self.set(&format!("quorum {number}"));
     }
 
-    /// For how long an engine is silent before a sentinel takes it to be down.
+    /// Sets how long an engine is silent before a sentinel considers it down.
     fn down_after(&self, milliseconds: u32) {
         self.set(&format!("down-after-milliseconds {milliseconds}"));
     }
@@ -161,17 +161,17 @@ fn by_sentinels(master: &str, from_replicas: bool) -> Mode {
     Mode::Sentinel { master: master.into(), auth: secret("hidden"), from_replicas }
 }
 
-/// What is known of an engine or a sentinel; nothing if it is not known.
+/// Returns the figures of an engine or a sentinel; empty ones if it is not known.
 fn node(client: &Client, address: &str) -> NodeFigures {
     figures(client).nodes.into_iter().find(|node| node.address == address).unwrap_or_default()
 }
 
-/// Where the master is, as the client knows it.
+/// Returns the master's address, as known to the client.
 fn master(client: &Client) -> String {
     figures(client).nodes.into_iter().find(|node| node.role == "master").map(|node| node.address).unwrap_or_default()
 }
 
-/// Asks again and again until it is seen.
+/// Repeats a command until `seen` returns true.
 async fn until(client: &Client, command: &str, seen: impl Fn() -> bool) {
     let asking = async {
         while !seen() {
@@ -193,7 +193,7 @@ fn secret(password: &str) -> Option<Auth> {
     Some(Auth { user: None, password: password.into() })
 }
 
-/// One set of processes for all that can happen to it, in this order: it takes seconds to come to be.
+/// One set of processes for all scenarios, in this order, since starting one takes seconds.
 #[test]
 fn a_master_is_found_through_sentinels_whatever_happens_to_it() {
     let mut watched = Watched::start();
@@ -211,7 +211,7 @@ fn a_master_is_found_through_sentinels_whatever_happens_to_it() {
     step("stale", &a_sentinel_that_was_cut_off_is_not_believed);
 }
 
-/// Why there is no master; a sentinel may take longer to say it than a command waits.
+/// Returns why there is no master; a sentinel may take longer to report it than a command waits.
 fn why(client: &Client) -> String {
     wait_for("a sentinel's word", || {
         let text = error(worker(ask(client, "GET k")));
@@ -251,9 +251,9 @@ fn replicas_are_read_from(watched: &Watched) {
     let [first, second] = [1, 2].map(|index| watched.engines[index].address());
     let replies = |address: &str| node(&client, address).replies;
     worker(async {
-        // Sentinels say which replicas there are once they have heard of what those hold.
+        // Sentinels list the replicas once they know how far these have read.
         until(&client, "GET a", || replies(&first) > 0 || replies(&second) > 0).await;
-        // A key has its replica; of many keys both have some, and the master has none.
+        // All reads of a key go to one replica; of many keys, both replicas get some, and the master none.
         let before = (replies(&first), replies(&second), replies(&master(&client)));
         for _ in 0..10 {
             assert_eq!(ask(&client, "GET k").await, bulk("v"));
@@ -268,18 +268,18 @@ fn replicas_are_read_from(watched: &Watched) {
         }
         assert!(replies(&first) > after.0 && replies(&second) > after.1, "{:?}", figures(&client));
         assert_eq!(replies(&master(&client)), after.2);
-        // What writes, and what is about all keys, goes to the master.
+        // Writes, and commands on all keys, go to the master.
         for command in ["SET r 1", "EVAL return(redis.call('INCR',KEYS[1])) 1 r", "DBSIZE", "SCAN 0", "KEYS r"] {
             let reply = ask(&client, command).await;
             assert!(!matches!(reply, Reply::Error(_)), "{command}: {reply:?}");
         }
         assert_eq!(replies(&master(&client)), after.2 + 5);
-        // Another database, which is no replica's own.
+        // A read in another database succeeds as well.
         assert_eq!(ask_in(&client, 3, "GET k").await, Reply::Null);
     });
 }
 
-/// Engines that follow the master come, stop, go on and die; reads are answered all the time.
+/// Replicas are added, stop, continue and die; reads get replies all the time.
 fn replicas_come_and_go(watched: &mut Watched) {
     let short = Duration::from_secs(3);
     let bounds = Options { timeout_server: short, timeout_connect: short, ..watched.options() };
@@ -294,7 +294,7 @@ fn replicas_come_and_go(watched: &mut Watched) {
     watched.catch_up(0, 3);
     let third = watched.engines[3].address();
     worker(until(&client, "GET k", || role(&third) == "replica"));
-    // One that stops is left before the sentinels know, and comes back.
+    // A stopped replica gets no more reads before the sentinels know, and is used again later.
     watched.down_after(SOON_MS);
     worker(async {
         let replies = || {
@@ -306,7 +306,7 @@ fn replicas_come_and_go(watched: &mut Watched) {
         let reader = replies().into_iter().find(|node| !before.contains(node)).expect("one of them was asked").0;
         let stopped = watched.engines.iter().find(|engine| engine.address() == reader).expect("it is one of them");
         stopped.program.signal(libc::SIGSTOP);
-        // What was sent before is overdue; what comes then is read elsewhere.
+        // Reads that were sent before time out; later ones go elsewhere.
         while ask(&client, "GET k").await != bulk("v") {}
         let before = node(&client, &reader).replies;
         reads().await;
@@ -316,7 +316,7 @@ fn replicas_come_and_go(watched: &mut Watched) {
         until(&client, "GET k", || role(&reader) == "replica" && node(&client, &reader).replies > before + 10).await;
     });
     watched.down_after(LATE_MS);
-    // When none is left the master is read from.
+    // Without replicas, reads go to the master.
     for engine in &watched.engines[1..] {
         engine.program.signal(libc::SIGSTOP);
     }
@@ -335,13 +335,13 @@ fn replicas_come_and_go(watched: &mut Watched) {
         engine.program.signal(libc::SIGCONT);
     }
     (1..4).for_each(|index| watched.catch_up(0, index));
-    // One that dies is forgotten.
+    // A dead replica is forgotten.
     watched.engines.truncate(3);
     worker(until(&client, "GET k", || role(&third) != "replica" && role(&watched.engines[2].address()) == "replica"));
     watched.settle(0, "3");
 }
 
-/// Replicas that have lost the master are read from only when it doesn't answer either.
+/// Replicas that have lost the master serve reads only while the master does not respond either.
 fn replicas_without_their_master_stand_in_for_it(watched: &Watched) {
     let short = Duration::from_secs(3);
     let bounds = Options { timeout_server: short, timeout_connect: short, ..watched.options() };
@@ -353,9 +353,9 @@ fn replicas_without_their_master_stand_in_for_it(watched: &Watched) {
     worker(async {
         let ok = Reply::Simple("OK".into());
         until(&client, "GET k", || of_replicas() > 0).await;
-        // Its connection to the master knew the password in time.
+        // The replica's connection to the master had the password in time.
         assert_eq!(ask(&client, "SET k v").await, ok);
-        // They can't come back, and the sentinel sees it.
+        // The replicas cannot reconnect, and the sentinel notices it.
         assert_eq!(ask(&own, "CONFIG SET requirepass other").await, ok);
         assert_eq!(ask(&own, "CLIENT KILL TYPE replica").await, Reply::Integer(2));
         let lost = (bulk("master-link-status"), bulk("err"));
@@ -385,7 +385,8 @@ fn replicas_without_their_master_stand_in_for_it(watched: &Watched) {
     watched.settle(0, "3");
 }
 
-/// Counts under load while the master stops for longer than the sentinels wait. What was acknowledged is there.
+/// Increments under load while the master stops for longer than the sentinels wait. Every acknowledged increment is
+/// counted.
 fn a_master_that_stops_is_replaced(watched: &Watched) {
     let client = Client::new(watched.options());
     let reader = Client::new(Options { mode: by_sentinels("mymaster", true), ..watched.options() });
@@ -428,9 +429,9 @@ fn a_master_that_stops_is_replaced(watched: &Watched) {
         }
         let _stop = Stop(&stop);
         goes_on();
-        // What was sent before is given up as soon as there is another master, not when its time is over.
+        // Commands that were sent before fail as soon as there is another master, not at their time limit.
         let waits = Client::new(Options { timeout_server: Duration::from_secs(3600), ..watched.options() });
-        // Nor does anybody wait there for an element or for a message, who would wait for ever.
+        // Nor does any client keep waiting there for an element or a message, which would never come.
         let pops = Client::new(watched.options());
         let popping =
             scope.spawn(move || worker(async { tokio::time::timeout(PATIENCE, ask(&pops, "BLPOP l 0")).await }));
@@ -458,7 +459,7 @@ fn a_master_that_stops_is_replaced(watched: &Watched) {
         wait_for("the master to stop", || stopped.load(Ordering::Relaxed).then_some(()));
         watched.quorum(2);
         watched.down_after(SOON_MS);
-        // Those who read miss it at no time.
+        // Reads succeed all the time.
         while !watched.info(1).contains("role:master") {
             assert_eq!(worker(ask(&reader, "GET k")), bulk("v"));
         }
@@ -472,7 +473,7 @@ fn a_master_that_stops_is_replaced(watched: &Watched) {
                 "{given_up}"
             );
         }
-        // The old one thinks that it is the master still, for a while; nobody asks it.
+        // For a while the old master still considers itself the master; it gets no commands.
         watched.engines[0].program.signal(libc::SIGCONT);
         assert!(watched.info(0).contains("role:master"));
         goes_on();
@@ -484,20 +485,20 @@ fn a_master_that_stops_is_replaced(watched: &Watched) {
     let seen = figures(&client);
     let master = seen.nodes.iter().find(|node| node.role == "master").expect("it is known");
     assert_eq!(master.address, watched.engines[1].address());
-    // To be done with it they wait for what is gone, unless they take it to be down.
+    // To finish the failover, the sentinels wait for the missing engine, unless they consider it down.
     watched.settle(1, "3");
     watched.down_after(LATE_MS);
 }
 
-/// The client knows one sentinel by its file; the others by that one.
+/// The client knows one sentinel from its configuration, and learns the others from that one.
 fn sentinels_that_die_are_not_missed(watched: &Watched) {
     let mut told = watched.options();
     told.servers.truncate(1);
     let client = Client::new(told);
     assert_eq!(worker(ask(&client, "GET k")), bulk("v"));
     watched.sentinels[0].0.signal(libc::SIGKILL);
-    // The master hands over, and those who are left say so; one of them answers no more once it is asked. They would make
-    // the old one follow themselves, some seconds later.
+    // The master is replaced, and the remaining sentinels report it; one of them stops responding once it is asked.
+    // They would reconfigure the old master themselves some seconds later.
     let follow = format!("REPLICAOF 127.0.0.1 {}", watched.engines[1].port);
     assert_eq!(worker(ask(&watched.engine_client(0), &follow)), Reply::Simple("OK".into()));
     watched.catch_up(1, 0);
@@ -512,7 +513,8 @@ fn sentinels_that_die_are_not_missed(watched: &Watched) {
     });
     let there = Reply::Array(vec![bulk("127.0.0.1"), bulk(&watched.engines[0].port.to_string())]);
     let asked = "SENTINEL GET-MASTER-ADDR-BY-NAME mymaster";
-    // It refuses if it has not heard of the replica for some seconds, and gives up if that takes long to take over.
+    // The sentinel refuses if it has not heard of the replica for some seconds, and gives up if the replica is slow to
+    // take over.
     wait_for("the sentinel to hand over", || {
         let is_done = worker(ask(&second, asked)) == there;
         if !is_done {
@@ -534,7 +536,7 @@ fn sentinels_that_die_are_not_missed(watched: &Watched) {
     watched.sentinels[1].0.signal(libc::SIGCONT);
 }
 
-/// A sentinel that can't speak to the engines knows an old master for ever, and that one says itself that it is one.
+/// A sentinel without access to the engines keeps reporting an old master, which still claims the role.
 fn a_sentinel_that_was_cut_off_is_not_believed(watched: &mut Watched) {
     let stale = watched.sentinel(3, 1, "wrong");
     let [there, stray] = [0, 1].map(|index| watched.engines[index].address());
@@ -548,7 +550,7 @@ fn a_sentinel_that_was_cut_off_is_not_believed(watched: &mut Watched) {
     watched.sentinels.clear();
     let own = watched.engine_client(1);
     assert_eq!(worker(ask(&own, "REPLICAOF NO ONE")), Reply::Simple("OK".into()));
-    // Who knows nothing else is led there.
+    // A client that knows only this sentinel uses the old master.
     told.servers.remove(0);
     let led = Client::new(told);
     assert_eq!(worker(ask(&led, "SET k astray")), Reply::Simple("OK".into()));

@@ -1,4 +1,4 @@
-//! Engines, runtimes and questions.
+//! Engines, runtimes and commands for the tests.
 
 use std::future::Future;
 use std::time::Duration;
@@ -8,7 +8,7 @@ use sluicegate_testkit::{PATIENCE, RedisServer};
 use sluicegate_wire::engine::{Connections, Engine};
 use sluicegate_wire::reply::Reply;
 
-/// The bounds of the tests: short waits, so that what fails fails soon.
+/// Returns the options of most tests: short time limits, so that failures come soon.
 pub fn options(port: u16) -> Options {
     Options {
         timeout_connect: Duration::from_millis(300),
@@ -18,7 +18,7 @@ pub fn options(port: u16) -> Options {
     }
 }
 
-/// Bounds for tests in which nothing may fail, however slow the machine.
+/// Returns options for tests in which nothing may time out, however slow the machine.
 pub fn patient(port: u16) -> Options {
     Options {
         timeout_connect: Duration::from_secs(30),
@@ -29,7 +29,7 @@ pub fn patient(port: u16) -> Options {
     }
 }
 
-/// A worker's runtime. Connections that belong to it are held still while none of its futures runs.
+/// Returns a worker's runtime. Its connections make no progress while none of its futures runs.
 pub fn runtime() -> tokio::runtime::Runtime {
     tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime")
 }
@@ -39,12 +39,12 @@ pub fn worker<T>(future: impl Future<Output = T>) -> T {
     runtime().block_on(future)
 }
 
-/// The same; what never comes is a failure, and holds nobody up.
+/// The same with a time limit, so that a test that would hang fails.
 pub fn patiently<T>(future: impl Future<Output = T>) -> T {
     worker(async { tokio::time::timeout(PATIENCE, future).await.expect("it comes") })
 }
 
-/// One command in the section's database.
+/// Sends a command to the section's database; returns the reply.
 pub async fn ask(client: &Client, command: &str) -> Reply {
     ask_in(client, 0, command).await
 }
@@ -54,7 +54,7 @@ pub async fn ask_in(client: &Client, db: u32, command: &str) -> Reply {
     client.start(db, &words).finish().await
 }
 
-/// The text of an error reply.
+/// Returns the text of an error reply.
 pub fn error(reply: Reply) -> String {
     match reply {
         Reply::Error(text) => text,
@@ -66,7 +66,7 @@ pub fn bulk(text: &str) -> Reply {
     Reply::Bulk(text.as_bytes().to_vec())
 }
 
-/// A number from `INFO`, asked over a connection of the test's own.
+/// Returns a number from `INFO`, over a separate connection.
 pub fn info(server: &RedisServer, field: &str) -> u64 {
     let own = Client::new(Options { name: "observer".into(), ..patient(server.port) });
     let reply = worker(async { ask(&own, "INFO").await });

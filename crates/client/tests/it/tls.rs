@@ -9,7 +9,7 @@ use sluicegate_wire::reply::Reply;
 
 use crate::support::{ask, error, figures, options, patient, worker};
 
-/// What a client says that looks at certificates.
+/// Returns the TLS options of a client that verifies certificates.
 fn strict(made: &Certificates) -> Option<Tls> {
     tls(TlsOptions { authorities: Some(made.read("ca.crt")), ..TlsOptions::default() })
 }
@@ -27,7 +27,7 @@ fn engines_behind_tls_are_asked() {
     let client = Client::new(Options { tls: tls(named.clone()), ..patient(port) });
     worker(async {
         assert_eq!(ask(&client, "SET k v").await, Reply::Simple("OK".into()));
-        // More than a record, and more than the sockets hold at once.
+        // More than a record, and more than the sockets' buffers hold.
         let long = "x".repeat(3_000_000);
         assert_eq!(ask(&client, &format!("SET long {long}")).await, Reply::Simple("OK".into()));
         assert_eq!(ask(&client, "GET long").await, Reply::Bulk(long.into_bytes()));
@@ -40,7 +40,7 @@ fn engines_behind_tls_are_asked() {
         let text = error(worker(ask(&client, "GET k")));
         assert!(text.contains(expected), "{text}");
     };
-    // Who it is: its name, its address, its authority; or nobody asks.
+    // The server's identity: its name, its address, its authority; or no verification.
     refused(tls(TlsOptions { name: None, ..named.clone() }), port, "certificate not valid for name");
     refused(
         tls(TlsOptions { name: Some("other.example".into()), ..named.clone() }),
@@ -51,11 +51,11 @@ fn engines_behind_tls_are_asked() {
     refused(tls(TlsOptions { authorities: other, ..named.clone() }), port, "invalid peer certificate: UnknownIssuer");
     let anyone = Client::new(Options { tls: tls(TlsOptions::default()), ..patient(port) });
     assert_eq!(worker(ask(&anyone, "GET k")), Reply::Bulk(b"v".to_vec()));
-    // One that does not speak TLS on this port.
+    // A server without TLS on this port.
     let (plain, port) = made.engine("here", "yes");
     let client = Client::new(Options { tls: tls(named), breaker: 1, ..options(plain.port) });
     assert!(error(worker(ask(&client, "GET k"))).starts_with("BREAKER"));
-    // Who asks.
+    // The client's identity.
     let by_address = TlsOptions { authorities: ca, ..TlsOptions::default() };
     refused(tls(by_address.clone()), port, "127.0.0.1");
     let certificate = Some([made.read("client.crt"), made.read("client.key")].concat());
@@ -77,7 +77,7 @@ fn files_that_are_no_certificates_are_errors() {
     check(TlsOptions { authorities: Some(broken), ..of() }, "ca-file: ");
 }
 
-/// The nodes of a cluster tell of each other's encrypted ports.
+/// The nodes of a cluster announce each other's encrypted ports.
 #[test]
 fn a_cluster_behind_tls_is_asked() {
     let made = Certificates::new();
@@ -136,7 +136,7 @@ fn a_cluster_behind_tls_is_asked() {
     assert!(figures(&client).redirected >= 1);
 }
 
-/// Connections to sentinels are encrypted too, and they tell of encrypted ports.
+/// Connections to sentinels are encrypted too, and sentinels announce encrypted ports.
 #[test]
 fn a_master_behind_sentinels_and_tls_is_asked() {
     let made = Certificates::new();
@@ -187,7 +187,7 @@ fn a_master_behind_sentinels_and_tls_is_asked() {
         tokio::time::timeout(PATIENCE, found).await.unwrap_or_else(|_| panic!("{:?}", figures(&client)));
         assert!(seen(master, "master"));
     });
-    // The other sentinel is known by the first.
+    // The first sentinel announces the other.
     let known = Client::new(Options { name: "test".into(), tls: strict(&made), ..patient(sentinels[0].1) });
     wait_for("the sentinels to know each other", || {
         let Reply::Array(others) = worker(ask(&known, "SENTINEL SENTINELS mymaster")) else { panic!("no list") };
@@ -207,7 +207,7 @@ fn a_master_behind_sentinels_and_tls_is_asked() {
             };
             tokio::time::timeout(PATIENCE, asking).await.unwrap_or_else(|_| panic!("{:?}", figures(&client)));
         };
-        // Two looks later it is known here, and asked when the first is gone.
+        // Two polls later the client knows it, and uses it when the first is gone.
         let before = replies(sentinels[0].1);
         asking(&|| replies(sentinels[0].1) >= before + 8).await;
         sentinels[0].0.signal(libc::SIGKILL);

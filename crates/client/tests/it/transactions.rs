@@ -10,7 +10,7 @@ use sluicegate_wire::reply::Reply;
 use crate::own::ok;
 use crate::support::{ask, ask_in, bulk, error, figures, patient, worker};
 
-/// Commands that are done together.
+/// Runs commands as a transaction on a shared connection.
 pub async fn shared(client: &Client, db: u32, commands: &[&str]) -> Reply {
     let words: Vec<Vec<&[u8]>> = commands.iter().map(|line| line.split(' ').map(str::as_bytes).collect()).collect();
     let commands: Vec<&[&[u8]]> = words.iter().map(Vec::as_slice).collect();
@@ -61,11 +61,11 @@ fn what_is_refused_is_told_and_nothing_was_done() {
         let refused = error(shared(&client, 0, &["SET k 1", "SET k", "NOPE"]).await);
         assert_eq!(refused, "ERR wrong number of arguments for 'set' command");
         assert_eq!(ask(&client, "EXISTS k").await, Reply::Integer(0));
-        // What changes a connection is not for a shared one.
+        // Commands that change a connection's state are refused on a shared one.
         for other in [&[&b"WATCH"[..], b"k"][..], &[b"EXEC"], &[b"SELECT", b"1"], &[b"SUBSCRIBE", b"c"], &[]] {
             assert!(client.together(&String::new, 0, &[&[b"GET", b"k"], other]).is_none());
         }
-        // A script that the engine has lost is sent as a whole: it could not be asked again.
+        // A script is sent in full in case the engine has lost it, since a transaction cannot be retried.
         let digest = match ask(&client, "SCRIPT LOAD return(1)").await {
             Reply::Bulk(digest) => String::from_utf8(digest).expect("hex"),
             reply => panic!("{reply:?}"),
@@ -91,7 +91,7 @@ fn a_transaction_that_may_have_been_done_is_not_repeated() {
     let hasty = Client::new(Options { timeout_server: Duration::from_millis(300), ..patient(server.port) });
     worker(async {
         assert_eq!(ask(&client, "SET k 0").await, ok());
-        // It ends its own connection once it is done; what comes behind it was not sent, or is a read.
+        // The transaction ends its own connection at its end; later commands were not sent yet, or are reads.
         let ends = ["INCR k", "CLIENT KILL TYPE normal SKIPME no", "INCR k"];
         let (lost, queued) = tokio::join!(shared(&client, 0, &ends), ask(&client, "EXISTS k"));
         assert!(matches!(&lost, Reply::Array(_)) || error(lost).starts_with("CONNLOST"));
@@ -102,7 +102,7 @@ fn a_transaction_that_may_have_been_done_is_not_repeated() {
         let late = error(shared(&hasty, 0, &["INCR k"]).await);
         assert!(late.starts_with("TIMEOUT"), "{late}");
         server.program.signal(libc::SIGCONT);
-        // What hung is done once, when the engine gets to it.
+        // The delayed command is executed once, when the engine gets to it.
         while ask(&client, "GET k").await != bulk("3") {}
         assert_eq!(shared(&client, 0, &["GET k"]).await, Reply::Array(vec![bulk("3")]));
         assert_eq!((figures(&client).in_flight, figures(&hasty).in_flight), (0, 0));

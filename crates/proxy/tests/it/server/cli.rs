@@ -17,7 +17,7 @@ const SERVED: &str = "defaults\n mode http\n timeout client 20s\n timeout server
 
 type Table = HashMap<String, HashMap<String, String>>;
 
-/// By `proxy/server`, then by column.
+/// Parses a table; indexed by `proxy/server`, then by column.
 fn table(csv: &str) -> Table {
     let mut lines = csv.lines().filter(|line| !line.is_empty());
     let names: Vec<&str> = lines.next().expect("a header").trim_start_matches("# ").split(',').collect();
@@ -44,7 +44,7 @@ fn traffic(address: &str) {
     client.read_to_end();
 }
 
-/// Columns that depend on when and where, or that this process numbers differently.
+/// Columns that depend on time or place, or that this process numbers differently.
 const UNCOMPARED: &[&str] = &[
     "slim",
     "lastchg",
@@ -88,7 +88,7 @@ fn figures_are_haproxys_after_the_same_traffic() {
     };
     let theirs = settled(&stats);
 
-    // Our own servers are haproxy's origin too, so only what lies before them is compared.
+    // Sluicegate's servers are also haproxy's origin, so only what precedes them is compared.
     let own = format!("global\n nbthread 1\n maxconn 1000\n{SERVED}").replace("@ORIGIN@", "127.0.0.1:1");
     let own = own.replace("@SERVER@", &origin.address()).replace("@BIND@", "127.0.0.1:1");
     let whole = Whole::start(&own, 1);
@@ -141,7 +141,7 @@ fn filters_and_lists_work_over_the_socket() {
     assert!(ask("nonsense").starts_with("Unknown command: 'nonsense'"));
 }
 
-/// haproxy's abstract sockets are reached by the name that both files say, and ours by haproxy.
+/// haproxy's abstract sockets are reached under the name in both files, and Sluicegate's by haproxy.
 #[test]
 fn abstract_sockets_have_the_same_names_in_both() {
     let front = Listening::new();

@@ -1,12 +1,12 @@
-//! What a consistent hash falls on: `hash-key` and `hash-preserve-affinity`, which haproxy 2.6 has not, so that the
-//! manual of 3.2 says what is right.
+//! Consistent hashes with `hash-key` and `hash-preserve-affinity`, which haproxy 2.6 does not have; so the expected
+//! results follow the manual of 3.2.
 
 use sluicegate_testkit::{Client, Sluicegate, wait_for};
 
 use super::fixture::Whole;
 use crate::support::{OK, Origin};
 
-/// Backends `one` and `two` of these lines, where nobody listens: the log says who was chosen.
+/// Starts backends `one` and `two` of these lines, whose servers do not listen: the log shows which one was chosen.
 fn start(one: &str, two: &str) -> Whole {
     let text = format!(
         "global\n log @LOG@ format raw local0\ndefaults\n mode http\n log global\n log-format \"%s\"\n timeout client 20s\n \
@@ -17,7 +17,7 @@ fn start(one: &str, two: &str) -> Whole {
     Whole::start(&text, 1)
 }
 
-/// Whom each of the two chooses for many keys.
+/// Returns which servers each backend chooses for many keys.
 fn chosen(whole: &Whole, before: usize) -> [Vec<String>; 2] {
     const KEYS: usize = 40;
     let mut client = Client::connect(&whole.address());
@@ -32,7 +32,7 @@ fn chosen(whole: &Whole, before: usize) -> [Vec<String>; 2] {
     [one.to_vec(), two.to_vec()]
 }
 
-/// Lines of servers: a name, an address and an option each.
+/// Returns lines of servers: each a name, an address and an option.
 fn servers(lines: &[(&str, &str)], option: &str) -> String {
     lines.iter().map(|(name, address)| format!(" server {name} {address} {option}\n")).collect()
 }
@@ -57,7 +57,7 @@ fn servers_are_known_by_their_numbers_or_by_where_they_are() {
         let whole = start(&servers(&one, option), &servers(&two, option));
         let [first, second] = chosen(&whole, 0);
         assert_eq!(first == second, same, "{option}: {one:?} and {two:?}");
-        // Not all of them to one.
+        // The keys are distributed over all servers.
         assert!(["a", "b", "c"].iter().all(|name| first.iter().any(|chosen| chosen == name)), "{option}: {first:?}");
     }
 }
@@ -76,7 +76,7 @@ fn servers_that_move_are_known_by_where_they_are_now() {
     assert_eq!((&again, &second), (&first, &first));
 }
 
-/// The first of two servers that a key does not belong to gets its request only where the manual says so.
+/// Of two servers, the one that a key does not belong to gets its request only where the manual says so.
 #[test]
 fn affinity_holds_as_long_as_it_is_told_to() {
     for (line, full, queue_full) in [
@@ -124,7 +124,7 @@ fn affinity_holds_as_long_as_it_is_told_to() {
             clients.push(ask());
             place(false, 1);
         }
-        // Whoever has a server is answered, and then those who wait for it.
+        // The requests at a server get their responses first, and then those in its queue.
         for peer in &mut held {
             peer.head();
             peer.send(OK);

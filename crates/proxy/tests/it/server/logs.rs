@@ -1,4 +1,4 @@
-//! Access log lines against Debian's haproxy on the same requests, ports, dates and times set aside.
+//! Access log lines, compared with Debian's haproxy on the same requests, apart from ports, dates and times.
 
 use std::net::TcpStream;
 
@@ -6,7 +6,7 @@ use sluicegate_testkit::{Client, Haproxy, Listening, wait_for};
 
 use super::fixture::Whole;
 
-/// A server that answers every request of every connection with the same response.
+/// Starts a server that sends the same response to every request.
 fn server(response: &'static [u8]) -> std::net::SocketAddr {
     let listener = sluicegate_testkit::lasting_listener();
     let address = listener.local_addr().expect("bound");
@@ -37,8 +37,8 @@ fn answer(mut stream: TcpStream, response: &[u8]) {
     }
 }
 
-/// Client port, date and the numbers of milliseconds are replaced; -1 stays, for it says which phases were reached.
-/// So are the counts of sessions, as haproxy may count one that has just ended.
+/// Replaces the client's port, the date and the numbers of milliseconds, but not -1, since it shows which phases were
+/// reached. So are the counts of sessions, as haproxy may count one that has just ended.
 fn normal(line: &str) -> String {
     if line.contains('~') {
         return masked(line);
@@ -59,7 +59,7 @@ fn normal(line: &str) -> String {
     words.join(" ")
 }
 
-/// Between two `~` numbers are replaced, -1 and signs stay.
+/// Replaces numbers between two `~`, except -1 and signs.
 fn masked(line: &str) -> String {
     let parts = line.split('~').enumerate().map(|(place, part)| {
         if place % 2 == 0 {
@@ -68,7 +68,7 @@ fn masked(line: &str) -> String {
         let words = part.split_inclusive(|c: char| !(c.is_ascii_alphanumeric() || c == '-'));
         let words = words.map(|word| {
             let end = word.trim_end_matches(|c: char| !(c.is_ascii_alphanumeric() || c == '-'));
-            // Hexadecimal ones may lack digits.
+            // Hexadecimal numbers may lack digits.
             let hex = end.len() > 1 && end.bytes().all(|byte| matches!(byte, b'A'..=b'F' | b'0'..=b'9'));
             let number = hex || end.bytes().any(|byte| byte.is_ascii_digit()) && end != "-1";
             format!("{}{}", if number { "N" } else { end }, &word[end.len()..])
@@ -78,8 +78,9 @@ fn masked(line: &str) -> String {
     parts.collect()
 }
 
-/// Each step connects, sends its bytes (one without bytes only ends), and reads to the end. Steps go one after the other. In TCP mode the client has to
-/// end; after a malformed request haproxy would tell its end from its nonsense or not, as chance has it.
+/// Runs the steps in order. Each connects, sends its bytes (one without bytes only closes the connection), and reads to
+/// the end. In TCP mode the client has to close the connection; after a malformed request, it would depend on timing
+/// whether haproxy logs the close or the error.
 fn converse(address: &str, steps: &[&[u8]], mut logged: impl FnMut(usize) -> Vec<String>) -> Vec<String> {
     let mut lines = Vec::new();
     for (done, step) in steps.iter().enumerate() {
@@ -94,14 +95,14 @@ fn converse(address: &str, steps: &[&[u8]], mut logged: impl FnMut(usize) -> Vec
     lines
 }
 
-/// Log lines of both, ours first; `text` with `@BIND@` and `@LOG@`. A step's lines are waited for before the next:
-/// `lines` says how many there are after so many steps.
+/// Returns the log lines of both, Sluicegate's first; `text` contains `@BIND@` and `@LOG@`. Before the next step, it
+/// waits for a step's lines: `lines` returns how many there are after a number of steps.
 fn both_counting(text: &str, steps: &[&[u8]], lines: impl Fn(usize) -> usize) -> (Vec<String>, Vec<String>) {
     let listening = Listening::new();
     let theirs = text.replace("@BIND@", &listening.word()).replace("@LOG@", "stdout");
     let theirs = theirs.replacen("global\n", "global\n nbthread 1\n", 1);
     let haproxy = Haproxy::start(&theirs, &[&listening]);
-    // Lines of the program itself begin with a bracket.
+    // Lines about the program itself begin with a bracket.
     let expected = converse(&listening.address(), steps, |done| {
         wait_for("haproxy's log", || {
             let output = haproxy.program.output();
@@ -122,7 +123,7 @@ fn compare(text: &str, steps: &[&[u8]]) {
     compare_last(text, steps, steps.len());
 }
 
-/// The same where not every step leaves a line; after the last one there are `count`.
+/// Compares the lines where not every step leaves one; after the last step there are `count`.
 fn compare_last(text: &str, steps: &[&[u8]], count: usize) {
     let lines = |done: usize| {
         if count == steps.len() {
@@ -193,7 +194,7 @@ const ALIVE: &[u8] =
     b"GET /p/a?q=1 HTTP/1.1\r\nHost: h\r\nX-H: first\r\nx-h: second{|}\"#\\]\r\nCookie: x=1; SID=abcdef; \
     SIDE=2\r\nConnection: close\r\n\r\n";
 
-/// What every item prints, with every flag that changes it, of good requests and bad ones.
+/// The output of every item, with every flag that changes it, for valid and invalid requests.
 #[test]
 fn every_item_of_a_format_is_haproxys() {
     let good = server(
@@ -236,14 +237,14 @@ fn every_item_of_a_format_is_haproxys() {
     }
 }
 
-/// The formats that options stand for.
+/// The formats that options select.
 #[test]
 fn the_options_formats_are_haproxys() {
     let good = server(b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhello");
     let steps: &[&[u8]] = &[ALIVE, b"BROKEN\r\n\r\n"];
     let captures = " capture request header X-H len 9\n capture cookie SID= len 7\n";
     for option in ["option httpslog", "option httplog clf", "option httplog\n option logasap"] {
-        // Words that chance decides stand at the same places in both, so all numbers are masked at once.
+        // Random words are at the same positions in both, so all numbers are masked at once.
         let text = format!("{DEFAULTS} mode http\nlisten www\n bind @BIND@\n {option}\n{captures} server s1 {good}\n");
         let (ours, theirs) = both(&text, steps);
         let masked =
@@ -252,7 +253,7 @@ fn the_options_formats_are_haproxys() {
     }
 }
 
-/// A server that tells in a field of its answer which unique id it was sent.
+/// Starts a server that returns the unique id that it was sent in a header field of its response.
 fn told() -> std::net::SocketAddr {
     let listener = sluicegate_testkit::lasting_listener();
     let address = listener.local_addr().expect("bound");
@@ -284,7 +285,7 @@ fn tell(mut stream: TcpStream) {
     }
 }
 
-/// One id per request: in the line, in the request to the server beside what the client made up, and in fetches.
+/// One id per request: in the line, in the request to the server in addition to the client's, and in fetches.
 #[test]
 fn unique_ids_are_haproxys() {
     let told = told();
@@ -307,7 +308,7 @@ fn unique_ids_are_haproxys() {
             compare_last(&text, &[two], 2);
         }
     }
-    // What chance decides is the same wherever it is printed, and another for the next request.
+    // A random id is the same wherever it is printed, and different for the next request.
     let text = format!(
         "{DEFAULTS} mode http\nlisten www\n bind @BIND@\n unique-id-format %[rand]-%rt\n unique-id-header X-Id\n{rest}"
     );
@@ -320,7 +321,7 @@ fn unique_ids_are_haproxys() {
     }
 }
 
-/// A connection that says nothing leaves a line, unless `option dontlognull` is set.
+/// A connection without data leaves a line, unless `option dontlognull` is set.
 #[test]
 fn silent_connections_are_logged_as_haproxy_does() {
     let good = server(b"HTTP/1.0 200 OK\r\nContent-Length: 5\r\n\r\nhello");
@@ -332,7 +333,7 @@ fn silent_connections_are_logged_as_haproxy_does() {
     }
 }
 
-/// `no log` drops what was inherited, and what follows it counts alone.
+/// `no log` drops the inherited targets; only those after it apply.
 #[test]
 fn inherited_targets_can_be_dropped() {
     let steps: &[&[u8]] = &[ALIVE, b"GET /local HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n"];
@@ -345,7 +346,7 @@ fn inherited_targets_can_be_dropped() {
     assert_eq!(ours, ["<142>/p/a?q=1 200 ~~", "<142>/local 200 ~~"]);
 }
 
-/// `Connect from …` is written when a stream begins, and not at all for what never became one.
+/// `Connect from …` is written when a stream begins, and not for connections without one.
 #[test]
 fn connections_are_named_when_they_begin() {
     let good = server(b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhello");
@@ -385,8 +386,8 @@ fn levels_follow_the_ending() {
     }
 }
 
-/// Every header format, with the tags and host names that change them. Lines are cut in formats without the process
-/// number, which may be longer for one program than for the other.
+/// Every header format, with the tags and host names that change them. Only in formats without the process number,
+/// whose length may differ between the programs, are lines truncated.
 #[test]
 fn headers_are_haproxys() {
     let digits = |line: &str| {
@@ -434,7 +435,7 @@ fn headers_are_haproxys() {
     }
 }
 
-/// A destination that nobody reads fills up; requests go on, and what could not be kept is counted.
+/// The buffer of a target that nobody reads fills up; requests are still served, and dropped lines are counted.
 #[test]
 fn a_full_pipe_blocks_nobody() {
     let (_read, write) = std::io::pipe().expect("a pipe");
@@ -447,14 +448,14 @@ fn a_full_pipe_blocks_nobody() {
     let whole = Whole::start(&text, 1);
     let path = "x".repeat(900);
     let mut client = Client::connect(&whole.address());
-    // One pipe, one swapped-out buffer and one that fills: far less than these lines.
+    // The pipe, the buffer that is written and the one that fills hold far less than these lines.
     for _ in 0..4_000 {
         assert_eq!(client.get(&format!("/{path}")).status, 200);
     }
     assert!(whole.running.logger.dropped() > 0);
 }
 
-/// A full disk takes nothing; requests go on, and every line that is lost is counted.
+/// With a full disk, requests are still served, and every lost line is counted.
 #[test]
 fn a_full_disk_blocks_nobody() {
     use std::os::fd::AsRawFd;
@@ -472,7 +473,7 @@ fn a_full_disk_blocks_nobody() {
     }
 }
 
-/// What a format prints of one request, in this program alone: HAProxy 2.6 has no encodings.
+/// Returns a format's output for one request, in this program only, since HAProxy 2.6 has no encodings.
 fn encoded(format: &str, request: &[u8]) -> String {
     let good = server(b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\nX-Cap: one\r\n\r\nhello");
     let text = format!(
@@ -504,7 +505,7 @@ fn lines_are_json() {
          %(e)[bin(71225c0a)]",
         "{\"a\": false, \"b\": 12, \"c\": false, \"d\": \"\", \"e\": \"q\\\"\\\\\\u000a\"}",
     );
-    // An encoding that is no whole's is its item's alone, and rules have them, too.
+    // An encoding that is not set for the whole format applies to its item only; rules have encodings, too.
     check("%{+json}HM %{+json}ST %HV %[var(txn.j)]", "\"GET\" 200 HTTP/1.1 {\"m\": \"GET\", \"n\": 7}");
     check("%OG %{+json}o", "{}");
     check("%OG", "txn_close");
@@ -521,13 +522,13 @@ fn lines_are_cbor() {
     check("%{+cbor}o", "BFFF");
     check("%{+cbor}o %(s)ST %(m)HM %(t)ts", "BF617318C8616D7F63474554FF6174622D2DFF");
     check("%{+cbor}o %(h)hsl %(n)[var(txn.none)]", "BF61689F7F636F6E65FFFF616EF6FF");
-    // What was encoded and what separates are chunks of their own.
+    // Encoded items and separators are separate chunks.
     let chunks = ["7B", "second", "#7B", "", "#7C", "", "#7D", "", "#22", "", "#23", "\\]", "|", "}"];
     let hex = |text: &str| text.bytes().map(|byte| format!("{byte:02X}")).collect::<String>();
     let chunks =
         chunks.map(|text| if text == "7B" { "617B".to_owned() } else { format!("6{:X}{}", text.len(), hex(text)) });
     check("%{+cbor}o %(h)hr", &format!("BF61687F{}FFFF", chunks.concat()));
-    // Bytes, and those of a sample without any encoding.
+    // Byte strings, with an encoding and without one.
     check("%{+cbor,+bin}o %(a)[bin(6162)] %(b)ST", "\u{fffd}aa_Bab\u{fffd}ab\u{18}\u{fffd}\u{fffd}");
     check("%{+bin}o%[bin(610062)]|", "a\0b|");
     check("%[bin(610062)]|", "a|");

@@ -15,7 +15,7 @@ fn start(rows: &str) -> Whole {
     )
 }
 
-/// An address where nobody listens.
+/// Returns an address where nobody listens.
 fn closed() -> String {
     format!("127.0.0.1:{}", free_port())
 }

@@ -1,4 +1,4 @@
-//! `source`: where connections to servers come from, against Debian's haproxy.
+//! `source`: the source addresses of connections to servers, compared with Debian's haproxy.
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -11,12 +11,12 @@ use crate::pair::{both, origin, ours, read_head, theirs};
 const DEFAULTS: &str = "defaults\n mode http\n log @LOG@ format raw local0\n timeout client 9s\n timeout connect 9s\n timeout server 9s\n \
                         option http-server-close\n";
 
-/// A server that answers with its peer's address.
+/// Starts a server that responds with its peer's address.
 fn told() -> SocketAddr {
     origin(tell)
 }
 
-/// Answers every request with the peer's address.
+/// Responds to every request with the peer's address.
 fn tell(mut stream: TcpStream) {
     let peer = stream.peer_addr().expect("connected");
     while read_head(&mut stream).is_some() {
@@ -28,7 +28,8 @@ fn tell(mut stream: TcpStream) {
     }
 }
 
-/// The address that the server saw, for a request with these fields; the client's own port is `CLIENT`.
+/// Returns the peer's address as seen by the server, for a request with these fields; the client's own port is
+/// `CLIENT`.
 fn ask(address: &str, fields: &str) -> String {
     let mut client = Client::connect(address);
     client.send(format!("GET / HTTP/1.1\r\nHost: h\r\n{fields}Connection: close\r\n\r\n").as_bytes());
@@ -65,7 +66,7 @@ fn connections_come_from_where_the_file_says() {
     }
 }
 
-/// The client's own address and port, as rules have set them: nobody else has these.
+/// The client's own address and port, as set by rules, so that no other connection has them.
 #[test]
 fn a_connection_may_have_the_clients_own_address() {
     let at = told();
@@ -84,11 +85,11 @@ fn a_connection_may_have_the_clients_own_address() {
     assert_eq!(ours, theirs);
 }
 
-/// The same in IPv6, whose loopback has one address: only the port tells whose the connection is.
+/// The same in IPv6, whose loopback has one address: only the port identifies the connection's origin.
 #[test]
 fn an_ipv6_connection_may_have_the_clients_own_address() {
     let Ok(listener) = TcpListener::bind("[::1]:0") else {
-        // A machine without IPv6 can't show it.
+        // A machine without IPv6 cannot run this.
         return;
     };
     let at = listener.local_addr().expect("bound");
@@ -119,7 +120,7 @@ fn an_ipv6_connection_may_have_the_clients_own_address() {
     }
 }
 
-/// A server that answers with both addresses of the connection.
+/// Starts a server that responds with both addresses of the connection.
 fn told_both() -> SocketAddr {
     origin(|mut stream| {
         let (here, there) = (stream.local_addr().expect("connected"), stream.peer_addr().expect("connected"));
@@ -133,8 +134,8 @@ fn told_both() -> SocketAddr {
     })
 }
 
-/// A server that has the address or the port of its clients: no request travels on a connection that was made for one
-/// that wanted to go elsewhere, and those that want the same share one.
+/// A server with its clients' address or port as its own: connections are shared only by requests with the same
+/// destination.
 #[test]
 fn connections_are_shared_by_who_goes_to_the_same_place() {
     let places = [told_both(), told_both()];
@@ -163,13 +164,13 @@ fn connections_are_shared_by_who_goes_to_the_same_place() {
             };
             let (ours, theirs) = both(&text, |address, _| talk(address));
             assert_eq!(ours, asked.map(|place| (Some(places[place]), place)), "{server} {reuse}");
-            // HAProxy may have closed an idle one meanwhile.
+            // HAProxy may have closed an idle connection meanwhile.
             assert_eq!(ours.map(|(place, _)| place), theirs.map(|(place, _)| place), "{server} {reuse}");
         }
     }
 }
 
-/// The address of the first connection.
+/// Returns the address of the first connection.
 fn first(seen: &mpsc::Receiver<String>) -> String {
     seen.recv_timeout(PATIENCE).expect("a check")
 }
@@ -190,7 +191,8 @@ fn checks_come_from_where_the_file_says() {
             let (send, seen) = mpsc::channel();
             let listener = TcpListener::bind("127.0.0.1:0").expect("a loopback port");
             let at = listener.local_addr().expect("bound");
-            // Who it was says only its acceptance, as it may be over by then. A bare connection of haproxy's is never accepted.
+            // The peer's address is taken from `accept`, as the connection may have ended by then. A TCP check of
+            // haproxy's is never accepted.
             std::thread::spawn(move || {
                 while let Ok((_, peer)) = listener.accept() {
                     let _ = send.send(peer.ip().to_string());
@@ -205,8 +207,8 @@ fn checks_come_from_where_the_file_says() {
     }
 }
 
-/// As many connections as there are ports; one more is a failure of this side's. Idle connections are not shared
-/// between addresses.
+/// There are as many connections as ports; a further one is a local failure. Idle connections are not shared between
+/// addresses.
 #[test]
 fn a_range_of_ports_has_an_end() {
     let (send, held) = mpsc::channel();
@@ -232,7 +234,7 @@ fn a_range_of_ports_has_an_end() {
         }
         ports.sort();
         let refused = ask(address, "");
-        // haproxy says in a line of its own what could not be bound.
+        // haproxy logs a separate line about what could not be bound.
         let mut lines = logged(1);
         if lines[0].starts_with("Cannot bind to source address") {
             lines = logged(2);
@@ -249,7 +251,7 @@ fn a_range_of_ports_has_an_end() {
     assert_eq!((ours.0.as_slice(), ours.2.as_deref()), (&[0, 1][..], Some("503 SC")));
 }
 
-/// Two ports in a row that nobody uses, held until the second value is dropped.
+/// Returns two consecutive unused ports, reserved until the second value is dropped.
 fn free_ports() -> (u16, Vec<TcpListener>) {
     loop {
         let one = TcpListener::bind("127.0.0.1:0").expect("a loopback port");

@@ -16,12 +16,12 @@ pub struct Both {
     _ours: Running,
 }
 
-/// What the two said: redis-server first.
+/// The replies of the two servers: redis-server's first.
 #[derive(Clone, Debug)]
 pub struct Said(pub [Vec<u8>; 2]);
 
 impl Said {
-    /// Whether they said the same, but for the order in maps and sets.
+    /// Returns whether the replies are the same, apart from the order in maps and sets.
     pub fn is_same(&self) -> bool {
         let [theirs, ours] = &self.0;
         theirs == ours || parse(theirs).zip(parse(ours)).is_some_and(|(theirs, ours)| ordered(theirs) == ordered(ours))
@@ -35,12 +35,12 @@ impl std::fmt::Display for Said {
     }
 }
 
-/// The reply that these bytes are, unless tables are nested in it that no client would read.
+/// Parses a reply; returns `None` if tables are nested in it so deeply that no client would read it.
 fn parse(bytes: &[u8]) -> Option<Reply> {
     ReplyParser::new(ReplyLimits::default()).parse(bytes).ok()?.reply
 }
 
-/// Maps and sets in an order of their own.
+/// Returns the reply with its maps and sets sorted.
 fn ordered(reply: Reply) -> Reply {
     let all = |items: Vec<Reply>| -> Vec<Reply> { items.into_iter().map(ordered).collect() };
     match reply {
@@ -77,7 +77,7 @@ impl Both {
         }
     }
 
-    /// Sends requests as they are; what each said to them.
+    /// Sends requests as they are; returns the replies to each of them.
     pub fn send(&mut self, requests: &[Vec<u8>]) -> Vec<Said> {
         for client in &mut self.clients {
             client.send(requests.concat());
@@ -87,14 +87,14 @@ impl Both {
         read(redis).into_iter().zip(read(ours)).map(|(theirs, ours)| Said([theirs, ours])).collect()
     }
 
-    /// All keys with their values, in the order of their names.
+    /// Returns all keys with their values, sorted by name.
     pub fn keyspace(&mut self) -> [String; 2] {
         let [redis, ours] = &mut self.clients;
         [keyspace(redis), keyspace(ours)]
     }
 }
 
-/// A number that is text as a number.
+/// Returns a number in text form as a number.
 fn number(reply: Reply) -> Reply {
     let Reply::Bulk(text) = &reply else { return reply };
     match std::str::from_utf8(text).ok().and_then(|text| text.parse().ok()) {

@@ -1,4 +1,4 @@
-//! Commands that scripts call beside those on keys: what the server tells, and how calls are counted.
+//! Commands without keys that scripts call: commands about the server, and how calls are counted.
 
 use sluicegate_testkit::{Client, RedisServer};
 
@@ -44,7 +44,7 @@ fn the_server_tells_scripts_what_concerns_no_connection() {
     assert!(String::from_utf8_lossy(&client.read_reply()).contains("redis_version:7."));
 }
 
-/// What INFO says of these commands: calls, rejected and failed ones.
+/// Returns INFO's counters of these commands: calls, rejected and failed ones.
 fn counted(client: &mut Client, names: &[&str]) -> Vec<String> {
     let info = client.ask(&["INFO", "commandstats"]);
     let of = |name: &&str| {
@@ -84,7 +84,7 @@ fn calls_are_counted_as_by_redis() {
     assert!(total(&mut client) >= before + 1001);
     assert_eq!(client.ask(&["CONFIG", "RESETSTAT"]), "+OK\r\n");
     assert_eq!(counted(&mut client, &["set"]), ["set calls=0 rejected_calls=0 failed_calls=0"]);
-    // One that is ended by force has called what it has called.
+    // The calls of a script that is ended by force are counted.
     client.ask(&["EVAL", "redis.call('set','x',1) error('x')", "0"]);
     assert_eq!(counted(&mut client, &["set"]), ["set calls=1 rejected_calls=0 failed_calls=0"]);
 }
@@ -139,7 +139,7 @@ fn errors_are_counted_as_by_redis() {
     }
 }
 
-/// Most of such a script runs on another thread than its client's worker.
+/// Most of such a script runs on a thread other than its client's worker.
 #[test]
 fn the_time_of_a_long_script_is_its_call_s() {
     let ours = Running::start();

@@ -1,4 +1,4 @@
-//! SCRIPT's commands that tell about scripts, and flags that do not stand in their bodies.
+//! Subcommands of SCRIPT about scripts, and flags that are set outside their bodies.
 
 use sluicegate_store::config::ServerOptions;
 use sluicegate_testkit::{Client, wait_for};
@@ -37,7 +37,7 @@ fn help_lists_what_there_is() {
     }
 }
 
-/// The SHA-1 that SCRIPT LOAD answers.
+/// Loads a script; returns its SHA-1.
 fn load(client: &mut Client, body: &str) -> String {
     let reply = client.ask(&["SCRIPT", "LOAD", body]);
     reply.lines().nth(1).expect("a bulk").to_owned()
@@ -112,10 +112,10 @@ fn flags_can_be_given_before_and_after_a_script_is_known() {
     assert_eq!(client.ask(&["EVALSHA", &sha, "0", "x"]), "+OK\r\n");
     assert_eq!(client.ask(&["SCRIPT", "FLAGS", &sha.to_uppercase(), "no-writes,allow-undeclared-keys"]), "+OK\r\n");
     assert!(client.ask(&["EVALSHA", &sha, "0", "x"]).contains("Write commands are not allowed from read-only scripts"));
-    // FLUSH forgets them.
+    // FLUSH removes the flags.
     assert_eq!(client.ask(&["SCRIPT", "FLUSH"]), "+OK\r\n");
     assert!(client.ask(&["EVAL", body, "0", "x"]).contains("undeclared key"));
-    // Before it is known, in the place of its own.
+    // Flags that are set before the script is known replace its own.
     let own = format!("#!lua flags=no-writes\n{body}");
     assert_eq!(client.ask(&["SCRIPT", "FLUSH"]), "+OK\r\n");
     let sha = load(&mut client, &own);
@@ -138,7 +138,7 @@ fn scripts_that_name_no_flags_have_those_of_the_parameter() {
     let body = "return redis.call('SET', KEYS[1], 'v')";
     let refused = "Write commands are not allowed from read-only scripts";
     assert!(client.ask(&["EVAL", body, "1", "k"]).contains(refused));
-    // Flags of its own, even none, take their place; in both spellings.
+    // The script's own flags, even an empty list, replace the default ones, in both spellings.
     assert_eq!(client.ask(&["EVAL", &format!("--!df flags=legacy-float\n{body}"), "1", "k"]), "+OK\r\n");
     assert_eq!(client.ask(&["EVAL", &format!("#!lua\n{body}"), "1", "k"]), "+OK\r\n");
     assert_eq!(
@@ -149,7 +149,7 @@ fn scripts_that_name_no_flags_have_those_of_the_parameter() {
     assert_eq!(client.ask(&["EVAL", body, "1", "k"]), "+OK\r\n");
     let reply = client.ask(&["CONFIG", "SET", "default_lua_flags", "no-writes nosuch"]);
     assert!(reply.contains("Invalid flag: nosuch"), "{reply}");
-    // Without atomicity, what it has done shows before its end.
+    // Without atomicity, its changes are visible before its end.
     assert_eq!(
         client.ask(&["CONFIG", "SET", "default_lua_flags", "allow-undeclared-keys;disable-atomicity"]),
         "+OK\r\n"
@@ -190,7 +190,7 @@ fn scripts_that_run_or_wait_are_described() {
     assert_eq!((of(waits, "client"), of(waits, "keys-held"), of(waits, "wrote")), (second, "0".into(), "0".into()));
     assert_eq!(of(waits, "waiters"), "0");
     assert!(of(runs, "age-ms").parse::<u64>().is_ok());
-    // Whoever waits is told for whom.
+    // A waiting client is listed with the script that it waits for.
     let owner = format!(" wait-db=0 wait-owner=script-{}", &sha[..8]);
     let reasons = wait_for("both to say why", || {
         let list = admin.ask(&["CLIENT", "LIST"]);
@@ -206,7 +206,7 @@ fn scripts_that_run_or_wait_are_described() {
     };
     waits_for("eval", "a ");
     waits_for("mget", "");
-    // One that waits is ended at once, by its number.
+    // A waiting script is ended at once by its number.
     let id = waits.lines().next().and_then(|line| line.strip_prefix(':')).expect("a number");
     assert_eq!(admin.ask(&["SCRIPT", "KILL", id]), "+OK\r\n");
     assert!(waiting.read_reply().starts_with(b"-ERR Script killed by user"));

@@ -1,9 +1,9 @@
-//! Scripts written by hand, in `corpus/*.txt`: what redis-server says to them and what is left of the keys is what the
-//! store says and leaves, in RESP2 and RESP3.
+//! Scripts written by hand, in `corpus/*.txt`: the replies and the remaining keys of redis-server and of the store are
+//! the same, in RESP2 and RESP3.
 //!
 //! A case begins with `=== NAME` and an empty store. A line `> COMMAND` is a command. Any other line is one too, in
-//! which `$` stands for the script in the lines below it, up to an empty line. `differences.txt` holds what is
-//! different by intent: there each request of that kind is followed by `-> REPLY`, what the store says.
+//! which `$` stands for the script in the lines below it, up to an empty line. `differences.txt` holds the intended
+//! differences: there each such request is followed by `-> REPLY`, the store's reply.
 
 use std::path::Path;
 
@@ -13,11 +13,11 @@ use super::both::Both;
 struct Case {
     name: String,
     requests: Vec<Vec<u8>>,
-    /// What the store is to say to the requests with these numbers, where that is not what redis-server says.
+    /// The store's expected replies to the requests with these numbers, where they differ from redis-server's.
     expected: Vec<(usize, String)>,
 }
 
-/// The cases of a file.
+/// Parses the cases of a file.
 fn cases(text: &str) -> Vec<Case> {
     let mut cases: Vec<Case> = Vec::new();
     let mut lines = text.lines().peekable();
@@ -56,7 +56,7 @@ fn read(name: &str) -> Vec<Case> {
     cases(&std::fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display())))
 }
 
-/// The files, but for that of differences.
+/// The files without that of the differences.
 const FILES: &[&str] = &["api.txt", "conversions.txt", "errors.txt", "hostile.txt", "libraries.txt", "wild.txt"];
 
 #[test]

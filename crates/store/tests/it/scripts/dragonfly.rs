@@ -1,4 +1,4 @@
-//! What Dragonfly gives scripts beside Redis: calls whose replies are not wanted, and the table `dragonfly`.
+//! Dragonfly's extensions for scripts: calls whose replies are discarded, and the table `dragonfly`.
 
 use sluicegate_store::config::ServerOptions;
 use sluicegate_testkit::{Client, wait_for};
@@ -13,28 +13,28 @@ fn eval(client: &mut Client, body: &str) -> String {
 fn calls_whose_replies_are_not_wanted_are_done_at_once() {
     let ours = Running::start();
     let mut client = ours.connect();
-    // Done when the next line runs, and nothing comes back, whatever the reply is.
+    // The command is done when the next line runs, and nothing is returned, whatever its reply is.
     let body = "local n = select('#', redis.acall('SET', 'k', '5'))
         local m = select('#', redis.apcall('HGETALL', 'none'))
         redis.acall('INCRBY', 'k', 2)
         return {n, m, redis.call('GET', 'k')}";
     assert_eq!(eval(&mut client, body), "*3\r\n:0\r\n:0\r\n$1\r\n7\r\n");
-    // An error ends the script there, as that of call.
+    // An error ends the script at this call, as with `call`.
     let reply =
         eval(&mut client, "redis.acall('SET', 'k', 'x') redis.acall('INCR', 'k') redis.acall('SET', 'k', 'never')");
     assert!(reply.starts_with("-ERR value is not an integer or out of range script: "), "{reply}");
     assert_eq!(client.ask(&["GET", "k"]), "$1\r\nx\r\n");
-    // It can be caught, and that of apcall is nothing at all.
+    // The error can be caught, and `apcall` ignores it.
     assert_eq!(eval(&mut client, "local ok, e = pcall(redis.acall, 'INCR', 'k') return {ok, e.err}"), {
         let call = "local ok, e = pcall(redis.call, 'INCR', 'k') return {ok, e.err}";
         eval(&mut client, call)
     });
     assert_eq!(eval(&mut client, "redis.apcall('INCR', 'k') return select('#', redis.apcall('INCR', 'k'))"), ":0\r\n");
-    // What is no command, or no word, is refused in the same way.
+    // Unknown commands and invalid arguments are refused in the same way.
     assert!(eval(&mut client, "redis.acall('NOSUCH')").starts_with("-ERR Unknown Redis command"));
     assert_eq!(eval(&mut client, "redis.apcall('NOSUCH') return 1"), ":1\r\n");
     assert!(eval(&mut client, "redis.acall()").contains("Please specify at least one argument"));
-    // In a script without atomicity, too.
+    // The same holds in a script without atomicity.
     let body = "--!df flags=disable-atomicity\nredis.acall('SET', 'k', '1') redis.apcall('LPUSH', 'k', 'x') return redis.call('INCR', 'k')";
     assert_eq!(eval(&mut client, body), ":2\r\n");
     // Both are functions of server as well, and of libraries.
@@ -45,7 +45,7 @@ fn calls_whose_replies_are_not_wanted_are_done_at_once() {
 fn keys_are_locked_all_or_none_until_they_are_unlocked() {
     let ours = Running::with(ServerOptions::default(), 2);
     let (mut one, mut two, mut reader, mut admin) = (ours.connect(), ours.connect(), ours.connect(), ours.connect());
-    // It locks two keys, changes one, and the other only much later.
+    // The script locks two keys, changes one, and the other only much later.
     let body = "--!df flags=disable-atomicity
         dragonfly.lock('a', 'b')
         redis.call('SET', 'a', 'one')
@@ -59,7 +59,7 @@ fn keys_are_locked_all_or_none_until_they_are_unlocked() {
     one.command(&["EVAL", body, "0"]);
     wait_for("it to begin", || (admin.ask(&["DBSIZE"]) != ":0\r\n").then_some(()));
     reader.command(&["MGET", "a", "b"]);
-    // Another one that wants one of the keys gets neither before it gets both.
+    // Another script that locks one of these keys and a further one gets neither before it gets both.
     two.command(&[
         "EVAL",
         "--!df flags=disable-atomicity\ndragonfly.lock('b', 'e') return redis.call('GET', 'b')",

@@ -1,26 +1,26 @@
-//! Random scripts to both servers: what they say and leave must be the same.
+//! Random scripts on both servers: the replies and the remaining keys must be the same.
 //!
-//! A difference is narrowed down to a script without a statement to spare, and printed with its seed. `SLUICEGATE_SEED`
-//! begins elsewhere, `SLUICEGATE_SCRIPTS` says how many.
+//! A difference is narrowed down to a script of which no statement can be removed, and printed with its seed.
+//! `SLUICEGATE_SEED` is the first seed, `SLUICEGATE_SCRIPTS` the number of scripts.
 
 use super::both::{Both, Said};
 use super::grammar::{BEGIN, Script, Writer};
 use super::number;
 use crate::Random;
 
-/// Scripts between two looks at the keys.
+/// The number of scripts between two comparisons of the keys.
 const ROUND: usize = 4;
-/// Attempts to make a script smaller.
+/// The maximum number of attempts to make a script smaller.
 const TRIES: usize = 3_000;
 
-/// What differed.
+/// A difference between the servers.
 struct Difference {
     what: String,
-    /// How many scripts of the round were run by then.
+    /// The number of scripts of the round that had run by then.
     ran: usize,
 }
 
-/// Runs scripts from an empty store.
+/// Runs scripts on empty stores; returns the first difference.
 fn run(both: &mut Both, protocol: u8, scripts: &[Script]) -> Option<Difference> {
     both.begin(protocol);
     let mut requests: Vec<Vec<u8>> = BEGIN.iter().map(|line| format!("{line}\r\n").into_bytes()).collect();
@@ -33,7 +33,7 @@ fn run(both: &mut Both, protocol: u8, scripts: &[Script]) -> Option<Difference> 
     (theirs != ours).then(|| Difference { what: format!("  redis: {theirs}  ours: {ours}"), ran: scripts.len() })
 }
 
-/// The smallest row of scripts that still differs.
+/// Returns the smallest sequence of scripts that still differs.
 fn shrink(both: &mut Both, protocol: u8, mut scripts: Vec<Script>, mut found: Difference) -> (Vec<Script>, Difference) {
     let mut tries = 0;
     'smaller: while tries < TRIES {
@@ -57,7 +57,7 @@ fn shrink(both: &mut Both, protocol: u8, mut scripts: Vec<Script>, mut found: Di
     (scripts, found)
 }
 
-/// Says which scripts ran when a server went away or a test gave up.
+/// Prints which scripts ran when a server has died or a test has failed.
 struct Told<'s>(u64, &'s [Script]);
 
 impl Drop for Told<'_> {
@@ -68,7 +68,7 @@ impl Drop for Told<'_> {
     }
 }
 
-/// Differences that are looked for before a test gives up.
+/// The number of differences after which a test stops.
 const SHOWN: usize = 8;
 
 #[test]

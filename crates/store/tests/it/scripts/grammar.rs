@@ -1,17 +1,17 @@
-//! Random scripts: a tree of statements, so that what shows a difference can be narrowed down.
+//! Random scripts: trees of statements, so that a script with a difference can be narrowed down.
 //!
-//! A script knows a few variables of each kind and uses them; every command is among those whose reply is the same
-//! everywhere. Not written: numbers so large that doubles lose digits, quotients beside `..` and what else
-//! `corpus/differences.txt` lists, and tables in whose order chance would show.
+//! A script knows a few variables of each kind and uses them; the reply of every command is deterministic. Not written:
+//! numbers so large that doubles lose digits, quotients beside `..` and what else `corpus/differences.txt` lists, and
+//! tables in whose order chance would show.
 
 use sluicegate_testkit::encode;
 
 use crate::Random;
 
-/// Keys that scripts use; a number of them are there, of every type.
+/// The keys that scripts use; some of them exist, of every type.
 pub const KEYS: &[&str] = &["s", "n", "l", "h", "set", "ints", "z", "none", "new", "stream"];
 
-/// What is there before the scripts.
+/// The commands that create the initial keys.
 pub const BEGIN: &[&str] = &[
     "SET s text",
     "SET n 10",
@@ -25,7 +25,7 @@ pub const BEGIN: &[&str] = &[
     "HSET pairs f v",
 ];
 
-/// A statement, with those inside it.
+/// A statement with its inner statements.
 #[derive(Clone, Debug)]
 pub struct Statement {
     head: String,
@@ -74,7 +74,7 @@ impl Script {
         encode(&words)
     }
 
-    /// All scripts with a statement less: without it, or with what is inside it in its place.
+    /// Returns all scripts with one statement less: it is removed, or replaced by its inner statements.
     pub fn smaller(&self) -> Vec<Script> {
         smaller(&self.statements).into_iter().map(|statements| Script { statements, ..self.clone() }).collect()
     }
@@ -114,7 +114,7 @@ enum Kind {
     Text,
     /// An array without holes.
     List,
-    /// What a command gave.
+    /// The reply of a command.
     Reply,
 }
 
@@ -246,7 +246,7 @@ const TEXTS: &[&str] = &["''", "'a'", "'b'", "'text'", "'10'", "'3.5'", "'x y'",
 const MEMBERS: &[&str] = &["a", "b", "f", "g", "one", "7"];
 
 impl<'r> Writer<'r> {
-    /// A script of about so many statements.
+    /// Returns a script of about `size` statements.
     pub fn script(random: &'r mut Random, size: usize) -> Script {
         let keys: Vec<&str> = (0..random.below(4)).map(|_| random.pick(KEYS)).collect();
         let arguments: Vec<String> = (0..random.below(4))
@@ -360,7 +360,7 @@ impl<'r> Writer<'r> {
                 statement
             }
             13 => {
-                // A copy, or a body that makes the list longer would never end.
+                // The loop runs over a copy: with a body that extends the list, it would never end.
                 let list = self.list(0);
                 let (index, value) = (self.name(), self.name());
                 self.scopes.push(vec![(Kind::Int, index.clone()), (Kind::Reply, value.clone())]);
@@ -423,7 +423,7 @@ impl<'r> Writer<'r> {
         Statement::line(text.unwrap_or_else(|| "do end".to_owned()))
     }
 
-    /// What goes into a list: no list, or one could be put into itself.
+    /// Returns an element for a list: never a list, as it could be put into itself.
     fn item(&mut self) -> String {
         match self.random.below(4) {
             0 => self.int(1),
@@ -435,7 +435,7 @@ impl<'r> Writer<'r> {
 
     fn failure(&mut self) -> String {
         let (any, other) = (self.any(1), self.any(1));
-        // Of arithmetic on strings the messages are different.
+        // Error messages of arithmetic on strings differ.
         let no_text = match self.random.below(3) {
             0 => self.list(1),
             1 => self.random.pick(&["true", "nil", "function() end"]).to_owned(),
@@ -599,7 +599,7 @@ impl<'r> Writer<'r> {
         }
     }
 
-    /// What the script returns: mostly a table of what it has.
+    /// Returns the script's result: mostly a table of its variables.
     fn returned(&mut self) -> String {
         let mut values: Vec<(Kind, String)> = self.scopes[0].clone();
         if values.is_empty() || self.chance(5) {

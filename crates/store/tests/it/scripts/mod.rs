@@ -1,4 +1,4 @@
-//! Scripts: bytes as redis-server sends them, and what only this store does.
+//! Scripts: the same bytes as redis-server's, and what only this store does.
 
 mod both;
 mod busy;
@@ -82,19 +82,19 @@ fn replies_are_those_of_redis() {
     check_alike_by_default(ALIKE);
 }
 
-/// A number from the environment, which makes a test longer or begins it elsewhere.
+/// Returns a number from the environment: the length of a test, or its seed.
 fn number(name: &str, otherwise: u64) -> u64 {
     std::env::var(name).ok().and_then(|text| text.parse().ok()).unwrap_or(otherwise)
 }
 
-/// A field of INFO.
+/// Returns a field of INFO.
 fn figure(client: &mut Client, name: &str) -> u64 {
     let text = client.ask(&["INFO", "stats"]);
     let line = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'));
     line.and_then(|value| value.trim().parse().ok()).unwrap_or_else(|| panic!("{name} in {text}"))
 }
 
-/// Does the store's background work, as its process does.
+/// A thread that does the store's background work, as its process would.
 struct Ticking(Arc<AtomicBool>);
 
 impl Ticking {
@@ -117,7 +117,7 @@ impl Drop for Ticking {
     }
 }
 
-/// A script of about this many turns of a loop.
+/// Returns a script with a loop of about `count` turns.
 fn turns(count: u64) -> String {
     format!("local x = 0 for i = 1, {count} do x = (x + i) % 1000003 end return x")
 }
@@ -126,11 +126,11 @@ fn turns(count: u64) -> String {
 fn a_long_script_keeps_its_keys_and_nobody_else() {
     let ours = Running::start();
     let (mut long, mut other, mut same) = (ours.connect(), ours.connect(), ours.connect());
-    // It goes on until somebody listens.
+    // The script loops until its channel has a subscriber.
     let script = "redis.call('SET', KEYS[1], 'half') repeat until redis.call('PUBSUB', 'NUMSUB', 'go on')[2] == 1 \
                   return redis.call('SET', KEYS[1], 'whole')";
     long.command(&["EVAL", script, "1", "k"]);
-    // Seen as soon as it has left its worker.
+    // The script is listed as soon as it has left its worker.
     wait_for("the script to leave its worker", || (same.ask(&["SCRIPT", "PS"]) != "*0\r\n").then_some(()));
     same.command(&["GET", "k"]);
     for n in 0..100 {
@@ -213,7 +213,7 @@ fn replies_that_are_dropped_are_not_made_unless_that_is_asked_for() {
     assert!(bytes(&mut client) > 40 * 50, "a table was made of each of 40 replies");
     client.ask(&["CONFIG", "SET", "lua_auto_async", "yes"]);
     assert!(bytes(&mut client) < 100, "it was asked for again");
-    // An error is one all the same.
+    // An error is reported all the same.
     let failed = client.ask(&["EVAL", "redis.call('LPUSH', KEYS[1], 1) return 1", "1", "k"]);
     assert!(failed.starts_with("-WRONGTYPE"), "{failed}");
     let passed = "redis.pcall('LPUSH', KEYS[1], 1) return redis.call('GET', KEYS[1])";
@@ -241,7 +241,7 @@ fn keys_and_arguments_are_new_whatever_the_last_script_did_to_them() {
         "local t = setmetatable({}, {__add = function() KEYS[9] = 1 return 1 end}) return ARGV[t + 1]",
         "local f, list = ipairs(ARGV) list[9] = 1 for i, a in f, list, 0 do end",
         "return (table.remove or unpack)(KEYS)",
-        // These only read, which is seen when they are compiled.
+        // These only read, which is detected when they are compiled.
         "return KEYS[1] .. #KEYS .. ARGV[#ARGV]",
         "for i, key in ipairs(KEYS) do redis.call('GET', key, unpack(ARGV, 9)) end return unpack(KEYS)",
         "",

@@ -1,4 +1,4 @@
-//! Scripts run at the same time: two that could each not end without the other, and clients beside them on one core.
+//! Concurrent scripts: two of which neither could end without the other, and clients that share a core with scripts.
 
 use sluicegate_store::config::ServerOptions;
 use sluicegate_testkit::wait_for;
@@ -6,7 +6,7 @@ use sluicegate_testkit::wait_for;
 use super::Ticking;
 use crate::support::Running;
 
-/// Makes a key and waits until the other script has made its own: how many keys there are shows through holds.
+/// Creates a key and waits until the other script has created its own: the number of keys is visible despite holds.
 const MEET: &str = "\
 redis.call('SET', KEYS[1], 'x')
 local turns = 0
@@ -25,7 +25,7 @@ fn atomic_scripts_on_other_keys_overlap() {
     assert_eq!(admin.ask(&["DEL", "a", "b"]), ":2\r\n");
 }
 
-/// Lets this thread, and those that it starts, run on one core only.
+/// Restricts this thread, and those that it starts, to one core.
 fn keep_to_one_core() {
     // SAFETY: both calls are about this thread, with a set that outlives them.
     unsafe {
@@ -38,7 +38,7 @@ fn keep_to_one_core() {
     }
 }
 
-/// What a script does that goes on while others are answered.
+/// Long-running scripts, during which other clients are served.
 const LONG: &[&str] = &[
     "redis.call('SET', KEYS[1], 'x') while true do end",
     "while true do redis.call('INCR', KEYS[1]) end",
@@ -68,7 +68,7 @@ fn others_go_on_beside_scripts_on_one_core() {
                     Some(&*n.to_string())
                 );
             }
-            // It runs all the while, since it has no end.
+            // The script has no end, so it has been running all the time.
             assert_eq!(admin.ask(&["SCRIPT", "KILL", &sha, "FORCE"]), "+OK\r\n");
             let reply = long.read_reply();
             assert!(reply.starts_with(b"-ERR Script killed by user"), "{script}: {}", reply.escape_ascii());

@@ -1,4 +1,4 @@
-//! Scripts that wait for keys they did not declare: behind others, in circles, and until somebody ends them.
+//! Scripts that wait for keys they did not declare: behind others, in cycles, and until they are killed.
 
 use sluicegate_store::config::ServerOptions;
 use sluicegate_testkit::{Client, wait_for};
@@ -6,12 +6,12 @@ use sluicegate_testkit::{Client, wait_for};
 use super::{Ticking, figure};
 use crate::support::Running;
 
-/// Waits until there are so many keys, which shows through holds.
+/// Returns a loop that waits until there are `keys` keys, which is visible despite holds.
 fn until(keys: usize) -> String {
     format!("while redis.call('DBSIZE') < {keys} do end ")
 }
 
-/// How many commands and sections have had to wait.
+/// Returns how many commands and sections have had to wait.
 fn parked(client: &mut Client) -> u64 {
     figure(client, "sections_parked")
 }
@@ -21,7 +21,7 @@ fn a_script_goes_before_those_who_wait_for_its_keys() {
     let ours = Running::start();
     let (mut one, mut both, mut reader) = (ours.connect(), ours.connect(), ours.connect());
     let mut admin = ours.connect();
-    // It holds x, and will want y.
+    // The script holds x, and will need y.
     one.command(&[
         "EVAL",
         &format!("redis.call('SET', KEYS[1], 0) {} return redis.call('INCR', 'y')", until(2)),
@@ -29,7 +29,7 @@ fn a_script_goes_before_those_who_wait_for_its_keys() {
         "x",
     ]);
     wait_for("the script to begin", || (admin.ask(&["DBSIZE"]) == ":1\r\n").then_some(()));
-    // That one waits for x, and lets nobody else have y once it was overtaken often enough.
+    // This script waits for x; once it was overtaken often enough, no other gets y.
     both.command(&["EVAL", "redis.call('INCR', KEYS[1]) return redis.call('INCR', KEYS[2])", "2", "x", "y"]);
     wait_for("the other to wait", || (parked(&mut admin) == 1).then_some(()));
     reader.send(b"GET y\r\n".repeat(70));
@@ -37,7 +37,7 @@ fn a_script_goes_before_those_who_wait_for_its_keys() {
     admin.ask(&["SET", "signal", "v"]);
     assert_eq!(one.read_reply(), b":1\r\n");
     assert_eq!(both.read_reply(), b":2\r\n");
-    // Those that overtook it saw nothing yet.
+    // The commands that overtook it have seen no change.
     let replies: Vec<_> = (0..70).map(|_| reader.read_reply()).collect();
     let (nothing, both): (&[u8], &[u8]) = (b"$-1\r\n", b"$1\r\n2\r\n");
     let waited = replies.iter().position(|reply| reply == both).unwrap_or(70);
@@ -46,7 +46,7 @@ fn a_script_goes_before_those_who_wait_for_its_keys() {
     assert_eq!(ours.store().stats().tickets, 0);
 }
 
-/// The third script's wait closes two circles, of which one is opened by the second, which may begin anew.
+/// The third script's wait closes two cycles, one of which is broken by restarting the second script.
 #[test]
 fn one_wait_may_close_two_circles() {
     let ours = Running::start();
@@ -60,7 +60,7 @@ fn one_wait_may_close_two_circles() {
     wait_for("both to begin", || (admin.ask(&["DBSIZE"]) == ":2\r\n").then_some(()));
     second.command(&["EVAL", "redis.call('GET', 't') return redis.call('GET', 'q')", "0"]);
     admin.ask(&["SET", "signal", "v"]);
-    // Meanwhile the first has probably come to its wait; if it has not, the circles are the same.
+    // Meanwhile the first script has probably begun to wait; if it has not, the cycles are the same.
     admin.ask(&["SET", "again", "v"]);
     let (first, third) = (first.read_reply(), third.read_reply());
     let refused: &[u8] = b"-BUSY an undeclared key is held by another script or transaction";
@@ -72,7 +72,7 @@ fn one_wait_may_close_two_circles() {
     assert_eq!(ours.store().stats().tickets, 0);
 }
 
-/// The SHA-1 of a script, which is known from then on.
+/// Loads a script; returns its SHA-1.
 fn loaded(client: &mut Client, script: &str) -> String {
     client.ask(&["SCRIPT", "LOAD", script]).lines().nth(1).expect("a digest").to_owned()
 }
@@ -99,14 +99,14 @@ fn a_script_is_ended_where_it_waits() {
     wait_for("the function to wait", || (admin.ask(&["FUNCTION", "KILL", "waits"]) == "+OK\r\n").then_some(()));
     let reply = waits.read_reply();
     assert!(reply.starts_with(b"-ERR Script killed by user with"), "{}", reply.escape_ascii());
-    // One that is not atomic waits for the reply of a command that waits.
+    // A script that is not atomic waits for the reply of a command that waits.
     let sha = loaded(&mut admin, "--!df flags=disable-atomicity\nreturn redis.call('GET', 'held')");
     waits.command(&["EVALSHA", &sha, "0"]);
     wait_for("the script to wait", || (admin.ask(&["SCRIPT", "KILL", &sha]) == "+OK\r\n").then_some(()));
     assert!(waits.read_reply().starts_with(b"-ERR Script killed by user with SCRIPT KILL"));
     assert_eq!(admin.ask(&["SCRIPT", "KILL", &keeper, "FORCE"]), "+OK\r\n");
     assert!(endless.read_reply().starts_with(b"-ERR Script killed by user with SCRIPT KILL"));
-    // What was left behind by the one that was not atomic has run by now.
+    // The commands that the non-atomic script left behind have run by now.
     wait_for("all to end", || (ours.store().stats().tickets == 0).then_some(()));
 }
 
@@ -136,7 +136,7 @@ fn kill_in_all_its_forms() {
         );
     };
     let begins = |sha: &str, admin: &mut Client| {
-        // What names another script answers NOTBUSY.
+        // Naming another script gives NOTBUSY.
         wait_for("the script to be seen", || (admin.ask(&["SCRIPT", "KILL", sha]) != NOTBUSY).then_some(()));
     };
 
@@ -145,7 +145,7 @@ fn kill_in_all_its_forms() {
     begins(&reader.to_uppercase(), &mut admin);
     ended(&mut reads);
 
-    // One that has written is not ended, unless that is forced.
+    // A script that has written is not ended, except by force.
     writes.command(&["EVALSHA", &writer, "1", "w"]);
     wait_for("it to write", || admin.ask(&["SCRIPT", "PS"]).contains("$5\r\nwrote\r\n:1\r\n").then_some(()));
     for kill in [&["SCRIPT", "KILL"][..], &["SCRIPT", "KILL", &writer]] {
@@ -153,7 +153,7 @@ fn kill_in_all_its_forms() {
         assert!(reply.starts_with("-UNKILLABLE Sorry the script already executed write commands"), "{reply}");
     }
     assert_eq!(admin.ask(&["SCRIPT", "KILL", &reader, "FORCE"]), NOTBUSY);
-    // Without a name, those that can be ended are.
+    // Without a name, all scripts that can be ended are.
     reads.command(&["EVALSHA", &reader, "1", "r"]);
     wait_for("the reader to be ended", || (admin.ask(&["SCRIPT", "KILL"]) == "+OK\r\n").then_some(()));
     ended(&mut reads);
@@ -162,7 +162,7 @@ fn kill_in_all_its_forms() {
     let written = admin.ask(&["GET", "w"]);
     assert!(written.starts_with('$'), "what it wrote is there: {written}");
 
-    // By number: they are given in order, and few were.
+    // By number: numbers are assigned in order, and few were assigned.
     reads.command(&["EVALSHA", &reader, "1", "r"]);
     wait_for("the script to be found", || {
         (1..100).any(|number| admin.ask(&["SCRIPT", "KILL", &number.to_string()]) == "+OK\r\n").then_some(())
@@ -171,7 +171,7 @@ fn kill_in_all_its_forms() {
     assert_eq!(admin.ask(&["SCRIPT", "KILL"]), NOTBUSY);
 }
 
-/// More scripts than there may be threads for them, on one worker: whoever asks is answered.
+/// More scripts than there may be threads for them, on one worker: every client gets a reply.
 #[test]
 fn kill_answers_while_all_threads_are_busy() {
     const SCRIPTS: &[&str] = &[
@@ -191,7 +191,7 @@ fn kill_answers_while_all_threads_are_busy() {
     }
     wait_for("all to begin", || (ours.store().stats().granted == 40).then_some(()));
     for sha in &shas {
-        // Those that are in their first slice are not seen yet.
+        // Scripts in their first slice are not listed yet.
         let mut ended = 0;
         wait_for("the scripts to be ended", || {
             let reply = admin.ask(&["SCRIPT", "KILL", sha]);
@@ -236,7 +236,7 @@ fn a_script_goes_on_when_its_client_has_gone() {
     let ours = Running::start();
     let mut admin = ours.connect();
     let script = format!("redis.call('SET', KEYS[1], 'half') {} return redis.call('SET', KEYS[1], 'whole')", until(3));
-    // It has left the worker, it waits for a key, or it is in a transaction, of which the rest is done.
+    // The script has left the worker, waits for a key, or is in a transaction, whose other commands are executed.
     for (round, is_killed) in [(0, false), (1, true), (2, false), (3, true)] {
         assert_eq!(admin.ask(&["FLUSHALL"]), "+OK\r\n");
         let mut leaves = ours.connect();
@@ -283,7 +283,7 @@ fn one_that_waits_for_a_key_goes_on_when_its_client_has_gone() {
     wait_for("all to end", || (ours.store().stats().tickets == 0).then_some(()));
 }
 
-/// What a script sees, and leaves behind, that must not show that it has begun before.
+/// The start of a script that reads state and then spoils it: after a restart, the spoiled state must not be visible.
 const SPOILS: &str = "\
 math.randomseed(5)
 local first = {KEYS[1], ARGV[1], math.random(1000), math.random(1000), #KEYS, #ARGV,
@@ -308,8 +308,8 @@ fn a_restart_does_not_show() {
     assert!(alone.starts_with("*9\r\n$3\r\nkey\r\n$8\r\nargument\r\n:"), "{alone}");
     listens.read_reply();
     let restarted = figure(&mut admin, "sections_restarted");
-    // It has a and wants b, while the other has b, has written, and wants a: they wait for each other unless the first
-    // was so slow that the other came before it.
+    // The first script has a and needs b, while the other has b, has written, and needs a: they wait for each other
+    // unless the first was so slow that the other preceded it.
     wait_for("one to begin anew", || {
         assert_eq!(admin.ask(&["FLUSHALL"]), "+OK\r\n");
         one.command(&["EVAL", &format!("{SPOILS} {} redis.call('GET', 'b') {ends}", until(2)), "1", "key", "argument"]);
@@ -339,7 +339,7 @@ fn a_script_that_leaves_its_worker_is_counted() {
     assert_eq!(client.read_reply(), b"$-1\r\n");
 }
 
-/// SORT finds keys only while it runs, which others hold, and wants keys that those who wait for it hold.
+/// SORT learns only while it runs which keys it needs; others may hold them, and wait for keys of SORT.
 #[test]
 fn sort_by_other_keys_in_scripts_under_contention() {
     let ours = Running::with(ServerOptions::default(), 2);
@@ -349,7 +349,7 @@ fn sort_by_other_keys_in_scripts_under_contention() {
         admin.ask(&["MSET", &format!("weight:{n}"), &(9 - n).to_string(), &format!("data:{n}"), &format!("d{n}")]);
     }
     let sorts = "return table.concat(redis.call('SORT', KEYS[1], 'BY', 'weight:*', 'GET', 'data:*'), ' ')";
-    // Both weights are exchanged, or none: whoever sorts sees eight different ones.
+    // Both weights are exchanged, or none: every SORT sees eight different ones.
     let changes = "local a, b = redis.call('GET', KEYS[1]), redis.call('GET', KEYS[2]) redis.call('SET', KEYS[1], b) \
                    for i = 1, tonumber(ARGV[1]) do end redis.call('SET', KEYS[2], a) return 'done'";
     std::thread::scope(|scope| {
