@@ -1,4 +1,4 @@
-//! `track`: servers whose health is another server's.
+//! `track`: servers that take over the health of another server.
 
 use std::sync::Arc;
 

@@ -1,10 +1,10 @@
 //! The ticker, its signal and the hook, which make long-running scripts yield and end them.
 //!
 //! A worker enters a burst by storing the running coroutine and bumping a sequence number to odd, and leaves it by
-//! bumping it to even: two stores, no clock. One ticker thread looks at all workers every [`TICK`] or more often; a
-//! worker that has used a tick of CPU time since it was first seen in an odd sequence gets [`SIGNAL`], whose handler
-//! runs on that worker's thread and so may arm the hook of its running coroutine (`lua_sethook` is async-signal-safe on
-//! the own thread, not from another).
+//! bumping it to even: two atomic writes each, no clock. One ticker thread looks at all workers every [`TICK`] or more
+//! often; a worker that has used a tick of CPU time since it was first seen in an odd sequence gets [`SIGNAL`], whose
+//! handler runs on that worker's thread and so may arm the hook of its running coroutine (`lua_sethook` is
+//! async-signal-safe on the own thread, not from another).
 //!
 //! CPU time and not wall-clock time, because scripts that share a state rely on running alone between two waits as long
 //! as they are short: a script that the kernel preempted must not count as long because the machine is busy.

@@ -3,7 +3,7 @@
 //! `tune.lua.maxmem` bounds all states together, so the account is one atomic that the states share. Without a limit
 //! nothing is counted: the atomic would be the only cache line that workers with states of their own fight over.
 //!
-//! A script of a client that comes to large blocks [leaves](allocate_and_leave) a thread that others wait for.
+//! A client's script that allocates a large block [leaves](allocate_and_leave) a thread that others wait for.
 
 use std::alloc::{Layout, alloc, dealloc, realloc};
 use std::ffi::c_void;

@@ -1,7 +1,7 @@
 //! Secrets of a handshake, for the fetches that print them where `tune.ssl.keylog` is set.
 //!
 //! rustls reports secrets of all connections to one object, which does not know the connection. It reports them on the
-//! thread that drives the handshake, so they are collected in a variable of the thread, which [`take`] empties after
+//! thread that drives the handshake, so they are collected in a thread-local variable, which [`take`] empties after
 //! each step. Nothing is collected without the setting.
 
 use std::cell::RefCell;

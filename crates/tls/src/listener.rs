@@ -1,9 +1,9 @@
 //! The server's side: the certificates of a `bind` line, and the rustls configuration that a client gets.
 //!
 //! A [`Listener`] has a table: an index of names ([`crate::select`]) and a slot for each certificate, with the options
-//! that it shares with others. A rustls configuration belongs to one certificate, so each slot has its own, built when a
-//! client first needs it: of 5,000 certificates those that are asked for cost memory. A client's first message decides
-//! among a few variants of it, of which four are kept in place and those of a rare kind in a short list.
+//! that it shares with others. A rustls configuration belongs to one certificate, so each slot has its own, built when
+//! a client first needs it: of 5,000 certificates, only the requested ones cost memory. A client's first message
+//! decides among a few variants of it, of which four are kept in place and those of a rare kind in a short list.
 //!
 //! Tables are immutable. A replacement reuses the slots, and the configurations in them, whose certificate and
 //! options are equal; a handshake reads the table once and keeps it while it chooses.

@@ -7,10 +7,10 @@
 //!
 //! # The outcome of a connection
 //!
-//! rustls shares a verifier among connections and tells it nothing of them. A verifier therefore leaves the [`Outcome`] in
-//! a variable of the thread. The owner of a connection keeps a slot for it, and calls rustls only by [`within`], which
-//! moves the slot's content to the variable and back: `process_new_packets`, and `Accepted::into_connection`, which
-//! processes the client's hello.
+//! rustls shares a verifier among connections and passes it nothing about them. A verifier therefore leaves the
+//! [`Outcome`] in a thread-local variable. The owner of a connection keeps a slot for it, and calls rustls only by
+//! [`within`], which moves the slot's content to the variable and back: `process_new_packets`, and
+//! `Accepted::into_connection`, which processes the client's hello.
 //!
 //! Tickets and stored sessions must carry the [`Verdict`]. rustls makes them while it processes the packets in which the
 //! peer's certificate came, before a caller could set resumption data; so it is the ticketer or the store of sessions

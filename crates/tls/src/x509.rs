@@ -3,8 +3,8 @@
 //!
 //! This module is the only one of the crate with `unsafe` code. Its functions take and return safe types; objects of
 //! libcrypto are owned by `raw::Owned`, and pointers do not leave the module. A parsed object does not change, so it is
-//! shared between threads; the library guards what it caches in one by a lock of the object. No function here opens a
-//! file or reads the environment.
+//! shared between threads; the library guards an object's caches by a lock in the object. No function here opens a file
+//! or reads the environment.
 //!
 //! aws-lc-sys binds these functions on Linux of x86-64, aarch64, riscv64 and i686; elsewhere it binds the cryptography
 //! alone, and this crate does not compile.

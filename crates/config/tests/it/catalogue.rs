@@ -1,4 +1,4 @@
-//! The catalogue as a whole: nothing in it twice, nothing without a test, the reference in step with it.
+//! The catalogue as a whole: it has no duplicates, each row has a test, and the reference is up to date.
 
 use std::path::Path;
 

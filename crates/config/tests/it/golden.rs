@@ -1,4 +1,4 @@
-//! Golden files: `golden/NAME.cfg` and, beside it, `NAME.out` with every diagnostic that it gives, as it is printed.
+//! Golden files: `golden/NAME.cfg` and, beside it, `NAME.out` with all of its diagnostics, as they are printed.
 //! `UPDATE_GOLDEN=1` writes them; read the difference before it is committed.
 
 use std::path::Path;

@@ -1,5 +1,5 @@
-//! Differential: Debian's haproxy reads the same files. Its version is older than the baseline, so only what both
-//! have is compared.
+//! Comparison with Debian's haproxy, which reads the same files. Its version is older than the baseline, so only common
+//! features are compared.
 
 use std::process::{Command, Stdio};
 

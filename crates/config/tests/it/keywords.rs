@@ -1,6 +1,7 @@
-//! Every keyword that Debian's haproxy knows: it has a row, or the catalogue says that it is missing.
+//! Every keyword of Debian's haproxy: it has a row, or the catalogue lists it as missing.
 //!
-//! `haproxy -dKall` prints its keywords by class. What later versions add is in [`known`], taken from 3.2's manual.
+//! `haproxy -dKall` prints its keywords by class. The additions of later versions are in [`known`], taken from 3.2's
+//! manual.
 
 use std::collections::BTreeSet;
 use std::process::Command;

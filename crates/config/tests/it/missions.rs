@@ -1,4 +1,4 @@
-//! The configurations that users come from run as they stand.
+//! Existing configurations of users, which must be accepted unchanged.
 
 use std::net::{IpAddr, Ipv4Addr};
 use std::time::Duration;

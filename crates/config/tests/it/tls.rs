@@ -1,4 +1,4 @@
-//! TLS of `bind` lines and of `global`: what words become, and what is wrong with them.
+//! TLS of `bind` lines and of `global`: the typed results, and the errors.
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -1,4 +1,4 @@
-//! What good files become.
+//! The typed configurations of valid files.
 
 use std::path::PathBuf;
 

@@ -1,7 +1,7 @@
-//! Connections of their own from Lua: what `r:own`, `r:multi` and `r:subscribe` of the prelude stand on.
+//! Dedicated connections from Lua: the basis of `r:own`, `r:multi` and `r:subscribe` in the prelude.
 //!
-//! A connection is a block of its own that gives it back when it is closed or collected, so one that a script forgot,
-//! or whose script was ended, is never lost.
+//! A connection is a separate userdata that is released when it is closed or collected, so one that a script forgot, or
+//! whose script was ended, is never leaked.
 
 use std::ffi::c_int;
 use std::ptr;

@@ -1,4 +1,4 @@
-//! The schedule of `ocsp-update`: when the OCSP response of a certificate is asked for, and what came of it.
+//! The schedule of `ocsp-update`: when the OCSP response of a certificate is requested, and the outcome.
 //!
 //! The key of a response is its identifier: hashes of the issuer's name and key, and the serial number. It outlives
 //! configurations and certificates: a reload or a commit that reads a certificate anew gives it the response that was

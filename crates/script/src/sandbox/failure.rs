@@ -1,4 +1,4 @@
-//! Errors with a text that is put together, and the limit that several of them name.
+//! Errors with a composed text, and the limit that several of them name.
 
 use std::fmt::{self, Write as _};
 

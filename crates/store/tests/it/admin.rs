@@ -1,4 +1,5 @@
-//! Commands about the server as one of many: CLUSTER, ROLE, WAIT…, beside redis-server with and without a cluster.
+//! Commands about clusters and replication: CLUSTER, ROLE, WAIT…, compared with redis-server with and without a
+//! cluster.
 
 use std::time::{Duration, Instant};
 
@@ -6,7 +7,7 @@ use sluicegate_testkit::{Client, RedisServer, free_port, wait_for};
 
 use crate::support::Running;
 
-/// Every reply of both, in a row.
+/// Compares the replies to a series of commands.
 #[track_caller]
 fn check_alike(redis: &str, ours: &Running, commands: &[&str]) {
     for protocol in ["2", "3"] {
@@ -89,7 +90,7 @@ fn wait_ends_with_its_time_and_not_before() {
     ] {
         assert_eq!(client.ask(&command.split(' ').collect::<Vec<_>>()), expected, "{command}");
     }
-    // Others may end it.
+    // Other clients may end the wait.
     let id = client.ask(&["CLIENT", "ID"]).trim_start_matches(':').trim().to_owned();
     for (command, how, expected) in [
         (&["WAIT", "1", "0"][..], None, ":0\r\n"),
@@ -104,19 +105,19 @@ fn wait_ends_with_its_time_and_not_before() {
         assert_eq!(client.read_reply(), expected.as_bytes(), "{command:?} {how:?}");
         assert_eq!(other.ask(&words), ":0\r\n", "nothing waits any more");
     }
-    // One that waits for ever goes with its client.
+    // A wait without a time limit ends with its client.
     client.command(&["WAIT", "1", "0"]);
     wait_for("it to wait", || other.ask(&["CLIENT", "LIST", "ID", &id]).contains(" flags=b ").then_some(()));
     assert_eq!(other.ask(&["CLIENT", "KILL", "ID", &id]), ":1\r\n");
     assert_eq!(client.read_to_end(), b"");
 }
 
-/// A redis-server that is a cluster of one node, with every slot.
+/// Starts a redis-server that is a cluster of one node with all slots.
 fn cluster() -> (RedisServer, tempfile::TempDir) {
     let directory = tempfile::tempdir().unwrap();
     let folder = directory.path().display().to_string();
     let redis = RedisServer::start_with(|| {
-        // The port that it would take by itself may be beyond the last one.
+        // Its default for the bus port may exceed the maximum.
         let bus = free_port().to_string();
         ["--cluster-enabled", "yes", "--dir", &folder, "--cluster-port", &bus].map(str::to_owned).to_vec()
     });
@@ -157,7 +158,7 @@ fn one_node_has_every_slot() {
             "ASKING",
         ],
     );
-    // The same but for addresses and names.
+    // The replies are the same apart from addresses and names.
     let shown = |address: &str, command: &str| {
         let mut client = Client::connect(address);
         let id = client.ask(&["CLUSTER", "MYID"]).split("\r\n").nth(1).expect("an id").to_owned();
@@ -223,7 +224,7 @@ fn what_is_not_here_is_refused_by_name() {
     }
 }
 
-/// Parameters of one store mean nothing to another one of the process (defect: they were statics).
+/// The parameters of a store do not affect another store of the process.
 #[test]
 fn the_parameters_of_a_store_are_its_own() {
     let (changed, other) = (Running::start(), Running::start());
@@ -259,7 +260,7 @@ fn the_parameters_of_a_store_are_its_own() {
     };
     assert_eq!(changed.ask(&["CONFIG", "SET", "hll-sparse-max-bytes", "20"]), "+OK\r\n");
     assert!(bytes(&mut changed).contains("dense") && bytes(&mut other).contains("sparse"));
-    // A server with default parameters that starts later takes nothing back.
+    // A server that starts later with default parameters does not reset them.
     let third = Running::start();
     assert!(third.connect().ask(&["PING"]).contains("PONG"));
     assert_eq!(changed.ask(&["HSET", "k2", "a", "1", "b", "2"]), ":2\r\n");

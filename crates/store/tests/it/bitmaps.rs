@@ -1,4 +1,4 @@
-//! What BITOP of long values does beside others.
+//! BITOP of long values concurrent with other commands.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;

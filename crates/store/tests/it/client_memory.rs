@@ -1,5 +1,5 @@
-//! Memory of clients under every policy: each kind of it shows in `used_memory` while it is there and leaves with it, is
-//! limited, and never makes everything be evicted.
+//! Memory of clients under every policy: each kind counts in `used_memory` as long as it exists, is limited, and never
+//! causes the eviction of all keys.
 
 use sluicegate_store::config::ServerOptions;
 use sluicegate_store::{Caller, Policy, Store};
@@ -11,14 +11,14 @@ use crate::support::Running;
 const LIMIT: u64 = 20 << 20;
 const OOM: &str = "-OOM command not allowed when used memory > 'maxmemory'.\r\n";
 
-/// A field of INFO.
+/// Returns a field of INFO.
 fn info(client: &mut Client, field: &str) -> u64 {
     let text = client.ask(&["INFO", "everything"]);
     let value = text.lines().find_map(|line| line.strip_prefix(field)?.strip_prefix(':')?.trim().parse().ok());
     value.unwrap_or_else(|| panic!("no {field} in {text}"))
 }
 
-/// A field of a client's line in CLIENT LIST; nothing once it has gone.
+/// Returns a field of a client's line in CLIENT LIST; `None` once it has disconnected.
 fn listed(client: &mut Client, id: u64, field: &str) -> Option<u64> {
     let text = client.ask(&["CLIENT", "LIST", "ID", &id.to_string()]);
     let line = text.lines().find(|line| line.starts_with("id="))?;
@@ -35,7 +35,7 @@ fn id(client: &mut Client) -> u64 {
 enum Hog {
     /// Commands between MULTI and EXEC.
     Queue,
-    /// A request of which the end does not come.
+    /// An incomplete request.
     HalfRequest,
     /// Replies that it does not read.
     Replies,
@@ -46,7 +46,7 @@ enum Hog {
     Channels,
     Patterns,
     Watched,
-    /// The words of a command that waits for an element, and what is sent behind it.
+    /// The words of a command that waits for an element, and the requests after it.
     Blocked,
     /// Tables of a script that runs.
     Script,
@@ -65,17 +65,17 @@ const HOGS: [Hog; 10] = [
     Hog::Script,
 ];
 
-/// Long names, as one has to send less of them.
+/// Returns a long name, so that fewer are needed.
 fn name(n: usize) -> String {
     format!("{n:0>2000}")
 }
 
 impl Hog {
-    /// Lets the client take about so many bytes, with the help of another one. Goes on where a command is refused.
+    /// Makes the client occupy about `bytes` bytes, with the help of another one. Continues if a command is refused.
     fn take(self, client: &mut Client, other: &mut Client, bytes: usize) {
         let words = |command: &'static str| {
             let mut all = vec![command.to_owned()];
-            // Twice: in the client's list, and in the table of those who listen or watch.
+            // Each name counts twice: in the client's list, and in the table of subscribers or watchers.
             all.extend((0..bytes / 4400).map(name));
             encode(&all)
         };
@@ -128,7 +128,7 @@ impl Hog {
 }
 
 impl Hog {
-    /// Ends what outlives its client.
+    /// Ends whatever outlives its client.
     fn end(self, other: &mut Client) {
         if self == Hog::Script {
             assert_eq!(other.ask(&["CONFIG", "SET", "busy-reply-threshold", "1"]), "+OK\r\n");
@@ -142,7 +142,7 @@ fn serving(policy: Policy, limit: u64) -> Running {
     Running::with(options, 2)
 }
 
-/// Fills the store to about nine tenths of the limit, with keys that the policy lets go.
+/// Fills the store to about nine tenths of the limit, with keys that the policy may evict.
 fn fill(store: &Store, policy: Policy) -> u64 {
     let value = vec![b'v'; 50_000];
     let mut n = 0;
@@ -178,7 +178,7 @@ fn every_kind_counts_while_it_is_there() {
             if hog == Hog::Script {
                 return (used >= least).then_some(());
             }
-            // Beside the kernel's buffers, which take a part of what is not read.
+            // The kernel's buffers hold a part of the unread bytes.
             let least = if matches!(hog, Hog::Replies | Hog::Messages | Hog::Monitor) { least / 4 } else { least };
             (used >= least && clients >= least && listed >= least).then_some(())
         });
@@ -206,11 +206,11 @@ fn no_client_evicts_everything() {
             let ours = serving(policy, LIMIT);
             let (mut client, mut other) = (ours.connect(), ours.connect());
             let keys = fill(ours.store(), policy);
-            // Twice what there may be of everything.
+            // Twice the limit.
             std::thread::scope(|scope| {
                 let mut helper = ours.connect();
                 let taking = scope.spawn(move || {
-                    // It may be closed in the middle of what it sends.
+                    // The client may be closed while it sends.
                     let taken = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
                         hog.take(&mut client, &mut helper, 2 * LIMIT as usize);
                     }));
@@ -264,7 +264,7 @@ fn a_queue_beyond_the_limit_is_refused_and_given_back() {
             }
         }
         assert!(refused.is_some(), "{policy:?}: everything was queued");
-        // Others go on, as nothing of it is kept.
+        // Other clients continue, as none of its memory remains.
         assert_eq!(other.ask(&["SET", "new", "value", "EX", "100"]), "+OK\r\n", "{policy:?}");
         assert_eq!(client.ask(&["SET", "a", "b"]), "+QUEUED\r\n", "{policy:?}");
         let aborted = "-EXECABORT Transaction discarded because of previous errors.\r\n";
@@ -332,12 +332,12 @@ fn the_asking_client_shows_its_buffers() {
     assert_eq!((field("rbs"), field("obl"), field("oll"), field("omem")), (field("rbp"), 0, 0, 0));
     assert_eq!(client.ask(&["WATCH", "a", "b", "a"]), "+OK\r\n");
     assert_eq!(listed(&mut client, own, "watch"), Some(2));
-    // One that waits for an element has the words of its command.
+    // A client that waits for an element occupies the words of its command.
     let mut waits = ours.connect();
     let waiting = id(&mut waits);
     waits.command(&["BLPOP", &"k".repeat(5000), "0"]);
     wait_for("it to wait", || (listed(&mut client, waiting, "argv-mem")? >= 5000).then_some(()));
-    // One that does not read has its replies in the list.
+    // A client that does not read occupies its replies.
     let mut slow = ours.connect();
     let unread = id(&mut slow);
     assert!(slow.ask(&["SUBSCRIBE", "c"]).ends_with(":1\r\n"));

@@ -1,8 +1,8 @@
-//! Clients that go away at every moment: of whatever they wait for nothing stays held, nothing is lost or doubled, and
-//! those behind them are woken.
+//! Clients that disconnect at every moment: whatever they wait for, no hold remains, nothing is lost or duplicated, and
+//! the clients behind them are woken.
 //!
 //! Within the process the moments are counted: each operation is dropped after 0, 1, 2… steps of a script that holds,
-//! releases, pushes and polls. Over sockets they come by chance.
+//! releases, pushes and polls. Over sockets they are random.
 
 use std::collections::BTreeMap;
 use std::future::Future;
@@ -18,7 +18,7 @@ use sluicegate_testkit::{Client, wait_for};
 use crate::support::Running;
 use crate::{Random, ask, block_on, start};
 
-/// Remembers whether it was woken.
+/// A waker that records whether it was woken.
 #[derive(Default)]
 struct Alarm(AtomicBool);
 
@@ -41,7 +41,7 @@ impl Task {
         Task { future: Box::pin(future), alarm, reply: None }
     }
 
-    /// Polls it if it was woken; whether it has ended.
+    /// Polls the task if it was woken; returns whether it has ended.
     pub(crate) fn turn(&mut self) -> bool {
         if self.reply.is_none() && self.alarm.0.swap(false, Ordering::SeqCst) {
             let waker = Waker::from(self.alarm.clone());
@@ -52,7 +52,7 @@ impl Task {
         self.reply.is_some()
     }
 
-    /// Its reply, which comes although nobody polls it without being woken.
+    /// Returns the reply; the task is polled only when it was woken.
     #[track_caller]
     pub(crate) fn end(mut self, what: &str) -> Vec<u8> {
         wait_for(&format!("{what} to be woken"), || self.turn().then_some(()));
@@ -70,7 +70,7 @@ fn store() -> Store {
     store
 }
 
-/// A command as a task; one that is done at once is a task that has ended.
+/// Returns a command as a task, which has already ended if the command did not wait.
 fn command(store: &Store, command: &str) -> Task {
     let words: Vec<&[u8]> = command.split(' ').map(str::as_bytes).collect();
     match start(store, &mut Caller::default(), &words) {
@@ -79,7 +79,7 @@ fn command(store: &Store, command: &str) -> Task {
     }
 }
 
-/// A section that does one command, as a task.
+/// Returns a section with one command, as a task.
 fn section(store: &Store, keys: &[&str], command: &'static str) -> Task {
     let wait = store.section(keys.iter().map(|key| (0, key.as_bytes(), Mode::Exclusive)));
     Task::new(async move {
@@ -88,7 +88,7 @@ fn section(store: &Store, keys: &[&str], command: &'static str) -> Task {
         let mut out = Vec::new();
         let mut writer = sluicegate_wire::resp::ReplyWriter::new(&mut out, Default::default());
         section.execute(0, &words, &mut writer).expect("declared");
-        // It is suspended in the middle, too.
+        // The section is suspended in the middle, too.
         YieldOnce(false).await;
         out
     })
@@ -112,8 +112,8 @@ pub(crate) fn hold(store: &Store, key: &str) -> Section {
     block_on(store.section([(0, key.as_bytes(), Mode::Exclusive)])).expect("a free key")
 }
 
-/// All operations: what starts one, the key that is held against it, and what an element is pushed by that it may wait
-/// for.
+/// An operation: its name, the function that starts it, the key that is held while it starts, and the command that
+/// pushes an element for it.
 type Operation = (&'static str, fn(&Store) -> Task, &'static str, &'static str);
 
 const OPERATIONS: &[Operation] = &[
@@ -142,13 +142,14 @@ fn big(store: &Store, name: &str) -> Task {
     command(store, &format!("{name}{keys}"))
 }
 
-/// What is there afterwards: elements of all lists and sorted sets.
+/// Returns the number of elements of all lists and sorted sets.
 fn elements(store: &Store) -> usize {
     let len = |command: &str| ask(store, command)[1..].trim().parse::<usize>().expect("a number");
     ["LLEN l", "LLEN to", "LLEN other", "ZCARD z"].into_iter().map(len).sum()
 }
 
-/// Drops an operation after `steps` steps of: hold, start, poll, start of one behind it, release, poll, push, poll.
+/// Drops an operation after `steps` of these steps: hold, start, poll, start of another behind it, release, poll, push,
+/// poll.
 fn drop_after(steps: usize, (name, operation, key, push): &Operation) {
     let store = store();
     let (waits_for_element, reads) = (name.starts_with('b'), name.starts_with("xread"));
@@ -177,7 +178,8 @@ fn drop_after(steps: usize, (name, operation, key, push): &Operation) {
     drop(task);
     drop(held);
     if waits_for_element || reads {
-        // Two more than were taken: the one behind gets one of them, and one is left, unless it takes all.
+        // There are two more elements than were taken: the operation behind gets one of them, and one is left, unless
+        // it takes all.
         if !pushed {
             assert_ne!(command(&store, push).end(push)[0], b'-', "{name} after {steps}");
         }
@@ -194,10 +196,10 @@ fn drop_after(steps: usize, (name, operation, key, push): &Operation) {
     if waits_for_element {
         let is_move = name.starts_with("blmove") || name.starts_with("brpop") && name.ends_with("push");
         let expected = match (steps, is_move) {
-            // The one behind came, and took what was pushed.
+            // The operation behind was served, and took the pushed element.
             (4..=7, false) => 0,
             (4..=7, true) => 1,
-            // The first was served, whether it heard of it or not; the second by the second push.
+            // The first was served, whether it got the reply or not; the second by the second push.
             (8.., false) => 0,
             (8.., true) => 2,
             _ => 1,
@@ -205,7 +207,7 @@ fn drop_after(steps: usize, (name, operation, key, push): &Operation) {
         assert_eq!(elements(&store), expected, "{name} after {steps} steps");
     }
     wait_for("no ticket to be left", || (store.stats().tickets == 0).then_some(()));
-    // Nothing is held: all this is done at once.
+    // Nothing is held: none of these commands waits.
     for line in
         ["MSET k 1 n 2", "DEL l to other z d", "MSET w_1 1 w_2 2 w_3 3", "DEL many:7 many:299 sorted", "FLUSHALL"]
     {
@@ -222,7 +224,7 @@ fn operations_are_dropped_after_each_step() {
     }
 }
 
-/// A queue of operations on one key, one or several of which are dropped: all others have their turn.
+/// A queue of operations on one key, of which one or several are dropped: all others are executed.
 #[test]
 fn of_a_queue_any_part_may_leave() {
     const QUEUE: usize = 6;
@@ -245,7 +247,7 @@ fn of_a_queue_any_part_may_leave() {
         let mut tasks: Vec<(usize, Task)> =
             tasks.into_iter().enumerate().filter_map(|(n, task)| Some((n, task?))).collect();
         wait_for(&format!("all but {leaving:b} to be woken"), || {
-            // Each has its own turn, so all are polled.
+            // Each waits for its own turn, so all are polled.
             let ended = tasks.iter_mut().filter_map(|(_, task)| task.turn().then_some(())).count();
             (ended == tasks.len()).then_some(())
         });
@@ -260,7 +262,7 @@ fn of_a_queue_any_part_may_leave() {
     }
 }
 
-/// What is worked by a thread aside, given up at any moment.
+/// Commands on the thread pool whose clients give up at any moment.
 #[test]
 fn long_commands_are_given_up() {
     let store = Store::new(StoreOptions { stripes: 4, ..StoreOptions::default() });
@@ -278,7 +280,7 @@ fn long_commands_are_given_up() {
         }
         (0..random.below(50)).for_each(|_| std::thread::yield_now());
         drop(task);
-        // Who wants to write waits for the readers, and has its turn.
+        // A writer waits for the readers, and is executed.
         assert_eq!(command(&store, "SADD s x").end("SADD")[0], b':');
         assert_eq!(command(&store, "SREM s x").end("SREM"), b":1\r\n");
     }
@@ -286,7 +288,7 @@ fn long_commands_are_given_up() {
     assert_eq!(command(&store, "FLUSHALL").end("FLUSHALL"), b"+OK\r\n");
 }
 
-/// Connections that are reset at any moment while they block, park, run transactions or listen.
+/// Connections that are reset at any moment while they block, park, run transactions or have subscriptions.
 #[test]
 fn connections_are_reset_at_any_moment() {
     const TOKENS: usize = 12;
@@ -306,7 +308,7 @@ fn connections_are_reset_at_any_moment() {
                 drop(section);
             }
         });
-        // Elements for those who take them for good.
+        // Pushes elements for the clients that do not put them back.
         scope.spawn(move || {
             let mut client = ours.connect();
             while !over.load(Ordering::SeqCst) {
@@ -323,7 +325,7 @@ fn connections_are_reset_at_any_moment() {
         over.store(true, Ordering::SeqCst);
         lost
     });
-    // Those that left before they were accepted are served, too.
+    // The connections that were closed before they were accepted are counted, too.
     let all = format!("\r\ntotal_connections_received:{}\r\n", 2 + 3 * 120);
     wait_for("all to come", || admin.ask(&["INFO", "stats"]).contains(&all).then_some(()));
     wait_for("all to leave", || (ours.server.client_count() == 1).then_some(()));
@@ -339,7 +341,7 @@ fn connections_are_reset_at_any_moment() {
         }
     }
     assert!(tokens.len() == TOKENS && tokens.values().all(|count| *count == 1), "{tokens:?}");
-    // Of what was taken for good a client that left lost one at most.
+    // A disconnected client has lost at most one of the elements that are not put back.
     let left = admin.ask(&["LLEN", "queue"])[1..].trim().parse::<usize>().expect("a number");
     let pushed = pushed.load(Ordering::SeqCst);
     assert!(left + lost >= pushed && left <= pushed, "{left} of {pushed} are left, {lost} may have gone");
@@ -349,7 +351,7 @@ fn connections_are_reset_at_any_moment() {
     assert_eq!(admin.ask(&["FLUSHALL"]), "+OK\r\n");
 }
 
-/// A client that begins something and leaves after a while; how many elements it may have taken.
+/// Runs a client that starts an operation and disconnects after a while; returns how many elements it may have taken.
 fn leave(ours: &Running, random: &mut Random) -> usize {
     let mut client: Client = ours.connect();
     let mut bytes = Vec::new();

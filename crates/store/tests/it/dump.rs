@@ -1,4 +1,5 @@
-//! DUMP, RESTORE and SORT beside a real Redis: payloads go both ways, and every refusal is compared byte for byte.
+//! DUMP, RESTORE and SORT, compared with a real Redis: payloads are exchanged both ways, and every error is compared
+//! byte for byte.
 
 use sluicegate_store::{Caller, Clock, ManualClock, Mode, Store, StoreOptions};
 use sluicegate_testkit::{Client, RedisServer};
@@ -36,7 +37,7 @@ impl Both {
         start(&self.store, &mut self.caller, words).unwrap_or_else(block_on)
     }
 
-    /// The same reply from both, which is returned.
+    /// Checks that both replies are the same, and returns them.
     #[track_caller]
     fn check(&mut self, words: &[&[u8]]) -> Vec<u8> {
         let (ours, theirs) = (self.ours(words), self.theirs(words));
@@ -57,7 +58,7 @@ impl Both {
         self.check(&words);
     }
 
-    /// A time that both tell, equal but for what passes between the two calls.
+    /// Checks that both report the same time, apart from what passes between the two calls.
     #[track_caller]
     fn check_time(&mut self, words: &[&[u8]]) {
         let number = |reply: Vec<u8>| -> i64 {
@@ -79,7 +80,7 @@ impl Both {
     fn exchange_key(&mut self) {
         let theirs = bulk(&self.theirs(&[b"DUMP", b"source"]));
         let ours = bulk(&self.ours(&[b"DUMP", b"source"]));
-        // Two compressors need not find the same runs, but this one must not be much worse.
+        // Two compressors need not find the same matches, but this one must not be much worse.
         let packed = ours.get(1) == Some(&0xc3);
         let near = packed && ours.len() <= theirs.len() + theirs.len() / 10 + 8;
         let sizes = (ours.len(), theirs.len());
@@ -98,7 +99,7 @@ impl Both {
     }
 }
 
-/// The content of a bulk string.
+/// Returns the content of a bulk string.
 #[track_caller]
 fn bulk(reply: &[u8]) -> Vec<u8> {
     let end = reply.iter().position(|&byte| byte == b'\n').expect("a line");
@@ -106,7 +107,7 @@ fn bulk(reply: &[u8]) -> Vec<u8> {
     reply[end + 1..reply.len() - 2].to_vec()
 }
 
-/// CRC-64 of Redis, bit by bit.
+/// Returns Redis's CRC-64, computed bit by bit.
 fn crc64(bytes: &[u8]) -> u64 {
     bytes.iter().fold(0, |crc, byte| {
         (0..8).fold(crc ^ u64::from(*byte), |crc, _| {
@@ -115,7 +116,7 @@ fn crc64(bytes: &[u8]) -> u64 {
     })
 }
 
-/// A payload with a right checksum, whatever its object.
+/// Returns a payload with a correct checksum, whatever its object.
 pub fn sealed(object: &[u8], version: u16) -> Vec<u8> {
     let mut payload = [object, &version.to_le_bytes()].concat();
     payload.extend(crc64(&payload).to_le_bytes());
@@ -168,7 +169,7 @@ fn payloads_are_exchanged_with_redis() {
             random[..len].chunks(37).flat_map(|part| [part, &random[..part.len() / 2]].concat()).collect();
         both.exchange(&mixed);
     }
-    // Integers that are kept as text.
+    // Integers that are stored as text.
     both.check(&[b"SET", b"source", b"12"]);
     both.check(&[b"APPEND", b"source", b"3"]);
     both.exchange_key();
@@ -185,7 +186,7 @@ fn scores_of_minus_zero_are_restored_as_by_redis() {
     let long = [b'l'; 80];
     for members in [[&b"a"[..], b"b"], [b"a", &long], [&long, b"b"]] {
         both.check(&[b"DEL", b"z", b"ours", b"theirs"]);
-        // Long before short: the set is large from the first member on.
+        // The long member comes first: the set has the large encoding from then on.
         both.check(&[b"ZADD", b"z", b"1", &long]);
         members.iter().for_each(|member| drop(both.check(&[b"ZADD", b"z", b"-0", member])));
         if !members.contains(&&long[..]) {
@@ -271,7 +272,7 @@ fn damaged_payloads_are_refused_as_by_redis() {
     for len in 0..good.len() {
         both.check(&[b"RESTORE", b"k", b"0", &good[..len], b"REPLACE"]);
         if len <= good.len() - TRAILER {
-            // An object that goes on into the trailer: Redis takes that for a part of it.
+            // An object that extends into the trailer, which Redis then reads as a part of it.
             let refused = b"-ERR Bad data format\r\n".to_vec();
             let whole = len == good.len() - TRAILER;
             let reply = both.ours(&[b"RESTORE", b"k", b"0", &sealed(&good[..len], 10), b"REPLACE"]);
@@ -300,7 +301,7 @@ fn damaged_payloads_are_refused_as_by_redis() {
         b"\0\xc3\x04\x04\0a\xe0\0",
         b"\0\xc3\x03\x02\x02ab",
         b"\0\xc3\xc0\x04\x04\0a\x20\0",
-        // Types that are none, or are not values.
+        // Types that do not exist, or are not values.
         b"\x08\x01a",
         b"\xfa\x01a\x01b",
         b"\xff",
@@ -318,7 +319,7 @@ fn damaged_payloads_are_refused_as_by_redis() {
     }
 }
 
-/// What Redis dumps of a stream with consumer groups is refused, and changes nothing; without them it is a stream.
+/// Redis's payload of a stream with consumer groups is refused, and changes nothing; without groups it is restored.
 #[test]
 fn streams_with_consumer_groups_are_refused() {
     let mut both = Both::new(Protocol::Resp2);
@@ -351,7 +352,7 @@ fn a_restored_key_expires_and_ages() {
     assert_eq!(run(&store, caller, &[b"TTL", b"k"]), b":-1\r\n");
 }
 
-/// A payload is decoded before its key's stripe is locked, so again when a command that waited has its turn.
+/// A payload is decoded before its key's stripe is locked, and so once more when a command has waited.
 #[test]
 fn a_held_key_is_dumped_and_restored_in_turn() {
     let store = Store::new(StoreOptions::default());

@@ -1,5 +1,5 @@
-//! Hash fields and set members that expire: as the documentation of Redis 7.4 and 8.0 and of Dragonfly says, because the
-//! installed Redis is older.
+//! Hash fields and set members that expire, according to the documentation of Redis 7.4 and 8.0 and of Dragonfly,
+//! because the installed Redis is older.
 
 use std::collections::BTreeSet;
 
@@ -10,7 +10,7 @@ use crate::{Random, ask, block_on, run, start};
 
 const START_MS: i64 = 1_000_000_000_000;
 
-/// A store whose time the test moves.
+/// A store whose clock the test advances.
 struct Timed {
     store: Store,
     clock: ManualClock,
@@ -49,7 +49,7 @@ impl Timed {
         assert_eq!(reply, b"+OK\r\n", "{}", reply.escape_ascii());
     }
 
-    /// Ticks until everything due is gone; what a tick leaves a thread aside goes on with.
+    /// Ticks until everything due is gone; the thread pool continues what a tick leaves.
     #[track_caller]
     fn sweep(&self, gone: impl Fn() -> bool) {
         sluicegate_testkit::wait_for("what is due to be gone", || {
@@ -368,9 +368,9 @@ fn a_large_hash_of_which_most_expires_is_swept() {
         ask(&timed.store, &format!("HPEXPIRE large {} FIELDS 1 field:{n}", 1 + n % 900));
     }
     timed.clock.advance(1_000);
-    // Nobody sees what has expired, even before it is removed.
+    // An expired field is invisible even before it is removed.
     assert_eq!(ask(&timed.store, "HGET large field:1"), "$-1\r\n");
-    // So many fields are gone over aside.
+    // So many fields are visited on the thread pool.
     let keys = start(&timed.store, &mut Caller::default(), &[b"HKEYS", b"large"]).unwrap_or_else(block_on);
     assert!(keys.starts_with(b"*10000\r\n"));
     timed.sweep(|| ask(&timed.store, "HLEN large") == ":10000\r\n" && ask(&timed.store, "EXISTS members") == ":0\r\n");
@@ -424,7 +424,7 @@ fn payloads_keep_times() {
         assert_eq!((payload[0], payload[payload.len() - 10]), (kind, version), "{key}");
         timed.restore(&format!("{key}:2"), &payload);
     }
-    // The earliest time stands in front.
+    // The earliest time comes first.
     let small = timed.dump("small");
     assert_eq!(small[1..9], (START_MS + 5500).to_le_bytes());
     assert_eq!(timed.dump("large")[1..9], (START_MS + 10_000).to_le_bytes());
@@ -452,7 +452,7 @@ fn payloads_keep_times() {
     }
 }
 
-/// What another server of version 7.4 wrote.
+/// A payload of a server of version 7.4.
 #[test]
 fn payloads_of_redis_are_read() {
     let timed = Timed::new();

@@ -1,4 +1,4 @@
-//! Bad input over raw sockets: what is no RESP, or too much of it, is answered as redis-server does and costs nothing.
+//! Invalid input over raw sockets: malformed or excessive RESP gets redis-server's replies and costs nothing.
 
 use std::io::Write;
 
@@ -11,7 +11,7 @@ use crate::Random;
 use crate::allocated::peak_of;
 use crate::support::{Running, exchange, on_runtime};
 
-/// Pieces that requests are made of, right ones and wrong ones.
+/// Pieces of requests, valid ones and invalid ones.
 const PIECES: &[&str] = &[
     "*1\r\n$4\r\nPING\r\n",
     "*2\r\n$4\r\nECHO\r\n$2\r\nhi\r\n",
@@ -104,7 +104,7 @@ fn an_inline_request_without_end_is_refused_at_redis_s_length() {
 
 #[test]
 fn announced_lengths_reserve_nothing() {
-    // What the server's only thread has at a time is its own, whatever other tests take.
+    // Only the memory of the server's single thread is counted, whatever other tests allocate.
     let listening = Listening::new();
     let server = Server::new(Store::new(StoreOptions::default()), ServerOptions::default());
     let worker = std::thread::spawn({
@@ -156,18 +156,18 @@ fn a_reader_that_stops_is_not_read_from() {
     wait_for("replies to wait", || {
         let text = other.ask(&["CLIENT", "LIST"]);
         let most = text.lines().filter(|line| line.contains(" omem=")).map(waiting).max().unwrap_or(0);
-        // A turn's share and one value beyond it.
+        // The limit of a turn, and one value beyond it.
         assert!(most <= (1 << 20) + (128 << 10), "{most} bytes wait");
         (most > 0).then_some(())
     });
 }
 
-/// What is there before wrong arguments come.
+/// The keys that exist before the wrong arguments.
 const KEPT: &str = "SET str text; SET max 9223372036854775807; SET min -9223372036854775808; SET float 1.5; \
     RPUSH list a b c; SADD set a b; SADD ints 1 2 3; HSET hash f v max 9223372036854775807 big 1e308; \
     ZADD z 1 a 2 b; ZADD zinf inf m; GEOADD geo 13.36 38.11 Palermo; PFADD hll a b; XADD stream 5-1 f v; XADD stream 7-0 f w g x";
 
-/// Commands whose arguments are wrong, by what is wrong with them.
+/// Commands with wrong arguments, by the kind of error.
 const WRONG: &[(&str, &[&str])] = &[
     (
         "types",
@@ -398,7 +398,7 @@ const WRONG: &[(&str, &[&str])] = &[
     ),
 ];
 
-/// Whatever a command is given that is wrong, the reply is Redis's error, and nothing is changed.
+/// For every wrong argument the reply is Redis's error, and nothing is changed.
 #[test]
 fn wrong_arguments_are_refused_as_by_redis_and_change_nothing() {
     let redis = RedisServer::start(&[]);

@@ -1,4 +1,4 @@
-//! Sections and holds: atomicity, order, fairness, and nobody forgotten.
+//! Sections and holds: atomicity, order, fairness, and no lost wake-ups.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -29,7 +29,7 @@ fn poll<F: Future + Unpin>(future: &mut F, alarm: &Arc<Alarm>) -> Poll<F::Output
     Pin::new(future).poll(&mut Context::from_waker(&Waker::from(alarm.clone())))
 }
 
-/// Whoever waits there is overtaken until it was overtaken often, however slow the machine.
+/// Returns a store in which waiting tickets are overtaken up to the maximum number, however slow the machine.
 fn store() -> Store {
     Store::new(StoreOptions { stripes: 8, overtaken_for: Duration::MAX, ..StoreOptions::default() })
 }
@@ -96,7 +96,7 @@ fn a_section_that_gives_up_lets_the_next_one_in() {
     drop(gives_up);
     drop(first);
     assert!(poll(&mut next, &alarm).is_ready());
-    // One that was granted and never looked at passes its keys on too.
+    // A section that was granted and never polled passes its keys on, too.
     let held = block_on(exclusive(&store, &["c"])).unwrap();
     let mut never_looked = exclusive(&store, &["c"]);
     assert!(poll(&mut never_looked, &alarm).is_pending());
@@ -128,13 +128,13 @@ fn a_waiting_section_is_overtaken_only_so_often() {
     let holder = block_on(exclusive(&store, &["b"])).unwrap();
     let mut waits_for_both = exclusive(&store, &["a", "b"]);
     assert!(poll(&mut waits_for_both, &alarm).is_pending());
-    // Key a is free, so commands on it go on, for a while.
+    // Key `a` is free, so commands on it proceed for a while.
     let overtaking = (0..1_000).take_while(|_| start(&store, &mut Caller::default(), &[b"INCR", b"a"]).is_ok()).count();
     assert!(overtaking <= 64, "overtaken {overtaking} times");
     let mut behind = parked(&store, "INCR a");
     drop(holder);
     let Poll::Ready(Ok(mut section)) = poll(&mut waits_for_both, &alarm) else { panic!("it has both keys now") };
-    // The command that did not fit parked too, and runs after the section like the other.
+    // The command that could not overtake any more has parked, too, and runs after the section like the other.
     assert_eq!(in_section(&mut section, "GET a"), Ok(Reply::Bulk(overtaking.to_string().into_bytes())));
     drop(section);
     assert_eq!(poll(&mut behind, &alarm), Poll::Ready(format!(":{}\r\n", overtaking + 2).into_bytes()));
@@ -167,7 +167,7 @@ fn keys_are_not_kept_for_a_section_that_has_not_woken_up() {
     assert_eq!(sleeps.0.load(Ordering::SeqCst), 1);
     let early = block_on(exclusive(&store, &["b"])).unwrap();
     assert_eq!(ask(&store, "INCR a"), ":1\r\n");
-    // It is invited while `b` is taken, and again once it is free.
+    // The sleeper is invited while `b` is taken, and again once `b` is free.
     assert!(poll(&mut sleeper, &sleeps).is_pending());
     drop(early);
     assert_eq!(sleeps.0.load(Ordering::SeqCst), 2);
@@ -378,7 +378,7 @@ fn a_command_of_many_keys_is_atomic_and_finishes() {
     del.extend(keys.iter().map(|key| key.as_bytes()));
     match start(&store, &mut Caller::default(), &del) {
         Ok(reply) => assert_eq!(reply, b":2000\r\n"),
-        // Its client leaves in the middle: it is finished all the same.
+        // The client disconnects in the middle: the command is completed all the same.
         Err(parked) => drop(parked),
     }
     assert_eq!(ask(&store, "DBSIZE"), ":0\r\n");
@@ -414,7 +414,7 @@ fn sections_and_commands_of_many_threads_lose_nothing() {
                             }
                         }
                         1 => {
-                            // Waits for nothing: the command is the store's from here on.
+                            // The reply is not awaited: the store owns the command from here on.
                             let words: [&[u8]; 2] = [b"INCR", keys[0].as_bytes()];
                             let _ = start(store, &mut Caller::default(), &words);
                             added.fetch_add(1, Ordering::Relaxed);

@@ -1,4 +1,4 @@
-//! What a key has besides its value: the mark that protects it from eviction, its bytes, and rate limiters.
+//! Properties of a key besides its value: the mark that protects it from eviction, its size, and rate limiters.
 
 use std::time::{Duration, Instant};
 
@@ -14,7 +14,7 @@ fn store() -> Store {
     Store::new(StoreOptions::default())
 }
 
-/// Asks line by line; what is expected stands after `=>`, its line breaks as spaces.
+/// Runs commands line by line; the expected reply follows `=>`, with spaces for line breaks.
 #[track_caller]
 fn check(store: &Store, script: &str) {
     for line in script.lines().map(str::trim).filter(|line| !line.is_empty()) {
@@ -96,7 +96,7 @@ fn restore_sets_and_clears_the_mark() {
     assert_eq!(restore(&[]), ":0\r\n");
     assert_eq!(restore(&[b"REPLACE", b"STICK"]), ":1\r\n");
     assert_eq!(restore(&[b"REPLACE"]), ":0\r\n");
-    // Every other option together with it.
+    // The option together with every other one.
     assert_eq!(restore(&[b"STICK", b"REPLACE", b"ABSTTL", b"IDLETIME", b"7"]), ":1\r\n");
     assert_eq!(ask(&store, "OBJECT IDLETIME b"), ":7\r\n");
     assert_eq!(restore(&[b"REPLACE", b"FREQ", b"9"]), ":0\r\n");
@@ -309,7 +309,7 @@ fn limiters_see_the_frozen_time_of_a_section() {
     assert!(verdict().starts_with(b"*5\r\n:1"));
 }
 
-/// The number in an integer reply.
+/// Returns the number in an integer reply.
 fn number(reply: &str) -> usize {
     reply[1..].trim_end().parse().unwrap_or_else(|_| panic!("{reply}"))
 }
@@ -329,7 +329,7 @@ fn memory_usage_is_what_the_store_gains() {
         let gained = used() - before;
         let told = number(&ask(&store, &format!("MEMORY USAGE {len}:{}", random.below(200))));
         assert!(told > len && told < len + len / 4 + 2_000, "{told} for {len}");
-        // Tables grow by leaps, which few keys share here.
+        // Tables grow in large steps, which few keys share here.
         assert!(gained + 200 * 1_024 > 200 * told && gained < 200 * (told + 1_024), "{gained} for 200 times {told}");
     }
     check(
@@ -390,7 +390,7 @@ fn memory_stats_has_the_names_of_redis() {
     assert!(text.contains("Nothing is wrong") || text.contains("Fragmentation"), "{text}");
 }
 
-/// Sends the same to both; replies are equal.
+/// Sends the same commands to both, and compares the replies.
 fn alike(commands: &[&[&str]]) {
     let redis = RedisServer::start(&["--enable-debug-command", "yes"]);
     let options = ServerOptions { enable_debug_command: "local", ..ServerOptions::default() };

@@ -66,7 +66,7 @@ impl Op {
         })
     }
 
-    /// Carries it out and gives the reply.
+    /// Executes the operation and returns the reply.
     fn ask(&self, client: &mut Client) -> String {
         let ask = |client: &mut Client, words: &[String]| {
             let words: Vec<&str> = words.iter().map(String::as_str).collect();
@@ -92,12 +92,12 @@ enum Value {
     Set(BTreeSet<u32>),
 }
 
-/// What the keys are, and what WATCH knows.
+/// The values of the keys, and the state of WATCH.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 struct State {
     keys: BTreeMap<Key, Value>,
     versions: [u32; NAMES.len()],
-    /// Of each client, the versions that it watches.
+    /// The versions that each client watches.
     watched: [Option<Vec<(Key, u32)>>; CLIENTS],
 }
 
@@ -118,7 +118,7 @@ impl State {
         self.touch(key);
     }
 
-    /// The first element of a list, if the key has one; false for other types.
+    /// Pops the first element of a list, if the key has one; an error for other types.
     fn pop(&mut self, key: Key) -> Result<Option<u32>, ()> {
         let (element, is_empty) = match self.keys.get_mut(&key) {
             None => return Ok(None),
@@ -145,7 +145,7 @@ impl State {
         matches!(self.keys.get(&key), None | Some(Value::List(_)))
     }
 
-    /// The reply of a BLPOP that has waited for this key: others, of whatever type, are none of its concern any more.
+    /// Returns the reply of a BLPOP that has waited for this key: other keys, of whatever type, no longer matter.
     fn pop_for_waiting(&mut self, key: Key) -> String {
         match self.pop(key) {
             Ok(Some(element)) => format!("*2\r\n$1\r\n{}\r\n{}", NAMES[key], bulk(element)),
@@ -153,7 +153,7 @@ impl State {
         }
     }
 
-    /// Carries a command out and gives its reply.
+    /// Executes a command and returns its reply.
     fn apply(&mut self, client: usize, op: &Op) -> String {
         let ok = || "+OK\r\n".to_owned();
         match op {
@@ -303,7 +303,7 @@ struct Call {
     to: u64,
 }
 
-/// Whether an order of the calls explains all replies.
+/// Returns whether some order of the calls explains all replies.
 fn is_linearizable(calls: &[Call]) -> bool {
     let mut seen: HashSet<(u64, State)> = HashSet::new();
     let mut open = vec![(0_u64, State::default())];
@@ -314,11 +314,12 @@ fn is_linearizable(calls: &[Call]) -> bool {
         let is_left = |at: usize| done & 1 << at == 0;
         let first_end = (0..calls.len()).filter(|at| is_left(*at)).map(|at| calls[at].to).min().unwrap_or(u64::MAX);
         for (at, call) in calls.iter().enumerate() {
-            // Whatever began after another had ended comes after it.
+            // A call that began after the end of another comes after it.
             if !is_left(at) || call.from > first_end {
                 continue;
             }
-            // A client that has waited gets what came to life first, whatever stands first in its command.
+            // A client that has waited is served from the key that was created first, whatever the order in its
+            // command.
             let served_by = match call.op {
                 Op::Blpop(a, b) => vec![None, Some(a), Some(b)],
                 _ => vec![None],
@@ -338,7 +339,7 @@ fn is_linearizable(calls: &[Call]) -> bool {
     false
 }
 
-/// A command on two of the given keys.
+/// Returns a command on the given keys.
 fn command(random: &mut Random, keys: &[Key], value: &mut u32) -> Op {
     *value += 1;
     let value = *value;
@@ -363,7 +364,7 @@ fn command(random: &mut Random, keys: &[Key], value: &mut u32) -> Op {
     }
 }
 
-/// What one client does in a round.
+/// Returns the commands of one client in a round.
 fn program(random: &mut Random, keys: &[Key], value: &mut u32) -> Vec<Op> {
     let mut program = Vec::new();
     while program.len() < 4 {
@@ -400,7 +401,7 @@ fn histories_are_linearizable(seed: u64, rounds: usize) {
     let barrier = Barrier::new(CLIENTS);
     let mut calls: Vec<Vec<Vec<Call>>> = Vec::new();
     std::thread::scope(|scope| {
-        // Somebody holds keys for a moment, so that others park.
+        // Another section holds keys for a moment, so that commands park.
         scope.spawn(|| {
             let mut random = Random(seed + 99);
             while !over.load(Ordering::SeqCst) {
@@ -418,7 +419,7 @@ fn histories_are_linearizable(seed: u64, rounds: usize) {
                 let (clock, barrier, address) = (&clock, &barrier, ours.address());
                 scope.spawn(move || {
                     let mut client = Client::connect(&address);
-                    // All draw the same numbers, and each takes its own program.
+                    // All clients draw the same numbers, and each runs its own program.
                     let mut random = Random(seed);
                     (0..rounds)
                         .map(|_| {
@@ -472,11 +473,11 @@ fn other_histories_of_few_keys_are_linearizable() {
     histories_are_linearizable(2, 250);
 }
 
-/// The checker itself refuses what cannot be.
+/// The checker rejects impossible histories.
 #[test]
 fn impossible_histories_are_found() {
     let call = |client, op, reply: &str, from, to| Call { client, op, reply: reply.into(), from, to };
-    // Two that watch the same and write one each cannot both succeed.
+    // Two transactions that watch the same keys and write one each cannot both succeed.
     let skew = |second: &str| {
         vec![
             call(0, Op::Watch(0, 1), "+OK\r\n", 0, 1),
@@ -487,7 +488,7 @@ fn impossible_histories_are_found() {
     };
     assert!(!is_linearizable(&skew("*1\r\n+OK\r\n")));
     assert!(is_linearizable(&skew("*-1\r\n")));
-    // A read behind a write does not see what was before it.
+    // A read after a write does not see the previous value.
     let stale = |to| vec![call(0, Op::Set(0, 1), "+OK\r\n", 0, 2), call(1, Op::Get(0), NULL, 1.max(to), 9)];
     assert!(is_linearizable(&stale(1)));
     assert!(!is_linearizable(&stale(3)));

@@ -1,4 +1,4 @@
-//! `maxmemory`: what is evicted, what never is, and who is refused.
+//! `maxmemory`: which keys are evicted, which never are, and which commands are refused.
 
 use sluicegate_store::config::ServerOptions;
 use sluicegate_store::{Caller, Clock, ManualClock, Mode, Policy, Store, StoreOptions};
@@ -39,7 +39,7 @@ fn is_there(store: &Store, key: &str) -> bool {
     ask(store, &format!("EXISTS {key}")) == ":1\r\n"
 }
 
-/// How many of these keys are left.
+/// Returns how many of these keys are left.
 fn left(store: &Store, prefix: &str, count: usize) -> usize {
     (0..count).filter(|n| is_there(store, &format!("{prefix}:{n}"))).count()
 }
@@ -89,7 +89,7 @@ fn without_eviction_what_needs_memory_is_refused_until_some_is_free() {
     while set(&store, "k:1", None) != OOM {
         let _ = set(&store, &format!("more:{}", store.used_bytes()), None);
     }
-    // What a flush leaves is freed before anybody is refused.
+    // The data of a flush is freed before any command is refused.
     assert_eq!(ask(&store, "FLUSHALL"), "+OK\r\n");
     assert_eq!(set(&store, "k:1", None), "+OK\r\n");
 }
@@ -100,8 +100,8 @@ fn keys_without_an_expiry_are_no_victims_of_a_volatile_policy() {
         let (store, _) = limited(policy);
         let full = (0..).find(|n| set(&store, &format!("k:{n}"), None) == OOM).expect("full");
         assert_eq!(left(&store, "k", full), full);
-        // Three keys that may go are found among thousands. One would not do if the last key that found room made a
-        // table grow: then more is to be gained than a key takes.
+        // Three evictable keys are found among thousands. One would not suffice if the last accepted key made a table
+        // grow: then more memory must be freed than a key takes.
         for key in ["k:77", "k:177", "k:1077"] {
             assert_eq!(ask(&store, &format!("EXPIRE {key} 1000")), ":1\r\n");
         }
@@ -119,7 +119,7 @@ fn keys_in_use_stay_under_lru() {
     (0..3_000).for_each(|n| assert_eq!(set(&store, &format!("old:{n}"), None), "+OK\r\n"));
     hand.advance(1_000);
     (0..500).for_each(|n| assert!(ask(&store, &format!("GET old:{n}")).starts_with('$')));
-    // What is newer still, and was there before the reads: twice what fits beside them.
+    // Keys that are newer, but were there before the reads: twice as many as fit beside those.
     for n in 0..5_000 {
         hand.advance(1);
         assert_eq!(set(&store, &format!("new:{n}"), None), "+OK\r\n");
@@ -144,7 +144,7 @@ fn keys_used_often_stay_under_lfu_though_they_rest() {
     (0..10_000).for_each(|n| assert_eq!(set(&store, &format!("new:{n}"), None), "+OK\r\n"));
     let stay = left(&store, "old", 500);
     assert!(stay >= 495, "{stay} of 500 keys used often");
-    // A minute takes one off.
+    // A minute decrements the counter by one.
     hand.advance(120_000);
     assert_eq!(ask(&store, "OBJECT FREQ old:7"), ":13\r\n");
 }
@@ -169,7 +169,7 @@ fn held_keys_are_no_victims() {
     assert_eq!(left(&store, "held", 100), 100);
     drop(section);
     (0..20_000).for_each(|n| assert_eq!(set(&store, &format!("k:{n}"), None), "+OK\r\n"));
-    // Chance spares a few.
+    // A few remain at random.
     let stay = left(&store, "held", 100);
     assert!(stay <= 30, "{stay} of 100 keys that nobody holds any more");
 }

@@ -1,4 +1,4 @@
-//! What Redis 7.2 and later do that Debian's redis-server 7.0 does not, beside Valkey 8.1.
+//! Features of Redis 7.2 and later that Debian's redis-server 7.0 does not have, compared with Valkey 8.1.
 
 use std::io::Write;
 
@@ -8,13 +8,13 @@ use sluicegate_testkit::{Client, RedisServer, wait_for};
 use crate::server::check_alike;
 use crate::support::Running;
 
-/// A Valkey of the test's own.
+/// Starts a Valkey for one test.
 fn valkey() -> RedisServer {
     RedisServer::start_valkey("8.1", &["--enable-debug-command", "yes"])
 }
 
-/// What the clients of a server get in a scenario, line by line: `1 COMMAND` is asked by client 1, `1< COMMAND` waits,
-/// `1>` reads a reply, `1!` tells that none has come.
+/// Returns what the clients of a server get in a scenario, line by line: `1 COMMAND` sends a command of client 1 and
+/// reads the reply, `1< COMMAND` sends a command that blocks, `1>` reads a reply, `1!` reports that none has come.
 fn transcript(address: &str, scenario: &str) -> Vec<String> {
     let mut control = Client::connect(address);
     control.ask(&["FLUSHALL"]);
@@ -237,7 +237,7 @@ fn arguments_are_checked_before_the_key() {
         "COMMAND INFO cluster|shards cluster|slots client|setname client|setinfo config|resetstat config|rewrite\r\n",
         "COMMAND INFO latency|reset msetnx randomkey scan command|getkeys command|getkeysandflags\r\n",
     ]);
-    // Valkey alone takes a start without an end.
+    // Only Valkey accepts a start without an end.
     assert_eq!(Running::start().connect().ask(&["BITCOUNT", "none", "0"]), "-ERR syntax error\r\n");
 }
 
@@ -316,7 +316,7 @@ fn figures_tell_who_watches_waits_and_listens() {
     clients[0].ask(&["UNWATCH"]);
     assert_eq!(figure("watching_clients"), "1");
     assert!(clients[0].ask(&["CLIENT", "INFO"]).contains(" watch=0 "));
-    // Those that are read by programs are numbers.
+    // Fields that programs read are numbers.
     for name in [
         "rdb_changes_since_last_save",
         "lazyfreed_objects",

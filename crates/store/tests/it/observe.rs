@@ -1,4 +1,5 @@
-//! What shows a server at work: MONITOR, SLOWLOG, LATENCY, INFO, CLIENT LIST, beside redis-server where it can be.
+//! Observation of a running server: MONITOR, SLOWLOG, LATENCY, INFO, CLIENT LIST, compared with redis-server where
+//! possible.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
@@ -9,7 +10,7 @@ use sluicegate_testkit::{Client, RedisServer, wait_for};
 
 use crate::support::{Running, on_runtime};
 
-/// A line of MONITOR without its time and the address of a client.
+/// Returns a line of MONITOR without its time and the client's address.
 fn shown(line: &str) -> String {
     let (time, rest) = line.split_once(" [").expect("a time");
     let (seconds, micros) = time.strip_prefix('+').and_then(|time| time.split_once('.')).expect("seconds and a point");
@@ -112,7 +113,7 @@ fn a_monitor_has_no_keys_and_begins_outside_of_transactions() {
             &["FLUSHALL"],
         ];
         let mut replies: Vec<String> = commands.iter().map(|words| client.ask(words)).collect();
-        // Nothing is said to the second one.
+        // The second MONITOR gets no reply.
         client.command(&["MONITOR"]);
         replies.push(client.ask(&["SET", "k", "v"]));
         replies
@@ -166,7 +167,7 @@ fn the_slow_log_keeps_what_redis_keeps() {
     for words in &script {
         assert_eq!(own.ask(words), theirs.ask(words), "{words:?}");
     }
-    // Entries but for their numbers, times and addresses.
+    // Returns the entries without their numbers, times and addresses.
     let entries = |client: &mut Client, count: &str| -> Vec<String> {
         let reply = client.ask(&["SLOWLOG", "GET", count]);
         let is_kept = |line: &&str| !line.starts_with(':') && !line.contains("127.0.0.1:") && !line.starts_with('$');
@@ -180,7 +181,7 @@ fn the_slow_log_keeps_what_redis_keeps() {
     assert!(own.ask(&["SLOWLOG", "HELP"]).starts_with('*'));
 }
 
-/// As in Redis 7.4 and Valkey 8: a log of no entries takes no number.
+/// As in Redis 7.4 and Valkey 8, a log of length 0 uses no numbers.
 #[test]
 fn a_slow_log_without_entries_counts_none() {
     let valkey = RedisServer::start_valkey("8.1", &[]);
@@ -196,7 +197,7 @@ fn a_slow_log_without_entries_counts_none() {
     }
 }
 
-/// Words of the entries of the slow log, the latest first.
+/// Returns the words of the entries of the slow log, the latest first.
 fn logged(client: &mut Client) -> Vec<String> {
     let reply = client.ask(&["SLOWLOG", "GET", "-1"]);
     let entries = value(&mut reply.split("\r\n"));
@@ -293,7 +294,7 @@ fn the_slow_log_names_the_long_command_of_a_script_by_its_own_time() {
     }
 }
 
-/// Makes a set of 80,000 members, which is read aside.
+/// Creates a set of 80,000 members, which is read on the thread pool.
 fn fill_large(client: &mut Client) {
     for chunk in 0..40 {
         let members: Vec<String> = (0..2_000).map(|n| format!("member:{chunk}:{n}")).collect();
@@ -311,7 +312,7 @@ fn a_long_command_of_a_transaction_is_kept_with_its_own_time() {
     assert_eq!(client.ask(&["SLOWLOG", "RESET"]), "+OK\r\n");
     let script = "local n = 0 for i = 1, 200000 do n = n + i end return n";
     client.ask(&["MULTI"]);
-    // Read aside, on a thread of scripts, and asleep.
+    // A read on the thread pool, a script on a script thread, and a sleeping command.
     for words in [&["SMEMBERS", "large"][..], &["EVAL", script, "0"], &["ECHO", "short"]] {
         assert_eq!(client.ask(words), "+QUEUED\r\n");
     }
@@ -367,7 +368,7 @@ fn execution_on_another_thread_counts() {
     fill_large(&mut client);
     assert_eq!(client.ask(&["CONFIG", "SET", "slowlog-log-slower-than", "100"]), "+OK\r\n");
     assert_eq!(client.ask(&["SLOWLOG", "RESET"]), "+OK\r\n");
-    // 80,000 elements are read aside, and no machine does that in 0.1 ms.
+    // 80,000 elements are read on the thread pool, and no machine does that in 0.1 ms.
     assert!(client.ask(&["SMEMBERS", "large"]).starts_with("*80000\r\n"));
     let slow = client.ask(&["SLOWLOG", "GET"]);
     assert!(slow.contains("SMEMBERS"), "{slow}");
@@ -425,7 +426,7 @@ fn latency_events_and_histograms() {
     assert_eq!(own.ask(&["LATENCY", "HISTOGRAM", "mset"]), "*0\r\n");
 }
 
-/// Fields that redis-server shows and this store has no truth for.
+/// Fields of redis-server for which this store has no value.
 const NOT_SHOWN: &[&str] = &[
     "atomicvar_api",
     "gcc_version",
@@ -479,7 +480,7 @@ fn hits_and_misses_are_counted_as_by_redis() {
         let lines = text.lines().filter_map(|line| line.strip_prefix("keyspace_")?.split_once(':'));
         lines.filter_map(|(_, count)| count.parse().ok()).collect()
     };
-    // On keys that exist, and then on none.
+    // First with existing keys, and then with missing ones.
     let fill = "SET str 1;RPUSH lst a b c d;SADD set a b c d;HSET hsh a 1 b 2;ZADD zst 1 a 2 b;GEOADD geo 1 1 a;\
                 PFADD hll a;XADD stm 1-1 a b";
     let commands = "GET str;MGET str lst;GETRANGE str 0 1;SUBSTR str 0 1;STRLEN str;GETBIT str 1;BITCOUNT str;\
@@ -535,12 +536,12 @@ fn clients_are_listed_as_they_are_asked_for() {
             lines.map(|line| fields.map(|name| field(line, name)).join(" ")).collect()
         };
         all.push(shown(&mut first, &[&ids[1], &ids[0], "999999", &ids[1]]));
-        // The last command is also one that was refused.
+        // A refused command also counts as the last command.
         for words in [&["NOSUCH"][..], &["CLIENT", "NOSUCH"], &["GET"], &["CONFIG", "GET"]] {
             second.ask(words);
             all.push(shown(&mut first, &[&ids[1]]));
         }
-        // What others do to a client's watched keys shows while it rests.
+        // Changes of a client's watched keys by others are shown while the client is idle.
         second.ask(&["WATCH", "k"]);
         second.ask(&["MULTI"]);
         all.push(shown(&mut first, &[&ids[1]]));
@@ -607,7 +608,7 @@ fn accesses_are_noted_as_the_client_of_the_command_wants_whoever_runs_it() {
     let ours = Running::serving(store.clone(), ServerOptions::default(), 1);
     let (mut silent, mut plain) = (ours.connect(), ours.connect());
     assert_eq!(silent.ask(&["CLIENT", "NO-TOUCH", "on"]), "+OK\r\n");
-    // Long enough that reading it goes aside.
+    // Long enough to be read on the thread pool.
     let members: Vec<String> = (0..30_000).map(|number| format!("member:{number}")).collect();
     let words: Vec<&str> = ["SADD", "large"].into_iter().chain(members.iter().map(String::as_str)).collect();
     plain.command(&words);
@@ -616,24 +617,24 @@ fn accesses_are_noted_as_the_client_of_the_command_wants_whoever_runs_it() {
     assert_eq!(plain.ask(&["XADD", "stream", "1-1", "a", "1"]), "$3\r\n1-1\r\n");
     let mut idle = |key: &str| plain.ask(&["OBJECT", "IDLETIME", key]);
     clock.advance(100_000);
-    // One that parks is run by the thread that passes the key on.
+    // A parked command is run by the thread that passes the key on.
     let section = on_runtime(store.section([(0, &b"held"[..], Mode::Exclusive)])).expect("nobody else holds it");
     silent.command(&["GET", "held"]);
     wait_for("it to wait", || (store.stats().tickets == 2).then_some(()));
     section.finish();
     assert_eq!(silent.read_reply(), b"$1\r\n1\r\n");
     assert_eq!(idle("held"), ":100\r\n");
-    // One that goes aside.
+    // A command on the thread pool.
     silent.command(&["SMEMBERS", "large"]);
     assert!(silent.read_reply().starts_with(b"*30000\r\n"));
     assert_eq!(idle("large"), ":100\r\n");
-    // One in a script, and in a transaction.
+    // A command in a script, and in a transaction.
     assert_eq!(silent.ask(&["EVAL", "return redis.call('GET', KEYS[1])", "1", "held"]), "$1\r\n1\r\n");
     for command in [&["MULTI"][..], &["GET", "held"], &["EXEC"]] {
         silent.ask(command);
     }
     assert_eq!(idle("held"), ":100\r\n");
-    // One of another client that is served inside a command of this one.
+    // A command of another client that is served inside a command of this one.
     let mut reader = ours.connect();
     reader.command(&["XREAD", "BLOCK", "0", "STREAMS", "stream", "$"]);
     wait_for("it to block", || silent.ask(&["INFO", "clients"]).contains("blocked_clients:1").then_some(()));
@@ -670,7 +671,7 @@ fn a_client_that_waits_says_for_which_key_and_who_has_it() {
     assert_eq!(figure(&mut other, "sections_refused"), 0);
 }
 
-/// One reply of RESP2, taken apart.
+/// A parsed reply of RESP2.
 #[derive(Clone, Debug, PartialEq)]
 enum Value {
     Text(String),
@@ -709,7 +710,7 @@ fn list(value: &Value) -> &[Value] {
     }
 }
 
-/// The rows of COMMAND by name, those of containers included.
+/// Returns the rows of COMMAND by name, including those of containers.
 fn rows(client: &mut Client) -> BTreeMap<String, Value> {
     fn add(row: &Value, all: &mut BTreeMap<String, Value>) {
         let [Value::Text(name), rest @ .., subcommands] = list(row) else { panic!("a row: {row:?}") };
@@ -733,7 +734,7 @@ fn rows(client: &mut Client) -> BTreeMap<String, Value> {
     all
 }
 
-/// What Valkey says of these is not what Redis 7.2 says.
+/// Commands for which Valkey's reply differs from that of Redis 7.2.
 const VALKEYS_OWN: &[&str] = &[
     "cluster|info",
     "cluster|myid",
@@ -758,7 +759,7 @@ fn command_says_what_redis_says_of_every_command_that_both_have() {
         let Some(expected) = theirs.get(name) else { continue };
         both += 1;
         for (at, what) in ["arity", "flags", "first", "last", "step", "categories", "tips", "keys"].iter().enumerate() {
-            // This store gives them an option.
+            // These commands have an additional option in this store.
             if *what == "arity" && ["script|kill", "function|kill"].contains(&name.as_str()) {
                 continue;
             }
@@ -810,7 +811,7 @@ fn keys_are_found_with_what_is_done_to_them() {
     }
 }
 
-/// What 7.0 has not: newer than it, or Dragonfly's.
+/// Commands with arguments that 7.0 does not have: newer ones, or Dragonfly's.
 const NEWER_ARGUMENTS: &[&str] = &["hscan", "restore", "set", "zrank", "zrevrank"];
 
 fn arguments_differ(
@@ -819,7 +820,7 @@ fn arguments_differ(
     found: &BTreeMap<String, Value>,
     differences: &mut String,
 ) {
-    // Since when an argument exists is not said here; what is shown for it is its name, which 7.0 does not say.
+    // The version since which an argument exists is missing here; its display text is its name, which 7.0 omits.
     fn bare(arguments: &Value) -> Vec<Vec<(Value, Value)>> {
         let unsaid = ["since", "deprecated_since", "display_text", "summary"];
         let one = |argument: &Value| {
@@ -838,7 +839,7 @@ fn arguments_differ(
         if NEWER_ARGUMENTS.contains(&name) {
             found.pop();
         }
-        // MAXAGE stands within another argument, and a category has another name since.
+        // MAXAGE is within another argument, and a category was renamed.
         if expected != found && !["acl|cat", "client|kill"].contains(&name) {
             *differences += &format!("{name} arguments: redis {expected:?}, ours {found:?}\n");
         }
@@ -851,13 +852,13 @@ fn arguments_differ(
     }
 }
 
-/// The documentation of a container's commands by name.
+/// Returns the documentation of a container's commands by name.
 fn of_container(docs: &BTreeMap<String, Value>) -> BTreeMap<String, BTreeMap<String, Value>> {
     let pairs = docs.get("subcommands").map(list).unwrap_or_default().chunks(2);
     pairs.map(|pair| (pair[0].text().to_owned(), fields(&pair[1]))).collect()
 }
 
-/// Since when a command exists, and what has replaced it.
+/// Compares the versions since which a command exists, and its replacement.
 fn facts_differ(
     name: &str,
     expected: &BTreeMap<String, Value>,
@@ -865,7 +866,7 @@ fn facts_differ(
     differences: &mut String,
 ) {
     for field in ["since", "group", "doc_flags", "deprecated_since", "replaced_by"] {
-        // What only this store has is in no documentation of Redis.
+        // Redis has no documentation for features of this store alone.
         if !expected.is_empty() && found.get(field) != expected.get(field) {
             *differences += &format!("{name} {field}: redis {:?}, ours {:?}\n", expected.get(field), found.get(field));
         }
@@ -876,7 +877,7 @@ fn facts_differ(
     }
 }
 
-/// A map's fields by name.
+/// Returns a map's fields by name.
 fn fields(map: &Value) -> BTreeMap<String, Value> {
     list(map).chunks(2).map(|pair| (pair[0].text().to_owned(), pair[1].clone())).collect()
 }

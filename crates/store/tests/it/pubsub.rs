@@ -1,4 +1,4 @@
-//! Publish and subscribe beside a real Redis, across workers, with subscribers that don't read and that leave.
+//! Publish and subscribe, compared with a real Redis, across workers, with subscribers that do not read or disconnect.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -85,7 +85,7 @@ fn a_subscriber_that_leaves_is_forgotten() {
             ":1\r\n" => subscriber.reset(),
             other => panic!("{other}"),
         }
-        // It leaves one after the other.
+        // It unsubscribes from one after the other.
         for (words, nobody) in [
             (&["PUBLISH", "c", "x"][..], ":0\r\n"),
             (&["PUBSUB", "NUMPAT"], ":0\r\n"),
@@ -229,13 +229,13 @@ fn messages_come_while_a_command_waits_for_its_key() {
     assert_eq!(client.read_reply(), b"_\r\n");
 }
 
-/// Whoever has heard that a message was published, and then asks the subscriber, is told of the message first.
+/// After the reply to PUBLISH, a command of the subscriber gets its reply only after the message.
 #[test]
 fn a_reply_does_not_overtake_a_message_that_was_published_before() {
     let ours = Running::with(ServerOptions::default(), 2);
     let (done, mut overtaken) = (AtomicBool::new(false), Vec::new());
     std::thread::scope(|scope| {
-        // Workers that have much to do come late to their subscribers.
+        // Busy workers send to their subscribers late.
         scope.spawn(|| {
             let mut clients: Vec<Client> = (0..60).map(|_| ours.connect()).collect();
             while !done.load(Ordering::SeqCst) {

@@ -1,4 +1,4 @@
-//! The manual's page, and every parameter seen acting or refused over RESP.
+//! The manual's page, and the effect or refusal of every parameter over RESP.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -9,7 +9,7 @@ use sluicegate_testkit::{Client, RedisServer, wait_for};
 
 use crate::support::Running;
 
-/// The page is what the catalogues say; `UPDATE_DOCS=1` writes it.
+/// The page matches the catalogues; `UPDATE_DOCS=1` writes it.
 #[test]
 fn reference_is_in_step() {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/reference/commands.md");
@@ -21,14 +21,14 @@ fn reference_is_in_step() {
     assert!(found == expected, "docs/reference/commands.md is behind the catalogues: run with UPDATE_DOCS=1");
 }
 
-/// Sets parameters at run time; they are taken and read back.
+/// Sets parameters at run time, and reads them back.
 #[track_caller]
 fn set(ours: &Running, name: &str, value: &str, shown: &str) {
     let mut client = ours.connect();
     assert_eq!(client.ask(&["CONFIG", "SET", name, value]), "+OK\r\n", "{name} {value}");
     let pair = format!("*2\r\n${}\r\n{name}\r\n${}\r\n{shown}\r\n", name.len(), shown.len());
     assert_eq!(client.ask(&["CONFIG", "GET", name]), pair);
-    // Gone, before anything counts clients.
+    // The client disconnects before anything counts clients.
     client.command(&["QUIT"]);
     client.read_to_end();
     wait_for("the client to leave", || (ours.server.client_count() == 0).then_some(()));
@@ -146,7 +146,8 @@ fn timeout_acts_on_those_who_are_connected() {
     assert_eq!(idle.read_to_end(), b"");
 }
 
-/// Hundredths of a second to the next keep-alive probe of the server's side of a connection, as the kernel tells.
+/// Returns the kernel's time, in hundredths of a second, to the next keep-alive probe of the server's side of a
+/// connection.
 fn keepalive_cs(server_port: u16, client_port: u16) -> Option<u32> {
     let table = std::fs::read_to_string("/proc/net/tcp").expect("Linux has it");
     let (local, remote) = (format!("0100007F:{server_port:04X}"), format!("0100007F:{client_port:04X}"));
@@ -164,7 +165,7 @@ fn tcp_keepalive_acts_on_new_connections() {
         let mut client = ours.connect();
         assert_eq!(client.ask(&["PING"]), "+PONG\r\n");
         let port = client.stream().local_addr().expect("connected").port();
-        // The timer of a probe shows once those of sending are done.
+        // The timer of a probe is shown once those of transmissions are done.
         let time = wait_for("a keep-alive timer", || keepalive_cs(ours.port, port));
         assert!((least..=most).contains(&time), "{time} hundredths with {value}");
         drop(client);
@@ -177,7 +178,7 @@ fn tcp_keepalive_acts_on_new_connections() {
     assert_eq!(keepalive_cs(ours.port, port), None);
 }
 
-/// Each name of the catalogue that does not act, over RESP: it can be set to what it is, and to nothing else.
+/// Each parameter of the catalogue without effect, over RESP: it can be set to its value, and to no other.
 #[test]
 fn what_does_not_act_is_refused() {
     let ours = Running::start();
@@ -185,7 +186,7 @@ fn what_does_not_act_is_refused() {
     let pair = |name: &str, value: &str| format!("*2\r\n${}\r\n{name}\r\n${}\r\n{value}\r\n", name.len(), value.len());
     let refused =
         |name: &str, why: &str| format!("-ERR CONFIG SET failed (possibly related to argument '{name}') - {why}\r\n");
-    // Each by name, so that none comes or goes unnoticed.
+    // All names are listed, so that none is added or removed unnoticed.
     let fixed = [
         "aclfile",
         "activedefrag",
@@ -286,7 +287,7 @@ fn what_does_not_act_is_refused() {
     }
 }
 
-/// The parameters that redis-server has are known here, and those that both show have Redis's defaults.
+/// Every parameter of redis-server is known here, and those that both show have Redis's defaults.
 #[test]
 fn parameters_are_those_of_redis() {
     let redis = RedisServer::start(&[]);

@@ -1,4 +1,4 @@
-//! The RESP server: bytes as redis-server 7.0 sends them, life and death of connections, real clients.
+//! The RESP server: the same bytes as redis-server 7.0's, the life of connections, real clients.
 
 use std::process::Command;
 use std::time::{Duration, Instant};
@@ -88,7 +88,7 @@ const ALIKE: &[&str] = &[
     "CONFIG SET proto-max-bulk-len 1mb\r\nSETRANGE long 1048576 a\r\nSETRANGE long 1048575 a\r\nAPPEND long a\r\n\
      SETBIT long 8388607 1\r\nSETBIT long 8388608 1\r\nGETBIT long 8388608\r\nBITFIELD long GET u8 8388608\r\n\
      BITFIELD long SET u8 8388607 1\r\nSTRLEN long\r\nDEL long\r\nCONFIG SET proto-max-bulk-len 512mb\r\n",
-    // What is not there is refused by its name, but first for a value that makes no sense.
+    // A missing parameter is refused by its name, but an invalid value is reported first.
     "CONFIG SET lfu-log-factor -1\r\nCONFIG SET lfu-log-factor 99999999999\r\nCONFIG SET lfu-log-factor x\r\n",
     "CONFIG SET maxmemory-samples 0\r\nCONFIG SET active-expire-effort 11\r\nCONFIG SET repl-timeout 0\r\n",
     "CONFIG SET repl-backlog-size 0\r\nCONFIG SET acllog-max-len -1\r\nCONFIG SET tls-port 65536\r\nCONFIG SET tls-port x\r\n",
@@ -124,7 +124,7 @@ const ALIKE: &[&str] = &[
     "HELLO 3 FOO\r\nGET nosuchkey\r\n",
 ];
 
-/// What later versions than Debian's redis-server 7.0 answer in another way.
+/// Requests to which versions after Debian's redis-server 7.0 reply differently.
 const ALIKE_LATER: &[&str] = &[
     "COMMAND INFO echo quit reset hello auth select client|id client|getname client|setname client|kill\r\n",
     "COMMAND INFO config|resetstat config|rewrite command|count command|getkeys command|help\r\n",
@@ -146,7 +146,7 @@ pub fn check_alike(scripts: &[&str], redis: &RedisServer, ours: &Running) {
     assert!(differences.is_empty(), "{differences}");
 }
 
-/// As [`check_alike`], with two that are started for it and have nothing set.
+/// As [`check_alike`], with two new servers of default settings.
 #[track_caller]
 pub fn check_alike_by_default(scripts: &[&str]) {
     check_alike(scripts, &RedisServer::start(&[]), &Running::start());
@@ -193,7 +193,7 @@ fn a_password_set_at_run_time_spares_those_who_are_in() {
     assert_eq!(outside.ask(&["CONFIG", "GET", "requirepass"]), "*2\r\n$11\r\nrequirepass\r\n$6\r\nsecret\r\n");
 }
 
-/// A reply with every number of two or more digits replaced, so that ids, ports and times compare.
+/// Returns a reply with every number of two or more digits replaced, so that ids, ports and times compare equal.
 fn shape(reply: &[u8]) -> String {
     let text = String::from_utf8_lossy(reply).replace("7.0.15", "VERSION").replace("7.2.5", "VERSION");
     let mut out = String::new();
@@ -250,7 +250,7 @@ fn client_tells_who_is_connected() {
     let own = second.ask(&["CLIENT", "INFO"]);
     assert!(own.contains(" cmd=client|info ") && own.contains(" flags=N "), "{own}");
     assert_eq!(second.ask(&["CLIENT", "LIST"]).matches("\nid=").count() + 1, 3, "the header line and two clients");
-    // Killing the other, then oneself.
+    // Kills the other client, then itself.
     assert_eq!(second.ask(&["CLIENT", "KILL", "ID", &id]), ":1\r\n");
     assert_eq!(first.read_to_end(), b"");
     wait_for("the killed client to leave", || (ours.server.client_count() == 1).then_some(()));
@@ -315,7 +315,7 @@ fn keys_do_not_expire_while_a_pause_holds() {
     }
 }
 
-/// Also the command that would end it.
+/// Even the command that would end the pause waits.
 #[test]
 fn a_pause_of_everything_lasts_its_time() {
     let redis = RedisServer::start(&[]);
@@ -332,7 +332,7 @@ fn a_pause_of_everything_lasts_its_time() {
     }
 }
 
-/// What Redis would tell replicas of waits like writes, and so does a script that may write.
+/// Commands that Redis would propagate to replicas wait like writes, and so does a script that may write.
 #[test]
 fn a_pause_of_writes_is_that_of_redis() {
     let redis = RedisServer::start(&[]);
@@ -362,7 +362,7 @@ fn a_pause_of_writes_is_that_of_redis() {
         let mut admin = Client::connect(&address);
         assert_eq!(admin.ask(&["FUNCTION", "LOAD", library]), "$1\r\nl\r\n");
         for (words, waits) in &commands {
-            // Whatever waits is answered behind the end of the pause, in a transaction, too.
+            // A waiting command gets its reply after the end of the pause, in a transaction, too.
             for queued in [false, true] {
                 let mut client = Client::connect(&address);
                 let id = client.ask(&["CLIENT", "ID"]);

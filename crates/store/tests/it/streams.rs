@@ -1,4 +1,4 @@
-//! Streams: who is served in XREAD and when, streams of very many entries, their memory, payloads and scripts.
+//! Streams: which clients XREAD serves and when, streams of very many entries, their memory, payloads and scripts.
 
 use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -12,7 +12,7 @@ use sluicegate_wire::reply::Reply;
 use crate::support::Running;
 use crate::{ask, block_on, start};
 
-/// More than are gone over in one breath.
+/// More entries than a command visits on a worker.
 const MANY: usize = 30_000;
 
 /// Starts a command given as text, which waits.
@@ -34,7 +34,7 @@ fn reply_of(mut parked: Parked) -> String {
     wait_for("a reply", || reply_now(&mut parked))
 }
 
-/// What XREAD says of one entry of a stream in RESP2.
+/// Returns XREAD's reply with one entry of a stream in RESP2.
 fn told(key: &str, id: &str, value: &str) -> String {
     let bulk = |text: &str| format!("${}\r\n{text}\r\n", text.len());
     format!("*1\r\n*2\r\n{}*1\r\n*2\r\n{}*2\r\n{}{}", bulk(key), bulk(id), bulk("f"), bulk(value))
@@ -51,7 +51,7 @@ fn all_who_wait_for_a_stream_are_served() {
     assert_eq!(reply_of(new), told("s", "1-1", "a"));
     assert_eq!(reply_of(all), told("s", "1-1", "a"));
     assert!(reply_now(&mut far).is_none() && reply_now(&mut list).is_none());
-    // The stream is there now, and more of it wakes as well.
+    // The stream exists now, and further entries wake a client as well.
     let new = block(&store, "XREAD COUNT 1 BLOCK 0 STREAMS s $");
     ask(&store, "XADD s 5 f b");
     assert_eq!(reply_of(new), told("s", "5-0", "b"));
@@ -70,7 +70,7 @@ fn what_a_dollar_stands_for_is_known_from_the_first_look() {
     let store = Store::new(StoreOptions::default());
     ask(&store, "XADD s 9 f a");
     let mut waiting = block(&store, "XREAD BLOCK 0 STREAMS s $");
-    // A key that goes, and comes back with lower IDs, is waited for beyond the ID that it had.
+    // After a key is deleted and recreated with lower IDs, the client still waits for IDs above the old one.
     ask(&store, "DEL s");
     ask(&store, "XADD s 5 f b");
     ask(&store, "SET s text");
@@ -81,7 +81,7 @@ fn what_a_dollar_stands_for_is_known_from_the_first_look() {
     assert!(reply_now(&mut waiting).is_none());
     ask(&store, "XADD s 9-1 f e");
     assert_eq!(reply_of(waiting), told("s", "9-1", "e"));
-    // Behind a held key it is what it stands for when the command has its turn.
+    // Behind a held key, `$` is resolved when the command runs.
     let section = block_on(store.section([(0, &b"s"[..], Mode::Exclusive)])).expect("a free key");
     let mut waiting = block(&store, "XREAD BLOCK 0 STREAMS s $");
     let adding = block(&store, "XADD s 10 f x");
@@ -106,7 +106,7 @@ fn whatever_brings_a_stream_serves() {
         }
         assert_eq!(reply_of(waiting), told("s", "3-0", "v"), "{command}");
     }
-    // What is added and taken away again is not seen.
+    // An entry that is added and deleted again is not served.
     ask(&store, "FLUSHALL");
     let mut waiting = block(&store, "XREAD BLOCK 0 STREAMS s 0");
     assert_eq!(ask(&store, "XADD s MAXLEN 0 1 f v"), "$3\r\n1-0\r\n");
@@ -123,7 +123,7 @@ fn a_wait_for_a_stream_ends_by_its_timeout() {
     waiting.time_out();
     assert_eq!(reply_of(waiting), "*-1\r\n");
     assert!(block(&store, "XREAD BLOCK 0 STREAMS s $").deadline().is_none());
-    // Without BLOCK it never waits, not even behind a held key for longer than that.
+    // Without BLOCK it never waits for entries, and behind a held key no longer than the key is held.
     let section = block_on(store.section([(0, &b"s"[..], Mode::Exclusive)])).expect("a free key");
     let reading = block(&store, "XREAD STREAMS s 0");
     drop(section);
@@ -151,7 +151,7 @@ fn connections_wait_for_streams() {
     assert_eq!(timed.read_reply(), b"*-1\r\n");
     blocked(9);
     let mut admin = server.connect();
-    // A transaction adds to one stream twice, and both are told at once.
+    // A transaction adds to one stream twice, and both entries come in one reply.
     for line in ["MULTI\r\n", "XADD b 1 f x\r\n", "XADD b 2 f y\r\n", "XREAD BLOCK 0 STREAMS none $\r\n", "EXEC\r\n"] {
         admin.send(line);
     }
@@ -168,7 +168,7 @@ fn connections_wait_for_streams() {
     blocked(1);
     assert_eq!(admin.ask(&["CLIENT", "UNBLOCK", id.trim_matches([':', '\r', '\n']), "ERROR"]), ":1\r\n");
     assert_eq!(third.read_reply(), b"-UNBLOCKED client unblocked via CLIENT UNBLOCK\r\n");
-    // A script does not wait either, and what it adds serves at its end.
+    // A script does not wait either, and its entries serve clients at its end.
     let mut reader = server.connect();
     reader.send("XREAD BLOCK 0 STREAMS e $\r\n");
     blocked(1);
@@ -181,7 +181,7 @@ fn connections_wait_for_streams() {
     assert!(String::from_utf8(reader.read_reply()).expect("text").starts_with("*1\r\n*2\r\n$1\r\ne\r\n*2\r\n"));
 }
 
-/// No reader misses an entry or sees one twice: each reads on from the last ID it has seen, whoever adds.
+/// No reader misses an entry or sees one twice: each continues from the last ID that it has seen, whoever adds.
 #[test]
 fn no_entry_is_lost_on_the_way_to_its_readers() {
     const ENTRIES: usize = 600;
@@ -250,7 +250,7 @@ fn very_many_entries_are_read_aside_and_freed_aside() {
         assert_eq!(aside(command).matches("value").count(), MANY, "{command}");
     }
     assert_eq!(aside("XINFO STREAM s FULL COUNT 0").matches("value").count(), MANY);
-    // Few of them are read at once.
+    // A few entries are read without the thread pool.
     for command in
         ["XRANGE s - + COUNT 5", "XRANGE s 1-20000 1-20004", "XREAD COUNT 5 STREAMS s 0", "XREAD STREAMS s 1-29995"]
     {
@@ -300,7 +300,7 @@ fn a_stream_without_entries_stays() {
     assert_eq!(ask(&store, "COPY s t"), ":1\r\n");
     assert!(ask(&store, "XADD t 5 f v").starts_with("-ERR The ID specified in XADD is equal or smaller"));
     assert_eq!(ask(&store, "XADD s 1-1-1 f v"), "-ERR Invalid stream ID specified as stream command argument\r\n");
-    // Nothing is made by what fails.
+    // A failed command creates nothing.
     assert!(ask(&store, "XADD none 0-0 f v").starts_with('-'));
     assert_eq!(ask(&store, "XADD none NOMKSTREAM 1 f v"), "$-1\r\n");
     assert_eq!(ask(&store, "EXISTS none"), ":0\r\n");

@@ -17,17 +17,17 @@ pub struct Running {
 }
 
 impl Running {
-    /// One worker, default options.
+    /// Starts a server with one worker and default options.
     pub fn start() -> Running {
         Running::with(ServerOptions::default(), 1)
     }
 
-    /// As many workers as given, all accepting from one socket.
+    /// Starts a server with as many workers as given, all accepting from one socket.
     pub fn with(options: ServerOptions, workers: usize) -> Running {
         Running::serving(Store::new(StoreOptions::default()), options, workers)
     }
 
-    /// A store that the test also calls directly.
+    /// Starts a server of a store that the test also calls directly.
     pub fn serving(store: Store, options: ServerOptions, workers: usize) -> Running {
         let listening = Listening::new();
         let server = Server::new(store.clone(), options);
@@ -45,7 +45,7 @@ impl Running {
         Running { server, store, port: listening.port(), workers }
     }
 
-    /// The store that is served.
+    /// Returns the store that is served.
     pub fn store(&self) -> &Store {
         &self.store
     }
@@ -63,7 +63,7 @@ impl Drop for Running {
     fn drop(&mut self) {
         self.server.stop();
         if std::thread::panicking() {
-            // What a client waits for may never come.
+            // A client may wait for an event that never comes.
             self.server.close_clients();
         }
         for worker in self.workers.drain(..) {
@@ -73,7 +73,7 @@ impl Drop for Running {
     }
 }
 
-/// Runs a future on a runtime as the proxy's workers have it.
+/// Runs a future on a runtime like those of the proxy's workers.
 pub fn on_runtime<T>(future: impl Future<Output = T>) -> T {
     tokio::runtime::Builder::new_current_thread()
         .enable_all()
@@ -82,7 +82,7 @@ pub fn on_runtime<T>(future: impl Future<Output = T>) -> T {
         .block_on(future)
 }
 
-/// Sends bytes, ends the sending direction, and gives everything that comes until the peer closes.
+/// Sends bytes, ends the sending direction, and returns everything that is received until the peer closes.
 #[track_caller]
 pub fn exchange(address: &str, bytes: &[u8]) -> Vec<u8> {
     let mut client = Client::connect(address);

@@ -1,4 +1,4 @@
-//! MULTI and its kin: bytes as redis-server sends them, and atomicity among many clients.
+//! MULTI and related commands: the same bytes as redis-server's, and atomicity among many clients.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -123,7 +123,7 @@ fn client_list_and_the_query_limit_know_what_is_queued() {
     assert_eq!(other.ask(&["GET", "k"]), "$5\r\nother\r\n", "nothing of it was run");
 }
 
-/// Sections that EXEC of these commands takes.
+/// Returns the number of sections that EXEC of these commands starts.
 #[track_caller]
 fn sections_of(ours: &Running, client: &mut Client, commands: &[&str]) -> u64 {
     let before = ours.store().stats().granted;
@@ -180,7 +180,7 @@ fn a_short_transaction_serves_those_who_wait_for_its_elements() {
     assert_eq!(ours.store().stats().tickets, 0);
 }
 
-/// Sums in eight accounts stay the same while money moves between them in transactions and readers look.
+/// The sum of eight accounts is constant for readers while transactions move money between them.
 #[test]
 fn transfers_keep_the_sum() {
     const ACCOUNTS: usize = 8;
@@ -202,7 +202,7 @@ fn transfers_keep_the_sum() {
                         client.command(&["MULTI"]);
                         client.command(&["DECRBY", &names[from], &amount]);
                         if random.below(8) == 0 {
-                            // A long one, in which slices and others have their chance.
+                            // A long transaction, with several slices between which others run.
                             (0..300).for_each(|_| client.command(&["GET", &names[from]]));
                             (0..300).for_each(|_| assert_ne!(client.read_reply(), b""));
                         }
@@ -288,7 +288,7 @@ fn a_transaction_waits_for_held_keys_and_a_killed_client_takes_it_along() {
     let ours = Running::with(ServerOptions::default(), 2);
     let hold = || block_on(ours.store().section([(0, &b"k"[..], Mode::Exclusive)])).expect("a free key");
     for words in [&["APPEND k x"][..], &["APPEND k x", "FLUSHDB"], &["APPEND k x", "PING"]] {
-        // It waits, and runs when the key is free.
+        // The transaction waits, and runs when the key is free.
         ours.connect().ask(&["DEL", "k"]);
         let section = hold();
         let mut client = ours.connect();
@@ -300,7 +300,7 @@ fn a_transaction_waits_for_held_keys_and_a_killed_client_takes_it_along() {
         wait_for("EXEC to wait", waits);
         drop(section);
         assert!(client.read_reply().starts_with(format!("*{}\r\n:1\r\n", words.len()).as_bytes()));
-        // It waits, and its client is killed.
+        // The transaction waits, and its client is killed.
         other.ask(&["SET", "k", "untouched"]);
         let section = hold();
         client.ask(&["MULTI"]);
@@ -312,12 +312,13 @@ fn a_transaction_waits_for_held_keys_and_a_killed_client_takes_it_along() {
         drop(section);
         assert_eq!(other.ask(&["GET", "k"]), "$9\r\nuntouched\r\n");
         wait_for("no ticket to be left", || (ours.store().stats().tickets == 0).then_some(()));
-        // A global command finds its way.
+        // A global command is not blocked.
         assert_eq!(other.ask(&["FLUSHALL"]), "+OK\r\n");
     }
 }
 
-/// Clients leave at any moment of a long transaction: it is run whole or not at all, and nothing stays held.
+/// Clients disconnect at any moment of a long transaction: it is executed completely or not at all, and no hold
+/// remains.
 #[test]
 fn a_client_that_leaves_leaves_no_half_transaction() {
     let ours = Running::with(ServerOptions::default(), 2);
@@ -343,7 +344,7 @@ fn a_client_that_leaves_leaves_no_half_transaction() {
     assert_eq!(client.ask(&["FLUSHALL"]), "+OK\r\n");
 }
 
-/// Transactions that are alone and others, among plain commands: all end, and those that are alone see a whole state.
+/// Exclusive and other transactions, among plain commands: all end, and the exclusive ones see a consistent state.
 #[test]
 fn transactions_with_global_commands_are_alone_and_starve_nobody() {
     let ours = Running::with(ServerOptions::default(), 3);
@@ -397,7 +398,7 @@ fn watched_keys_that_expire_refuse_exec() {
     other.ask(&["SET", "twin", "v", "PX", "25"]);
     wait_for("it to expire", || (other.ask(&["EXISTS", "twin"]) == ":0\r\n").then_some(()));
     assert_eq!(client.ask(&["EXEC"]), "*-1\r\n");
-    // Found by the sweep.
+    // The sweep removes the key.
     watch_alive(&mut client);
     wait_for("the sweep", || {
         ours.store().tick();
@@ -421,7 +422,7 @@ fn keys_at_the_end_of_a_transaction_are_those_of_redis() {
         client.ask(&["SELECT", "0"]);
         client.ask(&["MULTI"]);
         let queued = [
-            // From here on it is not alone any more.
+            // From here on the transaction is not exclusive any more.
             "SORT list",
             "SET new 1",
             "GET new",
@@ -444,7 +445,7 @@ fn keys_at_the_end_of_a_transaction_are_those_of_redis() {
         queued.iter().for_each(|line| assert_eq!(client.ask(&command_of(line)), "+QUEUED\r\n"));
         client.command(&["EXEC"]);
         let reply = String::from_utf8(client.read_reply()).expect("text");
-        // Each list in the order of names, as that of a hash table is any.
+        // Each list is sorted by name, as the order of a hash table is arbitrary.
         let mut lines: Vec<&str> = reply.split("\r\n").filter(|line| !line.starts_with('$')).collect();
         let mut at = 0;
         while at < lines.len() {
@@ -459,7 +460,7 @@ fn keys_at_the_end_of_a_transaction_are_those_of_redis() {
     assert_eq!(ours.store().stats().tickets, 0);
 }
 
-/// Others go on while a long transaction runs towards its KEYS, which says what there was at one moment.
+/// Other clients proceed while a long transaction precedes its KEYS, whose reply is the state at one moment.
 #[test]
 fn a_transaction_with_keys_at_its_end_lets_others_in() {
     let ours = Running::with(ServerOptions::default(), 1);
@@ -469,8 +470,8 @@ fn a_transaction_with_keys_at_its_end_lets_others_in() {
     (0..100_000).for_each(|_| bytes.extend_from_slice(b"INCR own\r\n"));
     bytes.extend_from_slice(b"KEYS other:*\r\n");
     let store = ours.store();
-    // There is time for thousands while the transaction holds its key, unless this thread is kept from running; while it
-    // is alone all wait at the gate.
+    // There is time for thousands of commands while the transaction holds its key, unless this thread is descheduled;
+    // while the transaction is exclusive, all wait at the gate.
     wait_for("others to be let in", || {
         assert_eq!(client.ask(&["FLUSHALL"]), "+OK\r\n");
         client.send(&bytes);
@@ -496,12 +497,12 @@ fn a_transaction_with_keys_at_its_end_lets_others_in() {
         let mut numbers: Vec<usize> = listed.iter().map(|number| number.parse().expect("a number")).collect();
         numbers.sort_unstable();
         assert!(numbers.iter().copied().eq(0..numbers.len()), "a state that never was");
-        // What came later is not listed.
+        // Later keys are not listed.
         (meanwhile > 10 && numbers.len() < set).then_some(())
     });
 }
 
-/// Hundreds of commands, whose keys are gathered before the transaction queues, with every command that wants all keys.
+/// Hundreds of commands, whose keys are gathered before the transaction queues, with every command that needs all keys.
 #[test]
 fn very_many_commands_are_answered_as_by_redis() {
     let redis = RedisServer::start(&[]);
@@ -526,7 +527,7 @@ fn very_many_commands_are_answered_as_by_redis() {
             let reply = String::from_utf8(client.read_reply()).expect("text");
             let mut lines: Vec<&str> = reply.split("\r\n").collect();
             if commands.iter().any(|line| line.starts_with("KEYS")) {
-                // The order of names is that of a hash table, which is any.
+                // The order of names is that of a hash table, which is arbitrary.
                 lines.sort_unstable();
             }
             lines.join(" ")
@@ -538,8 +539,8 @@ fn very_many_commands_are_answered_as_by_redis() {
     wait_for("the last section's end", || (ours.store().stats().tickets == 0).then_some(()));
 }
 
-/// With much to do before it changes databases, a transaction is a section that holds everything; only a short one stands
-/// in the gate meanwhile.
+/// With much work before it changes databases, a transaction is a section that holds everything; only a short one
+/// closes the gate for its duration.
 #[test]
 fn a_long_transaction_does_not_stand_in_the_gate_until_it_flushes() {
     let ours = Running::start();
@@ -553,7 +554,7 @@ fn a_long_transaction_does_not_stand_in_the_gate_until_it_flushes() {
     }
 }
 
-/// Of many keys that are set at once nobody sees a part, and a watched key that was touched refuses them all.
+/// Of many keys that are set together, no client sees only a part, and a modified watched key aborts them all.
 #[test]
 fn very_many_keys_change_at_once() {
     const KEYS: usize = 20_000;
@@ -588,7 +589,7 @@ fn very_many_keys_change_at_once() {
     }
 }
 
-/// Its commands see the time at which it began.
+/// The commands of a transaction see the time of its beginning.
 #[test]
 fn times_to_live_are_right_in_a_transaction_that_is_alone() {
     let ours = Running::start();
@@ -613,7 +614,7 @@ fn times_to_live_are_right_in_a_transaction_that_is_alone() {
     assert_eq!(client.ask(&["EXISTS", "k", "new"]), ":2\r\n");
 }
 
-/// KEYS makes the transaction close the gate that every command passes; commands of the connection pass it, too.
+/// With KEYS, a transaction closes the gate that every command passes; commands about the connection pass it, too.
 #[test]
 fn commands_about_the_store_run_in_a_transaction_that_is_alone() {
     let options = ServerOptions { enable_debug_command: "yes", ..ServerOptions::default() };
@@ -639,7 +640,7 @@ fn commands_about_the_store_run_in_a_transaction_that_is_alone() {
     assert_eq!(ours.connect().ask(&["GET", "k"]), "$1\r\nv\r\n");
 }
 
-/// Commands that take long inside of transactions, where they are carried out by another thread.
+/// Long commands inside of transactions, which are executed by another thread.
 #[test]
 fn long_commands_in_transactions_are_answered_as_by_redis() {
     let redis = RedisServer::start(&[]);
@@ -710,7 +711,8 @@ fn long_commands_in_transactions_are_answered_as_by_redis() {
     wait_for("the last section's end", || (ours.store().stats().tickets == 0).then_some(()));
 }
 
-/// A transaction that flushes and then does much: others are let in after a while, and see it whole all the same.
+/// A transaction that flushes and then runs long: others are admitted after a while, and still see all of it or
+/// nothing.
 #[test]
 fn a_long_transaction_that_began_alone_is_seen_whole() {
     const INCREMENTS: usize = 4_000;
@@ -727,7 +729,7 @@ fn a_long_transaction_that_began_alone_is_seen_whole() {
                     assert_eq!(values[..values.len() / 2], values[values.len() / 2..], "{reply}");
                     let whole = INCREMENTS.to_string();
                     assert!(values[0] == "$-1" || values[1] == whole, "{reply}");
-                    // What it does not touch is changed before or after it, and flushed in the first case.
+                    // A key that it does not use is changed before or after it, and flushed in the first case.
                     assert_eq!(client.ask(&["SET", "else", "1"]), "+OK\r\n");
                 }
             });
@@ -754,7 +756,7 @@ fn a_long_transaction_that_began_alone_is_seen_whole() {
     assert_eq!(ours.connect().ask(&["FLUSHALL"]), "+OK\r\n");
 }
 
-/// Clients leave while a command of their transaction is carried out by another thread.
+/// Clients disconnect while a command of their transaction is executed by another thread.
 #[test]
 fn a_client_that_leaves_a_long_command_leaves_no_half_transaction() {
     let ours = Running::with(ServerOptions::default(), 2);
@@ -781,7 +783,7 @@ fn a_client_that_leaves_a_long_command_leaves_no_half_transaction() {
     assert_eq!(client.ask(&["FLUSHALL"]), "+OK\r\n");
 }
 
-/// It delays the reply, and nobody else: what the transaction did is there before.
+/// It delays only the reply: the changes of the transaction are visible before.
 #[test]
 fn debug_sleep_in_a_transaction_delays_its_own_client() {
     for global in [false, true] {
