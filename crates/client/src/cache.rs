@@ -328,7 +328,7 @@ mod tests {
         assert_eq!((one.bytes, two.bytes, figures.bytes.load(Ordering::Relaxed)), (0, 0, 0));
     }
 
-    /// What is asked for now is kept, whatever was asked for before.
+    /// Recently requested keys stay in the cache, whatever was requested before.
     #[test]
     fn what_is_asked_for_stays() {
         let (mut cache, figures, most) = (Cache::default(), CacheFigures::default(), 100_000);
@@ -351,7 +351,7 @@ mod tests {
             ask(&format!("once:{number}"));
             assert!(ask(&format!("new:{}", number % 20)), "{number}");
         }
-        // What is forgotten leaves nothing behind.
+        // A removed entry leaves nothing behind.
         for number in 0..10_000 {
             cache.writes(&[b"SET", b"k", b"1"], &figures);
             let asked = asked(&mut cache, &figures, "k");
@@ -375,7 +375,7 @@ mod tests {
         cache.told(&[Reply::Bulk(b"invalidate".to_vec()), keys], &figures);
         keep(&mut cache);
         cache.writes(&[b"SET", b"k", b"2"], &figures);
-        // One that was on its way when something was written is not kept.
+        // A reply that was on its way during a write is not cached.
         let late = asked(&mut cache, &figures, "k");
         cache.writes(&[b"INCR", b"k"], &figures);
         cache.keep(late, &Reply::Integer(2), 10_000, &figures);

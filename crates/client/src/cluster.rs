@@ -757,7 +757,7 @@ mod tests {
             let waiting: Vec<_> = (0..4).map(|_| ask().expect("there is room")).collect();
             let full = ask();
             assert!(matches!(full, Err(Failure::QueueFull(4))));
-            // They are sent where the map says, and others wait instead.
+            // The parked commands are sent to the node in the map, and further ones may wait.
             cluster.apply(&map(&[1]));
             for started in waiting {
                 let Reply::Error(text) = started.finish().await else { panic!("nobody listens there") };
@@ -786,7 +786,7 @@ mod tests {
             let node = cluster.owner(Some(1), false).expect("it is known");
             assert_eq!(node.address, tcp(7002));
             cluster.apply(&map(&[7001]));
-            // Whoever saw the map before asks it now.
+            // A thread with the old map uses the node now.
             let lane = node.lane(0).expect("a lane");
             assert!(!lane.is_closed());
             cluster.apply(&map(&[7001]));

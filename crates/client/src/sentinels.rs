@@ -158,14 +158,14 @@ mod tests {
             let master = Arc::new(Node::new(section.clone(), tcp(6001)));
             let says = |port: u16, epoch: u64| sentinels.believe(&tcp(port), epoch, Some(master.clone())).is_ok();
             assert!(says(6000, 3) && says(6001, 7));
-            // It agrees; but what it knows is not the newest.
+            // The sentinel names the same master, but its epoch is not the newest.
             assert!(says(6001, 3) && !says(6002, 3) && !says(6002, 6));
             tokio::time::advance(2 * EPOCH_AGE).await;
             assert!(!says(6002, 6));
             master.failed("it is gone");
             assert!(says(6002, 6) && !says(6003, 5));
             assert!(says(6003, 6));
-            // Where no master is known the age alone counts.
+            // Without a known master only the age counts.
             assert!(sentinels.believe(&tcp(6004), 5, None).is_err());
             tokio::time::advance(EPOCH_AGE).await;
             assert!(sentinels.believe(&tcp(6004), 5, None).is_ok());
@@ -180,7 +180,7 @@ mod tests {
             let at = |ports: &[u16]| ports.iter().map(|port| tcp(*port).to_string()).collect::<Vec<_>>();
             sentinels.learn(&written, vec![tcp(2), tcp(3), tcp(2)]);
             assert_eq!(ports(), at(&[1, 2, 3]));
-            // One that was learned answers: it is asked first, and it is kept though it does not tell of itself.
+            // A learned sentinel answers: it is queried first, and kept although its reply does not list itself.
             let third = sentinels.all()[2].clone();
             sentinels.learn(&third, vec![tcp(1), tcp(4)]);
             assert_eq!(ports(), at(&[3, 1, 4]));

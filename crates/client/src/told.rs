@@ -256,7 +256,7 @@ mod tests {
                 replicas: vec![tcp("10.0.0.2", 7002)],
                 spare: vec![],
             },
-            // Without a host it is the one that was asked.
+            // Without a host, the master is the queried node.
             Shard { slots: vec![100..=16383], master: tcp("10.0.0.9", 7003), replicas: vec![], spare: vec![] },
         ];
         assert_eq!(read(TWO), Ok(expected));

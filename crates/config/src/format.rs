@@ -35,9 +35,9 @@ pub(crate) const TCP_CLF_LOG: &str = "%{+Q}o %{-Q}ci - - [%T] \"TCP \" 000 %B \"
 /// The treatment of spaces.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Blanks {
-    /// They are text.
+    /// Spaces are text.
     Kept,
-    /// A run of them is one [`FormatPart::Blank`].
+    /// A run of spaces is one [`FormatPart::Blank`].
     Merged,
 }
 
@@ -313,7 +313,7 @@ fn expression(
 ) -> Result<(Option<FormatPart>, usize), Problem> {
     let start = open + 1;
     let text = to_text(&bytes[start..]);
-    // Where a place in the text is among the bytes.
+    // Converts an offset in the text to one in the bytes.
     let behind = |end: usize| start + to_bytes(&text[..end.min(text.len())]).len();
     let parsed =
         reader.read(&text, place(start)).map_err(|problem| Problem { offset: behind(problem.offset), ..problem })?;
@@ -418,11 +418,11 @@ mod tests {
     fn encodings() {
         check("%{+json}o %(a)ci %(b-1:sint)[src]", "\" \" (a) Ci+Json \" \" (b-1) Src+Json:Integer@30");
         check("%(a:str)ST%(b:bool){+Q}B", "(a) Status:Text (b) BytesRead+Q:Boolean");
-        // What the first 'o' sets and a later one keeps is for the whole, whatever stands before it.
+        // An encoding that the first `o` sets and later ones keep applies to the whole format, whatever precedes it.
         check("%ci%{+cbor,+bin}o%cp%{-cbor}s", "Ci+bin+Cbor Cp+bin+Cbor S+bin+Cbor");
         check("%{+Q}o%ci%{+json,+bin}o%cp", "Ci+Q Cp+Q+Json");
         check("%{+json}o%ci%{-json}o%cp", "Ci+Json Cp");
-        // One encoding is not replaced by another, and 'bin' is for the whole alone.
+        // An encoding is not replaced by another, and `bin` applies only to the whole format.
         check("%{+json,+cbor}ci%{+bin}cp", "Ci+Json Cp");
         assert_eq!(run("%{+json}o").as_deref(), Ok(""));
     }

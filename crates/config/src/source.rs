@@ -68,7 +68,7 @@ pub fn read(files: &dyn Files, paths: &[PathBuf]) -> Result<Source, Diagnostics>
     for path in paths {
         let list = match files.list(path) {
             Ok(list) => list,
-            // Not a directory, or one that can't be listed: reading it gives the reason in the system's words.
+            // This is not a directory, or it cannot be listed: reading it returns the system's error.
             Err(_) => vec![path.clone()],
         };
         for path in list {

@@ -162,7 +162,7 @@ struct Splitter {
     column: u32,
     shift: Option<u32>,
     quoted: bool,
-    /// Something of the word was seen, even if it is empty (`""`).
+    /// Whether a word has begun, even an empty one (`""`).
     begun: bool,
     expanded_bytes: usize,
 }

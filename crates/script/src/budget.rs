@@ -69,12 +69,12 @@ struct Slot {
     fired: AtomicU64,
     thread: libc::pthread_t,
     clock: CpuClock,
-    /// Whether it stands behind others.
+    /// Whether others have priority over this thread.
     patient: bool,
     /// Whether a [`Watch`] wants to know where the script is.
     asked: AtomicBool,
     place: UnsafeCell<Place>,
-    /// Whether the place was written.
+    /// Whether `place` has been written.
     answered: AtomicBool,
 }
 

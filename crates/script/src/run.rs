@@ -182,7 +182,7 @@ pub unsafe fn poll(lua: *mut lua_State) -> Poll {
     unsafe { poll_if(lua, || can_wait(lua)) }
 }
 
-/// As [`poll`], with what takes the place of [`can_wait`].
+/// As [`poll`], with `may_leave` in place of [`can_wait`].
 #[inline]
 pub(crate) unsafe fn poll_if(lua: *mut lua_State, may_leave: impl Fn() -> bool) -> Poll {
     #[cfg(test)]
@@ -225,7 +225,7 @@ pub unsafe fn weigh(lua: *mut lua_State, bytes: usize) -> Poll {
     }
 }
 
-/// As [`weigh`], for functions that are over in no time if there are few bytes: then nothing is asked.
+/// As [`weigh`], for functions that take almost no time for few bytes: then it does not poll.
 ///
 /// # Safety
 /// As [`poll`].
@@ -325,7 +325,7 @@ impl State {
                 match reason {
                     Reason::Script => Burst::Yielded,
                     Reason::Waiting => Burst::Waiting,
-                    // It is being ended, and would only go on.
+                    // The coroutine is being ended, and must not continue.
                     Reason::Forced if running.limits.expired || self.core().stop.load(Ordering::Relaxed) => {
                         Burst::Failed
                     }
@@ -375,12 +375,13 @@ impl State {
         unsafe {
             if ffi::lua_status(thread) == ffi::LUA_OK {
                 ffi::lua_settop(thread, 0);
-                // One that was to leave and ended with the same instruction would leave at once the next time.
+                // A coroutine that was to leave, but ended with the same instruction, would leave at once on its next
+                // use.
                 if ffi::lua_gethook(thread).is_some() {
                     ffi::lua_sethook(thread, None, 0, 0);
                 }
             } else if failed && core.running.is_unhooked(thread) {
-                // Its variables to be closed stay as they are: nothing could end what closes them.
+                // Its to-be-closed variables are not closed: nothing could interrupt their closing functions.
                 ffi::lua_sethook(thread, None, 0, 0);
             } else {
                 core.running.carried.retain(|(root, _)| *root != thread);

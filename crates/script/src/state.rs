@@ -20,7 +20,7 @@ pub(crate) struct Core {
     pub(crate) running: Running,
     /// Finished coroutines, ready for the next start.
     pub(crate) idle: Vec<Coroutine>,
-    /// Whatever runs is to be ended ([`State::stopper`]).
+    /// Whether the running code is to be ended ([`State::stopper`]).
     pub(crate) stop: Arc<AtomicBool>,
     /// The data of the store's sandbox.
     pub(crate) sandbox: crate::sandbox::Own,
@@ -74,7 +74,7 @@ pub enum ErrorKind {
     Memory,
     /// The budget is used up.
     Timeout,
-    /// It was ended from outside ([`State::stopper`]).
+    /// The script was ended from outside ([`State::stopper`]).
     Stopped,
     /// A file can't be read.
     File,

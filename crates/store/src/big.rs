@@ -112,7 +112,7 @@ enum Turn {
     Waiting(SectionWait),
     /// Its very many keys pass on, on another thread.
     Ending(Ending),
-    /// It has it, had it, or was refused.
+    /// The section has its keys, had them, or was refused.
     Over,
 }
 
@@ -319,7 +319,7 @@ mod tests {
 
     const KEYS: usize = 20_000;
 
-    /// Who waits may be overtaken for as long as a test takes.
+    /// Returns a store in which waiting tickets may be overtaken for as long as a test takes.
     fn store() -> Store {
         let overtaken_for = std::time::Duration::from_secs(3600);
         Store::new(StoreOptions { stripes: 64, overtaken_for, ..StoreOptions::default() })

@@ -130,7 +130,7 @@ mod tests {
         gone.iter().for_each(|n| drop(run(&store, &[b"DEL", &key(*n)])));
         let (sparse, used) = pages(&store);
         assert!(sparse > 5 * used, "{sparse} bytes of pages for {used}");
-        // Each empties a page at least while there is one to be emptied.
+        // Each tick empties at least one page while there are sparse ones.
         (0..sparse / 2048).for_each(|_| store.tick());
         let (dense, still_used) = pages(&store);
         assert_eq!(used, still_used);
@@ -173,7 +173,7 @@ mod tests {
                 .map(|thread| {
                     let store = &store;
                     scope.spawn(move || {
-                        // Each thread has keys of its own in the same stripes, so it knows what they must be.
+                        // Each thread has keys of its own in the same stripes, so it knows their expected values.
                         let mut lens = vec![None; KEYS];
                         let mut random = 0x5851_f42d_4c95_7f2d_u64 ^ thread as u64;
                         for _ in 0..40_000 {

@@ -522,7 +522,7 @@ mod tests {
         }
         pubsub.publish(Kind::Channel, b"c", &[b'x'; 100]);
         assert_eq!((slow.outbox.len(), slow.killed.load(Ordering::Relaxed)), (0, 1));
-        // What the owner has taken and not sent counts, too.
+        // Messages that the owner has taken and not sent count, too.
         let (busy, busy_as) = peer(2);
         pubsub.subscribe(Kind::Channel, b"d", &busy_as);
         pubsub.publish(Kind::Channel, b"d", &[b'x'; 800]);

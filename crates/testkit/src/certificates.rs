@@ -8,7 +8,7 @@ use crate::{RedisServer, free_port};
 pub struct Certificates(tempfile::TempDir);
 
 impl Certificates {
-    /// Makes them, in a directory that goes with this.
+    /// Makes the certificates, in a directory that is removed when this is dropped.
     pub fn new() -> Certificates {
         let made = Certificates(tempfile::tempdir().expect("a directory"));
         for authority in ["ca", "other"] {
@@ -42,7 +42,7 @@ impl Certificates {
         files.map(|file| String::from_utf8(self.read(&file)).expect("PEM")).concat()
     }
 
-    /// Returns a list of what `ca` has revoked: these certificates.
+    /// Returns a revocation list of `ca` with these certificates.
     pub fn revocations(&self, names: &[&str]) -> String {
         std::fs::write(self.path("index"), "").expect("writable");
         std::fs::write(self.path("number"), "01\n").expect("writable");
@@ -92,17 +92,17 @@ impl Certificates {
         self.openssl(&format!("base64 -A -in {name}.ocsp")).trim().to_owned()
     }
 
-    /// Returns its content.
+    /// Returns the content of a file.
     pub fn read(&self, name: &str) -> Vec<u8> {
         std::fs::read(self.path(name)).expect("it was made")
     }
 
-    /// Returns an engine that shows the certificate `name`, and its port for TLS.
+    /// Starts an engine with the certificate `name`; returns it and its port for TLS.
     pub fn engine(&self, name: &str, clients: &str) -> (RedisServer, u16) {
         self.engine_with(name, clients, String::new)
     }
 
-    /// The same, with further words.
+    /// The same, with further arguments.
     pub fn engine_with(&self, name: &str, clients: &str, further: impl Fn() -> String) -> (RedisServer, u16) {
         let port = std::cell::Cell::new(0);
         let server = RedisServer::start_with(|| {
@@ -124,7 +124,7 @@ impl Certificates {
     }
 }
 
-/// A handshake with a port of this machine by `openssl s_client`, with further arguments. Returns what it prints, or
+/// Makes a handshake with a port of this machine by `openssl s_client`, with further arguments. Returns the output, or
 /// `None` if the handshake failed.
 pub fn handshake(port: u16, arguments: &[&str]) -> Option<String> {
     let output = Command::new("openssl")

@@ -188,7 +188,7 @@ impl Client {
         self.send(encode(words));
     }
 
-    /// Reads one RESP reply whole and gives its bytes as they came.
+    /// Reads one complete RESP reply and returns its bytes unchanged.
     #[track_caller]
     pub fn read_reply(&mut self) -> Vec<u8> {
         let mut bytes = self.read_until(b"\r\n");
@@ -216,7 +216,7 @@ impl Client {
         bytes
     }
 
-    /// Returns a command and its reply as text, e.g. `+PONG\r\n`.
+    /// Sends a command and returns its reply as text, e.g. `+PONG\r\n`.
     #[track_caller]
     pub fn ask(&mut self, words: &[&str]) -> String {
         self.command(words);

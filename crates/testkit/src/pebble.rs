@@ -6,7 +6,7 @@ use std::process::Command;
 use crate::peer::newer_peer;
 use crate::{Certificates, Program, free_port, wait_for};
 
-/// A Pebble whose own certificate is `pebble`'s of these certificates, for `localhost`.
+/// A Pebble whose own certificate is `pebble` of the test's certificates, for `localhost`.
 pub struct Pebble {
     /// The process.
     pub program: Program,
@@ -15,8 +15,8 @@ pub struct Pebble {
 }
 
 impl Pebble {
-    /// Starts one that looks names up at a name server, validates at a port, and issues certificates that are valid for
-    /// so many seconds. It refuses `bad_nonces` percent of valid nonces.
+    /// Starts a Pebble that resolves names at a name server, validates at a port, and issues certificates that are
+    /// valid for `validity` seconds. It refuses `bad_nonces` percent of valid nonces.
     ///
     /// # Panics
     /// If it is not installed.
@@ -25,7 +25,7 @@ impl Pebble {
         Pebble::start_with(certificates, names, http_port, validity, ("PEBBLE_WFE_NONCEREJECT", &nonces))
     }
 
-    /// Starts one that finds every challenge fulfilled.
+    /// Starts a Pebble that accepts every challenge.
     ///
     /// # Panics
     /// If it is not installed.
@@ -57,7 +57,7 @@ impl Pebble {
             command.env("PEBBLE_VA_NOSLEEP", "1").env(variable.0, variable.1);
             command.env("PEBBLE_AUTHZREUSE", "0");
             let mut program = Program::start(command, &[]);
-            // It says so before it listens.
+            // Pebble prints this before it listens.
             let listens = program.comes_to_print("ACME directory available at")
                 && wait_for("pebble", || match TcpStream::connect(("127.0.0.1", port)) {
                     Ok(_) => Some(true),

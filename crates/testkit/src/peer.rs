@@ -35,9 +35,9 @@ impl Program {
                         return Err(std::io::Error::last_os_error());
                     }
                 }
-                // Tests that run in the background of a shell ignore this one, and so would their peers.
+                // Tests that run in the background of a shell ignore this signal, and their peers would inherit that.
                 libc::signal(libc::SIGINT, libc::SIG_DFL);
-                // A test that is killed takes its peers with it.
+                // When a test is killed, its peers end, too.
                 libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL);
                 Ok(())
             });
@@ -52,7 +52,7 @@ impl Program {
         Program { child, output, name, readers }
     }
 
-    /// Process number.
+    /// Returns the process ID.
     pub fn pid(&self) -> u32 {
         self.child.id()
     }
@@ -71,12 +71,12 @@ impl Program {
         }
     }
 
-    /// The same; false: it ended without.
+    /// The same, but returns false if the process ended without printing it.
     #[track_caller]
     pub fn comes_to_print(&mut self, text: &str) -> bool {
         let deadline = Instant::now() + PATIENCE;
         loop {
-            // Asked first, since its last words are read behind its end.
+            // This is checked first, since the last output is read after the end of the process.
             let ended = !self.is_running() && self.readers.iter().all(|reader| reader.is_finished());
             if self.output().contains(text) {
                 return true;
@@ -266,7 +266,7 @@ impl Haproxy {
     }
 }
 
-/// Our own binary with the given configuration.
+/// Sluicegate's binary with the given configuration.
 pub struct Sluicegate {
     /// The process.
     pub program: Program,

@@ -2,12 +2,12 @@
 
 use std::time::Duration;
 
-/// Open descriptors of a process.
+/// Returns the number of open descriptors of a process.
 pub fn descriptors(pid: u32) -> usize {
     std::fs::read_dir(format!("/proc/{pid}/fd")).map(|entries| entries.count()).unwrap_or(0)
 }
 
-/// User plus system CPU time that a process has used.
+/// Returns the user plus system CPU time that a process has used.
 pub fn cpu_time(pid: u32) -> Duration {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
     // The command may contain spaces; fields are counted from its closing parenthesis.
@@ -16,13 +16,13 @@ pub fn cpu_time(pid: u32) -> Duration {
     Duration::from_millis((ticks(11) + ticks(12)) * 10)
 }
 
-/// Resident memory of a process, bytes.
+/// Returns the resident memory of a process in bytes.
 pub fn rss_bytes(pid: u32) -> u64 {
     let statm = std::fs::read_to_string(format!("/proc/{pid}/statm")).unwrap_or_default();
     statm.split_whitespace().nth(1).and_then(|pages| pages.parse::<u64>().ok()).unwrap_or(0) * 4096
 }
 
-/// Threads of a process.
+/// Returns the number of threads of a process.
 pub fn threads(pid: u32) -> usize {
     std::fs::read_dir(format!("/proc/{pid}/task")).map(|entries| entries.count()).unwrap_or(0)
 }

@@ -142,7 +142,7 @@ impl State {
         config.alpn_protocols = policy.alpn.clone().unwrap_or_default();
         config.resumption = match settings.no_reuse {
             true => Resumption::disabled(),
-            // As OpenSSL's option: it is about tickets of TLS 1.2.
+            // Like OpenSSL's option, this affects only tickets of TLS 1.2.
             false if settings.no_tickets => {
                 Resumption::store(Arc::new(Sessions::default())).tls12_resumption(Tls12Resumption::SessionIdOnly)
             }
@@ -162,7 +162,7 @@ struct Shown {
 
 impl ResolvesClientCert for Shown {
     fn resolve(&self, _authorities: &[&[u8]], _schemes: &[SignatureScheme]) -> Option<Arc<CertifiedKey>> {
-        // As OpenSSL: the authorities that the server names are not compared.
+        // Like OpenSSL, this ignores the authorities that the server names.
         Some(match &self.schemes {
             None => self.pair.certified(),
             Some(schemes) => restricted(&self.pair, schemes),
@@ -174,7 +174,7 @@ impl ResolvesClientCert for Shown {
     }
 }
 
-/// What is kept for a name.
+/// The sessions and the group that are kept for a name.
 #[derive(Default)]
 struct Kept {
     group: Option<NamedGroup>,

@@ -16,7 +16,7 @@ pub struct Code(u32);
 
 const LIBRARY: u32 = 20 << 23;
 
-/// What is added to the number of an alert that the peer sent.
+/// The offset that is added to the number of an alert from the peer.
 const ALERT: u32 = 1000;
 
 impl Code {
@@ -30,7 +30,7 @@ impl Code {
     pub const REFUSED: Code = ssl(234);
     /// The peer's certificate was not accepted.
     pub const VERIFY_FAILED: Code = ssl(134);
-    /// Nothing is in common: suites, groups, signature schemes.
+    /// There is no common suite, group or signature scheme.
     pub const NO_SHARED_CIPHER: Code = ssl(193);
     /// A client repeats a handshake with a version below the best common one.
     pub const FALLBACK: Code = ssl(373);
@@ -124,7 +124,7 @@ impl Code {
     }
 }
 
-/// What a client is told when its first message is refused.
+/// The answer to a client whose first message is refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Answer {
     /// rustls's alert.

@@ -35,7 +35,7 @@ const SPECIAL_MAX: usize = 12;
 /// How many policies are compared with that of a line before it gets options of its own.
 const SEARCHED: usize = 32;
 
-/// What a client gets.
+/// The certificate and configuration for a client.
 #[derive(Clone, Debug)]
 pub struct Choice {
     /// The configuration for the rest of the handshake.
@@ -44,7 +44,7 @@ pub struct Choice {
     pub pair: Arc<Pair>,
 }
 
-/// What a client gets, or what it waits for.
+/// The choice for a client, or the order of a certificate that it waits for.
 #[derive(Debug)]
 pub enum Offer {
     /// The certificate is there.
@@ -162,7 +162,7 @@ struct Table {
     /// Options of different policies; the first are those of the `bind` line itself, whose suites decide what a client
     /// can verify.
     options: Vec<Arc<Options>>,
-    /// What was made for other names.
+    /// The certificates that were made for other names.
     forge: Option<Arc<Forge>>,
 }
 

@@ -223,7 +223,7 @@ mod tests {
         assert_eq!(choose("a.b.example.com", BOTH), Some(0));
         assert_eq!(choose("a.org", BOTH), Some(4));
         assert_eq!(choose("b.org", BOTH), Some(5));
-        // Nothing that the client can verify: a key of another type, then what there is.
+        // Nothing that the client can verify: first a key of another type, then any.
         let none = Abilities { ecdsa: false, rsa: false };
         assert_eq!(choose("nothing", none), Some(6));
         assert_eq!(choose("first.example", none), Some(0));

@@ -13,14 +13,14 @@ use crate::verify::{Outcome, Verdict};
 use crate::x509::Certificate;
 use crate::{group, suite, version};
 
-/// What the owner of a connection knows of it beside rustls.
+/// The facts about a connection that its owner knows in addition to rustls.
 #[derive(Debug, Default)]
 pub struct Known {
     /// The certificate of this side: the one that was chosen, or of a `server` line the one that may have been shown.
     pub pair: Option<Arc<Pair>>,
     /// The name that was sent to a server. The one that a client sent is found in its connection.
     pub sni: Option<Box<str>>,
-    /// What became of the verification of the peer.
+    /// The outcome of the verification of the peer.
     pub outcome: Option<Outcome>,
     /// The secrets of all steps of the handshake.
     pub secrets: Option<Box<Secrets>>,
@@ -141,7 +141,7 @@ impl Facts {
 /// OpenSSL's name of no suite.
 pub const NO_SUITE: &str = "(NONE)";
 
-/// How far a handshake had come that did not end well.
+/// The progress of a failed handshake.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Reached {
     /// The version that was agreed on, else the one that the client offered, as a number of the protocol.

@@ -278,12 +278,12 @@ impl Mask {
     }
 }
 
-/// What an element of a cipher string does with the suites that it selects.
+/// The effect of an element of a cipher string on the suites that it selects.
 #[derive(Clone, Copy, PartialEq)]
 enum Rule {
-    /// None: those that are not active are added at the end.
+    /// No prefix: inactive suites are added at the end.
     Add,
-    /// `+`: those that are active move to the end.
+    /// `+`: active suites move to the end.
     Move,
     /// `-`: removed; if they are added again they precede others.
     Remove,
@@ -366,7 +366,7 @@ impl Program {
                     Some(by) => possible &= mask.narrow(&by),
                     None => {
                         possible = false;
-                        // What is to be left out is absent in any case.
+                        // An unknown word in a removal has no effect in any case.
                         if rule == Rule::Add {
                             self.unknown.push(element.to_owned());
                             break;

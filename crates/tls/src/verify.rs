@@ -95,7 +95,7 @@ pub enum Failure {
     Malformed,
 }
 
-/// What became of the verification of a connection's peer.
+/// The outcome of the verification of a connection's peer.
 #[derive(Clone, Debug, Default)]
 pub struct Outcome {
     /// The errors.

@@ -6,18 +6,18 @@
 use super::script::{SORTED, is_unordered};
 use super::value::Value;
 
-/// A difference that is meant.
+/// An intended difference.
 pub(super) struct Explained {
     /// Commands, as the manual names them.
     pub(super) commands: &'static str,
     pub(super) difference: &'static str,
     pub(super) why: &'static str,
-    /// Decides whether this is what two different replies show: the command's name in lower case, its words, ours,
-    /// Redis's.
+    /// Returns whether two different replies show this difference: the command's name in lower case, its words, the
+    /// store's reply, Redis's reply.
     is: fn(&str, &[Vec<u8>], &Value, &Value) -> bool,
 }
 
-/// Differences that are meant; few.
+/// The intended differences, few in number.
 pub(super) const EXPLAINED: &[Explained] = &[
     Explained {
         commands: "HELP of ACL, CLIENT, COMMAND, CONFIG, LATENCY, MEMORY, MODULE, OBJECT, PUBSUB, SLOWLOG and XINFO",
@@ -324,7 +324,7 @@ fn normalised(name: &str, words: &[Vec<u8>], mut value: Value) -> Value {
         "hgetall" => sort_pairs(&mut value.items),
         "spop" => draw(&mut value, word(2).parse().ok()),
         "srandmember" | "hrandfield" | "zrandmember" => {
-            // RESP2 has what belongs together in one row.
+            // RESP2 has the elements of a pair in one flat array.
             if words.len() == 4 && value.items.first().is_some_and(|item| item.items.is_empty()) {
                 value.items = value.items.chunks(2).map(|pair| row(pair.to_vec())).collect();
             }
@@ -341,7 +341,7 @@ fn normalised(name: &str, words: &[Vec<u8>], mut value: Value) -> Value {
             }
         }
         "sort" | "sort_ro" if words[1] == SORTED && is_unordered(words) => {
-            // Without an order a limit gives any of them.
+            // Without an order, it is arbitrary which elements a limit selects.
             match (2..words.len()).any(|at| word(at) == "limit") {
                 true => value.items.iter_mut().for_each(|item| *item = Value::stand_in("any")),
                 false => value.items.sort(),
@@ -359,7 +359,7 @@ fn normalised(name: &str, words: &[Vec<u8>], mut value: Value) -> Value {
             "count" | "docs" | "" => return shape_only(&value),
             "list" if words.len() == 2 => return shape_only(&value),
             "list" => value.items.sort(),
-            // What 7.2 and 7.0 say of keys, tips and subcommands differs; tests of the catalogue compare it.
+            // Versions 7.2 and 7.0 differ in keys, tips and subcommands, which tests of the catalogue compare.
             "info" if words.len() == 2 => return shape_only(&value),
             "info" => value.items.iter_mut().for_each(|row| row.items.truncate(2)),
             _ => {}
@@ -451,20 +451,21 @@ pub(super) fn messages(frames: Vec<Value>) -> Vec<Value> {
             continue;
         }
         made.append(&mut in_any_order(std::mem::take(&mut left)));
-        // One message that several patterns fit comes by them in any order.
+        // A message that matches several patterns is delivered for them in any order.
         let is_same = |other: &Value| kind(&frame) == b"pmessage" && other.items.get(2..) == frame.items.get(2..);
         let same = made.iter().rev().take_while(|other| is_same(other)).count();
         let at = made.len() - same + made[made.len() - same..].partition_point(|other| *other < frame);
         made.insert(at, frame);
     }
     made.append(&mut in_any_order(left));
-    // Where a message of the connection's own making stands to its reply differs between 7.0 and 7.2.
+    // Versions 7.0 and 7.2 differ in whether a connection's own message precedes its reply.
     let (mut pushed, replies): (Vec<Value>, Vec<Value>) = made.into_iter().partition(|frame| frame.kind == b'>');
     pushed.extend(replies);
     pushed
 }
 
-/// Frames that say which channel was left, and how many remain: the channels sorted, the numbers as they came.
+/// Returns frames about unsubscribed channels and the number that remains, with the channels sorted and the numbers in
+/// the order received.
 fn in_any_order(mut frames: Vec<Value>) -> Vec<Value> {
     let mut channels: Vec<Value> = frames.iter().filter_map(|frame| frame.items.get(1).cloned()).collect();
     channels.sort();

@@ -51,7 +51,7 @@ impl Coverage {
         whole.filter(|whole| self.known.contains(whole)).or(self.known.contains(&name).then_some(name))
     }
 
-    /// Commands that never ran, or were refused every time.
+    /// Returns the commands that never ran, or were refused every time.
     pub(super) fn missing(&self, left_out: impl Fn(&str) -> bool) -> Vec<String> {
         let is_container = |name: &str| self.known.iter().any(|other| other.starts_with(&format!("{name}|")));
         let wanted = self.known.iter().filter(|name| !left_out(name) && !is_container(name));
@@ -66,7 +66,7 @@ impl Coverage {
         missing
     }
 
-    /// Returns a line for each command: how often which shape, behind a bar how often which error.
+    /// Returns a line for each command: the count of each shape and, after a bar, the count of each error.
     pub(super) fn table(&self) -> String {
         let mut text = String::new();
         let width = self.rows.keys().map(String::len).max().unwrap_or(0);
@@ -143,7 +143,7 @@ mod tests {
         assert_eq!(missing(&[]), ["client|id", "client|list", "get", "set"]);
         let most = [("GET k", "$-1\r\n"), ("CLIENT ID", ":7\r\n"), ("client list", "$0\r\n\r\n")];
         assert_eq!(missing(&most), ["set"]);
-        // One that was refused each time has shown nothing.
+        // A command that was refused every time is not covered.
         assert_eq!(missing(&[&most[..], &[("SET k", "-ERR wrong number of arguments\r\n")]].concat()), ["set"]);
         assert_eq!(missing(&[&most[..], &[("SET k v", "+OK\r\n")]].concat()), [""; 0]);
     }

@@ -22,7 +22,7 @@ enum Item {
     Choice(Choice),
     Optional(Choice),
     Repeat(Box<Item>, usize, usize),
-    /// As often as the last [`Item::Counted`] said.
+    /// As many repetitions as the last [`Item::Counted`] had.
     Again(Box<Item>),
     Counted(Box<Item>),
 }
@@ -78,7 +78,7 @@ pub(super) struct Grammar {
 pub(super) struct Maker<'a> {
     grammar: &'a Grammar,
     pub(super) random: Random,
-    /// Times to live that were given out.
+    /// The number of times to live that were generated.
     times: u64,
     count: usize,
 }
@@ -153,7 +153,7 @@ struct Reader<'a> {
 }
 
 impl<'a> Reader<'a> {
-    /// Alternatives up to a token that begins with `end`, which is left for the caller.
+    /// Parses alternatives up to a token that begins with `end`, which is left for the caller.
     fn choice(&mut self, end: &str) -> Result<Choice, String> {
         let mut choice = Choice::default();
         loop {
@@ -254,7 +254,7 @@ fn unescaped(token: &str) -> Vec<u8> {
 }
 
 impl Maker<'_> {
-    /// Returns a command for a connection that any command may be sent on.
+    /// Returns a command for a connection that accepts every command.
     pub(super) fn command(&mut self) -> Words {
         self.from(&self.grammar.main)
     }
@@ -340,8 +340,9 @@ impl Maker<'_> {
         items.iter().for_each(|item| self.expand(item, words));
     }
 
-    /// 500 s at least, and 500 s at least from every other one of the sequence, be they read as seconds or as
-    /// milliseconds: `GT` and `LT` never hang on the instant at which each program reads its clock.
+    /// Returns a time to live of at least 500 s that differs by at least 500 s from every other one of the sequence,
+    /// whether they are read as seconds or as milliseconds: the result of `GT` and `LT` never depends on the instant at
+    /// which each program reads its clock.
     fn distinct(&mut self) -> Vec<u8> {
         self.times += 1;
         (self.times * 1_000_000 + 500_000).to_string().into_bytes()
@@ -350,7 +351,7 @@ impl Maker<'_> {
     fn spoil(&mut self, words: &mut Words) {
         let junk = self.rule(self.grammar.junk);
         let last = words.len() - 1;
-        // The name stays, and of a container its subcommand.
+        // The name is kept, and so is a container's subcommand.
         let first = 1 + usize::from(is_container(&words[0]) && last > 1);
         match self.random.below(if last < first { 1 } else { 6 }) {
             0 => words.push(junk),
@@ -365,7 +366,8 @@ impl Maker<'_> {
         }
     }
 
-    /// No time to live that ends within the run, no wait of more than a moment, and nothing else that `NOT_SENT` names.
+    /// Replaces times to live that end within the run, waits of more than a moment, and everything else that `NOT_SENT`
+    /// names.
     fn keep_comparable(&mut self, words: &mut Words) {
         const SOON: i64 = 400_000;
         let name = words[0].to_ascii_uppercase();

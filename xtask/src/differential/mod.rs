@@ -29,7 +29,7 @@ use script::{Settings, Step};
 /// Commands of one sequence.
 const LENGTH: usize = 2_000;
 
-/// Commands from which on everything must have been met once.
+/// The number of commands from which on every command and every accepted difference must have occurred.
 const ENOUGH: usize = 100_000;
 
 /// The parameters of a run.
@@ -48,7 +48,7 @@ pub(crate) struct Plan {
 }
 
 impl Plan {
-    /// This many commands from a seed, on a program that is already built.
+    /// Returns a plan of this many commands from a seed, with a program that is already built.
     pub(crate) fn new(commands: usize, seed: u64) -> Plan {
         let (binary, peer) = (Some(quick()), root().join("target/peers/bin/valkey-server-8.1"));
         Plan { commands, seed, protocol: None, sequence: None, differences: 1, binary, peer }
@@ -125,7 +125,7 @@ pub(crate) fn compare_programs(plan: &Plan) -> Result<(), String> {
         let found = pair.run(&settings, &steps)?;
         pair.counts = false;
         commands += steps.iter().map(Step::commands).sum::<usize>();
-        // One of a kind is enough to see.
+        // Only the first difference of each kind is reported.
         if let Some(found) = found
             && kinds.insert(found.kind())
         {

@@ -416,7 +416,7 @@ impl Pair {
             if let Some(words) = words {
                 let client = &mut side.clients[SUBSCRIBER];
                 client.add(words);
-                // It may have left every channel.
+                // The client may have unsubscribed from every channel.
                 client.add(&[b"SUBSCRIBE", END]);
                 client.flush().map_err(|fault| broken(step, fault))?;
                 loop {

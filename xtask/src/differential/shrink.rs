@@ -54,7 +54,7 @@ mod tests {
             _ => String::new(),
         };
         let mut runs = 0;
-        // It shows at 401 if 17 and 230 came before.
+        // The difference appears at step 401 if steps 17 and 230 are present.
         let mut run = |steps: &[Step]| {
             runs += 1;
             let names: Vec<String> = steps.iter().map(name).collect();

@@ -22,7 +22,7 @@ pub struct Reference {
     pub path: Vec<String>,
     /// The module that they are written in.
     pub module: Module,
-    /// Whether it is a `pub use`, by which a module shows what another one has.
+    /// Whether it is a `pub use`, by which a module re-exports a name of another.
     pub shows: bool,
 }
 
@@ -222,7 +222,7 @@ impl Reader {
         }
     }
 
-    /// One tree of a `use` item, behind `prefix`.
+    /// Reads one tree of a `use` item, after `prefix`.
     fn tree(&mut self, module: &Module, prefix: &mut Vec<String>) {
         let start = prefix.len();
         loop {

@@ -6,7 +6,7 @@ use sluicegate_config::catalogue::{ItemKind, known};
 use sluicegate_config::items;
 use sluicegate_config::reference;
 
-/// Every name that a table of what is still missing lists is indeed missing.
+/// Every name in a table of missing names is indeed missing.
 #[test]
 fn known_names_have_no_row() {
     let names: Vec<(ItemKind, &str)> = items().iter().map(|item| (item.kind, item.name)).collect();
@@ -32,7 +32,7 @@ fn known_names_have_no_row() {
     }
 }
 
-/// A row that no test names is a row that nobody tried.
+/// A row that no test names has not been tested.
 #[test]
 fn every_row_is_tried() {
     let golden = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/it/golden");
@@ -43,7 +43,7 @@ fn every_row_is_tried() {
             text.push_str(&std::fs::read_to_string(&path).expect("a golden file is text"));
         }
     }
-    // A name counts where it stands as a word of its own, whatever blanks or brackets are around it.
+    // A name counts if it is a separate word, whatever blanks or brackets surround it.
     let words = |text: &str| -> String {
         let mapped = text.chars().map(|c| if c.is_ascii_alphanumeric() || "._-".contains(c) { c } else { ' ' });
         format!(" {} ", mapped.collect::<String>().split_whitespace().collect::<Vec<_>>().join(" "))
@@ -58,7 +58,7 @@ fn every_row_is_tried() {
     assert!(missing.is_empty(), "no golden file names: {}", missing.join(", "));
 }
 
-/// The page is what the catalogue says; `UPDATE_DOCS=1` writes it.
+/// The page matches the catalogue; `UPDATE_DOCS=1` writes it.
 #[test]
 fn reference_is_in_step() {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/reference/configuration.md");

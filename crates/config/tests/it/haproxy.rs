@@ -7,7 +7,7 @@ use crate::support::load;
 
 const HAPROXY: &str = "/usr/sbin/haproxy";
 
-/// What `haproxy -c` says about a file: whether it is good, and everything it printed.
+/// Returns the result of `haproxy -c` for a file: whether it is valid, and the output.
 fn haproxy(text: &str) -> (bool, String) {
     let directory = tempfile::tempdir().expect("a directory can be made");
     let path = directory.path().join("test.cfg");
@@ -26,8 +26,8 @@ fn haproxy(text: &str) -> (bool, String) {
     (output.status.success(), printed)
 }
 
-/// Raw text gives the same word in both, or is refused by both. Each is one word, since HAProxy's `setenv` drops what
-/// follows, which is an error here.
+/// Raw text is the same word in both, or an error in both. Each is one word, since HAProxy's `setenv` ignores further
+/// words, which are an error here.
 #[test]
 fn words_are_split_alike() {
     let raws = [
@@ -87,7 +87,7 @@ fn words_are_split_alike() {
         r"\",
         r#""\"#,
     ];
-    // All good words are asked for in one run: what they are comes back through `.notice`.
+    // One run reads all valid words, and prints their values with `.notice`.
     let mut mismatches = Vec::new();
     let mut asked = String::from("global\n");
     let mut words = Vec::new();
@@ -122,7 +122,7 @@ fn words_are_split_alike() {
     assert!(mismatches.is_empty(), "{}\n{printed}", mismatches.join("\n"));
 }
 
-/// Lines of a proxy that both take or both refuse.
+/// Lines of a proxy that both accept or both refuse.
 #[test]
 fn lines_are_judged_alike() {
     let good = [
@@ -353,7 +353,7 @@ fn lines_are_judged_alike() {
     ];
     let base = "listen l\n mode http\n bind :65001\n timeout client 1s\n timeout connect 1s\n timeout server 1s\n";
     let mut mismatches = Vec::new();
-    // Good lines are read together, with names made different where one name may stand only once.
+    // Valid lines are read together, with different names where a name must be unique.
     let mut all = base.to_owned();
     for (number, line) in good.iter().enumerate() {
         let line = if line.starts_with("server a ") {

@@ -12,7 +12,7 @@ use sluicegate_config::items;
 /// Keywords of sections that are missing as a whole.
 const MISSING_SECTIONS: &[&str] = &["peers"];
 
-/// What haproxy prints of one class, without comments.
+/// Returns haproxy's output for one class, without comments.
 fn class(name: &str) -> Vec<String> {
     let output = Command::new("haproxy")
         .args([&format!("-dK{name}"), "-q", "-c", "-f", "/dev/null"])
@@ -60,7 +60,7 @@ const RULE_SETS: &[&str] = &[
     "http-after-response",
 ];
 
-/// Returns whether a keyword of the configuration is known; `section` is what it stands below.
+/// Returns whether a keyword of the configuration is known in a section.
 fn is_known(section: &str, line: &str) -> bool {
     let line = line.split(" [").next().unwrap_or(line).trim();
     let words: Vec<&str> = line.split_whitespace().filter(|word| !word.starts_with('+') && *word != "ssl").collect();
@@ -95,7 +95,7 @@ fn is_known(section: &str, line: &str) -> bool {
             let missing = known::ACTIONS.iter().filter(|(of, _)| of == set);
             return has_row(ItemKind::Action, Some(set), action)
                 || missing.clone().any(|(_, list)| lists(list, action))
-                // What stands in the table of another set is refused with the name of that set.
+                // An action in the table of another set is refused with the name of that set.
                 || action == "use-service";
         }
     }
@@ -135,7 +135,7 @@ fn every_keyword_of_the_configuration_has_a_row_or_is_said_to_be_missing() {
     assert!(unknown.is_empty(), "neither a row nor missing:\n{}", Vec::from_iter(unknown).join("\n"));
 }
 
-/// The name in a line such as `[ . Y ] uuid([integer]): str` or `add(string): sint => sint`.
+/// Returns the name in a line such as `[ . Y ] uuid([integer]): str` or `add(string): sint => sint`.
 fn name_of(line: &str) -> &str {
     let line = line.rsplit_once("] ").filter(|_| line.starts_with('[')).map_or(line, |(_, rest)| rest);
     let line = line.split_once(" = ").map_or(line, |(name, _)| name);
@@ -155,7 +155,7 @@ fn every_fetch_and_converter_has_a_row_or_is_said_to_be_missing() {
             .iter()
             .map(|line| name_of(line))
             .filter(|name| !has_row(kind, None, name) && !missing.contains(name))
-            // `path_beg` is `path -m beg`, whatever fetch is in front of it.
+            // `path_beg` is `path -m beg`, and so for every other fetch.
             .filter(|name| {
                 let methods = ["_beg", "_dir", "_dom", "_end", "_len", "_reg", "_sub"];
                 let stem = methods.iter().find_map(|method| name.strip_suffix(method));

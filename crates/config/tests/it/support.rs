@@ -2,7 +2,8 @@
 
 use sluicegate_config::{Config, Diagnostics, Environment, LuaNames, MemoryFiles, Source, parse};
 
-/// What the tests' scripts registered: `count` for every hook without arguments, `pick` for requests with two.
+/// The actions that the tests' scripts registered: `count` for every hook without arguments, `pick` for requests with
+/// two.
 pub struct TestLua;
 
 impl LuaNames for TestLua {
@@ -24,14 +25,14 @@ const TICKETS: &str = "QUFBQUFBQUFBQUFBQUFBQUFBQUFBQUFBQUFBQUFBQUFBQUFBQUFBQUFBQ
                        QkFBQUFBQUFBQUFBQUFBQUFBQUFBQUFBQUFBQUFBQUFBQUFBQUFBQUFBQUFBQUFB\n\
                        Q0FBQUFBQUFBQUFBQUFBQUFBQUFBQUFBQUFBQUFBQUFBQUFBQUFBQUFBQUFBQUFB\n";
 
-/// A list with all that a line may have.
+/// A list with everything that a line may contain.
 const LIST: &str = "# certificates\n\
                     one.pem\n\
                     \n\
                     two.crt [alpn h2 verify optional ca-file ca.pem ssl-min-ver TLSv1.3] *.two.test !a.two.test\n\
                     both [no-alpn curves P-256] *\n";
 
-/// Files that configurations of the tests name.
+/// Returns the files that configurations of the tests name.
 pub fn files() -> MemoryFiles {
     MemoryFiles::new()
         .with("list.txt", "# addresses\n10.0.0.0/8\n\n  ::1  \n")
@@ -93,7 +94,7 @@ pub fn load(text: &str) -> (Option<Config>, Diagnostics) {
     parse(Source::from_text("test.cfg", text), &files(), &mut env).finish(&files(), &TestLua)
 }
 
-/// Reads a configuration that must be good; warnings are allowed.
+/// Reads a configuration that must be valid; warnings are allowed.
 #[track_caller]
 pub fn good(text: &str) -> Config {
     let (config, diagnostics) = load(text);

@@ -26,7 +26,7 @@ fn bind(words: &str) -> Arc<BindTls> {
     bind_with("", words)
 }
 
-/// The paths of a line's certificates; `*` is behind those that are defaults.
+/// Returns the paths of a line's certificates, with a `*` after default ones.
 fn certificates(tls: &BindTls) -> Vec<String> {
     let show = |entry: &sluicegate_tls::policy::Entry| {
         format!("{}{}", entry.pair.path, if entry.is_default { "*" } else { "" })
@@ -34,7 +34,7 @@ fn certificates(tls: &BindTls) -> Vec<String> {
     tls.settings.entries.iter().map(show).collect()
 }
 
-/// The errors and warnings about a file, without their positions.
+/// Returns the errors and warnings about a file, without their positions.
 fn findings(text: &str) -> Vec<String> {
     let (_, diagnostics) = load(text);
     diagnostics.iter().map(|d| format!("{}: {}", d.severity, d.message)).collect()
@@ -275,7 +275,7 @@ fn lines_are_compared_by_words_and_files() {
     assert!(bind("ssl crt one.pem") != bind_with(" tune.ssl.keylog on\n", "ssl crt one.pem"));
 }
 
-/// The last server of a backend with these lines.
+/// Returns the last server of a backend with these lines.
 #[track_caller]
 fn server_of(global: &str, lines: &str) -> sluicegate_config::model::Server {
     let config = good(&format!("global\n{global}{BASE}backend b\n{lines}\n"));
@@ -394,13 +394,13 @@ fn servers_that_come_at_run_time() {
     assert_eq!(refused("127.0.0.1:443 ssl verify"), "'verify' : missing verify method");
 }
 
-/// The message about a server without authorities.
+/// Returns the message about a server without authorities.
 fn findings_text() -> String {
     let found = findings(&format!("{BASE}backend b\n server n 127.0.0.1:443 ssl\n"));
     found[0].strip_prefix("error: ").map(|message| format!("{message}.")).expect("an error")
 }
 
-/// Recommended settings as generators of configurations give them.
+/// Recommended settings from configuration generators.
 #[test]
 fn recommended_settings_pass() {
     let intermediate = " ssl-default-bind-ciphers ECDHE-ECDSA-AES128-GCM-SHA256:ECDHE-RSA-AES128-GCM-SHA256:\
@@ -593,7 +593,7 @@ fn certificates_of_a_frontend() {
     let lines = " ssl-f-use crt one.pem alpn h2\n ssl-f-use crt two.crt verify none\n";
     let config = good(&format!("{BASE}frontend f\n{lines} bind :1 ssl\n bind :2 ssl crt rsa.pem\n bind :3\n"));
     let found = |bind: usize| config.proxies[0].binds[bind].tls.as_deref().map(certificates);
-    // As in HAProxy the last line comes first.
+    // As in HAProxy, the order of the lines is reversed.
     assert_eq!(found(0), Some(vec!["two.crt*".to_owned(), "one.pem".to_owned()]));
     assert_eq!((found(1), found(2)), (Some(vec!["rsa.pem*".to_owned()]), None));
     assert!(config.tls_files.crt_lists.contains_key("@f"));

@@ -134,7 +134,7 @@ fn setenv_acts_on_the_lines_behind_it() {
     assert_eq!((env.get("P"), env.get("HAPROXY_CFGFILES")), (Some("4000"), Some("d/1.cfg;d/2.cfg")));
 }
 
-/// 20,000 lines, an error in every tenth: all are found, up to the limit of what is kept.
+/// 20,000 lines with an error in every tenth: all errors are found, up to the limit of kept ones.
 #[test]
 fn big_files() {
     let sections = 2000;
@@ -176,7 +176,7 @@ fn a_script_that_fails_is_one_error() {
     assert_eq!(diagnostics.to_string(), "f:7:11: error: cannot open a.lua\n   lua-load a.lua\n            ^\n");
 }
 
-/// Whatever bytes stand between single quotes are one word, the same bytes.
+/// Any bytes between single quotes are one word with the same bytes.
 #[test]
 fn quoted_bytes_are_one_word() {
     use proptest::prelude::*;

@@ -547,7 +547,7 @@ fn one_burst(
     host.current.no_wait = !may_wait;
     host.current.response = matches!(hook, ScriptHook::HttpRes | ScriptHook::TcpRes | ScriptHook::HttpAfterRes);
     host.outcome = outcome;
-    // What an error left behind in the middle of a push.
+    // This removes what an error in the middle of a push has left behind.
     host.answers.clear();
     // SAFETY: the coroutine belongs to this state; a first burst finds its function, a later one needs no arguments.
     let burst = unsafe { state.resume(coroutine, 0, budget) };
@@ -675,7 +675,7 @@ fn ended(
                 _ => ActionOutcome::Close,
             }),
             (_, Label::Function(Purpose::HttpService | Purpose::TcpService | Purpose::Cli, _)) => Ended::Service(true),
-            // As HAProxy, which takes what `core.done` leaves for a value that is no sample.
+            // As HAProxy, which takes the result of `core.done` for a value that is not a sample.
             (_, Label::Function(Purpose::Fetch | Purpose::Converter, _)) => Ended::Sample(Some(Sample::Bool(false))),
             _ => nothing(),
         };

@@ -290,7 +290,7 @@ unsafe fn connect_with(lua: *mut lua_State, secure: bool) -> c_int {
         socket.ended = false;
         let name = match pool {
             Some(name) => String::from_utf8_lossy(name).into_owned(),
-            // Where it leads is its pool's name, as in OpenResty.
+            // The destination is the default name of its pool, as in OpenResty.
             None => match port {
                 Some(port) => format!("{}:{port}", String::from_utf8_lossy(address)),
                 None => String::from_utf8_lossy(address).into_owned(),

@@ -252,7 +252,7 @@ impl LuaStates {
                 Box::pin(async move {
                     let (done, ended) = oneshot::channel();
                     if jobs.send(CliJob { code, outlet, _done: done }).await.is_ok() {
-                        // It is never sent to: it closes.
+                        // Nothing is ever sent; the channel closes when the job has ended.
                         let _ = ended.await;
                     }
                 })

@@ -20,9 +20,9 @@ use crate::tls::TlsTotals;
 /// The TLS of scripts.
 #[derive(Debug)]
 pub(super) struct ScriptTls {
-    /// That of `core.httpclient`.
+    /// The client of `core.httpclient`.
     client: Arc<HttpClient>,
-    /// That of `connect_ssl`.
+    /// The connector of `connect_ssl`.
     sockets: Arc<Connector>,
     totals: Arc<TlsTotals>,
 }

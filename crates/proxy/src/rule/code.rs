@@ -352,7 +352,7 @@ pub(super) fn step<'a>(program: &'a Program, machine: &mut Machine, cx: &StreamC
                 let Some(input) = value.take() else { continue };
                 if converter.may_wait() {
                     machine.key.clear();
-                    // One byte more than is shown, so that it shows that there was more.
+                    // One byte more than is shown, which reveals that the key is longer.
                     input.with_text(|key| machine.key.extend_from_slice(&key[..key.len().min(KEY_SHOWN + 1)]));
                 }
                 match converter.convert(input, cx) {

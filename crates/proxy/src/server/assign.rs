@@ -194,7 +194,7 @@ async fn sleep(pause: Option<Duration>) {
 enum HttpVersion {
     One,
     Two,
-    /// That which the handshake selects.
+    /// The protocol that the handshake selects.
     Negotiated,
 }
 

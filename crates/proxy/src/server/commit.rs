@@ -30,7 +30,7 @@ pub(crate) fn commit(before: &Site, after: &Site, now: Instant, say: &mut dyn Fn
         };
         let (was, is, index) = (&old.config, &server.config, server.shared.index);
         if was.address == is.address {
-            // What moved at run time is where it stays.
+            // An address or port that was changed at run time is kept.
             if !Arc::ptr_eq(&old.shared, &server.shared) && old.shared.moved() != Moved::default() {
                 server.shared.set_moved(|moved| *moved = old.shared.moved());
             }

@@ -210,7 +210,7 @@ pub(super) fn reuse_policy(
         return None;
     }
     match policy {
-        // Those that are found under `never` are the session's own.
+        // Under `never`, the connections found are the session's own.
         HttpReuse::Never | HttpReuse::Safe => allow_reuse.then_some(false),
         HttpReuse::Aggressive => Some(!allow_reuse),
         HttpReuse::Always => Some(false),

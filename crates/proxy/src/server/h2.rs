@@ -303,10 +303,10 @@ impl Connection {
         let mut failed = state.wire.failure().is_some();
         let (mut again, mut active) = (false, false);
         loop {
-            // Everything that is here is parsed before anything is written, and the other way round.
+            // All received bytes are parsed before anything is written, and vice versa.
             let (mut parsing, mut blocked) = (!failed, false);
             while parsing {
-                // Also without input: an event may have to follow the last one.
+                // It is called even without input: an event may have to follow the last one.
                 match state.wire.receive(input.data(), &mut state.message) {
                     Ok((count, progress)) => {
                         match progress {

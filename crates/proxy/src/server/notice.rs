@@ -171,7 +171,7 @@ impl<'a> Notice<'a> {
                 plain(&format!("{subject} remains in {kind}drain mode."));
             }
             (Admin::Ready | Admin::Drain, Admin::Maintenance) if ran => {
-                // Who drained it before expects that.
+                // After a drain, maintenance is expected.
                 let severity = if from == Admin::Drain { Severity::Notice } else { Severity::Alert };
                 self.goes(&format!("is going DOWN for maintenance{}", self.cause(why)), severity);
             }
@@ -206,7 +206,7 @@ impl<'a> Notice<'a> {
     fn comes(&self, what: &str) {
         let (active, backup, on_backup) = self.usable();
         let queue = self.server.shared.queued.load(Ordering::Relaxed);
-        // Those that it sent away and those that it took.
+        // The requests that it gave back and those that it took.
         let moved = self.waiting.saturating_sub(queue) + self.common.saturating_sub(self.proxy.backend.queue.len());
         let line = format!(
             "{} {what}. {active} active and {backup} backup servers online.{on_backup} {moved} sessions requeued, {queue} \

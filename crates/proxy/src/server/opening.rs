@@ -185,7 +185,7 @@ mod tests {
         let mut waiting = Box::pin(opening.outcome());
         assert!(futures_poll(waiting.as_mut()).is_none());
         let second = first(&openings, 1);
-        // One that leaves makes room.
+        // A request that leaves makes room.
         drop(waiting);
         assert!(Rc::ptr_eq(&other(&openings, 1), &opening));
         drop((opener, second));

@@ -90,7 +90,7 @@ pub fn take_addresses(running: &Running, known: &HashMap<String, IpAddr>) {
         for server in proxy.servers.iter().filter(|server| matches!(server.config.address, ServerAddress::Name(..))) {
             match known.get(&format!("{}/{}", proxy.config.name, server.config.name)) {
                 Some(address) => drop(server.resolved.set(*address)),
-                // One that was given an address at run time has it still.
+                // A server that got an address at run time keeps it.
                 None if server.shared.moved().ip.is_some() => {}
                 None => wait(server),
             }
@@ -108,7 +108,7 @@ pub(crate) fn keep_addresses(next: &Running, old: &Running) {
             before.servers.iter().filter_map(|server| Some((server.name(), *server.resolved.get()?))).collect();
         for server in &proxy.servers {
             if let Some(address) = known.get(server.name()) {
-                // It is new, so nothing is set.
+                // The server is new, so no address is set yet.
                 let _ = server.resolved.set(*address);
                 server.rekey();
             }

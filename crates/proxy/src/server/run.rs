@@ -76,7 +76,7 @@ impl ServerRun {
             ServerAddress::Unix(_) | ServerAddress::Abstract(_) => return None,
         };
         let moved = self.shared.moved();
-        // Without an address of its own it is where the client wanted to go.
+        // A server without an address of its own is reached at the client's original destination.
         let ip = if ip.is_unspecified() { destination?.ip() } else { ip };
         let port = match (moved.port, port) {
             (Some(port), _) | (None, ServerPort::Fixed(port)) => port,

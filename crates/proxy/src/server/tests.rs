@@ -660,7 +660,7 @@ fn who_waits_for_a_server_that_goes_stays_without_redispatch() {
 
 #[test]
 fn a_retry_goes_elsewhere_at_once_unless_the_request_determines_its_server() {
-    // Whether `a` is asked for, whether it is forced; the retries, and which server serves.
+    // The algorithm; whether the request selects `a`, and whether by force; the retries; the server that serves.
     let cases = [
         ("roundrobin", None, 1, Some("b")),
         ("static-rr", None, 1, Some("b")),

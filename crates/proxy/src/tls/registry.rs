@@ -27,7 +27,7 @@ pub(crate) enum BundleKind {
 /// The content of the registry.
 #[derive(Debug, Default)]
 pub(crate) struct Loaded {
-    /// What has content.
+    /// Files that have content.
     pub(crate) files: TlsFiles,
     /// Certificates that were created and not committed yet.
     pub(crate) empty_pairs: BTreeSet<Arc<str>>,
@@ -60,7 +60,7 @@ impl Loaded {
         })
     }
 
-    /// Returns whether a certificate has this name, be it empty.
+    /// Returns whether a certificate has this name, even an empty one.
     pub(crate) fn has_pair(&self, name: &str) -> bool {
         self.files.pairs.contains_key(name) || self.empty_pairs.contains(name)
     }
@@ -70,7 +70,7 @@ impl Loaded {
 #[derive(Debug, Default)]
 pub struct Registry {
     loaded: Mutex<Loaded>,
-    /// The listeners of `bind` lines that are no proxy's: those of stores.
+    /// The listeners of `bind` lines outside of proxies: those of stores.
     others: Mutex<Vec<Weak<Listener>>>,
 }
 
@@ -80,25 +80,26 @@ impl Registry {
         self.loaded.lock()
     }
 
-    /// Adds a listener that is no proxy's, so that commands replace its certificates as well, until it is dropped.
+    /// Adds a listener that does not belong to a proxy, so that commands replace its certificates as well, until it is
+    /// dropped.
     pub fn add_listener(&self, listener: &Arc<Listener>) {
         let mut others = self.others.lock();
         others.retain(|other| other.strong_count() > 0);
         others.push(Arc::downgrade(listener));
     }
 
-    /// Returns the listeners that are no proxy's.
+    /// Returns the listeners that do not belong to proxies.
     pub(crate) fn other_listeners(&self) -> Vec<Arc<Listener>> {
         self.others.lock().iter().filter_map(Weak::upgrade).collect()
     }
 
-    /// Returns what a configuration that replaces the current one may take over.
+    /// Returns the files that the next configuration may reuse.
     pub fn files(&self) -> TlsFiles {
         self.loaded.lock().files.clone()
     }
 
-    /// Takes over what a configuration has loaded, which was made after [`files`](Self::files) if there was one before.
-    /// What has no file stays.
+    /// Adopts the content that a configuration has loaded; unless it is the first one, it was built from
+    /// [`files`](Self::files). Content without a file stays.
     pub(crate) fn adopt(&self, next: &TlsFiles) {
         let mut loaded = self.loaded.lock();
         let before = std::mem::replace(&mut loaded.files, next.clone());

@@ -32,7 +32,7 @@ impl Renewals {
         is_new
     }
 
-    /// Waits for names, and takes them.
+    /// Waits for names of certificates to renew, and takes them.
     pub(crate) async fn take(&self) -> Vec<Arc<str>> {
         loop {
             let queue = std::mem::take(&mut self.state.lock().queue);

@@ -20,7 +20,7 @@ const MARGIN: i64 = 60;
 /// The unit of the pause after a failure.
 const REPLAY: i64 = 60;
 
-/// The schedule of a process, and what wakes the task that follows it.
+/// The schedule of a process, and the notifier of the task that executes it.
 #[derive(Debug, Default)]
 pub struct OcspUpdates {
     schedule: Mutex<Schedule>,
@@ -44,7 +44,7 @@ pub(crate) enum Status {
     Updated,
     /// The responder could not be reached, or did not answer with 200.
     Http,
-    /// The answer is no OCSP response by its type.
+    /// The content type of the answer is not that of an OCSP response.
     Header,
     /// The response is malformed, or not signed by the issuer.
     Check,
@@ -85,7 +85,7 @@ pub(crate) struct Entry {
     pub(crate) is_updating: bool,
     /// Failures since the last success.
     streak: u32,
-    /// The response is asked for once, by a command.
+    /// The response is requested once, by a command.
     once: bool,
     /// The last good response.
     staple: Option<Staple>,
@@ -168,7 +168,7 @@ impl Schedule {
         }
     }
 
-    /// Returns the key of a response that is due, which counts as being asked for from here on.
+    /// Returns the key of a response that is due, and marks it as being requested.
     pub(crate) fn begin(&mut self, now: i64) -> Option<Vec<u8>> {
         let due = self.0.iter_mut().filter(|(_, entry)| !entry.is_updating);
         let (_, key, entry) = due
@@ -183,7 +183,7 @@ impl Schedule {
         self.0.values().filter(|entry| !entry.is_updating).filter_map(|entry| entry.next).min()
     }
 
-    /// Notes what came of a request, and plans the next. `None`: the certificate has gone.
+    /// Records the result of a request, and plans the next one. Returns `None` if the certificate no longer exists.
     pub(crate) fn end(
         &mut self,
         key: &[u8],
@@ -314,7 +314,7 @@ mod tests {
         schedule.ask(KEY.to_vec(), "a.pem");
         schedule.end(KEY, Ok(staple(NOW + 9999)), &settings(), NOW);
         assert!(schedule.rows().is_empty() && schedule.next().is_none());
-        // One that is updated anyway is only due earlier.
+        // For a certificate that is updated anyway, the next request is only due earlier.
         schedule.follow(vec![known(None)], &settings(), NOW);
         schedule.ask(KEY.to_vec(), "a.pem");
         assert_eq!(schedule.next(), Some(0));

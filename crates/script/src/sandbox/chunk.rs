@@ -86,9 +86,9 @@ const LEADING_OUT: [&[u8]; 3] = [b"_G", b"load", b"loadstring"];
 pub(super) enum Globals {
     /// The table that refuses writes.
     Sealed,
-    /// The real one: it does no more with it than read fields.
+    /// The real one: the chunk only reads its fields.
     Real,
-    /// One with the real libraries: it does no more with them than read fields, either.
+    /// One with the real libraries: the chunk only reads their fields, too.
     Open,
 }
 
@@ -294,7 +294,7 @@ fn size_bytes(mut size: usize) -> Vec<u8> {
 
 /// The constants of a function.
 struct Constants<'a> {
-    /// Those that are strings, by index.
+    /// The constants that are strings, by index.
     names: Vec<Option<&'a [u8]>>,
     /// Added constants, in the form of a dump.
     added: Vec<u8>,
@@ -668,7 +668,7 @@ mod tests {
             let chunk = adapt(&dump, Discards::Everywhere).expect(code);
             assert_eq!(chunk.changed.is_some(), discards, "{code}");
             assert_eq!(adapt(&dump, Discards::Nowhere).expect(code).changed, None, "{code}");
-            // What was changed is a dump as any other.
+            // A changed chunk is a dump like any other.
             if let Some(changed) = chunk.changed {
                 let again = adapt(&changed, Discards::Everywhere).expect(code);
                 assert_eq!((again.globals, again.changed), (chunk.globals, None), "{code}");

@@ -133,7 +133,7 @@ mod tests {
         }
     }
 
-    /// What the state of this thread uses once all is collected.
+    /// Returns the memory that the state of this thread uses after a full collection.
     fn used() -> usize {
         STATE.with_borrow_mut(|state| {
             let state = state.as_mut().expect("used before");

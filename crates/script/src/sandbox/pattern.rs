@@ -384,7 +384,7 @@ impl<'a, M: Meter> Matcher<'a, M> {
         stop.unwrap_or(bytes.len())
     }
 
-    /// As many of the item as possible from `from` on, of which the ones before `least` are settled.
+    /// Matches as many of the item as possible from `from` on; the occurrences before `least` are settled.
     fn most(&mut self, least: usize, from: usize, p: usize, end: usize) -> usize {
         const PIECE: usize = 1024;
         let mut at = from;
@@ -411,7 +411,7 @@ impl<'a, M: Meter> Matcher<'a, M> {
         }
     }
 
-    /// As few of the item as possible.
+    /// Matches as few of the item as possible.
     fn least(&mut self, mut s: usize, p: usize, end: usize) -> usize {
         loop {
             let found = self.attempt(s, end + 1);

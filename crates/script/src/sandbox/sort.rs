@@ -79,7 +79,7 @@ pub(crate) unsafe fn sort(lua: *mut lua_State) -> c_int {
         if count < 2 {
             return 0;
         }
-        // It begins again where it was suspended, for which only the store has a thread.
+        // A suspended merge sort restarts from the beginning on another thread, which only the store has.
         if ffi::lua_type(lua, COMPARE) == ffi::LUA_TNIL && Core::of(lua).sandbox.on {
             match sort_plain(lua, count) {
                 Plain::Done => return 0,

@@ -103,7 +103,7 @@ fn what_runs_long_asks_often_and_does_not_mind_the_answer() {
         let expected = expected.unwrap_or_else(|error| panic!("{code}: {error}"));
         let polls = asked();
         assert!(polls >= *least, "{code}: only {polls} polls");
-        // Every poll of few, some of many, and the last.
+        // All polls if there are few, otherwise some of them, and the last.
         let step = (polls / 12).max(1);
         for at in (1..=polls).step_by(step as usize).chain([polls]) {
             answer(at, Poll::Leave);
@@ -113,8 +113,8 @@ fn what_runs_long_asks_often_and_does_not_mind_the_answer() {
             let (result, _) = run(&mut state, code);
             match result {
                 Err(error) => assert!(error.message.ends_with("script stopped"), "{code}: {error}"),
-                // What calls functions of the script asks once more where one of them was made to yield, which is up to
-                // the ticker: a run may have fewer polls than the first one had.
+                // A function that calls back into the script polls once more if the callee was forced to yield, which
+                // depends on the ticker: a run may have fewer polls than the first one had.
                 Ok(result) => assert!(asked() < at && result == expected, "{code}: went on after poll {at} of {polls}"),
             }
         }

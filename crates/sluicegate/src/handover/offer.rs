@@ -98,7 +98,7 @@ impl Offer {
 /// A flag that is added to the three values of `v6only`.
 const TRANSPARENT: u32 = 4;
 
-/// Another flag that is added to these values.
+/// A flag that may be added to these values.
 const EXCLUSIVE: u32 = 8;
 
 /// A socket that is requested.
@@ -243,9 +243,9 @@ mod tests {
 
     use super::*;
 
-    /// Reads any bytes as what a process of root's and the one that serves say to each other.
+    /// Reads any bytes as the messages between the errand and the serving process.
     fn fuzz_handover(data: &[u8]) {
-        // Nothing is taken that is not there, and what is taken is said again as it was understood.
+        // A decoded offer contains only bytes of the message, and its encoding decodes to the same offer.
         if let Ok(offer) = Offer::decode(data) {
             let taken: usize = offer.files.iter().map(|(path, bytes)| path.as_os_str().len() + bytes.len()).sum();
             assert!(taken + offer.words.len() * 4 + offer.environment.len() * 8 <= data.len());
@@ -302,7 +302,7 @@ mod tests {
         }
         let decoded = Offer::decode(&bytes[..of_earlier_versions]);
         assert_eq!(decoded, Ok(Offer { checked: Vec::new(), ..offer() }));
-        // Whatever one byte becomes, nothing is taken that is not there.
+        // Whatever one byte becomes, decoding stays within the message.
         for at in 0..bytes.len() {
             for value in [0, 1, 0x7f, 0xff] {
                 let mut changed = bytes.clone();

@@ -175,7 +175,7 @@ fn check(header: &[u8], mut rest: &[u8]) -> Result<(), HeaderError> {
             tlv::CRC32C => {
                 let expected = value.try_into().map(u32::from_be_bytes).map_err(|_| HeaderError::Invalid)?;
                 let at = header.len() - behind.len() - value.len();
-                // It is that of a header whose checksum is zeros.
+                // The checksum is computed with zeros in its own place.
                 let mut state = crc32c::update(!0, &header[..at]);
                 state = crc32c::update(state, &[0; 4]);
                 if !crc32c::update(state, behind) != expected {
