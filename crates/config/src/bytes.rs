@@ -12,7 +12,7 @@ pub(crate) fn is_token(byte: u8) -> bool {
     byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&byte)
 }
 
-/// The character of byte 0 in the last plane of private use; byte `b` is `b` behind it.
+/// The character of byte 0, in the last plane of private use; that of byte `b` is `b` after it.
 const FIRST: u32 = 0x10_FE00;
 
 fn byte_of(c: char) -> Option<u8> {

@@ -80,7 +80,7 @@ fn stats(proxy: &Proxy, diagnostics: &mut Diagnostics) {
     }
 }
 
-/// Adds the server's slot to tables in which servers are stored, whatever their lines say.
+/// Adds the server's slot to tables in which servers are stored, even if their lines do not list it.
 fn stick_data(config: &mut Config) {
     let wanted: Vec<_> =
         config.proxies.iter().flat_map(|proxy| &proxy.stick_rules).map(|rule| rule.table.clone()).collect();

@@ -171,7 +171,8 @@ impl Blocks {
     }
 }
 
-/// Evaluates a condition as `.if` does, quotes and variables included, for `-cc`; the error describes what is wrong.
+/// Evaluates a condition as `.if` does, quotes and variables included, for `-cc`; an error is returned as its
+/// description.
 pub fn condition(text: &str, env: &Environment) -> Result<bool, String> {
     let unparsable = |message: &str| format!("unparsable conditional expression '{text}': {message}");
     let scope = word::Scope { env, file: "", line: 1, section: "" };
@@ -215,7 +216,7 @@ fn evaluate(line: &Line, env: &Environment, diagnostics: &mut Diagnostics) -> Br
             if let Some(name) = problem.suggestion {
                 error.did_you_mean(Some(name));
             }
-            // Neither branch is known to be right; the block is skipped, so that one mistake gives one error.
+            // It is unknown which branch is right; the block is skipped, so that one mistake gives one error.
             Branch::Done
         }
     }

@@ -37,8 +37,8 @@ use crate::state::Core;
 /// The ticker's interval while scripts run: a burst is asked to yield when it has run for one to two of these.
 pub const TICK: Duration = Duration::from_millis(1);
 
-/// CPU time after which a burst is asked to yield; a little less than a tick, so that one that ran all the time is
-/// asked at the second look.
+/// The CPU time after which a burst has to yield; a little less than a tick, so that one that ran all the time has to
+/// yield at the ticker's second look.
 const SLICE: Duration = Duration::from_micros(900);
 
 /// Its interval while a script runs on a [patient] thread. A worker that shares a core with that thread loses the core

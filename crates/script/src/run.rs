@@ -169,8 +169,8 @@ pub enum Poll {
     Stop,
 }
 
-/// Asks whether to go on. Every few thousand steps of a C function that can run long: bytes copied, elements visited,
-/// steps of a pattern. Raises nothing, so values with destructors may be alive.
+/// Returns whether to continue. Called every few thousand steps of a C function that can run long: bytes copied,
+/// elements visited, steps of a pattern. Raises nothing, so values with destructors may be alive.
 ///
 /// Cost: a few loads until the slice is over.
 ///
@@ -236,9 +236,9 @@ pub(crate) unsafe fn weigh_small(lua: *mut lua_State, bytes: usize) -> Poll {
 }
 
 /// Suspends up to the driver, which gets [`Burst::Forced`]; `continuation` runs in the C function's place when the
-/// driver resumes, on a thread that has time ([`patient`](budget::patient)). The function's arguments are still on the
-/// stack, so that it can begin again or go on. Use it as the C function's return value after a [`poll`] that said
-/// [`Poll::Leave`]: it does not come back.
+/// driver resumes, on a thread that may be occupied for long ([`patient`](budget::patient)). The function's arguments
+/// are still on the stack, so that it can restart or continue. Use it as the C function's return value after a [`poll`]
+/// that returned [`Poll::Leave`]: it does not return.
 ///
 /// # Safety
 /// As [`poll`]; nothing with a destructor is alive in the caller.
@@ -265,8 +265,8 @@ pub unsafe fn stopped(lua: *mut lua_State) -> ! {
 }
 
 impl State {
-    /// Returns the flag that ends what runs in this state, and whatever runs next, until it is taken back. Any thread
-    /// may set it; the error's kind is [`ErrorKind::Stopped`].
+    /// Returns the flag that ends the running code of this state, and all later code, until it is reset. Any thread may
+    /// set it; the error's kind is [`ErrorKind::Stopped`].
     pub fn stopper(&mut self) -> Arc<AtomicBool> {
         Arc::clone(&self.core().stop)
     }

@@ -58,7 +58,7 @@ mod tests {
             short_turns();
             let after = read();
             assert_eq!((before.nice, after.nice, after.policy), (3, 3, before.policy), "nothing else has changed");
-            // A kernel before 6.12 knows no turns of a thread's own and says 0.
+            // A kernel before 6.12 has no slices per thread and returns 0.
             assert!(
                 before.runtime_ns == 0 || after.runtime_ns == SHORT_NS,
                 "{} to {}",

@@ -29,8 +29,8 @@ use crate::undeclared::WORK_MAX;
 use crate::visits::ELEMENTS_MAX;
 use crate::{Inner, Store};
 
-/// More keys than this are gathered before they are queued on, and pass on aside; of fewer all stripes are locked for a
-/// millisecond at most.
+/// More keys than this are gathered before the section queues on them, and are released on the thread pool; for fewer
+/// keys, all stripes are locked for a millisecond at most.
 pub(crate) const MANY_KEYS: usize = 2048;
 /// Keys that are gathered between two looks at the clock.
 pub(crate) const KEYS_PER_LOOK: usize = 256;
@@ -110,7 +110,7 @@ enum Turn {
     /// Its keys are gathered, those before this word are.
     Gathering(Gathered, usize),
     Waiting(SectionWait),
-    /// Its very many keys pass on, on another thread.
+    /// Another thread releases its very many keys.
     Ending(Ending),
     /// The section has its keys, had them, or was refused.
     Over,

@@ -111,7 +111,7 @@ mod tests {
         format!("key:{n:012}").into_bytes()
     }
 
-    /// Bytes of all pages, and of what is in them.
+    /// Returns the bytes of all pages, and those of their content.
     fn pages(store: &Store) -> (usize, usize) {
         let inner = &store.0;
         let pass = inner.gate.enter();

@@ -530,8 +530,8 @@ mod tests {
         slot
     }
 
-    /// Blocks and slots belong to one key each, whatever comes, moves, splits and goes: a value that another's write
-    /// touched would not be what the model has.
+    /// Blocks and slots belong to one key each, whatever is added, moved, split and removed: a value that another key's
+    /// write had changed would differ from the model.
     fn random_work(seed: u64, rounds: u64) {
         let hasher = KeyHasher::default();
         let cell = StripeCell::new(hasher.clone(), 0, Arc::new(Memory::new()));
@@ -539,7 +539,7 @@ mod tests {
         let mut random = Random(seed);
         let limits = Limits::new();
         let mut model = Model::new();
-        // Values that readers still have, with what they must be.
+        // Values that readers still have, with their expected content.
         let mut readers: Vec<(Arc<Vec<u8>>, Vec<u8>)> = Vec::new();
         for round in 0..rounds {
             let number = random.below(3_000);

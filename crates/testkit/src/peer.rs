@@ -243,7 +243,7 @@ pub struct Haproxy {
 
 impl Haproxy {
     /// Starts Debian's 2.6; `listening` are inherited, so that the text may say `bind fd@N`. `SLUICEGATE_HAPROXY` names
-    /// another program, to look at what a later version does.
+    /// another program, to try the behaviour of a later version.
     pub fn start(configuration: &str, listening: &[&Listening]) -> Haproxy {
         let other = std::env::var_os("SLUICEGATE_HAPROXY").map(PathBuf::from);
         let program = other.unwrap_or_else(|| PathBuf::from("/usr/sbin/haproxy"));

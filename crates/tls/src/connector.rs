@@ -97,7 +97,7 @@ impl Connector {
     }
 
     /// Replaces the settings for connections that begin after this. Sessions are kept if the settings are equal, and
-    /// forgotten otherwise, since what was verified may not count any more.
+    /// discarded otherwise, since the verification may no longer be valid.
     ///
     /// # Errors
     /// As [`Connector::new`]; the present settings stay.
@@ -203,7 +203,7 @@ impl Sessions {
         names.iter_mut().find(|(kept, _)| kept == name).and_then(|(_, kept)| read(kept))
     }
 
-    /// Changes what is kept for a name, which may push out another.
+    /// Changes the entry of a name, which may evict another.
     fn change(&self, name: ServerName<'static>, change: impl FnOnce(&mut Kept)) {
         let mut names = self.names.lock();
         if let Some((_, kept)) = names.iter_mut().find(|(kept, _)| *kept == name) {

@@ -278,8 +278,8 @@ impl Start {
     /// The bytes of a record's head, a message's head, a version, a random and the longest session.
     pub const BYTES: usize = 5 + 4 + 2 + 32 + 1 + 32;
 
-    /// Parses what a side sends first, from the head of its first record on, as far as it is known; `None` also for a
-    /// server that asks for another hello.
+    /// Parses the first bytes of a side, from the head of its first record on, as far as they have been received;
+    /// `None` also for a server that requests another hello.
     pub fn parse(bytes: &[u8]) -> Option<Start> {
         let mut parts = Parts(bytes);
         let is_hello = parts.byte()? == HANDSHAKE && parts.bytes(4).is_some();

@@ -201,7 +201,7 @@ fn failures_have_openssls_codes() {
     let code = |arguments: &str| client(&listener, &format!("-servername rsa.example {arguments}")).code().number();
     assert_eq!(code("-tls1_2 -cipher AES128-SHA"), 0x0a00_00c1);
     assert_eq!(code("-tls1_2 -cipher ECDHE-RSA-AES128-GCM-SHA256"), 0x0a00_00c1);
-    // The sign of a fallback says nothing where the best version of this side was offered.
+    // The fallback signal is irrelevant if the highest version of this side was offered.
     let old = both(|settings| settings.policy.max = Some(Version::Tls12));
     assert_eq!(client(&old, "-servername rsa.example -tls1_2 -fallback_scsv").facts().protocol(), "TLSv1.2");
     // The client does not know the authority and sends an alert.

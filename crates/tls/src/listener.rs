@@ -176,7 +176,7 @@ fn names(settings: &Settings) -> Names {
 }
 
 impl Table {
-    /// Builds a table, with what is equal in `before`.
+    /// Builds a table, reusing what is equal in `before`.
     fn new(settings: Settings, resumption: &Arc<Resumption>, before: Option<&Table>) -> Result<Table, String> {
         let before = before.filter(|before| is_alike(&before.settings, &settings));
         let make = |policy: Policy, place: Option<usize>| -> Result<Arc<Options>, String> {
@@ -229,7 +229,7 @@ impl Table {
     }
 }
 
-/// Returns what makes certificates of a line, or what has made them before if nothing has changed for it.
+/// Returns the forge of a line, or the previous one if its settings have not changed.
 fn forge(
     settings: &Settings,
     names: &Names,
@@ -355,7 +355,7 @@ impl Listener {
     }
 }
 
-/// Returns what a client can verify, by the low byte of its signature schemes as HAProxy reads them.
+/// Returns the key types that a client can verify, by the low byte of its signature schemes as HAProxy reads them.
 fn abilities(schemes: &[SignatureScheme], suites: &[CipherSuite], own: &Options) -> Abilities {
     let mut abilities = Abilities { ecdsa: false, rsa: false };
     for scheme in schemes {

@@ -206,8 +206,8 @@ impl Options {
         Variant { no_alpn, chacha, group: self.group(hello) }
     }
 
-    /// Returns whether a client that offers no TLS 1.3 says that it could, with a server that could as well: somebody
-    /// has disturbed its first handshake (RFC 7507). rustls does not look for this sign.
+    /// Returns whether a client that does not offer TLS 1.3 signals that it supports it, and the server does, too: its
+    /// first handshake was disturbed (RFC 7507). rustls does not check this signal.
     pub fn is_fallback(&self, hello: &rustls::server::ClientHello<'_>) -> bool {
         /// TLS_FALLBACK_SCSV.
         const SIGN: u16 = 0x5600;

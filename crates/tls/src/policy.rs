@@ -129,7 +129,7 @@ pub struct Generate {
     pub kept: usize,
 }
 
-/// What one `bind` line says about TLS.
+/// The TLS settings of a `bind` line.
 #[derive(Clone, Debug, Default)]
 pub struct Settings {
     /// The certificates, in order.
@@ -158,7 +158,7 @@ pub struct Settings {
     pub keylog: bool,
 }
 
-/// What one `server` line says about TLS.
+/// The TLS settings of a `server` line.
 #[derive(Clone, Debug, Default)]
 pub struct ServerSettings {
     /// The line's settings. `verify` has been decided.

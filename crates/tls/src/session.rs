@@ -94,7 +94,7 @@ impl Facts {
         }
     }
 
-    /// Adds what the first bytes of client and server have.
+    /// Adds the facts from the first bytes of client and server.
     pub fn set_starts(&mut self, client: Option<Start>, server: Option<Start>) {
         self.starts = Some(Box::new((client, server)));
     }
@@ -150,20 +150,21 @@ pub struct Reached {
 }
 
 impl Reached {
-    /// Returns what a connection has agreed on. As in OpenSSL a suite of TLS 1.2 counts once the keys are in use.
+    /// Returns the parameters that a connection has negotiated. As in OpenSSL a suite of TLS 1.2 counts once the keys
+    /// are in use.
     pub fn of_connection(connection: &Connection) -> Option<Reached> {
         let version = connection.protocol_version()?;
         let suite = connection.negotiated_cipher_suite().filter(|_| version == ProtocolVersion::TLSv1_3);
         Some(Reached { version: version.into(), suite: suite.map(|suite| suite.suite()) })
     }
 
-    /// Returns what a client offers that was refused.
+    /// Returns the offer of a refused client.
     pub fn of_hello(hello: &ClientHello<'_>) -> Reached {
         let version = if offers_tls13(hello) { ProtocolVersion::TLSv1_3 } else { ProtocolVersion::TLSv1_2 };
         Reached::of_version(version.into())
     }
 
-    /// Returns what is known of a client whose first message is not complete, or of a version that does not exist here.
+    /// Returns the known facts about a client whose first message is incomplete, or of an unsupported version.
     pub fn of_version(version: u16) -> Reached {
         Reached { version, suite: None }
     }

@@ -382,7 +382,7 @@ impl Program {
     }
 }
 
-/// Returns what a word selects; `None`: no suite of rustls and no alias.
+/// Returns the selection of a word; `None` if it is neither a suite of rustls nor an alias.
 fn selection(word: &str) -> Option<Mask> {
     if let Some(place) = TLS12.iter().position(|suite| suite.name == word || suite.iana == word) {
         return Some(Mask { named: 1 << place, ..TLS12[place].mask });
@@ -582,7 +582,8 @@ mod tests {
         assert!(serves_ecdsa(Id::TLS13_AES_128_GCM_SHA256) && !serves_ecdsa(Id::TLS_RSA_WITH_AES_128_CBC_SHA));
     }
 
-    /// Returns what the `openssl` of the machine makes of a string, reduced to the suites of rustls; `None` without it.
+    /// Returns the suites that the machine's `openssl` lists for a string, reduced to those of rustls; `None` without
+    /// `openssl`.
     fn openssl(text: &str) -> Option<Vec<String>> {
         let output = Command::new("openssl").args(["ciphers", text]).output().ok()?;
         let list = String::from_utf8(output.stdout).ok()?;

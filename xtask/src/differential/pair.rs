@@ -99,7 +99,7 @@ impl Side {
 
     /// Makes all connections anew.
     fn connect(&mut self) -> Result<(), String> {
-        // A connection that is closed goes on to subscribe until the server hears of it.
+        // A closed connection stays subscribed until the server notices its end.
         if let Some(client) = self.clients.get_mut(SUBSCRIBER) {
             client.add(&[b"RESET"]);
             client.flush()?;
@@ -186,7 +186,7 @@ impl Client {
     }
 }
 
-/// An answer of both, for what needs one before it goes on.
+/// A reply of both servers, for steps that need one before they continue.
 type Both = [Value; 2];
 
 impl Pair {

@@ -94,7 +94,7 @@ impl Needs {
         self != Needs::NOTHING && place.is_response() && self.0 & !request.0 == 0
     }
 
-    /// Returns whether it looks at bytes, whatever they mean.
+    /// Returns whether it reads bytes, whatever their protocol.
     pub(crate) fn is_data(self) -> bool {
         self.met_by(Needs::REQUEST_DATA.or(Needs::RESPONSE_DATA)) && self != Needs::NOTHING
     }

@@ -21,7 +21,7 @@ pub(super) fn teller(throttle: &Arc<Throttle>, sink: &LogSink, name: &Arc<str>) 
     })
 }
 
-/// Starts a command whose reply nobody waits for.
+/// Starts a command whose reply is discarded.
 pub(super) fn forget(engine: &dyn Engine, origin: Origin<'_>, db: u32, args: &[&[u8]], failed: &Failed) {
     match engine.forget(origin, db, args, failed) {
         Some(Started::Done(Reply::Error(reason))) => failed(&reason),

@@ -42,7 +42,7 @@ const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 /// The end of the names of pools whose connections have TLS.
 const TLS_POOL: &str = "\0tls";
 
-/// Shuts down one or both directions; the end of what is sent is told the peer under TLS.
+/// Shuts down one or both directions; under TLS, the peer is notified of the end of the sent data.
 fn end(stream: &Stream, how: Shutdown) {
     if how != Shutdown::Read
         && let Some(tls) = stream.tls()
@@ -285,7 +285,7 @@ unsafe fn connect_with(lua: *mut lua_State, secure: bool) -> c_int {
             let message = format!("connect: cannot parse destination address '{}'", String::from_utf8_lossy(address));
             raise_text(lua, message);
         };
-        // A socket is connected once in HAProxy; connecting it again here begins anew.
+        // In HAProxy a socket is connected only once; here, connecting it again closes the old connection.
         socket.close();
         socket.ended = false;
         let name = match pool {

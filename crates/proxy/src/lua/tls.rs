@@ -56,8 +56,8 @@ impl ScriptTls {
     }
 }
 
-/// Returns the connection on whose readiness an owner may wait without the lock of its state: what is above it is not
-/// shared by threads. An owner waits after an attempt that would block, so nothing is kept above.
+/// Returns the transport on whose readiness an owner may wait without the lock of its state: the TLS layer above it is
+/// not shared by threads. An owner waits after an attempt that would block, so no data is buffered above.
 pub(super) fn below(socket: &Socket) -> &Socket {
     socket.tls().map_or(socket, |tls| tls.socket())
 }

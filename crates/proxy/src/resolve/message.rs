@@ -273,7 +273,7 @@ mod tests {
         let service = [0, 1, 0, 2, 0, 80, 1, b'x', 0];
         let found = Found::Service { target, port: 80, weight: 2 };
         check(&answer(GOOD, Kind::Service, &[(SAME, 33, &service)]), Kind::Service, Ok(&[found]));
-        // Kinds that nobody asked for are passed over.
+        // Records of types that were not requested are skipped.
         check(&answer(GOOD, Kind::V4, &[(SAME, 16, b"\x01t")]), Kind::V4, Ok(&[]));
     }
 

@@ -73,7 +73,7 @@ async fn drive(resolver: Arc<Resolver>, running: Arc<Running>) {
             let from = (&*resolver.config.nameservers[index].name, &resolver.counters[index]);
             state.hear(&bytes, from, now, &running, &mut send);
         }
-        // Sockets that were not made yet are, once the loop begins anew.
+        // Sockets that do not exist yet are created when the loop restarts.
         if !lines.is_empty() {
             state.turn(now, &running, &mut send);
         }

@@ -456,7 +456,8 @@ pub async fn choose_backend(
 mod tests {
     use super::*;
 
-    /// `-` goes on, `ok` ends the list, `close` refuses, `end` closes, else the status and the source.
+    /// Returns a verdict as text: `-` continues, `ok` ends the list, `close` refuses, `end` closes, otherwise the
+    /// status and the source.
     fn shown(verdict: Option<Verdict>) -> String {
         match verdict {
             None => "-".to_owned(),

@@ -1,4 +1,5 @@
-//! The actions that change what becomes of a stream: its log line, its place in queues, its backend and server.
+//! The actions that change the further treatment of a stream: its log line, its place in queues, its backend and
+//! server.
 
 use sluicegate_config::model::{BodyWait, Expr, LogFormat, LogLevel, PersistRule, Proto, ProxyId, StickRule};
 

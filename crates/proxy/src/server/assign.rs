@@ -631,7 +631,7 @@ impl Assignment<'_> {
             _ if !self.websocket => of_line,
             WebSockets::H1 => HttpVersion::One,
             WebSockets::H2 => HttpVersion::Two,
-            // HTTP/1.1 where the line offers it, otherwise what the line has.
+            // HTTP/1.1 if the line offers it, otherwise the version of the line.
             WebSockets::Auto if of_line == HttpVersion::Negotiated && offers(server, b"http/1.1") => HttpVersion::One,
             WebSockets::Auto => of_line,
         }

@@ -26,7 +26,7 @@ pub(crate) fn observe(running: &Arc<Running>, site: &Site, server: &ServerRun, s
     }
 }
 
-/// Logs what was concluded from a report, and carries out its consequences.
+/// Logs the conclusion from a report, and carries out its consequences.
 pub(super) fn announce(running: &Arc<Running>, site: &Site, server: &ServerRun, concluded: Concluded) {
     let Concluded { opinion, report, notable, health, weight, turn, before } = concluded;
     let logs = site.config.health.log_checks;

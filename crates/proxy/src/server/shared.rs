@@ -64,7 +64,7 @@ pub struct ServerShared {
     pub(super) granted: AtomicU32,
     /// `maxconn`; 0 means none.
     maxconn: AtomicU32,
-    /// `set server … ssl`: 0: what the file says, 1: off, 2: on.
+    /// The setting of `set server … ssl`: 0: that of the file, 1: off, 2: on.
     pub(super) tls_set: AtomicU8,
     /// `minconn`; 0 means that the limit does not follow the backend's load.
     minconn: u32,

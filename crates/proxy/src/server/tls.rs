@@ -92,8 +92,9 @@ impl ServerNames {
     }
 }
 
-/// Builds the TLS of a backend's servers. A server that is equal in `before`, the servers that are replaced, or has become
-/// equal at run time, keeps what it has, with its sessions and with the certificates that were set at run time.
+/// Builds the TLS of a backend's servers. A server that is equal to one in `before`, the replaced servers, or has
+/// become equal at run time, keeps its connector, with its sessions and with the certificates that were set at run
+/// time.
 pub fn connectors(servers: &[Arc<ServerRun>], before: &[Arc<ServerRun>]) -> Result<(), Vec<CompileError>> {
     let mut errors = Vec::new();
     for server in servers {
@@ -117,7 +118,7 @@ pub fn connectors(servers: &[Arc<ServerRun>], before: &[Arc<ServerRun>]) -> Resu
 }
 
 impl ServerShared {
-    /// Returns whether a command has set that connections use TLS; `None`: what the file says holds.
+    /// Returns whether a command has set that connections use TLS; `None` if the file's setting applies.
     pub(crate) fn tls_set(&self) -> Option<bool> {
         match self.tls_set.load(Ordering::Relaxed) {
             0 => None,
@@ -125,7 +126,7 @@ impl ServerShared {
         }
     }
 
-    /// Sets whether connections use TLS, whatever the file says.
+    /// Sets whether connections use TLS, overriding the file.
     pub(crate) fn set_tls(&self, on: bool) {
         self.tls_set.store(if on { 2 } else { 1 }, Ordering::Relaxed);
     }

@@ -92,7 +92,7 @@ pub(crate) struct Entry {
 }
 
 impl Entry {
-    /// Returns what was found, as HAProxy logs and prints it.
+    /// Returns the outcome in the words of HAProxy's log and commands.
     pub(crate) fn outcome(&self) -> String {
         let text = self.status.text();
         self.error.as_ref().map_or_else(|| text.to_owned(), |error| format!("{text} ({error})"))

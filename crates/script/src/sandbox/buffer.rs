@@ -177,7 +177,7 @@ impl Buffer {
         }
     }
 
-    /// Asks whether to go on, once for many bytes.
+    /// Polls whether to continue, once for many bytes.
     ///
     /// # Safety
     /// As [`Buffer::begin`].

@@ -8,9 +8,9 @@ use crate::ffi::{self, lua_KContext, lua_State};
 
 /// Calls within calls beyond which no further one is protected, as many as Lua 5.1 has at all (`LUAI_MAXCALLS`).
 ///
-/// An error that a coroutine catches takes the C stack back to its beginning, and with it the count that Lua's own limit of
-/// nested C calls goes by. So calls that are protected in their handlers would go on until a million slots are full, and
-/// whatever walks through them, as each look of the ticker does, would take milliseconds.
+/// An error that a coroutine catches takes the C stack back to its beginning, and with it the count that Lua's own
+/// limit of nested C calls goes by. So calls that are protected in their handlers would continue until a million slots
+/// are full, and walking through them, as each check of the ticker does, would take milliseconds.
 const DEPTH_MAX: c_int = 20_000;
 
 /// Raises if calls are nested too deeply for another protected one.

@@ -398,7 +398,7 @@ fn keeps_arguments(code: &[u32], upvalue: u32, constants: &Constants<'_>, lent: 
 fn is_read_in_place(code: &[u32], register: u32) -> bool {
     for &word in code {
         let (a, b, c) = operands(word);
-        // The register that it sets, and those that it reads, as far as they are not above that one.
+        // The register that the instruction sets, and those that it reads, as far as they are not above the former.
         let (sets, reads) = match operation(word) {
             OP_GETTABLE | OP_SELF | OP_ADD..=OP_SHR => (Some(a), [b, c]),
             OP_MOVE | OP_GETI | OP_GETFIELD | OP_ADDI..=OP_SHLI | OP_UNM..=OP_LEN => (Some(a), [b, b]),
@@ -479,8 +479,8 @@ fn is_called_for_nothing(code: &[u32], register: u32) -> bool {
     false
 }
 
-/// Lets the instruction behind each division do it: that one takes the result's register from the instruction before
-/// it, which becomes a move of the register to itself. Gives whether there was one.
+/// Makes the instruction after each division execute it: it takes the result's register from the division, which
+/// becomes a move of the register to itself. Returns whether there was a division.
 fn divide_by_call(code: &mut [u32]) -> bool {
     let mut changed = false;
     for at in 1..code.len() {

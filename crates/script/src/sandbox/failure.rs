@@ -5,7 +5,7 @@ use std::fmt::{self, Write as _};
 use super::decimal::Text;
 use crate::ffi::{self, lua_State};
 
-/// The most slots of the stack that one function of Lua 5.1 may use: what needs more is an error there.
+/// The maximum number of stack slots of a function in Lua 5.1, beyond which it raises an error.
 pub(super) const SLOTS_MAX: usize = 8000;
 
 /// The longest text; longer ones are truncated.

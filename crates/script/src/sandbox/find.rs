@@ -12,7 +12,7 @@ use crate::{again, function};
 /// `string.gmatch`.
 pub(super) const GMATCH: lua_CFunction = function!(gmatch);
 
-/// Asks for a search whether it goes on.
+/// The meter of a search, which polls whether to continue.
 pub(super) struct Watch {
     lua: *mut lua_State,
     /// The result of the poll with which it ended.

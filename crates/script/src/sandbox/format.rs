@@ -12,7 +12,7 @@ use crate::run::Poll;
 /// Room for one item: `%99.99f` of the largest double, and more.
 const ITEM_MAX: usize = 512;
 
-/// A string of this length or more is put in whole, whatever width was asked for.
+/// A string of this length or more is inserted completely, whatever the width.
 const WHOLE: usize = 100;
 
 /// Most flags of a directive.

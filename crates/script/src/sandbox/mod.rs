@@ -158,7 +158,7 @@ impl State {
     pub fn sandboxed<T: Any + Send>(memory: Arc<MemoryLimit>, host: T) -> Result<State, Error> {
         let mut state = State::bare_with(allocate_and_leave, memory, host)?;
         state.core().sandbox.on = true;
-        // SAFETY: what is called may raise and holds nothing.
+        // SAFETY: the called function may raise, and has no value with a destructor.
         unsafe { state.protect(|lua| open(lua))? };
         Ok(state)
     }

@@ -31,8 +31,8 @@ impl Pace {
     /// Counts a step. Does not return if the slice is over or the script is being ended.
     ///
     /// # Safety
-    /// `lua` is what the function was called with. Nothing with a destructor is alive; what was made up to now is
-    /// either on the stack above the arguments or is forgotten.
+    /// `lua` is what the function was called with. Nothing with a destructor is alive; results so far are either on the
+    /// stack above the arguments or are lost.
     #[inline(always)]
     pub(super) unsafe fn step(&mut self, lua: *mut lua_State) {
         self.left -= 1;

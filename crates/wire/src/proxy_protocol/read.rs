@@ -77,7 +77,7 @@ fn read_v1(bytes: &[u8]) -> Result<Option<Header>, HeaderError> {
     };
     let line = bytes[..end].strip_suffix(b"\r").ok_or(HeaderError::Invalid)?;
     let line = std::str::from_utf8(line).map_err(|_| HeaderError::Invalid)?;
-    // Shorter lines than "PROXY " end up here too: their line end came early.
+    // Lines shorter than "PROXY " also get here, since their line end comes early.
     let line = line.strip_prefix("PROXY ").ok_or(HeaderError::NotAHeader)?;
     let mut words = line.split(' ');
     let addresses = match words.next().unwrap_or_default() {
@@ -220,7 +220,7 @@ mod tests {
 
     const LIMIT: usize = 16 * 1024;
 
-    /// Reads `bytes` followed by something; the words say what came of it.
+    /// Reads `bytes` followed by other bytes; `expected` describes the result.
     fn check_read(bytes: &[u8], expected: &str) {
         let described = match read(bytes, LIMIT) {
             Ok(Some(header)) => {
