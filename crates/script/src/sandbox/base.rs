@@ -8,7 +8,8 @@ use crate::ffi::{self, lua_CFunction, lua_KContext, lua_State};
 use crate::run::Poll;
 use crate::{again, continuation, function};
 
-/// Garbage that is collected whenever a script asks for it; more of it leaves a thread that others wait for.
+/// The amount of garbage that is collected whenever a script asks for it; with more, the script leaves a thread for
+/// which others wait.
 const SMALL_HEAP: usize = 1 << 20;
 
 const NEXT: lua_CFunction = function!(next);
@@ -144,7 +145,7 @@ unsafe fn getmetatable(lua: *mut lua_State) -> c_int {
     // SAFETY: a C function's usual stack.
     unsafe {
         argument::any(lua, 1);
-        // Numbers have one, which 5.1's have not.
+        // Numbers have a metatable here, but not in 5.1.
         if ffi::lua_type(lua, 1) == ffi::LUA_TNUMBER || ffi::lua_getmetatable(lua, 1) == 0 {
             ffi::lua_pushnil(lua);
             return 1;
@@ -178,7 +179,8 @@ unsafe fn setmetatable(lua: *mut lua_State) -> c_int {
             ffi::lua_settop(lua, 2);
         }
         if kind == ffi::LUA_TTABLE {
-            // In 5.1 tables have no finalizers. Lua looks for one only now, so it may be there before and after.
+            // In 5.1 tables have no finalizers. Lua looks for `__gc` only at this call, so it may be present before and
+            // after.
             ffi::lua_pushstring(lua, c"__gc".as_ptr());
             if ffi::lua_rawget(lua, 2) != ffi::LUA_TNIL {
                 set_finalizer(lua, None);
@@ -360,7 +362,7 @@ unsafe fn gcinfo(lua: *mut lua_State) -> c_int {
     }
 }
 
-/// Bytes in use.
+/// Returns the bytes in use.
 unsafe fn heap(lua: *mut lua_State) -> usize {
     // SAFETY: these two requests only read.
     unsafe { ffi::lua_gc(lua, ffi::LUA_GCCOUNT) as usize * 1024 + ffi::lua_gc(lua, ffi::LUA_GCCOUNTB) as usize }

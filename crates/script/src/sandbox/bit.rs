@@ -30,7 +30,7 @@ pub(crate) unsafe fn open(lua: *mut lua_State) {
     unsafe { register(lua, &FUNCTIONS) };
 }
 
-/// Whole numbers below this lose nothing.
+/// Integers of a smaller magnitude lose nothing.
 const SMALL: u64 = 1 << 51;
 
 /// Returns the 32 bits of a number.
@@ -41,7 +41,7 @@ fn bits(number: f64) -> u32 {
     (number + SHIFT).to_bits() as u32
 }
 
-/// Argument `index`.
+/// Returns the 32 bits of argument `index`.
 #[inline(always)]
 unsafe fn take(lua: *mut lua_State, index: c_int) -> u32 {
     // SAFETY: a C function's usual stack.
@@ -63,13 +63,13 @@ unsafe fn answer(lua: *mut lua_State, bits: u32) -> c_int {
     1
 }
 
-/// Returns all arguments, taken together by `join`.
+/// Returns all arguments combined by `join`.
 #[inline(always)]
 unsafe fn fold(lua: *mut lua_State, join: impl Fn(u32, u32) -> u32) -> c_int {
     // SAFETY: a C function's usual stack.
     unsafe {
         let mut all = take(lua, 1);
-        // From the last one on: so it is the last wrong one that errors name.
+        // From the last one backwards, so that an error names the last invalid argument.
         for index in (2..=ffi::lua_gettop(lua)).rev() {
             all = join(all, take(lua, index));
         }

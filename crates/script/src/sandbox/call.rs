@@ -6,11 +6,11 @@ use super::{argument, message};
 use crate::continuation;
 use crate::ffi::{self, lua_KContext, lua_State};
 
-/// Calls within calls beyond which no further one is protected, as many as Lua 5.1 has at all (`LUAI_MAXCALLS`).
+/// The depth of nested calls from which on none is protected: the limit of all calls in Lua 5.1 (`LUAI_MAXCALLS`).
 ///
-/// An error that a coroutine catches takes the C stack back to its beginning, and with it the count that Lua's own limit of
-/// nested C calls goes by. So calls that are protected in their handlers would go on until a million slots are full, and
-/// whatever walks through them, as each look of the ticker does, would take milliseconds.
+/// An error that a coroutine catches unwinds the C stack to its beginning, and resets the count by which Lua itself
+/// limits nested C calls. So protected calls within error handlers would continue until a million slots are full, and
+/// everything that walks through them, such as each check of the ticker, would take milliseconds.
 const DEPTH_MAX: c_int = 20_000;
 
 /// Raises if calls are nested too deeply for another protected one.
@@ -63,8 +63,8 @@ unsafe fn pcall_done(lua: *mut lua_State, status: c_int, _: lua_KContext) -> c_i
     }
 }
 
-/// Scripts for older servers look for a text where the error is a table: Redis's pcall gives its field `err` in its
-/// place. If that is no text, both come back.
+/// Chooses the error that `pcall` returns for a table. Scripts for older servers expect a text, so Redis's `pcall`
+/// returns the table's field `err` instead; if that is not a text, both are returned.
 unsafe fn told(lua: *mut lua_State, _: c_int, _: lua_KContext) -> c_int {
     // SAFETY: the stack holds a place for the result, the table and its field.
     unsafe {
@@ -77,7 +77,7 @@ unsafe fn told(lua: *mut lua_State, _: c_int, _: lua_KContext) -> c_int {
     }
 }
 
-/// The handler runs after the stack is unwound: without a debug library that is invisible.
+/// Runs the handler after the stack is unwound, which is invisible without a debug library.
 pub(super) unsafe fn xpcall(lua: *mut lua_State) -> c_int {
     // SAFETY: a C function's usual stack: the handler, the result on success, then the function.
     unsafe {

@@ -12,10 +12,10 @@ use crate::{again, function};
 /// `string.gmatch`.
 pub(super) const GMATCH: lua_CFunction = function!(gmatch);
 
-/// Asks for a search whether it goes on.
+/// Polls whether a search goes on.
 pub(super) struct Watch {
     lua: *mut lua_State,
-    /// The result of the poll with which it ended.
+    /// The result of the last poll.
     pub(super) verdict: Poll,
 }
 
@@ -154,10 +154,10 @@ unsafe fn search<const FIND: bool>(lua: *mut lua_State) -> c_int {
     }
 }
 
-/// Bytes searched between two questions.
+/// Bytes searched between two polls.
 const PIECE: usize = 1 << 16;
 
-/// Up to here a search is a loop; beyond, preparing a better one pays.
+/// The length up to which a search is a simple loop; beyond it, preparing a faster search pays.
 const SHORT: usize = 64;
 
 unsafe fn find_plain(
@@ -204,7 +204,7 @@ fn find_long(subject: &[u8], wanted: &[u8], mut go_on: impl FnMut() -> bool) -> 
     let finder = memchr::memmem::Finder::new(wanted);
     let mut from = 0;
     loop {
-        // A piece ends where the next one's first match could begin.
+        // A piece overlaps the next one by one byte less than `wanted` has, so that no match is missed.
         let end = subject.len().min(from + PIECE.max(wanted.len()) + wanted.len() - 1);
         if let Some(at) = finder.find(&subject[from..end]) {
             return Some(from + at);

@@ -12,7 +12,7 @@ use crate::ffi::{self, lua_CFunction, lua_State};
 use crate::function;
 use crate::state::{Core, State};
 
-/// A generator of chance as `drand48` of C has it: 48 bits, of which the upper 31 are shown.
+/// A generator of random numbers as C's `drand48`: 48 bits, of which the upper 31 are shown.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Random(u64);
 

@@ -9,10 +9,10 @@ use crate::ffi::{self, lua_CFunction, lua_State};
 use crate::run::Poll;
 use crate::{again, function};
 
-/// Most values that a call may return or take: Lua 5.1's limit of a C function's stack.
+/// The maximum number of values that a call may return or take: Lua 5.1's limit of a C function's stack.
 pub(super) const VALUES_MAX: i64 = 8000;
 
-/// Bytes handled between two questions.
+/// Bytes handled between two polls.
 const PIECE: usize = 1 << 18;
 
 /// Leaves the library's table on the stack.
@@ -142,7 +142,8 @@ unsafe fn reverse(lua: *mut lua_State) -> c_int {
     }
 }
 
-/// Copies the string at 1, lets `change` have it part by part (with the whole and the part's place), and pushes it.
+/// Copies the string at 1, lets `change` modify the copy part by part (called with the whole string and the part's
+/// position), and pushes the result.
 #[inline(always)]
 unsafe fn convert(lua: *mut lua_State, again: ffi::lua_KFunction, change: impl Fn(&[u8], usize, &mut [u8])) -> c_int {
     // SAFETY: a C function's usual stack; the buffer's room is written before it counts.
