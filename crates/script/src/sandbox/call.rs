@@ -26,7 +26,7 @@ unsafe fn check_depth(lua: *mut lua_State) {
 }
 
 pub(super) unsafe fn pcall(lua: *mut lua_State) -> c_int {
-    // SAFETY: a C function's usual stack.
+    // SAFETY: a C function has `LUA_MINSTACK` free slots.
     unsafe {
         check_depth(lua);
         ffi::lua_pushboolean(lua, 1);
@@ -79,7 +79,8 @@ unsafe fn told(lua: *mut lua_State, _: c_int, _: lua_KContext) -> c_int {
 
 /// Runs the handler after the stack is unwound, which is invisible without a debug library.
 pub(super) unsafe fn xpcall(lua: *mut lua_State) -> c_int {
-    // SAFETY: a C function's usual stack: the handler, the result on success, then the function.
+    // SAFETY: a C function has `LUA_MINSTACK` free slots; the stack has the handler, the result on success, then the
+    // function.
     unsafe {
         check_depth(lua);
         argument::any(lua, 2);
@@ -122,7 +123,7 @@ unsafe fn handled(lua: *mut lua_State, status: c_int, _: lua_KContext) -> c_int 
 }
 
 pub(super) unsafe fn error(lua: *mut lua_State) -> c_int {
-    // SAFETY: a C function's usual stack.
+    // SAFETY: a C function has `LUA_MINSTACK` free slots.
     unsafe {
         let level = argument::int_or(lua, 2, 1);
         ffi::lua_settop(lua, 1);
@@ -137,7 +138,7 @@ pub(super) unsafe fn error(lua: *mut lua_State) -> c_int {
 }
 
 pub(super) unsafe fn assert(lua: *mut lua_State) -> c_int {
-    // SAFETY: a C function's usual stack; a string of Lua's ends in a zero byte.
+    // SAFETY: a C function has `LUA_MINSTACK` free slots; a string of Lua's ends in a zero byte.
     unsafe {
         argument::any(lua, 1);
         if ffi::lua_toboolean(lua, 1) != 0 {

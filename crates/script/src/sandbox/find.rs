@@ -117,7 +117,7 @@ pub(super) unsafe fn r#match(lua: *mut lua_State) -> c_int {
 
 #[inline(always)]
 unsafe fn search<const FIND: bool>(lua: *mut lua_State) -> c_int {
-    // SAFETY: a C function's usual stack. Neither matcher nor watch has a destructor.
+    // SAFETY: a C function has `LUA_MINSTACK` free slots. Neither matcher nor watch has a destructor.
     unsafe {
         let subject = argument::string(lua, 1);
         let pattern = argument::string(lua, 2);
@@ -217,7 +217,7 @@ fn find_long(subject: &[u8], wanted: &[u8], mut go_on: impl FnMut() -> bool) -> 
 }
 
 unsafe fn gmatch(lua: *mut lua_State) -> c_int {
-    // SAFETY: a C function's usual stack; subject, pattern and place become upvalues.
+    // SAFETY: a C function has `LUA_MINSTACK` free slots; subject, pattern and place become upvalues.
     unsafe {
         argument::string(lua, 1);
         argument::string(lua, 2);

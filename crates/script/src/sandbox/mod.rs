@@ -305,7 +305,7 @@ unsafe fn missing(lua: *mut lua_State) -> c_int {
 /// Pushes Lua 5.1's `arg` of a function that takes `...`: a table of its extra arguments, and their number `n`; returns
 /// false if the function that reads `arg` takes no `...`.
 unsafe fn push_arg(lua: *mut lua_State) -> bool {
-    // SAFETY: a metamethod's usual stack; the record is filled by Lua before it is read.
+    // SAFETY: a metamethod has `LUA_MINSTACK` free slots; the record is filled by Lua before it is read.
     unsafe {
         let mut record: ffi::lua_Debug = std::mem::zeroed();
         if ffi::lua_getstack(lua, 1, &mut record) == 0 || ffi::lua_getinfo(lua, c"uS".as_ptr(), &mut record) == 0 {

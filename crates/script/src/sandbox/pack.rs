@@ -119,7 +119,7 @@ impl<'a> Format<'a> {
 }
 
 unsafe fn size(lua: *mut lua_State) -> c_int {
-    // SAFETY: a C function's usual stack.
+    // SAFETY: a C function has `LUA_MINSTACK` free slots.
     unsafe {
         let mut format = Format::new(lua);
         let mut pace = Pace::new(ffi::lua_gettop(lua), again!(size));
@@ -164,8 +164,8 @@ fn integer(bytes: &[u8], signed: bool, big_endian: bool) -> f64 {
 }
 
 unsafe fn pack(lua: *mut lua_State) -> c_int {
-    // SAFETY: a C function's usual stack: the arguments, a nil that stands for one that is missing, and the slot of the
-    // result as it grows.
+    // SAFETY: a C function has `LUA_MINSTACK` free slots; the stack has the arguments, a nil in place of a missing one,
+    // and the growing result.
     unsafe {
         let mut format = Format::new(lua);
         let arguments = ffi::lua_gettop(lua);
@@ -219,7 +219,7 @@ unsafe fn pack(lua: *mut lua_State) -> c_int {
 }
 
 unsafe fn unpack(lua: *mut lua_State) -> c_int {
-    // SAFETY: a C function's usual stack.
+    // SAFETY: a C function has `LUA_MINSTACK` free slots.
     unsafe {
         let mut format = Format::new(lua);
         let data = argument::string(lua, 2);

@@ -41,7 +41,7 @@ pub unsafe fn seal(lua: *mut lua_State) {
 }
 
 unsafe fn refuse_new(lua: *mut lua_State) -> c_int {
-    // SAFETY: a C function's usual stack.
+    // SAFETY: a C function has `LUA_MINSTACK` free slots.
     unsafe { crate::raise(lua, READ_ONLY) }
 }
 

@@ -39,7 +39,7 @@ pub(super) unsafe fn open(lua: *mut lua_State) {
 }
 
 unsafe fn len(lua: *mut lua_State) -> c_int {
-    // SAFETY: a C function's usual stack.
+    // SAFETY: a C function has `LUA_MINSTACK` free slots.
     unsafe {
         let bytes = argument::string(lua, 1);
         ffi::lua_pushinteger(lua, bytes.len() as i64);
@@ -48,7 +48,7 @@ unsafe fn len(lua: *mut lua_State) -> c_int {
 }
 
 unsafe fn sub(lua: *mut lua_State) -> c_int {
-    // SAFETY: a C function's usual stack.
+    // SAFETY: a C function has `LUA_MINSTACK` free slots.
     unsafe {
         let bytes = argument::string(lua, 1);
         let first = position(argument::integer(lua, 2), bytes.len()).max(1);
@@ -72,7 +72,7 @@ unsafe fn sub(lua: *mut lua_State) -> c_int {
 }
 
 unsafe fn byte(lua: *mut lua_State) -> c_int {
-    // SAFETY: a C function's usual stack, made larger before it is needed.
+    // SAFETY: a C function has `LUA_MINSTACK` free slots; the stack grows before more are needed.
     unsafe {
         let bytes = argument::string(lua, 1);
         let first = position(argument::integer_or(lua, 2, 1), bytes.len());
@@ -96,7 +96,7 @@ unsafe fn byte(lua: *mut lua_State) -> c_int {
 }
 
 unsafe fn char(lua: *mut lua_State) -> c_int {
-    // SAFETY: a C function's usual stack; there are fewer arguments than a slice takes long to handle.
+    // SAFETY: a C function has `LUA_MINSTACK` free slots; there are fewer arguments than a slice takes long to handle.
     unsafe {
         let count = ffi::lua_gettop(lua);
         let mut buffer = Buffer::begin(lua);
@@ -112,7 +112,7 @@ unsafe fn char(lua: *mut lua_State) -> c_int {
 }
 
 unsafe fn dump(lua: *mut lua_State) -> c_int {
-    // SAFETY: a C function's usual stack. What Lua 5.4 would dump, nothing could load.
+    // SAFETY: a C function has `LUA_MINSTACK` free slots. Nothing could load a dump of Lua 5.4.
     unsafe {
         argument::function(lua, 1);
         crate::raise(lua, c"unable to dump given function")
@@ -146,7 +146,7 @@ unsafe fn reverse(lua: *mut lua_State) -> c_int {
 /// position), and pushes the result.
 #[inline(always)]
 unsafe fn convert(lua: *mut lua_State, again: ffi::lua_KFunction, change: impl Fn(&[u8], usize, &mut [u8])) -> c_int {
-    // SAFETY: a C function's usual stack; the buffer's room is written before it counts.
+    // SAFETY: a C function has `LUA_MINSTACK` free slots; the buffer's room is written before it counts.
     unsafe {
         let bytes = argument::string(lua, 1);
         let mut verdict = crate::weigh_small(lua, bytes.len());
@@ -188,7 +188,7 @@ unsafe fn finish(lua: *mut lua_State, mut buffer: Buffer, verdict: Poll, again: 
 }
 
 unsafe fn rep(lua: *mut lua_State) -> c_int {
-    // SAFETY: a C function's usual stack; what is copied within the buffer is written already.
+    // SAFETY: a C function has `LUA_MINSTACK` free slots; what is copied within the buffer is written already.
     unsafe {
         let bytes = argument::string(lua, 1);
         let count = usize::try_from(argument::int(lua, 2)).unwrap_or(0);

@@ -51,7 +51,7 @@ pub(super) unsafe fn end(lua: *mut lua_State, verdict: Poll, again: ffi::lua_KFu
 }
 
 unsafe fn getn(lua: *mut lua_State) -> c_int {
-    // SAFETY: a C function's usual stack.
+    // SAFETY: a C function has `LUA_MINSTACK` free slots.
     unsafe {
         argument::table(lua, 1);
         ffi::lua_pushinteger(lua, length(lua, 1));
@@ -60,7 +60,7 @@ unsafe fn getn(lua: *mut lua_State) -> c_int {
 }
 
 unsafe fn setn(lua: *mut lua_State) -> c_int {
-    // SAFETY: a C function's usual stack.
+    // SAFETY: a C function has `LUA_MINSTACK` free slots.
     unsafe {
         argument::table(lua, 1);
         crate::raise(lua, c"'setn' is obsolete")
@@ -68,7 +68,7 @@ unsafe fn setn(lua: *mut lua_State) -> c_int {
 }
 
 unsafe fn insert(lua: *mut lua_State) -> c_int {
-    // SAFETY: a C function's usual stack.
+    // SAFETY: a C function has `LUA_MINSTACK` free slots.
     unsafe {
         argument::table(lua, 1);
         protect::refuse(lua, 1);
@@ -121,7 +121,7 @@ unsafe fn shift_up(lua: *mut lua_State) -> c_int {
 }
 
 unsafe fn remove(lua: *mut lua_State) -> c_int {
-    // SAFETY: a C function's usual stack.
+    // SAFETY: a C function has `LUA_MINSTACK` free slots.
     unsafe {
         argument::table(lua, 1);
         let end = length(lua, 1);
@@ -167,7 +167,7 @@ unsafe fn shift_down(lua: *mut lua_State) -> c_int {
 }
 
 unsafe fn concat(lua: *mut lua_State) -> c_int {
-    // SAFETY: a C function's usual stack; the buffer has no destructor, and raw access runs no Lua.
+    // SAFETY: a C function has `LUA_MINSTACK` free slots; the buffer has no destructor, and raw access runs no Lua.
     unsafe {
         argument::table(lua, 1);
         let separator = argument::string_or(lua, 2, b"");
@@ -220,7 +220,7 @@ unsafe fn concat(lua: *mut lua_State) -> c_int {
 }
 
 unsafe fn maxn(lua: *mut lua_State) -> c_int {
-    // SAFETY: a C function's usual stack.
+    // SAFETY: a C function has `LUA_MINSTACK` free slots.
     unsafe {
         argument::table(lua, 1);
         ffi::lua_settop(lua, 1);
@@ -254,7 +254,7 @@ unsafe fn maxn_more(lua: *mut lua_State) -> c_int {
 }
 
 unsafe fn foreach(lua: *mut lua_State) -> c_int {
-    // SAFETY: a C function's usual stack.
+    // SAFETY: a C function has `LUA_MINSTACK` free slots.
     unsafe {
         argument::table(lua, 1);
         argument::function(lua, 2);
@@ -295,7 +295,7 @@ unsafe fn foreach_called(lua: *mut lua_State, _: c_int, _: lua_KContext) -> c_in
 }
 
 unsafe fn foreachi(lua: *mut lua_State) -> c_int {
-    // SAFETY: a C function's usual stack.
+    // SAFETY: a C function has `LUA_MINSTACK` free slots.
     unsafe {
         argument::table(lua, 1);
         let last = length(lua, 1);
