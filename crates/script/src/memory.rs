@@ -131,7 +131,8 @@ unsafe fn allocate_by(
 
 /// As [`allocate`] for a state that has its limit alone, and after a large block the script that runs is suspended
 /// before its next instruction, if others wait for this thread. What Lua does in one instruction is not interrupted, be
-/// it `..`, a table that grows, or a step of the collector over one; so only the first of these runs here that is long.
+/// it `..`, the growth of a table, or a step of the collector over one; so at most one such long instruction runs on
+/// this thread.
 ///
 /// # Safety
 /// As [`allocate`].
