@@ -89,7 +89,7 @@ fn wait_ends_with_its_time_and_not_before() {
     ] {
         assert_eq!(client.ask(&command.split(' ').collect::<Vec<_>>()), expected, "{command}");
     }
-    // Others may end it.
+    // Another client may end the wait.
     let id = client.ask(&["CLIENT", "ID"]).trim_start_matches(':').trim().to_owned();
     for (command, how, expected) in [
         (&["WAIT", "1", "0"][..], None, ":0\r\n"),
@@ -104,7 +104,7 @@ fn wait_ends_with_its_time_and_not_before() {
         assert_eq!(client.read_reply(), expected.as_bytes(), "{command:?} {how:?}");
         assert_eq!(other.ask(&words), ":0\r\n", "nothing waits any more");
     }
-    // One that waits for ever goes with its client.
+    // A client that waits for ever can be killed.
     client.command(&["WAIT", "1", "0"]);
     wait_for("it to wait", || other.ask(&["CLIENT", "LIST", "ID", &id]).contains(" flags=b ").then_some(()));
     assert_eq!(other.ask(&["CLIENT", "KILL", "ID", &id]), ":1\r\n");
@@ -116,7 +116,7 @@ fn cluster() -> (RedisServer, tempfile::TempDir) {
     let directory = tempfile::tempdir().unwrap();
     let folder = directory.path().display().to_string();
     let redis = RedisServer::start_with(|| {
-        // The port that it would take by itself may be beyond the last one.
+        // The port that it would choose by itself may exceed the highest one.
         let bus = free_port().to_string();
         ["--cluster-enabled", "yes", "--dir", &folder, "--cluster-port", &bus].map(str::to_owned).to_vec()
     });
@@ -157,7 +157,7 @@ fn one_node_has_every_slot() {
             "ASKING",
         ],
     );
-    // The same but for addresses and names.
+    // The same except for addresses and names.
     let shown = |address: &str, command: &str| {
         let mut client = Client::connect(address);
         let id = client.ask(&["CLUSTER", "MYID"]).split("\r\n").nth(1).expect("an id").to_owned();
@@ -223,7 +223,7 @@ fn what_is_not_here_is_refused_by_name() {
     }
 }
 
-/// Parameters of one store mean nothing to another one of the process (defect: they were statics).
+/// Parameters of one store do not affect another store of the process (defect: they were statics).
 #[test]
 fn the_parameters_of_a_store_are_its_own() {
     let (changed, other) = (Running::start(), Running::start());
@@ -259,7 +259,7 @@ fn the_parameters_of_a_store_are_its_own() {
     };
     assert_eq!(changed.ask(&["CONFIG", "SET", "hll-sparse-max-bytes", "20"]), "+OK\r\n");
     assert!(bytes(&mut changed).contains("dense") && bytes(&mut other).contains("sparse"));
-    // A server with default parameters that starts later takes nothing back.
+    // A server that starts later with default parameters does not reset the changed ones.
     let third = Running::start();
     assert!(third.connect().ask(&["PING"]).contains("PONG"));
     assert_eq!(changed.ask(&["HSET", "k2", "a", "1", "b", "2"]), ":2\r\n");

@@ -1,4 +1,5 @@
-//! Blocking commands: who is served, in which order, and that nothing is lost or doubled whoever gives up when.
+//! Blocking commands: which client is served, in which order, and that no element is lost or duplicated, whoever gives
+//! up at whatever time.
 
 use std::collections::BTreeSet;
 use std::future::Future;
@@ -17,7 +18,7 @@ use sluicegate_wire::resp::ReplyWriter;
 use crate::support::Running;
 use crate::{Random, ask, block_on, run, start};
 
-/// Starts a blocking command given as text, which finds nothing.
+/// Starts a blocking command given as text, which finds no element.
 #[track_caller]
 fn block(store: &Store, command: &str) -> Parked {
     let words: Vec<&[u8]> = command.split(' ').map(str::as_bytes).collect();
@@ -66,7 +67,7 @@ fn moves_serve_those_who_wait_behind_them() {
     assert_eq!(replies, ["$1\r\nv\r\n", "$1\r\nv\r\n", "*2\r\n$1\r\nc\r\n*1\r\n$1\r\nv\r\n"]);
     assert!(is_waiting(&mut circle));
     assert_eq!(ask(&store, "DBSIZE"), ":0\r\n");
-    // A destination of another type is an error then, and the element stays.
+    // A destination of another type then causes an error, and the element stays.
     ask(&store, "SET text v");
     let wrong = block(&store, "BLMOVE a text LEFT RIGHT 0");
     let next = block(&store, "BLPOP a 0");
@@ -104,7 +105,7 @@ fn whatever_brings_a_list_to_life_serves() {
         crate::run(&store, other, command);
         assert_eq!(reply_of(waiting), "*2\r\n$1\r\nk\r\n$1\r\nv\r\n");
     }
-    // Another type doesn't, and hides nothing.
+    // A value of another type does not serve the client, and hides no later element.
     let waiting = block(&store, "BLPOP k 0");
     ask(&store, "HSET k f v");
     ask(&store, "DEL k");
@@ -153,7 +154,7 @@ fn a_timeout_and_a_drop_take_nothing() {
     late.time_out();
     ask(&store, "RPUSH k v");
     assert_eq!(reply_of(late), "*-1\r\n");
-    // Served before its time was over: the timeout comes too late.
+    // The client was served before its timeout, which comes too late.
     last.time_out();
     assert_eq!(reply_of(last), "*2\r\n$1\r\nk\r\n$1\r\nv\r\n");
     assert_eq!(ask(&store, "DBSIZE"), ":0\r\n");
@@ -180,7 +181,7 @@ fn a_sections_pushes_serve_at_its_end_and_before_parked_commands() {
     let parked = block(&store, "LPOP a");
     assert!(is_waiting(&mut waiting));
     drop(section);
-    // The first key that the client names serves it, though another was pushed to before (Redis 7.2).
+    // The client is served from the first key that it names, even if another key was pushed to before (Redis 7.2).
     assert_eq!(reply_of(waiting), "*2\r\n$1\r\nb\r\n$1\r\n3\r\n");
     assert_eq!(reply_of(parked), "$1\r\n2\r\n");
     assert_eq!(ask(&store, "LRANGE b 0 -1"), "*0\r\n");
@@ -190,13 +191,13 @@ fn a_sections_pushes_serve_at_its_end_and_before_parked_commands() {
 fn a_blocking_command_that_meets_a_held_key_waits_for_both() {
     let store = Store::new(StoreOptions::default());
     let section = || block_on(store.section([(0, &b"k"[..], Mode::Exclusive)])).expect("nobody else");
-    // It finds something when its turn comes.
+    // The command finds an element at its turn.
     let held = section();
     let parked = block(&store, "BLPOP k other 0");
     drop(held);
     ask(&store, "RPUSH other v");
     assert_eq!(reply_of(parked), "*2\r\n$5\r\nother\r\n$1\r\nv\r\n");
-    // It has gone or timed out when its turn comes: nothing is taken.
+    // At its turn the client has gone or timed out: nothing is taken.
     let held = section();
     let (gone, late) = (block(&store, "BLPOP k 0"), block(&store, "BLPOP k 1"));
     let push = block(&store, "RPUSH k 1 2");
@@ -206,14 +207,15 @@ fn a_blocking_command_that_meets_a_held_key_waits_for_both() {
     assert_eq!(reply_of(late), "*-1\r\n");
     assert_eq!(reply_of(push), ":2\r\n");
     assert_eq!(ask(&store, "LPOP k 9"), "*2\r\n$1\r\n1\r\n$1\r\n2\r\n");
-    // An error of its own.
+    // The command's own error.
     let held = section();
     let wrong = block(&store, "BLPOP k x");
     drop(held);
     assert_eq!(reply_of(wrong), "-ERR timeout is not a float or out of range\r\n");
 }
 
-/// What parks has not looked yet: it takes what is there although its time has passed, and nothing only if nothing is.
+/// A parked command has not looked at its key yet: it takes an existing element although its timeout has passed, and
+/// only without one returns nothing.
 #[test]
 fn a_time_that_passes_while_a_key_is_held_ends_no_wait_before_the_key_was_looked_at() {
     let store = Store::new(StoreOptions::default());
@@ -235,7 +237,7 @@ fn a_time_that_passes_while_a_key_is_held_ends_no_wait_before_the_key_was_looked
 
 #[test]
 fn a_move_to_a_held_key_takes_its_turn() {
-    // Whatever the machine does, those who wait are overtaken by what is asked meanwhile.
+    // The waiting clients can be overtaken by later commands, whatever the machine's speed.
     let store = Store::new(StoreOptions { overtaken_for: Duration::MAX, ..StoreOptions::default() });
     let section = || block_on(store.section([(0, &b"to"[..], Mode::Exclusive)])).expect("nobody else");
     let moves = block(&store, "BLMOVE from to LEFT RIGHT 0");
@@ -246,7 +248,7 @@ fn a_move_to_a_held_key_takes_its_turn() {
     assert_eq!(reply_of(moves), "$1\r\n1\r\n");
     assert_eq!(reply_of(behind), "*2\r\n$4\r\nfrom\r\n$1\r\n2\r\n");
     assert_eq!(ask(&store, "LRANGE to 0 -1"), "*1\r\n$1\r\n1\r\n");
-    // What it was to move was taken meanwhile: it waits on.
+    // Another client has taken the element meanwhile: the command continues to wait.
     let mut moves = block(&store, "BLMOVE from to LEFT RIGHT 0");
     let held = section();
     ask(&store, "RPUSH from 3");
@@ -255,7 +257,7 @@ fn a_move_to_a_held_key_takes_its_turn() {
     assert!(is_waiting(&mut moves));
     ask(&store, "RPUSH from 4");
     assert_eq!(reply_of(moves), "$1\r\n4\r\n");
-    // It gave up meanwhile: those behind it are served.
+    // The client gave up meanwhile: those behind it are served.
     let (moves, behind) = (block(&store, "BLMOVE from to LEFT RIGHT 0"), block(&store, "BLPOP from 0"));
     let held = section();
     ask(&store, "RPUSH from 5");
@@ -265,8 +267,8 @@ fn a_move_to_a_held_key_takes_its_turn() {
     assert_eq!(reply_of(behind), "*2\r\n$4\r\nfrom\r\n$1\r\n5\r\n");
 }
 
-/// Where Redis 7.2 differs from 7.0, beside which the other edge cases are tested: 7.0 says that these times are
-/// negative, and takes the lowest rank for the last match.
+/// Replies of Redis 7.2 that differ from those of 7.0, with which the other edge cases are compared: 7.0 says that
+/// these times are negative, and takes the lowest rank for the last match.
 #[test]
 fn numbers_out_of_range_are_refused_as_by_redis_7_2() {
     let store = Store::new(StoreOptions::default());
@@ -367,10 +369,10 @@ fn nothing_is_lost_or_doubled(seed: u64, keys: &[&str]) {
     assert_eq!(ask(&store, "DBSIZE"), ":0\r\n");
 }
 
-/// Waits for a moment, then drops the future, ends it by its timeout, or goes on.
+/// Waits for a moment, then drops the future, ends it by its timeout, or continues.
 ///
-/// A drop must not come after the element was taken for it, so the reply is looked for once more, as a connection does;
-/// what is served in that very instant is what a client loses that leaves while it is served.
+/// A drop must not come after the element was taken, so the reply is polled once more, as a connection does; an element
+/// taken in that instant is lost, as by a client that leaves while it is served.
 fn give_up_or_wait(mut parked: Parked, random: &mut Random) -> Option<Vec<u8>> {
     let mut polls = random.below(40);
     loop {
@@ -386,7 +388,7 @@ fn give_up_or_wait(mut parked: Parked, random: &mut Random) -> Option<Vec<u8>> {
     }
 }
 
-/// Elements in a reply, which are the bulk strings that are numbers.
+/// Returns the elements in a reply: the bulk strings that are numbers.
 fn numbers_in(reply: &[u8]) -> Vec<usize> {
     let text = std::str::from_utf8(reply).expect("text");
     text.split("\r\n").filter_map(|line| line.parse().ok()).collect()
@@ -418,7 +420,7 @@ fn connections_are_served_in_the_order_in_which_they_blocked() {
     for count in 0..20 {
         blocked(&server, count);
         let mut client = server.connect();
-        // What follows in the pipeline runs when the wait is over.
+        // Later commands of the pipeline run when the wait is over.
         client.send("BLPOP queue other 0\r\nECHO done\r\n");
         clients.push(client);
     }
@@ -465,7 +467,7 @@ fn a_connection_times_out_is_unblocked_and_leaves() {
     assert_eq!(admin.ask(&["CLIENT", "UNBLOCK", "999999"]), ":0\r\n");
     let reason = "-ERR CLIENT UNBLOCK reason should be TIMEOUT or ERROR\r\n";
     assert_eq!(admin.ask(&["CLIENT", "UNBLOCK", &id, "junk"]), reason);
-    // One leaves, even with requests on their way, and one is killed: nothing is popped for them.
+    // One client leaves, even with requests in flight, and one is killed: nothing is popped for them.
     client.send("BLPOP k 0\r\nSET after leaving\r\n");
     let mut other = server.connect();
     let other_id = other.ask(&["CLIENT", "ID"]).trim_start_matches(':').trim().to_owned();
@@ -480,7 +482,8 @@ fn a_connection_times_out_is_unblocked_and_leaves() {
     assert_eq!(admin.ask(&["EXISTS", "after", "to"]), ":0\r\n");
 }
 
-/// A transaction's pushes serve at its end, also of one that has the gate closed; a blocking command in it doesn't wait.
+/// Pushes of a transaction serve clients at its end, even if it has the gate closed; a blocking command in it doesn't
+/// wait.
 #[test]
 fn transactions_serve_at_their_end() {
     let server = Running::with(Default::default(), 2);

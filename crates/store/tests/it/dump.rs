@@ -36,7 +36,7 @@ impl Both {
         start(&self.store, &mut self.caller, words).unwrap_or_else(block_on)
     }
 
-    /// The same reply from both, which is returned.
+    /// Asserts that both give the same reply, and returns it.
     #[track_caller]
     fn check(&mut self, words: &[&[u8]]) -> Vec<u8> {
         let (ours, theirs) = (self.ours(words), self.theirs(words));
@@ -57,7 +57,7 @@ impl Both {
         self.check(&words);
     }
 
-    /// A time that both tell, equal but for what passes between the two calls.
+    /// Asserts that both reply the same time, except for what passes between the two calls.
     #[track_caller]
     fn check_time(&mut self, words: &[&[u8]]) {
         let number = |reply: Vec<u8>| -> i64 {
@@ -185,7 +185,7 @@ fn scores_of_minus_zero_are_restored_as_by_redis() {
     let long = [b'l'; 80];
     for members in [[&b"a"[..], b"b"], [b"a", &long], [&long, b"b"]] {
         both.check(&[b"DEL", b"z", b"ours", b"theirs"]);
-        // Long before short: the set is large from the first member on.
+        // The long member is added first, so the set is large from the first member on.
         both.check(&[b"ZADD", b"z", b"1", &long]);
         members.iter().for_each(|member| drop(both.check(&[b"ZADD", b"z", b"-0", member])));
         if !members.contains(&&long[..]) {
@@ -271,7 +271,7 @@ fn damaged_payloads_are_refused_as_by_redis() {
     for len in 0..good.len() {
         both.check(&[b"RESTORE", b"k", b"0", &good[..len], b"REPLACE"]);
         if len <= good.len() - TRAILER {
-            // An object that goes on into the trailer: Redis takes that for a part of it.
+            // An object that seems to continue into the trailer: Redis reads the trailer as a part of it.
             let refused = b"-ERR Bad data format\r\n".to_vec();
             let whole = len == good.len() - TRAILER;
             let reply = both.ours(&[b"RESTORE", b"k", b"0", &sealed(&good[..len], 10), b"REPLACE"]);
@@ -300,7 +300,7 @@ fn damaged_payloads_are_refused_as_by_redis() {
         b"\0\xc3\x04\x04\0a\xe0\0",
         b"\0\xc3\x03\x02\x02ab",
         b"\0\xc3\xc0\x04\x04\0a\x20\0",
-        // Types that are none, or are not values.
+        // Types that do not exist, or are not values.
         b"\x08\x01a",
         b"\xfa\x01a\x01b",
         b"\xff",
@@ -351,7 +351,7 @@ fn a_restored_key_expires_and_ages() {
     assert_eq!(run(&store, caller, &[b"TTL", b"k"]), b":-1\r\n");
 }
 
-/// A payload is decoded before its key's stripe is locked, so again when a command that waited has its turn.
+/// A payload is decoded before its key's stripe is locked, so it is decoded again when a waiting command has its turn.
 #[test]
 fn a_held_key_is_dumped_and_restored_in_turn() {
     let store = Store::new(StoreOptions::default());

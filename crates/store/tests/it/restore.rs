@@ -1,5 +1,5 @@
-//! RESTORE of every type that payloads have: the value that comes of it, beside redis-server where that reads the type;
-//! and what is damaged, which is refused and changes nothing.
+//! RESTORE of every type that payloads have: the restored value, compared with redis-server if it reads the type; and
+//! damaged payloads, which are refused and change nothing.
 
 use sluicegate_store::{Caller, Store, StoreOptions};
 use sluicegate_testkit::{Client, RedisServer};
@@ -8,7 +8,7 @@ use crate::allocated::peak_of;
 use crate::dump::sealed;
 use crate::{Random, block_on, start};
 
-/// A string of less than 64 bytes as it stands in a payload.
+/// Returns a string of less than 64 bytes in the form of a payload.
 fn text(bytes: &[u8]) -> Vec<u8> {
     assert!(bytes.len() < 64);
     [&[bytes.len() as u8], bytes].concat()
@@ -121,7 +121,7 @@ fn ask(store: &Store, words: &[&[u8]]) -> Vec<u8> {
     start(store, &mut Caller::default(), words).unwrap_or_else(block_on)
 }
 
-/// The elements of a reply without regard to their order, which tables decide.
+/// Returns the elements of a reply regardless of their order, which depends on hash tables.
 fn in_any_order(reply: &[u8]) -> Vec<String> {
     let text = String::from_utf8_lossy(reply);
     let mut elements: Vec<String> = text.split("\r\n").map(str::to_owned).collect();
@@ -151,7 +151,7 @@ fn every_type_is_restored_as_by_redis() {
             assert!(is_same, "{name}: ours {}, Redis's {}", ours.escape_ascii(), theirs.escape_ascii());
         }
         assert!(ours.len() > 4 && ours[0] != b'-', "{name}: {}", ours.escape_ascii());
-        // What is dumped of it brings it back.
+        // Its own DUMP restores the same value.
         let dumped = ask(&store, &[b"DUMP", b"k"]);
         let from = dumped.iter().position(|byte| *byte == b'\n').expect("a bulk") + 1;
         let again = &dumped[from..dumped.len() - 2];
@@ -162,7 +162,7 @@ fn every_type_is_restored_as_by_redis() {
     assert_eq!(far, b"*2\r\n:-1\r\n:-1\r\n");
 }
 
-/// Every type cut off at each place, and with each byte changed: whatever comes of it is readable, or nothing changed.
+/// Every type, cut off at each byte, and with each byte changed: the restored value is readable, or nothing is changed.
 #[test]
 fn what_is_damaged_is_refused_or_is_a_value() {
     let store = Store::new(StoreOptions::default());
@@ -172,7 +172,7 @@ fn what_is_damaged_is_refused_or_is_a_value() {
         ask(&store, &[b"SET", b"k", b"before"]);
         let payload = sealed(object, version);
         let (reply, peak) = peak_of(|| ask(&store, &[b"RESTORE", b"k", b"0", &payload, b"REPLACE"]));
-        // What a payload announces reserves nothing: compression makes 88 times of it at most, in two copies at a time.
+        // Announced lengths reserve nothing: compression expands at most 88 times, in two copies at once.
         assert!(peak <= 64 * 1024 + 4 * 88 * payload.len(), "{peak} bytes for {}", payload.len());
         if reply == b"-ERR Bad data format\r\n" {
             refused += 1;
@@ -181,7 +181,7 @@ fn what_is_damaged_is_refused_or_is_a_value() {
             assert_eq!(reply, b"+OK\r\n", "{}", reply.escape_ascii());
             restored += 1;
             let value = ask(&store, &read_words(read));
-            // Another type may have come of it.
+            // The changed payload may have another type.
             assert!(value[0] != b'-' || value.starts_with(b"-WRONGTYPE"), "{}", value.escape_ascii());
             let dumped = ask(&store, &[b"DUMP", b"k"]);
             assert!(dumped.starts_with(b"$"), "{}", dumped.escape_ascii());
@@ -215,7 +215,7 @@ fn what_is_damaged_is_refused_or_is_a_value() {
     assert!(refused > 1_000 && restored > 100, "{refused} refused, {restored} restored");
 }
 
-/// Members that are there twice, halves of pairs, scores that are none: refused by this store in every form.
+/// Duplicate members, incomplete pairs and invalid scores are refused by this store in every form.
 #[test]
 fn what_contradicts_itself_is_refused() {
     let store = Store::new(StoreOptions::default());
@@ -257,7 +257,7 @@ fn generated_payloads_never_panic() {
     let cases = cases();
     for _ in 0..3_000 {
         let case = &cases[random.below(cases.len())];
-        // Without its type, which the target tries all of.
+        // Without the type, because the target tries all types.
         let mut data = case.object[1..].to_vec();
         for _ in 0..random.below(4) {
             let (at, byte) = (random.below(data.len() + 1), random.below(256) as u8);

@@ -63,7 +63,7 @@ impl Drop for Running {
     fn drop(&mut self) {
         self.server.stop();
         if std::thread::panicking() {
-            // What a client waits for may never come.
+            // The awaited reply may never come.
             self.server.close_clients();
         }
         for worker in self.workers.drain(..) {
