@@ -280,7 +280,7 @@ async fn play(events: Vec<Event>, breaker: u32) {
         }
         sleep(Duration::from_millis(1)).await;
     }
-    // The timeout of a command already sent may have to pass first, then the longest pause or that of the rate limit.
+    // The timeout of a command already sent may have to pass first, then the longest pause or the rate limit's.
     let bound = SERVER + CONNECT + Duration::from_millis(500) + GRAIN;
     assert!(back.elapsed() <= bound, "it took {:?} to notice that the engine is back", back.elapsed());
     let mut asked = Vec::new();

@@ -9,9 +9,9 @@
 //! CPU time and not wall-clock time, because scripts that share a state rely on running alone between two waits as long
 //! as they are short: a script that the kernel preempted must not count as long because the machine is busy.
 //!
-//! The hook yields if all enclosing calls can be yielded across, else it retries every few instructions until
-//! a part (`BLOCKED_PART`) of the burst's limit. The clock is read only here and by bursts that follow a yield; a first
-//! burst that was never signalled lasted less than two ticks and counts as nothing.
+//! The hook yields if all enclosing calls can be yielded across; otherwise it retries every few instructions until a
+//! fraction (`1 / BLOCKED_PART`) of the burst's limit is used up. The clock is read only here and by bursts that follow
+//! a yield; a first burst that was never signalled lasted less than two ticks and counts as nothing.
 //!
 //! Cost: while scripts run, a thousand wake-ups of the ticker a second (about 0.3 % of a core), each with a system call
 //! for every thread whose burst outlives a look; a hundred when idle.
@@ -37,16 +37,16 @@ use crate::state::Core;
 /// The ticker's interval while scripts run: a burst is asked to yield when it has run for one to two of these.
 pub const TICK: Duration = Duration::from_millis(1);
 
-/// The CPU time after which a burst has to yield; a little less than a tick, so that one that ran all the time has to
-/// yield at the ticker's second look.
+/// CPU time after which a burst is asked to yield; a little less than a tick, so that a burst that ran all the time is
+/// asked at the second check.
 const SLICE: Duration = Duration::from_micros(900);
 
-/// Its interval while a script runs on a [patient] thread. A worker that shares a core with that thread loses the core
-/// at the end of its scheduler turn, and the kernel may leave it to the script until the next event there: its own
-/// tick, which is 4 ms with most distributions, or the wake-up of the ticker.
+/// The ticker's interval while a script runs on a [patient] thread. A worker that shares a core with that thread loses
+/// the core at the end of its time slice, and the kernel may let the script run until its next event on that core: the
+/// kernel's own tick, which is 4 ms with most distributions, or the wake-up of the ticker.
 const PATIENT_TICK: Duration = Duration::from_micros(400);
 
-/// Its interval while no script ran since the last check.
+/// The ticker's interval while no script ran since the last check.
 const IDLE_TICK: Duration = Duration::from_millis(10);
 
 /// The signal that the ticker sends to a worker.
@@ -55,8 +55,8 @@ pub const SIGNAL: c_int = libc::SIGURG;
 /// Instructions between two looks at the clock of a burst that can't yield.
 const WATCH: c_int = 1000;
 
-/// The part of a burst's time that a script has where it can't be suspended: in a function of its own that a C function
-/// calls. Everybody else on its thread waits meanwhile.
+/// The divisor of a burst's limit where the script can't be suspended: in a function of the script that a C function
+/// calls. All other tasks of the thread wait meanwhile.
 const BLOCKED_PART: u32 = 50;
 
 /// A thread that runs Lua.
@@ -69,7 +69,7 @@ struct Slot {
     fired: AtomicU64,
     thread: libc::pthread_t,
     clock: CpuClock,
-    /// Whether others have priority over this thread.
+    /// Whether long scripts may occupy the thread, as set by [`patient`].
     patient: bool,
     /// Whether a [`Watch`] wants to know where the script is.
     asked: AtomicBool,
@@ -104,7 +104,7 @@ impl std::fmt::Debug for Watch {
 }
 
 impl Watch {
-    /// Of the calling thread.
+    /// Returns the watch of the calling thread.
     pub fn of_this_thread() -> Watch {
         if SLOT.get().is_null() {
             register();
@@ -119,8 +119,8 @@ impl Watch {
         self.0.sequence.load(Ordering::Acquire) & 1 == 1
     }
 
-    /// Asks the thread where its script is; [`Watch::answer`] has it soon. For a thread that has been in one function
-    /// of C for long: its handler looks at the stack of the coroutine, which stands still meanwhile.
+    /// Asks the thread where its script is; [`Watch::answer`] returns it soon after. Meant for a thread that has been
+    /// in one C function for long: its signal handler reads the coroutine's stack, which does not change meanwhile.
     pub fn ask(&self) {
         self.0.answered.store(false, Ordering::Relaxed);
         self.0.asked.store(true, Ordering::Release);
@@ -131,7 +131,7 @@ impl Watch {
         }
     }
 
-    /// `file:line`, once the thread has answered; nothing where no function of Lua runs.
+    /// Returns `file:line` once the thread has answered; nothing if no Lua function runs.
     pub fn answer(&self) -> Option<String> {
         if !self.0.answered.load(Ordering::Acquire) {
             return None;
@@ -144,12 +144,12 @@ impl Watch {
     }
 }
 
-/// Writes where the innermost function of Lua is.
+/// Records the position of the innermost Lua function.
 ///
 /// # Safety
 /// The coroutine is alive and runs on this thread.
 unsafe fn answer(slot: &Slot, running: *mut lua_State) {
-    /// Functions of C above it.
+    /// The number of stack levels that are searched for a Lua function.
     const LEVELS_MAX: c_int = 16;
     // SAFETY: as promised by the caller. Neither function allocates or raises with these arguments.
     unsafe {
@@ -237,7 +237,7 @@ fn slots() -> std::sync::MutexGuard<'static, Vec<Watched>> {
 /// Registers this thread, and starts the ticker with the first thread of the process.
 #[cold]
 fn register() -> *const Slot {
-    // By process: a thread does not survive the fork that makes a daemon.
+    // The process that has a ticker: the thread does not survive the fork that makes a daemon.
     static STARTED: AtomicU32 = AtomicU32::new(0);
     let process = std::process::id();
     if STARTED.swap(process, Ordering::AcqRel) != process {
@@ -332,8 +332,8 @@ unsafe fn arm(running: *mut lua_State) {
     }
 }
 
-/// Ends the slice of what runs on this thread, if others wait for the thread, as the ticker would: it is suspended
-/// before its next instruction, or when it polls next.
+/// Ends the slice of the script on this thread, if others wait for the thread, as the ticker's signal would: the script
+/// is suspended before its next instruction, or at its next poll.
 pub(crate) fn leave_soon() {
     let slot = SLOT.get();
     if slot.is_null() {
@@ -379,7 +379,7 @@ pub(crate) fn leave() {
 pub(crate) fn switch(coroutine: *mut lua_State) -> *mut lua_State {
     let slot = SLOT.get();
     if slot.is_null() {
-        return ptr::null_mut(); // A body at start: no burst, no budget.
+        return ptr::null_mut(); // Code that runs at startup has neither a burst nor a budget.
     }
     // SAFETY: as in `enter`.
     let slot = unsafe { &*slot };
@@ -405,7 +405,7 @@ pub(crate) struct Limits {
 
 impl Limits {
     /// Returns whether the time is used up; called only in a burst that was signalled. Where the script can't be
-    /// suspended it has a part of the burst's time.
+    /// suspended, only `1 / BLOCKED_PART` of the burst's time is allowed.
     pub(crate) fn expire(&mut self, may_yield: bool) -> bool {
         let now = Instant::now();
         let started = *self.started.get_or_insert_with(|| now - TICK);
@@ -421,15 +421,15 @@ impl Limits {
     }
 }
 
-/// Runs in the coroutine that was too long in its burst.
+/// Yields or raises an error in the coroutine whose burst was too long.
 unsafe extern "C-unwind" fn hook(lua: *mut lua_State, _: *mut lua_Debug) {
     // SAFETY: called by Lua on the running coroutine; nothing here has a destructor.
     unsafe {
         ffi::lua_sethook(lua, None, 0, 0);
         let core = Core::of(lua);
         let may_yield = core.running.yieldable && ffi::lua_isyieldable(lua) != 0;
-        // One that is being ended and can yield does that, and its driver ends it: an error would only reach the next
-        // `pcall` around this coroutine.
+        // A coroutine that can yield always yields, and its driver ends it if the time is used up: an error would only
+        // reach the next `pcall` around this coroutine.
         let expired = core.running.limits.expire(may_yield);
         if !may_yield && (expired || core.stop.load(Ordering::Relaxed)) {
             core.running.note_unhooked(lua);

@@ -110,7 +110,7 @@ impl<T> BurstLock<T> {
         }
     }
 
-    /// The same for `time` at most: where nothing can be awaited.
+    /// Blocks the calling thread for `time` at most, where nothing can be awaited.
     pub fn lock_within(&self, time: Duration) -> Option<BurstGuard<'_, T>> {
         let begun = Instant::now();
         loop {

@@ -129,9 +129,10 @@ unsafe fn allocate_by(
     made as *mut c_void
 }
 
-/// As [`allocate`] for a state that has a limit of its own; after a large block the running script is suspended before
-/// its next instruction, if others wait for this thread. A single instruction of Lua is not interrupted, be it `..`,
-/// the growth of a table, or a step of the collector over one; so only the first long one runs on this thread.
+/// As [`allocate`] for a state that has its limit alone, and after a large block the script that runs is suspended
+/// before its next instruction, if others wait for this thread. What Lua does in one instruction is not interrupted, be
+/// it `..`, the growth of a table, or a step of the collector over one; so at most one such long instruction runs on
+/// this thread.
 ///
 /// # Safety
 /// As [`allocate`].

@@ -46,7 +46,7 @@ pub(crate) struct Running {
 impl Running {
     /// Notes that the hook is about to raise in this coroutine.
     pub(crate) fn note_unhooked(&mut self, thread: *mut lua_State) {
-        /// A script has to let each of them take its budget's time.
+        /// The maximum number that is kept. A script must let each of them use up its budget's time.
         const UNHOOKED_MAX: usize = 1024;
         if !self.is_unhooked(thread) {
             self.unhooked.truncate(UNHOOKED_MAX - 1);
@@ -54,7 +54,7 @@ impl Running {
         }
     }
 
-    /// The coroutine has been closed, which allows hooks again.
+    /// Forgets a coroutine that has been closed, which allows hooks again.
     pub(crate) fn forget_unhooked(&mut self, thread: *mut lua_State) {
         if !self.unhooked.is_empty() {
             self.unhooked.retain(|noted| *noted != thread);
@@ -143,7 +143,7 @@ pub unsafe fn can_wait(lua: *mut lua_State) -> bool {
 }
 
 /// Suspends up to the driver; `continuation` runs in the C function's place once the driver resumes. Use it as the C
-/// function's (or continuation's) return value: it does not come back. Raises where it can't yield.
+/// function's (or continuation's) return value: it does not return. Raises where it can't yield.
 ///
 /// # Safety
 /// As [`can_wait`]; nothing with a destructor is alive in the caller.
@@ -169,8 +169,8 @@ pub enum Poll {
     Stop,
 }
 
-/// Returns whether to continue. Called every few thousand steps of a C function that can run long: bytes copied,
-/// elements visited, steps of a pattern. Raises nothing, so values with destructors may be alive.
+/// Polls whether to go on; called every few thousand steps of a C function that can run long: bytes copied, elements
+/// visited, steps of a pattern. Raises nothing, so values with destructors may be alive.
 ///
 /// Cost: a few loads until the slice is over.
 ///
@@ -182,7 +182,7 @@ pub unsafe fn poll(lua: *mut lua_State) -> Poll {
     unsafe { poll_if(lua, || can_wait(lua)) }
 }
 
-/// As [`poll`], with `may_leave` in place of [`can_wait`].
+/// As [`poll`], with `may_leave` in the place of [`can_wait`].
 #[inline]
 pub(crate) unsafe fn poll_if(lua: *mut lua_State, may_leave: impl Fn() -> bool) -> Poll {
     #[cfg(test)]
@@ -206,7 +206,8 @@ pub(crate) unsafe fn poll_if(lua: *mut lua_State, may_leave: impl Fn() -> bool) 
     }
 }
 
-/// More than this is not handled at once on a thread that others wait for: a few hundred microseconds of copying.
+/// The number of bytes beyond which a thread that others wait for does not process them at once: a few hundred
+/// microseconds of copying.
 const HEAVY: usize = 1 << 20;
 
 /// As [`poll`], before `bytes` are processed at once by code that cannot poll in between: Lua's own copy of a string.
@@ -225,7 +226,7 @@ pub unsafe fn weigh(lua: *mut lua_State, bytes: usize) -> Poll {
     }
 }
 
-/// As [`weigh`], for functions that take almost no time for few bytes: then it does not poll.
+/// As [`weigh`], for functions that end in no time if there are few bytes: then there is no poll.
 ///
 /// # Safety
 /// As [`poll`].
@@ -236,9 +237,9 @@ pub(crate) unsafe fn weigh_small(lua: *mut lua_State, bytes: usize) -> Poll {
 }
 
 /// Suspends up to the driver, which gets [`Burst::Forced`]; `continuation` runs in the C function's place when the
-/// driver resumes, on a thread that may be occupied for long ([`patient`](budget::patient)). The function's arguments
-/// are still on the stack, so that it can restart or continue. Use it as the C function's return value after a [`poll`]
-/// that returned [`Poll::Leave`]: it does not return.
+/// driver resumes, on a thread that has time ([`patient`](budget::patient)). The function's arguments are still on the
+/// stack, so that it can restart or continue. Use it as the C function's return value after a [`poll`] that said
+/// [`Poll::Leave`]: it does not return.
 ///
 /// # Safety
 /// As [`poll`]; nothing with a destructor is alive in the caller.
@@ -325,7 +326,7 @@ impl State {
                 match reason {
                     Reason::Script => Burst::Yielded,
                     Reason::Waiting => Burst::Waiting,
-                    // The coroutine is being ended, and must not continue.
+                    // The script is being ended, and would continue if it were resumed.
                     Reason::Forced if running.limits.expired || self.core().stop.load(Ordering::Relaxed) => {
                         Burst::Failed
                     }
@@ -375,13 +376,12 @@ impl State {
         unsafe {
             if ffi::lua_status(thread) == ffi::LUA_OK {
                 ffi::lua_settop(thread, 0);
-                // A coroutine that was to leave, but ended with the same instruction, would leave at once on its next
-                // use.
+                // A coroutine whose hook was armed before its last instruction would yield at once at its next use.
                 if ffi::lua_gethook(thread).is_some() {
                     ffi::lua_sethook(thread, None, 0, 0);
                 }
             } else if failed && core.running.is_unhooked(thread) {
-                // Its to-be-closed variables are not closed: nothing could interrupt their closing functions.
+                // Its to-be-closed variables stay open: nothing could end the code that closes them.
                 ffi::lua_sethook(thread, None, 0, 0);
             } else {
                 core.running.carried.retain(|(root, _)| *root != thread);
@@ -411,7 +411,7 @@ impl State {
     }
 }
 
-/// Polls that tests answer.
+/// Polls whose result a test decides.
 #[cfg(test)]
 pub(crate) mod tests {
     use std::cell::Cell;
@@ -423,7 +423,7 @@ pub(crate) mod tests {
         static ANSWER: Cell<Option<(u64, Poll)>> = const { Cell::new(None) };
     }
 
-    /// Returns the answer that [`answer`] wants here, if this is the poll it names.
+    /// Returns the result that [`answer`] has set, if it is meant for this poll.
     pub(super) fn scripted(may_leave: bool) -> Option<Poll> {
         ASKED.set(ASKED.get() + 1);
         let (at, verdict) = ANSWER.get()?;
@@ -434,7 +434,7 @@ pub(crate) mod tests {
         Some(verdict)
     }
 
-    /// Lets poll number `at` from now on, counted from 1, say `verdict` once.
+    /// Makes the poll with number `at`, counted from 1 from now on, return `verdict` once.
     pub(crate) fn answer(at: u64, verdict: Poll) {
         ASKED.set(0);
         ANSWER.set(Some((at, verdict)));

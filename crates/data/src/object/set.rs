@@ -326,7 +326,8 @@ impl Kind for Set {
         }
     }
 
-    /// A small set is also written as one of strings: version 10 has no listpack of members.
+    /// Writes a packed set, like a large one, as a set of strings, because RDB version 10 has no listpack type for
+    /// sets.
     fn dump(&self, out: &mut Vec<u8>) {
         match self {
             Set::Ints(ints) => {
@@ -379,7 +380,7 @@ impl Kind for Set {
 
     #[inline]
     unsafe fn from_raw(form: u8, start: NonNull<u8>) -> Set {
-        // SAFETY: passed on; the form says what it was.
+        // SAFETY: the caller passes the form and the pointer of one set.
         unsafe {
             match form {
                 INTS => Set::Ints(Intset::from_raw(start)),
@@ -432,8 +433,8 @@ mod tests {
         }
     }
 
-    /// Pearson's statistic of how often each of `len` members was drawn stays within five standard deviations of its
-    /// mean; both follow from the degrees of freedom.
+    /// Asserts that Pearson's statistic of how often each of `len` members was drawn is within five standard deviations
+    /// of its mean; both follow from the degrees of freedom.
     #[track_caller]
     fn check_even(drawn: &std::collections::BTreeMap<Vec<u8>, u32>, len: usize) {
         assert_eq!(drawn.len(), len);

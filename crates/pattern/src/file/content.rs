@@ -1,6 +1,6 @@
 //! The entries of a file: 12 bytes each, and their text one after another in one buffer.
 
-/// An entry's number: its place in the file, and those added later behind.
+/// An entry's number: its position in the file; entries added later follow.
 pub(super) type EntryId = u32;
 
 #[derive(Clone, Copy)]
@@ -50,7 +50,7 @@ impl Content {
         self.text.get(start..start + entry.value_len as usize).unwrap_or(b"")
     }
 
-    /// Returns the caller keeps text and entries below 2^32.
+    /// Adds an entry and returns its number. The caller keeps text and entries below 2^32.
     pub(super) fn push(&mut self, key: &[u8], value: &[u8]) -> EntryId {
         let id = self.entries.len() as EntryId;
         let start = self.text.len() as u32;
@@ -84,7 +84,7 @@ impl Content {
         self.live -= 1;
     }
 
-    /// Live entries from a number on.
+    /// Returns the live entries from a number on.
     pub(super) fn ids(&self, from: EntryId) -> impl Iterator<Item = EntryId> + '_ {
         let rest = self.entries.get(from as usize..).unwrap_or(&[]);
         rest.iter().zip(from..).filter(|(entry, _)| entry.start != GONE).map(|(_, id)| id)
@@ -94,7 +94,7 @@ impl Content {
         self.entries.get(id as usize).is_some_and(|entry| entry.start != GONE)
     }
 
-    /// More than half is garbage, and enough to be worth a pass over the rest.
+    /// Returns whether more than half is garbage, and enough to be worth a pass over the rest.
     pub(super) fn is_wasteful(&self) -> bool {
         self.unused > self.text.len() / 2 + 4096 || self.entries.len() - self.live > self.live + 1024
     }

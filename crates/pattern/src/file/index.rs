@@ -43,7 +43,7 @@ enum Shape {
         v4: Vec<(u8, HashMap<u32, EntryId, RandomState>)>,
         v6: Vec<(u8, HashMap<u128, EntryId, RandomState>)>,
     },
-    /// With the pattern where the entry's own key is not it: lower-cased.
+    /// Each entry with its pattern if that differs from the key, because it is in lower case.
     List(Vec<(EntryId, Option<Box<[u8]>>)>),
     Binary(HashMap<Box<[u8]>, EntryId, RandomState>),
     Regular(Vec<(Regex, EntryId)>),
@@ -87,7 +87,7 @@ impl Table {
 }
 
 impl Prefixes {
-    /// Returns the hash of one byte more. The product of two words folded onto itself, with a secret in each step.
+    /// Returns the hash extended by one byte: the product of two words folded onto itself, with a secret in each step.
     #[inline]
     fn step(&self, hash: u64, byte: u8, fold: bool) -> u64 {
         let byte = if fold { byte.to_ascii_lowercase() } else { byte };
@@ -118,7 +118,7 @@ impl Index {
         Index { method, fold, hidden: 0, shape }
     }
 
-    /// Room for as many entries, so that a file is loaded without growing and hashing again.
+    /// Reserves room for this many entries, so that a file is loaded without growing and rehashing.
     pub(super) fn reserve(&mut self, content: &Content) {
         let (fold, more) = (self.fold, content.len());
         match &mut self.shape {
@@ -339,7 +339,7 @@ impl Index {
         }
     }
 
-    /// Bytes on the heap, without regular expressions' own.
+    /// Returns the bytes on the heap, without those of regular expressions.
     pub(super) fn heap_bytes(&self) -> usize {
         const ID: usize = size_of::<EntryId>();
         match &self.shape {
@@ -400,7 +400,7 @@ fn by_length<K>(
     &mut tables[at].1
 }
 
-/// Inserts unless an earlier entry has the key; whether one had.
+/// Inserts an entry unless an earlier one has the key; returns whether one had.
 fn hides<K: std::hash::Hash + Eq>(map: &mut HashMap<K, EntryId, RandomState>, key: K, id: EntryId) -> bool {
     let before = map.len();
     map.entry(key).or_insert(id);

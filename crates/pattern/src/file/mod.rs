@@ -104,7 +104,7 @@ pub struct LoadError {
 #[error("{0}")]
 pub struct EditError(pub String);
 
-/// One way of matching a file; see [`PatternFile::index`].
+/// A way of matching a file; see [`PatternFile::index`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct IndexId(usize);
 
@@ -243,7 +243,7 @@ impl PatternFile {
         self.state.read().values.clone()
     }
 
-    /// From now on every value must be of this type; an error names the first line whose value is not.
+    /// Requires every value to be of this type from now on; an error names the first line whose value is not.
     pub fn require(&self, values: ValueType) -> Result<(), LoadError> {
         let mut state = self.state.write();
         if values == ValueType::Str || state.values.contains(&values) {
@@ -390,7 +390,7 @@ impl PatternFile {
         self.page_of(self.versions().current, from, limit, f)
     }
 
-    /// Bytes it holds on the heap, compiled regular expressions not counted.
+    /// Returns the bytes on the heap, without those of compiled regular expressions.
     pub fn heap_bytes(&self) -> usize {
         let state = self.state.read();
         state.content.heap_bytes()
@@ -405,7 +405,7 @@ impl fmt::Debug for PatternFile {
     }
 }
 
-/// Key and value of a line; `None` if there is none.
+/// Returns the key and value of a line; `None` if there is none.
 fn split_line(kind: Kind, line: &[u8]) -> Option<(&[u8], &[u8])> {
     let blank = |byte: &u8| matches!(byte, b' ' | b'\t' | b'\r');
     if line.first() == Some(&b'#') {
@@ -427,7 +427,7 @@ impl State {
         self.lines.get(id as usize).map_or(id as usize + 1, |line| *line as usize)
     }
 
-    /// One without entries that is matched in the same ways.
+    /// Returns a state without entries that is matched in the same ways.
     fn successor(&self) -> State {
         let indexes = self.indexes.iter().map(|index| Index::new(index.method, index.fold)).collect();
         State { values: self.values.clone(), own: self.own, indexes, ..State::default() }
@@ -458,7 +458,7 @@ impl State {
         self.indexes.iter().find(|index| index.method == Method::Str && !index.fold)
     }
 
-    /// Changes by key need an index of the keys themselves; it is made when the first one comes.
+    /// Creates the index of the keys themselves, which changes by key need, at the first such change.
     fn ensure_exact(&mut self, name: &Arc<str>) {
         let known = self.indexes.len();
         // A text is always a pattern of method str, so this cannot fail.
@@ -499,8 +499,8 @@ impl State {
         self.check_value(value)?;
         self.ensure_exact(name);
         let Some(first) = self.exact_index().and_then(|index| index.exact(&self.content, key)) else { return Ok(0) };
-        // Entries that the first one hides answer to other indexes' orders as well, but equal keys match alike: only
-        // the first is ever found, so only its value counts. HAProxy changes all of them, which shows in `show map`.
+        // Hidden entries are also in the other indexes, but equal keys match alike: only the first entry is ever found,
+        // so only its value counts. HAProxy changes all of them, which shows in `show map`.
         self.check_room(key.len() + value.len())?;
         self.content.set_value(first, value);
         self.tidy(name);
@@ -545,20 +545,20 @@ pub struct PatternFiles(RwLock<Files>);
 struct Files {
     all: Vec<Arc<PatternFile>>,
     names: BTreeMap<Arc<str>, usize>,
-    /// Descriptions of numbered ones, by number.
+    /// Descriptions of numbered lists, by number.
     described: BTreeMap<u32, Arc<str>>,
-    /// Those of the previous configuration, while another one is read.
+    /// The files of the previous configuration, while another one is read.
     before: Option<Arc<PatternFiles>>,
 }
 
 impl PatternFiles {
-    /// While these are read, a file with the same bytes as in `before` is taken over in its present state, with its
-    /// run-time changes.
+    /// Takes a file that has the same bytes in `before` over in its present state, with its run-time changes, from now
+    /// until [`complete`](Self::complete).
     pub fn take_over(&self, before: Arc<PatternFiles>) {
         self.0.write().before = Some(before);
     }
 
-    /// All are read: nothing is taken over from here on.
+    /// Ends [`take_over`](Self::take_over), after all files are read.
     pub fn complete(&self) {
         self.0.write().before = None;
     }

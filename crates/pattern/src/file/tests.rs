@@ -12,7 +12,7 @@ fn a_version_takes_the_place_of_the_one_before_at_once() {
     assert_eq!((file.add_to(1, b"b", b"2"), file.add_to(2, b"c", b"3")), (Ok(()), Ok(())));
     assert_eq!(file.add_to(3, b"c", b"3"), Err(VersionError::Future));
     assert_eq!((value(b"a"), value(b"b"), value(b"c")), (Some(b"1".to_vec()), None, None));
-    // Ways of matching and types that come later count for what is prepared.
+    // Indexes and value types that are requested later apply to prepared versions.
     let sub = file.index(Method::Sub, false).unwrap();
     file.require(ValueType::Int).unwrap();
     assert!(matches!(file.add_to(1, b"d", b"x"), Err(VersionError::Edit(_))));
@@ -24,7 +24,7 @@ fn a_version_takes_the_place_of_the_one_before_at_once() {
     assert_eq!(file.versions(), VersionNumbers { current: 2, last: 2 });
     assert_eq!(file.add_to(2, b"d", b"4"), Ok(()));
     assert_eq!(value(b"d"), Some(b"4".to_vec()));
-    // One whose values are not what was asked for since is refused, and stays.
+    // A version whose values are not of a type requested since is refused, and stays prepared.
     let text = PatternFile::parse("t", Kind::Map, b"a 1\n").unwrap();
     let version = text.prepare().unwrap();
     assert_eq!(text.add_to(version, b"a", b"x"), Ok(()));

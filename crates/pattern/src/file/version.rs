@@ -24,7 +24,7 @@ pub(super) struct Versions {
 pub struct VersionNumbers {
     /// Served.
     pub current: u32,
-    /// Prepared last; the same where none is.
+    /// The version prepared last; equal to `current` if there is none.
     pub last: u32,
 }
 
@@ -35,12 +35,12 @@ pub enum VersionError {
     Future,
     /// It was abandoned, or never existed.
     Gone,
-    /// Something about the entry.
+    /// The edit of the entry was refused.
     Edit(EditError),
 }
 
 impl Versions {
-    /// Bytes of the text of all that is prepared.
+    /// Returns the number of bytes of text in all prepared versions.
     pub(super) fn text_len(&self) -> usize {
         self.prepared.values().map(|state| state.content.text_len()).sum()
     }
@@ -69,7 +69,7 @@ impl PatternFile {
         Ok(versions.last)
     }
 
-    /// Returns the numbers of its versions.
+    /// Returns the numbers of the file's versions.
     pub fn versions(&self) -> VersionNumbers {
         let versions = &self.state.read().versions;
         VersionNumbers { current: versions.current, last: versions.last }
@@ -82,12 +82,12 @@ impl PatternFile {
             return state.add(key, value).map_err(VersionError::Edit);
         }
         state.check_room(key.len() + value.len()).map_err(VersionError::Edit)?;
-        // A type of values may have been asked for since.
+        // A type of values may have been requested since the version was prepared.
         state.check_value(value).map_err(VersionError::Edit)?;
         state.prepared(version)?.add(key, value).map_err(VersionError::Edit)
     }
 
-    /// Removes all entries of a version; one that is prepared stays so.
+    /// Removes all entries of a version; a prepared version stays prepared.
     pub fn clear_version(&self, version: u32) -> Result<(), VersionError> {
         let mut state = self.state.write();
         if version == state.versions.current {

@@ -28,7 +28,7 @@ pub struct LineCode {
 }
 
 impl LineCode {
-    /// Compiles a format; every expression that can't be is added to `errors`.
+    /// Compiles a format; adds the error of each expression that cannot be compiled to `errors`.
     pub(crate) fn compile(
         format: &LogFormat,
         mode: FormatMode,
@@ -62,7 +62,8 @@ impl LineCode {
 
     /// Appends the line.
     pub fn render(&self, view: &View<'_>, out: &mut Vec<u8>) {
-        // A blank is printed once, however many items between two of them print nothing, and not at the start.
+        // Consecutive blanks are printed as one, even with empty items between them, and leading blanks are not
+        // printed.
         let mut blank = true;
         for part in &self.parts {
             let before = out.len();
@@ -80,8 +81,8 @@ impl LineCode {
                 },
                 Part::Alias(alias, flags) => {
                     alias::append(*alias, *flags, self.mode, view, out);
-                    // A list with slots counts as text in HAProxy, even where all of them are empty; so does a query,
-                    // except in log lines since 3.0.
+                    // In HAProxy a list of captures with slots counts as text, even if all slots are empty; so does the
+                    // query string, except in log lines since 3.0.
                     blank &= !alias::has_slots(*alias, view)
                         && (self.mode == FormatMode::Log || *alias != LogAlias::HttpQuery);
                 }

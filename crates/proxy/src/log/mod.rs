@@ -209,13 +209,13 @@ impl Logger {
         Logger { inner: Arc::new(Inner { sinks, samplers, dropped, identity }) }
     }
 
-    /// Resolves the names of UDP targets and opens the sockets of datagram targets, before the process gives up its
-    /// root directory, its user or its only thread: `/dev/log` is then the machine's. These sockets are used as long as
-    /// they work, and are opened again by their path, inside the `chroot`, when their reader has disappeared.
+    /// Resolves the names of UDP targets and opens the sockets of datagram targets, before the process changes its root
+    /// directory or its user or starts other threads, so that `/dev/log` is the machine's. These sockets are used as
+    /// long as they work, and are opened again by their path, inside the `chroot`, when their reader has disappeared.
     ///
     /// `Err`: unresolvable names, which prevent the start. `Ok`: warnings about sockets without a reader.
     pub fn open(&self, chroot: Option<&Path>) -> Result<Vec<String>, Vec<String>> {
-        // Those that a writer has are open already.
+        // The sockets of destinations that have a writer are already open.
         let fresh = self.inner.sinks.iter().filter(|sink| !sink.served.load(Ordering::Relaxed));
         datagram::open(fresh.filter_map(|sink| sink.peer.as_ref()), chroot)
     }
@@ -369,7 +369,8 @@ impl Logger {
         String::from_utf8_lossy(&self.inner.sinks[0].pending.lock().bytes).into_owned()
     }
 
-    /// Returns whether no data is queued. Because of the lock, data taken from a buffer is visible as being written.
+    /// Returns whether no data is queued or being written. Data is marked as being written under the lock under which
+    /// it leaves the queue.
     pub fn is_empty(&self) -> bool {
         self.inner.sinks.iter().all(|sink| sink.pending.lock().ends.is_empty() && !sink.writing.load(Ordering::Relaxed))
     }

@@ -51,7 +51,7 @@ pub use run::{
 pub enum Verdict {
     /// Every rule ran, or `accept` ended the set: processing continues.
     Continue,
-    /// Answer locally and end this request. The log's ending and the counter follow from `source`.
+    /// Answer locally and end this request. The termination state in the log and the counter follow from `source`.
     Reply(LocalReply),
     /// A script's service answers (`use-service`).
     Service(BoundService),

@@ -189,7 +189,7 @@ mod tests {
         let cards = Cards::default();
         let all: Vec<_> = (0..BATCH + 3).map(|_| cards.add()).collect();
         all.iter().for_each(|card| card.used.set(true));
-        // One that tells of nothing is not seen, whether it keeps its place or not.
+        // A card without a stream is not visited, whether or not it keeps its place.
         all[2].end();
         cards.remove(&all[1]);
         cards.remove(&all[1]);

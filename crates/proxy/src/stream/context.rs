@@ -40,7 +40,7 @@ pub use scripts::{
 };
 pub(crate) use scripts::{PrivateValues, ScriptCode, Waiting};
 
-/// The longest unique id, bytes (HAProxy's UNIQUEID_LEN without its end).
+/// The maximum length of a unique id in bytes (HAProxy's UNIQUEID_LEN without its terminator).
 const UNIQUE_ID_MAX: usize = 127;
 
 /// A compiled `unique-id-format`.
@@ -158,7 +158,7 @@ impl StreamContext {
             && !matches!(self.request.target().first(), Some(b'/' | b'*') | None)
     }
 
-    /// Leaves less room to edits, because `body` bytes have come behind the head. HAProxy keeps both in one buffer,
+    /// Leaves less room to edits, because `body` bytes have come after the head. HAProxy keeps both in one buffer,
     /// takes no more than `tune.maxrewrite` leaves, and needs 79 bytes for a message and 4 for each field and the body.
     #[inline]
     pub(crate) fn hold(&mut self, body: usize, hook: Hook, max_head: usize) {
@@ -293,8 +293,9 @@ impl StreamContext {
         }
     }
 
-    /// Returns whether a request is the first of its connection, whose failure the client is told and which `http-reuse
-    /// safe` gives a connection of its own. As in HAProxy no request of HTTP/2 is: its client repeats those that are reset.
+    /// Returns whether a request is the first of its connection: its failure is reported to the client, and `http-reuse
+    /// safe` gives it a connection of its own. As in HAProxy no request of HTTP/2 is: its client repeats those that are
+    /// reset.
     pub(crate) fn is_first_request(&self) -> bool {
         self.request_number <= 1 && self.stream_id == 0
     }

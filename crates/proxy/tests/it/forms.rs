@@ -1,5 +1,5 @@
-//! The form of messages on the wire: the case of names, malformed heads that options let through, trailers; against
-//! Debian's haproxy where it has them.
+//! Tests of how messages are written on the wire: the case of field names, malformed heads that options let through,
+//! and trailers. The results are compared with Debian's HAProxy (2.6) where it has the feature.
 
 use std::io::{Read, Write};
 use std::net::SocketAddr;
@@ -11,7 +11,7 @@ use crate::pair::{answering, both, origin, ours, read_head};
 const DEFAULTS: &str =
     "defaults\n mode http\n timeout client 9s\n timeout connect 9s\n timeout server 9s\n timeout http-request 9s\n";
 
-/// Answers with the head that it was sent, in a body.
+/// Starts a server that returns a request's head in the body of its response.
 fn echo() -> SocketAddr {
     answering(|head| {
         let fields = "Content-Type: text/plain\r\nX-a: 1\r\nx-None: 2\r\n";
@@ -27,7 +27,7 @@ fn ask(address: &str, request: &[u8]) -> String {
     String::from_utf8_lossy(&client.read_to_end()).into_owned()
 }
 
-/// The answer with its names in lower case: 2.6 sends an error page's as the page has them.
+/// Returns the response with its field names in lower case, because HAProxy 2.6 sends those of an error page unchanged.
 fn lower_names(answer: &str) -> String {
     let lines = answer.split_inclusive('\n').map(|line| match line.split_once(": ") {
         Some((name, value)) => format!("{}: {value}", name.to_ascii_lowercase()),
@@ -96,7 +96,7 @@ fn malformed_requests_pass_where_an_option_says_so() {
         let (ours, theirs) = both(&text, |address, _| REQUESTS.iter().map(|r| ask(address, r)).collect::<Vec<_>>());
         let mut different = Vec::new();
         for ((ours, theirs), request) in ours.iter().zip(&theirs).zip(REQUESTS) {
-            // 2.6 takes zeros in values from everybody, 3.2 where the option says so.
+            // HAProxy 2.6 accepts NUL bytes in values always, 3.2 only with the option.
             if option.is_empty() && request.contains(&0) {
                 assert!(ours.starts_with("HTTP/1.1 400 "), "{ours}");
                 continue;
@@ -108,7 +108,7 @@ fn malformed_requests_pass_where_an_option_says_so() {
         assert!(different.is_empty(), "{option}{}", different.join("\n"));
         assert_eq!(ours[4].starts_with("HTTP/1.1 200"), !option.is_empty(), "{}", ours[4]);
     }
-    // The name of today. A version of other digits is passed on as one that HTTP has.
+    // The option's current name. A version with other digits is passed on as one that HTTP defines.
     let text =
         format!("{DEFAULTS}listen l\n bind @BIND@\n option accept-unsafe-violations-in-http-request\n server s {at}\n");
     let said = ours(&text, |address, _| ask(address, b"GET /a#b HTTP/1.10\r\nHost: h\r\n\r\n"));

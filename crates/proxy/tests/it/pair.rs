@@ -7,26 +7,26 @@ use sluicegate_testkit::{Haproxy, Listening, wait_for};
 
 use crate::server::fixture::Whole;
 
-/// Lines that a proxy has logged, once there are so many.
+/// A function that waits until a proxy has logged this many lines, and returns them.
 pub type Logged<'a> = &'a dyn Fn(usize) -> Vec<String>;
 
-/// Runs `talk` with the address of `@BIND@` and the log `@LOG@` of each proxy; ours first.
+/// Runs `talk` with each proxy's address of `@BIND@` and log `@LOG@`, with this proxy first.
 pub fn both<T>(text: &str, talk: impl Fn(&str, Logged<'_>) -> T) -> (T, T) {
     (ours(text, &talk), theirs(text, &talk))
 }
 
-/// Only this proxy.
+/// Runs only this proxy.
 pub fn ours<T>(text: &str, talk: impl Fn(&str, Logged<'_>) -> T) -> T {
     let whole = Whole::start(&text.replace("@BIND@", "127.0.0.1:1"), 1);
     talk(&whole.address(), &|count| whole.log_lines(count))
 }
 
-/// Only haproxy.
+/// Runs only HAProxy.
 pub fn theirs<T>(text: &str, talk: impl Fn(&str, Logged<'_>) -> T) -> T {
     theirs_after("global\n", text, talk)
 }
 
-/// Only haproxy, behind a `global` section.
+/// Runs only HAProxy, with a `global` section.
 pub fn theirs_after<T>(global: &str, text: &str, talk: impl Fn(&str, Logged<'_>) -> T) -> T {
     let listening = Listening::new();
     let text = text.replace("@BIND@", &listening.word()).replace("@LOG@", "stdout");
@@ -34,7 +34,7 @@ pub fn theirs_after<T>(global: &str, text: &str, talk: impl Fn(&str, Logged<'_>)
     let logged = |count| {
         wait_for("haproxy's log", || {
             let output = haproxy.program.output();
-            // Lines of the program itself begin with a bracket.
+            // Lines of HAProxy itself begin with a bracket.
             let lines: Vec<_> = output.lines().filter(|line| !line.starts_with('[')).map(str::to_owned).collect();
             (lines.len() >= count).then_some(lines)
         })
@@ -42,8 +42,8 @@ pub fn theirs_after<T>(global: &str, text: &str, talk: impl Fn(&str, Logged<'_>)
     talk(&listening.address(), &logged)
 }
 
-/// What haproxy 3.2 sends for a text of `lf-string`, of what 2.6 sends: 2.6 encodes control characters in it, as in a log
-/// line, 3.2 leaves them as they are.
+/// Converts what HAProxy 2.6 sends for a text of `lf-string` to what 3.2 sends: 2.6 encodes control characters in it,
+/// as in a log line, 3.2 leaves them unchanged.
 pub fn unencoded(text: &str) -> String {
     let mut parts = text.split('%');
     let mut plain = parts.next().unwrap_or_default().to_owned();
@@ -90,7 +90,7 @@ pub fn read_head(stream: &mut TcpStream) -> Option<Vec<u8>> {
     Some(head)
 }
 
-/// Answers every request with what `answer` makes of its head, ahead of which anything may stand.
+/// Starts a server that answers every request with what `answer` returns for its head, which may follow other bytes.
 pub fn answering(answer: impl Fn(&[u8]) -> Vec<u8> + Clone + Send + 'static) -> SocketAddr {
     origin(move |mut stream| {
         while let Some(head) = read_head(&mut stream) {

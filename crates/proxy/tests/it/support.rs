@@ -137,7 +137,7 @@ impl Gate {
         &self.running.process
     }
 
-    /// Waits for the workers' own end.
+    /// Waits until the workers end by themselves.
     pub fn join(mut self) {
         self.workers.take().expect("not joined yet").join().expect("workers end well");
     }
@@ -155,7 +155,7 @@ impl Drop for Gate {
     }
 }
 
-/// A server whose connections the test takes one by one.
+/// A server whose connections the test accepts one by one.
 pub struct Origin {
     listener: TcpListener,
     pub address: SocketAddr,
@@ -176,7 +176,7 @@ impl Origin {
         Peer { stream, received: Vec::new() }
     }
 
-    /// No connection is waiting.
+    /// Returns whether no connection is waiting.
     pub fn is_unvisited(&self) -> bool {
         self.listener.set_nonblocking(true).unwrap();
         self.listener.accept().is_err()
@@ -199,7 +199,7 @@ impl Origin {
     }
 }
 
-/// One connection of a server.
+/// A connection of a server.
 pub struct Peer {
     pub stream: TcpStream,
     received: Vec<u8>,

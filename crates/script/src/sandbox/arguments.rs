@@ -12,7 +12,7 @@ use crate::state::Core;
 
 const NAMES: [&CStr; 2] = [c"KEYS", c"ARGV"];
 
-/// Strings in a table that is worth to be looked through for another use.
+/// The maximum number of strings in a table that is checked for reuse.
 const KEPT_MAX: usize = 16;
 
 /// The tables that the last script got.
@@ -21,7 +21,7 @@ pub(super) struct Arguments {
     tables: [Table; 2],
     /// The globals that contain them.
     within: Option<Globals>,
-    /// Whether the script that got them leaves them as they are.
+    /// Whether the script that got them leaves them unchanged.
     pub(super) are_kept: bool,
 }
 
@@ -71,8 +71,8 @@ pub(super) unsafe fn set(lua: *mut lua_State, globals: Globals, lists: [&[&[u8]]
     }
 }
 
-/// Fills a table with other strings and leaves it on the stack, which is empty, if nothing but strings of ours' places
-/// is in it; that is looked at if it was not kept as it was.
+/// Fills a table again with other strings, and leaves it on the stack, which was empty. Returns false if the table has
+/// other keys than before or a metatable; this is checked unless the script left the table unchanged.
 unsafe fn fill_again(lua: *mut lua_State, table: &mut Table, list: &[&[u8]], is_kept: bool) -> bool {
     // SAFETY: as `set`.
     unsafe {

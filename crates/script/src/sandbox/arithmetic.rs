@@ -61,7 +61,7 @@ unsafe fn operate(lua: *mut lua_State, event: &CStr, compute: fn(f64, f64) -> f6
             number::push(lua, compute(left, right));
             return 1;
         }
-        // A string that is no number leaves it to the other operand.
+        // If a string is not a number, the other operand's metamethod is called.
         if !matches!(ffi::lua_type(lua, 2), ffi::LUA_TSTRING | ffi::LUA_TNUMBER)
             && ffi::luaL_getmetafield(lua, 2, event.as_ptr()) != ffi::LUA_TNIL
         {

@@ -8,7 +8,8 @@ use crate::ffi::{self, lua_CFunction, lua_KContext, lua_State};
 use crate::run::Poll;
 use crate::{again, continuation, function};
 
-/// Garbage that is collected whenever a script asks for it; more of it leaves a thread that others wait for.
+/// The amount of garbage that is collected whenever a script asks for it; with more, the script leaves a thread for
+/// which others wait.
 const SMALL_HEAP: usize = 1 << 20;
 
 const NEXT: lua_CFunction = function!(next);
@@ -51,7 +52,7 @@ pub(super) unsafe fn open(lua: *mut lua_State) {
 }
 
 unsafe fn r#type(lua: *mut lua_State) -> c_int {
-    // SAFETY: a C function's usual stack.
+    // SAFETY: a C function has `LUA_MINSTACK` free slots.
     unsafe {
         argument::any(lua, 1);
         ffi::lua_pushstring(lua, argument::type_name(lua, 1).as_ptr());
@@ -60,7 +61,7 @@ unsafe fn r#type(lua: *mut lua_State) -> c_int {
 }
 
 unsafe fn next(lua: *mut lua_State) -> c_int {
-    // SAFETY: a C function's usual stack. A key that is not in the table raises.
+    // SAFETY: a C function has `LUA_MINSTACK` free slots. A key that is not in the table raises.
     unsafe {
         argument::table(lua, 1);
         ffi::lua_settop(lua, 2);
@@ -74,7 +75,7 @@ unsafe fn next(lua: *mut lua_State) -> c_int {
 }
 
 unsafe fn pairs(lua: *mut lua_State) -> c_int {
-    // SAFETY: a C function's usual stack.
+    // SAFETY: a C function has `LUA_MINSTACK` free slots.
     unsafe {
         argument::table(lua, 1);
         ffi::lua_pushcfunction(lua, NEXT);
@@ -85,7 +86,7 @@ unsafe fn pairs(lua: *mut lua_State) -> c_int {
 }
 
 unsafe fn ipairs(lua: *mut lua_State) -> c_int {
-    // SAFETY: a C function's usual stack.
+    // SAFETY: a C function has `LUA_MINSTACK` free slots.
     unsafe {
         argument::table(lua, 1);
         ffi::lua_pushcfunction(lua, IPAIRS_NEXT);
@@ -96,7 +97,7 @@ unsafe fn ipairs(lua: *mut lua_State) -> c_int {
 }
 
 unsafe fn ipairs_next(lua: *mut lua_State) -> c_int {
-    // SAFETY: a C function's usual stack.
+    // SAFETY: a C function has `LUA_MINSTACK` free slots.
     unsafe {
         let index = i64::from(argument::int(lua, 2).wrapping_add(1));
         argument::table(lua, 1);
@@ -106,7 +107,7 @@ unsafe fn ipairs_next(lua: *mut lua_State) -> c_int {
 }
 
 unsafe fn rawequal(lua: *mut lua_State) -> c_int {
-    // SAFETY: a C function's usual stack.
+    // SAFETY: a C function has `LUA_MINSTACK` free slots.
     unsafe {
         argument::any(lua, 1);
         argument::any(lua, 2);
@@ -116,7 +117,7 @@ unsafe fn rawequal(lua: *mut lua_State) -> c_int {
 }
 
 unsafe fn rawget(lua: *mut lua_State) -> c_int {
-    // SAFETY: a C function's usual stack.
+    // SAFETY: a C function has `LUA_MINSTACK` free slots.
     unsafe {
         argument::table(lua, 1);
         argument::any(lua, 2);
@@ -128,7 +129,7 @@ unsafe fn rawget(lua: *mut lua_State) -> c_int {
 }
 
 unsafe fn rawset(lua: *mut lua_State) -> c_int {
-    // SAFETY: a C function's usual stack.
+    // SAFETY: a C function has `LUA_MINSTACK` free slots.
     unsafe {
         argument::table(lua, 1);
         argument::any(lua, 2);
@@ -141,10 +142,10 @@ unsafe fn rawset(lua: *mut lua_State) -> c_int {
 }
 
 unsafe fn getmetatable(lua: *mut lua_State) -> c_int {
-    // SAFETY: a C function's usual stack.
+    // SAFETY: a C function has `LUA_MINSTACK` free slots.
     unsafe {
         argument::any(lua, 1);
-        // Numbers have one, which 5.1's have not.
+        // Numbers have a metatable here, but not in 5.1.
         if ffi::lua_type(lua, 1) == ffi::LUA_TNUMBER || ffi::lua_getmetatable(lua, 1) == 0 {
             ffi::lua_pushnil(lua);
             return 1;
@@ -161,7 +162,7 @@ unsafe fn getmetatable(lua: *mut lua_State) -> c_int {
 }
 
 unsafe fn setmetatable(lua: *mut lua_State) -> c_int {
-    // SAFETY: a C function's usual stack.
+    // SAFETY: a C function has `LUA_MINSTACK` free slots.
     unsafe {
         argument::table(lua, 1);
         let kind = ffi::lua_type(lua, 2);
@@ -178,7 +179,8 @@ unsafe fn setmetatable(lua: *mut lua_State) -> c_int {
             ffi::lua_settop(lua, 2);
         }
         if kind == ffi::LUA_TTABLE {
-            // In 5.1 tables have no finalizers. Lua looks for one only now, so it may be there before and after.
+            // In 5.1 tables have no finalizers. Lua looks for `__gc` only at this call, so it may be present before and
+            // after.
             ffi::lua_pushstring(lua, c"__gc".as_ptr());
             if ffi::lua_rawget(lua, 2) != ffi::LUA_TNIL {
                 set_finalizer(lua, None);
@@ -209,7 +211,7 @@ unsafe fn set_finalizer(lua: *mut lua_State, value: Option<c_int>) {
 }
 
 unsafe fn select(lua: *mut lua_State) -> c_int {
-    // SAFETY: a C function's usual stack.
+    // SAFETY: a C function has `LUA_MINSTACK` free slots.
     unsafe {
         let count = i64::from(ffi::lua_gettop(lua));
         if ffi::lua_type(lua, 1) == ffi::LUA_TSTRING
@@ -228,7 +230,7 @@ unsafe fn select(lua: *mut lua_State) -> c_int {
 }
 
 unsafe fn unpack(lua: *mut lua_State) -> c_int {
-    // SAFETY: a C function's usual stack, made larger before it is needed.
+    // SAFETY: a C function has `LUA_MINSTACK` free slots; the stack grows before more are needed.
     unsafe {
         argument::table(lua, 1);
         let first = i64::from(argument::int_or(lua, 2, 1));
@@ -252,7 +254,7 @@ unsafe fn unpack(lua: *mut lua_State) -> c_int {
 }
 
 unsafe fn tonumber(lua: *mut lua_State) -> c_int {
-    // SAFETY: a C function's usual stack.
+    // SAFETY: a C function has `LUA_MINSTACK` free slots.
     unsafe {
         let base = argument::int_or(lua, 2, 10);
         if base == 10 {
@@ -287,7 +289,7 @@ unsafe fn tonumber(lua: *mut lua_State) -> c_int {
 }
 
 unsafe fn tostring(lua: *mut lua_State) -> c_int {
-    // SAFETY: a C function's usual stack. The metamethod's result is the function's, whatever it is.
+    // SAFETY: a C function has `LUA_MINSTACK` free slots. The metamethod's result is the function's, whatever it is.
     unsafe {
         argument::any(lua, 1);
         match ffi::lua_type(lua, 1) {
@@ -320,7 +322,7 @@ pub(super) unsafe fn called(_: *mut lua_State, _: c_int, _: lua_KContext) -> c_i
 /// `collectgarbage`: counts and collects. What would change how the collector works is accepted and without effect:
 /// the next script would feel it.
 unsafe fn collectgarbage(lua: *mut lua_State) -> c_int {
-    // SAFETY: a C function's usual stack. There are no finalizers of scripts.
+    // SAFETY: a C function has `LUA_MINSTACK` free slots. There are no finalizers of scripts.
     unsafe {
         let option = argument::string_or(lua, 1, b"collect");
         argument::int_or(lua, 2, 0);
@@ -353,14 +355,14 @@ unsafe fn collectgarbage(lua: *mut lua_State) -> c_int {
 }
 
 unsafe fn gcinfo(lua: *mut lua_State) -> c_int {
-    // SAFETY: a C function's usual stack.
+    // SAFETY: a C function has `LUA_MINSTACK` free slots.
     unsafe {
         ffi::lua_pushinteger(lua, (heap(lua) / 1024) as i64);
         1
     }
 }
 
-/// Bytes in use.
+/// Returns the bytes in use.
 unsafe fn heap(lua: *mut lua_State) -> usize {
     // SAFETY: these two requests only read.
     unsafe { ffi::lua_gc(lua, ffi::LUA_GCCOUNT) as usize * 1024 + ffi::lua_gc(lua, ffi::LUA_GCCOUNTB) as usize }

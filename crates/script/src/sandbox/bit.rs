@@ -30,7 +30,7 @@ pub(crate) unsafe fn open(lua: *mut lua_State) {
     unsafe { register(lua, &FUNCTIONS) };
 }
 
-/// Whole numbers below this lose nothing.
+/// Integers of a smaller magnitude lose nothing.
 const SMALL: u64 = 1 << 51;
 
 /// Returns the 32 bits of a number.
@@ -41,10 +41,10 @@ fn bits(number: f64) -> u32 {
     (number + SHIFT).to_bits() as u32
 }
 
-/// Argument `index`.
+/// Returns the 32 bits of argument `index`.
 #[inline(always)]
 unsafe fn take(lua: *mut lua_State, index: c_int) -> u32 {
-    // SAFETY: a C function's usual stack.
+    // SAFETY: a C function has `LUA_MINSTACK` free slots.
     unsafe {
         if ffi::lua_isinteger(lua, index) != 0 {
             let whole = ffi::lua_tointegerx(lua, index, ptr::null_mut());
@@ -58,18 +58,18 @@ unsafe fn take(lua: *mut lua_State, index: c_int) -> u32 {
 
 #[inline(always)]
 unsafe fn answer(lua: *mut lua_State, bits: u32) -> c_int {
-    // SAFETY: a C function's usual stack.
+    // SAFETY: a C function has `LUA_MINSTACK` free slots.
     unsafe { ffi::lua_pushinteger(lua, i64::from(bits as i32)) };
     1
 }
 
-/// Returns all arguments, taken together by `join`.
+/// Returns all arguments combined by `join`.
 #[inline(always)]
 unsafe fn fold(lua: *mut lua_State, join: impl Fn(u32, u32) -> u32) -> c_int {
-    // SAFETY: a C function's usual stack.
+    // SAFETY: a C function has `LUA_MINSTACK` free slots.
     unsafe {
         let mut all = take(lua, 1);
-        // From the last one on: so it is the last wrong one that errors name.
+        // From the last one backwards, so that an error names the last invalid argument.
         for index in (2..=ffi::lua_gettop(lua)).rev() {
             all = join(all, take(lua, index));
         }
@@ -80,7 +80,7 @@ unsafe fn fold(lua: *mut lua_State, join: impl Fn(u32, u32) -> u32) -> c_int {
 /// Shifts the first argument by the number of bits in the second, modulo 32.
 #[inline(always)]
 unsafe fn shift(lua: *mut lua_State, by: impl Fn(u32, u32) -> u32) -> c_int {
-    // SAFETY: a C function's usual stack.
+    // SAFETY: a C function has `LUA_MINSTACK` free slots.
     unsafe {
         let (bits, count) = (take(lua, 1), take(lua, 2));
         answer(lua, by(bits, count & 31))
@@ -88,63 +88,63 @@ unsafe fn shift(lua: *mut lua_State, by: impl Fn(u32, u32) -> u32) -> c_int {
 }
 
 unsafe fn tobit(lua: *mut lua_State) -> c_int {
-    // SAFETY: a C function's usual stack.
+    // SAFETY: a C function has `LUA_MINSTACK` free slots.
     unsafe { answer(lua, take(lua, 1)) }
 }
 
 unsafe fn bnot(lua: *mut lua_State) -> c_int {
-    // SAFETY: a C function's usual stack.
+    // SAFETY: a C function has `LUA_MINSTACK` free slots.
     unsafe { answer(lua, !take(lua, 1)) }
 }
 
 unsafe fn bswap(lua: *mut lua_State) -> c_int {
-    // SAFETY: a C function's usual stack.
+    // SAFETY: a C function has `LUA_MINSTACK` free slots.
     unsafe { answer(lua, take(lua, 1).swap_bytes()) }
 }
 
 unsafe fn band(lua: *mut lua_State) -> c_int {
-    // SAFETY: a C function's usual stack.
+    // SAFETY: a C function has `LUA_MINSTACK` free slots.
     unsafe { fold(lua, |all, bits| all & bits) }
 }
 
 unsafe fn bor(lua: *mut lua_State) -> c_int {
-    // SAFETY: a C function's usual stack.
+    // SAFETY: a C function has `LUA_MINSTACK` free slots.
     unsafe { fold(lua, |all, bits| all | bits) }
 }
 
 unsafe fn bxor(lua: *mut lua_State) -> c_int {
-    // SAFETY: a C function's usual stack.
+    // SAFETY: a C function has `LUA_MINSTACK` free slots.
     unsafe { fold(lua, |all, bits| all ^ bits) }
 }
 
 unsafe fn lshift(lua: *mut lua_State) -> c_int {
-    // SAFETY: a C function's usual stack.
+    // SAFETY: a C function has `LUA_MINSTACK` free slots.
     unsafe { shift(lua, |bits, count| bits << count) }
 }
 
 unsafe fn rshift(lua: *mut lua_State) -> c_int {
-    // SAFETY: a C function's usual stack.
+    // SAFETY: a C function has `LUA_MINSTACK` free slots.
     unsafe { shift(lua, |bits, count| bits >> count) }
 }
 
 unsafe fn arshift(lua: *mut lua_State) -> c_int {
-    // SAFETY: a C function's usual stack.
+    // SAFETY: a C function has `LUA_MINSTACK` free slots.
     unsafe { shift(lua, |bits, count| (bits as i32 >> count) as u32) }
 }
 
 unsafe fn rol(lua: *mut lua_State) -> c_int {
-    // SAFETY: a C function's usual stack.
+    // SAFETY: a C function has `LUA_MINSTACK` free slots.
     unsafe { shift(lua, u32::rotate_left) }
 }
 
 unsafe fn ror(lua: *mut lua_State) -> c_int {
-    // SAFETY: a C function's usual stack.
+    // SAFETY: a C function has `LUA_MINSTACK` free slots.
     unsafe { shift(lua, u32::rotate_right) }
 }
 
 /// Returns hexadecimal digits, eight by default or the number in the second argument; in capitals if that is negative.
 unsafe fn tohex(lua: *mut lua_State) -> c_int {
-    // SAFETY: a C function's usual stack.
+    // SAFETY: a C function has `LUA_MINSTACK` free slots.
     unsafe {
         let bits = take(lua, 1);
         let wanted = if ffi::lua_type(lua, 2) == ffi::LUA_TNONE { 8 } else { take(lua, 2) as i32 };

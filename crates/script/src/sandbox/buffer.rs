@@ -54,7 +54,7 @@ pub(crate) struct Buffer {
     next: usize,
 }
 
-/// Bytes between two questions.
+/// Bytes between two polls.
 const PIECE: usize = 64 << 10;
 
 impl Buffer {
@@ -78,7 +78,7 @@ impl Buffer {
         unsafe { &mut *self.scratch }
     }
 
-    /// Bytes in it.
+    /// Returns the number of bytes in the buffer.
     #[inline]
     pub(crate) fn len(&mut self) -> usize {
         self.inner().len
@@ -94,7 +94,7 @@ impl Buffer {
         unsafe { std::slice::from_raw_parts_mut(inner.bytes, inner.len) }
     }
 
-    /// Room for `count` more bytes; raises where memory ends.
+    /// Returns room for `count` more bytes; raises if memory is used up.
     ///
     /// # Safety
     /// May raise.
@@ -177,7 +177,7 @@ impl Buffer {
         }
     }
 
-    /// Polls whether to continue, once for many bytes.
+    /// Polls whether to go on, once for many bytes.
     ///
     /// # Safety
     /// As [`Buffer::begin`].
@@ -214,10 +214,11 @@ impl Buffer {
     }
 }
 
-/// Raises Lua's own error of memory that ended.
+/// Raises Lua's own error for memory that is used up.
 #[cold]
 pub(crate) unsafe fn out_of_memory(lua: *mut lua_State, wanted: usize) -> ! {
-    // SAFETY: Lua's own refusal has the right status; a request that passes after all has still failed once.
+    // SAFETY: an allocation that Lua refuses raises the error with the right status; if it succeeds this time, the
+    // earlier one has failed all the same.
     unsafe {
         if wanted < isize::MAX as usize / 2 {
             ffi::lua_newuserdatauv(lua, wanted, 0);
@@ -227,8 +228,8 @@ pub(crate) unsafe fn out_of_memory(lua: *mut lua_State, wanted: usize) -> ! {
     }
 }
 
-/// Bytes in a userdata at a fixed slot of the stack, for functions that call back while they collect them. The number
-/// of bytes is the caller's to keep, in its own userdata.
+/// Bytes in a userdata at a fixed slot of the stack, for functions that call back while they collect them. The caller
+/// keeps the number of bytes, in a userdata of its own.
 pub(crate) struct Pile {
     /// The slot.
     pub(crate) slot: c_int,

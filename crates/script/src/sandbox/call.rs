@@ -6,11 +6,11 @@ use super::{argument, message};
 use crate::continuation;
 use crate::ffi::{self, lua_KContext, lua_State};
 
-/// Calls within calls beyond which no further one is protected, as many as Lua 5.1 has at all (`LUAI_MAXCALLS`).
+/// The depth of nested calls from which on none is protected: the limit of all calls in Lua 5.1 (`LUAI_MAXCALLS`).
 ///
-/// An error that a coroutine catches takes the C stack back to its beginning, and with it the count that Lua's own
-/// limit of nested C calls goes by. So calls that are protected in their handlers would continue until a million slots
-/// are full, and walking through them, as each check of the ticker does, would take milliseconds.
+/// An error that a coroutine catches unwinds the C stack to its beginning, and resets the count by which Lua itself
+/// limits nested C calls. So protected calls within error handlers would continue until a million slots are full, and
+/// everything that walks through them, such as each check of the ticker, would take milliseconds.
 const DEPTH_MAX: c_int = 20_000;
 
 /// Raises if calls are nested too deeply for another protected one.
@@ -26,7 +26,7 @@ unsafe fn check_depth(lua: *mut lua_State) {
 }
 
 pub(super) unsafe fn pcall(lua: *mut lua_State) -> c_int {
-    // SAFETY: a C function's usual stack.
+    // SAFETY: a C function has `LUA_MINSTACK` free slots.
     unsafe {
         check_depth(lua);
         ffi::lua_pushboolean(lua, 1);
@@ -63,8 +63,8 @@ unsafe fn pcall_done(lua: *mut lua_State, status: c_int, _: lua_KContext) -> c_i
     }
 }
 
-/// Scripts for older servers look for a text where the error is a table: Redis's pcall gives its field `err` in its
-/// place. If that is no text, both come back.
+/// Chooses the error that `pcall` returns for a table. Scripts for older servers expect a text, so Redis's `pcall`
+/// returns the table's field `err` instead; if that is not a text, both are returned.
 unsafe fn told(lua: *mut lua_State, _: c_int, _: lua_KContext) -> c_int {
     // SAFETY: the stack holds a place for the result, the table and its field.
     unsafe {
@@ -77,9 +77,10 @@ unsafe fn told(lua: *mut lua_State, _: c_int, _: lua_KContext) -> c_int {
     }
 }
 
-/// The handler runs after the stack is unwound: without a debug library that is invisible.
+/// Runs the handler after the stack is unwound, which is invisible without a debug library.
 pub(super) unsafe fn xpcall(lua: *mut lua_State) -> c_int {
-    // SAFETY: a C function's usual stack: the handler, the result on success, then the function.
+    // SAFETY: a C function has `LUA_MINSTACK` free slots; the stack has the handler, the result on success, then the
+    // function.
     unsafe {
         check_depth(lua);
         argument::any(lua, 2);
@@ -122,7 +123,7 @@ unsafe fn handled(lua: *mut lua_State, status: c_int, _: lua_KContext) -> c_int 
 }
 
 pub(super) unsafe fn error(lua: *mut lua_State) -> c_int {
-    // SAFETY: a C function's usual stack.
+    // SAFETY: a C function has `LUA_MINSTACK` free slots.
     unsafe {
         let level = argument::int_or(lua, 2, 1);
         ffi::lua_settop(lua, 1);
@@ -137,7 +138,7 @@ pub(super) unsafe fn error(lua: *mut lua_State) -> c_int {
 }
 
 pub(super) unsafe fn assert(lua: *mut lua_State) -> c_int {
-    // SAFETY: a C function's usual stack; a string of Lua's ends in a zero byte.
+    // SAFETY: a C function has `LUA_MINSTACK` free slots; a string of Lua's ends in a zero byte.
     unsafe {
         argument::any(lua, 1);
         if ffi::lua_toboolean(lua, 1) != 0 {

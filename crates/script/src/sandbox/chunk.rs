@@ -68,13 +68,14 @@ const OP_EXTRAARG: u32 = 82;
 const SHORT_STRING: u8 = 0x04;
 const LONG_STRING: u8 = 0x14;
 
-/// Operands of one `..` from which on it is wide.
+/// The number of operands from which on a `..` is wide.
 const WIDE: u32 = 32;
 
-/// Functions within each other.
+/// The maximum depth of nested functions.
 const DEPTH_MAX: u32 = 200;
 
-/// Globals whose tables [`open_libraries`](super::open_libraries) puts in the place of what scripts see of them.
+/// Globals that are libraries, for which [`open_libraries`](super::open_libraries) puts the real tables in place of the
+/// ones that scripts see.
 pub(super) const LIBRARIES: [&[u8]; 11] =
     [b"bit", b"cjson", b"cmsgpack", b"coroutine", b"math", b"os", b"redis", b"server", b"string", b"struct", b"table"];
 
@@ -86,9 +87,9 @@ const LEADING_OUT: [&[u8]; 3] = [b"_G", b"load", b"loadstring"];
 pub(super) enum Globals {
     /// The table that refuses writes.
     Sealed,
-    /// The real one: the chunk only reads its fields.
+    /// The real table: the chunk only reads its fields.
     Real,
-    /// One with the real libraries: the chunk only reads their fields, too.
+    /// A table with the real libraries: the chunk only reads their fields, too.
     Open,
 }
 
@@ -97,7 +98,7 @@ pub(super) enum Globals {
 pub(super) enum Discards {
     #[default]
     Nowhere,
-    /// In those within the main one. The main function of a library runs while there is nothing to call.
+    /// In the functions within the main one. The main function of a library runs while there is nothing to call.
     Within,
     Everywhere,
 }
@@ -108,14 +109,14 @@ pub(super) struct Chunk {
     pub(super) globals: Globals,
     /// Whether it changes neither `KEYS` nor `ARGV`.
     pub(super) keeps_arguments: bool,
-    /// The dump with what had to change, which is to be loaded.
+    /// The changed dump, which is to be loaded; `None` if nothing had to change.
     pub(super) changed: Option<Vec<u8>>,
     /// Whether one of its concatenations has very many operands.
     pub(super) is_wide: bool,
 }
 
-/// Scans a dump and changes it where necessary; `None` if it is not understood, and then it must not be used.
-/// `discards`: the functions in which unused replies are not converted.
+/// Scans a dump and changes it where necessary; `None` if it is not understood: it must not be used then. `discards`:
+/// the functions in which unused replies are not converted.
 pub(super) fn adapt(dump: &[u8], discards: Discards) -> Option<Chunk> {
     if !dump.starts_with(HEADER) {
         return None;
@@ -164,7 +165,7 @@ impl<'a> Reader<'a> {
         Some(byte)
     }
 
-    /// Skips bytes; returns where they are.
+    /// Skips bytes; returns their range.
     fn skip(&mut self, count: usize) -> Option<Range<usize>> {
         let start = self.at;
         let end = start.checked_add(count)?;
@@ -175,7 +176,7 @@ impl<'a> Reader<'a> {
         Some(start..end)
     }
 
-    /// Seven bits a byte, the last one marked.
+    /// Reads a size: seven bits per byte, with the last byte marked.
     fn size(&mut self) -> Option<usize> {
         let mut size = 0usize;
         loop {
@@ -193,8 +194,8 @@ impl<'a> Reader<'a> {
         Some(&self.dump[bytes])
     }
 
-    /// Reads a function. The table of globals is the upvalue `outer` of the function around it.
-    /// Registers `lent_around` of that function have the arguments at times.
+    /// Reads a function. The table of globals is the upvalue `outer` of the function around it. The registers
+    /// `lent_around` of that function contain the arguments at times.
     fn function(&mut self, outer: Option<u8>, lent_around: &[u8], depth: u32) -> Option<()> {
         if depth > DEPTH_MAX {
             return None;
@@ -262,7 +263,7 @@ impl<'a> Reader<'a> {
         self.debug()
     }
 
-    /// Lines, variables and names of upvalues.
+    /// Skips lines, variables and names of upvalues.
     fn debug(&mut self) -> Option<()> {
         let lines = self.size()?;
         self.skip(lines)?;
@@ -380,7 +381,7 @@ fn keeps_arguments(code: &[u32], upvalue: u32, constants: &Constants<'_>, lent: 
                     let (a, b, _) = operands(*call);
                     matches!(operation(*call), OP_CALL | OP_TAILCALL) && a == called && b == 2
                 });
-                // The loop has the table in a register that no variable is in.
+                // The loop has the table in a register that belongs to no variable.
                 let goes_through = || {
                     code.get(at + 2).is_some_and(|then| operation(*then) == OP_TFORPREP && operands(*then).0 == called)
                 };
@@ -451,14 +452,14 @@ fn discard_replies(code: &mut [u32], globals: u32, constants: &mut Constants<'_>
 }
 
 /// Returns whether the function that was just put into a register is called, and its results are dropped. Between the
-/// two stands the code of the arguments, all of which uses registers above; what does not look like that is left alone.
+/// two stands the code of the arguments, all of which uses registers above; other code is left unchanged.
 fn is_called_for_nothing(code: &[u32], register: u32) -> bool {
     for &word in code {
         let (a, _, c) = operands(word);
         match operation(word) {
             OP_CALL if a == register => return c == 1,
             OP_EXTRAARG | OP_JMP => {}
-            // Instructions that set the register, or several.
+            // Instructions that set the register, or several registers.
             _ if a == register => return false,
             OP_LOADNIL
             | OP_SELF
@@ -479,8 +480,8 @@ fn is_called_for_nothing(code: &[u32], register: u32) -> bool {
     false
 }
 
-/// Makes the instruction after each division execute it: it takes the result's register from the division, which
-/// becomes a move of the register to itself. Returns whether there was a division.
+/// Makes the instruction that follows each division compute the result: it takes the result's register from the
+/// division, which becomes a move of the register to itself. Returns whether there was one.
 fn divide_by_call(code: &mut [u32]) -> bool {
     let mut changed = false;
     for at in 1..code.len() {
@@ -551,7 +552,7 @@ mod tests {
             ("local e = _ENV e.x = 1", false),
             ("return function() _ENV.x = 1 end", false),
             ("return function() _ENV = nil end", false),
-            // With this many constants the table is fetched first.
+            // With this many constants the table is loaded into a register first.
             (&format!("{many} y = 1"), false),
             (&many, true),
             (&format!("{many} return y"), false),
@@ -668,7 +669,7 @@ mod tests {
             let chunk = adapt(&dump, Discards::Everywhere).expect(code);
             assert_eq!(chunk.changed.is_some(), discards, "{code}");
             assert_eq!(adapt(&dump, Discards::Nowhere).expect(code).changed, None, "{code}");
-            // A changed chunk is a dump like any other.
+            // The changed dump can be scanned again.
             if let Some(changed) = chunk.changed {
                 let again = adapt(&changed, Discards::Everywhere).expect(code);
                 assert_eq!((again.globals, again.changed), (chunk.globals, None), "{code}");

@@ -23,7 +23,7 @@ pub(super) unsafe fn open(lua: *mut lua_State) {
 
 /// A function of the script's own: C functions are refused.
 unsafe fn check_function(lua: *mut lua_State) {
-    // SAFETY: a C function's usual stack.
+    // SAFETY: a C function has `LUA_MINSTACK` free slots.
     unsafe {
         if ffi::lua_type(lua, 1) != ffi::LUA_TFUNCTION || ffi::lua_iscfunction(lua, 1) != 0 {
             super::argument::fail(lua, 1, c"Lua function expected");
@@ -32,7 +32,7 @@ unsafe fn check_function(lua: *mut lua_State) {
 }
 
 unsafe fn create(lua: *mut lua_State) -> c_int {
-    // SAFETY: a C function's usual stack.
+    // SAFETY: a C function has `LUA_MINSTACK` free slots.
     unsafe {
         check_function(lua);
         coroutine::create(lua)
@@ -40,7 +40,7 @@ unsafe fn create(lua: *mut lua_State) -> c_int {
 }
 
 unsafe fn wrap(lua: *mut lua_State) -> c_int {
-    // SAFETY: a C function's usual stack.
+    // SAFETY: a C function has `LUA_MINSTACK` free slots.
     unsafe {
         check_function(lua);
         coroutine::wrap(lua)
@@ -54,7 +54,7 @@ unsafe fn is_root(lua: *mut lua_State) -> bool {
 }
 
 unsafe fn running(lua: *mut lua_State) -> c_int {
-    // SAFETY: a C function's usual stack.
+    // SAFETY: a C function has `LUA_MINSTACK` free slots.
     unsafe {
         if ffi::lua_pushthread(lua) != 0 || is_root(lua) {
             ffi::lua_pushnil(lua);
@@ -64,7 +64,7 @@ unsafe fn running(lua: *mut lua_State) -> c_int {
 }
 
 unsafe fn r#yield(lua: *mut lua_State) -> c_int {
-    // SAFETY: a C function's usual stack.
+    // SAFETY: a C function has `LUA_MINSTACK` free slots.
     unsafe {
         if is_root(lua) {
             ffi::lua_pushstring(lua, c"attempt to yield across metamethod/C-call boundary".as_ptr());

@@ -58,11 +58,11 @@ pub(super) fn number_text(number: f64, precision: usize) -> Text<TEXT_MAX> {
     text
 }
 
-/// Writes a number with [`PRECISION`] digits if it has no more than six of them behind the point.
+/// Writes a number with [`PRECISION`] digits if it has at most six of them after the point.
 ///
-/// The scaled number is off by at most half a unit of its 53 bits, so if it is as near to a whole one as two such units
-/// it is within 4·10⁻¹⁶ of it in proportion, and all numbers within 5·10⁻¹⁵ of a number with fourteen digits are
-/// written as that.
+/// Scaling has a relative error of at most 2⁻⁵³. So a scaled number within 2⁻⁵² of an integer is in truth within
+/// 4·10⁻¹⁶ of it, and every number within 5·10⁻¹⁵ of one with fourteen digits is written as that one (all distances are
+/// relative).
 fn short_text(number: f64, text: &mut Text<TEXT_MAX>) -> bool {
     let size = number.abs();
     if !(1e-4..1e8).contains(&size) {

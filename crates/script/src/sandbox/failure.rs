@@ -1,11 +1,11 @@
-//! Errors with a composed text, and the limit that several of them name.
+//! Errors with formatted texts, and the limit that several of them name.
 
 use std::fmt::{self, Write as _};
 
 use super::decimal::Text;
 use crate::ffi::{self, lua_State};
 
-/// The maximum number of stack slots of a function in Lua 5.1, beyond which it raises an error.
+/// The maximum number of stack slots that a function of Lua 5.1 may use; a function that needs more raises an error.
 pub(super) const SLOTS_MAX: usize = 8000;
 
 /// The longest text; longer ones are truncated.

@@ -12,10 +12,10 @@ use crate::{again, function};
 /// `string.gmatch`.
 pub(super) const GMATCH: lua_CFunction = function!(gmatch);
 
-/// The meter of a search, which polls whether to continue.
+/// Polls whether a search goes on.
 pub(super) struct Watch {
     lua: *mut lua_State,
-    /// The result of the poll with which it ended.
+    /// The result of the last poll.
     pub(super) verdict: Poll,
 }
 
@@ -117,7 +117,7 @@ pub(super) unsafe fn r#match(lua: *mut lua_State) -> c_int {
 
 #[inline(always)]
 unsafe fn search<const FIND: bool>(lua: *mut lua_State) -> c_int {
-    // SAFETY: a C function's usual stack. Neither matcher nor watch has a destructor.
+    // SAFETY: a C function has `LUA_MINSTACK` free slots. Neither matcher nor watch has a destructor.
     unsafe {
         let subject = argument::string(lua, 1);
         let pattern = argument::string(lua, 2);
@@ -154,10 +154,10 @@ unsafe fn search<const FIND: bool>(lua: *mut lua_State) -> c_int {
     }
 }
 
-/// Bytes searched between two questions.
+/// Bytes searched between two polls.
 const PIECE: usize = 1 << 16;
 
-/// Up to here a search is a loop; beyond, preparing a better one pays.
+/// The length up to which a search is a simple loop; beyond it, preparing a faster search pays.
 const SHORT: usize = 64;
 
 unsafe fn find_plain(
@@ -204,7 +204,7 @@ fn find_long(subject: &[u8], wanted: &[u8], mut go_on: impl FnMut() -> bool) -> 
     let finder = memchr::memmem::Finder::new(wanted);
     let mut from = 0;
     loop {
-        // A piece ends where the next one's first match could begin.
+        // A piece overlaps the next one by one byte less than `wanted` has, so that no match is missed.
         let end = subject.len().min(from + PIECE.max(wanted.len()) + wanted.len() - 1);
         if let Some(at) = finder.find(&subject[from..end]) {
             return Some(from + at);
@@ -217,7 +217,7 @@ fn find_long(subject: &[u8], wanted: &[u8], mut go_on: impl FnMut() -> bool) -> 
 }
 
 unsafe fn gmatch(lua: *mut lua_State) -> c_int {
-    // SAFETY: a C function's usual stack; subject, pattern and place become upvalues.
+    // SAFETY: a C function has `LUA_MINSTACK` free slots; subject, pattern and place become upvalues.
     unsafe {
         argument::string(lua, 1);
         argument::string(lua, 2);

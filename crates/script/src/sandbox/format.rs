@@ -12,10 +12,10 @@ use crate::run::Poll;
 /// Room for one item: `%99.99f` of the largest double, and more.
 const ITEM_MAX: usize = 512;
 
-/// A string of this length or more is inserted completely, whatever the width.
+/// A string of at least this length is added as it is, whatever the width.
 const WHOLE: usize = 100;
 
-/// Most flags of a directive.
+/// The maximum number of flags of a directive.
 const FLAGS_MAX: usize = 5;
 
 /// A directive between `%` and its letter.
@@ -43,8 +43,8 @@ impl Spec<'_> {
 }
 
 pub(super) unsafe fn format(lua: *mut lua_State) -> c_int {
-    // SAFETY: a C function's usual stack. Neither buffer nor directive has a destructor, and nothing called in between
-    // runs Lua.
+    // SAFETY: a C function has `LUA_MINSTACK` free slots. Neither buffer nor directive has a destructor, and nothing
+    // called in between runs Lua.
     unsafe {
         let top = ffi::lua_gettop(lua);
         let mut rest = argument::string(lua, 1);
@@ -106,7 +106,7 @@ unsafe fn read_spec<'a>(lua: *mut lua_State, rest: &'a [u8]) -> Spec<'a> {
         at += 1;
     }
     if at > FLAGS_MAX {
-        // SAFETY: nothing is held.
+        // SAFETY: no value with a destructor is alive.
         unsafe { crate::raise(lua, c"invalid format (repeated flags)") };
     }
     let digits = |at: &mut usize| {
@@ -169,7 +169,7 @@ unsafe fn add(lua: *mut lua_State, buffer: &mut Buffer, n: c_int, spec: &Spec<'_
             }
             b'q' => return add_quoted(lua, buffer, n),
             other => {
-                // The text is named, so that it lives until the message is made.
+                // The array is bound to a name, so that it lives until the message is made.
                 let option = [other, 0];
                 let option = option.as_ptr().cast::<c_char>();
                 ffi::luaL_error(lua, c"invalid option '%%%s' to 'format'".as_ptr(), option);
@@ -179,7 +179,7 @@ unsafe fn add(lua: *mut lua_State, buffer: &mut Buffer, n: c_int, spec: &Spec<'_
     }
 }
 
-/// Adds what C's printf makes of one value.
+/// Appends one value as C's printf formats it.
 unsafe fn print<T>(buffer: &mut Buffer, directive: &[u8; 24], value: T)
 where
     T: Printable,
@@ -246,7 +246,7 @@ unsafe fn pad(buffer: &mut Buffer, bytes: &[u8], before: usize, after: usize) {
     }
 }
 
-/// A string as Lua reads it back.
+/// Appends a string in quotes, so that Lua can read it back.
 unsafe fn add_quoted(lua: *mut lua_State, buffer: &mut Buffer, n: c_int) -> Poll {
     // SAFETY: as `format`.
     unsafe {

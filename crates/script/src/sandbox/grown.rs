@@ -128,10 +128,10 @@ impl<T: Copy> Grown<T> {
 }
 
 impl Grown<u8> {
-    /// Writes bytes over those from the `at`th on.
+    /// Overwrites bytes from position `at` on.
     ///
     /// # Safety
-    /// They are there; `bytes` lie elsewhere.
+    /// The bytes to be overwritten exist; `bytes` lie elsewhere.
     #[inline(always)]
     pub(super) unsafe fn set(&mut self, at: usize, bytes: &[u8]) {
         debug_assert!(at + bytes.len() <= self.len);
@@ -139,10 +139,10 @@ impl Grown<u8> {
         unsafe { ptr::copy_nonoverlapping(bytes.as_ptr(), self.data.add(at), bytes.len()) };
     }
 
-    /// Moves all from the `at`th byte on by `gap` bytes to the back. May raise (memory).
+    /// Moves all bytes from position `at` on towards the end by `gap` bytes. May raise (memory).
     ///
     /// # Safety
-    /// As [`Grown::reserve`]; there are as many as `at` bytes.
+    /// As [`Grown::reserve`]; `at` is at most the length.
     pub(super) unsafe fn part(&mut self, lua: *mut lua_State, at: usize, gap: usize) {
         // SAFETY: as promised by the caller. What is in the gap was written before, or is about to be moved.
         unsafe {

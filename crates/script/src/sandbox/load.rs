@@ -17,7 +17,7 @@ use crate::run::{self, Coroutine, Poll};
 use crate::state::{Core, Error, ErrorKind, State};
 use crate::{again, budget, continuation};
 
-/// Bytes of source between two questions: some tens of microseconds of parsing.
+/// Bytes of source between two polls: some tens of microseconds of parsing.
 const PIECE: usize = 1024;
 
 /// The time limit of a compilation on a worker.
@@ -77,7 +77,7 @@ enum Compiled {
     Function(Known),
     /// The message is on the stack.
     Failed(c_int),
-    /// A poll said so.
+    /// A poll ended the compilation.
     Ended(Poll),
 }
 
@@ -104,7 +104,7 @@ unsafe fn compile<F: FnMut() -> Poll>(lua: *mut lua_State, code: &[u8], name: &C
     }
 }
 
-/// Takes the function on top of the stack for what [`chunk`] makes of it.
+/// Replaces the function on top of the stack by what [`chunk`] makes of it.
 unsafe fn adapt(lua: *mut lua_State) -> Compiled {
     unsafe extern "C-unwind" fn write(_: *mut lua_State, part: *const c_void, len: usize, to: *mut c_void) -> c_int {
         // SAFETY: the last argument is the buffer of the frame below, which has no destructor.
@@ -112,7 +112,7 @@ unsafe fn adapt(lua: *mut lua_State) -> Compiled {
         0
     }
     // SAFETY: the buffer is used by nothing else until this returns; loading a dump calls nothing but its reader, and
-    // raises nothing. What was changed is code that Lua itself made, by instructions that fit.
+    // raises nothing. The changed code was compiled by Lua itself, and the instructions put in are valid there.
     unsafe {
         let mut dump = Buffer::begin(lua);
         ffi::lua_dump(lua, write, (&raw mut dump).cast(), 0);
@@ -135,11 +135,12 @@ unsafe fn adapt(lua: *mut lua_State) -> Compiled {
 
 /// Compiles within a script and returns the function, or nil and the message.
 unsafe fn compile_here(lua: *mut lua_State, code: &[u8], name: &CStr, again: ffi::lua_KFunction) -> c_int {
-    // SAFETY: a C function's usual stack. While it parses, the parser can't yield, so that is asked before.
+    // SAFETY: a C function has `LUA_MINSTACK` free slots. Whether the script can wait is asked before, because nothing
+    // can yield while the parser runs.
     unsafe {
         let may_leave = run::can_wait(lua);
         match compile(lua, code, name, || run::poll_if(lua, || may_leave)) {
-            // Compiled again where it may run.
+            // The function is compiled again on a thread where it may run.
             Compiled::Function(Known { is_wide: true, .. }) if may_leave && !budget::is_patient() => {
                 ffi::lua_pop(lua, 1);
                 crate::leave(lua, again)
@@ -157,7 +158,7 @@ unsafe fn compile_here(lua: *mut lua_State, code: &[u8], name: &CStr, again: ffi
 }
 
 pub(super) unsafe fn loadstring(lua: *mut lua_State) -> c_int {
-    // SAFETY: a C function's usual stack; strings of Lua's end in a zero byte.
+    // SAFETY: a C function has `LUA_MINSTACK` free slots; strings of Lua's end in a zero byte.
     unsafe {
         let code = argument::string(lua, 1);
         let name = CStr::from_ptr(argument::string_or(lua, 2, code).as_ptr().cast());
@@ -170,7 +171,7 @@ const CODE: Pile = Pile { slot: 3 };
 const LEN: c_int = 4;
 
 pub(super) unsafe fn load(lua: *mut lua_State) -> c_int {
-    // SAFETY: a C function's usual stack.
+    // SAFETY: a C function has `LUA_MINSTACK` free slots.
     unsafe {
         argument::function(lua, 1);
         argument::string_or(lua, 2, b"=(load)");
@@ -244,13 +245,13 @@ unsafe fn load_compile(lua: *mut lua_State) -> c_int {
     }
 }
 
-/// A function of Lua's that the driver keeps. Give it back with [`State::release`].
+/// A Lua function that is kept for the driver, until [`State::release`].
 #[must_use = "a function that is not released stays in the registry"]
 #[derive(Debug, PartialEq, Eq)]
 pub struct FunctionRef {
     reference: c_int,
     known: Known,
-    /// Whether it has its globals, which it can't exchange.
+    /// Whether its table of globals was set and needs no restoring: the function can't replace it.
     is_placed: Cell<bool>,
 }
 
@@ -278,10 +279,10 @@ impl FunctionRef {
 }
 
 impl State {
-    /// Compiles a chunk of text, of which a first line that begins with `#!` is left out. `name` as `=name` or `@file`.
+    /// Compiles a chunk of text, without a first line that begins with `#!`. `name` has the form `=name` or `@file`.
     ///
-    /// `None`: it would take too long for this thread, which others wait for; to be done again on one that is
-    /// [`patient`](crate::patient).
+    /// Returns `None` if it would take too long for this thread, for which others wait; the caller repeats it on a
+    /// thread that is [`patient`](crate::patient).
     pub fn compile(&mut self, code: &[u8], name: &CStr) -> Result<Option<FunctionRef>, Error> {
         let skipped = match code.starts_with(b"#!") {
             true => code.iter().position(|byte| *byte == b'\n').unwrap_or(code.len()),
@@ -316,7 +317,7 @@ impl State {
         })
     }
 
-    /// The same for a library, whose main function has no commands to call.
+    /// Compiles a library like [`State::compile`]; its main function has no commands to call.
     pub fn compile_library(&mut self, code: &[u8], name: &CStr) -> Result<Option<FunctionRef>, Error> {
         let kept = self.core().sandbox.discards;
         if kept == Discards::Everywhere {
@@ -327,9 +328,10 @@ impl State {
         compiled
     }
 
-    /// Lets go of a function.
+    /// Releases a function.
     pub fn release(&mut self, function: FunctionRef) {
-        // SAFETY: nothing is held. A failure costs the function's memory until the state goes.
+        // SAFETY: no value with a destructor is alive. After a failure the function's memory stays in use until the
+        // state is dropped.
         let _ = unsafe { self.protect(|lua| ffi::luaL_unref(lua, ffi::LUA_REGISTRYINDEX, function.reference)) };
     }
 
@@ -357,8 +359,8 @@ impl State {
         Ok(coroutine)
     }
 
-    /// Returns a coroutine whose function is still to be pushed. Earlier settings of `cjson` are undone, and the random
-    /// sequence is the common one again.
+    /// Returns a coroutine whose function is still to be pushed. Earlier settings of `cjson` are undone, and random
+    /// numbers come from the shared sequence again, without a script's seed.
     pub fn begin_empty(&mut self) -> Result<Coroutine, Error> {
         let coroutine = self.coroutine()?;
         self.forget_seed();

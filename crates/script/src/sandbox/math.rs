@@ -12,7 +12,7 @@ use crate::ffi::{self, lua_CFunction, lua_State};
 use crate::function;
 use crate::state::{Core, State};
 
-/// A generator of chance as `drand48` of C has it: 48 bits, of which the upper 31 are shown.
+/// A generator of random numbers as C's `drand48`: 48 bits, of which the upper 31 are shown.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Random(u64);
 
@@ -149,7 +149,7 @@ const FMOD: lua_CFunction = function!(fmod);
 macro_rules! of_one {
     ($($name:ident: $compute:expr;)*) => {$(
         unsafe fn $name(lua: *mut lua_State) -> c_int {
-            // SAFETY: a C function's usual stack.
+            // SAFETY: a C function has `LUA_MINSTACK` free slots.
             unsafe {
                 let compute: fn(f64) -> f64 = $compute;
                 number::push(lua, compute(argument::number(lua, 1)));
@@ -189,7 +189,7 @@ unsafe extern "C" {
 macro_rules! of_two {
     ($($name:ident: $compute:expr;)*) => {$(
         unsafe fn $name(lua: *mut lua_State) -> c_int {
-            // SAFETY: a C function's usual stack.
+            // SAFETY: a C function has `LUA_MINSTACK` free slots.
             unsafe {
                 let compute: fn(f64, f64) -> f64 = $compute;
                 number::push(lua, compute(argument::number(lua, 1), argument::number(lua, 2)));
@@ -206,7 +206,7 @@ of_two! {
 }
 
 unsafe fn ldexp_(lua: *mut lua_State) -> c_int {
-    // SAFETY: a C function's usual stack.
+    // SAFETY: a C function has `LUA_MINSTACK` free slots.
     unsafe {
         number::push(lua, ldexp(argument::number(lua, 1), argument::int(lua, 2)));
         1
@@ -214,7 +214,7 @@ unsafe fn ldexp_(lua: *mut lua_State) -> c_int {
 }
 
 unsafe fn frexp_(lua: *mut lua_State) -> c_int {
-    // SAFETY: a C function's usual stack; the exponent is written.
+    // SAFETY: a C function has `LUA_MINSTACK` free slots; the exponent is written.
     unsafe {
         let mut exponent = 0;
         number::push(lua, frexp(argument::number(lua, 1), &mut exponent));
@@ -224,7 +224,7 @@ unsafe fn frexp_(lua: *mut lua_State) -> c_int {
 }
 
 unsafe fn modf(lua: *mut lua_State) -> c_int {
-    // SAFETY: a C function's usual stack.
+    // SAFETY: a C function has `LUA_MINSTACK` free slots.
     unsafe {
         let number = argument::number(lua, 1);
         number::push(lua, number.trunc());
@@ -246,7 +246,7 @@ unsafe fn min(lua: *mut lua_State) -> c_int {
 
 #[inline]
 unsafe fn choose(lua: *mut lua_State, better: impl Fn(f64, f64) -> bool) -> c_int {
-    // SAFETY: a C function's usual stack.
+    // SAFETY: a C function has `LUA_MINSTACK` free slots.
     unsafe {
         let count = ffi::lua_gettop(lua);
         let mut chosen = argument::number(lua, 1);
@@ -262,7 +262,7 @@ unsafe fn choose(lua: *mut lua_State, better: impl Fn(f64, f64) -> bool) -> c_in
 }
 
 unsafe fn random(lua: *mut lua_State) -> c_int {
-    // SAFETY: a C function's usual stack; nothing else refers to the core.
+    // SAFETY: a C function has `LUA_MINSTACK` free slots; nothing else refers to the core.
     unsafe {
         let fraction = Core::of(lua).sandbox.random.fraction();
         let (lower, upper) = match ffi::lua_gettop(lua) {

@@ -6,7 +6,7 @@
 use super::buffer::Buffer;
 use crate::ffi::{self, lua_State};
 
-/// Writes a message in 5.1's words; `false` if there is nothing to change.
+/// Writes a message in 5.1's words; returns false if nothing has to change.
 type Adapt = fn(&[u8], &mut dyn FnMut(&[u8])) -> bool;
 
 /// Replaces the message on top of the stack, if it is one of the core's. May raise.

@@ -90,14 +90,14 @@ pub(crate) struct Own {
     pub(crate) scratch: buffer::Scratch,
     captures: pattern::Captures,
     random: math::Source,
-    /// Places in the registry: of the real table of globals, and of the one with the real libraries once one was
+    /// References in the registry: to the real table of globals, and to the one with the real libraries, if it was
     /// needed.
     globals: c_int,
     open: Option<c_int>,
     arguments: arguments::Arguments,
     /// The options of `cjson`, which the registry keeps.
     json: Option<NonNull<json::Options>>,
-    /// Replies of commands that a script drops are not made into values ([`State::discard_replies`]).
+    /// Where unused replies of commands are not converted to values ([`State::discard_replies`]).
     discards: Discards,
 }
 
@@ -183,7 +183,7 @@ impl State {
             self.core().sandbox.open = Some(open);
         }
         let globals = if globals == Globals::Sealed { Globals::Real } else { globals };
-        // Lua's own record of a string or a place in a table, and the growth of tables that double.
+        // Room for Lua's own record of a string or of a slot in a table, and for the doubling of tables.
         const EACH: usize = 128;
         const MORE: usize = 16 << 10;
         let bytes = keys.iter().chain(arguments).fold(MORE, |sum, word| sum + word.len() + EACH);
@@ -265,8 +265,8 @@ pub unsafe fn seal_strictly(lua: *mut lua_State) {
     }
 }
 
-/// Gives strings the library below the top of the stack for their methods, and takes it away: on top is what scripts
-/// have for it.
+/// Makes the library below the top of the stack the source of strings' methods, and removes it: the table on top is the
+/// one that scripts see.
 unsafe fn open_string_metatable(lua: *mut lua_State) {
     // SAFETY: as `open`.
     unsafe {
@@ -302,10 +302,10 @@ unsafe fn missing(lua: *mut lua_State) -> c_int {
     }
 }
 
-/// Pushes Lua 5.1's `arg` of a function that takes `...`: a table of its extra arguments, and their number `n`; `false`
-/// if the reading function is not such a function.
+/// Pushes Lua 5.1's `arg` of a function that takes `...`: a table of its extra arguments, and their number `n`; returns
+/// false if the function that reads `arg` takes no `...`.
 unsafe fn push_arg(lua: *mut lua_State) -> bool {
-    // SAFETY: a metamethod's usual stack; the record is filled by Lua before it is read.
+    // SAFETY: a metamethod has `LUA_MINSTACK` free slots; the record is filled by Lua before it is read.
     unsafe {
         let mut record: ffi::lua_Debug = std::mem::zeroed();
         if ffi::lua_getstack(lua, 1, &mut record) == 0 || ffi::lua_getinfo(lua, c"uS".as_ptr(), &mut record) == 0 {
@@ -348,7 +348,7 @@ pub(crate) unsafe fn register(lua: *mut lua_State, functions: &[(&CStr, lua_CFun
 /// Replaces a value and a key on top of the stack by the key's value in it, respecting metatables. Does not return if a
 /// function of the script runs and is suspended: then `continuation` finds the result on top.
 unsafe fn index(lua: *mut lua_State, continuation: lua_KFunction) {
-    /// Tables that may lead to each other.
+    /// The maximum length of a chain of `__index` tables.
     const CHAIN_MAX: u32 = 100;
     // SAFETY: the C function that calls this has three slots free; nothing with a destructor is alive in it.
     unsafe {

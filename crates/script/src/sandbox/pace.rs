@@ -5,13 +5,13 @@ use std::ffi::c_int;
 use crate::ffi::{self, lua_KFunction, lua_State};
 use crate::{Poll, leave, poll, stopped, weigh};
 
-/// Steps between two looks. A step is a value or some tens of bytes, so this is a few tens of microseconds.
+/// Steps between two polls. A step is a value or some tens of bytes, so this is a few tens of microseconds.
 const STEPS: usize = 4096;
 
 /// Bytes that are copied or looked through in the time of a step.
 const BYTES: usize = 32;
 
-/// Fewer bytes than this are copied without a question.
+/// Fewer bytes than this are copied without a poll.
 const LIGHT: usize = 1 << 16;
 
 /// The steps of one call.
@@ -23,7 +23,7 @@ pub(super) struct Pace {
 }
 
 impl Pace {
-    /// For a function with `args` arguments; `again` is its continuation, which does the whole work anew.
+    /// Returns the pace of a function with `args` arguments; `again` is its continuation, which repeats the whole work.
     pub(super) fn new(args: c_int, again: lua_KFunction) -> Pace {
         Pace { left: STEPS, args, again }
     }
@@ -32,7 +32,7 @@ impl Pace {
     ///
     /// # Safety
     /// `lua` is what the function was called with. Nothing with a destructor is alive; results so far are either on the
-    /// stack above the arguments or are lost.
+    /// stack above the arguments or are discarded.
     #[inline(always)]
     pub(super) unsafe fn step(&mut self, lua: *mut lua_State) {
         self.left -= 1;
@@ -42,7 +42,7 @@ impl Pace {
         }
     }
 
-    /// Counts the steps of `bytes` bytes towards the next look.
+    /// Counts `bytes` bytes as steps towards the next poll.
     #[inline(always)]
     pub(super) fn bytes(&mut self, bytes: usize) {
         self.left = self.left.saturating_sub(bytes / BYTES).max(1);

@@ -13,10 +13,10 @@ use super::{argument, number, register};
 use crate::ffi::{self, lua_CFunction, lua_State};
 use crate::{again, function};
 
-/// The widest integer, bytes.
+/// The width of the widest integer, in bytes.
 const INTEGER_MAX: i32 = 32;
 
-/// The widest alignment that is natural, bytes.
+/// The widest natural alignment, in bytes.
 const ALIGN_MAX: i32 = 8;
 
 /// Results up to this length never leave the frame.
@@ -84,7 +84,7 @@ impl<'a> Format<'a> {
         number.unwrap_or(default)
     }
 
-    /// Bytes between `position` and where the option begins.
+    /// Returns the number of bytes between `position` and the beginning of the option.
     fn padding(&self, position: u64, option: u8, size: u64) -> u64 {
         if size == 0 || option == b'c' {
             return 0;
@@ -93,7 +93,7 @@ impl<'a> Format<'a> {
         (mask + 1).wrapping_sub(position & mask) & mask
     }
 
-    /// Takes an option that is about the format itself.
+    /// Applies an option that concerns the format itself.
     unsafe fn control(&mut self, option: u8) {
         match option {
             b' ' => {}
@@ -119,7 +119,7 @@ impl<'a> Format<'a> {
 }
 
 unsafe fn size(lua: *mut lua_State) -> c_int {
-    // SAFETY: a C function's usual stack.
+    // SAFETY: a C function has `LUA_MINSTACK` free slots.
     unsafe {
         let mut format = Format::new(lua);
         let mut pace = Pace::new(ffi::lua_gettop(lua), again!(size));
@@ -142,7 +142,7 @@ unsafe fn size(lua: *mut lua_State) -> c_int {
     }
 }
 
-/// Returns the `size` bytes of an integer of 64 bits; those beyond are zeros.
+/// Returns the `size` bytes of a 64-bit integer; bytes beyond its width are zeros.
 fn put_integer(value: u64, size: usize, big_endian: bool) -> [u8; INTEGER_MAX as usize] {
     let mut bytes = [0; INTEGER_MAX as usize];
     for (at, byte) in value.to_le_bytes().into_iter().enumerate().take(size) {
@@ -151,8 +151,8 @@ fn put_integer(value: u64, size: usize, big_endian: bool) -> [u8; INTEGER_MAX as
     bytes
 }
 
-/// Returns the last 64 bits of an integer. One with a sign is negative if the bit is set that a shift by its width,
-/// modulo 64, finds, which beyond eight bytes is not the highest.
+/// Returns the last 64 bits of an integer. A signed one is negative if the bit is set that results from a shift by its
+/// width modulo 64; beyond eight bytes this is not its highest bit.
 fn integer(bytes: &[u8], signed: bool, big_endian: bool) -> f64 {
     let join = |value: u64, byte: &u8| value << 8 | u64::from(*byte);
     let value = if big_endian { bytes.iter().fold(0, join) } else { bytes.iter().rev().fold(0, join) };
@@ -164,8 +164,8 @@ fn integer(bytes: &[u8], signed: bool, big_endian: bool) -> f64 {
 }
 
 unsafe fn pack(lua: *mut lua_State) -> c_int {
-    // SAFETY: a C function's usual stack: the arguments, a nil that stands for one that is missing, and the slot of the
-    // result as it grows.
+    // SAFETY: a C function has `LUA_MINSTACK` free slots; the stack has the arguments, a nil in place of a missing one,
+    // and the growing result.
     unsafe {
         let mut format = Format::new(lua);
         let arguments = ffi::lua_gettop(lua);
@@ -219,7 +219,7 @@ unsafe fn pack(lua: *mut lua_State) -> c_int {
 }
 
 unsafe fn unpack(lua: *mut lua_State) -> c_int {
-    // SAFETY: a C function's usual stack.
+    // SAFETY: a C function has `LUA_MINSTACK` free slots.
     unsafe {
         let mut format = Format::new(lua);
         let data = argument::string(lua, 2);
@@ -227,7 +227,7 @@ unsafe fn unpack(lua: *mut lua_State) -> c_int {
         if start == 0 {
             argument::fail(lua, 3, c"offset must be 1 or greater");
         }
-        // A negative start is one far beyond the data.
+        // A negative start counts as one far beyond the data.
         let mut position = (start as u64).wrapping_sub(1);
         let arguments = ffi::lua_gettop(lua);
         let mut pace = Pace::new(arguments, again!(unpack));
@@ -290,7 +290,7 @@ unsafe fn unpack(lua: *mut lua_State) -> c_int {
     }
 }
 
-/// Returns the `size` bytes of the data from `position` on; raises if it has not as many.
+/// Returns the `size` bytes of the data from `position` on; raises if there are fewer.
 unsafe fn field(lua: *mut lua_State, data: &[u8], position: u64, size: u64) -> &[u8] {
     let all = data.len() as u64;
     if size > all || position > all - size {

@@ -11,13 +11,13 @@
 
 use std::ffi::CStr;
 
-/// Most captures of a pattern.
+/// The maximum number of captures of a pattern.
 pub(crate) const CAPTURES_MAX: usize = 32;
 
-/// Most attempts within each other.
+/// The maximum number of nested attempts.
 const DEPTH_MAX: u32 = 400;
 
-/// Steps between two questions to the meter.
+/// Steps between two calls of the meter.
 const FUEL: u32 = 4096;
 
 /// Decides whether a search continues.
@@ -166,7 +166,7 @@ impl<'a, M: Meter> Matcher<'a, M> {
         (plain && !matches!(self.pattern.get(1), Some(b'?' | b'*' | b'-'))).then_some(first)
     }
 
-    /// Returns the place of `byte` at `at` or later.
+    /// Returns the position of `byte` at `at` or later.
     #[inline]
     fn skip_to(&mut self, mut at: usize, byte: u8) -> usize {
         const PIECE: usize = 1 << 16;
@@ -362,7 +362,7 @@ impl<'a, M: Meter> Matcher<'a, M> {
         }
     }
 
-    /// Returns how many of the first bytes are of the item `p..end`.
+    /// Returns how many of the first bytes match the item `p..end`.
     #[inline]
     fn run(&self, bytes: &[u8], p: usize, end: usize) -> usize {
         let stop = match self.pattern[p] {
@@ -384,7 +384,7 @@ impl<'a, M: Meter> Matcher<'a, M> {
         stop.unwrap_or(bytes.len())
     }
 
-    /// Matches as many of the item as possible from `from` on; the occurrences before `least` are settled.
+    /// Matches the item as often as possible from `from` on; repetitions before `least` are not given up again.
     fn most(&mut self, least: usize, from: usize, p: usize, end: usize) -> usize {
         const PIECE: usize = 1024;
         let mut at = from;
@@ -411,7 +411,7 @@ impl<'a, M: Meter> Matcher<'a, M> {
         }
     }
 
-    /// Matches as few of the item as possible.
+    /// Matches the item as few times as possible.
     fn least(&mut self, mut s: usize, p: usize, end: usize) -> usize {
         loop {
             let found = self.attempt(s, end + 1);
@@ -497,7 +497,7 @@ impl<'a, M: Meter> Matcher<'a, M> {
     }
 }
 
-/// The letters of classes; the place of one is its bit in [`CLASSES`].
+/// The letters of classes; the position of a letter is its bit in [`CLASSES`].
 const LETTERS: [u8; 10] = *b"acdlpsuwxz";
 
 /// The classes that take each byte.
@@ -582,7 +582,7 @@ pub(crate) fn until_zero(pattern: &[u8]) -> &[u8] {
     &pattern[..pattern.iter().position(|byte| *byte == 0).unwrap_or(pattern.len())]
 }
 
-/// Returns whether in a pattern without a zero byte everything means just itself.
+/// Returns whether all characters of a pattern without a zero byte stand for themselves.
 #[inline]
 pub(crate) fn is_plain(pattern: &[u8]) -> bool {
     !pattern.iter().any(|byte| matches!(byte, b'^' | b'$' | b'*' | b'+' | b'?' | b'.' | b'(' | b'[' | b'%' | b'-'))

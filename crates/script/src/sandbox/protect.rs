@@ -41,7 +41,7 @@ pub unsafe fn seal(lua: *mut lua_State) {
 }
 
 unsafe fn refuse_new(lua: *mut lua_State) -> c_int {
-    // SAFETY: a C function's usual stack.
+    // SAFETY: a C function has `LUA_MINSTACK` free slots.
     unsafe { crate::raise(lua, READ_ONLY) }
 }
 
@@ -71,7 +71,7 @@ pub(super) unsafe fn refuse(lua: *mut lua_State, n: c_int) {
     }
 }
 
-/// Puts the real table into the slot `n` of a sealed one; `n` counts from below. Whether it was one.
+/// Puts the real table into the slot `n` of a sealed one; `n` counts from below. Returns whether the table was sealed.
 #[inline]
 pub(super) unsafe fn see_through(lua: *mut lua_State, n: c_int) -> bool {
     // SAFETY: three slots are free.
@@ -118,7 +118,7 @@ pub(super) unsafe fn push_shown(lua: *mut lua_State, n: c_int) -> bool {
     }
 }
 
-/// Lets `getmetatable` of the sealed table below the top show the value on top, which is popped.
+/// Makes `getmetatable` of the sealed table below the top return the value on top, which is popped.
 pub(super) unsafe fn show(lua: *mut lua_State) {
     // SAFETY: called inside a protected call.
     unsafe {

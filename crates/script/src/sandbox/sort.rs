@@ -18,13 +18,14 @@ use crate::run::Poll;
 use crate::state::Core;
 use crate::{again, continuation};
 
-/// Comparisons between two questions.
+/// Comparisons between two polls.
 const COMPARISONS: u32 = 512;
 
 /// Elements of a run that is sorted in one go.
 const RUN: usize = 512;
 
-/// Most parts that wait to be sorted: the smaller half goes first, so one for each bit of a length.
+/// The maximum number of parts that wait to be sorted: the smaller half is sorted first, so there is at most one for
+/// each bit of the length.
 const PARTS_MAX: usize = 40;
 
 /// The next comparison.
@@ -63,12 +64,12 @@ const STATE: c_int = 3;
 const PIVOT: c_int = 4;
 const LEFT: c_int = 5;
 const RIGHT: c_int = 6;
-/// The element that going up stopped at.
+/// The element at which the upward scan stopped.
 const STOPPED: c_int = 7;
 const SLOTS: c_int = STOPPED;
 
 pub(crate) unsafe fn sort(lua: *mut lua_State) -> c_int {
-    // SAFETY: a C function's usual stack.
+    // SAFETY: a C function has `LUA_MINSTACK` free slots.
     unsafe {
         argument::table(lua, TABLE);
         let count = length(lua, TABLE);
@@ -79,7 +80,7 @@ pub(crate) unsafe fn sort(lua: *mut lua_State) -> c_int {
         if count < 2 {
             return 0;
         }
-        // A suspended merge sort restarts from the beginning on another thread, which only the store has.
+        // A suspended plain sort starts again from the beginning on a thread for long work, which only the store has.
         if ffi::lua_type(lua, COMPARE) == ffi::LUA_TNIL && Core::of(lua).sandbox.on {
             match sort_plain(lua, count) {
                 Plain::Done => return 0,
@@ -139,7 +140,7 @@ unsafe fn compared(lua: *mut lua_State, _: c_int, _: lua_KContext) -> c_int {
     }
 }
 
-/// Returns whether the value at [`LEFT`] comes before that at [`RIGHT`]; does not come back if the script is suspended.
+/// Returns whether the value at [`LEFT`] comes before that at [`RIGHT`]; does not return if the script is suspended.
 unsafe fn is_less(lua: *mut lua_State) -> bool {
     // SAFETY: as `go_on`. Numbers and strings compare without running Lua.
     unsafe {
@@ -163,7 +164,7 @@ unsafe fn is_less(lua: *mut lua_State) -> bool {
     }
 }
 
-/// Pushes the `__lt` that both values have in common; outside of the sandbox that of the first one that has any.
+/// Pushes the `__lt` that both values have in common; outside the sandbox, the `__lt` of the first value that has one.
 unsafe fn push_order(lua: *mut lua_State) -> bool {
     // SAFETY: as `go_on`.
     unsafe {
@@ -351,7 +352,7 @@ enum Plain {
     Ended(Poll),
 }
 
-/// A number, an integer of Lua's or a float.
+/// A number: a Lua integer or a float.
 #[derive(Clone, Copy)]
 struct Number {
     bits: u64,
@@ -374,7 +375,7 @@ fn compare_numbers(left: &Number, right: &Number) -> Ordering {
         } else if float < -9223372036854775808.0 {
             Ordering::Greater
         } else {
-            // Cut towards zero and compare the fraction if the whole part is the same.
+            // The float is truncated towards zero; its fraction decides if the integer parts are equal.
             integer.cmp(&(float as i64)).then_with(|| 0.0f64.total_cmp(&(float - float.trunc() + 0.0)))
         }
     };
@@ -394,10 +395,10 @@ fn compare_texts(left: &Text, right: &Text) -> Ordering {
     }
 }
 
-/// Sorts numbers alone, or strings alone, outside of Lua. Nothing of the table changes until all is sorted.
+/// Sorts numbers alone, or strings alone, outside of Lua. The table does not change until all elements are sorted.
 unsafe fn sort_plain(lua: *mut lua_State, count: i64) -> Plain {
-    // SAFETY: a slot is free. The elements lie in the state's buffer, which is aligned for them, twice: merging goes
-    // from one half to the other. Raw access runs no Lua.
+    // SAFETY: a slot is free. The state's buffer is aligned for the elements and has room for two copies of them,
+    // because each merge moves them from one half to the other. Raw access runs no Lua.
     unsafe {
         ffi::lua_rawgeti(lua, TABLE, 1);
         let kind = ffi::lua_type(lua, -1);
@@ -529,7 +530,8 @@ unsafe fn sort_as<T: Copy>(
             std::mem::swap(&mut source, &mut target);
             width *= 2;
         }
-        // Writing back cannot be interrupted, so with many elements the script leaves a worker.
+        // Writing back cannot be interrupted, so with many elements the script first moves from a worker to a thread
+        // for long work.
         let verdict = crate::weigh(lua, count * 64);
         if verdict != Poll::Go {
             return Plain::Ended(verdict);

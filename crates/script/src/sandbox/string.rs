@@ -9,10 +9,10 @@ use crate::ffi::{self, lua_CFunction, lua_State};
 use crate::run::Poll;
 use crate::{again, function};
 
-/// Most values that a call may return or take: Lua 5.1's limit of a C function's stack.
+/// The maximum number of values that a call may return or take: Lua 5.1's limit of a C function's stack.
 pub(super) const VALUES_MAX: i64 = 8000;
 
-/// Bytes handled between two questions.
+/// Bytes handled between two polls.
 const PIECE: usize = 1 << 18;
 
 /// Leaves the library's table on the stack.
@@ -39,7 +39,7 @@ pub(super) unsafe fn open(lua: *mut lua_State) {
 }
 
 unsafe fn len(lua: *mut lua_State) -> c_int {
-    // SAFETY: a C function's usual stack.
+    // SAFETY: a C function has `LUA_MINSTACK` free slots.
     unsafe {
         let bytes = argument::string(lua, 1);
         ffi::lua_pushinteger(lua, bytes.len() as i64);
@@ -48,7 +48,7 @@ unsafe fn len(lua: *mut lua_State) -> c_int {
 }
 
 unsafe fn sub(lua: *mut lua_State) -> c_int {
-    // SAFETY: a C function's usual stack.
+    // SAFETY: a C function has `LUA_MINSTACK` free slots.
     unsafe {
         let bytes = argument::string(lua, 1);
         let first = position(argument::integer(lua, 2), bytes.len()).max(1);
@@ -72,7 +72,7 @@ unsafe fn sub(lua: *mut lua_State) -> c_int {
 }
 
 unsafe fn byte(lua: *mut lua_State) -> c_int {
-    // SAFETY: a C function's usual stack, made larger before it is needed.
+    // SAFETY: a C function has `LUA_MINSTACK` free slots; the stack grows before more are needed.
     unsafe {
         let bytes = argument::string(lua, 1);
         let first = position(argument::integer_or(lua, 2, 1), bytes.len());
@@ -96,7 +96,7 @@ unsafe fn byte(lua: *mut lua_State) -> c_int {
 }
 
 unsafe fn char(lua: *mut lua_State) -> c_int {
-    // SAFETY: a C function's usual stack; there are fewer arguments than a slice takes long to handle.
+    // SAFETY: a C function has `LUA_MINSTACK` free slots; there are fewer arguments than a slice takes long to handle.
     unsafe {
         let count = ffi::lua_gettop(lua);
         let mut buffer = Buffer::begin(lua);
@@ -112,7 +112,7 @@ unsafe fn char(lua: *mut lua_State) -> c_int {
 }
 
 unsafe fn dump(lua: *mut lua_State) -> c_int {
-    // SAFETY: a C function's usual stack. What Lua 5.4 would dump, nothing could load.
+    // SAFETY: a C function has `LUA_MINSTACK` free slots. Nothing could load a dump of Lua 5.4.
     unsafe {
         argument::function(lua, 1);
         crate::raise(lua, c"unable to dump given function")
@@ -142,10 +142,11 @@ unsafe fn reverse(lua: *mut lua_State) -> c_int {
     }
 }
 
-/// Copies the string at 1, lets `change` have it part by part (with the whole and the part's place), and pushes it.
+/// Copies the string at 1, lets `change` modify the copy part by part (called with the whole string and the part's
+/// position), and pushes the result.
 #[inline(always)]
 unsafe fn convert(lua: *mut lua_State, again: ffi::lua_KFunction, change: impl Fn(&[u8], usize, &mut [u8])) -> c_int {
-    // SAFETY: a C function's usual stack; the buffer's room is written before it counts.
+    // SAFETY: a C function has `LUA_MINSTACK` free slots; the buffer's room is written before it counts.
     unsafe {
         let bytes = argument::string(lua, 1);
         let mut verdict = crate::weigh_small(lua, bytes.len());
@@ -187,7 +188,7 @@ unsafe fn finish(lua: *mut lua_State, mut buffer: Buffer, verdict: Poll, again: 
 }
 
 unsafe fn rep(lua: *mut lua_State) -> c_int {
-    // SAFETY: a C function's usual stack; what is copied within the buffer is written already.
+    // SAFETY: a C function has `LUA_MINSTACK` free slots; what is copied within the buffer is written already.
     unsafe {
         let bytes = argument::string(lua, 1);
         let count = usize::try_from(argument::int(lua, 2)).unwrap_or(0);

@@ -13,7 +13,7 @@ use crate::ffi::{self, lua_CFunction, lua_KContext, lua_State};
 use crate::run::Poll;
 use crate::{again, continuation, function};
 
-/// Elements handled between two questions.
+/// Elements handled between two polls.
 const ELEMENTS: i64 = 2048;
 
 /// Leaves the library's table on the stack.
@@ -39,9 +39,9 @@ pub(super) unsafe fn length(lua: *mut lua_State, n: c_int) -> i64 {
     unsafe { i64::from(ffi::lua_rawlen(lua, n) as i32) }
 }
 
-/// Leaves with `again` or raises, as the poll said.
+/// Leaves with `again` or raises, according to the poll.
 pub(super) unsafe fn end(lua: *mut lua_State, verdict: Poll, again: ffi::lua_KFunction) -> c_int {
-    // SAFETY: nothing is held.
+    // SAFETY: no value with a destructor is alive.
     unsafe {
         match verdict {
             Poll::Leave => crate::leave(lua, again),
@@ -51,7 +51,7 @@ pub(super) unsafe fn end(lua: *mut lua_State, verdict: Poll, again: ffi::lua_KFu
 }
 
 unsafe fn getn(lua: *mut lua_State) -> c_int {
-    // SAFETY: a C function's usual stack.
+    // SAFETY: a C function has `LUA_MINSTACK` free slots.
     unsafe {
         argument::table(lua, 1);
         ffi::lua_pushinteger(lua, length(lua, 1));
@@ -60,7 +60,7 @@ unsafe fn getn(lua: *mut lua_State) -> c_int {
 }
 
 unsafe fn setn(lua: *mut lua_State) -> c_int {
-    // SAFETY: a C function's usual stack.
+    // SAFETY: a C function has `LUA_MINSTACK` free slots.
     unsafe {
         argument::table(lua, 1);
         crate::raise(lua, c"'setn' is obsolete")
@@ -68,7 +68,7 @@ unsafe fn setn(lua: *mut lua_State) -> c_int {
 }
 
 unsafe fn insert(lua: *mut lua_State) -> c_int {
-    // SAFETY: a C function's usual stack.
+    // SAFETY: a C function has `LUA_MINSTACK` free slots.
     unsafe {
         argument::table(lua, 1);
         protect::refuse(lua, 1);
@@ -121,7 +121,7 @@ unsafe fn shift_up(lua: *mut lua_State) -> c_int {
 }
 
 unsafe fn remove(lua: *mut lua_State) -> c_int {
-    // SAFETY: a C function's usual stack.
+    // SAFETY: a C function has `LUA_MINSTACK` free slots.
     unsafe {
         argument::table(lua, 1);
         let end = length(lua, 1);
@@ -167,7 +167,7 @@ unsafe fn shift_down(lua: *mut lua_State) -> c_int {
 }
 
 unsafe fn concat(lua: *mut lua_State) -> c_int {
-    // SAFETY: a C function's usual stack; the buffer has no destructor, and raw access runs no Lua.
+    // SAFETY: a C function has `LUA_MINSTACK` free slots; the buffer has no destructor, and raw access runs no Lua.
     unsafe {
         argument::table(lua, 1);
         let separator = argument::string_or(lua, 2, b"");
@@ -220,7 +220,7 @@ unsafe fn concat(lua: *mut lua_State) -> c_int {
 }
 
 unsafe fn maxn(lua: *mut lua_State) -> c_int {
-    // SAFETY: a C function's usual stack.
+    // SAFETY: a C function has `LUA_MINSTACK` free slots.
     unsafe {
         argument::table(lua, 1);
         ffi::lua_settop(lua, 1);
@@ -230,7 +230,7 @@ unsafe fn maxn(lua: *mut lua_State) -> c_int {
     }
 }
 
-/// Goes on after the key at 3; the largest number so far is at 2.
+/// Continues after the key at 3; the largest number so far is at 2.
 unsafe fn maxn_more(lua: *mut lua_State) -> c_int {
     // SAFETY: the stack is what `maxn` left.
     unsafe {
@@ -254,7 +254,7 @@ unsafe fn maxn_more(lua: *mut lua_State) -> c_int {
 }
 
 unsafe fn foreach(lua: *mut lua_State) -> c_int {
-    // SAFETY: a C function's usual stack.
+    // SAFETY: a C function has `LUA_MINSTACK` free slots.
     unsafe {
         argument::table(lua, 1);
         argument::function(lua, 2);
@@ -265,7 +265,7 @@ unsafe fn foreach(lua: *mut lua_State) -> c_int {
     }
 }
 
-/// Goes on after the key at 3.
+/// Continues after the key at 3.
 unsafe fn foreach_more(lua: *mut lua_State) -> c_int {
     // SAFETY: the stack is what `foreach` left.
     unsafe {
@@ -295,7 +295,7 @@ unsafe fn foreach_called(lua: *mut lua_State, _: c_int, _: lua_KContext) -> c_in
 }
 
 unsafe fn foreachi(lua: *mut lua_State) -> c_int {
-    // SAFETY: a C function's usual stack.
+    // SAFETY: a C function has `LUA_MINSTACK` free slots.
     unsafe {
         argument::table(lua, 1);
         let last = length(lua, 1);
@@ -307,7 +307,7 @@ unsafe fn foreachi(lua: *mut lua_State) -> c_int {
     }
 }
 
-/// Goes on after the index at 4; the last one is at 3.
+/// Continues after the index at 4; the last one is at 3.
 unsafe fn foreachi_more(lua: *mut lua_State) -> c_int {
     // SAFETY: the stack is what `foreachi` left.
     unsafe {

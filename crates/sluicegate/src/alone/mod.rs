@@ -82,7 +82,7 @@ fn start(mut options: ServerOptions, file: Option<&Path>, is_told: bool) -> Resu
         std::env::set_current_dir(&path)
             .map_err(|error| format!("Can't chdir to '{}': {}", path.display(), reason(&error)))?;
     }
-    // What CONFIG GET dir shows is where the process is.
+    // CONFIG GET dir shows the process's current directory.
     if let Ok(directory) = std::env::current_dir() {
         options.process.dir = directory.as_os_str().as_bytes().to_vec();
     }
@@ -97,8 +97,7 @@ fn start(mut options: ServerOptions, file: Option<&Path>, is_told: bool) -> Resu
             Background::Daemon(command, null) => waiting = Some((command, null)),
         }
     }
-    // As Redis: a terminal that goes away does not take the store with it.
-    // SAFETY: takes numbers only; the process has one thread.
+    // As in Redis, the store survives the end of its terminal.
     unsafe { libc::signal(libc::SIGHUP, libc::SIG_IGN) };
     let workers = match process.threads {
         0 => std::thread::available_parallelism().map_or(1, |count| count.get()),
@@ -154,7 +153,7 @@ fn start(mut options: ServerOptions, file: Option<&Path>, is_told: bool) -> Resu
     if let Some(path) = &pidfile
         && let Err(error) = write_pidfile(path)
     {
-        // Redis goes on without one, too.
+        // As in Redis, the store continues without a pidfile.
         log.say(Level::Warning, &format!("Failed to write PID file {}: {}", path.display(), reason(&error)));
     }
     let store = Store::new(StoreOptions { databases: options.databases, ..StoreOptions::default() });
@@ -201,7 +200,7 @@ fn serve(
 ) -> io::Result<()> {
     let runtime = tokio::runtime::LocalRuntime::new()?;
     runtime.block_on(async {
-        // Caught before there is anything to stop, so that an early signal is not lost.
+        // Signals are caught before there is anything to stop, so that an early one is not lost.
         let (mut terminate, mut interrupt) = (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
         let ticking = store.clone();
         tokio::task::spawn_local(async move {
@@ -265,7 +264,7 @@ type Sockets = UnboundedSender<(Generation, listen::Listening)>;
 /// Starts the workers; each serves sockets of its own.
 fn work(server: &Arc<Server>, sockets: Vec<Vec<listen::Listening>>) -> io::Result<(Vec<JoinHandle<()>>, Vec<Sockets>)> {
     let start = |(index, sockets): (usize, Vec<listen::Listening>)| {
-        // Of now, not of when the thread gets a core: clients may have changed the port by then.
+        // The generation at this moment, not when the thread gets a core: clients may have changed the port by then.
         let (server, generation) = (server.clone(), server.generation());
         let (sender, more) = unbounded_channel();
         let worker = std::thread::Builder::new().name(format!("worker-{index}")).spawn(move || {

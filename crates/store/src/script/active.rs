@@ -30,7 +30,7 @@ pub(crate) enum Waits {
     Key(Take),
     /// For a script thread, because a command takes long.
     Thread,
-    /// For a script thread, where its reply becomes a value.
+    /// For a script thread, on which the reply is converted to a value.
     Away(Vec<u8>),
     /// Of a non-atomic script: for keys that it locks.
     Lock(SectionWait),
@@ -38,7 +38,7 @@ pub(crate) enum Waits {
     Command(Awaited),
     /// No wait: the reply for which it has waited.
     Reply(Vec<u8>),
-    /// No wait: it may not have the key.
+    /// No wait: the script may not have the key.
     Refused(String),
 }
 
@@ -201,7 +201,7 @@ impl Active {
             false => Write::Another,
         };
         if write == Write::Never {
-            // The script ends instead.
+            // The killed script ends instead of running the command.
             return Ran::Waits;
         }
         let (mut wanted, mut limited, mut unwanted);
@@ -226,7 +226,7 @@ impl Active {
             None => section.try_execute(spec, self.db, words, sink),
         };
         let result = match ran {
-            // The value has turned out to be long.
+            // The value proved to be long.
             Ok(false) if !self.is_patient => {
                 if write == Write::First {
                     self.call.control.take_back_write();
@@ -267,7 +267,7 @@ impl Active {
     fn alone(&mut self, spec: &'static CommandSpec, words: &[&[u8]], may_leave: bool, out: &mut Vec<u8>) -> Ran {
         let control = &self.call.control;
         if spec.flags.has(CommandFlags::WRITE) && control.begin_write() == Write::Never {
-            // The script ends instead.
+            // The killed script ends instead of running the command.
             return Ran::Waits;
         }
         let form = ReplyForm::Wire(self.protocol);

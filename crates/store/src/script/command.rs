@@ -109,7 +109,8 @@ fn call(start: &Start<'_>, control: Arc<Control>, more: Flags, keys: usize, out:
     run(start, control, flags, more, keys, out)
 }
 
-/// Runs code with these flags, called by a command that adds the flags `more`, if they allow that.
+/// Runs a script with the flags `flags` for a command that adds the flags `more`. Writes an error if they conflict, or
+/// if the script may write and memory is full.
 pub(super) fn run(
     start: &Start<'_>,
     control: Arc<Control>,
@@ -132,7 +133,7 @@ pub(super) fn run(
     start_call(start, call, &start.words[3..], out)
 }
 
-/// Starts a call; if a section exists already, as part of it.
+/// Starts a call, as a part of the caller's section if there is one.
 pub(super) fn start_call(start: &Start<'_>, call: Call, words: &[&[u8]], out: &mut dyn ReplySink) -> Option<Parked> {
     let owned = || Arc::new(Words::within(start.received, words));
     if let Some(place) = start.section.and_then(|place| place.downcast_ref::<RefCell<Option<Section>>>())
@@ -317,7 +318,7 @@ const PS_SUMMARY: &str = "Describes scripts and functions that run for longer th
     sha or function, client (0: none), age-ms since it began to run or to wait, keys-held (-1: all), waiters, wrote, \
     state.";
 
-/// The rows.
+/// The catalogue's rows of these commands.
 pub(crate) const COMMANDS: &[CommandSpec] = &[
     CommandSpec {
         script_may_write: Some(|inner, words| {

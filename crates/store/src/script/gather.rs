@@ -103,7 +103,7 @@ mod tests {
         ["EVAL".to_owned(), script.to_owned(), KEYS.to_string()].into_iter().chain(keys).collect()
     }
 
-    /// A job as a script thread has it, which this thread is from now on.
+    /// Returns a job as on a script thread; this thread counts as one from now on.
     fn job(store: &Store, words: &[String]) -> Box<Job> {
         let words: Vec<&str> = words.iter().map(String::as_str).collect();
         let job = job_of(store, &words);
@@ -127,7 +127,7 @@ mod tests {
         }
     }
 
-    /// Who waits may be overtaken for as long as a test takes.
+    /// Returns a store in which waiting tickets may be overtaken for longer than a test takes.
     fn store() -> Store {
         let overtaken_for = std::time::Duration::from_secs(3600);
         Store::new(StoreOptions { stripes: 64, overtaken_for, ..StoreOptions::default() })
@@ -156,7 +156,7 @@ mod tests {
         assert_eq!(finish(job(&store, &words(WRITES))), "$5\r\n20000\r\n");
         assert_eq!((GRANTS.get(), QUEUED.get()), (0, 0), "none was gone over while stripes were locked");
         at_rest(&store);
-        // One of them is held by another section.
+        // One of the keys is held by another section.
         let other = hold(&store, b"key:77");
         let mut job = job(&store, &words(WRITES));
         while job.ticket().is_none() {
@@ -176,7 +176,7 @@ mod tests {
         let store = Store::new(StoreOptions { stripes: 64, overtaken_for, ..StoreOptions::default() });
         let script = "for i = 1, 20000 do redis.call('GET', 'key:' .. i) end redis.call('GET', 'last') return 1";
         let other = hold(&store, b"last");
-        // It has waited for so long that the script begins anew, behind it.
+        // This ticket has waited so long that the script restarts and queues behind it.
         let mut waits = std::pin::pin!(store.section([(0, &b"last"[..], Mode::Exclusive)]));
         assert!(waits.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending());
         let much = "x".repeat(2 << 20);

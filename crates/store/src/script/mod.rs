@@ -69,7 +69,7 @@ pub(crate) use take::{Take, Took};
 use threads::Threads;
 pub(crate) use watched::Watches;
 
-/// A key that scripts hold that are to run one after the other. It begins with a byte that no name begins with.
+/// A key held by scripts that are to run one after the other. It begins with a byte that no name begins with.
 const IN_TURN: &[u8] = b"\0scripts in turn";
 
 /// Writes a line of a script to the server's log: level, text.
@@ -110,7 +110,7 @@ pub(crate) struct Scripting {
 
 /// The memory and number of scripts. Bytes are those that count as used memory.
 pub(crate) struct Usage {
-    /// Bytes of interpreters that run scripts alone, as they were when they rested last.
+    /// Bytes of interpreters that only run scripts, as counted when they last became idle.
     pub(crate) eval_bytes: u64,
     /// The same for those with loaded libraries.
     pub(crate) function_bytes: u64,
@@ -174,7 +174,7 @@ impl Scripting {
         Usage { eval_bytes, function_bytes, scripts, script_bytes, libraries, functions, library_bytes }
     }
 
-    /// Lets scripts write to a log; the first one that is given stays.
+    /// Lets scripts write to a log; only the first call has an effect.
     pub(crate) fn set_log(&self, log: impl Fn(u8, &[u8]) + Send + Sync + 'static) {
         let _ = self.log.set(Box::new(log));
     }

@@ -348,13 +348,13 @@ mod tests {
         assert!(poll(&mut waits).is_ready());
     }
 
-    /// Scripts that each have a key of their own and come to the hot one while the one before has it. How many came
-    /// before one got it who had waited for it for long.
+    /// Runs scripts that each have a key of their own, and reach the hot key while the script before has it. Returns
+    /// how many of them got it before a ticket that had waited for long.
     #[track_caller]
     fn check_stream(script: &str) -> usize {
         let overtaken_for = std::time::Duration::from_nanos(1);
         let store = Store::new(StoreOptions { stripes: 4, overtaken_for, ..StoreOptions::default() });
-        // Each stops where it has come to the hot key, until its gate is opened.
+        // Each script stops after it has reached the hot key, until its gate is opened.
         let begin = |number: usize| {
             let (own, gate) = (format!("own{number}"), format!("gate{number}"));
             let closed = self::script(&store, &[gate.as_bytes()]);
@@ -369,7 +369,7 @@ mod tests {
         for came in 1..STREAM {
             let next = begin(came);
             drop(std::mem::replace(&mut gate, next.1));
-            // All of those that could go on do.
+            // All scripts that can continue do.
             all.push(std::mem::replace(&mut before, next.0));
             all.retain_mut(|script| script.poll_finished(&mut Context::from_waker(Waker::noop())).is_pending());
             if let Poll::Ready(section) = poll(&mut waits) {
@@ -387,9 +387,9 @@ mod tests {
 
     #[test]
     fn a_stream_of_scripts_that_have_a_key_lets_one_in_that_is_starved() {
-        // It has written nothing, and begins anew.
+        // The script has written nothing, and is restarted.
         check_stream("redis.call('GET', KEYS[1]) redis.call('INCR', 'hot') redis.call('GET', ARGV[1])");
-        // It has written, and is slowed down.
+        // The script has written, and is slowed down.
         check_stream("redis.call('INCR', KEYS[1]) redis.call('INCR', 'hot') redis.call('GET', ARGV[1])");
     }
 

@@ -116,7 +116,7 @@ impl Post {
 
     fn step_aside(&mut self) {
         self.is_aside = true;
-        // SAFETY: it changes that thread's priority only. It is alive: it takes its post away before it ends.
+        // SAFETY: it changes that thread's priority only. It is alive: a thread removes its post before it ends.
         unsafe { libc::setpriority(libc::PRIO_PROCESS, self.thread as libc::id_t, NICE_ASIDE) };
     }
 }
@@ -295,7 +295,7 @@ impl Shared {
                 None
             }
             Err(_) => {
-                // A panic ends the script; its caller gets an error.
+                // A panic ends the script, whose caller gets an error.
                 let ended = place.take().map(|job| job.fail());
                 drop(place);
                 if let (Some(done), Some(ended)) = (task.done.lock().take(), ended) {

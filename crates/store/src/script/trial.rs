@@ -105,7 +105,7 @@ fn one_that_is_ended_before_it_begins_gives_its_section_back() {
     let Step::Done(ended) = job.step(&mut context, true) else { panic!("it was ended") };
     let Finished::Value(reply) = ended.reply else { panic!("a value was asked for") };
     assert!(format!("{reply:?}").contains("killed by user"), "{reply:?}");
-    // The transaction goes on with it.
+    // The transaction continues with the section.
     let section = ended.section.expect("it is not the script's");
     assert!(ask(&store, &["GET", "k"]).is_err(), "the key is held");
     drop((section, job));
@@ -126,7 +126,7 @@ fn a_killed_script_lets_its_waiters_go_on() {
     assert_eq!(reply_of(behind), "+OK\r\n");
     let stats = store.stats();
     assert_eq!((stats.aborted, stats.aborted_commands, stats.tickets), (1, 0, 0));
-    // One that comes to its end is no abort.
+    // A script that runs to its end does not count as aborted.
     assert_eq!(answered(&store, &["EVAL", "return redis.call('GET', KEYS[1])", "1", "k"]), "$6\r\nbehind\r\n");
     assert_eq!(store.stats().aborted, 1);
 }
@@ -333,10 +333,10 @@ unsafe extern "C" fn failing(place: *mut c_void, block: *mut c_void, old: usize,
     }
 }
 
-/// Runs a command once for each of the allocations that it makes, which then fails with all that follow.
+/// Runs a command once for each allocation that it makes; that allocation and all that follow fail.
 ///
-/// On a thread of its own that long functions may keep: a call that left it before it had begun would take another
-/// interpreter there, whose memory does not run out.
+/// It runs on a thread that long functions may occupy: a call that moved to another thread before it began would take
+/// another interpreter there, whose memory does not run out.
 fn check_memory(prepare: &[&[&str]], words: &[&str]) {
     std::thread::scope(|scope| {
         let checking = scope.spawn(|| {
@@ -348,7 +348,7 @@ fn check_memory(prepare: &[&[&str]], words: &[&str]) {
 }
 
 fn check_memory_here(prepare: &[&[&str]], words: &[&str]) {
-    /// Attempts that another interpreter served, of all.
+    /// The maximum number of attempts that another interpreter served.
     const FOREIGN_MAX: usize = 1000;
     let store = store();
     prepare.iter().for_each(|words| drop(ask(&store, words)));
@@ -386,7 +386,7 @@ fn check_memory_here(prepare: &[&[&str]], words: &[&str]) {
         );
         assert!(store.0.scripts.running.all().is_empty());
         if pool.assemble() > 1 {
-            // Part of it was served by another one, so this attempt has shown nothing.
+            // Another interpreter served a part of the command, so this attempt has shown nothing.
             foreign += 1;
             assert!(foreign < FOREIGN_MAX, "{words:?}: other interpreters serve it");
             continue;

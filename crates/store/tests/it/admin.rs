@@ -90,7 +90,7 @@ fn wait_ends_with_its_time_and_not_before() {
     ] {
         assert_eq!(client.ask(&command.split(' ').collect::<Vec<_>>()), expected, "{command}");
     }
-    // Other clients may end the wait.
+    // Another client may end the wait.
     let id = client.ask(&["CLIENT", "ID"]).trim_start_matches(':').trim().to_owned();
     for (command, how, expected) in [
         (&["WAIT", "1", "0"][..], None, ":0\r\n"),
@@ -105,7 +105,7 @@ fn wait_ends_with_its_time_and_not_before() {
         assert_eq!(client.read_reply(), expected.as_bytes(), "{command:?} {how:?}");
         assert_eq!(other.ask(&words), ":0\r\n", "nothing waits any more");
     }
-    // A wait without a time limit ends with its client.
+    // A client that waits for ever can be killed.
     client.command(&["WAIT", "1", "0"]);
     wait_for("it to wait", || other.ask(&["CLIENT", "LIST", "ID", &id]).contains(" flags=b ").then_some(()));
     assert_eq!(other.ask(&["CLIENT", "KILL", "ID", &id]), ":1\r\n");
@@ -117,7 +117,7 @@ fn cluster() -> (RedisServer, tempfile::TempDir) {
     let directory = tempfile::tempdir().unwrap();
     let folder = directory.path().display().to_string();
     let redis = RedisServer::start_with(|| {
-        // Its default for the bus port may exceed the maximum.
+        // The port that it would choose by itself may exceed the highest one.
         let bus = free_port().to_string();
         ["--cluster-enabled", "yes", "--dir", &folder, "--cluster-port", &bus].map(str::to_owned).to_vec()
     });
@@ -158,7 +158,7 @@ fn one_node_has_every_slot() {
             "ASKING",
         ],
     );
-    // The replies are the same apart from addresses and names.
+    // The same except for addresses and names.
     let shown = |address: &str, command: &str| {
         let mut client = Client::connect(address);
         let id = client.ask(&["CLUSTER", "MYID"]).split("\r\n").nth(1).expect("an id").to_owned();
@@ -224,7 +224,7 @@ fn what_is_not_here_is_refused_by_name() {
     }
 }
 
-/// The parameters of a store do not affect another store of the process.
+/// Parameters of one store do not affect another store of the process (defect: they were statics).
 #[test]
 fn the_parameters_of_a_store_are_its_own() {
     let (changed, other) = (Running::start(), Running::start());
@@ -260,7 +260,7 @@ fn the_parameters_of_a_store_are_its_own() {
     };
     assert_eq!(changed.ask(&["CONFIG", "SET", "hll-sparse-max-bytes", "20"]), "+OK\r\n");
     assert!(bytes(&mut changed).contains("dense") && bytes(&mut other).contains("sparse"));
-    // A server that starts later with default parameters does not reset them.
+    // A server that starts later with default parameters does not reset the changed ones.
     let third = Running::start();
     assert!(third.connect().ask(&["PING"]).contains("PONG"));
     assert_eq!(changed.ask(&["HSET", "k2", "a", "1", "b", "2"]), ":2\r\n");

@@ -1,4 +1,4 @@
-//! The peak memory of a piece of work, and the memory that it frees, counted per thread by the tests' allocator.
+//! The peak memory of a piece of work, and the bytes that it frees: the tests' allocator counts by thread.
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
@@ -16,7 +16,7 @@ thread_local! {
 }
 
 fn note(change: isize) {
-    // An ending thread frees memory after its counters are gone.
+    // A thread that ends frees memory after its counters are gone.
     let _ = BYTES.try_with(|bytes| {
         bytes.set(bytes.get() + change);
         FREED.with(|freed| freed.set(freed.get() + usize::try_from(-change).unwrap_or(0)));
@@ -51,7 +51,7 @@ unsafe impl GlobalAlloc for Counting {
     }
 }
 
-/// Returns the result of `work`, and the peak number of bytes that this thread allocated for it.
+/// Returns the result of `work`, and the peak of bytes that this thread allocated for it.
 pub fn peak_of<R>(work: impl FnOnce() -> R) -> (R, usize) {
     let before = BYTES.get();
     PEAK.set(before);
@@ -59,7 +59,7 @@ pub fn peak_of<R>(work: impl FnOnce() -> R) -> (R, usize) {
     (result, (PEAK.get() - before).max(0) as usize)
 }
 
-/// Returns the result of `work`, and the number of bytes that this thread freed in it.
+/// Returns the result of `work`, and the bytes that this thread freed in it.
 pub fn freed_by<R>(work: impl FnOnce() -> R) -> (R, usize) {
     let before = FREED.get();
     let result = work();

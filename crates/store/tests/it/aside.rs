@@ -1,4 +1,4 @@
-//! Commands over very many elements, which run on the thread pool.
+//! Commands on very many elements, which are executed aside from the workers.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -14,14 +14,14 @@ use crate::allocated::{freed_by, peak_of};
 use crate::support::Running;
 use crate::{block_on, start};
 
-/// More elements than a command visits on a worker.
+/// More elements than a worker iterates over at once.
 const MANY: usize = 30_000;
 
 fn store(stripes: usize) -> Store {
     Store::new(StoreOptions { stripes, ..StoreOptions::default() })
 }
 
-/// Runs a command; it may wait for a command on the pool that has just replied and still holds its keys.
+/// Runs a command, if necessary after a command aside that has replied but still holds its keys.
 #[track_caller]
 fn run(store: &Store, words: &[&[u8]]) -> String {
     let reply = start(store, &mut Caller::default(), words).unwrap_or_else(block_on);
@@ -33,7 +33,7 @@ fn ask(store: &Store, command: &str) -> String {
     run(store, &command.split(' ').map(str::as_bytes).collect::<Vec<_>>())
 }
 
-/// Runs a command that is executed on the pool.
+/// Starts a command that is executed aside.
 #[track_caller]
 fn parked(store: &Store, command: &str) -> Parked {
     let words: Vec<&[u8]> = command.split(' ').map(str::as_bytes).collect();
@@ -45,14 +45,14 @@ fn wait(store: &Store, command: &str) -> String {
     String::from_utf8(block_on(parked(store, command))).expect("tests use text")
 }
 
-/// Waits until no command holds a key any longer: a command on the pool replies before it releases its keys.
+/// Waits until no command holds a key any more: a command aside replies before it releases its keys.
 #[track_caller]
 fn settle(store: &Store) {
     wait_for("no key to be held", || (store.stats().tickets == 0).then_some(()));
 }
 
-/// Runs `work` on a separate thread and repeats `other` here meanwhile, until more than `least` rounds of it fit into
-/// one run of `work`: this thread may be descheduled all the time. `begin` precedes each attempt.
+/// Runs `work` on a thread and `other` here meanwhile, and repeats that until more than `least` rounds of `other` fit
+/// into `work`, because the scheduler may let none run. `begin` is called before each attempt.
 fn beside<T: Send>(least: usize, begin: impl Fn(), work: impl Fn() -> T + Sync, other: impl Fn()) -> T {
     wait_for(&format!("more than {least} rounds meanwhile"), || {
         begin();
@@ -117,7 +117,7 @@ fn others_go_on_meanwhile() {
     assert_eq!(ask(&store, "SET k v"), "+OK\r\n");
     let others = || {
         assert_eq!(ask(&store, "GET k"), "$1\r\nv\r\n");
-        // Readers share the key.
+        // Readers share a key's hold.
         assert_eq!(ask(&store, "HGET h field:7"), "$5\r\nvalue\r\n");
     };
     let reply = beside(10, || (), || wait(&store, "HGETALL h"), others);
@@ -147,11 +147,11 @@ fn every_type_is_read_and_combined() {
     assert!(ranks.len() == MANY && ranks[0] == "m0" && ranks[MANY - 1] == format!("m{}", MANY - 1));
     assert_eq!(bulks(&wait(&store, "ZRANGEBYSCORE z 5 (25005")).len(), 25_000);
     assert_eq!(ask(&store, "ZRANGESTORE r z 0 -1"), format!(":{MANY}\r\n"));
-    // A command that visits few of very many elements runs at once.
+    // Commands that read few of very many elements are executed at once.
     assert_eq!(bulks(&ask(&store, "ZRANGE z 5 6")), ["m5", "m6"]);
     assert_eq!(bulks(&ask(&store, "ZRANGEBYSCORE z 5 6")), ["m5", "m6"]);
     assert_eq!(bulks(&ask(&store, "SINTER s none")).len(), 0);
-    // Errors are the same.
+    // Errors are the same as for few elements.
     assert!(wait(&store, "SUNION s h").starts_with("-WRONGTYPE"));
     assert!(
         ask(&store, "SMEMBERS h").starts_with("-WRONGTYPE") || wait(&store, "SMEMBERS h").starts_with("-WRONGTYPE")
@@ -212,7 +212,7 @@ fn freeing_is_left_to_others() {
     }
 }
 
-/// Returns commands that change very many elements, each with a following command and its reply.
+/// Commands that change very many elements, each with a query afterwards and its expected reply.
 fn changes() -> Vec<(&'static str, &'static str, String)> {
     let many = |count: usize| format!(":{count}\r\n");
     vec![
@@ -247,7 +247,7 @@ fn changes() -> Vec<(&'static str, &'static str, String)> {
 #[test]
 fn what_changes_very_many_elements_is_worked_aside() {
     for (change, question, expected) in changes() {
-        // All keys are in one stripe, or each in another.
+        // All keys are in one stripe, or in different ones.
         for stripes in [1, 256] {
             let store = store(stripes);
             let empty = store.used_bytes();
@@ -308,7 +308,7 @@ fn others_go_on_while_much_is_removed() {
     assert_eq!(ask(&store, "SET k v"), "+OK\r\n");
     let others = || {
         assert_eq!(ask(&store, "GET k"), "$1\r\nv\r\n");
-        // The key itself is there, and of its type, even while its members are being removed.
+        // The key itself exists and has its type, even while its members are being removed.
         let listed = ask(&store, "SCAN 0 TYPE zset COUNT 1000");
         assert!(listed.contains("$1\r\nz\r\n"), "{listed}");
     };
@@ -343,7 +343,7 @@ fn clients_that_wait_are_served_by_what_is_stored_aside() {
     assert_eq!(wait(&store, "ZRANGESTORE zset z 0 -1"), format!(":{MANY}\r\n"));
     assert_eq!(block_on(lowest), b"*3\r\n$4\r\nzset\r\n$2\r\nm0\r\n$1\r\n0\r\n");
     assert_eq!(ask(&store, "ZCARD zset"), format!(":{}\r\n", MANY - 1));
-    // A waiting client moves a list's element on to another waiting client.
+    // An element that a waiting client moves to another list serves the client that waits there.
     let moving = parked(&store, "BLMOVE one two LEFT LEFT 0");
     let last = parked(&store, "BLPOP two 0");
     assert_eq!(wait(&store, "COPY l one"), ":1\r\n");
@@ -405,7 +405,7 @@ fn long_payloads_and_long_strings_are_worked_aside() {
     assert_eq!(wait(&store, "LCS x y LEN"), ":1999\r\n");
 }
 
-/// Several threads take elements out of a set while others add some: each is taken once, and none is lost.
+/// Elements that several threads remove from a set while others add some are removed once, and none is lost.
 #[test]
 fn members_are_neither_lost_nor_taken_twice() {
     let store = store(1);
@@ -448,15 +448,15 @@ fn members_are_neither_lost_nor_taken_twice() {
     assert!(popped.into_iter().eq(0..total), "members were lost or taken twice");
 }
 
-/// The length of a string that takes longer to copy than a lock may be held.
+/// A string so long that copying it takes longer than a lock may be held.
 const LONG: usize = 8 << 20;
 
-/// Creates a long string of zeros without spare capacity.
+/// Makes a long string of zeros without spare capacity.
 fn make_long(store: &Store, key: &str) {
     assert_eq!(ask(store, &format!("SETBIT {key} {} 0", 8 * LONG - 1)), ":0\r\n");
 }
 
-/// Changes of a long string, each with its reply, and a GETRANGE with its reply.
+/// Changes of a long string, each with its reply, and with a range and what GETRANGE returns for it.
 const EDITS: &[(&str, &str, &str)] = &[
     ("APPEND k end", ":8388611\r\n", "8388608 -1 end"),
     ("SETRANGE k 5 new", ":8388608\r\n", "5 7 new"),
@@ -488,7 +488,7 @@ fn long_strings_are_copied_aside() {
             assert_eq!(ask(&store, "STRLEN copy"), format!(":{LONG}\r\n"));
             assert_eq!(wait(&store, "BITCOUNT copy"), ":0\r\n", "the other key's bytes, after {edit}");
             settle(&store);
-            // Now the string does not share its bytes, and has spare capacity.
+            // Now the key shares its bytes with none, and has spare capacity.
             let words: Vec<&[u8]> = edit.split(' ').map(str::as_bytes).collect();
             assert!(start(&store, &mut Caller::default(), &words).is_ok(), "{edit} once more");
             assert_eq!(ask(&store, "DEL k copy"), ":2\r\n");
@@ -537,15 +537,15 @@ fn others_go_on_while_a_long_string_is_copied() {
     let store = store(1);
     assert_eq!(ask(&store, "SETRANGE k 400000000 x"), ":400000001\r\n");
     assert_eq!(ask(&store, "SET other v"), "+OK\r\n");
-    // Bytes that two keys share are copied whatever the allocator could do.
+    // Bytes that two keys share are copied even if the allocator could extend them.
     let begin = || assert_eq!(ask(&store, "COPY k shares REPLACE"), ":1\r\n");
     let others = || {
         let words: [&[u8]; 2] = [b"GET", b"other"];
         assert_eq!(start(&store, &mut Caller::default(), &words).expect("it need not wait"), b"$1\r\nv\r\n");
-        // The key is there meanwhile, and a string.
+        // Meanwhile the key exists, and is a string.
         assert!(ask(&store, "SCAN 0 TYPE string COUNT 1000").contains("$1\r\nk\r\n"));
     };
-    // Some commands run before the copying begins; while it runs there is time for tens of thousands.
+    // Some rounds pass before the copying begins; while it lasts there is time for tens of thousands.
     let appended = beside(300, begin, || wait(&store, "APPEND k x"), others);
     assert!(appended.starts_with(":4000000"), "{appended}");
 }
@@ -556,7 +556,7 @@ fn a_long_string_that_was_held_is_copied_aside_afterwards() {
     make_long(&store, "k");
     let mut section = block_on(store.section([(0, &b"k"[..], Mode::Exclusive)])).expect("a free key");
     let waiting = parked(&store, "APPEND k end");
-    // In a section it is copied synchronously.
+    // In a section the string is copied at once.
     let mut out = ReplyBuilder::new();
     section.execute(0, &[b"APPEND", b"k", b"first"], &mut out).expect("its own key");
     assert_eq!(out.finish(), Reply::Integer(LONG as i64 + 5));
@@ -587,7 +587,7 @@ fn a_transaction_goes_aside_with_a_long_string() {
     client.command(&["EXEC"]);
     let expected = format!("*6\r\n:1\r\n:{}\r\n:{LONG}\r\n:{}\r\n+PONG\r\n$3\r\nnew\r\n", LONG + 3, LONG + 4);
     assert_eq!(String::from_utf8_lossy(&client.read_reply()), expected);
-    // An exclusive transaction does everything itself.
+    // A transaction that runs alone executes everything itself.
     for words in [&["MULTI"][..], &["COPY", "k", "copy", "REPLACE"], &["APPEND", "k", "!"], &["FLUSHALL"]] {
         client.ask(words);
     }
@@ -625,7 +625,7 @@ fn long_words_are_put_into_values_aside() {
         let parked = start(&store, &mut Caller::default(), words).expect_err("it is long");
         assert!(block_on(parked).len() > LONG.min(50_000));
     }
-    // The member is looked up by a long word.
+    // The member is found by a long word.
     let words: [&[u8]; 3] = [b"SISMEMBER", b"s", &long];
     assert_eq!(block_on(start(&store, &mut Caller::default(), &words).expect_err("it is long")), b":1\r\n");
     // A new string's bytes are copied before anything is locked, and by the worker if that takes only a moment.
@@ -671,7 +671,7 @@ fn long_elements_of_lists_are_taken_aside() {
         assert_eq!(block_on(start(&store, &mut Caller::default(), &words).expect_err("it is long")), b":3\r\n");
     };
     push();
-    // A short element beside a long one is taken at once, and a missing one is answered at once.
+    // Short elements are removed at once even beside long ones, and so are elements that do not exist.
     assert_eq!(ask(&store, "LPOP l"), "$5\r\nfirst\r\n");
     assert_eq!(ask(&store, "LPOP none"), "$-1\r\n");
     assert!(aside("LPOP l") == bulk);
@@ -691,7 +691,7 @@ fn long_elements_of_lists_are_taken_aside() {
     assert!(aside("LMPOP 2 none other RIGHT") == [&b"*2\r\n$5\r\nother\r\n*1\r\n"[..], &bulk].concat());
     assert_eq!(ask(&store, "EXISTS other"), ":0\r\n");
     assert_eq!(ask(&store, "LMOVE l other LEFT RIGHT"), "$4\r\nlast\r\n");
-    // An element for which a client waits is moved, and the client is served.
+    // An element for which a client waits is moved, and serves that client.
     let waiting = parked(&store, "BLPOP queue 0");
     push();
     assert_eq!(ask(&store, "LPOP l"), "$5\r\nfirst\r\n");
@@ -702,8 +702,8 @@ fn long_elements_of_lists_are_taken_aside() {
     assert!(store.used_bytes() < empty_bytes + LONG as u64 / 4, "what was taken counts no longer");
 }
 
-/// Several threads append to one string while others copy it: nothing is lost, and every copy is the string at one
-/// moment.
+/// Several threads append to a string while others copy it: nothing is lost, and every copy is the string's value at
+/// one moment.
 #[test]
 fn additions_to_a_long_string_are_neither_lost_nor_mixed() {
     const ADDED: usize = 60;

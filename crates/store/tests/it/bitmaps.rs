@@ -1,4 +1,4 @@
-//! BITOP of long values concurrent with other commands.
+//! BITOP on long values, beside other commands.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -29,7 +29,7 @@ fn a_long_bitop_waits_for_a_held_key_and_is_done_after_it() {
     assert_eq!(ask(&store, "BITCOUNT out"), format!(":{}\r\n", 4 << 20));
 }
 
-/// A thread turns all bits of a source over and over; every result is of one of both states, never of a mix.
+/// A thread inverts all bits of a source repeatedly; every result is of one of the two states, never of a mix.
 #[test]
 fn a_long_bitop_sees_its_sources_at_one_time() {
     let store = Store::new(StoreOptions::default());

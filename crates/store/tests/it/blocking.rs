@@ -1,5 +1,5 @@
-//! Blocking commands: which clients are served, in which order, and that no element is lost or duplicated whenever a
-//! client gives up.
+//! Blocking commands: which client is served, in which order, and that no element is lost or duplicated, whoever gives
+//! up at whatever time.
 
 use std::collections::BTreeSet;
 use std::future::Future;
@@ -18,7 +18,7 @@ use sluicegate_wire::resp::ReplyWriter;
 use crate::support::Running;
 use crate::{Random, ask, block_on, run, start};
 
-/// Starts a blocking command given as text, which finds nothing.
+/// Starts a blocking command given as text, which finds no element.
 #[track_caller]
 fn block(store: &Store, command: &str) -> Parked {
     let words: Vec<&[u8]> = command.split(' ').map(str::as_bytes).collect();
@@ -67,7 +67,7 @@ fn moves_serve_those_who_wait_behind_them() {
     assert_eq!(replies, ["$1\r\nv\r\n", "$1\r\nv\r\n", "*2\r\n$1\r\nc\r\n*1\r\n$1\r\nv\r\n"]);
     assert!(is_waiting(&mut circle));
     assert_eq!(ask(&store, "DBSIZE"), ":0\r\n");
-    // A destination of another type is an error then, and the element stays.
+    // A destination of another type then causes an error, and the element stays.
     ask(&store, "SET text v");
     let wrong = block(&store, "BLMOVE a text LEFT RIGHT 0");
     let next = block(&store, "BLPOP a 0");
@@ -105,7 +105,7 @@ fn whatever_brings_a_list_to_life_serves() {
         crate::run(&store, other, command);
         assert_eq!(reply_of(waiting), "*2\r\n$1\r\nk\r\n$1\r\nv\r\n");
     }
-    // A key of another type does not serve it, and does not hide other keys.
+    // A value of another type does not serve the client, and hides no later element.
     let waiting = block(&store, "BLPOP k 0");
     ask(&store, "HSET k f v");
     ask(&store, "DEL k");
@@ -154,7 +154,7 @@ fn a_timeout_and_a_drop_take_nothing() {
     late.time_out();
     ask(&store, "RPUSH k v");
     assert_eq!(reply_of(late), "*-1\r\n");
-    // The client was served before its time limit: the timeout comes too late.
+    // The client was served before its timeout, which comes too late.
     last.time_out();
     assert_eq!(reply_of(last), "*2\r\n$1\r\nk\r\n$1\r\nv\r\n");
     assert_eq!(ask(&store, "DBSIZE"), ":0\r\n");
@@ -181,7 +181,7 @@ fn a_sections_pushes_serve_at_its_end_and_before_parked_commands() {
     let parked = block(&store, "LPOP a");
     assert!(is_waiting(&mut waiting));
     drop(section);
-    // The first key that the client names serves it, although another one got its element earlier (Redis 7.2).
+    // The client is served from the first key that it names, even if another key was pushed to before (Redis 7.2).
     assert_eq!(reply_of(waiting), "*2\r\n$1\r\nb\r\n$1\r\n3\r\n");
     assert_eq!(reply_of(parked), "$1\r\n2\r\n");
     assert_eq!(ask(&store, "LRANGE b 0 -1"), "*0\r\n");
@@ -191,13 +191,13 @@ fn a_sections_pushes_serve_at_its_end_and_before_parked_commands() {
 fn a_blocking_command_that_meets_a_held_key_waits_for_both() {
     let store = Store::new(StoreOptions::default());
     let section = || block_on(store.section([(0, &b"k"[..], Mode::Exclusive)])).expect("nobody else");
-    // It finds something when its turn comes.
+    // The command finds an element at its turn.
     let held = section();
     let parked = block(&store, "BLPOP k other 0");
     drop(held);
     ask(&store, "RPUSH other v");
     assert_eq!(reply_of(parked), "*2\r\n$5\r\nother\r\n$1\r\nv\r\n");
-    // The client has disconnected or timed out when its turn comes: nothing is taken.
+    // At its turn the client has gone or timed out: nothing is taken.
     let held = section();
     let (gone, late) = (block(&store, "BLPOP k 0"), block(&store, "BLPOP k 1"));
     let push = block(&store, "RPUSH k 1 2");
@@ -207,15 +207,15 @@ fn a_blocking_command_that_meets_a_held_key_waits_for_both() {
     assert_eq!(reply_of(late), "*-1\r\n");
     assert_eq!(reply_of(push), ":2\r\n");
     assert_eq!(ask(&store, "LPOP k 9"), "*2\r\n$1\r\n1\r\n$1\r\n2\r\n");
-    // A command that ends with an error.
+    // The command's own error.
     let held = section();
     let wrong = block(&store, "BLPOP k x");
     drop(held);
     assert_eq!(reply_of(wrong), "-ERR timeout is not a float or out of range\r\n");
 }
 
-/// A parked command has not looked at its keys yet: it takes an existing element even after its time limit, and times
-/// out only if there is none.
+/// A parked command has not looked at its key yet: it takes an existing element although its timeout has passed, and
+/// only without one returns nothing.
 #[test]
 fn a_time_that_passes_while_a_key_is_held_ends_no_wait_before_the_key_was_looked_at() {
     let store = Store::new(StoreOptions::default());
@@ -237,7 +237,7 @@ fn a_time_that_passes_while_a_key_is_held_ends_no_wait_before_the_key_was_looked
 
 #[test]
 fn a_move_to_a_held_key_takes_its_turn() {
-    // Waiting tickets are always overtaken by later commands, however slow the machine.
+    // The waiting clients can be overtaken by later commands, whatever the machine's speed.
     let store = Store::new(StoreOptions { overtaken_for: Duration::MAX, ..StoreOptions::default() });
     let section = || block_on(store.section([(0, &b"to"[..], Mode::Exclusive)])).expect("nobody else");
     let moves = block(&store, "BLMOVE from to LEFT RIGHT 0");
@@ -248,7 +248,7 @@ fn a_move_to_a_held_key_takes_its_turn() {
     assert_eq!(reply_of(moves), "$1\r\n1\r\n");
     assert_eq!(reply_of(behind), "*2\r\n$4\r\nfrom\r\n$1\r\n2\r\n");
     assert_eq!(ask(&store, "LRANGE to 0 -1"), "*1\r\n$1\r\n1\r\n");
-    // The element that it would have moved was taken meanwhile: it waits again.
+    // Another client has taken the element meanwhile: the command continues to wait.
     let mut moves = block(&store, "BLMOVE from to LEFT RIGHT 0");
     let held = section();
     ask(&store, "RPUSH from 3");
@@ -257,7 +257,7 @@ fn a_move_to_a_held_key_takes_its_turn() {
     assert!(is_waiting(&mut moves));
     ask(&store, "RPUSH from 4");
     assert_eq!(reply_of(moves), "$1\r\n4\r\n");
-    // The client gave up meanwhile: the ones behind it are served.
+    // The client gave up meanwhile: those behind it are served.
     let (moves, behind) = (block(&store, "BLMOVE from to LEFT RIGHT 0"), block(&store, "BLPOP from 0"));
     let held = section();
     ask(&store, "RPUSH from 5");
@@ -267,8 +267,8 @@ fn a_move_to_a_held_key_takes_its_turn() {
     assert_eq!(reply_of(behind), "*2\r\n$4\r\nfrom\r\n$1\r\n5\r\n");
 }
 
-/// Edge cases in which Redis 7.2 differs from 7.0, with which the others are compared: 7.0 reports these times as
-/// negative, and takes the lowest rank for the last match.
+/// Replies of Redis 7.2 that differ from those of 7.0, with which the other edge cases are compared: 7.0 says that
+/// these times are negative, and takes the lowest rank for the last match.
 #[test]
 fn numbers_out_of_range_are_refused_as_by_redis_7_2() {
     let store = Store::new(StoreOptions::default());
@@ -369,10 +369,10 @@ fn nothing_is_lost_or_doubled(seed: u64, keys: &[&str]) {
     assert_eq!(ask(&store, "DBSIZE"), ":0\r\n");
 }
 
-/// Waits for a moment, then drops the future, ends it by its timeout, or goes on.
+/// Waits for a moment, then drops the future, ends it by its timeout, or continues.
 ///
-/// A drop must not follow the serving of an element, so the reply is checked once more, as a connection does; an
-/// element served in that very instant is lost with the client, as in a disconnection.
+/// A drop must not come after the element was taken, so the reply is polled once more, as a connection does; an element
+/// taken in that instant is lost, as by a client that leaves while it is served.
 fn give_up_or_wait(mut parked: Parked, random: &mut Random) -> Option<Vec<u8>> {
     let mut polls = random.below(40);
     loop {
@@ -388,7 +388,7 @@ fn give_up_or_wait(mut parked: Parked, random: &mut Random) -> Option<Vec<u8>> {
     }
 }
 
-/// Elements in a reply, which are the bulk strings that are numbers.
+/// Returns the elements in a reply: the bulk strings that are numbers.
 fn numbers_in(reply: &[u8]) -> Vec<usize> {
     let text = std::str::from_utf8(reply).expect("text");
     text.split("\r\n").filter_map(|line| line.parse().ok()).collect()
@@ -467,7 +467,7 @@ fn a_connection_times_out_is_unblocked_and_leaves() {
     assert_eq!(admin.ask(&["CLIENT", "UNBLOCK", "999999"]), ":0\r\n");
     let reason = "-ERR CLIENT UNBLOCK reason should be TIMEOUT or ERROR\r\n";
     assert_eq!(admin.ask(&["CLIENT", "UNBLOCK", &id, "junk"]), reason);
-    // One client disconnects, even with requests on their way, and one is killed: nothing is popped for them.
+    // One client leaves, even with requests in flight, and one is killed: nothing is popped for them.
     client.send("BLPOP k 0\r\nSET after leaving\r\n");
     let mut other = server.connect();
     let other_id = other.ask(&["CLIENT", "ID"]).trim_start_matches(':').trim().to_owned();
@@ -482,7 +482,8 @@ fn a_connection_times_out_is_unblocked_and_leaves() {
     assert_eq!(admin.ask(&["EXISTS", "after", "to"]), ":0\r\n");
 }
 
-/// A transaction's pushes serve clients at its end, even if it is exclusive; a blocking command in it does not wait.
+/// Pushes of a transaction serve clients at its end, even if it has the gate closed; a blocking command in it doesn't
+/// wait.
 #[test]
 fn transactions_serve_at_their_end() {
     let server = Running::with(Default::default(), 2);

@@ -1,5 +1,5 @@
-//! Memory of clients under every policy: each kind counts in `used_memory` as long as it exists, is limited, and never
-//! causes the eviction of all keys.
+//! Memory of clients under every policy: each kind of it is part of `used_memory` while it exists, is limited, and
+//! never causes the eviction of everything.
 
 use sluicegate_store::config::ServerOptions;
 use sluicegate_store::{Caller, Policy, Store};
@@ -30,18 +30,18 @@ fn id(client: &mut Client) -> u64 {
     client.ask(&["CLIENT", "ID"]).trim_matches([':', '\r', '\n']).parse().expect("a number")
 }
 
-/// One way in which a client comes to have memory.
+/// A way in which a client can use memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Hog {
     /// Commands between MULTI and EXEC.
     Queue,
-    /// An incomplete request.
+    /// A request that is never completed.
     HalfRequest,
-    /// Replies that it does not read.
+    /// Replies that the client does not read.
     Replies,
-    /// Messages that it does not read.
+    /// Messages that the client does not read.
     Messages,
-    /// Lines of MONITOR that it does not read.
+    /// Lines of MONITOR that the client does not read.
     Monitor,
     Channels,
     Patterns,
@@ -65,13 +65,13 @@ const HOGS: [Hog; 10] = [
     Hog::Script,
 ];
 
-/// Returns a long name, so that fewer are needed.
+/// Long names, so that fewer are needed.
 fn name(n: usize) -> String {
     format!("{n:0>2000}")
 }
 
 impl Hog {
-    /// Makes the client occupy about `bytes` bytes, with the help of another one. Continues if a command is refused.
+    /// Makes the client use about `bytes` bytes, with the help of another one. Continues after a refused command.
     fn take(self, client: &mut Client, other: &mut Client, bytes: usize) {
         let words = |command: &'static str| {
             let mut all = vec![command.to_owned()];
@@ -128,7 +128,7 @@ impl Hog {
 }
 
 impl Hog {
-    /// Ends whatever outlives its client.
+    /// Ends what would outlive its client.
     fn end(self, other: &mut Client) {
         if self == Hog::Script {
             assert_eq!(other.ask(&["CONFIG", "SET", "busy-reply-threshold", "1"]), "+OK\r\n");
@@ -165,7 +165,7 @@ fn every_kind_counts_while_it_is_there() {
         let ours = serving(Policy::NoEviction, 0);
         let (mut client, mut other) = (ours.connect(), ours.connect());
         let own = id(&mut client);
-        // What the other client sends stays in its buffers for a while.
+        // The buffers of the other client stay large for a while.
         let _ = other.ask(&["ECHO", &"e".repeat(1 << 20)]);
         let before = (info(&mut other, "used_memory"), info(&mut other, "mem_clients_normal"));
         hog.take(&mut client, &mut other, BYTES);
@@ -178,7 +178,7 @@ fn every_kind_counts_while_it_is_there() {
             if hog == Hog::Script {
                 return (used >= least).then_some(());
             }
-            // The kernel's buffers hold a part of the unread bytes.
+            // The kernel's buffers hold a part of what is not read.
             let least = if matches!(hog, Hog::Replies | Hog::Messages | Hog::Monitor) { least / 4 } else { least };
             (used >= least && clients >= least && listed >= least).then_some(())
         });
@@ -264,7 +264,7 @@ fn a_queue_beyond_the_limit_is_refused_and_given_back() {
             }
         }
         assert!(refused.is_some(), "{policy:?}: everything was queued");
-        // Other clients continue, as none of its memory remains.
+        // Other clients can continue, because nothing of the refused command is kept.
         assert_eq!(other.ask(&["SET", "new", "value", "EX", "100"]), "+OK\r\n", "{policy:?}");
         assert_eq!(client.ask(&["SET", "a", "b"]), "+QUEUED\r\n", "{policy:?}");
         let aborted = "-EXECABORT Transaction discarded because of previous errors.\r\n";
@@ -306,7 +306,7 @@ fn the_largest_clients_are_closed_at_maxmemory_clients() {
                 .then_some(())
         });
         large.send(b"*2\r\n$4\r\nECHO\r\n$9000000\r\n");
-        // It may be closed before all is sent.
+        // The client may be closed before everything is sent.
         let _ = std::io::Write::write_all(&mut large.stream(), &vec![b'l'; 3_000_000]);
         wait_for("the largest one to be closed", || (listed(&mut other, ids[1], "id").is_none()).then_some(()));
         assert!(listed(&mut other, ids[0], "id").is_some() && listed(&mut other, ids[2], "id").is_some());
@@ -332,12 +332,12 @@ fn the_asking_client_shows_its_buffers() {
     assert_eq!((field("rbs"), field("obl"), field("oll"), field("omem")), (field("rbp"), 0, 0, 0));
     assert_eq!(client.ask(&["WATCH", "a", "b", "a"]), "+OK\r\n");
     assert_eq!(listed(&mut client, own, "watch"), Some(2));
-    // A client that waits for an element occupies the words of its command.
+    // A client that waits for an element keeps the words of its command.
     let mut waits = ours.connect();
     let waiting = id(&mut waits);
     waits.command(&["BLPOP", &"k".repeat(5000), "0"]);
     wait_for("it to wait", || (listed(&mut client, waiting, "argv-mem")? >= 5000).then_some(()));
-    // A client that does not read occupies its replies.
+    // The replies of a client that does not read are in its list.
     let mut slow = ours.connect();
     let unread = id(&mut slow);
     assert!(slow.ask(&["SUBSCRIBE", "c"]).ends_with(":1\r\n"));
@@ -356,7 +356,7 @@ fn the_asking_client_shows_its_buffers() {
 
 #[test]
 fn very_many_names_of_one_client_take_linear_time() {
-    // Quadratic, each would take minutes.
+    // With quadratic time, each command would take minutes.
     const NAMES: usize = 50_000;
     let ours = Running::start();
     let mut other = ours.connect();

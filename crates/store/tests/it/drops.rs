@@ -1,5 +1,5 @@
-//! Clients that disconnect at every moment: whatever they wait for, no hold remains, nothing is lost or duplicated, and
-//! the clients behind them are woken.
+//! Clients that disconnect at every moment: whatever they wait for, no key stays held, no element is lost or
+//! duplicated, and the clients behind them are woken.
 //!
 //! Within the process the moments are counted: each operation is dropped after 0, 1, 2… steps of a script that holds,
 //! releases, pushes and polls. Over sockets they are random.
@@ -28,7 +28,7 @@ impl Wake for Alarm {
     }
 }
 
-/// An operation that is polled only at first and when it was woken, as by a runtime.
+/// An operation that is polled only at first and after a wake-up, as by a runtime.
 pub(crate) struct Task {
     future: Pin<Box<dyn Future<Output = Vec<u8>>>>,
     alarm: Arc<Alarm>,
@@ -41,7 +41,7 @@ impl Task {
         Task { future: Box::pin(future), alarm, reply: None }
     }
 
-    /// Polls the task if it was woken; returns whether it has ended.
+    /// Polls the operation if it was woken; returns whether it has ended.
     pub(crate) fn turn(&mut self) -> bool {
         if self.reply.is_none() && self.alarm.0.swap(false, Ordering::SeqCst) {
             let waker = Waker::from(self.alarm.clone());
@@ -52,7 +52,7 @@ impl Task {
         self.reply.is_some()
     }
 
-    /// Returns the reply; the task is polled only when it was woken.
+    /// Returns the reply, for which the operation is polled only when it is woken.
     #[track_caller]
     pub(crate) fn end(mut self, what: &str) -> Vec<u8> {
         wait_for(&format!("{what} to be woken"), || self.turn().then_some(()));
@@ -112,8 +112,8 @@ pub(crate) fn hold(store: &Store, key: &str) -> Section {
     block_on(store.section([(0, key.as_bytes(), Mode::Exclusive)])).expect("a free key")
 }
 
-/// An operation: its name, the function that starts it, the key that is held while it starts, and the command that
-/// pushes an element for it.
+/// All operations: a name, the function that starts one, the key that is held against it, and the command that pushes
+/// an element for which it may wait.
 type Operation = (&'static str, fn(&Store) -> Task, &'static str, &'static str);
 
 const OPERATIONS: &[Operation] = &[
@@ -142,7 +142,7 @@ fn big(store: &Store, name: &str) -> Task {
     command(store, &format!("{name}{keys}"))
 }
 
-/// Returns the number of elements of all lists and sorted sets.
+/// Returns what is left: the number of elements of all lists and sorted sets.
 fn elements(store: &Store) -> usize {
     let len = |command: &str| ask(store, command)[1..].trim().parse::<usize>().expect("a number");
     ["LLEN l", "LLEN to", "LLEN other", "ZCARD z"].into_iter().map(len).sum()
@@ -207,7 +207,7 @@ fn drop_after(steps: usize, (name, operation, key, push): &Operation) {
         assert_eq!(elements(&store), expected, "{name} after {steps} steps");
     }
     wait_for("no ticket to be left", || (store.stats().tickets == 0).then_some(()));
-    // Nothing is held: none of these commands waits.
+    // Nothing is held any more, so all these commands run at once.
     for line in
         ["MSET k 1 n 2", "DEL l to other z d", "MSET w_1 1 w_2 2 w_3 3", "DEL many:7 many:299 sorted", "FLUSHALL"]
     {
@@ -224,7 +224,7 @@ fn operations_are_dropped_after_each_step() {
     }
 }
 
-/// A queue of operations on one key, of which one or several are dropped: all others are executed.
+/// A queue of operations on one key, of which one or several are dropped: all others get their turn.
 #[test]
 fn of_a_queue_any_part_may_leave() {
     const QUEUE: usize = 6;
@@ -247,7 +247,7 @@ fn of_a_queue_any_part_may_leave() {
         let mut tasks: Vec<(usize, Task)> =
             tasks.into_iter().enumerate().filter_map(|(n, task)| Some((n, task?))).collect();
         wait_for(&format!("all but {leaving:b} to be woken"), || {
-            // Each waits for its own turn, so all are polled.
+            // Each operation has a turn of its own, so all are polled.
             let ended = tasks.iter_mut().filter_map(|(_, task)| task.turn().then_some(())).count();
             (ended == tasks.len()).then_some(())
         });
@@ -256,13 +256,13 @@ fn of_a_queue_any_part_may_leave() {
             let reply = task.reply.expect("it has ended");
             assert!(reply[0] != b'-' || n % 3 == 2, "{}", reply.escape_ascii());
         }
-        // A parked command runs although its client has gone, a section that had not begun does not.
+        // A parked command runs although its client has gone; a section that had not begun does not.
         assert_eq!(ask(&store, "STRLEN k"), format!(":{}\r\n", 2 + stay));
         assert_eq!(store.stats().tickets, 0);
     }
 }
 
-/// Commands on the thread pool whose clients give up at any moment.
+/// Commands executed aside are dropped at any moment.
 #[test]
 fn long_commands_are_given_up() {
     let store = Store::new(StoreOptions { stripes: 4, ..StoreOptions::default() });
@@ -280,7 +280,7 @@ fn long_commands_are_given_up() {
         }
         (0..random.below(50)).for_each(|_| std::thread::yield_now());
         drop(task);
-        // A writer waits for the readers, and is executed.
+        // A writer waits for the readers, and gets its turn.
         assert_eq!(command(&store, "SADD s x").end("SADD")[0], b':');
         assert_eq!(command(&store, "SREM s x").end("SREM"), b":1\r\n");
     }
@@ -308,7 +308,7 @@ fn connections_are_reset_at_any_moment() {
                 drop(section);
             }
         });
-        // Pushes elements for the clients that do not put them back.
+        // Elements for the clients that remove them for good.
         scope.spawn(move || {
             let mut client = ours.connect();
             while !over.load(Ordering::SeqCst) {
@@ -325,14 +325,14 @@ fn connections_are_reset_at_any_moment() {
         over.store(true, Ordering::SeqCst);
         lost
     });
-    // The connections that were closed before they were accepted are counted, too.
+    // Clients that left before they were accepted are served, too.
     let all = format!("\r\ntotal_connections_received:{}\r\n", 2 + 3 * 120);
     wait_for("all to come", || admin.ask(&["INFO", "stats"]).contains(&all).then_some(()));
     wait_for("all to leave", || (ours.server.client_count() == 1).then_some(()));
     wait_for("no ticket to be left", || (ours.store().stats().tickets == 0).then_some(()));
     assert!(admin.ask(&["INFO", "clients"]).contains("blocked_clients:0\r\n"));
     assert_eq!(admin.ask(&["PUBSUB", "CHANNELS"]), "*0\r\n");
-    // Tokens only move, so each is somewhere, once.
+    // Tokens are only moved, so each must exist exactly once.
     let mut tokens: BTreeMap<String, usize> = BTreeMap::new();
     for key in ["x", "y"] {
         let reply = admin.ask(&["LRANGE", key, "0", "-1"]);
@@ -341,7 +341,7 @@ fn connections_are_reset_at_any_moment() {
         }
     }
     assert!(tokens.len() == TOKENS && tokens.values().all(|count| *count == 1), "{tokens:?}");
-    // A disconnected client has lost at most one of the elements that are not put back.
+    // A client that left lost at most one of the elements removed for good.
     let left = admin.ask(&["LLEN", "queue"])[1..].trim().parse::<usize>().expect("a number");
     let pushed = pushed.load(Ordering::SeqCst);
     assert!(left + lost >= pushed && left <= pushed, "{left} of {pushed} are left, {lost} may have gone");
@@ -351,7 +351,7 @@ fn connections_are_reset_at_any_moment() {
     assert_eq!(admin.ask(&["FLUSHALL"]), "+OK\r\n");
 }
 
-/// Runs a client that starts an operation and disconnects after a while; returns how many elements it may have taken.
+/// Runs a client that begins something and leaves after a while; returns how many elements it may have taken.
 fn leave(ours: &Running, random: &mut Random) -> usize {
     let mut client: Client = ours.connect();
     let mut bytes = Vec::new();

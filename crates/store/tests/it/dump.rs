@@ -37,7 +37,7 @@ impl Both {
         start(&self.store, &mut self.caller, words).unwrap_or_else(block_on)
     }
 
-    /// Checks that both replies are the same, and returns them.
+    /// Asserts that both give the same reply, and returns it.
     #[track_caller]
     fn check(&mut self, words: &[&[u8]]) -> Vec<u8> {
         let (ours, theirs) = (self.ours(words), self.theirs(words));
@@ -58,7 +58,7 @@ impl Both {
         self.check(&words);
     }
 
-    /// Checks that both report the same time, apart from what passes between the two calls.
+    /// Asserts that both reply the same time, except for what passes between the two calls.
     #[track_caller]
     fn check_time(&mut self, words: &[&[u8]]) {
         let number = |reply: Vec<u8>| -> i64 {
@@ -186,7 +186,7 @@ fn scores_of_minus_zero_are_restored_as_by_redis() {
     let long = [b'l'; 80];
     for members in [[&b"a"[..], b"b"], [b"a", &long], [&long, b"b"]] {
         both.check(&[b"DEL", b"z", b"ours", b"theirs"]);
-        // The long member comes first: the set has the large encoding from then on.
+        // The long member is added first, so the set is large from the first member on.
         both.check(&[b"ZADD", b"z", b"1", &long]);
         members.iter().for_each(|member| drop(both.check(&[b"ZADD", b"z", b"-0", member])));
         if !members.contains(&&long[..]) {
@@ -272,7 +272,7 @@ fn damaged_payloads_are_refused_as_by_redis() {
     for len in 0..good.len() {
         both.check(&[b"RESTORE", b"k", b"0", &good[..len], b"REPLACE"]);
         if len <= good.len() - TRAILER {
-            // An object that extends into the trailer, which Redis then reads as a part of it.
+            // An object that seems to continue into the trailer: Redis reads the trailer as a part of it.
             let refused = b"-ERR Bad data format\r\n".to_vec();
             let whole = len == good.len() - TRAILER;
             let reply = both.ours(&[b"RESTORE", b"k", b"0", &sealed(&good[..len], 10), b"REPLACE"]);
@@ -352,7 +352,7 @@ fn a_restored_key_expires_and_ages() {
     assert_eq!(run(&store, caller, &[b"TTL", b"k"]), b":-1\r\n");
 }
 
-/// A payload is decoded before its key's stripe is locked, and so once more when a command has waited.
+/// A payload is decoded before its key's stripe is locked, so it is decoded again when a waiting command has its turn.
 #[test]
 fn a_held_key_is_dumped_and_restored_in_turn() {
     let store = Store::new(StoreOptions::default());

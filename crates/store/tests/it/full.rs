@@ -1,5 +1,5 @@
-//! Sections that exceed `maxmemory`: a transaction or a script that writes more than fits ends, does not block other
-//! clients, and does not search its own keys for victims; and other clients can end it.
+//! Sections that overfill `maxmemory`: a transaction or a script that writes more than fits completes, delays no other
+//! client, does not search its own keys for victims, and can be ended from outside.
 
 use sluicegate_store::config::ServerOptions;
 use sluicegate_store::{Caller, Mode, Policy, Store, StoreOptions};
@@ -21,7 +21,7 @@ fn limited(policy: Policy) -> Store {
     store
 }
 
-/// Returns the commands of a section: a KiB under each name, with a time to live if the policy needs one.
+/// Returns a write of a section: a KiB under the key, with a time to live if the policy needs one.
 fn write(command: &str, key: &str, policy: Policy) -> Vec<Vec<u8>> {
     let value = "v".repeat(1024);
     let mut words = match command {
@@ -36,7 +36,7 @@ fn write(command: &str, key: &str, policy: Policy) -> Vec<Vec<u8>> {
 
 #[test]
 fn a_section_that_overfills_the_store_ends_and_others_go_on() {
-    // Two and a half times what fits. With a round over all held keys for each command, a policy takes minutes.
+    // Two and a half times what fits. If each command made a round over all held keys, a policy would take minutes.
     const KEYS: usize = 10_000;
     for policy in evicting() {
         for command in ["SET", "HSET"] {
@@ -54,7 +54,7 @@ fn a_section_that_overfills_the_store_ends_and_others_go_on() {
                 assert!(!reply.starts_with(b"-"), "{policy:?}: {}", String::from_utf8_lossy(&reply));
             }
             assert!(store.used_bytes() > 2 * LIMIT, "nothing of its own is evicted");
-            // Writes of others are refused only if nothing may be evicted even after its end.
+            // Writes of other clients are refused only if no key could be evicted even after the section's end.
             let expected = if policy.name().starts_with("volatile") && command == "HSET" { OOM } else { "+OK\r\n" };
             for n in 0..1000 {
                 assert_eq!(ask(&store, &format!("SET other:{n} value EX 1000")), expected, "{policy:?} {command} {n}");
@@ -106,7 +106,7 @@ fn a_script_that_overfills_the_store_ends() {
         let ttl = if policy.name().starts_with("volatile") { ",'EX','1000'" } else { "" };
         let body = format!("for i=1,16000 do redis.call('set','e'..i,ARGV[1]{ttl}) end return 1");
         client.command(&["EVAL", &body, "0", &"v".repeat(1000)]);
-        // Other clients neither wait nor are refused.
+        // Other clients are neither delayed nor refused.
         assert_eq!(other.ask(&["SET", "o", "value", "EX", "1000"]), "+OK\r\n", "{policy:?}");
         assert_eq!(client.read_reply(), b":1\r\n", "{policy:?}");
         assert_eq!(other.ask(&["SET", "o", "value", "EX", "1000"]), "+OK\r\n", "{policy:?}");
@@ -117,7 +117,7 @@ fn a_script_that_overfills_the_store_ends() {
     }
 }
 
-/// Sends a transaction of `count` commands, with a key that shows its beginning and one that shows its end.
+/// Sends a transaction of `count` commands, with one key that shows its beginning and one that shows its end.
 fn long_transaction(client: &mut sluicegate_testkit::Client, command: &[&str], count: usize) {
     let mut all = b"MULTI\r\n".to_vec();
     if command[0] != "LRANGE" {
@@ -134,7 +134,7 @@ fn long_transaction(client: &mut sluicegate_testkit::Client, command: &[&str], c
 
 #[test]
 fn a_transaction_whose_client_is_killed_is_not_cut_in_half() {
-    // A transaction that has written runs to its end without its client; one that only reads is ended.
+    // A transaction that has written completes without its client; one that only reads is ended.
     for (command, ends) in [(&["RPUSH", "list", "x"][..], true), (&["LRANGE", "long", "0", "-1"], false)] {
         let ours = Running::with(ServerOptions::default(), 2);
         let (mut client, mut other) = (ours.connect(), ours.connect());

@@ -1,4 +1,5 @@
-//! Invalid input over raw sockets: malformed or excessive RESP gets redis-server's replies and costs nothing.
+//! Bad input over raw sockets: input that is not RESP, or too much of it, is answered as by redis-server and costs
+//! nothing.
 
 use std::io::Write;
 
@@ -104,7 +105,7 @@ fn an_inline_request_without_end_is_refused_at_redis_s_length() {
 
 #[test]
 fn announced_lengths_reserve_nothing() {
-    // Only the memory of the server's single thread is counted, whatever other tests allocate.
+    // The server's only thread has its own count of memory, whatever other tests allocate.
     let listening = Listening::new();
     let server = Server::new(Store::new(StoreOptions::default()), ServerOptions::default());
     let worker = std::thread::spawn({
@@ -122,7 +123,7 @@ fn announced_lengths_reserve_nothing() {
         clients.push(client);
     }
     let mut other = Client::connect(&listening.address());
-    // Half a request each is held, beside the one that asks.
+    // Half a request of each client is buffered, in addition to the client that asks.
     wait_for("all to be read", || other.ask(&["CLIENT", "LIST"]).matches(" qbuf=23 ").count().eq(&50).then_some(()));
     drop((clients, other));
     server.stop();
@@ -138,7 +139,7 @@ fn a_reader_that_stops_is_not_read_from() {
     assert_eq!(other.ask(&["SET", "k", &value]), "+OK\r\n");
     let slow = ours.connect();
     slow.stream().set_nonblocking(true).expect("a socket");
-    // Requests for a gigabyte of replies: the server stops reading them long before it has written them.
+    // Requests whose replies make a gigabyte: the server stops reading them long before that.
     let requests = "GET k\r\n".repeat(1000);
     let mut sent = 0;
     for _ in 0..100 {
@@ -156,13 +157,13 @@ fn a_reader_that_stops_is_not_read_from() {
     wait_for("replies to wait", || {
         let text = other.ask(&["CLIENT", "LIST"]);
         let most = text.lines().filter(|line| line.contains(" omem=")).map(waiting).max().unwrap_or(0);
-        // The limit of a turn, and one value beyond it.
+        // The share of a turn, and one value beyond it.
         assert!(most <= (1 << 20) + (128 << 10), "{most} bytes wait");
         (most > 0).then_some(())
     });
 }
 
-/// The keys that exist before the wrong arguments.
+/// The data that exists before the wrong commands.
 const KEPT: &str = "SET str text; SET max 9223372036854775807; SET min -9223372036854775808; SET float 1.5; \
     RPUSH list a b c; SADD set a b; SADD ints 1 2 3; HSET hash f v max 9223372036854775807 big 1e308; \
     ZADD z 1 a 2 b; ZADD zinf inf m; GEOADD geo 13.36 38.11 Palermo; PFADD hll a b; XADD stream 5-1 f v; XADD stream 7-0 f w g x";
@@ -398,7 +399,7 @@ const WRONG: &[(&str, &[&str])] = &[
     ),
 ];
 
-/// For every wrong argument the reply is Redis's error, and nothing is changed.
+/// Whatever wrong arguments a command gets, the reply is Redis's error, and nothing changes.
 #[test]
 fn wrong_arguments_are_refused_as_by_redis_and_change_nothing() {
     let redis = RedisServer::start(&[]);

@@ -1,4 +1,4 @@
-//! Sections and holds: atomicity, order, fairness, and no lost wake-ups.
+//! Sections and holds: atomicity, order, fairness, and that no waiter is forgotten.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -15,7 +15,7 @@ use sluicegate_wire::resp::ReplyBuilder;
 
 use crate::{Random, ask, block_on, run, start};
 
-/// Counts how often it is woken.
+/// Counts its wake-ups.
 #[derive(Default)]
 struct Alarm(AtomicUsize);
 
@@ -167,7 +167,7 @@ fn keys_are_not_kept_for_a_section_that_has_not_woken_up() {
     assert_eq!(sleeps.0.load(Ordering::SeqCst), 1);
     let early = block_on(exclusive(&store, &["b"])).unwrap();
     assert_eq!(ask(&store, "INCR a"), ":1\r\n");
-    // The sleeper is invited while `b` is taken, and again once `b` is free.
+    // The section is woken while `b` is held, and again once `b` is free.
     assert!(poll(&mut sleeper, &sleeps).is_pending());
     drop(early);
     assert_eq!(sleeps.0.load(Ordering::SeqCst), 2);
@@ -333,7 +333,7 @@ fn very_many_commands_behind_a_flush_all_run() {
     assert_eq!(block_on(flush), b"+OK\r\n");
     behind.into_iter().for_each(|parked| assert!(block_on(parked).starts_with(b":")));
     assert_eq!(store.stats().tickets, 0);
-    // Those that came before the flush had its turn were flushed, the others count.
+    // Increments before the flush's turn were flushed; later ones count.
     assert!(ask(&store, "INCRBY a 0").starts_with(':'));
 }
 
@@ -378,7 +378,7 @@ fn a_command_of_many_keys_is_atomic_and_finishes() {
     del.extend(keys.iter().map(|key| key.as_bytes()));
     match start(&store, &mut Caller::default(), &del) {
         Ok(reply) => assert_eq!(reply, b":2000\r\n"),
-        // The client disconnects in the middle: the command is completed all the same.
+        // The client leaves in the middle: the command is completed all the same.
         Err(parked) => drop(parked),
     }
     assert_eq!(ask(&store, "DBSIZE"), ":0\r\n");
@@ -414,7 +414,7 @@ fn sections_and_commands_of_many_threads_lose_nothing() {
                             }
                         }
                         1 => {
-                            // The reply is not awaited: the store owns the command from here on.
+                            // Does not wait for the reply: from here on the store completes the command.
                             let words: [&[u8]; 2] = [b"INCR", keys[0].as_bytes()];
                             let _ = start(store, &mut Caller::default(), &words);
                             added.fetch_add(1, Ordering::Relaxed);

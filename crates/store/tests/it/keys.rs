@@ -277,7 +277,8 @@ fn leases_are_places_that_end_by_themselves() {
         ",
     );
     hand.advance(1_000);
-    // One has ended; who comes back though its place is taken gets one all the same, because it goes on anyway.
+    // One lease has ended. A client that renews its lease although its place is taken gets one all the same, because it
+    // continues anyway.
     check(
         &store,
         "
@@ -329,7 +330,7 @@ fn memory_usage_is_what_the_store_gains() {
         let gained = used() - before;
         let told = number(&ask(&store, &format!("MEMORY USAGE {len}:{}", random.below(200))));
         assert!(told > len && told < len + len / 4 + 2_000, "{told} for {len}");
-        // Tables grow in large steps, which few keys share here.
+        // Tables grow in steps, which are shared by few keys here.
         assert!(gained + 200 * 1_024 > 200 * told && gained < 200 * (told + 1_024), "{gained} for 200 times {told}");
     }
     check(
@@ -352,7 +353,7 @@ fn memory_usage_is_what_the_store_gains() {
     assert!(number(&ask(&store, "MEMORY USAGE hash SAMPLES 0")) > 20_000);
 }
 
-/// Every name that the reply of Valkey and Redis 7.4 has, in its order, and the one more that Redis 7.2 has.
+/// The reply has every name of Valkey's and Redis 7.4's, in their order, and the additional one of Redis 7.2.
 #[test]
 fn memory_stats_has_the_names_of_redis() {
     let valkey = RedisServer::start_valkey("8.1", &[]);
@@ -390,7 +391,7 @@ fn memory_stats_has_the_names_of_redis() {
     assert!(text.contains("Nothing is wrong") || text.contains("Fragmentation"), "{text}");
 }
 
-/// Sends the same commands to both, and compares the replies.
+/// Sends the same command to both, and asserts that the replies are equal.
 fn alike(commands: &[&[&str]]) {
     let redis = RedisServer::start(&["--enable-debug-command", "yes"]);
     let options = ServerOptions { enable_debug_command: "local", ..ServerOptions::default() };

@@ -38,7 +38,7 @@ enum Op {
     Sadd(Key, u32),
     Smove(Key, Key, u32),
     Watch(Key, Key),
-    /// The commands of a transaction, and filling that makes it too long for one locking.
+    /// The commands of a transaction, and the number of fillers that make it too long for one locking.
     Exec(Vec<Op>, usize),
 }
 
@@ -318,7 +318,7 @@ fn is_linearizable(calls: &[Call]) -> bool {
             if !is_left(at) || call.from > first_end {
                 continue;
             }
-            // A client that has waited is served from the key that was created first, whatever the order in its
+            // A client that has waited is served by the key that got an element first, whatever the order in its
             // command.
             let served_by = match call.op {
                 Op::Blpop(a, b) => vec![None, Some(a), Some(b)],
@@ -373,7 +373,7 @@ fn program(random: &mut Random, keys: &[Key], value: &mut u32) -> Vec<Op> {
             Op::Exec(ops, if random.below(3) == 0 { 40 } else { 0 })
         };
         match random.below(6) {
-            // Of two that watch what the other writes, one at most succeeds.
+            // Of two transactions each of which watches what the other writes, at most one succeeds.
             0 => {
                 let at = random.below(keys.len() - 1);
                 program.push(Op::Watch(keys[at], keys[at + 1]));
@@ -419,7 +419,7 @@ fn histories_are_linearizable(seed: u64, rounds: usize) {
                 let (clock, barrier, address) = (&clock, &barrier, ours.address());
                 scope.spawn(move || {
                     let mut client = Client::connect(&address);
-                    // All clients draw the same numbers, and each runs its own program.
+                    // All threads draw the same numbers, and each takes its own program.
                     let mut random = Random(seed);
                     (0..rounds)
                         .map(|_| {

@@ -1,4 +1,4 @@
-//! The store from outside: compared with a real Redis, over RESP and as a function, against a model, and with many
+//! The store from outside: compared with a real Redis, over RESP and by function calls, against a model, and under many
 //! threads.
 
 mod admin;
@@ -41,7 +41,7 @@ use std::thread;
 use sluicegate_store::{Caller, Executed, Parked, Store, execute};
 use sluicegate_wire::resp::ReplyWriter;
 
-/// Blocks the thread until the future is done.
+/// Blocks the thread until the future is ready.
 fn block_on<F: Future + Unpin>(mut future: F) -> F::Output {
     struct Unpark(thread::Thread);
     impl Wake for Unpark {
@@ -67,7 +67,7 @@ fn run(store: &Store, caller: &mut Caller, words: &[&[u8]]) -> Vec<u8> {
     }
 }
 
-/// Runs a command; returns the reply's bytes, or the future of them.
+/// Starts a command: returns the reply's bytes, or the parked command.
 fn start(store: &Store, caller: &mut Caller, words: &[&[u8]]) -> Result<Vec<u8>, Parked> {
     let mut out = Vec::new();
     let protocol = caller.protocol;
@@ -85,7 +85,7 @@ fn ask(store: &Store, command: &str) -> String {
     String::from_utf8(run(store, &mut Caller::default(), &words)).expect("tests use text")
 }
 
-/// A small generator of numbers, the same in every run.
+/// A small random number generator, the same in every run.
 struct Random(u64);
 
 impl Random {

@@ -9,7 +9,7 @@ use crate::{ask, block_on, run};
 
 const OOM: &str = "-OOM command not allowed when used memory > 'maxmemory'.\r\n";
 
-/// Small enough to fill at once, and with keys enough to choose from.
+/// Small enough to be filled quickly, but with enough keys to choose from.
 const LIMIT: u64 = 4 << 20;
 
 fn limited(policy: Policy) -> (Store, ManualClock) {
@@ -78,7 +78,7 @@ fn without_eviction_what_needs_memory_is_refused_until_some_is_free() {
     for command in ["APPEND k:1 x", "MSET a 1 b 2", "HSET h f v", "INCR n", "SETRANGE k:1 0 x"] {
         assert_eq!(ask(&store, command), OOM, "{command}");
     }
-    // More keys than a command takes at once.
+    // More keys than a command locks at once.
     let many = (0..300).fold("MSET".to_owned(), |text, n| format!("{text} m{n} 1"));
     assert_eq!(ask(&store, &many), OOM);
     assert_eq!(ask(&store, "EXISTS m1"), ":0\r\n");
@@ -89,7 +89,7 @@ fn without_eviction_what_needs_memory_is_refused_until_some_is_free() {
     while set(&store, "k:1", None) != OOM {
         let _ = set(&store, &format!("more:{}", store.used_bytes()), None);
     }
-    // The data of a flush is freed before any command is refused.
+    // Flushed data is freed before a command is refused.
     assert_eq!(ask(&store, "FLUSHALL"), "+OK\r\n");
     assert_eq!(set(&store, "k:1", None), "+OK\r\n");
 }
@@ -100,8 +100,8 @@ fn keys_without_an_expiry_are_no_victims_of_a_volatile_policy() {
         let (store, _) = limited(policy);
         let full = (0..).find(|n| set(&store, &format!("k:{n}"), None) == OOM).expect("full");
         assert_eq!(left(&store, "k", full), full);
-        // Three evictable keys are found among thousands. One would not suffice if the last accepted key made a table
-        // grow: then more memory must be freed than a key takes.
+        // Three evictable keys are found among thousands. One might not suffice: if the last key that was stored made a
+        // table grow, more memory has to be freed than one key takes.
         for key in ["k:77", "k:177", "k:1077"] {
             assert_eq!(ask(&store, &format!("EXPIRE {key} 1000")), ":1\r\n");
         }
@@ -119,7 +119,8 @@ fn keys_in_use_stay_under_lru() {
     (0..3_000).for_each(|n| assert_eq!(set(&store, &format!("old:{n}"), None), "+OK\r\n"));
     hand.advance(1_000);
     (0..500).for_each(|n| assert!(ask(&store, &format!("GET old:{n}")).starts_with('$')));
-    // Keys that are newer, but were there before the reads: twice as many as fit beside those.
+    // Twice as many new keys as fit beside the old ones in use. New keys are written both after and before these are
+    // read.
     for n in 0..5_000 {
         hand.advance(1);
         assert_eq!(set(&store, &format!("new:{n}"), None), "+OK\r\n");
@@ -144,7 +145,7 @@ fn keys_used_often_stay_under_lfu_though_they_rest() {
     (0..10_000).for_each(|n| assert_eq!(set(&store, &format!("new:{n}"), None), "+OK\r\n"));
     let stay = left(&store, "old", 500);
     assert!(stay >= 495, "{stay} of 500 keys used often");
-    // A minute decrements the counter by one.
+    // The frequency decreases by one per minute.
     hand.advance(120_000);
     assert_eq!(ask(&store, "OBJECT FREQ old:7"), ":13\r\n");
 }
@@ -169,7 +170,7 @@ fn held_keys_are_no_victims() {
     assert_eq!(left(&store, "held", 100), 100);
     drop(section);
     (0..20_000).for_each(|n| assert_eq!(set(&store, &format!("k:{n}"), None), "+OK\r\n"));
-    // A few remain at random.
+    // Random eviction spares a few keys.
     let stay = left(&store, "held", 100);
     assert!(stay <= 30, "{stay} of 100 keys that nobody holds any more");
 }

@@ -51,7 +51,7 @@ impl Model {
         self.keys.retain(|_, (_, at_ms)| at_ms.is_none_or(|at_ms| at_ms > now_ms));
     }
 
-    /// Executes the step and returns the expected reply.
+    /// Executes the step on the model and returns the expected reply.
     fn step(&mut self, step: &Step) -> String {
         self.expire();
         match *step {
@@ -130,7 +130,7 @@ fn do_step(store: &Store, clock: &ManualClock, step: &Step) -> String {
     }
 }
 
-/// Returns a configuration of few cases, as each has hundreds of steps, unless more are requested.
+/// Few cases by default, because each has hundreds of steps.
 fn few() -> ProptestConfig {
     let config = ProptestConfig { failure_persistence: None, ..ProptestConfig::default() };
     let cases = std::env::var_os("PROPTEST_CASES").map_or(64, |_| config.cases);

@@ -1,4 +1,4 @@
-//! Features of Redis 7.2 and later that Debian's redis-server 7.0 does not have, compared with Valkey 8.1.
+//! Behaviour of Redis 7.2 and later that Debian's redis-server 7.0 does not have, compared with Valkey 8.1.
 
 use std::io::Write;
 

@@ -1,5 +1,4 @@
-//! Observation of a running server: MONITOR, SLOWLOG, LATENCY, INFO, CLIENT LIST, compared with redis-server where
-//! possible.
+//! Observation of a server: MONITOR, SLOWLOG, LATENCY, INFO and CLIENT LIST, compared with redis-server where possible.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
@@ -167,7 +166,7 @@ fn the_slow_log_keeps_what_redis_keeps() {
     for words in &script {
         assert_eq!(own.ask(words), theirs.ask(words), "{words:?}");
     }
-    // Returns the entries without their numbers, times and addresses.
+    // Entries without their numbers, times and addresses.
     let entries = |client: &mut Client, count: &str| -> Vec<String> {
         let reply = client.ask(&["SLOWLOG", "GET", count]);
         let is_kept = |line: &&str| !line.starts_with(':') && !line.contains("127.0.0.1:") && !line.starts_with('$');
@@ -181,7 +180,7 @@ fn the_slow_log_keeps_what_redis_keeps() {
     assert!(own.ask(&["SLOWLOG", "HELP"]).starts_with('*'));
 }
 
-/// As in Redis 7.4 and Valkey 8, a log of length 0 uses no numbers.
+/// As in Redis 7.4 and Valkey 8, a slow log without entries uses up no numbers.
 #[test]
 fn a_slow_log_without_entries_counts_none() {
     let valkey = RedisServer::start_valkey("8.1", &[]);
@@ -271,7 +270,7 @@ fn the_slow_log_names_the_commands_of_a_script() {
     client.ask(&["CONFIG", "SET", "slowlog-log-slower-than", "999"]);
     client.ask(&["SLOWLOG", "RESET"]);
     client.ask(&["EVAL", "for i = 1, 100 do redis.call('get', KEYS[1]) end", "1", "k"]);
-    // One of them may be long because the thread lost its core in it.
+    // A few commands may be long because the thread lost its core during them.
     let long = logged(&mut client).iter().filter(|words| words.starts_with("get")).count();
     assert!(long < 10, "{long} of 100");
 }
@@ -281,7 +280,7 @@ fn the_slow_log_names_the_long_command_of_a_script_by_its_own_time() {
     let ours = Running::start();
     let mut client = ours.connect();
     fill_large(&mut client);
-    // The least with which commands that take the same time for every value are not timed.
+    // The lowest threshold at which commands of constant time are not timed.
     client.ask(&["CONFIG", "SET", "slowlog-log-slower-than", "1000"]);
     for flags in ["", "#!lua flags=disable-atomicity\n"] {
         client.ask(&["SLOWLOG", "RESET"]);
@@ -426,7 +425,7 @@ fn latency_events_and_histograms() {
     assert_eq!(own.ask(&["LATENCY", "HISTOGRAM", "mset"]), "*0\r\n");
 }
 
-/// Fields of redis-server for which this store has no value.
+/// Fields that redis-server shows, but for which this store has no true values.
 const NOT_SHOWN: &[&str] = &[
     "atomicvar_api",
     "gcc_version",
@@ -480,7 +479,7 @@ fn hits_and_misses_are_counted_as_by_redis() {
         let lines = text.lines().filter_map(|line| line.strip_prefix("keyspace_")?.split_once(':'));
         lines.filter_map(|(_, count)| count.parse().ok()).collect()
     };
-    // First with existing keys, and then with missing ones.
+    // On existing keys, then on missing ones.
     let fill = "SET str 1;RPUSH lst a b c d;SADD set a b c d;HSET hsh a 1 b 2;ZADD zst 1 a 2 b;GEOADD geo 1 1 a;\
                 PFADD hll a;XADD stm 1-1 a b";
     let commands = "GET str;MGET str lst;GETRANGE str 0 1;SUBSTR str 0 1;STRLEN str;GETBIT str 1;BITCOUNT str;\
@@ -541,7 +540,7 @@ fn clients_are_listed_as_they_are_asked_for() {
             second.ask(words);
             all.push(shown(&mut first, &[&ids[1]]));
         }
-        // Changes of a client's watched keys by others are shown while the client is idle.
+        // Changes of a client's watched keys by others show while the client is idle.
         second.ask(&["WATCH", "k"]);
         second.ask(&["MULTI"]);
         all.push(shown(&mut first, &[&ids[1]]));
@@ -608,7 +607,7 @@ fn accesses_are_noted_as_the_client_of_the_command_wants_whoever_runs_it() {
     let ours = Running::serving(store.clone(), ServerOptions::default(), 1);
     let (mut silent, mut plain) = (ours.connect(), ours.connect());
     assert_eq!(silent.ask(&["CLIENT", "NO-TOUCH", "on"]), "+OK\r\n");
-    // Long enough to be read on the thread pool.
+    // Long enough to be read aside.
     let members: Vec<String> = (0..30_000).map(|number| format!("member:{number}")).collect();
     let words: Vec<&str> = ["SADD", "large"].into_iter().chain(members.iter().map(String::as_str)).collect();
     plain.command(&words);
@@ -617,14 +616,14 @@ fn accesses_are_noted_as_the_client_of_the_command_wants_whoever_runs_it() {
     assert_eq!(plain.ask(&["XADD", "stream", "1-1", "a", "1"]), "$3\r\n1-1\r\n");
     let mut idle = |key: &str| plain.ask(&["OBJECT", "IDLETIME", key]);
     clock.advance(100_000);
-    // A parked command is run by the thread that passes the key on.
+    // A command that parks is executed by the thread that passes the key on.
     let section = on_runtime(store.section([(0, &b"held"[..], Mode::Exclusive)])).expect("nobody else holds it");
     silent.command(&["GET", "held"]);
     wait_for("it to wait", || (store.stats().tickets == 2).then_some(()));
     section.finish();
     assert_eq!(silent.read_reply(), b"$1\r\n1\r\n");
     assert_eq!(idle("held"), ":100\r\n");
-    // A command on the thread pool.
+    // A command that is executed aside.
     silent.command(&["SMEMBERS", "large"]);
     assert!(silent.read_reply().starts_with(b"*30000\r\n"));
     assert_eq!(idle("large"), ":100\r\n");
@@ -634,7 +633,7 @@ fn accesses_are_noted_as_the_client_of_the_command_wants_whoever_runs_it() {
         silent.ask(command);
     }
     assert_eq!(idle("held"), ":100\r\n");
-    // A command of another client that is served inside a command of this one.
+    // A command of another client that is served by this client's command.
     let mut reader = ours.connect();
     reader.command(&["XREAD", "BLOCK", "0", "STREAMS", "stream", "$"]);
     wait_for("it to block", || silent.ask(&["INFO", "clients"]).contains("blocked_clients:1").then_some(()));
@@ -734,7 +733,7 @@ fn rows(client: &mut Client) -> BTreeMap<String, Value> {
     all
 }
 
-/// Commands for which Valkey's reply differs from that of Redis 7.2.
+/// Commands of which Valkey says something else than Redis 7.2.
 const VALKEYS_OWN: &[&str] = &[
     "cluster|info",
     "cluster|myid",
@@ -811,7 +810,7 @@ fn keys_are_found_with_what_is_done_to_them() {
     }
 }
 
-/// Commands with arguments that 7.0 does not have: newer ones, or Dragonfly's.
+/// What 7.0 does not have: newer commands, and Dragonfly's.
 const NEWER_ARGUMENTS: &[&str] = &["hscan", "restore", "set", "zrank", "zrevrank"];
 
 fn arguments_differ(
@@ -820,7 +819,8 @@ fn arguments_differ(
     found: &BTreeMap<String, Value>,
     differences: &mut String,
 ) {
-    // The version since which an argument exists is missing here; its display text is its name, which 7.0 omits.
+    // This store does not say since when an argument exists; the text shown for an argument is its name, which 7.0 does
+    // not give.
     fn bare(arguments: &Value) -> Vec<Vec<(Value, Value)>> {
         let unsaid = ["since", "deprecated_since", "display_text", "summary"];
         let one = |argument: &Value| {

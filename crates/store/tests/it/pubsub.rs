@@ -85,7 +85,7 @@ fn a_subscriber_that_leaves_is_forgotten() {
             ":1\r\n" => subscriber.reset(),
             other => panic!("{other}"),
         }
-        // It unsubscribes from one after the other.
+        // The subscriber's subscriptions end one after the other.
         for (words, nobody) in [
             (&["PUBLISH", "c", "x"][..], ":0\r\n"),
             (&["PUBSUB", "NUMPAT"], ":0\r\n"),
@@ -204,7 +204,7 @@ fn the_soft_limit_is_one_of_time() {
     slow.ask(&["SUBSCRIBE", "c"]);
     let message = "x".repeat(1 << 20);
     let start = Instant::now();
-    // Far beyond what sockets buffer; nothing is published after that.
+    // Far more than sockets buffer; nothing is published after that.
     for _ in 0..30 {
         publisher.ask(&["PUBLISH", "c", &message]);
     }
@@ -235,7 +235,7 @@ fn a_reply_does_not_overtake_a_message_that_was_published_before() {
     let ours = Running::with(ServerOptions::default(), 2);
     let (done, mut overtaken) = (AtomicBool::new(false), Vec::new());
     std::thread::scope(|scope| {
-        // Busy workers send to their subscribers late.
+        // Busy workers deliver to their subscribers late.
         scope.spawn(|| {
             let mut clients: Vec<Client> = (0..60).map(|_| ours.connect()).collect();
             while !done.load(Ordering::SeqCst) {

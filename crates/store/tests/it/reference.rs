@@ -9,7 +9,7 @@ use sluicegate_testkit::{Client, RedisServer, wait_for};
 
 use crate::support::Running;
 
-/// The page matches the catalogues; `UPDATE_DOCS=1` writes it.
+/// The page is generated from the catalogues; `UPDATE_DOCS=1` writes it.
 #[test]
 fn reference_is_in_step() {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/reference/commands.md");
@@ -21,14 +21,14 @@ fn reference_is_in_step() {
     assert!(found == expected, "docs/reference/commands.md is behind the catalogues: run with UPDATE_DOCS=1");
 }
 
-/// Sets parameters at run time, and reads them back.
+/// Sets a parameter at run time, and reads it back.
 #[track_caller]
 fn set(ours: &Running, name: &str, value: &str, shown: &str) {
     let mut client = ours.connect();
     assert_eq!(client.ask(&["CONFIG", "SET", name, value]), "+OK\r\n", "{name} {value}");
     let pair = format!("*2\r\n${}\r\n{name}\r\n${}\r\n{shown}\r\n", name.len(), shown.len());
     assert_eq!(client.ask(&["CONFIG", "GET", name]), pair);
-    // The client disconnects before anything counts clients.
+    // The client must leave before clients are counted.
     client.command(&["QUIT"]);
     client.read_to_end();
     wait_for("the client to leave", || (ours.server.client_count() == 0).then_some(()));
@@ -59,7 +59,7 @@ fn client_query_buffer_limit_acts_at_once() {
     let mut client = ours.connect();
     client.send(b"*2\r\n$4\r\nECHO\r\n$4000000\r\n");
     use std::io::Write;
-    // The rest may come after the server has closed.
+    // The rest may be sent after the server has closed the connection.
     let _ = client.stream().write_all(&vec![b'x'; 2 << 20]);
     wait_for("the client to be dropped", || (ours.server.client_count() == 0).then_some(()));
 }
@@ -178,7 +178,7 @@ fn tcp_keepalive_acts_on_new_connections() {
     assert_eq!(keepalive_cs(ours.port, port), None);
 }
 
-/// Each parameter of the catalogue without effect, over RESP: it can be set to its value, and to no other.
+/// Each parameter of the catalogue without effect, over RESP: it can be set to its value, and to nothing else.
 #[test]
 fn what_does_not_act_is_refused() {
     let ours = Running::start();
@@ -186,7 +186,7 @@ fn what_does_not_act_is_refused() {
     let pair = |name: &str, value: &str| format!("*2\r\n${}\r\n{name}\r\n${}\r\n{value}\r\n", name.len(), value.len());
     let refused =
         |name: &str, why: &str| format!("-ERR CONFIG SET failed (possibly related to argument '{name}') - {why}\r\n");
-    // All names are listed, so that none is added or removed unnoticed.
+    // All are named, so that none is added or removed unnoticed.
     let fixed = [
         "aclfile",
         "activedefrag",
@@ -278,7 +278,7 @@ fn what_does_not_act_is_refused() {
         assert_eq!(client.ask(&["CONFIG", "SET", name, "1"]), refused(name, why));
         assert_eq!(client.ask(&["CONFIG", "GET", name]), "*0\r\n");
     }
-    // A section of a proxy's file has no process of its own.
+    // A store section of a proxy's file has no process of its own.
     let alone = ServerOptions { standalone: true, ..ServerOptions::default() };
     for row in PROCESS {
         let value = String::from_utf8(alone.get(row.name).expect("a value")).expect("text");
@@ -287,7 +287,7 @@ fn what_does_not_act_is_refused() {
     }
 }
 
-/// Every parameter of redis-server is known here, and those that both show have Redis's defaults.
+/// Every parameter of redis-server is known here, and parameters that both show have Redis's defaults.
 #[test]
 fn parameters_are_those_of_redis() {
     let redis = RedisServer::start(&[]);

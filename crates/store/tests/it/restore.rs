@@ -1,4 +1,4 @@
-//! RESTORE of every type of payload: the restored value, compared with redis-server where that reads the type; and
+//! RESTORE of every type that payloads have: the restored value, compared with redis-server if it reads the type; and
 //! damaged payloads, which are refused and change nothing.
 
 use sluicegate_store::{Caller, Store, StoreOptions};
@@ -8,7 +8,7 @@ use crate::allocated::peak_of;
 use crate::dump::sealed;
 use crate::{Random, block_on, start};
 
-/// Returns a string of less than 64 bytes in a payload's format.
+/// Returns a string of less than 64 bytes in the form of a payload.
 fn text(bytes: &[u8]) -> Vec<u8> {
     assert!(bytes.len() < 64);
     [&[bytes.len() as u8], bytes].concat()
@@ -121,7 +121,7 @@ fn ask(store: &Store, words: &[&[u8]]) -> Vec<u8> {
     start(store, &mut Caller::default(), words).unwrap_or_else(block_on)
 }
 
-/// Returns the sorted elements of a reply, since their order depends on hash tables.
+/// Returns the elements of a reply regardless of their order, which depends on hash tables.
 fn in_any_order(reply: &[u8]) -> Vec<String> {
     let text = String::from_utf8_lossy(reply);
     let mut elements: Vec<String> = text.split("\r\n").map(str::to_owned).collect();
@@ -151,7 +151,7 @@ fn every_type_is_restored_as_by_redis() {
             assert!(is_same, "{name}: ours {}, Redis's {}", ours.escape_ascii(), theirs.escape_ascii());
         }
         assert!(ours.len() > 4 && ours[0] != b'-', "{name}: {}", ours.escape_ascii());
-        // DUMP of the value restores it.
+        // Its own DUMP restores the same value.
         let dumped = ask(&store, &[b"DUMP", b"k"]);
         let from = dumped.iter().position(|byte| *byte == b'\n').expect("a bulk") + 1;
         let again = &dumped[from..dumped.len() - 2];
@@ -162,8 +162,7 @@ fn every_type_is_restored_as_by_redis() {
     assert_eq!(far, b"*2\r\n:-1\r\n:-1\r\n");
 }
 
-/// Every type truncated at each place, and with each byte changed: the restored value is readable, or nothing has
-/// changed.
+/// Every type, cut off at each byte, and with each byte changed: the restored value is readable, or nothing is changed.
 #[test]
 fn what_is_damaged_is_refused_or_is_a_value() {
     let store = Store::new(StoreOptions::default());
@@ -173,8 +172,7 @@ fn what_is_damaged_is_refused_or_is_a_value() {
         ask(&store, &[b"SET", b"k", b"before"]);
         let payload = sealed(object, version);
         let (reply, peak) = peak_of(|| ask(&store, &[b"RESTORE", b"k", b"0", &payload, b"REPLACE"]));
-        // Announced lengths reserve no memory: decompression expands a payload at most 88 times, with two copies at a
-        // time.
+        // Announced lengths reserve nothing: compression expands at most 88 times, in two copies at once.
         assert!(peak <= 64 * 1024 + 4 * 88 * payload.len(), "{peak} bytes for {}", payload.len());
         if reply == b"-ERR Bad data format\r\n" {
             refused += 1;
@@ -183,7 +181,7 @@ fn what_is_damaged_is_refused_or_is_a_value() {
             assert_eq!(reply, b"+OK\r\n", "{}", reply.escape_ascii());
             restored += 1;
             let value = ask(&store, &read_words(read));
-            // It may have become another type.
+            // The changed payload may have another type.
             assert!(value[0] != b'-' || value.starts_with(b"-WRONGTYPE"), "{}", value.escape_ascii());
             let dumped = ask(&store, &[b"DUMP", b"k"]);
             assert!(dumped.starts_with(b"$"), "{}", dumped.escape_ascii());
@@ -217,7 +215,7 @@ fn what_is_damaged_is_refused_or_is_a_value() {
     assert!(refused > 1_000 && restored > 100, "{refused} refused, {restored} restored");
 }
 
-/// Duplicate members, incomplete pairs and invalid scores, which this store refuses in every encoding.
+/// Duplicate members, incomplete pairs and invalid scores are refused by this store in every form.
 #[test]
 fn what_contradicts_itself_is_refused() {
     let store = Store::new(StoreOptions::default());
@@ -259,7 +257,7 @@ fn generated_payloads_never_panic() {
     let cases = cases();
     for _ in 0..3_000 {
         let case = &cases[random.below(cases.len())];
-        // The type is omitted, as the fuzz target tries all of them.
+        // Without the type, because the target tries all types.
         let mut data = case.object[1..].to_vec();
         for _ in 0..random.below(4) {
             let (at, byte) = (random.below(data.len() + 1), random.below(256) as u8);

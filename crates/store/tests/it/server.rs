@@ -1,4 +1,4 @@
-//! The RESP server: the same bytes as redis-server 7.0's, the life of connections, real clients.
+//! The RESP server: bytes as from redis-server 7.0, beginning and end of connections, real clients.
 
 use std::process::Command;
 use std::time::{Duration, Instant};
@@ -88,7 +88,7 @@ const ALIKE: &[&str] = &[
     "CONFIG SET proto-max-bulk-len 1mb\r\nSETRANGE long 1048576 a\r\nSETRANGE long 1048575 a\r\nAPPEND long a\r\n\
      SETBIT long 8388607 1\r\nSETBIT long 8388608 1\r\nGETBIT long 8388608\r\nBITFIELD long GET u8 8388608\r\n\
      BITFIELD long SET u8 8388607 1\r\nSTRLEN long\r\nDEL long\r\nCONFIG SET proto-max-bulk-len 512mb\r\n",
-    // A missing parameter is refused by its name, but an invalid value is reported first.
+    // A parameter that does not exist here is refused by its name, but an invalid value is reported first.
     "CONFIG SET lfu-log-factor -1\r\nCONFIG SET lfu-log-factor 99999999999\r\nCONFIG SET lfu-log-factor x\r\n",
     "CONFIG SET maxmemory-samples 0\r\nCONFIG SET active-expire-effort 11\r\nCONFIG SET repl-timeout 0\r\n",
     "CONFIG SET repl-backlog-size 0\r\nCONFIG SET acllog-max-len -1\r\nCONFIG SET tls-port 65536\r\nCONFIG SET tls-port x\r\n",
@@ -102,7 +102,7 @@ const ALIKE: &[&str] = &[
     "CONFIG SET save \"1 2 3\"\r\nCONFIG SET save \"a b\"\r\nCONFIG SET save \"\" \"\"\r\nCONFIG SET save \"0 1\"\r\n",
     "CONFIG SET hash-max-listpack-value 1k\r\nCONFIG GET hash-max-listpack-value\r\nCONFIG SET hash-max-listpack-value 64\r\n",
     "CONFIG SET lua-time-limit 1 busy-reply-threshold 2\r\nCONFIG GET lua-time-limit\r\nCONFIG SET lua-time-limit 5000\r\n",
-    // Times that 64 bits can't tell from none, but 80 can.
+    // Times that are zero in 64-bit floats, but not in 80-bit ones.
     "BLPOP nokey 1e-400\r\nBRPOP nokey 1e-4000\r\nBLMPOP 1e-400 1 nokey LEFT\r\nBZPOPMIN nokey 1e-400\r\n\
      BLMOVE nokey other LEFT LEFT 0x1p-1080\r\nBRPOPLPUSH nokey other 1e-400\r\nBZMPOP 1e-400 1 nokey MIN\r\n",
     // COMMAND.
@@ -112,7 +112,7 @@ const ALIKE: &[&str] = &[
     "COMMAND GETKEYS bitop and d a b\r\n",
     "COMMAND GETKEYS sort k by x store d get y\r\nCOMMAND GETKEYS sort k limit 1 store store d store e\r\n",
     "COMMAND GETKEYS sort k store\r\nCOMMAND GETKEYS sort_ro k by x\r\nCOMMAND GETKEYS restore k 0 v\r\n",
-    // Numbers that the command itself refuses.
+    // Numbers of keys that the command itself refuses.
     "COMMAND GETKEYS zunion 01 a\r\nCOMMAND GETKEYS zunion \" +1x\" a\r\nCOMMAND GETKEYS zunion 2 a\r\n",
     "COMMAND GETKEYS zunion 4294967297 a\r\nCOMMAND GETKEYS zunion 99999999999999999999 a\r\n",
     "COMMAND GETKEYS zunionstore d 1.0 a\r\nCOMMAND GETKEYS zunionstore d 1 a\r\nCOMMAND GETKEYS zunionstore d x a\r\n",
@@ -124,7 +124,7 @@ const ALIKE: &[&str] = &[
     "HELLO 3 FOO\r\nGET nosuchkey\r\n",
 ];
 
-/// Requests to which versions after Debian's redis-server 7.0 reply differently.
+/// Commands that versions later than Debian's redis-server 7.0 answer in another way.
 const ALIKE_LATER: &[&str] = &[
     "COMMAND INFO echo quit reset hello auth select client|id client|getname client|setname client|kill\r\n",
     "COMMAND INFO config|resetstat config|rewrite command|count command|getkeys command|help\r\n",
@@ -146,7 +146,7 @@ pub fn check_alike(scripts: &[&str], redis: &RedisServer, ours: &Running) {
     assert!(differences.is_empty(), "{differences}");
 }
 
-/// As [`check_alike`], with two new servers of default settings.
+/// Like [`check_alike`], with two servers that are started for it and have nothing set.
 #[track_caller]
 pub fn check_alike_by_default(scripts: &[&str]) {
     check_alike(scripts, &RedisServer::start(&[]), &Running::start());
@@ -275,7 +275,7 @@ fn a_pause_holds_writes_until_it_is_ended() {
     assert_eq!(admin.ask(&["GET", "k"]), "$1\r\nv\r\n");
 }
 
-/// As in Redis, which keeps them for its replicas.
+/// As in Redis, where keys are kept for the replicas.
 #[test]
 fn keys_do_not_expire_while_a_pause_holds() {
     let hand = ManualClock::new(1_000_000);
@@ -332,7 +332,7 @@ fn a_pause_of_everything_lasts_its_time() {
     }
 }
 
-/// Commands that Redis would propagate to replicas wait like writes, and so does a script that may write.
+/// Commands that Redis would replicate wait like writes, and so does a script that may write.
 #[test]
 fn a_pause_of_writes_is_that_of_redis() {
     let redis = RedisServer::start(&[]);
@@ -362,7 +362,7 @@ fn a_pause_of_writes_is_that_of_redis() {
         let mut admin = Client::connect(&address);
         assert_eq!(admin.ask(&["FUNCTION", "LOAD", library]), "$1\r\nl\r\n");
         for (words, waits) in &commands {
-            // A waiting command gets its reply after the end of the pause, in a transaction, too.
+            // A waiting command is answered after the end of the pause, in a transaction, too.
             for queued in [false, true] {
                 let mut client = Client::connect(&address);
                 let id = client.ask(&["CLIENT", "ID"]);
@@ -497,7 +497,8 @@ fn a_query_beyond_the_limit_ends_the_connection() {
     let mut client = ours.connect();
     client.send(b"*2\r\n$4\r\nECHO\r\n$100000000\r\n");
     let piece = vec![b'x'; 64 << 10];
-    // Writing fails once the server has closed; until then at most the limit and the sockets' buffers are taken.
+    // Writing fails once the server has closed the connection; until then it takes at most the limit and the sockets'
+    // buffers.
     use std::io::Write;
     let mut stream = client.stream();
     let taken = (0..1000).take_while(|_| stream.write_all(&piece).is_ok()).count();
@@ -562,7 +563,7 @@ fn connections_leave_nothing_behind() {
             _ => {}
         }
     }
-    // The last ones may still be in the kernel's queue, so a count of one may come before them, too.
+    // The last clients may still be in the kernel's queue, so the count may be one before they are accepted, too.
     let mut alone =
         || ours.server.client_count() == 1 && witness.ask(&["CLIENT", "LIST"]).matches("\nid=").count() == 1;
     wait_for("all clients to leave", || alone().then_some(()));

@@ -12,7 +12,7 @@ use sluicegate_wire::reply::Reply;
 use crate::support::Running;
 use crate::{ask, block_on, start};
 
-/// More entries than a command visits on a worker.
+/// More entries than a worker iterates over at once.
 const MANY: usize = 30_000;
 
 /// Starts a command given as text, which waits.

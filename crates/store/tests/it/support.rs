@@ -63,7 +63,7 @@ impl Drop for Running {
     fn drop(&mut self) {
         self.server.stop();
         if std::thread::panicking() {
-            // A client may wait for an event that never comes.
+            // The awaited reply may never come.
             self.server.close_clients();
         }
         for worker in self.workers.drain(..) {

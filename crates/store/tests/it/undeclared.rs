@@ -17,7 +17,7 @@ use crate::support::Running;
 use crate::{ask, block_on, start};
 
 fn store() -> Store {
-    // Waiting tickets are always overtaken by later commands, however slow the machine.
+    // Waiting commands can be overtaken by later ones, whatever the machine's speed.
     let store = Store::new(StoreOptions { stripes: 8, overtaken_for: Duration::MAX, ..StoreOptions::default() });
     ask(&store, "RPUSH l 1 2 3");
     ask(&store, "MSET w_1 3 w_2 1 w_3 2 o_1 a o_2 b o_3 c");
@@ -47,7 +47,7 @@ fn it_waits_for_a_weight_that_is_held_and_sees_what_came_of_it() {
         let section = hold(&store, key);
         let mut parked = begin(&store, "SORT l BY w_*").expect_err("it waits");
         assert!(is_waiting(&mut parked));
-        // Other commands may use keys that it does not hold yet.
+        // Others are not kept from keys that the command does not hold yet.
         assert_eq!(ask(&store, "GET w_1"), "$1\r\n3\r\n");
         drop(section);
         assert_eq!(block_on(parked), SORTED);
@@ -101,7 +101,7 @@ fn a_stored_result_serves_who_waits_for_it() {
     assert_eq!(ask(&store, "LLEN d"), ":2\r\n");
 }
 
-/// All values change together, so a reply with two different ones would be inconsistent.
+/// All values change together, so a reply with two different values would be of two moments.
 #[test]
 fn what_it_gets_was_there_at_one_moment() {
     let store = Store::new(StoreOptions { stripes: 8, ..StoreOptions::default() });
@@ -150,7 +150,7 @@ fn it_is_part_of_a_transaction() {
         LRANGE d 0 -1\r\nKEYS d*\r\nSORT d GET w_*\r\nSORT l BY none_* STORE d\r\nFLUSHALL\r\n\
         SORT l BY w_* GET w_*\r\nEXEC\r\n";
     check_alike(&[script], &redis, &ours);
-    // In an exclusive transaction, too, it serves clients that wait for its destination.
+    // A transaction that runs alone serves clients that wait for the key that it stores, too.
     let (mut waiting, mut client) = (ours.connect(), ours.connect());
     client.ask(&["RPUSH", "l", "2", "1"]);
     waiting.command(&["BLPOP", "d", "0"]);
@@ -163,7 +163,7 @@ fn it_is_part_of_a_transaction() {
     assert_eq!(waiting.read_reply(), b"*2\r\n$1\r\nd\r\n$1\r\n1\r\n");
     client.ask(&["DEL", "d", "l"]);
     client.ask(&["RPUSH", "l", "2", "1"]);
-    // The whole transaction waits for keys that another one holds.
+    // The transaction waits as a whole for a key that is held by another section.
     let mut client = ours.connect();
     client.ask(&["MSET", "w_1", "3", "w_2", "1"]);
     let section = hold(ours.store(), "w_2");

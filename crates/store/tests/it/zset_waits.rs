@@ -1,4 +1,4 @@
-//! BZPOPMIN, BZPOPMAX and BZMPOP: which clients are served from which key, in which order, and each member once.
+//! BZPOPMIN, BZPOPMAX and BZMPOP: which client is served by which member, in which order, and each member once.
 
 use std::collections::BTreeSet;
 use std::pin::Pin;
@@ -94,7 +94,7 @@ fn a_wait_ends_with_its_timeout() {
     assert_eq!(ask(&store, "ZCARD k"), ":1\r\n");
 }
 
-/// Threads add and pop; every member is popped exactly once, whether the client waited or not.
+/// Threads add and remove; every member is removed exactly once, whether a client waited for it or not.
 #[test]
 fn each_member_is_taken_once() {
     const ADDED: usize = 2_000;

@@ -1,6 +1,6 @@
 //! Stored sessions of the process: shards with a lock each, bounded by blocks of 200 bytes as HAProxy counts them.
 //!
-//! When a shard is full the oldest sessions leave, whether they are used or not: their life is short.
+//! When a shard is full the oldest sessions are evicted, whether they are used or not: sessions are short-lived.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -20,14 +20,14 @@ struct Held {
     session: Box<[u8]>,
     /// In seconds.
     expires: u64,
-    /// Which of the shard's insertions this was.
+    /// The number of this insertion in the shard.
     serial: u64,
 }
 
 #[derive(Default)]
 struct Shard {
     sessions: HashMap<Box<[u8]>, Held>,
-    /// Insertions, oldest first; some of sessions that have left.
+    /// Insertions, oldest first, including some whose sessions have been removed.
     order: VecDeque<(u64, Box<[u8]>)>,
     blocks: usize,
     serial: u64,
@@ -61,7 +61,7 @@ impl Shard {
         if !self.make_room(blocks, limit) {
             return false;
         }
-        // Taken sessions leave their insertions behind.
+        // Sessions that were taken leave their entries in `order` behind.
         if self.order.len() > 2 * self.sessions.len() + 64 {
             let sessions = &self.sessions;
             self.order.retain(|(serial, key)| sessions.get(key).is_some_and(|held| held.serial == *serial));
@@ -88,7 +88,7 @@ impl std::fmt::Debug for Cache {
 }
 
 impl Cache {
-    /// Returns a cache of so many blocks.
+    /// Returns a cache of `blocks` blocks.
     pub fn new(blocks: usize) -> Cache {
         Cache { shards: Default::default(), limit: AtomicUsize::new(blocks) }
     }
@@ -112,8 +112,8 @@ impl Cache {
         self.limit.load(Ordering::Relaxed).div_ceil(SHARDS)
     }
 
-    /// Returns the shard of a key, whose bytes are random. A client may ask for any key, which costs it nothing but its
-    /// own sessions.
+    /// Returns the shard of a key, whose bytes are random. A client that chooses keys harms nothing but its own
+    /// sessions.
     fn shard(&self, key: &[u8]) -> &Mutex<Shard> {
         &self.shards[usize::from(key.last().copied().unwrap_or(0)) % SHARDS]
     }

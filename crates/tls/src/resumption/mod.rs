@@ -62,8 +62,8 @@ impl Resumption {
         self.cache.resize(blocks);
     }
 
-    /// Returns the keys of a file, which all lines that name it share. Keys that were set at run time stay for as long as
-    /// the file's content does.
+    /// Returns the keys of a file, which all lines that name it share. Keys that were set at run time stay as long as
+    /// the file's content is unchanged.
     pub fn ring(&self, file: &TicketKeyFile) -> Result<Arc<KeyRing>, String> {
         let mut rings = self.rings.lock();
         if let Some(ring) = rings.iter().find(|ring| *ring.path == *file.path) {
@@ -224,7 +224,7 @@ impl Stored {
         if bound != context.0 || !is_alive {
             return None;
         }
-        // Also without one: the verdict of a session that was read before this and declined must not stay.
+        // Done without a verdict, too: the verdict of a session that was read before and declined must not remain.
         let verdict = if verdict.is_empty() { Verdict::default() } else { Verdict::from_bytes(verdict)? };
         verify::resume(verdict);
         Some(plain.to_vec())

@@ -1,9 +1,9 @@
-//! Keys of tickets: those of a file, of which HAProxy uses the last three, and automatic ones that change with time.
+//! Keys of tickets: those of a file, of which HAProxy uses the last three, and automatic ones that are rotated.
 //!
 //! A ticket is the key's name, a salt, a nonce, and AES-256-GCM over the session. The key of the cipher is derived from
 //! the ticket key and the salt (HKDF-SHA256). A process draws a salt for each of its keys and keeps the derived cipher,
-//! and draws another one long before random nonces could repeat; so a ticket key may seal any number of tickets, which
-//! a key file that nobody changes needs. The names and lengths of keys are HAProxy's; the contents of tickets are not
+//! and draws another one long before random nonces could repeat; so a ticket key may seal any number of tickets, as it
+//! must if nobody changes the key file. The names and lengths of keys are HAProxy's; the contents of tickets are not
 //! OpenSSL's, whose sessions could not be resumed here anyway.
 
 use std::collections::VecDeque;
@@ -63,7 +63,7 @@ struct Salted {
 pub struct TicketKey {
     name: [u8; NAME],
     secret: Prk,
-    /// What seals new tickets in this process, once there is one.
+    /// The cipher that seals new tickets in this process; `None` before the first one.
     own: RwLock<Option<Arc<Salted>>>,
 }
 
@@ -153,7 +153,7 @@ pub trait Keys {
 /// The reason why a key of the runtime API was refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum RingError {
-    /// Keys have 48 or 80 bytes, and all of a ring as many.
+    /// All keys of a ring have the same length, 48 or 80 bytes.
     #[error("a key of {got} bytes, where the file's have {expected}")]
     Length {
         /// The length of the new key.
@@ -173,7 +173,7 @@ struct FileKey {
 struct RingState {
     /// The keys in use, oldest first.
     keys: VecDeque<FileKey>,
-    /// A digest of the file that `keys` began as.
+    /// A digest of the file from which `keys` was last read.
     file: [u8; 32],
 }
 
@@ -228,7 +228,7 @@ impl KeyRing {
     }
 }
 
-/// Fuzz target: any bytes as the keys of a file and as a key that is added, from a byte that decides their size.
+/// Fuzz target: uses any bytes as the keys of a file and as an added key; the first byte decides the size of the keys.
 #[doc(hidden)]
 pub fn fuzz_ticket_keys(data: &[u8]) {
     let Some((first, data)) = data.split_first() else { return };
@@ -248,14 +248,14 @@ pub fn fuzz_ticket_keys(data: &[u8]) {
     let mut names: Vec<_> = shown(&ring).iter().map(|key| key[..NAME].to_vec()).collect();
     names.sort();
     names.dedup();
-    // Keys of one name hide each other.
+    // Of several keys with one name, only the first is found.
     let is_unique = names.len() == KEYS_USED;
     assert!(!is_unique || open(&sealed).as_deref() == Some(rest));
     assert_eq!(open(data), None);
     assert!(ring.push(rest).is_err(), "it is shorter");
     ring.push(&body[..size]).expect("a key of this size");
     assert_eq!(shown(&ring).last().map(|key| &key[..]), Some(&body[..size]));
-    // Its key has become the oldest.
+    // The key that sealed this ticket is now the oldest.
     assert!(!is_unique || open(&sealed).as_deref() == Some(rest));
 }
 

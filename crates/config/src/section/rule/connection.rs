@@ -8,7 +8,7 @@ impl ActionReader<'_, '_> {
         Some(Action::Carrier(Carrier::Address(part, self.expression()?)))
     }
 
-    /// Returns a number, in hexadecimal behind `0x`, or an expression that gives one.
+    /// Returns a number, which is hexadecimal after `0x`, or an expression that gives one.
     fn number_or(&mut self, max: u32) -> Option<NumberOr> {
         let text = self.line.text(self.next);
         let number = match text.strip_prefix("0x").or_else(|| text.strip_prefix("0X")) {

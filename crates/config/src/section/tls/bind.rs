@@ -28,7 +28,7 @@ pub(crate) struct BindWords {
     pub(super) generate: bool,
     pub(super) ca_sign_file: Option<(String, Position)>,
     pub(super) ca_sign_pass: Option<String>,
-    /// A word had an error, so that what seems to be missing may not be.
+    /// Whether a word had an error, so that settings that seem to be missing may have been meant.
     failed: bool,
 }
 
@@ -168,7 +168,7 @@ impl FrontendLines {
         diagnostics: &mut Diagnostics,
     ) {
         if self.failed {
-            // What the lines would have given is not missing.
+            // Certificates that the erroneous lines name are not reported as missing.
             binds.for_each(|words| words.failed = true);
             return;
         }
@@ -345,7 +345,7 @@ fn authorities(policy: &Policy, outer: Option<&Policy>, subject: &Subject<'_>, d
 }
 
 impl PolicyWords {
-    /// Returns the settings of a line of a list; where they are silent, those of the `bind` line hold.
+    /// Returns the settings of a line of a list; those of the `bind` line apply where it has none.
     pub(super) fn for_list(&self, outer: &Policy, subject: &Subject<'_>, diagnostics: &mut Diagnostics) -> Policy {
         let mut policy = Policy::default();
         self.plain(&mut policy);

@@ -103,7 +103,7 @@ pub(crate) fn stores(sections: &[Section], loader: &Loader<'_>, diagnostics: &mu
 }
 
 impl StoreReader<'_, '_> {
-    /// Reports a base behind a certificate.
+    /// Reports a base that follows a certificate.
     fn at_start(&mut self, line: &Line) -> bool {
         if self.loads {
             let message =

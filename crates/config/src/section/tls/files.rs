@@ -38,7 +38,7 @@ const SYSTEM_CA: [&str; 5] = [
     "/etc/ssl/cert.pem",
     "/etc/ssl/certs",
 ];
-/// Certificates below which one thread parses all.
+/// The number of certificates below which one thread parses all.
 const FEW: usize = 16;
 
 /// Reads files, and keeps all that was read in one load of a configuration.
@@ -85,12 +85,12 @@ impl<'a> Loader<'a> {
         loader
     }
 
-    /// Returns a loader that knows what a configuration has loaded, and nothing else.
+    /// Returns a loader that has only what a configuration has loaded.
     pub(crate) fn of(files: &'a dyn Files, config: &'a Config) -> Loader<'a> {
         Loader::with(files, &config.global.tls, TlsFiles::clone(&config.tls_files))
     }
 
-    /// The same with what the process has loaded, and changed since.
+    /// Like [`of`](Self::of), with what the process has loaded and changed since.
     pub(crate) fn with(files: &'a dyn Files, global: &'a GlobalTls, loaded: TlsFiles) -> Loader<'a> {
         let loader = Loader::new(files, global, Known::default());
         loader.loaded.replace(loaded);
@@ -144,7 +144,7 @@ impl<'a> Loader<'a> {
         loaded.map_err(|message| diagnostics.error(at.clone(), format!("'httpclient.ssl.ca-file': {message}"))).ok()
     }
 
-    /// Returns the files that are read with.
+    /// Returns the source of files.
     pub(crate) fn files(&self) -> &dyn Files {
         self.files
     }
@@ -159,7 +159,7 @@ impl<'a> Loader<'a> {
         self.loaded.borrow().acme.iter().map(|(name, used)| (name.clone(), used.clone())).collect()
     }
 
-    /// Relative paths that follow are named at this place.
+    /// Sets the position at which relative paths that follow are named.
     pub(crate) fn stand_at(&self, at: &Position) {
         self.files.stand_at(at);
     }
@@ -291,7 +291,7 @@ impl<'a> Loader<'a> {
         self.loaded.borrow().pairs.get(name).cloned()
     }
 
-    /// Returns what a line says about a known certificate that another line does not.
+    /// Returns the difference between a line about a certificate and an earlier line about it.
     fn conflict(&self, name: &str, new: &NamedFiles) -> Option<String> {
         let named = self.named.borrow();
         let old = named.get(name);
@@ -331,7 +331,7 @@ impl<'a> Loader<'a> {
         self.lists.borrow().get(name).cloned()
     }
 
-    /// Keeps a list, or what is wrong with it.
+    /// Keeps a list, or its error.
     pub(super) fn keep_list(&self, name: &str, loaded: Result<Loaded, String>) {
         if let Ok(loaded) = &loaded {
             self.loaded.borrow_mut().crt_lists.insert(name.into(), loaded.list.clone());

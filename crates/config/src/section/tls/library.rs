@@ -103,7 +103,7 @@ impl Authorities {
         }
         let contents: Vec<&[u8]> = self.files.iter().map(|(_, bytes)| bytes.as_slice()).collect();
         let parsed = Bundle::parse(path, &contents).map_err(|message| {
-            // The reason alone: the path stands in the message around it.
+            // Only the reason: the message around it names the path.
             let reason = message.split_once(" (").and_then(|(_, reason)| reason.strip_suffix(")."));
             reason.unwrap_or(&message).to_owned()
         });
@@ -114,7 +114,7 @@ impl Authorities {
 /// A word of a list that has no effect.
 pub(super) struct Unused {
     pub(super) message: String,
-    /// Whether it is one of OpenSSL's, as recommended lists have them for the sake of old clients.
+    /// Whether it is a word of OpenSSL's, which recommended lists contain for old clients.
     pub(super) is_usual: bool,
 }
 

@@ -45,7 +45,7 @@ pub(super) const WORDS: [&str; 8] = ["crt", "key", "ocsp", "issuer", "sctl", "oc
 const DOMAINS_MAX: usize = 100;
 
 impl NamedFiles {
-    /// Returns whether files beside the certificate are not looked for.
+    /// Returns whether only the named files are used, so that none are looked for beside the certificate.
     pub(super) fn only(&self) -> bool {
         let any = [&self.key, &self.ocsp, &self.issuer, &self.sctl].iter().any(|file| file.is_some());
         any || self.origin == Origin::Store
@@ -143,7 +143,7 @@ impl NamedFiles {
     }
 }
 
-/// Parses `domains`: names between commas, behind which blanks may stand.
+/// Parses `domains`: names separated by commas, after which blanks may stand.
 fn domains(text: &str) -> Result<Arc<[String]>, String> {
     let names: Vec<String> = text.split(',').map(|name| name.trim_start_matches(' ').to_owned()).collect();
     let is_name = |name: &str| {

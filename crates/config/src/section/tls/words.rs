@@ -244,7 +244,7 @@ fn version(value: &str) -> Result<Version, String> {
     }
 }
 
-/// Returns the message about a version that is not here, with the word of the lowest one that is.
+/// Returns the message about a version that is not supported, with the word of the lowest one that is.
 fn too_old(word: &str, lowest: &str) -> String {
     format!("'{word}' : versions below TLSv1.2 are not supported (use '{lowest}')")
 }
@@ -264,8 +264,8 @@ pub(crate) fn method(words: &mut PolicyWords, reading: &Reading<'_, '_>, _: &str
     method_option(&mut words.versions, reading.name)
 }
 
-/// Reads `ssl-min-ver`, `ssl-max-ver`, `force-…` or `no-…` of `ssl-default-bind-options` and its like; `None`: it is
-/// none of them, else the number of its values.
+/// Reads `ssl-min-ver`, `ssl-max-ver`, `force-…` or `no-…` of `ssl-default-bind-options` and its like; Returns the
+/// number of its values, or `None` if it is none of these.
 pub(crate) fn default_option(versions: &mut Versions, name: &str, value: &str) -> Option<Result<usize, String>> {
     let field = match name {
         "ssl-min-ver" => &mut versions.min,

@@ -136,11 +136,11 @@ pub(crate) struct Back {
 }
 
 impl Back {
-    /// Returns the end for a stream that was lent. `sent` is to be sent again.
+    /// Returns the back for a stream that was lent. `sent` is sent again.
     pub(crate) fn new(stream: Http2Stream, lease: Lease, mut sent: Box<Sent>) -> Back {
         sent.sent = 0;
         let asking = sent.head.as_ref().is_some_and(asks_for_tunnel);
-        // Of a request that can't be repeated nothing is sent.
+        // Nothing is sent of a request that can't be repeated.
         let failed = sent.head.is_none() && sent.forgotten;
         Back {
             stream,
@@ -293,7 +293,7 @@ impl Back {
     }
 
     pub(crate) fn replace(&mut self, bytes: &[u8]) {
-        // What is replaced is consumed, and what replaces it was not received.
+        // The replaced bytes count as consumed; the new ones were not received from the server.
         let count = self.received.replace(bytes);
         self.give_credit(count);
     }
@@ -338,7 +338,7 @@ impl Back {
         }
     }
 
-    /// Returns whether everything that is to be sent was.
+    /// Returns whether nothing is left to be sent.
     fn is_flushed(&self) -> bool {
         let begun = self.stream.key().is_some() || self.sent.head.is_none();
         begun && self.sent.sent == self.sent.data.len() && (self.finished || self.asking || self.sent.end.is_none())
@@ -363,7 +363,7 @@ impl Back {
         let key = match (key, &self.sent.head) {
             (Some(key), _) => key,
             (None, None) => return Err(FlowError::Sink),
-            // Whether the server has tunnels is known with its settings.
+            // The server's settings tell whether it accepts tunnels.
             (None, Some(_)) if self.asking && !state.wire.is_greeted() => return Ok(false),
             (None, Some(head)) => {
                 let Some(key) = self.stream.begin(state) else {
@@ -371,7 +371,7 @@ impl Back {
                     return Err(FlowError::Sink);
                 };
                 let ends = is_last && self.sent.data.is_empty();
-                // HAProxy's choice where the target has no scheme, also without TLS.
+                // As in HAProxy, a target without a scheme gets `https`, also without TLS.
                 let https = true;
                 if state.wire.send_request(key, head, self.sent.framing, https, ends).is_err() {
                     self.failed = true;
@@ -462,7 +462,7 @@ impl End for Back {
         let mut state = connection.state();
         let (begun, sent) = (self.stream.key().is_some(), self.sent.sent);
         let flushed = self.write_frames(&mut state)?;
-        // A head is sent, too: that it is on its way can't be taken back.
+        // A head counts as written, too, because it can't be taken back any more.
         moved.written += usize::from(!begun && self.stream.key().is_some()) + (self.sent.sent - sent);
         if !flushed {
             state.wait_for_room(self.stream.key(), cx);

@@ -29,7 +29,7 @@ pub(crate) struct Front {
     heads: Vec<Message>,
     /// The framing of the response's body.
     framing: Framing,
-    /// Data that is not sent yet; what precedes `sent` is.
+    /// Data of which the part before `sent` has been sent.
     output: Vec<u8>,
     sent: usize,
     /// Data that became frames at once, since the last flush.
@@ -38,7 +38,7 @@ pub(crate) struct Front {
     has_begun: bool,
     /// The end of the response, with its trailers, that is not sent yet.
     end: Option<Option<Message>>,
-    /// Whether the last one of them is the final one.
+    /// Whether the last of `heads` is the final one.
     has_head: bool,
     /// Whether the end was sent.
     finished: bool,
@@ -156,7 +156,7 @@ impl Front {
     }
 
     pub(crate) fn replace(&mut self, bytes: &[u8], _: &BufferPool) {
-        // What is replaced is consumed, and what replaces it was not received.
+        // The replaced bytes count as consumed; the new ones were not received from the client.
         let count = self.received.replace(bytes);
         self.give_credit(count);
     }
@@ -210,7 +210,7 @@ impl Front {
     }
 
     pub(crate) fn poll_write(&mut self, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
-        // What waits precedes these bytes, which are taken when there is room for more.
+        // Waiting data precedes these bytes, which are accepted only after it is flushed.
         let gone = |_| io::Error::from(io::ErrorKind::ConnectionReset);
         if self.flush(Some(cx)).map_err(gone)? {
             self.send_data(bytes);
@@ -357,7 +357,7 @@ impl End for Front {
         self.output.len() - self.sent < pool.size()
     }
 
-    /// Data becomes frames at once if nothing precedes it that has to wait.
+    /// Writes data as frames at once if no earlier data waits.
     fn send_data(&mut self, data: &[u8]) {
         let mut rest = data;
         if self.has_begun && self.is_flushed() {
@@ -381,7 +381,7 @@ impl End for Front {
         let (heads, sent) = (self.heads.len(), self.sent);
         let waiting = self.output.len();
         let flushed = self.flush(Some(cx))?;
-        // A head is sent, too: that it is on its way can't be taken back.
+        // A head counts as written, too, because it can't be taken back any more.
         moved.written += heads - self.heads.len() + std::mem::take(&mut self.direct);
         moved.written += if self.output.is_empty() { waiting - sent } else { self.sent - sent };
         if flushed { Poll::Ready(Ok(())) } else { Poll::Pending }
@@ -392,7 +392,7 @@ impl Drop for Front {
     fn drop(&mut self) {
         let connection = self.connection.clone();
         let mut shared = connection.borrow_mut();
-        // A last attempt for what was given to be sent before the stream ended.
+        // A last attempt to send what was queued before the stream ended.
         let _ = self.write_frames(&mut shared);
         shared.end_stream(self.key, self.kills);
         spare::keep_buffer(self.received.take_memory());

@@ -1,4 +1,5 @@
-//! HTTP/2: the connection of a client and its streams as the ends that drivers know, and streams of a server's.
+//! HTTP/2: a client's connection, whose streams are the fronts that drivers use, and backs that are streams of a
+//! connection to a server.
 //!
 //! [`Driver`] belongs to the session's task: it reads frames from the connection, reports new streams, and writes the
 //! frames of all streams together. Each stream runs in a task of its own with a [`Front`]; the tasks share [`Shared`],
@@ -6,8 +7,8 @@
 //!
 //! **Memory.** A stream holds at most its window of received data, and as much unsent data as its driver's buffer. The
 //! output of a connection is limited; beyond it streams wait, and so does the reading of frames that need an answer.
-//! Messages and buffers that are not in use belong to the thread ([`spare`]), so an idle connection has no memory but its
-//! tables of HPACK, and one whose streams only wait has no output.
+//! Messages and buffers that are not in use belong to the thread ([`spare`]), so an idle connection keeps no memory but
+//! its HPACK tables, and a connection whose streams only wait has no output buffer.
 
 mod back;
 mod front;
@@ -41,9 +42,9 @@ struct Slot {
     /// Whether the client's message is complete.
     complete: bool,
     trailers: Option<Message>,
-    /// The code with which the client has reset the stream, or this side because of an error of the client.
+    /// The code of the reset: by the client, or by this side because of an error of the client.
     reset: Option<ErrorCode>,
-    /// Whether the client did it.
+    /// Whether the client has reset the stream.
     by_client: bool,
     waker: Option<Waker>,
 }
@@ -65,7 +66,7 @@ impl Slot {
 /// What the task of a connection and those of its streams share.
 struct Shared {
     wire: http2::Connection,
-    /// By [`StreamKey::slot`].
+    /// Indexed by [`StreamKey::slot`].
     slots: Vec<Slot>,
     task: Option<Waker>,
     /// Whether the connection is over: all its streams are gone.
@@ -103,7 +104,7 @@ impl Shared {
         self.slots[key.slot()] = Slot { key: Some(key), received, complete, ..Slot::default() };
     }
 
-    /// Gives the output memory, unless it has some.
+    /// Lends the output a buffer, if it has none.
     fn equip(&mut self) {
         if self.wire.lacks_output_memory() {
             self.wire.lend_output_memory(spare::take_output());
@@ -196,11 +197,11 @@ impl Http2Facts for RefCell<Shared> {
 
 /// A stream that begins.
 pub(crate) struct Arrival {
-    /// Its end.
+    /// The stream's front.
     pub(crate) front: Box<Front>,
-    /// The meaning of its head.
+    /// What the request's head means.
     pub(crate) head: RequestHead,
-    /// Its head.
+    /// The request's head.
     pub(crate) message: Message,
     /// Whether it has to be answered with 400.
     pub(crate) unparsable: bool,
@@ -219,10 +220,10 @@ pub(crate) enum Over {
     Done,
 }
 
-/// The limits of a connection's times.
+/// The timeouts of a connection.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Times {
-    /// For the first request, and for the rest of a frame of which a part is here.
+    /// For the first request, and for the rest of an incomplete frame.
     pub(crate) request: Option<Duration>,
     /// For the next request of a connection without streams.
     pub(crate) idle: Option<Duration>,
@@ -243,7 +244,7 @@ enum Alarm {
     Stop,
 }
 
-/// A connection's frames.
+/// The reader and writer of a connection's frames.
 pub(crate) struct Driver {
     shared: Rc<RefCell<Shared>>,
     arrivals: Vec<Arrival>,
@@ -342,7 +343,7 @@ impl Driver {
         let mut again = false;
         let (mut written, mut received) = (false, false);
         loop {
-            // Everything that is here is parsed before anything is written, and the other way round.
+            // All received input is parsed before anything is written, and all output is written before more is read.
             let (mut parsing, mut blocked) = (!failed, false);
             while parsing {
                 // Also without input: an event may have to follow the last one.
@@ -369,8 +370,8 @@ impl Driver {
                 }
             }
             if !self.arrivals.is_empty() {
-                // Their tasks run before this one writes: what they answer at once goes out with one write. They may end
-                // before this task runs again.
+                // The streams' tasks run before this task writes, so that their immediate answers go out in one write.
+                // The streams may end before this task runs again.
                 self.was_busy = true;
                 connection.give_back(pool, false);
                 cx.waker().wake_by_ref();
@@ -386,7 +387,8 @@ impl Driver {
                     Poll::Pending => break,
                 }
             }
-            // A wait lasts as long as the output is full: a client that reads late may send no frame that wakes a stream.
+            // Streams wait until the output has room, and are woken here: a client that reads late may send no frame
+            // that would wake them.
             if shared.waits_for_room && !shared.wire.is_output_full() {
                 shared.waits_for_room = false;
                 shared.wake_all();
@@ -482,7 +484,8 @@ impl Driver {
         }
     }
 
-    /// Returns the time at which a connection without streams ends, or is tested, unless something happens before.
+    /// Returns the time at which a connection without streams times out or is sent a PING, unless something happens
+    /// before, and which of the two it is.
     fn limit(&mut self, shared: &Shared, times: &Times) -> (Option<Instant>, Alarm) {
         let wire = &shared.wire;
         let silent = times.client.map(|limit| self.active_at + limit);
@@ -495,7 +498,8 @@ impl Driver {
             let since = *self.frame_since.get_or_insert(self.active_at);
             times.request.or(times.client).map(|limit| since + limit)
         };
-        // A client is tested once its preface and settings are here, and no longer when the connection is about to end.
+        // A PING is sent only after the client's preface and settings have arrived, and not once the connection is
+        // about to end.
         let tested = wire.is_greeted() && wire.goaway_sent().is_none();
         match times.ping.filter(|_| tested).map(|silence| self.active_at + silence) {
             Some(at) if end.is_none_or(|end| at < end) => (Some(at), Alarm::Ping),

@@ -1,4 +1,4 @@
-//! An HTTP server that says what a test wants an authority to say, and a name server for authorities.
+//! An HTTP server that gives the responses of an ACME authority that a test wants, and a name server for authorities.
 
 use std::collections::HashMap;
 use std::io::{BufRead, BufReader, Read, Write};

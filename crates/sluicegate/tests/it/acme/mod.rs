@@ -46,9 +46,9 @@ impl Gate {
         self.files.path(name)
     }
 
-    /// Starts the process, with lines of `global`, of a frontend and sections behind it; `@FILES@` is the folder.
+    /// Starts the process with lines of `global` and of a frontend, and sections after it; `@FILES@` is the folder.
     fn start(&mut self, global: &str, frontend: &str, sections: &str) {
-        // The one before has ended; the sockets and files outlive it.
+        // The previous process ends first; the sockets and files outlive it.
         self.server = None;
         let text = format!(
             "global\n stats socket @DIR@/stats level admin\n log stdout format raw daemon\n \
@@ -102,7 +102,7 @@ impl Gate {
     }
 }
 
-/// The rule of the guide.
+/// The rule of HAProxy's guide that answers challenges.
 const RETURN: &str = " http-request return status 200 content-type text/plain lf-string \
                       \"%[path,field(-1,/)].%[path,field(-1,/),map(virt@acme)]\" if { path_beg \
                       /.well-known/acme-challenge/ }\n";
@@ -161,11 +161,11 @@ fn certificates_are_issued_and_survive_reloads_and_restarts() {
     for name in ["a.example", "b.example"] {
         assert!(gate.issuer(name).starts_with("CN=PebbleIntermediate"), "{name}");
     }
-    // A file that has changed wins, at a reload as at a start.
+    // A changed file takes precedence, at a reload as at a start.
     gate.sign("a", 30);
     gate.reload();
     assert_eq!(gate.issuer("own-a"), "CN=own-a");
-    // As in HAProxy, the last line of `ssl-f-use` has the default certificate, wherever it is from.
+    // As in HAProxy, the last line of `ssl-f-use` has the default certificate, whatever its source.
     assert!(gate.issuer("other.example").starts_with("CN=PebbleIntermediate"));
     gate.sign("b", 30);
     gate.start(global, &frontend, &sections);
@@ -319,7 +319,7 @@ fn a_pause_may_end_at_a_date() {
     let refused = "invalid HTTP status code 503 when getting directory URL";
     logged(&mut gate, &format!("past.pem: {refused}, retrying in 0s (4/5 retries)..."));
     logged(&mut gate, &format!("past.pem: {refused} Aborting. (5/5)"));
-    // A day is the greatest pause.
+    // The longest pause is a day.
     logged(&mut gate, &format!("late.pem: {refused}, retrying in 86400s (1/5 retries)..."));
     gate.server = None;
 }

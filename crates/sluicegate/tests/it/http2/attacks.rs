@@ -1,6 +1,6 @@
 //! Attacks: what a client can send costs the proxy no more than its limits, and other clients are served meanwhile.
 //!
-//! Counts and memory are looked at, times are not.
+//! Counts and memory are checked, times are not.
 
 use super::requests::{frame, headers};
 use super::*;
@@ -47,7 +47,7 @@ fn size(server: &Sluicegate, gate: &Listening) -> u64 {
     rss_bytes(server.program.pid())
 }
 
-/// Rapid reset (CVE-2023-44487): streams that are still held by the proxy stop the reading.
+/// Rapid reset (CVE-2023-44487): streams that the proxy still holds make it stop reading.
 #[test]
 fn rapid_reset() {
     let (server, gate, count) = counted("");
@@ -60,7 +60,7 @@ fn rapid_reset() {
     }
     client.raw(&bytes);
     client.raw(&frame(6, 0, 0, b"the last"));
-    // The ping is answered when everything before it was dealt with.
+    // The ping is answered after everything before it has been processed.
     client.until("an answer", |client| client.pongs == 1);
     survives(&server, &gate, before, 24 << 20);
     let seen = count.load(std::sync::atomic::Ordering::SeqCst);
@@ -75,7 +75,7 @@ fn rapid_reset() {
     survives(&server, &gate, before, 24 << 20);
 }
 
-/// Requests that are reset by what the same packet brings behind them: rules see them, servers do not.
+/// Requests that are reset by a later frame of the same packet: rules see them, servers do not.
 #[test]
 fn streams_that_are_reset_at_once_reach_no_server() {
     let (_server, gate, count) = counted("");
@@ -95,7 +95,7 @@ fn streams_that_are_reset_at_once_reach_no_server() {
     assert_eq!(seen(), 2);
 }
 
-/// MadeYouReset (CVE-2025-8671): the proxy itself resets streams whose requests are on their way.
+/// MadeYouReset (CVE-2025-8671): the proxy itself resets streams whose requests are in flight.
 #[test]
 fn made_you_reset() {
     let (server, gate, _) = counted("");
@@ -106,7 +106,7 @@ fn made_you_reset() {
         for index in 0..100 {
             let stream = 1 + 2 * (round * 100 + index);
             bytes.extend(headers(stream, 5, GET));
-            // A window that grows by nothing is an error of the stream.
+            // A window update of zero is an error of the stream.
             bytes.extend(frame(8, 0, stream, &[0; 4]));
         }
         client.raw(&bytes);
@@ -128,7 +128,7 @@ fn continuation_flood() {
     }
     client.until_closed();
     assert_eq!(client.goaway.map(|(_, code)| code), Some(ErrorCode::ENHANCE_YOUR_CALM));
-    // Empty ones are glitches.
+    // Empty fragments are glitches.
     let (server, gate, _) = counted(" tune.h2.fe.glitches-threshold 100\n");
     let mut client = begin(&gate);
     client.raw(&headers(1, 1, GET));
@@ -161,7 +161,7 @@ fn hpack_bomb() {
     survives(&server, &gate, before, 16 << 20);
 }
 
-/// Answers wait for a client that does not read them; then nothing more is read.
+/// A client that does not read answers: they wait, and then nothing more is read from it.
 #[test]
 fn floods_of_settings_and_pings() {
     let (server, gate, _) = counted("");
@@ -172,14 +172,14 @@ fn floods_of_settings_and_pings() {
         let stream = client.socket();
         stream.set_nonblocking(true).expect("settable");
         let (mut sent, mut at) = (0_usize, 0);
-        // Until the proxy does not read any more, as its answers are not read, or 64 MiB were sent.
+        // Until the proxy stops reading because its answers are not read, or 64 MiB are sent.
         let mut stuck = 0;
         while stuck < 200 && sent < 64 << 20 {
             match std::io::Write::write(&mut client.socket(), &flood[at..]) {
                 Ok(count) => (sent, at, stuck) = (sent + count, (at + count) % flood.len(), 0),
                 Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => {
                     stuck += 1;
-                    // Another client is served meanwhile, which gives the proxy its time.
+                    // Meanwhile another client is served, which also gives the proxy time.
                     assert_eq!(Client::connect(&gate.address()).get("/alive").status, 200);
                 }
                 Err(error) => panic!("{error}"),

@@ -51,7 +51,7 @@ fn small_windows_do_not_stall() {
     }
 }
 
-/// A client that does not read keeps its window's worth at most in the proxy; it gets everything when it reads.
+/// For a client that does not read, the proxy holds at most a window of data; the client gets everything when it reads.
 #[test]
 fn slow_readers_hold_no_memory() {
     let (server, gate) = before(&sized(), "", "");
@@ -63,7 +63,7 @@ fn slow_readers_hold_no_memory() {
     client.until("full windows", |client| streams.iter().all(|stream| client.seen(*stream).body.len() == MIB));
     let grown = rss_bytes(server.program.pid()).saturating_sub(before);
     assert!(grown < 24 * MIB as u64, "{grown} bytes for 80 MiB that nobody reads");
-    // Another stream is not held up by them.
+    // The unread streams do not block another one.
     client.consumes = true;
     assert_eq!(client.get("/100000").body.len(), 100_000);
     for stream in &streams[1..] {
@@ -73,7 +73,8 @@ fn slow_readers_hold_no_memory() {
     assert!(client.end(streams[0]).body == pattern(3 * MIB));
 }
 
-/// A client whose windows never end sends no frame while it reads: room in the socket alone wakes the stream.
+/// A client with a window that is never used up sends no frame while it reads, so only room in the socket wakes the
+/// stream.
 #[test]
 fn a_client_that_reads_late_gets_everything() {
     const LEN: usize = 24 * MIB;
@@ -90,7 +91,7 @@ fn a_client_that_reads_late_gets_everything() {
     let (_server, gate) = before(&origin, "", "");
     let mut client = Client::with(&gate.address(), Settings { initial_window: 1 << 30, ..Settings::default() });
     let stream = client.begin("GET /\nhost: h", true);
-    // Until all buffers on the way are full.
+    // The server sends until all buffers on the way are full.
     let mut last = (0, 0);
     wait_for("the server to stop", || {
         let now = sent.load(Ordering::Relaxed);
@@ -189,7 +190,7 @@ fn an_early_answer_ends_an_upload_without_error() {
         let stream = client.begin(&format!("POST {path}\nhost: h\ncontent-length: 1000000"), false);
         client.data(stream, b"abc", false);
         assert_eq!(client.head(stream).status, status);
-        // As in HAProxy, a server that has answered may still want the rest; that it does not is noticed with more data.
+        // As in HAProxy, a server that has responded may still read the rest; only more data shows that it does not.
         while client.seen(stream).reset.is_none() {
             client.wire.send_data(stream, b"more", false);
             assert_eq!(client.get("/denied").status, 403);

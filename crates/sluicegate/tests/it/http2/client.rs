@@ -100,8 +100,8 @@ impl Client {
         }
     }
 
-    /// Connects, and sends the preface; all frames but that are the test's, and of those received only PING, GOAWAY and
-    /// RST_STREAM are looked at.
+    /// Connects, and sends the preface. The test writes all other frames; of the received ones only PING, GOAWAY and
+    /// RST_STREAM are examined.
     pub fn by_hand(address: &str) -> Client {
         let mut client = Client::connect(address);
         client.by_hand = Some(Vec::new());
@@ -109,12 +109,12 @@ impl Client {
         client
     }
 
-    /// Writes what is to be written.
+    /// Writes the output.
     pub fn flush(&mut self) {
         while !self.wire.output().is_empty() {
             match self.stream.write(self.wire.output()) {
                 Ok(count) => self.wire.wrote(count),
-                // What the proxy has sent before it closed can still be read.
+                // Data that the proxy sent before it closed the connection can still be read.
                 Err(_) => {
                     let all = self.wire.output().len();
                     self.wire.wrote(all);
@@ -288,7 +288,7 @@ impl Client {
             if data.is_empty() {
                 return;
             }
-            // The output's limit is no reason to wait.
+            // If only the output was full, there is nothing to wait for.
             assert!(sent > 0 || self.step(), "closed with {} bytes to send", data.len());
         }
     }
@@ -309,7 +309,7 @@ impl Client {
         self.flush();
     }
 
-    /// Returns what has come of a stream.
+    /// Returns the received part of a stream.
     pub fn seen(&self, stream: StreamKey) -> &Answer {
         &self.answers[&stream.id()]
     }

@@ -27,7 +27,7 @@ fn silent_connections_time_out() {
     assert_eq!(client.get("/").status, 200);
     client.raw(&[0, 0, 9]);
     ends_with(&mut client, 1, ErrorCode::NO_ERROR);
-    // An incomplete preface, after ALPN or not: there is nobody to tell.
+    // An incomplete preface, after ALPN or not, ends the connection without a GOAWAY.
     let mut plain = Plain::connect(&gate.address());
     plain.send(&PREFACE[..20]);
     plain.read_to_end();
@@ -111,7 +111,7 @@ fn a_stop_lets_streams_finish() {
     server.program.signal(libc::SIGUSR1);
     busy.until("a GOAWAY", |client| client.goaway.is_some());
     assert_eq!(busy.goaway, Some(((1 << 31) - 1, ErrorCode::NO_ERROR)));
-    // What was on its way is served.
+    // Requests in flight are served.
     let get = [(":method", "GET"), (":scheme", "http"), (":path", "/late"), (":authority", "h")];
     busy.raw(&super::requests::headers(3, 5, &get));
     go.send(()).expect("it waits");
@@ -160,7 +160,7 @@ fn the_preface_decides() {
     let mut plain = Plain::connect(&gate.address());
     plain.send("GET / HTTP/1.1\r\nHost: h\r\n\r\n");
     assert!(!String::from_utf8_lossy(&plain.read_to_end()).contains("HTTP/1.1 200"));
-    // A preface is the first thing on a connection or none.
+    // A preface is valid only at the beginning of a connection.
     let (_server, gate) = front(" http-request return status 200");
     let mut plain = Plain::connect(&gate.address());
     assert_eq!(plain.get("/").status, 200);
@@ -220,7 +220,8 @@ fn a_reload_asks_for_another_connection() {
     let done = std::process::Command::new(crate::BINARY).args(["reload", &program.pid().to_string()]).output();
     let done = done.expect("it runs");
     assert!(done.status.success(), "{done:?}");
-    // A connection without streams follows; one with a stream goes on as it was and is asked to end.
+    // A connection without streams changes to the new configuration; one with a stream keeps the old one and is asked
+    // to end.
     assert_eq!(idle.get("/").field("name"), Some("two"));
     busy.until("a GOAWAY", |client| client.goaway.is_some());
     assert_eq!(busy.goaway, Some(((1 << 31) - 1, ErrorCode::NO_ERROR)));

@@ -5,7 +5,7 @@ use super::*;
 use sluicegate_testkit::wait_for;
 use sluicegate_wire::http2::ErrorCode;
 
-/// The head of a request whose path is no path.
+/// The head of a request with an invalid path.
 const MALFORMED: &[(&str, &str)] = &[(":method", "GET"), (":scheme", "http"), (":path", "x"), (":authority", "h")];
 
 #[test]
@@ -58,7 +58,7 @@ fn first_streams_take_idle_connections() {
     assert_eq!(count.load(std::sync::atomic::Ordering::SeqCst), 2);
 }
 
-/// `%Th` belongs to the first stream; `%Ti` is the time since the stream before began.
+/// `%Th` belongs to the first stream; `%Ti` is the time since the previous stream began.
 #[test]
 fn a_log_line_for_each_stream() {
     let lines = " log stdout format raw local0 info\n log-format \"%HPO %rc %ac %Th %Ti %TR %sslv %HV %{+Q}r %B\"\n \

@@ -1,4 +1,4 @@
-//! `idle-ping` towards clients and servers, whose frames are scripted: one that acknowledges a PING stays.
+//! `idle-ping` towards clients and servers with scripted frames: a peer that acknowledges the PING stays connected.
 
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
@@ -14,7 +14,7 @@ const PONG: &[u8] = b"\0\0\x08\x06\x01\0\0\0\0\0\x01\x02\x03\x04\x05\x06\x07";
 
 const GET: [(&str, &str); 4] = [(":method", "GET"), (":scheme", "http"), (":path", "/"), (":authority", "h")];
 
-/// Waits for so many pings, and answers each.
+/// Waits for this many pings, and answers each.
 #[track_caller]
 fn answer(client: &mut Client, count: usize) {
     for _ in 0..count {
@@ -26,14 +26,14 @@ fn answer(client: &mut Client, count: usize) {
 
 #[test]
 fn a_client_that_answers_stays_and_another_one_is_told_to_go() {
-    // Answers also begin `timeout client` anew.
+    // Answers also restart `timeout client`.
     let lines = " timeout client 2500ms\n http-request return status 200";
     let (_server, gate) = front_with("proto h2 idle-ping 1s", lines);
     let mut client = Client::by_hand(&gate.address());
     answer(&mut client, 3);
     client.raw(&headers(1, 5, &GET));
     answer(&mut client, 1);
-    // Nothing but an acknowledgement is an answer.
+    // Only an acknowledgement counts as an answer.
     let before = client.pings;
     client.until("a ping", |client| client.pings > before);
     client.raw(b"\0\0\x08\x06\0\0\0\0\x00anything");
@@ -69,7 +69,7 @@ fn the_value_is_the_time_of_silence() {
         assert!(before.elapsed() >= Duration::from_millis(2 * time), "{time}: {:?}", before.elapsed());
         assert_eq!((client.pings, client.goaway), (1, Some((0, ErrorCode::NO_ERROR))), "{time}");
     }
-    // Neither with 0 nor before the preface, nor in HTTP/1.
+    // No PING is sent with 0, before the preface, or in HTTP/1.
     let lines = " timeout client 1s\n http-request return status 200";
     let begun = [&PREFACE[..], b"\0\0\0\x04\0\0\0\0\0"].concat();
     for (words, preface) in [("proto h2 idle-ping 0", &*begun), ("proto h2 idle-ping 50", b""), ("idle-ping 50", b"")] {

@@ -1,6 +1,6 @@
 //! HTTP/2 towards clients: whole proxies with a client of this crate, and with curl, nghttp and h2load.
 //!
-//! Servers are scripted ones of HTTP/1, so each test sees what a request becomes on its way.
+//! Servers are scripted and speak HTTP/1, so each test sees what the proxy makes of a request.
 
 mod attacks;
 mod bodies;
@@ -34,7 +34,7 @@ fn front(lines: &str) -> (Sluicegate, Listening) {
     front_with("", lines)
 }
 
-/// The same, with words of its `bind`.
+/// Starts a frontend with these lines, and these words on its `bind` line.
 fn front_with(words: &str, lines: &str) -> (Sluicegate, Listening) {
     let gate = Listening::new();
     let text = format!("{DEFAULTS}frontend front\n bind {} {words}\n{lines}\n", gate.word());
@@ -66,7 +66,7 @@ impl Origin {
         Origin(port)
     }
 
-    /// A server that answers each request with its head and, behind an empty line, its body and trailers.
+    /// A server that answers each request with its head and, after an empty line, its body and trailers.
     fn echo() -> Origin {
         Origin::start(|mut client| {
             while let Some(request) = Request::read(&mut client) {
@@ -132,9 +132,9 @@ impl Request {
     }
 }
 
-/// A body of this many bytes, in which pieces that are missing or in another order are noticed.
+/// Returns a body of this many bytes, in which missing or reordered pieces are noticed.
 fn pattern(len: usize) -> Vec<u8> {
-    /// A prime, so that no frame or buffer is a multiple of it.
+    /// A prime period, so that no size of a frame or buffer is a multiple of it.
     const PERIOD: usize = 65_521;
     let period: Vec<u8> = (0..PERIOD).map(|at| (at ^ (at >> 8)) as u8).collect();
     let mut body = period.repeat(len.div_ceil(PERIOD));

@@ -34,7 +34,7 @@ fn rules_of_each_stream() {
     assert_eq!((answer.text().as_str(), answer.field("x-n")), ("text", Some("9")));
     check("/auth", 401, ("www-authenticate", Some("Basic realm=\"r\"")));
     check("/tarpit", 500, ("connection", None));
-    // Variables of the session are shared by its streams.
+    // The streams of a session share its variables.
     check("/seen", 204, ("x-seen", Some("1")));
     check("/seen", 204, ("x-seen", Some("2")));
     check("/old", 302, ("location", Some("/p/old")));
@@ -60,7 +60,7 @@ fn waiting_streams_do_not_hold_up_others() {
     server.program.wait_for_output("/pit 500 PT\n");
     assert_eq!(client.get("/").status, 200);
     assert_eq!(client.goaway, None);
-    // silent-drop ends the connection without a word.
+    // `silent-drop` ends the connection without sending anything.
     client.begin("GET /drop\nhost: h", true);
     client.until_closed();
     assert_eq!(client.goaway, None);

@@ -1,4 +1,4 @@
-//! A scripted server of HTTP/2 whose frames are those that the test gives it, so their bytes are what is checked.
+//! A scripted server of HTTP/2 whose frames the test supplies, so that their bytes are checked.
 
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
@@ -29,12 +29,12 @@ pub fn frame(kind: u8, flags: u8, payload: &[u8]) -> Vec<u8> {
 }
 
 impl Server {
-    /// Starts a server whose responses are 200 alone.
+    /// Starts a server that responds with status 200 alone.
     pub fn start() -> Arc<Server> {
         Server::answering(vec![frame(1, 5, &[0x88])])
     }
 
-    /// Starts a server with these frames of a response.
+    /// Starts a server that responds with these frames.
     pub fn answering(answer: Vec<Vec<u8>>) -> Arc<Server> {
         let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
         let server = Arc::new(Server {

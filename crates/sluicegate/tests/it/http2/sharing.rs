@@ -60,8 +60,8 @@ fn copy(mut from: TcpStream, mut to: TcpStream) {
 
 const REQUESTS: usize = 10;
 
-/// Sends requests at the same time to a server of `proto h2` that takes its time for the handshake; returns their
-/// statuses and the number of connections.
+/// Sends requests at the same time to a server of `proto h2` whose handshake is delayed; returns their statuses and the
+/// number of connections.
 fn together(reuse: &str, global: &str, succeeds: bool) -> (Vec<String>, usize) {
     let certificates = Certificates::new();
     certificates.issue("s", "DNS:s.example", "ec -pkeyopt ec_paramgen_curve:P-256");
@@ -102,7 +102,7 @@ fn requests_share_a_connection_that_is_being_opened() {
         assert_eq!(statuses, ["200"; REQUESTS], "{reuse} {global}");
         assert!(connections.contains(&count), "{reuse} {global}: {count}");
     }
-    // They share its failure as well: without retries nobody tries again.
+    // The requests share its failure as well: without retries none is sent again.
     let (statuses, count) = together("always", "", false);
     assert_eq!(statuses, ["503"; REQUESTS]);
     assert!(count <= 2, "{count}");

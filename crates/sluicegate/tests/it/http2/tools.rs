@@ -1,4 +1,4 @@
-//! Clients of others: curl, nghttp and h2load, over TLS by ALPN and on plain connections.
+//! Other clients: curl, nghttp and h2load, over TLS by ALPN and on plain connections.
 
 use std::process::Command;
 
@@ -47,7 +47,7 @@ fn curl_speaks_http_2() {
     assert!(text.ends_with("\n1.1 200 1 http/1.1"), "{text}");
     let text = run(&["curl", "-sS", "--http2-prior-knowledge", "-w", print, &http]);
     assert!(text.ends_with("\n2 200 2"), "{text}");
-    // An upgrade by a field is not HTTP/2's way any more.
+    // HTTP/2 can no longer be requested by an Upgrade field.
     let text = run(&["curl", "-sS", "--http2", "-w", print, &http]);
     assert!(text.ends_with("\n1.1 200 1"), "{text}");
     let text = run(&["curl", "-sS", "--http2", "--cacert", &ca, "-I", "-w", print, &https]);
@@ -69,7 +69,7 @@ fn nghttp_and_h2load_speak_http_2() {
     let (https, http) = (format!("https://{}/a", secure.address()), format!("http://{}/a", plain.address()));
     let file = certificates.path("body");
     std::fs::write(&file, "some text").expect("written");
-    // Its trailers can't go behind a body of HTTP/1 that has a length.
+    // Trailers can't follow a body of HTTP/1 that has a length.
     let text = run(&["nghttp", "--no-verify-peer", "--trailer", "x-sum: 1", "-d", &file, &https]);
     assert!(text.starts_with("POST /a HTTP/1.1\n") && text.ends_with("\nsome text"), "{text}");
     // Small windows and padding; many streams on several connections.

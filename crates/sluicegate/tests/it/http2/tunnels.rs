@@ -5,7 +5,7 @@ use sluicegate_wire::http2::ErrorCode;
 
 use super::requests::headers;
 
-/// The proof of RFC 6455 for a key, by the tools of the test's machine.
+/// Computes the proof of RFC 6455 for a key with tools of the machine.
 fn proof(key: &str) -> String {
     use std::io::Write;
     use std::process::{Command, Stdio};
@@ -85,7 +85,7 @@ fn websockets_to_servers_of_http_1() {
             client.until("an echo", |client| client.seen(*stream).text() == expected);
         }
     }
-    // The server ends one, the client another, and the third is reset.
+    // The server ends one tunnel, the client another, and the third is reset.
     client.data(streams[0], b"end\n", false);
     client.until("the server's end", |client| client.seen(streams[0]).complete);
     client.data(streams[0], b"", true);
@@ -103,7 +103,7 @@ fn websockets_to_servers_of_http_1() {
 fn websockets_that_are_refused() {
     let (_server, gate) = before(&websocket(), " http-request deny if { path /deny }", "");
     let mut client = Client::connect(&gate.address());
-    // A proof that is wrong is no answer.
+    // A response with a wrong proof is not accepted.
     for (path, status) in [("/wrong", 502), ("/no", 403), ("/deny", 403)] {
         let stream = client.open();
         client.raw(&connect(stream.id(), path));
@@ -112,7 +112,7 @@ fn websockets_that_are_refused() {
         client.until("an end", |client| client.seen(stream).is_over());
     }
     assert_eq!(client.goaway, None);
-    // Without the announcement an extended CONNECT is an error of its stream.
+    // Without the setting, an extended CONNECT is an error of its stream.
     let gate = Listening::new();
     let text = format!(
         "{}frontend front\n bind {}\n http-request return status 200\n",

@@ -1,4 +1,4 @@
-//! Windows by `tune.h2.*`, as the bytes of SETTINGS and WINDOW_UPDATE say them to clients and to servers.
+//! Windows by `tune.h2.*`, as SETTINGS and WINDOW_UPDATE announce them to clients and to servers.
 
 use super::requests::headers;
 use super::server::{Server, frame};
@@ -7,15 +7,15 @@ use super::*;
 /// The unit in which receive buffers are shared.
 const BUFFER: u32 = 16_384;
 
-/// A value of settings for clients or servers, the initial window that follows, and the credit of the first stream whose
-/// body has an unknown length: its share of the receive buffers, less the window that it has already.
+/// A value of settings for clients or servers, the initial window that follows, and the credit of the first stream
+/// whose body has an unknown length: its share of the receive buffers, without the window that it already has.
 const CASES: &[(&str, u32, u32)] = &[
-    // A buffer for each of 100 streams, of which an eighth is kept for the 99 that may still come.
+    // A buffer for each of 100 streams; an eighth is kept for the 99 that may still be opened.
     ("", BUFFER, (87 - 1) * BUFFER),
     ("tune.h2.@.max-concurrent-streams 10", BUFFER, (8 - 1) * BUFFER),
     ("tune.h2.@.max-concurrent-streams 10\n tune.h2.@.rxbuf 1m", BUFFER, (62 - 1) * BUFFER),
     ("tune.h2.@.max-concurrent-streams 10\n tune.h2.@.rxbuf 320k", BUFFER, (18 - 1) * BUFFER),
-    // A larger window takes more of them at once.
+    // A larger window uses several buffers at once.
     ("tune.h2.@.max-concurrent-streams 10\n tune.h2.@.initial-window-size 65536", 65_536, (8 - 1) * 65_536),
     ("tune.h2.@.max-concurrent-streams 10\n tune.h2.initial-window-size 32768", 32_768, (8 - 1) * 32_768),
 ];
@@ -31,7 +31,7 @@ fn proxy(lines: &str, server: &str) -> (Sluicegate, Listening) {
     (start(&text, &[&gate]), gate)
 }
 
-/// Returns the initial window of SETTINGS; without that setting 65,535 holds.
+/// Returns the initial window of SETTINGS; 65,535 without that setting.
 fn initial_window(settings: &[u8]) -> u32 {
     let of = |setting: &[u8]| u32::from_be_bytes([setting[2], setting[3], setting[4], setting[5]]);
     settings.chunks_exact(6).find(|setting| setting[..2] == [0, 4]).map_or(65_535, of)
@@ -43,7 +43,7 @@ fn clients_are_told_their_windows() {
     for (lines, window, credit) in CASES {
         let (_server, gate) = proxy(&lines.replace('@', "fe"), &origin.address());
         let mut client = Client::by_hand(&gate.address());
-        // What is announced holds from its acknowledgement on.
+        // Announced values apply from their acknowledgement on.
         client.until("the settings", |client| !client.settings.is_empty());
         client.raw(&frame(4, 1, b""));
         let post = [(":method", "POST"), (":scheme", "http"), (":path", "/"), (":authority", "h")];

@@ -14,18 +14,19 @@ use crate::refused::NO_SUCH_KEY;
 use crate::refused::Refused;
 use crate::refused::SYNTAX;
 
-/// Nodes that `~` takes at most, and entries in any case.
+/// The default limit of what `~` removes: the entries of this many nodes, or `ROUGH_ENTRIES` if a node's entries are
+/// not limited; never more than `ROUGH_ENTRIES_MAX`.
 const ROUGH_NODES: i64 = 100;
 const ROUGH_ENTRIES: i64 = 10_000;
 const ROUGH_ENTRIES_MAX: i64 = 1_000_000;
 
-/// The words of XADD and XTRIM in front of the entry.
+/// The options of XADD and XTRIM, which precede the entry.
 struct Options {
     /// The ID of XADD; none for `*`.
     id: Option<Said>,
     only_if_exists: bool,
     trim: Option<Trim>,
-    /// The first word behind them: the ID, if there is one.
+    /// The position of the first word after the options: the ID, if there is one.
     end: usize,
 }
 
@@ -93,7 +94,7 @@ fn rough_limit(limits: &Limits) -> u64 {
     }
 }
 
-/// Returns the ID of an entry that is added now to a stream with this last one.
+/// Returns the ID of an entry that is added at `now_ms` to a stream whose last ID is `last`.
 fn next_id(last: StreamId, said: Option<Said>, now_ms: u64) -> Result<StreamId, Refused> {
     const NOT_ABOVE: &str = "ERR The ID specified in XADD is equal or smaller than the target stream top item";
     if last == StreamId::MAX {
@@ -110,7 +111,7 @@ fn next_id(last: StreamId, said: Option<Said>, now_ms: u64) -> Result<StreamId, 
     id.filter(|id| *id > last).ok_or(NOT_ABOVE.into())
 }
 
-/// Frees the part that was cut off after the stripes are unlocked.
+/// Queues the part that was trimmed, which is freed after the stripes are unlocked.
 fn free_late(ctx: &mut Ctx<'_>, cut: Option<Stream>) {
     ctx.garbage.extend(cut.map(|stream| Garbage::Object(stream.into_object())));
 }
@@ -174,7 +175,7 @@ pub(super) fn xtrim(ctx: &mut Ctx<'_>, out: &mut dyn ReplySink) {
 pub(super) fn xdel(ctx: &mut Ctx<'_>, out: &mut dyn ReplySink) {
     let words = ctx.words;
     let removed = ctx.key(0).edit_existing_as(|stream: &mut Stream| {
-        // None goes if one of them is no ID.
+        // All IDs are parsed first: if one is invalid, no entry is deleted.
         let ids: Vec<StreamId> = words[2..].iter().map(|word| strict_id(word)).collect::<Result<_, _>>()?;
         Ok::<usize, Refused>(stream.delete(&ids))
     });

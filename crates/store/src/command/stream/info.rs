@@ -64,7 +64,7 @@ fn tell(stream: &Stream, shown: Option<usize>, out: &mut dyn ReplySink) {
     };
     number(out, "length", stream.len() as u64);
     number(out, "radix-tree-keys", stream.nodes() as u64);
-    // There is no tree; a tree of this many keys has at least one more node.
+    // The store has no radix tree; a tree of this many keys has at least one more node.
     number(out, "radix-tree-nodes", stream.nodes() as u64 + 1);
     id(out, "last-generated-id", facts.last);
     id(out, "max-deleted-entry-id", facts.max_deleted);

@@ -17,11 +17,11 @@ use crate::visits::FindVisits;
 use sluicegate_wire::resp::ReplySink;
 
 const INVALID_ID: &str = "ERR Invalid stream ID specified as stream command argument";
-/// A longer word is no ID.
+/// The maximum length of an ID.
 const ID_WORD_MAX: usize = 127;
 
-/// Returns the number that C's `strtoull` reads, if it reads the whole of a text that is no number of 64 bits with a
-/// sign: one may be in front of it, and blanks and zeros.
+/// Returns an unsigned number. A text that is not a signed number of 64 bits is read as by C's `strtoull`, with leading
+/// blanks, sign and zeros, and must be read to its end.
 pub(crate) fn unsigned(text: &[u8]) -> Option<u64> {
     if let Some(value) = sluicegate_wire::resp::parse_i64(text) {
         return u64::try_from(value).ok();
@@ -80,7 +80,7 @@ impl Said {
     }
 }
 
-/// Returns an ID that is one; its second part is 0 if it is left out.
+/// Parses an ID; its second part is 0 if it is left out.
 fn strict_id(word: &[u8]) -> Result<StreamId, Refused> {
     Said::parse(word, false).map(|said| said.or(0))
 }
@@ -141,7 +141,7 @@ const fn row(
     }
 }
 
-/// Returns a row of a command that goes over entries.
+/// Returns a row of a command that iterates over entries.
 const fn per_element(visits: FindVisits, row: CommandSpec) -> CommandSpec {
     CommandSpec { cost: Cost::PerElement, visits: Some(visits), ..row }
 }

@@ -55,7 +55,7 @@ pub(super) fn say_range(
     }
 }
 
-/// The words of XRANGE and XREVRANGE.
+/// The arguments of XRANGE and XREVRANGE.
 struct Ranged {
     start: StreamId,
     end: StreamId,
@@ -87,7 +87,7 @@ impl Ranged {
     }
 }
 
-/// About how many entries XRANGE or XREVRANGE goes over; 0 if its words are wrong.
+/// Returns about how many entries XRANGE or XREVRANGE iterates over; 0 if its arguments are invalid.
 fn count_ranged(words: &[&[u8]], object: &Object, is_back: bool) -> usize {
     let Some(stream) = Stream::of(object) else { return 0 };
     Ranged::parse(words, is_back)
@@ -107,7 +107,7 @@ pub(super) fn visits_of_xread(words: &[&[u8]]) -> Option<Visits> {
     visits::counted(are_few, |words, object| {
         let Some(stream) = Stream::of(object) else { return 0 };
         Read::parse(words).map_or(0, |read| {
-            // Each of the streams as if it were meant by the lowest ID.
+            // The estimate uses the lowest of all IDs for each stream.
             let ids = words[read.ids()..].iter().filter_map(|word| after(stream, word));
             let Some(lowest) = ids.min() else { return 0 };
             stream.estimate(lowest, StreamId::MAX).min(read.count)
@@ -115,7 +115,7 @@ pub(super) fn visits_of_xread(words: &[&[u8]]) -> Option<Visits> {
     })
 }
 
-/// XINFO STREAM goes over the entries if it has options.
+/// XINFO STREAM iterates over the entries if it has options.
 pub(super) fn visits_of_info(words: &[&[u8]]) -> Option<Visits> {
     visits::counted(words.len() < 6, |_, object| Stream::of(object).map_or(0, Stream::len))
 }
@@ -140,14 +140,14 @@ pub(super) fn xrevrange(ctx: &mut Ctx<'_>, out: &mut dyn ReplySink) {
     ranged(ctx, out, true);
 }
 
-/// The words of XREAD.
+/// The arguments of XREAD.
 struct Read {
     /// Milliseconds to wait, 0 for any number; none if it does not wait.
     block_ms: Option<u64>,
     count: usize,
-    /// Word of the first key.
+    /// The index of the first key.
     first: usize,
-    /// Number of keys, and of IDs behind them.
+    /// The number of keys, and of the IDs after them.
     number: usize,
 }
 
@@ -198,7 +198,7 @@ impl Read {
         Err(SYNTAX.into())
     }
 
-    /// Word of the first ID.
+    /// Returns the index of the first ID.
     fn ids(&self) -> usize {
         self.first + self.number
     }
@@ -227,7 +227,8 @@ fn timeout_ms(word: &[u8]) -> Result<u64, Refused> {
     u64::try_from(ms).map_err(|_| "ERR timeout is negative".into())
 }
 
-/// Returns the ID behind which a client that waits with this word wants entries, as the stream is now.
+/// Returns the ID after which a client that blocks with this argument waits for entries, given the stream's present
+/// state.
 fn after(stream: &Stream, word: &[u8]) -> Option<StreamId> {
     match word {
         LATEST => stream.facts().last.previous(),
@@ -249,7 +250,7 @@ pub(super) fn xread(ctx: &mut Ctx<'_>, out: &mut dyn ReplySink) {
         }
         let mut found: SmallVec<[(usize, usize, StreamId); 4]> = SmallVec::new();
         let mut missing: SmallVec<[usize; 4]> = SmallVec::new();
-        // The words with what each `$` stands for, if there is one.
+        // The words with each `$` replaced by its ID, if there are any.
         let mut resolved: Option<Vec<Vec<u8>>> = None;
         for place in 0..read.number {
             let (key, word) = (read.first + place, read.ids() + place);
@@ -276,7 +277,7 @@ pub(super) fn xread(ctx: &mut Ctx<'_>, out: &mut dyn ReplySink) {
                 Some(_) => {}
             }
         }
-        // Redis looks at each key once more, which is an event of its own if it is missing.
+        // Redis looks up each key once more; if it is missing, that is a keyspace event of its own.
         for place in missing {
             ctx.read(place);
         }

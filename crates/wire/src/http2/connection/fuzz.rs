@@ -8,7 +8,8 @@ use crate::http::{Framing, Limits, Message, Version};
 
 /// Fuzz target: any bytes from a peer. Panics where an invariant breaks.
 ///
-/// The first byte decides which side receives them. All bytes at once and one after the other have to mean the same.
+/// The first byte decides which side receives them. The result must be the same for all bytes at once and for one after
+/// the other.
 pub fn fuzz_connection(data: &[u8]) {
     let Some((choice, data)) = data.split_first() else { return };
     let whole = events(*choice, data, data.len().max(1));
@@ -138,7 +139,7 @@ fn handle(
     }
 }
 
-/// Returns whether a text can't end a line.
+/// Returns whether a text contains nothing that ends a line.
 fn is_clean(text: &[u8]) -> bool {
     memchr::memchr3(b'\r', b'\n', 0, text).is_none()
 }
@@ -147,7 +148,7 @@ fn is_clean(text: &[u8]) -> bool {
 pub fn fuzz_field_block(data: &[u8]) {
     let mut decoder = Decoder::new(4096);
     let Ok(fields) = fields(&mut decoder, data) else { return };
-    // What was decoded is encoded and decoded again, twice: by literals, by the table.
+    // The decoded fields are encoded and decoded again: the first time as literals, then by the table.
     let (mut encoder, mut again) = (Encoder::new(), Decoder::new(4096));
     for _ in 0..3 {
         let mut out = Vec::new();
@@ -158,7 +159,7 @@ pub fn fuzz_field_block(data: &[u8]) {
         let trimmed = fields.iter().map(|(name, value)| (name.clone(), crate::http::trim(value).to_vec()));
         assert_eq!(self::fields(&mut again, &out), Ok(trimmed.collect()));
     }
-    // Without keeping anything, the table is the same.
+    // A decoder that discards the fields ends with the same table.
     let mut other = Decoder::new(4096);
     let (mut arena, mut block) = (Vec::new(), other.block(data));
     while block.next(&mut arena, false).expect("it was valid").is_some() {

@@ -5,17 +5,18 @@
 //! and gives heads and bodies to the streams' tasks.
 //!
 //! - Heads are decoded into a message that the caller lends; when an event says that it has one, the caller takes it.
-//! - Data is not copied: an event has a range of the input. The caller keeps it for the stream, which has announced room
-//!   for it by its window; [`Connection::consume`] gives the peer credit for new data. The window of the connection is the
-//!   largest possible from the beginning, so only the streams' windows bound the memory (as in HAProxy).
+//! - Data is not copied: an event has a range of the input. The caller keeps it for the stream, which has announced
+//!   room for it in its window; [`Connection::consume`] gives the peer credit for new data. The window of the
+//!   connection is the largest possible from the beginning, so only the streams' windows bound the memory (as in
+//!   HAProxy).
 //! - What is sent is limited by the peer's windows and by the output's size: [`Connection::send_data`] accepts a part.
 //! - A stream's record is kept until the caller releases it by [`Connection::release`].
 //!
 //! **Against abuse.** The peer can't make this side keep more than: one frame header, one frame of control or one field
-//! block, both tables of HPACK, a record for each stream, answers of [`CONTROL_MAX`] bytes. When answers wait for a peer
-//! that doesn't read, when more streams are held than may be open (those that the peer has reset and whose tasks are not
-//! finished count), or when a turn's budget is used up, nothing more is parsed until that has changed. Anomalies are
-//! counted as *glitches*; too many end the connection.
+//! block, both tables of HPACK, a record for each stream, answers of [`CONTROL_MAX`] bytes. When answers wait for a
+//! peer that doesn't read, when more streams are held than may be open (those that the peer has reset and whose tasks
+//! are not finished count), or when a turn's budget is used up, nothing more is parsed until that has changed.
+//! Anomalies are counted as *glitches*; too many end the connection.
 //!
 //! **Invariant:** the result does not depend on how the received bytes are split. The HPACK tables are kept in step
 //! whatever happens to a stream.
@@ -50,11 +51,11 @@ pub struct Settings {
     pub header_table_size: u32,
     /// The window of a new stream in bytes (`tune.h2.fe.initial-window-size`).
     pub initial_window: u32,
-    /// The bytes that a connection's streams may have on the way and unconsumed together, which those with long bodies
-    /// share (`tune.h2.{fe,be}.rxbuf`); 0: each has its window alone.
+    /// The limit of data in flight or unconsumed on all streams of a connection together, in bytes, which the streams
+    /// with long bodies share (`tune.h2.{fe,be}.rxbuf`); 0: each stream has only its own window.
     pub receive_total: usize,
-    /// The number of streams that may be open, 0: any (`tune.h2.fe.max-concurrent-streams`). As a client, the number that
-    /// this side opens at most.
+    /// The number of streams that may be open, 0: any (`tune.h2.fe.max-concurrent-streams`). For a client, the maximum
+    /// that this side opens.
     pub max_concurrent_streams: u32,
     /// The largest frame that is accepted, 16,384 to 16,777,215 bytes (`tune.h2.max-frame-size`).
     pub max_frame_size: u32,
@@ -72,8 +73,8 @@ pub struct Settings {
     pub frames_per_turn: u32,
     /// The resets that are received and answered in a turn.
     pub resets_per_turn: u32,
-    /// The data that may wait in the output, in bytes. By default, with headers of frames and records, they are what
-    /// segmentation offload, or a packet of the loopback interface, takes at most.
+    /// The data that may wait in the output, in bytes. The default, with the headers of frames and TLS records, is the
+    /// maximum for one segmentation offload or one packet of the loopback interface.
     pub output_max: usize,
 }
 
@@ -115,7 +116,8 @@ pub enum Event {
     Refused {
         /// The identifier of its stream.
         id: u32,
-        /// The code it was reset with: REFUSED_STREAM if there are too many, else it is malformed.
+        /// The code of the reset: REFUSED_STREAM if there are too many streams, otherwise the code of a malformed
+        /// request.
         code: ErrorCode,
         /// What is wrong with it.
         reason: Option<super::Malformed>,
@@ -212,7 +214,7 @@ impl std::fmt::Display for Failure {
 
 impl std::error::Error for Failure {}
 
-/// Counts since they were taken.
+/// Counts since the last [`Connection::take_counts`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[allow(missing_docs)]
 pub struct Counts {
@@ -225,10 +227,10 @@ pub struct Counts {
     pub connection_errors: u32,
     /// Errors of the peer that ended a stream.
     pub stream_errors: u32,
-    /// Heads of requests that are none, with which a stream ended.
+    /// Malformed request heads, each of which ended its stream.
     pub refused_heads: u32,
     pub resets_sent: u32,
-    /// Those that report an error.
+    /// GOAWAY frames that report an error.
     pub goaways_sent: u32,
 }
 
@@ -244,7 +246,7 @@ struct Peer {
 /// What the next input is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Stage {
-    /// The client's preface, of which so many bytes have come.
+    /// The client's preface, with the number of bytes received so far.
     Preface(u8),
     /// A frame's header.
     Header,
@@ -258,7 +260,7 @@ enum Stage {
     Failed(Failure),
 }
 
-/// A field block of which frames are missing.
+/// A field block of which not all frames have arrived.
 #[derive(Clone, Copy, Debug)]
 struct OpenBlock {
     stream: u32,
@@ -306,7 +308,7 @@ pub struct Connection {
     /// Streams that this side has reset, and the place of the next.
     resets: [u32; RESETS_REMEMBERED],
     next_reset: u8,
-    /// Streams behind this one are to be reset, because the peer will not process them.
+    /// Streams after this one are to be reset, because the peer will not process them.
     unprocessed_after: Option<u32>,
 
     send_window: i64,
@@ -315,7 +317,8 @@ pub struct Connection {
     output: Vec<u8>,
     /// The bytes of the output that were written.
     written: usize,
-    /// Answers in the output, in bytes: those before a position in it and those behind. So many bytes are before it.
+    /// The bytes of answers in the output before a mark, and those after it. `control_left` is the distance to the
+    /// mark.
     control: [usize; 2],
     control_left: usize,
     /// The last stream of the GOAWAY that was sent, and of the one that was received.
@@ -425,8 +428,8 @@ impl Connection {
         frame::patch_len(&mut self.output, at);
     }
 
-    /// Opens the connection's window as far as possible: behind the acknowledgement of the peer's first settings, as
-    /// HAProxy does it.
+    /// Opens the connection's window as far as possible: after the acknowledgement of the peer's first settings, as in
+    /// HAProxy.
     fn open_window(&mut self) {
         let increment = frame::MAX_31 - frame::DEFAULT_WINDOW;
         frame::write_window_update(&mut self.output, 0, increment);
@@ -449,7 +452,7 @@ impl Connection {
         &self.output[self.written..]
     }
 
-    /// Records that so many bytes of the output were written.
+    /// Records that `count` bytes of the output were written.
     pub fn wrote(&mut self, count: usize) {
         self.written += count;
         debug_assert!(self.written <= self.output.len());
@@ -461,11 +464,12 @@ impl Connection {
         }
         self.control_left = self.control_left.saturating_sub(count);
         if self.control_left == 0 {
-            // What was here when the position was set is written.
+            // The output is written up to the mark, which moves to its present end.
             self.control = [self.control[1], 0];
             self.control_left = self.output.len() - self.written;
         }
-        // An output that is filled as fast as it is written is never empty. What is moved is less than what was written.
+        // The output is compacted, because it never becomes empty if it is filled as fast as it is written. At most as
+        // many bytes are moved as were written.
         if self.written >= self.output.len() / 2 {
             self.output.drain(..self.written);
             self.written = 0;

@@ -6,15 +6,15 @@ use super::streams::{NO_LENGTH, Stream, StreamKey, bit};
 use super::{Blocked, CONTROL_MAX, Connection, Event, Failure, OpenBlock, Progress, Stage};
 use crate::http::{Message, Method};
 
-/// The result of what a frame means.
+/// The result of processing a frame.
 type Outcome = Result<Option<Event>, Failure>;
 
 impl Connection {
-    /// Parses input until something has happened. Returns the number of bytes consumed, which the caller removes from the
-    /// input after it has taken a range of it that an event has. It is called until it returns no event, even if no
-    /// input is left: the end of a stream follows the data of its last frame.
+    /// Parses input until something has happened. Returns the number of bytes consumed, which the caller removes from
+    /// the input after it has taken the range that an event refers to. It is called until it returns no event, even if
+    /// no input is left: the end of a stream follows the data of its last frame.
     ///
-    /// `message` receives a head or trailers, and is undefined unless an event says what it has.
+    /// `message` receives a head or trailers; it is undefined unless an event says that it has one.
     pub fn receive(&mut self, input: &[u8], message: &mut Message) -> Result<(usize, Progress), Failure> {
         let mut at = 0;
         loop {
@@ -206,7 +206,7 @@ impl Connection {
         let key = self.streams.find(id);
         let stream = key.and_then(|key| Some((key, self.streams.get_mut(key)?)));
         let Some((key, stream)) = stream.filter(|(_, stream)| !stream.is_closed()) else {
-            // What was on the way when this side reset the stream is ignored; nothing else may come on a closed one.
+            // Data in flight when this side reset the stream is ignored; other data on a closed stream is an error.
             if !self.was_reset(id) && key.is_none_or(|key| self.code_sent(key).is_none()) {
                 self.glitch(1)?;
                 self.write_reset(id, ErrorCode::STREAM_CLOSED);
@@ -232,8 +232,8 @@ impl Connection {
         if !self.awaits_padding { self.expect_data(key) } else { Ok(None) }
     }
 
-    /// Checks the length of a DATA frame's data, which is known now, against that of the body: neither more nor, at its
-    /// end, less. Nothing of a frame that breaks it is received.
+    /// Checks the length of a DATA frame's data, which is known now: the data may not exceed the body's length, nor may
+    /// the last frame leave the body incomplete. Nothing of a frame that fails the check is received.
     fn expect_data(&mut self, key: StreamKey) -> Outcome {
         let data = self.left - self.padding;
         let is_last = self.frame.has(flag::END_STREAM);
@@ -371,8 +371,8 @@ impl Connection {
         }
         self.fragments.extend_from_slice(payload);
         let complete = self.frame.has(flag::END_HEADERS);
-        // More than four fragments of less than a kilobyte are an attack (HAProxy's rule). One that never ends is counted
-        // as it goes on.
+        // More than four fragments of less than a kilobyte are an attack (HAProxy's rule). A block that never ends is
+        // counted at every sixteenth fragment.
         let many = open.fragments > 4 && open.fragments as usize > self.fragments.len() / 1024;
         if many && (complete || open.fragments.is_multiple_of(16)) {
             self.glitch(1)?;
@@ -388,7 +388,7 @@ impl Connection {
         outcome
     }
 
-    /// Processes a complete field block: a head, trailers, or what nobody wants, which is decoded all the same.
+    /// Processes a complete field block: a head, trailers, or a discarded block, which is decoded all the same.
     fn block(&mut self, open: OpenBlock, block: &[u8], message: &mut Message) -> Outcome {
         let id = open.stream;
         let Some(key) = self.streams.find(id) else {
@@ -664,7 +664,7 @@ impl Connection {
         self.resets.contains(&id)
     }
 
-    /// Appends an answer, for which a peer that does not read must not wait for many.
+    /// Appends an answer, which counts towards the limit of answers that wait for a peer that does not read.
     pub(super) fn answer(&mut self, write: impl FnOnce(&mut Vec<u8>)) {
         let before = self.output.len();
         write(&mut self.output);

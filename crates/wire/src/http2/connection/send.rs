@@ -160,7 +160,7 @@ impl Connection {
     /// frame ends this side of the stream, if all were accepted.
     pub fn send_data(&mut self, key: StreamKey, data: &[u8], end: bool) -> usize {
         if !self.may_send(key) {
-            // A stream that is closed takes anything; its user learns of the reset by an event.
+            // A closed stream accepts all data and drops it; its user learns of the reset by an event.
             return data.len();
         }
         debug_assert!(self.streams.get(key).is_some_and(|stream| stream.is(bit::SENT_HEAD)), "data before the head");
@@ -214,7 +214,7 @@ impl Connection {
         self.update_window(stream);
     }
 
-    /// Sets the number of bytes that a stream may have on the way and unconsumed; the peer can't be told to send less
+    /// Sets the number of bytes that a stream may have in flight or unconsumed; the peer can't be told to send less
     /// than it was promised.
     pub fn set_window(&mut self, stream: StreamKey, bytes: u32) {
         if let Some(stream) = self.streams.get_mut(stream) {
@@ -259,7 +259,8 @@ impl Connection {
         }
     }
 
-    /// Resets a stream. Nothing is sent if it is closed already, or was not begun by a client.
+    /// Resets a stream. Nothing is sent if it is closed already, or if this side is a client that has not sent the
+    /// request.
     pub fn reset(&mut self, key: StreamKey, code: ErrorCode) {
         let Some(stream) = self.streams.get_mut(key).filter(|stream| !stream.is_closed()) else { return };
         stream.sent_code = code;
@@ -272,8 +273,8 @@ impl Connection {
         }
     }
 
-    /// Returns the code with which a stream is reset that its user does not need any more: a request that was not answered
-    /// can be repeated; after a complete response the rest of the request is not wanted (HAProxy's rule).
+    /// Returns the code for the reset of a stream that its user no longer needs: a request that was not answered can be
+    /// repeated; after a complete response the rest of the request is not wanted (HAProxy's rule).
     pub fn abort_code(&self, stream: StreamKey) -> ErrorCode {
         match self.streams.get(stream) {
             Some(stream) if !stream.is(bit::SENT_HEAD) => ErrorCode::REFUSED_STREAM,
@@ -282,7 +283,7 @@ impl Connection {
         }
     }
 
-    /// Releases a stream, which its user does not need any more. One that is not closed is reset.
+    /// Releases a stream, which its user does not need any more. A stream that is not closed is reset.
     pub fn release(&mut self, stream: StreamKey) {
         self.reset(stream, self.abort_code(stream));
         self.streams.remove(stream);
@@ -293,8 +294,8 @@ impl Connection {
         self.next_reset = (self.next_reset + 1) % RESETS_REMEMBERED as u8;
     }
 
-    /// Announces the end of the connection: the peer may count on streams up to `last` alone. To let a client finish what
-    /// it is about to send, 2³¹−1 comes first.
+    /// Announces the end of the connection: only streams up to `last` will be processed. To let a client finish what it
+    /// is about to send, 2³¹−1 is announced first.
     pub fn goaway(&mut self, last: u32, code: ErrorCode) {
         let last = self.goaway_sent.map_or(last, |sent| sent.min(last));
         self.goaway_sent = Some(last);

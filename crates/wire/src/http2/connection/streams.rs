@@ -34,9 +34,9 @@ pub(super) mod bit {
     pub(crate) const RESET_RECEIVED: u16 = 1 << 2;
     /// This side has reset it.
     pub(crate) const RESET_SENT: u16 = 1 << 3;
-    /// The head that is not an interim response has come.
+    /// A head other than that of an interim response has been received.
     pub(crate) const RECEIVED_HEAD: u16 = 1 << 4;
-    /// Such a head was sent.
+    /// Such a head has been sent.
     pub(crate) const SENT_HEAD: u16 = 1 << 5;
     /// Some response was sent, or the stream's user has begun to work on it.
     pub(crate) const STARTED: u16 = 1 << 6;
@@ -63,15 +63,15 @@ pub(super) struct Stream {
     /// 0: not in use.
     pub(super) id: u32,
     pub(super) flags: u16,
-    /// What the peer accepts, relative to its current initial window.
+    /// The bytes that the peer accepts, relative to its current initial window.
     pub(super) send_offset: i64,
-    /// What the peer may still send.
+    /// The bytes that the peer may still send.
     pub(super) receive_window: i64,
     /// Received data that is not consumed yet.
     pub(super) unconsumed: u32,
-    /// The bytes that may be unconsumed or on the way.
+    /// The limit of bytes in flight or unconsumed.
     pub(super) window: u32,
-    /// What has still to come of a body whose length is known.
+    /// The bytes still to come of a body of known length.
     pub(super) length: u64,
     /// The codes of resets.
     pub(super) received_code: ErrorCode,
@@ -165,7 +165,7 @@ impl Streams {
         self.slots.iter_mut().filter(|stream| stream.id != 0)
     }
 
-    /// Sets bits of a stream, and stops to count it among the open ones if it is closed then.
+    /// Sets bits of a stream, and no longer counts it as open if it is closed then.
     pub(super) fn set(&mut self, key: StreamKey, flags: u16) {
         let Some(stream) = self.slots.get_mut(key.slot()).filter(|stream| stream.id == key.id) else { return };
         stream.flags |= flags;

@@ -37,7 +37,7 @@ fn a_request_and_its_response() {
     let mut side = Side::of(Connection::client(Settings::default()));
     side.connection.wrote(PREFACE.len());
     assert_eq!(side.sent(), ["SETTINGS 2=0 8=1 4=16384 3=100"]);
-    // It need not wait for the server's settings.
+    // A client need not wait for the server's settings.
     let message = get("POST", "/a?b", &[("Host", "h"), ("x", "y")]);
     let key = send(&mut side, &message, Framing::Length(4), false).unwrap();
     assert_eq!(side.connection.send_data(key, b"body", true), 4);
@@ -87,7 +87,7 @@ fn requests_as_they_are_written() {
     let mut without = Side::client(Settings::default(), &[]);
     let message = get("GET", "/c", &websocket);
     assert_eq!(send(&mut without, &message, Framing::None, false), Err(Unsendable::NoExtendedConnect));
-    // The number of the stream was not used, and is not closed by a reset.
+    // The stream's identifier was not used, so no reset is sent for it.
     assert_eq!(without.sent(), [""; 0]);
 }
 

@@ -56,7 +56,7 @@ fn block(fields: &str) -> Vec<u8> {
     for line in fields.lines() {
         let colon = line[1..].find(": ").expect("name and value") + 1;
         let (name, value) = (&line.as_bytes()[..colon], &line.as_bytes()[colon + 2..]);
-        // Unlike the encoder, which trims.
+        // Encoded by hand, because the encoder trims values.
         if value.trim_ascii() != value || value.is_empty() || name.iter().any(u8::is_ascii_uppercase) {
             out.extend_from_slice(&[0, name.len() as u8]);
             out.extend_from_slice(name);
@@ -73,12 +73,12 @@ fn headers_with(flags: u8, stream: u32, fields: &str) -> Vec<u8> {
     frame(Kind::Headers, flags | flag::END_HEADERS, stream, &block(fields))
 }
 
-/// A head, behind which a body follows.
+/// Returns a HEADERS frame without END_STREAM: a head, after which a body follows.
 fn headers(stream: u32, fields: &str) -> Vec<u8> {
     headers_with(0, stream, fields)
 }
 
-/// A head that ends its side of the stream, or trailers.
+/// Returns a HEADERS frame with END_STREAM: a head without a body, or trailers.
 fn last_headers(stream: u32, fields: &str) -> Vec<u8> {
     headers_with(flag::END_STREAM, stream, fields)
 }
@@ -89,7 +89,7 @@ const POST: &str = ":method: POST\n:scheme: https\n:path: /\n:authority: a";
 /// One side of a connection, and what the test knows of it.
 struct Side {
     connection: Connection,
-    /// Decodes what it sends.
+    /// Decodes the heads that this side sends.
     decoder: Decoder,
     message: Message,
     streams: Vec<StreamKey>,
@@ -219,7 +219,7 @@ impl Side {
     }
 }
 
-/// A message as it would be in HTTP/1, without line ends of two bytes.
+/// Returns a message in the form of HTTP/1, with LF in place of CRLF.
 fn text_of(message: &Message) -> String {
     let text = |bytes| String::from_utf8_lossy(bytes).into_owned();
     let mut lines = match message.start_line() {

@@ -19,7 +19,7 @@ fn check_request(settings: Settings, end: bool, fields: &str, event: &str) {
     let mut side = Side::server(settings);
     let input = if end { last_headers(1, fields) } else { headers(1, fields) };
     assert_eq!(side.receive(&input), [event], "{fields}");
-    // Whatever the head was, the connection goes on with the tables in step.
+    // Whatever the head was, the connection continues with the HPACK tables in step.
     let next = side.receive(&last_headers(3, GET));
     assert_eq!(next, ["request 3\nGET https://a/ Http2\nhost: a"]);
 }
@@ -304,7 +304,7 @@ fn field_blocks_over_several_frames() {
         check(&[begin(0), other], &[error], &[goaway]);
     }
     check(&[more(flag::END_HEADERS, rest)], &[error], &[goaway]);
-    // A block is not larger than a frame may be.
+    // A field block may not be larger than the largest frame.
     let mut side = Side::server(Settings::default());
     let endless = [begin(0), more(0, &[0; 16_000]), more(0, &[0; 16_000])].concat();
     assert_eq!(side.receive(&endless), ["failed ENHANCE_YOUR_CALM"]);
@@ -464,7 +464,7 @@ fn errors_that_end_a_stream() {
 fn streams_that_were_closed() {
     let mut side = Side::server(Settings::default());
     side.receive(&[headers(1, POST), headers(3, POST), last_headers(5, GET)].concat());
-    // Reset here: what is on the way is ignored, and its tables are kept in step.
+    // Reset by this side: frames in flight are ignored, and the HPACK tables are kept in step.
     side.connection.reset(side.key(1), ErrorCode::CANCEL);
     side.connection.release(side.key(1));
     assert_eq!(side.sent(), ["RST_STREAM 1 CANCEL"]);
@@ -493,7 +493,7 @@ fn streams_that_were_closed() {
     assert_eq!(side.receive(&[data(9, "x"), data(9, "x")].concat()), [""; 0]);
     assert_eq!(side.sent()[1..], ["RST_STREAM 9 STREAM_CLOSED"]);
     assert_eq!(side.connection.glitches(), 3);
-    // A number that was passed over.
+    // An identifier that was skipped.
     side.receive(&last_headers(11, GET));
     assert_eq!(side.receive(&last_headers(7, GET)), ["failed STREAM_CLOSED"]);
 }
@@ -632,7 +632,7 @@ fn credit_follows_what_is_consumed() {
     side.receive(&headers(3, POST));
     (0..32).for_each(|_| side.receive(&padded).clear());
     assert_eq!(side.sent(), [format!("WINDOW_UPDATE 3 {}", 32 * 256)]);
-    // Whoever has no more to send needs no credit.
+    // A peer that has no more to send needs no credit.
     side.receive(&[headers(5, &format!("{POST}\ncontent-length: 20000")), data(5, &"x".repeat(10_000))].concat());
     side.connection.consume(side.key(5), 10_000);
     assert_eq!(side.sent(), ["WINDOW_UPDATE 5 10000"]);
@@ -652,11 +652,11 @@ fn streams_with_long_bodies_share_the_receive_buffers() {
         side.connection.consume(side.key(stream), 9000);
         side.sent()
     };
-    // Of ten buffers two are kept for nine streams that may still be opened; the next time, one for eight. What is not
-    // consumed yet counts as received.
+    // Of ten buffers, two are kept for the nine streams that may still be opened; the next time, one for eight.
+    // Unconsumed data counts as received.
     assert_eq!(credit(1, POST), [format!("WINDOW_UPDATE 1 {}", 8 * BUFFER - BUFFER)]);
     assert_eq!(credit(3, POST), [format!("WINDOW_UPDATE 3 {}", 5 * BUFFER - BUFFER)]);
-    // A body that is not longer than the window of a new stream needs no other one.
+    // A body that fits the window of a new stream needs no larger window.
     assert_eq!(credit(5, &format!("{POST}\ncontent-length: 16000")), [""; 0]);
     // A stream that has ended receives no more.
     side.receive(&[data(1, ""), last_data(3, ""), last_data(1, "")].concat());
