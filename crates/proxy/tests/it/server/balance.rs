@@ -1,4 +1,4 @@
-//! Which server is chosen, against Debian's haproxy with the same backend, requests and commands.
+//! The choice of a server, compared with Debian's haproxy for the same backend, requests and commands.
 
 use sluicegate_testkit::{Client, Haproxy, Listening, Sluicegate, wait_for};
 
@@ -19,7 +19,7 @@ struct Pair {
 }
 
 impl Pair {
-    /// A backend of these lines; `{a}`, `{b}` and so on are the servers' addresses.
+    /// Starts both programs with a backend of these lines; `{a}`, `{b}` and so on are the servers' addresses.
     fn start(lines: &str) -> Pair {
         Pair::from(DEFAULTS, lines)
     }
@@ -58,7 +58,7 @@ impl Pair {
         }
     }
 
-    /// The server that each program chose.
+    /// Returns the server that each program chose.
     fn chosen(&mut self, request: &str) -> (String, String) {
         let ask = |client: &mut Client| {
             client.send(request);
@@ -68,7 +68,7 @@ impl Pair {
     }
 
     fn tell(&self, command: &str) {
-        // The requests before are over on both sides, or the command might come between an answer and its end.
+        // All earlier requests must have ended on both sides: the end of a session may come after its answer.
         for stats in [&self.haproxys_stats, &self.whole.stats] {
             wait_for("the end of every request", || {
                 let table = Sluicegate::stats(stats, "show stat");
@@ -80,7 +80,7 @@ impl Pair {
         assert_eq!(Sluicegate::stats(&self.whole.stats, command), theirs, "{command}");
     }
 
-    /// Both choose the same server for each of these requests; gives how many servers were chosen.
+    /// Asserts that both choose the same server for each request, and returns how many servers were chosen.
     #[track_caller]
     fn agree(&mut self, what: &str, requests: &[String]) -> usize {
         let mut theirs = String::new();
@@ -110,7 +110,8 @@ fn servers(weights: &[u32]) -> String {
     NAMES.iter().zip(weights).map(line).collect()
 }
 
-/// The changes that every algorithm goes through: a server without new traffic, down and back, the last one, backups.
+/// The changes that every algorithm is tested with: a server drains, goes down and comes back; the last server goes
+/// down; a backup goes down.
 const CHANGES: &[&str] = &[
     "set server be/b state drain",
     "set server be/a state maint",
@@ -124,7 +125,7 @@ const CHANGES: &[&str] = &[
     "set server be/c state ready",
 ];
 
-/// Three servers and two backups, told every change of [`CHANGES`], with `requests` after each.
+/// Makes every change of [`CHANGES`] to three servers and two backups, and compares `requests` after each change.
 #[track_caller]
 fn goes_through_changes(lines: &str, weights: [u32; 5], requests: &[String]) {
     let [a, b, c, d, e] = weights;
@@ -141,13 +142,13 @@ fn goes_through_changes(lines: &str, weights: [u32; 5], requests: &[String]) {
     assert!(most > 1, "{lines}: one server would always be right");
 }
 
-/// Where the first backup serves alone, HAProxy's tables take another one if that is heavier, which its manual does not
-/// say, so there they are equal.
+/// Returns the weights, with equal weights for the backups unless `option allbackups` is set: if only one backup
+/// serves, HAProxy's tables select a heavier one instead of the first, which its manual does not mention.
 fn backup_weights(lines: &str, [a, b, c, d, e]: [u32; 5]) -> [u32; 5] {
     if lines.contains("allbackups") { [a, b, c, d, e] } else { [a, b, c, 1, 1] }
 }
 
-/// Keys of very different shapes, as targets.
+/// Returns request targets of very different forms, to be hashed.
 fn targets() -> Vec<String> {
     let mut targets: Vec<String> = (0..120).map(|i| format!("/{}/item{}?q={}", i % 7, i * i, i)).collect();
     targets.extend((0..40).map(|i| format!("/{}", "x".repeat(i))));
@@ -322,7 +323,7 @@ fn expressions_are_hashed_as_haproxys() {
     }
 }
 
-/// The address is that of the only client there is, so what its hash falls on is moved through by weights and numbers.
+/// There is only one client address, so the weights and the number of servers vary which server its hash selects.
 #[test]
 fn sources_are_hashed_as_haproxys() {
     let mut seen = std::collections::HashSet::new();

@@ -1,4 +1,5 @@
-//! Scripts run at the same time: two that could each not end without the other, and clients beside them on one core.
+//! Concurrent scripts: two that can only end if both run at the same time, and clients that are served on the same core
+//! as a script that does not end.
 
 use sluicegate_store::config::ServerOptions;
 use sluicegate_testkit::wait_for;
@@ -6,7 +7,7 @@ use sluicegate_testkit::wait_for;
 use super::Ticking;
 use crate::support::Running;
 
-/// Makes a key and waits until the other script has made its own: how many keys there are shows through holds.
+/// Creates a key and waits until the other script has created its own: DBSIZE counts the keys that other scripts hold.
 const MEET: &str = "\
 redis.call('SET', KEYS[1], 'x')
 local turns = 0
@@ -38,7 +39,7 @@ fn keep_to_one_core() {
     }
 }
 
-/// What a script does that goes on while others are answered.
+/// Scripts that run for as long as other clients are served.
 const LONG: &[&str] = &[
     "redis.call('SET', KEYS[1], 'x') while true do end",
     "while true do redis.call('INCR', KEYS[1]) end",
@@ -68,7 +69,7 @@ fn others_go_on_beside_scripts_on_one_core() {
                     Some(&*n.to_string())
                 );
             }
-            // It runs all the while, since it has no end.
+            // The script is still running, since it does not end by itself.
             assert_eq!(admin.ask(&["SCRIPT", "KILL", &sha, "FORCE"]), "+OK\r\n");
             let reply = long.read_reply();
             assert!(reply.starts_with(b"-ERR Script killed by user"), "{script}: {}", reply.escape_ascii());
