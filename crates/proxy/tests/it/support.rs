@@ -1,4 +1,4 @@
-//! Configurations made by hand, workers in this process, and servers that a test drives byte by byte.
+//! Configurations made in code, workers in this process, and servers that a test drives byte by byte.
 
 use std::io::{Read, Write};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener, TcpStream};
@@ -73,7 +73,7 @@ pub fn server(name: &str, address: SocketAddr) -> Server {
     }
 }
 
-/// A `listen` with generous timeouts and the given servers.
+/// Returns a `listen` with long timeouts and the given servers.
 pub fn listen(mode: Mode, servers: &[SocketAddr]) -> Proxy {
     let long = Some(Duration::from_secs(60));
     Proxy {
@@ -137,7 +137,7 @@ impl Gate {
         &self.running.process
     }
 
-    /// Waits for the workers' own end.
+    /// Waits until the workers end by themselves.
     pub fn join(mut self) {
         self.workers.take().expect("not joined yet").join().expect("workers end well");
     }
@@ -155,7 +155,7 @@ impl Drop for Gate {
     }
 }
 
-/// A server whose connections the test takes one by one.
+/// A server whose connections the test accepts one by one.
 pub struct Origin {
     listener: TcpListener,
     pub address: SocketAddr,
@@ -176,7 +176,7 @@ impl Origin {
         Peer { stream, received: Vec::new() }
     }
 
-    /// No connection is waiting.
+    /// Returns whether no connection is waiting.
     pub fn is_unvisited(&self) -> bool {
         self.listener.set_nonblocking(true).unwrap();
         self.listener.accept().is_err()

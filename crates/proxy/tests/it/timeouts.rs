@@ -1,4 +1,4 @@
-//! Every timeout, with short values; a test waits for what follows and never measures how long it took.
+//! Every timeout, with short values; a test waits for the consequences and never measures durations.
 
 use std::io::Write;
 use std::net::TcpStream;
@@ -14,7 +14,7 @@ use crate::support::{Gate, OK, Origin, listen};
 
 const SHORT: Option<Duration> = Some(Duration::from_millis(100));
 
-/// For what runs out only after a step of the test: longer than a busy machine lets the test stand still.
+/// A timeout that must not expire before a step of the test: longer than a busy machine delays the test.
 const LATE: Option<Duration> = Some(Duration::from_secs(5));
 
 fn http(origin: &Origin, change: impl FnOnce(&mut Proxy)) -> Gate {
@@ -74,7 +74,7 @@ fn a_server_that_stops_in_its_body_ends_the_client() {
 #[test]
 fn a_client_that_stops_in_its_body_is_let_go() {
     let origin = Origin::new();
-    // The head has a time of its own, which does not run out before it is sent.
+    // The head has a timeout of its own, which does not expire before the head is sent.
     let gate = http(&origin, |proxy| {
         proxy.timeouts.http_request = Some(Duration::from_secs(60));
         proxy.timeouts.client = SHORT;
@@ -97,7 +97,7 @@ fn a_client_that_stops_in_its_body_uses_up_the_servers_time() {
     drop(origin);
 }
 
-/// A side that says nothing is taken to have ended, as in HAProxy: the other one hears that, and may still answer.
+/// As in HAProxy, a silent side is treated as closed: the other side receives a FIN and may still answer.
 #[test]
 fn tcp_sides_have_their_timeouts() {
     let start = |change: fn(&mut Proxy)| {
@@ -151,7 +151,7 @@ fn a_server_that_keeps_its_side_open_is_not_waited_for_forever() {
     wait_for("the session's end", || (gate.process().sessions.current() == 0).then_some(()));
 }
 
-/// With `option independent-streams` a side is not kept alive by what it is sent.
+/// With `option independent-streams`, data that is sent to a side does not keep it alive.
 #[test]
 fn sides_can_be_independent() {
     let independent = |mode: Mode, change: fn(&mut Proxy)| {
@@ -184,7 +184,7 @@ fn sides_can_be_independent() {
     drop(talker);
 }
 
-/// Says something again and again, until it is dropped.
+/// Sends data repeatedly until it is dropped.
 struct Talker {
     over: Arc<AtomicBool>,
     thread: Option<JoinHandle<()>>,

@@ -1,4 +1,4 @@
-//! The whole proxy in this process from a configuration text.
+//! The whole proxy in this process, started from a configuration text.
 
 use std::io::Read;
 use std::net::{Ipv4Addr, SocketAddr};
@@ -37,7 +37,8 @@ pub struct Whole {
 }
 
 impl Whole {
-    /// `bind 127.0.0.1:1` takes a port of the kernel's choice, which the language has no word for. `@LOG@` becomes a `log` target of this process that [`Whole::log_lines`] reads.
+    /// Starts the proxy. `bind 127.0.0.1:1` stands for a port that the kernel chooses, which the language cannot
+    /// express. `@LOG@` is replaced by a `log` target that [`Whole::log_lines`] reads.
     pub fn start(text: &str, workers: usize) -> Whole {
         let (read, write) = std::io::pipe().expect("a pipe");
         let text = text.replace("@LOG@", &format!("fd@{}", write.as_raw_fd()));
@@ -97,7 +98,7 @@ impl Whole {
         self.addresses[0].to_string()
     }
 
-    /// Waits for `count` log lines and gives them.
+    /// Waits for `count` log lines and returns them.
     pub fn log_lines(&self, count: usize) -> Vec<String> {
         wait_for("log lines", || {
             let lines = lines(&self.logged.lock().expect("no panic"));
@@ -106,7 +107,7 @@ impl Whole {
     }
 }
 
-/// Whole lines so far.
+/// Returns the complete lines so far.
 fn lines(bytes: &[u8]) -> Vec<String> {
     let text = String::from_utf8_lossy(bytes);
     let end = text.rfind('\n').map_or(0, |end| end + 1);

@@ -1,4 +1,4 @@
-//! Servers, logs and the stats socket against Debian's haproxy, with real workers and a real control thread.
+//! Servers, logs and the stats socket, compared with Debian's haproxy, with real workers and a real control thread.
 
 mod asked;
 mod balance;
