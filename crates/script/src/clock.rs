@@ -7,7 +7,7 @@ use std::time::Duration;
 pub struct CpuClock(libc::clockid_t);
 
 impl CpuClock {
-    /// Of the calling thread.
+    /// Returns the clock of the calling thread.
     pub fn of_this_thread() -> CpuClock {
         let mut clock = libc::CLOCK_THREAD_CPUTIME_ID;
         // SAFETY: the calling thread is alive, and so has a clock, which is written to a place of ours.

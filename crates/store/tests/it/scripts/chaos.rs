@@ -1,10 +1,10 @@
-//! Everything at once: scripts of all modes and lengths, plain and blocking commands, transactions, SCRIPT KILL, clients
-//! that leave, and script threads that stop in the middle of anything, a locked stripe included.
+//! A random load of everything at once: scripts of all modes and lengths, plain and blocking commands, transactions,
+//! SCRIPT KILL, clients that disconnect, and script threads that are stopped at any point, even with a locked stripe.
 //!
-//! What must hold: every client is answered in bounded time, money that only moves adds up whenever somebody looks,
-//! every element that was pushed is popped once, and at the end no key is held.
+//! Invariants: every client is answered in bounded time, the sum of the accounts is constant whenever it is read, every
+//! pushed element is popped once, and at the end no key is held.
 //!
-//! `SLUICEGATE_CHAOS` says how often it is done, `SLUICEGATE_SEED` where chance begins.
+//! `SLUICEGATE_CHAOS` sets the number of rounds, `SLUICEGATE_SEED` the seed.
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
@@ -18,15 +18,15 @@ use crate::Random;
 use crate::support::Running;
 
 const CLIENTS: usize = 100;
-/// What each client does.
+/// The number of operations of each client.
 const OPERATIONS: usize = 12;
 const CONSUMERS: usize = 4;
 const ACCOUNTS: usize = 10;
-/// What each account begins with.
+/// The initial value of each account.
 const BEGIN: usize = 1_000;
 const TOKENS: usize = 8;
 const LISTS: &[&str] = &["x", "y", "w"];
-/// Scripts that are older can be ended, and those behind them are told.
+/// The age beyond which scripts can be ended, and clients behind them get `BUSY`.
 const BUSY_AFTER_MS: i64 = 60;
 
 const TRANSFER: &str = "\
@@ -35,7 +35,7 @@ redis.call('DECRBY', KEYS[1], ARGV[1])
 for i = 1, tonumber(ARGV[2]) do local x = i % 7 end
 return redis.call('INCRBY', KEYS[2], ARGV[1]) and 'moved'";
 
-/// What was begun is undone if the second key is refused.
+/// Undoes its first change if the second key is refused.
 const UNDECLARED: &str = "\
 local from, to, amount = ARGV[1], ARGV[2], ARGV[3]
 local first = redis.pcall('DECRBY', from, amount)
@@ -45,7 +45,7 @@ local second = redis.pcall('INCRBY', to, amount)
 if type(second) == 'table' then redis.call('INCRBY', from, amount) return second end
 return 'moved'";
 
-/// Reads before it writes, so that it may begin anew.
+/// Reads before it writes, so that it may be restarted.
 const CAREFUL: &str = "\
 local have, has = redis.call('GET', ARGV[1]), nil
 for i = 1, tonumber(ARGV[4]) do local x = i % 7 end
@@ -75,7 +75,7 @@ for _, key in ipairs(ARGV) do
 end
 return sum";
 
-/// Scripts without an end, each in its own way.
+/// Scripts that do not end, each in a different way.
 const ENDLESS: &[&str] = &[
     "redis.call('GET', KEYS[1]) while true do end",
     "while true do pcall(function() while true do end end) end",
@@ -88,10 +88,10 @@ const ENDLESS: &[&str] = &[
     "local t = {} for i = 1, 3000 do t[i] = (i * 7919) % 3001 end while true do table.sort(t, function(a, b) return a > b end) end",
 ];
 
-/// One that is ended by force.
+/// A script that has written, and can only be ended with FORCE.
 const WRITES: &str = "while true do redis.pcall('INCR', KEYS[1]) end";
 
-/// A function that moves money, and one without an end.
+/// A function that moves money, and one that does not end.
 const LIBRARY: &str = "#!lua name=chaos
 redis.register_function('moves', function(keys, arguments)
   redis.call('DECRBY', keys[1], arguments[1])
@@ -105,13 +105,13 @@ fn account(n: usize) -> String {
     format!("account:{n}")
 }
 
-/// A client, and what it does.
+/// A client and its operations.
 struct Actor<'r> {
     random: Random,
     client: Client,
     ours: &'r Running,
     pushed: &'r AtomicUsize,
-    /// What it asked for last.
+    /// Its last request.
     last: String,
 }
 
@@ -130,14 +130,14 @@ impl Actor<'_> {
         String::from_utf8_lossy(&self.client.read_reply()).into_owned()
     }
 
-    /// Two different accounts.
+    /// Returns two different accounts.
     fn pair(&mut self, prefix: &str) -> [String; 2] {
         let from = self.random.below(ACCOUNTS);
         let to = (from + 1 + self.random.below(ACCOUNTS - 1)) % ACCOUNTS;
         [from, to].map(|n| format!("{prefix}{}", account(n)))
     }
 
-    /// How long a script turns: mostly not at all, sometimes for longer than a slice.
+    /// Returns the number of turns of a script's loop: mostly none, sometimes more than fit a slice.
     fn turns(&mut self) -> String {
         let most = [10, 10, 100, 20_000, 300_000][self.random.below(5)];
         self.random.below(most).to_string()
@@ -147,7 +147,7 @@ impl Actor<'_> {
         (1 + self.random.below(9)).to_string()
     }
 
-    /// The words of something that moves money and keeps the sum.
+    /// Returns a command that moves money and keeps the sum.
     fn movement(&mut self) -> Vec<String> {
         let (amount, turns) = (self.amount(), self.turns());
         let [from, to] = self.pair("");
@@ -155,7 +155,7 @@ impl Actor<'_> {
             0 | 1 => vec!["EVAL", TRANSFER, "2", &from, &to, &amount, &turns],
             2 => vec!["EVAL", UNDECLARED, "0", &from, &to, &amount, &turns],
             3 => vec!["EVAL", CAREFUL, "0", &from, &to, &amount, &turns],
-            // Some of the keys.
+            // Declares only some of its keys.
             4 => vec!["EVAL", CAREFUL, "1", &from, &from, &to, &amount, &turns],
             _ => {
                 let [from, to] = self.pair("loose:");
@@ -225,7 +225,7 @@ impl Actor<'_> {
                 assert!(is_usual(&reply), "{script}: {reply}");
             }
             18 => {
-                // Whole databases, beside the one that counts.
+                // Whole databases, but not the one with the accounts.
                 for words in
                     [&["SELECT", "5"][..], &["SET", "k", "v"], &["FLUSHDB"], &["SWAPDB", "5", "6"], &["SELECT", "0"]]
                 {
@@ -264,7 +264,7 @@ impl Actor<'_> {
         }
     }
 
-    /// The sum as a plain command sees it.
+    /// Checks the sum with a plain command.
     fn look(&mut self) {
         let keys: Vec<String> = (0..ACCOUNTS).map(account).collect();
         let words: Vec<&str> = std::iter::once("MGET").chain(keys.iter().map(String::as_str)).collect();
@@ -297,7 +297,7 @@ impl Actor<'_> {
         assert!(reply.starts_with("*") || is_usual(&reply), "{reply}");
     }
 
-    /// Scripts within a transaction.
+    /// Runs scripts within a transaction.
     fn transaction(&mut self) {
         let (amount, turns) = (self.amount(), self.turns());
         let ([from, to], [other, another]) = (self.pair(""), self.pair(""));
@@ -308,12 +308,12 @@ impl Actor<'_> {
         self.ask(&["EVAL_RO", "return redis.call('GET', KEYS[1])", "1", &from]);
         let reply = self.ask(&["EXEC"]);
         let is_whole = reply.starts_with("*4\r\n$5\r\nmoved\r\n:");
-        // A script that has not written yet may be killed; the other pair is moved all the same.
+        // A script that has not written yet may be killed; the other transfer is still made.
         let is_killed = reply.starts_with("*4\r\n-ERR Script killed by user");
         assert!(is_whole || is_killed || is_usual(&reply), "{reply}");
     }
 
-    /// Begins something and goes away; a new connection takes its place.
+    /// Begins an operation and disconnects; a new connection replaces the old one.
     fn leave(&mut self) {
         let id = self.ask(&["CLIENT", "ID"])[1..].trim().to_owned();
         let mut requests = Vec::new();
@@ -342,21 +342,21 @@ impl Actor<'_> {
         let left = std::mem::replace(&mut self.client, self.ours.connect());
         match self.random.below(3) {
             0 => left.reset(),
-            // Its connection ends at once, whatever it waits for.
+            // The connection is closed at once, whatever it waits for.
             1 => drop(self.ask(&["CLIENT", "KILL", "ID", &id])),
             _ => {}
         }
     }
 }
 
-/// What anybody may be told: a script that is too old is in the way or was ended, a key was refused, or a transaction
-/// was given up.
+/// Returns whether a reply is one of the expected errors: a script has run for too long or was ended, a key was
+/// refused, or a transaction was aborted.
 fn is_usual(reply: &str) -> bool {
     ["-BUSY ", "-ERR Script killed by user", "*-1\r\n", "-EXECABORT"].iter().any(|start| reply.starts_with(start))
         || (reply.starts_with("*4\r\n-") && reply.contains("-BUSY "))
 }
 
-/// Stops script threads for a moment, wherever they are, until this is dropped.
+/// Stops script threads at random points for a moment, repeatedly, until it is dropped.
 struct Disturbing<'d>(&'d AtomicBool);
 
 extern "C" fn stop_for_a_moment(_: libc::c_int) {
@@ -388,7 +388,7 @@ impl Disturbing<'_> {
     }
 }
 
-/// Ends what runs beside the clients, however the test ends.
+/// Ends the background threads, even if the test fails.
 struct Ending<'e> {
     ours: &'e Running,
     over: &'e AtomicBool,
@@ -398,7 +398,7 @@ impl Drop for Ending<'_> {
     fn drop(&mut self) {
         self.over.store(true, Ordering::SeqCst);
         let mut client = self.ours.connect();
-        // Answered one by one: what was sent by a client that has gone may never be read.
+        // Waits for each answer, since the data of a client that has disconnected may never be read.
         (0..CONSUMERS).for_each(|_| drop(client.ask(&["RPUSH", "work", "end"])));
     }
 }
@@ -438,7 +438,7 @@ fn chaos(seed: u64) {
             })
             .collect();
         let disturber = scope.spawn(move || Disturbing(over).run());
-        // Endless scripts end because somebody ends them.
+        // Endless scripts are ended by SCRIPT KILL.
         let killer = scope.spawn(move || {
             let mut client = ours.connect();
             let writes = client.ask(&["SCRIPT", "LOAD", WRITES]).lines().nth(1).expect("a digest").to_owned();
@@ -461,7 +461,7 @@ fn chaos(seed: u64) {
             })
             .collect();
         let failed = actors.into_iter().map(|actor| actor.join()).filter(Result::is_err).count();
-        // Scripts whose clients have left go on to their end, endless ones until somebody ends them.
+        // Scripts whose clients have disconnected run to their end, endless ones until they are killed.
         wait_for("all scripts to end", || (ours.store().stats().tickets == 0).then_some(()));
         drop(ending);
         consumers.into_iter().for_each(|consumer| consumer.join().expect("it ended"));
@@ -469,7 +469,7 @@ fn chaos(seed: u64) {
         disturber.join().expect("it ended");
         assert_eq!(failed, 0, "seed {seed}");
     });
-    // Nobody waits, nobody is left but who asks, and nothing runs.
+    // No client waits, no client but this one is connected, and no script runs.
     wait_for("the last to go", || {
         let clients = admin.ask(&["INFO", "clients"]);
         let is_alone = clients.contains("connected_clients:1\r\n") && clients.contains("blocked_clients:0\r\n");
@@ -484,7 +484,7 @@ fn chaos(seed: u64) {
         let mut words = vec!["EVAL", SUM, &count];
         words.extend(keys.iter().map(String::as_str));
         assert_eq!(admin.ask(&words), whole, "{prefix}, seed {seed}");
-        // None is held.
+        // No key is held.
         for key in &keys {
             assert!(admin.ask(&["INCRBY", key, "0"]).starts_with(':'));
         }

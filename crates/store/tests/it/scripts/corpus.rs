@@ -1,9 +1,9 @@
-//! Scripts written by hand, in `corpus/*.txt`: what redis-server says to them and what is left of the keys is what the
-//! store says and leaves, in RESP2 and RESP3.
+//! Scripts written by hand, in `corpus/*.txt`, for which the replies and the resulting keys of the store must equal
+//! those of redis-server, in RESP2 and RESP3.
 //!
-//! A case begins with `=== NAME` and an empty store. A line `> COMMAND` is a command. Any other line is one too, in
-//! which `$` stands for the script in the lines below it, up to an empty line. `differences.txt` holds what is
-//! different by intent: there each request of that kind is followed by `-> REPLY`, what the store says.
+//! A case begins with `=== NAME` and an empty store. A line `> COMMAND` is a command. Any other line is a command,
+//! too, in which `$` stands for the script in the lines after it, up to an empty line. `differences.txt` contains the
+//! intended differences: there each such request is followed by `-> REPLY`, the store's reply.
 
 use std::path::Path;
 
@@ -13,11 +13,11 @@ use super::both::Both;
 struct Case {
     name: String,
     requests: Vec<Vec<u8>>,
-    /// What the store is to say to the requests with these numbers, where that is not what redis-server says.
+    /// The store's replies to the requests with these numbers, where they differ from those of redis-server.
     expected: Vec<(usize, String)>,
 }
 
-/// The cases of a file.
+/// Parses the cases of a file.
 fn cases(text: &str) -> Vec<Case> {
     let mut cases: Vec<Case> = Vec::new();
     let mut lines = text.lines().peekable();
@@ -56,7 +56,7 @@ fn read(name: &str) -> Vec<Case> {
     cases(&std::fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display())))
 }
 
-/// The files, but for that of differences.
+/// The files, except that of differences.
 const FILES: &[&str] = &["api.txt", "conversions.txt", "errors.txt", "hostile.txt", "libraries.txt", "wild.txt"];
 
 #[test]
@@ -82,7 +82,7 @@ fn scripts_by_hand_give_what_redis_gives() {
     assert!(scripts > 1_000, "only {scripts} requests");
 }
 
-/// A request without the escapes of its script.
+/// Returns a request without the escapes of its script.
 fn shown(request: &str) -> String {
     let mut parts = request.split("\\x");
     let mut bytes = parts.next().unwrap_or_default().as_bytes().to_vec();
@@ -117,7 +117,7 @@ fn what_differs_by_intent_is_documented_and_different() {
     assert!(wrong.is_empty(), "{wrong}");
 }
 
-/// Scripts of a server that has just started draw from one sequence.
+/// Scripts share one sequence of random numbers, which is the same after each start of the server.
 #[test]
 fn chance_goes_on_from_script_to_script() {
     let mut both = Both::start();

@@ -1,4 +1,4 @@
-//! The scripts of `examples/scripts`: what they return and leave, beside redis-server where Redis can run them.
+//! The scripts of `examples/scripts`: their results and effects, compared with redis-server where Redis can run them.
 
 use std::path::Path;
 
@@ -10,7 +10,7 @@ fn example(name: &str) -> String {
     std::fs::read_to_string(folder.join(name)).unwrap_or_else(|error| panic!("{name}: {error}"))
 }
 
-/// What is there before the scripts.
+/// The commands that create the keys before the scripts run.
 const BEGIN: &[&str] = &[
     "RPUSH feed:2 old older oldest",
     "ZADD room:1 50 ann 40 bob 30 eve",
@@ -26,11 +26,11 @@ const BEGIN: &[&str] = &[
     "SADD online:us d",
 ];
 
-/// A script, its keys and its arguments, what it returns, and a command with its reply that shows what it left.
+/// A script, its keys and arguments, its result, and a command whose reply shows its effect.
 type Example =
     (&'static str, &'static [&'static str], &'static [&'static str], &'static str, (&'static str, &'static str));
 
-/// Those that Redis can run.
+/// The examples that Redis can run.
 const EXAMPLES: &[Example] = &[
     (
         "bulk_push.lua",
@@ -88,7 +88,7 @@ fn a_metric_that_sticks_stays_when_memory_is_full() {
     }
     client.send(request("sticky_metric.lua", &["last-metric", "online:eu", "online:us"], &[]));
     assert_eq!(client.read_reply(), b":4\r\n");
-    // It sticks already.
+    // The key sticks already.
     assert_eq!(client.ask(&["STICK", "last-metric"]), ":0\r\n");
     assert_eq!(client.ask(&["CONFIG", "SET", "maxmemory-policy", "allkeys-lru"]), "+OK\r\n");
     assert_eq!(client.ask(&["CONFIG", "SET", "maxmemory", "1"]), "+OK\r\n");

@@ -1,26 +1,26 @@
-//! Random scripts to both servers: what they say and leave must be the same.
+//! Random scripts, for which the replies and the resulting keys of both servers must be equal.
 //!
-//! A difference is narrowed down to a script without a statement to spare, and printed with its seed. `SLUICEGATE_SEED`
-//! begins elsewhere, `SLUICEGATE_SCRIPTS` says how many.
+//! A difference is reduced to a minimal script, and printed with its seed. `SLUICEGATE_SEED` sets the seed,
+//! `SLUICEGATE_SCRIPTS` the number of scripts.
 
 use super::both::{Both, Said};
 use super::grammar::{BEGIN, Script, Writer};
 use super::number;
 use crate::Random;
 
-/// Scripts between two looks at the keys.
+/// The number of scripts between two comparisons of the keys.
 const ROUND: usize = 4;
-/// Attempts to make a script smaller.
+/// The maximum number of attempts to reduce a script.
 const TRIES: usize = 3_000;
 
-/// What differed.
+/// A difference between the servers.
 struct Difference {
     what: String,
-    /// How many scripts of the round were run by then.
+    /// The number of scripts of the round that had run by then.
     ran: usize,
 }
 
-/// Runs scripts from an empty store.
+/// Runs scripts on an empty store.
 fn run(both: &mut Both, protocol: u8, scripts: &[Script]) -> Option<Difference> {
     both.begin(protocol);
     let mut requests: Vec<Vec<u8>> = BEGIN.iter().map(|line| format!("{line}\r\n").into_bytes()).collect();
@@ -33,7 +33,7 @@ fn run(both: &mut Both, protocol: u8, scripts: &[Script]) -> Option<Difference> 
     (theirs != ours).then(|| Difference { what: format!("  redis: {theirs}  ours: {ours}"), ran: scripts.len() })
 }
 
-/// The smallest row of scripts that still differs.
+/// Reduces the scripts to the smallest sequence that still shows a difference.
 fn shrink(both: &mut Both, protocol: u8, mut scripts: Vec<Script>, mut found: Difference) -> (Vec<Script>, Difference) {
     let mut tries = 0;
     'smaller: while tries < TRIES {
@@ -57,7 +57,7 @@ fn shrink(both: &mut Both, protocol: u8, mut scripts: Vec<Script>, mut found: Di
     (scripts, found)
 }
 
-/// Says which scripts ran when a server went away or a test gave up.
+/// Prints the scripts of the round if a server ends or the test fails.
 struct Told<'s>(u64, &'s [Script]);
 
 impl Drop for Told<'_> {
@@ -68,7 +68,7 @@ impl Drop for Told<'_> {
     }
 }
 
-/// Differences that are looked for before a test gives up.
+/// The number of differences after which a test ends.
 const SHOWN: usize = 8;
 
 #[test]

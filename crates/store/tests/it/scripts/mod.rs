@@ -1,4 +1,4 @@
-//! Scripts: bytes as redis-server sends them, and what only this store does.
+//! Scripts: replies equal to redis-server's, and features that only this store has.
 
 mod both;
 mod busy;
@@ -28,7 +28,7 @@ use sluicegate_testkit::{Client, RedisServer, wait_for};
 use crate::server::check_alike_by_default;
 use crate::support::Running;
 
-/// Requests whose replies must be the same to the byte. Each runs on a connection of its own.
+/// Requests whose replies must be equal byte for byte. Each runs on a connection of its own.
 const ALIKE: &[&str] = &[
     "EVAL \"return 1\" 0\r\nEVAL 'return {1,2,{3,\"x\"},false,true,nil,5}' 0\r\nEVAL 'return 3.9' 0\r\n",
     "EVAL \"return {KEYS[1],KEYS[2],ARGV[1],#ARGV}\" 2 a b c d\r\n",
@@ -62,7 +62,7 @@ const ALIKE: &[&str] = &[
     "COMMAND GETKEYS EVAL x 2 a b c\r\n",
 ];
 
-/// As [`check_alike`], in RESP3.
+/// Like [`check_alike`], in RESP3.
 #[track_caller]
 fn check_alike_in_resp3(scripts: &[&str], redis: &RedisServer, ours: &Running) {
     let ask = |mut client: Client, script: &str| {
@@ -82,12 +82,12 @@ fn replies_are_those_of_redis() {
     check_alike_by_default(ALIKE);
 }
 
-/// A number from the environment, which makes a test longer or begins it elsewhere.
+/// Returns a number from the environment, which sets the length or the seed of a test.
 fn number(name: &str, otherwise: u64) -> u64 {
     std::env::var(name).ok().and_then(|text| text.parse().ok()).unwrap_or(otherwise)
 }
 
-/// A field of INFO.
+/// Returns a field of INFO.
 fn figure(client: &mut Client, name: &str) -> u64 {
     let text = client.ask(&["INFO", "stats"]);
     let line = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'));
@@ -117,7 +117,7 @@ impl Drop for Ticking {
     }
 }
 
-/// A script of about this many turns of a loop.
+/// Returns a script with about this number of loop iterations.
 fn turns(count: u64) -> String {
     format!("local x = 0 for i = 1, {count} do x = (x + i) % 1000003 end return x")
 }
@@ -126,11 +126,11 @@ fn turns(count: u64) -> String {
 fn a_long_script_keeps_its_keys_and_nobody_else() {
     let ours = Running::start();
     let (mut long, mut other, mut same) = (ours.connect(), ours.connect(), ours.connect());
-    // It goes on until somebody listens.
+    // The script runs until there is a subscriber.
     let script = "redis.call('SET', KEYS[1], 'half') repeat until redis.call('PUBSUB', 'NUMSUB', 'go on')[2] == 1 \
                   return redis.call('SET', KEYS[1], 'whole')";
     long.command(&["EVAL", script, "1", "k"]);
-    // Seen as soon as it has left its worker.
+    // The script is listed as soon as it has left its worker.
     wait_for("the script to leave its worker", || (same.ask(&["SCRIPT", "PS"]) != "*0\r\n").then_some(()));
     same.command(&["GET", "k"]);
     for n in 0..100 {
@@ -241,7 +241,7 @@ fn keys_and_arguments_are_new_whatever_the_last_script_did_to_them() {
         "local t = setmetatable({}, {__add = function() KEYS[9] = 1 return 1 end}) return ARGV[t + 1]",
         "local f, list = ipairs(ARGV) list[9] = 1 for i, a in f, list, 0 do end",
         "return (table.remove or unpack)(KEYS)",
-        // These only read, which is seen when they are compiled.
+        // These scripts only read, which is detected when they are compiled.
         "return KEYS[1] .. #KEYS .. ARGV[#ARGV]",
         "for i, key in ipairs(KEYS) do redis.call('GET', key, unpack(ARGV, 9)) end return unpack(KEYS)",
         "",
