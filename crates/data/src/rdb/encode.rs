@@ -55,10 +55,10 @@ pub const TYPE_LIST_QUICKLIST_2: u8 = 18;
 /// A stream, as Redis 5 wrote it: the number of nodes, each an ID of 16 bytes, big endian, with a listpack; the number of
 /// entries, the last ID, and consumer groups.
 pub(super) const TYPE_STREAM: u8 = 15;
-/// Like [`TYPE_STREAM`], with the first ID, the highest deleted one, and the number of entries ever added, before the
+/// Like `TYPE_STREAM`, with the first ID, the highest deleted one, and the number of entries ever added, before the
 /// groups.
 pub const TYPE_STREAM_2: u8 = 19;
-/// Like [`TYPE_STREAM_2`], with more data about each group, from version 11 on.
+/// Like `TYPE_STREAM_2`, with more data about each group, from version 11 on.
 pub(super) const TYPE_STREAM_3: u8 = 21;
 /// A list's node that consists of one element.
 pub(super) const NODE_PLAIN: usize = 1;
