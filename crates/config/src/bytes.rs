@@ -7,19 +7,19 @@
 
 use std::borrow::Cow;
 
-/// Returns whether a byte is one of a token (RFC 9110, 5.6.2), such as the name of a header field.
+/// Returns whether a byte may occur in a token (RFC 9110, 5.6.2), such as the name of a header field.
 pub(crate) fn is_token(byte: u8) -> bool {
     byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&byte)
 }
 
-/// The character of byte 0, in the last plane of private use; that of byte `b` is `b` after it.
+/// The character for byte 0, in the last private-use plane; the character for byte `b` is `b` after it.
 const FIRST: u32 = 0x10_FE00;
 
 fn byte_of(c: char) -> Option<u8> {
     (c as u32).checked_sub(FIRST).and_then(|byte| u8::try_from(byte).ok())
 }
 
-/// Bytes as text, one private character for each byte that is no UTF-8.
+/// Returns bytes as text, with one private-use character for each byte that is not part of UTF-8.
 pub(crate) fn to_text(bytes: &[u8]) -> Cow<'_, str> {
     if let Ok(text) = std::str::from_utf8(bytes) {
         return text.into();
@@ -47,7 +47,7 @@ pub(crate) fn to_bytes(text: &str) -> Cow<'_, [u8]> {
     bytes.into()
 }
 
-/// Returns a text of [`to_text`] for people.
+/// Returns a text of [`to_text`] in the form for messages.
 pub(crate) fn shown(text: String) -> String {
     if !text.chars().any(|c| byte_of(c).is_some()) {
         return text;

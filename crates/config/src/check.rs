@@ -40,7 +40,7 @@ pub(crate) fn check(config: &mut Config, defaults: &[Option<Position>], diagnost
     }
 }
 
-/// A name of a limit means one thing, wherever it stands.
+/// Reports limits that use the same name with different settings.
 fn limits(config: &mut Config, diagnostics: &mut Diagnostics) {
     for rule in config.proxies.iter().flat_map(|proxy| proxy.tcp_request_content.iter().chain(&proxy.http_request)) {
         let Action::Limit(limit) = &rule.action else { continue };
@@ -93,7 +93,7 @@ fn stick_data(config: &mut Config) {
     }
 }
 
-/// The servers that rules name exist.
+/// Reports rules that name servers that do not exist.
 fn use_server(proxy: &Proxy, diagnostics: &mut Diagnostics) {
     for rule in &proxy.use_server {
         let ServerChoice::Named(name) = &rule.server else { continue };
@@ -105,18 +105,18 @@ fn use_server(proxy: &Proxy, diagnostics: &mut Diagnostics) {
     }
 }
 
-/// Returns whether connections of a TCP proxy may become ones of HTTP: its HTTP rules are for those then.
+/// Returns whether connections of a TCP proxy may be switched to HTTP, to which its HTTP rules then apply.
 fn switches_mode(proxy: &Proxy) -> bool {
     proxy.tcp_request_content.iter().any(|rule| matches!(rule.action, Action::SwitchMode(_)))
 }
 
-/// Rules and options that need `mode http`.
+/// Drops rules and options that need `mode http` from other proxies, with a warning.
 fn http_only(proxy: &mut Proxy, diagnostics: &mut Diagnostics) {
     if proxy.mode == Mode::Http || switches_mode(proxy) {
         return;
     }
     let (kind, name) = (word(proxy.kind), proxy.name.clone());
-    // The lines 'redirect' stand at the end of the requests' rules.
+    // The rules of 'redirect' lines are at the end of the request rules.
     let mut redirects = proxy.http_request.split_off(proxy.http_request.len() - proxy.redirects);
     proxy.redirects = 0;
     let sets = [
@@ -206,7 +206,7 @@ fn tcp_form(keyword: &str) -> Option<(&'static str, &'static str)> {
     }
 }
 
-/// A format without a target is for nothing.
+/// Warns about a log format without a log target.
 fn log_target(proxy: &Proxy, diagnostics: &mut Diagnostics) {
     let logging = &proxy.logging;
     let formats = logging.line.is_some() || logging.structured.is_some();
@@ -218,7 +218,7 @@ fn log_target(proxy: &Proxy, diagnostics: &mut Diagnostics) {
     }
 }
 
-/// The servers of a section that passes everything on to another one.
+/// Warns about servers of a section that passes all requests on to another one.
 fn useless_servers(proxy: &Proxy, diagnostics: &mut Diagnostics) {
     if proxy.kind == ProxyKind::Listen && proxy.default_backend.is_some() && !proxy.servers.is_empty() {
         let message = format!(
@@ -239,7 +239,7 @@ fn timeouts(proxy: &Proxy, diagnostics: &mut Diagnostics) {
         if times.connect.is_none() {
             missing.push("'connect'");
         }
-        // A TCP proxy lives with a tunnel timeout alone.
+        // A tunnel timeout alone is enough for a TCP proxy.
         if times.server.is_none() && (proxy.mode == Mode::Http || times.tunnel.is_none()) {
             missing.push("'server'");
         }
@@ -259,7 +259,7 @@ fn binds(proxy: &Proxy, diagnostics: &mut Diagnostics) {
     }
 }
 
-/// `proto` fits the mode, and that of checks their kind; a check without one takes its server's, where that fits.
+/// Checks that `proto` fits the mode, and that of checks their kind; a check without one uses its server's if it fits.
 fn protocols(proxy: &mut Proxy, diagnostics: &mut Diagnostics) {
     let kind = word(proxy.kind);
     let named = |proto: Proto| match proto {
@@ -301,7 +301,8 @@ fn protocols(proxy: &mut Proxy, diagnostics: &mut Diagnostics) {
     }
 }
 
-/// A frontend's own rules must name slots that it has; which frontends a backend serves shows only at run time.
+/// Reports rules of a frontend that name missing capture slots. For a backend, the frontends are only known at run
+/// time.
 fn captures(proxy: &Proxy, diagnostics: &mut Diagnostics) {
     if proxy.kind == ProxyKind::Backend {
         return;
@@ -319,7 +320,7 @@ fn captures(proxy: &Proxy, diagnostics: &mut Diagnostics) {
     }
 }
 
-/// HAProxy's warning about conditions that look at the bytes of messages whose heads are known.
+/// Adds HAProxy's warning about conditions that read the bytes of messages whose heads are parsed.
 fn data_tests(proxy: &Proxy, diagnostics: &mut Diagnostics) {
     if proxy.mode != Mode::Http {
         return;
@@ -348,7 +349,7 @@ fn data_tests(proxy: &Proxy, diagnostics: &mut Diagnostics) {
     }
 }
 
-/// A frontend and its backends must speak the same.
+/// Reports a frontend and a backend with incompatible modes.
 fn modes(proxy: &Proxy, default_at: Option<&Position>, config: &Config, diagnostics: &mut Diagnostics) {
     let mut target = |id: ProxyId, at: &Position, rule: &str| {
         let backend = &config.proxies[id.0 as usize];
@@ -360,7 +361,7 @@ fn modes(proxy: &Proxy, default_at: Option<&Position>, config: &Config, diagnost
         if backend.mode == proxy.mode {
             return;
         }
-        // A connection of TCP that is given a backend of HTTP is served as HTTP from there on.
+        // A TCP connection that gets an HTTP backend is served as HTTP from then on.
         if proxy.mode == Mode::Http {
             let message = format!(
                 "http frontend '{}' tries to use incompatible tcp backend '{}' in a '{rule}' rule",

@@ -76,7 +76,7 @@ impl DefaultPaths {
         let directory = at.file.rfind('/').map(|end| &at.file[..end]);
         match policy {
             Policy::Current => None,
-            // The root's own files have an empty directory, and so is HAProxy's: it stays where it is.
+            // As in HAProxy, the directory of a file in `/` is empty, which leaves the working directory as it is.
             Policy::Config => directory.filter(|directory| !directory.is_empty()).map(PathBuf::from),
             Policy::Parent => Some(directory.map_or_else(|| "..".into(), |directory| format!("{directory}/..").into())),
             Policy::Origin(directory) => Some(directory.clone()),
@@ -84,7 +84,7 @@ impl DefaultPaths {
     }
 }
 
-/// Files whose relative paths start from the directory that holds at the place that names them.
+/// Files whose relative paths start from the `default-path` that is in effect on the line that names them.
 pub(crate) struct Placed<'a> {
     files: &'a dyn Files,
     paths: DefaultPaths,

@@ -15,9 +15,9 @@ use crate::unit::{self, TimeUnit};
 pub enum Severity {
     /// Only shown with `-dD`: a valid line that is probably not intended.
     Diag,
-    /// Information, as `.notice` gives.
+    /// Information, such as the text of `.notice`.
     Notice,
-    /// The configuration works, but not as one might think.
+    /// The configuration is accepted, but may not do what the user expects.
     Warning,
     /// The configuration is refused.
     Error,
@@ -50,7 +50,7 @@ pub struct Diagnostic {
 }
 
 impl Diagnostic {
-    /// Adds what to do about it.
+    /// Sets the hint: what to do about it.
     pub fn hint(&mut self, hint: impl Into<String>) -> &mut Self {
         self.hint = Some(crate::bytes::shown(hint.into()));
         self
@@ -83,7 +83,7 @@ impl fmt::Display for Diagnostic {
     }
 }
 
-/// Bytes of a line that are shown around a place.
+/// The number of bytes of a line that are shown around a position.
 const EXCERPT: usize = 160;
 
 /// Returns the part of a line around a column, and the blanks before the caret. Tabs stay tabs in both, so the caret
@@ -126,7 +126,7 @@ impl Diagnostics {
         Self::default()
     }
 
-    /// Adds a finding; the result takes a hint.
+    /// Adds a finding and returns it, so that a hint can be added.
     pub fn add(&mut self, severity: Severity, at: Option<Position>, message: impl Into<String>) -> &mut Diagnostic {
         if severity == Severity::Error {
             self.errors += 1;
@@ -209,7 +209,7 @@ impl Diagnostics {
         self.left_off
     }
 
-    /// Puts findings in the order of the files, as given by `rank`, then of lines; those without a place come last.
+    /// Sorts findings by file, in the order of `rank`, and by line; findings without a position come last.
     pub(crate) fn sort(&mut self, rank: impl Fn(&str) -> usize) {
         self.list.sort_by_key(|d| match &d.at {
             Some(at) => (rank(&at.file), at.line),
@@ -217,7 +217,7 @@ impl Diagnostics {
         });
     }
 
-    /// Gives each finding the text of its line.
+    /// Sets the text of each finding's line.
     pub(crate) fn attach(&mut self, line: impl Fn(&Position) -> Option<String>) {
         for diagnostic in &mut self.list {
             if let (Some(at), None) = (&diagnostic.at, &diagnostic.line) {
@@ -235,7 +235,7 @@ impl<'a> IntoIterator for &'a Diagnostics {
     }
 }
 
-/// One finding after another, a line feed after each.
+/// The findings, each followed by a line feed.
 impl fmt::Display for Diagnostics {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for diagnostic in &self.list {

@@ -63,7 +63,7 @@ const PREDICATES: &[(&str, usize)] = &[
     ("version_before", 1),
 ];
 
-/// The words that start with a dot and mean something.
+/// The directives: words that start with a dot.
 pub(crate) const NAMES: &[&str] = &[".alert", ".diag", ".elif", ".else", ".endif", ".if", ".notice", ".warning"];
 
 /// The state of a nested block.
@@ -95,7 +95,7 @@ impl Blocks {
         self.stack.last().is_none_or(|b| b.branch == Branch::Taken)
     }
 
-    /// Takes a line that starts with a dot.
+    /// Executes a line that starts with a dot.
     pub(crate) fn line(&mut self, line: &Line, env: &Environment, diagnostics: &mut Diagnostics) {
         match line.text(0) {
             ".if" => {
@@ -163,7 +163,7 @@ impl Blocks {
         }
     }
 
-    /// The end of the file: every block must be closed.
+    /// Ends the file: reports blocks that are not closed.
     pub(crate) fn finish(self, diagnostics: &mut Diagnostics) {
         for block in self.stack {
             diagnostics.error(block.at, "'.if' without its '.endif'");
@@ -171,8 +171,7 @@ impl Blocks {
     }
 }
 
-/// Evaluates a condition as `.if` does, quotes and variables included, for `-cc`; an error is returned as its
-/// description.
+/// Evaluates a condition for `-cc` as `.if` does, including quotes and variables; returns a message if it is invalid.
 pub fn condition(text: &str, env: &Environment) -> Result<bool, String> {
     let unparsable = |message: &str| format!("unparsable conditional expression '{text}': {message}");
     let scope = word::Scope { env, file: "", line: 1, section: "" };
@@ -194,7 +193,7 @@ fn no_words(line: &Line, diagnostics: &mut Diagnostics) {
 
 fn evaluate(line: &Line, env: &Environment, diagnostics: &mut Diagnostics) -> Branch {
     let mut text = String::new();
-    // Where each word's text starts, to find the place of an error again.
+    // The start of each word's text, to determine the position of an error.
     let mut starts = Vec::new();
     for word in &line.words[1..] {
         if !text.is_empty() {
@@ -216,7 +215,7 @@ fn evaluate(line: &Line, env: &Environment, diagnostics: &mut Diagnostics) -> Br
             if let Some(name) = problem.suggestion {
                 error.did_you_mean(Some(name));
             }
-            // It is unknown which branch is right; the block is skipped, so that one mistake gives one error.
+            // It is unknown which branch is right; the block is skipped, so that one mistake causes one error.
             Branch::Done
         }
     }
@@ -267,7 +266,8 @@ impl<'a> Parser<'a> {
         if self.rest().is_empty() { Ok(value) } else { self.problem(self.at, format!("unexpected '{}'", self.rest())) }
     }
 
-    /// Terms joined by `||`. All are parsed; only what decides is looked at, and looking has no effect.
+    /// Parses terms joined by `||`. All are parsed, but only those that decide the result count; evaluation has no
+    /// effects.
     fn any(&mut self) -> Result<bool, Problem> {
         let mut value = self.all()?;
         while self.take("||") {
@@ -397,7 +397,7 @@ impl<'a> Parser<'a> {
         text.parse().map_err(|_| Problem { at: self.at, message, suggestion: None })
     }
 
-    /// Returns a version as a number that orders as HAProxy's: `3.2-dev4` is before `3.2`, which is `3.2.0`; a fourth
+    /// Returns a version as a number with HAProxy's order: `3.2-dev4` is before `3.2`, which is `3.2.0`; a fourth
     /// part and a suffix such as `-12` behind a release count as later.
     fn version(&self, text: &str) -> Result<Version, Problem> {
         let bad = |_| Problem { at: self.at, message: format!("'{text}' is no version"), suggestion: None };
@@ -421,7 +421,7 @@ impl<'a> Parser<'a> {
     }
 }
 
-/// Up to four parts; 0 for `dev`, 1 for `rc`, 2 for a release; the number of that or of a commit.
+/// Up to four parts; 0 for `dev`, 1 for `rc`, 2 for a release; the number of the `dev`, the `rc` or a commit.
 type Version = ([u32; 4], u32, u32);
 
 fn baseline() -> Version {

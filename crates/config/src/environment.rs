@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Environment {
     variables: BTreeMap<String, String>,
-    /// The command line named this machine; a file's `localpeer` comes too late.
+    /// Whether the command line named this machine; then a file's `localpeer` is ignored.
     localpeer_given: bool,
 }
 
@@ -50,7 +50,7 @@ impl Environment {
         self.localpeer_given |= given;
     }
 
-    /// Takes a file's `localpeer`; `false` if the command line has given one.
+    /// Sets the name from a file's `localpeer`; returns false if the command line has set one.
     pub(crate) fn take_localpeer(&mut self, name: &str) -> bool {
         if !self.localpeer_given {
             self.set(LOCALPEER, name);

@@ -41,7 +41,7 @@ pub(crate) enum Blanks {
     Merged,
 }
 
-/// Returns a format of this file, which is known to be one.
+/// Parses a format of this file, which is known to be valid.
 pub(crate) fn builtin(text: &str) -> LogFormat {
     let stores = StoreNames::default();
     let reader = ExpressionReader { stores: &stores, place: Place::Log, acl: false };
@@ -49,7 +49,7 @@ pub(crate) fn builtin(text: &str) -> LogFormat {
     read(text.as_bytes(), Blanks::Merged, &reader, &nowhere).expect("a test reads each of them")
 }
 
-/// Aliases by the name behind the `%`.
+/// Aliases by the name after the `%`.
 const ALIASES: &[(&str, LogAlias)] = &[
     ("B", LogAlias::BytesRead),
     ("CC", LogAlias::CaptureReqCookie),
@@ -139,7 +139,7 @@ enum Flag {
 /// The settings of `%{…}o`.
 #[derive(Default)]
 struct Whole {
-    /// For all items that follow.
+    /// The flags for all items that follow.
     lasting: FormatFlags,
     /// The flags common to every `o` so far, which apply to the whole format; `None`: there was none.
     common: Option<FormatFlags>,
@@ -225,7 +225,7 @@ struct Head {
     next: usize,
 }
 
-/// Reads the name behind the `%` at `start`, if there is one.
+/// Reads the name after the `%` at `start`, if there is one.
 fn item_name(bytes: &[u8], start: usize) -> Result<(Option<FormatPart>, Head), Problem> {
     const TYPES: [(&str, Cast); 3] = [("str", Cast::Text), ("sint", Cast::Integer), ("bool", Cast::Boolean)];
     let open = start + 1;
@@ -313,7 +313,7 @@ fn expression(
 ) -> Result<(Option<FormatPart>, usize), Problem> {
     let start = open + 1;
     let text = to_text(&bytes[start..]);
-    // Converts an offset in the text to one in the bytes.
+    // Converts an offset in the text to an offset in the bytes.
     let behind = |end: usize| start + to_bytes(&text[..end.min(text.len())]).len();
     let parsed =
         reader.read(&text, place(start)).map_err(|problem| Problem { offset: behind(problem.offset), ..problem })?;
@@ -418,11 +418,12 @@ mod tests {
     fn encodings() {
         check("%{+json}o %(a)ci %(b-1:sint)[src]", "\" \" (a) Ci+Json \" \" (b-1) Src+Json:Integer@30");
         check("%(a:str)ST%(b:bool){+Q}B", "(a) Status:Text (b) BytesRead+Q:Boolean");
-        // An encoding that the first `o` sets and later ones keep applies to the whole format, whatever precedes it.
+        // Flags that the first 'o' sets and later ones keep apply to the whole format, including items before the first
+        // 'o'.
         check("%ci%{+cbor,+bin}o%cp%{-cbor}s", "Ci+bin+Cbor Cp+bin+Cbor S+bin+Cbor");
         check("%{+Q}o%ci%{+json,+bin}o%cp", "Ci+Q Cp+Q+Json");
         check("%{+json}o%ci%{-json}o%cp", "Ci+Json Cp");
-        // An encoding is not replaced by another, and `bin` applies only to the whole format.
+        // An encoding is not replaced by another one, and 'bin' only applies to the whole format.
         check("%{+json,+cbor}ci%{+bin}cp", "Ci+Json Cp");
         assert_eq!(run("%{+json}o").as_deref(), Ok(""));
     }

@@ -8,7 +8,8 @@ use crate::model::Position;
 use crate::source::{MemoryFiles, Source};
 use crate::{LuaNames, parse};
 
-/// Every action is registered, with as many arguments as its name has letters after the first, at most two.
+/// A Lua in which every action is registered, with as many arguments as its name has letters after the first, at most
+/// two.
 struct AnyLua;
 
 impl LuaNames for AnyLua {
@@ -29,7 +30,7 @@ impl LuaNames for AnyLua {
     }
 }
 
-/// Reads any bytes as a configuration; asserts what holds for all of them.
+/// Parses any bytes as a configuration, and asserts that the result is consistent.
 pub fn fuzz_config(data: &[u8]) {
     let mut env = Environment::new();
     env.set("VAR", "a b\\\"c' #d");
@@ -41,7 +42,7 @@ pub fn fuzz_config(data: &[u8]) {
     }
 }
 
-/// Reads any bytes as the files that configurations of TLS name.
+/// Parses any bytes as the files that TLS settings name.
 pub fn fuzz_tls_files(data: &[u8]) {
     crate::section::tls::fuzz(data);
 }
@@ -49,7 +50,7 @@ pub fn fuzz_tls_files(data: &[u8]) {
 /// Every place with its own set of allowed fetches.
 const PLACES: [Place; 5] = [Place::TcpConnection, Place::HttpRequest, Place::HttpResponse, Place::UniqueId, Place::Log];
 
-/// Reads any bytes as a log-format, of a line and of a rule; an error's position must lie within them.
+/// Parses any bytes as a log-format of a line and of a rule; the position of an error must be within the bytes.
 pub fn fuzz_format(data: &[u8]) {
     let stores = StoreNames::default();
     let place = |offset: usize| Position { file: "fuzz".into(), line: 1, column: offset as u32 + 1 };
@@ -64,7 +65,7 @@ pub fn fuzz_format(data: &[u8]) {
     }
 }
 
-/// Reads any text as a sample expression, of a rule and of an ACL; an error's position must lie within it.
+/// Parses any text as a sample expression of a rule and of an ACL; the position of an error must be within the text.
 pub fn fuzz_expression(data: &[u8]) {
     let Ok(text) = std::str::from_utf8(data) else { return };
     let stores = StoreNames::default();
@@ -150,7 +151,7 @@ mod tests {
         "payload(0,10),be2dec(:,2,1),digest(sha256)",
     ];
 
-    /// A seed with some bytes changed, put in, taken out or doubled.
+    /// Returns a seed with some bytes changed, inserted, removed or doubled.
     fn mutated(seed: &str, random: &mut Random) -> Vec<u8> {
         let interesting = b" \"'\\%{}[](),.:+-0129aQX\x00\xff\xc3\xa9";
         let mut data = seed.as_bytes().to_vec();
@@ -167,7 +168,7 @@ mod tests {
         data
     }
 
-    /// `FUZZ_ROUNDS` makes them more.
+    /// Returns the number of rounds, which `FUZZ_ROUNDS` sets.
     fn rounds() -> usize {
         std::env::var("FUZZ_ROUNDS").ok().and_then(|rounds| rounds.parse().ok()).unwrap_or(2_000)
     }

@@ -73,7 +73,7 @@ pub const BASELINE: (u32, u32, u32) = (3, 2, 0);
 pub trait Files {
     /// Returns the bytes of one file.
     fn read(&self, path: &std::path::Path) -> std::io::Result<Vec<u8>>;
-    /// Returns the files of a directory whose names end in `.cfg`, sorted as HAProxy does; an error if it is no
+    /// Returns the files of a directory whose names end in `.cfg`, sorted as HAProxy does; an error if it is not a
     /// directory.
     fn list(&self, path: &std::path::Path) -> std::io::Result<Vec<std::path::PathBuf>>;
     /// Returns the names of all regular files of a directory, sorted by their bytes; an error if it is no directory.
@@ -88,7 +88,7 @@ pub trait Files {
     fn is_directory(&self, _path: &std::path::Path) -> bool {
         true
     }
-    /// The files that are read next are named at this place, which decides where relative paths start.
+    /// Sets the position of the line that names the next files; it determines where relative paths start.
     fn stand_at(&self, _at: &model::Position) {}
 }
 

@@ -1,4 +1,4 @@
-//! The files of a configuration: which ones, in which order, as bytes.
+//! The files of a configuration: their selection, order and contents.
 
 use std::collections::HashMap;
 use std::net::IpAddr;
@@ -68,7 +68,7 @@ pub fn read(files: &dyn Files, paths: &[PathBuf]) -> Result<Source, Diagnostics>
     for path in paths {
         let list = match files.list(path) {
             Ok(list) => list,
-            // This is not a directory, or it cannot be listed: reading it returns the system's error.
+            // Not a directory, or one that can't be listed: reading it returns the system's error.
             Err(_) => vec![path.clone()],
         };
         for path in list {
@@ -119,7 +119,7 @@ pub fn recorded_name(host: &str, addresses: &[IpAddr]) -> (PathBuf, Vec<u8>) {
 }
 
 impl MemoryFiles {
-    /// No file.
+    /// Returns a set without files.
     pub fn new() -> Self {
         Self::default()
     }
@@ -154,7 +154,7 @@ impl Files for MemoryFiles {
             let names = String::from_utf8_lossy(&names).into_owned();
             return Ok(names.split('\0').filter(|name| !name.is_empty()).map(str::to_owned).collect());
         }
-        // A trailing slash makes no other path.
+        // A trailing slash does not change the path.
         let inside = |file: &&PathBuf| file.parent() == Some(path.components().as_path());
         let name = |file: &PathBuf| file.file_name().map(|name| name.to_string_lossy().into_owned());
         let mut names: Vec<String> = self.files.keys().filter(inside).filter_map(name).collect();

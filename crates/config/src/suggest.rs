@@ -1,11 +1,11 @@
 //! "Did you mean": the nearest of the names that would have been accepted.
 
-/// Returns the name nearest to `word`, if it is near enough to be a slip: at most a third of its letters differ.
+/// Returns the name nearest to `word`, if it is near enough for a typo: at most a third of its letters differ.
 ///
 /// The distance is Damerau's restricted one (insert, delete, replace, swap of neighbours), because swapped letters are
-/// the commonest slip. Cost: the product of the lengths, for each name whose length is near enough.
+/// the most common typo. Cost: the product of the lengths, for each name whose length is near enough.
 pub fn nearest<'a>(word: &str, names: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
-    // No keyword is longer, and the cost of a hostile word must not grow with the square of its length.
+    // No keyword is longer; a hostile word must not cost time proportional to the square of its length.
     if word.len() > 64 || word.is_empty() {
         return None;
     }
@@ -20,7 +20,7 @@ pub fn nearest<'a>(word: &str, names: impl IntoIterator<Item = &'a str>) -> Opti
         if name == word {
             continue;
         }
-        // A beginning of a name counts as a slip of at most two letters, however much is missing.
+        // A prefix of a name counts as a typo of two letters, however much is missing.
         let prefix = word.len() >= 3 && name.starts_with(&lower);
         if name.len().abs_diff(word.len()) > limit && !prefix {
             continue;

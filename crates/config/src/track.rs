@@ -61,7 +61,7 @@ fn target(
     Some((proxy, index))
 }
 
-/// A chain ends at a server with checks, and does not come back to its begin.
+/// Reports a chain that does not end at a server with checks, or that returns to its start.
 fn check(config: &Config, found: &[(Place, Place)], from: Place, to: Place, diagnostics: &mut Diagnostics) {
     let server = |(proxy, index): Place| &config.proxies[proxy.0 as usize].servers[index];
     let name = |(proxy, index): Place| {
@@ -70,7 +70,7 @@ fn check(config: &Config, found: &[(Place, Place)], from: Place, to: Place, diag
     };
     let at = || server(from).at.clone();
     let mut last = to;
-    // A chain is no longer than there are links.
+    // A chain is at most as long as the number of links.
     for _ in 0..found.len() {
         if last == from {
             let message = format!("unable to track a server {}: it is tracked in a circle", name(to));
@@ -83,7 +83,7 @@ fn check(config: &Config, found: &[(Place, Place)], from: Place, to: Place, diag
         }
     }
     if found.iter().any(|(tracker, _)| *tracker == last) {
-        // The chain leads into a circle of which it is not a part; the circle itself is reported elsewhere.
+        // The chain leads into a cycle that does not contain its start; the cycle is reported elsewhere.
         return;
     }
     let end = server(last);

@@ -15,7 +15,7 @@ pub(crate) enum TimeUnit {
 /// The longest duration: HAProxy's timers are 31 bits of milliseconds, about 24.8 days.
 const MAX_MS: u64 = i32::MAX as u64;
 
-/// Returns a duration: digits and `us`, `ms`, `s`, `m`, `h` or `d`.
+/// Parses a duration: digits and `us`, `ms`, `s`, `m`, `h` or `d`.
 pub(crate) fn time(text: &str, unit: TimeUnit) -> Result<Duration, String> {
     let (digits, suffix) = digits(text);
     // Text after a unit is ignored: see `behind_unit`.
@@ -66,7 +66,7 @@ pub(crate) const TIME_HINT: &str = "a duration is a number with us, ms, s, m, h 
 /// Hints at the units of [`size`].
 pub(crate) const SIZE_HINT: &str = "a size is a number of bytes, or one with k, m or g";
 
-/// Returns a size in bytes: digits and `k`, `m` or `g`.
+/// Parses a size in bytes: digits and `k`, `m` or `g`.
 pub(crate) fn size(text: &str, max: u64) -> Result<u64, String> {
     let (digits, suffix) = digits(text);
     if digits.is_empty() {
@@ -85,7 +85,7 @@ pub(crate) fn size(text: &str, max: u64) -> Result<u64, String> {
     }
 }
 
-/// Returns a whole number within a range.
+/// Parses a whole number within a range.
 pub(crate) fn integer(text: &str, min: i64, max: i64) -> Result<i64, String> {
     let negative = text.strip_prefix('-');
     let number = negative.or(text.strip_prefix('+')).unwrap_or(text);
@@ -99,7 +99,7 @@ pub(crate) fn integer(text: &str, min: i64, max: i64) -> Result<i64, String> {
     }
 }
 
-/// Returns a whole number within a range, whatever follows its digits: HAProxy reads most of its numbers so (`maxconn
+/// Parses a whole number within a range, and ignores text after its digits, as HAProxy does for most numbers (`maxconn
 /// 100;`).
 pub(crate) fn leading_integer(text: &str, min: i64, max: i64) -> Result<i64, String> {
     let sign = usize::from(text.starts_with(['-', '+']));

@@ -15,7 +15,7 @@ use crate::environment::Environment;
 use crate::limits;
 use crate::model::Position;
 
-/// A word and where it stands in its line.
+/// A word and its position in its line.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Word {
     /// The word as text, by [`crate::bytes`] where it is not UTF-8; then `raw` has the bytes.
@@ -43,7 +43,8 @@ impl Word {
         self.raw.as_deref().unwrap_or(self.text.as_bytes())
     }
 
-    /// Column of the byte at `offset` of its text, or of the word where quotes and escapes blur that.
+    /// Returns the column of the byte at `offset` of its text, or that of the word if quotes or escapes make it
+    /// unknown.
     pub(crate) fn column(&self, offset: usize) -> u32 {
         match self.shift {
             Some(shift) => self.column + shift + offset as u32,
@@ -67,7 +68,7 @@ pub(crate) struct Line {
     pub(crate) number: u32,
     /// Its words.
     pub(crate) words: Vec<Word>,
-    /// `no` stood in front of them.
+    /// Whether `no` preceded them.
     pub(crate) negated: bool,
 }
 
@@ -77,7 +78,7 @@ impl Line {
         Line { file, number, words, negated: false }
     }
 
-    /// The same line without its first word, which was `no`.
+    /// Returns the line without its first word, which was `no`.
     pub(crate) fn without_no(&self) -> Line {
         Line { file: self.file.clone(), number: self.number, words: self.words[1..].to_vec(), negated: true }
     }
@@ -162,7 +163,7 @@ struct Splitter {
     column: u32,
     shift: Option<u32>,
     quoted: bool,
-    /// Whether a word has begun, even an empty one (`""`).
+    /// Whether the word has begun, even if it is empty (`""`).
     begun: bool,
     expanded_bytes: usize,
 }
@@ -215,7 +216,7 @@ pub(crate) fn split(line: &[u8], scope: &Scope<'_>) -> Result<Vec<Word>, SplitEr
         begun: false,
         expanded_bytes: 0,
     };
-    // The opening quote of the part we are in.
+    // The opening quote of the current part.
     let mut quote: Option<(u8, usize)> = None;
     let mut i = 0;
     while i < line.len() {
@@ -227,7 +228,7 @@ pub(crate) fn split(line: &[u8], scope: &Scope<'_>) -> Result<Vec<Word>, SplitEr
             (b'\r', _) if i + 1 == line.len() => break,
             (b'#', None) => break,
             (b'"' | b'\'', None) => {
-                // An opening quote in front of the word only shifts it; elsewhere columns blur.
+                // An opening quote before the word only shifts it; a quote elsewhere makes columns unknown.
                 let first = !s.begun;
                 s.begin(i);
                 s.shift = if first { Some(1) } else { None };
@@ -305,7 +306,7 @@ fn expand_address(text: &str, scope: &Scope<'_>) -> String {
             rest = rest.strip_prefix('}').unwrap_or(rest);
         }
         if expanded.len() > limits::LINE_BYTES {
-            // No address is that long: the part read so far will be refused.
+            // No address is that long, so the part read so far will be refused.
             break;
         }
     }

@@ -1,7 +1,7 @@
 //! Random numbers for commands with random results: RANDOMKEY, SPOP, SRANDMEMBER, HRANDFIELD…
 //!
-//! A counter through a mixer (splitmix64), seeded for each thread by the standard library's hasher: unpredictable
-//! without effort, but not cryptographically secure. No secret depends on it.
+//! A counter through a mixer (splitmix64), seeded for each thread by the standard library's hasher: hard to
+//! predict, but not cryptographically secure. No secret depends on it.
 
 use std::cell::Cell;
 use std::hash::{BuildHasher, Hasher, RandomState};

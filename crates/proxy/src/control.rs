@@ -24,8 +24,8 @@ use crate::watchdog;
 /// The time limit for writing the last log lines at the end.
 const LAST_LINES: Duration = Duration::from_secs(1);
 
-/// Runs the control thread's work until `ended` is ready, which is when the workers have left; then writes the log
-/// lines that are still there. Fails where a stats socket can't be used.
+/// Runs the control thread's work until `ended` is ready, which is when the workers have ended; then writes the
+/// remaining log lines. Returns an error if a stats socket can't be used.
 pub async fn run(current: Arc<Current>, ended: impl Future<Output = ()>) -> io::Result<()> {
     let care = tokio::spawn(take_care(current.clone()));
     let watchdog = tokio::spawn(watchdog::watch(current.clone()));
@@ -58,7 +58,7 @@ async fn take_care(current: Arc<Current>) {
         if changes.changed().await.is_err() {
             return;
         }
-        // A check or an update that is under way is made again.
+        // A check or an update that is in progress is repeated.
         tasks.shutdown().await;
         while writers.try_join_next().is_some() {}
     }

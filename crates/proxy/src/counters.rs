@@ -16,7 +16,7 @@ use std::time::Instant;
 
 use sluicegate_wire::http::{Message, StartLine};
 
-/// Requests over which the average times of `show stat` are taken (HAProxy's TIME_STATS_SAMPLES).
+/// The number of requests over which `show stat` averages times (HAProxy's TIME_STATS_SAMPLES).
 pub const TIME_SAMPLES: u64 = 512;
 
 /// Returns the zero of [`second`]: the first call in the process.
@@ -53,7 +53,7 @@ impl Count {
         self.0.store(self.0.load(Ordering::Relaxed).wrapping_add(n), Ordering::Relaxed);
     }
 
-    /// Raises it to `n` if it is lower; only the owning worker may call this.
+    /// Raises the figure to `n` if it is lower; only the owning worker may call this.
     #[inline]
     pub fn raise(&self, n: u64) {
         if n > self.0.load(Ordering::Relaxed) {
@@ -67,13 +67,14 @@ impl Count {
         self.0.load(Ordering::Relaxed)
     }
 
-    /// Sets it to 0 (the owning worker, or `clear counters`, which may lose concurrent increments as HAProxy's).
+    /// Sets the figure to 0. Called by the owning worker, or by `clear counters`, which may lose concurrent increments,
+    /// as in HAProxy.
     pub fn clear(&self) {
         self.0.store(0, Ordering::Relaxed);
     }
 }
 
-/// Events per second, one worker's share: the second that runs and the one before it.
+/// Events per second, one worker's share: in the current second and in the previous one.
 #[derive(Debug, Default)]
 pub struct Rate {
     second: AtomicU32,
@@ -97,7 +98,7 @@ impl Rate {
         }
     }
 
-    /// Events counted in the whole second `at`, if that is the running one or the one before.
+    /// Returns the events counted in the whole second `at`, if that is the current or the previous one.
     pub(crate) fn at(&self, at: u32) -> u32 {
         self.in_second(at)
     }
@@ -155,9 +156,9 @@ pub struct Counters {
     pub ctime: Average,
     pub rtime: Average,
     pub ttime: Average,
-    /// Of TLS.
+    /// The figures of TLS.
     pub tls: TlsCounters,
-    /// Of HTTP/2.
+    /// The figures of HTTP/2.
     pub http2: Http2Counters,
     /// Sessions (frontends) or requests (backends, servers) per second.
     pub sess_rate: Rate,
@@ -172,7 +173,7 @@ pub struct Counters {
 /// The figures of TLS.
 #[derive(Debug, Default)]
 pub struct TlsCounters {
-    /// Sessions that were established anew.
+    /// Sessions that were established with a full handshake.
     pub sessions: Count,
     /// Sessions that were resumed.
     pub resumed: Count,
@@ -180,7 +181,7 @@ pub struct TlsCounters {
     pub failed: Count,
     /// OCSP responses that were sent.
     pub stapled: Count,
-    /// OCSP responses that were asked for and are missing or expired.
+    /// Requests for OCSP responses that are missing or expired.
     pub not_stapled: Count,
 }
 
@@ -226,8 +227,8 @@ impl Counters {
         }
     }
 
-    /// Forgets the highest times, and with `all` everything that was counted; the rates and the last session's time
-    /// stay (HAProxy's `clear counters`). Increments that its worker makes at the same moment may be lost.
+    /// Resets the highest times, and with `all` all counters; the rates and the last session's time stay (HAProxy's
+    /// `clear counters`). Concurrent increments of the worker may be lost.
     fn clear(&self, all: bool) {
         for time in [&self.qtime, &self.ctime, &self.rtime, &self.ttime] {
             time.max.clear();
@@ -282,7 +283,8 @@ impl Counters {
         counts.iter().for_each(|count| count.clear());
     }
 
-    /// Feeds the average and highest times of one finished request, milliseconds; negative ones were not reached.
+    /// Adds the times of one finished request, in milliseconds, to the averages and maxima; a negative time belongs to
+    /// a phase that was not reached.
     pub fn times(&self, queue_ms: i64, connect_ms: i64, response_ms: i64, total_ms: i64) {
         self.qtime.feed(queue_ms);
         self.ctime.feed(connect_ms);
@@ -316,7 +318,7 @@ impl Average {
         self.max.raise(value);
     }
 
-    /// Sum and number of the values it stands for.
+    /// Returns the sum and the number of the values that it stands for.
     fn parts(&self) -> (u64, u64) {
         (self.sum.get(), self.seen.get())
     }
@@ -336,7 +338,7 @@ pub struct Figures {
 }
 
 impl Figures {
-    /// Figures for `workers` workers, all 0.
+    /// Returns figures for `workers` workers, all 0.
     pub fn new(workers: usize) -> Figures {
         epoch();
         Figures {
@@ -371,7 +373,7 @@ impl Figures {
         self.scur.fetch_sub(1, Ordering::Relaxed);
     }
 
-    /// Forgets the highest values, and with `all` everything that was counted.
+    /// Resets the highest values, and with `all` all counters.
     pub fn clear(&self, all: bool) {
         self.smax.store(self.scur.load(Ordering::Relaxed), Ordering::Relaxed);
         for max in [&self.rate_max, &self.req_rate_max, &self.conn_rate_max] {
@@ -380,17 +382,17 @@ impl Figures {
         self.workers.iter().for_each(|counters| counters.clear(all));
     }
 
-    /// Sum of one figure over all workers.
+    /// Returns the sum of one figure over all workers.
     pub fn sum(&self, figure: impl Fn(&Counters) -> &Count) -> u64 {
         self.workers.iter().map(|counters| figure(counters).get()).sum()
     }
 
-    /// Highest of one figure over all workers.
+    /// Returns the highest value of one figure over all workers.
     pub fn highest(&self, figure: impl Fn(&Counters) -> &Count) -> u64 {
         self.workers.iter().map(|counters| figure(counters).get()).max().unwrap_or(0)
     }
 
-    /// Average of one time over all workers, milliseconds.
+    /// Returns the average of one time over all workers, in milliseconds.
     pub fn average(&self, figure: impl Fn(&Counters) -> &Average) -> u64 {
         let (sum, seen) = self
             .workers
@@ -400,8 +402,8 @@ impl Figures {
         sum.checked_div(seen).unwrap_or(0)
     }
 
-    /// Events over the last second, as HAProxy estimates it: this second's, and as much of the last second's as the
-    /// part of the running second that has not passed.
+    /// Returns the events of the last 1,000 ms, as HAProxy estimates them: those of the current second, plus those of
+    /// the previous second in proportion to the time that is left of the current one.
     pub fn rate(&self, now: Instant, rate: impl Fn(&Counters) -> &Rate) -> u32 {
         let at = second(now);
         let passed_ms = u64::from(now.saturating_duration_since(epoch()).subsec_millis());
@@ -415,7 +417,7 @@ impl Figures {
         })
     }
 
-    /// Folds the running and the last whole second into the highest rates; called at least once a second.
+    /// Updates the highest rates with the current and the last whole second. Must be called at least once a second.
     pub fn tick(&self, now: Instant) {
         let at = second(now);
         let fold = |max: &AtomicU32, rate: fn(&Counters) -> &Rate| {
@@ -427,17 +429,17 @@ impl Figures {
         fold(&self.conn_rate_max, |counters| &counters.conn_rate);
     }
 
-    /// Highest session rate so far.
+    /// Returns the highest session rate so far.
     pub fn rate_max(&self) -> u32 {
         self.rate_max.load(Ordering::Relaxed)
     }
 
-    /// Highest request rate so far.
+    /// Returns the highest request rate so far.
     pub fn req_rate_max(&self) -> u32 {
         self.req_rate_max.load(Ordering::Relaxed)
     }
 
-    /// Highest connection rate so far.
+    /// Returns the highest connection rate so far.
     pub fn conn_rate_max(&self) -> u32 {
         self.conn_rate_max.load(Ordering::Relaxed)
     }

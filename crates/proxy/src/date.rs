@@ -110,7 +110,7 @@ pub(crate) fn append_syslog(time: SystemTime, out: &mut Vec<u8>) {
     with_second(time, |second, _| out.extend_from_slice(&second.syslog));
 }
 
-/// `number` with exactly `N` digits.
+/// Appends a number with exactly `N` digits.
 fn append_digits<const N: usize>(out: &mut Vec<u8>, mut number: u32) {
     let mut digits = [0; N];
     for digit in digits.iter_mut().rev() {

@@ -11,7 +11,7 @@ use crate::process::Process;
 use crate::running::Running;
 use crate::worker::Worker;
 
-/// A closure that another thread has a worker run between two events. It must be short.
+/// A closure from another thread that a worker runs between two events. It must be short.
 pub type Job = Box<dyn FnOnce(&Rc<Worker>) + Send>;
 
 /// Another configuration for a worker.
@@ -35,7 +35,7 @@ impl Desks {
 
 /// Sets the mailboxes of a process's workers, once.
 pub(crate) fn open(process: &Process, jobs: Vec<mpsc::Sender<Job>>, adopters: Vec<mpsc::Sender<Adoption>>) {
-    // Workers start once; others that were started over would have the same process and no session of it.
+    // Workers start once per process, so the mailboxes are never set again.
     let _ = process.desks.set(Box::new(Desks { jobs: jobs.into(), adopters: adopters.into() }));
 }
 
@@ -50,13 +50,13 @@ impl Process {
             }
         }
         for answer in adopted {
-            // It is never sent to: it closes.
+            // No value is ever sent; the channel closes.
             let _ = answer.await;
         }
     }
 
-    /// Runs a job on a worker and returns its result; `None` if the worker does not run, or is stuck: it may run the job
-    /// later then.
+    /// Runs a job on a worker and returns its result; `None` if the worker does not run, or is stuck (then it may run
+    /// the job later).
     pub async fn on_worker<T: Send + 'static>(
         &self,
         worker: usize,
@@ -71,7 +71,7 @@ impl Process {
         }
         let (answer, mut answered) = oneshot::channel();
         let job: Job = Box::new(move |worker| {
-            // The requester may have gone.
+            // The requester may have disconnected.
             let _ = answer.send(job(worker));
         });
         desk.send(job).await.ok()?;

@@ -13,8 +13,8 @@ use crate::resolve::Resolver;
 use crate::server::{BackendShared, ServerRun, build_backend};
 use crate::stick::Table;
 
-/// Every proxy's sides, for rules that ask about another proxy than their stream's. It exists before the rules do, so
-/// that names in rules are found when they are compiled.
+/// Both sides of every proxy, for rules that refer to another proxy than their stream's. It is built before the rules,
+/// so that names in rules can be resolved when they are compiled.
 pub struct Directory {
     /// Limits and figures of the process.
     pub process: Arc<Process>,
@@ -34,7 +34,7 @@ pub struct Directory {
     pub status_classes: StatusClasses,
 }
 
-/// The two sides of a proxy and its servers: all of it that is counted and changes.
+/// The two sides of a proxy and its servers: the part of it that is counted and changes.
 pub struct Sides {
     /// The proxy's name.
     pub name: Arc<str>,
@@ -49,7 +49,7 @@ pub struct Sides {
 
 impl Sides {
     /// Returns the sides of a proxy that `workers` workers serve; `before` are the configuration and the sides of the
-    /// same proxy in the snapshot before.
+    /// same proxy in the previous snapshot.
     pub(crate) fn new(
         config: &model::Proxy,
         workers: usize,
@@ -60,7 +60,7 @@ impl Sides {
         let backend_before = before.map(|(config, _, backend)| (config, backend));
         let (backend, servers) = build_backend(config, (workers, revision), fullconn, backend_before);
         let frontend = match before {
-            // A frontend that was shut for good has no sockets left: the file opens it again.
+            // A frontend that was shut down has no sockets left; the new file opens it again.
             Some((_, frontend, _)) if frontend.gate() != Gate::Shut => frontend.clone(),
             _ => Arc::new(FrontendShared::new(workers, config.maxconn, config.session_rate)),
         };

@@ -9,7 +9,7 @@ use sluicegate_config::model::Position;
 pub struct CompileError {
     /// Its place in the file.
     pub at: Position,
-    /// The fault, without the place.
+    /// The message, without the position.
     pub message: String,
 }
 

@@ -10,14 +10,14 @@ use crate::pace::Pace;
 use crate::process::Limit;
 use crate::stream::LastInvalid;
 
-/// The state in which a frontend accepts connections or not.
+/// Whether a frontend accepts connections.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Gate {
-    /// It does.
+    /// It accepts connections.
     Open,
-    /// `disable frontend`: the kernel refuses them until `enable frontend`.
+    /// `disable frontend`: the kernel refuses connections until `enable frontend`.
     Paused,
-    /// `shutdown frontend`: its sockets are closed for good.
+    /// `shutdown frontend`: its sockets are closed permanently.
     Shut,
 }
 
@@ -36,7 +36,7 @@ pub struct FrontendShared {
 }
 
 impl FrontendShared {
-    /// Figures of a frontend that `workers` workers serve.
+    /// Returns the state of a frontend that `workers` workers serve.
     pub fn new(workers: usize, maxconn: Option<u32>, session_rate: Option<u32>) -> FrontendShared {
         FrontendShared {
             gate: watch::Sender::new(Gate::Open),
@@ -57,7 +57,7 @@ impl FrontendShared {
         self.gate.subscribe()
     }
 
-    /// `rate-limit sessions`, if there is one.
+    /// Returns `rate-limit sessions`, if it is set.
     pub fn pace(&self) -> Option<Arc<Pace>> {
         self.pace.read().clone()
     }
@@ -67,7 +67,7 @@ impl FrontendShared {
         *self.pace.write() = session_rate.map(Pace::new).map(Arc::new);
     }
 
-    /// Opens, pauses or shuts it; shutting is final. The listeners follow by themselves.
+    /// Opens, pauses or shuts down the frontend; a shutdown is final. The listeners are notified.
     pub fn set_gate(&self, to: Gate) {
         self.gate.send_if_modified(|gate| *gate != Gate::Shut && std::mem::replace(gate, to) != to);
     }

@@ -3,7 +3,7 @@
 //! CRCs use slicing-by-8 with tables computed at build time: 8 bytes per step without special CPU features. The four
 //! small hashes are HAProxy's.
 
-/// A hash that gives an integer.
+/// A hash function whose result is an integer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[allow(missing_docs)] // each is named as its converter
 pub enum Hash {
@@ -18,7 +18,8 @@ pub enum Hash {
 }
 
 impl Hash {
-    /// Hashes; `argument` is the seed of the xxh family, and other than 0 for an avalanche behind the others.
+    /// Returns the hash of bytes. `argument` is the seed of the xxh family; for the others, a value other than 0 adds
+    /// an avalanche step.
     pub fn of(self, bytes: &[u8], argument: i64) -> i64 {
         let small = match self {
             Hash::Xxh32 => return i64::from(xxhash_rust::xxh32::xxh32(bytes, argument as u32)),
@@ -121,7 +122,7 @@ mod tests {
         assert_eq!(Hash::Crc32.of(b"123456789", 0), 0xcbf4_3926);
         assert_eq!(Hash::Crc32c.of(b"123456789", 0), 0xe306_9283);
         for length in 0..40 {
-            // Whatever the alignment, the eight bytes at a time are the same as one by one.
+            // For every alignment, eight bytes per step give the same result as one byte per step.
             let bytes: Vec<u8> = (0..length).collect();
             let slow = !bytes
                 .iter()

@@ -25,7 +25,7 @@ impl Hook {
         matches!(self, Hook::TcpResponseContent | Hook::HttpResponse | Hook::HttpAfterResponse)
     }
 
-    /// There is no stream yet, only its session.
+    /// Returns whether there is no stream yet, only its session.
     pub fn is_early(self) -> bool {
         matches!(self, Hook::TcpRequestConnection | Hook::TcpRequestSession)
     }
@@ -53,7 +53,7 @@ pub enum ScriptHook {
 }
 
 impl ScriptHook {
-    /// Returns the one of a rule set.
+    /// Returns the script hook of a rule set.
     pub(crate) fn of(hook: Hook) -> ScriptHook {
         match hook {
             Hook::TcpRequestConnection | Hook::TcpRequestSession | Hook::TcpRequestContent => ScriptHook::TcpReq,
@@ -68,7 +68,7 @@ impl ScriptHook {
     pub const ALL: [ScriptHook; 5] =
         [ScriptHook::TcpReq, ScriptHook::TcpRes, ScriptHook::HttpReq, ScriptHook::HttpRes, ScriptHook::HttpAfterRes];
 
-    /// Returns the name `core.register_action` knows it by.
+    /// Returns its name in `core.register_action`.
     pub fn name(self) -> &'static str {
         match self {
             ScriptHook::TcpReq => "tcp-req",

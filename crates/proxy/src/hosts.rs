@@ -18,7 +18,7 @@ type Hosts = HashMap<String, Vec<IpAddr>>;
 
 static HOSTS: OnceLock<Hosts> = OnceLock::new();
 
-/// Reads the file once, before `chroot`; a machine without one has no names in it.
+/// Reads the file once, before `chroot`; without a file no name is known.
 pub fn remember() {
     HOSTS.get_or_init(|| {
         let mut text = Vec::new();
@@ -27,13 +27,13 @@ pub fn remember() {
     });
 }
 
-/// Remembers a text in place of the file, for tests; the first text of the process counts.
+/// Remembers a text instead of the file, for tests; only the first text in the process is used.
 #[cfg(test)]
 pub(crate) fn remember_text(text: &str) {
     HOSTS.get_or_init(|| parse(text));
 }
 
-/// hosts(5): an address and its names on each line, `#` begins a comment.
+/// Parses hosts(5): an address and its names on each line, `#` begins a comment.
 fn parse(text: &str) -> Hosts {
     let mut hosts = Hosts::new();
     for line in text.lines() {
@@ -61,7 +61,7 @@ pub async fn lookup(name: &str, port: u16) -> io::Result<Vec<SocketAddr>> {
     }
 }
 
-/// Returns the machine's name; empty if it can't be had.
+/// Returns the machine's name; empty if it can't be determined.
 pub fn node_name() -> String {
     let mut buffer = [0u8; 256];
     // SAFETY: the pointer and the length describe `buffer`, less its last byte, which stays zero.

@@ -40,10 +40,10 @@ const TURN_AROUND: Duration = Duration::from_secs(1);
 #[derive(Debug)]
 pub(crate) struct HttpClient {
     settings: HttpClientSettings,
-    /// `None`: servers are to be verified, and there are no authorities.
+    /// `None` if servers must be verified and there are no CA certificates.
     https: Option<Connector>,
     totals: Arc<TlsTotals>,
-    /// The section that is asked for names.
+    /// The section that resolves names.
     resolver: Option<Arc<Resolver>>,
 }
 
@@ -61,9 +61,9 @@ pub(crate) enum Body<'a> {
 /// The reason why a request cannot be made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Malformed {
-    /// The URL is none of `http` or `https`, or is broken.
+    /// The URL is malformed, or its scheme is neither `http` nor `https`.
     Url,
-    /// The destination is no address.
+    /// The destination is not an address.
     Destination,
     /// A method, field or value that would split the request, or a field that frames the body.
     Headers,
@@ -100,7 +100,7 @@ pub(crate) enum Failure {
     Unreachable,
     /// The response is invalid, too large or missing.
     NoAnswer,
-    /// The time is over.
+    /// The deadline has passed.
     Late,
 }
 
@@ -165,7 +165,7 @@ impl HttpClient {
         self.https.is_some()
     }
 
-    /// Performs a request within a time, attempts to connect included.
+    /// Performs a request within a time limit that includes the attempts to connect.
     ///
     /// # Errors
     /// The reason why there is no response.
@@ -179,7 +179,7 @@ impl HttpClient {
         timeout(deadline, self.exchange(request, bounds)).await.unwrap_or(Err(Failure::Late))
     }
 
-    /// Performs a request; each wait for the server is limited, the whole is not.
+    /// Performs a request; each wait for the server has a time limit, the whole request has none.
     ///
     /// # Errors
     /// The reason why there is no response.
@@ -214,8 +214,8 @@ impl HttpClient {
                 Err(_) => return reader.end(),
             }
             let more = written < request.bytes.len();
-            // A unique borrow: the future is sent between threads. An error of readiness shows again in the attempt that
-            // follows.
+            // A unique borrow, because the future is sent between threads. An error of readiness is reported again by
+            // the next attempt.
             let waiting = &mut stream;
             let ready = std::future::poll_fn(move |cx| {
                 let readable = waiting.poll_read_ready(cx).is_ready();
@@ -409,7 +409,7 @@ impl HttpRequest {
         Ok(HttpRequest { target, secure, method: Method::of(method), bytes })
     }
 
-    /// Makes the target the whole URL, for a proxy that the request is sent to.
+    /// Sets the target to the whole URL, for a request that is sent to a proxy.
     pub(crate) fn through_proxy(mut self, url: &[u8]) -> HttpRequest {
         let start = self.bytes.iter().position(|byte| *byte == b' ').map_or(0, |space| space + 1);
         let length = self.bytes[start..].iter().position(|byte| *byte == b' ').unwrap_or(0);
@@ -419,7 +419,7 @@ impl HttpRequest {
         self
     }
 
-    /// Returns whether the URL is one of `https`.
+    /// Returns whether the scheme of the URL is `https`.
     pub(crate) fn is_secure(&self) -> bool {
         self.secure.is_some()
     }

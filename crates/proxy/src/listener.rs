@@ -68,7 +68,7 @@ impl BindError {
     }
 }
 
-/// Returns the system's words without Rust's `(os error N)`.
+/// Returns the system's text of an error, without Rust's `(os error N)`.
 fn reason(error: &io::Error) -> String {
     let text = error.to_string();
     text.split(" (os error").next().unwrap_or_default().to_owned()
@@ -80,7 +80,7 @@ pub fn bind(running: &Running, sockets: &dyn Sockets) -> Result<Vec<Arc<Listener
     bind_after(running, &[], sockets)
 }
 
-/// The same, where `before` listens already: the sockets of addresses that both have stay as they are.
+/// Like [`bind`], while `before` is listening: the sockets of addresses that both have stay unchanged.
 pub fn bind_after(
     running: &Running,
     before: &[Arc<Listener>],
@@ -103,12 +103,12 @@ pub fn bind_after(
     if errors.is_empty() { Ok(bound) } else { Err(errors) }
 }
 
-/// Listens on one address of a `bind` line: a socket for each worker where the address allows it, otherwise one.
+/// Listens on one address of a `bind` line: with a socket for each worker if the address allows it, otherwise with one.
 pub fn listen(bind: &Bind, address: &BindAddress, workers: usize, maker: &dyn Sockets) -> io::Result<Vec<OwnedFd>> {
     listen_for(bind, address, bind.backlog.or(bind.maxconn), false, workers, maker)
 }
 
-/// Listens likewise on an exclusive address: [`Wanted::exclusive`].
+/// Like [`listen`], on an exclusive address ([`Wanted::exclusive`]).
 pub fn claim(bind: &Bind, address: &BindAddress, workers: usize, maker: &dyn Sockets) -> io::Result<Vec<OwnedFd>> {
     listen_for(bind, address, bind.backlog.or(bind.maxconn), true, workers, maker)
 }
@@ -134,7 +134,7 @@ fn listen_for(
     let first = maker.listen(wanted)?;
     let local = SockRef::from(&first).local_addr()?.as_socket();
     let mut sockets = vec![first];
-    // The first socket decided the port where 0 was asked for.
+    // If the port is 0, the first socket has determined the port.
     let decided;
     if let (BindAddress::Inet(host, _), Some(local)) = (address, local) {
         decided = BindAddress::Inet(*host, local.port());

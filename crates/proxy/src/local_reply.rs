@@ -48,6 +48,6 @@ pub enum ReplySource {
     Internal,
     /// A message that no longer fits its buffer (PR, PH): an internal error that HAProxy blames on the proxy's rules.
     Rewrite,
-    /// A script found the message invalid (PR, PH): it counts as one that could not be read.
+    /// A script found the message invalid (PR, PH): it counts as a message that could not be parsed.
     Invalid,
 }

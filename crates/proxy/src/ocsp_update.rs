@@ -20,9 +20,9 @@ use crate::reload::listeners;
 use crate::running::Running;
 use crate::tls::updates::{Failed, Known, Status};
 
-/// Requests at a time.
+/// The maximum number of concurrent requests.
 const CONCURRENT: usize = 4;
-/// The time of a request.
+/// The time limit of a request.
 const DEADLINE: Duration = Duration::from_secs(30);
 /// The longest sleep: the wall clock may be set meanwhile.
 const SLEEP_MAX: Duration = Duration::from_secs(60);
@@ -74,15 +74,15 @@ pub(crate) fn stapled(running: &Running) -> BTreeMap<Vec<u8>, Vec<Arc<Pair>>> {
         }
     };
     loaded.files.pairs.values().for_each(&mut add);
-    // A line that was not changed by a reload has its certificates from before.
+    // A line that a reload did not change keeps its previous certificates.
     for listener in listeners(running) {
         listener.settings().entries.iter().for_each(|entry| add(&entry.pair));
     }
     found
 }
 
-/// Returns the names of the certificates whose responses are updated. As in HAProxy, one that is on no line any more keeps
-/// its response and gets no new one.
+/// Returns the names of the certificates whose responses are updated. As in HAProxy, a certificate that no line names
+/// any more keeps its response and gets no new one.
 fn updated(running: &Running) -> BTreeSet<Arc<str>> {
     let wanted = running.process.certificates.lock().files.ocsp_updates.clone();
     if wanted.is_empty() {
@@ -96,7 +96,7 @@ fn updated(running: &Running) -> BTreeSet<Arc<str>> {
     found
 }
 
-/// Makes the schedule follow the certificates, and gives those that were read anew the response that is known for them.
+/// Updates the schedule to the certificates, and sets the known response of those that were read again.
 fn follow(running: &Running) {
     let pairs = stapled(running);
     let names = updated(running);
@@ -105,7 +105,7 @@ fn follow(running: &Running) {
         pairs.iter().filter(is_updated).for_each(|pair| pair.expect_staple());
         let updated = pairs.iter().find(is_updated);
         let path = updated.or(pairs.first()).map(|pair| pair.path.clone()).unwrap_or_default();
-        // If one lacks it, all are given the one that is known.
+        // If one certificate lacks the response, the known response is set for all.
         let staple = match pairs.iter().all(|pair| pair.staple().is_some()) {
             true => pairs.first().and_then(|pair| pair.staple()),
             false => None,
@@ -119,7 +119,7 @@ fn follow(running: &Running) {
     }
 }
 
-/// Gives a response to its certificates.
+/// Sets the response of its certificates.
 fn give(pairs: &BTreeMap<Vec<u8>, Vec<Arc<Pair>>>, staple: &Staple) {
     pairs.get(&staple.id).into_iter().flatten().for_each(|pair| pair.set_staple(Some(staple.clone())));
 }

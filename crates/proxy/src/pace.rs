@@ -10,10 +10,10 @@ use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 
-/// A limit of events a second.
+/// A limit of events per second.
 #[derive(Debug)]
 pub struct Pace {
-    /// 0: none.
+    /// The limit; 0 means none.
     limit: AtomicU32,
     made: Instant,
     counts: Mutex<Counts>,
@@ -27,7 +27,7 @@ struct Counts {
 }
 
 impl Pace {
-    /// `limit` events a second; 0: without a limit.
+    /// Returns a limit of events per second; 0 means none.
     pub fn new(limit: u32) -> Pace {
         Pace { limit: AtomicU32::new(limit), made: Instant::now(), counts: Mutex::default() }
     }
@@ -66,7 +66,7 @@ impl Pace {
         Err(Duration::from_millis(wait.max(1)))
     }
 
-    /// Counts an event at all of them, or at none and returns the time to wait.
+    /// Counts an event in all limits, or in none and returns the time to wait.
     pub fn take_all(paces: &[&Pace], now: Instant) -> Result<(), Duration> {
         for (index, pace) in paces.iter().enumerate() {
             if let Err(pause) = pace.take(now) {
@@ -77,7 +77,7 @@ impl Pace {
         Ok(())
     }
 
-    /// An event that was counted did not take place.
+    /// Takes back an event that was counted but did not take place.
     pub fn give(&self) {
         if self.limit() > 0 {
             let mut counts = self.counts.lock();
@@ -98,7 +98,7 @@ mod tests {
             assert_eq!(pace.take(at(500)), Ok(()));
         }
         assert_eq!(pace.take(at(600)), Err(Duration::from_millis(400)));
-        // Half of the second before still counts at 1,500.
+        // At 1,500 ms half of the previous second still counts.
         assert_eq!(pace.take(at(1_000)), Err(Duration::from_millis(1)));
         let passed = (0..20).filter(|_| pace.take(at(1_500)).is_ok()).count();
         assert_eq!(passed, 5);
@@ -113,7 +113,7 @@ mod tests {
         let now = one.made + Duration::from_millis(300);
         let passed = (0..9).filter(|_| Pace::take_all(&[&free, &one, &other], now).is_ok()).count();
         assert_eq!(passed, 2);
-        // What the second one refused is not counted by the first.
+        // An event that the second limit refused is not counted by the first.
         assert_eq!(one.take(now), Ok(()));
         assert!(one.take(now).is_err());
         other.set_limit(0);

@@ -39,9 +39,9 @@ pub enum Phase {
 /// Shared by all workers and the control thread.
 #[derive(Debug)]
 pub struct Process {
-    /// Start, for durations.
+    /// The start, for durations.
     pub started: Instant,
-    /// Start, by the wall clock.
+    /// The start, by the wall clock.
     pub started_at: SystemTime,
     /// Sessions of all frontends against the global `maxconn`.
     pub sessions: Limit,
@@ -59,13 +59,13 @@ pub struct Process {
     pub tls: Arc<TlsTotals>,
     /// Sessions and keys by which clients resume TLS.
     pub resumption: Arc<Resumption>,
-    /// Certificates and their like by name, for the runtime API.
+    /// Certificates and other TLS files by name, for the runtime API.
     pub certificates: Registry,
     /// Certificates that ACME renews at present.
     pub renewals: Renewals,
-    /// When OCSP responses are updated.
+    /// The schedule of OCSP updates.
     pub ocsp: OcspUpdates,
-    /// Bytes a second below which responses begin compressed; 0: no limit (`maxcomprate`).
+    /// The bytes per second below which new responses are compressed; 0: no limit (`maxcomprate`).
     pub compression_rate: AtomicU64,
     /// The configuration that is served; [`reload`](crate::reload) alone knows its type.
     pub(crate) current: OnceLock<Weak<dyn Any + Send + Sync>>,
@@ -75,13 +75,15 @@ pub struct Process {
     pub workers: Box<[WorkerFigures]>,
     /// Notified when a session ends after the process had run out of descriptors.
     pub descriptors: Notify,
-    /// From the reading of the configuration to the start of the workers, once they have started (`BootTime_ms`).
+    /// The time from the reading of the configuration to the start of the workers, once they have started
+    /// (`BootTime_ms`).
     pub boot: OnceLock<Duration>,
-    /// Memory of compressors.
+    /// The memory of compressors.
     pub compressors: Memory,
     /// Invalid messages so far.
     invalid: AtomicU64,
-    /// Turns from servers being deleted to servers being added, and back: a name may mean another server since.
+    /// The number of changes from deleting servers to adding servers, and back; after each, a name may stand for
+    /// another server.
     turns: AtomicU32,
     /// Mailboxes of the workers, once they have started; [`desks`](crate::desks) alone knows their type.
     pub(crate) desks: OnceLock<Box<dyn Any + Send + Sync>>,
@@ -89,7 +91,7 @@ pub struct Process {
     sent: Mutex<SentSample>,
     phase: watch::Sender<Phase>,
     paused: watch::Sender<bool>,
-    /// Accept loops: all of them, and those that have stopped listening.
+    /// The number of accept loops, and of those that have stopped listening.
     accepting: watch::Sender<(u32, u32)>,
 }
 
@@ -97,7 +99,7 @@ pub struct Process {
 #[derive(Debug, Default)]
 #[repr(align(128))]
 pub struct WorkerFigures {
-    /// Sessions it serves or is about to be handed; who hands a descriptor over adds before it sends.
+    /// Sessions that it serves or is about to receive; the sender of a descriptor counts it before sending.
     pub load: AtomicU32,
     /// The cost of compression.
     pub compression: Cost,
@@ -109,7 +111,7 @@ pub struct WorkerFigures {
     pub bytes_out: Count,
     /// Bytes of buffers on its free list.
     pub buffers_free: AtomicU64,
-    /// Pipes that bytes pass through, and those that are kept for the next ones.
+    /// Pipes in use (`pipes_used`), and pipes that are kept for reuse (`pipes_free`).
     pub pipes_used: AtomicU64,
     /// See `pipes_used`.
     pub pipes_free: AtomicU64,
@@ -131,7 +133,7 @@ pub struct WorkerFigures {
     pub runtime: OnceLock<RuntimeMetrics>,
 }
 
-/// Shortest time over which [`Process::idle_percent`] looks.
+/// The shortest period of [`Process::idle_percent`].
 const IDLE_PERIOD: Duration = Duration::from_secs(1);
 
 /// The workers' busy times at the last query, and the result.
@@ -150,7 +152,7 @@ struct SentSample {
     per_second: u64,
 }
 
-/// Returns the share of `elapsed` that each of `workers` was not busy, of all together, in percent.
+/// Returns the share of the time of all `workers` in which they were not busy, in percent.
 fn idle_share(busy: Duration, elapsed: Duration, workers: usize) -> u32 {
     let share = busy.as_secs_f64() / (elapsed.as_secs_f64() * workers as f64).max(1e-9);
     (100.0 * (1.0 - share)).round().clamp(0.0, 100.0) as u32
@@ -197,7 +199,7 @@ impl Process {
         Some(self.hard_maxconn.load(Ordering::Relaxed)).filter(|max| *max > 0)
     }
 
-    /// Sets both limits of sessions, as a file that was read again asks.
+    /// Sets both limits of sessions after a reload.
     pub fn set_maxconn(&self, maxconn: u32) {
         self.hard_maxconn.store(maxconn, Ordering::Relaxed);
         self.sessions.set_max(Some(maxconn));
@@ -228,24 +230,24 @@ impl Process {
         last.percent
     }
 
-    /// Messages so far that could not be understood (`show errors`).
+    /// Returns the number of invalid messages so far (`show errors`).
     pub fn invalid_messages(&self) -> u64 {
         self.invalid.load(Ordering::Relaxed)
     }
 
-    /// Returns the revision of a server that is made now: how often servers were added after others were deleted.
+    /// Returns the revision of a server that is created now: how often servers were added after others were deleted.
     pub(crate) fn server_revision(&self) -> u32 {
         self.turns.load(Ordering::Relaxed) / 2
     }
 
-    /// A server will be added, or was deleted.
+    /// Records that a server will be added, or was deleted.
     pub(crate) fn turn_of_servers(&self, added: bool) {
         if (self.turns.load(Ordering::Relaxed) % 2 == 1) == added {
             self.turns.fetch_add(1, Ordering::Relaxed);
         }
     }
 
-    /// Returns the number of another one.
+    /// Returns the number of the next invalid message.
     pub(crate) fn next_invalid(&self) -> u64 {
         self.invalid.fetch_add(1, Ordering::Relaxed)
     }
@@ -260,8 +262,8 @@ impl Process {
         self.compression_rate.store(global.compression.rate, Ordering::Relaxed);
     }
 
-    /// Bytes sent per second (`BytesOutRate`): since the question before if that was a second ago or more, as it was
-    /// answered then otherwise.
+    /// Returns the bytes sent per second (`BytesOutRate`): since the previous query if that was a second ago or more,
+    /// otherwise the previous result.
     pub fn bytes_out_rate(&self) -> u64 {
         let bytes: u64 = self.workers.iter().map(|worker| worker.bytes_out.get()).sum();
         let mut last = self.sent.lock();
@@ -281,7 +283,7 @@ impl Process {
         runtimes.map(RuntimeMetrics::global_queue_depth).sum()
     }
 
-    /// Tasks of all workers (`Tasks`).
+    /// Returns the number of tasks of all workers (`Tasks`).
     pub fn tasks(&self) -> usize {
         let runtimes = self.workers.iter().filter_map(|worker| worker.runtime.get());
         runtimes.map(RuntimeMetrics::num_alive_tasks).sum()
@@ -317,7 +319,7 @@ impl Process {
     }
 
     /// Makes all frontends stop listening, so that the system refuses connections or another process gets them
-    /// (SIGTTOU), or listen again (SIGTTIN), and waits until they do. Gives whether that changed anything.
+    /// (SIGTTOU), or listen again (SIGTTIN), and waits until they do. Returns whether that changed anything.
     pub async fn set_paused(&self, paused: bool) -> bool {
         let changed = self.paused.send_if_modified(|now| std::mem::replace(now, paused) != paused);
         if changed {
@@ -328,7 +330,7 @@ impl Process {
         changed
     }
 
-    /// An accept loop begins; it counts until the guard is dropped.
+    /// Registers an accept loop, which counts until the guard is dropped.
     pub(crate) fn accept_loop(self: &Arc<Self>) -> AcceptLoop {
         self.accepting.send_modify(|(all, _)| *all += 1);
         AcceptLoop { process: self.clone(), silent: false }
@@ -411,7 +413,7 @@ impl Limit {
         }
     }
 
-    /// Slots taken.
+    /// Returns the number of acquired slots.
     pub fn current(&self) -> u32 {
         self.current.load(Ordering::Relaxed)
     }
@@ -421,7 +423,7 @@ impl Limit {
         self.current().saturating_add(count) <= self.max.load(Ordering::Relaxed)
     }
 
-    /// Returns the most slots that were ever in use.
+    /// Returns the maximum number of slots that were in use at a time.
     pub fn peak(&self) -> u32 {
         self.peak.load(Ordering::Relaxed)
     }
@@ -440,12 +442,12 @@ impl Limit {
         self.room.notify_waiters();
     }
 
-    /// Forgets the peak (`clear counters`).
+    /// Resets the peak (`clear counters`).
     pub fn clear_peak(&self) {
         self.peak.store(self.current(), Ordering::Relaxed);
     }
 
-    /// Takes a slot, if there is one.
+    /// Acquires a slot if one is free.
     #[must_use]
     pub fn take(&self) -> bool {
         let max = self.max.load(Ordering::SeqCst);
@@ -468,7 +470,7 @@ impl Limit {
         }
     }
 
-    /// Gives a slot back.
+    /// Releases a slot.
     pub fn give(&self) {
         self.current.fetch_sub(1, Ordering::SeqCst);
         if self.waiting.load(Ordering::SeqCst) > 0 {
@@ -480,7 +482,7 @@ impl Limit {
     pub async fn room(&self) {
         let _waiting = Waiting::new(&self.waiting);
         let mut notified = std::pin::pin!(self.room.notified());
-        // Registered first and looked at afterwards, so a slot that is given in between is not missed.
+        // Registered before the slots are checked, so that a slot that is released in between is not missed.
         notified.as_mut().enable();
         if self.current.load(Ordering::SeqCst) < self.max.load(Ordering::SeqCst) {
             return;

@@ -21,7 +21,8 @@ pub struct Proxied {
 }
 
 impl Proxied {
-    /// Returns the value of a TLV, or of all that there are of it in a row; those about TLS stand within another one.
+    /// Returns the value of a TLV, or the concatenated values if it is repeated; those about TLS are within another
+    /// TLV.
     pub fn tlv(&self, kind: u8) -> Option<Vec<u8>> {
         let mut found: Option<Vec<u8>> = None;
         for (other, value) in self.tlvs.iter().flat_map(Tlvs::iter) {
@@ -39,7 +40,7 @@ impl Proxied {
     }
 }
 
-/// Returns a TLV within the one about TLS, behind a byte and a number.
+/// Returns a TLV within the TLV about TLS, whose content begins with a byte and a number.
 fn within(ssl: &[u8], kind: u8) -> Option<&[u8]> {
     let mut rest = ssl.get(5..)?;
     while let [other, high, low, behind @ ..] = rest {
@@ -61,16 +62,16 @@ pub enum HandshakeError {
     /// The connection broke.
     #[error("Connection error while waiting for PROXY protocol header")]
     Abort,
-    /// The header came too late.
+    /// The header did not arrive in time.
     #[error("Timeout while waiting for PROXY protocol header")]
     Timeout,
-    /// The client left in the middle of it.
+    /// The client disconnected within the header.
     #[error("Truncated PROXY protocol header received")]
     Truncated,
-    /// It is none.
+    /// The received bytes are not a valid header.
     #[error(transparent)]
     Header(#[from] HeaderError),
-    /// TLS.
+    /// The TLS handshake failed.
     #[error(transparent)]
     Tls(#[from] TlsFailure),
 }
@@ -175,7 +176,7 @@ impl TlsFailure {
 }
 
 impl HandshakeError {
-    /// HAProxy's number (`fc_err`).
+    /// Returns HAProxy's number (`fc_err`).
     pub fn number(self) -> i64 {
         match self {
             HandshakeError::Empty => 11,
@@ -189,7 +190,7 @@ impl HandshakeError {
         }
     }
 
-    /// HAProxy's name (`fc_err_name`).
+    /// Returns HAProxy's name (`fc_err_name`).
     pub fn name(self) -> &'static str {
         match self {
             HandshakeError::Empty => "PRX_EMPTY",
@@ -203,7 +204,7 @@ impl HandshakeError {
         }
     }
 
-    /// HAProxy's text (`fc_err_str`): that of the log line without OpenSSL's.
+    /// Returns HAProxy's text (`fc_err_str`): that of the log line, without OpenSSL's text.
     pub fn text(self) -> String {
         match self {
             HandshakeError::Tls(TlsFailure::Handshake(_)) => TlsFailure::Handshake(0).to_string(),
@@ -211,7 +212,7 @@ impl HandshakeError {
         }
     }
 
-    /// Returns whether no bytes came; `option dontlognull` does not log that.
+    /// Returns whether no bytes were received, which `option dontlognull` does not log.
     pub fn is_silence(self) -> bool {
         use HandshakeError::{Abort, Empty, Tls};
         matches!(self, Empty | Abort | Tls(TlsFailure::Closed | TlsFailure::Broken))
@@ -232,7 +233,7 @@ mod tests {
         writer.tlv(0xe0, b"b").unwrap();
         let mut bytes = Vec::new();
         writer.finish(&mut bytes);
-        // LOCAL says nothing; PROXY of no family is read.
+        // LOCAL has no addresses; PROXY without an address family is valid.
         bytes[12] = 0x21;
         let tlvs = read(&bytes, 1024).unwrap().unwrap().tlvs;
         let proxied = Proxied { peer: None, local: None, tlvs: Some(tlvs) };

@@ -2,7 +2,8 @@
 
 use std::cell::Cell;
 
-/// Returns a random number from a xorshift generator per thread. It chooses and spreads; it keeps no secrets.
+/// Returns a random number from a xorshift generator per thread. For selection and
+/// distribution; not suitable for secrets.
 pub(crate) fn random() -> u64 {
     use std::hash::{BuildHasher, Hasher};
     thread_local! {
@@ -18,7 +19,7 @@ pub(crate) fn random() -> u64 {
     })
 }
 
-/// Returns a number below `range`: the high half of a product is an even spread over it without a division.
+/// Returns a uniform random number below `range`: the high half of a product, without a division.
 pub(crate) fn random_below(range: u64) -> u64 {
     ((u128::from(random()) * u128::from(range)) >> 64) as u64
 }

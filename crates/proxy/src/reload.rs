@@ -33,7 +33,7 @@ use crate::stats::status_lines;
 pub struct Current {
     running: watch::Sender<Arc<Running>>,
     stats: watch::Sender<Vec<Socket>>,
-    /// Held by who makes the next snapshot out of this one.
+    /// Locked while the next snapshot is built from this one.
     making: Arc<tokio::sync::Mutex<()>>,
 }
 
@@ -43,7 +43,7 @@ pub struct Turn(#[expect(dead_code, reason = "held, never read")] tokio::sync::O
 /// The configuration that is served, changed at run time.
 pub(crate) struct Amended {
     pub(crate) config: Config,
-    /// The backend that has one more server at its end.
+    /// The backend to whose end a server was added.
     pub(crate) added: Option<ProxyId>,
 }
 
@@ -64,7 +64,7 @@ impl Process {
 }
 
 impl Current {
-    /// Returns the first one.
+    /// Returns the first configuration, with the means to change it.
     pub fn new(running: Arc<Running>, stats: Vec<Socket>) -> Arc<Current> {
         let process = running.process.clone();
         process.certificates.adopt(&running.config.tls_files);
@@ -92,12 +92,12 @@ impl Current {
         Turn(self.making.clone().blocking_lock_owned())
     }
 
-    /// The same without blocking.
+    /// Like [`take_turn`](Self::take_turn), without blocking the thread.
     pub(crate) async fn turn(&self) -> Turn {
         Turn(self.making.clone().lock_owned().await)
     }
 
-    /// The same without waiting; `None` if a successor is being built.
+    /// Like [`turn`](Self::turn), without waiting; `None` if a successor is being built.
     pub(crate) fn try_turn(&self) -> Option<Turn> {
         self.making.clone().try_lock_owned().ok().map(Turn)
     }
@@ -150,7 +150,7 @@ impl Current {
         let listeners = bind_after(&next, old.listeners(), &NoSockets)
             .map_err(|errors| lines(errors.iter().map(ToString::to_string).collect()))?;
         let process = next.process.clone();
-        // The file is the same: there is nothing to be said.
+        // The file is the same, so there are no messages.
         self.replace(next, listeners, self.stats_sockets()).await;
         if added.is_none() {
             process.turn_of_servers(false);
@@ -168,7 +168,7 @@ impl Current {
     ) -> Vec<Said> {
         let old = self.running();
         let said = commit(&old, &next);
-        // A change of one server loads no files, and its configuration is not aware of changes since.
+        // A change of one server loads no files, and its configuration does not contain later changes of them.
         if !Arc::ptr_eq(&old.config.tls_files, &next.config.tls_files) {
             next.process.certificates.adopt(&next.config.tls_files);
         }
@@ -195,7 +195,7 @@ pub struct Said {
     pub text: String,
 }
 
-/// Applies what `next` defines otherwise than `old` to what both share.
+/// Applies the definitions in which `next` differs from `old` to the objects that both share.
 fn commit(old: &Running, next: &Running) -> Vec<Said> {
     let mut said = Vec::new();
     let now = Instant::now();

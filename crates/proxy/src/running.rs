@@ -49,7 +49,7 @@ pub trait ScriptStates: Bindings + Send + Sync {
     /// when the snapshot is complete, before any worker starts.
     fn publish(&self, running: &Arc<Running>);
 
-    /// Scripts see another snapshot from here on, whose proxies are the same.
+    /// Makes scripts see another snapshot from now on, whose proxies are the same.
     fn follow(&self, running: &Arc<Running>);
 
     /// Adds the commands of scripts to the stats socket of a snapshot that is not served yet.
@@ -84,17 +84,17 @@ pub struct Running {
     pub process: Arc<Process>,
     /// Commands of the stats socket that scripts added.
     pub commands: Registry,
-    /// Every proxy's sides, and the stick tables.
+    /// The frontend and backend side of every proxy, and the stick tables.
     pub directory: Arc<Directory>,
     /// The HTTP client of the process.
     pub(crate) client: Arc<HttpClient>,
     /// The servers that track each server that is tracked.
     trackers: HashMap<(ProxyId, usize), Vec<(ProxyId, usize)>>,
-    /// Servers whose connections sessions do not share (`http-reuse never`).
+    /// Servers whose connections are not shared between sessions (`http-reuse never`).
     pub(crate) unshared: Box<[Arc<ServerRun>]>,
     /// Each worker's idle server connections, by worker.
     pub idle: Box<[Arc<IdleConnections>]>,
-    /// Its number: one more than that of the snapshot before.
+    /// The number of the snapshot: one more than that of the previous snapshot.
     pub generation: u64,
     listeners: OnceLock<Vec<Arc<Listener>>>,
 }
@@ -105,21 +105,21 @@ impl Running {
         self.listeners.get().map_or(&[], |listeners| listeners)
     }
 
-    /// Returns whether the scripts are those of another snapshot, and go on from it to this one.
+    /// Returns whether this snapshot continues with the Lua states of another one.
     pub(crate) fn has_scripts_of(&self, other: &Running) -> bool {
         matches!((&self.lua, &other.lua), (Some(own), Some(others)) if Arc::ptr_eq(own, others))
     }
 
     /// Returns the listeners of one frontend.
     pub fn listeners_of(&self, proxy: ProxyId) -> &[Arc<Listener>] {
-        // They stand in the order of the proxies.
+        // The listeners are sorted by proxy.
         let all = self.listeners();
         let start = all.partition_point(|listener| listener.proxy.id.0 < proxy.0);
         let count = all[start..].partition_point(|listener| listener.proxy.id == proxy);
         &all[start..start + count]
     }
 
-    /// Returns the sockets of one frontend that have figures of their own: all, or none.
+    /// Returns the listeners of one frontend if each has statistics of its own (`option socket-stats`), otherwise none.
     pub fn counted_listeners(&self, proxy: &ProxyRun) -> &[Arc<Listener>] {
         if proxy.config.options.socket_stats { self.listeners_of(proxy.id) } else { &[] }
     }
@@ -306,7 +306,7 @@ fn trackers(config: &Config) -> HashMap<(ProxyId, usize), Vec<(ProxyId, usize)>>
 }
 
 impl Running {
-    /// Returns the given information about each store or engine that has it, by name.
+    /// Returns the result of `of` for each engine that has one, with the engine's name, in the order of the names.
     pub(crate) fn told<T>(&self, of: impl Fn(&dyn Engine) -> Option<T>) -> Vec<(&str, T)> {
         let mut told: Vec<_> =
             self.engines.iter().filter_map(|(name, engine)| Some((&**name, of(&**engine)?))).collect();
@@ -314,7 +314,7 @@ impl Running {
         told
     }
 
-    /// Returns the servers that track one.
+    /// Returns the servers that track this server.
     pub fn trackers(&self, proxy: ProxyId, server: usize) -> impl Iterator<Item = (&Arc<ProxyRun>, &Arc<ServerRun>)> {
         self.trackers.get(&(proxy, server)).into_iter().flatten().map(|(id, index)| {
             let proxy = &self.proxies[id.0 as usize];
@@ -324,7 +324,7 @@ impl Running {
 
     /// Returns the server whose health is this one's: itself, unless it tracks.
     pub fn tracked<'a>(&'a self, mut server: &'a ServerRun) -> &'a ServerRun {
-        // The configuration has no circles.
+        // The configuration has no cycles.
         while let Some((id, index)) = server.config.health.track.as_ref().and_then(|track| track.target) {
             server = &self.proxies[id.0 as usize].servers[index];
         }
@@ -353,7 +353,7 @@ impl Running {
 }
 
 /// Returns a backend's `fullconn`, or a tenth of the limits of the frontends that name it; names computed per request
-/// do not count. A frontend without a limit counts with the process's (`limit`).
+/// do not count. A frontend without a limit counts with `limit`, that of the process.
 fn fullconn(config: &Config, backend: ProxyId, limit: Option<u32>) -> u32 {
     if let Some(fullconn) = config.proxies[backend.0 as usize].fullconn {
         return fullconn;
@@ -392,7 +392,7 @@ fn build_proxy(
     Arc::new(ProxyRun { site, rules, log, headers, names, checks: Arc::new(checks) })
 }
 
-/// A frontend, backend or listen, running: its site, and the code that is compiled for it.
+/// A running frontend, backend or listen: its [`Site`], and the code that is compiled for it.
 pub struct ProxyRun {
     /// Everything but compiled code; its `id` is the index in [`Running::proxies`].
     pub site: Arc<Site>,
@@ -421,7 +421,7 @@ impl Deref for ProxyRun {
 pub(crate) mod tests {
     use super::*;
 
-    /// A configuration without proxies, in the process in which `before` ran.
+    /// Returns the snapshot of a configuration without proxies, in the process in which `before` ran.
     pub(crate) fn without_proxies(process: &Arc<Process>, before: Option<&Running>) -> Arc<Running> {
         let mut config = sluicegate_config::Config {
             global: Default::default(),

@@ -54,18 +54,18 @@ impl Dynamic {
 pub enum Refused {
     /// It has no words.
     Empty,
-    /// A command has the same words, or such as would hide it.
+    /// A command has the same words, or words that would hide it.
     Taken,
     /// There are too many.
     TooMany,
 }
 
-/// The commands that scripts added. Built-in commands win over them.
+/// The commands that scripts added. Built-in commands have priority.
 #[derive(Default)]
 pub struct Registry(RwLock<Vec<Dynamic>>);
 
 impl Registry {
-    /// Adds a command; `is_built_in` is asked whether a built-in one has its words.
+    /// Adds a command; `is_built_in` returns whether a built-in command has its words.
     pub fn add(&self, command: Dynamic, is_built_in: impl Fn(&[Vec<u8>]) -> bool) -> Result<(), Refused> {
         let words: Vec<Vec<u8>> = command.name.iter().map(|word| word.as_bytes().to_vec()).collect();
         if words.is_empty() || words.iter().any(Vec::is_empty) {

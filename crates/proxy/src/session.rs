@@ -86,7 +86,7 @@ impl Session {
         self.worker().closing_time(&self.client)
     }
 
-    /// Returns the same, also because of a newer configuration than the one that the session has.
+    /// Like [`closing_time`](Self::closing_time), also if there is a newer configuration than the session's.
     fn renewal_time(&self) -> Option<Instant> {
         self.closing_time().into_iter().chain(self.worker().renewal_time(&self.client)).min()
     }
@@ -121,7 +121,7 @@ impl Session {
         let Some(client) = Rc::get_mut(&mut self.client) else { return };
         client.follow(listener.clone());
         self.forget_own();
-        // An empty buffer goes back to the free list.
+        // An empty buffer returns to the free list.
         self.front.give_back(&self.place.worker().buffers, true);
         self.slots.follow(listener);
         self.place.follow(worker);

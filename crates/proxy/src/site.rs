@@ -25,15 +25,15 @@ pub struct Site {
     pub backend: Arc<BackendShared>,
     /// Its servers.
     pub servers: Vec<Arc<ServerRun>>,
-    /// Connections to some of them may come from an address that is not this machine's.
+    /// Whether connections to some of the servers may come from an address that is not this machine's.
     pub(crate) has_foreign_sources: bool,
     /// The TLS of its `bind` lines.
     pub tls: BindsTls,
-    /// The persistence cookie's value of each of them, by the file.
+    /// The value of the persistence cookie for each server, as configured.
     pub cookies: Vec<Option<Arc<str>>>,
     /// Every proxy of the configuration.
     pub directory: Arc<Directory>,
-    /// Lines that were logged so far, where some line prints their count.
+    /// The number of lines logged so far, if some log line prints it.
     pub(crate) lines: Option<AtomicU64>,
 }
 
@@ -47,7 +47,7 @@ impl Site {
         })
     }
 
-    /// Returns how many lines were logged so far; 0 where no line prints that.
+    /// Returns the number of lines logged so far; 0 if no log line prints it.
     pub(crate) fn lines(&self) -> u64 {
         self.lines.as_ref().map_or(0, |lines| lines.load(Ordering::Relaxed))
     }

@@ -12,7 +12,7 @@ use jiff::tz::TimeZone;
 pub fn local() -> &'static TimeZone {
     static ZONE: OnceLock<TimeZone> = OnceLock::new();
     ZONE.get_or_init(|| {
-        // `ltime` asks the C library, which reads the zone when it is first used and never again.
+        // `ltime` uses the C library, which reads the zone at its first use only.
         calendar(0, true);
         TimeZone::system()
     })

@@ -28,8 +28,8 @@ pub use updates::OcspUpdates;
 /// The TLS of a proxy's `bind` lines, by their index.
 pub type BindsTls = Box<[Option<Arc<Listener>>]>;
 
-/// Builds the TLS of a proxy's `bind` lines. A line that is equal in `before`, the proxy that is replaced, keeps what it
-/// has, with the certificates that were set at run time.
+/// Builds the TLS of a proxy's `bind` lines. A line that is equal in `before`, the replaced proxy, keeps its listener,
+/// with the certificates that were set at run time.
 pub(crate) fn listeners(
     proxy: &model::Proxy,
     resumption: &Arc<Resumption>,
@@ -72,7 +72,7 @@ pub enum Side {
     Back,
 }
 
-/// Events per second: the running second, the one before it, and the largest number so far.
+/// Events per second: in the current second, in the previous one, and the largest number so far.
 #[derive(Debug, Default)]
 struct SharedRate(Mutex<Slots>);
 
@@ -96,7 +96,7 @@ impl SharedRate {
         slots.most = slots.most.max(slots.current);
     }
 
-    /// Returns the number of the last whole second, or of the running one where it is larger, and the largest number.
+    /// Returns the number of the last whole second, or of the current one if that is larger, and the largest number.
     fn get(&self, now: Instant) -> (u32, u32) {
         let now = second(now);
         let slots = *self.0.lock();
@@ -132,7 +132,7 @@ impl TlsTotals {
         self.most.load(Ordering::Relaxed)
     }
 
-    /// Counts a connection that begins; `None` if the limit is reached.
+    /// Counts a new connection; returns `None` if the limit is reached.
     pub fn begin(self: &Arc<Self>) -> Option<TlsPlace> {
         let before = self.current.fetch_add(1, Ordering::Relaxed);
         let place = TlsPlace(self.clone());
@@ -171,7 +171,7 @@ impl TlsTotals {
         self.connections.get(now)
     }
 
-    /// Returns the keys that were agreed on per second, and the largest rate.
+    /// Returns the key exchanges per second, and the largest rate.
     pub fn key_rate(&self, side: Side, now: Instant) -> (u32, u32) {
         match side {
             Side::Front => self.front_keys.get(now),

@@ -29,10 +29,10 @@ use crate::reload::Current;
 use crate::running::Running;
 use crate::worker::Worker;
 
-/// Between two looks.
+/// The interval between two checks.
 const PERIOD: Duration = Duration::from_millis(250);
 
-/// After so long without a turn a worker is stuck.
+/// The time without a turn after which a worker is stuck.
 const STUCK: Duration = Duration::from_secs(1);
 
 /// The time limit for a worker to report the position of its script.
@@ -50,7 +50,7 @@ impl Turns {
         Turns { parks: runtime.worker_park_unpark_count(0), busy: runtime.worker_total_busy_duration(0) }
     }
 
-    /// The worker waits for something to happen.
+    /// Returns whether the worker waits for events.
     fn rests(self) -> bool {
         self.parks % 2 == 1
     }
@@ -99,19 +99,20 @@ pub(crate) async fn watch(current: Arc<Current>) {
     }
 }
 
-/// CPU time of a worker's thread.
+/// Returns the CPU time of a worker's thread.
 fn used(process: &Process, index: usize) -> Duration {
     process.workers[index].thread.get().map_or(Duration::ZERO, |(clock, _)| clock.ran())
 }
 
-/// Returns whether a worker stands still because the machine does not schedule it: it is ready to run, and has hardly
-/// run.
+/// Returns whether a worker makes no progress because the machine does not schedule it: it is ready to run, and has
+/// hardly run.
 fn starves(process: &Process, index: usize, worker: &Watched) -> bool {
     if used(process, index).saturating_sub(worker.used) >= worker.still / 4 {
         return false;
     }
     let Some((_, thread)) = process.workers[index].thread.get() else { return false };
-    // Behind the name in brackets, which may hold anything. In a `chroot` there is no such file.
+    // The state follows the name in parentheses, which may contain any characters. In a `chroot` the file does not
+    // exist.
     let status = std::fs::read_to_string(format!("/proc/self/task/{thread}/stat")).unwrap_or_default();
     status.rsplit(") ").next().is_some_and(|rest| rest.starts_with('R')) && !worker.still.is_zero()
 }
@@ -187,7 +188,7 @@ fn goes_on(current: &Arc<Current>, index: usize, before: Watched) {
     tell(&running, Severity::Notice, &format!("Worker {} goes on after {seconds} seconds.", index + 1));
 }
 
-/// To the log targets of `global`, and to stderr where there are none.
+/// Logs to the targets of `global`, or to stderr if there are none.
 fn tell(running: &Running, severity: Severity, message: &str) {
     let targets = &running.config.global.log;
     running.logger.send(targets, severity, message.as_bytes());

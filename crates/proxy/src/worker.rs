@@ -96,7 +96,7 @@ impl Worker {
         self.scripts.as_deref()
     }
 
-    /// `before` is the same worker under the snapshot before.
+    /// Returns a worker; `before` is the same worker under the previous snapshot.
     fn new(index: usize, running: Arc<Running>, station: Rc<Station>, before: Option<&Worker>) -> Rc<Worker> {
         if !running.config.global.insecure_setuid {
             refuse_privileges();
@@ -129,19 +129,19 @@ impl Worker {
         })
     }
 
-    /// Returns the phase as this worker has heard of it.
+    /// Returns the phase that this worker has seen last.
     pub fn phase(&self) -> Phase {
         self.station.phase.get()
     }
 
-    /// The same worker under the newest configuration, if this one is not it.
+    /// Returns the same worker under the newest configuration, unless this is already that one.
     pub(crate) fn newer(&self) -> Option<Rc<Worker>> {
         let current = self.station.current.borrow();
         current.as_ref().filter(|current| current.running.generation > self.running.generation).cloned()
     }
 
     /// Returns the time from which a client's connection should carry no further request, because the process is stopping
-    /// or nothing listens to its address any more; `None`: it may go on.
+    /// or nothing listens to its address any more; `None` if it may continue.
     pub(crate) fn closing_time(&self, client: &Client) -> Option<Instant> {
         let since = match self.phase() {
             Phase::Serving if client.listener.as_ref().is_some_and(|listener| listener.is_removed()) => {
@@ -201,7 +201,7 @@ impl Worker {
         (self.index as u64) << 48 | count
     }
 
-    /// Hands a connection to another worker; returns it where that one's inbox has no room.
+    /// Passes a connection to another worker; returns the connection if the worker's inbox has no room.
     pub(crate) fn hand_over(&self, mut accepted: Accepted, to: usize) -> Result<(), Accepted> {
         accepted.slots.move_to(to);
         self.station.peers[to].try_send(accepted).map_err(|error| {
@@ -226,7 +226,7 @@ impl Worker {
         Some(self.clone())
     }
 
-    /// Wakes every session that waits for a request, to look at the phase.
+    /// Wakes every session that waits for a request, so that it checks the phase.
     fn wake_idle_sessions(&self) {
         // Collected first: a waker may run anything, so the list is not borrowed while they are called.
         let wakers: Vec<Waker> =
@@ -297,7 +297,7 @@ impl SessionPlace {
         &self.worker
     }
 
-    /// The session goes on under another configuration.
+    /// Moves the session to another configuration.
     pub(crate) fn follow(&mut self, worker: Rc<Worker>) {
         self.worker = worker;
     }
@@ -318,15 +318,15 @@ impl SessionPlace {
     }
 }
 
-/// Looks whether a session was ended by an administrator; the session itself is borrowed by its own future meanwhile.
+/// Watches whether an administrator has ended a session, which is borrowed by its own future meanwhile.
 pub(crate) struct SessionWatch {
     worker: Rc<Worker>,
     place: u32,
 }
 
 impl SessionWatch {
-    /// Drives `future` until it is done. When the session is ended, the future is driven once more, so that it may say
-    /// so to its client, and is dropped if that was not enough.
+    /// Drives `future` until it is done. When the session is ended, the future is polled once more, so that it can
+    /// tell its client, and is dropped if it is not done then.
     pub(crate) fn unless_killed<F>(self, mut future: F) -> impl Future<Output = Option<F::Output>>
     where
         F: Future + Unpin,
@@ -338,7 +338,7 @@ impl SessionWatch {
                 Poll::Pending => Poll::Pending,
                 Poll::Ready(output) => {
                     if killed {
-                        // The stream is over that was meant; the connection may go on.
+                        // The stream that was to be ended is over; the connection may continue.
                         self.worker.session_goes_on(self.place);
                     }
                     Poll::Ready(Some(output))
@@ -358,7 +358,7 @@ impl Drop for SessionPlace {
     }
 }
 
-/// Programs that this thread starts gain no privileges (`insecure-setuid-wanted` leaves them that).
+/// Prevents programs that this thread starts from gaining privileges (unless `insecure-setuid-wanted` is set).
 fn refuse_privileges() {
     // SAFETY: it takes numbers, and concerns the calling thread and what it starts.
     unsafe { libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) };

@@ -37,26 +37,26 @@ use crate::state::Core;
 /// The ticker's interval while scripts run: a burst is asked to yield when it has run for one to two of these.
 pub const TICK: Duration = Duration::from_millis(1);
 
-/// CPU time after which a burst is asked to yield; a little less than a tick, so that a burst that ran all the time is
-/// asked at the second check.
+/// CPU time after which a burst is asked to yield; a little less than a tick, so that a burst that ran without
+/// interruption is asked at the second check.
 const SLICE: Duration = Duration::from_micros(900);
 
 /// The ticker's interval while a script runs on a [patient] thread. A worker that shares a core with that thread loses
-/// the core at the end of its time slice, and the kernel may let the script run until its next event on that core: the
-/// kernel's own tick, which is 4 ms with most distributions, or the wake-up of the ticker.
+/// the core at the end of its scheduler turn, and the kernel may leave it to the script until the next event there: its
+/// own tick, which is 4 ms with most distributions, or the wake-up of the ticker.
 const PATIENT_TICK: Duration = Duration::from_micros(400);
 
-/// The ticker's interval while no script ran since the last check.
+/// The ticker's interval if no script ran since the last check.
 const IDLE_TICK: Duration = Duration::from_millis(10);
 
 /// The signal that the ticker sends to a worker.
 pub const SIGNAL: c_int = libc::SIGURG;
 
-/// Instructions between two looks at the clock of a burst that can't yield.
+/// The number of instructions between two checks of the clock in a burst that can't yield.
 const WATCH: c_int = 1000;
 
-/// The divisor of a burst's limit where the script can't be suspended: in a function of the script that a C function
-/// calls. All other tasks of the thread wait meanwhile.
+/// The fraction of a burst's time that a script has where it can't be suspended: in a Lua function that a C function
+/// calls. Everything else on its thread waits meanwhile.
 const BLOCKED_PART: u32 = 50;
 
 /// A thread that runs Lua.
@@ -69,17 +69,17 @@ struct Slot {
     fired: AtomicU64,
     thread: libc::pthread_t,
     clock: CpuClock,
-    /// Whether long scripts may occupy the thread, as set by [`patient`].
+    /// Whether the thread is [`patient`].
     patient: bool,
-    /// Whether a [`Watch`] wants to know where the script is.
+    /// Whether a [`Watch`] asks for the position of the script.
     asked: AtomicBool,
     place: UnsafeCell<Place>,
-    /// Whether `place` has been written.
+    /// Whether the position was written.
     answered: AtomicBool,
 }
 
-// SAFETY: `place` is written by the handler on the slot's thread between `asked` and `answered`, and read by the one
-// that asked after `answered`.
+// SAFETY: `place` is written by the handler on the slot's thread between `asked` and `answered`, and read by the
+// asking thread after `answered`.
 unsafe impl Sync for Slot {}
 // SAFETY: it refers to its thread's coroutine by an atomic and owns nothing else.
 unsafe impl Send for Slot {}
@@ -119,19 +119,20 @@ impl Watch {
         self.0.sequence.load(Ordering::Acquire) & 1 == 1
     }
 
-    /// Asks the thread where its script is; [`Watch::answer`] returns it soon after. Meant for a thread that has been
-    /// in one C function for long: its signal handler reads the coroutine's stack, which does not change meanwhile.
+    /// Asks the thread for the position of its script, which [`Watch::answer`] returns soon. Meant for a thread that
+    /// has been in one C function for long: its signal handler reads the stack of the coroutine, which does not change
+    /// meanwhile.
     pub fn ask(&self) {
         self.0.answered.store(false, Ordering::Relaxed);
         self.0.asked.store(true, Ordering::Release);
-        // A thread takes its slot out of the list before it ends.
+        // A thread removes its slot from the list before it ends.
         if slots().iter().any(|watched| Arc::ptr_eq(&watched.slot, &self.0)) {
             // SAFETY: the thread is alive while the list is locked; only the thread itself removes it.
             unsafe { libc::pthread_kill(self.0.thread, SIGNAL) };
         }
     }
 
-    /// Returns `file:line` once the thread has answered; nothing if no Lua function runs.
+    /// Returns `file:line` once the thread has answered; `None` also if no Lua function runs.
     pub fn answer(&self) -> Option<String> {
         if !self.0.answered.load(Ordering::Acquire) {
             return None;
@@ -144,12 +145,12 @@ impl Watch {
     }
 }
 
-/// Records the position of the innermost Lua function.
+/// Writes the position of the innermost Lua function.
 ///
 /// # Safety
 /// The coroutine is alive and runs on this thread.
 unsafe fn answer(slot: &Slot, running: *mut lua_State) {
-    /// The number of stack levels that are searched for a Lua function.
+    /// The maximum number of C functions above it.
     const LEVELS_MAX: c_int = 16;
     // SAFETY: as promised by the caller. Neither function allocates or raises with these arguments.
     unsafe {
@@ -205,7 +206,7 @@ pub fn patient(patient: bool) {
     PATIENT.set(patient);
 }
 
-/// Returns whether a long C function may keep this thread.
+/// Returns whether a long C function may occupy this thread.
 pub fn is_patient() -> bool {
     PATIENT.get()
 }
@@ -237,7 +238,7 @@ fn slots() -> std::sync::MutexGuard<'static, Vec<Watched>> {
 /// Registers this thread, and starts the ticker with the first thread of the process.
 #[cold]
 fn register() -> *const Slot {
-    // The process that has a ticker: the thread does not survive the fork that makes a daemon.
+    // By process, because the ticker's thread does not survive the fork that creates a daemon.
     static STARTED: AtomicU32 = AtomicU32::new(0);
     let process = std::process::id();
     if STARTED.swap(process, Ordering::AcqRel) != process {
@@ -248,7 +249,7 @@ fn register() -> *const Slot {
         sequence: AtomicU64::new(0),
         running: AtomicPtr::new(ptr::null_mut()),
         fired: AtomicU64::new(0),
-        // SAFETY: a thread may always ask who it is.
+        // SAFETY: a thread may always query its own identifier.
         thread: unsafe { libc::pthread_self() },
         clock: CpuClock::of_this_thread(),
         patient: is_patient(),
@@ -279,7 +280,7 @@ fn tick() {
     loop {
         std::thread::sleep(period);
         period = IDLE_TICK;
-        // A thread takes its slot out of the list before it ends, so those in it are alive while the list is locked.
+        // A thread removes its slot from the list before it ends, so the listed threads are alive while it is locked.
         for watched in slots().iter_mut() {
             let slot = &watched.slot;
             let sequence = slot.sequence.load(Ordering::Acquire);
@@ -332,8 +333,8 @@ unsafe fn arm(running: *mut lua_State) {
     }
 }
 
-/// Ends the slice of the script on this thread, if others wait for the thread, as the ticker's signal would: the script
-/// is suspended before its next instruction, or at its next poll.
+/// Ends the slice of the script on this thread, as the ticker would, if others wait for the thread: the script is
+/// suspended before its next instruction, or at its next poll.
 pub(crate) fn leave_soon() {
     let slot = SLOT.get();
     if slot.is_null() {
@@ -399,13 +400,13 @@ pub(crate) struct Limits {
     pub(crate) burst: Option<Duration>,
     /// This thread's CPU time when the script was first found where it can't be suspended.
     pub(crate) blocked: Option<Duration>,
-    /// The hook raised `execution timeout` in this burst.
+    /// Whether the hook raised `execution timeout` in this burst.
     pub(crate) expired: bool,
 }
 
 impl Limits {
     /// Returns whether the time is used up; called only in a burst that was signalled. Where the script can't be
-    /// suspended, only `1 / BLOCKED_PART` of the burst's time is allowed.
+    /// suspended, it has a fraction of the burst's time.
     pub(crate) fn expire(&mut self, may_yield: bool) -> bool {
         let now = Instant::now();
         let started = *self.started.get_or_insert_with(|| now - TICK);
@@ -421,15 +422,15 @@ impl Limits {
     }
 }
 
-/// Yields or raises an error in the coroutine whose burst was too long.
+/// The hook, which runs in a coroutine whose burst has taken too long.
 unsafe extern "C-unwind" fn hook(lua: *mut lua_State, _: *mut lua_Debug) {
     // SAFETY: called by Lua on the running coroutine; nothing here has a destructor.
     unsafe {
         ffi::lua_sethook(lua, None, 0, 0);
         let core = Core::of(lua);
         let may_yield = core.running.yieldable && ffi::lua_isyieldable(lua) != 0;
-        // A coroutine that can yield always yields, and its driver ends it if the time is used up: an error would only
-        // reach the next `pcall` around this coroutine.
+        // A script that is being ended yields if it can, and its driver ends it: an error would only reach the next
+        // `pcall` around this coroutine.
         let expired = core.running.limits.expire(may_yield);
         if !may_yield && (expired || core.stop.load(Ordering::Relaxed)) {
             core.running.note_unhooked(lua);

@@ -81,7 +81,7 @@ unsafe fn status_of(lua: *mut lua_State, thread: *mut lua_State) -> Status {
     }
 }
 
-/// Returns whether `thread` waits inside a root: a root itself is pinned by the driver and waits with it.
+/// Returns whether `thread` waits inside a root, or is a root with a coroutine that waits.
 unsafe fn is_carried(lua: *mut lua_State, thread: *mut lua_State) -> bool {
     // SAFETY: `lua` belongs to a state.
     let running = unsafe { &Core::of(lua).running };
@@ -112,8 +112,8 @@ pub(crate) unsafe fn create(lua: *mut lua_State) -> c_int {
     }
 }
 
-/// Runs `thread` until it ends, fails or yields to its resumer. Returns the number of results moved to `lua`, or -1
-/// with the message there. A wait or forced yield does not return: it is passed up from here with `continuation`.
+/// Runs `thread` until it ends, fails or yields to its resumer. Returns the number of results moved to `lua`, or
+/// -1 with the message there. On a wait or forced yield it does not return: the yield is passed up with `continuation`.
 unsafe fn run(
     lua: *mut lua_State,
     thread: *mut lua_State,
@@ -271,7 +271,7 @@ unsafe fn wrapped_results(lua: *mut lua_State, thread: *mut lua_State, result: R
         let status = ffi::lua_status(thread);
         let failed = status != ffi::LUA_OK && status != ffi::LUA_YIELD && !is_carried(lua, thread);
         if failed {
-            // Closing it returns its own error, or that of a variable that was closed.
+            // Closing returns the coroutine's own error, or that of a to-be-closed variable.
             ffi::lua_pushvalue(lua, -1);
             ffi::lua_xmove(lua, thread, 1);
             if close_thread(lua, thread) != ffi::LUA_OK {
@@ -323,14 +323,14 @@ unsafe fn isyieldable(lua: *mut lua_State) -> c_int {
     }
 }
 
-/// Closes `thread`. The closing of its variables runs in it, so the budget's hook must find it as the running
-/// coroutine.
+/// Closes `thread`. Its to-be-closed variables run code in it, so it must be the coroutine that the budget's hook
+/// finds.
 unsafe fn close_thread(lua: *mut lua_State, thread: *mut lua_State) -> c_int {
     // SAFETY: `thread` is alive and does not run. Closing it is protected and comes back with a status.
     unsafe {
         let status = ffi::lua_status(thread);
         if status > ffi::LUA_YIELD && Core::of(lua).running.is_unhooked(thread) {
-            return status; // Code that closes its variables could not be ended; the error is on top.
+            return status; // Nothing could end the closing of its variables; the error is on top.
         }
         let before = budget::switch(thread);
         let status = ffi::lua_closethread(thread, lua);

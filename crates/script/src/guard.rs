@@ -18,7 +18,7 @@ use crate::ffi::{self, lua_State};
 /// Longest message of a panic that a script sees, bytes.
 const MESSAGE_MAX: usize = 256;
 
-/// Makes the C function that Lua calls of an `unsafe fn(*mut lua_State) -> c_int`.
+/// Makes the C function for Lua from an `unsafe fn(*mut lua_State) -> c_int`.
 #[macro_export]
 macro_rules! function {
     ($function:path) => {{
@@ -30,7 +30,7 @@ macro_rules! function {
     }};
 }
 
-/// Makes the continuation that Lua calls of an `unsafe fn(*mut lua_State, c_int, lua_KContext) -> c_int`.
+/// Makes the continuation for Lua from an `unsafe fn(*mut lua_State, c_int, lua_KContext) -> c_int`.
 #[macro_export]
 macro_rules! continuation {
     ($function:path) => {{

@@ -42,7 +42,7 @@ unsafe impl<T: Send> Send for BurstLock<T> {}
 #[derive(Default)]
 struct Queue {
     waiting: VecDeque<Ticket>,
-    /// The ticket that owns the lock since a release handed it over, until its task takes notice.
+    /// The ticket that owns the lock since a release handed it over, until its task notices.
     granted: Option<u64>,
     next: u64,
 }
@@ -75,7 +75,7 @@ impl<T> BurstLock<T> {
         false
     }
 
-    /// Takes the lock if it is free, or becomes free within the time that a wake-up would cost.
+    /// Acquires the lock if it is free, or becomes free within the time that a wake-up would cost.
     #[inline]
     pub fn try_lock(&self) -> Option<BurstGuard<'_, T>> {
         if self.acquire() || self.spin() {
@@ -110,7 +110,7 @@ impl<T> BurstLock<T> {
         }
     }
 
-    /// Blocks the calling thread for `time` at most, where nothing can be awaited.
+    /// Like [`lock_blocking`](Self::lock_blocking), for at most `time`: for callers that cannot await.
     pub fn lock_within(&self, time: Duration) -> Option<BurstGuard<'_, T>> {
         let begun = Instant::now();
         loop {
@@ -161,7 +161,7 @@ impl<T> BurstLock<T> {
         }
     }
 
-    /// Takes a ticket out of the queue; `true` if the lock had been handed to it.
+    /// Removes a ticket from the queue; returns whether the lock had been handed to it.
     fn withdraw(&self, id: u64) -> bool {
         let mut queue = self.queue();
         if queue.granted == Some(id) {
@@ -205,7 +205,7 @@ impl<'a, T> Future for Locking<'a, T> {
             let id = queue.next;
             queue.next += 1;
             queue.waiting.push_back(Ticket { id, waker: cx.waker().clone(), woken: false, overtaken: 0 });
-            // From here on every release looks at the queue. One that came just before left the lock free.
+            // From here on every release looks at the queue. A release just before left the lock free.
             lock.word.fetch_or(QUEUED, Ordering::Relaxed);
             drop(queue);
             self.ticket = Some(id);
@@ -225,7 +225,7 @@ impl<'a, T> Future for Locking<'a, T> {
                 self.ticket = None;
                 return Poll::Ready(BurstGuard { lock });
             }
-            // Noted before the lock is tried, so a release after the try wakes again.
+            // Recorded before the lock is tried, so that a release after the try wakes again.
             if let Some(ticket) = queue.waiting.iter_mut().find(|ticket| ticket.id == id) {
                 ticket.woken = false;
                 ticket.waker.clone_from(cx.waker());

@@ -27,12 +27,13 @@ pub struct MemoryLimit {
 }
 
 impl MemoryLimit {
-    /// `limit` in bytes; 0 means unlimited.
+    /// Returns a limit in bytes; 0 means unlimited.
     pub fn new(limit: usize) -> MemoryLimit {
         MemoryLimit { limit, used: AtomicUsize::new(0) }
     }
 
-    /// Bytes in use by the states that share this limit; 0 where there is no limit, because then nothing is counted.
+    /// Returns the bytes in use by the states that share this limit; 0 without a limit, because then nothing is
+    /// counted.
     pub fn used(&self) -> usize {
         self.used.load(Ordering::Relaxed)
     }
@@ -76,7 +77,7 @@ impl MemoryLimit {
 }
 
 /// `lua_Alloc` over the process's allocator. A null answer makes Lua collect garbage, try again and then raise
-/// "not enough memory"; so it does for a string that takes too long to be made while a script runs in a burst.
+/// "not enough memory". The answer is also null for a string that would take too long to create within a burst.
 ///
 /// # Safety
 /// `account` is a live [`MemoryLimit`]; `block` is null or came from here with size `old`.
@@ -93,7 +94,7 @@ pub(crate) unsafe extern "C" fn allocate(
     unsafe { allocate_by(MemoryLimit::account, account, block, old, new) }
 }
 
-/// As [`allocate`], with how the block is accounted for.
+/// Like [`allocate`], with the function that accounts for the block.
 #[inline(always)]
 unsafe fn allocate_by(
     accounts: fn(&MemoryLimit, usize, usize) -> bool,
@@ -129,10 +130,10 @@ unsafe fn allocate_by(
     made as *mut c_void
 }
 
-/// As [`allocate`] for a state that has its limit alone, and after a large block the script that runs is suspended
-/// before its next instruction, if others wait for this thread. What Lua does in one instruction is not interrupted, be
-/// it `..`, the growth of a table, or a step of the collector over one; so at most one such long instruction runs on
-/// this thread.
+/// Like [`allocate`], for a state that does not share its limit; and after a large block the running script is
+/// suspended before its next instruction, if others wait for this thread. A single instruction of Lua is not
+/// interrupted, be it `..`, the growth of a table, or the collector's step over one; so at most one long instruction
+/// runs on this thread.
 ///
 /// # Safety
 /// As [`allocate`].

@@ -11,7 +11,7 @@ use crate::budget::{self, Limits};
 use crate::ffi::{self, lua_KContext, lua_KFunction, lua_State};
 use crate::state::{Core, Error, ErrorKind, State, error_text, traceback};
 
-/// Finished coroutines that a state keeps for reuse: as many as a busy worker has in flight.
+/// The maximum number of finished coroutines that a state keeps for reuse: as many as a busy worker has in flight.
 const IDLE_MAX: usize = 1024;
 
 /// The reason why the innermost coroutine yields.
@@ -34,19 +34,19 @@ pub(crate) struct Running {
     pub(crate) yieldable: bool,
     /// The coroutine that the driver resumed.
     pub(crate) root: *mut lua_State,
-    /// Budget of this burst.
+    /// The budget of this burst.
     pub(crate) limits: Limits,
     /// Coroutines of scripts that wait inside a root and must not be resumed otherwise: (root, waiting).
     pub(crate) carried: Vec<(*mut lua_State, *mut lua_State)>,
-    /// Coroutines in which the budget's hook raised an error, the last ones: Lua leaves hooks forbidden there for good,
-    /// so nothing of a script may run in them again.
+    /// The last coroutines in which the budget's hook raised an error: Lua leaves hooks forbidden there permanently, so
+    /// no code of a script may run in them again.
     unhooked: VecDeque<*mut lua_State>,
 }
 
 impl Running {
-    /// Notes that the hook is about to raise in this coroutine.
+    /// Records that the hook is about to raise in this coroutine.
     pub(crate) fn note_unhooked(&mut self, thread: *mut lua_State) {
-        /// The maximum number that is kept. A script must let each of them use up its budget's time.
+        /// A script cannot easily exceed this, because each of them takes the whole time of its budget.
         const UNHOOKED_MAX: usize = 1024;
         if !self.is_unhooked(thread) {
             self.unhooked.truncate(UNHOOKED_MAX - 1);
@@ -80,7 +80,7 @@ impl Default for Running {
     }
 }
 
-/// A coroutine that the driver runs, pinned in the registry. Give it back with [`State::recycle`].
+/// A coroutine that the driver runs, pinned in the registry. Return it with [`State::recycle`].
 #[must_use = "a coroutine that is not recycled stays in the registry"]
 #[derive(Debug)]
 pub struct Coroutine {
@@ -105,7 +105,7 @@ pub struct Budget {
     pub total: Option<Duration>,
     /// Run time without a yield; `None`: unlimited.
     pub burst: Option<Duration>,
-    /// Used up to now, waiting not counted.
+    /// Run time so far, without waits.
     pub used: Duration,
     /// Whether a burst has been run; from the second on, bursts are timed.
     started: bool,
@@ -121,7 +121,7 @@ impl Budget {
 /// The end of a burst.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Burst {
-    /// The function returned; as many results are on the coroutine's stack.
+    /// The function returned this number of results, which are on the coroutine's stack.
     Done(c_int),
     /// A C function waits ([`wait`]).
     Waiting,
@@ -161,7 +161,7 @@ pub unsafe fn wait(lua: *mut lua_State, context: lua_KContext, continuation: lua
 /// The instruction for a long-running C function.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Poll {
-    /// Go on.
+    /// Continue.
     Go,
     /// The slice is over and others wait for this thread: [`leave`].
     Leave,
@@ -169,8 +169,8 @@ pub enum Poll {
     Stop,
 }
 
-/// Polls whether to go on; called every few thousand steps of a C function that can run long: bytes copied, elements
-/// visited, steps of a pattern. Raises nothing, so values with destructors may be alive.
+/// Asks whether to continue. A C function that can run long calls it every few thousand steps (bytes copied, elements
+/// visited, steps of a pattern). Raises nothing, so values with destructors may be alive.
 ///
 /// Cost: a few loads until the slice is over.
 ///
@@ -182,7 +182,7 @@ pub unsafe fn poll(lua: *mut lua_State) -> Poll {
     unsafe { poll_if(lua, || can_wait(lua)) }
 }
 
-/// As [`poll`], with `may_leave` in the place of [`can_wait`].
+/// Like [`poll`], with `may_leave` in place of [`can_wait`].
 #[inline]
 pub(crate) unsafe fn poll_if(lua: *mut lua_State, may_leave: impl Fn() -> bool) -> Poll {
     #[cfg(test)]
@@ -206,8 +206,8 @@ pub(crate) unsafe fn poll_if(lua: *mut lua_State, may_leave: impl Fn() -> bool) 
     }
 }
 
-/// The number of bytes beyond which a thread that others wait for does not process them at once: a few hundred
-/// microseconds of copying.
+/// The maximum number of bytes that are processed at once on a thread that others wait for: a few hundred microseconds
+/// of copying.
 const HEAVY: usize = 1 << 20;
 
 /// As [`poll`], before `bytes` are processed at once by code that cannot poll in between: Lua's own copy of a string.
@@ -226,7 +226,7 @@ pub unsafe fn weigh(lua: *mut lua_State, bytes: usize) -> Poll {
     }
 }
 
-/// As [`weigh`], for functions that end in no time if there are few bytes: then there is no poll.
+/// Like [`weigh`], but without a poll for few bytes, which take a short time.
 ///
 /// # Safety
 /// As [`poll`].
@@ -266,8 +266,8 @@ pub unsafe fn stopped(lua: *mut lua_State) -> ! {
 }
 
 impl State {
-    /// Returns the flag that ends the running code of this state, and all later code, until it is reset. Any thread may
-    /// set it; the error's kind is [`ErrorKind::Stopped`].
+    /// Returns the flag that ends the running script of this state, and every later one, until it is cleared. Any
+    /// thread may set it; the error's kind is [`ErrorKind::Stopped`].
     pub fn stopper(&mut self) -> Arc<AtomicBool> {
         Arc::clone(&self.core().stop)
     }
@@ -326,7 +326,7 @@ impl State {
                 match reason {
                     Reason::Script => Burst::Yielded,
                     Reason::Waiting => Burst::Waiting,
-                    // The script is being ended, and would continue if it were resumed.
+                    // The script is being ended, and must not continue.
                     Reason::Forced if running.limits.expired || self.core().stop.load(Ordering::Relaxed) => {
                         Burst::Failed
                     }
@@ -363,25 +363,25 @@ impl State {
         }
     }
 
-    /// Takes a coroutine back, in any state: finished, failed, or aborted while it waited. To-be-closed variables are
+    /// Reclaims a coroutine in any state: finished, failed, or aborted while it waited. To-be-closed variables are
     /// closed, within one burst's budget.
     pub fn recycle(&mut self, coroutine: Coroutine) {
         let thread = coroutine.thread;
         let core = self.core();
-        // An error that left a hook (the budget's) leaves hooks forbidden on its coroutine for good, and nothing could
-        // end what runs there next. So a coroutine that failed is never used again.
+        // An error raised by a hook (the budget's) leaves hooks forbidden on its coroutine permanently, so nothing
+        // could end the next script there. So a coroutine that failed is never used again.
         // SAFETY: reading the status of a coroutine that is alive.
         let failed = !matches!(unsafe { ffi::lua_status(thread) }, ffi::LUA_OK | ffi::LUA_YIELD);
         // SAFETY: the coroutine is alive and not running; closing it is protected.
         unsafe {
             if ffi::lua_status(thread) == ffi::LUA_OK {
                 ffi::lua_settop(thread, 0);
-                // A coroutine whose hook was armed before its last instruction would yield at once at its next use.
+                // A coroutine that ended when it was about to be suspended would be suspended at once in its next use.
                 if ffi::lua_gethook(thread).is_some() {
                     ffi::lua_sethook(thread, None, 0, 0);
                 }
             } else if failed && core.running.is_unhooked(thread) {
-                // Its to-be-closed variables stay open: nothing could end the code that closes them.
+                // Its to-be-closed variables are not closed, because nothing could end their metamethods.
                 ffi::lua_sethook(thread, None, 0, 0);
             } else {
                 core.running.carried.retain(|(root, _)| *root != thread);
@@ -403,7 +403,7 @@ impl State {
         self.forget(coroutine);
     }
 
-    /// Gives a coroutine up as it is: the collector takes it.
+    /// Abandons a coroutine to the garbage collector.
     pub(crate) fn forget(&mut self, coroutine: Coroutine) {
         let reference = coroutine.reference;
         // SAFETY: nothing is held. A failure to unpin costs one coroutine's memory until the state goes.
@@ -411,7 +411,7 @@ impl State {
     }
 }
 
-/// Polls whose result a test decides.
+/// Polls whose answers tests determine.
 #[cfg(test)]
 pub(crate) mod tests {
     use std::cell::Cell;
@@ -434,7 +434,7 @@ pub(crate) mod tests {
         Some(verdict)
     }
 
-    /// Makes the poll with number `at`, counted from 1 from now on, return `verdict` once.
+    /// Makes the poll with number `at` from now on, counted from 1, return `verdict` once.
     pub(crate) fn answer(at: u64, verdict: Poll) {
         ASKED.set(0);
         ANSWER.set(Some((at, verdict)));

@@ -20,7 +20,7 @@ pub(crate) struct Core {
     pub(crate) running: Running,
     /// Finished coroutines, ready for the next start.
     pub(crate) idle: Vec<Coroutine>,
-    /// Whether the running code is to be ended ([`State::stopper`]).
+    /// Whether running scripts are to be ended ([`State::stopper`]).
     pub(crate) stop: Arc<AtomicBool>,
     /// The data of the store's sandbox.
     pub(crate) sandbox: crate::sandbox::Own,
@@ -132,7 +132,7 @@ impl State {
         State::bare_with(allocate, memory, host)
     }
 
-    /// The same with one of the allocators of [`memory`](crate::memory).
+    /// Like [`bare`](Self::bare), with one of the allocators of [`memory`](crate::memory).
     pub(crate) fn bare_with<T: Any + Send>(
         allocate: ffi::lua_Alloc,
         memory: Arc<MemoryLimit>,
@@ -284,9 +284,9 @@ impl State {
         .map_err(|error| error.loading(status))
     }
 
-    /// Bytes that the state uses, by Lua's own account.
+    /// Returns the number of bytes that the state uses, as Lua counts them.
     pub fn memory_used(&mut self) -> usize {
-        // A sandbox has its limit alone, which knows as much and is read at once.
+        // A sandbox does not share its limit, which has the same number and is faster to read.
         if self.core().sandbox.on && self.memory.is_counted() {
             return self.memory.used();
         }
@@ -401,7 +401,7 @@ pub(crate) unsafe fn error_text(lua: *mut lua_State, index: c_int) -> String {
 /// Longest traceback, bytes.
 const TRACE_MAX: usize = 1024;
 
-/// Most levels of a traceback.
+/// The maximum number of levels of a traceback.
 const TRACE_LEVELS: c_int = 24;
 
 /// Returns the traceback of a coroutine as HAProxy prints it, from `level` on.
@@ -429,7 +429,7 @@ unsafe fn write_trace(lua: *mut lua_State, mut level: c_int, buffer: &mut [u8]) 
             if ffi::lua_getinfo(lua, c"Slnt".as_ptr(), &mut record) == 0 {
                 break;
             }
-            // The function that the driver began with is not the script's.
+            // The C function that the driver called first is not a part of the script.
             if *record.what as u8 == b'C' && record.name.is_null() && out.position() > 0 {
                 let mut outer: ffi::lua_Debug = std::mem::zeroed();
                 if ffi::lua_getstack(lua, level + 1, &mut outer) == 0 {

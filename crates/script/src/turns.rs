@@ -4,7 +4,7 @@
 //! and however low its own priority is. From 6.12 on, a thread that requests shorter slices preempts it as soon as it
 //! wakes.
 
-/// Turns of a worker, in nanoseconds: the shortest that Linux gives.
+/// The time slice of a worker, in nanoseconds: the shortest that Linux allows.
 const SHORT_NS: u64 = 100_000;
 
 /// The kernel's `struct sched_attr` in its first version.
@@ -20,8 +20,8 @@ struct Attributes {
     period_ns: u64,
 }
 
-/// Asks for short turns for the calling thread, which others wait for. Where the kernel does not know that, or refuses
-/// it, the thread works as it is.
+/// Requests short time slices for the calling thread, which others wait for. If the kernel does not support them, or
+/// refuses the request, nothing changes.
 pub fn short_turns() {
     let attributes = Attributes {
         size: size_of::<Attributes>() as u32,
@@ -34,7 +34,7 @@ pub fn short_turns() {
         deadline_ns: 0,
         period_ns: 0,
     };
-    // SAFETY: the kernel reads as many bytes as `size` says, and changes this thread's turns only.
+    // SAFETY: the kernel reads as many bytes as `size` says, and changes this thread's time slices only.
     unsafe { libc::syscall(libc::SYS_sched_setattr, 0, &raw const attributes, 0) };
 }
 
@@ -58,7 +58,7 @@ mod tests {
             short_turns();
             let after = read();
             assert_eq!((before.nice, after.nice, after.policy), (3, 3, before.policy), "nothing else has changed");
-            // A kernel before 6.12 has no slices per thread and returns 0.
+            // A kernel before 6.12 has no time slices per thread, and returns 0.
             assert!(
                 before.runtime_ns == 0 || after.runtime_ns == SHORT_NS,
                 "{} to {}",

@@ -6,7 +6,7 @@
 //! ticket is created, and nothing has to be undone if the client disconnects. Effects outside the keyspace (events,
 //! messages, values to be freed, clients to be served) are collected in that context and take place after unlocking.
 //!
-//! Conditions: commands of constant cost, or of a cost by their keys; at most [`KEYS_MAX`] keys, including watched
+//! Conditions: commands of constant cost, or of a cost per key; at most [`KEYS_MAX`] keys, including watched
 //! ones, [`COMMANDS_MAX`] commands and words below [`SHARED_MIN`] bytes; and no holds: if one of the keys is held, or
 //! has a string too long to copy under a lock, nothing has happened and the caller uses a section instead.
 
@@ -30,7 +30,7 @@ use crate::watching::Watching;
 pub(crate) const KEYS_MAX: usize = 8;
 /// The maximum number of commands.
 pub(crate) const COMMANDS_MAX: usize = 32;
-/// The maximum number of digits of a bit offset that makes no string long.
+/// The maximum number of digits of a bit offset; a larger offset could make a string too long to copy under a lock.
 const OFFSET_DIGITS: usize = 6;
 /// The maximum number of words of a command.
 const WORDS_MAX: usize = 64;
@@ -62,7 +62,7 @@ struct PlannedKey<'w> {
     hash: u64,
     key: &'w [u8],
     mode: Mode,
-    /// Index of its lock.
+    /// The index of its lock.
     lock: u16,
 }
 

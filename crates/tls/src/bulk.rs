@@ -1,13 +1,13 @@
-//! Collections that are freed by a thread of their own if they are large.
+//! Collections that are freed by a separate thread if they are large.
 //!
-//! Certificates are shared by a configuration, its listeners and the process, and the last reference to what a reload has
-//! replaced may be a worker's. Freeing 5,000 certificates with their keys takes some 20 ms, in which no request of that
-//! worker would be served; starting a thread takes some 50 µs.
+//! Certificates are shared by a configuration, its listeners and the process, and the last reference to those that a
+//! reload has replaced may be a worker's. Freeing 5,000 certificates with their keys takes some 20 ms, in which no
+//! request of that worker would be served; starting a thread takes some 50 µs.
 
 use std::collections::BTreeMap;
 use std::ops::{Deref, DerefMut};
 
-/// The number of entries from which on a collection is freed by a thread of its own.
+/// The number of entries from which on a collection is freed by a separate thread.
 const MANY: usize = 128;
 
 /// A type whose values a [`Bulk`] holds.
@@ -28,7 +28,7 @@ impl<K: Send + 'static, V: Send + 'static> Collection for BTreeMap<K, V> {
     }
 }
 
-/// A collection that is freed by a thread of its own if it is large.
+/// A collection that is freed by a separate thread if it is large.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Bulk<T: Collection>(T);
 

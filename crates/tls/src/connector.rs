@@ -1,9 +1,9 @@
 //! The client's side: connections to a server of a `server` line.
 //!
-//! One rustls configuration serves all connections of a line. The name that is sent as SNI is a connection's own, and so
-//! are the protocols of ALPN. Sessions are kept by that name, so that what was verified for one name is not resumed for
-//! another; their number is bounded. HAProxy keeps one session for each thread of a server, while TLS 1.3 wants each
-//! ticket used once, which rustls insists on: a few are kept, the newest first, for threads that connect together.
+//! One rustls configuration serves all connections of a line. The name that is sent as SNI and the protocols of ALPN
+//! belong to a connection. Sessions are stored by that name, so that a session verified for one name is not resumed for
+//! another; their number is bounded. HAProxy keeps one session for each thread of a server. In TLS 1.3 each ticket
+//! should be used only once, which rustls enforces, so a few are kept, the newest first, for concurrent connections.
 
 use std::collections::VecDeque;
 use std::net::{IpAddr, Ipv4Addr};
@@ -25,13 +25,13 @@ use crate::pair::Pair;
 use crate::policy::{ServerSettings, Verify};
 use crate::verify::ServerVerifier;
 
-/// The most names whose sessions a server's store keeps.
+/// The maximum number of names whose sessions a server's store keeps.
 const NAMES_MAX: usize = 64;
 
-/// The most tickets of TLS 1.3 for one name.
+/// The maximum number of TLS 1.3 tickets for one name.
 const TICKETS_MAX: usize = 8;
 
-/// Returns the name of a connection that sends none: rustls sends no address as SNI.
+/// Returns the name of a connection that sends no SNI: an address, which rustls does not send.
 fn nameless() -> ServerName<'static> {
     ServerName::from(IpAddr::V4(Ipv4Addr::UNSPECIFIED))
 }
@@ -59,7 +59,7 @@ impl Connector {
     }
 
     /// Returns a connection. `sni` is the name that is sent, and that the server's certificate must have if it is
-    /// verified; an empty one is none, as for HAProxy. `alpn` replaces the protocols of the line.
+    /// verified; as in HAProxy, an empty name means none. `alpn` replaces the protocols of the line.
     ///
     /// # Errors
     /// A name that cannot be sent while the server is verified: nothing could be compared with the certificate. A server
@@ -97,7 +97,7 @@ impl Connector {
     }
 
     /// Replaces the settings for connections that begin after this. Sessions are kept if the settings are equal, and
-    /// discarded otherwise, since the verification may no longer be valid.
+    /// dropped otherwise, since an earlier verification may not be valid any more.
     ///
     /// # Errors
     /// As [`Connector::new`]; the present settings stay.
@@ -109,7 +109,7 @@ impl Connector {
         Ok(())
     }
 
-    /// Replaces the certificate that is shown to the server, if it is the one of this path; returns whether it was.
+    /// Replaces the certificate that is shown to the server if it has this path; returns whether it has.
     pub fn replace_pair(&self, pair: &Arc<Pair>) -> Result<bool, String> {
         let before = self.settings();
         match &before.pair {
@@ -142,7 +142,7 @@ impl State {
         config.alpn_protocols = policy.alpn.clone().unwrap_or_default();
         config.resumption = match settings.no_reuse {
             true => Resumption::disabled(),
-            // Like OpenSSL's option, this affects only tickets of TLS 1.2.
+            // Like OpenSSL's option, this only concerns tickets of TLS 1.2.
             false if settings.no_tickets => {
                 Resumption::store(Arc::new(Sessions::default())).tls12_resumption(Tls12Resumption::SessionIdOnly)
             }
@@ -174,19 +174,19 @@ impl ResolvesClientCert for Shown {
     }
 }
 
-/// The sessions and the group that are kept for a name.
+/// The stored sessions of a name.
 #[derive(Default)]
 struct Kept {
     group: Option<NamedGroup>,
     tls12: Option<Tls12ClientSessionValue>,
-    /// Oldest first.
+    /// The TLS 1.3 tickets, oldest first.
     tls13: VecDeque<Tls13ClientSessionValue>,
 }
 
 /// The sessions of a server, by name.
 #[derive(Default)]
 struct Sessions {
-    /// Oldest first; most servers have one name.
+    /// The sessions, oldest first; most servers have one name.
     names: Mutex<VecDeque<(ServerName<'static>, Kept)>>,
 }
 
@@ -197,13 +197,13 @@ impl std::fmt::Debug for Sessions {
 }
 
 impl Sessions {
-    /// Returns what `read` finds for a name.
+    /// Returns the result of `read` for a name's sessions.
     fn find<R>(&self, name: &ServerName<'_>, read: impl FnOnce(&mut Kept) -> Option<R>) -> Option<R> {
         let mut names = self.names.lock();
         names.iter_mut().find(|(kept, _)| kept == name).and_then(|(_, kept)| read(kept))
     }
 
-    /// Changes the entry of a name, which may evict another.
+    /// Changes a name's sessions, which may evict those of another name.
     fn change(&self, name: ServerName<'static>, change: impl FnOnce(&mut Kept)) {
         let mut names = self.names.lock();
         if let Some((_, kept)) = names.iter_mut().find(|(kept, _)| *kept == name) {

@@ -1,4 +1,4 @@
-//! Equality of settings: what a reload compares to keep what has not changed.
+//! Equality of settings: a reload compares them to keep the objects of unchanged settings.
 //!
 //! Certificates and authorities are equal if their paths and the digests of their files are.
 

@@ -1,8 +1,8 @@
-//! OpenSSL's codes and texts for handshakes that fail, from rustls's errors and from what was seen on the connection.
+//! OpenSSL's codes and texts for failed handshakes, derived from rustls's errors and from the connection's bytes.
 //!
 //! `ssl_fc_err` prints the code, `ssl_fc_err_str` and the log line of a failed handshake the text. The texts are those
-//! of OpenSSL 3.0. Several errors of rustls share a code, and where OpenSSL distinguishes what rustls does not the code
-//! is the nearest one.
+//! of OpenSSL 3.0. Several errors of rustls share a code, and where OpenSSL makes distinctions that rustls lacks, the
+//! code is the nearest one.
 
 use std::fmt;
 
@@ -16,7 +16,7 @@ pub struct Code(u32);
 
 const LIBRARY: u32 = 20 << 23;
 
-/// The offset that is added to the number of an alert from the peer.
+/// The offset that is added to the number of an alert that the peer sent.
 const ALERT: u32 = 1000;
 
 impl Code {
@@ -30,7 +30,7 @@ impl Code {
     pub const REFUSED: Code = ssl(234);
     /// The peer's certificate was not accepted.
     pub const VERIFY_FAILED: Code = ssl(134);
-    /// There is no common suite, group or signature scheme.
+    /// No suite, group or signature scheme is in common.
     pub const NO_SHARED_CIPHER: Code = ssl(193);
     /// A client repeats a handshake with a version below the best common one.
     pub const FALLBACK: Code = ssl(373);
@@ -53,7 +53,7 @@ impl Code {
     const LENGTH_MISMATCH: Code = ssl(159);
     const NO_COMPRESSION: Code = ssl(187);
     const BAD_KEY_SHARE: Code = ssl(108);
-    /// A fault of this side.
+    /// An internal error of this side.
     pub const INTERNAL: Code = Code(LIBRARY | 0xc0103);
 
     /// Returns the code of an alert that the peer sent.
@@ -71,8 +71,8 @@ impl Code {
     }
 
     /// Returns the code of an error in reaction to a client's first message, which begins with these bytes, and the
-    /// answer to the client: that of OpenSSL, which tells nothing to a peer that does not speak TLS. Of a client of an
-    /// old version rustls misses an extension before it looks at the version.
+    /// answer to the client, which is that of OpenSSL: none to a peer that does not speak TLS. For a client with an old
+    /// version rustls reports a missing extension before it checks the version.
     pub fn of_hello(error: &Error, bytes: &[u8]) -> (Code, Answer) {
         use AlertDescription as Alert;
         if let Some(code) = Code::of_plain(bytes) {
@@ -113,7 +113,7 @@ impl Code {
         self.0
     }
 
-    /// Returns the code with a number; 0 is none.
+    /// Returns the code with a number; `None` for 0.
     pub fn from_number(number: u32) -> Option<Code> {
         (number != 0).then_some(Code(number))
     }
@@ -176,7 +176,7 @@ impl From<&Error> for Code {
             Error::InappropriateMessage { .. } | Error::InappropriateHandshakeMessage { .. } => {
                 Code::UNEXPECTED_MESSAGE
             }
-            // The verifier's, for a code whose alert is handshake_failure.
+            // An error of the verifier, for a code whose alert is handshake_failure.
             Error::General(_) => Code::VERIFY_FAILED,
             _ => Code::INTERNAL,
         }

@@ -1,9 +1,10 @@
-//! Groups of the key exchange: OpenSSL's lists and names of them, over those that rustls has.
+//! Groups of the key exchange: lists in OpenSSL's syntax, mapped to the groups of rustls, and OpenSSL's names of
+//! groups.
 //!
 //! The grammar is `SSL_CTX_set1_groups_list`'s: names in any case between `:` (or `/`, which separates levels of
 //! preference in OpenSSL 3.5), `?` before a name that may be unknown, `-` before one that is removed, `*` before one
 //! for which a key share is sent, which rustls decides itself. A group that OpenSSL knows and rustls lacks is reported
-//! and left out; a name that nobody knows is an error, as it is for HAProxy.
+//! and left out; a name that neither knows is an error, as in HAProxy.
 
 use rustls::NamedGroup;
 use rustls::crypto::SupportedKxGroup;
@@ -13,7 +14,7 @@ use crate::list::{Parsed, joined};
 
 type Group = &'static dyn SupportedKxGroup;
 
-/// A group: what `curves` calls it, and what `ssl_fc_curve` prints of it.
+/// A group: its names in `curves`, and the name that `ssl_fc_curve` prints.
 struct Known {
     /// OpenSSL's short name.
     name: &'static str,
@@ -113,7 +114,8 @@ fn is_called(known: &Known, word: &str) -> bool {
     known.name.eq_ignore_ascii_case(word) || known.also.iter().any(|name| name.eq_ignore_ascii_case(word))
 }
 
-/// Returns the groups without `curves`, in order: those of OpenSSL before 3.5, then the hybrid one.
+/// Returns the groups that are used where `curves` is not set, in order: those of OpenSSL before 3.5, then the hybrid
+/// one.
 pub fn default() -> impl Iterator<Item = Group> {
     KNOWN[..4].iter().map(|known| (known.group)())
 }

@@ -16,7 +16,7 @@ use crate::session::{Facts, Known};
 use crate::testing::Pki;
 use crate::verify::{self, Outcome};
 
-/// Certificates that these tests share: making an RSA key takes a while.
+/// Certificates that these tests share, because generating an RSA key takes long.
 pub struct Fixture {
     pub pki: Pki,
     pub rsa: Arc<Pair>,
@@ -69,7 +69,7 @@ pub enum Failed {
     Client(Error, Option<Box<Outcome>>),
 }
 
-/// What both sides know of a finished handshake.
+/// The facts that both sides have about a finished handshake.
 #[derive(Debug)]
 pub struct Met {
     /// The server's side.
@@ -107,7 +107,7 @@ pub fn accept(client: &mut ClientConnection) -> Accepted {
     acceptor.accept().unwrap().unwrap()
 }
 
-/// Drives a handshake, and a round of what follows it.
+/// Drives a handshake, and one exchange after it.
 pub fn meet(listener: &Listener, mut client: ClientConnection) -> Result<Met, Failed> {
     let (mut theirs, mut ours) = (Side::default(), Side::default());
     let accepted = accept(&mut client);

@@ -2,7 +2,7 @@
 //!
 //! rustls parses the message and exposes a part of it; JA3 and JA4 need its lists as they were sent. The kept parts and
 //! their truncation are HAProxy's: `tune.ssl.capture-buffer-size` bounds all lists together, in the order of
-//! [`List`], and a message that is malformed behind its suites still has those. The last extension is left out if it is
+//! [`List`], and a message that is malformed after its suites still has those. The last extension is left out if it is
 //! empty.
 //!
 //! Nothing here can fail beyond "no such message"; any bytes may be given.
@@ -23,7 +23,7 @@ const SERVER_HELLO: u8 = 2;
 /// The extension by which a client asks for an OCSP response.
 const STATUS_REQUEST: u16 = 5;
 
-/// The random of a server's hello that asks for another hello.
+/// The random of a server's hello that is a HelloRetryRequest.
 const RETRY: [u8; 32] = [
     0xcf, 0x21, 0xad, 0x74, 0xe5, 0x9a, 0x61, 0x11, 0xbe, 0x1d, 0x8c, 0x02, 0x1e, 0x65, 0xb8, 0x91, 0xc2, 0xa2, 0x11,
     0x16, 0x7a, 0xbb, 0x8c, 0x5e, 0x07, 0x9e, 0x09, 0xe2, 0xc8, 0xa8, 0x33, 0x9c,
@@ -48,7 +48,7 @@ pub enum List {
 
 const LISTS: usize = 6;
 
-/// What is kept of a client's hello.
+/// The parts of a client's hello that are kept.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Hello {
     /// The version in the message: `ssl_fc_protocol_hello_id`.
@@ -57,9 +57,9 @@ pub struct Hello {
     pub ciphers_hash: u64,
     /// The client's random.
     pub random: [u8; 32],
-    /// The session that the client offers; of TLS 1.3 a random value without meaning.
+    /// The session that the client offers; in TLS 1.3 a random value without meaning.
     pub session: Box<[u8]>,
-    /// The lists, one behind the other.
+    /// The lists, concatenated.
     data: Box<[u8]>,
     ends: [u16; LISTS],
 }
@@ -83,13 +83,13 @@ impl<'a> Parts<'a> {
         self.bytes(2).map(|bytes| u16::from_be_bytes([bytes[0], bytes[1]]))
     }
 
-    /// Reads a part behind its length of one byte.
+    /// Reads a part that follows its length of one byte.
     fn short(&mut self) -> Option<&'a [u8]> {
         let length = self.byte()?;
         self.bytes(length.into())
     }
 
-    /// Reads a part behind its length of two bytes.
+    /// Reads a part that follows its length of two bytes.
     fn long(&mut self) -> Option<&'a [u8]> {
         let length = self.number()?;
         self.bytes(length.into())
@@ -123,7 +123,7 @@ fn body(message: &[u8], kind: u8) -> Option<Parts<'_>> {
     parts.bytes(length).map(Parts)
 }
 
-/// The lists of extensions that are kept, where they are in the message.
+/// The lists of extensions that are kept, as parts of the message.
 #[derive(Default)]
 struct Extensions<'a> {
     groups: &'a [u8],
@@ -133,7 +133,7 @@ struct Extensions<'a> {
 }
 
 impl<'a> Extensions<'a> {
-    /// Reads one extension; `None`: it is malformed.
+    /// Reads one extension; returns `None` if it is malformed.
     fn read(&mut self, kind: u16, content: &'a [u8]) -> Option<()> {
         let mut content = Parts(content);
         match kind {
@@ -147,7 +147,7 @@ impl<'a> Extensions<'a> {
     }
 }
 
-/// What is kept, up to a limit.
+/// The kept data, up to a limit.
 struct Keeper {
     data: Vec<u8>,
     limit: usize,
@@ -172,7 +172,7 @@ impl Hello {
         let ciphers = body.long()?;
         let mut kept = Keeper { data: Vec::new(), limit: limit.min(usize::from(u16::MAX)) };
         let mut ends = [kept.add(ciphers); LISTS];
-        // What follows the suites may be missing or malformed.
+        // The part after the suites may be missing or malformed.
         let _ = keep_extensions(&mut body, &mut kept, &mut ends);
         Some(Hello {
             version,
@@ -210,7 +210,7 @@ impl Hello {
     }
 }
 
-/// Keeps the extensions and the lists in them; `None` if something is malformed, and what precedes it is kept.
+/// Keeps the extensions and the lists in them. Returns `None` if a part is malformed; the parts before it are kept.
 fn keep_extensions(body: &mut Parts<'_>, kept: &mut Keeper, ends: &mut [u16; LISTS]) -> Option<()> {
     let _compressions = body.short()?;
     let mut rest = Parts(body.long()?);
@@ -249,7 +249,7 @@ pub fn without_grease(list: &[u8]) -> Vec<u8> {
     real
 }
 
-/// Returns the version in a client's first message, of which its records' first bytes suffice.
+/// Returns the version in a client's first message, whose first bytes are sufficient.
 pub fn version(bytes: &[u8]) -> Option<u16> {
     let mut parts = Parts(bytes);
     if parts.byte()? != HANDSHAKE || parts.bytes(4)?.is_empty() || parts.byte()? != CLIENT_HELLO {
@@ -259,7 +259,7 @@ pub fn version(bytes: &[u8]) -> Option<u16> {
     parts.number()
 }
 
-/// Returns whether a client offers TLS 1.3: its suites stand in no other client's list (RFC 8446 B.4).
+/// Returns whether a client offers TLS 1.3: only such clients list its suites (RFC 8446 B.4).
 pub fn offers_tls13(hello: &ClientHello<'_>) -> bool {
     hello.cipher_suites().iter().any(|suite| u16::from(*suite) >> 8 == 0x13)
 }
@@ -278,8 +278,8 @@ impl Start {
     /// The bytes of a record's head, a message's head, a version, a random and the longest session.
     pub const BYTES: usize = 5 + 4 + 2 + 32 + 1 + 32;
 
-    /// Parses the first bytes of a side, from the head of its first record on, as far as they have been received;
-    /// `None` also for a server that requests another hello.
+    /// Parses the first bytes that a side sends, beginning with the head of its first record. Returns `None` also for a
+    /// HelloRetryRequest.
     pub fn parse(bytes: &[u8]) -> Option<Start> {
         let mut parts = Parts(bytes);
         let is_hello = parts.byte()? == HANDSHAKE && parts.bytes(4).is_some();

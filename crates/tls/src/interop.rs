@@ -19,7 +19,7 @@ use crate::session::{Facts, Known};
 use crate::x509::Bundle;
 use crate::{connector::Connector, group, suite, verify};
 
-/// How long a side waits for the other before the test fails.
+/// The time for which a side waits for the other before the test fails.
 const PATIENCE: Duration = Duration::from_secs(20);
 
 /// A client's connection as the server saw it.
@@ -85,7 +85,7 @@ fn serve(listener: &Listener, mut stream: TcpStream, hello: &mut Vec<u8>) -> Res
             let mut bytes = Vec::new();
             server.write_tls(&mut bytes).unwrap();
             sent.extend_from_slice(&bytes);
-            // The client may be gone already.
+            // The client may have disconnected already.
             let _ = stream.write_all(&bytes);
         }
     };
@@ -201,7 +201,7 @@ fn failures_have_openssls_codes() {
     let code = |arguments: &str| client(&listener, &format!("-servername rsa.example {arguments}")).code().number();
     assert_eq!(code("-tls1_2 -cipher AES128-SHA"), 0x0a00_00c1);
     assert_eq!(code("-tls1_2 -cipher ECDHE-RSA-AES128-GCM-SHA256"), 0x0a00_00c1);
-    // The fallback signal is irrelevant if the highest version of this side was offered.
+    // The fallback signal is ignored if the client offered the best version of this side.
     let old = both(|settings| settings.policy.max = Some(Version::Tls12));
     assert_eq!(client(&old, "-servername rsa.example -tls1_2 -fallback_scsv").facts().protocol(), "TLSv1.2");
     // The client does not know the authority and sends an alert.

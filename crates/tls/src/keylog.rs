@@ -1,4 +1,4 @@
-//! Secrets of a handshake, for the fetches that print them where `tune.ssl.keylog` is set.
+//! Secrets of a handshake, for the fetches that print them if `tune.ssl.keylog` is set.
 //!
 //! rustls reports secrets of all connections to one object, which does not know the connection. It reports them on the
 //! thread that drives the handshake, so they are collected in a thread-local variable, which [`take`] empties after

@@ -1,4 +1,4 @@
-//! TLS without sockets: certificates and keys, which of them a client gets, and the rustls configurations that follow
+//! TLS without sockets: certificates and keys, their selection for a client, and the rustls configurations that result
 //! from the keywords of a `bind` or `server` line.
 //!
 //! Certificates are parsed and chains are verified by libcrypto of aws-lc ([`x509`], [`verify`]), so that verdicts,

@@ -1,6 +1,6 @@
 //! The name and version of the library behind certificates and keys, for conditions of configurations and `-vv`.
 
-/// `OpenSSL_version(OPENSSL_VERSION)`: `AWS-LC 1.2.3`.
+/// Returns `OpenSSL_version(OPENSSL_VERSION)`: `AWS-LC 1.2.3`.
 pub fn name() -> String {
     let text = |bytes: &'static [u8]| String::from_utf8_lossy(bytes.strip_suffix(b"\0").unwrap_or(bytes));
     let version = text(aws_lc_sys::AWSLC_VERSION_NUMBER_STRING);
@@ -16,7 +16,7 @@ pub const API_VERSION: u32 = aws_lc_sys::AWSLC_API_VERSION as u32;
 /// Seeds this thread's generator of random numbers. Collecting the entropy takes tens of milliseconds, which otherwise
 /// delay the thread's first handshake, and everything else on that thread.
 pub fn seed() {
-    // A failure would show again in the first handshake, which reports it.
+    // A failure would occur again in the first handshake, which reports it.
     let _ = aws_lc_rs::rand::fill(&mut [0]);
 }
 

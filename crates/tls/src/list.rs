@@ -1,8 +1,8 @@
-//! A parsed list of a configuration keyword: what is supported, and the words that have no effect.
+//! A parsed list of a configuration keyword: the supported elements, and the words that have no effect.
 
 use std::sync::Arc;
 
-/// The outcome of `ciphers`, `ciphersuites`, `curves`, `sigalgs` and their kin.
+/// The result of parsing `ciphers`, `ciphersuites`, `curves`, `sigalgs` and similar keywords.
 #[derive(Debug)]
 pub struct Parsed<T> {
     /// The supported elements, in order of preference; never empty.

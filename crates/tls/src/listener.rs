@@ -1,12 +1,12 @@
 //! The server's side: the certificates of a `bind` line, and the rustls configuration that a client gets.
 //!
 //! A [`Listener`] has a table: an index of names ([`crate::select`]) and a slot for each certificate, with the options
-//! that it shares with others. A rustls configuration belongs to one certificate, so each slot has its own, built when
-//! a client first needs it: of 5,000 certificates, only the requested ones cost memory. A client's first message
-//! decides among a few variants of it, of which four are kept in place and those of a rare kind in a short list.
+//! that it shares with others. A rustls configuration belongs to one certificate, so each slot has its own, built when a
+//! client first needs it: of 5,000 certificates only the requested ones take memory. A client's first message decides
+//! among a few variants of it, four of which are stored in the slot, and rare ones in a short list.
 //!
 //! Tables are immutable. A replacement reuses the slots, and the configurations in them, whose certificate and
-//! options are equal; a handshake reads the table once and keeps it while it chooses.
+//! options are equal; a handshake reads the table once and keeps it during the selection.
 
 mod forge;
 
@@ -29,13 +29,14 @@ use crate::suite;
 use forge::Forge;
 pub use forge::{Forged, Order};
 
-/// Variants with a group of their own that a slot keeps: groups of TLS 1.2 times the other differences.
+/// The maximum number of variants with a group of their own that a slot keeps: groups of TLS 1.2 times the other
+/// differences.
 const SPECIAL_MAX: usize = 12;
 
-/// How many policies are compared with that of a line before it gets options of its own.
+/// The number of policies that are compared with that of a line before it gets options of its own.
 const SEARCHED: usize = 32;
 
-/// The certificate and configuration for a client.
+/// The result of the selection for a client.
 #[derive(Clone, Debug)]
 pub struct Choice {
     /// The configuration for the rest of the handshake.
@@ -44,10 +45,10 @@ pub struct Choice {
     pub pair: Arc<Pair>,
 }
 
-/// The choice for a client, or the order of a certificate that it waits for.
+/// The result of the selection for a client, or the certificate for which it waits.
 #[derive(Debug)]
 pub enum Offer {
-    /// The certificate is there.
+    /// The certificate exists.
     Ready(Choice),
     /// A certificate has to be made for the client's name.
     Forge(Order),
@@ -56,7 +57,7 @@ pub enum Offer {
 /// The reason why a client is refused.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Refusal {
-    /// `strict-sni`, or a line without certificates: none is for the name.
+    /// No certificate is for the name: `strict-sni`, or a line without certificates.
     #[error("no certificate for the name")]
     NoCertificate,
     /// The certificate's key has no signature scheme in common with the client. rustls would end such a handshake of
@@ -102,7 +103,7 @@ impl Refusal {
 struct Slot {
     pair: Arc<Pair>,
     options: Arc<Options>,
-    /// By [`place`].
+    /// The configurations, by [`place`].
     configs: [OnceLock<Arc<ServerConfig>>; 4],
     special: Mutex<Vec<(Variant, Arc<ServerConfig>)>>,
 }
@@ -162,7 +163,7 @@ struct Table {
     /// Options of different policies; the first are those of the `bind` line itself, whose suites decide what a client
     /// can verify.
     options: Vec<Arc<Options>>,
-    /// The certificates that were made for other names.
+    /// The maker of certificates for other names, with those that it has made.
     forge: Option<Arc<Forge>>,
 }
 
@@ -176,7 +177,7 @@ fn names(settings: &Settings) -> Names {
 }
 
 impl Table {
-    /// Builds a table, reusing what is equal in `before`.
+    /// Builds a table, with the equal parts of `before`.
     fn new(settings: Settings, resumption: &Arc<Resumption>, before: Option<&Table>) -> Result<Table, String> {
         let before = before.filter(|before| is_alike(&before.settings, &settings));
         let make = |policy: Policy, place: Option<usize>| -> Result<Arc<Options>, String> {
@@ -216,7 +217,7 @@ impl Table {
         Ok(Table { settings: Arc::new(settings), names, slots: slots.into(), options: all, forge })
     }
 
-    /// Returns the options that were made of a policy, which is likely to be that of a place.
+    /// Returns the options of a policy, which probably are those at `place`.
     fn options(&self, policy: &Policy, place: Option<usize>) -> Option<Arc<Options>> {
         let there = place.and_then(|place| self.slots.get(place)).map(|slot| &slot.options);
         there.into_iter().chain(&self.options).find(|options| options.policy == *policy).cloned()
@@ -229,7 +230,7 @@ impl Table {
     }
 }
 
-/// Returns the forge of a line, or the previous one if its settings have not changed.
+/// Returns the maker of a line's certificates; the previous one if its settings have not changed.
 fn forge(
     settings: &Settings,
     names: &Names,
@@ -256,7 +257,7 @@ fn is_alike(a: &Settings, b: &Settings) -> bool {
 #[derive(Debug)]
 pub struct Listener {
     table: RwLock<Arc<Table>>,
-    /// Held while a new table is made of the present one.
+    /// Held while a new table is made from the present one.
     changing: Mutex<()>,
     resumption: Arc<Resumption>,
 }
@@ -271,7 +272,7 @@ impl Listener {
         Ok(Listener { table: RwLock::new(Arc::new(table)), changing: Mutex::new(()), resumption: resumption.clone() })
     }
 
-    /// Returns the configuration and certificate for a client; one that has to be made is made at once.
+    /// Returns the configuration and certificate for a client; a certificate that has to be made is made immediately.
     pub fn choose(&self, hello: &ClientHello<'_>) -> Result<Choice, Refusal> {
         match self.offer(hello)? {
             Offer::Ready(choice) => Ok(choice),
@@ -326,8 +327,8 @@ impl Listener {
         Ok(())
     }
 
-    /// Replaces the certificate of a path, wherever it is used; returns in how many places. Nothing else is built, but
-    /// the index of names if the names or the key type differ.
+    /// Replaces the certificate of a path in every slot; returns the number of slots. Nothing else is rebuilt except
+    /// the index of names, if the names or the key type differ.
     pub fn replace_pair(&self, pair: &Arc<Pair>) -> usize {
         let _changing = self.changing.lock();
         let before = self.table.read().clone();

@@ -1,19 +1,19 @@
 //! OCSP responses that are stapled to certificates, and the requests that renew them.
 //!
-//! A response from a file or from the runtime API is checked as HAProxy does: it is about the one certificate, known to
-//! the responder, and valid for five minutes more. Its signature is not verified then, because clients do; a response that
-//! was fetched is verified in addition. Errors are HAProxy's texts. Nothing here reads a clock: times are passed in, in
-//! seconds since 1970.
+//! A response from a file or from the runtime API is checked as HAProxy does: it must be about this certificate only,
+//! known to the responder, and valid for five more minutes. Its signature is not verified then, because clients do; a
+//! response that was fetched is verified in addition. Errors are HAProxy's texts. Nothing here reads a clock: times are
+//! passed in, in seconds since 1970.
 
 use crate::x509::{BasicResponse, Certificate, CertificateId, Response};
 
-/// The difference of clocks that is allowed for, and the least time for which a response must be valid.
+/// The accepted difference of clocks, and the minimum time for which a response must still be valid.
 pub const SKEW_SECONDS: i64 = 300;
 
-/// The most bytes of a response. HAProxy's limit is its buffer size.
+/// The maximum size of a response, in bytes. HAProxy's limit is its buffer size.
 pub const RESPONSE_MAX_BYTES: usize = 64 * 1024;
 
-/// The most bytes of an identifier, as in HAProxy.
+/// The maximum size of an identifier, in bytes, as in HAProxy.
 const ID_MAX_BYTES: usize = 128;
 
 /// A request up to this length, URI included, is sent by GET.
@@ -127,7 +127,7 @@ pub fn text(response: &[u8]) -> Result<Vec<u8>, String> {
 /// An HTTP request for a response.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Request {
-    /// The URI, of the responder alone or with the request behind it.
+    /// The URI: that of the responder, for a GET followed by the request.
     pub uri: String,
     /// The body of a POST with `Content-Type: application/ocsp-request`; `None`: a GET.
     pub body: Option<Vec<u8>>,
@@ -164,7 +164,7 @@ fn base64(bytes: &[u8]) -> Vec<u8> {
     out
 }
 
-/// Returns lower-case hexadecimal of an identifier, as the runtime API prints and reads it.
+/// Returns an identifier in lower-case hexadecimal digits, as the runtime API prints and reads it.
 pub fn key_text(id: &[u8]) -> String {
     id.iter().map(|byte| format!("{byte:02x}")).collect()
 }
@@ -174,7 +174,7 @@ pub fn key_details(id: &[u8]) -> Option<String> {
     CertificateId::from_der(id).map(|id| id.details())
 }
 
-/// Parses arbitrary bytes as a response: the entry of a fuzzer.
+/// Fuzz target: parses any bytes as a response.
 #[doc(hidden)]
 pub fn fuzz_response(data: &[u8]) {
     let _ = text(data);

@@ -1,4 +1,4 @@
-//! The rustls objects that follow from the settings of a line, shared by all of its certificates with equal settings.
+//! The rustls objects that result from the settings of a line, shared by all of its certificates with equal settings.
 
 use std::sync::Arc;
 
@@ -18,7 +18,7 @@ use crate::resumption::{Context, Resumption, Sessions, Tickets};
 use crate::verify::ClientVerifier;
 use crate::{group, keylog, suite};
 
-/// Returns the settings of a line of a `crt-list` with those of the `bind` line where it is silent.
+/// Returns the settings of a line of a `crt-list`; those that it lacks are the `bind` line's.
 pub(crate) fn merged(line: Option<&Policy>, bind: &Policy) -> Policy {
     let Some(line) = line else { return bind.clone() };
     Policy {
@@ -41,7 +41,7 @@ pub(crate) fn merged(line: Option<&Policy>, bind: &Policy) -> Policy {
     }
 }
 
-/// Returns the versions between two.
+/// Returns the versions that a policy enables.
 pub(crate) fn versions(policy: &Policy) -> Result<Vec<&'static SupportedProtocolVersion>, String> {
     match (policy.min.unwrap_or(Version::Tls12), policy.max.unwrap_or(Version::Tls13)) {
         (Version::Tls12, Version::Tls13) => Ok(vec![&TLS13, &TLS12]),
@@ -96,15 +96,15 @@ fn chacha_first(suites: &[SupportedCipherSuite]) -> Vec<SupportedCipherSuite> {
 /// The differences between configurations of one certificate that a client's first message decides.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Variant {
-    /// The client offers protocols, and none of ours: the handshake continues without one.
+    /// Whether the client offers protocols, but none that this side has: the handshake continues without one.
     pub no_alpn: bool,
-    /// The client prefers ChaCha20.
+    /// Whether the client prefers ChaCha20.
     pub chacha: bool,
-    /// The only group that is left, for rustls follows the client's order.
+    /// The only group in the configuration, because rustls would follow the client's order.
     pub group: Option<NamedGroup>,
 }
 
-/// What the configurations of one policy share.
+/// The parts that the configurations of one policy share.
 struct Shared {
     versions: Vec<&'static SupportedProtocolVersion>,
     verifier: Arc<ClientVerifier>,
@@ -131,15 +131,15 @@ impl Shared {
     }
 }
 
-/// What all certificates with equal settings share.
+/// The objects that all certificates with equal settings share.
 pub(crate) struct Options {
     pub policy: Policy,
     suites: Vec<SupportedCipherSuite>,
     groups: Vec<&'static dyn SupportedKxGroup>,
     shared: Shared,
-    /// Configurations of which those of certificates are copies: with the server's order of suites, and with ChaCha20
-    /// first. Rustls's builder allocates tables that are dropped at once, so it runs for each policy and not for each
-    /// certificate.
+    /// The configurations from which those of certificates are copied: with the server's order of suites, and with
+    /// ChaCha20 first. Rustls's builder allocates tables that are dropped at once, so it runs for each policy and not
+    /// for each certificate.
     templates: [ServerConfig; 2],
 }
 
@@ -206,8 +206,8 @@ impl Options {
         Variant { no_alpn, chacha, group: self.group(hello) }
     }
 
-    /// Returns whether a client that does not offer TLS 1.3 signals that it supports it, and the server does, too: its
-    /// first handshake was disturbed (RFC 7507). rustls does not check this signal.
+    /// Returns whether a client that does not offer TLS 1.3 signals that it supports it, as this side does: somebody
+    /// has disturbed its first handshake (RFC 7507). rustls does not check this signal.
     pub fn is_fallback(&self, hello: &rustls::server::ClientHello<'_>) -> bool {
         /// TLS_FALLBACK_SCSV.
         const SIGN: u16 = 0x5600;
@@ -217,8 +217,8 @@ impl Options {
             && !offers_tls13(hello)
     }
 
-    /// Returns the group that OpenSSL would choose, where rustls would choose another. In TLS 1.3 both follow the
-    /// client, whose key share is at hand; in TLS 1.2 OpenSSL follows the server, as it does for suites.
+    /// Returns the group that OpenSSL would choose if rustls would choose another one. In TLS 1.3 both follow the
+    /// client's order, since it has sent a key share; in TLS 1.2 OpenSSL follows the server's order, as for suites.
     fn group(&self, hello: &rustls::server::ClientHello<'_>) -> Option<NamedGroup> {
         let theirs = hello.named_groups()?;
         let is_tls13 = |suite: &SupportedCipherSuite| suite.tls13().is_some();
@@ -292,14 +292,14 @@ impl ResolvesServerCert for Restricted {
     }
 }
 
-/// Returns what rustls sends and signs with, restricted to schemes.
+/// Returns the certificate and signing key for rustls, restricted to schemes.
 pub(crate) fn restricted(pair: &Pair, schemes: &Arc<[SignatureScheme]>) -> Arc<CertifiedKey> {
     let mut certified = CertifiedKey::clone(&pair.certified());
     certified.key = Arc::new(RestrictedKey { key: certified.key.clone(), schemes: schemes.clone() });
     Arc::new(certified)
 }
 
-/// Returns the signer of the first scheme of ours that the client has and the key can do.
+/// Returns the signer of this side's first scheme that the client has and the key supports.
 fn choose_restricted(
     key: &dyn SigningKey,
     schemes: &[SignatureScheme],

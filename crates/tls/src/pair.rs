@@ -1,4 +1,4 @@
-//! Certificates of this side with their chains and private keys, and the files that they come from.
+//! Certificates of this side with their chains and private keys, and the files from which they are read.
 //!
 //! A [`Pair`] is what HAProxy calls a certificate store: a leaf, the chain that is sent with it, the key, and an OCSP
 //! response that can be replaced while connections use the pair. It does not change otherwise: a new certificate is a new
@@ -9,9 +9,9 @@
 //! parsed once for all files that are read with one [`Pool`].
 //!
 //! The process that reads files for a reload need not parse what the serving process has parsed from the same contents:
-//! such a [`Pair::checked`] is parsed if something looks into it.
+//! such a [`Pair::checked`] is only parsed when its contents are needed.
 //!
-//! X.509 v1 certificates are accepted: nothing of webpki parses them here.
+//! X.509 v1 certificates are accepted, because webpki does not parse them here.
 
 mod draft;
 
@@ -39,7 +39,7 @@ pub use draft::Draft;
 pub struct PairFiles<'a> {
     /// The path as it was written.
     pub path: &'a str,
-    /// The PEM file: leaf, chain, and perhaps the key. DH parameters and blocks of other types are passed over.
+    /// The PEM file: leaf, chain, and perhaps the key. DH parameters and blocks of other types are ignored.
     pub pem: &'a [u8],
     /// Path and content of a file of the key. It is read if the PEM file has no key.
     pub key: Option<(&'a str, &'a [u8])>,
@@ -62,7 +62,7 @@ pub struct PairFiles<'a> {
 }
 
 impl PairFiles<'_> {
-    /// Returns a SHA-256 of everything that the resulting pair depends on, but for the pass phrase.
+    /// Returns a SHA-256 of everything that the resulting pair depends on, except the pass phrase.
     pub fn digest(&self) -> [u8; 32] {
         let mut context = digest::Context::new(&digest::SHA256);
         let key = self.key.map(|(_, content)| content);
@@ -86,7 +86,7 @@ pub struct Pair {
     digest: [u8; 32],
     file_digest: Option<[u8; 32]>,
     contents: LazyLock<Arc<Contents>, Parse>,
-    /// Why the OCSP response among the files is not used.
+    /// The reason why the OCSP response among the files is not used.
     warning: Option<String>,
     stapled: RwLock<Option<Stapled>>,
     expects_staple: AtomicBool,
@@ -95,11 +95,11 @@ pub struct Pair {
 /// Returns the contents of a pair when they are needed.
 type Parse = Box<dyn FnOnce() -> Arc<Contents> + Send>;
 
-/// What the files of a pair contain.
+/// The contents of the files of a pair.
 struct Contents {
     leaf: Certificate,
     chain: Vec<Certificate>,
-    /// The chain as it was before a root was left out, among which the issuer is sought.
+    /// The chain including its root, in which the issuer is looked up.
     issuers: Vec<Certificate>,
     /// The file `.issuer`.
     issuer: Option<Certificate>,
@@ -110,11 +110,11 @@ struct Contents {
     bare: Arc<CertifiedKey>,
 }
 
-/// Whether any certificate of the process has had an OCSP response, or is to get one.
+/// Whether any certificate of the process has had an OCSP response, or will get one.
 static STAPLES: AtomicBool = AtomicBool::new(false);
 
-/// Returns whether any certificate of the process has had an OCSP response, or is to get one. Only then are clients' first
-/// messages of interest to the figures of OCSP.
+/// Returns whether any certificate of the process has had an OCSP response, or will get one. Only then clients' first
+/// messages are examined for the figures of OCSP.
 pub fn any_staples() -> bool {
     STAPLES.load(Ordering::Relaxed)
 }
@@ -178,10 +178,10 @@ impl Pair {
     }
 
     /// Returns the pair of files with this digest, which another process has parsed without an error: `parse` is called
-    /// if something of the contents is asked for. The files have no OCSP response.
+    /// when the contents are needed. The files have no OCSP response.
     ///
     /// # Panics
-    /// When it is looked into, if the files have an error nevertheless.
+    /// When the contents are needed, if the files have an error nevertheless.
     pub fn checked(
         path: String,
         digest: [u8; 32],
@@ -267,7 +267,7 @@ impl Pair {
         Pair::assemble(parts, None)
     }
 
-    /// Returns what rustls sends and signs with, with the OCSP response while it is valid.
+    /// Returns the certificate and signing key for rustls, with the OCSP response while it is valid.
     pub fn certified(&self) -> Arc<CertifiedKey> {
         match &*self.stapled.read() {
             Some(stapled) if stapled.staple.expires >= now() => stapled.certified.clone(),
@@ -290,7 +290,7 @@ impl Pair {
         &self.contents.leaf
     }
 
-    /// Returns the certificates that are sent behind the leaf.
+    /// Returns the certificates that are sent after the leaf.
     pub fn chain(&self) -> &[Certificate] {
         &self.contents.chain
     }
@@ -300,7 +300,7 @@ impl Pair {
         &self.contents.key
     }
 
-    /// Returns the issuer of the leaf: from the chain, else from the file `.issuer`.
+    /// Returns the issuer of the leaf: from the chain, otherwise from the file `.issuer`.
     pub fn issuer(&self) -> Option<&Certificate> {
         self.contents
             .issuers
@@ -314,7 +314,7 @@ impl Pair {
         self.contents.chain_file.as_deref()
     }
 
-    /// Returns why the OCSP response among the files is not used.
+    /// Returns the reason why the OCSP response among the files is not used.
     pub fn warning(&self) -> Option<&str> {
         self.warning.as_deref()
     }
@@ -335,13 +335,13 @@ impl Pair {
         self.file_digest
     }
 
-    /// An OCSP response is to be fetched: handshakes without one are failures from here on.
+    /// Records that an OCSP response will be fetched: from now on, handshakes without one count as failures.
     pub fn expect_staple(&self) {
         self.expects_staple.store(true, Ordering::Relaxed);
         STAPLES.store(true, Ordering::Relaxed);
     }
 
-    /// Returns whether a client that asks for an OCSP response gets one; `None`: there is none to be expected.
+    /// Returns whether a client that asks for an OCSP response gets one; `None` if none is expected.
     pub fn staples(&self) -> Option<bool> {
         match &*self.stapled.read() {
             Some(stapled) => Some(stapled.staple.expires >= now()),
@@ -349,12 +349,12 @@ impl Pair {
         }
     }
 
-    /// Returns the OCSP response, also if it has expired.
+    /// Returns the OCSP response, even if it has expired.
     pub fn staple(&self) -> Option<Staple> {
         self.stapled.read().as_ref().map(|stapled| stapled.staple.clone())
     }
 
-    /// Replaces the OCSP response of handshakes that begin after this.
+    /// Replaces the OCSP response for handshakes that begin afterwards.
     pub fn set_staple(&self, staple: Option<Staple>) {
         let stapled = staple.map(|staple| {
             let mut certified = CertifiedKey::clone(&self.contents.bare);
@@ -368,7 +368,7 @@ impl Pair {
     }
 }
 
-/// What a pair is made of.
+/// The parts of a pair.
 struct Parts {
     path: String,
     leaf: Certificate,
@@ -383,7 +383,7 @@ struct Parts {
     file_digest: Option<[u8; 32]>,
 }
 
-/// Returns HAProxy's text about a key of another certificate.
+/// Returns HAProxy's text about a key that does not belong to the certificate.
 fn mismatch(path: &str) -> String {
     format!("inconsistencies between private key and certificate loaded '{path}'")
 }
@@ -394,7 +394,7 @@ fn now() -> i64 {
     i64::try_from(elapsed.as_secs()).unwrap_or(i64::MAX)
 }
 
-/// Returns the key of a certificate: `found` in the PEM file, else that of another file.
+/// Returns the key of a certificate: `found` in the PEM file, otherwise that of another file.
 fn read_key(files: PairFiles<'_>, found: Option<PrivateKey>) -> Result<PrivateKey, String> {
     let path = files.path;
     let own = match found {
@@ -499,7 +499,7 @@ impl Issuers {
     }
 }
 
-/// Parses arbitrary bytes as the files of a certificate: the entry of a fuzzer.
+/// Fuzz target: parses any bytes as the files of a certificate.
 #[doc(hidden)]
 pub fn fuzz_pair(data: &[u8]) {
     let split = data.iter().position(|&byte| byte == 0).unwrap_or(data.len());

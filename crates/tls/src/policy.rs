@@ -1,4 +1,4 @@
-//! Settings of TLS connections, as the keywords of `bind`, `server`, `crt-list` and `global` give them.
+//! Settings of TLS connections, as set by the keywords of `bind`, `server`, `crt-list` and `global`.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -19,7 +19,7 @@ pub enum Version {
     Tls13,
 }
 
-/// `verify`: the demand for a certificate of the peer.
+/// `verify`: whether the peer needs a certificate.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Verify {
     /// No certificate is requested from a client; that of a server is not verified.
@@ -96,10 +96,9 @@ pub struct Entry {
     pub pair: Arc<Pair>,
     /// The names that it answers for (`*.` and `!` as in a `crt-list`); `None`: those in the certificate.
     pub filters: Option<Vec<String>>,
-    /// Settings of a line of a `crt-list`; where they are silent those of the bind line hold.
+    /// Settings of a line of a `crt-list`; those that it lacks are the bind line's.
     pub policy: Option<Policy>,
-    /// Whether it answers for names without a certificate: `default-crt`. The first certificate of a line does in any
-    /// case.
+    /// Whether it answers for names without a certificate (`default-crt`). The first certificate of a line always does.
     pub is_default: bool,
     /// The file and line of the `crt-list`, or of the configuration.
     pub from: (Arc<str>, u32),
@@ -108,9 +107,9 @@ pub struct Entry {
 /// The sizes of the records that a connection sends.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct RecordSizes {
-    /// `tune.ssl.maxrecord`: the most plaintext of a record while the data is not a stream; 0: 16 KiB.
+    /// `tune.ssl.maxrecord`: the maximum plaintext of a record while the data is not a stream; 0: 16 KiB.
     pub first: usize,
-    /// `tune.ssl.hard-maxrecord`: the most plaintext of any record; 0: 16 KiB.
+    /// `tune.ssl.hard-maxrecord`: the maximum plaintext of any record; 0: 16 KiB.
     pub hard: usize,
     /// The bytes of a buffer.
     pub buffer: usize,
@@ -129,12 +128,12 @@ pub struct Generate {
     pub kept: usize,
 }
 
-/// The TLS settings of a `bind` line.
+/// The TLS settings of one `bind` line.
 #[derive(Clone, Debug, Default)]
 pub struct Settings {
     /// The certificates, in order.
     pub entries: Bulk<Vec<Entry>>,
-    /// The line's own settings, with those of `ssl-default-bind-*` where the line is silent.
+    /// The line's own settings; those that it lacks are those of `ssl-default-bind-*`.
     pub policy: Policy,
     /// `strict-sni`: clients whose name has no certificate are refused.
     pub strict_sni: bool,
@@ -158,7 +157,7 @@ pub struct Settings {
     pub keylog: bool,
 }
 
-/// The TLS settings of a `server` line.
+/// The TLS settings of one `server` line.
 #[derive(Clone, Debug, Default)]
 pub struct ServerSettings {
     /// The line's settings. `verify` has been decided.
@@ -167,9 +166,9 @@ pub struct ServerSettings {
     pub pair: Option<Arc<Pair>>,
     /// `verifyhost`: the name in the certificate, where no SNI is sent.
     pub verify_host: Option<Arc<str>>,
-    /// The rules of a client of engines and not HAProxy's: a server that is verified must have the connection's name or
-    /// address among its alternative names, and every certificate of `ca` is trusted, also one of an intermediate
-    /// authority.
+    /// Whether the rules of a client of engines apply, not HAProxy's: a verified server must have the connection's name
+    /// or address among its alternative names, and every certificate of `ca` is trusted, even that of an intermediate
+    /// CA.
     pub is_engine: bool,
     /// `no-ssl-reuse`: sessions are not resumed.
     pub no_reuse: bool,

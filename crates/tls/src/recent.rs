@@ -1,4 +1,4 @@
-//! A bounded map from names that forgets the entry which was used least recently.
+//! A bounded map from names, which evicts the least recently used entry.
 
 use std::collections::{BTreeMap, HashMap};
 

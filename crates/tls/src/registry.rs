@@ -1,7 +1,7 @@
 //! OpenSSL's names of cipher suites by their number in the protocol.
 //!
-//! `ssl_fc_cipherlist_str` prints what a client offers, most of which this implementation does not have; a cipher
-//! string of a configuration names suites of the past to remove them.
+//! `ssl_fc_cipherlist_str` prints the suites that a client offers, most of which this implementation lacks; the cipher
+//! string of a configuration names old suites to remove them.
 //!
 //! The numbers are those that OpenSSL 3 knows as it is built by default: without RC4, 3DES, IDEA and SEED.
 
@@ -10,17 +10,17 @@ pub fn name(number: u16) -> Option<&'static str> {
     NAMES.binary_search_by_key(&number, |(number, _)| *number).ok().map(|at| NAMES[at].1)
 }
 
-/// Returns whether OpenSSL has, or once had, a suite of this name.
+/// Returns whether OpenSSL has, or formerly had, a suite of this name.
 pub fn is_known(name: &str) -> bool {
     NAMES.iter().any(|(_, known)| *known == name)
         || WEAK.contains(&name)
         || FORMER.iter().any(|family| name.starts_with(family))
 }
 
-/// Beginnings of names of suites that OpenSSL has dropped, of drafts of TLS 1.3, and of aliases of names above.
+/// Prefixes of the names of suites that OpenSSL has removed, of drafts of TLS 1.3, and of aliases of other names.
 static FORMER: &[&str] = &["EDH-", "EXP-", "EXP1024-", "KRB5-", "TLS13-"];
 
-/// By number.
+/// The names by number.
 #[rustfmt::skip]
 static NAMES: &[(u16, &str)] = &[
     (0x0001, "NULL-MD5"),
@@ -187,7 +187,7 @@ static NAMES: &[(u16, &str)] = &[
     (0xccae, "RSA-PSK-CHACHA20-POLY1305"),
 ];
 
-/// Suites that OpenSSL has if it is built with them.
+/// Suites that OpenSSL only has if it is built with them.
 #[rustfmt::skip]
 static WEAK: &[&str] = &[
     "RC4-MD5",

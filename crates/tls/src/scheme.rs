@@ -1,8 +1,8 @@
-//! Signature schemes: OpenSSL's lists (`sigalgs`, `client-sigalgs`) over those that rustls has.
+//! Signature schemes: lists in OpenSSL's syntax (`sigalgs`, `client-sigalgs`), mapped to the schemes of rustls.
 //!
 //! The grammar is `SSL_CTX_set1_sigalgs_list`'s: the names of RFC 8446, or an algorithm and a digest with `+` between,
 //! which select the first scheme of that pair. A scheme that OpenSSL knows and rustls lacks (SHA-1, DSA, Ed448) is
-//! reported and left out; a name that nobody knows is an error, as it is for HAProxy.
+//! reported and left out; a name that neither knows is an error, as in HAProxy.
 
 use rustls::SignatureScheme as Id;
 
@@ -98,7 +98,7 @@ fn find(word: &str) -> Option<Option<Id>> {
     foreign.then_some(None)
 }
 
-/// Returns the schemes without `sigalgs`, in order.
+/// Returns the schemes that are used where `sigalgs` is not set, in order of preference.
 pub fn default() -> impl Iterator<Item = Id> {
     KNOWN.iter().map(|scheme| scheme.id)
 }

@@ -2,13 +2,14 @@
 //! verify.
 //!
 //! The rule is HAProxy's. The exact name is looked up, then the name with its first label replaced by `*`; the second
-//! look-up adds only key types that the first one lacked, so that a client of ECDSA gets a wildcard's certificate where
-//! the exact name has RSA alone. `!name` excludes a name from the wildcards of its own line. Without a match the
-//! certificates for all names are candidates: those of `default-crt`, of a filter `*`, and the first of the line.
-//! Among candidates ECDSA is preferred if the client can verify it, then RSA, then keys of other types.
+//! look-up adds only key types that the first one lacked, so that a client that can verify ECDSA gets a wildcard's
+//! certificate if the exact name only has an RSA certificate. `!name` excludes a name from the wildcards of its own
+//! line. Without a match the certificates for all names are candidates: those of `default-crt`, of a filter `*`, and
+//! the first of the line. Among candidates ECDSA is preferred if the client can verify it, then RSA, then keys of other
+//! types.
 //!
-//! A look-up hashes the name twice at most; its cost does not grow with the number of certificates, but for lines that
-//! share a wildcard and exclude the name.
+//! A look-up hashes the name at most twice; its cost does not depend on the number of certificates, except on that of
+//! lines that share a wildcard and exclude the name.
 
 use std::borrow::Cow;
 use std::collections::HashMap;
@@ -33,16 +34,16 @@ impl Kind {
     }
 }
 
-/// What a client can verify.
+/// The kinds of keys that a client can verify.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Abilities {
-    /// It has an ECDSA signature scheme, and shares a suite with ECDSA or any authentication.
+    /// Whether it has an ECDSA signature scheme, and a common suite with ECDSA or any authentication.
     pub ecdsa: bool,
-    /// It has an RSA signature scheme.
+    /// Whether it has an RSA signature scheme.
     pub rsa: bool,
 }
 
-/// A line as the choice sees it.
+/// The data of a line for the choice.
 #[derive(Clone, Copy, Debug)]
 pub struct Line<'a> {
     /// The type of its key.
@@ -84,7 +85,7 @@ struct Found {
 }
 
 impl Found {
-    /// Adds the first of each type that is not excluded, where there is none yet.
+    /// Adds the first candidate of each type that is not excluded, for types without one.
     fn add(&mut self, candidates: Option<&Candidates>, excluded: impl Fn(u32) -> bool) {
         let Some(candidates) = candidates else { return };
         let first = |lines: &[u32]| lines.iter().copied().find(|line| !excluded(*line));
@@ -104,7 +105,7 @@ impl Found {
 #[derive(Debug, Default)]
 pub struct Names {
     exact: HashMap<Box<str>, Candidates>,
-    /// By what follows the first label, with its dot.
+    /// Candidates by the part of the name after the first label, including the dot.
     wild: HashMap<Box<str>, Candidates>,
     /// Lines for all names.
     default: Candidates,
@@ -113,7 +114,7 @@ pub struct Names {
 }
 
 impl Names {
-    /// Indexes lines, whose numbers are their places.
+    /// Indexes lines, whose numbers are their positions.
     pub fn new<'a>(lines: impl Iterator<Item = Line<'a>>) -> Names {
         let mut names = Names::default();
         for (place, line) in lines.enumerate() {
@@ -223,7 +224,7 @@ mod tests {
         assert_eq!(choose("a.b.example.com", BOTH), Some(0));
         assert_eq!(choose("a.org", BOTH), Some(4));
         assert_eq!(choose("b.org", BOTH), Some(5));
-        // Nothing that the client can verify: first a key of another type, then any.
+        // The client can verify none: a key of another type, then any certificate.
         let none = Abilities { ecdsa: false, rsa: false };
         assert_eq!(choose("nothing", none), Some(6));
         assert_eq!(choose("first.example", none), Some(0));
@@ -253,7 +254,7 @@ mod tests {
         assert!(!Names::excludes_in_vain(&filters("!*.example b.example")));
     }
 
-    /// A model after HAProxy's source: nodes in order of insertion, searched one by one.
+    /// A model of HAProxy's code: nodes in the order of insertion, searched one by one.
     fn model(lines: &[Owned], name: Option<&str>, client: Abilities, strict: bool) -> Option<usize> {
         struct Node {
             key: String,

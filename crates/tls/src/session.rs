@@ -1,4 +1,4 @@
-//! What is known of a connection once its handshake is done, for fetches, logs and PROXY headers.
+//! Facts about a connection after its handshake, for fetches, logs and PROXY headers.
 
 use std::sync::Arc;
 
@@ -13,12 +13,12 @@ use crate::verify::{Outcome, Verdict};
 use crate::x509::Certificate;
 use crate::{group, suite, version};
 
-/// The facts about a connection that its owner knows in addition to rustls.
+/// The data about a connection that its owner has and rustls does not.
 #[derive(Debug, Default)]
 pub struct Known {
-    /// The certificate of this side: the one that was chosen, or of a `server` line the one that may have been shown.
+    /// The certificate of this side: the chosen one, or for a `server` line the one that may have been shown.
     pub pair: Option<Arc<Pair>>,
-    /// The name that was sent to a server. The one that a client sent is found in its connection.
+    /// The name that was sent to a server. The name that a client sent is in its connection.
     pub sni: Option<Box<str>>,
     /// The outcome of the verification of the peer.
     pub outcome: Option<Outcome>,
@@ -53,7 +53,7 @@ pub struct Facts {
     pub resumed: bool,
     /// The certificate of this side.
     pub pair: Option<Arc<Pair>>,
-    /// The verdict on the peer's chain, also that of a session that was resumed.
+    /// The verdict on the peer's chain; for a resumed session, the session's verdict.
     pub verdict: Verdict,
     /// The peer's certificates, if it has any.
     pub peer: Option<Box<Peer>>,
@@ -94,7 +94,7 @@ impl Facts {
         }
     }
 
-    /// Adds the facts from the first bytes of client and server.
+    /// Sets the parsed first bytes of client and server.
     pub fn set_starts(&mut self, client: Option<Start>, server: Option<Start>) {
         self.starts = Some(Box::new((client, server)));
     }
@@ -150,26 +150,25 @@ pub struct Reached {
 }
 
 impl Reached {
-    /// Returns the parameters that a connection has negotiated. As in OpenSSL a suite of TLS 1.2 counts once the keys
-    /// are in use.
+    /// Returns the progress of a connection. As in OpenSSL, a suite of TLS 1.2 counts once the keys are in use.
     pub fn of_connection(connection: &Connection) -> Option<Reached> {
         let version = connection.protocol_version()?;
         let suite = connection.negotiated_cipher_suite().filter(|_| version == ProtocolVersion::TLSv1_3);
         Some(Reached { version: version.into(), suite: suite.map(|suite| suite.suite()) })
     }
 
-    /// Returns the offer of a refused client.
+    /// Returns the progress of a refused client, from its offer.
     pub fn of_hello(hello: &ClientHello<'_>) -> Reached {
         let version = if offers_tls13(hello) { ProtocolVersion::TLSv1_3 } else { ProtocolVersion::TLSv1_2 };
         Reached::of_version(version.into())
     }
 
-    /// Returns the known facts about a client whose first message is incomplete, or of an unsupported version.
+    /// Returns the progress of a client whose first message is incomplete, or has an unsupported version.
     pub fn of_version(version: u16) -> Reached {
         Reached { version, suite: None }
     }
 
-    /// Returns the version as HAProxy prints it, the best that this side offers at most.
+    /// Returns the version as HAProxy prints it, at most the best version of this side.
     pub fn protocol(self, best: Option<Version>) -> &'static str {
         match self.version {
             ..=0x300 => "SSLv3",
@@ -186,8 +185,8 @@ impl Reached {
     }
 }
 
-/// Returns the peer's certificates: those that were verified, else those that rustls has of a resumed session or of a
-/// connection without verification.
+/// Returns the peer's certificates: those that were verified, otherwise those that rustls has for a resumed session or
+/// a connection without verification.
 fn peer(connection: &Connection, outcome: Option<Outcome>, resumed: bool) -> Option<Peer> {
     let (sent, root) = match outcome {
         Some(Outcome { leaf: Some(leaf), sent, root, .. }) => {

@@ -21,8 +21,8 @@ pub const SCHEMES: [Scheme; 10] = [
     Scheme::RSA_PKCS1_SHA512,
 ];
 
-/// Returns the algorithm of a scheme. TLS 1.2 names hashes alone: its `ecdsa_secp256r1_sha256` goes with any curve. TLS
-/// 1.3 has no signatures by PKCS #1 1.5.
+/// Returns the algorithm of a scheme. In TLS 1.2 a scheme only determines the hash: `ecdsa_secp256r1_sha256` is used
+/// with any curve. TLS 1.3 has no PKCS #1 1.5 signatures.
 pub fn algorithm(scheme: Scheme, is_tls13: bool) -> Option<Algorithm> {
     let curve = |curve| is_tls13.then_some(curve);
     Some(match scheme {

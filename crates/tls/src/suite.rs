@@ -1,4 +1,4 @@
-//! Cipher suites: OpenSSL's cipher strings over the suites of rustls, and OpenSSL's names of them.
+//! Cipher suites: OpenSSL's cipher strings, applied to the suites of rustls, and OpenSSL's names of suites.
 //!
 //! A cipher string is a program: each element adds, removes or moves the suites that it selects in one ordered list, so
 //! its result depends on OpenSSL's initial order and on the exact rules of a move. [`parse_tls12`] runs that
@@ -15,7 +15,7 @@ use rustls::{CipherSuite, CipherSuite as Id};
 use crate::list::{Parsed, joined};
 use crate::registry;
 
-/// What is known of a suite.
+/// The properties of a suite.
 struct Suite {
     id: Id,
     /// OpenSSL's name.
@@ -28,7 +28,7 @@ struct Suite {
     mask: Mask,
 }
 
-/// A selection of suites, and the properties of one. A field that is zero selects all.
+/// A selection of suites, or the properties of one suite. A field that is zero selects all.
 #[derive(Clone, Copy)]
 struct Mask {
     exchange: u8,
@@ -43,7 +43,7 @@ struct Mask {
 
 const ANY: Mask = Mask { exchange: 0, auth: 0, cipher: 0, mac: 0, strength: 0, version: 0, named: 0 };
 
-/// The bit of each mask for what rustls lacks.
+/// The bit of each mask for properties that rustls lacks.
 const OTHER: u8 = 0x80;
 const ECDHE: u8 = 1;
 const ECDSA: u8 = 1;
@@ -240,7 +240,7 @@ const WHOLE: [(&str, &str); 4] = [
 ];
 
 impl Mask {
-    /// Narrows the selection; returns whether a suite of OpenSSL could still be in it.
+    /// Narrows the selection; returns whether it may still contain a suite of OpenSSL.
     fn narrow(&mut self, by: &Mask) -> bool {
         let pairs = [
             (&mut self.exchange, by.exchange),
@@ -278,20 +278,20 @@ impl Mask {
     }
 }
 
-/// The effect of an element of a cipher string on the suites that it selects.
+/// The operation of an element of a cipher string on the suites that it selects.
 #[derive(Clone, Copy, PartialEq)]
 enum Rule {
     /// No prefix: inactive suites are added at the end.
     Add,
     /// `+`: active suites move to the end.
     Move,
-    /// `-`: removed; if they are added again they precede others.
+    /// `-`: suites are removed; if they are added again, they precede others.
     Remove,
-    /// `!`: removed for good.
+    /// `!`: suites are removed permanently.
     Kill,
 }
 
-/// The list that a cipher string works on.
+/// The list on which a cipher string operates.
 struct Program {
     /// Places in [`TLS12`] and whether they are active, in order.
     order: Vec<(usize, bool)>,
@@ -323,7 +323,7 @@ impl Program {
         }
     }
 
-    /// `@STRENGTH`, `@SECLEVEL=n`.
+    /// Executes `@STRENGTH` or `@SECLEVEL=n`.
     fn command(&mut self, word: &str) -> Result<(), String> {
         if word == "STRENGTH" {
             for bits in [256, 128] {
@@ -366,7 +366,7 @@ impl Program {
                     Some(by) => possible &= mask.narrow(&by),
                     None => {
                         possible = false;
-                        // An unknown word in a removal has no effect in any case.
+                        // A suite that is to be removed is absent anyway.
                         if rule == Rule::Add {
                             self.unknown.push(element.to_owned());
                             break;
@@ -441,12 +441,12 @@ pub fn parse_tls13(text: &str) -> Result<Parsed<SupportedCipherSuite>, String> {
     })
 }
 
-/// Returns the suites of TLS 1.2 without `ciphers`: OpenSSL's `DEFAULT`.
+/// Returns the suites of TLS 1.2 that are used where `ciphers` is not set: OpenSSL's `DEFAULT`.
 pub fn default_tls12() -> impl Iterator<Item = SupportedCipherSuite> {
     TLS12.iter().map(|suite| suite.suite)
 }
 
-/// Returns the suites of TLS 1.3 without `ciphersuites`.
+/// Returns the suites of TLS 1.3 that are used where `ciphersuites` is not set.
 pub fn default_tls13() -> impl Iterator<Item = SupportedCipherSuite> {
     TLS13.iter().map(|suite| suite.suite)
 }
@@ -465,13 +465,13 @@ pub fn by_name(name: &str) -> Option<SupportedCipherSuite> {
     TLS13.iter().chain(&TLS12).find(|suite| suite.name == name || suite.iana == name).map(|suite| suite.suite)
 }
 
-/// Returns the length of a suite's key in bits; of these suites all bits count, so that it is the answer of both
+/// Returns the length of a suite's key in bits; all bits of these suites count, so it is the result of both
 /// `ssl_fc_alg_keysize` and `ssl_fc_use_keysize`.
 pub fn key_bits(id: CipherSuite) -> u16 {
     known(id).map_or(0, |suite| suite.bits)
 }
 
-/// Returns whether a suite is of ChaCha20.
+/// Returns whether a suite uses ChaCha20.
 pub fn is_chacha(id: CipherSuite) -> bool {
     matches!(
         id,
@@ -482,7 +482,7 @@ pub fn is_chacha(id: CipherSuite) -> bool {
 }
 
 /// Returns whether a client's list begins with ChaCha20, as lists of devices without AES in hardware do. Numbers that
-/// OpenSSL does not know are passed over, and so are signals that look like suites.
+/// OpenSSL does not know are ignored, and so are signals that look like suites.
 pub fn prefers_chacha(offered: &[CipherSuite]) -> bool {
     let is_signal = |id: &CipherSuite| matches!(u16::from(*id), 0x00ff | 0x5600);
     let mut names = offered.iter().filter(|id| !is_signal(id)).filter_map(|id| registry::name(u16::from(*id)));
@@ -502,7 +502,7 @@ pub fn fuzz_suites(data: &[u8]) {
         let names: Vec<_> = parsed.list.iter().map(|suite| name(suite.suite())).collect();
         let unique: std::collections::HashSet<_> = names.iter().collect();
         assert_eq!(unique.len(), names.len());
-        // The names of the result are a list with that result.
+        // Parsing the names of the result gives the same result.
         let again = if names[0].starts_with("TLS_") { parse_tls13 } else { parse_tls12 };
         assert_eq!(again(&names.join(":")).unwrap().list, parsed.list);
     }
@@ -582,7 +582,7 @@ mod tests {
         assert!(serves_ecdsa(Id::TLS13_AES_128_GCM_SHA256) && !serves_ecdsa(Id::TLS_RSA_WITH_AES_128_CBC_SHA));
     }
 
-    /// Returns the suites that the machine's `openssl` lists for a string, reduced to those of rustls; `None` without
+    /// Returns the result of the machine's `openssl` for a string, reduced to the suites of rustls; `None` without
     /// `openssl`.
     fn openssl(text: &str) -> Option<Vec<String>> {
         let output = Command::new("openssl").args(["ciphers", text]).output().ok()?;
@@ -625,7 +625,7 @@ mod tests {
             (random % below as u64) as usize
         };
         for _ in 0..150 {
-            // A separator at the head: the command parses a leading `-` as an option.
+            // Starts with a separator, because the command parses a leading `-` as an option.
             let mut text = String::from(":");
             for _ in 0..next(6) + 1 {
                 let sign = ["", "", "", "+", "-", "!", "@"][next(7)];

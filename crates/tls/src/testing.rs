@@ -5,7 +5,7 @@ use std::process::Command;
 /// A directory of keys, certificates and revocation lists. Keys are `NAME.key`, certificates `NAME.crt`.
 pub struct Pki(tempfile::TempDir);
 
-/// The configuration of authorities that revoke.
+/// The configuration of the CAs, for revocations.
 const AUTHORITY: &str = "[ca]\ndefault_ca=d\n[d]\ndatabase=$ENV::DB\ndefault_md=sha256\ndefault_crl_days=30\n";
 
 impl Pki {
@@ -44,7 +44,7 @@ impl Pki {
         self.signed_key(name, issuer, extensions, "ec -pkeyopt ec_paramgen_curve:P-256");
     }
 
-    /// Makes the same with another kind of key.
+    /// Like [`signed`](Self::signed), with another kind of key.
     pub fn signed_key(&self, name: &str, issuer: &str, extensions: &str, key: &str) {
         self.request(name, key, &format!("/O=Example/CN={name}"));
         self.sign(name, issuer, extensions, 300);
@@ -69,7 +69,7 @@ impl Pki {
         ));
     }
 
-    /// Makes `FILE`, the list of what `issuer` has revoked: these certificates.
+    /// Makes the file of the revocation list in which `issuer` revokes these certificates.
     pub fn crl(&self, file: &str, issuer: &str, revoked: &[&str]) {
         self.write("ca.cnf", AUTHORITY.as_bytes());
         self.write("index", b"");
@@ -113,7 +113,7 @@ impl Pki {
         std::fs::write(self.0.path().join(name), content).expect("writable");
     }
 
-    /// Returns the concatenated content of files.
+    /// Returns the contents of files, concatenated.
     pub fn read(&self, names: &[&str]) -> Vec<u8> {
         names.iter().flat_map(|name| std::fs::read(self.0.path().join(name)).expect("it was made")).collect()
     }

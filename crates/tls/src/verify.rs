@@ -17,8 +17,8 @@
 //! that adds [`current`]'s verdict in front of rustls's bytes, and calls [`resume`] when it reads one. A verdict of a
 //! session that rustls then declines stays behind: `handshake_kind` decides whether an outcome with `resumed` counts.
 //!
-//! A ticket of one verifier must not resume a session of another, where other certificates or none were asked for:
-//! tickets are bound to [`ClientVerifier::fingerprint`].
+//! A ticket of one verifier must not resume a session of another verifier, which may request other certificates or
+//! none: tickets are bound to [`ClientVerifier::fingerprint`].
 //!
 //! # Alerts
 //!
@@ -41,12 +41,12 @@ use crate::policy::{Ignored, Policy, ServerSettings, Verify};
 use crate::signing::{self, SCHEMES};
 use crate::x509::{Bundle, Certificate, Purpose, Store, codes};
 
-/// What fetches and logs know of a verification.
+/// The result of a verification for fetches and logs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Verdict {
-    /// The last error, also if it was ignored; 0: none (`ssl_c_verify`).
+    /// The last error, even if it was ignored; 0: none (`ssl_c_verify`).
     pub result: i32,
-    /// The first error of the peer's certificate, also if it was ignored; 0: none (`ssl_c_err`).
+    /// The first error of the peer's certificate, even if it was ignored; 0: none (`ssl_c_err`).
     pub code: i32,
     /// The first error of a certificate above the peer's; 0: none (`ssl_c_ca_err`).
     pub ca_code: i32,
@@ -58,7 +58,7 @@ pub struct Verdict {
 const VERDICT_VERSION: u8 = 1;
 
 impl Verdict {
-    /// Returns the form that a stored session or a ticket has.
+    /// Returns the form in a stored session or a ticket.
     pub fn to_bytes(self) -> [u8; 5] {
         let byte = |number: i32| u8::try_from(number).unwrap_or(u8::MAX);
         [VERDICT_VERSION, byte(self.result), byte(self.code), byte(self.ca_code), self.ca_depth.min(15) as u8]
@@ -78,7 +78,7 @@ impl Verdict {
     }
 }
 
-/// The reason of a handshake that a verifier ended.
+/// The reason why a verifier ended a handshake.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Failure {
     /// The peer's certificate: the code of the error.
@@ -89,7 +89,7 @@ pub enum Failure {
     MismatchSni,
     /// The certificate is for other hosts than `verifyhost`.
     Mismatch,
-    /// The certificate has not the name or the address of an engine.
+    /// The certificate lacks the name or the address of the engine.
     MismatchEngine,
     /// A certificate of the peer can't be parsed.
     Malformed,
@@ -100,12 +100,12 @@ pub enum Failure {
 pub struct Outcome {
     /// The errors.
     pub verdict: Verdict,
-    /// Whether the verdict is that of the session that was resumed. There are no certificates then but those that
-    /// rustls has stored.
+    /// Whether the verdict is that of the session that was resumed. Then only the certificates that rustls
+    /// has stored exist.
     pub resumed: bool,
-    /// Why the handshake ended; `None`: it went on.
+    /// The reason why the handshake ended; `None` if it continued.
     pub failure: Option<Failure>,
-    /// The peer's certificate, also of a handshake that ended; `None` if it can't be parsed.
+    /// The peer's certificate, even of a handshake that ended; `None` if it can't be parsed.
     pub leaf: Option<Certificate>,
     /// The other certificates that the peer sent.
     pub sent: Vec<Certificate>,
@@ -128,7 +128,7 @@ pub fn within<R>(slot: &mut Option<Outcome>, process: impl FnOnce() -> R) -> R {
     result
 }
 
-/// Returns the verdict on the peer of the connection that this thread is processing: for what stores its session.
+/// Returns the verdict on the peer of the connection that this thread is processing. Called when its session is stored.
 pub fn current() -> Option<Verdict> {
     let outcome = OUTCOME.take();
     let verdict = outcome.as_ref().map(|outcome| outcome.verdict);
@@ -136,7 +136,7 @@ pub fn current() -> Option<Verdict> {
     verdict
 }
 
-/// Reports the verdict that a stored session has: for what reads it while this thread processes a connection.
+/// Sets the verdict of a stored session. Called when a session is read while this thread processes a connection.
 pub fn resume(verdict: Verdict) {
     OUTCOME.set(Some(Outcome { verdict, resumed: true, ..Outcome::default() }));
 }
@@ -157,7 +157,7 @@ impl fmt::Display for Failure {
 impl std::error::Error for Failure {}
 
 impl Failure {
-    /// Returns the code of the error as fetches know it.
+    /// Returns the code of the error for fetches.
     pub fn code(self) -> i32 {
         match self {
             Failure::Certificate(code) | Failure::Authority(code) => code,
@@ -234,7 +234,7 @@ fn parse(leaf: &CertificateDer<'_>, others: &[CertificateDer<'_>]) -> Option<(Ce
     Some((certificate, others.ok()?))
 }
 
-/// Leaves the outcome of certificates that can't be parsed, and returns the error.
+/// Sets the outcome for certificates that can't be parsed, and returns the error.
 fn malformed() -> Error {
     let verdict = Verdict { result: codes::UNSPECIFIED, ..Verdict::default() };
     let failure = Some(Failure::Malformed);
@@ -270,11 +270,11 @@ pub struct ClientVerifier {
     crt_ignored: Ignored,
 }
 
-/// The most bytes of authorities' names that a message to a client can have.
+/// The maximum size of the names of CAs in a message to a client, in bytes.
 const HINTS_MAX_BYTES: usize = u16::MAX as usize - 1;
 
 impl ClientVerifier {
-    /// Returns the verifier of a policy in which nothing is left to the bind line.
+    /// Returns the verifier of a complete policy, in which no setting is left to the bind line.
     pub fn new(policy: &Policy) -> Self {
         ClientVerifier {
             verify: policy.verify.unwrap_or_default(),
@@ -287,13 +287,14 @@ impl ClientVerifier {
         }
     }
 
-    /// Returns a digest of what decides which certificates are asked for and accepted, to which tickets are bound.
+    /// Returns a digest of the settings that determine the requested and accepted certificates; tickets are bound to
+    /// it.
     pub fn fingerprint(&self) -> [u8; 32] {
         self.fingerprint
     }
 }
 
-/// Returns a digest of what decides which certificates are asked for and accepted.
+/// Returns a digest of the settings that determine the requested and accepted certificates.
 fn fingerprint(policy: &Policy) -> [u8; 32] {
     let mut context = digest::Context::new(&digest::SHA256);
     context.update(&[match policy.verify.unwrap_or_default() {
@@ -411,9 +412,9 @@ pub struct ServerVerifier {
 }
 
 impl ServerVerifier {
-    /// Returns the verifier of a `server` line. The name of the connection is compared with the certificate if it is
-    /// one: rustls sends it as SNI. A connection without SNI has an address as its name, for which `verifyhost` is
-    /// compared, or nothing; an engine's certificate must have the name or address in any case.
+    /// Returns the verifier of a `server` line. A connection's name, which rustls sends as SNI, is compared with the
+    /// certificate. A connection without SNI has an address instead of a name; then `verifyhost` is compared, if it is
+    /// set. An engine's certificate must have the name or address in any case.
     pub fn new(settings: &ServerSettings) -> Self {
         let policy = &settings.policy;
         let store = (policy.verify.unwrap_or_default() != Verify::None).then(|| store(policy));
@@ -428,7 +429,7 @@ impl ServerVerifier {
         }
     }
 
-    /// Returns why a chain is not accepted, besides the verdict and the root.
+    /// Returns the reason why a chain is not accepted, if any, with the verdict and the root.
     fn judge(
         &self,
         store: &Store,
@@ -480,7 +481,7 @@ impl ServerCertVerifier for ServerVerifier {
             Some(store) => self.judge(store, (&leaf, &sent), server_name, now),
             None => (Verdict::default(), None, None),
         };
-        // Clients of engines print rustls's text, which names what was expected and what there is.
+        // Clients of engines print rustls's text, which contains the expected and the present names.
         let mismatch = (failure == Some(Failure::MismatchEngine)).then(|| CertificateError::NotValidForNameContext {
             expected: server_name.to_owned(),
             presented: leaf.presented_names(),

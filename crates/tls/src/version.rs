@@ -1,4 +1,4 @@
-//! Names of protocol versions, in configurations and in what fetches print.
+//! Names of protocol versions, in configurations and in the results of fetches.
 
 use crate::policy::Version;
 
@@ -12,7 +12,7 @@ pub fn parse(word: &str) -> Result<Version, String> {
     }
 }
 
-/// Returns why a version below TLS 1.2 is refused.
+/// Returns the message about a version below TLS 1.2, which is refused.
 pub fn unsupported(word: &str) -> String {
     format!("'{word}' : not supported, TLSv1.2 and TLSv1.3 are the only versions: use 'TLSv1.2'")
 }

@@ -1,10 +1,9 @@
-//! X.509 by libcrypto of aws-lc: certificates, revocation lists, keys, and what fetches and the runtime API print of
-//! them.
+//! X.509 by libcrypto of aws-lc: certificates, revocation lists, keys, and their output by fetches and the runtime API.
 //!
 //! This module is the only one of the crate with `unsafe` code. Its functions take and return safe types; objects of
 //! libcrypto are owned by `raw::Owned`, and pointers do not leave the module. A parsed object does not change, so it is
-//! shared between threads; the library guards an object's caches by a lock in the object. No function here opens a file
-//! or reads the environment.
+//! shared between threads; the library protects the caches of an object with the object's lock. No function here opens
+//! a file or reads the environment.
 //!
 //! aws-lc-sys binds these functions on Linux of x86-64, aarch64, riscv64 and i686; elsewhere it binds the cryptography
 //! alone, and this crate does not compile.

@@ -9,10 +9,10 @@ use crate::child::Guard;
 use crate::report::{Options, Part};
 use crate::run::root;
 
-/// Jobs of a queue in a run.
+/// The number of jobs of a queue in a run.
 const JOBS: usize = 10_000;
 
-/// A server and the queues on it, each of a program of its own.
+/// A server and the number of queues on it, each used by a separate program.
 struct Case {
     peer: Peer,
     queues: usize,
@@ -24,7 +24,7 @@ const CASES: [Case; 3] = [
     Case { peer: Peer::Ours(2), queues: 2 },
 ];
 
-/// Starts a queue's program: on the load's core if the server has the other one for itself.
+/// Starts a queue's program: on the load's core if the server only uses the other core.
 fn start(server: &Server, case: &Case, queue: usize) -> Result<Child, String> {
     let modules = root().join("target/clients/npm/node_modules");
     if !modules.join("bullmq").exists() {
@@ -43,7 +43,7 @@ fn start(server: &Server, case: &Case, queue: usize) -> Result<Child, String> {
         .map_err(|error| format!("node: {error}"))
 }
 
-/// CPU µs of the server per job.
+/// Returns the CPU time of the server per job, in µs.
 fn cost(server: &Server, case: &Case) -> Result<f64, String> {
     let before = server.cpu_us();
     let programs: Vec<Child> = (0..case.queues).map(|queue| start(server, case, queue)).collect::<Result<_, _>>()?;

@@ -1,8 +1,9 @@
 //! Hit rates of a full cache, compared with redis-server's.
 //!
-//! 700,000 values of 1 KiB are written into 512 MB, in an order of their own, a hundred at a time; between them as many
-//! keys are read by Zipf's law among all 700,000, and a read that misses a key which was written once counts as a miss.
-//! Then the same reads go on as a cache is used: what misses is written again. Both phases are of one length for all.
+//! 700,000 values of 1 KiB are written into 512 MB, in a fixed order, a hundred at a time. Between these batches as
+//! many keys are read, chosen by Zipf's law among all 700,000; a read of a key that was written before and does not
+//! exist counts as a miss. In the second phase the store is used as a cache: a key that a read misses is written again.
+//! Both phases have the same length for all servers.
 
 use std::fmt::Write as _;
 
@@ -14,11 +15,11 @@ use crate::report::{Options, Part};
 
 const KEYS: usize = 700_000;
 const LIMIT: f64 = (512 << 20) as f64;
-/// Commands in flight.
+/// The number of commands in flight.
 const BATCH: usize = 100;
-/// Reads of the second phase.
+/// The number of reads of the second phase.
 const READS: usize = 1_400_000;
-/// Exponent of Zipf's law.
+/// The exponent of Zipf's law.
 const SKEW: f64 = 0.99;
 /// Hit rates hardly vary between runs, so fewer runs suffice.
 const RUNS_MAX: usize = 3;
@@ -26,10 +27,10 @@ const POLICIES: [&str; 2] = ["allkeys-lru", "allkeys-lfu"];
 
 struct Outcome {
     refused: usize,
-    /// Parts of the reads that hit: while filling, and afterwards.
+    /// The hit rates: while filling, and afterwards.
     filling: f64,
     cache: f64,
-    /// The most that was used, over the limit.
+    /// The maximum memory in use, relative to the limit.
     used: f64,
     resident: f64,
     cpu_s: f64,
@@ -97,7 +98,7 @@ fn measure(options: &Options, peer: Peer, policy: &str, seed: u64) -> Result<Out
     let mut client = server.client()?;
     let mut random = Random(seed);
     let zipf = Zipf::new(KEYS);
-    // Which key has which place in the law is not the order in which keys are written.
+    // The rank of a key in Zipf's law is independent of the order in which keys are written.
     let key_of = |rank: usize| (rank.wrapping_mul(486_187_739) + 12_345) % KEYS;
     let name = |key: usize| format!("object:{key:09}").into_bytes();
     let value = vec![b'v'; 1024];
@@ -152,7 +153,7 @@ fn measure(options: &Options, peer: Peer, policy: &str, seed: u64) -> Result<Out
     })
 }
 
-/// Places by Zipf's law, from the table of its sums.
+/// Ranks by Zipf's law, from the table of its cumulative sums.
 struct Zipf(Vec<f64>);
 
 impl Zipf {

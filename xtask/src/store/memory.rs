@@ -8,12 +8,12 @@ use crate::connection::Client;
 use crate::random::Random;
 use crate::report::{Options, Part};
 
-/// Numbers of keys; between them tables grow, so that the worst is among them.
+/// The numbers of keys; tables grow between them, so that the worst case is included.
 const COUNTS: [usize; 4] = [1_000_000, 1_400_000, 2_000_000, 2_800_000];
 const HASHES: usize = 1_000_000;
 const MEMBERS: usize = 1_000_000;
 
-/// Bytes that something takes.
+/// The memory of a data set, in bytes.
 struct Taken {
     resident: f64,
     used: f64,
@@ -33,7 +33,7 @@ fn text(text: String) -> Vec<u8> {
     text.into_bytes()
 }
 
-/// Bytes of keys, hashes and sorted sets.
+/// Measures the bytes of keys, hashes and sorted sets.
 pub(super) fn memory(options: &Options) -> Result<Part, String> {
     let mut part = Part::new("memory", "Memory");
     part.text += "Growth of the resident set, and of `used_memory` behind the slash, in bytes. One run each.\n\n\
@@ -89,9 +89,9 @@ pub(super) fn memory(options: &Options) -> Result<Part, String> {
     Ok(part)
 }
 
-/// Keys of the cycle.
+/// The number of keys in a cycle.
 const CYCLE: usize = 2_000_000;
-/// Time after which memory is looked at.
+/// The time after which memory is measured.
 const SETTLES_IN: Duration = Duration::from_secs(30);
 
 /// Measures the resident memory when sizes change.

@@ -13,7 +13,7 @@ pub(super) enum Peer {
     Redis,
     /// This store, with this many workers.
     Ours(u32),
-    /// Our store, with one worker on this core.
+    /// This store, with one worker on this core.
     OursOn(u32),
 }
 
@@ -26,7 +26,7 @@ impl Peer {
         }
     }
 
-    /// Starts it on its cores (one per worker, from 0 on), with parameters as both name them.
+    /// Starts the server on its cores (one per worker, from 0 on), with parameters whose names both servers know.
     pub(super) fn start(self, program: &std::path::Path, parameters: &[(&str, &str)]) -> Result<Server, String> {
         let port = free_port()?;
         let mut file = None;
@@ -85,12 +85,12 @@ impl Server {
         Client::connect(self.port)
     }
 
-    /// CPU time since its start, µs.
+    /// Returns the CPU time since its start, in µs.
     pub(super) fn cpu_us(&self) -> f64 {
         cpu_time_us(self.guard.id())
     }
 
-    /// Resident memory, bytes.
+    /// Returns the resident memory, in bytes.
     pub(super) fn resident(&self) -> Result<f64, String> {
         resident_bytes(self.guard.id())
     }
@@ -103,7 +103,7 @@ impl Server {
     }
 }
 
-/// Sends `count` commands that `words` makes, a thousand at a time; an error if one is refused.
+/// Sends `count` commands made by `words`, a thousand at a time; returns an error if one is refused.
 pub(super) fn fill(client: &mut Client, count: usize, words: impl Fn(usize) -> Vec<Vec<u8>>) -> Result<(), String> {
     for first in (0..count).step_by(1_000) {
         let last = (first + 1_000).min(count);

@@ -21,7 +21,7 @@ const UNDECLARED: &str = "return redis.call('INCR', ARGV[1])";
 const OWN_KEYS: &str = "5 l1 l2 l3 l4 l5 [1,2,3,4,5]";
 const MANY_KEYS: &str = "5 __key__ __key__ __key__ __key__ __key__ [1,2,3,4,5]";
 
-/// A script under load: the words behind `EVALSHA sha`.
+/// A script under load: the words after `EVALSHA sha`.
 struct Scripted {
     name: &'static str,
     script: &'static str,
@@ -118,7 +118,7 @@ pub(super) fn workers(options: &Options) -> Result<Part, String> {
     Ok(part)
 }
 
-/// A script that runs for long, on a key of its own: 3 s alone, or without end.
+/// A script that runs for long, on a key of its own: for 3 s if it runs alone, or without end.
 struct Long {
     name: &'static str,
     script: &'static str,
@@ -211,11 +211,11 @@ pub(super) fn others(options: &Options) -> Result<Part, String> {
     let mut load = background(options, &server)?;
     owner.answer()?;
     let took = start.elapsed().as_secs_f64();
-    // It ends by itself otherwise, after its time.
+    // If the load can't be killed, it ends by itself after its time.
     let _ = load.kill();
     let _ = load.wait();
     part.goal("GETs at saturation, of those without a script", "≥ 0.4", beside.rate / alone, |part| part >= 0.4);
-    // It takes 3 s on a machine of a certain speed.
+    // The script takes 3 s only on a machine of a certain speed.
     let took = took * 3.0 / by_itself;
     part.goal("a script of 3 s at saturation, s", "≤ 15", took, |seconds| seconds <= 15.0);
     Ok(part)
@@ -259,7 +259,7 @@ fn gets(options: &Options, server: &Server, rate: Option<f64>) -> Result<Seen, S
     })
 }
 
-/// GETs as fast as they go, until they are ended.
+/// Starts GETs at the maximum rate, which run until they are killed.
 fn background(options: &Options, server: &Server) -> Result<std::process::Child, String> {
     Command::new("taskset")
         .args(["-c", "1"])

@@ -42,7 +42,7 @@ pub(crate) struct HttpOptions {
 }
 
 impl HttpPlan {
-    /// Encodes the requests, and parses each as a server will: an invalid one is not sent.
+    /// Encodes the requests, and parses each as a server will, so that no invalid one is sent.
     pub(crate) fn new(urls: &[Url], options: &HttpOptions, keys: &KeySpace) -> Result<HttpPlan, String> {
         let default = if options.body.is_some() { "POST" } else { "GET" };
         let method = options.method.clone().unwrap_or(default.to_owned());
@@ -159,7 +159,7 @@ fn check(request: &Request, keys: &KeySpace) -> Result<(), String> {
     }
 }
 
-/// Appends one request. Where a request names a key several times it is the same key.
+/// Appends one request. If a request names a key several times, it is the same key.
 fn write(request: &Request, keys: &mut Keys, scratch: &mut Vec<u8>, out: &mut Vec<u8>) {
     let mut key: Option<(usize, usize)> = None;
     let write_key = |out: &mut Vec<u8>| match key {
@@ -353,7 +353,8 @@ mod tests {
         check_request(plan("http://h/", &[], None, Some("CONNECT")), Err("tunnel"));
     }
 
-    /// Answers to `method` in `input`, given in pieces of every size; `closed`: the peer then ends the connection.
+    /// Checks the answers to `method` in `input`, which arrives in pieces of every size; `closed` says whether the peer
+    /// ends the connection afterwards.
     fn check_answers(method: &str, input: &str, closed: bool, expected: Result<&[(u16, u64, bool)], &str>) {
         for step in [1, 2, 7, usize::MAX] {
             let mut http =

@@ -33,7 +33,7 @@ pub(super) struct Http2 {
     plan: HttpPlan,
     is_https: bool,
     settings: Settings,
-    /// By the number of the request; `None`: it has placeholders.
+    /// The prepared requests, by number; `None` for one with placeholders.
     prepared: Vec<Option<Prepared>>,
     /// The keys: one source for all requests, or one for each URL.
     keys: Vec<Keys>,
@@ -44,7 +44,7 @@ pub(super) struct Http2 {
     request_limits: Limits,
     /// The message of a filled request, then that of a received head.
     message: Message,
-    /// The number of concurrent streams that is wanted, and the least that a server allows.
+    /// The requested number of concurrent streams, and the smallest number that a server allows.
     streams: u32,
     streams_allowed: u32,
 }
@@ -104,7 +104,7 @@ pub(super) struct Http2Session {
     /// Responses, by the slots of their streams.
     responses: Vec<Response>,
     uploads: Vec<Upload>,
-    /// The bytes of answers to the server since everything was sent last.
+    /// The bytes of answers to the server since the output was last empty.
     answers: usize,
 }
 
@@ -114,7 +114,7 @@ struct Response {
     /// The stream's identifier; 0: none.
     tag: u32,
     stream: Option<StreamKey>,
-    /// 0: its head has not come.
+    /// The status; 0 until the head is received.
     status: u16,
     received: u64,
 }
@@ -166,7 +166,7 @@ impl Http2Session {
         self.drain(out);
     }
 
-    /// Moves what the connection has to say. Returns its length.
+    /// Moves the connection's output. Returns its length.
     fn drain(&mut self, out: &mut Vec<u8>) -> usize {
         let Some(connection) = &mut self.connection else { return 0 };
         let count = connection.output().len();
@@ -203,7 +203,7 @@ impl Protocol for Http2 {
                 let own = number % self.keys.len();
                 self.text.clear();
                 self.plan.write(number, &mut self.keys[own], &mut self.scratch, &mut self.text);
-                // The plan has checked a sample, and keys are digits behind a prefix.
+                // The plan has checked a sample, and keys are digits after a prefix.
                 let parsed = parse(&self.text, &self.request_limits, &mut self.message);
                 let (framing, body) = parsed.unwrap_or((Framing::None, b""));
                 (&self.message, framing, body)
@@ -373,7 +373,7 @@ mod tests {
         Http2::new(plan, true, streams, Keys::new(space, 1, 0, 1), 0)
     }
 
-    /// Gives the server what the client has sent; returns the streams that are complete, with their targets.
+    /// Passes the client's output to the server; returns the complete streams with their targets.
     fn receive(server: &mut Connection, input: &[u8], bodies: &mut u64) -> Vec<(StreamKey, String)> {
         let (mut at, mut message, mut found) = (0, Message::new(), Vec::new());
         loop {
@@ -394,7 +394,7 @@ mod tests {
         }
     }
 
-    /// Moves bytes between the two until both are silent.
+    /// Moves bytes between the two until neither has output.
     fn settle(http: &mut Http2, session: &mut Http2Session, server: &mut Connection, out: &mut Vec<u8>) -> u64 {
         let mut bodies = 0;
         while !out.is_empty() || !server.output().is_empty() {

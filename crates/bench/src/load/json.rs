@@ -123,7 +123,7 @@ pub(super) fn report(plan: &Plan, outcome: &Outcome) -> String {
     document(|w| run(w, plan, outcome))
 }
 
-/// Two runs of one comparison, by their names.
+/// Returns the document of two runs of one comparison, by their names.
 pub(super) fn both(one: (&str, &Plan, &Outcome), other: (&str, &Plan, &Outcome)) -> String {
     document(|w| {
         for (name, plan, outcome) in [one, other] {

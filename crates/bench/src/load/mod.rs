@@ -1,6 +1,6 @@
 //! Load generators for HTTP/1, HTTP/2 and RESP: `sluicegate bench http|redis`.
 //!
-//! | module | what |
+//! | module | contents |
 //! |---|---|
 //! | `arguments`, `plan` | the command line, parsed into the plan of a run and checked before anything is opened |
 //! | `target`, `template`, `random` | the server; requests with placeholders for keys; random keys |

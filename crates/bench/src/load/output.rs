@@ -8,7 +8,7 @@ use std::io::{self, Write as _};
 use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
 use std::path::Path;
 
-/// Readable by everybody.
+/// The mode of the file: readable by everybody.
 const MODE: u32 = 0o644;
 
 /// Writes a report, replacing an existing file.

@@ -120,13 +120,13 @@ mod tests {
         let now = || epoch.elapsed().as_nanos() as u64;
         poller.wait(now(), 0, &mut ready).unwrap();
         assert!(ready.is_empty());
-        // A deadline again and again: the timer fires each time though nothing reads it.
+        // The timer fires for each of several deadlines although it is never read.
         for _ in 0..5 {
             let until = now() + 2_000_000;
             poller.wait(now(), until, &mut ready).unwrap();
             assert!(ready.is_empty() && now() >= until);
         }
-        // A later deadline leaves the timer alone and is still not missed by those who ask again.
+        // The timer is not set for a later deadline, which repeated waits still reach.
         let until = now() + 20_000_000;
         a.write_all(b"x").unwrap();
         poller.wait(now(), until - 10_000_000, &mut ready).unwrap();

@@ -5,7 +5,7 @@
 //! Derflinger: *Rejection-inversion to generate variates from monotone discrete distributions*, 1996), whose cost
 //! and memory don't depend on the number of keys.
 
-/// A generator. Two with different seeds count as independent here.
+/// A generator. Generators with different seeds count as independent here.
 #[derive(Clone, Debug)]
 pub(super) struct Random {
     state: u64,

@@ -34,7 +34,7 @@ struct Command {
 #[derive(Clone, Debug, PartialEq)]
 enum Part {
     Bytes(Vec<u8>),
-    /// An argument with keys in it, on which its length depends.
+    /// An argument with keys, on which its length depends.
     Argument(Template),
 }
 
@@ -85,7 +85,7 @@ fn cycle(ratios: &[u64]) -> Vec<u16> {
             for (credit, ratio) in credit.iter_mut().zip(ratios) {
                 *credit += *ratio as i64;
             }
-            // The first of those with the highest credit.
+            // The first command with the highest credit.
             let chosen = (0..ratios.len()).rev().max_by_key(|index| credit[*index]).unwrap_or(0);
             credit[chosen] -= total as i64;
             chosen as u16
@@ -335,7 +335,7 @@ mod tests {
         };
         assert_eq!(keys("SET"), ["k:9", "k:10"]);
         assert_eq!(keys("GET"), ["k:9", "k:10", "k:11", "k:12", "k:13", "k:14"]);
-        // Places in one command go on with its sequence.
+        // The placeholders of one command continue its sequence.
         let text = sent(&[("MSET __key__ 1 __key__ 2", 1), ("GET __key__", 1)], &none, 4).unwrap();
         let found: Vec<&str> = text.split(' ').filter(|word| word.starts_with("k:")).collect();
         assert_eq!(found, ["k:9", "k:10", "k:9", "k:11", "k:12", "k:10"]);

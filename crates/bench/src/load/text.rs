@@ -9,7 +9,7 @@ use super::plan::{Plan, ProtocolPlan};
 use super::reactor::Tick;
 use super::stats::{ConnectFault, Faults, RequestFault, TlsStats};
 
-/// Quantiles of reports, with the names that both reports use.
+/// The quantiles of the reports, each with its name in the text, its name in JSON and its value.
 pub(super) const QUANTILES: [(&str, &str, f64); 8] = [
     ("p50", "p50", 0.5),
     ("p75", "p75", 0.75),
@@ -21,7 +21,7 @@ pub(super) const QUANTILES: [(&str, &str, f64); 8] = [
     ("p99.999", "p99_999", 0.99999),
 ];
 
-/// Returns a time with a unit that leaves it three digits.
+/// Returns a time with three significant digits, in the unit that suits it.
 pub(super) fn time(ns: u64) -> String {
     let value = ns as f64;
     let (value, unit) = match ns {
@@ -54,7 +54,7 @@ fn row(out: &mut String, name: &str, text: &str) {
     let _ = writeln!(out, "{name:<13} {text}");
 }
 
-/// One line for an interval.
+/// Returns the line that reports one interval.
 pub(super) fn live_line(interval_ns: u64, tick: &Tick) -> String {
     let interval_s = tick.length_ns.max(1) as f64 / 1e9;
     let at_s = (tick.number * interval_ns + tick.length_ns) as f64 / 1e9;

@@ -35,7 +35,7 @@ pub(super) struct TlsStream {
 pub(super) struct Received {
     /// The number of bytes of the application.
     pub(super) count: usize,
-    /// Nothing follows these bytes.
+    /// The end of the stream, if nothing follows these bytes.
     pub(super) end: Option<End>,
 }
 
@@ -67,7 +67,7 @@ impl Transport {
         }
     }
 
-    /// Puts TLS over a connected socket.
+    /// Starts TLS on a connected socket.
     pub(super) fn with_tls(self, connection: ClientConnection) -> Transport {
         match self {
             Transport::Plain(socket) => Transport::Tls(Box::new(TlsStream { socket, connection })),
@@ -109,7 +109,7 @@ impl Transport {
             && !stream.connection.is_handshaking()
         {
             stream.connection.send_close_notify();
-            // A peer that takes nothing now would not take it later.
+            // A peer that accepts no data now would not accept it later.
             let _ = stream.flush();
         }
     }

@@ -53,7 +53,7 @@ pub const PROXY: &[&str] = &[
     "use-fcgi-app",
 ];
 
-/// Keywords of proxies that HAProxy 3.2 refuses with a word on what replaces them; `section::removed` has the words.
+/// Keywords of proxies that HAProxy 3.2 refuses with a hint at the replacement; the hints are in `section::removed`.
 #[rustfmt::skip]
 pub const REMOVED: &[&str] = &[
     "appsession", "block", "cliexp", "clitimeout", "contimeout", "grace", "monitor-net", "option forceclose",
@@ -140,10 +140,10 @@ pub const CONVERTERS: &[&str] = &[
     "rfc7239_nph",
 ];
 
-/// None, for sections that are ours alone.
+/// No names, for sections that HAProxy does not have.
 pub const NONE: &[&str] = &[];
 
-/// Returns whether a keyword of HAProxy's is listed under a name; `*` ends names whose rest varies (`sc-inc-gpc(0)`).
+/// Returns whether a word is in a list of HAProxy's keywords; a name that ends in `*` matches any suffix.
 pub(crate) fn is_known(known: &[&str], word: &str) -> bool {
     known.iter().any(|name| match name.strip_suffix('*') {
         Some(stem) => {

@@ -188,7 +188,7 @@ impl SectionReader {
     }
 }
 
-/// Reads the `acme` sections, and the keys of their accounts as far as they exist.
+/// Reads the `acme` sections, and those keys of their accounts that exist.
 pub(crate) fn all(
     sections: &[Section],
     global: &Global,

@@ -20,13 +20,13 @@ pub(crate) type PlainOption = fn(&mut Bind, &str) -> Result<(), String>;
 pub(crate) enum BindOption {
     /// A field of the line.
     Plain(PlainOption),
-    /// A word about TLS, with the message if its value is missing.
+    /// An option about TLS, with the message for a missing value.
     Tls(&'static str, BindWord),
-    /// One that lines of a `crt-list` have as well.
+    /// An option that lines of a `crt-list` have as well.
     Policy(&'static str, PolicyWord),
 }
 
-/// The section of a `bind` line, and what its files are read with.
+/// The section of a `bind` line, and the loader of its files.
 pub(crate) struct BindContext<'a, 'f> {
     /// The kind of the section.
     pub(crate) section: &'static str,
@@ -326,9 +326,9 @@ const IDLE_PING: &str = "An idle connection of HTTP/2 is sent a PING after this 
                          acknowledged it when the time has passed again; an answer begins 'timeout client' anew. Not set.";
 /// The description of `proto`.
 const PROTO: &str = "The protocol of all connections, whatever ALPN or their first bytes say: h1 or h2 in 'mode http', none in 'mode tcp'.";
-/// The description of what does nothing any more.
+/// The description of options that have no effect any more.
 const OLD_VERSION: &str = "No effect: versions below TLS 1.2 are not supported.";
-/// The description of what is refused.
+/// The description of options that are refused.
 const OLD_FORCED: &str = "Refused: versions below TLS 1.2 are not supported.";
 const WORKERS: &str = "No effect: each worker accepts from each socket.";
 
@@ -408,12 +408,12 @@ pub(crate) fn octal(text: &str) -> Result<u32, String> {
     }
 }
 
-/// Returns the addresses that a word lists, variables expanded and names resolved.
+/// Returns the addresses that a word lists, with variables expanded and names resolved.
 pub(crate) fn addresses(line: &Line, index: usize, files: &dyn Files) -> Result<Vec<BindAddress>, AddressError> {
     let text = line.address(index);
     match names::numeric(text, files) {
         Ok(text) => address::bind(&text),
-        // A mistake that shows without the network, such as a missing port, comes first.
+        // An error that can be found without the network, such as a missing port, is reported first.
         Err(message) => match address::bind(text) {
             Err(error) if !error.message.starts_with("invalid address") => Err(error),
             _ => address::unresolved(message),
@@ -461,7 +461,7 @@ pub(crate) fn bind(
         let Some((row, _)) = OPTIONS.find(word, "") else {
             if is_known(known::BIND_OPTIONS, word) {
                 diagnostics.error(line.at(next), format!("'{word}' of 'bind' is not supported yet"));
-                // Whether values follow is not known, so the rest can't be read.
+                // The number of values that follow is unknown, so the rest can't be parsed.
             } else if is_known(known::NEWER_BIND_OPTIONS, word) {
                 diagnostics.error(line.at(next), format!("'{word}' of 'bind' is newer than HAProxy 3.2"));
             } else {
@@ -510,7 +510,7 @@ pub(crate) fn bind(
     if bind.addresses.is_empty() { None } else { Some((bind, tls)) }
 }
 
-/// Returns a message as HAProxy has it about words of a `bind` line.
+/// Returns a message in the form of HAProxy's messages about words of a `bind` line.
 fn in_section(line: &Line, context: &BindContext<'_, '_>, message: &str) -> String {
     format!("'bind {}' in section '{}' : {message}", line.text(1), context.section)
 }

@@ -203,7 +203,7 @@ fn page(bytes: &[u8]) -> Result<ErrorPage, String> {
             break;
         }
         if matches!(line[0], b' ' | b'\t') {
-            // A folded line goes on with the value before it; each byte of the line's end between them becomes a blank.
+            // A folded line continues the value before it; each byte of the line end between them becomes a blank.
             let Some((_, value)) = message.fields.last_mut() else { return Err(bad_field(bytes, at)) };
             value.extend_from_slice(if bytes[..at].ends_with(b"\r\n") { b"  " } else { b" " });
             value.extend_from_slice(line.trim_ascii_end());
@@ -267,7 +267,7 @@ fn start_line(line: &[u8]) -> Option<ErrorMessage> {
         return None;
     }
     let status = status.iter().fold(0, |status, digit| status * 10 + u16::from(digit - b'0'));
-    // Interim responses are no answers; 101 ends the talk, so HAProxy takes it.
+    // An interim response is not an answer, but 101 ends the exchange, so HAProxy accepts it.
     if status < 200 && status != 101 {
         return None;
     }

@@ -183,7 +183,7 @@ fn address(line: &Line, diagnostics: &mut Diagnostics) -> Option<LogAddress> {
     let Some((host, port)) = host_and_port(plain) else {
         return fail(diagnostics, format!("invalid log address '{text}'"));
     };
-    // HAProxy sends there as well; it is the host itself.
+    // HAProxy sends to this address, too; it stands for the local host.
     let host = if host.is_empty() && port.is_some() { "0.0.0.0" } else { host };
     let port = match port {
         None | Some("") => 514,
@@ -203,8 +203,8 @@ fn address(line: &Line, diagnostics: &mut Diagnostics) -> Option<LogAddress> {
     Some(LogAddress::Udp(host.to_owned(), port))
 }
 
-/// Takes the port off an address: it stands behind the last colon, also where IPv6 has no brackets, as in HAProxy;
-/// only what would leave no address before it is one without a port.
+/// Splits an address and its port. As in HAProxy, the port follows the last colon, even of an IPv6 address without
+/// brackets, unless the text before it is not an address.
 fn host_and_port(text: &str) -> Option<(&str, Option<&str>)> {
     if let Some(rest) = text.strip_prefix('[') {
         let (host, rest) = rest.split_once(']')?;

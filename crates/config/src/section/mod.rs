@@ -50,7 +50,7 @@ pub(crate) enum SectionKind {
     Resolvers,
     CrtStore,
     Acme,
-    /// One that can't be read; its lines are skipped, the error was given at its head.
+    /// A section that can't be read: its first line had an error, and its lines are skipped.
     Refused,
 }
 
@@ -71,7 +71,7 @@ const SECTIONS: &[(&str, SectionKind)] = &[
     ("acme", SectionKind::Acme),
 ];
 
-/// A section's lines, with `.if` already followed.
+/// A section's lines, with `.if` already evaluated.
 #[derive(Debug)]
 pub(crate) struct Section {
     pub(crate) kind: SectionKind,
@@ -83,7 +83,8 @@ pub(crate) struct Section {
     pub(crate) lines: Vec<Line>,
 }
 
-/// A configuration whose words are read and whose `global` is typed: what Lua needs before rules can be typed.
+/// A configuration that is split into words and whose `global` section is parsed, as Lua needs it before rules can be
+/// parsed.
 #[derive(Debug)]
 pub struct Draft {
     source: Source,
@@ -102,8 +103,8 @@ pub struct Draft {
     environment: Environment,
 }
 
-/// Splits lines, follows `.if`, types `global`, whose addresses may need `files` to resolve names. `setenv` and similar
-/// keywords change `env`.
+/// Splits lines, evaluates `.if` and parses `global`, whose addresses may need `files` to resolve names. `setenv` and
+/// similar keywords change `env`.
 pub fn parse(source: Source, files: &dyn Files, env: &mut Environment) -> Draft {
     predefine(&source, env);
     let mut reader = Reader {
@@ -156,7 +157,7 @@ impl Reader<'_> {
     fn file(&mut self, name: &Arc<str>, bytes: &[u8], env: &mut Environment) {
         self.global.begin(name);
         let mut blocks = Blocks::default();
-        // A file starts outside any section, whatever the one before it ended in.
+        // A file starts outside any section, even if the previous file ended within one.
         let first_section = self.sections.len();
         let mut current = "";
         let mut lines = bytes.split(|b| *b == b'\n');
@@ -200,8 +201,8 @@ impl Reader<'_> {
         blocks.finish(&mut self.diagnostics);
     }
 
-    /// As in HAProxy, a word without anything in it ends its line. Parameters of stores and arguments of their commands
-    /// may be empty.
+    /// Cuts a line at its first empty word, as HAProxy does, except where parameters of stores and arguments of their
+    /// commands may be empty.
     fn until_empty(&mut self, mut line: Line, blocks: &Blocks) -> Line {
         let of_store = self.sections.last().is_some_and(|s| matches!(s.kind, SectionKind::Store | SectionKind::Redis));
         let Some(empty) = (1..line.len()).find(|index| line.text(*index).is_empty()) else { return line };
@@ -240,7 +241,7 @@ impl Reader<'_> {
                 let message = format!("unknown keyword '{keyword}' out of section");
                 self.diagnostics.error(line.at(0), message).did_you_mean(near);
             }
-            // `global` is typed as it is read, since `setenv` acts on the lines behind it.
+            // `global` is parsed line by line, since `setenv` affects the lines that follow it.
             Some(section) if section.kind == SectionKind::Global => {
                 let before = self.diagnostics.errors();
                 self.global.line(&line, env, self.files, &mut self.diagnostics);
@@ -278,7 +279,7 @@ fn head(kind: SectionKind, line: &Line, diagnostics: &mut Diagnostics) -> Sectio
     let mut name = "";
     match kind {
         SectionKind::Global => {}
-        // A store without a name has none in front of its certificates'.
+        // A `crt-store` without a name adds no prefix to the names of its certificates.
         SectionKind::CrtStore => {
             name = line.text(1);
             next = line.len().min(2);
@@ -336,13 +337,13 @@ fn shown(text: &str, offset: usize) -> char {
 }
 
 impl Draft {
-    /// Returns the `global` section: everything that Lua and the process need before rules are typed.
+    /// Returns the `global` section: everything that Lua and the process need before rules are parsed.
     pub fn global(&self) -> &Global {
         &self.global
     }
 
     /// Returns whether `global` has errors, so that scripts should not be run with it. Errors in other sections do not
-    /// affect scripts: running these finds errors of theirs, too.
+    /// prevent this: running the scripts reports their errors, too.
     pub fn global_failed(&self) -> bool {
         self.global_failed
     }
@@ -359,47 +360,48 @@ impl Draft {
         self.lua_failed = true;
     }
 
-    /// Notes that the scripts are not run at all, since `global` has errors; the same silence follows.
+    /// Records that scripts are not run, because `global` has errors; `finish` then does not report missing actions,
+    /// either.
     pub fn skip_lua(&mut self) {
         self.lua_failed = true;
     }
 
-    /// Has the commands that rules call looked at.
+    /// Sets the function that checks the commands that rules call.
     pub fn check_commands(&mut self, check: CommandCheck) {
         self.commands = Some(check);
     }
 
-    /// Map and ACL files by name. What scripts load before rules are typed goes in here (see
+    /// Returns the map and ACL files by name. Files that scripts load before rules are parsed are added here (see
     /// [`load_patterns`](crate::load_patterns)), so that a script and a rule that name the same file share it.
     pub fn patterns(&self) -> &Arc<PatternFiles> {
         &self.patterns
     }
 
-    /// Leaves certificates of servers unverified, unless the file says 'ssl-server-verify'.
+    /// Turns off the verification of servers' certificates, unless the file sets 'ssl-server-verify'.
     pub fn disable_server_verify(&mut self) {
         if self.global.at("ssl-server-verify").is_none() {
             self.global.tls.server_verify = Verify::None;
         }
     }
 
-    /// Takes certificates from the configuration that this one replaces, as far as their files are the same.
+    /// Reuses those certificates of the replaced configuration whose files have not changed.
     pub fn replace(&mut self, tls_files: Arc<TlsFiles>) {
         self.known.previous = Some(tls_files);
     }
 
-    /// Leaves certificates unparsed whose files have one of these digests: another process has parsed the same contents.
+    /// Skips the parsing of certificates whose files have one of these digests: another process has parsed them.
     pub fn trust(&mut self, digests: impl IntoIterator<Item = [u8; 32]>) {
         self.known.checked = Arc::new(digests.into_iter().collect());
     }
 
-    /// Types every other section with the names that Lua registered, resolves references and checks the whole. The
+    /// Parses every other section, with the names that Lua registered, resolves references and checks the whole. The
     /// result has a configuration if and only if there is no error.
     pub fn finish(self, files: &dyn Files, lua: &dyn LuaNames) -> (Option<Config>, Diagnostics) {
         self.finish_with(files, lua, |_, _| ())
     }
 
-    /// The same; `check_rest` checks settings unknown to this crate (the parameters of `store` sections, the users of
-    /// this machine), so that their errors are reported in the same run and in file order.
+    /// Like [`finish`](Self::finish); `check_rest` checks settings unknown to this crate (the parameters of `store`
+    /// sections, the users of this machine), so that their errors are reported in the same run and in file order.
     pub fn finish_with(
         self,
         files: &dyn Files,
@@ -481,7 +483,7 @@ pub use preset::preset;
 pub use server::dynamic::add_server;
 pub use tls::AddedLine;
 
-/// Returns the places of a keyword, whichever section's table has it.
+/// Returns the places of a keyword, from the table of any section.
 fn places(first: &str, second: &str) -> Option<crate::catalogue::Contexts> {
     let global = global::TABLES.iter().find_map(|table| table.find(first, second)).map(|(row, _)| row.contexts);
     let proxy = || proxy::KEYWORDS.find(first, second).map(|(row, _)| row.contexts);

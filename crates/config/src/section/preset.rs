@@ -10,7 +10,7 @@ use crate::format::{self, Blanks};
 use crate::model::{Config, Position, Preset, PresetValue, VarScope, VarTarget};
 use crate::section::{Section, SectionKind};
 
-/// Keywords of `global` that are typed with the other sections.
+/// Keywords of `global` that are parsed together with the other sections.
 pub(crate) const WORDS: [&str; 2] = ["set-var", "set-var-fmt"];
 
 /// Returns the variables of all `global` sections, in order.

@@ -18,26 +18,26 @@ use crate::suggest;
 use crate::unit::{self, TimeUnit};
 use crate::word::Line;
 
-/// Redis's port where none is given.
+/// Redis's default port.
 const PORT: u16 = 6379;
-/// A sentinel's.
+/// The default port of a sentinel.
 const SENTINEL_PORT: u16 = 26379;
 /// The usual file of the system's trusted authorities.
 const SYSTEM_CA: &str = "/etc/ssl/certs/ca-certificates.crt";
 
-/// A section while it is read.
+/// A `redis` section while it is being read.
 pub(crate) struct EngineReader<'d> {
     /// With those whose line names no port.
     servers: Vec<(EngineServer, bool)>,
     mode: &'static str,
-    /// Words that belong to a mode or to `ssl`, by name: the line's position and the argument.
+    /// Keywords that belong to a mode or to `ssl`, by name: the line's position and the argument.
     parts: HashMap<&'static str, (Position, Part)>,
     files: &'d dyn Files,
     section: RedisSection,
     diagnostics: &'d mut Diagnostics,
 }
 
-/// The argument of a word that is checked when all lines are known.
+/// The argument of a keyword that is checked when all lines are known.
 enum Part {
     Flag,
     Text(String),
@@ -244,7 +244,7 @@ pub(crate) static KEYWORDS: Table<EngineParser> = Table::new(&[
     ),
 ]);
 
-/// Types the `redis` sections.
+/// Reads the `redis` sections.
 pub(crate) fn engines(sections: &[Section], files: &dyn Files, diagnostics: &mut Diagnostics) -> Vec<RedisSection> {
     let mut engines = Vec::new();
     for section in sections.iter().filter(|section| section.kind == SectionKind::Redis) {

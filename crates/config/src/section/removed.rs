@@ -68,7 +68,7 @@ fn proxy(line: &Line) -> Option<String> {
     }
 }
 
-/// Reports a removed keyword of a proxy, also behind `no`; `false`: the line is none.
+/// Reports a removed keyword of a proxy, also after `no`; returns false if the line has none.
 pub(crate) fn report(line: &Line, diagnostics: &mut Diagnostics) -> bool {
     match proxy(line) {
         Some(message) => {

@@ -21,7 +21,7 @@ use crate::word::bad_name_byte;
 const SYSTEM: &str = "/etc/resolv.conf";
 /// The name of the implicit section.
 const DEFAULT: &str = "default";
-/// Name servers of a section.
+/// The maximum number of name servers of a section.
 const NAMESERVERS: usize = 64;
 
 /// The reader of a section's lines.
@@ -120,8 +120,8 @@ pub(crate) static KEYWORDS: Table<ResolversParser> = Table::new(&[
     }),
 ]);
 
-/// Reads the `resolvers` sections. Without one of the name `default` there is such a section all the same, with the
-/// name servers of the system.
+/// Reads the `resolvers` sections. If none has the name `default`, a section of that name is added, with the name
+/// servers of the system.
 pub(crate) fn all(sections: &[Section], files: &dyn Files, diagnostics: &mut Diagnostics) -> Vec<Resolvers> {
     let mut found: Vec<Resolvers> = Vec::new();
     for section in sections.iter().filter(|section| section.kind == SectionKind::Resolvers) {
@@ -149,7 +149,7 @@ pub(crate) fn all(sections: &[Section], files: &dyn Files, diagnostics: &mut Dia
         found.push(reader.section);
     }
     if !found.iter().any(|section| &*section.name == DEFAULT) {
-        // It exists whether or not the system has a list.
+        // The section exists even if the system has no list.
         found.push(Resolvers { nameservers: system(files).unwrap_or_default(), ..blank(DEFAULT.into()) });
     }
     found
@@ -176,7 +176,7 @@ fn blank(name: Arc<str>) -> Resolvers {
     }
 }
 
-/// Returns the name servers of the system; lines that name none are passed over, as the C library does.
+/// Returns the name servers of the system; as in the C library, lines that name none are ignored.
 fn system(files: &dyn Files) -> std::io::Result<Vec<Nameserver>> {
     let text = files.read(Path::new(SYSTEM))?;
     let text = String::from_utf8_lossy(&text);

@@ -29,7 +29,7 @@ use crate::{format as log_format, limits, suggest, unit};
 
 pub(crate) use rows::ACTIONS;
 
-/// An action's line while it is read.
+/// The line of an action while it is being read.
 pub(crate) struct ActionReader<'a, 'b> {
     reader: &'a mut ProxyReader<'b>,
     line: &'a Line,
@@ -40,11 +40,11 @@ pub(crate) struct ActionReader<'a, 'b> {
     inside: Option<&'a str>,
     /// The next word.
     next: usize,
-    /// Formats are read as literal text.
+    /// Whether formats are read as literal text.
     literal: bool,
 }
 
-/// Reads an action's arguments; `None` once an error was given.
+/// Reads an action's arguments; returns `None` if it reported an error.
 pub(crate) struct ActionParser(fn(&mut ActionReader<'_, '_>) -> Option<Action>);
 
 fn context(place: Place) -> Contexts {
@@ -66,7 +66,7 @@ fn context(place: Place) -> Contexts {
     }
 }
 
-/// Reads the rule whose action stands at word `start`.
+/// Reads the rule whose action is word `start`.
 pub(crate) fn rule(reader: &mut ProxyReader<'_>, line: &Line, start: usize, place: Place) -> Option<Rule> {
     let word = line.text(start);
     let (name, inside) = match word.split_once('(') {
@@ -137,7 +137,7 @@ pub(crate) fn http_error(reader: &mut ProxyReader<'_>, line: &Line) {
     }
     let proxy = &mut reader.settings.proxy;
     match &reply.body {
-        // The built-in page is used anyway.
+        // The built-in page is the default.
         ReturnBody::ErrorPage => _ = proxy.errors.remove(&reply.status),
         ReturnBody::ErrorFile(page) => _ = proxy.errors.insert(reply.status, page.clone()),
         _ => {
@@ -147,7 +147,7 @@ pub(crate) fn http_error(reader: &mut ProxyReader<'_>, line: &Line) {
     }
 }
 
-/// Reads the legacy `redirect` line, whose target is text and no format.
+/// Reads the legacy `redirect` line, whose target is literal text, not a format.
 pub(crate) fn redirect_line(reader: &mut ProxyReader<'_>, line: &Line) -> Option<Rule> {
     let place = Place::HttpRequest;
     let mut action = ActionReader { reader, line, place, name_at: 0, inside: None, next: 1, literal: true };
@@ -236,7 +236,7 @@ fn read_format(
     }
 }
 
-/// HAProxy's warning about a fetch that looks at the bytes of a message whose head is known.
+/// Adds HAProxy's warning about a fetch that reads the bytes of a message whose head is parsed.
 fn data_in_http(format: &LogFormat, diagnostics: &mut Diagnostics) {
     for part in &format.parts {
         if let FormatPart::Expr(expr, _) = part
@@ -249,8 +249,8 @@ fn data_in_http(format: &LogFormat, diagnostics: &mut Diagnostics) {
     }
 }
 
-/// Reads the name of a header field that is set or added, with HAProxy's warning about a character that names can't
-/// have (RFC 9110, 5.1); it is sent as it is.
+/// Reads the name of a header field that is set or added, with HAProxy's warning about a character that is not allowed
+/// in names (RFC 9110, 5.1); the name is sent unchanged.
 pub(crate) fn sent_header_name(reader: &mut ProxyReader<'_>, line: &Line, index: usize) -> Option<String> {
     let token = |c: &char| u8::try_from(*c).is_ok_and(is_token);
     let name = header_name(reader, line, index)?;
@@ -262,7 +262,8 @@ pub(crate) fn sent_header_name(reader: &mut ProxyReader<'_>, line: &Line, index:
     Some(name)
 }
 
-/// Reads the name of a header field. HAProxy takes any; what would end a line of the message is refused here.
+/// Reads the name of a header field. HAProxy accepts any name; one that would end a line of the message is refused
+/// here.
 pub(crate) fn header_name(reader: &mut ProxyReader<'_>, line: &Line, index: usize) -> Option<String> {
     let name = line.text(index);
     if !name.is_empty() && !name.contains(['\r', '\n', '\0']) {
@@ -276,7 +277,7 @@ pub(crate) fn header_name(reader: &mut ProxyReader<'_>, line: &Line, index: usiz
     None
 }
 
-/// Returns whether HAProxy marks an action as final: without a condition, nothing behind it in its section is reached.
+/// Returns whether HAProxy marks an action as final: without a condition, no rule after it in its section is reached.
 pub(crate) fn is_final(action: &Action, place: Place) -> bool {
     match place {
         Place::HttpRequest => {
@@ -300,13 +301,13 @@ fn constant(format: &LogFormat) -> Option<Vec<u8>> {
     Some(text)
 }
 
-/// A word that starts the condition.
+/// Returns whether a word starts the condition.
 fn is_condition(word: &str) -> bool {
     matches!(word, "if" | "unless")
 }
 
 impl ActionReader<'_, '_> {
-    /// There is a word, and it doesn't start the condition.
+    /// Returns whether there is a word that does not start the condition.
     fn has(&self, index: usize) -> bool {
         index < self.line.len() && !is_condition(self.line.text(index))
     }
@@ -332,7 +333,7 @@ impl ActionReader<'_, '_> {
         Some((name, format))
     }
 
-    /// Returns the word at `index` as a format. A word that is `if` counts too, as in HAProxy, where it has its place.
+    /// Returns the word at `index` as a format. As in HAProxy, even `if` is a format where one is required.
     fn format(&mut self, index: usize, what: &str) -> Option<LogFormat> {
         if index >= self.line.len() {
             self.missing(index, what);
@@ -463,7 +464,7 @@ impl ActionReader<'_, '_> {
         }
     }
 
-    /// Returns the value behind a keyword, `None` with an error if the line ends there.
+    /// Returns the index of the value after a keyword; reports an error and returns `None` if the line ends there.
     fn value(&mut self, keyword: &str) -> Option<usize> {
         let index = self.next + 1;
         if index >= self.line.len() {
@@ -479,7 +480,7 @@ impl ActionReader<'_, '_> {
         let expr = self.expression()?;
         let response = matches!(self.place, Place::HttpResponse | Place::HttpAfterResponse);
         let needs = FetchRow::of(expr.fetch).needs;
-        // Slots are the frontend's, also in a section of both sides.
+        // Slots belong to the frontend, even in a section with both sides.
         if self.place == Place::HttpRequest && !needs.met_by(self.place.has(Sides::FRONT)) {
             let message =
                 format!("fetch method '{}' needs {}, which 'capture' doesn't have", expr.fetch.name(), needs.name());
@@ -723,7 +724,7 @@ impl ActionReader<'_, '_> {
         };
         let Some(wanted) = self.reader.loaded.lua.action(name, hook) else {
             if self.reader.loaded.lua_failed {
-                // The script's own error was given; its arguments can't be counted.
+                // The error of the script was reported; the number of the action's arguments is unknown.
                 while self.has(self.next) {
                     self.next += 1;
                 }
@@ -764,7 +765,7 @@ impl ActionReader<'_, '_> {
     }
 }
 
-/// Makes the named ACLs of a `defaults`' rules part of the rules, since no other section sees those ACLs.
+/// Replaces the named ACLs in the rules of a `defaults` by their conditions, since no other section sees those ACLs.
 pub(crate) fn inline_acls(proxy: &mut Proxy, acls: &Acls) {
     if acls.list.is_empty() {
         return;

@@ -56,14 +56,14 @@ pub(crate) struct ServerSettings {
     fastinter: Option<Duration>,
     downinter: Option<Duration>,
     rise: u32,
-    /// `rise` was given, here or by `default-server`.
+    /// Whether `rise` was given, here or by `default-server`.
     rise_given: bool,
     /// `rise` of `default-server`; 0 without one.
     default_rise: u32,
     fall: u32,
     port: Option<u16>,
     addr: Option<IpAddr>,
-    /// The port that stands with `addr`; `port` wins.
+    /// The port in the argument of `addr`; `port` has priority.
     addr_port: Option<u16>,
     check_send_proxy: bool,
     agent: AgentSettings,
@@ -158,7 +158,7 @@ pub(crate) static OPTIONS: Table<ServerOption> = Table::new(&[
         Ok(())
     }),
     option("agent-addr", 1, "ADDRESS", "The address of the agent, if not the server's.", |s, v| {
-        // The port of an agent is its own option: one that stands here does not count, as in HAProxy.
+        // The port of an agent is an option of its own; as in HAProxy, a port in this argument is ignored.
         s.agent.addr = Some(address::numeric(v)?.0);
         Ok(())
     }),
@@ -538,7 +538,7 @@ pub(crate) static OPTIONS: Table<ServerOption> = Table::new(&[
         1,
         "(ID) FORMAT",
         "A TLV of a header of 'send-proxy-v2': its type, 0 to 255 or 0x00 to 0xff, and the format of its value.",
-        // It needs the reader of formats: see `send_proxy::tlv`.
+        // Parsed by `send_proxy::tlv`, which has the reader of formats.
         |_, _| Ok(()),
     ),
     option(
@@ -552,7 +552,7 @@ pub(crate) static OPTIONS: Table<ServerOption> = Table::new(&[
             Ok(())
         },
     ),
-    // Several words of its own: see `source::read`.
+    // Has several arguments, which `source::read` parses.
     option("source", 1, source::USAGE, source::DOCS, |_, _| Ok(())),
     option("stick", 0, "", "Undoes a 'non-stick' of default-server.", |s, _| {
         s.non_stick = false;
@@ -584,10 +584,10 @@ fn option_names() -> impl Iterator<Item = &'static str> {
     OPTIONS.names(Contexts::SERVER_OPTION).chain(tls::OPTIONS.names(Contexts::SERVER_OPTION))
 }
 
-/// Networks of one 'resolve-net', as in HAProxy.
+/// The maximum number of networks of one 'resolve-net', as in HAProxy.
 const NETWORKS: usize = 5;
 
-/// Returns a limit that -1 lifts.
+/// Parses a limit; -1 means that there is none.
 fn at_most(text: &str) -> Result<Option<u32>, String> {
     let n = unit::leading_integer(text, -1, i64::from(i32::MAX))?;
     Ok((n >= 0).then_some(n as u32))
@@ -600,7 +600,7 @@ fn interval(text: &str) -> Result<Duration, String> {
     }
 }
 
-/// HAProxy's warnings about the duration behind an option.
+/// Adds HAProxy's warnings about the duration that follows an option.
 fn time_warnings(diagnostics: &mut Diagnostics, line: &Line, index: usize) {
     let (option, text) = (line.text(index), line.text(index + 1));
     diagnostics.behind_unit(line.at(index + 1), text);
@@ -614,7 +614,7 @@ fn time_warnings(diagnostics: &mut Diagnostics, line: &Line, index: usize) {
     }
 }
 
-/// Reads options from a word on; `false` once an error was given that hides the rest.
+/// Reads options, starting with word `start`; returns false after an error that prevents reading the rest.
 fn options(reader: &mut ProxyReader<'_>, line: &Line, start: usize, settings: &mut ServerSettings) -> bool {
     let keyword = line.text(0);
     let mut next = start;
@@ -697,7 +697,7 @@ pub(crate) fn server(reader: &mut ProxyReader<'_>, line: &Line) {
     declare(reader, line, 2, [name]);
 }
 
-/// The most servers of a template.
+/// The maximum number of servers of a template.
 const TEMPLATE_MAX: i64 = 100_000;
 
 /// Reads `server-template PREFIX N|LOW-HIGH ADDRESS OPTION…`.
@@ -729,7 +729,7 @@ fn range(text: &str) -> Result<RangeInclusive<i64>, String> {
     if high - low < TEMPLATE_MAX { Ok(low..=high) } else { Err(format!("{TEMPLATE_MAX} servers at most")) }
 }
 
-/// Returns the names of the servers that a line declares; none where it declares none.
+/// Returns the names of the servers that a line declares, if any.
 pub(crate) fn names(line: &Line) -> Vec<String> {
     match line.text(0) {
         "server" => vec![line.text(1).to_owned()],
@@ -740,7 +740,7 @@ pub(crate) fn names(line: &Line) -> Vec<String> {
     }
 }
 
-/// Adds servers of one line: its address stands at a word, options behind it.
+/// Adds the servers of one line, whose address is word `at`, followed by the options.
 fn declare(reader: &mut ProxyReader<'_>, line: &Line, at: usize, names: impl IntoIterator<Item = Arc<str>>) {
     let mut names = names.into_iter();
     let Some(name) = names.next() else { return };
@@ -797,12 +797,12 @@ fn declare(reader: &mut ProxyReader<'_>, line: &Line, at: usize, names: impl Int
     reader.settings.server_words.push((reader.settings.proxy.servers.len(), settings.tls.clone()));
     let servers = &mut reader.settings.proxy.servers;
     let server = settings.server(name, address, line.at(0));
-    // Those behind the first differ by their names; an 'id' is that of the first.
+    // The others differ from the first by their names; an 'id' belongs to the first.
     servers.push(server.clone());
     servers.extend(names.map(|name| Server { name, sid: 0, ..server.clone() }));
 }
 
-/// Returns whether a check would have no port. An unspecified address has none to miss, as in HAProxy.
+/// Returns whether a check would have no port. As in HAProxy, an unspecified address needs none.
 fn portless(address: &ServerAddress) -> bool {
     match address {
         ServerAddress::Inet(host, ServerPort::Offset(_)) => !host.is_unspecified(),
@@ -811,7 +811,7 @@ fn portless(address: &ServerAddress) -> bool {
     }
 }
 
-/// Gives every server without an `id` the number of its place, or the next one that is free.
+/// Assigns the number of its position to every server without an `id`, or the next free number.
 pub(crate) fn number(servers: &mut [Server]) {
     let used: std::collections::HashSet<u32> = servers.iter().map(|s| s.sid).filter(|id| *id != 0).collect();
     let mut next = 1;

@@ -16,8 +16,8 @@ pub(crate) const DOCS: &str = "The source of connections to servers: an address,
  or, for a server, a range of them; 'usesrc': a foreign address, the client's or one in a field, which needs \
  CAP_NET_ADMIN and a return route; 'interface': the outgoing interface. A server's setting overrides its backend's.";
 
-/// Parses the words after `source`, starting at `next`; returns the index of the word after them. `ranges`: ports may
-/// be a range.
+/// Parses the words after `source`, starting at `next`; returns the index of the word after them. `ranges` says
+/// whether ports may be a range.
 pub(crate) fn read(
     reader: &mut ProxyReader<'_>,
     line: &Line,
@@ -88,7 +88,7 @@ fn foreign(reader: &ProxyReader<'_>, line: &Line, index: usize) -> Result<Foreig
 /// An address and its ports.
 type Place = (Option<IpAddr>, Option<(u16, u16)>);
 
-/// Reads an address and ports at a word, variables expanded and names resolved.
+/// Reads an address and ports at a word, with variables expanded and names resolved.
 fn place(reader: &ProxyReader<'_>, line: &Line, index: usize, ranges: bool) -> Result<Place, String> {
     address(&names::numeric(line.address(index), reader.loaded.files)?, ranges)
 }
@@ -100,7 +100,7 @@ fn address(text: &str, ranges: bool) -> Result<Place, String> {
             let (host, rest) = rest.split_once(']').ok_or("missing ']'")?;
             (host, rest.strip_prefix(':'))
         }
-        // Behind the last colon stands a port, in IPv6 without brackets too, as in HAProxy.
+        // As in HAProxy, the port follows the last colon, even of an IPv6 address without brackets.
         None => bare.rsplit_once(':').map_or((bare, None), |(host, port)| (host, Some(port))),
     };
     let address = match host {

@@ -12,12 +12,12 @@ use crate::{limits, suggest};
 
 /// The longest key, bytes.
 const KEY_MAX: i64 = 65_535;
-/// Returns a key's bytes where `len` is not given; in a text's HAProxy counts the zero behind it.
+/// Returns the default length of a key, in bytes; in that of a text, HAProxy counts the terminating zero.
 fn default_length(name: &str) -> u32 {
     if name == "string" { 31 } else { 32 }
 }
 
-/// Notes the tables of all sections, which expressions may name before the section is read.
+/// Records the tables of all sections, because expressions may name them before their section is read.
 pub(crate) fn names(sections: &[Section], stores: &mut StoreNames<'_>) {
     for section in sections {
         if !matches!(section.kind, SectionKind::Frontend | SectionKind::Backend | SectionKind::Listen) {
@@ -185,7 +185,7 @@ impl<'a> TableReader<'a, '_> {
         self.exclusive(&data).then_some(TableParts { key, size, expire, nopurge, by_address, data })
     }
 
-    /// Returns the word behind a keyword; both count as read.
+    /// Returns the word after a keyword, and skips both.
     fn value(&mut self, keyword: &str) -> Option<&'a str> {
         self.next += 2;
         if self.next > self.line.len() {
@@ -251,7 +251,7 @@ impl<'a> TableReader<'a, '_> {
         Some(())
     }
 
-    /// An array stands for the single ones of its kind, so a table has either.
+    /// Reports an error if a table has both an array and single data of the same kind, which are elements of the array.
     fn exclusive(&mut self, data: &[TableData]) -> bool {
         use DataKind::{Gpc, Gpc0, Gpc0Rate, Gpc1, Gpc1Rate, GpcRate, Gpt, Gpt0};
         let has = |kind: DataKind| data.iter().any(|datum| datum.kind == kind);
@@ -270,7 +270,7 @@ impl<'a> TableReader<'a, '_> {
     }
 }
 
-/// One thing of a `store` list.
+/// Parses one element of a `store` list.
 fn datum(name: &str, argument: &str) -> Result<TableData, String> {
     let Some(kind) = DataKind::named(name) else {
         let near = suggest::nearest(name, DataKind::ALL.iter().map(|(_, name, _)| *name));

@@ -12,7 +12,7 @@ use crate::section::tls::{BindLine, Loader};
 use crate::section::{Section, SectionKind};
 use crate::word::Line;
 
-/// A section of these, while it is read.
+/// A `store` or `origin` section while it is being read.
 pub(crate) struct Parts {
     name: Arc<str>,
     /// Whether 'ssl' can be used.
@@ -29,7 +29,7 @@ impl Parts {
 /// Reads a keyword of `store` or `origin`.
 pub(crate) type PartsParser = fn(&mut Parts, &Line, &BindContext<'_, '_>, &mut Diagnostics);
 
-/// The keywords; in `store` any other word is a parameter, which the store's own catalogue types.
+/// The keywords. In `store` any other word is a parameter, which is checked against the store's own catalogue.
 pub(crate) static KEYWORDS: Table<PartsParser> = Table::new(&[Row {
     name: "bind",
     contexts: Contexts::STORE.or(Contexts::ORIGIN),
@@ -56,7 +56,7 @@ pub(crate) static KEYWORDS: Table<PartsParser> = Table::new(&[Row {
     },
 }]);
 
-/// Types the `store` sections; a configuration without one has `store default`.
+/// Reads the `store` sections; a configuration without one has `store default`.
 pub(crate) fn stores(sections: &[Section], loader: &Loader<'_>, diagnostics: &mut Diagnostics) -> Vec<StoreSection> {
     let context = BindContext { section: "store", loader };
     let mut names = Names::default();
@@ -92,7 +92,7 @@ pub(crate) fn stores(sections: &[Section], loader: &Loader<'_>, diagnostics: &mu
     stores
 }
 
-/// Types the `origin` sections.
+/// Reads the `origin` sections.
 pub(crate) fn origins(sections: &[Section], loader: &Loader<'_>, diagnostics: &mut Diagnostics) -> Vec<OriginSection> {
     let context = BindContext { section: "origin", loader };
     let mut names = Names::default();
@@ -119,7 +119,7 @@ pub(crate) fn origins(sections: &[Section], loader: &Loader<'_>, diagnostics: &m
     origins
 }
 
-/// Names that were used, for sections that share them.
+/// The names that are already used, for sections that share one namespace.
 #[derive(Default)]
 struct Names(HashMap<Arc<str>, Position>);
 

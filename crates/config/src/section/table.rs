@@ -9,15 +9,15 @@ use crate::diagnostic::Diagnostics;
 use crate::suggest;
 use crate::word::Line;
 
-/// One keyword: everything there is to know about it, in one place.
+/// One keyword, with everything that the program knows about it.
 pub(crate) struct Row<P: 'static> {
     /// One or two words, e.g. `maxconn`, `timeout client`.
     pub(crate) name: &'static str,
     /// The sections that have it.
     pub(crate) contexts: Contexts,
-    /// The least number of arguments behind the name.
+    /// The minimum number of arguments after the name.
     pub(crate) min: usize,
-    /// The greatest; `usize::MAX` where the parser decides.
+    /// The maximum number of arguments; `usize::MAX` if the parser decides.
     pub(crate) max: usize,
     /// The arguments as the reference shows them.
     pub(crate) usage: &'static str,
@@ -118,7 +118,7 @@ pub(crate) fn unknown<P: 'static>(
         let error = diagnostics.error(line.at(0), format!("'{first}' is not allowed in a '{section}' section"));
         error.hint(format!("it belongs in: '{}'", places.section_names().join("', '")));
     } else {
-        // Names of other contexts count too: the next run reports where they belong.
+        // Names of other contexts are suggested, too: the next run reports where they belong.
         let firsts = table.rows.iter().map(|row| row.name).chain(known.iter().copied());
         let near = suggest::nearest(first, firsts.map(|n| n.split(' ').next().unwrap_or(n)));
         // A line that is not indented more likely begins a section.

@@ -205,7 +205,7 @@ mod tests {
         }
     }
 
-    /// An index is made for many questions to a packed set only, and every way to ask gives the same answers.
+    /// Only many queries of a packed set build an index, and all kinds of queries give the same answers.
     #[test]
     fn every_way_to_ask_answers_alike() {
         let numbers: Vec<Vec<u8>> = (0..100).map(|n| (3 * n).to_string().into_bytes()).collect();

@@ -22,7 +22,7 @@ const LATE_MIN: usize = 4 << 20;
 /// The maximum number of bytes that wait to be freed, plus one block.
 const LATE_MAX: usize = 256 << 20;
 
-/// A block that nothing uses any more.
+/// A block that is no longer used.
 pub struct Late(NonNull<u8>, Layout);
 
 // SAFETY: a block belongs to its handle alone.
@@ -285,7 +285,7 @@ mod tests {
         packed.push_back(&long);
         drop(packed);
         assert_eq!(WAITED.get(), 2);
-        // They do not wait without end.
+        // The number of waiting blocks is bounded.
         for _ in 0..2 * LATE_MAX / LATE_MIN {
             drop(Cell::new(&long, None, None));
             assert!(LATE.lock().1 <= LATE_MAX + 2 * LATE_MIN);

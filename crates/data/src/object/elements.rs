@@ -11,7 +11,7 @@ use super::cell::Cell;
 use crate::random::Selection;
 use crate::table::{Due, Item, KeyHasher, Slot, Table};
 
-/// Seeded once for all large values.
+/// The hasher of all large values, seeded once.
 pub(super) static HASHER: LazyLock<KeyHasher> = LazyLock::new(KeyHasher::default);
 
 /// A table with fewer elements than this may be rebuilt when most of it is empty: that takes some 100 µs.
@@ -450,7 +450,7 @@ mod tests {
                 }
             }
             now_ms += 10_000;
-            // The first end may be that of a purge under way, which began elsewhere.
+            // The first end may be that of a purge in progress, which did not start at the beginning.
             while !elements.purge(now_ms, 100).1 {}
             while !elements.purge(now_ms, 100).1 {}
             model.retain(|_, (_, at_ms)| at_ms.is_none());

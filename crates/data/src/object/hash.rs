@@ -350,7 +350,7 @@ impl Hash {
             return None;
         }
         let small = if timed { Hash::Timed(packed) } else { Hash::Packed(packed) };
-        // Made anew, in the order in which it must be and within the limits that are set here.
+        // Built again, in the required order and within the limits of this store.
         let mut hash = if timed { Hash::Timed(Packed::new()) } else { Hash::empty() };
         let mut twice = false;
         small.each_timed(TIMELESS, |field, value, expiry| {
@@ -402,7 +402,7 @@ impl Kind for Hash {
         }
     }
 
-    /// As Redis 7.4 writes it; where nothing expires, in a form that Redis 7.0 reads.
+    /// Writes the form of Redis 7.4; if nothing expires, a form that Redis 7.0 reads.
     fn dump(&self, out: &mut Vec<u8>) {
         let earliest_ms = self.earliest_ms();
         match self {
@@ -506,7 +506,7 @@ mod tests {
         assert_eq!(hash.living(now_ms), expected.len());
     }
 
-    /// Small hashes and large ones, with times and without, and what lies between.
+    /// Changes a hash at random: small and large forms, with and without times, and the conversions between them.
     fn random_work(seed: u64, fields: u64, times: bool, steps: u64) -> Hash {
         let (mut hash, mut model, mut state, mut now_ms) = (Hash::empty(), Model::new(), seed, 1);
         let mut random = move |limit: u64| {

@@ -6,8 +6,8 @@
 //! bytes a number   count   numbers, ascending
 //! ```
 //!
-//! All little-endian. Numbers take 2, 4 or 8 bytes each, as the widest one ever in it needed. So ten small integers are
-//! 28 bytes.
+//! All little-endian. Each number takes 2, 4 or 8 bytes, the width of the widest number ever inserted. So ten small
+//! integers take 28 bytes.
 //!
 //! A handle is one pointer. Cost: a search is binary, an insertion moves the numbers after it. Limit: the length of the
 //! block fits 32 bits ([`COUNT_MAX`]); the limits of sets are far below.
@@ -64,7 +64,7 @@ impl Intset {
         Intset(block::copy_of(bytes, ALIGN))
     }
 
-    /// Parses a payload with any content; [`None`] if it is not an intset or is empty.
+    /// Parses an untrusted payload. Returns [`None`] if it is not a valid intset or is empty.
     #[inline]
     pub fn parse(bytes: &[u8]) -> Option<Intset> {
         let (head, numbers) = bytes.split_first_chunk::<HEAD>()?;
@@ -78,7 +78,7 @@ impl Intset {
         ascending.then_some(set)
     }
 
-    /// Returns the bytes as an intset.
+    /// Returns the set in the format of Redis's intset.
     #[inline]
     pub fn as_bytes(&self) -> &[u8] {
         // SAFETY: the block has `used` initialised bytes, and changes only through `&mut self`.
@@ -152,7 +152,8 @@ impl Intset {
     }
 
     /// Returns the index of the first number from index `from` on that is at least `value`; the count if there is none.
-    /// Nearer ones are found sooner, so that queries in ascending order scan the set at most once.
+    /// The search starts at `from` and doubles its steps, so that queries in ascending order scan the set at most
+    /// once.
     pub fn seek(&self, from: usize, value: i64) -> usize {
         let (numbers, width, count) = (&self.as_bytes()[HEAD..], self.width(), self.len());
         let is_below = |index: usize| index < count && read(numbers, width, index) < value;
@@ -170,7 +171,7 @@ impl Intset {
         low
     }
 
-    /// Returns a set of these numbers, which ascend.
+    /// Returns a set of these numbers, which are in ascending order.
     #[inline]
     pub fn of_ascending(numbers: &[i64]) -> Intset {
         debug_assert!(numbers.is_sorted_by(|a, b| a < b) && numbers.len() <= COUNT_MAX);
@@ -182,7 +183,7 @@ impl Intset {
         Intset::of_bytes(&bytes)
     }
 
-    /// Returns whether the set has a number.
+    /// Returns whether the set contains a number.
     #[inline]
     pub fn contains(&self, value: i64) -> bool {
         self.search(value).is_ok()

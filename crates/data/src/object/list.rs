@@ -680,7 +680,7 @@ mod tests {
         list.iter(from).map(|element| element.text(&mut itoa::Buffer::new()).to_vec()).collect()
     }
 
-    /// Nodes hold what they say, and no node is empty.
+    /// Checks that the numbers in nodes are right, and that no node is empty.
     fn check(list: &List) {
         if let List::Nodes(nodes) = list {
             assert_eq!(nodes.len, nodes.nodes.iter().map(|node| node.packed.len()).sum::<usize>());

@@ -109,7 +109,7 @@ impl Packed {
         Packed(block::copy_of(bytes, ALIGN))
     }
 
-    /// Parses a payload with any content; [`None`] if it is not a listpack.
+    /// Parses an untrusted payload. Returns [`None`] if it is not a valid listpack.
     pub fn parse(bytes: &[u8]) -> Option<Packed> {
         let total = u32::from_le_bytes(*bytes.first_chunk()?) as usize;
         if total != bytes.len() || total < HEAD + 1 || bytes.last() != Some(&END) {
@@ -134,7 +134,7 @@ impl Packed {
         Some(packed)
     }
 
-    /// Returns the bytes as a listpack.
+    /// Returns the block in the format of Redis's listpack.
     #[inline]
     pub fn as_bytes(&self) -> &[u8] {
         // SAFETY: the block has `used` initialised bytes, and changes only through `&mut self`.

@@ -1,12 +1,12 @@
 //! Elements of a large sorted set in their order, with ranks: a B+tree of pointers.
 //!
 //! A leaf is a block of up to 64 pointers to elements, ordered by score and then by bytes; the elements themselves
-//! belong to the table by which they are found, so a member is kept once. An inner node keeps, for each of up to 32
-//! children, the number of elements below it, the first of them and that one's score. So a rank is a sum on the way
-//! down, and only a tie of scores, or the last step in a leaf, looks at an element itself.
+//! belong to the table in which they are looked up, so a member is stored once. An inner node keeps, for each of up to
+//! 32 children, the number of elements below it, its first element and that element's score. So a rank is a sum during
+//! the descent, and only a tie of scores, or the last step in a leaf, reads an element itself.
 //!
-//! Elements that come in order fill leaves wholly; in any other order leaves are two thirds full: 8 to 12 bytes an
-//! element. A node that falls below a quarter joins a neighbour that has room.
+//! Elements that are inserted in order fill leaves completely; in any other order leaves are two thirds full: 8 to 12
+//! bytes per element. A node that is less than a quarter full is merged with a neighbour that has room.
 //!
 //! Cost: a descent is four nodes for a million elements. Ranges go from leaf to leaf by descents by rank, one in 64
 //! elements, so that a node needs no pointer to the next.

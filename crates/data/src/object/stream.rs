@@ -447,7 +447,7 @@ mod tests {
         StreamId { ms, seq }
     }
 
-    /// The stream has what the model has, whichever way it is gone through, and knows its own size.
+    /// Checks that the stream has the model's entries, in both directions, and that its sizes are right.
     #[track_caller]
     fn check(stream: &Stream, model: &Model) {
         assert_eq!(stream.len(), model.len());
@@ -473,7 +473,7 @@ mod tests {
         assert!(stream.estimate(start, end) >= expected.len() / 4 || stream.nodes() < 4);
     }
 
-    /// Payloads of a stream, restored: as they are, and with bytes changed.
+    /// Restores payloads of a stream, unchanged and with changed bytes.
     fn restored(stream: &Stream) -> Option<Stream> {
         let mut object = Vec::new();
         stream.dump(&mut object);
@@ -523,7 +523,7 @@ mod tests {
                         assert_eq!(removed, std::mem::replace(&mut model, kept).len() as u64);
                     }
                     17 => {
-                        // Whole nodes go, never what is to be kept, and never more than the limit.
+                        // Only whole nodes are removed, never entries to be kept, and never more than the limit.
                         let (kept, limit) = (next(300) as u64, next(3) as u64 * 120);
                         let (removed, _) = stream.trim(Trim { keep: Keep::Last(kept), is_rough: true, limit });
                         assert!(
@@ -570,7 +570,7 @@ mod tests {
             crate::random::damage(&mut bytes, 1 + next(3), &mut next);
             let Some(found) = Stream::parse([(id(1, 1), bytes)], body.len, body.last, None) else { continue };
             taken += 1;
-            // Every step stays within the block, and what is deleted stays a stream.
+            // Every step stays within the block, and the stream is valid after deletions.
             let ids: Vec<StreamId> = found.range(StreamId::MIN, StreamId::MAX, false).map(|entry| entry.id).collect();
             assert_eq!(found.range(StreamId::MIN, StreamId::MAX, true).count(), ids.len());
             let mut found = found;

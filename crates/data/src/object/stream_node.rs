@@ -1,9 +1,9 @@
 //! A few entries of a stream in one block, in the format of Redis's streams, which DUMP writes byte for byte.
 //!
 //! ```text
-//! live  deleted  fields  name …  0        the master entry: how many are in use, how many not, and the first one's names
+//! live  deleted  fields  name …  0        the master entry: live and deleted entries, names of the first one
 //! flags  ms  seq  value …  back           an entry with the master's names
-//! flags  ms  seq  fields  name value …  back    any other one
+//! flags  ms  seq  fields  name value …  back    any other entry
 //! ```
 //!
 //! All of these are elements of a [`Packed`]. The two parts of an ID are relative to the node's own ID, which is that
@@ -332,8 +332,8 @@ impl Node {
         }
     }
 
-    /// Parses a payload with any content; [`None`] if a step from entry to entry would leave its bounds, or the numbers
-    /// of entries are wrong.
+    /// Parses an untrusted payload. Returns [`None`] if a step from entry to entry would leave its bounds, or the
+    /// numbers of entries are wrong.
     pub(super) fn parse(master: StreamId, bytes: &[u8]) -> Option<Node> {
         let block = Packed::parse(bytes)?;
         let mut at = block.first();

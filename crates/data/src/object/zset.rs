@@ -22,7 +22,7 @@ use crate::table::{Item, KeyHasher, Table};
 const PACKED: u8 = 0;
 const MEMBERS: u8 = 1;
 
-/// Seeded once for all large values.
+/// The hasher of all large values, seeded once.
 static HASHER: LazyLock<KeyHasher> = LazyLock::new(KeyHasher::default);
 
 /// A member of a large sorted set with its score.
@@ -493,7 +493,7 @@ impl Kind for Zset {
             Zset::Members(_) => {
                 out.push(encode::TYPE_ZSET_2);
                 encode::put_len(self.len(), out);
-                // From the last, as Redis writes it.
+                // From the last member to the first, as in Redis.
                 self.each_back(0..self.len(), |member, score| {
                     encode::put_string(member, out);
                     out.extend(score.to_bits().to_le_bytes());

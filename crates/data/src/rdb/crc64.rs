@@ -1,6 +1,6 @@
-//! CRC-64 as Redis computes it: Jones's polynomial, bits reflected, nothing inverted at either end.
+//! CRC-64 as Redis computes it: Jones's polynomial, reflected bits, no inversion of the initial value or the result.
 //!
-//! Eight bytes a step by eight tables of 2 KiB, made at compile time: about 0.6 ns a byte.
+//! Eight bytes per step with eight tables of 2 KiB, built at compile time: about 0.6 ns per byte.
 
 const POLYNOMIAL: u64 = 0xad93_d235_94c9_35a9;
 

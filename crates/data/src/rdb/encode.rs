@@ -55,9 +55,10 @@ pub const TYPE_LIST_QUICKLIST_2: u8 = 18;
 /// A stream, as Redis 5 wrote it: the number of nodes, each an ID of 16 bytes, big endian, with a listpack; the number of
 /// entries, the last ID, and consumer groups.
 pub(super) const TYPE_STREAM: u8 = 15;
-/// The same with the first ID, the highest deleted one, and the number of entries ever added before the groups.
+/// Like `TYPE_STREAM`, with the first ID, the highest deleted one, and the number of entries ever added, before the
+/// groups.
 pub const TYPE_STREAM_2: u8 = 19;
-/// The same with more about each group, from version 11 on.
+/// Like `TYPE_STREAM_2`, with more data about each group, from version 11 on.
 pub(super) const TYPE_STREAM_3: u8 = 21;
 /// A list's node that consists of one element.
 pub(super) const NODE_PLAIN: usize = 1;
@@ -78,7 +79,7 @@ pub(super) const INTEGER_TEXT_MAX: usize = 11;
 /// Strings beyond this length are compressed if that saves [`SAVING_MIN`] bytes at least.
 pub(super) const UNCOMPRESSED_MAX: usize = 20;
 pub(super) const SAVING_MIN: usize = 4;
-/// A string for which a payload grows by no more than it needs.
+/// The length from which on a payload grows by no more than the string needs.
 pub(super) const EXACT_MIN: usize = 4 << 10;
 
 /// Returns an object with the trailer of the first version that knows its type.
@@ -114,7 +115,7 @@ pub fn put_len(len: usize, out: &mut Vec<u8>) {
     }
 }
 
-/// Appends a string as it is.
+/// Appends a string without compression.
 pub fn put_raw(bytes: &[u8], out: &mut Vec<u8>) {
     put_len(bytes.len(), out);
     out.extend_from_slice(bytes);

@@ -17,7 +17,7 @@ pub enum WrongLibraries {
     /// It is of a later version, or was changed after the dump.
     #[error("{0}")]
     Envelope(Wrong),
-    /// There is something else in it.
+    /// The payload contains something other than libraries.
     #[error("ERR given type is not a function")]
     Other,
     /// It is in the format of the release candidates of Redis 7.0.
@@ -63,7 +63,7 @@ mod tests {
         let payload = dump_libraries(sources.into_iter());
         assert_eq!(restore_libraries(&payload).as_deref(), Ok(&sources.map(<[u8]>::to_vec)[..]));
         assert!(payload.len() < 400, "a long one is compressed");
-        // What redis-server 7.0 dumps where there is none.
+        // The payload that redis-server 7.0 dumps if there is no library.
         assert_eq!(dump_libraries(std::iter::empty()), b"\n\0]\x9b\\@\x0f\x7f\xa2\xda");
     }
 

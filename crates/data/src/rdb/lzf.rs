@@ -23,9 +23,9 @@ const TABLE_BITS_MAX: u32 = 14;
 const PATIENCE_BITS: u32 = 7;
 const STEP_MAX: usize = 16;
 
-/// `input` compressed to at most `limit` bytes. `input` is shorter than 4 GiB.
+/// Compresses `input`, which is shorter than 4 GiB; returns `None` if the result would exceed `limit` bytes.
 pub(super) fn compress(input: &[u8], limit: usize) -> Option<Vec<u8>> {
-    // As many slots as the input has bytes, or a short string would pay for a long one's table.
+    // As many slots as the input has bytes, so that a short string does not need a long one's table.
     let bits = (usize::BITS - input.len().leading_zeros()).clamp(4, TABLE_BITS_MAX);
     let slot = |three: u32| (three.wrapping_mul(0x9e37_79b1) >> (u32::BITS - bits)) as usize;
     // One more than the last position of each hash; 0 for none.
@@ -70,7 +70,7 @@ fn common(new: &[u8], old: &[u8]) -> usize {
     whole + new[whole..].iter().zip(&old[whole..]).take_while(|(new, old)| new == old).count()
 }
 
-/// Three bytes as a number.
+/// Returns three bytes as a number.
 fn three_at(input: &[u8], at: usize) -> Option<u32> {
     let [a, b, c] = *input.get(at..)?.first_chunk()?;
     Some(u32::from_le_bytes([a, b, c, 0]))
@@ -158,7 +158,7 @@ mod tests {
         check(&b"abcdefgh".repeat(1_000), 120);
         let noise: Vec<u8> = (0..70_000u32).map(|n| (n.wrapping_mul(2_654_435_761) >> 13) as u8).collect();
         check(&noise, noise.len() + noise.len() / 32 + 1);
-        // The same again, just near enough and just too far.
+        // A repetition at the maximum distance, and just beyond it.
         check(&[&noise[..8192], &noise[..8192]].concat(), 9_000);
         check(&[&noise[..8193], &noise[..100]].concat(), 8_700);
         for run in 2..300 {

@@ -134,7 +134,7 @@ pub fn restore(payload: &[u8], limits: &Limits) -> Result<Value<'static>, Wrong>
         }
         TYPE_HASH_METADATA => reader.expiring_hash(limits),
         TYPE_HASH_LISTPACK_EX => {
-            // Which time is the earliest shows in the listpack.
+            // The earliest time follows from the listpack.
             reader.array::<8>()?;
             let bytes = reader.string()?.into_bytes();
             let hash = Hash::of_listpack(&bytes, true, limits).ok_or(Wrong::Object)?;
@@ -184,7 +184,7 @@ fn texts_of(bytes: &[u8]) -> Result<Vec<Vec<u8>>, Wrong> {
     Ok(texts)
 }
 
-/// A string as it was read.
+/// A string in the encoding of the payload.
 enum Text<'a> {
     Int(i64),
     Bytes(&'a [u8]),
@@ -200,7 +200,7 @@ impl Text<'_> {
         }
     }
 
-    /// As SET would store it.
+    /// Returns the string as SET would store it.
     fn into_value(self) -> Value<'static> {
         let bytes = match self {
             Text::Int(value) => return Value::Int(value),
@@ -300,7 +300,7 @@ impl<'a> Reader<'a> {
         for index in 0..len {
             let member = self.string()?.into_bytes();
             if index == 0 {
-                // A number of members that the payload can't have must not choose the form.
+                // An announced number of members that the payload can't contain must not determine the form.
                 set = Set::for_members(&member, len.min(self.0.len() + 1), limits);
             }
             if !set.add(&member, TIMELESS, limits) {
@@ -310,7 +310,7 @@ impl<'a> Reader<'a> {
         if len == 0 { Err(Wrong::Object) } else { Ok(Value::Object(set.into_object())) }
     }
 
-    /// Members with their times.
+    /// Reads members with their times.
     fn expiring_set(&mut self, limits: &Limits) -> Result<Value<'static>, Wrong> {
         let len = self.plain_length()?;
         let mut set = Set::empty();
@@ -340,7 +340,7 @@ impl<'a> Reader<'a> {
         if len == 0 { Err(Wrong::Object) } else { Ok(Value::Object(hash.into_object())) }
     }
 
-    /// Fields and values with their times.
+    /// Reads fields and values with their times.
     fn expiring_hash(&mut self, limits: &Limits) -> Result<Value<'static>, Wrong> {
         let mut hash = Hash::empty();
         let base_ms = i64::from_le_bytes(self.array()?);
@@ -464,7 +464,7 @@ pub fn fuzz_restore(data: &[u8]) {
     let lists = [TYPE_LIST, TYPE_LIST_ZIPLIST, TYPE_LIST_QUICKLIST, TYPE_LIST_QUICKLIST_2];
     let streams = [TYPE_STREAM, TYPE_STREAM_2, TYPE_STREAM_3];
     for kind in streams {
-        // A node's own bytes, of which most of a payload consists.
+        // The bytes of a node, which are most of a payload.
         let node = |out: &mut Vec<u8>| put_raw(data, out);
         let mut object = vec![kind, 1];
         put_raw(&[0; 16], &mut object);
@@ -489,7 +489,7 @@ pub fn fuzz_restore(data: &[u8]) {
     round_trip(View::Bytes(&data.repeat(9)));
 }
 
-/// The value restored from these bytes has as many elements after another dump and restore.
+/// Asserts that the value restored from these bytes has the same number of elements after another dump and restore.
 fn fuzz_object(object: &[u8]) {
     let Ok(Value::Object(value)) = restore(&seal(object.to_vec(), VERSION), &Limits::new()) else { return };
     let len = value.len();
@@ -549,7 +549,7 @@ mod tests {
             (300, b"\x80\0\0\x01\x2c"),
             (300, b"\x81\0\0\0\0\0\0\x01\x2c"),
         ] {
-            // What follows the object is not looked at.
+            // Bytes after the object are ignored.
             let value = restore(&seal([b"\0", head, &text].concat(), VERSION_MAX), &Limits::new()).expect("a string");
             assert_eq!(value.string().unwrap().len(), len);
         }
@@ -600,7 +600,7 @@ mod tests {
         for _ in 0..20_000 {
             let mut data: Vec<u8> = match next(3) {
                 0 => (0..next(40)).map(|_| next(256) as u8).collect(),
-                // Small numbers make lengths that nearly fit.
+                // Small numbers give lengths that nearly fit.
                 1 => (0..next(40)).map(|_| next(8) as u8 * [1, 1, 0x20][next(3)]).collect(),
                 _ => dump_string(View::Bytes(&vec![next(256) as u8; next(700)]))[1..].to_vec(),
             };

@@ -78,7 +78,7 @@ mod tests {
         Ok(found)
     }
 
-    /// A ziplist of these entries, each without the bytes of the one before.
+    /// Returns a ziplist of these entries, given without the size of the previous entry.
     fn ziplist(entries: &[&[u8]]) -> Vec<u8> {
         let (mut body, mut before, mut last) = (Vec::new(), 0, HEAD);
         for entry in entries {

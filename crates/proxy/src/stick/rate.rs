@@ -1,5 +1,5 @@
-//! HAProxy's estimate of events per period (its `freq_ctr`): the running period and the one before it, of which as much
-//! counts as the running one has not passed yet.
+//! HAProxy's estimate of events per period (its `freq_ctr`): the events of the current period, plus those of the
+//! previous period in proportion to the time that is left of the current one.
 
 /// The number of words of a rate: the start of the current period, its events, and those of the previous period.
 pub(super) const WORDS: usize = 3;
@@ -51,7 +51,7 @@ pub(super) fn read(words: &[u32], period: u32, now: u32) -> u32 {
 mod tests {
     use super::*;
 
-    /// Events at their times, then what is read at others.
+    /// Adds events at their times, and compares the rates that are read at other times.
     #[track_caller]
     fn check(events: &[(u32, u32)], expected: &[(u32, u32)]) {
         let mut words = [0; WORDS];

@@ -67,12 +67,12 @@ pub struct Card {
     pub(super) server: Cell<u32>,
     pub(super) side: Cell<Reached>,
     pub(super) retries: Cell<u32>,
-    /// The place of its session among the worker's.
+    /// The index of its session among the worker's sessions.
     pub(super) session: Cell<u32>,
     pub(super) killed: Cell<Option<Killer>>,
-    /// Whether it describes a stream.
+    /// Whether the card describes a stream.
     used: Cell<bool>,
-    /// Its place in the worker's list of cards.
+    /// The index of the card in the worker's list of cards.
     index: Cell<u32>,
 }
 
@@ -189,7 +189,7 @@ mod tests {
         let cards = Cards::default();
         let all: Vec<_> = (0..BATCH + 3).map(|_| cards.add()).collect();
         all.iter().for_each(|card| card.used.set(true));
-        // A card without a stream is not visited, whether or not it keeps its place.
+        // A card without a stream is not visited, whether it keeps its place or not.
         all[2].end();
         cards.remove(&all[1]);
         cards.remove(&all[1]);

@@ -83,7 +83,7 @@ pub struct StreamContext {
     pub expects_header: bool,
     /// Set if the connection ended before its first byte was examined.
     pub refused: Option<HandshakeError>,
-    /// The place among the worker's sessions by which it is ended, if that is not its session's.
+    /// The index among the worker's sessions through which the stream is ended, if it is not its session's index.
     pub place: Option<u32>,
     /// TLS of the connection to the server.
     pub server_tls: Option<Arc<Facts>>,
@@ -101,13 +101,13 @@ pub struct StreamContext {
     pub request_content: Content,
     /// Received data of the response other than its head, for rules that read it.
     pub response_content: Content,
-    /// Whether the running rules may wait for more of it.
+    /// Whether the running rules may wait for more content.
     pub inspection: Inspection,
     /// The sockets, for queries by rules.
     pub sockets: Sockets,
     /// The number of the request in its session, from 1; 0 in TCP mode.
     pub request_number: u32,
-    /// The identifier of its stream in HTTP/2, else 0.
+    /// The identifier of the HTTP/2 stream; 0 in other protocols.
     pub stream_id: u32,
     /// The frontend's `unique-id-format`, compiled.
     pub unique_id_code: Option<Arc<dyn UniqueId>>,
@@ -125,7 +125,7 @@ pub struct StreamContext {
     pub overrides: Overrides,
     /// The verified credentials.
     pub auth: Option<crate::auth::Known>,
-    /// The name and value of a response field that requests credentials (`http-request auth`).
+    /// The name and value of the response field that requests credentials (`http-request auth`).
     pub challenge: Option<(&'static [u8], Vec<u8>)>,
     /// The interim response that `early-hint` rules make.
     pub early_hints: Message,
@@ -196,8 +196,8 @@ impl StreamContext {
         Tracked::count(&self.tracked, &self.client.tracked.borrow(), event);
     }
 
-    /// Counts a request before a proxy's `http-request` rules: the frontend's in all counters, and again, for those
-    /// that a backend's content rules have begun since, in these.
+    /// Counts a request before a proxy's `http-request` rules: before the frontend's in all counters, and before the
+    /// backend's in the counters that its content rules have started to track.
     pub(crate) fn count_request(&self, proxy: &Site) {
         if proxy.id == self.frontend.id {
             self.count(Counted::Request);
@@ -293,9 +293,9 @@ impl StreamContext {
         }
     }
 
-    /// Returns whether a request is the first of its connection: its failure is reported to the client, and `http-reuse
-    /// safe` gives it a connection of its own. As in HAProxy no request of HTTP/2 is: its client repeats those that are
-    /// reset.
+    /// Returns whether a request is the first of its connection: the client is told of its failure, and `http-reuse
+    /// safe` sends it on a connection of its own. As in HAProxy, no request of HTTP/2 is a first one: its client
+    /// repeats requests that are reset.
     pub(crate) fn is_first_request(&self) -> bool {
         self.request_number <= 1 && self.stream_id == 0
     }
@@ -375,17 +375,18 @@ pub struct LogRecord {
     pub request_started_at: SystemTime,
     /// The time of this request's first byte.
     pub request_started: Instant,
-    /// Head received, relative marks follow; `None` means the phase was not reached and logs -1.
+    /// The time when the head was complete. For this mark and the following ones, `None` means that the phase was not
+    /// reached, which is logged as -1.
     pub request_done: Option<Instant>,
-    /// Left the queue.
+    /// The time when the stream left the queue.
     pub queue_done: Option<Instant>,
     /// Whether the stream ended while it waited in a queue.
     pub left_queue: bool,
-    /// Connected to the server.
+    /// The time when the connection to the server was open.
     pub connect_done: Option<Instant>,
     /// The end, once the stream's log line is about to be written.
     pub ended: Option<Instant>,
-    /// Response head received.
+    /// The time when the response's head was received.
     pub response_started: Option<Instant>,
     /// `%r`: the request line as received; empty logs `<BADREQ>`.
     pub request_line: Vec<u8>,
@@ -395,7 +396,7 @@ pub struct LogRecord {
     pub bytes_read: u64,
     /// `%U`: bytes received from the client.
     pub bytes_uploaded: u64,
-    /// `%s` is its name, `<NOSRV>` without one.
+    /// The server, whose name is `%s`; without a server that is `<NOSRV>`.
     pub server: Option<Arc<ServerRun>>,
     /// The script's service that answered, printed in place of a server name: `<lua.NAME>`.
     pub applet: Option<Arc<str>>,
@@ -417,7 +418,7 @@ pub struct LogRecord {
     pub cookie: (u8, u8),
     /// `%rc`, and whether redispatched (`+`).
     pub retries: u32,
-    /// A retry went to another server.
+    /// Whether a retry went to another server.
     pub redispatched: bool,
     /// The stream's descriptor for the stats socket; reused by the next stream.
     pub card: Option<Rc<Card>>,

@@ -36,7 +36,7 @@ impl Flow {
         Flow { done: matches!(source, Framing::None | Framing::Length(0)), ..Flow::default() }
     }
 
-    /// Called when a head is about to precede the body, also if that happens again.
+    /// Must be called before each head that precedes the body, even if the head is sent again.
     pub(crate) fn start(&mut self) {
         self.done = false;
     }
@@ -148,7 +148,7 @@ impl Flow {
             }
             Body::End => {
                 self.ended = true;
-                // Also the end of a body that is not sent: a stream of HTTP/2 ends no other way.
+                // The end of a body that is not sent is passed on, too: it is the only way to end an HTTP/2 stream.
                 if let Some(filter) = self.filter.as_mut().filter(|_| !silent) {
                     filter.end(&mut |data| sink.send_data(data));
                 }
@@ -210,7 +210,7 @@ mod tests {
     use super::*;
     use crate::mux::HeadForm;
 
-    /// An end whose connection is one half of this.
+    /// Returns an end whose connection is one half of this socket pair.
     fn end(socket: UnixStream, body: Framing) -> h1::Front {
         let mut end = h1::Front::new(Socket::Unix(socket));
         let head = RequestHead {
@@ -227,7 +227,7 @@ mod tests {
 
     const HEAD: &[u8] = b"HTTP/1.1 200 OK\r\n";
 
-    /// Sends a head whose body is framed so.
+    /// Sends a head whose body has this framing.
     fn send_head(to: &mut h1::Front, framing: Framing) {
         let mut head = Message::new();
         head.set_response(Version::Http11, 200, b"OK");

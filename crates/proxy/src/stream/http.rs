@@ -15,8 +15,8 @@
 //!
 //! **Reused connections.** A server may close an idle connection just when a request is sent on it. If no byte of a
 //! response arrived, the whole request is still buffered and the method is idempotent (RFC 9110 9.2.2), the request is
-//! sent again on a new connection; otherwise a client that has received responses before is closed without one, so that
-//! it repeats the request (HAProxy's way), and a first request gets a 502.
+//! sent again on a new connection. Otherwise, as in HAProxy, the first request of a client's connection gets a 502; for
+//! a later one the client's connection is closed without a response, so that the client repeats the request.
 
 mod after;
 mod answer;
@@ -190,9 +190,10 @@ struct Exchange<'a> {
     up_failed: bool,
     /// Whether bytes of a final response were sent to the client.
     answered: bool,
-    /// Whether the response's body is malformed where it came with the head: to `observe` its head is.
+    /// Whether the part of the response's body that arrived with the head is malformed: `observe` then counts the
+    /// head as invalid.
     begins_malformed: bool,
-    /// `option independent-streams` of the backend: a server that takes the request is not active by that.
+    /// `option independent-streams` of the backend: data that the server accepts does not count as its activity.
     independent: bool,
     /// Whether the answer is sent unchanged, because rules failed on it before.
     constant: bool,
@@ -219,7 +220,7 @@ impl Exchange<'_> {
         };
         let backend = &proxies[index as usize];
         if backend.config.mode != Mode::Http {
-            // A connection that was switched to HTTP stays one.
+            // A connection that was switched to HTTP cannot be passed to a backend of another mode.
             return Err(self.page(500, b'I', b'R').await);
         }
         self.stream.set_backend(backend);
@@ -279,8 +280,8 @@ impl Exchange<'_> {
         }
     }
 
-    /// Makes the data available from which the hash key for the server's choice is computed. Waits for the body if all
-    /// of it is required.
+    /// Makes the data available from which the hash key for the choice of a server is computed. Waits for the whole
+    /// body if the key is computed from it.
     async fn balance_key(&mut self, backend: &ProxyRun) -> Step<()> {
         let Some(key) = &backend.rules.balance_key else { return Ok(()) };
         let in_body = key.in_body(&self.stream.cx);
@@ -300,7 +301,7 @@ impl Exchange<'_> {
         if let Some(capture) = &logging.cookie {
             cx.log.captures.take_cookie(capture, &cx.request, false);
         }
-        // Computed now, whatever prints it: it reflects the request's state at this point.
+        // The unique ID is computed here, wherever it is used later, because it reflects the request at this point.
         let id = cx.unique_id().map(<[u8]>::to_vec);
         if let (Some(name), Some(id)) = (&logging.unique_id_header, id) {
             cx.request.add(name.as_bytes(), &id);
@@ -335,11 +336,11 @@ impl Exchange<'_> {
     /// Runs the response rules; `coming` is the server's response, if a server answers.
     async fn response_rules(&mut self, proxy: &ProxyRun, coming: Option<&mut Coming<'_>>) -> Step<()> {
         if let Err(after) = self.rules(&proxy.rules.tcp_response_content, Hook::TcpResponseContent).await {
-            // To HAProxy a response that content rules refused was none.
+            // As in HAProxy, a response that content rules refused counts as not received.
             self.stream.cx.log.response_started = None;
             return Err(after);
         }
-        // Whatever `http-response` rules make of it, the server gave it.
+        // The response counts as the server's with the status that it had before the `http-response` rules.
         if self.stream.cx.backend.as_ref().is_some_and(|backend| backend.id == proxy.id) {
             self.stream.count_server_response(self.stream.cx.response.status());
         }
@@ -371,7 +372,7 @@ impl Exchange<'_> {
                 let verdict = loop {
                     match suspended.asks() {
                         Some(rule::Ask::Body(wait)) if hook.is_response() => {
-                            // A response made here is processed without its body.
+                            // Rules process a local response without its body, so there is nothing to wait for.
                             if let Some(coming) = coming.as_deref_mut() {
                                 Box::pin(self.await_response_body(coming, wait)).await?;
                             }
@@ -423,7 +424,7 @@ impl Exchange<'_> {
                 }
                 let log = &mut self.stream.cx.log;
                 let phase = match hook {
-                    // HAProxy looks at these before it parses a request, so it has none to log.
+                    // HAProxy runs these rules before it parses a request, so it has no request to log.
                     _ if unparsed => {
                         log.request_line.clear();
                         log.request_done = None;
@@ -449,8 +450,8 @@ impl Exchange<'_> {
         }
     }
 
-    /// Returns a connection to a server of `backend`. A request that was sent before gets another connection, perhaps
-    /// to replace the one on which it was sent. The client may disconnect meanwhile.
+    /// Returns a connection to a server of `backend`. `before` is the request if it was already sent, with the
+    /// connection that the new one replaces, if any. Returns an error if the client disconnects meanwhile.
     async fn connect(
         &mut self,
         backend: &std::sync::Arc<ProxyRun>,
@@ -478,7 +479,7 @@ impl Exchange<'_> {
             }
             Some(Err(failure)) => {
                 let ending = failure.ending();
-                // To HAProxy its answer is a response already.
+                // As in HAProxy, the error page belongs to the response, so the `req.` variables are dropped.
                 self.stream.cx.variables.enter_response();
                 Err(self.page(failure.status(), ending.who, ending.phase).await)
             }
@@ -496,7 +497,7 @@ impl Exchange<'_> {
         let request = &self.stream.cx.request;
         if self.sent_method == Method::Connect && request.first(b"content-length").is_some_and(|length| length != b"0")
         {
-            // A server that takes CONNECT for opaque bytes and one that reads a body would disagree.
+            // Ambiguous: a server may take the bytes that follow for the body or for the tunnel's data.
             self.count_bad_response(back.connection());
             return Err(self.page(502, b'S', b'H').await);
         }
@@ -558,11 +559,11 @@ impl Exchange<'_> {
             passed = self.response_rules(frontend, Some(&mut coming)).await;
         }
         if let Err(after) = passed {
-            // What had come of the body of a response that rules refused is counted.
+            // The part of the body that has arrived is counted although rules refused the response.
             if self.stream.cx.log.status != -1 {
                 self.stream.count(0, held_body(back.framing_of_input(head.body), back.input()));
             }
-            // A response that is here to its end leaves its connection in order.
+            // If the whole response has arrived, the connection to the server can be reused.
             return match keep_server && head.keep_alive && self.up.is_done() && back.take_whole_body() {
                 true => Ok(Outcome::Done { after, keep_server: true }),
                 false => Err(after),
@@ -614,7 +615,7 @@ impl Exchange<'_> {
         let form = HeadForm { framing, connection, names };
         let name = name.as_ref().map(|name| name.to_ascii_lowercase());
         let server = back.connection().server().clone();
-        // Behind everything else, as HAProxy writes it.
+        // The field comes last, as in HAProxy.
         let last = name.as_ref().map(|name| (name.as_bytes(), server.name().as_bytes()));
         back.send_head(&self.stream.cx.request, form, last);
     }
@@ -627,7 +628,7 @@ impl Exchange<'_> {
         head: ResponseHead,
         keep_server: bool,
     ) -> Step<Outcome> {
-        // A client that asked for a head gets no more, and a status that rules set may have no body.
+        // The answer to HEAD has no body, nor has a response to which rules gave a status without one.
         let bodiless = matches!(self.stream.cx.response.status(), 100..=199 | 204 | 304);
         let silent = head.body != Framing::None && (self.head.method == Method::Head || bodiless);
         let drained = silent && is_worth_draining(head.body);
@@ -648,7 +649,7 @@ impl Exchange<'_> {
             Framing::Chunked if self.version == Version::Http10 => Framing::UntilClose,
             framing => framing,
         };
-        // A body that the client may not have is read to its end, so that the server's connection stays in order.
+        // A body that is not sent to the client is read to its end, so that the server's connection can be reused.
         let (source, framing) = match silent {
             true if drained => (head.body, Framing::None),
             true => (Framing::None, Framing::None),
@@ -797,8 +798,8 @@ fn walk_held(
     Ok(())
 }
 
-/// Returns whether a body without a receiver is read to its end: if its end is known and near. A new connection is
-/// cheaper than reading much in vain.
+/// Returns whether a body that is not forwarded is read to its end: if its end is known and near. A new connection is
+/// cheaper than reading a large body only to drop it.
 fn is_worth_draining(body: Framing) -> bool {
     match body {
         Framing::Chunked => true,
@@ -807,7 +808,7 @@ fn is_worth_draining(body: Framing) -> bool {
     }
 }
 
-/// Returns the part of a body that arrived with its head, in counted bytes; malformed chunks end it.
+/// Returns how many bytes of a body, as statistics count them, arrived with its head and before any malformed chunk.
 fn held_body(framing: Framing, data: &[u8]) -> usize {
     let mut moved = Moved::default();
     let _ = walk_held(framing, data, |event, decoder| moved.count(event, decoder));

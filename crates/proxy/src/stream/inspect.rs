@@ -351,7 +351,7 @@ impl Answer<'_, '_> {
         if self.up_open {
             let mut moved = Moved::default();
             let result = up.poll(cx, *front, *back, &worker.buffers, &mut moved);
-            // The end of a side is the relay's to pass on; here it only means that nothing more goes up.
+            // The relay forwards the end of a side; here it only means that no more data goes to the server.
             self.up_open = !matches!(result, Ok(Wait::Done) | Err(FlowError::Source | FlowError::Sink));
             self.sent += moved.body;
         }

@@ -243,7 +243,7 @@ fn field(data: &[u8], name: &[u8]) -> usize {
     found
 }
 
-/// Any bytes and any fault: a position within them, and a dump that ends every line.
+/// Fuzz target: for any bytes and any fault, the position is within the bytes, and the dump ends every line.
 pub fn fuzz_invalid(data: &[u8]) {
     let errors = [
         HeadError::StartLine,

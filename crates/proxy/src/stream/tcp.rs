@@ -140,7 +140,7 @@ async fn converse(front: &mut Front<'_>, stream: &mut Active) -> Outcome {
             return Outcome::Unread;
         }
     }
-    // They see what content rules have waited for, and without such rules nothing, as in HAProxy.
+    // As in HAProxy, these rules see the data for which content rules have waited, and none without content rules.
     if !backend.rules.stick_response.is_empty() {
         rule::run(&backend.rules.stick_response, Hook::HttpResponse, &mut stream.cx, worker.scripts()).await;
     }

@@ -9,7 +9,7 @@ use super::LogRecord;
 pub struct Timers {
     /// `%Th`: the handshakes of the connection.
     pub handshake: i64,
-    /// `%Ti`: from the connection and its handshakes, or the end of the request before, to the first byte.
+    /// `%Ti`: from the end of the handshakes, or of the previous request, to the first byte.
     pub idle: i64,
     /// `%TR`: the request's head.
     pub request: i64,

@@ -1,5 +1,5 @@
-//! Compression, compared with Debian's HAProxy: which bodies are compressed, what their heads say, what is counted, and
-//! the decoded result.
+//! Compression, compared with Debian's haproxy: the bodies that are compressed, their heads, the statistics, and the
+//! decoded data.
 
 use std::io::{Read, Write};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -15,14 +15,14 @@ const DEFAULTS: &str = "defaults\n mode http\n log @LOG@ format raw local0\n log
 
 const BODY: &str = "hello hello hello hello hello, and again: hello";
 
-/// Returns a body decoded by the coding that its head names.
+/// Returns a body, decoded as its head says.
 fn decoded(head: &str, body: &[u8]) -> String {
     let mut out = Vec::new();
     let coding =
         head.to_ascii_lowercase().lines().find_map(|line| Some(line.strip_prefix("content-encoding: ")?.to_owned()));
     let read = match coding.as_deref() {
         Some("gzip") => flate2::read::GzDecoder::new(body).read_to_end(&mut out),
-        // Some servers send zlib's format as `deflate`, as the standard means it.
+        // With `deflate`, some send the zlib format, which begins with this byte, and some raw data.
         Some("deflate") if body.first() == Some(&0x78) => flate2::read::ZlibDecoder::new(body).read_to_end(&mut out),
         Some("deflate") => flate2::read::DeflateDecoder::new(body).read_to_end(&mut out),
         _ => (&mut { body }).read_to_end(&mut out),
@@ -30,7 +30,7 @@ fn decoded(head: &str, body: &[u8]) -> String {
     read.map_or_else(|error| format!("undecodable: {error}"), |_| String::from_utf8_lossy(&out).into_owned())
 }
 
-/// A server that responds with this head and [`BODY`], and reports how often the request had `Accept-Encoding`.
+/// Starts an origin that answers with this head and [`BODY`], and with the number of Accept-Encoding fields received.
 fn server(head: &'static str, status: &'static str) -> std::net::SocketAddr {
     answering(move |request| {
         let told = String::from_utf8_lossy(request).to_ascii_lowercase().matches("accept-encoding").count();
@@ -44,7 +44,7 @@ fn server(head: &'static str, status: &'static str) -> std::net::SocketAddr {
     })
 }
 
-/// Returns the response to a request, with its field names in lower case and its body decoded, and the logged line.
+/// Returns the response to a request, with names in lower case and the body decoded, and the log line.
 fn ask(address: &str, logged: Logged<'_>, request: &str) -> String {
     let mut client = Client::connect(address);
     client.send(request);
@@ -61,12 +61,12 @@ fn get(fields: &str) -> String {
     format!("GET / HTTP/1.1\r\nHost: h\r\n{fields}\r\n")
 }
 
-/// Checks that both proxies give the same response, and whether it is compressed.
+/// Asserts that both give the same response, with this encoding.
 #[track_caller]
 fn check(lines: &str, (head, status): (&'static str, &'static str), request: &str, compressed: &str) {
     let text = format!("{DEFAULTS}listen f\n bind @BIND@\n {lines}\n server s {}\n", server(head, status));
     let (ours, theirs) = both(&text, |address, logged| ask(address, logged, request));
-    // HAProxy 2.6 adds a field of its own after a server's; 3.2 sends one field with both values.
+    // 2.6 adds a second Vary field after the server's; 3.2 has one field with both values.
     let theirs = match theirs.contains("\nvary: Foo\n") {
         true => theirs.replace("\nvary: Accept-Encoding", "").replace("\nvary: Foo", "\nvary: Foo,Accept-Encoding"),
         false => theirs,
@@ -132,7 +132,7 @@ fn responses_are_those_that_may_be() {
     check(ANY, (TEXT, OK), "GET / HTTP/1.0\r\nAccept-Encoding: gzip\r\n\r\n", "no");
 }
 
-/// HAProxy 2.6 knows neither `algo-res` nor sizes; the sizes are as in 3.2.
+/// 2.6 has neither `algo-res` nor minimum sizes; the sizes are those of 3.2.
 #[test]
 fn newer_words() {
     let accept = get("Accept-Encoding: gzip\r\n");
@@ -151,7 +151,7 @@ fn newer_words() {
         assert_eq!(said.contains("content-encoding: gzip"), compressed, "{lines}: {said}");
         assert!(said.contains(BODY), "{said}");
     }
-    // The backend's keyword takes precedence over the frontend's.
+    // The backend's setting has priority over the frontend's.
     let text = format!(
         "{DEFAULTS}frontend f\n bind @BIND@\n compression algo gzip\n compression type image/\n default_backend b\nbackend b\n \
          compression algo deflate\n compression type text/\n server s {}\n",
@@ -165,7 +165,7 @@ fn newer_words() {
 
 #[test]
 fn requests_are_compressed() {
-    // The origin answers with the head it was sent, and what its body was once decoded.
+    // The origin answers with the head that it received, and the decoded body.
     let back = origin(|mut stream| {
         while let Some(head) = read_head(&mut stream) {
             let head = String::from_utf8_lossy(&head).to_ascii_lowercase();
@@ -229,7 +229,7 @@ fn requests_are_compressed() {
     }
 }
 
-/// A long body that is read slowly arrives unchanged; what a slow server has sent arrives before it sends more.
+/// A long body that is read slowly arrives unchanged; data of a slow server arrives before the server sends more.
 #[test]
 fn bodies_stream() {
     let long: String = (0..60_000).map(|number| format!("{number} ")).collect();
@@ -250,7 +250,7 @@ fn bodies_stream() {
     let back = origin(|mut stream| {
         read_head(&mut stream).expect("a request");
         let _ = stream.write_all(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n6\r\nfirst \r\n");
-        // The rest follows once the client has read this.
+        // The rest follows when the client has read this part.
         read_head(&mut stream);
     });
     let text = format!("{DEFAULTS}listen f\n bind @BIND@\n compression algo deflate\n server s {back}\n");
@@ -301,7 +301,7 @@ fn what_is_compressed_is_counted() {
     }
 }
 
-/// Limits of the process: a body begins compressed only within them.
+/// Limits of the process: a body is only compressed if they are not reached when it begins.
 #[test]
 fn the_process_has_limits() {
     let start = |global: &str| {
@@ -325,7 +325,7 @@ fn the_process_has_limits() {
     assert!(told(&whole).contains("CompressBpsRateLim: 1024\n"), "{}", told(&whole));
 }
 
-/// Returns whether a response of two kibibytes is compressed; its cost exceeds a limit of one kibibyte per second.
+/// Returns whether a response of two kibibytes is compressed, which exceeds a limit of one kibibyte per second.
 fn is_compressed(client: &mut Client) -> bool {
     client.send(get("Accept-Encoding: gzip\r\n"));
     client.read_response().header("content-encoding").is_some()
@@ -347,7 +347,7 @@ fn a_rate_is_set_while_the_process_runs() {
     assert!((0..5).all(|_| is_compressed(&mut client)));
 }
 
-/// A worker that is busier than `maxcompcpuusage` passes responses uncompressed.
+/// A worker that is busier than `maxcompcpuusage` passes responses on unchanged.
 #[test]
 fn busy_workers_compress_nothing() {
     let text = format!(
@@ -362,7 +362,7 @@ fn busy_workers_compress_nothing() {
         for _ in 0..4 {
             scope.spawn(|| {
                 let mut client = Client::connect(&whole.address());
-                // So many requests take longer than any test waits.
+                // A number that is never reached: the loop ends by `over`.
                 for _ in 0..10_000_000 {
                     if over.load(Ordering::Relaxed) {
                         return;
@@ -376,7 +376,7 @@ fn busy_workers_compress_nothing() {
     });
 }
 
-/// A higher level and a wider window compress a body with distant repetitions better.
+/// A higher level and a larger window give a smaller result for a body whose repetitions are far apart.
 #[test]
 fn levels_and_windows_act() {
     let noise = |from: u32| (0..3_000_u32).map(move |n| format!("{:x}", (n + from).wrapping_mul(2_654_435_761)));

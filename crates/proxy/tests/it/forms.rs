@@ -1,5 +1,5 @@
-//! Tests of how messages are written on the wire: the case of field names, malformed heads that options let through,
-//! and trailers. The results are compared with Debian's HAProxy (2.6) where it has the feature.
+//! The form of messages on the wire: the case of names, malformed heads that options accept, trailers; compared with
+//! Debian's haproxy where it has these options.
 
 use std::io::{Read, Write};
 use std::net::SocketAddr;
@@ -11,7 +11,7 @@ use crate::pair::{answering, both, origin, ours, read_head};
 const DEFAULTS: &str =
     "defaults\n mode http\n timeout client 9s\n timeout connect 9s\n timeout server 9s\n timeout http-request 9s\n";
 
-/// Starts a server that returns a request's head in the body of its response.
+/// Starts a server that answers with the received head as its body.
 fn echo() -> SocketAddr {
     answering(|head| {
         let fields = "Content-Type: text/plain\r\nX-a: 1\r\nx-None: 2\r\n";
@@ -27,7 +27,7 @@ fn ask(address: &str, request: &[u8]) -> String {
     String::from_utf8_lossy(&client.read_to_end()).into_owned()
 }
 
-/// Returns the response with its field names in lower case, because HAProxy 2.6 sends those of an error page unchanged.
+/// Returns the answer with its names in lower case: 2.6 sends those of an error page unchanged.
 fn lower_names(answer: &str) -> String {
     let lines = answer.split_inclusive('\n').map(|line| match line.split_once(": ") {
         Some((name, value)) => format!("{}: {value}", name.to_ascii_lowercase()),
@@ -96,19 +96,19 @@ fn malformed_requests_pass_where_an_option_says_so() {
         let (ours, theirs) = both(&text, |address, _| REQUESTS.iter().map(|r| ask(address, r)).collect::<Vec<_>>());
         let mut different = Vec::new();
         for ((ours, theirs), request) in ours.iter().zip(&theirs).zip(REQUESTS) {
-            // HAProxy 2.6 accepts NUL bytes in values always, 3.2 only with the option.
+            // 2.6 accepts NULs in values without the option, 3.2 only with it.
             if option.is_empty() && request.contains(&0) {
                 assert!(ours.starts_with("HTTP/1.1 400 "), "{ours}");
                 continue;
             }
-            // The word RTSP is not passed on, the version's numbers are.
+            // The name RTSP is not passed on, but the version's numbers are.
             let (ours, theirs) = (lower_names(ours), lower_names(theirs).replace("RTSP/", "HTTP/"));
             different.extend((ours != theirs).then(|| format!("{}\n{ours}\n{theirs}", request.escape_ascii())));
         }
         assert!(different.is_empty(), "{option}{}", different.join("\n"));
         assert_eq!(ours[4].starts_with("HTTP/1.1 200"), !option.is_empty(), "{}", ours[4]);
     }
-    // The option's current name. A version with other digits is passed on as one that HTTP defines.
+    // The current name of the option. A version with other digits is passed on as an existing version of HTTP.
     let text =
         format!("{DEFAULTS}listen l\n bind @BIND@\n option accept-unsafe-violations-in-http-request\n server s {at}\n");
     let said = ours(&text, |address, _| ask(address, b"GET /a#b HTTP/1.10\r\nHost: h\r\n\r\n"));
@@ -152,7 +152,7 @@ fn trailers_are_dropped_where_an_option_says_so() {
         let Some(head) = read_head(&mut stream) else { return };
         let mut body = Vec::new();
         let mut byte = [0];
-        // A body of one chunk ends with an empty line, behind trailers or without.
+        // A body of one chunk ends with an empty line, with or without trailers before it.
         while !body.ends_with(b"\r\n\r\n") && matches!(stream.read(&mut byte), Ok(1)) {
             body.push(byte[0]);
         }

@@ -170,8 +170,8 @@ fn an_upgrade_is_a_tunnel() {
     assert_eq!(client.read_to_end(), b"last");
 }
 
-/// The size of a body of which the kernel holds less than half in transit: Linux grows a connection's buffers to at
-/// most 36 MiB, and a body passes through two.
+/// The size of a body of which the kernel buffers less than half: Linux grows a connection's buffers up to 36 MiB, and
+/// a body passes through two connections.
 const HELD_BACK: usize = 160 << 20;
 
 #[test]
@@ -193,7 +193,7 @@ fn a_big_upload_is_held_back_by_a_slow_server_and_arrives_whole() {
     });
     let mut peer = origin.accept();
     peer.head();
-    // Nobody reads the body, so the sender blocks on the sockets' buffers, far from the body's end.
+    // Nobody reads the body: the sockets' buffers fill up and stop the sender long before the end of the body.
     let mut last = (0, std::time::Instant::now());
     wait_for("the sender to be held back", || {
         let now = sent.load(std::sync::atomic::Ordering::Relaxed);
@@ -302,7 +302,7 @@ fn a_dead_reused_connection_costs_an_idempotent_request_nothing() {
     assert!(peer.head().starts_with("GET /2 "));
     peer.send(OK);
     assert_eq!(client.read_response().text(), "ok");
-    // Only the client may repeat a request that is not idempotent: the connection is closed without a response.
+    // A request that the proxy may not repeat is left to the client, which is closed without an answer.
     client.send("POST /3 HTTP/1.1\r\nHost: a\r\nContent-Length: 1\r\n\r\nx");
     peer.head();
     peer.read_exact(1);

@@ -1,4 +1,4 @@
-//! Limits, stopping, and that nothing is left behind.
+//! Limits, stopping, and the release of every resource.
 
 use sluicegate_config::model::{BindAddress, Global, Mode};
 use sluicegate_proxy::process::Phase;
@@ -12,7 +12,7 @@ fn what_exceeds_maxconn_waits_in_the_backlog() {
         let address = Origin::new().serve(OK);
         let mut proxy = listen(Mode::Http, &[address]);
         let mut global = Global::default();
-        // Without it HAProxy's rule makes the backlog as small as the limit, and the kernel would drop SYNs.
+        // By default the backlog is as small as the limit, as in HAProxy, and the kernel would drop SYNs.
         proxy.binds[0].backlog = Some(64);
         match which {
             "process" => global.maxconn = Some(2),
@@ -24,7 +24,7 @@ fn what_exceeds_maxconn_waits_in_the_backlog() {
         let mut second = gate.client();
         assert_eq!(first.get("/").status, 200);
         assert_eq!(second.get("/").status, 200);
-        // SO_REUSEPORT decides which worker's backlog takes each one: all of them wait, and all of them get in.
+        // SO_REUSEPORT decides in which worker's backlog each client waits; all of them are accepted in the end.
         let mut waiting: Vec<_> = (0..6).map(|_| gate.client()).collect();
         for client in &mut waiting {
             client.send("GET / HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n");
@@ -32,10 +32,11 @@ fn what_exceeds_maxconn_waits_in_the_backlog() {
         assert_eq!(first.get("/").status, 200);
         let peak = || match which {
             "process" => gate.process().sessions.peak(),
-            // The process's slot is taken first and given back, so only the limit itself is exact.
+            // A slot of the process is acquired first and released if a narrower limit is reached, so its peak may
+            // be higher; only the peak of the limit itself is exact.
             _ => gate.running.proxies[0].frontend.sessions.peak(),
         };
-        // A worker may be about to give back a slot that it took for nothing.
+        // A worker may briefly hold a slot that it releases because a narrower limit is reached.
         let current = || gate.running.proxies[0].frontend.sessions.current();
         wait_for(&format!("two sessions, no more: {which}"), || (current() == 2).then_some(()));
         drop(first);
@@ -109,7 +110,7 @@ fn a_thousand_connections_leave_no_descriptor_and_no_session_behind() {
         for number in 0..250 {
             let mut client = gate.client();
             match number % 4 {
-                // A whole request, half of one, none, and one that is given up.
+                // A whole request, half a request, no request, and a request whose client resets the connection.
                 0 => assert_eq!(client.get("/").status, 200),
                 1 => client.send("GET / HT"),
                 2 => {}
@@ -126,8 +127,8 @@ fn a_thousand_connections_leave_no_descriptor_and_no_session_behind() {
         workers.iter().map(|worker| worker.streams.load(std::sync::atomic::Ordering::Relaxed)).sum()
     };
     wait_for("the last stream", || (streams() == 0).then_some(()));
-    // Other tests open descriptors of this process meanwhile, so the gate's own are counted: what it holds of the
-    // server are idle connections.
+    // Other tests open descriptors in this process meanwhile, so only sockets bound to the gate's port are counted.
+    // Connections to the server are not: idle ones stay open.
     let own = gate.address.port();
     wait_for("the last socket", || (established_to(own) == 0).then_some(()));
 }
@@ -142,7 +143,7 @@ fn established_to(port: u16) -> usize {
         let state = words.nth(1)?;
         here.ends_with(&local).then_some(state)
     });
-    // 01 is ESTABLISHED, 08 CLOSE_WAIT: a socket that somebody still holds.
+    // 01 is ESTABLISHED and 08 CLOSE_WAIT: the states of sockets that this process has not closed.
     states.filter(|state| matches!(*state, "01" | "08")).count()
 }
 

@@ -1,4 +1,4 @@
-//! The proxy crate's integration tests: one binary, a module per area.
+//! The proxy crate's integration tests: one binary, with one module per area.
 
 mod compression;
 mod forms;

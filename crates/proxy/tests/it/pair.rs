@@ -7,7 +7,7 @@ use sluicegate_testkit::{Haproxy, Listening, wait_for};
 
 use crate::server::fixture::Whole;
 
-/// A function that waits until a proxy has logged this many lines, and returns them.
+/// Waits until a proxy has logged this number of lines, and returns them.
 pub type Logged<'a> = &'a dyn Fn(usize) -> Vec<String>;
 
 /// Runs `talk` with each proxy's address of `@BIND@` and log `@LOG@`, with this proxy first.
@@ -15,18 +15,18 @@ pub fn both<T>(text: &str, talk: impl Fn(&str, Logged<'_>) -> T) -> (T, T) {
     (ours(text, &talk), theirs(text, &talk))
 }
 
-/// Runs only this proxy.
+/// Like [`both`], with this proxy only.
 pub fn ours<T>(text: &str, talk: impl Fn(&str, Logged<'_>) -> T) -> T {
     let whole = Whole::start(&text.replace("@BIND@", "127.0.0.1:1"), 1);
     talk(&whole.address(), &|count| whole.log_lines(count))
 }
 
-/// Runs only HAProxy.
+/// Like [`both`], with haproxy only.
 pub fn theirs<T>(text: &str, talk: impl Fn(&str, Logged<'_>) -> T) -> T {
     theirs_after("global\n", text, talk)
 }
 
-/// Runs only HAProxy, with a `global` section.
+/// Like [`theirs`], after a `global` section.
 pub fn theirs_after<T>(global: &str, text: &str, talk: impl Fn(&str, Logged<'_>) -> T) -> T {
     let listening = Listening::new();
     let text = text.replace("@BIND@", &listening.word()).replace("@LOG@", "stdout");
@@ -34,7 +34,7 @@ pub fn theirs_after<T>(global: &str, text: &str, talk: impl Fn(&str, Logged<'_>)
     let logged = |count| {
         wait_for("haproxy's log", || {
             let output = haproxy.program.output();
-            // Lines of HAProxy itself begin with a bracket.
+            // Messages of the program itself begin with a bracket.
             let lines: Vec<_> = output.lines().filter(|line| !line.starts_with('[')).map(str::to_owned).collect();
             (lines.len() >= count).then_some(lines)
         })
@@ -42,8 +42,8 @@ pub fn theirs_after<T>(global: &str, text: &str, talk: impl Fn(&str, Logged<'_>)
     talk(&listening.address(), &logged)
 }
 
-/// Converts what HAProxy 2.6 sends for a text of `lf-string` to what 3.2 sends: 2.6 encodes control characters in it,
-/// as in a log line, 3.2 leaves them unchanged.
+/// Converts the text that haproxy 2.6 sends for an `lf-string` to that of 3.2: 2.6 encodes control characters in it, as
+/// in a log line, 3.2 does not.
 pub fn unencoded(text: &str) -> String {
     let mut parts = text.split('%');
     let mut plain = parts.next().unwrap_or_default().to_owned();
@@ -64,7 +64,7 @@ pub fn unencoded(text: &str) -> String {
     plain
 }
 
-/// A server that hands every connection to `serve`, each on a thread of its own.
+/// Starts a server that passes every connection to `serve`, each on a thread of its own.
 pub fn origin(serve: impl Fn(TcpStream) + Clone + Send + 'static) -> SocketAddr {
     let listener = sluicegate_testkit::lasting_listener();
     let address = listener.local_addr().expect("bound");
@@ -77,7 +77,7 @@ pub fn origin(serve: impl Fn(TcpStream) + Clone + Send + 'static) -> SocketAddr 
     address
 }
 
-/// Reads up to and with the end of a head; `None` at the connection's end.
+/// Reads a head to its end; returns `None` at the connection's end.
 pub fn read_head(stream: &mut TcpStream) -> Option<Vec<u8>> {
     let mut head = Vec::new();
     let mut byte = [0];
@@ -90,7 +90,7 @@ pub fn read_head(stream: &mut TcpStream) -> Option<Vec<u8>> {
     Some(head)
 }
 
-/// Starts a server that answers every request with what `answer` returns for its head, which may follow other bytes.
+/// Starts a server that answers every request with the result of `answer` for its head, which other bytes may precede.
 pub fn answering(answer: impl Fn(&[u8]) -> Vec<u8> + Clone + Send + 'static) -> SocketAddr {
     origin(move |mut stream| {
         while let Some(head) = read_head(&mut stream) {

@@ -1,5 +1,5 @@
-//! Tests of the PROXY protocol: what `accept-proxy` and `expect-proxy` accept, what `send-proxy` and `send-proxy-v2`
-//! send, and which requests may share a server connection. The results are compared with Debian's HAProxy.
+//! The PROXY protocol: the headers that `accept-proxy` and `expect-proxy` accept and that `send-proxy` and
+//! `send-proxy-v2` send, and which requests share a connection; compared with Debian's haproxy.
 
 use std::io::Read;
 
@@ -12,8 +12,7 @@ use crate::rules::fixture::verdict;
 const DEFAULTS: &str = "defaults\n mode http\n log @LOG@ format raw local0\n option httplog\n timeout client 9s\n timeout connect 9s\n \
                         timeout server 9s\n";
 
-/// Rules that report the addresses of a connection before and after its PROXY header, from the header and from the
-/// socket.
+/// Rules that print the addresses of the connection before and after its header, and the data of the header.
 const SEEN: &str = " tcp-request connection set-var(sess.l4) src\n tcp-request session set-var(sess.l5) src\n http-request return status 200 \
     hdr seen \"%[var(sess.l4)] %[var(sess.l5)] %[src] %[src_port] %[dst] %[dst_port] %ci %cp %fi %fp %[fc_src] %[fc_dst] \
     %[fc_src_is_local] %[fc_dst_is_local] %[fc_rcvd_proxy] <%[fc_pp_authority]> <%[fc_pp_unique_id]>\"\n";
@@ -31,7 +30,7 @@ fn v2(tlvs: &[(u8, &[u8])], checksum: bool) -> Vec<u8> {
     out
 }
 
-/// Masks the ephemeral ports, the listener's port, the date and the times in a line.
+/// Masks the ephemeral ports, the listener's port, the date and the times in a text.
 fn masked(text: &str, client: &Client, address: &str) -> String {
     let local = client.stream().local_addr().expect("connected").port().to_string();
     let port = address.rsplit(':').next().expect("a port").to_owned();
@@ -51,7 +50,7 @@ fn masked(text: &str, client: &Client, address: &str) -> String {
     }
 }
 
-/// Sends these bytes as a client; returns the response and the logged line, both masked.
+/// Returns the answer to a client that sends these bytes and closes, and the log line.
 fn ask(address: &str, logged: Logged<'_>, count: usize, bytes: &[u8]) -> (String, String) {
     let mut client = Client::connect(address);
     client.send(bytes);
@@ -81,7 +80,7 @@ fn accepted_headers_replace_the_addresses() {
         talks.collect::<Vec<_>>()
     });
     assert_eq!(ours, theirs);
-    // A header without an address family is valid by the protocol, but HAProxy 2.6 rejects it.
+    // A header without an address family is valid by the protocol; 2.6 takes it for malformed.
     let unspecified = [&SIGNATURE[..], b"\x21\0\0\0", GET].concat();
     let (said, _) = crate::pair::ours(&text, |address, logged| ask(address, logged, 1, &unspecified));
     assert!(said.starts_with("seen: 127.0.0.1 127.0.0.1 127.0.0.1 CLIENT"), "{said}");
@@ -100,8 +99,7 @@ fn what_is_no_header_is_closed_and_logged() {
     assert_eq!(ours_said, theirs);
     assert!(ours_said[0].1.ends_with("f/gate: Received something which does not look like a PROXY protocol header"));
 
-    // HAProxy reads the first address as 192.0.2.0, and logs the second connection with the address of the invalid
-    // header.
+    // HAProxy reads the first as 192.0.2.0, and logs for the second the address of the invalid header.
     let stricter: &[&[u8]] =
         &[b"PROXY TCP4 192.0.2 192.0.2.2 1000 2000\r\n", b"\r\n\r\n\0\r\nQUIT\n\x21\x11\0\x0b12345678901"];
     ours(&text, |address, logged| {
@@ -137,7 +135,7 @@ fn lines_of_refused_connections_follow_the_options() {
     let format = "error-log-format \"%ci %ft %[fc_err] %[fc_err_str] %ST %ts %B %[fc_rcvd_proxy] %{+Q}r\"";
     let text = format!("{DEFAULTS}frontend f\n {format}\n option dontlognull\n bind @BIND@ accept-proxy\n{SEEN}");
     let (ours, theirs) = both(&text, |address, logged| {
-        // A connection that sends nothing is not logged.
+        // A connection without data is not logged.
         let mut silent = Client::connect(address);
         silent.finish();
         silent.read_to_end();
@@ -180,12 +178,12 @@ fn rules_may_expect_a_header() {
     }
 }
 
-/// Returns in words what a server receives first: the PROXY header of either version, and the request's head.
+/// Returns the first data that an origin receives: the header of either version as text, and the head after it.
 fn first_bytes(bytes: &[u8], client: u16) -> String {
     let Ok(Some(header)) = read(bytes, 16_384) else { return String::from_utf8_lossy(bytes).to_lowercase() };
     let version = if bytes.starts_with(b"PROXY") { 1 } else { 2 };
     let tlvs = header.tlvs.iter().map(|(kind, value)| match kind {
-        // The checksum has been verified; its bytes depend on the ports.
+        // Verified before; the bytes depend on the ports.
         tlv::CRC32C => " sum".to_owned(),
         kind => format!(" {kind:02x}={}", String::from_utf8_lossy(value)),
     });
@@ -199,7 +197,7 @@ fn first_bytes(bytes: &[u8], client: u16) -> String {
     format!("v{version} {from}{tlvs} | {}", String::from_utf8_lossy(&bytes[header.len..]).to_lowercase())
 }
 
-/// Starts a server that returns the bytes that it received, in hexadecimal.
+/// Starts an origin that answers with the data that it received.
 fn echo() -> std::net::SocketAddr {
     answering(|head| {
         let body: String = head.iter().map(|byte| format!("{byte:02x}")).collect();
@@ -239,13 +237,13 @@ fn servers_are_sent_headers() {
         assert_eq!(ours, theirs, "{options}");
         assert!(ours.starts_with(expected), "{options}: {ours}");
     }
-    // HAProxy 2.6 does not have `set-proxy-v2-tlv-fmt`.
+    // Not in 2.6.
     let options =
         "send-proxy-v2 set-proxy-v2-tlv-fmt(0xE1) %[src]-%[path] set-proxy-v2-tlv-fmt(5) x proxy-v2-options crc32c";
     let text = format!("{DEFAULTS}listen f\n bind @BIND@\n server s {back} {options}\n");
     let said = ours(&text, |address, _| sent(&mut Client::connect(address)));
     assert!(said.starts_with("v2 127.0.0.1:CLIENT 127.0.0.1 e1=127.0.0.1-/ 05=x sum | get"), "{said}");
-    // A TLV without a value is an empty one.
+    // A TLV without a value is empty.
     let options = "send-proxy-v2 set-proxy-v2-tlv-fmt(0xE1)";
     let text = format!("{DEFAULTS}listen f\n bind @BIND@\n server s {back} {options}\n");
     let said = ours(&text, |address, _| sent(&mut Client::connect(address)));
@@ -264,7 +262,7 @@ fn a_header_is_passed_on() {
     });
     assert_eq!(ours_said, theirs);
     assert!(ours_said.starts_with("v2 192.0.2.1 192.0.2.2 02=a.test |"), "{ours_said}");
-    // Any TLV may be passed on with a format.
+    // A format can pass on any TLV.
     let options = "send-proxy-v2 set-proxy-v2-tlv-fmt(0xE0) %[fc_pp_tlv(0xE0)]-%[fc_pp_tlv(AUTHORITY)]";
     let text = format!("{DEFAULTS}listen f\n bind @BIND@ accept-proxy\n server s {back} {options}\n");
     let said = ours(&text, |address, _| {
@@ -297,20 +295,20 @@ fn tcp_servers_are_sent_headers() {
     assert_eq!(ours, "v1 127.0.0.1:CLIENT 127.0.0.1 | hello");
 }
 
-/// A client's second request reuses the connection of its first, without a header; another client's request does not.
+/// The second request of a client uses the client's own connection, without a header; another client's does not.
 #[test]
 fn connections_are_shared_only_under_the_same_header() {
     let back = echo();
     let text =
         format!("{DEFAULTS}listen f\n http-reuse always\n bind @BIND@\n server s {back} send-proxy pool-low-conn 9\n");
-    // HAProxy needs two requests at once before it keeps two.
+    // HAProxy keeps two idle connections only after two simultaneous requests.
     let said = ours(&text, |address, _| {
         let (mut one, mut other) = (Client::connect(address), Client::connect(address));
         [sent(&mut one), sent(&mut one), sent(&mut other), sent(&mut other), sent(&mut one)]
     });
     let began: Vec<bool> = said.iter().map(|said| said.starts_with("v1 127.0.0.1:CLIENT")).collect();
     assert_eq!(began, [true, false, true, false, false]);
-    // Client connections with equal PROXY headers belong to the same client.
+    // Connections whose headers name the same client share a connection to the server.
     let text =
         format!("{DEFAULTS}listen f\n http-reuse always\n bind @BIND@ accept-proxy\n server s {back} send-proxy\n");
     let (ours_said, theirs) = both(&text, |address, logged| {

@@ -1,4 +1,4 @@
-//! Configurations made by hand, workers in this process, and servers that a test drives byte by byte.
+//! Configurations made in code, workers in this process, and servers that a test drives byte by byte.
 
 use std::io::{Read, Write};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener, TcpStream};
@@ -73,7 +73,7 @@ pub fn server(name: &str, address: SocketAddr) -> Server {
     }
 }
 
-/// A `listen` with generous timeouts and the given servers.
+/// Returns a `listen` with long timeouts and the given servers.
 pub fn listen(mode: Mode, servers: &[SocketAddr]) -> Proxy {
     let long = Some(Duration::from_secs(60));
     Proxy {

@@ -1,4 +1,4 @@
-//! Every timeout, with short values; tests wait for the effect and never measure its time.
+//! Every timeout, with short values; a test waits for the consequences and never measures durations.
 
 use std::io::Write;
 use std::net::TcpStream;
@@ -14,7 +14,7 @@ use crate::support::{Gate, OK, Origin, listen};
 
 const SHORT: Option<Duration> = Some(Duration::from_millis(100));
 
-/// For timeouts that expire only after a step of the test: longer than a busy machine delays the test.
+/// A timeout that must not expire before a step of the test: longer than a busy machine delays the test.
 const LATE: Option<Duration> = Some(Duration::from_secs(5));
 
 fn http(origin: &Origin, change: impl FnOnce(&mut Proxy)) -> Gate {
@@ -97,7 +97,7 @@ fn a_client_that_stops_in_its_body_uses_up_the_servers_time() {
     drop(origin);
 }
 
-/// A silent side is taken to have ended, as in HAProxy: the other side receives the end, and may still respond.
+/// As in HAProxy, a silent side is treated as closed: the other side receives a FIN and may still answer.
 #[test]
 fn tcp_sides_have_their_timeouts() {
     let start = |change: fn(&mut Proxy)| {
@@ -151,7 +151,7 @@ fn a_server_that_keeps_its_side_open_is_not_waited_for_forever() {
     wait_for("the session's end", || (gate.process().sessions.current() == 0).then_some(()));
 }
 
-/// With `option independent-streams`, data sent to a side does not keep it alive.
+/// With `option independent-streams`, data that is sent to a side does not keep it alive.
 #[test]
 fn sides_can_be_independent() {
     let independent = |mode: Mode, change: fn(&mut Proxy)| {
@@ -184,7 +184,7 @@ fn sides_can_be_independent() {
     drop(talker);
 }
 
-/// Sends something repeatedly, until it is dropped.
+/// Sends data repeatedly until it is dropped.
 struct Talker {
     over: Arc<AtomicBool>,
     thread: Option<JoinHandle<()>>,

@@ -25,14 +25,13 @@ use crate::state::{Core, Error, State};
 /// The budget of the finalizers of one coroutine.
 const BUDGET: Duration = Duration::from_secs(1);
 
-/// The same without a yield.
+/// The time limit of a finalizer that does not yield.
 const BURST: Duration = Duration::from_millis(100);
 
 /// The total time limit of the finalizers of a closed state.
 const CLOSING: Duration = Duration::from_millis(100);
 
-/// Makes the tables. The metatable of sentinels is the first upvalue of nothing: it lies in the registry under the
-/// address of [`SENTINEL`].
+/// Creates the tables. The metatable of sentinels is in the registry under the address of [`SENTINEL`].
 pub(super) unsafe fn open(lua: *mut lua_State) {
     // SAFETY: called inside a protected call.
     unsafe {
@@ -191,7 +190,7 @@ impl State {
         Ok(())
     }
 
-    /// Runs the finalizers of all that is left, within bounds: the state is about to be closed.
+    /// Runs all remaining finalizers within a time limit, before the state is closed.
     pub(crate) fn finalize_all(&mut self) {
         let begun = Instant::now();
         // SAFETY: nothing with a destructor is alive in the closure.

@@ -1,4 +1,4 @@
-//! Lua's standard libraries for scripts of the proxy: Lua's own functions as long as they are short.
+//! Lua's standard libraries for scripts of the proxy: Lua's own functions wherever a call takes a short time.
 //!
 //! Scripts of a proxy are trusted, but their data comes from clients: a pattern that takes exponential time,
 //! or a table that a client's request made large, must not block a worker's other connections. A hook runs between
@@ -10,9 +10,9 @@
 //! - large arguments, or ones with metamethods, are processed by the prelude in Lua, where the hook runs ([`Slow`]);
 //! - finalizers run as coroutines with a budget of their own ([`finalizer`]).
 //!
-//! **Limits.** One string that a script makes while it serves has [`STRING_MAX`] bytes at most, because what Lua's core
-//! does to one string (`..`, its copy, its hash) can't be suspended; neither can the collector while it marks one
-//! table. What calls back into Lua from elsewhere (the handler of `xpcall`, the chunk that `require` runs, C modules)
+//! **Limits.** A string that a script creates while it serves has at most [`STRING_MAX`] bytes, because an operation of
+//! Lua's core on one string (`..`, a copy, a hash) can't be suspended; neither can the collector while it marks one
+//! table. Lua code that C code calls (the handler of `xpcall`, the chunk that `require` runs, callbacks of C modules)
 //! is ended after a fiftieth of the burst's time.
 
 mod finalizer;
@@ -36,38 +36,38 @@ use crate::{Budget, continuation, function, raise, to_bytes};
 /// The functions for slow cases.
 const PRELUDE: &str = include_str!("prelude.lua");
 
-/// Bytes of a string that a script makes in a burst, at most.
+/// The maximum length of a string that a script creates in a burst, in bytes.
 pub(crate) const STRING_MAX: usize = 32 << 20;
 
-/// Bytes and elements that a function of Lua's own handles at once.
+/// The maximum number of bytes that one call of Lua's own functions processes; [`ELEMENTS_MAX`] that of elements.
 const BYTES_MAX: usize = 256 << 10;
 const ELEMENTS_MAX: i64 = 4096;
 
-/// Kilobytes of a state that is collected at once.
+/// The maximum size of a state, in kilobytes, that is collected in one call.
 const COLLECTED_MAX: c_int = 2048;
 
-/// Source text that is compiled between two questions.
+/// The number of bytes of source text that are compiled between two polls.
 const SOURCE_PIECE: usize = 4096;
 
 /// The data of a state with these libraries in its core.
 #[derive(Default)]
 pub(crate) struct Own {
     matcher: Option<NonNull<Matcher>>,
-    /// Place in the registry of the table with the prelude's functions.
+    /// The index in the registry of the table with the prelude's functions.
     slow: c_int,
-    /// The same for the table of due finalizers, and for that of objects with a finalizer.
+    /// The indices of the table of due finalizers, and of the table of objects with a finalizer.
     pending: c_int,
     finalized: c_int,
-    /// Finalizers are due.
+    /// Whether finalizers are due.
     is_due: bool,
     /// Whether the state is being closed.
     closes: bool,
-    /// Runs finalizers.
+    /// The coroutine that runs finalizers, with its budget.
     finalizing: Option<(Coroutine, Budget)>,
 }
 
 impl Own {
-    /// Returns whether the libraries are there.
+    /// Returns whether the libraries are open.
     pub(crate) fn is_open(&self) -> bool {
         self.slow != 0
     }
@@ -124,7 +124,7 @@ enum Original {
     Load,
 }
 
-/// Each with its library (none: a global), its name and what replaces it, in the order of [`Original`].
+/// The library (`None` for a global), the name and the replacement of each, in the order of [`Original`].
 const REPLACED: [(Option<&CStr>, &CStr, lua_CFunction); 26] = [
     (Some(c"string"), c"find", function!(search::find)),
     (Some(c"string"), c"match", function!(search::r#match)),
@@ -156,10 +156,10 @@ const REPLACED: [(Option<&CStr>, &CStr, lua_CFunction); 26] = [
 
 const _: () = assert!(Original::Load as usize + 1 == REPLACED.len());
 
-/// The functions themselves: the same in every state of the process.
+/// Lua's own functions in the order of [`Original`]; they are the same in every state of the process.
 static ORIGINALS: OnceLock<[lua_CFunction; REPLACED.len()]> = OnceLock::new();
 
-/// Lua's own functions used by the prelude: the name there, the library, the name.
+/// Lua's own functions that the prelude uses: the name in the prelude, the library, the name in the library.
 const NEEDED: [(&CStr, Option<&CStr>, &CStr); 21] = [
     (c"concat", Some(c"table"), c"concat"),
     (c"unpack", Some(c"table"), c"unpack"),
@@ -344,7 +344,7 @@ fn is_forced() -> bool {
     false
 }
 
-/// Calls one of Lua's own functions in the place of the one that runs: its arguments are on the stack.
+/// Calls one of Lua's own functions instead of its replacement, whose arguments are on the stack.
 #[inline]
 unsafe fn original(lua: *mut lua_State, which: Original) -> c_int {
     // SAFETY: a C function's usual stack, handed on. The functions were found when the first state was made.
@@ -413,8 +413,8 @@ unsafe fn is_converted_by_script(lua: *mut lua_State, index: c_int) -> bool {
     }
 }
 
-/// Returns whether an argument is an integer, or absent where `or_nothing`. A float or a text that Lua takes for one is
-/// made one.
+/// Returns whether an argument is an integer, or absent if `or_nothing` is set. A float or a text that Lua accepts as
+/// an integer is converted to one.
 #[inline]
 unsafe fn is_integer(lua: *mut lua_State, index: c_int, or_nothing: bool) -> bool {
     // SAFETY: a slot is free.
@@ -538,9 +538,9 @@ unsafe fn string_unpack(lua: *mut lua_State) -> c_int {
 /// metatable, or of those that `__index` leads to.
 #[cold]
 unsafe fn calls_script(lua: *mut lua_State, index: c_int) -> bool {
-    /// Tables that are followed.
+    /// The maximum number of tables in a chain that is examined.
     const CHAIN_MAX: u32 = 8;
-    // SAFETY: four slots are free; raw access raises nothing, and what is pushed is taken away.
+    // SAFETY: four slots are free; raw access raises nothing, and pushed values are popped.
     unsafe {
         let top = ffi::lua_gettop(lua);
         ffi::luaL_checkstack(lua, 8, std::ptr::null());
@@ -598,10 +598,10 @@ unsafe fn concat(lua: *mut lua_State) -> c_int {
     }
 }
 
-/// Returns whether a value may be taken for a table: it is one, or has a metatable.
+/// Returns whether a value may be used as a table: it is a table, or has a metatable.
 unsafe fn has_parts(lua: *mut lua_State, index: c_int) -> bool {
-    // SAFETY: a slot is free. What has a metatable without what is needed is refused by Lua's own function, which the
-    // prelude's errors are worded after.
+    // SAFETY: a slot is free. A value whose metatable lacks the needed metamethods is refused by Lua's own function,
+    // whose messages the prelude copies.
     unsafe { ffi::lua_type(lua, index) == ffi::LUA_TTABLE }
 }
 
@@ -681,7 +681,7 @@ unsafe fn sort(lua: *mut lua_State) -> c_int {
             Some(length) if !by_order && length <= ELEMENTS_MAX && is_of_plain(lua, length) => {
                 original(lua, Original::Sort)
             }
-            // It goes on where it was suspended.
+            // This sort can be suspended and continued.
             Some(_) if !has_metatable(lua, 1) => crate::sandbox::sort(lua),
             _ if has_parts(lua, 1) => slow(lua, Slow::Sort),
             _ => original(lua, Original::Sort),
@@ -689,7 +689,7 @@ unsafe fn sort(lua: *mut lua_State) -> c_int {
     }
 }
 
-/// Returns whether comparing the elements of the table at 1 runs no function of the script and is over in no time.
+/// Returns whether comparing the elements of the table at 1 runs no function of the script and takes a short time.
 unsafe fn is_of_plain(lua: *mut lua_State, length: i64) -> bool {
     // SAFETY: a slot is free.
     unsafe {
@@ -757,7 +757,7 @@ unsafe fn collectgarbage(lua: *mut lua_State) -> c_int {
         if !Core::of(lua).standard.is_due {
             return results;
         }
-        // What finds something to finalize has finalized it when it returns, as in Lua.
+        // As in Lua, the finalizers of the objects that this call found have run when it returns.
         push_slow(lua, Slow::Finalize);
         ffi::lua_callk(lua, 0, 0, 0, Some(continuation!(collected)));
         1
@@ -765,7 +765,7 @@ unsafe fn collectgarbage(lua: *mut lua_State) -> c_int {
 }
 
 unsafe fn collected(_: *mut lua_State, _: c_int, _: lua_KContext) -> c_int {
-    // The result has been on top all the time.
+    // The result is still on top of the stack.
     1
 }
 
@@ -781,8 +781,8 @@ unsafe fn xpcall(lua: *mut lua_State) -> c_int {
     }
 }
 
-/// Calls the handler of an error, unless that is the end of the script's time: the hook raises it where no other hook
-/// acts, and nothing could end the handler.
+/// Calls the handler of an error, unless the error is that the script's time is used up: the handler would run inside
+/// the hook that raises this error, where no other hook runs, so nothing could end it.
 unsafe fn handle(lua: *mut lua_State) -> c_int {
     // SAFETY: the error is the only argument; the upvalue is the handler.
     unsafe {

@@ -1,26 +1,26 @@
 //! Lua 5.4's patterns: a matcher that can be suspended and continued.
 //!
-//! A pattern can take exponential time, and its subject often comes from a client. The matcher therefore keeps what a
-//! recursive one has on the C stack in an array of [`Frame`]s: every few thousand steps it asks a meter, and where that
-//! says no, everything it knows lies in one plain record ([`Matcher`]) that can be copied away and back.
+//! A pattern can take exponential time, and its subject often comes from a client. The matcher therefore asks a meter
+//! every few thousand steps whether to continue. If not, the search can be saved and restored as a plain copy of its
+//! state ([`Matcher`]), because an array of [`Frame`]s takes the place of a recursive matcher's C stack.
 //!
-//! A frame is a choice that may have to be taken back. Matching an item that has alternatives pushes one; a mismatch
-//! pops frames until one has another alternative left.
+//! A frame is a choice to which the matcher may have to backtrack. Matching an item that has alternatives pushes a
+//! frame; a mismatch pops frames until one has another alternative left.
 //!
-//! Limits are Lua's: 32 captures, and [`DEPTH_MAX`] choices within each other, beyond which a pattern is too complex.
+//! Limits are Lua's: 32 captures, and [`DEPTH_MAX`] nested choices, beyond which a pattern is too complex.
 //!
 //! The sandbox of the store has a different matcher, with the semantics of Lua 5.1, which restarts on another thread
 //! instead of continuing.
 
 use std::ffi::CStr;
 
-/// Most captures of a pattern (`LUA_MAXCAPTURES`).
+/// The maximum number of captures of a pattern (`LUA_MAXCAPTURES`).
 pub(super) const CAPTURES_MAX: usize = 32;
 
-/// Most choices within each other (`MAXCCALLS` of Lua's string library).
+/// The maximum number of nested choices (`MAXCCALLS` of Lua's string library).
 const DEPTH_MAX: usize = 200;
 
-/// Steps between two questions to the meter.
+/// The number of steps between two calls of the meter.
 const FUEL: u32 = 4096;
 
 /// Bytes that one step of a scan looks at.
@@ -63,7 +63,7 @@ struct Capture {
     len: usize,
 }
 
-/// The length of a capture that is still open, and of one that is a position.
+/// The length that marks an open capture; [`POSITION`] marks a capture that is a position.
 const OPEN: usize = usize::MAX;
 const POSITION: usize = usize::MAX - 1;
 
@@ -74,18 +74,18 @@ pub(super) enum Caught {
     Bytes(usize, usize),
     /// `()`: an offset into the subject.
     Position(usize),
-    /// Its bracket was never closed.
+    /// Its parenthesis was never closed.
     Unfinished,
 }
 
-/// A choice that may be taken back.
+/// A choice to which the matcher may backtrack.
 #[derive(Clone, Copy, Debug)]
 enum Frame {
-    /// `x?` took one: go on at `s` without it.
+    /// `x?` matched one item: continue at `s` without it.
     Optional { s: usize, p: usize },
-    /// `x*` took as many as up to `at`: go on with one less, but not before `least`.
+    /// `x*` matched as many items as possible, up to `at`: continue with one less, but not before `least`.
     Most { least: usize, at: usize, p: usize },
-    /// `x-` took as few as up to `s`: take one more of the item `p..end`.
+    /// `x-` matched as few items as possible, up to `s`: match one more of the item `p..end`.
     Least { s: usize, p: usize, end: usize },
     /// A capture was opened.
     Opened,
@@ -100,7 +100,7 @@ enum Stage {
     Begin,
     /// Match the pattern from `p` on at `s`.
     Walk,
-    /// Count how many bytes from `at` on are of the item `p..end`; those before `least` are settled.
+    /// Count how many bytes from `at` on match the item `p..end`; the item may not end before `least`.
     Count { least: usize, at: usize, p: usize, end: usize },
     /// Find the end of the balanced pair that began at `s`: `at` is next, `depth` pairs are open.
     Balance { at: usize, depth: usize },
@@ -111,11 +111,11 @@ enum Stage {
 pub(super) enum Outcome {
     /// A match, from and to.
     Found(usize, usize),
-    /// None.
+    /// No match.
     Nothing,
     /// The pattern is at fault.
     Fault(Fault),
-    /// The meter said no: [`Matcher::run`] goes on from here.
+    /// The meter refused: the next call of [`Matcher::run`] continues here.
     Interrupted,
 }
 
@@ -167,12 +167,12 @@ impl Matcher {
         self.depth = 0;
     }
 
-    /// Returns whether the search is bound to the place where it began.
+    /// Returns whether the search matches only at the position where it began.
     pub(super) fn is_anchored(&self) -> bool {
         self.anchored
     }
 
-    /// Captures of the match.
+    /// Returns the number of captures of the match.
     pub(super) fn captures(&self) -> usize {
         self.level
     }
@@ -237,7 +237,7 @@ impl Matcher {
         }
     }
 
-    /// Notes a choice; within it the pattern goes on.
+    /// Pushes a choice, under which matching continues.
     #[inline]
     fn push(&mut self, frame: Frame) -> Result<bool, Fault> {
         self.frames[self.depth] = frame;
@@ -245,7 +245,7 @@ impl Matcher {
         if self.depth == DEPTH_MAX { Err(Fault::TooComplex) } else { Ok(true) }
     }
 
-    /// Takes choices back until one has another alternative; `false` if none has.
+    /// Backtracks to the last choice that has another alternative; returns false if none has.
     #[inline]
     fn back(&mut self, subject: &[u8], pattern: &[u8]) -> bool {
         self.stage = Stage::Walk;
@@ -385,7 +385,8 @@ impl Matcher {
         }
     }
 
-    /// Counts a piece of what an item with `*` or `+` takes, and begins with all of it.
+    /// Counts the matches of an item with `*` or `+` in one piece of the subject. After the last piece, matching
+    /// continues behind all of them.
     fn count(&mut self, subject: &[u8], pattern: &[u8], place: [usize; 4]) -> Result<bool, Fault> {
         let [least, at, p, end] = place;
         let piece = &subject[at.min(subject.len())..subject.len().min(at + PIECE)];
@@ -459,7 +460,7 @@ fn literal(pattern: &[u8]) -> Option<u8> {
     (is_plain && !matches!(pattern.get(1), Some(b'?' | b'*' | b'-'))).then_some(first)
 }
 
-/// Returns whether the byte at `s` is one of the item `p..end`.
+/// Returns whether the byte at `s` matches the item `p..end`.
 #[inline]
 fn fits(subject: &[u8], s: usize, pattern: &[u8], p: usize, end: usize) -> bool {
     let Some(&byte) = subject.get(s) else { return false };
@@ -471,7 +472,7 @@ fn fits(subject: &[u8], s: usize, pattern: &[u8], p: usize, end: usize) -> bool 
     }
 }
 
-/// Returns how many of the first bytes are of the item.
+/// Returns how many bytes from the start match the item.
 #[inline]
 fn run_of(bytes: &[u8], item: &[u8]) -> usize {
     let stop = match item[0] {
@@ -483,10 +484,10 @@ fn run_of(bytes: &[u8], item: &[u8]) -> usize {
     stop.unwrap_or(bytes.len())
 }
 
-/// The letters of classes; the place of one is its bit in [`CLASSES`].
+/// The letters of classes; the index of a letter is its bit in [`CLASSES`].
 const LETTERS: [u8; 11] = *b"acdglpsuwxz";
 
-/// The classes that take each byte.
+/// For each byte, the classes that contain it.
 static CLASSES: [u16; 256] = {
     let mut classes = [0; 256];
     let mut at = 0;
@@ -536,7 +537,7 @@ fn in_class(byte: u8, class: u8) -> bool {
     }
 }
 
-/// Returns whether `[set]` takes `byte`; the brackets belong to `set`.
+/// Returns whether `[set]` contains `byte`; `set` includes the brackets.
 fn in_set(byte: u8, set: &[u8]) -> bool {
     let end = set.len() - 1;
     let mut at = 1;
@@ -563,12 +564,13 @@ fn in_set(byte: u8, set: &[u8]) -> bool {
     negated
 }
 
-/// Returns whether everything in a pattern means just itself.
+/// Returns whether a pattern consists of literal bytes only.
 pub(super) fn is_plain(pattern: &[u8]) -> bool {
     !pattern.iter().any(|byte| matches!(byte, b'^' | b'$' | b'*' | b'+' | b'?' | b'.' | b'(' | b'[' | b'%' | b'-'))
 }
 
-/// Steps that a search takes at most, roughly; `None` if they are more than a search that can't be suspended may take.
+/// Returns roughly the maximum number of steps of a search; `None` if that is too many for a search that cannot be
+/// suspended.
 pub(super) fn steps(subject: usize, pattern: &[u8]) -> Option<usize> {
     /// A millisecond or so.
     const STEPS_MAX: usize = 200_000;
@@ -630,7 +632,7 @@ mod tests {
             let mut matcher = Matcher::default();
             matcher.begin(&pattern, 0, true);
             let outcome = loop {
-                // One step at a time, and each by a copy.
+                // The search is interrupted after each step and continues in a copy.
                 matcher.fuel = matcher.fuel.min(1);
                 let mut asked = false;
                 match matcher.run(&subject, &pattern, || std::mem::replace(&mut asked, true)) {

@@ -14,7 +14,7 @@ use crate::run::Poll;
 use crate::state::Core;
 use crate::{continuation, function, raise, to_bytes};
 
-/// Bytes compared by a plain search of Lua's own, at most.
+/// The maximum number of bytes that a plain search by Lua's own function compares.
 const PLAIN_MAX: usize = 1 << 20;
 
 /// The slot in which a suspended function keeps its matcher: after those of its arguments and its progress.
@@ -30,7 +30,7 @@ unsafe fn matcher<'a>(lua: *mut lua_State) -> &'a mut Matcher {
     unsafe { Core::of(lua).standard.matcher() }
 }
 
-/// Runs the state's matcher until it ends, or until the slice or the script does.
+/// Runs the state's matcher until the search ends, the slice is over or the script has to end.
 unsafe fn run(lua: *mut lua_State, subject: &[u8], pattern: &[u8]) -> (Outcome, Poll) {
     let mut verdict = Poll::Go;
     // SAFETY: what polls does not refer to the matcher.
@@ -43,7 +43,7 @@ unsafe fn run(lua: *mut lua_State, subject: &[u8], pattern: &[u8]) -> (Outcome, 
     (outcome, verdict)
 }
 
-/// Ends a function whose search did not end: suspends it with its matcher in the slot [`SAVED`], or raises.
+/// Suspends a function whose search was interrupted, with its matcher in the slot [`SAVED`], or raises an error.
 #[cold]
 unsafe fn suspend(lua: *mut lua_State, outcome: Outcome, verdict: Poll, then: ffi::lua_KFunction) -> c_int {
     // SAFETY: a C function's usual stack; nothing with a destructor is alive.
@@ -61,7 +61,7 @@ unsafe fn suspend(lua: *mut lua_State, outcome: Outcome, verdict: Poll, then: ff
     }
 }
 
-/// Takes the matcher of a suspended function back.
+/// Restores the matcher of a suspended function.
 unsafe fn restore(lua: *mut lua_State) {
     // SAFETY: `suspend` left it in its slot.
     unsafe {
@@ -81,7 +81,7 @@ unsafe fn fail(lua: *mut lua_State, fault: Fault) -> ! {
     }
 }
 
-/// Pushes capture `index` of the match; the whole of it for index 0 of a pattern without captures.
+/// Pushes capture `index` of the match; for index 0 of a pattern without captures, the whole match.
 unsafe fn push_capture(lua: *mut lua_State, subject: &[u8], index: usize, whole: &[u8]) {
     // SAFETY: a slot is free.
     unsafe {
@@ -100,7 +100,7 @@ unsafe fn push_capture(lua: *mut lua_State, subject: &[u8], index: usize, whole:
     }
 }
 
-/// Pushes all captures, or the whole match of a pattern without any (`None`: nothing then).
+/// Pushes all captures. For a pattern without captures, pushes the whole match, or nothing if `whole` is `None`.
 unsafe fn push_captures(lua: *mut lua_State, subject: &[u8], whole: Option<&[u8]>) -> c_int {
     // SAFETY: as `push_capture`.
     unsafe {
@@ -114,14 +114,14 @@ unsafe fn push_captures(lua: *mut lua_State, subject: &[u8], whole: Option<&[u8]
     }
 }
 
-/// Returns the bytes of an argument that is a string already.
+/// Returns the bytes of an argument that is a string.
 #[inline]
 unsafe fn bytes<'a>(lua: *mut lua_State, index: c_int) -> &'a [u8] {
     // SAFETY: the value stays on the stack.
     unsafe { to_bytes(lua, index).unwrap_or_default() }
 }
 
-/// Returns whether both are strings, and a search of the one for the other may take long.
+/// Returns whether both arguments are strings, and searching the first for the second may take long.
 #[inline]
 unsafe fn may_take_long(lua: *mut lua_State) -> bool {
     // SAFETY: the arguments are only read.
@@ -133,7 +133,7 @@ unsafe fn may_take_long(lua: *mut lua_State) -> bool {
     }
 }
 
-/// Returns the offset that an optional argument means, as in Lua; beyond the end if it is.
+/// Returns the offset that an optional argument stands for, as in Lua; it may be beyond the end.
 unsafe fn offset(lua: *mut lua_State, index: c_int, len: usize) -> usize {
     // SAFETY: an argument that is no integer raises.
     unsafe {
@@ -218,7 +218,7 @@ unsafe fn matched_more(lua: *mut lua_State, _: c_int, _: lua_KContext) -> c_int 
     }
 }
 
-/// The end of the last match, before there was one.
+/// Stands for the end of the last match before the first match.
 const NO_MATCH: i64 = -1;
 
 pub(super) unsafe fn gmatch(lua: *mut lua_State) -> c_int {
@@ -259,7 +259,7 @@ unsafe fn gmatch_go_on(lua: *mut lua_State) -> c_int {
         let last = ffi::lua_tointeger(lua, ffi::lua_upvalueindex(4));
         loop {
             match run(lua, subject, pattern) {
-                // Empty, where the match before ended.
+                // An empty match where the previous one ended does not count.
                 (Outcome::Found(_, end), _) if end as i64 == last => {
                     if end >= subject.len() {
                         return 0;
@@ -342,7 +342,7 @@ pub(super) unsafe fn gsub(lua: *mut lua_State) -> c_int {
     }
 }
 
-/// `gsub` put it there, and it stays at its slot until it grows.
+/// Returns the progress that `gsub` keeps in its slot; it stays at its address until the result grows.
 unsafe fn progress(lua: *mut lua_State) -> *mut Progress {
     // SAFETY: a slot of the stack.
     unsafe { ffi::lua_touserdata(lua, PROGRESS) as *mut Progress }
@@ -368,7 +368,7 @@ unsafe fn add(lua: *mut lua_State, mut state: *mut Progress, bytes: &[u8]) -> *m
     }
 }
 
-/// Searches on with the state's matcher, replaces, and so on.
+/// Continues to search with the state's matcher, and replaces each match.
 unsafe fn gsub_go_on(lua: *mut lua_State) -> c_int {
     // SAFETY: the stack is what `gsub` made. Nothing here has a destructor.
     unsafe {
@@ -381,7 +381,7 @@ unsafe fn gsub_go_on(lua: *mut lua_State) -> c_int {
                 (outcome, verdict) => return suspend(lua, outcome, verdict, continuation!(gsub_more)),
             };
             if Some(stop) == (*state).last {
-                // Empty, where the match before ended.
+                // An empty match where the previous one ended does not count.
                 if stop >= subject.len() || matcher(lua).is_anchored() {
                     break;
                 }
@@ -444,7 +444,7 @@ unsafe fn gsub_more(lua: *mut lua_State, _: c_int, _: lua_KContext) -> c_int {
     }
 }
 
-/// The script has made a replacement; it is on top.
+/// Continues `gsub` after the script has returned a replacement, which is on top of the stack.
 unsafe fn replaced(lua: *mut lua_State, _: c_int, _: lua_KContext) -> c_int {
     // SAFETY: as `gsub_go_on`.
     unsafe {
@@ -455,7 +455,7 @@ unsafe fn replaced(lua: *mut lua_State, _: c_int, _: lua_KContext) -> c_int {
     }
 }
 
-/// Adds the value on top in place of the match, or the match itself; whether there may be more matches.
+/// Adds the value on top in place of the match, or the match itself; returns whether there may be more matches.
 unsafe fn take(lua: *mut lua_State) -> bool {
     // SAFETY: as `gsub_go_on`.
     unsafe {
@@ -474,7 +474,7 @@ unsafe fn take(lua: *mut lua_State) -> bool {
                 unreachable!("an error does not return");
             }
         };
-        // What grows puts a value on top and takes it away again.
+        // If the result grows, `add` pushes a value and pops it again.
         let top = ffi::lua_gettop(lua);
         let state = add(lua, state, &subject[kept..start]);
         add(lua, state, replacement);
@@ -527,7 +527,7 @@ unsafe fn expand(lua: *mut lua_State, subject: &[u8]) {
     }
 }
 
-/// Goes on behind the match; `false` if there can be no other one.
+/// Continues after the match; returns false if there can be no other match.
 unsafe fn next(lua: *mut lua_State) -> bool {
     // SAFETY: as `gsub_go_on`.
     unsafe {
@@ -537,7 +537,7 @@ unsafe fn next(lua: *mut lua_State) -> bool {
         (*state).kept = stop;
         (*state).last = Some(stop);
         (*state).at = stop;
-        // The script may have searched meanwhile, so the matcher is no longer this one's.
+        // The script may have searched meanwhile, so the state's matcher may belong to another search.
         let anchored = pattern.first() == Some(&b'^');
         matcher(lua).begin(pattern, stop, true);
         !anchored && stop <= subject.len()

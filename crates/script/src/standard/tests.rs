@@ -9,7 +9,7 @@ use crate::run::tests::answer;
 use crate::{Budget, Burst, MemoryLimit, Poll, State, ffi, to_bytes};
 
 thread_local! {
-    /// Short arguments are processed like long ones.
+    /// Whether short arguments are processed like long ones.
     pub(super) static FORCED: Cell<bool> = const { Cell::new(false) };
 }
 
@@ -200,7 +200,7 @@ fn finalizers_run_when_garbage_is_collected() {
     let mut state = state();
     for (code, expected) in [
         ("local n = 0 setmetatable({}, {__gc = function() n = n + 1 end}) collectgarbage() return n", "integer:1"),
-        // What the field holds in the end is called, if there was one in the beginning.
+        // If the field was set at first, the function that it holds last is called.
         (
             "local n = 0 local m = {__gc = true} setmetatable({}, m) m.__gc = function() n = 2 end collectgarbage() return n",
             "integer:2",
@@ -259,7 +259,7 @@ fn a_finalizer_that_does_not_end_is_ended() {
         assert_eq!(state.finalize(), Ok(()));
         assert!(!state.has_finalizers());
     }
-    // Neither does it keep whoever closes the state.
+    // A finalizer that does not end does not block the thread that closes the state, either.
     run(&mut state, "kept = setmetatable({}, {__gc = function() while true do end end})", None);
 }
 

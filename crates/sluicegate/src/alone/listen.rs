@@ -36,7 +36,7 @@ pub struct Sockets {
     pub has_unix: bool,
 }
 
-/// Binds all configured addresses; the error is the last line of the log.
+/// Binds all configured addresses; the error is the message to log before the process exits.
 pub fn listen(process: &ProcessOptions, workers: usize, log: &Log) -> Result<Sockets, String> {
     let mut sockets = Sockets::new(workers);
     tcp_sockets(&mut sockets, process, [true; 2], log)?;
@@ -54,8 +54,9 @@ pub fn listen(process: &ProcessOptions, workers: usize, log: &Log) -> Result<Soc
     Ok(sockets)
 }
 
-/// Binds the TCP addresses of a store that is already serving, for each worker. `probes` tells, for the port without
-/// TLS and for the one with TLS, whether an address in use is an error; otherwise the store itself may be using it.
+/// Binds the TCP addresses of a store that is already serving, for each worker. `probes` says
+/// for the port without TLS and for the port with TLS whether an address in use is an error. It is not where the store
+/// itself may be using the address.
 pub fn tcp_again(
     process: &ProcessOptions,
     workers: usize,
@@ -131,7 +132,7 @@ fn tcp(sockets: &mut Sockets, word: &[u8], backlog: u32, port: &Port, log: &Log)
         }
         Err(error) => {
             let text = reason(&error);
-            // An error of the resolver is reported without a prefix, as in Redis.
+            // As in Redis, an error of the resolver has no `bind:` before it.
             let text = match text.strip_prefix("failed to lookup address information: ") {
                 Some(text) => text.to_owned(),
                 None => format!("bind: {text}"),
@@ -180,7 +181,7 @@ fn unix(process: &ProcessOptions) -> io::Result<Socket> {
     }
     let socket = Socket::new(Domain::UNIX, Type::STREAM, None)?;
     socket.bind(&SockAddr::unix(&path)?)?;
-    // By default the socket has the mode that the usual umask (022) gives, whatever the process's umask is.
+    // By default the mode is the one that the usual umask (022) gives, whatever the process's umask is.
     let mode = if process.unixsocketperm == 0 { 0o755 } else { process.unixsocketperm };
     sluicegate_transport::set_socket_mode(&path, mode)?;
     socket.listen(process.backlog as i32)?;

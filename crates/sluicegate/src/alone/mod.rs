@@ -82,7 +82,7 @@ fn start(mut options: ServerOptions, file: Option<&Path>, is_told: bool) -> Resu
         std::env::set_current_dir(&path)
             .map_err(|error| format!("Can't chdir to '{}': {}", path.display(), reason(&error)))?;
     }
-    // CONFIG GET dir shows the process's current directory.
+    // CONFIG GET dir shows the working directory of the process.
     if let Ok(directory) = std::env::current_dir() {
         options.process.dir = directory.as_os_str().as_bytes().to_vec();
     }
@@ -98,6 +98,7 @@ fn start(mut options: ServerOptions, file: Option<&Path>, is_told: bool) -> Resu
         }
     }
     // As in Redis, the store survives the end of its terminal.
+    // SAFETY: takes numbers only; the process has one thread.
     unsafe { libc::signal(libc::SIGHUP, libc::SIG_IGN) };
     let workers = match process.threads {
         0 => std::thread::available_parallelism().map_or(1, |count| count.get()),
@@ -153,7 +154,7 @@ fn start(mut options: ServerOptions, file: Option<&Path>, is_told: bool) -> Resu
     if let Some(path) = &pidfile
         && let Err(error) = write_pidfile(path)
     {
-        // As in Redis, the store continues without a pidfile.
+        // As in Redis, the store starts without a PID file.
         log.say(Level::Warning, &format!("Failed to write PID file {}: {}", path.display(), reason(&error)));
     }
     let store = Store::new(StoreOptions { databases: options.databases, ..StoreOptions::default() });
@@ -264,7 +265,7 @@ type Sockets = UnboundedSender<(Generation, listen::Listening)>;
 /// Starts the workers; each serves sockets of its own.
 fn work(server: &Arc<Server>, sockets: Vec<Vec<listen::Listening>>) -> io::Result<(Vec<JoinHandle<()>>, Vec<Sockets>)> {
     let start = |(index, sockets): (usize, Vec<listen::Listening>)| {
-        // The generation at this moment, not when the thread gets a core: clients may have changed the port by then.
+        // Read here and not in the thread, which may start only after clients have changed the port.
         let (server, generation) = (server.clone(), server.generation());
         let (sender, more) = unbounded_channel();
         let worker = std::thread::Builder::new().name(format!("worker-{index}")).spawn(move || {

@@ -82,7 +82,7 @@ pub fn parse(name: &str, mut words: Vec<Vec<u8>>) -> Request {
         _ => Some(PathBuf::from(std::ffi::OsStr::from_bytes(&words.remove(0)))),
     };
     let mut lines = Vec::new();
-    // As the first word or the last.
+    // `-` may be the first word or the last one.
     let is_first = file.is_none() && first == b"-";
     if is_first || words.last().is_some_and(|word| word == b"-") {
         words.remove(if is_first { 0 } else { words.len() - 1 });

@@ -1,4 +1,4 @@
-//! Accepting connections: from listening sockets, of the process to itself, and what is refused before a first command.
+//! Accepting connections: from listening sockets and of the process to itself, and refusals before a first command.
 
 use std::cell::RefCell;
 use std::io;
@@ -131,7 +131,8 @@ impl Server {
                 _ = stopping.wait_for(|stop| *stop) => return,
                 accepted = listener.accept() => match accepted {
                     Ok((socket, peer)) => start(socket, peer),
-                    // Accepting again immediately would spin: the connection that can't be accepted stays in the queue.
+                    // Accepting again immediately would be a busy loop: the connection that can't be accepted stays in
+                    // the queue.
                     Err(error) if is_exhaustion(&error) => tokio::time::sleep(EXHAUSTED_PAUSE).await,
                     // Only that connection failed, before it was accepted.
                     Err(_) => {}
@@ -284,7 +285,7 @@ mod tests {
                 server.options_version.fetch_add(1, Ordering::Release);
                 let mut client = tokio::net::TcpStream::connect(address).await.expect("connected");
                 let (stream, _) = listener.accept().await.expect("accepted");
-                // As if it came from another machine.
+                // The connection is treated as one from another machine.
                 worker.accept_tcp(Socket::Tcp(stream), "192.0.2.7:1000".parse().expect("an address"));
                 let mut reply = Vec::new();
                 if !protected {

@@ -1,4 +1,4 @@
-//! Commands about the server as a member of something larger: SHUTDOWN, ROLE, REPLICAOF, WAIT, LOLWUT, READONLY.
+//! Administrative commands, and those about replicas and clusters: SHUTDOWN, ROLE, REPLICAOF, WAIT, LOLWUT, READONLY.
 //!
 //! The store is a master without replicas. Commands that need replicas are refused by name.
 
@@ -44,7 +44,7 @@ pub(super) fn shutdown(context: &mut Context<'_>, args: &[&[u8]], out: &mut Repl
         return fail("ERR SHUTDOWN is refused: this store lives in a proxy's process, which is ended by a signal", out);
     }
     if save {
-        // Redis's words where it cannot save.
+        // Redis's message if it cannot save.
         return fail("ERR Errors trying to SHUTDOWN. Check logs.", out);
     }
     context.worker.server.ask_shutdown();
@@ -203,7 +203,7 @@ pub(super) fn lolwut(_: &About<'_>, args: &[&[u8]], out: &mut ReplyWriter<'_>) -
     Outcome::Done
 }
 
-/// `READONLY`, `READWRITE`, `ASKING`: cluster clients send them; every key is here.
+/// `READONLY`, `READWRITE`, `ASKING`: sent by cluster clients; they have no effect, because this node has every key.
 pub(super) fn of_clusters(_: &About<'_>, _: &[&[u8]], out: &mut ReplyWriter<'_>) -> Outcome {
     out.ok();
     Outcome::Done

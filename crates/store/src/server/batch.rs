@@ -191,7 +191,7 @@ mod tests {
 
     use super::*;
 
-    /// A client of the worker; its connection has little room for replies.
+    /// Connects a client to the worker; its connection has little room for replies.
     async fn connect(worker: &Rc<Worker>, listener: &TcpListener) -> TcpStream {
         let client = TcpStream::connect(listener.local_addr().expect("bound")).await.expect("connected");
         let (stream, peer) = listener.accept().await.expect("accepted");
@@ -201,7 +201,7 @@ mod tests {
         client
     }
 
-    /// Lets the worker's connections run until they have run so many commands.
+    /// Runs the worker's connections until they have executed this number of commands.
     async fn until_run(worker: &Worker, commands: u64) {
         while worker.counters.commands.get() < commands {
             tokio::task::yield_now().await;
@@ -223,7 +223,7 @@ mod tests {
             assert_eq!(worker.counters.writes.get(), 1);
             worker.send_batch();
             assert_eq!(worker.counters.writes.get(), 3);
-            // What is sent at once leaves behind what waits.
+            // Data that is sent immediately follows the waiting data.
             first.write_all(b"PING\r\n").await.expect("sent");
             until_run(&worker, 4).await;
             first.write_all(b"PING\r\nQUIT\r\n").await.expect("sent");

@@ -533,14 +533,14 @@ mod tests {
         assert_eq!(clients.count(), 1);
     }
 
-    /// A client of a memory, with so many bytes beside its buffers.
+    /// Returns a client of a memory, with this number of bytes in addition to its buffers.
     fn client(memory: &Arc<Memory>, id: u64, bytes: usize) -> (Arc<Client>, Share) {
         let client = Client::new(memory, id, format!("127.0.0.1:{id}"), "127.0.0.1:6379".into(), false, 9);
         let share = Share::of(&client.account, bytes);
         (Arc::new(client), share)
     }
 
-    /// Clients of one memory, registered, with so many bytes each.
+    /// Returns registered clients of one memory, with these numbers of bytes.
     fn table<const N: usize>(bytes: [usize; N]) -> (Clients, [(Arc<Client>, Share); N]) {
         let (memory, clients) = (Arc::new(Memory::new()), Clients::default());
         let mut id = 0;

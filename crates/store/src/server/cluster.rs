@@ -130,7 +130,7 @@ pub(super) fn keyslot(_: &About<'_>, args: &[&[u8]], out: &mut ReplyWriter<'_>) 
     Outcome::Done
 }
 
-/// `CLUSTER COUNTKEYSINSLOT slot`: it looks at every key.
+/// `CLUSTER COUNTKEYSINSLOT slot`: scans all keys.
 pub(super) fn count_keys(about: &About<'_>, args: &[&[u8]], out: &mut ReplyWriter<'_>) -> Outcome {
     match parse_i64(args[2]) {
         None => out.error(NOT_INTEGER),
@@ -143,7 +143,7 @@ pub(super) fn count_keys(about: &About<'_>, args: &[&[u8]], out: &mut ReplyWrite
     Outcome::Done
 }
 
-/// `CLUSTER GETKEYSINSLOT slot count`: it looks at every key.
+/// `CLUSTER GETKEYSINSLOT slot count`: scans all keys.
 pub(super) fn get_keys(about: &About<'_>, args: &[&[u8]], out: &mut ReplyWriter<'_>) -> Outcome {
     let (Some(wanted), Some(count)) = (parse_i64(args[2]), parse_i64(args[3])) else {
         out.error(NOT_INTEGER);

@@ -145,13 +145,13 @@ fn change<'a>(server: &Server, pairs: &'a [(String, &[u8])]) -> Result<(), Refus
             return Err(Refused::Because(name, "duplicate parameter".into()));
         }
     }
-    // The lock is held over reading and writing back, so that two changes at a time both last.
+    // The lock is held from reading to writing back, so that neither of two concurrent changes is lost.
     let mut current = server.options.write();
     let mut options = (**current).clone();
     for (name, value) in pairs {
         options.set(name, value).map_err(|why| Refused::Because(name, why))?;
     }
-    // Also if the value is the same: the files may have changed.
+    // Even if the value is the same, because the files may have changed.
     let named = pairs.iter().find(|(name, _)| name.starts_with("tls-") && config::is_process(name));
     let tls =
         named.filter(|_| options.process.tls.port != 0).map(|(name, _)| (name, TlsPort::new(&options.process.tls)));

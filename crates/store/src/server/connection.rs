@@ -36,7 +36,7 @@ use crate::transaction::Exec;
 /// The bytes of replies at which a turn stops to write them and to let other connections run.
 const TURN_OUTPUT: usize = 64 * 1024;
 
-/// The number of commands after which a turn does so.
+/// The number of commands after which a turn stops for the same reasons.
 const TURN_COMMANDS: usize = 512;
 
 /// The size from which on requests are passed on with the buffer that contains them, which the store may keep.
@@ -154,7 +154,7 @@ impl Connection {
         }
         let workspace = self.workspace.get_or_insert_with(|| self.worker.take_workspace());
         workspace.make_room();
-        // A buffer may have room for more than a turn should read.
+        // A buffer may have more room than a turn should read.
         let mut piece = (&mut self.stream).take(READ_SIZE_MAX as u64);
         let read = pin!(piece.read_buf(&mut workspace.input)).poll(cx);
         match read {

@@ -105,7 +105,7 @@ pub(super) fn debug(context: &mut Context<'_>, args: &[&[u8]], out: &mut ReplyWr
     Outcome::Done
 }
 
-/// A number as C reads it, anything else being 0.
+/// Parses a number as C does: anything that is not a number is 0.
 fn parse_number(word: &[u8]) -> i64 {
     parse_i64(word).unwrap_or(0)
 }
@@ -169,7 +169,7 @@ fn object(context: &Context<'_>, key: &[u8], out: &mut ReplyWriter<'_>) {
     ));
 }
 
-/// Matches a long string, to see that no pattern takes for ever.
+/// Matches a long string, to show that no pattern takes too long.
 fn stringmatch_len(len: &[u8], pattern: &[u8], out: &mut ReplyWriter<'_>) {
     match parse_i64(len) {
         Some(len @ 0..=1_000_000) => out.integer(i64::from(glob::matches(pattern, &vec![b'a'; len as usize]))),
@@ -190,7 +190,7 @@ fn glob_test() {
     }
 }
 
-/// A value of each kind, the same as Redis's.
+/// Writes a value of a kind, the same value as Redis.
 fn protocol(kind: &[u8], version: Protocol, out: &mut ReplyWriter<'_>) {
     match kind {
         b"string" => out.bulk(b"Hello World"),

@@ -269,7 +269,7 @@ const REPLACED: &[(&str, &str, &str)] = &[
     ("zrevrangebyscore", "6.2.0", "`ZRANGE` with the `REV` and `BYSCORE` arguments"),
 ];
 
-/// Commands of tests and of the inside, which COMMAND DOCS marks.
+/// Internal commands and commands for tests, which COMMAND DOCS marks.
 const OF_THE_SYSTEM: &[&str] = &["debug", "pfdebug", "pfselftest"];
 
 /// Returns the version since which a command is replaced, and its replacement, by its full name.

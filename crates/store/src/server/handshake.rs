@@ -1,7 +1,7 @@
 //! Commands about the connection itself: HELLO, AUTH, SELECT, PING, ECHO, RESET, QUIT.
 //!
-//! There is one user, `default`. Without a password it takes any, as in Redis; with one, passwords are compared in
-//! constant time.
+//! There is one user, `default`. Without a password, any password is accepted, as in Redis; with one, passwords are
+//! compared in constant time.
 
 use sluicegate_wire::resp::{Protocol, ReplySink, ReplyWriter, parse_i64};
 

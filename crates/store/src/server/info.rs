@@ -97,7 +97,7 @@ fn server(about: &About<'_>, out: &mut String) -> std::fmt::Result {
     writeln!(out, "server_time_usec:{now_us}")?;
     writeln!(out, "uptime_in_seconds:{uptime_s}")?;
     writeln!(out, "uptime_in_days:{}", uptime_s / 86_400)?;
-    // How often expired keys are looked for in a second.
+    // The number of expiry cycles per second.
     writeln!(out, "hz:10")?;
     writeln!(out, "configured_hz:10")?;
     writeln!(out, "lru_clock:{}", (now_us / 1_000_000) & 0xff_ffff)?;
@@ -203,7 +203,7 @@ fn memory(about: &About<'_>, out: &mut String) -> std::fmt::Result {
     ] {
         writeln!(out, "{name}:{value}")?;
     }
-    // Replicas, an append-only file: there are none.
+    // There are no replicas and no append-only file.
     for name in [
         "mem_overhead_db_hashtable_rehashing",
         "mem_replication_backlog",
@@ -222,7 +222,7 @@ fn memory(about: &About<'_>, out: &mut String) -> std::fmt::Result {
     for name in ["allocator_rss", "rss_overhead"] {
         writeln!(out, "{name}_ratio:{:.2}\n{name}_bytes:0", rss as f64 / whole)?;
     }
-    // Nothing has to be moved to be given back.
+    // No memory has to be moved before it can be returned.
     writeln!(out, "active_defrag_running:0")?;
     let keyspace = &server.store.0.keyspace;
     writeln!(out, "lazyfree_pending_objects:{}", keyspace.discarded_keys())?;
@@ -230,7 +230,7 @@ fn memory(about: &About<'_>, out: &mut String) -> std::fmt::Result {
     writeln!(out, "mem_allocator:mimalloc")
 }
 
-/// Memory that the process has, in bytes: read anew every [`RSS_AGE_MAX`], as Redis reads it in its cron.
+/// Returns the resident memory of the process, in bytes: read at most every [`RSS_AGE_MAX`], as by Redis's cron.
 fn resident_bytes() -> u64 {
     static LAST: Mutex<Option<(Instant, u64)>> = Mutex::new(None);
     let mut last = LAST.lock();
@@ -256,7 +256,7 @@ fn total_memory() -> u64 {
     u64::try_from(pages).unwrap_or(0) * page_size()
 }
 
-/// Redis's short form: `1.50M`.
+/// Returns a size in Redis's short form: `1.50M`.
 fn human(bytes: u64) -> String {
     const UNITS: [&str; 6] = ["B", "K", "M", "G", "T", "P"];
     let unit = (bytes.max(1).ilog2() / 10).min(5) as usize;
@@ -332,7 +332,7 @@ fn stats(about: &About<'_>, out: &mut String) -> std::fmt::Result {
     writeln!(out, "evicted_keys:{}", store.evicted)?;
     writeln!(out, "evicted_clients:{}", server.store.0.memory.evicted_clients().load(Ordering::Relaxed))?;
     writeln!(out, "evicted_scripts:{}", server.store.0.scripts.registry.forgotten())?;
-    // Nothing expired stays until the next tick, and none is skipped.
+    // No expired key stays beyond the next tick, and none is skipped.
     writeln!(out, "expired_stale_perc:0.00\nexpired_time_cap_reached_count:0")?;
     writeln!(out, "expire_cycle_cpu_milliseconds:{}", server.store.0.sweeper.spent_ms())?;
     writeln!(out, "keyspace_hits:{}", store.hits)?;
@@ -430,7 +430,7 @@ fn cpu(_: &About<'_>, out: &mut String) -> std::fmt::Result {
     Ok(())
 }
 
-/// Seconds that the process's first thread has spent in the system and in itself.
+/// Returns the system and user CPU seconds of the process's first thread.
 fn main_thread_seconds() -> [f64; 2] {
     let stat = std::fs::read_to_string(format!("/proc/self/task/{}/stat", std::process::id())).unwrap_or_default();
     // The name, in brackets, may contain blanks; the times are the twelfth and the thirteenth word after it.

@@ -1,7 +1,7 @@
 //! LATENCY: events that took long, and the time of every command in histograms.
 //!
 //! Events are commands whose execution reached `latency-monitor-threshold`: `command`, or `fast-command` for those that
-//! Redis calls fast. Each keeps 160 samples, one for a second, the longest of it.
+//! Redis calls fast. Each keeps 160 samples, one per second: the longest in that second.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::fmt::Write;
@@ -76,7 +76,7 @@ pub(super) fn history(context: &mut Context<'_>, args: &[&[u8]], out: &mut Reply
     Outcome::Done
 }
 
-/// `LATENCY RESET [event…]`: how many were there.
+/// `LATENCY RESET [event…]`: replies the number of removed events.
 pub(super) fn reset(context: &mut Context<'_>, args: &[&[u8]], out: &mut ReplyWriter<'_>) -> Outcome {
     let mut all = context.worker.server.latency.0.lock();
     let before = all.len();

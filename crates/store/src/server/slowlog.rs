@@ -13,11 +13,11 @@ use sluicegate_wire::resp::{ReplySink, ReplyWriter, parse_i64};
 use super::dispatch::{self, About, Outcome, Row};
 use super::monitor::is_secret;
 
-/// Words of a command that are kept, and bytes of a word, as in Redis.
+/// The maximum number of words of a command that are kept, and of bytes of a word, as in Redis.
 const WORDS_MAX: usize = 32;
 const WORD_MAX: usize = 128;
 
-/// Entries without a number.
+/// The number of entries that GET returns by default.
 const SHOWN: usize = 10;
 
 /// The maximum number of entries, regardless of `slowlog-max-len`: some 4 KiB each.

@@ -1,9 +1,9 @@
 //! TLS of clients' connections: handshakes, and the parameters of `tls-port`.
 //!
 //! A handshake is a task of its own, on the worker that has accepted the connection; the client exists after it. As in
-//! Redis it counts against `maxclients` from the acceptance on, and a connection beyond that is closed without a word,
-//! since none could be encrypted yet. Unlike there, a client that does not finish is closed after `timeout`, or
-//! [`HANDSHAKE_MAX`] if that is 0.
+//! Redis it counts against `maxclients` from the acceptance on, and a connection beyond that is closed without a
+//! message, which could not be encrypted yet. Unlike in Redis, a client that does not finish is closed after `timeout`,
+//! or [`HANDSHAKE_MAX`] if that is 0.
 //!
 //! The sockets of a section bring the [`Listener`] of their `bind` line. That of `tls-port` belongs to the server, and
 //! `CONFIG SET` replaces its settings; files are read when a parameter is set.
@@ -29,13 +29,13 @@ use crate::config::TlsOptions;
 /// The time limit of a handshake without a `timeout`.
 const HANDSHAKE_MAX: Duration = Duration::from_secs(10);
 
-/// The most sessions that are stored.
+/// The maximum number of stored sessions.
 const SESSIONS_MAX: usize = 1 << 20;
 
 /// The level of a warning in the log.
 pub(super) const WARNING: u8 = 3;
 
-/// What a server has of TLS.
+/// The TLS state of a server.
 pub(super) struct ServerTls {
     /// The number of handshakes that take place.
     handshakes: AtomicUsize,
@@ -62,7 +62,7 @@ impl TlsPort {
     /// The line of the log, in Redis's words where it has some.
     pub fn new(options: &TlsOptions) -> Result<TlsPort, String> {
         let settings = settings(options)?;
-        // Some values can only be refused by what uses them.
+        // Some invalid values are only detected when they are used.
         Listener::new(settings.clone(), &Resumption::new(0))?;
         Ok(TlsPort { settings })
     }
@@ -190,7 +190,7 @@ fn authorities(options: &TlsOptions) -> Result<Authorities, String> {
         let path = text(&options.ca_cert_dir);
         let files = files_of(&path).map_err(|error| failed(&path, reason(&error)))?;
         let files: Vec<(&str, &[u8])> = files.iter().map(|(name, content)| (&name[..], &content[..])).collect();
-        // Files that are no certificates may stand there, as for OpenSSL.
+        // As for OpenSSL, the directory may contain files that are not certificates.
         let (bundle, _) = Bundle::parse_directory(&path, &files);
         if bundle.certificates.is_empty() && ca.is_none() {
             return Err(failed(&path, "no certificate found".into()));
@@ -255,7 +255,7 @@ impl Drop for Place {
     }
 }
 
-/// A task that the worker does not end before.
+/// Keeps the worker alive until a task has ended.
 struct Living(Rc<Worker>);
 
 impl Living {

@@ -13,7 +13,7 @@ use crate::memory::{Kind, Memory, Outside};
 /// Bytes read at a time, as in Redis.
 const READ_SIZE: usize = 16 * 1024;
 
-/// A long argument is read in pieces of at most this size.
+/// The maximum size of the pieces in which a long argument is read.
 pub(super) const READ_SIZE_MAX: usize = 1 << 20;
 
 /// Larger buffers go back to the allocator instead of to the worker.
@@ -29,7 +29,7 @@ pub(super) struct Workspace {
     pub(super) start: usize,
     pub(super) parser: CommandParser,
     pub(super) output: Vec<u8>,
-    /// Bytes that the request being read lacks at least.
+    /// The minimum number of bytes that the request being read still lacks.
     pub(super) need: usize,
     /// Bytes of the input buffer that were ever used: of one that has room for all of a long request, memory is taken
     /// as it comes in.
@@ -65,7 +65,7 @@ impl Workspace {
         self.input.capacity().max(self.output.capacity()).max(self.parser.memory()) <= KEPT_CAPACITY
     }
 
-    /// Bytes that it is counted with.
+    /// Returns the number of bytes with which it is counted.
     pub(super) fn counted(&self) -> usize {
         self.counted.bytes()
     }
@@ -155,7 +155,7 @@ mod tests {
         }
         places.dedup();
         assert!(places.len() <= 2, "it was moved {} times", places.len() - 1);
-        // A few words more fit behind it.
+        // A few more words fit after it.
         workspace.need = 10;
         workspace.make_room();
         assert_eq!(places.last(), Some(&workspace.input.as_ptr()));

@@ -1,5 +1,7 @@
-//! Real clients against a served store, each in a language of its own: redis-py, ioredis, go-redis, jedis, redis-cli and
-//! redis-benchmark, and libraries that live by scripts: Bull, BullMQ, Celery, asynq. What the scripts beside this file check are their own assertions; they say how many there were.
+//! Tests with real clients in several languages: redis-py, ioredis, go-redis, jedis, redis-cli and redis-benchmark, and
+//! with libraries that are built on scripts: Bull, BullMQ, Celery, asynq.
+//!
+//! The programs beside this file contain the assertions; each reports how many operations it checked.
 //!
 //! The libraries are in `target/clients`, where `cargo xtask test --install` puts the versions that this folder pins.
 
@@ -14,7 +16,7 @@ use std::process::{Command, Output, Stdio};
 use sluicegate_testkit::{RedisServer, wait_for};
 use support::Running;
 
-/// A program that ran well.
+/// Runs a program, which must succeed, and returns its output.
 #[track_caller]
 fn run(command: &mut Command) -> String {
     finished(command.output().unwrap_or_else(|error| panic!("{command:?} does not start: {error}")), command)
@@ -36,7 +38,7 @@ fn here() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/clients")
 }
 
-/// What was installed.
+/// Returns the path of an installed library.
 #[track_caller]
 fn installed(name: &str) -> PathBuf {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../target/clients").join(name);
@@ -44,7 +46,7 @@ fn installed(name: &str) -> PathBuf {
     path
 }
 
-/// Runs a client's script, which says how many operations it saw working.
+/// Runs a client's program, which reports how many operations it checked.
 #[track_caller]
 fn check(command: &mut Command) {
     let text = run(command);
@@ -101,8 +103,8 @@ fn jedis() {
     check(Command::new("java").args(["-cp", &path, "JedisClient", &ours.port.to_string()]));
 }
 
-/// Runs a library that lives by scripts against redis-server and against the store, none of whose sections may be
-/// refused.
+/// Runs a library that is built on scripts against redis-server and against the store, which must not refuse any atomic
+/// section.
 #[track_caller]
 fn check_scripts(command: impl Fn(&str) -> Command) {
     let redis = RedisServer::start(&[]);

@@ -28,14 +28,14 @@ pub(crate) struct BindWords {
     pub(super) generate: bool,
     pub(super) ca_sign_file: Option<(String, Position)>,
     pub(super) ca_sign_pass: Option<String>,
-    /// Whether a word had an error, so that settings that seem to be missing may have been meant.
+    /// Whether a word had an error, so that settings that seem to be missing may not be.
     failed: bool,
 }
 
 /// A certificate of a `bind` line.
 #[derive(Clone, Debug)]
 pub(super) struct Certificate {
-    /// Its settings are filled in at the end.
+    /// The entry, whose settings are filled in at the end.
     pub(super) entry: Entry,
     /// The words of its line of a list.
     pub(super) words: Option<PolicyWords>,
@@ -53,7 +53,7 @@ pub(crate) fn crt(words: &mut BindWords, reading: &Reading<'_, '_>, value: &str)
     let path = reading.loader.crt_path(value);
     let crt = reading.loader.crt(&path)?;
     words.lists.extend(crt.list);
-    // The first certificate of a line is a default one; of a bundle all are.
+    // The first certificate of a line is a default certificate; if it is a bundle, all of the bundle are.
     let first = words.certificates.is_empty();
     let named = reading.name == "default-crt";
     for (index, pair) in crt.pairs.into_iter().enumerate() {
@@ -113,15 +113,15 @@ pub(crate) struct BindLine<'a> {
     /// The addresses as written.
     pub(crate) argument: &'a str,
     pub(crate) at: &'a Position,
-    /// Whether the proxy speaks HTTP, which has application protocols by default.
+    /// Whether the proxy speaks HTTP, for which there are default application protocols.
     pub(crate) http: bool,
     /// `tune.bufsize`.
     pub(crate) bufsize: usize,
 }
 
-/// The application protocols of a proxy of HTTP.
+/// The default application protocols of a proxy that speaks HTTP.
 const PROTOCOLS: [&[u8]; 2] = [b"h2", b"http/1.1"];
-/// The least buffer of HTTP/2.
+/// The minimum buffer size for HTTP/2.
 const BUFSIZE_MIN: usize = 16384;
 
 /// The `ssl-f-use` lines of a frontend.
@@ -130,7 +130,7 @@ pub(crate) struct FrontendLines {
     lines: Vec<ListLine>,
     /// The position of the first.
     at: Option<Position>,
-    /// A line had an error.
+    /// Whether a line had an error.
     failed: bool,
 }
 
@@ -159,7 +159,7 @@ impl FrontendLines {
         self.lines.push(read);
     }
 
-    /// Gives the certificates to the `bind` lines of the frontend that have none.
+    /// Adds the certificates to the `bind` lines of the frontend that have none.
     pub(crate) fn apply<'b>(
         self,
         frontend: &str,
@@ -168,7 +168,7 @@ impl FrontendLines {
         diagnostics: &mut Diagnostics,
     ) {
         if self.failed {
-            // Certificates that the erroneous lines name are not reported as missing.
+            // The certificates of these lines are unknown, so they must not be reported as missing.
             binds.for_each(|words| words.failed = true);
             return;
         }
@@ -189,7 +189,7 @@ impl FrontendLines {
 }
 
 impl BindWords {
-    /// Notes that a word had an error.
+    /// Records that a word had an error.
     pub(crate) fn fail(&mut self) {
         self.failed = true;
     }
@@ -302,7 +302,7 @@ impl BindWords {
         (policy.min, policy.max) = resolved.unzip();
     }
 
-    /// Returns the authority of `generate-certificates`.
+    /// Returns the CA of `generate-certificates`.
     fn authority(
         &self,
         line: &BindLine<'_>,
@@ -345,7 +345,7 @@ fn authorities(policy: &Policy, outer: Option<&Policy>, subject: &Subject<'_>, d
 }
 
 impl PolicyWords {
-    /// Returns the settings of a line of a list; those of the `bind` line apply where it has none.
+    /// Returns the settings of a line of a list; settings that it lacks are those of the `bind` line.
     pub(super) fn for_list(&self, outer: &Policy, subject: &Subject<'_>, diagnostics: &mut Diagnostics) -> Policy {
         let mut policy = Policy::default();
         self.plain(&mut policy);

@@ -1,4 +1,5 @@
-//! `crt-list` files, and `ssl-f-use` lines, which are one of their own (HAProxy configuration manual 5.1).
+//! `crt-list` files, and the `ssl-f-use` lines of a frontend, which form a list, too (HAProxy configuration manual
+//! 5.1).
 //!
 //! A line is a certificate, options between brackets and names that it answers for. The whole list is read before its
 //! certificates are parsed, so that all cores share that work, and a list that several `bind` lines name is read once.
@@ -19,7 +20,7 @@ use crate::source::MemoryFiles;
 
 /// The longest line, as in HAProxy.
 const LINE_BYTES: usize = 65535;
-/// Most words of a line, as in HAProxy.
+/// The maximum number of words of a line, as in HAProxy.
 const WORDS_MAX: usize = 2048;
 
 /// A line whose certificate is not loaded.
@@ -35,10 +36,10 @@ pub(super) struct ListLine {
     number: u32,
 }
 
-/// The words of a list's lines, in step with its [`CrtList`].
+/// The option words of each line of a list, in the order of the [`CrtList`].
 pub(super) type ListWords = Vec<Option<PolicyWords>>;
 
-/// A list as `bind` lines use it.
+/// A list whose certificates are loaded, as `bind` lines use it.
 #[derive(Clone)]
 pub(super) struct Loaded {
     pub(super) list: Arc<CrtList>,
@@ -91,7 +92,7 @@ fn split(line: &str) -> Result<Split<'_>, String> {
         }
     }
     let first = open.map_or(1, |(words, _)| words).min(words.len());
-    // An open bracket without its end has no options, as in HAProxy: its words are names.
+    // As in HAProxy, the words after a bracket that is not closed are names, not options.
     let options = first..close.unwrap_or(first);
     Ok(Split { words, options, text })
 }
@@ -185,8 +186,8 @@ fn file(path: &str, bytes: &[u8], loader: &Loader<'_>) -> Result<Vec<ListLine>, 
     Ok(lines)
 }
 
-/// Loads the certificates of a list's lines. A bundle becomes several lines. The lines of a list that was changed at run
-/// time hold instead, if the file, whose digest is given, is as it was then.
+/// Loads the certificates of a list's lines. A bundle becomes several lines. If the list was changed at run time and
+/// the file still has the digest that it had then, the changed lines are loaded instead.
 fn load(
     name: &str,
     mut lines: Vec<ListLine>,
@@ -310,7 +311,7 @@ impl ListLine {
         }
     }
 
-    /// Returns the options as `show ssl crt-list` prints them: those of HAProxy in its order, then files.
+    /// Returns the options as `show ssl crt-list` prints them: HAProxy's options in HAProxy's order, then the files.
     fn normal_options(&self) -> String {
         let mut words = self.words.as_ref().map(PolicyWords::shown).unwrap_or_default();
         if let Some(update) = self.files.update {
@@ -357,13 +358,13 @@ impl BindWords {
 #[derive(Clone, Debug)]
 pub struct AddedLine {
     line: ListLine,
-    /// What else is to be said.
+    /// The warnings about the line.
     pub warnings: Vec<String>,
 }
 
 impl AddedLine {
-    /// Reads a line for a list. Authorities and revocation lists that its options name are among `loaded`, as no file is
-    /// read. Errors are HAProxy's texts; `None`: the line is blank.
+    /// Reads a line for a list. No file is read: CA files and revocation lists that its options name must be among
+    /// `loaded`. Errors are HAProxy's texts. Returns `None` if the line is blank.
     pub fn parse(text: &str, config: &Config, loaded: &TlsFiles) -> Result<Option<AddedLine>, String> {
         let files = MemoryFiles::new();
         let loader = Loader::with(&files, &config.global.tls, loaded.clone());
@@ -381,7 +382,7 @@ impl AddedLine {
         &self.line.path
     }
 
-    /// Returns the files that the line names, and whether it has the OCSP response renewed.
+    /// Returns the files that the line names, and the value of its `ocsp-update`.
     pub fn files(&self) -> (model::NamedFiles, Option<bool>) {
         (self.line.files.shown().unwrap_or_default(), self.line.files.update)
     }
@@ -401,7 +402,7 @@ impl AddedLine {
         self.line.files != NamedFiles::default()
     }
 
-    /// Returns the names that the certificate answers for; none: its own.
+    /// Returns the names that the certificate answers for; if there are none, it answers for its own names.
     pub fn filters(&self) -> &[String] {
         &self.line.filters
     }
@@ -412,7 +413,7 @@ impl AddedLine {
         CrtListLine { number, pair, options, filters }
     }
 
-    /// Returns the line's settings within those of a `bind` line, or the first error.
+    /// Returns the settings of a `bind` line with those of this line applied, or the first error.
     pub fn policy(&self, bind: &Policy, proxy: &str, argument: &str, at: &Position) -> Result<Option<Policy>, String> {
         let Some(words) = &self.line.words else { return Ok(None) };
         let mut diagnostics = Diagnostics::new();
@@ -434,7 +435,7 @@ impl CrtListLine {
         text
     }
 
-    /// Returns what stands behind the path: options between brackets and filters, each behind a blank.
+    /// Returns the part of the line after the path: options between brackets and filters, each after a blank.
     pub fn words(&self) -> String {
         let mut text = String::new();
         if !self.options.is_empty() {
@@ -448,7 +449,7 @@ impl CrtListLine {
     }
 }
 
-/// Reads any bytes as a line; asserts what holds for all of them.
+/// Fuzz target: splits any bytes as a line, and asserts that the result is consistent.
 pub(super) fn fuzz(data: &[u8]) {
     let Ok(text) = std::str::from_utf8(data) else { return };
     if let Ok(Split { words, options, .. }) = split(text) {

@@ -10,9 +10,9 @@ use crate::section::{Section, SectionKind};
 use crate::suggest;
 use crate::word::Line;
 
-/// A section while it is read.
+/// A `crt-store` section while it is being read.
 pub(crate) struct StoreReader<'a, 'f> {
-    /// Its name; empty for one without.
+    /// Its name; empty if it has none.
     name: &'a str,
     crt_base: Option<String>,
     key_base: Option<String>,
@@ -103,7 +103,7 @@ pub(crate) fn stores(sections: &[Section], loader: &Loader<'_>, diagnostics: &mu
 }
 
 impl StoreReader<'_, '_> {
-    /// Reports a base that follows a certificate.
+    /// Reports a base directory that follows a certificate.
     fn at_start(&mut self, line: &Line) -> bool {
         if self.loads {
             let message =

@@ -1,4 +1,4 @@
-//! Certificates and other files of TLS: which ones a path means, each read and parsed once.
+//! Certificates and other files of TLS: the lookup of the files that a path names; each is read and parsed once.
 //!
 //! Files are read one after another, through [`Files`]; certificates are then parsed by all cores, since parsing a key
 //! and comparing it with its certificate takes longer than anything else in a large configuration. A certificate whose
@@ -26,11 +26,11 @@ use crate::model::{self, Config, CrtList, CrtListLine, GlobalTls, Position, TlsF
 
 /// Key types of a bundle, in the order in which they are looked for.
 const BUNDLE: [&str; 3] = ["dsa", "ecdsa", "rsa"];
-/// Ends of names that are no certificates within a directory.
+/// The suffixes of files in a directory that are not certificates.
 const BESIDE: [&str; 4] = [".issuer", ".ocsp", ".sctl", ".key"];
-/// Ends of names within a directory of authorities.
+/// The suffixes of files in a directory of CA certificates.
 const AUTHORITIES: [&str; 4] = [".pem", ".crt", ".cer", ".crl"];
-/// Files with the system's authorities, and a directory of them, by distribution.
+/// The files of the system's CA certificates, by distribution, and a directory of them.
 const SYSTEM_CA: [&str; 5] = [
     "/etc/ssl/certs/ca-certificates.crt",
     "/etc/pki/tls/certs/ca-bundle.crt",
@@ -41,26 +41,26 @@ const SYSTEM_CA: [&str; 5] = [
 /// The number of certificates below which one thread parses all.
 const FEW: usize = 16;
 
-/// Reads files, and keeps all that was read in one load of a configuration.
+/// A loader of files, with everything that was read in one load of a configuration.
 pub(crate) struct Loader<'a> {
     files: &'a dyn Files,
     pub(crate) global: &'a GlobalTls,
     previous: Option<Arc<TlsFiles>>,
     /// Digests of certificates' files that another process has parsed without an error.
     checked: Arc<HashSet<[u8; 32]>>,
-    /// What all certificates depend on.
+    /// The data on which all certificates depend.
     common: Common,
     loaded: RefCell<TlsFiles>,
     /// Authorities that could not be loaded, so that a second line of the same path reads nothing.
     failed: RefCell<HashMap<Arc<str>, String>>,
     warnings: RefCell<Vec<String>>,
-    /// Which files of certificates were named, by the certificates' names.
+    /// The files that were named for a certificate, by the certificate's name.
     named: RefCell<HashMap<Arc<str>, NamedFiles>>,
     /// Lists by name.
     lists: RefCell<HashMap<String, Result<Loaded, String>>>,
 }
 
-/// TLS files that are parsed already, here or by another process.
+/// TLS files that are already parsed, here or by another process.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Known {
     /// The TLS files of the configuration that this one replaces.
@@ -85,12 +85,12 @@ impl<'a> Loader<'a> {
         loader
     }
 
-    /// Returns a loader that has only what a configuration has loaded.
+    /// Returns a loader with only the files that a configuration has loaded.
     pub(crate) fn of(files: &'a dyn Files, config: &'a Config) -> Loader<'a> {
         Loader::with(files, &config.global.tls, TlsFiles::clone(&config.tls_files))
     }
 
-    /// Like [`of`](Self::of), with what the process has loaded and changed since.
+    /// Returns a loader with the files that the process has loaded, and changed since.
     pub(crate) fn with(files: &'a dyn Files, global: &'a GlobalTls, loaded: TlsFiles) -> Loader<'a> {
         let loader = Loader::new(files, global, Known::default());
         loader.loaded.replace(loaded);
@@ -144,12 +144,12 @@ impl<'a> Loader<'a> {
         loaded.map_err(|message| diagnostics.error(at.clone(), format!("'httpclient.ssl.ca-file': {message}"))).ok()
     }
 
-    /// Returns the source of files.
+    /// Returns the file system through which files are read.
     pub(crate) fn files(&self) -> &dyn Files {
         self.files
     }
 
-    /// Returns all that was loaded.
+    /// Returns everything that was loaded.
     pub(crate) fn finish(self) -> TlsFiles {
         self.loaded.into_inner()
     }
@@ -159,7 +159,7 @@ impl<'a> Loader<'a> {
         self.loaded.borrow().acme.iter().map(|(name, used)| (name.clone(), used.clone())).collect()
     }
 
-    /// Sets the position at which relative paths that follow are named.
+    /// Sets the position of the line that names the following relative paths.
     pub(crate) fn stand_at(&self, at: &Position) {
         self.files.stand_at(at);
     }
@@ -291,7 +291,7 @@ impl<'a> Loader<'a> {
         self.loaded.borrow().pairs.get(name).cloned()
     }
 
-    /// Returns the difference between a line about a certificate and an earlier line about it.
+    /// Returns a setting for a known certificate in which a line differs from an earlier line.
     fn conflict(&self, name: &str, new: &NamedFiles) -> Option<String> {
         let named = self.named.borrow();
         let old = named.get(name);
@@ -382,7 +382,8 @@ impl<'a> Loader<'a> {
         Ok(files)
     }
 
-    /// Returns the files that `show ssl cert` prints: as in HAProxy, with those that were looked for.
+    /// Returns the files that `show ssl cert` prints: as in HAProxy, including files that were looked for and not
+    /// found.
     fn source(&self, named: &NamedFiles, files: &PairFiles) -> model::NamedFiles {
         let crt = named.crt.clone().unwrap_or_else(|| files.path.clone());
         let stem = if self.global.extra_del_ext { crt.strip_suffix(".crt").unwrap_or(&crt) } else { &crt };
@@ -419,7 +420,7 @@ impl<'a> Loader<'a> {
 
     /// Parses certificates, unless the previous configuration has them.
     fn parse(&self, wanted: Vec<PairFiles>) -> Vec<Result<Arc<Pair>, String>> {
-        // Threads share no loader: its cells belong to this one.
+        // The threads cannot share the loader, whose cells belong to this thread.
         let (previous, checked, common) = (self.previous.as_deref(), &self.checked, &self.common);
         let parse = |files: PairFiles| {
             let old = previous.and_then(|previous| previous.pairs.get(files.path.as_str()));
@@ -611,7 +612,7 @@ impl Batch<'_, '_> {
         self.push(name, &files, None)
     }
 
-    /// Adds the certificate of a line that was added at run time, as its file has it, or as it was set.
+    /// Adds the certificate of a line that was added at run time: from its file or, without one, as it was set.
     pub(super) fn push_again(&mut self, pair: &Arc<Pair>) -> Result<Slot, String> {
         let name = pair.path.as_str();
         let loader = self.loader;
@@ -633,7 +634,7 @@ impl Batch<'_, '_> {
         }
     }
 
-    /// Adds the certificates of a bundle, as far as there are files.
+    /// Adds those certificates of a bundle whose files exist.
     fn push_bundle(&mut self, path: &str) -> Result<Vec<Slot>, String> {
         let mut slots = Vec::new();
         for kind in BUNDLE.iter().filter(|_| self.loader.global.extra_files.bundle) {
@@ -662,7 +663,7 @@ impl Batch<'_, '_> {
         Ok(Slot(slot))
     }
 
-    /// Returns the certificates by their slots, or the first that can't be loaded, and why.
+    /// Returns the certificates by their slots, or the first that can't be loaded, with its error.
     pub(super) fn finish(self) -> Result<Vec<Arc<Pair>>, (Slot, String)> {
         let mut known = Vec::with_capacity(self.wanted.len());
         let mut read = Vec::new();
@@ -711,15 +712,15 @@ fn with_issuer(pair: Arc<Pair>, ocsp: Option<&str>) -> Result<Arc<Pair>, String>
 
 /// The certificates of one `crt`.
 pub(super) struct Crt {
-    /// In order.
+    /// The certificates, in order.
     pub(super) pairs: Vec<Arc<Pair>>,
     /// Whether they are one certificate with several key types.
     pub(super) is_bundle: bool,
-    /// The name of the list that a directory is.
+    /// If it is a directory, the name of its list.
     pub(super) list: Option<Arc<str>>,
 }
 
-/// Returns a digest of texts, by which a list is recognised.
+/// Returns a digest of texts, which identifies the contents of a list.
 pub(super) fn digest(parts: &[impl AsRef<[u8]>]) -> [u8; 32] {
     Bundle::digest(&parts.iter().map(AsRef::as_ref).collect::<Vec<_>>())
 }
@@ -741,7 +742,7 @@ fn has(bytes: &[u8], part: &[u8]) -> bool {
     bytes.windows(part.len()).any(|window| window == part)
 }
 
-/// Returns an error in the system's words.
+/// Returns the system's text of an error.
 pub(super) fn reason(error: &io::Error) -> String {
     if error.kind() == io::ErrorKind::NotFound {
         return "No such file or directory".to_owned();

@@ -1,4 +1,4 @@
-//! The border to the crate `tls`: texts and files in, settings and HAProxy's messages out.
+//! The interface to the crate `tls`: its input is texts and files, its output settings and HAProxy's messages.
 
 use std::sync::Arc;
 
@@ -10,7 +10,7 @@ use sluicegate_tls::{Parsed, group, registry, scheme, suite};
 /// A file by its path.
 pub(super) type File = (String, Vec<u8>);
 
-/// What all certificates depend on.
+/// The data on which all certificates depend.
 #[derive(Default)]
 pub(super) struct Common {
     /// `ssl-skip-self-issued-ca`.
@@ -30,7 +30,7 @@ pub(super) struct PairFiles {
     pub(super) pem: Secret,
     /// A file of the key.
     pub(super) key: Option<(String, Secret)>,
-    /// Whether that file was named, so that it replaces a key of the first one.
+    /// Whether the file of the key was named, so that it replaces a key in the certificate's file.
     pub(super) key_wins: bool,
     /// The path at which a key was looked for.
     pub(super) key_sought: Option<String>,
@@ -84,7 +84,7 @@ impl PairFiles {
 pub(super) struct Authorities {
     /// Names, within the directory if it is one, and contents.
     pub(super) files: Vec<File>,
-    /// Whether it is a directory: of each file the first certificate counts.
+    /// Whether it is a directory, of whose files only the first certificate is used.
     pub(super) is_directory: bool,
 }
 
@@ -103,7 +103,7 @@ impl Authorities {
         }
         let contents: Vec<&[u8]> = self.files.iter().map(|(_, bytes)| bytes.as_slice()).collect();
         let parsed = Bundle::parse(path, &contents).map_err(|message| {
-            // Only the reason: the message around it names the path.
+            // Only the reason: the message around it contains the path.
             let reason = message.split_once(" (").and_then(|(_, reason)| reason.strip_suffix(")."));
             reason.unwrap_or(&message).to_owned()
         });
@@ -114,7 +114,7 @@ impl Authorities {
 /// A word of a list that has no effect.
 pub(super) struct Unused {
     pub(super) message: String,
-    /// Whether it is a word of OpenSSL's, which recommended lists contain for old clients.
+    /// Whether OpenSSL knows it; recommended lists contain such words for old clients.
     pub(super) is_usual: bool,
 }
 
@@ -147,7 +147,7 @@ pub(super) fn groups(policy: &mut Policy, text: &str) -> Result<Vec<Unused>, Str
     set(&mut policy.groups, group::parse(text), "group")
 }
 
-/// Sets the schemes of own signatures; returns words without effect.
+/// Sets the schemes of this side's signatures; returns words without effect.
 pub(super) fn sigalgs(policy: &mut Policy, text: &str) -> Result<Vec<Unused>, String> {
     set(&mut policy.sigalgs, scheme::parse(text), "signature algorithm")
 }

@@ -1,8 +1,8 @@
-//! TLS of `bind` and `server` lines: words, the files that they name, and the settings that follow.
+//! TLS of `bind` and `server` lines: the words, the files that they name, and the settings that result.
 //!
-//! A line's words are read where they stand, and files with them, so that an error names its word; settings are made at
-//! the end of a section, when its mode is known. The words that several kinds of lines share are in `words`, rules of
-//! files in `files`, and `library` is the border to the crate `tls`.
+//! The words of a line, and the files that they name, are read in order, so that an error names its word; settings are
+//! made at the end of a section, when its mode is known. The words that several kinds of lines share are in `words`,
+//! the rules about files in `files`, and `library` is the interface to the crate `tls`.
 
 pub(crate) mod bind;
 mod crt_list;
@@ -20,7 +20,7 @@ pub(crate) use files::{Known, Loader};
 pub(crate) use server::{ServerLine, ServerWords};
 pub(crate) use words::{PolicyWord, Reading};
 
-/// Reads any bytes as files of TLS; asserts what holds for all of them.
+/// Fuzz target: parses any bytes as files of TLS.
 pub(crate) fn fuzz(data: &[u8]) {
     ticket_keys::fuzz(data);
     crt_list::fuzz(data);

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use crate::{model, suggest};
 
-/// The line that named a certificate's files first; later lines must say the same.
+/// The kind of the line that first named a certificate's files; later lines must name the same files.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) enum Origin {
     /// A line without such words.
@@ -41,11 +41,11 @@ pub(super) struct NamedFiles {
 
 /// Words with a value.
 pub(super) const WORDS: [&str; 8] = ["crt", "key", "ocsp", "issuer", "sctl", "ocsp-update", "acme", "domains"];
-/// The greatest number of names in `domains`: what authorities accept.
+/// The maximum number of names in `domains`, which is what CAs accept.
 const DOMAINS_MAX: usize = 100;
 
 impl NamedFiles {
-    /// Returns whether only the named files are used, so that none are looked for beside the certificate.
+    /// Returns whether only the named files are used: no files next to the certificate are looked for.
     pub(super) fn only(&self) -> bool {
         let any = [&self.key, &self.ocsp, &self.issuer, &self.sctl].iter().any(|file| file.is_some());
         any || self.origin == Origin::Store
@@ -65,7 +65,7 @@ impl NamedFiles {
         NamedFiles { origin: Origin::List, crt, key, ocsp, issuer, sctl, update, acme: None, domains: None }
     }
 
-    /// Reads a word and its value; `None`: it is none of these. A warning is returned with success.
+    /// Reads a word and its value; returns `None` if the word is not one of these. A success may contain a warning.
     pub(super) fn word(&mut self, name: &str, value: &str) -> Option<Result<Option<String>, String>> {
         let field = match name {
             "crt" => &mut self.crt,
@@ -105,7 +105,7 @@ impl NamedFiles {
         Some(Ok(again))
     }
 
-    /// Returns what differs from another line about the same certificate; `default` is `ocsp-update.mode`.
+    /// Returns the difference from another line about the same certificate; `default` is `ocsp-update.mode`.
     pub(super) fn conflict(&self, new: &NamedFiles, default: bool) -> Option<String> {
         let mut faults = Vec::new();
         match (self.origin, new.origin) {
@@ -143,7 +143,7 @@ impl NamedFiles {
     }
 }
 
-/// Parses `domains`: names separated by commas, after which blanks may stand.
+/// Parses `domains`: names separated by commas, which blanks may follow.
 fn domains(text: &str) -> Result<Arc<[String]>, String> {
     let names: Vec<String> = text.split(',').map(|name| name.trim_start_matches(' ').to_owned()).collect();
     let is_name = |name: &str| {

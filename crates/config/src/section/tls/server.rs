@@ -30,7 +30,7 @@ pub(crate) struct ServerWords {
     check: CheckTls,
     pub(crate) proto: Option<Proto>,
     pub(crate) websockets: WebSockets,
-    /// A word had an error.
+    /// Whether a word had an error.
     failed: bool,
 }
 
@@ -123,7 +123,7 @@ pub(crate) struct ServerLine<'a> {
 }
 
 impl ServerWords {
-    /// Notes that a word had an error.
+    /// Records that a word had an error.
     pub(crate) fn fail(&mut self) {
         self.failed = true;
     }
@@ -154,8 +154,8 @@ impl ServerWords {
         Ok(())
     }
 
-    /// Returns TLS and protocol of checks. `own_place`: they have a port or address of their own, so that they do not
-    /// follow the server; nor do those of servers that come at run time.
+    /// Returns TLS and protocol of checks. `own_place` says whether they have a port or address of their own; then they
+    /// do not use the server's TLS. Nor do those of servers that are added at run time.
     pub(crate) fn check(&self, own_place: bool) -> CheckTls {
         let follows = !own_place && self.ssl == Some(true);
         CheckTls { enabled: self.check_ssl.unwrap_or(follows), ..self.check.clone() }

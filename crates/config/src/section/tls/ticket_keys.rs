@@ -1,6 +1,6 @@
-//! Files of `tls-ticket-keys`: a key a line, in base64.
+//! Files of `tls-ticket-keys`: one key per line, in base64.
 
-/// The least number of keys: the last but one encrypts, its neighbours decrypt.
+/// The minimum number of keys: the last but one encrypts, its neighbours decrypt.
 const KEYS_MIN: usize = 3;
 /// Sizes of a key: a name of 16 bytes, then keys of HMAC-SHA-256 and AES-128 or AES-256.
 const SIZES: [usize; 2] = [48, 80];
@@ -55,7 +55,7 @@ fn base64(text: &[u8]) -> Option<Vec<u8>> {
     Some(bytes)
 }
 
-/// Reads any bytes as a file of keys; asserts what holds for all of them.
+/// Fuzz target: parses any bytes as a file of keys, and asserts that the result is consistent.
 pub(super) fn fuzz(data: &[u8]) {
     if let Ok(keys) = parse(data) {
         assert!(keys.len() >= KEYS_MIN);

@@ -45,7 +45,7 @@ pub(crate) struct Reading<'a, 'f> {
 /// Reads a value; the message of an error is HAProxy's, with the name of the option where HAProxy has it.
 pub(crate) type PolicyWord = fn(&mut PolicyWords, &Reading<'_, '_>, &str) -> Result<(), String>;
 
-/// A word of a policy: its name, whether a value follows, what is wrong without one, and its parser.
+/// A word of a policy: its name, whether a value follows, the message if the value is missing, and its parser.
 pub(crate) struct PolicyRow {
     pub(super) name: &'static str,
     pub(super) values: usize,
@@ -87,7 +87,7 @@ pub(crate) const EARLY_DATA: &str = "'allow-0rtt' : early data (0-RTT) is not su
 /// The message if `npn` has no value.
 pub(crate) const NPN_MISSING: &str = "missing the comma-delimited NPN protocol suite";
 
-/// Reads `npn`, the extension that ALPN replaced: clients and servers of today do not have it.
+/// Reads `npn`, the extension that ALPN replaced: current clients and servers do not support it.
 pub(crate) fn npn(_: &mut PolicyWords, reading: &Reading<'_, '_>, value: &str) -> Result<(), String> {
     protocols(value).map_err(|message| format!("'npn' : {message}"))?;
     reading.loader.warn("'npn' has no effect: ALPN replaced this extension; use 'alpn'".to_owned());
@@ -203,7 +203,7 @@ pub(crate) fn crt_ignored(words: &mut PolicyWords, reading: &Reading<'_, '_>, va
     ignored(&mut words.crt_ignored, reading.name, value)
 }
 
-/// Adds to a set of errors; further words of one line extend it.
+/// Adds errors to a set, which further words of the line extend.
 fn ignored(set: &mut Ignored, name: &str, value: &str) -> Result<(), String> {
     if value == "all" {
         *set = Ignored::All;
@@ -244,7 +244,7 @@ fn version(value: &str) -> Result<Version, String> {
     }
 }
 
-/// Returns the message about a version that is not supported, with the word of the lowest one that is.
+/// Returns the message about a version that is not supported, with the word for the lowest supported version.
 fn too_old(word: &str, lowest: &str) -> String {
     format!("'{word}' : versions below TLSv1.2 are not supported (use '{lowest}')")
 }
@@ -264,8 +264,8 @@ pub(crate) fn method(words: &mut PolicyWords, reading: &Reading<'_, '_>, _: &str
     method_option(&mut words.versions, reading.name)
 }
 
-/// Reads `ssl-min-ver`, `ssl-max-ver`, `force-…` or `no-…` of `ssl-default-bind-options` and its like; Returns the
-/// number of its values, or `None` if it is none of these.
+/// Reads `ssl-min-ver`, `ssl-max-ver`, `force-…` or `no-…` of `ssl-default-bind-options` and its like; Returns
+/// the number of its values, or `None` if it is none of these.
 pub(crate) fn default_option(versions: &mut Versions, name: &str, value: &str) -> Option<Result<usize, String>> {
     let field = match name {
         "ssl-min-ver" => &mut versions.min,
@@ -309,16 +309,16 @@ fn method_option(versions: &mut Versions, name: &str) -> Result<(), String> {
     Ok(())
 }
 
-/// What is wrong with the versions of a line.
+/// An error in the versions of a line.
 pub(super) enum VersionFault {
-    /// `no-tlsv1x` has no effect beside `ssl-min-ver` and its like.
+    /// `no-tlsv1x` has no effect together with `ssl-min-ver`, `ssl-max-ver` or `force-…`.
     Ignored,
-    /// No version is left.
+    /// All versions are disabled.
     Nothing,
 }
 
 impl Versions {
-    /// Fills in what a line leaves open.
+    /// Returns these versions, with the defaults for what they do not set.
     pub(super) fn or(self, defaults: Versions) -> Versions {
         Versions {
             min: self.min.or(defaults.min),
@@ -329,7 +329,7 @@ impl Versions {
         }
     }
 
-    /// Returns the least and the greatest version that are enabled.
+    /// Returns the lowest and the highest version that are enabled.
     pub(super) fn resolve(self, mut fault: impl FnMut(VersionFault)) -> Option<(Version, Version)> {
         let bounded = self.min.is_some() || self.max.is_some();
         let excludes = self.no_older || self.no_tls12 || self.no_tls13;
@@ -364,7 +364,7 @@ pub(super) struct Subject<'a> {
 type Setter = fn(&mut Policy, &str) -> Result<Vec<Unused>, String>;
 
 impl PolicyWords {
-    /// Sets suites, groups and schemes, those of the defaults where the line has none.
+    /// Sets suites, groups and schemes; those that the line lacks are the defaults.
     pub(super) fn algorithms(
         &self,
         policy: &mut Policy,
@@ -456,7 +456,7 @@ impl PolicyWords {
         words
     }
 
-    /// Sets what needs no defaults.
+    /// Sets the settings that have no defaults.
     pub(super) fn plain(&self, policy: &mut Policy) {
         policy.alpn.clone_from(&self.alpn);
         policy.verify = self.verify;

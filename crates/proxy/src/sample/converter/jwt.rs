@@ -17,7 +17,7 @@ use super::hash::DigestKind;
 /// Public keys (SubjectPublicKeyInfo), by the name of their file.
 type Keys = HashMap<Box<str>, Arc<[u8]>>;
 
-/// The keys of every configuration that was read, also of earlier ones.
+/// The keys of every configuration that was read, including earlier ones.
 static KEYS: LazyLock<RwLock<Keys>> = LazyLock::new(RwLock::default);
 
 /// Stores the public key of a file.

@@ -3,8 +3,8 @@
 //! **Items.** A converter is its row in the configuration's catalogue, its line in [`compile`] and the function there,
 //! which reads the arguments and returns the code that applies it ([`code`]).
 //!
-//! **Cost.** What cuts, compares or counts borrows; what makes a new text allocates it once. **Limits.** A converted
-//! text or byte string is at most [`VALUE_LIMIT`] bytes; a longer one is no sample.
+//! **Cost.** Converters that cut, compare or count borrow the sample; those that make a new text allocate it once.
+//! **Limits.** A converted text or byte string is at most [`VALUE_LIMIT`] bytes; a longer one is no sample.
 
 mod args;
 mod cipher;

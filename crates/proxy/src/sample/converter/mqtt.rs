@@ -1,8 +1,8 @@
 //! Packets of MQTT 3.1, 3.1.1 and 5.0 (`mqtt_is_valid`, `mqtt_field_value`).
 //!
-//! CONNECT and CONNACK are parsed, the first packets of a client and of a server, and any other is invalid: that is as
-//! far as HAProxy goes. A field without a value is 0 where it is a number and not there where it is text. The fields
-//! that a packet may have, and their names, are the configuration's ([`MqttField`]).
+//! Only CONNECT and CONNACK, the first packets of a client and of a server, are parsed; as in HAProxy, any other packet
+//! is invalid. A number without a value is 0; a text without a value does not exist. The configuration defines the
+//! fields that a packet may have, and their names ([`MqttField`]).
 
 use sluicegate_config::model::{MqttField, MqttPacket};
 
@@ -241,7 +241,7 @@ fn connect<'a>(reader: &mut Reader<'a>) -> Option<Packet<'a>> {
 }
 
 fn connack<'a>(reader: &mut Reader<'a>) -> Option<Packet<'a>> {
-    // A version is not sent: one of two bytes is older than properties.
+    // A CONNACK does not contain the version: if it has two bytes, it is older than MQTT 5.0, which added properties.
     let version = match reader.0.len() {
         0 | 1 => return None,
         2 => 4,

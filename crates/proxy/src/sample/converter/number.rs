@@ -41,7 +41,7 @@ fn unary(apply: impl Fn(i64) -> Value<'static> + Send + Sync + 'static) -> Compi
     value((), move |(), value, _| value.to_int().map(&apply))
 }
 
-// Nothing overflows: the nearest integer of the right sign is the result.
+// No operation overflows: the result is the nearest integer of the right sign.
 
 pub(super) fn add(args: &Args<'_>) -> Compiled {
     binary(args, i64::saturating_add)

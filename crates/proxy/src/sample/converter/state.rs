@@ -31,7 +31,7 @@ pub(super) fn srv_queue(args: &Args<'_>) -> Compiled {
 }
 
 fn capture(args: &Args<'_>, response: bool) -> Compiled {
-    // A slot that no frontend has gives nothing.
+    // A slot that no frontend has yields no result.
     let slot = args.int(0)?.and_then(|slot| usize::try_from(slot).ok()).unwrap_or(usize::MAX);
     changing((response, slot), |(response, slot), value, cx| {
         let logging = &cx.frontend.config.logging;

@@ -327,7 +327,7 @@ fn compare(a: &[u8], b: &[u8]) -> i64 {
 /// Compares two byte strings in a time that depends only on their lengths.
 pub(super) fn equal_in_constant_time(a: &[u8], b: &[u8]) -> bool {
     let differing = a.iter().zip(b).fold(0, |bits, (a, b)| bits | (a ^ b));
-    // The hint keeps the loop from being left early by a clever compiler.
+    // The hint prevents the compiler from ending the loop early.
     a.len() == b.len() && std::hint::black_box(differing) == 0
 }
 
@@ -363,7 +363,7 @@ fn preferred_language(header: &[u8], known: &[Box<[u8]>]) -> Option<usize> {
         if range.is_empty() || weight == 0 || best.is_some_and(|(most, _)| weight <= most) {
             continue;
         }
-        // A variant that is not listed counts for its language.
+        // A variant that is not listed counts as its language.
         let base = range.split(|byte| *byte == b'-').next().unwrap_or(range);
         let find = |name: &[u8]| known.iter().position(|known| **known == *name);
         if let Some(index) = find(range).or_else(|| find(base)) {
@@ -391,7 +391,7 @@ mod tests {
 
     use super::*;
 
-    /// What a single field or word is, by the parts themselves; several are compared in the differential tests.
+    /// Returns a single field or word, from the list of parts; several parts are compared in the differential tests.
     fn model(text: &[u8], index: i64, words: bool) -> Option<Vec<u8>> {
         let parts: Vec<&[u8]> = text.split(|byte| *byte == b',').filter(|part| !words || !part.is_empty()).collect();
         let nth = usize::try_from(index.unsigned_abs()).ok()?;

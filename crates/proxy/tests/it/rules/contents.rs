@@ -1,7 +1,7 @@
-//! Contents that rules wait for: the inspect delay and bodies, against a real haproxy on the same bytes.
+//! Contents that rules wait for: the inspect delay and bodies, compared with a real haproxy on the same bytes.
 //!
-//! What is compared does not depend on how bytes are split on their way, so nothing here waits but for answers. Only
-//! what never comes is waited for, as long as the configuration says.
+//! The compared results do not depend on how bytes are split in transit, so the tests only wait for answers, and for
+//! data that never arrives, as long as the configuration says.
 
 use std::io::{Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
@@ -20,7 +20,7 @@ use sluicegate_testkit::{Client, Haproxy, Listening, PATIENCE};
 use super::fixture::{DEFAULTS, config};
 use crate::pair::unencoded;
 
-/// How long rules here wait for what never comes: longer than a busy machine holds up what comes.
+/// The time for which rules wait for data that never arrives: longer than a busy machine delays data that does.
 const DELAY: &str = "5s";
 
 /// Workers that serve a configuration on sockets of their own.
@@ -42,7 +42,7 @@ impl Served {
         };
         let mut config = config(text);
         for bind in config.proxies.iter_mut().flat_map(|proxy| &mut proxy.binds) {
-            // The kernel chooses the port, which a configuration can't ask for.
+            // The kernel chooses the port, which a configuration can't express.
             bind.addresses = vec![BindAddress::Inet(Ipv4Addr::LOCALHOST.into(), 0)];
         }
         let running = running::build(Arc::new(config), parts).unwrap_or_else(|errors| panic!("{errors:?}"));
@@ -65,13 +65,13 @@ impl Drop for Served {
     }
 }
 
-/// What one client sends and whether it ends its side then; and what it gets.
+/// Sends a client's pieces, shuts down its side if `ends` is set, and returns what it receives.
 fn ask(address: &str, pieces: &[Vec<u8>], ends: bool) -> String {
     let client = Client::connect(address);
     let mut stream = client.stream();
     stream.set_read_timeout(Some(PATIENCE)).expect("a timeout can be set");
     for piece in pieces {
-        // A peer that refuses at the first bytes does not take the others.
+        // A peer that refuses after the first bytes does not accept the others.
         if stream.write_all(piece).is_err() {
             break;
         }
@@ -84,14 +84,14 @@ fn ask(address: &str, pieces: &[Vec<u8>], ends: bool) -> String {
     String::from_utf8_lossy(&received).into_owned()
 }
 
-/// A status and a body, for what is compared of HTTP answers.
+/// Returns status and body, the compared parts of HTTP answers.
 fn short(answer: &str) -> String {
     let (head, body) = answer.split_once("\r\n\r\n").unwrap_or((answer, ""));
     format!("{} {body}", head.lines().next().unwrap_or_default())
 }
 
-/// The same conversations with haproxy and with this program: each frontend is its lines, each conversation a
-/// frontend's number with what the client sends.
+/// Compares the same conversations with haproxy and with this program. A frontend is given by its lines, a conversation
+/// by a frontend's number and the client's data.
 fn compare(frontends: &[String], rest: &str, talks: &[(usize, Vec<Vec<u8>>, bool)], show: fn(&str) -> String) {
     let listening: Vec<Listening> = frontends.iter().map(|_| Listening::new()).collect();
     let text = |bind: &dyn Fn(usize) -> String| -> String {
@@ -131,7 +131,7 @@ fn compare(frontends: &[String], rest: &str, talks: &[(usize, Vec<Vec<u8>>, bool
     assert!(differences.is_empty(), "{differences}");
 }
 
-/// A server that says its name to whoever comes, and hears them out.
+/// Starts a server that sends its name on every connection, and reads to the end.
 fn banner(name: &'static str) -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
     let address = listener.local_addr().expect("bound");
@@ -147,7 +147,7 @@ fn banner(name: &'static str) -> SocketAddr {
     address
 }
 
-/// A TLS client's hello, with this server name if any.
+/// Returns a TLS ClientHello, with this server name if any.
 fn hello(name: &str) -> Vec<u8> {
     let mut extensions = Vec::new();
     let mut extension = |kind: u16, bytes: &[u8]| {
@@ -221,7 +221,7 @@ fn content_rules_wait_until_they_are_decided() {
     ];
     let mut talks = Vec::new();
     for (frontend, rule) in rules.iter().enumerate() {
-        // Where a first piece is enough, the choice of a backend would see as much as has come by luck.
+        // If the first piece is enough for the rule, it would be random how much data the choice of a backend sees.
         let at_once = rule.contains(" ge ") || rule.contains("hello_type");
         for pieces in &sent {
             let pieces = if at_once { vec![pieces.concat()] } else { pieces.clone() };
@@ -273,7 +273,7 @@ fn what_is_on_its_way_while_response_rules_wait_arrives() {
     let sent = Arc::new(AtomicUsize::new(0));
     let (progress, to_send) = (sent.clone(), data.clone());
     let upload = std::thread::spawn(move || {
-        // A read that fills its buffer is what makes the relay use a pipe.
+        // The relay uses a pipe after a read that fills its buffer.
         for piece in to_send.chunks(1 << 20) {
             client.write_all(piece).expect("sent");
             progress.fetch_add(1, Ordering::Relaxed);
@@ -281,7 +281,7 @@ fn what_is_on_its_way_while_response_rules_wait_arrives() {
         client
     });
     peer.write_all(b"a").expect("sent");
-    // Nobody reads, so at some time nothing moves any more. If that was seen too early, less is tried.
+    // Nobody reads, so the upload stops at some time. If this is detected too early, the test only checks less.
     let mut known = 0;
     loop {
         std::thread::sleep(Duration::from_millis(100));
@@ -324,13 +324,13 @@ fn bodies_are_waited_for() {
     ];
     let mut talks = Vec::new();
     for frontend in 0..frontends.len() {
-        // How much has come of a body that is longer than what is waited for depends on luck.
+        // It is random how much has arrived of a body that is longer than the rules wait for.
         let all = bodies.iter().filter(|body| frontend != 1 || body.concat().ends_with(b"abcde"));
         talks.extend(all.map(|body| (frontend, body.clone(), false)));
     }
     let show = |answer: &str| {
         let answer = short(answer);
-        // What the head counts depends on its own connection field.
+        // The size of the head depends on its connection field.
         match answer.split_once('[') {
             Some((status, text)) => format!("{status}{}", text.split_once(' ').map_or("", |(_, rest)| rest)),
             None => answer,

@@ -1,5 +1,5 @@
-//! Converters, maps and regular expressions in Debian's haproxy and here, on the same inputs; and, at check, the same
-//! verdict on the same arguments.
+//! Converters, maps and regular expressions, compared with Debian's haproxy on the same inputs, and the acceptance of
+//! their arguments when a configuration is checked.
 
 use std::process::Command;
 
@@ -9,7 +9,7 @@ pub(super) fn requests(values: &[&str]) -> Vec<String> {
     values.iter().map(|value| format!("GET /p HTTP/1.1\r\nHost: h\r\nX: {value}\r\n")).collect()
 }
 
-/// Every expression on every value of the field `X`.
+/// Compares every expression on every value of the field `X`.
 #[track_caller]
 fn compare_values(values: &[&str], expressions: &[&str]) {
     let requests = requests(values);
@@ -78,7 +78,7 @@ fn texts() {
 fn numbers() {
     let values = ["0", "1", "-1", "7", "255", "-17abc", "9223372036854775807", "-9223372036854775808", "", "x", "1e3"];
     let whole: Vec<&str> = values.iter().copied().filter(|value| !value.starts_with('-')).collect();
-    // Two negative numbers add up to the greatest integer in haproxy 2.6, which the manual does not mean.
+    // In haproxy 2.6 the sum of two negative numbers is the greatest integer, contrary to the manual.
     let sums = expressions_of(&["add", "sub"]);
     compare_on(&requests(&whole), sums.iter().map(|name| with_seven(name)));
     let mut expressions = expressions_of(&["mul", "div", "mod", "and", "or", "xor"]);
@@ -91,7 +91,7 @@ fn numbers() {
     compare_on(&requests(&values), expressions.iter().map(|name| with_seven(name)));
 }
 
-/// Each operation with each operand.
+/// Returns each operation with each operand.
 fn expressions_of(operations: &[&str]) -> Vec<String> {
     let operands = ["0", "1", "-1", "3", "9223372036854775807", "-9223372036854775808", "txn.seven", "txn.none"];
     let with = |operation: &&str| operands.map(|operand| format!("req.fhdr(x),{operation}({operand})"));
@@ -215,7 +215,7 @@ fn encodings() {
 
 #[test]
 fn base64_without_padding() {
-    // Haproxy 2.6 gives bytes beyond the end for a padded text.
+    // Haproxy 2.6 returns bytes beyond the end for a padded text.
     let values = ["", "a", "ab", "abc", "YWJj", "YWJ", "a-_b", "+/+/", "YWJj\u{e9}", "_w", "__8"];
     compare_values(&values, &["req.fhdr(x),ub64dec", "req.fhdr(x),ub64dec,hex"]);
 }
@@ -345,7 +345,7 @@ fn addresses_and_hosts() {
 
 #[test]
 fn ports() {
-    // Haproxy 2.6 takes any character for a digit.
+    // Haproxy 2.6 accepts any character as a digit.
     let values = ["h", "h:", "h:0", "h:80", "h:70000", "[::1]", "[::1]:8080", ":80", "", "h:80:90", "[::1"];
     compare_values(&values, &["req.fhdr(x),port_only"]);
 }
@@ -375,7 +375,7 @@ fn variables() {
     let rules = compared.iter().flat_map(|value| {
         ["strcmp(txn.v),add(0)", "secure_memcmp(txn.v)"].map(|converter| {
             let sign = if converter.starts_with("strcmp") {
-                // How far apart two bytes are is the C library's matter, not which comes first.
+                // The C library determines the value of the difference; only its sign is defined.
                 "if { req.fhdr(x),strcmp(txn.v) lt 0 }"
             } else {
                 "if { req.fhdr(x),secure_memcmp(txn.v) -m bool }"
@@ -512,7 +512,7 @@ fn maps() {
         file("addresses", "10.0.0.0/8 1.1.1.1\n10.1.0.0/16 2.2.2.2\n10.1.2.3 3.3.3.3\n2001:db8::/32 4::4\n");
     let expressions = file("expressions", "^/(.)/(.) <\\2\\1\\0>\n(?=x)x look\n^[0-9]+$ number\n");
     let mut cases: Vec<String> = Vec::new();
-    // `map_end` of haproxy 2.6 matches directories; the crate's own tests have it.
+    // `map_end` of haproxy 2.6 matches directories; it is tested in the crate.
     for method in ["", "_str", "_beg", "_sub", "_dir", "_dom"] {
         cases.push(format!("req.fhdr(x),map{method}({texts})"));
         cases.push(format!("req.fhdr(x),map{method}({texts},default)"));
@@ -576,7 +576,7 @@ fn maps() {
     compare_on(&requests(&values), shown.chain(tests));
 }
 
-/// Haproxy's verdict on a configuration, and its words.
+/// Returns whether haproxy accepts a configuration, and its messages.
 fn haproxy_says(text: &str) -> (bool, String) {
     let directory = tempfile::tempdir().expect("a directory");
     let path = directory.path().join("haproxy.cfg");
@@ -705,7 +705,7 @@ fn wrong_arguments_are_refused_where_haproxy_refuses_them() {
         "str(a),concat(a,x)",
         "str(a),be2hex(:,-1)",
     ];
-    // What haproxy 2.6 takes and this refuses, or the other way round, on purpose.
+    // Arguments that haproxy 2.6 accepts and this program refuses, or vice versa, on purpose.
     let differences = [
         "str(a),add",
         "str(a),add()",
@@ -734,7 +734,7 @@ fn wrong_arguments_are_refused_where_haproxy_refuses_them() {
     assert!(wrong.is_empty(), "{} differences\n{}", wrong.len(), wrong.join("\n"));
 }
 
-/// What haproxy 2.6 does not have: the manual of 3.2 says what is given.
+/// Converters that haproxy 2.6 lacks: the expectations follow the manual of 3.2.
 #[test]
 fn newer_converters() {
     let cases = [
@@ -761,7 +761,7 @@ fn newer_converters() {
         ("str(x/y),map_beg_key(KEYS)", "x/"),
         ("src,map_ip_key(KEYS)", ""),
         ("str(xy),map_end(KEYS)", "five"),
-        // The year as measured with 3.2.0.
+        // The year as observed with 3.2.0.
         ("int(0),sub(1),utime(%Y)", "1141709097"),
     ];
     let directory = tempfile::tempdir().expect("a directory");
@@ -794,7 +794,7 @@ fn newer_converters() {
     }
 }
 
-/// Bytes that strangers send, in every decoder; seeds beside what is generated.
+/// Untrusted bytes in every decoder: seeds, and generated ones.
 #[test]
 fn decoders_survive_any_bytes() {
     let seeds: [&[u8]; 8] = [
@@ -848,7 +848,7 @@ fn rules_change_maps_and_acls_as_haproxys() {
     .iter()
     .enumerate()
     {
-        // Each has its own files, and the edit is made once per request.
+        // Each case has its own files, and is edited once per request.
         let (map, acl) = (file(&format!("map{index}"), "a one\nb two\na three\n"), file(&format!("acl{index}"), "a\n"));
         let edit = edit.replace("MAP", &map).replace("ACL", &acl);
         let shown = show(&format!("%[req.fhdr(x),map({map},none)] %[str(a),map({map},none)] %[req.hdr(hit)]"));

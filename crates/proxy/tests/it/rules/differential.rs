@@ -1,4 +1,4 @@
-//! The same configuration text in Debian's haproxy and here, on the same requests.
+//! Comparison of rules with Debian's haproxy: the same configuration text, the same requests.
 //!
 //! Each case is one or more rules that act when the request's field `case` holds its number, so one haproxy serves
 //! all of them, and its answer and ours are compared byte by byte (less what the connection adds).
@@ -22,19 +22,20 @@ const REQUESTS: &[&str] = &[
     "GET /foo/bar/ HTTP/1.0\r\nX: one two  three,four\tfi\u{1}ve\u{7f}\r\nN:\r\nIp: nonsense\r\n",
 ];
 
-/// Runs every case on every request of [`REQUESTS`] in both. `{}` in a case is where its own condition goes.
+/// Runs every case on every request of [`REQUESTS`] in both programs. `{}` in a case is replaced by the condition that
+/// selects the case.
 #[track_caller]
 pub(super) fn compare(cases: impl IntoIterator<Item = String>) {
     compare_on(REQUESTS, cases);
 }
 
-/// Runs every case on every request in both.
+/// Runs every case on every request in both programs.
 #[track_caller]
 pub(super) fn compare_on(requests: &[impl AsRef<str>], cases: impl IntoIterator<Item = String>) {
     compare_with(requests, "", cases);
 }
 
-/// The same with more lines in the frontend.
+/// Like [`compare_on`], with additional lines in the frontend.
 #[track_caller]
 pub(super) fn compare_with(requests: &[impl AsRef<str>], lines: &str, cases: impl IntoIterator<Item = String>) {
     let listening = Listening::new();
@@ -82,7 +83,8 @@ pub(super) fn compare_with(requests: &[impl AsRef<str>], lines: &str, cases: imp
     assert!(differences.is_empty(), "{} differences:\n{}", differences.len(), differences.join("\n"));
 }
 
-/// Haproxy 2.6 writes the control characters of a text's expressions as `%XX`; 3.2, and this program, as they are.
+/// Returns the answer as haproxy 2.6 writes it: in the text of a reply it escapes the control characters of expressions
+/// as `%XX`; HAProxy 3.2 and this program do not.
 fn in_words_of_2_6(answer: &str) -> String {
     let Some((head, body)) = answer.split_once("\n\n") else { return answer.to_owned() };
     if !head.contains("\ncontent-type: a/b") {
@@ -105,7 +107,7 @@ fn in_words_of_2_6(answer: &str) -> String {
     format!("{}\n\n{written}", head.lines().map(longer).collect::<Vec<_>>().join("\n"))
 }
 
-/// An answer without what the connection adds to it.
+/// Returns an answer without the parts that depend on the connection.
 fn normal(answer: &str) -> String {
     let answer = answer.replace("\r\n", "\n");
     // No rule answered: haproxy has no backend here.
@@ -117,7 +119,7 @@ fn normal(answer: &str) -> String {
     format!("{}\n\n{body}", head.join("\n")).replace("HTTP/1.0", "HTTP/1.1").trim_start().to_owned()
 }
 
-/// As a word between double quotes.
+/// Returns a text as one word of the configuration, between double quotes.
 pub(super) fn quoted(text: &str) -> String {
     format!("\"{}\"", text.replace('\\', "\\\\").replace('"', "\\\"").replace('$', "\\$"))
 }
@@ -306,7 +308,7 @@ fn log_formats_render_as_haproxys() {
     compare(formats.iter().map(|format| show(&format!("[{format}]"))));
 }
 
-/// Haproxy 2.6 does not quote an expression of a reply's text; the answers are those of 3.2.
+/// Haproxy 2.6 does not quote expressions in the text of a reply, so the expected answers are those of HAProxy 3.2.
 #[test]
 fn expressions_of_a_reply_are_quoted_as_by_later_haproxys() {
     let formats = [

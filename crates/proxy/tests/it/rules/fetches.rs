@@ -1,8 +1,8 @@
-//! Every fetch of a request that Debian's haproxy has, in both programs on the same requests, most of them hostile.
+//! Every fetch of a request in Debian's haproxy, compared on the same requests, most of which are hostile.
 
 use super::differential::{compare_with, show};
 
-/// Each ends before the `case` field.
+/// The requests; each ends before the `case` field.
 const REQUESTS: &[&str] = &[
     "GET /a/b/index.html?x=1&y=2;x=3&=4&z&X=5?x=6 HTTP/1.1\r\nHost: www.Example.com:81\r\nX: a,,b\r\nX: 42, 7x\r\n\
      Cookie: a=1; b=2\r\nCookie: a=3; n=77\r\nAuthorization: Basic dXNlcjpwYTpzcw==\r\nIp: 10.1.2.3, 2001:db8::1\r\n",
@@ -18,7 +18,7 @@ const REQUESTS: &[&str] = &[
     "DELETE /x HTTP/1.1\r\nHost: h\r\nIp: ::1\r\nN: 12.5\r\nAuthorization: BEARER t\r\n",
 ];
 
-/// What the log needs so that haproxy keeps the request line.
+/// The log settings with which haproxy keeps the request line.
 const LOGGED: &str = " log 127.0.0.1:9 local0\n option httplog\n";
 
 #[test]

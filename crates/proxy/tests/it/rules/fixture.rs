@@ -18,16 +18,16 @@ use sluicegate_proxy::stream::{LogRecord, StreamContext};
 use sluicegate_proxy::worker::{self, Worker};
 use sluicegate_wire::http::{Limits, Message, Version, parse_request};
 
-/// What every configuration here begins with; haproxy wants the timeouts.
+/// The beginning of every configuration here; haproxy requires the timeouts.
 pub const DEFAULTS: &str = "defaults\n mode http\n timeout client 9s\n timeout connect 9s\n timeout server 9s\n";
 
-/// The configuration that a text says, after [`DEFAULTS`].
+/// Returns the configuration of a text, after [`DEFAULTS`].
 #[track_caller]
 pub fn config(text: &str) -> Config {
     load(&format!("{DEFAULTS}{text}")).unwrap_or_else(|errors| panic!("{text}\n{errors}"))
 }
 
-/// Whether a whole text may run, or why not.
+/// Returns an error if a whole text is not accepted.
 pub fn verdict(text: &str) -> Result<(), String> {
     let config = load(text)?;
     let process = Process::new(1, None);
@@ -57,7 +57,7 @@ fn load(text: &str) -> Result<Config, String> {
     config.ok_or_else(|| diagnostics.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n"))
 }
 
-/// A stream whose request is `head`; an empty one is TCP.
+/// Returns a stream whose request is `head`; with an empty head the stream is TCP.
 pub fn context(frontend: &Arc<ProxyRun>, head: &str) -> StreamContext {
     let mut request = Message::new();
     if !head.is_empty() {
@@ -80,7 +80,7 @@ pub fn context(frontend: &Arc<ProxyRun>, head: &str) -> StreamContext {
 
 type Local<T> = Pin<Box<dyn Future<Output = T>>>;
 
-/// Runs `body` in a worker of these proxies and gives what it gives.
+/// Runs `body` in a worker of these proxies, and returns its result.
 pub fn in_worker<T: Send + 'static>(
     config: Config,
     engines: Engines,
@@ -110,7 +110,8 @@ pub fn in_worker<T: Send + 'static>(
     result
 }
 
-/// What `http-request` rules answer to a request: HAProxy's bytes without the connection fields, or what else.
+/// Returns the answer of `http-request` rules to a request, without the connection fields, or the name of their
+/// verdict.
 pub async fn answer_of(rules: &ProxyRules, cx: &mut StreamContext, worker: &Rc<Worker>) -> String {
     match run(&rules.http_request, Hook::HttpRequest, cx, worker.scripts()).await {
         Verdict::Exporter => "exporter".to_owned(),

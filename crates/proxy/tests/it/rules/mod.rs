@@ -1,4 +1,4 @@
-//! Rules and samples: against a real haproxy, and what happens when a store makes them wait.
+//! Rules and samples: compared with a real haproxy, and their behaviour while they wait for a store.
 
 mod contents;
 mod converters;

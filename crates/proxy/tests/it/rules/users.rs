@@ -1,4 +1,4 @@
-//! User lists: who may pass, against Debian's haproxy, and that no worker is held by a hash.
+//! User lists: the users that are accepted, compared with Debian's haproxy; and that hashing blocks no worker.
 
 use std::time::Instant;
 
@@ -7,7 +7,7 @@ use sluicegate_testkit::Client;
 use super::super::server::fixture::Whole;
 use super::wire::{compare_with, mirror};
 
-/// Users whose password is `secret` by every kind of hash, and some others.
+/// Users whose password is `secret`, with every kind of hash, and some other users.
 const LIST: &str = "userlist u\n group g users md5,clear\n group h\n group empty\n \
     user md5 password $1$salt1234$GexpiwjB8qThXlxv/yIG6.\n \
     user sha256 password $5$saltstring$C3o4O1TC6aRHF4FI.QSZMXtHbaj2gSXr4sUc/3NcUi. groups h,g\n \
@@ -56,7 +56,7 @@ fn users_pass_and_others_are_asked_as_by_haproxy() {
     let answers = compare_with(LIST, front, "", &requests);
     assert!(answers[2].contains("x-group: yes\nx-groups: yes\nx-user: sha256\n"), "{}", answers[2]);
     assert!(answers[3].contains("www-authenticate: Basic realm=\"a b\""), "{}", answers[3]);
-    // A backend's realm is its own name, and an answer can have another page and a field of its own.
+    // The realm of a backend is its name; an answer can have another page and an additional field.
     compare_with(LIST, "", " http-request auth unless { http_auth(u) }\n", &requests[..3]);
     let after = " http-after-response set-header X-After %[res.hdr(www-authenticate)]\n";
     compare_with(LIST, &format!("{front}{after}"), "", &requests[3..4]);
@@ -81,7 +81,7 @@ fn a_proxy_s_users_are_asked_as_by_haproxy() {
 
 #[test]
 fn a_slow_hash_holds_no_worker_and_a_right_password_is_remembered() {
-    // Many rounds: the hash takes long enough for others to pass meanwhile, even if all stand still for seconds.
+    // With many rounds the hash takes so long that other requests end before it, even on a very busy machine.
     let slow = "$6$rounds=8000000$saltstring$x";
     let text = format!(
         "userlist u\n user slow password {slow}\n user quick password $1$salt1234$GexpiwjB8qThXlxv/yIG6.\n\

@@ -22,7 +22,7 @@ fn variables_are_set_under_conditions() {
     ];
     let mut cases = Vec::new();
     for (number, condition) in conditions.iter().enumerate() {
-        // All variables of the process exist once a file names them.
+        // Variables of the process exist as soon as the file names them.
         for scope in ["txn", "sess", "proc"] {
             let (mut rules, mut shown) = (String::new(), String::new());
             for (before_number, before) in before.iter().enumerate() {

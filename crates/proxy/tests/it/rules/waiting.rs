@@ -1,4 +1,4 @@
-//! Rules that ask a store, at once and after a wait, and what they do with what it says.
+//! Rules that query a store, with immediate and with delayed replies, and their use of the replies.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex};
@@ -12,7 +12,7 @@ use sluicegate_wire::reply::Reply;
 
 use super::fixture::{answer_of, config, context, in_worker};
 
-/// Answers each command with the next reply, at once or later, and remembers what it was asked.
+/// An engine that answers each command with the next reply, at once or later, and records the commands.
 struct Script {
     replies: Mutex<VecDeque<Reply>>,
     asked: Mutex<Vec<String>>,
@@ -24,7 +24,7 @@ impl Script {
         Arc::new(Script { replies: Mutex::new(replies.iter().cloned().collect()), asked: Mutex::default(), later })
     }
 
-    /// Under the name `s`.
+    /// Returns the engines, in which this one has the name `s`.
     fn engines(self: &Arc<Self>) -> Engines {
         let engine: Arc<dyn Engine> = self.clone();
         [(Arc::from("s"), engine)].into_iter().collect()
@@ -52,12 +52,12 @@ impl Engine for Script {
 
 const HEAD: &str = "GET /p?q HTTP/1.1\r\nHost: h\r\nX: a,b,c\r\n\r\n";
 
-/// Lines of a frontend, after the store's section.
+/// Returns the lines of a frontend, after the store's section.
 fn frontend(lines: &[&str]) -> String {
     format!("store s\nfrontend f\n {}\n", lines.join("\n "))
 }
 
-/// Runs `http-request` lines with these replies, at once and later, and expects the same answer and commands.
+/// Runs `http-request` lines with these replies, immediate and delayed, and expects the same answer and commands.
 #[track_caller]
 fn check(lines: &[&str], replies: &[Reply], expected: &str, commands: &[&str]) {
     let lines: Vec<String> = lines.iter().map(|line| format!("http-request {line}")).collect();
@@ -123,7 +123,7 @@ fn a_failure_does_what_on_error_says() {
     let page = "<html><body><h1>503 Service Unavailable</h1>\n\
                 No server is available to handle this request.\n</body></html>\n";
     check(&[&format!("{get} on-error closed"), SHOW], &[error()], page, asked);
-    // A success after a failure hides nothing.
+    // A success after a failure does not hide the failure.
     check(&[get, get, SHOW], &[error(), Reply::Integer(1)], "[1] [ERR no]", &["0:GET|k", "0:GET|k"]);
 }
 

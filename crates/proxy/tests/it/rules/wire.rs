@@ -1,5 +1,5 @@
-//! Rules on whole connections, in Debian's haproxy and here: what the client gets, what the server got, and the line
-//! that is logged.
+//! Rules on whole connections, compared with Debian's haproxy: the bytes that client and server receive, and the log
+//! line.
 //!
 //! The server sends back the head that it received, so what a client reads shows both directions.
 
@@ -10,7 +10,7 @@ use sluicegate_testkit::{Client, Haproxy, Listening, PATIENCE, wait_for};
 
 use super::super::server::fixture::Whole;
 
-/// A server whose body is the request's head. `/status/N` has that status.
+/// Starts a server whose response has the request's head as its body; for `/status/N` it has this status.
 pub fn mirror() -> SocketAddr {
     let listener = sluicegate_testkit::lasting_listener();
     let address = listener.local_addr().expect("bound");
@@ -51,7 +51,7 @@ fn reflect(mut stream: TcpStream) {
     }
 }
 
-/// What a client sees, names of fields in lower case as haproxy writes them.
+/// Returns what a client receives, with the names of fields in lower case, as haproxy writes them.
 fn normal(received: &[u8]) -> String {
     let text = String::from_utf8_lossy(received).replace("\r\n", "\n");
     let line = |line: &str| match line.split_once(": ") {
@@ -61,12 +61,13 @@ fn normal(received: &[u8]) -> String {
     text.lines().map(line).collect::<Vec<_>>().join("\n")
 }
 
-/// Lines of a frontend and of a backend on these requests, each on a connection of its own.
+/// Returns the answers to these requests, each on a connection of its own.
 fn run(address: &str, requests: &[&str]) -> Vec<String> {
     let ask = |request: &&str| {
         let mut client = Client::connect(address);
         client.send(request);
-        // What is no request ends the connection by itself, and says who did if the client ends it as well.
+        // Bytes that are not a request make the proxy close the connection; a close by the client could be logged
+        // instead.
         if request.contains(" HTTP/") {
             client.finish();
         }
@@ -75,7 +76,7 @@ fn run(address: &str, requests: &[&str]) -> Vec<String> {
     requests.iter().map(ask).collect()
 }
 
-/// The same in both; gives what both said. `global` has lines of its own section.
+/// Asserts that both give the same answers and log lines, and returns the answers.
 #[track_caller]
 pub fn compare(front: &str, back: &str, requests: &[&str]) -> Vec<String> {
     compare_with("", front, back, requests)
@@ -86,7 +87,7 @@ pub fn compare_with(global: &str, front: &str, back: &str, requests: &[&str]) ->
     compare_logged(global, front, back, requests, requests.len())
 }
 
-/// The same where so many lines are logged.
+/// Like [`compare`], with this number of log lines; `global` has the lines of its section.
 #[track_caller]
 pub fn compare_logged(global: &str, front: &str, back: &str, requests: &[&str], logged: usize) -> Vec<String> {
     let server = mirror();
@@ -202,7 +203,7 @@ fn rules_behind_responses_see_all_that_leaves() {
     assert!(!answers[7].contains("x-after"), "what is no request is answered by the parser: {}", answers[7]);
 }
 
-/// A value that two of make a head that fits no buffer.
+/// Returns the rule that sets a value so long that a head with two of them does not fit the buffer.
 fn long() -> String {
     format!(" http-request set-var(txn.long) str({})\n", "a".repeat(9000))
 }
@@ -223,7 +224,7 @@ fn an_edit_that_does_not_fit_fails_as_in_haproxy() {
         let answers = compare(&rules, "", &[GET]);
         let status = if soft { "HTTP/1.1 200 " } else { "HTTP/1.1 500 " };
         assert!(answers[0].starts_with(status), "{set} {soft}: {}", answers[0]);
-        // The mode is one set's: a backend's begins strict again.
+        // The mode applies to one rule list: that of a backend is strict again.
         if soft && set != "http-after-response" {
             let rules = format!("{}{mode}", long());
             let (front, back) = if set == "http-request" {
@@ -323,7 +324,7 @@ fn addresses_that_rules_set_are_seen_by_rules_and_logs_as_in_haproxy() {
         let request = "GET / HTTP/1.1\r\nHost: h\r\nX-Ip: 192.0.2.7\r\nConnection: close\r\n\r\n";
         compare(&format!("{rules}{shown}"), "", &[request]);
     }
-    // A server without an address is where the client wanted to go.
+    // A server without an address stands for the client's destination.
     let server = mirror();
     let listening = Listening::new();
     let text = format!(
@@ -341,7 +342,7 @@ fn addresses_that_rules_set_are_seen_by_rules_and_logs_as_in_haproxy() {
     assert!(theirs[0].contains("server: mirror"), "{}", theirs[0]);
 }
 
-/// A socket of this process whose other end is this address.
+/// Returns a socket of this process that is connected to this address.
 fn socket_to(peer: SocketAddr) -> socket2::Socket {
     find_socket_to(peer).unwrap_or_else(|| panic!("nobody is connected to {peer}"))
 }
@@ -394,7 +395,7 @@ fn packets_have_the_type_of_service_that_rules_say() {
     check("GET /bc HTTP/1.1\r\nHost: h\r\nConnection: close\r\nTos: 8\r\n\r\n", 8, 0x20);
 }
 
-/// What a client reads of a connection that is dropped: nothing for so long, or a reset.
+/// Returns what a client reads from a dropped connection: nothing for this time, or a reset.
 fn dropped(address: &str, request: &str, silence: std::time::Duration) -> std::io::Result<usize> {
     let mut stream = TcpStream::connect(address).expect("listening");
     stream.set_read_timeout(Some(silence)).expect("settable");
@@ -421,7 +422,7 @@ fn a_dropped_client_is_told_nothing_or_reset() {
         (" http-response silent-drop", Some("PH--")),
     ] {
         let whole = Whole::start(&rules(rule), 1);
-        // A reset is waited for.
+        // Leaves enough time for a reset to arrive.
         let silence = if rule.contains("rst-ttl") { PATIENCE } else { std::time::Duration::from_millis(300) };
         let error = dropped(&whole.address(), "GET / HTTP/1.1\r\nHost: h\r\n\r\n", silence)
             .map_or_else(|error| error, |count| panic!("{rule}: an end is told: {count}"));
@@ -438,7 +439,7 @@ fn a_dropped_client_is_told_nothing_or_reset() {
 
 #[test]
 fn rules_set_timeouts_and_pauses() {
-    // A server that takes connections and says nothing.
+    // A server that accepts connections and sends nothing.
     let silent = TcpListener::bind("127.0.0.1:0").expect("a loopback port");
     let text = format!(
         "defaults\n mode http\n timeout client 60s\n timeout connect 60s\n timeout server 60s\n timeout tunnel 60s\n\
@@ -549,7 +550,7 @@ fn servers_are_told_what_haproxy_tells_them() {
     }
 }
 
-/// The request as a server gets it from a proxy with these lines.
+/// Returns the request that a server receives from a proxy with these lines.
 fn told(lines: &str, request: &str) -> String {
     let text = format!(
         "defaults\n mode http\n timeout client 9s\n timeout connect 9s\n timeout server 9s\nlisten f\n bind 127.0.0.1:1\n\
@@ -586,7 +587,7 @@ fn servers_are_told_of_clients_by_the_standard() {
     check("option forwarded for-expr req.hdr(none)", "for=unknown");
 }
 
-/// What clients say is gone on with if it is valid; what is not stands beside it.
+/// A valid Forwarded field of the client is extended; an invalid one is left unchanged next to the new one.
 #[test]
 fn forwarded_goes_on_with_valid_fields() {
     let check = |fields: &str, expected: &[&str]| {
@@ -663,12 +664,12 @@ fn the_kernel_probes_and_ends_connections_as_options_say() {
     assert_eq!(to_server.tcp_keepalive_retries().expect("asked"), 6);
     assert_eq!(to_server.tcp_keepalive_time().expect("asked"), seconds(90));
     assert_eq!(to_server.tcp_keepalive_interval().expect("asked"), seconds(60));
-    // These descriptors hold sockets to the same server open.
+    // These descriptors keep sockets to the same server open.
     drop((to_client, to_server));
     for (lines, lingers) in [("", None), (" option nolinger\n", Some(std::time::Duration::ZERO))] {
         let (_whole, client, _peer) = begin(lines);
         assert_eq!(socket_to(client.stream().local_addr().expect("connected")).linger().expect("asked"), lingers);
-        // One of the gate before may still be there.
+        // A socket of the previous proxy may still be open.
         wait_for("the option", || (socket_to(server).linger().expect("asked") == lingers).then_some(()));
     }
 }
@@ -691,7 +692,7 @@ fn an_idle_client_is_closed_at_once_or_behind_its_next_response() {
     }
 }
 
-/// The socket of this process that listens on an address.
+/// Returns the socket of this process that listens on an address.
 fn socket_at(address: &str) -> socket2::Socket {
     for entry in std::fs::read_dir("/proc/self/fd").expect("linux") {
         let name = entry.expect("readable").file_name();

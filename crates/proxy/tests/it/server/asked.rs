@@ -1,5 +1,5 @@
-//! Servers that a client selects without a rule: by an RDP cookie, or by its last connection; compared with Debian's
-//! haproxy.
+//! Servers that a client selects without a rule: by an RDP cookie, or because it used the server before; compared with
+//! Debian's haproxy.
 
 use std::io::{Read, Write};
 use std::net::SocketAddr;
@@ -8,7 +8,7 @@ use sluicegate_testkit::Client;
 
 use crate::pair::{answering, both, origin, ours, read_head, theirs};
 
-/// Starts a TCP server that sends its name and closes the connection.
+/// Starts a TCP server that sends its name and closes.
 fn named(name: &'static str) -> SocketAddr {
     origin(move |mut stream| {
         let _ = stream.read(&mut [0; 256]);
@@ -26,7 +26,7 @@ fn connection_request(cookie: &str) -> Vec<u8> {
     packet
 }
 
-/// Returns an address in the notation of Microsoft's cookies.
+/// Returns an address in Microsoft's notation for cookies.
 fn as_cookie(address: SocketAddr) -> String {
     let SocketAddr::V4(address) = address else { panic!("tests listen on 127.0.0.1") };
     format!("{}.{}.0000", u32::from_le_bytes(address.ip().octets()), address.port().swap_bytes())
@@ -74,7 +74,7 @@ fn a_user_goes_where_the_hash_of_the_name_says() {
     }
 }
 
-/// Starts an HTTP server that responds with its name.
+/// Starts an HTTP server that answers with its name.
 fn web(name: &'static str) -> SocketAddr {
     answering(move |_| format!("HTTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\n{name}", name.len()).into_bytes())
 }
@@ -102,7 +102,7 @@ fn the_last_server_is_preferred() {
                 continue;
             }
             let (ours, theirs) = both(&text, |address, _| talk(address));
-            // For 'random' it is only checked which requests share a server, since the first choice is random.
+            // With 'random' the first server of a client is chance; only whether the client stays there is checked.
             let letters = |seen: &str| match balance {
                 "random" => {
                     seen.chars()
@@ -122,7 +122,7 @@ fn the_last_server_is_preferred() {
     }
 }
 
-/// `max-keep-alive-queue`: a request that would wait too long for its client's last server goes to another one.
+/// `max-keep-alive-queue`: a client that would wait too long for its last server gets another one.
 #[test]
 fn a_long_queue_ends_the_preference() {
     let (send, held) = std::sync::mpsc::channel();
@@ -146,7 +146,7 @@ fn a_long_queue_ends_the_preference() {
             assert_eq!(client.get("/").text(), "a");
             let mut other = Client::connect(address);
             assert_eq!(other.get("/").text(), "b");
-            // Round robin chooses `a` again, which is busy from here on.
+            // The next server is a again, which is busy from here on.
             let mut third = Client::connect(address);
             third.send(b"GET /hold HTTP/1.1\r\nHost: h\r\n\r\n");
             held.recv().expect("the server has it");
@@ -157,10 +157,10 @@ fn a_long_queue_ends_the_preference() {
     }
 }
 
-/// `max-session-srv-conns`: connections kept for one client beyond this number are closed.
+/// `max-session-srv-conns`: connections of a client's own beyond this number are closed.
 #[test]
 fn a_client_has_so_many_connections_of_its_own() {
-    // The server responds with its name and the number of the connection.
+    // The body is the number of the server's connection on which the request arrived.
     let web = || {
         let count = std::sync::Arc::new(std::sync::atomic::AtomicUsize::new(0));
         origin(move |mut stream| {

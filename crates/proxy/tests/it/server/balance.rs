@@ -1,4 +1,4 @@
-//! The choice of servers, compared with Debian's haproxy with the same backend, requests and commands.
+//! The choice of a server, compared with Debian's haproxy for the same backend, requests and commands.
 
 use sluicegate_testkit::{Client, Haproxy, Listening, Sluicegate, wait_for};
 
@@ -19,7 +19,7 @@ struct Pair {
 }
 
 impl Pair {
-    /// Starts both with a backend of these lines; `{a}`, `{b}` and so on are the servers' addresses.
+    /// Starts both programs with a backend of these lines; `{a}`, `{b}` and so on are the servers' addresses.
     fn start(lines: &str) -> Pair {
         Pair::from(DEFAULTS, lines)
     }
@@ -68,8 +68,7 @@ impl Pair {
     }
 
     fn tell(&self, command: &str) {
-        // The previous requests must have ended in both programs; otherwise the command might come between a response
-        // and its end.
+        // All earlier requests must have ended on both sides: the end of a session may come after its answer.
         for stats in [&self.haproxys_stats, &self.whole.stats] {
             wait_for("the end of every request", || {
                 let table = Sluicegate::stats(stats, "show stat");
@@ -81,7 +80,7 @@ impl Pair {
         assert_eq!(Sluicegate::stats(&self.whole.stats, command), theirs, "{command}");
     }
 
-    /// Checks that both choose the same server for each of these requests; returns how many servers were chosen.
+    /// Asserts that both choose the same server for each request, and returns how many servers were chosen.
     #[track_caller]
     fn agree(&mut self, what: &str, requests: &[String]) -> usize {
         let mut theirs = String::new();
@@ -111,7 +110,8 @@ fn servers(weights: &[u32]) -> String {
     NAMES.iter().zip(weights).map(line).collect()
 }
 
-/// The changes that every algorithm goes through: a server without new traffic, down and back, the last one, backups.
+/// The changes that every algorithm is tested with: a server drains, goes down and comes back; the last server goes
+/// down; a backup goes down.
 const CHANGES: &[&str] = &[
     "set server be/b state drain",
     "set server be/a state maint",
@@ -125,7 +125,7 @@ const CHANGES: &[&str] = &[
     "set server be/c state ready",
 ];
 
-/// Checks three servers and two backups with `requests` after each of the [`CHANGES`].
+/// Makes every change of [`CHANGES`] to three servers and two backups, and compares `requests` after each change.
 #[track_caller]
 fn goes_through_changes(lines: &str, weights: [u32; 5], requests: &[String]) {
     let [a, b, c, d, e] = weights;
@@ -142,13 +142,13 @@ fn goes_through_changes(lines: &str, weights: [u32; 5], requests: &[String]) {
     assert!(most > 1, "{lines}: one server would always be right");
 }
 
-/// Sets the weights of the servers. Where the first backup serves alone, HAProxy's tables use another one if that has a
-/// higher weight, contrary to its manual, so there the backups get equal weights.
+/// Returns the weights, with equal weights for the backups unless `option allbackups` is set: if only one backup
+/// serves, HAProxy's tables select a heavier one instead of the first, which its manual does not mention.
 fn backup_weights(lines: &str, [a, b, c, d, e]: [u32; 5]) -> [u32; 5] {
     if lines.contains("allbackups") { [a, b, c, d, e] } else { [a, b, c, 1, 1] }
 }
 
-/// Returns keys of very different shapes, as targets.
+/// Returns request targets of very different forms, to be hashed.
 fn targets() -> Vec<String> {
     let mut targets: Vec<String> = (0..120).map(|i| format!("/{}/item{}?q={}", i % 7, i * i, i)).collect();
     targets.extend((0..40).map(|i| format!("/{}", "x".repeat(i))));
@@ -323,7 +323,7 @@ fn expressions_are_hashed_as_haproxys() {
     }
 }
 
-/// There is only one client, and so one address; weights and numbers of servers change what its hash selects.
+/// There is only one client address, so the weights and the number of servers vary which server its hash selects.
 #[test]
 fn sources_are_hashed_as_haproxys() {
     let mut seen = std::collections::HashSet::new();

@@ -1,4 +1,4 @@
-//! The stats socket and its figures, against Debian's haproxy after the same traffic.
+//! The stats socket and its statistics, compared with Debian's haproxy after the same traffic.
 
 use std::collections::HashMap;
 
@@ -17,7 +17,7 @@ const SERVED: &str = "defaults\n mode http\n timeout client 20s\n timeout server
 
 type Table = HashMap<String, HashMap<String, String>>;
 
-/// Parses a table; indexed by `proxy/server`, then by column.
+/// The values by `proxy/server`, then by column.
 fn table(csv: &str) -> Table {
     let mut lines = csv.lines().filter(|line| !line.is_empty());
     let names: Vec<&str> = lines.next().expect("a header").trim_start_matches("# ").split(',').collect();
@@ -44,7 +44,7 @@ fn traffic(address: &str) {
     client.read_to_end();
 }
 
-/// Columns that depend on time or place, or that this process numbers differently.
+/// Columns that depend on the time or the machine, or that this process numbers differently.
 const UNCOMPARED: &[&str] = &[
     "slim",
     "lastchg",
@@ -135,13 +135,13 @@ fn filters_and_lists_work_over_the_socket() {
         let line = info.lines().find_map(|line| line.strip_prefix(&format!("{name}: ")));
         line.and_then(|value| value.parse().ok()).unwrap_or_else(|| panic!("{name} in {info}"))
     };
-    // Each of two workers has a task for each of two listeners, once its thread runs.
+    // Each of two workers has a task for each of two listeners as soon as its thread runs.
     wait_for("the workers' tasks", || (figure("Tasks") >= 4).then_some(()));
     assert!(figure("Idle_pct") <= 100);
     assert!(ask("nonsense").starts_with("Unknown command: 'nonsense'"));
 }
 
-/// haproxy's abstract sockets are reached under the name in both files, and Sluicegate's by haproxy.
+/// Haproxy's abstract sockets can be reached by the name in both files, and haproxy reaches ours.
 #[test]
 fn abstract_sockets_have_the_same_names_in_both() {
     let front = Listening::new();

@@ -1,4 +1,4 @@
-//! Replies and effects of the stats socket's commands, compared with Debian's haproxy with the same configuration.
+//! Answers and effects of the stats socket's commands, compared with Debian's haproxy with the same configuration.
 
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
@@ -39,7 +39,7 @@ impl Both {
     }
 
     fn with(text: &str) -> Both {
-        // haproxy cannot pause inherited sockets, so it binds its frontend itself.
+        // Haproxy cannot pause inherited sockets, so it binds its frontend itself.
         let (front, origin) = (format!("127.0.0.1:{}", free_port()), Listening::new());
         let directory = tempfile::tempdir().expect("a temporary directory");
         let theirs = directory.path().join("stats.sock");
@@ -48,19 +48,19 @@ impl Both {
         let other = text.replace("@ORIGIN@", &origin.word()).replace("@BIND@", &front).replace("@LOG@", "stdout");
         let haproxy = Haproxy::start(&format!("{global}{other}"), &[&origin]);
         wait_for("haproxy's origin", || UnixStream::connect(&theirs).ok());
-        // A pause would release a port chosen by the kernel, and another one would be chosen afterwards.
+        // A pause would release a port that the kernel chose, and another one would be chosen afterwards.
         let own = text.replace("@ORIGIN@", "127.0.0.1:1").replace("@BIND@", &format!("127.0.0.1:{}", free_port()));
         let whole =
             Whole::start(&format!("global\n nbthread 1\n maxconn 1000\n stats socket /nowhere level admin\n{own}"), 1);
         Both { haproxy, whole, theirs, front, _origin: origin, _directory: directory }
     }
 
-    /// Returns both replies, Sluicegate's first.
+    /// Returns both answers, ours first.
     fn ask(&self, line: &str) -> (String, String) {
         (Sluicegate::stats(&self.whole.stats, line), Sluicegate::stats(&self.theirs, line))
     }
 
-    /// Checks that both replies are the same.
+    /// Asserts that both answer the same.
     #[track_caller]
     fn same(&self, line: &str) {
         let (ours, theirs) = self.ask(line);
@@ -68,15 +68,15 @@ impl Both {
         assert_eq!(ours, theirs, "{line}");
     }
 
-    /// Checks that both replies are the same after `mask` has removed what may differ.
+    /// Asserts that both answers are the same after `mask` has removed what may differ.
     #[track_caller]
     fn same_but(&self, line: &str, mask: impl Fn(&str) -> String) {
         let (ours, theirs) = self.ask(line);
         assert_eq!(mask(&ours), mask(&theirs), "{line}");
     }
 
-    /// Checks that the state of all servers is the same in both: `show servers state` and the columns of `show stat`
-    /// for it.
+    /// Asserts that the state of all servers is the same in both: `show servers state`, and the columns of `show stat`
+    /// about the state.
     #[track_caller]
     fn same_state(&self, after: &str) {
         let state = |socket: &Path| {
@@ -94,7 +94,7 @@ impl Both {
     }
 }
 
-/// Returns 2.6's reply to `set server … addr` in the wording of 3.2, which omits what did not change.
+/// Converts an answer of 2.6 to `set server … addr` to that of 3.2, which omits what did not change.
 fn moved_in_3_2(answer: &str) -> String {
     const BY: &str = " by 'stats socket command'";
     let changes =
@@ -105,7 +105,7 @@ fn moved_in_3_2(answer: &str) -> String {
     }
 }
 
-/// Removes the time since the last change, and the bit for a check that is running.
+/// Returns the line without the time since the last change, and without the bit that is set while a check runs.
 fn masked_state(line: &str) -> String {
     let mut words: Vec<String> = line.split(' ').map(str::to_owned).collect();
     if let [.., _, _, _] = &words[..]
@@ -114,7 +114,7 @@ fn masked_state(line: &str) -> String {
         words[9] = "AGE".to_owned();
         if let Ok(state) = words[13].parse::<u32>() {
             words[13] = (state & !1).to_string();
-            // Versions after 2.6 show no check level for a server without a configured check.
+            // Versions after 2.6 show no health level of a server without a check.
             if state & 2 == 0 {
                 words[12] = "-".to_owned();
             }
@@ -123,7 +123,7 @@ fn masked_state(line: &str) -> String {
     words.join(" ")
 }
 
-/// Every reply to a wrong or harmless command is haproxy's, byte for byte.
+/// Every answer to an invalid or harmless command equals haproxy's, byte for byte.
 #[test]
 fn answers_are_haproxys() {
     let both = Both::start();
@@ -211,7 +211,7 @@ fn answers_are_haproxys() {
         "prompt; quit",
     ] {
         if line.contains("\\;") {
-            // The list of similar commands is Sluicegate's own.
+            // The list of similar commands is this program's own.
             both.same_but(line, |answer| format!("{} {}", answer.starts_with("Unknown command"), answer.len() > 60));
         } else {
             both.same(line);
@@ -223,8 +223,7 @@ fn answers_are_haproxys() {
     });
 }
 
-/// After each of a series of administrative commands, every server is in the same state as haproxy's, with the same
-/// messages on stderr.
+/// After each administrative step every server is in the same state as in haproxy, and the lines on stderr are equal.
 #[test]
 fn servers_go_through_haproxys_states() {
     let both = Both::start();
@@ -261,13 +260,13 @@ fn servers_go_through_haproxys_states() {
         "set server pair/a health up",
         "set server pair/a state ready",
         "set server pair/b check-port 1",
-        // There was no earlier message about this server, so its line is the last one.
+        // No earlier line is about this server, so its line marks the end.
         "set server app/two state maint",
     ] {
         both.same(line);
         both.same_state(line);
     }
-    // haproxy's lines without those on stderr, which are the same with a label.
+    // Lines in brackets are the same messages on stderr, with a label.
     let said = || {
         let output = both.haproxy.program.output();
         output.lines().filter(|line| !line.starts_with('[')).map(str::to_owned).collect::<Vec<_>>()
@@ -292,7 +291,8 @@ const COOKIES: &str = "defaults\n mode http\n timeout client 20s\n timeout serve
                        server u unix@/nowhere/at-all\n\
                        backend none\n server a @SERVER@\n";
 
-/// Commands generate cookie values, change their key and remove them; the values depend on the servers' addresses.
+/// Commands create the values of cookies, derive them from another key and remove them; values follow the servers'
+/// addresses.
 #[test]
 fn values_of_cookies_are_made_as_commands_say() {
     let both = Both::with(COOKIES);
@@ -343,7 +343,7 @@ fn values_of_cookies_are_made_as_commands_say() {
     let second = same("enable dynamic-cookie backend made");
     assert_ne!(value(&second, "made a"), value(&first, "made a"));
     assert_eq!(value(&second, "made own"), "fixed");
-    // Only the generated value selects the server.
+    // The current value selects the server; the values of other servers or of the first key do not.
     let addresses = [both.whole.addresses[1].to_string(), both.front.clone()];
     for (server, made) in [("a", value(&second, "made a")), ("own", "fixed".to_owned()), ("-", value(&first, "made a"))]
     {
@@ -360,7 +360,7 @@ fn values_of_cookies_are_made_as_commands_say() {
 }
 
 /// After `disable frontend` the kernel refuses connections, `enable frontend` accepts again, `shutdown frontend` is
-/// permanent.
+/// final.
 #[test]
 fn frontends_pause_resume_and_shut() {
     let both = Both::start();
@@ -403,7 +403,7 @@ fn frontends_pause_resume_and_shut() {
     }
 }
 
-/// Every command of haproxy exists here, or the reference lists it as missing.
+/// Every command of haproxy exists here, or is listed in the reference as missing.
 #[test]
 fn commands_of_haproxy_are_there_or_listed() {
     let printed = std::process::Command::new("haproxy")
@@ -414,7 +414,7 @@ fn commands_of_haproxy_are_there_or_listed() {
     let names: Vec<&str> = printed.lines().filter_map(|line| Some(line.split_once(" [WORKER]")?.0.trim())).collect();
     assert!(names.len() > 80, "{printed}");
     let whole = Whole::start("global\n stats socket /nowhere level admin\n", 1);
-    // A command parses its words before it acts, so none of these has an effect.
+    // A command without its arguments is an error, so none of these has an effect.
     let is_unknown = |name: &&str| Sluicegate::stats(&whole.stats, name).starts_with("Unknown command");
     let unknown: std::collections::BTreeSet<&str> = names.iter().copied().filter(is_unknown).collect();
     let page = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/reference/stats-socket.md");
@@ -424,12 +424,12 @@ fn commands_of_haproxy_are_there_or_listed() {
     let listed: std::collections::BTreeSet<&str> = section.split('`').skip(1).step_by(2).collect();
     let missing: Vec<&&str> = unknown.difference(&listed).collect();
     assert!(missing.is_empty(), "{missing:?}");
-    // Commands of later versions are listed as well.
+    // Commands of later versions are listed, too, so each listed one must be unknown.
     let there: Vec<&&str> = listed.iter().filter(|name| !is_unknown(name)).collect();
     assert!(there.is_empty(), "{there:?}");
 }
 
-/// The health of servers without checks is that of `default-server`, as measured with 3.5.
+/// The health level of servers without checks follows `default-server`, as observed with HAProxy 3.5.
 #[test]
 fn levels_of_servers_without_checks() {
     let whole = Whole::start(
@@ -453,7 +453,7 @@ fn levels_of_servers_without_checks() {
     assert_eq!(levels("b"), ["0", "1", "1", "0"]);
 }
 
-/// If a listing omits servers, the status of their backend has their numbers.
+/// If a listing omits servers, the status of their backend contains the numbers of usable and of all servers.
 #[test]
 fn a_backends_status_has_its_servers_numbers_where_some_are_hidden() {
     let whole = Whole::start(
@@ -469,7 +469,7 @@ fn a_backends_status_has_its_servers_numbers_where_some_are_hidden() {
     assert!(Sluicegate::stats(&whole.stats, "show stat none 2 -1 up").contains(",UP (0/0),"));
 }
 
-/// Commands of HAProxy 3.2 about the process itself, and about the session.
+/// Commands of HAProxy 3.2 about the process and about the session.
 #[test]
 fn commands_of_3_2_are_there() {
     let whole = Whole::start(
@@ -539,8 +539,8 @@ const SLOW: &str = "defaults\n mode http\n timeout client 20s\n timeout server 2
                     backend ringed\n balance source\n hash-type consistent\n server s @SERVER@ weight 100 slowstart 1h\n\
                     backend least\n balance leastconn\n server s @SERVER@ weight 10 slowstart 1h\n";
 
-/// Weights of servers with `slowstart`, by seconds: each observed weight is one of the expected steps, and both
-/// programs show the first and the last, whichever steps between are observed.
+/// Weights during a slow start, which change once a second: each value that either program shows must be one of the
+/// expected steps, in order, and both must reach the last one.
 #[test]
 fn slow_starts_go_haproxys_way() {
     let both = Both::with(SLOW);
@@ -555,7 +555,7 @@ fn slow_starts_go_haproxys_way() {
         "ringed/s",
         "least/s",
     ];
-    // The state of `show servers state`, the weight and the throttle of `show stat`.
+    // The state from `show servers state`, the weight and the throttle from `show stat`.
     let seen = |socket: &Path, server: &str| {
         let (backend, name) = server.split_once('/').expect("a backend");
         let state = Sluicegate::stats(socket, &format!("show servers state {backend}"));
@@ -576,7 +576,7 @@ fn slow_starts_go_haproxys_way() {
         both.same(&format!("set server {server} state ready"));
     }
     let sockets = [&both.whole.stats, &both.theirs];
-    // A slow start of an hour stays at its first step during a test.
+    // A slow start of an hour stays at its first step during the test.
     for (server, weight, share) in [
         ("turns/hour", "7", "6"),
         ("fixed/s", "100", "100"),
@@ -591,7 +591,7 @@ fn slow_starts_go_haproxys_way() {
     for socket in sockets {
         assert_eq!(seen(socket, "turns/quick"), ["2", "100", ""]);
     }
-    // One step per second: sixteenths of the weight, rounded up.
+    // The steps, one per second: sixteenths of the weight, rounded up.
     let way = |weight: u32, seconds: u32| {
         let steps = (0..seconds).map(move |second| (16 * second + seconds) / seconds);
         steps.map(move |steps| ((weight * steps).div_ceil(16).to_string(), (steps * 100 / 16).to_string()))
@@ -606,7 +606,7 @@ fn slow_starts_go_haproxys_way() {
                 let at = at.unwrap_or_else(|| panic!("{server} is at {weight}, {share}% of {steps:?}"));
                 assert!(at >= reached, "{server} went back from step {reached} to {at}");
                 reached = at;
-                // For the long one it is enough that the weight has changed.
+                // For the long slow start it is enough that the weight has changed.
                 (at + 1 == steps.len() || (seconds > 2 && at > 0)).then_some(())
             });
         }

@@ -8,7 +8,7 @@ use sluicegate_testkit::{Haproxy, Listening, Sluicegate, wait_for};
 
 use super::fixture::Whole;
 
-/// Starts a server whose response depends on the request's path.
+/// Starts a server whose answer depends on the request's path.
 fn server() -> std::net::SocketAddr {
     let listener = sluicegate_testkit::lasting_listener();
     let address = listener.local_addr().expect("bound");
@@ -28,7 +28,7 @@ fn server() -> std::net::SocketAddr {
     address
 }
 
-/// Removes dates, ports, the state of haproxy's parser and the size of its buffer's reserve.
+/// Returns the lines without dates, ports, the state of haproxy's parser and the size of its buffer's reserve.
 fn masked(answer: &str) -> Vec<String> {
     let mut lines = Vec::new();
     for line in answer.lines().filter(|line| !line.contains("flags 0x") && !line.contains("chunk len")) {

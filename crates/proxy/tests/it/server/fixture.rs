@@ -37,8 +37,8 @@ pub struct Whole {
 }
 
 impl Whole {
-    /// Starts the proxy. `bind 127.0.0.1:1` gets a port chosen by the kernel, which the configuration language cannot
-    /// express. `@LOG@` becomes a `log` target of this process that [`Whole::log_lines`] reads.
+    /// Starts the proxy. `bind 127.0.0.1:1` stands for a port that the kernel chooses, which the language cannot
+    /// express. `@LOG@` is replaced by a `log` target that [`Whole::log_lines`] reads.
     pub fn start(text: &str, workers: usize) -> Whole {
         let (read, write) = std::io::pipe().expect("a pipe");
         let text = text.replace("@LOG@", &format!("fd@{}", write.as_raw_fd()));

@@ -1,12 +1,13 @@
-//! Consistent hashes with `hash-key` and `hash-preserve-affinity`, which haproxy 2.6 does not have; so the expected
-//! results follow the manual of 3.2.
+//! The servers that a consistent hash selects: `hash-key` and `hash-preserve-affinity`, which haproxy 2.6 lacks, so the
+//! expectations follow the manual of 3.2.
 
 use sluicegate_testkit::{Client, Sluicegate, wait_for};
 
 use super::fixture::Whole;
 use crate::support::{OK, Origin};
 
-/// Starts backends `one` and `two` of these lines, whose servers do not listen: the log shows which one was chosen.
+/// Starts backends `one` and `two` with these lines, at whose addresses nobody listens: the log names the chosen
+/// servers.
 fn start(one: &str, two: &str) -> Whole {
     let text = format!(
         "global\n log @LOG@ format raw local0\ndefaults\n mode http\n log global\n log-format \"%s\"\n timeout client 20s\n \
@@ -17,7 +18,7 @@ fn start(one: &str, two: &str) -> Whole {
     Whole::start(&text, 1)
 }
 
-/// Returns which servers each backend chooses for many keys.
+/// Returns the servers that each backend chooses for many keys.
 fn chosen(whole: &Whole, before: usize) -> [Vec<String>; 2] {
     const KEYS: usize = 40;
     let mut client = Client::connect(&whole.address());
@@ -32,7 +33,7 @@ fn chosen(whole: &Whole, before: usize) -> [Vec<String>; 2] {
     [one.to_vec(), two.to_vec()]
 }
 
-/// Returns lines of servers: each a name, an address and an option.
+/// Returns `server` lines, each with a name, an address and an option.
 fn servers(lines: &[(&str, &str)], option: &str) -> String {
     lines.iter().map(|(name, address)| format!(" server {name} {address} {option}\n")).collect()
 }
@@ -57,7 +58,7 @@ fn servers_are_known_by_their_numbers_or_by_where_they_are() {
         let whole = start(&servers(&one, option), &servers(&two, option));
         let [first, second] = chosen(&whole, 0);
         assert_eq!(first == second, same, "{option}: {one:?} and {two:?}");
-        // The keys are distributed over all servers.
+        // Each server is chosen for some keys.
         assert!(["a", "b", "c"].iter().all(|name| first.iter().any(|chosen| chosen == name)), "{option}: {first:?}");
     }
 }
@@ -76,7 +77,7 @@ fn servers_that_move_are_known_by_where_they_are_now() {
     assert_eq!((&again, &second), (&first, &first));
 }
 
-/// Of two servers, the one that a key does not belong to gets its request only where the manual says so.
+/// A request goes to another server than its key's only in the cases that the manual names.
 #[test]
 fn affinity_holds_as_long_as_it_is_told_to() {
     for (line, full, queue_full) in [
@@ -124,7 +125,7 @@ fn affinity_holds_as_long_as_it_is_told_to() {
             clients.push(ask());
             place(false, 1);
         }
-        // The requests at a server get their responses first, and then those in its queue.
+        // The requests at servers are answered, then the queued ones.
         for peer in &mut held {
             peer.head();
             peer.send(OK);

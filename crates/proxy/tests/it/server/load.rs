@@ -1,7 +1,7 @@
 //! Limits and queues in front of a slow server, compared with Debian's haproxy with the same file.
 //!
-//! The server holds every request until the test starts the next round, so the tests count events instead of measuring
-//! times: a round is one delay of a slow server, and a rate of `maxconn ÷ delay` is `maxconn` requests a round.
+//! The server holds every request until the test starts the next round, so the tests count events and measure no times:
+//! a round stands for one delay of a slow server, and a rate of `maxconn ÷ delay` is `maxconn` requests per round.
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
@@ -15,7 +15,7 @@ use super::fixture::Whole;
 const DEFAULTS: &str = "defaults\n mode http\n timeout client 60s\n timeout server 60s\n timeout connect 60s\n timeout \
                         queue 60s\n";
 
-/// A server that responds when the test releases a request.
+/// A server that answers when the test tells it to.
 struct Slow {
     address: String,
     state: Arc<(Mutex<Held>, Condvar)>,
@@ -23,12 +23,12 @@ struct Slow {
 
 #[derive(Default)]
 struct Held {
-    /// The targets of the held requests, in the order of arrival.
+    /// Targets of the requests that are held, in the order of arrival.
     inside: Vec<String>,
-    /// The targets of all requests so far.
+    /// Targets of all requests so far.
     came: Vec<String>,
     peak: usize,
-    /// How many more requests may get a response.
+    /// The number of further requests that may be answered.
     released: usize,
     ended: bool,
 }
@@ -61,7 +61,7 @@ impl Slow {
         });
     }
 
-    /// Responds to `count` of the held requests.
+    /// Answers this number of the held requests.
     fn release(&self, count: usize) {
         self.state.0.lock().expect("no panic").released += count;
         self.state.1.notify_all();
@@ -117,7 +117,7 @@ fn serve(mut stream: TcpStream, state: &(Mutex<Held>, Condvar)) {
     }
 }
 
-/// One of the two programs in front of a slow server.
+/// One of the two programs, in front of one slow server.
 struct Gate {
     slow: Slow,
     address: String,
@@ -126,7 +126,7 @@ struct Gate {
 }
 
 impl Gate {
-    /// Starts the program. `{slow}` in the lines is the server's address, `{bind}` the listening address.
+    /// Starts a program. `{slow}` in the lines stands for the server's address, `{bind}` for the listening address.
     fn start(ours: bool, workers: usize, global: &str, lines: &str) -> Gate {
         let slow = Slow::new();
         let directory = tempfile::tempdir().expect("a temporary directory");
@@ -175,7 +175,7 @@ impl Gate {
     }
 }
 
-/// A client that sends the next request as soon as it has a response.
+/// A client that can send its next request as soon as it has an answer.
 struct Caller {
     stream: TcpStream,
     number: usize,
@@ -195,7 +195,7 @@ impl Caller {
         self.stream.write_all(head.as_bytes()).expect("a request fits into the socket");
     }
 
-    /// Reads the bytes that have arrived; returns whether the response is complete.
+    /// Receives the available bytes; returns whether an answer is complete.
     fn poll(&mut self) -> bool {
         let mut buffer = [0; 1024];
         while let Ok(count @ 1..) = self.stream.read(&mut buffer) {
@@ -211,7 +211,7 @@ impl Caller {
     }
 }
 
-/// Waits until `count` clients have got a response; if `again`, these send another request.
+/// Waits until this number of clients has an answer; if `again` is set, these send their next request.
 #[track_caller]
 fn answers(callers: &mut [Caller], count: usize, again: bool) {
     let mut answered = 0;
@@ -232,10 +232,10 @@ fn answers(callers: &mut [Caller], count: usize, again: bool) {
 const CLIENTS: usize = 100;
 const ROUNDS: usize = 3;
 
-/// Tests limits of 20 to 100 connections with a hundred clients that keep theirs open, and a slow server.
+/// Allows from 20 to 100 connections for a hundred clients that keep their connections, in front of a slow server.
 fn series(ours: bool, workers: usize) {
     for maxconn in [20, 40, 60, 80, 100] {
-        // HAProxy accepts no descriptor above a limit that follows from its global `maxconn`.
+        // HAProxy accepts no descriptor with a number beyond the limit that it derives from its global maxconn.
         let (global, own) = if ours { (maxconn, CLIENTS) } else { (1_000, maxconn) };
         let lines = format!(
             "listen pool\n bind {{bind}}\n maxconn {own}\n backlog 300\n balance roundrobin\n fullconn 20\n server \
@@ -255,7 +255,7 @@ fn series(ours: bool, workers: usize) {
         let failed = callers.iter().filter(|caller| caller.answers == 0).count();
         assert_eq!(failed, CLIENTS - maxconn, "a client outside the limit gets nothing, one inside all it asks for");
         assert!(callers.iter().all(|caller| matches!(caller.answers, 0 | ROUNDS)));
-        // Once the served clients disconnect, the others are admitted, up to the limit.
+        // When the served clients leave, as many others are accepted as the limit allows.
         callers.retain(|caller| caller.answers == 0);
         let inside = callers.len().min(maxconn);
         gate.slow.wait_for_held(inside);
@@ -304,8 +304,8 @@ fn a_servers_limit_queues_and_fails_nobody() {
 
 #[test]
 fn a_limit_follows_the_load_between_minconn_and_maxconn() {
-    // Streams in the backend, and how many of them the server gets, also after one of them has ended: a share of 12,
-    // between 3 and 12, that reaches 12 at 24 streams.
+    // Streams in the backend, and how many of them the server gets, even after one of them has left: the limit grows
+    // in proportion to the streams, from 3 up to 12 at 24 streams.
     for (streams, expected) in [(4, 3), (9, 4), (17, 8), (25, 12), (31, 12)] {
         for ours in [true, false] {
             let lines = "listen pool\n bind {bind}\n fullconn 24\n server slow {slow} minconn 3 maxconn 12\n";
@@ -328,7 +328,7 @@ fn fullconn_is_a_tenth_of_what_frontends_may_hold() {
                  x\nfrontend c\n default_backend y\nbackend x\n server s {slow}\nbackend y\n server s {slow}\nbackend z\n \
                  server s {slow}\nbackend f\n fullconn 33\n server s {slow}\nlisten l\n maxconn 95\n server s {slow}\n";
     let limits = |ours: bool| {
-        // haproxy accepts no inherited socket whose number exceeds its own limit of descriptors.
+        // Haproxy accepts no inherited socket whose number is beyond its own limit of descriptors.
         let gate = Gate::start(ours, 1, " maxconn 5000", lines);
         ["x", "y", "z", "f", "l"].map(|name| gate.column(&format!("{name},BACKEND,"), "slim"))
     };

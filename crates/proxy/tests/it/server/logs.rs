@@ -6,7 +6,7 @@ use sluicegate_testkit::{Client, Haproxy, Listening, wait_for};
 
 use super::fixture::Whole;
 
-/// Starts a server that sends the same response to every request.
+/// Starts a server that answers every request with the same response.
 fn server(response: &'static [u8]) -> std::net::SocketAddr {
     let listener = sluicegate_testkit::lasting_listener();
     let address = listener.local_addr().expect("bound");
@@ -37,8 +37,8 @@ fn answer(mut stream: TcpStream, response: &[u8]) {
     }
 }
 
-/// Replaces the client's port, the date and the numbers of milliseconds, but not -1, since it shows which phases were
-/// reached. So are the counts of sessions, as haproxy may count one that has just ended.
+/// Masks the client's port, the date and numbers of milliseconds, except -1, which shows the phases that were not
+/// reached; also the counts of sessions, as haproxy may still count one that has just ended.
 fn normal(line: &str) -> String {
     if line.contains('~') {
         return masked(line);
@@ -59,7 +59,7 @@ fn normal(line: &str) -> String {
     words.join(" ")
 }
 
-/// Replaces numbers between two `~`, except -1 and signs.
+/// Masks the numbers between two `~`, except -1 and signs.
 fn masked(line: &str) -> String {
     let parts = line.split('~').enumerate().map(|(place, part)| {
         if place % 2 == 0 {
@@ -68,7 +68,7 @@ fn masked(line: &str) -> String {
         let words = part.split_inclusive(|c: char| !(c.is_ascii_alphanumeric() || c == '-'));
         let words = words.map(|word| {
             let end = word.trim_end_matches(|c: char| !(c.is_ascii_alphanumeric() || c == '-'));
-            // Hexadecimal numbers may lack digits.
+            // Hexadecimal numbers may consist of letters alone.
             let hex = end.len() > 1 && end.bytes().all(|byte| matches!(byte, b'A'..=b'F' | b'0'..=b'9'));
             let number = hex || end.bytes().any(|byte| byte.is_ascii_digit()) && end != "-1";
             format!("{}{}", if number { "N" } else { end }, &word[end.len()..])
@@ -78,9 +78,9 @@ fn masked(line: &str) -> String {
     parts.collect()
 }
 
-/// Runs the steps in order. Each connects, sends its bytes (one without bytes only closes the connection), and reads to
-/// the end. In TCP mode the client has to close the connection; after a malformed request, it would depend on timing
-/// whether haproxy logs the close or the error.
+/// Runs the steps one after another: each connects, sends its bytes (a step without bytes only closes), and reads to
+/// the end. In TCP mode the client has to close; after a malformed request it must not, because it is random whether
+/// haproxy logs the close or the error.
 fn converse(address: &str, steps: &[&[u8]], mut logged: impl FnMut(usize) -> Vec<String>) -> Vec<String> {
     let mut lines = Vec::new();
     for (done, step) in steps.iter().enumerate() {
@@ -95,14 +95,14 @@ fn converse(address: &str, steps: &[&[u8]], mut logged: impl FnMut(usize) -> Vec
     lines
 }
 
-/// Returns the log lines of both, Sluicegate's first; `text` contains `@BIND@` and `@LOG@`. Before the next step, it
-/// waits for a step's lines: `lines` returns how many there are after a number of steps.
+/// Returns the log lines of both, ours first; `text` contains `@BIND@` and `@LOG@`. Each step waits for its lines:
+/// `lines` returns the number of lines after a number of steps.
 fn both_counting(text: &str, steps: &[&[u8]], lines: impl Fn(usize) -> usize) -> (Vec<String>, Vec<String>) {
     let listening = Listening::new();
     let theirs = text.replace("@BIND@", &listening.word()).replace("@LOG@", "stdout");
     let theirs = theirs.replacen("global\n", "global\n nbthread 1\n", 1);
     let haproxy = Haproxy::start(&theirs, &[&listening]);
-    // Lines about the program itself begin with a bracket.
+    // Messages of the program itself begin with a bracket.
     let expected = converse(&listening.address(), steps, |done| {
         wait_for("haproxy's log", || {
             let output = haproxy.program.output();
@@ -123,7 +123,7 @@ fn compare(text: &str, steps: &[&[u8]]) {
     compare_last(text, steps, steps.len());
 }
 
-/// Compares the lines where not every step leaves one; after the last step there are `count`.
+/// Like [`compare`], if not every step writes a line; after the last step there are `count` lines.
 fn compare_last(text: &str, steps: &[&[u8]], count: usize) {
     let lines = |done: usize| {
         if count == steps.len() {
@@ -194,7 +194,7 @@ const ALIVE: &[u8] =
     b"GET /p/a?q=1 HTTP/1.1\r\nHost: h\r\nX-H: first\r\nx-h: second{|}\"#\\]\r\nCookie: x=1; SID=abcdef; \
     SIDE=2\r\nConnection: close\r\n\r\n";
 
-/// The output of every item, with every flag that changes it, for valid and invalid requests.
+/// The output of every item, with every flag that affects it, for valid and invalid requests.
 #[test]
 fn every_item_of_a_format_is_haproxys() {
     let good = server(
@@ -217,7 +217,7 @@ fn every_item_of_a_format_is_haproxys() {
         b"BROKEN\r\n\r\n",
     ];
     let formats = [
-        // Masks: see [`masked`].
+        // For the `~`, see [`masked`].
         "~%ci:%cp~ ~%fi:%fp~ %{+X}ci %{+X}fi ~%bi:%bp~ ~%si:%sp~ %f %ft %b/%s",
         "~%t~ ~%tr~ ~%T~ ~%Tl~ ~%trg~ ~%trl~ ~%Ts~ ~%ms~ ~%{+X}Ts~",
         "~%Th %Ti %TR %Tq %Tw %Tc %Tr %Td %Ta %Tt %Tu~ %ST %B %ts %tsc %rc %sq/%bq %bc %sc ~%pid %rt~",
@@ -244,7 +244,7 @@ fn the_options_formats_are_haproxys() {
     let steps: &[&[u8]] = &[ALIVE, b"BROKEN\r\n\r\n"];
     let captures = " capture request header X-H len 9\n capture cookie SID= len 7\n";
     for option in ["option httpslog", "option httplog clf", "option httplog\n option logasap"] {
-        // Random words are at the same positions in both, so all numbers are masked at once.
+        // Random words are in the same positions in both, so all numbers are masked at once.
         let text = format!("{DEFAULTS} mode http\nlisten www\n bind @BIND@\n {option}\n{captures} server s1 {good}\n");
         let (ours, theirs) = both(&text, steps);
         let masked =
@@ -253,7 +253,7 @@ fn the_options_formats_are_haproxys() {
     }
 }
 
-/// Starts a server that returns the unique id that it was sent in a header field of its response.
+/// Starts a server that returns the unique id that it received in a field of its answer.
 fn told() -> std::net::SocketAddr {
     let listener = sluicegate_testkit::lasting_listener();
     let address = listener.local_addr().expect("bound");
@@ -285,7 +285,8 @@ fn tell(mut stream: TcpStream) {
     }
 }
 
-/// One id per request: in the line, in the request to the server in addition to the client's, and in fetches.
+/// A request has one id: in the log line, in the request to the server next to one that the client sent, and in
+/// fetches.
 #[test]
 fn unique_ids_are_haproxys() {
     let told = told();
@@ -308,7 +309,7 @@ fn unique_ids_are_haproxys() {
             compare_last(&text, &[two], 2);
         }
     }
-    // A random id is the same wherever it is printed, and different for the next request.
+    // A random part is the same wherever it is printed, and different for the next request.
     let text = format!(
         "{DEFAULTS} mode http\nlisten www\n bind @BIND@\n unique-id-format %[rand]-%rt\n unique-id-header X-Id\n{rest}"
     );
@@ -321,7 +322,7 @@ fn unique_ids_are_haproxys() {
     }
 }
 
-/// A connection without data leaves a line, unless `option dontlognull` is set.
+/// A connection without data is logged, unless `option dontlognull` is set.
 #[test]
 fn silent_connections_are_logged_as_haproxy_does() {
     let good = server(b"HTTP/1.0 200 OK\r\nContent-Length: 5\r\n\r\nhello");
@@ -333,7 +334,7 @@ fn silent_connections_are_logged_as_haproxy_does() {
     }
 }
 
-/// `no log` drops the inherited targets; only those after it apply.
+/// `no log` drops the inherited targets; only those after it are used.
 #[test]
 fn inherited_targets_can_be_dropped() {
     let steps: &[&[u8]] = &[ALIVE, b"GET /local HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n"];
@@ -346,7 +347,7 @@ fn inherited_targets_can_be_dropped() {
     assert_eq!(ours, ["<142>/p/a?q=1 200 ~~", "<142>/local 200 ~~"]);
 }
 
-/// `Connect from …` is written when a stream begins, and not for connections without one.
+/// `Connect from …` is written when a stream begins, and not for a connection that never became a stream.
 #[test]
 fn connections_are_named_when_they_begin() {
     let good = server(b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhello");
@@ -357,7 +358,7 @@ fn connections_are_named_when_they_begin() {
     assert_eq!((ours.len(), theirs.len()), (1, 1));
 }
 
-/// Which lines are written, and with which severity, depends on how a stream ended.
+/// The end of a stream decides whether its line is written, and with which severity.
 #[test]
 fn levels_follow_the_ending() {
     let good = server(b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhello");
@@ -435,7 +436,7 @@ fn headers_are_haproxys() {
     }
 }
 
-/// The buffer of a target that nobody reads fills up; requests are still served, and dropped lines are counted.
+/// A destination that nobody reads fills up; requests are still served, and lost lines are counted.
 #[test]
 fn a_full_pipe_blocks_nobody() {
     let (_read, write) = std::io::pipe().expect("a pipe");
@@ -455,7 +456,7 @@ fn a_full_pipe_blocks_nobody() {
     assert!(whole.running.logger.dropped() > 0);
 }
 
-/// With a full disk, requests are still served, and every lost line is counted.
+/// Nothing can be written to a full disk; requests are still served, and every lost line is counted.
 #[test]
 fn a_full_disk_blocks_nobody() {
     use std::os::fd::AsRawFd;
@@ -473,7 +474,7 @@ fn a_full_disk_blocks_nobody() {
     }
 }
 
-/// Returns a format's output for one request, in this program only, since HAProxy 2.6 has no encodings.
+/// Returns the output of a format for one request, in this program alone: HAProxy 2.6 has no encodings.
 fn encoded(format: &str, request: &[u8]) -> String {
     let good = server(b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\nX-Cap: one\r\n\r\nhello");
     let text = format!(
@@ -505,7 +506,7 @@ fn lines_are_json() {
          %(e)[bin(71225c0a)]",
         "{\"a\": false, \"b\": 12, \"c\": false, \"d\": \"\", \"e\": \"q\\\"\\\\\\u000a\"}",
     );
-    // An encoding that is not set for the whole format applies to its item only; rules have encodings, too.
+    // An encoding that is not set for the whole format applies to its item alone; formats in rules have encodings, too.
     check("%{+json}HM %{+json}ST %HV %[var(txn.j)]", "\"GET\" 200 HTTP/1.1 {\"m\": \"GET\", \"n\": 7}");
     check("%OG %{+json}o", "{}");
     check("%OG", "txn_close");
@@ -522,13 +523,13 @@ fn lines_are_cbor() {
     check("%{+cbor}o", "BFFF");
     check("%{+cbor}o %(s)ST %(m)HM %(t)ts", "BF617318C8616D7F63474554FF6174622D2DFF");
     check("%{+cbor}o %(h)hsl %(n)[var(txn.none)]", "BF61689F7F636F6E65FFFF616EF6FF");
-    // Encoded items and separators are separate chunks.
+    // Encoded characters and separators are chunks of their own.
     let chunks = ["7B", "second", "#7B", "", "#7C", "", "#7D", "", "#22", "", "#23", "\\]", "|", "}"];
     let hex = |text: &str| text.bytes().map(|byte| format!("{byte:02X}")).collect::<String>();
     let chunks =
         chunks.map(|text| if text == "7B" { "617B".to_owned() } else { format!("6{:X}{}", text.len(), hex(text)) });
     check("%{+cbor}o %(h)hr", &format!("BF61687F{}FFFF", chunks.concat()));
-    // Byte strings, with an encoding and without one.
+    // Binary output, with an encoding and without one.
     check("%{+cbor,+bin}o %(a)[bin(6162)] %(b)ST", "\u{fffd}aa_Bab\u{fffd}ab\u{18}\u{fffd}\u{fffd}");
     check("%{+bin}o%[bin(610062)]|", "a\0b|");
     check("%[bin(610062)]|", "a|");

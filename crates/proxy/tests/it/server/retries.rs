@@ -1,4 +1,5 @@
-//! `retry-on`: on which failures a request is retried, how often and on which server, compared with Debian's haproxy.
+//! `retry-on`: the failures after which a request is sent again, how often and to which server, compared with Debian's
+//! haproxy.
 
 use std::io::{Read, Write};
 use std::sync::Arc;
@@ -8,14 +9,14 @@ use sluicegate_testkit::{Client, Haproxy, Listening, wait_for};
 
 use super::fixture::Whole;
 
-/// A server that sends the same bytes on every connection once it has read a request, and counts its requests.
+/// A server that sends the same bytes on every connection after it has read a request, and counts the requests.
 struct Stub {
     address: String,
     asked: Arc<AtomicUsize>,
 }
 
 impl Stub {
-    /// Starts a server; with `None` it never responds.
+    /// Starts a server; with `None` it never answers.
     fn new(answer: Option<&'static str>) -> Stub {
         let listener = sluicegate_testkit::lasting_listener();
         let address = listener.local_addr().expect("bound").to_string();
@@ -52,12 +53,12 @@ const GOOD: &str = "HTTP/1.1 200 OK\r\nContent-Length: 4\r\nConnection: close\r\
 const BUSY: &str = "HTTP/1.1 503 Busy\r\nContent-Length: 4\r\nConnection: close\r\n\r\nbusy";
 const MISSING: &str = "HTTP/1.1 404 No\r\nContent-Length: 4\r\nConnection: close\r\n\r\ngone";
 
-/// Returns the status of a request through these lines, and how many requests the bad and the good server got.
+/// Returns the status of a request through these lines, and how many requests the bad and the good server received.
 fn outcome(ours: bool, lines: &str, bad: &Stub, good: &Stub, request: &str) -> (u16, usize, usize) {
     outcome_within("20s", ours, lines, bad, good, request)
 }
 
-/// The same with a time limit for the server's response.
+/// Like [`outcome`], with this time for a server to answer.
 fn outcome_within(time: &str, ours: bool, lines: &str, bad: &Stub, good: &Stub, request: &str) -> (u16, usize, usize) {
     let lines = lines.replace("{bad}", &bad.address).replace("{good}", &good.address);
     let defaults = format!("defaults\n mode http\n timeout client 60s\n timeout server {time}\n timeout connect 20s\n");
@@ -82,7 +83,7 @@ const RETRY_ON: [&str; 6] =
 
 const GET: &str = "GET / HTTP/1.1\r\nHost: t\r\n\r\n";
 
-/// Returns lines with these words, without redispatch and with it.
+/// Returns the lines with these words of `retry-on`, without and with redispatch.
 fn lines_for(retry_on: &str) -> [String; 2] {
     ["", " option redispatch\n"]
         .map(|more| format!(" retries 2\n retry-on {retry_on}\n{more} server bad {{bad}}\n server good {{good}}\n"))
@@ -106,8 +107,8 @@ fn requests_are_sent_again_for_what_retry_on_names() {
     assert_eq!(repeated, 18, "of the cases above so many are worth another try");
 }
 
-/// All cases run at once, as each waits for the time limit of a server, which must be long enough for the one that
-/// responds.
+/// Runs all cases at once, as each waits for a server to time out; the timeout must be long enough for the server that
+/// answers.
 #[test]
 fn requests_are_sent_again_for_silence_where_retry_on_names_it() {
     let outcome = |ours: bool, lines: &str| {

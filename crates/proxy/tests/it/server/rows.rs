@@ -1,4 +1,4 @@
-//! Configuration rows whose effect shows in the bytes sent, in the order of events or in the state of the proxy.
+//! Keywords whose effect shows in the transferred bytes, in the order of events or in a state.
 
 use sluicegate_testkit::{Client, free_port, wait_for};
 
@@ -20,7 +20,7 @@ fn closed() -> String {
     format!("127.0.0.1:{}", free_port())
 }
 
-/// Starts servers that respond with their own name.
+/// Starts servers that answer with their names.
 fn named(names: &str) -> Vec<(String, String)> {
     let serve = |name: char| {
         let response = format!("HTTP/1.1 200 OK\r\nContent-Length: 1\r\n\r\n{name}");
@@ -29,7 +29,7 @@ fn named(names: &str) -> Vec<(String, String)> {
     names.chars().map(serve).collect()
 }
 
-/// Returns which servers respond to `count` requests of one connection; `-` is a 503.
+/// Returns the servers that answer `count` requests of one connection; `-` stands for a 503.
 fn order(whole: &Whole, count: usize) -> String {
     let mut client = Client::connect(&whole.address());
     (0..count)
@@ -82,7 +82,7 @@ fn fullconn_and_a_server_s_cookie_alone_change_nothing() {
             assert_eq!(response.header("set-cookie"), None);
             answers += &response.text();
         }
-        // More concurrent requests than `fullconn`: none of them waits.
+        // More clients at once than `fullconn`: none of them waits.
         let mut clients: Vec<_> = (0..4).map(|_| Client::connect(&whole.address())).collect();
         for client in &mut clients {
             assert_eq!(client.get("/").status, 200);
@@ -103,7 +103,7 @@ fn http_reuse_decides_who_shares_a_server_s_connection() {
     let request = |path: &str| format!("GET {path} HTTP/1.1\r\nHost: a\r\n\r\n");
     for policy in ["never", "safe", "always"] {
         let origin = Origin::new();
-        // The limits of the pool do not apply to a connection that is kept for a single client.
+        // The limits of the pool do not apply to a connection that is kept for one client alone.
         let limits = if policy == "never" { "pool-max-conn 0 max-reuse 1 pool-purge-delay 0" } else { "" };
         let whole = start(&format!(" http-reuse {policy}\n server s {} {limits}\n", origin.address));
         let mut one = Client::connect(&whole.address());
@@ -120,7 +120,7 @@ fn http_reuse_decides_who_shares_a_server_s_connection() {
         }
         let mut second = origin.accept();
         served(&mut second, &mut other, "/3");
-        // Two idle connections: under `never` each client has its own.
+        // Two connections are idle: under `never` each client has its own.
         if policy == "never" {
             one.send(request("/4"));
             served(&mut first, &mut one, "/4");
@@ -134,7 +134,7 @@ fn http_reuse_decides_who_shares_a_server_s_connection() {
     }
 }
 
-/// Idle connections count: the oldest one is closed when a new one would exceed the limit.
+/// Idle connections count, too: the oldest one is closed if a new one would exceed the limit.
 #[test]
 fn strict_maxconn_bounds_connections_as_well() {
     for (word, workers, most) in [("strict-maxconn", 1, 2), ("strict-maxconn", 2, 2), ("", 1, 3)] {
@@ -146,7 +146,7 @@ fn strict_maxconn_bounds_connections_as_well() {
         );
         let whole = Whole::start(&text, workers);
         let (mut clients, mut peers) = (Vec::new(), Vec::new());
-        // A first request does not take a connection that is idle.
+        // A first request does not use an idle connection.
         for number in 1..=3 {
             let mut client = Client::connect(&whole.address());
             client.send("GET / HTTP/1.1\r\nHost: a\r\n\r\n");
@@ -186,10 +186,9 @@ fn retries_and_redispatch_decide_how_often_and_where() {
         (status, retries)
     };
     let only_bad = format!(" server bad {bad}\n");
-    // With two usable servers, a redispatch may choose the other one by round robin; the first choice is the refusing
-    // one.
+    // With two usable servers, round robin may select the other one for a retry; the refusing one is first.
     let both = format!(" server bad {bad}\n server good {good}\n");
-    // The pause before a server is tried again is as long as 'timeout connect', a second at most.
+    // The pause before a retry at the same server is 'timeout connect', at most a second.
     for (connect, rows, servers, expected) in [
         ("1ms", " retries 0\n", &only_bad, (503, "0")),
         ("1ms", " retries 2\n", &only_bad, (503, "2")),
@@ -247,7 +246,7 @@ fn an_upgraded_connection_lives_by_timeout_tunnel() {
         peer.send("HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: x\r\n\r\n");
         assert_eq!(client.read_response().status, 101);
         if outlives {
-            // A plain request that is as silent as the tunnel ends with a 504 at its timeout; the tunnel is still open.
+            // A plain request without an answer times out after the same silence; the tunnel is still open.
             let mut other = Client::connect(&whole.address());
             other.send("GET / HTTP/1.1\r\nHost: a\r\n\r\n");
             let mut silent = origin.accept();
@@ -282,7 +281,7 @@ fn maxconn_of_a_server_makes_requests_wait_in_order() {
         wait_for("its place in the queue", || (queue.len() == number).then_some(()));
     }
     for (number, client) in clients.iter_mut().enumerate() {
-        // A session's first request makes a connection of its own.
+        // A session's first request opens a connection of its own.
         if number > 0 {
             peer = origin.accept();
         }

@@ -10,7 +10,7 @@ use sluicegate_testkit::{Client, Haproxy, Listening, PATIENCE, Sluicegate, wait_
 
 use super::fixture::Whole;
 
-/// Starts a server that accepts, reads and never responds.
+/// Starts a server that accepts, reads and never answers.
 fn silent() -> std::net::SocketAddr {
     let listener = sluicegate_testkit::lasting_listener();
     let address = listener.local_addr().expect("bound");
@@ -23,7 +23,7 @@ fn silent() -> std::net::SocketAddr {
     address
 }
 
-/// Returns the configuration; its timeouts end haproxy's streams whose clients have disconnected.
+/// Returns the configuration; in haproxy a stream whose client has disconnected ends with these timeouts.
 fn text(server: std::net::SocketAddr) -> String {
     format!(
         "defaults\n log @LOG@ format raw local0\n timeout client 20s\n timeout server 20s\n timeout connect 20s\n\
@@ -34,7 +34,7 @@ fn text(server: std::net::SocketAddr) -> String {
     )
 }
 
-/// Returns the words of a line of `show sess` that contain names, by their keys.
+/// Returns the named values of a line of `show sess`, by their names.
 fn named(line: &str) -> HashMap<&str, &str> {
     line.split(' ')
         .filter_map(|word| word.split_once('='))
@@ -42,7 +42,7 @@ fn named(line: &str) -> HashMap<&str, &str> {
         .collect()
 }
 
-/// Returns the streams of the proxies' own frontends, one line each.
+/// Returns the streams of the proxies' frontends, one line each.
 fn streams(socket: &Path) -> Vec<String> {
     let list = Sluicegate::stats(socket, "show sess");
     let mut lines: Vec<String> =
@@ -55,10 +55,10 @@ fn id(line: &str) -> &str {
     line.split(':').next().expect("a first word")
 }
 
-/// Reads until the client's connection ends; returns whether it ended without an error.
+/// Returns whether a client's connection ends without an error.
 fn ends(client: &mut TcpStream) -> bool {
     client.set_read_timeout(Some(PATIENCE)).expect("settable");
-    // haproxy sends 502 or 503 first.
+    // Haproxy sends a 502 or 503 first.
     client.read_to_end(&mut Vec::new()).is_ok()
 }
 
@@ -96,7 +96,7 @@ fn streams_are_listed_and_ended_as_haproxy_does() {
         let age = lines[0].split(' ').find_map(|word| word.strip_prefix("age=")?.strip_suffix('s')).expect("an age");
         assert!(age.parse::<u64>().is_ok_and(|seconds| seconds < PATIENCE.as_secs()), "{}", lines[0]);
 
-        // The next stream is in the queue.
+        // The next stream waits in the queue.
         let mut queued = TcpStream::connect(&http).expect("listening");
         queued.write_all(b"GET /queued HTTP/1.1\r\nHost: h\r\n\r\n").expect("writable");
         let mut plain = TcpStream::connect(&tcp).expect("listening");
@@ -121,7 +121,7 @@ fn streams_are_listed_and_ended_as_haproxy_does() {
         ] {
             assert!(all.contains(part), "{part} in {all}");
         }
-        // haproxy also lists the session of the command itself, and the previous one may not have ended.
+        // Haproxy lists the stream of the command itself, too, and perhaps the previous one.
         wait_for("so many sessions", || {
             let count = Sluicegate::stats(socket, "show sess all").matches(" source=").count();
             (count == if *socket == theirs { 4 } else { 3 }).then_some(())
@@ -157,7 +157,7 @@ fn streams_are_listed_and_ended_as_haproxy_does() {
             assert!(Sluicegate::stats(socket, "show sess help").starts_with("Usage: show sess ["));
         }
 
-        // In haproxy a killed stream stays in the queue until its timeout; here it ends at once.
+        // In haproxy a killed stream stays in the queue until its timeout; here it leaves at once.
         if *socket == theirs {
             drop(queued);
         } else {
@@ -195,15 +195,15 @@ fn streams_are_listed_and_ended_as_haproxy_does() {
     assert_eq!(logged[1], logged[0]);
 }
 
-/// Returns the backend, server and termination state of a log line.
+/// Returns backend, server and termination state of a log line.
 fn ending(line: &str) -> String {
     let words: Vec<&str> = line.split(' ').collect();
     let state = words.iter().find(|word| word.len() >= 2 && word.len() <= 4 && word.starts_with('K')).unwrap_or(&"?");
     format!("{} {state}", words[3])
 }
 
-/// Requests are served while a list of very many streams is sent to a client that does not read. (What memory it costs
-/// is seen where the program is a process of its own.)
+/// While a list of very many streams is sent to a client that does not read, requests are served. (The memory that this
+/// takes is tested where the program is a process of its own.)
 #[test]
 fn a_client_that_does_not_read_holds_no_worker() {
     const STREAMS: usize = 300;
@@ -229,7 +229,7 @@ fn a_client_that_does_not_read_holds_no_worker() {
         assert_eq!(quick.get("/").status, 200);
     }
     assert_eq!(Sluicegate::stats(&whole.stats, "show cli level"), "admin\n\n");
-    // Finally the client reads, and gets everything.
+    // When the client reads at last, it receives everything.
     deaf.set_read_timeout(Some(PATIENCE)).expect("settable");
     let mut list = Vec::new();
     deaf.read_to_end(&mut list).expect("an answer");
@@ -238,7 +238,7 @@ fn a_client_that_does_not_read_holds_no_worker() {
     drop(clients);
 }
 
-/// The stats socket has a limit of its own, so it responds even when all sessions of the process are in use.
+/// The stats socket answers even if the process has reached its limit of sessions: it has a limit of its own.
 #[test]
 fn the_stats_socket_answers_when_the_proxy_is_full() {
     let server = silent();
@@ -252,7 +252,7 @@ fn the_stats_socket_answers_when_the_proxy_is_full() {
         (info.contains("\nCurrConns: 3\n") && !info.contains("\nMaxconnReached: 0\n")).then_some(info)
     });
     assert!(info.contains("\nMaxconn: 3\n"), "{info}");
-    // A raised limit admits further connections; the hard limit cannot be exceeded.
+    // A raised limit admits the next clients; the hard limit can't be exceeded.
     assert_eq!(Sluicegate::stats(&whole.stats, "set maxconn global 4"), "Value out of range.\n\n");
     assert_eq!(Sluicegate::stats(&whole.stats, "set maxconn global 2; show info").matches("\nMaxconn: 2\n").count(), 1);
 }

@@ -11,7 +11,7 @@ use crate::pair::{both, origin, ours, read_head, theirs};
 const DEFAULTS: &str = "defaults\n mode http\n log @LOG@ format raw local0\n timeout client 9s\n timeout connect 9s\n timeout server 9s\n \
                         option http-server-close\n";
 
-/// Starts a server that responds with its peer's address.
+/// Starts a server that answers with its peer's address.
 fn told() -> SocketAddr {
     origin(tell)
 }
@@ -28,8 +28,7 @@ fn tell(mut stream: TcpStream) {
     }
 }
 
-/// Returns the peer's address as seen by the server, for a request with these fields; the client's own port is
-/// `CLIENT`.
+/// Returns the address that the server saw for a request with these fields; `CLIENT` stands for the client's port.
 fn ask(address: &str, fields: &str) -> String {
     let mut client = Client::connect(address);
     client.send(format!("GET / HTTP/1.1\r\nHost: h\r\n{fields}Connection: close\r\n\r\n").as_bytes());
@@ -66,7 +65,7 @@ fn connections_come_from_where_the_file_says() {
     }
 }
 
-/// The client's own address and port, as set by rules, so that no other connection has them.
+/// The source is the client's own address and port, as rules have set them, so nobody else uses them.
 #[test]
 fn a_connection_may_have_the_clients_own_address() {
     let at = told();
@@ -85,11 +84,11 @@ fn a_connection_may_have_the_clients_own_address() {
     assert_eq!(ours, theirs);
 }
 
-/// The same in IPv6, whose loopback has one address: only the port identifies the connection's origin.
+/// The same in IPv6, whose loopback has one address: only the port identifies the client.
 #[test]
 fn an_ipv6_connection_may_have_the_clients_own_address() {
     let Ok(listener) = TcpListener::bind("[::1]:0") else {
-        // A machine without IPv6 cannot run this.
+        // Cannot be tested on a machine without IPv6.
         return;
     };
     let at = listener.local_addr().expect("bound");
@@ -120,7 +119,7 @@ fn an_ipv6_connection_may_have_the_clients_own_address() {
     }
 }
 
-/// Starts a server that responds with both addresses of the connection.
+/// Starts a server that answers with both addresses of the connection.
 fn told_both() -> SocketAddr {
     origin(|mut stream| {
         let (here, there) = (stream.local_addr().expect("connected"), stream.peer_addr().expect("connected"));
@@ -134,8 +133,8 @@ fn told_both() -> SocketAddr {
     })
 }
 
-/// A server with its clients' address or port as its own: connections are shared only by requests with the same
-/// destination.
+/// For a server whose address or port is taken from the client's destination, only requests with the same destination
+/// share a connection.
 #[test]
 fn connections_are_shared_by_who_goes_to_the_same_place() {
     let places = [told_both(), told_both()];
@@ -175,7 +174,7 @@ fn first(seen: &mpsc::Receiver<String>) -> String {
     seen.recv_timeout(PATIENCE).expect("a check")
 }
 
-/// A check's connection comes from the address of `source`, whatever `usesrc` says of requests.
+/// A check's connection comes from the address of `source`, whatever `usesrc` sets for requests.
 #[test]
 fn checks_come_from_where_the_file_says() {
     for (backend, server, expected) in [
@@ -191,8 +190,8 @@ fn checks_come_from_where_the_file_says() {
             let (send, seen) = mpsc::channel();
             let listener = TcpListener::bind("127.0.0.1:0").expect("a loopback port");
             let at = listener.local_addr().expect("bound");
-            // The peer's address is taken from `accept`, as the connection may have ended by then. A TCP check of
-            // haproxy's is never accepted.
+            // Only `accept` returns the peer's address reliably, as the connection may be closed right afterwards. A
+            // check of haproxy's without data is never accepted.
             std::thread::spawn(move || {
                 while let Ok((_, peer)) = listener.accept() {
                     let _ = send.send(peer.ip().to_string());
@@ -207,8 +206,8 @@ fn checks_come_from_where_the_file_says() {
     }
 }
 
-/// There are as many connections as ports; a further one is a local failure. Idle connections are not shared between
-/// addresses.
+/// There can be as many connections as ports; one more is an error on the proxy's side. Idle connections are not shared
+/// between addresses.
 #[test]
 fn a_range_of_ports_has_an_end() {
     let (send, held) = mpsc::channel();
@@ -234,7 +233,7 @@ fn a_range_of_ports_has_an_end() {
         }
         ports.sort();
         let refused = ask(address, "");
-        // haproxy logs a separate line about what could not be bound.
+        // Haproxy logs the failed bind in a line of its own.
         let mut lines = logged(1);
         if lines[0].starts_with("Cannot bind to source address") {
             lines = logged(2);
@@ -242,7 +241,7 @@ fn a_range_of_ports_has_an_end() {
         let line = lines.pop();
         for mut stream in streams {
             let _ = stream.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\nConnection: close\r\n\r\n");
-            // The server's side closes last, so that no port waits behind the connection.
+            // The server closes last, so that no port stays in TIME_WAIT.
             let _ = stream.read(&mut [0; 1]);
         }
         (ports, refused.lines().next().map(str::to_owned), line)
@@ -251,7 +250,7 @@ fn a_range_of_ports_has_an_end() {
     assert_eq!((ours.0.as_slice(), ours.2.as_deref()), (&[0, 1][..], Some("503 SC")));
 }
 
-/// Returns two consecutive unused ports, reserved until the second value is dropped.
+/// Returns the first of two consecutive free ports, and the listeners that reserve them until they are dropped.
 fn free_ports() -> (u16, Vec<TcpListener>) {
     loop {
         let one = TcpListener::bind("127.0.0.1:0").expect("a loopback port");

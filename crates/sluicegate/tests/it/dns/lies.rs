@@ -1,5 +1,5 @@
-//! Name servers that lie: nothing that they say ends the process, fills its memory or takes a server where it should
-//! not go; and once one of them speaks well, all is as it should be.
+//! Malicious name servers: no message of theirs ends the process, fills its memory or gives a server a wrong address;
+//! and a correct answer afterwards is accepted.
 
 use std::net::UdpSocket;
 use std::sync::Arc;
@@ -16,16 +16,16 @@ fn bad() -> Vec<u8> {
     address("web.example", WRONG).2
 }
 
-/// Messages that nobody should believe, each a sort of its own.
+/// Returns messages that must be rejected, one of each kind.
 fn lies(question: &Question) -> Vec<Vec<u8>> {
     let wrong = [address("web.example", WRONG)];
     let mut lies: Vec<Vec<u8>> = Vec::new();
-    // No message, half of one, one with a byte more than its records say, and one of zeros.
+    // Messages that are cut off at every length, one of zeros and one of ones.
     let whole = answer(question, 0, &wrong);
     lies.extend((0..whole.len()).map(|length| whole[..length].to_vec()));
     lies.push(vec![0; 512]);
     lies.push(vec![0xff; 512]);
-    // Another number.
+    // Another transaction number.
     let mut other = whole.clone();
     other[0] ^= 0x55;
     lies.push(other);
@@ -36,12 +36,12 @@ fn lies(question: &Question) -> Vec<Vec<u8>> {
     lies.push(answer_with(question, 0x0100, &wrong, &[]));
     lies.extend((1..16).map(|code| answer(question, code, &wrong)));
     lies.push(answer_with(question, 0x8380, &wrong, &[]));
-    // Aliases in a circle, to nowhere, and to somebody else.
+    // Aliases in a loop, to a name without a record, and with another name's address.
     let alias = |from: &str, to: &str| (from.to_owned(), CNAME, wire(to));
     lies.push(answer(question, 0, &[alias("web.example", "web.example"), alias("web.example", "web.example")]));
     lies.push(answer(question, 0, &[alias("web.example", "a.example")]));
     lies.push(answer(question, 0, &[alias("web.example", "a.example"), address("b.example", WRONG)]));
-    // Names that point at themselves, forwards, at each other, behind the end, and labels without end.
+    // Names that point at themselves, forwards, at each other, beyond the end, and labels that do not end.
     for pointer in [&[0xc0, 29][..], &[0xc0, 200], &[0xc0, 31, 0xc0, 29], &[0xff, 0xff], &[0x40; 40], &[63; 500]] {
         let mut message = answer(question, 0, &[]);
         message[7] = 1;
@@ -50,7 +50,7 @@ fn lies(question: &Question) -> Vec<Vec<u8>> {
         message.extend(bad());
         lies.push(message);
     }
-    // Lengths that lie, and more records than there are.
+    // A wrong length, and a wrong number of records.
     let mut long = whole.clone();
     let end = long.len() - 6;
     long[end..end + 2].copy_from_slice(&[0xff, 0xff]);
@@ -58,15 +58,15 @@ fn lies(question: &Question) -> Vec<Vec<u8>> {
     let mut many = whole.clone();
     many[6..8].copy_from_slice(&[0xff, 0xff]);
     lies.push(many);
-    // An address of three bytes, and a service as an address.
+    // An address of three bytes, and a service record as the answer for an address.
     lies.push(answer(question, 0, &[("web.example".to_owned(), A, vec![127, 6, 6])]));
     lies.push(answer(question, 0, &[service("web.example", 1, 1, "bad.example")]));
-    // Longer than what was asked for.
+    // A message that is longer than the announced maximum.
     lies.push([whole, vec![0; 9_000]].concat());
     lies
 }
 
-/// The question's bytes with another name of the same length.
+/// Returns the question's bytes with another name of the same length.
 fn rename(question: &Question, name: &str) -> Vec<u8> {
     let mut bytes = question.bytes.clone();
     let name = wire(name);
@@ -86,7 +86,7 @@ fn lies_are_not_believed() {
     let count = lies(&Question { name: String::new(), kind: A, bytes: answer_bytes() }).len();
     let told = Arc::new(AtomicUsize::new(0));
     let seen = told.clone();
-    // One lie for each question, then all of them at once.
+    // The name server answers each question with one lie, then with all of them at once.
     own.names.say(move |question| {
         let number = seen.fetch_add(1, Ordering::SeqCst);
         let all = lies(question);
@@ -114,7 +114,7 @@ fn thousands_of_records_take_bounded_memory() {
     let pid = own.program().pid();
     let told = Arc::new(AtomicUsize::new(0));
     let seen = told.clone();
-    // Each answer has two thousand addresses that none had before.
+    // Each answer has two thousand new addresses.
     own.names.say(move |question| {
         let number = seen.fetch_add(1, Ordering::SeqCst);
         let ip = |index: usize| format!("127.{}.{}.{}", number % 250 + 1, index / 250, index % 250 + 1);
@@ -122,7 +122,7 @@ fn thousands_of_records_take_bounded_memory() {
         vec![answer(question, 0, &found)]
     });
     let answered = |times: usize| wait_for("answers", || (told.load(Ordering::SeqCst) > times).then_some(()));
-    // The start of the process and the largest answers it has room for are behind it.
+    // By then the process has started completely, and has allocated memory for the largest answers.
     answered(20);
     let before = rss_bytes(pid);
     answered(220);
@@ -146,7 +146,7 @@ fn only_the_name_server_is_heard() {
     let ports = Arc::new(AtomicUsize::new(0));
     let seen_ports = ports.clone();
     own.names.say(move |question| {
-        // Answers from elsewhere come first, to every socket that the process has.
+        // Answers from another address arrive first, at every socket of the process.
         for port in udp_ports(pid) {
             seen_ports.fetch_add(1, Ordering::SeqCst);
             let wrong = answer(question, 0, &[address("web.example", WRONG)]);
@@ -161,7 +161,7 @@ fn only_the_name_server_is_heard() {
     assert!(!own.program().output().contains(WRONG));
 }
 
-/// The ports of a process's UDP sockets: the table has those of the whole machine.
+/// Returns the ports of a process's UDP sockets, out of the table of the whole machine.
 pub(crate) fn udp_ports(pid: u32) -> Vec<u16> {
     let table = std::fs::read_to_string(format!("/proc/{pid}/net/udp")).unwrap_or_default();
     let descriptors = std::fs::read_dir(format!("/proc/{pid}/fd")).into_iter().flatten().flatten();

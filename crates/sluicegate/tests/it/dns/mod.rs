@@ -1,5 +1,5 @@
-//! Names that are resolved at run time: `resolvers`, servers that follow them and rules that ask, beside Debian's
-//! haproxy. Each program has a name server of its own, and both are told the same.
+//! Names that are resolved at run time: `resolvers`, servers that follow names and rules that resolve them, compared
+//! with Debian's haproxy. Each program has a name server of its own, with the same answers.
 
 mod lies;
 mod nameserver;
@@ -19,7 +19,7 @@ use crate::start;
 
 /// One of the two programs with its name server.
 struct Side {
-    /// Ends before its name server, whose port is somebody else's then.
+    /// Dropped before its name server, whose port another process may use afterwards.
     program: Running,
     names: Nameserver,
     place: PathBuf,
@@ -44,7 +44,7 @@ impl Side {
         Sluicegate::stats(&self.place, command)
     }
 
-    /// Waits until the servers of a backend are so: name, state, weight and address of each.
+    /// Waits until the servers of a backend are as expected: name, state, weight and address of each.
     #[track_caller]
     fn wait_for_servers(&self, backend: &str, expected: &[&str]) {
         let mut found = Vec::new();
@@ -56,7 +56,7 @@ impl Side {
         assert_eq!(found, expected);
     }
 
-    /// What was said about servers, without process numbers.
+    /// Returns the messages about servers, without process numbers.
     fn said(&mut self) -> Vec<String> {
         let output = self.program().output();
         let lines = output.lines().filter(|line| line.starts_with("[WARNING]") || line.starts_with("[ALERT]"));
@@ -78,11 +78,11 @@ fn servers(place: &Path, backend: &str) -> Vec<String> {
 const TIMES: &str = "accepted_payload_size 8192\n resolve_retries 2\n timeout resolve 50ms\n timeout retry 50ms\n \
                      hold nx 100ms\n hold refused 100ms\n hold timeout 100ms\n hold other 100ms\n hold valid 100ms\n";
 
-/// A name server that says nothing for seconds, but no longer, changes nothing; errors are acted on at once.
+/// With these settings, a name server that is silent for a few seconds changes nothing; errors take effect at once.
 const STEADY: &str = "accepted_payload_size 8192\n resolve_retries 2\n timeout resolve 50ms\n timeout retry 2s\n \
                       hold nx 100ms\n hold refused 100ms\n hold timeout 100ms\n hold other 100ms\n hold valid 100ms\n";
 
-/// Both programs with a section `dns` of these settings and a frontend; the rest begins with rules of the frontend.
+/// Starts both programs with a section `dns` of these settings and a frontend; `rest` begins with the frontend's rules.
 fn both(settings: &str, rest: &str, before: impl Fn(&Nameserver)) -> [Side; 2] {
     let gates = [(); 2].map(|()| Listening::new());
     let text = |names: &Nameserver, place: &str, gate: &Listening| {
@@ -133,18 +133,18 @@ fn a_server_follows_its_name() {
         // The name has addresses of the other family only.
         know("::1");
         side.wait_for_servers("t", &["s no check 1 [::1]:80"]);
-        // A name without addresses is none.
+        // A name without addresses counts as not existing.
         side.names.say(|question| vec![answer(question, 0, &[])]);
         gone();
     };
-    // Both at once: silence takes its time to be noticed.
+    // Both sides at once, because it takes time to detect silence.
     std::thread::scope(|scope| {
         for side in &sides {
             scope.spawn(|| follow(side));
         }
     });
     let [haproxy, own] = &mut sides;
-    // What is said of the last state comes a little later.
+    // The messages about the last state arrive a little later.
     let last = "backend 't' has no server available!";
     let all = |side: &mut Side| {
         wait_for("the last line", || {
@@ -165,7 +165,7 @@ fn a_server_follows_its_name() {
 fn a_server_is_told_to_follow_another_name() {
     let directory = tempfile::tempdir().expect("a directory");
     let file = directory.path().join("states");
-    // A name by a command, and one that the line says without that.
+    // One name is set by a command, one by the `server` line.
     let line = |server: &str, admin: u32| {
         format!("3 kept 1 {server} - 2 {admin} 1 1 1 1 0 2 0 0 0 0 other.example 80 - 0 0 - - 0\n")
     };
@@ -198,7 +198,7 @@ fn a_server_is_told_to_follow_another_name() {
             "set server t/s fqdn other.example",
         ];
         let mut said = lines.map(|line| side.ask(line)).to_vec();
-        // The answers to two questions at a time come in any order.
+        // The answers to two simultaneous questions arrive in any order.
         let moved = "t/s changed its IP from 127.0.0.2 to 127.0.0.3";
         wait_for(moved, || side.said().iter().any(|line| line.starts_with(moved)).then_some(()));
         said.push(side.ask("set server t/ip fqdn web.example"));
@@ -213,7 +213,7 @@ fn a_server_is_told_to_follow_another_name() {
         side.wait_for_servers("t", &["s MAINT (resolution) 1 ", ip, alone, gone]);
         side.names.know(zone());
         side.wait_for_servers("t", &["s no check 1 127.0.0.3:80", ip, alone, gone]);
-        // What is said of it comes a little later.
+        // The message about it arrives a little later.
         let ready = |line: &&String| line.starts_with("Server t/s administratively READY");
         wait_for("the last line", || (side.said().iter().filter(ready).count() == 2).then_some(()));
     }
@@ -225,20 +225,20 @@ fn a_server_is_told_to_follow_another_name() {
     assert!(said.iter().any(|line| line.contains("('other.example') is UP/READY (resolves again)")), "{said:?}");
 }
 
-/// The lines about servers of a backend.
+/// Returns the lines about servers of a backend.
 fn about(said: &[String], backend: &str) -> Vec<String> {
     said.iter().filter(|line| line.contains(backend)).cloned().collect()
 }
 
 #[test]
 fn an_address_is_held_for_its_time() {
-    // Long holds: what was known stays.
+    // With long `hold` times, known addresses stay.
     let settings = "timeout resolve 20ms\n timeout retry 20ms\n hold obsolete 1h\n";
     let backend = "backend t\n server s web.example:80 resolvers dns resolve-prefer ipv4 init-addr none\n";
     let sides = both(settings, backend, |names| names.know(vec![address("web.example", "127.0.0.2")]));
     for side in &sides {
         side.wait_for_servers("t", &["s no check 1 127.0.0.2:80"]);
-        // Another address does not replace one that is held, and errors take nothing away.
+        // A new address does not replace one that is held, and errors remove none.
         for answers in [Some("127.0.0.9"), None] {
             let asked = std::sync::Arc::new(std::sync::atomic::AtomicU32::new(0));
             let seen = asked.clone();
@@ -284,7 +284,7 @@ fn servers_share_the_addresses_of_a_name() {
         .collect();
     assert_eq!(found[1], found[0]);
     assert!(found[1].contains(&"s no check 1 192.168.7.9:80".to_owned()), "{found:?}");
-    // One goes, and another server takes what the next one brings.
+    // One address is removed, and its server gets the next new address.
     for side in &sides {
         side.names.know(["127.0.0.3", "192.168.7.9", "127.0.0.8"].map(|ip| address("web.example", ip)).to_vec());
         wait_for("the new address", || {
@@ -297,7 +297,7 @@ fn servers_share_the_addresses_of_a_name() {
 
 #[test]
 fn figures_of_name_servers_are_haproxys() {
-    // One question, or one and its other family's, and none for a long time.
+    // One question, or one for each address family, and then none for a long time.
     let settings = "timeout resolve 1h\n timeout retry 1h\n resolve_retries 1\n accepted_payload_size 100\n";
     type Says = fn(&nameserver::Question) -> Vec<Vec<u8>>;
     let cases: [(&str, Says); 8] = [
@@ -320,7 +320,7 @@ fn figures_of_name_servers_are_haproxys() {
                 let line = text.lines().find_map(|line| line.trim().strip_prefix(&format!("{figure}:")));
                 line.and_then(|value| value.trim().parse().ok()).unwrap_or_default()
             };
-            // Errors are asked about twice, in both families.
+            // After an error the name is asked for again, in the other family.
             let most = if matches!(figure, "valid" | "too_big") { 1 } else { 2 };
             wait_for(figure, || Some(side.ask("show resolvers dns")).filter(|text| value(text) == most))
         });
@@ -373,8 +373,8 @@ fn a_name_server_is_asked_over_tcp() {
     names.join().expect("a quiet end");
 }
 
-/// What is known of names, and when they were asked for, goes on over a reload: for servers, and for rules that
-/// ask for what a server follows.
+/// A reload keeps the resolved addresses of names and the times of their questions, for servers and for rules that
+/// resolve a server's name.
 #[test]
 fn a_reload_asks_nothing_again() {
     let names = Nameserver::start();
@@ -404,7 +404,7 @@ fn a_reload_asks_nothing_again() {
     assert_eq!(ask().as_deref(), Some("127.0.0.2"));
     assert_eq!(sent(), 1);
     names.say(|question| panic!("nobody asks for {}", question.name));
-    // The same backend, and one that is defined otherwise.
+    // The same backend, and backends with other definitions.
     for rest in ["", " fullconn 7\n", " server plain 127.0.0.1:9\n", " server plain 127.0.0.1:9\n balance leastconn\n"]
     {
         let text = text(rest).replace("@DIR@", own.directory().to_str().expect("UTF-8"));

@@ -7,12 +7,12 @@ use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-/// A question as it came.
+/// A received question.
 #[derive(Clone, Debug)]
 pub struct Question {
     pub name: String,
     pub kind: u16,
-    /// Its bytes up to the end of the question, without what follows.
+    /// The bytes of the message up to the end of the question.
     pub bytes: Vec<u8>,
 }
 
@@ -24,7 +24,7 @@ pub const SRV: u16 = 33;
 pub const NX: u16 = 3;
 pub const REFUSED: u16 = 5;
 
-/// A record: whose it is, of what kind, and its data.
+/// A record: its owner, type and data.
 pub type Record = (String, u16, Vec<u8>);
 
 type Answers = Box<dyn FnMut(&Question) -> Vec<Vec<u8>> + Send>;
@@ -37,7 +37,7 @@ pub struct Nameserver {
 }
 
 impl Nameserver {
-    /// Answers nothing until it is told what.
+    /// Starts a name server, which does not answer until answers are set.
     pub fn start() -> Nameserver {
         let socket = UdpSocket::bind("127.0.0.1:0").expect("a free port");
         let answers: Arc<Mutex<Answers>> = Arc::new(Mutex::new(Box::new(|_| Vec::new())));
@@ -58,12 +58,12 @@ impl Nameserver {
         Nameserver { address, answers, ended, thread: Some(thread) }
     }
 
-    /// Answers so from now on.
+    /// Sets the function that returns the answers from now on.
     pub fn say(&self, answers: impl FnMut(&Question) -> Vec<Vec<u8>> + Send + 'static) {
         *self.answers.lock().expect("not poisoned") = Box::new(answers);
     }
 
-    /// Answers with these records, which are all that there are.
+    /// Answers with these records; no others exist.
     pub fn know(&self, records: Vec<Record>) {
         let mut zone: HashMap<(String, u16), Vec<Record>> = HashMap::new();
         for record in records {
@@ -102,7 +102,7 @@ pub fn read(bytes: &[u8]) -> Question {
     Question { name: labels.join("."), kind, bytes: bytes[..at + 5].to_vec() }
 }
 
-/// A name on the wire.
+/// Returns a name in wire format.
 pub fn wire(name: &str) -> Vec<u8> {
     let mut bytes = Vec::new();
     for label in name.split('.') {
@@ -113,12 +113,12 @@ pub fn wire(name: &str) -> Vec<u8> {
     bytes
 }
 
-/// An answer with a code and records.
+/// Returns an answer with a code and records.
 pub fn answer(question: &Question, code: u16, records: &[Record]) -> Vec<u8> {
     answer_with(question, 0x8180 | code, records, &[])
 }
 
-/// An answer with flags, records, and records besides.
+/// Returns an answer with flags, records and additional records.
 pub fn answer_with(question: &Question, flags: u16, records: &[Record], additional: &[Record]) -> Vec<u8> {
     let mut bytes = question.bytes.clone();
     bytes[2..4].copy_from_slice(&flags.to_be_bytes());
@@ -136,7 +136,7 @@ pub fn answer_with(question: &Question, flags: u16, records: &[Record], addition
     bytes
 }
 
-/// A record of an address.
+/// Returns an address record.
 pub fn address(name: &str, ip: &str) -> Record {
     match ip.parse().expect("an address") {
         IpAddr::V4(ip) => (name.to_owned(), A, ip.octets().to_vec()),
@@ -144,7 +144,7 @@ pub fn address(name: &str, ip: &str) -> Record {
     }
 }
 
-/// A record of a service.
+/// Returns a service record.
 pub fn service(name: &str, weight: u16, port: u16, target: &str) -> Record {
     let numbers = [1u16, weight, port];
     let mut data: Vec<u8> = numbers.iter().flat_map(|number| number.to_be_bytes()).collect();

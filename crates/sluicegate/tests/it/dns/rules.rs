@@ -15,7 +15,7 @@ fn a_request_asks_for_a_name() {
                  http-request return content-type text/plain lf-string \
                  %[var(txn.ip)],%[var(txn.six)],%[var(txn.none)],%[var(txn.bad)]\n";
     let zone = || vec![address("web.example", "10.1.2.3"), address("six.example", "2001:db8::1")];
-    // A name that is not there takes several of these.
+    // The resolution of a name that does not exist takes several of these timeouts.
     let settings = STEADY.replace("timeout retry 2s", "timeout retry 500ms");
     let sides = both(&settings, rules, |names| names.know(zone()));
     for side in &sides {
@@ -64,7 +64,7 @@ fn rules_that_ask_at_once_share_a_question() {
                  %[var(txn.ip)] content-type text/plain\n";
     let [_, own] = both("timeout resolve 1s\n timeout retry 600s\n", rules, |_| ());
     let asked = Arc::new(AtomicU32::new(0));
-    // Locked: the name server is silent.
+    // While this is locked, the name server is silent.
     let silence = Arc::new(Mutex::new(()));
     let (seen, held) = (asked.clone(), silence.clone());
     own.names.say(move |question| {
@@ -79,7 +79,7 @@ fn rules_that_ask_at_once_share_a_question() {
         let info = own.ask("show info");
         info.lines().any(|line| line == "CurrConns: 20").then_some(())
     });
-    // Who came after the answer asks again.
+    // A request after the answer asks again.
     drop(silent);
     for client in &mut clients {
         assert_eq!(client.read_response().text(), "10.1.2.3");
@@ -93,23 +93,23 @@ fn a_name_that_nobody_knows_is_not_waited_for_without_end() {
                  <%[var(txn.ip)]> content-type text/plain\n";
     let sides = both(TIMES, rules, |_| ());
     for side in &sides {
-        // No answer at all, then errors.
+        // The name server is silent at first, then returns errors.
         assert_eq!(Client::connect(&side.gate.address()).get("/").text(), "<>");
         side.names.refuse(NX);
         assert_eq!(Client::connect(&side.gate.address()).get("/").text(), "<>");
         side.names.know(vec![address("web.example", "10.9.9.9")]);
-        // It may be slow to answer at first.
+        // The first answers may be late.
         wait_for("the address", || {
             (Client::connect(&side.gate.address()).get("/").text() == "<10.9.9.9>").then_some(())
         });
     }
 }
 
-/// `httpclient.resolvers.*`: the section, and the family of addresses, of names in URLs of scripts.
+/// `httpclient.resolvers.*`: the section and the address family for names in URLs of scripts.
 #[test]
 fn requests_of_scripts_ask_the_section_that_is_set() {
     let names = Nameserver::start();
-    // The server listens at the address of version 4 alone.
+    // The server listens on the IPv4 address only.
     names.know(vec![address("web.example", "127.0.0.1"), address("web.example", "::1")]);
     let (gate, server) = (Listening::new(), Listening::new());
     for (words, expected) in [

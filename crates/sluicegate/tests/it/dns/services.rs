@@ -1,4 +1,4 @@
-//! Servers that are made of SRV records.
+//! Servers that are created from SRV records.
 
 use std::time::Instant;
 
@@ -9,7 +9,7 @@ use super::{TIMES, both, servers};
 
 const NAME: &str = "_http._tcp.example";
 
-/// The servers' addresses, ports and weights, in order; which server has which is the program's affair.
+/// Returns the servers' addresses, ports and weights, sorted, since each program may assign them to other servers.
 fn found(place: &std::path::Path, backend: &str) -> Vec<String> {
     let mut lines: Vec<String> = servers(place, backend)
         .into_iter()
@@ -49,14 +49,14 @@ fn services_become_servers() {
         };
         wait("t", &[gone, "no check 1 127.0.0.2:8001", "no check 3 127.0.0.3:8002"]);
         wait("same", &["no check 1 127.0.0.2:8001", "no check 1 127.0.0.3:8002"]);
-        // Another weight, another address, and one more.
+        // One record gets another weight, one another address, and a third record is added.
         side.names.know(zone(&[
             (10, 8001, "a.example", "127.0.0.4"),
             (1000, 8002, "b.example", "127.0.0.3"),
             (1, 8003, "c.example", "127.0.0.5"),
         ]));
         wait("t", &["no check 1 127.0.0.4:8001", "no check 1 127.0.0.5:8003", "no check 4 127.0.0.3:8002"]);
-        // What is no service any more is given up, and its server is free for the next one.
+        // The server of a removed record goes down and is free for the next record.
         side.names.know(zone(&[(1000, 8002, "b.example", "127.0.0.3")]));
         wait("t", &[gone, gone, "no check 4 127.0.0.3:8002"]);
         side.names.know(zone(&[(1000, 8002, "b.example", "127.0.0.3"), (1, 9001, "d.example", "127.0.0.6")]));
@@ -104,7 +104,7 @@ fn addresses_come_with_services() {
     }
 }
 
-/// What a state file tells of a service's servers holds until an answer says otherwise.
+/// Servers keep the addresses and ports of a state file until an answer with SRV records changes them.
 #[test]
 fn state_files_bring_services_back() {
     let directory = tempfile::tempdir().expect("a directory");
@@ -122,7 +122,7 @@ fn state_files_bring_services_back() {
          global\n server-state-file {}\n",
         file.display()
     );
-    // Nobody answers at first.
+    // The name server does not answer at first.
     let settings = "accepted_payload_size 8192\n resolve_retries 2\n timeout resolve 50ms\n timeout retry 50ms\n \
                     hold timeout 1h\n hold other 1h\n";
     let mut sides = both(settings, &backends, |_| ());
@@ -135,7 +135,7 @@ fn state_files_bring_services_back() {
         let state = side.ask("show servers state t");
         let names = state.lines().skip(2).filter_map(|line| line.split(' ').nth(17));
         named.push(names.collect::<Vec<_>>().join(" "));
-        // Each stays at its own record; what is new goes to who was free.
+        // Each server keeps its record; a new record goes to a server that has none.
         side.names.know(zone(&[
             (10, 8003, "c.example", "127.0.0.5"),
             (10, 8002, "b.example", "127.0.0.3"),

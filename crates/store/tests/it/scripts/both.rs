@@ -1,4 +1,4 @@
-//! redis-server and the store, given the same scripts over sockets.
+//! Comparison of redis-server and the store, which get the same scripts over sockets.
 
 use sluicegate_testkit::{Client, RedisServer};
 use sluicegate_wire::reply::Reply;
@@ -16,7 +16,7 @@ pub struct Both {
     _ours: Running,
 }
 
-/// The replies of the two servers: redis-server's first.
+/// The replies of both, redis-server's first.
 #[derive(Clone, Debug)]
 pub struct Said(pub [Vec<u8>; 2]);
 
@@ -35,12 +35,12 @@ impl std::fmt::Display for Said {
     }
 }
 
-/// Parses a reply; returns `None` if tables are nested in it so deeply that no client would read it.
+/// Parses a reply, unless it is nested so deeply that no client would read it.
 fn parse(bytes: &[u8]) -> Option<Reply> {
     ReplyParser::new(ReplyLimits::default()).parse(bytes).ok()?.reply
 }
 
-/// Returns the reply with its maps and sets sorted.
+/// Returns a reply with sorted maps and sets.
 fn ordered(reply: Reply) -> Reply {
     let all = |items: Vec<Reply>| -> Vec<Reply> { items.into_iter().map(ordered).collect() };
     match reply {
@@ -55,7 +55,7 @@ fn ordered(reply: Reply) -> Reply {
             pairs.sort_by_key(|pair| format!("{pair:?}"));
             Reply::Map(pairs)
         }
-        // A double that is not a number is unequal to itself.
+        // NaN is not equal to itself.
         Reply::Double(number) => Reply::Simple(number.to_string()),
         other => other,
     }
@@ -68,7 +68,7 @@ impl Both {
         Both { clients, _redis: redis, _ours: ours }
     }
 
-    /// Empties both and chooses the protocol.
+    /// Empties both and selects the protocol.
     pub fn begin(&mut self, protocol: u8) {
         for client in &mut self.clients {
             client.send(format!("SELECT 0\r\nFLUSHALL\r\nSCRIPT FLUSH\r\nHELLO {protocol}\r\n"));
@@ -77,7 +77,7 @@ impl Both {
         }
     }
 
-    /// Sends requests as they are; returns the replies to each of them.
+    /// Sends requests unchanged, and returns the replies of both.
     pub fn send(&mut self, requests: &[Vec<u8>]) -> Vec<Said> {
         for client in &mut self.clients {
             client.send(requests.concat());
@@ -87,14 +87,14 @@ impl Both {
         read(redis).into_iter().zip(read(ours)).map(|(theirs, ours)| Said([theirs, ours])).collect()
     }
 
-    /// Returns all keys with their values, sorted by name.
+    /// Returns all keys with their values, in the order of their names.
     pub fn keyspace(&mut self) -> [String; 2] {
         let [redis, ours] = &mut self.clients;
         [keyspace(redis), keyspace(ours)]
     }
 }
 
-/// Returns a number in text form as a number.
+/// Returns a number for a text that is one.
 fn number(reply: Reply) -> Reply {
     let Reply::Bulk(text) = &reply else { return reply };
     match std::str::from_utf8(text).ok().and_then(|text| text.parse().ok()) {
@@ -130,7 +130,7 @@ fn keyspace(client: &mut Client) -> String {
                     ordered(Reply::Map(pairs))
                 }
                 ("set", Reply::Array(items)) => ordered(Reply::Set(items)),
-                // Redis 7.0 prints more digits of a score than it needs.
+                // Redis 7.0 prints more digits of a score than necessary.
                 ("zset", Reply::Array(items)) => Reply::Array(items.into_iter().map(number).collect()),
                 (_, value) => ordered(value),
             };

@@ -1,4 +1,4 @@
-//! Clients that wait behind a script that exceeds the busy threshold: which of them get BUSY, and which ones wait on.
+//! Clients behind a script that has run for too long: which of them get `BUSY`, and which continue to wait.
 
 use sluicegate_store::config::ServerOptions;
 use sluicegate_testkit::{Client, wait_for};
@@ -8,7 +8,7 @@ use crate::support::Running;
 
 const BUSY: &str = "-BUSY Redis is busy running a script. You can only call SCRIPT KILL or SHUTDOWN NOSAVE.\r\n";
 
-/// A server on which an endless script holds the key `held` and exceeds the busy threshold.
+/// A server on which an endless script holds the key `held`, and has run for too long.
 struct Behind {
     ours: Running,
     _ticking: Ticking,
@@ -17,7 +17,7 @@ struct Behind {
 }
 
 impl Behind {
-    /// Starts the server; `before` runs on another client before the script begins.
+    /// Starts the server and, after `before`, the script.
     fn start(before: impl FnOnce(&Running)) -> Behind {
         let ours = Running::with(ServerOptions { busy_reply_threshold_ms: 50, ..ServerOptions::default() }, 2);
         let ticking = Ticking::start(&ours);
@@ -47,7 +47,7 @@ fn whoever_waits_behind_it_is_told() {
         "EVAL \"return redis.call('GET', 'held')\" 0",
         "EVAL \"redis.call('GET', KEYS[1]) return redis.pcall('GET', 'held')\" 1 a",
         "SORT list BY x_* GET held*",
-        // BLPOP would block if the list were empty.
+        // Would block if it found no element.
         "BLPOP held 0",
         "BRPOP a held 1000",
         "BLMOVE held a LEFT LEFT 0",
@@ -57,7 +57,7 @@ fn whoever_waits_behind_it_is_told() {
         "XREAD BLOCK 0 STREAMS held 0",
         "EVAL \"return redis.call('KEYS', '*')\" 0",
         "EVAL \"redis.call('GET', KEYS[1]) return redis.call('FLUSHALL')\" 1 a",
-        // FLUSHALL waits until no script runs.
+        // Waits until no script runs.
         "FLUSHALL",
         "FLUSHDB",
         "SWAPDB 0 1",
@@ -65,7 +65,7 @@ fn whoever_waits_behind_it_is_told() {
         let mut client = behind.ours.connect();
         client.send(format!("{command}\r\n"));
         assert_eq!(String::from_utf8_lossy(&client.read_reply()), BUSY, "{command}");
-        // A script in a transaction is not restarted, so it keeps waiting when it needs a key that it did not declare.
+        // A script in a transaction does not restart, so it continues to wait at a key that it did not declare.
         if !command.starts_with("EVAL \"") {
             let mut client = behind.ours.connect();
             client.send(format!("MULTI\r\n{command}\r\nGET a\r\nEXEC\r\n"));
@@ -75,7 +75,7 @@ fn whoever_waits_behind_it_is_told() {
         // Other clients are not affected.
         assert_eq!(behind.admin.ask(&["EVAL", "return redis.call('SET', KEYS[1], 'x')", "1", "other"]), "+OK\r\n");
     }
-    // A script beside a command that needs everything.
+    // A script, and a command that needs the whole keyspace.
     let mut client = behind.ours.connect();
     client.send("MULTI\r\nEVAL 'return 1' 1 a\r\nFLUSHALL\r\nEXEC\r\n");
     let replies: Vec<_> = (0..4).map(|_| client.read_reply()).collect();
@@ -109,7 +109,7 @@ fn a_script_that_has_written_waits_on() {
     let mut behind = Behind::start(|_| {});
     let mut half = behind.ours.connect();
     half.command(&["EVAL", "redis.call('SET', KEYS[1], 'x') return redis.call('SET', 'held', 'y')", "1", "half"]);
-    // The clients behind that one get BUSY in turn.
+    // The clients behind that script get `BUSY`, too.
     wait_for("it to be too old", || (behind.admin.ask(&["GET", "half"]) == BUSY).then_some(()));
     behind.kill();
     assert_eq!(half.read_reply(), b"+OK\r\n");

@@ -1,11 +1,11 @@
-//! Commands without keys that scripts call: commands about the server, and how calls are counted.
+//! Commands without keys that scripts call: information about the server, and the counting of calls.
 
 use sluicegate_testkit::{Client, RedisServer};
 
 use crate::server::check_alike_by_default;
 use crate::support::Running;
 
-/// Requests whose replies must be the same to the byte.
+/// Requests whose replies must be equal byte for byte.
 const ALIKE: &[&str] = &[
     "EVAL \"redis.call('set','p',1) redis.call('pexpireat','p',1) return redis.call('exists','p')\" 0\r\n",
     "EVAL \"return redis.call('command','getkeys','mset','a','1','b','2')\" 0\r\nEVAL \"return redis.call('command','info','nosuch')\" 0\r\n",
@@ -44,7 +44,7 @@ fn the_server_tells_scripts_what_concerns_no_connection() {
     assert!(String::from_utf8_lossy(&client.read_reply()).contains("redis_version:7."));
 }
 
-/// Returns INFO's counters of these commands: calls, rejected and failed ones.
+/// Returns INFO's figures about these commands: calls, rejected calls and failed calls.
 fn counted(client: &mut Client, names: &[&str]) -> Vec<String> {
     let info = client.ask(&["INFO", "commandstats"]);
     let of = |name: &&str| {
@@ -84,12 +84,12 @@ fn calls_are_counted_as_by_redis() {
     assert!(total(&mut client) >= before + 1001);
     assert_eq!(client.ask(&["CONFIG", "RESETSTAT"]), "+OK\r\n");
     assert_eq!(counted(&mut client, &["set"]), ["set calls=0 rejected_calls=0 failed_calls=0"]);
-    // The calls of a script that is ended by force are counted.
+    // The calls of a script that ends with an error are counted.
     client.ask(&["EVAL", "redis.call('set','x',1) error('x')", "0"]);
     assert_eq!(counted(&mut client, &["set"]), ["set calls=1 rejected_calls=0 failed_calls=0"]);
 }
 
-/// Scripts that get errors, raise them, swallow them, and reply with them.
+/// Scripts that get errors, raise them, ignore them, and reply with them.
 const WITH_ERRORS: &[&str] = &[
     "redis.pcall('get') return 1",
     "redis.pcall('lpush','s','1') redis.pcall('lpush','s','1') return 1",
@@ -139,7 +139,7 @@ fn errors_are_counted_as_by_redis() {
     }
 }
 
-/// Most of such a script runs on a thread other than its client's worker.
+/// A long script mostly runs on another thread than its client's worker.
 #[test]
 fn the_time_of_a_long_script_is_its_call_s() {
     let ours = Running::start();

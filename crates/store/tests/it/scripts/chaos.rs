@@ -1,10 +1,10 @@
-//! Everything at once: scripts of all modes and lengths, plain and blocking commands, transactions, SCRIPT KILL,
-//! clients that disconnect, and script threads that are suspended anywhere, even with a locked stripe.
+//! A random load of everything at once: scripts of all modes and lengths, plain and blocking commands, transactions,
+//! SCRIPT KILL, clients that disconnect, and script threads that are stopped at any point, even with a locked stripe.
 //!
-//! Invariants: every client gets its reply in bounded time, the sum of all accounts is constant for every reader, every
+//! Invariants: every client is answered in bounded time, the sum of the accounts is constant whenever it is read, every
 //! pushed element is popped once, and at the end no key is held.
 //!
-//! `SLUICEGATE_CHAOS` is the number of runs, `SLUICEGATE_SEED` the first seed.
+//! `SLUICEGATE_CHAOS` sets the number of rounds, `SLUICEGATE_SEED` the seed.
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
@@ -22,11 +22,11 @@ const CLIENTS: usize = 100;
 const OPERATIONS: usize = 12;
 const CONSUMERS: usize = 4;
 const ACCOUNTS: usize = 10;
-/// The initial balance of each account.
+/// The initial value of each account.
 const BEGIN: usize = 1_000;
 const TOKENS: usize = 8;
 const LISTS: &[&str] = &["x", "y", "w"];
-/// The busy threshold: longer-running scripts can be ended, and clients behind them get BUSY.
+/// The age beyond which scripts can be ended, and clients behind them get `BUSY`.
 const BUSY_AFTER_MS: i64 = 60;
 
 const TRANSFER: &str = "\
@@ -35,7 +35,7 @@ redis.call('DECRBY', KEYS[1], ARGV[1])
 for i = 1, tonumber(ARGV[2]) do local x = i % 7 end
 return redis.call('INCRBY', KEYS[2], ARGV[1]) and 'moved'";
 
-/// The first change is undone if the second key is refused.
+/// Undoes its first change if the second key is refused.
 const UNDECLARED: &str = "\
 local from, to, amount = ARGV[1], ARGV[2], ARGV[3]
 local first = redis.pcall('DECRBY', from, amount)
@@ -75,7 +75,7 @@ for _, key in ipairs(ARGV) do
 end
 return sum";
 
-/// Endless scripts, each of another kind.
+/// Scripts that do not end, each in a different way.
 const ENDLESS: &[&str] = &[
     "redis.call('GET', KEYS[1]) while true do end",
     "while true do pcall(function() while true do end end) end",
@@ -88,10 +88,10 @@ const ENDLESS: &[&str] = &[
     "local t = {} for i = 1, 3000 do t[i] = (i * 7919) % 3001 end while true do table.sort(t, function(a, b) return a > b end) end",
 ];
 
-/// An endless script that has written, and so is ended only by force.
+/// A script that has written, and can only be ended with FORCE.
 const WRITES: &str = "while true do redis.pcall('INCR', KEYS[1]) end";
 
-/// A function that moves money, and one without an end.
+/// A function that moves money, and one that does not end.
 const LIBRARY: &str = "#!lua name=chaos
 redis.register_function('moves', function(keys, arguments)
   redis.call('DECRBY', keys[1], arguments[1])
@@ -105,13 +105,13 @@ fn account(n: usize) -> String {
     format!("account:{n}")
 }
 
-/// A client and the state of its operations.
+/// A client and its operations.
 struct Actor<'r> {
     random: Random,
     client: Client,
     ours: &'r Running,
     pushed: &'r AtomicUsize,
-    /// The last request.
+    /// Its last request.
     last: String,
 }
 
@@ -137,7 +137,7 @@ impl Actor<'_> {
         [from, to].map(|n| format!("{prefix}{}", account(n)))
     }
 
-    /// Returns the number of turns of a script's loop: mostly 0, sometimes enough for longer than a slice.
+    /// Returns the number of turns of a script's loop: mostly none, sometimes more than fit a slice.
     fn turns(&mut self) -> String {
         let most = [10, 10, 100, 20_000, 300_000][self.random.below(5)];
         self.random.below(most).to_string()
@@ -147,7 +147,7 @@ impl Actor<'_> {
         (1 + self.random.below(9)).to_string()
     }
 
-    /// Returns the words of a command that moves money and keeps the sum.
+    /// Returns a command that moves money and keeps the sum.
     fn movement(&mut self) -> Vec<String> {
         let (amount, turns) = (self.amount(), self.turns());
         let [from, to] = self.pair("");
@@ -155,7 +155,7 @@ impl Actor<'_> {
             0 | 1 => vec!["EVAL", TRANSFER, "2", &from, &to, &amount, &turns],
             2 => vec!["EVAL", UNDECLARED, "0", &from, &to, &amount, &turns],
             3 => vec!["EVAL", CAREFUL, "0", &from, &to, &amount, &turns],
-            // Some of the keys.
+            // Declares only some of its keys.
             4 => vec!["EVAL", CAREFUL, "1", &from, &from, &to, &amount, &turns],
             _ => {
                 let [from, to] = self.pair("loose:");
@@ -225,7 +225,7 @@ impl Actor<'_> {
                 assert!(is_usual(&reply), "{script}: {reply}");
             }
             18 => {
-                // Commands on databases other than that of the accounts.
+                // Whole databases, but not the one with the accounts.
                 for words in
                     [&["SELECT", "5"][..], &["SET", "k", "v"], &["FLUSHDB"], &["SWAPDB", "5", "6"], &["SELECT", "0"]]
                 {
@@ -264,7 +264,7 @@ impl Actor<'_> {
         }
     }
 
-    /// Checks the sum as a plain command sees it.
+    /// Checks the sum with a plain command.
     fn look(&mut self) {
         let keys: Vec<String> = (0..ACCOUNTS).map(account).collect();
         let words: Vec<&str> = std::iter::once("MGET").chain(keys.iter().map(String::as_str)).collect();
@@ -308,12 +308,12 @@ impl Actor<'_> {
         self.ask(&["EVAL_RO", "return redis.call('GET', KEYS[1])", "1", &from]);
         let reply = self.ask(&["EXEC"]);
         let is_whole = reply.starts_with("*4\r\n$5\r\nmoved\r\n:");
-        // A script that has not written yet may be killed; the other pair is moved all the same.
+        // A script that has not written yet may be killed; the other transfer is still made.
         let is_killed = reply.starts_with("*4\r\n-ERR Script killed by user");
         assert!(is_whole || is_killed || is_usual(&reply), "{reply}");
     }
 
-    /// Starts an operation and disconnects; a new connection replaces the old one.
+    /// Begins an operation and disconnects; a new connection replaces the old one.
     fn leave(&mut self) {
         let id = self.ask(&["CLIENT", "ID"])[1..].trim().to_owned();
         let mut requests = Vec::new();
@@ -342,21 +342,21 @@ impl Actor<'_> {
         let left = std::mem::replace(&mut self.client, self.ours.connect());
         match self.random.below(3) {
             0 => left.reset(),
-            // Its connection ends at once, whatever it waits for.
+            // The connection is closed at once, whatever it waits for.
             1 => drop(self.ask(&["CLIENT", "KILL", "ID", &id])),
             _ => {}
         }
     }
 }
 
-/// Returns whether any client may get this error: a script exceeds the busy threshold or was ended, a key was refused,
-/// or a transaction was aborted.
+/// Returns whether a reply is one of the expected errors: a script has run for too long or was ended, a key was
+/// refused, or a transaction was aborted.
 fn is_usual(reply: &str) -> bool {
     ["-BUSY ", "-ERR Script killed by user", "*-1\r\n", "-EXECABORT"].iter().any(|start| reply.starts_with(start))
         || (reply.starts_with("*4\r\n-") && reply.contains("-BUSY "))
 }
 
-/// Stops script threads for a moment, wherever they are, until this is dropped.
+/// Stops script threads at random points for a moment, repeatedly, until it is dropped.
 struct Disturbing<'d>(&'d AtomicBool);
 
 extern "C" fn stop_for_a_moment(_: libc::c_int) {
@@ -388,7 +388,7 @@ impl Disturbing<'_> {
     }
 }
 
-/// Ends the background threads, however the test ends.
+/// Ends the background threads, even if the test fails.
 struct Ending<'e> {
     ours: &'e Running,
     over: &'e AtomicBool,
@@ -398,7 +398,7 @@ impl Drop for Ending<'_> {
     fn drop(&mut self) {
         self.over.store(true, Ordering::SeqCst);
         let mut client = self.ours.connect();
-        // Each reply is awaited: the requests of a client that has disconnected may never be read.
+        // Waits for each answer, since the data of a client that has disconnected may never be read.
         (0..CONSUMERS).for_each(|_| drop(client.ask(&["RPUSH", "work", "end"])));
     }
 }
@@ -438,7 +438,7 @@ fn chaos(seed: u64) {
             })
             .collect();
         let disturber = scope.spawn(move || Disturbing(over).run());
-        // Endless scripts end only when they are killed.
+        // Endless scripts are ended by SCRIPT KILL.
         let killer = scope.spawn(move || {
             let mut client = ours.connect();
             let writes = client.ask(&["SCRIPT", "LOAD", WRITES]).lines().nth(1).expect("a digest").to_owned();
@@ -469,7 +469,7 @@ fn chaos(seed: u64) {
         disturber.join().expect("it ended");
         assert_eq!(failed, 0, "seed {seed}");
     });
-    // Nothing waits or runs, and the asking client is the only one left.
+    // No client waits, no client but this one is connected, and no script runs.
     wait_for("the last to go", || {
         let clients = admin.ask(&["INFO", "clients"]);
         let is_alone = clients.contains("connected_clients:1\r\n") && clients.contains("blocked_clients:0\r\n");

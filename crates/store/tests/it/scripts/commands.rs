@@ -1,4 +1,4 @@
-//! Subcommands of SCRIPT about scripts, and flags that are set outside their bodies.
+//! Subcommands of SCRIPT that return information about scripts, and flags that are not in a script's body.
 
 use sluicegate_store::config::ServerOptions;
 use sluicegate_testkit::{Client, wait_for};
@@ -7,7 +7,7 @@ use super::Ticking;
 use crate::server::check_alike_by_default;
 use crate::support::Running;
 
-/// Requests whose replies must be the same to the byte.
+/// Requests whose replies must be equal byte for byte.
 const ALIKE: &[&str] = &[
     "SCRIPT\r\nSCRIPT nosuch\r\nSCRIPT HELP x\r\nSCRIPT LOAD\r\nFUNCTION HELP x\r\n",
     "COMMAND GETKEYS SCRIPT LOAD x\r\n",
@@ -37,7 +37,7 @@ fn help_lists_what_there_is() {
     }
 }
 
-/// Loads a script; returns its SHA-1.
+/// Returns the SHA-1 that SCRIPT LOAD returns.
 fn load(client: &mut Client, body: &str) -> String {
     let reply = client.ask(&["SCRIPT", "LOAD", body]);
     reply.lines().nth(1).expect("a bulk").to_owned()
@@ -93,7 +93,7 @@ fn interpreters_collect_their_garbage_when_asked() {
     assert!(before > 4_000_000, "{before} bytes");
     assert_eq!(client.ask(&["SCRIPT", "GC"]), "+OK\r\n");
     assert!(lua(&mut client) < 1_000_000);
-    // With the threshold low, nothing is left after a script.
+    // With a low threshold, a script leaves no garbage.
     client.ask(&["CONFIG", "SET", "lua_mem_gc_threshold", "100kb"]);
     client.ask(&["EVAL", "local t = {} for i = 1, 200000 do t[i] = {} end return #t", "0"]);
     assert!(lua(&mut client) < 1_000_000);
@@ -115,7 +115,7 @@ fn flags_can_be_given_before_and_after_a_script_is_known() {
     // FLUSH removes the flags.
     assert_eq!(client.ask(&["SCRIPT", "FLUSH"]), "+OK\r\n");
     assert!(client.ask(&["EVAL", body, "0", "x"]).contains("undeclared key"));
-    // Flags that are set before the script is known replace its own.
+    // Flags are set before the script is loaded, and replace its own.
     let own = format!("#!lua flags=no-writes\n{body}");
     assert_eq!(client.ask(&["SCRIPT", "FLUSH"]), "+OK\r\n");
     let sha = load(&mut client, &own);
@@ -138,7 +138,7 @@ fn scripts_that_name_no_flags_have_those_of_the_parameter() {
     let body = "return redis.call('SET', KEYS[1], 'v')";
     let refused = "Write commands are not allowed from read-only scripts";
     assert!(client.ask(&["EVAL", body, "1", "k"]).contains(refused));
-    // The script's own flags, even an empty list, replace the default ones, in both spellings.
+    // Flags in the body, even an empty list, replace them, in both notations.
     assert_eq!(client.ask(&["EVAL", &format!("--!df flags=legacy-float\n{body}"), "1", "k"]), "+OK\r\n");
     assert_eq!(client.ask(&["EVAL", &format!("#!lua\n{body}"), "1", "k"]), "+OK\r\n");
     assert_eq!(
@@ -149,7 +149,7 @@ fn scripts_that_name_no_flags_have_those_of_the_parameter() {
     assert_eq!(client.ask(&["EVAL", body, "1", "k"]), "+OK\r\n");
     let reply = client.ask(&["CONFIG", "SET", "default_lua_flags", "no-writes nosuch"]);
     assert!(reply.contains("Invalid flag: nosuch"), "{reply}");
-    // Without atomicity, its changes are visible before its end.
+    // Without atomicity, the effects of a script are visible before its end.
     assert_eq!(
         client.ask(&["CONFIG", "SET", "default_lua_flags", "allow-undeclared-keys;disable-atomicity"]),
         "+OK\r\n"
@@ -190,7 +190,7 @@ fn scripts_that_run_or_wait_are_described() {
     assert_eq!((of(waits, "client"), of(waits, "keys-held"), of(waits, "wrote")), (second, "0".into(), "0".into()));
     assert_eq!(of(waits, "waiters"), "0");
     assert!(of(runs, "age-ms").parse::<u64>().is_ok());
-    // A waiting client is listed with the script that it waits for.
+    // For a waiting script the owner of the key is listed.
     let owner = format!(" wait-db=0 wait-owner=script-{}", &sha[..8]);
     let reasons = wait_for("both to say why", || {
         let list = admin.ask(&["CLIENT", "LIST"]);
@@ -206,7 +206,7 @@ fn scripts_that_run_or_wait_are_described() {
     };
     waits_for("eval", "a ");
     waits_for("mget", "");
-    // A waiting script is ended at once by its number.
+    // A waiting script is ended at once, by its number.
     let id = waits.lines().next().and_then(|line| line.strip_prefix(':')).expect("a number");
     assert_eq!(admin.ask(&["SCRIPT", "KILL", id]), "+OK\r\n");
     assert!(waiting.read_reply().starts_with(b"-ERR Script killed by user"));
@@ -243,7 +243,7 @@ fn what_comes_behind_a_long_call_is_answered_after_it() {
     add(&["PING"]);
     add(&["EVAL", script, "1", "k", &long]);
     add(&["STRLEN", "k"]);
-    // It keeps nothing of what came.
+    // The arguments are not kept.
     add(&["SET", "other", &long]);
     add(&["MULTI"]);
     add(&["EVAL", script, "1", "k", &long[1..]]);

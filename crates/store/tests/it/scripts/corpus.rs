@@ -1,9 +1,9 @@
-//! Scripts written by hand, in `corpus/*.txt`: the replies and the remaining keys of redis-server and of the store are
-//! the same, in RESP2 and RESP3.
+//! Scripts written by hand, in `corpus/*.txt`, for which the replies and the resulting keys of the store must equal
+//! those of redis-server, in RESP2 and RESP3.
 //!
-//! A case begins with `=== NAME` and an empty store. A line `> COMMAND` is a command. Any other line is one too, in
-//! which `$` stands for the script in the lines below it, up to an empty line. `differences.txt` holds the intended
-//! differences: there each such request is followed by `-> REPLY`, the store's reply.
+//! A case begins with `=== NAME` and an empty store. A line `> COMMAND` is a command. Any other line is a command,
+//! too, in which `$` stands for the script in the lines after it, up to an empty line. `differences.txt` contains the
+//! intended differences: there each such request is followed by `-> REPLY`, the store's reply.
 
 use std::path::Path;
 
@@ -13,7 +13,7 @@ use super::both::Both;
 struct Case {
     name: String,
     requests: Vec<Vec<u8>>,
-    /// The store's expected replies to the requests with these numbers, where they differ from redis-server's.
+    /// The store's replies to the requests with these numbers, where they differ from those of redis-server.
     expected: Vec<(usize, String)>,
 }
 
@@ -56,7 +56,7 @@ fn read(name: &str) -> Vec<Case> {
     cases(&std::fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display())))
 }
 
-/// The files without that of the differences.
+/// The files, except that of differences.
 const FILES: &[&str] = &["api.txt", "conversions.txt", "errors.txt", "hostile.txt", "libraries.txt", "wild.txt"];
 
 #[test]
@@ -82,7 +82,7 @@ fn scripts_by_hand_give_what_redis_gives() {
     assert!(scripts > 1_000, "only {scripts} requests");
 }
 
-/// A request without the escapes of its script.
+/// Returns a request without the escapes of its script.
 fn shown(request: &str) -> String {
     let mut parts = request.split("\\x");
     let mut bytes = parts.next().unwrap_or_default().as_bytes().to_vec();
@@ -117,7 +117,7 @@ fn what_differs_by_intent_is_documented_and_different() {
     assert!(wrong.is_empty(), "{wrong}");
 }
 
-/// Scripts of a server that has just started draw from one sequence.
+/// Scripts share one sequence of random numbers, which is the same after each start of the server.
 #[test]
 fn chance_goes_on_from_script_to_script() {
     let mut both = Both::start();

@@ -1,4 +1,4 @@
-//! Dragonfly's extensions for scripts: calls whose replies are discarded, and the table `dragonfly`.
+//! Dragonfly's additions to Redis's scripts: calls without replies, and the table `dragonfly`.
 
 use sluicegate_store::config::ServerOptions;
 use sluicegate_testkit::{Client, wait_for};
@@ -13,31 +13,31 @@ fn eval(client: &mut Client, body: &str) -> String {
 fn calls_whose_replies_are_not_wanted_are_done_at_once() {
     let ours = Running::start();
     let mut client = ours.connect();
-    // The command is done when the next line runs, and nothing is returned, whatever its reply is.
+    // The command has run before the next line, and no value is returned, whatever the reply is.
     let body = "local n = select('#', redis.acall('SET', 'k', '5'))
         local m = select('#', redis.apcall('HGETALL', 'none'))
         redis.acall('INCRBY', 'k', 2)
         return {n, m, redis.call('GET', 'k')}";
     assert_eq!(eval(&mut client, body), "*3\r\n:0\r\n:0\r\n$1\r\n7\r\n");
-    // An error ends the script at this call, as with `call`.
+    // An error ends the script there, like an error of `call`.
     let reply =
         eval(&mut client, "redis.acall('SET', 'k', 'x') redis.acall('INCR', 'k') redis.acall('SET', 'k', 'never')");
     assert!(reply.starts_with("-ERR value is not an integer or out of range script: "), "{reply}");
     assert_eq!(client.ask(&["GET", "k"]), "$1\r\nx\r\n");
-    // The error can be caught, and `apcall` ignores it.
+    // The error can be caught; an error of `apcall` is ignored.
     assert_eq!(eval(&mut client, "local ok, e = pcall(redis.acall, 'INCR', 'k') return {ok, e.err}"), {
         let call = "local ok, e = pcall(redis.call, 'INCR', 'k') return {ok, e.err}";
         eval(&mut client, call)
     });
     assert_eq!(eval(&mut client, "redis.apcall('INCR', 'k') return select('#', redis.apcall('INCR', 'k'))"), ":0\r\n");
-    // Unknown commands and invalid arguments are refused in the same way.
+    // Unknown commands and arguments of wrong types are refused in the same way.
     assert!(eval(&mut client, "redis.acall('NOSUCH')").starts_with("-ERR Unknown Redis command"));
     assert_eq!(eval(&mut client, "redis.apcall('NOSUCH') return 1"), ":1\r\n");
     assert!(eval(&mut client, "redis.acall()").contains("Please specify at least one argument"));
     // The same holds in a script without atomicity.
     let body = "--!df flags=disable-atomicity\nredis.acall('SET', 'k', '1') redis.apcall('LPUSH', 'k', 'x') return redis.call('INCR', 'k')";
     assert_eq!(eval(&mut client, body), ":2\r\n");
-    // Both are functions of server as well, and of libraries.
+    // Both exist in `server`, too, and in libraries.
     assert_eq!(eval(&mut client, "return type(server.acall) .. type(server.apcall)"), "$16\r\nfunctionfunction\r\n");
 }
 
@@ -45,7 +45,7 @@ fn calls_whose_replies_are_not_wanted_are_done_at_once() {
 fn keys_are_locked_all_or_none_until_they_are_unlocked() {
     let ours = Running::with(ServerOptions::default(), 2);
     let (mut one, mut two, mut reader, mut admin) = (ours.connect(), ours.connect(), ours.connect(), ours.connect());
-    // The script locks two keys, changes one, and the other only much later.
+    // The script locks two keys, changes one of them at once, and the other one much later.
     let body = "--!df flags=disable-atomicity
         dragonfly.lock('a', 'b')
         redis.call('SET', 'a', 'one')
@@ -95,7 +95,7 @@ fn a_lock_is_given_back_at_the_end_and_refused_twice() {
         let reply = eval(&mut client, &format!("{free}{body}"));
         assert!(reply.starts_with(expected), "{reply}");
     }
-    // An atomic script has its keys until its end.
+    // An atomic script holds its keys until its end.
     assert_eq!(eval(&mut client, "dragonfly.lock('a') dragonfly.lock('a') return redis.call('INCR', 'a')"), ":5\r\n");
     let reply = eval(&mut client, "dragonfly.unlock()");
     assert!(reply.starts_with("-ERR dragonfly.unlock: an atomic script keeps its keys to its end"), "{reply}");

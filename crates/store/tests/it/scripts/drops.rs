@@ -1,9 +1,9 @@
-//! Callers that disconnect at every await of a script: the script never starts, or it runs to its end. No hold remains,
-//! no script is half executed, and the callers queued behind it are served.
+//! Callers that are dropped at every await of a script: the script never begins, or it runs to its end. No key stays
+//! held, no script is half done, and the clients behind it are served.
 //!
-//! A caller is the future of a command, or a whole connection on a runtime of its own; dropping the runtime ends the
-//! connection wherever it waits. Each caller is dropped after 0, 1, 2… polls; what it waits for happens before the
-//! first poll, at any poll, or after the drop.
+//! A caller is the future of a command, or a whole connection on a runtime of its own, which is dropped at its current
+//! await when the runtime ends. Each is dropped after 0, 1, 2… polls, and the event that it waits for occurs before the
+//! first poll, after the drop, or after any poll in between.
 
 use std::io::{ErrorKind, Read, Write};
 use std::os::unix::net::UnixStream;
@@ -21,42 +21,42 @@ use crate::{ask, start};
 /// The sum of the two accounts.
 const SUM: i64 = 200;
 
-/// The maximum number of polls of a command's future: by then it has ended.
+/// The maximum number of polls of a command's future, after which it is complete.
 const POLLS: usize = 7;
-/// The same for a connection, which also reads, writes, and checks whether its client is still connected.
+/// The maximum number of polls of a connection, which also reads, writes, and checks whether its client is connected.
 const POLLS_CONNECTED: usize = 10;
 
-/// Moves one from an account to the other, in this order.
+/// Moves 1 from the first account to the second.
 const TRANSFER: &str = "redis.call('DECR', KEYS[1]) redis.call('INCR', KEYS[2]) return 'moved'";
-/// The same; the second account is not declared.
+/// Like [`TRANSFER`], but the second account is not declared.
 const UNDECLARED: &str = "redis.call('DECR', KEYS[1]) redis.call('INCR', 'b') return 'moved'";
-/// A transfer that has written nothing when it first uses the undeclared account.
+/// Has not written when it needs the second account.
 const CAREFUL: &str = "redis.call('GET', KEYS[1]) redis.call('INCR', 'b') redis.call('DECR', KEYS[1]) return 'moved'";
-/// A transfer that loops until there are four keys; it soon moves to a script thread.
+/// Loops until there are four keys, and is soon moved to a script thread.
 const TURNS: &str = "redis.call('DECR', KEYS[1]) repeat until redis.call('DBSIZE') == 4 \
                      redis.call('INCR', KEYS[2]) return 'moved'";
-/// A transfer that needs all keys while it holds one.
+/// Needs all keys while it holds one.
 const EVERYTHING: &str =
     "redis.call('DECR', KEYS[1]) redis.call('KEYS', 'none') redis.call('INCR', 'b') return 'moved'";
-/// A transfer that is atomic from the lock on.
+/// Is atomic from the lock on.
 const LOCKS: &str = "--!df flags=disable-atomicity\n\
                      dragonfly.lock(KEYS[1], KEYS[2]) redis.call('DECR', KEYS[1]) redis.call('INCR', KEYS[2]) return 'moved'";
-/// A transfer that is not atomic, but still runs to its end: both commands wait for a held key.
+/// Is not atomic, and still runs to its end: both commands wait for a held key.
 const ALONE: &str = "--!df flags=disable-atomicity\n\
                      redis.call('INCR', KEYS[2]) redis.call('DECR', KEYS[1]) return 'moved'";
 const LIBRARY: &str = "#!lua name=accounts\nredis.register_function('transfer', function(keys) \
                        redis.call('DECR', keys[1]) redis.call('INCR', 'b') return 'moved' end)";
 
-/// What the caller waits for.
+/// The event that the caller waits for.
 #[derive(Clone, Copy, PartialEq)]
 enum Until {
-    /// The key `b`, which a section holds.
+    /// The release of the key `b`, which a section holds.
     Free,
-    /// A fourth key.
+    /// The creation of a fourth key.
     Made,
 }
 
-/// One call: its name, its words, and what it waits for.
+/// One call: its name, its words, and the event that it waits for.
 type Operation = (&'static str, &'static [&'static str], Until);
 
 /// The digest of [`UNDECLARED`] is known only when it has been loaded.
@@ -74,7 +74,7 @@ const OPERATIONS: &[Operation] = &[
     ("not atomic", &["EVAL", ALONE, "2", "a", "b"], Until::Free),
 ];
 
-/// The same in the middle of a transaction that itself adds to an account and takes from it.
+/// The operations within a transaction that itself adds to an account and subtracts from it.
 const IN_EXEC: &[Operation] = &[
     ("declared in EXEC", &["EVAL", TRANSFER, "2", "a", "b"], Until::Free),
     ("undeclared in EXEC", &["EVAL", UNDECLARED, "1", "a"], Until::Free),
@@ -84,7 +84,7 @@ const IN_EXEC: &[Operation] = &[
     ("everything in EXEC", &["EVAL", EVERYTHING, "1", "a"], Until::Free),
 ];
 
-/// Returns a store with two accounts, a counter and the scripts of the operations, and the digest of [`UNDECLARED`].
+/// Returns a store with two accounts, a counter, and the keys that the operations need.
 fn store() -> (Store, String) {
     let store = Store::new(StoreOptions { stripes: 4, ..StoreOptions::default() });
     ask(&store, "MSET a 100 b 100 count 0");
@@ -94,7 +94,7 @@ fn store() -> (Store, String) {
     (store, sha)
 }
 
-/// The caller of an operation.
+/// The caller.
 enum Calling {
     Command(Task),
     Connection(Box<Connected>),
@@ -122,7 +122,7 @@ impl Connected {
         Connected { runtime, server, client, received: Vec::new() }
     }
 
-    /// Runs the woken tasks once; returns whether the script's reply has arrived.
+    /// Polls the woken tasks once; returns whether the connection has answered everything.
     fn turn(&mut self) -> bool {
         self.runtime.block_on(tokio::task::yield_now());
         let mut bytes = [0; 4096];
@@ -142,7 +142,7 @@ impl Calling {
         }
     }
 
-    /// Ends the caller wherever it waits. Returns what it has received.
+    /// Drops the connection at its current await, and returns the replies that it has sent.
     fn leave(self) -> Vec<u8> {
         match self {
             Calling::Command(task) => task.reply.unwrap_or_default(),
@@ -156,7 +156,7 @@ impl Calling {
     }
 }
 
-/// Returns a command as a task, which has already ended if the command did not wait.
+/// Returns a command as a task, which has ended if the command was completed at once.
 fn task(store: &Store, words: &[&str]) -> Task {
     let words: Vec<&[u8]> = words.iter().map(|word| word.as_bytes()).collect();
     match start(store, &mut Caller::default(), &words) {
@@ -173,7 +173,7 @@ enum Through {
     Exec,
 }
 
-/// Drops an operation after `polls` polls; what it waits for happens after `comes` polls.
+/// Drops an operation after `polls` polls; the event that it waits for occurs after `comes` of them.
 fn drop_after((name, words, until): Operation, through: Through, polls: usize, comes: usize) {
     let what = format!("{name} through {through:?}, dropped after {polls} polls, served after {comes}");
     let (store, sha) = store();
@@ -221,7 +221,7 @@ fn drop_after((name, words, until): Operation, through: Through, polls: usize, c
         serve();
     }
     let count = behind.len();
-    // One task may hold keys that another waits for, so all are polled.
+    // A command may hold keys that another one waits for, so all are polled.
     wait_for(&format!("those behind it to end: {what}"), || {
         let ended = behind.iter_mut().filter_map(|task| task.turn().then_some(())).count();
         (ended == behind.len()).then_some(())
@@ -230,20 +230,20 @@ fn drop_after((name, words, until): Operation, through: Through, polls: usize, c
         assert_ne!(reply[0], b'-', "{what}: {}", reply.escape_ascii());
     }
     wait_for(&format!("nothing to be left: {what}"), || is_quiet(&store).then_some(()));
-    // A transfer happened completely or not at all, and one whose reply arrived has happened.
+    // The transfer was made completely or not at all; if there was a reply, it was made.
     let accounts = ["a", "b"].map(|account| number(&store, account));
     assert_eq!(accounts[0] + accounts[1], SUM, "{what}: {accounts:?}");
     let moved = 100 - accounts[0] + i64::from(count > 0);
     let each = if through == Through::Exec { 2 } else { 1 };
     assert!(moved == each || moved == 0 && !has_ended, "{what}: {accounts:?}");
     assert_eq!(number(&store, "count"), i64::from(count > 0), "{what}");
-    // Nothing is held: none of these commands waits.
+    // No key is held: these commands complete at once.
     for line in ["MSET a 1 b 2 count 3", "DEL made", "FLUSHALL"] {
         assert_ne!(ask(&store, line).as_bytes()[0], b'-', "{what}");
     }
 }
 
-/// Returns whether nothing is held, nobody waits, and no script runs.
+/// Returns whether no key is held, no client waits, and no script runs.
 fn is_quiet(store: &Store) -> bool {
     ask(store, "SCRIPT PS") == "*0\r\n" && store.stats().tickets == 0
 }
@@ -253,8 +253,7 @@ fn number(store: &Store, key: &str) -> i64 {
     reply.lines().nth(1).and_then(|text| text.parse().ok()).unwrap_or_else(|| panic!("{key}: {reply}"))
 }
 
-/// Drops an operation after each number of polls; what it waits for happens before, at any of these polls, or after the
-/// drop.
+/// Drops an operation after each of its polls, with the event after each of the polls before, or after the drop.
 fn check(operation: Operation, through: Through, polls_max: usize) {
     for polls in 0..=polls_max {
         for comes in 0..=polls + 1 {
@@ -278,12 +277,12 @@ fn connections_end_at_every_await_of_a_transaction_with_a_script() {
     IN_EXEC.iter().for_each(|operation| check(*operation, Through::Exec, POLLS_CONNECTED));
 }
 
-/// A script that was restarted is dropped: it holds no keys yet, or all of them.
+/// The caller of a restarted script is dropped: the script holds no key yet, or all of its keys.
 #[test]
 fn one_that_begins_anew_is_given_up_at_every_await() {
     for polls in 0..6 {
         let (store, _) = store();
-        // The first one has `a` and goes to wait for `b`, which the second one has when it wants `a`.
+        // The first script holds `a` and will wait for `b`, which the second one holds when it needs `a`.
         let gate = hold(&store, "gate");
         let mut first = task(
             &store,

@@ -1,4 +1,4 @@
-//! Scripts that need all keys: FLUSHALL, FLUSHDB, SWAPDB and KEYS in them, and beside them in a transaction.
+//! Scripts that need all keys: FLUSHALL, FLUSHDB, SWAPDB and KEYS in scripts, and next to scripts in a transaction.
 
 use sluicegate_store::config::ServerOptions;
 use sluicegate_testkit::{Client, RedisServer, wait_for};
@@ -9,7 +9,7 @@ use crate::support::Running;
 
 const ENDLESS: &str = "redis.call('SET', KEYS[1], 'x') while true do end";
 
-/// Requests whose replies must be the same to the byte.
+/// Requests whose replies must be equal byte for byte.
 const ALIKE: &[&str] = &[
     "MSET a 1 b 2\r\nEVAL \"redis.call('set','c',3) redis.call('flushall') redis.call('set','d',4) return redis.call('dbsize')\" 0\r\n\
      MGET a b c d\r\nEVAL \"return redis.call('keys','*')\" 0\r\nDEL d\r\n",
@@ -31,8 +31,8 @@ fn replies_are_those_of_redis() {
     check_alike(ALIKE, &redis, &ours);
 }
 
-/// Returns a script that creates its key, waits until the number of keys, which is visible despite holds, is that of
-/// its argument, and then runs `call`.
+/// Returns a script that creates its key, waits until DBSIZE, which counts held keys, equals its argument, and then
+/// runs `call`.
 fn staged(call: &str) -> String {
     format!(
         "redis.call('SET', KEYS[1], 'x')
@@ -48,7 +48,7 @@ fn begin(client: &mut Client, script: &str, words: &[&str]) {
     client.command(&all);
 }
 
-/// Returns how many commands and sections wait for keys.
+/// Returns the number of commands and sections that wait for keys.
 fn parked(admin: &mut Client) -> usize {
     admin
         .ask(&["INFO", "stats"])
@@ -62,7 +62,7 @@ fn nobody_sees_the_middle_of_a_script_that_flushes() {
     let ours = Running::with(ServerOptions::default(), 2);
     let (mut one, mut admin, mut reader, mut writer) = (ours.connect(), ours.connect(), ours.connect(), ours.connect());
     admin.ask(&["SET", "old", "1"]);
-    // The script flushes, and loops until its channel has a subscriber.
+    // The script flushes, and then runs until there is a subscriber.
     let script = "redis.call('FLUSHALL')
         repeat until redis.call('PUBSUB', 'NUMSUB', 'go on')[2] == 1
         redis.call('MSET', 'a', '1', 'b', '1')
@@ -81,7 +81,7 @@ fn nobody_sees_the_middle_of_a_script_that_flushes() {
     assert!(seen.ends_with(b"$-1\r\n"));
     assert_eq!(writer.read_reply(), b"+OK\r\n");
     assert_eq!(admin.ask(&["MGET", "a", "b"]), "*2\r\n$1\r\n1\r\n$1\r\n2\r\n");
-    // No hold remains.
+    // No key stays held.
     assert_eq!(admin.ask(&["SWAPDB", "0", "1"]), "+OK\r\n");
     assert_eq!(admin.ask(&["FLUSHALL"]), "+OK\r\n");
 }
@@ -90,7 +90,7 @@ fn nobody_sees_the_middle_of_a_script_that_flushes() {
 fn scripts_with_keys_that_want_everything_do_not_wait_for_each_other() {
     let ours = Running::with(ServerOptions::default(), 2);
     let (mut one, mut two, mut other, mut admin) = (ours.connect(), ours.connect(), ours.connect(), ours.connect());
-    // Both have only read their key when they need all keys.
+    // Both scripts have read their key when they need all keys.
     let reads = "redis.call('GET', KEYS[1])
         redis.call('PUBLISH', 'here', 'x')
         for i = 1, 3000000 do end
@@ -103,9 +103,9 @@ fn scripts_with_keys_that_want_everything_do_not_wait_for_each_other() {
         assert_eq!(one.read_reply(), b":2\r\n");
         assert_eq!(two.read_reply(), b":2\r\n");
     }
-    // Both have written: one is refused, or both succeed if one ended before the other needed all keys.
+    // Both scripts have written: one is refused, unless it ended before the other one needed all keys.
     for round in 0..20 {
-        // Each round has a script of its own: after a refusal, calls of the same script no longer overlap.
+        // A different script each time, because a refused script runs exclusively among its kind from then on.
         let writes = staged(&format!("return #redis.call('KEYS', '*'), {round}"));
         admin.ask(&["FLUSHALL"]);
         begin(&mut one, &writes, &["1", "a", "2"]);
@@ -121,7 +121,7 @@ fn scripts_with_keys_that_want_everything_do_not_wait_for_each_other() {
 fn a_script_that_holds_a_key_and_one_that_wants_everything_and_that_key() {
     let ours = Running::with(ServerOptions::default(), 2);
     let (mut one, mut two, mut admin) = (ours.connect(), ours.connect(), ours.connect());
-    // One script holds a key and needs all; the other holds a key and needs that of the first.
+    // One script holds a key and needs all; the other one holds a key and needs that of the first.
     let takes = "redis.call('GET', KEYS[1]) for i = 1, 3000000 do end return redis.call('INCR', ARGV[1])";
     let flushes = "redis.call('GET', KEYS[1]) for i = 1, 3000000 do end redis.call('FLUSHALL') return redis.call('INCR', KEYS[1])";
     for _ in 0..20 {
@@ -145,7 +145,7 @@ fn all_keys_are_keys_that_were_not_declared() {
         assert!(refused.starts_with("-ERR script tried accessing undeclared key"), "{refused}");
         let allowed = client.ask(&["EVAL", &format!("#!lua flags=allow-undeclared-keys\n{body}"), "1", "k"]);
         assert!(!allowed.starts_with('-'), "{allowed}");
-        // Without atomicity nothing is held, and each command runs as a client's.
+        // Without atomicity no key is held, and each command runs like a client's.
         let alone = client.ask(&["EVAL", &format!("--!df flags=disable-atomicity\n{body}"), "1", "k"]);
         assert!(!alone.starts_with('-'), "{alone}");
     }
@@ -172,18 +172,18 @@ fn a_script_that_waits_for_everything_can_be_ended_and_lets_others_go_on() {
         (ours.connect(), ours.connect(), ours.connect(), ours.connect());
     begin(&mut endless, ENDLESS, &["1", "a"]);
     wait_for("it to begin", || (admin.ask(&["DBSIZE"]) == ":1\r\n").then_some(()));
-    // The script has written, and so gets no BUSY itself.
+    // The script has written, so it does not get `BUSY` itself.
     begin(
         &mut flushing,
         "redis.call('SET', KEYS[1], 1) redis.call('FLUSHALL') return redis.call('DBSIZE')",
         &["1", "b"],
     );
-    // A script on another key waits until then, and gets BUSY.
+    // A script on another key waits until then, and gets `BUSY`.
     wait_for("a script behind it to be told", || {
         begin(&mut behind, "return redis.call('GET', KEYS[1])", &["1", "c"]);
         behind.read_reply().starts_with(b"-BUSY").then_some(())
     });
-    // A command does not wait.
+    // A command on another key does not wait.
     assert_eq!(admin.ask(&["SET", "c", "1"]), "+OK\r\n");
     wait_for("the endless one to be ended", || {
         let listed = admin.ask(&["SCRIPT", "KILL", &sha_of(ENDLESS), "FORCE"]);

@@ -1,5 +1,4 @@
-//! The scripts of `examples/scripts`: their replies and the keys that remain, compared with redis-server where Redis
-//! can run them.
+//! The scripts of `examples/scripts`: their results and effects, compared with redis-server where Redis can run them.
 
 use std::path::Path;
 
@@ -11,7 +10,7 @@ fn example(name: &str) -> String {
     std::fs::read_to_string(folder.join(name)).unwrap_or_else(|error| panic!("{name}: {error}"))
 }
 
-/// The keys before the scripts run.
+/// The commands that create the keys before the scripts run.
 const BEGIN: &[&str] = &[
     "RPUSH feed:2 old older oldest",
     "ZADD room:1 50 ann 40 bob 30 eve",
@@ -27,7 +26,7 @@ const BEGIN: &[&str] = &[
     "SADD online:us d",
 ];
 
-/// A script, its keys and its arguments, what it returns, and a command with its reply that shows what it left.
+/// A script, its keys and arguments, its result, and a command whose reply shows its effect.
 type Example =
     (&'static str, &'static [&'static str], &'static [&'static str], &'static str, (&'static str, &'static str));
 
@@ -89,7 +88,7 @@ fn a_metric_that_sticks_stays_when_memory_is_full() {
     }
     client.send(request("sticky_metric.lua", &["last-metric", "online:eu", "online:us"], &[]));
     assert_eq!(client.read_reply(), b":4\r\n");
-    // The key is sticky already.
+    // The key sticks already.
     assert_eq!(client.ask(&["STICK", "last-metric"]), ":0\r\n");
     assert_eq!(client.ask(&["CONFIG", "SET", "maxmemory-policy", "allkeys-lru"]), "+OK\r\n");
     assert_eq!(client.ask(&["CONFIG", "SET", "maxmemory", "1"]), "+OK\r\n");

@@ -1,4 +1,4 @@
-//! FUNCTION and FCALL: the same bytes as redis-server's, payloads that both can restore, long-running functions.
+//! FUNCTION and FCALL: replies equal to redis-server's, payloads that both accept, functions that run long.
 
 use sluicegate_store::config::ServerOptions;
 use sluicegate_testkit::{Client, RedisServer, wait_for};
@@ -7,7 +7,7 @@ use super::{Ticking, check_alike_in_resp3};
 use crate::server::check_alike;
 use crate::support::Running;
 
-/// Requests whose replies must be the same to the byte. Each runs on a connection of its own, after those before it.
+/// Requests whose replies must be equal byte for byte. Each runs on a connection of its own, after those before it.
 const ALIKE: &[&str] = &[
     // Valid and invalid libraries.
     "FUNCTION\r\nFUNCTION nosuch\r\nFUNCTION LOAD\r\nFUNCTION LOAD ''\r\nFUNCTION LOAD x\r\nFUNCTION LOAD '#!lua'\r\n",
@@ -24,7 +24,7 @@ const ALIKE: &[&str] = &[
      FUNCTION LOAD \"#!lua name=x\\nlocal a = nil + 1\"\r\nFUNCTION LOAD \"#!lua name=x\\nlocal a = {} a()\"\r\n\
      FUNCTION LOAD \"#!lua name=x\\nredis.log(1)\"\r\nFUNCTION LOAD \"#!lua name=x\\nredis.log('a','b')\"\r\n\
      FUNCTION LOAD \"#!lua name=x\\nlocal a = redis.REDIS_VERSION_NUM + redis.LOG_WARNING\"\r\n",
-    // Registration of functions.
+    // The registration of functions.
     "FUNCTION LOAD \"#!lua name=x\\nredis.register_function()\"\r\n\
      FUNCTION LOAD \"#!lua name=x\\nredis.register_function('f')\"\r\n\
      FUNCTION LOAD \"#!lua name=x\\nredis.register_function('f', 1)\"\r\n\
@@ -105,14 +105,14 @@ const ALIKE: &[&str] = &[
     "FUNCTION RESTORE \"\\n\\x00]\\x9b\\\\@\\x0f\\x7f\\xa2\\xda\"\r\nFUNCTION RESTORE \"\\x00\\x01x\\n\\x00\\\"\\x80\\x86_\\xbd\\xe8H\\xd0\"\r\n\
      FUNCTION RESTORE \"\\xf5\\n\\x00?\\x97u!\\x84\\xd9\\\\\\xa4\"\r\nFUNCTION RESTORE \"\\xf5\\x01x\\n\\x00T\\xa5\\xad\\xd7\\xcc\\xb0T\\xb7\"\r\n",
     "FUNCTION LOAD \"#!lua name=a\\nredis.register_function('f', function() return 1 end)\"\r\nFUNCTION DUMP\r\nFUNCTION FLUSH\r\n",
-    // Replies of COMMAND.
+    // The replies of COMMAND.
     "COMMAND GETKEYS eval x 0 a\r\nCOMMAND GETKEYS eval x 5 a\r\nCOMMAND GETKEYS eval x a b\r\nCOMMAND GETKEYS eval x\r\n\
      COMMAND GETKEYS fcall x 1 a\r\nCOMMAND GETKEYS fcall_ro x -1 a\r\nCOMMAND GETKEYSANDFLAGS evalsha x 2 a b c\r\n\
      COMMAND GETKEYSANDFLAGS fcall_ro x 1 a\r\nCOMMAND GETKEYS script load x\r\nCOMMAND GETKEYS function load x\r\n",
     "COMMAND INFO evalsha evalsha_ro function|load function|restore function|stats function|flush function|dump function|delete function|list\r\n",
 ];
 
-/// The same in RESP3.
+/// Like [`ALIKE`], in RESP3.
 const ALIKE_IN_RESP3: &[&str] = &[
     "FUNCTION STATS\r\nFUNCTION LIST\r\n\
      FUNCTION LOAD \"#!lua name=w\\nredis.register_function{function_name='f', flags={'no-writes'}, callback=function(keys) \
@@ -181,7 +181,7 @@ fn a_library_that_takes_too_long_is_not_loaded() {
     let (mut loading, mut other) = (ours.connect(), ours.connect());
     for code in ["while true do end", "local s = ('x'):rep(1000) while true do s:find(('x?'):rep(30) .. 'y') end"] {
         loading.command(&["FUNCTION", "LOAD", &format!("#!lua name=x\n{code}")]);
-        // The worker is not blocked.
+        // The worker is not occupied.
         for _ in 0..100 {
             assert_eq!(other.ask(&["SET", "k", "v"]), "+OK\r\n");
         }
@@ -241,7 +241,7 @@ fn every_interpreter_loads_a_library_by_itself() {
                 redis.register_function('chance', function() return math.random(1000000000) end)";
     first.ask(&["FUNCTION", "LOAD", code]);
     let mut clients: Vec<Client> = (0..8).map(|_| ours.connect()).collect();
-    // The calls run long enough to overlap, so several interpreters are needed.
+    // They are so long that they overlap, so several interpreters are needed.
     clients.iter_mut().for_each(|client| client.command(&["FCALL", "sum", "0", "2000000"]));
     let replies: Vec<Vec<u8>> = clients.iter_mut().map(|client| client.read_reply()).collect();
     assert!(replies.iter().all(|reply| *reply == replies[0] && reply.starts_with(b":")), "{replies:?}");

@@ -1,7 +1,7 @@
-//! Random scripts on both servers: the replies and the remaining keys must be the same.
+//! Random scripts, for which the replies and the resulting keys of both servers must be equal.
 //!
-//! A difference is narrowed down to a script of which no statement can be removed, and printed with its seed.
-//! `SLUICEGATE_SEED` is the first seed, `SLUICEGATE_SCRIPTS` the number of scripts.
+//! A difference is reduced to a minimal script, and printed with its seed. `SLUICEGATE_SEED` sets the seed,
+//! `SLUICEGATE_SCRIPTS` the number of scripts.
 
 use super::both::{Both, Said};
 use super::grammar::{BEGIN, Script, Writer};
@@ -10,7 +10,7 @@ use crate::Random;
 
 /// The number of scripts between two comparisons of the keys.
 const ROUND: usize = 4;
-/// The maximum number of attempts to make a script smaller.
+/// The maximum number of attempts to reduce a script.
 const TRIES: usize = 3_000;
 
 /// A difference between the servers.
@@ -20,7 +20,7 @@ struct Difference {
     ran: usize,
 }
 
-/// Runs scripts on empty stores; returns the first difference.
+/// Runs scripts on an empty store.
 fn run(both: &mut Both, protocol: u8, scripts: &[Script]) -> Option<Difference> {
     both.begin(protocol);
     let mut requests: Vec<Vec<u8>> = BEGIN.iter().map(|line| format!("{line}\r\n").into_bytes()).collect();
@@ -33,7 +33,7 @@ fn run(both: &mut Both, protocol: u8, scripts: &[Script]) -> Option<Difference> 
     (theirs != ours).then(|| Difference { what: format!("  redis: {theirs}  ours: {ours}"), ran: scripts.len() })
 }
 
-/// Returns the smallest sequence of scripts that still differs.
+/// Reduces the scripts to the smallest sequence that still shows a difference.
 fn shrink(both: &mut Both, protocol: u8, mut scripts: Vec<Script>, mut found: Difference) -> (Vec<Script>, Difference) {
     let mut tries = 0;
     'smaller: while tries < TRIES {
@@ -57,7 +57,7 @@ fn shrink(both: &mut Both, protocol: u8, mut scripts: Vec<Script>, mut found: Di
     (scripts, found)
 }
 
-/// Prints which scripts ran when a server has died or a test has failed.
+/// Prints the scripts of the round if a server ends or the test fails.
 struct Told<'s>(u64, &'s [Script]);
 
 impl Drop for Told<'_> {
@@ -68,7 +68,7 @@ impl Drop for Told<'_> {
     }
 }
 
-/// The number of differences after which a test stops.
+/// The number of differences after which a test ends.
 const SHOWN: usize = 8;
 
 #[test]

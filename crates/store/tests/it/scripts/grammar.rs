@@ -1,8 +1,8 @@
-//! Random scripts: trees of statements, so that a script with a difference can be narrowed down.
+//! Random scripts: trees of statements, so that a script that shows a difference can be reduced.
 //!
-//! A script knows a few variables of each kind and uses them; the reply of every command is deterministic. Not written:
-//! numbers so large that doubles lose digits, quotients beside `..` and what else `corpus/differences.txt` lists, and
-//! tables in whose order chance would show.
+//! A script has a few variables of each kind and uses them; only commands whose replies are deterministic are used.
+//! Excluded: numbers so large that doubles lose digits, quotients next to `..` and the other differences that
+//! `corpus/differences.txt` lists, and tables whose order is random.
 
 use sluicegate_testkit::encode;
 
@@ -11,7 +11,7 @@ use crate::Random;
 /// The keys that scripts use; some of them exist, of every type.
 pub const KEYS: &[&str] = &["s", "n", "l", "h", "set", "ints", "z", "none", "new", "stream"];
 
-/// The commands that create the initial keys.
+/// The commands that create the keys before the scripts run.
 pub const BEGIN: &[&str] = &[
     "SET s text",
     "SET n 10",
@@ -25,7 +25,7 @@ pub const BEGIN: &[&str] = &[
     "HSET pairs f v",
 ];
 
-/// A statement with its inner statements.
+/// A statement, with its inner statements.
 #[derive(Clone, Debug)]
 pub struct Statement {
     head: String,
@@ -49,7 +49,7 @@ impl Statement {
     }
 }
 
-/// A script and how it is called.
+/// A script, with its keys and arguments.
 #[derive(Clone, Debug)]
 pub struct Script {
     pub statements: Vec<Statement>,
@@ -65,7 +65,7 @@ impl Script {
         body
     }
 
-    /// The request, in RESP.
+    /// Returns the request in RESP.
     pub fn request(&self) -> Vec<u8> {
         let (body, count) = (self.body(), self.keys.len().to_string());
         let mut words: Vec<&[u8]> = vec![self.command.as_bytes(), body.as_bytes(), count.as_bytes()];
@@ -74,7 +74,7 @@ impl Script {
         encode(&words)
     }
 
-    /// Returns all scripts with one statement less: it is removed, or replaced by its inner statements.
+    /// Returns all scripts with one statement less: without it, or with its inner statements in its place.
     pub fn smaller(&self) -> Vec<Script> {
         smaller(&self.statements).into_iter().map(|statements| Script { statements, ..self.clone() }).collect()
     }
@@ -97,7 +97,7 @@ fn smaller(statements: &[Statement]) -> Vec<Vec<Statement>> {
 /// Writes one script.
 pub struct Writer<'r> {
     random: &'r mut Random,
-    /// Variables in sight, by kind.
+    /// The visible variables, by scope, with their kinds.
     scopes: Vec<Vec<(Kind, String)>>,
     names: usize,
     left: usize,
@@ -118,7 +118,7 @@ enum Kind {
     Reply,
 }
 
-/// Commands with what they take: `K` a key, `I` a whole number, `N` a number, `T` a text, `M` a member, `S` a short
+/// Commands with their arguments: `K` a key, `I` a whole number, `N` a number, `T` a text, `M` a member, `S` a short
 /// text without blanks.
 const COMMANDS: &[&str] = &[
     "GET K",
@@ -246,7 +246,7 @@ const TEXTS: &[&str] = &["''", "'a'", "'b'", "'text'", "'10'", "'3.5'", "'x y'",
 const MEMBERS: &[&str] = &["a", "b", "f", "g", "one", "7"];
 
 impl<'r> Writer<'r> {
-    /// Returns a script of about `size` statements.
+    /// Returns a script of about this number of statements.
     pub fn script(random: &'r mut Random, size: usize) -> Script {
         let keys: Vec<&str> = (0..random.below(4)).map(|_| random.pick(KEYS)).collect();
         let arguments: Vec<String> = (0..random.below(4))
@@ -294,7 +294,7 @@ impl<'r> Writer<'r> {
         (!fits.is_empty()).then(|| fits[self.random.below(fits.len())].clone())
     }
 
-    /// Statements in a scope of their own.
+    /// Returns statements in a scope of their own.
     fn block(&mut self, depth: usize) -> Vec<Statement> {
         self.scopes.push(Vec::new());
         let body = (0..1 + self.random.below(3)).map(|_| self.statement(depth + 1)).collect();
@@ -409,7 +409,7 @@ impl<'r> Writer<'r> {
         }
     }
 
-    /// A change of a variable, or something that fails.
+    /// Returns a change of a variable, or a statement that fails.
     fn change(&mut self) -> Statement {
         let text = match self.random.below(8) {
             0 | 1 => self.variable(Kind::Int).map(|name| format!("{name} = {}", self.int(1))),
@@ -423,7 +423,7 @@ impl<'r> Writer<'r> {
         Statement::line(text.unwrap_or_else(|| "do end".to_owned()))
     }
 
-    /// Returns an element for a list: never a list, as it could be put into itself.
+    /// Returns an element for a list: not a list, because a list could be put into itself.
     fn item(&mut self) -> String {
         match self.random.below(4) {
             0 => self.int(1),
@@ -435,7 +435,7 @@ impl<'r> Writer<'r> {
 
     fn failure(&mut self) -> String {
         let (any, other) = (self.any(1), self.any(1));
-        // Error messages of arithmetic on strings differ.
+        // The error messages for arithmetic on strings differ.
         let no_text = match self.random.below(3) {
             0 => self.list(1),
             1 => self.random.pick(&["true", "nil", "function() end"]).to_owned(),

@@ -1,5 +1,5 @@
-//! Scripts that try to break their interpreter, and their replies; `corpus/hostile.txt` has those that redis-server
-//! survives.
+//! Scripts that try to break the interpreter, with the expected replies; `corpus/hostile.txt` contains those that
+//! redis-server survives.
 
 use sluicegate_store::config::ServerOptions;
 use sluicegate_testkit::{Client, wait_for};
@@ -7,10 +7,10 @@ use sluicegate_testkit::{Client, wait_for};
 use super::Ticking;
 use crate::support::Running;
 
-/// A table within a million others.
+/// A table that is nested a million times.
 const DEEP: &str = "local t = {} for i = 1, 1000000 do t = {t} end";
 
-/// Scripts, each with a part of its reply.
+/// Scripts, and a part of their reply.
 const HOSTILE: &[(&str, &str)] = &[
     // Recursion through C.
     ("local function f() return coroutine.wrap(f)() end return f()", "C stack overflow"),
@@ -45,7 +45,7 @@ const HOSTILE: &[(&str, &str)] = &[
     ("{DEEP} return #cmsgpack.pack(t)", ":"),
     ("{DEEP} error({err = 'MY deep', t})", "-MY deep"),
     ("{DEEP} t = nil collectgarbage() return 1", ":1"),
-    // Errors that have no text.
+    // Errors that have no message.
     ("error({})", "-ERR unknown error"),
     ("error({err = {}})", "-ERR unknown error"),
     ("error(setmetatable({}, {__index = function() error('asked') end}))", "-ERR unknown error"),
@@ -53,7 +53,7 @@ const HOSTILE: &[(&str, &str)] = &[
     ("error(error)", "-ERR function: "),
     ("error(coroutine.create(function() end))", "-ERR thread: "),
     ("return setmetatable({}, {__index = function(t, k) error('asked') end})", "*0"),
-    // To-be-closed variables, which only Lua 5.4 has.
+    // To-be-closed variables, which only exist in Lua 5.4.
     (
         "do local x <close> = setmetatable({}, {__close = function() redis.call('SET', 'k', 'closed') end}) end return redis.call('GET', 'k')",
         "closed",
@@ -68,7 +68,7 @@ const HOSTILE: &[(&str, &str)] = &[
         "local c = coroutine.create(function() local x <close> = setmetatable({}, {__close = function() redis.call('SET', 'k', 'left') end}) coroutine.yield() end) coroutine.resume(c) return 1",
         ":1",
     ),
-    // Bytes that are not source code.
+    // Bytes that are not source text.
     ("\u{1b}Lua", "Error compiling script"),
     ("return loadstring('\\27LuaT\\0\\25\\147') == nil", ":1"),
     // Arguments of commands.
@@ -84,7 +84,7 @@ fn hostile_scripts_get_an_error_and_nobody_else_does() {
         let mut client = ours.connect();
         let script = script.replace("{DEEP}", DEEP);
         client.command(&["EVAL", &script, "0"]);
-        // Whatever the script forged, the next reply is that of the next request.
+        // Even after a forged reply, the next reply belongs to the next request.
         client.command(&["ECHO", "next"]);
         let reply = client.read_reply();
         let text = String::from_utf8_lossy(&reply);
@@ -104,7 +104,7 @@ fn killed(client: &mut Client, killer: &mut Client) {
     assert!(reply.contains("Script killed by user"), "{reply}");
 }
 
-/// Endless scripts that try to prevent being ended.
+/// Scripts that do not end, and try to prevent being ended.
 const ENDLESS: &[&str] = &[
     "while true do pcall(function() local x <close> = setmetatable({}, {__close = function() while true do end end}) error('x') end) end",
     "local x <close> = setmetatable({}, {__close = function() while true do end end}) while true do end",

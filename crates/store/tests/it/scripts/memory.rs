@@ -4,14 +4,14 @@ use sluicegate_testkit::Client;
 
 use crate::support::Running;
 
-/// Returns a number of INFO.
+/// Returns a figure of INFO.
 fn info(client: &mut Client, name: &str) -> u64 {
     let info = client.ask(&["INFO", "everything"]);
     let line = info.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'));
     line.and_then(|value| value.parse().ok()).unwrap_or_else(|| panic!("no {name} in {info}"))
 }
 
-/// Returns a number of MEMORY STATS.
+/// Returns a figure of MEMORY STATS.
 fn stat(client: &mut Client, name: &str) -> u64 {
     let stats = client.ask(&["MEMORY", "STATS"]);
     let mut lines = stats.lines().skip_while(|line| *line != name).skip(1);
@@ -76,7 +76,7 @@ fn bodies_fill_maxmemory() {
     assert_eq!(client.ask(&["SET", "k", "v"]), "+OK\r\n");
     client.ask(&["SCRIPT", "LOAD", &format!("return 1 --{}", "x".repeat(3 << 20))]);
     assert!(client.ask(&["SET", "k", "v"]).starts_with("-OOM"));
-    // For a script that may write, this error comes before all others.
+    // For a script that may write, this error comes before any other.
     let may_write = ["EVAL_RO", "#!lua\nreturn 1", "0"];
     assert!(client.ask(&may_write).starts_with("-OOM"));
     client.ask(&["SCRIPT", "FLUSH"]);
@@ -93,7 +93,7 @@ fn an_interpreter_takes_no_more_than_its_limit() {
     assert_eq!(client.ask(&["CONFIG", "SET", "lua-memory-limit", "16mb"]), "+OK\r\n");
     let reply = client.ask(&["EVAL", big, "0"]);
     assert!(reply.contains("not enough memory"), "{reply}");
-    // A smaller allocation succeeds for others, and in a pcall the failure is an ordinary error.
+    // Other scripts need less memory; an error within `pcall` is caught.
     assert_eq!(client.ask(&["EVAL", "return #string.rep('x', 1000000)", "0"]), ":1000000\r\n");
     let caught = format!("return pcall(function() {big} end) and 1 or 2");
     let reply = client.ask(&["EVAL", &caught, "0"]);

@@ -1,4 +1,4 @@
-//! Scripts: the same bytes as redis-server's, and what only this store does.
+//! Scripts: replies equal to redis-server's, and features that only this store has.
 
 mod both;
 mod busy;
@@ -28,7 +28,7 @@ use sluicegate_testkit::{Client, RedisServer, wait_for};
 use crate::server::check_alike_by_default;
 use crate::support::Running;
 
-/// Requests whose replies must be the same to the byte. Each runs on a connection of its own.
+/// Requests whose replies must be equal byte for byte. Each runs on a connection of its own.
 const ALIKE: &[&str] = &[
     "EVAL \"return 1\" 0\r\nEVAL 'return {1,2,{3,\"x\"},false,true,nil,5}' 0\r\nEVAL 'return 3.9' 0\r\n",
     "EVAL \"return {KEYS[1],KEYS[2],ARGV[1],#ARGV}\" 2 a b c d\r\n",
@@ -62,7 +62,7 @@ const ALIKE: &[&str] = &[
     "COMMAND GETKEYS EVAL x 2 a b c\r\n",
 ];
 
-/// As [`check_alike`], in RESP3.
+/// Like [`check_alike`], in RESP3.
 #[track_caller]
 fn check_alike_in_resp3(scripts: &[&str], redis: &RedisServer, ours: &Running) {
     let ask = |mut client: Client, script: &str| {
@@ -82,7 +82,7 @@ fn replies_are_those_of_redis() {
     check_alike_by_default(ALIKE);
 }
 
-/// Returns a number from the environment: the length of a test, or its seed.
+/// Returns a number from the environment, which sets the length or the seed of a test.
 fn number(name: &str, otherwise: u64) -> u64 {
     std::env::var(name).ok().and_then(|text| text.parse().ok()).unwrap_or(otherwise)
 }
@@ -117,7 +117,7 @@ impl Drop for Ticking {
     }
 }
 
-/// Returns a script with a loop of about `count` turns.
+/// Returns a script with about this number of loop iterations.
 fn turns(count: u64) -> String {
     format!("local x = 0 for i = 1, {count} do x = (x + i) % 1000003 end return x")
 }
@@ -126,7 +126,7 @@ fn turns(count: u64) -> String {
 fn a_long_script_keeps_its_keys_and_nobody_else() {
     let ours = Running::start();
     let (mut long, mut other, mut same) = (ours.connect(), ours.connect(), ours.connect());
-    // The script loops until its channel has a subscriber.
+    // The script runs until there is a subscriber.
     let script = "redis.call('SET', KEYS[1], 'half') repeat until redis.call('PUBSUB', 'NUMSUB', 'go on')[2] == 1 \
                   return redis.call('SET', KEYS[1], 'whole')";
     long.command(&["EVAL", script, "1", "k"]);
@@ -241,7 +241,7 @@ fn keys_and_arguments_are_new_whatever_the_last_script_did_to_them() {
         "local t = setmetatable({}, {__add = function() KEYS[9] = 1 return 1 end}) return ARGV[t + 1]",
         "local f, list = ipairs(ARGV) list[9] = 1 for i, a in f, list, 0 do end",
         "return (table.remove or unpack)(KEYS)",
-        // These only read, which is detected when they are compiled.
+        // These scripts only read, which is detected when they are compiled.
         "return KEYS[1] .. #KEYS .. ARGV[#ARGV]",
         "for i, key in ipairs(KEYS) do redis.call('GET', key, unpack(ARGV, 9)) end return unpack(KEYS)",
         "",

@@ -1,4 +1,5 @@
-//! Concurrent scripts: two of which neither could end without the other, and clients that share a core with scripts.
+//! Concurrent scripts: two that can only end if both run at the same time, and clients that are served on the same core
+//! as a script that does not end.
 
 use sluicegate_store::config::ServerOptions;
 use sluicegate_testkit::wait_for;
@@ -6,7 +7,7 @@ use sluicegate_testkit::wait_for;
 use super::Ticking;
 use crate::support::Running;
 
-/// Creates a key and waits until the other script has created its own: the number of keys is visible despite holds.
+/// Creates a key and waits until the other script has created its own: DBSIZE counts the keys that other scripts hold.
 const MEET: &str = "\
 redis.call('SET', KEYS[1], 'x')
 local turns = 0
@@ -38,7 +39,7 @@ fn keep_to_one_core() {
     }
 }
 
-/// Long-running scripts, during which other clients are served.
+/// Scripts that run for as long as other clients are served.
 const LONG: &[&str] = &[
     "redis.call('SET', KEYS[1], 'x') while true do end",
     "while true do redis.call('INCR', KEYS[1]) end",
@@ -68,7 +69,7 @@ fn others_go_on_beside_scripts_on_one_core() {
                     Some(&*n.to_string())
                 );
             }
-            // The script has no end, so it has been running all the time.
+            // The script is still running, since it does not end by itself.
             assert_eq!(admin.ask(&["SCRIPT", "KILL", &sha, "FORCE"]), "+OK\r\n");
             let reply = long.read_reply();
             assert!(reply.starts_with(b"-ERR Script killed by user"), "{script}: {}", reply.escape_ascii());

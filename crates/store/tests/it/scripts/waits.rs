@@ -1,4 +1,4 @@
-//! Scripts that wait for keys they did not declare: behind others, in cycles, and until they are killed.
+//! Scripts that wait for keys that they did not declare: behind other scripts, in cycles, and until they are killed.
 
 use sluicegate_store::config::ServerOptions;
 use sluicegate_testkit::{Client, wait_for};
@@ -6,12 +6,12 @@ use sluicegate_testkit::{Client, wait_for};
 use super::{Ticking, figure};
 use crate::support::Running;
 
-/// Returns a loop that waits until there are `keys` keys, which is visible despite holds.
+/// Returns a loop that waits until DBSIZE, which counts held keys, has this value.
 fn until(keys: usize) -> String {
     format!("while redis.call('DBSIZE') < {keys} do end ")
 }
 
-/// Returns how many commands and sections have had to wait.
+/// Returns the number of commands and sections that had to wait.
 fn parked(client: &mut Client) -> u64 {
     figure(client, "sections_parked")
 }
@@ -29,7 +29,7 @@ fn a_script_goes_before_those_who_wait_for_its_keys() {
         "x",
     ]);
     wait_for("the script to begin", || (admin.ask(&["DBSIZE"]) == ":1\r\n").then_some(()));
-    // This script waits for x; once it was overtaken often enough, no other gets y.
+    // This script waits for x, and lets no other client acquire y once it was overtaken often enough.
     both.command(&["EVAL", "redis.call('INCR', KEYS[1]) return redis.call('INCR', KEYS[2])", "2", "x", "y"]);
     wait_for("the other to wait", || (parked(&mut admin) == 1).then_some(()));
     reader.send(b"GET y\r\n".repeat(70));
@@ -37,7 +37,7 @@ fn a_script_goes_before_those_who_wait_for_its_keys() {
     admin.ask(&["SET", "signal", "v"]);
     assert_eq!(one.read_reply(), b":1\r\n");
     assert_eq!(both.read_reply(), b":2\r\n");
-    // The commands that overtook it have seen no change.
+    // The commands that overtook it did not see its effects yet.
     let replies: Vec<_> = (0..70).map(|_| reader.read_reply()).collect();
     let (nothing, both): (&[u8], &[u8]) = (b"$-1\r\n", b"$1\r\n2\r\n");
     let waited = replies.iter().position(|reply| reply == both).unwrap_or(70);
@@ -46,7 +46,7 @@ fn a_script_goes_before_those_who_wait_for_its_keys() {
     assert_eq!(ours.store().stats().tickets, 0);
 }
 
-/// The third script's wait closes two cycles, one of which is broken by restarting the second script.
+/// The wait of the third script closes two cycles, one of which is broken by a restart of the second.
 #[test]
 fn one_wait_may_close_two_circles() {
     let ours = Running::start();
@@ -60,7 +60,7 @@ fn one_wait_may_close_two_circles() {
     wait_for("both to begin", || (admin.ask(&["DBSIZE"]) == ":2\r\n").then_some(()));
     second.command(&["EVAL", "redis.call('GET', 't') return redis.call('GET', 'q')", "0"]);
     admin.ask(&["SET", "signal", "v"]);
-    // Meanwhile the first script has probably begun to wait; if it has not, the cycles are the same.
+    // Meanwhile the first script probably waits already; if it does not, the cycles are still the same.
     admin.ask(&["SET", "again", "v"]);
     let (first, third) = (first.read_reply(), third.read_reply());
     let refused: &[u8] = b"-BUSY an undeclared key is held by another script or transaction";
@@ -72,7 +72,7 @@ fn one_wait_may_close_two_circles() {
     assert_eq!(ours.store().stats().tickets, 0);
 }
 
-/// Loads a script; returns its SHA-1.
+/// Loads a script and returns its SHA-1.
 fn loaded(client: &mut Client, script: &str) -> String {
     client.ask(&["SCRIPT", "LOAD", script]).lines().nth(1).expect("a digest").to_owned()
 }
@@ -91,7 +91,7 @@ fn a_script_is_ended_where_it_waits() {
     let reply = waits.read_reply();
     assert!(reply.starts_with(b"-ERR Script killed by user with SCRIPT KILL"), "{}", reply.escape_ascii());
     assert_eq!(admin.ask(&["SET", "taken", "v"]), "+OK\r\n");
-    // A function, too.
+    // A function waits in the same way.
     let library = "#!lua name=waiting\nredis.register_function('waits', function() \
                    redis.call('GET', 'taken') return redis.call('GET', 'held') end)";
     assert_eq!(admin.ask(&["FUNCTION", "LOAD", library]), "$7\r\nwaiting\r\n");
@@ -99,14 +99,14 @@ fn a_script_is_ended_where_it_waits() {
     wait_for("the function to wait", || (admin.ask(&["FUNCTION", "KILL", "waits"]) == "+OK\r\n").then_some(()));
     let reply = waits.read_reply();
     assert!(reply.starts_with(b"-ERR Script killed by user with"), "{}", reply.escape_ascii());
-    // A script that is not atomic waits for the reply of a command that waits.
+    // A script that is not atomic waits for the reply of a waiting command.
     let sha = loaded(&mut admin, "--!df flags=disable-atomicity\nreturn redis.call('GET', 'held')");
     waits.command(&["EVALSHA", &sha, "0"]);
     wait_for("the script to wait", || (admin.ask(&["SCRIPT", "KILL", &sha]) == "+OK\r\n").then_some(()));
     assert!(waits.read_reply().starts_with(b"-ERR Script killed by user with SCRIPT KILL"));
     assert_eq!(admin.ask(&["SCRIPT", "KILL", &keeper, "FORCE"]), "+OK\r\n");
     assert!(endless.read_reply().starts_with(b"-ERR Script killed by user with SCRIPT KILL"));
-    // The commands that the non-atomic script left behind have run by now.
+    // The remaining command of the script that was not atomic has run by now.
     wait_for("all to end", || (ours.store().stats().tickets == 0).then_some(()));
 }
 
@@ -136,16 +136,16 @@ fn kill_in_all_its_forms() {
         );
     };
     let begins = |sha: &str, admin: &mut Client| {
-        // Naming another script gives NOTBUSY.
+        // Until the script is listed, the reply is NOTBUSY.
         wait_for("the script to be seen", || (admin.ask(&["SCRIPT", "KILL", sha]) != NOTBUSY).then_some(()));
     };
 
-    // By digest, in any case.
+    // By digest, in upper or lower case.
     reads.command(&["EVALSHA", &reader, "1", "r"]);
     begins(&reader.to_uppercase(), &mut admin);
     ended(&mut reads);
 
-    // A script that has written is not ended, except by force.
+    // A script that has written is only ended with FORCE.
     writes.command(&["EVALSHA", &writer, "1", "w"]);
     wait_for("it to write", || admin.ask(&["SCRIPT", "PS"]).contains("$5\r\nwrote\r\n:1\r\n").then_some(()));
     for kill in [&["SCRIPT", "KILL"][..], &["SCRIPT", "KILL", &writer]] {
@@ -153,7 +153,7 @@ fn kill_in_all_its_forms() {
         assert!(reply.starts_with("-UNKILLABLE Sorry the script already executed write commands"), "{reply}");
     }
     assert_eq!(admin.ask(&["SCRIPT", "KILL", &reader, "FORCE"]), NOTBUSY);
-    // Without a name, all scripts that can be ended are.
+    // Without a name, all scripts that can be ended are ended.
     reads.command(&["EVALSHA", &reader, "1", "r"]);
     wait_for("the reader to be ended", || (admin.ask(&["SCRIPT", "KILL"]) == "+OK\r\n").then_some(()));
     ended(&mut reads);
@@ -162,7 +162,7 @@ fn kill_in_all_its_forms() {
     let written = admin.ask(&["GET", "w"]);
     assert!(written.starts_with('$'), "what it wrote is there: {written}");
 
-    // By number: numbers are assigned in order, and few were assigned.
+    // By number: numbers are assigned in order, and only few were used.
     reads.command(&["EVALSHA", &reader, "1", "r"]);
     wait_for("the script to be found", || {
         (1..100).any(|number| admin.ask(&["SCRIPT", "KILL", &number.to_string()]) == "+OK\r\n").then_some(())
@@ -171,7 +171,7 @@ fn kill_in_all_its_forms() {
     assert_eq!(admin.ask(&["SCRIPT", "KILL"]), NOTBUSY);
 }
 
-/// More scripts than there may be threads for them, on one worker: every client gets a reply.
+/// With more scripts than threads for them, on one worker, other clients are still answered.
 #[test]
 fn kill_answers_while_all_threads_are_busy() {
     const SCRIPTS: &[&str] = &[
@@ -214,7 +214,7 @@ fn kill_answers_while_all_threads_are_busy() {
 fn a_transaction_goes_on_after_a_script_in_it_was_ended() {
     let ours = Running::start();
     let (mut client, mut admin) = (ours.connect(), ours.connect());
-    // Its code is too long to be compiled on a worker.
+    // The code is too long to be compiled on a worker.
     let long = format!("local a {} while true do end", "a = {1, 2, 3} ".repeat(100_000));
     for script in ["while true do end", &long] {
         let sha = loaded(&mut admin, script);
@@ -236,7 +236,7 @@ fn a_script_goes_on_when_its_client_has_gone() {
     let ours = Running::start();
     let mut admin = ours.connect();
     let script = format!("redis.call('SET', KEYS[1], 'half') {} return redis.call('SET', KEYS[1], 'whole')", until(3));
-    // The script has left the worker, waits for a key, or is in a transaction, whose other commands are executed.
+    // The script has left the worker, waits for a key, or is in a transaction, the rest of which is executed.
     for (round, is_killed) in [(0, false), (1, true), (2, false), (3, true)] {
         assert_eq!(admin.ask(&["FLUSHALL"]), "+OK\r\n");
         let mut leaves = ours.connect();
@@ -283,7 +283,7 @@ fn one_that_waits_for_a_key_goes_on_when_its_client_has_gone() {
     wait_for("all to end", || (ours.store().stats().tickets == 0).then_some(()));
 }
 
-/// The start of a script that reads state and then spoils it: after a restart, the spoiled state must not be visible.
+/// A script whose results and effects must not reveal that it was restarted.
 const SPOILS: &str = "\
 math.randomseed(5)
 local first = {KEYS[1], ARGV[1], math.random(1000), math.random(1000), #KEYS, #ARGV,
@@ -308,8 +308,8 @@ fn a_restart_does_not_show() {
     assert!(alone.starts_with("*9\r\n$3\r\nkey\r\n$8\r\nargument\r\n:"), "{alone}");
     listens.read_reply();
     let restarted = figure(&mut admin, "sections_restarted");
-    // The first script has a and needs b, while the other has b, has written, and needs a: they wait for each other
-    // unless the first was so slow that the other preceded it.
+    // The script holds a and needs b, while the other one holds b, has written, and needs a: they wait for each other
+    // unless the first one was so slow that the other one acquired a before it.
     wait_for("one to begin anew", || {
         assert_eq!(admin.ask(&["FLUSHALL"]), "+OK\r\n");
         one.command(&["EVAL", &format!("{SPOILS} {} redis.call('GET', 'b') {ends}", until(2)), "1", "key", "argument"]);
@@ -321,7 +321,7 @@ fn a_restart_does_not_show() {
         assert!(message.contains("once"), "{message}");
         (figure(&mut admin, "sections_restarted") > restarted).then_some(())
     });
-    // Each has published once.
+    // Each script has published once.
     assert_eq!(admin.ask(&["PUBLISH", "channel", "last"]), ":1\r\n");
     assert!(String::from_utf8_lossy(&listens.read_reply()).contains("last"));
     assert_eq!(ours.store().stats().tickets, 0);
@@ -339,7 +339,7 @@ fn a_script_that_leaves_its_worker_is_counted() {
     assert_eq!(client.read_reply(), b"$-1\r\n");
 }
 
-/// SORT learns only while it runs which keys it needs; others may hold them, and wait for keys of SORT.
+/// SORT determines keys only while it runs; other scripts hold some of them, and wait for SORT's keys themselves.
 #[test]
 fn sort_by_other_keys_in_scripts_under_contention() {
     let ours = Running::with(ServerOptions::default(), 2);
@@ -349,7 +349,7 @@ fn sort_by_other_keys_in_scripts_under_contention() {
         admin.ask(&["MSET", &format!("weight:{n}"), &(9 - n).to_string(), &format!("data:{n}"), &format!("d{n}")]);
     }
     let sorts = "return table.concat(redis.call('SORT', KEYS[1], 'BY', 'weight:*', 'GET', 'data:*'), ' ')";
-    // Both weights are exchanged, or none: every SORT sees eight different ones.
+    // The exchange of two weights is atomic, so SORT always sees eight different weights.
     let changes = "local a, b = redis.call('GET', KEYS[1]), redis.call('GET', KEYS[2]) redis.call('SET', KEYS[1], b) \
                    for i = 1, tonumber(ARGV[1]) do end redis.call('SET', KEYS[2], a) return 'done'";
     std::thread::scope(|scope| {

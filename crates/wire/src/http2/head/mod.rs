@@ -1,8 +1,8 @@
-//! Heads: which are valid, and how a [`Message`](crate::http::Message) becomes fields and fields a message.
+//! Message heads: their validation, and the conversion between a [`Message`](crate::http::Message) and HTTP/2's fields.
 //!
-//! The rules are HAProxy's (`h2.c`), because a request goes on to a server that has to read it as this proxy does. Rules of
-//! later releases that fix theirs are included: `:protocol` belongs to CONNECT alone, a body that a length announces has
-//! to come.
+//! The rules are HAProxy's (`h2.c`), because the server that receives a request must interpret it as this proxy does.
+//! The fixes of later releases are included: `:protocol` is only allowed in CONNECT, and a body must have the announced
+//! length.
 
 mod read;
 mod write;
@@ -18,27 +18,27 @@ pub enum Malformed {
     FieldName,
     /// NUL, CR or LF in a value.
     FieldValue,
-    /// A pseudo-header field that is unknown, repeated, misplaced or not one of such a message.
+    /// A pseudo-header field that is unknown, repeated, misplaced or not allowed in this kind of message.
     PseudoField,
-    /// A pseudo-header field that is needed is missing.
+    /// A required pseudo-header field is missing.
     Missing,
     /// A method that is empty.
     Method,
     /// A path that is empty, does not start with `/`, or has control characters, spaces or `#`.
     Path,
-    /// An authority or Host with bytes that would make another target of it.
+    /// An authority or Host with bytes that would turn it into another target.
     Authority,
     /// A status that is not three digits, or is not allowed.
     Status,
-    /// Content-Length is not one number, or not that of the body.
+    /// A Content-Length that is not a single number, or not the length of the body.
     Length,
-    /// A field about the connection.
+    /// A field that controls the connection.
     Connection,
     /// A field that trailers can't have.
     Trailer,
-    /// An extended CONNECT to HTTP/2 itself, or to what is not one protocol.
+    /// An extended CONNECT to HTTP/2 itself, or with a value that does not name exactly one protocol.
     Protocol,
-    /// The end of the stream in a head behind which more has to come, or trailers without it.
+    /// A head that ends the stream although more must follow, or trailers that do not end it.
     End,
     /// More bytes or fields than allowed.
     TooLarge,

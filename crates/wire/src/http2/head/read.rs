@@ -1,4 +1,4 @@
-//! Received heads.
+//! Parsing of received message heads.
 
 use std::ops::Range;
 
@@ -21,9 +21,9 @@ pub(in super::super) struct Rules {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in super::super) struct Request {
     pub(in super::super) head: RequestHead,
-    /// It has to be answered with 400.
+    /// Whether the request has to be answered with 400.
     pub(in super::super) unparsable: bool,
-    /// An extended CONNECT.
+    /// Whether it is an extended CONNECT.
     pub(in super::super) extended: bool,
     /// The length that the body must have.
     pub(in super::super) length: Option<u64>,
@@ -36,7 +36,7 @@ pub(in super::super) struct Response {
     pub(in super::super) length: Option<u64>,
 }
 
-/// What a response answers.
+/// The request that a response answers.
 #[derive(Clone, Copy, Debug)]
 pub(in super::super) struct Answered<'a> {
     pub(in super::super) head: bool,
@@ -59,7 +59,7 @@ struct Reader<'a> {
     fault: Option<Malformed>,
     /// The values of the pseudo-header fields, by their class.
     pseudo: [Option<Range<usize>>; PSEUDO],
-    /// Whether the start line is complete: a field behind the pseudo-header fields has come.
+    /// Whether the start line is complete: a field that follows the pseudo-header fields was received.
     begun: bool,
     unparsable: bool,
     extended: bool,
@@ -84,7 +84,7 @@ pub(in super::super) fn skip(mut block: Block<'_>) -> Result<(), hpack::Error> {
     Ok(())
 }
 
-/// Decodes a request into `out`. `end`: no body follows.
+/// Decodes a request into `out`. `end` says whether no body follows.
 pub(in super::super) fn read_request(
     block: Block<'_>,
     rules: &Rules,
@@ -142,7 +142,7 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// Decodes a block to its end, whatever is in it.
+    /// Decodes a block to its end, even if it is malformed.
     fn read(&mut self, mut block: Block<'_>, out: &mut Message) -> Result<(), hpack::Error> {
         out.clear();
         out.reserve();
@@ -158,7 +158,7 @@ impl<'a> Reader<'a> {
         let hpack::Field { name, value, class, clean } = field;
         let limits = &self.rules.limits;
         self.fields += 1;
-        // What is dropped or joined later counts here, too; the exact limit is checked at the end.
+        // Fields that are dropped or joined later count here, too; the exact limit is checked at the end.
         if out.arena().len() > 2 * limits.max_head || self.fields > 2 * limits.max_fields {
             return Err(Malformed::TooLarge);
         }
@@ -348,7 +348,7 @@ impl<'a> Reader<'a> {
         };
         let protocol = self.answered.and_then(|answered| answered.protocol);
         match (self.status, protocol) {
-            // The meaning of a switch of protocols in HTTP/1, and of success in an extended CONNECT.
+            // Success of an extended CONNECT is a switch of protocols in HTTP/1.
             (200, Some(_)) => self.status = 101,
             (101, _) => return Err(Malformed::Status),
             _ => {}
@@ -383,7 +383,7 @@ impl<'a> Reader<'a> {
         if self.extended {
             let protocol = self.pseudo[Class::Protocol as usize].clone().unwrap_or_default();
             let text = &out.arena()[protocol.clone()];
-            // A list would become one in HTTP/1, with whatever it names behind the first.
+            // A list of protocols would be a list in HTTP/1's Upgrade field, too, and offer the further protocols.
             let is_one = !text.is_empty() && http::is_token(text);
             if !is_one || text.eq_ignore_ascii_case(b"h2c") || text.eq_ignore_ascii_case(b"h2") {
                 return Err(Malformed::Protocol);
@@ -423,7 +423,7 @@ impl<'a> Reader<'a> {
         Ok(Request { head, unparsable: self.unparsable, extended: self.extended, length })
     }
 
-    /// Adds the only Cookie field, which HTTP/2 allows to be split.
+    /// Joins the Cookie fields, into which HTTP/2 allows one to be split, and adds the result.
     fn join_cookies(&mut self, out: &mut Message) {
         let value = match &self.cookies[..] {
             [] => return,
@@ -468,7 +468,7 @@ impl<'a> Reader<'a> {
             (false, None) if end => Framing::Length(0),
             (false, None) => Framing::Chunked,
         };
-        // No body is one of no bytes, except where a tunnel follows.
+        // A response without a body has a length of 0, unless a tunnel follows.
         let length = if bodiless && !tunnel { Some(0) } else { length };
         Ok(Response { head: ResponseHead { head_len: self.len, body, keep_alive: true, interim, tunnel }, length })
     }
@@ -493,7 +493,7 @@ fn trimmed(range: Range<usize>, text: &[u8]) -> Range<usize> {
     range.start + before..range.start + before + kept.len()
 }
 
-/// Removes the default port of the scheme from target and Host, and adds a path that is missing.
+/// Removes the default port of the scheme from target and Host, and adds a missing path.
 fn normalize(method: Method, out: &mut Message) {
     let (target, host) = http::normalized(method, out.target(), out.first(b"host"));
     if let Some(target) = target {

@@ -1,13 +1,13 @@
-//! Heads that are sent.
+//! Serialization of message heads for HTTP/2.
 //!
-//! As for HTTP/1, the writer owns framing and connection: fields about them are left out, and a length is that of the
-//! body that really follows.
+//! As in HTTP/1, the writer decides about framing and the connection: the message's own fields about them are left out,
+//! and Content-Length is the length of the body that really follows.
 
 use super::super::class::Class;
 use super::super::hpack::Encoder;
 use crate::http::{self, Framing, Message};
 
-/// The reason why a message can't be sent in HTTP/2. Nothing was written of it.
+/// The reason why a message can't be sent in HTTP/2. Nothing of the message was written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Unsendable {
     /// The peer has not announced the extended CONNECT, so there is no way to switch protocols.
@@ -46,8 +46,8 @@ pub(in super::super) enum Written {
     Extended(Box<[u8]>),
 }
 
-/// Appends a response. `body` is the framing of the body that follows, as for [`http::write_response`]. `extended`: it
-/// answers an extended CONNECT.
+/// Appends a response. `body` is the framing of the body that follows, as for [`http::write_response`]. `extended`
+/// says whether it answers an extended CONNECT.
 pub(in super::super) fn write_response(
     encoder: &mut Encoder,
     message: &Message,
@@ -73,8 +73,8 @@ pub(in super::super) fn write_response(
     Ok(())
 }
 
-/// Appends a request. `https` is the scheme of a target that has none; `connect_protocol`: the peer has announced the
-/// extended CONNECT.
+/// Appends a request. `https` says whether the scheme of a target without one is https; `connect_protocol` says whether
+/// the peer has announced the extended CONNECT.
 pub(in super::super) fn write_request(
     encoder: &mut Encoder,
     message: &Message,
@@ -143,7 +143,7 @@ pub(in super::super) fn write_request(
     Ok(kind)
 }
 
-/// Appends trailers; those that can't be ones are left out. Returns whether there were any.
+/// Appends trailers, without fields that are not allowed there. Returns whether any was appended.
 pub(in super::super) fn write_trailers(encoder: &mut Encoder, message: &Message, out: &mut Vec<u8>) -> bool {
     let is_allowed = |class: Class| {
         !matches!(class, Class::Host | Class::ContentLength | Class::Connection | Class::Te | Class::Invalid)
@@ -163,9 +163,9 @@ pub(in super::super) fn write_trailers(encoder: &mut Encoder, message: &Message,
 /// The treatment of Content-Length.
 #[derive(Clone, Copy)]
 enum Length {
-    /// There is none.
+    /// The field is left out.
     None,
-    /// The message's own describes a body that is not sent.
+    /// The message's own field is kept: it describes a body that is not sent.
     Own,
     Of(u64),
 }
@@ -201,12 +201,12 @@ fn write_fields(encoder: &mut Encoder, message: &Message, length: Length, sends_
     }
 }
 
-/// Returns whether a request asks for a tunnel: its end is not the end of what is sent.
+/// Returns whether a request asks for a tunnel, so that more data follows the end of the request.
 pub fn asks_for_tunnel(request: &Message) -> bool {
     request.method() == b"CONNECT" || upgrade(request).is_some()
 }
 
-/// Returns the protocol that a request wants to switch to, the first that it names.
+/// Returns the protocol that a request wants to switch to: the first one in its Upgrade field.
 fn upgrade(message: &Message) -> Option<&[u8]> {
     let protocol = message.first(b"upgrade")?;
     let is_upgrade = |value| http::elements(value).any(|element| element.eq_ignore_ascii_case(b"upgrade"));
