@@ -11,9 +11,11 @@ mod half;
 mod listen;
 mod listener;
 mod pipe;
+mod recycled;
 mod slice;
 mod socket;
 mod timer;
+mod turn;
 
 pub use address::{UnixAddress, abstract_address};
 pub use buffer::{Buffer, BufferPool, Ledger, PipeLimits, allocated};
@@ -25,6 +27,7 @@ pub use listen::{
 };
 pub use listener::Listener;
 pub use pipe::{Pipe, Pipes};
+pub use recycled::Recycled;
 pub use slice::{SLICE, give_way};
 pub use socket::Socket;
 pub use socket::tls::{Choose, Chosen, HandshakeError, Tls};

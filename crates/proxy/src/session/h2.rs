@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::task::Poll;
 use std::time::Instant;
 
+use sluicegate_transport::Recycled;
 use sluicegate_wire::http::{Limits, RequestHead, status};
 use sluicegate_wire::http2::{Counts, Settings};
 
@@ -231,9 +232,7 @@ fn run(
     let place = worker.register_session();
     stream.cx.place = Some(place.number());
     let watch = place.watch();
-    // Made where it will live: `Box::pin` makes it on the stack and copies all its kilobytes.
-    let serving = Box::write(Box::new_uninit(), http::serve(Front::H2(front), stream, head, now));
-    let serving = Box::into_pin(serving);
+    let serving = Recycled::new(|| http::serve(Front::H2(front), stream, head, now));
     tokio::task::spawn_local(async move {
         watch.unless_killed(serving).await;
         drop((place, count));

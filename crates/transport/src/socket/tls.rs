@@ -32,6 +32,7 @@ use sluicegate_tls::verify::Outcome;
 pub use self::handshake::{Choose, Chosen, HandshakeError};
 use super::Socket;
 use super::records::{RECORD_MAX, Records};
+use crate::turn::Turn;
 
 /// The size of a thread's buffer for received records: more than one of the largest size.
 const RECEIVED_MAX: usize = 20 * 1024;
@@ -88,6 +89,8 @@ struct Inner {
     sent_first: Vec<u8>,
     /// What the verification of the peer has found.
     outcome: Option<Outcome>,
+    /// The handshake's next turn to compute.
+    turn: Turn,
     /// The secrets, if the configuration keeps them.
     secrets: Option<Box<Secrets>>,
     /// How far the handshake had come when it failed.
@@ -146,6 +149,7 @@ impl Tls {
             received_first: Vec::new(),
             sent_first: Vec::new(),
             outcome: None,
+            turn: Turn::default(),
             secrets: None,
             reached: None,
             ended: false,

@@ -4,6 +4,7 @@ use std::fmt;
 use std::io::{self, Write};
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
+use std::time::Instant;
 
 use rustls::server::{Accepted, ClientHello};
 use rustls::{AlertDescription, Connection, ProtocolVersion, ServerConfig};
@@ -14,6 +15,7 @@ use sluicegate_tls::{keylog, verify};
 
 use super::super::Socket;
 use super::{Direct, Inner, Phase, RECEIVED, RECEIVED_MAX, Tls, poll_send, send};
+use crate::turn;
 
 /// The type of a record with an alert, and the level of one that ends the connection.
 const ALERT: u8 = 21;
@@ -91,6 +93,9 @@ impl Tls {
                     return Poll::Ready(Ok(()));
                 }
             }
+            if matches!(inner.phase, Phase::Greeted(_)) {
+                ready!(inner.turn.poll(cx));
+            }
             let chosen = match &inner.phase {
                 Phase::Greeted(accepted) => Some(ready!(choose(cx, &accepted.client_hello()))),
                 _ => None,
@@ -112,6 +117,12 @@ impl Tls {
                     Err(error) => return Poll::Ready(Err(inner.broken(error))),
                 }
             }
+            // The client's first message is only parsed; what follows has public keys, signatures, or both.
+            if matches!(inner.phase, Phase::Open(_)) {
+                ready!(inner.turn.poll(cx));
+            }
+            let computes = !matches!(inner.phase, Phase::Hello(_));
+            let begun = Instant::now();
             if chosen.is_none() {
                 inner.keep_first();
             }
@@ -121,6 +132,9 @@ impl Tls {
                 None => inner.step(socket),
             });
             inner.outcome = outcome;
+            if computes {
+                turn::spent(begun);
+            }
             if let Some(more) = keylog::take() {
                 match &mut inner.secrets {
                     Some(secrets) => secrets.extend(*more),
