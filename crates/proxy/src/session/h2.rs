@@ -66,10 +66,15 @@ pub(super) async fn serve(session: &mut Session) {
         // The client reads why, if it still reads.
         Over::Failed | Over::TimedOut => session.front.give_up(),
         Over::Gone => note_end(session, &driver),
-        Over::Done => {}
+        Over::Done | Over::Stopped => {}
     }
     poll_fn(|cx| driver.poll_ended(cx)).await;
     counter.count(session, &driver);
+    if over == Over::Stopped {
+        // A request that is still on its way would have the kernel reset the connection under unread answers.
+        let buffers = session.worker().buffers.clone();
+        session.front.drain(&buffers).await;
+    }
 }
 
 /// Logs a connection that the client has closed before its preface was complete.

@@ -19,7 +19,7 @@ use std::rc::Rc;
 use std::task::{Context, Poll, Waker, ready};
 use std::time::{Duration, Instant};
 
-use sluicegate_transport::BufferPool;
+use sluicegate_transport::{BufferPool, give_way};
 use sluicegate_wire::http::{Message, RequestHead};
 use sluicegate_wire::http2::{self, Blocked, ErrorCode, Event, Progress, StreamKey};
 
@@ -216,8 +216,10 @@ pub(crate) enum Over {
     Failed,
     /// The client was silent, or did not read.
     TimedOut,
-    /// Nothing is left to do: the client or this side has announced the end.
+    /// Nothing is left to do: the client has announced the end.
     Done,
+    /// Nothing is left to do: this side has announced the end. The client may still be sending requests.
+    Stopped,
 }
 
 /// The timeouts of a connection.
@@ -259,6 +261,8 @@ pub(crate) struct Driver {
     /// Whether streams existed when the driver last ran.
     was_busy: bool,
     stopping: bool,
+    /// Whether the runtime has looked at the socket since the last stream ended.
+    looked: bool,
 }
 
 impl Driver {
@@ -280,6 +284,7 @@ impl Driver {
             frame_since: None,
             was_busy: false,
             stopping: false,
+            looked: false,
         }
     }
 
@@ -421,13 +426,28 @@ impl Driver {
             return Poll::Ready(Over::Failed);
         }
         let held = shared.wire.held_streams();
+        self.looked &= held == 0;
         if held == 0 && !pending {
-            let announced = shared.wire.goaway_sent().is_some();
-            if announced && (self.stopping || shared.wire.is_last_stream_opened()) {
-                return Poll::Ready(Over::Done);
-            }
             if shared.wire.goaway_received().is_some() {
                 return Poll::Ready(Over::Done);
+            }
+            if let Some(last) = shared.wire.goaway_sent()
+                && (self.stopping || shared.wire.is_last_stream_opened())
+            {
+                if !std::mem::replace(&mut self.looked, true) {
+                    // Requests may have arrived since the runtime last looked at the socket.
+                    give_way(cx.waker());
+                    return Poll::Pending;
+                }
+                if last <= shared.wire.last_opened() {
+                    return Poll::Ready(Over::Stopped);
+                }
+                // Tells the client which of its further requests it can safely repeat.
+                shared.equip();
+                let last = shared.wire.last_opened();
+                shared.wire.goaway(last, ErrorCode::NO_ERROR);
+                cx.waker().wake_by_ref();
+                return Poll::Pending;
             }
         }
         let (at, alarm) = if pending {
