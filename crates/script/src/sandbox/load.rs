@@ -20,6 +20,10 @@ use crate::{again, budget, continuation};
 /// Bytes of source between two polls: some tens of microseconds of parsing.
 const PIECE: usize = 1024;
 
+/// Pieces that are always parsed at once, however long the processor serves others meanwhile: the reply to a short
+/// script with an error does not depend on the machine's load.
+const PIECES_AT_ONCE: u32 = 8;
+
 /// The time limit of a compilation on a worker.
 const PATIENCE: Duration = Duration::from_micros(500);
 
@@ -47,7 +51,9 @@ unsafe extern "C-unwind" fn read<F: FnMut() -> Poll>(
             *len = before.len();
             return before.as_ptr().cast();
         }
-        source.verdict = (source.poll)();
+        if !source.rest.is_empty() {
+            source.verdict = (source.poll)();
+        }
         if source.verdict != Poll::Go {
             ffi::lua_pushnil(lua);
             ffi::lua_error(lua);
@@ -291,7 +297,11 @@ impl State {
         let code = &code[skipped..];
         let started = Instant::now();
         let hurried = !budget::is_patient();
-        let poll = || if hurried && started.elapsed() > PATIENCE { Poll::Leave } else { Poll::Go };
+        let mut pieces = 0;
+        let poll = || {
+            pieces += 1;
+            if hurried && pieces > PIECES_AT_ONCE && started.elapsed() > PATIENCE { Poll::Leave } else { Poll::Go }
+        };
         let mut status = ffi::LUA_OK;
         let out = &raw mut status;
         // SAFETY: the closure holds references only; `status` outlives it.

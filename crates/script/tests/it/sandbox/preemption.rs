@@ -284,6 +284,12 @@ fn a_large_source_is_compiled_where_there_is_time() {
     let code = format!("local x = 0 {} return x", "x = x + 1 ".repeat(400_000));
     patient(false);
     assert_eq!(state.compile(code.as_bytes(), c"@x"), Ok(None));
+    // Short ones are compiled at once, even if it takes longer than the limit.
+    for _ in 0..50 {
+        let short = format!("local a = {{}} {} return a", "a = {a}".repeat(1100));
+        let function = state.compile(short.as_bytes(), c"@x").expect("it compiles").expect("at once");
+        state.release(function);
+    }
     patient(true);
     let function = state.compile(code.as_bytes(), c"@x").expect("it compiles").expect("there is time");
     state.release(function);
