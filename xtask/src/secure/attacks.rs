@@ -329,6 +329,9 @@ fn cost(bench: &Bench<'_>, peer: Peer, text: &str, by: &Attack) -> Result<Cost, 
     let started = program.cpu_us();
     let quiet = bench.load(&program, "/alive", &words)?;
     let quiet_us = program.cpu_us() - started;
+    if !by.is_crowd {
+        warm_up(program.port, by)?;
+    }
     let (memory, started) = (resident_bytes(program.id())?, program.cpu_us());
     let done = AtomicBool::new(false);
     let (attacked_ms, sent, memory_after, used_us) = std::thread::scope(|scope| {
@@ -353,11 +356,24 @@ fn cost(bench: &Bench<'_>, peer: Peer, text: &str, by: &Attack) -> Result<Cost, 
         Ok::<_, String>((attacked_ms, sent, after?, used_us))
     })?;
     let events = f64::from(sent.max(1));
+    let kib = (memory_after - memory) / 1024.0;
     Ok(Cost {
         cpu_us: (used_us - quiet_us).max(0.0) / events,
-        kib: ((memory_after - memory) / 1024.0).max(MEMORY_FLOOR_KIB) / events,
+        // At the floor both programs have the same figure, whatever number of events each of them could take.
+        kib: if kib > MEMORY_FLOOR_KIB { kib / events } else { MEMORY_FLOOR_KIB / f64::from(seconds * by.rate) },
         quiet_ms: quiet.p99_ms,
         attacked_ms,
+    })
+}
+
+/// Attacks for a second, so that the memory that a program keeps for the next events does not count as theirs.
+fn warm_up(port: u16, by: &Attack) -> Result<(), String> {
+    let done = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let attacker = scope.spawn(|| attack(port, by, &done));
+        std::thread::sleep(Duration::from_secs(1));
+        done.store(true, Ordering::Relaxed);
+        attacker.join().map(drop).map_err(|_| "the attacker has failed".to_owned())
     })
 }
 

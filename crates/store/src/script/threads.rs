@@ -402,7 +402,8 @@ mod tests {
         wait_for("many turns", || {
             threads.tick();
             let state = threads.0.state.lock();
-            assert!(state.aside == 0 && state.threads <= THREADS_MAX);
+            // A pause of the whole machine counts as CPU time of the threads that run, one per core at most.
+            assert!(state.aside <= cores() && state.threads <= THREADS_MAX);
             let turns: u64 = state.posts.iter().map(|post| post.turns).sum();
             (turns > 20 * THREADS_MAX as u64).then_some(())
         });

@@ -98,6 +98,8 @@ impl Shared {
     /// Makes room for a stream that begins.
     fn begin_stream(&mut self, key: StreamKey, complete: bool) {
         if self.slots.len() <= key.slot() {
+            // Many connections have one stream at a time.
+            self.slots.reserve_exact(usize::from(key.slot() == 0));
             self.slots.resize_with(key.slot() + 1, Slot::default);
         }
         let received = if complete { Vec::new() } else { spare::take_buffer() };
@@ -360,6 +362,7 @@ impl Driver {
                                 if let Some((key, head, unparsable)) = begun {
                                     let message = std::mem::replace(&mut self.message, spare::take_message());
                                     let front = Box::new(Front::new(self.shared.clone(), key));
+                                    self.arrivals.reserve_exact(usize::from(self.arrivals.is_empty()));
                                     self.arrivals.push(Arrival { front, head, message, unparsable });
                                 }
                             }

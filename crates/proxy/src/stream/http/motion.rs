@@ -113,6 +113,10 @@ impl Exchange<'_> {
         if waiting == Wait::Done && self.up_failed {
             return Poll::Ready(Finish::Complete);
         }
+        if waiting == Wait::Sink {
+            // A client that does not read holds no more memory than what it has not read.
+            back.rest(&worker.buffers);
+        }
         self.note(&up_moved, moved.body > 0, moved.written > 0);
         let client = up == Wait::Source || waiting == Wait::Sink;
         let server = up == Wait::Sink || (waiting == Wait::Source && up != Wait::Source);

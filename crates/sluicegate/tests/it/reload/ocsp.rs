@@ -8,7 +8,7 @@ use std::process::{Command, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use sluicegate_testkit::{Certificates, Listening, PATIENCE, wait_for};
+use sluicegate_testkit::{Certificates, Listening, PATIENCE, free_port, wait_for};
 
 use super::{DEFAULTS, Service, Way};
 
@@ -145,7 +145,7 @@ fn row(service: &Service, name: &str) -> String {
 fn responses_are_updated_verified_and_logged() {
     let certificates = Certificates::new();
     let responder = Responder::start(certificates.directory().to_owned());
-    let closed = TcpListener::bind("127.0.0.1:0").expect("a port").local_addr().expect("an address").port();
+    let closed = free_port();
     for kind in KINDS {
         let port = if kind == "dead" { closed } else { responder.port };
         issue(&certificates, kind, &format!("http://127.0.0.1:{port}/{kind}"));
