@@ -42,3 +42,30 @@ pub fn output(program: &str, arguments: &[&str]) -> Option<String> {
     let output = Command::new(program).args(arguments).current_dir(root()).output().ok()?;
     output.status.success().then(|| String::from_utf8_lossy(&output.stdout).into_owned())
 }
+
+/// Runs steps side by side and returns the errors of all.
+pub fn side_by_side(steps: &[&(dyn Fn() -> Result<(), String> + Sync)]) -> Result<(), String> {
+    let errors: Vec<String> = std::thread::scope(|scope| {
+        let running: Vec<_> = steps.iter().map(|step| scope.spawn(step)).collect();
+        let outcomes =
+            running.into_iter().map(|step| step.join().unwrap_or_else(|_| Err("a step panicked".to_owned())));
+        outcomes.filter_map(Result::err).collect()
+    });
+    if errors.is_empty() { Ok(()) } else { Err(errors.join("\n")) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn steps_side_by_side_return_all_errors() {
+        let (done, waits) = std::sync::mpsc::channel();
+        let waits = std::sync::Mutex::new(waits);
+        let fails = |word: &str| Err(word.to_owned());
+        let first = || waits.lock().unwrap().recv().map_err(|error| error.to_string()).and_then(|()| fails("first"));
+        let second = || done.send(()).map_err(|error| error.to_string());
+        assert_eq!(side_by_side(&[&first, &second, &|| fails("third")]), Err("first\nthird".to_owned()));
+        assert_eq!(side_by_side(&[]), Ok(()));
+    }
+}

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-use crate::run::{root, run, run_in};
+use crate::run::{root, run, run_in, side_by_side};
 use crate::{clients, differential, peers, tidy};
 
 /// The time limit of the whole run on two cores, including compilation.
@@ -30,34 +30,55 @@ const ORDER: &[&str] = &[
     "xtask",
 ];
 
-/// Runs everything; every suite runs even if an earlier one failed. The lints and the documentation are compiled
-/// meanwhile at the lowest priority, because suites that wait leave half of the processors' time.
+/// Runs everything; every suite runs even if an earlier one failed, but nothing without its peers. Missing peers are
+/// installed while cargo compiles, because installations wait for the network. The lints and the documentation are
+/// compiled at the lowest priority while suites run, because suites that wait leave half of the processors' time.
 pub fn test(install: bool) -> Result<(), String> {
     let started = Instant::now();
     let mut suites = Suites(Vec::new());
-    suites.run("peers", || peers::ensure(install).and_then(|()| clients::ensure(install)));
-    if suites.0.last().is_some_and(|suite| suite.outcome.is_err()) {
+    let mut crates = Vec::new();
+    if !install {
+        suites.run("peers", || ensure(false));
+        if suites.has_failed("peers") {
+            return suites.finish(started);
+        }
+    }
+    let mut build = |suites: &mut Suites| {
+        suites.run("compile", || {
+            crates = compile()?;
+            Ok(())
+        });
+    };
+    if install {
+        suites.beside(|own| own.run("peers", || ensure(true)), build)
+    } else {
+        build(&mut suites)
+    }
+    if suites.has_failed("peers") {
         return suites.finish(started);
     }
-    let mut crates = Vec::new();
-    suites.run("compile", || {
-        crates = compile()?;
-        Ok(())
-    });
-    suites.beside("tidy", tidy::tidy, |suites| {
-        for one in &crates {
-            suites.run(&one.name, || {
-                one.programs.iter().try_for_each(|program| {
-                    let arguments = arguments(&one.name, program);
-                    run_in(&one.folder, program, &arguments.iter().map(String::as_str).collect::<Vec<_>>())
-                })
-            });
-        }
-        suites
-            .run("differential", || differential::compare_programs(&differential::Plan::new(COMMANDS, COMMANDS_SEED)));
-    });
+    suites.beside(
+        |own| own.run("tidy", tidy::tidy),
+        |suites| {
+            for one in &crates {
+                suites.run(&one.name, || {
+                    one.programs.iter().try_for_each(|program| {
+                        let arguments = arguments(&one.name, program);
+                        run_in(&one.folder, program, &arguments.iter().map(String::as_str).collect::<Vec<_>>())
+                    })
+                });
+            }
+            let plan = differential::Plan::new(COMMANDS, COMMANDS_SEED);
+            suites.run("differential", || differential::compare_programs(&plan));
+        },
+    );
     suites.run("examples in docs", || run("cargo", &["test", "--quiet", "--profile", "quick", "--workspace", "--doc"]));
     suites.finish(started)
+}
+
+/// Ensures that peers and client libraries exist.
+fn ensure(install: bool) -> Result<(), String> {
+    side_by_side(&[&|| peers::ensure(install), &|| clients::ensure(install)])
 }
 
 /// A crate with its test programs.
@@ -163,16 +184,15 @@ impl Suites {
         self.0.push(Suite { name: name.to_owned(), took: started.elapsed(), outcome });
     }
 
-    /// Runs a suite on a thread of its own, and others meanwhile.
-    fn beside(
-        &mut self,
-        name: &str,
-        suite: impl FnOnce() -> Result<(), String> + Send,
-        others: impl FnOnce(&mut Suites),
-    ) {
+    fn has_failed(&self, name: &str) -> bool {
+        self.0.iter().any(|suite| suite.name == name && suite.outcome.is_err())
+    }
+
+    /// Runs suites on a thread of their own, and others meanwhile.
+    fn beside(&mut self, some: impl FnOnce(&mut Suites) + Send, others: impl FnOnce(&mut Suites)) {
         let mut own = Suites(Vec::new());
         std::thread::scope(|scope| {
-            scope.spawn(|| own.run(name, suite));
+            scope.spawn(|| some(&mut own));
             others(self);
         });
         self.0.append(&mut own.0);
@@ -215,10 +235,13 @@ mod tests {
         let (done, waits) = std::sync::mpsc::channel();
         let wait = move || waits.recv().map_err(|error| error.to_string());
         suites.run("first", || Ok(()));
-        suites.beside("own", wait, |suites| {
-            suites.run("other", || done.send(()).map_err(|error| error.to_string()));
-            suites.run("fails", || Err("on purpose".to_owned()));
-        });
+        suites.beside(
+            |own| own.run("own", wait),
+            |suites| {
+                suites.run("other", || done.send(()).map_err(|error| error.to_string()));
+                suites.run("fails", || Err("on purpose".to_owned()));
+            },
+        );
         let outcomes: Vec<_> = suites.0.iter().map(|suite| (&*suite.name, suite.outcome.is_ok())).collect();
         assert_eq!(outcomes, [("first", true), ("other", true), ("fails", false), ("own", true)]);
         assert!(suites.finish(Instant::now()).is_err());
