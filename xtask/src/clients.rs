@@ -4,12 +4,11 @@
 use std::path::Path;
 
 use crate::pinned::{Pinned, Set, python};
-use crate::run::run_in;
+use crate::run::{run_in, side_by_side};
 
 /// Ensures that all libraries are installed; with `install` by installing the missing ones.
 pub fn ensure(install: bool) -> Result<(), String> {
-    CLIENTS.ensure(install)?;
-    HTTP.ensure(install)
+    side_by_side(&[&|| CLIENTS.ensure(install), &|| HTTP.ensure(install)])
 }
 
 /// Clients and servers of HTTP: gRPC, httpx and WebSockets in Python, and Go's net/http.

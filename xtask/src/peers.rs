@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use crate::pinned::{Pinned, Set, python};
-use crate::run::{output, run, run_in};
+use crate::run::{output, run, run_in, side_by_side};
 
 /// HAProxy and Valkey in versions newer than the distribution's, and a server of ACME, which it has not; their programs
 /// are in `target/peers/bin`.
@@ -77,8 +77,7 @@ const PEERS: &[(&str, &str, &str)] = &[
 /// Ensures that every peer exists; with `install` by installing it, otherwise with an error that lists the missing
 /// ones.
 pub fn ensure(install: bool) -> Result<(), String> {
-    distribution(install)?;
-    NEWER.ensure(install)
+    side_by_side(&[&|| distribution(install), &|| NEWER.ensure(install)])
 }
 
 fn distribution(install: bool) -> Result<(), String> {

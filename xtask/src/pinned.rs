@@ -5,7 +5,7 @@
 
 use std::path::{Path, PathBuf};
 
-use crate::run::{root, run_in};
+use crate::run::{root, run_in, side_by_side};
 
 /// One installation.
 pub struct Pinned {
@@ -46,11 +46,8 @@ impl Set {
                 names.join(", ")
             ));
         }
-        std::thread::scope(|scope| {
-            let runs: Vec<_> = missing.into_iter().map(|member| scope.spawn(move || member.bring(from, to))).collect();
-            runs.into_iter()
-                .try_for_each(|run| run.join().unwrap_or_else(|_| Err("an installation panicked".to_owned())))
-        })
+        let steps: Vec<_> = missing.into_iter().map(|member| move || member.bring(from, to)).collect();
+        side_by_side(&steps.iter().map(|step| step as _).collect::<Vec<_>>())
     }
 }
 

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-use crate::run::{root, run, run_in};
+use crate::run::{root, run, run_marked, side_by_side};
 use crate::{clients, differential, peers, tidy};
 
 /// The time limit of the whole run on two cores, including compilation.
@@ -13,6 +13,9 @@ const BUDGET: Duration = Duration::from_secs(25 * 60);
 /// Commands that the store and redis-server are given, half in RESP2 and half in RESP3, and their seed.
 const COMMANDS: usize = 200_000;
 const COMMANDS_SEED: u64 = 1;
+
+/// The crate whose tests run beside those of all others: they take half of the time of all, and wait for most of it.
+const WHOLE: &str = "sluicegate";
 
 /// Folders of crates in dependency order, so that the root failure is reported first. Others follow.
 const ORDER: &[&str] = &[
@@ -30,34 +33,56 @@ const ORDER: &[&str] = &[
     "xtask",
 ];
 
-/// Runs everything; every suite runs even if an earlier one failed. The lints and the documentation are compiled
-/// meanwhile at the lowest priority, because suites that wait leave half of the processors' time.
+/// Runs everything; every suite runs even if an earlier one failed, but nothing without its peers. Missing peers are
+/// installed while cargo compiles, because installations wait for the network. Suites run in two rows side by side,
+/// because tests of running programs wait for three quarters of their time. What these leave of the processors goes to
+/// the lints, the documentation and its examples, which are compiled at the lowest priority.
 pub fn test(install: bool) -> Result<(), String> {
     let started = Instant::now();
     let mut suites = Suites(Vec::new());
-    suites.run("peers", || peers::ensure(install).and_then(|()| clients::ensure(install)));
-    if suites.0.last().is_some_and(|suite| suite.outcome.is_err()) {
+    let mut crates = Vec::new();
+    if !install {
+        suites.run("peers", || ensure(false));
+        if suites.has_failed("peers") {
+            return suites.finish(started);
+        }
+    }
+    let mut build = |suites: &mut Suites| {
+        suites.run("compile", || {
+            crates = compile()?;
+            Ok(())
+        });
+    };
+    if install {
+        suites.beside(|own| own.run("peers", || ensure(true)), build)
+    } else {
+        build(&mut suites)
+    }
+    if suites.has_failed("peers") {
         return suites.finish(started);
     }
-    let mut crates = Vec::new();
-    suites.run("compile", || {
-        crates = compile()?;
-        Ok(())
+    let compiled = |own: &mut Suites| {
+        own.run("tidy", tidy::tidy);
+        let examples = ["cargo", "test", "--quiet", "--profile", "quick", "--workspace", "--doc"];
+        own.run("examples in docs", || run("nice", &[tidy::IDLY, &examples].concat()));
+    };
+    let (whole, parts): (Vec<Tests>, Vec<Tests>) = crates.into_iter().partition(|one| one.name == WHOLE);
+    suites.beside(compiled, |suites| {
+        suites.beside(
+            |own| whole.iter().for_each(|one| own.run(&one.name, || one.run())),
+            |suites| {
+                parts.iter().for_each(|one| suites.run(&one.name, || one.run()));
+                let plan = differential::Plan::new(COMMANDS, COMMANDS_SEED);
+                suites.run("differential", || differential::compare_programs(&plan));
+            },
+        );
     });
-    suites.beside("tidy", tidy::tidy, |suites| {
-        for one in &crates {
-            suites.run(&one.name, || {
-                one.programs.iter().try_for_each(|program| {
-                    let arguments = arguments(&one.name, program);
-                    run_in(&one.folder, program, &arguments.iter().map(String::as_str).collect::<Vec<_>>())
-                })
-            });
-        }
-        suites
-            .run("differential", || differential::compare_programs(&differential::Plan::new(COMMANDS, COMMANDS_SEED)));
-    });
-    suites.run("examples in docs", || run("cargo", &["test", "--quiet", "--profile", "quick", "--workspace", "--doc"]));
     suites.finish(started)
+}
+
+/// Ensures that peers and client libraries exist.
+fn ensure(install: bool) -> Result<(), String> {
+    side_by_side(&[&|| peers::ensure(install), &|| clients::ensure(install)])
 }
 
 /// A crate with its test programs.
@@ -68,6 +93,16 @@ pub struct Tests {
     pub folder: PathBuf,
     /// Paths of its programs.
     pub programs: Vec<String>,
+}
+
+impl Tests {
+    fn run(&self) -> Result<(), String> {
+        self.programs.iter().try_for_each(|program| {
+            let arguments = arguments(&self.name, program);
+            let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
+            run_marked(&self.name, &self.folder, program, &arguments)
+        })
+    }
 }
 
 /// Returns the arguments of a crate's test program. Tests of running programs wait more than they compute, so two run
@@ -163,16 +198,15 @@ impl Suites {
         self.0.push(Suite { name: name.to_owned(), took: started.elapsed(), outcome });
     }
 
-    /// Runs a suite on a thread of its own, and others meanwhile.
-    fn beside(
-        &mut self,
-        name: &str,
-        suite: impl FnOnce() -> Result<(), String> + Send,
-        others: impl FnOnce(&mut Suites),
-    ) {
+    fn has_failed(&self, name: &str) -> bool {
+        self.0.iter().any(|suite| suite.name == name && suite.outcome.is_err())
+    }
+
+    /// Runs suites on a thread of their own, and others meanwhile.
+    fn beside(&mut self, some: impl FnOnce(&mut Suites) + Send, others: impl FnOnce(&mut Suites)) {
         let mut own = Suites(Vec::new());
         std::thread::scope(|scope| {
-            scope.spawn(|| own.run(name, suite));
+            scope.spawn(|| some(&mut own));
             others(self);
         });
         self.0.append(&mut own.0);
@@ -215,10 +249,13 @@ mod tests {
         let (done, waits) = std::sync::mpsc::channel();
         let wait = move || waits.recv().map_err(|error| error.to_string());
         suites.run("first", || Ok(()));
-        suites.beside("own", wait, |suites| {
-            suites.run("other", || done.send(()).map_err(|error| error.to_string()));
-            suites.run("fails", || Err("on purpose".to_owned()));
-        });
+        suites.beside(
+            |own| own.run("own", wait),
+            |suites| {
+                suites.run("other", || done.send(()).map_err(|error| error.to_string()));
+                suites.run("fails", || Err("on purpose".to_owned()));
+            },
+        );
         let outcomes: Vec<_> = suites.0.iter().map(|suite| (&*suite.name, suite.outcome.is_ok())).collect();
         assert_eq!(outcomes, [("first", true), ("other", true), ("fails", false), ("own", true)]);
         assert!(suites.finish(Instant::now()).is_err());

@@ -124,11 +124,18 @@ impl Certificates {
     }
 }
 
-/// Makes a handshake with a port of this machine by `openssl s_client`, with further arguments. Returns the output, or
+/// Returns `openssl s_client` for a port of this machine, to be completed. It trusts no authority but those of its
+/// further arguments: reading those of the machine is four fifths of a client's processor time.
+pub fn s_client(port: u16) -> Command {
+    let mut command = Command::new("openssl");
+    command.args(["s_client", "-no-CAfile", "-no-CApath", "-no-CAstore", "-connect", &format!("127.0.0.1:{port}")]);
+    command
+}
+
+/// A handshake with a port of this machine by `openssl s_client`, with further arguments. Returns what it prints, or
 /// `None` if the handshake failed.
 pub fn handshake(port: u16, arguments: &[&str]) -> Option<String> {
-    let output = Command::new("openssl")
-        .args(["s_client", "-connect", &format!("127.0.0.1:{port}")])
+    let output = s_client(port)
         .args(arguments)
         .stdin(std::process::Stdio::null())
         .output()

@@ -12,7 +12,7 @@ mod pebble;
 mod peer;
 mod process;
 
-pub use certificates::{Certificates, handshake, shown};
+pub use certificates::{Certificates, handshake, s_client, shown};
 pub use client::{Client, Response, encode};
 pub use pebble::Pebble;
 pub use peer::{Haproxy, Program, RedisServer, Sluicegate, newer_peer};

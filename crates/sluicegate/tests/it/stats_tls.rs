@@ -3,7 +3,7 @@
 use std::io::{Read, Write};
 use std::process::{Command, Stdio};
 
-use sluicegate_testkit::{Certificates, Listening, Sluicegate, shown};
+use sluicegate_testkit::{Certificates, Listening, Sluicegate, s_client, shown};
 
 use crate::start;
 
@@ -11,8 +11,8 @@ const EC: &str = "ec -pkeyopt ec_paramgen_curve:P-256";
 
 /// Sends a command through TLS, by openssl with these words; returns the answer, or the alert.
 fn ask(port: u16, words: &[String], command: &str) -> String {
-    let mut openssl = Command::new("openssl");
-    openssl.args(["s_client", "-quiet", "-connect", &format!("127.0.0.1:{port}")]).args(words);
+    let mut openssl = s_client(port);
+    openssl.arg("-quiet").args(words);
     openssl.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
     let mut child = openssl.spawn().expect("openssl is installed: `cargo xtask test --install` brings it");
     // A handshake that fails closes the pipe.

@@ -7,8 +7,9 @@
 use std::io::Write;
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
+use std::sync::LazyLock;
 
-use sluicegate_testkit::{Haproxy, Listening, Sluicegate, wait_for};
+use sluicegate_testkit::{Haproxy, Listening, Sluicegate, s_client, wait_for};
 
 use crate::start;
 
@@ -18,7 +19,33 @@ pub(crate) struct Pki(tempfile::TempDir);
 impl Pki {
     /// Makes them: `both/a.pem.rsa` and `both/a.pem.ecdsa` for `a.example` and `*.w.example`, `b.pem` for `b.example`,
     /// and clients' `good.pem`, `late.pem`, `revoked.pem`, and `stranger.pem` of another authority.
+    ///
+    /// The first caller has openssl make them; each has its own copies, which it may change.
     pub(crate) fn new() -> Pki {
+        /// Names and contents, in memory so that no directory outlives the tests.
+        static FILES: LazyLock<Vec<(PathBuf, Vec<u8>)>> = LazyLock::new(|| {
+            let pki = Pki::make();
+            let mut files = Vec::new();
+            for folder in ["", "both"] {
+                for entry in std::fs::read_dir(pki.path(folder)).expect("a directory") {
+                    let path = entry.expect("readable").path();
+                    if path.is_file() {
+                        let name = path.strip_prefix(pki.0.path()).expect("is below it").to_owned();
+                        files.push((name, std::fs::read(&path).expect("readable")));
+                    }
+                }
+            }
+            files
+        });
+        let pki = Pki(tempfile::tempdir().expect("a directory"));
+        std::fs::create_dir(pki.path("both")).expect("a directory");
+        for (name, content) in FILES.iter() {
+            std::fs::write(pki.0.path().join(name), content).expect("writable");
+        }
+        pki
+    }
+
+    fn make() -> Pki {
         let pki = Pki(tempfile::tempdir().expect("a directory"));
         std::fs::create_dir(pki.path("both")).expect("a directory");
         for name in ["ca", "other"] {
@@ -169,8 +196,8 @@ fn configuration(lines: &[String], listening: &[Listening]) -> String {
 
 /// Returns what a client saw: the answer's body, or the alert that it got.
 pub(crate) fn seen(port: u16, client: &str) -> String {
-    let mut command = Command::new("openssl");
-    command.args(["s_client", "-quiet", "-connect", &format!("127.0.0.1:{port}")]).args(client.split_whitespace());
+    let mut command = s_client(port);
+    command.arg("-quiet").args(client.split_whitespace());
     let mut child =
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("openssl");
     // A handshake that fails closes the pipe.

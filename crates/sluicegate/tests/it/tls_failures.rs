@@ -7,7 +7,7 @@ use std::io::{Read, Write};
 use std::net::{Shutdown, TcpStream};
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use sluicegate_testkit::{Haproxy, Listening, PATIENCE, Program, rss_bytes, wait_for};
+use sluicegate_testkit::{Haproxy, Listening, PATIENCE, Program, rss_bytes, s_client, wait_for};
 
 use crate::start;
 use crate::tls::{Pki, seen};
@@ -89,8 +89,8 @@ const SSL2_HELLO: &[u8] =
 /// Returns a client's hello of TLS 1.3, as `openssl` sends it.
 fn hello() -> Vec<u8> {
     let listening = Listening::new();
-    let mut command = std::process::Command::new("openssl");
-    command.args(["s_client", "-connect", &listening.address(), "-servername", "a.example"]);
+    let mut command = s_client(listening.port());
+    command.args(["-servername", "a.example"]);
     command.stdin(std::process::Stdio::null()).stdout(std::process::Stdio::null());
     let mut child = command.stderr(std::process::Stdio::null()).spawn().expect("openssl");
     let (mut stream, _) = listening.listener.accept().expect("a client");

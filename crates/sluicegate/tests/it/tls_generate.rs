@@ -3,7 +3,7 @@
 use std::io::Write;
 use std::process::{Command, Stdio};
 
-use sluicegate_testkit::{Haproxy, Listening};
+use sluicegate_testkit::{Haproxy, Listening, s_client};
 
 use crate::start;
 use crate::tls::Pki;
@@ -27,8 +27,8 @@ fn lines(pki: &Pki) -> Vec<String> {
 
 /// Returns the text of the certificate that a client gets, or the alert.
 fn shown(port: u16, client: &str) -> String {
-    let mut command = Command::new("openssl");
-    command.args(["s_client", "-showcerts", "-connect", &format!("127.0.0.1:{port}")]).args(client.split_whitespace());
+    let mut command = s_client(port);
+    command.arg("-showcerts").args(client.split_whitespace());
     let output = command.stdin(Stdio::null()).output().expect("openssl");
     let (answer, errors) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
     if let Some(alert) = errors.lines().find_map(|line| line.split("SSL alert number ").nth(1)) {
@@ -103,8 +103,8 @@ fn names_without_a_certificate_get_what_haproxy_makes() {
 
 /// Returns the serial number of the certificate that a client gets.
 fn serial(port: u16, name: &str) -> String {
-    let mut command = Command::new("openssl");
-    command.args(["s_client", "-connect", &format!("127.0.0.1:{port}"), "-servername", name]);
+    let mut command = s_client(port);
+    command.args(["-servername", name]);
     let answer = command.stdin(Stdio::null()).stderr(Stdio::null()).output().expect("openssl").stdout;
     let mut command = Command::new("openssl");
     let mut child = command

@@ -2,9 +2,9 @@
 
 use std::io::{Read, Write};
 use std::net::TcpListener;
-use std::process::{Command, Stdio};
+use std::process::Stdio;
 
-use sluicegate_testkit::{Haproxy, Listening};
+use sluicegate_testkit::{Haproxy, Listening, s_client};
 
 use crate::start;
 use crate::tls::Pki;
@@ -51,10 +51,8 @@ fn header(server: &TcpListener, port: u16, client: Option<&str>) -> Vec<u8> {
             plain = Some(stream);
         }
         Some(client) => {
-            let mut command = Command::new("openssl");
-            command
-                .args(["s_client", "-quiet", "-connect", &format!("127.0.0.1:{port}")])
-                .args(client.split_whitespace());
+            let mut command = s_client(port);
+            command.arg("-quiet").args(client.split_whitespace());
             let command = command.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null());
             let mut openssl = command.spawn().expect("openssl");
             openssl.stdin.as_mut().expect("a pipe").write_all(b"x\n").expect("writable");

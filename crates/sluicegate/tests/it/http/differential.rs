@@ -600,8 +600,12 @@ fn requests_and_responses_are_read_as_by_haproxy_2_8() {
     ];
     let mut faults = String::new();
     for cases in &groups {
-        let theirs = transcripts(cases, Haproxy::start_2_8);
-        let ours = transcripts(cases, crate::start);
+        // Side by side, because both wait for the end of what is incomplete.
+        let (theirs, ours) = std::thread::scope(|scope| {
+            let theirs = scope.spawn(|| transcripts(cases, Haproxy::start_2_8));
+            let ours = transcripts(cases, crate::start);
+            (theirs.join().expect("no panic"), ours)
+        });
         // Which of its connections to the server a proxy takes for the second request is its own choice: HAProxy closes
         // idle ones that it has too many of.
         let joined = |transcripts: Vec<String>| -> Vec<String> {

@@ -8,7 +8,7 @@ use std::process::{Command, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use sluicegate_testkit::{Certificates, Listening, PATIENCE, free_port, wait_for};
+use sluicegate_testkit::{Certificates, Listening, PATIENCE, s_client, wait_for};
 
 use super::{DEFAULTS, Service, Way};
 
@@ -112,8 +112,8 @@ fn know(certificates: &Certificates, name: &str, is_revoked: bool) {
 
 /// Returns the state of the certificate in the response that a client gets: `good`, `revoked`, or nothing.
 fn stapled(port: u16, name: &str) -> String {
-    let mut command = Command::new("openssl");
-    command.args(["s_client", "-status", "-connect", &format!("127.0.0.1:{port}"), "-servername", name]);
+    let mut command = s_client(port);
+    command.args(["-status", "-servername", name]);
     let output = command.stdin(Stdio::null()).stderr(Stdio::null()).output().expect("openssl");
     let text = String::from_utf8_lossy(&output.stdout);
     text.lines().find_map(|line| line.trim().strip_prefix("Cert Status: ")).unwrap_or_default().to_owned()

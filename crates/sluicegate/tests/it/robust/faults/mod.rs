@@ -477,9 +477,14 @@ fn check(cases: &[Case]) {
 /// The same with further lines of `global`.
 fn check_with(global: &str, cases: &[Case]) {
     let all: Vec<&Case> = cases.iter().collect();
-    let ours = transcripts(global, &all, crate::start, |proxy| &proxy.program);
     let alike: Vec<&Case> = cases.iter().filter(|case| case.instead.is_none()).collect();
-    let mut theirs = transcripts(global, &alike, Haproxy::start, |proxy| &proxy.program).into_iter();
+    // Side by side, because both wait for what times out.
+    let (ours, theirs) = std::thread::scope(|scope| {
+        let theirs = scope.spawn(|| transcripts(global, &alike, Haproxy::start, |proxy| &proxy.program));
+        let ours = transcripts(global, &all, crate::start, |proxy| &proxy.program);
+        (ours, theirs.join().expect("no panic beside haproxy"))
+    });
+    let mut theirs = theirs.into_iter();
     let mut failures = String::new();
     for (case, ours) in cases.iter().zip(&ours) {
         let (expected, why) = match case.instead {

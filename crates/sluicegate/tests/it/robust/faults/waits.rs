@@ -62,7 +62,7 @@ fn queues() -> Vec<Case> {
         case("is turned away", &[], vec![get("/1"), Queued(1), Signal, AwaitAll(3), Wait("ok"), Logged], answers(3)).servers(FULL)
             .and(vec![Await, get("/2"), Wait("ok"), Logged])
             .and(vec![AwaitAll(2), get("/3"), Wait("</html>"), Signal, Logged]).any_count(),
-        case("stops in its body in the queue", &["timeout client 1500ms", "timeout queue 20s"], vec![get("/1"), AwaitAll(2), Wait("ok"), Logged], answers(2)).servers(ONE)
+        case("stops in its body in the queue", &["timeout client 1500ms", "timeout queue 5s"], vec![get("/1"), AwaitAll(2), Wait("ok"), Logged], answers(2)).servers(ONE)
             .and(vec![Await, send(HALF_A_POST), Wait("</html>"), Signal, Logged]).any_count(),
         case("tcp: waits for a slot", QUEUE_TCP, vec![send("1\r\n\r\n"), Queued(1), Signal, Wait("ok"), Finish], tells(2)).servers(ONE)
             .and(vec![Await, send("2\r\n\r\n"), Wait("ok"), Finish]),
