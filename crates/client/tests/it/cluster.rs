@@ -1,7 +1,7 @@
 //! A cluster of six nodes on loopback: slots, redirections, and nodes that die, stop or move slots under load.
 
-use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Mutex, OnceLock};
 use std::time::Duration;
 
 use sluicegate_client::{Address, Client, Mode, Options};
@@ -159,6 +159,14 @@ struct Count {
     unknown: AtomicU64,
     /// Not done.
     failed: AtomicU64,
+    /// The last error.
+    error: Mutex<String>,
+}
+
+/// Keeps an error; returns its first word.
+fn note<'a>(count: &Count, text: &'a str) -> &'a str {
+    *count.error.lock().expect("nobody panics with it") = text.to_owned();
+    text.split(' ').next().expect("a word")
 }
 
 /// Increments all keys, from one worker, while `meanwhile` runs. Every acknowledged increment is counted, and of the
@@ -178,7 +186,7 @@ fn under_load(cluster: &Cluster, options: Options, meanwhile: impl FnOnce(&[Coun
                         let (key, count) = (KEYS[index], &counts[index]);
                         match ask(&client, &format!("INCR {key}")).await {
                             Reply::Integer(_) => count.done.fetch_add(1, Ordering::Relaxed),
-                            Reply::Error(text) => match text.split(' ').next().expect("a word") {
+                            Reply::Error(text) => match note(count, &text) {
                                 "CONNLOST" | "TIMEOUT" => count.unknown.fetch_add(1, Ordering::Relaxed),
                                 "CONNECT" | "BREAKER" | "QUEUETIMEOUT" | "CLUSTERDOWN" => {
                                     // While the breaker is open, the error comes at once.
@@ -610,7 +618,8 @@ fn nodes_that_load_are_waited_for(cluster: &Cluster) {
         loads(cluster, master, &|| figures(client).redirected > 0);
         goes_on(counts);
         for count in counts {
-            assert_eq!((count.failed.load(Ordering::Relaxed), count.unknown.load(Ordering::Relaxed)), (0, 0));
+            let lost = (count.failed.load(Ordering::Relaxed), count.unknown.load(Ordering::Relaxed));
+            assert_eq!(lost, (0, 0), "{:?}", count.error);
         }
     });
     (0..6).for_each(|index| cluster.ok(index, "CONFIG SET cluster-node-timeout 800"));
