@@ -116,6 +116,9 @@ pub enum TlsFailure {
     /// Anything else, with OpenSSL's number of the error; 0: none.
     #[error("SSL handshake failure{}", Reason(*.0))]
     Handshake(u32),
+    /// The connection ended by this error after its handshake.
+    #[error("SSL fatal error{}", Reason(*.0))]
+    Fatal(u32),
 }
 
 /// OpenSSL's text of an error, in parentheses.
@@ -151,7 +154,7 @@ impl TlsFailure {
     /// Returns OpenSSL's number of the error (`ssl_fc_err`); 0: none.
     pub(crate) fn code(self) -> u32 {
         match self {
-            TlsFailure::Handshake(number) => number,
+            TlsFailure::Handshake(number) | TlsFailure::Fatal(number) => number,
             TlsFailure::Authority | TlsFailure::Certificate | TlsFailure::Mismatch | TlsFailure::MismatchSni => {
                 Code::VERIFY_FAILED.number()
             }
@@ -170,6 +173,7 @@ impl TlsFailure {
             TlsFailure::Mismatch => (32, "SSL_MISMATCH"),
             TlsFailure::MismatchSni => (33, "SSL_MISMATCH_SNI"),
             TlsFailure::Handshake(_) => (34, "SSL_HANDSHAKE"),
+            TlsFailure::Fatal(_) => (43, "SSL_FATAL"),
         }
     }
 }
@@ -207,6 +211,7 @@ impl HandshakeError {
     pub fn text(self) -> String {
         match self {
             HandshakeError::Tls(TlsFailure::Handshake(_)) => TlsFailure::Handshake(0).to_string(),
+            HandshakeError::Tls(TlsFailure::Fatal(_)) => TlsFailure::Fatal(0).to_string(),
             error => error.to_string(),
         }
     }
