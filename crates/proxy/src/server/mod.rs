@@ -61,7 +61,7 @@ pub use shared::{
 pub(crate) use source::has_foreign_sources;
 pub use state_file::{fuzz_state_file, restore as restore_states};
 pub(crate) use tls::secure as secure_connection;
-pub use tls::{ServerNames, ServerTlsError, connectors};
+pub use tls::{ServerNames, connectors};
 pub(crate) use verdict::Observed;
 
 /// Closes the older half of the idle connections of these servers; returns their number. For a caller that has reached

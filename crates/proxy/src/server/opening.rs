@@ -15,7 +15,7 @@ use std::sync::Arc;
 
 use tokio::sync::Notify;
 
-use super::tls::ServerTlsError;
+use crate::proxied::ServerTlsError;
 
 /// The reason why a connection failed; it decides whether, when and where it is retried.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

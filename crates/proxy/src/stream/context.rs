@@ -24,9 +24,9 @@ use crate::limit::StreamLimits;
 use crate::log::capture::Captures;
 use crate::persist::Persistence;
 use crate::process::Process;
-use crate::proxied::HandshakeError;
+use crate::proxied::{HandshakeError, ServerTlsError};
 use crate::sample::Variables;
-use crate::server::{Priority, ServerRun, ServerTlsError, StreamFacts};
+use crate::server::{Priority, ServerRun, StreamFacts};
 use crate::site::Site;
 use crate::stick::{Counted, Tracked};
 

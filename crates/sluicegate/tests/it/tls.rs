@@ -349,7 +349,8 @@ fn secrets_are_those_that_the_client_has() {
         let mut ours: Vec<String> = seen.lines().filter(is_secret).map(str::to_lowercase).collect();
         let theirs = std::fs::read_to_string(&log).expect("a log of keys");
         let mut theirs: Vec<String> = theirs.lines().filter(is_secret).map(str::to_lowercase).collect();
-        (ours.sort(), theirs.sort());
+        ours.sort();
+        theirs.sort();
         assert_eq!(ours, theirs, "{seen}");
         assert_eq!(ours.len(), kept, "{seen}");
         // The server of TLS 1.3 has asked for another hello.

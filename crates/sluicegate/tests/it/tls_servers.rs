@@ -1,8 +1,8 @@
-//! TLS on `server`: what servers see of their client, and what both programs say of the connection, compared with HAProxy
-//! 2.8.
+//! TLS on `server`: what servers see of their client, and what both programs say of the connection, compared with
+//! HAProxy 2.8.
 //!
-//! The servers are frontends of HAProxy that answer with the facts of their side. Each line of the proxy is asked twice,
-//! so that the second connection can resume the session of the first one.
+//! The servers are frontends of HAProxy that answer with the facts of their side. Each line of the proxy is asked
+//! twice, so that the second connection can resume the session of the first one.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -44,7 +44,7 @@ fn servers(pki: &Pki) -> Vec<String> {
         format!("ssl crt {both} strict-sni"),
         format!("ssl crt {}", path("stranger.pem")),
         format!("ssl crt {}", path("revoked.pem")),
-        format!("ssl crt {both} ssl-max-ver TLSv1.2 ciphers ECDHE-RSA-AES256-GCM-SHA384 no-tls-tickets"),
+        format!("ssl crt {both}.rsa ssl-max-ver TLSv1.2 ciphers ECDHE-RSA-AES256-GCM-SHA384 no-tls-tickets"),
         format!("ssl crt {both} ssl-min-ver TLSv1.3 verify required ca-file {ca}"),
         format!("ssl crt {both} curves P-384"),
         String::new(),

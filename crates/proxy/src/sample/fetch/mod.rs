@@ -39,7 +39,7 @@ use sluicegate_tls::session::Facts;
 
 use super::value::{Sample, Value};
 use crate::directory::Directory;
-use crate::server::ServerTlsError;
+use crate::proxied::ServerTlsError;
 use crate::stick::Table;
 use crate::stream::{ClientTls, Side, TcpFigure};
 

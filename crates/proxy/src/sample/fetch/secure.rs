@@ -13,8 +13,8 @@ use sluicegate_tls::x509::{Certificate, Name};
 
 use super::args::Args;
 use super::code::{Compiled, read, read_with};
+use crate::proxied::ServerTlsError;
 use crate::sample::value::Value;
-use crate::server::ServerTlsError;
 use crate::stream::{ClientTls, Side, StreamContext};
 
 /// The holder of a certificate.
