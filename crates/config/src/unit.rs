@@ -12,8 +12,23 @@ pub(crate) enum TimeUnit {
     Seconds,
 }
 
-/// The longest duration: HAProxy's timers are 31 bits of milliseconds, about 24.8 days.
-const MAX_MS: u64 = i32::MAX as u64;
+impl TimeUnit {
+    /// Returns the longest duration: HAProxy keeps 31 bits of the keyword's unit.
+    const fn max(self) -> Duration {
+        match self {
+            TimeUnit::Milliseconds => Duration::from_millis(i32::MAX as u64),
+            TimeUnit::Seconds => Duration::from_secs(i32::MAX as u64),
+        }
+    }
+
+    /// Hints at the units of [`time`].
+    pub(crate) const fn hint(self) -> &'static str {
+        match self {
+            TimeUnit::Milliseconds => TIME_HINT,
+            TimeUnit::Seconds => "a duration is a number with us, ms, s, m, h or d; a bare number is seconds",
+        }
+    }
+}
 
 /// Parses a duration: digits and `us`, `ms`, `s`, `m`, `h` or `d`.
 pub(crate) fn time(text: &str, unit: TimeUnit) -> Result<Duration, String> {
@@ -34,10 +49,16 @@ pub(crate) fn time(text: &str, unit: TimeUnit) -> Result<Duration, String> {
         "" => 1_000_000_000,
         other => return Err(format!("unexpected '{other}' after the number in the duration '{text}'")),
     };
-    let overflow = || format!("timer overflow in '{text}' (maximum value is 2147483647 ms or ~24.8 days)");
+    let overflow = || {
+        let max = match unit {
+            TimeUnit::Milliseconds => "ms or ~24.8 days",
+            TimeUnit::Seconds => "s or ~68 years",
+        };
+        format!("timer overflow in '{text}' (maximum value is 2147483647 {max})")
+    };
     let number: u64 = digits.parse().map_err(|_| overflow())?;
     let nanos = u128::from(number) * nanos_per_unit;
-    if nanos > u128::from(MAX_MS) * 1_000_000 {
+    if nanos > unit.max().as_nanos() {
         return Err(overflow());
     }
     // Rounded up, so that no duration but 0 becomes 0, which means none.
@@ -60,7 +81,7 @@ pub(crate) fn is_suspicious(text: &str) -> bool {
     text.bytes().all(|b| b.is_ascii_digit()) && text.parse().is_ok_and(|value: u64| (1..100).contains(&value))
 }
 
-/// Hints at the units of [`time`].
+/// Hints at the units of [`time`] for the keywords whose unit is milliseconds.
 pub(crate) const TIME_HINT: &str = "a duration is a number with us, ms, s, m, h or d; a bare number is milliseconds";
 
 /// Hints at the units of [`size`].
@@ -164,6 +185,10 @@ mod tests {
         check("", Err("expected"));
         check("-1", Err("expected"));
         assert_eq!(time("3", TimeUnit::Seconds), Ok(Duration::from_secs(3)));
+        assert_eq!(time("24855d", TimeUnit::Seconds), Ok(Duration::from_secs(24855 * 86_400)));
+        assert_eq!(time("2147483647", TimeUnit::Seconds), Ok(Duration::from_secs(2_147_483_647)));
+        let overflow = time("2147483648", TimeUnit::Seconds).expect_err("too long");
+        assert!(overflow.ends_with("(maximum value is 2147483647 s or ~68 years)"), "{overflow}");
     }
 
     #[test]

@@ -3,8 +3,11 @@
 use std::fmt;
 use std::net::SocketAddr;
 
+use sluicegate_tls::connector::Connector;
 use sluicegate_tls::failure::Code;
-use sluicegate_transport as transport;
+use sluicegate_tls::policy::Version;
+use sluicegate_tls::session::Reached;
+use sluicegate_transport::{self as transport, Socket};
 use sluicegate_wire::proxy_protocol::{HeaderError, Tlvs, tlv};
 
 use crate::counters::Counters;
@@ -117,6 +120,9 @@ pub enum TlsFailure {
     /// Anything else, with OpenSSL's number of the error; 0: none.
     #[error("SSL handshake failure{}", Reason(*.0))]
     Handshake(u32),
+    /// The connection ended by this error after its handshake.
+    #[error("SSL fatal error{}", Reason(*.0))]
+    Fatal(u32),
 }
 
 /// OpenSSL's text of an error, in parentheses.
@@ -152,7 +158,7 @@ impl TlsFailure {
     /// Returns OpenSSL's number of the error (`ssl_fc_err`); 0: none.
     pub(crate) fn code(self) -> u32 {
         match self {
-            TlsFailure::Handshake(number) => number,
+            TlsFailure::Handshake(number) | TlsFailure::Fatal(number) => number,
             TlsFailure::Authority | TlsFailure::Certificate | TlsFailure::Mismatch | TlsFailure::MismatchSni => {
                 Code::VERIFY_FAILED.number()
             }
@@ -171,7 +177,42 @@ impl TlsFailure {
             TlsFailure::Mismatch => (32, "SSL_MISMATCH"),
             TlsFailure::MismatchSni => (33, "SSL_MISMATCH_SNI"),
             TlsFailure::Handshake(_) => (34, "SSL_HANDSHAKE"),
+            TlsFailure::Fatal(_) => (43, "SSL_FATAL"),
         }
+    }
+}
+
+/// An error of TLS with a server.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ServerTlsError {
+    pub(crate) failure: TlsFailure,
+    /// HAProxy's names of the version and the suite that a failed handshake has come to; none if the handshake was done.
+    agreed: Option<(&'static str, &'static str)>,
+}
+
+impl ServerTlsError {
+    /// Returns the error of a handshake.
+    pub(crate) fn of_handshake(failure: TlsFailure, socket: &Socket, connector: &Connector) -> ServerTlsError {
+        let best = connector.settings().policy.max;
+        let reached = socket.tls().and_then(|tls| tls.reached());
+        let reached = reached.unwrap_or_else(|| Reached::offered(best.unwrap_or(Version::Tls13)));
+        ServerTlsError { failure, agreed: Some((reached.protocol(best), reached.cipher())) }
+    }
+
+    /// Returns the error that ended a connection after its handshake, if there was one.
+    pub(crate) fn of_connection(socket: &Socket) -> Option<ServerTlsError> {
+        let code = socket.tls()?.failure()?;
+        Some(ServerTlsError { failure: TlsFailure::Fatal(code.number()), agreed: None })
+    }
+
+    /// Returns the version of a failed handshake: the one that was agreed on, else the best that is offered.
+    pub(crate) fn protocol(self) -> Option<&'static str> {
+        self.agreed.map(|(protocol, _)| protocol)
+    }
+
+    /// Returns OpenSSL's name of the suite of a failed handshake.
+    pub(crate) fn cipher(self) -> Option<&'static str> {
+        self.agreed.map(|(_, cipher)| cipher)
     }
 }
 
@@ -208,6 +249,7 @@ impl HandshakeError {
     pub fn text(self) -> String {
         match self {
             HandshakeError::Tls(TlsFailure::Handshake(_)) => TlsFailure::Handshake(0).to_string(),
+            HandshakeError::Tls(TlsFailure::Fatal(_)) => TlsFailure::Fatal(0).to_string(),
             error => error.to_string(),
         }
     }

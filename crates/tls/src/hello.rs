@@ -19,6 +19,11 @@ use crate::registry;
 const HANDSHAKE: u8 = 22;
 const CLIENT_HELLO: u8 = 1;
 const SERVER_HELLO: u8 = 2;
+const CHANGE_OF_CIPHERS: u8 = 20;
+/// The length of a record's head.
+const RECORD_HEAD: usize = 5;
+/// The end of a hello's random in the record that begins with it.
+const RANDOM_END: usize = RECORD_HEAD + 4 + 2 + 32;
 
 /// The extension by which a client asks for an OCSP response.
 const STATUS_REQUEST: u16 = 5;
@@ -276,7 +281,7 @@ pub struct Start {
 
 impl Start {
     /// The bytes of a record's head, a message's head, a version, a random and the longest session.
-    pub const BYTES: usize = 5 + 4 + 2 + 32 + 1 + 32;
+    pub const BYTES: usize = RANDOM_END + 1 + 32;
 
     /// Parses the first bytes that a side sends, beginning with the head of its first record. Returns `None` also for a
     /// HelloRetryRequest.
@@ -290,6 +295,74 @@ impl Start {
         let random = *parts.bytes(32)?.first_chunk()?;
         let session = parts.short()?;
         (random != RETRY && session.len() <= 32).then(|| Start { random, session: session.into() })
+    }
+}
+
+/// The first bytes that a side sends, as far as a [`Start`] needs them. A server's request for another hello and the
+/// change of ciphers behind it do not count.
+#[derive(Clone, Debug, Default)]
+pub struct First {
+    kept: Vec<u8>,
+    /// The bytes of a record that are still to come and do not count.
+    skipped: usize,
+}
+
+impl First {
+    /// Returns whether there is nothing more to keep.
+    pub fn is_full(&self) -> bool {
+        self.kept.len() >= Start::BYTES
+    }
+
+    /// Adds the next bytes that the side sends.
+    pub fn push(&mut self, mut bytes: &[u8]) {
+        while !bytes.is_empty() && !self.is_full() {
+            if self.skipped > 0 {
+                let count = self.skipped.min(bytes.len());
+                (self.skipped, bytes) = (self.skipped - count, &bytes[count..]);
+                continue;
+            }
+            // As far as the random, and no further than the first record, which may be a short one without meaning.
+            let aim = match self.record().map(|end| end.min(RANDOM_END)) {
+                None => RECORD_HEAD,
+                Some(head) if self.kept.len() < head => head,
+                Some(_) => Start::BYTES,
+            };
+            let count = (aim - self.kept.len()).min(bytes.len());
+            self.kept.extend_from_slice(&bytes[..count]);
+            bytes = &bytes[count..];
+            if let Some(end) = self.record()
+                && self.kept.len() == end.min(RANDOM_END)
+                && self.has_no_meaning()
+            {
+                self.skipped = end - self.kept.len();
+                self.kept.clear();
+            }
+        }
+    }
+
+    /// Returns the length of the first record with its head.
+    fn record(&self) -> Option<usize> {
+        let length = self.kept.get(RECORD_HEAD - 2..RECORD_HEAD)?;
+        Some(RECORD_HEAD + usize::from(u16::from_be_bytes([length[0], length[1]])))
+    }
+
+    /// Returns whether the kept bytes begin a change of ciphers or a request for another hello.
+    fn has_no_meaning(&self) -> bool {
+        match self.kept[0] {
+            CHANGE_OF_CIPHERS => true,
+            HANDSHAKE => self.kept.get(RECORD_HEAD) == Some(&SERVER_HELLO) && self.kept.ends_with(&RETRY),
+            _ => false,
+        }
+    }
+
+    /// Returns the bytes that are kept.
+    pub fn bytes(&self) -> &[u8] {
+        &self.kept
+    }
+
+    /// Returns the beginning of the side's first message, if it is known.
+    pub fn start(&self) -> Option<Start> {
+        Start::parse(&self.kept)
     }
 }
 
@@ -316,6 +389,11 @@ pub fn asks_for_status(bytes: &[u8]) -> bool {
 pub fn fuzz_hello(data: &[u8]) {
     asks_for_status(data);
     let start = Start::parse(data);
+    for size in [1, 7, data.len().max(1)] {
+        let mut first = First::default();
+        data.chunks(size).for_each(|part| first.push(part));
+        assert!(first.kept.len() <= Start::BYTES && (start.is_none() || first.start() == start));
+    }
     assert!(start.is_none() || start == Start::parse(&data[..data.len().min(Start::BYTES)]));
     let whole = Hello::parse(data, usize::from(u16::MAX));
     for limit in [0, 1, 2, 3, 16, 64, 1024] {
@@ -437,6 +515,16 @@ mod tests {
         assert_eq!(Start::parse(&server(&[7; 32])[..Start::BYTES - 1]), None);
         assert_eq!(Start::parse(&server(&RETRY)), None);
         assert_eq!(Start::parse(&usual()), None);
+        // A request for another hello and a change of ciphers precede the server's message.
+        let sent = [&server(&RETRY)[..], &[CHANGE_OF_CIPHERS, 3, 3, 0, 1, 1], &server(&[7; 32]), &[23; 9]].concat();
+        for size in 1..sent.len() {
+            let mut first = First::default();
+            sent.chunks(size).for_each(|part| first.push(part));
+            assert_eq!(first.start().map(|start| start.random), Some([7; 32]), "{size}");
+        }
+        let mut first = First::default();
+        first.push(&server(&RETRY));
+        assert_eq!((first.start(), first.is_full()), (None, false));
     }
 
     proptest! {

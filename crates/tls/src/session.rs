@@ -163,7 +163,13 @@ impl Reached {
         Reached::of_version(version.into())
     }
 
-    /// Returns the progress of a client whose first message is incomplete, or has an unsupported version.
+    /// Returns what is known before the peer has answered an offer of this version.
+    pub fn offered(best: Version) -> Reached {
+        let version = if best == Version::Tls13 { ProtocolVersion::TLSv1_3 } else { ProtocolVersion::TLSv1_2 };
+        Reached::of_version(version.into())
+    }
+
+    /// Returns what is known of a client whose first message is not complete, or of a version that does not exist here.
     pub fn of_version(version: u16) -> Reached {
         Reached { version, suite: None }
     }

@@ -632,6 +632,14 @@ fn options(reader: &mut ProxyReader<'_>, line: &Line, start: usize, settings: &m
             continue;
         }
         if let Some((row, _)) = tls::OPTIONS.find(word, "") {
+            if keyword == "default-server" && !tls::may_be_default(word) {
+                // HAProxy starts all the same, without the word.
+                let message = format!("'{word}' option is not accepted in default-server sections");
+                let warning = reader.diagnostics.warning(line.at(next), message);
+                warning.hint("it is ignored: use 'ssl-min-ver' and 'ssl-max-ver'");
+                next += 1;
+                continue;
+            }
             let Some(behind) = tls::option(reader, line, next, row, settings) else { return false };
             next = behind;
             continue;

@@ -222,6 +222,8 @@ fn sessions_and_the_rest() {
     assert_eq!((settings.no_tickets, settings.prefer_client_ciphers, settings.strict_sni), (true, true, false));
     assert_eq!((settings.cache_size, settings.lifetime), (5, Duration::from_secs(540)));
     assert_eq!((settings.capture, settings.records.first, settings.keylog), (96, 1370, true));
+    let longest = bind_with(" tune.ssl.lifetime 500d\n", "ssl crt one.pem").settings.lifetime;
+    assert_eq!(longest, Duration::from_secs(500 * 86_400));
     let defaults = bind("ssl crt one.pem");
     let defaults = &defaults.settings;
     assert_eq!((defaults.cache_size, defaults.lifetime), (20_000, Duration::from_secs(300)));
@@ -340,6 +342,39 @@ fn sessions_and_names_of_servers() {
     assert!(tls.settings.no_tickets);
     assert_eq!(tls.settings.policy.max, Some(Tls12));
     assert_eq!(tls.settings.policy.ciphers.as_ref().expect("ciphers").len(), 2);
+}
+
+#[test]
+fn lists_of_servers_without_a_usable_word() {
+    let found = |words: &str| {
+        findings(&format!("{BASE}backend b\n server s 127.0.0.1:443 ssl verify none {words}\n"))[0].clone()
+    };
+    let line = "error: 'server b/s' : ";
+    assert_eq!(found("ciphers foo"), format!("{line}unable to set SSL cipher list to 'foo'"));
+    assert_eq!(found("ciphersuites foo"), format!("{line}unable to set TLS 1.3 cipher suites to 'foo'"));
+    let check = |word: &str, name: &str| {
+        let expected = format!("{line}Proxy 'b': unable to set {name} to 'foo' for server 's'");
+        assert_eq!(found(&format!("{word} foo")), expected);
+    };
+    check("curves", "SSL curves list");
+    check("sigalgs", "SSL Signature Algorithm list");
+    check("client-sigalgs", "SSL Client Signature Algorithm list");
+    let nothing = format!("{line}backend 'b': all SSL/TLS versions are disabled for server 's'");
+    assert_eq!(found("no-tlsv12 no-tlsv13"), nothing);
+    let schemes = "Proxy 'f': unable to set SSL Signature Algorithm list to 'foo' for bind ':443'";
+    refused("", "ssl crt one.pem client-sigalgs foo", schemes);
+}
+
+/// HAProxy reports these words and starts without them.
+#[test]
+fn words_that_a_default_server_cannot_have() {
+    use sluicegate_tls::policy::Version::Tls13;
+    for word in ["no-sslv3", "no-tlsv10", "no-tlsv11", "no-tlsv12", "no-tlsv13"] {
+        let lines = format!(" default-server {word} ssl verify none\n server s 127.0.0.1:443");
+        let expected = format!("warning: '{word}' option is not accepted in default-server sections");
+        assert_eq!(findings(&format!("{BASE}backend b\n{lines}\n")), [expected]);
+        assert_eq!(server_of("", &lines).tls.expect("settings").settings.policy.max, Some(Tls13));
+    }
 }
 
 #[test]
@@ -474,6 +509,18 @@ fn lists_are_kept_by_name() {
     assert_eq!((lines.len(), lines[1].number), (4, 4));
     assert_eq!(lines[1].options, "alpn h2 verify optional ca-file ca.pem ssl-min-ver TLSv1.3");
     assert_eq!(config.tls_files.pairs.len(), 6);
+}
+
+#[test]
+fn negative_names_need_a_wildcard() {
+    let warning = |line: &str| {
+        format!(
+            "warning: 'bind :443' in section 'frontend' : parsing [negative.crt:{line}]: crt-list: negative filters on \
+             crt-list line \"one.pem\" without a positive wildcard filter won't do anything!"
+        )
+    };
+    let text = frontend("", "ssl crt-list negative.crt");
+    assert_eq!(findings(&text), [warning("1"), warning("2")]);
 }
 
 #[test]

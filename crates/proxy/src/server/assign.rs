@@ -30,7 +30,7 @@ use super::tls::{Names, secure as secure_connection};
 use super::{Observed, idle, observe, shed_idle, source};
 use crate::balance::{Load, Pick, Wish};
 use crate::counters::Counters;
-use crate::proxied::count_handshake;
+use crate::proxied::{ServerTlsError, count_handshake};
 use crate::running::{ProxyRun, Running};
 use crate::stream::{Endings, LogRecord, Reached, StreamContext};
 use crate::tls::TlsTotals;
@@ -307,7 +307,7 @@ impl Assignment<'_> {
             let error = match self.open(&slot.server, &mut now).await {
                 Ok((link, open, reuses)) => {
                     let label = self.label(&slot.server);
-                    log.connect_done = Some(now);
+                    (log.connect_done, log.server_error) = (Some(now), None);
                     if reuses == 0 {
                         self.observed(&slot.server, Observed::Connected);
                     }
@@ -317,8 +317,8 @@ impl Assignment<'_> {
                 }
                 Err(error) => error,
             };
-            if let ConnectError::Tls(failure) = error {
-                log.server_error = Some(failure);
+            if let ConnectError::Tls(error) = error {
+                log.server_error = Some(error);
             }
             if error != ConnectError::Resource {
                 self.observed(&slot.server, Observed::NotConnected);
@@ -611,7 +611,7 @@ impl Assignment<'_> {
             };
             let is_resumed = socket.tls().and_then(|tls| tls.facts()).is_some_and(|facts| facts.resumed);
             self.count(server, |counters| count_handshake(counters, secured.as_ref().map(|_| is_resumed)));
-            secured.map_err(ConnectError::Tls)?;
+            secured.map_err(|failure| ConnectError::Tls(ServerTlsError::of_handshake(failure, &socket, connector)))?;
         }
         Ok((socket, open))
     }

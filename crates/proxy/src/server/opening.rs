@@ -15,7 +15,7 @@ use std::sync::Arc;
 
 use tokio::sync::Notify;
 
-use crate::proxied::TlsFailure;
+use crate::proxied::ServerTlsError;
 
 /// The reason why a connection failed; it decides whether, when and where it is retried.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -25,7 +25,7 @@ pub(super) enum ConnectError {
     /// The system refused immediately (unix sockets): a retry needs no pause.
     RefusedAtOnce,
     /// The TLS handshake failed.
-    Tls(TlsFailure),
+    Tls(ServerTlsError),
     /// `timeout connect`.
     TimedOut,
     /// This machine has no descriptor, port or memory left; another attempt would not help.

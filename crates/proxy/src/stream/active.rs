@@ -11,6 +11,7 @@ use sluicegate_config::model::Mode;
 use super::kept::Stream;
 use super::{Beginning, Client, Endings, Fault, Invalid, Killer, LogRecord, Side, StreamContext, Timers};
 use crate::counters::Counters;
+use crate::proxied::ServerTlsError;
 use crate::running::ProxyRun;
 use crate::server::ServerConnection;
 use crate::site::Site;
@@ -280,6 +281,12 @@ impl Active {
                 cx.sockets.set_option(Side::Server, mark, value);
             }
         }
+    }
+
+    /// Records the error of TLS that ended the connection to the server, if there was one.
+    pub(crate) fn note_server_error(&mut self, connection: &ServerConnection) {
+        let error = &mut self.cx.log.server_error;
+        connection.with_socket(|socket| *error = ServerTlsError::of_connection(socket));
     }
 
     /// Drops the server connection, keeping the data needed by a log line.

@@ -24,7 +24,7 @@ use crate::limit::StreamLimits;
 use crate::log::capture::Captures;
 use crate::persist::Persistence;
 use crate::process::Process;
-use crate::proxied::{HandshakeError, TlsFailure};
+use crate::proxied::{HandshakeError, ServerTlsError};
 use crate::sample::Variables;
 use crate::server::{Priority, ServerRun, StreamFacts};
 use crate::site::Site;
@@ -367,8 +367,8 @@ pub struct Overrides {
 pub struct LogRecord {
     /// The acceptance of the session or, for a later request of it, the end of the previous one.
     pub accepted: Instant,
-    /// The error of the last attempt to connect to a server by TLS, if it failed.
-    pub server_error: Option<TlsFailure>,
+    /// The error of TLS of the last connection to a server, or of the last attempt to open one.
+    pub server_error: Option<ServerTlsError>,
     /// The time that the handshakes of the connection took, whole milliseconds; 0 for its later requests.
     pub handshake: i64,
     /// The time of this request's first byte (`%tr`); a keep-alive session's idle time precedes it.

@@ -257,6 +257,7 @@ impl Exchange<'_> {
             self.stream.server_gone();
             let extra = !back.input().is_empty();
             let (connection, sent) = back.take_apart(&worker.buffers);
+            self.stream.note_server_error(&connection);
             let outcome = match result {
                 // The next attempt makes its own connection, so there is one repetition at most.
                 Ok(Outcome::Repeat) => {

@@ -147,7 +147,8 @@ async fn converse(front: &mut Front<'_>, stream: &mut Active) -> Outcome {
     persist::store(&mut stream.cx);
     let timeouts = RelayTimeouts::new(&frontend.config, &backend.config, &stream.cx.overrides);
     let ending = Relay::new(front, stream, &mut back, up, timeouts).run().await;
-    let _connection = back.take_apart(&worker.buffers);
+    let (connection, _) = back.take_apart(&worker.buffers);
+    stream.note_server_error(&connection);
     stream.server_gone();
     stream.count_ending(ending);
     stream.end(ending.who, ending.phase);

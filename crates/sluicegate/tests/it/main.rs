@@ -49,6 +49,7 @@ mod tls_generate;
 mod tls_header;
 mod tls_records;
 mod tls_runtime;
+mod tls_servers;
 
 use sluicegate_testkit::{Listening, Sluicegate};
 

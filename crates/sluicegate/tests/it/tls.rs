@@ -117,7 +117,12 @@ const FACTS: &str = "protocol=%[ssl_fc_protocol] cipher=%[ssl_fc_cipher] bits=%[
     used=%[ssl_c_used]/%[ssl_fc_has_crt] verify=%[ssl_c_verify] err=%[ssl_c_err]/%[ssl_c_ca_err]/%[ssl_c_ca_err_depth]\\n\
     dn=%[ssl_c_s_dn]|%[ssl_c_i_dn]|%[ssl_c_s_dn(cn)]|%[ssl_c_s_dn(o,-1)]|%[ssl_c_s_dn(,0,rfc2253)]\\n\
     dates=%[ssl_c_notbefore]/%[ssl_c_notafter] serial=%[ssl_c_serial,hex] sha1=%[ssl_c_sha1,hex] version=%[ssl_c_version]\\n\
-    alg=%[ssl_c_key_alg]/%[ssl_c_sig_alg] der=%[ssl_c_der,hex]\\n";
+    alg=%[ssl_c_key_alg]/%[ssl_c_sig_alg] der=%[ssl_c_der,hex] chain=%[ssl_c_chain_der,hex] root=%[ssl_c_r_dn]|%[ssl_c_r_dn(cn)]\\n\
+    error=%[ssl_c_verify,x509_v_err_str]/%[ssl_c_err,x509_v_err_str] npn=%[ssl_fc_npn] early=%[ssl_fc_has_early]\\n\
+    mine=%[ssl_f_i_dn]/%[ssl_f_notbefore]/%[ssl_f_notafter]/%[ssl_f_version]/%[ssl_f_der,hex]\\n\
+    hello=%[ssl_fc_cipherlist_bin,hex]/%[ssl_fc_cipherlist_hex]/%[ssl_fc_cipherlist_str]/%[ssl_fc_cipherlist_xxh]\\n\
+    lists=%[ssl_fc_extlist_bin,hex]/%[ssl_fc_eclist_bin(1),hex]/%[ssl_fc_ecformats_bin,hex]/%[ssl_fc_protocol_hello_id]\\n\
+    random=%[ssl_fc_client_random,hex,length]/%[ssl_fc_server_random,hex,length]\\n";
 
 /// The `bind` lines that are compared, by their words.
 fn lines(pki: &Pki) -> Vec<String> {
@@ -143,6 +148,13 @@ fn lines(pki: &Pki) -> Vec<String> {
         format!("crt {both} ssl-min-ver TLSv1.3"),
         format!("crt {both} ssl-max-ver TLSv1.2 ciphers ECDHE+CHACHA20:ECDHE+AES256 no-tls-tickets"),
         format!("crt {both} curves P-384:P-256 ciphersuites TLS_AES_128_GCM_SHA256"),
+        format!("crt {both} ecdhe P-384 sigalgs RSA-PSS+SHA256:ECDSA+SHA256 prefer-client-ciphers force-tlsv13"),
+        format!(
+            "crt {both} verify optional ca-file {} ca-verify-file {} client-sigalgs RSA-PSS+SHA256",
+            path("other.crt"),
+            path("ca.crt")
+        ),
+        format!("crt {both} verify optional {ca} no-ca-names no-tlsv13"),
     ]
 }
 
@@ -182,7 +194,7 @@ fn clients(pki: &Pki) -> Vec<String> {
 /// Returns the configuration of a proxy with a frontend for each line.
 fn configuration(lines: &[String], listening: &[Listening]) -> String {
     let mut text =
-        "defaults\n    mode http\n    timeout client 10s\n    timeout server 10s\n    timeout connect 10s\n".to_owned();
+        "global\n    tune.ssl.capture-buffer-size 4000\ndefaults\n    mode http\n    timeout client 10s\n    timeout server 10s\n    timeout connect 10s\n".to_owned();
     for (line, listening) in lines.iter().zip(listening) {
         let port = listening.port();
         text += &format!(
@@ -220,9 +232,11 @@ fn is_known(line: &str, client: &str, theirs: &str, ours: &str) -> bool {
     // rustls gives the name that the client asked for in lower case.
     let is_case = theirs.eq_ignore_ascii_case(ours);
     // OpenSSL refuses a client of TLS 1.2 that does not list the curve of the certificate, and here the client does.
-    let old = line.contains("max-ver TLSv1.2") || client.contains("-tls1_2");
+    let old = ["max-ver TLSv1.2", "no-tlsv13"].iter().any(|word| line.contains(word)) || client.contains("-tls1_2");
     let is_curve = client.contains("-groups") && old && theirs == "alert 40" && ours == "nothing";
-    is_alert || is_case || is_curve
+    // Without a common version and without a common scheme, rustls looks at the schemes first.
+    let is_scheme = client.contains("-sigalgs") && theirs == "alert 70" && ours == "alert 40";
+    is_alert || is_case || is_curve || is_scheme
 }
 
 #[test]
@@ -322,4 +336,94 @@ fn handshakes_are_counted_for_listeners_servers_and_proxies() {
     });
     assert_eq!(counted[0], counted[1]);
     assert_eq!(counted[1][0], "l FRONTEND 1 1 2");
+}
+
+/// The secrets of a session by their labels in a log of keys (NSS Key Log Format), and their fetches.
+const SECRETS: [(&str, &str); 6] = [
+    ("CLIENT_HANDSHAKE_TRAFFIC_SECRET", "ssl_fc_client_handshake_traffic_secret"),
+    ("SERVER_HANDSHAKE_TRAFFIC_SECRET", "ssl_fc_server_handshake_traffic_secret"),
+    ("CLIENT_TRAFFIC_SECRET_0", "ssl_fc_client_traffic_secret_0"),
+    ("SERVER_TRAFFIC_SECRET_0", "ssl_fc_server_traffic_secret_0"),
+    ("EXPORTER_SECRET", "ssl_fc_exporter_secret"),
+    ("CLIENT_RANDOM", "ssl_fc_session_key,hex"),
+];
+
+#[test]
+fn secrets_are_those_that_the_client_has() {
+    let (pki, gate) = (Pki::new(), Listening::new());
+    let facts: Vec<String> =
+        SECRETS.iter().map(|(label, fetch)| format!("{label} %[ssl_fc_client_random,hex] %[{fetch}]\\n")).collect();
+    let text = format!(
+        "global\n tune.ssl.keylog on\n tune.ssl.capture-buffer-size 4000\ndefaults\n mode http\n timeout client 10s\n\
+         frontend f\n bind {} ssl crt {} curves P-384 verify optional ca-file {}\n http-request return status 200 content-type \
+         text/plain lf-string \"{}curve %[ssl_fc_curve]\\nserver %[ssl_fc_server_random,hex,length]\\nversions \
+         %[ssl_fc_supported_versions_bin,hex]\\nsigalgs %[ssl_fc_sigalgs_bin,hex]\\nsan %[ssl_c_san]\\n\"\n",
+        gate.word(),
+        pki.path("b.pem").display(),
+        pki.path("ca.crt").display(),
+        facts.concat(),
+    );
+    let _server = start(&text, &[&gate]);
+    let good = pki.path("good.pem").display().to_string();
+    for (version, kept, versions) in [("-tls1_3", 5, "0304"), ("-tls1_2", 1, "")] {
+        let log = pki.path(version);
+        let words = format!(
+            "{version} -groups P-256:P-384 -sigalgs ECDSA+SHA256:RSA+SHA256 -cert {good} -key {good} -keylogfile {}",
+            log.display()
+        );
+        let seen = seen(gate.port(), &words);
+        let is_secret = |line: &&str| SECRETS.iter().any(|(label, _)| line.starts_with(label)) && !line.ends_with(' ');
+        let mut ours: Vec<String> = seen.lines().filter(is_secret).map(str::to_lowercase).collect();
+        let theirs = std::fs::read_to_string(&log).expect("a log of keys");
+        let mut theirs: Vec<String> = theirs.lines().filter(is_secret).map(str::to_lowercase).collect();
+        ours.sort();
+        theirs.sort();
+        assert_eq!(ours, theirs, "{seen}");
+        assert_eq!(ours.len(), kept, "{seen}");
+        // The server of TLS 1.3 has asked for another hello.
+        let rest = format!(
+            "curve secp384r1\nserver 64\nversions {versions}\nsigalgs 04030401\nsan DNS:good.example, IP \
+             Address:10.0.0.1, URI:urn:x\n"
+        );
+        assert!(seen.ends_with(&rest), "{seen}");
+    }
+}
+
+#[test]
+fn the_limits_of_tls_are_counted_and_kept() {
+    let pki = Pki::new();
+    let listening = [(); 2].map(|()| Listening::new());
+    let sockets = ["theirs", "ours"].map(|name| pki.path(name));
+    let text = |index: usize| {
+        format!(
+            "global\n nbthread 1\n maxsslconn 2\n maxsslrate 1000\n stats socket {}\ndefaults\n mode http\n timeout client \
+             10s\nfrontend f\n bind {} ssl crt {}\n http-request return status 200 content-type text/plain string ok\n",
+            sockets[index].display(),
+            listening[index].word(),
+            pki.path("b.pem").display(),
+        )
+    };
+    let _haproxy = Haproxy::start_2_8(&text(0), &[&listening[0]]);
+    let _ours = start(&text(1), &[&listening[1]]);
+    let counted = [0, 1].map(|index| {
+        let figures = || {
+            let text = Sluicegate::stats(&sockets[index], "show info");
+            let names =
+                ["MaxSslConns", "CurrSslConns", "CumSslConns", "SslRateLimit", "SslCacheLookups", "SslCacheMisses"];
+            let figure = |name: &str| text.lines().find(|line| line.starts_with(name)).map(str::to_owned);
+            names.map(|name| figure(name).unwrap_or_default())
+        };
+        let port = listening[index].port();
+        assert_eq!(seen(port, "-tls1_2"), "ok");
+        let held = [(); 2].map(|()| std::net::TcpStream::connect(("127.0.0.1", port)).expect("a connection"));
+        let full = wait_for("both connections", || {
+            let figures = figures();
+            figures[1].ends_with(" 2").then_some(figures)
+        });
+        drop(held);
+        wait_for("their ends", || figures()[1].ends_with(" 0").then_some(()));
+        assert_eq!(seen(port, "-tls1_2"), "ok");
+        full
+    });
+    assert_eq!(counted[0], counted[1]);
 }

@@ -22,7 +22,8 @@ use std::task::{Context, Poll, ready};
 
 use rustls::server::{Accepted, Acceptor};
 use rustls::{ClientConnection, Connection};
-use sluicegate_tls::hello::Start;
+use sluicegate_tls::failure::Code;
+use sluicegate_tls::hello::First;
 use sluicegate_tls::keylog::Secrets;
 use sluicegate_tls::pair::Pair;
 use sluicegate_tls::policy::RecordSizes;
@@ -85,8 +86,8 @@ struct Inner {
     /// The number of bytes of the first message that are kept.
     hello_kept: usize,
     /// The first bytes of either side's first message, during the handshake.
-    received_first: Vec<u8>,
-    sent_first: Vec<u8>,
+    received_first: First,
+    sent_first: First,
     /// What the verification of the peer has found.
     outcome: Option<Outcome>,
     /// The handshake's next turn to compute.
@@ -95,6 +96,8 @@ struct Inner {
     secrets: Option<Box<Secrets>>,
     /// How far the handshake had come when it failed.
     reached: Option<Reached>,
+    /// The error that ended the connection after its handshake.
+    failure: Option<Code>,
     /// The end of the peer's stream was seen.
     ended: bool,
     /// `close_notify` was sent, or must not be.
@@ -146,12 +149,13 @@ impl Tls {
             records: Records::default(),
             hello: Vec::new(),
             hello_kept,
-            received_first: Vec::new(),
-            sent_first: Vec::new(),
+            received_first: First::default(),
+            sent_first: First::default(),
             outcome: None,
             turn: Turn::default(),
             secrets: None,
             reached: None,
+            failure: None,
             ended: false,
             closed: false,
         };
@@ -197,6 +201,12 @@ impl Tls {
         inner.reached.or_else(|| inner.reached())
     }
 
+    /// Returns OpenSSL's code of the error that ended the connection after its handshake, such as an alert: with TLS 1.3
+    /// a server's verdict on this side's certificate.
+    pub fn failure(&self) -> Option<Code> {
+        self.inner.borrow().failure
+    }
+
     /// Returns the facts of a handshake that is done, with the certificate of this side and, on a client, the name that
     /// was asked for. `None` before its end.
     pub fn take_facts(&mut self, pair: Option<Arc<Pair>>, sni: Option<Box<str>>) -> Option<Facts> {
@@ -205,7 +215,7 @@ impl Tls {
         let Phase::Open(connection) = &inner.phase else { return None };
         let mut facts = Facts::new(connection, Known { pair, sni, outcome, secrets });
         let starts = [&mut inner.received_first, &mut inner.sent_first].map(std::mem::take);
-        let [received, sent] = starts.map(|bytes| Start::parse(&bytes));
+        let [received, sent] = starts.map(|first| first.start());
         match connection.as_ref() {
             Connection::Server(_) => facts.set_starts(received, sent),
             Connection::Client(_) => facts.set_starts(sent, received),
@@ -439,8 +449,10 @@ impl Inner {
                 self.ended = true;
                 return Ok(());
             }
-            let state =
-                connection.process_new_packets().map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error))?;
+            let state = connection.process_new_packets().map_err(|error| {
+                self.failure = Some(Code::from(&error));
+                io::Error::new(io::ErrorKind::InvalidData, error)
+            })?;
             self.readable = state.plaintext_bytes_to_read();
             if state.peer_has_closed() {
                 self.ended = true;

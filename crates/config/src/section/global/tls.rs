@@ -10,7 +10,7 @@ use crate::model::{ExtraFiles, Global, GlobalTls, Placed};
 use crate::section::table::{MANY, Row, Table};
 use crate::section::tls::words;
 use crate::suggest;
-use crate::unit::{self, TIME_HINT, TimeUnit};
+use crate::unit::{self, TimeUnit};
 use crate::word::Line;
 
 /// Returns the row of a list of algorithms.
@@ -319,7 +319,7 @@ pub(crate) static KEYWORDS: Table<GlobalRow> = Table::new(&[
         "The time for which a session may be resumed; a bare number is in seconds; 300.",
         |r, line| match r.diagnostics.duration(line.at(1), line.text(1), TimeUnit::Seconds) {
             Ok(time) => tls(r).lifetime = time,
-            Err(message) => r.wrong(line, message, Some(TIME_HINT)),
+            Err(message) => r.wrong(line, message, Some(TimeUnit::Seconds.hint())),
         },
     ),
     number(

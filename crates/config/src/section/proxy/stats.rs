@@ -98,10 +98,7 @@ pub(super) const REFRESH: Row<ProxyParser> = row(
     |r, line| match r.diagnostics.duration(line.at(2), line.text(2), TimeUnit::Seconds) {
         Ok(time) => r.stats_page(line).refresh = Some(time).filter(|time| time.as_secs() > 0),
         Err(message) => {
-            _ = r
-                .diagnostics
-                .error(line.at(2), format!("'stats refresh': {message}"))
-                .hint("a duration is a number with us, ms, s, m, h or d; a bare number is seconds");
+            _ = r.diagnostics.error(line.at(2), format!("'stats refresh': {message}")).hint(TimeUnit::Seconds.hint());
         }
     },
 );

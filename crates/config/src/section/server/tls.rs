@@ -227,6 +227,11 @@ pub(crate) static OPTIONS: Table<TlsOption> = Table::new(&[
     ),
 ]);
 
+/// Returns whether `default-server` may have an option.
+pub(super) fn may_be_default(name: &str) -> bool {
+    !matches!(name, "no-sslv3" | "no-tlsv10" | "no-tlsv11" | "no-tlsv12" | "no-tlsv13")
+}
+
 /// Returns the message of an option without its value.
 pub(super) fn missing(row: &Row<TlsOption>) -> String {
     let (TlsOption::Own(missing, _) | TlsOption::Policy(missing, _)) = row.parser;

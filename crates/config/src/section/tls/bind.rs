@@ -225,7 +225,7 @@ impl BindWords {
         let strict_sni = self.strict_sni.unwrap_or(false) || (global.bind.strict_sni && self.strict_sni.is_none());
         self.check_certificates(line, strict_sni, diagnostics);
         let shown = format!("bind '{argument}'");
-        let subject = Subject { proxy, line: &shown, at };
+        let subject = Subject { proxy, line: &shown, server: None, at };
         let mut policy = Policy::default();
         self.policy.plain(&mut policy);
         self.policy.algorithms(&mut policy, &global.bind, &subject, diagnostics);
@@ -338,7 +338,7 @@ fn authorities(policy: &Policy, outer: Option<&Policy>, subject: &Subject<'_>, d
     let verify = policy.verify.or(outer.and_then(|outer| outer.verify)).unwrap_or_default();
     let any = |policy: &Policy| policy.ca.is_some() || policy.ca_verify.is_some();
     if verify != Verify::None && !any(policy) && !outer.is_some_and(any) {
-        let Subject { proxy, line, at } = subject;
+        let Subject { proxy, line, at, .. } = subject;
         let message = format!("Proxy '{proxy}': verify is enabled but no CA file specified for {line}");
         diagnostics.error((*at).clone(), message).hint("add 'ca-file FILE' or 'ca-file @system-ca'");
     }
@@ -354,7 +354,7 @@ impl PolicyWords {
             let mut versions = self.versions;
             versions.min = versions.min.or(outer.min);
             versions.max = versions.max.or(outer.max);
-            let Subject { proxy, line, at } = subject;
+            let Subject { proxy, line, at, .. } = subject;
             let resolved = versions.resolve(|_| {
                 let message = format!("Proxy '{proxy}': all SSL/TLS versions are disabled for {line}");
                 diagnostics.error((*at).clone(), message);

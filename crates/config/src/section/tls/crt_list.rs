@@ -123,6 +123,11 @@ pub(super) fn line(text: &str, file: &Arc<str>, number: u32, loader: &Loader<'_>
     for filter in line.filters.iter().filter(|filter| filter.len() > 2 && filter.starts_with("!*")) {
         loader.warn(here(&format!("crt-list: Unsupported exclusion (!) on a wildcard filter \"{filter}\"")));
     }
+    let is_wild = |filter: &String| filter.len() > 1 && filter.starts_with('*');
+    if line.filters.iter().any(|filter| filter.starts_with('!')) && !line.filters.iter().any(is_wild) {
+        let message = "without a positive wildcard filter won't do anything!";
+        loader.warn(here(&format!("crt-list: negative filters on crt-list line \"{}\" {message}", line.path)));
+    }
     Ok(Some(line))
 }
 
@@ -418,7 +423,7 @@ impl AddedLine {
         let Some(words) = &self.line.words else { return Ok(None) };
         let mut diagnostics = Diagnostics::new();
         let shown = format!("bind '{argument}'");
-        let subject = Subject { proxy, line: &shown, at };
+        let subject = Subject { proxy, line: &shown, server: None, at };
         let policy = words.for_list(bind, &subject, &mut diagnostics);
         match diagnostics.iter().find(|found| found.severity == Severity::Error) {
             Some(found) => Err(found.message.clone()),

@@ -182,7 +182,7 @@ impl ServerWords {
         let ServerLine { proxy, name, at, .. } = *line;
         let global = loader.global;
         let shown = format!("server '{name}'");
-        let subject = Subject { proxy, line: &shown, at };
+        let subject = Subject { proxy, line: &shown, server: Some(name), at };
         let mut policy = Policy::default();
         self.policy.plain(&mut policy);
         self.policy.algorithms(&mut policy, &global.server, &subject, diagnostics);
@@ -195,7 +195,9 @@ impl ServerWords {
                 diagnostics.warning(at.clone(), message);
             }
             VersionFault::Nothing => {
-                let message = format!("backend '{proxy}': all SSL/TLS versions are disabled for server '{name}'");
+                let message = format!(
+                    "'server {proxy}/{name}' : backend '{proxy}': all SSL/TLS versions are disabled for server '{name}'"
+                );
                 diagnostics.error(at.clone(), message);
             }
         });

@@ -358,41 +358,79 @@ pub(super) struct Subject<'a> {
     pub(super) proxy: &'a str,
     /// `bind ':443'` or `server 's'`.
     pub(super) line: &'a str,
+    /// The server's name, if the line is one of a server.
+    pub(super) server: Option<&'a str>,
     pub(super) at: &'a Position,
+}
+
+impl Subject<'_> {
+    /// Returns HAProxy's message about a list that has nothing usable. Of a server's it names the line twice, but for
+    /// suites.
+    fn unable(&self, list: &List<'_>, text: &str) -> String {
+        let Subject { proxy, line, server, .. } = self;
+        match server {
+            None => format!("Proxy '{proxy}': unable to set {} to '{text}' for {line}", list.name),
+            Some(server) if list.is_suites => {
+                format!("'server {proxy}/{server}' : unable to set {} to '{text}'", list.name)
+            }
+            Some(server) => format!(
+                "'server {proxy}/{server}' : Proxy '{proxy}': unable to set {} to '{text}' for {line}",
+                list.name
+            ),
+        }
+    }
+}
+
+/// A list of algorithms.
+struct List<'a> {
+    word: Option<&'a Placed>,
+    /// What HAProxy calls it.
+    name: &'static str,
+    is_suites: bool,
+    set: Setter,
 }
 
 type Setter = fn(&mut Policy, &str) -> Result<Vec<Unused>, String>;
 
 impl PolicyWords {
-    /// Sets suites, groups and schemes; those that the line lacks are the defaults.
-    pub(super) fn algorithms(
-        &self,
+    /// Sets suites, groups and schemes, those of the defaults where the line has none.
+    pub(super) fn algorithms<'a>(
+        &'a self,
         policy: &mut Policy,
-        defaults: &TlsDefaults,
+        defaults: &'a TlsDefaults,
         subject: &Subject<'_>,
         diagnostics: &mut Diagnostics,
     ) {
         let curves = self.curves.as_ref().or(defaults.curves.as_ref());
         let ecdhe = self.ecdhe.as_ref().filter(|_| curves.is_none());
-        let sets: [(Option<&Placed>, &str, Setter); 6] = [
-            (self.ciphers.as_ref().or(defaults.ciphers.as_ref()), "SSL cipher list", library::ciphers),
-            (
-                self.ciphersuites.as_ref().or(defaults.ciphersuites.as_ref()),
-                "TLS 1.3 cipher suites",
-                library::ciphersuites,
-            ),
-            (curves, "SSL curves list", library::groups),
-            (ecdhe, "elliptic named curve", library::groups),
-            (self.sigalgs.as_ref().or(defaults.sigalgs.as_ref()), "SSL Signature Algorithm list", library::sigalgs),
-            (
+        let suites = |own: &'a Option<Placed>, default: &'a Option<Placed>, name, set| List {
+            word: own.as_ref().or(default.as_ref()),
+            name,
+            is_suites: true,
+            set,
+        };
+        let list = |word, name, set| List { word, name, is_suites: false, set };
+        // HAProxy tells the two lists of signatures apart on lines of servers only.
+        let client_schemes = if subject.server.is_some() {
+            "SSL Client Signature Algorithm list"
+        } else {
+            "SSL Signature Algorithm list"
+        };
+        let lists = [
+            suites(&self.ciphers, &defaults.ciphers, "SSL cipher list", library::ciphers as Setter),
+            suites(&self.ciphersuites, &defaults.ciphersuites, "TLS 1.3 cipher suites", library::ciphersuites),
+            list(curves, "SSL curves list", library::groups as Setter),
+            list(ecdhe, "elliptic named curve", library::groups),
+            list(self.sigalgs.as_ref().or(defaults.sigalgs.as_ref()), "SSL Signature Algorithm list", library::sigalgs),
+            list(
                 self.client_sigalgs.as_ref().or(defaults.client_sigalgs.as_ref()),
-                "SSL Signature Algorithm list",
+                client_schemes,
                 library::client_sigalgs,
             ),
         ];
-        for (word, what, set) in sets {
-            let Some((text, at)) = word else { continue };
-            match set(policy, text) {
+        for list in &lists {
+            let Some((text, at)) = list.word else { continue };
+            match (list.set)(policy, text) {
                 Ok(unused) => {
                     for Unused { message, is_usual } in unused {
                         // A default is used by many lines.
@@ -403,9 +441,7 @@ impl PolicyWords {
                     }
                 }
                 Err(reason) => {
-                    let Subject { proxy, line, .. } = subject;
-                    let message = format!("Proxy '{proxy}': unable to set {what} to '{text}' for {line}");
-                    diagnostics.error(at.clone(), message).hint(reason);
+                    diagnostics.error(at.clone(), subject.unable(list, text)).hint(reason);
                 }
             }
         }

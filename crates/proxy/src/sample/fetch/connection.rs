@@ -190,9 +190,9 @@ pub(super) fn bc_err_str(_: &Args<'_>) -> Compiled {
     })
 }
 
-/// Returns the error of the last handshake with a server.
+/// Returns the error of TLS with the server.
 fn server_error(cx: &StreamContext) -> Option<HandshakeError> {
-    cx.log.server_error.map(HandshakeError::Tls)
+    cx.log.server_error.map(|error| HandshakeError::Tls(error.failure))
 }
 
 /// Returns the number of a TLV that `fc_pp_tlv` names.

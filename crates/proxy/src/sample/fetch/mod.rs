@@ -35,9 +35,11 @@ use std::sync::Arc;
 use sluicegate_config::catalogue::Fetch;
 use sluicegate_tls::hello::List as HelloList;
 use sluicegate_tls::keylog::Secret;
+use sluicegate_tls::session::Facts;
 
 use super::value::{Sample, Value};
 use crate::directory::Directory;
+use crate::proxied::ServerTlsError;
 use crate::stick::Table;
 use crate::stream::{ClientTls, Side, TcpFigure};
 
@@ -260,11 +262,11 @@ fn compile(fetch: Fetch, args: &Args<'_>) -> Compiled {
         Fetch::SslBcAlgKeysize => secure::fact(Side::Server, |facts| Some(Value::Int(facts.key_bits().into()))),
         Fetch::SslBcUseKeysize => secure::fact(Side::Server, |facts| Some(Value::Int(facts.key_bits().into()))),
         Fetch::SslBcAlpn => secure::fact(Side::Server, |facts| Some(Value::text(facts.alpn.as_deref()?))),
-        Fetch::SslBcCipher => secure::fact(Side::Server, |facts| Some(Value::text(facts.cipher().as_bytes()))),
+        Fetch::SslBcCipher => secure::agreed_with_server(Facts::cipher, ServerTlsError::cipher),
         Fetch::SslBcCurve => secure::fact(Side::Server, |facts| Some(Value::text(facts.curve()?.as_bytes()))),
         Fetch::SslBcIsResumed => secure::is_resumed(Side::Server),
         Fetch::SslBcNpn => Ok(FetchCode::Absent),
-        Fetch::SslBcProtocol => secure::fact(Side::Server, |facts| Some(Value::text(facts.protocol().as_bytes()))),
+        Fetch::SslBcProtocol => secure::agreed_with_server(Facts::protocol, ServerTlsError::protocol),
         Fetch::SslBcSessionId => secure::session_id(Side::Server),
         Fetch::SslBcSessionKey => secure::master(Side::Server),
         Fetch::SslBcClientRandom => secure::random(Side::Server, true),

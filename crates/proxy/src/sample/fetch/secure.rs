@@ -13,6 +13,7 @@ use sluicegate_tls::x509::{Certificate, Name};
 
 use super::args::Args;
 use super::code::{Compiled, read, read_with};
+use crate::proxied::ServerTlsError;
 use crate::sample::value::Value;
 use crate::stream::{ClientTls, Side, StreamContext};
 
@@ -67,6 +68,7 @@ pub(super) fn string<'a>(text: Vec<u8>) -> Value<'a> {
 pub(super) fn is_tls(side: Side) -> Compiled {
     read_with(side, |side, cx| match side {
         Side::Client => Some(Value::Bool(cx.client.tls().is_some())),
+        Side::Server if refused(cx).is_some() => Some(Value::Bool(true)),
         Side::Server => cx.sockets.is_there(Side::Server).then(|| Value::Bool(cx.server_tls.is_some())),
     })
 }
@@ -84,6 +86,25 @@ pub(super) fn fact(side: Side, of: for<'a> fn(&'a Facts) -> Option<Value<'a>>) -
 /// Returns a fetch of a name that a handshake with a client has found, also one that failed.
 pub(super) fn agreed(of: for<'a> fn(&'a ClientTls) -> &'static str) -> Compiled {
     read_with(of, |of, cx| Some(Value::text(of(cx.client.tls()?).as_bytes())))
+}
+
+/// Returns the error of a handshake with a server.
+fn refused(cx: &StreamContext) -> Option<ServerTlsError> {
+    cx.log.server_error.filter(|error| error.protocol().is_some())
+}
+
+/// Returns a fetch of a name that a handshake with a server has found, also one that failed.
+pub(super) fn agreed_with_server(
+    of: fn(&Facts) -> &'static str,
+    of_refused: fn(ServerTlsError) -> Option<&'static str>,
+) -> Compiled {
+    read_with((of, of_refused), |(of, of_refused), cx| {
+        let name = match refused(cx) {
+            Some(error) => of_refused(error)?,
+            None => of(facts(cx, Side::Server)?),
+        };
+        Some(Value::text(name.as_bytes()))
+    })
 }
 
 /// Returns a fetch of a certificate.
@@ -188,7 +209,7 @@ fn error_of(cx: &StreamContext, side: Side) -> Option<u32> {
     match side {
         Side::Client => Some(cx.client.tls()?.error),
         Side::Server => match cx.log.server_error {
-            Some(failure) => Some(failure.code()),
+            Some(error) => Some(error.failure.code()),
             None => cx.server_tls.as_ref().map(|_| 0),
         },
     }

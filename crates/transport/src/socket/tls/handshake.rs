@@ -9,7 +9,7 @@ use std::time::Instant;
 use rustls::server::{Accepted, ClientHello};
 use rustls::{AlertDescription, Connection, ProtocolVersion, ServerConfig};
 use sluicegate_tls::failure::{Answer, Code};
-use sluicegate_tls::hello::{self, Start};
+use sluicegate_tls::hello::{self, First};
 use sluicegate_tls::session::Reached;
 use sluicegate_tls::{keylog, verify};
 
@@ -160,8 +160,7 @@ impl Inner {
 
     /// Keeps the first bytes that were received.
     fn keep_first(&mut self) {
-        let room = Start::BYTES.saturating_sub(self.received_first.len()).min(self.rest.len());
-        self.received_first.extend_from_slice(&self.rest[..room]);
+        self.received_first.push(&self.rest);
     }
 
     /// Returns how far the handshake has come.
@@ -169,7 +168,7 @@ impl Inner {
         match &self.phase {
             Phase::Open(connection) => Reached::of_connection(connection),
             Phase::Hello(_) => {
-                let offered = hello::version(&self.received_first);
+                let offered = hello::version(self.received_first.bytes());
                 offered.filter(|version| *version < ProtocolVersion::TLSv1_2.into()).map(Reached::of_version)
             }
             Phase::Greeted(accepted) => Some(Reached::of_hello(&accepted.client_hello())),
@@ -272,9 +271,9 @@ fn poll_send_first(
     socket: &Socket,
     cx: &mut Context<'_>,
     connection: &mut Connection,
-    first: &mut Vec<u8>,
+    first: &mut First,
 ) -> Poll<io::Result<()>> {
-    while connection.wants_write() && first.len() < Start::BYTES {
+    while connection.wants_write() && !first.is_full() {
         match connection.write_tls(&mut Keeping(socket, first)) {
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => ready!(socket.poll_write_ready(cx))?,
             result => _ = result?,
@@ -284,13 +283,12 @@ fn poll_send_first(
 }
 
 /// A socket that is written to without waiting, and the first bytes that it has taken.
-struct Keeping<'a>(&'a Socket, &'a mut Vec<u8>);
+struct Keeping<'a>(&'a Socket, &'a mut First);
 
 impl Write for Keeping<'_> {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         let count = self.0.try_write(bytes)?;
-        let room = Start::BYTES.saturating_sub(self.1.len()).min(count);
-        self.1.extend_from_slice(&bytes[..room]);
+        self.1.push(&bytes[..count]);
         Ok(count)
     }
 
