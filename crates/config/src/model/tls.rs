@@ -113,6 +113,8 @@ pub struct TlsFiles {
     pub ticket_keys: BTreeMap<Arc<str>, Arc<TicketKeyFile>>,
     /// The files of certificates that lines name one by one.
     pub named: BTreeMap<Arc<str>, NamedFiles>,
+    /// Certificates about which a line has such words, or `ocsp-update`: later lines must say the same.
+    pub worded: BTreeMap<Arc<str>, Worded>,
     /// The files of all certificates, with those that were looked for.
     pub sources: BTreeMap<Arc<str>, NamedFiles>,
     /// The chains of `issuers-chain-path`.
@@ -132,6 +134,15 @@ pub struct NamedFiles {
     pub issuer: Option<String>,
     /// `sctl`.
     pub sctl: Option<String>,
+}
+
+/// The first line with words about a certificate's files.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Worded {
+    /// Whether it stands in a `crt-store`, not in a `crt-list`.
+    pub in_store: bool,
+    /// `ocsp-update`.
+    pub update: Option<bool>,
 }
 
 /// A list of certificates, as `show ssl crt-list` prints it.

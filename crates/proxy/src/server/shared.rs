@@ -680,7 +680,7 @@ impl BackendShared {
     }
 
     /// Sets the seed from which a server's points on the ring of `hash-type consistent` are computed.
-    pub(super) fn set_seed(&self, index: usize, seed: u32) {
+    pub fn set_seed(&self, index: usize, seed: u32) {
         self.balancer.lock().set_seed(index, seed);
     }
 

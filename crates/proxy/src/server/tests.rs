@@ -548,7 +548,7 @@ fn checks_take_a_server_out_and_bring_it_back() {
     assert_eq!(
         lines,
         [
-            "Server be/a is DOWN, reason: Layer4 connection problem, info: \"ECONNREFUSED returned by OS (Connection refused)\", check duration: \
+            "Server be/a is DOWN, reason: Layer4 connection problem, info: \"Connection refused\", check duration: \
              Nms. 0 active and 0 backup servers left. 0 sessions active, 0 requeued, 0 remaining in queue.",
             "backend be has no server available!",
             "Server be/a is UP, reason: Layer4 check passed, check duration: Nms. 1 active and 0 backup servers \

@@ -314,7 +314,9 @@ impl Exchange<'_> {
             self.await_body(self.patience(proxy), 0).await?;
         }
         let content = &proxy.rules.tcp_request_content;
-        if !content.is_empty() {
+        // Those of the frontend ran before a connection of TCP was switched to HTTP.
+        let inspected = std::mem::take(&mut self.stream.cx.inspected);
+        if !content.is_empty() && !inspected {
             let delay = proxy.config.inspect_delay;
             let max_fields = self.stream.worker().limits.max_fields;
             let seen = &mut self.stream.cx.request_content;

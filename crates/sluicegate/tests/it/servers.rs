@@ -16,7 +16,8 @@ fn file(gate: &Listening, place: &str) -> String {
          127.0.0.1:1 disabled\nbackend ring\n balance source\n hash-type consistent\n server w 127.0.0.1:1\nbackend map\n \
          balance source\n server w 127.0.0.1:1\nbackend fixed\n balance static-rr\n server w 127.0.0.1:1\nbackend named\n \
          use-server w if TRUE\n server w 127.0.0.1:1 disabled\n server checked 127.0.0.1:1 check inter 1h disabled\n \
-         server behind 127.0.0.1:1 track named/checked\n",
+         server behind 127.0.0.1:1 track named/checked\n server asked 127.0.0.1:1 disabled\nbackend asking\n http-request \
+         deny if {{ srv_is_up(named/asked) }}\n",
         gate.word()
     )
 }
@@ -85,6 +86,7 @@ fn servers_come_and_go_as_in_haproxy() {
         "enable server t/on",
         "add server t/agent 127.0.0.1:2 agent-check agent-port 9 agent-inter 1h",
         "add server t/slow 127.0.0.1:2 slowstart 3s",
+        "add server t/variable ${SLUICEGATE_NOT_SET}127.0.0.1:2${SLUICEGATE_NOT_SET}",
         "add server t/late 127.0.0.1:2 send-proxy",
         "enable server t/late",
         "del server t/a",
@@ -112,6 +114,7 @@ fn servers_come_and_go_as_in_haproxy() {
         "del server named/w",
         "del server named/checked",
         "del server named/behind",
+        "del server named/asked",
         "set server named/behind health up",
         "set server named/behind health",
         "get weight t/next",
