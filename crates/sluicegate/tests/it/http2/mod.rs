@@ -2,6 +2,7 @@
 //!
 //! Servers are scripted ones of HTTP/1, so each test sees what a request becomes on its way.
 
+mod answers;
 mod attacks;
 mod bodies;
 mod client;

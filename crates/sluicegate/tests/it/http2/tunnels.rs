@@ -101,7 +101,7 @@ fn websockets_to_servers_of_http_1() {
 
 #[test]
 fn websockets_that_are_refused() {
-    let (_server, gate) = before(&websocket(), " http-request deny if { path /deny }", "");
+    let (server, gate) = before(&websocket(), " http-request deny if { path /deny }", "");
     let mut client = Client::connect(&gate.address());
     // A proof that is wrong is no answer.
     for (path, status) in [("/wrong", 502), ("/no", 403), ("/deny", 403)] {
@@ -109,9 +109,12 @@ fn websockets_that_are_refused() {
         client.raw(&connect(stream.id(), path));
         let answer = client.head(stream);
         assert_eq!(answer.status, status, "{path} {answer:?}");
-        client.until("an end", |client| client.seen(stream).is_over());
+        // Nothing more is awaited of the client.
+        client.until("a reset", |client| client.seen(stream).reset.is_some());
+        assert_eq!(client.seen(stream).reset, Some(ErrorCode::NO_ERROR), "{path}");
     }
     assert_eq!(client.goaway, None);
+    drop(server);
     // Without the announcement an extended CONNECT is an error of its stream.
     let gate = Listening::new();
     let text = format!(
