@@ -58,8 +58,11 @@ fn clients_are_told_their_windows() {
     }
 }
 
+/// Settings by their numbers.
+type Announced = &'static [(u16, u32)];
+
 /// Lines of `global`, and the settings that clients and servers are sent for them, apart from ENABLE_PUSH.
-const SETTINGS: &[(&str, &[(u16, u32)], &[(u16, u32)])] = &[
+const SETTINGS: &[(&str, Announced, Announced)] = &[
     ("", &[(8, 1), (4, 16_384), (3, 100)], &[(8, 1), (4, 16_384), (3, 100)]),
     (
         "tune.h2.header-table-size 8192\n tune.h2.fe.max-concurrent-streams 8\n tune.h2.be.max-concurrent-streams 9",
