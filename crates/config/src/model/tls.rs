@@ -409,6 +409,15 @@ impl Http2 {
         side.receive_buffers.max(buffers)
     }
 
+    /// Returns the largest frame that this side accepts: a buffer of `bufsize` bytes, or less by
+    /// `tune.h2.max-frame-size`, and at least what HTTP/2 demands.
+    pub fn frame(&self, bufsize: usize) -> u32 {
+        const DEMANDED: u32 = 16_384;
+        const MOST: u32 = (1 << 24) - 1;
+        let buffer = u32::try_from(bufsize).unwrap_or(u32::MAX);
+        self.max_frame.unwrap_or(MOST).min(buffer).clamp(DEMANDED, MOST)
+    }
+
     /// Returns the limit of concurrent streams of a side.
     pub fn streams(&self, side: &Http2Side) -> u32 {
         side.max_streams.unwrap_or(self.max_streams)

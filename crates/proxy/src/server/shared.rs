@@ -278,6 +278,11 @@ impl ServerShared {
         self.idle.iter().map(IdleList::all).sum()
     }
 
+    /// Returns the number of idle connections that any request may take.
+    pub fn safe_idle_connections(&self) -> u32 {
+        self.idle.iter().map(IdleList::proven).sum()
+    }
+
     /// Returns an estimate of the connections that requests need at once.
     pub fn needed_connections(&self) -> u32 {
         self.need.load(Ordering::Relaxed)

@@ -146,13 +146,16 @@ fn write_fields(message: &Message, framing: Option<Framing>, connection: Connect
         Some(Framing::Length(length)) if !length_said => {
             write_field(b"content-length", itoa::Buffer::new().format(length).as_bytes(), out);
         }
-        Some(Framing::Chunked) if !chunked_said => write_field(b"transfer-encoding", b"chunked", out),
         _ => {}
     }
     match connection {
         ConnectionField::None => {}
         ConnectionField::Close => write_field(b"connection", b"close", out),
         ConnectionField::KeepAlive => write_field(b"connection", b"keep-alive", out),
+    }
+    // The last field, as in HAProxy.
+    if framing == Some(Framing::Chunked) && !chunked_said {
+        write_field(b"transfer-encoding", b"chunked", out);
     }
     out.extend_from_slice(b"\r\n");
 }
