@@ -66,6 +66,7 @@ pub(super) async fn serve(session: &mut Session) {
         // The client reads the last answers, or why there are none, if it still reads.
         Over::Failed | Over::TimedOut | Over::Done => session.front.give_up(),
         Over::Gone => note_end(session, &driver),
+        Over::Stopped => {}
     }
     poll_fn(|cx| driver.poll_ended(cx)).await;
     counter.count(session, &driver);
