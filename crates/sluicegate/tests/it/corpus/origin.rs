@@ -32,6 +32,8 @@ struct State {
     /// Held replies so far, and how many of them may go.
     held: usize,
     releases: usize,
+    /// The connection that took the last reply.
+    last: Option<usize>,
     /// Connections that are not read to their end yet.
     open: usize,
     /// The proxy is gone: nothing is held back any more.
@@ -48,6 +50,7 @@ impl Origin {
             received: Vec::new(),
             peers: Vec::new(),
             held: 0,
+            last: None,
             releases: 0,
             open: 0,
             over: false,
@@ -120,7 +123,7 @@ impl Origin {
 
 fn serve(mut stream: TcpStream, number: usize, shared: &Shared) {
     let _ = stream.set_nodelay(true);
-    let mut answered = 0;
+    let (mut answered, mut taken) = (0, 0);
     let mut buffer = [0; 65536];
     loop {
         loop {
@@ -128,12 +131,16 @@ fn serve(mut stream: TcpStream, number: usize, shared: &Shared) {
             let unanswered = state.received[number][answered..].to_vec();
             let request = || request_length(&unanswered);
             let due = match state.script.front().map(|reply| &reply.when) {
-                Some(When::Connected) => Some(0),
+                // It begins a connection, or continues the one with the reply before: a thread that is late to look for
+                // work would take the reply of another.
+                Some(When::Connected) => (taken == 0 || state.last == Some(number)).then_some(0),
                 Some(When::After(text)) => super::find(&unanswered, text).map(|at| at + text.len()),
                 Some(When::Request) | None => request(),
             };
             let Some(due) = due else { break };
             answered += due;
+            taken += 1;
+            state.last = Some(number);
             let reply = state.script.pop_front().unwrap_or_else(|| own_name(&shared.name));
             if reply.held {
                 let ticket = state.held;
