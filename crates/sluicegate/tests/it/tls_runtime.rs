@@ -449,7 +449,8 @@ fn certificates_of_stores_are_replaced() {
              optional ca-file @FILES@/ca.crt\n"
         )
     });
-    assert_eq!(shown(port, "a.example").as_deref(), Some("a"));
+    // The store begins to listen after the proxy.
+    assert_eq!(sluicegate_testkit::wait_for("the store", || shown(port, "a.example")), "a");
     assert!(gate.ask("show ssl cert @/a.pem").contains("\nStatus: Used\n"));
     let rsa = gate.certificates.pem("rsa");
     gate.set("set ssl cert @/a.pem", &rsa, "Transaction created for certificate @/a.pem!\n");
