@@ -1,12 +1,13 @@
-//! Commands of very many keys: a section, worked in slices.
+//! Commands on very many keys: each is a section that is executed in slices.
 //!
-//! A DEL of a million keys under locks would stop the store for a second. So a command of more than [`KEYS_MAX`] keys
-//! becomes a section that holds its keys, and runs as pieces of itself of [`KEYS_MAX`] keys each, yielding its worker
-//! every [`SLICE`]. To others it is as atomic as Redis's. So does a command whose values are long (`large` in its row),
-//! in one piece, which does its work before it locks the keys that it holds.
+//! A DEL of a million keys under locks would stop the store for a second. So a command on more than [`KEYS_MAX`] keys
+//! becomes a section that holds its keys. It is executed in pieces of [`KEYS_MAX`] keys each, and yields every
+//! [`SLICE`]; to other clients it is as atomic as in Redis. A command whose values are long (`large` in its row)
+//! becomes a section, too, but of one piece, which does its work before it locks the keys that it holds.
 //!
-//! The keys of a very large one are [gathered](Gathered) before, so that no stripe is locked for long, and pass on on
-//! another thread. A client that leaves before its section has begun takes the command with it; once begun it is finished.
+//! The keys of a very large command are [gathered](Gathered) before, so that no stripe is locked for long, and released
+//! on another thread. If a client disconnects before its section has begun, the command is not executed; a section that
+//! has begun is finished.
 
 use std::future::Future;
 use std::sync::Arc;

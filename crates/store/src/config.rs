@@ -1,9 +1,10 @@
 //! The parameters of a store: CONFIG GET and SET, and the keywords of a `store` section.
 //!
-//! One catalogue serves all three. A parameter either acts ([`Parameter`], or [`ProcessParameter`] where the store has
-//! a process of its own), or is a plain truth about this store that can be read but not changed ([`FIXED`]), or belongs
-//! to something that is not there ([`Idle`]: a file may have it, as it changes nothing in Redis either while that is
-//! off), or is refused by its name with the reason ([`REFUSED`]). Names, ranges, units and error texts are Redis's.
+//! One catalogue serves all three. A parameter either has an effect ([`Parameter`], or [`ProcessParameter`] where the
+//! store has a process of its own), or states a fact about this store that can be read but not changed ([`FIXED`]), or
+//! belongs to a feature that does not exist here ([`Idle`]: a file may have it, because in Redis, too, it has no effect
+//! while that feature is off), or is refused by its name with the reason ([`REFUSED`]). Names, ranges, units and error
+//! texts are Redis's.
 //!
 //! Values live in one [`ServerOptions`], which is replaced as a whole, so a reader never sees half of a change.
 

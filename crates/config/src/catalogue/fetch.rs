@@ -14,12 +14,12 @@ impl Fetch {
         FetchRow::named_in_scripts(name)
     }
 
-    /// Returns its name, the manual's.
+    /// Returns its name in the manual.
     pub fn name(self) -> &'static str {
         FetchRow::of(self).names[0]
     }
 
-    /// Returns whether it asks something of the connection to the server that nothing else remembers.
+    /// Returns whether it reads a property of the connection to the server that is stored nowhere else.
     pub fn asks_server_connection(self) -> bool {
         matches!(
             self,
@@ -83,7 +83,7 @@ impl Needs {
         Needs(self.0 | other.0)
     }
 
-    /// Returns whether a place that has `has` can serve it.
+    /// Returns whether a place with the sources `has` provides what is needed.
     pub(crate) fn met_by(self, has: Needs) -> bool {
         self == Needs::NOTHING || self.0 & has.0 != 0
     }
@@ -120,7 +120,7 @@ impl Needs {
         names.join(" or ")
     }
 
-    /// Returns the rule sets that have it, in a section that has both sides.
+    /// Returns the names of the places that provide what is needed, in a section with both sides.
     pub(crate) fn places(self) -> Vec<&'static str> {
         Place::ALL.iter().filter(|p| self.met_by(p.has(Sides::BOTH))).map(|p| p.name()).collect()
     }
@@ -175,7 +175,7 @@ pub(crate) enum Place {
     Check,
     /// `set-var` of `global`: there is nothing yet.
     Start,
-    /// An `acl` line: where it is used decides.
+    /// An `acl` line: the places that use the ACL decide.
     Declared,
 }
 

@@ -181,7 +181,7 @@ async fn accept<C>(
     C: protocol::Commands + 'static,
 {
     loop {
-        // The place is taken before the connection, so what exceeds the limit waits in the backlog.
+        // The permit is acquired before a connection is accepted, so connections beyond the limit wait in the backlog.
         let Ok(place) = limit.clone().acquire_owned().await else { return };
         match listener.accept().await {
             Ok((mut stream, _)) => {

@@ -111,7 +111,7 @@ fn show_sess(mut call: Call<'_>) -> Answer<'_> {
                 return Ok(());
             }
         };
-        // No stream here is in a state that can't be.
+        // Suspicious streams are those in an impossible state, and there are none.
         if suspicious {
             return Ok(());
         }
