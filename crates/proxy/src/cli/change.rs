@@ -13,7 +13,7 @@ use crate::log::{Logger, Severity};
 use crate::running::{ProxyRun, Running};
 use crate::server::{Admin, Directive, HealthWord, ServerRun, parse_weight, say};
 
-/// The theme's rows.
+/// The commands of this module.
 pub const COMMANDS: &[Command] = &[
     Command {
         name: &["clear", "counters"],

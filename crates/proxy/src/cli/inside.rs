@@ -20,7 +20,7 @@ use crate::log::Severity;
 /// The interval at which `wait` checks its condition.
 const LOOK_PERIOD: Duration = Duration::from_millis(20);
 
-/// The theme's rows.
+/// The commands of this module.
 pub const COMMANDS: &[Command] = &[
     Command {
         name: &["debug", "dev", "delay"],

@@ -17,7 +17,7 @@ use crate::reload::{Amended, Current};
 use crate::running::{ProxyRun, Running};
 use crate::server::{Admin, ServerRun, clear_idle};
 
-/// The theme's rows.
+/// The commands of this module.
 pub const COMMANDS: &[Command] = &[
     Command {
         name: &["add", "server"],

@@ -12,7 +12,7 @@ use super::change::{backend_named, server};
 use super::protocol::Answer;
 use crate::stream::{Detail, Killer, PATIENCE, Selection, Which, end_streams};
 
-/// The theme's rows.
+/// The commands of this module.
 pub const COMMANDS: &[Command] = &[
     Command {
         name: &["show", "sess"],
