@@ -168,7 +168,7 @@ impl<'a> Order<'a> {
     /// Returns the chain of the new certificate as PEM. `log` gets a line for each attempt that is repeated.
     ///
     /// # Errors
-    /// The sentence for the log about the end.
+    /// Returns the log message about the end of the renewal.
     pub(super) async fn run(mut self, log: &(dyn Fn(String) + Sync)) -> Result<Vec<u8>, String> {
         let mut step = Step::Directory;
         let mut attempt = 1;

@@ -27,7 +27,7 @@ const SIZE_MAX: u64 = 64 << 20;
 /// not configured.
 ///
 /// # Errors
-/// A sentence about a file that can't be read.
+/// Returns a message if the file can't be read.
 pub fn restored(global: &Global) -> Result<Option<TlsFiles>, String> {
     let Some(path) = &global.acme_state_file else { return Ok(None) };
     let path = match &global.chroot {
@@ -95,7 +95,7 @@ fn text<'a>(pairs: impl Iterator<Item = &'a Arc<Pair>>) -> Secret {
 /// Writes the certificates of ACME that were set since their files were read. Blocks.
 ///
 /// # Errors
-/// A sentence about a file that can't be written.
+/// Returns a message if the file can't be written.
 pub(super) fn write(path: &Path, files: &TlsFiles) -> Result<(), String> {
     let renewed = files.pairs.iter().filter(|(name, _)| files.acme.contains_key(*name)).map(|(_, pair)| pair);
     replace(path, &text(renewed)).map_err(|error| failed(path, &error))
@@ -104,7 +104,7 @@ pub(super) fn write(path: &Path, files: &TlsFiles) -> Result<(), String> {
 /// Checks that the file can be written, without changing it. Blocks.
 ///
 /// # Errors
-/// A sentence about a directory that can't be written to.
+/// Returns a message if the directory can't be written to.
 pub(super) fn probe(path: &Path) -> Result<(), String> {
     let beside = beside(path);
     let made = create(&beside).and_then(|_| std::fs::remove_file(&beside));

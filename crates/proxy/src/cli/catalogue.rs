@@ -325,7 +325,7 @@ fn edits(a: &[u8], b: &[u8]) -> usize {
     row[b.len()]
 }
 
-/// Any bytes as a line: it splits into a bounded number of words, and whatever they are, an answer or nothing comes.
+/// Reads any bytes as a line: the number of its words is bounded, and it is answered or ignored, whatever it contains.
 pub fn fuzz_line(data: &[u8]) {
     for request in super::protocol::split(data) {
         let words = request.words;

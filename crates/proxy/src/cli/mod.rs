@@ -1,7 +1,7 @@
 //! The stats socket: HAProxy's command line over a unix or TCP socket (management guide 9.3).
 //!
 //! [`protocol`] is the line protocol, [`catalogue`] the commands, a file per theme. Everything runs on the control
-//! thread, so no command delays a request, and no limit of the proxy stands before the socket.
+//! thread, so no command delays a request, and the proxy's limits do not apply to the socket.
 //!
 //! Limits: [`protocol::LINE_MAX`] bytes a line, `stats maxconn` connections, `stats timeout` without a byte in or
 //! out.

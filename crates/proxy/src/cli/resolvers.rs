@@ -7,7 +7,7 @@ use sluicegate_config::model::StatsLevel;
 
 use super::catalogue::{Call, Command, Run};
 
-/// The theme's rows.
+/// The commands of this module.
 pub const COMMANDS: &[Command] = &[Command {
     name: &["show", "resolvers"],
     arguments: "[id]",
