@@ -61,7 +61,7 @@ fn output(mut command: Command, input: &str) -> Output {
     child.wait_with_output().unwrap()
 }
 
-/// What a configuration is refused with.
+/// Returns the exit code and the message with which a configuration is refused.
 fn refusal(mut command: Command, file: &std::path::Path, text: &str) -> (Option<i32>, String) {
     std::fs::write(file, text).unwrap();
     command.arg(file);
@@ -240,7 +240,7 @@ fn the_own_verb_takes_flags_and_threads() {
     assert!(!place.path("s").exists(), "the socket's file goes with it");
 }
 
-/// Found outside: the process outlived SIGTERM and SHUTDOWN for as long as a transaction ran.
+/// SIGTERM and SHUTDOWN end the process while a transaction runs.
 #[test]
 fn a_long_transaction_does_not_outlive_the_end() {
     for ends_by_signal in [true, false] {
@@ -392,8 +392,8 @@ fn the_background_serves_before_the_command_ends() {
     assert_eq!(place.command(&words).status().unwrap().code(), Some(1));
 }
 
-/// Redis takes the members and fields of one command for different ones when it chooses a form, and a combination of sets
-/// grows step by step; beside Valkey, since redis-server 7.0 has no packed sets.
+/// Redis assumes that all members and fields of one command differ when it chooses an encoding, and the result of
+/// combining sets grows step by step. Compared with Valkey, since redis-server 7.0 has no packed sets.
 #[test]
 fn forms_follow_from_what_a_command_brings() {
     let valkey = RedisServer::start_valkey("8.1", &[]);
@@ -598,7 +598,7 @@ fn the_stock_file_starts_with_one_warning() {
     assert!(matches!(warnings[..], [one] if one.contains("nothing is persisted")), "{warnings:?}");
 }
 
-/// Scripts without an end, one that waits for a key, and a transaction: the process ends all the same, and at once.
+/// The process ends at once despite scripts without an end, one that waits for a key, and a transaction.
 #[test]
 fn shutdown_does_not_wait_for_scripts() {
     let place = Place::new();

@@ -1,5 +1,5 @@
-//! Which answers that are made here are compressed: those of services are, as with Debian's haproxy, and what rules
-//! answer and pages of errors are not.
+//! Compression of responses that are made here: those of services are compressed, as with Debian's haproxy, while
+//! responses of rules and error pages are not.
 
 use std::io::Read;
 
@@ -39,7 +39,7 @@ fn decoded(head: &str, body: &[u8]) -> String {
     text
 }
 
-/// What a client gets for each path, by GET and by HEAD.
+/// Returns the responses that a client gets for each path, by GET and by HEAD.
 fn ask(address: &str) -> Vec<String> {
     let asked = PATHS.iter().flat_map(|path| ["GET", "HEAD"].map(|method| (method, path)));
     let answers = asked.map(|(method, path)| {

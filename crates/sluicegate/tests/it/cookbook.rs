@@ -1,4 +1,4 @@
-//! The recipes of the cookbook, driven as their pages say. `documents` checks that each is valid.
+//! The recipes of the cookbook, used as their pages describe. `documents` checks that each is valid.
 
 use sluicegate_testkit::{Client, RedisServer, Response, wait_for};
 

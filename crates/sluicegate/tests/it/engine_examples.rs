@@ -1,4 +1,4 @@
-//! The examples of engines, as their first lines say to start them.
+//! The examples of engines, started as their first lines say.
 
 use std::process::Command;
 

@@ -1,4 +1,4 @@
-//! `redis` sections: rules and scripts ask an engine in another process as they ask a store.
+//! `redis` sections: rules and scripts use an engine in another process as they use a store.
 
 use std::io::{Read as _, Write as _};
 
@@ -6,10 +6,10 @@ use sluicegate_testkit::{Certificates, Client, Listening, RedisServer, Sluicegat
 
 use crate::BINARY;
 
-/// Lines of a section whose engine may stand still for seconds.
+/// Lines of a section whose engine may be unresponsive for seconds.
 pub(crate) const PATIENT: &str = "    timeout connect 30s\n    timeout queue 30s\n    timeout server 30s\n";
 
-/// The same questions to whatever section is called `data`, in every kind of function that may ask.
+/// The same queries to the section `data`, whatever its kind, in every kind of function that may query.
 const LUA: &str = r##"
 local data = core.redis('data')
 
@@ -79,7 +79,7 @@ frontend front
     http-request set-var(txn.said) str(h),store_hget(data,f),store_call(data,APPEND,x) if { path /hget }
     http-request return status 200 content-type text/plain lf-string %[var(txn.said)]\n";
 
-/// What every path says, asked in order.
+/// Returns the responses of all paths, requested in order.
 fn answers(section: &str, keyword: &str, workers: u32) -> Vec<String> {
     let directory = tempfile::tempdir().unwrap();
     std::fs::write(directory.path().join("ask.lua"), LUA).unwrap();
@@ -122,7 +122,7 @@ fn an_engine_answers_what_a_store_answers() {
     }
 }
 
-/// What needs a connection of its own, asked of whatever section is called `data`.
+/// Commands that need a dedicated connection, sent to the section `data`, whatever its kind.
 const OWN: &str = r##"
 local data = core.redis('data')
 local function show(value)
@@ -242,7 +242,7 @@ fn transactions_blocking_commands_and_channels_are_alike_in_stores_and_engines()
     }
 }
 
-/// A backend, and whether a connection may go on, by what an engine says: nothing of it needs an inspect delay.
+/// An engine's reply chooses the backend, and decides whether a connection may continue, without an inspect delay.
 #[test]
 fn a_choice_may_wait_for_an_engine() {
     let engine = RedisServer::start(&[]);
@@ -500,7 +500,7 @@ fn a_reload_keeps_the_connections_of_sections_that_stay() {
     });
 }
 
-/// `ssl` as a section has it: the engine asks for a certificate, and is asked for its own.
+/// `ssl` of a section, in both directions: the engine requests a certificate, and its own is verified.
 #[test]
 fn an_engine_behind_tls_is_asked() {
     let made = Certificates::new();

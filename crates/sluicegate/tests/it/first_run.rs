@@ -1,4 +1,4 @@
-//! What a person reads who starts a file in a terminal.
+//! The output for a user who starts a configuration file in a terminal.
 
 use std::process::Command;
 

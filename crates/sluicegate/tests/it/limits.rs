@@ -32,14 +32,14 @@ fn stats(server: &Sluicegate, line: &str) -> String {
 
 const GLOBAL: &str = "global\n    nbthread 2\n    stats socket @DIR@/stats level admin\n";
 
-/// The start line and the fields of an answer that limits make.
+/// Returns the status and the fields of a response that limits set.
 fn told(client: &mut Client, path: &str) -> String {
     let response = client.get(path);
     let fields = response.head.lines().filter(|line| line.contains("ratelimit") || line.starts_with("retry-after"));
     format!("{} {}", response.status, fields.collect::<Vec<_>>().join(" | ")).trim_end().to_owned()
 }
 
-/// What headers say, the same on a store and on an engine.
+/// Checks the fields of responses, which are the same with a store and with an engine.
 fn headers(section: &str, store: &str) {
     let gate = Listening::new();
     let rules = [
@@ -108,7 +108,7 @@ fn headers_of_an_engine_say_the_same() {
     headers(&format!("redis far\n{PATIENT}    server one {}", engine.address()), "far");
 }
 
-/// A server may have limits of its own: a client is told of both, and a rule may take the server's away.
+/// A server may have limits of its own: a client gets the fields of both, and a rule may remove the server's.
 #[test]
 fn what_a_server_says_of_its_limits_stays() {
     let (gate, inner) = (Listening::new(), Listening::new());
@@ -149,7 +149,7 @@ fn what_a_server_says_of_its_limits_stays() {
     );
 }
 
-/// One question to a store, as redis-server would print the reply.
+/// Runs a command of a store; returns the bytes of the reply.
 fn ask(store: &Store, words: &[&str]) -> String {
     let words: Vec<&[u8]> = words.iter().map(|word| word.as_bytes()).collect();
     let mut out = Vec::new();
@@ -159,11 +159,11 @@ fn ask(store: &Store, words: &[&str]) -> String {
     }
 }
 
-/// Which algorithm, its count, burst and period; then the requests: after how long, what they cost, who asks.
+/// The algorithm, its count, burst and period; then the requests: the pause before each, its cost, and its client.
 type Case = ((usize, i64, i64, i64), Vec<(i64, i64, u32)>);
 
-/// Any requests of any limit are answered by the store's command and by the engine's script in the same way, whatever
-/// the time is. The script's time is put into its text.
+/// For any requests of any limit, the store's command and the engine's script reply in the same way at any time. The
+/// script's time is put into its text.
 #[test]
 fn stores_and_engines_decide_alike() {
     let engine = RedisServer::start(&[]);
@@ -237,7 +237,7 @@ fn stores_and_engines_decide_alike() {
     runner.run(&all, |drawn| (case.borrow_mut())(drawn)).unwrap();
 }
 
-/// Whoever may write to a store may write anything where a limit keeps its state: an error or a refusal, never a fault.
+/// Clients of a store may write anything to the key of a limit: the result is an error or a refusal, never a fault.
 #[test]
 fn a_limit_s_key_may_hold_anything() {
     let hand = ManualClock::new(1_700_000_000_000);
@@ -278,7 +278,7 @@ fn a_limit_s_key_may_hold_anything() {
     assert_eq!(ask(&store, &["ZCARD", "places"]), ":2\r\n");
 }
 
-/// A figure of `show limits`, of all processes.
+/// Returns the sum of a figure of `show limits` over all processes.
 fn counted(servers: &[Sluicegate], name: &str, word: &str) -> u32 {
     let of = |server: &Sluicegate| {
         let shown = stats(server, &format!("show limits {name}"));
@@ -288,7 +288,7 @@ fn counted(servers: &[Sluicegate], name: &str, word: &str) -> u32 {
     servers.iter().map(of).sum()
 }
 
-/// Four workers of two processes on one engine allow together what the limit says, and the engine has all of it.
+/// Four workers of two processes on one engine together allow what the limit says, and the engine has all the counts.
 #[test]
 fn processes_share_a_limit() {
     let engine = RedisServer::start(&[]);
@@ -331,7 +331,7 @@ fn processes_share_a_limit() {
     }
 }
 
-/// The same of what goes on at once.
+/// The same for limits of concurrent requests.
 #[test]
 fn processes_share_places() {
     let engine = RedisServer::start(&[]);
@@ -358,12 +358,12 @@ fn processes_share_places() {
     wait_for("no places", || (places(&mut own, "held") == ":0").then_some(()));
 }
 
-/// How many places are taken.
+/// Returns the number of places in use.
 fn places(own: &mut Client, name: &str) -> String {
     own.ask(&["ZCARD", &format!("limit:{name}:127.0.0.1")]).trim().to_owned()
 }
 
-/// Streams hold places until they end, however they end. `at` is where the store or engine is reached.
+/// Streams hold places until they end, however they end. `at` is the address of the store or engine.
 fn leases(section: &str, binds: &[&Listening], at: &str) {
     let (gate, silent) = (Listening::new(), Listening::new());
     let rule = "http-request limit held key src max 2 lease 5s store data\n    \
@@ -609,7 +609,7 @@ fn keys_that_are_none_take_the_fallback() {
     });
 }
 
-/// A cost with zeros before it is a number for stores as it is for engines.
+/// A cost with leading zeros is a number for stores as it is for engines.
 #[test]
 fn costs_are_read_alike() {
     let engine = RedisServer::start(&[]);
@@ -704,7 +704,7 @@ fn limits_are_shown_and_cleared() {
     }
 }
 
-/// Counts belong to names, so a reload goes on with them, also where the limit is another one.
+/// Counts belong to the names of limits, so a reload keeps them, even if it changes the limit.
 #[test]
 fn a_reload_goes_on_counting() {
     let directory = tempfile::tempdir().unwrap();

@@ -1,5 +1,5 @@
-//! Commands of the stats socket on maps, ACL files and variables of the process, against Debian's haproxy with the same
-//! files: the same answers, and the same requests afterwards.
+//! Commands of the stats socket on maps, ACL files and variables of the process, compared with Debian's haproxy on the
+//! same files: their answers, and the responses to requests afterwards.
 
 use std::path::Path;
 
@@ -7,7 +7,7 @@ use sluicegate_testkit::{Client, Haproxy, Listening, Sluicegate, wait_for};
 
 use super::start;
 
-/// Answered alike, in this order. `@` is the folder of the files.
+/// Commands that both answer alike, in this order. `@` is the folder of the files.
 const ASKED: &[&str] = &[
     "show map @/x.map",
     "show map #99",
@@ -258,7 +258,7 @@ fn files_and_variables_are_shown_and_changed_as_by_haproxy() {
     assert_eq!(ask("operator; clear map @/x.map"), "\n\n");
 }
 
-/// What has no value where no stream is, or is none of the process's, is refused in words and changes nothing.
+/// Fetches that need a stream, and variables that are not the process's, are refused with a message and change nothing.
 #[test]
 fn variables_of_streams_are_none_of_the_process() {
     let server = start("global\n stats socket @DIR@/stats level admin\nbackend b\n", &[]);

@@ -175,7 +175,7 @@ fn origin(name: &'static str) -> (u16, Arc<AtomicBool>) {
     (port, ended)
 }
 
-/// Looks at all servers in each request, and at those that were there in requests before.
+/// Reads all servers in each request, and those that existed in earlier requests.
 const LOOKS: &str = "
 local held = {}
 core.register_action('look', { 'http-req' }, function()
@@ -269,7 +269,7 @@ fn a_server_with_requests_stays() {
     wait_for("its end", || Sluicegate::stats(&place, "del server t/one").starts_with("Server deleted.").then_some(()));
 }
 
-/// Streams know their server by more than a place, which is another's once servers before it have gone.
+/// Streams identify their server by more than its index, which another one gets once servers before it are deleted.
 #[test]
 fn streams_are_ended_of_the_server_that_is_meant() {
     let gate = Listening::new();

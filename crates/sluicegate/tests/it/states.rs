@@ -1,4 +1,4 @@
-//! Fetches of the state of proxies and servers, asked while that changes: Debian's haproxy and Sluicegate see the same
+//! Fetches of the state of proxies and servers, while that changes: Debian's haproxy and Sluicegate return the same
 //! numbers after the same steps.
 
 use std::path::Path;
@@ -114,7 +114,7 @@ fn states_are_haproxys_while_they_change() {
     }
 }
 
-/// How many of twelve requests each server gets.
+/// Returns how many of twelve requests each server gets.
 fn shares(gate: &Listening) -> [usize; 2] {
     let mut counts = [0; 2];
     for _ in 0..12 {

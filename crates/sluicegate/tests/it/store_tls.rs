@@ -18,7 +18,7 @@ use socket2::SockRef;
 
 use crate::BINARY;
 
-/// More than a record, a read, and what sockets hold.
+/// More bytes than fit into a record, a read, and the buffers of the sockets.
 const HUGE: usize = 100 << 20;
 
 /// A client over TLS that verifies 127.0.0.1.

@@ -1,5 +1,5 @@
-//! Log lines on their way out of the process: datagram sockets, UDP and a real rsyslogd, readers that go away, come
-//! back, never read or never were, with and without a `chroot`.
+//! Log lines on their way out of the process: datagram sockets, UDP and a real rsyslogd, readers that disappear,
+//! return, never read or never existed, with and without a `chroot`.
 
 use std::net::UdpSocket;
 use std::os::unix::net::UnixDatagram;
@@ -129,7 +129,7 @@ fn a_reader_that_never_reads_delays_nobody() {
     }
 }
 
-/// The path leads to the machine's socket until the process locks itself in, and below its root afterwards.
+/// The path leads to the machine's socket until the process changes its root, and below that root afterwards.
 #[test]
 fn a_chroot_keeps_the_socket_and_finds_the_one_inside() {
     // SAFETY: geteuid reads nothing and can't fail.

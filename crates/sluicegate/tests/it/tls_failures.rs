@@ -79,7 +79,7 @@ impl Client {
     }
 }
 
-/// The part of a hello that half handshakes send.
+/// The number of bytes of a hello that incomplete handshakes send.
 const HALF: usize = 50;
 
 /// A hello in the form of SSL 2, but for its challenge.

@@ -1,5 +1,5 @@
-//! More than there is room for: clients that don't read, queues that are full, descriptors that run out. Memory stays
-//! bounded, nobody spins, and who waited is served.
+//! Overload: clients that don't read, full queues, exhausted descriptors. Memory stays bounded, no thread spins, and
+//! clients that waited are served.
 
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
@@ -232,15 +232,15 @@ fn start_limited(limit: usize, text: &str, listening: &[&Listening]) -> (Program
     (Program::start(command, &fds), directory)
 }
 
-/// The processor time that a process uses in a moment in which nothing happens.
+/// Returns the CPU time that an idle process uses within half a second.
 fn idle_cost(pid: u32) -> Duration {
     let before = cpu_time(pid);
     std::thread::sleep(Duration::from_millis(500));
     cpu_time(pid) - before
 }
 
-/// The start leaves descriptors for the store's clients; an administrator who then allows more can have them take all
-/// there are. Everybody else then waits, and nobody spins.
+/// The start reserves descriptors for the store's clients; if an administrator then allows more clients, these can take
+/// all descriptors. Everything else then waits, and no thread spins.
 #[test]
 fn without_descriptors_the_process_waits_and_then_goes_on() {
     const LIMIT: usize = 300;
@@ -281,7 +281,7 @@ fn without_descriptors_the_process_waits_and_then_goes_on() {
     assert_eq!(Client::connect(&front.address()).get("/fast").status, 200);
 }
 
-/// More clients than descriptors: what `maxconn` derives from the limit keeps the rest in the backlog.
+/// More clients than descriptors: the `maxconn` that is derived from the limit keeps the rest in the backlog.
 #[test]
 fn more_clients_than_descriptors_are_served_in_turn() {
     let (front, origin) = (Listening::new(), Listening::new());

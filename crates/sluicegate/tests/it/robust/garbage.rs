@@ -1,4 +1,4 @@
-//! Bytes that mean nothing: configurations for `check`, RESP for a store. Each is refused in words; nothing crashes.
+//! Meaningless bytes: configurations for `check`, RESP for a store. Each is refused with a message; nothing crashes.
 
 use std::io::Write;
 use std::process::Command;
@@ -8,7 +8,7 @@ use sluicegate_testkit::{Client, Listening, Program, RedisServer, rss_bytes, wai
 use super::{Gate, PATIENT};
 use crate::BINARY;
 
-/// Runs `check` on a path; gives the exit code and what it said.
+/// Runs `check` on a path; returns the exit code and the output.
 fn check_path(path: &std::path::Path) -> (i32, String) {
     let mut command = Command::new(BINARY);
     command.arg("check").arg(path);
@@ -136,7 +136,7 @@ fn what_configures_nothing_is_refused_as_haproxy_does() {
     assert_eq!(check_path(&folder).0, 1, "a folder without files");
 }
 
-/// Requests that end a connection in Redis end it here, with the same words.
+/// Requests that end a connection in Redis end it here, with the same message.
 #[test]
 fn resp_nonsense_is_answered_as_redis_does() {
     let redis = RedisServer::start(&[]);
@@ -189,7 +189,8 @@ fn resp_nonsense_is_answered_as_redis_does() {
     assert!(gate.info("Pid") > 0);
 }
 
-/// Clients that ask and never read: what waits for them is bounded, and so is what the process takes from them.
+/// Clients that send commands and never read: the replies queued for them are bounded, and so is the input that is
+/// read.
 #[test]
 fn store_clients_that_do_not_read_cost_bounded_memory() {
     const CLIENTS: usize = 50;
