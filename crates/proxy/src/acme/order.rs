@@ -227,7 +227,7 @@ impl<'a> Order<'a> {
                 Some(None) => at_once(Step::Challenge(index + 1)),
                 Some(Some(url)) => {
                     let response = self.post(&url, "{}").await?;
-                    // A status is asked for below, after a pause.
+                    // The status is requested later, after a pause.
                     let _ = challenge_status(&response)?;
                     at_once(Step::Challenge(index + 1))
                 }

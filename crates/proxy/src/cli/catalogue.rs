@@ -216,7 +216,7 @@ async fn dynamic(command: &Dynamic, words: Vec<Vec<u8>>, out: &mut Output) -> io
                     out.drain().await?;
                 }
                 None if done => return Ok(()),
-                // It has let go of its outlet and does something else still.
+                // The command has dropped its outlet, but is still running.
                 None => {
                     running.await;
                     return Ok(());
@@ -291,7 +291,7 @@ fn unknown(words: &[Vec<u8>], out: &mut Vec<u8>) {
         list(others().map(Line::of).chain(last).collect(), out);
     } else {
         out.extend_from_slice(b"', but maybe one of the following ones is a better match:\n");
-        // The nearest first, which is worth more than the alphabet.
+        // The nearest command comes first, which helps more than alphabetical order.
         for (_, command) in near {
             // Writing to a vector can't fail.
             let _ = out.write_all(Line::of(command).text.as_bytes());

@@ -166,7 +166,7 @@ where
         listeners.spawn(accept(listener, socket, serving, commands.clone(), limit.clone(), connections));
     }
     while listeners.join_next().await.is_some() {}
-    // Without sockets there are no clients, which is no reason to end.
+    // Without sockets there are no clients, but the future must not end.
     std::future::pending().await
 }
 
@@ -181,7 +181,7 @@ async fn accept<C>(
     C: protocol::Commands + 'static,
 {
     loop {
-        // The place is taken before the connection, so what exceeds the limit waits in the backlog.
+        // The place is acquired before the connection is accepted, so excess connections wait in the backlog.
         let Ok(place) = limit.clone().acquire_owned().await else { return };
         match listener.accept().await {
             Ok((mut stream, _)) => {

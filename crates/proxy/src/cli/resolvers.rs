@@ -34,7 +34,7 @@ fn show_resolvers(call: &mut Call<'_>) {
                 ("snd_error", Some(&counters.snd_error)),
                 ("valid", Some(&counters.valid)),
                 ("update", Some(&counters.update)),
-                // HAProxy counts neither of the two without a figure.
+                // HAProxy never increments the two counters without a value.
                 ("cname", None),
                 ("cname_error", Some(&counters.cname_error)),
                 ("any_err", Some(&counters.any_err)),

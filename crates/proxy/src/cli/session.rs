@@ -111,7 +111,7 @@ fn show_sess(mut call: Call<'_>) -> Answer<'_> {
                 return Ok(());
             }
         };
-        // No stream here is in a state that can't be.
+        // No stream here is in an impossible state, which is what `suspicious` selects.
         if suspicious {
             return Ok(());
         }

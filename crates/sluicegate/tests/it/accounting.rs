@@ -99,9 +99,9 @@ fn connections_that_are_kept_are_used_again() {
     };
     let before = connections();
     (0..50).for_each(|_| assert_eq!(client.get("/").status, 302));
-    // One for all requests, and the one that asks.
+    // One connection for all requests, and the one of this query.
     assert_eq!(connections() - before, 2);
-    // What Redis closed is not handed out.
+    // Connections that Redis has closed are not reused.
     Client::connect(&redis.address()).ask(&["CLIENT", "KILL", "TYPE", "normal"]);
     (0..5).for_each(|_| assert_eq!(client.get("/").status, 302));
     assert_eq!(count(&redis.address()), bulk(55));
@@ -192,7 +192,7 @@ fn a_thousand_aborted_clients_leave_the_pool_full() {
                 socket2::SockRef::from(client).set_linger(Some(Duration::ZERO)).expect("settable");
             }
         }
-        // Theirs are other counts, some of which may still be written.
+        // The aborted clients have other counters, some of which may still be written.
         let sent = drive(&gate.address());
         assert_eq!(count(&redis.address()), bulk(1 + sent), "{load}");
         let clients = Client::connect(&redis.address()).ask(&["INFO", "clients"]);

@@ -229,7 +229,7 @@ fn the_own_verb_takes_flags_and_threads() {
     let mode = std::os::unix::fs::PermissionsExt::mode(&std::fs::metadata(&socket).unwrap().permissions());
     assert_eq!(mode & 0o777, 0o700);
     assert!(UnixStream::connect(&socket).is_ok());
-    // Nobody shares the port in silence.
+    // A second process on the same port is refused.
     let second = output(place.command(&["--port", &port, "--bind", "127.0.0.1"]), "");
     assert_eq!(second.status.code(), Some(1));
     let said = String::from_utf8_lossy(&second.stdout).into_owned();
@@ -350,7 +350,7 @@ fn addresses_change_at_run_time_and_connections_stay() {
     let info = client.ask(&["INFO", "server"]);
     assert!(info.contains(&format!("tcp_port:{port}\r\n")), "{info}");
     assert!(info.contains(&format!("listener0:name=tcp,bind=127.0.0.1,port={port}\r\n")), "{info}");
-    // A port that somebody has changes nothing.
+    // A port that is in use changes nothing.
     let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let taken = taken.local_addr().unwrap().port().to_string();
     assert_eq!(
@@ -610,7 +610,7 @@ fn shutdown_does_not_wait_for_scripts() {
     clients[1].command(&["EVAL", "redis.call('SET', 'b', 'v') return redis.call('GET', 'a')", "0"]);
     clients[2]
         .send("MULTI\r\nSET c v\r\nEVAL 'while true do pcall(function() while true do end end) end' 0\r\nEXEC\r\n");
-    // Behind the first one's key.
+    // This script waits for the key of the first one.
     clients[3].command(&["EVAL", "return redis.call('GET', KEYS[1])", "1", "a"]);
     wait_for("the others to begin", || (admin.ask(&["DBSIZE"]) == ":3\r\n").then_some(()));
     admin.command(&["SHUTDOWN", "NOSAVE"]);

@@ -93,7 +93,7 @@ fn answers(section: &str, keyword: &str, workers: u32) -> Vec<String> {
     let paths =
         ["/action", "/action", "/fetch", "/converter", "/service", "/service", "/rule", "/rule", "/types", "/hget"];
     let answers = paths.map(ask).to_vec();
-    // Nobody waited for it, and nobody got it, but it is told.
+    // The failure of a command whose reply nobody awaits is logged.
     wait_for("what failed to be told", || {
         server
             .program
@@ -283,7 +283,7 @@ fn a_choice_may_wait_for_an_engine() {
     let is_let_in = |gate: &Listening| {
         let mut stream = std::net::TcpStream::connect(gate.address()).unwrap();
         let mut reply = [0; 7];
-        // One that is not let in may be closed before it has said anything.
+        // A refused connection may be closed before its request is sent.
         stream.write_all(b"PING\r\n").and_then(|()| stream.read_exact(&mut reply)).is_ok()
     };
     for gate in [lua, rule] {
@@ -292,7 +292,7 @@ fn a_choice_may_wait_for_an_engine() {
         own.ask(&["SET", "127.0.0.1", "known"]);
         wait_for("somebody to be let in", || is_let_in(gate).then_some(()));
     }
-    // A script that waits for somebody else delays nobody.
+    // A script that waits for another client delays no other request.
     let mut waiting = Client::connect(&action.address());
     wait_for("the script to wait", || own.ask(&["INFO", "clients"]).contains("blocked_clients:1").then_some(()));
     assert_eq!(client.get("/a").text(), "one");
@@ -437,7 +437,7 @@ fn an_engine_that_is_away_opens_closes_or_gives_a_value() {
     let key = format!("/long{}", "x".repeat(100));
     client.send(format!("GET {key} HTTP/1.1\r\nHost: x\r\n\r\n"));
     assert_eq!(client.read_response().status, 503);
-    // Each rule tells its own: its place, what it asks for, the key and the reason.
+    // Each rule logs its position, its command, the key and the reason.
     for line in [
         "12: store-call data failed, the last time for key 'hits': BREAKER ",
         "13: store-call data failed, the last time for key 'hits': BREAKER ",
@@ -448,7 +448,7 @@ fn an_engine_that_is_away_opens_closes_or_gives_a_value() {
         server.program.wait_for_output(&format!(".cfg:{line}"));
     }
     let mut client = Client::connect(&gate.address());
-    // It comes up, and the next that may look finds it.
+    // The engine starts, and the next probe finds it.
     let mut command = std::process::Command::new("redis-server");
     command.args(["--port", &port.to_string(), "--bind", "127.0.0.1", "--save", ""]);
     let mut engine = sluicegate_testkit::Program::start(command, &[]);
@@ -476,7 +476,7 @@ fn a_reload_keeps_the_connections_of_sections_that_stay() {
     command.arg("run").arg(&path);
     let mut program = sluicegate_testkit::Program::start(command, &[gate.fd()]);
     let mut own = Client::connect(&engine.address());
-    // The number of the connection that has served a request.
+    // Returns the number of the connection that has served a request.
     let mut ask = || {
         assert_eq!(Client::connect(&gate.address()).get("/").text(), "served");
         let list = own.ask(&["CLIENT", "LIST"]);
@@ -530,7 +530,7 @@ fn an_engine_behind_tls_is_asked() {
     assert_eq!(client.get("/data").text(), "2");
     let refused = client.get("/stranger").text();
     assert!(refused.starts_with("BREAKER") && refused.contains("invalid peer certificate: UnknownIssuer"), "{refused}");
-    // It is not shown one.
+    // The engine requires a certificate, and gets none.
     let refused = client.get("/bare").text();
     assert!(refused.starts_with("BREAKER"), "{refused}");
     assert_eq!(client.get("/data").text(), "3");

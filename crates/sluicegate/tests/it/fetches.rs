@@ -317,9 +317,9 @@ fn fetches_of_timers_and_connections_are_what_the_log_line_says() {
     client.read_response();
     Client::connect(&six.address()).get("/rich");
     Client::connect(&gate.address()).get("/away");
-    // What never came to a server has no time of connecting to one.
+    // A request that never reaches a server has no connect time.
     Client::connect(&gate.address()).get("/denied");
-    // Two to the server of one connection: one of them waits in the backend's queue.
+    // Two requests to a server with one connection: one of them waits in the backend's queue.
     let mut both = [Client::connect(&gate.address()), Client::connect(&gate.address())];
     both.iter_mut().for_each(|client| client.send("GET /slow?full HTTP/1.1\r\nHost: h\r\n\r\n"));
     both.iter_mut().for_each(|client| drop(client.read_response()));
@@ -346,8 +346,8 @@ fn fetches_of_timers_and_connections_are_what_the_log_line_says() {
             }
         }
     }
-    // There are no handshakes, nothing binds a client to a server whose own queue it would wait in, and all of these
-    // were served by one frontend.
+    // There are no handshakes, no request waits in a server's own queue, as no client is bound to a server, and one
+    // frontend has served all of them.
     for constant in [
         "cur_client_timeout",
         "mss",
@@ -395,7 +395,7 @@ fn rates_rise_and_fall_as_haproxys() {
         let rates = || Client::connect(&asker.address()).get("/").text();
         let deadline = Instant::now() + PATIENCE;
         let mut seen = Vec::new();
-        // A second may end within the burst, and the counters with it: then the next second is looked at.
+        // A second may end within the burst, and its counters with it: then the burst is repeated in the next second.
         while seen.last().is_none_or(|last| last != "6 3 6 6") {
             assert!(Instant::now() < deadline, "the rates after bursts: {seen:?}");
             while rates() != "0 0 0 0" {

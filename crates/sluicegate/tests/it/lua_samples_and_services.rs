@@ -178,7 +178,7 @@ fn transcript<P>(
     let script = directory.path().join("script.lua");
     std::fs::write(&script, SCRIPT).unwrap();
     let sockets = [Listening::new(), Listening::new(), Listening::new()];
-    // A service that reads nothing must not have ended before a slow client has said anything.
+    // A service that reads nothing must not end before a slow client has sent its data.
     sockets.iter().for_each(|socket| crate::robust::accept_with_data(&socket.listener));
     let mut text = CONFIGURATION.replace("@SCRIPT@", script.to_str().unwrap());
     for (name, socket) in ["@HTTP@", "@TCP@", "@BROKEN@"].iter().zip(&sockets) {
@@ -197,7 +197,7 @@ fn transcript<P>(
             let _ = stream.shutdown(std::net::Shutdown::Write);
         }
         let mut answer = Vec::new();
-        // Who has not read everything resets what it closes.
+        // A socket that is closed before everything was read sends a reset.
         let ended = stream.read_to_end(&mut answer);
         assert!(
             ended.is_ok() || ended.is_err_and(|error| error.kind() == std::io::ErrorKind::ConnectionReset),

@@ -237,7 +237,7 @@ fn files_and_variables_are_shown_and_changed_as_by_haproxy() {
     }
     assert!(differences.is_empty(), "{differences}");
 
-    // What is listed is named, and an entry's reference names it to other commands.
+    // Listings contain identifiers, and other commands accept an entry's reference.
     let ask = |line: &str| Sluicegate::stats(&stats, &line.replace('@', &files.path().to_string_lossy()));
     let listed = ask("show map");
     assert!(listed.starts_with("# id (file) description\n1 ("), "{listed}");
@@ -251,7 +251,7 @@ fn files_and_variables_are_shown_and_changed_as_by_haproxy() {
     assert!(ask("show map @/x.map").contains(" /b new\n"));
     assert_eq!(ask(&format!("del map @/x.map #{reference}")), "\n");
     assert!(!ask("show map @/x.map").contains("/b"));
-    // HAProxy takes it, and looks the key up in vain afterwards.
+    // HAProxy accepts the command, and then looks the key up in vain.
     assert_eq!(ask("set map @/i.map k notint"), "unable to parse 'notint'.\n\n");
     // An operator may change a file, a user may not.
     assert_eq!(ask("user; clear map @/x.map"), "\nPermission denied\n\n");

@@ -146,7 +146,7 @@ impl<'a> Options<'a> {
         if self.weights().is_some() {
             return Ok(elements);
         }
-        // A set that is stored, or that a script sees, needs an order, whatever was asked for: that of bytes.
+        // A set that is stored, or that a script sees, is ordered by bytes even if no order was requested.
         let forced = self.unordered() && (self.stores || of_script) && matches!(object, Object::Set(_));
         if forced || (self.by.is_none() && self.alpha) {
             elements.sort_by(|a, b| self.compare(a, b));
@@ -225,7 +225,7 @@ impl<'a> Pattern<'a> {
         }
         Ok(match reply.finish() {
             Reply::Bulk(value) => Some(value),
-            // It does not exist, or has another type.
+            // The key does not exist, or has another type.
             _ => None,
         })
     }

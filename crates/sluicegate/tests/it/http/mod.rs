@@ -177,12 +177,12 @@ fn serve(mut stream: TcpStream, number: usize, shared: &Mutex<Origin>) {
 
 /// Waits until everything that was sent by a proxy, which has ended since, has been accepted and read.
 fn read_to_end(address: SocketAddr, origin: &Mutex<Origin>) {
-    // Connections are accepted in their order: behind this one there are none of the proxy.
+    // Connections are accepted in order, so after this one no connection of the proxy follows.
     let last = TcpStream::connect(address).expect("it listens");
     let port = last.local_addr().expect("bound").port();
     wait_for("the end of the connections to a server", || {
         let origin = origin.lock().unwrap();
-        // This one is still open.
+        // The connection of this function is still open.
         (origin.peers.last() == Some(&port) && origin.open == 1).then_some(())
     });
 }
@@ -205,7 +205,7 @@ fn converse(address: &str, steps: &[Step], origin: &Mutex<Origin>) -> Vec<u8> {
     'steps: for step in steps {
         match step {
             Step::Send(bytes) => {
-                // The proxy may have closed already; what it said before counts.
+                // The proxy may have closed already; what it sent before counts.
                 let _ = stream.write_all(bytes.as_bytes());
             }
             Step::Finish => {
@@ -282,7 +282,7 @@ fn transcripts<P>(cases: &[Case], start: impl FnOnce(&str, &[&Listening]) -> P) 
         let received = converse(&front.address(), &case.client, origin);
         normal::normalise(&received, case.head)
     };
-    // Each case waits mostly, so they run side by side.
+    // Each case mostly waits, so they run in parallel.
     let mut texts: Vec<String> = std::thread::scope(|scope| {
         let jobs = cases.iter().zip(listening.iter().zip(&origins));
         let jobs: Vec<_> =
@@ -292,7 +292,7 @@ fn transcripts<P>(cases: &[Case], start: impl FnOnce(&str, &[&Listening]) -> P) 
     drop(proxy);
     for (text, (address, origin)) in texts.iter_mut().zip(&origins) {
         read_to_end(*address, origin);
-        // A connection on which nothing came is nobody's business: when it is made is the proxy's choice.
+        // Connections on which nothing arrived are ignored, because the proxy is free to open them at any time.
         for connection in origin.lock().unwrap().received.iter().filter(|connection| !connection.is_empty()) {
             text.push_str("--- server\n");
             text.push_str(&normal::normalise(connection, false));

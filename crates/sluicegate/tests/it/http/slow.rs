@@ -191,7 +191,7 @@ fn a_client_that_sends_a_byte_at_a_time_times_out_in_every_phase() {
     let front: Vec<Listening> = CLIENTS.iter().map(|_| Listening::new()).collect();
     let back = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = back.local_addr().unwrap().to_string();
-    // It answers requests without a body, and waits for the end of others.
+    // The server answers requests without a body, and waits for the end of others.
     std::thread::spawn(move || {
         for mut stream in back.incoming().flatten() {
             std::thread::spawn(move || {
@@ -219,7 +219,7 @@ fn a_client_that_sends_a_byte_at_a_time_times_out_in_every_phase() {
             reader.join().expect("no panic")
         });
         check(slow, &received)?;
-        // Behind an answered request the connection ends by a 408 of the next one, not by the client's own end.
+        // After an answered request the connection ends by a 408 for the next one, not by the client's close.
         match slow.timeouts == KEPT && !String::from_utf8_lossy(&received).contains("HTTP/1.1 408 ") {
             true => Err(format!("{}: {:?}", slow.name, String::from_utf8_lossy(&received))),
             false => Ok(()),
