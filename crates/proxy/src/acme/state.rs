@@ -180,7 +180,7 @@ mod tests {
         let set = Arc::new(draft.build(false).expect("a certificate"));
         let mut files = TlsFiles::default();
         files.pairs.insert("a b.pem".into(), set.clone());
-        // A certificate that is not from ACME, and is unchanged since its file was read.
+        // The first is not from ACME, and the second is unchanged since its file was read.
         files.pairs.insert("other.pem".into(), set.clone());
         files.pairs.insert("old.pem".into(), Arc::new(old));
         for name in ["a b.pem", "old.pem"] {
@@ -201,7 +201,7 @@ mod tests {
         assert_eq!(read.pairs.keys().map(|name| &**name).collect::<Vec<_>>(), ["a b.pem"]);
         let pair = &read.pairs["a b.pem"];
         assert_eq!((pair.leaf(), pair.file_digest()), (set.leaf(), set.file_digest()));
-        // The path is relative to `chroot`.
+        // The path is inside `chroot`.
         global.chroot = Some(directory.path().into());
         global.acme_state_file = Some("/state".into());
         assert_eq!(restored(&global).expect("read").expect("a state").pairs.len(), 1);

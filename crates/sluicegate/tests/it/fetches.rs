@@ -346,8 +346,8 @@ fn fetches_of_timers_and_connections_are_what_the_log_line_says() {
             }
         }
     }
-    // There are no handshakes, no request waits in a server's own queue, as no client is bound to a server, and one
-    // frontend has served all of them.
+    // These never change: there are no handshakes, no client is bound to a server in whose own queue it would wait, and
+    // one frontend has served all requests.
     for constant in [
         "cur_client_timeout",
         "mss",
