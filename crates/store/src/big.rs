@@ -1,13 +1,13 @@
-//! Commands on very many keys: each is a section that is executed in slices.
+//! Commands of very many keys: a section, executed in slices.
 //!
-//! A DEL of a million keys under locks would stop the store for a second. So a command on more than [`KEYS_MAX`] keys
-//! becomes a section that holds its keys. It is executed in pieces of [`KEYS_MAX`] keys each, and yields every
-//! [`SLICE`]; to other clients it is as atomic as in Redis. A command whose values are long (`large` in its row)
-//! becomes a section, too, but of one piece, which does its work before it locks the keys that it holds.
+//! A DEL of a million keys under locks would stop the store for a second. So a command of more than [`KEYS_MAX`] keys
+//! becomes a section that holds its keys, and runs as pieces of itself of [`KEYS_MAX`] keys each, yielding its worker
+//! every [`SLICE`]. To others it is as atomic as Redis's. A command whose values are long (`large` in its row) also
+//! becomes a section, in one piece, which does its work before it locks the keys that it holds.
 //!
-//! The keys of a very large command are [gathered](Gathered) before, so that no stripe is locked for long, and released
-//! on another thread. If a client disconnects before its section has begun, the command is not executed; a section that
-//! has begun is finished.
+//! The keys of a command with very many of them are [gathered](Gathered) beforehand, so that no stripe is locked for
+//! long, and are released on another thread. If the client disconnects before the section has begun, the command is
+//! dropped; a section that has begun is finished.
 
 use std::future::Future;
 use std::sync::Arc;
@@ -33,7 +33,7 @@ use crate::{Inner, Store};
 /// More keys than this are gathered before the section queues on them, and are released on the thread pool; for fewer
 /// keys, all stripes are locked for a millisecond at most.
 pub(crate) const MANY_KEYS: usize = 2048;
-/// Keys that are gathered between two looks at the clock.
+/// The number of keys that are gathered between two readings of the clock.
 pub(crate) const KEYS_PER_LOOK: usize = 256;
 
 /// Returns whether a command of a transaction takes so long that it must not run on the transaction's worker. `held`
@@ -58,7 +58,7 @@ pub(crate) fn takes_long(
     }
 }
 
-/// Carries such a command out, in a section that holds its keys.
+/// Executes such a command in a section that holds its keys.
 pub(crate) fn carry_out(
     section: &mut Section,
     spec: &'static CommandSpec,

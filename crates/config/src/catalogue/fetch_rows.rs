@@ -37,7 +37,7 @@ macro_rules! fetches {
             Counter(CounterOf, CounterFigure),
         }
 
-        /// All fetches except those of tracked counters.
+        /// All fetches, except those of tracked counters.
         pub(super) static ROWS: &[FetchRow] = &[$($row($names, Fetch::$variant $(, $rest)*)),+];
     };
 }

@@ -291,7 +291,7 @@ fn unknown(words: &[Vec<u8>], out: &mut Vec<u8>) {
         list(others().map(Line::of).chain(last).collect(), out);
     } else {
         out.extend_from_slice(b"', but maybe one of the following ones is a better match:\n");
-        // The nearest commands come first, which helps more than alphabetical order.
+        // The nearest command comes first, which helps more than alphabetical order.
         for (_, command) in near {
             // Writing to a vector can't fail.
             let _ = out.write_all(Line::of(command).text.as_bytes());
@@ -325,7 +325,7 @@ fn edits(a: &[u8], b: &[u8]) -> usize {
     row[b.len()]
 }
 
-/// Any bytes as a line: it splits into a bounded number of words, and whatever they are, an answer or nothing comes.
+/// Reads any bytes as a line: the number of its words is bounded, and it is answered or ignored, whatever it contains.
 pub fn fuzz_line(data: &[u8]) {
     for request in super::protocol::split(data) {
         let words = request.words;

@@ -17,7 +17,7 @@ use crate::reload::{Amended, Current};
 use crate::running::{ProxyRun, Running};
 use crate::server::{Admin, ServerRun, clear_idle};
 
-/// The theme's rows.
+/// The commands of this module.
 pub const COMMANDS: &[Command] = &[
     Command {
         name: &["add", "server"],
@@ -123,7 +123,7 @@ fn without(config: &Config, proxy: &ProxyRun, server: &ServerRun) -> Config {
     let (id, gone) = (proxy.id, server.shared.index);
     let mut config = config.clone();
     config.proxies[id.0 as usize].servers.remove(gone);
-    // Tracked servers after it have moved up.
+    // Tracked servers behind the deleted one have moved up.
     let targets = config.proxies.iter_mut().flat_map(|proxy| &mut proxy.servers);
     for target in targets.filter_map(|server| server.health.track.as_mut()?.target.as_mut()) {
         if target.0 == id && target.1 > gone {

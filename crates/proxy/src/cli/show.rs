@@ -18,7 +18,7 @@ use crate::running::{ProxyRun, Running};
 use crate::server::{Admin, Operation, ServerRun};
 use crate::stats::{self, Filter, Format, typed};
 
-/// The theme's rows.
+/// The commands of this module.
 pub const COMMANDS: &[Command] = &[
     Command {
         name: &["show", "activity"],

@@ -15,7 +15,7 @@ const PAGE: u32 = 64;
 /// The maximum number of conditions in one command.
 const FILTERS: usize = 4;
 
-/// The theme's rows.
+/// The commands of this module.
 pub const COMMANDS: &[Command] = &[
     Command {
         name: &["clear", "table"],

@@ -8,7 +8,7 @@ const EC: &str = "ec -pkeyopt ec_paramgen_curve:P-256";
 const HEAD: &str = "global\n stats socket @DIR@/stats level admin\ndefaults\n mode http\n timeout client 20s\n timeout server \
                     20s\n timeout connect 5s\n";
 
-/// Certificates, and a running process whose files are theirs.
+/// Certificates, and a running process that uses their files.
 struct Gate {
     certificates: Certificates,
     ports: Vec<u16>,

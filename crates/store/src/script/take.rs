@@ -7,8 +7,8 @@
 //! written, the last one to arrive is refused the key, and the scripts of the cycle are serialized from then on, so
 //! that the deadlock does not recur.
 //!
-//! A script that waits here precedes all tickets that wait for their first keys, because it blocks others itself. But a
-//! script without a key waits like these tickets, so a stream of scripts without declared keys starves no ticket. A
+//! A script that waits here precedes all tickets that wait for their first keys, because it blocks others itself. If it
+//! has no key yet, it waits like those tickets, so a stream of scripts without declared keys starves no ticket. A
 //! script that waits for [everything](crate::everything) waits for all others here.
 //!
 //! A stream of scripts that have a key each and want the same second key would starve all other tickets for that key.

@@ -11,7 +11,7 @@ use super::{Case, Step, case, reply, reply_after, send, transcripts};
 
 const OK: &str = "HTTP/1.1 200 OK\r\nContent-Length: 3\r\n\r\none";
 const NEXT: &str = "GET /next HTTP/1.1\r\nHost: h\r\n\r\n";
-/// The last request: the client does not end its side, as HAProxy drops a pipelined request then.
+/// The last request. The client does not close its sending side, because HAProxy would then drop a pipelined request.
 const LAST: &str = "GET /next HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n";
 
 /// Cases (by the start of their names) on which HAProxy 2.8 and the binary differ, and why.
@@ -67,7 +67,7 @@ fn name(group: &str, variation: &str) -> &'static str {
 
 /// A request that the server answers once it has received `end`.
 fn request(group: &str, variation: &str, bytes: String, end: &'static str) -> Case {
-    // The end of trailers is no request.
+    // The end of the trailers must not be taken for a request.
     let replies = vec![reply_after(end, OK), reply_after("/next ", OK)];
     case(name(group, variation), vec![send(bytes + LAST), Step::End], replies)
 }
@@ -600,14 +600,14 @@ fn requests_and_responses_are_read_as_by_haproxy_2_8() {
     ];
     let mut faults = String::new();
     for cases in &groups {
-        // Side by side, because both wait for the end of what is incomplete.
+        // In parallel, because both wait for the end of incomplete messages.
         let (theirs, ours) = std::thread::scope(|scope| {
             let theirs = scope.spawn(|| transcripts(cases, Haproxy::start_2_8));
             let ours = transcripts(cases, crate::start);
             (theirs.join().expect("no panic"), ours)
         });
-        // Which of its connections to the server a proxy takes for the second request is its own choice: HAProxy closes
-        // idle ones that it has too many of.
+        // Each proxy chooses freely which of its server connections serves the second request: HAProxy closes surplus
+        // idle ones.
         let joined = |transcripts: Vec<String>| -> Vec<String> {
             transcripts.iter().map(|transcript| transcript.replace("--- server\n", "")).collect()
         };

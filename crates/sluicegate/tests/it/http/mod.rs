@@ -1,9 +1,9 @@
 //! HTTP/1 on the wire: the same bytes through Debian's haproxy and through the binary, in front of a scripted server,
 //! and the same bytes expected at both ends.
 //!
-//! A [`Case`] is data: what the client sends and waits for, what the server answers to what. One process of each proxy
-//! serves all cases, a `listen` section each. Transcripts are compared after [`normal::normalise`], which removes what
-//! may differ without meaning: the case of field names (haproxy lower-cases them) and where chunks begin.
+//! A [`Case`] is data: what the client sends and awaits, and the server's reply to each request. One process of each
+//! proxy serves all cases, a `listen` section each. Transcripts are compared after [`normal::normalise`], which removes
+//! differences without meaning: the case of field names (haproxy lower-cases them) and where chunks begin.
 //!
 //! Where HAProxy 3.2 differs from the installed 2.6, or where a difference is wanted, the case says what is expected
 //! instead and why.
@@ -175,14 +175,14 @@ fn serve(mut stream: TcpStream, number: usize, shared: &Mutex<Origin>) {
     }
 }
 
-/// Waits until all that a proxy sent, which has ended since, was accepted and read.
+/// Waits until everything that was sent by a proxy, which has ended since, has been accepted and read.
 fn read_to_end(address: SocketAddr, origin: &Mutex<Origin>) {
-    // Connections are accepted in their order: behind this one there are none of the proxy.
+    // Connections are accepted in order, so after this one no connection of the proxy follows.
     let last = TcpStream::connect(address).expect("it listens");
     let port = last.local_addr().expect("bound").port();
     wait_for("the end of the connections to a server", || {
         let origin = origin.lock().unwrap();
-        // This one is still open.
+        // The connection of this function is still open.
         (origin.peers.last() == Some(&port) && origin.open == 1).then_some(())
     });
 }
@@ -194,7 +194,7 @@ fn find(bytes: &[u8], what: &[u8]) -> Option<usize> {
     bytes.windows(what.len()).position(|window| window == what)
 }
 
-/// Runs the client's side; gives what it received, with a note if the proxy did not close at the end.
+/// Runs the client's side; returns what it received, with a note if the proxy did not close at the end.
 fn converse(address: &str, steps: &[Step], origin: &Mutex<Origin>) -> Vec<u8> {
     let mut stream = TcpStream::connect(address).expect("the proxy listens");
     stream.set_read_timeout(Some(QUIET)).unwrap();
@@ -205,7 +205,7 @@ fn converse(address: &str, steps: &[Step], origin: &Mutex<Origin>) -> Vec<u8> {
     'steps: for step in steps {
         match step {
             Step::Send(bytes) => {
-                // The proxy may have closed already; what it said before counts.
+                // The proxy may have closed already; what it sent before counts.
                 let _ = stream.write_all(bytes.as_bytes());
             }
             Step::Finish => {
@@ -256,7 +256,7 @@ fn receive_to_end(stream: &mut TcpStream, received: &mut Vec<u8>) {
     }
 }
 
-/// Runs all cases through the proxy that `start` brings up; gives a transcript for each.
+/// Runs all cases through the proxy that `start` starts; returns a transcript for each.
 fn transcripts<P>(cases: &[Case], start: impl FnOnce(&str, &[&Listening]) -> P) -> Vec<String> {
     let listening: Vec<Listening> = cases.iter().map(|_| Listening::new()).collect();
     // HAProxy takes no descriptor beyond those that its `maxconn` needs, and other tests may have thousands open.
@@ -282,7 +282,7 @@ fn transcripts<P>(cases: &[Case], start: impl FnOnce(&str, &[&Listening]) -> P) 
         let received = converse(&front.address(), &case.client, origin);
         normal::normalise(&received, case.head)
     };
-    // Each case waits mostly, so they run side by side.
+    // Each case mostly waits, so they run in parallel.
     let mut texts: Vec<String> = std::thread::scope(|scope| {
         let jobs = cases.iter().zip(listening.iter().zip(&origins));
         let jobs: Vec<_> =
@@ -292,7 +292,7 @@ fn transcripts<P>(cases: &[Case], start: impl FnOnce(&str, &[&Listening]) -> P) 
     drop(proxy);
     for (text, (address, origin)) in texts.iter_mut().zip(&origins) {
         read_to_end(*address, origin);
-        // A connection on which nothing came is nobody's business: when it is made is the proxy's choice.
+        // Connections on which nothing arrived are ignored, because the proxy is free to open them at any time.
         for connection in origin.lock().unwrap().received.iter().filter(|connection| !connection.is_empty()) {
             text.push_str("--- server\n");
             text.push_str(&normal::normalise(connection, false));
@@ -307,7 +307,7 @@ fn all_cases() -> Vec<Case> {
     all
 }
 
-/// What every case is expected to give: haproxy's transcript, or the case's own.
+/// Returns the expected result of every case: haproxy's transcript, or the case's own.
 fn expected(cases: &[Case]) -> Vec<String> {
     let mut expected = transcripts(cases, Haproxy::start);
     if std::env::var_os("SLUICEGATE_TRANSCRIPTS").is_some() {

@@ -1,6 +1,6 @@
 //! Bytes that two readers might read differently, and bytes that are no HTTP at all.
 //!
-//! After each of these stands a second request, which must be answered, or not be there, exactly as with haproxy.
+//! A second request follows each of these; it must be answered, or be left unread, exactly as with haproxy.
 
 use super::{Case, case, reply, reply_after, send};
 

@@ -18,7 +18,8 @@ core.register_action('ask', {'http-req'}, function(txn)
 end)
 ";
 
-/// A socket that answers nothing and one that answers and dies are the servers beside the demo server.
+/// Returns a configuration and a script. The servers are the demo server, a socket that never answers, and one that
+/// answers and dies.
 fn configuration(
     directory: &std::path::Path,
     redis: &RedisServer,
