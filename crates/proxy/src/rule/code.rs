@@ -48,13 +48,13 @@ pub(super) enum Op {
     NoteMissed,
     /// A term's ACL matched, so the data missing for it is irrelevant.
     TermHolds,
-    /// A negated term's ACL did not match: it holds, or is undecided.
+    /// A negated term's ACL did not match: the term holds, or is undecided.
     NegatedHolds,
-    /// A term fails and its group with it, unless it is undecided.
+    /// A term fails, and its group with it, unless the term is undecided.
     TermFails(u32),
     /// A negated term fails, and its group with it.
     NegatedFails(u32),
-    /// No term of the group fails: it holds, or is undecided and the next one decides.
+    /// No term of the group fails: the group holds, or is undecided and the next group decides.
     GroupEnds(u32),
     /// No group holds: if one is undecided, rules wait for data.
     ConditionEnds,
@@ -78,10 +78,11 @@ pub(super) enum Op {
 #[derive(Default)]
 pub(super) struct Program {
     ops: Box<[Op]>,
-    /// The positions of the rules: the operation at which each one ends, in order, and its position for the log.
+    /// The index of the last operation of each rule, in order, and the rule's position in the configuration, for the
+    /// log.
     rules: Box<[(u32, RulePlace)]>,
-    /// The receivers of the failures of converters that query stores, by the index of the operation that follows, in
-    /// order.
+    /// For each converter that queries a store, in order: the index of the operation after it, and the receiver of its
+    /// failures.
     failed: Box<[(u32, Arc<Failed>)]>,
     /// `tune.bufsize`: a text is at most this long, and so is a head that a rule edits. HAProxy renders into a buffer
     /// of that size and cuts what does not fit.
@@ -143,13 +144,13 @@ impl Program {
         }
     }
 
-    /// Returns an identity that differs between programs that hold operations.
+    /// Returns an identifier of the program, which is unique among programs that have operations.
     pub(super) fn id(&self) -> usize {
         self.ops.as_ptr().addr()
     }
 }
 
-/// The undecided parts of a condition of content rules, for lack of data that may still arrive.
+/// The parts of a condition of content rules that are undecided for lack of data that may still arrive.
 ///
 /// As in HAProxy, such a condition has a third value. In a conjunction one failed term outweighs undecided ones; in a
 /// disjunction one group that holds does. Only a condition that remains undecided waits.
@@ -165,7 +166,7 @@ struct Missed {
 pub(super) struct Machine {
     /// The next operation.
     next: u32,
-    /// The position of a condition among occurrences.
+    /// The position of the current condition among the occurrences of its fetch.
     cursor: Cursor,
     /// The undecided parts of the condition.
     missed: Missed,
@@ -265,7 +266,7 @@ pub(super) enum Step<'a> {
 }
 
 impl Step<'_> {
-    /// Returns the step for a converter whose result is more than a value.
+    /// Returns the step that a converter's result requires; a plain value requires none.
     fn of<'a>(converted: Converted<'_>) -> Step<'a> {
         match converted {
             Converted::Assign(variable, set, kept) => Step::Assign(variable, set, kept.into_sample()),
