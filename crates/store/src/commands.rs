@@ -32,7 +32,7 @@ pub enum Unfit {
     Waits(String),
 }
 
-/// Looks at the words of a command; `None` is one that is computed each time.
+/// Returns why a rule cannot call a command with these words; a word that is computed for each call is `None`.
 pub fn unfit(words: &[Option<&[u8]>]) -> Option<Unfit> {
     let name = words.first().copied().flatten()?;
     let filled: Vec<&[u8]> = words.iter().map(|word| word.unwrap_or(b"?")).collect();

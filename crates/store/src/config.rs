@@ -1,9 +1,10 @@
 //! The parameters of a store: CONFIG GET and SET, and the keywords of a `store` section.
 //!
 //! One catalogue serves all three. A parameter either acts ([`Parameter`], or [`ProcessParameter`] where the store has
-//! a process of its own), or is a plain truth about this store that can be read but not changed ([`FIXED`]), or belongs
-//! to something that is not there ([`Idle`]: a file may have it, as it changes nothing in Redis either while that is
-//! off), or is refused by its name with the reason ([`REFUSED`]). Names, ranges, units and error texts are Redis's.
+//! a process of its own), or is a fixed property of this store that can be read but not changed ([`FIXED`]), or belongs
+//! to a feature that this store lacks ([`Idle`]: a file may set it, because in Redis, too, it has no effect while that
+//! feature is off), or is refused by its name with the reason ([`REFUSED`]). Names, ranges, units and error texts are
+//! Redis's.
 //!
 //! Values live in one [`ServerOptions`], which is replaced as a whole, so a reader never sees half of a change.
 
@@ -51,7 +52,7 @@ pub struct ServerOptions {
     pub maxmemory_policy: Policy,
     /// Minutes without an access in which a key's counter of accesses goes down by one; 0: it never does.
     pub lfu_decay_time: u32,
-    /// Age from which on a script is too old, in milliseconds; 0: none is.
+    /// Age at which a script is too old, in milliseconds; 0: never.
     pub busy_reply_threshold_ms: i64,
     /// `allow` or `deny`: keys that a script uses without having declared them.
     pub lua_undeclared_keys: &'static str,
@@ -59,7 +60,7 @@ pub struct ServerOptions {
     pub default_lua_flags: Vec<u8>,
     /// Most bytes of an interpreter.
     pub lua_memory_limit: u64,
-    /// Bytes of an interpreter from which on it collects its garbage before it rests.
+    /// Bytes of an interpreter from which on it collects its garbage before it becomes idle.
     pub lua_mem_gc_threshold: u64,
     /// Whether replies discarded by scripts are not converted to values.
     pub lua_auto_async: bool,
@@ -109,7 +110,7 @@ pub enum MemoryShare {
 }
 
 impl MemoryShare {
-    /// Bytes where `all` is the other limit; 0 for none.
+    /// Returns the limit in bytes, given the limit `all` of which it may be a part; 0 for none.
     pub fn of(self, all: u64) -> u64 {
         match self {
             MemoryShare::Bytes(bytes) => bytes,
@@ -174,7 +175,7 @@ impl Default for ServerOptions {
     }
 }
 
-/// Below this the slow log wants to know of commands that take the same time for every value, too: microseconds.
+/// The threshold of the slow log, in microseconds, below which commands of constant cost are timed separately, too.
 const ALONE_BELOW_US: i64 = 1000;
 
 impl ServerOptions {
@@ -542,7 +543,7 @@ const fn fixed(name: &'static str, value: &'static str, why: &'static str) -> Fi
     Fixed { name, value, why }
 }
 
-/// Truths, by name.
+/// Fixed properties, by name.
 pub static FIXED: &[Fixed] = &[
     fixed("aclfile", "", "ACLs are not available yet"),
     fixed("activedefrag", "no", "the allocator here does not fragment that way"),
@@ -787,7 +788,7 @@ fn nearest(name: &str) -> Option<&'static str> {
     (near.0 <= name.len().div_ceil(3).max(2.min(name.len() / 2))).then_some(near.1)
 }
 
-/// Insertions, deletions and replacements between two words (Levenshtein).
+/// Returns the number of insertions, deletions and replacements between two words (Levenshtein).
 fn distance(a: &[u8], b: &[u8]) -> usize {
     let mut row: Vec<usize> = (0..=b.len()).collect();
     for (i, x) in a.iter().enumerate() {

@@ -22,8 +22,8 @@ const SAVED: c_int = 6;
 
 /// Returns the state's matcher.
 ///
-/// # Safety `lua` is the state with which a C function was called; nothing else refers to the matcher while the
-/// reference lives.
+/// # Safety
+/// `lua` is the state with which a C function was called; nothing else refers to the matcher while the reference lives.
 #[inline]
 unsafe fn matcher<'a>(lua: *mut lua_State) -> &'a mut Matcher {
     // SAFETY: as promised by the caller.
