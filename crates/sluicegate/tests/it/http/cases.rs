@@ -10,7 +10,7 @@ fn page(rule: &'static [&'static str]) -> Case {
     case(rule[0], vec![send(GET), wait("</html>\n")], vec![]).options(rule)
 }
 
-/// Answered without a look at the body: whether the connection stays depends on whether that was there by then.
+/// Cases answered before the body is read: whether the connection stays open depends on whether the body had arrived.
 const ANSWERED_EARLY: [&str; 2] = ["deny a post", "server refuses a post"];
 
 pub(super) fn cases() -> Vec<Case> {
