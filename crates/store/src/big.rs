@@ -1,13 +1,13 @@
-//! Commands of very many keys, which run as a section, in slices.
+//! Commands of very many keys: a section, executed in slices.
 //!
 //! A DEL of a million keys under locks would stop the store for a second. So a command of more than [`KEYS_MAX`] keys
-//! becomes a section that holds its keys, and runs in pieces of [`KEYS_MAX`] keys each, yielding its worker every
-//! [`SLICE`]. To other clients it is as atomic as in Redis. A command whose values are long (`large` in its row)
-//! becomes a section, too, in one piece, which does its work before it locks the keys that it holds.
+//! becomes a section that holds its keys, and runs as pieces of itself of [`KEYS_MAX`] keys each, yielding its worker
+//! every [`SLICE`]. To others it is as atomic as Redis's. A command whose values are long (`large` in its row) also
+//! becomes a section, in one piece, which does its work before it locks the keys that it holds.
 //!
-//! The keys of a very large command are [gathered](Gathered) first, so that no stripe is locked for long, and are
-//! released on another thread. If the client disconnects before the section has begun, the command is dropped; once
-//! begun, it is finished.
+//! The keys of a command with very many of them are [gathered](Gathered) beforehand, so that no stripe is locked for
+//! long, and are released on another thread. If the client disconnects before the section has begun, the command is
+//! dropped; a section that has begun is finished.
 
 use std::future::Future;
 use std::sync::Arc;
@@ -58,7 +58,7 @@ pub(crate) fn takes_long(
     }
 }
 
-/// Executes a command that takes long, in a section that holds its keys.
+/// Executes such a command in a section that holds its keys.
 pub(crate) fn carry_out(
     section: &mut Section,
     spec: &'static CommandSpec,

@@ -1,9 +1,8 @@
 //! Values between Lua and replies, by Redis's rules.
 //!
 //! A command's reply reaches the script from the bytes that a client would get, in the protocol that the script chose.
-//! In the other direction a table becomes a reply of the type that its fields name (`err`, `ok`, `double`, `map`,
-//! `set`, `big_number`, `verbatim_string`), otherwise an array that ends before the first nil. Numbers lose their
-//! fraction.
+//! In the other direction, a table becomes what its fields say (`err`, `ok`, `double`, `map`, `set`, `big_number`,
+//! `verbatim_string`), or else an array that ends before the first nil. Numbers lose their fraction.
 
 use std::ffi::c_int;
 

@@ -11,7 +11,7 @@ use super::{Case, Step, case, reply, reply_after, send, transcripts};
 
 const OK: &str = "HTTP/1.1 200 OK\r\nContent-Length: 3\r\n\r\none";
 const NEXT: &str = "GET /next HTTP/1.1\r\nHost: h\r\n\r\n";
-/// The last request. It closes the connection, because HAProxy drops a pipelined request if the client ends its side.
+/// The last request. The client does not close its sending side, because HAProxy would then drop a pipelined request.
 const LAST: &str = "GET /next HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n";
 
 /// Cases (by the start of their names) on which HAProxy 2.8 and the binary differ, and why.

@@ -1,9 +1,9 @@
 //! HTTP/1 on the wire: the same bytes through Debian's haproxy and through the binary, in front of a scripted server,
 //! and the same bytes expected at both ends.
 //!
-//! A [`Case`] is data: what the client sends and waits for, what the server answers to what. One process of each proxy
-//! serves all cases, a `listen` section each. Transcripts are compared after [`normal::normalise`], which removes what
-//! may differ without meaning: the case of field names (haproxy lower-cases them) and where chunks begin.
+//! A [`Case`] is data: what the client sends and awaits, and the server's reply to each request. One process of each
+//! proxy serves all cases, a `listen` section each. Transcripts are compared after [`normal::normalise`], which removes
+//! differences without meaning: the case of field names (haproxy lower-cases them) and where chunks begin.
 //!
 //! Where HAProxy 3.2 differs from the installed 2.6, or where a difference is wanted, the case says what is expected
 //! instead and why.
@@ -175,7 +175,7 @@ fn serve(mut stream: TcpStream, number: usize, shared: &Mutex<Origin>) {
     }
 }
 
-/// Waits until the server has accepted all connections of a proxy, which has ended before, and read them to their end.
+/// Waits until everything that was sent by a proxy, which has ended since, has been accepted and read.
 fn read_to_end(address: SocketAddr, origin: &Mutex<Origin>) {
     // Connections are accepted in order, so none of the proxy's follows this one.
     let last = TcpStream::connect(address).expect("it listens");
@@ -194,7 +194,7 @@ fn find(bytes: &[u8], what: &[u8]) -> Option<usize> {
     bytes.windows(what.len()).position(|window| window == what)
 }
 
-/// Executes the client's steps; returns what it received, with a note if the proxy did not close at the end.
+/// Runs the client's side; returns what it received, with a note if the proxy did not close at the end.
 fn converse(address: &str, steps: &[Step], origin: &Mutex<Origin>) -> Vec<u8> {
     let mut stream = TcpStream::connect(address).expect("the proxy listens");
     stream.set_read_timeout(Some(QUIET)).unwrap();
@@ -256,7 +256,7 @@ fn receive_to_end(stream: &mut TcpStream, received: &mut Vec<u8>) {
     }
 }
 
-/// Runs all cases through the proxy that `start` starts; returns the transcript of each.
+/// Runs all cases through the proxy that `start` starts; returns a transcript for each.
 fn transcripts<P>(cases: &[Case], start: impl FnOnce(&str, &[&Listening]) -> P) -> Vec<String> {
     let listening: Vec<Listening> = cases.iter().map(|_| Listening::new()).collect();
     // HAProxy accepts no descriptor beyond those that its `maxconn` needs, and other tests may have thousands open.
@@ -307,7 +307,7 @@ fn all_cases() -> Vec<Case> {
     all
 }
 
-/// Returns the expected transcript of every case: haproxy's, or the case's own.
+/// Returns the expected result of every case: haproxy's transcript, or the case's own.
 fn expected(cases: &[Case]) -> Vec<String> {
     let mut expected = transcripts(cases, Haproxy::start);
     if std::env::var_os("SLUICEGATE_TRANSCRIPTS").is_some() {

@@ -1,7 +1,7 @@
-//! The normalization of transcripts, so that they can be compared.
+//! Normalisation of transcripts, so that they can be compared.
 
-/// Returns what one side received as text: field names are in lower case, a chunked body is `<data>` with its trailers,
-/// line ends are line feeds. Bytes that are not a message remain as received.
+/// Returns what one side received, as text: field names in lower case, a chunked body as `<data>` with its trailers,
+/// line ends as such. Bytes that are not valid messages remain as received.
 pub(crate) fn normalise(mut bytes: &[u8], no_bodies: bool) -> String {
     let mut text = String::new();
     while !bytes.is_empty() {
@@ -57,7 +57,7 @@ pub(crate) fn normalise(mut bytes: &[u8], no_bodies: bool) -> String {
     text
 }
 
-/// Returns bytes as text; those that are not UTF-8 are shown in hexadecimal.
+/// Returns bytes as text; bytes that are not UTF-8 are shown as numbers.
 pub(crate) fn text(bytes: &[u8]) -> String {
     let mut text = String::new();
     for chunk in bytes.utf8_chunks() {
@@ -67,7 +67,7 @@ pub(crate) fn text(bytes: &[u8]) -> String {
     text
 }
 
-/// Appends bytes; long ones are replaced by their length and a sum, so that transcripts remain readable.
+/// Adds bytes to a transcript; a long body is shown by its length and a checksum, so that transcripts stay readable.
 fn push(text: &mut String, bytes: &[u8]) {
     if bytes.len() > 512 {
         let sum = bytes.iter().fold(0u32, |sum, byte| sum.wrapping_mul(31).wrapping_add(u32::from(*byte)));
@@ -78,7 +78,7 @@ fn push(text: &mut String, bytes: &[u8]) {
     }
 }
 
-/// Appends a chunked body's data; returns the bytes after the body.
+/// Appends a chunked body's data; returns what follows it.
 fn dechunk<'a>(mut bytes: &'a [u8], text: &mut String) -> &'a [u8] {
     let mut data = Vec::new();
     let mut ending = "[unfinished]";

@@ -1,7 +1,8 @@
 //! Peers that send a byte at a time, in every phase of a message, against the timeout that bounds the phase.
 //!
-//! A slow peer continues until it is cut off, so a case fails only if that never happens; the time is not measured. As
-//! in HAProxy 3.2 (observed), activity is data of a body, and a complete interim response.
+//! A slow peer continues until it is disconnected, so a case fails only if it never is: the time that this takes is not
+//! checked. Activity is what HAProxy 3.2 counts as such (tried with it): data of a body, and a complete interim
+//! response.
 
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
@@ -9,10 +10,10 @@ use std::time::Duration;
 
 use sluicegate_testkit::{Client, Listening};
 
-/// The time between two bytes: a small part of the tested timeouts.
+/// The pause between two bytes; a small part of the timeout under test.
 const STEP: Duration = Duration::from_millis(40);
 
-/// The number of bytes after which a slow peer gives up, in thirty times its timeout.
+/// The number of bytes after which a slow peer gives up: its timeout has passed thirty times then.
 const MOST: usize = 300;
 
 /// One slow peer.
@@ -62,7 +63,7 @@ const fn slow(
     Slow { name, timeouts, first, then, gives }
 }
 
-/// The start of a response that was passed on before the peer became too slow.
+/// The start of a response that was forwarded before the peer became too slow.
 const PASSED: &str = "HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n";
 
 const SERVERS: &[Slow] = &[
@@ -129,7 +130,7 @@ const CLIENTS: &[Slow] = &[
     ),
 ];
 
-/// Sends the bytes of a slow peer until the other end has closed, or [`MOST`] bytes were repeated.
+/// Sends what a slow peer sends, until the other end has closed or [`MOST`] bytes are sent.
 fn dribble(mut stream: &TcpStream, slow: &Slow) {
     if stream.write_all(slow.first.as_bytes()).is_err() {
         return;
@@ -142,7 +143,7 @@ fn dribble(mut stream: &TcpStream, slow: &Slow) {
     }
 }
 
-/// Returns a configuration with a `listen` section for each slow peer; `server` returns the address of its server.
+/// Returns one `listen` section for each slow peer; `server` returns the address of its server.
 fn configuration(all: &[Slow], front: &[Listening], server: impl Fn(usize) -> String) -> String {
     let mut text = String::from("global\n    maxconn 500\n\ndefaults\n    mode http\n    timeout connect 60s\n");
     for (number, (slow, front)) in all.iter().zip(front).enumerate() {
@@ -259,7 +260,7 @@ fn data_that_comes_slowly_keeps_both_sides_alive() {
     }
 }
 
-/// Runs jobs, which mostly wait, concurrently, and reports all that failed.
+/// Runs jobs, which mostly wait, in parallel, and reports all that failed.
 fn run_all(jobs: impl Iterator<Item = impl FnOnce() -> Result<(), String> + Send>) {
     let failures: Vec<String> = std::thread::scope(|scope| {
         let running: Vec<_> = jobs.map(|job| scope.spawn(job)).collect();

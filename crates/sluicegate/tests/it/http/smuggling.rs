@@ -1,7 +1,6 @@
 //! Bytes that two readers might read differently, and bytes that are no HTTP at all.
 //!
-//! Each case sends a second request behind these bytes, which must be answered, or not be seen as a request, exactly as
-//! with haproxy.
+//! A second request follows each of these; it must be answered, or be left unread, exactly as with haproxy.
 
 use super::{Case, case, reply, reply_after, send};
 
