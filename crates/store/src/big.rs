@@ -79,7 +79,7 @@ pub(crate) fn carry_out(
     }
 }
 
-/// A command of many keys, as pieces of itself.
+/// A command of many keys, in pieces.
 struct Pieces {
     spec: &'static CommandSpec,
     words: Words,
@@ -90,9 +90,9 @@ struct Pieces {
     next: usize,
     /// The reply so far.
     so_far: Option<Reply>,
-    /// MSETNX looks at all keys first.
+    /// Whether MSETNX is still looking whether one of its keys exists.
     looking: bool,
-    /// Carried out in one piece, which works outside of locks.
+    /// Whether the command runs in one piece, which works outside of locks.
     whole: bool,
 }
 
@@ -108,7 +108,7 @@ pub(crate) struct Big {
 
 /// The progress of the command.
 enum Turn {
-    /// Its keys are gathered, those before this word are.
+    /// Its keys are being gathered; those before this word are done.
     Gathering(Gathered, usize),
     Waiting(SectionWait),
     /// Another thread releases its very many keys.
@@ -129,7 +129,7 @@ impl Inner {
     ) -> Option<Parked> {
         let Origin { db, is_traceless, .. } = origin;
         if step(spec) == 2 && words.len().is_multiple_of(2) {
-            // The handler words the error; it looks at the number of words before any key.
+            // The error is that of the handler, which checks the number of words before any key.
             out.error(&format!("ERR wrong number of arguments for '{}' command", spec.name));
             return None;
         }
@@ -197,9 +197,10 @@ impl Work for Big {
 }
 
 impl Big {
-    /// Does one piece; true at the end.
+    /// Executes one piece; returns true after the last one.
     fn piece(&mut self) -> bool {
-        // Taken out, so that a piece that panics ends the section, and the drop of this finds nothing more to do.
+        // The section is taken out, so that a panic in a piece ends the section, and nothing is left to do when `self`
+        // is dropped.
         let Some(mut section) = self.section.take() else { return true };
         let done = self.pieces.piece(&mut section);
         self.section = Some(section);
@@ -225,7 +226,7 @@ impl Pieces {
         self.so_far.clone().unwrap_or_else(|| Reply::Error("ERR internal error: no reply".into()))
     }
 
-    /// Gathers the keys from this word on, for a slice; whether all are.
+    /// Gathers the keys from this word on, for a slice; returns whether all are gathered.
     fn gather(&self, inner: &Inner, keys: &mut Gathered, next: &mut usize, start: Instant) -> bool {
         while *next < self.words.len() {
             let end = self.words.len().min(*next + KEYS_PER_LOOK * self.step);
@@ -240,14 +241,14 @@ impl Pieces {
         keys.order(start)
     }
 
-    /// Leaves the rest undone.
+    /// Ends the command with this reply, without the remaining pieces.
     fn end(&mut self, reply: Reply) {
         self.so_far = Some(reply);
         self.next = self.words.len();
         self.looking = false;
     }
 
-    /// Does one piece; true at the end.
+    /// Executes one piece; returns true after the last one.
     fn piece(&mut self, section: &mut Section) -> bool {
         if self.next >= self.words.len() {
             return true;
@@ -295,7 +296,7 @@ impl Pieces {
 
 impl Drop for Big {
     fn drop(&mut self) {
-        // Its client has disconnected in the middle; half a command must not remain.
+        // The client has disconnected while the command was running, which must not remain half done.
         let Some(mut section) = self.section.take() else { return };
         let nothing = Pieces::new(self.pieces.spec, Words::new(&[]), self.pieces.db);
         let mut pieces = std::mem::replace(&mut self.pieces, nothing);
@@ -326,7 +327,7 @@ mod tests {
         Store::new(StoreOptions { stripes: 64, overtaken_for, ..StoreOptions::default() })
     }
 
-    /// A command of very many keys, with a value for each if it wants one.
+    /// Returns the words of a command of very many keys, each followed by the value if there is one.
     fn words(command: &str, value: Option<&'static str>) -> Vec<String> {
         let keys = (0..KEYS).flat_map(|number| [Some(format!("key:{number}")), value.map(str::to_owned)]);
         std::iter::once(command.to_owned()).chain(keys.flatten()).collect()
@@ -367,7 +368,7 @@ mod tests {
         }
         assert_eq!((GRANTS.get(), QUEUED.get()), (0, 0), "none was gone over while stripes were locked");
         at_rest(&store);
-        // One of them is held by another section.
+        // One of the keys is held by another section.
         let mut other = store.section([(0, &b"key:77"[..], Mode::Exclusive)]);
         let Poll::Ready(Ok(other)) = std::pin::Pin::new(&mut other).poll(&mut Context::from_waker(Waker::noop()))
         else {

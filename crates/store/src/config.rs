@@ -175,7 +175,7 @@ impl Default for ServerOptions {
     }
 }
 
-/// Below this the slow log wants to know of commands that take the same time for every value, too: microseconds.
+/// The threshold of the slow log, in microseconds, below which commands of constant cost are timed separately, too.
 const ALONE_BELOW_US: i64 = 1000;
 
 impl ServerOptions {
@@ -788,7 +788,7 @@ fn nearest(name: &str) -> Option<&'static str> {
     (near.0 <= name.len().div_ceil(3).max(2.min(name.len() / 2))).then_some(near.1)
 }
 
-/// Insertions, deletions and replacements between two words (Levenshtein).
+/// Returns the number of insertions, deletions and replacements between two words (Levenshtein).
 fn distance(a: &[u8], b: &[u8]) -> usize {
     let mut row: Vec<usize> = (0..=b.len()).collect();
     for (i, x) in a.iter().enumerate() {

@@ -48,7 +48,7 @@ pub(super) enum Op {
     NoteMissed,
     /// A term's ACL matched, so the data missing for it is irrelevant.
     TermHolds,
-    /// A negated term's ACL did not match: it holds, or is undecided.
+    /// A negated term's ACL did not match: the term holds, or is undecided.
     NegatedHolds,
     /// A term's ACL did not match: its group fails, unless the term is undecided.
     TermFails(u32),
@@ -78,7 +78,8 @@ pub(super) enum Op {
 #[derive(Default)]
 pub(super) struct Program {
     ops: Box<[Op]>,
-    /// The positions of the rules: the operation at which each one ends, in order, and its position for the log.
+    /// The index of the last operation of each rule, in order, and the rule's position in the configuration, for the
+    /// log.
     rules: Box<[(u32, RulePlace)]>,
     /// Receivers of the failures of converters that query stores, each with the index of the operation behind its
     /// converter; sorted by index.
@@ -143,13 +144,13 @@ impl Program {
         }
     }
 
-    /// Returns an identity that differs between programs that hold operations.
+    /// Returns an identifier of the program, which is unique among programs that have operations.
     pub(super) fn id(&self) -> usize {
         self.ops.as_ptr().addr()
     }
 }
 
-/// The undecided parts of a condition of content rules, for lack of data that may still arrive.
+/// The parts of a condition of content rules that are undecided for lack of data that may still arrive.
 ///
 /// As in HAProxy, such a condition has a third value. In a conjunction one failed term outweighs undecided ones; in a
 /// disjunction one group that holds does. Only a condition that remains undecided waits.
@@ -165,7 +166,7 @@ struct Missed {
 pub(super) struct Machine {
     /// The next operation.
     next: u32,
-    /// The position of a condition among occurrences.
+    /// The position of the current condition among the occurrences of its fetch.
     cursor: Cursor,
     /// The undecided parts of the condition.
     missed: Missed,

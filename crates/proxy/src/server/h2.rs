@@ -221,7 +221,7 @@ impl State {
                 }
             }
             Event::Reset { stream, by_peer, .. } => {
-                // Data that is too much or not enough is to HAProxy a server that leaves; a malformed head is none.
+                // HAProxy treats too much or too little data as a server that disconnects, but not a malformed head.
                 let malformed = !by_peer && !self.wire.is_receiving_data();
                 if let Some(slot) = self.slot(stream) {
                     (slot.reset, slot.malformed) = (true, malformed);
@@ -322,7 +322,7 @@ impl Connection {
             // All received bytes are parsed before anything is written, and vice versa.
             let (mut parsing, mut blocked) = (!failed, false);
             while parsing {
-                // It is called even without input: an event may have to follow the last one.
+                // `receive` is called even without input, because an event may have to follow the last one.
                 match state.wire.receive(input.data(), &mut state.message) {
                     Ok((count, progress)) => {
                         match progress {
@@ -377,7 +377,7 @@ impl Connection {
         pool.retire(input);
         let pending = !state.wire.output().is_empty();
         if failed {
-            // Its streams end now; the server may still read why.
+            // The connection's streams end now; the server may still read the reason.
             if !std::mem::replace(&mut state.gone, true) {
                 state.wake_all();
             }

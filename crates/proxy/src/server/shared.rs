@@ -631,7 +631,7 @@ impl BackendShared {
         let share = status.warm(now, server.slowstart.unwrap_or_default(), self.dynamic);
         server.share.store(share, Ordering::SeqCst);
         let weight = status.effective_weight();
-        // Still under the state's lock, so that the balancer hears of concurrent changes in their order; so do elders.
+        // The state's lock is still held, so that the balancer and the elders learn of concurrent changes in order.
         if server.weight.swap(weight, Ordering::Relaxed) != weight {
             self.set_balancer_weight(index, weight, now);
         }

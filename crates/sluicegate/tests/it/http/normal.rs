@@ -21,7 +21,7 @@ pub(crate) fn normalise(mut bytes: &[u8], no_bodies: bool) -> String {
         for line in lines {
             let (name, value) = line.split_once(':').unwrap_or((line, ""));
             let name = name.to_ascii_lowercase();
-            // haproxy passes the coding on in whatever case it came, later versions and this one write it anew.
+            // haproxy 2.6 passes on the coding in the received case; later versions and this program write their own.
             let is_coding = name == "transfer-encoding";
             let value = if is_coding { value.to_ascii_lowercase() } else { value.to_owned() };
             text.push_str(&format!("{name}:{value}\n"));

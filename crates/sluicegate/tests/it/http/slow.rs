@@ -19,12 +19,12 @@ const MOST: usize = 300;
 /// One slow peer.
 struct Slow {
     name: &'static str,
-    /// The timeouts of its section; what is not tested is long.
+    /// The timeouts of its section; those that are not tested are long.
     timeouts: &'static str,
-    /// What it sends at once, and what it repeats byte by byte from there on.
+    /// The bytes that it sends at once, and those that it then repeats one by one.
     first: &'static str,
     then: &'static str,
-    /// How what the client receives begins.
+    /// The beginning of what the client receives.
     gives: &'static str,
 }
 
@@ -219,7 +219,7 @@ fn a_client_that_sends_a_byte_at_a_time_times_out_in_every_phase() {
             reader.join().expect("no panic")
         });
         check(slow, &received)?;
-        // After an answered request the connection ends by a 408 for the next one, not by the client's close.
+        // After an answered request the connection ends with a 408 for the next one, not because the client ends it.
         match slow.timeouts == KEPT && !String::from_utf8_lossy(&received).contains("HTTP/1.1 408 ") {
             true => Err(format!("{}: {:?}", slow.name, String::from_utf8_lossy(&received))),
             false => Ok(()),

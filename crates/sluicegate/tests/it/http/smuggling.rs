@@ -17,7 +17,7 @@ const BAD_GATEWAY: &str = "HTTP/1.1 502 Bad Gateway\ncontent-length: 107\ncache-
 const TWO_ANSWERS: &str = "HTTP/1.1 200 OK\ncontent-length: 3\n\none\nHTTP/1.1 200 OK\ncontent-length: 3\n\none\n";
 const NEXT_SEEN: &str = "GET /next HTTP/1.1\nhost: h\n\n";
 
-/// A request that is expected to end the connection, and what would follow it.
+/// A request that is expected to end the connection, and another one, which must not be answered.
 fn refused(name: &'static str, request: &str) -> Case {
     case(name, vec![send(format!("{request}{NEXT}"))], vec![reply(OK), reply(OK)])
 }

@@ -487,7 +487,7 @@ impl Connection {
         Ok(Some(Event::Request { stream, head: request.head, end: open.end, unparsable: request.unparsable }))
     }
 
-    /// Asks the client for another connection when it has opened so many streams that it should.
+    /// Asks the client to use another connection once it has opened the maximum total number of streams.
     fn renew_after_total(&mut self) {
         let total = self.settings.max_total_streams;
         if total != 0 && self.total >= total {
