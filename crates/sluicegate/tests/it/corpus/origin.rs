@@ -32,6 +32,8 @@ struct State {
     /// The number of replies held so far, and the number of releases.
     held: usize,
     releases: usize,
+    /// The connection that took the last reply.
+    last: Option<usize>,
     /// The number of connections that are not read to their end yet.
     open: usize,
     /// Whether the proxy has ended: then no reply is held any more.
