@@ -1,6 +1,6 @@
 //! The runtime API of TLS. The texts are those of HAProxy 3.2.0.
 
-use sluicegate_testkit::{Certificates, Client, Listening, Sluicegate, handshake, shown};
+use sluicegate_testkit::{Certificates, Client, Listening, Sluicegate, handshake, shown, wait_for};
 
 use crate::start;
 
@@ -431,7 +431,8 @@ fn certificates_of_stores_are_replaced() {
              optional ca-file @FILES@/ca.crt\n"
         )
     });
-    assert_eq!(shown(port, "a.example").as_deref(), Some("a"));
+    // The store binds its port itself.
+    assert_eq!(wait_for("the store", || shown(port, "a.example")), "a");
     assert!(gate.ask("show ssl cert @/a.pem").contains("\nStatus: Used\n"));
     let rsa = gate.certificates.pem("rsa");
     gate.set("set ssl cert @/a.pem", &rsa, "Transaction created for certificate @/a.pem!\n");

@@ -8,7 +8,7 @@ use std::process::{Command, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use sluicegate_testkit::{Certificates, Listening, PATIENCE, s_client, wait_for};
+use sluicegate_testkit::{Certificates, Listening, PATIENCE, free_port, s_client, wait_for};
 
 use super::{DEFAULTS, Service, Way};
 
