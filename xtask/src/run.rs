@@ -73,7 +73,7 @@ pub fn output(program: &str, arguments: &[&str]) -> Option<String> {
     output.status.success().then(|| String::from_utf8_lossy(&output.stdout).into_owned())
 }
 
-/// Runs steps side by side and returns the errors of all.
+/// Runs steps in parallel and returns the errors of all.
 pub fn side_by_side(steps: &[&(dyn Fn() -> Result<(), String> + Sync)]) -> Result<(), String> {
     let errors: Vec<String> = std::thread::scope(|scope| {
         let running: Vec<_> = steps.iter().map(|step| scope.spawn(step)).collect();

@@ -17,8 +17,8 @@
 //! that a load test does not measure the origin: `/fast` is a lookup and a copy of a prepared response. Bodies
 //! are streamed in both directions in bounded memory; the origin stops reading from a peer that does not read.
 //!
-//! Limits: a head of `BUFFER` bytes, `IDLE` without a byte in either direction or for a handshake, 250 streams of a
-//! connection, the process's descriptors (when they run out, accepting pauses).
+//! Limits: `BUFFER` bytes of a head, `IDLE` of inactivity or for a TLS handshake, 250 streams of a connection, the
+//! process's descriptors (when they run out, accepting pauses).
 
 mod http1;
 mod http2;
@@ -39,19 +39,20 @@ pub use tls::Tls;
 /// Bytes of a session's receive buffer, and so of the largest head.
 const BUFFER: usize = 16 * 1024;
 
-/// Answers that wait to be written together; more than this is written before the next request is read.
+/// The number of bytes of answers that are collected for one write; from this size on they are written before the next
+/// request is read.
 const PENDING: usize = 64 * 1024;
 
 /// The inactivity timeout of a session.
 const IDLE: Duration = Duration::from_secs(60);
 
-/// The pause of accepting when no descriptor is left.
+/// The time to wait before accepting again when no descriptor is left.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
-/// The wait of `/slow`.
+/// The delay of `/slow`.
 const SLOW: Duration = Duration::from_secs(3);
 
-/// The longest wait of `/delay/MS`.
+/// The longest delay of `/delay/MS`.
 const MAX_DELAY_MS: u64 = 3_600_000;
 
 /// The pattern that a `/bytes/N` body repeats.
@@ -100,7 +101,7 @@ async fn run_tls(stream: TcpStream, tls: &Tls) -> io::Result<()> {
     let stream = tokio::time::timeout(IDLE, tls.acceptor().accept(stream)).await??;
     let is_http2 = stream.get_ref().1.alpn_protocol() == Some(tls::HTTP2);
     let (result, mut stream) = run(stream, is_http2).await;
-    // After an error, too, so that the client can tell the end from a connection that was cut off.
+    // TLS is shut down after an error, too, so that the client can tell this end from a truncated connection.
     tokio::time::timeout(IDLE, stream.shutdown()).await??;
     result
 }
@@ -152,7 +153,7 @@ fn spawn_as(listener: StdListener, threads: usize, tls: Option<Tls>) -> io::Resu
     Ok(())
 }
 
-/// An accept failed because of the connection that was to be accepted, not for want of anything here.
+/// Returns whether accepting failed because of the connection itself, not for lack of resources of this process.
 fn is_of_the_connection(error: &io::Error) -> bool {
     matches!(
         error.kind(),

@@ -138,7 +138,7 @@ mod tests {
         let later = start + BACKOFF_MAX;
         assert_eq!(breaker.admit(later), Admission::Probe);
         assert_eq!(breaker.admit(later), Admission::Open(3));
-        // A probe that never came to connect is not waited for.
+        // A probe that never attempted to connect does not block the next one.
         assert_eq!(breaker.admit(later + BACKOFF_MAX), Admission::Probe);
         assert!(!breaker.failed(later, 1.0));
         assert_eq!(breaker.admit(later), Admission::Open(4));

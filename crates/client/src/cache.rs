@@ -242,7 +242,7 @@ impl Cache {
         if kind != b"invalidate" {
             return;
         }
-        // A reply that arrives after this message was made after the change, so reads in flight may still be cached.
+        // A reply received after this message reflects the change, so replies to reads in flight may still be cached.
         match what {
             Reply::Array(keys) => {
                 add(&figures.invalidated, keys.len() as u64);

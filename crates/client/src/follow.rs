@@ -247,12 +247,12 @@ mod tests {
         check(&["MULTI", "PING", "INCR k", "EXEC"], &["OK", "QUEUED", MOVED, ABORTED], true);
         check(&["MULTI", "INCR k"], &["OK", MOVED], true);
         check(&["PING", "INCR k"], &["PONG", MOVED], true);
-        // Some of it was done.
+        // A part of the commands was executed.
         check(&["INCR k", "INCR k"], &["1", MOVED], false);
         check(&["WATCH k", "MULTI", "INCR k", "EXEC"], &["OK", "OK", MOVED, ABORTED], false);
         check(&["CLIENT SETNAME x", "GET k"], &["OK", MOVED], false);
         check(&["GET a", "GET b"], &[MOVED, MOVED], true);
-        // A transaction with keys of several slots would be sent to and fro.
+        // A transaction with keys of several slots would be redirected back and forth.
         check(&["MULTI", "INCR a", "INCR b", "EXEC"], &["OK", "QUEUED", MOVED, ABORTED], false);
     }
 

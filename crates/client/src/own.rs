@@ -412,7 +412,7 @@ impl Own for OwnConnection {
     fn subscribe(&mut self, patterns: bool, channels: &[&[u8]]) -> PendingReply {
         let name = if patterns { "PSUBSCRIBE" } else { "SUBSCRIBE" };
         if channels.is_empty() {
-            // The error that the engine would send would be taken for the next reply.
+            // The engine's error would be taken for the reply to the next command.
             let refused = Failure::Refused(format!("{name} without a channel"));
             return Box::pin(std::future::ready(refused.into_reply()));
         }

@@ -19,7 +19,7 @@ pub struct TlsOptions {
     pub authorities: Option<Vec<u8>>,
     /// The client's certificates and key in PEM.
     pub certificate: Option<Vec<u8>>,
-    /// The name that is asked for and that the engine's certificate must bear; `None`: its address's.
+    /// The server name that is sent to the engine (SNI) and that its certificate must bear; `None`: its address's.
     pub name: Option<String>,
 }
 

@@ -43,8 +43,8 @@ pub const FEATURES: &[&str] = &[
     "ZLIB",
 ];
 
-/// The names for which `enabled(NAME)` is true.
-const ENABLED: &[&str] = &["EPOLL", "GETADDRINFO", "POLL", "REUSEPORT"];
+/// The names for which `enabled(NAME)` is true. To HAProxy 3.2 `KQUEUE` is another name of `EPOLL`.
+const ENABLED: &[&str] = &["EPOLL", "FAST-FORWARD", "GETADDRINFO", "KQUEUE", "POLL", "REUSEPORT", "SPLICE"];
 
 /// Predicates and their numbers of arguments.
 const PREDICATES: &[(&str, usize)] = &[
@@ -343,11 +343,10 @@ impl<'a> Parser<'a> {
     }
 
     fn value(&self, predicate: &str, first: &str, second: &str) -> Result<bool, Problem> {
-        let known = |names: &[&str], name: &str| names.iter().any(|n| n.eq_ignore_ascii_case(name));
         Ok(match predicate {
             "defined" => self.env.get(first).is_some(),
             "feature" => FEATURES.contains(&first),
-            "enabled" => known(ENABLED, first),
+            "enabled" => ENABLED.contains(&first),
             "streq" => first == second,
             "strneq" => first != second,
             "strstr" => first.contains(second),
@@ -478,7 +477,8 @@ mod tests {
         check("openssl_version_atleast(3.0.0) || openssl_version_atleast(1.1.1h)", false);
         check("openssl_version_before(3.0.0-beta1)", true);
         check("awslc_api_atleast(1) && awslc_api_before(100000)", true);
-        check("enabled(EPOLL)", true);
+        check("enabled(EPOLL) && enabled(SPLICE) && enabled(FAST-FORWARD)", true);
+        check("enabled(epoll) || enabled(EVPORTS)", false);
         check("streq(a,a)", true);
         check("strneq(a,a)", false);
         check("strstr(abc,bc)", true);

@@ -60,6 +60,7 @@ pub use reference::{items, reference};
 pub use section::{AddedLine, Draft, add_server, master_socket, parse, preset};
 pub use source::{MemoryFiles, Source, SourceFile, read, recorded_listing, recorded_name};
 pub use suggest::nearest;
+pub use word::expand_address;
 
 /// Returns the name and version of the library behind certificates and keys.
 pub fn tls_library() -> String {

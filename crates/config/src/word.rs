@@ -281,7 +281,7 @@ pub(crate) fn split(line: &[u8], scope: &Scope<'_>) -> Result<Vec<Word>, SplitEr
     }
     s.end();
     for word in s.words.iter_mut().filter(|word| word.text.contains('$')) {
-        word.address = Some(expand_address(&word.text, scope));
+        word.address = Some(expand_address(&word.text, |name| scope.env.get(name).map(str::to_owned)));
     }
     if s.words.len() > limits::WORDS_PER_LINE {
         let at = s.words[limits::WORDS_PER_LINE].column as usize - 1;
@@ -292,7 +292,7 @@ pub(crate) fn split(line: &[u8], scope: &Scope<'_>) -> Result<Vec<Word>, SplitEr
 
 /// Returns a word with its variables expanded, as HAProxy does in addresses: a name ends at the first character that
 /// none may contain, `}` of `${NAME}` included.
-fn expand_address(text: &str, scope: &Scope<'_>) -> String {
+pub fn expand_address(text: &str, value: impl Fn(&str) -> Option<String>) -> String {
     let mut expanded = String::new();
     let mut rest = text;
     while let Some(at) = rest.find('$') {
@@ -300,7 +300,7 @@ fn expand_address(text: &str, scope: &Scope<'_>) -> String {
         let name = &rest[at + 1..];
         let (brace, name) = name.strip_prefix('{').map_or((false, name), |name| (true, name));
         let end = name.bytes().position(|b| !(b.is_ascii_alphanumeric() || b == b'_')).unwrap_or(name.len());
-        expanded.push_str(scope.env.get(&name[..end]).unwrap_or(""));
+        expanded.push_str(&value(&name[..end]).unwrap_or_default());
         rest = &name[end..];
         if brace {
             rest = rest.strip_prefix('}').unwrap_or(rest);

@@ -269,7 +269,7 @@ mod tests {
                 prop_assert_eq!(told.retry_us == -1, cost > burst);
                 state = next.or(state);
             }
-            // In any stretch no more than a burst and what the time since its start gives.
+            // In any interval, no more is allowed than a burst and what accrues during the interval.
             for (from, (since, _)) in allowed.iter().enumerate() {
                 let mut sum = 0_i128;
                 for (at, cost) in &allowed[from..] {
@@ -316,10 +316,11 @@ mod tests {
             let mut log: Vec<(i64, i64)> = Vec::new();
             for (after, cost) in asked {
                 now += after;
-                // Whatever happened in one of the last 21 parts, the one that has begun included.
+                // The sum of the last 21 parts, the current one included.
                 let counted = |now: i64| log.iter().filter(|(at, _)| at / part >= now / part - SLOTS).map(|(_, cost)| cost).sum::<i64>();
                 let used = counted(now);
-                // A period or longer ago nothing but what its part still holds is counted, and all that is newer is.
+                // Everything within the last period is counted; of older requests only those in the part that the
+                // period touches.
                 let newer: i64 = log.iter().filter(|(at, _)| now - at < period_us).map(|(_, cost)| cost).sum();
                 let older: i64 = log.iter().filter(|(at, _)| now - at < (SLOTS + 1) * part).map(|(_, cost)| cost).sum();
                 prop_assert!(newer <= used && used <= older);

@@ -124,7 +124,7 @@ struct Pool {
     calls: u32,
     /// Regions that had holes and are full again.
     whole: Vec<*mut Region>,
-    /// Regions without a used page from which one was taken since the last call of [`settle`].
+    /// The number of unused regions from which a first page was taken since the last call of [`settle`].
     begun: usize,
     /// The number of regions to prepare: those that were begun between the last two calls.
     wanted: usize,
@@ -508,7 +508,7 @@ mod tests {
         pages.iter().filter(|page| **page & 1 == 1).count()
     }
 
-    /// A pool of its own would not be the one that `settle` works on, so the steps are taken by hand.
+    /// `settle` works on the pool of the process, so the test performs its steps on a pool of its own.
     #[test]
     fn holes_go_back_to_the_system_and_are_filled_again() {
         let mut pool = Pool::new();
@@ -530,14 +530,14 @@ mod tests {
         // All but every eighth page of the first two regions.
         let (kept, gone): (Vec<usize>, Vec<usize>) =
             (0..count).partition(|at| at % 8 == 0 || *at >= 2 * (REGION_PAGES - 1));
-        // SAFETY: each page is given once.
+        // SAFETY: each page is given back once.
         gone.iter().for_each(|at| unsafe { pool.give(pages[*at]) });
         assert_eq!((pool.used, pool.resident), (kept.len(), gone.len()));
         pool.quota = usize::MAX;
         let mut freed = 0;
         for _ in 0..2 {
             let holes = pool.take_holed().expect("a region with holes");
-            // SAFETY: the region is out, and nobody uses its free pages.
+            // SAFETY: the region is out of the pool, and nobody uses its free pages.
             unsafe {
                 let bits = holes.free();
                 freed += bits.iter().map(|word| word.count_ones() as usize).sum::<usize>();
@@ -558,10 +558,10 @@ mod tests {
         }
         assert_eq!((pool.used, pool.resident), (count, 0));
         assert_eq!(pool.whole.len(), 2, "both want their huge page back");
-        // SAFETY: each page is given once.
+        // SAFETY: each page is given back once.
         pages.drain(..).for_each(|page| unsafe { pool.give(page) });
         assert_eq!((pool.used, pool.empty_len), (0, 3));
-        // As many as were begun lately may be needed again.
+        // As many regions as were begun recently may be needed again.
         pool.look();
         assert_eq!((pool.wanted, pool.take_surplus().len()), (3, 0));
         pool.look();

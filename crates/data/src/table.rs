@@ -736,7 +736,7 @@ mod tests {
                 *drawn.entry(entry.key().to_vec()).or_default() += 1;
             });
             assert_eq!(drawn.len(), keys);
-            // Twelve standard deviations are left for what is not even.
+            // Twelve standard deviations allow for the unevenness of the hashes.
             let fair = |count: &u32| (30..=370).contains(count);
             assert!(
                 drawn.values().all(fair),

@@ -547,7 +547,7 @@ impl Entry {
         true
     }
 
-    /// Bytes that are moved to make the string so long in place.
+    /// Returns the number of bytes that are moved when the string is extended to this length in place.
     #[inline]
     pub fn moved_by_edit(&self, len: usize) -> usize {
         if self.form() != Form::Shared {
@@ -559,8 +559,8 @@ impl Entry {
         if Arc::strong_count(&bytes) > 1 || bytes.capacity() < len { bytes.len() } else { 0 }
     }
 
-    /// Puts another vector in the place of one of [`SHARED_MIN`] bytes or more, and returns that one; [`None`], and
-    /// nothing is done, if the value is none.
+    /// Replaces a vector of [`SHARED_MIN`] bytes or more by another one, and returns the old one. Returns [`None`], and
+    /// changes nothing, if the value is not such a vector.
     #[inline]
     pub fn swap_shared(&mut self, bytes: Arc<Vec<u8>>) -> Option<Arc<Vec<u8>>> {
         if self.form() != Form::Shared {

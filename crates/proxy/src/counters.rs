@@ -14,7 +14,8 @@ use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::time::Instant;
 
-use sluicegate_wire::http::{Message, StartLine};
+use sluicegate_wire::http::{Message, StartLine, Version};
+use sluicegate_wire::http2;
 
 /// The number of requests over which `show stat` averages times (HAProxy's TIME_STATS_SAMPLES).
 pub const TIME_SAMPLES: u64 = 512;
@@ -32,10 +33,12 @@ pub fn second(now: Instant) -> u32 {
 }
 
 /// Returns the size of a message's head as HAProxy counts it in `%B`, `bin` and `bout`: that of its own representation
-/// (a start line's three parts and 20 bytes, names and values, one byte for the end) and not that on the wire.
+/// (a start line's three parts and 20 bytes, names and values, one byte for the end) and not that on the wire. A response
+/// of HTTP/2 has no reason.
 pub fn head_size(message: &Message) -> usize {
     let start = match message.start_line() {
         StartLine::Request { method, target, .. } => method.len() + target.len(),
+        StartLine::Response { version: Version::Http2, .. } => 3,
         StartLine::Response { reason, .. } => 3 + reason.len(),
     };
     let fields: usize = message.fields().map(|(_, name, value)| name.len() + value.len()).sum();
@@ -203,6 +206,21 @@ pub struct Http2Counters {
     pub ended_connections: Count,
     pub total_streams: Count,
     pub ended_streams: Count,
+}
+
+impl Http2Counters {
+    /// Adds what a connection has received and sent.
+    pub(crate) fn add(&self, counts: &http2::Counts) {
+        self.headers_rcvd.add(counts.headers_received.into());
+        self.data_rcvd.add(counts.data_received.into());
+        self.settings_rcvd.add(counts.settings_received.into());
+        self.rst_stream_rcvd.add(counts.resets_received.into());
+        self.goaway_rcvd.add(counts.goaways_received.into());
+        self.detected_conn_protocol_errors.add(counts.connection_errors.into());
+        self.detected_strm_protocol_errors.add(counts.stream_errors.into());
+        self.rst_stream_resp.add(counts.resets_sent.into());
+        self.goaway_resp.add(counts.goaways_sent.into());
+    }
 }
 
 impl Counters {

@@ -1,15 +1,16 @@
 //! The HTTP client of the process itself: requests of scripts, and of tasks of the control thread.
 //!
-//! A request is one exchange of HTTP/1.1 on a connection of its own, on the runtime of its caller. Servers of `https` URLs
-//! are verified as `httpclient.ssl.verify` and `httpclient.ssl.ca-file` say, for the name in the request's `host` field,
-//! which is sent as SNI. All users of a snapshot share the sessions; connections count among those of `maxsslconn`.
+//! A request is one exchange of HTTP/1.1 on a connection of its own, on the runtime of its caller. Servers of `https`
+//! URLs are verified as `httpclient.ssl.verify` and `httpclient.ssl.ca-file` say, for the name in the request's `host`
+//! field, which is sent as SNI. All users of a snapshot share the TLS sessions; connections count towards `maxsslconn`.
 //!
-//! Names are looked up in the remembered `/etc/hosts`, then by the system, then in the section `default` of `resolvers`,
-//! which works inside a chroot. If `httpclient.resolvers.id` or `.prefer` is set, that section alone is asked after
-//! `/etc/hosts`, and nothing if `httpclient.resolvers.disabled` is on.
+//! Names are looked up in the cached `/etc/hosts`, then by the system, then in the section `default` of `resolvers`,
+//! which works inside a chroot. If `httpclient.resolvers.id` or `.prefer` is set, the system is not asked; if
+//! `httpclient.resolvers.disabled` is on, only the cached `/etc/hosts` is used.
 //!
-//! Limits: `httpclient.retries` more attempts to connect, `httpclient.timeout.connect` each; heads of responses as large
-//! as any server's; a size of the body and a deadline, both from the caller. Redirects are returned like other responses.
+//! Limits: `httpclient.retries` more attempts to connect, `httpclient.timeout.connect` each; the size of a response's
+//! head, as for any server; the size of its body and a deadline, both set by the caller. Redirects are returned like
+//! other responses.
 
 use std::io::{self, ErrorKind};
 use std::net::SocketAddr;
@@ -129,7 +130,7 @@ impl HttpClient {
     /// Builds the client of a snapshot. `before` is returned if nothing has changed, with its sessions.
     ///
     /// # Errors
-    /// A sentence about settings that cannot work.
+    /// A sentence about unusable settings.
     pub(crate) fn new(
         tls: &GlobalTls,
         settings: &HttpClientSettings,
@@ -214,8 +215,8 @@ impl HttpClient {
                 Err(_) => return reader.end(),
             }
             let more = written < request.bytes.len();
-            // A unique borrow, because the future is sent between threads. An error of readiness is reported again by
-            // the next attempt.
+            // A unique borrow, because the future is sent between threads. The next read or write reports an error of
+            // the socket.
             let waiting = &mut stream;
             let ready = std::future::poll_fn(move |cx| {
                 let readable = waiting.poll_read_ready(cx).is_ready();

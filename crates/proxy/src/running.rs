@@ -292,13 +292,17 @@ pub fn build_after(
     Ok(running)
 }
 
-/// Returns the trackers of each tracked server.
+/// Returns the trackers of each tracked server, the last one first, as in HAProxy: those that were added at run time come
+/// before those of the file.
 fn trackers(config: &Config) -> HashMap<(ProxyId, usize), Vec<(ProxyId, usize)>> {
     let mut trackers: HashMap<_, Vec<_>> = HashMap::new();
-    for (id, proxy) in (0..).map(ProxyId).zip(&config.proxies) {
-        for (index, server) in proxy.servers.iter().enumerate() {
-            if let Some(target) = server.health.track.as_ref().and_then(|track| track.target) {
-                trackers.entry(target).or_default().push((id, index));
+    for added in [true, false] {
+        for (id, proxy) in (0..config.proxies.len() as u32).map(ProxyId).zip(&config.proxies).rev() {
+            for (index, server) in proxy.servers.iter().enumerate().rev().filter(|(_, server)| server.dynamic == added)
+            {
+                if let Some(target) = server.health.track.as_ref().and_then(|track| track.target) {
+                    trackers.entry(target).or_default().push((id, index));
+                }
             }
         }
     }

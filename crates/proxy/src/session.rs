@@ -37,6 +37,8 @@ pub(crate) struct Session {
     pub(crate) client: Rc<Client>,
     place: SessionPlace,
     slots: Slots,
+    /// The stream of a connection that began as TCP, until it becomes that of the first request.
+    switched: Option<Box<Active>>,
 }
 
 impl Session {
@@ -47,7 +49,14 @@ impl Session {
         let ends = (peer, socket.local_addr());
         let place = worker.register_session();
         let client = Client::new(place.number(), slots.listener().clone(), socket.fd().as_raw_fd(), ends);
-        Ok(Session { front: h1::Front::new(socket), client: Rc::new(client), place, slots })
+        Ok(Session { front: h1::Front::new(socket), client: Rc::new(client), place, slots, switched: None })
+    }
+
+    /// Ends the stream of a connection that began as TCP and has become none of HTTP/1.
+    fn abandon_switched(&mut self) {
+        if let Some(stream) = self.switched.take() {
+            stream.abandon();
+        }
     }
 
     /// Returns the worker.

@@ -82,8 +82,9 @@ fn settings_for_servers(tune: &Tune, head: Limits) -> Settings {
         initial_window: tune.h2.window(side, tune.bufsize),
         receive_total: tune.h2.receive_total(side, tune.bufsize),
         max_concurrent_streams: tune.h2.streams(side),
-        max_frame_size: tune.h2.max_frame.unwrap_or(0),
-        connect_protocol: false,
+        max_frame_size: tune.h2.frame(tune.bufsize),
+        // Without meaning for a server, but HAProxy sends it to both.
+        connect_protocol: !tune.h2.no_websocket,
         glitches_threshold: side.glitches,
         head,
         ..Settings::default()

@@ -109,7 +109,7 @@ fn options(section: &RedisSection, names: &Names) -> Result<Options, String> {
             }
             EngineMode::Cluster { from_replicas } => Mode::Cluster { from_replicas: *from_replicas },
         },
-        // Only its own: a change of another section's is none of this one.
+        // Only the section's own names, so that changes of other sections do not affect this client.
         names: servers.iter().filter_map(|server| known(server, names)).collect(),
         servers,
         auth: auth(&section.auth),

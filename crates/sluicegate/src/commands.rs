@@ -9,7 +9,7 @@ use sluicegate_store::{Unfit, commands, unfit};
 pub fn check(own: bool, words: &[Option<&[u8]>]) -> Result<(), CommandProblem> {
     let problem = |is_local, message, hint| Err(CommandProblem { is_local, message, hint });
     let is_client = words.first().copied().flatten().is_some_and(|name| name.eq_ignore_ascii_case(b"client"));
-    // Some of CLIENT is about all connections, which an engine may be asked over any of them.
+    // Some subcommands of CLIENT concern all connections, so they may be sent to an engine over any connection.
     if is_client && !own {
         let filled: Vec<&[u8]> = words.iter().map(|word| word.unwrap_or(b"?")).collect();
         return match sluicegate_client::refusal(&filled) {
@@ -100,7 +100,7 @@ mod tests {
         assert!(told("MULTI").starts_with("falseMULTI is not allowed here"));
         assert!(told("BLPOP a 0").contains("must not wait"));
         assert_eq!(told("PING"), "");
-        // Connections to an engine are shared: what is about one of them can't be asked.
+        // Connections to an engine are shared, so commands about a single connection are refused.
         for bound in ["ID", "SETNAME x", "GETNAME", "INFO", "TRACKING ON", "NO-EVICT on", "REPLY OFF", "CACHING YES"] {
             assert!(told(&format!("CLIENT {bound}")).starts_with("falseCLIENT is not allowed here"), "{bound}");
             let message = told(&format!("far CLIENT {bound}"));

@@ -57,7 +57,7 @@ pub struct NewPost {
 #[derive(Default)]
 pub struct Posts {
     kept: Vec<String>,
-    /// The settings of TLS of kept posts, by their keys.
+    /// The TLS settings of kept posts, by their keys.
     tls: Vec<(String, Settings)>,
     new: Vec<NewPost>,
 }
@@ -69,7 +69,8 @@ pub(crate) fn tls_of(socket: &StatsSocket, process: &Process) -> Result<Option<A
 }
 
 /// Finds or binds every post of a configuration. `served` are the existing posts, and `listening` the addresses of this
-/// process's frontends. The process knows the certificates, and keeps the sessions of TLS. The error lists every address that cannot be bound.
+/// process's frontends. `process` holds the certificates and the TLS sessions. The error lists every address that
+/// cannot be bound.
 pub fn bind(
     config: &Config,
     servers: &HashMap<Arc<str>, Arc<Server>>,
@@ -79,7 +80,7 @@ pub fn bind(
     process: &Process,
     maker: &dyn Sockets,
 ) -> Result<Posts, Vec<String>> {
-    // These may be shared: a reload replaces their sections, or they belong to the same store.
+    // A store may bind these addresses again: a reload replaces their sections, or they belong to the same store.
     let mut own = listening.to_vec();
     own.extend(served.iter().filter_map(|post| local_address(&post.sockets)));
     let stores = config.stores.iter().map(|store| (&store.name, &store.binds, servers.get(&store.name)));
@@ -257,7 +258,7 @@ impl Posts {
             for (worker, socket) in sockets.into_iter().enumerate() {
                 let (host, stop) = (post.host.clone(), post.stop.subscribe());
                 let begin = move |_: &Rc<Worker>| drop(tokio::task::spawn_local(serve(host, socket, stop)));
-                // A worker that has ended takes the process with it.
+                // An error means that the worker has ended, and then the process ends, too.
                 let _ = process.on_worker(worker, begin).await;
             }
             served.push(post);
@@ -328,7 +329,7 @@ async fn serve(host: Host, socket: OwnedFd, mut stop: watch::Receiver<bool>) {
                 eprintln!("error: a {what} stopped: {error}");
             }
         }
-        // A post whose owner is dropped stays: the process ends.
+        // A dropped sender does not stop the post, because then the process ends.
         Ok(_) = stop.wait_for(|stop| *stop) => {}
     }
 }

@@ -1,4 +1,4 @@
-//! Messages on stderr before the process serves, in the form of the name it was called by.
+//! Messages on stderr before the process serves, formatted according to the name by which the program was called.
 //!
 //! As `sluicegate`: `file:line:col: error: …`, the line, a caret, a hint. As `haproxy`: one line for each diagnostic,
 //! in the format that users and tools search for:

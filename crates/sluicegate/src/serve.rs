@@ -67,7 +67,7 @@ pub fn run(service: &Service) -> ExitCode {
     let mut shape = match role {
         Ok(Role::Serving(shape)) => shape,
         Ok(Role::Watching(master)) => {
-            // A master is small: it keeps nothing of the files.
+            // A master frees what was read from the files, so that it stays small.
             drop(read);
             return master.run().unwrap_or_else(|error| failed(&error));
         }
@@ -104,7 +104,7 @@ fn start(
     let maxconn = descriptors::raise(&config, &mut options, workers, report).map_err(|error| vec![error])?;
     let process = Process::new(workers, Some(maxconn));
     let logger = Logger::new(&config, Identity::default());
-    // While `/dev/log` is still the machine's: `chroot` comes later.
+    // Opened before `chroot`, while `/dev/log` is still the machine's.
     let warnings = logger.open(config.global.chroot.as_deref())?;
     warnings.iter().for_each(|warning| report.warning(warning));
     let stores = Stores::new(&config, options, &logger);
@@ -256,7 +256,7 @@ fn control(
         let greeting = greets.then(|| hints::greeting(&running, &bound));
         let workers = worker::start(&running, bound, tasks)?;
         if running.config.uses_tls() {
-            // Beside the workers, which do the same.
+            // In parallel with the workers, which do the same.
             sluicegate_tls::library::seed();
         }
         if let Some(greeting) = greeting {

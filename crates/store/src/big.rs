@@ -1,12 +1,13 @@
-//! Commands of very many keys: a section, worked in slices.
+//! Commands of very many keys: a section, executed in slices.
 //!
 //! A DEL of a million keys under locks would stop the store for a second. So a command of more than [`KEYS_MAX`] keys
 //! becomes a section that holds its keys, and runs as pieces of itself of [`KEYS_MAX`] keys each, yielding its worker
-//! every [`SLICE`]. To others it is as atomic as Redis's. So does a command whose values are long (`large` in its row),
-//! in one piece, which does its work before it locks the keys that it holds.
+//! every [`SLICE`]. To others it is as atomic as Redis's. A command whose values are long (`large` in its row) also
+//! becomes a section, in one piece, which does its work before it locks the keys that it holds.
 //!
-//! The keys of a very large one are [gathered](Gathered) before, so that no stripe is locked for long, and pass on on
-//! another thread. A client that leaves before its section has begun takes the command with it; once begun it is finished.
+//! The keys of a command with very many of them are [gathered](Gathered) beforehand, so that no stripe is locked for
+//! long, and are released on another thread. If the client disconnects before the section has begun, the command is
+//! dropped; a section that has begun is finished.
 
 use std::future::Future;
 use std::sync::Arc;
@@ -32,7 +33,7 @@ use crate::{Inner, Store};
 /// More keys than this are gathered before the section queues on them, and are released on the thread pool; for fewer
 /// keys, all stripes are locked for a millisecond at most.
 pub(crate) const MANY_KEYS: usize = 2048;
-/// Keys that are gathered between two looks at the clock.
+/// The number of keys that are gathered between two readings of the clock.
 pub(crate) const KEYS_PER_LOOK: usize = 256;
 
 /// Returns whether a command of a transaction takes so long that it must not run on the transaction's worker. `held`
@@ -57,7 +58,7 @@ pub(crate) fn takes_long(
     }
 }
 
-/// Carries such a command out, in a section that holds its keys.
+/// Executes such a command in a section that holds its keys.
 pub(crate) fn carry_out(
     section: &mut Section,
     spec: &'static CommandSpec,
@@ -78,7 +79,7 @@ pub(crate) fn carry_out(
     }
 }
 
-/// A command of many keys, as pieces of itself.
+/// A command of many keys, in pieces.
 struct Pieces {
     spec: &'static CommandSpec,
     words: Words,
@@ -89,9 +90,9 @@ struct Pieces {
     next: usize,
     /// The reply so far.
     so_far: Option<Reply>,
-    /// MSETNX looks at all keys first.
+    /// Whether MSETNX is still looking whether one of its keys exists.
     looking: bool,
-    /// Carried out in one piece, which works outside of locks.
+    /// Whether the command runs in one piece, which works outside of locks.
     whole: bool,
 }
 
@@ -107,7 +108,7 @@ pub(crate) struct Big {
 
 /// The progress of the command.
 enum Turn {
-    /// Its keys are gathered, those before this word are.
+    /// Its keys are being gathered; those before this word are done.
     Gathering(Gathered, usize),
     Waiting(SectionWait),
     /// Another thread releases its very many keys.
@@ -128,7 +129,7 @@ impl Inner {
     ) -> Option<Parked> {
         let Origin { db, is_traceless, .. } = origin;
         if step(spec) == 2 && words.len().is_multiple_of(2) {
-            // The handler words the error; it looks at the number of words before any key.
+            // The error is that of the handler, which checks the number of words before any key.
             out.error(&format!("ERR wrong number of arguments for '{}' command", spec.name));
             return None;
         }
@@ -196,9 +197,10 @@ impl Work for Big {
 }
 
 impl Big {
-    /// Does one piece; true at the end.
+    /// Executes one piece; returns true after the last one.
     fn piece(&mut self) -> bool {
-        // Taken out, so that a piece that panics ends the section, and the drop of this finds nothing more to do.
+        // The section is taken out, so that a panic in a piece ends the section, and nothing is left to do when `self`
+        // is dropped.
         let Some(mut section) = self.section.take() else { return true };
         let done = self.pieces.piece(&mut section);
         self.section = Some(section);
@@ -224,7 +226,7 @@ impl Pieces {
         self.so_far.clone().unwrap_or_else(|| Reply::Error("ERR internal error: no reply".into()))
     }
 
-    /// Gathers the keys from this word on, for a slice; whether all are.
+    /// Gathers the keys from this word on, for a slice; returns whether all are gathered.
     fn gather(&self, inner: &Inner, keys: &mut Gathered, next: &mut usize, start: Instant) -> bool {
         while *next < self.words.len() {
             let end = self.words.len().min(*next + KEYS_PER_LOOK * self.step);
@@ -239,14 +241,14 @@ impl Pieces {
         keys.order(start)
     }
 
-    /// Leaves the rest undone.
+    /// Ends the command with this reply, without the remaining pieces.
     fn end(&mut self, reply: Reply) {
         self.so_far = Some(reply);
         self.next = self.words.len();
         self.looking = false;
     }
 
-    /// Does one piece; true at the end.
+    /// Executes one piece; returns true after the last one.
     fn piece(&mut self, section: &mut Section) -> bool {
         if self.next >= self.words.len() {
             return true;
@@ -294,7 +296,7 @@ impl Pieces {
 
 impl Drop for Big {
     fn drop(&mut self) {
-        // Its client has disconnected in the middle; half a command must not remain.
+        // The client has disconnected while the command was running, which must not remain half done.
         let Some(mut section) = self.section.take() else { return };
         let nothing = Pieces::new(self.pieces.spec, Words::new(&[]), self.pieces.db);
         let mut pieces = std::mem::replace(&mut self.pieces, nothing);
@@ -325,7 +327,7 @@ mod tests {
         Store::new(StoreOptions { stripes: 64, overtaken_for, ..StoreOptions::default() })
     }
 
-    /// A command of very many keys, with a value for each if it wants one.
+    /// Returns the words of a command of very many keys, each followed by the value if there is one.
     fn words(command: &str, value: Option<&'static str>) -> Vec<String> {
         let keys = (0..KEYS).flat_map(|number| [Some(format!("key:{number}")), value.map(str::to_owned)]);
         std::iter::once(command.to_owned()).chain(keys.flatten()).collect()
@@ -366,7 +368,7 @@ mod tests {
         }
         assert_eq!((GRANTS.get(), QUEUED.get()), (0, 0), "none was gone over while stripes were locked");
         at_rest(&store);
-        // One of them is held by another section.
+        // One of the keys is held by another section.
         let mut other = store.section([(0, &b"key:77"[..], Mode::Exclusive)]);
         let Poll::Ready(Ok(other)) = std::pin::Pin::new(&mut other).poll(&mut Context::from_waker(Waker::noop()))
         else {

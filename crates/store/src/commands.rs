@@ -32,7 +32,8 @@ pub enum Unfit {
     Waits(String),
 }
 
-/// Looks at the words of a command; `None` is one that is computed each time.
+/// Returns the reason why a rule cannot call a command with these words; `None` among them is a word computed at each
+/// call.
 pub fn unfit(words: &[Option<&[u8]>]) -> Option<Unfit> {
     let name = words.first().copied().flatten()?;
     let filled: Vec<&[u8]> = words.iter().map(|word| word.unwrap_or(b"?")).collect();

@@ -156,7 +156,7 @@ mod tests {
             let compacting = scope.spawn(|| {
                 let mut emptied = 0_usize;
                 loop {
-                    // Once more when all is done, in case it was kept from running all the while.
+                    // A last pass follows the end of all writes, in case this thread did not run before.
                     let is_last = over.load(Ordering::SeqCst);
                     for stripe in 0..4 {
                         let pass = store.0.gate.enter();

@@ -1,9 +1,10 @@
 //! The parameters of a store: CONFIG GET and SET, and the keywords of a `store` section.
 //!
 //! One catalogue serves all three. A parameter either acts ([`Parameter`], or [`ProcessParameter`] where the store has
-//! a process of its own), or is a plain truth about this store that can be read but not changed ([`FIXED`]), or belongs
-//! to something that is not there ([`Idle`]: a file may have it, as it changes nothing in Redis either while that is
-//! off), or is refused by its name with the reason ([`REFUSED`]). Names, ranges, units and error texts are Redis's.
+//! a process of its own), or is a fixed property of this store that can be read but not changed ([`FIXED`]), or belongs
+//! to a feature that does not exist here ([`Idle`]: a file may set it, since in Redis it has no effect either while the
+//! feature is off), or is refused by its name with the reason ([`REFUSED`]). Names, ranges, units and error texts are
+//! Redis's.
 //!
 //! Values live in one [`ServerOptions`], which is replaced as a whole, so a reader never sees half of a change.
 
@@ -31,35 +32,35 @@ pub struct ServerOptions {
     pub databases: u32,
     /// The clients that may call DEBUG: `no`, `yes`, or `local` for clients of this machine.
     pub enable_debug_command: &'static str,
-    /// Most clients at a time.
+    /// The maximum number of clients.
     pub maxclients: u32,
     /// Seconds after which an idle client is disconnected; 0: never.
     pub timeout_s: u32,
     /// Seconds between TCP keep-alive probes; 0: none.
     pub tcp_keepalive_s: u32,
-    /// Longest single argument, in bytes.
+    /// The maximum length of a single argument, in bytes.
     pub proto_max_bulk_len: u64,
-    /// Most bytes of requests that one client may have outstanding.
+    /// The maximum size of the requests that one client may have outstanding, in bytes.
     pub client_query_buffer_limit: u64,
     /// The limits of unread output: normal, replica and pub/sub clients.
     pub client_output_buffer_limit: [OutputLimit; 3],
-    /// Most bytes of data and clients' buffers; 0: no limit.
+    /// The maximum size of data and clients' buffers, in bytes; 0: no limit.
     pub maxmemory: u64,
-    /// Most bytes of clients' buffers and of what clients have queued, watch and listen to.
+    /// The maximum size of clients' buffers, queued commands, watched keys and subscriptions, in bytes.
     pub maxmemory_clients: MemoryShare,
     /// The eviction policy at `maxmemory`.
     pub maxmemory_policy: Policy,
-    /// Minutes without an access in which a key's counter of accesses goes down by one; 0: it never does.
+    /// The minutes without an access after which a key's access counter is decremented; 0: never.
     pub lfu_decay_time: u32,
-    /// Age from which on a script is too old, in milliseconds; 0: none is.
+    /// The age from which on a script is too old, in milliseconds; 0: none is.
     pub busy_reply_threshold_ms: i64,
     /// `allow` or `deny`: keys that a script uses without having declared them.
     pub lua_undeclared_keys: &'static str,
-    /// Flags of scripts that name none, between commas.
+    /// The flags of scripts that declare none, separated by commas.
     pub default_lua_flags: Vec<u8>,
-    /// Most bytes of an interpreter.
+    /// The maximum size of an interpreter, in bytes.
     pub lua_memory_limit: u64,
-    /// Bytes of an interpreter from which on it collects its garbage before it rests.
+    /// The size of an interpreter from which on it collects its garbage before it becomes idle, in bytes.
     pub lua_mem_gc_threshold: u64,
     /// Whether replies discarded by scripts are not converted to values.
     pub lua_auto_async: bool,
@@ -85,7 +86,7 @@ pub struct ServerOptions {
     pub notify_keyspace_events: u32,
 }
 
-/// Most workers that `threads` can ask for.
+/// The maximum number of workers that `threads` can request.
 pub const THREADS_MAX: u32 = 1024;
 
 const UNKNOWN: &str = "unknown parameter";
@@ -109,7 +110,7 @@ pub enum MemoryShare {
 }
 
 impl MemoryShare {
-    /// Bytes where `all` is the other limit; 0 for none.
+    /// Returns the limit in bytes, where `all` is the other limit; 0 for none.
     pub fn of(self, all: u64) -> u64 {
         match self {
             MemoryShare::Bytes(bytes) => bytes,
@@ -174,7 +175,7 @@ impl Default for ServerOptions {
     }
 }
 
-/// Below this the slow log wants to know of commands that take the same time for every value, too: microseconds.
+/// The threshold of the slow log, in microseconds, below which commands of constant cost are timed separately, too.
 const ALONE_BELOW_US: i64 = 1000;
 
 impl ServerOptions {
@@ -542,7 +543,7 @@ const fn fixed(name: &'static str, value: &'static str, why: &'static str) -> Fi
     Fixed { name, value, why }
 }
 
-/// Truths, by name.
+/// Fixed properties, by name.
 pub static FIXED: &[Fixed] = &[
     fixed("aclfile", "", "ACLs are not available yet"),
     fixed("activedefrag", "no", "the allocator here does not fragment that way"),
@@ -746,7 +747,7 @@ pub fn parse_memory(text: &[u8]) -> Option<u64> {
     Some(number.saturating_mul(unit))
 }
 
-/// A keyword of a `store` section that can't be taken.
+/// An invalid keyword of a `store` section.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ParameterError<P> {
     /// The keyword.
@@ -787,7 +788,7 @@ fn nearest(name: &str) -> Option<&'static str> {
     (near.0 <= name.len().div_ceil(3).max(2.min(name.len() / 2))).then_some(near.1)
 }
 
-/// Insertions, deletions and replacements between two words (Levenshtein).
+/// Returns the number of insertions, deletions and replacements between two words (Levenshtein).
 fn distance(a: &[u8], b: &[u8]) -> usize {
     let mut row: Vec<usize> = (0..=b.len()).collect();
     for (i, x) in a.iter().enumerate() {

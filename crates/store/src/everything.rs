@@ -149,7 +149,7 @@ impl Inner {
     /// Gives a section everything if no other section has a key. Returns whether it did. `ticket` has the section's
     /// number and no keys, and is granted then. The caller listens to it, and calls this again when it is woken.
     pub(crate) fn hold_everything(&self, ticket: &Arc<Ticket>) -> bool {
-        // The section's own ticket is the one.
+        // The one granted ticket is the section's own.
         if !self.everything.want(ticket) || self.gate.granted() != 1 {
             return false;
         }

@@ -60,7 +60,7 @@ pub(crate) struct Origin<'r> {
 pub enum Executed {
     /// The reply has been written.
     Done,
-    /// It is a command of the connection, with a valid number of words; nothing has been written.
+    /// The caller's connection must execute the command, whose number of words is valid; nothing has been written.
     Connection(Detached),
     /// It was accepted, and the future resolves to its reply; nothing has been written.
     Parked(Parked),
@@ -108,7 +108,7 @@ pub(crate) struct Who<'w> {
 }
 
 impl Who<'_> {
-    /// Returns a client that may wait for a reply in this form.
+    /// Returns the identity of a client's command that may block; its reply then has this form.
     pub(crate) fn plain(form: ReplyForm, is_traceless: bool) -> Who<'static> {
         let (blocks, of_script) = (Blocks::As(form), false);
         Who { id: NOBODY, time: None, collected: None, covers: false, hash: None, blocks, of_script, is_traceless }
@@ -144,7 +144,8 @@ impl CommandSpec {
 }
 
 impl Inner {
-    /// Starts a command of the keyspace. Writes the reply to `out`, or returns a pending reply, which comes in `form`.
+    /// Starts a command of the keyspace. Writes the reply to `out`, or returns a pending reply, which has the form
+    /// `form`.
     pub(crate) fn start(
         &self,
         this: &Arc<Inner>,
@@ -204,7 +205,7 @@ impl Inner {
         }
     }
 
-    /// Handles the consequences of a plain command.
+    /// Serves the clients that wait for keys the command created, or returns the pending reply of a blocked command.
     fn after(&self, this: &Arc<Inner>, attempted: Attempted) -> Option<Parked> {
         match attempted {
             Attempted::Done | Attempted::Held | Attempted::Long => None,
@@ -348,7 +349,7 @@ impl Inner {
         ctx.finish();
     }
 
-    /// Handles the consequences of a command if clients wait, or one is about to.
+    /// Finishes an attempt after the handler has returned, if clients wait for keys or the command itself must wait.
     #[cold]
     fn after_handler(&self, mut ctx: Ctx<'_>, spec: &'static CommandSpec, who: Who<'_>) -> Attempted {
         let form = if let Blocks::As(form) = who.blocks { form } else { ReplyForm::Value };
@@ -439,7 +440,8 @@ impl Inner {
             ctx.places.push(Place { hash, lock: NO_DB, word: key.word, db: key.db });
         }
         stripes.sort_unstable();
-        // A database is looked up once, so that all its keys are in it or none.
+        // Each database is looked up once, so that either all its stripes are locked or none, even if it is created
+        // meanwhile.
         let (mut db, mut count) = (None, 0);
         let mut before: Option<u128> = None;
         for one in stripes {
@@ -486,7 +488,7 @@ impl Inner {
             SectionCounts::count(&self.sections.parked);
             self.gate.add_ticket(ctx.pass);
             self.count_waiting(ticket);
-            // The same key twice is queued once, as the ticket names it once.
+            // A key that the command names twice is queued once, because the ticket lists it once.
             let mut queued: SmallVec<[&[u8]; 4]> = SmallVec::new();
             for place in places.iter() {
                 let key = words[place.word as usize];
@@ -502,8 +504,9 @@ impl Inner {
     }
 }
 
-/// Copies long words that become strings, before anything is locked. Returns true if a word is too long for a worker to
-/// copy, or too long to be copied into its value, or compared with it, under a lock.
+/// Copies long words that become strings, before anything is locked. Returns true if the command has to run on the
+/// thread pool: a word is too long for a worker to copy, or too long to be copied into a value or compared with one
+/// under a lock.
 #[cold]
 fn take_long_words(ctx: &mut Ctx<'_>, spec: &CommandSpec) -> bool {
     if spec.long_words == LongWords::Aside {
@@ -557,7 +560,7 @@ mod tests {
         command.split(' ').map(str::as_bytes).collect()
     }
 
-    /// Executes a command of a client: what became of it, and its reply so far.
+    /// Executes a client's command; returns the result and the reply written so far.
     fn start(store: &Store, words: &[&[u8]]) -> (Executed, String) {
         let mut out = Vec::new();
         let executed = execute(store, &mut Caller::default(), words, &mut ReplyWriter::new(&mut out, Protocol::Resp2));
@@ -579,7 +582,7 @@ mod tests {
         }
     }
 
-    /// The reply of a parked command that nothing keeps any more; none if it still waits.
+    /// Returns the reply of a parked command if it is ready, otherwise `None`.
     fn reply(parked: Parked) -> Option<String> {
         match pin!(parked).poll(&mut Context::from_waker(Waker::noop())) {
             Poll::Ready(bytes) => Some(String::from_utf8(bytes).expect("text")),

@@ -427,8 +427,8 @@ impl Keyspace {
         self.discarded.lock().iter().map(|(db, _)| db.keys()).sum()
     }
 
-    /// Frees up to `stripes` stripes of flushed databases. Returns whether there is more to free, by this thread or by
-    /// others that are at it: a command that looks then is not to be refused for want of memory.
+    /// Frees up to `stripes` stripes of flushed databases. Returns whether more remains to be freed, by this thread or
+    /// by others that are freeing already: meanwhile no command must be refused for lack of memory.
     pub(crate) fn free_discarded(&self, stripes: usize) -> bool {
         // Taken out, so that the lock isn't held while memory is freed.
         let taken = {

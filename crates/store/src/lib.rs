@@ -11,7 +11,7 @@
 //! 5. the handler of the row reads and writes through a [`Ctx`] and writes its reply to a sink;
 //! 6. stripes are unlocked, large values freed.
 //!
-//! Limits: keys and values up to 512 MiB, 16 databases by default, integers of 64 bits, all of them Redis's.
+//! Limits, as in Redis: keys and values up to 512 MiB, 16 databases by default, integers of 64 bits.
 
 mod argument;
 mod aside;
@@ -137,7 +137,7 @@ pub(crate) struct Inner {
     /// The rows of its commands.
     pub(crate) rows: &'static catalogue::Rows,
     pub(crate) clock: Clock,
-    /// Limits of the small forms of values.
+    /// The limits up to which values are kept in their small form.
     pub(crate) limits: sluicegate_data::object::limits::Limits,
     pub(crate) keyspace: keyspace::Keyspace,
     pub(crate) gate: gate::Gate,
@@ -154,7 +154,7 @@ pub(crate) struct Inner {
     pub(crate) memory: Arc<memory::Memory>,
     pub(crate) pubsub: pubsub::PubSub,
     pub(crate) aside: aside::Aside,
-    /// Error replies by their code.
+    /// The number of error replies by code.
     pub(crate) errors: errors::Errors,
     pub(crate) scripts: script::Scripting,
     /// The maximum number of bytes of a string that APPEND, SETRANGE and the bitmap commands may create, at most

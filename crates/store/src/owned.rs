@@ -136,7 +136,7 @@ mod tests {
         assert_eq!((kept.to_vec(), kept.len()), (words.clone(), 3));
         assert_eq!(kept.get(2).as_ptr(), words[2].as_ptr());
         assert!(kept.received().is_some_and(|kept| Arc::ptr_eq(kept, &received)));
-        // Others are copied, whole commands together.
+        // Words outside of the buffer are copied, together with all others of the command.
         for (received, words) in [(Some(&received), [&b"EVAL"[..], &received[9..]]), (None, [words[0], words[2]])] {
             let copied = Words::within(received, &words);
             assert_eq!(copied.to_vec(), words);

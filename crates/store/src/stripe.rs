@@ -586,7 +586,7 @@ mod tests {
             }
             if round % 5_000 == 4_999 {
                 let now_ms = random.below(1000) as i64;
-                // The first end may be that of a sweep under way, which began elsewhere.
+                // The first pass may only finish a sweep that began elsewhere.
                 while !stripe.sweep(now_ms, 100, &mut Vec::new(), |_, _, _| {}) {}
                 while !stripe.sweep(now_ms, 100, &mut Vec::new(), |_, _, _| {}) {}
                 model.retain(|_, (_, expiry)| expiry.is_none_or(|at_ms| at_ms > now_ms));
@@ -600,7 +600,7 @@ mod tests {
                 assert_eq!((stripe.table.len(), freed > 0), (keys, emptied == Emptied::Page));
             }
             if round % 500 == 499 {
-                // A step of a sweep, which work goes between.
+                // One step of a sweep, with other work before the next one.
                 let now_ms = random.below(300) as i64;
                 stripe.sweep(now_ms, 200, &mut Vec::new(), |_, _, _| {});
                 model.retain(|key, (_, expiry)| {

@@ -470,7 +470,7 @@ fn one(argument: &Argument) -> String {
         Kind::OneOf(inner) => {
             let all: Vec<String> = inner.iter().map(one).collect();
             let all = all.join(" | ");
-            // An optional choice has its brackets already.
+            // An optional choice is in brackets already.
             if argument.is_optional && argument.token.is_none() && !argument.is_multiple {
                 all
             } else {

@@ -1,7 +1,7 @@
 //! The queues of tickets: queueing on keys, granting them, and requests of sections for one more key.
 //!
-//! The end of a ticket releases its keys to the next tickets ([`pass_on`]). Nothing here runs inside the gate or under
-//! a stripe's lock of its caller.
+//! The end of a ticket releases its keys to the next tickets ([`pass_on`]). Functions that lock stripes must be called
+//! without a stripe's lock, and outside of the gate unless they take a [`Pass`].
 
 mod pass_on;
 
@@ -367,7 +367,7 @@ impl Inner {
     fn grant_or_queue(&self, pass: &Pass<'_>, ticket: &Arc<Ticket>) -> bool {
         if !ticket.stripes.is_empty() {
             let (entered, spent) = self.enter_large(pass, ticket);
-            // Its keys are free: the gate is closed.
+            // The gate is closed, so the keys of the ticket are free.
             debug_assert_eq!((entered, spent.len()), (Entered::Granted, 0));
             return entered == Entered::Granted;
         }
@@ -474,7 +474,8 @@ impl Inner {
     }
 }
 
-/// Returns whether keys, whose stripes are locked, are free according to the check `asks` of a table of holds.
+/// Returns whether keys, whose stripes are locked, are free according to `asks`, which checks one key in a table of
+/// holds.
 fn are_free(
     locks: &[Locked<'_>],
     of_key: &[usize],

@@ -1,10 +1,10 @@
 //! WATCH: the clients that need to know whether a key was changed before their EXEC.
 //!
 //! A stripe with watched keys has a table of them next to its holds, under its lock; a command that changes a key calls
-//! [`Ctx::notify`](crate::Ctx), where the absence of the table is one branch. A change marks the watchers *dirty* and
+//! [`Ctx::notify`](crate::Ctx), which costs one branch without a table. A change marks the watchers *dirty* and
 //! removes them from the table: a client is dirty until its next EXEC, DISCARD or UNWATCH.
 //!
-//! Whether the expiry of a key makes its watchers dirty depends on when they started: for later ones it never existed.
+//! The expiry of a key makes only those watchers dirty that started before it: for later ones the key never existed.
 //! FLUSHALL and SWAPDB replace databases as a whole; the tables then move to the replacing database, because a client
 //! watches a key of a numbered database.
 
@@ -153,8 +153,8 @@ impl WatchTable {
         }
     }
 
-    /// Replaces the values of all watched keys: watchers of a key that exists `before` or `after` become dirty. Both
-    /// functions return the expiry of an existing key.
+    /// Marks watchers when the values of all keys are replaced: those of a key that exists `before` or `after` become
+    /// dirty. Both functions return the expiry of an existing key.
     pub(crate) fn replace(
         &mut self,
         before: impl Fn(&[u8]) -> Option<Option<i64>>,

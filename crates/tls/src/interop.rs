@@ -109,8 +109,8 @@ fn serve(listener: &Listener, mut stream: TcpStream, hello: &mut Vec<u8>) -> Res
     Ok(facts)
 }
 
-/// Runs `openssl s_client` with these arguments against a listener, without the machine's authorities, whose reading
-/// takes most of a client's time.
+/// Runs `openssl s_client` with these arguments against a listener. The machine's certificate authorities are not
+/// loaded, which would take most of a client's time.
 fn client(listener: &Listener, arguments: &str) -> Seen {
     let socket = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = socket.local_addr().unwrap();
@@ -202,7 +202,7 @@ fn failures_have_openssls_codes() {
     let code = |arguments: &str| client(&listener, &format!("-servername rsa.example {arguments}")).code().number();
     assert_eq!(code("-tls1_2 -cipher AES128-SHA"), 0x0a00_00c1);
     assert_eq!(code("-tls1_2 -cipher ECDHE-RSA-AES128-GCM-SHA256"), 0x0a00_00c1);
-    // The fallback signal is ignored if the client offered the best version of this side.
+    // The fallback signal is ignored if the client offered the highest version that this side supports.
     let old = both(|settings| settings.policy.max = Some(Version::Tls12));
     assert_eq!(client(&old, "-servername rsa.example -tls1_2 -fallback_scsv").facts().protocol(), "TLSv1.2");
     // The client does not know the authority and sends an alert.

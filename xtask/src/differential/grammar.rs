@@ -57,7 +57,7 @@ struct Line {
     may_be_spoilt: bool,
 }
 
-/// Lines with the sums of their weights, in hundredths.
+/// Lines with the cumulative sums of their weights, in hundredths.
 #[derive(Default)]
 struct Section {
     lines: Vec<Line>,
@@ -246,7 +246,7 @@ fn unescaped(token: &str) -> Vec<u8> {
             Some(b'1') => word.push(1),
             Some(b's') => word.push(b' '),
             Some(b'n') => word.push(b'\n'),
-            // Patterns have backslashes of their own.
+            // Other backslashes are kept, because glob patterns contain them.
             other => word.extend(std::iter::once(byte).chain(other)),
         }
     }
@@ -426,7 +426,7 @@ impl Maker<'_> {
             }
         }
         if name == b"XADD" {
-            // The time of either program.
+            // For `*` each program would take the time of its own clock.
             words.iter_mut().skip(2).filter(|word| word[..] == *b"*").for_each(|word| *word = b"9-*".to_vec());
         }
         if name == b"WAIT" && words.get(1).is_some_and(|count| number(count).is_some_and(|count| count > 0)) {
@@ -439,7 +439,7 @@ fn number(word: &[u8]) -> Option<i64> {
     std::str::from_utf8(word).ok()?.parse().ok()
 }
 
-/// Returns whether the second word of such a command is a part of its name.
+/// Returns whether a command is a container: its subcommand is part of its name.
 pub(super) fn is_container(name: &[u8]) -> bool {
     let containers: [&[u8]; 11] = [
         b"CLIENT", b"COMMAND", b"CONFIG", b"DEBUG", b"LATENCY", b"MEMORY", b"OBJECT", b"PFDEBUG", b"PUBSUB",

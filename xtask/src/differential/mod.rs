@@ -95,7 +95,8 @@ pub(crate) fn differential(arguments: &[&str]) -> Result<(), String> {
     compare_programs(&plan)
 }
 
-/// Runs a plan; an error if anything differs that is not explained, or anything was not met.
+/// Runs a plan. Returns an error if there is a difference that is not explained, or if something expected did not
+/// occur.
 pub(crate) fn compare_programs(plan: &Plan) -> Result<(), String> {
     let binary = plan.binary.clone().unwrap_or_else(quick);
     if !plan.peer.exists() {

@@ -85,7 +85,7 @@ impl Value {
         value
     }
 
-    /// Returns a simple string that stands for something chance decides.
+    /// Returns a simple string that stands for a random value.
     pub(super) fn stand_in(text: &str) -> Value {
         Value { kind: b'+', text: text.into(), items: Vec::new(), is_null: false }
     }

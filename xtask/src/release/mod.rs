@@ -27,7 +27,7 @@ pub(crate) fn release(words: &[&str]) -> Result<(), String> {
     Ok(())
 }
 
-/// Returns the optimised program, built if it is not there; counted `anew`, or with the counts that are there.
+/// Returns the optimised program, and builds it if it is missing, with existing counts unless `anew`.
 pub(crate) fn program(anew: bool) -> Result<PathBuf, String> {
     let profiled = Profiled::new()?;
     if anew || !profiled.is_counted() {
@@ -108,9 +108,9 @@ impl Profiled {
         fs::read_to_string(self.path("compilers")).is_ok_and(|compilers| compilers == self.compilers)
     }
 
-    /// Counts anew.
+    /// Runs the training and merges its counts.
     fn count(&self) -> Result<(), String> {
-        // Cargo does not see that the flags in the files are others.
+        // Cargo does not notice that the flags in the files have changed.
         for place in [self.built(), self.path("counts")] {
             remove(&place)?;
         }
@@ -127,7 +127,7 @@ impl Profiled {
         if raw.is_empty() {
             return Err(format!("the program left no counts in {}", counts.display()));
         }
-        // gcc's stand under the whole path of their object.
+        // gcc stores its counts under the whole path of their object.
         if self.has_gcc && !counts.join(self.built().strip_prefix("/").unwrap_or(&counts)).exists() {
             return Err(format!("Lua left no counts in {}", counts.display()));
         }

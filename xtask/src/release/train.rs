@@ -1,8 +1,8 @@
 //! The training load of profile-guided optimisation: a bit of every frequent operation, with the program's own load
 //! generators.
 //!
-//! Code that the training does not run is compiled as without counts, so it does not become slower; but frequent code
-//! that is missing here does not become faster either.
+//! Code that the training does not run is compiled as without a profile, so it does not become slower; but frequent
+//! code that is missing here does not become faster either.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -11,7 +11,7 @@ use crate::child::{Guard, free_port, wait_for_port};
 use crate::connection::Client;
 use crate::run::root;
 
-/// Connections, pipeline, how many requests.
+/// The number of connections, the depth of the pipeline, and the number of requests.
 type Amount = [u32; 3];
 
 const STRINGS: &[&str] = &[
@@ -82,7 +82,7 @@ const SCORES: &[&str] = &[
     "SCAN 0 COUNT 10",
 ];
 
-/// Commands in turn.
+/// Loads of the store; the commands of a load are sent in turn.
 const LOADS: &[(Amount, &[&str])] = &[
     ([50, 1, 60_000], &["SET __key__ __data__"]),
     ([50, 1, 60_000], &["GET __key__"]),
@@ -95,7 +95,7 @@ const LOADS: &[(Amount, &[&str])] = &[
     ([20, 16, 500_000], ELEMENTS),
     ([50, 1, 40_000], SCORES),
     ([20, 16, 400_000], SCORES),
-    // On one connection, where the next command is its own.
+    // Transactions use one connection, which sends all commands of the load in order.
     ([1, 16, 300_000], &["MULTI", "SET __key__ __data__", "GET __key__", "INCR counter", "EXEC"]),
     ([1, 16, 100_000], &["WATCH __key__", "GET __key__", "MULTI", "SET __key__ __data__", "EXEC"]),
 ];
@@ -128,7 +128,7 @@ const SCRIPTS: &[(&str, &str, Amount)] = &[
     ),
 ];
 
-/// Actions of the proxy's Lua: on the store inside, on an engine, and on the request itself.
+/// Lua actions of the proxy: on the embedded store, on an engine elsewhere, and on the request itself.
 const ACTIONS: &str = "\
 local store, engine = core.redis('main'), core.redis('data')
 core.register_action('count', {'http-req'}, function(txn)
@@ -143,7 +143,7 @@ end)
 core.register_fetches('kind', function(txn) return txn.sf:path():match('^/(%a+)') or 'none' end)
 ";
 
-/// Requests to the proxy without TLS: path, further words of the load generator, how many.
+/// Requests to the proxy without TLS: the path, further arguments of the load generator, and the number of requests.
 const REQUESTS: &[(&str, &[&str], u32)] = &[
     ("/", &[], 60_000),
     ("/r/x", &["-H", "Cookie: a=b; site=known", "-H", "Accept: */*"], 40_000),
@@ -164,7 +164,7 @@ const REQUESTS: &[(&str, &[&str], u32)] = &[
 /// HTTP/2 with concurrent streams.
 const STREAMS: &[&str] = &["--http2", "--streams", "50"];
 
-/// Requests to the proxy in TLS.
+/// Requests to the proxy over TLS.
 const SECURE: &[(&str, &[&str], u32)] = &[
     ("/r/x", &["--http2", "--streams", "50"], 60_000),
     ("/", &["--http2", "--streams", "50"], 40_000),
@@ -254,7 +254,7 @@ struct Trainer<'a> {
     counts: &'a Path,
 }
 
-/// Lets the program do all of this, and leave its counts in a folder.
+/// Runs the program under the whole training load; it writes its execution counts to the folder `counts`.
 pub(super) fn train(program: &Path, counts: &Path) -> Result<(), String> {
     let trainer = Trainer { program, counts };
     let store = free_port()?;

@@ -1,8 +1,9 @@
 //! Attacks by TLS and HTTP/2: what they cost the proxy, and whether another client notices.
 //!
 //! An attack is a bounded rate of events from one thread, which shares core 1 with the other client, the victim. The
-//! victim's requests are due at fixed times. CPU time and memory are those of the time of the attack; what the victim
-//! costs without one is deducted. An attacker whose connection ends opens another, and counts what it could send.
+//! victim's requests are due at fixed times. CPU time is that of an attack on a program without a victim; what the
+//! program uses while it is idle is deducted. Memory is the growth during an attack beside the victim. An attacker whose
+//! connection ends opens another, and counts what it could send.
 
 use std::fmt::Write as _;
 use std::io::{ErrorKind, Read, Write};
@@ -14,7 +15,7 @@ use std::time::{Duration, Instant};
 use super::handshakes::columns;
 use super::material::{Key, bind, libraries};
 use crate::bench::{median, resident_bytes};
-use crate::proxy::peer::{Bench, Loaded, NEWER, Peer};
+use crate::proxy::peer::{Bench, Loaded, NEWER, Peer, Running};
 use crate::report::{Options, Part, ratios};
 
 /// Connections of an attack that holds them: 10,000, reduced so that a limit of 10,000 leaves some for the victim.
@@ -320,24 +321,29 @@ struct Cost {
 }
 
 fn cost(bench: &Bench<'_>, peer: Peer, text: &str, by: &Attack) -> Result<Cost, String> {
-    let program = peer.start(bench, text)?;
+    let begin = || {
+        let program = peer.start(bench, text)?;
+        // Once, so that what exists once does not count.
+        bench.load(&program, "/alive", &["-c", "5", "-n", "50"])?;
+        Ok::<_, String>(program)
+    };
     let seconds = if by.most == CROWD { by.most as u32 / by.rate + 3 } else { SECONDS };
     let duration = seconds.to_string();
     let words = [VICTIM, &["-d", &duration]].concat();
-    // Once, so that what exists once does not count.
-    bench.load(&program, "/alive", &["-c", "5", "-n", "50"])?;
-    let started = program.cpu_us();
+    let mut program = begin()?;
     let quiet = bench.load(&program, "/alive", &words)?;
-    let quiet_us = program.cpu_us() - started;
-    if !by.is_crowd {
-        warm_up(program.port, by)?;
+    let cpu_us = cpu_of_an_event(&program, by, Duration::from_secs(seconds.into()))?;
+    if by.is_crowd {
+        // The connections that were held have left memory to their successors.
+        drop(program);
+        program = begin()?;
     }
-    let (memory, started) = (resident_bytes(program.id())?, program.cpu_us());
+    let memory = resident_bytes(program.id())?;
     let done = AtomicBool::new(false);
-    let (attacked_ms, sent, memory_after, used_us) = std::thread::scope(|scope| {
+    let (attacked_ms, sent, memory_after) = std::thread::scope(|scope| {
         let attacker = scope.spawn(|| attack(program.port, by, &done));
         let attacked = bench.load_that_may_fail(&program, "/alive", &words);
-        let (after, used_us) = (resident_bytes(program.id()), program.cpu_us() - started);
+        let after = resident_bytes(program.id());
         done.store(true, Ordering::Relaxed);
         let (sent, lines) = attacker.join().map_err(|_| "the attacker has failed".to_owned())?;
         drop(lines);
@@ -353,27 +359,38 @@ fn cost(bench: &Bench<'_>, peer: Peer, text: &str, by: &Attack) -> Result<Cost, 
                 f64::INFINITY
             }
         };
-        Ok::<_, String>((attacked_ms, sent, after?, used_us))
+        Ok::<_, String>((attacked_ms, sent, after?))
     })?;
-    let events = f64::from(sent.max(1));
     let kib = (memory_after - memory) / 1024.0;
     Ok(Cost {
-        cpu_us: (used_us - quiet_us).max(0.0) / events,
+        cpu_us,
         // At the floor both programs have the same figure, whatever number of events each of them could take.
-        kib: if kib > MEMORY_FLOOR_KIB { kib / events } else { MEMORY_FLOOR_KIB / f64::from(seconds * by.rate) },
+        kib: if kib > MEMORY_FLOOR_KIB {
+            kib / f64::from(sent.max(1))
+        } else {
+            MEMORY_FLOOR_KIB / f64::from(seconds * by.rate)
+        },
         quiet_ms: quiet.p99_ms,
         attacked_ms,
     })
 }
 
-/// Attacks for a second, so that the memory that a program keeps for the next events does not count as theirs.
-fn warm_up(port: u16, by: &Attack) -> Result<(), String> {
+/// Attacks a program that serves nobody else; returns the CPU time of an event, in µs, without that of an idle program.
+fn cpu_of_an_event(program: &Running, by: &Attack, time: Duration) -> Result<f64, String> {
+    let cpu_during = |pause: Duration| {
+        let started = program.cpu_us();
+        std::thread::sleep(pause);
+        program.cpu_us() - started
+    };
+    let idle_us = cpu_during(Duration::from_secs(1)) * time.as_secs_f64();
     let done = AtomicBool::new(false);
     std::thread::scope(|scope| {
-        let attacker = scope.spawn(|| attack(port, by, &done));
-        std::thread::sleep(Duration::from_secs(1));
+        let attacker = scope.spawn(|| attack(program.port, by, &done));
+        let used_us = cpu_during(time);
         done.store(true, Ordering::Relaxed);
-        attacker.join().map(drop).map_err(|_| "the attacker has failed".to_owned())
+        let (sent, lines) = attacker.join().map_err(|_| "the attacker has failed".to_owned())?;
+        drop(lines);
+        Ok((used_us - idle_us).max(0.0) / f64::from(sent.max(1)))
     })
 }
 

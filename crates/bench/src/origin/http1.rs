@@ -44,7 +44,8 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Session<S> {
     /// Receives until it is known whether the client speaks HTTP/2.
     pub(super) async fn begins_with_preface(&mut self) -> io::Result<bool> {
         while self.received.len() < PREFACE.len() {
-            // No request is as short as what both have in common, so there is none to answer yet.
+            // What a request can have in common with the preface is shorter than any request, so none waits for its
+            // answer.
             if !PREFACE.starts_with(&self.received) || !self.receive().await? {
                 return Ok(false);
             }

@@ -1,8 +1,8 @@
 //! A session of HTTP/2: the streams of a connection, by one task.
 //!
-//! In a turn the task processes what was received, answers, fills the connection's output, and then writes and reads
-//! what the socket takes and has. Answers that wait for the client's windows take turns of `CHUNK` bytes. A stream holds
-//! what its client has sent only for `/echo`, up to its window.
+//! In a turn the task processes what was received, answers, fills the connection's output, then writes what the socket
+//! accepts and reads what it has. Answers that wait for the client's windows take turns of `CHUNK` bytes. A stream
+//! keeps received data only for `/echo`, up to its window.
 
 use std::collections::{BTreeSet, VecDeque};
 use std::future::{Future, poll_fn};
@@ -21,10 +21,10 @@ use super::{BUFFER, IDLE, PATTERN, PENDING, Route, SLOW, route};
 /// The streams that a client may open at once.
 const STREAMS: u32 = 250;
 
-/// The window of a stream, and so the most bytes of a request that wait.
+/// The window of a stream, and so the maximum number of bytes of a request that wait.
 const WINDOW: u32 = 64 * 1024;
 
-/// The part of an answer that is sent before it is the turn of another one.
+/// The number of bytes of an answer that are sent before the turn of another one.
 const CHUNK: usize = 16 * 1024;
 
 /// The remaining work for a stream.
@@ -160,7 +160,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Http2<S> {
         is_cut_off
     }
 
-    /// The client sends nothing more: what it has not completed is of no use, the rest is answered.
+    /// Handles the end of the client's data: incomplete requests are dropped, complete ones are answered.
     fn give_up_incomplete(&mut self) {
         for slot in 0..self.streams.len() {
             if let Some(Stream { key, work, .. }) = &self.streams[slot]
@@ -222,7 +222,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Http2<S> {
             Framing::None => Framing::Length(0),
             framing => framing,
         };
-        // Its own messages can be sent: there is no 101.
+        // Sending does not fail: the response is made here, and is never a 101.
         let _ = self.connection.send_response(key, &self.response, framing, end || is_head);
         match (end, is_head) {
             (true, _) => self.connection.release(key),

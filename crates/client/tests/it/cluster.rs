@@ -169,8 +169,8 @@ fn note<'a>(count: &Count, text: &'a str) -> &'a str {
     text.split(' ').next().expect("a word")
 }
 
-/// Increments all keys, from one worker, while `meanwhile` runs. Every acknowledged increment is counted, and of the
-/// others only some with an unknown outcome.
+/// Increments all keys, from one worker, while `meanwhile` runs. Checks that the counters contain every acknowledged
+/// increment, and beyond those only increments with an unknown outcome.
 fn under_load(cluster: &Cluster, options: Options, meanwhile: impl FnOnce(&[Count; 3], &Client)) -> Client {
     let (maxconn, rate) = (options.maxconn as u64, f64::from(options.connect_rate));
     let client = Client::new(options);
@@ -317,13 +317,13 @@ fn replicas_are_read_from(cluster: &Cluster) {
         assert_eq!(masters(), before);
         assert!(matches!(ask(&client, "INCRBY hits:{a} 0").await, Reply::Integer(_)));
         assert_eq!(masters(), before + 1);
-        // A replica that does not respond gets no commands, and one that is back does.
+        // A replica gets no commands while it does not respond, and gets commands again once it responds.
         let replies = || {
             let nodes = figures(&client).nodes;
             nodes.iter().find(|node| node.address == replica.address()).expect("it is known").replies
         };
         replica.program.signal(libc::SIGSTOP);
-        // Commands that were sent before are lost; later ones are read from the master.
+        // Reads that were already sent to the replica are lost; later ones go to the master.
         while !matches!(ask(&client, "GET hits:{a}").await, Reply::Bulk(_)) {}
         let before = (masters(), replies());
         assert!(matches!(ask(&client, "GET hits:{a}").await, Reply::Bulk(_)));
@@ -614,7 +614,7 @@ fn nodes_that_load_are_waited_for(cluster: &Cluster) {
     });
     // A loading master: its writes wait, and the other masters get their commands meanwhile.
     under_load(cluster, Options { breaker: 1_000_000, ..cluster.options() }, |counts, client| {
-        // A new connection may also be the first to get the LOADING error; here a command is.
+        // A new connection or a command may be the first to get the LOADING error; this waits for a command.
         loads(cluster, master, &|| figures(client).redirected > 0);
         goes_on(counts);
         for count in counts {
@@ -634,7 +634,7 @@ fn a_master_hands_over_under_load(cluster: &Cluster) {
         cluster.ok(new, "CLUSTER FAILOVER");
         wait_for("the replica to be the master", || cluster.is_master(new).then_some(()));
         goes_on(counts);
-        // From here on the client knows the new master, and sends no command in vain.
+        // Once the client knows the new master, it sends no command to the old one.
         wait_for("the map", || {
             let nodes = figures(client).nodes;
             let is = |index: usize, role: &str| {

@@ -25,7 +25,7 @@ fn replies_are_those_of_resp3() {
         assert_eq!(error(ask(&client, "INCR k").await), "ERR value is not an integer or out of range");
         let refused = error(ask(&client, "MULTI").await);
         assert!(refused.starts_with("ERR MULTI is not allowed here"), "{refused}");
-        // The engine sends no reply to it, so the next reply would be taken for its own.
+        // The engine does not reply to this command, so the next command's reply would be taken for its reply.
         let refused = error(ask(&client, "REPLCONF ACK 1").await);
         assert!(refused.starts_with("ERR REPLCONF is not allowed here"), "{refused}");
         let refused = error(ask(&client, "CLIENT GETNAME").await);
@@ -83,7 +83,7 @@ fn commands_of_a_worker_share_a_connection_and_its_writes() {
     let seen = figures(&client);
     assert_eq!((seen.connects, seen.replies), (2, 2 * TASKS * EACH));
     assert_eq!((seen.queued, seen.in_flight), (0, 0));
-    // One read of the server for many commands: the tasks of a worker write together.
+    // The commands of a worker's tasks are written together, so the server reads many at once.
     let reads = info(&server, "total_reads_processed") - before;
     assert!(reads * 10 < 2 * TASKS * EACH, "{reads} reads for {} commands", 2 * TASKS * EACH);
     let own = Client::new(patient(server.port));
@@ -187,7 +187,7 @@ fn commands_whose_replies_nobody_waits_for_tell_their_errors() {
         for _ in 0..100 {
             assert!(forget("INCR n").is_none());
         }
-        // They are executed in order with the commands whose replies are awaited.
+        // Commands with ignored replies are executed in order with those whose replies are awaited.
         assert_eq!(ask(&client, "GET n").await, bulk("100"));
         assert!(forget("HGET n f").is_none());
         let told = errors.recv().await.expect("it is told");

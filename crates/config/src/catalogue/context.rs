@@ -57,7 +57,7 @@ impl Contexts {
     /// `defaults`, `frontend`, `backend`, `listen`.
     pub const PROXY: Contexts = Contexts::FRONT.or(Contexts::BACK);
 
-    /// Both sets.
+    /// Returns the union of both sets.
     pub const fn or(self, other: Contexts) -> Contexts {
         Contexts(self.0 | other.0)
     }

@@ -19,7 +19,7 @@ pub enum MapGives {
     Key,
 }
 
-/// Declares the converters from their rows: a variant each, besides those of which one variant has many rows.
+/// Declares the converters from their rows: one variant for each row, and the variants that many rows share.
 macro_rules! converters {
     ($($row:ident($name:literal, Converter::$variant:ident, $($rest:expr),+ $(,)?)),+ $(,)?) => {
         /// A converter.

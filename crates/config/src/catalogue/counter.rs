@@ -61,7 +61,7 @@ pub enum CounterFigure {
 }
 
 impl CounterFigure {
-    /// Returns whether it names an element of an array first.
+    /// Returns whether its first argument is the index of an array's element.
     pub fn has_element(self) -> bool {
         use CounterFigure::{ClrGpc, Gpc, GpcRate, Gpt, IncGpc};
         matches!(self, Gpc | GpcRate | Gpt | IncGpc | ClrGpc)

@@ -14,12 +14,12 @@ impl Fetch {
         FetchRow::named_in_scripts(name)
     }
 
-    /// Returns its name, the manual's.
+    /// Returns its name in the manual.
     pub fn name(self) -> &'static str {
         FetchRow::of(self).names[0]
     }
 
-    /// Returns whether it asks something of the connection to the server that nothing else remembers.
+    /// Returns whether it reads from the connection to the server a value that is stored nowhere else.
     pub fn asks_server_connection(self) -> bool {
         matches!(
             self,
@@ -38,7 +38,7 @@ impl Fetch {
     }
 }
 
-/// Returns a catalogue's name as scripts write it.
+/// Returns the name of a fetch or converter as scripts write it.
 pub(super) fn script_name(name: &str) -> String {
     name.replace(['.', '-', '+'], "_")
 }
@@ -75,20 +75,21 @@ impl Needs {
     pub(crate) const RESPONSE_KEPT: Needs = Needs(1 << 10);
     /// The part of an HTTP response's body received so far.
     pub(crate) const RESPONSE_BODY: Needs = Needs(1 << 11);
-    /// The end of the transaction: no rule set has it.
+    /// What is known at the end of the transaction: available to log lines, but to no rule set.
     pub(crate) const END: Needs = Needs(1 << 12);
 
-    /// Both sets.
+    /// Returns the union of two sets of sources.
     pub(super) const fn or(self, other: Needs) -> Needs {
         Needs(self.0 | other.0)
     }
 
-    /// Returns whether a place that has `has` can serve it.
+    /// Returns whether a place with the sources `has` can evaluate the fetch.
     pub(crate) fn met_by(self, has: Needs) -> bool {
         self == Needs::NOTHING || self.0 & has.0 != 0
     }
 
-    /// Returns whether it draws on a request that was forwarded.
+    /// Returns whether it reads only data of the request, which are gone in `place` because that processes the
+    /// response.
     pub(crate) fn is_gone_in(self, place: Place) -> bool {
         let request = Needs::REQUEST.or(Needs::REQUEST_DATA).or(Needs::REQUEST_BODY);
         self != Needs::NOTHING && place.is_response() && self.0 & !request.0 == 0
@@ -99,7 +100,7 @@ impl Needs {
         self.met_by(Needs::REQUEST_DATA.or(Needs::RESPONSE_DATA)) && self != Needs::NOTHING
     }
 
-    /// Returns its parts, as HAProxy words them in its warnings.
+    /// Returns its sources, as HAProxy names them in its warnings.
     pub(crate) fn name(self) -> String {
         const NAMES: [(Needs, &str); 13] = [
             (Needs::CLIENT, "client connection"),
@@ -120,7 +121,7 @@ impl Needs {
         names.join(" or ")
     }
 
-    /// Returns the rule sets that have it, in a section that has both sides.
+    /// Returns the names of the rule sets that can evaluate it, in a section with both sides.
     pub(crate) fn places(self) -> Vec<&'static str> {
         Place::ALL.iter().filter(|p| self.met_by(p.has(Sides::BOTH))).map(|p| p.name()).collect()
     }
@@ -173,9 +174,9 @@ pub(crate) enum Place {
     Log,
     /// `tcp-check` and `http-check`.
     Check,
-    /// `set-var` of `global`: there is nothing yet.
+    /// `set-var` of `global`: no source is available yet.
     Start,
-    /// An `acl` line: where it is used decides.
+    /// An `acl` line: the place where the ACL is used decides.
     Declared,
 }
 
@@ -196,8 +197,8 @@ impl Place {
         Place::Start,
     ];
 
-    /// Returns the sources of this place, in a section with these sides. A `frontend` that processes a response has its
-    /// backend.
+    /// Returns the sources of this place, in a section with these sides. Rules of a `frontend` that process a response
+    /// can read its backend.
     pub(crate) fn has(self, sides: Sides) -> Needs {
         let kept = Needs::CLIENT.or(Needs::SESSION).or(Needs::REQUEST_KEPT);
         let request = kept.or(Needs::REQUEST).or(Needs::REQUEST_DATA).or(Needs::REQUEST_BODY);
@@ -272,7 +273,7 @@ impl Place {
 /// A fetch's row.
 #[derive(Clone, Copy)]
 pub(crate) struct FetchRow {
-    /// Its names, the manual's first.
+    /// Its names; the first one is the manual's.
     pub(crate) names: &'static [&'static str],
     pub(crate) fetch: Fetch,
     pub(crate) args: &'static [ArgKind],

@@ -22,7 +22,7 @@ const SESSION: Needs = Needs::SESSION;
 const REQUEST_BODY: Needs = Needs::REQUEST_BODY;
 const RESPONSE_BODY: Needs = Needs::RESPONSE_BODY;
 
-/// Declares the fetches from their rows: a variant each, besides those of which one variant has many rows.
+/// Declares the fetches from their rows: one variant for each row, and the variants that many rows share.
 macro_rules! fetches {
     ($($row:ident($names:expr, Fetch::$variant:ident $(, $rest:expr)* $(,)?)),+ $(,)?) => {
         /// A sample fetch. Aliases (`hdr` for `req.hdr`, `cook` for `req.cook`…) are resolved when the file is read; `hdr` and
@@ -37,7 +37,7 @@ macro_rules! fetches {
             Counter(CounterOf, CounterFigure),
         }
 
-        /// Every fetch there is, but for those of tracked counters.
+        /// All fetches, except those of tracked counters.
         pub(super) static ROWS: &[FetchRow] = &[$($row($names, Fetch::$variant $(, $rest)*)),+];
     };
 }

@@ -7,7 +7,7 @@ use sluicegate_pattern::{IndexId, Kind, PatternFile};
 
 use crate::catalogue::{FetchRow, Place};
 use crate::diagnostic::{Diagnostics, Severity};
-use crate::expression::{ExpressionReader, StoreNames};
+use crate::expression::{ExpressionReader, StoreNames, identifier};
 use crate::model::{Acl, AclRef, AclTest, Condition, Position, Term};
 use crate::pattern::{Method, PatternReader};
 use crate::suggest;
@@ -39,6 +39,31 @@ const PREDEFINED: &[(&str, &str)] = &[
     ("TRUE", "bool(true)"),
     ("WAIT_END", "wait_end"),
 ];
+
+/// Keywords of HAProxy's that exist for ACLs. Those of `MATCHED` also exist with the suffixes of `SUFFIXES`, as `path_beg`.
+const KEYWORDS: &[&str] = &[
+    "http_auth_group",
+    "method",
+    "payload",
+    "payload_lv",
+    "req.ssl_ver",
+    "req_rdp_cookie",
+    "req_rdp_cookie_cnt",
+    "req_ssl_sni",
+    "req_ssl_ver",
+    "req_ver",
+    "resp_ver",
+    "ssl_fc_sni_end",
+    "ssl_fc_sni_reg",
+];
+const MATCHED: &[&str] = &["base", "cook", "hdr", "path", "scook", "shdr", "url", "urlp"];
+const SUFFIXES: &[&str] = &["beg", "dir", "dom", "end", "len", "reg", "sub"];
+
+fn is_acl_keyword(name: &str) -> bool {
+    let suffixed =
+        || name.rsplit_once('_').is_some_and(|(stem, suffix)| MATCHED.contains(&stem) && SUFFIXES.contains(&suffix));
+    KEYWORDS.contains(&name) || MATCHED.contains(&name) || suffixed()
+}
 
 /// Returns the names of the predefined ACLs, for the reference.
 pub(crate) fn predefined() -> impl Iterator<Item = (&'static str, &'static str)> {
@@ -305,21 +330,29 @@ impl ConditionReader<'_> {
         let reader = ExpressionReader { stores: self.stores, place, acl: true };
         let text = line.text(start);
         let mut next = start + 1;
+        let mut failed_at = start;
         let read = reader.read(text, line.at(start)).and_then(|mut parsed| {
             if parsed.used < text.len() {
                 let bad = text[parsed.used..].chars().next().unwrap_or('?');
                 let message = format!("missing comma after the expression, at '{bad}'");
                 return Err(crate::expression::Problem::new(parsed.used, message));
             }
-            while next < end && reader.more(line.text(next), &mut parsed)? {
-                next += 1;
+            // Behind a fetch that is no ACL keyword, words may be converters. HAProxy takes the first word behind the
+            // expression for a flag or a pattern all the same, and so every word.
+            if !is_acl_keyword(identifier(text)) {
+                for word in start + 1..end {
+                    failed_at = word;
+                    if !reader.more(line.text(word), &mut parsed)? {
+                        break;
+                    }
+                }
             }
             Ok(parsed)
         });
         let parsed = match read {
             Ok(parsed) => parsed,
             Err(problem) => {
-                let error = self.diagnostics.error(line.within(start, problem.offset), problem.message);
+                let error = self.diagnostics.error(line.within(failed_at, problem.offset), problem.message);
                 if let Some(hint) = problem.hint {
                     error.hint(hint);
                 }

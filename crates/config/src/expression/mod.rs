@@ -36,6 +36,8 @@ pub(crate) struct StoreNames<'f> {
     pub(crate) any_store: bool,
     /// Notices about valid expressions.
     pub(crate) notices: RefCell<Vec<(Position, String)>>,
+    /// The servers that expressions name, by their backends.
+    pub(crate) named_servers: RefCell<HashMap<Arc<str>, HashSet<String>>>,
     /// The names registered by scripts.
     pub(crate) lua: LuaSamples,
     /// Sections with a frontend side.
@@ -188,7 +190,11 @@ impl StoreNames<'_> {
                 };
                 match self.backends.get(backend) {
                     None => Err((format!("unable to find backend '{backend}' of server '{name}'"), None)),
-                    Some(servers) if servers.contains(server) => Ok(()),
+                    Some(servers) if servers.contains(server) => {
+                        let mut named = self.named_servers.borrow_mut();
+                        named.entry(backend.into()).or_default().insert(server.to_owned());
+                        Ok(())
+                    }
                     Some(servers) => {
                         let near = suggest::nearest(server, servers.iter().map(String::as_str));
                         let hint = near.map(|near| format!("did you mean '{near}'?"));
@@ -377,8 +383,12 @@ impl ExpressionReader<'_> {
     /// Reads `,converter(…),…` at `parsed.used`.
     fn converters(&self, text: &str, parsed: &mut Parsed) -> Result<(), Problem> {
         while text[parsed.used..].starts_with(',') {
-            // Several commas are one, as in HAProxy.
+            // Several commas are one, and those at a word's end are ignored, as in HAProxy.
             let start = text.len() - text[parsed.used..].trim_start_matches(',').len();
+            if start == text.len() {
+                parsed.used = start;
+                break;
+            }
             self.converter(text, start, parsed)?;
         }
         Ok(())
@@ -432,6 +442,8 @@ impl ExpressionReader<'_> {
             parsed.output = row.output;
         }
         parsed.dotted = false;
+        // With a converter, an ACL keyword's own match method gives way to that of the type.
+        parsed.suffix = None;
         Ok(())
     }
 
@@ -625,7 +637,7 @@ fn tlv_type(text: &str) -> Result<u8, String> {
 }
 
 /// Returns the name at the start of a text.
-fn identifier(text: &str) -> &str {
+pub(crate) fn identifier(text: &str) -> &str {
     let end = text.bytes().position(|b| !(b.is_ascii_alphanumeric() || matches!(b, b'_' | b'.' | b'-' | b'+')));
     &text[..end.unwrap_or(text.len())]
 }

@@ -16,7 +16,7 @@ pub struct Acme {
     pub at: Position,
     /// `directory`: the authority's URL.
     pub directory: String,
-    /// `contact`: an address of electronic mail.
+    /// `contact`: an e-mail address.
     pub contact: Option<String>,
     /// `account-key`, with `crt-base` before it; `NAME.account.key` by default.
     pub account_path: String,

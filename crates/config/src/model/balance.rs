@@ -76,7 +76,7 @@ pub enum HashKey {
     Header {
         /// The field's name.
         name: String,
-        /// Of a host's name only the part before the last dot, without subdomains.
+        /// Whether only a part of a host name is hashed: the one before the last dot, without subdomains.
         domain_only: bool,
     },
     /// An expression's value.

@@ -90,7 +90,7 @@ pub struct CheckConnect {
     pub default: bool,
     /// `port`.
     pub port: Option<CheckPort>,
-    /// `addr`, and the port that stands with it.
+    /// `addr`, and the port given with it.
     pub addr: Option<(IpAddr, u16)>,
     /// `send-proxy`.
     pub send_proxy: bool,
@@ -103,7 +103,7 @@ pub struct CheckConnect {
 /// The port of a step's connection.
 #[derive(Clone, Debug)]
 pub enum CheckPort {
-    /// This one.
+    /// A fixed port.
     Fixed(u16),
     /// The value of an expression.
     Computed(Box<Expr>),
@@ -112,7 +112,7 @@ pub enum CheckPort {
 /// Bytes to send or to search for.
 #[derive(Clone, Debug)]
 pub enum CheckBytes {
-    /// These.
+    /// Fixed bytes.
     Plain(Vec<u8>),
     /// The text of a log-format.
     Format(LogFormat),
@@ -235,17 +235,17 @@ pub enum CheckStatus {
     SockErr = 5,
     /// Connected.
     L4Ok = 6,
-    /// No connection in time.
+    /// No connection within the timeout.
     L4Tout = 7,
     /// Refused, unreachable, reset.
     L4Con = 8,
     /// The TLS layer is established.
     L6Ok = 9,
-    /// Not in time.
+    /// The TLS layer was not established within the timeout.
     L6Tout = 10,
-    /// Something else.
+    /// The TLS layer failed in another way.
     L6Rsp = 11,
-    /// No complete answer in time.
+    /// No complete answer within the timeout.
     L7Tout = 12,
     /// An invalid answer.
     L7Rsp = 13,

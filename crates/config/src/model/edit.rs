@@ -29,7 +29,7 @@ pub enum Edit {
     SetMethod(LogFormat),
     /// `del-header NAME -m …`.
     DelMatching(NameMatch),
-    /// `set-status N [reason R]`; without a reason the status's own.
+    /// `set-status N [reason R]`; `None`: the standard reason of the status.
     SetStatus(u16, Option<String>),
     /// `normalize-uri`.
     Normalize(Normalizer),
@@ -40,7 +40,7 @@ pub enum Edit {
 pub enum TargetPart {
     /// From the first `/` after the authority to the `?`.
     Path,
-    /// The same to the end.
+    /// From the first `/` after the authority to the end.
     PathAndQuery,
     /// After the `?`.
     Query,
@@ -55,7 +55,7 @@ pub enum NameMatch {
     Beg(String),
     /// Names with this suffix; lower case.
     End(String),
-    /// Names that contain it; lower case.
+    /// Names that contain this text; lower case.
     Sub(String),
     /// Names whose lower-case form matches.
     Reg(Arc<Regex>),
@@ -72,7 +72,7 @@ pub enum Normalizer {
     PathMergeSlashes,
     /// `path-strip-dot`.
     PathStripDot,
-    /// `path-strip-dotdot`, or with `full` without those that lead above the root.
+    /// `path-strip-dotdot [full]`: with `full`, segments that lead above the root are removed, too.
     PathStripDotdot {
         /// `full`.
         full: bool,
@@ -91,34 +91,34 @@ pub enum Normalizer {
     QuerySortByName,
 }
 
-/// A number that stands in the file or is computed.
+/// A number: a constant, or the result of an expression.
 #[derive(Clone, Debug)]
 pub enum NumberOr {
-    /// It stands there.
+    /// A constant.
     Number(u32),
     /// A sample.
     Expr(Expr),
 }
 
-/// A duration that stands in the file, or milliseconds that are computed.
+/// A duration: a constant, or an expression that returns milliseconds.
 #[derive(Clone, Debug)]
 pub enum TimeOr {
-    /// It stands there.
+    /// A constant.
     Time(Duration),
     /// A sample.
     Expr(Expr),
 }
 
-/// A change of what carries a message.
+/// A change of a stream's connections, timeouts or retries.
 #[derive(Clone, Debug)]
 pub enum Carrier {
     /// `set-src`, `set-src-port`, `set-dst`, `set-dst-port`.
     Address(AddressPart, Expr),
     /// `set-fc-mark`, `set-fc-tos`, `set-bc-mark`, `set-bc-tos`.
     Socket {
-        /// The server's connection; otherwise the client's.
+        /// Whether the server's connection is changed instead of the client's.
         server: bool,
-        /// The mark; otherwise the type of service.
+        /// Whether the mark is set instead of the type of service.
         mark: bool,
         /// The value.
         value: NumberOr,

@@ -28,7 +28,7 @@ pub struct Limit {
 }
 
 impl Limit {
-    /// Both say the same, wherever they stand.
+    /// Returns whether both limits are the same, regardless of their positions.
     pub fn means_the_same(&self, other: &Limit) -> bool {
         self.name == other.name && self.kind == other.kind && self.store == other.store
     }
@@ -80,7 +80,7 @@ impl LimitAlgorithm {
     }
 }
 
-/// As a file would write it.
+/// Formats the limit as a file would contain it.
 impl fmt::Display for LimitKind {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {

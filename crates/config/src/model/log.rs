@@ -12,7 +12,7 @@ pub struct LogTarget {
     pub to: LogAddress,
     /// `format`.
     pub format: LogWire,
-    /// `len`, bytes of a line; 1024.
+    /// `len`: the maximum length of a line in bytes; 1024 by default.
     pub max_len: usize,
     /// `sample RANGES:SIZE`: the lines of each group of SIZE that are sent; `None` for all.
     pub sample: Option<LogSample>,
@@ -20,7 +20,7 @@ pub struct LogTarget {
     pub facility: u8,
     /// Least severe level that is sent, 0 (emerg) to 7 (debug); 7 by default.
     pub max_level: u8,
-    /// More severe than this is sent as this; 0 by default.
+    /// The level with which more severe lines are sent; 0 by default.
     pub min_level: u8,
     /// The tag of headers: `log-tag` of the proxy, or of `global`; `None` for the program's name.
     pub tag: Option<Arc<str>>,
@@ -29,7 +29,7 @@ pub struct LogTarget {
 }
 
 impl LogTarget {
-    /// Returns a target for whole lines of every level as they are, which no `log` line names.
+    /// Returns a target that no `log` line configures: it gets whole lines of every level, without a header.
     pub fn raw(to: LogAddress) -> LogTarget {
         LogTarget {
             to,
@@ -50,7 +50,7 @@ impl LogTarget {
 pub struct LogSample {
     /// The lines that are sent, counted from 1; sorted and disjoint.
     pub ranges: Vec<(u32, u32)>,
-    /// After how many lines the count starts again.
+    /// The number of lines after which the count starts again.
     pub size: u32,
 }
 
@@ -118,9 +118,9 @@ pub struct Logging {
     pub tag: Option<Arc<str>>,
     /// `option logasap`: logs as soon as the response's head has arrived, or a TCP connection is established.
     pub asap: bool,
-    /// `option dontlog-normal`: what went well is not logged.
+    /// `option dontlog-normal`: successful streams are not logged.
     pub only_errors: bool,
-    /// `option log-separate-errors`: what did not go well is logged as an error.
+    /// `option log-separate-errors`: failed streams are logged with level `err`.
     pub separate_errors: bool,
     /// `unique-id-format`.
     pub unique_id: Option<Arc<LogFormat>>,
@@ -150,7 +150,7 @@ pub struct LogLine {
 pub struct Capture {
     /// The header's name, or a cookie's prefix; `None` for a slot that rules fill.
     pub name: Option<String>,
-    /// Bytes that are kept of the value.
+    /// The number of the value's bytes that are kept.
     pub len: usize,
 }
 

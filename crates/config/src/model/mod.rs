@@ -112,7 +112,7 @@ pub struct Global {
     pub maxsessrate: u32,
     /// `h1-case-adjust` and its file: field names in lower case, and their spelling for peers that need it.
     pub name_cases: BTreeMap<Vec<u8>, Vec<u8>>,
-    /// `h1-case-adjust-file` and where it stands.
+    /// `h1-case-adjust-file` and its position.
     pub name_case_file: Option<(String, Position)>,
     /// `daemon`: parsed; acts with the drop-in service, check warns until then.
     pub daemon: bool,
@@ -219,7 +219,7 @@ pub struct Preset {
     pub target: VarTarget,
     /// Its value.
     pub value: PresetValue,
-    /// The same as it stands in the file.
+    /// The value as it is written in the file.
     pub text: String,
     /// Its position in the file.
     pub at: Position,
@@ -491,7 +491,7 @@ pub struct RedisSection {
     pub breaker: Option<u32>,
     /// `client-cache SIZE`: bytes of cached replies, which the engine invalidates when keys change.
     pub client_cache: Option<u64>,
-    /// `on-error`: what rules get that say nothing themselves.
+    /// `on-error`: the handling of failures in rules without an `on-error` of their own.
     pub on_error: OnError,
     /// Its position in the file.
     pub at: Position,
@@ -502,7 +502,7 @@ pub struct RedisSection {
 pub enum EngineMode {
     /// One engine.
     Single,
-    /// One that sentinels know.
+    /// An engine that sentinels know.
     Sentinel {
         /// `sentinel-master NAME`.
         master: String,
@@ -511,7 +511,7 @@ pub enum EngineMode {
         /// `read-from replica`.
         from_replicas: bool,
     },
-    /// Several that have the slots.
+    /// Several engines that share the slots.
     Cluster {
         /// `read-from replica`.
         from_replicas: bool,

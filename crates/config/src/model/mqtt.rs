@@ -67,7 +67,7 @@ const PACKETS: &[(&str, &[&str], &[u8])] = &[
 ];
 
 impl MqttField {
-    /// Returns the packet and the field of two names; the error is the index of the one that is unknown, and a message.
+    /// Returns a packet and its field by their names. The error is the index of the unknown name, and a message.
     pub fn named(packet: &str, field: &str) -> Result<(MqttPacket, MqttField), (usize, String)> {
         let number = packet.parse::<usize>().ok().and_then(|number| PACKETS.get(number.checked_sub(1)?));
         let found = number.or_else(|| PACKETS.iter().find(|(name, ..)| name.eq_ignore_ascii_case(packet)));

@@ -18,9 +18,9 @@ pub struct PersistenceCookie {
     pub nocache: bool,
     /// Whether it is only added to responses to POST.
     pub postonly: bool,
-    /// Whether a server's own is left alone.
+    /// Whether a cookie that the server sets itself is left unchanged.
     pub preserve: bool,
-    /// `httponly`, `secure`, `domain` and `attr` as they stand behind its value.
+    /// `httponly`, `secure`, `domain` and `attr`, as they are written after its value.
     pub suffix: String,
     /// The maximum time between two uses.
     pub maxidle: Option<Duration>,
@@ -33,9 +33,9 @@ pub struct PersistenceCookie {
 /// The delivery of a persistence cookie to the client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CookieMode {
-    /// The value that the server gives it is replaced.
+    /// The value that the server sets is replaced.
     Rewrite,
-    /// It is added.
+    /// The cookie is added.
     Insert,
     /// The server's name is put before the value of an application's cookie.
     Prefix,
@@ -44,7 +44,7 @@ pub enum CookieMode {
 /// `force-persist`, `ignore-persist`.
 #[derive(Clone, Debug)]
 pub struct PersistRule {
-    /// Whether a server that is down is asked all the same; otherwise cookies are ignored.
+    /// Whether a server is used even if it is down; otherwise cookies are ignored.
     pub force: bool,
     /// Its condition.
     pub condition: Option<Condition>,
@@ -64,7 +64,7 @@ pub struct UseServer {
 /// A server by its name, or by one that is computed per request.
 #[derive(Clone, Debug)]
 pub enum ServerChoice {
-    /// Known; the check of the whole finds it.
+    /// A fixed name, which is resolved when the whole configuration is checked.
     Named(Arc<str>),
     /// A log-format; an unknown result ends the rules, a server that is down falls through to the next one.
     Computed(LogFormat),
@@ -77,7 +77,7 @@ pub struct StickRule {
     pub matches: bool,
     /// Whether the server is stored.
     pub stores: bool,
-    /// Whether the key is the response's.
+    /// Whether the key is taken from the response.
     pub response: bool,
     /// The key.
     pub key: Expr,

@@ -605,6 +605,8 @@ pub struct Server {
     pub sid: u32,
     /// Whether it has that number by `id`.
     pub forced_id: bool,
+    /// Whether an expression names it, such as `srv_is_up(BACKEND/NAME)`: then it is not deleted at run time.
+    pub is_named: bool,
     /// Its address.
     pub address: ServerAddress,
     /// `init-addr`, in order.

@@ -113,6 +113,8 @@ pub struct TlsFiles {
     pub ticket_keys: BTreeMap<Arc<str>, Arc<TicketKeyFile>>,
     /// The files of certificates that lines name one by one.
     pub named: BTreeMap<Arc<str>, NamedFiles>,
+    /// Certificates about which a line has such words, or `ocsp-update`: later lines must say the same.
+    pub worded: BTreeMap<Arc<str>, Worded>,
     /// The files of all certificates, with those that were looked for.
     pub sources: BTreeMap<Arc<str>, NamedFiles>,
     /// The chains of `issuers-chain-path`.
@@ -132,6 +134,15 @@ pub struct NamedFiles {
     pub issuer: Option<String>,
     /// `sctl`.
     pub sctl: Option<String>,
+}
+
+/// The first line with words about a certificate's files.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Worded {
+    /// Whether it stands in a `crt-store`, not in a `crt-list`.
+    pub in_store: bool,
+    /// `ocsp-update`.
+    pub update: Option<bool>,
 }
 
 /// A list of certificates, as `show ssl crt-list` prints it.
@@ -396,6 +407,15 @@ impl Http2 {
     pub fn receive_total(&self, side: &Http2Side, bufsize: usize) -> usize {
         let buffers = self.streams(side) as usize * bufsize.max(16384);
         side.receive_buffers.max(buffers)
+    }
+
+    /// Returns the largest frame that this side accepts: a buffer of `bufsize` bytes, or less by
+    /// `tune.h2.max-frame-size`, and at least what HTTP/2 demands.
+    pub fn frame(&self, bufsize: usize) -> u32 {
+        const DEMANDED: u32 = 16_384;
+        const MOST: u32 = (1 << 24) - 1;
+        let buffer = u32::try_from(bufsize).unwrap_or(u32::MAX);
+        self.max_frame.unwrap_or(MOST).min(buffer).clamp(DEMANDED, MOST)
     }
 
     /// Returns the limit of concurrent streams of a side.

@@ -16,7 +16,7 @@ use crate::word::Line;
 /// Reads an option's value into a bind; the message of an error is completed with the option's name.
 pub(crate) type PlainOption = fn(&mut Bind, &str) -> Result<(), String>;
 
-/// An option's parser. Messages about TLS are HAProxy's as they are.
+/// An option's parser. Messages about TLS are HAProxy's and are printed unchanged.
 pub(crate) enum BindOption {
     /// A field of the line.
     Plain(PlainOption),

@@ -27,7 +27,7 @@ const SYSTEM_CA: &str = "/etc/ssl/certs/ca-certificates.crt";
 
 /// A `redis` section while it is being read.
 pub(crate) struct EngineReader<'d> {
-    /// With those whose line names no port.
+    /// The servers, and whether the line of each names no port.
     servers: Vec<(EngineServer, bool)>,
     mode: &'static str,
     /// Keywords that belong to a mode or to `ssl`, by name: the line's position and the argument.

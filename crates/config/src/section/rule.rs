@@ -325,7 +325,7 @@ impl ActionReader<'_, '_> {
         ExpressionReader { stores: self.reader.stores, place: self.place, acl: false }
     }
 
-    /// `NAME FORMAT` of a header field.
+    /// Reads `NAME FORMAT` of a header field.
     fn field(&mut self) -> Option<(String, LogFormat)> {
         let name = sent_header_name(self.reader, self.line, self.next)?;
         let format = self.format(self.next + 1, "a value")?;
@@ -551,7 +551,7 @@ impl ActionReader<'_, '_> {
         }
     }
 
-    /// `(N)` or `(ELEMENT,N)`, then a value unless it is known.
+    /// Reads `(N)` or `(ELEMENT,N)`, then the value unless `by` gives it.
     fn counter(&mut self, kind: DataKind, array: bool, by: Option<u32>) -> Option<Action> {
         let inside = self.inside.unwrap_or_default();
         let (element, slot) = match (array, inside.split_once(',')) {
@@ -582,7 +582,7 @@ impl ActionReader<'_, '_> {
         Some(Action::ChangeCounter(CounterChange { slot, kind, element, by }))
     }
 
-    /// `(FILE)`, a key, and a value for `set-map`.
+    /// Reads `(FILE)`, a key, and a value for `set-map`.
     fn edit_patterns(&mut self, edit: PatternEdit) -> Option<Action> {
         let file = self.inside.unwrap_or_default();
         if file.is_empty() {

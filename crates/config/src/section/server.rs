@@ -538,7 +538,7 @@ pub(crate) static OPTIONS: Table<ServerOption> = Table::new(&[
         1,
         "(ID) FORMAT",
         "A TLV of a header of 'send-proxy-v2': its type, 0 to 255 or 0x00 to 0xff, and the format of its value.",
-        // Parsed by `send_proxy::tlv`, which has the reader of formats.
+        // `send_proxy::tlv` parses this option, because formats need the reader.
         |_, _| Ok(()),
     ),
     option(
@@ -552,7 +552,7 @@ pub(crate) static OPTIONS: Table<ServerOption> = Table::new(&[
             Ok(())
         },
     ),
-    // Has several arguments, which `source::read` parses.
+    // `source::read` parses this option, which has several arguments.
     option("source", 1, source::USAGE, source::DOCS, |_, _| Ok(())),
     option("stick", 0, "", "Undoes a 'non-stick' of default-server.", |s, _| {
         s.non_stick = false;
@@ -633,7 +633,7 @@ fn options(reader: &mut ProxyReader<'_>, line: &Line, start: usize, settings: &m
         }
         if let Some((row, _)) = tls::OPTIONS.find(word, "") {
             if keyword == "default-server" && !tls::may_be_default(word) {
-                // HAProxy starts all the same, without the word.
+                // HAProxy ignores the word, too, and starts.
                 let message = format!("'{word}' option is not accepted in default-server sections");
                 let warning = reader.diagnostics.warning(line.at(next), message);
                 warning.hint("it is ignored: use 'ssl-min-ver' and 'ssl-max-ver'");
@@ -805,7 +805,7 @@ fn declare(reader: &mut ProxyReader<'_>, line: &Line, at: usize, names: impl Int
     reader.settings.server_words.push((reader.settings.proxy.servers.len(), settings.tls.clone()));
     let servers = &mut reader.settings.proxy.servers;
     let server = settings.server(name, address, line.at(0));
-    // The others differ from the first by their names; an 'id' belongs to the first.
+    // The servers of a template differ by their names; an 'id' belongs to the first one.
     servers.push(server.clone());
     servers.extend(names.map(|name| Server { name, sid: 0, ..server.clone() }));
 }

@@ -26,8 +26,8 @@ fn haproxy(text: &str) -> (bool, String) {
     (output.status.success(), printed)
 }
 
-/// Raw text is the same word in both, or an error in both. Each is one word, since HAProxy's `setenv` ignores further
-/// words, which are an error here.
+/// Both programs read the same word from a raw text, or both report an error. Each text is one word, since HAProxy's
+/// `setenv` ignores further words, which are an error here.
 #[test]
 fn words_are_split_alike() {
     let raws = [

@@ -20,7 +20,7 @@ enum Key {
     Ecdsa(EcdsaKeyPair, &'static str),
 }
 
-/// Returns bytes in the base64 of URLs, without padding.
+/// Returns bytes in base64url without padding.
 pub(super) fn base64(bytes: &[u8]) -> String {
     String::from_utf8(Base64::Url.encode(bytes)).expect("base64 is ASCII")
 }
@@ -33,10 +33,10 @@ pub(super) fn quoted(text: &str) -> String {
 }
 
 impl Account {
-    /// Takes over a private key: RSA, or ECDSA on the curve P-256, P-384 or P-521.
+    /// Creates the account from a private key: RSA, or ECDSA on the curve P-256, P-384 or P-521.
     ///
     /// # Errors
-    /// A sentence about a key that can't sign.
+    /// Returns a message if the key can't sign.
     pub(super) fn new(key: &PrivateKey) -> Result<Account, String> {
         let unusable = || "the account's key can't sign: RSA or ECDSA (P-256, P-384, P-521) is needed".to_owned();
         let pkcs8 = key.to_pkcs8().ok_or_else(unusable)?;
@@ -71,7 +71,7 @@ impl Account {
     /// Returns the body of a signed request. `kid` is the account's URL; without it the public key stands in its place.
     ///
     /// # Errors
-    /// A sentence about a signature that can't be made.
+    /// Returns a message if the signature can't be made.
     pub(super) fn signed(&self, nonce: &str, url: &str, kid: Option<&str>, payload: &str) -> Result<String, String> {
         let identity = match kid {
             Some(kid) => format!("\"kid\":{}", quoted(kid)),

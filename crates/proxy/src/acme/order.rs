@@ -168,7 +168,7 @@ impl<'a> Order<'a> {
     /// Returns the chain of the new certificate as PEM. `log` gets a line for each attempt that is repeated.
     ///
     /// # Errors
-    /// The sentence for the log about the end.
+    /// Returns the log message about the end of the renewal.
     pub(super) async fn run(mut self, log: &(dyn Fn(String) + Sync)) -> Result<Vec<u8>, String> {
         let mut step = Step::Directory;
         let mut attempt = 1;
@@ -227,7 +227,7 @@ impl<'a> Order<'a> {
                 Some(None) => at_once(Step::Challenge(index + 1)),
                 Some(Some(url)) => {
                     let response = self.post(&url, "{}").await?;
-                    // A status is asked for below, after a pause.
+                    // The status is requested later, after a pause.
                     let _ = challenge_status(&response)?;
                     at_once(Step::Challenge(index + 1))
                 }

@@ -1,4 +1,4 @@
-//! Renewals on the control thread: when they begin, and what becomes of their certificates.
+//! Renewals on the control thread: when they begin, and the use of the new certificates.
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -27,7 +27,7 @@ const SIZE_MAX: u64 = 64 << 20;
 /// not configured.
 ///
 /// # Errors
-/// A sentence about a file that can't be read.
+/// Returns a message if the file can't be read.
 pub fn restored(global: &Global) -> Result<Option<TlsFiles>, String> {
     let Some(path) = &global.acme_state_file else { return Ok(None) };
     let path = match &global.chroot {
@@ -95,7 +95,7 @@ fn text<'a>(pairs: impl Iterator<Item = &'a Arc<Pair>>) -> Secret {
 /// Writes the certificates of ACME that were set since their files were read. Blocks.
 ///
 /// # Errors
-/// A sentence about a file that can't be written.
+/// Returns a message if the file can't be written.
 pub(super) fn write(path: &Path, files: &TlsFiles) -> Result<(), String> {
     let renewed = files.pairs.iter().filter(|(name, _)| files.acme.contains_key(*name)).map(|(_, pair)| pair);
     replace(path, &text(renewed)).map_err(|error| failed(path, &error))
@@ -104,7 +104,7 @@ pub(super) fn write(path: &Path, files: &TlsFiles) -> Result<(), String> {
 /// Checks that the file can be written, without changing it. Blocks.
 ///
 /// # Errors
-/// A sentence about a directory that can't be written to.
+/// Returns a message if the directory can't be written to.
 pub(super) fn probe(path: &Path) -> Result<(), String> {
     let beside = beside(path);
     let made = create(&beside).and_then(|_| std::fs::remove_file(&beside));
@@ -180,7 +180,7 @@ mod tests {
         let set = Arc::new(draft.build(false).expect("a certificate"));
         let mut files = TlsFiles::default();
         files.pairs.insert("a b.pem".into(), set.clone());
-        // Not of ACME, and as its file has it.
+        // The first is not from ACME, and the second is unchanged since its file was read.
         files.pairs.insert("other.pem".into(), set.clone());
         files.pairs.insert("old.pem".into(), Arc::new(old));
         for name in ["a b.pem", "old.pem"] {
@@ -201,7 +201,7 @@ mod tests {
         assert_eq!(read.pairs.keys().map(|name| &**name).collect::<Vec<_>>(), ["a b.pem"]);
         let pair = &read.pairs["a b.pem"];
         assert_eq!((pair.leaf(), pair.file_digest()), (set.leaf(), set.file_digest()));
-        // The path is one inside `chroot`.
+        // The path is inside `chroot`.
         global.chroot = Some(directory.path().into());
         global.acme_state_file = Some("/state".into());
         assert_eq!(restored(&global).expect("read").expect("a state").pairs.len(), 1);

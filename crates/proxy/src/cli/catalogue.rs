@@ -42,7 +42,7 @@ impl Call<'_> {
         self.args.get(index).and_then(|word| std::str::from_utf8(word).ok()).unwrap_or("")
     }
 
-    /// Answers with a message that ends with its line.
+    /// Answers with a message and a line feed.
     pub fn say(&mut self, line: impl AsRef<str>) {
         self.answer(line.as_ref());
         self.out.push("\n");
@@ -216,7 +216,7 @@ async fn dynamic(command: &Dynamic, words: Vec<Vec<u8>>, out: &mut Output) -> io
                     out.drain().await?;
                 }
                 None if done => return Ok(()),
-                // It has let go of its outlet and does something else still.
+                // The command has dropped its outlet, but is still running.
                 None => {
                     running.await;
                     return Ok(());
@@ -291,7 +291,7 @@ fn unknown(words: &[Vec<u8>], out: &mut Vec<u8>) {
         list(others().map(Line::of).chain(last).collect(), out);
     } else {
         out.extend_from_slice(b"', but maybe one of the following ones is a better match:\n");
-        // The nearest first, which is worth more than the alphabet.
+        // The nearest command comes first, which helps more than alphabetical order.
         for (_, command) in near {
             // Writing to a vector can't fail.
             let _ = out.write_all(Line::of(command).text.as_bytes());
@@ -325,7 +325,7 @@ fn edits(a: &[u8], b: &[u8]) -> usize {
     row[b.len()]
 }
 
-/// Any bytes as a line: it splits into a bounded number of words, and whatever they are, an answer or nothing comes.
+/// Reads any bytes as a line: the number of its words is bounded, and it is answered or ignored, whatever it contains.
 pub fn fuzz_line(data: &[u8]) {
     for request in super::protocol::split(data) {
         let words = request.words;

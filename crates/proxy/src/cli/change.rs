@@ -13,7 +13,7 @@ use crate::log::{Logger, Severity};
 use crate::running::{ProxyRun, Running};
 use crate::server::{Admin, Directive, HealthWord, ServerRun, parse_weight, say};
 
-/// The theme's rows.
+/// The commands of this module.
 pub const COMMANDS: &[Command] = &[
     Command {
         name: &["clear", "counters"],
@@ -247,7 +247,7 @@ fn enable_agent(call: &mut Call<'_>) {
 fn set_agent(call: &mut Call<'_>, proxy: &ProxyRun, server: &ServerRun) {
     const OFF: &str = "agent checks are not enabled on this server";
     if !server.shared.status().agent.enabled {
-        // HAProxy ends some of its answers and not others.
+        // HAProxy ends some of these answers with a full stop and a line feed, and others with neither.
         let ends = matches!(call.arg(1), "agent" | "agent-send");
         return if ends { call.say(format!("{OFF}.")) } else { call.answer(OFF) };
     }

@@ -7,7 +7,7 @@ use sluicegate_wire::engine::WAIT_BOUNDS_MS;
 
 use super::catalogue::{Call, Command, Run};
 
-/// The theme's rows.
+/// The commands of this module.
 pub const COMMANDS: &[Command] = &[Command {
     name: &["show", "engines"],
     arguments: "[name]",

@@ -9,7 +9,7 @@ use super::protocol::Answer;
 use crate::date::{Clock, append_date};
 use crate::stream::Invalid;
 
-/// The theme's rows.
+/// The commands of this module.
 pub const COMMANDS: &[Command] = &[Command {
     name: &["show", "errors"],
     arguments: "[<px>] [request|response]",

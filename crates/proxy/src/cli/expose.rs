@@ -150,7 +150,7 @@ mod tests {
 
     use super::*;
 
-    /// What [`take_from`] makes of `count` sockets that [`give`] gives.
+    /// Returns the number of sockets that [`take_from`] receives when [`give`] sends `count`.
     fn through(count: usize) -> usize {
         let (one, other) = Blocking::pair().unwrap();
         let taking = thread::spawn(move || take_from(other).unwrap().len());

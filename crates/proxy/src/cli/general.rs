@@ -7,7 +7,7 @@ use sluicegate_config::model::StatsLevel;
 use super::catalogue::{self, Call, Command, Run};
 use super::protocol::{Mode, Rights, SeverityOutput};
 
-/// The theme's rows.
+/// The commands of this module.
 pub const COMMANDS: &[Command] = &[
     Command {
         name: &["experimental-mode"],

@@ -20,7 +20,7 @@ use crate::log::Severity;
 /// The interval at which `wait` checks its condition.
 const LOOK_PERIOD: Duration = Duration::from_millis(20);
 
-/// The theme's rows.
+/// The commands of this module.
 pub const COMMANDS: &[Command] = &[
     Command {
         name: &["debug", "dev", "delay"],
@@ -150,7 +150,7 @@ pub const COMMANDS: &[Command] = &[
         run: Run::Now(|call| {
             let text = call.running.process.startup_logs();
             if text.is_empty() {
-                // Nothing to print is an empty line.
+                // Without messages an empty line is printed.
                 call.out.push("\n");
             }
             call.out.push(text);
@@ -214,7 +214,7 @@ fn write(mut call: Call<'_>) -> Answer<'_> {
         if !expert(&mut call) {
             return Ok(());
         }
-        // HAProxy writes whole lines of dots and digits; what matters is how many bytes they are.
+        // HAProxy writes whole lines of dots and digits; only the number of bytes matters.
         let mut left: usize = call.arg(0).parse().unwrap_or(0);
         while left > 0 {
             let count = left.min(64);

@@ -13,7 +13,7 @@ use crate::rule::shown;
 /// The number of keys that `show top` shows without an argument.
 const SHOWN: usize = 10;
 
-/// The theme's rows.
+/// The commands of this module.
 pub const COMMANDS: &[Command] = &[
     Command {
         name: &["clear", "limit"],

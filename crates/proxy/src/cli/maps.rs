@@ -17,7 +17,7 @@ use crate::sample::{Sample, VarRef, set_preset};
 /// The number of entries that are listed while a file's lock is held.
 const PAGE: usize = 256;
 
-/// The theme's rows.
+/// The commands of this module.
 pub const COMMANDS: &[Command] = &[
     Command {
         name: &["add", "acl"],

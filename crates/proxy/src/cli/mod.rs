@@ -1,7 +1,7 @@
 //! The stats socket: HAProxy's command line over a unix or TCP socket (management guide 9.3).
 //!
 //! [`protocol`] is the line protocol, [`catalogue`] the commands, a file per theme. Everything runs on the control
-//! thread, so no command delays a request, and no limit of the proxy stands before the socket.
+//! thread, so no command delays a request, and the proxy's limits do not apply to the socket.
 //!
 //! Limits: [`protocol::LINE_MAX`] bytes a line, `stats maxconn` connections, `stats timeout` without a byte in or
 //! out.
@@ -166,7 +166,7 @@ where
         listeners.spawn(accept(listener, socket, serving, commands.clone(), limit.clone(), connections));
     }
     while listeners.join_next().await.is_some() {}
-    // Without sockets there are no clients, which is no reason to end.
+    // Without sockets there are no clients, but the future must not end.
     std::future::pending().await
 }
 
@@ -181,7 +181,7 @@ async fn accept<C>(
     C: protocol::Commands + 'static,
 {
     loop {
-        // The place is taken before the connection, so what exceeds the limit waits in the backlog.
+        // The place is acquired before the connection is accepted, so excess connections wait in the backlog.
         let Ok(place) = limit.clone().acquire_owned().await else { return };
         match listener.accept().await {
             Ok((mut stream, _)) => {

@@ -1,10 +1,10 @@
 //! The line protocol of HAProxy's command sockets (management guide 9.3), without any command.
 //!
 //! A line contains commands separated by `;`; a backslash escapes the next byte. A line that ends in `<<` or
-//! `<<PATTERN` is followed by a payload, which belongs to the line's last command and ends with an empty line or with
-//! PATTERN alone on one. Every reply is followed by an empty line, and by `> ` after `prompt`; without `prompt` the
-//! connection ends after one line, or after those received with it. The commands are behind the trait [`Commands`], so
-//! the stats socket and a master socket share this protocol.
+//! `<<PATTERN` is followed by a payload, which belongs to the line's last command and ends with an empty line or with a
+//! line that contains only PATTERN. Every reply is followed by an empty line, and by `> ` after `prompt`; without
+//! `prompt` the connection ends after one line, or after those received with it. The commands are behind the trait
+//! [`Commands`], so the stats socket and a master socket share this protocol.
 //!
 //! A reply goes through [`Output`], which buffers at most [`FLUSH_AT`] bytes before it waits for the client: a client
 //! that does not read costs one buffer and is closed after the session's timeout.
@@ -24,7 +24,7 @@ use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 
 /// The maximum length of a line with its payload, in bytes.
 pub const LINE_MAX: usize = 16_384;
-/// The number of unsent bytes of an answer from which on the client is awaited.
+/// The number of unsent bytes of an answer at which an [`Output`] waits for the client.
 pub const FLUSH_AT: usize = 16_384;
 /// The maximum length in bytes of the pattern that ends a payload (HAProxy's limit).
 const PATTERN_MAX: usize = 7;
@@ -65,7 +65,7 @@ pub struct Rights {
 }
 
 impl Rights {
-    /// Returns the rights of a client at its beginning.
+    /// Returns the initial rights of a client.
     pub fn of(level: StatsLevel) -> Rights {
         Rights { level, expert: false, experimental: false }
     }
@@ -97,7 +97,7 @@ pub struct Session {
 }
 
 impl Session {
-    /// Returns a session at its beginning.
+    /// Returns a new session.
     pub fn new(rights: Rights, timeout: Duration, started: Instant) -> Session {
         Session {
             rights,
@@ -154,8 +154,8 @@ impl Output {
         self.timeout = timeout;
     }
 
-    /// Returns the part of the answer that was not written yet, to append to. Answers that may be long wait in between,
-    /// by [`Output::drain`].
+    /// Returns the part of the answer that was not written yet, to append to. A command with a long answer calls
+    /// [`Output::drain`] in between.
     pub fn buffer(&mut self) -> &mut Vec<u8> {
         &mut self.pending
     }
@@ -234,7 +234,7 @@ where
                 let Some(more) = read_line(&mut from, &mut received, session, used).await? else {
                     return too_long(&mut out).await;
                 };
-                // A client that ends its side ends its payload with it.
+                // A client that shuts down its sending side ends its payload, too.
                 if more.0.is_empty() || trimmed(&more.0) == pattern {
                     break;
                 }
@@ -264,7 +264,8 @@ where
     }
 }
 
-/// Bytes that may be a private key: they are overwritten when they are dropped, with what was in their place before.
+/// Bytes that may be a private key: when they are dropped, their whole buffer is overwritten, with all that it held
+/// before.
 struct Wiped(Vec<u8>);
 
 impl Wiped {
@@ -394,7 +395,7 @@ mod tests {
         assert_eq!(pattern("add map m <<LONGERTHANSEVEN"), None);
     }
 
-    /// Answers `echo` with its words and payload, `long` with very much.
+    /// Answers `echo` with its words and payload, `long` with 100,000 bytes.
     struct Echo;
 
     impl Commands for Echo {

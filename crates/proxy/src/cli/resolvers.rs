@@ -7,7 +7,7 @@ use sluicegate_config::model::StatsLevel;
 
 use super::catalogue::{Call, Command, Run};
 
-/// The theme's rows.
+/// The commands of this module.
 pub const COMMANDS: &[Command] = &[Command {
     name: &["show", "resolvers"],
     arguments: "[id]",
@@ -34,7 +34,7 @@ fn show_resolvers(call: &mut Call<'_>) {
                 ("snd_error", Some(&counters.snd_error)),
                 ("valid", Some(&counters.valid)),
                 ("update", Some(&counters.update)),
-                // HAProxy counts neither of the two without a figure.
+                // HAProxy never increments the two counters without a value.
                 ("cname", None),
                 ("cname_error", Some(&counters.cname_error)),
                 ("any_err", Some(&counters.any_err)),

@@ -7,8 +7,8 @@
 
 use std::sync::Arc;
 
-use sluicegate_config::add_server;
 use sluicegate_config::model::{Config, ServerChoice, StatsLevel};
+use sluicegate_config::{add_server, expand_address};
 
 use super::catalogue::{Call, Command, Run};
 use super::change::backend_named;
@@ -17,7 +17,7 @@ use crate::reload::{Amended, Current};
 use crate::running::{ProxyRun, Running};
 use crate::server::{Admin, ServerRun, clear_idle};
 
-/// The theme's rows.
+/// The commands of this module.
 pub const COMMANDS: &[Command] = &[
     Command {
         name: &["add", "server"],
@@ -48,7 +48,10 @@ fn add<'a>(mut call: Call<'a>) -> Answer<'a> {
             call.answer("Require 'backend/server'.");
             return Ok(());
         };
-        let words: Vec<String> = (1..call.args.len()).map(|index| call.arg(index).to_owned()).collect();
+        let mut words: Vec<String> = (1..call.args.len()).map(|index| call.arg(index).to_owned()).collect();
+        if let Some(address) = words.first_mut() {
+            *address = expand_address(address, |name| std::env::var(name).ok());
+        }
         let change = |running: &Arc<Running>| {
             let proxy = backend_named(running, backend).ok_or("No such backend.")?;
             if !proxy.backend.dynamic {
@@ -102,6 +105,7 @@ pub(super) fn may_go(running: &Running, proxy: &ProxyRun, server: &ServerRun) ->
     if config.use_server.iter().any(|rule| named(&rule.server))
         || running.trackers(proxy.id, server.shared.index).next().is_some()
         || server.config.resolve.is_some()
+        || server.config.is_named
     {
         return Err("This server cannot be removed at runtime due to other configuration elements pointing to it.");
     }
@@ -119,7 +123,7 @@ fn without(config: &Config, proxy: &ProxyRun, server: &ServerRun) -> Config {
     let (id, gone) = (proxy.id, server.shared.index);
     let mut config = config.clone();
     config.proxies[id.0 as usize].servers.remove(gone);
-    // Tracked servers after it have moved up.
+    // Tracked servers behind the deleted one have moved up.
     let targets = config.proxies.iter_mut().flat_map(|proxy| &mut proxy.servers);
     for target in targets.filter_map(|server| server.health.track.as_mut()?.target.as_mut()) {
         if target.0 == id && target.1 > gone {

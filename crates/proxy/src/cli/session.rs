@@ -12,7 +12,7 @@ use super::change::{backend_named, server};
 use super::protocol::Answer;
 use crate::stream::{Detail, Killer, PATIENCE, Selection, Which, end_streams};
 
-/// The theme's rows.
+/// The commands of this module.
 pub const COMMANDS: &[Command] = &[
     Command {
         name: &["show", "sess"],
@@ -111,7 +111,7 @@ fn show_sess(mut call: Call<'_>) -> Answer<'_> {
                 return Ok(());
             }
         };
-        // No stream here is in a state that can't be.
+        // No stream here is in an impossible state, which is what `suspicious` selects.
         if suspicious {
             return Ok(());
         }

@@ -18,7 +18,7 @@ use crate::running::{ProxyRun, Running};
 use crate::server::{Admin, Operation, ServerRun};
 use crate::stats::{self, Filter, Format, typed};
 
-/// The theme's rows.
+/// The commands of this module.
 pub const COMMANDS: &[Command] = &[
     Command {
         name: &["show", "activity"],
@@ -384,11 +384,13 @@ fn connections(proxy: &ProxyRun, server: &ServerRun, _: Instant, key: Option<u32
     let need = server.shared.needed_connections().max(used);
     let idle: Vec<String> = server.shared.idle_by_worker().map(|count| count.to_string()).collect();
     let total = server.shared.idle_connections();
+    let safe = server.shared.safe_idle_connections();
+    let others = total.saturating_sub(safe);
     let pool = server.config.pool;
     let delay = pool.purge_delay.unwrap_or_default().as_millis();
     let limit = pool.max.map_or_else(|| "-1".to_owned(), |max| max.to_string());
     format!(
-        "{}/{} {}/{} {address} {port} - {delay} {used} {most} {need} {total} 0 {limit} {total} {}",
+        "{}/{} {}/{} {address} {port} - {delay} {used} {most} {need} {others} {safe} {limit} {total} {}",
         anonymous(key, &proxy.config.name),
         anonymous(key, server.name()),
         proxy.config.uid,

@@ -15,7 +15,7 @@ const PAGE: u32 = 64;
 /// The maximum number of conditions in one command.
 const FILTERS: usize = 4;
 
-/// The theme's rows.
+/// The commands of this module.
 pub const COMMANDS: &[Command] = &[
     Command {
         name: &["clear", "table"],
@@ -285,7 +285,7 @@ async fn clear(mut call: Call<'_>) -> std::io::Result<()> {
                     Chosen::Filtered(filters) => !filters.iter().all(|filter| filter.matches(&seen.row)),
                     _ => false,
                 });
-                // A big table must not keep the control thread from everybody else.
+                // A big table must not occupy the control thread for long.
                 tokio::task::yield_now().await;
             }
         }

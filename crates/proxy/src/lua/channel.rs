@@ -203,7 +203,7 @@ unsafe fn read(lua: *mut lua_State, _: c_int, how: lua_KContext) -> c_int {
         if count == 0 {
             return nil(lua);
         }
-        // The context is still the burst's: nothing of Lua's was called that could end it.
+        // The context still belongs to the burst: no call of Lua since could have ended it.
         push_bytes(lua, &content.data[from..from + count]);
         if how & TAKE != 0 {
             content.data.drain(from..from + count);

@@ -82,7 +82,7 @@ impl Operation {
                 tokio::time::sleep(time).await;
                 Outcome::Ready
             }
-            // An error of readiness shows again, and better, in the attempt that follows.
+            // An error while waiting for readiness is reported in more detail by the attempt that follows.
             Operation::Readable(stream, limit) => within(limit, below(&stream).readable()).await,
             Operation::Writable(stream, limit) => within(limit, below(&stream).writable()).await,
             Operation::Connect(target, tls, limit) => {
@@ -141,7 +141,7 @@ mod tests {
 
     #[test]
     fn names_are_looked_up_in_the_remembered_file() {
-        // Inside a chroot the system's resolver knows none of them, as it knows no name of this domain.
+        // The system's resolver does not know this name, just as inside a chroot it knows none.
         crate::hosts::remember_text("127.0.0.1 remembered.invalid\n");
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
         runtime.block_on(async {

@@ -4,8 +4,9 @@
 //! connection is reused first. A connection is checked before reuse, and once a second while idle: if the other side
 //! has closed it or sent unexpected data, it is dropped.
 //!
-//! Limits: [`ALL_MAX`] connections of a worker; per pool as many as its scripts set, [`SIZE`] by default, for [`IDLE`]
-//! by default. If a connection is one too many, the one idle for longest is closed.
+//! Limits: [`ALL_MAX`] connections of a worker; in a pool as many as its scripts set, [`SIZE`] by default; the idle
+//! time that scripts set, [`IDLE`] by default. Beyond the limits the connection that has been idle for longest in the
+//! pool is closed.
 
 use std::cell::{Cell, RefCell};
 use std::collections::{HashMap, VecDeque};

@@ -141,7 +141,7 @@ unsafe fn add_header(lua: *mut lua_State, name: c_int) {
     unsafe {
         let name = to_bytes(lua, name).unwrap_or_default();
         let mut len = 0;
-        // A number is converted in its copy on top, never in the table that is being walked.
+        // A number is converted in its copy on top, never in the table during its traversal.
         let text = ffi::lua_tolstring(lua, -1, &mut len);
         if text.is_null() || !is_field_name(name) {
             raise(lua, c"done: invalid header");

@@ -381,7 +381,8 @@ unsafe fn send_from(lua: *mut lua_State, mut done: usize) -> c_int {
         loop {
             if done == data.len() {
                 socket.cut &= done == 0;
-                // LuaSocket gives the index of the last byte, which starts where the slice does.
+                // LuaSocket returns the index of the last byte sent, counted from the start of the string, not of the
+                // slice.
                 let before = if socket.luasocket { ffi::luaL_optinteger(lua, 3, 1).max(1) - 1 } else { 0 };
                 ffi::lua_pushinteger(lua, before + done as i64);
                 return 1;
@@ -704,7 +705,7 @@ unsafe fn setkeepalive(lua: *mut lua_State) -> c_int {
             return refuse(lua, c"closed");
         }
         if !socket.pending().is_empty() || socket.stream.as_ref().is_some_and(|stream| !stream.is_quiet()) {
-            // The next one would take it for an answer.
+            // The next user of the connection would take the data for its own response.
             socket.close();
             return refuse(lua, c"unread data in buffer, or closed by the peer");
         }

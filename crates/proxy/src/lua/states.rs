@@ -1,4 +1,4 @@
-//! Every state of the process: loading, names, initialisation.
+//! The Lua states of the process: loading of scripts, lookup of their functions by name, initialisation.
 
 use std::collections::{BTreeSet, HashMap};
 use std::ffi::{CStr, CString, c_int};
@@ -35,9 +35,9 @@ pub(super) struct Shared {
     pub(super) forgotten: Arc<Throttle>,
     /// The rate limit of messages about samples that were skipped because a state was in use.
     pub(super) busy: Throttle,
-    /// The current snapshot; none before the start, and after a replacement with its own scripts.
+    /// The current snapshot; none before the start, and once a snapshot with scripts of its own has replaced it.
     pub(super) running: RwLock<Weak<Running>>,
-    /// The TLS of scripts' connections, since the first snapshot.
+    /// The TLS configuration of scripts' connections; `None` until the first snapshot exists.
     pub(super) tls: RwLock<Option<Arc<ScriptTls>>>,
     pub(super) patterns: LuaPatterns,
     /// Longest line that `receive` keeps, bytes: `tune.bufsize`.
@@ -87,7 +87,7 @@ impl StateCell {
         self.has_chores.store(true, Ordering::Release);
     }
 
-    /// Called when a stream with a private value in this state has ended.
+    /// Records that a stream with a private value in this state has ended.
     pub(super) fn stream_ended(&self, id: u64) {
         self.chores.lock().ended_streams.push(id);
         self.has_chores.store(true, Ordering::Release);
@@ -126,7 +126,7 @@ pub struct LuaStates {
     pub(super) shared: Arc<Shared>,
     /// The states, by state id; index 0 is the shared one.
     pub(super) cells: Box<[Option<Arc<StateCell>>]>,
-    /// By rule set: one name may be another function in each.
+    /// Actions by rule set, because one name may stand for a different function in each.
     actions: [HashMap<Box<str>, Registered>; ScriptHook::ALL.len()],
     fetches: HashMap<Box<str>, Registered>,
     converters: HashMap<Box<str>, Registered>,
@@ -160,9 +160,9 @@ pub(super) struct CliJob {
 }
 
 impl LuaStates {
-    /// Runs the bodies of every script on the calling thread, in the order of the file: `lua-load` in the shared
-    /// state, `lua-load-per-thread` in one state for each of `nbthread` workers. `sink` takes what scripts log;
-    /// `patterns` are the files that rules use, too.
+    /// Runs the main chunk of every script on the calling thread, in the order of the configuration file: `lua-load` in
+    /// the shared state, `lua-load-per-thread` in one state for each of `nbthread` workers. `sink` receives what
+    /// scripts log; `patterns` are the files that rules use, too.
     pub fn load(
         global: &model::Global,
         nbthread: usize,
@@ -284,7 +284,7 @@ impl LuaStates {
         Ok(())
     }
 
-    /// Returns the part of the worker `index`, from 0. Must be called on the worker's thread.
+    /// Returns the access of the worker `index`, from 0, to its states. Must be called on the worker's thread.
     pub fn worker(self: &Arc<Self>, index: usize) -> WorkerLua {
         WorkerLua::new(self.clone(), index)
     }
@@ -484,7 +484,7 @@ fn path_bytes(path: &Path) -> &[u8] {
     path.as_os_str().as_bytes()
 }
 
-/// Moves the registrations of the bodies out of the states.
+/// Moves the registrations that scripts made while loading out of the states.
 fn collect(shared: Arc<Shared>, states: Vec<Option<State>>, nbthread: usize) -> LuaStates {
     let count = states.len();
     let mut actions: [HashMap<Box<str>, Registered>; ScriptHook::ALL.len()] = Default::default();

@@ -31,7 +31,7 @@ impl ScriptTls {
     /// Builds it for a snapshot. `before` is kept if nothing has changed.
     ///
     /// # Errors
-    /// A sentence about settings that cannot work.
+    /// Returns a message if the settings cannot work.
     pub(super) fn new(running: &Running, before: Option<&Arc<ScriptTls>>) -> Result<Arc<ScriptTls>, String> {
         let (client, totals) = (running.client.clone(), running.process.tls.clone());
         let same = |known: &&Arc<ScriptTls>| Arc::ptr_eq(&known.totals, &totals);

@@ -1,8 +1,9 @@
 //! Execution of a rule's action once its condition holds.
 //!
-//! **Items.** An action is its row in the configuration's catalogue, its variant of the model's `Action`, its line in
-//! [`compile`] and the function there, which has the builder emit what the action needs of the stream (a sample, texts)
-//! and returns the code that acts. The compiler asks for a line per variant. Acting is one indirect call.
+//! **Items.** An action consists of its row in the configuration's catalogue, its variant of the model's `Action`, and
+//! its line in [`compile`] with a function, which lets the builder emit what the action needs of the stream (a sample,
+//! texts) and returns the code to execute. A variant without a line does not compile. Executing an action costs one
+//! indirect call.
 
 use std::time::Duration;
 

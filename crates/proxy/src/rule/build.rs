@@ -201,7 +201,7 @@ impl Builder<'_> {
         for test in &acl.tests {
             let matcher = MatcherCode::new(test.matcher.clone(), test.ignore_case).with_files(&test.files);
             let Some(mut fetch) = self.fetch(&test.expr) else { continue };
-            // Patterns are groups there, while the sample is a user; `-m found` asks for the user.
+            // For this fetch patterns are groups, while the sample is a user; only `-m found` asks for the user.
             if let FetchCode::Auth(auth) = &mut fetch
                 && !matches!(test.matcher, Matcher::Found)
             {

@@ -1,4 +1,4 @@
-//! The actions that change what carries a message: addresses, sockets, timeouts, and the connection's end.
+//! The actions on a stream's connections: addresses, sockets, timeouts, and the connection's end.
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::time::Duration;

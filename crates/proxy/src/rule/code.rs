@@ -48,13 +48,13 @@ pub(super) enum Op {
     NoteMissed,
     /// A term's ACL matched, so the data missing for it is irrelevant.
     TermHolds,
-    /// A negated term's ACL did not match: it holds, or is undecided.
+    /// A negated term's ACL did not match: the term holds, or is undecided.
     NegatedHolds,
-    /// A term fails and its group with it, unless it is undecided.
+    /// A term's ACL did not match: its group fails, unless the term is undecided.
     TermFails(u32),
-    /// A negated term fails, and its group with it.
+    /// A negated term's ACL matched: its group fails.
     NegatedFails(u32),
-    /// No term of the group fails: it holds, or is undecided and the next one decides.
+    /// No term of the group failed: the group holds, or is undecided and the next group is tested.
     GroupEnds(u32),
     /// No group holds: if one is undecided, rules wait for data.
     ConditionEnds,
@@ -78,10 +78,11 @@ pub(super) enum Op {
 #[derive(Default)]
 pub(super) struct Program {
     ops: Box<[Op]>,
-    /// The positions of the rules: the operation at which each one ends, in order, and its position for the log.
+    /// The index of the last operation of each rule, in order, and the rule's position in the configuration, for the
+    /// log.
     rules: Box<[(u32, RulePlace)]>,
-    /// The receivers of the failures of converters that query stores, by the index of the operation that follows, in
-    /// order.
+    /// Receivers of the failures of converters that query stores, each with the index of the operation behind its
+    /// converter; sorted by index.
     failed: Box<[(u32, Arc<Failed>)]>,
     /// `tune.bufsize`: a text is at most this long, and so is a head that a rule edits. HAProxy renders into a buffer
     /// of that size and cuts what does not fit.
@@ -110,7 +111,7 @@ impl Program {
         self
     }
 
-    /// Returns the room for an edited head when this many bytes are used otherwise.
+    /// Returns the maximum length of an edited head when `held` bytes are used otherwise.
     pub(super) fn room(&self, held: usize) -> usize {
         self.bufsize.saturating_sub(held)
     }
@@ -143,13 +144,13 @@ impl Program {
         }
     }
 
-    /// Returns an identity that differs between programs that hold operations.
+    /// Returns an identifier of the program, which is unique among programs that have operations.
     pub(super) fn id(&self) -> usize {
         self.ops.as_ptr().addr()
     }
 }
 
-/// The undecided parts of a condition of content rules, for lack of data that may still arrive.
+/// The parts of a condition of content rules that are undecided for lack of data that may still arrive.
 ///
 /// As in HAProxy, such a condition has a third value. In a conjunction one failed term outweighs undecided ones; in a
 /// disjunction one group that holds does. Only a condition that remains undecided waits.
@@ -165,7 +166,7 @@ struct Missed {
 pub(super) struct Machine {
     /// The next operation.
     next: u32,
-    /// The position of a condition among occurrences.
+    /// The position of the current condition among the occurrences of its fetch.
     cursor: Cursor,
     /// The undecided parts of the condition.
     missed: Missed,
@@ -265,7 +266,7 @@ pub(super) enum Step<'a> {
 }
 
 impl Step<'_> {
-    /// Returns the step for a converter whose result is more than a value.
+    /// Returns the step for a converter's result that is neither a value nor empty.
     fn of<'a>(converted: Converted<'_>) -> Step<'a> {
         match converted {
             Converted::Assign(variable, set, kept) => Step::Assign(variable, set, kept.into_sample()),
@@ -325,7 +326,8 @@ impl Machine {
     }
 }
 
-/// Runs the program from the machine's position until a step needs more than reading the stream.
+/// Runs the program from the machine's position until its end, or until an operation needs more than to read the
+/// stream.
 pub(super) fn step<'a>(program: &'a Program, machine: &mut Machine, cx: &StreamContext) -> Step<'a> {
     let ops = &program.ops;
     let resumed = machine.resumed.take();
@@ -352,7 +354,7 @@ pub(super) fn step<'a>(program: &'a Program, machine: &mut Machine, cx: &StreamC
                 let Some(input) = value.take() else { continue };
                 if converter.may_wait() {
                     machine.key.clear();
-                    // One byte more than is shown, which reveals that the key is longer.
+                    // One byte more than the log shows, which reveals that the key is longer.
                     input.with_text(|key| machine.key.extend_from_slice(&key[..key.len().min(KEY_SHOWN + 1)]));
                 }
                 match converter.convert(input, cx) {

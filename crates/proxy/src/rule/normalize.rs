@@ -174,7 +174,7 @@ pub fn fuzz_normalizers(data: &[u8]) {
         assert!(once.len() <= data.len() * 3 + 1, "a target grows within bounds");
         let blank = |text: &[u8]| text.iter().any(|byte| *byte <= b' ');
         assert!(blank(data) || !blank(&once), "no blank is made");
-        // A character that is decoded may end a sequence that was none before.
+        // A decoded character may complete another percent sequence, so a second pass may change the target again.
         if !matches!(normalizer, Normalizer::PercentDecodeUnreserved { .. }) {
             assert_eq!(target(normalizer, &once), Normalized::Same, "{normalizer:?} of {data:?}");
         }

@@ -66,9 +66,9 @@ pub struct Suspended {
 enum Wait {
     /// A converter's store: the reply becomes the accumulator.
     Sample(PendingReply),
-    /// A `store-call`, the operation before the next one.
+    /// A `store-call`: the operation before the machine's next one.
     StoreCall(PendingReply),
-    /// A `limit`, also the operation before the next one.
+    /// A `limit`: also the operation before the machine's next one.
     Limit(PendingAnswer),
     /// A Lua action.
     Lua(Pending<ActionOutcome>),
@@ -383,7 +383,7 @@ fn go_on_choosing(
             Progress::Backend(id) => break Some(id),
             Progress::BackendNamed => {
                 let name = std::str::from_utf8(machine.text()).ok();
-                // A name that nothing has falls through to the next rule.
+                // If no backend has this name, the next rule follows.
                 if let Some(id) = name.and_then(|name| cx.frontend.directory.backends.get(name)) {
                     break Some(*id);
                 }

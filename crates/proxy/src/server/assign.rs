@@ -532,11 +532,12 @@ impl Assignment<'_> {
         // Whether only one session uses a busy connection.
         let session = matches!(config.http_reuse, HttpReuse::Never | HttpReuse::Safe).then_some(self.keeper.session);
         let mut opener = None;
-        if let (Some(proven_only), Some(http2)) = (policy, self.http2)
+        // To HAProxy every connection of HTTP/2 is one that was reused before.
+        if let (Some(_), Some(http2)) = (policy, self.http2)
             && version != HttpVersion::One
         {
             let address = server.socket_addr(self.destination);
-            let wanted = Wanted { label: label.as_deref(), address, proven_only, session };
+            let wanted = Wanted { label: label.as_deref(), address, session };
             loop {
                 if let Some((stream, before)) = http2.take(server, &wanted) {
                     self.count(server, |counters| counters.reuse.add(1));

@@ -39,7 +39,7 @@ pub(crate) fn commit(before: &Site, after: &Site, now: Instant, say: &mut dyn Fn
                 server.rekey();
             }
         } else {
-            // Connections to where it was are of no use where it is.
+            // Connections to the previous address must not be reused.
             idle::clear(server);
             say(format!("{subject} has another address by the configuration."));
         }

@@ -115,7 +115,7 @@ pub(super) async fn connect(
         ServerAddress::Inet(..) | ServerAddress::Name(..) => {
             let address = server.socket_addr(destination).ok_or(ConnectError::Resource)?;
             connect_tcp(address, local, limit).await.map_err(|error| match error.raw_os_error() {
-                // No port of its own is free: HAProxy calls that a refusal.
+                // The source address has no free port: HAProxy calls that a refusal.
                 Some(libc::EADDRNOTAVAIL | libc::EADDRINUSE) if local.is_some() => ConnectError::RefusedAtOnce,
                 _ => classify(&error),
             })

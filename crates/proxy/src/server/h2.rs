@@ -31,7 +31,8 @@ use sluicegate_wire::http2::{self, Blocked, ErrorCode, Event, Progress, StreamKe
 use super::idle::{self, Open};
 use super::opening::{Openings, Part, Sought};
 use super::run::ServerRun;
-use super::shared::ServerShared;
+use super::shared::{BackendShared, ServerShared};
+use crate::counters::Http2Counters;
 
 /// The heads that may wait for a stream's task: interim responses, and the final one.
 const INTERIM_MAX: usize = 8;
@@ -220,8 +221,10 @@ impl State {
                 }
             }
             Event::Reset { stream, by_peer, .. } => {
+                // HAProxy treats too much or too little data as a server that disconnects, but not a malformed head.
+                let malformed = !by_peer && !self.wire.is_receiving_data();
                 if let Some(slot) = self.slot(stream) {
-                    (slot.reset, slot.malformed) = (true, !by_peer);
+                    (slot.reset, slot.malformed) = (true, malformed);
                     slot.wake();
                 }
             }
@@ -247,6 +250,8 @@ struct Times {
 pub(crate) struct Connection {
     state: RefCell<State>,
     server: Arc<ServerShared>,
+    /// The backend, whose figures count the connection.
+    backend: Arc<BackendShared>,
     worker: usize,
     /// What a request must have to use the connection: see [`Wanted`].
     label: Option<Arc<[u8]>>,
@@ -260,6 +265,8 @@ pub(crate) struct Connection {
     idle_max: u32,
     /// `pool-low-conn`.
     idle_low: u32,
+    /// `max-reuse`.
+    reuse_max: u32,
 }
 
 impl Connection {
@@ -268,8 +275,17 @@ impl Connection {
         self.state.borrow_mut()
     }
 
+    fn figures(&self) -> &Http2Counters {
+        &self.backend.figures.at(self.worker).http2
+    }
+
     fn idle_count(&self) -> &AtomicU32 {
         &self.server.idle[self.worker].lending
+    }
+
+    /// Returns whether the connection has lent as many streams as it may (`max-reuse`).
+    fn is_used_up(&self, state: &State) -> bool {
+        state.lent > self.reuse_max
     }
 
     /// Returns whether the connection, whose last stream has ended, is kept for other requests.
@@ -306,7 +322,7 @@ impl Connection {
             // All received bytes are parsed before anything is written, and vice versa.
             let (mut parsing, mut blocked) = (!failed, false);
             while parsing {
-                // It is called even without input: an event may have to follow the last one.
+                // `receive` is called even without input, because an event may have to follow the last one.
                 match state.wire.receive(input.data(), &mut state.message) {
                     Ok((count, progress)) => {
                         match progress {
@@ -361,7 +377,7 @@ impl Connection {
         pool.retire(input);
         let pending = !state.wire.output().is_empty();
         if failed {
-            // Its streams end now; the server may still read why.
+            // The connection's streams end now; the server may still read the reason.
             if !std::mem::replace(&mut state.gone, true) {
                 state.wake_all();
             }
@@ -399,6 +415,7 @@ impl Connection {
     /// Ends the connection: its streams are gone.
     fn end(&self) {
         let mut state = self.state();
+        self.figures().add(&state.wire.take_counts());
         self.set_idle(&mut state, false);
         state.gone = true;
         state.wake_all();
@@ -488,6 +505,7 @@ impl Stream {
     /// Begins the stream, whose head must be sent next; `None`: the server accepts no more streams.
     pub(crate) fn begin(&mut self, state: &mut State) -> Option<StreamKey> {
         let key = state.wire.open()?;
+        self.connection.figures().total_streams.add(1);
         state.reserved -= 1;
         self.key = Some(key);
         if state.slots.len() <= key.slot() {
@@ -518,6 +536,7 @@ impl Drop for Stream {
         match self.key {
             None => state.reserved -= 1,
             Some(key) => {
+                self.connection.figures().ended_streams.add(1);
                 state.wire.release(key);
                 if let Some(slot) = state.slot(key) {
                     let slot = std::mem::take(slot);
@@ -527,7 +546,7 @@ impl Drop for Stream {
         }
         if state.is_idle() && !state.gone {
             state.session = None;
-            state.retired |= !self.connection.is_needed();
+            state.retired |= self.connection.is_used_up(&state) || !self.connection.is_needed();
             self.connection.set_idle(&mut state, true);
         }
         state.close_if_idle();
@@ -541,8 +560,6 @@ pub(super) struct Wanted<'a> {
     pub(super) label: Option<&'a [u8]>,
     /// The server's present address.
     pub(super) address: Option<SocketAddr>,
-    /// Only connections that have lent more than one stream are taken.
-    pub(super) proven_only: bool,
     /// The request's session, if a busy connection serves one session only.
     pub(super) session: Option<u32>,
 }
@@ -590,7 +607,6 @@ impl Connections {
     pub(super) fn take(&self, server: &ServerRun, wanted: &Wanted<'_>) -> Option<(Stream, u32)> {
         let by_server = self.by_server.borrow();
         let connections = by_server.get(&key_of(&server.shared))?;
-        let max_reuse = server.config.pool.max_reuse;
         let tls = server.tls().is_some();
         connections.iter().find_map(|connection| {
             if connection.label.as_deref() != wanted.label
@@ -603,11 +619,10 @@ impl Connections {
             let busy = !state.is_idle();
             let other =
                 busy && (state.session.is_some() || wanted.session.is_some()) && state.session != wanted.session;
-            if !state.has_place() || other || wanted.proven_only && state.lent < 2 {
+            if !state.has_place() || other {
                 return None;
             }
-            if max_reuse.is_some_and(|max| state.lent > max) {
-                state.retired = true;
+            if connection.is_used_up(&state) {
                 return None;
             }
             let before = state.lent;
@@ -659,6 +674,7 @@ impl Connections {
         let connection = Rc::new(Connection {
             state: RefCell::new(state),
             server: server.shared.clone(),
+            backend: server.backend.clone(),
             worker: self.worker,
             label,
             address,
@@ -667,7 +683,9 @@ impl Connections {
             ping: server.config.pool.idle_ping,
             idle_max: server.config.pool.max.filter(|_| !own).unwrap_or(u32::MAX),
             idle_low: if own { u32::MAX } else { server.config.pool.low },
+            reuse_max: server.config.pool.max_reuse.unwrap_or(u32::MAX),
         });
+        connection.figures().total_connections.add(1);
         self.by_server.borrow_mut().entry(key_of(&server.shared)).or_default().push(connection.clone());
         let stream = connection.lend();
         tokio::task::spawn_local(run(connection, self.buffers.clone(), Rc::downgrade(self)));
@@ -738,9 +756,23 @@ impl Connection {
     }
 }
 
+impl Drop for Connection {
+    fn drop(&mut self) {
+        self.figures().ended_connections.add(1);
+    }
+}
+
 async fn run(connection: Rc<Connection>, buffers: Rc<BufferPool>, owner: Weak<Connections>) {
     let (mut input, mut times) = (Buffer::default(), Times { timer: Timer::default(), active_at: Instant::now() });
-    poll_fn(|cx| connection.poll(cx, &mut input, &buffers, &mut times)).await;
+    poll_fn(|cx| {
+        let polled = connection.poll(cx, &mut input, &buffers, &mut times);
+        let counts = connection.state().wire.take_counts();
+        if counts != http2::Counts::default() {
+            connection.figures().add(&counts);
+        }
+        polled
+    })
+    .await;
     buffers.reclaim(&mut input);
     connection.end();
     if let Some(owner) = owner.upgrade() {

@@ -210,6 +210,13 @@ impl IdleList {
         self.len() + self.lending.load(Ordering::Relaxed)
     }
 
+    /// Returns the number of idle connections that any request may take: those that were reused before, and those of
+    /// HTTP/2, as HAProxy counts them.
+    pub(super) fn proven(&self) -> u32 {
+        let reused = self.connections.lock().idle.iter().filter(|idle| idle.reuses > 0).count();
+        reused as u32 + self.lending.load(Ordering::Relaxed)
+    }
+
     /// Takes the most recently added matching connection that is alive; dead ones found before it are closed.
     fn pop(&self, proven_only: bool, label: Option<&[u8]>) -> Option<Idle> {
         if self.len() == 0 {

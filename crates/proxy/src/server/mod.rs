@@ -5,8 +5,9 @@
 //! guard inside [`ServerConnection`]: whatever happens to the stream, dropping it gives the slot to the next waiter.
 //!
 //! [`ServerShared`] and [`BackendShared`] outlive a configuration snapshot (counters, slots, health, queue);
-//! [`ServerRun`] is a server line of one snapshot. A snapshot that defines a backend otherwise has another
-//! [`BackendShared`], whose servers share the figures, and with them the slots, of those of the same names before.
+//! [`ServerRun`] is a server line of one snapshot. A snapshot that defines a backend differently has another
+//! [`BackendShared`]; its servers share the figures, and with them the slots, with the previous servers of the same
+//! names.
 //!
 //! Locks, never held over I/O, logging or a wake-up: the queue's before the balancer's; a server's state before the
 //! balancer's and the backend's state; an idle list is a leaf. The queue's and a server's state are never held together.

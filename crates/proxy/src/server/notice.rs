@@ -48,7 +48,7 @@ pub(super) fn announce(running: &Arc<Running>, site: &Site, server: &ServerRun, 
         say(site, &running.logger, "WARNING", Severity::Notice, &line);
     }
     let mut cause = String::new();
-    // With a line of its own, the check's end is not logged again.
+    // If the check has a line of its own, its result is not repeated as a reason.
     if !logs {
         report.append_reason(&mut cause);
     }
@@ -220,7 +220,7 @@ impl<'a> Notice<'a> {
     fn goes(&self, what: &str, severity: Severity) {
         let (active, backup, on_backup) = self.usable();
         let current = self.server.shared.figures.scur.load(Ordering::Relaxed);
-        // Its own queue's, as in HAProxy: those in the backend's wait for any server.
+        // As in HAProxy, only the requests in its own queue count: those in the backend's queue wait for any server.
         let queue = self.server.shared.queued.load(Ordering::Relaxed);
         let moved = self.waiting.saturating_sub(queue);
         let line = format!(

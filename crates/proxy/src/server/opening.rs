@@ -169,7 +169,7 @@ mod tests {
                     None => drop(opener),
                 }
             };
-            // The third one looks after the end.
+            // The third request asks for the outcome after the end.
             let (one, two, ()) = tokio::join!(opening.outcome(), opening.outcome(), finishing);
             let all = [one, two, opening.outcome().await];
             assert_eq!(all, [outcome.unwrap_or(Outcome::Abandoned); 3]);

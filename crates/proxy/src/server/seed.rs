@@ -11,7 +11,7 @@ use sluicegate_config::model::{self, ServerAddress, ServerHashKey, ServerPort};
 
 use super::run::ServerRun;
 use super::shared::Moved;
-use crate::balance::{Member, WEIGHT_SCALE, full_hash};
+use crate::balance::{Member, full_hash};
 
 /// Returns the seed that HAProxy computes for an address and a port, or one computed from the server's id if there is
 /// no address.
@@ -22,7 +22,7 @@ fn seed(config: &model::Server, ip: Option<IpAddr>, port: Option<u16>) -> u32 {
         ServerHashKey::AddrPort => ip.map(|ip| (ip, full_hash(u32::from(port.unwrap_or(0))))),
     };
     match key {
-        None => config.sid.wrapping_mul(WEIGHT_SCALE * 256),
+        None => full_hash(config.sid),
         // HAProxy adds the address in its in-memory byte order.
         Some((IpAddr::V4(ip), port)) => full_hash(port.wrapping_add(u32::from_ne_bytes(ip.octets()))),
         Some((IpAddr::V6(ip), port)) => xxhash_rust::xxh32::xxh32(&ip.octets(), port),

@@ -278,6 +278,11 @@ impl ServerShared {
         self.idle.iter().map(IdleList::all).sum()
     }
 
+    /// Returns the number of idle connections that any request may take.
+    pub fn safe_idle_connections(&self) -> u32 {
+        self.idle.iter().map(IdleList::proven).sum()
+    }
+
     /// Returns an estimate of the connections that requests need at once.
     pub fn needed_connections(&self) -> u32 {
         self.need.load(Ordering::Relaxed)
@@ -626,7 +631,7 @@ impl BackendShared {
         let share = status.warm(now, server.slowstart.unwrap_or_default(), self.dynamic);
         server.share.store(share, Ordering::SeqCst);
         let weight = status.effective_weight();
-        // Still under the state's lock, so that the balancer hears of concurrent changes in their order; so do elders.
+        // The state's lock is still held, so that the balancer and the elders learn of concurrent changes in order.
         if server.weight.swap(weight, Ordering::Relaxed) != weight {
             self.set_balancer_weight(index, weight, now);
         }
@@ -680,7 +685,7 @@ impl BackendShared {
     }
 
     /// Sets the seed from which a server's points on the ring of `hash-type consistent` are computed.
-    pub(super) fn set_seed(&self, index: usize, seed: u32) {
+    pub fn set_seed(&self, index: usize, seed: u32) {
         self.balancer.lock().set_seed(index, seed);
     }
 

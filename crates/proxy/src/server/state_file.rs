@@ -104,7 +104,7 @@ struct State {
     name: Option<Arc<str>>,
     /// The service whose record it follows.
     service: Option<Arc<str>>,
-    /// `srv_use_ssl`, if it stands in the line.
+    /// `srv_use_ssl`, if the line has it.
     tls: Option<i32>,
 }
 
@@ -253,11 +253,11 @@ impl State {
             _ if was_disabled != config.disabled && config.disabled => Admin::Maintenance,
             _ if was_disabled != config.disabled => Admin::Ready,
             true => Admin::Maintenance,
-            // A weight of 0 then was another way to drain it, which the file has taken back.
+            // An initial weight of 0 had drained the server, and the configuration no longer has it.
             false if self.admin & FORCED_DRAIN != 0 && (self.initial_weight > 0 || config.weight == 0) => Admin::Drain,
             false => Admin::Ready,
         };
-        // A server was down because of a maintenance that is over: nothing is known against it.
+        // The server was down only because of a maintenance that is over, so it starts as without a state file.
         let over = FORCED_MAINTENANCE | INHERITED_MAINTENANCE | CONFIGURED_MAINTENANCE | UNRESOLVED;
         let unknown = self.operation == 0 && self.admin & over != 0 && admin != Admin::Maintenance;
         let rule = config.check.as_ref().map_or(
@@ -266,7 +266,7 @@ impl State {
         );
         let (operation, level) = match self.operation {
             0 => (Operation::Stopped, 0),
-            // There is nothing between up and down.
+            // With a `fall` of 1 there is no level between up and down.
             3 if rule.fall == 1 => (Operation::Stopped, 0),
             3 if (rule.rise..rule.top()).contains(&self.level) => (Operation::Stopping, self.level),
             3 => (Operation::Stopping, rule.rise),

@@ -51,7 +51,7 @@ fn running_with(text: &str, workers: usize) -> Arc<Running> {
         .unwrap()
 }
 
-/// Returns a backend of these lines, in `mode http`, for `workers` workers.
+/// Returns a backend with these configuration lines, in `mode http`, for `workers` workers.
 fn backend_for(lines: &str, workers: usize) -> (Arc<Running>, Arc<ProxyRun>) {
     let running = running_with(&format!("backend be\n mode http\n{lines}\n"), workers);
     let proxy = running.proxies[0].clone();
@@ -414,7 +414,8 @@ fn released_connections_are_reused_and_dead_ones_noticed() {
 
         peer.shutdown().await.unwrap();
         drop(peer);
-        // The list's task hears of it and closes the connection without anybody asking for it.
+        // The task of the list of idle connections notices the peer's close and drops the connection, although nobody
+        // asks for one.
         for _ in 0..10_000 {
             if owner.is_empty() {
                 break;
@@ -548,7 +549,7 @@ fn checks_take_a_server_out_and_bring_it_back() {
     assert_eq!(
         lines,
         [
-            "Server be/a is DOWN, reason: Layer4 connection problem, info: \"ECONNREFUSED returned by OS (Connection refused)\", check duration: \
+            "Server be/a is DOWN, reason: Layer4 connection problem, info: \"Connection refused\", check duration: \
              Nms. 0 active and 0 backup servers left. 0 sessions active, 0 requeued, 0 remaining in queue.",
             "backend be has no server available!",
             "Server be/a is UP, reason: Layer4 check passed, check duration: Nms. 1 active and 0 backup servers \
@@ -660,7 +661,8 @@ fn who_waits_for_a_server_that_goes_stays_without_redispatch() {
 
 #[test]
 fn a_retry_goes_elsewhere_at_once_unless_the_request_determines_its_server() {
-    // The algorithm; whether the request selects `a`, and whether by force; the retries; the server that serves.
+    // The algorithm; whether the request selects `a` (`true`: by force); the number of retries; the server that serves
+    // the request.
     let cases = [
         ("roundrobin", None, 1, Some("b")),
         ("static-rr", None, 1, Some("b")),
@@ -668,7 +670,7 @@ fn a_retry_goes_elsewhere_at_once_unless_the_request_determines_its_server() {
         ("first", None, 1, Some("b")),
         ("leastconn", Some(false), 2, Some("b")),
         ("leastconn", Some(true), 2, None),
-        // The hash of nothing in particular: the table's first place is a's.
+        // The hash is 0, which selects `a`, the first server in the table.
         ("source", None, 2, None),
     ];
     for (algorithm, asked, retries, served) in cases {
@@ -755,7 +757,7 @@ fn traffic_gives_a_verdict_that_the_caller_carries_out() {
     let server = &proxy.servers[0];
     assert!(verdict::observe(server, Observed::NotConnected).is_none(), "one failure is below the limit");
     let concluded = verdict::observe(server, Observed::NotConnected).expect("the limit is reached");
-    // The state has changed within the call; nothing was logged before the caller asks for that.
+    // The call has changed the state; the change is logged only by `announce`.
     assert_eq!(concluded.turn, Some(shared::Turn::Down { expected: false }));
     assert!(!server.shared.status().is_running());
     assert_eq!(running.logger.pending(), "");

@@ -63,10 +63,10 @@ pub(super) async fn serve(session: &mut Session) {
     .await;
     driver.end();
     match over {
-        // The client reads why, if it still reads.
-        Over::Failed | Over::TimedOut => session.front.give_up(),
+        // The client reads the last answers, or why there are none, if it still reads.
+        Over::Failed | Over::TimedOut | Over::Done => session.front.give_up(),
         Over::Gone => note_end(session, &driver),
-        Over::Done | Over::Stopped => {}
+        Over::Stopped => {}
     }
     poll_fn(|cx| driver.poll_ended(cx)).await;
     counter.count(session, &driver);
@@ -122,19 +122,16 @@ impl Counter {
     fn count(&mut self, session: &Session, driver: &Driver) {
         let (counts, glitches) = driver.take_counts();
         if counts != Counts::default() {
-            let figures = self.figures();
-            figures.headers_rcvd.add(counts.headers_received.into());
-            figures.data_rcvd.add(counts.data_received.into());
-            figures.settings_rcvd.add(counts.settings_received.into());
-            figures.rst_stream_rcvd.add(counts.resets_received.into());
-            figures.goaway_rcvd.add(counts.goaways_received.into());
-            figures.detected_conn_protocol_errors.add(counts.connection_errors.into());
-            figures.detected_strm_protocol_errors.add(counts.stream_errors.into());
-            figures.rst_stream_resp.add(counts.resets_sent.into());
-            figures.goaway_resp.add(counts.goaways_sent.into());
+            self.figures().add(&counts);
             // As in HAProxy, a failed connection with open streams has no line of its own: the streams report it.
             let failed = u32::from(counts.connection_errors > 0 && driver.is_idle());
             (0..counts.refused_heads + failed).for_each(|_| note_failure(session, 1));
+            // Tables count the request that a malformed head is, and its error.
+            let tracked = session.client.tracked.borrow();
+            for _ in 0..counts.refused_heads {
+                Tracked::count(&Tracked::default(), &tracked, Counted::Request);
+                Tracked::count(&Tracked::default(), &tracked, Counted::Error);
+            }
         }
         let more = glitches - self.glitches;
         if more > 0 {
@@ -183,7 +180,7 @@ fn settings(session: &Session) -> Settings {
         initial_window: tune.window(side, worker.buffers.size()),
         receive_total: tune.receive_total(side, worker.buffers.size()),
         max_concurrent_streams: tune.streams(side),
-        max_frame_size: tune.max_frame.unwrap_or(0),
+        max_frame_size: tune.frame(worker.buffers.size()),
         connect_protocol: !tune.no_websocket,
         max_total_streams: tune.max_total_streams,
         glitches_threshold: side.glitches,

@@ -61,10 +61,10 @@ pub(crate) fn run(mut session: Session) -> impl Future<Output = ()> {
         if session.frontend().config.mode == Mode::Tcp {
             let watch = session.place.watch();
             let stream = session.new_stream();
+            let serving = Box::pin(tcp::serve(Front::H1(&mut session.front), stream));
+            let Some(Some(stream)) = watch.unless_killed(serving).await else { return };
             // Switched to HTTP, each request finds its own way through the frontend, as in HAProxy.
-            if watch.unless_killed(Box::pin(tcp::serve(Front::H1(&mut session.front), stream))).await != Some(true) {
-                return;
-            }
+            session.switched = Some(Box::new(stream));
         }
         serve_http(&mut session).await;
     }
@@ -129,6 +129,7 @@ enum Arrival {
 
 async fn serve_http(session: &mut Session) {
     if session.speaks_h2() {
+        session.abandon_switched();
         return Box::pin(h2::serve(session)).await;
     }
     loop {
@@ -146,9 +147,13 @@ async fn serve_http(session: &mut Session) {
             }
             Arrival::Stopping => return,
             Arrival::Invalid(HeadError::Version) if session.begins_h2() => {
+                session.abandon_switched();
                 return Box::pin(h2::serve(session)).await;
             }
-            failed => return Box::pin(refuse(session, failed, next.started)).await,
+            failed => {
+                session.abandon_switched();
+                return Box::pin(refuse(session, failed, next.started)).await;
+            }
         };
         match after {
             After::KeepAlive => {}
@@ -227,6 +232,9 @@ impl NextRequest {
         let limits = &Limits { lenient, ..session.worker().limits };
         match session.front.parse_head(limits, &mut stream.cx.request) {
             Ok(Some(head)) => {
+                if let Some(switched) = session.switched.take() {
+                    stream = switched.of_request(stream);
+                }
                 note_start(session, &mut stream, self.started);
                 stream.cx.request_number = session.client.count_request();
                 Some(Arrival::Request(stream, head, now))

@@ -269,8 +269,11 @@ columns! {
     "rtime_max" MMP u32 => |v| v.no_frontends_highest(|c| &c.rtime.max),
     "ttime_max" MMP u32 => |v| v.no_frontends_highest(|c| &c.ttime.max),
     "eint" MCP u64 => |v| v.sum(|c| &c.eint),
-    "idle_conn_cur" MGP u32 => |v| v.server(|server| count(server.shared.idle_connections().into())),
-    "safe_conn_cur" MGP u32 => |v| v.server(|_| Number(0)),
+    "idle_conn_cur" MGP u32 => |v| v.server(|server| {
+        let shared = &server.shared;
+        count(shared.idle_connections().saturating_sub(shared.safe_idle_connections()).into())
+    }),
+    "safe_conn_cur" MGP u32 => |v| v.server(|server| count(server.shared.safe_idle_connections().into())),
     "used_conn_cur" MGP u32 => |v| v.server(|server| count(server.shared.figures.scur.load(Ordering::Relaxed).into())),
     "need_conn_est" MGP u32 => |v| v.server(|server| count(server.shared.figures.smax.load(Ordering::Relaxed).into())),
     "uweight" MaP u32 => |v| match v.object {
@@ -320,25 +323,27 @@ columns! {
     "h2_rst_stream_resp" MCP u64 => |v| v.proxies_only(v.sum(|c| &c.http2.rst_stream_resp)),
     "h2_goaway_resp" MCP u64 => |v| v.proxies_only(v.sum(|c| &c.http2.goaway_resp)),
     "h2_open_connections" MGP u64 => |v| v.proxies_only(count(v.open_connections_of_http2())),
-    "h2_backend_open_streams" MGP u64 => |v| {
-        v.proxies_only(count(v.total(|c| &c.http2.total_streams).saturating_sub(v.total(|c| &c.http2.ended_streams))))
-    },
+    "h2_backend_open_streams" MGP u64 => |v| v.proxies_only(count(v.open_streams_of_http2())),
     "h2_total_connections" MCP u64 => |v| v.proxies_only(v.sum(|c| &c.http2.total_connections)),
     "h2_backend_total_streams" MCP u64 => |v| v.proxies_only(v.sum(|c| &c.http2.total_streams)),
     "h1_open_connections" MGP u64 => |v| match v.object {
         Object::Frontend(proxy) if v.is_http() => {
             count(u64::from(proxy.frontend.sessions.current()).saturating_sub(v.open_connections_of_http2()))
         }
-        Object::Backend(proxy) if v.is_http() => count(server_connections(proxy)),
+        Object::Backend(proxy) if v.is_http() => {
+            count(server_connections(proxy).saturating_sub(v.open_connections_of_http2()))
+        }
         _ => v.proxies_only(Number(0)),
     },
     "h1_open_streams" MGP u64 => |v| match v.object {
-        Object::Backend(proxy) if v.is_http() => count(server_requests(proxy)),
+        Object::Backend(proxy) if v.is_http() => {
+            count(server_requests(proxy).saturating_sub(v.open_streams_of_http2()))
+        }
         _ => v.proxies_only(Number(0)),
     },
     "h1_total_connections" MCP u64 => |v| match v.object {
         Object::Frontend(_) if v.is_http() => v.not_http2(|c| &c.conn_tot, |c| &c.http2.total_connections),
-        Object::Backend(_) if v.is_http() => v.sum(|c| &c.connect),
+        Object::Backend(_) if v.is_http() => v.not_http2(|c| &c.connect, |c| &c.http2.total_connections),
         _ => v.proxies_only(Number(0)),
     },
     "h1_total_streams" MCP u64 => |v| match v.object {
@@ -546,6 +551,10 @@ impl<'a> View<'a> {
 
     fn open_connections_of_http2(&self) -> u64 {
         self.total(|c| &c.http2.total_connections).saturating_sub(self.total(|c| &c.http2.ended_connections))
+    }
+
+    fn open_streams_of_http2(&self) -> u64 {
+        self.total(|c| &c.http2.total_streams).saturating_sub(self.total(|c| &c.http2.ended_streams))
     }
 
     fn no_servers_sum(&self, figure: impl Fn(&Counters) -> &Count) -> Cell {

@@ -104,6 +104,12 @@ impl Active {
         self.cx.backend = Some(backend.site.clone());
     }
 
+    /// Returns this stream with the request of another, which has not begun.
+    pub(crate) fn of_request(mut self, mut other: Active) -> Active {
+        std::mem::swap(&mut self.cx.request, &mut other.cx.request);
+        self
+    }
+
     /// Ends the stream without counting or logging it, because streams of HTTP take over.
     pub(crate) fn abandon(mut self) {
         if std::mem::take(&mut self.begun) {

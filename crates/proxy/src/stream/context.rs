@@ -121,6 +121,8 @@ pub struct StreamContext {
     pub no_l7_retry: bool,
     /// `switch-mode http`.
     pub switch_to_http: bool,
+    /// The frontend's content rules have run, before its bytes became a request of HTTP.
+    pub inspected: bool,
     /// Settings of its rules that override those of its proxies.
     pub overrides: Overrides,
     /// The verified credentials.
@@ -277,6 +279,7 @@ impl StreamContext {
             priority: Priority::default(),
             no_l7_retry: false,
             switch_to_http: false,
+            inspected: false,
             overrides: Overrides::default(),
             early_hints: Message::new(),
             auth: None,
@@ -330,7 +333,7 @@ impl StreamContext {
         self.persistence.clear();
         self.priority = Priority::default();
         self.no_l7_retry = false;
-        self.switch_to_http = false;
+        (self.switch_to_http, self.inspected) = (false, false);
         self.overrides = Overrides::default();
         self.early_hints.clear();
         self.auth = None;

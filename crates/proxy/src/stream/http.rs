@@ -314,7 +314,9 @@ impl Exchange<'_> {
             self.await_body(self.patience(proxy), 0).await?;
         }
         let content = &proxy.rules.tcp_request_content;
-        if !content.is_empty() {
+        // Those of the frontend ran before a connection of TCP was switched to HTTP.
+        let inspected = std::mem::take(&mut self.stream.cx.inspected);
+        if !content.is_empty() && !inspected {
             let delay = proxy.config.inspect_delay;
             let max_fields = self.stream.worker().limits.max_fields;
             let seen = &mut self.stream.cx.request_content;
@@ -674,6 +676,9 @@ impl Exchange<'_> {
         if let Some(encoder) = encoder {
             down.filter(Filter::Compression(encoder));
         }
+        // Behind a tunnel that was refused nothing of the client is awaited.
+        let refused = self.version == Version::Http2 && (self.head.upgrade || self.head.method == Method::Connect);
+        self.up_failed |= refused && !self.up.is_done();
         let finish = poll_fn(|cx| self.poll_bodies(cx, back, &mut down)).await;
         let complete = down.is_done();
         if complete && self.stream.cx.log.compressed.is_some() {
@@ -712,9 +717,10 @@ impl Exchange<'_> {
                 self.count_bad_response(back.connection());
                 (b'P', b'D')
             }
+            // Of an exchange whose response is complete only the request's rest is missing.
             Finish::ClientGone => {
                 self.count_client_abort();
-                (b'C', b'D')
+                (b'C', if complete { b'L' } else { b'D' })
             }
             Finish::BadBody => {
                 self.stream.capture_request(self.front.input(), Fault::Chunk);

@@ -30,25 +30,25 @@ enum Outcome {
     Http,
 }
 
-/// Serves the session's stream; returns `true` if the client's data is to be served as HTTP from its first byte.
-pub(crate) async fn serve(mut front: Front<'_>, stream: Active) -> bool {
-    let outcome = serve_stream(&mut front, stream).await;
-    if outcome == Outcome::Unread {
-        front.give_up();
-    }
-    outcome == Outcome::Http
-}
-
-async fn serve_stream(front: &mut Front<'_>, mut stream: Active) -> Outcome {
+/// Serves the session's stream; returns it if the client's data is to be served as HTTP from its first byte: it becomes
+/// the first request's, with what rules have set.
+pub(crate) async fn serve(mut front: Front<'_>, mut stream: Active) -> Option<Active> {
     stream.begin();
-    let outcome = converse(front, &mut stream).await;
+    let outcome = converse(&mut front, &mut stream).await;
     if outcome == Outcome::Http {
-        stream.abandon();
-        return outcome;
+        let cx = &mut stream.cx;
+        cx.request.clear();
+        cx.request_content.clear();
+        cx.inspected = true;
+        return Some(stream);
     }
     // Received bytes that were not forwarded count as well.
     stream.count(front.input().len(), 0);
-    outcome
+    drop(stream);
+    if outcome == Outcome::Unread {
+        front.give_up();
+    }
+    None
 }
 
 async fn converse(front: &mut Front<'_>, stream: &mut Active) -> Outcome {
@@ -66,6 +66,8 @@ async fn converse(front: &mut Front<'_>, stream: &mut Active) -> Outcome {
     }
     let chosen = rule::choose_backend(&frontend.rules, &mut stream.cx, worker.scripts()).await;
     let Some(ProxyId(index)) = chosen else {
+        // Its end comes before the reset that data which arrives meanwhile causes.
+        front.end_side();
         stream.end(b'S', b'C');
         return Outcome::Unread;
     };
@@ -112,6 +114,7 @@ async fn converse(front: &mut Front<'_>, stream: &mut Active) -> Outcome {
         Some(Ok(connection)) => connection,
         Some(Err(failure)) => {
             let ending = failure.ending();
+            front.end_side();
             stream.end(ending.who, ending.phase);
             return Outcome::Unread;
         }

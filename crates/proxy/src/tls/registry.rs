@@ -1,8 +1,9 @@
-//! Certificates, authorities, revocation lists and lists of certificates in memory, by the names that files gave them.
+//! Certificates, authorities, revocation lists and lists of certificates in memory, by file name.
 //!
-//! The registry belongs to the process and outlives its configurations. It begins as what a configuration has loaded, and
-//! the runtime API changes it; a reload compares files with it ([`Registry::files`]): where a file has not changed since
-//! it was read, what was set at run time stays. Certificates that no file has stay in any case.
+//! The registry belongs to the process and outlives its configurations. It begins with the content that the first
+//! configuration loaded, and the runtime API changes it. A reload compares files with it ([`Registry::files`]): if a
+//! file has not changed since it was read, changes made at run time are kept. Certificates without a file are always
+//! kept.
 //!
 //! Each kind has one transaction at a time: a copy that is changed until it is committed.
 
@@ -15,7 +16,7 @@ use sluicegate_tls::listener::Listener;
 use sluicegate_tls::pair::Draft;
 use sluicegate_tls::x509::Bundle;
 
-/// The two kinds of bundles, whose commands differ in words.
+/// The two kinds of bundles, each with commands of its own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum BundleKind {
     /// `ca-file`.
@@ -27,20 +28,20 @@ pub(crate) enum BundleKind {
 /// The content of the registry.
 #[derive(Debug, Default)]
 pub(crate) struct Loaded {
-    /// Files that have content.
+    /// Certificates and bundles that have content.
     pub(crate) files: TlsFiles,
     /// Certificates that were created and not committed yet.
     pub(crate) empty_pairs: BTreeSet<Arc<str>>,
     /// Bundles that were created and not committed yet.
     pub(crate) empty_bundles: BTreeMap<Arc<str>, BundleKind>,
-    /// The transaction about a certificate.
+    /// The open transaction on a certificate.
     pub(crate) pair: Option<Draft>,
     authorities: Option<Arc<Bundle>>,
     revocations: Option<Arc<Bundle>>,
 }
 
 impl Loaded {
-    /// Returns the transaction about a bundle.
+    /// Returns the open transaction on a bundle of this kind.
     pub(crate) fn bundle(&mut self, kind: BundleKind) -> &mut Option<Arc<Bundle>> {
         match kind {
             BundleKind::Authorities => &mut self.authorities,
@@ -75,7 +76,7 @@ pub struct Registry {
 }
 
 impl Registry {
-    /// Returns the content, to be changed.
+    /// Locks the content and returns it.
     pub(crate) fn lock(&self) -> MutexGuard<'_, Loaded> {
         self.loaded.lock()
     }
@@ -98,8 +99,8 @@ impl Registry {
         self.loaded.lock().files.clone()
     }
 
-    /// Adopts the content that a configuration has loaded; unless it is the first one, it was built from
-    /// [`files`](Self::files). Content without a file stays.
+    /// Adopts the content that a configuration has loaded. Every configuration but the first was built from
+    /// [`files`](Self::files). Content without a file is kept.
     pub(crate) fn adopt(&self, next: &TlsFiles) {
         let mut loaded = self.loaded.lock();
         let before = std::mem::replace(&mut loaded.files, next.clone());

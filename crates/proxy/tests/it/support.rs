@@ -44,6 +44,7 @@ pub fn server(name: &str, address: SocketAddr) -> Server {
         name: name.into(),
         sid: 1,
         forced_id: false,
+        is_named: false,
         address: ServerAddress::Inet(address.ip(), ServerPort::Fixed(address.port())),
         init_addr: Vec::new(),
         resolve: None,

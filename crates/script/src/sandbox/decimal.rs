@@ -1,6 +1,6 @@
 //! Numbers in decimal as C's `%.{precision}g` writes them, without C and without owning memory.
 //!
-//! Cost: a division for numbers of few decimals, which is most of what people write; some hundred nanoseconds for others.
+//! Cost: a division for numbers of few decimals, the most common ones; some hundred nanoseconds for others.
 
 use std::fmt::{self, Write as _};
 use std::mem::MaybeUninit;

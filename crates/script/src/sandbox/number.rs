@@ -134,7 +134,7 @@ fn parse_digits(text: &[u8]) -> Option<f64> {
     Some(if negative { -(number as f64) } else { number as f64 })
 }
 
-/// A blank of C's.
+/// Returns whether a byte is white space for C.
 pub(crate) fn is_blank(byte: u8) -> bool {
     matches!(byte, b' ' | b'\t'..=b'\r')
 }

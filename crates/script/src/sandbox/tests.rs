@@ -1,4 +1,4 @@
-//! Tests that long-running functions poll often enough, and survive each answer.
+//! Tests that long-running functions poll often enough, and work correctly whatever a poll answers.
 
 use std::sync::Arc;
 
@@ -103,7 +103,7 @@ fn what_runs_long_asks_often_and_does_not_mind_the_answer() {
         let expected = expected.unwrap_or_else(|error| panic!("{code}: {error}"));
         let polls = asked();
         assert!(polls >= *least, "{code}: only {polls} polls");
-        // All polls if there are few, otherwise some of them, and the last.
+        // All polls if there are few, otherwise a sample of them, and always the last one.
         let step = (polls / 12).max(1);
         for at in (1..=polls).step_by(step as usize).chain([polls]) {
             answer(at, Poll::Leave);

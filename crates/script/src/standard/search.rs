@@ -1,9 +1,9 @@
 //! `string.find`, `match`, `gmatch` and `gsub` for scripts of the proxy.
 //!
 //! Short searches are passed to Lua's own functions, and so are arguments that these reject. A search that may take
-//! long uses the matcher of [`pattern`](super::pattern): when the slice is over it is copied into a userdata on the
-//! stack and the function is suspended. With a function or a table with metamethods for replacement, `gsub` calls the
-//! script by a call that can be suspended, whatever the size.
+//! long uses the matcher of [`pattern`](super::pattern): when the slice is over, the matcher is copied into a userdata
+//! on the stack and the function is suspended. If the replacement is a Lua function or a table with metamethods, `gsub`
+//! uses the matcher for subjects of any size, because it must call the script by a call that can be suspended.
 
 use std::ffi::c_int;
 
@@ -23,7 +23,7 @@ const SAVED: c_int = 6;
 /// Returns the state's matcher.
 ///
 /// # Safety
-/// `lua` is what a C function was called with; nothing else refers to it while the reference lives.
+/// `lua` is the state with which a C function was called; nothing else refers to the matcher while the reference lives.
 #[inline]
 unsafe fn matcher<'a>(lua: *mut lua_State) -> &'a mut Matcher {
     // SAFETY: as promised by the caller.
@@ -33,7 +33,7 @@ unsafe fn matcher<'a>(lua: *mut lua_State) -> &'a mut Matcher {
 /// Runs the state's matcher until the search ends, the slice is over or the script has to end.
 unsafe fn run(lua: *mut lua_State, subject: &[u8], pattern: &[u8]) -> (Outcome, Poll) {
     let mut verdict = Poll::Go;
-    // SAFETY: what polls does not refer to the matcher.
+    // SAFETY: `poll` does not refer to the matcher.
     let outcome = unsafe {
         matcher(lua).run(subject, pattern, || {
             verdict = crate::poll(lua);
@@ -72,7 +72,7 @@ unsafe fn restore(lua: *mut lua_State) {
 
 #[cold]
 unsafe fn fail(lua: *mut lua_State, fault: Fault) -> ! {
-    // SAFETY: nothing is held; the formats take what they are given.
+    // SAFETY: no value with a destructor is alive; the argument is of the type that the format requires.
     unsafe {
         if let Fault::CaptureIndex(digit) = fault {
             ffi::luaL_error(lua, c"invalid capture index %%%d".as_ptr(), c_int::from(digit));
@@ -218,7 +218,7 @@ unsafe fn matched_more(lua: *mut lua_State, _: c_int, _: lua_KContext) -> c_int 
     }
 }
 
-/// Stands for the end of the last match before the first match.
+/// The value that `gmatch` keeps as the end of the last match until there is a match.
 const NO_MATCH: i64 = -1;
 
 pub(super) unsafe fn gmatch(lua: *mut lua_State) -> c_int {
@@ -350,7 +350,7 @@ unsafe fn progress(lua: *mut lua_State) -> *mut Progress {
 
 /// Adds to the result; returns the progress, which may have moved.
 unsafe fn add(lua: *mut lua_State, mut state: *mut Progress, bytes: &[u8]) -> *mut Progress {
-    // SAFETY: the result's bytes lie behind the state, as many as it says.
+    // SAFETY: the result's bytes follow the state in its userdata, which has room for `capacity` of them.
     unsafe {
         let Progress { len, capacity, .. } = *state;
         if capacity - len < bytes.len() {
@@ -484,7 +484,7 @@ unsafe fn take(lua: *mut lua_State) -> bool {
     }
 }
 
-/// Appends the replacement at 3 with `%0` to `%9` replaced.
+/// Appends the replacement, which is argument 3, with `%0` to `%9` replaced.
 unsafe fn expand(lua: *mut lua_State, subject: &[u8]) {
     // SAFETY: as `gsub_go_on`.
     unsafe {

@@ -1,4 +1,4 @@
-//! The main job: every request is counted exactly once, whoever counts and wherever the count is kept.
+//! The program's main job: every request is counted exactly once, whatever counts it and wherever the count is kept.
 
 use std::fmt::Write as _;
 use std::io::Write as _;
@@ -13,7 +13,7 @@ use crate::{start, workspace};
 const CONNECTIONS: usize = 24;
 const REQUESTS: usize = 25;
 
-/// A configuration that runs `script` for each request and answers it here.
+/// Returns a configuration that runs `script` for each request and answers it without a server.
 fn configuration(script: &str, load: &str, workers: usize, gate: &Listening, redis: &str, store: &str) -> String {
     let examples = workspace().join("examples/accounting");
     let (host, port) = redis.split_once(':').unwrap();
@@ -32,7 +32,7 @@ fn configuration(script: &str, load: &str, workers: usize, gate: &Listening, red
     text
 }
 
-/// Sends [`REQUESTS`] on each of [`CONNECTIONS`] connections at once; gives how many were sent in all.
+/// Sends [`REQUESTS`] on each of [`CONNECTIONS`] connections at once; returns the total number sent.
 fn drive(gate: &str) -> usize {
     let together = Barrier::new(CONNECTIONS);
     std::thread::scope(|scope| {
@@ -84,7 +84,7 @@ fn redis_lua_with_connections_that_are_kept() {
     check_external("redis_lua_keepalive.lua");
 }
 
-/// Each worker keeps at most as many as it had requests at once.
+/// Each worker keeps at most as many connections as it had concurrent requests.
 #[test]
 fn connections_that_are_kept_are_used_again() {
     let redis = RedisServer::start(&[]);
@@ -99,9 +99,9 @@ fn connections_that_are_kept_are_used_again() {
     };
     let before = connections();
     (0..50).for_each(|_| assert_eq!(client.get("/").status, 302));
-    // One for all requests, and the one that asks.
+    // One connection for all requests, and the one of this query.
     assert_eq!(connections() - before, 2);
-    // What Redis closed is not handed out.
+    // Connections that Redis has closed are not reused.
     Client::connect(&redis.address()).ask(&["CLIENT", "KILL", "TYPE", "normal"]);
     (0..5).for_each(|_| assert_eq!(client.get("/").status, 302));
     assert_eq!(count(&redis.address()), bulk(55));
@@ -173,7 +173,7 @@ fn connect_from_elsewhere(gate: &str) -> TcpStream {
     socket.into()
 }
 
-/// Clients that reset while their request waits for Redis cost the pool nothing.
+/// Clients that reset their connection while the request waits for Redis do no harm to the pool.
 #[test]
 fn a_thousand_aborted_clients_leave_the_pool_full() {
     let redis = RedisServer::start(&[]);
@@ -192,7 +192,7 @@ fn a_thousand_aborted_clients_leave_the_pool_full() {
                 socket2::SockRef::from(client).set_linger(Some(Duration::ZERO)).expect("settable");
             }
         }
-        // Theirs are other counts, some of which may still be written.
+        // The aborted clients have other counters, some of which may still be written.
         let sent = drive(&gate.address());
         assert_eq!(count(&redis.address()), bulk(1 + sent), "{load}");
         let clients = Client::connect(&redis.address()).ask(&["INFO", "clients"]);

@@ -61,7 +61,7 @@ fn output(mut command: Command, input: &str) -> Output {
     child.wait_with_output().unwrap()
 }
 
-/// What a configuration is refused with.
+/// Returns the exit code and the message with which a configuration is refused.
 fn refusal(mut command: Command, file: &std::path::Path, text: &str) -> (Option<i32>, String) {
     std::fs::write(file, text).unwrap();
     command.arg(file);
@@ -229,7 +229,7 @@ fn the_own_verb_takes_flags_and_threads() {
     let mode = std::os::unix::fs::PermissionsExt::mode(&std::fs::metadata(&socket).unwrap().permissions());
     assert_eq!(mode & 0o777, 0o700);
     assert!(UnixStream::connect(&socket).is_ok());
-    // Nobody shares the port in silence.
+    // A second process on the same port is refused.
     let second = output(place.command(&["--port", &port, "--bind", "127.0.0.1"]), "");
     assert_eq!(second.status.code(), Some(1));
     let said = String::from_utf8_lossy(&second.stdout).into_owned();
@@ -240,7 +240,7 @@ fn the_own_verb_takes_flags_and_threads() {
     assert!(!place.path("s").exists(), "the socket's file goes with it");
 }
 
-/// Found outside: the process outlived SIGTERM and SHUTDOWN for as long as a transaction ran.
+/// SIGTERM and SHUTDOWN end the process while a transaction runs.
 #[test]
 fn a_long_transaction_does_not_outlive_the_end() {
     for ends_by_signal in [true, false] {
@@ -350,7 +350,7 @@ fn addresses_change_at_run_time_and_connections_stay() {
     let info = client.ask(&["INFO", "server"]);
     assert!(info.contains(&format!("tcp_port:{port}\r\n")), "{info}");
     assert!(info.contains(&format!("listener0:name=tcp,bind=127.0.0.1,port={port}\r\n")), "{info}");
-    // A port that somebody has changes nothing.
+    // A port that is in use changes nothing.
     let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let taken = taken.local_addr().unwrap().port().to_string();
     assert_eq!(
@@ -392,8 +392,8 @@ fn the_background_serves_before_the_command_ends() {
     assert_eq!(place.command(&words).status().unwrap().code(), Some(1));
 }
 
-/// Redis takes the members and fields of one command for different ones when it chooses a form, and a combination of sets
-/// grows step by step; beside Valkey, since redis-server 7.0 has no packed sets.
+/// Redis assumes that all members and fields of one command differ when it chooses an encoding, and the result of
+/// combining sets grows step by step. Compared with Valkey, since redis-server 7.0 has no packed sets.
 #[test]
 fn forms_follow_from_what_a_command_brings() {
     let valkey = RedisServer::start_valkey("8.1", &[]);
@@ -598,7 +598,7 @@ fn the_stock_file_starts_with_one_warning() {
     assert!(matches!(warnings[..], [one] if one.contains("nothing is persisted")), "{warnings:?}");
 }
 
-/// Scripts without an end, one that waits for a key, and a transaction: the process ends all the same, and at once.
+/// The process ends at once despite scripts without an end, one that waits for a key, and a transaction.
 #[test]
 fn shutdown_does_not_wait_for_scripts() {
     let place = Place::new();
@@ -610,7 +610,7 @@ fn shutdown_does_not_wait_for_scripts() {
     clients[1].command(&["EVAL", "redis.call('SET', 'b', 'v') return redis.call('GET', 'a')", "0"]);
     clients[2]
         .send("MULTI\r\nSET c v\r\nEVAL 'while true do pcall(function() while true do end end) end' 0\r\nEXEC\r\n");
-    // Behind the first one's key.
+    // This script waits for the key of the first one.
     clients[3].command(&["EVAL", "return redis.call('GET', KEYS[1])", "1", "a"]);
     wait_for("the others to begin", || (admin.ask(&["DBSIZE"]) == ":3\r\n").then_some(()));
     admin.command(&["SHUTDOWN", "NOSAVE"]);

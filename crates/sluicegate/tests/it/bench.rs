@@ -94,7 +94,8 @@ fn the_guides_examples_are_understood() {
     let certificates = Certificates::new();
     let authority = &certificates.path("ca.crt");
     for example in examples {
-        // A shell reads the quotes; nothing listens, so what is understood ends with that and not with its words.
+        // A shell parses the quotes. Nothing listens, so a valid line ends with a connection error, and not with one
+        // about its words.
         let line = format!("exec \"$0\" bench {example}");
         let line = line.replace(":8080", ":1").replace(":6379", ":1").replace("$(pidof haproxy)", "$$");
         let line = line.replace("urls.txt", "/dev/stdin").replace("www.example.com", "127.0.0.1:1");

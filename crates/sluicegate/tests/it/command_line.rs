@@ -1,4 +1,4 @@
-//! Words, exit codes and signals.
+//! The command line: words, exit codes and signals.
 
 use std::io::{Read, Write};
 use std::process::Command;

@@ -1,5 +1,5 @@
-//! Which answers that are made here are compressed: those of services are, as with Debian's haproxy, and what rules
-//! answer and pages of errors are not.
+//! Compression of responses that are made here: those of services are compressed, as with Debian's haproxy, while
+//! responses of rules and error pages are not.
 
 use std::io::Read;
 
@@ -39,7 +39,7 @@ fn decoded(head: &str, body: &[u8]) -> String {
     text
 }
 
-/// What a client gets for each path, by GET and by HEAD.
+/// Returns the responses that a client gets for each path, by GET and by HEAD.
 fn ask(address: &str) -> Vec<String> {
     let asked = PATHS.iter().flat_map(|path| ["GET", "HEAD"].map(|method| (method, path)));
     let answers = asked.map(|(method, path)| {
@@ -52,12 +52,12 @@ fn ask(address: &str) -> Vec<String> {
                 Some((name, value)) => format!("{}: {value}", name.to_ascii_lowercase()),
                 None => line.to_owned(),
             };
-            // 2.6 repeats this of services that have said it.
+            // HAProxy 2.6 repeats this field if the service has set it.
             if !(line == "transfer-encoding: chunked" && lines.contains(&line)) {
                 lines.push(line);
             }
         }
-        // The fields of a service stand in no order.
+        // The order of a service's fields is arbitrary.
         lines.sort();
         let body = decoded(&response.head, &response.body);
         // Figures differ from one moment to the next.
@@ -99,13 +99,13 @@ fn services_are_compressed_and_answers_of_rules_are_not() {
         let all = output.lines().filter_map(|line| line.split_once("LINE ")).map(|(_, line)| line.to_owned());
         let known = all.map(|line| {
             let words: Vec<&str> = line.split(' ').collect();
-            // How many bytes figures are changes with them.
+            // The number of bytes changes with the figures.
             match has_figures(words[1]) {
                 true => [&words[..4], &words[5..]].concat().join(" "),
                 false => line,
             }
         });
-        // A line may follow that of the next request.
+        // A line may be logged after that of the next request.
         let mut known: Vec<String> = known.collect();
         known.sort();
         known

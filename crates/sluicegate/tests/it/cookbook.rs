@@ -1,4 +1,4 @@
-//! The recipes of the cookbook, driven as their pages say. `documents` checks that each is valid.
+//! The recipes of the cookbook, used as their pages describe. `documents` checks that each is valid.
 
 use sluicegate_testkit::{Client, RedisServer, Response, wait_for};
 
@@ -175,7 +175,7 @@ fn a_duplicate_does_not_reach_the_application() {
     assert_eq!((second.status, second.header("x-server")), (409, None));
     assert_eq!([recipe.get("/", "").status, recipe.get("/", "").status], [200, 200], "without a key nothing is kept");
     check_keys_expire(&recipe.place, &mut recipe.store(), || ());
-    // What failed may be tried again, once the key is gone.
+    // A failed request may be repeated once the key is gone.
     let failing = "idempotency-key: order-18\r\n";
     assert_eq!(recipe.get("/status/500", failing).status, 500);
     assert_eq!(recipe.get("/", failing).status, 200);
@@ -188,7 +188,7 @@ fn a_visitor_keeps_the_variant() {
         let response = recipe.get("/", &format!("Cookie: variant={variant}\r\n"));
         assert_eq!((response.header("x-variant"), response.header("set-cookie")), (Some(variant), None));
     }
-    // Chance gives both; a value that is no variant is replaced.
+    // Both variants occur at random; an invalid value is replaced.
     for wanted in ["a", "b"] {
         wait_for("a variant", || {
             let response = recipe.get("/", "Cookie: variant=zzz\r\n");

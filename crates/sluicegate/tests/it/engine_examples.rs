@@ -1,4 +1,4 @@
-//! The examples of engines, as their first lines say to start them.
+//! The examples of engines, started as their first lines say.
 
 use std::process::Command;
 
@@ -38,7 +38,7 @@ fn without_a_redis_the_example_says_what_is_missing() {
 fn a_connection_for_each_command_is_measured() {
     let redis = RedisServer::start(&[]);
     let (host, port) = redis.address().split_once(':').map(|(a, b)| (a.to_owned(), b.to_owned())).expect("a port");
-    // Nobody asks the gate; it makes way for whoever else runs the example.
+    // No request is sent to the listener; its port differs, so that the example itself can run at the same time.
     let directory = copied();
     let mut program = reconnect(&directory, &[("REDIS_HOST", host), ("REDIS_PORT", port), ("COUNT", "200".to_owned())]);
     program.wait_for_output("new redis");
@@ -46,7 +46,8 @@ fn a_connection_for_each_command_is_measured() {
     let mut client = Client::connect(&redis.address());
     assert_eq!(client.ask(&["DBSIZE"]), ":200\r\n");
     assert_eq!(client.ask(&["GET", "199"]), "$3\r\n204\r\n");
-    // Both halves set each key; what the first needed connections for is one, and this test has its own.
+    // Both halves set each key; the first half opens a connection for each command, the second one uses one, and this
+    // test has its own.
     assert!(client.ask(&["INFO", "commandstats"]).contains("cmdstat_set:calls=400,"));
     let stats = client.ask(&["INFO", "stats"]);
     assert!(stats.contains("total_connections_received:202\r\n"), "{stats}");

@@ -1,4 +1,4 @@
-//! `redis` sections: rules and scripts ask an engine in another process as they ask a store.
+//! `redis` sections: rules and scripts use an engine in another process as they use a store.
 
 use std::io::{Read as _, Write as _};
 
@@ -6,10 +6,10 @@ use sluicegate_testkit::{Certificates, Client, Listening, RedisServer, Sluicegat
 
 use crate::BINARY;
 
-/// Lines of a section whose engine may stand still for seconds.
+/// Lines of a section whose engine may be unresponsive for seconds.
 pub(crate) const PATIENT: &str = "    timeout connect 30s\n    timeout queue 30s\n    timeout server 30s\n";
 
-/// The same questions to whatever section is called `data`, in every kind of function that may ask.
+/// The same queries to the section `data`, whatever its kind, in every kind of function that may query.
 const LUA: &str = r##"
 local data = core.redis('data')
 
@@ -79,7 +79,7 @@ frontend front
     http-request set-var(txn.said) str(h),store_hget(data,f),store_call(data,APPEND,x) if { path /hget }
     http-request return status 200 content-type text/plain lf-string %[var(txn.said)]\n";
 
-/// What every path says, asked in order.
+/// Returns the responses of all paths, requested in order.
 fn answers(section: &str, keyword: &str, workers: u32) -> Vec<String> {
     let directory = tempfile::tempdir().unwrap();
     std::fs::write(directory.path().join("ask.lua"), LUA).unwrap();
@@ -93,7 +93,7 @@ fn answers(section: &str, keyword: &str, workers: u32) -> Vec<String> {
     let paths =
         ["/action", "/action", "/fetch", "/converter", "/service", "/service", "/rule", "/rule", "/types", "/hget"];
     let answers = paths.map(ask).to_vec();
-    // Nobody waited for it, and nobody got it, but it is told.
+    // The failure of a command whose reply nobody awaits is logged.
     wait_for("what failed to be told", || {
         server
             .program
@@ -122,7 +122,7 @@ fn an_engine_answers_what_a_store_answers() {
     }
 }
 
-/// What needs a connection of its own, asked of whatever section is called `data`.
+/// Commands that need a dedicated connection, sent to the section `data`, whatever its kind.
 const OWN: &str = r##"
 local data = core.redis('data')
 local function show(value)
@@ -242,7 +242,7 @@ fn transactions_blocking_commands_and_channels_are_alike_in_stores_and_engines()
     }
 }
 
-/// A backend, and whether a connection may go on, by what an engine says: nothing of it needs an inspect delay.
+/// An engine's reply chooses the backend, and decides whether a connection may continue, without an inspect delay.
 #[test]
 fn a_choice_may_wait_for_an_engine() {
     let engine = RedisServer::start(&[]);
@@ -283,7 +283,7 @@ fn a_choice_may_wait_for_an_engine() {
     let is_let_in = |gate: &Listening| {
         let mut stream = std::net::TcpStream::connect(gate.address()).unwrap();
         let mut reply = [0; 7];
-        // One that is not let in may be closed before it has said anything.
+        // A refused connection may be closed before its request is sent.
         stream.write_all(b"PING\r\n").and_then(|()| stream.read_exact(&mut reply)).is_ok()
     };
     for gate in [lua, rule] {
@@ -292,7 +292,7 @@ fn a_choice_may_wait_for_an_engine() {
         own.ask(&["SET", "127.0.0.1", "known"]);
         wait_for("somebody to be let in", || is_let_in(gate).then_some(()));
     }
-    // A script that waits for somebody else delays nobody.
+    // A script that waits for another client delays no other request.
     let mut waiting = Client::connect(&action.address());
     wait_for("the script to wait", || own.ask(&["INFO", "clients"]).contains("blocked_clients:1").then_some(()));
     assert_eq!(client.get("/a").text(), "one");
@@ -437,7 +437,7 @@ fn an_engine_that_is_away_opens_closes_or_gives_a_value() {
     let key = format!("/long{}", "x".repeat(100));
     client.send(format!("GET {key} HTTP/1.1\r\nHost: x\r\n\r\n"));
     assert_eq!(client.read_response().status, 503);
-    // Each rule tells its own: its place, what it asks for, the key and the reason.
+    // Each rule logs its position, its command, the key and the reason.
     for line in [
         "12: store-call data failed, the last time for key 'hits': BREAKER ",
         "13: store-call data failed, the last time for key 'hits': BREAKER ",
@@ -448,7 +448,7 @@ fn an_engine_that_is_away_opens_closes_or_gives_a_value() {
         server.program.wait_for_output(&format!(".cfg:{line}"));
     }
     let mut client = Client::connect(&gate.address());
-    // It comes up, and the next that may look finds it.
+    // The engine starts, and the next probe finds it.
     let mut command = std::process::Command::new("redis-server");
     command.args(["--port", &port.to_string(), "--bind", "127.0.0.1", "--save", ""]);
     let mut engine = sluicegate_testkit::Program::start(command, &[]);
@@ -476,7 +476,7 @@ fn a_reload_keeps_the_connections_of_sections_that_stay() {
     command.arg("run").arg(&path);
     let mut program = sluicegate_testkit::Program::start(command, &[gate.fd()]);
     let mut own = Client::connect(&engine.address());
-    // The number of the connection that has served a request.
+    // Returns the number of the connection that has served a request.
     let mut ask = || {
         assert_eq!(Client::connect(&gate.address()).get("/").text(), "served");
         let list = own.ask(&["CLIENT", "LIST"]);
@@ -500,7 +500,7 @@ fn a_reload_keeps_the_connections_of_sections_that_stay() {
     });
 }
 
-/// `ssl` as a section has it: the engine asks for a certificate, and is asked for its own.
+/// `ssl` of a section, in both directions: the engine requests a certificate, and its own is verified.
 #[test]
 fn an_engine_behind_tls_is_asked() {
     let made = Certificates::new();
@@ -530,7 +530,7 @@ fn an_engine_behind_tls_is_asked() {
     assert_eq!(client.get("/data").text(), "2");
     let refused = client.get("/stranger").text();
     assert!(refused.starts_with("BREAKER") && refused.contains("invalid peer certificate: UnknownIssuer"), "{refused}");
-    // It is not shown one.
+    // The engine requires a certificate, and gets none.
     let refused = client.get("/bare").text();
     assert!(refused.starts_with("BREAKER"), "{refused}");
     assert_eq!(client.get("/data").text(), "3");

@@ -1,6 +1,6 @@
-//! Fetches whose value comes from a real conversation: connections, timeouts, numbers of sections, what a server
-//! answers. Debian's haproxy gives the same after the same requests; what it does not know is held against the field of
-//! the log line that shows the same. Every fetch has two values at least.
+//! Fetches whose value comes from real traffic: connections, timeouts, numbers of sections, responses of servers.
+//! Debian's haproxy must give the same values after the same requests; fetches that it does not have are compared with
+//! the field of the log line that shows the same value. Every fetch has at least two values.
 
 use std::collections::BTreeMap;
 use std::io::{Read, Write};
@@ -58,7 +58,7 @@ fn answer(path: &str, port: u16) -> String {
     format!("HTTP/1.1 {status}\r\n{fields}X-Peer: {port}\r\nContent-Length: {}\r\n\r\n{body}", body.len())
 }
 
-/// What a response's rules see.
+/// The fetches that rules for responses read.
 const OF_RESPONSES: &[&str] = &[
     "status",
     "res.ver",
@@ -107,7 +107,7 @@ const OF_RESPONSES: &[&str] = &[
     "fc_http_major",
 ];
 
-/// What a request's rules see; kept in variables until the response.
+/// The fetches that rules for requests read; their values are kept in variables until the response.
 const OF_REQUESTS: &[&str] = &[
     "fe_id",
     "fe_name",
@@ -137,7 +137,7 @@ const OF_REQUESTS: &[&str] = &[
     "ssl_fc",
 ];
 
-/// What a loopback connection never changes, and what stands for a feature that no file here uses.
+/// Fetches whose value never changes on a loopback connection, or that concern a feature that no file here uses.
 const CONSTANT: &[&str] = &[
     "bc_http_major",
     "fc_http_major",
@@ -188,10 +188,10 @@ fn configuration(gates: [&Listening; 4], servers: [u16; 2]) -> String {
     )
 }
 
-/// Every fetch's value after one request.
+/// The value of every fetch after one request.
 type Values = BTreeMap<&'static str, String>;
 
-/// The same requests to one program.
+/// Sends the same requests to one program; returns the values after each.
 fn conversation(gates: [&Listening; 4]) -> Vec<Values> {
     let [one, two, three, six] = gates.map(Listening::address);
     let mut seen = Vec::new();
@@ -247,7 +247,7 @@ fn fetches_of_a_conversation_are_haproxys() {
     }
 }
 
-/// Fetches that HAProxy 2.6 does not know, beside the field of a log line that tells the same.
+/// Fetches that HAProxy 2.6 does not have, beside the field of a log line that shows the same value.
 const TIMED: &[(&str, &str)] = &[
     ("%[fe_client_timeout]", "cur_client_timeout"),
     ("%Tt", "fc.timer.total"),
@@ -317,9 +317,9 @@ fn fetches_of_timers_and_connections_are_what_the_log_line_says() {
     client.read_response();
     Client::connect(&six.address()).get("/rich");
     Client::connect(&gate.address()).get("/away");
-    // What never came to a server has no time of connecting to one.
+    // A request that never reaches a server has no connect time.
     Client::connect(&gate.address()).get("/denied");
-    // Two to the server of one connection: one of them waits in the backend's queue.
+    // Two requests to a server with one connection: one of them waits in the backend's queue.
     let mut both = [Client::connect(&gate.address()), Client::connect(&gate.address())];
     both.iter_mut().for_each(|client| client.send("GET /slow?full HTTP/1.1\r\nHost: h\r\n\r\n"));
     both.iter_mut().for_each(|client| drop(client.read_response()));
@@ -346,8 +346,8 @@ fn fetches_of_timers_and_connections_are_what_the_log_line_says() {
             }
         }
     }
-    // There are no handshakes, nothing binds a client to a server whose own queue it would wait in, and all of these
-    // were served by one frontend.
+    // These never change: there are no handshakes, no client is bound to a server in whose own queue it would wait, and
+    // one frontend has served all requests.
     for constant in [
         "cur_client_timeout",
         "mss",
@@ -395,7 +395,7 @@ fn rates_rise_and_fall_as_haproxys() {
         let rates = || Client::connect(&asker.address()).get("/").text();
         let deadline = Instant::now() + PATIENCE;
         let mut seen = Vec::new();
-        // A second may end within the burst, and the counters with it: then the next second is looked at.
+        // A second may end within the burst, and its counters with it: then the burst is repeated in the next second.
         while seen.last().is_none_or(|last| last != "6 3 6 6") {
             assert!(Instant::now() < deadline, "the rates after bursts: {seen:?}");
             while rates() != "0 0 0 0" {
@@ -412,7 +412,7 @@ fn rates_rise_and_fall_as_haproxys() {
     }
 }
 
-/// Rules whose fetches find nothing where they stand, or the other direction's: `field: value` or a condition.
+/// Rules whose fetches have no value in that place, or that of the other direction: `field: value` or a condition.
 const ELSEWHERE: &[&str] = &[
     "%[hdr(x-number)] if TRUE",
     "%[hdr(asked)] if TRUE",

@@ -1,4 +1,4 @@
-//! What a person reads who starts a file in a terminal.
+//! The output for a user who starts a configuration file in a terminal.
 
 use std::process::Command;
 
@@ -59,7 +59,7 @@ fn every_listener_has_a_line_in_the_foreground() {
     {
         let mut program = file.run(&[]);
         program.wait_for_output("(stats socket)\n");
-        // Nothing else: there is nothing to warn of, and no demo server to try.
+        // There is no other output: nothing to warn of, and no demo server to try.
         assert_eq!(program.output(), expected.concat());
         program.signal(libc::SIGTERM);
         program.wait();
@@ -72,7 +72,7 @@ fn every_listener_has_a_line_in_the_foreground() {
         assert_eq!(program.output(), "", "quiet");
     }
     {
-        // A master in the foreground has a person in front of it, too.
+        // A master in the foreground prints the greeting, too.
         let text = std::fs::read_to_string(file.path()).expect("a file");
         std::fs::write(file.path(), text.replace("global\n", "global\n    master-worker\n")).expect("writable");
         let mut program = file.run(&[]);
@@ -81,7 +81,7 @@ fn every_listener_has_a_line_in_the_foreground() {
         program.signal(libc::SIGTERM);
         program.wait();
     }
-    // HAProxy says nothing in the foreground, and neither does the program in its place.
+    // HAProxy prints nothing in the foreground, and neither does this program under its name.
     let link = file.directory.path().join("haproxy");
     std::os::unix::fs::symlink(BINARY, &link).expect("a link");
     let mut command = Command::new(&link);
@@ -118,7 +118,7 @@ fn what_to_try_comes_from_the_file() {
              echo \"show stat\" | nc -U {directory}/stats\nCtrl-C ends it.\n"
         )
     );
-    // What it says holds.
+    // The printed addresses work.
     assert_eq!(served(www).get("/fast").text(), "I'm FAST!!!!");
     assert_eq!(served(stats).get("/page").status, 200);
 }
@@ -138,7 +138,7 @@ fn few_descriptors_are_no_warning_unless_maxclients_is_asked_for() {
         let output = program.output();
         assert_eq!(output.contains("leaves no room for 'maxclients 10000'"), warned, "{output}");
         assert_eq!(output.contains("warning"), warned, "{output}");
-        // The store takes what there is room for, all the same.
+        // The store still takes as many clients as there is room for.
         let answer = served(store).ask(&["CONFIG", "GET", "maxclients"]);
         assert!(!answer.contains("\r\n10000\r\n"), "{answer}");
     }

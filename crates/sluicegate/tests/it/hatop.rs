@@ -61,7 +61,7 @@ impl Terminal {
             let screen = screen.clone();
             move || {
                 let mut buffer = [0; 4096];
-                // The end of the last program in a terminal is an error here.
+                // Reading a terminal whose last program has ended is an error.
                 while let Ok(count @ 1..) = from.read(&mut buffer) {
                     screen.lock().expect("not poisoned").extend_from_slice(&buffer[..count]);
                 }
@@ -147,7 +147,7 @@ fn served() -> (Sluicegate, PathBuf, Listening) {
         &[&gate],
     );
     let stats = server.directory().join("stats");
-    // It answers, so it listens.
+    // A process that answers also listens.
     Sluicegate::stats(&stats, "show info");
     (server, stats, gate)
 }
@@ -235,7 +235,7 @@ fn hatop_answers_while_the_proxy_is_saturated() {
     assert_eq!(column(&stats, "nimble", "weight"), "19");
     assert_eq!(column(&stats, "nimble", "scur"), MOST.to_string(), "nothing was answered meanwhile");
 
-    // Who waited is served once there is room.
+    // The waiting clients are served once there is room.
     let answer = |mut peer: TcpStream| {
         peer.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\nConnection: close\r\n\r\nok")
             .expect("the proxy reads");

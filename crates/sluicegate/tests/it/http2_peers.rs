@@ -1,4 +1,5 @@
-//! HTTP/2 with the clients and servers of others: gRPC, Go's net/http, httpx, Chromium and nginx, with TLS and without.
+//! HTTP/2 with other projects' clients and servers: gRPC, Go's net/http, httpx, Chromium and nginx, with TLS and
+//! without.
 //!
 //! The programs in `tests/clients` make their own assertions, and print the number of them. Their libraries
 //! are in `target/http-clients`, where `cargo xtask test --install` puts the versions that the folder pins.
@@ -41,7 +42,7 @@ fn python(name: &str) -> Command {
     command
 }
 
-/// A server of others and its port.
+/// Another project's server and its port.
 fn serve(command: Command) -> (Program, u16) {
     let mut program = Program::start(command, &[]);
     program.wait_for_output("port: ");
@@ -51,7 +52,7 @@ fn serve(command: Command) -> (Program, u16) {
     (program, port.unwrap_or_else(|| panic!("no port in {output}")))
 }
 
-/// A proxy before a server of others.
+/// A proxy in front of another project's server.
 struct Gate {
     _proxy: Sluicegate,
     _server: Program,

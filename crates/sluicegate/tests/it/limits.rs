@@ -32,14 +32,14 @@ fn stats(server: &Sluicegate, line: &str) -> String {
 
 const GLOBAL: &str = "global\n    nbthread 2\n    stats socket @DIR@/stats level admin\n";
 
-/// The start line and the fields of an answer that limits make.
+/// Returns the status and the fields of a response that limits set.
 fn told(client: &mut Client, path: &str) -> String {
     let response = client.get(path);
     let fields = response.head.lines().filter(|line| line.contains("ratelimit") || line.starts_with("retry-after"));
     format!("{} {}", response.status, fields.collect::<Vec<_>>().join(" | ")).trim_end().to_owned()
 }
 
-/// What headers say, the same on a store and on an engine.
+/// Checks the fields of responses, which are the same with a store and with an engine.
 fn headers(section: &str, store: &str) {
     let gate = Listening::new();
     let rules = [
@@ -75,7 +75,7 @@ fn headers(section: &str, store: &str) {
     assert_eq!(told("/big"), format!("429 {policy}\"big\";q=1;w=3600 | ratelimit: \"big\";r=0;t=0"));
     assert_eq!(told("/many"), format!("200 {policy}\"many\";q=3;qu=\"concurrent-requests\" | ratelimit: \"many\";r=2"));
     assert_eq!(told("/free"), format!("200 {policy}\"free\";q=5;w=3600 | ratelimit: \"free\";r=5;t=0"));
-    // Who is denied is told when to come back: after as long as it takes, and a tenth more by chance.
+    // A denied client gets the time after which to retry, with up to a tenth added at random.
     let check_retry = |said: &str| {
         let number = said.rsplit("retry-after: ").next().and_then(|word| word.parse::<u64>().ok());
         assert!(number.is_some_and(|seconds| (3000..=3960).contains(&seconds)), "{said}");
@@ -86,7 +86,7 @@ fn headers(section: &str, store: &str) {
     let off = told("/off");
     assert!(off.starts_with("429 retry-after: "), "{off}");
     check_retry(&off);
-    // A shadow says everything and denies nothing.
+    // A shadow limit sets all fields and denies nothing.
     let mut client = Client::connect(&gate.address());
     let first = client.get("/shadow");
     assert_eq!((first.status, first.header("seen")), (200, Some("near")), "{}", first.head);
@@ -108,7 +108,7 @@ fn headers_of_an_engine_say_the_same() {
     headers(&format!("redis far\n{PATIENT}    server one {}", engine.address()), "far");
 }
 
-/// A server may have limits of its own: a client is told of both, and a rule may take the server's away.
+/// A server may have limits of its own: a client gets the fields of both, and a rule may remove the server's.
 #[test]
 fn what_a_server_says_of_its_limits_stays() {
     let (gate, inner) = (Listening::new(), Listening::new());
@@ -140,7 +140,7 @@ fn what_a_server_says_of_its_limits_stays() {
     let used = "x-ratelimit-used: 1";
     let replaced = "x-ratelimit-limit: 10 | x-ratelimit-remaining: 9 | x-ratelimit-reset: 360";
     assert_eq!(told("/x"), format!("200 {own} | {used} | {replaced}"));
-    // Who is denied is not told of a server that was not asked.
+    // A denied response does not contain the fields of the server, which was not contacted.
     told("/never");
     let denied = told("/never");
     assert!(
@@ -149,7 +149,7 @@ fn what_a_server_says_of_its_limits_stays() {
     );
 }
 
-/// One question to a store, as redis-server would print the reply.
+/// Runs a command of a store; returns the bytes of the reply.
 fn ask(store: &Store, words: &[&str]) -> String {
     let words: Vec<&[u8]> = words.iter().map(|word| word.as_bytes()).collect();
     let mut out = Vec::new();
@@ -159,11 +159,11 @@ fn ask(store: &Store, words: &[&str]) -> String {
     }
 }
 
-/// Which algorithm, its count, burst and period; then the requests: after how long, what they cost, who asks.
+/// The algorithm, its count, burst and period; then the requests: the pause before each, its cost, and its client.
 type Case = ((usize, i64, i64, i64), Vec<(i64, i64, u32)>);
 
-/// Any requests of any limit are answered by the store's command and by the engine's script in the same way, whatever
-/// the time is. The script's time is put into its text.
+/// For any requests of any limit, the store's command and the engine's script reply in the same way at any time. The
+/// script's time is put into its text.
 #[test]
 fn stores_and_engines_decide_alike() {
     let engine = RedisServer::start(&[]);
@@ -222,7 +222,7 @@ fn stores_and_engines_decide_alike() {
             client.command(&eval);
             let there = String::from_utf8(client.read_reply()).expect("text");
             prop_assert_eq!(&here, &there, "{:?} at {}", words, now);
-            // What is kept is the same, too, unless the store has forgotten what means nothing any more.
+            // The stored state is the same, too, unless the store has already dropped a state without meaning.
             let get: &[&str] = if which == 3 { &["ZRANGE", &key, "0", "-1", "WITHSCORES"] } else { &["GET", &key] };
             let kept = ask(&store, get);
             if !matches!(&*kept, "$-1\r\n" | "*0\r\n") {
@@ -232,12 +232,12 @@ fn stores_and_engines_decide_alike() {
         }
         Ok(())
     };
-    // The runner takes what may run twice; the engine's connection is one.
+    // The runner takes a closure that may be called repeatedly, but the engine's connection exists once.
     let case = std::cell::RefCell::new(&mut case);
     runner.run(&all, |drawn| (case.borrow_mut())(drawn)).unwrap();
 }
 
-/// Whoever may write to a store may write anything where a limit keeps its state: an error or a refusal, never a fault.
+/// Clients of a store may write anything to the key of a limit: the result is an error or a refusal, never a fault.
 #[test]
 fn a_limit_s_key_may_hold_anything() {
     let hand = ManualClock::new(1_700_000_000_000);
@@ -271,14 +271,14 @@ fn a_limit_s_key_may_hold_anything() {
         ask(&store, &["SET", "k", &format!("{most}:1")]);
         assert_eq!(ask(&store, &["LIMIT.TAKE", "k", algorithm, "1", "1000", "1", "1"]), error);
     }
-    // A place without an end is one like others, and the limit goes on.
+    // A place without an expiry counts like any other, and the limit continues to work.
     ask(&store, &["ZADD", "places", "inf", "always", "-inf", "never"]);
     assert_eq!(ask(&store, &["LIMIT.LEASE", "places", "2", "1000", "mine"]), "*4\r\n:1\r\n:0\r\n:0\r\n:0\r\n");
     assert_eq!(ask(&store, &["LIMIT.LEASE", "places", "2", "1000", "more"]), "*4\r\n:0\r\n:0\r\n:-1\r\n:0\r\n");
     assert_eq!(ask(&store, &["ZCARD", "places"]), ":2\r\n");
 }
 
-/// A figure of `show limits`, of all processes.
+/// Returns the sum of a figure of `show limits` over all processes.
 fn counted(servers: &[Sluicegate], name: &str, word: &str) -> u32 {
     let of = |server: &Sluicegate| {
         let shown = stats(server, &format!("show limits {name}"));
@@ -288,7 +288,7 @@ fn counted(servers: &[Sluicegate], name: &str, word: &str) -> u32 {
     servers.iter().map(of).sum()
 }
 
-/// Four workers of two processes on one engine allow together what the limit says, and the engine has all of it.
+/// Four workers of two processes on one engine together allow what the limit says, and the engine has all the counts.
 #[test]
 fn processes_share_a_limit() {
     let engine = RedisServer::start(&[]);
@@ -331,7 +331,7 @@ fn processes_share_a_limit() {
     }
 }
 
-/// The same of what goes on at once.
+/// The same for limits of concurrent requests.
 #[test]
 fn processes_share_places() {
     let engine = RedisServer::start(&[]);
@@ -358,12 +358,12 @@ fn processes_share_places() {
     wait_for("no places", || (places(&mut own, "held") == ":0").then_some(()));
 }
 
-/// How many places are taken.
+/// Returns the number of places in use.
 fn places(own: &mut Client, name: &str) -> String {
     own.ask(&["ZCARD", &format!("limit:{name}:127.0.0.1")]).trim().to_owned()
 }
 
-/// Streams hold places until they end, however they end. `at` is where the store or engine is reached.
+/// Streams hold places until they end, however they end. `at` is the address of the store or engine.
 fn leases(section: &str, binds: &[&Listening], at: &str) {
     let (gate, silent) = (Listening::new(), Listening::new());
     let rule = "http-request limit held key src max 2 lease 5s store data\n    \
@@ -378,7 +378,7 @@ fn leases(section: &str, binds: &[&Listening], at: &str) {
     let listening: Vec<&Listening> = binds.iter().copied().chain([&gate]).collect();
     let server = start(&text, &listening);
     let own = &mut Client::connect(at);
-    // The backend takes connections and says nothing.
+    // The backend accepts connections and sends nothing.
     let waits = || {
         let mut client = Client::connect(&gate.address());
         client.send("GET /held HTTP/1.1\r\nHost: x\r\n\r\n");
@@ -395,7 +395,7 @@ fn leases(section: &str, binds: &[&Listening], at: &str) {
         "{}",
         denied.head
     );
-    // They last longer than a lease, and are renewed.
+    // These requests last longer than a lease, and the leases are renewed.
     let until = |own: &mut Client| {
         let all = own.ask(&["ZRANGE", "limit:held:127.0.0.1", "0", "0", "WITHSCORES"]);
         all.trim().rsplit("\r\n").next().unwrap_or("").rsplit(' ').next().unwrap_or("").parse::<i64>().ok()
@@ -404,10 +404,10 @@ fn leases(section: &str, binds: &[&Listening], at: &str) {
     own.ask(&["SCRIPT", "FLUSH"]);
     wait_for("a new time", || until(own).filter(|until| *until >= begun + 5000));
     assert_eq!(places(own, "held"), ":2");
-    // A client that goes away gives its place back.
+    // A client that disconnects releases its place.
     second.reset();
     wait_for("the place", || (places(own, "held") == ":1").then_some(()));
-    // This one does not end by itself.
+    // Leases of `long` do not expire during the test, so this place was released.
     wait_for("the long lease", || (places(own, "long") == ":1").then_some(()));
     assert_eq!(Client::connect(&gate.address()).get("/now").status, 200);
     wait_for("the place of an answer", || (places(own, "held") == ":1").then_some(()));
@@ -469,7 +469,7 @@ fn connections_are_limited() {
     let mut second = Client::connect(&gate.address());
     assert!(second.read_to_end().is_empty());
     drop(first);
-    // Its place is free once its end was seen.
+    // The place of a closed connection is free once its end was noticed.
     let next = || {
         wait_for("a place", || {
             let mut client = Client::connect(&gate.address());
@@ -481,7 +481,7 @@ fn connections_are_limited() {
     };
     assert!(next().starts_with(b"HTTP/1.1 200"));
     assert!(next().starts_with(b"HTTP/1.1 200"));
-    // It was looked at twice, without data and with it, and counted once each time.
+    // The connection was checked twice, without data and with data, and counted once each time.
     assert!(next().is_empty());
     let shown = stats(&server, "show limits total");
     assert!(shown.contains("allowed=3 near=1 denied=1 "), "{shown}");
@@ -544,7 +544,7 @@ fn an_engine_that_is_away_opens_closes_or_is_stood_in_for() {
     assert_eq!(client.get("/held").header("ratelimit"), Some("\"held\";r=1"));
     assert!(stats(&server, "show limits part").contains("allowed=6 near=1 denied=1 shadowed=0 failed=5 local=5\n"));
     assert!(stats(&server, "show limits open").contains(" failed=2 local=0\n"));
-    // It is back, with what it had counted.
+    // The engine continues, with its previous counts.
     engine.signal(libc::SIGCONT);
     wait_for("the engine", || {
         let answer = client.get("/part");
@@ -601,7 +601,7 @@ fn keys_that_are_none_take_the_fallback() {
     };
     said(": limit named failed, the last time for key '': the key is empty");
     said(": limit shut failed, the last time for key '': the key is empty");
-    // The ones that follow within a second are told together, later.
+    // Failures that follow within a second are reported together, later.
     wait_for("what was not told at once", || {
         ask("/shut", &long);
         let told = format!("the last time for key '{}…': the key is longer than 1024 bytes", "k".repeat(64));
@@ -609,7 +609,7 @@ fn keys_that_are_none_take_the_fallback() {
     });
 }
 
-/// A cost with zeros before it is a number for stores as it is for engines.
+/// A cost with leading zeros is a number for stores as it is for engines.
 #[test]
 fn costs_are_read_alike() {
     let engine = RedisServer::start(&[]);
@@ -695,7 +695,7 @@ fn limits_are_shown_and_cleared() {
         assert!(stats(&server, "clear limit other key a").contains("Can't find that limit"));
         assert_eq!(stats(&server, "clear limit per-user key a").trim(), "");
         client.send("GET /do HTTP/1.1\r\nHost: x\r\nwho: a\r\n\r\n");
-        // Places of streams before it may still be on their way back.
+        // The places of earlier streams may still be about to be released.
         let response = client.read_response();
         let said = response.header("ratelimit").expect("headers");
         assert!(said.starts_with("\"per-user\";r=1;t=1296000, \"held\";r="), "{said}");
@@ -704,7 +704,7 @@ fn limits_are_shown_and_cleared() {
     }
 }
 
-/// Counts belong to names, so a reload goes on with them, also where the limit is another one.
+/// Counts belong to the names of limits, so a reload keeps them, even if it changes the limit.
 #[test]
 fn a_reload_goes_on_counting() {
     let directory = tempfile::tempdir().unwrap();
@@ -722,7 +722,7 @@ fn a_reload_goes_on_counting() {
     let program = Program::start(command, &[gate.fd()]);
     let ask = || Client::connect(&gate.address()).get("/").status;
     assert_eq!([ask(), ask(), ask()], [200, 200, 429]);
-    // Who answers here can be asked to reload.
+    // A process that answers here can be told to reload.
     assert!(!Sluicegate::stats(&directory.path().join("stats"), "show version").is_empty());
     write(3);
     let done = std::process::Command::new(BINARY).args(["reload", &program.pid().to_string()]).output().unwrap();

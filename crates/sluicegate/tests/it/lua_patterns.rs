@@ -1,5 +1,5 @@
-//! `Map`, `Regex` and `core`'s functions for map and ACL files: the same script and rules with Debian's haproxy and with
-//! this program, told by what the script and the rules answer.
+//! `Map`, `Regex` and `core`'s functions for map and ACL files: the same script and rules with Debian's haproxy and
+//! with this program, compared by the responses of the script and the rules.
 
 use std::path::Path;
 
@@ -7,7 +7,7 @@ use sluicegate_testkit::{Client, Haproxy, Listening, Sluicegate};
 
 use super::BINARY;
 
-/// Tries everything that a body may, and keeps what came of it.
+/// Tries everything that a script may do while it is loaded, and keeps the results.
 const SCRIPT: &str = r#"
 local said = {}
 local function try(name, f, ...)
@@ -107,7 +107,7 @@ fn configuration(directory: &Path, gate: &Listening) -> String {
     )
 }
 
-/// What one program says to the same requests.
+/// Returns one program's responses to the same requests.
 fn conversation(address: &str, directory: &Path) -> Vec<String> {
     let ask = |path: &str| {
         let response = Client::connect(address).get(path);

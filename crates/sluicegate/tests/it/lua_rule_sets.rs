@@ -1,5 +1,5 @@
-//! Lua actions are registered for rule sets: one name may be another function, with another number of arguments, in each.
-//! Every case against Debian's haproxy.
+//! Registration of Lua actions by rule set: one name may stand for another function, with another number of arguments,
+//! in each. Every case is compared with Debian's haproxy.
 
 use std::fmt::Write as _;
 
@@ -48,8 +48,8 @@ fn answer(gate: &Listening) -> String {
     response.header("x-v").unwrap_or_default().to_owned()
 }
 
-/// Checks what runs, in a shared state and in one of each worker, and how often a warning of a name that is there already
-/// is printed.
+/// Checks what runs, in a shared state and in one of each worker, and how often the warning about a name that is
+/// already registered is printed.
 #[track_caller]
 fn check(scripts: &[&str], rules: &str, expected: &str, warnings: usize) {
     let directory = tempfile::tempdir().expect("a directory");

@@ -1,5 +1,5 @@
-//! Fetches, converters and services of scripts: the same script, the same bytes and the same log lines as Debian's
-//! haproxy, where it can do the same; what it can't (waiting in a fetch) against a real Redis and the store inside.
+//! Fetches, converters and services of scripts: the same script must give the same bytes and the same log lines as with
+//! Debian's haproxy. What haproxy can't do (waiting in a fetch) is tested with a real Redis and the embedded store.
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
@@ -141,7 +141,7 @@ listen broken
     tcp-request content use-service lua.tfails
 "#;
 
-/// What clients say, and to which of the three sockets.
+/// Returns what clients send, each with the number of one of the three sockets.
 fn conversations() -> Vec<(usize, String)> {
     let paths =
         "hello?a=b chunk silent early fails breaks less sleeps spins vars behind fetches converters found equal";
@@ -169,7 +169,7 @@ fn conversations() -> Vec<(usize, String)> {
     all
 }
 
-/// Has all conversations, and gives what came back and what was logged, with what no two runs share masked.
+/// Holds all conversations; returns responses and log lines, with everything masked that differs from run to run.
 fn transcript<P>(
     start: impl Fn(&str, &[&Listening]) -> P,
     program: impl Fn(&P) -> &sluicegate_testkit::Program,
@@ -178,7 +178,7 @@ fn transcript<P>(
     let script = directory.path().join("script.lua");
     std::fs::write(&script, SCRIPT).unwrap();
     let sockets = [Listening::new(), Listening::new(), Listening::new()];
-    // A service that reads nothing must not have ended before a slow client has said anything.
+    // A service that reads nothing must not end before a slow client has sent its data.
     sockets.iter().for_each(|socket| crate::robust::accept_with_data(&socket.listener));
     let mut text = CONFIGURATION.replace("@SCRIPT@", script.to_str().unwrap());
     for (name, socket) in ["@HTTP@", "@TCP@", "@BROKEN@"].iter().zip(&sockets) {
@@ -197,7 +197,7 @@ fn transcript<P>(
             let _ = stream.shutdown(std::net::Shutdown::Write);
         }
         let mut answer = Vec::new();
-        // Who has not read everything resets what it closes.
+        // A socket that is closed before everything was read sends a reset.
         let ended = stream.read_to_end(&mut answer);
         assert!(
             ended.is_ok() || ended.is_err_and(|error| error.kind() == std::io::ErrorKind::ConnectionReset),
@@ -215,7 +215,7 @@ fn transcript<P>(
     shown
 }
 
-/// Log lines: those of streams without what two runs don't share, and those of scripts.
+/// Log lines: those of streams without what differs from run to run, and those of scripts.
 fn lines(program: &sluicegate_testkit::Program) -> Vec<String> {
     let output = program.output();
     let complete = output.rfind('\n').map_or("", |end| &output[..end]);
@@ -242,7 +242,7 @@ fn scripts_answer_and_are_logged_as_under_haproxy() {
     assert_eq!(ours.len(), conversations().len());
 }
 
-/// The limit that scripts are known for: the backend by what Redis says, in a fetch.
+/// A fetch that waits, as scripts of HAProxy can't: it chooses the backend by Redis's reply.
 #[test]
 fn use_backend_asks_redis_in_a_fetch() {
     let redis = RedisServer::start(&[]);

@@ -1,5 +1,5 @@
-//! Commands of the stats socket on maps, ACL files and variables of the process, against Debian's haproxy with the same
-//! files: the same answers, and the same requests afterwards.
+//! Commands of the stats socket on maps, ACL files and variables of the process, compared with Debian's haproxy on the
+//! same files: their answers, and the responses to requests afterwards.
 
 use std::path::Path;
 
@@ -7,7 +7,7 @@ use sluicegate_testkit::{Client, Haproxy, Listening, Sluicegate, wait_for};
 
 use super::start;
 
-/// Answered alike, in this order. `@` is the folder of the files.
+/// Commands that both answer alike, in this order. `@` is the folder of the files.
 const ASKED: &[&str] = &[
     "show map @/x.map",
     "show map #99",
@@ -237,7 +237,7 @@ fn files_and_variables_are_shown_and_changed_as_by_haproxy() {
     }
     assert!(differences.is_empty(), "{differences}");
 
-    // What is listed is named, and an entry's reference names it to other commands.
+    // Listings contain identifiers, and other commands accept an entry's reference.
     let ask = |line: &str| Sluicegate::stats(&stats, &line.replace('@', &files.path().to_string_lossy()));
     let listed = ask("show map");
     assert!(listed.starts_with("# id (file) description\n1 ("), "{listed}");
@@ -251,14 +251,14 @@ fn files_and_variables_are_shown_and_changed_as_by_haproxy() {
     assert!(ask("show map @/x.map").contains(" /b new\n"));
     assert_eq!(ask(&format!("del map @/x.map #{reference}")), "\n");
     assert!(!ask("show map @/x.map").contains("/b"));
-    // HAProxy takes it, and looks the key up in vain afterwards.
+    // HAProxy accepts the command, and then looks the key up in vain.
     assert_eq!(ask("set map @/i.map k notint"), "unable to parse 'notint'.\n\n");
     // An operator may change a file, a user may not.
     assert_eq!(ask("user; clear map @/x.map"), "\nPermission denied\n\n");
     assert_eq!(ask("operator; clear map @/x.map"), "\n\n");
 }
 
-/// What has no value where no stream is, or is none of the process's, is refused in words and changes nothing.
+/// Fetches that need a stream, and variables that are not the process's, are refused with a message and change nothing.
 #[test]
 fn variables_of_streams_are_none_of_the_process() {
     let server = start("global\n stats socket @DIR@/stats level admin\nbackend b\n", &[]);

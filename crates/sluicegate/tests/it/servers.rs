@@ -16,7 +16,8 @@ fn file(gate: &Listening, place: &str) -> String {
          127.0.0.1:1 disabled\nbackend ring\n balance source\n hash-type consistent\n server w 127.0.0.1:1\nbackend map\n \
          balance source\n server w 127.0.0.1:1\nbackend fixed\n balance static-rr\n server w 127.0.0.1:1\nbackend named\n \
          use-server w if TRUE\n server w 127.0.0.1:1 disabled\n server checked 127.0.0.1:1 check inter 1h disabled\n \
-         server behind 127.0.0.1:1 track named/checked\n",
+         server behind 127.0.0.1:1 track named/checked\n server asked 127.0.0.1:1 disabled\nbackend asking\n http-request \
+         deny if {{ srv_is_up(named/asked) }}\n",
         gate.word()
     )
 }
@@ -85,6 +86,7 @@ fn servers_come_and_go_as_in_haproxy() {
         "enable server t/on",
         "add server t/agent 127.0.0.1:2 agent-check agent-port 9 agent-inter 1h",
         "add server t/slow 127.0.0.1:2 slowstart 3s",
+        "add server t/variable ${SLUICEGATE_NOT_SET}127.0.0.1:2${SLUICEGATE_NOT_SET}",
         "add server t/late 127.0.0.1:2 send-proxy",
         "enable server t/late",
         "del server t/a",
@@ -107,11 +109,12 @@ fn servers_come_and_go_as_in_haproxy() {
         "enable agent t/agent",
         "disable agent t/agent",
         "del server t/agent",
-        // What the file has may go as well, unless something needs it.
+        // Servers of the file may be deleted as well, unless something needs them.
         "del server t/w",
         "del server named/w",
         "del server named/checked",
         "del server named/behind",
+        "del server named/asked",
         "set server named/behind health up",
         "set server named/behind health",
         "get weight t/next",
@@ -172,7 +175,7 @@ fn origin(name: &'static str) -> (u16, Arc<AtomicBool>) {
     (port, ended)
 }
 
-/// Looks at all servers in each request, and at those that were there in requests before.
+/// Reads all servers in each request, and those that existed in earlier requests.
 const LOOKS: &str = "
 local held = {}
 core.register_action('look', { 'http-req' }, function()
@@ -239,7 +242,7 @@ fn traffic_goes_where_servers_are() {
     let counts = load.into_iter().map(|thread| thread.join().expect("no request fails"));
     let sum = counts.fold([0, 0], |sum, counts| [sum[0] + counts[0], sum[1] + counts[1]]);
     assert!(sum[0] > 0 && sum[1] > 0, "{sum:?}");
-    // What is counted of the other server went on.
+    // The counters of the other server continued.
     let text = Sluicegate::stats(&place, "show stat t 4 -1");
     let line = text.lines().find(|line| line.starts_with("t,one,")).expect("the first server");
     let total: u32 = line.split(',').nth(7).and_then(|cell| cell.parse().ok()).expect("a number");
@@ -266,7 +269,7 @@ fn a_server_with_requests_stays() {
     wait_for("its end", || Sluicegate::stats(&place, "del server t/one").starts_with("Server deleted.").then_some(()));
 }
 
-/// Streams know their server by more than a place, which is another's once servers before it have gone.
+/// Streams identify their server by more than its index, which another one gets once servers before it are deleted.
 #[test]
 fn streams_are_ended_of_the_server_that_is_meant() {
     let gate = Listening::new();
@@ -381,11 +384,11 @@ fn scripts_see_servers_that_come_and_go() {
     assert_eq!(ask(&format!("add server t/a 127.0.0.1:{one}; enable server t/a")), "New server registered.");
     let line = format!("a a 2 0 true 127.0.0.1:{one} a=no check true t");
     assert_eq!(ask("ask list"), format!("w w 1 0 false 127.0.0.1:1 w=MAINT true t\n{line}\n2 nil nil"));
-    // Rules of the new snapshot run the scripts, whose task goes on.
+    // Rules of the new snapshot run the scripts, whose task continues.
     let response = Client::connect(&gate.address()).get("/");
     assert_eq!((response.status, response.header("mark")), (200, Some("marked")));
     goes_on(count());
-    // A server before it goes, and its own object finds it where it is now.
+    // A preceding server is deleted, and the object of this one finds it at its new index.
     assert_eq!(ask("del server t/w"), "Server deleted.");
     assert_eq!(ask("ask every w0"), gone);
     assert_eq!(ask("ask held a0"), format!("a 2 0 true 127.0.0.1:{one} a=no check"));
@@ -394,7 +397,7 @@ fn scripts_see_servers_that_come_and_go() {
     wait_for("its last request", || (ask("del server t/a") == "Server deleted.").then_some(()));
     assert_eq!(ask("ask every a0"), gone);
     assert_eq!(ask("ask list"), "0 nil nil");
-    // Another server of the same name is not what the first one was.
+    // A new server of the same name does not inherit anything from the first one.
     assert_eq!(ask("add server t/a 127.0.0.1:3"), "New server registered.");
     assert_eq!(ask("ask list"), "a a 1 1 true 127.0.0.1:3 a=MAINT true t\n1 nil nil");
     assert_eq!(ask("ask every a0"), gone);
@@ -427,7 +430,7 @@ fn a_reload_knows_the_file_only() {
     let reload = Command::new(BINARY).args(["reload", &pid]).output().expect("it starts");
     assert!(reload.status.success(), "{}", String::from_utf8_lossy(&reload.stderr));
     assert_eq!(servers(&place, "t"), before);
-    // What was changed of others stays.
+    // Changes of other servers are kept.
     assert!(servers(&place, "named")[1].starts_with("checked MAINT 7 "));
 }
 

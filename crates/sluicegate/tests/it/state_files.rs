@@ -1,5 +1,4 @@
-//! State files: what Debian's haproxy wrote is read here, what is written here is read by haproxy, and both come to the
-//! same.
+//! State files: a file that Debian's haproxy wrote is read here, and the other way round, with the same result.
 
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
@@ -17,7 +16,7 @@ const BACKENDS: &str = "backend app\n@FROM@ server one @ONE@ weight 3 check inte
                         127.0.0.1:1 weight 7 check inter 1h\n server agent 127.0.0.1:1 check inter 1h agent-check agent-port \
                         9 agent-inter 1h\nbackend numbered\n@FROM@ id 55\n server a unix@/nowhere\n server b 127.0.0.1\n";
 
-/// What administrators do between the start and the file.
+/// Commands of administrators between the start and the writing of the file.
 const COMMANDS: [&str; 13] = [
     "set server app/one state drain",
     "disable server app/two",
@@ -39,7 +38,7 @@ struct Stage {
     one: Listening,
 }
 
-/// A program, held for as long as it is asked.
+/// A program, which runs for as long as this value lives.
 struct Side {
     stats: PathBuf,
     _program: Box<dyn std::any::Any>,
@@ -125,7 +124,7 @@ fn from_global(path: &Path) -> String {
     format!(" server-state-file {}\n", path.display())
 }
 
-/// Both start, are told the same and write the same; each of both reads what each of both wrote.
+/// Both programs start, get the same commands and write the same file; each of them reads the files of both.
 #[test]
 fn states_travel_between_both_programs() {
     let stage = Stage::new();
@@ -152,7 +151,8 @@ const LINES: &str = "1\n# a comment\n9 app 9 one 127.0.0.9 2 0 9 3 5000 6 3 4 6 
                      100 6000 1 0 2 0 0 0 0 - 8080 - 0 0 - - 0\n9 app 9 twelve 127.0.0.9 3 0 2 7 7000 15 3 3 6 0 0 0 - 1 - 0 99 \
                      127.0.0.8 - 0\n9 nosuch 9 one 127.0.0.9 0 0 9 9 5000 6 3 4 6 0 0 0 - 0 - 0 0 - - 0\n";
 
-/// What the new configuration says otherwise wins; where nothing is said of a server it starts as ever.
+/// Settings that the new configuration has changed take precedence; a server that the file does not name starts as
+/// usual.
 #[test]
 fn a_file_is_found_by_base_and_name() {
     let stage = Stage::new();
@@ -176,7 +176,7 @@ fn a_file_is_found_by_base_and_name() {
     assert!(ages(&plain.ask("show servers state")).iter().all(|age| *age < 5000));
 }
 
-/// A file that can't be used is told of, and the process starts with what the configuration says.
+/// A file that can't be used is reported, and the process starts with what the configuration says.
 #[test]
 fn a_file_that_is_none_is_told_of() {
     let stage = Stage::new();

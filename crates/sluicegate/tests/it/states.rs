@@ -1,4 +1,4 @@
-//! Fetches of the state of proxies and servers, asked while that changes: Debian's haproxy and Sluicegate see the same
+//! Fetches of the state of proxies and servers, while that changes: Debian's haproxy and Sluicegate return the same
 //! numbers after the same steps.
 
 use std::path::Path;
@@ -63,7 +63,7 @@ impl Side {
 
 #[test]
 fn states_are_haproxys_while_they_change() {
-    // Connections complete in their backlogs, and nobody ever answers.
+    // Connections complete in the backlogs, and no request is ever answered.
     let deaf = [Listening::new(), Listening::new()];
     let gates = [Listening::new(), Listening::new()];
     let directory = tempfile::tempdir().expect("a directory");
@@ -95,7 +95,7 @@ fn states_are_haproxys_while_they_change() {
         sides.iter_mut().for_each(act);
         let mut last = [String::new(), String::new()];
         let deadline = std::time::Instant::now() + sluicegate_testkit::PATIENCE;
-        // A step reaches both programs when it does; what counts is where they come to rest.
+        // A step reaches the programs at different times; only their final states are compared.
         while last[0].is_empty() || last[0] != last[1] || seen.last() == Some(&last[1]) {
             assert!(std::time::Instant::now() < deadline, "{step}: haproxy's, then ours:\n{}\n{}", last[0], last[1]);
             std::thread::sleep(std::time::Duration::from_millis(5));
@@ -114,7 +114,7 @@ fn states_are_haproxys_while_they_change() {
     }
 }
 
-/// How many of twelve requests each server gets.
+/// Returns how many of twelve requests each server gets.
 fn shares(gate: &Listening) -> [usize; 2] {
     let mut counts = [0; 2];
     for _ in 0..12 {
@@ -165,7 +165,7 @@ fn weights_set_over_the_socket_turn_the_balance_as_haproxys() {
     ] {
         for (gate, socket) in gates.iter().zip(&sockets) {
             Sluicegate::stats(socket, command);
-            // Where the turn stood before the change shows in the first of them.
+            // The first round depends on the position in the rotation before the change, so it is not compared.
             shares(gate);
             assert_eq!(shares(gate), expected, "{command}: {}", gate.address());
         }

@@ -77,7 +77,7 @@ fn all_find(port: u16, value: &str) {
     }
 }
 
-/// Found outside: two services shared a store's port in silence, each with data of its own.
+/// Two services can't share a store's port in silence, each with data of its own.
 #[test]
 fn a_second_service_does_not_start_on_the_port_of_a_store() {
     let port = free_port();

@@ -4,7 +4,7 @@ use sluicegate_testkit::{Client, Listening, Sluicegate};
 
 use crate::BINARY;
 
-/// Actions that call scripts of the store, and write what came of it into variables.
+/// Actions that call scripts of the store, and write the results into variables.
 const LUA: &str = r##"
 local store = core.redis('main')
 

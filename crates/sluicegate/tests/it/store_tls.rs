@@ -18,7 +18,7 @@ use socket2::SockRef;
 
 use crate::BINARY;
 
-/// More than a record, a read, and what sockets hold.
+/// More bytes than fit into a record, a read, and the buffers of the sockets.
 const HUGE: usize = 100 << 20;
 
 /// A client over TLS that verifies 127.0.0.1.
@@ -367,7 +367,7 @@ fn silent_clients_are_closed() {
     let mut silent = Vec::new();
     wait_for("a client to be refused", || {
         silent.push(Client::connect(&address));
-        // What a client sends slowly is not more than silence.
+        // A slowly sent handshake counts as silence.
         silent[0].send([22, 3, 1]);
         let refused = Secure::try_connect(&made, port, "127.0.0.1", None).is_err();
         assert_eq!(known.text(&["PING"]), "PONG");

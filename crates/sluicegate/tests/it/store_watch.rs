@@ -1,4 +1,4 @@
-//! Commands of rules and HAProxy Lua, as those who watch the store see them.
+//! Commands of rules and HAProxy Lua, as shown by MONITOR and SLOWLOG.
 
 use sluicegate_testkit::{Client, Listening, Sluicegate, wait_for};
 

@@ -1,5 +1,5 @@
-//! Log lines on their way out of the process: datagram sockets, UDP and a real rsyslogd, readers that go away, come
-//! back, never read or never were, with and without a `chroot`.
+//! Log lines on their way out of the process: datagram sockets, UDP and a real rsyslogd, readers that disappear,
+//! return, never read or never existed, with and without a `chroot`.
 
 use std::net::UdpSocket;
 use std::os::unix::net::UnixDatagram;
@@ -107,7 +107,7 @@ fn a_reader_that_comes_back_is_found_again() {
         gate.get(&["/gone"]);
         wait_for("the count", || (gate.dropped() == 2 + round).then_some(()));
     }
-    // Once is enough for a while.
+    // The failure is reported only once for a while.
     assert_eq!(gate.server.program.output().matches("failed: ").count(), 1);
 }
 
@@ -123,13 +123,13 @@ fn a_reader_that_never_reads_delays_nobody() {
         (0..500).for_each(|_| assert_eq!(client.get(&long).status, 200));
         (gate.dropped() > 0).then_some(())
     });
-    // What was kept comes once it reads.
+    // The queued lines arrive once the reader reads.
     for _ in 0..1_000 {
         assert!(receive(&reader).contains("/xxx"));
     }
 }
 
-/// The path leads to the machine's socket until the process locks itself in, and below its root afterwards.
+/// The path leads to the machine's socket until the process changes its root, and below that root afterwards.
 #[test]
 fn a_chroot_keeps_the_socket_and_finds_the_one_inside() {
     // SAFETY: geteuid reads nothing and can't fail.
@@ -213,7 +213,7 @@ impl Rsyslog {
 #[test]
 fn rsyslog_takes_the_lines_and_may_be_started_again() {
     let directory = tempfile::tempdir().expect("a directory");
-    // Keeps the port from being anybody else's; who binds it later is the one that is sent to.
+    // Reserves the port; datagrams go to the socket that is bound to it last.
     let held = socket2::Socket::new(socket2::Domain::IPV4, socket2::Type::DGRAM, None).expect("a socket");
     held.set_reuse_address(true).expect("settable");
     held.bind(&std::net::SocketAddr::from(([127, 0, 0, 1], 0)).into()).expect("bindable");

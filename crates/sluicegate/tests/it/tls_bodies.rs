@@ -60,7 +60,7 @@ fn receive(stream: &mut TcpStream, seen: &mut usize, wanted: usize) {
     }
 }
 
-/// The other end's news that it has the first part of a body.
+/// The other end's message that it has received the first part of a body.
 struct Pause {
     has: Sender<()>,
     may: Receiver<()>,

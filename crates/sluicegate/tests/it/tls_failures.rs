@@ -79,7 +79,7 @@ impl Client {
     }
 }
 
-/// The part of a hello that half handshakes send.
+/// The number of bytes of a hello that incomplete handshakes send.
 const HALF: usize = 50;
 
 /// A hello in the form of SSL 2, but for its challenge.
@@ -290,7 +290,7 @@ fn failed_handshakes_are_told_and_logged_as_haproxy_does() {
             let index = next.fetch_add(1, Ordering::Relaxed);
             let Some((line, asks)) = lines.get(index) else { return differences };
             for client in if *asks { &bearers } else { &strangers } {
-                // The raw clients are no matter of settings.
+                // The results of raw clients do not depend on settings.
                 if index > 1 && matches!(client, Client::Raw(..)) {
                     continue;
                 }
@@ -338,7 +338,7 @@ fn crowds_of_half_handshakes_end_by_their_time() {
             stream
         })
         .collect();
-    // Others are served, and they come behind all of these.
+    // Other clients are served, although they come after all of these.
     assert_eq!(seen(listening.port(), ""), "ok");
     let grown = rss_bytes(server.program.pid()).saturating_sub(before);
     assert!(grown < CROWD as u64 * MOST, "{grown} bytes for {CROWD} half handshakes");

@@ -40,7 +40,7 @@ fn configuration(pki: &Pki, listening: &[Listening], server: u16) -> String {
     text
 }
 
-/// Returns the header that a client's connection begins with at the server, without ports and checksum.
+/// Returns the PROXY header that the server receives for a client's connection, without ports and checksum.
 fn header(server: &TcpListener, port: u16, client: Option<&str>) -> Vec<u8> {
     let mut plain = None;
     let mut child = None;

@@ -8,7 +8,7 @@ const EC: &str = "ec -pkeyopt ec_paramgen_curve:P-256";
 const HEAD: &str = "global\n stats socket @DIR@/stats level admin\ndefaults\n mode http\n timeout client 20s\n timeout server \
                     20s\n timeout connect 5s\n";
 
-/// Certificates, and a running process whose files are theirs.
+/// Certificates, and a running process that uses their files.
 struct Gate {
     certificates: Certificates,
     ports: Vec<u16>,
@@ -107,6 +107,7 @@ fn certificates_are_replaced() {
     gate.check("commit ssl cert @/a.pem", "Committing @/a.pem.\nSuccess!\n");
     assert_eq!(shown(port, "a.example").as_deref(), Some("rsa"));
     let details = gate.ask("show ssl cert @/a.pem");
+    assert!(details.contains("\nOCSP filename: @/a.pem.ocsp\nSCTL filename: @/a.pem.sctl\n"), "{details}");
     let expected =
         "\nSubject Alternative Name: DNS:rsa.example, DNS:*.rsa.example\nAlgorithm: RSA2048\nSHA1 FingerPrint: ";
     assert!(details.contains("\nStatus: Used\n") && details.contains(expected), "{details}");
@@ -240,6 +241,23 @@ fn lists_are_edited() {
     gate.check(
         "del ssl cert @/b.pem",
         "Can't remove the certificate: certificate '@/b.pem' in use, can't be deleted!\n",
+    );
+    // Lines about a certificate in use agree on the words about its files.
+    let refused = "Can't edit the crt-list: '@/b.pem' is already instantiated with incompatible parameters:\n ";
+    let (with, without) = (
+        "Can't use the certificate previously defined with keywords without",
+        "previously defined without any keyword",
+    );
+    let answer = gate.ask("add ssl crt-list @/list <<\n@/b.pem [ocsp-update off]\n");
+    assert!(answer.contains(without) && !answer.contains("different"), "{answer}");
+    gate.check("del ssl crt-list @/list @/b.pem", "Entry '@/b.pem' deleted in crtlist '@/list'!\n");
+    let added = "Inserting certificate '@/b.pem' in crt-list '@/list'..\nSuccess!\n";
+    gate.set("add ssl crt-list @/list", "@/b.pem [ocsp-update off]", added);
+    gate.check("add ssl crt-list @/list @/b.pem", &format!("{refused}{with} these keywords:\n"));
+    gate.set(
+        "add ssl crt-list @/list",
+        "@/b.pem [ocsp-update on]",
+        &format!("{refused}- different parameter 'ocsp-update' : previously 'off' vs 'on'\n"),
     );
     gate.check("del ssl crt-list @/list @/b.pem", "Entry '@/b.pem' deleted in crtlist '@/list'!\n");
     gate.check("del ssl cert @/b.pem", "Certificate '@/b.pem' deleted!\n");
@@ -431,7 +449,7 @@ fn certificates_of_stores_are_replaced() {
              optional ca-file @FILES@/ca.crt\n"
         )
     });
-    // The store binds its port itself.
+    // The store begins to listen after the proxy.
     assert_eq!(wait_for("the store", || shown(port, "a.example")), "a");
     assert!(gate.ask("show ssl cert @/a.pem").contains("\nStatus: Used\n"));
     let rsa = gate.certificates.pem("rsa");

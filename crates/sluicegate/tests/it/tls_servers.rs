@@ -1,8 +1,8 @@
 //! TLS on `server`: what servers see of their client, and what both programs say of the connection, compared with
 //! HAProxy 2.8.
 //!
-//! The servers are frontends of HAProxy that answer with the facts of their side. Each line of the proxy is asked
-//! twice, so that the second connection can resume the session of the first one.
+//! The servers are frontends of HAProxy that answer with the facts of their side. Each line of the proxy gets two
+//! requests, so that the second connection can resume the session of the first one.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -173,7 +173,7 @@ fn name(index: usize) -> String {
     format!("front{index:03}")
 }
 
-/// Asks a line twice; returns the answers and what was logged.
+/// Sends two requests through a line; returns the answers and what was logged.
 fn asked(program: &Program, index: usize, port: u16) -> Vec<String> {
     let name = format!("{} ", name(index));
     let logged =

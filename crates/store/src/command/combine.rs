@@ -113,7 +113,7 @@ fn combine<'l>(sets: &Sets<'_>, operation: Operation, now_ms: i64, limits: &'l L
         Operation::Difference => {
             let Some((Some(first), others)) = sets.split_first() else { return Combined::Gathered(found) };
             let mut others: Vec<&Set> = others.iter().flatten().map(|set| &**set).collect();
-            // Asking is two times as good as it looks, because it ends with the first set that has the member.
+            // Queries count half, because they end with the first set that has the member.
             let asked = first.len() * sets.len() / 2;
             let taken_out = first.len() + others.iter().map(|set| set.len()).sum::<usize>();
             if asked > taken_out {

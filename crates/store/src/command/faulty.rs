@@ -266,7 +266,7 @@ fn a_fault_behind_a_write_is_published_and_its_waiters_are_served() {
     assert!(catch_unwind(AssertUnwindSafe(|| ask_line(&store, 0, "FAULTPUSH list"))).is_err());
     assert_eq!(served(waiter), POPPED);
     assert_eq!((listener.heard(), aborted(&store)), (1, (1, 0)));
-    // The same of a parked one.
+    // The same for a parked command.
     let held = ready(store.section([(0, &b"list"[..], Mode::Exclusive)])).expect("a free key");
     let faulty = ask_line(&store, 0, "FAULTPUSH list").expect_err("the key is held");
     let waiter = ask_line(&store, 0, "BLPOP list 0").expect_err("the key is held");

@@ -347,7 +347,7 @@ fn hrandfield(ctx: &mut Ctx<'_>, out: &mut dyn ReplySink) {
             ctx.expire_some_fields(0);
             hash = ctx.read_timed::<Hash>(0)?;
         }
-        // A hash of which everything has expired is none.
+        // A hash in which everything has expired counts as missing.
         let hash = hash.map(|(hash, now_ms)| (hash.living(now_ms), hash, now_ms)).filter(|(living, ..)| *living > 0);
         match (hash, count) {
             (None, None) => out.null(),

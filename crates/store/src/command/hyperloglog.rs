@@ -107,7 +107,7 @@ enum Taken {
     Copied(Vec<u8>),
 }
 
-/// Returns the strings of keys that exist. Keys are refused in their order, whatever is wrong with each.
+/// Returns the strings of keys that exist. If several keys are invalid, the error is that of the first of them.
 fn take_all(ctx: &mut Ctx<'_>) -> Result<Vec<Taken>, Refused> {
     let mut all = Vec::with_capacity(ctx.places.len());
     for index in 0..ctx.places.len() {
@@ -130,7 +130,7 @@ fn union(all: &[Taken]) -> Result<Registers, Refused> {
     Ok(registers)
 }
 
-/// Counts one key, and keeps the result in the string until an element is added.
+/// Counts one key, and caches the result in the string until an element is added.
 fn count_one(ctx: &mut Ctx<'_>) -> Result<u64, Refused> {
     let Some(mut key) = ctx.key_of_reader(0) else { return Ok(0) };
     unshare(&mut key)?;
@@ -143,7 +143,7 @@ fn count_one(ctx: &mut Ctx<'_>) -> Result<u64, Refused> {
         format::cache(bytes, count);
         Ok(count)
     })?;
-    // In Redis that is a change, which only watchers of the key notice.
+    // Redis treats this as a modification of the key, which only clients that watch it notice.
     ctx.touch(0);
     Ok(count)
 }
@@ -170,7 +170,7 @@ fn pfmerge(ctx: &mut Ctx<'_>, out: &mut dyn ReplySink) {
         });
         let sparse_max = &ctx.limits().hll_sparse;
         let mut key = ctx.key(0);
-        // A destination is not among its own sources, and keeps its content.
+        // An existing destination, the first of `all`, is no source: the union is merged into its registers.
         let registers = union(&all[usize::from(key.exists())..])?;
         // References would keep the destination from being edited in place.
         drop(all);

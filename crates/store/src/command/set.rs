@@ -219,7 +219,7 @@ fn srandmember(ctx: &mut Ctx<'_>, out: &mut dyn ReplySink) {
             _ => return Err(SYNTAX.into()),
         };
         let set = ctx.read_timed::<Set>(0)?;
-        // A set of which everything has expired is none.
+        // A set in which everything has expired counts as missing.
         let set = set.map(|(set, now_ms)| (set.living(now_ms), set, now_ms)).filter(|(living, ..)| *living > 0);
         match (set, count) {
             (None, None) => out.null(),

@@ -1,13 +1,14 @@
 //! SORT and SORT_RO.
 //!
-//! They sort the elements of a list, a set or a sorted set, by number or by bytes (Redis in the C locale): by
-//! themselves (a `BY` without `*` asks for no order), or by what `BY` leads to, which is the value of another key or a
-//! field of another hash, and reply with the elements or what `GET` leads to. Sorting by themselves is done in one go
-//! under the key's lock. With patterns that lead to other keys the command is a section that takes them as it finds
-//! them ([`undeclared`](crate::undeclared)); the source is read, and everything is sorted, without a lock.
+//! They sort the elements of a list, a set or a sorted set, by number or by bytes (Redis in the C locale). The sort
+//! keys are the elements themselves (a `BY` without `*` asks for no order), or what `BY` refers to: the value of
+//! another key or a field of another hash. The reply has the elements or what `GET` refers to. Sorting by the elements
+//! is done in one go under the key's lock. With patterns that refer to other keys the command is a section that
+//! acquires them as it finds them ([`undeclared`](crate::undeclared)); the source is read, and everything is sorted,
+//! without a lock.
 //!
-//! Under `ALPHA` texts are C's, which end at a NUL, unless the result is stored. Elements of equal texts stay in the
-//! order in which they were, as in Redis, whose sort is stable except for `BY` other keys with a `LIMIT`.
+//! With `ALPHA` texts are C strings, which end at a NUL, unless the result is stored. Elements of equal texts keep
+//! their order, as in Redis, whose sort is stable except for `BY` other keys with a `LIMIT`.
 
 use std::cmp::Ordering;
 
@@ -145,7 +146,7 @@ impl<'a> Options<'a> {
         if self.weights().is_some() {
             return Ok(elements);
         }
-        // A set that is stored, or that a script sees, needs an order, whatever was asked for: that of bytes.
+        // A set that is stored, or that a script sees, is ordered by bytes even if no order was requested.
         let forced = self.unordered() && (self.stores || of_script) && matches!(object, Object::Set(_));
         if forced || (self.by.is_none() && self.alpha) {
             elements.sort_by(|a, b| self.compare(a, b));
@@ -224,7 +225,7 @@ impl<'a> Pattern<'a> {
         }
         Ok(match reply.finish() {
             Reply::Bulk(value) => Some(value),
-            // It does not exist, or has another type.
+            // The key does not exist, or has another type.
             _ => None,
         })
     }

@@ -1,7 +1,7 @@
 //! Sticky keys, which are never evicted: STICK, UNSTICK and OBJECT STICKY, after Dragonfly's STICK.
 //!
 //! The mark is a bit in the key's entry. It stays while the key does, whatever is written to it, goes with RENAME, MOVE
-//! and COPY, and ends with DEL, expiry and RESTORE. An expiry is not held up by it.
+//! and COPY, and ends with DEL, expiry and RESTORE. It does not delay an expiry.
 
 use sluicegate_wire::resp::ReplySink;
 

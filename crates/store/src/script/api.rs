@@ -446,7 +446,7 @@ unsafe fn error_reply(lua: *mut lua_State) -> c_int {
             text = rest;
         }
         if !text.contains(&b' ') {
-            // There is no code.
+            // The text has no code.
             push_error(lua, host_of(lua), text);
             return 1;
         }

@@ -36,7 +36,7 @@ pub(crate) enum Killed {
 }
 
 impl Scripting {
-    /// Returns the age from which on a script is too old; [`None`]: never.
+    /// Returns the age at which a script is too old; [`None`]: never.
     fn threshold(&self) -> Option<Duration> {
         match self.busy_after_ms.load(Ordering::Relaxed) {
             0 => None,
@@ -52,7 +52,7 @@ impl Scripting {
         if old.is_empty() {
             return Killed::None;
         }
-        // As in Redis, that all have written is reported before the hint at the other command.
+        // As in Redis, the report that all have written takes precedence over the hint at the other command.
         let mut killed = match old.iter().all(|control| control.has_written()) {
             true => Killed::Unkillable,
             false => Killed::Other(if are_functions { BUSY_SCRIPT } else { BUSY_FUNCTION }),
@@ -97,7 +97,7 @@ impl Inner {
         let old: Vec<Arc<Control>> = self.scripts.running.begun().into_iter().filter(is_old).collect();
         let Some(first) = old.first() else { return };
         let text_of = |control: &Control| if control.code.is_function() { BUSY_FUNCTION } else { BUSY_SCRIPT };
-        // Tickets that wait because a section wants everything, which in turn waits for a script like this.
+        // These tickets wait behind a section that wants everything, which itself waits for an old script.
         self.everything.denied().into_iter().for_each(|ticket| self.refuse(ticket, text_of(first)));
         let wants_everything = self.waiting_for_everything().into_iter();
         let is_behind = |ticket: &Arc<Ticket>| old.iter().any(|control| control.section() != ticket.id);
@@ -106,7 +106,7 @@ impl Inner {
         for control in old {
             let section = control.section();
             self.waiting_behind(section).into_iter().for_each(|ticket| self.refuse(ticket, text_of(&control)));
-            // The restarted scripts are refused where they then wait.
+            // The restarted scripts wait for their keys again, and are refused there.
             self.restart_behind(section);
         }
     }

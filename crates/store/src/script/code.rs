@@ -7,10 +7,11 @@ use std::time::{Duration, Instant};
 use super::library::{Function, Library, Load};
 use super::registry::Script;
 
-/// The time for which scripts of a kind that starved a ticket run one after the other.
+/// The time for which a script is serialized after it has starved a ticket.
 const FOR_NOW: Duration = Duration::from_secs(1);
 
-/// Whether code runs serialized with others of its kind: until this time, in milliseconds since the first query.
+/// The end of the time for which code is serialized, in milliseconds since the first query; 0 if it is not. Calls of
+/// all serialized code run one after the other.
 #[derive(Debug, Default)]
 pub(crate) struct InTurn(AtomicU64);
 
@@ -84,19 +85,19 @@ impl Code {
         }
     }
 
-    /// Returns whether it runs serialized with others of its kind.
+    /// Returns whether it is serialized.
     pub(crate) fn is_in_turn(&self) -> bool {
         self.in_turn().is_some_and(InTurn::is_set)
     }
 
-    /// Serializes it with others of its kind from now on.
+    /// Serializes it from now on.
     pub(crate) fn set_in_turn(&self) {
         if let Some(in_turn) = self.in_turn() {
             in_turn.set(u64::MAX);
         }
     }
 
-    /// Serializes it with others of its kind for a while.
+    /// Serializes it for [`FOR_NOW`].
     pub(crate) fn set_in_turn_for_now(&self) {
         if let Some(in_turn) = self.in_turn() {
             in_turn.set(InTurn::now_ms() + FOR_NOW.as_millis() as u64);

@@ -1,8 +1,8 @@
 //! Values between Lua and replies, by Redis's rules.
 //!
 //! A command's reply reaches the script from the bytes that a client would get, in the protocol that the script chose.
-//! The other way a table becomes what its fields say (`err`, `ok`, `double`, `map`, `set`, `big_number`,
-//! `verbatim_string`), else an array that ends before the first nil. Numbers lose their fraction.
+//! In the other direction, a table becomes what its fields say (`err`, `ok`, `double`, `map`, `set`, `big_number`,
+//! `verbatim_string`), or else an array that ends before the first nil. Numbers lose their fraction.
 
 use std::ffi::c_int;
 
@@ -34,7 +34,8 @@ const MEASURED_DEPTH: usize = 50;
 /// Pushes a reply as a Lua value; `at` is moved to its end. May raise (memory, stack).
 ///
 /// # Safety
-/// `lua` is running; `reply` is one that was just encoded here and stays as it is; nothing with a destructor is alive.
+/// `lua` is running; `reply` was encoded by this store and does not change meanwhile; nothing with a destructor is
+/// alive.
 pub(crate) unsafe fn push_reply(lua: *mut lua_State, host: &Host, reply: &[u8], at: &mut usize) {
     // SAFETY: as promised by the caller; a slot is asked for before it is used.
     unsafe {

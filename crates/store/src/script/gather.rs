@@ -35,7 +35,7 @@ pub(super) fn begin(inner: &Arc<Inner>, call: &Call, words: &[&[u8]], touched: &
     Store(inner.clone()).section(declared(call, words).chain(touched).chain(in_turn(call)))
 }
 
-/// Returns the key that the call holds to run serialized with others of its kind, if it does.
+/// Returns the key that calls of the same kind hold so that they run one after the other; `None` for other calls.
 fn in_turn(call: &Call) -> Option<(u32, &'static [u8], Mode)> {
     call.code().is_in_turn().then_some((0, IN_TURN, Mode::Exclusive))
 }

@@ -1,9 +1,9 @@
 //! Interpreters: Lua states with compiled functions, and their pool.
 //!
-//! A script gets one after it has its keys, so it must never wait for one: if the pool is empty, one is created, and
-//! returned ones beyond [`IDLE_MAX`] are closed. An interpreter keeps the functions of the scripts it ran last and no
-//! other state of theirs, and the libraries whose functions it ran last with the state of their code. One whose script
-//! was killed, or ran out of memory, is closed: its state may be corrupt.
+//! A script gets an interpreter after it has its keys, so it must never wait for one: if the pool is empty, one is
+//! created, and returned ones beyond [`IDLE_MAX`] are closed. An interpreter keeps the functions of the scripts it ran
+//! last and no other state of theirs, and the libraries whose functions it ran last with the state of their code. One
+//! whose script was killed, or ran out of memory, is closed: its state may be corrupt.
 //!
 //! Cost: about 60 KiB each, which counts as used memory.
 

@@ -145,7 +145,7 @@ impl Scripting {
         self.denies_undeclared.load(Ordering::Relaxed)
     }
 
-    /// Takes the parameters over.
+    /// Adopts the parameters.
     pub(crate) fn set(&self, options: &ServerOptions) {
         self.denies_undeclared.store(options.lua_undeclared_keys == "deny", Ordering::Relaxed);
         let busy_after_ms = u64::try_from(options.busy_reply_threshold_ms).unwrap_or(0);
@@ -166,7 +166,7 @@ impl Scripting {
         }
     }
 
-    /// Returns their memory and number.
+    /// Returns the memory and the number of the scripts.
     pub(crate) fn usage(&self) -> Usage {
         let (scripts, script_bytes) = self.registry.size();
         let (libraries, functions, library_bytes) = self.libraries.size();

@@ -51,7 +51,7 @@ pub(crate) struct Script {
     kept: AtomicBool,
     /// The time of its last use, by the registry's count.
     used: AtomicU64,
-    /// Whether it runs serialized with others of its kind.
+    /// Whether its calls are serialized.
     pub(crate) in_turn: InTurn,
 }
 

@@ -4,18 +4,18 @@
 //! waits, it checks for a deadlock: from the holders of its key along the keys for which they wait themselves. Only
 //! waiting scripts are in the map, so it costs nothing while keys are free. A script of the cycle that has written
 //! nothing is restarted, with all keys declared that it has touched; none of its effects was visible. If all have
-//! written, the last one to arrive is refused the key, and scripts of both kinds run one after the other from then on,
-//! so that it does not happen again.
+//! written, the last one to arrive is refused the key, and the scripts of the cycle are serialized from then on, so
+//! that the deadlock does not recur.
 //!
-//! A script that waits here precedes all tickets that wait for their first keys, because it blocks others itself. Not
-//! if it has no key yet: then it waits like these, so a stream of scripts without declared keys starves no ticket. A
+//! A script that waits here precedes all tickets that wait for their first keys, because it blocks others itself. If it
+//! has no key yet, it waits like those tickets, so a stream of scripts without declared keys starves no ticket. A
 //! script that waits for [everything](crate::everything) waits for all others here.
 //!
-//! A stream of scripts that have a key each and want the same second one would starve all other tickets for that one.
+//! A stream of scripts that have a key each and want the same second key would starve all other tickets for that key.
 //! So a script that needs a key for which a ticket has waited [very long](Ticket) is restarted, with the key declared,
-//! if it has written nothing: it waits behind that ticket, and holds nothing meanwhile. If it has written it continues,
-//! since the ticket may wait for it; scripts of its kind run one after the other for a while instead, so that a key is
-//! free between two.
+//! if it has written nothing: it waits behind that ticket, and holds nothing meanwhile. If it has written, it
+//! continues, since the ticket may wait for it; instead, the script is serialized for a while, so that the key becomes
+//! free between two calls.
 
 use std::collections::HashMap;
 use std::sync::Arc;

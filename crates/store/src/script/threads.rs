@@ -3,12 +3,13 @@
 //! They have a lower priority than the workers (`nice`), which request [shorter scheduler
 //! turns](sluicegate_script::short_turns), so the kernel gives a busy core to the workers first, and takes it from a
 //! script when a worker wakes. A script runs for a slice and then queues behind the other scripts; one whose keys are
-//! wanted goes first for a few slices. A long library function is not interrupted there, so another thread is started
-//! if all existing ones are occupied by such functions.
+//! wanted goes first for a few slices. A script thread does not interrupt a long library function, so another thread is
+//! started if all existing ones are occupied by such functions.
 //!
-//! If all are, those that are [kept](KEPT) step back: they get a core only when no other thread wants it, are no longer
-//! counted, and end with their function. So other scripts run in spite of patterns that take forever, and these cost
-//! the workers no more than before. Loops of Lua are interrupted and never step back, however many there are.
+//! If the [maximum number of threads](THREADS_MAX) is occupied, those that have been for [`KEPT`] step aside: they get
+//! a core only when no other thread wants it, are no longer counted, and end with their function. So other scripts run
+//! even if patterns take forever, and the patterns take no more time from the workers. Loops of Lua are interrupted and
+//! never step aside, however many there are.
 //!
 //! The queue is bounded by the clients: a client has one script at a time.
 
@@ -29,16 +30,15 @@ const THREADS_MAX: usize = 16;
 /// The maximum number of threads that have stepped aside. The kernel gives all of them together less time than one
 /// worker.
 const ASIDE_MAX: usize = 64;
-/// The CPU time in one turn from which on a thread counts as occupied by a function that is not interrupted: many
-/// slices.
+/// The CPU time of one turn after which a thread counts as occupied by a function that is not interrupted: many slices.
 const KEPT: Duration = Duration::from_millis(20);
 /// An idle thread ends after this time.
 const IDLE: Duration = Duration::from_secs(10);
 /// The nice value of these threads: on a core that workers keep busy a script gets a quarter of it.
 const NICE: libc::c_int = 5;
-/// The same for a thread that has stepped back: the maximum. A thread does not return from there.
+/// The nice value of a thread that has stepped aside: the maximum. It keeps this value until it ends.
 const NICE_ASIDE: libc::c_int = 19;
-/// A script that has waited for a thread for this time gets a new one.
+/// The time that a script waits for a thread before another one is started.
 const PATIENCE: Duration = Duration::from_millis(20);
 /// The maximum number of consecutive slices of a script whose keys others wait for.
 const FAVOURS: u8 = 4;
@@ -105,7 +105,8 @@ impl Post {
         Post { thread, clock: CpuClock::of_this_thread(), turns: 0, seen: (0, Duration::ZERO), is_aside: false }
     }
 
-    /// Returns whether its turn has lasted so long that it counts as kept, since it was first checked in this turn.
+    /// Returns whether the thread counts as occupied and has not stepped aside: it has used [`KEPT`] of CPU time since
+    /// it was first examined in this turn.
     fn is_kept(&mut self) -> bool {
         let ran = self.clock.ran();
         if self.seen.0 != self.turns {
@@ -116,7 +117,8 @@ impl Post {
 
     fn step_aside(&mut self) {
         self.is_aside = true;
-        // SAFETY: it changes that thread's priority only. It is alive: a thread removes its post before it ends.
+        // SAFETY: the call changes only that thread's priority. The thread is alive, as it removes its record before it
+        // ends.
         unsafe { libc::setpriority(libc::PRIO_PROCESS, self.thread as libc::id_t, NICE_ASIDE) };
     }
 }
@@ -218,7 +220,7 @@ impl Shared {
     }
 
     fn work(self: &Arc<Self>) {
-        // SAFETY: it changes this thread's priority only; where it is refused, the thread works as it is.
+        // SAFETY: the call changes only this thread's priority; if it is refused, the thread keeps its priority.
         unsafe { libc::setpriority(libc::PRIO_PROCESS, 0, NICE) };
         sluicegate_script::patient(true);
         let mut state = self.state.lock();
@@ -320,10 +322,11 @@ mod tests {
     use crate::command::asked::ask;
     use crate::script::trial::{job_of, store};
 
-    /// The turns of scripts on one thread, by their places among those that were given; `wanted` have somebody waiting.
+    /// Returns the order in which three scripts get turns on one thread, by their indices; commands wait for the keys
+    /// of those in `wanted`.
     fn turns(wanted: &[usize], count: usize) -> Vec<usize> {
         let store = store();
-        // As if there were threads enough, so that none is started.
+        // The count pretends that there are enough threads, so that none is started.
         let shared = Arc::new(Shared {
             state: Mutex::new(State { threads: usize::MAX, ..State::default() }),
             ..Shared::default()
@@ -347,12 +350,12 @@ mod tests {
         };
         let trace = (0..count).map(turn).collect();
         drop(waiting);
-        // The queue knows the scripts, and they know the queue.
+        // The queue and the scripts refer to each other; without this they would never be freed.
         shared.state.lock().ready.clear();
         trace
     }
 
-    /// Gives scripts to threads of their own, which nobody waits for; their keys are theirs alone.
+    /// Queues `count` scripts, each with a key of its own; nobody waits for their end.
     fn add(store: &crate::Store, script: &str, count: usize) {
         for number in 0..count {
             let job = job_of(store, &["EVAL", script, "1", &format!("own{number}")]);
@@ -376,7 +379,7 @@ mod tests {
         let threads = &store.0.scripts.threads;
         add(&store, "return ('a'):rep(40):find(('a*'):rep(40) .. 'b')", 20);
         let claim = Arc::new(Claim::new());
-        // No worker begins one whose arguments are so large, however fast it would end.
+        // No worker begins a script with arguments this large, however short it is.
         let large = "x".repeat(2 << 20);
         let long = job_of(&store, &["EVAL", "for i = 1, 1000000 do end return 'ended'", "1", "long", &large]);
         threads.add(long, Done::Caller(claim.clone()));
@@ -386,7 +389,7 @@ mod tests {
         });
         {
             let state = threads.0.state.lock();
-            // All patterns but those that the others stepped aside for keep a thread that counts.
+            // All but one of the counted threads may still run patterns; the other patterns have stepped aside.
             assert!((20 - (THREADS_MAX - 1)..=20).contains(&state.aside) && state.threads <= THREADS_MAX);
         }
         kill_all(&store);

@@ -302,7 +302,7 @@ fn a_script_either_writes_or_is_ended() {
     use super::control::Write;
     assert_eq!(control.begin_write(), Write::First);
     assert!(!control.kill(false) && !control.is_killed());
-    // Nothing came of the write.
+    // The write had no effect.
     control.take_back_write();
     assert!(control.kill(false) && control.is_killed());
     assert_eq!(control.begin_write(), Write::Never);
@@ -322,7 +322,7 @@ unsafe extern "C" fn failing(place: *mut c_void, block: *mut c_void, old: usize,
     // SAFETY: the test keeps `Failing` for longer than the state, and uses it only while the state does not run.
     unsafe {
         let failing = &mut *(place as *mut Failing);
-        // What becomes smaller is never refused.
+        // A block that shrinks is never refused.
         if new > 0 && (block.is_null() || new > old) {
             if failing.left == 0 {
                 return std::ptr::null_mut();

@@ -1,4 +1,5 @@
-//! Accepting connections: from listening sockets and of the process to itself, and refusals before a first command.
+//! The acceptance of connections, from listening sockets and from the process itself, and refusals before a first
+//! command.
 
 use std::cell::RefCell;
 use std::io;
@@ -37,8 +38,8 @@ const EXHAUSTED_PAUSE: Duration = Duration::from_millis(100);
 impl Server {
     /// Accepts and serves connections on the calling worker's `LocalRuntime` until [`stop`](Self::stop).
     ///
-    /// The socket was bound in `generation` and is served while that lasts: `CONFIG SET port` may have replaced it
-    /// before its worker received it. With `tls`, connections begin with a handshake.
+    /// The socket was bound in `generation` and is served until the generation ends: `CONFIG SET port` may have
+    /// replaced the socket before its worker received it. With `tls`, connections begin with a handshake.
     pub async fn serve_tcp(
         self: &Arc<Self>,
         generation: Generation,
@@ -92,7 +93,7 @@ impl Server {
     /// needs no password.
     pub fn connect(self: &Arc<Self>) -> io::Result<std::os::unix::net::UnixStream> {
         thread_local! {
-            /// The servers of such connections on this thread.
+            /// The servers to which this thread has such connections, and their workers.
             static INSIDE: RefCell<Vec<(*const Server, RcWeak<Worker>)>> = const { RefCell::new(Vec::new()) };
         }
         if self.is_stopping() {

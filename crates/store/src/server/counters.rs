@@ -150,7 +150,7 @@ impl Totals {
     }
 }
 
-/// Quarters of an octave from 128 ns to 17 minutes.
+/// The number of buckets: one for each quarter of an octave from 128 ns to 17 minutes.
 const BUCKETS: usize = 132;
 
 /// The octave in which the first bucket begins.
@@ -194,9 +194,9 @@ impl Histogram {
         self.0.iter().sum()
     }
 
-    /// Returns the cumulative counts at each power of two of microseconds between the shortest and the longest. As in
-    /// Redis the steps are 1,024 ns and its doubles, each with the durations that its histogram cannot distinguish from
-    /// it.
+    /// Returns the cumulative counts at powers of two, between the shortest and the longest duration. As in Redis the
+    /// steps are 1,024 ns times a power of two, and each includes the durations that Redis's histogram does not
+    /// distinguish from it.
     pub fn steps(&self) -> Vec<(u64, u64)> {
         let mut steps = Vec::new();
         let (mut sum, mut shown) = (0, 0);
@@ -287,7 +287,7 @@ mod tests {
     #[test]
     fn times_are_told_at_powers_of_two_and_by_percentiles() {
         let worker = WorkerCounters::new(2);
-        // Nanoseconds; 1.1 µs is within 2 µs, 40 µs within 66, as Redis numbers its steps.
+        // In nanoseconds. As in Redis, 1.1 µs is in the step of 2 µs, and 40 µs in that of 66 µs.
         for (spent, calls) in [(0, 1), (900, 2), (1100, 1), (40_000, 5), (u64::MAX, 1)] {
             worker.per_command[1].times.add(spent, calls);
         }

@@ -569,7 +569,7 @@ impl Context<'_> {
         outcome
     }
 
-    /// Shows a command to MONITOR clients, if this is the moment at which they see it.
+    /// Shows a command to MONITOR clients, if commands of this kind are shown at `moment`.
     #[inline]
     pub fn show<'w>(&self, row: &Row, moment: Moment, words: impl FnOnce() -> Vec<&'w [u8]>) {
         let monitors = &self.worker.server.monitors;

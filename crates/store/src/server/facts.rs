@@ -1,6 +1,6 @@
 //! Facts of redis-server's own COMMAND beyond the catalogue, compared by a test: tips for routers in front of a
-//! cluster, key positions with access flags, and, for COMMAND DOCS, replaced commands. For commands that Redis does not
-//! have they follow from the row.
+//! cluster, key positions with access flags, and, for COMMAND DOCS, deprecated commands. For commands that Redis does
+//! not have they follow from the row.
 //!
 //! A line is `name;tips;specs`, specs separated by `/`, each `begin find flags`: `i1` begins at word 1, `kSTORE,3`
 //! after that word, searched from word 3 on; `r-1,1,0` ends with the last word, in steps of 1, `n0,1,1` after a number;
@@ -248,7 +248,7 @@ zunion;;i1 n0,1,1 RO access
 zunionstore;;i1 r0,1,0 OW update/i2 n0,1,1 RO access
 ";
 
-/// Replaced commands: the full name, the version, and the replacement.
+/// Deprecated commands: the full name, the version, and the replacement.
 const REPLACED: &[(&str, &str, &str)] = &[
     ("brpoplpush", "6.2.0", "`BLMOVE` with the `RIGHT` and `LEFT` arguments"),
     ("cluster|slaves", "5.0.0", "`CLUSTER REPLICAS`"),
@@ -272,7 +272,7 @@ const REPLACED: &[(&str, &str, &str)] = &[
 /// Internal commands and commands for tests, which COMMAND DOCS marks.
 const OF_THE_SYSTEM: &[&str] = &["debug", "pfdebug", "pfselftest"];
 
-/// Returns the version since which a command is replaced, and its replacement, by its full name.
+/// Returns the version since which a command is deprecated, and its replacement, by its full name.
 pub(super) fn replaced(name: &str) -> Option<(&'static str, &'static str)> {
     REPLACED.iter().find(|(replaced, ..)| *replaced == name).map(|&(_, since, by)| (since, by))
 }

@@ -196,7 +196,7 @@ impl Server {
         let began = Instant::now();
         let started = self.store.together(origin, db, commands)?;
         let Started::Done(Reply::Array(replies)) = &started else { return Some(started) };
-        // The commands share the time.
+        // The measured time is divided evenly among the commands.
         let spent = began.elapsed() / u32::try_from(replies.len()).unwrap_or(u32::MAX).max(1);
         for (args, reply) in commands.iter().zip(replies) {
             let Ok(row) = self.store.0.rows.resolve_numbered(args) else { continue };
@@ -206,7 +206,7 @@ impl Server {
         Some(started)
     }
 
-    /// Shows a command to MONITOR clients, if this is the moment at which they see it.
+    /// Shows a command to MONITOR clients, if commands of this kind are shown at `moment`.
     #[inline]
     fn show_inside(&self, row: u16, moment: Moment, origin: Origin<'_>, db: u32, args: &[&[u8]]) {
         if !self.monitors.any() {

@@ -107,7 +107,7 @@ impl Inner {
         }
     }
 
-    /// Like [`pass_on`](Self::pass_on), for such a section.
+    /// Like [`pass_on`](Self::pass_on), for a section that has its keys, and `extra`, which it acquired later.
     pub(crate) fn pass_on_section(&self, holding: &Holding, extra: &[HeldKey]) -> bool {
         let mut ended = Ended::new();
         let ticket = match holding {
@@ -162,8 +162,8 @@ impl Inner {
         may_go_alone
     }
 
-    /// Starts the first tickets in the queues of a ticket's keys, and others if one of these also waits for another
-    /// key.
+    /// Starts `first`, the first tickets in the queues of the released keys. If one of them has to keep waiting, starts
+    /// the tickets that can proceed in its stead.
     fn give_turns_behind(&self, first: Vec<Arc<Ticket>>, held: &HeldKeys, extra: &[HeldKey], ended: &mut Ended) {
         if !self.give_turns(first, ended) {
             let behind = self.waiting_for(held.keys.iter().chain(extra));

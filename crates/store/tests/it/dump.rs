@@ -58,7 +58,7 @@ impl Both {
         self.check(&words);
     }
 
-    /// Asserts that both reply the same time, except for what passes between the two calls.
+    /// Asserts that both reply with the same time, apart from the time that passes between the two calls.
     #[track_caller]
     fn check_time(&mut self, words: &[&[u8]]) {
         let number = |reply: Vec<u8>| -> i64 {
@@ -179,7 +179,7 @@ fn payloads_are_exchanged_with_redis() {
     both.check(&[b"DBSIZE"]);
 }
 
-/// One long member makes a sorted set a large one, in which a score of -0 keeps its sign.
+/// A single long member gives a sorted set its large encoding, in which a score of -0 keeps its sign.
 #[test]
 fn scores_of_minus_zero_are_restored_as_by_redis() {
     let mut both = Both::new(Protocol::Resp2);
@@ -313,7 +313,7 @@ fn damaged_payloads_are_refused_as_by_redis() {
         both.check(&[b"RESTORE", b"k", b"0", &sealed(b"\0\x02ok", version), b"REPLACE"]);
     }
     both.check(&[b"RESTORE", b"k", b"0", &sealed(b"\0\x02ok", 13), b"REPLACE"]);
-    // Redis 7.0 ends at 10; later ones write strings no differently.
+    // Redis 7.0 refuses versions above 10; later versions, which are accepted here, encode strings in the same way.
     for version in [11, 12] {
         assert_eq!(both.ours(&[b"RESTORE", b"k", b"0", &sealed(b"\0\x02ok", version), b"REPLACE"]), b"+OK\r\n");
     }

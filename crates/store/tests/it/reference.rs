@@ -1,4 +1,4 @@
-//! The manual's page, and the effect or refusal of every parameter over RESP.
+//! The generated reference page, and the effect or refusal of every parameter over RESP.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -165,7 +165,7 @@ fn tcp_keepalive_acts_on_new_connections() {
         let mut client = ours.connect();
         assert_eq!(client.ask(&["PING"]), "+PONG\r\n");
         let port = client.stream().local_addr().expect("connected").port();
-        // The timer of a probe is shown once those of transmissions are done.
+        // The kernel shows the timer of a probe once no retransmission timer is active.
         let time = wait_for("a keep-alive timer", || keepalive_cs(ours.port, port));
         assert!((least..=most).contains(&time), "{time} hundredths with {value}");
         drop(client);
@@ -178,7 +178,7 @@ fn tcp_keepalive_acts_on_new_connections() {
     assert_eq!(keepalive_cs(ours.port, port), None);
 }
 
-/// Each parameter of the catalogue without effect, over RESP: it can be set to its value, and to nothing else.
+/// Each parameter without effect can be set over RESP to its present value only.
 #[test]
 fn what_does_not_act_is_refused() {
     let ours = Running::start();

@@ -15,7 +15,7 @@ use crate::{ask, block_on, start};
 /// More entries than a worker iterates over at once.
 const MANY: usize = 30_000;
 
-/// Starts a command given as text, which waits.
+/// Starts a command, given as text, that has to wait.
 #[track_caller]
 fn block(store: &Store, command: &str) -> Parked {
     let words: Vec<&[u8]> = command.split(' ').map(str::as_bytes).collect();
@@ -58,7 +58,7 @@ fn all_who_wait_for_a_stream_are_served() {
     assert!(reply_now(&mut far).is_none());
     ask(&store, "XADD s 5-1 f c");
     assert_eq!(reply_of(far), told("s", "5-1", "c"));
-    // A stream of several keys' client is named as it asked for it, and no other is spoilt.
+    // The reply of a client that waits for several keys names the stream as the client did, and BLPOP still waits.
     ask(&store, "DEL s");
     assert!(reply_now(&mut list).is_none());
     ask(&store, "RPUSH s x");
@@ -232,7 +232,8 @@ fn very_many_entries_are_read_aside_and_freed_aside() {
         ask(&store, &format!("XADD s 1-{n} name value number {n}"));
     }
     let used = (store.used_bytes() - empty) as usize;
-    // Two numbers of 7 bytes at most, a word of 7, and four of a byte; all else is shared by a hundred.
+    // Per entry: two numbers of at most 7 bytes, a word of 7, and four fields of one byte; a hundred entries share the
+    // rest.
     assert!(used < 24 * MANY, "{} bytes an entry", used / MANY);
     assert_eq!(ask(&store, "SET k v"), "+OK\r\n");
     let aside = |command: &str| {
@@ -284,7 +285,7 @@ fn a_stream_is_read_as_it_was_at_one_moment() {
         });
         while !over.load(Ordering::SeqCst) {
             let reply = reply_of(block(&store, "XRANGE s - +"));
-            // One is added before one is taken.
+            // Each XADD precedes its XDEL, so there is at most one more entry.
             assert!([MANY, MANY + 1].contains(&reply.matches("\r\nf\r\n").count()));
         }
     });
@@ -335,7 +336,7 @@ fn limits_of_nodes_act() {
         let rest = text.split("radix-tree-keys\r\n:").nth(1).expect("it is told");
         rest.split('\r').next().expect("a number").parse::<usize>().expect("a number")
     };
-    // Those of this process are other tests', too, so they are set to what they are.
+    // Other tests share the settings of this process, so they are set to the values that they already have.
     assert_eq!(
         client.ask(&["CONFIG", "SET", "stream-node-max-entries", "100", "stream-node-max-bytes", "4096"]),
         "+OK\r\n"

@@ -1,4 +1,4 @@
-//! The case of field names for peers that know only one (HAProxy's `h1-case-adjust`).
+//! The case of field names for peers that accept only one (HAProxy's `h1-case-adjust`).
 
 use std::collections::BTreeMap;
 

@@ -32,7 +32,7 @@ pub enum ChunkError {
     DataEnd,
     /// A trailer that is not a field.
     Trailer,
-    /// A line or the trailers are longer than the limits, or there are too many of these.
+    /// A line or the trailers are longer than the limits, or there are too many trailers.
     TooLarge,
 }
 
@@ -239,7 +239,7 @@ impl ChunkedDecoder {
             }
             b';' => self.state = State::Extension,
             b'\r' => self.state = State::SizeLf,
-            // Some readers take a bare LF for a part of the extension behind it.
+            // Some parsers do not end the line at a bare LF, but take it for a part of an extension.
             b'\n' => return Err(ChunkError::Line),
             _ => return Err(ChunkError::Size),
         }
@@ -273,7 +273,7 @@ impl ChunkedDecoder {
         self.state = if self.remaining == 0 { State::TrailerStart } else { State::Data };
     }
 
-    /// Called when the next line continues the last one, as in a head: its line end becomes spaces.
+    /// Replaces the line end of the last trailer line by spaces, because the next line continues it, as in a head.
     fn unfold_trailer(&mut self) {
         for byte in self.trailers.iter_mut().rev().take_while(|byte| matches!(byte, b'\r' | b'\n')) {
             *byte = b' ';
@@ -300,7 +300,7 @@ impl ChunkedDecoder {
                 return Err(ChunkError::Trailer);
             }
             self.fields_left = self.fields_left.checked_sub(1).ok_or(ChunkError::TooLarge)?;
-            // What would have framed the message comes too late to be honest.
+            // Transfer-Encoding frames the body, so no honest sender places it after the body.
             if line[..colon].eq_ignore_ascii_case(b"transfer-encoding") {
                 return Err(ChunkError::Trailer);
             }
@@ -327,7 +327,7 @@ pub enum BodyDecoder {
     Length(u64),
     /// Chunks.
     Chunked(ChunkedDecoder),
-    /// Until the peer closes; the end is not in the bytes.
+    /// A body that ends when the peer closes; its bytes do not tell the end.
     UntilClose,
 }
 
@@ -375,7 +375,8 @@ impl BodyDecoder {
     }
 }
 
-/// Appends what precedes a chunk's data: its size and a line end. A size of 0 would end the body: nothing is written.
+/// Appends what precedes a chunk's data: its size and a line end. Appends nothing for a size of 0, which would end the
+/// body.
 pub fn write_chunk_start(size: u64, out: &mut Vec<u8>) {
     if size == 0 {
         return;
@@ -397,7 +398,7 @@ pub fn write_chunk_end(out: &mut Vec<u8>) {
     out.extend_from_slice(b"\r\n");
 }
 
-/// Appends a whole chunk; nothing for no data.
+/// Appends a whole chunk, or nothing if there is no data.
 pub fn write_chunk(data: &[u8], out: &mut Vec<u8>) {
     if !data.is_empty() {
         write_chunk_start(data.len() as u64, out);

@@ -260,7 +260,7 @@ pub fn parse_request(buf: &[u8], limits: &Limits, out: &mut Message) -> Result<O
         body = Framing::None;
     }
     if fields.upgrade_http2 && fields.connection.upgrade {
-        // Answering it would need HTTP/2 on this very connection, so the wish is not passed on.
+        // If the server accepted, this connection would have to continue in HTTP/2, so the upgrade is not passed on.
         out.delete_all(b"upgrade");
         fields.connection.upgrade = false;
     }
@@ -401,7 +401,7 @@ mod tests {
     use super::super::{ConnectionField, write_request, write_response};
     use super::*;
 
-    /// A request's reading as one line: method, framing, wishes; then the fields as rules see them.
+    /// Returns a parsed request as one line: method, framing, wishes; then the fields as rules see them.
     fn request(bytes: &[u8]) -> Result<Option<String>, HeadError> {
         let mut message = Message::new();
         let Some(head) = parse_request(bytes, &Limits::default(), &mut message)? else { return Ok(None) };
@@ -423,7 +423,7 @@ mod tests {
     fn check(input: &str, expected: Result<&str, HeadError>) {
         let expected = expected.map(|text| Some(text.to_owned()));
         assert_eq!(request(input.as_bytes()), expected, "{input:?}");
-        // Whatever arrives first of a good head is never an error, and never more than an unfinished head.
+        // A proper prefix of a valid head is never an error, and always an unfinished head.
         if expected.is_ok() {
             let head_len = {
                 let mut message = Message::new();

@@ -81,6 +81,8 @@ pub struct Message {
     status: u16,  // 0: a request
     first: Span,  // method
     second: Span, // target, or reason
+    /// Whether the request named the scheme `http` beside a target that has none, as HTTP/2 can.
+    plain: bool,
 }
 
 impl Message {
@@ -111,6 +113,17 @@ impl Message {
         self.second = Span::of(target);
         self.version = version;
         self.status = 0;
+        self.plain = false;
+    }
+
+    /// Records that the request named the scheme `http` beside a target that has none.
+    pub(crate) fn set_plain(&mut self) {
+        self.plain = true;
+    }
+
+    /// Returns whether the request named the scheme `http` beside a target that has none.
+    pub(crate) fn is_plain(&self) -> bool {
+        self.plain
     }
 
     /// Makes this a response whose reason is an offset into the arena, or into the head passed to [`Message::load`].
@@ -162,6 +175,7 @@ impl Message {
         self.status = 0;
         self.first = Span::default();
         self.second = Span::default();
+        self.plain = false;
     }
 
     /// Returns an empty message with this one's memory; this one is left empty, without any.
@@ -176,7 +190,7 @@ impl Message {
         self.arena.clone_from(&other.arena);
         self.entries.clone_from(&other.entries);
         (self.version, self.status) = (other.version, other.status);
-        (self.first, self.second) = (other.first, other.second);
+        (self.first, self.second, self.plain) = (other.first, other.second, other.plain);
     }
 
     fn store(&mut self, bytes: &[u8]) -> Span {
@@ -204,6 +218,7 @@ impl Message {
         self.second = self.store(target);
         self.version = version;
         self.status = 0;
+        self.plain = false;
     }
 
     /// Makes this a response. `status` is 100–999.

@@ -67,8 +67,8 @@ pub fn write_request(message: &Message, body: Framing, connection: ConnectionFie
     write_fields(message, Some(body), connection, out);
 }
 
-/// Returns path and query of a target in absolute form, which those of HTTP/2 have here: a server of HTTP/1 gets the
-/// origin form. The path may be empty.
+/// Returns path and query of a target in absolute form, because a server of HTTP/1 gets the origin form; the targets of
+/// HTTP/2 are stored in absolute form. The path may be empty.
 fn origin_form(target: &[u8]) -> Option<&[u8]> {
     let scheme = memchr::memmem::find(target, b"://")?;
     if !target[..scheme].iter().all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'+' | b'-' | b'.')) {
@@ -132,7 +132,7 @@ fn write_fields(message: &Message, framing: Option<Framing>, connection: Connect
                 None => {}
             },
             2 if name == b"te" => {
-                // Of the codings that a peer takes, only trailers can be passed on by who relays.
+                // A relay can pass on only `trailers` of the codings that a peer accepts.
                 if accepts_trailers(value) {
                     write_field(name, b"trailers", out);
                 }
@@ -146,13 +146,16 @@ fn write_fields(message: &Message, framing: Option<Framing>, connection: Connect
         Some(Framing::Length(length)) if !length_said => {
             write_field(b"content-length", itoa::Buffer::new().format(length).as_bytes(), out);
         }
-        Some(Framing::Chunked) if !chunked_said => write_field(b"transfer-encoding", b"chunked", out),
         _ => {}
     }
     match connection {
         ConnectionField::None => {}
         ConnectionField::Close => write_field(b"connection", b"close", out),
         ConnectionField::KeepAlive => write_field(b"connection", b"keep-alive", out),
+    }
+    // The last field, as in HAProxy.
+    if framing == Some(Framing::Chunked) && !chunked_said {
+        write_field(b"transfer-encoding", b"chunked", out);
     }
     out.extend_from_slice(b"\r\n");
 }

@@ -51,7 +51,8 @@ impl Class {
         }
     }
 
-    /// Returns the class of a name that is valid as a field's, which it is in a [`crate::http::Message`].
+    /// Returns the class of a name whose syntax has been checked already, as for all fields of a
+    /// [`crate::http::Message`].
     pub(super) fn of_field(name: &[u8]) -> Class {
         match Class::known(name) {
             Some(class) => class,

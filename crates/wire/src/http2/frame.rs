@@ -1,7 +1,7 @@
 //! Frames: their headers, types, flags, settings and error codes (RFC 9113 4, 6 and 7).
 //!
-//! Only what needs no state stands here: the nine bytes of a header, the lengths and streams that each type allows, and
-//! the writers of frames of a fixed form.
+//! This module contains only what needs no state: the nine bytes of a header, the lengths and streams that each type
+//! allows, and the writers of frames of a fixed form.
 
 /// The bytes with which a client begins a connection.
 pub const PREFACE: &[u8; 24] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";

@@ -5,9 +5,9 @@
 //! straight into the [`Message`](crate::http::Message) that rules, Lua and logs see, and written from one, so a stream
 //! differs from a connection of HTTP/1 only in who drives it.
 //!
-//! It is an implementation of its own because what a proxy accepts decides what its servers see: the rules are those of
-//! HAProxy 3.2 (`mux_h2.c`, `h2.c`, `hpack-*.c`) with later corrections, and a library would have decided before. It also
-//! spares the copies, the mutex and the wakers per stream of one.
+//! No library is used, because what a proxy accepts decides what its servers see: the rules are those of HAProxy 3.2
+//! (`mux_h2.c`, `h2.c`, `hpack-*.c`) with later corrections, and a library would apply its own first. This also avoids
+//! a library's copies, and its mutex and wakers for each stream.
 //!
 //! From the bottom: `frame` (headers of frames), `huffman`, `class` (what a name means), `hpack`, `head` (validity of
 //! heads, conversions), `connection`.

@@ -283,7 +283,7 @@ impl CommandParser {
             Line::Incomplete => return Err(CommandStatus::Incomplete { need: 1 }),
             Line::TooLong => return Err(CommandStatus::Error(ProtocolError::TooBigLength)),
         };
-        // Redis looks for the line's end first, so the line may be empty: its CR is then what stands there.
+        // Redis looks for the end of the line first, so the line may be empty; the byte at its start is then its CR.
         match buf[self.position] {
             b'$' => {}
             got => return Err(CommandStatus::Error(ProtocolError::ExpectedBulk(got))),
@@ -294,7 +294,7 @@ impl CommandParser {
 
     fn read_inline(&mut self, buf: &[u8]) -> CommandStatus {
         let Some(found) = memchr::memchr(b'\n', &buf[self.position..]) else {
-            // What was searched once has no line end; a client that types slowly is not searched again and again.
+            // The bytes searched so far have no line end, so they are not searched again when more arrive.
             self.position = buf.len();
             return match buf.len() > LINE_MAX {
                 true => CommandStatus::Error(ProtocolError::TooBigInline),
@@ -327,7 +327,7 @@ fn plain_length(rest: &[u8]) -> Option<(usize, usize)> {
     if second == b'\r' {
         return (first <= 9).then_some((first, 4));
     }
-    // A leading zero is left to who knows what Redis says of it.
+    // A leading zero is left to the general parser, which follows Redis.
     if !(1..=9).contains(&first) || last > 9 {
         return None;
     }

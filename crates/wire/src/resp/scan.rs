@@ -30,7 +30,7 @@ pub enum ReplyKind {
 pub struct ScannedReply {
     /// Its kind.
     pub kind: ReplyKind,
-    /// An error's text in the bytes that were shown to the call that gave this reply; empty for other kinds, and for
+    /// The range of an error's text in the `buf` of the call that returned this reply; empty for other kinds, and for
     /// an error of more than 64 KiB.
     pub text: Range<usize>,
 }
@@ -54,8 +54,8 @@ impl ReplyScanner {
         ReplyScanner { limits, ..ReplyScanner::default() }
     }
 
-    /// Reads on in `buf`, which starts where the last call's bytes ended: how many are done with, and the reply if it
-    /// is whole. At most one reply is taken; without one, more bytes are needed.
+    /// Continues with `buf`, which starts with the first byte not consumed so far. Returns the number of bytes
+    /// consumed, and the reply if it is complete. At most one reply is consumed; without one, more bytes are needed.
     pub fn scan(&mut self, buf: &[u8]) -> Result<(usize, Option<ScannedReply>), ReplyParseError> {
         let mut at = 0;
         loop {
@@ -123,8 +123,8 @@ impl ReplyScanner {
         }
     }
 
-    /// Returns the element at `at`: bytes taken, or nothing if it is not there yet. A string's own bytes are left to
-    /// [`ReplyScanner::pass_string`].
+    /// Parses the element at `at`; returns the number of bytes consumed, or `None` if the element is incomplete. The
+    /// bytes of a string are left to [`ReplyScanner::pass_string`].
     fn element(&mut self, buf: &[u8], at: usize) -> Result<Option<usize>, ReplyParseError> {
         if self.elements > self.limits.max_elements {
             return Err(ReplyParseError::TooMany);
@@ -181,7 +181,8 @@ impl ReplyScanner {
             return Err(ReplyParseError::LongBulk);
         }
         let rest = &buf[at + used..];
-        // What is looked into must be there: an error's text, unless it is absurdly long, and a verbatim's format.
+        // The bytes to be examined must have arrived: an error's text, unless it is absurdly long, and the format of a
+        // verbatim string.
         if mark == b'!' && len <= LINE_MAX as u64 {
             if (rest.len() as u64) < len + 2 {
                 return Ok(None);
@@ -221,12 +222,12 @@ impl ReplyScanner {
         if mark != b'|' && self.open.is_empty() {
             self.kind = Some(if mark == b'>' { ReplyKind::Push } else { ReplyKind::Value });
         }
-        // An empty one is closed at once by `close_element`, like one whose last element has come.
+        // An empty aggregate is closed at once by `close_element`, like one whose last element has arrived.
         self.open.push((count, mark == b'|'));
         Ok(())
     }
 
-    /// A single value: of the whole reply, if nothing is open.
+    /// Counts a single value: an element of the innermost open aggregate or, without one, the whole reply.
     fn value(&mut self, kind: ReplyKind) {
         self.elements += 1;
         match self.open.last_mut() {

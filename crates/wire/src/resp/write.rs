@@ -206,7 +206,7 @@ impl ReplySink for ReplyWriter<'_> {
     fn bulk(&mut self, bytes: &[u8]) {
         self.out.reserve(bytes.len() + 32);
         match bytes.len() {
-            // Most are so short that their head is made faster than by any general way.
+            // Most strings are so short that their header is written faster this way than by a general conversion.
             len @ 0..10 => self.out.extend_from_slice(&[b'$', b'0' + len as u8, b'\r', b'\n']),
             len @ 10..100 => {
                 let (tens, ones) = (len as u8 / 10, len as u8 % 10);

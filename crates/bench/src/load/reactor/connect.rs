@@ -69,8 +69,8 @@ impl<P: Protocol> Reactor<'_, P> {
         if self.tls.is_some() { self.start_handshake(id, now) } else { self.established(id, now) }
     }
 
-    /// Returns the statistics to which an event of connecting belongs. The connections that stand before the first
-    /// request belong to the run.
+    /// Returns the statistics that count an event of connecting. Connections that are made before the first request
+    /// are counted for the run as a whole.
     fn stats_of_connection(&mut self, now: u64) -> &mut Stats {
         if self.load.keep_alive { &mut self.stats } else { self.stats_at(now) }
     }
@@ -130,7 +130,7 @@ impl<P: Protocol> Reactor<'_, P> {
         self.buffer = buffer;
     }
 
-    /// The connection can carry requests, after the protocol's preamble.
+    /// Marks a connection as open and sends the protocol's preamble; requests follow.
     fn established(&mut self, id: usize, now: u64) {
         self.shared.reached.store(true, Ordering::Relaxed);
         let connection = &mut self.connections[id];
@@ -163,7 +163,7 @@ impl<P: Protocol> Reactor<'_, P> {
             let example = text.clone();
             self.fail_request(&request, RequestFault::Connect, || example);
         }
-        // What happens before the first request counts with the run.
+        // Events before the first request are counted for the run as a whole.
         if fault == ConnectFault::Tls {
             self.stats.tls.error(&text);
         }
@@ -171,7 +171,7 @@ impl<P: Protocol> Reactor<'_, P> {
         self.pause_or_give_up(id, now);
     }
 
-    /// The connection has ended before its time, and is made again: at once if it has answered.
+    /// Replaces a connection that has ended prematurely: at once if it has answered.
     pub(super) fn reconnect(&mut self, id: usize, now: u64) {
         if self.connections[id].attempts == 0 {
             // It has answered before, so an immediate attempt can't become a tight loop.
@@ -182,7 +182,7 @@ impl<P: Protocol> Reactor<'_, P> {
         }
     }
 
-    /// The connection is lost, or was not made, and is tried again later.
+    /// Closes a connection that was lost or not made; tries again later, or gives up.
     pub(super) fn pause_or_give_up(&mut self, id: usize, now: u64) {
         self.close(id);
         let unreached = !self.shared.reached.load(Ordering::Relaxed);
@@ -213,7 +213,7 @@ impl<P: Protocol> Reactor<'_, P> {
         connection.broken = None;
     }
 
-    /// The connection has ended as it may end, and takes its place again.
+    /// Replaces a connection that has ended as expected.
     pub(super) fn renew(&mut self, id: usize, now: u64) {
         self.close(id);
         if !self.is_sending {

@@ -10,8 +10,8 @@ use super::connection::{Connection, Request, State, connect_fault, request_fault
 use super::{BUFFER, Reactor};
 
 impl<P: Protocol> Reactor<'_, P> {
-    /// Closes a connection that is not usable any more: `fault` is that of its first request, and those behind it are
-    /// dropped; if they are independent, they have the same.
+    /// Closes a connection that is not usable any more. `fault` is that of its first request, and of later requests if
+    /// they are independent; otherwise these are dropped.
     pub(super) fn lose(&mut self, id: usize, now: u64, fault: RequestFault, text: impl FnOnce() -> String) {
         let connection = &mut self.connections[id];
         if connection.login_left > 0 {
@@ -200,7 +200,7 @@ impl<P: Protocol> Reactor<'_, P> {
         self.go_on(id, now);
     }
 
-    /// Uses the room that a connection may have now; one that the peer accepts nothing more on is replaced.
+    /// Sends further requests if a connection has room now; replaces a connection on which the peer accepts no more.
     pub(super) fn go_on(&mut self, id: usize, now: u64) {
         let connection = &self.connections[id];
         if P::MULTIPLEXED && connection.in_flight.is_empty() && self.protocol.is_over(&connection.session) {

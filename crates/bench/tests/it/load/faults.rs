@@ -13,7 +13,7 @@ use super::{Fields, run, run_with};
 #[derive(Clone, Copy)]
 enum Act {
     Answer(&'static str),
-    /// Says so much and closes.
+    /// Sends this text and closes.
     Close(&'static str),
     Reset,
     Silence,
@@ -21,7 +21,8 @@ enum Act {
 
 const OK: &str = "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok";
 
-/// A server that does `act` with each request, by its number over all connections; gives how many it has read.
+/// Starts a server that does `act` with each request, by its number over all connections; returns the counter of the
+/// requests that it has read.
 fn server(listener: TcpListener, end: &'static [u8], act: fn(u64) -> Act) -> Arc<AtomicU64> {
     let count = Arc::new(AtomicU64::new(0));
     let counter = count.clone();
@@ -62,7 +63,8 @@ fn serve(mut stream: TcpStream, end: &[u8], counter: &AtomicU64, act: fn(u64) ->
     }
 }
 
-/// 20 requests by two connections to a server that does `act`; the report, after what it must always say.
+/// Sends 20 requests by two connections to a server that does `act`; returns the report after the checks that apply to
+/// every run.
 fn check(act: fn(u64) -> Act, words: &str) -> Fields {
     let listening = Listening::new();
     let url = format!("http://{}/", listening.address());
@@ -73,7 +75,7 @@ fn check(act: fn(u64) -> Act, words: &str) -> Fields {
     assert_eq!(fields.count("requests.intended"), 20);
     let pipelined = fields.count("failures.dropped.count");
     let sent = fields.count("requests.sent");
-    // The server may read what its client no longer waits for.
+    // The server may read requests for whose responses the client no longer waits.
     let read = wait_for("the requests at the server", || {
         let read = count.load(Ordering::SeqCst);
         (read + pipelined >= sent - fields.count("failures.reset.count")).then_some(read)
@@ -87,7 +89,7 @@ fn check(act: fn(u64) -> Act, words: &str) -> Fields {
 fn requests_without_an_answer_stand_under_their_kind() {
     let fields = check(|number| if number % 4 == 3 { Act::Close("") } else { Act::Answer(OK) }, "");
     assert_eq!((fields.count("failures.closed.count"), fields.count("requests.answered")), (5, 15));
-    // Of the five that were closed, each of the two connections may have been the last one in need.
+    // Five connections were closed; of these, the last one of each of the two may not have been needed again.
     assert!(fields.count("connections.made_again") >= 3);
 
     let fields = check(
@@ -124,7 +126,7 @@ fn what_was_pipelined_behind_a_fault_is_dropped_and_counted() {
 
 #[test]
 fn a_server_that_never_answers_does_not_hold_a_run_for_ever() {
-    // Each connection is given up after a dozen attempts in a row; what was not sent is said.
+    // Each connection is given up after a dozen failed attempts in a row; the unsent requests are reported.
     let fields = check(|_| Act::Close(""), "-n 1000000 --requests 20");
     assert_eq!(fields.count("requests.answered"), 0);
     let fields = check(|_| Act::Silence, "--timeout 20ms");

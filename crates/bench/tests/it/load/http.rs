@@ -10,7 +10,7 @@ use sluicegate_testkit::Listening;
 
 use super::{run, run_with};
 
-/// The demo origin; gives `http://ADDRESS`.
+/// Starts the demo origin; returns its `http://ADDRESS`.
 fn demo() -> String {
     let listening = Listening::new();
     let url = format!("http://{}", listening.address());
@@ -18,7 +18,7 @@ fn demo() -> String {
     url
 }
 
-/// A server that answers everything and tells every request's head and the number of its connection.
+/// Starts a server that answers every request, and reports the request's head and the number of its connection.
 fn telling(accept: impl Fn() -> Option<Box<dyn Stream>> + Send + 'static) -> mpsc::Receiver<(usize, String)> {
     let (tell, told) = mpsc::channel();
     std::thread::spawn(move || {
@@ -77,8 +77,8 @@ fn the_servers_count_is_the_clients() {
 #[test]
 fn an_open_loop_sends_what_it_intends() {
     let url = demo() + "/fast";
-    // Whatever the machine is busy with: as many are due as rate times time says, and each is sent or said not to be.
-    // It stands still for seconds and still has time for all of them.
+    // However busy the machine is, rate times time requests are due, and each is sent or reported as unsent. Even if
+    // the machine stalls for seconds, there is time to send all of them.
     let ran = run_with("http -c 8 -t 2 -r 40 -d 5s -w 1s --json", &[&url]);
     let fields = ran.fields();
     fields.balance();
@@ -184,7 +184,7 @@ fn urls_come_from_a_file() {
     assert_eq!(targets, ["/1", "/2", "/3", "/1"]);
 }
 
-/// A line for each interval of the test and none beyond it, whatever comes late.
+/// There is a line for each interval of the test and none after its end, even if responses arrive late.
 #[test]
 fn live_lines_are_those_of_the_test() {
     let base = demo();

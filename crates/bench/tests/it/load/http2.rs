@@ -59,7 +59,7 @@ fn nginx_sees_each_request() {
 #[derive(Clone, Copy)]
 enum Act {
     Answer,
-    /// Says that the body has three bytes and sends two.
+    /// Announces a body of three bytes and sends two.
     Wrong,
     Reset(ErrorCode),
     /// Answers, and accepts no other request on the connection.
@@ -77,8 +77,8 @@ struct Seen {
     body: AtomicU64,
 }
 
-/// A server that does `act` with each request, by its number over all connections; gives its address, what it saw, and
-/// the heads.
+/// Starts a server that does `act` with each request, by its number over all connections; returns its address, the
+/// events that it records, and the heads.
 fn server(settings: Settings, act: fn(u64) -> Act) -> (String, Arc<Seen>, mpsc::Receiver<String>) {
     let listening = Listening::new();
     let address = listening.address();
@@ -176,7 +176,7 @@ fn answer(connection: &mut Connection, key: StreamKey, act: Act) -> bool {
     true
 }
 
-/// 20 requests to a server that does `act`; the report, after what it must always say.
+/// Sends 20 requests to a server that does `act`; returns the report after the checks that apply to every run.
 fn check(act: fn(u64) -> Act, words: &str) -> (Fields, Arc<Seen>) {
     let (address, seen, _told) = server(Settings::default(), act);
     let ran = run_with(&format!("http --http2 -n 20 --json {words}"), &[&format!("http://{address}/")]);
@@ -217,7 +217,7 @@ fn a_request_whose_time_is_up_is_cancelled_and_the_others_go_on() {
     assert_eq!((fields.count("failures.timeout.count"), fields.count("requests.answered")), (2, 18));
     assert_eq!(fields.count("connections.made"), 1);
     sluicegate_testkit::wait_for("the resets", || (seen.resets.load(Ordering::SeqCst) == 2).then_some(()));
-    // A connection on which nothing is heard is closed.
+    // A connection on which nothing arrives is closed.
     let (fields, _) = check(|_| Act::Silence, "-c 1 --streams 4 --timeout 20ms");
     assert_eq!((fields.count("requests.answered"), fields.count("failures.dropped.count")), (0, 0));
     assert_eq!(fields.count("failures.timeout.count"), 20);
@@ -225,7 +225,7 @@ fn a_request_whose_time_is_up_is_cancelled_and_the_others_go_on() {
 
 #[test]
 fn connections_that_their_server_ends_are_made_again() {
-    // Between two requests nothing is lost.
+    // If the server ends a connection between two requests, no request is lost.
     let (fields, _) = check(|number| if number % 5 == 4 { Act::Last } else { Act::Answer }, "-c 1");
     assert_eq!((fields.count("requests.answered"), fields.count("connections.made")), (20, 4));
     let act = |number| if number % 5 == 4 { Act::Last } else { Act::Answer };
@@ -312,7 +312,7 @@ fn insecure(url: &str) -> &'static str {
 #[test]
 fn servers_without_http2_are_an_error() {
     let certificates = Certificates::new();
-    // nginx refuses a client that offers nothing else; openssl goes on without.
+    // nginx refuses a client that offers only h2; openssl continues without ALPN.
     let nginx = Nginx::start(&certificates, "ssl", "");
     let (_server, openssl) = s_server(&certificates, &[]);
     for (port, text) in [

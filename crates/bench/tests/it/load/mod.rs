@@ -1,7 +1,7 @@
-//! The load generators against servers that count what they get, or misbehave as the test wants.
+//! Tests of the load generators against servers that count their requests, or misbehave as a test requires.
 //!
-//! Runs are made in this process through `execute`, and judged by their JSON report. What is asserted are counts and
-//! orderings, never that something was fast: these tests pass on a machine that is busy with others.
+//! Runs take place in this process, through `execute`, and the tests check their JSON reports. They assert counts and
+//! orderings, never speed, so they also pass on a busy machine.
 
 mod faults;
 mod http;
@@ -17,7 +17,7 @@ use std::ffi::OsString;
 
 use sluicegate_bench::load::{Console, execute};
 
-/// What a run left.
+/// The outcome of a run.
 struct Ran {
     code: u8,
     out: String,
@@ -25,7 +25,7 @@ struct Ran {
 }
 
 impl Ran {
-    /// The report's fields by their path, `latency_us.p99`.
+    /// Returns the report's fields by their paths, such as `latency_us.p99`.
     #[track_caller]
     fn fields(&self) -> Fields {
         assert!(self.out.starts_with('{'), "{}{}", self.out, self.err);
@@ -51,7 +51,7 @@ impl Fields {
         self.text(path).parse().unwrap_or_else(|_| panic!("{path} is {}", self.text(path)))
     }
 
-    /// Every request stands in exactly one count.
+    /// Checks that every request is in exactly one count.
     #[track_caller]
     fn balance(&self) {
         let count = |name: &str| self.count(&format!("requests.{name}"));
@@ -64,7 +64,7 @@ impl Fields {
     }
 }
 
-/// Runs `bench WORDS…`; blanks part words, and what stands in `more` follows as it is.
+/// Runs `bench WORDS…`; `words` is split at blanks, and the elements of `more` follow unchanged.
 fn run_with(words: &str, more: &[&str]) -> Ran {
     let words = words.split_whitespace().chain(more.iter().copied()).map(OsString::from);
     let (mut out, mut err) = (Vec::new(), Vec::new());
@@ -77,7 +77,7 @@ fn run(words: &str) -> Ran {
     run_with(words, &[])
 }
 
-/// Reads a JSON document into its leaves, by their paths; elements of arrays are numbered.
+/// Returns the leaves of a JSON document by their paths; elements of arrays are numbered.
 fn flatten(text: &str) -> BTreeMap<String, String> {
     let mut reader = Reader { text: text.as_bytes(), at: 0, leaves: BTreeMap::new() };
     reader.value("");

@@ -1,4 +1,4 @@
-//! nginx with TLS, which logs what it saw of each request.
+//! An nginx with TLS, which logs what it saw of each request.
 
 use std::process::Command;
 
@@ -12,7 +12,7 @@ pub struct Nginx {
 }
 
 impl Nginx {
-    /// Starts it with the certificate `here`; `lines` stand in its server, `listen` behind its address.
+    /// Starts nginx with the certificate `here`; `lines` are in its `server` block, `listen` follows the address.
     pub fn start(certificates: &Certificates, listen: &str, lines: &str) -> Nginx {
         let directory = tempfile::tempdir().unwrap();
         let port = free_port();
@@ -54,7 +54,7 @@ impl Nginx {
         Nginx { _program: program, directory, port }
     }
 
-    /// Returns the words of the log's lines when there are `count` of them.
+    /// Waits until the log has `count` lines; returns their words.
     pub fn log(&self, count: usize) -> Vec<Vec<String>> {
         let path = self.directory.path().join("log");
         wait_for("nginx's log", || {

@@ -1,4 +1,4 @@
-//! RESP against a real redis-server, whose own counters say what it got.
+//! Load of RESP against a real redis-server, compared with the server's own counters.
 
 use std::time::Duration;
 
@@ -6,7 +6,7 @@ use sluicegate_testkit::{Client, RedisServer, wait_for};
 
 use super::{run, run_with};
 
-/// Calls of a command, as the server has counted them.
+/// Returns the number of calls of a command that the server has counted.
 fn calls(server: &RedisServer, command: &str) -> u64 {
     let text = Client::connect(&server.address()).ask(&["INFO", "commandstats"]);
     let line = text.lines().find_map(|line| line.strip_prefix(&format!("cmdstat_{command}:calls=")));
@@ -44,7 +44,7 @@ fn sequential_keys_are_all_written_with_their_data() {
     assert_eq!(client.ask(&["GET", "p:300"]), "$7\r\nxxxxxxx\r\n");
 }
 
-/// A `GET` asks for the keys that a `SET` has written, whatever the ratio, and however many connections and threads there are.
+/// `GET` asks for the keys that `SET` has written, whatever the ratio and the numbers of connections and threads.
 #[test]
 fn each_command_walks_sequential_keys_by_itself() {
     for (words, ratio, gets) in [
@@ -55,7 +55,7 @@ fn each_command_walks_sequential_keys_by_itself() {
         ("-c 4 -t 2 -n 400", "1:1", 200),
     ] {
         let server = RedisServer::start(&[]);
-        // The keys are there already where GETs come sooner than SETs.
+        // The keys exist already, because a GET may precede the SET of its key.
         let fill = "redis -n 100 -c 1 --key-min 0 --key-max 99 --key-pattern sequential --server";
         assert_eq!(run_with(fill, &[&server.address(), "SET __key__ old"]).code, 0);
         let words =
@@ -74,7 +74,7 @@ fn each_command_walks_sequential_keys_by_itself() {
     }
 }
 
-/// Commands of a batch are answered together, so the report does not pretend to know each one's time.
+/// Commands of a batch are answered together, so the report contains no times of single commands.
 #[test]
 fn a_pipeline_has_no_latency_by_command() {
     let server = RedisServer::start(&[]);
@@ -121,7 +121,7 @@ fn logins() {
     let ran = run(&format!("redis -n 10 -c 2 --server {address} --password wrong"));
     assert_eq!(ran.code, 1);
     assert!(ran.err.contains("the server refuses the connection's login: WRONGPASS"), "{}", ran.err);
-    // Without a login every command is refused, and that is no success.
+    // Without a login every command is refused, and the run is no success.
     let ran = run(&format!("redis -n 10 -c 2 --server {address} --json"));
     assert_eq!((ran.code, ran.fields().count("replies.codes.NOAUTH.count")), (1, 10));
 }
@@ -135,7 +135,7 @@ fn a_unix_socket() {
     assert_eq!((ran.code, ran.fields().count("replies.values")), (0, 50), "{}", ran.err);
 }
 
-/// Runs `words` for eight seconds and stops the server for two of them; the answers come when it goes on.
+/// Runs `words` for eight seconds and stops the server for two of them; the replies arrive when it continues.
 fn with_a_stop(words: &str) -> super::Fields {
     let server = RedisServer::start(&[]);
     let words = format!("redis -c 10 -d 8s --timeout 60s --json {words} --server {}", server.address());
@@ -159,10 +159,10 @@ fn with_a_stop(words: &str) -> super::Fields {
 fn a_server_that_stops_shows_in_an_open_loops_p99() {
     let fields = with_a_stop("-r 400");
     assert_eq!(fields.count("requests.intended"), 3200);
-    // A quarter of all requests were due while the server stood, and waited for a second in the mean.
+    // A quarter of all requests were due while the server was stopped, and waited for a second on average.
     assert!(fields.number("latency_us.p90") > 50_000.0);
     assert!(fields.number("latency_us.p99") > 800_000.0);
-    // Only those that were in flight, one a connection, saw it by themselves.
+    // Without correction only the requests in flight, one per connection, show the stop.
     assert!(fields.number("service_us.p99") < fields.number("latency_us.p99"));
     assert!(fields.count("late_sends.by_connections") > 300);
 }
@@ -176,7 +176,7 @@ fn a_server_that_stops_shows_in_a_closed_loops_corrected_p99() {
     assert!(fields.count("corrected_us.count") > fields.count("latency_us.count"));
 }
 
-/// Connections that a server has accepted so far.
+/// Returns the number of connections that a server has accepted so far.
 fn accepted(server: &RedisServer) -> u64 {
     let text = Client::connect(&server.address()).ask(&["INFO", "stats"]);
     let line = text.lines().find_map(|line| line.strip_prefix("total_connections_received:"));
@@ -190,7 +190,7 @@ fn a_connection_for_each_command_is_compared_with_one_for_all() {
     let words = format!("redis --reconnect -n 300 --key-prefix p: --server {}", server.address());
     let ran = run(&words);
     assert_eq!(ran.code, 0, "{}", ran.err);
-    // One that is kept, one for each of the others, and this test's own.
+    // One connection that is kept, one for each command of the other run, and this test's own.
     assert_eq!(accepted(&server) - before, 1 + 300 + 1);
     assert_eq!(calls(&server, "set"), 600);
     let mut client = Client::connect(&server.address());

@@ -1,4 +1,4 @@
-//! What a report says and how: names, units, golden shape.
+//! The content and the form of reports: names, units, golden shape.
 
 use sluicegate_bench::origin;
 use sluicegate_testkit::{Certificates, Listening};

@@ -1,4 +1,4 @@
-//! TLS against real servers, whose own counts and logs say what they saw.
+//! Load over TLS against real servers, compared with the servers' own counts and logs.
 
 use std::process::Command;
 
@@ -9,7 +9,7 @@ use sluicegate_testkit::{Certificates, Client, Listening, Program, free_port, wa
 use super::nginx::Nginx;
 use super::{Fields, Ran, run, run_with};
 
-/// The demo origin with the certificate `here`; gives `https://ADDRESS`.
+/// Starts the demo origin with the certificate `here`; returns its `https://ADDRESS`.
 fn demo(certificates: &Certificates) -> String {
     let listening = Listening::new();
     let url = format!("https://{}", listening.address());
@@ -19,7 +19,7 @@ fn demo(certificates: &Certificates) -> String {
     url
 }
 
-/// `openssl s_server` with the certificate `here`, which answers with a page; gives its port.
+/// Starts `openssl s_server` with the certificate `here`, which answers with a page; also returns its port.
 pub fn s_server(certificates: &Certificates, words: &[&str]) -> (Program, u16) {
     let port = free_port();
     let mut command = Command::new("openssl");
@@ -33,7 +33,7 @@ pub fn s_server(certificates: &Certificates, words: &[&str]) -> (Program, u16) {
     (server, port)
 }
 
-/// The counts of full and resumed handshakes and of failed ones; the report's histogram holds the first two.
+/// Returns the numbers of full, resumed and failed handshakes; the report's histogram contains the first two.
 #[track_caller]
 fn handshakes(fields: &Fields) -> (u64, u64, u64) {
     let (full, resumed) = (fields.count("tls.full"), fields.count("tls.resumed"));
@@ -147,7 +147,7 @@ fn openssls_own_counts_are_the_reports() {
     }
 }
 
-/// A run whose handshakes must all fail, with the text of each.
+/// Checks that all handshakes of a run failed, with this text.
 #[track_caller]
 fn refused(ran: &Ran, text: &str) {
     let fields = ran.fields();
@@ -207,7 +207,7 @@ fn certificates_that_openssl_accepts_are_accepted() {
         }
     }
     refused(&run(&own, &format!("--cacert {}", path("ca.crt"))), "UnknownIssuer");
-    // It is trusted, but has no alternative name.
+    // The certificate is trusted, but has no alternative name.
     let ran = run(&old, &format!("--cacert {}", path("ca.crt")));
     assert_eq!((ran.code, ran.fields().count("tls.full")), (1, 0), "{}", ran.out);
 }
@@ -223,7 +223,7 @@ fn servers_that_refuse_are_quoted() {
     let plain = format!("https://{}/", listening.address());
     origin::spawn(listening.listener, 1).expect("startable");
     refused(&run_with("http -c 1 -n 4 --json --insecure", &[&plain]), "corrupt message");
-    // One that says nothing.
+    // A server that sends nothing.
     let silent = Listening::new();
     let ran = run_with("http -c 1 -n 4 --json --insecure --connect-timeout 50ms --tls", &[&silent.address()]);
     refused(&ran, "the handshake did not end in time");
@@ -244,7 +244,7 @@ fn clients_show_their_certificate() {
         assert_eq!((ran.code, ran.fields().count("statuses.200")), (0, 10), "{words}: {}", ran.err);
     }
     assert!(nginx.log(20).iter().all(|line| line[3] == "SUCCESS"));
-    // nginx answers 400 to those without.
+    // nginx answers 400 to clients without a certificate.
     let fields = run_with("http -c 1 -n 4 --json --insecure", &[&url]).fields();
     assert_eq!(fields.count("statuses.400"), 4);
 }
@@ -311,7 +311,7 @@ fn engines_answer_over_tls() {
     );
 }
 
-/// What is cut off without `close_notify` is no end of a body.
+/// A connection that is cut off without `close_notify` does not complete a body.
 #[test]
 fn a_body_that_ends_with_the_connection_needs_the_end_of_tls() {
     use std::io::{Read, Write};
@@ -339,7 +339,7 @@ fn a_body_that_ends_with_the_connection_needs_the_end_of_tls() {
                     stream.conn.send_close_notify();
                 }
                 let _ = stream.flush();
-                // The end that is seen is that of the stream, not a reset.
+                // The client must see the end of the stream, not a reset.
                 let _ = stream.sock.shutdown(std::net::Shutdown::Write);
                 let _ = stream.sock.read_to_end(&mut Vec::new());
             }

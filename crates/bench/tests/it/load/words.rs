@@ -1,4 +1,4 @@
-//! Words that are wrong are refused with a reason, before anything is sent.
+//! Invalid arguments are refused with a reason, before anything is sent.
 
 use super::run_with;
 

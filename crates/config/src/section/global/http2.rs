@@ -94,7 +94,7 @@ pub(crate) static KEYWORDS: Table<GlobalRow> = Table::new(&[
     one(
         "tune.h2.max-frame-size",
         "N",
-        "Bytes of a frame that peers may send; 16384.",
+        "Bytes of a frame that peers may send, at most a buffer, which is the default; at least 16384.",
         Parser::Integer(16384, 16_777_215, |g, n| g.tune.h2.max_frame = Some(n as u32)),
     ),
     one(

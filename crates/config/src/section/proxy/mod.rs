@@ -220,6 +220,13 @@ pub(crate) fn all(
             Some(_) => proxies.push(settings.finish(global)),
         }
     }
+    let named = store_names.named_servers.take();
+    for Finished { proxy, .. } in &mut proxies {
+        let Some(named) = named.get(&proxy.name) else { continue };
+        for server in &mut proxy.servers {
+            server.is_named = named.contains(&*server.name);
+        }
+    }
     number(&mut proxies, global, diagnostics);
     let default_backends = proxies.iter().map(|finished| finished.default_backend_at.clone()).collect();
     for (at, message) in store_names.notices.take() {

@@ -50,7 +50,7 @@ struct Words {
     on_error: Option<LimitOnError>,
 }
 
-/// Returns a period: as a time, or a unit alone for one of it.
+/// Parses a period: a time, or a unit alone, such as `s` for one second.
 fn period(text: &str) -> Result<Duration, String> {
     let end = text.bytes().position(|byte| !byte.is_ascii_digit()).unwrap_or(text.len());
     let (digits, unit) = text.split_at(end);

@@ -36,6 +36,7 @@ impl ServerSettings {
             // 0 stands for "the next free one" until the whole backend is known.
             sid: self.sid.unwrap_or(0),
             forced_id: self.sid.is_some(),
+            is_named: false,
             address,
             init_addr: self.ways(resolve.is_some()),
             resolve,

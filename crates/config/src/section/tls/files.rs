@@ -387,14 +387,16 @@ impl<'a> Loader<'a> {
     fn source(&self, named: &NamedFiles, files: &PairFiles) -> model::NamedFiles {
         let crt = named.crt.clone().unwrap_or_else(|| files.path.clone());
         let stem = if self.global.extra_del_ext { crt.strip_suffix(".crt").unwrap_or(&crt) } else { &crt };
-        let beside = |wanted: bool, end: &str| (wanted && !named.only()).then(|| format!("{stem}.{end}"));
+        // Lines with such words show the files that they name and those that were found.
+        let plain = named.origin == Origin::Plain;
+        let beside = |wanted: bool, end: &str| (wanted && plain).then(|| format!("{stem}.{end}"));
         let path = |file: &Option<File>| file.as_ref().map(|(path, _)| path.clone());
         let extra = self.global.extra_files;
         model::NamedFiles {
-            key: Some(files.key.as_ref().map_or_else(|| crt.clone(), |(path, _)| path.clone())),
+            key: files.key.as_ref().map(|(path, _)| path.clone()).or_else(|| plain.then(|| crt.clone())),
             ocsp: path(&files.ocsp).or_else(|| beside(extra.ocsp, "ocsp")),
             issuer: path(&files.issuer).or_else(|| beside(extra.issuer && files.ocsp.is_some(), "issuer")),
-            sctl: None,
+            sctl: named.sctl.clone().or_else(|| beside(extra.sctl, "sctl")),
             crt: Some(crt),
         }
     }
@@ -412,6 +414,10 @@ impl<'a> Loader<'a> {
         }
         if let Some(files) = named.shown() {
             loaded.named.insert(name.clone(), files);
+        }
+        if named.origin != Origin::Plain {
+            let worded = model::Worded { in_store: named.origin == Origin::Store, update: named.update };
+            loaded.worded.insert(name.clone(), worded);
         }
         self.named.borrow_mut().insert(name.clone(), named);
         loaded.pairs.insert(name, pair.clone());

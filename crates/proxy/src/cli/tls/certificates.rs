@@ -258,6 +258,7 @@ fn delete(call: &mut Call<'_>) {
         loaded.files.named.remove(&*name);
         loaded.files.sources.remove(&*name);
         loaded.files.ocsp_updates.remove(&*name);
+        loaded.files.worded.remove(&*name);
         loaded.empty_pairs.remove(&*name);
     }
     drop(loaded);

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use sluicegate_config::AddedLine;
-use sluicegate_config::model::{CrtList, NamedFiles, ProxyKind, StatsLevel};
+use sluicegate_config::model::{CrtList, ProxyKind, StatsLevel, TlsFiles, Worded};
 use sluicegate_tls::listener::Listener;
 use sluicegate_tls::pair::Pair;
 use sluicegate_tls::policy::{Entry, Settings};
@@ -123,7 +123,7 @@ fn add(call: &mut Call<'_>) {
             return call.say(format!("Can't edit the crt-list: {message}"));
         }
     };
-    let Addition { list, line, pair } = addition;
+    let Addition { list, line, pair, is_used } = addition;
     call.out.push(format!("Inserting certificate '{}' in crt-list '{name}'", pair.path));
     let number = list.last_number + 1;
     let mut count = 0;
@@ -153,8 +153,15 @@ fn add(call: &mut Call<'_>) {
             let by_default = updates.by_default && !updates.disabled && pair.file_digest().is_none();
             if update.unwrap_or(by_default) {
                 loaded.files.ocsp_updates.insert(path.clone());
+            } else if !is_used && !updates.by_default {
+                // The first line about a certificate decides again.
+                loaded.files.ocsp_updates.remove(&path);
+            }
+            if !is_used {
+                loaded.files.worded.remove(&path);
             }
             if line.names_files() {
+                loaded.files.worded.entry(path.clone()).or_insert(Worded { in_store: false, update });
                 loaded.files.sources.insert(path.clone(), files.clone());
                 loaded.files.named.insert(path, files);
             }
@@ -175,6 +182,8 @@ struct Addition {
     list: Arc<CrtList>,
     line: AddedLine,
     pair: Arc<Pair>,
+    /// Whether a listener uses the certificate, or a list has it.
+    is_used: bool,
 }
 
 /// Returns what a client wants to add; errors are HAProxy's texts.
@@ -202,18 +211,9 @@ fn addition(call: &Call<'_>, loaded: &Loaded, name: &str) -> Result<Addition, St
         });
     };
     let default = config.global.tls.ocsp_update.by_default;
-    if line.names_files()
-        && (uses(call.running, &path) > 0 || loaded.files.crt_lists.values().any(|list| has(list, &path)))
-    {
-        let (files, update) = line.files();
-        let known = loaded.files.named.get(&*path).cloned().unwrap_or_default();
-        let updates = loaded.files.ocsp_updates.contains(&*path);
-        if files != known || update.unwrap_or(default) != updates {
-            return Err(format!(
-                "'{path}' is already instantiated with incompatible parameters:\n {}",
-                differences(&known, &files)
-            ));
-        }
+    let is_used = uses(call.running, &path) > 0 || loaded.files.crt_lists.values().any(|list| has(list, &path));
+    if is_used && let Some(conflict) = conflict(&loaded.files, &path, &line, default) {
+        return Err(format!("'{path}' is already instantiated with incompatible parameters:\n {conflict}"));
     }
     if line.has_acme() {
         return Err("'acme' and 'domains' are not supported in lines that are added at run time".to_owned());
@@ -224,31 +224,53 @@ fn addition(call: &Call<'_>, loaded: &Loaded, name: &str) -> Result<Addition, St
     if list.is_directory && line.has_more() {
         return Err("this is a directory, SSL configuration, crt-store keywords and filters are not allowed".to_owned());
     }
-    Ok(Addition { list, line, pair })
+    Ok(Addition { list, line, pair, is_used })
 }
 
 fn has(list: &CrtList, path: &str) -> bool {
     list.lines.iter().any(|line| line.pair.path == path)
 }
 
-/// Returns in which files two lines differ.
-fn differences(old: &NamedFiles, new: &NamedFiles) -> String {
+/// Returns what a line about the files of a certificate in use says that the first such line did not; `default` is
+/// `ocsp-update.mode`.
+fn conflict(files: &TlsFiles, path: &str, line: &AddedLine, default: bool) -> Option<String> {
+    let worded = files.worded.get(path);
     let mut found = Vec::new();
+    match (worded, line.names_files()) {
+        (None | Some(Worded { in_store: true, .. }), false) => return None,
+        (None, true) => {
+            found.push(
+                "Can't use the certificate previously defined without any keyword with these keywords:".to_owned(),
+            );
+        }
+        (Some(_), false) => {
+            found.push("Can't use the certificate previously defined with keywords without these keywords:".to_owned());
+        }
+        (Some(_), true) => {}
+    }
+    let known = files.named.get(path).cloned().unwrap_or_default();
+    let (new, update) = line.files();
     for (name, old, new) in [
-        ("key", &old.key, &new.key),
-        ("ocsp", &old.ocsp, &new.ocsp),
-        ("issuer", &old.issuer, &new.issuer),
-        ("sctl", &old.sctl, &new.sctl),
+        ("key", &known.key, &new.key),
+        ("ocsp", &known.ocsp, &new.ocsp),
+        ("issuer", &known.issuer, &new.issuer),
+        ("sctl", &known.sctl, &new.sctl),
     ] {
         if old != new {
             let shown = |file: &Option<String>| file.clone().unwrap_or_else(|| "(null)".to_owned());
             found.push(format!("- different parameter '{name}' : previously '{}' vs '{}'", shown(old), shown(new)));
         }
     }
-    if found.is_empty() {
-        found.push("- different parameter 'ocsp-update'".to_owned());
+    let old = worded.and_then(|worded| worded.update);
+    if old.unwrap_or(default) != update.unwrap_or(default) {
+        let mode = |on: bool| if on { "on" } else { "off" };
+        let shown = |update: Option<bool>| match update {
+            Some(on) => format!("'{}'", mode(on)),
+            None => format!("'default' (ocsp-update.mode {})", mode(default)),
+        };
+        found.push(format!("- different parameter 'ocsp-update' : previously {} vs {}", shown(old), shown(update)));
     }
-    found.join("\n")
+    (!found.is_empty()).then(|| found.join("\n"))
 }
 
 fn delete(call: &mut Call<'_>) {

@@ -19,7 +19,7 @@ use super::catalogue::{Call, Command};
 use crate::reload::{Turn, listeners};
 use crate::running::{Running, tls_connectors};
 
-/// The themes' rows.
+/// The commands of these modules.
 pub(super) const COMMANDS: [&[Command]; 6] =
     [acme::COMMANDS, certificates::COMMANDS, authorities::COMMANDS, lists::COMMANDS, keys::COMMANDS, ocsp::COMMANDS];
 

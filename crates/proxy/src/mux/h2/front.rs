@@ -101,9 +101,11 @@ impl Front {
         self.consume(count);
     }
 
-    /// Returns false: the end of a message is not the end of its stream, and a stream that was reset is gone.
+    /// Returns whether the client has ended its side of the connection behind a complete request. The end of a message
+    /// is not the end of its stream, and a stream that was reset is gone.
     pub(crate) fn has_ended(&self) -> bool {
-        false
+        let shared = self.connection.borrow();
+        shared.half && !shared.is_gone(self.key)
     }
 
     pub(crate) fn is_full(&self, pool: &BufferPool) -> bool {
@@ -138,11 +140,12 @@ impl Front {
         self.connection.borrow().is_gone(self.key)
     }
 
-    pub(crate) fn poll_gone(&mut self, cx: &mut Context<'_>, pool: &BufferPool, _half: bool) -> Poll<()> {
+    pub(crate) fn poll_gone(&mut self, cx: &mut Context<'_>, pool: &BufferPool, half: bool) -> Poll<()> {
         loop {
             match self.poll_fill(cx, pool) {
+                Poll::Ready(Ok(0)) if half && self.has_ended() => return Poll::Ready(()),
                 Poll::Ready(Ok(0)) => {
-                    // A complete request leaves nothing but a reset to come.
+                    // A complete request leaves nothing to come but a reset, or the end of the client's side.
                     if let Some(slot) = self.connection.borrow_mut().slot(self.key) {
                         slot.wait(cx);
                     }
@@ -249,6 +252,10 @@ impl Front {
         let connection = self.connection.clone();
         let mut shared = connection.borrow_mut();
         let done = self.write_frames(&mut shared)?;
+        // The credit of a client that has ended its side does not grow any more.
+        if !done && shared.half && !shared.wire.is_output_full() {
+            return Err(FlowError::Sink);
+        }
         if let Some(cx) = cx.filter(|_| !done) {
             // A closed window wakes the stream by itself when it opens.
             shared.waits_for_room |= shared.wire.is_output_full();

@@ -71,6 +71,10 @@ struct Shared {
     task: Option<Waker>,
     /// Whether the connection is over: all its streams are gone.
     gone: bool,
+    /// Whether the client has ended its side: complete requests are still answered.
+    half: bool,
+    /// Whether a rule has ended the connection: it is over once the output is written.
+    killed: bool,
     /// Whether some stream waits for room in the output.
     waits_for_room: bool,
 }
@@ -93,6 +97,17 @@ impl Shared {
 
     fn wake_all(&self) {
         self.slots.iter().for_each(Slot::wake);
+    }
+
+    /// Records that the client has ended its side. Requests that are not complete never will be.
+    fn end_input(&mut self) {
+        self.half = true;
+        for slot in self.slots.iter_mut().filter(|slot| slot.key.is_some()) {
+            if !slot.complete && slot.reset.is_none() {
+                (slot.reset, slot.by_client) = (Some(ErrorCode::CANCEL), true);
+            }
+            slot.wake();
+        }
     }
 
     /// Makes room for a stream that begins.
@@ -122,8 +137,9 @@ impl Shared {
     /// Releases a stream, which is reset unless both its messages are complete. With `kills` the connection ends.
     fn end_stream(&mut self, key: StreamKey, kills: bool) {
         if kills && !self.gone {
-            self.wire.goaway(self.wire.last_opened(), ErrorCode::ENHANCE_YOUR_CALM);
             self.wire.reset(key, ErrorCode::ENHANCE_YOUR_CALM);
+            self.wire.goaway(self.wire.last_opened(), ErrorCode::ENHANCE_YOUR_CALM);
+            self.killed = true;
         }
         self.wire.release(key);
         if let Some(slot) = self.slot(key) {
@@ -275,6 +291,8 @@ impl Driver {
             slots: Vec::new(),
             task: None,
             gone: false,
+            half: false,
+            killed: false,
             waits_for_room: false,
         };
         Driver {
@@ -346,7 +364,7 @@ impl Driver {
         }
         shared.wire.begin_turn();
         shared.equip();
-        let mut failed = shared.wire.failure().is_some();
+        let mut failed = shared.killed || shared.wire.failure().is_some();
         let mut again = false;
         let (mut written, mut received) = (false, false);
         loop {
@@ -411,8 +429,12 @@ impl Driver {
                 }
                 break;
             }
+            if shared.half {
+                break;
+            }
             match connection.poll_fill(cx, pool) {
-                Poll::Ready(Ok(0)) | Poll::Ready(Err(_)) => return Poll::Ready(Over::Gone),
+                Poll::Ready(Err(_)) => return Poll::Ready(Over::Gone),
+                Poll::Ready(Ok(0)) => shared.end_input(),
                 Poll::Ready(Ok(_)) => received = true,
                 Poll::Pending => break,
             }
@@ -431,6 +453,13 @@ impl Driver {
         let held = shared.wire.held_streams();
         self.looked &= held == 0;
         if held == 0 && !pending {
+            if shared.half {
+                return Poll::Ready(Over::Gone);
+            }
+            let announced = shared.wire.goaway_sent().is_some();
+            if announced && (self.stopping || shared.wire.is_last_stream_opened()) {
+                return Poll::Ready(Over::Done);
+            }
             if shared.wire.goaway_received().is_some() {
                 return Poll::Ready(Over::Done);
             }

@@ -1,7 +1,7 @@
 //! Fields of Protocol Buffers messages (`protobuf`) and of gRPC's (`ungrpc`).
 //!
-//! A field is named by the numbers on the way to it, e.g. `1.3`. The search is HAProxy's: one pass over the bytes
-//! that enters each length-delimited field on the way and starts again with the first number once that field has ended.
+//! A field is named by its path of field numbers, e.g. `1.3`. The search is HAProxy's: one pass over the bytes that
+//! enters each length-delimited field on the path and starts again with the first number once that field has ended.
 
 use std::ops::Range;
 

@@ -778,6 +778,11 @@ fn describe(error: &io::Error, phase: Phase) -> String {
         (Phase::Connecting { unix: true, .. }, _) | (Phase::Connecting { .. }, libc::ENETUNREACH | libc::EINVAL) => {
             "General socket error"
         }
+        // The kernel reports these while the connection is being opened; HAProxy then has the system's words alone.
+        (
+            Phase::Connecting { .. },
+            libc::ECONNREFUSED | libc::ECONNRESET | libc::EHOSTUNREACH | libc::ETIMEDOUT | libc::EPIPE,
+        ) => return system.to_owned(),
         (_, libc::ECONNREFUSED) => "ECONNREFUSED returned by OS",
         (_, libc::ECONNRESET) => "ECONNRESET returned by OS",
         (_, libc::EHOSTUNREACH | libc::ENETUNREACH) => "ENETUNREACH returned by OS",
@@ -816,9 +821,15 @@ mod tests {
         let unix = Phase::Connecting { unix: true, bound: false };
         let bound = Phase::Connecting { unix: false, bound: true };
         for (number, phase, status, words) in [
-            (libc::ECONNREFUSED, tcp, CheckStatus::L4Con, "ECONNREFUSED returned by OS (Connection refused)"),
+            (libc::ECONNREFUSED, tcp, CheckStatus::L4Con, "Connection refused"),
             (libc::ENETUNREACH, tcp, CheckStatus::L4Con, "General socket error (Network is unreachable)"),
-            (libc::EHOSTUNREACH, tcp, CheckStatus::L4Con, "ENETUNREACH returned by OS (No route to host)"),
+            (libc::EHOSTUNREACH, tcp, CheckStatus::L4Con, "No route to host"),
+            (
+                libc::ECONNREFUSED,
+                Phase::Established,
+                CheckStatus::SockErr,
+                "ECONNREFUSED returned by OS (Connection refused)",
+            ),
             (libc::EMFILE, tcp, CheckStatus::L4Con, "Too many sockets on the process (Too many open files)"),
             (
                 libc::EADDRNOTAVAIL,

@@ -58,7 +58,7 @@ impl Exchange<'_> {
         self.stream.end(who, phase);
         let broken = matches!(reply.source, ReplySource::Internal | ReplySource::Rewrite | ReplySource::Invalid);
         if broken && !hook.is_response() && !self.stream.cx.frontend.config.options.buffer_request {
-            // To HAProxy such a request never was complete, unless its body was waited for.
+            // HAProxy never regards such a request as complete, unless it has waited for the body.
             self.stream.cx.log.request_done = None;
         }
         if reply.source == ReplySource::Tarpit {
@@ -190,7 +190,7 @@ impl Exchange<'_> {
         if self.stream.cx.error_page(code).is_some_and(|page| *page == ErrorPage::Silent) {
             return After::Close;
         }
-        // What its start line, four fields and end count against the bytes that they are.
+        // The start line, four fields and end of the page count as one byte less than they have.
         self.stream.count(0, status::error_page(code).raw.len() - 1);
         self.front.send_page(code);
         match self.flush().await {
@@ -224,7 +224,7 @@ impl Exchange<'_> {
         let complete = matches!(self.up.discard(&mut self.front, &mut moved), Ok(true));
         let response = &self.stream.cx.response;
         let silent = self.head.method == Method::Head || matches!(response.status(), 100..=199 | 204 | 304);
-        // The pages that close say so in a field of their own.
+        // Pages that close the connection say so in a field of their own.
         let field = if ending.said { "connection".len() + "close".len() } else { 0 };
         let length = if ending.length { length_size(response, body.len()) } else { 0 };
         let sent = if silent { 0 } else { body.len() };

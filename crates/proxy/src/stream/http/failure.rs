@@ -30,7 +30,7 @@ impl Exchange<'_> {
             _ => false,
         };
         if retryable && self.may_retry(backend, back) {
-            // As in HAProxy, an answer that failed counts even if another one covers for it; one that is late does not.
+            // As in HAProxy, a failed response counts even if a retry succeeds; a timeout does not.
             if !dead && !matches!(event, Event::ServerTimeout) {
                 self.count_broken_response(back.connection());
             }

@@ -77,8 +77,9 @@ impl Exchange<'_> {
         if waiting == Wait::Done && self.front.poll_gone(cx, &worker.buffers, abort_on_close).is_ready() {
             return Poll::Ready(Event::ClientGone);
         }
-        // The server's time runs even while the client is slow to send: HAProxy answers 504 then.
-        let side = ready!(self.poll_timeouts(cx, waiting == Wait::Source, true));
+        // The server's time begins with the end of the request: until then the client's runs, or the server's if it
+        // accepts nothing.
+        let side = ready!(self.poll_timeouts(cx, waiting == Wait::Source, waiting != Wait::Source));
         Poll::Ready(if side == Side::Client { Event::ClientTimeout } else { Event::ServerTimeout })
     }
 

@@ -2,8 +2,8 @@
 //!
 //! The script and the client's socket share two bounded buffers ([`AppletIo`]): between two bursts this loop writes the
 //! script's output, reads the requested input, and waits for the script's other operations. The response's head passes
-//! the http-response rules like a server's. As in HAProxy a service is a target reached immediately, so the log line of
-//! the stream has its times and the service's name in place of a server's, and its termination state is `LR`.
+//! the http-response rules like a server's. As in HAProxy, a service counts as a server that is connected immediately:
+//! the log line has the service's times and name in place of a server's, and the termination state `LR`.
 
 use std::future::poll_fn;
 use std::task::{Context, Poll};
@@ -178,7 +178,8 @@ impl Exchange<'_> {
         Ok(())
     }
 
-    /// Sends the script's output, once everything before it is written; returns how many bytes of it count.
+    /// Sends the script's output, once everything before it is written; returns the number of bytes taken from the
+    /// script.
     fn take_output(&mut self, out: &mut Outgoing) -> usize {
         let Some(framing) = out.framing else { return 0 };
         let Some(io) = &mut self.stream.cx.lua.applet else { return 0 };
@@ -205,7 +206,7 @@ impl Exchange<'_> {
         count
     }
 
-    /// Moves bytes in both directions; ready when the script can continue or, without one, when everything was written.
+    /// Moves bytes in both directions; ready when the script can continue or, without one, when everything is written.
     fn poll_service(
         &mut self,
         cx: &mut Context<'_>,
@@ -257,7 +258,7 @@ impl Exchange<'_> {
             }
             match self.front.poll_more(cx, pool, &mut Moved::default()) {
                 Poll::Ready(Ok(())) => {}
-                // The client ended in the middle of its body, or broke the connection.
+                // The client closed the connection in the middle of its body, or the connection broke.
                 Poll::Ready(Err(_)) => return Poll::Ready(Err(After::Close)),
                 Poll::Pending => {
                     waits = true;

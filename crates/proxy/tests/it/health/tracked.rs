@@ -3,8 +3,8 @@
 use super::fixture::Act::{Close, Give, Take};
 use super::fixture::{Either, Scripted, compare_lines};
 
-const TEXT: &str = "backend be\n server s @0@ check inter 1h\n server t @0@ track s\n server u @0@ track be/t backup\n\
-                    backend other\n server v @0@ track be/u weight 3\n";
+const TEXT: &str = "backend be\n server s @0@ check inter 1h\n server t @0@ track s\n server u @0@ track be/t backup\n \
+                    server w @0@ track s\nbackend other\n server v @0@ track be/u weight 3\n server x @0@ track be/s\n";
 
 #[test]
 fn a_chain_follows_its_first_server() {

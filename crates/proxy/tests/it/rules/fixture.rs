@@ -21,13 +21,13 @@ use sluicegate_wire::http::{Limits, Message, Version, parse_request};
 /// The beginning of every configuration here; haproxy requires the timeouts.
 pub const DEFAULTS: &str = "defaults\n mode http\n timeout client 9s\n timeout connect 9s\n timeout server 9s\n";
 
-/// Returns the configuration of a text, after [`DEFAULTS`].
+/// Returns the configuration that consists of [`DEFAULTS`] and a text.
 #[track_caller]
 pub fn config(text: &str) -> Config {
     load(&format!("{DEFAULTS}{text}")).unwrap_or_else(|errors| panic!("{text}\n{errors}"))
 }
 
-/// Returns an error if a whole text is not accepted.
+/// Returns an error if a text, without [`DEFAULTS`], is not accepted as a configuration.
 pub fn verdict(text: &str) -> Result<(), String> {
     let config = load(text)?;
     let process = Process::new(1, None);

@@ -102,7 +102,7 @@ fn the_last_server_is_preferred() {
                 continue;
             }
             let (ours, theirs) = both(&text, |address, _| talk(address));
-            // With 'random' the first server of a client is chance; only whether the client stays there is checked.
+            // With 'random' a client's first server is random; only whether the client stays with it is checked.
             let letters = |seen: &str| match balance {
                 "random" => {
                     seen.chars()
@@ -146,7 +146,7 @@ fn a_long_queue_ends_the_preference() {
             assert_eq!(client.get("/").text(), "a");
             let mut other = Client::connect(address);
             assert_eq!(other.get("/").text(), "b");
-            // The next server is a again, which is busy from here on.
+            // The third client gets server a again, and keeps it busy from here on.
             let mut third = Client::connect(address);
             third.send(b"GET /hold HTTP/1.1\r\nHost: h\r\n\r\n");
             held.recv().expect("the server has it");
@@ -157,7 +157,7 @@ fn a_long_queue_ends_the_preference() {
     }
 }
 
-/// `max-session-srv-conns`: connections of a client's own beyond this number are closed.
+/// `max-session-srv-conns`: a client's private server connections beyond this number are closed.
 #[test]
 fn a_client_has_so_many_connections_of_its_own() {
     // The body is the number of the server's connection on which the request arrived.

@@ -48,6 +48,11 @@ impl Pair {
         let inherited: Vec<_> = std::iter::once(&front).chain(&servers).collect();
         let program = Haproxy::start(&text, &inherited);
         let whole = Whole::start(&format!("{defaults}frontend f\n bind 127.0.0.1:1\n{backend}"), 1);
+        // HAProxy computes places on a ring in another way since 3.0; see `hashes`.
+        let be = &whole.running.proxies[1];
+        for (index, server) in be.config.servers.iter().enumerate() {
+            be.backend.set_seed(index, server.sid * 4096);
+        }
         Pair {
             haproxy: Client::connect(&front.address()),
             haproxys_stats,

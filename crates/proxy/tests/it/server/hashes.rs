@@ -63,6 +63,14 @@ fn servers_are_known_by_their_numbers_or_by_where_they_are() {
     }
 }
 
+/// The choices of HAProxy 3.2.0, measured; versions before 3.0 make others.
+#[test]
+fn numbers_have_the_places_of_3_2() {
+    let lines = " server a 127.0.0.2:1 id 7\n server b 127.0.0.3:1 weight 3\n server c [::1]:1\n";
+    let whole = start(lines, lines);
+    assert_eq!(chosen(&whole, 0)[0].concat(), "bbbbbabbacbbbbbaacbbbbcbbbbcbbbbabccabba");
+}
+
 #[test]
 fn servers_that_move_are_known_by_where_they_are_now() {
     let one = [("a", "127.0.0.2:1"), ("b", "127.0.0.3:1"), ("c", "127.0.0.4:1")];

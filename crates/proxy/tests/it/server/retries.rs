@@ -53,12 +53,13 @@ const GOOD: &str = "HTTP/1.1 200 OK\r\nContent-Length: 4\r\nConnection: close\r\
 const BUSY: &str = "HTTP/1.1 503 Busy\r\nContent-Length: 4\r\nConnection: close\r\n\r\nbusy";
 const MISSING: &str = "HTTP/1.1 404 No\r\nContent-Length: 4\r\nConnection: close\r\n\r\ngone";
 
-/// Returns the status of a request through these lines, and how many requests the bad and the good server received.
+/// Returns the status of a request to a proxy with these lines, and how many requests the bad and the good server
+/// received.
 fn outcome(ours: bool, lines: &str, bad: &Stub, good: &Stub, request: &str) -> (u16, usize, usize) {
     outcome_within("20s", ours, lines, bad, good, request)
 }
 
-/// Like [`outcome`], with this time for a server to answer.
+/// Like [`outcome`], with this `timeout server`.
 fn outcome_within(time: &str, ours: bool, lines: &str, bad: &Stub, good: &Stub, request: &str) -> (u16, usize, usize) {
     let lines = lines.replace("{bad}", &bad.address).replace("{good}", &good.address);
     let defaults = format!("defaults\n mode http\n timeout client 60s\n timeout server {time}\n timeout connect 20s\n");
@@ -83,7 +84,7 @@ const RETRY_ON: [&str; 6] =
 
 const GET: &str = "GET / HTTP/1.1\r\nHost: t\r\n\r\n";
 
-/// Returns the lines with these words of `retry-on`, without and with redispatch.
+/// Returns a proxy's lines with these words of `retry-on`, without and with redispatch.
 fn lines_for(retry_on: &str) -> [String; 2] {
     ["", " option redispatch\n"]
         .map(|more| format!(" retries 2\n retry-on {retry_on}\n{more} server bad {{bad}}\n server good {{good}}\n"))

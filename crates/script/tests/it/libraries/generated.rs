@@ -1,8 +1,8 @@
-//! Scripts from a seed: texts, values, formats and bytes, whole and broken.
+//! Scripts that are generated from a seed: texts, values, formats and bytes, valid and damaged.
 
 use super::Pair;
 
-/// Cases of each kind.
+/// The number of cases of each kind.
 const CASES: usize = 2500;
 
 pub(super) struct Random(pub(super) u64);
@@ -69,7 +69,7 @@ const NUMBERS: [&str; 44] = [
     "33554433",
 ];
 
-/// Bytes as a literal of Lua's.
+/// Returns bytes as a literal of Lua.
 pub(super) fn literal(bytes: &[u8]) -> String {
     let mut text = String::from("'");
     for byte in bytes {
@@ -84,7 +84,7 @@ pub(super) fn literal(bytes: &[u8]) -> String {
     text
 }
 
-/// Changes a few bytes, takes some out, puts some in or cuts the end off.
+/// Changes, removes or inserts a few bytes, or cuts off the end.
 pub(super) fn spoil(random: &mut Random, bytes: &mut Vec<u8>, likely: &[u8]) {
     for _ in 0..=random.below(3) {
         let at = random.below(bytes.len() + 1);
@@ -187,12 +187,12 @@ fn random_json_is_decoded_as_by_redis() {
     Pair::new().check_all(cases.iter().map(String::as_str));
 }
 
-/// What a random value of Lua's may have in it.
+/// The allowed contents of a random Lua value.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Kind {
-    /// Tables are traversed in one order only, on either side; anything may be in them.
+    /// Tables have only one possible order of traversal, on both sides; they may contain anything.
     Ordered,
-    /// Tables may have any keys, and all that is in them can be encoded.
+    /// Tables may have any keys, and all their contents can be encoded.
     Clean,
 }
 
@@ -231,7 +231,7 @@ fn value(random: &mut Random, depth: usize, kind: Kind) -> String {
                         2 if kind == Kind::Ordered => {
                             random.pick(&["true", "{}", "cjson.null", "1.5", "1/0"]).to_owned()
                         }
-                        // No text of a number: as keys of JSON they are the same.
+                        // Not the text of a number, which as a key in JSON is the same as the number.
                         _ => format!("'k'..{}", string(random)),
                     };
                     format!("[{key}]={}", value(random, depth + 1, kind))
@@ -284,7 +284,7 @@ fn random_values_are_packed_as_by_redis() {
     Pair::new().check_all(cases.iter().map(String::as_str));
 }
 
-/// A value in MessagePack; every form of each type.
+/// Appends a random value in MessagePack, in any form of its type.
 pub(super) fn message(random: &mut Random, bytes: &mut Vec<u8>, depth: usize) {
     let mut noise = |bytes: &mut Vec<u8>, count: usize| (0..count).for_each(|_| bytes.push(random.byte()));
     let len = depth % 4 + 1;

@@ -1,4 +1,5 @@
-//! Long inputs leave the worker and end elsewhere; memory that ends is an error that leaks nothing.
+//! Long inputs, which make a call leave the worker and end elsewhere; lack of memory, which is an error that leaks
+//! nothing.
 
 use std::cell::Cell;
 use std::ffi::{CStr, c_int, c_void};
@@ -11,7 +12,7 @@ use sluicegate_script::{Budget, Burst, Coroutine, ErrorKind, MemoryLimit, State,
 
 use crate::sandbox::support::{run, sandbox};
 
-/// A chunk that makes an argument, and one that gets it as `...` and spends all its time in one call.
+/// A chunk that creates an argument, and one that receives it as `...` and spends all its time in one call.
 const LONG: [(&str, &str); 23] = [
     ("local t = {} for i = 1, 1e6 do t[i] = i end return t", "local s = cjson.encode(...) return s"),
     ("local t = {} for i = 1, 1e5 do t[i] = {i, k = 'v'} end return t", "local s = cjson.encode(...) return s"),
@@ -36,7 +37,7 @@ const LONG: [(&str, &str); 23] = [
              repeat s = select(2, pcall(struct.unpack, 's', ...)) until s ~= 'script stopped'
          end return s",
     ),
-    // What is copied at once leaves before it is.
+    // Values that are copied in one step leave the worker before that step.
     ("return '\"' .. string.rep('x', 2e6) .. '\"'", "local s = cjson.decode(...) return s"),
     ("return string.rep('x', 2e6)", "local s = cjson.encode(...) return s"),
     ("return string.rep('x', 2e6)", "local s = cmsgpack.pack(...) return s"),
@@ -76,7 +77,8 @@ fn prepare(state: &mut State, make: &str, call: &str) -> Coroutine {
     coroutine
 }
 
-/// Goes on until the end, on this thread as if it had time. The result, or the error's kind and message.
+/// Runs a coroutine to its end on this thread, as on one that has time. Returns the result, or the error's kind and
+/// message.
 fn finish(
     state: &mut State,
     coroutine: Coroutine,
@@ -104,7 +106,7 @@ fn finish(
     result
 }
 
-/// Returns whether what was suspended is a C function.
+/// Returns whether the suspended function is a C function.
 fn in_c(coroutine: &Coroutine) -> bool {
     // SAFETY: the coroutine is suspended; Lua fills the record.
     unsafe {
@@ -146,7 +148,7 @@ fn a_long_call_is_ended_from_outside() {
     }
 }
 
-/// An allocator that refuses from some request on.
+/// An allocator that refuses all requests from a given one on.
 struct Refusing {
     allocate: lua_Alloc,
     account: *mut c_void,
@@ -210,7 +212,7 @@ fn memory_that_ends_at_any_allocation_is_an_error_and_no_leak() {
         let before = used();
         let mut refused = 0;
         for left in 0.. {
-            // Loading is not what is tested, so it has memory.
+            // Loading is not under test, so it gets memory.
             let coroutine = load(&mut state, &code);
             refusing.left.set(left);
             // SAFETY: the allocator is set back below, before `refusing` goes.
@@ -256,7 +258,7 @@ fn memory_that_ends_at_any_allocation_is_an_error_and_no_leak() {
             state.memory_used()
         };
         assert!(refused > 0, "{code}");
-        // A record of a call more or less.
+        // There may be one more record of a call, or one less.
         assert!(used() <= before + 256, "{code}: {before} bytes became {}", used());
     }
 }

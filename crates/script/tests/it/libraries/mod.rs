@@ -1,4 +1,4 @@
-//! `cjson`, `cmsgpack`, `struct` and `bit` beside those of redis-server: the same scripts, the same texts.
+//! `cjson`, `cmsgpack`, `struct` and `bit` compared with those of redis-server: the same scripts return the same texts.
 
 mod generated;
 mod limits;
@@ -7,8 +7,8 @@ use sluicegate_script::State;
 
 use crate::sandbox::support::{Judge, run, sandbox};
 
-/// Wraps a case: gives what it returns, or its error, as text. Numbers are shown in full, and whole ones as `..` shows
-/// them too, except as keys, which Lua 5.4 makes integers where it can, and a zero with a sign.
+/// Wraps a case: returns its results, or its error, as text. Numbers have 17 digits. Whole numbers are also shown as
+/// `..` converts them, except for keys, which Lua 5.4 makes integers where it can, and for -0.
 const PRELUDE: &str = r#"
 cjson.encode_max_depth(1000) cjson.decode_max_depth(1000) cjson.encode_number_precision(14)
 cjson.encode_sparse_array(false, 2, 10) cjson.encode_invalid_numbers(false) cjson.decode_invalid_numbers(true)
@@ -50,7 +50,7 @@ impl Pair {
         Pair { redis: Judge::start(), state: sandbox() }
     }
 
-    /// Runs a case on both sides; what differs is told.
+    /// Runs a case on both sides; the error shows both results if they differ.
     fn check(&mut self, case: &str) -> Result<(), String> {
         let script = format!("{PRELUDE} {case} end))");
         let expected = self.redis.run(script.as_bytes(), &[]).expect("errors are caught").concat();
@@ -101,7 +101,7 @@ fn bit_does_what_redis_does() {
     Pair::new().check_all(include_str!("bit.txt").lines());
 }
 
-/// Redis keeps them for all scripts that follow.
+/// Redis keeps the options for all later scripts.
 #[test]
 fn options_last_for_one_run() {
     let show = "return table.concat({cjson.encode_max_depth(), cjson.decode_max_depth(), tostring(cjson.encode_sparse_array()),

@@ -1,8 +1,8 @@
-//! Every function of the sandbox against redis-server: the same expressions, the same text.
+//! Every function of the sandbox, compared with redis-server: the same expressions must give the same text.
 
 use super::support::{Judge, run, sandbox};
 
-/// Evaluates each argument and gives the values, or the error, as text. Numbers are shown to their last bit.
+/// Evaluates each argument and returns the values, or the error, as text. Numbers are shown to their last bit.
 const RUNNER: &str = r#"
 local function text(value)
     local kind = type(value)
@@ -26,7 +26,7 @@ end
 return results
 "#;
 
-/// What an expression gives on both sides.
+/// The results of an expression on both sides.
 struct Evaluated<'a> {
     expression: &'a [u8],
     theirs: Vec<u8>,
@@ -76,7 +76,7 @@ fn the_corpus_gives_the_same() {
     check(&lines(include_str!("corpus.lua")));
 }
 
-/// What the reference tells users is different.
+/// The differences that the reference lists for users.
 #[test]
 fn the_documented_differences_are_all_there() {
     let lines: Vec<(&str, &str)> = lines(include_str!("differences.lua"))

@@ -1,4 +1,4 @@
-//! Expressions by the thousand, made by chance from the same seed on every run.
+//! Thousands of random expressions, from the same seed on every run.
 
 use std::fmt::Write as _;
 

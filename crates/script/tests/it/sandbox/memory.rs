@@ -1,4 +1,4 @@
-//! Memory that ends, wherever it does.
+//! Memory that runs out at any allocation.
 
 use std::sync::Arc;
 

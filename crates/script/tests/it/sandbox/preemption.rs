@@ -1,4 +1,4 @@
-//! Nothing that a script calls keeps a thread that others wait for.
+//! No function called by a script occupies for long a thread that others wait for.
 
 use std::ffi::c_int;
 use std::sync::Arc;
@@ -15,15 +15,15 @@ use crate::support::start;
 
 #[derive(Default)]
 struct Host {
-    /// How often `long` began.
+    /// The number of calls of `long`.
     begun: u32,
-    /// How often it asked.
+    /// The number of its polls.
     polls: u64,
-    /// What `mark` was called with on a thread that others wait for.
+    /// The arguments of calls of `mark` on a thread that others wait for.
     marks: Vec<i64>,
 }
 
-/// Asks until it is told something; on a thread that has time it gives up after a thousand times.
+/// Polls until the answer is to leave or to stop; once resumed, it returns after a thousand polls.
 unsafe fn long(lua: *mut lua_State) -> c_int {
     // SAFETY: a C function's usual stack; the host is a `Host`.
     unsafe {
@@ -46,7 +46,7 @@ unsafe fn long(lua: *mut lua_State) -> c_int {
 }
 
 unsafe fn mark(lua: *mut lua_State) -> c_int {
-    // SAFETY: as `long`; what is pushed may be moved by the host, which no call of Lua's follows.
+    // SAFETY: as in `long`; the push may move `marks`, but no call of Lua follows the access to the host.
     unsafe {
         if !is_patient() {
             host::<Host>(lua).marks.push(ffi::lua_tointeger(lua, 1));
@@ -101,7 +101,8 @@ fn a_long_function_leaves_and_ends_elsewhere() {
     }
 }
 
-/// Scripts that come to large blocks, the most that they mark on a thread that others wait for, and what they return.
+/// Scripts that allocate large blocks, the highest mark that they reach on a thread that others wait for, and their
+/// results.
 const LARGE: &[(&str, i64, &str)] = &[
     ("local s = ('x'):rep(200000) mark(1) s = s .. s mark(2) s = s .. s mark(3) return #s", 1, "800000"),
     ("local s = ('x'):rep(1000) for i = 1, 12 do s = s .. s mark(#s) end return #s", 262_143, "4096000"),
@@ -170,7 +171,7 @@ fn whatever_runs_can_be_ended_from_outside() {
     }
 }
 
-/// Scripts of which nearly all the time goes into one C function, or into what it calls, and what they return.
+/// Scripts that spend nearly all their time in one C function or in what it calls, and their results.
 const LONG: &[(&str, &str)] = &[
     // A pattern that takes exponential time.
     ("return tostring(('a'):rep(26):find('a-a-a-a-a-a-a-b'))", "nil"),
@@ -198,7 +199,7 @@ const LONG: &[(&str, &str)] = &[
         "local code = 'local x = 0 ' .. ('x = x + 1 '):rep(400000) .. 'return x' return loadstring(code)() .. #code",
         "4000004000020",
     ),
-    // What eats errors, and what calls itself through C functions.
+    // Functions that catch errors, and functions that call themselves through C functions.
     ("local n = 0 for i = 1, 300000 do if not pcall(error, 'x') then n = n + 1 end end return n .. ''", "300000"),
     (
         "local function f(n) if n == 0 then local x = 0 for i = 1, 20000000 do x = x + 1 end return x end \
@@ -232,9 +233,9 @@ fn long_functions_leave_a_thread_that_others_wait_for() {
         patient(false);
         let mut burst;
         let mut budget = Budget::default();
-        // Compiled here, it may be too long for this thread too.
+        // The script is compiled on this thread, even if that takes longer than the thread may be kept.
         let coroutine = start(&mut state, code);
-        // Whatever it does, control comes back here; how often, while the script fills its tables, is its own affair.
+        // Every script is forced to yield here; how often that happens while it fills its tables does not matter.
         // SAFETY: loaded without arguments.
         burst = unsafe { state.resume(&coroutine, 0, &mut budget) };
         assert_eq!(burst, Burst::Forced, "{code}");
@@ -256,8 +257,8 @@ fn long_functions_leave_a_thread_that_others_wait_for() {
     }
 }
 
-/// On a thread that others wait for, whatever a function can't do in a slice is not done at all, however often it is
-/// resumed: so it never keeps the thread.
+/// On a thread that others wait for, a function that can't finish within a slice does nothing, however often it is
+/// resumed, so it never occupies the thread.
 #[test]
 fn what_is_too_large_is_never_done_in_haste() {
     for code in [
@@ -284,7 +285,7 @@ fn a_large_source_is_compiled_where_there_is_time() {
     let code = format!("local x = 0 {} return x", "x = x + 1 ".repeat(400_000));
     patient(false);
     assert_eq!(state.compile(code.as_bytes(), c"@x"), Ok(None));
-    // Short ones are compiled at once, even if it takes longer than the limit.
+    // Short scripts are compiled at once, even if that takes longer than the limit.
     for _ in 0..50 {
         let short = format!("local a = {{}} {} return a", "a = {a}".repeat(1100));
         let function = state.compile(short.as_bytes(), c"@x").expect("it compiles").expect("at once");
@@ -328,7 +329,7 @@ fn a_function_on_a_patient_thread_can_be_ended() {
 #[test]
 fn protected_calls_in_their_own_handlers_are_bounded() {
     for (code, expected) in [
-        // Counted, because each of them comes to its end some time.
+        // The calls are counted, because every one of them returns eventually.
         ("local n = 0 local function f() n = n + 1 xpcall(f, f) end f() return tostring(n < 25000)", "true"),
         ("local n = 0 local function f() n = n + 1 pcall(f) end f() return tostring(n < 25000)", "true"),
         (

@@ -11,7 +11,7 @@ pub fn sandbox() -> State {
     State::sandboxed(Arc::new(MemoryLimit::new(0)), ()).expect("a sandbox")
 }
 
-/// Runs a script to its end on this thread; gives its first result, of which a table is a list of strings.
+/// Runs a script to its end on this thread; returns its first result, of which a table is a list of strings.
 pub fn run(state: &mut State, code: &[u8], arguments: &[&[u8]]) -> Result<Vec<Vec<u8>>, Error> {
     patient(true);
     let function = state.compile(code, c"@user_script")?.expect("a patient thread compiles to the end");
@@ -53,7 +53,7 @@ fn read(thread: *mut ffi::lua_State, results: i32) -> Vec<Vec<u8>> {
     list
 }
 
-/// The judge.
+/// The redis-server whose results are the expected ones.
 pub struct Judge {
     _server: RedisServer,
     client: Client,

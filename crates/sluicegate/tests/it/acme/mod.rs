@@ -28,7 +28,8 @@ impl Gate {
         Gate { files, http: Listening::new(), tls: Listening::new(), server: None }
     }
 
-    /// Writes a certificate that it signed itself, valid for these days; one that has expired, if they are negative.
+    /// Writes a self-signed certificate that is valid for this number of days; if it is negative, the certificate has
+    /// expired.
     fn sign(&self, name: &str, days: i32) {
         let openssl = |line: &str| {
             let run = Command::new("openssl").args(line.split(' ')).current_dir(self.files.directory()).output();
@@ -246,7 +247,7 @@ fn authorities_that_do_not_work_are_asked_again() {
     gate.server = None;
 }
 
-/// The state file is written inside the chroot, by a user without rights, and read from outside by the next start.
+/// The state file is written inside the chroot, by an unprivileged user, and read from outside by the next start.
 #[test]
 fn a_process_in_a_jail_keeps_its_certificates() {
     // SAFETY: the call takes nothing and can't fail.
@@ -281,7 +282,7 @@ fn a_process_in_a_jail_keeps_its_certificates() {
     gate.server = None;
 }
 
-/// As in HAProxy 3.2, validation is asked for at once: the record must be there already.
+/// As in HAProxy 3.2, validation is requested at once: the DNS record must already exist.
 #[test]
 fn certificates_for_wildcards_are_issued_by_dns_01() {
     let (mut gate, names) = (Gate::new(), Names::start());

@@ -1,9 +1,9 @@
-//! The format of a case: text of sections, as `tests/corpus/README.md` tells it. Whatever is not understood is an error
-//! with the file's name and the line.
+//! The format of a case: text of sections, as `tests/corpus/README.md` describes it. Anything unknown is an error with
+//! the file's name and the line.
 
 use std::path::Path;
 
-/// One configuration with its conversation and what comes of it.
+/// One configuration with its conversation and the expected result.
 #[derive(Debug)]
 pub struct Case {
     /// The file's name without its ending.
@@ -14,41 +14,41 @@ pub struct Case {
     pub environment: Vec<(String, String)>,
     /// Names and contents, for the case's own folder.
     pub files: Vec<(String, String)>,
-    /// Scripts by the servers' names.
+    /// The servers' scripts, by server name.
     pub origins: Vec<(String, Vec<Reply>)>,
     pub client: Vec<Step>,
     /// What is expected of Sluicegate, and of haproxy unless `haproxy` says otherwise.
     pub expected: Option<String>,
-    /// What haproxy 2.6 gives where that differs.
+    /// The result of haproxy 2.6, if it differs.
     pub haproxy: Option<String>,
-    /// It is compared with haproxy 2.8: 2.6 lacks what it shows.
+    /// The case is compared with haproxy 2.8, because 2.6 lacks the tested feature.
     pub newer: bool,
     /// Only what clients and servers receive is compared.
     pub bytes_only: bool,
-    /// The whole text before what is expected, for rewriting.
+    /// The whole text before the expected results, for rewriting the file.
     pub before: String,
 }
 
 /// How the case is compared.
 #[derive(Debug, PartialEq)]
 pub enum Tag {
-    /// Both programs give what is expected.
+    /// Both programs give the expected result.
     Run,
-    /// Only newer manuals know it: haproxy 2.6 is not asked.
+    /// Only newer manuals describe the feature: haproxy 2.6 is not run.
     Documented,
     /// Both are run, and are expected to differ.
     Differs,
 }
 
-/// Bytes with places in them (`@name`) that are known when the case runs.
+/// Bytes with placeholders (`@name`), whose values are known when the case runs.
 pub type Bytes = Vec<u8>;
 
 /// What the client does.
 #[derive(Debug, PartialEq)]
 pub enum Step {
-    /// Opens a connection of this name, and speaks on it from now on.
+    /// Opens a connection with this name and makes it the current one.
     Connect { name: String, bind: Option<String>, from: Option<std::net::IpAddr> },
-    /// Speaks on this connection again.
+    /// Makes this connection the current one again.
     Use(String),
     /// Sends.
     Send(Bytes),
@@ -56,47 +56,47 @@ pub enum Step {
     Request { bytes: Bytes, head: bool },
     /// Receives one response.
     Read,
-    /// Receives until this has come.
+    /// Receives until these bytes have arrived.
     Wait(Bytes),
-    /// Waits until the server has received this.
+    /// Waits until the server has received these bytes.
     Seen(String, Bytes),
-    /// Lets a held reply of the server go.
+    /// Releases a held reply of the server.
     Release(String),
-    /// Ends the client's direction.
+    /// Shuts down the client's sending direction.
     Finish,
     /// Receives until the proxy closes.
     Closed,
-    /// Ends the connection without ceremony.
+    /// Resets the connection.
     Reset,
     /// Sends a line to the stats socket.
     Cli(String),
     /// Waits until a row of `show stat` has this value in a column.
     Await { row: String, column: String, value: String },
-    /// Ends all connections, and waits until the proxy knows.
+    /// Ends all connections, and waits until the proxy has noticed.
     Idle,
-    /// Waits until so many lines were logged.
+    /// Waits until this number of lines has been logged.
     Logged(usize),
 }
 
-/// What the server does next.
+/// The next action of the server.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Reply {
     pub when: When,
-    /// Not before the client says `release`.
+    /// Whether the reply is held until the client's step `release`.
     pub held: bool,
     pub send: Bytes,
-    /// The bytes end with a body that a HEAD request does not get.
+    /// The length of the body at the end of the bytes, which a HEAD request does not get.
     pub body: usize,
     pub end: End,
 }
 
 #[derive(Clone, Debug, PartialEq)]
 pub enum When {
-    /// The connection is there.
+    /// The connection was accepted.
     Connected,
-    /// A whole request has come.
+    /// A whole request has arrived.
     Request,
-    /// These bytes have come.
+    /// These bytes have arrived.
     After(Bytes),
 }
 
@@ -247,7 +247,7 @@ fn is_name(word: &str) -> bool {
     !word.is_empty() && word.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_')
 }
 
-/// A line of the client's.
+/// Parses a line of the client.
 fn step(line: &str) -> Result<Step, String> {
     let (word, rest) = line.split_once(' ').unwrap_or((line, ""));
     let alone = |step| if rest.is_empty() { Ok(step) } else { Err(format!("{word} takes no words")) };
@@ -333,7 +333,7 @@ fn request(line: &str) -> Result<Step, String> {
     Ok(Step::Request { bytes, head: line.starts_with("HEAD ") })
 }
 
-/// A line of a server's.
+/// Parses a line of a server.
 fn reply(line: &str) -> Result<Reply, String> {
     let mut reply = Reply { when: When::Request, held: false, send: Vec::new(), body: 0, end: End::Stay };
     let mut rest = line.trim();
@@ -372,7 +372,7 @@ fn reply(line: &str) -> Result<Reply, String> {
     }
 }
 
-/// `STATUS [reason] [| Name: value]… [|| body]`; gives the bytes and how many of them are the body.
+/// Parses `STATUS [reason] [| Name: value]… [|| body]`; returns the bytes and the length of their body.
 fn response(line: &str) -> Result<(Bytes, usize), String> {
     let (head, body) = line.split_once(" || ").map_or((line, ""), |(head, body)| (head, body));
     let mut parts = head.split(" | ");
@@ -399,7 +399,7 @@ fn response(line: &str) -> Result<(Bytes, usize), String> {
     Ok((bytes, length))
 }
 
-/// Strings in quotes one after the other, each perhaps with `*N` behind it.
+/// Parses quoted strings in sequence, each optionally followed by `*N`.
 fn strings(mut text: &str) -> Result<Bytes, String> {
     let mut bytes = Vec::new();
     if text.is_empty() {

@@ -1,4 +1,4 @@
-//! The client's connections: raw bytes, with a deadline for what does not come.
+//! The client's connections: raw bytes, with a deadline for bytes that do not arrive.
 
 use std::io::{Read, Write};
 use std::net::{IpAddr, Ipv4Addr, Shutdown, SocketAddr, TcpListener, TcpStream};
@@ -6,26 +6,26 @@ use std::time::Duration;
 
 use super::find;
 
-/// How long a client waits for the next byte before the transcript says that nothing more came.
+/// How long a client waits for the next byte before the transcript states that nothing more arrived.
 const QUIET: Duration = Duration::from_secs(8);
 
 /// What a response begins with.
 pub const RESPONSE: &[u8] = b"HTTP/1.1 ";
 
-/// One connection and what came on it.
+/// One connection and the bytes received on it.
 pub struct Connection {
     pub name: String,
     pub port: u16,
     stream: TcpStream,
-    /// Keeps this port of 127.0.0.1 from being anybody else's, who would be taken for this client when ports are given
-    /// names.
+    /// Reserves this port of 127.0.0.1: another process that got it would be taken for this client when ports are
+    /// replaced by names.
     _held: Option<TcpListener>,
     pub received: Vec<u8>,
-    /// How much of that was waited for.
+    /// The number of received bytes that were waited for.
     taken: usize,
     /// Whether requests of this connection have responses without bodies.
     pub head: bool,
-    /// Nothing more is to be expected.
+    /// Whether no more bytes are expected.
     pub over: bool,
 }
 
@@ -48,12 +48,12 @@ impl Connection {
         Ok(Connection { name, port, stream, _held: held, received: Vec::new(), taken: 0, head: false, over: false })
     }
 
-    /// What the proxy does not take any more is its business.
+    /// Sends bytes. An error is ignored, because the proxy may stop reading.
     pub fn send(&mut self, bytes: &[u8]) {
         let _ = self.stream.write_all(bytes);
     }
 
-    /// Receives until this has come.
+    /// Receives until these bytes have arrived.
     pub fn wait(&mut self, text: &[u8]) {
         let note = format!("[waits for {}]", String::from_utf8_lossy(text));
         self.until(&note, |unread| find(unread, text).map(|at| at + text.len()));
@@ -105,7 +105,7 @@ impl Connection {
         }
     }
 
-    /// Receives until so many responses have begun, if they come.
+    /// Receives until this number of responses has begun, or none arrives any more.
     pub fn begun(&mut self, responses: usize) {
         let mut buffer = [0; 65536];
         while !self.over && self.received.windows(RESPONSE.len()).filter(|part| *part == RESPONSE).count() < responses {
@@ -120,7 +120,7 @@ impl Connection {
         let _ = self.stream.shutdown(Shutdown::Write);
     }
 
-    /// Ends the connection as one does that is done.
+    /// Ends the connection as a client that has finished: shuts down, then receives until the proxy closes.
     pub fn end(&mut self) {
         self.finish();
         self.closed();
@@ -135,7 +135,7 @@ impl Connection {
     }
 }
 
-/// How long the first response is, if that can be told and all of it is there.
+/// Returns the length of the first response, if it is known and all of it has arrived.
 fn response_length(bytes: &[u8], head: bool) -> Option<usize> {
     let end = find(bytes, b"\r\n\r\n")? + 4;
     let text = String::from_utf8_lossy(&bytes[..end]).to_ascii_lowercase();

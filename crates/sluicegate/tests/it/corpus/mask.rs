@@ -1,4 +1,4 @@
-//! What may differ between two runs of the same: times, dates, ports, process numbers, addresses in memory.
+//! Masks for what may differ between two runs of a case: times, dates, ports, process IDs, addresses in memory.
 
 use std::collections::HashSet;
 use std::sync::LazyLock;
@@ -28,7 +28,7 @@ pattern!(TIMERS, r"(^| )(-?\d+|[+]\d+)(/[+]?-?\d+){2,}");
 pattern!(NUMBER, r"\d+");
 pattern!(TOKEN, r"[0-9A-Za-z]+");
 
-/// Numbers of ports and what they are called.
+/// Port numbers and their names.
 pub struct Ports {
     names: Vec<(u16, String)>,
     /// Words of the case itself, which name no port even if one happens to have that number.
@@ -40,7 +40,7 @@ impl Ports {
         Ports { names: ports, words: HashSet::new() }
     }
 
-    /// But not in words that these texts have.
+    /// Excludes the words of these texts from masking.
     pub fn but<'a>(mut self, texts: impl Iterator<Item = &'a String>) -> Ports {
         for text in texts {
             self.words.extend(TOKEN.find_iter(text).map(|word| word.as_str().to_owned()));
@@ -63,7 +63,7 @@ impl Ports {
     }
 }
 
-/// Text from anywhere.
+/// Masks a text from any source.
 pub fn text(text: &str, ports: &Ports) -> String {
     let mut text = CLOCK.replace_all(text, "DATE").into_owned();
     for (pattern, word) in [(&HTTP_DATE, "DATE"), (&ISO_DATE, "DATE"), (&POINTER, "POINTER"), (&EXPIRY, "exp=MS")] {
@@ -75,8 +75,8 @@ pub fn text(text: &str, ports: &Ports) -> String {
     ports.mask(&text)
 }
 
-/// A datagram of the log: its first group of three or more numbers between slashes is taken for times, of which -1
-/// stays, for it says that something did not happen.
+/// Masks a log datagram. Its first group of three or more numbers between slashes is taken for times; -1 is kept,
+/// because it means that something did not happen.
 pub fn log(line: &str, ports: &Ports) -> String {
     let line = SYSLOG_DATE.replace(line.trim_end_matches('\n'), "${1}DATE ");
     let line = PID.replace(&line, "[PID]: ");
@@ -93,7 +93,7 @@ pub fn log(line: &str, ports: &Ports) -> String {
     TIMERS.replace(&line, times).into_owned()
 }
 
-/// Columns of `show stat` that tell times, rates, what became of connections afterwards, or the process.
+/// The columns of `show stat` that are left out: times, rates, states of connections to servers, and the process ID.
 const UNTOLD: &[&str] = &[
     "pid",
     "lastchg",
@@ -123,7 +123,7 @@ const UNTOLD: &[&str] = &[
     "throttle",
 ];
 
-/// Rows of `show stat`: what is neither empty nor nothing, up to the columns of protocols.
+/// Returns the rows of `show stat` without empty and zero values, up to the columns of protocols.
 pub fn statistics(csv: &str, ports: &Ports) -> String {
     let mut lines = csv.lines().filter(|line| !line.is_empty());
     let names: Vec<&str> = lines.next().unwrap_or_default().trim_start_matches("# ").split(',').collect();
@@ -154,7 +154,7 @@ fn known() -> impl Iterator<Item = &'static str> {
         .filter(|name| !UNTOLD.contains(name))
 }
 
-/// What is no plain character, and blanks at the ends of lines, become visible.
+/// Makes control characters, and spaces at the ends of lines, visible.
 pub fn visible(text: &str) -> String {
     let mut shown = String::new();
     for line in text.split_inclusive('\n') {

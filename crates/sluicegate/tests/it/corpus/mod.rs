@@ -1,9 +1,9 @@
 //! The corpus in `tests/corpus`: each file is a configuration with a conversation, run in Debian's haproxy and in the
-//! binary under haproxy's name, with the same servers and clients; `README.md` there tells the format.
+//! binary under haproxy's name, with the same servers and clients; `README.md` there describes the format.
 //!
-//! What both give (bytes at either end, log lines, statistics) is compared with the file's own text, so that a reader
-//! sees it, and a change of either program is seen. Each case has processes of its own: nothing of one is in another,
-//! and its statistics can be compared whole.
+//! The results of both (bytes at either end, log lines, statistics) are compared with the file's own text, so that a
+//! reader sees them and a change of either program is noticed. Each case has processes of its own, so cases do not
+//! affect each other, and the statistics can be compared as a whole.
 
 mod case;
 mod client;
@@ -21,16 +21,16 @@ use run::{Gone, Which};
 /// The configuration of cases that have none.
 const LISTEN: &str = "listen f\n    bind @f\n    server s @s\n";
 
-/// What stands before configurations without `defaults` of their own.
+/// The text before configurations without `defaults` of their own.
 const DEFAULTS: &str = "defaults\n    mode http\n    log @log local0\n    option httplog\n    timeout connect 5s\n    \
     timeout client 10s\n    timeout server 10s\n";
 
-/// What stands before all of them. The pipes, which nobody uses, raise the highest descriptor that haproxy takes: that of
-/// an inherited socket may be high where other tests hold many.
+/// The text before all configurations. The pipes, which are never used, raise the highest descriptor that haproxy
+/// accepts: that of an inherited socket may be high if other tests hold many.
 const GLOBAL: &str = "global\n    stats socket @dir/stats level admin\n    nbthread 1\n    maxconn 1000\n    \
                       maxpipes 900\n    log-tag t\n";
 
-/// Cases that run at a time; most of the time they wait.
+/// The number of cases that run concurrently; most of the time they wait.
 const AT_ONCE: usize = 6;
 
 fn find(bytes: &[u8], what: &[u8]) -> Option<usize> {
@@ -52,8 +52,8 @@ fn paths(under: &Path) -> Vec<PathBuf> {
     paths
 }
 
-/// Runs a case and says what is not as expected. With `UPDATE_CORPUS` the file is written anew instead: what is
-/// expected of both comes from haproxy, what only Sluicegate does from Sluicegate.
+/// Runs a case and reports differences from the expected results. With `UPDATE_CORPUS` the file is rewritten instead:
+/// results expected of both programs come from haproxy, those of Sluicegate alone from Sluicegate.
 fn check(path: &Path, case: &Case, update: bool) -> Result<(), String> {
     if let Some(program) = run::other_haproxy() {
         return compare_other(case, &program);
@@ -93,7 +93,8 @@ fn check(path: &Path, case: &Case, update: bool) -> Result<(), String> {
     compare("Sluicegate", expected, &ours.text)
 }
 
-/// Runs a case in the HAProxy of `CORPUS_HAPROXY` alone, and says where it does not give what Sluicegate is to give.
+/// Runs a case only in the HAProxy of `CORPUS_HAPROXY`, and reports where its results differ from those expected of
+/// Sluicegate.
 fn compare_other(case: &Case, program: &Path) -> Result<(), String> {
     let Some(expected) = &case.expected else { return Ok(()) };
     let theirs = run::run(case, Which::Haproxy, Some(run::logged_lines(expected)))?;
@@ -113,7 +114,7 @@ fn compare(who: &str, expected: &str, got: &str) -> Result<(), String> {
             (left, right) = (left + 1, right + 1);
             continue;
         }
-        // The nearest line that both have.
+        // The nearest common line.
         let near = (0..40).find_map(|sum| {
             (0..=sum).find_map(|skip| {
                 let (a, b) = (left + skip, right + sum - skip);
@@ -128,8 +129,8 @@ fn compare(who: &str, expected: &str, got: &str) -> Result<(), String> {
     Err(text)
 }
 
-/// Runs all cases of a folder, several at a time. `CORPUS` names the only ones to run, by parts of their names between
-/// commas.
+/// Runs all cases of a folder, several at a time. `CORPUS` restricts them to those whose names contain one of its
+/// parts, which are separated by commas.
 fn check_all(under: &Path, bytes_only: bool) {
     let only = std::env::var("CORPUS").unwrap_or_default();
     let update = std::env::var_os("UPDATE_CORPUS").is_some();
@@ -163,7 +164,7 @@ fn check_all(under: &Path, bytes_only: bool) {
     assert!(faults.is_empty(), "{} of {} cases:\n{}", faults.len(), paths.len(), faults.join("\n"));
 }
 
-/// Whatever the client sends, it and the server see what they see with haproxy, or the file says why not.
+/// Whatever the client sends, it and the server receive the same as with haproxy, or the file states why not.
 #[test]
 fn smuggling_ends_as_in_haproxy_or_is_refused() {
     check_all(&folder().join("smuggling"), true);

@@ -1,4 +1,4 @@
-//! Servers that follow a script, and answer every whole request with their name once that has ended.
+//! Servers that follow a script; after its end they answer every complete request with their name.
 
 use std::collections::VecDeque;
 use std::io::{Read, Write};
@@ -25,21 +25,21 @@ struct Shared {
 
 struct State {
     script: VecDeque<Reply>,
-    /// A text per connection, in the order in which they came.
+    /// The bytes received on each connection, in the order of acceptance.
     received: Vec<Vec<u8>>,
-    /// The other ends' ports.
+    /// The peers' ports.
     peers: Vec<u16>,
-    /// Held replies so far, and how many of them may go.
+    /// The number of replies held so far, and the number of releases.
     held: usize,
     releases: usize,
-    /// Connections that are not read to their end yet.
+    /// The number of connections that are not read to their end yet.
     open: usize,
-    /// The proxy is gone: nothing is held back any more.
+    /// Whether the proxy has ended: then no reply is held any more.
     over: bool,
 }
 
 impl Origin {
-    /// Listens; threads end with their connections.
+    /// Starts a server; its threads end with their connections.
     pub fn start(name: &str, script: Vec<Reply>) -> Origin {
         let listener = sluicegate_testkit::lasting_listener();
         let port = listener.local_addr().expect("bound").port();
@@ -48,6 +48,7 @@ impl Origin {
             received: Vec::new(),
             peers: Vec::new(),
             held: 0,
+            last: None,
             releases: 0,
             open: 0,
             over: false,
@@ -73,17 +74,17 @@ impl Origin {
         Origin { name: name.to_owned(), port, shared }
     }
 
-    /// Waits until all that a proxy sent, which has ended since, was accepted and read.
+    /// Waits until everything that a proxy sent before its end has been accepted and read.
     pub fn read_to_end(&self) -> Result<(), String> {
         self.shared.state.lock().expect("not poisoned").over = true;
         self.shared.released.notify_all();
-        // Connections are accepted in their order: behind this one there are none of the proxy.
+        // Connections are accepted in order, so no connection of the proxy follows this one.
         let last = TcpStream::connect(("127.0.0.1", self.port)).map_err(|error| error.to_string())?;
         let port = last.local_addr().map_err(|error| error.to_string())?.port();
         let deadline = Instant::now() + PATIENCE;
         loop {
             let state = self.shared.state.lock().expect("not poisoned");
-            // This one is still open.
+            // This connection is still open.
             if state.peers.last() == Some(&port) && state.open == 1 {
                 return Ok(());
             }
@@ -95,23 +96,23 @@ impl Origin {
         }
     }
 
-    /// What came, connection by connection, without those on which nothing did.
+    /// Returns the bytes received on each connection, except for connections without any.
     pub fn received(&self) -> Vec<Vec<u8>> {
         let state = self.shared.state.lock().expect("not poisoned");
         state.received.iter().filter(|bytes| !bytes.is_empty()).cloned().collect()
     }
 
-    /// Ports from which connections came.
+    /// Returns the peers' ports.
     pub fn peers(&self) -> Vec<u16> {
         self.shared.state.lock().expect("not poisoned").peers.clone()
     }
 
-    /// Returns whether a connection has brought this.
+    /// Returns whether these bytes were received on a connection.
     pub fn has_seen(&self, text: &[u8]) -> bool {
         self.received().iter().any(|bytes| super::find(bytes, text).is_some())
     }
 
-    /// Lets one held reply go.
+    /// Releases one held reply.
     pub fn release(&self) {
         self.shared.state.lock().expect("not poisoned").releases += 1;
         self.shared.released.notify_all();
@@ -120,7 +121,7 @@ impl Origin {
 
 fn serve(mut stream: TcpStream, number: usize, shared: &Shared) {
     let _ = stream.set_nodelay(true);
-    let mut answered = 0;
+    let (mut answered, mut taken) = (0, 0);
     let mut buffer = [0; 65536];
     loop {
         loop {
@@ -128,12 +129,16 @@ fn serve(mut stream: TcpStream, number: usize, shared: &Shared) {
             let unanswered = state.received[number][answered..].to_vec();
             let request = || request_length(&unanswered);
             let due = match state.script.front().map(|reply| &reply.when) {
-                Some(When::Connected) => Some(0),
+                // It begins a connection, or continues the one with the reply before: a thread that is late to look for
+                // work would take the reply of another.
+                Some(When::Connected) => (taken == 0 || state.last == Some(number)).then_some(0),
                 Some(When::After(text)) => super::find(&unanswered, text).map(|at| at + text.len()),
                 Some(When::Request) | None => request(),
             };
             let Some(due) = due else { break };
             answered += due;
+            taken += 1;
+            state.last = Some(number);
             let reply = state.script.pop_front().unwrap_or_else(|| own_name(&shared.name));
             if reply.held {
                 let ticket = state.held;
@@ -172,8 +177,8 @@ fn own_name(name: &str) -> Reply {
     Reply { when: When::Request, held: false, send: send.into_bytes(), body: name.len(), end: End::Stay }
 }
 
-/// How many bytes the first request has, if all of it is there. It is read as a plain server would: a chunked body ends
-/// with an empty chunk and an empty line, another has its length.
+/// Returns the length of the first request, if it is complete. It is read as by a simple server: a chunked body ends
+/// with an empty chunk and an empty line, any other body has its declared length.
 fn request_length(bytes: &[u8]) -> Option<usize> {
     let head = super::find(bytes, b"\r\n\r\n")? + 4;
     let text = String::from_utf8_lossy(&bytes[..head]).to_ascii_lowercase();

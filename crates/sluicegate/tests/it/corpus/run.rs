@@ -1,4 +1,4 @@
-//! One case in one program.
+//! A run of one case in one program.
 
 use std::io::Write;
 use std::net::{SocketAddr, UdpSocket};
@@ -25,22 +25,22 @@ pub enum Which {
     Sluicegate,
 }
 
-/// What came of it.
+/// The result of a run.
 pub struct Gone {
     pub text: String,
-    /// Log lines in it.
+    /// The number of log lines in it.
     pub lines: usize,
 }
 
-/// `@name`, where no letter or digit stands before it.
+/// A placeholder `@name` that follows no letter or digit.
 static PLACE: LazyLock<Regex> = LazyLock::new(|| Regex::new(r"(^|[^0-9A-Za-z_])@([a-z][a-z0-9_]*)").expect("good"));
 static BINARY_PLACE: LazyLock<regex::bytes::Regex> =
     LazyLock::new(|| regex::bytes::Regex::new(r"(?-u)(^|[^0-9A-Za-z_])@([a-z][a-z0-9_]*)").expect("good"));
 
-/// How long a log line that is due may take.
+/// The time limit for an expected log line.
 const LOG_PATIENCE: Duration = Duration::from_secs(8);
 
-/// Sockets and folders that the names in a case stand for.
+/// Sockets and directories to which the placeholders of a case refer.
 struct Places {
     directory: tempfile::TempDir,
     binds: Vec<(String, Listening)>,
@@ -80,7 +80,7 @@ impl Places {
         Ok(places)
     }
 
-    /// What a name stands for; `bind` lines name descriptors.
+    /// Returns the value of a placeholder; in `bind` lines it is a descriptor.
     fn value(&self, name: &str, binds: bool) -> Option<String> {
         if let Some((_, listening)) = self.binds.iter().find(|(bind, _)| bind == name) {
             return Some(if binds { listening.word() } else { listening.address() });
@@ -136,12 +136,12 @@ impl Places {
     }
 }
 
-/// The program of `CORPUS_HAPROXY`, which is asked in place of haproxy 2.6.
+/// Returns the program of `CORPUS_HAPROXY`, which replaces haproxy 2.6.
 pub fn other_haproxy() -> Option<PathBuf> {
     std::env::var_os("CORPUS_HAPROXY").map(PathBuf::from)
 }
 
-/// Runs the case's client against the program; `lines` is how many log lines are due, if that is known.
+/// Runs the case's client against the program; `lines` is the number of expected log lines, if known.
 pub fn run(case: &Case, which: Which, lines: Option<usize>) -> Result<Gone, String> {
     let places = Places::new(case)?;
     let directory = places.directory.path();
@@ -191,14 +191,14 @@ fn checked(command: &mut Command) -> Gone {
     Gone { text: text.to_owned(), lines: 0 }
 }
 
-/// Log lines that a text of expectations has.
+/// Returns the number of log lines in an expected text.
 pub fn logged_lines(expected: &str) -> usize {
     expected.lines().skip_while(|line| *line != "log").skip(1).take_while(|line| line.starts_with("  ")).count()
 }
 
 struct Session<'a> {
     case: &'a Case,
-    /// What it is to come to, if that is known.
+    /// The expected text, if known.
     expected: &'a str,
     places: &'a Places,
     program: Program,
@@ -251,7 +251,7 @@ impl Session<'_> {
             Step::Cli(line) => {
                 let line = self.places.fill(line, false)?;
                 let mut answer = self.ask(&line)?;
-                // A stream is logged before it gives up its entries; no case keeps one.
+                // A stream is logged before it releases its entries; no case leaves one in use.
                 if answer.contains(" use=") {
                     poll("the end of what uses the table", || {
                         answer = self.ask(&line).unwrap_or_default();
@@ -283,7 +283,7 @@ impl Session<'_> {
         self.places.origins.iter().find(|origin| origin.name == name).ok_or_else(|| format!("no server {name}"))
     }
 
-    /// The connection that is spoken on; the first is opened when it is needed.
+    /// Returns the current connection; the first one is opened when it is needed.
     fn connection(&mut self) -> Result<&mut Connection, String> {
         if self.connections.is_empty() {
             self.step(&Step::Connect { name: "1".to_owned(), bind: None, from: None })?;
@@ -295,7 +295,7 @@ impl Session<'_> {
         ask(&self.places.directory.path().join("stats"), line)
     }
 
-    /// Takes what is there of the log, at least `count` lines in all if they come.
+    /// Receives the available log lines; waits until there are at least `count` in all, or for the time limit.
     fn receive_log(&mut self, count: usize) {
         let mut buffer = [0; 65536];
         let deadline = Instant::now() + LOG_PATIENCE;
@@ -311,8 +311,8 @@ impl Session<'_> {
         }
     }
 
-    /// Ends all connections. haproxy drops requests that wait behind another one if it sees the end of them all meanwhile,
-    /// so the end is sent when the last response is all that is missing.
+    /// Ends all connections. haproxy drops pipelined requests if it sees the end of the connection before their turn,
+    /// so the end is sent when only the last response is missing.
     fn end_connections(&mut self) {
         for connection in &mut self.connections {
             connection.begun(responses(self.expected, &connection.name).saturating_sub(1));
@@ -320,7 +320,7 @@ impl Session<'_> {
         }
     }
 
-    /// Ends all connections and gathers what is to be compared.
+    /// Ends all connections and returns what is compared.
     fn end(mut self, lines: Option<usize>) -> Result<Gone, String> {
         self.end_connections();
         let mut csv = String::new();
@@ -334,7 +334,7 @@ impl Session<'_> {
         let over = over.map_err(|fault| format!("{fault}\n{csv}"));
         over.map_err(|fault| format!("{fault}\n{}", self.program.output()))?;
         self.receive_log(lines.unwrap_or(0));
-        // What was sent to servers may still be on its way to them.
+        // Data sent to servers may still be in flight.
         self.program.signal(libc::SIGKILL);
         self.program.wait();
         for origin in &self.places.origins {
@@ -342,7 +342,7 @@ impl Session<'_> {
         }
         let mut ports: Vec<(u16, String)> = Vec::new();
         for connection in &self.connections {
-            // Two of them may have had the same, one after the other.
+            // Two connections may have had the same port, one after the other.
             ports.push((connection.port, "client".to_owned()));
         }
         for (name, listening) in &self.places.binds {
@@ -379,7 +379,7 @@ impl Session<'_> {
             part(format!("cli {}", line.replace(directory, "@dir")), &mask::text(answer.trim_end(), &ports));
         }
         if self.case.bytes_only {
-            // What is read from a file ends with its last line.
+            // A text that is read from a file ends with its last line.
             text.truncate(text.trim_end_matches('\n').len() + 1);
             return Ok(Gone { text, lines: 0 });
         }
@@ -390,7 +390,7 @@ impl Session<'_> {
     }
 }
 
-/// HTTP as messages whose names are in lower case and whose chunks are joined; anything else as it came.
+/// Returns HTTP messages with names in lower case and joined chunks; anything else is unchanged.
 fn transcript(bytes: &[u8], head: bool) -> String {
     if bytes.starts_with(b"PROXY ") {
         let end = super::find(bytes, b"\r\n").map_or(bytes.len(), |end| end + 2);
@@ -404,7 +404,7 @@ fn transcript(bytes: &[u8], head: bool) -> String {
     if super::find(line, b"HTTP/1.").is_some() { normalise(bytes, head) } else { crate::http::normal::text(bytes) }
 }
 
-/// A header of PROXY version 2 behind its signature, and what follows it.
+/// Returns the PROXY header of version 2 that follows its signature, as text, and the bytes behind it.
 fn second_version(bytes: &[u8]) -> (String, &[u8]) {
     let [command, family, high, low, rest @ ..] = bytes else { return ("cut off".to_owned(), &[]) };
     let length = usize::from(u16::from_be_bytes([*high, *low])).min(rest.len());
@@ -445,7 +445,7 @@ fn ask(path: &Path, line: &str) -> Result<String, String> {
     Ok(String::from_utf8_lossy(&answer).into_owned())
 }
 
-/// How many responses a client is to get by a text of expectations.
+/// Returns the number of responses that a client gets in an expected text.
 fn responses(expected: &str, client: &str) -> usize {
     let title = format!("client {client}");
     let of_client = expected.lines().skip_while(|line| *line != title).skip(1).take_while(|line| !is_title(line));
@@ -456,7 +456,7 @@ fn is_title(line: &str) -> bool {
     !line.is_empty() && !line.starts_with(' ')
 }
 
-/// No session is left in any row.
+/// Returns whether no row has a session.
 fn idle(csv: &str) -> bool {
     let mut lines = csv.lines();
     let header = lines.next().unwrap_or_default();

@@ -25,7 +25,7 @@ fn lies(question: &Question) -> Vec<Vec<u8>> {
     lies.extend((0..whole.len()).map(|length| whole[..length].to_vec()));
     lies.push(vec![0; 512]);
     lies.push(vec![0xff; 512]);
-    // Another transaction number.
+    // Another transaction ID.
     let mut other = whole.clone();
     other[0] ^= 0x55;
     lies.push(other);
@@ -78,7 +78,8 @@ fn rename(question: &Question, name: &str) -> Vec<u8> {
 fn lies_are_not_believed() {
     let backend = "backend t\n server s web.example:80 resolvers dns resolve-prefer ipv4 init-addr none\n";
     let mut sides = both(TIMES, backend, |names| names.know(vec![address("web.example", "127.0.0.2")]));
-    // Where haproxy errs is not asked: the state at the end is compared, and the way there is this program's.
+    // Only this program receives malicious messages, since haproxy's errors are not tested. The final states are
+    // compared.
     for side in &mut sides {
         side.wait_for_servers("t", &["s no check 1 127.0.0.2:80"]);
     }
@@ -86,7 +87,7 @@ fn lies_are_not_believed() {
     let count = lies(&Question { name: String::new(), kind: A, bytes: answer_bytes() }).len();
     let told = Arc::new(AtomicUsize::new(0));
     let seen = told.clone();
-    // The name server answers each question with one lie, then with all of them at once.
+    // The name server answers each question with one malicious message, later with all of them at once.
     own.names.say(move |question| {
         let number = seen.fetch_add(1, Ordering::SeqCst);
         let all = lies(question);

@@ -1,4 +1,4 @@
-//! Conversations that honest clients and servers have.
+//! Conversations of well-behaved clients and servers.
 
 use super::{Case, Reply, Step, case, reply, reply_after, reply_and_close, seen, send, wait};
 
@@ -10,7 +10,7 @@ fn page(rule: &'static [&'static str]) -> Case {
     case(rule[0], vec![send(GET), wait("</html>\n")], vec![]).options(rule)
 }
 
-/// Answered without a look at the body: whether the connection stays depends on whether that was there by then.
+/// Answered without reading the body: whether the connection is kept depends on whether the body had arrived by then.
 const ANSWERED_EARLY: [&str; 2] = ["deny a post", "server refuses a post"];
 
 pub(super) fn cases() -> Vec<Case> {

@@ -1,9 +1,9 @@
 //! Some hundreds of requests and responses through HAProxy 2.8 and through the binary: what the client and the server
-//! receive, and whether their connections go on, must be the same.
+//! receive, and whether their connections stay open, must be the same.
 //!
 //! Every case is one variation of a plain message, followed by a second request. [`ACCEPTED`] names the variations on
-//! which the two differ, with the reason; a case in it that no longer differs fails, too. The lists are made of what
-//! parsers are known to disagree about: framing, names, line ends, targets, hosts, limits.
+//! which the two differ, with the reason; a listed case that no longer differs fails, too. The cases are about matters
+//! on which parsers are known to disagree: framing, names, line ends, targets, hosts, limits.
 
 use sluicegate_testkit::Haproxy;
 
@@ -11,7 +11,7 @@ use super::{Case, Step, case, reply, reply_after, send, transcripts};
 
 const OK: &str = "HTTP/1.1 200 OK\r\nContent-Length: 3\r\n\r\none";
 const NEXT: &str = "GET /next HTTP/1.1\r\nHost: h\r\n\r\n";
-/// The last request: the client does not end its side, as HAProxy drops a pipelined request then.
+/// The last request. The client does not close its sending side, because HAProxy would then drop a pipelined request.
 const LAST: &str = "GET /next HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n";
 
 /// Cases (by the start of their names) on which HAProxy 2.8 and the binary differ, and why.
@@ -67,7 +67,7 @@ fn name(group: &str, variation: &str) -> &'static str {
 
 /// A request that the server answers once it has received `end`.
 fn request(group: &str, variation: &str, bytes: String, end: &'static str) -> Case {
-    // The end of trailers is no request.
+    // The second reply waits for the path, because an empty line may also end trailers.
     let replies = vec![reply_after(end, OK), reply_after("/next ", OK)];
     case(name(group, variation), vec![send(bytes + LAST), Step::End], replies)
 }
@@ -321,7 +321,7 @@ fn encodings() -> impl Iterator<Item = Case> {
     values.chain(fields.into_iter().map(move |fields| post(fields, fields))).chain(versions)
 }
 
-/// Chunked bodies, as requests have them and as responses do.
+/// Returns chunked bodies, for requests and responses.
 fn bodies() -> Vec<(&'static str, String)> {
     let mut bodies: Vec<(&str, String)> = [
         ("plain", "5\r\nhello\r\n0\r\n\r\n"),
@@ -382,7 +382,7 @@ fn bodies() -> Vec<(&'static str, String)> {
 fn chunks() -> impl Iterator<Item = Case> {
     bodies().into_iter().map(|(name, body)| {
         let head = "POST /x HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n";
-        // Trailers are passed on, so the last line is what the server can wait for.
+        // Trailers are passed on, so the server can wait only for the last chunk's line.
         let end = if name.contains("trailer") { "\r\n\r\n5\r\nhello\r\n0\r\n" } else { "0\r\n\r\n" };
         request("chunks", name, head.to_owned() + &body, end)
     })
@@ -477,7 +477,7 @@ fn lines() -> impl Iterator<Item = Case> {
     lines.chain(fields).chain(long)
 }
 
-/// What a server answers to a GET, followed by what it answers to the next request.
+/// Returns a case in which the server answers a GET with `bytes`, and the next request with a plain response.
 fn answer(group: &str, variation: &str, bytes: String) -> Case {
     case(name(group, variation), vec![send(NEXT.to_owned() + LAST), Step::End], vec![reply(bytes), reply(OK)])
 }
@@ -600,14 +600,13 @@ fn requests_and_responses_are_read_as_by_haproxy_2_8() {
     ];
     let mut faults = String::new();
     for cases in &groups {
-        // Side by side, because both wait for the end of what is incomplete.
+        // Both run concurrently, because both wait for timeouts of incomplete messages.
         let (theirs, ours) = std::thread::scope(|scope| {
             let theirs = scope.spawn(|| transcripts(cases, Haproxy::start_2_8));
             let ours = transcripts(cases, crate::start);
             (theirs.join().expect("no panic"), ours)
         });
-        // Which of its connections to the server a proxy takes for the second request is its own choice: HAProxy closes
-        // idle ones that it has too many of.
+        // A proxy is free to choose a connection to the server for the second request: HAProxy closes excess idle ones.
         let joined = |transcripts: Vec<String>| -> Vec<String> {
             transcripts.iter().map(|transcript| transcript.replace("--- server\n", "")).collect()
         };

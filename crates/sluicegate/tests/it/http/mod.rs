@@ -1,9 +1,9 @@
 //! HTTP/1 on the wire: the same bytes through Debian's haproxy and through the binary, in front of a scripted server,
 //! and the same bytes expected at both ends.
 //!
-//! A [`Case`] is data: what the client sends and waits for, what the server answers to what. One process of each proxy
-//! serves all cases, a `listen` section each. Transcripts are compared after [`normal::normalise`], which removes what
-//! may differ without meaning: the case of field names (haproxy lower-cases them) and where chunks begin.
+//! A [`Case`] is data: what the client sends and awaits, and the server's reply to each request. One process of each
+//! proxy serves all cases, a `listen` section each. Transcripts are compared after [`normal::normalise`], which removes
+//! differences without meaning: the case of field names (haproxy lower-cases them) and where chunks begin.
 //!
 //! Where HAProxy 3.2 differs from the installed 2.6, or where a difference is wanted, the case says what is expected
 //! instead and why.
@@ -22,34 +22,34 @@ use std::time::{Duration, Instant};
 
 use sluicegate_testkit::{Haproxy, Listening, wait_for};
 
-/// How long a client waits for the next byte before the transcript says that nothing more came.
+/// The time for which a client waits for the next byte before the transcript records that nothing more arrived.
 const QUIET: Duration = Duration::from_secs(12);
 
 /// One conversation.
 pub struct Case {
     name: &'static str,
-    /// Lines of its `listen` section beside `bind` and `server`.
+    /// The lines of its `listen` section in addition to `bind` and `server`.
     options: &'static [&'static str],
     client: Vec<Step>,
     server: Vec<Reply>,
-    /// The client's requests are all HEAD.
+    /// Whether all requests of the client are HEAD.
     head: bool,
-    /// The same must come of it however the client's bytes are split. Not so where what is already on its way to the
-    /// server changes how bad bytes are answered.
+    /// Whether the transcript must be the same however the client's bytes are split. It need not be if the response to
+    /// invalid bytes depends on what was already sent to the server.
     splits: bool,
-    /// What is expected where it is not haproxy 2.6's own transcript: the text, and why.
+    /// The expected transcript if it is not that of haproxy 2.6, and the reason.
     instead: Option<(String, &'static str)>,
 }
 
-/// What the client does.
+/// A step of the client.
 pub enum Step {
     /// Sends this.
     Send(String),
-    /// Receives until this has come.
+    /// Receives until this has arrived.
     Wait(&'static str),
     /// Waits until the server has received this.
     Seen(&'static str),
-    /// Ends its direction; done at the end of every case anyway.
+    /// Shuts down its sending side, as at the end of every case.
     Finish,
     /// Receives until the proxy closes.
     End,
@@ -64,7 +64,7 @@ impl Step {
     }
 }
 
-/// What the server does: as soon as `after` has come since its last reply, it sends and perhaps closes.
+/// A step of the server: when `after` has arrived since its last reply, it sends `send` and closes if `close` is set.
 pub struct Reply {
     after: &'static str,
     send: String,
@@ -121,13 +121,13 @@ fn reply_and_close(send: impl Into<String>) -> Reply {
     Reply { after: "\r\n\r\n", send: send.into(), close: true }
 }
 
-/// The scripted server of one case and what it has received, a text per connection.
+/// The scripted server of one case, and the bytes that it has received on each connection.
 struct Origin {
     replies: VecDeque<(String, String, bool)>,
     received: Vec<Vec<u8>>,
-    /// The other ends' ports.
+    /// The ports of the peers.
     peers: Vec<u16>,
-    /// Connections that are not read to their end yet.
+    /// The number of connections that are not read to their end yet.
     open: usize,
 }
 
@@ -175,14 +175,14 @@ fn serve(mut stream: TcpStream, number: usize, shared: &Mutex<Origin>) {
     }
 }
 
-/// Waits until all that a proxy sent, which has ended since, was accepted and read.
+/// Waits until everything that was sent by a proxy, which has ended since, has been accepted and read.
 fn read_to_end(address: SocketAddr, origin: &Mutex<Origin>) {
-    // Connections are accepted in their order: behind this one there are none of the proxy.
+    // Connections are accepted in order, so none of the proxy's follows this one.
     let last = TcpStream::connect(address).expect("it listens");
     let port = last.local_addr().expect("bound").port();
     wait_for("the end of the connections to a server", || {
         let origin = origin.lock().unwrap();
-        // This one is still open.
+        // The connection of this function is still open.
         (origin.peers.last() == Some(&port) && origin.open == 1).then_some(())
     });
 }
@@ -194,7 +194,7 @@ fn find(bytes: &[u8], what: &[u8]) -> Option<usize> {
     bytes.windows(what.len()).position(|window| window == what)
 }
 
-/// Runs the client's side; gives what it received, with a note if the proxy did not close at the end.
+/// Runs the client's side; returns what it received, with a note if the proxy did not close at the end.
 fn converse(address: &str, steps: &[Step], origin: &Mutex<Origin>) -> Vec<u8> {
     let mut stream = TcpStream::connect(address).expect("the proxy listens");
     stream.set_read_timeout(Some(QUIET)).unwrap();
@@ -205,7 +205,7 @@ fn converse(address: &str, steps: &[Step], origin: &Mutex<Origin>) -> Vec<u8> {
     'steps: for step in steps {
         match step {
             Step::Send(bytes) => {
-                // The proxy may have closed already; what it said before counts.
+                // The proxy may have closed already; what it sent before counts.
                 let _ = stream.write_all(bytes.as_bytes());
             }
             Step::Finish => {
@@ -256,10 +256,10 @@ fn receive_to_end(stream: &mut TcpStream, received: &mut Vec<u8>) {
     }
 }
 
-/// Runs all cases through the proxy that `start` brings up; gives a transcript for each.
+/// Runs all cases through the proxy that `start` starts; returns a transcript for each.
 fn transcripts<P>(cases: &[Case], start: impl FnOnce(&str, &[&Listening]) -> P) -> Vec<String> {
     let listening: Vec<Listening> = cases.iter().map(|_| Listening::new()).collect();
-    // HAProxy takes no descriptor beyond those that its `maxconn` needs, and other tests may have thousands open.
+    // HAProxy accepts no descriptor beyond those that its `maxconn` needs, and other tests may have thousands open.
     let highest = listening.iter().map(Listening::fd).max().unwrap_or(0);
     let mut configuration = format!(
         "global\n    maxconn {}\n\ndefaults\n    mode http\n    timeout connect 5s\n    timeout client 9s\n    \
@@ -282,7 +282,7 @@ fn transcripts<P>(cases: &[Case], start: impl FnOnce(&str, &[&Listening]) -> P) 
         let received = converse(&front.address(), &case.client, origin);
         normal::normalise(&received, case.head)
     };
-    // Each case waits mostly, so they run side by side.
+    // The cases mostly wait, so they run concurrently.
     let mut texts: Vec<String> = std::thread::scope(|scope| {
         let jobs = cases.iter().zip(listening.iter().zip(&origins));
         let jobs: Vec<_> =
@@ -292,7 +292,7 @@ fn transcripts<P>(cases: &[Case], start: impl FnOnce(&str, &[&Listening]) -> P) 
     drop(proxy);
     for (text, (address, origin)) in texts.iter_mut().zip(&origins) {
         read_to_end(*address, origin);
-        // A connection on which nothing came is nobody's business: when it is made is the proxy's choice.
+        // A connection on which nothing arrived does not count: the proxy is free to open it at any time.
         for connection in origin.lock().unwrap().received.iter().filter(|connection| !connection.is_empty()) {
             text.push_str("--- server\n");
             text.push_str(&normal::normalise(connection, false));
@@ -307,7 +307,7 @@ fn all_cases() -> Vec<Case> {
     all
 }
 
-/// What every case is expected to give: haproxy's transcript, or the case's own.
+/// Returns the expected result of every case: haproxy's transcript, or the case's own.
 fn expected(cases: &[Case]) -> Vec<String> {
     let mut expected = transcripts(cases, Haproxy::start);
     if std::env::var_os("SLUICEGATE_TRANSCRIPTS").is_some() {
@@ -335,7 +335,7 @@ fn compare(cases: &[Case], expected: &[String], got: &[String]) {
     assert!(failures.is_empty(), "{failures}");
 }
 
-/// The cases that must not depend on how their bytes arrive, sent byte by byte.
+/// Returns the cases whose transcript must not depend on how bytes are split, with their bytes sent one by one.
 fn split_cases() -> Vec<Case> {
     let mut cases = all_cases();
     cases.retain(|case| case.splits && case.client.iter().map(Step::len).sum::<usize>() < 4096);

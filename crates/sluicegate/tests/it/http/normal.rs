@@ -1,7 +1,7 @@
-//! Transcripts made comparable.
+//! Normalisation of transcripts, so that they can be compared.
 
-/// What one side received, as text: field names in lower case, a chunked body as `<data>` with its trailers, line ends
-/// as such. Bytes that can't be read as messages stand as they came.
+/// Returns what one side received, as text: field names in lower case, a chunked body as `<data>` with its trailers,
+/// line ends as such. Bytes that are not valid messages remain as received.
 pub(crate) fn normalise(mut bytes: &[u8], no_bodies: bool) -> String {
     let mut text = String::new();
     while !bytes.is_empty() {
@@ -21,7 +21,7 @@ pub(crate) fn normalise(mut bytes: &[u8], no_bodies: bool) -> String {
         for line in lines {
             let (name, value) = line.split_once(':').unwrap_or((line, ""));
             let name = name.to_ascii_lowercase();
-            // haproxy passes the coding on in whatever case it came, later versions and this one write it anew.
+            // haproxy 2.6 passes on the coding in the received case; later versions and this program write their own.
             let is_coding = name == "transfer-encoding";
             let value = if is_coding { value.to_ascii_lowercase() } else { value.to_owned() };
             text.push_str(&format!("{name}:{value}\n"));
@@ -57,7 +57,7 @@ pub(crate) fn normalise(mut bytes: &[u8], no_bodies: bool) -> String {
     text
 }
 
-/// Bytes as text; what is no UTF-8 is told by its numbers.
+/// Returns bytes as text; bytes that are not UTF-8 are shown as numbers.
 pub(crate) fn text(bytes: &[u8]) -> String {
     let mut text = String::new();
     for chunk in bytes.utf8_chunks() {
@@ -67,7 +67,7 @@ pub(crate) fn text(bytes: &[u8]) -> String {
     text
 }
 
-/// Long bodies are told by their length and a sum; a transcript is to be read.
+/// Adds bytes to a transcript; a long body is shown by its length and a checksum, so that transcripts stay readable.
 fn push(text: &mut String, bytes: &[u8]) {
     if bytes.len() > 512 {
         let sum = bytes.iter().fold(0u32, |sum, byte| sum.wrapping_mul(31).wrapping_add(u32::from(*byte)));
@@ -78,7 +78,7 @@ fn push(text: &mut String, bytes: &[u8]) {
     }
 }
 
-/// Appends a chunked body's data; gives what follows it.
+/// Appends a chunked body's data; returns what follows it.
 fn dechunk<'a>(mut bytes: &'a [u8], text: &mut String) -> &'a [u8] {
     let mut data = Vec::new();
     let mut ending = "[unfinished]";

@@ -1,7 +1,8 @@
 //! Peers that send a byte at a time, in every phase of a message, against the timeout that bounds the phase.
 //!
-//! A slow peer goes on until it is cut off, so a case fails only where it never is: how long that takes is not looked
-//! at. What counts as activity is HAProxy 3.2's (tried with it): data of a body, and a complete interim response.
+//! A slow peer continues until it is disconnected, so a case fails only if it never is: the time that this takes is not
+//! checked. Activity is what HAProxy 3.2 counts as such (tried with it): data of a body, and a complete interim
+//! response.
 
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
@@ -9,21 +10,21 @@ use std::time::Duration;
 
 use sluicegate_testkit::{Client, Listening};
 
-/// Between two bytes; a small part of [`TIMEOUTS`]' tested value.
+/// The pause between two bytes; a small part of the timeout under test.
 const STEP: Duration = Duration::from_millis(40);
 
-/// Bytes after which a slow peer gives up: its timeout has passed thirty times then.
+/// The number of bytes after which a slow peer gives up: its timeout has passed thirty times then.
 const MOST: usize = 300;
 
 /// One slow peer.
 struct Slow {
     name: &'static str,
-    /// The timeouts of its section; what is not tested is long.
+    /// The timeouts of its section; those that are not tested are long.
     timeouts: &'static str,
-    /// What it sends at once, and what it repeats byte by byte from there on.
+    /// The bytes that it sends at once, and those that it then repeats one by one.
     first: &'static str,
     then: &'static str,
-    /// How what the client receives begins.
+    /// The beginning of what the client receives.
     gives: &'static str,
 }
 
@@ -62,7 +63,7 @@ const fn slow(
     Slow { name, timeouts, first, then, gives }
 }
 
-/// A response's start, where it was passed on before the peer became too slow.
+/// The start of a response that was forwarded before the peer became too slow.
 const PASSED: &str = "HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n";
 
 const SERVERS: &[Slow] = &[
@@ -129,7 +130,7 @@ const CLIENTS: &[Slow] = &[
     ),
 ];
 
-/// Sends what a slow peer sends, until the other end is gone or [`MOST`] bytes are over.
+/// Sends what a slow peer sends, until the other end has closed or [`MOST`] bytes are sent.
 fn dribble(mut stream: &TcpStream, slow: &Slow) {
     if stream.write_all(slow.first.as_bytes()).is_err() {
         return;
@@ -142,7 +143,7 @@ fn dribble(mut stream: &TcpStream, slow: &Slow) {
     }
 }
 
-/// One `listen` section for each of them; `server` gives the address of its server.
+/// Returns one `listen` section for each slow peer; `server` returns the address of its server.
 fn configuration(all: &[Slow], front: &[Listening], server: impl Fn(usize) -> String) -> String {
     let mut text = String::from("global\n    maxconn 500\n\ndefaults\n    mode http\n    timeout connect 60s\n");
     for (number, (slow, front)) in all.iter().zip(front).enumerate() {
@@ -190,7 +191,7 @@ fn a_client_that_sends_a_byte_at_a_time_times_out_in_every_phase() {
     let front: Vec<Listening> = CLIENTS.iter().map(|_| Listening::new()).collect();
     let back = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = back.local_addr().unwrap().to_string();
-    // It answers requests without a body, and waits for the end of others.
+    // The server answers requests without a body, and waits for the end of others.
     std::thread::spawn(move || {
         for mut stream in back.incoming().flatten() {
             std::thread::spawn(move || {
@@ -218,7 +219,7 @@ fn a_client_that_sends_a_byte_at_a_time_times_out_in_every_phase() {
             reader.join().expect("no panic")
         });
         check(slow, &received)?;
-        // Behind an answered request the connection ends by a 408 of the next one, not by the client's own end.
+        // After an answered request the connection ends with a 408 for the next one, not because the client ends it.
         match slow.timeouts == KEPT && !String::from_utf8_lossy(&received).contains("HTTP/1.1 408 ") {
             true => Err(format!("{}: {:?}", slow.name, String::from_utf8_lossy(&received))),
             false => Ok(()),
@@ -259,7 +260,7 @@ fn data_that_comes_slowly_keeps_both_sides_alive() {
     }
 }
 
-/// Runs jobs that mostly wait side by side, and reports all that failed.
+/// Runs jobs, which mostly wait, in parallel, and reports all that failed.
 fn run_all(jobs: impl Iterator<Item = impl FnOnce() -> Result<(), String> + Send>) {
     let failures: Vec<String> = std::thread::scope(|scope| {
         let running: Vec<_> = jobs.map(|job| scope.spawn(job)).collect();

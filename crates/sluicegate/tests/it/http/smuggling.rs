@@ -1,6 +1,6 @@
 //! Bytes that two readers might read differently, and bytes that are no HTTP at all.
 //!
-//! After each of these stands a second request, which must be answered, or not be there, exactly as with haproxy.
+//! A second request follows each of these; it must be answered, or be left unread, exactly as with haproxy.
 
 use super::{Case, case, reply, reply_after, send};
 
@@ -17,7 +17,7 @@ const BAD_GATEWAY: &str = "HTTP/1.1 502 Bad Gateway\ncontent-length: 107\ncache-
 const TWO_ANSWERS: &str = "HTTP/1.1 200 OK\ncontent-length: 3\n\none\nHTTP/1.1 200 OK\ncontent-length: 3\n\none\n";
 const NEXT_SEEN: &str = "GET /next HTTP/1.1\nhost: h\n\n";
 
-/// A request that is expected to end the connection, and what would follow it.
+/// A request that is expected to end the connection, and another one, which must not be answered.
 fn refused(name: &'static str, request: &str) -> Case {
     case(name, vec![send(format!("{request}{NEXT}"))], vec![reply(OK), reply(OK)])
 }

@@ -200,6 +200,25 @@ fn an_early_answer_ends_an_upload_without_error() {
     }
     assert_eq!(client.goaway, None);
     assert_eq!(client.get("/denied").status, 403);
+    // A client that leaves behind the complete answer did so in the last phase.
+    let origin = Origin::start(|mut client| {
+        if Request::read_head(&mut client).is_some() {
+            client.send("HTTP/1.1 413 Too Large\r\nContent-Length: 3\r\n\r\nbig");
+            client.read_to_end();
+        }
+    });
+    let log = " log stdout format raw local0 info\n log-format \"%HPO %ST %ts\"";
+    let (mut server, gate) = before(&origin, log, "");
+    let mut client = Client::connect(&gate.address());
+    let stream = client.begin("POST /h2\nhost: h\ncontent-length: 1000000", false);
+    client.until("the answer", |client| client.seen(stream).complete);
+    drop(client);
+    server.program.wait_for_output("/h2 413 CL\n");
+    let mut plain = Plain::connect(&gate.address());
+    plain.send("POST /h1 HTTP/1.1\r\nhost: h\r\ncontent-length: 1000000\r\n\r\n");
+    assert_eq!(plain.read_response().status, 413);
+    plain.reset();
+    server.program.wait_for_output("/h1 413 CL\n");
 }
 
 #[test]

@@ -196,6 +196,45 @@ fn a_client_that_leaves_ends_its_streams() {
     server.program.wait_for_output("/4 400 C");
 }
 
+/// A client may end its side behind complete requests: they are answered, but for `abortonclose`; others never will be
+/// complete.
+#[test]
+fn a_client_may_end_its_side_first() {
+    for (option, status, line) in [("", 200, "/get 200 --\n"), (" option abortonclose\n", 400, "/get 400 CH\n")] {
+        let (half, halved) = std::sync::mpsc::channel();
+        let (arrived, arrivals) = std::sync::mpsc::channel();
+        let halved = std::sync::Mutex::new(halved);
+        let origin = Origin::start(move |mut client| {
+            let head = Request::read_head(&mut client).unwrap_or_default();
+            let _ = arrived.send(());
+            if head.starts_with("GET ") {
+                let _ = halved.lock().expect("unharmed").recv_timeout(sluicegate_testkit::PATIENCE);
+                client.send("HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok");
+            } else {
+                drop(client.read_to_end());
+            }
+        });
+        let log = " log stdout format raw local0 info\n log-format \"%HPO %ST %ts\"";
+        let (mut server, gate) = before(&origin, log, option);
+        let mut client = Client::connect(&gate.address());
+        let get = client.begin("GET /get\nhost: h", true);
+        let post = client.begin("POST /post\nhost: h", false);
+        client.data(post, b"half", false);
+        for _ in 0..2 {
+            arrivals.recv_timeout(sluicegate_testkit::PATIENCE).expect("a request at the server");
+        }
+        client.socket().shutdown(std::net::Shutdown::Write).expect("shut");
+        // The end has arrived once the other stream has ended.
+        client.until("a reset", |client| client.seen(post).reset.is_some());
+        assert_eq!(client.seen(post).reset, Some(ErrorCode::REFUSED_STREAM));
+        let _ = half.send(());
+        assert_eq!(client.head(get).status, status, "{option}");
+        client.until_closed();
+        assert!(client.seen(get).complete, "{option}");
+        server.program.wait_for_output(line);
+    }
+}
+
 #[test]
 fn a_reload_asks_for_another_connection() {
     let directory = tempfile::tempdir().expect("a directory");

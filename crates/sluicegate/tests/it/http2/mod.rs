@@ -2,6 +2,7 @@
 //!
 //! Servers are scripted and speak HTTP/1, so each test sees what the proxy makes of a request.
 
+mod answers;
 mod attacks;
 mod bodies;
 mod client;

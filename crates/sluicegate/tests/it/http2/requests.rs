@@ -111,9 +111,17 @@ fn a_head_ends_where_a_rule_makes_the_server_send_a_body() {
 
 #[test]
 fn a_connection_of_tcp_becomes_one_of_http_2() {
-    let lines = " mode tcp\n tcp-request inspect-delay 5s\n tcp-request content switch-mode http@PROTO@ if HTTP\n \
-                 tcp-request content reject\n http-request return status 200";
+    let lines = " mode tcp\n tcp-request inspect-delay 5s\n tcp-request content set-var(req.mode) \
+                 internal.strm.is_htx,iif(http,tcp)\n tcp-request content switch-mode http@PROTO@ if HTTP\n tcp-request \
+                 content reject\n http-request return status 200 hdr mode %[var(req.mode)]";
     let (_server, gate) = front(&lines.replace("@PROTO@", ""));
+    // The first request is of the stream that the content rules have seen.
+    let mut client = sluicegate_testkit::Client::connect(&gate.address());
+    for mode in ["tcp", "http"] {
+        client.send("GET / HTTP/1.1\r\nhost: h\r\n\r\n");
+        let answer = client.read_response();
+        assert_eq!(answer.header("mode"), Some(mode), "{}", answer.head);
+    }
     let mut client = Client::connect(&gate.address());
     assert_eq!((client.get("/").status, client.get("/").status), (200, 200));
     // Another protocol does not take the preface.

@@ -76,6 +76,14 @@ fn reject_ends_the_connection() {
     client.begin("GET /reject\nhost: h", true);
     client.until_closed();
     assert_eq!(client.goaway.map(|(_, code)| code), Some(ErrorCode::ENHANCE_YOUR_CALM));
+    // Other streams are not waited for.
+    let lines = " http-request reject if { path /reject }\n http-request tarpit\n timeout tarpit 600s";
+    let (_server, gate) = front(lines);
+    let mut client = Client::connect(&gate.address());
+    client.begin("GET /pit\nhost: h", true);
+    client.begin("GET /reject\nhost: h", true);
+    client.until_closed();
+    assert_eq!(client.resets, [(3, ErrorCode::ENHANCE_YOUR_CALM)]);
 }
 
 #[test]
@@ -139,6 +147,11 @@ fn counters_and_limits_count_streams() {
     assert_eq!(client.get("/").field("x-n"), Some("1 1 3 1"));
     let mut other = Client::connect(&gate.address());
     assert_eq!(other.get("/").field("x-n"), Some("2 2 4 1"));
+    // A malformed head is a request and an error.
+    let stream = other.open();
+    other.raw(&super::requests::headers(stream.id(), 5, &[(":method", "GET"), ("Upper", "1")]));
+    assert_eq!(other.end(stream).reset, Some(ErrorCode::PROTOCOL_ERROR));
+    assert_eq!(other.get("/").field("x-n"), Some("2 2 6 2"));
     let statuses: Vec<_> = (0..4).map(|_| client.get("/limit").status).collect();
     assert_eq!(statuses, [200, 200, 200, 429]);
 }

@@ -17,6 +17,8 @@ pub struct Server {
     pub answers: AtomicBool,
     /// The frames that answer a request, with 0 for the stream.
     answer: Vec<Vec<u8>>,
+    /// The payload of the settings that it sends.
+    greeting: Vec<u8>,
     /// The received payloads of SETTINGS, and streams and increments of WINDOW_UPDATE.
     pub settings: Mutex<Vec<Vec<u8>>>,
     pub credit: Mutex<Vec<(u32, u32)>>,
@@ -36,6 +38,15 @@ impl Server {
 
     /// Starts a server that responds with these frames.
     pub fn answering(answer: Vec<Vec<u8>>) -> Arc<Server> {
+        Server::with(answer, &[])
+    }
+
+    /// Starts a server with this payload of its settings.
+    pub fn greeting(greeting: &[u8]) -> Arc<Server> {
+        Server::with(Vec::new(), greeting)
+    }
+
+    fn with(answer: Vec<Vec<u8>>, greeting: &[u8]) -> Arc<Server> {
         let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
         let server = Arc::new(Server {
             address: listener.local_addr().expect("bound").to_string(),
@@ -44,6 +55,7 @@ impl Server {
             pings: AtomicUsize::new(0),
             answers: AtomicBool::new(true),
             answer,
+            greeting: greeting.to_vec(),
             settings: Mutex::default(),
             credit: Mutex::default(),
         });
@@ -64,7 +76,7 @@ impl Server {
     fn serve(&self, mut socket: TcpStream) -> Option<()> {
         let mut preface = [0; 24];
         socket.read_exact(&mut preface).ok()?;
-        socket.write_all(&frame(4, 0, b"")).ok()?;
+        socket.write_all(&frame(4, 0, &self.greeting)).ok()?;
         loop {
             let mut header = [0; 9];
             socket.read_exact(&mut header).ok()?;

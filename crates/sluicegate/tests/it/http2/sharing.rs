@@ -144,3 +144,20 @@ fn connections_beyond_the_need_are_not_kept() {
         }
     }
 }
+
+/// `max-reuse` counts the streams behind the first; a connection that is used up is not in the way of the next one.
+#[test]
+fn connections_are_used_as_often_as_max_reuse_says() {
+    for (most, connections) in [(1, [1, 1, 2, 2, 3, 3]), (2, [1, 1, 1, 2, 2, 2])] {
+        let server = Server::start();
+        let lines = " default_backend back\nbackend back\n http-reuse always\n server s";
+        let (_proxy, gate) = front(&format!("{lines} {} proto h2 max-reuse {most}", server.address));
+        let mut client = Client::connect(&gate.address());
+        let seen = [(); 6].map(|()| {
+            assert_eq!(client.get("/").status, 200);
+            server.connections.load(Ordering::SeqCst)
+        });
+        assert_eq!(seen, connections, "{most}");
+        server.wait("the end of the first", &server.ended, 1);
+    }
+}

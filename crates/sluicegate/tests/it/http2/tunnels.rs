@@ -101,7 +101,7 @@ fn websockets_to_servers_of_http_1() {
 
 #[test]
 fn websockets_that_are_refused() {
-    let (_server, gate) = before(&websocket(), " http-request deny if { path /deny }", "");
+    let (server, gate) = before(&websocket(), " http-request deny if { path /deny }", "");
     let mut client = Client::connect(&gate.address());
     // A response with a wrong proof is not accepted.
     for (path, status) in [("/wrong", 502), ("/no", 403), ("/deny", 403)] {
@@ -109,10 +109,13 @@ fn websockets_that_are_refused() {
         client.raw(&connect(stream.id(), path));
         let answer = client.head(stream);
         assert_eq!(answer.status, status, "{path} {answer:?}");
-        client.until("an end", |client| client.seen(stream).is_over());
+        // Nothing more is awaited of the client.
+        client.until("a reset", |client| client.seen(stream).reset.is_some());
+        assert_eq!(client.seen(stream).reset, Some(ErrorCode::NO_ERROR), "{path}");
     }
     assert_eq!(client.goaway, None);
-    // Without the setting, an extended CONNECT is an error of its stream.
+    drop(server);
+    // Without the announcement an extended CONNECT is an error of its stream.
     let gate = Listening::new();
     let text = format!(
         "{}frontend front\n bind {}\n http-request return status 200\n",

@@ -58,6 +58,91 @@ fn clients_are_told_their_windows() {
     }
 }
 
+/// Settings by their numbers.
+type Announced = &'static [(u16, u32)];
+
+/// Lines of `global`, and the settings that clients and servers are sent for them, apart from ENABLE_PUSH.
+const SETTINGS: &[(&str, Announced, Announced)] = &[
+    ("", &[(8, 1), (4, 16_384), (3, 100)], &[(8, 1), (4, 16_384), (3, 100)]),
+    (
+        "tune.h2.header-table-size 8192\n tune.h2.fe.max-concurrent-streams 8\n tune.h2.be.max-concurrent-streams 9",
+        &[(8, 1), (1, 8192), (4, 16_384), (3, 8)],
+        &[(8, 1), (1, 8192), (4, 16_384), (3, 9)],
+    ),
+    // A frame is as large as a buffer at most.
+    ("tune.h2.max-frame-size 20000", &[(8, 1), (4, 16_384), (3, 100)], &[(8, 1), (4, 16_384), (3, 100)]),
+    (
+        "tune.bufsize 32768\n tune.h2.initial-window-size 70000",
+        &[(8, 1), (4, 70_000), (3, 100), (5, 32_768)],
+        &[(8, 1), (4, 70_000), (3, 100), (5, 32_768)],
+    ),
+    (
+        "tune.bufsize 32768\n tune.h2.max-frame-size 30000\n tune.h2.max-concurrent-streams 7\n \
+         tune.h2.initial-window-size 70000\n h2-workaround-bogus-websocket-clients",
+        &[(4, 70_000), (3, 7), (5, 30_000)],
+        &[(4, 70_000), (3, 7), (5, 30_000)],
+    ),
+];
+
+#[test]
+fn settings_are_announced() {
+    let parsed = |settings: &[u8]| -> Vec<(u16, u32)> {
+        let one = |bytes: &[u8]| {
+            (u16::from_be_bytes([bytes[0], bytes[1]]), u32::from_be_bytes([bytes[2], bytes[3], bytes[4], bytes[5]]))
+        };
+        settings.chunks_exact(6).map(one).filter(|(id, _)| *id != 2).collect()
+    };
+    for (lines, clients, servers) in SETTINGS {
+        let server = Server::start();
+        let (_proxy, gate) = proxy(lines, &format!("{} proto h2", server.address));
+        let mut client = Client::by_hand(&gate.address());
+        client.until("the settings", |client| !client.settings.is_empty());
+        assert_eq!(parsed(&client.settings), *clients, "{lines}");
+        assert_eq!(Client::connect(&gate.address()).get("/").status, 200);
+        assert_eq!(parsed(&server.settings.lock().expect("unharmed")[0]), *servers, "{lines}");
+    }
+}
+
+/// Uploads to a server that opens no window, and answers to a client that opens none: both wait without using the CPU.
+#[test]
+fn closed_windows_cost_no_time() {
+    use std::time::Duration;
+    /// The time in which the processes are looked at, and what they may use of it.
+    const STALL: Duration = Duration::from_secs(1);
+    const MOST: Duration = Duration::from_millis(200);
+    // A server whose initial window is 0.
+    let server = Server::greeting(&[0, 4, 0, 0, 0, 0]);
+    let (back, gate) = proxy("", &format!("{} proto h2", server.address));
+    let mut upload = Client::connect(&gate.address());
+    for _ in 0..5 {
+        let stream = upload.begin("POST /\nhost: h", false);
+        upload.data(stream, &[b'x'; 2000], false);
+    }
+    let origin = Origin::start(|mut client| {
+        while Request::read(&mut client).is_some() {
+            client.send("HTTP/1.1 200 OK\r\nContent-Length: 1000000\r\n\r\n");
+            client.send(pattern(1_000_000));
+        }
+    });
+    let (front, gate) = proxy("", &origin.address());
+    let settings = sluicegate_wire::http2::Settings { initial_window: 0, ..Default::default() };
+    let mut download = Client::with(&gate.address(), settings);
+    let streams: Vec<_> = (0..5).map(|_| download.begin("GET /\nhost: h", true)).collect();
+    for stream in streams {
+        assert_eq!(download.head(stream).status, 200);
+    }
+    // The window of the connection is used up, too.
+    let mut other = Client::connect(&gate.address());
+    other.consumes = false;
+    let stream = other.begin("GET /\nhost: h", true);
+    assert_eq!(other.head(stream).status, 200);
+    let used = |proxy: &Sluicegate| sluicegate_testkit::cpu_time(proxy.program.pid());
+    let before = (used(&back), used(&front));
+    std::thread::sleep(STALL);
+    let spent = (used(&back) - before.0, used(&front) - before.1);
+    assert!(spent.0 < MOST && spent.1 < MOST, "{spent:?} of {STALL:?}");
+}
+
 #[test]
 fn servers_are_told_their_windows() {
     // A body of an unknown length, whose end does not come.

@@ -11,7 +11,7 @@ use socket2::{Domain, Socket, Type};
 use super::{DEFAULTS, answer, info, one_proxy};
 use crate::{BINARY, start};
 
-/// Keeps a port from being anybody else's, if it is nobody's yet; it does not listen.
+/// Reserves a port, unless another socket has it; the returned socket does not listen.
 fn hold(port: u16) -> Option<Socket> {
     let socket = Socket::new(Domain::IPV4, Type::STREAM, None).unwrap();
     socket.set_reuse_address(true).unwrap();
@@ -20,10 +20,10 @@ fn hold(port: u16) -> Option<Socket> {
     Some(socket)
 }
 
-/// Starts a proxy that listens on what `bind` makes of a port and the one behind it; both are held by the sockets.
+/// Starts a proxy whose addresses `bind` makes from a port and the next one. The returned sockets reserve both.
 fn start_on_port(bind: impl Fn(u16) -> String) -> (Sluicegate, u16, [Socket; 2]) {
     let (port, held) = wait_for("two ports", || {
-        // A port of a listener's own is nobody's, unlike one that others share.
+        // The kernel gives a listener without SO_REUSEPORT a port that no other socket has.
         let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
         let next = port.checked_add(1)?;
         drop(TcpListener::bind(("127.0.0.1", next)).ok()?);
@@ -52,11 +52,11 @@ fn several_addresses_on_a_line() {
 #[test]
 fn v6only_keeps_ipv4_out_and_v4v6_lets_it_in() {
     if TcpListener::bind("[::1]:0").is_err() {
-        // A machine without IPv6 can't show it.
+        // Without IPv6 there is nothing to test.
         return;
     }
     for (option, open) in [("v4v6", true), ("v6only", false)] {
-        // The port in IPv4, which nobody else gets; who listens to it there, too, shares it with this socket.
+        // A reserved IPv4 port, which no other process gets; an IPv4 listener shares it with the reserving socket.
         let port = sluicegate_testkit::free_port();
         let text = format!("{DEFAULTS}listen gate\n    bind [::]:{port} {option}\n{}", answer("%[dst_port]"));
         let _server = start(&text, &[]);
@@ -66,7 +66,7 @@ fn v6only_keeps_ipv4_out_and_v4v6_lets_it_in() {
     }
 }
 
-/// The kernel tells a listening socket's backlog where it tells an established one's lost segments.
+/// Returns a listening socket's backlog, for which the kernel uses the field of an established socket's lost segments.
 fn backlog(socket: &Socket) -> u32 {
     // SAFETY: the struct is plain numbers, for which zeros are valid, and its size is passed.
     unsafe {
@@ -119,7 +119,7 @@ fn maxconn_bounds_one_line() {
     assert_eq!(first.get("/").status, 200);
     let mut second = Client::connect(&gate.address());
     second.send("GET / HTTP/1.1\r\nHost: test\r\n\r\n");
-    // The other line of the frontend goes on.
+    // The frontend's other `bind` line continues to accept.
     let mut beside = Client::connect(&other.address());
     assert_eq!(beside.get("/").status, 200);
     assert_eq!(info(&server, "CurrConns"), "2");
@@ -131,7 +131,7 @@ fn maxconn_bounds_one_line() {
 fn a_unix_socket_has_its_mode_and_owner() {
     // SAFETY: neither call takes anything or can fail.
     let (uid, gid) = unsafe { (libc::geteuid(), libc::getegid()) };
-    // Only root may give a file away; to oneself anybody may.
+    // Only root may give a file to another user.
     let owner = if uid == 0 { (65533, 65532) } else { (uid, gid) };
     for (options, mode, owner) in [
         ("mode 600".to_owned(), 0o600, (uid, gid)),
@@ -147,17 +147,17 @@ fn a_unix_socket_has_its_mode_and_owner() {
     }
 }
 
-/// Runs a command in the network of a process; what it prints if it succeeds.
+/// Runs a command in the network namespace of a process; returns its output if it succeeds.
 fn beside(pid: u32, words: &[&str]) -> Option<String> {
     let output = Command::new("nsenter").args(["-t", &pid.to_string(), "-n"]).args(words).output().expect("nsenter");
     output.status.success().then(|| String::from_utf8_lossy(&output.stdout).into_owned())
 }
 
-/// In a network of its own a program listens on addresses that are nobody's until routes say that they are here.
+/// In a network namespace of its own, a program listens on addresses that only later become local, by routes.
 #[test]
 fn a_transparent_socket_listens_on_addresses_of_others() {
     if !Command::new("unshare").args(["-n", "true"]).status().is_ok_and(|status| status.success()) {
-        // Who may not make a network can't show it.
+        // Without the right to create a network namespace there is nothing to test.
         return;
     }
     let own = std::fs::read_link("/proc/self/ns/net").expect("linux");

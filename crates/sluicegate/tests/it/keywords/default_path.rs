@@ -1,4 +1,4 @@
-//! `default-path`: where relative paths start, held against HAProxy.
+//! `default-path`: where relative paths start, compared with HAProxy.
 
 use std::path::Path;
 use std::process::Command;
@@ -8,7 +8,7 @@ use sluicegate_testkit::{Client, Listening, Program, wait_for};
 use super::DEFAULTS;
 use crate::BINARY;
 
-/// A script that reads a file while it is loaded and tells of it.
+/// A script that reads a file while it is loaded, and registers fetches for its results.
 const SCRIPT: &str = "
 local file = assert(io.open('where.txt'))
 local text = file:read('l')
@@ -16,7 +16,7 @@ file:close()
 core.register_fetches('where', function() return text end)
 ";
 
-/// A tree in which every file says in which directory it lies.
+/// Creates a directory tree in which the content of each file names its directory.
 fn tree() -> tempfile::TempDir {
     let root = tempfile::tempdir().expect("a directory");
     for (folder, name) in [("", "start"), ("site", "parent"), ("site/conf", "config"), ("other", "origin")] {
@@ -46,7 +46,7 @@ fn configuration(global: &str, gate: &Listening) -> String {
     )
 }
 
-/// What a program that was started in the root of the tree says of its files.
+/// Returns the contents of the files that a program read, which was started in the root of the tree.
 fn told(gate: &Listening) -> String {
     let mut client = Client::connect(&gate.address());
     let text = client.get("/").text();
@@ -86,7 +86,7 @@ fn every_policy_is_haproxys() {
     }
 }
 
-/// Both refuse the same lines.
+/// Both programs refuse the same lines.
 #[test]
 fn unknown_policies_and_directories_are_refused() {
     let root = tree();
@@ -125,7 +125,7 @@ fn a_reload_starts_from_the_same_directory() {
     let pid = served.pid().to_string();
     let output = Command::new(BINARY).args(["reload", &pid]).output().expect("it runs");
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-    // Maps belong to the process and keep what was changed in them; scripts and bodies are read anew.
+    // Maps belong to the process and keep their changes; scripts and bodies are read again.
     wait_for("the new files", || (told(&gate).ends_with(" new config")).then_some(()));
     let text = told(&gate);
     assert!(text.starts_with("new "), "{text}");

@@ -15,7 +15,7 @@ fn write(directory: &Path, name: &str, text: &str) -> String {
     path.to_str().unwrap().to_owned()
 }
 
-/// `check` with these words; whether it accepts, and what it printed.
+/// Runs `check` with these words; returns whether it accepts, and its output.
 fn check(words: &[&str]) -> (bool, String) {
     let output = Command::new(BINARY).arg("check").args(words).output().unwrap();
     (output.status.success(), String::from_utf8_lossy(&output.stderr).into_owned())
@@ -26,7 +26,7 @@ fn files_and_folders_are_read_in_order() {
     let directory = tempfile::tempdir().unwrap();
     let gate = Listening::new();
     let first = write(directory.path(), "first.cfg", &format!("global\n    setenv A first\n{DEFAULTS}"));
-    // By name, and only what ends in .cfg: the last one to be read decides.
+    // A folder's files are read in the order of their names, and only those that end in .cfg; the last one decides.
     write(directory.path(), "folder/10.cfg", "global\n    setenv A ten\n");
     write(directory.path(), "folder/2.cfg", "global\n    setenv A two\n");
     write(directory.path(), "folder/3.txt", "nonsense\n");
@@ -80,7 +80,7 @@ fn directives_say_what_they_are_told() {
     assert!(output.contains("loud.cfg:2:1: error: 'not with Lua'"), "{output}");
 }
 
-/// The store's parameters are another crate's, and yet what is wrong with them stands in its place among the rest.
+/// Another crate checks the store's parameters, but their errors are reported at their lines, in order with the others.
 #[test]
 fn parameters_of_a_store_are_checked_with_everything_else() {
     let directory = tempfile::tempdir().unwrap();

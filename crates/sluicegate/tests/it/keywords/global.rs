@@ -11,7 +11,7 @@ use sluicegate_testkit::{Client, Listening, PATIENCE, Sluicegate, threads, wait_
 use super::{DEFAULTS, answer, info, one_proxy};
 use crate::start;
 
-/// What a proxy answers whose file has these lines in `global`.
+/// Returns the answer of a proxy whose file has these lines in `global`.
 fn says(global: &str, text: &str) -> String {
     let gate = Listening::new();
     let _server = start(&one_proxy(global, &gate, &answer(text)), &[&gate]);
@@ -119,7 +119,7 @@ fn a_server_s_end_is_said_on_stderr_and_sockets_are_listed() {
     );
 }
 
-/// Only root may give files away; anybody else is told so, with the line.
+/// Only root may give files away; for any other user the line is an error.
 #[test]
 fn a_stats_socket_has_its_owner() {
     for (options, uid, gid) in [
@@ -142,7 +142,7 @@ fn a_stats_socket_has_its_owner() {
     }
 }
 
-/// The number behind a name in a file such as `/etc/passwd`.
+/// Returns the number of a name in a file such as `/etc/passwd`.
 fn name_of(file: &str, name: &str) -> u32 {
     let text = std::fs::read_to_string(file).unwrap();
     let line = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':')).unwrap();
@@ -156,12 +156,12 @@ fn a_silent_stats_connection_is_closed() {
     let server = start(&one_proxy(global, &gate, &answer("ok")), &[&gate]);
     let path = server.directory().join("stats");
     let mut silent = wait_for("the stats socket", || UnixStream::connect(&path).ok());
-    // Less than the default, which would let this read fail.
+    // Less than the default of the keyword, with which this read would time out.
     silent.set_read_timeout(Some(Duration::from_secs(9))).unwrap();
     assert_eq!(silent.read(&mut [0]).unwrap(), 0);
 }
 
-/// Sends a request whose head has this many bytes, in this many fields.
+/// Sends a request whose head has this many bytes, in this many fields; returns the status.
 fn status_of(gate: &Listening, bytes: usize, fields: usize) -> u16 {
     let mut head = String::from("GET / HTTP/1.1\r\nHost: test\r\n");
     for number in 2..fields {
@@ -176,7 +176,7 @@ fn status_of(gate: &Listening, bytes: usize, fields: usize) -> u16 {
     client.read_response().status
 }
 
-/// A head needs some room beside its bytes, so the limits are shown from both sides, not to the byte.
+/// A head needs some space in addition to its bytes, so the limits are tested from both sides, not to the byte.
 #[test]
 fn buffers_bound_heads() {
     for (global, bytes, fields, status) in [
@@ -218,14 +218,14 @@ fn a_soft_stop_ends_after_hard_stop_after() {
     assert!(output.contains("soft-stop running for too long, performing a hard-stop"), "{output}");
 }
 
-/// What is read for compatibility disturbs nothing: every keyword that changes nothing stands in this file. `run` stays
-/// in the foreground whatever it says.
+/// Keywords that are accepted for compatibility change nothing: this file has all of them. `run` stays in the
+/// foreground despite `daemon`.
 #[test]
 fn words_without_effect() {
     let gate = Listening::new();
     let golden = crate::workspace().join("crates/config/tests/it/golden/without-effect.cfg");
     let text = std::fs::read_to_string(golden).unwrap();
-    // What that file holds besides, limits and rights, acts.
+    // The other keywords of that file, for limits and rights, do have effects.
     let acts = ["fd-hard-limit", "thread-hard-limit", "unix-bind", "set-dumpable"];
     let lines = text.lines().filter(|line| line.starts_with("    ") && !acts.iter().any(|word| line.contains(word)));
     let mut global = lines.map(|line| format!("{line}\n")).collect::<String>();
@@ -237,12 +237,12 @@ fn words_without_effect() {
     assert_eq!(server.program.output(), format!("listening on {} (listen gate)\n", gate.address()));
 }
 
-/// Sizes of the pipes that a process has, in bytes.
+/// Returns the sizes of the pipes that a process has, in bytes.
 fn pipes(pid: u32) -> Vec<i32> {
     let descriptors = std::fs::read_dir(format!("/proc/{pid}/fd")).unwrap().filter_map(Result::ok);
     let pipes = descriptors
         .filter(|fd| std::fs::read_link(fd.path()).is_ok_and(|target| target.to_string_lossy().starts_with("pipe:")));
-    // Standard output and the like are pipes to the test.
+    // The standard streams are pipes to the test.
     let own = pipes.filter(|fd| fd.file_name().to_string_lossy().parse::<u32>().is_ok_and(|fd| fd > 2));
     let size = |fd: std::fs::DirEntry| {
         let file = std::fs::File::options().read(true).custom_flags(libc::O_NONBLOCK).open(fd.path()).ok()?;
@@ -252,7 +252,7 @@ fn pipes(pid: u32) -> Vec<i32> {
     own.filter_map(size).collect()
 }
 
-/// A large body passes through pipes, as many and as large as the file says, and comes whole either way.
+/// A large body passes through pipes of the configured number and size, and arrives complete with and without pipes.
 #[test]
 fn large_bodies_pass_through_pipes() {
     const LEN: usize = 16 << 20;
@@ -274,7 +274,7 @@ fn large_bodies_pass_through_pipes() {
         assert_eq!(info(&server, "Maxpipes"), most, "{lines}");
         let mut client = Client::connect(&gate.address());
         client.send(format!("GET /bytes/{LEN} HTTP/1.1\r\nHost: test\r\n\r\n"));
-        // It reads nothing yet, so a body that is under way stays in a pipe.
+        // The client reads nothing yet, so a body in transit stays in a pipe.
         if splices {
             wait_for("a pipe to be in use", || (info(&server, "PipesUsed") == "1").then_some(()));
             let sizes = pipes(server.program.pid());
@@ -286,7 +286,7 @@ fn large_bodies_pass_through_pipes() {
         assert!(response.body == direct.get(&format!("/bytes/{LEN}")).body, "{lines}");
         let spliced: usize = info(&server, "TotalSplicedBytesOut").parse().unwrap();
         assert_eq!(spliced > LEN / 2, splices, "{lines}{spliced}");
-        // The connection serves on, and small bodies take no pipe.
+        // The connection remains usable, and small bodies use no pipe.
         assert_eq!(client.get("/fast").status, 200);
         assert_eq!(info(&server, "PipesUsed"), "0");
         assert_eq!(info(&server, "TotalSplicedBytesOut"), spliced.to_string());
@@ -308,7 +308,7 @@ fn a_process_has_a_name_and_a_description() {
     }
 }
 
-/// What the kernel calls this machine.
+/// Returns the kernel's name of this machine.
 fn machine_name() -> String {
     std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap().trim().to_owned()
 }

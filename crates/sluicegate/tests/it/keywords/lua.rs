@@ -15,7 +15,7 @@ fn start(global: &str, script: &str, gate: &Listening) -> Sluicegate {
     Sluicegate::start_in(BINARY, &one_proxy(global, gate, &rules), &[gate], directory)
 }
 
-/// The answer, and everything that was printed up to the end.
+/// Returns the answer, and the program's output up to its end.
 fn run(global: &str, script: &str) -> (String, String) {
     let gate = Listening::new();
     let mut server = start(&format!("{global}\n    lua-load @DIR@/script.lua\n"), script, &gate);
@@ -25,7 +25,7 @@ fn run(global: &str, script: &str) -> (String, String) {
     (answer, server.program.output())
 }
 
-/// An action with this body.
+/// Returns a script with an action that has this body.
 fn action(body: &str) -> String {
     format!("core.register_action('a', {{'http-req'}}, function(txn) {body} end)")
 }
@@ -56,7 +56,7 @@ fn lua_load_shares_a_state_and_lua_load_per_thread_does_not() {
 
 #[test]
 fn a_budget_ends_what_runs_too_long() {
-    // A loop is made to yield, so only its sum of bursts grows; the handler of an error can't yield, so its burst does.
+    // A loop is made to yield, so only the sum of its bursts grows; an error handler can't yield, so its burst grows.
     for (global, body) in [
         ("    tune.lua.burst-timeout 0\n    tune.lua.session-timeout 50ms", "while true do end"),
         (
@@ -146,7 +146,7 @@ fn a_string_has_a_limit_while_a_script_serves() {
     }
 }
 
-/// `tune.lua.openlibs`: what is left out is not there; what HAProxy's API does works without it.
+/// `tune.lua.openlibs`: omitted libraries are not available; HAProxy's API works without them.
 #[test]
 fn scripts_find_the_libraries_that_are_asked_for() {
     let script = action(
@@ -169,8 +169,9 @@ fn scripts_find_the_libraries_that_are_asked_for() {
     }
 }
 
-/// `insecure-fork-wanted`, `insecure-setuid-wanted`: without the one a script that serves starts no program, and is
-/// answered as under HAProxy's limit; without the other no program gains privileges. A file's body may start programs.
+/// `insecure-fork-wanted`, `insecure-setuid-wanted`: without the former a script that serves starts no program, and
+/// gets the result that it gets under HAProxy's limit; without the latter no program gains privileges. The body of a
+/// script file may start programs.
 #[test]
 fn scripts_start_programs_where_they_may() {
     let body = "
@@ -196,7 +197,7 @@ fn scripts_start_programs_where_they_may() {
     }
 }
 
-/// What scripts log, and what is said of their errors, is one line each: a dot stands for every byte that is not
+/// A message of a script, and that of an error in one, is logged as one line: a dot replaces every byte that is not
 /// printable, as in HAProxy.
 #[test]
 fn control_characters_never_reach_a_log() {
@@ -222,7 +223,7 @@ fn get_var_shows_no_control_characters() {
     assert_eq!(answer.trim_end(), "proc.shown: type=str value=<a.b.[31m.c>");
 }
 
-/// The last argument of `set_var`: a variable of the process that no rule names and nobody has set is not made.
+/// The last argument of `set_var`: a variable of the process that no rule names and that was never set is not created.
 #[test]
 fn a_variable_of_the_process_is_made_only_where_that_is_asked_for() {
     let script = action(

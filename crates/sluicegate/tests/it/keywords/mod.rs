@@ -11,21 +11,21 @@ mod templates;
 
 use sluicegate_testkit::{Listening, Sluicegate};
 
-/// What every file here needs.
+/// The `defaults` section of every configuration here.
 const DEFAULTS: &str =
     "defaults\n    mode http\n    timeout client 30s\n    timeout server 30s\n    timeout connect 5s\n";
 
-/// A rule that answers `text`, a log-format.
+/// Returns a rule that answers with the log-format `text`.
 fn answer(text: &str) -> String {
     format!("    http-request return status 200 content-type text/plain lf-string \"{text}\"\n")
 }
 
-/// A file with these lines in `global` and one proxy, whose rules are given, on an inherited socket.
+/// Returns a configuration with these lines in `global` and one proxy with these rules, on an inherited socket.
 fn one_proxy(global: &str, gate: &Listening, rules: &str) -> String {
     format!("global\n{global}\n{DEFAULTS}listen gate\n    bind \"{}\"\n{rules}", gate.word())
 }
 
-/// One value of `show info`.
+/// Returns a value of `show info`.
 fn info(server: &Sluicegate, name: &str) -> String {
     let text = Sluicegate::stats(&server.directory().join("stats"), "show info");
     let line = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(": "));

@@ -30,7 +30,7 @@ impl Gate {
         Client::connect(&self.address)
     }
 
-    /// Log lines up to that of a request made now. One worker's lines are written in their order.
+    /// Returns the log lines up to that of a request made now. One worker's lines are written in order.
     fn logged(&mut self) -> Vec<String> {
         assert_eq!(self.client().get("/last").status, 200);
         self.server.program.wait_for_output("\"GET /last HTTP/1.1\"\n");
@@ -115,7 +115,7 @@ fn connection_rules_refuse_before_anything_is_read() {
     }
 }
 
-/// The status of a request through these servers, and which one served it by its line in the log.
+/// Returns the status of a request through these servers, and the server that its log line names.
 fn served(lines: &str) -> (u16, String) {
     let mut gate = Gate::start("", lines);
     let status = gate.client().get("/fast").status;

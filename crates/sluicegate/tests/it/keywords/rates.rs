@@ -21,12 +21,13 @@ fn the_process_accepts_so_many_a_second() {
                 clients.iter_mut().for_each(|client| assert_eq!(client.get("/").status, 200));
             };
             burst();
-            // Twelve at once may fall into two seconds, not into three. Where a second begins is not the same for the
-            // limit and for the figure, so the figure may be a few above the limit. It is told once a second.
+            // A burst of twelve connections may fall into two seconds, not into three. The seconds of the limit and of
+            // the figure begin at different times, so the figure may be slightly above the limit. It is updated once a
+            // second.
             let highest = || info(&server, "MaxConnRate").parse::<u32>().unwrap();
             wait_for("the figure", || {
                 if !kept {
-                    // One that was slow may have fallen into two seconds.
+                    // A slow burst may have fallen into two seconds.
                     burst();
                 }
                 (highest() > if kept { 0 } else { 9 }).then_some(())

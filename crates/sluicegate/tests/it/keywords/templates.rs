@@ -1,4 +1,4 @@
-//! `server-template` and `init-addr`: beside Debian's haproxy, by the lines of `show stat`.
+//! `server-template` and `init-addr`, compared with Debian's haproxy by the lines of `show stat`.
 
 use sluicegate_testkit::{Client, Haproxy, Listening, Sluicegate};
 
@@ -16,7 +16,7 @@ fn file(gate: &Listening, place: &str) -> String {
     )
 }
 
-/// Name, state, weight, number and address of each server.
+/// Returns the name, state, weight, number and address of each server.
 fn servers(place: &std::path::Path, backend: &str) -> Vec<String> {
     let text = Sluicegate::stats(place, &format!("show stat {backend} 4 -1"));
     let lines = text.lines().filter(|line| !line.starts_with('#') && !line.is_empty());
@@ -54,7 +54,7 @@ fn templates_and_first_addresses_are_haproxys() {
         assert_eq!(servers(&own, "t"), servers(&place, "t"));
         assert_eq!(admin(&own), admin(&place));
     }
-    // Its maintenance has two reasons, and one of them goes.
+    // The server is in maintenance for two reasons, one of which ends.
     for (place, program) in [(&place, &mut haproxy.program), (&own, &mut server.program)] {
         Sluicegate::stats(place, "set server t/none addr 127.0.0.1");
         program.wait_for_output("Server t/none ('none.invalid') resolves again but remains in maintenance.");

@@ -1,5 +1,5 @@
-//! More than there is room for: clients that don't read, queues that are full, descriptors that run out. Memory stays
-//! bounded, nobody spins, and who waited is served.
+//! Overload: clients that don't read, full queues, exhausted descriptors. Memory stays bounded, no thread spins, and
+//! clients that waited are served.
 
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
@@ -56,7 +56,7 @@ fn clients_that_do_not_read_cost_bounded_memory() {
         wait_for("the responses to begin", || (gate.info("TotalBytesOut") > CLIENTS as u64).then_some(()));
         wait_until_idle(gate.pid());
         let grown = rss_bytes(gate.pid()).saturating_sub(before);
-        // A buffer for each direction is 32 KiB; twice that is generous, a response would be 100 MB.
+        // The buffers for both directions take 32 KiB; twice that is a generous limit, a whole response has 100 MB.
         let limit = CLIENTS as u64 * 64 * 1024 + 4 * MEGABYTE;
         assert!(grown < limit, "{CLIENTS} clients cost {grown} bytes");
         drop(clients);
@@ -85,7 +85,7 @@ fn servers_that_do_not_read_cost_bounded_memory() {
         .collect();
     let _accepted: Vec<TcpStream> = (0..CLIENTS).map(|_| back.accept().expect("a connection").0).collect();
     let piece = vec![b'x'; 1 << 20];
-    // Each round writes what the kernel takes; when nobody takes any more, everything is full.
+    // Each round writes what the kernel accepts; when no socket accepts any more, all buffers are full.
     wait_for("full buffers", || {
         let mut taken = 0;
         for client in &clients {
@@ -196,7 +196,8 @@ impl Queue {
 #[test]
 fn who_waits_for_a_server_is_served_in_order_as_with_haproxy() {
     let (queue, text) = Queue::new();
-    // Its threads queue by clocks of their own, which differ by a millisecond: only one of them keeps the order.
+    // HAProxy's threads queue by separate clocks, which differ by a millisecond, so only a single thread keeps the
+    // order.
     let one = text.replace("global\n    log stdout", "global\n    nbthread 1\n    log stdout");
     let haproxy = Haproxy::start(&one.replace("TIMEOUT", "60s"), &[&queue.front]);
     assert_eq!(queue.order(), [0, 1, 2, 3, 4, 5]);
@@ -232,15 +233,15 @@ fn start_limited(limit: usize, text: &str, listening: &[&Listening]) -> (Program
     (Program::start(command, &fds), directory)
 }
 
-/// The processor time that a process uses in a moment in which nothing happens.
+/// Returns the CPU time that an idle process uses within half a second.
 fn idle_cost(pid: u32) -> Duration {
     let before = cpu_time(pid);
     std::thread::sleep(Duration::from_millis(500));
     cpu_time(pid) - before
 }
 
-/// The start leaves descriptors for the store's clients; an administrator who then allows more can have them take all
-/// there are. Everybody else then waits, and nobody spins.
+/// The start reserves descriptors for the store's clients; if an administrator then allows more clients, these can take
+/// all descriptors. Everything else then waits, and no thread spins.
 #[test]
 fn without_descriptors_the_process_waits_and_then_goes_on() {
     const LIMIT: usize = 300;
@@ -267,12 +268,12 @@ fn without_descriptors_the_process_waits_and_then_goes_on() {
     for client in &mut waiting {
         client.send("GET /fast HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n");
     }
-    // Twenty accepts a second that fail cost next to nothing; a loop would take half a second of two workers.
+    // Twenty failing accepts a second cost next to nothing; a busy loop would take half a second of each worker.
     let cost = wait_for("rest", || Some(idle_cost(program.pid())).filter(|cost| *cost < Duration::from_millis(200)));
     assert!(program.is_running(), "{cost:?}");
     assert_eq!(clients[0].ask(&["PING"]), "+PONG\r\n", "who is in is served");
     drop(clients);
-    // Whoever gets the first descriptor that is free may find none for its server.
+    // A client that gets the first free descriptor may find none for its server.
     for client in &mut waiting {
         assert!(matches!(client.read_response().status, 200 | 503), "who waited is answered");
     }
@@ -281,11 +282,11 @@ fn without_descriptors_the_process_waits_and_then_goes_on() {
     assert_eq!(Client::connect(&front.address()).get("/fast").status, 200);
 }
 
-/// More clients than descriptors: what `maxconn` derives from the limit keeps the rest in the backlog.
+/// More clients than descriptors: the `maxconn` that is derived from the limit keeps the rest in the backlog.
 #[test]
 fn more_clients_than_descriptors_are_served_in_turn() {
     let (front, origin) = (Listening::new(), Listening::new());
-    // A process of its own: what it accepts is no connection that `maxconn` counts.
+    // The origin is a separate process, so that its connections do not count against `maxconn`.
     let _origin = crate::start(&format!("origin o\n    bind {}\n", origin.word()), &[&origin]);
     let text = format!(
         "global\n    nbthread 2\n{PATIENT}listen l\n    bind {}\n    server o {}\n",

@@ -1,4 +1,4 @@
-//! Bytes that mean nothing: configurations for `check`, RESP for a store. Each is refused in words; nothing crashes.
+//! Meaningless bytes: configurations for `check`, RESP for a store. Each is refused with a message; nothing crashes.
 
 use std::io::Write;
 use std::process::Command;
@@ -8,7 +8,7 @@ use sluicegate_testkit::{Client, Listening, Program, RedisServer, rss_bytes, wai
 use super::{Gate, PATIENT};
 use crate::BINARY;
 
-/// Runs `check` on a path; gives the exit code and what it said.
+/// Runs `check` on a path; returns the exit code and the output.
 fn check_path(path: &std::path::Path) -> (i32, String) {
     let mut command = Command::new(BINARY);
     command.arg("check").arg(path);
@@ -41,7 +41,7 @@ fn noise(seed: u64, count: usize) -> Vec<u8> {
 fn configurations_of_noise_are_refused_in_words() {
     let valid = std::fs::read(crate::workspace().join("examples/accounting/sluicegate.cfg")).expect("the example");
     let mut files: Vec<(String, Vec<u8>)> = (1..9).map(|seed| (format!("noise {seed}"), noise(seed, 5_000))).collect();
-    // Noise of words that mean something reaches further than noise of bytes.
+    // Random sequences of valid words get further in the parser than random bytes.
     let words = [
         "global",
         "frontend",
@@ -132,11 +132,11 @@ fn what_configures_nothing_is_refused_as_haproxy_does() {
     }
     let folder = directory.path().join("folder");
     std::fs::create_dir(&folder).expect("writable");
-    // As if no file had been named at all.
+    // The result is the same as without a file.
     assert_eq!(check_path(&folder).0, 1, "a folder without files");
 }
 
-/// Requests that end a connection in Redis end it here, with the same words.
+/// Requests that end a connection in Redis end it here, with the same message.
 #[test]
 fn resp_nonsense_is_answered_as_redis_does() {
     let redis = RedisServer::start(&[]);
@@ -181,7 +181,7 @@ fn resp_nonsense_is_answered_as_redis_does() {
         }
     }
     assert!(differences.is_empty(), "{differences}");
-    // Real noise: whatever is said to it, the next client is served.
+    // Random bytes: whatever is sent to the store, the next client is served.
     for seed in 100..150 {
         exchange(&store.address(), &noise(seed, 20_000));
     }
@@ -189,7 +189,8 @@ fn resp_nonsense_is_answered_as_redis_does() {
     assert!(gate.info("Pid") > 0);
 }
 
-/// Clients that ask and never read: what waits for them is bounded, and so is what the process takes from them.
+/// Clients that send commands and never read: the replies queued for them are bounded, and so is the input that is
+/// read.
 #[test]
 fn store_clients_that_do_not_read_cost_bounded_memory() {
     const CLIENTS: usize = 50;
@@ -207,13 +208,13 @@ fn store_clients_that_do_not_read_cost_bounded_memory() {
             rest = &rest[count..];
         }
     }
-    // The owner's commands go on meanwhile, in turn with all that is asked.
+    // The owner's commands are served meanwhile, in turn with all requests of the others.
     for _ in 0..100 {
         assert_eq!(owner.ask(&["PING"]), "+PONG\r\n");
     }
     super::flood::wait_until_idle(gate.server.program.pid());
     let grown = rss_bytes(gate.server.program.pid()).saturating_sub(before);
-    // Ten thousand replies of a megabyte are wanted by each; a few may be on their way.
+    // Each client has requested ten thousand replies of a megabyte; a few may be in transit.
     assert!(grown < CLIENTS as u64 * (4 << 20), "{CLIENTS} clients cost {grown} bytes");
     drop(clients);
     wait_for("the clients' end", || owner.ask(&["INFO", "clients"]).contains("connected_clients:1\r\n").then_some(()));

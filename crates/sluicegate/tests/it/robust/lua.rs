@@ -1,5 +1,6 @@
-//! Hostile scripts in the proxy: whatever they do, other requests of the same worker are served meanwhile, each is ended
-//! within its budget, and the process ends when it is told to. What nothing can interrupt (blocking I/O) is noticed.
+//! Hostile scripts in the proxy: whatever they do, other requests of the same worker are served meanwhile, each is
+//! ended within its budget, and the process ends when it is told to. Blocking I/O, which nothing can interrupt, is
+//! detected.
 
 use std::ffi::CString;
 use std::fmt::Write as _;
@@ -10,7 +11,7 @@ use sluicegate_testkit::{Client, Listening, Sluicegate, wait_for};
 use super::PATIENT;
 use crate::BINARY;
 
-/// Actions that take as long as they are let. Behind `~` stand those that are refused, or over, at once.
+/// Actions that run for as long as they are allowed to. Those behind `~` are refused, or end, at once.
 const HOSTILE: &str = r"
 while true do end
 string.find(string.rep('a', 30000), '.-.-.-b')
@@ -110,7 +111,7 @@ fn bodies() -> impl Iterator<Item = &'static str> {
     HOSTILE.lines().filter(|line| !line.is_empty())
 }
 
-/// One after the other, and many together: others are answered while they run.
+/// Runs hostile scripts one after the other, and many at once: other requests are answered meanwhile.
 #[test]
 fn hostile_scripts_hold_nobody_back() {
     assert!(bodies().count() >= 40);
@@ -142,7 +143,7 @@ fn hostile_scripts_hold_nobody_back() {
     }
 }
 
-/// Finalizers that come due by themselves, after the burst, have their budget, too; their error is logged.
+/// Finalizers that run by themselves after a burst have a budget, too; their errors are logged.
 #[test]
 fn finalizers_end_where_nobody_asked_for_them() {
     let gate = Listening::new();
@@ -183,8 +184,8 @@ fn blocking(load: &str, global: &str, gate: &str, listening: &[&Listening]) -> S
     Sluicegate::start_in(BINARY, &text, listening, directory)
 }
 
-/// A worker that blocks in a function of C is told about with the line of its script; others accept in its place on a
-/// socket that they do not share with it, and signals end the process.
+/// A worker that blocks in a C function is reported with the line of its script; others accept in its place on a socket
+/// that they do not share with it, and signals end the process.
 #[test]
 fn a_stuck_worker_is_noticed_and_relieved() {
     for (load, signal) in [("lua-load", libc::SIGTERM), ("lua-load-per-thread", libc::SIGINT)] {

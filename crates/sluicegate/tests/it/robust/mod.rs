@@ -1,6 +1,6 @@
-//! What goes wrong outside the process: peers that die, stall, flood or talk nonsense, and files and addresses that
-//! can't be had. Whatever it is, the process stays up and says what happened, or says why it can't start; it keeps
-//! neither memory nor descriptors.
+//! Faults outside the process: peers that die, stall, flood or send nonsense, and files and addresses that are not
+//! available. In each case the process continues and reports the fault, or reports why it can't start; it leaks neither
+//! memory nor descriptors.
 
 mod faults;
 mod flood;
@@ -80,7 +80,7 @@ fn reset_on_close(stream: &std::net::TcpStream) {
     };
 }
 
-/// Lets the kernel give connections to who accepts only once their first bytes have come.
+/// Makes the kernel deliver connections to the acceptor only once their first bytes have arrived.
 pub(crate) fn accept_with_data(listener: &std::net::TcpListener) {
     use std::os::fd::AsRawFd;
     let seconds: libc::c_int = 60;

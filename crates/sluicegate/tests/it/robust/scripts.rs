@@ -1,4 +1,4 @@
-//! Scripts that go wrong: each costs its own request at most, and says so in the log.
+//! Scripts that fail: each harms at most its own request, and the failure is logged.
 
 use sluicegate_testkit::{Client, Haproxy, Listening, Program, wait_for};
 
@@ -27,7 +27,7 @@ fn configuration(directory: &std::path::Path, gate: &Listening) -> String {
     text
 }
 
-/// Waits for a line with all of these words; gives it.
+/// Waits for a log line that contains all of these words, and returns it.
 fn line_with(program: &Program, words: &[&str]) -> String {
     wait_for(&format!("{words:?} in the log"), || {
         let output = program.output();
@@ -35,12 +35,12 @@ fn line_with(program: &Program, words: &[&str]) -> String {
     })
 }
 
-/// What the client is answered and what is logged, for each action in turn.
+/// Checks the response and the log messages for each action in turn.
 fn outcomes(gate: &Listening, program: &Program) {
     let mut client = Client::connect(&gate.address());
     let mut others = Client::connect(&gate.address());
     assert_eq!(others.get("/").text(), "served");
-    // Others are served while a script spins: on the one worker there is, their answers come first.
+    // Other clients are served while a script spins: there is only one worker, and their responses come first.
     client.send("GET /spin HTTP/1.1\r\nHost: h\r\n\r\n");
     client.stream().set_nonblocking(true).expect("settable");
     let mut during = 0;

@@ -1,4 +1,4 @@
-//! What keeps the process from starting is told with its place, all at once, and ends it with 1.
+//! Errors that prevent the start: all are reported at once, with their positions, and the exit code is 1.
 
 use std::process::Command;
 
@@ -8,7 +8,7 @@ use crate::BINARY;
 
 use super::PATIENT;
 
-/// Runs `sluicegate run` on this text in a directory with further files; gives its exit code and what it said.
+/// Runs `sluicegate run` on this text in a directory with further files; returns its exit code and its output.
 fn fails(text: &str, files: &[(&str, &str)]) -> (i32, String) {
     let directory = tempfile::tempdir().expect("a directory");
     for (name, content) in files {
@@ -69,8 +69,8 @@ fn what_is_not_supported_yet_is_said() {
     check(later, &[], &["bad.cfg:1", "'peers' sections are not supported yet", "bad.cfg:4", "'option transparent'"]);
 }
 
-/// A store on a public address without a password answers strangers as Redis's protected mode does. In a network
-/// namespace of its own, so that nobody else is ever near it.
+/// A store on a public address without a password replies to other machines as Redis's protected mode does. The test
+/// runs in a network namespace of its own, so that no other machine can reach the store.
 #[test]
 fn a_public_store_without_a_password_refuses_strangers() {
     let directory = tempfile::tempdir().expect("a directory");
@@ -103,7 +103,8 @@ fn a_public_store_without_a_password_refuses_strangers() {
     assert_eq!(after.last(), Some(&"PONG"), "{output}");
 }
 
-/// A second process on the same unix socket is refused while the first lives, and takes over what a dead one left.
+/// A second process on the same unix socket is refused while the first runs; the socket of a dead process is taken
+/// over.
 #[test]
 fn a_stats_socket_of_a_living_process_is_spared() {
     let front = Listening::new();

@@ -18,7 +18,8 @@ core.register_action('ask', {'http-req'}, function(txn)
 end)
 ";
 
-/// A socket that answers nothing and one that answers and dies are the servers beside the demo server.
+/// Returns a configuration and a script. The servers are the demo server, a socket that never answers, and one that
+/// answers and dies.
 fn configuration(
     directory: &std::path::Path,
     redis: &RedisServer,
@@ -145,7 +146,7 @@ fn nothing_is_left_behind() {
         let current = || stat(&gate.stats, "www", "FRONTEND", "scur") + stat(&gate.stats, "app", "o", "scur");
         wait_for("the streams' end", || (current() == 0).then_some(()));
         // Idle server connections stay for a while, and so do their other ends, which the demo server holds.
-        let used = || descriptors(pid).saturating_sub(2 * stat(&gate.stats, "app", "o", "idle_conn_cur") as usize);
+        let used = || descriptors(pid).saturating_sub(2 * stat(&gate.stats, "app", "o", "srv_icur") as usize);
         wait_for("the descriptors", || (used() <= baseline).then_some(()));
         sizes.push((rss_bytes(pid), threads(pid)));
     }

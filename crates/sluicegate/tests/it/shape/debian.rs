@@ -16,12 +16,12 @@ const SCRIPT: &str = "/etc/init.d/haproxy";
 const GLOBAL: &str = "    chroot /var/lib/haproxy\n    stats socket @DIR@/admin.sock mode 660 level admin\n    \
                       stats timeout 30s\n    user haproxy\n    group haproxy\n    daemon\n";
 
-/// The values of a key in the unit.
+/// Returns the values of a key in the unit.
 fn values<'a>(unit: &'a str, key: &str) -> Vec<&'a str> {
     unit.lines().filter_map(|line| line.strip_prefix(key)?.strip_prefix('=')).collect()
 }
 
-/// The variables that the unit sets.
+/// Returns the variables that the unit sets.
 fn environment(unit: &str) -> HashMap<String, String> {
     values(unit, "Environment")
         .iter()
@@ -30,7 +30,8 @@ fn environment(unit: &str) -> HashMap<String, String> {
         .collect()
 }
 
-/// A line of the unit as systemd runs it: variables of its environment, our binary for haproxy's.
+/// Returns a command line of the unit as systemd runs it, with the variables of its environment, and with our binary in
+/// place of haproxy's.
 fn command(site: &Site, line: &str, environment: &HashMap<String, String>) -> Command {
     let words = line.split_whitespace().flat_map(|word| match word.strip_prefix('$') {
         Some(name) => environment[name].split_whitespace().map(str::to_owned).collect(),
@@ -92,7 +93,8 @@ fn the_unit_starts_reloads_and_stops() {
     assert!(code == 0 || expected.contains(&code), "{code}");
 }
 
-/// The unit of our own package: it says when it is ready, its reload fails with the files, and its stop is a good end.
+/// The unit of our own package: it reports readiness, its reload fails if the files are invalid, and stopping it is a
+/// success.
 #[test]
 fn our_own_unit_starts_reloads_and_stops() {
     let front = Listening::new();
@@ -130,8 +132,8 @@ fn our_own_unit_starts_reloads_and_stops() {
     assert_eq!(service.wait(), 0);
 }
 
-/// The unit's own line with its own variables and Debian's own file, in a mount and network namespace where our binary
-/// lies over haproxy's and `/run` is empty.
+/// The unit's command line, with its variables and Debian's configuration file, in a mount and network namespace in
+/// which our binary is mounted over haproxy's and `/run` is empty.
 #[test]
 fn the_unit_starts_the_stock_file() {
     if !root() {
@@ -166,8 +168,8 @@ fn the_unit_starts_the_stock_file() {
     assert!(code == 0 || expected.contains(&code), "{code}");
 }
 
-/// In a mount and network namespace of its own, where our binary lies over haproxy's, `/run` is empty and the
-/// configuration is the test's.
+/// The init script runs in a mount and network namespace of its own, in which our binary is mounted over haproxy's,
+/// `/run` is empty and the configuration is the test's.
 #[test]
 fn the_init_script_starts_and_stops() {
     if !root() {
@@ -229,7 +231,7 @@ fn the_init_script_starts_and_stops() {
     }
 }
 
-/// A user's number.
+/// Returns a user's ID.
 fn id(user: &str) -> String {
     let output = Command::new("id").args(["-u", user]).output().expect("id");
     String::from_utf8_lossy(&output.stdout).trim().to_owned()

@@ -1,11 +1,11 @@
-//! What keeps the service from starting reaches the command that was given: its exit code, and on its stderr the line
-//! of the file and what to do, whichever process found it.
+//! Errors that keep the service from starting: the command reports them by its exit code, and on its stderr with the
+//! line of the file and a remedy, whichever process found the error.
 
 use sluicegate_testkit::{Listening, Program};
 
 use super::{DEFAULTS, Site, fds, frontend, root};
 
-/// A file whose `global` has this line at line 2 fails in every mode with these words.
+/// Asserts that a file with this line in `global`, at line 2, fails in every mode with the expected texts.
 #[track_caller]
 fn check(global: &str, words: &[&str], expected: &[&str]) {
     for mode in [&["-db"][..], &["-D"], &["-W"], &["-W", "-D"]] {
@@ -57,7 +57,7 @@ fn a_masters_socket_that_can_not_be_bound() {
     }
 }
 
-/// A process in the foreground writes no pidfile, as HAProxy; the others must be found by it.
+/// As in HAProxy, a process in the foreground writes no pidfile; in the other modes the process must be found by it.
 #[test]
 fn a_pidfile_that_can_not_be_written() {
     for (global, words, expected) in [
@@ -77,7 +77,7 @@ fn a_pidfile_that_can_not_be_written() {
     assert_eq!(sluicegate_testkit::Client::connect(&front.address()).get("/").status, 200);
 }
 
-/// What is found after the pidfile was written takes it back.
+/// An error after the pidfile was written removes it.
 #[test]
 fn a_daemon_that_fails_late_leaves_no_pidfile() {
     if !root() {
@@ -90,7 +90,7 @@ fn a_daemon_that_fails_late_leaves_no_pidfile() {
     assert!(!site.path("pid").exists());
 }
 
-/// Without root nothing can be given up; the limit of descriptors can't be raised.
+/// Without root there are no privileges to give up, and the limit of descriptors can't be raised.
 #[test]
 fn without_privileges() {
     if !root() {
@@ -122,7 +122,7 @@ fn an_explicit_limit_that_is_too_low() {
     check("ulimit-n 20", &[], &["a.cfg:2: FD limit (20) too low for maxconn=1", "raise it to "]);
 }
 
-/// A log that will be lost is said, and the service runs.
+/// A log target that can't be reached causes a warning, and the service runs.
 #[test]
 fn a_jail_without_a_log_socket_is_said() {
     if !root() {

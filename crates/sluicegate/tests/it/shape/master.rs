@@ -1,4 +1,4 @@
-//! The master: its fate against that of Debian's haproxy, its command socket, the service manager.
+//! The master: its end compared with that of Debian's haproxy, its command socket, the service manager.
 
 use std::os::unix::net::UnixDatagram;
 
@@ -6,14 +6,14 @@ use sluicegate_testkit::{Client, Listening, PATIENCE, Program, wait_for};
 
 use super::{Site, ask, child, proc_value, root};
 
-/// How a master ends when it, or its worker, gets a signal.
+/// Returns how a master ends when it, or its worker, gets a signal: the exit code and the messages.
 fn end(start: impl Fn(&Site, &Listening) -> Program, to_worker: bool, signal: i32) -> (i32, Vec<String>) {
     let front = Listening::new();
     let site = Site::serving("    stats socket @DIR@/stats\n", &front);
     let mut program = start(&site, &front);
     assert_eq!(Client::connect(&front.address()).get("/").status, 200);
     let worker = child(program.pid());
-    // Debian's processes have their handlers once they answer.
+    // Debian's processes have installed their signal handlers once they answer.
     assert!(ask(&site.path("master"), "show proc").contains("worker"));
     ask(&site.path("stats"), "show info");
     if to_worker {
@@ -32,7 +32,7 @@ fn end(start: impl Fn(&Site, &Listening) -> Program, to_worker: bool, signal: i3
         (!ours.iter().any(|start| text.starts_with(start))).then_some(text)
     };
     let mut lines: Vec<String> = lines.lines().filter_map(words).collect();
-    // Two processes write them.
+    // Two processes write these lines.
     lines.sort();
     (code, lines)
 }
@@ -55,7 +55,7 @@ fn a_master_ends_as_haproxys() {
     }
 }
 
-/// The pidfile names the process that is to be signalled.
+/// The pidfile names the process to which signals are sent.
 #[test]
 fn the_pidfile_names_the_master() {
     let front = Listening::new();
@@ -64,7 +64,7 @@ fn the_pidfile_names_the_master() {
     assert_eq!(site.pid("pid"), program.pid());
 }
 
-/// The manager hears that the service runs in one datagram that begins with it, then that it stops.
+/// The manager is notified in one datagram, which begins with READY=1, that the service runs, and later that it stops.
 #[test]
 fn the_service_manager_is_told() {
     let front = Listening::new();
@@ -86,7 +86,8 @@ fn the_service_manager_is_told() {
     assert_eq!(program.wait(), 0);
 }
 
-/// A command of a unit that replaces a service: the manager hears who is the service then, and of its reloads and its end.
+/// A command of a unit that replaces a service: the manager is notified which process is the service then, and of its
+/// reloads and its end.
 #[test]
 fn the_service_manager_hears_who_goes_on() {
     for theirs in [false, true] {
@@ -105,7 +106,7 @@ fn the_service_manager_hears_who_goes_on() {
             let count = manager.recv(&mut buffer).expect("a datagram");
             String::from_utf8_lossy(&buffer[..count]).into_owned()
         };
-        // Debian's master tells first that it loads.
+        // Debian's master first reports that it loads.
         let hear_ready = || loop {
             let state = hear();
             if state.starts_with("READY=1\n") {
@@ -119,7 +120,7 @@ fn the_service_manager_hears_who_goes_on() {
         std::fs::write(site.path("a.cfg"), text.replace("status 200", "status 202")).unwrap();
         let pid = old.pid().to_string();
         let mut new = start(&site.path("haproxy"), &["-Ws", "-p", "pid", "-sf", &pid]);
-        // Ours goes on as it is, a stranger is replaced.
+        // A process of this program continues as the service; one of haproxy is replaced.
         let serves = if theirs { new.pid() } else { old.pid() };
         let ready = format!("READY=1\nMAINPID={serves}\nSTATUS=Ready.\n");
         wait_for("the successor", || (hear() == ready).then_some(()));
@@ -128,7 +129,7 @@ fn the_service_manager_hears_who_goes_on() {
         if theirs {
             assert_eq!(old.wait(), 0, "{}", old.output());
         }
-        // What the manager sends to the command that it started reaches the service.
+        // Signals that the manager sends to the command that it started reach the service.
         new.signal(libc::SIGUSR2);
         wait_for("the reload", || hear().starts_with("RELOADING=1\nMONOTONIC_USEC=").then_some(()));
         assert_eq!(hear(), ready);
@@ -141,7 +142,7 @@ fn the_service_manager_hears_who_goes_on() {
     }
 }
 
-/// A service that can't start is not said to be ready.
+/// A service that can't start is not reported as ready.
 #[test]
 fn the_service_manager_is_not_told_of_a_failure() {
     let site = Site::new("global\n    stats socket /nonexistent/x\n");
@@ -172,7 +173,7 @@ fn the_masters_socket_answers() {
     assert_eq!(all(&format!("@!{worker} show cli level")), "admin\n\n");
     let talk = format!("master> {worker}> admin\n\n{worker}> 3.2.0");
     assert!(all("prompt\n@1\nshow cli level\n@master show version\n@\nquit").starts_with(&talk));
-    // Modes are the master's, whoever answers; a command with a prefix is the worker's.
+    // Modes belong to the master, whichever process answers; those of a command with a prefix belong to the worker.
     assert_eq!(
         all("@1; expert-mode on; debug dev write 3; expert-mode off; debug dev write 3"),
         "..\n\nThis command is restricted to expert mode only.\n\n"
@@ -205,7 +206,7 @@ fn the_keyword_makes_a_master() {
     assert!(!program.output().contains("exit-on-failure:"), "{}", program.output());
 }
 
-/// What a master holds: no listener, no more than a few descriptors.
+/// A master holds no listener, and only a few descriptors.
 #[test]
 fn a_master_holds_nothing_that_serves() {
     if !root() {

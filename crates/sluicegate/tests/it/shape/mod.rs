@@ -1,5 +1,5 @@
-//! The shape of the processes: who is started, as whom, what it answers to signals and how it ends. All of it needs
-//! root, as the service does; without it these tests have nothing to show.
+//! The shape of the processes: which are started, as which user, how they react to signals and how they end. These
+//! tests need root, as the service does; without it most of them do nothing.
 
 mod debian;
 mod failures;
@@ -22,7 +22,7 @@ const HAPROXY: &str = "/usr/sbin/haproxy";
 const DEFAULTS: &str =
     "defaults\n    mode http\n    timeout client 30s\n    timeout server 30s\n    timeout connect 5s\n";
 
-/// Returns whether this process may do what a service manager does.
+/// Returns whether this process has the privileges of a service manager.
 fn root() -> bool {
     // SAFETY: the call takes nothing and can't fail.
     unsafe { libc::geteuid() == 0 }
@@ -44,7 +44,7 @@ impl Site {
         Site { directory }
     }
 
-    /// A frontend that answers 200 behind these lines of `global`.
+    /// Returns a site with these lines in `global` and a frontend that answers 200.
     fn serving(global: &str, front: &Listening) -> Site {
         Site::new(&format!("global\n{global}{}", frontend(front)))
     }
@@ -53,7 +53,7 @@ impl Site {
         self.directory.path().join(name)
     }
 
-    /// A command of our binary, or of Debian's, on the configuration.
+    /// Returns a command of our binary, or of Debian's, for the configuration.
     fn command(&self, program: &Path, words: &[&str]) -> Command {
         let mut command = Command::new(program);
         let directory = self.directory.path().to_str().expect("UTF-8");
@@ -62,17 +62,17 @@ impl Site {
         command
     }
 
-    /// Our binary, as `haproxy`.
+    /// Starts our binary as `haproxy`.
     fn ours(&self, words: &[&str], listening: &[&Listening]) -> Program {
         Program::start(self.command(&self.path("haproxy"), words), &fds(listening))
     }
 
-    /// Debian's haproxy.
+    /// Starts Debian's haproxy.
     fn theirs(&self, words: &[&str], listening: &[&Listening]) -> Program {
         Program::start(self.command(Path::new(HAPROXY), words), &fds(listening))
     }
 
-    /// The process number in a pidfile, once it is there.
+    /// Waits for a pidfile; returns its process ID.
     fn pid(&self, name: &str) -> u32 {
         let path = self.path(name);
         wait_for("the pidfile", || std::fs::read_to_string(&path).ok()?.trim().parse().ok())
@@ -87,7 +87,7 @@ fn frontend(front: &Listening) -> String {
     format!("{DEFAULTS}frontend f\n    bind {}\n    http-request return status 200\n", front.word())
 }
 
-/// A process that is nobody's child; ended with the test.
+/// A process that is not a child of the test, but is ended with it.
 struct Stray(u32);
 
 impl Stray {
@@ -115,14 +115,14 @@ impl Drop for Stray {
     }
 }
 
-/// A line of a file in `/proc/PID`, without its name.
+/// Returns the value of a line in a file in `/proc/PID`.
 fn proc_value(pid: u32, file: &str, name: &str) -> Option<String> {
     let text = std::fs::read_to_string(format!("/proc/{pid}/{file}")).ok()?;
     let rest = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'))?;
     Some(rest.split_whitespace().collect::<Vec<_>>().join(" "))
 }
 
-/// The only child of a process, once it has one.
+/// Waits for the only child of a process; returns its process ID.
 #[track_caller]
 fn child(pid: u32) -> u32 {
     wait_for("a child", || {
@@ -130,10 +130,10 @@ fn child(pid: u32) -> u32 {
     })
 }
 
-/// What a command socket answers to one line; the socket may not be there yet.
+/// Returns the answer of a command socket to one line; waits until the socket exists.
 fn ask(path: &Path, line: &str) -> String {
     use std::io::{Read, Write};
-    // Debian's haproxy may reset what was connected to a socket before its process has taken it over.
+    // Debian's haproxy may reset a connection that was made before its process has taken over the socket.
     wait_for("an answer", || {
         let mut stream = UnixStream::connect(path).ok()?;
         stream.set_read_timeout(Some(sluicegate_testkit::PATIENCE)).ok()?;

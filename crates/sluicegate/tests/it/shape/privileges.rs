@@ -4,8 +4,8 @@ use sluicegate_testkit::{Client, Listening, RedisServer, threads, wait_for};
 
 use super::{Site, Stray, ask, child, proc_value, root};
 
-/// The command returns 0 when the service can be used, lets go of its streams, and leaves a process that has given up
-/// everything.
+/// The command returns 0 when the service is usable, closes its standard streams, and leaves a process that has given
+/// up all privileges.
 #[test]
 fn a_daemon_serves_in_its_jail_as_nobody() {
     if !root() {
@@ -16,7 +16,7 @@ fn a_daemon_serves_in_its_jail_as_nobody() {
                   pidfile @DIR@/pid\n    stats socket @DIR@/stats mode 600\n";
     let site = Site::serving(global, &front);
     let mut command = site.ours(&[], &[&front]);
-    // Waits for the end of its output, too.
+    // This also waits for the end of the command's output.
     assert_eq!(command.wait(), 0, "{}", command.output());
     let text = std::fs::read_to_string(site.path("pid")).expect("written before the command ended");
     let daemon = Stray(text.trim().parse().expect("a number"));
@@ -39,7 +39,7 @@ fn a_daemon_serves_in_its_jail_as_nobody() {
     daemon.wait();
 }
 
-/// The same under a master, which stays what it was: root, outside, with one thread.
+/// The same under a master, which remains root and outside the jail, with one thread.
 #[test]
 fn a_master_keeps_its_privileges_and_one_thread() {
     if !root() {
@@ -72,7 +72,7 @@ fn a_master_keeps_its_privileges_and_one_thread() {
     }
 }
 
-/// A worker that nobody watches any more ends, rather than hold its ports against the next start.
+/// A worker whose master was killed ends, so that the next start finds its ports free.
 #[test]
 fn a_worker_follows_a_master_that_was_killed() {
     if !root() {
@@ -88,7 +88,7 @@ fn a_worker_follows_a_master_that_was_killed() {
     worker.wait();
 }
 
-/// What a script needs from outside was read before: modules, the time zone, `/etc/hosts`.
+/// Files outside the jail that a script needs were read before: modules, the time zone, `/etc/hosts`.
 #[test]
 fn scripts_work_inside_the_jail() {
     if !root() {
@@ -129,7 +129,7 @@ fn scripts_work_inside_the_jail() {
     assert!(tokyo.iter().any(|hour| line.contains(hour)), "{line} is not of {tokyo:?}");
 }
 
-/// Names of engines mean in the jail what they meant outside, after a reload, too.
+/// Names of engines resolve inside the jail as they do outside, after a reload, too.
 #[test]
 fn engines_are_found_from_inside_the_jail() {
     if !root() {
@@ -149,7 +149,7 @@ fn engines_are_found_from_inside_the_jail() {
         )
     };
     let site = Site::new(&text("engine-one"));
-    // A name that only this process knows, and only outside.
+    // Names that only this process can resolve, and only outside the jail.
     std::fs::write(site.path("hosts"), "127.0.0.1 engine-one engine-two\n").unwrap();
     let mut command = std::process::Command::new("unshare");
     command.args(["-m", "sh", "-c", "mount --bind hosts /etc/hosts && exec ./haproxy -W -db -S $PWD/master -f a.cfg"]);
@@ -184,7 +184,7 @@ fn ulimit_n_is_the_limit() {
     assert!((400..617).contains(&value("Maxconn")), "derived from it: {}", value("Maxconn"));
 }
 
-/// A store's clients take descriptors, too; like Redis it takes fewer rather than not start.
+/// A store's clients need descriptors, too; like Redis, the store accepts fewer clients rather than fail to start.
 #[test]
 fn a_store_makes_room_for_its_clients_or_takes_fewer() {
     for (limit, maxclients, warned) in [("5000", "1000", false), ("1000", "10000", true)] {

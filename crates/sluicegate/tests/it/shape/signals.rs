@@ -1,11 +1,11 @@
-//! Signals: what each does, word for word as Debian's haproxy where it says something, and that none ends the process
-//! by its default action.
+//! Signals: the effect of each, with the same messages as Debian's haproxy; none ends the process by its default
+//! action.
 
 use sluicegate_testkit::{Client, Listening, Program, wait_for};
 
 use super::{Site, ask, child, frontend, proc_value};
 
-/// A socket that may pause: one whose port the kernel chose would come back with another.
+/// Returns a socket that can be paused. Its port is fixed: the kernel would choose another one on resumption.
 fn fixed() -> Listening {
     let listener = std::net::TcpListener::bind(("127.0.0.1", sluicegate_testkit::free_port()));
     Listening { listener: listener.expect("a free port") }
@@ -15,7 +15,8 @@ const PROXIES: &str = "listen l\n    bind \"BIND\"\n    server a 127.0.0.1:1\n  
                        server b 127.0.0.1:1 backup\nbackend d\n    server a 127.0.0.1:1 disabled\n    \
                        server b 127.0.0.1:1 backup\nbackend e\n    server a 127.0.0.1:1 disabled\nbackend n\n";
 
-/// What a program says on stderr when it gets these signals, one after the other, without what only it has.
+/// Returns the lines that a program writes to stderr on these signals, sent one after the other, without the lines that
+/// only one of the programs writes.
 fn says(start: impl Fn(&Site, &[&Listening]) -> Program, signals: &[(i32, &str)]) -> Vec<String> {
     let (front, other) = (fixed(), fixed());
     let proxies = PROXIES.replace("BIND", &other.word());
@@ -26,7 +27,8 @@ fn says(start: impl Fn(&Site, &[&Listening]) -> Program, signals: &[(i32, &str)]
     ask(&site.path("stats"), "show info");
     for (signal, answer) in signals {
         program.signal(*signal);
-        // An answer may be that of one before it; two signals that wait are taken in the order of their numbers.
+        // The output may answer an earlier signal, so this waits for delivery first: pending signals are delivered in
+        // the order of their numbers.
         wait_for("the signal to be taken", || {
             let waits =
                 |name| proc_value(program.pid(), "status", name).and_then(|bits| u64::from_str_radix(&bits, 16).ok());
@@ -57,8 +59,8 @@ fn states_pauses_and_stops_are_told_as_haproxy_tells_them() {
     assert!(ours.iter().any(|line| line.contains("SIGHUP: Server l/a is UP. Conn: 0 act")), "{ours:?}");
 }
 
-/// A port that is put aside refuses connections and takes them again; connections go on meanwhile. With one socket per
-/// worker (a port of its own) and with a shared one (inherited).
+/// A paused port refuses connections until it is resumed; established connections continue. Both for one socket per
+/// worker (a port of its own) and for a shared one (inherited).
 #[test]
 fn listeners_pause_and_resume() {
     let front = fixed();
@@ -100,7 +102,7 @@ fn a_paused_process_stops() {
     assert_eq!(program.wait(), 0);
 }
 
-/// Each says what it did, and nothing ends.
+/// Each signal is answered by its message, and the process continues.
 #[test]
 fn no_signal_ends_the_process_by_itself() {
     let signals = [
@@ -114,7 +116,7 @@ fn no_signal_ends_the_process_by_itself() {
     let mut program = site.ours(&["-db"], &[&front]);
     assert_eq!(Client::connect(&front.address()).get("/").status, 200);
     program.signal(libc::SIGPIPE);
-    // As in HAProxy: only a master reloads when it is told so by a signal.
+    // As in HAProxy, only a master reloads on this signal.
     program.signal(libc::SIGUSR2);
     for (signal, answer) in signals {
         program.signal(signal);
@@ -126,7 +128,7 @@ fn no_signal_ends_the_process_by_itself() {
     assert_eq!(program.wait(), -libc::SIGTERM);
 }
 
-/// A master passes on what concerns the worker, and neither of them ends.
+/// A master forwards the signals that concern the worker, and neither process ends.
 #[test]
 fn a_master_passes_signals_on() {
     let front = fixed();
@@ -153,7 +155,7 @@ fn a_master_passes_signals_on() {
     assert_eq!(child(program.pid()), worker);
 }
 
-/// A signal that comes while the file is read waits until somebody catches it.
+/// A signal that arrives while the configuration is read stays pending until the process handles signals.
 #[test]
 fn an_early_signal_is_not_lost() {
     let front = fixed();

@@ -35,7 +35,7 @@ struct Added {
 }
 
 impl AddOptions {
-    /// Reads options from word 2 on; gives them with the word of the first score.
+    /// Reads options from word 2 on; returns them with the position of the first score.
     fn parse(words: &[&[u8]], increments: bool) -> Result<(AddOptions, usize), Refused> {
         let mut options = AddOptions { increments, ..AddOptions::default() };
         let mut at = 2;
@@ -133,7 +133,7 @@ pub(crate) fn add_scored(
         Ok::<_, Refused>((added, updated, last))
     };
     let mut key = ctx.key(0);
-    // With XX nothing is made, so that nothing has to be removed.
+    // With XX no key is created that would have to be removed.
     let done =
         if options.xx { key.edit_existing_as(change)?.unwrap_or(Ok((0, 0, None))) } else { key.edit_as(change)? };
     let (added, updated, last) = done?;

@@ -18,7 +18,7 @@ use crate::visits::{self, FindVisits};
 /// A member with its score.
 type Scored = (Vec<u8>, f64);
 
-/// Members with scores, where one may come several times.
+/// The scores of members that may occur in several sources.
 type Scores = std::collections::HashMap<Vec<u8>, f64, foldhash::fast::RandomState>;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -66,7 +66,7 @@ fn number(score: f64) -> f64 {
     if score.is_nan() { 0.0 } else { score }
 }
 
-/// A command as it was asked for.
+/// The options of a command.
 struct Plan {
     weights: Vec<f64>,
     aggregate: Aggregate,
@@ -128,7 +128,7 @@ const STEP: usize = 64;
 #[derive(Clone, Copy)]
 enum Source<'s> {
     Zset(&'s Zset),
-    /// A set, at a time; its members have the score 1.
+    /// A set, with the time of the command; its members have the score 1.
     Set(&'s Set, i64),
 }
 
@@ -243,16 +243,16 @@ fn combine(sources: &[Option<ObjectRef<'_>>], plan: &Plan, operation: Operation,
     (scored, count)
 }
 
-/// Members and scores in order.
+/// Sorts members by score, then by name.
 fn sorted(mut scored: Vec<Scored>) -> Vec<Scored> {
-    // Of an intersection or a difference long runs mostly are in order already, which a stable sort makes use of.
+    // An intersection or a difference mostly consists of long sorted runs, which a stable sort exploits.
     scored.sort_by(|(member, score), (other, other_score)| {
         score.partial_cmp(other_score).unwrap_or(std::cmp::Ordering::Equal).then_with(|| member.cmp(other))
     });
     scored
 }
 
-/// Returns the sorted set of these members, made in order, which is the fastest way.
+/// Returns the sorted set of these members, which are inserted in order, the fastest way.
 fn zset_of(members: &[Scored], limits: &Limits) -> Zset {
     let longest = members.iter().map(|(member, _)| member.len()).max().unwrap_or(0);
     let mut zset = Zset::for_members(members.len(), longest, limits);
@@ -262,7 +262,7 @@ fn zset_of(members: &[Scored], limits: &Limits) -> Zset {
     zset
 }
 
-/// Carries a command out. `stores` is the event of one that stores; its key 0 is then the destination.
+/// Executes a command. `stores` is the event of a command that stores its result; key 0 is then the destination.
 fn run(ctx: &mut Ctx<'_>, out: &mut dyn ReplySink, operation: Operation, name: &str, stores: Option<&'static str>) {
     let words = ctx.words;
     let first = 1 + usize::from(stores.is_some());

@@ -1,4 +1,4 @@
-//! Commands that look at members in no order: ZSCAN and ZRANDMEMBER.
+//! Commands that return members in no order: ZSCAN and ZRANDMEMBER.
 
 use std::collections::BTreeSet;
 
@@ -23,7 +23,7 @@ fn zscan(ctx: &mut Ctx<'_>, out: &mut dyn ReplySink) {
             return Ok(());
         };
         let options = scan::Options::parse(&words[3..], false)?;
-        // A small one shows scores as they stand in its block.
+        // A small sorted set returns scores as its block stores them.
         let text = if zset.is_small() { score::stored } else { score::text_17 };
         let mut found = Texts::default();
         let next = zset.scan(cursor, options.count, |member, score| {
@@ -38,9 +38,9 @@ fn zscan(ctx: &mut Ctx<'_>, out: &mut dyn ReplySink) {
     or_error(result, out);
 }
 
-/// Different ranks chosen by chance, in order.
+/// Returns distinct random ranks in ascending order.
 fn different(count: usize, len: usize) -> Vec<usize> {
-    // A few of many are drawn until they are distinct; otherwise all are scanned.
+    // A few of many ranks are drawn until enough are distinct; otherwise all are scanned.
     if count < len / 3 {
         let mut ranks = BTreeSet::new();
         while ranks.len() < count {

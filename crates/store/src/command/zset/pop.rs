@@ -91,7 +91,7 @@ fn pop(ctx: &mut Ctx<'_>, out: &mut dyn ReplySink, end: End) {
             _ => return Err(SYNTAX.into()),
         };
         if count == Some(0) {
-            // Nothing changes, but the type is looked at.
+            // Nothing changes, but the type is checked.
             ctx.key(0).object::<Zset>()?;
             out.array(0);
             return Ok(());

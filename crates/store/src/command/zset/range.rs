@@ -53,7 +53,7 @@ fn lex_bound(word: &[u8]) -> Option<LexBound<'_>> {
     }
 }
 
-/// A range as it was named, its ends read.
+/// A range as the command names it, with parsed ends.
 #[derive(Clone, Copy, Debug)]
 enum Named<'a> {
     Ranks(i64, i64),
@@ -76,7 +76,7 @@ impl<'a> Named<'a> {
         }
     }
 
-    /// Returns the ranks that it is; those of a range of ranks count from the end if it goes `back`.
+    /// Returns the ranks of its elements; with `back`, the ranks that the command names count from the end.
     fn ranks(&self, zset: &Zset, back: bool) -> Range<usize> {
         let len = zset.len();
         match *self {
@@ -259,7 +259,8 @@ fn zrangestore(ctx: &mut Ctx<'_>, out: &mut dyn ReplySink) {
         let (mut made, limits) = (Zset::empty(), ctx.limits());
         if let Some(zset) = ctx.read_as::<Zset>(1)? {
             if let Named::Ranks(..) = query.named {
-                // As in Redis, how many come is known here alone; in the large form -0 keeps its sign.
+                // As in Redis, only a range of ranks chooses the form in advance, by the number of elements; in the
+                // large form -0 keeps its sign.
                 made = Zset::for_members(query.ranks(&zset).len(), 0, limits);
             }
             query.each(&zset, |member, score| {
@@ -305,7 +306,7 @@ fn remove(ctx: &mut Ctx<'_>, out: &mut dyn ReplySink, by: By, event: &'static st
             }
             (ranks.len(), zset.len() == 0)
         })?;
-        // A set of which nothing stays is freed after its stripe is unlocked.
+        // A set that becomes empty is freed after its stripe is unlocked.
         ctx.garbage.extend(whole.map(|zset| Garbage::Object(zset.into_object())));
         let (removed, emptied) = removed.unwrap_or_default();
         note_removal(ctx, 0, removed, emptied, event);

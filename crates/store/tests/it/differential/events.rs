@@ -7,7 +7,7 @@ use sluicegate_testkit::{Client, RedisServer};
 use crate::block_on;
 use crate::support::Running;
 
-/// A server with somebody who gives commands and somebody who listens.
+/// A server with a client that sends commands and a client that subscribes to events.
 struct Side {
     commands: Client,
     listener: Client,
@@ -23,7 +23,7 @@ impl Side {
         Side { commands, listener }
     }
 
-    /// Runs a command; the events that it caused.
+    /// Runs a command; returns the events that it caused.
     fn events(&mut self, words: &[&str]) -> Vec<String> {
         self.commands.command(words);
         self.commands.read_reply();
@@ -58,7 +58,7 @@ impl Sides {
     #[track_caller]
     fn check(&mut self, words: &[&str]) -> Vec<String> {
         let (mut ours, mut theirs) = (self.ours.events(words), self.redis.events(words));
-        // When a key that nobody touches is found expired is each program's own affair.
+        // The programs may notice at different times that an untouched key has expired.
         for events in [&mut ours, &mut theirs] {
             events.retain(|event| !event.contains("expired"));
         }
@@ -159,7 +159,7 @@ fn each_command_says_the_events_of_redis() {
     for line in script.lines().map(str::trim).filter(|line| !line.is_empty()) {
         sides.check_line(line);
     }
-    // RESTORE, with and without something to replace.
+    // RESTORE, with and without an existing key.
     let mut own = Client::connect(&sides._ours.address());
     sides.check_line("SET dumped v");
     own.command(&["DUMP", "dumped"]);
@@ -184,7 +184,7 @@ fn each_command_says_the_events_of_redis() {
 #[test]
 fn what_expires_is_told_when_it_is_touched_or_found() {
     let mut sides = Sides::new("Ex");
-    // Touched: the reading command says it, before anything else.
+    // The command that touches an expired key emits the event first.
     for command in ["GET", "DEL", "INCR", "HGETALL", "PERSIST"] {
         for side in [&mut sides.redis, &mut sides.ours] {
             side.commands.ask(&["SET", "short", "v", "PX", "1"]);
@@ -219,7 +219,7 @@ fn what_the_sweep_finds_is_told_too() {
     waits.join().expect("it ended").expect("it was received");
 }
 
-/// Those of Redis 8.0, which the installed one is too old for; the last ones are this store's own.
+/// The events of Redis 8.0, for which the installed redis-server is too old; the last ones are this store's own.
 #[test]
 fn elements_that_expire_say_the_events_of_redis() {
     let ours = Running::start();
@@ -261,7 +261,7 @@ fn elements_that_expire_say_the_events_of_redis() {
     assert_eq!(events, ["__keyevent@0__:hexpired swept", "__keyevent@0__:del swept"]);
 }
 
-/// As Redis 8.0 does, which the installed one is too old for.
+/// The events of Redis 8.0, for which the installed redis-server is too old.
 #[test]
 fn fields_that_are_found_expired_say_the_events_of_redis() {
     let hand = ManualClock::new(1_700_000_000_000);
@@ -279,7 +279,7 @@ fn fields_that_are_found_expired_say_the_events_of_redis() {
         hand.advance(11);
         let expected: Vec<String> = expected.iter().map(|event| format!("__keyevent@0__:{event}")).collect();
         assert_eq!(side.events(&words), expected, "{command}");
-        // Said once.
+        // The event is emitted once.
         assert!(!side.events(&words).iter().any(|event| event.contains("hexpired")), "{command}");
     };
     check("HGET h e", &[]);
@@ -304,13 +304,13 @@ fn fields_that_are_found_expired_say_the_events_of_redis() {
     check("HSETEX h FNX FIELDS 2 a 1 e 1", &["hexpired h"]);
     check("HSETEX h FNX FIELDS 2 a 1 x 1", &["hexpired h", "hset h"]);
     check("HSETEX only FXX FIELDS 1 a 1", &["hexpired only", "del only"]);
-    // What goes over all fields passes over them.
+    // Commands on all fields skip the expired ones without an event.
     for command in ["HGETALL h", "HKEYS h", "HVALS h", "HLEN h", "HSCAN h 0", "HTTL h FIELDS 1 a", "HSCAN only 0"] {
         check(command, &[]);
     }
-    // Setting one that has expired is setting it anew.
+    // Setting an expired field creates it anew.
     check("HSET h a 1", &["hset h"]);
-    // Who watches learns of it; and it is counted.
+    // A watching client's transaction fails, and the expiry is counted.
     side.events(&["DEL", "h"]);
     side.events(&["HSETEX", "h", "PX", "10", "FIELDS", "2", "a", "1", "b", "2"]);
     let mut watching = ours.connect();
@@ -322,7 +322,7 @@ fn fields_that_are_found_expired_say_the_events_of_redis() {
     watching.command(&["EXEC"]);
     assert_eq!(watching.read_reply(), b"*-1\r\n");
     assert_eq!(watching.ask(&["HLEN", "h"]), ":1\r\n");
-    // What a section holds is left to the sweep.
+    // Expired fields of a key that a section holds are left to the sweep.
     let section = block_on(store.section([(0, &b"h"[..], Mode::Shared)])).expect("a free key");
     assert!(side.events(&["HGET", "h", "b"]).is_empty());
     assert_eq!(watching.ask(&["HLEN", "h"]), ":1\r\n");

@@ -1,16 +1,17 @@
-//! What random commands against redis-server have found (`cargo xtask differential`), each by its name.
+//! Differences from redis-server that random commands have found (`cargo xtask differential`), each as a named test.
 
 use sluicegate_testkit::{Client, RedisServer};
 
 use crate::support::Running;
 
-/// Gives both each line on a connection of its own, in RESP2 and in RESP3; commands stand between semicolons.
+/// Sends each line to both servers on a connection of its own, in RESP2 and in RESP3, and compares the replies. A line
+/// contains commands separated by semicolons.
 #[track_caller]
 fn check(lines: &[&str]) {
     check_beside(&RedisServer::start(&["--hz", "500"]), lines);
 }
 
-/// The same beside another server.
+/// Like [`check`], for a given server.
 #[track_caller]
 fn check_beside(redis: &RedisServer, lines: &[&str]) {
     let ours = Running::start();
@@ -38,7 +39,7 @@ fn a_wait_that_ends_for_nothing_is_answered_by_a_null_array() {
         "BLMOVE none to LEFT RIGHT 0.001",
         "BLPOP none 0.001",
         "BZPOPMIN none 0.001",
-        // One that may not wait is answered as ever.
+        // In a transaction, which cannot wait, the replies are the usual ones.
         "MULTI; BRPOPLPUSH none to 0.001; BLMOVE none to LEFT LEFT 1; BLPOP none 1; EXEC",
     ]);
 }
@@ -60,7 +61,7 @@ fn errors_repeat_bytes_and_end_at_a_nul() {
         "EXPIRE k 1 \"a\\x00b\"",
         "PFADD p x; PFDEBUG \"\\xff\" p",
         "PFADD p x; PFDEBUG \"a\\x00b\" p",
-        // Line breaks at the end are dropped, others become blanks.
+        // Line breaks at the end are dropped, others become spaces.
         "EXPIRE k 1 \"a\\r\\nb\\n\\r\\n\"",
     ]);
 }
@@ -89,7 +90,8 @@ fn lists_of_commands_are_arrays() {
     check(&["COMMAND LIST FILTERBY PATTERN get; COMMAND GETKEYSANDFLAGS SET a GET"]);
 }
 
-/// A small sorted set keeps no sign of a score of -0, a large one does; so it shows which form a value has passed through.
+/// A small sorted set drops the sign of a score of -0, a large one keeps it. So the sign shows which form a value has
+/// passed through.
 #[test]
 fn a_score_of_minus_zero_keeps_its_sign_as_in_redis() {
     const LONG: &str = "a-member-that-is-somewhat-longer-than-the-sixty-four-bytes-of-a-small-one";
@@ -114,7 +116,7 @@ fn texts_and_numbers_to_be_sorted_end_at_a_nul() {
     let texts = r#"RPUSH l "a\x00c" "a\x00b" "a" b "a\x00a" "b\x00""#;
     let numbers = r#"RPUSH l "5\x00x" 3 "" "\x00" "4\x00""#;
     check(&[
-        // What is equal stays in the order of the list.
+        // Equal elements keep their order in the list.
         &format!("{texts}; SORT l ALPHA; SORT l ALPHA DESC; SORT l ALPHA LIMIT 1 3; SORT l ALPHA DESC LIMIT 0 2"),
         &format!("{texts}; SORT l ALPHA GET # GET none; SORT_RO l ALPHA; SORT l BY none_* ALPHA DESC"),
         &format!("{texts}; SORT l ALPHA STORE d; LRANGE d 0 -1; SORT l ALPHA DESC STORE d; LRANGE d 0 -1"),
@@ -127,7 +129,7 @@ fn texts_and_numbers_to_be_sorted_end_at_a_nul() {
 #[test]
 fn a_cursor_ends_at_a_zero_byte() {
     let cursors = ["", "\\x00", "0\\x00junk", "1\\x00 ", "x\\x00", "\\x00x", "-\\x00", "-0", "+0\\x00", "\\t\\x00"];
-    // Small values, and a set of integers, are given whole; where a table's elements lie is a matter of chance in Redis.
+    // Small values, and a set of integers, are returned in one reply. The order of a hash table is random in Redis.
     let lines = cursors.map(|cursor| {
         format!("ZADD z 1 a; SADD s 1; HSET h f v; ZSCAN z \"{cursor}\"; SSCAN s \"{cursor}\"; HSCAN h \"{cursor}\"")
     });

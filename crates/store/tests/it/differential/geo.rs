@@ -137,7 +137,7 @@ fn edge_cases_are_answered_as_by_redis_in_resp3() {
     script(Protocol::Resp3);
 }
 
-/// Positions everywhere, shapes of every size anywhere: the same members come out in the same order.
+/// Random positions, and shapes of every size at random positions: the same members are returned in the same order.
 #[test]
 fn large_indexes_are_searched_as_by_redis() {
     let mut pair = Pair::new(Protocol::Resp2);

@@ -10,7 +10,7 @@ fn bytes_of_hyperloglogs_are_those_of_redis_as_they_grow() {
     let mut pair = Pair::new(Protocol::Resp2);
     let mut random = Random(17);
     let mut added = 0;
-    // Past the border to dense at some 1,500 elements, more often before it.
+    // Beyond the change to the dense form at about 1,500 elements, with smaller steps before it.
     while added < 6_000 {
         let elements: Vec<String> =
             (0..1 + random.below(1 + added / 20)).map(|at| format!("e:{}", added + at)).collect();

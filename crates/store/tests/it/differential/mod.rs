@@ -1,6 +1,7 @@
-//! The same commands to Debian's redis-server, or to Valkey where that has what the store has, and to the store: replies and final state are compared byte for byte,
-//! except where the clock or the order of a hash table shows. Random commands are sent by `cargo xtask differential`;
-//! here are cases chosen one by one, large values, and what needs more than commands and replies.
+//! Comparison with Debian's redis-server, or with Valkey for features that only Valkey shares: the store gets the same
+//! commands, and replies and final state are compared byte for byte, except where they depend on the clock or on the
+//! order of a hash table. Random commands are sent by `cargo xtask differential`; these are selected cases, large
+//! values, and tests that need more than commands and replies.
 
 mod bits;
 mod events;
@@ -34,7 +35,8 @@ fn parse(bytes: &[u8]) -> Reply {
     progress.reply.expect("a whole reply")
 }
 
-/// How far times may be apart that are told one after the other, in the unit of the command; none if it tells no time.
+/// Returns the tolerated difference of times in two successive replies, in the unit of the command; `None` if it
+/// returns no time.
 fn clocks_apart(words: &[&str]) -> Option<i64> {
     match words[0].to_ascii_lowercase().as_str() {
         "ttl" | "expiretime" => Some(60),
@@ -44,7 +46,7 @@ fn clocks_apart(words: &[&str]) -> Option<i64> {
     }
 }
 
-/// Replies that are equal but for order are made equal.
+/// Makes replies equal that differ only in order.
 fn normalised(words: &[&str], reply: Reply) -> Reply {
     match (words[0].to_ascii_lowercase().as_str(), reply) {
         ("keys" | "scan", Reply::Array(mut items)) => {
@@ -73,7 +75,7 @@ fn normalised(words: &[&str], reply: Reply) -> Reply {
         }
         ("hrandfield", Reply::Array(mut items)) => {
             match words.get(3) {
-                // RESP2 has fields and values in one row.
+                // RESP2 has fields and values in one array.
                 Some(_) if !matches!(items.first(), Some(Reply::Array(_))) => items = in_pairs(items),
                 _ => items.sort_by_key(|item| format!("{item:?}")),
             }
@@ -84,7 +86,7 @@ fn normalised(words: &[&str], reply: Reply) -> Reply {
             Reply::Array(items)
         }
         ("hrandfield", Reply::Bulk(_)) => Reply::Simple("any".into()),
-        // Chance decides which, but not how many.
+        // The elements are random, but not their number.
         ("srandmember", Reply::Array(items)) if words.get(2).is_some_and(|count| count.starts_with('-')) => {
             Reply::Array(vec![Reply::Null; items.len()])
         }
@@ -111,7 +113,7 @@ fn normalised(words: &[&str], reply: Reply) -> Reply {
     }
 }
 
-/// Pairs of elements, sorted.
+/// Returns the elements as sorted pairs.
 fn in_pairs(items: Vec<Reply>) -> Vec<Reply> {
     let mut pairs: Vec<Vec<Reply>> = items.chunks(2).map(<[Reply]>::to_vec).collect();
     pairs.sort_by_key(|pair| format!("{pair:?}"));
@@ -123,7 +125,7 @@ impl Pair {
         Pair::beside(RedisServer::start(&[]), protocol)
     }
 
-    /// Beside a Valkey, where redis-server 7.0 lacks a behaviour.
+    /// Returns a pair with Valkey, for behaviour that redis-server 7.0 lacks.
     fn newer(protocol: Protocol) -> Pair {
         Pair::beside(RedisServer::start_valkey("8.1", &[]), protocol)
     }
@@ -149,7 +151,7 @@ impl Pair {
         });
         if ours != theirs {
             let both = [ours, theirs].map(|reply| normalised(words, parse(&reply)));
-            // Relative times differ by what passes between the two calls.
+            // Relative times differ by the time between the two calls.
             if let (Some(apart), [Reply::Integer(ours), Reply::Integer(theirs)]) = (clocks_apart(words), &both)
                 && *ours.min(theirs) >= 0
                 && (ours - theirs).abs() <= apart
@@ -163,8 +165,8 @@ impl Pair {
         }
     }
 
-    /// Whether both replies tell the encoding of a set of a few short members or of a short list, which is a listpack from
-    /// Redis 7.2 on, the level here, and in 7.0 a hash table or a quicklist.
+    /// Returns whether both replies are the encoding of a set of a few short members or of a short list: a listpack
+    /// since Redis 7.2, as in this store, and a hash table or a quicklist in 7.0.
     fn is_small(&mut self, words: &[&str], both: &[Reply; 2]) -> bool {
         let [Reply::Bulk(ours), Reply::Bulk(theirs)] = both else { return false };
         if !words[0].eq_ignore_ascii_case("object") || ours != b"listpack" {
@@ -199,7 +201,7 @@ impl Pair {
         self.caller.db = db;
     }
 
-    /// Compares all keys with all that they hold: what does not fit a key's type is refused by both.
+    /// Compares all keys with their contents; both refuse the commands that do not fit a key's type.
     fn check_state(&mut self) {
         for db in 0..4 {
             self.select(db);

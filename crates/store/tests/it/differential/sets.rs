@@ -269,7 +269,7 @@ fn large_sets_hold_what_redis_holds() {
     }
     pair.check(&["SPOP", "again", "100000"]);
     pair.check(&["EXISTS", "again"]);
-    // A set of more than a hundred others.
+    // A union of more than a hundred sets.
     let mut words = vec!["SUNIONSTORE".to_owned(), "union".to_owned()];
     for number in 0..300 {
         let key = format!("part:{number}");
@@ -284,7 +284,7 @@ fn large_sets_hold_what_redis_holds() {
     pair.check(&[&["SDIFF"], &words[2..]].concat());
 }
 
-/// Arity, flags, places of keys and ACL categories, as Redis's COMMAND INFO says them.
+/// Compares arity, flags, positions of keys and ACL categories with Redis's COMMAND INFO.
 #[track_caller]
 pub fn check_rows(names: &[&str]) {
     let redis = RedisServer::start(&[]);

@@ -1,4 +1,4 @@
-//! SORT by other keys and SORT that gets other keys, beside redis-server: one by one, and of long lists.
+//! SORT by other keys and SORT that gets other keys, compared with redis-server: single cases, and long lists.
 
 use sluicegate_wire::resp::Protocol;
 
@@ -112,11 +112,12 @@ fn patterns_lead_to_other_keys_as_in_redis() {
             SET w_x 1e-400
             SORT floats BY w_*
         ";
-        // The last three: Redis takes the numbers after one that is out of range for such, too, while errno stays.
+        // In the last three cases, Redis takes the numbers after an out-of-range one as out of range, too, as errno
+        // remains set.
         for line in script.lines().map(str::trim).filter(|line| !line.is_empty()) {
             pair.check_line(line);
         }
-        // What a weight has behind a NUL counts only where the result is stored.
+        // The part of a weight behind a NUL counts only if the result is stored.
         pair.check(&["MSET", "z_1", "a\0b", "z_2", "a\0a", "z_3", "a", "z_4", "b", "z_10", "c"]);
         pair.check(&["DEL", "l"]);
         pair.check(&["RPUSH", "l", "1", "2", "3", "4", "10"]);

@@ -1,4 +1,4 @@
-//! Streams: edge cases one by one, streams of many nodes, payloads exchanged both ways, and what waits in XREAD.
+//! Streams: single edge cases, streams of many nodes, payloads exchanged both ways, and clients that wait in XREAD.
 
 use sluicegate_wire::reply::Reply;
 use sluicegate_wire::resp::Protocol;
@@ -6,7 +6,7 @@ use sluicegate_wire::resp::Protocol;
 use super::{Pair, parse};
 use crate::{Random, block_on, start};
 
-/// XINFO STREAM without the number of nodes of Redis's tree.
+/// Returns the reply to XINFO STREAM without the number of nodes of Redis's tree.
 pub(super) fn normalised(reply: Reply) -> Reply {
     let is_nodes = |name: &Reply| *name == Reply::Bulk(b"radix-tree-nodes".to_vec());
     match reply {
@@ -262,7 +262,8 @@ fn streams_are_answered_as_by_redis() {
     edge_cases(Protocol::Resp3);
 }
 
-/// What is known of a stream; and the payload of each, restored by the other, is the same stream to the last byte.
+/// Compares all information about a stream. The payload of each program, restored by the other, is the same stream to
+/// the last byte.
 #[track_caller]
 fn check_stream(pair: &mut Pair, key: &str) {
     for words in [&["XINFO", "STREAM", key][..], &["XRANGE", key, "-", "+"], &["XREVRANGE", key, "+", "-"]] {
@@ -285,14 +286,14 @@ fn check_stream(pair: &mut Pair, key: &str) {
     }
 }
 
-/// What redis-server's DUMP says.
+/// Returns the payload of redis-server's DUMP.
 fn dump(pair: &mut Pair, key: &str) -> Vec<u8> {
     pair.redis.command(&["DUMP", key]);
     let Reply::Bulk(payload) = parse(&pair.redis.read_reply()) else { panic!("a stream") };
     payload
 }
 
-/// Commands on a stream whose nodes are small, each compared with its state: where Redis begins a node decides what `~`
+/// Compares the state after each command on a stream with small nodes: the beginnings of Redis's nodes decide what `~`
 /// trims.
 #[test]
 fn nodes_begin_where_those_of_redis_do() {

@@ -1,4 +1,4 @@
-//! Transactions among changes of whole databases, and in a full store: replies, and who is refused.
+//! Transactions concurrent with changes of whole databases, and in a full store: replies, and refused commands.
 
 use sluicegate_store::config::ServerOptions;
 use sluicegate_testkit::{Client, RedisServer};
@@ -8,7 +8,7 @@ use super::{clocks_apart, normalised, parse};
 use crate::Random;
 use crate::support::Running;
 
-/// A client of redis-server and one of ours, which say the same.
+/// A client of redis-server and one of this store, whose replies must be the same.
 struct Both([Client; 2]);
 
 fn is_equal(words: &[&str], ours: Reply, theirs: Reply) -> Result<(), String> {
@@ -29,7 +29,7 @@ impl Both {
         Both([Client::connect(&redis.address()), ours.connect()])
     }
 
-    /// Gives both a command; ours, then Redis's reply.
+    /// Sends a command to both; returns this store's reply, then Redis's.
     fn ask(&mut self, words: &[&str]) -> [Reply; 2] {
         let [redis, ours] = &mut self.0;
         redis.command(words);
@@ -78,7 +78,7 @@ fn databases_that_change_as_a_whole_touch_what_redis_touches() {
         watcher.check(&["GET", "a"]);
         watcher.check(&["EXEC"]);
     }
-    // What chance may not have made: each command touches a key that is there.
+    // Cases that random commands may have missed: each command touches an existing key.
     for change in [&["FLUSHDB"][..], &["FLUSHALL"], &["SWAPDB", "0", "1"]] {
         for client in [&mut watcher, &mut writer] {
             client.check(&["SELECT", "0"]);
@@ -99,14 +99,14 @@ fn a_full_store_refuses_transactions_that_need_memory() {
     let mut admin = Both::new(&redis, &ours);
     let limit = |admin: &mut Both, bytes: &str| admin.check(&["CONFIG", "SET", "maxmemory", bytes]);
     for queued in [&["GET", "a"][..], &["SET", "a", "2"]] {
-        // Refused when it is queued, whatever it is.
+        // Any command is refused when it is queued in a full store.
         client.check(&["SET", "a", "1"]);
         client.check(&["MULTI"]);
         limit(&mut admin, "1");
         client.check(queued);
         client.check(&["EXEC"]);
         limit(&mut admin, "0");
-        // Queued in time, and refused at the end if it needs memory.
+        // A command that was queued before is refused by EXEC if it needs memory.
         client.check(&["MULTI"]);
         client.check(queued);
         limit(&mut admin, "1");

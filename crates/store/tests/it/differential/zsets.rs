@@ -7,8 +7,8 @@ use sluicegate_wire::resp::Protocol;
 use super::{Pair, parse};
 use crate::{Random, ask, block_on, start};
 
-/// A reply in which scores that are equal look alike: Redis 7.0 prints 17 digits, 7.2 and this store the shortest that
-/// read back.
+/// Makes equal scores in replies look alike: Redis 7.0 prints 17 digits, 7.2 and this store the shortest text that
+/// reads back as the score.
 pub fn normalised(command: &str, reply: Reply) -> Reply {
     fn numbers(reply: Reply) -> Reply {
         match reply {
@@ -22,7 +22,7 @@ pub fn normalised(command: &str, reply: Reply) -> Reply {
         }
     }
     match (command, numbers(reply)) {
-        // What is drawn differs; how much it is, and what it is made of, does not.
+        // The drawn members differ; their number and the form of the reply do not.
         ("zrandmember", Reply::Bulk(_)) => Reply::Bulk(b"a member".to_vec()),
         ("zrandmember", Reply::Array(items)) => Reply::Array(vec![Reply::Null; items.len()]),
         ("zscan", Reply::Array(mut items)) => {
@@ -406,7 +406,7 @@ fn large_sorted_sets_hold_what_redis_holds() {
     }
 }
 
-/// What Redis 7.2 brought, or says otherwise than 7.0, by its documentation.
+/// New features and changed replies of Redis 7.2, by its documentation.
 #[test]
 fn what_redis_7_2_says_otherwise() {
     let store = sluicegate_store::Store::new(StoreOptions::default());
@@ -422,7 +422,7 @@ fn what_redis_7_2_says_otherwise() {
     assert_eq!(ask(&store, "ZSCORE z d"), "$4\r\n1e-7\r\n");
 }
 
-/// Every member comes out, be it by cursor or by chance; what is drawn is there, and what must be different is.
+/// Every member is returned, by cursor and by random draws; drawn members exist, and are distinct where they must be.
 #[test]
 fn members_are_scanned_and_drawn() {
     let store = sluicegate_store::Store::new(StoreOptions::default());
@@ -466,7 +466,7 @@ fn members_are_scanned_and_drawn() {
             assert!(members.iter().all(|member| scanned.contains_key(member)));
         }
         let members = {
-            // The largest draw is worked aside.
+            // The largest draw is executed aside.
             let count = format!("-{}", 20 * count);
             let words = [&b"ZRANDMEMBER"[..], b"z", count.as_bytes()];
             bulks(parse(&start(&store, &mut Caller::default(), &words).unwrap_or_else(block_on)))
@@ -478,7 +478,7 @@ fn members_are_scanned_and_drawn() {
     }
 }
 
-/// Rows of the catalogue beside those of Redis 7.0: name, arity, flags, keys and categories.
+/// Compares rows of the catalogue with those of Valkey 8.1: name, arity, flags, keys and categories.
 #[track_caller]
 pub fn check_rows(names: &[&str]) {
     let ours = crate::support::Running::start();

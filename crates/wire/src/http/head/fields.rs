@@ -58,7 +58,8 @@ impl Fields {
                 Some(_) => {}
             }
             let mut name_end = skip_class(input, at, TOKEN);
-            // A name that began with a blank would be a fold to the next reader, and one with a line end two lines.
+            // Even a lenient name has no leading blank, which the next parser would take for a folded line, and no line
+            // end, which it would take for the end of the line.
             if limits.lenient && !matches!(input[at], b' ' | b'\t') {
                 let odd = |byte: &u8| matches!(byte, b':' | b'\r' | b'\n' | 0);
                 name_end = input[name_end..].iter().position(odd).map_or(input.len(), |more| name_end + more);
@@ -71,7 +72,7 @@ impl Fields {
             let value_start = skip_blanks(input, name_end + 1);
             let mut value_end = value_start;
             let mut next = value_start;
-            // One turn a line; a second one only where the value is folded.
+            // One iteration per line; a value has several lines only if it is folded.
             loop {
                 let ends = match limits.lenient {
                     false => memchr::memchr3(b'\n', b'\r', 0, &input[next..]),

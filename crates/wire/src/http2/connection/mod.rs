@@ -569,6 +569,11 @@ impl Connection {
         self.stage == Stage::Header && self.header_len == 0 && self.open_block.is_none()
     }
 
+    /// Returns whether the last frame that was received, or is being received, is a DATA frame.
+    pub fn is_receiving_data(&self) -> bool {
+        self.frame.kind == Kind::Data
+    }
+
     /// Returns the failure that has ended the connection.
     pub fn failure(&self) -> Option<Failure> {
         match self.stage {

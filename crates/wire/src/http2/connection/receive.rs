@@ -280,7 +280,11 @@ impl Connection {
             let range = *at..*at + data;
             *at += data;
             self.left -= data as u32;
-            return Ok(Some(Event::Data { stream: key, range }));
+            if !self.streams.get(key).is_some_and(|stream| stream.is(bit::BODILESS)) {
+                return Ok(Some(Event::Data { stream: key, range }));
+            }
+            self.consume(key, data);
+            rest = &rest[data..];
         }
         let padding = rest.len().min(self.left as usize);
         *at += padding;
@@ -483,7 +487,7 @@ impl Connection {
         Ok(Some(Event::Request { stream, head: request.head, end: open.end, unparsable: request.unparsable }))
     }
 
-    /// Asks the client for another connection when it has opened so many streams that it should.
+    /// Asks the client to use another connection once it has opened the maximum total number of streams.
     fn renew_after_total(&mut self) {
         let total = self.settings.max_total_streams;
         if total != 0 && self.total >= total {
@@ -539,7 +543,9 @@ impl Connection {
             if let Some(stream) = self.streams.get_mut(key) {
                 stream.length = response.length.unwrap_or(NO_LENGTH);
             }
-            self.streams.set(key, bit::RECEIVED_HEAD | if open.end { bit::RECEIVED_END } else { 0 });
+            let end = if open.end { bit::RECEIVED_END } else { 0 };
+            let bodiless = if response.bodiless { bit::BODILESS } else { 0 };
+            self.streams.set(key, bit::RECEIVED_HEAD | end | bodiless);
         }
         Ok(Some(Event::Response { stream: key, head: response.head, end: open.end }))
     }

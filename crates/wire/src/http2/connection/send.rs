@@ -1,4 +1,4 @@
-//! What is sent: heads, data, credit, resets.
+//! The sending side of a connection: heads, data, credit, resets.
 
 use super::super::frame::{self, ErrorCode, HEADER_LEN, Kind, flag};
 use super::super::head::{self, Unsendable};
@@ -9,9 +9,9 @@ use crate::http::{Framing, Message};
 /// The content of a PING of this side, as HAProxy's.
 const PING: [u8; 8] = [0, 1, 2, 3, 4, 5, 6, 7];
 
-/// The most bytes of data that are copied by one call. The C library copies 4 KiB and more by a string instruction, which
-/// some processors execute 25 times slower if the destination lies less than 32 bytes behind the source modulo a page,
-/// as the header of a frame makes it.
+/// The maximum number of bytes of data that one call copies. The C library copies 4 KiB and more by a string
+/// instruction, which some processors execute 25 times slower if the destination lies less than 32 bytes behind the
+/// source modulo a page, as it does behind a frame's header.
 const PIECE: usize = 2048;
 
 impl Connection {
@@ -39,8 +39,8 @@ impl Connection {
         limit.saturating_sub(self.streams.open).min(identifiers)
     }
 
-    /// Sends a request. `body` is the framing of the body, `https` the scheme of a target that has none; `end`: the request
-    /// is complete.
+    /// Sends a request. `body` is the framing of the body; `https` says whether the scheme of a target without one is
+    /// https; `end`: the request is complete.
     pub fn send_request(
         &mut self,
         stream: StreamKey,
@@ -134,7 +134,7 @@ impl Connection {
             self.output[at + 4] = end | flag::END_HEADERS;
             return frame::patch_len(&mut self.output, at);
         }
-        // A block that is larger than a frame is rare: it is written once more.
+        // A block larger than a frame is rare, so copying it once more is acceptable.
         let block = self.output.split_off(at + HEADER_LEN);
         self.output.truncate(at);
         let mut fragments = block.chunks(max).peekable();
@@ -223,9 +223,9 @@ impl Connection {
         self.update_window(stream);
     }
 
-    /// Returns the window that a stream with a long body gets (HAProxy's rule): each open stream has a buffer,
-    /// an eighth of the buffers of those that may still be opened is kept for them, and the streams that receive share
-    /// the rest.
+    /// Returns the window that a stream with a long body gets (HAProxy's rule): each open stream has a buffer, one
+    /// buffer is reserved for every eight streams that may still be opened, and the streams that receive share the
+    /// rest.
     fn shared_window(&self) -> u32 {
         let limit = self.settings.max_concurrent_streams;
         let buffer = self.settings.initial_window.max(frame::DEFAULT_FRAME_SIZE);
@@ -238,7 +238,8 @@ impl Connection {
         share.saturating_mul(buffer).min(frame::MAX_31)
     }
 
-    /// Gives a stream's peer credit, if that is at least half of the window and it has something left to send.
+    /// Gives a stream's peer credit, if the credit is at least half of the window and the peer has something left to
+    /// send.
     pub(super) fn update_window(&mut self, key: StreamKey) {
         if self.failure().is_some() {
             return;

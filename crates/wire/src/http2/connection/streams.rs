@@ -52,6 +52,8 @@ pub(super) mod bit {
     pub(crate) const COUNTED: u16 = 1 << 11;
     /// Counted among the streams whose message is not complete.
     pub(crate) const RECEIVING: u16 = 1 << 12;
+    /// Data is ignored: the response has no body.
+    pub(crate) const BODILESS: u16 = 1 << 13;
 }
 
 /// The length of a body without Content-Length.

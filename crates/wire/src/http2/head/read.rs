@@ -33,7 +33,10 @@ pub(in super::super) struct Request {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in super::super) struct Response {
     pub(in super::super) head: ResponseHead,
+    /// The length that the data must have.
     pub(in super::super) length: Option<u64>,
+    /// Whether the response has no body by its nature, so that data is ignored.
+    pub(in super::super) bodiless: bool,
 }
 
 /// The request that a response answers.
@@ -323,7 +326,11 @@ impl<'a> Reader<'a> {
             self.method = Method::Get;
         }
         self.len += method.len() + target.len() + 12;
+        let plain = scheme && !authority && self.value(Class::Scheme, out) == Some(b"http");
         out.load_request(method, target, Version::Http2);
+        if plain {
+            out.set_plain();
+        }
         if authority {
             let name = stored(b"host", out);
             self.push(name, self.pseudo[Class::Authority as usize].clone().unwrap_or_default(), out);
@@ -468,9 +475,8 @@ impl<'a> Reader<'a> {
             (false, None) if end => Framing::Length(0),
             (false, None) => Framing::Chunked,
         };
-        // A response without a body has a length of 0, unless a tunnel follows.
-        let length = if bodiless && !tunnel { Some(0) } else { length };
-        Ok(Response { head: ResponseHead { head_len: self.len, body, keep_alive: true, interim, tunnel }, length })
+        let head = ResponseHead { head_len: self.len, body, keep_alive: true, interim, tunnel };
+        Ok(Response { head, length, bodiless: bodiless && !tunnel })
     }
 }
 

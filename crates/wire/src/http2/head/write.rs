@@ -115,7 +115,7 @@ pub(in super::super) fn write_request(
             Some(scheme) if scheme.eq_ignore_ascii_case(b"http") => encoder.fixed(out, 6),
             Some(scheme) if scheme.eq_ignore_ascii_case(b"https") => encoder.fixed(out, 7),
             Some(scheme) => encoder.field(out, b":scheme", scheme, Class::Scheme),
-            None => encoder.fixed(out, if https { 7 } else { 6 }),
+            None => encoder.fixed(out, if https && !message.is_plain() { 7 } else { 6 }),
         }
         if protocol.is_some() {
             authority = message.first(b"host").or(authority);

@@ -144,10 +144,27 @@ fn bodies_of_responses() {
     check("GET", &[data(1, "a")], "reset 1 PROTOCOL_ERROR");
     check("GET", &[headers(1, ":status: 100"), data(1, "a")], "reset 1 PROTOCOL_ERROR");
     check("GET", &[headers(1, ":status: 204"), last_data(1, "")], "end 1");
-    check("GET", &[headers(1, ":status: 204"), last_data(1, "a")], "reset 1 PROTOCOL_ERROR");
+    // Data of a response that has no body is ignored.
+    check("GET", &[headers(1, ":status: 204"), data(1, "a"), last_data(1, "b")], "end 1");
+    check("GET", &[headers(1, ":status: 204"), data(1, "a")], "response 1 None\nHttp2 204");
+    check("GET", &[headers(1, ":status: 304\ncontent-length: 9"), last_data(1, "a")], "end 1");
     check("HEAD", &[headers(1, ":status: 200\ncontent-length: 5"), last_data(1, "")], "end 1");
-    check("HEAD", &[headers(1, ":status: 200\ncontent-length: 5"), data(1, "a")], "reset 1 PROTOCOL_ERROR");
+    check("HEAD", &[headers(1, ":status: 200\ncontent-length: 5"), last_data(1, "a")], "end 1");
     check("GET", &[headers(1, ":status: 200"), headers(1, "x: y")], "reset 1 PROTOCOL_ERROR");
+}
+
+/// The scheme of a request whose target has none, because it named no authority.
+#[test]
+fn schemes_go_from_one_side_to_the_other() {
+    for scheme in ["http", "https"] {
+        let mut server = Side::server(Settings::default());
+        server.receive(&last_headers(1, &format!(":method: GET\n:scheme: {scheme}\n:path: /\nhost: a")));
+        let mut copy = Message::new();
+        copy.copy_from(&server.message);
+        let mut side = side();
+        send(&mut side, &copy, Framing::None, true).unwrap();
+        assert_eq!(side.sent(), [format!("HEADERS 1 end\n:method: GET\n:scheme: {scheme}\n:path: /\nhost: a")]);
+    }
 }
 
 #[test]
