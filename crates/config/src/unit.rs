@@ -133,6 +133,22 @@ fn digits(text: &str) -> (&str, &str) {
     text.split_at(end)
 }
 
+/// Parses a whole number as `strtoul` does with base 0: hexadecimal behind `0x`, octal behind `0`.
+pub(crate) fn any_base(text: &str) -> Option<i64> {
+    let (sign, digits) = match text.as_bytes().first()? {
+        b'-' => (-1, &text[1..]),
+        b'+' => (1, &text[1..]),
+        _ => (1, text),
+    };
+    let (digits, base) = match digits.as_bytes() {
+        [b'0', b'x' | b'X', ..] => (&digits[2..], 16),
+        [b'0', _, ..] => (&digits[1..], 8),
+        _ => (digits, 10),
+    };
+    let is_bare = digits.starts_with(|first: char| first.is_ascii_hexdigit());
+    i64::from_str_radix(digits, base).ok().filter(|_| is_bare).map(|number| sign * number)
+}
+
 /// Returns an IPv4 mask, dotted or as the number of its bits.
 pub(crate) fn mask_v4(text: &str) -> Result<u32, String> {
     let bits = text.parse::<u32>().ok().filter(|bits| *bits <= 32);
@@ -157,6 +173,16 @@ mod tests {
             (Ok(found), Ok(ms)) => assert_eq!(found.as_millis() as u64, ms, "{text}"),
             (Err(found), Err(part)) => assert!(found.contains(part), "{text}: {found}"),
             (found, _) => panic!("{text}: {found:?}"),
+        }
+    }
+
+    #[test]
+    fn numbers_of_any_base() {
+        let cases = [("0", Some(0)), ("9", Some(9)), ("+9", Some(9)), ("-1", Some(-1)), ("0xE0", Some(0xe0))];
+        let others =
+            [("017", Some(15)), ("08", None), ("0x", None), ("", None), ("-", None), ("--1", None), ("1a", None)];
+        for (text, expected) in cases.into_iter().chain(others) {
+            assert_eq!(any_base(text), expected, "{text}");
         }
     }
 

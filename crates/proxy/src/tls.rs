@@ -143,11 +143,13 @@ impl TlsTotals {
         Some(place)
     }
 
+    /// Counts the start of a handshake with a client, for `SslRate`.
+    pub fn accepted(&self, now: Instant) {
+        self.connections.add(now);
+    }
+
     /// Counts a handshake that succeeded.
     pub fn done(&self, side: Side, resumed: bool, now: Instant) {
-        if side == Side::Front {
-            self.connections.add(now);
-        }
         if !resumed {
             match side {
                 Side::Front => self.front_keys.add(now),
@@ -166,7 +168,7 @@ impl TlsTotals {
         self.total.load(Ordering::Relaxed)
     }
 
-    /// Returns clients' handshakes per second, and the largest rate.
+    /// Returns clients' connections per second, also of handshakes that fail, and the largest rate.
     pub fn rate(&self, now: Instant) -> (u32, u32) {
         self.connections.get(now)
     }
@@ -220,6 +222,7 @@ mod tests {
     fn resumed_sessions_agree_on_no_key() {
         let (totals, now) = (TlsTotals::default(), Instant::now());
         for resumed in [true, false, true, true] {
+            totals.accepted(now);
             totals.done(Side::Front, resumed, now);
         }
         totals.done(Side::Back, false, now);

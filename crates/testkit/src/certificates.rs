@@ -1,8 +1,8 @@
 //! Certificates for tests, created by openssl.
 
-use std::process::Command;
+use std::process::{Command, Stdio};
 
-use crate::{RedisServer, free_port};
+use crate::{RedisServer, ended, free_port};
 
 /// An authority and the certificates that it signed: an engine's for a name and for an address, and a client's.
 pub struct Certificates(tempfile::TempDir);
@@ -135,11 +135,14 @@ pub fn s_client(port: u16) -> Command {
 /// A handshake with a port of this machine by `openssl s_client`, with further arguments. Returns what it prints, or
 /// `None` if the handshake failed.
 pub fn handshake(port: u16, arguments: &[&str]) -> Option<String> {
-    let output = s_client(port)
+    let child = s_client(port)
         .args(arguments)
-        .stdin(std::process::Stdio::null())
-        .output()
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
         .expect("openssl is installed: `cargo xtask test --install` brings it");
+    let output = ended(child);
     let text = String::from_utf8_lossy(&output.stdout).into_owned();
     output.status.success().then_some(text)
 }

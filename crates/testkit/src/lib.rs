@@ -16,7 +16,7 @@ pub use certificates::{Certificates, handshake, s_client, shown};
 pub use client::{Client, Response, encode};
 pub use pebble::Pebble;
 pub use peer::{Haproxy, Program, RedisServer, Sluicegate, newer_peer};
-pub use process::{cpu_time, descriptors, rss_bytes, threads};
+pub use process::{cpu_time, descriptors, ended, rss_bytes, threads};
 
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 use std::os::fd::{AsRawFd, FromRawFd, IntoRawFd, OwnedFd, RawFd};

@@ -36,7 +36,8 @@ impl Code {
     pub const FALLBACK: Code = ssl(373);
     /// A client of TLS 1.3 verifies no signature that the certificate's key can make.
     pub const NO_SCHEME: Code = ssl(118);
-    const UNSUPPORTED_PROTOCOL: Code = ssl(258);
+    /// No version is in common.
+    pub const UNSUPPORTED_PROTOCOL: Code = ssl(258);
     const WRONG_VERSION: Code = ssl(267);
     const UNKNOWN_PROTOCOL: Code = ssl(252);
     const NO_KEY_SHARE: Code = ssl(101);

@@ -269,6 +269,13 @@ pub fn offers_tls13(hello: &ClientHello<'_>) -> bool {
     hello.cipher_suites().iter().any(|suite| u16::from(*suite) >> 8 == 0x13)
 }
 
+/// Returns whether a client offers TLS 1.2 or an older version: it lists suites that are neither of TLS 1.3 nor signals
+/// (RFC 5746, RFC 7507) or reserved values (RFC 8701).
+pub fn offers_tls12(hello: &ClientHello<'_>) -> bool {
+    let is_none = |suite: u16| matches!(suite, 0x00ff | 0x5600) || suite & 0x0f0f == 0x0a0a;
+    hello.cipher_suites().iter().map(|suite| u16::from(*suite)).any(|suite| suite >> 8 != 0x13 && !is_none(suite))
+}
+
 /// The beginning of the first message of either side. It is found in the first [`Start::BYTES`] bytes that a side sends.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Start {

@@ -67,6 +67,9 @@ pub enum Refusal {
         /// Whether the client offers TLS 1.3.
         is_tls13: bool,
     },
+    /// There is no version in common either, which OpenSSL finds first.
+    #[error("no version in common")]
+    NoVersion,
     /// The client repeats a handshake with a version below its best, which this side has (RFC 7507).
     #[error("the client falls back to an older version")]
     Fallback,
@@ -81,6 +84,7 @@ impl Refusal {
         match self {
             Refusal::NoCertificate => AlertDescription::UnrecognisedName,
             Refusal::NoScheme { .. } => AlertDescription::HandshakeFailure,
+            Refusal::NoVersion => AlertDescription::ProtocolVersion,
             Refusal::Fallback => AlertDescription::InappropriateFallback,
             Refusal::Config(_) => AlertDescription::InternalError,
         }
@@ -92,6 +96,7 @@ impl Refusal {
             Refusal::NoCertificate => Code::REFUSED,
             Refusal::NoScheme { is_tls13: true } => Code::NO_SCHEME,
             Refusal::NoScheme { is_tls13: false } => Code::NO_SHARED_CIPHER,
+            Refusal::NoVersion => Code::UNSUPPORTED_PROTOCOL,
             Refusal::Fallback => Code::FALLBACK,
             Refusal::Config(_) => Code::INTERNAL,
         }
@@ -135,7 +140,10 @@ impl Slot {
             return Err(Refusal::Fallback);
         }
         if !self.options.can_sign(&self.pair, hello.signature_schemes()) {
-            return Err(Refusal::NoScheme { is_tls13: offers_tls13(hello) });
+            return Err(match self.options.has_version(hello) {
+                true => Refusal::NoScheme { is_tls13: offers_tls13(hello) },
+                false => Refusal::NoVersion,
+            });
         }
         let config = self.config(self.options.variant(hello)).map_err(Refusal::Config)?;
         Ok(Choice { config, pair: self.pair.clone() })

@@ -11,7 +11,7 @@ use rustls::{
     SupportedProtocolVersion,
 };
 
-use crate::hello::offers_tls13;
+use crate::hello::{offers_tls12, offers_tls13};
 use crate::pair::Pair;
 use crate::policy::{Policy, Settings, Version};
 use crate::resumption::{Context, Resumption, Sessions, Tickets};
@@ -195,6 +195,15 @@ impl Options {
             None => key.choose_scheme(offered).is_some(),
             Some(schemes) => choose_restricted(&**key, schemes, offered).is_some(),
         }
+    }
+
+    /// Returns whether the client offers a version that this side has.
+    pub fn has_version(&self, hello: &rustls::server::ClientHello<'_>) -> bool {
+        let is_offered = |version: &&'static SupportedProtocolVersion| match **version == TLS13 {
+            true => offers_tls13(hello),
+            false => offers_tls12(hello),
+        };
+        self.shared.versions.iter().any(is_offered)
     }
 
     /// Returns the variant for a client.

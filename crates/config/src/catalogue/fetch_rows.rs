@@ -245,7 +245,8 @@ fetches! {
     row(&["fc_pp_authority"], Fetch::FcPpAuthority, &[], 0, O::Str, CLIENT, "The authority in the PROXY protocol header of the client's connection."),
     row(&["fc_pp_tlv"], Fetch::FcPpTlv, &[A::Str], 1, O::Str, CLIENT, "The value of a TLV in that header, by its \
      number or one of ALPN, AUTHORITY, CRC32C, NETNS, NOOP, SSL, SSL_CIPHER, SSL_CN, SSL_KEY_ALG, SSL_SIG_ALG, \
-     SSL_VERSION, UNIQUE_ID; successive values if it occurs more than once."),
+     SSL_VERSION, UNIQUE_ID, in either case; successive values if it occurs more than once. Those of TLS are found \
+     within SSL as well, where HAProxy does not look."),
     row(&["fc_pp_unique_id"], Fetch::FcPpUniqueId, &[], 0, O::Str, CLIENT, "The unique id in that header."),
     row(&["fc_rcvd_proxy"], Fetch::FcRcvdProxy, &[], 0, O::Bool, CLIENT, "True if the client's connection began with a \
      PROXY protocol header."),

@@ -365,6 +365,10 @@ impl ExpressionReader<'_> {
                     Err(message) => refused(message),
                 }
             }
+            (Fetch::FcPpTlv, [Arg::Str(kind)]) => match tlv_type(kind) {
+                Ok(number) => Ok(vec![Arg::Int(number.into())]),
+                Err(message) => refused(message),
+            },
             (Fetch::Env, [Arg::Str(variable)]) => {
                 // The environment of the file, which `setenv`, `presetenv`, `unsetenv` and `resetenv` change; the
                 // process's own is unchanged.
@@ -612,6 +616,29 @@ impl ExpressionReader<'_> {
     }
 }
 
+/// Returns the type of a TLV of a PROXY protocol header by its name or number, as HAProxy reads it.
+fn tlv_type(text: &str) -> Result<u8, String> {
+    const NAMES: [(&str, u8); 12] = [
+        ("ALPN", 0x01),
+        ("AUTHORITY", 0x02),
+        ("CRC32C", 0x03),
+        ("NOOP", 0x04),
+        ("UNIQUE_ID", 0x05),
+        ("SSL", 0x20),
+        ("SSL_VERSION", 0x21),
+        ("SSL_CN", 0x22),
+        ("SSL_CIPHER", 0x23),
+        ("SSL_SIG_ALG", 0x24),
+        ("SSL_KEY_ALG", 0x25),
+        ("NETNS", 0x30),
+    ];
+    if let Some((_, kind)) = NAMES.iter().find(|(name, _)| name.eq_ignore_ascii_case(text)) {
+        return Ok(*kind);
+    }
+    let number = unit::any_base(text).ok_or_else(|| format!("Could not convert type '{text}'"))?;
+    u8::try_from(number).map_err(|_| format!("Invalid TLV Type '{text}'"))
+}
+
 /// Returns the name at the start of a text.
 pub(crate) fn identifier(text: &str) -> &str {
     let end = text.bytes().position(|b| !(b.is_ascii_alphanumeric() || matches!(b, b'_' | b'.' | b'-' | b'+')));
@@ -744,6 +771,9 @@ mod tests {
     #[test]
     fn fetches() {
         check("src", "Src[]");
+        check("fc_pp_tlv(ssl_cn)", "FcPpTlv[Int(34)]");
+        check("fc_pp_tlv(0x20)", "FcPpTlv[Int(32)]");
+        check("fc_pp_tlv(041)", "FcPpTlv[Int(33)]");
         check("hdr(host)", "ReqHdr[Str(\"host\")]");
         check("req.hdr(x,-1)", "ReqHdr[Str(\"x\"), Int(-1)]");
         check("var(txn.a,b)", "Var[Var(VarName { scope: Txn, name: \"a\" }), Str(\"b\")]");
@@ -786,6 +816,9 @@ mod tests {
         refused(place, "src_conn_cnt(t)", "unable to find table 't'");
         refused(place, "uuid(5)", "versions 4 and 7");
         refused(place, "bin(0g)", "not hexadecimal");
+        refused(place, "fc_pp_tlv(x1)", "Could not convert type 'x1'");
+        refused(place, "fc_pp_tlv(256)", "Invalid TLV Type '256'");
+        refused(place, "fc_pp_tlv(-1)", "Invalid TLV Type '-1'");
         refused(place, "ipv4(::1)", "no IPv4 address");
         refused(place, "req.payload(-1,2)", "can't be negative");
         refused(place, "req.payload_lv(0,5)", "1 to 4 bytes");

@@ -214,7 +214,7 @@ fn certificates_of_clients() {
 fn sessions_and_the_rest() {
     let tls = bind_with(
         " tune.ssl.cachesize 5\n tune.ssl.lifetime 9m\n tune.ssl.capture-buffer-size 96\n tune.ssl.maxrecord 1370\n \
-         tune.ssl.keylog on\n",
+         tune.ssl.keylog on\n tune.idletimer 2s\n",
         "ssl crt one.pem tls-ticket-keys tickets no-tls-tickets prefer-client-ciphers",
     );
     let settings = &tls.settings;
@@ -222,6 +222,7 @@ fn sessions_and_the_rest() {
     assert_eq!((settings.no_tickets, settings.prefer_client_ciphers, settings.strict_sni), (true, true, false));
     assert_eq!((settings.cache_size, settings.lifetime), (5, Duration::from_secs(540)));
     assert_eq!((settings.capture, settings.records.first, settings.keylog), (96, 1370, true));
+    assert_eq!(settings.records.idle, Duration::from_secs(2));
     let longest = bind_with(" tune.ssl.lifetime 500d\n", "ssl crt one.pem").settings.lifetime;
     assert_eq!(longest, Duration::from_secs(500 * 86_400));
     let defaults = bind("ssl crt one.pem");

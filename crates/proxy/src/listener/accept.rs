@@ -119,6 +119,7 @@ async fn accept_on(worker: Rc<Worker>, listener: Arc<Listener>, socket: Arc<Owne
             paces.extend(listener.tls().map(|_| &process.tls_pace));
             if let Err(pause) = Pace::take_all(&paces, Instant::now()) {
                 drop(slots);
+                let _waits = Waits::on(&listener);
                 tokio::time::sleep(pause).await;
                 continue;
             }

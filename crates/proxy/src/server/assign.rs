@@ -317,9 +317,11 @@ impl Assignment<'_> {
                 }
                 Err(error) => error,
             };
-            if let ConnectError::Tls(error) = error {
-                log.server_error = Some(error);
-            }
+            // It is that of the last attempt.
+            log.server_error = match error {
+                ConnectError::Tls(error) => Some(error),
+                _ => None,
+            };
             if error != ConnectError::Resource {
                 self.observed(&slot.server, Observed::NotConnected);
             }

@@ -91,7 +91,10 @@ pub(super) async fn secure(session: &mut Session, listener: &Arc<TlsListener>) -
     let process = session.worker().running.process.clone();
     let mut tls = ClientTls { place: process.tls.begin(), ..ClientTls::default() };
     let result = match tls.place {
-        Some(_) => shake(session, listener, &mut tls).await,
+        Some(_) => {
+            process.tls.accepted(Instant::now());
+            shake(session, listener, &mut tls).await
+        }
         None => Err(TlsFailure::TooMany),
     };
     let resumed = tls.facts.as_ref().is_some_and(|facts| facts.resumed);

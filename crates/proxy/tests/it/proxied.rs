@@ -263,14 +263,26 @@ fn a_header_is_passed_on() {
     assert_eq!(ours_said, theirs);
     assert!(ours_said.starts_with("v2 192.0.2.1 192.0.2.2 02=a.test |"), "{ours_said}");
     // A format can pass on any TLV.
-    let options = "send-proxy-v2 set-proxy-v2-tlv-fmt(0xE0) %[fc_pp_tlv(0xE0)]-%[fc_pp_tlv(AUTHORITY)]";
+    let options = "send-proxy-v2 set-proxy-v2-tlv-fmt(0xE0) %[fc_pp_tlv(0xE0)]-%[fc_pp_tlv(AUTHORITY)] \
+                   set-proxy-v2-tlv-fmt(0342) %[fc_pp_tlv(ssl),hex]/%[fc_pp_tlv(Ssl_Cn)]/%[fc_pp_tlv(041)]";
     let text = format!("{DEFAULTS}listen f\n bind @BIND@ accept-proxy\n server s {back} {options}\n");
     let said = ours(&text, |address, _| {
         let mut client = Client::connect(address);
-        client.send(v2(&[(tlv::AUTHORITY, b"a.test"), (0xe0, b"one"), (0xe0, b"two")], false));
+        client.send(v2(
+            &[
+                (tlv::AUTHORITY, b"a.test"),
+                (0xe0, b"one"),
+                (0xe0, b"two"),
+                // The client's TLS; HAProxy does not find the types within it.
+                (tlv::SSL, b"\x05\0\0\0\0\x21\0\x07TLSv1.3\x22\0\x01a"),
+                (tlv::SSL_VERSION, b"TLSv1.2"),
+            ],
+            false,
+        ));
         sent(&mut client)
     });
-    assert!(said.contains(" e0=onetwo-a.test |"), "{said}");
+    assert!(said.contains(" e0=onetwo-a.test "), "{said}");
+    assert!(said.contains(" e2=0500000000210007544C5376312E3322000161/a/TLSv1.3TLSv1.2 |"), "{said}");
 }
 
 #[test]
@@ -334,7 +346,7 @@ fn what_is_not_there_is_refused_by_name() {
         ("server s :1 proxy-v2-options crc", "'crc' : proxy v2 option not implemented"),
         ("server s :1 set-proxy-v2-tlv-fmt(256) x", "does not name a type of TLV"),
         ("server s :1 set-proxy-v2-tlv-fmt x", "does not name a type of TLV"),
-        ("http-request return status 200 hdr a %[fc_pp_tlv(nonsense)]", "'nonsense' does not name a type of TLV"),
+        ("http-request return status 200 hdr a %[fc_pp_tlv(nonsense)]", "Could not convert type 'nonsense'"),
     ] {
         let text = format!("defaults\n mode http\n timeout client 9s\nlisten f\n {lines}\n");
         let said = verdict(&text).expect_err(lines);

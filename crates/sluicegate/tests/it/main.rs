@@ -44,6 +44,7 @@ mod store_watch;
 mod syslog;
 mod tls;
 mod tls_bodies;
+mod tls_defaults;
 mod tls_failures;
 mod tls_generate;
 mod tls_header;

@@ -3,7 +3,7 @@
 use std::io::{Read, Write};
 use std::process::{Command, Stdio};
 
-use sluicegate_testkit::{Certificates, Listening, Sluicegate, s_client, shown};
+use sluicegate_testkit::{Certificates, Listening, Sluicegate, ended, s_client, shown};
 
 use crate::start;
 
@@ -17,7 +17,7 @@ fn ask(port: u16, words: &[String], command: &str) -> String {
     let mut child = openssl.spawn().expect("openssl is installed: `cargo xtask test --install` brings it");
     // A handshake that fails closes the pipe.
     let _ = child.stdin.as_mut().expect("a pipe").write_all(format!("{command}\n").as_bytes());
-    let output = child.wait_with_output().expect("openssl ends");
+    let output = ended(child);
     let errors = String::from_utf8_lossy(&output.stderr);
     match errors.lines().find_map(|line| line.split("SSL alert number ").nth(1)) {
         Some(alert) => format!("alert {}", alert.trim()),

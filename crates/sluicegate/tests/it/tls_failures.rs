@@ -269,9 +269,6 @@ fn known(line: &str, client: &Client, theirs: &(String, String), ours: &(String,
     if name == "data" && theirs.0 == ours.0 {
         return Some("OpenSSL takes the version of the first record for that of the connection");
     }
-    if name.contains("-sigalgs ed25519") && theirs.0 == "alert 70" && ours.0 == "alert 40" {
-        return Some("a client that can't verify any signature is refused for that first");
-    }
     if name.contains("strange.pem") && line.contains("crt-ignore-err all") && ours.0 == "ok" {
         return Some("HAProxy ignores none of the errors 32 to 63, whatever is asked for");
     }

@@ -1,6 +1,6 @@
 //! The runtime API of TLS. The texts are those of HAProxy 3.2.0.
 
-use sluicegate_testkit::{Certificates, Client, Listening, Sluicegate, handshake, shown};
+use sluicegate_testkit::{Certificates, Client, Listening, Sluicegate, handshake, shown, wait_for};
 
 use crate::start;
 
@@ -450,7 +450,7 @@ fn certificates_of_stores_are_replaced() {
         )
     });
     // The store begins to listen after the proxy.
-    assert_eq!(sluicegate_testkit::wait_for("the store", || shown(port, "a.example")), "a");
+    assert_eq!(wait_for("the store", || shown(port, "a.example")), "a");
     assert!(gate.ask("show ssl cert @/a.pem").contains("\nStatus: Used\n"));
     let rsa = gate.certificates.pem("rsa");
     gate.set("set ssl cert @/a.pem", &rsa, "Transaction created for certificate @/a.pem!\n");

@@ -16,7 +16,7 @@ const SEEN: &str = "%[ssl_fc_protocol] %[ssl_fc_cipher] sni=%[ssl_fc_sni]/%[ssl_
     resumed=%[ssl_fc_is_resumed] client=%[ssl_c_used]/%[ssl_c_s_dn(cn)]/%[ssl_c_err] %HV";
 
 /// What both programs log of the connection to the server.
-const FACTS: &str = "%ST %ts tls=%[ssl_bc] err=%[bc_err]/%[bc_err_str] ssl=%[ssl_bc_err,hex]/%[ssl_bc_err_str] \
+const FACTS: &str = "%ST %ts then=%[var(txn.then)] tls=%[ssl_bc] err=%[bc_err]/%[bc_err_str] ssl=%[ssl_bc_err,hex]/%[ssl_bc_err_str] \
     %[ssl_bc_protocol] %[ssl_bc_cipher] alpn=%[ssl_bc_alpn] resumed=%[ssl_bc_is_resumed] \
     keys=%[ssl_bc_alg_keysize]/%[ssl_bc_use_keysize] client=%[ssl_bc_client_random,hex,length] \
     server=%[ssl_bc_server_random,hex,length] npn=%[ssl_bc_npn] \
@@ -31,7 +31,8 @@ const NEWER: &str = "curve=%[ssl_bc_curve] name=%[bc_err_name] secrets=%[ssl_bc_
     %[ssl_bc_exporter_secret,length]/%[ssl_bc_early_exporter_secret,length] \
     session=%[ssl_bc_session_id,hex,length] key=%[ssl_bc_session_key,hex,length] chain=%[ssl_s_chain_der,hex,length]";
 
-/// A `server` line of the proxy: the index of its server, its words, and those of a `default-server`.
+/// A `server` line of the proxy: the index of its server, its words, and those of a `default-server`. Further lines of
+/// the backend may follow the words; `@0@` is the port of the first server.
 type Line = (usize, String, String);
 
 /// The `bind` lines of the servers.
@@ -122,6 +123,10 @@ fn lines(pki: &Pki) -> Vec<Line> {
     ];
     // A server without TLS.
     all.push(bare(8, ""));
+    // One that refuses the name, and another one for the retry: rules see no error of the first attempt.
+    let retry = "sni str(unknown.example)\n balance first\n retries 1\n option redispatch 1\n server t 127.0.0.1:@0@ ssl verify none";
+    all.push(bare(2, retry));
+    all.push(bare(2, &retry.replace("@0@ ssl verify none", "1")));
     all
 }
 
@@ -154,13 +159,13 @@ fn configuration(lines: &[Line], listening: &[Listening], format: &str, servers:
         let name = name(index);
         let default = if default.is_empty() { String::new() } else { format!(" default-server {default}\n") };
         text += &format!(
-            "frontend {name}\n bind {}\n log-format \"{name} {format}\"\n default_backend back{index}\nbackend \
+            "frontend {name}\n bind {}\n http-response set-var(txn.then) bc_err\n log-format \"{name} {format}\"\n default_backend back{index}\nbackend \
              back{index}\n{default} server s 127.0.0.1:{} {words}\n",
             listening.word(),
             servers[*server].port(),
         );
     }
-    text
+    text.replace("@0@", &servers[0].port().to_string())
 }
 
 /// Returns the name of the frontend of a line; none contains another.

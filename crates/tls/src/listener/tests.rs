@@ -194,7 +194,7 @@ fn versions_and_orders() {
 fn own_signature_schemes() {
     let mut with = settings(vec![entry(&FIXTURE.rsa, None, None)]);
     with.policy.sigalgs = Some(scheme::parse("RSA-PSS+SHA384").unwrap().list);
-    let listener = listener(with);
+    let listener = listener(with.clone());
     facts(&listener, &Client::default(), "rsa.example");
     let other = Client { sigalgs: Some("RSA-PSS+SHA256"), ..Client::default() };
     for (versions, code) in [(Version::Tls12, 0x0a00_00c1), (Version::Tls13, 0x0a00_0076)] {
@@ -203,6 +203,12 @@ fn own_signature_schemes() {
         let Err(Failed::Refused(refusal)) = refused else { panic!("{refused:?}") };
         assert_eq!((u8::from(refusal.alert()), refusal.code().number()), (40, code));
     }
+    // Without a common version that comes first.
+    with.policy.max = Some(Version::Tls12);
+    let other = Client { versions: Some(Version::Tls13), ..other };
+    let refused = shake(&self::listener(with), &other.config(), Some("rsa.example"));
+    let Err(Failed::Refused(refusal)) = refused else { panic!("{refused:?}") };
+    assert_eq!((u8::from(refusal.alert()), refusal.code().number()), (70, 0x0a00_0102));
 }
 
 #[test]

@@ -404,11 +404,17 @@ pub(crate) static KEYWORDS: Table<GlobalRow> = Table::new(&[
         "Maximum number of header fields of a message, plus one for their end; 101.",
         Parser::Integer(1, 32767, |g, n| g.tune.http_maxhdr = n as usize),
     ),
-    one(
+    line(
         "tune.idletimer",
-        "N",
-        "The pause in milliseconds after which the records of 'tune.ssl.maxrecord' are small again; 1000, 0: none.",
-        Parser::Integer(0, 65535, |g, n| g.tls.records.idle = std::time::Duration::from_millis(n as u64)),
+        1,
+        1,
+        "TIME",
+        "The pause after which the records of 'tune.ssl.maxrecord' are small again, up to 65535 ms; 1 s, 0: none.",
+        |r, line| match r.diagnostics.duration(line.at(1), line.text(1), TimeUnit::Milliseconds) {
+            Ok(time) if time.as_millis() <= 65_535 => r.reader.global.tls.records.idle = time,
+            Ok(_) => r.wrong(line, "a timer value between 0 and 65535 ms was expected".to_owned(), None),
+            Err(message) => r.wrong(line, message, Some(TIME_HINT)),
+        },
     ),
     one(
         "tune.stick-counters",

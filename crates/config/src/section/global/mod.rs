@@ -85,7 +85,6 @@ const WHOLE: &[&str] = &[
     "nbthread",
     "thread-groups",
     "thread-hard-limit",
-    "tune.idletimer",
     "tune.lua.forced-yield",
     "tune.lua.maxmem",
     "tune.recv_enough",

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use super::ServerSettings;
 use crate::model::{LogFormat, SendProxy, SendProxyTls};
 use crate::section::proxy::ProxyReader;
+use crate::unit;
 use crate::word::Line;
 
 /// The prefix of the option with a TLV's type.
@@ -55,11 +56,7 @@ impl Settings {
 pub(super) fn tlv(reader: &mut ProxyReader<'_>, line: &Line, index: usize, settings: &mut ServerSettings) {
     let word = line.text(index);
     let id = word.strip_prefix(TLV).and_then(|rest| rest.strip_prefix('(')?.strip_suffix(')'));
-    let number = |text: &str| match text.strip_prefix("0x") {
-        Some(digits) => u8::from_str_radix(digits, 16).ok(),
-        None => text.parse().ok(),
-    };
-    let Some(id) = id.filter(|id| !id.starts_with('+')).and_then(number) else {
+    let Some(id) = id.and_then(unit::any_base).and_then(|number| u8::try_from(number).ok()) else {
         let error = reader.diagnostics.error(line.at(index), format!("'{word}' does not name a type of TLV"));
         error.hint(format!("write '{TLV}(ID)', where ID is 0 to 255 or 0x00 to 0xff"));
         return;

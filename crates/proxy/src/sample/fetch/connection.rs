@@ -143,7 +143,8 @@ pub(super) fn fc_pp_unique_id(_: &Args<'_>) -> Compiled {
 }
 
 pub(super) fn fc_pp_tlv(args: &Args<'_>) -> Compiled {
-    proxied(tlv_number(&args.text(0)?)?)
+    let kind = args.wanted_int(0)?;
+    proxied(u8::try_from(kind).map_err(|_| format!("Invalid TLV Type '{kind}'"))?)
 }
 
 // A connection that rules see has no error, but for a client's whose handshake was refused.
@@ -193,30 +194,6 @@ pub(super) fn bc_err_str(_: &Args<'_>) -> Compiled {
 /// Returns the error of TLS with the server.
 fn server_error(cx: &StreamContext) -> Option<HandshakeError> {
     cx.log.server_error.map(|error| HandshakeError::Tls(error.failure))
-}
-
-/// Returns the number of a TLV that `fc_pp_tlv` names.
-fn tlv_number(name: &[u8]) -> Result<u8, String> {
-    let name = String::from_utf8_lossy(name);
-    Ok(match &*name {
-        "ALPN" => tlv::ALPN,
-        "AUTHORITY" => tlv::AUTHORITY,
-        "CRC32C" => tlv::CRC32C,
-        "NETNS" => tlv::NETNS,
-        "NOOP" => tlv::NOOP,
-        "SSL" => tlv::SSL,
-        "SSL_CIPHER" => tlv::SSL_CIPHER,
-        "SSL_CN" => tlv::SSL_CN,
-        "SSL_KEY_ALG" => tlv::SSL_KEY_ALG,
-        "SSL_SIG_ALG" => tlv::SSL_SIG_ALG,
-        "SSL_VERSION" => tlv::SSL_VERSION,
-        "UNIQUE_ID" => tlv::UNIQUE_ID,
-        number => match number.strip_prefix("0x") {
-            Some(digits) => u8::from_str_radix(digits, 16).ok(),
-            None => number.parse().ok(),
-        }
-        .ok_or_else(|| format!("'{number}' does not name a type of TLV"))?,
-    })
 }
 
 /// Returns whether an address belongs to this machine: whether a socket can be bound to it, which is also HAProxy's

@@ -64,12 +64,12 @@ pub(super) fn string<'a>(text: Vec<u8>) -> Value<'a> {
     Value::Str(text.into())
 }
 
-/// Returns a fetch of whether the connection of a side is TLS.
+/// Returns a fetch of whether the connection of a side is TLS; also false without a connection.
 pub(super) fn is_tls(side: Side) -> Compiled {
     read_with(side, |side, cx| match side {
         Side::Client => Some(Value::Bool(cx.client.tls().is_some())),
         Side::Server if refused(cx).is_some() => Some(Value::Bool(true)),
-        Side::Server => cx.sockets.is_there(Side::Server).then(|| Value::Bool(cx.server_tls.is_some())),
+        Side::Server => Some(Value::Bool(cx.sockets.is_there(Side::Server) && cx.server_tls.is_some())),
     })
 }
 
