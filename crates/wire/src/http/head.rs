@@ -653,7 +653,7 @@ mod tests {
             "POST / HTTP/1.1\r\nContent-Length: 3\r\nB: c\r\n\r\n",
             Framing::Chunked,
             Close,
-            "POST / HTTP/1.1\r\nb: c\r\ntransfer-encoding: chunked\r\nconnection: close\r\n\r\n",
+            "POST / HTTP/1.1\r\nb: c\r\nconnection: close\r\ntransfer-encoding: chunked\r\n\r\n",
         );
         check(
             "HTTP/1.1 304 Not Modified\r\nContent-Length: 3\r\n\r\n",
