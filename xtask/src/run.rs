@@ -1,8 +1,7 @@
 //! Runs programs, and prints their command lines.
 
-use std::io::{BufRead, BufReader, Read};
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::Command;
 
 /// Returns the workspace's folder.
 pub fn root() -> PathBuf {
@@ -38,35 +37,6 @@ pub fn run_in(folder: &Path, program: &str, arguments: &[&str]) -> Result<(), St
     if status.success() { Ok(()) } else { Err(format!("{program} {} ended with {status}", arguments.join(" "))) }
 }
 
-/// Like [`run_in`], with a mark before each line of output, because other programs print meanwhile.
-pub fn run_marked(mark: &str, folder: &Path, program: &str, arguments: &[&str]) -> Result<(), String> {
-    println!("{mark}: $ {program} {}", arguments.join(" "));
-    let mut child = Command::new(program)
-        .args(arguments)
-        .current_dir(folder)
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
-        .spawn()
-        .map_err(|error| format!("{program} does not start: {error}"))?;
-    let (output, errors) = (child.stdout.take().expect("piped"), child.stderr.take().expect("piped"));
-    std::thread::scope(|scope| {
-        scope.spawn(|| marked(output, |line| println!("{mark}: {line}")));
-        marked(errors, |line| eprintln!("{mark}: {line}"));
-    });
-    let status = child.wait().map_err(|error| format!("{program} can't be waited for: {error}"))?;
-    if status.success() { Ok(()) } else { Err(format!("{program} {} ended with {status}", arguments.join(" "))) }
-}
-
-/// Passes on the lines of a program's output as they come.
-fn marked(output: impl Read, mut print: impl FnMut(&str)) {
-    let mut output = BufReader::new(output);
-    let mut line = Vec::new();
-    while output.read_until(b'\n', &mut line).is_ok_and(|count| count > 0) {
-        print(String::from_utf8_lossy(&line).trim_end_matches('\n'));
-        line.clear();
-    }
-}
-
 /// Returns a command's standard output, or `None` if it fails.
 pub fn output(program: &str, arguments: &[&str]) -> Option<String> {
     let output = Command::new(program).args(arguments).current_dir(root()).output().ok()?;
@@ -87,16 +57,6 @@ pub fn side_by_side(steps: &[&(dyn Fn() -> Result<(), String> + Sync)]) -> Resul
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn all_lines_are_marked() {
-        let mut lines = Vec::new();
-        marked(&b"a\n\n\xffb"[..], |line| lines.push(line.to_owned()));
-        assert_eq!(lines, ["a", "", "\u{fffd}b"]);
-        let script = |text: &str| run_marked("test", Path::new("/"), "sh", &["-c", text]);
-        assert_eq!(script("echo a; echo b >&2"), Ok(()));
-        assert_eq!(script("exit 3"), Err("sh -c exit 3 ended with exit status: 3".to_owned()));
-    }
 
     #[test]
     fn steps_side_by_side_return_all_errors() {

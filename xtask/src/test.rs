@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-use crate::run::{root, run, run_marked, side_by_side};
+use crate::run::{root, run, run_in, side_by_side};
 use crate::{clients, differential, peers, tidy};
 
 /// The time limit of the whole run on two cores, including compilation.
@@ -13,9 +13,6 @@ const BUDGET: Duration = Duration::from_secs(25 * 60);
 /// Commands that the store and redis-server are given, half in RESP2 and half in RESP3, and their seed.
 const COMMANDS: usize = 200_000;
 const COMMANDS_SEED: u64 = 1;
-
-/// The crate whose tests run beside those of all others: they take half of the time of all, and wait for most of it.
-const WHOLE: &str = "sluicegate";
 
 /// Folders of crates in dependency order, so that the root failure is reported first. Others follow.
 const ORDER: &[&str] = &[
@@ -34,9 +31,8 @@ const ORDER: &[&str] = &[
 ];
 
 /// Runs everything; every suite runs even if an earlier one failed, but nothing without its peers. Missing peers are
-/// installed while cargo compiles, because installations wait for the network. Suites run in two rows side by side,
-/// because tests of running programs wait for three quarters of their time. What these leave of the processors goes to
-/// the lints, the documentation and its examples, which are compiled at the lowest priority.
+/// installed while cargo compiles, because installations wait for the network. The lints and the documentation are
+/// compiled at the lowest priority while suites run, because suites that wait leave half of the processors' time.
 pub fn test(install: bool) -> Result<(), String> {
     let started = Instant::now();
     let mut suites = Suites(Vec::new());
@@ -61,22 +57,22 @@ pub fn test(install: bool) -> Result<(), String> {
     if suites.has_failed("peers") {
         return suites.finish(started);
     }
-    let compiled = |own: &mut Suites| {
-        own.run("tidy", tidy::tidy);
-        let examples = ["cargo", "test", "--quiet", "--profile", "quick", "--workspace", "--doc"];
-        own.run("examples in docs", || run("nice", &[tidy::IDLY, &examples].concat()));
-    };
-    let (whole, parts): (Vec<Tests>, Vec<Tests>) = crates.into_iter().partition(|one| one.name == WHOLE);
-    suites.beside(compiled, |suites| {
-        suites.beside(
-            |own| whole.iter().for_each(|one| own.run(&one.name, || one.run())),
-            |suites| {
-                parts.iter().for_each(|one| suites.run(&one.name, || one.run()));
-                let plan = differential::Plan::new(COMMANDS, COMMANDS_SEED);
-                suites.run("differential", || differential::compare_programs(&plan));
-            },
-        );
-    });
+    suites.beside(
+        |own| own.run("tidy", tidy::tidy),
+        |suites| {
+            for one in &crates {
+                suites.run(&one.name, || {
+                    one.programs.iter().try_for_each(|program| {
+                        let arguments = arguments(&one.name, program);
+                        run_in(&one.folder, program, &arguments.iter().map(String::as_str).collect::<Vec<_>>())
+                    })
+                });
+            }
+            let plan = differential::Plan::new(COMMANDS, COMMANDS_SEED);
+            suites.run("differential", || differential::compare_programs(&plan));
+        },
+    );
+    suites.run("examples in docs", || run("cargo", &["test", "--quiet", "--profile", "quick", "--workspace", "--doc"]));
     suites.finish(started)
 }
 
@@ -93,16 +89,6 @@ pub struct Tests {
     pub folder: PathBuf,
     /// Paths of its programs.
     pub programs: Vec<String>,
-}
-
-impl Tests {
-    fn run(&self) -> Result<(), String> {
-        self.programs.iter().try_for_each(|program| {
-            let arguments = arguments(&self.name, program);
-            let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
-            run_marked(&self.name, &self.folder, program, &arguments)
-        })
-    }
 }
 
 /// Returns the arguments of a crate's test program. Tests of running programs wait more than they compute, so two run

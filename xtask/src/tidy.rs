@@ -67,7 +67,7 @@ fn formatting() -> Result<(), String> {
 }
 
 /// The priority of the compiler, which runs beside suites that wait most of the time: it has what they leave.
-pub const IDLY: &[&str] = &["-n", "19"];
+const IDLY: &[&str] = &["-n", "19"];
 
 fn lints() -> Result<(), String> {
     let clippy = ["cargo", "clippy", "--quiet", "--profile", "quick", "--workspace", "--all-targets", "--"];
