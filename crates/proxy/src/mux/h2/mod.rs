@@ -217,7 +217,7 @@ impl Http2Facts for RefCell<Shared> {
 pub(crate) struct Arrival {
     /// The stream's front.
     pub(crate) front: Box<Front>,
-    /// What the request's head means.
+    /// The parsed head of the request.
     pub(crate) head: RequestHead,
     /// The request's head.
     pub(crate) message: Message,
@@ -455,10 +455,6 @@ impl Driver {
         if held == 0 && !pending {
             if shared.half {
                 return Poll::Ready(Over::Gone);
-            }
-            let announced = shared.wire.goaway_sent().is_some();
-            if announced && (self.stopping || shared.wire.is_last_stream_opened()) {
-                return Poll::Ready(Over::Done);
             }
             if shared.wire.goaway_received().is_some() {
                 return Poll::Ready(Over::Done);
