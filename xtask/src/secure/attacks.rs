@@ -339,37 +339,26 @@ fn cost(bench: &Bench<'_>, peer: Peer, text: &str, by: &Attack) -> Result<Cost, 
         program = begin()?;
     }
     let memory = resident_bytes(program.id())?;
-    let done = AtomicBool::new(false);
-    let (attacked_ms, sent, memory_after) = std::thread::scope(|scope| {
-        let attacker = scope.spawn(|| attack(program.port, by, &done));
-        let attacked = bench.load_that_may_fail(&program, "/alive", &words);
-        let after = resident_bytes(program.id());
-        done.store(true, Ordering::Relaxed);
-        let (sent, lines) = attacker.join().map_err(|_| "the attacker has failed".to_owned())?;
-        drop(lines);
-        // A victim that gets no answer at all waits for ever.
-        let attacked_ms = match attacked {
-            Ok(Loaded { failed: 0.0, p99_ms, .. }) => p99_ms,
-            Ok(Loaded { failed, p99_ms, .. }) => {
-                println!("{}: {failed} of the victim's requests failed", peer.name());
-                p99_ms
-            }
-            Err(error) => {
-                println!("{}: {error}", peer.name());
-                f64::INFINITY
-            }
-        };
-        Ok::<_, String>((attacked_ms, sent, after?))
+    let (sent, (attacked, after)) = attacked_during(program.port, by, || {
+        (bench.load_that_may_fail(&program, "/alive", &words), resident_bytes(program.id()))
     })?;
-    let kib = (memory_after - memory) / 1024.0;
+    // A victim that gets no answer at all waits for ever.
+    let attacked_ms = match attacked {
+        Ok(Loaded { failed: 0.0, p99_ms, .. }) => p99_ms,
+        Ok(Loaded { failed, p99_ms, .. }) => {
+            println!("{}: {failed} of the victim's requests failed", peer.name());
+            p99_ms
+        }
+        Err(error) => {
+            println!("{}: {error}", peer.name());
+            f64::INFINITY
+        }
+    };
+    let kib = (after? - memory) / 1024.0;
     Ok(Cost {
         cpu_us,
         // At the floor both programs have the same figure, whatever number of events each of them could take.
-        kib: if kib > MEMORY_FLOOR_KIB {
-            kib / f64::from(sent.max(1))
-        } else {
-            MEMORY_FLOOR_KIB / f64::from(seconds * by.rate)
-        },
+        kib: if kib > MEMORY_FLOOR_KIB { kib / sent } else { MEMORY_FLOOR_KIB / f64::from(seconds * by.rate) },
         quiet_ms: quiet.p99_ms,
         attacked_ms,
     })
@@ -383,14 +372,20 @@ fn cpu_of_an_event(program: &Running, by: &Attack, time: Duration) -> Result<f64
         program.cpu_us() - started
     };
     let idle_us = cpu_during(Duration::from_secs(1)) * time.as_secs_f64();
+    let (sent, used_us) = attacked_during(program.port, by, || cpu_during(time))?;
+    Ok((used_us - idle_us).max(0.0) / sent)
+}
+
+/// Attacks a port while `work` runs; returns the number of events, at least 1, and the result of the work.
+fn attacked_during<T>(port: u16, by: &Attack, work: impl FnOnce() -> T) -> Result<(f64, T), String> {
     let done = AtomicBool::new(false);
     std::thread::scope(|scope| {
-        let attacker = scope.spawn(|| attack(program.port, by, &done));
-        let used_us = cpu_during(time);
+        let attacker = scope.spawn(|| attack(port, by, &done));
+        let result = work();
         done.store(true, Ordering::Relaxed);
         let (sent, lines) = attacker.join().map_err(|_| "the attacker has failed".to_owned())?;
         drop(lines);
-        Ok((used_us - idle_us).max(0.0) / f64::from(sent.max(1)))
+        Ok((f64::from(sent.max(1)), result))
     })
 }
 

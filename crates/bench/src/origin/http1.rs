@@ -44,8 +44,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Session<S> {
     /// Receives until it is known whether the client speaks HTTP/2.
     pub(super) async fn begins_with_preface(&mut self) -> io::Result<bool> {
         while self.received.len() < PREFACE.len() {
-            // What a request can have in common with the preface is shorter than any request, so none waits for its
-            // answer.
+            // A request shares fewer bytes with the preface than a complete request has, so no complete one waits here.
             if !PREFACE.starts_with(&self.received) || !self.receive().await? {
                 return Ok(false);
             }

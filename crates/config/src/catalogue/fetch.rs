@@ -75,7 +75,7 @@ impl Needs {
     pub(crate) const RESPONSE_KEPT: Needs = Needs(1 << 10);
     /// The part of an HTTP response's body received so far.
     pub(crate) const RESPONSE_BODY: Needs = Needs(1 << 11);
-    /// What is known at the end of the transaction: available to log lines, but to no rule set.
+    /// Data that exists at the end of the transaction: log lines can read it, rules cannot.
     pub(crate) const END: Needs = Needs(1 << 12);
 
     /// Returns the union of two sets of sources.

@@ -18,6 +18,7 @@ pub use fetch::Fetch;
 
 pub(crate) use converter::ConverterRow;
 pub(crate) use fetch::{FetchRow, Place, Sides};
+pub(crate) use fetch_rows::SUFFIXES;
 
 /// The type of a fetch's or converter's argument.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use sluicegate_pattern::{IndexId, Kind, PatternFile};
 
-use crate::catalogue::{FetchRow, Place};
+use crate::catalogue::{FetchRow, Place, SUFFIXES};
 use crate::diagnostic::{Diagnostics, Severity};
 use crate::expression::{ExpressionReader, StoreNames, identifier};
 use crate::model::{Acl, AclRef, AclTest, Condition, Position, Term};
@@ -57,7 +57,6 @@ const KEYWORDS: &[&str] = &[
     "ssl_fc_sni_reg",
 ];
 const MATCHED: &[&str] = &["base", "cook", "hdr", "path", "scook", "shdr", "url", "urlp"];
-const SUFFIXES: &[&str] = &["beg", "dir", "dom", "end", "len", "reg", "sub"];
 
 fn is_acl_keyword(name: &str) -> bool {
     let suffixed =

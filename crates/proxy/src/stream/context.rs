@@ -296,8 +296,8 @@ impl StreamContext {
         }
     }
 
-    /// Returns whether a request is the first of its connection: the client is told of its failure, and `http-reuse
-    /// safe` sends it on a connection of its own. As in HAProxy, no request of HTTP/2 is a first one: its client
+    /// Returns whether a request is the first of its connection: its failure is reported to the client, and
+    /// `http-reuse safe` sends it on a connection of its own. As in HAProxy, no request of HTTP/2 is a first one: its client
     /// repeats requests that are reset.
     pub(crate) fn is_first_request(&self) -> bool {
         self.request_number <= 1 && self.stream_id == 0

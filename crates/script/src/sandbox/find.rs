@@ -12,7 +12,7 @@ use crate::{again, function};
 /// `string.gmatch`.
 pub(super) const GMATCH: lua_CFunction = function!(gmatch);
 
-/// Polls whether a search goes on.
+/// The poll that decides whether a search may continue.
 pub(super) struct Watch {
     lua: *mut lua_State,
     /// The result of the last poll.

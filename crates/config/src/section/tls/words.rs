@@ -384,7 +384,7 @@ impl Subject<'_> {
 /// A list of algorithms.
 struct List<'a> {
     word: Option<&'a Placed>,
-    /// What HAProxy calls it.
+    /// The list's name in HAProxy's messages.
     name: &'static str,
     is_suites: bool,
     set: Setter,

@@ -240,7 +240,7 @@ fn protocols_with_an_option_of_their_own() {
     ]);
 }
 
-/// What later versions than Debian's say of the same checks: measured with 3.2.
+/// The results of the same checks in HAProxy versions newer than Debian's, measured with 3.2.
 #[test]
 fn infos_of_later_versions() {
     let cases = [

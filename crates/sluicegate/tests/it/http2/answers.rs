@@ -19,7 +19,7 @@ fn head(fields: &[(&str, &str)]) -> Vec<u8> {
     headers(0, 4, fields)[9..].to_vec()
 }
 
-/// Data that answers a HEAD, or a status that has no body, is ignored, and the connection goes on.
+/// Data of a response to HEAD, or with a status that allows no body, is ignored, and the connection stays open.
 #[test]
 fn data_of_responses_without_a_body_is_ignored() {
     for (method, status, length) in [("HEAD", "200", "3"), ("GET", "204", ""), ("GET", "304", "9")] {
