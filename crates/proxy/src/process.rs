@@ -16,7 +16,7 @@ use parking_lot::Mutex;
 use sluicegate_config::model::{Global, GlobalTls, Tune};
 use sluicegate_script::CpuClock;
 use sluicegate_tls::resumption::Resumption;
-use sluicegate_transport::{BufferPool, Ledger, PipeLimits};
+use sluicegate_transport::{BufferPool, PipeLimits, PoolFigures};
 use tokio::runtime::RuntimeMetrics;
 use tokio::sync::{Notify, watch};
 
@@ -109,14 +109,8 @@ pub struct WorkerFigures {
     pub requests: Count,
     /// Bytes sent to clients and servers so far (`TotalBytesOut`).
     pub bytes_out: Count,
-    /// Bytes of buffers on its free list.
-    pub buffers_free: AtomicU64,
-    /// Pipes in use (`pipes_used`), and pipes that are kept for reuse (`pipes_free`).
-    pub pipes_used: AtomicU64,
-    /// See `pipes_used`.
-    pub pipes_free: AtomicU64,
-    /// Bytes that went out through pipes (`TotalSplicedBytesOut`).
-    pub spliced: Count,
+    /// Its buffers and pipes.
+    pub pool: Arc<PoolFigures>,
     /// Streams that are alive (`CurrStreams`); only its worker writes it.
     pub streams: AtomicU64,
     /// Times that accepting paused because the process's `maxconn` was reached (`MaxconnReached`).
@@ -516,33 +510,8 @@ pub(crate) fn buffers(tune: &Tune, process: Arc<Process>, worker: usize) -> Buff
         of_all: if tune.maxpipes.is_some() { 0 } else { pipes },
         size: tune.pipesize,
     };
-    BufferPool::of_worker(tune.bufsize, limits, Box::new(PoolFigures { process, worker }))
-}
-
-/// The figures of one worker's buffers and pipes.
-struct PoolFigures {
-    process: Arc<Process>,
-    worker: usize,
-}
-
-impl Ledger for PoolFigures {
-    fn pipes(&self, used: u32, free: u32) {
-        let desk = &self.process.workers[self.worker];
-        desk.pipes_used.store(used.into(), Ordering::Relaxed);
-        desk.pipes_free.store(free.into(), Ordering::Relaxed);
-    }
-
-    fn spliced(&self, count: usize) {
-        self.process.workers[self.worker].spliced.add(count as u64);
-    }
-
-    fn free(&self, bytes: usize) {
-        self.process.workers[self.worker].buffers_free.store(bytes as u64, Ordering::Relaxed);
-    }
-
-    fn leaves(&self, pipes: u32) -> bool {
-        self.process.sessions.leaves(pipes)
-    }
+    let figures = process.workers[worker].pool.clone();
+    BufferPool::of_worker(tune.bufsize, limits, move |pipes| process.sessions.leaves(pipes), figures)
 }
 
 #[cfg(test)]

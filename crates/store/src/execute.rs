@@ -314,7 +314,12 @@ impl Inner {
         if ctx.locks.any(|stripe| stripe.waits.is_some()) || ctx.pending != Pending::Nothing {
             return self.after_handler(ctx, spec, who);
         }
-        ctx.finish();
+        if ctx.ends_bare() {
+            // As `finish` does, but without moving the context into a call.
+            std::mem::forget(ctx);
+        } else {
+            ctx.finish();
+        }
         Attempted::Done
     }
 

@@ -335,6 +335,15 @@ impl Section {
         self.leave();
     }
 
+    /// Ends the section in this place, if there is one: moving it costs more than most ends do.
+    pub(crate) fn finish_in(place: &mut Option<Section>) {
+        if let Some(section) = place {
+            section.is_finished = true;
+            section.leave();
+            *place = None;
+        }
+    }
+
     /// Ends the section on the thread pool if very many keys must be released; its effects are emitted immediately. The
     /// result resolves at the end: an earlier reply would put the client's next command behind these keys.
     pub(crate) fn end_aside(mut self) -> Ending {

@@ -6,6 +6,7 @@
 
 use std::cell::RefCell;
 use std::ops::{Deref, DerefMut};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::pipe::{Pipe, Pipes};
@@ -55,16 +56,18 @@ impl DerefMut for Memory {
     }
 }
 
-/// The receiver of a pool's figures, which also grants descriptors.
-pub trait Ledger {
-    /// Records the new numbers of pipes in use and of free pipes.
-    fn pipes(&self, used: u32, free: u32);
-    /// Records that this many bytes were sent through a pipe.
-    fn spliced(&self, count: usize);
-    /// Records that this many bytes are on the free list.
-    fn free(&self, bytes: usize);
-    /// Returns whether there are enough descriptors for `pipes` pipes, the number for all workers.
-    fn leaves(&self, pipes: u32) -> bool;
+/// The figures of one worker's pool, which other threads read; only its worker writes them.
+#[derive(Debug, Default)]
+#[repr(align(128))]
+pub struct PoolFigures {
+    /// Bytes of buffers on the free list.
+    pub buffers_free: AtomicU64,
+    /// Pipes in use.
+    pub pipes_used: AtomicU64,
+    /// Pipes that are kept for reuse.
+    pub pipes_free: AtomicU64,
+    /// Bytes that were sent through pipes.
+    pub spliced: AtomicU64,
 }
 
 /// Limits of pipes.
@@ -72,7 +75,7 @@ pub trait Ledger {
 pub struct PipeLimits {
     /// The maximum number of pipes of this worker.
     pub most: u32,
-    /// The number of pipes of all workers, about which the ledger is asked; 0: descriptors for them are reserved.
+    /// The number of pipes of all workers, for which descriptors are needed; 0: they are reserved.
     pub of_all: u32,
     /// The size of each pipe in bytes; 0 selects the default.
     pub size: usize,
@@ -85,26 +88,39 @@ pub struct BufferPool {
     pipes: Pipes,
     /// The limit of all workers' pipes.
     pipes_of_all: u32,
-    ledger: Option<Box<dyn Ledger>>,
+    /// Returns whether there are enough descriptors for a number of pipes.
+    leaves: Box<dyn Fn(u32) -> bool>,
+    figures: Arc<PoolFigures>,
 }
 
 impl BufferPool {
     /// Returns a pool of buffers of `size` bytes, without pipes.
     pub fn new(size: usize) -> BufferPool {
-        BufferPool { size, free: RefCell::new(Vec::new()), pipes: Pipes::new(1, 0), pipes_of_all: 0, ledger: None }
+        BufferPool {
+            size,
+            free: RefCell::new(Vec::new()),
+            pipes: Pipes::new(1, 0),
+            pipes_of_all: 0,
+            leaves: Box::new(|_| true),
+            figures: Arc::default(),
+        }
     }
 
-    /// Returns the pool of a worker, which reports to `ledger`.
-    pub fn of_worker(size: usize, pipes: PipeLimits, ledger: Box<dyn Ledger>) -> BufferPool {
+    /// Returns the pool of a worker. `leaves` returns whether there are enough descriptors for a number of pipes.
+    pub fn of_worker(
+        size: usize,
+        pipes: PipeLimits,
+        leaves: impl Fn(u32) -> bool + 'static,
+        figures: Arc<PoolFigures>,
+    ) -> BufferPool {
         let PipeLimits { most, of_all, size: pipe_size } = pipes;
-        let pipes = Pipes::new(most, pipe_size);
-        BufferPool { pipes, pipes_of_all: of_all, ledger: Some(ledger), ..BufferPool::new(size) }
+        let (pipes, leaves) = (Pipes::new(most, pipe_size), Box::new(leaves));
+        BufferPool { pipes, pipes_of_all: of_all, leaves, figures, ..BufferPool::new(size) }
     }
 
     /// Returns an empty pipe, if one is free.
     pub fn take_pipe(&self) -> Option<Pipe> {
-        let has_room = || self.ledger.as_ref().is_none_or(|ledger| ledger.leaves(self.pipes_of_all));
-        let pipe = self.pipes.take(has_room)?;
+        let pipe = self.pipes.take(|| (self.leaves)(self.pipes_of_all))?;
         self.note_pipes();
         Some(pipe)
     }
@@ -123,23 +139,19 @@ impl BufferPool {
     }
 
     fn note_pipes(&self) {
-        if let Some(ledger) = &self.ledger {
-            let (used, free) = self.pipes.counts();
-            ledger.pipes(used, free);
-        }
+        let (used, free) = self.pipes.counts();
+        self.figures.pipes_used.store(used.into(), Ordering::Relaxed);
+        self.figures.pipes_free.store(free.into(), Ordering::Relaxed);
     }
 
     /// Records that bytes were sent through a pipe.
     pub fn note_spliced(&self, count: usize) {
-        if let Some(ledger) = &self.ledger {
-            ledger.spliced(count);
-        }
+        let spliced = &self.figures.spliced;
+        spliced.store(spliced.load(Ordering::Relaxed).wrapping_add(count as u64), Ordering::Relaxed);
     }
 
     fn note_free(&self, count: usize) {
-        if let Some(ledger) = &self.ledger {
-            ledger.free(count * self.size);
-        }
+        self.figures.buffers_free.store((count * self.size) as u64, Ordering::Relaxed);
     }
 
     /// Returns the size of each buffer, bytes.
@@ -186,21 +198,25 @@ pub struct Buffer {
 
 impl Buffer {
     /// Returns the bytes that were not consumed yet.
+    #[inline]
     pub fn data(&self) -> &[u8] {
         &self.bytes[self.start..self.end]
     }
 
     /// Returns the number of bytes not consumed yet.
+    #[inline]
     pub fn len(&self) -> usize {
         self.end - self.start
     }
 
     /// Returns whether there is nothing to consume.
+    #[inline]
     pub fn is_empty(&self) -> bool {
         self.start == self.end
     }
 
     /// Consumes `count` bytes.
+    #[inline]
     pub fn consume(&mut self, count: usize) {
         debug_assert!(count <= self.len());
         self.start += count;
@@ -211,11 +227,13 @@ impl Buffer {
     }
 
     /// Returns the room at the end, without moving anything.
+    #[inline]
     pub fn spare(&mut self) -> &mut [u8] {
         &mut self.bytes[self.end..]
     }
 
     /// Declares `count` bytes of the spare room filled.
+    #[inline]
     pub fn filled(&mut self, count: usize) {
         debug_assert!(self.end + count <= self.bytes.len());
         self.end += count;

@@ -18,7 +18,7 @@ mod timer;
 mod turn;
 
 pub use address::{UnixAddress, abstract_address};
-pub use buffer::{Buffer, BufferPool, Ledger, PipeLimits, allocated};
+pub use buffer::{Buffer, BufferPool, PipeLimits, PoolFigures, allocated};
 pub use connect::{LocalEnd, connect_tcp, connect_tcp_from, connect_to_any};
 pub use descriptors::{DESCRIPTORS_MAX, inherited, receive_descriptors, send_descriptors, try_send_descriptors};
 pub use half::{ReadHalf, WriteHalf};

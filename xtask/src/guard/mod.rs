@@ -41,10 +41,11 @@ impl Build {
     }
 }
 
-/// `bench guard [--write] [--base COMMIT|PROGRAM] [--program PROGRAM] [--only WORD] [--runs N]`.
+/// `bench guard [--write] [--base COMMIT|PROGRAM] [--program PROGRAM] [--only WORD] [--runs N] [--keep FOLDER]`.
 ///
 /// The base is the parent commit, or HEAD if the work tree differs from it. `--write` accepts the counts without a
-/// comparison. `--runs` counts each path N times and prints the spread.
+/// comparison. `--runs` counts each path N times and prints the spread. `--keep` leaves callgrind's files of the last count
+/// in `FOLDER/now` and `FOLDER/base`, for `callgrind_annotate`.
 ///
 /// # Errors
 /// If a count exceeds the base's by more than 1 %, or the accepted one by more than 3 %.
@@ -65,7 +66,9 @@ pub fn guard(arguments: &[&str]) -> Result<(), String> {
     let mut rows = read(&std::fs::read_to_string(&file).unwrap_or_default());
     let key = [rustc(), level()];
     let accepted = rows.iter().find(|row| row.key == key).map_or_else(Counts::default, |row| row.counts.clone());
-    let (mut now, mut base) = (Measurement::new(now)?, base.map(Measurement::new).transpose()?);
+    let kept = |name: &str| options.keep.as_ref().map(|folder| folder.join(name));
+    let mut now = Measurement::new(now, kept("now"))?;
+    let mut base = base.map(|base| Measurement::new(base, kept("base"))).transpose()?;
     let (mut counts, mut grown) = (Counts::default(), Vec::new());
     for path in PATHS.iter().filter(|path| options.only.as_deref().is_none_or(|only| path.name.contains(only))) {
         let compared = compare(path, &mut now, base.as_mut(), options.runs)?;
@@ -144,11 +147,12 @@ struct Options {
     program: Option<PathBuf>,
     only: Option<String>,
     runs: usize,
+    keep: Option<PathBuf>,
 }
 
 impl Options {
     fn parse(words: &[&str]) -> Result<Options, String> {
-        let mut options = Options { write: false, base: None, program: None, only: None, runs: 1 };
+        let mut options = Options { write: false, base: None, program: None, only: None, runs: 1, keep: None };
         let mut words = words.iter();
         while let Some(word) = words.next() {
             let mut value = || words.next().map(|word| (*word).to_owned()).ok_or(format!("{word} wants a value"));
@@ -156,6 +160,7 @@ impl Options {
                 "--write" => options.write = true,
                 "--base" => options.base = Some(value()?),
                 "--program" => options.program = Some(PathBuf::from(value()?)),
+                "--keep" => options.keep = Some(PathBuf::from(value()?)),
                 "--only" => options.only = Some(value()?),
                 "--runs" => options.runs = value()?.parse().map_err(|_| "--runs wants a number")?,
                 other => return Err(format!("unknown: {other}")),

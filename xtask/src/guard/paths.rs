@@ -137,6 +137,8 @@ pub(super) struct Measurement {
     /// The count of a redirection without rules, from which others are the difference.
     plain: Option<u64>,
     log: PathBuf,
+    /// Where callgrind's files stay.
+    kept: Option<PathBuf>,
 }
 
 impl Drop for Measurement {
@@ -146,12 +148,15 @@ impl Drop for Measurement {
 }
 
 impl Measurement {
-    pub(super) fn new(build: Build) -> Result<Measurement, String> {
+    pub(super) fn new(build: Build, kept: Option<PathBuf>) -> Result<Measurement, String> {
         static NUMBER: std::sync::atomic::AtomicU32 = std::sync::atomic::AtomicU32::new(0);
         let number = NUMBER.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
         let folder = std::env::temp_dir().join(format!("sluicegate-guard-{}-{number}", std::process::id()));
         std::fs::create_dir_all(&folder).map_err(|error| error.to_string())?;
         std::fs::write(folder.join("count.lua"), SCRIPT).map_err(|error| error.to_string())?;
+        if let Some(kept) = &kept {
+            std::fs::create_dir_all(kept).map_err(|error| format!("{}: {error}", kept.display()))?;
+        }
         let log = folder.join("log");
         let reader = UnixDatagram::bind(&log).map_err(|error| error.to_string())?;
         // It reads until the process ends.
@@ -159,7 +164,7 @@ impl Measurement {
             let mut line = [0; 4096];
             while reader.recv(&mut line).is_ok() {}
         });
-        Ok(Measurement { build, folder, plain: None, log })
+        Ok(Measurement { build, folder, plain: None, log, kept })
     }
 
     /// Instructions of one repetition; `None` for the parser where its example is not built.
@@ -382,12 +387,16 @@ impl Measurement {
             .map_err(|error| format!("valgrind: {error}"))
     }
 
-    /// Instructions of each thread of the last run; its files are removed.
+    /// Instructions of each thread of the last run; its files are removed or kept.
     fn read_counts(&self) -> Result<Vec<u64>, String> {
         let mut counts = Vec::new();
         for number in 1.. {
             let file = self.folder.join(format!("out-{number:02}"));
             let Ok(text) = std::fs::read_to_string(&file) else { break };
+            if let Some(kept) = &self.kept {
+                let kept = kept.join(format!("out-{number:02}"));
+                std::fs::write(&kept, &text).map_err(|error| format!("{}: {error}", kept.display()))?;
+            }
             let _ = std::fs::remove_file(&file);
             let total = text.lines().find_map(|line| line.strip_prefix("totals: ")?.trim().parse().ok());
             counts.push(total.ok_or(format!("{} has no totals", file.display()))?);

@@ -370,11 +370,11 @@ fn show_pools(call: &mut Call<'_>) {
     let process = &call.running.process;
     let sum = |figure: fn(&crate::process::WorkerFigures) -> u64| process.workers.iter().map(figure).sum::<u64>();
     let size = call.running.config.global.tune.bufsize as u64;
-    let free = sum(|worker| worker.buffers_free.load(Ordering::Relaxed));
+    let free = sum(|worker| worker.pool.buffers_free.load(Ordering::Relaxed));
     let allocated = sluicegate_transport::allocated();
     let (piped, spare) = (
-        sum(|worker| worker.pipes_used.load(Ordering::Relaxed)),
-        sum(|worker| worker.pipes_free.load(Ordering::Relaxed)),
+        sum(|worker| worker.pool.pipes_used.load(Ordering::Relaxed)),
+        sum(|worker| worker.pool.pipes_free.load(Ordering::Relaxed)),
     );
     call.out.push(format!(
         "Dumping pools usage.\n  - Pool buffer ({size} bytes) : {} free ({free} bytes)\n  - Pool pipe : {} allocated, {piped} \

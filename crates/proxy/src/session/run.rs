@@ -61,8 +61,9 @@ pub(crate) fn run(mut session: Session) -> impl Future<Output = ()> {
         if session.frontend().config.mode == Mode::Tcp {
             let watch = session.place.watch();
             let stream = session.new_stream();
-            let serving = Box::pin(tcp::serve(Front::H1(&mut session.front), stream));
-            let Some(Some(stream)) = watch.unless_killed(serving).await else { return };
+            // Made where it will live: `Box::pin` makes it on the stack and copies all its kilobytes.
+            let serving = Box::write(Box::new_uninit(), tcp::serve(Front::H1(&mut session.front), stream));
+            let Some(Some(stream)) = watch.unless_killed(Box::into_pin(serving)).await else { return };
             // Switched to HTTP, each request finds its own way through the frontend, as in HAProxy.
             session.switched = Some(Box::new(stream));
         }
@@ -137,7 +138,7 @@ async fn serve_http(session: &mut Session) {
         let after = match poll_fn(|cx| next.poll(session, cx)).await {
             Arrival::Request(stream, head, now) => {
                 let watch = session.place.watch();
-                // Made where it will live: `Box::pin` makes it on the stack and copies all its kilobytes.
+                // Made where it will live, like that of TCP.
                 let serving =
                     Box::write(Box::new_uninit(), http::serve(Front::H1(&mut session.front), stream, head, now));
                 match watch.unless_killed(Box::into_pin(serving)).await {

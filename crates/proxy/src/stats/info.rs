@@ -86,8 +86,8 @@ rows! {
     21 "CurrSslConns" MGP u32 => |v| v.running.process.tls.current().to_string(),
     22 "CumSslConns" MCP u32 => |v| v.running.process.tls.total().to_string(),
     23 "Maxpipes" CLP u32 => |v| v.maxpipes(),
-    24 "PipesUsed" MGP u32 => |v| v.sum(|w| w.pipes_used.load(Ordering::Relaxed)),
-    25 "PipesFree" MGP u32 => |v| v.sum(|w| w.pipes_free.load(Ordering::Relaxed)),
+    24 "PipesUsed" MGP u32 => |v| v.sum(|w| w.pool.pipes_used.load(Ordering::Relaxed)),
+    25 "PipesFree" MGP u32 => |v| v.sum(|w| w.pool.pipes_free.load(Ordering::Relaxed)),
     26 "ConnRate" MRP u32 => |v| v.frontends(|figures, now| figures.rate(now, |c| &c.conn_rate)),
     27 "ConnRateLimit" CLP u32 => |v| v.running.process.connection_pace.limit().to_string(),
     28 "MaxConnRate" MMP u32 => |v| v.highest(Figures::conn_rate_max),
@@ -122,7 +122,7 @@ rows! {
     59 "BusyPolling" MGP u32 => zero,
     60 "FailedResolutions" MGP u32 => |v| v.failed_resolutions().to_string(),
     61 "TotalBytesOut" MGP u64 => |v| v.sum(|w| w.bytes_out.get()),
-    62 "TotalSplicedBytesOut" MGP u64 => |v| v.sum(|w| w.spliced.get()),
+    62 "TotalSplicedBytesOut" MGP u64 => |v| v.sum(|w| w.pool.spliced.load(Ordering::Relaxed)),
     63 "BytesOutRate" MRP u64 => |v| v.running.process.bytes_out_rate().to_string(),
     64 "DebugCommandsIssued" MGP u32 => zero,
     65 "CumRecvLogs" MCP u32 => zero,
@@ -152,7 +152,7 @@ impl View<'_> {
 
     /// Returns the bytes of the buffers that contain data.
     fn buffers_used(&self) -> u64 {
-        let free = self.running.process.workers.iter().map(|worker| worker.buffers_free.load(Ordering::Relaxed));
+        let free = self.running.process.workers.iter().map(|worker| worker.pool.buffers_free.load(Ordering::Relaxed));
         allocated().saturating_sub(free.sum())
     }
 

@@ -21,9 +21,10 @@ impl Ctx<'_> {
         self.leave();
     }
 
-    /// Unlocks the stripe of a command that leaves nothing else. Returns false, and does nothing, if there is more.
+    /// Unlocks the stripe of a command that leaves nothing else, whose context must then be forgotten. Returns false,
+    /// and does nothing, if there is more.
     #[inline]
-    fn ends_bare(&mut self) -> bool {
+    pub(crate) fn ends_bare(&mut self) -> bool {
         self.garbage.capacity() == 0
             && self.effects.capacity() == 0
             && !self.places.spilled()

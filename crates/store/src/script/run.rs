@@ -177,9 +177,9 @@ pub(super) struct Runs {
 /// The reason why a script did not begin.
 enum NotBegun {
     /// It has an error, which is the reply.
-    Failed(Vec<u8>, Option<Section>),
+    Failed(Vec<u8>),
     /// Preparing it takes too long for this thread.
-    TooLong(Call, Option<Section>),
+    TooLong(Call),
 }
 
 /// Starts a script. Most end at once.
@@ -212,16 +212,14 @@ pub(crate) fn start(
         if let Some(stage) = stage {
             (call, stage)
         } else {
-            let mut runs = match Runs::new(inner, call, words, section) {
+            let mut runs = match Runs::new(inner, call, words, &mut section) {
                 Ok(runs) => runs,
-                Err(NotBegun::Failed(text, section)) => {
+                Err(NotBegun::Failed(text)) => {
                     out.error_bytes(&text);
-                    if let Some(section) = section {
-                        section.finish();
-                    }
+                    Section::finish_in(&mut section);
                     return None;
                 }
-                Err(NotBegun::TooLong(call, section)) => {
+                Err(NotBegun::TooLong(call)) => {
                     leaves = true;
                     break 'begins (call, Stage::Ready(section));
                 }
@@ -232,9 +230,8 @@ pub(crate) fn start(
                     (runs.active().call.clone(), Stage::Ended(Box::new(runs), burst))
                 }
                 burst @ (Burst::Done(_) | Burst::Failed | Burst::Yielded) => {
-                    if let Some(section) = runs.end(inner, burst, out) {
-                        section.finish();
-                    }
+                    runs.end(inner, burst, &mut section, out);
+                    Section::finish_in(&mut section);
                     return None;
                 }
                 burst @ (Burst::Waiting | Burst::Forced) => {
@@ -256,31 +253,30 @@ fn are_many(words: &[&[u8]]) -> bool {
 }
 
 impl Runs {
-    /// Takes an interpreter and prepares a script in it.
-    #[allow(clippy::result_large_err, reason = "the section goes back to who knows what to do with it")]
-    fn new(inner: &Arc<Inner>, call: Call, words: &[&[u8]], mut section: Option<Section>) -> Result<Runs, NotBegun> {
+    /// Takes an interpreter and prepares a script in it, to which the section then belongs.
+    fn new(inner: &Arc<Inner>, call: Call, words: &[&[u8]], section: &mut Option<Section>) -> Result<Runs, NotBegun> {
         if are_many(words) {
-            return Err(NotBegun::TooLong(call, section));
+            return Err(NotBegun::TooLong(call));
         }
         let pool = &inner.scripts.pool;
         let mut interpreter = match pool.take() {
             Ok(interpreter) => interpreter,
-            Err(error) => return Err(NotBegun::Failed(format!("ERR {}", error.message).into(), section)),
+            Err(error) => return Err(NotBegun::Failed(format!("ERR {}", error.message).into())),
         };
         let (keys, others) = words.split_at(call.keys);
         let (coroutine, arguments) = match interpreter.begin(call.code(), keys, others) {
             Ok(Some(begun)) => begun,
             Ok(None) => {
                 pool.put_away(interpreter, true);
-                return Err(NotBegun::TooLong(call, section));
+                return Err(NotBegun::TooLong(call));
             }
             Err(refused) => {
                 pool.put_away(interpreter, refused.is_sound);
-                return Err(NotBegun::Failed(refused.text.into(), section));
+                return Err(NotBegun::Failed(refused.text.into()));
             }
         };
         call.control.begin(section.as_ref());
-        if let Some(section) = &mut section {
+        if let Some(section) = section {
             section.set_traceless(call.is_traceless);
             let denies = inner.scripts.denies_undeclared() && !call.flags.has(Flags::UNDECLARED);
             section.extend_as(if denies { None } else { Some(call.mode()) });
@@ -288,7 +284,7 @@ impl Runs {
         let total = matches!(call.code(), Code::Load(_)).then_some(LOAD_MAX);
         interpreter.host().active = Some(Active {
             outside: section.is_none().then(|| inner.clone()),
-            section,
+            section: section.take(),
             db: call.db,
             protocol: Protocol::Resp2,
             waits: Waits::Nothing,
@@ -319,11 +315,14 @@ impl Runs {
         !is_patient() && unsafe { convert::is_much(self.coroutine.thread(), -results) }
     }
 
-    /// Writes the script's result or error, and returns the interpreter to the pool. Returns the section.
-    fn end(mut self, inner: &Inner, burst: Burst, out: &mut dyn ReplySink) -> Option<Section> {
+    /// Writes the script's result or error, and returns the interpreter to the pool and the section to its place.
+    fn end(mut self, inner: &Inner, burst: Burst, section: &mut Option<Section>, out: &mut dyn ReplySink) {
         let lua = self.coroutine.thread();
-        let Active { call, section, protocol, .. } =
-            self.interpreter.host().active.take().expect("a script is in it until its end");
+        // In its place: a section is large to be moved.
+        let active = self.active();
+        let (call, protocol) = (active.call.clone(), active.protocol);
+        *section = active.section.take();
+        self.interpreter.host().active = None;
         let mut is_sound = match call.code() {
             Code::Script(script) => {
                 script.times.add(call.control.took());
@@ -333,7 +332,7 @@ impl Runs {
             Code::Load(load) => {
                 let is_sound = self.end_load(inner, load, burst, out);
                 self.put_away(inner, is_sound);
-                return section;
+                return;
             }
         };
         match burst {
@@ -361,7 +360,6 @@ impl Runs {
         }
         call.control.rest();
         self.put_away(inner, is_sound);
-        section
     }
 
     /// Puts the interpreter back into the pool, or closes it if its state may be corrupt.
@@ -453,17 +451,11 @@ impl Job {
     ) -> Result<Box<Job>, (Vec<u8>, Option<Section>)> {
         // Earlier commands of the transaction are not repeated.
         call.control.never_restarts();
-        let leaves;
-        let stage = match Runs::new(inner, call.clone(), words, Some(section)) {
-            Ok(runs) => {
-                leaves = false;
-                Stage::Runs(Box::new(runs))
-            }
-            Err(NotBegun::TooLong(_, section)) => {
-                leaves = true;
-                Stage::Ready(section)
-            }
-            Err(NotBegun::Failed(text, section)) => return Err((text, section)),
+        let mut section = Some(section);
+        let (stage, leaves) = match Runs::new(inner, call.clone(), words, &mut section) {
+            Ok(runs) => (Stage::Runs(Box::new(runs)), false),
+            Err(NotBegun::TooLong(_)) => (Stage::Ready(section), true),
+            Err(NotBegun::Failed(text)) => return Err((text, section)),
         };
         let mut job = Job::new(inner, call, owned(), form, stage, leaves);
         job.is_part = true;
@@ -720,7 +712,7 @@ impl Job {
     /// Writes the result.
     fn end(&mut self, runs: Box<Runs>, burst: Burst) -> Step {
         let mut section = None;
-        let reply = self.form.collect(|out| section = runs.end(&self.inner, burst, out));
+        let reply = self.form.collect(|out| runs.end(&self.inner, burst, &mut section, out));
         self.done(reply, section)
     }
 
@@ -743,9 +735,9 @@ impl Job {
 
     /// Starts to run it, with its keys.
     #[allow(clippy::result_large_err, reason = "the section goes back to who knows what to do with it")]
-    fn runs(&mut self, section: Option<Section>) -> Result<(), Step> {
+    fn runs(&mut self, mut section: Option<Section>) -> Result<(), Step> {
         let words = self.words.to_vec();
-        match Runs::new(&self.inner, self.call.clone(), &words, section) {
+        match Runs::new(&self.inner, self.call.clone(), &words, &mut section) {
             Ok(runs) => {
                 self.stage = Stage::Runs(Box::new(runs));
                 if self.is_listed {
@@ -753,13 +745,13 @@ impl Job {
                 }
                 Ok(())
             }
-            Err(NotBegun::TooLong(_, section)) => {
+            Err(NotBegun::TooLong(_)) => {
                 self.stage = Stage::Ready(section);
                 self.leaves = true;
                 self.list();
                 Err(Step::Forced)
             }
-            Err(NotBegun::Failed(text, section)) => {
+            Err(NotBegun::Failed(text)) => {
                 self.stage = Stage::Over;
                 let reply = self.form.collect(|out| out.error_bytes(&text));
                 Err(self.done(reply, section))

@@ -113,6 +113,7 @@ impl Socket {
     }
 
     /// Ready when a read may succeed.
+    #[inline]
     pub fn poll_read_ready(&self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         match self {
             Socket::Tcp(stream) => stream.poll_read_ready(cx),
@@ -131,6 +132,7 @@ impl Socket {
     }
 
     /// Reads into `into`; returns 0 at the end of the peer's stream.
+    #[inline]
     pub fn poll_read(&mut self, cx: &mut Context<'_>, into: &mut [u8]) -> Poll<io::Result<usize>> {
         debug_assert!(!into.is_empty(), "a read of nothing looks like the end");
         let mut buffer = ReadBuf::new(into);
@@ -143,6 +145,7 @@ impl Socket {
     }
 
     /// Writes some of `bytes`. A write that was not ready is repeated with the same bytes, which more may follow.
+    #[inline]
     pub fn poll_write(&mut self, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
         match self {
             Socket::Tcp(stream) => Pin::new(stream).poll_write(cx, bytes),
@@ -162,6 +165,7 @@ impl Socket {
 
     /// Like [`Socket::poll_queue`], but TLS may only encrypt the bytes, so that [`Socket::poll_flush`] sends several
     /// records at once. `held` is the number of bytes that wait for that; `bytes` are not empty.
+    #[inline]
     pub fn poll_gather(&mut self, cx: &mut Context<'_>, bytes: &[u8], held: &mut usize) -> Poll<io::Result<usize>> {
         let Socket::Tls(stream) = self else { return self.poll_write(cx, bytes) };
         loop {
@@ -180,14 +184,14 @@ impl Socket {
     }
 
     /// Sends accepted bytes that TLS still holds.
+    #[inline]
     pub fn poll_flush(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        match self {
-            Socket::Tls(stream) => stream.poll_flush(cx),
-            Socket::Tcp(_) | Socket::Unix(_) => Poll::Ready(Ok(())),
-        }
+        let Socket::Tls(stream) = self else { return Poll::Ready(Ok(())) };
+        stream.poll_flush(cx)
     }
 
     /// Returns whether bytes can pass between this socket and another without being copied.
+    #[inline]
     pub fn splices(&self) -> bool {
         matches!(self, Socket::Tcp(_))
     }
