@@ -79,15 +79,26 @@ impl Cluster {
         assert_eq!(self.tell(index, command), Reply::Simple("OK".into()), "{command}");
     }
 
-    /// Sets the time after which a node that does not respond counts as failed.
-    fn fails_after(&self, millis: u32) {
-        (0..6).for_each(|index| self.ok(index, &format!("CONFIG SET cluster-node-timeout {millis}")));
+    /// Lets one replica, and no other, replace its master as soon as this does not respond; `None` ends that.
+    fn may_take_over(&self, replica: Option<usize>) {
+        let millis = if replica.is_some() { QUICK_MS } else { SLOW_MS };
+        for index in 0..6 {
+            let stays = if replica.is_some_and(|replica| replica != index) { "yes" } else { "no" };
+            let line = format!("CONFIG SET cluster-node-timeout {millis} cluster-replica-no-failover {stays}");
+            self.ok(index, &line);
+        }
     }
 
+    #[track_caller]
     fn text(&self, index: usize, command: &str) -> String {
+        self.try_text(index, command).unwrap_or_else(|| panic!("{command}: {:?}", self.tell(index, command)))
+    }
+
+    /// Returns the text of a reply; `None` if it is an error.
+    fn try_text(&self, index: usize, command: &str) -> Option<String> {
         match self.tell(index, command) {
-            Reply::Bulk(text) | Reply::Verbatim(_, text) => String::from_utf8(text).expect("text"),
-            reply => panic!("{command}: {reply:?}"),
+            Reply::Bulk(text) | Reply::Verbatim(_, text) => Some(String::from_utf8(text).expect("text")),
+            _ => None,
         }
     }
 
@@ -120,15 +131,16 @@ impl Cluster {
         let running: Vec<usize> = (0..6).collect();
         wait_for("the cluster", || {
             let known = running.iter().all(|index| {
-                let info = self.text(*index, "CLUSTER INFO");
-                let nodes = self.text(*index, "CLUSTER NODES");
+                // A replica that loads its master's data gives errors.
+                let Some(info) = self.try_text(*index, "CLUSTER INFO") else { return false };
+                let Some(nodes) = self.try_text(*index, "CLUSTER NODES") else { return false };
                 info.contains("cluster_state:ok")
                     && nodes.lines().count() == 6
                     && !nodes.contains("fail")
                     && nodes.matches("slave").count() == 3
             });
             let followed = running.iter().all(|index| {
-                let info = self.text(*index, "INFO replication");
+                let Some(info) = self.try_text(*index, "INFO replication") else { return false };
                 info.contains("state=online") && info.contains("role:master") || info.contains("master_link_status:up")
             });
             (known && followed).then_some(())
@@ -390,7 +402,13 @@ fn slots_move_under_load(cluster: &Cluster) {
                     // A key that does not exist yet is created at the slot's destination.
                     assert_eq!(ask(client, "SET new:{b} 1").await, Reply::Simple("OK".into()));
                     assert_eq!(ask(client, "GET new:{b}").await, bulk("1"));
-                    let both = error(ask(&hasty, "MGET hits:{b} new:{b}").await);
+                    let both = loop {
+                        // A busy machine may need longer for a reply than this client waits.
+                        let both = error(ask(&hasty, "MGET hits:{b} new:{b}").await);
+                        if !["TIMEOUT", "CONNECT"].iter().any(|late| both.starts_with(late)) {
+                            break both;
+                        }
+                    };
                     assert!(both.starts_with("TRYAGAIN"), "{both}");
                 });
                 let asked = figures(client).redirected;
@@ -674,7 +692,7 @@ fn a_master_hands_over_under_load(cluster: &Cluster) {
 
 fn a_master_stops_under_load(cluster: &Cluster) {
     let [old, new] = cluster.pair(KEYS[2]);
-    cluster.fails_after(QUICK_MS);
+    cluster.may_take_over(Some(new));
     under_load(cluster, cluster.options(), |counts, _| {
         cluster.nodes[old].program.signal(libc::SIGSTOP);
         wait_for("the replica to be the master", || cluster.is_master(new).then_some(()));
@@ -685,13 +703,13 @@ fn a_master_stops_under_load(cluster: &Cluster) {
         wait_for("the old master to follow", || (!cluster.is_master(old)).then_some(()));
         goes_on(counts);
     });
-    cluster.fails_after(SLOW_MS);
+    cluster.may_take_over(None);
     cluster.settle();
 }
 
 fn a_master_dies_under_load(cluster: &Cluster) {
     let [old, new] = cluster.pair(KEYS[1]);
-    cluster.fails_after(QUICK_MS);
+    cluster.may_take_over(Some(new));
     under_load(cluster, Options { connect_rate: 20, ..cluster.options() }, |counts, _| {
         cluster.nodes[old].program.signal(libc::SIGKILL);
         cluster.dead.set(old).expect("it is the first");

@@ -318,11 +318,10 @@ impl Runs {
     /// Writes the script's result or error, and returns the interpreter to the pool and the section to its place.
     fn end(mut self, inner: &Inner, burst: Burst, section: &mut Option<Section>, out: &mut dyn ReplySink) {
         let lua = self.coroutine.thread();
-        // In its place: a section is large to be moved.
-        let active = self.active();
-        let (call, protocol) = (active.call.clone(), active.protocol);
-        *section = active.section.take();
-        self.interpreter.host().active = None;
+        // From place to place: a section is large to be moved.
+        std::mem::swap(section, &mut self.active().section);
+        let Active { call, protocol, .. } =
+            self.interpreter.host().active.take().expect("a script is in it until its end");
         let mut is_sound = match call.code() {
             Code::Script(script) => {
                 script.times.add(call.control.took());
