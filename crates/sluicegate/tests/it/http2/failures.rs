@@ -95,14 +95,19 @@ fn failing(name: &'static str) -> String {
 fn retry_on_names_the_failures_that_are_repeated() {
     let gate = Listening::new();
     let mut text = format!(
-        "{}frontend front\n bind {}\n http-after-response set-header x-retries %[txn.conn_retries]\n use_backend %[path,field(2,/)]\n",
-        DEFAULTS.replace("connect 5s", "connect 100ms\n retries 1").replace("server 60s", "server 300ms"),
+        "{DEFAULTS} retries 1\nfrontend front\n bind {}\n http-after-response set-header x-retries %[txn.conn_retries]\n \
+         use_backend %[path,field(2,/)]\n",
         gate.word()
     );
     for (name, ..) in FAILURES {
         let address = failing(name);
+        let time = match name {
+            "no-settings" => " timeout connect 100ms\n",
+            "silent" => " timeout server 200ms\n",
+            _ => "",
+        };
         for (at, words) in WORDS.iter().enumerate() {
-            text += &format!("backend {name}-{at}\n retry-on {words}\n server s {address} proto h2\n");
+            text += &format!("backend {name}-{at}\n retry-on {words}\n{time} server s {address} proto h2\n");
         }
     }
     let _proxy = start(&text, &[&gate]);
