@@ -125,9 +125,11 @@ pub struct WorkerFigures {
     pub still_ms: AtomicU64,
     /// The metrics of its runtime, from the start of its thread on.
     pub runtime: OnceLock<RuntimeMetrics>,
+    /// The idle time of this worker alone.
+    idle: Mutex<IdleSample>,
 }
 
-/// The shortest period of [`Process::idle_percent`].
+/// The shortest period of an [`IdleSample`].
 const IDLE_PERIOD: Duration = Duration::from_secs(1);
 
 /// The workers' busy times at the last query, and the result.
@@ -136,6 +138,26 @@ struct IdleSample {
     at: Instant,
     busy: Duration,
     percent: u32,
+}
+
+impl Default for IdleSample {
+    fn default() -> Self {
+        IdleSample { at: Instant::now(), busy: Duration::ZERO, percent: 100 }
+    }
+}
+
+impl IdleSample {
+    /// Returns the share of time in which `workers` workers, busy for `busy` so far, waited for events: since the
+    /// previous query if that was a second ago or more, otherwise the previous result.
+    fn refresh(&mut self, busy: Duration, workers: usize) -> u32 {
+        let now = Instant::now();
+        let elapsed = now.duration_since(self.at);
+        if elapsed >= IDLE_PERIOD {
+            let percent = idle_share(busy.saturating_sub(self.busy), elapsed, workers);
+            *self = IdleSample { at: now, busy, percent };
+        }
+        self.percent
+    }
 }
 
 /// The bytes sent at the last query, and the resulting rate.
@@ -180,7 +202,7 @@ impl Process {
             invalid: AtomicU64::new(0),
             turns: AtomicU32::new(0),
             desks: OnceLock::new(),
-            idle: Mutex::new(IdleSample { at: Instant::now(), busy: Duration::ZERO, percent: 100 }),
+            idle: Mutex::default(),
             sent: Mutex::new(SentSample { at: Instant::now(), bytes: 0, per_second: 0 }),
             phase: watch::Sender::new(Phase::Serving),
             paused: watch::Sender::new(false),
@@ -209,19 +231,22 @@ impl Process {
         *self.startup_logs.lock() = text;
     }
 
-    /// Returns the share of time in which the workers waited for events, in percent (`Idle_pct`): since the previous
-    /// query if that was a second ago or more, otherwise the previous result.
+    /// Returns the share of time in which the workers waited for events, in percent (`Idle_pct`).
     pub fn idle_percent(&self) -> u32 {
         let busy = self.workers.iter().filter_map(|worker| worker.runtime.get());
         let busy: Duration = busy.map(|runtime| runtime.worker_total_busy_duration(0)).sum();
-        let mut last = self.idle.lock();
-        let now = Instant::now();
-        let elapsed = now.duration_since(last.at);
-        if elapsed >= IDLE_PERIOD {
-            let percent = idle_share(busy.saturating_sub(last.busy), elapsed, self.workers.len());
-            *last = IdleSample { at: now, busy, percent };
+        self.idle.lock().refresh(busy, self.workers.len())
+    }
+
+    /// Returns whether connections with too many glitches are closed by this worker: its load has reached `least` percent
+    /// (`tune.glitches.kill.cpu-usage`).
+    pub(crate) fn kills_glitches(&self, worker: usize, least: u32) -> bool {
+        if least == 0 {
+            return true;
         }
-        last.percent
+        let worker = &self.workers[worker];
+        let busy = worker.runtime.get().map_or(Duration::ZERO, |runtime| runtime.worker_total_busy_duration(0));
+        100 - worker.idle.lock().refresh(busy, 1).min(100) >= least
     }
 
     /// Returns the number of invalid messages so far (`show errors`).
@@ -540,7 +565,15 @@ mod tests {
         for (busy, elapsed, workers, percent) in [(0, 5, 2, 100), (5, 5, 2, 50), (10, 5, 2, 0), (99, 5, 1, 0)] {
             assert_eq!(idle_share(seconds(busy), seconds(elapsed), workers), percent);
         }
-        assert_eq!(Process::new(1, None).idle_percent(), 100);
+        let process = Process::new(2, None);
+        assert_eq!(process.idle_percent(), 100);
+        let mut sample = IdleSample { at: Instant::now() - seconds(10), ..IdleSample::default() };
+        assert_eq!([sample.refresh(seconds(8), 1), sample.refresh(seconds(99), 1)].map(|idle| idle <= 20), [true; 2]);
+        // The second worker is busy, and only its connections are closed.
+        *process.workers[1].idle.lock() = IdleSample { percent: 20, ..IdleSample::default() };
+        let kills = |worker| [0, 1, 80, 81, 100].map(|least| process.kills_glitches(worker, least));
+        assert_eq!(kills(0), [true, false, false, false, false]);
+        assert_eq!(kills(1), [true, true, true, false, false]);
     }
 
     #[test]

@@ -115,11 +115,12 @@ impl Worker {
         let buffers = Rc::new(process::buffers(tune, running.process.clone(), index));
         let used = running.proxies.iter().flat_map(|proxy| &proxy.servers).any(|server| server.may_speak_http2());
         let settings = settings_for_servers(tune, limits);
+        let glitches_load = (tune.h2.glitches_load > 0).then(|| (running.process.clone(), tune.h2.glitches_load));
         Rc::new(Worker {
             index,
             began: Instant::now(),
             limits,
-            http2: Rc::new(Http2Connections::new(index, settings, buffers.clone(), used)),
+            http2: Rc::new(Http2Connections::new(index, settings, glitches_load, buffers.clone(), used)),
             streams: FreeList::default(),
             cards: Cards::default(),
             idle: running.idle[index].clone(),

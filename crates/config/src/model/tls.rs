@@ -294,7 +294,7 @@ pub struct GlobalTls {
     pub maxrate: Option<u32>,
     /// `tune.ssl.cachesize`: sessions; 20000.
     pub cache_size: usize,
-    /// `tune.ssl.lifetime`; 300 s.
+    /// `tune.ssl.lifetime`; 2 hours, the default of the libraries, which HAProxy does not change.
     pub lifetime: Duration,
     /// `tune.ssl.maxrecord`, `tune.ssl.hard-maxrecord`, `tune.idletimer`; the sizes of buffers once `global` is read.
     pub records: RecordSizes,
@@ -315,6 +315,9 @@ pub struct GlobalTls {
     pub client_authorities: Option<Arc<Bundle>>,
 }
 
+/// The time for which sessions may be resumed without `tune.ssl.lifetime`, or if it is 0.
+const DEFAULT_LIFETIME: Duration = Duration::from_secs(7200);
+
 impl Default for GlobalTls {
     fn default() -> Self {
         GlobalTls {
@@ -331,7 +334,7 @@ impl Default for GlobalTls {
             maxconn: None,
             maxrate: None,
             cache_size: 20_000,
-            lifetime: Duration::from_secs(300),
+            lifetime: DEFAULT_LIFETIME,
             records: RecordSizes { idle: Duration::from_secs(1), ..RecordSizes::default() },
             capture: 0,
             keylog: false,

@@ -227,7 +227,7 @@ fn sessions_and_the_rest() {
     assert_eq!(longest, Duration::from_secs(500 * 86_400));
     let defaults = bind("ssl crt one.pem");
     let defaults = &defaults.settings;
-    assert_eq!((defaults.cache_size, defaults.lifetime), (20_000, Duration::from_secs(300)));
+    assert_eq!((defaults.cache_size, defaults.lifetime), (20_000, Duration::from_secs(7200)));
     let tls = bind_with(" ssl-default-bind-options strict-sni no-tls-tickets\n", "ssl crt one.pem tls-tickets");
     assert_eq!((tls.settings.strict_sni, tls.settings.no_tickets), (true, false));
     let prefix = "'bind :443' in section 'frontend' : ";

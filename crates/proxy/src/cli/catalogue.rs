@@ -5,7 +5,7 @@
 //! [`Registry`](crate::script_commands::Registry) before the process serves; these stream their replies through an
 //! [`Outlet`], from whichever thread they run on.
 
-use std::io::{self, Write as _};
+use std::io;
 use std::sync::Arc;
 
 use sluicegate_config::model::StatsLevel;
@@ -273,37 +273,43 @@ fn list(mut lines: Vec<Line>, out: &mut Vec<u8>) {
     lines.iter().for_each(|line| out.extend_from_slice(line.text.as_bytes()));
 }
 
+/// Answers what is no command by those that come near. As in HAProxy they begin with the words that are right, and are
+/// sorted by their texts.
 fn unknown(words: &[Vec<u8>], out: &mut Vec<u8>) {
     let Some(first) = words.first() else {
         out.extend_from_slice(b"Unknown command. Please enter one of the following commands only:\n");
         return list(commands().map(Line::of).collect(), out);
     };
-    let others = || commands().filter(|command| !is_last(command));
-    let mut near: Vec<_> = others().map(|command| (distance(command, words), command)).collect();
-    near.sort_by_key(|(distance, _)| *distance);
-    near.retain(|(distance, _)| *distance <= 4);
-    near.truncate(SUGGESTIONS);
+    let right =
+        |command: &Command| command.name.iter().zip(words).take_while(|(name, word)| name.as_bytes() == **word).count();
+    let right_max = commands().map(right).max().unwrap_or(0);
+    let fitting = || commands().filter(|command| !is_last(command) && right(command) == right_max);
+    let mut near: Vec<(usize, &Command)> = Vec::new();
+    if words.len() > right_max {
+        near = fitting().map(|command| (distance(&command.name[right_max..], &words[right_max..]), command)).collect();
+        // Behind a right word everything comes near.
+        near.retain(|(distance, _)| right_max > 0 || *distance <= 4);
+        near.sort_by_key(|(distance, _)| *distance);
+        near.truncate(SUGGESTIONS);
+    } else {
+        near.extend(fitting().map(|command| (0, command)));
+    }
     out.extend_from_slice(b"Unknown command: '");
     out.extend(first.iter().map(|byte| if byte.is_ascii_graphic() { *byte } else { b'?' }));
     let last = commands().filter(|command| is_last(command)).map(Line::of);
     if near.is_empty() {
         out.extend_from_slice(b"'. Please enter one of the following commands only:\n");
-        list(others().map(Line::of).chain(last).collect(), out);
+        list(fitting().map(Line::of).chain(last).collect(), out);
     } else {
         out.extend_from_slice(b"', but maybe one of the following ones is a better match:\n");
-        // The nearest command comes first, which helps more than alphabetical order.
-        for (_, command) in near {
-            // Writing to a vector can't fail.
-            let _ = out.write_all(Line::of(command).text.as_bytes());
-        }
-        list(last.collect(), out);
+        list(near.into_iter().map(|(_, command)| Line::of(command)).chain(last).collect(), out);
     }
 }
 
-/// Returns the distance of the input from a command: the edit distances of its words.
-fn distance(command: &Command, words: &[Vec<u8>]) -> usize {
-    let missing = command.name.len().saturating_sub(words.len());
-    let typed = command.name.iter().zip(words).map(|(name, word)| edits(name.as_bytes(), word));
+/// Returns the distance of the input from a command's words: their edit distances.
+fn distance(name: &[&str], words: &[Vec<u8>]) -> usize {
+    let missing = name.len().saturating_sub(words.len());
+    let typed = name.iter().zip(words).map(|(name, word)| edits(name.as_bytes(), word));
     // Words that were not typed yet count less than words typed wrong.
     typed.sum::<usize>() + missing
 }
@@ -371,8 +377,19 @@ mod tests {
         };
         let near = answer("show stats");
         assert!(near.starts_with("Unknown command: 'show', but maybe one of the following ones is a better match:\n"));
-        assert!(near.lines().nth(1).unwrap().starts_with("  show stat [desc|json|no-maint|typed|up]*"), "{near}");
+        assert!(near.contains("\n  show stat [desc|json|no-maint|typed|up]*") && near.lines().count() == 9, "{near}");
         assert!(near.ends_with("  quit                                    : disconnect\n"));
+        // Right words come first: what stands behind them is listed.
+        let names = |line: &str| -> Vec<String> {
+            let near = answer(line);
+            let lines = near.lines().skip(1).filter(|line| !line.starts_with("  help") && !line.contains("toggle"));
+            lines.filter_map(|line| line.split(['<', '[', ':']).next()).map(|name| name.trim().to_owned()).collect()
+        };
+        for line in ["acme", "acme ps", "acme nothing at all"] {
+            assert_eq!(names(line), ["acme renew", "acme status", "quit"], "{line}");
+        }
+        assert_eq!(names("add ssl cert"), ["add ssl ca-file", "add ssl crt-list", "quit"]);
+        assert_eq!(names("dump ssl"), ["dump ssl cert", "quit"]);
         let far = answer("gibberish\u{1}");
         assert!(far.starts_with("Unknown command: 'gibberish?'. Please enter one of the following commands only:\n"));
     }

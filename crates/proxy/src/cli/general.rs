@@ -70,7 +70,7 @@ pub const COMMANDS: &[Command] = &[
     },
     Command {
         name: &["prompt"],
-        arguments: "[help | n | i | p | timed]*",
+        arguments: "[help | n | i | p | timed ]*",
         help: "toggle interactive mode with prompt",
         level: StatsLevel::User,
         run: Run::Now(prompt),

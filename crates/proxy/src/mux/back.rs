@@ -118,6 +118,14 @@ impl Back {
         }
     }
 
+    /// Returns whether something of the request may have reached the server.
+    pub(crate) fn has_begun(&self) -> bool {
+        match self {
+            Back::H1(_) => true,
+            Back::H2(end) => end.has_begun(),
+        }
+    }
+
     /// Returns whether the whole connection ended where no response came, and not one of its streams.
     pub(crate) fn is_over(&self) -> bool {
         match self {

@@ -565,11 +565,15 @@ impl Assignment<'_> {
             self.count(server, |counters| counters.reuse.add(1));
             return Ok((Link::Own(socket), Some(open), reuses));
         }
-        let established = self.establish(server, version).await;
-        if let (Err(error), Some(opener)) = (&established, opener.take()) {
-            opener.finish(Outcome::Failed(*error));
-        }
-        let (socket, open) = established?;
+        let (socket, open) = match self.establish(server, version).await {
+            Ok(established) => established,
+            Err(error) => {
+                if let Some(opener) = opener {
+                    opener.finish(Outcome::Failed(error));
+                }
+                return Err(error);
+            }
+        };
         *now = Instant::now();
         let speaks_http2 = match version {
             HttpVersion::One => false,
@@ -581,9 +585,12 @@ impl Assignment<'_> {
         let Some(http2) = self.http2.filter(|_| speaks_http2) else { return Ok((Link::Own(socket), Some(open), 0)) };
         let address = server.socket_addr(self.destination);
         let stream = http2.add(server, Opened { socket, open, label, address, session, shared: policy_allows(config) });
+        let greeted = stream.greeted(config.timeouts.connect).await;
         if let Some(opener) = opener {
-            opener.finish(Outcome::Opened);
+            opener.finish(greeted.map_or_else(Outcome::Failed, |()| Outcome::Opened));
         }
+        greeted?;
+        *now = Instant::now();
         Ok((Link::Stream(stream), None, 0))
     }
 

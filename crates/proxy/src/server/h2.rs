@@ -29,10 +29,11 @@ use sluicegate_wire::http::{Message, ResponseHead};
 use sluicegate_wire::http2::{self, Blocked, ErrorCode, Event, Progress, StreamKey};
 
 use super::idle::{self, Open};
-use super::opening::{Openings, Part, Sought};
+use super::opening::{ConnectError, Openings, Part, Sought};
 use super::run::ServerRun;
 use super::shared::{BackendShared, ServerShared};
 use crate::counters::Http2Counters;
+use crate::process::Process;
 
 /// The heads that may wait for a stream's task: interim responses, and the final one.
 const INTERIM_MAX: usize = 8;
@@ -183,7 +184,7 @@ impl State {
 
     /// Returns whether another stream can be lent.
     fn has_place(&self) -> bool {
-        !self.gone && !self.retired && self.wire.available_streams() > self.reserved
+        self.wire.is_greeted() && !self.gone && !self.retired && self.wire.available_streams() > self.reserved
     }
 
     fn apply(&mut self, event: Event, input: &[u8]) {
@@ -221,8 +222,9 @@ impl State {
                 }
             }
             Event::Reset { stream, by_peer, .. } => {
-                // HAProxy treats too much or too little data as a server that disconnects, but not a malformed head.
-                let malformed = !by_peer && !self.wire.is_receiving_data();
+                // To HAProxy only a malformed head is an invalid response; after other errors, such as too much data, the
+                // server has disconnected.
+                let malformed = !by_peer && self.wire.is_receiving_head();
                 if let Some(slot) = self.slot(stream) {
                     (slot.reset, slot.malformed) = (true, malformed);
                     slot.wake();
@@ -267,6 +269,8 @@ pub(crate) struct Connection {
     idle_low: u32,
     /// `max-reuse`.
     reuse_max: u32,
+    /// See [`Connections`].
+    glitches_load: Option<(Arc<Process>, u32)>,
 }
 
 impl Connection {
@@ -316,6 +320,9 @@ impl Connection {
             state.task = Some(cx.waker().clone());
         }
         state.wire.begin_turn();
+        if let Some((process, least)) = &self.glitches_load {
+            state.wire.set_strict(process.kills_glitches(self.worker, *least));
+        }
         let mut failed = state.wire.failure().is_some();
         let (mut again, mut active) = (false, false);
         loop {
@@ -492,6 +499,30 @@ impl Stream {
         }
     }
 
+    /// Waits until the server has sent its settings. Until then, as in HAProxy, the connection is not established: no
+    /// request is sent, so any can be repeated on another connection. If that fails, the connection lends no more streams.
+    pub(super) async fn greeted(&self, limit: Option<Duration>) -> Result<(), ConnectError> {
+        let greeted = poll_fn(|cx| {
+            let mut state = self.connection.state();
+            if state.wire.is_greeted() {
+                return Poll::Ready(Ok(()));
+            }
+            if state.gone {
+                return Poll::Ready(Err(ConnectError::Refused));
+            }
+            state.wait_for_room(None, cx);
+            Poll::Pending
+        });
+        let greeted = match limit {
+            Some(limit) => tokio::time::timeout(limit, greeted).await.unwrap_or(Err(ConnectError::TimedOut)),
+            None => greeted.await,
+        };
+        if greeted.is_err() {
+            self.connection.retire();
+        }
+        greeted
+    }
+
     /// Returns the connection.
     pub(crate) fn connection(&self) -> &Rc<Connection> {
         &self.connection
@@ -581,6 +612,8 @@ pub(crate) struct Connections {
     by_server: RefCell<HashMap<usize, Vec<Rc<Connection>>>>,
     worker: usize,
     settings: http2::Settings,
+    /// The process, and the load of a worker from which on glitches end a connection; `None`: always.
+    glitches_load: Option<(Arc<Process>, u32)>,
     /// The streams of a connection whose server's settings are not known yet.
     streams: u32,
     openings: Rc<Openings>,
@@ -591,10 +624,16 @@ pub(crate) struct Connections {
 
 impl Connections {
     /// Returns a set without connections.
-    pub(crate) fn new(worker: usize, settings: http2::Settings, buffers: Rc<BufferPool>, used: bool) -> Connections {
+    pub(crate) fn new(
+        worker: usize,
+        settings: http2::Settings,
+        glitches_load: Option<(Arc<Process>, u32)>,
+        buffers: Rc<BufferPool>,
+        used: bool,
+    ) -> Connections {
         let streams = http2::Connection::client(settings).available_streams();
         let (by_server, openings) = (RefCell::default(), Rc::default());
-        Connections { by_server, worker, settings, streams, openings, buffers, used }
+        Connections { by_server, worker, settings, glitches_load, streams, openings, buffers, used }
     }
 
     /// Returns whether the configuration has a server that may speak HTTP/2.
@@ -684,6 +723,7 @@ impl Connections {
             idle_max: server.config.pool.max.filter(|_| !own).unwrap_or(u32::MAX),
             idle_low: if own { u32::MAX } else { server.config.pool.low },
             reuse_max: server.config.pool.max_reuse.unwrap_or(u32::MAX),
+            glitches_load: self.glitches_load.clone(),
         });
         connection.figures().total_connections.add(1);
         self.by_server.borrow_mut().entry(key_of(&server.shared)).or_default().push(connection.clone());

@@ -41,8 +41,8 @@ pub(super) async fn serve(session: &mut Session) {
             session.place.waits(cx.waker());
             let times = times(session, stop);
             let worker = session.place.worker().clone();
-            if glitches_load > 0 && counter.glitches > 0 {
-                driver.set_strict(100 - worker.running.process.idle_percent().min(100) >= glitches_load);
+            if glitches_load > 0 {
+                driver.set_strict(worker.running.process.kills_glitches(worker.index, glitches_load));
             }
             let polled = driver.poll(cx, &mut session.front, &worker.buffers, &times);
             counter.count(session, &driver);
@@ -196,6 +196,7 @@ fn times(session: &Session, stop: Option<Instant>) -> Times {
         request: times.http_request,
         idle: times.http_keep_alive.or(times.http_request),
         client: times.client,
+        fin: times.client_fin,
         ping: bind.and_then(|bind| bind.idle_ping),
         stop,
     }

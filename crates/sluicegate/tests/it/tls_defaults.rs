@@ -306,3 +306,39 @@ fn defaults_checks_and_changes_are_those_of_haproxy() {
     compare("changes", &expected, &actual);
     assert!(differences.is_empty(), "{}", differences.join("\n"));
 }
+
+/// The lifetime of tickets is sent to clients; stored sessions need a place.
+#[test]
+fn sessions_are_resumed_as_tune_ssl_says() {
+    let pki = Pki::new();
+    for (tune, hint, stored) in [
+        ("", 7200, true),
+        (" tune.ssl.lifetime 9m\n", 540, true),
+        (" tune.ssl.lifetime 0\n", 7200, true),
+        (" tune.ssl.cachesize 0\n", 7200, false),
+    ] {
+        let text = |gates: &[Listening]| {
+            format!(
+                "global\n{tune}defaults\n mode http\n timeout client 10s\nfrontend f\n bind {} ssl crt {pem} ssl-max-ver \
+                 TLSv1.2\n bind {} ssl crt {pem} ssl-max-ver TLSv1.2 no-tls-tickets\n http-request return status 200\n",
+                gates[0].word(),
+                gates[1].word(),
+                pem = pki.path("b.pem").display(),
+            )
+        };
+        let check = |gates: &[Listening], who: &str| {
+            let answer = handshake(gates[0].port(), &[]).expect("a handshake");
+            assert!(answer.contains(&format!("lifetime hint: {hint} (seconds)")), "{who}, {tune}: {answer}");
+            let session = pki.path(&format!("session{hint}{stored}{who}")).display().to_string();
+            handshake(gates[1].port(), &["-sess_out", &session]).expect("a handshake");
+            // Without a stored session there is no file.
+            let again = handshake(gates[1].port(), &["-sess_in", &session]);
+            assert_eq!(again.is_some_and(|answer| answer.contains("Reused, TLSv1.2")), stored, "{who}, {tune}");
+        };
+        let [theirs, ours] = [(); 2].map(|()| [Listening::new(), Listening::new()]);
+        let _haproxy = Haproxy::start_2_8(&text(&theirs), &theirs.each_ref());
+        check(&theirs, "theirs");
+        let _sluicegate = start(&text(&ours), &ours.each_ref());
+        check(&ours, "ours");
+    }
+}

@@ -242,6 +242,40 @@ fn lists_are_edited() {
         "del ssl cert @/b.pem",
         "Can't remove the certificate: certificate '@/b.pem' in use, can't be deleted!\n",
     );
+    // What an option can't be is said without its place, and the first line that can't have it is named.
+    let refused = [
+        ("[ssl-min-ver x]", "'x' : unknown ssl/tls version"),
+        ("[ca-file none]", "'ca-file' : unable to load none"),
+        ("[verify x]", "'verify' : unknown verify method 'x', only 'none', 'optional', and 'required' are supported"),
+        ("[x]", "parsing [CLI:1]: unknown ssl keyword x"),
+        ("[alpn]", "parsing [CLI:1]: ssl args out of '[]' for alpn"),
+    ];
+    for (options, message) in refused {
+        gate.set(
+            "add ssl crt-list @/list",
+            &format!("@/b.pem {options}"),
+            &format!("Can't edit the crt-list: {message}\n"),
+        );
+    }
+    let answer = gate.ask("add ssl crt-list @/list <<\n@/b.pem [ciphers nope]\n");
+    let at = "at [@DIR@/sluicegate.cfg:9].\nFailed!\n\n";
+    let inserting = "Inserting certificate '@/b.pem' in crt-list '@/list'.\nProxy 'f': unable to set SSL cipher list to \
+                     'nope' for bind '";
+    assert!(answer.starts_with(inserting) && answer.ends_with(at), "{answer}");
+    // A line has each name once, and a filter that excludes nothing is no fault.
+    let added = "Inserting certificate '@/b.pem' in crt-list '@/list'..\nSuccess!\n";
+    gate.set("add ssl crt-list @/list", "@/b.pem n.example N.example n.example !o.example", added);
+    assert_eq!(gate.ask("show ssl sni").matches("\tn.example\t").count(), 2);
+    for (offset, message) in [
+        ("x", "'-t x' : unexpected character 'x'"),
+        ("5x", "'-t 5x' : unexpected character 'x'"),
+        ("-1", "'-t -1' : unexpected character '-'"),
+        ("0", "'-t' expects a positive value"),
+        ("99999d", "offset overflow '99999d' (maximum value is 2147483647s or ~24855 days)"),
+    ] {
+        gate.check(&format!("show ssl sni -t {offset}"), &format!("{message}\n"));
+    }
+    gate.check("del ssl crt-list @/list @/b.pem:4", "Entry '@/b.pem' deleted in crtlist '@/list'!\n");
     // Lines about a certificate in use agree on the words about its files.
     let refused = "Can't edit the crt-list: '@/b.pem' is already instantiated with incompatible parameters:\n ";
     let (with, without) = (
@@ -324,6 +358,14 @@ fn authorities_and_revocations_are_replaced() {
     gate.check("new ssl crl-file n", "CRL file 'n' already exists!\n");
     gate.check("show ssl ca-file n", "");
     gate.check("show ssl ca-file @/ca.crt:9", "");
+    gate.check("show ssl crl-file @/list.crl:9", "Filename: @/list.crl\nStatus: Used\n");
+    gate.check("new ssl crl-file m", "New CRL file created 'm'!\n");
+    gate.check("show ssl crl-file m", "Filename: m\nStatus: Empty\n");
+    gate.check(
+        "del ssl ca-file @/list.crl",
+        "Can't remove the CA file: CA file '@/list.crl' in use, can't be deleted!\n",
+    );
+    gate.check("del ssl ca-file m", "Can't remove the CA file: 'del ssl ca-file' does not work on CRL files!\n");
     gate.check("del ssl ca-file n", "CA file 'n' deleted!\n");
     gate.check("show ssl ca-file @/ca.crt:x", "wrong CA index after colons in '@/ca.crt:x'!\n");
 }
@@ -331,20 +373,26 @@ fn authorities_and_revocations_are_replaced() {
 #[test]
 fn keys_of_tickets_are_shown_and_set() {
     let key = |byte: char| byte.to_string().repeat(64);
-    let gate = Gate::start(1, |certificates| {
+    let gate = Gate::start(2, |certificates| {
         std::fs::write(certificates.path("keys"), ["A", "B", "C"].map(|byte| byte.repeat(64) + "\n").concat())
             .expect("writable");
-        "frontend f\n bind @0@ ssl crt @FILES@/a.pem tls-ticket-keys @FILES@/keys\n".to_owned()
+        std::fs::write(certificates.path("more"), [key('A'), key('B'), key('C')].join("\n")).expect("writable");
+        // The last file has the first number.
+        "frontend f\n bind @1@ ssl crt @FILES@/a.pem tls-ticket-keys @FILES@/more\n bind @0@ ssl crt @FILES@/a.pem \
+         tls-ticket-keys @FILES@/keys\n"
+            .to_owned()
     });
-    gate.check("show tls-keys", "# id (file)\n0 (@/keys)\n");
+    gate.check("show tls-keys", "# id (file)\n0 (@/keys)\n1 (@/more)\n");
     let [a, b, c, d] = ['A', 'B', 'C', 'D'].map(key);
-    gate.check("show tls-keys *", &format!("# id secret\n# 0 (@/keys)\n0.0 {a}\n0.1 {b}\n0.2 {c}\n"));
+    gate.check("show tls-keys #0", &format!("# id secret\n# 0 (@/keys)\n0.0 {a}\n0.1 {b}\n0.2 {c}\n"));
+    gate.check("show tls-keys #1", &format!("# id secret\n# 1 (@/more)\n1.0 {a}\n1.1 {b}\n1.2 {c}\n"));
     gate.check(&format!("set ssl tls-key #0 {d}"), "TLS ticket key updated!\n");
     gate.check("show tls-keys @/keys", &format!("# id secret\n# 0 (@/keys)\n0.0 {b}\n0.1 {c}\n0.2 {d}\n"));
     gate.check("operator; show tls-keys *", "\nPermission denied\n");
+    gate.check("user; set ssl tls-key #0 AAAA", "\nPermission denied\n");
     gate.check("set ssl tls-key #0 AAAA", "'set ssl tls-key' received a key of wrong size.\n");
     gate.check("set ssl tls-key #0 AAA", "'set ssl tls-key' received invalid base64 encoded TLS key.\n");
-    gate.check("set ssl tls-key #1 AAAA", "'set ssl tls-key' unable to locate referenced filename\n");
+    gate.check("set ssl tls-key #2 AAAA", "'set ssl tls-key' unable to locate referenced filename\n");
     gate.check("show ssl ocsp-response", "");
     gate.check(
         "show ssl ocsp-response @/a.pem",

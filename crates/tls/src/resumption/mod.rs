@@ -76,9 +76,10 @@ impl Resumption {
         Ok(ring)
     }
 
-    /// Returns the rings that are in use, for the runtime API; a ring's number is its place.
+    /// Returns the rings that are in use, for the runtime API; a ring's number is its place. As in HAProxy, the last file
+    /// is the first.
     pub fn rings(&self) -> Vec<Arc<KeyRing>> {
-        self.rings.lock().iter().filter(|ring| is_used(ring)).cloned().collect()
+        self.rings.lock().iter().rev().filter(|ring| is_used(ring)).cloned().collect()
     }
 
     /// Returns the number of look-ups among stored sessions, and how many found nothing: `SslCacheLookups`,

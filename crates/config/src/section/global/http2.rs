@@ -31,7 +31,7 @@ pub(crate) static KEYWORDS: Table<GlobalRow> = Table::new(&[
     one(
         "tune.glitches.kill.cpu-usage",
         "PERCENT",
-        "Load of the process from which on connections are closed for their glitches; 0: always.",
+        "Load of a worker from which on its connections are closed for their glitches, in percent; 0: always.",
         Parser::Integer(0, 100, |g, n| g.tune.h2.glitches_load = n as u32),
     ),
     number(

@@ -316,9 +316,9 @@ pub(crate) static KEYWORDS: Table<GlobalRow> = Table::new(&[
         1,
         1,
         "TIME",
-        "The time for which a session may be resumed; a bare number is in seconds; 300.",
+        "The time for which a session may be resumed; a bare number is in seconds; 0 and the default: 7200.",
         |r, line| match r.diagnostics.duration(line.at(1), line.text(1), TimeUnit::Seconds) {
-            Ok(time) => tls(r).lifetime = time,
+            Ok(time) => tls(r).lifetime = if time.is_zero() { GlobalTls::default().lifetime } else { time },
             Err(message) => r.wrong(line, message, Some(TimeUnit::Seconds.hint())),
         },
     ),

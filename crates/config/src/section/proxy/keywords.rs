@@ -749,9 +749,12 @@ pub(crate) static KEYWORDS: Table<ProxyParser> = Table::new(&[
          default.",
         |r, line| r.timeout(line, |t| &mut t.client_handshake),
     ),
-    timeout("timeout client-fin", FRONT, "The same once one side has ended.", |r, line| {
-        r.timeout(line, |t| &mut t.client_fin)
-    }),
+    timeout(
+        "timeout client-fin",
+        FRONT,
+        "The same once one side has ended; for an idle client of HTTP/2 that was asked to close.",
+        |r, line| r.timeout(line, |t| &mut t.client_fin),
+    ),
     timeout("timeout connect", BACK, "Maximum time for connecting to a server.", |r, line| {
         r.timeout(line, |t| &mut t.connect)
     }),

@@ -97,8 +97,24 @@ fn split(line: &str) -> Result<Split<'_>, String> {
     Ok(Split { words, options, text })
 }
 
-/// Reads a line; `None`: it is blank.
+/// Reads a line of a file; `None`: it is blank.
 pub(super) fn line(text: &str, file: &Arc<str>, number: u32, loader: &Loader<'_>) -> Result<Option<ListLine>, String> {
+    let Some(line) = split_line(text, file, number, loader)? else { return Ok(None) };
+    let is_wild = |filter: &String| filter.len() > 1 && filter.starts_with('*');
+    if line.filters.iter().any(|filter| filter.starts_with('!')) && !line.filters.iter().any(is_wild) {
+        let message = "without a positive wildcard filter won't do anything!";
+        let path = &line.path;
+        loader.warn(format!(
+            "parsing [{file}:{number}]: crt-list: negative filters on crt-list line \"{path}\" {message}"
+        ));
+    }
+    Ok(Some(line))
+}
+
+/// The name of a line that is added at run time. As in HAProxy, messages of its options do not say where they are.
+const ADDED: &str = "CLI";
+
+fn split_line(text: &str, file: &Arc<str>, number: u32, loader: &Loader<'_>) -> Result<Option<ListLine>, String> {
     let here = |message: &str| format!("parsing [{file}:{number}]: {message}");
     let Split { words, options, text } = split(text).map_err(|message| here(&message))?;
     let Some((path, _)) = words.first() else { return Ok(None) };
@@ -110,7 +126,9 @@ pub(super) fn line(text: &str, file: &Arc<str>, number: u32, loader: &Loader<'_>
     while next < options.end {
         let (name, offset) = words[next];
         let values = match read_word(&mut line, name, &words[next + 1..options.end], file, offset, loader) {
-            Some(result) => result.map_err(|message| here(&message))?,
+            Some(Err(Fault::Option(message))) if **file == *ADDED => return Err(message),
+            Some(Err(Fault::Option(message) | Fault::Line(message))) => return Err(here(&message)),
+            Some(Ok(values)) => values,
             None => {
                 let near = named::nearest(name).map(|near| format!("; did you mean '{near}'?"));
                 return Err(here(&format!("unknown ssl keyword {name}{}", near.unwrap_or_default())));
@@ -123,12 +141,15 @@ pub(super) fn line(text: &str, file: &Arc<str>, number: u32, loader: &Loader<'_>
     for filter in line.filters.iter().filter(|filter| filter.len() > 2 && filter.starts_with("!*")) {
         loader.warn(here(&format!("crt-list: Unsupported exclusion (!) on a wildcard filter \"{filter}\"")));
     }
-    let is_wild = |filter: &String| filter.len() > 1 && filter.starts_with('*');
-    if line.filters.iter().any(|filter| filter.starts_with('!')) && !line.filters.iter().any(is_wild) {
-        let message = "without a positive wildcard filter won't do anything!";
-        loader.warn(here(&format!("crt-list: negative filters on crt-list line \"{}\" {message}", line.path)));
-    }
     Ok(Some(line))
+}
+
+/// The reason why a word is refused.
+enum Fault {
+    /// Its value.
+    Option(String),
+    /// The line: the value is missing, or is one of files.
+    Line(String),
 }
 
 /// Reads a word between brackets; returns the number of its values, `None` if there is no such word.
@@ -139,30 +160,32 @@ fn read_word(
     file: &Arc<str>,
     offset: usize,
     loader: &Loader<'_>,
-) -> Option<Result<usize, String>> {
+) -> Option<Result<usize, Fault>> {
     let value = behind.first();
+    let missing = || Some(Err(Fault::Line(format!("ssl args out of '[]' for {name}"))));
     if let Some(row) = LIST_WORDS.iter().find(|row| row.name == name) {
         if row.values > behind.len() {
-            return Some(Err(format!("ssl args out of '[]' for {name}")));
+            return missing();
         }
         let column = value.filter(|_| row.values > 0).map_or(offset, |(_, offset)| *offset) as u32 + 1;
         let at = Position { file: file.clone(), line: line.number, column };
         let reading = Reading { loader, name: row.name, at };
         let words = line.words.get_or_insert_default();
         let result = (row.word)(words, &reading, value.map_or("", |(value, _)| value));
-        return Some(result.map(|()| row.values));
+        return Some(result.map(|()| row.values).map_err(Fault::Option));
     }
     // A line's first word is its certificate.
     if name == "crt" || !named::knows(name) {
         return None;
     }
-    let Some((value, _)) = value else { return Some(Err(format!("ssl args out of '[]' for {name}"))) };
+    let Some((value, _)) = value else { return missing() };
     line.files.origin = Origin::List;
     let read = line.files.word(name, value)?;
-    Some(read.map(|warning| {
+    let read = read.map(|warning| {
         warning.into_iter().for_each(|warning| loader.warn(warning));
         1
-    }))
+    });
+    Some(read.map_err(Fault::Line))
 }
 
 /// Parses a `crt-list` file.
@@ -373,7 +396,9 @@ impl AddedLine {
     pub fn parse(text: &str, config: &Config, loaded: &TlsFiles) -> Result<Option<AddedLine>, String> {
         let files = MemoryFiles::new();
         let loader = Loader::with(&files, &config.global.tls, loaded.clone());
-        let line = line(text, &"CLI".into(), 1, &loader)?;
+        let line = split_line(text, &ADDED.into(), 1, &loader);
+        // No file was looked for.
+        let line = line.map_err(|message| message.replace(" (No such file or directory)", ""))?;
         Ok(line.map(|line| AddedLine { line, warnings: loader.take_warnings() }))
     }
 

@@ -326,6 +326,9 @@ fn delete(call: &mut Call<'_>, kind: BundleKind) {
         Some(format!("ongoing transaction for the {title} file '{name}'"))
     } else if found.is_none() {
         Some(format!("{title} file '{name}' doesn't exist!"))
+    } else if kind == BundleKind::Authorities && uses(running, &name) > 0 {
+        // HAProxy finds that out before the kind, here alone.
+        Some(format!("{title} file '{name}' in use, can't be deleted!"))
     } else if found != Some(kind) {
         let other = if kind == BundleKind::Revocations { "CA" } else { "CRL" };
         Some(format!("'del ssl {word}' does not work on {other} files!"))
@@ -440,7 +443,7 @@ fn details(call: &mut Call<'_>, kind: BundleKind, name: &str) -> Option<(String,
             }
         }
     }
-    // As in HAProxy the header belongs to the first part.
-    let header = if parts.is_empty() { String::new() } else { header };
+    // As in HAProxy the header of authorities belongs to the first part.
+    let header = if parts.is_empty() && kind == BundleKind::Authorities { String::new() } else { header };
     Some((header, parts))
 }

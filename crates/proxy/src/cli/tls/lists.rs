@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use sluicegate_config::AddedLine;
-use sluicegate_config::model::{CrtList, ProxyKind, StatsLevel, TlsFiles, Worded};
+use sluicegate_config::model::{BindAddress, CrtList, ProxyKind, StatsLevel, TlsFiles, Worded};
 use sluicegate_tls::listener::Listener;
 use sluicegate_tls::pair::Pair;
 use sluicegate_tls::policy::{Entry, Settings};
@@ -132,8 +132,11 @@ fn add(call: &mut Call<'_>) {
             count += 1;
             let mut settings = Settings::clone(&place.listener.settings());
             let at = &place.bind.at;
-            let shown = format!("{}:{}", at.file, at.line);
-            let policy = line.policy(&settings.policy, &place.proxy.config.name, &shown, at)?;
+            let shown = place.bind.addresses.first().map(BindAddress::with_family).unwrap_or_default();
+            let shown = shown.strip_prefix("ipv4@").or(shown.strip_prefix("ipv6@")).unwrap_or(&shown);
+            let policy = line
+                .policy(&settings.policy, &place.proxy.config.name, shown, at)
+                .map_err(|message| format!("{message} at [{}:{}].", at.file, at.line))?;
             let filters = (!line.filters().is_empty()).then(|| line.filters().to_vec());
             let from = if list.is_directory { (at.file.clone(), at.line) } else { (list.name.clone(), number) };
             settings.entries.push(Entry { pair: pair.clone(), filters, policy, is_default: false, from });
@@ -173,7 +176,10 @@ fn add(call: &mut Call<'_>) {
             }
             call.out.push("Success!\n");
         }
-        Err(message) => call.out.push(format!("\n{message}\nFailed!\n")),
+        Err(message) => {
+            dots(call, count);
+            call.out.push(format!("\n{message}\nFailed!\n"));
+        }
     }
 }
 
@@ -400,8 +406,7 @@ fn wanted(call: &Call<'_>) -> Result<Wanted, String> {
             "-A" => expired = true,
             "-t" if value.is_empty() => return Err("'-t' requires an offset argument!".to_owned()),
             "-t" => {
-                let time = delay(value).ok_or_else(|| format!("'-t' expects a positive time, not '{value}'"))?;
-                offset = i64::try_from(time.as_secs()).unwrap_or(i64::MAX);
+                offset = offset_of(value)?;
                 next += 1;
             }
             _ => {
@@ -411,6 +416,26 @@ fn wanted(call: &Call<'_>) -> Result<Wanted, String> {
         next += 1;
     }
     Ok(Wanted { frontend, expired_by: expired.then(|| unix_seconds().saturating_add(offset)) })
+}
+
+/// Reads a number of seconds, or a number with a unit of time; errors are HAProxy's texts.
+fn offset_of(text: &str) -> Result<i64, String> {
+    let end = text.find(|letter: char| !letter.is_ascii_digit()).unwrap_or(text.len());
+    let seconds = match (delay(text), &text[end..]) {
+        // As in HAProxy, a part of a second counts as one.
+        (Some(time), unit) if !unit.is_empty() => Some(time.as_secs() + u64::from(time.subsec_nanos() > 0)),
+        (_, "") => text.parse().ok(),
+        (None, "us" | "ms" | "s" | "m" | "h" | "d") if end > 0 => None,
+        (_, rest) => {
+            let letter = rest.chars().next().unwrap_or('?');
+            return Err(format!("'-t {text}' : unexpected character '{letter}'"));
+        }
+    };
+    match seconds.filter(|seconds| *seconds <= i32::MAX as u64) {
+        None => Err(format!("offset overflow '{text}' (maximum value is 2147483647s or ~24855 days)")),
+        Some(0) => Err("'-t' expects a positive value".to_owned()),
+        Some(seconds) => Ok(seconds as i64),
+    }
 }
 
 fn show_sni(mut call: Call<'_>) -> Answer<'_> {
@@ -470,14 +495,19 @@ struct Shown<'a> {
 
 /// Returns the names of a line in HAProxy's order: those without an asterisk first, each kind sorted.
 fn names(settings: &Settings) -> Vec<Shown<'_>> {
-    let mut all = Vec::new();
+    let mut all: Vec<Shown<'_>> = Vec::new();
     for entry in &settings.entries {
+        let first = all.len();
         let filters = entry.filters.as_deref().unwrap_or_else(|| entry.pair.names());
         let excluded = filters.iter().filter_map(|filter| filter.strip_prefix('!'));
         let excluded = excluded.filter(|name| !name.is_empty() && !name.starts_with('*'));
         let negative: String = excluded.map(|name| format!("!{} ", name.to_ascii_lowercase())).collect();
         let mut add = |is_wild: bool, name: &str| {
             let name = name.to_ascii_lowercase();
+            // As in HAProxy, a line has a name once.
+            if all[first..].iter().any(|known| known.is_wild == is_wild && known.name == name) {
+                return;
+            }
             let negative = if is_wild { negative.clone() } else { String::new() };
             all.push(Shown { is_wild, name, negative, pair: &entry.pair });
         };

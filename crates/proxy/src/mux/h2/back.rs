@@ -189,6 +189,11 @@ impl Back {
         }
     }
 
+    /// Returns whether something was sent on the stream.
+    pub(crate) fn has_begun(&self) -> bool {
+        self.stream.key().is_some()
+    }
+
     pub(crate) fn facts(&self) -> StreamFacts {
         self.stream.facts()
     }
@@ -363,8 +368,6 @@ impl Back {
         let key = match (key, &self.sent.head) {
             (Some(key), _) => key,
             (None, None) => return Err(FlowError::Sink),
-            // The server's settings tell whether it accepts tunnels.
-            (None, Some(_)) if self.asking && !state.wire.is_greeted() => return Ok(false),
             (None, Some(head)) => {
                 let Some(key) = self.stream.begin(state) else {
                     self.refused = true;

@@ -249,6 +249,8 @@ pub(crate) struct Times {
     pub(crate) idle: Option<Duration>,
     /// For a client that does not read, and where the others are not set, for one that sends nothing.
     pub(crate) client: Option<Duration>,
+    /// For a client that was asked to close its idle connection, where it is set.
+    pub(crate) fin: Option<Duration>,
     /// The silence of an idle connection after which the client has to answer a PING, within the same time.
     pub(crate) ping: Option<Duration>,
     /// The time at which [`Driver::stop`] will be called.
@@ -279,6 +281,8 @@ pub(crate) struct Driver {
     /// Whether streams existed when the driver last ran.
     was_busy: bool,
     stopping: bool,
+    /// The time at which this side closes a connection whose client was asked to, because it was idle for too long.
+    leaving: Option<Instant>,
     /// Whether the runtime has looked at the socket since the last stream ended.
     looked: bool,
 }
@@ -304,6 +308,7 @@ impl Driver {
             frame_since: None,
             was_busy: false,
             stopping: false,
+            leaving: None,
             looked: false,
         }
     }
@@ -357,6 +362,9 @@ impl Driver {
         pool: &BufferPool,
         times: &Times,
     ) -> Poll<Over> {
+        if let Some(until) = self.leaving {
+            return self.poll_leaving(cx, connection, pool, times, until);
+        }
         let shared = self.shared.clone();
         let mut shared = shared.borrow_mut();
         if !shared.task.as_ref().is_some_and(|known| known.will_wake(cx.waker())) {
@@ -508,13 +516,47 @@ impl Driver {
             return Poll::Pending;
         }
         if !failed {
-            let last = shared.wire.last_opened();
-            shared.wire.goaway(last, ErrorCode::NO_ERROR);
-            // One attempt: a client that does not read is not waited for.
-            if let Poll::Ready(Ok(count)) = connection.poll_write(cx, shared.wire.output()) {
-                shared.wire.wrote(count);
+            shared.equip();
+            say_goodbye(cx, connection, &mut shared.wire);
+            let complete = shared.wire.is_between_frames() || shared.wire.preface_received().is_some();
+            let rests = !pending && alarm == Alarm::End && complete;
+            if let Some(limit) = times.fin.or(times.client).filter(|_| rests) {
+                self.leaving = Some(Instant::now() + limit);
+                cx.waker().wake_by_ref();
+                return Poll::Pending;
             }
         }
+        Poll::Ready(Over::TimedOut)
+    }
+
+    /// Waits for the client to close the connection. As in HAProxy, nothing is accepted from it any more.
+    fn poll_leaving(
+        &mut self,
+        cx: &mut Context<'_>,
+        connection: &mut h1::Front,
+        pool: &BufferPool,
+        times: &Times,
+        until: Instant,
+    ) -> Poll<Over> {
+        let mut shared = self.shared.borrow_mut();
+        while !shared.wire.output().is_empty() {
+            match connection.poll_write(cx, shared.wire.output()) {
+                Poll::Ready(Ok(count)) => shared.wire.wrote(count),
+                Poll::Ready(Err(_)) => return Poll::Ready(Over::TimedOut),
+                Poll::Pending => break,
+            }
+        }
+        if let Some(memory) = shared.wire.take_output_memory() {
+            spare::keep_output(memory);
+        }
+        if self.stopping || connection.poll_fill(cx, pool).is_ready() {
+            return Poll::Ready(Over::TimedOut);
+        }
+        connection.give_back(pool, false);
+        connection.arm(Some(times.stop.map_or(until, |stop| stop.min(until))));
+        ready!(connection.poll_alarm(cx));
+        shared.equip();
+        say_goodbye(cx, connection, &mut shared.wire);
         Poll::Ready(Over::TimedOut)
     }
 
@@ -571,6 +613,18 @@ impl Driver {
         }
         shared.task = Some(cx.waker().clone());
         Poll::Pending
+    }
+}
+
+/// Sends a GOAWAY if HTTP/2 has begun, in one attempt: a client that does not read is not waited for.
+fn say_goodbye(cx: &mut Context<'_>, connection: &mut h1::Front, wire: &mut http2::Connection) {
+    if wire.preface_received().is_some() {
+        return;
+    }
+    let last = wire.last_opened();
+    wire.goaway(last, ErrorCode::NO_ERROR);
+    if let Poll::Ready(Ok(count)) = connection.poll_write(cx, wire.output()) {
+        wire.wrote(count);
     }
 }
 

@@ -71,6 +71,15 @@ impl Exchange<'_> {
         self.count_broken_response(connection);
     }
 
+    /// Counts a connection that took no request.
+    pub(super) fn count_failed_connection(&self, connection: &Lease) {
+        let index = self.stream.worker().index;
+        if let Some(backend) = &self.stream.cx.backend {
+            backend.backend.figures.at(index).econ.add(1);
+        }
+        connection.server().shared.figures.at(index).econ.add(1);
+    }
+
     /// Counts a broken response whose head was valid.
     pub(super) fn count_broken_response(&self, connection: &Lease) {
         let index = self.stream.worker().index;

@@ -15,6 +15,11 @@ impl Exchange<'_> {
             self.up_failed = false;
             return Ok(Outcome::Repeat);
         }
+        if gone && !back.has_begun() {
+            self.observe(backend, back.connection(), Observed::NotConnected);
+            self.count_failed_connection(back.connection());
+            return Err(self.page(503, b'S', b'C').await);
+        }
         match event {
             Event::Invalid(_) => self.observe(backend, back.connection(), Observed::InvalidHead),
             Event::ServerTimeout => self.observe(backend, back.connection(), Observed::ReadTimeout),

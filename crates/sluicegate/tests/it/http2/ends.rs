@@ -13,7 +13,8 @@ fn ends_with(client: &mut Client, last: u32, code: ErrorCode) {
 
 #[test]
 fn silent_connections_time_out() {
-    let lines = " timeout client 60s\n timeout http-request 300ms\n timeout http-keep-alive 300ms\n \
+    let lines = " timeout client 60s\n timeout client-fin 50ms\n timeout http-request 300ms\n timeout http-keep-alive \
+                 300ms\n \
                  http-request wait-for-body time 60s if { path /wait }\n http-request return status 200";
     let (_server, gate) = front(lines);
     // Before the first request; between requests; within a frame.
@@ -31,13 +32,48 @@ fn silent_connections_time_out() {
     let mut plain = Plain::connect(&gate.address());
     plain.send(&PREFACE[..20]);
     plain.read_to_end();
+    let (_server, gate) = front_with("proto h2", lines);
+    let mut plain = Plain::connect(&gate.address());
+    plain.send(&PREFACE[..20]);
+    assert_eq!(plain.read_to_end(), b"");
+}
+
+/// An idle client is asked to close the connection, and has the time of `timeout client-fin` for it, else that of `timeout
+/// client`. Nothing is accepted from it meanwhile.
+#[test]
+fn idle_clients_have_some_time_to_close() {
+    let times =
+        [(" timeout client-fin 400ms", 400), (" timeout client-fin 1200ms", 1200), (" timeout client 800ms", 800)];
+    for (line, time) in times {
+        let lines = format!(
+            " timeout client 60s\n timeout http-request 60s\n timeout http-keep-alive 100ms\n{line}\n http-request return \
+             status 200"
+        );
+        let (_server, gate) = front(&lines);
+        let mut client = Client::connect(&gate.address());
+        assert_eq!(client.get("/").status, 200);
+        client.until("a GOAWAY", |client| client.goaway.is_some());
+        let before = std::time::Instant::now();
+        ends_with(&mut client, 1, ErrorCode::NO_ERROR);
+        assert!(before.elapsed() >= std::time::Duration::from_millis(time - 50), "{line}: {:?}", before.elapsed());
+    }
+    let (_server, gate) = front(" timeout client 60s\n timeout http-keep-alive 100ms\n http-request return status 200");
+    let mut client = Client::connect(&gate.address());
+    assert_eq!(client.get("/").status, 200);
+    client.until("a GOAWAY", |client| client.goaway.is_some());
+    client.raw(&super::requests::headers(
+        3,
+        5,
+        &[(":method", "GET"), (":scheme", "http"), (":path", "/"), (":authority", "h")],
+    ));
+    ends_with(&mut client, 1, ErrorCode::NO_ERROR);
 }
 
 /// The time of a keep-alive begins with the end of the last stream, also of one that was answered at once.
 #[test]
 fn answers_at_once_begin_the_idle_time_anew() {
-    let lines =
-        " timeout client 60s\n timeout http-request 60s\n timeout http-keep-alive 1s\n http-request return status 200";
+    let lines = " timeout client 60s\n timeout client-fin 50ms\n timeout http-request 60s\n timeout http-keep-alive 1s\n \
+         http-request return status 200";
     let (_server, gate) = front(lines);
     let mut client = Client::connect(&gate.address());
     client.until("the settings", |client| client.wire.is_greeted());

@@ -10,6 +10,8 @@ mod close_spread;
 mod ends;
 mod errors;
 mod facts;
+mod failures;
+mod glitches;
 mod idle_ping;
 mod requests;
 mod rules;

@@ -15,7 +15,7 @@ pub struct Server {
     pub pings: AtomicUsize,
     /// Whether pings are acknowledged.
     pub answers: AtomicBool,
-    /// The frames that answer a request, with 0 for the stream.
+    /// The frames that answer a request, with 0 for its stream.
     answer: Vec<Vec<u8>>,
     /// The payload of the settings that it sends.
     greeting: Vec<u8>,
@@ -86,7 +86,9 @@ impl Server {
             match (header[3], header[4]) {
                 (1, _) => {
                     for part in &self.answer {
-                        socket.write_all(&[&part[..5], &header[5..], &part[9..]].concat()).ok()?;
+                        // SETTINGS, PING and GOAWAY are of no stream.
+                        let stream = if matches!(part[3], 4 | 6 | 7) { &part[5..9] } else { &header[5..] };
+                        socket.write_all(&[&part[..5], stream, &part[9..]].concat()).ok()?;
                     }
                 }
                 (4, 0) => {

@@ -569,9 +569,9 @@ impl Connection {
         self.stage == Stage::Header && self.header_len == 0 && self.open_block.is_none()
     }
 
-    /// Returns whether the last frame that was received, or is being received, is a DATA frame.
-    pub fn is_receiving_data(&self) -> bool {
-        self.frame.kind == Kind::Data
+    /// Returns whether the last frame that was received, or is being received, is a part of a head or of trailers.
+    pub fn is_receiving_head(&self) -> bool {
+        matches!(self.frame.kind, Kind::Headers | Kind::Continuation)
     }
 
     /// Returns the failure that has ended the connection.
