@@ -28,12 +28,6 @@ impl Wire<'_> {
         moved: &mut Moved,
     ) -> Poll<Result<(), FlowError>> {
         let Wire { socket, input, reader, .. } = self;
-        // Both directions are polled whichever of them woke the task: the other one needs no buffer. TLS may have an
-        // answer to send although there is nothing to read.
-        if input.is_empty() && socket.splices() && socket.poll_read_ready(cx).is_pending() {
-            pool.retire(input);
-            return Poll::Pending;
-        }
         pool.equip(input);
         let result = match socket.poll_read(cx, input.spare()) {
             Poll::Ready(Ok(0)) => reader.source_closed(),
