@@ -267,6 +267,11 @@ impl WaitTable {
         self.keys.len()
     }
 
+    /// Returns the number of keys whose removal ends a wait.
+    pub(crate) fn count_failing(&self) -> usize {
+        self.keys.values().filter(|queue| queue.failing > 0).count()
+    }
+
     /// Returns the keys with waiters.
     pub(crate) fn keys(&self) -> Vec<Box<[u8]>> {
         self.keys.keys().cloned().collect()

@@ -123,8 +123,8 @@ impl Stream {
 
     /// Returns whether an entry with this ID or a higher one may have been deleted, as far as that is recorded.
     pub(super) fn has_tombstone_from(&self, start: StreamId) -> bool {
-        let Body { len, first, max_deleted, .. } = *self.0;
-        len > 0 && max_deleted != StreamId::MIN && first <= max_deleted && start <= max_deleted
+        let Body { len, max_deleted, .. } = *self.0;
+        len > 0 && max_deleted != StreamId::MIN && start <= max_deleted
     }
 
     /// Returns the number of entries ever added up to an ID, if that is known: for the first and the last entry and what
@@ -134,7 +134,9 @@ impl Stream {
         let len = len as u64;
         match id.cmp(&last) {
             _ if added == 0 => Some(0),
-            Ordering::Less if len == 0 => Some(added),
+            Ordering::Less | Ordering::Equal if len == 0 => Some(added),
+            // Entries between the ID and the last one were deleted.
+            _ if id != StreamId::MIN && id < max_deleted => None,
             Ordering::Equal => Some(added),
             Ordering::Greater => None,
             Ordering::Less if max_deleted != StreamId::MIN && max_deleted >= first => None,

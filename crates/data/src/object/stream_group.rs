@@ -229,7 +229,9 @@ impl Group {
 
     /// Moves the position to an entry that is read now, which is behind it.
     pub fn advance(&mut self, stream: &Stream, id: StreamId) {
-        if self.read != UNKNOWN && !stream.has_tombstone_from(id) {
+        // The number goes up by one only if the entry is known to be the next one that was ever added.
+        let is_next = self.last >= stream.facts().first && !stream.has_tombstone_from(self.last);
+        if self.read != UNKNOWN && is_next {
             self.read = self.read.wrapping_add(1);
         } else if stream.facts().added > 0 {
             self.read = stream.distance_to(id).map_or(UNKNOWN, |read| read as i64);
@@ -377,6 +379,7 @@ mod tests {
     use super::*;
     use crate::object::Kind;
     use crate::object::limits::Limits;
+    use crate::object::stream::{Keep, Trim};
     use crate::random::numbers;
 
     /// The owner, the time and the number of deliveries of each pending entry.
@@ -498,7 +501,13 @@ mod tests {
             group.advance(&stream, id(ms));
             assert_eq!(group.read(), read, "{ms}");
         }
-        stream.delete(&[id(1), id(2), id(4), id(5)]);
-        assert_eq!(lag(&stream, 4, UNKNOWN), Some(0));
+        // A group behind the first entry: the numbers of trimmed entries are known, those of deleted ones are not.
+        stream.trim(Trim { keep: Keep::From(id(4)), is_rough: false, limit: 0 });
+        assert_eq!((lag(&stream, 1, 1), lag(&stream, 4, UNKNOWN)), (None, Some(1)));
+        let mut group = Group::new(id(1), 1);
+        group.advance(&stream, id(4));
+        assert_eq!(group.read(), Some(4));
+        stream.delete(&[id(4), id(5)]);
+        assert_eq!((lag(&stream, 4, UNKNOWN), lag(&stream, 1, 1)), (Some(0), Some(4)));
     }
 }

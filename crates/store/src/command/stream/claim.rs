@@ -271,7 +271,7 @@ fn say_claimed(stream: &Stream, ids: &[StreamId], is_only_ids: bool, out: &mut d
     }
 }
 
-/// Carries out a claim on key 0: `claim` changes the group and `say` writes the reply.
+/// Carries out a claim on key 0, whose access is recorded already: `claim` changes the group and `say` writes the reply.
 fn claim(
     ctx: &mut Ctx<'_>,
     claim: impl FnOnce(&Stream, &mut Group, i64) -> Result<Claimed, Refused>,
@@ -279,9 +279,7 @@ fn claim(
 ) -> Result<(), Refused> {
     let words = ctx.words;
     let now_ms = ctx.now.ms();
-    let mut key = ctx.key(0);
-    key.note_read_aloud();
-    let claimed = key.edit_existing_as(|stream: &mut Stream| {
+    let claimed = ctx.key(0).edit_existing_as(|stream: &mut Stream| {
         stream.edit_group(words[2], |stream, group| {
             let claimed = claim(stream, group, now_ms)?;
             say(stream, &claimed);
@@ -300,6 +298,7 @@ fn claim(
 
 pub(super) fn xclaim(ctx: &mut Ctx<'_>, out: &mut dyn ReplySink) {
     let words = ctx.words;
+    ctx.key(0).note_read_aloud();
     let is_only_ids = std::cell::Cell::new(false);
     let run = |stream: &Stream, group: &mut Group, now_ms: i64| {
         let claim = Claim::parse(words, now_ms)?;
@@ -368,6 +367,8 @@ impl Scan {
 
 pub(super) fn xautoclaim(ctx: &mut Ctx<'_>, out: &mut dyn ReplySink) {
     let words = ctx.words;
+    // Redis looks up the key before it parses the arguments.
+    ctx.key(0).note_read_aloud();
     let result = Scan::parse(words).and_then(|scan| {
         let run = |stream: &Stream, group: &mut Group, now_ms: i64| Ok(scan.run(stream, group, words[3], now_ms));
         claim(ctx, run, |stream, claimed| {
