@@ -50,7 +50,6 @@ pub(super) fn without_times(reply: Reply) -> Reply {
 
 const EDGE_CASES: &str = "
     XGROUP
-    XGROUP HELP
     XGROUP NONE s g
     XGROUP CREATE s g
     XGROUP CREATE s g 0
