@@ -147,7 +147,7 @@ mod tests {
         check(KeyRule::Streams, "XREAD block 5 streams streams streams", &[4]);
         check(KeyRule::Streams, "XREAD STREAMS a b 0", &[2]);
         check(KeyRule::Streams, "XREAD FOO STREAMS a 0", &[]);
-        check(KeyRule::Streams, "XREADGROUP GROUP streams noack NOACK COUNT 5 STREAMS a b > >", &[7, 8]);
+        check(KeyRule::Streams, "XREADGROUP GROUP streams noack NOACK COUNT 5 STREAMS a b > >", &[8, 9]);
         check(KeyRule::Streams, "XREADGROUP BLOCK 5 GROUP g", &[]);
         check(KeyRule::Streams, "XREAD COUNT 5", &[]);
         check(KeyRule::TWO, "RENAME a b", &[1, 2]);

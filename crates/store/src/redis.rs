@@ -133,7 +133,13 @@ pub(crate) const DIFFERENCES: &[(&str, &str)] = &[
     ("shutdown", "nothing is saved; refused by a store within a proxy"),
     ("slaveof", "only `NO ONE`"),
     ("srandmember", "at most 16,777,216 members with repetitions"),
+    ("xgroup|create", "the lag of a group is counted as in Valkey 8.1, which knows it in fewer cases than Redis 7.2"),
     ("xinfo|stream", "`radix-tree-nodes` is one more than `radix-tree-keys`, as there is no tree"),
+    (
+        "xreadgroup",
+        "a consumer that waits is seen when it begins to and when it is served, not at each entry that others get; with \
+         BLOCK and more than 20,000 entries to read, it may reply as after its timeout if another consumer gets them first",
+    ),
 ];
 
 #[cfg(test)]

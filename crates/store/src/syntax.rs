@@ -260,7 +260,7 @@ xadd key:k [NOMKSTREAM] [trim=(strategy=<MAXLEN|MINID> [operator=<equal!=|approx
     [LIMIT count:i])] id_or_auto=<auto_id!*|id> field_value=(field value)...
 xautoclaim key:k group consumer min-idle-time start [COUNT count:i] [JUSTID]
 xclaim key:k group consumer min-idle-time id... [IDLE ms:i] [TIME unix-time-milliseconds:u] [RETRYCOUNT count:i] \
-    [FORCE] [JUSTID] [LASTID lastid]
+    [FORCE] [JUSTID] [LASTID id]
 xdel key:k id...
 xgroup|create key:k groupname id=<id|new_id!$> [MKSTREAM] [ENTRIESREAD entries_read:i]
 xgroup|createconsumer key:k groupname consumername

@@ -181,6 +181,7 @@ fn transactions_and_connections_wait_as_in_redis() {
     let mut other = server.connect();
     other.ask(&["WATCH", "s"]);
     admin.ask(&["XGROUP", "CREATE", "s", "h", "$"]);
+    admin.ask(&["XSETID", "s", "0-5"]);
     other.ask(&["MULTI"]);
     other.ask(&["XREADGROUP", "GROUP", "g", "c", "BLOCK", "0", "STREAMS", "s", ">"]);
     assert_eq!(other.ask(&["EXEC"]), "*1\r\n*-1\r\n");
