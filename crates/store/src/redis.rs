@@ -133,7 +133,10 @@ pub(crate) const DIFFERENCES: &[(&str, &str)] = &[
     ("shutdown", "nothing is saved; refused by a store within a proxy"),
     ("slaveof", "only `NO ONE`"),
     ("srandmember", "at most 16,777,216 members with repetitions"),
-    ("xgroup|create", "the lag of a group is counted as in Valkey 8.1, which knows it in fewer cases than Redis 7.2"),
+    (
+        "xgroup|create",
+        "the lag of a group is counted as in Valkey 8.1; later versions of Redis also know it when the stream is empty or trimmed beyond the group",
+    ),
     ("xinfo|stream", "`radix-tree-nodes` is one more than `radix-tree-keys`, as there is no tree"),
     (
         "xreadgroup",
