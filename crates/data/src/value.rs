@@ -171,7 +171,9 @@ impl Garbage {
             Garbage::Own(_) => false,
             Garbage::Shared(bytes) => bytes.capacity() >= LARGE_BYTES,
             // A stream is freed node by node.
-            Garbage::Object(Object::Stream(stream)) => stream.nodes() > LARGE_ELEMENTS || stream.bytes() >= LARGE_BYTES,
+            Garbage::Object(Object::Stream(stream)) => {
+                stream.pieces() > LARGE_ELEMENTS || stream.bytes() >= LARGE_BYTES
+            }
             Garbage::Object(object) => object.len() > LARGE_ELEMENTS,
         }
     }

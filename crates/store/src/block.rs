@@ -13,8 +13,12 @@
 //! reply.
 //!
 //! A stream becomes ready whenever an entry is added, but only waiters whose
-//! [`suits`](crate::catalogue::Blocking::suits) accepts it are served. All of them are, as reading removes nothing, and
-//! a waiter gets the entries of all its streams that are ready.
+//! [`suits`](crate::catalogue::Blocking::suits) accepts it are served. Readers without a group all are, as reading
+//! removes nothing; of a group, those for whom there are entries left. A waiter gets the entries of all its streams that
+//! are ready.
+//!
+//! A consumer of a group waits for a group that exists: a key that is removed, whatever removes it, or that gets another
+//! type becomes ready for such waiters as well, and so does a stream that loses a group; they are served an error.
 //!
 //! When a section holds the destination of a BLMOVE, the waiter of the BLMOVE becomes a parked command on both keys and
 //! is queued like any other; if it then finds nothing, it waits again, at its old place.
@@ -284,8 +288,9 @@ impl Inner {
             let key = ctx.words[word as usize];
             let lock = stripes.binary_search(&self.keyspace.stripe_of(hash)).unwrap_or_default();
             let stripe = &mut ctx.locks[lock];
-            let Some(slot) = stripe.find(hash, key, &mut ctx.now, true) else { continue };
-            if !stripe.table.entry(slot).object().is_some_and(|object| waiter.takes(key, &object)) {
+            let slot = stripe.find(hash, key, &mut ctx.now, true);
+            let object = slot.and_then(|slot| stripe.table.entry(slot).object());
+            if !waiter.takes(key, object.as_deref()) {
                 continue;
             }
             if !self.hold_key(stripe, id, index, key, extra) {
@@ -404,7 +409,7 @@ impl Inner {
 
 /// The result of serving a key.
 enum Served {
-    /// No waiter suits the key's content.
+    /// The key's content suits no waiter.
     Nobody,
     /// The wait of the waiter had already ended.
     Gone,
@@ -416,8 +421,8 @@ enum Served {
 /// Returns the first suitable waiter of a key of a locked stripe.
 fn next_waiter(stripe: &mut Stripe, hash: u64, key: &[u8], now: &mut Now<'_>) -> Option<Arc<Waiter>> {
     stripe.waits.as_ref()?;
-    let slot = stripe.find(hash, key, now, true)?;
+    let slot = stripe.find(hash, key, now, true);
     let stripe = &mut *stripe;
-    let object = stripe.table.entry(slot).object()?;
-    stripe.waits.as_mut()?.first(key, &object)
+    let object = slot.and_then(|slot| stripe.table.entry(slot).object());
+    stripe.waits.as_mut()?.first(key, object.as_deref())
 }

@@ -246,6 +246,9 @@ pub(crate) struct Blocking {
     pub(crate) destination: Option<u8>,
     /// Decides whether a key's present content suits a client; if `None`, any value of the type does.
     pub(crate) suits: Option<Suits>,
+    /// Whether a key that has disappeared, or has a value of another type, ends the wait: it is then served as if it had
+    /// elements, and replies the error.
+    pub(crate) fails_without: bool,
     /// Takes the elements from key 0, which has some, and replies; the destination is key 1.
     pub(crate) serve: Handle,
     /// Writes the reply if there is no element and the client may not wait. After a wait, the reply is always a null
@@ -279,7 +282,8 @@ pub(crate) type FindTimeout = fn(&[&[u8]]) -> Result<Option<Option<Instant>>, Re
 impl Blocking {
     /// Returns the condition under which a waiting client is served.
     pub(crate) fn wanted(&self) -> Wanted {
-        Wanted { wants: self.wants, destination: self.destination, suits: self.suits }
+        let Blocking { wants, destination, suits, fails_without, .. } = *self;
+        Wanted { wants, destination, suits, fails_without }
     }
 
     /// Returns whether a command with these words waits if it finds nothing.

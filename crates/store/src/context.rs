@@ -488,6 +488,23 @@ impl<'p> Ctx<'p> {
         }
     }
 
+    /// Records an event of key `index` that is no change for clients that watch it.
+    pub(crate) fn announce(&mut self, index: usize, class: Class, name: &'static str) {
+        self.note_change(index);
+        if self.inner.notifier.wants(class) {
+            self.say(class, name, self.places[index]);
+        }
+    }
+
+    /// Counts a change of key `index` of which clients that watch it are not notified.
+    pub(crate) fn note_change(&mut self, index: usize) {
+        self.lock_pinned(index);
+        let place = self.places[index];
+        if let Some(stripe) = self.locks.get_mut(usize::from(place.lock)) {
+            stripe.changes += 1;
+        }
+    }
+
     /// Notifies the watchers of key `index` of a change for which Redis has no event.
     pub(crate) fn touch(&mut self, index: usize) {
         self.lock_pinned(index);

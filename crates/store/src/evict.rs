@@ -27,6 +27,7 @@
 //!
 //! In the lock order, the evictor's lock comes before the stripes' locks: it is held while a segment is examined.
 
+use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
 use sluicegate_data::clock::idle_ticks;
@@ -38,6 +39,7 @@ use crate::effect::Effect;
 use crate::memory::Policy;
 use crate::notify::{Class, Event};
 use crate::stripe::Stripe;
+use crate::waiter::ReadyKey;
 
 /// The number of evictable keys examined at a time.
 const SEEN: usize = 128;
@@ -302,9 +304,13 @@ impl Inner {
                 watched.touch(entry.key());
             }
             let garbage = stripe.remove(slot);
+            let ready: VecDeque<ReadyKey> = stripe.take_ready().collect();
             drop(locked);
             drop(pass);
             self.discard(garbage);
+            if !ready.is_empty() {
+                self.serve_elsewhere(ready);
+            }
         }
         self.memory.evicted.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
         self.emit(told);

@@ -10,12 +10,14 @@
 //! Redis samples keys instead, and leaves up to a quarter of the expired ones for later; here an expired key stays at
 //! most until the next tick plus the time of removing it.
 
+use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use crate::Inner;
 use crate::effect::Effect;
 use crate::notify::Event;
+use crate::waiter::ReadyKey;
 
 /// The maximum time of a tick for expired keys and flushed databases.
 const BUDGET: Duration = Duration::from_millis(25);
@@ -175,8 +177,12 @@ fn sweep(inner: &Inner, index: u32, first: usize, now_ms: i64, is_over: impl Fn(
                         effects.push(Effect::Event(Event { name, db: index, key: key.into() }));
                     }
                 });
+                let ready: VecDeque<ReadyKey> = locked.take_ready().collect();
                 drop(locked);
                 drop(pass);
+                if !ready.is_empty() {
+                    inner.serve_elsewhere(ready);
+                }
                 if is_over() {
                     inner.discard(garbage);
                     inner.emit(effects);

@@ -34,7 +34,7 @@ pub enum KeyRule {
         /// Whether word 1 is a key that is written.
         destination: bool,
     },
-    /// The first half of the words after STREAMS, which follows the options. Invalid words yield no keys: the handler
+    /// The first half of the words after STREAMS, which follows the options of XREAD or XREADGROUP. Invalid words yield no keys: the handler
     /// reports them.
     Streams,
     /// The first key is word 1, in the caller's database; `second` finds the other one, which may be in another
@@ -104,8 +104,16 @@ impl KeyRule {
                 let is = |place: &usize, option: &str| {
                     *place < words && word(*place).eq_ignore_ascii_case(option.as_bytes())
                 };
-                let options = (1..).step_by(2).find(|place| !is(place, "block") && !is(place, "count"));
-                let first = options.filter(|place| is(place, "streams")).map_or(words, |place| place + 1);
+                let mut place = 1;
+                loop {
+                    place += match () {
+                        () if is(&place, "block") || is(&place, "count") => 2,
+                        () if is(&place, "group") => 3,
+                        () if is(&place, "noack") => 1,
+                        () => break,
+                    };
+                }
+                let first = if is(&place, "streams") { place + 1 } else { words };
                 (None, first..first + (words - first) / 2, 1)
             }
             KeyRule::WithDatabase { .. } => (None, 1..2.min(words), 1),
@@ -138,7 +146,9 @@ mod tests {
         check(KeyRule::Streams, "XREAD COUNT streams STREAMS a b 0 0", &[4, 5]);
         check(KeyRule::Streams, "XREAD block 5 streams streams streams", &[4]);
         check(KeyRule::Streams, "XREAD STREAMS a b 0", &[2]);
-        check(KeyRule::Streams, "XREAD NOACK STREAMS a 0", &[]);
+        check(KeyRule::Streams, "XREAD FOO STREAMS a 0", &[]);
+        check(KeyRule::Streams, "XREADGROUP GROUP streams noack NOACK COUNT 5 STREAMS a b > >", &[8, 9]);
+        check(KeyRule::Streams, "XREADGROUP BLOCK 5 GROUP g", &[]);
         check(KeyRule::Streams, "XREAD COUNT 5", &[]);
         check(KeyRule::TWO, "RENAME a b", &[1, 2]);
         check(KeyRule::ALL, "DEL a b c", &[1, 2, 3]);

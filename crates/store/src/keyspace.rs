@@ -289,6 +289,10 @@ impl Keyspace {
             watched = self.take_watched(&old);
             waits = self.take_waits(&old);
             holds = self.take_holds(&old);
+            for (_, table) in &mut waits {
+                table.keys().iter().for_each(|key| table.note_removed(key));
+                self.add_woken(table.take_ready());
+            }
             for (stripe, table) in &mut watched {
                 let old = old.lock(*stripe);
                 table.replace(|key| self.expiry_in(&old, key), |_| None, 0);
@@ -365,12 +369,13 @@ impl Keyspace {
         }
     }
 
-    /// Returns the existing keys of a stripe that have waiters.
+    /// Returns the existing keys of a stripe that have waiters, and the missing ones without which a wait ends.
     fn waited_for(&self, stripe: &mut Stripe) -> Vec<ReadyKey> {
         let Some(waits) = &mut stripe.waits else { return Vec::new() };
         for key in waits.keys() {
-            if stripe.table.find(self.hasher.hash(&key), &key).is_some() {
-                waits.note(&key);
+            match stripe.table.find(self.hasher.hash(&key), &key) {
+                Some(_) => waits.note(&key),
+                None => waits.note_removed(&key),
             }
         }
         waits.take_ready().collect()
@@ -387,7 +392,7 @@ impl Keyspace {
         self.woken.lock().extend(keys);
     }
 
-    /// Takes the ready keys that SWAPDB or an exclusive transaction created.
+    /// Takes the ready keys that SWAPDB or an exclusive transaction created, or a flush removed.
     pub(crate) fn take_woken(&self) -> Vec<ReadyKey> {
         std::mem::take(&mut *self.woken.lock())
     }

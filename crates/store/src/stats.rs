@@ -140,20 +140,22 @@ impl Store {
         left_ms.checked_div(keys).map_or(0, |average| average as u64)
     }
 
-    /// Returns the number of keys with blocked clients and of watched keys, each key once.
-    pub(crate) fn awaited_keys(&self) -> (usize, usize) {
-        let (mut waited, mut watched) = (0, 0);
+    /// Returns the number of keys with blocked clients, of those whose removal ends a wait, and of watched keys; each key
+    /// once.
+    pub(crate) fn awaited_keys(&self) -> (usize, usize, usize) {
+        let (mut waited, mut failing, mut watched) = (0, 0, 0);
         let keyspace = &self.0.keyspace;
         if keyspace.waiting.load(Ordering::SeqCst) + keyspace.watching.load(Ordering::SeqCst) > 0 {
             self.each_database(|_, db| {
                 for stripe in 0..db.stripes() {
                     let stripe = db.lock(stripe);
                     waited += stripe.waits.as_deref().map_or(0, WaitTable::len);
+                    failing += stripe.waits.as_deref().map_or(0, WaitTable::count_failing);
                     watched += stripe.watched.as_deref().map_or(0, WatchTable::len);
                 }
             });
         }
-        (waited, watched)
+        (waited, failing, watched)
     }
 
     /// Returns the number of changes of keys since the start; a flush counts each removed key.

@@ -28,7 +28,7 @@ use crate::hold::HoldTable;
 use crate::leaf_lock;
 use crate::memory::Memory;
 use crate::thread::{note_locked, note_unlocked};
-use crate::waiter::WaitTable;
+use crate::waiter::{ReadyKey, WaitTable};
 use crate::watch::WatchTable;
 
 const SPIN: Duration = Duration::from_micros(2);
@@ -417,6 +417,11 @@ impl Stripe {
                 Some(View::Bytes(bytes)) => bytes.len() >= SHARED_MIN,
                 _ => false,
             })
+    }
+
+    /// Returns the keys for which clients wait, and that were created or removed under the present lock.
+    pub(crate) fn take_ready(&mut self) -> impl Iterator<Item = ReadyKey> {
+        self.waits.as_deref_mut().into_iter().flat_map(WaitTable::take_ready)
     }
 
     /// Marks the key as changed for the clients that watch it.

@@ -255,13 +255,27 @@ unsubscribe [channel...]
 wait numreplicas:i timeout:i
 waitaof numlocal:i numreplicas:i timeout:i
 watch key:k...
+xack key:k group id...
 xadd key:k [NOMKSTREAM] [trim=(strategy=<MAXLEN|MINID> [operator=<equal!=|approximately!~>] threshold \
     [LIMIT count:i])] id_or_auto=<auto_id!*|id> field_value=(field value)...
+xautoclaim key:k group consumer min-idle-time start [COUNT count:i] [JUSTID]
+xclaim key:k group consumer min-idle-time id... [IDLE ms:i] [TIME unix-time-milliseconds:u] [RETRYCOUNT count:i] \
+    [FORCE] [JUSTID] [LASTID id]
 xdel key:k id...
+xgroup|create key:k groupname id=<id|new_id!$> [MKSTREAM] [ENTRIESREAD entries_read:i]
+xgroup|createconsumer key:k groupname consumername
+xgroup|delconsumer key:k groupname consumername
+xgroup|destroy key:k groupname
+xgroup|setid key:k groupname id=<id|new_id!$> [ENTRIESREAD entries_read:i]
+xinfo|consumers key:k groupname
+xinfo|groups key:k
 xinfo|stream key:k [FULL full=([COUNT count:i])]
 xlen key:k
+xpending key:k group [filters=([IDLE min-idle-time:i] start end count:i [consumer])]
 xrange key:k start end [COUNT count:i]
 xread [COUNT count:i] [BLOCK milliseconds:i] STREAMS streams=(key:k... id...)
+xreadgroup GROUP group_consumer=(group consumer) [COUNT count:i] [BLOCK milliseconds:i] [NOACK] STREAMS \
+    streams=(key:k... id...)
 xrevrange key:k end start [COUNT count:i]
 xsetid key:k last-id [ENTRIESADDED entries_added:i] [MAXDELETEDID max_deleted_entry_id]
 xtrim key:k trim=(strategy=<MAXLEN|MINID> [operator=<equal!=|approximately!~>] threshold [LIMIT count:i])

@@ -24,6 +24,9 @@ pub(crate) struct Wanted {
     pub(crate) destination: Option<u8>,
     /// Decides whether a key's present content suits a client; if `None`, any value of the type does.
     pub(crate) suits: Option<Suits>,
+    /// Whether a key that has disappeared, or has a value of another type, ends the wait: the command then replies an
+    /// error.
+    pub(crate) fails_without: bool,
 }
 
 /// Decides whether this key's content suits a client that waits with these words.
@@ -142,11 +145,13 @@ impl Waiter {
         self.resolved.get().unwrap_or(&self.words)
     }
 
-    /// Returns whether the content of one of its keys serves it.
-    pub(crate) fn takes(&self, key: &[u8], object: &Object) -> bool {
-        self.wanted.wants == object.tag()
-            && !self.is_won()
-            && self.wanted.suits.is_none_or(|suits| suits(&self.words().to_vec(), key, object))
+    /// Returns whether the content of one of its keys serves it; `None` is a string, or no value.
+    pub(crate) fn takes(&self, key: &[u8], object: Option<&Object>) -> bool {
+        let suits = || match object.filter(|object| object.tag() == self.wanted.wants) {
+            Some(object) => self.wanted.suits.is_none_or(|suits| suits(&self.words().to_vec(), key, object)),
+            None => self.wanted.fails_without,
+        };
+        !self.is_won() && suits()
     }
 
     /// Returns whether this word names a key for which it waits.
@@ -161,17 +166,33 @@ impl std::fmt::Debug for Waiter {
     }
 }
 
-/// A created key that has waiters.
+/// A created key that has waiters, or one that was removed.
 pub(crate) type ReadyKey = (u32, Box<[u8]>);
+
+/// The waiters of one key.
+#[derive(Default)]
+struct Queue {
+    /// By position.
+    waiters: BTreeMap<u64, Arc<Waiter>>,
+    /// The number of those whose wait ends if the key disappears.
+    failing: usize,
+}
+
+impl Queue {
+    fn remove(&mut self, turn: u64) {
+        if let Some(waiter) = self.waiters.remove(&turn) {
+            self.failing -= usize::from(waiter.wanted.fails_without);
+        }
+    }
+}
 
 /// The waiters of one stripe.
 #[derive(Default)]
 pub(crate) struct WaitTable {
     /// The database to which the stripe belongs.
     db: u32,
-    /// The waiters of each key, by their position.
-    keys: HashMap<Box<[u8]>, BTreeMap<u64, Arc<Waiter>>, foldhash::fast::RandomState>,
-    /// Keys created under the present lock, each with a number that orders the keys of several stripes.
+    keys: HashMap<Box<[u8]>, Queue, foldhash::fast::RandomState>,
+    /// Keys created or removed under the present lock, each with a number that orders the keys of several stripes.
     ready: Vec<(u64, Box<[u8]>)>,
 }
 
@@ -182,6 +203,18 @@ impl WaitTable {
         if self.keys.contains_key(key) && !self.ready.iter().any(|(_, known)| **known == *key) {
             self.ready.push((NOTES.fetch_add(1, Ordering::Relaxed), key.into()));
         }
+    }
+
+    /// Records that a key is removed.
+    pub(crate) fn note_removed(&mut self, key: &[u8]) {
+        if self.fails_without(key) {
+            self.note(key);
+        }
+    }
+
+    /// Returns whether a client waits that gets an error if this key does not exist.
+    pub(crate) fn fails_without(&self, key: &[u8]) -> bool {
+        self.keys.get(key).is_some_and(|queue| queue.failing > 0)
     }
 
     pub(crate) fn has_ready(&self) -> bool {
@@ -199,27 +232,29 @@ impl WaitTable {
 
     pub(crate) fn add(&mut self, db: u32, key: &[u8], turn: u64, waiter: &Arc<Waiter>) {
         self.db = db;
-        self.keys.entry(key.into()).or_default().insert(turn, waiter.clone());
+        let queue = self.keys.entry(key.into()).or_default();
+        let old = queue.waiters.insert(turn, waiter.clone());
+        queue.failing += usize::from(old.is_none() && waiter.wanted.fails_without);
     }
 
     pub(crate) fn remove(&mut self, key: &[u8], turn: u64) {
         let Some(queue) = self.keys.get_mut(key) else { return };
-        queue.remove(&turn);
-        if queue.is_empty() {
+        queue.remove(turn);
+        if queue.waiters.is_empty() {
             self.keys.remove(key);
         }
     }
 
-    /// Returns the first waiter of a key that a value like this serves.
-    pub(crate) fn first(&mut self, key: &[u8], object: &Object) -> Option<Arc<Waiter>> {
+    /// Returns the first waiter of a key that a value like this serves; `None` is a string, or no value.
+    pub(crate) fn first(&mut self, key: &[u8], object: Option<&Object>) -> Option<Arc<Waiter>> {
         let queue = self.keys.get_mut(key)?;
-        while let Some((turn, waiter)) = queue.first_key_value()
+        while let Some((turn, waiter)) = queue.waiters.first_key_value()
             && waiter.is_won()
         {
             let turn = *turn;
-            queue.remove(&turn);
+            queue.remove(turn);
         }
-        queue.values().find(|waiter| waiter.takes(key, object)).cloned()
+        queue.waiters.values().find(|waiter| waiter.takes(key, object)).cloned()
     }
 
     /// Returns whether there are no waiters.
@@ -230,6 +265,11 @@ impl WaitTable {
     /// Returns the number of keys with waiters.
     pub(crate) fn len(&self) -> usize {
         self.keys.len()
+    }
+
+    /// Returns the number of keys whose removal ends a wait.
+    pub(crate) fn count_failing(&self) -> usize {
+        self.keys.values().filter(|queue| queue.failing > 0).count()
     }
 
     /// Returns the keys with waiters.

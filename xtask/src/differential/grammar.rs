@@ -417,13 +417,23 @@ impl Maker<'_> {
                 *word = if name == b"WAIT" { b"0".to_vec() } else { b"0.001".to_vec() };
             }
         }
-        if name == b"XREAD" {
+        if name == b"XREAD" || name == b"XREADGROUP" {
             for at in 2..words.len() {
                 let blocks = words[at - 1].eq_ignore_ascii_case(b"block");
                 if blocks && number(&words[at]).is_some_and(|ms| ms == 0 || ms > 2) {
                     words[at] = b"1".to_vec();
                 }
             }
+        }
+        let idle = match &name[..] {
+            b"XCLAIM" | b"XAUTOCLAIM" | b"XPENDING" => 4,
+            _ => usize::MAX,
+        };
+        if let Some(word) = words.get_mut(idle)
+            && number(word).is_some_and(|ms| (1..500_000).contains(&ms))
+        {
+            // The time since a delivery is that of each program.
+            *word = b"500000".to_vec();
         }
         if name == b"XADD" {
             // For `*` each program would take the time of its own clock.

@@ -145,7 +145,8 @@ fn add(maker: &mut Maker<'_>, steps: &mut Vec<Step>, settings: &Settings) {
             let list = |maker: &mut Maker<'_>| maker.random.pick(&["l1", "l2", "l3"]).to_string();
             let zset = |maker: &mut Maker<'_>| maker.random.pick(&["z1", "z2", "z3"]).to_string();
             let stream = |maker: &mut Maker<'_>| maker.random.pick(&["x1", "x2", "x3"]).to_string();
-            let text = match maker.random.below(8) {
+            let mut groups = Vec::new();
+            let text = match maker.random.below(11) {
                 0 => format!("BLPOP {} {} 0", list(maker), list(maker)),
                 1 => format!("BRPOP {} 0", list(maker)),
                 2 => format!("BLMOVE {} {} LEFT RIGHT 0", list(maker), list(maker)),
@@ -153,7 +154,16 @@ fn add(maker: &mut Maker<'_>, steps: &mut Vec<Step>, settings: &Settings) {
                 4 => format!("BZPOPMIN {} {} 0", zset(maker), zset(maker)),
                 5 => format!("BZMPOP 0 1 {} MAX COUNT 3", zset(maker)),
                 6 => format!("XREAD BLOCK 0 STREAMS x3 {} $ 0", maker.random.pick(&["x1", "x2"])),
-                _ => format!("XREAD COUNT 2 BLOCK 0 STREAMS {} $", stream(maker)),
+                7 => format!("XREAD COUNT 2 BLOCK 0 STREAMS {} $", stream(maker)),
+                8 => {
+                    groups = vec!["x3".to_owned(), maker.random.pick(&["x1", "x2"]).to_string()];
+                    format!("XREADGROUP GROUP y1 c1 BLOCK 0 STREAMS {} {} > >", groups[0], groups[1])
+                }
+                _ => {
+                    groups = vec![stream(maker)];
+                    let count = maker.random.pick(&["COUNT 1", "NOACK"]);
+                    format!("XREADGROUP GROUP y1 c2 BLOCK 0 {count} STREAMS {} >", groups[0])
+                }
             };
             let blocks = words(&text.split(' ').collect::<Vec<_>>());
             let emptied =
@@ -166,6 +176,9 @@ fn add(maker: &mut Maker<'_>, steps: &mut Vec<Step>, settings: &Settings) {
             steps.push(one(1, words(&["DISCARD"])));
             steps.push(one(1, words(&["SELECT", "0"])));
             steps.push(one(0, delete));
+            for key in &groups {
+                steps.push(one(0, words(&["XGROUP", "CREATE", key, "y1", "$", "MKSTREAM"])));
+            }
             let mut then: Vec<Words> = Vec::new();
             for _ in 0..maker.random.below(4) {
                 let mut command = maker.command();

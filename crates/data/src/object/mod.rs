@@ -21,6 +21,7 @@ pub mod rank_tree;
 pub mod score;
 pub mod set;
 pub mod stream;
+mod stream_group;
 mod stream_node;
 pub mod zset;
 

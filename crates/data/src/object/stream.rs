@@ -5,12 +5,13 @@
 //! IDs. So an entry of five short fields with the names of its node costs its values and some 12 bytes, an ID is found
 //! by a binary search and the scan of one node, and trimming removes node by node.
 //!
-//! A stream without entries exists, with the properties derived from former entries. There are no consumer groups; they
-//! would be stored next to the nodes, as nodes do not refer to them.
+//! A stream without entries exists, with the properties derived from former entries. Its consumer groups are stored next
+//! to the nodes, which do not refer to them (see `stream_group`).
 //!
 //! Costs: an entry is added at the end of the last node; a seek is two dozen steps and a node. Removing a node from the
 //! middle moves a part of the array, 32 bytes for each node; XDEL moves it once. Limit: an entry of 1 GiB.
 
+use std::cmp::Ordering;
 use std::collections::VecDeque;
 use std::ptr::NonNull;
 
@@ -18,6 +19,7 @@ use smallvec::SmallVec;
 
 use super::limits::Limits;
 use super::packed::At;
+pub use super::stream_group::{Consumer, ConsumerId, Group, Groups, NEVER, PENDING_BYTES, Pending, UNKNOWN};
 pub use super::stream_node::{BYTES_MAX, Entry, StreamId};
 use super::stream_node::{Head, Node};
 use super::{Kind, kind_of};
@@ -25,6 +27,8 @@ use crate::rdb::encode;
 
 /// Up to this many nodes are freed immediately; more are freed later by the caller.
 const FREED_AT_ONCE: usize = 8;
+/// The average bytes of a node of the trees of groups.
+const PIECE_BYTES: usize = 512;
 
 /// The target of trimming.
 #[derive(Clone, Copy, Debug)]
@@ -62,6 +66,8 @@ struct Body {
     last: StreamId,
     max_deleted: StreamId,
     added: u64,
+    /// Most streams have no groups.
+    groups: Option<Box<Groups>>,
 }
 
 impl Body {
@@ -113,6 +119,71 @@ impl Stream {
         self.0.last = last;
         self.0.added = added.unwrap_or(self.0.added);
         self.0.max_deleted = max_deleted.unwrap_or(self.0.max_deleted);
+    }
+
+    /// Returns whether an entry with this ID or a higher one may have been deleted, as far as that is recorded.
+    pub(super) fn has_tombstone_from(&self, start: StreamId) -> bool {
+        let Body { len, max_deleted, .. } = *self.0;
+        len > 0 && max_deleted != StreamId::MIN && start <= max_deleted
+    }
+
+    /// Returns the number of entries ever added up to an ID, if that is known: for the first and the last entry and what
+    /// is outside them, unless deletions have made the numbers uncertain.
+    pub fn distance_to(&self, id: StreamId) -> Option<u64> {
+        let Body { len, first, last, max_deleted, added, .. } = *self.0;
+        let len = len as u64;
+        match id.cmp(&last) {
+            _ if added == 0 => Some(0),
+            Ordering::Less | Ordering::Equal if len == 0 => Some(added),
+            // Entries between the ID and the last one were deleted.
+            _ if id != StreamId::MIN && id < max_deleted => None,
+            Ordering::Equal => Some(added),
+            Ordering::Greater => None,
+            Ordering::Less if max_deleted != StreamId::MIN && max_deleted >= first => None,
+            Ordering::Less => match id.cmp(&first) {
+                Ordering::Less => Some(added.wrapping_sub(len)),
+                Ordering::Equal => Some(added.wrapping_sub(len).wrapping_add(1)),
+                Ordering::Greater => None,
+            },
+        }
+    }
+
+    /// Returns the entry with an ID.
+    pub fn entry(&self, id: StreamId) -> Option<Entry<'_>> {
+        self.range(id, id, false).next()
+    }
+
+    /// Returns the consumer groups.
+    pub fn groups(&self) -> &Groups {
+        static NONE: Groups = Groups::NONE;
+        self.0.groups.as_deref().unwrap_or(&NONE)
+    }
+
+    /// Adds a consumer group. Returns false if the name is taken.
+    pub fn add_group(&mut self, name: &[u8], group: Group) -> bool {
+        self.0.groups.get_or_insert_default().add(name, group)
+    }
+
+    /// Removes a consumer group. Returns it within a stream without entries, because freeing it may take long.
+    pub fn remove_group(&mut self, name: &[u8]) -> Option<Stream> {
+        let group = self.0.groups.as_mut()?.remove(name)?;
+        let mut removed = Stream::empty();
+        removed.add_group(name, group);
+        Some(removed)
+    }
+
+    /// Calls `change` with the stream and one of its groups; [`None`] if there is no such group. The stream that the
+    /// change sees has no groups.
+    pub fn edit_group<R>(&mut self, name: &[u8], change: impl FnOnce(&Stream, &mut Group) -> R) -> Option<R> {
+        let groups = self.0.groups.take()?;
+        let mut apart = Apart { stream: self, groups: Some(groups) };
+        let Apart { stream, groups } = &mut apart;
+        groups.as_mut()?.edit(name, |group| change(stream, group))
+    }
+
+    /// Returns the approximate number of pieces of memory that freeing it takes.
+    pub fn pieces(&self) -> usize {
+        self.nodes() + self.groups().bytes() / PIECE_BYTES
     }
 
     /// Returns the number of nodes.
@@ -320,6 +391,18 @@ impl Stream {
     }
 }
 
+/// A stream whose groups are apart from it while one of them is changed. They are put back when this is dropped.
+struct Apart<'s> {
+    stream: &'s mut Stream,
+    groups: Option<Box<Groups>>,
+}
+
+impl Drop for Apart<'_> {
+    fn drop(&mut self) {
+        self.stream.0.groups = self.groups.take();
+    }
+}
+
 /// Entries of a stream in order.
 #[derive(Clone, Debug)]
 pub struct Range<'s> {
@@ -389,7 +472,7 @@ impl Kind for Stream {
     }
 
     fn bytes(&self) -> usize {
-        size_of::<Body>() + self.0.nodes.capacity() * size_of::<Node>() + self.0.bytes
+        size_of::<Body>() + self.0.nodes.capacity() * size_of::<Node>() + self.0.bytes + self.groups().bytes()
     }
 
     fn encoding(&self) -> &'static str {
@@ -402,19 +485,22 @@ impl Kind for Stream {
 
     fn dump(&self, out: &mut Vec<u8>) {
         let body = &*self.0;
-        out.push(encode::TYPE_STREAM_2);
+        let groups = self.groups();
+        // Only the later type has the times of consumers' successes; readers of the earlier one take that of the last
+        // attempt for it.
+        let mut consumers = groups.iter().flat_map(|(_, group)| group.consumers());
+        let has_times = consumers.any(|consumer| consumer.active_ms != consumer.seen_ms);
+        out.push(if has_times { encode::TYPE_STREAM_3 } else { encode::TYPE_STREAM_2 });
         encode::put_len(body.nodes.len(), out);
         for node in &body.nodes {
-            let master = [node.master.ms.to_be_bytes(), node.master.seq.to_be_bytes()].concat();
-            encode::put_string(&master, out);
+            encode::put_string(&node.master.to_bytes(), out);
             encode::put_string(node.as_bytes(), out);
         }
-        let numbers = [body.last, body.first, body.max_deleted].map(|id| [id.ms, id.seq]);
         encode::put_len(body.len, out);
-        numbers.as_flattened().iter().for_each(|number| encode::put_len(*number as usize, out));
+        [body.last, body.first, body.max_deleted].iter().for_each(|id| put_id(*id, out));
         encode::put_len(body.added as usize, out);
-        // Consumer groups.
-        encode::put_len(0, out);
+        encode::put_len(groups.len(), out);
+        groups.iter().for_each(|(name, group)| dump_group(name, group, has_times, out));
     }
 
     fn into_raw(self) -> (u8, NonNull<u8>) {
@@ -427,6 +513,36 @@ impl Kind for Stream {
     }
 
     kind_of!(Stream);
+}
+
+/// Appends the two numbers of an ID as lengths.
+fn put_id(id: StreamId, out: &mut Vec<u8>) {
+    encode::put_len(id.ms as usize, out);
+    encode::put_len(id.seq as usize, out);
+}
+
+/// Appends a group to a payload, with the times of consumers' successes or without.
+fn dump_group(name: &[u8], group: &Group, has_times: bool, out: &mut Vec<u8>) {
+    encode::put_string(name, out);
+    put_id(group.last(), out);
+    encode::put_len(group.stored_read() as usize, out);
+    encode::put_len(group.pending_len(), out);
+    for (id, pending) in group.pending_from(StreamId::MIN) {
+        out.extend(id.to_bytes());
+        out.extend(pending.delivered_ms.to_le_bytes());
+        encode::put_len(pending.count as usize, out);
+    }
+    let consumers = group.consumers();
+    encode::put_len(consumers.len(), out);
+    for consumer in consumers {
+        encode::put_string(consumer.name(), out);
+        out.extend(consumer.seen_ms.to_le_bytes());
+        if has_times {
+            out.extend(consumer.active_ms.to_le_bytes());
+        }
+        encode::put_len(consumer.pending_len(), out);
+        consumer.pending_from(StreamId::MIN).for_each(|id| out.extend(id.to_bytes()));
+    }
 }
 
 #[cfg(test)]

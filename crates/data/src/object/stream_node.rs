@@ -56,6 +56,17 @@ impl StreamId {
         }
     }
 
+    /// Returns the ID as payloads contain it: both parts, big endian.
+    pub fn to_bytes(self) -> [u8; 16] {
+        (u128::from(self.ms) << 64 | u128::from(self.seq)).to_be_bytes()
+    }
+
+    /// Returns the ID of these bytes.
+    pub fn of_bytes(bytes: [u8; 16]) -> StreamId {
+        let both = u128::from_be_bytes(bytes);
+        StreamId { ms: (both >> 64) as u64, seq: both as u64 }
+    }
+
     /// Calls `use_text` with the ID as clients write it: `ms-seq`.
     pub fn with_text<R>(self, use_text: impl FnOnce(&[u8]) -> R) -> R {
         let (mut ms, mut seq) = (itoa::Buffer::new(), itoa::Buffer::new());

@@ -7,6 +7,8 @@ use super::lzf;
 
 /// The version that is written.
 pub(super) const VERSION: u16 = 10;
+/// The version in which [`TYPE_STREAM_3`] came.
+const VERSION_OF_STREAM_3: u16 = 11;
 /// The highest version that is read.
 pub(super) const VERSION_MAX: u16 = 12;
 pub(super) const VERSION_BYTES: usize = 2;
@@ -58,8 +60,8 @@ pub(super) const TYPE_STREAM: u8 = 15;
 /// Like `TYPE_STREAM`, with the first ID, the highest deleted one, and the number of entries ever added, before the
 /// groups.
 pub const TYPE_STREAM_2: u8 = 19;
-/// Like `TYPE_STREAM_2`, with more data about each group, from version 11 on.
-pub(super) const TYPE_STREAM_3: u8 = 21;
+/// Like `TYPE_STREAM_2`, with the time of each consumer's last success, from version 11 on.
+pub const TYPE_STREAM_3: u8 = 21;
 /// A list's node that consists of one element.
 pub(super) const NODE_PLAIN: usize = 1;
 /// A list's node that is a listpack.
@@ -84,8 +86,12 @@ pub(super) const EXACT_MIN: usize = 4 << 10;
 
 /// Returns an object with the trailer of the first version that knows its type.
 pub fn sealed_of_any_version(object: Vec<u8>) -> Vec<u8> {
-    let late = matches!(object[0], TYPE_HASH_METADATA | TYPE_HASH_LISTPACK_EX | TYPE_SET_EXPIRING);
-    seal(object, if late { VERSION_MAX } else { VERSION })
+    let version = match object[0] {
+        TYPE_HASH_METADATA | TYPE_HASH_LISTPACK_EX | TYPE_SET_EXPIRING => VERSION_MAX,
+        TYPE_STREAM_3 => VERSION_OF_STREAM_3,
+        _ => VERSION,
+    };
+    seal(object, version)
 }
 
 /// Returns an object with the trailer of this version.

@@ -19,6 +19,7 @@ mod crc64;
 pub mod encode;
 mod library;
 mod lzf;
+mod stream;
 mod ziplist;
 mod zipmap;
 
@@ -26,8 +27,7 @@ use crate::object::elements::{Expiry, TIMELESS};
 use crate::object::hash::EXPIRY_MAX;
 use crate::object::limits::Limits;
 use crate::object::list::End;
-use crate::object::stream::StreamId;
-use crate::object::{Hash, Kind, List, Packed, Set, Stream, Zset, score};
+use crate::object::{Hash, Kind, List, Packed, Set, Zset, score};
 use crate::value::{STRING_MAX, Value, View};
 use crc64::crc64;
 use encode::{
@@ -46,9 +46,6 @@ pub enum Wrong {
     /// It is of a later version, or was changed after the dump.
     #[error("ERR DUMP payload version or checksum are wrong")]
     Envelope,
-    /// It is a stream with consumer groups.
-    #[error("ERR Bad data format: the stream has consumer groups, which are not available yet")]
-    Groups,
     /// Its object is malformed, or of a type that this store does not have.
     #[error("ERR Bad data format")]
     Object,
@@ -391,31 +388,6 @@ impl<'a> Reader<'a> {
         if len == 0 { Err(Wrong::Object) } else { Ok(Value::Object(zset.into_object())) }
     }
 
-    /// Returns a stream, which may have no entries.
-    fn stream(&mut self, kind: u8) -> Result<Value<'static>, Wrong> {
-        let mut nodes = Vec::new();
-        for _ in 0..self.plain_length()? {
-            let master = self.string()?.into_bytes();
-            let (ms, seq) = master.split_first_chunk().ok_or(Wrong::Object)?;
-            let seq = seq.try_into().map_err(|_| Wrong::Object)?;
-            let master = StreamId { ms: u64::from_be_bytes(*ms), seq: u64::from_be_bytes(seq) };
-            nodes.push((master, self.string()?.into_bytes()));
-        }
-        let len = self.plain_length()?;
-        let last = self.stream_id()?;
-        let facts = match kind {
-            TYPE_STREAM => None,
-            _ => Some((self.stream_id()?, self.stream_id()?, self.plain_length()? as u64)),
-        };
-        let groups = self.plain_length()?;
-        let stream = Stream::parse(nodes, len, last, facts).ok_or(Wrong::Object)?;
-        if groups > 0 { Err(Wrong::Groups) } else { Ok(Value::Object(stream.into_object())) }
-    }
-
-    fn stream_id(&mut self) -> Result<StreamId, Wrong> {
-        Ok(StreamId { ms: self.plain_length()? as u64, seq: self.plain_length()? as u64 })
-    }
-
     /// Reads a score as a text after its length of one byte, whose highest values mean NaN and infinities.
     fn score_text(&mut self) -> Result<f64, Wrong> {
         match self.byte()? {
@@ -473,6 +445,7 @@ pub fn fuzz_restore(data: &[u8]) {
         object.push(0);
         fuzz_object(&object[..object.len() - if kind == TYPE_STREAM { 5 } else { 1 }]);
         fuzz_object(&object);
+        stream::fuzz_groups(kind, data);
     }
     let old = [TYPE_HASH_ZIPMAP, TYPE_ZSET_ZIPLIST, TYPE_HASH_ZIPLIST];
     for kind in sets.into_iter().chain(zsets).chain(hashes).chain(lists).chain(old) {

@@ -559,6 +559,7 @@ const BLPOP: Blocking = Blocking {
     timeout: Timeout::Word(-1),
     destination: None,
     suits: None,
+    fails_without: false,
     serve: |ctx, out| or_error(take_named(ctx, 0, End::Head, out), out),
     nothing: |out| out.null_array(),
 };

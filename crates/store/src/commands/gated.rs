@@ -74,6 +74,8 @@ fn prepare(store: &Store) {
         "ZADD zset 1 a 2 b 3.5 c",
         "XADD stream 1-1 a 1",
         "XADD stream 2-1 b 2",
+        "XGROUP CREATE stream a 0",
+        "XREADGROUP GROUP a b COUNT 1 STREAMS stream >",
         "EXPIRE list 1000",
     ] {
         let words: Vec<&[u8]> = line.split(' ').map(str::as_bytes).collect();

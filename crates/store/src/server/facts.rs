@@ -205,12 +205,24 @@ unlink;request_policy:multi_shard,response_policy:agg_sum;i1 r-1,1,0 RM delete
 wait;request_policy:all_shards,response_policy:agg_min;
 waitaof;request_policy:all_shards,response_policy:agg_min;
 watch;;i1 r-1,1,0 RO
+xack;;i1 r0,1,0 RW update
 xadd;nondeterministic_output;i1 r0,1,0 RW update
+xautoclaim;nondeterministic_output;i1 r0,1,0 RW delete
+xclaim;nondeterministic_output;i1 r0,1,0 RW update
 xdel;;i1 r0,1,0 RW delete
+xgroup|create;;i2 r0,1,0 RW insert
+xgroup|createconsumer;;i2 r0,1,0 RW insert
+xgroup|delconsumer;;i2 r0,1,0 RW delete
+xgroup|destroy;;i2 r0,1,0 RW delete
+xgroup|setid;;i2 r0,1,0 RW update
+xinfo|consumers;nondeterministic_output;i2 r0,1,0 RO access
+xinfo|groups;;i2 r0,1,0 RO access
 xinfo|stream;;i2 r0,1,0 RO access
 xlen;;i1 r0,1,0 RO
+xpending;nondeterministic_output;i1 r0,1,0 RO access
 xrange;;i1 r0,1,0 RO access
 xread;;kSTREAMS,1 r-1,1,2 RO access
+xreadgroup;;kSTREAMS,4 r-1,1,2 RO access
 xrevrange;;i1 r0,1,0 RO access
 xsetid;;i1 r0,1,0 RW update
 xtrim;nondeterministic_output;i1 r0,1,0 RW delete

@@ -144,13 +144,13 @@ fn clients(about: &About<'_>, out: &mut String) -> std::fmt::Result {
     writeln!(out, "client_recent_max_output_buffer:{output_max}")?;
     writeln!(out, "blocked_clients:{blocked}")?;
     writeln!(out, "tracking_clients:0")?;
-    let (blocking, watched) = server.store.awaited_keys();
+    let (blocking, on_no_key, watched) = server.store.awaited_keys();
     writeln!(out, "pubsub_clients:{listening}")?;
     writeln!(out, "watching_clients:{}", server.store.0.keyspace.watching.load(Ordering::Relaxed))?;
     writeln!(out, "clients_in_timeout_table:{timed}")?;
     writeln!(out, "total_watched_keys:{watched}")?;
     writeln!(out, "total_blocking_keys:{blocking}")?;
-    writeln!(out, "total_blocking_keys_on_nokey:0")
+    writeln!(out, "total_blocking_keys_on_nokey:{on_no_key}")
 }
 
 fn memory(about: &About<'_>, out: &mut String) -> std::fmt::Result {

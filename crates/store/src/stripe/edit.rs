@@ -157,6 +157,9 @@ impl Stripe {
     }
 
     fn forget(&mut self, entry: &Entry) {
+        if let Some(waits) = &mut self.waits {
+            waits.note_removed(entry.key());
+        }
         self.outside_bytes -= entry.outside_bytes();
         self.expires -= u32::from(entry.expiry().is_some());
     }

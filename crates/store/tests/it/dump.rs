@@ -319,22 +319,6 @@ fn damaged_payloads_are_refused_as_by_redis() {
     }
 }
 
-/// Redis's payload of a stream with consumer groups is refused, and changes nothing; without groups it is restored.
-#[test]
-fn streams_with_consumer_groups_are_refused() {
-    let mut both = Both::new(Protocol::Resp2);
-    both.theirs(&[b"XADD", b"k", b"*", b"f", b"v"]);
-    let payload = bulk(&both.theirs(&[b"DUMP", b"k"]));
-    assert_eq!(both.ours(&[b"RESTORE", b"k", b"0", &payload]), b"+OK\r\n");
-    both.theirs(&[b"XGROUP", b"CREATE", b"k", b"g", b"0"]);
-    let payload = bulk(&both.theirs(&[b"DUMP", b"k"]));
-    both.ours(&[b"SET", b"k", b"v"]);
-    let refused = both.ours(&[b"RESTORE", b"k", b"0", &payload, b"REPLACE"]);
-    let expected = "-ERR Bad data format: the stream has consumer groups, which are not available yet\r\n";
-    assert_eq!(String::from_utf8_lossy(&refused), expected);
-    assert_eq!(both.ours(&[b"GET", b"k"]), b"$1\r\nv\r\n");
-}
-
 #[test]
 fn a_restored_key_expires_and_ages() {
     let clock = ManualClock::new(1_000_000_000_000);

@@ -14,6 +14,7 @@ mod dump;
 mod field_expiry;
 mod full;
 mod garbage;
+mod group_waits;
 mod holds;
 mod keys;
 mod linear;

@@ -245,7 +245,8 @@ pub(super) fn xsetid(ctx: &mut Ctx<'_>, out: &mut dyn ReplySink) {
         })?;
         set.ok_or(NO_SUCH_KEY)??;
         out.ok();
-        ctx.notify(0, Class::Stream, "xsetid");
+        // As in Redis, this is no change for clients that watch the key.
+        ctx.announce(0, Class::Stream, "xsetid");
         Ok(())
     })();
     or_error(result, out);

@@ -1,9 +1,12 @@
-//! Commands on streams, without consumer groups.
+//! Commands on streams and their consumer groups.
 //!
 //! Words are parsed in Redis's order, as that determines which of several errors is reported. An added entry wakes
 //! clients blocked by XREAD, whether the key existed or not.
 
 mod change;
+mod claim;
+mod deliver;
+mod group;
 mod info;
 pub(crate) mod read;
 
@@ -17,6 +20,8 @@ use crate::visits::FindVisits;
 use sluicegate_wire::resp::ReplySink;
 
 const INVALID_ID: &str = "ERR Invalid stream ID specified as stream command argument";
+/// The maximum number of bytes of a subcommand that errors repeat.
+const QUOTED_MAX: usize = 128;
 /// The maximum length of an ID.
 const ID_WORD_MAX: usize = 127;
 
@@ -118,6 +123,15 @@ fn say_entry(entry: &Entry<'_>, out: &mut dyn ReplySink) {
     }
 }
 
+/// Returns the error of a subcommand with unknown options, or too many.
+fn wrong_subcommand(container: &str, subcommand: &[u8]) -> Refused {
+    let word = c_string(subcommand, QUOTED_MAX);
+    let container = container.as_bytes();
+    [b"ERR unknown subcommand or wrong number of arguments for '", word, b"'. Try ", container, b" HELP."]
+        .concat()
+        .into()
+}
+
 const fn row(
     name: &'static str,
     arity: i32,
@@ -148,7 +162,110 @@ const fn per_element(visits: FindVisits, row: CommandSpec) -> CommandSpec {
 
 const RANGE: &str = "O(N) with N being the number of elements being returned. If N is constant (e.g. always asking for the first 10 elements with COUNT), you can consider it O(1).";
 
+/// Returns the row of a subcommand, whose key is word 2.
+const fn sub_row(
+    name: &'static str,
+    arity: i32,
+    flags: Flags,
+    summary: &'static str,
+    complexity: &'static str,
+    handle: super::Handle,
+) -> CommandSpec {
+    let keys = KeyRule::Range { first: 2, last: 2, step: 1 };
+    CommandSpec { keys, ..row(name, arity, flags, summary, complexity, handle) }
+}
+
+/// Returns the row of a container's HELP.
+const fn help_row(handle: super::Handle) -> CommandSpec {
+    let flags = Flags::LOADING.and(Flags::STALE);
+    let row = row("help", 2, flags, "Returns helpful text about the different subcommands.", "O(1)", handle);
+    CommandSpec { keys: KeyRule::None, ..row }
+}
+
+/// Subcommands of XGROUP.
+const GROUP: &[CommandSpec] = &[
+    sub_row(
+        "create",
+        -5,
+        Flags::WRITE.and(Flags::DENYOOM),
+        "Makes a consumer group of a stream, which reads the entries behind an ID.",
+        "O(1)",
+        group::create,
+    ),
+    CommandSpec {
+        since: "6.2.0",
+        ..sub_row(
+            "createconsumer",
+            5,
+            Flags::WRITE.and(Flags::DENYOOM),
+            "Makes a consumer of a group.",
+            "O(1)",
+            group::create_consumer,
+        )
+    },
+    per_element(
+        group::visits_of_delete_consumer,
+        sub_row(
+            "delconsumer",
+            5,
+            Flags::WRITE,
+            "Removes a consumer of a group, and returns how many entries it had not acknowledged.",
+            "O(N) with N being the number of pending entries of the consumer.",
+            group::delete_consumer,
+        ),
+    ),
+    sub_row(
+        "destroy",
+        4,
+        Flags::WRITE,
+        "Removes a consumer group.",
+        "O(1); the pending entries of the group are freed later.",
+        group::destroy,
+    ),
+    help_row(group::help),
+    sub_row("setid", -5, Flags::WRITE, "Sets the ID behind which a group reads.", "O(1)", group::set_id),
+];
+
+/// Subcommands of XINFO.
+const INFO: &[CommandSpec] = &[
+    per_element(
+        info::visits_of_consumers,
+        sub_row(
+            "consumers",
+            4,
+            Flags::READONLY,
+            "Returns what is known of the consumers of a group.",
+            "O(N) with N being the number of consumers.",
+            info::consumers,
+        ),
+    ),
+    per_element(
+        info::visits_of_groups,
+        sub_row(
+            "groups",
+            3,
+            Flags::READONLY,
+            "Returns what is known of the consumer groups of a stream.",
+            "O(N) with N being the number of groups.",
+            info::groups,
+        ),
+    ),
+    help_row(info::help),
+    per_element(
+        info::visits_of_stream,
+        sub_row("stream", -3, Flags::READONLY, "Returns what is known of a stream.", "O(1)", info::stream),
+    ),
+];
+
 pub(super) const COMMANDS: &[CommandSpec] = &[
+    row(
+        "xack",
+        -4,
+        Flags::WRITE.and(Flags::FAST),
+        "Acknowledges entries that a group has delivered, and returns how many of them were pending.",
+        "O(log N) for each ID, with N being the number of pending entries of the group.",
+        claim::xack,
+    ),
     row(
         "xadd",
         -5,
@@ -156,6 +273,28 @@ pub(super) const COMMANDS: &[CommandSpec] = &[
         "Appends an entry to a stream, which is made if it does not exist.",
         "O(1) when adding a new entry, O(N) when trimming where N being the number of entries evicted.",
         change::xadd,
+    ),
+    CommandSpec {
+        since: "6.2.0",
+        ..per_element(
+            claim::visits_of_xautoclaim,
+            row(
+                "xautoclaim",
+                -6,
+                Flags::WRITE.and(Flags::FAST),
+                "Gives pending entries that were delivered long ago to another consumer of the group.",
+                "O(1) if COUNT is small.",
+                claim::xautoclaim,
+            ),
+        )
+    },
+    row(
+        "xclaim",
+        -6,
+        Flags::WRITE.and(Flags::FAST),
+        "Gives pending entries, by their IDs, to another consumer of the group.",
+        "O(log N) for each ID, with N being the number of pending entries of the group.",
+        claim::xclaim,
     ),
     row(
         "xdel",
@@ -166,35 +305,37 @@ pub(super) const COMMANDS: &[CommandSpec] = &[
         change::xdel,
     ),
     CommandSpec {
+        name: "xgroup",
+        arity: -2,
+        since: "5.0.0",
+        group: "stream",
+        summary: "A container for commands on consumer groups of streams.",
+        complexity: "Depends on subcommand.",
+        subcommands: GROUP,
+        ..CommandSpec::EMPTY
+    },
+    CommandSpec {
         name: "xinfo",
         arity: -2,
         since: "5.0.0",
         group: "stream",
         summary: "A container for commands that tell about streams.",
         complexity: "Depends on subcommand.",
-        subcommands: &[
-            CommandSpec {
-                keys: KeyRule::None,
-                ..row(
-                    "help",
-                    2,
-                    Flags::LOADING.and(Flags::STALE),
-                    "Returns helpful text about the different subcommands.",
-                    "O(1)",
-                    info::help,
-                )
-            },
-            per_element(
-                read::visits_of_info,
-                CommandSpec {
-                    keys: KeyRule::Range { first: 2, last: 2, step: 1 },
-                    ..row("stream", -3, Flags::READONLY, "Returns what is known of a stream.", "O(1)", info::stream)
-                },
-            ),
-        ],
+        subcommands: INFO,
         ..CommandSpec::EMPTY
     },
     row("xlen", 2, Flags::READONLY.and(Flags::FAST), "Returns the number of entries of a stream.", "O(1)", read::xlen),
+    per_element(
+        claim::visits_of_xpending,
+        row(
+            "xpending",
+            -3,
+            Flags::READONLY,
+            "Returns the entries that a group has delivered and that were not acknowledged, or a summary of them.",
+            "O(N) with N being the number of elements returned, so asking for a small fixed number of entries per call is O(1). O(M), where M is the total number of entries scanned when used with the IDLE filter.",
+            claim::xpending,
+        ),
+    ),
     per_element(
         read::visits_of_xrange,
         row(
@@ -218,6 +359,21 @@ pub(super) const COMMANDS: &[CommandSpec] = &[
                 "Returns the entries of streams behind an ID each, and may wait for one if there is none.",
                 "O(N) for each stream, with N being the number of entries that are returned. XADD takes O(M) to serve M clients that wait for the stream.",
                 read::xread,
+            )
+        },
+    ),
+    per_element(
+        deliver::visits_of_xreadgroup,
+        CommandSpec {
+            keys: KeyRule::Streams,
+            blocking: Some(&deliver::XREADGROUP),
+            ..row(
+                "xreadgroup",
+                -7,
+                Flags::BLOCKING.and(Flags::WRITE).and(Flags::MOVABLEKEYS),
+                "Returns entries of streams that a group has not read yet to one of its consumers, or the consumer's own again, and may wait for one if there is none.",
+                "O(N) for each stream, with N being the number of entries that are returned. XADD takes O(M) to serve M clients that wait for the stream.",
+                deliver::xreadgroup,
             )
         },
     ),

@@ -42,6 +42,18 @@ pub(super) fn say_range(
     max: usize,
     out: &mut dyn ReplySink,
 ) {
+    say_each(stream, (start, end), is_back, max, out, |_| {});
+}
+
+/// Like [`say_range`]; `each` receives the ID of each entry.
+pub(super) fn say_each(
+    stream: &Stream,
+    (start, end): (StreamId, StreamId),
+    is_back: bool,
+    max: usize,
+    out: &mut dyn ReplySink,
+    mut each: impl FnMut(StreamId),
+) {
     let mut entries = stream.range(start, end, is_back).take(max);
     let gathered: SmallVec<[Entry<'_>; GATHERED]> = entries.by_ref().take(GATHERED).collect();
     let count = match gathered.len() {
@@ -49,9 +61,13 @@ pub(super) fn say_range(
         count => count,
     };
     out.array(count);
-    gathered.iter().for_each(|entry| say_entry(entry, out));
+    let mut say = |entry: &Entry<'_>| {
+        say_entry(entry, out);
+        each(entry.id);
+    };
+    gathered.iter().for_each(&mut say);
     if count > GATHERED {
-        entries.for_each(|entry| say_entry(&entry, out));
+        entries.for_each(|entry| say(&entry));
     }
 }
 
@@ -106,18 +122,13 @@ pub(super) fn visits_of_xread(words: &[&[u8]]) -> Option<Visits> {
     let are_few = has_small_count(&words[1..]) || has_small_count(words.get(3..)?);
     visits::counted(are_few, |words, object| {
         let Some(stream) = Stream::of(object) else { return 0 };
-        Read::parse(words).map_or(0, |read| {
+        Read::parse(words, false).map_or(0, |read| {
             // The estimate uses the lowest of all IDs for each stream.
             let ids = words[read.ids()..].iter().filter_map(|word| after(stream, word));
             let Some(lowest) = ids.min() else { return 0 };
             stream.estimate(lowest, StreamId::MAX).min(read.count)
         })
     })
-}
-
-/// XINFO STREAM iterates over the entries if it has options.
-pub(super) fn visits_of_info(words: &[&[u8]]) -> Option<Visits> {
-    visits::counted(words.len() < 6, |_, object| Stream::of(object).map_or(0, Stream::len))
 }
 
 fn ranged(ctx: &mut Ctx<'_>, out: &mut dyn ReplySink, is_back: bool) {
@@ -140,20 +151,25 @@ pub(super) fn xrevrange(ctx: &mut Ctx<'_>, out: &mut dyn ReplySink) {
     ranged(ctx, out, true);
 }
 
-/// The arguments of XREAD.
-struct Read {
+/// The arguments of XREAD and XREADGROUP.
+pub(super) struct Read {
     /// Milliseconds to wait, 0 for any number; none if it does not wait.
-    block_ms: Option<u64>,
-    count: usize,
+    pub(super) block_ms: Option<u64>,
+    pub(super) count: usize,
     /// The index of the first key.
-    first: usize,
+    pub(super) first: usize,
     /// The number of keys, and of the IDs after them.
-    number: usize,
+    pub(super) number: usize,
+    /// The index of the word that names the group, which the consumer's name follows; 0 for XREAD.
+    pub(super) group: usize,
+    /// Whether entries need no acknowledgement.
+    pub(super) is_noack: bool,
 }
 
 impl Read {
-    fn parse(words: &[&[u8]]) -> Result<Read, Refused> {
-        let (mut block_ms, mut count) = (None, usize::MAX);
+    /// Parses the words of XREAD, or of XREADGROUP.
+    pub(super) fn parse(words: &[&[u8]], of_group: bool) -> Result<Read, Refused> {
+        let (mut block_ms, mut count, mut group, mut is_noack) = (None, usize::MAX, 0, false);
         let mut at = 1;
         while at < words.len() {
             let (word, behind) = (words[at], words.get(at + 1));
@@ -172,15 +188,23 @@ impl Read {
                 Some(_) if is(word, "streams") => {
                     let number = words.len() - at - 1;
                     if !number.is_multiple_of(2) {
-                        let name = String::from_utf8_lossy(words[0]);
+                        let name = String::from_utf8_lossy(words[0]).to_lowercase();
+                        let id = if of_group { '>' } else { '$' };
                         return Err(format!(
-                            "ERR Unbalanced '{}' list of streams: for each stream key an ID or '$' must be specified.",
-                            name.to_lowercase()
+                            "ERR Unbalanced '{name}' list of streams: for each stream key an ID or '{id}' must be specified."
                         )
                         .into());
                     }
-                    return Ok(Read { block_ms, count, first: at + 1, number: number / 2 });
+                    if of_group && group == 0 {
+                        return Err("ERR Missing GROUP option for XREADGROUP".into());
+                    }
+                    return Ok(Read { block_ms, count, first: at + 1, number: number / 2, group, is_noack });
                 }
+                Some(_) if is(word, "group") && at + 2 < words.len() && of_group => {
+                    group = at + 1;
+                    at += 2;
+                }
+                _ if is(word, "noack") && of_group => is_noack = true,
                 Some(_) if is(word, "group") && at + 2 < words.len() => {
                     return Err(
                         "ERR The GROUP option is only supported by XREADGROUP. You called XREAD instead.".into()
@@ -198,8 +222,24 @@ impl Read {
         Err(SYNTAX.into())
     }
 
+    /// Checks that the end of the wait is a time that Redis can represent.
+    pub(super) fn check_timeout(&self, now_ms: i64) -> Result<(), Refused> {
+        match self.block_ms.is_some_and(|ms| i64::try_from(ms).is_ok_and(|ms| ms.checked_add(now_ms).is_none())) {
+            true => Err("ERR timeout is out of range".into()),
+            false => Ok(()),
+        }
+    }
+
+    /// Returns the deadline of a wait that begins now; the outer `None` means that the command does not wait.
+    pub(super) fn deadline(&self) -> Option<Option<Instant>> {
+        self.block_ms.map(|ms| match ms {
+            0 => None,
+            ms => Instant::now().checked_add(Duration::from_millis(ms)),
+        })
+    }
+
     /// Returns the index of the first ID.
-    fn ids(&self) -> usize {
+    pub(super) fn ids(&self) -> usize {
         self.first + self.number
     }
 
@@ -237,16 +277,16 @@ fn after(stream: &Stream, word: &[u8]) -> Option<StreamId> {
 }
 
 /// Returns whether a stream has entries after an ID.
-fn has_behind(stream: &Stream, after: StreamId) -> bool {
+pub(super) fn has_behind(stream: &Stream, after: StreamId) -> bool {
     stream.last_entry().is_some_and(|last| last > after)
 }
 
 pub(super) fn xread(ctx: &mut Ctx<'_>, out: &mut dyn ReplySink) {
     let words = ctx.words;
     let result = (|| {
-        let read = Read::parse(words)?;
-        if read.block_ms.is_some_and(|ms| i64::try_from(ms).is_ok_and(|ms| ms.checked_add(ctx.now.ms()).is_none())) {
-            return Err("ERR timeout is out of range".into());
+        let read = Read::parse(words, false)?;
+        if read.block_ms.is_some() {
+            read.check_timeout(ctx.now.ms())?;
         }
         let mut found: SmallVec<[(usize, usize, StreamId); 4]> = SmallVec::new();
         let mut missing: SmallVec<[usize; 4]> = SmallVec::new();
@@ -302,7 +342,7 @@ pub(super) fn xread(ctx: &mut Ctx<'_>, out: &mut dyn ReplySink) {
 /// Writes the entries of the keys that woke the client.
 fn serve(ctx: &mut Ctx<'_>, out: &mut dyn ReplySink) {
     let words = ctx.words;
-    let result = Read::parse(words).map(|read| {
+    let result = Read::parse(words, false).map(|read| {
         let mut found: SmallVec<[(usize, usize, StreamId); 4]> = SmallVec::new();
         for place in 0..read.number {
             let (word, id) = (read.first + place, words[read.ids() + place]);
@@ -322,16 +362,13 @@ fn serve(ctx: &mut Ctx<'_>, out: &mut dyn ReplySink) {
 
 /// Returns whether the key's content suits a client that waits with these words.
 fn suits(words: &[&[u8]], key: &[u8], object: &Object) -> bool {
-    let (Some(stream), Ok(read)) = (Stream::of(object), Read::parse(words)) else { return false };
+    let (Some(stream), Ok(read)) = (Stream::of(object), Read::parse(words, false)) else { return false };
     let mut pairs = (0..read.number).map(|place| (words[read.first + place], words[read.ids() + place]));
     pairs.any(|(name, id)| name == key && after(stream, id).is_some_and(|after| has_behind(stream, after)))
 }
 
 fn deadline(words: &[&[u8]]) -> Result<Option<Option<Instant>>, Refused> {
-    Ok(Read::parse(words)?.block_ms.map(|ms| match ms {
-        0 => None,
-        ms => Instant::now().checked_add(Duration::from_millis(ms)),
-    }))
+    Ok(Read::parse(words, false)?.deadline())
 }
 
 pub(super) const XREAD: Blocking = Blocking {
@@ -339,6 +376,7 @@ pub(super) const XREAD: Blocking = Blocking {
     timeout: Timeout::Of(deadline),
     destination: None,
     suits: Some(suits),
+    fails_without: false,
     serve,
     nothing: |out| out.null_array(),
 };

@@ -231,6 +231,7 @@ const BZPOPMIN: Blocking = Blocking {
     timeout: Timeout::Word(-1),
     destination: None,
     suits: None,
+    fails_without: false,
     serve: |ctx, out| or_error(take_one(ctx, 0, End::Lowest, out), out),
     nothing: |out| out.null_array(),
 };

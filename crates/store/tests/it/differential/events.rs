@@ -152,6 +152,30 @@ fn each_command_says_the_events_of_redis() {
         HGET none f
         HGETALL none
         SORT none STORE new
+        XGROUP CREATE x g 0
+        XGROUP CREATE x g $ MKSTREAM
+        XGROUP CREATE x g $
+        XGROUP CREATECONSUMER x g c
+        XGROUP CREATECONSUMER x g c
+        XADD x 1 f v
+        XREADGROUP GROUP g c STREAMS x >
+        XREADGROUP GROUP g c STREAMS none >
+        XCLAIM x g other 0 1
+        XAUTOCLAIM x g another 0 -
+        XACK x g 1
+        XACK none g 1
+        XPENDING none g
+        XCLAIM none g c 0 1
+        XAUTOCLAIM none g c 0 -
+        XAUTOCLAIM none g c x -
+        XINFO GROUPS none
+        XGROUP SETID x g 0
+        XGROUP DELCONSUMER x g c
+        XGROUP DELCONSUMER x g c
+        XGROUP DESTROY x g
+        XGROUP DESTROY x g
+        XSETID x 5
+        DEL x
         FLUSHDB
         SWAPDB 0 1
         FLUSHALL

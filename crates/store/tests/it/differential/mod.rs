@@ -7,6 +7,7 @@ mod bits;
 mod events;
 mod found;
 mod geo;
+mod groups;
 mod hashes;
 mod hll;
 mod lists;
@@ -107,7 +108,8 @@ fn normalised(words: &[&str], reply: Reply) -> Reply {
             pairs.sort_by_key(|pair| format!("{pair:?}"));
             Reply::Map(pairs)
         }
-        ("xinfo", reply) => streams::normalised(reply),
+        ("xinfo", reply) => groups::without_times(streams::normalised(reply)),
+        ("xpending", reply) => groups::without_times(Reply::Array(vec![Reply::Bulk(b"pending".to_vec()), reply])),
         (command, reply) if command.starts_with('z') || command.starts_with("bz") => zsets::normalised(command, reply),
         (_, reply) => reply,
     }

@@ -125,6 +125,7 @@ fn edge_cases(protocol: Protocol) {
         XREAD COUNT 1 block 5 STREAMS s 0
         XINFO
         XINFO HELP
+        XGROUP HELP
         XINFO HELP x
         XINFO NONE s
         XINFO STREAM
