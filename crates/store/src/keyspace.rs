@@ -32,6 +32,10 @@ pub(crate) struct Db {
 /// The maximum number of sums that are computed to choose a stripe by its share of the keys.
 const STRIPES_SUMMED: usize = 32;
 
+/// The number of keys up to which a flushed database is freed while the gate is closed, so that clients that flush over
+/// and over leave nothing behind; more keys are freed in slices, and take longer to be written.
+const FREED_AT_ONCE: u64 = 64;
+
 /// The error if keys were removed while another thread iterated over the stripes.
 #[derive(Debug)]
 pub(crate) struct Changed;
@@ -300,7 +304,11 @@ impl Keyspace {
             watched.retain(|(_, table)| !table.is_empty());
             self.totals.add(&old);
             self.totals.add_changes(old.keys());
-            self.discarded.lock().push((old, 0));
+            if old.keys() <= FREED_AT_ONCE {
+                self.clear_stripes(&old, 0..old.stripes());
+            } else {
+                self.discarded.lock().push((old, 0));
+            }
         }
         if index == 0 || !watched.is_empty() || !waits.is_empty() || !holds.is_empty() {
             let new = self.empty();
@@ -432,6 +440,15 @@ impl Keyspace {
         self.discarded.lock().iter().map(|(db, _)| db.keys()).sum()
     }
 
+    /// Frees the keys of some stripes of a flushed database.
+    fn clear_stripes(&self, db: &Db, stripes: std::ops::Range<usize>) {
+        for stripe in stripes {
+            let mut stripe = db.lock(stripe);
+            self.freed.fetch_add(stripe.table.len() as u64, Ordering::Relaxed);
+            stripe.clear();
+        }
+    }
+
     /// Frees up to `stripes` stripes of flushed databases. Returns whether more remains to be freed, by this thread or
     /// by others that are freeing already: meanwhile no command must be refused for lack of memory.
     pub(crate) fn free_discarded(&self, stripes: usize) -> bool {
@@ -446,12 +463,8 @@ impl Keyspace {
         };
         let Some((db, mut next)) = taken else { return self.freeing.load(Ordering::SeqCst) > 0 };
         let end = (next + stripes).min(db.stripes());
-        while next < end {
-            let mut stripe = db.lock(next);
-            self.freed.fetch_add(stripe.table.len() as u64, Ordering::Relaxed);
-            stripe.clear();
-            next += 1;
-        }
+        self.clear_stripes(&db, next..end);
+        next = end;
         let mut discarded = self.discarded.lock();
         if next < db.stripes() {
             discarded.push((db, next));
@@ -579,6 +592,18 @@ mod tests {
         assert_eq!(keyspace.discarded_keys(), 0);
         fill(&store, 0, 1);
         assert_eq!(ask_line(&store, 0, "DBSIZE").unwrap(), ":1\r\n");
+    }
+
+    #[test]
+    fn small_databases_that_are_flushed_over_and_over_do_not_pile_up() {
+        let store = store();
+        let keyspace = &store.0.keyspace;
+        for _ in 0..20 {
+            fill(&store, 0, 3);
+            assert_eq!(ask_line(&store, 0, "FLUSHALL").unwrap(), "+OK\r\n");
+            assert!(keyspace.discarded.lock().is_empty());
+        }
+        assert!(!keyspace.free_discarded(STRIPES));
     }
 
     #[test]
