@@ -392,9 +392,12 @@ impl Maker<'_> {
                 words[at] = far.to_vec();
             }
         }
-        if matches!(&name[..], b"LPOS" | b"LSET" | b"LINDEX" | b"BITFIELD") {
+        if matches!(&name[..], b"LPOS" | b"LSET" | b"LINDEX" | b"LREM" | b"BITFIELD") {
             let least = words.iter_mut().filter(|word| word.starts_with(b"-922337203685477580"));
             least.for_each(|word| *word = b"-4611686018427387904".to_vec());
+        }
+        if name == b"BITCOUNT" && words.len() == 3 {
+            words.truncate(2);
         }
         if name == b"LSET"
             && let Some(index) = words.get_mut(2)
