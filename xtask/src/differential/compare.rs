@@ -41,8 +41,7 @@ pub(super) const EXPLAINED: &[Explained] = &[
         difference: "2147483647 for every integer below 10,000, 1 for everything else",
         why: "which objects Redis shares depends on how the value was written, and on queued commands",
         is: |name, words, ours, theirs| {
-            name == "object"
-                && words.get(1).is_some_and(|word| word.eq_ignore_ascii_case(b"refcount"))
+            is_object(name, words, b"refcount")
                 && matches!(&ours.text[..], b"1" | b"2147483647")
                 && theirs.integer().is_some()
         },
@@ -85,10 +84,7 @@ pub(super) const EXPLAINED: &[Explained] = &[
         difference: "`listpack` after a ZADD of a long member that its options keep out",
         why: "as in Redis 7; Valkey converts the set before it looks at the options",
         is: |name, words, ours, theirs| {
-            name == "object"
-                && words.get(1).is_some_and(|word| word.eq_ignore_ascii_case(b"encoding"))
-                && ours.text == b"listpack"
-                && theirs.text == b"skiplist"
+            is_object(name, words, b"encoding") && ours.text == b"listpack" && theirs.text == b"skiplist"
         },
     },
     Explained {
@@ -97,13 +93,15 @@ pub(super) const EXPLAINED: &[Explained] = &[
         why: "as in Redis 7; in Valkey 8.1 the limit also depends on the length of the key",
         is: |name, words, ours, theirs| {
             let is_short = |value: &Value| matches!(&value.text[..], b"embstr" | b"raw");
-            name == "object"
-                && words.get(1).is_some_and(|word| word.eq_ignore_ascii_case(b"encoding"))
-                && is_short(ours)
-                && is_short(theirs)
+            is_object(name, words, b"encoding") && is_short(ours) && is_short(theirs)
         },
     },
 ];
+
+/// Returns whether a command is this subcommand of OBJECT.
+fn is_object(name: &str, words: &[Vec<u8>], subcommand: &[u8]) -> bool {
+    name == "object" && words.get(1).is_some_and(|word| word.eq_ignore_ascii_case(subcommand))
+}
 
 /// Commands whose replies are not compared, by the beginning of their names, with the reason.
 pub(super) const LEFT_OUT: &[(&str, &str)] = &[

@@ -1,7 +1,7 @@
 //! Streams of payloads: nodes, properties and consumer groups.
 //!
-//! What a payload says of a group must fit: each ID of a consumer is pending in its group, and each pending entry has one
-//! owner. Redis checks the former always and the latter only if it is configured to check payloads.
+//! A payload with inconsistent groups is rejected: each ID of a consumer must be pending in its group, and each pending
+//! entry must have one owner. Redis checks the former always and the latter only if it is configured to check payloads.
 
 use super::encode::{TYPE_STREAM, TYPE_STREAM_3, VERSION_MAX, seal};
 use super::{Reader, Wrong, dump, restore};

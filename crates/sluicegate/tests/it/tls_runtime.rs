@@ -242,7 +242,7 @@ fn lists_are_edited() {
         "del ssl cert @/b.pem",
         "Can't remove the certificate: certificate '@/b.pem' in use, can't be deleted!\n",
     );
-    // What an option can't be is said without its place, and the first line that can't have it is named.
+    // The error of an invalid option has no position; the error of an option that does not fit names the first such line.
     let refused = [
         ("[ssl-min-ver x]", "'x' : unknown ssl/tls version"),
         ("[ca-file none]", "'ca-file' : unable to load none"),

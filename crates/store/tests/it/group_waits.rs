@@ -1,4 +1,4 @@
-//! Consumers that wait in XREADGROUP: who is served and when, and what ends a wait with an error.
+//! Consumers that wait in XREADGROUP: the order in which they are served, and the changes that end a wait with an error.
 
 use sluicegate_store::{Caller, Clock, ManualClock, Parked, Store, StoreOptions};
 use sluicegate_testkit::wait_for;

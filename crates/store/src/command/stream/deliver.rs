@@ -166,11 +166,7 @@ pub(super) fn xreadgroup(ctx: &mut Ctx<'_>, out: &mut dyn ReplySink) {
         }
         let named: Named = (0..read.number).map(|number| (number, number)).collect();
         if !deliver(ctx, &read, &named, out)? {
-            if read.block_ms.is_some() {
-                ctx.block(&XREADGROUP, out);
-            } else if ctx.win() {
-                out.null_array();
-            }
+            read.nothing(ctx, &XREADGROUP, out);
         }
         Ok(())
     })();

@@ -230,6 +230,15 @@ impl Read {
         }
     }
 
+    /// Ends an attempt that found no entries: the command waits if it was asked to, and replies null otherwise.
+    pub(super) fn nothing(&self, ctx: &mut Ctx<'_>, blocking: &'static Blocking, out: &mut dyn ReplySink) {
+        if self.block_ms.is_some() {
+            ctx.block(blocking, out);
+        } else if ctx.win() {
+            out.null_array();
+        }
+    }
+
     /// Returns the deadline of a wait that begins now; the outer `None` means that the command does not wait.
     pub(super) fn deadline(&self) -> Option<Option<Instant>> {
         self.block_ms.map(|ms| match ms {
@@ -325,14 +334,12 @@ pub(super) fn xread(ctx: &mut Ctx<'_>, out: &mut dyn ReplySink) {
             if ctx.win() {
                 read.say(ctx, &found, out);
             }
-        } else if read.block_ms.is_some() {
-            if let Some(words) = resolved {
+        } else {
+            if let Some(words) = resolved.filter(|_| read.block_ms.is_some()) {
                 let words: Vec<&[u8]> = words.iter().map(Vec::as_slice).collect();
                 ctx.resolved = Some(Box::new(Words::new(&words)));
             }
-            ctx.block(&XREAD, out);
-        } else if ctx.win() {
-            out.null_array();
+            read.nothing(ctx, &XREAD, out);
         }
         Ok(())
     })();
