@@ -19,7 +19,7 @@ use super::limits::Limits;
 use super::packed::{At, Element};
 use super::{Kind, Packed, kind_of};
 use crate::random::{Selection, below};
-use crate::rdb::encode;
+use crate::rdb::encode::{self, Form, Times};
 
 const PACKED: u8 = 0;
 const FIELDS: u8 = 1;
@@ -245,7 +245,7 @@ impl Hash {
     }
 
     /// Like [`each`](Self::each), with the fields' times.
-    fn each_timed(&self, now_ms: i64, mut visit: impl FnMut(&[u8], &[u8], Option<i64>)) {
+    pub fn each_timed(&self, now_ms: i64, mut visit: impl FnMut(&[u8], &[u8], Option<i64>)) {
         match self {
             Hash::Packed(packed) | Hash::Timed(packed) => {
                 let timed = matches!(self, Hash::Timed(_));
@@ -402,34 +402,53 @@ impl Kind for Hash {
         }
     }
 
-    /// Writes the form of Redis 7.4; if nothing expires, a form that Redis 7.0 reads.
-    fn dump(&self, out: &mut Vec<u8>) {
+    /// Without expiring fields, or if their times are not to be written, writes a type that Redis 7.0 reads.
+    fn dump(&self, form: Form, out: &mut Vec<u8>) {
         let earliest_ms = self.earliest_ms();
+        let is_timed = earliest_ms.is_some() && form.times != Times::Without;
+        let is_all_alive = earliest_ms.is_none_or(|at_ms| at_ms > form.now_ms);
         match self {
             Hash::Packed(packed) => {
                 out.push(encode::TYPE_HASH_LISTPACK);
-                encode::put_string(packed.as_bytes(), out);
+                form.put_string(packed.as_bytes(), out);
             }
-            Hash::Timed(packed) if let Some(earliest_ms) = earliest_ms => {
+            Hash::Timed(packed)
+                if let Some(earliest_ms) = earliest_ms
+                    && is_timed
+                    && is_all_alive
+                    && form.times != Times::Valkey =>
+            {
                 out.push(encode::TYPE_HASH_LISTPACK_EX);
                 out.extend(earliest_ms.to_le_bytes());
-                encode::put_string(packed.as_bytes(), out);
+                form.put_string(packed.as_bytes(), out);
             }
             _ => {
                 // The table's bound may be below the earliest time, which is written here.
                 let mut base_ms = i64::MAX;
-                self.each_timed(TIMELESS, |_, _, expiry| base_ms = base_ms.min(expiry.unwrap_or(i64::MAX)));
-                out.push(if earliest_ms.is_some() { encode::TYPE_HASH_METADATA } else { encode::TYPE_HASH });
-                if earliest_ms.is_some() {
+                if is_timed {
+                    self.each_timed(form.now_ms, |_, _, expiry| base_ms = base_ms.min(expiry.unwrap_or(i64::MAX)));
+                }
+                let is_timed = base_ms != i64::MAX;
+                let is_valkey = is_timed && form.times == Times::Valkey;
+                let is_redis = is_timed && !is_valkey;
+                out.push(match (is_redis, is_valkey) {
+                    (true, _) => encode::TYPE_HASH_METADATA,
+                    (_, true) => encode::TYPE_HASH_VALKEY,
+                    _ => encode::TYPE_HASH,
+                });
+                if is_redis {
                     out.extend(base_ms.to_le_bytes());
                 }
-                encode::put_len(self.len(), out);
-                self.each_timed(TIMELESS, |field, value, expiry| {
-                    if earliest_ms.is_some() {
+                encode::put_len(self.living(form.now_ms), out);
+                self.each_timed(form.now_ms, |field, value, expiry| {
+                    if is_redis {
                         encode::put_len(expiry.map_or(0, |at_ms| (at_ms - base_ms) as usize + 1), out);
                     }
-                    encode::put_string(field, out);
-                    encode::put_string(value, out);
+                    form.put_string(field, out);
+                    form.put_string(value, out);
+                    if is_valkey {
+                        out.extend(expiry.unwrap_or(-1).to_le_bytes());
+                    }
                 });
             }
         }

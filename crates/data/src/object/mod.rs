@@ -30,6 +30,7 @@ use std::mem::ManuallyDrop;
 use std::ops::Deref;
 use std::ptr::NonNull;
 
+use crate::rdb::encode::Form;
 pub use hash::Hash;
 pub use list::List;
 pub use packed::Packed;
@@ -142,7 +143,7 @@ pub trait Kind: Sized {
     fn copy(&self) -> Self;
 
     /// Appends the type's number in an RDB file and the value in the form of RDB files.
-    fn dump(&self, out: &mut Vec<u8>);
+    fn dump(&self, form: Form, out: &mut Vec<u8>);
 
     /// Returns a lower bound of the elements' expiries, in Unix milliseconds; `None` if no elements expire.
     #[inline]
@@ -273,8 +274,8 @@ impl Object {
     }
 
     /// Appends the type's number in an RDB file and the object in the form of RDB files.
-    pub fn dump(&self, out: &mut Vec<u8>) {
-        each!(self, value => value.dump(out));
+    pub fn dump(&self, form: Form, out: &mut Vec<u8>) {
+        each!(self, value => value.dump(form, out));
     }
 
     /// Returns the object in the form in which an entry stores it.

@@ -17,7 +17,7 @@ use super::limits::Limits;
 use super::packed::{At, Element, integer};
 use super::{Kind, Packed, kind_of};
 use crate::random::{Selection, below};
-use crate::rdb::encode;
+use crate::rdb::encode::{self, Form};
 
 const INTS: u8 = 0;
 const PACKED: u8 = 1;
@@ -328,24 +328,24 @@ impl Kind for Set {
 
     /// Writes a packed set, like a large one, as a set of strings, because RDB version 10 has no listpack type for
     /// sets.
-    fn dump(&self, out: &mut Vec<u8>) {
+    fn dump(&self, form: Form, out: &mut Vec<u8>) {
         match self {
             Set::Ints(ints) => {
                 out.push(encode::TYPE_SET_INTSET);
-                encode::put_string(ints.as_bytes(), out);
+                form.put_string(ints.as_bytes(), out);
             }
-            Set::Members(members) if members.earliest_ms().is_some() => {
+            Set::Members(members) if members.earliest_ms().is_some() && form.times == encode::Times::Own => {
                 out.push(encode::TYPE_SET_EXPIRING);
-                encode::put_len(members.len(), out);
-                for member in members.iter(TIMELESS) {
-                    encode::put_string(member.key(), out);
+                encode::put_len(self.living(form.now_ms), out);
+                for member in members.iter(form.now_ms) {
+                    form.put_string(member.key(), out);
                     out.extend(member.expiry().unwrap_or(0).to_le_bytes());
                 }
             }
             _ => {
                 out.push(encode::TYPE_SET);
-                encode::put_len(self.len(), out);
-                self.each(TIMELESS, |member| encode::put_string(member.text(&mut itoa::Buffer::new()), out));
+                encode::put_len(self.living(form.now_ms), out);
+                self.each(form.now_ms, |member| form.put_string(member.text(&mut itoa::Buffer::new()), out));
             }
         }
     }

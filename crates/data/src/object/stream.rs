@@ -23,7 +23,7 @@ pub use super::stream_group::{Consumer, ConsumerId, Group, Groups, NEVER, PENDIN
 pub use super::stream_node::{BYTES_MAX, Entry, StreamId};
 use super::stream_node::{Head, Node};
 use super::{Kind, kind_of};
-use crate::rdb::encode;
+use crate::rdb::encode::{self, Form};
 
 /// Up to this many nodes are freed immediately; more are freed later by the caller.
 const FREED_AT_ONCE: usize = 8;
@@ -483,24 +483,25 @@ impl Kind for Stream {
         self.clone()
     }
 
-    fn dump(&self, out: &mut Vec<u8>) {
+    fn dump(&self, form: Form, out: &mut Vec<u8>) {
         let body = &*self.0;
         let groups = self.groups();
         // Only the later type has the times of consumers' successes; readers of the earlier one take that of the last
         // attempt for it.
         let mut consumers = groups.iter().flat_map(|(_, group)| group.consumers());
-        let has_times = consumers.any(|consumer| consumer.active_ms != consumer.seen_ms);
+        let has_times = form.version_max >= encode::VERSION_OF_STREAM_3
+            && consumers.any(|consumer| consumer.active_ms != consumer.seen_ms);
         out.push(if has_times { encode::TYPE_STREAM_3 } else { encode::TYPE_STREAM_2 });
         encode::put_len(body.nodes.len(), out);
         for node in &body.nodes {
-            encode::put_string(&node.master.to_bytes(), out);
-            encode::put_string(node.as_bytes(), out);
+            form.put_string(&node.master.to_bytes(), out);
+            form.put_string(node.as_bytes(), out);
         }
         encode::put_len(body.len, out);
         [body.last, body.first, body.max_deleted].iter().for_each(|id| put_id(*id, out));
         encode::put_len(body.added as usize, out);
         encode::put_len(groups.len(), out);
-        groups.iter().for_each(|(name, group)| dump_group(name, group, has_times, out));
+        groups.iter().for_each(|(name, group)| dump_group(name, group, has_times, form, out));
     }
 
     fn into_raw(self) -> (u8, NonNull<u8>) {
@@ -522,8 +523,8 @@ fn put_id(id: StreamId, out: &mut Vec<u8>) {
 }
 
 /// Appends a group to a payload, with the times of consumers' successes or without.
-fn dump_group(name: &[u8], group: &Group, has_times: bool, out: &mut Vec<u8>) {
-    encode::put_string(name, out);
+fn dump_group(name: &[u8], group: &Group, has_times: bool, form: Form, out: &mut Vec<u8>) {
+    form.put_string(name, out);
     put_id(group.last(), out);
     encode::put_len(group.stored_read() as usize, out);
     encode::put_len(group.pending_len(), out);
@@ -535,7 +536,7 @@ fn dump_group(name: &[u8], group: &Group, has_times: bool, out: &mut Vec<u8>) {
     let consumers = group.consumers();
     encode::put_len(consumers.len(), out);
     for consumer in consumers {
-        encode::put_string(consumer.name(), out);
+        form.put_string(consumer.name(), out);
         out.extend(consumer.seen_ms.to_le_bytes());
         if has_times {
             out.extend(consumer.active_ms.to_le_bytes());
@@ -592,7 +593,7 @@ mod tests {
     /// Restores payloads of a stream, unchanged and with changed bytes.
     fn restored(stream: &Stream) -> Option<Stream> {
         let mut object = Vec::new();
-        stream.dump(&mut object);
+        stream.dump(Form::PAYLOAD, &mut object);
         match crate::rdb::restore(&encode::sealed(object), &Limits::new()) {
             Ok(crate::value::Value::Object(super::super::Object::Stream(stream))) => Some(stream),
             _ => None,

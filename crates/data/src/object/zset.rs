@@ -16,7 +16,7 @@ use super::limits::Limits;
 use super::packed::{At, Element, integer};
 use super::rank_tree::{RankTree, score_of};
 use super::{Kind, Packed, kind_of, score};
-use crate::rdb::encode;
+use crate::rdb::encode::{self, Form};
 use crate::table::{Item, KeyHasher, Table};
 
 const PACKED: u8 = 0;
@@ -484,18 +484,18 @@ impl Kind for Zset {
         }
     }
 
-    fn dump(&self, out: &mut Vec<u8>) {
+    fn dump(&self, form: Form, out: &mut Vec<u8>) {
         match self {
             Zset::Packed(packed) => {
                 out.push(encode::TYPE_ZSET_LISTPACK);
-                encode::put_string(packed.as_bytes(), out);
+                form.put_string(packed.as_bytes(), out);
             }
             Zset::Members(_) => {
                 out.push(encode::TYPE_ZSET_2);
                 encode::put_len(self.len(), out);
                 // From the last member to the first, as in Redis.
                 self.each_back(0..self.len(), |member, score| {
-                    encode::put_string(member, out);
+                    form.put_string(member, out);
                     out.extend(score.to_bits().to_le_bytes());
                 });
             }

@@ -8,7 +8,7 @@ use super::lzf;
 /// The version that is written.
 pub(super) const VERSION: u16 = 10;
 /// The version in which [`TYPE_STREAM_3`] came.
-const VERSION_OF_STREAM_3: u16 = 11;
+pub const VERSION_OF_STREAM_3: u16 = 11;
 /// The highest version that is read.
 pub(super) const VERSION_MAX: u16 = 12;
 pub(super) const VERSION_BYTES: usize = 2;
@@ -38,6 +38,8 @@ pub(super) const TYPE_SET_LISTPACK: u8 = 20;
 /// A set with members that expire, which only this store has: its number of members, and each member with 8 bytes,
 /// little endian, of its time in Unix milliseconds, or 0.
 pub const TYPE_SET_EXPIRING: u8 = 240;
+/// The version from which on the numbers are Valkey's; the versions between are Redis's after the two had parted.
+pub(super) const VERSION_VALKEY: u16 = 80;
 /// A hash as its number of fields, and fields and values.
 pub const TYPE_HASH: u8 = 4;
 /// A sorted set as its number of members, and members and scores of 8 bytes, little endian.
@@ -48,6 +50,10 @@ pub const TYPE_HASH_LISTPACK: u8 = 16;
 /// the number of fields, and for each its time, field and value. The time is 0 for none, otherwise one more than its
 /// difference from the earliest.
 pub const TYPE_HASH_METADATA: u8 = 24;
+/// A hash with expiring fields in Valkey, from its version 80 on: the number of fields, and each field with its value and
+/// 8 bytes, little-endian, of its time in Unix milliseconds, or -1. Redis's release candidates gave the number to another
+/// type.
+pub const TYPE_HASH_VALKEY: u8 = 22;
 /// Like [`TYPE_HASH_METADATA`], as one listpack of fields, values and times, preceded by the earliest time.
 pub const TYPE_HASH_LISTPACK_EX: u8 = 25;
 /// A sorted set as one listpack.
@@ -83,6 +89,53 @@ pub(super) const UNCOMPRESSED_MAX: usize = 20;
 pub(super) const SAVING_MIN: usize = 4;
 /// The length from which on a payload grows by no more than the string needs.
 pub(super) const EXACT_MIN: usize = 4 << 10;
+
+/// Whether strings are compressed.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Compression {
+    /// Strings of more than 20 bytes are, where that makes them shorter.
+    Lzf,
+    /// No string is.
+    Off,
+}
+
+/// The types in which sets and hashes with expiring elements are written.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Times {
+    /// With all times, in Redis's types for hashes and in [`TYPE_SET_EXPIRING`]: payloads, which this store reads.
+    Own,
+    /// Without times, in types that every version of Redis reads.
+    Without,
+    /// Hashes in the types of Redis 7.4, sets without times.
+    Redis,
+    /// Hashes in the type of Valkey 9, sets without times.
+    Valkey,
+}
+
+/// The form in which objects are written.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Form {
+    /// Whether strings are compressed.
+    pub compression: Compression,
+    /// The types of what expires in parts.
+    pub times: Times,
+    /// The highest version that the reader knows; of the types, only [`TYPE_STREAM_3`] depends on it.
+    pub version_max: u16,
+    /// Elements that have expired at this time, in Unix milliseconds, are left out.
+    pub now_ms: i64,
+}
+
+impl Form {
+    /// The form of payloads: everything.
+    pub const PAYLOAD: Form =
+        Form { compression: Compression::Lzf, times: Times::Own, version_max: VERSION_MAX, now_ms: i64::MIN };
+
+    /// Appends a string, compressed or as an integer where Redis does so.
+    #[inline]
+    pub fn put_string(self, bytes: &[u8], out: &mut Vec<u8>) {
+        put_string(bytes, self.compression, out);
+    }
+}
 
 /// Returns an object with the trailer of the first version that knows its type.
 pub fn sealed_of_any_version(object: Vec<u8>) -> Vec<u8> {
@@ -143,13 +196,14 @@ pub(super) fn put_integer(value: i64, out: &mut Vec<u8>) {
 }
 
 /// Appends a string, compressed or as an integer where Redis does so.
-pub fn put_string(bytes: &[u8], out: &mut Vec<u8>) {
+pub fn put_string(bytes: &[u8], compression: Compression, out: &mut Vec<u8>) {
     if bytes.len() <= INTEGER_TEXT_MAX
         && let Some(value) = parse_i64(bytes)
     {
         return put_integer(value, out);
     }
     if bytes.len() > UNCOMPRESSED_MAX
+        && compression == Compression::Lzf
         && let Some(packed) = lzf::compress(bytes, bytes.len() - SAVING_MIN)
     {
         out.push(LZF);

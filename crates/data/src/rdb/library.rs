@@ -4,12 +4,12 @@
 //! (245, source of a library as a string)…   version (2, little endian)   CRC-64 of everything before it
 //! ```
 
-use super::{Reader, VERSION, Wrong, opened, put_string, seal};
+use super::{Reader, VERSION, Wrong, encode::Form, opened, seal};
 
 /// The type byte before the source of each library.
-const LIBRARY: u8 = 245;
+pub(super) const LIBRARY: u8 = 245;
 /// The form of a release candidate of Redis 7.0.
-const EARLY: u8 = 246;
+pub(super) const EARLY: u8 = 246;
 
 /// The reason why a payload has no valid libraries.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -33,14 +33,14 @@ pub fn dump_libraries<'l>(sources: impl Iterator<Item = &'l [u8]>) -> Vec<u8> {
     let mut out = Vec::new();
     for source in sources {
         out.push(LIBRARY);
-        put_string(source, &mut out);
+        Form::PAYLOAD.put_string(source, &mut out);
     }
     seal(out, VERSION)
 }
 
 /// Returns the sources of a payload.
 pub fn restore_libraries(payload: &[u8]) -> Result<Vec<Vec<u8>>, WrongLibraries> {
-    let mut reader = Reader(opened(payload).map_err(WrongLibraries::Envelope)?);
+    let mut reader = Reader(opened(payload).map_err(WrongLibraries::Envelope)?.0);
     let mut sources = Vec::new();
     while let Ok(kind) = reader.byte() {
         match kind {

@@ -15,8 +15,9 @@
 //!
 //! Another type adds its number to [`restore`] and its object to [`dump`], both over the same lengths and strings.
 
-mod crc64;
+pub mod crc64;
 pub mod encode;
+pub mod file;
 mod library;
 mod lzf;
 mod stream;
@@ -31,11 +32,12 @@ use crate::object::{Hash, Kind, List, Packed, Set, Zset, score};
 use crate::value::{STRING_MAX, Value, View};
 use crc64::crc64;
 use encode::{
-    CHECKSUM_BYTES, ENCODED, INT_8, INT_16, INT_32, LEN_14, LEN_32, LEN_64, LZF, NODE_LISTPACK, NODE_PLAIN, TYPE_HASH,
-    TYPE_HASH_LISTPACK, TYPE_HASH_LISTPACK_EX, TYPE_HASH_METADATA, TYPE_HASH_ZIPLIST, TYPE_HASH_ZIPMAP, TYPE_LIST,
-    TYPE_LIST_QUICKLIST, TYPE_LIST_QUICKLIST_2, TYPE_LIST_ZIPLIST, TYPE_SET, TYPE_SET_EXPIRING, TYPE_SET_INTSET,
-    TYPE_SET_LISTPACK, TYPE_STREAM, TYPE_STREAM_2, TYPE_STREAM_3, TYPE_STRING, TYPE_ZSET, TYPE_ZSET_2,
-    TYPE_ZSET_LISTPACK, TYPE_ZSET_ZIPLIST, VERSION, VERSION_BYTES, VERSION_MAX, put_integer, put_raw, put_string, seal,
+    CHECKSUM_BYTES, ENCODED, Form, INT_8, INT_16, INT_32, LEN_14, LEN_32, LEN_64, LZF, NODE_LISTPACK, NODE_PLAIN,
+    TYPE_HASH, TYPE_HASH_LISTPACK, TYPE_HASH_LISTPACK_EX, TYPE_HASH_METADATA, TYPE_HASH_VALKEY, TYPE_HASH_ZIPLIST,
+    TYPE_HASH_ZIPMAP, TYPE_LIST, TYPE_LIST_QUICKLIST, TYPE_LIST_QUICKLIST_2, TYPE_LIST_ZIPLIST, TYPE_SET,
+    TYPE_SET_EXPIRING, TYPE_SET_INTSET, TYPE_SET_LISTPACK, TYPE_STREAM, TYPE_STREAM_2, TYPE_STREAM_3, TYPE_STRING,
+    TYPE_ZSET, TYPE_ZSET_2, TYPE_ZSET_LISTPACK, TYPE_ZSET_ZIPLIST, VERSION, VERSION_BYTES, VERSION_MAX, VERSION_VALKEY,
+    put_integer, put_raw, seal,
 };
 pub use encode::{sealed, sealed_of_any_version};
 pub use library::{dump_libraries, restore_libraries};
@@ -46,6 +48,9 @@ pub enum Wrong {
     /// It is of a later version, or was changed after the dump.
     #[error("ERR DUMP payload version or checksum are wrong")]
     Envelope,
+    /// Its object has no elements, so that there is no such key.
+    #[error("ERR Bad data format")]
+    Empty,
     /// Its object is malformed, or of a type that this store does not have.
     #[error("ERR Bad data format")]
     Object,
@@ -56,7 +61,7 @@ pub fn dump(value: &Value<'_>) -> Vec<u8> {
     match (value, value.string()) {
         (Value::Object(object), _) => {
             let mut out = Vec::new();
-            object.dump(&mut out);
+            object.dump(Form::PAYLOAD, &mut out);
             sealed_of_any_version(out)
         }
         (_, view) => dump_string(view.unwrap_or(View::Bytes(b""))),
@@ -67,102 +72,46 @@ fn dump_string(value: View<'_>) -> Vec<u8> {
     let mut out = vec![TYPE_STRING];
     match value {
         View::Int(value) => put_integer(value, &mut out),
-        View::Bytes(bytes) => put_string(bytes, &mut out),
+        View::Bytes(bytes) => Form::PAYLOAD.put_string(bytes, &mut out),
     }
     seal(out, VERSION)
 }
 
-/// Returns the content of a payload, if its version is known and its checksum is right.
-fn opened(payload: &[u8]) -> Result<&[u8], Wrong> {
+/// Returns whether files and payloads of this version are read.
+fn is_known(version: u16) -> bool {
+    version <= VERSION_MAX || version == VERSION_VALKEY
+}
+
+/// Returns the content of a payload and its version, if that is known and its checksum is right.
+fn opened(payload: &[u8]) -> Result<(&[u8], u16), Wrong> {
     let (body, checksum) = payload.split_last_chunk::<CHECKSUM_BYTES>().ok_or(Wrong::Envelope)?;
     let (object, version) = body.split_last_chunk::<VERSION_BYTES>().ok_or(Wrong::Envelope)?;
-    if u16::from_le_bytes(*version) > VERSION_MAX || u64::from_le_bytes(*checksum) != crc64(body) {
+    let version = u16::from_le_bytes(*version);
+    if !is_known(version) || u64::from_le_bytes(*checksum) != crc64(body) {
         return Err(Wrong::Envelope);
     }
-    Ok(object)
+    Ok((object, version))
 }
 
 /// Returns the value of a payload.
 pub fn restore(payload: &[u8], limits: &Limits) -> Result<Value<'static>, Wrong> {
-    let mut reader = Reader(opened(payload)?);
-    match reader.byte()? {
-        TYPE_STRING => Ok(reader.string()?.into_value()),
-        TYPE_LIST => reader.list(|reader, list| {
-            push(list, &reader.string()?.into_bytes(), limits);
-            Ok(())
-        }),
-        TYPE_LIST_ZIPLIST => {
-            let mut list = List::empty();
-            push_ziplist(&mut list, &reader.string()?.into_bytes(), limits)?;
-            list_value(list)
-        }
-        TYPE_LIST_QUICKLIST => reader.list(|reader, list| push_ziplist(list, &reader.string()?.into_bytes(), limits)),
-        TYPE_LIST_QUICKLIST_2 => reader.quicklist(limits),
-        TYPE_SET => reader.set(limits),
-        TYPE_SET_EXPIRING => reader.expiring_set(limits),
-        kind @ (TYPE_SET_INTSET | TYPE_SET_LISTPACK) => {
-            let bytes = reader.string()?.into_bytes();
-            let read = if kind == TYPE_SET_INTSET { Set::of_intset } else { Set::of_listpack };
-            Ok(Value::Object(read(&bytes, limits).ok_or(Wrong::Object)?.into_object()))
-        }
-        TYPE_HASH => reader.hash(limits),
-        kind @ (TYPE_HASH_ZIPMAP | TYPE_HASH_ZIPLIST) => {
-            let bytes = reader.string()?.into_bytes();
-            let mut texts = Vec::new();
-            match kind {
-                TYPE_HASH_ZIPMAP => {
-                    zipmap::each(&bytes, |field, value| texts.extend([field.to_vec(), value.to_vec()]))?
-                }
-                _ => texts = texts_of(&bytes)?,
-            }
-            let mut hash = Hash::empty();
-            for pair in texts.chunks(2) {
-                let [field, value] = pair else { return Err(Wrong::Object) };
-                if !hash.insert(field, value, Expiry::None, TIMELESS, limits) {
-                    return Err(Wrong::Object);
-                }
-            }
-            if texts.is_empty() { Err(Wrong::Object) } else { Ok(Value::Object(hash.into_object())) }
-        }
-        TYPE_HASH_LISTPACK => {
-            let bytes = reader.string()?.into_bytes();
-            let hash = Hash::of_listpack(&bytes, false, limits).ok_or(Wrong::Object)?;
-            Ok(Value::Object(hash.into_object()))
-        }
-        TYPE_HASH_METADATA => reader.expiring_hash(limits),
-        TYPE_HASH_LISTPACK_EX => {
-            // The earliest time follows from the listpack.
-            reader.array::<8>()?;
-            let bytes = reader.string()?.into_bytes();
-            let hash = Hash::of_listpack(&bytes, true, limits).ok_or(Wrong::Object)?;
-            Ok(Value::Object(hash.into_object()))
-        }
-        kind @ (TYPE_ZSET | TYPE_ZSET_2) => reader.zset(kind, limits),
-        TYPE_ZSET_ZIPLIST => {
-            let texts = texts_of(&reader.string()?.into_bytes())?;
-            let mut zset = Zset::empty();
-            for pair in texts.chunks(2) {
-                let [member, score] = pair else { return Err(Wrong::Object) };
-                let score = score::parse(score).filter(|score| !score.is_nan()).ok_or(Wrong::Object)?;
-                if zset.set(member, score, limits).is_some() {
-                    return Err(Wrong::Object);
-                }
-            }
-            if texts.is_empty() { Err(Wrong::Object) } else { Ok(Value::Object(zset.into_object())) }
-        }
-        TYPE_ZSET_LISTPACK => {
-            let bytes = reader.string()?.into_bytes();
-            let zset = Zset::of_listpack(&bytes, limits).ok_or(Wrong::Object)?;
-            Ok(Value::Object(zset.into_object()))
-        }
-        kind @ (TYPE_STREAM | TYPE_STREAM_2 | TYPE_STREAM_3) => reader.stream(kind),
-        _ => Err(Wrong::Object),
+    let (object, version) = opened(payload)?;
+    let mut reader = Reader(object);
+    let kind = reader.byte()?;
+    reader.value(kind, version >= VERSION_VALKEY, None, limits)
+}
+
+/// Refuses a listpack or an intset without elements.
+fn refuse_empty(bytes: &[u8]) -> Result<(), Wrong> {
+    match bytes {
+        [7, 0, 0, 0, 0, 0, 0xff] | [2 | 4 | 8, 0, 0, 0, 0, 0, 0, 0] => Err(Wrong::Empty),
+        _ => Ok(()),
     }
 }
 
 /// Returns a list that was read, unless it is empty.
 fn list_value(list: List) -> Result<Value<'static>, Wrong> {
-    if list.len() == 0 { Err(Wrong::Object) } else { Ok(Value::Object(list.into_object())) }
+    if list.len() == 0 { Err(Wrong::Empty) } else { Ok(Value::Object(list.into_object())) }
 }
 
 fn push(list: &mut List, text: &[u8], limits: &Limits) {
@@ -219,10 +168,129 @@ enum Length {
     Encoded(u8),
 }
 
+/// Returns the time that is `later - 1` milliseconds after another, if it is no later than `max_ms`.
+fn later_than(base_ms: i64, later: usize, max_ms: i64) -> Result<i64, Wrong> {
+    let at_ms = i64::try_from(later - 1).ok().and_then(|later| later.checked_add(base_ms));
+    at_ms.filter(|at_ms| (1..=max_ms).contains(at_ms)).ok_or(Wrong::Object)
+}
+
+/// Times of a value's elements, in the order of the elements: the earliest in 8 bytes, little endian, and for each
+/// element a length, as in [`TYPE_HASH_METADATA`].
+struct ElementTimes<'a> {
+    base_ms: i64,
+    rest: Reader<'a>,
+}
+
+impl<'a> ElementTimes<'a> {
+    fn new(bytes: &'a [u8]) -> Result<ElementTimes<'a>, Wrong> {
+        let mut rest = Reader(bytes);
+        Ok(ElementTimes { base_ms: i64::from_le_bytes(rest.array()?), rest })
+    }
+
+    fn next(&mut self, max_ms: i64) -> Result<Option<i64>, Wrong> {
+        match self.rest.plain_length()? {
+            0 => Ok(None),
+            later => later_than(self.base_ms, later, max_ms).map(Some),
+        }
+    }
+}
+
 /// Reads an object from the front.
 struct Reader<'a>(&'a [u8]);
 
 impl<'a> Reader<'a> {
+    /// Reads an object of a type. `is_valkey` tells whose type a number is that Redis and Valkey use differently; `times`
+    /// are those of the elements, if they are stored apart from them.
+    fn value(
+        &mut self,
+        kind: u8,
+        is_valkey: bool,
+        times: Option<&mut ElementTimes<'_>>,
+        limits: &Limits,
+    ) -> Result<Value<'static>, Wrong> {
+        if !matches!(kind, TYPE_SET | TYPE_HASH) && times.is_some() {
+            return Err(Wrong::Object);
+        }
+        match kind {
+            TYPE_STRING => Ok(self.string()?.into_value()),
+            TYPE_LIST => self.list(|reader, list| {
+                push(list, &reader.string()?.into_bytes(), limits);
+                Ok(())
+            }),
+            TYPE_LIST_ZIPLIST => {
+                let mut list = List::empty();
+                push_ziplist(&mut list, &self.string()?.into_bytes(), limits)?;
+                list_value(list)
+            }
+            TYPE_LIST_QUICKLIST => self.list(|reader, list| push_ziplist(list, &reader.string()?.into_bytes(), limits)),
+            TYPE_LIST_QUICKLIST_2 => self.quicklist(limits),
+            TYPE_SET => self.set(times, limits),
+            TYPE_SET_EXPIRING => self.expiring_set(limits),
+            kind @ (TYPE_SET_INTSET | TYPE_SET_LISTPACK) => {
+                let bytes = self.string()?.into_bytes();
+                refuse_empty(&bytes)?;
+                let read = if kind == TYPE_SET_INTSET { Set::of_intset } else { Set::of_listpack };
+                Ok(Value::Object(read(&bytes, limits).ok_or(Wrong::Object)?.into_object()))
+            }
+            TYPE_HASH => self.hash(times, limits),
+            kind @ (TYPE_HASH_ZIPMAP | TYPE_HASH_ZIPLIST) => {
+                let bytes = self.string()?.into_bytes();
+                let mut texts = Vec::new();
+                match kind {
+                    TYPE_HASH_ZIPMAP => {
+                        zipmap::each(&bytes, |field, value| texts.extend([field.to_vec(), value.to_vec()]))?
+                    }
+                    _ => texts = texts_of(&bytes)?,
+                }
+                let mut hash = Hash::empty();
+                for pair in texts.chunks(2) {
+                    let [field, value] = pair else { return Err(Wrong::Object) };
+                    if !hash.insert(field, value, Expiry::None, TIMELESS, limits) {
+                        return Err(Wrong::Object);
+                    }
+                }
+                if texts.is_empty() { Err(Wrong::Empty) } else { Ok(Value::Object(hash.into_object())) }
+            }
+            TYPE_HASH_LISTPACK => {
+                let bytes = self.string()?.into_bytes();
+                refuse_empty(&bytes)?;
+                let hash = Hash::of_listpack(&bytes, false, limits).ok_or(Wrong::Object)?;
+                Ok(Value::Object(hash.into_object()))
+            }
+            TYPE_HASH_VALKEY if is_valkey => self.hash_of_valkey(limits),
+            TYPE_HASH_METADATA => self.expiring_hash(limits),
+            TYPE_HASH_LISTPACK_EX => {
+                // The earliest time follows from the listpack.
+                self.array::<8>()?;
+                let bytes = self.string()?.into_bytes();
+                refuse_empty(&bytes)?;
+                let hash = Hash::of_listpack(&bytes, true, limits).ok_or(Wrong::Object)?;
+                Ok(Value::Object(hash.into_object()))
+            }
+            kind @ (TYPE_ZSET | TYPE_ZSET_2) => self.zset(kind, limits),
+            TYPE_ZSET_ZIPLIST => {
+                let texts = texts_of(&self.string()?.into_bytes())?;
+                let mut zset = Zset::empty();
+                for pair in texts.chunks(2) {
+                    let [member, score] = pair else { return Err(Wrong::Object) };
+                    let score = score::parse(score).filter(|score| !score.is_nan()).ok_or(Wrong::Object)?;
+                    if zset.set(member, score, limits).is_some() {
+                        return Err(Wrong::Object);
+                    }
+                }
+                if texts.is_empty() { Err(Wrong::Empty) } else { Ok(Value::Object(zset.into_object())) }
+            }
+            TYPE_ZSET_LISTPACK => {
+                let bytes = self.string()?.into_bytes();
+                refuse_empty(&bytes)?;
+                let zset = Zset::of_listpack(&bytes, limits).ok_or(Wrong::Object)?;
+                Ok(Value::Object(zset.into_object()))
+            }
+            kind @ (TYPE_STREAM | TYPE_STREAM_2 | TYPE_STREAM_3) => self.stream(kind),
+            _ => Err(Wrong::Object),
+        }
+    }
+
     fn take(&mut self, len: usize) -> Result<&'a [u8], Wrong> {
         let (taken, rest) = self.0.split_at_checked(len).ok_or(Wrong::Object)?;
         self.0 = rest;
@@ -291,7 +359,7 @@ impl<'a> Reader<'a> {
     }
 
     /// Reads members; a repeated one is refused.
-    fn set(&mut self, limits: &Limits) -> Result<Value<'static>, Wrong> {
+    fn set(&mut self, mut times: Option<&mut ElementTimes<'_>>, limits: &Limits) -> Result<Value<'static>, Wrong> {
         let len = self.plain_length()?;
         let mut set = Set::empty();
         for index in 0..len {
@@ -300,11 +368,15 @@ impl<'a> Reader<'a> {
                 // An announced number of members that the payload can't contain must not determine the form.
                 set = Set::for_members(&member, len.min(self.0.len() + 1), limits);
             }
-            if !set.add(&member, TIMELESS, limits) {
+            let new = match times.as_mut().map(|times| times.next(i64::MAX)).transpose()?.flatten() {
+                None => set.add(&member, TIMELESS, limits),
+                Some(at_ms) => set.add_expiring(&member, at_ms, false, TIMELESS),
+            };
+            if !new {
                 return Err(Wrong::Object);
             }
         }
-        if len == 0 { Err(Wrong::Object) } else { Ok(Value::Object(set.into_object())) }
+        if len == 0 { Err(Wrong::Empty) } else { Ok(Value::Object(set.into_object())) }
     }
 
     /// Reads members with their times.
@@ -321,20 +393,39 @@ impl<'a> Reader<'a> {
                 return Err(Wrong::Object);
             }
         }
-        if len == 0 { Err(Wrong::Object) } else { Ok(Value::Object(set.into_object())) }
+        if len == 0 { Err(Wrong::Empty) } else { Ok(Value::Object(set.into_object())) }
     }
 
     /// Reads fields and values; a repeated field is refused.
-    fn hash(&mut self, limits: &Limits) -> Result<Value<'static>, Wrong> {
+    fn hash(&mut self, mut times: Option<&mut ElementTimes<'_>>, limits: &Limits) -> Result<Value<'static>, Wrong> {
         let mut hash = Hash::empty();
         let len = self.plain_length()?;
         for _ in 0..len {
             let (field, value) = (self.string()?.into_bytes(), self.string()?.into_bytes());
-            if !hash.insert(&field, &value, Expiry::None, TIMELESS, limits) {
+            let at_ms = times.as_mut().map(|times| times.next(EXPIRY_MAX)).transpose()?.flatten();
+            if !hash.insert(&field, &value, at_ms.map_or(Expiry::None, Expiry::At), TIMELESS, limits) {
                 return Err(Wrong::Object);
             }
         }
-        if len == 0 { Err(Wrong::Object) } else { Ok(Value::Object(hash.into_object())) }
+        if len == 0 { Err(Wrong::Empty) } else { Ok(Value::Object(hash.into_object())) }
+    }
+
+    /// Reads fields and values, each with its time; a repeated field is refused.
+    fn hash_of_valkey(&mut self, limits: &Limits) -> Result<Value<'static>, Wrong> {
+        let mut hash = Hash::empty();
+        let len = self.plain_length()?;
+        for _ in 0..len {
+            let (field, value) = (self.string()?.into_bytes(), self.string()?.into_bytes());
+            let expiry = match i64::from_le_bytes(self.array()?) {
+                -1 => Expiry::None,
+                at_ms @ 0..=EXPIRY_MAX => Expiry::At(at_ms.max(1)),
+                _ => return Err(Wrong::Object),
+            };
+            if !hash.insert(&field, &value, expiry, TIMELESS, limits) {
+                return Err(Wrong::Object);
+            }
+        }
+        if len == 0 { Err(Wrong::Empty) } else { Ok(Value::Object(hash.into_object())) }
     }
 
     /// Reads fields and values with their times.
@@ -345,18 +436,14 @@ impl<'a> Reader<'a> {
         for _ in 0..len {
             let expiry = match self.plain_length()? {
                 0 => Expiry::None,
-                later => {
-                    let at_ms = i64::try_from(later - 1).ok().and_then(|later| later.checked_add(base_ms));
-                    let at_ms = at_ms.filter(|at_ms| (1..=EXPIRY_MAX).contains(at_ms));
-                    Expiry::At(at_ms.ok_or(Wrong::Object)?)
-                }
+                later => Expiry::At(later_than(base_ms, later, EXPIRY_MAX)?),
             };
             let (field, value) = (self.string()?.into_bytes(), self.string()?.into_bytes());
             if !hash.insert(&field, &value, expiry, TIMELESS, limits) {
                 return Err(Wrong::Object);
             }
         }
-        if len == 0 { Err(Wrong::Object) } else { Ok(Value::Object(hash.into_object())) }
+        if len == 0 { Err(Wrong::Empty) } else { Ok(Value::Object(hash.into_object())) }
     }
 
     /// Reads members and scores; a repeated member is refused, and so is a score that is not a number.
@@ -385,7 +472,7 @@ impl<'a> Reader<'a> {
                 add(&mut zset, &member, score)?;
             }
         }
-        if len == 0 { Err(Wrong::Object) } else { Ok(Value::Object(zset.into_object())) }
+        if len == 0 { Err(Wrong::Empty) } else { Ok(Value::Object(zset.into_object())) }
     }
 
     /// Reads a score as a text after its length of one byte, whose highest values mean NaN and infinities.

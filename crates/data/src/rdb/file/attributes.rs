@@ -1,0 +1,94 @@
+//! What follows a key in a file of this store: a field `sluicegate-key` with what no type of Redis says.
+//!
+//! ```text
+//! flags (1: never evicted, 2: times)   [earliest time (8, little endian)   (0 or 1 + time - earliest, a length)…]
+//! ```
+//!
+//! The times are those of the elements in the order of the value before.
+
+use super::super::encode::put_len;
+use super::FaultKind;
+use crate::object::elements::TIMELESS;
+use crate::object::{Hash, Object, Set};
+
+/// The name of the auxiliary field.
+pub(super) const NAME: &[u8] = b"sluicegate-key";
+const STICKY: u8 = 1;
+const TIMES: u8 = 2;
+
+/// What a field says of the key before it.
+#[derive(Clone, Copy, Default, Debug, PartialEq, Eq)]
+pub(super) struct Attributes<'f> {
+    pub(super) is_sticky: bool,
+    pub(super) times: Option<&'f [u8]>,
+}
+
+impl<'f> Attributes<'f> {
+    pub(super) fn parse(bytes: &'f [u8]) -> Result<Attributes<'f>, FaultKind> {
+        match bytes {
+            [flags, times @ ..] if flags & !(STICKY | TIMES) == 0 => {
+                let has_times = flags & TIMES != 0;
+                if !has_times && !times.is_empty() {
+                    return Err(FaultKind::Attributes);
+                }
+                Ok(Attributes { is_sticky: flags & STICKY != 0, times: has_times.then_some(times) })
+            }
+            _ => Err(FaultKind::Attributes),
+        }
+    }
+}
+
+/// Returns the field's value; [`None`] if there is nothing to tell. `times` are those of the value's elements that its
+/// type lacks, those that have expired at `now_ms` excluded.
+pub(super) fn encode(is_sticky: bool, times: Option<&Object>, now_ms: i64) -> Option<Vec<u8>> {
+    let mut base_ms = i64::MAX;
+    if let Some(object) = times {
+        each_time(object, now_ms, |at_ms| base_ms = base_ms.min(at_ms.unwrap_or(i64::MAX)));
+    }
+    let has_times = base_ms != i64::MAX;
+    if !is_sticky && !has_times {
+        return None;
+    }
+    let mut out = vec![if is_sticky { STICKY } else { 0 } | if has_times { TIMES } else { 0 }];
+    if let (true, Some(object)) = (has_times, times) {
+        out.extend(base_ms.to_le_bytes());
+        each_time(object, now_ms, |at_ms| put_len(at_ms.map_or(0, |at_ms| (at_ms - base_ms) as usize + 1), &mut out));
+    }
+    Some(out)
+}
+
+/// Visits the times of elements in the order in which the value is written.
+fn each_time(object: &Object, now_ms: i64, mut visit: impl FnMut(Option<i64>)) {
+    match object {
+        Object::Hash(hash) => hash.each_timed(now_ms, |_, _, at_ms| visit(at_ms)),
+        Object::Set(Set::Members(members)) => members.iter(now_ms).for_each(|member| visit(member.expiry())),
+        _ => {}
+    }
+}
+
+/// Returns whether some element has a time, and how many elements are left at this time.
+pub(super) fn times_of(object: &Object, now_ms: i64) -> (bool, usize) {
+    if object.earliest_ms().is_none() || now_ms == TIMELESS {
+        return (object.earliest_ms().is_some(), object.len());
+    }
+    let living = match object {
+        Object::Hash(hash) => Hash::living(hash, now_ms),
+        Object::Set(set) => Set::living(set, now_ms),
+        other => other.len(),
+    };
+    (true, living)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn attributes_are_checked() {
+        assert_eq!(Attributes::parse(b"\x01").ok(), Some(Attributes { is_sticky: true, times: None }));
+        assert_eq!(Attributes::parse(b"\x02ab").ok(), Some(Attributes { is_sticky: false, times: Some(b"ab") }));
+        for wrong in [&b""[..], b"\x04", b"\x01x"] {
+            assert!(Attributes::parse(wrong).is_err());
+        }
+    }
+}
