@@ -155,6 +155,10 @@ pub(super) const NOT_SENT: &[(&str, &str)] = &[
         "LIMIT with a negative offset",
         "Valkey counts it from the end of a large sorted set, and returns nothing from a small one",
     ),
+    (
+        "XREAD BLOCK of several streams while `keymiss` events are published",
+        "Valkey runs the command again when it is served, and sends one more `keymiss` for each missing stream",
+    ),
     ("MULTI and WATCH in a transaction", "Valkey refuses to run the transaction then"),
     ("BITFIELD SET of numbers near -9223372036854775808", "Redis's overflow check itself overflows"),
     ("SRANDMEMBER, HRANDFIELD and ZRANDMEMBER of counts far below zero", "Redis 7.0 allocates that many elements"),
