@@ -346,6 +346,10 @@ fn authorities_and_revocations_are_replaced() {
     );
     gate.check("commit ssl ca-file @/ca.crt", "Committing @/ca.crt.\nSuccess!\n");
     assert!(is_accepted());
+    // In the order of the names, not in that of the additions.
+    let details = gate.ask("show ssl ca-file @/ca.crt");
+    let subjects: Vec<&str> = details.lines().filter(|line| line.starts_with("Subject: ")).collect();
+    assert_eq!(subjects, ["Subject: /CN=ca", "Subject: /CN=other"]);
     let details = gate.ask("show ssl ca-file @/ca.crt:2");
     assert!(details.contains("\nStatus: Used\n \nCertificate #2:\nSerial: ") && !details.contains("#1"), "{details}");
     gate.check("show ssl ca-file @/list.crl", "Can't display the CA file : Not found!\n");
@@ -483,6 +487,15 @@ fn directories_are_lists() {
     assert_eq!(shown(gate.ports[0], "b.example").as_deref(), Some("b"));
     let again = "Can't edit the crt-list: file already exists in this directory!\n";
     gate.check("add ssl crt-list @/all @/all/b.pem", again);
+    // A certificate that no line with words is about has the names of the files that were looked for.
+    gate.set(
+        "add ssl crt-list @/all",
+        "@/all/a.pem [key @/all/a.pem ocsp-update off]",
+        "Can't edit the crt-list: '@/all/a.pem' is already instantiated with incompatible parameters:\n Can't use the \
+         certificate previously defined without any keyword with these keywords:\n- different parameter 'ocsp' : \
+         previously '@/all/a.pem.ocsp' vs '(null)'\n- different parameter 'sctl' : previously '@/all/a.pem.sctl' vs \
+         '(null)'\n",
+    );
     gate.check("show ssl crt-list -n @/all", "# @/all\n@/all/a.pem:0\n@/all/b.pem:1\n");
     gate.check("del ssl crt-list @/all @/all/b.pem", "Entry '@/all/b.pem' deleted in crtlist '@/all'!\n");
     assert_eq!(shown(gate.ports[0], "b.example").as_deref(), Some("a"));

@@ -68,9 +68,9 @@ impl Crl {
 pub struct Bundle {
     /// The path as it was written, by which the runtime API knows it.
     pub path: String,
-    /// The certificates, each once, in the order of the file.
+    /// The certificates, each once, in the order of their names.
     pub certificates: Vec<Certificate>,
-    /// The revocation lists, in the order of the file.
+    /// The revocation lists, in the order of their issuers' names.
     pub crls: Vec<Crl>,
     /// SHA-256 of the contents, by which settings are compared.
     pub digest: [u8; 32],
@@ -102,7 +102,7 @@ impl Bundle {
         for content in contents {
             bundle.add(content)?;
         }
-        bundle.remove_duplicates();
+        bundle.arrange();
         if bundle.is_empty() {
             return Err("no certificate or crl found".to_owned());
         }
@@ -112,16 +112,31 @@ impl Bundle {
     /// Parses a directory's files of which each has its first certificate taken, as HAProxy does. Returns warnings
     /// about files without one; a directory without certificates is a warning, too.
     pub fn parse_directory(path: &str, files: &[(&str, &[u8])]) -> (Self, Vec<String>) {
-        let contents: Vec<&[u8]> = files.iter().map(|(_, content)| *content).collect();
+        Bundle::parse_system(path, path, files, None)
+    }
+
+    /// Does the same with the files of `directory`, and takes all certificates of the file `whole`.
+    pub fn parse_system(
+        path: &str,
+        directory: &str,
+        files: &[(&str, &[u8])],
+        whole: Option<&[u8]>,
+    ) -> (Self, Vec<String>) {
+        let contents: Vec<&[u8]> = whole.into_iter().chain(files.iter().map(|(_, content)| *content)).collect();
         let mut bundle = Bundle::empty(path, &contents);
         let mut warnings = Vec::new();
+        if let Some(Err(reason)) = whole.map(|content| bundle.add(content)) {
+            warnings.push(format!("ca-file: couldn't load all of '{path}' ({reason})"));
+        }
         for (file, content) in files {
             match Certificate::from_pem(content) {
                 Ok(certificate) => bundle.certificates.push(certificate),
-                Err(reason) => warnings.push(format!("ca-file: '{path}' couldn't load '{path}/{file}' ({reason})")),
+                Err(reason) => {
+                    warnings.push(format!("ca-file: '{path}' couldn't load '{directory}/{file}' ({reason})"))
+                }
             }
         }
-        bundle.remove_duplicates();
+        bundle.arrange();
         if bundle.is_empty() {
             warnings.push(format!("ca-file: 0 CA were loaded from '{path}'"));
         }
@@ -149,7 +164,7 @@ impl Bundle {
         if bundle.certificates.len() + bundle.crls.len() == blocks {
             return None;
         }
-        bundle.remove_duplicates();
+        bundle.arrange();
         bundle.digest = Bundle::digest(&[b"set", &bundle.digest, content]);
         Some(bundle)
     }
@@ -163,9 +178,12 @@ impl Bundle {
         self.certificates.is_empty() && self.crls.is_empty()
     }
 
-    fn remove_duplicates(&mut self) {
+    /// Removes repeated certificates and sorts by names, as OpenSSL does in a store: the runtime API numbers them so.
+    fn arrange(&mut self) {
         let mut seen = HashSet::new();
         self.certificates.retain(|certificate| seen.insert(certificate.to_der()));
+        self.certificates.sort_by(|one, other| one.subject().compare(other.subject()));
+        self.crls.sort_by(|one, other| one.issuer().compare(other.issuer()));
     }
 
     /// Adds what a PEM file has. The error is the library's reason.

@@ -164,6 +164,7 @@ impl StoreReader<'_, '_> {
             None if self.name.is_empty() => below(self.loader.global.crt_base.as_deref(), &crt),
             None => format!("@{}/{}", self.name, crt.trim_start_matches('/')),
         };
+        files.written = Some(files.files());
         let base = |base: &Option<String>, file: &mut Option<String>| {
             if let Some(path) = file {
                 *path = below(base.as_deref(), path);
