@@ -178,7 +178,9 @@ fn read_word(
     if name == "crt" || !named::knows(name) {
         return None;
     }
-    let Some((value, _)) = value else { return missing() };
+    let Some((value, offset)) = value else { return missing() };
+    let at = Position { file: file.clone(), line: line.number, column: *offset as u32 + 1 };
+    loader.names_acme(name, value, &at);
     line.files.origin = Origin::List;
     let read = line.files.word(name, value)?;
     let read = read.map(|warning| {
@@ -326,6 +328,7 @@ impl ListLine {
             self.path = value.ok_or_else(missing)?.to_owned();
             return Ok(1);
         }
+        loader.names_acme(name, value.unwrap_or_default(), &at);
         match self.files.word(name, value.unwrap_or_default()) {
             None => {
                 let near = named::nearest(name).map(|near| format!("; did you mean '{near}'?"));

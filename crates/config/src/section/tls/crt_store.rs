@@ -124,6 +124,7 @@ impl StoreReader<'_, '_> {
                     .error(line.at(next + 1), format!("'load' in section 'crt-store': '{name}' expects a value"));
                 return;
             }
+            self.loader.names_acme(name, value, &line.at(next + 1));
             let read = match name {
                 "alias" if value.starts_with('/') => {
                     Err(format!("cannot parse 'alias' value '{value}', '/' is forbidden as the first character"))

@@ -55,6 +55,8 @@ pub(crate) struct Loader<'a> {
     /// Authorities that could not be loaded, so that a second line of the same path reads nothing.
     failed: RefCell<HashMap<Arc<str>, String>>,
     warnings: RefCell<Vec<String>>,
+    /// Where `acme` sections are named first.
+    acme_places: RefCell<HashMap<String, Position>>,
     /// The files that were named for a certificate, by the certificate's name.
     named: RefCell<HashMap<Arc<str>, NamedFiles>>,
     /// Lists by name.
@@ -79,9 +81,11 @@ enum Kind {
 impl<'a> Loader<'a> {
     pub(crate) fn new(files: &'a dyn Files, global: &'a GlobalTls, known: Known) -> Loader<'a> {
         let (loaded, failed, warnings, named, lists) = Default::default();
+        let acme_places = RefCell::default();
         let common = Common::default();
         let Known { previous, checked } = known;
-        let mut loader = Loader { files, global, previous, checked, common, loaded, failed, warnings, named, lists };
+        let mut loader =
+            Loader { files, global, previous, checked, common, loaded, failed, warnings, acme_places, named, lists };
         loader.common.skip_self_issued = global.skip_self_issued_ca;
         loader
     }
@@ -158,6 +162,18 @@ impl<'a> Loader<'a> {
     /// Returns the certificates that are renewed by ACME.
     pub(crate) fn acme(&self) -> Vec<(Arc<str>, model::AcmeUse)> {
         self.loaded.borrow().acme.iter().map(|(name, used)| (name.clone(), used.clone())).collect()
+    }
+
+    /// Keeps the place of a word `acme`.
+    pub(super) fn names_acme(&self, name: &str, section: &str, at: &Position) {
+        if name == "acme" {
+            self.acme_places.borrow_mut().entry(section.to_owned()).or_insert_with(|| at.clone());
+        }
+    }
+
+    /// Returns where a section is named first.
+    pub(crate) fn acme_place(&self, section: &str) -> Option<Position> {
+        self.acme_places.borrow().get(section).cloned()
     }
 
     /// Sets the position of the line that names the following relative paths.
@@ -753,7 +769,7 @@ fn has(bytes: &[u8], part: &[u8]) -> bool {
 }
 
 /// Returns the system's text of an error.
-pub(super) fn reason(error: &io::Error) -> String {
+pub(crate) fn reason(error: &io::Error) -> String {
     if error.kind() == io::ErrorKind::NotFound {
         return "No such file or directory".to_owned();
     }
