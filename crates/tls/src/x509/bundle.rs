@@ -68,15 +68,17 @@ impl Crl {
 pub struct Bundle {
     /// The path as it was written, by which the runtime API knows it.
     pub path: String,
-    /// The certificates, each once, in the order of their names.
+    /// The certificates, each once, in the order of their names but for the last one.
     pub certificates: Vec<Certificate>,
-    /// The revocation lists, in the order of their issuers' names.
+    /// The revocation lists, likewise by their issuers.
     pub crls: Vec<Crl>,
     /// SHA-256 of the contents, by which settings are compared.
     pub digest: [u8; 32],
     /// SHA-256 of the files as they were last read, by which a reload recognises that they have not changed. What was set
     /// at run time keeps that of what it replaced; `None`: there were no files.
     pub file_digest: Option<[u8; 32]>,
+    /// Whether the last member that was added is a revocation list.
+    pub ends_with_crl: bool,
 }
 
 impl Bundle {
@@ -130,7 +132,10 @@ impl Bundle {
         }
         for (file, content) in files {
             match Certificate::from_pem(content) {
-                Ok(certificate) => bundle.certificates.push(certificate),
+                Ok(certificate) => {
+                    bundle.certificates.push(certificate);
+                    bundle.ends_with_crl = false;
+                }
                 Err(reason) => {
                     warnings.push(format!("ca-file: '{path}' couldn't load '{directory}/{file}' ({reason})"))
                 }
@@ -171,19 +176,28 @@ impl Bundle {
 
     fn empty(path: &str, contents: &[&[u8]]) -> Self {
         let digest = Bundle::digest(contents);
-        Bundle { path: path.into(), certificates: Vec::new(), crls: Vec::new(), digest, file_digest: Some(digest) }
+        let (certificates, crls, file_digest) = (Vec::new(), Vec::new(), Some(digest));
+        Bundle { path: path.into(), certificates, crls, digest, file_digest, ends_with_crl: false }
     }
 
     fn is_empty(&self) -> bool {
         self.certificates.is_empty() && self.crls.is_empty()
     }
 
-    /// Removes repeated certificates and sorts by names, as OpenSSL does in a store: the runtime API numbers them so.
+    /// Removes repeated certificates and sorts by names. As in a store of OpenSSL that nothing was looked up in yet, the
+    /// member that was added last stands behind the others of its kind: the runtime API numbers members in this order.
     fn arrange(&mut self) {
         let mut seen = HashSet::new();
-        self.certificates.retain(|certificate| seen.insert(certificate.to_der()));
-        self.certificates.sort_by(|one, other| one.subject().compare(other.subject()));
-        self.crls.sort_by(|one, other| one.issuer().compare(other.issuer()));
+        let mut is_new = false;
+        self.certificates.retain(|certificate| {
+            is_new = seen.insert(certificate.to_der());
+            is_new
+        });
+        let (certificates, crls) = (self.certificates.len(), self.crls.len());
+        let certificates = certificates - usize::from(is_new && !self.ends_with_crl);
+        let crls = crls - usize::from(crls > 0 && self.ends_with_crl);
+        self.certificates[..certificates].sort_by(|one, other| one.subject().compare(other.subject()));
+        self.crls[..crls].sort_by(|one, other| one.issuer().compare(other.issuer()));
     }
 
     /// Adds what a PEM file has. The error is the library's reason.
@@ -201,9 +215,11 @@ impl Bundle {
             unsafe {
                 if !(*block).x509.is_null() {
                     self.certificates.push(Certificate::shared((*block).x509));
+                    self.ends_with_crl = false;
                 }
                 if !(*block).crl.is_null() {
                     self.crls.push(Crl::shared((*block).crl));
+                    self.ends_with_crl = true;
                 }
             }
         }
