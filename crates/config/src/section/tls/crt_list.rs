@@ -101,7 +101,8 @@ fn split(line: &str) -> Result<Split<'_>, String> {
 pub(super) fn line(text: &str, file: &Arc<str>, number: u32, loader: &Loader<'_>) -> Result<Option<ListLine>, String> {
     let Some(line) = split_line(text, file, number, loader)? else { return Ok(None) };
     let is_wild = |filter: &String| filter.len() > 1 && filter.starts_with('*');
-    if line.filters.iter().any(|filter| filter.starts_with('!')) && !line.filters.iter().any(is_wild) {
+    let excludes = |filter: &String| filter.len() > 1 && filter.starts_with('!') && !filter.starts_with("!*");
+    if line.filters.iter().any(excludes) && !line.filters.iter().any(is_wild) {
         let message = "without a positive wildcard filter won't do anything!";
         let path = &line.path;
         loader.warn(format!(
