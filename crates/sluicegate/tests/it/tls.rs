@@ -145,7 +145,7 @@ fn lines(pki: &Pki) -> Vec<String> {
         format!("crt {both} verify required {ca}"),
         format!("crt {both} verify required {ca} crl-file {} crt-ignore-err 10,23", path("crl.pem")),
         format!("crt {both} verify optional {ca} ca-ignore-err all crt-ignore-err all"),
-        format!("crt {both} ssl-min-ver TLSv1.3"),
+        format!("crt {both} ssl-min-ver TLSv1.3 no-alpn"),
         format!("crt {both} ssl-max-ver TLSv1.2 ciphers ECDHE+CHACHA20:ECDHE+AES256 no-tls-tickets"),
         format!("crt {both} curves P-384:P-256 ciphersuites TLS_AES_128_GCM_SHA256"),
         format!("crt {both} ecdhe P-384 sigalgs RSA-PSS+SHA256:ECDSA+SHA256 prefer-client-ciphers force-tlsv13"),
@@ -378,7 +378,7 @@ fn secrets_are_those_that_the_client_has() {
     let facts: Vec<String> =
         SECRETS.iter().map(|(label, fetch)| format!("{label} %[ssl_fc_client_random,hex] %[{fetch}]\\n")).collect();
     let text = format!(
-        "global\n tune.ssl.keylog on\n tune.ssl.capture-buffer-size 4000\ndefaults\n mode http\n timeout client 10s\n\
+        "global\n tune.ssl.keylog on\n tune.ssl.capture-cipherlist-size 4000\ndefaults\n mode http\n timeout client 10s\n\
          frontend f\n bind {} ssl crt {} curves P-384 no-tls-tickets verify optional ca-file {}\n http-request return status 200 content-type \
          text/plain lf-string \"{}curve %[ssl_fc_curve]\\nserver %[ssl_fc_server_random,hex,length]\\nversions \
          %[ssl_fc_supported_versions_bin,hex]\\nsigalgs %[ssl_fc_sigalgs_bin,hex]\\nsan %[ssl_c_san]\\nunique %[ssl_fc_unique_id,hex]\\nresumed \

@@ -10,8 +10,9 @@ use crate::start;
 use crate::tls::{Pki, seen};
 
 /// The options of `server` lines that are compared.
-const OPTIONS: [&str; 5] = [
+const OPTIONS: [&str; 6] = [
     "send-proxy-v2",
+    "send-proxy-v2-ssl-cn no-send-proxy-v2-ssl-cn send-proxy-v2",
     "send-proxy-v2-ssl",
     "send-proxy-v2-ssl-cn",
     "send-proxy-v2 proxy-v2-options ssl,cert-cn,ssl-cipher,cert-sig,cert-key,authority,crc32c",
@@ -30,7 +31,7 @@ fn configuration(pki: &Pki, listening: &[Listening], server: u16) -> String {
     for (index, listening) in listening.iter().enumerate() {
         let (tls, options) = match OPTIONS.get(index) {
             Some(options) => (&*tls, *options),
-            None => ("", OPTIONS[3]),
+            None => ("", OPTIONS[4]),
         };
         text += &format!(
             "listen l{index}\n    bind {} {tls}\n    server s 127.0.0.1:{server} {options}\n",

@@ -311,6 +311,8 @@ fn authorities_and_revocations_are_replaced() {
     assert!(is_accepted());
     gate.check("show ssl crl-file", "# filename\n@/list.crl\n");
     gate.check("show ssl ca-file", "# filename\n@/ca.crt - 1 certificate(s)\n");
+    let providers = "There are no SSL providers: the library is AWS-LC, and providers are OpenSSL's.\n";
+    gate.check("show ssl providers", providers);
     let details = gate.ask("show ssl crl-file @/list.crl");
     assert!(
         details.starts_with("Filename: @/list.crl\nStatus: Used\n \nCertificate Revocation List #1:\nVersion 2\n"),
@@ -321,6 +323,10 @@ fn authorities_and_revocations_are_replaced() {
     gate.set("set ssl crl-file @/list.crl", "nothing", "Invalid payload\nCan't update @/list.crl!\n");
     gate.set("set ssl crl-file @/list.crl", &revoked, "transaction created for CRL @/list.crl!\n");
     gate.check("show ssl crl-file", "# transaction\n*@/list.crl\n# filename\n@/list.crl\n");
+    gate.check("abort ssl crl-file @/list.crl", "Transaction aborted for certificate '@/list.crl'!\n");
+    gate.check("abort ssl crl-file @/list.crl", "No ongoing transaction!\n");
+    gate.check("commit ssl crl-file @/list.crl", "No ongoing transaction! !\nCan't commit @/list.crl!\n");
+    gate.set("set ssl crl-file @/list.crl", &revoked, "transaction created for CRL @/list.crl!\n");
     assert!(is_accepted());
     gate.check("commit ssl crl-file @/list.crl", "Committing @/list.crl.\nSuccess!\n");
     assert!(!is_accepted());

@@ -82,6 +82,12 @@ impl Gate {
         line.expect("an issuer").replace(' ', "")
     }
 
+    /// Returns the serial number of the certificate of `a.pem`.
+    fn serial(&self) -> String {
+        let text = self.ask("show ssl cert @/a.pem");
+        text.lines().find(|line| line.starts_with("Serial: ")).expect("a number").to_owned()
+    }
+
     #[track_caller]
     fn wait_for_issuer(&self, name: &str, start: &str) {
         wait_for("another certificate", || self.issuer(name).starts_with(start).then_some(()));
@@ -279,6 +285,20 @@ fn a_process_in_a_jail_keeps_its_certificates() {
     gate.start(&format!("{jail} acme.scheduler off\n acme.state-file /acme\n"), &frontend, &section);
     let logged = "'acme.state-file': /acme can't be written: Permission denied";
     wait_for("an alert", || gate.server().program.output().contains(logged).then_some(()));
+    // A key that root alone may read, at a reload and at a start.
+    for restarts in [false, true] {
+        gate.sign("a", 30);
+        std::fs::set_permissions(gate.path("a.pem"), std::fs::Permissions::from_mode(0o600)).expect("ours");
+        assert_eq!(std::fs::metadata(gate.path("a.pem")).expect("a file").uid(), 0);
+        let before = gate.serial();
+        match restarts {
+            false => gate.reload(),
+            true => gate.start(jail, &frontend, &section),
+        }
+        assert_eq!(gate.issuer("a.example"), "CN=own-a");
+        assert_ne!(gate.serial(), before);
+        assert!(!gate.server().program.output().contains("PRIVATE KEY"));
+    }
     gate.server = None;
 }
 
