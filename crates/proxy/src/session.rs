@@ -140,6 +140,10 @@ impl Session {
     fn forget_own(&self) {
         let worker = self.worker();
         server::forget_own(&worker.running.unshared, worker.index, self.place());
+        if self.client.has_reserved() {
+            let proxies = worker.running.proxies.iter();
+            proxies.for_each(|proxy| server::forget_own(&proxy.servers, worker.index, self.place()));
+        }
         worker.http2.forget(&server::own_label(worker.index, self.place()));
     }
 

@@ -15,7 +15,7 @@ use rustls::KeyLog;
 pub enum Secret {
     /// `ssl_fc_session_key`, the master secret of TLS 1.2.
     Master,
-    /// `ssl_fc_client_early_traffic_secret`.
+    /// `ssl_fc_client_early_traffic_secret`, which no connection has.
     ClientEarlyTraffic,
     /// `ssl_fc_client_handshake_traffic_secret`.
     ClientHandshakeTraffic,
@@ -27,23 +27,23 @@ pub enum Secret {
     ServerTraffic0,
     /// `ssl_fc_exporter_secret`.
     Exporter,
-    /// `ssl_fc_early_exporter_secret`.
+    /// `ssl_fc_early_exporter_secret`, likewise.
     EarlyExporter,
 }
 
 const COUNT: usize = 8;
 
 impl Secret {
+    /// Returns the secret of a label of a key log. Those of early data are not among them: rustls reports one with each
+    /// resumed session, but early data is neither sent nor accepted.
     fn of(label: &str) -> Option<Secret> {
         Some(match label {
             "CLIENT_RANDOM" => Secret::Master,
-            "CLIENT_EARLY_TRAFFIC_SECRET" => Secret::ClientEarlyTraffic,
             "CLIENT_HANDSHAKE_TRAFFIC_SECRET" => Secret::ClientHandshakeTraffic,
             "SERVER_HANDSHAKE_TRAFFIC_SECRET" => Secret::ServerHandshakeTraffic,
             "CLIENT_TRAFFIC_SECRET_0" => Secret::ClientTraffic0,
             "SERVER_TRAFFIC_SECRET_0" => Secret::ServerTraffic0,
             "EXPORTER_SECRET" => Secret::Exporter,
-            "EARLY_EXPORTER_SECRET" => Secret::EarlyExporter,
             _ => return None,
         })
     }

@@ -304,7 +304,8 @@ fn authorities(option: &str, path: &Path) -> Result<Bundle, String> {
     let parse = |der: &CertificateDer<'_>| Certificate::from_der(der);
     let found: Result<Vec<_>, _> = pem::certificates(option, path)?.iter().map(parse).collect();
     let certificates = found.map_err(|error| format!("{option} {}: {error}", path.display()))?;
-    Ok(Bundle { path: path.display().to_string(), certificates, crls: Vec::new(), digest: [0; 32], file_digest: None })
+    let (path, crls) = (path.display().to_string(), Vec::new());
+    Ok(Bundle { path, certificates, crls, digest: [0; 32], file_digest: None, ends_with_crl: false })
 }
 
 /// Verifies the server, unless `--insecure`: its chain by libcrypto, its name as RFC 6125 has it. Either way it has to hold

@@ -31,6 +31,8 @@ const NEWER: [&str; 9] = [
 /// A section while it is being parsed.
 pub(crate) struct SectionReader {
     directory: Option<String>,
+    /// Whether a `directory` line was refused.
+    is_refused: bool,
     contact: Option<String>,
     account: Option<String>,
     challenge: Challenge,
@@ -46,30 +48,48 @@ const fn row(name: &'static str, usage: &'static str, docs: &'static str, parser
     Row { name, contexts: Contexts::ACME, min: 1, max: 1, usage, docs, parser }
 }
 
+/// Allows one argument more, which is ignored, as HAProxy 3.2 does.
+const fn loose(row: Row<AcmeParser>) -> Row<AcmeParser> {
+    Row { max: 2, ..row }
+}
+
+/// Reports an argument that is ignored.
+fn ignored(line: &Line, diagnostics: &mut Diagnostics) {
+    if line.len() > 2 {
+        diagnostics.warning(line.at(2), format!("'{}' is ignored", line.text(2)));
+    }
+}
+
 /// The keywords of `acme`.
 pub(crate) static KEYWORDS: Table<AcmeParser> = Table::new(&[
-    row(
+    loose(row(
         "account-key",
         "FILE",
         "The private key of the account, below 'crt-base'; NAME.account.key. A start creates a missing one, of the kind \
          of this section's keys.",
-        |reader, line, _| reader.account = Some(line.text(1).to_owned()),
-    ),
+        |reader, line, diagnostics| {
+            ignored(line, diagnostics);
+            reader.account = Some(line.text(1).to_owned());
+        },
+    )),
     row("bits", "N", "The size of new RSA keys; 2048.", SectionReader::bits),
-    row(
+    loose(row(
         "challenge",
         "HTTP-01|DNS-01",
         "How control over a name is proved; HTTP-01. As in HAProxy 3.2, DNS-01 asks for validation at once, so that the \
          record must be there already.",
-        |reader, line, diagnostics| match line.text(1) {
-            "HTTP-01" => reader.challenge = Challenge::Http,
-            "DNS-01" => reader.challenge = Challenge::Dns,
-            _ => {
-                let message = "keyword 'challenge' in 'acme' section requires a challenge type: HTTP-01 or DNS-01";
-                diagnostics.error(line.at(1), message);
+        |reader, line, diagnostics| {
+            ignored(line, diagnostics);
+            match line.text(1) {
+                "HTTP-01" => reader.challenge = Challenge::Http,
+                "DNS-01" => reader.challenge = Challenge::Dns,
+                _ => {
+                    let message = "keyword 'challenge' in 'acme' section requires a challenge type: HTTP-01 or DNS-01";
+                    diagnostics.error(line.at(1), message);
+                }
             }
         },
-    ),
+    )),
     row("contact", "ADDRESS", "The address of electronic mail of the account.", |reader, line, _| {
         reader.contact = Some(line.text(1).to_owned());
     }),
@@ -131,6 +151,8 @@ impl SectionReader {
             Some((row, words)) => {
                 if table::arity(row, words, line, diagnostics) {
                     (row.parser)(self, line, diagnostics);
+                } else {
+                    self.is_refused |= row.name == "directory";
                 }
             }
             None if NEWER.contains(&line.text(0)) => {
@@ -150,6 +172,9 @@ impl SectionReader {
     ) -> Option<Acme> {
         let name = section.name.clone();
         let Some(directory) = self.directory else {
+            if self.is_refused {
+                return None;
+            }
             diagnostics.error(section.at.clone(), format!("No directory defined in ACME section '{name}'"));
             return None;
         };
@@ -161,7 +186,7 @@ impl SectionReader {
             let read = match loader.read(&account_path).map(Secret::from) {
                 Ok(pem) => PrivateKey::from_pem(&pem, None).map(Some).map_err(|error| error.to_string()),
                 Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
-                Err(error) => Err(error.to_string()),
+                Err(error) => Err(crate::section::tls::reason(&error)),
             };
             match read {
                 Ok(read) => account_key = read,
@@ -212,6 +237,7 @@ pub(crate) fn all(
         }
         let mut reader = SectionReader {
             directory: None,
+            is_refused: false,
             contact: None,
             account: None,
             challenge: Challenge::Http,
@@ -236,7 +262,7 @@ pub(crate) fn check(all: &[Acme], sections: &[Section], loader: &Loader<'_>, dia
         if !declared(&used.section) {
             let name = &used.section;
             let message = format!("acme '{name}' was used for certificate '{path}', but no '{name}' section exists!");
-            diagnostics.add(Severity::Error, None, message);
+            diagnostics.add(Severity::Error, loader.acme_place(name), message);
         }
     }
 }

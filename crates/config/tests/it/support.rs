@@ -70,7 +70,10 @@ pub fn files() -> MemoryFiles {
         .with("tickets", TICKETS)
         .with("list.crt", LIST)
         .with("/list.crt", "/two.crt *.two.test\n")
-        .with("negative.crt", "one.pem !a.test\none.pem * !a.test\none.pem *.test !a.test\n")
+        .with(
+            "negative.crt",
+            "one.pem !a.test\none.pem * !a.test\none.pem *.test !a.test\none.pem !*\none.pem !\none.pem !*.a.test\n",
+        )
         .with("bad-word.crt", "one.pem\ntwo.crt [frob x] a.test\n")
         .with("bad-file.crt", "# a comment\n\none.pem\nno.pem a.test\n")
         .with("bad-value.crt", "one.pem [verify sometimes]\n")

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use sluicegate_config::model::{BindTls, Proto, ProxyId, ServerTls};
+use sluicegate_config::model::{BindTls, NamedFiles, Proto, ProxyId, ServerTls};
 use sluicegate_config::{Config, Environment, Source, add_server, parse};
 use sluicegate_tls::pair::PairFiles;
 
@@ -521,7 +521,10 @@ fn negative_names_need_a_wildcard() {
         )
     };
     let text = frontend("", "ssl crt-list negative.crt");
-    assert_eq!(findings(&text), [warning("1"), warning("2")]);
+    // What excludes nothing needs none.
+    let wild = "warning: 'bind :443' in section 'frontend' : parsing [negative.crt:6]: crt-list: Unsupported exclusion (!) \
+                on a wildcard filter \"!*.a.test\"";
+    assert_eq!(findings(&text), [warning("1"), warning("2"), wild.to_owned()]);
 }
 
 #[test]
@@ -634,6 +637,76 @@ fn certificates_of_a_store() {
          previously 'two.key' vs '(null)' - different parameter 'ocsp-update' : previously 'on' vs 'default' \
          (ocsp-update.mode off)",
     );
+}
+
+#[test]
+fn files_of_certificates_are_shown_as_they_are_written() {
+    let store = "crt-store web\n crt-base dir\n key-base dir\n load crt a.crt key a.crt.key alias two\n";
+    let read = |list: &str, words: &str| {
+        let text = format!("{store}{BASE}frontend f\n bind :1 ssl {words}\n");
+        let files = files().with("words.crt", list);
+        let source = Source::from_text("test.cfg", text);
+        parse(source, &files, &mut Environment::new()).finish(&files, &TestLua)
+    };
+    let shown = |list: &str, words: &str| {
+        let config = read(list, words).0.expect("a configuration");
+        let show = |(name, files): (&Arc<str>, &NamedFiles)| {
+            let NamedFiles { crt, key, ocsp, issuer, sctl } = files.clone();
+            let files = [crt, key, ocsp, issuer, sctl].map(|file| file.unwrap_or_else(|| "-".to_owned()));
+            format!("{name}: {}", files.join(" "))
+        };
+        config.tls_files.sources.iter().map(show).collect::<Vec<_>>()
+    };
+    let of_store = "@web/two: a.crt a.crt.key - - -";
+    // A list has the files that it names, `crt` also those that are looked for.
+    assert_eq!(
+        shown("@web/two [key a.crt.key]\none.pem [alpn h2]\n", "crt-list words.crt crt one.pem"),
+        [of_store, "one.pem: one.pem - - - -"]
+    );
+    assert_eq!(
+        shown("one.pem\ntwo.crt [key two.key]\n", "crt one.pem crt-list words.crt"),
+        [of_store, "one.pem: one.pem one.pem one.pem.ocsp - one.pem.sctl", "two.crt: two.crt two.key - - -"]
+    );
+    let conflict = |list: &str, words: &str| {
+        let (_, diagnostics) = read(list, words);
+        let text = diagnostics.iter().map(|found| found.message.clone()).collect::<String>();
+        text.split_once("incompatible parameters: ").map(|(_, rest)| rest.to_owned()).unwrap_or(text)
+    };
+    assert_eq!(
+        conflict("@web/two [key dir/a.crt.key]\n", "crt-list words.crt"),
+        "- different parameter 'key' : previously 'a.crt.key' vs 'dir/a.crt.key'"
+    );
+    assert_eq!(
+        conflict("one.pem [key two.key]\n", "crt one.pem crt-list words.crt"),
+        "Can't use the certificate previously defined without any keyword with these keywords: - different parameter \
+         'key' : previously 'one.pem' vs 'two.key' - different parameter 'ocsp' : previously 'one.pem.ocsp' vs '(null)' - \
+         different parameter 'sctl' : previously 'one.pem.sctl' vs '(null)'"
+    );
+}
+
+#[test]
+fn authorities_of_the_system_are_those_of_its_directory_and_its_file() {
+    let text = frontend("", "ssl crt one.pem verify optional ca-file @system-ca");
+    let count = |extra: &[(&str, &str)]| {
+        let files = extra.iter().fold(files(), |files, (name, content)| files.with(*name, content.to_string()));
+        let source = Source::from_text("test.cfg", text.as_str());
+        let (config, diagnostics) = parse(source, &files, &mut Environment::new()).finish(&files, &TestLua);
+        let told: String = diagnostics.iter().map(|found| found.message.clone()).collect();
+        (config.map(|config| config.tls_files.bundles["@system-ca"].certificates.len()), told)
+    };
+    let [ca, one, rsa] = ["ca", "one", "rsa"].map(|name| {
+        let path = format!("{}/tests/it/certificates/{name}.pem", env!("CARGO_MANIFEST_DIR"));
+        std::fs::read_to_string(path).expect("a certificate")
+    });
+    let all = ("/etc/ssl/certs/ca-certificates.crt", &*format!("{ca}{one}"));
+    let (own, broken) = (("/etc/ssl/certs/own.pem", &*rsa), ("/etc/ssl/certs/broken.crt", "nothing"));
+    assert_eq!(count(&[all]), (Some(2), String::new()));
+    assert_eq!(count(&[all, own]), (Some(3), String::new()));
+    assert_eq!(count(&[own]), (Some(1), String::new()));
+    assert_eq!(count(&[("/etc/pki/tls/certs/ca-bundle.crt", all.1)]), (Some(2), String::new()));
+    let warning = "'bind :443' in section 'frontend' : ca-file: '@system-ca' couldn't load '/etc/ssl/certs/broken.crt' (no start line)".to_owned();
+    assert_eq!(count(&[all, broken]), (Some(2), warning));
+    assert!(count(&[]).1.contains("the system has no certificates of authorities"));
 }
 
 #[test]

@@ -8,6 +8,7 @@
 //!
 //! Cost: with an idle connection and a free slot nothing is allocated, no system call is made and nothing is awaited.
 
+use std::cell::Cell;
 use std::net::SocketAddr;
 use std::rc::Rc;
 use std::sync::{Arc, LazyLock};
@@ -110,7 +111,11 @@ pub async fn assign_and_connect(
         retries: cx.overrides.retries.unwrap_or(backend.config.retries),
         asked_for: cx.persistence.server.map(|server| (server, cx.persistence.forced)),
         stays: cx.persistence.forced,
-        preferred: cx.persistence.last.filter(|_| backend.config.options.prefer_last_server),
+        preferred: cx
+            .persistence
+            .last
+            .filter(|_| backend.config.options.prefer_last_server || cx.client.has_reserved()),
+        has_reserved: cx.client.has_reserved(),
     };
     let made = match failed {
         None => assignment.run(&mut cx.log).await,
@@ -121,6 +126,15 @@ pub async fn assign_and_connect(
         }
     };
     made.inspect_err(|failure| cx.log.ending = failure.ending())
+}
+
+/// The transport that a request was given, and what its [`Lease`] keeps about a connection of its own.
+struct Given {
+    link: Link,
+    open: Option<Open>,
+    /// The number of requests that the connection has served.
+    reuses: u32,
+    label: Option<Arc<[u8]>>,
 }
 
 /// The inputs of an assignment; it changes only the log record.
@@ -158,8 +172,10 @@ pub(super) struct Assignment<'a> {
     pub(super) asked_for: Option<(usize, bool)>,
     /// `force-persist`: no retry goes to another server.
     pub(super) stays: bool,
-    /// The server of the previous request, with `option prefer-last-server`.
+    /// The server of the previous request, with `option prefer-last-server` or if a server authenticates connections.
     pub(super) preferred: Option<usize>,
+    /// Whether the session has connections that are reserved for it under any `http-reuse`.
+    pub(super) has_reserved: bool,
 }
 
 /// Records the stream's state for commands of the stats socket.
@@ -305,14 +321,14 @@ impl Assignment<'_> {
             self.server_counters(&slot.server).session(now);
             note(log, Reached::Connecting, Some(slot.server.shared.index));
             let error = match self.open(&slot.server, &mut now).await {
-                Ok((link, open, reuses)) => {
-                    let label = self.label(&slot.server);
+                Ok(Given { link, open, reuses, label }) => {
                     (log.connect_done, log.server_error) = (Some(now), None);
                     if reuses == 0 {
                         self.observed(&slot.server, Observed::Connected);
                     }
                     note(log, Reached::Established, Some(slot.server.shared.index));
-                    let lease = Lease { open, slot, reuses, label, keeper: self.keeper };
+                    let reserved = Cell::new(false);
+                    let lease = Lease { open, slot, reuses, label, keeper: self.keeper, reserved };
                     return Ok(ServerConnection { link, lease });
                 }
                 Err(error) => error,
@@ -519,15 +535,19 @@ impl Assignment<'_> {
     }
 
     /// Takes an idle connection if `http-reuse` allows it, or a stream of one that is being opened, or opens a new one.
-    /// Also returns the number of requests that the connection has served; `now` becomes the time at which it was ready.
-    async fn open(
-        &self,
-        server: &Arc<ServerRun>,
-        now: &mut Instant,
-    ) -> Result<(Link, Option<Open>, u32), ConnectError> {
+    /// `now` becomes the time at which it was ready.
+    async fn open(&self, server: &Arc<ServerRun>, now: &mut Instant) -> Result<Given, ConnectError> {
         let config = self.config;
         let label = self.label(server);
         let version = self.version(server);
+        let keeps = config.mode == Mode::Http && config.options.connection != model::ConnectionMode::Close;
+        if self.has_reserved && keeps && version != HttpVersion::Two {
+            let label = idle::reserved(self.worker, self.keeper.session, label.as_deref());
+            if let Some((socket, open, reuses)) = idle::take_own(server, self.worker, &label) {
+                self.count(server, |counters| counters.reuse.add(1));
+                return Ok(Given { link: Link::Own(socket), open: Some(open), reuses, label: Some(label) });
+            }
+        }
         let policy = reuse_policy(config.mode, config.http_reuse, config.options.connection, self.allow_reuse);
         // Whether only one session uses a busy connection.
         let session = matches!(config.http_reuse, HttpReuse::Never | HttpReuse::Safe).then_some(self.keeper.session);
@@ -541,7 +561,7 @@ impl Assignment<'_> {
             loop {
                 if let Some((stream, before)) = http2.take(server, &wanted) {
                     self.count(server, |counters| counters.reuse.add(1));
-                    return Ok((Link::Stream(stream), None, before));
+                    return Ok(Given { link: Link::Stream(stream), open: None, reuses: before, label: None });
                 }
                 // Until it is open, a connection is shared only if its protocol is certain.
                 if config.http_reuse != HttpReuse::Always || version != HttpVersion::Two {
@@ -563,7 +583,7 @@ impl Assignment<'_> {
             && let Some((socket, open, reuses)) = idle::take(server, self.worker, proven_only, label.as_deref())
         {
             self.count(server, |counters| counters.reuse.add(1));
-            return Ok((Link::Own(socket), Some(open), reuses));
+            return Ok(Given { link: Link::Own(socket), open: Some(open), reuses, label });
         }
         let (socket, open) = match self.establish(server, version).await {
             Ok(established) => established,
@@ -582,7 +602,9 @@ impl Assignment<'_> {
                 socket.tls().and_then(|tls| tls.facts()).is_some_and(|facts| facts.alpn.as_deref() == Some(b"h2"))
             }
         };
-        let Some(http2) = self.http2.filter(|_| speaks_http2) else { return Ok((Link::Own(socket), Some(open), 0)) };
+        let Some(http2) = self.http2.filter(|_| speaks_http2) else {
+            return Ok(Given { link: Link::Own(socket), open: Some(open), reuses: 0, label });
+        };
         let address = server.socket_addr(self.destination);
         let stream = http2.add(server, Opened { socket, open, label, address, session, shared: policy_allows(config) });
         let greeted = stream.greeted(config.timeouts.connect).await;
@@ -591,7 +613,7 @@ impl Assignment<'_> {
         }
         greeted?;
         *now = Instant::now();
-        Ok((Link::Stream(stream), None, 0))
+        Ok(Given { link: Link::Stream(stream), open: None, reuses: 0, label: None })
     }
 
     /// Opens a connection, up to the end of its handshakes.

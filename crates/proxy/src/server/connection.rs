@@ -1,5 +1,6 @@
 //! Connections to servers: their creation, and the handle of a stream.
 
+use std::cell::Cell;
 use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -45,6 +46,8 @@ pub struct Lease {
     pub(super) label: Option<Arc<[u8]>>,
     /// The session that owns the connection, if connections are not shared.
     pub(super) keeper: Keeper,
+    /// Whether the connection belongs to its session from now on, because its server authenticates it.
+    pub(super) reserved: Cell<bool>,
 }
 
 impl Lease {
@@ -56,6 +59,12 @@ impl Lease {
     /// Returns the server.
     pub fn server(&self) -> &Arc<ServerRun> {
         &self.slot.server
+    }
+
+    /// Reserves a connection of HTTP/1 for its session; returns whether it is one. Those of HTTP/2 may be shared already.
+    pub(crate) fn reserve(&self) -> bool {
+        self.reserved.set(self.open.is_some());
+        self.reserved.get()
     }
 }
 
@@ -92,9 +101,13 @@ impl ServerConnection {
     ///
     /// Must be called on the worker that opened or took the connection, with its idle connections.
     pub(crate) fn release(self, owner: &Arc<IdleConnections>, worker: usize) {
-        let ServerConnection { link, lease: Lease { open, slot, reuses, label, keeper } } = self;
+        let ServerConnection { link, lease: Lease { open, slot, reuses, label, keeper, reserved } } = self;
         match (link, open) {
             (Link::Own(socket), Some(open)) => {
+                let label = match reserved.get() && !idle::is_own(label.as_deref()) {
+                    true => Some(idle::reserved(worker, keeper.session, label.as_deref())),
+                    false => label,
+                };
                 idle::keep(&slot.server, (socket, open, reuses, label), owner, worker, keeper);
             }
             // Its connection stays where it is.

@@ -15,7 +15,8 @@
 //!
 //! Under `http-reuse never` a connection belongs to its client: it is labelled with the session, only that session's
 //! next requests take it, and it is closed with the session ([`forget`]) and not by a purge, as in HAProxy. A session
-//! has at most `max-session-srv-conns` of them.
+//! has at most `max-session-srv-conns` of them. Under every policy the same holds for a connection of HTTP/1 whose server
+//! has asked for NTLM or Negotiate, which authenticate connections and not requests.
 //!
 //! When descriptors run out, the requester closes the older half of all idle connections ([`shed`]) and retries, so an
 //! unused connection never prevents a client connection.
@@ -335,9 +336,11 @@ impl IdleList {
     pub(super) fn purge(&self) -> bool {
         let closed: Vec<Idle> = {
             let mut connections = self.connections.lock();
-            let surplus = connections.spare.min(connections.idle.len()).div_ceil(2);
+            let shared = |idle: &mut Idle| !is_own(idle.label.as_deref());
+            let count = connections.idle.iter().filter(|idle| !is_own(idle.label.as_deref())).count();
+            let surplus = connections.spare.min(count).div_ceil(2);
             // The oldest are the least likely to be needed.
-            let closed = connections.idle.drain(..surplus).collect();
+            let closed = connections.idle.extract_if(.., shared).take(surplus).collect();
             connections.spare = connections.idle.len();
             self.count.store(connections.idle.len() as u32, Ordering::Relaxed);
             closed
@@ -347,12 +350,25 @@ impl IdleList {
     }
 }
 
+/// The first byte of the labels of reserved connections.
+const OWN: u8 = 0xff;
+
 /// Returns the label prefix of a connection reserved for one session of a worker. No PROXY protocol header and no
 /// address starts with these bytes.
 pub(crate) fn own_label(worker: usize, session: u32) -> [u8; 7] {
     let [a, b] = (worker as u16).to_be_bytes();
     let [c, d, e, f] = session.to_be_bytes();
-    [0xff, a, b, c, d, e, f]
+    [OWN, a, b, c, d, e, f]
+}
+
+/// Returns whether a label is that of a connection that is reserved for a session.
+pub(super) fn is_own(label: Option<&[u8]>) -> bool {
+    label.is_some_and(|label| label.first() == Some(&OWN))
+}
+
+/// Returns the label of a connection that is reserved for a session, of its label without a session.
+pub(super) fn reserved(worker: usize, session: u32, label: Option<&[u8]>) -> Arc<[u8]> {
+    [&own_label(worker, session), label.unwrap_or_default()].concat().into()
 }
 
 /// Closes the idle connections of a session that ends or continues with a new configuration.
@@ -410,6 +426,12 @@ pub(super) fn take(
     None
 }
 
+/// Takes an idle connection that is reserved for the session of this label.
+pub(super) fn take_own(server: &ServerRun, worker: usize, label: &[u8]) -> Option<(Socket, Open, u32)> {
+    let idle = server.shared.idle[worker].pop(false, Some(label))?;
+    Some((idle.socket, idle.open, idle.reuses + 1))
+}
+
 /// Returns whether a connection that is being released may be needed, by HAProxy's rule: this worker has no idle one, or
 /// the server has no more connections than requests have used at once lately and `pool-low-conn` besides.
 ///
@@ -436,10 +458,13 @@ pub(super) fn keep(
     let list = &server.shared.idle[worker];
     let pool = &server.config.pool;
     // The pool's limits apply only to connections that clients share.
-    let own = server.reuse == HttpReuse::Never;
+    let own = is_own(label.as_deref());
     let spent = !own && pool.max_reuse.is_some_and(|max| reuses >= max);
     let crowded = !own && pool.max.is_some_and(|max| server.shared.idle_connections() >= max);
-    let delay = if own { Some(OWN_SWEEP) } else { pool.purge_delay };
+    let delay = match server.reuse {
+        HttpReuse::Never => Some(OWN_SWEEP),
+        _ => pool.purge_delay.or(own.then_some(OWN_SWEEP)),
+    };
     let Some(delay) = delay.filter(|_| !spent && !crowded) else { return };
     if !own && !is_needed(&server.shared, worker, pool.low) {
         return;

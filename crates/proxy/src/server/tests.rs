@@ -72,6 +72,7 @@ fn assignment(proxy: &ProxyRun, worker: usize, allow_reuse: bool) -> Assignment<
         asked_for: None,
         stays: false,
         preferred: None,
+        has_reserved: false,
         config: &proxy.config,
         backend: &proxy.backend,
         servers: &proxy.servers,

@@ -53,7 +53,7 @@ use crate::mux::{Back, End, Front, HeadForm, Moved, Peek, Sent};
 use crate::rule::forwardfor;
 use crate::rule::{self, LocalReply, ReplyPage, ReplySource, RuleList, Verdict};
 use crate::running::ProxyRun;
-use crate::sample::path_and_query;
+use crate::sample::{elements, path_and_query};
 use crate::server::{self, Lease, Observed, ServerConnection};
 use crate::site::Site;
 use crate::stick::Counted;
@@ -535,6 +535,10 @@ impl Exchange<'_> {
         let max_fields = self.stream.worker().limits.max_fields;
         back.take_head(&head, max_fields);
         let cx = &mut self.stream.cx;
+        if matches!(status, 401 | 407) && authenticates_connections(status, &cx.response) && back.connection().reserve()
+        {
+            cx.client.set_reserved();
+        }
         cx.server_http2 = back.http2_facts();
         cx.log.response_started = Some(self.server_active);
         let size = head_size(&cx.response);
@@ -826,6 +830,17 @@ fn held_body(framing: Framing, data: &[u8]) -> usize {
 /// the last one on its connection (RFC 9112 6.1).
 fn chunks_in_1_0(version: Version, framing: Framing) -> bool {
     version == Version::Http10 && framing == Framing::Chunked
+}
+
+/// Returns whether a server asks for NTLM or Negotiate, which authenticate a connection and not a request: no other client
+/// may use the connection then. As in HAProxy, the first letters of each scheme decide.
+fn authenticates_connections(status: u16, response: &Message) -> bool {
+    let name: &[u8] = if status == 401 { b"www-authenticate" } else { b"proxy-authenticate" };
+    let begins = |scheme: &[u8]| {
+        let text = scheme.get(..4).unwrap_or_default();
+        text.eq_ignore_ascii_case(b"nego") || text.eq_ignore_ascii_case(b"ntlm")
+    };
+    response.fields_named(name).any(|(_, value)| elements(value).any(begins))
 }
 
 fn is_idempotent(method: Method) -> bool {

@@ -1,12 +1,14 @@
 //! The PROXY protocol: the headers that `accept-proxy` and `expect-proxy` accept and that `send-proxy` and
 //! `send-proxy-v2` send, and which requests share a connection; compared with Debian's haproxy.
 
-use std::io::Read;
+use std::io::{Read, Write};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
-use sluicegate_testkit::Client;
+use sluicegate_testkit::{Client, wait_for};
 use sluicegate_wire::proxy_protocol::{Addresses, SIGNATURE, Writer, read, tlv};
 
-use crate::pair::{Logged, answering, both, origin, ours};
+use crate::pair::{Logged, answering, both, origin, ours, read_head};
 use crate::rules::fixture::verdict;
 
 const DEFAULTS: &str = "defaults\n mode http\n log @LOG@ format raw local0\n option httplog\n timeout client 9s\n timeout connect 9s\n \
@@ -335,6 +337,63 @@ fn connections_are_shared_only_under_the_same_header() {
     });
     assert_eq!(ours_said, theirs);
     assert_eq!(ours_said, [true, false, true, false]);
+}
+
+/// NTLM and Negotiate authenticate a connection, which stays with the client whose request has met it, on its server.
+#[test]
+fn connections_that_servers_authenticate_are_not_shared() {
+    let cases = [
+        ("401 A\r\nWWW-Authenticate: NTLM", true),
+        ("401 A\r\nWWW-Authenticate: Basic realm=\"a\"\r\nwww-authenticate: x, negotiate", true),
+        ("407 A\r\nProxy-Authenticate: Nego2 YQ==", true),
+        ("401 A\r\nWWW-Authenticate: Basic realm=\"a, NTLM\"", false),
+        ("401 A\r\nProxy-Authenticate: NTLM", false),
+        ("200 A\r\nWWW-Authenticate: NTLM", false),
+    ];
+    for (challenge, is_reserved) in cases {
+        let (opened, ended) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
+        let (count, gone) = (opened.clone(), ended.clone());
+        let back = origin(move |mut stream| {
+            let number = count.fetch_add(1, Ordering::SeqCst);
+            while let Some(head) = read_head(&mut stream) {
+                let status = if head.starts_with(b"GET /login") { challenge } else { "200 OK" };
+                let answer = format!("HTTP/1.1 {status}\r\nContent-Length: 0\r\nX-Number: {number}\r\n\r\n");
+                if stream.write_all(answer.as_bytes()).is_err() {
+                    break;
+                }
+            }
+            gone.fetch_add(1, Ordering::SeqCst);
+        });
+        let text = format!(
+            "{DEFAULTS}listen f\n http-reuse always\n bind @BIND@\n http-response set-header x-server %s\n server s {back} \
+             pool-low-conn 9\n server t {back} pool-low-conn 9\n"
+        );
+        let (ours, theirs) = both(&text, |address, _| {
+            let first = opened.load(Ordering::SeqCst);
+            let before = ended.load(Ordering::SeqCst);
+            let (mut one, mut other) = (Client::connect(address), Client::connect(address));
+            let mut seen = Vec::new();
+            let mut ask = |client: &mut Client, path: &str| {
+                let answer = client.get(path);
+                let number: usize = answer.header("x-number").and_then(|text| text.parse().ok()).expect("a number");
+                seen.push(format!("{}{}", answer.header("x-server").expect("a server"), number - first));
+            };
+            ask(&mut one, "/login");
+            for _ in 0..2 {
+                ask(&mut other, "/");
+                ask(&mut other, "/");
+                ask(&mut one, "/");
+            }
+            drop(one);
+            if is_reserved {
+                wait_for("the end of its connection", || (ended.load(Ordering::SeqCst) > before).then_some(()));
+            }
+            seen.join(" ")
+        });
+        assert_eq!(ours, theirs, "{challenge}");
+        let expected = if is_reserved { "s0 t1 s2 s0 t1 s2 s0" } else { "s0 t1 s0 t1 s0 t1 s0" };
+        assert_eq!(ours, expected, "{challenge}");
+    }
 }
 
 #[test]

@@ -122,7 +122,7 @@ const FACTS: &str = "protocol=%[ssl_fc_protocol] cipher=%[ssl_fc_cipher] bits=%[
     mine=%[ssl_f_i_dn]/%[ssl_f_notbefore]/%[ssl_f_notafter]/%[ssl_f_version]/%[ssl_f_der,hex]\\n\
     hello=%[ssl_fc_cipherlist_bin,hex]/%[ssl_fc_cipherlist_hex]/%[ssl_fc_cipherlist_str]/%[ssl_fc_cipherlist_xxh]\\n\
     lists=%[ssl_fc_extlist_bin,hex]/%[ssl_fc_eclist_bin(1),hex]/%[ssl_fc_ecformats_bin,hex]/%[ssl_fc_protocol_hello_id]\\n\
-    random=%[ssl_fc_client_random,hex,length]/%[ssl_fc_server_random,hex,length]\\n";
+    random=%[ssl_fc_client_random,hex,length]/%[ssl_fc_server_random,hex,length] named=%[var(txn.named)]\\n";
 
 /// The `bind` lines that are compared, by their words.
 fn lines(pki: &Pki) -> Vec<String> {
@@ -145,7 +145,7 @@ fn lines(pki: &Pki) -> Vec<String> {
         format!("crt {both} verify required {ca}"),
         format!("crt {both} verify required {ca} crl-file {} crt-ignore-err 10,23", path("crl.pem")),
         format!("crt {both} verify optional {ca} ca-ignore-err all crt-ignore-err all"),
-        format!("crt {both} ssl-min-ver TLSv1.3"),
+        format!("crt {both} ssl-min-ver TLSv1.3 no-alpn"),
         format!("crt {both} ssl-max-ver TLSv1.2 ciphers ECDHE+CHACHA20:ECDHE+AES256 no-tls-tickets"),
         format!("crt {both} curves P-384:P-256 ciphersuites TLS_AES_128_GCM_SHA256"),
         format!("crt {both} ecdhe P-384 sigalgs RSA-PSS+SHA256:ECDSA+SHA256 prefer-client-ciphers force-tlsv13"),
@@ -198,7 +198,8 @@ fn configuration(lines: &[String], listening: &[Listening]) -> String {
     for (line, listening) in lines.iter().zip(listening) {
         let port = listening.port();
         text += &format!(
-            "frontend f{port}\n    bind {} ssl {line}\n    http-request return status 200 content-type text/plain lf-string \
+            "frontend f{port}\n    bind {} ssl {line}\n    http-request set-var(txn.named) str(yes) if {{ ssl_fc_sni_end -i \
+             .example }} !{{ ssl_fc_sni_reg -i ^[bx]\\. }}\n    http-request return status 200 content-type text/plain lf-string \
              \"{FACTS}\"\n",
             listening.word()
         );
@@ -303,7 +304,7 @@ fn handshakes_are_counted_for_listeners_servers_and_proxies() {
     let own = pki.path("b.pem").display().to_string();
     let program = |listening: &[Listening; 2], socket: &std::path::Path| {
         format!(
-            "global\n    nbthread 1\n    stats socket {}\ndefaults\n    mode http\n    option socket-stats\n    timeout client 10s\n    \
+            "global\n    nbthread 1\n    tune.ssl.force-private-cache\n    stats socket {}\ndefaults\n    mode http\n    option socket-stats\n    timeout client 10s\n    \
              timeout server 10s\n    timeout connect 10s\n    retries 0\n    http-reuse never\nlisten l\n    bind {} name one ssl crt {own}\n    \
              server good 127.0.0.1:{} ssl verify none no-ssl-reuse\nfrontend f\n    bind {} ssl crt {own} alpn http/1.1\n    http-request \
              return status 200\n",
@@ -359,7 +360,10 @@ fn handshakes_are_counted_for_listeners_servers_and_proxies() {
 }
 
 /// The secrets of a session by their labels in a log of keys (NSS Key Log Format), and their fetches.
-const SECRETS: [(&str, &str); 6] = [
+const SECRETS: [(&str, &str); 8] = [
+    // No connection has these two, because there is no early data.
+    ("CLIENT_EARLY_TRAFFIC_SECRET", "ssl_fc_client_early_traffic_secret"),
+    ("EARLY_EXPORTER_SECRET", "ssl_fc_early_exporter_secret"),
     ("CLIENT_HANDSHAKE_TRAFFIC_SECRET", "ssl_fc_client_handshake_traffic_secret"),
     ("SERVER_HANDSHAKE_TRAFFIC_SECRET", "ssl_fc_server_handshake_traffic_secret"),
     ("CLIENT_TRAFFIC_SECRET_0", "ssl_fc_client_traffic_secret_0"),
@@ -374,10 +378,11 @@ fn secrets_are_those_that_the_client_has() {
     let facts: Vec<String> =
         SECRETS.iter().map(|(label, fetch)| format!("{label} %[ssl_fc_client_random,hex] %[{fetch}]\\n")).collect();
     let text = format!(
-        "global\n tune.ssl.keylog on\n tune.ssl.capture-buffer-size 4000\ndefaults\n mode http\n timeout client 10s\n\
-         frontend f\n bind {} ssl crt {} curves P-384 verify optional ca-file {}\n http-request return status 200 content-type \
+        "global\n tune.ssl.keylog on\n tune.ssl.capture-cipherlist-size 4000\ndefaults\n mode http\n timeout client 10s\n\
+         frontend f\n bind {} ssl crt {} curves P-384 no-tls-tickets verify optional ca-file {}\n http-request return status 200 content-type \
          text/plain lf-string \"{}curve %[ssl_fc_curve]\\nserver %[ssl_fc_server_random,hex,length]\\nversions \
-         %[ssl_fc_supported_versions_bin,hex]\\nsigalgs %[ssl_fc_sigalgs_bin,hex]\\nsan %[ssl_c_san]\\n\"\n",
+         %[ssl_fc_supported_versions_bin,hex]\\nsigalgs %[ssl_fc_sigalgs_bin,hex]\\nsan %[ssl_c_san]\\nunique %[ssl_fc_unique_id,hex]\\nresumed \
+         %[ssl_fc_is_resumed] %[ssl_fc_session_id,hex]\\n\"\n",
         gate.word(),
         pki.path("b.pem").display(),
         pki.path("ca.crt").display(),
@@ -386,27 +391,137 @@ fn secrets_are_those_that_the_client_has() {
     let _server = start(&text, &[&gate]);
     let good = pki.path("good.pem").display().to_string();
     for (version, kept, versions) in [("-tls1_3", 5, "0304"), ("-tls1_2", 1, "")] {
-        let log = pki.path(version);
-        let words = format!(
-            "{version} -groups P-256:P-384 -sigalgs ECDSA+SHA256:RSA+SHA256 -cert {good} -key {good} -keylogfile {}",
-            log.display()
-        );
-        let seen = seen(gate.port(), &words);
-        let is_secret = |line: &&str| SECRETS.iter().any(|(label, _)| line.starts_with(label)) && !line.ends_with(' ');
-        let mut ours: Vec<String> = seen.lines().filter(is_secret).map(str::to_lowercase).collect();
-        let theirs = std::fs::read_to_string(&log).expect("a log of keys");
-        let mut theirs: Vec<String> = theirs.lines().filter(is_secret).map(str::to_lowercase).collect();
-        ours.sort();
-        theirs.sort();
-        assert_eq!(ours, theirs, "{seen}");
-        assert_eq!(ours.len(), kept, "{seen}");
-        // The server of TLS 1.3 has asked for another hello.
-        let rest = format!(
-            "curve secp384r1\nserver 64\nversions {versions}\nsigalgs 04030401\nsan DNS:good.example, IP \
-             Address:10.0.0.1, URI:urn:x\n"
-        );
-        assert!(seen.ends_with(&rest), "{seen}");
+        let session = pki.path("session").display().to_string();
+        for resumed in [0, 1] {
+            let log = pki.path(&format!("{version}{resumed}"));
+            let words = format!(
+                "{version} -groups P-256:P-384 -sigalgs ECDSA+SHA256:RSA+SHA256 -cert {good} -key {good} -keylogfile {} \
+                 -sess_{} {session}",
+                log.display(),
+                ["out", "in"][resumed],
+            );
+            let seen = seen(gate.port(), &words);
+            let is_secret =
+                |line: &&str| SECRETS.iter().any(|(label, _)| line.starts_with(label)) && !line.ends_with(' ');
+            let mut ours: Vec<String> = seen.lines().filter(is_secret).map(str::to_lowercase).collect();
+            let theirs = std::fs::read_to_string(&log).expect("a log of keys");
+            let mut theirs: Vec<String> = theirs.lines().filter(is_secret).map(str::to_lowercase).collect();
+            ours.sort();
+            theirs.sort();
+            assert_eq!(ours, theirs, "{seen}");
+            assert_eq!(ours.len(), kept, "{seen}");
+            // The server of TLS 1.3 has asked for another hello. A session of TLS 1.2 forgets its group.
+            let curve = if versions.is_empty() && resumed == 1 { "" } else { "secp384r1" };
+            let rest = format!(
+                "curve {curve}\nserver 64\nversions {versions}\nsigalgs 04030401\nsan DNS:good.example, IP \
+                 Address:10.0.0.1, URI:urn:x\nunique \nresumed {resumed} "
+            );
+            let (before, id) = seen.trim_end().split_at(seen.trim_end().len() - 64);
+            assert!(before.ends_with(&rest), "{seen}");
+            // The identifier of a session of TLS 1.2 is the one that the client has.
+            pki.openssl(&format!("sess_id -in {session} -noout -text -out text"));
+            let text = std::fs::read_to_string(pki.path("text")).expect("was made");
+            let is_same = text.lines().any(|line| line.trim().strip_prefix("Session-ID: ") == Some(id));
+            assert_eq!(is_same, version == "-tls1_2", "{id}: {text}");
+        }
     }
+}
+
+/// What a proxy that does not end TLS logs of the hellos: the fetches that HAProxy 2.8 has, and those it lacks.
+const HELLO: [&str; 2] = [
+    "req.ssl_hello_type req_ssl_hello_type req.ssl_sni req_ssl_sni req.ssl_ver req_ssl_ver req.ssl_ec_ext req.ssl_st_ext \
+     req.ssl_alpn",
+    "req.ssl_cipherlist,hex req.ssl_supported_groups,hex req.ssl_sigalgs,hex req.ssl_keyshare_groups,hex",
+];
+
+#[test]
+fn hellos_of_connections_that_pass_are_read_as_by_haproxy() {
+    let pki = Pki::new();
+    let behind = Listening::new();
+    let gates = [Listening::new(), Listening::new()];
+    // The variable of a fetch that has no value stays unset. A line with the number of bytes is logged at the end.
+    let text = |index: usize| {
+        let names: Vec<&str> = HELLO[..=index].iter().flat_map(|names| names.split(' ')).collect();
+        let mut rules = String::new();
+        for (number, name) in names.iter().enumerate() {
+            rules += &format!(" tcp-request content set-var(sess.v{number}) {name}\n");
+        }
+        let format: Vec<String> = (0..names.len()).map(|number| format!("%[var(sess.v{number})]")).collect();
+        format!(
+            "defaults\n mode tcp\n timeout client 10s\n timeout server 10s\n timeout connect 10s\n log stdout format raw \
+             local0\nlisten pass\n bind {}\n tcp-request inspect-delay 10s\n{rules} tcp-request content accept if {{ \
+             req.ssl_hello_type 1 }}\n tcp-request content reject if {{ req.payload(0,3) -m str GET }}\n \
+             tcp-response inspect-delay 10s\n tcp-response content set-var(sess.a) res.ssl_hello_type\n tcp-response \
+             content set-var(sess.b) rep_ssl_hello_type\n tcp-response content accept if {{ rep_ssl_hello_type 2 }}\n \
+             log-format \"%B %[var(sess.a)] %[var(sess.b)] {}\"\n server s 127.0.0.1:{}\n",
+            gates[index].word(),
+            format.join(" "),
+            behind.port(),
+        )
+    };
+    let origin = format!(
+        "frontend origin\n mode http\n no log\n bind {} ssl crt {} alpn http/1.1\n http-request return status 200 content-type text/plain \
+         string ok\n",
+        behind.word(),
+        pki.path("both/a.pem").display(),
+    );
+    let haproxy = Haproxy::start_2_8(&(text(0) + &origin), &[&gates[0], &behind]);
+    let ours = start(&text(1), &[&gates[1]]);
+    let session = pki.path("session").display().to_string();
+    let clients = [
+        (format!("-tls1_2 -servername a.example -sess_out {session}"), None),
+        (format!("-tls1_2 -servername a.example -sess_in {session}"), None),
+        (
+            "-tls1_2 -noservername -no_ticket -cipher ECDHE-ECDSA-AES128-GCM-SHA256 -sigalgs ECDSA+SHA256 -groups \
+             P-256:P-384 -alpn http/1.1,h2"
+                .to_owned(),
+            Some("C02B00FF 00170018 0403 -"),
+        ),
+        (
+            "-tls1_3 -servername x.w.example -ciphersuites TLS_CHACHA20_POLY1305_SHA256 -sigalgs RSA-PSS+SHA256 -groups \
+             P-384:X25519 -alpn h2"
+                .to_owned(),
+            Some("130300FF 0018001D 0804 0018"),
+        ),
+        ("-tls1_3 -servername b.example".to_owned(), None),
+        ("-cipher ALL:@SECLEVEL=0 -tls1_1".to_owned(), None),
+    ];
+    let lines = |program: &sluicegate_testkit::Program, count: usize| {
+        wait_for("a log line", || {
+            let output = program.output();
+            let lines: Vec<String> = output
+                .lines()
+                .filter_map(|line| {
+                    let (bytes, values) = line.split_once(' ')?;
+                    bytes.parse::<u64>().ok().map(|_| values.to_owned())
+                })
+                .collect();
+            (lines.len() == count).then(|| lines[count - 1].clone())
+        })
+    };
+    let old = HELLO[0].split(' ').count() + 2;
+    for (index, (client, expected)) in clients.iter().enumerate() {
+        for gate in &gates {
+            let is_old = client.contains("tls1_1");
+            assert_eq!(seen(gate.port(), client), if is_old { "alert 70" } else { "ok" }, "{client}");
+        }
+        let theirs = lines(&haproxy.program, index + 1);
+        let line = lines(&ours.program, index + 1);
+        let words: Vec<&str> = line.split(' ').collect();
+        assert_eq!(words[..old].join(" "), theirs, "{client}");
+        if let Some(expected) = expected {
+            assert_eq!(words[old..].join(" "), *expected, "{client}");
+        }
+    }
+    // What is no hello has none of them.
+    for gate in &gates {
+        let mut client = sluicegate_testkit::Client::connect(&gate.address());
+        client.send("GET / HTTP/1.1\r\n\r\n");
+        client.read_to_end();
+    }
+    let theirs = lines(&haproxy.program, clients.len() + 1);
+    assert_eq!(lines(&ours.program, clients.len() + 1), format!("{theirs} - - - -"));
+    assert_eq!(theirs, ["-"; 11].join(" "));
 }
 
 #[test]

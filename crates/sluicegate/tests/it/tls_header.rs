@@ -7,11 +7,12 @@ use std::process::Stdio;
 use sluicegate_testkit::{Haproxy, Listening, s_client};
 
 use crate::start;
-use crate::tls::Pki;
+use crate::tls::{Pki, seen};
 
 /// The options of `server` lines that are compared.
-const OPTIONS: [&str; 5] = [
+const OPTIONS: [&str; 6] = [
     "send-proxy-v2",
+    "send-proxy-v2-ssl-cn no-send-proxy-v2-ssl-cn send-proxy-v2",
     "send-proxy-v2-ssl",
     "send-proxy-v2-ssl-cn",
     "send-proxy-v2 proxy-v2-options ssl,cert-cn,ssl-cipher,cert-sig,cert-key,authority,crc32c",
@@ -30,7 +31,7 @@ fn configuration(pki: &Pki, listening: &[Listening], server: u16) -> String {
     for (index, listening) in listening.iter().enumerate() {
         let (tls, options) = match OPTIONS.get(index) {
             Some(options) => (&*tls, *options),
-            None => ("", OPTIONS[3]),
+            None => ("", OPTIONS[4]),
         };
         text += &format!(
             "listen l{index}\n    bind {} {tls}\n    server s 127.0.0.1:{server} {options}\n",
@@ -38,6 +39,20 @@ fn configuration(pki: &Pki, listening: &[Listening], server: u16) -> String {
         );
     }
     text
+}
+
+/// Returns lines of a frontend that sends a header to another one, which answers with what the header says.
+fn chain(pki: &Pki, front: &Listening, behind: &Listening) -> String {
+    format!(
+        "listen chain\n    mode http\n    bind {} ssl crt {} alpn http/1.1\n    unique-id-format id-%[req.hdr(host)]\n    \
+         server s 127.0.0.1:{} send-proxy-v2 proxy-v2-options authority,unique-id\nfrontend told\n    mode http\n    bind {} \
+         accept-proxy\n    http-request return status 200 content-type text/plain lf-string \
+         \"%[fc_pp_authority] %[fc_pp_unique_id] %[fc_pp_authority,length]\"\n",
+        front.word(),
+        pki.path("b.pem").display(),
+        behind.port(),
+        behind.word(),
+    )
 }
 
 /// Returns the PROXY header that the server receives for a client's connection, without ports and checksum.
@@ -82,8 +97,17 @@ fn servers_are_told_of_tls_as_by_haproxy() {
     let server = TcpListener::bind("127.0.0.1:0").expect("a port");
     let port = server.local_addr().expect("an address").port();
     let [theirs, ours] = [(); 2].map(|()| (0..=OPTIONS.len()).map(|_| Listening::new()).collect::<Vec<_>>());
-    let _haproxy = Haproxy::start_2_8(&configuration(&pki, &theirs, port), &theirs.iter().collect::<Vec<_>>());
-    let _sluicegate = start(&configuration(&pki, &ours, port), &ours.iter().collect::<Vec<_>>());
+    let chained = [(); 2].map(|()| [Listening::new(), Listening::new()]);
+    let program = |own: &[Listening], chained: &[Listening; 2]| {
+        configuration(&pki, own, port) + &chain(&pki, &chained[0], &chained[1])
+    };
+    let _haproxy =
+        Haproxy::start_2_8(&program(&theirs, &chained[0]), &theirs.iter().chain(&chained[0]).collect::<Vec<_>>());
+    let _sluicegate = start(&program(&ours, &chained[1]), &ours.iter().chain(&chained[1]).collect::<Vec<_>>());
+    for [front, _] in &chained {
+        assert_eq!(seen(front.port(), "-servername some.example"), "some.example id-h 12");
+        assert_eq!(seen(front.port(), "-noservername"), " id-h ");
+    }
     let with = |words: &str, name: &str| {
         let file = pki.path(&format!("{name}.pem")).display().to_string();
         Some(format!("-servername a.example {words} -cert {file} -key {file}"))

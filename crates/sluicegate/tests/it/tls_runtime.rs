@@ -311,6 +311,8 @@ fn authorities_and_revocations_are_replaced() {
     assert!(is_accepted());
     gate.check("show ssl crl-file", "# filename\n@/list.crl\n");
     gate.check("show ssl ca-file", "# filename\n@/ca.crt - 1 certificate(s)\n");
+    let providers = "There are no SSL providers: the library is AWS-LC, and providers are OpenSSL's.\n";
+    gate.check("show ssl providers", providers);
     let details = gate.ask("show ssl crl-file @/list.crl");
     assert!(
         details.starts_with("Filename: @/list.crl\nStatus: Used\n \nCertificate Revocation List #1:\nVersion 2\n"),
@@ -321,6 +323,10 @@ fn authorities_and_revocations_are_replaced() {
     gate.set("set ssl crl-file @/list.crl", "nothing", "Invalid payload\nCan't update @/list.crl!\n");
     gate.set("set ssl crl-file @/list.crl", &revoked, "transaction created for CRL @/list.crl!\n");
     gate.check("show ssl crl-file", "# transaction\n*@/list.crl\n# filename\n@/list.crl\n");
+    gate.check("abort ssl crl-file @/list.crl", "Transaction aborted for certificate '@/list.crl'!\n");
+    gate.check("abort ssl crl-file @/list.crl", "No ongoing transaction!\n");
+    gate.check("commit ssl crl-file @/list.crl", "No ongoing transaction! !\nCan't commit @/list.crl!\n");
+    gate.set("set ssl crl-file @/list.crl", &revoked, "transaction created for CRL @/list.crl!\n");
     assert!(is_accepted());
     gate.check("commit ssl crl-file @/list.crl", "Committing @/list.crl.\nSuccess!\n");
     assert!(!is_accepted());
@@ -346,6 +352,20 @@ fn authorities_and_revocations_are_replaced() {
     );
     gate.check("commit ssl ca-file @/ca.crt", "Committing @/ca.crt.\nSuccess!\n");
     assert!(is_accepted());
+    // In the order of the names, the shortest first, but for the last one, which an addition sorts even if it adds nothing.
+    let subjects = |name: &str| {
+        let details = gate.ask(&format!("show ssl ca-file {name}"));
+        let names: Vec<&str> = details.lines().filter_map(|line| line.strip_prefix("Subject: /CN=")).collect();
+        names.join(" ")
+    };
+    let client = String::from_utf8(gate.certificates.read("client.crt")).unwrap();
+    gate.check("new ssl ca-file three", "New CA file created 'three'!\n");
+    gate.set("set ssl ca-file three", &format!("{client}{other}{own}"), "transaction created for CA three!\n");
+    assert_eq!(subjects("*three"), "other client ca");
+    gate.set("add ssl ca-file three", &other, "transaction updated for CA three!\n");
+    assert_eq!(subjects("*three"), "ca other client");
+    gate.check("abort ssl ca-file three", "Transaction aborted for certificate 'three'!\n");
+    gate.check("del ssl ca-file three", "CA file 'three' deleted!\n");
     let details = gate.ask("show ssl ca-file @/ca.crt:2");
     assert!(details.contains("\nStatus: Used\n \nCertificate #2:\nSerial: ") && !details.contains("#1"), "{details}");
     gate.check("show ssl ca-file @/list.crl", "Can't display the CA file : Not found!\n");
@@ -483,6 +503,15 @@ fn directories_are_lists() {
     assert_eq!(shown(gate.ports[0], "b.example").as_deref(), Some("b"));
     let again = "Can't edit the crt-list: file already exists in this directory!\n";
     gate.check("add ssl crt-list @/all @/all/b.pem", again);
+    // A certificate that no line with words is about has the names of the files that were looked for.
+    gate.set(
+        "add ssl crt-list @/all",
+        "@/all/a.pem [key @/all/a.pem ocsp-update off]",
+        "Can't edit the crt-list: '@/all/a.pem' is already instantiated with incompatible parameters:\n Can't use the \
+         certificate previously defined without any keyword with these keywords:\n- different parameter 'ocsp' : \
+         previously '@/all/a.pem.ocsp' vs '(null)'\n- different parameter 'sctl' : previously '@/all/a.pem.sctl' vs \
+         '(null)'\n",
+    );
     gate.check("show ssl crt-list -n @/all", "# @/all\n@/all/a.pem:0\n@/all/b.pem:1\n");
     gate.check("del ssl crt-list @/all @/all/b.pem", "Entry '@/all/b.pem' deleted in crtlist '@/all'!\n");
     assert_eq!(shown(gate.ports[0], "b.example").as_deref(), Some("a"));

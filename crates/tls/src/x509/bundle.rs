@@ -68,15 +68,17 @@ impl Crl {
 pub struct Bundle {
     /// The path as it was written, by which the runtime API knows it.
     pub path: String,
-    /// The certificates, each once, in the order of the file.
+    /// The certificates, each once, in the order of their names but for the last one.
     pub certificates: Vec<Certificate>,
-    /// The revocation lists, in the order of the file.
+    /// The revocation lists, likewise by their issuers.
     pub crls: Vec<Crl>,
     /// SHA-256 of the contents, by which settings are compared.
     pub digest: [u8; 32],
     /// SHA-256 of the files as they were last read, by which a reload recognises that they have not changed. What was set
     /// at run time keeps that of what it replaced; `None`: there were no files.
     pub file_digest: Option<[u8; 32]>,
+    /// Whether the last member that was added is a revocation list.
+    pub ends_with_crl: bool,
 }
 
 impl Bundle {
@@ -102,7 +104,7 @@ impl Bundle {
         for content in contents {
             bundle.add(content)?;
         }
-        bundle.remove_duplicates();
+        bundle.arrange();
         if bundle.is_empty() {
             return Err("no certificate or crl found".to_owned());
         }
@@ -112,16 +114,34 @@ impl Bundle {
     /// Parses a directory's files of which each has its first certificate taken, as HAProxy does. Returns warnings
     /// about files without one; a directory without certificates is a warning, too.
     pub fn parse_directory(path: &str, files: &[(&str, &[u8])]) -> (Self, Vec<String>) {
-        let contents: Vec<&[u8]> = files.iter().map(|(_, content)| *content).collect();
+        Bundle::parse_system(path, path, files, None)
+    }
+
+    /// Does the same with the files of `directory`, and takes all certificates of the file `whole`.
+    pub fn parse_system(
+        path: &str,
+        directory: &str,
+        files: &[(&str, &[u8])],
+        whole: Option<&[u8]>,
+    ) -> (Self, Vec<String>) {
+        let contents: Vec<&[u8]> = whole.into_iter().chain(files.iter().map(|(_, content)| *content)).collect();
         let mut bundle = Bundle::empty(path, &contents);
         let mut warnings = Vec::new();
+        if let Some(Err(reason)) = whole.map(|content| bundle.add(content)) {
+            warnings.push(format!("ca-file: couldn't load all of '{path}' ({reason})"));
+        }
         for (file, content) in files {
             match Certificate::from_pem(content) {
-                Ok(certificate) => bundle.certificates.push(certificate),
-                Err(reason) => warnings.push(format!("ca-file: '{path}' couldn't load '{path}/{file}' ({reason})")),
+                Ok(certificate) => {
+                    bundle.certificates.push(certificate);
+                    bundle.ends_with_crl = false;
+                }
+                Err(reason) => {
+                    warnings.push(format!("ca-file: '{path}' couldn't load '{directory}/{file}' ({reason})"))
+                }
             }
         }
-        bundle.remove_duplicates();
+        bundle.arrange();
         if bundle.is_empty() {
             warnings.push(format!("ca-file: 0 CA were loaded from '{path}'"));
         }
@@ -149,23 +169,35 @@ impl Bundle {
         if bundle.certificates.len() + bundle.crls.len() == blocks {
             return None;
         }
-        bundle.remove_duplicates();
+        bundle.arrange();
         bundle.digest = Bundle::digest(&[b"set", &bundle.digest, content]);
         Some(bundle)
     }
 
     fn empty(path: &str, contents: &[&[u8]]) -> Self {
         let digest = Bundle::digest(contents);
-        Bundle { path: path.into(), certificates: Vec::new(), crls: Vec::new(), digest, file_digest: Some(digest) }
+        let (certificates, crls, file_digest) = (Vec::new(), Vec::new(), Some(digest));
+        Bundle { path: path.into(), certificates, crls, digest, file_digest, ends_with_crl: false }
     }
 
     fn is_empty(&self) -> bool {
         self.certificates.is_empty() && self.crls.is_empty()
     }
 
-    fn remove_duplicates(&mut self) {
+    /// Removes repeated certificates and sorts by names. As in a store of OpenSSL that nothing was looked up in yet, the
+    /// member that was added last stands behind the others of its kind: the runtime API numbers members in this order.
+    fn arrange(&mut self) {
         let mut seen = HashSet::new();
-        self.certificates.retain(|certificate| seen.insert(certificate.to_der()));
+        let mut is_new = false;
+        self.certificates.retain(|certificate| {
+            is_new = seen.insert(certificate.to_der());
+            is_new
+        });
+        let (certificates, crls) = (self.certificates.len(), self.crls.len());
+        let certificates = certificates - usize::from(is_new && !self.ends_with_crl);
+        let crls = crls - usize::from(crls > 0 && self.ends_with_crl);
+        self.certificates[..certificates].sort_by(|one, other| one.subject().compare(other.subject()));
+        self.crls[..crls].sort_by(|one, other| one.issuer().compare(other.issuer()));
     }
 
     /// Adds what a PEM file has. The error is the library's reason.
@@ -183,9 +215,11 @@ impl Bundle {
             unsafe {
                 if !(*block).x509.is_null() {
                     self.certificates.push(Certificate::shared((*block).x509));
+                    self.ends_with_crl = false;
                 }
                 if !(*block).crl.is_null() {
                     self.crls.push(Crl::shared((*block).crl));
+                    self.ends_with_crl = true;
                 }
             }
         }

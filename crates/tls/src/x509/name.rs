@@ -1,5 +1,6 @@
 //! Distinguished names in the forms that HAProxy's fetches print.
 
+use std::cmp::Ordering;
 use std::ffi::{CStr, c_char};
 use std::marker::PhantomData;
 
@@ -28,6 +29,12 @@ impl<'a> Name<'a> {
     pub fn to_der(self) -> Vec<u8> {
         // SAFETY: the name is valid; the function reads it alone. `der` passes null or a buffer of the right length.
         raw::der(|out| unsafe { c::i2d_X509_NAME(self.name.cast_mut(), out) }).unwrap_or_default()
+    }
+
+    /// Compares by OpenSSL's order: shorter names first, in a form without case and repeated blanks.
+    pub fn compare(self, other: Name<'_>) -> Ordering {
+        // SAFETY: both names are valid; they are only read once they have their canonical form, which parsed names have.
+        unsafe { c::X509_NAME_cmp(self.name, other.name) }.cmp(&0)
     }
 
     /// Returns the number of entries.

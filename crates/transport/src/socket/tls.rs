@@ -17,6 +17,7 @@ mod handshake;
 use std::any::Any;
 use std::cell::{Cell, RefCell};
 use std::io::{self, IoSlice, Read, Write};
+use std::net::Shutdown;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
@@ -371,7 +372,13 @@ impl Tls {
 
 impl Drop for Tls {
     fn drop(&mut self) {
+        let is_open = !self.inner.get_mut().closed && !self.resets.get();
         self.close();
+        // The peer answers `close_notify`, and the kernel resets a connection that is closed with unread bytes: without a
+        // FIN before it, the reset looks like a failure of this side.
+        if let (true, Some(socket)) = (is_open, &self.socket) {
+            socket.shutdown(Shutdown::Write);
+        }
     }
 }
 
@@ -607,7 +614,10 @@ mod tests {
     /// Returns both ends of a connection after its handshake, of which the first `early` bytes were read before.
     async fn pair(early: usize) -> (Socket, Socket) {
         let (one, other) = UnixStream::pair().unwrap();
-        let (mut server, mut client_end) = (Socket::of_unix(one).unwrap(), Socket::of_unix(other).unwrap());
+        joined(Socket::of_unix(one).unwrap(), Socket::of_unix(other).unwrap(), early).await
+    }
+
+    async fn joined(mut server: Socket, mut client_end: Socket, early: usize) -> (Socket, Socket) {
         client_end.start_tls_client(client());
         let serving = async {
             let mut first = vec![0; early];
@@ -668,6 +678,24 @@ mod tests {
             drop(server);
             assert_eq!(read_all(&mut client, 100).await, b"answer");
         }
+    }
+
+    #[tokio::test]
+    async fn a_connection_with_unread_bytes_ends_before_it_is_reset() {
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let end = std::net::TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        let [one, other] = [listener.accept().unwrap().0, end].map(|stream| {
+            stream.set_nonblocking(true).unwrap();
+            Socket::from_fd(stream.into(), true).unwrap()
+        });
+        let (mut server, mut client) = joined(one, other, 0).await;
+        write_all(&mut server, b"answer").await;
+        write_all(&mut client, b"unread").await;
+        drop(server);
+        assert_eq!(read_all(&mut client, 100).await, b"answer");
+        let Socket::Tls(client) = client else { panic!("the client has TLS") };
+        client.socket().readable().await.unwrap();
+        assert_eq!(client.socket().try_read(&mut [0; 8]).unwrap(), 0);
     }
 
     #[tokio::test]

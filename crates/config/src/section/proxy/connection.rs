@@ -144,8 +144,8 @@ pub(super) const SESSION_CONNECTIONS: Row<ProxyParser> = row(
     1,
     1,
     "N",
-    "Maximum number of idle server connections kept for a client's connection under 'http-reuse never'; further ones \
-     are closed. 5.",
+    "Maximum number of idle server connections kept for a client's connection alone, as under 'http-reuse never'; further \
+     ones are closed. 5.",
     |r, line| {
         if let Some(n) = r.leading_integer(line, 1, 0, i64::from(i32::MAX)) {
             r.settings.proxy.max_session_srv_conns = n as u32;

@@ -305,7 +305,8 @@ pub(crate) static KEYWORDS: Table<ProxyParser> = Table::new(&[
         1,
         1,
         "never|safe|aggressive|always",
-        "The conditions for sharing idle server connections between clients; safe by default.",
+        "The conditions for sharing idle server connections between clients; safe by default. A connection whose server \
+         asks for NTLM or Negotiate is never shared.",
         |r, line| {
             const NAMES: [(&str, HttpReuse); 4] = [
                 ("never", HttpReuse::Never),

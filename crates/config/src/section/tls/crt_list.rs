@@ -101,7 +101,8 @@ fn split(line: &str) -> Result<Split<'_>, String> {
 pub(super) fn line(text: &str, file: &Arc<str>, number: u32, loader: &Loader<'_>) -> Result<Option<ListLine>, String> {
     let Some(line) = split_line(text, file, number, loader)? else { return Ok(None) };
     let is_wild = |filter: &String| filter.len() > 1 && filter.starts_with('*');
-    if line.filters.iter().any(|filter| filter.starts_with('!')) && !line.filters.iter().any(is_wild) {
+    let excludes = |filter: &String| filter.len() > 1 && filter.starts_with('!') && !filter.starts_with("!*");
+    if line.filters.iter().any(excludes) && !line.filters.iter().any(is_wild) {
         let message = "without a positive wildcard filter won't do anything!";
         let path = &line.path;
         loader.warn(format!(
@@ -178,7 +179,9 @@ fn read_word(
     if name == "crt" || !named::knows(name) {
         return None;
     }
-    let Some((value, _)) = value else { return missing() };
+    let Some((value, offset)) = value else { return missing() };
+    let at = Position { file: file.clone(), line: line.number, column: *offset as u32 + 1 };
+    loader.names_acme(name, value, &at);
     line.files.origin = Origin::List;
     let read = line.files.word(name, value)?;
     let read = read.map(|warning| {
@@ -326,6 +329,7 @@ impl ListLine {
             self.path = value.ok_or_else(missing)?.to_owned();
             return Ok(1);
         }
+        loader.names_acme(name, value.unwrap_or_default(), &at);
         match self.files.word(name, value.unwrap_or_default()) {
             None => {
                 let near = named::nearest(name).map(|near| format!("; did you mean '{near}'?"));

@@ -124,6 +124,7 @@ impl StoreReader<'_, '_> {
                     .error(line.at(next + 1), format!("'load' in section 'crt-store': '{name}' expects a value"));
                 return;
             }
+            self.loader.names_acme(name, value, &line.at(next + 1));
             let read = match name {
                 "alias" if value.starts_with('/') => {
                     Err(format!("cannot parse 'alias' value '{value}', '/' is forbidden as the first character"))
@@ -164,6 +165,7 @@ impl StoreReader<'_, '_> {
             None if self.name.is_empty() => below(self.loader.global.crt_base.as_deref(), &crt),
             None => format!("@{}/{}", self.name, crt.trim_start_matches('/')),
         };
+        files.written = Some(files.files());
         let base = |base: &Option<String>, file: &mut Option<String>| {
             if let Some(path) = file {
                 *path = below(base.as_deref(), path);

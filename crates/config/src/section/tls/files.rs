@@ -30,13 +30,14 @@ const BUNDLE: [&str; 3] = ["dsa", "ecdsa", "rsa"];
 const BESIDE: [&str; 4] = [".issuer", ".ocsp", ".sctl", ".key"];
 /// The suffixes of files in a directory of CA certificates.
 const AUTHORITIES: [&str; 4] = [".pem", ".crt", ".cer", ".crl"];
-/// The files of the system's CA certificates, by distribution, and a directory of them.
-const SYSTEM_CA: [&str; 5] = [
+/// The directory of the system's CA certificates, which is what HAProxy reads, and the files of all of them, by
+/// distribution: not every distribution has each certificate in a file of its own.
+const SYSTEM_CA: &str = "/etc/ssl/certs";
+const SYSTEM_CA_FILES: [&str; 4] = [
     "/etc/ssl/certs/ca-certificates.crt",
     "/etc/pki/tls/certs/ca-bundle.crt",
     "/etc/ssl/ca-bundle.pem",
     "/etc/ssl/cert.pem",
-    "/etc/ssl/certs",
 ];
 /// The number of certificates below which one thread parses all.
 const FEW: usize = 16;
@@ -54,6 +55,8 @@ pub(crate) struct Loader<'a> {
     /// Authorities that could not be loaded, so that a second line of the same path reads nothing.
     failed: RefCell<HashMap<Arc<str>, String>>,
     warnings: RefCell<Vec<String>>,
+    /// Where `acme` sections are named first.
+    acme_places: RefCell<HashMap<String, Position>>,
     /// The files that were named for a certificate, by the certificate's name.
     named: RefCell<HashMap<Arc<str>, NamedFiles>>,
     /// Lists by name.
@@ -78,9 +81,11 @@ enum Kind {
 impl<'a> Loader<'a> {
     pub(crate) fn new(files: &'a dyn Files, global: &'a GlobalTls, known: Known) -> Loader<'a> {
         let (loaded, failed, warnings, named, lists) = Default::default();
+        let acme_places = RefCell::default();
         let common = Common::default();
         let Known { previous, checked } = known;
-        let mut loader = Loader { files, global, previous, checked, common, loaded, failed, warnings, named, lists };
+        let mut loader =
+            Loader { files, global, previous, checked, common, loaded, failed, warnings, acme_places, named, lists };
         loader.common.skip_self_issued = global.skip_self_issued_ca;
         loader
     }
@@ -157,6 +162,18 @@ impl<'a> Loader<'a> {
     /// Returns the certificates that are renewed by ACME.
     pub(crate) fn acme(&self) -> Vec<(Arc<str>, model::AcmeUse)> {
         self.loaded.borrow().acme.iter().map(|(name, used)| (name.clone(), used.clone())).collect()
+    }
+
+    /// Keeps the place of a word `acme`.
+    pub(super) fn names_acme(&self, name: &str, section: &str, at: &Position) {
+        if name == "acme" {
+            self.acme_places.borrow_mut().entry(section.to_owned()).or_insert_with(|| at.clone());
+        }
+    }
+
+    /// Returns where a section is named first.
+    pub(crate) fn acme_place(&self, section: &str) -> Option<Position> {
+        self.acme_places.borrow().get(section).cloned()
     }
 
     /// Sets the position of the line that names the following relative paths.
@@ -293,9 +310,9 @@ impl<'a> Loader<'a> {
 
     /// Returns a setting for a known certificate in which a line differs from an earlier line.
     fn conflict(&self, name: &str, new: &NamedFiles) -> Option<String> {
-        let named = self.named.borrow();
-        let old = named.get(name);
-        old.unwrap_or(&NamedFiles::default()).conflict(new, self.global.ocsp_update.by_default)
+        let (named, loaded) = (self.named.borrow(), self.loaded.borrow());
+        let known = loaded.sources.get(name).cloned().unwrap_or_default();
+        named.get(name)?.conflict(&known, new, self.global.ocsp_update.by_default)
     }
 
     /// Loads one certificate.
@@ -382,21 +399,21 @@ impl<'a> Loader<'a> {
         Ok(files)
     }
 
-    /// Returns the files that `show ssl cert` prints: as in HAProxy, including files that were looked for and not
-    /// found.
+    /// Returns the files that `show ssl cert` prints: as in HAProxy those that a line of a list or a `crt-store` names,
+    /// else also files that were looked for, found or not.
     fn source(&self, named: &NamedFiles, files: &PairFiles) -> model::NamedFiles {
-        let crt = named.crt.clone().unwrap_or_else(|| files.path.clone());
+        if named.crt.is_some() || named.origin != Origin::Plain {
+            return named.as_written();
+        }
+        let crt = files.path.clone();
         let stem = if self.global.extra_del_ext { crt.strip_suffix(".crt").unwrap_or(&crt) } else { &crt };
-        // Lines with such words show the files that they name and those that were found.
-        let plain = named.origin == Origin::Plain;
-        let beside = |wanted: bool, end: &str| (wanted && plain).then(|| format!("{stem}.{end}"));
-        let path = |file: &Option<File>| file.as_ref().map(|(path, _)| path.clone());
+        let beside = |wanted: bool, end: &str| wanted.then(|| format!("{stem}.{end}"));
         let extra = self.global.extra_files;
         model::NamedFiles {
-            key: files.key.as_ref().map(|(path, _)| path.clone()).or_else(|| plain.then(|| crt.clone())),
-            ocsp: path(&files.ocsp).or_else(|| beside(extra.ocsp, "ocsp")),
-            issuer: path(&files.issuer).or_else(|| beside(extra.issuer && files.ocsp.is_some(), "issuer")),
-            sctl: named.sctl.clone().or_else(|| beside(extra.sctl, "sctl")),
+            key: Some(files.key.as_ref().map_or_else(|| crt.clone(), |(path, _)| path.clone())),
+            ocsp: beside(extra.ocsp, "ocsp"),
+            issuer: beside(extra.issuer && files.ocsp.is_some(), "issuer"),
+            sctl: beside(extra.sctl, "sctl"),
             crt: Some(crt),
         }
     }
@@ -495,18 +512,18 @@ impl<'a> Loader<'a> {
     }
 
     fn authority_files(&self, path: &str) -> Result<Authorities, String> {
-        let of = |place: &str, kind: Kind| match kind {
-            Kind::File(bytes) => Authorities { files: vec![(place.to_owned(), bytes)], is_directory: false },
-            Kind::Directory(names) => {
-                Authorities { files: self.authority_directory(place, &names), is_directory: true }
-            }
-        };
+        let directory =
+            |place: &str, names: &[String]| Some((place.to_owned(), self.authority_directory(place, names)));
         if path == "@system-ca" {
-            let found = SYSTEM_CA.iter().find_map(|place| self.kind(place).ok().map(|kind| of(place, kind)));
-            return found.ok_or_else(|| "the system has no certificates of authorities".to_owned());
+            let whole = SYSTEM_CA_FILES.iter().find_map(|place| self.read(place).ok());
+            let names = self.files.names(Path::new(SYSTEM_CA)).ok();
+            let found = Authorities { whole, directory: names.and_then(|names| directory(SYSTEM_CA, &names)) };
+            let is_empty = found.whole.is_none() && found.directory.is_none();
+            return if is_empty { Err("the system has no certificates of authorities".to_owned()) } else { Ok(found) };
         }
         match self.kind(path) {
-            Ok(kind) => Ok(of(path, kind)),
+            Ok(Kind::File(bytes)) => Ok(Authorities { whole: Some(bytes), directory: None }),
+            Ok(Kind::Directory(names)) => Ok(Authorities { whole: None, directory: directory(path, &names) }),
             Err(error) => Err(reason(&error)),
         }
     }
@@ -573,7 +590,7 @@ impl Batch<'_, '_> {
         let old = self.slots.get(path).map(|slot| &self.wanted[*slot].1);
         let default = self.loader.global.ocsp_update.by_default;
         let conflict = match old {
-            Some(old) => old.conflict(files, default),
+            Some(old) => old.conflict(&old.as_written(), files, default),
             None if self.loader.known(path).is_some() => self.loader.conflict(path, files),
             None => None,
         };
@@ -593,7 +610,10 @@ impl Batch<'_, '_> {
             };
         }
         match self.loader.read(path) {
-            Ok(pem) => Ok(vec![self.push(path, files, Some(pem))?]),
+            Ok(pem) => {
+                let files = NamedFiles { crt: Some(path.to_owned()), ..files.clone() };
+                Ok(vec![self.push(path, &files, Some(pem))?])
+            }
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
                 let slots = self.push_bundle(path)?;
                 if slots.is_empty() {
@@ -749,7 +769,7 @@ fn has(bytes: &[u8], part: &[u8]) -> bool {
 }
 
 /// Returns the system's text of an error.
-pub(super) fn reason(error: &io::Error) -> String {
+pub(crate) fn reason(error: &io::Error) -> String {
     if error.kind() == io::ErrorKind::NotFound {
         return "No such file or directory".to_owned();
     }

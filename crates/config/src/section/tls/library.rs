@@ -82,27 +82,28 @@ impl PairFiles {
 
 /// The files of one `ca-file` or `crl-file`.
 pub(super) struct Authorities {
-    /// Names, within the directory if it is one, and contents.
-    pub(super) files: Vec<File>,
-    /// Whether it is a directory, of whose files only the first certificate is used.
-    pub(super) is_directory: bool,
+    /// A file of which everything is used: that of the path, or the one beside the system's directory.
+    pub(super) whole: Option<Vec<u8>>,
+    /// A directory and the names and contents of its files, of which only the first certificate is used.
+    pub(super) directory: Option<(String, Vec<File>)>,
 }
 
 impl Authorities {
     /// Returns the digest that the parsed files will have.
     pub(super) fn digest(&self) -> [u8; 32] {
-        let contents: Vec<&[u8]> = self.files.iter().map(|(_, bytes)| bytes.as_slice()).collect();
+        let files = self.directory.iter().flat_map(|(_, files)| files).map(|(_, bytes)| bytes);
+        let contents: Vec<&[u8]> = self.whole.iter().chain(files).map(Vec::as_slice).collect();
         Bundle::digest(&contents)
     }
 
     /// Parses certificates and revocation lists; returns warnings with them.
     pub(super) fn parse(&self, path: &str) -> Result<(Bundle, Vec<String>), String> {
-        if self.is_directory {
-            let files: Vec<_> = self.files.iter().map(|(name, bytes)| (name.as_str(), bytes.as_slice())).collect();
-            return Ok(Bundle::parse_directory(path, &files));
+        let whole = self.whole.as_deref();
+        if let Some((directory, files)) = &self.directory {
+            let files: Vec<_> = files.iter().map(|(name, bytes)| (name.as_str(), bytes.as_slice())).collect();
+            return Ok(Bundle::parse_system(path, directory, &files, whole));
         }
-        let contents: Vec<&[u8]> = self.files.iter().map(|(_, bytes)| bytes.as_slice()).collect();
-        let parsed = Bundle::parse(path, &contents).map_err(|message| {
+        let parsed = Bundle::parse(path, whole.as_slice()).map_err(|message| {
             // Only the reason: the message around it contains the path.
             let reason = message.split_once(" (").and_then(|(_, reason)| reason.strip_suffix(")."));
             reason.unwrap_or(&message).to_owned()

@@ -16,7 +16,7 @@ pub(crate) mod words;
 
 pub(crate) use bind::{BindLine, BindWord, BindWords, FrontendLines};
 pub use crt_list::AddedLine;
-pub(crate) use files::{Known, Loader};
+pub(crate) use files::{Known, Loader, reason};
 pub(crate) use server::{ServerLine, ServerWords};
 pub(crate) use words::{PolicyWord, Reading};
 

@@ -37,6 +37,8 @@ pub(super) struct NamedFiles {
     pub(super) acme: Option<String>,
     /// `domains`.
     pub(super) domains: Option<Arc<[String]>>,
+    /// The files of a `crt-store` as they are written, without its base directories.
+    pub(super) written: Option<model::NamedFiles>,
 }
 
 /// Words with a value.
@@ -51,18 +53,29 @@ impl NamedFiles {
         any || self.origin == Origin::Store
     }
 
-    /// Returns the files, if any is named.
-    pub(super) fn shown(&self) -> Option<model::NamedFiles> {
+    /// Returns the files.
+    pub(super) fn files(&self) -> model::NamedFiles {
         let NamedFiles { crt, key, ocsp, issuer, sctl, .. } = self.clone();
-        let shown = model::NamedFiles { crt, key, ocsp, issuer, sctl };
-        (shown != model::NamedFiles::default()).then_some(shown)
+        model::NamedFiles { crt, key, ocsp, issuer, sctl }
+    }
+
+    /// Returns the files, if the line names any.
+    pub(super) fn shown(&self) -> Option<model::NamedFiles> {
+        let shown = self.files();
+        (self.origin != Origin::Plain && shown != model::NamedFiles::default()).then_some(shown)
+    }
+
+    /// Returns the files as they are written.
+    pub(super) fn as_written(&self) -> model::NamedFiles {
+        self.written.clone().unwrap_or_else(|| self.files())
     }
 
     /// Returns the files that an earlier configuration named.
     pub(super) fn again(files: &model::NamedFiles, update: bool) -> NamedFiles {
         let model::NamedFiles { crt, key, ocsp, issuer, sctl } = files.clone();
         let update = update.then_some(true);
-        NamedFiles { origin: Origin::List, crt, key, ocsp, issuer, sctl, update, acme: None, domains: None }
+        let origin = Origin::List;
+        NamedFiles { origin, crt, key, ocsp, issuer, sctl, update, ..NamedFiles::default() }
     }
 
     /// Reads a word and its value; returns `None` if the word is not one of these. A success may contain a warning.
@@ -105,8 +118,9 @@ impl NamedFiles {
         Some(Ok(again))
     }
 
-    /// Returns the difference from another line about the same certificate; `default` is `ocsp-update.mode`.
-    pub(super) fn conflict(&self, new: &NamedFiles, default: bool) -> Option<String> {
+    /// Returns the difference of another line about the same certificate; `known` are the certificate's files as `show ssl
+    /// cert` prints them, `default` is `ocsp-update.mode`.
+    pub(super) fn conflict(&self, known: &model::NamedFiles, new: &NamedFiles, default: bool) -> Option<String> {
         let mut faults = Vec::new();
         match (self.origin, new.origin) {
             (Origin::Plain | Origin::Store, Origin::Plain) => return None,
@@ -119,10 +133,10 @@ impl NamedFiles {
         }
         let shown = |file: &Option<String>| file.clone().unwrap_or_else(|| "(null)".to_owned());
         for (name, old, new) in [
-            ("key", &self.key, &new.key),
-            ("ocsp", &self.ocsp, &new.ocsp),
-            ("issuer", &self.issuer, &new.issuer),
-            ("sctl", &self.sctl, &new.sctl),
+            ("key", &known.key, &new.key),
+            ("ocsp", &known.ocsp, &new.ocsp),
+            ("issuer", &known.issuer, &new.issuer),
+            ("sctl", &known.sctl, &new.sctl),
             ("acme", &self.acme, &new.acme),
         ] {
             if old != new {

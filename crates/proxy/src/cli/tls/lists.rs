@@ -162,10 +162,10 @@ fn add(call: &mut Call<'_>) {
             }
             if !is_used {
                 loaded.files.worded.remove(&path);
+                loaded.files.sources.insert(path.clone(), files.clone());
             }
             if line.names_files() {
                 loaded.files.worded.entry(path.clone()).or_insert(Worded { in_store: false, update });
-                loaded.files.sources.insert(path.clone(), files.clone());
                 loaded.files.named.insert(path, files);
             }
             running.process.ocsp.wake.notify_one();
@@ -254,7 +254,7 @@ fn conflict(files: &TlsFiles, path: &str, line: &AddedLine, default: bool) -> Op
         }
         (Some(_), true) => {}
     }
-    let known = files.named.get(path).cloned().unwrap_or_default();
+    let known = files.sources.get(path).cloned().unwrap_or_default();
     let (new, update) = line.files();
     for (name, old, new) in [
         ("key", &known.key, &new.key),

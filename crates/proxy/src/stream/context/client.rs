@@ -101,6 +101,8 @@ pub struct Client {
     /// The time that its handshakes took, whole milliseconds.
     handshake: Cell<u32>,
     last_server: Cell<LastServer>,
+    /// Whether a server authenticates connections of this client, so that some are reserved for it.
+    has_reserved: Cell<bool>,
     http2: OnceCell<Rc<dyn Http2Facts>>,
     /// The protocol of `switch-mode`.
     switched_to: Cell<Option<Proto>>,
@@ -150,6 +152,7 @@ impl Client {
             requests: Cell::new(0),
             handshake: Cell::new(0),
             last_server: Cell::new(LastServer::NONE),
+            has_reserved: Cell::new(false),
             http2: OnceCell::new(),
             switched_to: Cell::new(None),
         }
@@ -244,6 +247,16 @@ impl Client {
     /// Remembers the server of its last request.
     pub(crate) fn set_last_server(&self, server: LastServer) {
         self.last_server.set(server);
+    }
+
+    /// Returns whether connections to servers are reserved for this client.
+    pub(crate) fn has_reserved(&self) -> bool {
+        self.has_reserved.get()
+    }
+
+    /// Remembers that a connection to a server is reserved for this client.
+    pub(crate) fn set_reserved(&self) {
+        self.has_reserved.set(true);
     }
 
     /// Assigns the connection to a listener of another configuration.

@@ -82,6 +82,12 @@ impl Gate {
         line.expect("an issuer").replace(' ', "")
     }
 
+    /// Returns the serial number of the certificate of `a.pem`.
+    fn serial(&self) -> String {
+        let text = self.ask("show ssl cert @/a.pem");
+        text.lines().find(|line| line.starts_with("Serial: ")).expect("a number").to_owned()
+    }
+
     #[track_caller]
     fn wait_for_issuer(&self, name: &str, start: &str) {
         wait_for("another certificate", || self.issuer(name).starts_with(start).then_some(()));
@@ -279,6 +285,20 @@ fn a_process_in_a_jail_keeps_its_certificates() {
     gate.start(&format!("{jail} acme.scheduler off\n acme.state-file /acme\n"), &frontend, &section);
     let logged = "'acme.state-file': /acme can't be written: Permission denied";
     wait_for("an alert", || gate.server().program.output().contains(logged).then_some(()));
+    // A key that root alone may read, at a reload and at a start.
+    for restarts in [false, true] {
+        gate.sign("a", 30);
+        std::fs::set_permissions(gate.path("a.pem"), std::fs::Permissions::from_mode(0o600)).expect("ours");
+        assert_eq!(std::fs::metadata(gate.path("a.pem")).expect("a file").uid(), 0);
+        let before = gate.serial();
+        match restarts {
+            false => gate.reload(),
+            true => gate.start(jail, &frontend, &section),
+        }
+        assert_eq!(gate.issuer("a.example"), "CN=own-a");
+        assert_ne!(gate.serial(), before);
+        assert!(!gate.server().program.output().contains("PRIVATE KEY"));
+    }
     gate.server = None;
 }
 
@@ -298,7 +318,43 @@ fn certificates_for_wildcards_are_issued_by_dns_01() {
     wait_for("the end", || gate.server().program.output().contains(refused).then_some(()));
     gate.start("", line, &section("DNS-01"));
     gate.wait_for_issuer("www.a.example", "CN=PebbleIntermediate");
+    keys_are_of_the_sections(&mut gate, &pebble);
     gate.server = None;
+}
+
+/// The kinds of keys, of certificates and of the accounts, whose files are in `crt-base`; and what the authority is told.
+fn keys_are_of_the_sections(gate: &mut Gate, pebble: &Pebble) {
+    let kinds = [
+        ("p256", "curves P-256", "Server public key is 256 bit"),
+        ("p384", "keytype ECDSA", "Server public key is 384 bit"),
+        ("p521", "curves secp521r1", "Server public key is 521 bit"),
+        ("rsa", "keytype RSA\n bits 3072", "Server public key is 3072 bit"),
+        // Without `keytype RSA` the size has no effect.
+        ("size", "bits 4096", "Server public key is 384 bit"),
+        ("nobody", "contact no@body@a.example", ""),
+    ];
+    let (mut lines, mut sections) = (String::new(), String::new());
+    for (name, words, _) in kinds {
+        gate.sign(name, -1);
+        lines.push_str(&format!(" ssl-f-use crt {name}.pem acme {name} domains {name}.example\n"));
+        sections.push_str(&format!("acme {name}\n directory {}\n {words}\n", pebble.directory));
+    }
+    gate.start(" crt-base @FILES@\n", &lines, &sections);
+    for (name, words, expected) in kinds {
+        if expected.is_empty() {
+            let refused = "nobody.pem: invalid HTTP status code 400 when getting Account URL: \"contact email \"no@body@a.example\"";
+            wait_for("a refusal", || gate.server().program.output().contains(refused).then_some(()));
+            continue;
+        }
+        gate.wait_for_issuer(&format!("{name}.example"), "CN=PebbleIntermediate");
+        let shown = handshake(gate.tls.port(), &["-servername", &format!("{name}.example")]).expect("a handshake");
+        assert!(shown.contains(expected), "{words}: {shown}");
+        let mut account = Command::new("openssl");
+        account.args(["pkey", "-noout", "-text", "-in"]);
+        let account = account.arg(gate.path(&format!("{name}.account.key"))).output().expect("openssl");
+        let size = expected.trim_start_matches("Server public key is ");
+        assert!(String::from_utf8_lossy(&account.stdout).contains(&format!("({size}")), "{words}");
+    }
 }
 
 #[test]

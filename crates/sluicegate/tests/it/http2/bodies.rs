@@ -29,7 +29,19 @@ fn sized() -> Origin {
 
 #[test]
 fn large_bodies_both_ways() {
-    let (_server, gate) = before(&sized(), "", "");
+    for forwarding in ["on", "off"] {
+        let gate = Listening::new();
+        let text = format!(
+            "global\n tune.h2.zero-copy-fwd-send {forwarding}\n{DEFAULTS}listen l\n bind {}\n server one {}\n",
+            gate.word(),
+            sized().address()
+        );
+        let _server = start(&text, &[&gate]);
+        bodies_both_ways(&gate);
+    }
+}
+
+fn bodies_both_ways(gate: &Listening) {
     let mut client = Client::connect(&gate.address());
     let down = client.begin(&format!("GET /{}\nhost: h", 3 * MIB), true);
     let up = client.begin("POST /up\nhost: h", false);

@@ -145,6 +145,25 @@ fn connections_beyond_the_need_are_not_kept() {
     }
 }
 
+/// `pool-max-conn` is the number of idle connections that are kept; one with a stream is none of them.
+#[test]
+fn idle_connections_are_as_many_as_pool_max_conn_says() {
+    for (most, connections) in [(0, 3), (1, 1)] {
+        let server = Server::start();
+        let lines = " default_backend back\nbackend back\n http-reuse always\n server s";
+        let (proxy, gate) = front(&format!("{lines} {} proto h2 pool-max-conn {most}", server.address));
+        let mut client = Client::connect(&gate.address());
+        for count in 1..=3 {
+            assert_eq!(client.get("/").status, 200);
+            let gone = if most == 0 { count } else { 0 };
+            wait_for("the release", || {
+                (idle(&proxy) == most && server.ended.load(Ordering::SeqCst) == gone).then_some(())
+            });
+        }
+        assert_eq!(server.connections.load(Ordering::SeqCst), connections, "{most}");
+    }
+}
+
 /// `max-reuse` counts the streams behind the first; a connection that is used up is not in the way of the next one.
 #[test]
 fn connections_are_used_as_often_as_max_reuse_says() {

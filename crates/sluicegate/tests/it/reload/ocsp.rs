@@ -63,7 +63,8 @@ fn answer(mut stream: TcpStream, directory: &Path, number: usize, asked: &Atomic
         kind => {
             asked.fetch_add(1, Ordering::Relaxed);
             let signer = if kind == "forged" { "other" } else { "ca" };
-            let response = respond(directory, number, signer, request);
+            let validity = if kind == "short" { "-nmin 5" } else { "-ndays 1" };
+            let response = respond(directory, number, signer, validity, request);
             [head(response.len(), content), response].concat()
         }
     };
@@ -80,7 +81,7 @@ fn openssl(directory: &Path, line: &str) -> String {
 }
 
 /// Returns the response to a request as it is in a URL.
-fn respond(directory: &Path, number: usize, signer: &str, request: &str) -> Vec<u8> {
+fn respond(directory: &Path, number: usize, signer: &str, validity: &str, request: &str) -> Vec<u8> {
     let text = request.replace("%2B", "+").replace("%2F", "/").replace("%3D", "=");
     std::fs::write(directory.join(format!("{number}.b64")), text).expect("writable");
     openssl(directory, &format!("base64 -d -A -in {number}.b64 -out {number}.req"));
@@ -88,7 +89,7 @@ fn respond(directory: &Path, number: usize, signer: &str, request: &str) -> Vec<
         directory,
         &format!(
             "ocsp -index index -CA ca.crt -rsigner {signer}.crt -rkey {signer}.key -reqin {number}.req -respout \
-             {number}.resp -ndays 1"
+             {number}.resp {validity}"
         ),
     );
     std::fs::read(directory.join(format!("{number}.resp"))).expect("made")
@@ -135,6 +136,19 @@ fn rows(service: &Service) -> Vec<(String, String)> {
     let mut rows: Vec<_> = rows.lines().filter(|line| !line.is_empty()).map(of_row).collect();
     rows.sort();
     rows
+}
+
+/// Returns the seconds from the last update of a certificate's response to the next one.
+fn pause(service: &Service, name: &str) -> i64 {
+    let answer = service.ask("show ssl ocsp-updates");
+    let row = answer.lines().find(|row| row.contains(&format!("{name}.pem"))).unwrap_or_else(|| panic!("{answer}"));
+    let columns: Vec<&str> = row.split(" | ").collect();
+    // As in 08/Jan/2026:14:03:59 +0000.
+    let [next, last] = [columns[2], columns[3]].map(|date| {
+        let time = date.split(' ').next().unwrap_or_default().split(':').skip(1);
+        time.fold(0, |seconds, part| 60 * seconds + part.parse::<i64>().expect("a number"))
+    });
+    (next - last).rem_euclid(24 * 60 * 60)
 }
 
 fn row(service: &Service, name: &str) -> String {
@@ -273,8 +287,8 @@ fn responses_survive_reloads_and_new_certificates_get_new_ones() {
 fn the_mode_holds_for_certificates_that_commands_add() {
     let certificates = Certificates::new();
     let responder = Responder::start(certificates.directory().to_owned());
-    for name in ["a", "b"] {
-        issue(&certificates, name, &format!("http://127.0.0.1:{}/good", responder.port));
+    for (name, kind) in [("a", "short"), ("b", "good")] {
+        issue(&certificates, name, &format!("http://127.0.0.1:{}/{kind}", responder.port));
         know(&certificates, name, false);
     }
     let [path, list, added] = ["a.pem", "list", "added.pem"].map(|name| certificates.path(name));
@@ -283,7 +297,8 @@ fn the_mode_holds_for_certificates_that_commands_add() {
     for (mode, expected) in [("on", "date 1 0 1 Update successful"), ("off", "")] {
         let listening = Listening::new();
         let text = format!(
-            "global\n stats socket @DIR@/stats level admin\n ocsp-update.mode {mode}\n{DEFAULTS}frontend f\n bind {} ssl \
+            "global\n stats socket @DIR@/stats level admin\n ocsp-update.mode {mode}\n tune.ssl.ocsp-update.maxdelay \
+             2500\n tune.ssl.ocsp-update.mindelay 2000\n{DEFAULTS}frontend f\n bind {} ssl \
              crt-list {list}\n http-request return status 200\n",
             listening.word()
         );
@@ -296,6 +311,9 @@ fn the_mode_holds_for_certificates_that_commands_add() {
         wait_for("the response", || (row(&service, "added") == expected).then_some(()));
         if mode == "on" {
             assert_eq!(stapled(listening.port(), "b.example"), "good");
+            // One response is valid for five minutes, the other one for a day.
+            wait_for("the first response", || (row(&service, "a") == expected).then_some(()));
+            assert_eq!(["a", "added"].map(|name| pause(&service, name)), [2000, 2500]);
             // Without a line it gets no further response, and with one the known response counts again.
             assert!(service.ask(&format!("del ssl crt-list {list} {added}")).contains("deleted"));
             wait_for("the end of updates", || row(&service, "added").is_empty().then_some(()));
