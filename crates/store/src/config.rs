@@ -20,6 +20,7 @@ pub use tables::{ALIASES, Form, IDLE, Idle, PROCESS, ProcessOptions, ProcessPara
 use crate::memory::Policy;
 use crate::notify::{parse_classes, show_classes};
 pub use crate::outbox::OutputLimit;
+use crate::save::SavePoint;
 
 /// Everything that can be set, typed. Made by [`apply`] or by [`Default`], changed by `CONFIG SET`.
 #[derive(Clone, Debug, PartialEq)]
@@ -82,6 +83,12 @@ pub struct ServerOptions {
     pub process: ProcessOptions,
     /// The parameters of [`IDLE`] set by a file or `CONFIG SET`.
     pub idle: BTreeMap<&'static str, Vec<u8>>,
+    /// When the store is saved by itself.
+    pub save_points: Vec<SavePoint>,
+    /// Whether strings are compressed in files.
+    pub rdb_compression: bool,
+    /// Whether commands that write are refused after a save that failed.
+    pub stop_writes_on_bgsave_error: bool,
     /// Classes of keyspace events that are published, as bits.
     pub notify_keyspace_events: u32,
 }
@@ -170,6 +177,9 @@ impl Default for ServerOptions {
             standalone: false,
             process: ProcessOptions::default(),
             idle: BTreeMap::new(),
+            save_points: Vec::new(),
+            rdb_compression: true,
+            stop_writes_on_bgsave_error: true,
             notify_keyspace_events: 0,
         }
     }
@@ -209,7 +219,6 @@ impl ServerOptions {
             // Values without meaning are reported as such.
             match fixed.name {
                 "oom-score-adj" => tables::parse_as(Form::Choice(&["no", "yes", "relative", "absolute"]), value)?,
-                "save" => drop(file::save_points(&[value.to_vec()])?),
                 _ if matches!(fixed.value, "yes" | "no") => tables::parse_as(Form::Switch, value)?,
                 _ if fixed.value == "0" => tables::parse_as(tables::INT, value)?,
                 _ => {}
@@ -307,6 +316,7 @@ enum Field {
     Words(fn(&mut ServerOptions) -> &mut Vec<Vec<u8>>),
     Percentiles(fn(&mut ServerOptions) -> &mut Vec<f64>),
     Events(fn(&mut ServerOptions) -> &mut u32),
+    SavePoints(fn(&mut ServerOptions) -> &mut Vec<SavePoint>),
     LuaFlags(fn(&mut ServerOptions) -> &mut Vec<u8>),
 }
 
@@ -473,10 +483,23 @@ pub static PARAMETERS: &[Parameter] = &[
         field: Field::Memory(|options| &mut options.proto_max_bulk_len, 1 << 20, i64::MAX as u64),
     },
     Parameter {
+        name: "rdbcompression",
+        live: true,
+        docs: "Whether strings of more than 20 bytes are compressed in the file of a save.",
+        field: Field::Switch(|options| &mut options.rdb_compression),
+    },
+    Parameter {
         name: "requirepass",
         live: true,
         docs: "The password of the default user; empty for none.",
         field: Field::Text(|options| &mut options.requirepass),
+    },
+    Parameter {
+        name: "save",
+        live: true,
+        docs: "Pairs of seconds and changes: the store is saved when so many changes were made and so much time has passed \
+         since the last save; empty for never.",
+        field: Field::SavePoints(|options| &mut options.save_points),
     },
     limit(
         "set-max-intset-entries",
@@ -498,6 +521,12 @@ pub static PARAMETERS: &[Parameter] = &[
         live: true,
         docs: "Maximum number of entries of the slow log.",
         field: Field::Signed(|options| &mut options.slowlog_max_len, 0, i64::MAX),
+    },
+    Parameter {
+        name: "stop-writes-on-bgsave-error",
+        live: true,
+        docs: "Whether commands that write are refused after a save that failed, while save points are set.",
+        field: Field::Switch(|options| &mut options.stop_writes_on_bgsave_error),
     },
     size("stream-node-max-bytes", |o| &mut o.limits[9], "Maximum size of a stream's node, in bytes; 0: unlimited."),
     limit(
@@ -558,7 +587,6 @@ pub static FIXED: &[Fixed] = &[
     fixed("min-replicas-to-write", "0", "replication is not available yet"),
     fixed("oom-score-adj", "no", "the process leaves that to the system"),
     fixed("replicaof", "", "replication is not available yet"),
-    fixed("save", "", "nothing is persisted yet"),
     fixed("server-cpulist", "", "processors are left to the system"),
     fixed("socket-mark-id", "0", "sockets carry no mark"),
     fixed("syslog-enabled", "no", "the log is a file or standard output"),
@@ -603,6 +631,10 @@ impl Field {
             Field::Text(field) | Field::LuaFlags(field) => field(options).clone(),
             Field::Policy(field) => field(options).name().into(),
             Field::Events(field) => show_classes(*field(options)).into(),
+            Field::SavePoints(field) => {
+                let points = field(options).iter().map(|point| format!("{} {}", point.seconds, point.changes));
+                points.collect::<Vec<_>>().join(" ").into()
+            }
             Field::Output(field) => {
                 let rows = OUTPUT_CLASSES.iter().zip(field(options).iter());
                 let rows = rows.map(|(class, row)| format!("{class} {} {} {}", row.hard, row.soft, row.soft_s));
@@ -655,6 +687,7 @@ impl Field {
                 *field(options) =
                     parse_classes(value).ok_or("Invalid event class character. Use 'Ag$lshzxeKEtmdn'.")?;
             }
+            Field::SavePoints(field) => *field(options) = file::save_points(&[value.to_vec()])?,
             Field::Output(field) => parse_output_limits(field(options), value)?,
             Field::Policy(field) => {
                 let named = |policy: &Policy| policy.name().as_bytes().eq_ignore_ascii_case(value);

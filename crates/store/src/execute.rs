@@ -19,6 +19,7 @@ use crate::memory::OOM;
 use crate::owned::{Received, ReplyForm, Words};
 use crate::park::{Blocked, Parked, Ready, Waits};
 use crate::refused::DB_RANGE;
+use crate::save::MISCONF;
 use crate::stats::SectionCounts;
 use crate::stripe::{Frozen, Now};
 use crate::visits::ELEMENTS_MAX;
@@ -158,6 +159,10 @@ impl Inner {
         let Origin { db, client, received, began, is_traceless } = origin;
         if db >= self.keyspace.databases() {
             out.error(DB_RANGE);
+            return None;
+        }
+        if self.saver.refuses_writes() && spec.counts_as_write() {
+            out.error(MISCONF);
             return None;
         }
         if spec.flags.has(Flags::DENYOOM) && self.memory.is_over() && !self.make_room() {

@@ -31,6 +31,7 @@ mod everything;
 mod evict;
 mod execute;
 mod expiry;
+mod files;
 mod futex;
 mod gate;
 mod hold;
@@ -46,14 +47,17 @@ mod notify;
 mod outbox;
 mod owned;
 mod park;
+mod pass;
 mod progress;
 mod pubsub;
 mod redis;
 mod reference;
 mod refused;
+mod save;
 mod script;
 mod section;
 pub mod server;
+mod snapshot;
 mod stats;
 mod stripe;
 mod syntax;
@@ -79,6 +83,7 @@ pub use catalogue::{GlobalHandle, Handle};
 pub use commands::{Unfit, unfit};
 pub use context::Ctx;
 pub use execute::{Caller, Executed, execute, fuzz_command};
+pub use files::{Directory, Files};
 pub use gate::Closed;
 pub use hold::Mode;
 pub use keys::{KeyRule, KeyWord};
@@ -86,6 +91,7 @@ pub use memory::Policy;
 pub use park::Parked;
 pub use reference::reference;
 pub use refused::SectionError;
+pub use save::{SavePoint, Saving};
 pub use script::fuzz_scripts;
 pub use section::{Section, SectionWait};
 pub use sluicegate_data::clock::{Clock, ManualClock};
@@ -156,6 +162,7 @@ pub(crate) struct Inner {
     pub(crate) aside: aside::Aside,
     /// The number of error replies by code.
     pub(crate) errors: errors::Errors,
+    pub(crate) saver: save::Saver,
     pub(crate) scripts: script::Scripting,
     /// The maximum number of bytes of a string that APPEND, SETRANGE and the bitmap commands may create, at most
     /// `sluicegate_data::value::STRING_MAX`.
@@ -202,6 +209,7 @@ impl Store {
             evictor: Mutex::default(),
             notifier: notify::Notifier::default(),
             errors: errors::Errors::default(),
+            saver: save::Saver::default(),
             scripts: script::Scripting::new(memory.clone(), &commands::ROWS),
             string_max: AtomicU64::new(sluicegate_data::value::STRING_MAX as u64),
             memory,

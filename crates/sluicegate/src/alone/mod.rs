@@ -21,7 +21,7 @@ use std::time::Duration;
 
 use sluicegate_store::config::{self, ServerOptions};
 use sluicegate_store::server::{Generation, REDIS_VERSION, SLUICEGATE_VERSION, Server, TlsPort};
-use sluicegate_store::{Store, StoreOptions};
+use sluicegate_store::{Directory, SavePoint, Store, StoreOptions};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tokio::task::JoinSet;
@@ -35,6 +35,9 @@ use words::Request;
 
 /// The number of descriptors in addition to those of clients: listeners, runtimes, the log. Redis reserves 32.
 const DESCRIPTORS: u64 = 32;
+
+/// The default of `save`, in seconds and changes, as in Redis.
+const SAVE_POINTS: [(u64, u64); 3] = [(3600, 1), (300, 100), (60, 10_000)];
 
 /// The default pidfile of a store in the background, as in Redis.
 const PIDFILE: &str = "/var/run/redis.pid";
@@ -57,6 +60,9 @@ pub fn main(name: &str, words: impl Iterator<Item = std::ffi::OsString>) -> Exit
         Request::Run(run) => run,
     };
     let mut options = ServerOptions { standalone: true, ..ServerOptions::default() };
+    if run.saves {
+        options.save_points = SAVE_POINTS.map(|(seconds, changes)| SavePoint { seconds, changes }).to_vec();
+    }
     let file = run.file.map(|path| std::path::absolute(&path).unwrap_or(path));
     if let Err(error) = config::read(&mut options, file.as_deref(), &run.lines) {
         match error {
@@ -139,13 +145,6 @@ fn start(mut options: ServerOptions, file: Option<&Path>, is_told: bool) -> Resu
     if let Some(warning) = sockets.public.and_then(|address| options.public_bind_warning(address)) {
         log.say(Level::Warning, &format!("WARNING: {warning}"));
     }
-    if options.process.saves {
-        log.say(
-            Level::Warning,
-            "WARNING: nothing is persisted: this store keeps its data in memory alone, whatever 'save' says; 'save \"\"' \
-             silences this",
-        );
-    }
     let pidfile = match (&options.process.pidfile[..], waiting.is_some()) {
         (b"", false) => None,
         (b"", true) => Some(PathBuf::from(PIDFILE)),
@@ -159,6 +158,7 @@ fn start(mut options: ServerOptions, file: Option<&Path>, is_told: bool) -> Resu
     }
     let store = Store::new(StoreOptions { databases: options.databases, ..StoreOptions::default() });
     let unixsocket = options.process.unixsocket.clone();
+    store.set_files(Some(Arc::new(Directory(path_of(&options.process.dir)))));
     let server = Server::new(store.clone(), options);
     if let Some(tls) = tls {
         server.set_tls(tls);

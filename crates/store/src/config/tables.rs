@@ -229,8 +229,8 @@ pub struct ProcessOptions {
     pub loglevel: &'static str,
     /// Working directory; empty: where it was started.
     pub dir: Vec<u8>,
-    /// Snapshots are asked for, by Redis's default or by `save`; there are none, which is warned of.
-    pub saves: bool,
+    /// Whether a line of `save` was read: the first one replaces the default.
+    pub has_save_line: bool,
     /// TLS.
     pub tls: TlsOptions,
 }
@@ -310,7 +310,7 @@ impl Default for ProcessOptions {
             logfile: Vec::new(),
             loglevel: "notice",
             dir: Vec::new(),
-            saves: true,
+            has_save_line: false,
             tls: TlsOptions::default(),
         }
     }
@@ -440,11 +440,9 @@ pub static IDLE: &[Idle] = &[
     idle("rdb-del-sync-files", "no", Switch, SAVING),
     idle("rdb-save-incremental-fsync", "yes", Switch, SAVING),
     idle("rdbchecksum", "yes", Switch, SAVING),
-    idle("rdbcompression", "yes", Switch, SAVING),
     idle("sanitize-dump-payload", "no", Choice(&["no", "yes", "clients"]), "RESTORE checks every payload"),
     idle("shutdown-on-sigint", "default", SHUTDOWN, SAVING),
     idle("shutdown-on-sigterm", "default", SHUTDOWN, SAVING),
-    idle("stop-writes-on-bgsave-error", "yes", Switch, SAVING),
     idle("masterauth", "", Text, REPLICATION),
     idle("masteruser", "", Text, REPLICATION),
     idle("min-replicas-max-lag", "10", INT, REPLICATION),

@@ -174,12 +174,6 @@ fn later(context: &Context<'_>, until: Option<Instant>, write: fn(&mut ReplyWrit
     }))
 }
 
-/// `LASTSAVE`: when the store was started, as by a redis-server that has never saved.
-pub(super) fn lastsave(about: &About<'_>, _: &[&[u8]], out: &mut ReplyWriter<'_>) -> Outcome {
-    out.integer(about.server.started_s() as i64);
-    Outcome::Done
-}
-
 /// `MODULE LIST`: there are none.
 pub(super) fn module_list(_: &About<'_>, _: &[&[u8]], out: &mut ReplyWriter<'_>) -> Outcome {
     out.array(0);

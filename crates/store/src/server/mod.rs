@@ -35,6 +35,7 @@ mod latency;
 mod monitor;
 mod multi;
 mod pause;
+mod persistence;
 pub(crate) mod rows;
 mod scripts;
 mod slowlog;
@@ -58,7 +59,7 @@ use tokio::sync::{Notify, watch};
 
 use crate::config::{ProcessOptions, ServerOptions};
 use crate::evict::Room;
-use crate::{Stats, Store, invite};
+use crate::{Saving, Stats, Store, invite};
 use batch::Batch;
 use client::Clients;
 use counters::{Histograms, Totals, WorkerCounters};
@@ -245,8 +246,9 @@ impl Server {
     /// and text. Later calls have no effect.
     pub fn set_log(&self, log: impl Fn(u8, &[u8]) + Send + Sync + 'static) {
         let log: LogSink = Arc::new(log);
-        let of_scripts = log.clone();
+        let (of_scripts, of_saves) = (log.clone(), log.clone());
         self.store.0.scripts.set_log(move |level, text| of_scripts(level, text));
+        self.store.set_save_log(move |level, text| of_saves(level, text.as_bytes()));
         // Set once, at the start.
         let _ = self.log.set(log);
     }
@@ -597,6 +599,12 @@ fn apply(store: &Store, options: &ServerOptions) {
     store.0.memory.limit_clients(options.maxmemory_clients.of(options.maxmemory));
     store.0.notifier.set_classes(options.notify_keyspace_events);
     store.0.scripts.set(options);
+    store.set_saving(Saving {
+        points: options.save_points.clone(),
+        compresses: options.rdb_compression,
+        stops_writes: options.stop_writes_on_bgsave_error,
+        ..Saving::default()
+    });
     store.0.pubsub.set_limit(&options.client_output_buffer_limit[2]);
 }
 

@@ -117,6 +117,12 @@ impl Chunk {
         (self.version, Sum::of(&self.bytes))
     }
 
+    /// Adds what another chunk contains.
+    pub fn append(&mut self, other: &Chunk) {
+        self.bytes.extend_from_slice(&other.bytes);
+        self.version = self.version.max(other.version);
+    }
+
     /// Adds something about the file.
     pub fn aux(&mut self, name: &[u8], value: &[u8]) {
         self.bytes.push(AUX);

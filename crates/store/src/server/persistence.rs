@@ -1,0 +1,136 @@
+//! Commands about saves: SAVE, BGSAVE, LASTSAVE; and what INFO tells of them.
+
+use std::fmt::Write;
+
+use sluicegate_wire::resp::{ReplySink, ReplyWriter};
+
+use super::dispatch::{About, Context, Outcome};
+use crate::save::NotSaved;
+
+const SYNTAX: &str = "ERR syntax error";
+const IN_PROGRESS: &str = "ERR Background save already in progress";
+const NOWHERE: &str = "ERR this store has no directory to save to; set 'dir' in its section";
+
+/// `SAVE`: replies when the file is written. Other clients go on meanwhile.
+pub(super) fn save(context: &mut Context<'_>, _: &[&[u8]], out: &mut ReplyWriter<'_>) -> Outcome {
+    let job = match context.worker.server.store.save(false) {
+        Ok(job) => job,
+        Err(NotSaved::Busy) => return fail(IN_PROGRESS, out),
+        Err(NotSaved::Nowhere) => return fail(NOWHERE, out),
+    };
+    let protocol = context.session.protocol;
+    Outcome::Later(Box::pin(async move {
+        let mut bytes = Vec::new();
+        let mut out = ReplyWriter::new(&mut bytes, protocol);
+        match job.ended().await {
+            Ok(()) => out.ok(),
+            // Redis's whole text; the log has the reason.
+            Err(_) => out.error("ERR"),
+        }
+        bytes
+    }))
+}
+
+/// `BGSAVE [SCHEDULE|CANCEL]`: replies once what is written later is not in the file.
+pub(super) fn bgsave(context: &mut Context<'_>, args: &[&[u8]], out: &mut ReplyWriter<'_>) -> Outcome {
+    let store = &context.worker.server.store;
+    match args {
+        [_] => {}
+        // No other work keeps a save waiting, so it is one more way to write BGSAVE.
+        [_, word] if word.eq_ignore_ascii_case(b"schedule") => {}
+        [_, word] if word.eq_ignore_ascii_case(b"cancel") => return cancel(context, out),
+        _ => return fail(SYNTAX, out),
+    }
+    if store.0.saver.job().is_some() {
+        return fail(IN_PROGRESS, out);
+    }
+    if context.session.in_exec {
+        return scheduled(context, out);
+    }
+    let job = match store.save(true) {
+        Ok(job) => job,
+        Err(NotSaved::Busy) => return fail(IN_PROGRESS, out),
+        Err(NotSaved::Nowhere) => return fail(NOWHERE, out),
+    };
+    let protocol = context.session.protocol;
+    Outcome::Later(Box::pin(async move {
+        job.cut().await;
+        let mut bytes = Vec::new();
+        ReplyWriter::new(&mut bytes, protocol).simple("Background saving started");
+        bytes
+    }))
+}
+
+fn scheduled(context: &Context<'_>, out: &mut ReplyWriter<'_>) -> Outcome {
+    if context.worker.server.store.0.saver.files().is_none() {
+        return fail(NOWHERE, out);
+    }
+    context.worker.server.store.0.saver.schedule();
+    out.simple("Background saving scheduled");
+    Outcome::Done
+}
+
+/// `BGSAVE CANCEL` (Valkey 8.1).
+fn cancel(context: &Context<'_>, out: &mut ReplyWriter<'_>) -> Outcome {
+    let saver = &context.worker.server.store.0.saver;
+    match saver.job() {
+        Some(job) => {
+            job.cancel();
+            out.simple("Background saving cancelled");
+        }
+        None if saver.unschedule() => out.simple("Scheduled background saving cancelled"),
+        None => out.error("ERR Background saving is currently not in progress or scheduled"),
+    }
+    Outcome::Done
+}
+
+/// `LASTSAVE`: the end of the last successful save; before the first one, the start of the store.
+pub(super) fn lastsave(about: &About<'_>, _: &[&[u8]], out: &mut ReplyWriter<'_>) -> Outcome {
+    out.integer(about.server.store.save_figures().last_s as i64);
+    Outcome::Done
+}
+
+fn fail(text: &str, out: &mut ReplyWriter<'_>) -> Outcome {
+    out.error(text);
+    Outcome::Done
+}
+
+/// Writes the section of INFO.
+pub(super) fn info(about: &About<'_>, out: &mut String) -> std::fmt::Result {
+    let saves = about.server.store.save_figures();
+    let seconds = |time: Option<u64>| time.map_or(-1, |time| time as i64);
+    let percent = if saves.keys_total > 0 { saves.keys as f64 * 100.0 / saves.keys_total as f64 } else { 0.0 };
+    writeln!(out, "loading:0")?;
+    writeln!(out, "async_loading:0")?;
+    writeln!(out, "current_cow_peak:{}", saves.waiting_bytes)?;
+    writeln!(out, "current_cow_size:{}", saves.waiting_bytes)?;
+    writeln!(out, "current_cow_size_age:0")?;
+    writeln!(out, "current_fork_perc:{:.2}", percent.min(100.0))?;
+    writeln!(out, "current_save_keys_processed:{}", saves.keys)?;
+    writeln!(out, "current_save_keys_total:{}", saves.keys_total)?;
+    writeln!(out, "rdb_changes_since_last_save:{}", saves.changes)?;
+    writeln!(out, "rdb_bgsave_in_progress:{}", u8::from(saves.is_running && saves.is_background))?;
+    writeln!(out, "rdb_last_save_time:{}", saves.last_s)?;
+    writeln!(out, "rdb_last_bgsave_status:{}", if saves.last_succeeded { "ok" } else { "err" })?;
+    writeln!(out, "rdb_last_bgsave_time_sec:{}", seconds(saves.last_took_s))?;
+    writeln!(out, "rdb_current_bgsave_time_sec:{}", seconds(saves.takes_s))?;
+    writeln!(out, "rdb_saves:{}", saves.saves)?;
+    writeln!(out, "rdb_last_cow_size:0")?;
+    writeln!(out, "rdb_last_load_keys_expired:0")?;
+    writeln!(out, "rdb_last_load_keys_loaded:0")?;
+    // Not in Redis: the longest time for which a save has kept others waiting, in microseconds.
+    writeln!(out, "rdb_longest_cut_us:{}", saves.longest_gate_us)?;
+    writeln!(out, "rdb_longest_lock_us:{}", saves.longest_lock_us)?;
+    writeln!(out, "aof_enabled:0")?;
+    writeln!(out, "aof_rewrite_in_progress:0")?;
+    writeln!(out, "aof_rewrite_scheduled:0")?;
+    writeln!(out, "aof_last_rewrite_time_sec:-1")?;
+    writeln!(out, "aof_current_rewrite_time_sec:-1")?;
+    writeln!(out, "aof_last_bgrewrite_status:ok")?;
+    writeln!(out, "aof_rewrites:0")?;
+    writeln!(out, "aof_rewrites_consecutive_failures:0")?;
+    writeln!(out, "aof_last_write_status:ok")?;
+    writeln!(out, "aof_last_cow_size:0")?;
+    writeln!(out, "module_fork_in_progress:0")?;
+    writeln!(out, "module_fork_last_cow_size:0")
+}
