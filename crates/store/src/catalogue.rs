@@ -459,6 +459,8 @@ pub struct CommandSpec {
     pub(crate) reads_all_keys: bool,
     /// The kind of channel to which it publishes its second word, if it does.
     pub(crate) publishes: Option<Kind>,
+    /// Whether it replaces or removes values as a whole, whatever they are, and edits none.
+    pub(crate) replaces_values: bool,
     /// Whether Redis would send it to replicas though it has no flag `write`.
     pub(crate) is_replicated: bool,
     /// The two commands that replace it if it has very many keys; if `None`, it is repeated for some keys at a time.
@@ -502,6 +504,7 @@ impl CommandSpec {
         has_offsets: false,
         reads_all_keys: false,
         publishes: None,
+        replaces_values: false,
         is_replicated: false,
         halves: None,
         asks_for_much: None,

@@ -347,6 +347,12 @@ impl Keyspace {
             .collect()
     }
 
+    /// Returns the number of a database, unless it was flushed.
+    pub(crate) fn number_of(&self, _pass: &Pass<'_>, db: &Db) -> Option<u32> {
+        let place = self.databases.iter().position(|place| ptr::eq(place.load(Ordering::Acquire), db));
+        place.map(|number| number as u32)
+    }
+
     /// Exchanges two different databases.
     pub(crate) fn swap(&self, _closed: &Closed<'_>, a: u32, b: u32) {
         let places = [a, b].map(|index| &self.databases[index as usize]);

@@ -19,6 +19,7 @@ mod big;
 mod block;
 pub mod catalogue;
 mod claim;
+mod claims;
 mod command;
 pub mod commands;
 mod compact;

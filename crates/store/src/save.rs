@@ -428,7 +428,7 @@ impl Inner {
     }
 
     /// Makes the cut, and returns the pass with what the file begins with.
-    fn cut_for(&self, job: &Job, saving: &Saving) -> (Arc<Pass>, Chunk, u64) {
+    fn cut_for(self: &Arc<Inner>, job: &Job, saving: &Saving) -> (Arc<Pass>, Chunk, u64) {
         // What changes meanwhile is saved, and counts as unsaved.
         let changes = self.changes();
         let (closed, ticket) = self.close_for_cut();
@@ -453,7 +453,7 @@ impl Inner {
         first.aux(b"used-mem", self.memory.told().to_string().as_bytes());
         first.aux(b"aof-base", b"0");
         libraries.iter().for_each(|library| first.library(&library.source));
-        let pass = Arc::new(Pass::new(&self.keyspace, databases, form, BUDGET));
+        let pass = Arc::new(Pass::new(self.clone(), databases, form, BUDGET));
         let mut keys_total = 0;
         for (number, keys, expiries) in pass.sizes().filter(|(_, keys, _)| *keys > 0) {
             first.database(number.into());
@@ -468,7 +468,7 @@ impl Inner {
         (pass, first, changes)
     }
 
-    fn run_save(&self, job: &Job, files: &dyn Files, saving: &Saving) {
+    fn run_save(self: &Arc<Inner>, job: &Job, files: &dyn Files, saving: &Saving) {
         if job.is_background {
             self.saver.log(1, &format!("Background saving started by pid {}", std::process::id()));
         }
@@ -485,7 +485,7 @@ impl Inner {
 
     fn write_file(&self, pass: &Pass, first: &Chunk, files: &dyn Files, saving: &Saving) -> io::Result<()> {
         let cores = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
-        let others = cores.min(THREADS_MAX) - 1;
+        let threads = cores.min(THREADS_MAX);
         let mut contents = Contents::default();
         contents.add(first.summed());
         let begun = Replacement::new(files, &format!("temp-{}.rdb", std::process::id())).and_then(|mut file| {
@@ -498,12 +498,12 @@ impl Inner {
             Err(fault) => {
                 // The next cut needs a pass in any case.
                 pass.give_up();
-                pass.run(others, &Mutex::new(Nothing))?;
+                pass.run(threads, &Mutex::new(Nothing))?;
                 return Err(fault);
             }
         };
         let sink = Mutex::new(RdbFile { file, contents });
-        let passed = pass.run(others, &sink);
+        let passed = pass.run(threads, &sink);
         let RdbFile { mut file, contents } = sink.into_inner();
         let Passed { longest_us, .. } = passed?;
         self.saver.longest_lock_us.fetch_max(longest_us, Ordering::Relaxed);

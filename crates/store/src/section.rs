@@ -227,6 +227,11 @@ impl Section {
         Some(section)
     }
 
+    /// Returns the section of a key that a snapshot has [claimed](crate::claims).
+    pub(crate) fn of_snapshot(inner: &Arc<Inner>, held: HeldKeys) -> Section {
+        Section::new(inner, Holding::AtOnce(held))
+    }
+
     /// Returns a section that begins while the gate is closed, so that all its keys are free, with the effects of
     /// earlier commands.
     pub(crate) fn while_closed(

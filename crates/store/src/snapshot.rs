@@ -16,12 +16,13 @@
 
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
 
-use parking_lot::RwLock;
+use parking_lot::{Mutex, RwLock};
 use sluicegate_data::clock::{TICKS_PER_S, idle_ticks};
 use sluicegate_data::object::limits::Limits;
 use sluicegate_data::rdb::file::{Settings, Usage};
 use sluicegate_data::value::Entry;
 
+use crate::hold::HeldKeys;
 use crate::memory::Policy;
 
 /// What a snapshot keeps of the accesses of keys.
@@ -64,13 +65,18 @@ pub(crate) struct Form {
 
 /// The state of snapshots that stripes read, on a line of its own: every command that changes a key reads it.
 #[repr(align(128))]
-#[derive(Debug, Default)]
+#[derive(Default)]
 pub(crate) struct Snapshots {
     /// The parity of new entries, and of saved ones.
     parity: AtomicBool,
     /// How old values are written; [`None`] if they are not, because no pass runs, or one that saves nothing. Changed
     /// with the gate closed, or to [`None`], so that nobody waits for this lock under a stripe's.
     form: RwLock<Option<Form>>,
+    /// Whether old values are written.
+    is_running: AtomicBool,
+    /// Keys with large unsaved values that someone wanted to change: the snapshot holds them until it has saved them. In
+    /// the lock order, this comes after the stripes' locks, and is held only to add or take one.
+    claimed: Mutex<Vec<HeldKeys>>,
     /// Bytes of old values that wait in stripes for the pass.
     pub(crate) waiting: AtomicI64,
     /// The number of old values that were kept, and how many of them were moved and not copied.
@@ -95,12 +101,30 @@ impl Snapshots {
     /// pass runs.
     pub(crate) fn cut(&self, form: Option<Form>) {
         *self.form.write() = form;
+        self.is_running.store(form.is_some(), Ordering::Relaxed);
         self.parity.fetch_xor(true, Ordering::Relaxed);
     }
 
     /// Lets the pass that runs go on without saving anything.
     pub(crate) fn discard(&self) {
         *self.form.write() = None;
+        self.is_running.store(false, Ordering::Relaxed);
+    }
+
+    /// Returns whether old values are written.
+    #[inline]
+    pub(crate) fn is_running(&self) -> bool {
+        self.is_running.load(Ordering::Relaxed)
+    }
+
+    /// Adds a key that the snapshot holds now.
+    pub(crate) fn add_claim(&self, held: HeldKeys) {
+        self.claimed.lock().push(held);
+    }
+
+    /// Takes a key that the snapshot holds.
+    pub(crate) fn take_claim(&self) -> Option<HeldKeys> {
+        self.claimed.lock().pop()
     }
 
     /// Returns how old values are written, if they are.

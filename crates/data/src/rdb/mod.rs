@@ -32,7 +32,7 @@ use crate::object::{Hash, Kind, List, Packed, Set, Zset, score};
 use crate::value::{STRING_MAX, Value, View};
 use crc64::crc64;
 use encode::{
-    CHECKSUM_BYTES, ENCODED, Form, INT_8, INT_16, INT_32, LEN_14, LEN_32, LEN_64, LZF, NODE_LISTPACK, NODE_PLAIN,
+    CHECKSUM_BYTES, ENCODED, Form, INT_8, INT_16, INT_32, LEN_14, LEN_32, LEN_64, LZF, NODE_LISTPACK, NODE_PLAIN, Out,
     TYPE_HASH, TYPE_HASH_LISTPACK, TYPE_HASH_LISTPACK_EX, TYPE_HASH_METADATA, TYPE_HASH_VALKEY, TYPE_HASH_ZIPLIST,
     TYPE_HASH_ZIPMAP, TYPE_LIST, TYPE_LIST_QUICKLIST, TYPE_LIST_QUICKLIST_2, TYPE_LIST_ZIPLIST, TYPE_SET,
     TYPE_SET_EXPIRING, TYPE_SET_INTSET, TYPE_SET_LISTPACK, TYPE_STREAM, TYPE_STREAM_2, TYPE_STREAM_3, TYPE_STRING,
@@ -61,7 +61,7 @@ pub fn dump(value: &Value<'_>) -> Vec<u8> {
     match (value, value.string()) {
         (Value::Object(object), _) => {
             let mut out = Vec::new();
-            object.dump(Form::PAYLOAD, &mut out);
+            object.dump(Form::PAYLOAD, &mut Out::whole(&mut out));
             sealed_of_any_version(out)
         }
         (_, view) => dump_string(view.unwrap_or(View::Bytes(b""))),

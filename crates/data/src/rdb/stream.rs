@@ -100,7 +100,7 @@ mod tests {
                 stream.add_group(name, group);
             }
             let mut object = Vec::new();
-            stream.dump(crate::rdb::encode::Form::PAYLOAD, &mut object);
+            stream.dump(crate::rdb::encode::Form::PAYLOAD, &mut crate::rdb::encode::Out::whole(&mut object));
             let kind = object[0];
             let mut groups = object.split_off(10);
             damage(&mut groups, round % 3, &mut next);

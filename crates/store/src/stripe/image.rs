@@ -50,27 +50,40 @@ impl Images {
         snapshots.waiting.fetch_sub(self.bytes() as i64, Ordering::Relaxed);
     }
 
-    /// Appends the values to a chunk. Returns the number of keys.
-    pub(crate) fn write(mut self, snapshots: &Snapshots, chunk: &mut Chunk) -> u64 {
+    /// Passes the copied values, with their number, and the moved ones to who writes them.
+    pub(crate) fn write(
+        mut self,
+        snapshots: &Snapshots,
+        copied: impl FnOnce(&Chunk, u64),
+        mut moved: impl FnMut(KeyHead<'_>, Written<'_>),
+    ) {
         snapshots.waiting.fetch_sub(self.bytes() as i64, Ordering::Relaxed);
-        chunk.append(&self.chunk);
+        copied(&self.chunk, self.keys);
         for Moved { key, expiry_ms, usage, is_sticky, value, .. } in self.moved.drain(..) {
-            let head = KeyHead { name: &key, expiry_ms, usage, is_sticky };
-            self.keys += u64::from(chunk.key(head, Written::of(&value)));
+            moved(KeyHead { name: &key, expiry_ms, usage, is_sticky }, Written::of(&value));
         }
-        self.keys
     }
+}
+
+/// Returns an entry without its value.
+pub(crate) fn head_of(entry: &Entry, form: Form) -> KeyHead<'_> {
+    let usage = form.accesses.usage(entry);
+    KeyHead { name: entry.key(), expiry_ms: entry.expiry(), usage, is_sticky: entry.sticky() }
 }
 
 /// Appends an entry to a chunk. Returns whether it is there: an entry whose elements have all expired is not.
 fn write(chunk: &mut Chunk, entry: &Entry, form: Form) -> bool {
-    let usage = form.accesses.usage(entry);
-    let head = KeyHead { name: entry.key(), expiry_ms: entry.expiry(), usage, is_sticky: entry.sticky() };
+    let head = head_of(entry, form);
     match (entry.string(), entry.object()) {
         (Some(view), _) => chunk.key(head, Written::String(view)),
         (None, Some(object)) => chunk.key(head, Written::Object(&object)),
         (None, None) => false,
     }
+}
+
+/// Returns whether a value takes so long to be written that its key is held meanwhile, and not its stripe locked.
+pub(crate) fn is_large(entry: &Entry) -> bool {
+    entry.object().is_some() && !is_small(entry)
 }
 
 /// Returns whether a value is copied rather than moved.
@@ -144,18 +157,21 @@ impl Stripe {
         self.images.take()
     }
 
-    /// Saves the unsaved entries from this place in SCAN's order on, until the chunk has grown by about `bytes` or
-    /// `segments` parts of the table were visited; appends them to the chunk, if there is one. Returns the place to go
-    /// on from, or [`None`] at the end of the stripe.
+    /// Saves the unsaved entries from this place in SCAN's order on, until they have about this many bytes together or
+    /// `segments` parts of the table were visited; appends them to the chunk, if there is one. Large ones stay unsaved,
+    /// and their names are added to `large`, perhaps more than once. Returns the place to go on from, or [`None`] at the
+    /// end of the stripe.
     pub(crate) fn save(
         &mut self,
         mut from: u64,
         mut into: Option<(&mut Chunk, Form)>,
         (bytes, segments): (usize, usize),
         keys: &mut u64,
+        large: &mut Vec<Box<[u8]>>,
     ) -> Option<u64> {
         let parity = self.snapshots.parity();
-        let end = into.as_ref().map_or(0, |(chunk, _)| chunk.bytes().len()) + bytes;
+        // What is compressed takes time by its length before.
+        let mut left = bytes;
         for _ in 0..segments {
             let mut is_full = false;
             let next = self.table.visit(from, false, |entry| {
@@ -163,10 +179,15 @@ impl Stripe {
                     return;
                 }
                 if let Some((chunk, form)) = &mut into {
-                    if chunk.bytes().len() >= end {
+                    if is_large(entry) {
+                        large.push(entry.key().into());
+                        return;
+                    }
+                    if left == 0 {
                         is_full = true;
                         return;
                     }
+                    left = left.saturating_sub(entry.block_bytes() + entry.outside_bytes());
                     *keys += u64::from(write(chunk, entry, *form));
                 }
                 entry.set_parity(parity);
@@ -176,6 +197,9 @@ impl Stripe {
                 return Some(from);
             }
             from = next?;
+            if !large.is_empty() {
+                break;
+            }
         }
         Some(from)
     }
