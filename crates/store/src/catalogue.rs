@@ -72,9 +72,9 @@ flags! {
     NO_AUTH = 11, "no_auth";
     NO_MANDATORY_KEYS = 15, "no_mandatory_keys";
     MOVABLEKEYS = 12, "movablekeys";
+    NO_ASYNC_LOADING = 16, "no_async_loading";
     NO_MULTI = 13, "no_multi";
     ALLOW_BUSY = 14, "allow_busy";
-    NO_ASYNC_LOADING = 16, "no_async_loading";
 }
 
 impl Flags {

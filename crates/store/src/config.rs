@@ -316,6 +316,8 @@ enum Field {
     Words(fn(&mut ServerOptions) -> &mut Vec<Vec<u8>>),
     Percentiles(fn(&mut ServerOptions) -> &mut Vec<f64>),
     Events(fn(&mut ServerOptions) -> &mut u32),
+    /// A text of a form.
+    Formed(fn(&mut ServerOptions) -> &mut Vec<u8>, Form),
     SavePoints(fn(&mut ServerOptions) -> &mut Vec<SavePoint>),
     LuaFlags(fn(&mut ServerOptions) -> &mut Vec<u8>),
 }
@@ -628,7 +630,7 @@ impl Field {
                 MemoryShare::Percent(percent) => format!("{percent}%").into(),
             },
             Field::Switch(field) => if *field(options) { "yes" } else { "no" }.into(),
-            Field::Text(field) | Field::LuaFlags(field) => field(options).clone(),
+            Field::Text(field) | Field::LuaFlags(field) | Field::Formed(field, _) => field(options).clone(),
             Field::Policy(field) => field(options).name().into(),
             Field::Events(field) => show_classes(*field(options)).into(),
             Field::SavePoints(field) => {
@@ -687,6 +689,7 @@ impl Field {
                 *field(options) =
                     parse_classes(value).ok_or("Invalid event class character. Use 'Ag$lshzxeKEtmdn'.")?;
             }
+            Field::Formed(field, form) => *field(options) = form.parse("", value)?,
             Field::SavePoints(field) => *field(options) = file::save_points(&[value.to_vec()])?,
             Field::Output(field) => parse_output_limits(field(options), value)?,
             Field::Policy(field) => {

@@ -20,7 +20,7 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use sluicegate_store::config::{self, ServerOptions};
-use sluicegate_store::server::{Generation, REDIS_VERSION, SLUICEGATE_VERSION, Server, TlsPort};
+use sluicegate_store::server::{Ending, Generation, REDIS_VERSION, SLUICEGATE_VERSION, Server, TlsPort};
 use sluicegate_store::{Directory, SavePoint, Store, StoreOptions};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
@@ -190,6 +190,12 @@ fn start(mut options: ServerOptions, file: Option<&Path>, is_told: bool) -> Resu
     }
 }
 
+/// Ends the process at a second signal.
+fn insist(log: &Log) -> ! {
+    log.say(Level::Warning, "You insist... exiting now.");
+    std::process::exit(1);
+}
+
 /// Runs from the start of the workers to the end of the process.
 fn serve(
     log: &Arc<Log>,
@@ -231,15 +237,21 @@ fn serve(
         if let Some(manager) = &supervised {
             manager.send("READY=1\nSTATUS=Ready to accept connections\n");
         }
-        let name = tokio::select! {
-            _ = terminate.recv() => Some("SIGTERM"),
-            _ = interrupt.recv() => Some("SIGINT"),
-            () = server.shutdown_asked() => None,
-        };
-        if let Some(name) = name {
+        loop {
+            let (name, how) = tokio::select! {
+                _ = terminate.recv() => ("SIGTERM", server.options().process.shutdown_on_sigterm.clone()),
+                _ = interrupt.recv() => ("SIGINT", server.options().process.shutdown_on_sigint.clone()),
+                // The command has saved the store.
+                () = server.shutdown_asked() => break,
+            };
             log.say(Level::Warning, &format!("Received {name} scheduling shutdown..."));
+            tokio::select! {
+                may_end = server.save_at_end(Ending::of(&how)) => if may_end { break },
+                // A second signal ends the process immediately.
+                _ = terminate.recv() => insist(log),
+                _ = interrupt.recv() => insist(log),
+            }
         }
-        log.say(Level::Warning, "User requested shutdown...");
         if let Some(manager) = &supervised {
             manager.send("STOPPING=1\n");
         }
@@ -249,10 +261,7 @@ fn serve(
         tokio::select! {
             _ = join => {}
             // A second signal ends the wait immediately.
-            _ = interrupt.recv() => {
-                log.say(Level::Warning, "You insist... exiting now.");
-                std::process::exit(1);
-            }
+            _ = interrupt.recv() => insist(log),
             () = tokio::time::sleep(LAST_MOMENT) => {}
         }
         Ok(())

@@ -6,7 +6,7 @@
 use std::path::Path;
 
 use super::tables::{PROCESS, canonical, find_idle};
-use super::{FIXED, Field, SavePoint, ServerOptions, WRONG_WORDS, find};
+use super::{FIXED, Field, Form, SavePoint, ServerOptions, WRONG_WORDS, find};
 
 /// Files that include each other are followed this deep.
 const INCLUDES_MAX: usize = 16;
@@ -143,8 +143,10 @@ fn directive(options: &mut ServerOptions, name: &str, values: &[Vec<u8>]) -> Res
     }
     let field = PROCESS.iter().find(|parameter| parameter.name == name).map(|parameter| &parameter.field);
     let field = field.or_else(|| find(name).map(|parameter| &parameter.field));
-    let takes_several = matches!(field, Some(Field::Words(_) | Field::Output(_) | Field::Percentiles(_)))
-        || name == "notify-keyspace-events";
+    let takes_several = matches!(
+        field,
+        Some(Field::Words(_) | Field::Output(_) | Field::Percentiles(_) | Field::Formed(_, Form::Flags(_)))
+    ) || name == "notify-keyspace-events";
     if let Some(idle) = find_idle(name) {
         let value = idle.parse(values)?;
         options.idle.insert(idle.name, value);

@@ -87,8 +87,29 @@ const WORKSPACE_BYTES_KEPT: usize = 1 << 20;
 /// The time limit for evicting keys before clients are closed. The client whose memory has grown waits for it.
 const EVICTION_FIRST: Duration = Duration::from_millis(5);
 
+/// The longest pause: commands that write wait until the process has ended.
+const FOREVER: Duration = Duration::from_secs(24 * 3600);
+
 /// The interval of checking for idle clients and of sampling rates.
 const HOUSEKEEPING: Duration = Duration::from_secs(1);
+
+/// How a process ends: words of SHUTDOWN.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Ending {
+    /// Whether the store is saved; [`None`]: if there are save points.
+    pub saves: Option<bool>,
+    /// Whether the process ends though the save has failed.
+    pub is_forced: bool,
+}
+
+impl Ending {
+    /// Reads `default`, or words of SHUTDOWN.
+    pub fn of(words: &[u8]) -> Ending {
+        let has = |wanted: &[u8]| words.split(|byte| *byte == b' ').any(|word| word.eq_ignore_ascii_case(wanted));
+        let saves = if has(b"save") { Some(true) } else { has(b"nosave").then_some(false) };
+        Ending { saves, is_forced: has(b"force") }
+    }
+}
 
 /// One store on the network.
 pub struct Server {
@@ -307,6 +328,38 @@ impl Server {
     pub async fn stopped(&self) {
         // The sender lives as long as the server, so waiting cannot fail.
         let _ = self.stopping.subscribe().wait_for(|stop| *stop).await;
+    }
+
+    /// Saves the store before the process ends, if save points or `how` ask for it; commands that write wait meanwhile.
+    /// Returns false if that failed: then the process goes on.
+    pub async fn save_at_end(&self, how: Ending) -> bool {
+        self.log(3, "User requested shutdown...");
+        if let Some(job) = self.store.0.saver.job() {
+            self.log(3, "There is a child saving an .rdb. Killing it!");
+            job.cancel();
+            let _ = job.ended().await;
+        }
+        let is_asked = how.saves.unwrap_or(!self.options().save_points.is_empty());
+        if !is_asked || self.store.0.saver.files().is_none() {
+            return true;
+        }
+        self.log(2, "Saving the final RDB snapshot before exiting.");
+        self.pause.start(FOREVER, false);
+        let is_saved = match self.store.save(false) {
+            Ok(job) => job.ended().await.is_ok(),
+            Err(_) => false,
+        };
+        if is_saved {
+            return true;
+        }
+        if how.is_forced {
+            self.log(3, "Error trying to save the DB, but exiting anyway because of FORCE.");
+            return true;
+        }
+        self.log(3, "Error trying to save the DB, can't exit.");
+        self.log(3, "Errors trying to shut down the server. Check the logs for more information.");
+        self.pause.end();
+        false
     }
 
     /// Waits until a client sends SHUTDOWN.
