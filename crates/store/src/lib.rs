@@ -38,6 +38,8 @@ mod invite;
 mod keys;
 mod keyspace;
 mod leaf_lock;
+mod load;
+mod loading;
 mod locks;
 mod memory;
 mod multi_lock;
@@ -82,6 +84,7 @@ pub use execute::{Caller, Executed, execute, fuzz_command};
 pub use gate::Closed;
 pub use hold::Mode;
 pub use keys::{KeyRule, KeyWord};
+pub use load::{Existing, Load, LoadFault, LoadOptions, Loaded, fuzz_load};
 pub use memory::Policy;
 pub use park::Parked;
 pub use reference::reference;
@@ -157,6 +160,7 @@ pub(crate) struct Inner {
     /// The number of error replies by code.
     pub(crate) errors: errors::Errors,
     pub(crate) scripts: script::Scripting,
+    pub(crate) loading: loading::Loading,
     /// The maximum number of bytes of a string that APPEND, SETRANGE and the bitmap commands may create, at most
     /// `sluicegate_data::value::STRING_MAX`.
     pub(crate) string_max: AtomicU64,
@@ -204,6 +208,7 @@ impl Store {
             errors: errors::Errors::default(),
             scripts: script::Scripting::new(memory.clone(), &commands::ROWS),
             string_max: AtomicU64::new(sluicegate_data::value::STRING_MAX as u64),
+            loading: loading::Loading::default(),
             memory,
             pubsub: pubsub::PubSub::default(),
             aside: aside::Aside::default(),

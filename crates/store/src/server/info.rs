@@ -267,7 +267,8 @@ fn human(bytes: u64) -> String {
 }
 
 fn persistence(about: &About<'_>, out: &mut String) -> std::fmt::Result {
-    writeln!(out, "loading:0")?;
+    let loading = &about.server.store.0.loading;
+    writeln!(out, "loading:{}", u8::from(loading.is_on()))?;
     writeln!(out, "async_loading:0")?;
     writeln!(out, "rdb_bgsave_in_progress:0")?;
     writeln!(out, "aof_enabled:0")?;
@@ -294,8 +295,6 @@ fn persistence(about: &About<'_>, out: &mut String) -> std::fmt::Result {
         "current_save_keys_total",
         "rdb_saves",
         "rdb_last_cow_size",
-        "rdb_last_load_keys_expired",
-        "rdb_last_load_keys_loaded",
         "aof_rewrite_scheduled",
         "aof_rewrites",
         "aof_rewrites_consecutive_failures",
@@ -305,7 +304,27 @@ fn persistence(about: &About<'_>, out: &mut String) -> std::fmt::Result {
     ] {
         writeln!(out, "{name}:0")?;
     }
-    writeln!(out, "current_fork_perc:0.00")
+    for (name, figure) in
+        [("rdb_last_load_keys_expired", &loading.expired), ("rdb_last_load_keys_loaded", &loading.keys)]
+    {
+        writeln!(out, "{name}:{}", figure.load(Ordering::Relaxed))?;
+    }
+    writeln!(out, "current_fork_perc:0.00")?;
+    if !loading.is_on() {
+        return Ok(());
+    }
+    let now_s = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
+    let (percent, eta_s) = loading.estimate(now_s);
+    for (name, figure) in [
+        ("loading_start_time", &loading.started_s),
+        ("loading_total_bytes", &loading.total_bytes),
+        ("loading_rdb_used_mem", &loading.used_bytes),
+        ("loading_loaded_bytes", &loading.loaded_bytes),
+    ] {
+        writeln!(out, "{name}:{}", figure.load(Ordering::Relaxed))?;
+    }
+    writeln!(out, "loading_loaded_perc:{percent:.2}")?;
+    writeln!(out, "loading_eta_seconds:{eta_s}")
 }
 
 fn stats(about: &About<'_>, out: &mut String) -> std::fmt::Result {
