@@ -20,7 +20,15 @@ pub use tables::{ALIASES, Form, IDLE, Idle, PROCESS, ProcessOptions, ProcessPara
 use crate::memory::Policy;
 use crate::notify::{parse_classes, show_classes};
 pub use crate::outbox::OutputLimit;
-use crate::save::SavePoint;
+
+/// A number of changes after which, and of seconds after the last save, the next one begins.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SavePoint {
+    /// Seconds since the last save.
+    pub seconds: u64,
+    /// Changes since then.
+    pub changes: u64,
+}
 
 /// Everything that can be set, typed. Made by [`apply`] or by [`Default`], changed by `CONFIG SET`.
 #[derive(Clone, Debug, PartialEq)]

@@ -7,15 +7,16 @@ use sluicegate_wire::reply::Reply;
 use sluicegate_wire::resp::ReplyBuilder;
 use smallvec::SmallVec;
 
-use crate::Store;
 use crate::catalogue::Handle;
 use crate::catalogue::{CommandSpec, Detached, Flags, Handler};
 use crate::execute::Origin;
+use crate::loading::LOADING;
 use crate::multi_lock::{COMMANDS_MAX, Plan, suits};
 use crate::owned::Finished;
 use crate::owned::ReplyForm;
 use crate::park::Parked;
 use crate::refused::FAILED;
+use crate::{Inner, Store};
 
 impl Engine for Store {
     fn start(&self, db: u32, args: &[&[u8]]) -> Started {
@@ -23,7 +24,7 @@ impl Engine for Store {
             Ok(spec) => spec,
             Err(text) => return Started::Done(Reply::Error(String::from_utf8_lossy(&text).into_owned())),
         };
-        if let Some(reply) = unrun(spec, args) {
+        if let Some(reply) = refused(&self.0, spec).or_else(|| unrun(spec, args)) {
             return Started::Done(reply);
         }
         match self.run(spec, db, args) {
@@ -37,6 +38,12 @@ impl Engine for Store {
     fn together(&self, _: wire_engine::Origin<'_>, db: u32, commands: &[&[&[u8]]]) -> Option<Started> {
         self.run_together(db, commands).map(Started::Done)
     }
+}
+
+/// Returns the reply to a rule or script if its command is refused because the data set is being loaded.
+#[inline]
+pub(crate) fn refused(inner: &Inner, spec: &CommandSpec) -> Option<Reply> {
+    (inner.loading.is_on() && !spec.flags.has(Flags::LOADING)).then(|| Reply::Error(LOADING.into()))
 }
 
 /// Returns the reply that a rule or script gets without the command being run: one that needs no connection, or an
@@ -81,7 +88,7 @@ impl Store {
     /// any effect, if one of them is not that cheap, is refused, or meets a held key.
     fn run_together(&self, db: u32, commands: &[&[&[u8]]]) -> Option<Reply> {
         let inner = &*self.0;
-        if commands.len() > COMMANDS_MAX || db >= inner.keyspace.databases() {
+        if commands.len() > COMMANDS_MAX || db >= inner.keyspace.databases() || inner.loading.is_on() {
             return None;
         }
         let mut plan = Plan::new();

@@ -68,6 +68,9 @@ fn tick_for(inner: &Inner, budget: Duration) {
     if !late.is_empty() {
         inner.aside.run(move || drop(late));
     }
+    if inner.loading.is_on() {
+        return;
+    }
     let is_aside = inner.sweeper.is_aside.load(Ordering::SeqCst);
     let is_done = work(inner, is_aside, || start.elapsed() >= budget);
     if !is_done && !is_aside {

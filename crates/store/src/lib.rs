@@ -40,6 +40,8 @@ mod invite;
 mod keys;
 mod keyspace;
 mod leaf_lock;
+mod load;
+mod loading;
 mod locks;
 mod memory;
 mod multi_lock;
@@ -88,11 +90,12 @@ pub use files::{Directory, Files};
 pub use gate::Closed;
 pub use hold::Mode;
 pub use keys::{KeyRule, KeyWord};
+pub use load::{Existing, Load, LoadFault, LoadOptions, Loaded, fuzz_load};
 pub use memory::Policy;
 pub use park::Parked;
 pub use reference::reference;
 pub use refused::SectionError;
-pub use save::{SavePoint, Saving};
+pub use save::Saving;
 pub use script::fuzz_scripts;
 pub use section::{Section, SectionWait};
 pub use sluicegate_data::clock::{Clock, ManualClock};
@@ -165,6 +168,7 @@ pub(crate) struct Inner {
     pub(crate) errors: errors::Errors,
     pub(crate) saver: save::Saver,
     pub(crate) scripts: script::Scripting,
+    pub(crate) loading: loading::Loading,
     /// The maximum number of bytes of a string that APPEND, SETRANGE and the bitmap commands may create, at most
     /// `sluicegate_data::value::STRING_MAX`.
     pub(crate) string_max: AtomicU64,
@@ -213,6 +217,7 @@ impl Store {
             saver: save::Saver::default(),
             scripts: script::Scripting::new(memory.clone(), &commands::ROWS),
             string_max: AtomicU64::new(sluicegate_data::value::STRING_MAX as u64),
+            loading: loading::Loading::default(),
             memory,
             pubsub: pubsub::PubSub::default(),
             aside: aside::Aside::default(),

@@ -21,18 +21,13 @@ use sluicegate_data::rdb::crc64::Sum;
 use sluicegate_data::rdb::encode::Compression;
 use sluicegate_data::rdb::file::{Chunk, Contents, Settings};
 
+use crate::config::SavePoint;
 use crate::files::{Files, Replacement};
 use crate::gate::Closed;
 use crate::hold::{KeyList, Ticket};
 use crate::pass::{Pass, Passed, Sink};
 use crate::snapshot::{Accesses, Form};
 use crate::{Inner, Store};
-
-/// The error of a command that writes after a save has failed.
-pub(crate) const MISCONF: &str = "MISCONF Redis is configured to save RDB snapshots, but it's currently unable to persist \
-     to disk. Commands that may modify the data set are disabled, because this instance is configured to report errors \
-     during writes if RDB snapshotting fails (stop-writes-on-bgsave-error option). Please check the Redis logs for \
-     details about the RDB error.";
 
 /// The time for which save points rest after a save that failed.
 const PAUSE: Duration = Duration::from_secs(5);
@@ -42,15 +37,6 @@ const AGAIN: Duration = Duration::from_millis(100);
 const THREADS_MAX: usize = 4;
 /// The bytes of old values that may wait in stripes.
 const BUDGET: u64 = 64 << 20;
-
-/// A number of changes after which, and of seconds after the last save, the next one begins.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct SavePoint {
-    /// Seconds since the last save.
-    pub seconds: u64,
-    /// Changes since then.
-    pub changes: u64,
-}
 
 /// How a store is saved.
 #[derive(Clone, Debug)]

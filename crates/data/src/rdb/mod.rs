@@ -148,14 +148,27 @@ impl Text<'_> {
 
     /// Returns the string as SET would store it.
     fn into_value(self) -> Value<'static> {
-        let bytes = match self {
-            Text::Int(value) => return Value::Int(value),
-            Text::Bytes(bytes) => bytes.to_vec(),
-            Text::Own(bytes) => bytes,
-        };
-        match Value::of(&bytes) {
+        match self.into_borrowed() {
+            Value::Bytes { bytes, raw } => Value::Vec { bytes: bytes.to_vec(), raw },
             Value::Int(value) => Value::Int(value),
-            _ => Value::Vec { bytes, raw: false },
+            Value::Vec { bytes, raw } => Value::Vec { bytes, raw },
+            Value::Shared { bytes, raw } => Value::Shared { bytes, raw },
+            Value::Object(object) => Value::Object(object),
+        }
+    }
+}
+
+impl<'a> Text<'a> {
+    /// Returns the string as SET would store it, without a copy if it is there as it is.
+    #[inline]
+    fn into_borrowed(self) -> Value<'a> {
+        match self {
+            Text::Int(value) => Value::Int(value),
+            Text::Bytes(bytes) => Value::of(bytes),
+            Text::Own(bytes) => match Value::of(&bytes) {
+                Value::Int(value) => Value::Int(value),
+                _ => Value::Vec { bytes, raw: false },
+            },
         }
     }
 }

@@ -19,9 +19,9 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use sluicegate_store::config::{self, ServerOptions};
+use sluicegate_store::config::{self, SavePoint, ServerOptions};
 use sluicegate_store::server::{Ending, Generation, REDIS_VERSION, SLUICEGATE_VERSION, Server, TlsPort};
-use sluicegate_store::{Directory, SavePoint, Store, StoreOptions};
+use sluicegate_store::{Directory, Store, StoreOptions};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tokio::task::JoinSet;

@@ -19,6 +19,7 @@ use crate::Inner;
 use crate::catalogue::{CommandSpec, Cost, Flags, Numbered, Rows};
 use crate::config::ServerOptions;
 use crate::execute::Origin;
+use crate::loading::LOADING;
 use crate::memory::OOM;
 use crate::owned::Received;
 use crate::owned::ReplyForm;
@@ -505,6 +506,9 @@ impl Context<'_> {
             let text = "ERR Replica can't interact with the keyspace";
             return self.reject(Some(row), output, before, |out| out.error(text));
         }
+        if self.worker.server.store.0.loading.is_on() && self.needs_data(command) {
+            return self.reject(Some(row), output, before, |out| out.error(LOADING));
+        }
         if self.session.rare.multi.is_some()
             && let Some(outcome) = self.in_multi(row, args, output, before)
         {
@@ -621,6 +625,15 @@ impl Context<'_> {
         ReplyWriter::new(output, self.session.protocol).simple("QUEUED");
         self.session.filter(output, before);
         Some(Outcome::Done)
+    }
+
+    /// Returns whether a command is refused while the data set is loaded: EXEC, if one of those queued is.
+    #[cold]
+    fn needs_data(&self, command: &Row) -> bool {
+        let needs = |spec: &CommandSpec| !spec.flags.has(Flags::LOADING);
+        let is_exec = command.traits.queueing == Queueing::Exec;
+        let queued = self.session.rare.multi.as_ref().filter(|_| is_exec);
+        needs(command.spec) || queued.is_some_and(|queued| queued.any(|spec, _| needs(spec)))
     }
 
     /// Returns whether a command waits while writes are paused.

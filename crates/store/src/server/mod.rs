@@ -429,12 +429,6 @@ impl Server {
         Generation(self.replaced.subscribe())
     }
 
-    /// Returns the creation time of the server, in Unix seconds.
-    fn started_s(&self) -> u64 {
-        let started = SystemTime::now().checked_sub(self.started.elapsed());
-        started.and_then(|at| at.duration_since(UNIX_EPOCH).ok()).unwrap_or_default().as_secs()
-    }
-
     /// Returns the event loop iterations of the serving threads, and the microseconds that they took.
     fn loops(&self) -> [u64; 2] {
         let workers = self.workers.lock();

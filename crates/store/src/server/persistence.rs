@@ -1,6 +1,8 @@
 //! Commands about saves: SAVE, BGSAVE, LASTSAVE; and what INFO tells of them.
 
 use std::fmt::Write;
+use std::sync::atomic::Ordering;
+use std::time::{SystemTime, UNIX_EPOCH};
 
 use sluicegate_wire::resp::{ReplySink, ReplyWriter};
 
@@ -100,7 +102,8 @@ pub(super) fn info(about: &About<'_>, out: &mut String) -> std::fmt::Result {
     let saves = about.server.store.save_figures();
     let seconds = |time: Option<u64>| time.map_or(-1, |time| time as i64);
     let percent = if saves.keys_total > 0 { saves.keys as f64 * 100.0 / saves.keys_total as f64 } else { 0.0 };
-    writeln!(out, "loading:0")?;
+    let loading = &about.server.store.0.loading;
+    writeln!(out, "loading:{}", u8::from(loading.is_on()))?;
     writeln!(out, "async_loading:0")?;
     writeln!(out, "current_cow_peak:{}", saves.waiting_bytes)?;
     writeln!(out, "current_cow_size:{}", saves.waiting_bytes)?;
@@ -116,8 +119,11 @@ pub(super) fn info(about: &About<'_>, out: &mut String) -> std::fmt::Result {
     writeln!(out, "rdb_current_bgsave_time_sec:{}", seconds(saves.takes_s))?;
     writeln!(out, "rdb_saves:{}", saves.saves)?;
     writeln!(out, "rdb_last_cow_size:0")?;
-    writeln!(out, "rdb_last_load_keys_expired:0")?;
-    writeln!(out, "rdb_last_load_keys_loaded:0")?;
+    for (name, figure) in
+        [("rdb_last_load_keys_expired", &loading.expired), ("rdb_last_load_keys_loaded", &loading.keys)]
+    {
+        writeln!(out, "{name}:{}", figure.load(Ordering::Relaxed))?;
+    }
     // Not in Redis: the longest time for which a save has kept others waiting, in microseconds.
     writeln!(out, "rdb_longest_cut_us:{}", saves.longest_gate_us)?;
     writeln!(out, "rdb_longest_lock_us:{}", saves.longest_lock_us)?;
@@ -132,5 +138,20 @@ pub(super) fn info(about: &About<'_>, out: &mut String) -> std::fmt::Result {
     writeln!(out, "aof_last_write_status:ok")?;
     writeln!(out, "aof_last_cow_size:0")?;
     writeln!(out, "module_fork_in_progress:0")?;
-    writeln!(out, "module_fork_last_cow_size:0")
+    writeln!(out, "module_fork_last_cow_size:0")?;
+    if !loading.is_on() {
+        return Ok(());
+    }
+    let now_s = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
+    let (percent, eta_s) = loading.estimate(now_s);
+    for (name, figure) in [
+        ("loading_start_time", &loading.started_s),
+        ("loading_total_bytes", &loading.total_bytes),
+        ("loading_rdb_used_mem", &loading.used_bytes),
+        ("loading_loaded_bytes", &loading.loaded_bytes),
+    ] {
+        writeln!(out, "{name}:{}", figure.load(Ordering::Relaxed))?;
+    }
+    writeln!(out, "loading_loaded_perc:{percent:.2}")?;
+    writeln!(out, "loading_eta_seconds:{eta_s}")
 }

@@ -18,6 +18,7 @@ mod group_waits;
 mod holds;
 mod keys;
 mod linear;
+mod loading;
 mod memory;
 mod model;
 mod newer;
