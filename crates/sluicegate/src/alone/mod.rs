@@ -158,7 +158,7 @@ fn start(mut options: ServerOptions, file: Option<&Path>, is_told: bool) -> Resu
     }
     let store = Store::new(StoreOptions { databases: options.databases, ..StoreOptions::default() });
     let unixsocket = options.process.unixsocket.clone();
-    store.set_files(Some(Arc::new(Directory(path_of(&options.process.dir)))));
+    store.set_files(Some(Arc::new(Directory::new(path_of(&options.process.dir)))));
     let server = Server::new(store.clone(), options);
     if let Some(tls) = tls {
         server.set_tls(tls);
