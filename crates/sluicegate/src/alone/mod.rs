@@ -77,14 +77,14 @@ pub fn main(name: &str, words: impl Iterator<Item = std::ffi::OsString>) -> Exit
 /// Starts a store. Errors found so far are already in the log; the caller must report the returned one.
 fn start(mut options: ServerOptions, file: Option<&Path>, is_told: bool) -> Result<ExitCode, String> {
     let process = options.process.clone();
-    if !process.dir.is_empty() {
-        let path = path_of(&process.dir);
+    if !options.dir.is_empty() {
+        let path = path_of(&options.dir);
         std::env::set_current_dir(&path)
             .map_err(|error| format!("Can't chdir to '{}': {}", path.display(), reason(&error)))?;
     }
     // CONFIG GET dir shows the working directory of the process.
     if let Ok(directory) = std::env::current_dir() {
-        options.process.dir = directory.as_os_str().as_bytes().to_vec();
+        options.dir = directory.as_os_str().as_bytes().to_vec();
     }
     let log = Log::open(&process.logfile, process.loglevel)
         .map_err(|error| format!("Can't open the log file: {}", reason(&error)))?;

@@ -48,12 +48,6 @@ pub static PROCESS: &[ProcessParameter] = &[
         "'daemon' in the global section decides that",
     ),
     process(
-        "dir",
-        Field::Text(|options| &mut options.process.dir),
-        "The working directory; relative paths refer to it.",
-        "a proxy's process has no directory of its own",
-    ),
-    process(
         "io-threads",
         Field::Integer(|options| &mut options.process.threads, 0, super::THREADS_MAX),
         "Redis's name for 'threads'.",
@@ -227,8 +221,6 @@ pub struct ProcessOptions {
     pub logfile: Vec<u8>,
     /// `debug`, `verbose`, `notice`, `warning`, `nothing`.
     pub loglevel: &'static str,
-    /// Working directory; empty: where it was started.
-    pub dir: Vec<u8>,
     /// Snapshots are asked for, by Redis's default or by `save`; there are none, which is warned of.
     pub saves: bool,
     /// TLS.
@@ -309,7 +301,6 @@ impl Default for ProcessOptions {
             pidfile: Vec::new(),
             logfile: Vec::new(),
             loglevel: "notice",
-            dir: Vec::new(),
             saves: true,
             tls: TlsOptions::default(),
         }
@@ -435,11 +426,9 @@ pub static IDLE: &[Idle] = &[
     idle("appendfsync", "everysec", Choice(&["everysec", "always", "no"]), SAVING),
     idle("auto-aof-rewrite-min-size", "67108864", Memory(0), SAVING),
     idle("auto-aof-rewrite-percentage", "100", INT, SAVING),
-    idle("dbfilename", "dump.rdb", Name("filename", true), SAVING),
     idle("no-appendfsync-on-rewrite", "no", Switch, SAVING),
     idle("rdb-del-sync-files", "no", Switch, SAVING),
     idle("rdb-save-incremental-fsync", "yes", Switch, SAVING),
-    idle("rdbchecksum", "yes", Switch, SAVING),
     idle("rdbcompression", "yes", Switch, SAVING),
     idle("sanitize-dump-payload", "no", Choice(&["no", "yes", "clients"]), "RESTORE checks every payload"),
     idle("shutdown-on-sigint", "default", SHUTDOWN, SAVING),
@@ -537,9 +526,7 @@ const IMMUTABLE: &[&str] = &[
     "cluster-port",
     "disable-thp",
     "enable-module-command",
-    "enable-protected-configs",
     "io-threads-do-reads",
-    "rdbchecksum",
     "replicaof",
     "server-cpulist",
     "set-proc-title",
