@@ -39,6 +39,15 @@ pub struct ServerOptions {
     pub protected_mode: bool,
     /// Databases that SELECT can choose.
     pub databases: u32,
+    /// The directory of the store's files, absolute once the store has begun; empty: nothing is read or written.
+    pub dir: Vec<u8>,
+    /// The name of the file that is loaded at the start; empty: none.
+    pub dbfilename: Vec<u8>,
+    /// Whether checksums of files are written and compared.
+    pub rdbchecksum: bool,
+    /// The clients that may change [protected](is_protected) parameters: `no`, `yes`, or `local` for clients of this
+    /// machine.
+    pub enable_protected_configs: &'static str,
     /// The clients that may call DEBUG: `no`, `yes`, or `local` for clients of this machine.
     pub enable_debug_command: &'static str,
     /// The maximum number of clients.
@@ -155,6 +164,10 @@ impl Default for ServerOptions {
             requirepass: Vec::new(),
             protected_mode: true,
             databases: 16,
+            dir: Vec::new(),
+            dbfilename: b"dump.rdb".to_vec(),
+            rdbchecksum: true,
+            enable_protected_configs: "no",
             enable_debug_command: "no",
             maxclients: 10_000,
             timeout_s: 0,
@@ -316,6 +329,7 @@ enum Field {
     Share(fn(&mut ServerOptions) -> &mut MemoryShare),
     Switch(fn(&mut ServerOptions) -> &mut bool),
     Text(fn(&mut ServerOptions) -> &mut Vec<u8>),
+    FileName(fn(&mut ServerOptions) -> &mut Vec<u8>),
     Output(fn(&mut ServerOptions) -> &mut [OutputLimit; 3]),
     Policy(fn(&mut ServerOptions) -> &mut Policy),
     Signed(fn(&mut ServerOptions) -> &mut i64, i64, i64),
@@ -372,16 +386,35 @@ pub static PARAMETERS: &[Parameter] = &[
         field: Field::Integer(|options| &mut options.databases, 1, i32::MAX as u32),
     },
     Parameter {
+        name: "dbfilename",
+        live: true,
+        docs: "The name of the RDB file in 'dir'. Protected: see 'enable-protected-configs'.",
+        field: Field::FileName(|options| &mut options.dbfilename),
+    },
+    Parameter {
         name: "default_lua_flags",
         live: true,
         docs: "Default flags of scripts, separated by commas, as in SCRIPT FLAGS. A parameter of Dragonfly.",
         field: Field::LuaFlags(|options| &mut options.default_lua_flags),
     },
     Parameter {
+        name: "dir",
+        live: true,
+        docs: "The directory of the store's files, from which its data set is loaded at the start. In a store section, \
+         without it nothing is loaded. Protected: see 'enable-protected-configs'.",
+        field: Field::Text(|options| &mut options.dir),
+    },
+    Parameter {
         name: "enable-debug-command",
         live: false,
         docs: "Clients that may call DEBUG: no, yes, or local for clients of this machine.",
         field: Field::Choice(|options| &mut options.enable_debug_command, &["no", "yes", "local"]),
+    },
+    Parameter {
+        name: "enable-protected-configs",
+        live: false,
+        docs: "Clients that may change 'dir' and 'dbfilename': no, yes, or local for clients of this machine.",
+        field: Field::Choice(|options| &mut options.enable_protected_configs, &["no", "yes", "local"]),
     },
     limit(
         "hash-max-listpack-entries",
@@ -493,6 +526,12 @@ pub static PARAMETERS: &[Parameter] = &[
         field: Field::Memory(|options| &mut options.proto_max_bulk_len, 1 << 20, i64::MAX as u64),
     },
     Parameter {
+        name: "rdbchecksum",
+        live: false,
+        docs: "Whether RDB files get a checksum, and that of a file is compared when it is loaded.",
+        field: Field::Switch(|options| &mut options.rdbchecksum),
+    },
+    Parameter {
         name: "rdbcompression",
         live: true,
         docs: "Whether strings of more than 20 bytes are compressed in the file of a save.",
@@ -593,7 +632,6 @@ pub static FIXED: &[Fixed] = &[
     fixed("bio-cpulist", "", "processors are left to the system"),
     fixed("cluster-enabled", "no", "the store is one node that has every slot, without a cluster around it"),
     fixed("enable-module-command", "no", "modules are not supported"),
-    fixed("enable-protected-configs", "no", "no parameter is protected here"),
     fixed("min-replicas-to-write", "0", "replication is not available yet"),
     fixed("oom-score-adj", "no", "the process leaves that to the system"),
     fixed("replicaof", "", "replication is not available yet"),
@@ -608,6 +646,12 @@ pub static REFUSED: &[(&str, &str)] = &[];
 /// Returns the parameter that acts under this name, in lower case.
 pub fn find(name: &str) -> Option<&'static Parameter> {
     PARAMETERS.iter().find(|parameter| parameter.name == name)
+}
+
+/// Returns whether clients may change a parameter only if `enable-protected-configs` allows it, since it decides which
+/// files the process writes.
+pub fn is_protected(name: &str) -> bool {
+    matches!(name, "dbfilename" | "dir")
 }
 
 /// Returns whether a parameter of the process has this name.
@@ -638,7 +682,9 @@ impl Field {
                 MemoryShare::Percent(percent) => format!("{percent}%").into(),
             },
             Field::Switch(field) => if *field(options) { "yes" } else { "no" }.into(),
-            Field::Text(field) | Field::LuaFlags(field) | Field::Formed(field, _) => field(options).clone(),
+            Field::Text(field) | Field::FileName(field) | Field::LuaFlags(field) | Field::Formed(field, _) => {
+                field(options).clone()
+            }
             Field::Policy(field) => field(options).name().into(),
             Field::Events(field) => show_classes(*field(options)).into(),
             Field::SavePoints(field) => {
@@ -689,6 +735,10 @@ impl Field {
                 }
             }
             Field::Text(field) => *field(options) = value.to_vec(),
+            Field::FileName(_) if value.contains(&b'/') || value.contains(&b'\\') => {
+                return Err("dbfilename can't be a path, just a filename".into());
+            }
+            Field::FileName(field) => *field(options) = value.to_vec(),
             Field::LuaFlags(field) => {
                 crate::script::flags::listed(value)?;
                 *field(options) = value.to_vec();

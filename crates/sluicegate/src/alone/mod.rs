@@ -21,7 +21,7 @@ use std::time::Duration;
 
 use sluicegate_store::config::{self, SavePoint, ServerOptions};
 use sluicegate_store::server::{Ending, Generation, REDIS_VERSION, SLUICEGATE_VERSION, Server, TlsPort};
-use sluicegate_store::{Directory, Store, StoreOptions};
+use sluicegate_store::{Store, StoreOptions};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tokio::task::JoinSet;
@@ -83,14 +83,14 @@ pub fn main(name: &str, words: impl Iterator<Item = std::ffi::OsString>) -> Exit
 /// Starts a store. Errors found so far are already in the log; the caller must report the returned one.
 fn start(mut options: ServerOptions, file: Option<&Path>, is_told: bool) -> Result<ExitCode, String> {
     let process = options.process.clone();
-    if !process.dir.is_empty() {
-        let path = path_of(&process.dir);
+    if !options.dir.is_empty() {
+        let path = path_of(&options.dir);
         std::env::set_current_dir(&path)
             .map_err(|error| format!("Can't chdir to '{}': {}", path.display(), reason(&error)))?;
     }
     // CONFIG GET dir shows the working directory of the process.
     if let Ok(directory) = std::env::current_dir() {
-        options.process.dir = directory.as_os_str().as_bytes().to_vec();
+        options.dir = directory.as_os_str().as_bytes().to_vec();
     }
     let log = Log::open(&process.logfile, process.loglevel)
         .map_err(|error| format!("Can't open the log file: {}", reason(&error)))?;
@@ -158,7 +158,6 @@ fn start(mut options: ServerOptions, file: Option<&Path>, is_told: bool) -> Resu
     }
     let store = Store::new(StoreOptions { databases: options.databases, ..StoreOptions::default() });
     let unixsocket = options.process.unixsocket.clone();
-    store.set_files(Some(Arc::new(Directory::new(path_of(&options.process.dir)))));
     let server = Server::new(store.clone(), options);
     if let Some(tls) = tls {
         server.set_tls(tls);

@@ -49,12 +49,6 @@ pub static PROCESS: &[ProcessParameter] = &[
         "'daemon' in the global section decides that",
     ),
     process(
-        "dir",
-        Field::Text(|options| &mut options.process.dir),
-        "The working directory; relative paths refer to it.",
-        "a proxy's process has no directory of its own",
-    ),
-    process(
         "io-threads",
         Field::Integer(|options| &mut options.process.threads, 0, super::THREADS_MAX),
         "Redis's name for 'threads'.",
@@ -242,8 +236,6 @@ pub struct ProcessOptions {
     pub logfile: Vec<u8>,
     /// `debug`, `verbose`, `notice`, `warning`, `nothing`.
     pub loglevel: &'static str,
-    /// Working directory; empty: where it was started.
-    pub dir: Vec<u8>,
     /// How SIGINT ends the process: words of SHUTDOWN, or `default`.
     pub shutdown_on_sigint: Vec<u8>,
     /// How SIGTERM ends it.
@@ -328,7 +320,6 @@ impl Default for ProcessOptions {
             pidfile: Vec::new(),
             logfile: Vec::new(),
             loglevel: "notice",
-            dir: Vec::new(),
             shutdown_on_sigint: b"default".to_vec(),
             shutdown_on_sigterm: b"default".to_vec(),
             has_save_line: false,
@@ -456,11 +447,9 @@ pub static IDLE: &[Idle] = &[
     idle("appendfsync", "everysec", Choice(&["everysec", "always", "no"]), SAVING),
     idle("auto-aof-rewrite-min-size", "67108864", Memory(0), SAVING),
     idle("auto-aof-rewrite-percentage", "100", INT, SAVING),
-    idle("dbfilename", "dump.rdb", Name("filename", true), SAVING),
     idle("no-appendfsync-on-rewrite", "no", Switch, SAVING),
     idle("rdb-del-sync-files", "no", Switch, SAVING),
     idle("rdb-save-incremental-fsync", "yes", Switch, SAVING),
-    idle("rdbchecksum", "yes", Switch, SAVING),
     idle("sanitize-dump-payload", "no", Choice(&["no", "yes", "clients"]), "RESTORE checks every payload"),
     idle("masterauth", "", Text, REPLICATION),
     idle("masteruser", "", Text, REPLICATION),
@@ -554,9 +543,7 @@ const IMMUTABLE: &[&str] = &[
     "cluster-port",
     "disable-thp",
     "enable-module-command",
-    "enable-protected-configs",
     "io-threads-do-reads",
-    "rdbchecksum",
     "replicaof",
     "server-cpulist",
     "set-proc-title",

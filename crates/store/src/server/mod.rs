@@ -45,7 +45,9 @@ mod workspace;
 
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
+use std::ffi::OsStr;
 use std::io;
+use std::os::unix::ffi::OsStrExt as _;
 use std::rc::Rc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
@@ -59,7 +61,7 @@ use tokio::sync::{Notify, watch};
 
 use crate::config::{ProcessOptions, ServerOptions};
 use crate::evict::Room;
-use crate::{Saving, Stats, Store, invite};
+use crate::{Directory, Files, Saving, Stats, Store, invite};
 use batch::Batch;
 use client::Clients;
 use counters::{Histograms, Totals, WorkerCounters};
@@ -646,11 +648,14 @@ fn apply(store: &Store, options: &ServerOptions) {
     store.0.memory.limit_clients(options.maxmemory_clients.of(options.maxmemory));
     store.0.notifier.set_classes(options.notify_keyspace_events);
     store.0.scripts.set(options);
+    let directory = || Directory::new(OsStr::from_bytes(&options.dir));
+    store.set_files((!options.dir.is_empty()).then(|| Arc::new(directory()) as Arc<dyn Files>));
     store.set_saving(Saving {
+        name: String::from_utf8_lossy(&options.dbfilename).into_owned(),
+        has_checksum: options.rdbchecksum,
         points: options.save_points.clone(),
         compresses: options.rdb_compression,
         stops_writes: options.stop_writes_on_bgsave_error,
-        ..Saving::default()
     });
     store.0.pubsub.set_limit(&options.client_output_buffer_limit[2]);
 }

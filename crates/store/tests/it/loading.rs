@@ -4,8 +4,10 @@ use std::process::Command;
 
 use sluicegate_data::rdb::file::{Chunk, Contents, KeyHead, Settings, Written};
 use sluicegate_data::value::Value;
-use sluicegate_testkit::{Program, free_port};
+use sluicegate_store::config::ServerOptions;
+use sluicegate_testkit::{Program, RedisServer, free_port};
 
+use crate::server::check_alike;
 use crate::support::{Running, exchange};
 
 /// Returns a file of version 10 with so many keys of a kilobyte.
@@ -37,6 +39,7 @@ const MEANWHILE: &[&str] = &[
     "PING\r\n",
     "GET a\r\nSET a b\r\nGET\r\nnosuch a\r\nDBSIZE\r\nFLUSHALL\r\nDEL a\r\nKEYS *\r\n",
     "CONFIG GET timeout\r\nCONFIG FOO\r\nINFO nosuch\r\nSELECT 3\r\nCLIENT GETNAME\r\nCLIENT SETNAME x\r\nECHO x\r\n",
+    "CONFIG SET dir /\r\nCONFIG SET dbfilename x.rdb\r\nCONFIG GET dbfilename\r\nCONFIG SET timeout 1 dir /\r\n",
     "MULTI\r\nGET a\r\nEXEC\r\nPING\r\n",
     "MULTI\r\nCONFIG GET timeout\r\nSELECT 2\r\nEXEC\r\n",
     "MULTI\r\nCONFIG GET timeout\r\nDISCARD\r\nEXEC\r\n",
@@ -50,6 +53,26 @@ const MEANWHILE: &[&str] = &[
 ];
 
 #[test]
+fn protected_parameters_are_changed_by_those_who_may_as_in_redis() {
+    let directory = tempfile::tempdir().expect("a directory");
+    std::os::unix::fs::symlink(directory.path(), directory.path().join("link")).expect("made");
+    let path = directory.path().display();
+    for who in ["no", "local", "yes"] {
+        let requests = [
+            "CONFIG SET dir /nosuch\r\nCONFIG SET dir /etc/passwd\r\nCONFIG SET dir /etc/passwd/x\r\nCONFIG SET dir ''\r\n",
+            &format!("CONFIG SET dir {path}/link timeout 1\r\nCONFIG GET dir\r\nCONFIG GET timeout\r\n"),
+            "CONFIG SET dir link\r\nCONFIG GET dir\r\nCONFIG SET dir . dir .\r\n",
+            "CONFIG SET dbfilename a/b\r\nCONFIG SET dbfilename x.rdb\r\nCONFIG GET dbfilename\r\n",
+            "CONFIG SET enable-protected-configs yes\r\nCONFIG SET rdbchecksum no\r\nCONFIG GET rdbchecksum\r\n",
+        ];
+        let dir = directory.path().as_os_str().as_encoded_bytes().to_vec();
+        let ours = ServerOptions { enable_protected_configs: who, dir, ..ServerOptions::default() };
+        let redis = RedisServer::start(&["--enable-protected-configs", who, "--dir", &path.to_string()]);
+        check_alike(&requests.map(|request| request), &redis, &Running::with(ours, 1));
+    }
+}
+
+#[test]
 fn clients_are_refused_while_a_file_is_loaded_as_by_redis() {
     let directory = tempfile::tempdir().expect("a directory");
     // A file that takes minutes.
@@ -57,10 +80,12 @@ fn clients_are_refused_while_a_file_is_loaded_as_by_redis() {
     let port = free_port();
     let mut command = Command::new("redis-server");
     command.args(["--port", &port.to_string(), "--bind", "127.0.0.1", "--save", "", "--key-load-delay", "10000"]);
+    command.args(["--enable-protected-configs", "yes"]);
     command.args(["--loading-process-events-interval-bytes", "1024"]).arg("--dir").arg(directory.path());
     let mut redis = Program::start(command, &[]);
     redis.wait_for_output("Loading RDB produced by version");
-    let ours = Running::start();
+    let options = ServerOptions { enable_protected_configs: "yes", ..ServerOptions::default() };
+    let ours = Running::with(options, 1);
     let load = ours.store().begin_load(Some(1_000)).expect("no other load");
     let mut differences = String::new();
     for requests in MEANWHILE {

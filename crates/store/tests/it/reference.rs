@@ -197,7 +197,6 @@ fn what_does_not_act_is_refused() {
         "bio-cpulist",
         "cluster-enabled",
         "enable-module-command",
-        "enable-protected-configs",
         "min-replicas-to-write",
         "oom-score-adj",
         "replicaof",
@@ -209,7 +208,6 @@ fn what_does_not_act_is_refused() {
     let process = [
         "bind",
         "daemonize",
-        "dir",
         "io-threads",
         "logfile",
         "loglevel",
