@@ -63,6 +63,8 @@ pub(crate) struct Pass {
     longest_us: AtomicU64,
     /// Whether nothing more is handed over.
     is_given_up: AtomicBool,
+    /// Whether all is done.
+    is_over: AtomicBool,
     fault: Mutex<Option<io::Error>>,
 }
 
@@ -90,6 +92,7 @@ impl Pass {
             keys: AtomicU64::new(0),
             longest_us: AtomicU64::new(0),
             is_given_up: AtomicBool::new(form.is_none()),
+            is_over: AtomicBool::new(false),
             fault: Mutex::default(),
             inner,
         }
@@ -115,9 +118,10 @@ impl Pass {
         self.snapshots().discard();
     }
 
-    /// Returns whether nothing more is handed over.
+    /// Returns whether nothing more is handed over; after the end, whether something was not.
     pub(crate) fn is_given_up(&self) -> bool {
         self.is_given_up.load(Ordering::Relaxed)
+            || !self.is_over.load(Ordering::Relaxed) && !self.snapshots().is_running()
     }
 
     /// Goes through all stripes, on as many threads, while this one serves claims. Every entry has the store's parity
@@ -151,6 +155,9 @@ impl Pass {
             }
             self.finish_part(part, sink);
         });
+        // From here on it is known whether everything was saved.
+        self.is_given_up.store(self.is_given_up(), Ordering::Relaxed);
+        self.is_over.store(true, Ordering::Relaxed);
         self.snapshots().discard();
         match self.fault.lock().take() {
             Some(fault) => Err(fault),

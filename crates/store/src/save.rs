@@ -8,11 +8,11 @@
 //! that failed, save points rest for [`PAUSE`], and, if `stop-writes-on-bgsave-error` is set, commands that write are
 //! refused until one succeeds.
 
-use std::future::poll_fn;
+use std::future::{Future, poll_fn};
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::task::{Poll, Wake, Waker};
+use std::task::{Context, Poll, Wake, Waker};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use parking_lot::Mutex;
@@ -25,6 +25,7 @@ use crate::config::SavePoint;
 use crate::files::{Files, Replacement};
 use crate::gate::Closed;
 use crate::hold::{KeyList, Ticket};
+use crate::load::{Existing, LoadOptions};
 use crate::pass::{Pass, Passed, Sink};
 use crate::snapshot::{Accesses, Form};
 use crate::{Inner, Store};
@@ -133,12 +134,23 @@ pub(crate) struct Job {
     is_cancelled: AtomicBool,
 }
 
+/// How a save ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum SaveEnd {
+    /// The file is there.
+    Saved,
+    /// It was cancelled, or all databases were flushed.
+    Cancelled,
+    /// It failed; the log has the reason.
+    Failed,
+}
+
 #[derive(Default)]
 struct JobState {
     pass: Option<Arc<Pass>>,
     keys_total: u64,
     is_cut: bool,
-    end: Option<Result<(), Arc<io::Error>>>,
+    end: Option<SaveEnd>,
     wakers: Vec<Waker>,
 }
 
@@ -149,8 +161,8 @@ impl Job {
     }
 
     /// Waits until the save has ended.
-    pub(crate) async fn ended(&self) -> Result<(), Arc<io::Error>> {
-        self.wait(|state| state.end.clone()).await
+    pub(crate) async fn ended(&self) -> SaveEnd {
+        self.wait(|state| state.end).await
     }
 
     async fn wait<R>(&self, what: impl Fn(&JobState) -> Option<R>) -> R {
@@ -166,6 +178,18 @@ impl Job {
             }
         })
         .await
+    }
+
+    /// Like [`ended`](Self::ended), for a thread that may wait.
+    pub(crate) fn wait_for_end(&self) -> SaveEnd {
+        let waker = waker_of_this_thread();
+        let mut ended = std::pin::pin!(self.ended());
+        loop {
+            match ended.as_mut().poll(&mut Context::from_waker(&waker)) {
+                Poll::Ready(end) => return end,
+                Poll::Pending => std::thread::park(),
+            }
+        }
     }
 
     fn change(&self, change: impl FnOnce(&mut JobState)) {
@@ -184,6 +208,17 @@ impl Job {
             pass.give_up();
         }
     }
+}
+
+/// Returns a waker that unparks this thread.
+fn waker_of_this_thread() -> Waker {
+    struct Thread(std::thread::Thread);
+    impl Wake for Thread {
+        fn wake(self: Arc<Self>) {
+            self.0.unpark();
+        }
+    }
+    Waker::from(Arc::new(Thread(std::thread::current())))
 }
 
 fn unix_s() -> u64 {
@@ -309,7 +344,69 @@ impl Store {
     }
 }
 
+/// What DEBUG RELOAD does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Reload {
+    pub(crate) saves: bool,
+    pub(crate) flushes: bool,
+    /// Whether keys of the file replace those that exist.
+    pub(crate) merges: bool,
+}
+
+/// Why a reload failed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum NotReloaded {
+    NotSaved,
+    NotLoaded,
+}
+
+impl Store {
+    /// Saves the store, empties it and loads the file, while others wait as during the load at a start. Waits for the end:
+    /// to be called on a thread that may.
+    pub(crate) fn reload(&self, how: Reload) -> Result<(), NotReloaded> {
+        let inner = &self.0;
+        let Some(files) = inner.saver.files() else { return Err(NotReloaded::NotSaved) };
+        let load = self.begin_load(None).ok_or(NotReloaded::NotLoaded)?;
+        if how.saves {
+            let job = self.save(false).map_err(|_| NotReloaded::NotSaved)?;
+            if job.wait_for_end() != SaveEnd::Saved {
+                return Err(NotReloaded::NotSaved);
+            }
+        }
+        if how.flushes {
+            let (closed, ticket) = inner.close_for_cut();
+            (0..inner.keyspace.databases()).for_each(|db| inner.keyspace.flush(&closed, db));
+            inner.scripts.libraries.flush();
+            inner.open_after_cut(closed, ticket);
+        }
+        let saving = inner.saver.saving();
+        let log = |level, text: &str| inner.saver.log(level, text);
+        let existing = if how.merges { Existing::Replace } else { Existing::Refuse };
+        let options = LoadOptions { checks: saving.has_checksum, existing, keeps_expired: false, log: &log };
+        let loaded = files.open(&saving.name).map_err(|fault| fault.to_string());
+        match loaded.and_then(|(file, _)| load.run(file, options).map_err(|fault| fault.to_string())) {
+            Ok(_) => {
+                inner.saver.log(3, "DB reloaded by DEBUG RELOAD");
+                Ok(())
+            }
+            Err(fault) => {
+                inner.saver.log(3, &fault);
+                Err(NotReloaded::NotLoaded)
+            }
+        }
+    }
+}
+
 impl Inner {
+    /// Opens the gate after [`close_for_cut`](Self::close_for_cut).
+    fn open_after_cut(&self, closed: Closed<'_>, ticket: Option<Arc<Ticket>>) {
+        drop(closed);
+        if let Some(ticket) = ticket {
+            self.gate.leave(&ticket);
+        }
+        self.run_waiting();
+    }
+
     fn save(&self, is_background: bool) -> Result<Arc<Job>, NotSaved> {
         let saving = self.saver.saving();
         let (Some(inner), Some(files)) = (self.this.upgrade(), self.saver.files()) else {
@@ -344,6 +441,10 @@ impl Inner {
         let saving = self.saver.saving();
         if self.saver.files().is_none() {
             return;
+        }
+        if self.keyspace.snapshots.take_flushed() && !saving.points.is_empty() {
+            // As in Redis, the file does not bring back what was flushed.
+            self.saver.schedule();
         }
         let (is_scheduled, last_s, rests) = {
             let state = self.saver.state.lock();
@@ -385,16 +486,10 @@ impl Inner {
 
     /// Waits for a moment without sections and parked commands, and closes the gate. Returns the ticket that waited.
     fn close_for_cut(&self) -> (Closed<'_>, Option<Arc<Ticket>>) {
-        struct Thread(std::thread::Thread);
-        impl Wake for Thread {
-            fn wake(self: Arc<Self>) {
-                self.0.unpark();
-            }
-        }
         if let Some(closed) = self.gate.close() {
             return (closed, None);
         }
-        let waker = Waker::from(Arc::new(Thread(std::thread::current())));
+        let waker = waker_of_this_thread();
         loop {
             let ticket = Arc::new(Ticket::new(self.ticket_id(), KeyList::new(), None));
             self.gate.queue(ticket.clone());
@@ -426,12 +521,8 @@ impl Inner {
         let form = Some(Form { settings, accesses }).filter(|_| !job.is_cancelled.load(Ordering::SeqCst));
         let databases = self.keyspace.cut(&closed, form);
         let libraries = self.scripts.libraries.all();
-        drop(closed);
         self.saver.longest_gate_us.fetch_max(start.elapsed().as_micros() as u64, Ordering::Relaxed);
-        if let Some(ticket) = ticket {
-            self.gate.leave(&ticket);
-        }
-        self.run_waiting();
+        self.open_after_cut(closed, ticket);
         let mut first = Chunk::new(settings);
         first.aux(b"redis-ver", crate::redis::REDIS_VERSION.as_bytes());
         first.aux(b"redis-bits", b"64");
@@ -469,7 +560,7 @@ impl Inner {
         self.end_save(job, result, changes);
     }
 
-    fn write_file(&self, pass: &Pass, first: &Chunk, files: &dyn Files, saving: &Saving) -> io::Result<()> {
+    fn write_file(&self, pass: &Pass, first: &Chunk, files: &dyn Files, saving: &Saving) -> io::Result<SaveEnd> {
         let cores = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
         let threads = cores.min(THREADS_MAX);
         let mut contents = Contents::default();
@@ -494,19 +585,21 @@ impl Inner {
         let Passed { longest_us, .. } = passed?;
         self.saver.longest_lock_us.fetch_max(longest_us, Ordering::Relaxed);
         if pass.is_given_up() {
-            return Err(io::Error::other("the save was cancelled"));
+            return Ok(SaveEnd::Cancelled);
         }
         file.write(&contents.tail(contents.magic(), saving.has_checksum))?;
-        file.replace(&saving.name)
+        file.replace(&saving.name)?;
+        Ok(SaveEnd::Saved)
     }
 
     /// Records the end of a save.
-    fn end_save(&self, job: &Job, result: io::Result<()>, changes: u64) {
+    fn end_save(&self, job: &Job, result: io::Result<SaveEnd>, changes: u64) {
         let saver = &self.saver;
         let took = job.start.elapsed();
         match (&result, job.is_background) {
-            (Ok(()), true) => saver.log(2, "Background saving terminated with success"),
-            (Ok(()), false) => saver.log(2, "DB saved on disk"),
+            (Ok(SaveEnd::Cancelled), _) => saver.log(2, "Background saving cancelled"),
+            (Ok(_), true) => saver.log(2, "Background saving terminated with success"),
+            (Ok(_), false) => saver.log(2, "DB saved on disk"),
             (Err(fault), _) => saver.log(3, &format!("Error saving the data set: {fault}")),
         }
         {
@@ -514,14 +607,14 @@ impl Inner {
             state.job = None;
             state.last_took = if job.is_background { Some(took) } else { state.last_took };
             match &result {
-                Ok(()) => {
+                Ok(SaveEnd::Cancelled) => {}
+                Ok(_) => {
                     state.last_s = unix_s();
                     state.changes = changes;
                     state.saves += 1;
                     state.last_succeeded = true;
                     state.failed_at = None;
                 }
-                Err(_) if job.is_cancelled.load(Ordering::SeqCst) => {}
                 Err(_) => {
                     state.last_succeeded = false;
                     state.failed_at = Some(Instant::now());
@@ -529,7 +622,7 @@ impl Inner {
             }
         }
         saver.set_refuses();
-        job.change(|state| state.end = Some(result.map_err(Arc::new)));
+        job.change(|state| state.end = Some(result.unwrap_or(SaveEnd::Failed)));
     }
 }
 

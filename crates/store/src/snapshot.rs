@@ -74,6 +74,8 @@ pub(crate) struct Snapshots {
     form: RwLock<Option<Form>>,
     /// Whether old values are written.
     is_running: AtomicBool,
+    /// Whether all databases were flushed since this was last asked.
+    is_flushed: AtomicBool,
     /// Keys with large unsaved values that someone wanted to change: the snapshot holds them until it has saved them. In
     /// the lock order, this comes after the stripes' locks, and is held only to add or take one.
     claimed: Mutex<Vec<HeldKeys>>,
@@ -109,6 +111,17 @@ impl Snapshots {
     pub(crate) fn discard(&self) {
         *self.form.write() = None;
         self.is_running.store(false, Ordering::Relaxed);
+    }
+
+    /// Records that all databases are flushed: the pass that runs saves nothing more, as in Redis.
+    pub(crate) fn note_flush(&self) {
+        self.discard();
+        self.is_flushed.store(true, Ordering::Relaxed);
+    }
+
+    /// Returns whether all databases were flushed since the last call.
+    pub(crate) fn take_flushed(&self) -> bool {
+        self.is_flushed.load(Ordering::Relaxed) && self.is_flushed.swap(false, Ordering::Relaxed)
     }
 
     /// Returns whether old values are written.

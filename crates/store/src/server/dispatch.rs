@@ -25,6 +25,7 @@ use crate::owned::Received;
 use crate::owned::ReplyForm;
 use crate::park::Parked;
 use crate::refused::FAILED;
+use crate::refused::MISCONF;
 use crate::refused::{unknown_command, unknown_subcommand};
 use crate::transaction::{Exec, Multi};
 use crate::watch::Mark;
@@ -509,6 +510,9 @@ impl Context<'_> {
         if self.worker.server.store.0.loading.is_on() && self.needs_data(command) {
             return self.reject(Some(row), output, before, |out| out.error(LOADING));
         }
+        if self.worker.server.store.0.saver.refuses_writes() && self.is_refused_unsaved(command) {
+            return self.reject(Some(row), output, before, |out| out.error(MISCONF));
+        }
         if self.session.rare.multi.is_some()
             && let Some(outcome) = self.in_multi(row, args, output, before)
         {
@@ -634,6 +638,17 @@ impl Context<'_> {
         let is_exec = command.traits.queueing == Queueing::Exec;
         let queued = self.session.rare.multi.as_ref().filter(|_| is_exec);
         needs(command.spec) || queued.is_some_and(|queued| queued.any(|spec, _| needs(spec)))
+    }
+
+    /// Returns whether a command is refused after a save that failed: one that writes, EXEC if one of those queued does,
+    /// and PING, by which monitoring notices.
+    #[cold]
+    fn is_refused_unsaved(&self, command: &Row) -> bool {
+        let is_exec = command.traits.queueing == Queueing::Exec;
+        let queued = self.session.rare.multi.as_ref().filter(|_| is_exec);
+        command.spec.counts_as_write()
+            || command.spec.name == "ping"
+            || queued.is_some_and(|queued| queued.any(|spec, _| spec.counts_as_write()))
     }
 
     /// Returns whether a command waits while writes are paused.

@@ -61,6 +61,7 @@ use tokio::sync::{Notify, watch};
 
 use crate::config::{ProcessOptions, ServerOptions};
 use crate::evict::Room;
+use crate::save::SaveEnd;
 use crate::{Directory, Files, Saving, Stats, Store, invite};
 use batch::Batch;
 use client::Clients;
@@ -339,7 +340,7 @@ impl Server {
         if let Some(job) = self.store.0.saver.job() {
             self.log(3, "There is a child saving an .rdb. Killing it!");
             job.cancel();
-            let _ = job.ended().await;
+            job.ended().await;
         }
         let is_asked = how.saves.unwrap_or(!self.options().save_points.is_empty());
         if !is_asked || self.store.0.saver.files().is_none() {
@@ -348,7 +349,7 @@ impl Server {
         self.log(2, "Saving the final RDB snapshot before exiting.");
         self.pause.start(FOREVER, false);
         let is_saved = match self.store.save(false) {
-            Ok(job) => job.ended().await.is_ok(),
+            Ok(job) => job.ended().await == SaveEnd::Saved,
             Err(_) => false,
         };
         if is_saved {

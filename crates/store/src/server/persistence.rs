@@ -5,9 +5,10 @@ use std::sync::atomic::Ordering;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use sluicegate_wire::resp::{ReplySink, ReplyWriter};
+use tokio::sync::oneshot;
 
 use super::dispatch::{About, Context, Outcome};
-use crate::save::NotSaved;
+use crate::save::{NotReloaded, NotSaved, Reload, SaveEnd};
 
 const SYNTAX: &str = "ERR syntax error";
 const IN_PROGRESS: &str = "ERR Background save already in progress";
@@ -25,9 +26,9 @@ pub(super) fn save(context: &mut Context<'_>, _: &[&[u8]], out: &mut ReplyWriter
         let mut bytes = Vec::new();
         let mut out = ReplyWriter::new(&mut bytes, protocol);
         match job.ended().await {
-            Ok(()) => out.ok(),
+            SaveEnd::Saved => out.ok(),
             // Redis's whole text; the log has the reason.
-            Err(_) => out.error("ERR"),
+            SaveEnd::Cancelled | SaveEnd::Failed => out.error("ERR"),
         }
         bytes
     }))
@@ -84,6 +85,40 @@ fn cancel(context: &Context<'_>, out: &mut ReplyWriter<'_>) -> Outcome {
         None => out.error("ERR Background saving is currently not in progress or scheduled"),
     }
     Outcome::Done
+}
+
+/// `DEBUG RELOAD [MERGE] [NOFLUSH] [NOSAVE]`.
+pub(super) fn reload(context: &mut Context<'_>, words: &[&[u8]], out: &mut ReplyWriter<'_>) -> Outcome {
+    let mut how = Reload { saves: true, flushes: true, merges: false };
+    for word in words {
+        match &word.to_ascii_lowercase()[..] {
+            b"merge" => how.merges = true,
+            b"noflush" => how.flushes = false,
+            b"nosave" => how.saves = false,
+            _ => return fail("ERR DEBUG RELOAD only supports the MERGE, NOFLUSH and NOSAVE options.", out),
+        }
+    }
+    let (store, protocol) = (context.worker.server.store.clone(), context.session.protocol);
+    let (ended, ending) = oneshot::channel();
+    let work = move || {
+        // The client may be gone.
+        let _ = ended.send(store.reload(how));
+    };
+    if std::thread::Builder::new().name("store-reload".into()).spawn(work).is_err() {
+        return fail("ERR", out);
+    }
+    Outcome::Later(Box::pin(async move {
+        let mut bytes = Vec::new();
+        let mut out = ReplyWriter::new(&mut bytes, protocol);
+        match ending.await {
+            Ok(Ok(())) => out.ok(),
+            Ok(Err(NotReloaded::NotSaved)) => out.error("ERR"),
+            Ok(Err(NotReloaded::NotLoaded)) | Err(_) => {
+                out.error("ERR Error trying to load the RDB dump, check server logs.");
+            }
+        }
+        bytes
+    }))
 }
 
 /// `LASTSAVE`: the end of the last successful save; before the first one, the start of the store.
