@@ -39,6 +39,7 @@ mod persistence;
 pub(crate) mod rows;
 mod scripts;
 mod slowlog;
+mod start;
 mod subscription;
 mod tls;
 mod workspace;
@@ -76,6 +77,7 @@ use tls::ServerTls;
 use workspace::Workspace;
 
 pub use crate::redis::REDIS_VERSION;
+pub use start::Beginning;
 pub use tls::TlsPort;
 
 /// Sluicegate's own version, `sluicegate_version` in INFO.
