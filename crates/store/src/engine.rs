@@ -97,7 +97,7 @@ impl Store {
             let spec = inner.rows.resolve(words).ok()?;
             let Handler::Keyspace(handle) = spec.handler else { return None };
             let is_full = spec.flags.has(Flags::DENYOOM) && inner.memory.is_over();
-            let is_refused = inner.saver.refuses_writes() && spec.counts_as_write();
+            let is_refused = inner.saver.refuses_writes() && spec.flags.has(Flags::WRITE);
             if is_full || is_refused || !suits(spec, words) || !plan.add(inner, spec, words, db) {
                 return None;
             }

@@ -160,7 +160,7 @@ impl Inner {
             out.error(DB_RANGE);
             return None;
         }
-        if self.saver.refuses_writes() && spec.counts_as_write() {
+        if self.saver.refuses_writes() && spec.flags.has(Flags::WRITE) {
             out.error(MISCONF);
             return None;
         }

@@ -646,9 +646,9 @@ impl Context<'_> {
     fn is_refused_unsaved(&self, command: &Row) -> bool {
         let is_exec = command.traits.queueing == Queueing::Exec;
         let queued = self.session.rare.multi.as_ref().filter(|_| is_exec);
-        command.spec.counts_as_write()
+        command.spec.flags.has(Flags::WRITE)
             || command.spec.name == "ping"
-            || queued.is_some_and(|queued| queued.any(|spec, _| spec.counts_as_write()))
+            || queued.is_some_and(|queued| queued.has(Flags::WRITE))
     }
 
     /// Returns whether a command waits while writes are paused.

@@ -26,6 +26,7 @@ mod observe;
 mod pubsub;
 mod reference;
 mod restore;
+mod save;
 mod scripts;
 mod server;
 mod streams;
