@@ -221,7 +221,7 @@ impl<'a> Reader<'a> {
         times: Option<&mut ElementTimes<'_>>,
         limits: &Limits,
     ) -> Result<Value<'static>, Wrong> {
-        if !matches!(kind, TYPE_SET | TYPE_HASH) && times.is_some() {
+        if !matches!(kind, TYPE_SET | TYPE_HASH | TYPE_STREAM_2) && times.is_some() {
             return Err(Wrong::Object);
         }
         match kind {
@@ -299,7 +299,7 @@ impl<'a> Reader<'a> {
                 let zset = Zset::of_listpack(&bytes, limits).ok_or(Wrong::Object)?;
                 Ok(Value::Object(zset.into_object()))
             }
-            kind @ (TYPE_STREAM | TYPE_STREAM_2 | TYPE_STREAM_3) => self.stream(kind),
+            kind @ (TYPE_STREAM | TYPE_STREAM_2 | TYPE_STREAM_3) => self.stream(kind, times),
             _ => Err(Wrong::Object),
         }
     }

@@ -19,17 +19,18 @@ pub struct Settings {
     /// The type of hashes with expiring fields: [`Times::Redis`] makes the file one of version 12, [`Times::Valkey`] one
     /// of version 80, if there is such a hash. With the others, times follow the plain hash in a field of this store.
     pub hash_times: Times,
-    /// The highest version that the reader knows.
+    /// The highest version that the reader knows. Below that of streams with the times of consumers' successes, these
+    /// follow the stream in a field of this store.
     pub version_max: u16,
     /// The time of the snapshot, in Unix milliseconds: elements that have expired by then are left out.
     pub now_ms: i64,
 }
 
 impl Settings {
-    /// Settings with which redis-server 7.0 reads everything but streams with times of consumers' successes.
+    /// Settings with which redis-server 7.0 reads the file.
     pub fn new(now_ms: i64) -> Settings {
         let (compression, hash_times) = (Compression::Lzf, Times::Without);
-        Settings { compression, hash_times, version_max: VERSION_VALKEY, now_ms }
+        Settings { compression, hash_times, version_max: VERSION, now_ms }
     }
 
     fn form(self) -> Form {
@@ -233,7 +234,11 @@ impl Chunk {
             Written::Object(object) if self.form.times == Times::Without => Some(object),
             _ => None,
         };
-        let apart = times.filter(|_| is_timed);
+        let of_consumers = match value {
+            Written::Object(object @ Object::Stream(_)) if self.form.version_max < VERSION_OF_STREAM_3 => Some(object),
+            _ => None,
+        };
+        let apart = times.filter(|_| is_timed).or(of_consumers);
         if let Some(text) = attributes::encode(head.is_sticky, apart, self.form.now_ms) {
             self.aux(attributes::NAME, &text);
         }
