@@ -19,10 +19,12 @@ use crate::context::{Ctx, Pending};
 use crate::gate::{Closed, Pass};
 use crate::keys::KeyRule;
 use crate::keyspace::Keyspace;
+use crate::loading::{LOADING, Loading};
 use crate::names::Names;
 use crate::owned::{Received, ReplyForm};
 use crate::park::Parked;
 use crate::pubsub::Kind;
+use crate::refused::MISCONF;
 use crate::refused::{Refused, SectionError, unknown_command, unknown_subcommand};
 use crate::visits::FindVisits;
 use crate::waiter::{Blocks, Suits, Wanted};
@@ -517,6 +519,16 @@ impl CommandSpec {
     /// Returns whether it selects the database of the commands that follow it.
     pub(crate) fn selects(&self) -> bool {
         matches!(self.handler, Handler::Connection(Detached::Selects))
+    }
+
+    /// Returns the error of the command if it is refused because a file is being loaded, or the last save failed.
+    #[cold]
+    pub(crate) fn refusal(&self, loading: &Loading) -> Option<&'static str> {
+        match () {
+            () if loading.is_on() && !self.flags.has(Flags::LOADING) => Some(LOADING),
+            () if loading.refuses_writes() && self.flags.has(Flags::WRITE) => Some(MISCONF),
+            () => None,
+        }
     }
 
     /// Returns whether it changes keys, or calls code that may do so.

@@ -10,7 +10,6 @@ use smallvec::SmallVec;
 use crate::catalogue::Handle;
 use crate::catalogue::{CommandSpec, Detached, Flags, Handler};
 use crate::execute::Origin;
-use crate::loading::LOADING;
 use crate::multi_lock::{COMMANDS_MAX, Plan, suits};
 use crate::owned::Finished;
 use crate::owned::ReplyForm;
@@ -40,10 +39,12 @@ impl Engine for Store {
     }
 }
 
-/// Returns the reply to a rule or script if its command is refused because the data set is being loaded.
+/// Returns the reply to a rule or script if its command is refused because the data set is being loaded, or could not be
+/// saved.
 #[inline]
 pub(crate) fn refused(inner: &Inner, spec: &CommandSpec) -> Option<Reply> {
-    (inner.loading.is_on() && !spec.flags.has(Flags::LOADING)).then(|| Reply::Error(LOADING.into()))
+    let refusal = if inner.loading.refuses_some() { spec.refusal(&inner.loading) } else { None };
+    refusal.map(|text| Reply::Error(text.into()))
 }
 
 /// Returns the reply that a rule or script gets without the command being run: one that needs no connection, or an
@@ -88,7 +89,7 @@ impl Store {
     /// any effect, if one of them is not that cheap, is refused, or meets a held key.
     fn run_together(&self, db: u32, commands: &[&[&[u8]]]) -> Option<Reply> {
         let inner = &*self.0;
-        if commands.len() > COMMANDS_MAX || db >= inner.keyspace.databases() || inner.loading.is_on() {
+        if commands.len() > COMMANDS_MAX || db >= inner.keyspace.databases() || inner.loading.refuses_some() {
             return None;
         }
         let mut plan = Plan::new();
@@ -97,8 +98,7 @@ impl Store {
             let spec = inner.rows.resolve(words).ok()?;
             let Handler::Keyspace(handle) = spec.handler else { return None };
             let is_full = spec.flags.has(Flags::DENYOOM) && inner.memory.is_over();
-            let is_refused = inner.saver.refuses_writes() && spec.flags.has(Flags::WRITE);
-            if is_full || is_refused || !suits(spec, words) || !plan.add(inner, spec, words, db) {
+            if is_full || !suits(spec, words) || !plan.add(inner, spec, words, db) {
                 return None;
             }
             handles.push(handle);

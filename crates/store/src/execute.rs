@@ -18,7 +18,7 @@ use crate::keys::{KeyRule, KeyWord};
 use crate::memory::OOM;
 use crate::owned::{Received, ReplyForm, Words};
 use crate::park::{Blocked, Parked, Ready, Waits};
-use crate::refused::{DB_RANGE, MISCONF};
+use crate::refused::DB_RANGE;
 use crate::stats::SectionCounts;
 use crate::stripe::{Frozen, Now};
 use crate::visits::ELEMENTS_MAX;
@@ -158,10 +158,6 @@ impl Inner {
         let Origin { db, client, received, began, is_traceless } = origin;
         if db >= self.keyspace.databases() {
             out.error(DB_RANGE);
-            return None;
-        }
-        if self.saver.refuses_writes() && spec.flags.has(Flags::WRITE) {
-            out.error(MISCONF);
             return None;
         }
         if spec.flags.has(Flags::DENYOOM) && self.memory.is_over() && !self.make_room() {

@@ -1,18 +1,25 @@
-//! The progress of a load: whether a file is being loaded, and how far.
+//! What keeps commands from the data set — a file that is being loaded, and a save that failed — and how far a load has
+//! come.
 //!
 //! Threads that load write it, INFO reads it, and commands read one word of it: while a file is loaded only those with
-//! the flag `loading` run, as in Redis. Expiry and eviction rest meanwhile, because they would take keys from a data set
+//! the flag `loading` run, and after a save that failed only those that do not write, as in Redis. Expiry and eviction rest meanwhile, because they would take keys from a data set
 //! that is not whole yet.
 
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 
 /// The reply to commands that need the data set.
 pub(crate) const LOADING: &str = "LOADING Redis is loading the dataset in memory";
 
+/// A file is being loaded.
+const IS_ON: u8 = 1;
+/// The last save failed.
+const UNSAVED: u8 = 2;
+
 /// The progress of the present load, and the result of the last one.
 #[derive(Debug, Default)]
 pub(crate) struct Loading {
-    is_on: AtomicBool,
+    /// [`IS_ON`] and [`UNSAVED`].
+    refuses: AtomicU8,
     /// When it began, in Unix seconds.
     pub(crate) started_s: AtomicU64,
     /// The size of the file; 0: unknown.
@@ -30,12 +37,32 @@ impl Loading {
     /// Returns whether a file is being loaded.
     #[inline]
     pub(crate) fn is_on(&self) -> bool {
-        self.is_on.load(Ordering::Relaxed)
+        self.refuses.load(Ordering::Relaxed) & IS_ON != 0
+    }
+
+    /// Returns whether commands that write are refused, because the last save failed.
+    #[inline]
+    pub(crate) fn refuses_writes(&self) -> bool {
+        self.refuses.load(Ordering::Relaxed) & UNSAVED != 0
+    }
+
+    /// Returns whether some commands are refused.
+    #[inline]
+    pub(crate) fn refuses_some(&self) -> bool {
+        self.refuses.load(Ordering::Relaxed) != 0
+    }
+
+    /// Sets whether commands that write are refused.
+    pub(crate) fn refuse_writes(&self, refuses: bool) {
+        match refuses {
+            true => self.refuses.fetch_or(UNSAVED, Ordering::SeqCst),
+            false => self.refuses.fetch_and(!UNSAVED, Ordering::SeqCst),
+        };
     }
 
     /// Begins a load. Returns false if one is in progress.
     pub(crate) fn begin(&self, now_s: u64, total_bytes: u64) -> bool {
-        if self.is_on.swap(true, Ordering::SeqCst) {
+        if self.refuses.fetch_or(IS_ON, Ordering::SeqCst) & IS_ON != 0 {
             return false;
         }
         self.started_s.store(now_s, Ordering::Relaxed);
@@ -48,7 +75,7 @@ impl Loading {
 
     /// Ends a load.
     pub(crate) fn end(&self) {
-        self.is_on.store(false, Ordering::SeqCst);
+        self.refuses.fetch_and(!IS_ON, Ordering::SeqCst);
     }
 
     /// Returns the part of the file that is loaded, in percent, and the seconds that the rest will take, as Redis

@@ -76,8 +76,6 @@ pub(crate) struct Saver {
     files: Mutex<Option<Arc<dyn Files>>>,
     state: Mutex<State>,
     log: Mutex<Option<Log>>,
-    /// Whether commands that write are refused.
-    refuses: AtomicBool,
     /// The longest time for which the gate was closed for a cut, and a stripe was locked by a pass, in microseconds.
     longest_gate_us: AtomicU64,
     longest_lock_us: AtomicU64,
@@ -241,7 +239,6 @@ impl Default for Saver {
                 saves: 0,
             }),
             log: Mutex::default(),
-            refuses: AtomicBool::new(false),
             longest_gate_us: AtomicU64::new(0),
             longest_lock_us: AtomicU64::new(0),
         }
@@ -249,23 +246,11 @@ impl Default for Saver {
 }
 
 impl Saver {
-    /// Returns whether commands that write are refused, because the last save failed.
-    #[inline]
-    pub(crate) fn refuses_writes(&self) -> bool {
-        self.refuses.load(Ordering::Relaxed)
-    }
-
     fn log(&self, level: u8, text: &str) {
         let log = self.log.lock().clone();
         if let Some(log) = log {
             log(level, text);
         }
-    }
-
-    fn set_refuses(&self) {
-        let saving = self.saving.lock().clone();
-        let refuses = saving.stops_writes && !saving.points.is_empty() && !self.state.lock().last_succeeded;
-        self.refuses.store(refuses, Ordering::Relaxed);
     }
 
     /// Returns the save that runs.
@@ -298,7 +283,7 @@ impl Store {
     /// Sets how the store is saved from now on.
     pub fn set_saving(&self, saving: Saving) {
         *self.0.saver.saving.lock() = Arc::new(saving);
-        self.0.saver.set_refuses();
+        self.0.set_refuses();
     }
 
     /// Sets the directory of the files that are written from now on; [`None`]: nothing is saved.
@@ -398,6 +383,13 @@ impl Store {
 }
 
 impl Inner {
+    /// Decides whether commands that write are refused.
+    fn set_refuses(&self) {
+        let saving = self.saver.saving();
+        let is_asked = saving.stops_writes && !saving.points.is_empty();
+        self.loading.refuse_writes(is_asked && !self.saver.state.lock().last_succeeded);
+    }
+
     /// Opens the gate after [`close_for_cut`](Self::close_for_cut).
     fn open_after_cut(&self, closed: Closed<'_>, ticket: Option<Arc<Ticket>>) {
         drop(closed);
@@ -621,7 +613,7 @@ impl Inner {
                 }
             }
         }
-        saver.set_refuses();
+        self.set_refuses();
         job.change(|state| state.end = Some(result.unwrap_or(SaveEnd::Failed)));
     }
 }

@@ -456,7 +456,7 @@ impl Section {
     /// Returns whether a command is refused because the last save failed, and writes the error.
     #[inline]
     fn is_refused(&self, spec: &CommandSpec, out: &mut dyn ReplySink) -> bool {
-        let is_refused = self.inner.saver.refuses_writes() && spec.flags.has(Flags::WRITE);
+        let is_refused = self.inner.loading.refuses_writes() && spec.flags.has(Flags::WRITE);
         if is_refused {
             out.error(MISCONF);
         }

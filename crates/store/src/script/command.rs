@@ -126,7 +126,7 @@ pub(super) fn run(
         out.error(OOM);
         return None;
     }
-    if writes && start.inner.saver.refuses_writes() {
+    if writes && start.inner.loading.refuses_writes() {
         out.error(MISCONF);
         return None;
     }

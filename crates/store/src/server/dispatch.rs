@@ -507,11 +507,10 @@ impl Context<'_> {
             let text = "ERR Replica can't interact with the keyspace";
             return self.reject(Some(row), output, before, |out| out.error(text));
         }
-        if self.worker.server.store.0.loading.is_on() && self.needs_data(command) {
-            return self.reject(Some(row), output, before, |out| out.error(LOADING));
-        }
-        if self.worker.server.store.0.saver.refuses_writes() && self.is_refused_unsaved(command) {
-            return self.reject(Some(row), output, before, |out| out.error(MISCONF));
+        if self.worker.server.store.0.loading.refuses_some()
+            && let Some(text) = self.refusal(command)
+        {
+            return self.reject(Some(row), output, before, |out| out.error(text));
         }
         if self.session.rare.multi.is_some()
             && let Some(outcome) = self.in_multi(row, args, output, before)
@@ -631,24 +630,20 @@ impl Context<'_> {
         Some(Outcome::Done)
     }
 
-    /// Returns whether a command is refused while the data set is loaded: EXEC, if one of those queued is.
+    /// Returns the error of a command that is refused while the data set is loaded, or after a save that failed: EXEC, if
+    /// one of those queued is; after a failure PING, too, by which monitoring notices.
     #[cold]
-    fn needs_data(&self, command: &Row) -> bool {
-        let needs = |spec: &CommandSpec| !spec.flags.has(Flags::LOADING);
+    fn refusal(&self, command: &Row) -> Option<&'static str> {
+        let loading = &self.worker.server.store.0.loading;
         let is_exec = command.traits.queueing == Queueing::Exec;
         let queued = self.session.rare.multi.as_ref().filter(|_| is_exec);
-        needs(command.spec) || queued.is_some_and(|queued| queued.any(|spec, _| needs(spec)))
-    }
-
-    /// Returns whether a command is refused after a save that failed: one that writes, EXEC if one of those queued does,
-    /// and PING, by which monitoring notices.
-    #[cold]
-    fn is_refused_unsaved(&self, command: &Row) -> bool {
-        let is_exec = command.traits.queueing == Queueing::Exec;
-        let queued = self.session.rare.multi.as_ref().filter(|_| is_exec);
-        command.spec.flags.has(Flags::WRITE)
-            || command.spec.name == "ping"
-            || queued.is_some_and(|queued| queued.has(Flags::WRITE))
+        let of_queued = || {
+            let queued = queued?;
+            let is_why = |text: &&str| queued.any(|spec, _| spec.refusal(loading) == Some(*text));
+            [LOADING, MISCONF].into_iter().find(is_why)
+        };
+        let of_ping = || (loading.refuses_writes() && command.spec.name == "ping").then_some(MISCONF);
+        command.spec.refusal(loading).or_else(of_queued).or_else(of_ping)
     }
 
     /// Returns whether a command waits while writes are paused.
