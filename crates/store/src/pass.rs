@@ -1,8 +1,8 @@
 //! The pass of a [snapshot](crate::snapshot): threads that go through the stripes of a cut and hand over its keys as chunks
 //! of an RDB file.
 //!
-//! Each thread takes stripe after stripe and locks it for slices of [`SLICE_BYTES`], so others wait for some tens of
-//! microseconds. A large value is written without the lock, while its key is held in shared mode, and a very large one in
+//! Each thread takes stripe after stripe and locks it for slices, in which it copies [`SLICE_BYTES`] of entries, so others
+//! wait for some tens of microseconds; serialising and compressing follow without the lock. A large value is written without the lock, while its key is held in shared mode, and a very large one in
 //! pieces. Checksums are computed, and chunks written, without a lock of the store. Old values that wait in stripes are
 //! taken when the pass comes by; if more than half of the budget waits, all stripes that are still to come are asked for
 //! theirs first.
@@ -25,7 +25,7 @@ use crate::keyspace::Db;
 use crate::section::Section;
 use crate::snapshot::{Form, Snapshots};
 use crate::stripe::Stripe;
-use crate::stripe::image::head_of;
+use crate::stripe::image::{Copied, head_of};
 
 /// The bytes of the entries that a slice under a stripe's lock saves, and the parts of its table that it visits.
 const SLICE_BYTES: usize = 32 << 10;
@@ -166,7 +166,6 @@ impl Pass {
     }
 
     fn work(&self, sink: &Mutex<dyn Sink + '_>) {
-        crate::thread::run_behind_others();
         let mut part = self.form.map(Part::new);
         let end = self.databases.len() * self.places.len();
         loop {
@@ -204,7 +203,7 @@ impl Pass {
     fn slice(&self, place: usize, from: u64, part: &mut Option<Part>, sink: &Mutex<dyn Sink + '_>) -> Option<u64> {
         let (number, db) = &self.databases[place / self.places.len()];
         let stripe = place % self.places.len();
-        let (mut keys, mut large) = (0, Vec::new());
+        let mut large = Vec::new();
         let (mut held, mut alone): (Vec<HeldKeys>, Vec<Entry>) = Default::default();
         let pass = self.inner.gate.enter();
         let present = self.inner.keyspace.number_of(&pass, db);
@@ -212,13 +211,7 @@ impl Pass {
         let mut locked = db.lock(stripe);
         let images = locked.take_images();
         let limits = (SLICE_BYTES, SLICE_SEGMENTS);
-        let next = match part {
-            Some(part) => {
-                part.begin(*number);
-                locked.save(from, Some((&mut part.chunk, part.form)), limits, &mut keys, &mut large)
-            }
-            None => locked.save(from, None, limits, &mut keys, &mut large),
-        };
+        let next = locked.save(from, part.as_mut().map(|part| &mut part.copied), limits, &mut large);
         for key in large {
             let hash = self.inner.keyspace.hasher.hash(&key);
             match present {
@@ -236,7 +229,11 @@ impl Pass {
         drop(locked);
         drop(pass);
         self.longest_us.fetch_max(start.elapsed().as_micros() as u64, Ordering::Relaxed);
-        self.keys.fetch_add(keys, Ordering::Relaxed);
+        if let Some(part) = part {
+            part.begin(*number);
+            self.keys.fetch_add(part.copied.write(&mut part.chunk), Ordering::Relaxed);
+            part.pacer.pace();
+        }
         match (images, &mut *part) {
             (Some(images), Some(part)) => self.write_images(*images, *number, part, sink),
             (Some(images), None) => images.discard(self.snapshots()),
@@ -392,17 +389,68 @@ impl Pass {
     }
 }
 
+/// Keeps a thread from competing with others for a core, as a low priority would. A thread of low priority could lose
+/// its core for long while it has a stripe locked; this one gives it up only when it has none.
+#[derive(Default)]
+struct Pacer {
+    since: Option<Instant>,
+    /// Involuntary switches of this thread by then.
+    switches: i64,
+    /// The last pause.
+    pause: Duration,
+}
+
+/// The time after which a thread looks whether others want its core, and the longest pause that it makes for them.
+const LOOKS_EACH: Duration = Duration::from_millis(1);
+const PAUSE_MAX: Duration = Duration::from_millis(8);
+
+impl Pacer {
+    /// Pauses if the kernel has given the core to others since the last time: for longer and longer while that goes on.
+    fn pace(&mut self) {
+        let Some(since) = self.since else {
+            *self = Pacer { since: Some(Instant::now()), switches: switches(), pause: Duration::ZERO };
+            return;
+        };
+        if since.elapsed() < LOOKS_EACH {
+            return;
+        }
+        let switches_now = switches();
+        self.pause = match switches_now > self.switches {
+            true => (self.pause * 2).clamp(LOOKS_EACH, PAUSE_MAX),
+            false => self.pause / 2,
+        };
+        if self.pause >= LOOKS_EACH {
+            std::thread::sleep(self.pause);
+        }
+        self.switches = switches_now;
+        self.since = Some(Instant::now());
+    }
+}
+
+/// Returns how often the kernel has given the core of this thread to another one though it had more to do.
+fn switches() -> i64 {
+    // SAFETY: `usage` is valid for the call, which fills it.
+    unsafe {
+        let mut usage: libc::rusage = std::mem::zeroed();
+        libc::getrusage(libc::RUSAGE_THREAD, &mut usage);
+        usage.ru_nivcsw
+    }
+}
+
 /// The chunk that a thread is making.
 struct Part {
     form: Form,
     chunk: Chunk,
     /// The database of what follows.
     number: Option<u32>,
+    copied: Copied,
+    pacer: Pacer,
 }
 
 impl Part {
     fn new(form: Form) -> Part {
-        Part { form, chunk: Chunk::new(form.settings), number: None }
+        let (copied, pacer) = (Copied::new(form), Pacer::default());
+        Part { form, chunk: Chunk::new(form.settings), number: None, copied, pacer }
     }
 
     /// Lets keys of a database follow.
@@ -414,7 +462,8 @@ impl Part {
     }
 
     fn take(&mut self) -> Chunk {
-        std::mem::replace(self, Part::new(self.form)).chunk
+        self.number = None;
+        std::mem::replace(&mut self.chunk, Chunk::new(self.form.settings))
     }
 }
 
@@ -568,7 +617,6 @@ mod tests {
                 27 => format!("SUNIONSTORE {key} {key} {other}"),
                 28 if n % 20 == 0 => format!("SWAPDB 0 {}", n % 3),
                 28 if n % 20 == 1 => "FLUSHDB".to_owned(),
-                28 if n % 20 == 2 => "FLUSHALL".to_owned(),
                 29 if n % 4 == 0 => format!("HSET {key} {}", large(n)),
                 30 if n % 4 == 0 => format!("RPUSH {key} {}", large(n)),
                 31 if n % 4 == 0 => format!("ZADD {key} {}", large(n)),
@@ -720,6 +768,20 @@ mod tests {
     }
 
     #[test]
+    fn a_flush_of_all_databases_ends_a_pass() {
+        let store = Store::new(StoreOptions { stripes: 4, ..StoreOptions::default() });
+        (0..500).for_each(|n| drop(ask_line(&store, n % 3, &format!("SET k{n} {n}"))));
+        let (pass, sink) = (cut(&store), Mutex::new(InMemory::default()));
+        assert_eq!(ask_line(&store, 0, "FLUSHALL").expect("it is free"), "+OK\r\n");
+        assert_eq!(ask_line(&store, 0, "SET k new").expect("it is free"), "+OK\r\n");
+        assert_eq!(pass.run(1, &sink).expect("nothing failed").keys, 0);
+        assert!(pass.is_given_up() && is_at_rest(&store) && store.0.keyspace.snapshots.take_flushed());
+        drop(pass);
+        while store.0.keyspace.free_discarded(4) {}
+        assert_eq!(store.0.keyspace.discarded_keys(), 0);
+    }
+
+    #[test]
     fn after_a_fault_the_next_pass_saves_everything() {
         struct Full(u32);
         impl Sink for Full {
@@ -737,7 +799,7 @@ mod tests {
         assert!(is_at_rest(&store));
         let pass = cut(&store);
         let (expected, sink) = (contained(&store), Mutex::new(InMemory::default()));
-        let _ = ask_line(&store, 0, "FLUSHALL");
+        let _ = ask_line(&store, 0, "FLUSHDB");
         assert_eq!(pass.run(1, &sink).expect("memory is written").keys, 3_000);
         assert!(sink.lock().contained() == expected);
         drop(pass);

@@ -5,11 +5,12 @@
 //! or replaces it, a long string by reference. What is moved is not in the sum of the stripe's bytes any more: eviction
 //! could not free it.
 
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use sluicegate_data::rdb::file::{Chunk, KeyHead, Usage, Written};
 use sluicegate_data::table::Slot;
-use sluicegate_data::value::{Entry, Garbage, SHARED_MIN, Value};
+use sluicegate_data::value::{Entry, Garbage, SHARED_MIN, Value, View};
 
 use super::Stripe;
 use crate::snapshot::{Form, Snapshots};
@@ -91,6 +92,94 @@ fn is_small(entry: &Entry) -> bool {
     entry.outside_bytes() <= COPIED_BYTES && entry.object().is_none_or(|object| object.len() <= COPIED_ELEMENTS)
 }
 
+/// Entries as they are copied under the lock, to be serialised and compressed after it.
+pub(crate) struct Copied {
+    form: Form,
+    /// Keys and strings, one after the other.
+    bytes: Vec<u8>,
+    /// Long strings, by reference, with their place among the entries.
+    long: Vec<(usize, Arc<Vec<u8>>)>,
+    entries: Vec<CopiedEntry>,
+    /// Objects in their serialised form.
+    objects: Chunk,
+    objects_count: u64,
+}
+
+/// An entry whose key and string are among the copied bytes.
+struct CopiedEntry {
+    key: u32,
+    /// The length of the string; an integer has none.
+    string: u32,
+    integer: i64,
+    is_integer: bool,
+    expiry_ms: Option<i64>,
+    usage: Usage,
+    is_sticky: bool,
+}
+
+impl Copied {
+    pub(crate) fn new(form: Form) -> Copied {
+        let objects = Chunk::new(form.settings);
+        Copied { form, bytes: Vec::new(), long: Vec::new(), entries: Vec::new(), objects, objects_count: 0 }
+    }
+
+    fn push(&mut self, entry: &Entry) {
+        let Some(view) = entry.string() else {
+            self.objects_count += u64::from(write(&mut self.objects, entry, self.form));
+            return;
+        };
+        let head = head_of(entry, self.form);
+        self.bytes.extend_from_slice(head.name);
+        let (string, integer, is_integer) = match view {
+            View::Int(value) => (0, value, true),
+            View::Bytes(bytes) => match entry.shared() {
+                Some(bytes) => {
+                    self.long.push((self.entries.len(), bytes));
+                    (0, 0, false)
+                }
+                None => {
+                    self.bytes.extend_from_slice(bytes);
+                    (bytes.len() as u32, 0, false)
+                }
+            },
+        };
+        let KeyHead { expiry_ms, usage, is_sticky, .. } = head;
+        let key = head.name.len() as u32;
+        self.entries.push(CopiedEntry { key, string, integer, is_integer, expiry_ms, usage, is_sticky });
+    }
+
+    /// Appends the entries to a chunk, and forgets them. Returns their number.
+    pub(crate) fn write(&mut self, chunk: &mut Chunk) -> u64 {
+        let mut rest = &self.bytes[..];
+        let mut long = self.long.drain(..).peekable();
+        for (index, entry) in self.entries.iter().enumerate() {
+            let (name, after) = rest.split_at(entry.key as usize);
+            let (string, after) = after.split_at(entry.string as usize);
+            rest = after;
+            let CopiedEntry { expiry_ms, usage, is_sticky, .. } = *entry;
+            let head = KeyHead { name, expiry_ms, usage, is_sticky };
+            let shared = long.next_if(|(at, _)| *at == index);
+            chunk.key(
+                head,
+                Written::String(match &shared {
+                    Some((_, bytes)) => View::Bytes(bytes),
+                    None if entry.is_integer => View::Int(entry.integer),
+                    None => View::Bytes(string),
+                }),
+            );
+        }
+        drop(long);
+        let count = self.entries.len() as u64 + std::mem::take(&mut self.objects_count);
+        self.bytes.clear();
+        self.entries.clear();
+        if !self.objects.bytes().is_empty() {
+            chunk.append(&self.objects);
+            self.objects = Chunk::new(self.form.settings);
+        }
+        count
+    }
+}
+
 /// Keeps the old value of an unsaved entry that is about to be edited.
 #[cold]
 pub(super) fn keep(images: &mut Option<Box<Images>>, snapshots: &Snapshots, entry: &Entry) {
@@ -158,19 +247,17 @@ impl Stripe {
     }
 
     /// Saves the unsaved entries from this place in SCAN's order on, until they have about this many bytes together or
-    /// `segments` parts of the table were visited; appends them to the chunk, if there is one. Large ones stay unsaved,
-    /// and their names are added to `large`, perhaps more than once. Returns the place to go on from, or [`None`] at the
-    /// end of the stripe.
+    /// `segments` parts of the table were visited: copies them to `into`, if it is given. Large ones stay unsaved then, and
+    /// their names are added to `large`, perhaps more than once. Returns the place to go on from, or [`None`] at the end of
+    /// the stripe.
     pub(crate) fn save(
         &mut self,
         mut from: u64,
-        mut into: Option<(&mut Chunk, Form)>,
+        mut into: Option<&mut Copied>,
         (bytes, segments): (usize, usize),
-        keys: &mut u64,
         large: &mut Vec<Box<[u8]>>,
     ) -> Option<u64> {
         let parity = self.snapshots.parity();
-        // What is compressed takes time by its length before.
         let mut left = bytes;
         for _ in 0..segments {
             let mut is_full = false;
@@ -178,7 +265,7 @@ impl Stripe {
                 if entry.parity() == parity {
                     return;
                 }
-                if let Some((chunk, form)) = &mut into {
+                if let Some(copied) = &mut into {
                     if is_large(entry) {
                         large.push(entry.key().into());
                         return;
@@ -188,7 +275,7 @@ impl Stripe {
                         return;
                     }
                     left = left.saturating_sub(entry.block_bytes() + entry.outside_bytes());
-                    *keys += u64::from(write(chunk, entry, *form));
+                    copied.push(entry);
                 }
                 entry.set_parity(parity);
             });
