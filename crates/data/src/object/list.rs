@@ -14,7 +14,7 @@ use std::ptr::NonNull;
 use super::limits::Limits;
 use super::packed::{At, Element, integer};
 use super::{Kind, Packed, kind_of};
-use crate::rdb::encode::{self, Form};
+use crate::rdb::encode::{self, Form, Out};
 
 const PACKED: u8 = 0;
 const NODES: u8 = 1;
@@ -661,12 +661,13 @@ impl Kind for List {
         }
     }
 
-    fn dump(&self, form: Form, out: &mut Vec<u8>) {
+    fn dump(&self, form: Form, out: &mut Out<'_>) {
         out.push(encode::TYPE_LIST_QUICKLIST_2);
         encode::put_len(self.blocks(), out);
         for block in (0..self.blocks()).filter_map(|node| self.block(node)) {
             encode::put_len(encode::NODE_LISTPACK, out);
             form.put_string(block.as_bytes(), out);
+            out.end_part();
         }
     }
 
