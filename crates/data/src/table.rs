@@ -216,6 +216,14 @@ impl<T: Item> Table<T> {
         Some((Slot { directory: directory as u32, index: index as u16 }, entry))
     }
 
+    /// Fetches what [`insert`](Self::insert) of a key with this hash will read and write.
+    #[inline]
+    pub fn prefetch(&self, hash: u64) {
+        if let Some(segment) = self.directory.get(self.index(hash)) {
+            segment.prefetch(hash);
+        }
+    }
+
     /// Returns the entry with this hash that satisfies `is_it`.
     pub fn find_by(&self, hash: u64, is_it: impl Fn(&T) -> bool) -> Option<Slot> {
         let directory = self.index(hash);

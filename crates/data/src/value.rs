@@ -6,6 +6,8 @@
 //! ```
 //!
 //! The form takes three bits and the flags five; the other eight of the two bytes count accesses, see [`Entry::touch`].
+//! Both bytes are read and written as atomics, because a command on the thread pool reads an entry that it holds while
+//! others, under the stripe's lock, count their accesses and change its [parity](Entry::parity).
 //! `access` is the tick of the last one. `expiry` (Unix milliseconds) exists if the key has one, the long key length if
 //! the key is longer than 255 bytes. The value is a 64-bit integer, or bytes in place, or (from [`INLINE_MAX`] up) a
 //! separate vector, which from [`SHARED_MIN`] up is reference-counted: a reader takes a reference under the stripe's
@@ -23,6 +25,7 @@ mod usage;
 use std::mem::ManuallyDrop;
 use std::ptr::NonNull;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU8, Ordering};
 
 use crate::object::{Kind, Object, ObjectRef, Raw};
 use crate::slab::Slab;
@@ -55,6 +58,7 @@ const EXPIRES: u8 = 1;
 const LONG_KEY: u8 = 2;
 const RAW: u8 = 4;
 const STICKY: u8 = 8;
+const PARITY: u8 = 16;
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(u8)]
@@ -360,10 +364,26 @@ impl Entry {
         }
     }
 
+    /// Returns a byte of the head.
     #[inline]
     fn byte(&self, at: usize) -> u8 {
-        // SAFETY: callers ask for bytes of the head only, which every block has.
-        unsafe { self.0.as_ptr().add(at).read() }
+        // SAFETY: callers ask for bytes of the head only, which every block has; shared ones are changed by
+        // `set_byte` alone.
+        unsafe { AtomicU8::from_ptr(self.0.as_ptr().add(at)) }.load(Ordering::Relaxed)
+    }
+
+    /// Sets one of the head's first two bytes, under the stripe's lock.
+    #[inline]
+    fn set_byte(&self, at: usize, byte: u8) {
+        debug_assert!(at < 2);
+        // SAFETY: every head has both; they are read and written as atomics only.
+        unsafe { AtomicU8::from_ptr(self.0.as_ptr().add(at)) }.store(byte, Ordering::Relaxed);
+    }
+
+    /// Sets or clears a flag, under the stripe's lock.
+    #[inline]
+    fn set_flag(&self, flag: u8, is_set: bool) {
+        self.set_byte(1, if is_set { self.byte(1) | flag } else { self.byte(1) & !flag });
     }
 
     #[inline]
@@ -579,9 +599,7 @@ impl Entry {
     /// Makes a string look as if it had been changed in place.
     #[inline]
     pub fn set_raw(&mut self) {
-        let flags = self.byte(1) | RAW;
-        // SAFETY: the flags are the head's second byte.
-        unsafe { self.0.as_ptr().add(1).write(flags) };
+        self.set_flag(RAW, true);
     }
 
     /// Lets `change` edit a value that has a vector of its own; the vector must not become shorter than `INLINE_MAX`
@@ -653,9 +671,20 @@ impl Entry {
     /// Sets whether the key is never evicted.
     #[inline]
     pub fn set_sticky(&mut self, sticky: bool) {
-        let flags = if sticky { self.byte(1) | STICKY } else { self.byte(1) & !STICKY };
-        // SAFETY: the flags are the head's second byte.
-        unsafe { self.0.as_ptr().add(1).write(flags) };
+        self.set_flag(STICKY, sticky);
+    }
+
+    /// Returns the bit by which a snapshot tells the entries that it has saved from the others. It stays with the entry
+    /// when that moves to another block; a new entry has none.
+    #[inline]
+    pub fn parity(&self) -> bool {
+        self.flag(PARITY)
+    }
+
+    /// Sets this bit, under the stripe's lock. Commands that hold the key may be reading the entry.
+    #[inline]
+    pub fn set_parity(&self, parity: bool) {
+        self.set_flag(PARITY, parity);
     }
 
     /// Redis's name for the encoding.

@@ -15,8 +15,6 @@ use parking_lot::{Condvar, Mutex};
 const THREADS_MAX: usize = 4;
 /// An idle thread ends after this time.
 const IDLE: Duration = Duration::from_secs(10);
-/// The nice value of these threads.
-const NICE: libc::c_int = 10;
 
 type Job = Box<dyn FnOnce() + Send>;
 
@@ -79,8 +77,7 @@ impl Aside {
 
 impl Shared {
     fn work(&self) {
-        // SAFETY: it changes this thread's priority only; where it is refused, the thread works as it is.
-        unsafe { libc::setpriority(libc::PRIO_PROCESS, 0, NICE) };
+        crate::thread::run_behind_others();
         let mut state = self.state.lock();
         loop {
             if let Some(job) = state.jobs.pop_front() {

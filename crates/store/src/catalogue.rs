@@ -19,10 +19,12 @@ use crate::context::{Ctx, Pending};
 use crate::gate::{Closed, Pass};
 use crate::keys::KeyRule;
 use crate::keyspace::Keyspace;
+use crate::loading::{LOADING, Loading};
 use crate::names::Names;
 use crate::owned::{Received, ReplyForm};
 use crate::park::Parked;
 use crate::pubsub::Kind;
+use crate::refused::MISCONF;
 use crate::refused::{Refused, SectionError, unknown_command, unknown_subcommand};
 use crate::visits::FindVisits;
 use crate::waiter::{Blocks, Suits, Wanted};
@@ -72,9 +74,9 @@ flags! {
     NO_AUTH = 11, "no_auth";
     NO_MANDATORY_KEYS = 15, "no_mandatory_keys";
     MOVABLEKEYS = 12, "movablekeys";
+    NO_ASYNC_LOADING = 16, "no_async_loading";
     NO_MULTI = 13, "no_multi";
     ALLOW_BUSY = 14, "allow_busy";
-    NO_ASYNC_LOADING = 16, "no_async_loading";
 }
 
 impl Flags {
@@ -459,6 +461,8 @@ pub struct CommandSpec {
     pub(crate) reads_all_keys: bool,
     /// The kind of channel to which it publishes its second word, if it does.
     pub(crate) publishes: Option<Kind>,
+    /// Whether it replaces or removes values as a whole, whatever they are, and edits none.
+    pub(crate) replaces_values: bool,
     /// Whether Redis would send it to replicas though it has no flag `write`.
     pub(crate) is_replicated: bool,
     /// The two commands that replace it if it has very many keys; if `None`, it is repeated for some keys at a time.
@@ -502,6 +506,7 @@ impl CommandSpec {
         has_offsets: false,
         reads_all_keys: false,
         publishes: None,
+        replaces_values: false,
         is_replicated: false,
         halves: None,
         asks_for_much: None,
@@ -514,6 +519,16 @@ impl CommandSpec {
     /// Returns whether it selects the database of the commands that follow it.
     pub(crate) fn selects(&self) -> bool {
         matches!(self.handler, Handler::Connection(Detached::Selects))
+    }
+
+    /// Returns the error of the command if it is refused because a file is being loaded, or the last save failed.
+    #[cold]
+    pub(crate) fn refusal(&self, loading: &Loading) -> Option<&'static str> {
+        match () {
+            () if loading.is_on() && !self.flags.has(Flags::LOADING) => Some(LOADING),
+            () if loading.refuses_writes() && self.flags.has(Flags::WRITE) => Some(MISCONF),
+            () => None,
+        }
     }
 
     /// Returns whether it changes keys, or calls code that may do so.

@@ -21,6 +21,15 @@ use crate::memory::Policy;
 use crate::notify::{parse_classes, show_classes};
 pub use crate::outbox::OutputLimit;
 
+/// A number of changes after which, and of seconds after the last save, the next one begins.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SavePoint {
+    /// Seconds since the last save.
+    pub seconds: u64,
+    /// Changes since then.
+    pub changes: u64,
+}
+
 /// Everything that can be set, typed. Made by [`apply`] or by [`Default`], changed by `CONFIG SET`.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ServerOptions {
@@ -30,6 +39,15 @@ pub struct ServerOptions {
     pub protected_mode: bool,
     /// Databases that SELECT can choose.
     pub databases: u32,
+    /// The directory of the store's files, absolute once the store has begun; empty: nothing is read or written.
+    pub dir: Vec<u8>,
+    /// The name of the file that is loaded at the start; empty: none.
+    pub dbfilename: Vec<u8>,
+    /// Whether checksums of files are written and compared.
+    pub rdbchecksum: bool,
+    /// The clients that may change [protected](is_protected) parameters: `no`, `yes`, or `local` for clients of this
+    /// machine.
+    pub enable_protected_configs: &'static str,
     /// The clients that may call DEBUG: `no`, `yes`, or `local` for clients of this machine.
     pub enable_debug_command: &'static str,
     /// The maximum number of clients.
@@ -82,6 +100,12 @@ pub struct ServerOptions {
     pub process: ProcessOptions,
     /// The parameters of [`IDLE`] set by a file or `CONFIG SET`.
     pub idle: BTreeMap<&'static str, Vec<u8>>,
+    /// When the store is saved by itself.
+    pub save_points: Vec<SavePoint>,
+    /// Whether strings are compressed in files.
+    pub rdb_compression: bool,
+    /// Whether commands that write are refused after a save that failed.
+    pub stop_writes_on_bgsave_error: bool,
     /// Classes of keyspace events that are published, as bits.
     pub notify_keyspace_events: u32,
 }
@@ -140,6 +164,10 @@ impl Default for ServerOptions {
             requirepass: Vec::new(),
             protected_mode: true,
             databases: 16,
+            dir: Vec::new(),
+            dbfilename: b"dump.rdb".to_vec(),
+            rdbchecksum: true,
+            enable_protected_configs: "no",
             enable_debug_command: "no",
             maxclients: 10_000,
             timeout_s: 0,
@@ -170,6 +198,9 @@ impl Default for ServerOptions {
             standalone: false,
             process: ProcessOptions::default(),
             idle: BTreeMap::new(),
+            save_points: Vec::new(),
+            rdb_compression: true,
+            stop_writes_on_bgsave_error: true,
             notify_keyspace_events: 0,
         }
     }
@@ -209,7 +240,6 @@ impl ServerOptions {
             // Values without meaning are reported as such.
             match fixed.name {
                 "oom-score-adj" => tables::parse_as(Form::Choice(&["no", "yes", "relative", "absolute"]), value)?,
-                "save" => drop(file::save_points(&[value.to_vec()])?),
                 _ if matches!(fixed.value, "yes" | "no") => tables::parse_as(Form::Switch, value)?,
                 _ if fixed.value == "0" => tables::parse_as(tables::INT, value)?,
                 _ => {}
@@ -299,6 +329,7 @@ enum Field {
     Share(fn(&mut ServerOptions) -> &mut MemoryShare),
     Switch(fn(&mut ServerOptions) -> &mut bool),
     Text(fn(&mut ServerOptions) -> &mut Vec<u8>),
+    FileName(fn(&mut ServerOptions) -> &mut Vec<u8>),
     Output(fn(&mut ServerOptions) -> &mut [OutputLimit; 3]),
     Policy(fn(&mut ServerOptions) -> &mut Policy),
     Signed(fn(&mut ServerOptions) -> &mut i64, i64, i64),
@@ -307,6 +338,9 @@ enum Field {
     Words(fn(&mut ServerOptions) -> &mut Vec<Vec<u8>>),
     Percentiles(fn(&mut ServerOptions) -> &mut Vec<f64>),
     Events(fn(&mut ServerOptions) -> &mut u32),
+    /// A text of a form.
+    Formed(fn(&mut ServerOptions) -> &mut Vec<u8>, Form),
+    SavePoints(fn(&mut ServerOptions) -> &mut Vec<SavePoint>),
     LuaFlags(fn(&mut ServerOptions) -> &mut Vec<u8>),
 }
 
@@ -352,16 +386,35 @@ pub static PARAMETERS: &[Parameter] = &[
         field: Field::Integer(|options| &mut options.databases, 1, i32::MAX as u32),
     },
     Parameter {
+        name: "dbfilename",
+        live: true,
+        docs: "The name of the RDB file in 'dir'. Protected: see 'enable-protected-configs'.",
+        field: Field::FileName(|options| &mut options.dbfilename),
+    },
+    Parameter {
         name: "default_lua_flags",
         live: true,
         docs: "Default flags of scripts, separated by commas, as in SCRIPT FLAGS. A parameter of Dragonfly.",
         field: Field::LuaFlags(|options| &mut options.default_lua_flags),
     },
     Parameter {
+        name: "dir",
+        live: true,
+        docs: "The directory of the store's files, from which its data set is loaded at the start. In a store section, \
+         without it nothing is loaded. Protected: see 'enable-protected-configs'.",
+        field: Field::Text(|options| &mut options.dir),
+    },
+    Parameter {
         name: "enable-debug-command",
         live: false,
         docs: "Clients that may call DEBUG: no, yes, or local for clients of this machine.",
         field: Field::Choice(|options| &mut options.enable_debug_command, &["no", "yes", "local"]),
+    },
+    Parameter {
+        name: "enable-protected-configs",
+        live: false,
+        docs: "Clients that may change 'dir' and 'dbfilename': no, yes, or local for clients of this machine.",
+        field: Field::Choice(|options| &mut options.enable_protected_configs, &["no", "yes", "local"]),
     },
     limit(
         "hash-max-listpack-entries",
@@ -473,10 +526,29 @@ pub static PARAMETERS: &[Parameter] = &[
         field: Field::Memory(|options| &mut options.proto_max_bulk_len, 1 << 20, i64::MAX as u64),
     },
     Parameter {
+        name: "rdbchecksum",
+        live: false,
+        docs: "Whether RDB files get a checksum, and that of a file is compared when it is loaded.",
+        field: Field::Switch(|options| &mut options.rdbchecksum),
+    },
+    Parameter {
+        name: "rdbcompression",
+        live: true,
+        docs: "Whether strings of more than 20 bytes are compressed in the file of a save.",
+        field: Field::Switch(|options| &mut options.rdb_compression),
+    },
+    Parameter {
         name: "requirepass",
         live: true,
         docs: "The password of the default user; empty for none.",
         field: Field::Text(|options| &mut options.requirepass),
+    },
+    Parameter {
+        name: "save",
+        live: true,
+        docs: "Pairs of seconds and changes: the store is saved when so many changes were made and so much time has passed \
+         since the last save; empty for never.",
+        field: Field::SavePoints(|options| &mut options.save_points),
     },
     limit(
         "set-max-intset-entries",
@@ -498,6 +570,12 @@ pub static PARAMETERS: &[Parameter] = &[
         live: true,
         docs: "Maximum number of entries of the slow log.",
         field: Field::Signed(|options| &mut options.slowlog_max_len, 0, i64::MAX),
+    },
+    Parameter {
+        name: "stop-writes-on-bgsave-error",
+        live: true,
+        docs: "Whether commands that write are refused after a save that failed, while save points are set.",
+        field: Field::Switch(|options| &mut options.stop_writes_on_bgsave_error),
     },
     size("stream-node-max-bytes", |o| &mut o.limits[9], "Maximum size of a stream's node, in bytes; 0: unlimited."),
     limit(
@@ -554,11 +632,9 @@ pub static FIXED: &[Fixed] = &[
     fixed("bio-cpulist", "", "processors are left to the system"),
     fixed("cluster-enabled", "no", "the store is one node that has every slot, without a cluster around it"),
     fixed("enable-module-command", "no", "modules are not supported"),
-    fixed("enable-protected-configs", "no", "no parameter is protected here"),
     fixed("min-replicas-to-write", "0", "replication is not available yet"),
     fixed("oom-score-adj", "no", "the process leaves that to the system"),
     fixed("replicaof", "", "replication is not available yet"),
-    fixed("save", "", "nothing is persisted yet"),
     fixed("server-cpulist", "", "processors are left to the system"),
     fixed("socket-mark-id", "0", "sockets carry no mark"),
     fixed("syslog-enabled", "no", "the log is a file or standard output"),
@@ -570,6 +646,12 @@ pub static REFUSED: &[(&str, &str)] = &[];
 /// Returns the parameter that acts under this name, in lower case.
 pub fn find(name: &str) -> Option<&'static Parameter> {
     PARAMETERS.iter().find(|parameter| parameter.name == name)
+}
+
+/// Returns whether clients may change a parameter only if `enable-protected-configs` allows it, since it decides which
+/// files the process writes.
+pub fn is_protected(name: &str) -> bool {
+    matches!(name, "dbfilename" | "dir")
 }
 
 /// Returns whether a parameter of the process has this name.
@@ -600,9 +682,15 @@ impl Field {
                 MemoryShare::Percent(percent) => format!("{percent}%").into(),
             },
             Field::Switch(field) => if *field(options) { "yes" } else { "no" }.into(),
-            Field::Text(field) | Field::LuaFlags(field) => field(options).clone(),
+            Field::Text(field) | Field::FileName(field) | Field::LuaFlags(field) | Field::Formed(field, _) => {
+                field(options).clone()
+            }
             Field::Policy(field) => field(options).name().into(),
             Field::Events(field) => show_classes(*field(options)).into(),
+            Field::SavePoints(field) => {
+                let points = field(options).iter().map(|point| format!("{} {}", point.seconds, point.changes));
+                points.collect::<Vec<_>>().join(" ").into()
+            }
             Field::Output(field) => {
                 let rows = OUTPUT_CLASSES.iter().zip(field(options).iter());
                 let rows = rows.map(|(class, row)| format!("{class} {} {} {}", row.hard, row.soft, row.soft_s));
@@ -647,6 +735,10 @@ impl Field {
                 }
             }
             Field::Text(field) => *field(options) = value.to_vec(),
+            Field::FileName(_) if value.contains(&b'/') || value.contains(&b'\\') => {
+                return Err("dbfilename can't be a path, just a filename".into());
+            }
+            Field::FileName(field) => *field(options) = value.to_vec(),
             Field::LuaFlags(field) => {
                 crate::script::flags::listed(value)?;
                 *field(options) = value.to_vec();
@@ -655,6 +747,8 @@ impl Field {
                 *field(options) =
                     parse_classes(value).ok_or("Invalid event class character. Use 'Ag$lshzxeKEtmdn'.")?;
             }
+            Field::Formed(field, form) => *field(options) = form.parse("", value)?,
+            Field::SavePoints(field) => *field(options) = file::save_points(&[value.to_vec()])?,
             Field::Output(field) => parse_output_limits(field(options), value)?,
             Field::Policy(field) => {
                 let named = |policy: &Policy| policy.name().as_bytes().eq_ignore_ascii_case(value);
@@ -774,6 +868,9 @@ pub fn apply<P: Clone>(parameters: &[(String, String, P)]) -> Result<ServerOptio
         if !names().any(|known| known == name) {
             let hint = nearest(&name).map(|near| format!("did you mean '{near}'?"));
             fail(format!("unknown store parameter '{name}'"), hint);
+        } else if name == "dir" && !value.is_empty() && !value.starts_with('/') {
+            // It must mean the same at a reload, which another process may ask for.
+            fail(format!("'dir {value}': argument must be an absolute path"), None);
         } else if let Err(why) = options.set(&name, value.as_bytes()) {
             fail(format!("'{name} {value}': {why}"), find(&name).map(|parameter| parameter.docs.to_owned()));
         }
@@ -818,8 +915,14 @@ mod tests {
         assert_eq!((options.timeout_s, options.proto_max_bulk_len), (30, 1 << 20));
         assert!(options.needs_password() && !options.refuses_strangers());
 
-        let errors =
-            apply(&words(&[("timout", "30"), ("maxclients", "0"), ("maxmemory-clients", "101%"), ("save", "")]));
+        let errors = apply(&words(&[
+            ("timout", "30"),
+            ("maxclients", "0"),
+            ("maxmemory-clients", "101%"),
+            ("save", ""),
+            ("dir", "x"),
+            ("dir", "/x"),
+        ]));
         let errors = errors.expect_err("wrong");
         let texts: Vec<(usize, &str)> = errors.iter().map(|error| (error.at, error.message.as_str())).collect();
         assert_eq!(
@@ -828,6 +931,7 @@ mod tests {
                 (0, "unknown store parameter 'timout'"),
                 (1, "'maxclients 0': argument must be between 1 and 4294967295 inclusive"),
                 (2, "'maxmemory-clients 101%': percentage argument must be less or equal to 100"),
+                (4, "'dir x': argument must be an absolute path"),
             ]
         );
         assert_eq!(errors[0].hint.as_deref(), Some("did you mean 'timeout'?"));

@@ -791,9 +791,9 @@ impl KeyMut<'_, '_> {
     /// Returns whether editing the string, which will have this many bytes, takes longer than a stripe may be locked.
     /// `own` of them are written anyway, and the bytes beyond its present length are at first zeros.
     pub(crate) fn takes_long_to_edit(&self, end: usize, own: usize) -> bool {
-        let (old_len, moved) = self.entry().map_or((0, 0), |entry| {
-            let old_len = entry.string().map_or(0, View::len);
-            (old_len, entry.moved_by_edit(end.max(old_len)))
+        let (old_len, moved) = self.slot.map_or((0, 0), |slot| {
+            let old_len = self.stripe.table.entry(slot).string().map_or(0, View::len);
+            (old_len, self.stripe.moved_by_edit(slot, end.max(old_len)))
         });
         let zeros = end.saturating_sub(own).saturating_sub(old_len);
         // Zeros of a new vector come from the system, see `edit_bytes`.

@@ -7,7 +7,6 @@ use sluicegate_wire::reply::Reply;
 use sluicegate_wire::resp::ReplyBuilder;
 use smallvec::SmallVec;
 
-use crate::Store;
 use crate::catalogue::Handle;
 use crate::catalogue::{CommandSpec, Detached, Flags, Handler};
 use crate::execute::Origin;
@@ -16,6 +15,7 @@ use crate::owned::Finished;
 use crate::owned::ReplyForm;
 use crate::park::Parked;
 use crate::refused::FAILED;
+use crate::{Inner, Store};
 
 impl Engine for Store {
     fn start(&self, db: u32, args: &[&[u8]]) -> Started {
@@ -23,7 +23,7 @@ impl Engine for Store {
             Ok(spec) => spec,
             Err(text) => return Started::Done(Reply::Error(String::from_utf8_lossy(&text).into_owned())),
         };
-        if let Some(reply) = unrun(spec, args) {
+        if let Some(reply) = refused(&self.0, spec).or_else(|| unrun(spec, args)) {
             return Started::Done(reply);
         }
         match self.run(spec, db, args) {
@@ -37,6 +37,14 @@ impl Engine for Store {
     fn together(&self, _: wire_engine::Origin<'_>, db: u32, commands: &[&[&[u8]]]) -> Option<Started> {
         self.run_together(db, commands).map(Started::Done)
     }
+}
+
+/// Returns the reply to a rule or script if its command is refused because the data set is being loaded, or could not be
+/// saved.
+#[inline]
+pub(crate) fn refused(inner: &Inner, spec: &CommandSpec) -> Option<Reply> {
+    let refusal = if inner.loading.refuses_some() { spec.refusal(&inner.loading) } else { None };
+    refusal.map(|text| Reply::Error(text.into()))
 }
 
 /// Returns the reply that a rule or script gets without the command being run: one that needs no connection, or an
@@ -81,7 +89,7 @@ impl Store {
     /// any effect, if one of them is not that cheap, is refused, or meets a held key.
     fn run_together(&self, db: u32, commands: &[&[&[u8]]]) -> Option<Reply> {
         let inner = &*self.0;
-        if commands.len() > COMMANDS_MAX || db >= inner.keyspace.databases() {
+        if commands.len() > COMMANDS_MAX || db >= inner.keyspace.databases() || inner.loading.refuses_some() {
             return None;
         }
         let mut plan = Plan::new();

@@ -143,6 +143,9 @@ impl Inner {
 
     /// Like [`make_room`](Self::make_room), with a time budget chosen by the caller.
     pub(crate) fn make_room_for(&self, budget: Duration) -> Room {
+        if self.loading.is_on() {
+            return Room::Made;
+        }
         let start = Instant::now();
         let mut steps = 0_u32;
         let is_full = || if self.memory.is_over() { Room::None } else { Room::Made };

@@ -306,6 +306,9 @@ impl Inner {
             prepare(&mut ctx);
         }
         self.lock_keys(&mut ctx, spec, who.hash);
+        if !who.covers && self.keyspace.snapshots.is_running() && spec.may_write() && !spec.replaces_values {
+            self.claim_large(&mut ctx);
+        }
         if !who.covers && ctx.locks.any(|stripe| stripe.holds.is_some()) && !self.admit(&mut ctx, spec, who, ticket) {
             ctx.finish();
             return Attempted::Held;

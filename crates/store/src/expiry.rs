@@ -62,10 +62,14 @@ fn tick_for(inner: &Inner, budget: Duration) {
     inner.memory.note_peak(inner.memory.told());
     let start = Instant::now();
     inner.tick_scripts();
+    inner.tick_saves();
     inner.discard(inner.memory.take_late());
     let late = sluicegate_data::object::cell::take_late();
     if !late.is_empty() {
         inner.aside.run(move || drop(late));
+    }
+    if inner.loading.is_on() {
+        return;
     }
     let is_aside = inner.sweeper.is_aside.load(Ordering::SeqCst);
     let is_done = work(inner, is_aside, || start.elapsed() >= budget);

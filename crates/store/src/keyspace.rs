@@ -17,6 +17,7 @@ use smallvec::SmallVec;
 use crate::gate::{Closed, Pass};
 use crate::hold::{self, HoldTable, NOBODY, Ticket};
 use crate::memory::Memory;
+use crate::snapshot::{Form, Snapshots};
 use crate::stripe::{Figures, Locked, Stripe, StripeCell};
 use crate::waiter::ReadyKey;
 use crate::waiter::WaitTable;
@@ -50,11 +51,13 @@ impl Drop for Db {
 }
 
 impl Db {
-    fn new(hasher: &KeyHasher, stripe_bits: u8, memory: &Arc<Memory>) -> Db {
+    fn new(hasher: &KeyHasher, stripe_bits: u8, memory: &Arc<Memory>, snapshots: &Arc<Snapshots>) -> Db {
         let stripes = 1usize << stripe_bits;
         memory.add((stripes * STRIPE_BYTES) as i64);
         Db {
-            stripes: (0..stripes).map(|_| StripeCell::new(hasher.clone(), stripe_bits, memory.clone())).collect(),
+            stripes: (0..stripes)
+                .map(|_| StripeCell::new(hasher.clone(), stripe_bits, memory.clone(), snapshots.clone()))
+                .collect(),
             figures: (0..stripes).map(|_| Figures { earliest_ms: i64::MAX.into(), ..Figures::default() }).collect(),
             memory: memory.clone(),
         }
@@ -168,12 +171,13 @@ pub struct Keyspace {
     /// Keys with waiters that were created by SWAPDB or an exclusive transaction.
     woken: Mutex<Vec<ReadyKey>>,
     /// Databases that were flushed and wait to be freed, each with the next stripe to free.
-    discarded: Mutex<Vec<(Box<Db>, usize)>>,
+    discarded: Mutex<Vec<(Arc<Db>, usize)>>,
     /// The number of freed keys of flushed databases.
     pub(crate) freed: AtomicU64,
     /// The number of threads that are freeing flushed databases.
     freeing: AtomicUsize,
     memory: Arc<Memory>,
+    pub(crate) snapshots: Arc<Snapshots>,
     /// The number of clients that watch keys.
     pub(crate) watching: Arc<AtomicUsize>,
     clock: Clock,
@@ -196,16 +200,17 @@ impl Keyspace {
             freed: AtomicU64::new(0),
             freeing: AtomicUsize::new(0),
             memory,
+            snapshots: Arc::default(),
             watching: Arc::default(),
             clock,
             held_by: AtomicU64::new(NOBODY),
         };
-        keyspace.databases[0].store(Box::into_raw(Box::new(keyspace.empty())), Ordering::Release);
+        keyspace.databases[0].store(into_raw(keyspace.empty()), Ordering::Release);
         keyspace
     }
 
     fn empty(&self) -> Db {
-        let db = Db::new(&self.hasher, self.stripe_bits, &self.memory);
+        let db = Db::new(&self.hasher, self.stripe_bits, &self.memory, &self.snapshots);
         set_held_by(&db, self.held_by.load(Ordering::SeqCst), &mut Vec::new());
         db
     }
@@ -215,7 +220,7 @@ impl Keyspace {
         self.held_by.store(id, Ordering::SeqCst);
         let mut waiting = Vec::new();
         for place in &self.databases {
-            // SAFETY: a pointer that is not null came from `Box::into_raw`; with the gate closed it is not removed.
+            // SAFETY: a pointer that is not null came from `into_raw`; with the gate closed it is not removed.
             if let Some(db) = unsafe { place.load(Ordering::Acquire).as_ref() } {
                 set_held_by(db, id, &mut waiting);
             }
@@ -259,7 +264,7 @@ impl Keyspace {
     #[inline]
     pub(crate) fn db<'p>(&self, _pass: &'p Pass<'_>, index: u32) -> Option<&'p Db> {
         let db = self.databases.get(index as usize)?.load(Ordering::Acquire);
-        // SAFETY: a non-null pointer came from `Box::into_raw`. It is taken out of the array only while the gate is
+        // SAFETY: a non-null pointer came from `into_raw`. It is taken out of the array only while the gate is
         // closed, that is, while no pass exists, and is freed later still; the reference lives as long as the pass.
         unsafe { db.as_ref() }
     }
@@ -272,11 +277,11 @@ impl Keyspace {
 
     #[cold]
     fn new_db<'p>(&self, pass: &'p Pass<'_>, index: u32) -> &'p Db {
-        let new = Box::into_raw(Box::new(self.empty()));
+        let new = into_raw(self.empty());
         let place = &self.databases[index as usize];
         if place.compare_exchange(ptr::null_mut(), new, Ordering::AcqRel, Ordering::Acquire).is_err() {
             // SAFETY: another thread was first, so `new` was never visible.
-            drop(unsafe { Box::from_raw(new) });
+            drop(unsafe { Arc::from_raw(new) });
         }
         self.db(pass, index).expect("a database was just put there")
     }
@@ -287,9 +292,9 @@ impl Keyspace {
         let old = place.swap(ptr::null_mut(), Ordering::AcqRel);
         let (mut watched, mut waits, mut holds) = (Vec::new(), Vec::new(), Vec::new());
         if !old.is_null() {
-            // SAFETY: the pointer came from `Box::into_raw`, is no longer in the array, and with the gate closed there
+            // SAFETY: the pointer came from `into_raw`, is no longer in the array, and with the gate closed there
             // are no references.
-            let old = unsafe { Box::from_raw(old) };
+            let old = unsafe { Arc::from_raw(old) };
             watched = self.take_watched(&old);
             waits = self.take_waits(&old);
             holds = self.take_holds(&old);
@@ -304,7 +309,8 @@ impl Keyspace {
             watched.retain(|(_, table)| !table.is_empty());
             self.totals.add(&old);
             self.totals.add_changes(old.keys());
-            if old.keys() <= FREED_AT_ONCE {
+            // A snapshot that has the database saves its keys first.
+            if old.keys() <= FREED_AT_ONCE && Arc::strong_count(&old) == 1 {
                 self.clear_stripes(&old, 0..old.stripes());
             } else {
                 self.discarded.lock().push((old, 0));
@@ -315,8 +321,36 @@ impl Keyspace {
             put_watched(&new, watched);
             put_waits(&new, waits);
             put_holds(&new, holds);
-            place.store(Box::into_raw(Box::new(new)), Ordering::Release);
+            place.store(into_raw(new), Ordering::Release);
         }
+    }
+
+    /// Makes all entries unsaved; see [`snapshot`](crate::snapshot). No pass runs. Returns the databases with their
+    /// numbers.
+    pub(crate) fn cut(&self, _closed: &Closed<'_>, form: Option<Form>) -> Vec<(u32, Arc<Db>)> {
+        self.snapshots.cut(form);
+        // What was flushed before is of no snapshot, and its entries are only freed.
+        (0..)
+            .zip(&self.databases)
+            .filter_map(|(number, place)| {
+                let db = place.load(Ordering::Acquire);
+                if db.is_null() {
+                    return None;
+                }
+                // SAFETY: a pointer that is not null came from `into_raw` and has a count of its own; with the gate closed it
+                // is not removed.
+                unsafe {
+                    Arc::increment_strong_count(db);
+                    Some((number, Arc::from_raw(db.cast_const())))
+                }
+            })
+            .collect()
+    }
+
+    /// Returns the number of a database, unless it was flushed.
+    pub(crate) fn number_of(&self, _pass: &Pass<'_>, db: &Db) -> Option<u32> {
+        let place = self.databases.iter().position(|place| ptr::eq(place.load(Ordering::Acquire), db));
+        place.map(|number| number as u32)
     }
 
     /// Exchanges two different databases.
@@ -328,12 +362,12 @@ impl Keyspace {
         if watching || waiting || is_held {
             for place in places {
                 if place.load(Ordering::Acquire).is_null() {
-                    place.store(Box::into_raw(Box::new(self.empty())), Ordering::Release);
+                    place.store(into_raw(self.empty()), Ordering::Release);
                 }
             }
         }
         if watching {
-            // SAFETY: both pointers came from `Box::into_raw`; with the gate closed they are not removed.
+            // SAFETY: both pointers came from `into_raw`; with the gate closed they are not removed.
             let [a, b] = places.map(|place| unsafe { &*place.load(Ordering::Acquire) });
             // The tables of watched keys are exchanged back, because clients watch keys of numbered databases.
             let now_ms = self.clock.now_ms();
@@ -351,7 +385,7 @@ impl Keyspace {
             }
         }
         if is_held {
-            // SAFETY: both pointers came from `Box::into_raw`; with the gate closed they are not removed.
+            // SAFETY: both pointers came from `into_raw`; with the gate closed they are not removed.
             let [a, b] = places.map(|place| unsafe { &*place.load(Ordering::Acquire) });
             // Waiters for keys belong to numbered databases, too.
             let (of_a, of_b) = (self.take_holds(a), self.take_holds(b));
@@ -362,7 +396,7 @@ impl Keyspace {
         let first = a.load(Ordering::Acquire);
         a.store(b.swap(first, Ordering::AcqRel), Ordering::Release);
         if waiting {
-            // SAFETY: both pointers came from `Box::into_raw`, and with the gate closed they are not freed.
+            // SAFETY: both pointers came from `into_raw`, and with the gate closed they are not freed.
             let (a, b) = unsafe { (&*a.load(Ordering::Acquire), &*b.load(Ordering::Acquire)) };
             // Clients wait for keys of numbered databases, too.
             let (of_a, of_b) = (self.take_waits(a), self.take_waits(b));
@@ -455,7 +489,8 @@ impl Keyspace {
         // Taken out, so that the lock isn't held while memory is freed.
         let taken = {
             let mut discarded = self.discarded.lock();
-            let taken = discarded.pop();
+            let is_free = |(db, _): &(Arc<Db>, usize)| Arc::strong_count(db) == 1;
+            let taken = discarded.iter().rposition(is_free).map(|at| discarded.swap_remove(at));
             if taken.is_some() {
                 self.freeing.fetch_add(1, Ordering::SeqCst);
             }
@@ -470,8 +505,13 @@ impl Keyspace {
             discarded.push((db, next));
         }
         let others = self.freeing.fetch_sub(1, Ordering::SeqCst) > 1;
-        others || !discarded.is_empty()
+        others || discarded.iter().any(|(db, _)| Arc::strong_count(db) == 1)
     }
+}
+
+/// Returns a database as a pointer that has one count of it.
+fn into_raw(db: Db) -> *mut Db {
+    Arc::into_raw(Arc::new(db)).cast_mut()
 }
 
 /// Puts tables of watched keys into the stripes of a database.
@@ -514,8 +554,8 @@ impl Drop for Keyspace {
         for place in &mut self.databases {
             let db = *place.get_mut();
             if !db.is_null() {
-                // SAFETY: the pointer came from `Box::into_raw`, and the keyspace has no other user.
-                drop(unsafe { Box::from_raw(db) });
+                // SAFETY: the pointer came from `into_raw`, and the keyspace has no other user.
+                drop(unsafe { Arc::from_raw(db) });
             }
         }
     }

@@ -19,6 +19,7 @@ mod big;
 mod block;
 pub mod catalogue;
 mod claim;
+mod claims;
 mod command;
 pub mod commands;
 mod compact;
@@ -31,7 +32,7 @@ mod everything;
 mod evict;
 mod execute;
 mod expiry;
-#[allow(dead_code, unused_imports, reason = "the parts of persistence that use it follow")]
+#[allow(dead_code, reason = "the append-only file uses the rest")]
 mod files;
 mod futex;
 mod gate;
@@ -40,6 +41,8 @@ mod invite;
 mod keys;
 mod keyspace;
 mod leaf_lock;
+mod load;
+mod loading;
 mod locks;
 mod memory;
 mod multi_lock;
@@ -48,14 +51,17 @@ mod notify;
 mod outbox;
 mod owned;
 mod park;
+mod pass;
 mod progress;
 mod pubsub;
 mod redis;
 mod reference;
 mod refused;
+mod save;
 mod script;
 mod section;
 pub mod server;
+mod snapshot;
 mod stats;
 mod stripe;
 mod syntax;
@@ -81,13 +87,16 @@ pub use catalogue::{GlobalHandle, Handle};
 pub use commands::{Unfit, unfit};
 pub use context::Ctx;
 pub use execute::{Caller, Executed, execute, fuzz_command};
+pub use files::{Directory, File, Files};
 pub use gate::Closed;
 pub use hold::Mode;
 pub use keys::{KeyRule, KeyWord};
+pub use load::{Existing, Load, LoadFault, LoadOptions, Loaded, fuzz_load};
 pub use memory::Policy;
 pub use park::Parked;
 pub use reference::reference;
 pub use refused::SectionError;
+pub use save::Saving;
 pub use script::fuzz_scripts;
 pub use section::{Section, SectionWait};
 pub use sluicegate_data::clock::{Clock, ManualClock};
@@ -158,7 +167,9 @@ pub(crate) struct Inner {
     pub(crate) aside: aside::Aside,
     /// The number of error replies by code.
     pub(crate) errors: errors::Errors,
+    pub(crate) saver: save::Saver,
     pub(crate) scripts: script::Scripting,
+    pub(crate) loading: loading::Loading,
     /// The maximum number of bytes of a string that APPEND, SETRANGE and the bitmap commands may create, at most
     /// `sluicegate_data::value::STRING_MAX`.
     pub(crate) string_max: AtomicU64,
@@ -204,8 +215,10 @@ impl Store {
             evictor: Mutex::default(),
             notifier: notify::Notifier::default(),
             errors: errors::Errors::default(),
+            saver: save::Saver::default(),
             scripts: script::Scripting::new(memory.clone(), &commands::ROWS),
             string_max: AtomicU64::new(sluicegate_data::value::STRING_MAX as u64),
+            loading: loading::Loading::default(),
             memory,
             pubsub: pubsub::PubSub::default(),
             aside: aside::Aside::default(),

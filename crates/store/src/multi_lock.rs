@@ -144,6 +144,9 @@ impl<'w> Plan<'w> {
         for key in &mut self.keys {
             let lock = stripes.binary_search(&(key.db, key.stripe)).unwrap_or(0);
             key.lock = lock as u16;
+            if key.mode == Mode::Exclusive && inner.keyspace.snapshots.is_running() {
+                inner.claim(pass, &mut ctx.locks[lock], (key.db, key.stripe), key.hash, key.key);
+            }
             let stripe = &ctx.locks[lock];
             let is_free = stripe.holds.as_deref().is_none_or(|holds| holds.admits(NOBODY, key.key, key.mode));
             if !is_free || stripe.has_long_string(key.hash, key.key) {

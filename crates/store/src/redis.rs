@@ -61,7 +61,6 @@ const INTERNAL: &str = "Redis has it for itself alone";
 const REASONS: &[(&str, &str)] = &[
     ("acl", ACL),
     ("bgrewriteaof", SAVING),
-    ("bgsave", SAVING),
     ("client|caching", TRACKING),
     ("client|tracking", TRACKING),
     ("cluster|", CLUSTER),
@@ -73,7 +72,6 @@ const REASONS: &[(&str, &str)] = &[
     ("psync", REPLICATION),
     ("replconf", REPLICATION),
     ("restore-asking", CLUSTER),
-    ("save", SAVING),
     ("script|debug", DEBUGGER),
     ("sync", REPLICATION),
 ];
@@ -158,9 +156,8 @@ mod tests {
             };
             assert_eq!(said.as_deref(), expected);
         };
-        check("BgSave", Some("ERR unknown command 'BgSave': nothing is persisted yet"));
+        check("BgRewriteAof", Some("ERR unknown command 'BgRewriteAof': nothing is persisted yet"));
         check("script DEBUG", Some(&format!("ERR unknown subcommand 'DEBUG' of SCRIPT: {DEBUGGER}")));
-        check("SAVE", Some("ERR unknown command 'SAVE': nothing is persisted yet"));
         check(
             "client TRACKING",
             Some("ERR unknown subcommand 'TRACKING' of CLIENT: client tracking is not available yet"),

@@ -101,3 +101,8 @@ pub(crate) fn unknown_subcommand(container: &[u8], name: &[u8]) -> Vec<u8> {
     let shown = c_string(name, QUOTED_MAX);
     [b"ERR unknown subcommand '", shown, b"'. Try ", &container.to_ascii_uppercase(), b" HELP."].concat()
 }
+/// The error of a command that writes after a save has failed.
+pub(crate) const MISCONF: &str = "MISCONF Redis is configured to save RDB snapshots, but it's currently unable to persist \
+     to disk. Commands that may modify the data set are disabled, because this instance is configured to report errors \
+     during writes if RDB snapshotting fails (stop-writes-on-bgsave-error option). Please check the Redis logs for \
+     details about the RDB error.";

@@ -36,7 +36,7 @@ use crate::effect::{Collected, Effect};
 use crate::execute::{Attempted, Who};
 use crate::gate::{Closed, Pass};
 use crate::hold::{HeldKey, HeldKeys, Holding, KeyList, Mode, Phase, Ticket};
-use crate::refused::SectionError;
+use crate::refused::{MISCONF, SectionError};
 use crate::stats::SectionCounts;
 use crate::stripe::{Frozen, Now};
 use crate::thread::assert_none_locked;
@@ -225,6 +225,11 @@ impl Section {
         let mut section = Section::new(inner, Holding::AtOnce(held));
         section.hash_last = hash_last;
         Some(section)
+    }
+
+    /// Returns the section of a key that a snapshot has [claimed](crate::claims).
+    pub(crate) fn of_snapshot(inner: &Arc<Inner>, held: HeldKeys) -> Section {
+        Section::new(inner, Holding::AtOnce(held))
     }
 
     /// Returns a section that begins while the gate is closed, so that all its keys are free, with the effects of
@@ -448,6 +453,16 @@ impl Section {
         }
     }
 
+    /// Returns whether a command is refused because the last save failed, and writes the error.
+    #[inline]
+    fn is_refused(&self, spec: &CommandSpec, out: &mut dyn ReplySink) -> bool {
+        let is_refused = self.inner.loading.refuses_writes() && spec.flags.has(Flags::WRITE);
+        if is_refused {
+            out.error(MISCONF);
+        }
+        is_refused
+    }
+
     /// Like [`try_execute`](Self::try_execute), for a command whose only key it [knows](Self::knows).
     pub(crate) fn try_known(
         &mut self,
@@ -458,6 +473,9 @@ impl Section {
         out: &mut dyn ReplySink,
     ) -> Result<bool, SectionError> {
         let Handler::Keyspace(handle) = spec.handler else { return self.try_execute(spec, db, words, out) };
+        if self.is_refused(spec, out) {
+            return Ok(true);
+        }
         self.make_room_for(spec);
         self.run_covered(spec, handle, db, words, Some(hash), out)
     }
@@ -471,6 +489,9 @@ impl Section {
         words: &[&[u8]],
         out: &mut dyn ReplySink,
     ) -> Result<bool, SectionError> {
+        if self.is_refused(spec, out) {
+            return Ok(true);
+        }
         let handle = match spec.handler {
             Handler::Keyspace(handle) => handle,
             Handler::Global(handle) if self.everything => {

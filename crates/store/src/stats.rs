@@ -160,9 +160,7 @@ impl Store {
 
     /// Returns the number of changes of keys since the start; a flush counts each removed key.
     pub(crate) fn changes(&self) -> u64 {
-        let mut changes = self.0.keyspace.totals.changes.load(Ordering::Relaxed);
-        self.each_database(|_, db| changes += (0..db.stripes()).map(|stripe| db.lock(stripe).changes).sum::<u64>());
-        changes
+        self.0.changes()
     }
 
     /// Returns the number of values of a database with expiring elements.

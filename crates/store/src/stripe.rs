@@ -9,6 +9,7 @@
 //! unlocked after a change, so that DBSIZE, INFO and the expiry sweep read a dense array without locking.
 
 pub(crate) mod edit;
+pub(crate) mod image;
 
 use std::cell::Cell;
 use std::ops::{Deref, DerefMut};
@@ -27,6 +28,7 @@ use crate::futex::Futex;
 use crate::hold::HoldTable;
 use crate::leaf_lock;
 use crate::memory::Memory;
+use crate::snapshot::Snapshots;
 use crate::thread::{note_locked, note_unlocked};
 use crate::waiter::{ReadyKey, WaitTable};
 use crate::watch::WatchTable;
@@ -233,10 +235,18 @@ pub(crate) struct Stripe {
     /// The bytes of this stripe in the store's sum.
     counted: i64,
     memory: Arc<Memory>,
+    snapshots: Arc<Snapshots>,
+    /// Old values for a snapshot; with [`None`] there are none.
+    images: Option<Box<image::Images>>,
 }
 
 impl StripeCell {
-    pub(crate) fn new(hasher: KeyHasher, stripe_bits: u8, memory: Arc<Memory>) -> StripeCell {
+    pub(crate) fn new(
+        hasher: KeyHasher,
+        stripe_bits: u8,
+        memory: Arc<Memory>,
+        snapshots: Arc<Snapshots>,
+    ) -> StripeCell {
         StripeCell {
             lock: Mutex::new(Stripe {
                 table: Table::new(hasher, stripe_bits),
@@ -258,6 +268,8 @@ impl StripeCell {
                 expired_elements: 0,
                 counted: 0,
                 memory,
+                snapshots,
+                images: None,
             }),
         }
     }
@@ -539,7 +551,7 @@ mod tests {
     /// write had changed would differ from the model.
     fn random_work(seed: u64, rounds: u64) {
         let hasher = KeyHasher::default();
-        let cell = StripeCell::new(hasher.clone(), 0, Arc::new(Memory::new()));
+        let cell = StripeCell::new(hasher.clone(), 0, Arc::new(Memory::new()), Arc::default());
         let figures = Figures::default();
         let mut random = Random(seed);
         let limits = Limits::new();
@@ -652,7 +664,7 @@ mod tests {
     fn entries_of_held_keys_are_not_moved() {
         let limits = Limits::new();
         let hasher = KeyHasher::default();
-        let cell = StripeCell::new(hasher.clone(), 0, Arc::new(Memory::new()));
+        let cell = StripeCell::new(hasher.clone(), 0, Arc::new(Memory::new()), Arc::default());
         let figures = Figures::default();
         let mut locked = cell.lock(&figures);
         let stripe = &mut *locked;
@@ -688,7 +700,7 @@ mod tests {
 
     #[test]
     fn a_lock_that_is_taken_is_waited_for() {
-        let cell = StripeCell::new(KeyHasher::default(), 0, Arc::new(Memory::new()));
+        let cell = StripeCell::new(KeyHasher::default(), 0, Arc::new(Memory::new()), Arc::default());
         let figures = Figures::default();
         let locked = cell.lock(&figures);
         assert!(cell.try_lock(&figures).is_none());
@@ -706,7 +718,7 @@ mod tests {
     fn waking_under_a_lock_is_noticed() {
         use crate::thread::assert_none_locked;
 
-        let cell = StripeCell::new(KeyHasher::default(), 0, Arc::new(Memory::new()));
+        let cell = StripeCell::new(KeyHasher::default(), 0, Arc::new(Memory::new()), Arc::default());
         let figures = Figures::default();
         assert_none_locked();
         let locked = cell.lock(&figures);

@@ -15,6 +15,7 @@ acl|cat [category]
 acl|getuser username
 append key:k value
 auth [username] password
+bgsave [SCHEDULE]
 bitcount key:k [index=(start:i end:i [index_unit=<BYTE|BIT>])]
 bitfield key:k [operation=<GET encoding_offset=(encoding offset:i)|write=([OVERFLOW \
     wrap_sat_fail=<WRAP|SAT|FAIL>] write_operation=<SET encoding_offset_value=(encoding offset:i \

@@ -32,3 +32,12 @@ pub(crate) fn thread_number() -> usize {
     thread_local!(static MINE: usize = NEXT.fetch_add(1, Ordering::Relaxed));
     MINE.with(|mine| *mine)
 }
+
+/// The nice value of threads that do what nobody waits for.
+const NICE: libc::c_int = 10;
+
+/// Lets the kernel schedule this thread behind the workers.
+pub(crate) fn run_behind_others() {
+    // SAFETY: it changes this thread's priority only; where it is refused, the thread works as it is.
+    unsafe { libc::setpriority(libc::PRIO_PROCESS, 0, NICE) };
+}

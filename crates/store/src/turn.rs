@@ -199,6 +199,7 @@ impl Inner {
     fn grant_at_once(&self, pass: &Pass<'_>, held: &HeldKeys) -> bool {
         if let [only] = &held.keys[..] {
             let mut stripe = self.keyspace.db_to_write(pass, only.db).lock(only.stripe as usize);
+            self.claim_held(pass, std::slice::from_mut(&mut stripe), &[0], &held.keys);
             let is_free = stripe.holds.as_deref().is_none_or(|holds| holds.may_grant(held.id, &only.key, only.mode));
             if is_free {
                 hold::table_of(&mut stripe.holds).grant(held.id, &only.key, only.mode);
@@ -206,6 +207,7 @@ impl Inner {
             return is_free;
         }
         let (mut locks, of_key) = self.lock_held(pass, &held.keys);
+        self.claim_held(pass, &mut locks, &of_key, &held.keys);
         let is_free = are_free(&locks, &of_key, held, HoldTable::may_grant);
         if is_free {
             grant_all(&mut locks, &of_key, held);
@@ -259,6 +261,7 @@ impl Inner {
         let (granted, spent) = match ticket.stripes.is_empty() {
             true => {
                 let (mut locks, of_key) = self.lock_held(&pass, &ticket.keys);
+                self.claim_held(&pass, &mut locks, &of_key, &ticket.keys);
                 (self.grant_if_free(&mut locks, &of_key, ticket), Spent::new())
             }
             false => {
@@ -330,6 +333,9 @@ impl Inner {
         let stripe = self.keyspace.stripe_of(hash);
         let pass = self.gate.enter();
         let mut locked = self.keyspace.db_to_write(&pass, db).lock(stripe);
+        if mode == Mode::Exclusive && self.keyspace.snapshots.is_running() {
+            self.claim(&pass, &mut locked, (db, stripe as u32), hash, key);
+        }
         let holds = hold::table_of(&mut locked.holds);
         if holds.has(by.id, key) {
             return Taken::Before;
@@ -372,6 +378,7 @@ impl Inner {
             return entered == Entered::Granted;
         }
         let (mut locks, of_key) = self.lock_held(pass, &ticket.keys);
+        self.claim_held(pass, &mut locks, &of_key, &ticket.keys);
         let granted = self.grant_if_free(&mut locks, &of_key, ticket);
         if !granted {
             self.count_waiting(ticket);

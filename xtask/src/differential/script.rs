@@ -146,7 +146,11 @@ fn add(maker: &mut Maker<'_>, steps: &mut Vec<Step>, settings: &Settings) {
             let zset = |maker: &mut Maker<'_>| maker.random.pick(&["z1", "z2", "z3"]).to_string();
             let stream = |maker: &mut Maker<'_>| maker.random.pick(&["x1", "x2", "x3"]).to_string();
             let mut groups = Vec::new();
-            let text = match maker.random.below(11) {
+            let kind = match maker.random.below(11) {
+                6 if settings.events.is_some_and(|classes| classes.contains('m')) => 7,
+                kind => kind,
+            };
+            let text = match kind {
                 0 => format!("BLPOP {} {} 0", list(maker), list(maker)),
                 1 => format!("BRPOP {} 0", list(maker)),
                 2 => format!("BLMOVE {} {} LEFT RIGHT 0", list(maker), list(maker)),

@@ -19,7 +19,7 @@ use super::limits::Limits;
 use super::packed::{At, Element};
 use super::{Kind, Packed, kind_of};
 use crate::random::{Selection, below};
-use crate::rdb::encode::{self, Form, Times};
+use crate::rdb::encode::{self, Form, Out, Times};
 
 const PACKED: u8 = 0;
 const FIELDS: u8 = 1;
@@ -403,7 +403,7 @@ impl Kind for Hash {
     }
 
     /// Without expiring fields, or if their times are not to be written, writes a type that Redis 7.0 reads.
-    fn dump(&self, form: Form, out: &mut Vec<u8>) {
+    fn dump(&self, form: Form, out: &mut Out<'_>) {
         let earliest_ms = self.earliest_ms();
         let is_timed = earliest_ms.is_some() && form.times != Times::Without;
         let is_all_alive = earliest_ms.is_none_or(|at_ms| at_ms > form.now_ms);
@@ -449,6 +449,7 @@ impl Kind for Hash {
                     if is_valkey {
                         out.extend(expiry.unwrap_or(-1).to_le_bytes());
                     }
+                    out.end_part();
                 });
             }
         }

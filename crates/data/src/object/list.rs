@@ -14,7 +14,7 @@ use std::ptr::NonNull;
 use super::limits::Limits;
 use super::packed::{At, Element, integer};
 use super::{Kind, Packed, kind_of};
-use crate::rdb::encode::{self, Form};
+use crate::rdb::encode::{self, Form, Out};
 
 const PACKED: u8 = 0;
 const NODES: u8 = 1;
@@ -390,7 +390,8 @@ impl List {
     /// Passes up to `count` elements from an end to `visit` and removes them. The part that is not freed immediately is
     /// returned.
     pub fn pop(&mut self, end: End, count: usize, visit: &mut dyn FnMut(Element<'_>), limits: &Limits) -> Option<List> {
-        if count == 1 && self.pop_one(end, visit, limits) {
+        if count == 1 && self.pop_one(end, visit) {
+            self.settle(limits);
             return None;
         }
         self.iter(end).take(count).for_each(visit);
@@ -399,9 +400,25 @@ impl List {
         self.remove_range(start, count, limits)
     }
 
+    /// Moves the element at an end to an end, and passes it to `visit`.
+    pub fn rotate(&mut self, from: End, to: End, visit: &mut dyn FnMut(&[u8]), limits: &Limits) {
+        let mut text = smallvec::SmallVec::<[u8; 128]>::new();
+        let mut keep = |element: Element<'_>| text.extend_from_slice(element.text(&mut itoa::Buffer::new()));
+        if !self.pop_one(from, &mut keep) {
+            self.iter(from).take(1).for_each(keep);
+            let at = if from == End::Head { 0 } else { self.len().saturating_sub(1) };
+            drop(self.take_range(at, 1));
+        }
+        self.make_room(&[&text], limits);
+        self.push(to, &text, limits);
+        // Only now: a list that is empty for a moment keeps its form.
+        self.settle(limits);
+        visit(&text);
+    }
+
     /// Passes the element at an end to `visit` and removes it. Returns false, without any effect, if a block would
     /// become empty.
-    fn pop_one(&mut self, end: End, visit: &mut dyn FnMut(Element<'_>), limits: &Limits) -> bool {
+    fn pop_one(&mut self, end: End, visit: &mut dyn FnMut(Element<'_>)) -> bool {
         let mut pop = |packed: &mut Packed| {
             let at = if end == End::Head { packed.first() } else { packed.last() };
             if let Some(at) = at {
@@ -421,12 +438,18 @@ impl List {
         node.count -= 1;
         nodes.bytes += node.packed.bytes();
         nodes.len -= 1;
-        self.settle(limits);
         true
     }
 
     /// Removes this many elements from an index on. Whole nodes are returned, as freeing them may take long.
-    pub fn remove_range(&mut self, start: usize, mut count: usize, limits: &Limits) -> Option<List> {
+    pub fn remove_range(&mut self, start: usize, count: usize, limits: &Limits) -> Option<List> {
+        let taken = self.take_range(start, count);
+        self.settle(limits);
+        taken
+    }
+
+    /// Like [`remove_range`](Self::remove_range), in the present form.
+    fn take_range(&mut self, start: usize, mut count: usize) -> Option<List> {
         let mut taken = None;
         match self {
             List::Packed(packed) => {
@@ -462,7 +485,6 @@ impl List {
                 }
             }
         }
-        self.settle(limits);
         taken
     }
 
@@ -639,12 +661,13 @@ impl Kind for List {
         }
     }
 
-    fn dump(&self, form: Form, out: &mut Vec<u8>) {
+    fn dump(&self, form: Form, out: &mut Out<'_>) {
         out.push(encode::TYPE_LIST_QUICKLIST_2);
         encode::put_len(self.blocks(), out);
         for block in (0..self.blocks()).filter_map(|node| self.block(node)) {
             encode::put_len(encode::NODE_LISTPACK, out);
             form.put_string(block.as_bytes(), out);
+            out.end_part();
         }
     }
 
@@ -697,6 +720,7 @@ mod tests {
         Insert(usize, bool, Vec<u8>),
         Remove(usize, bool, usize),
         Cut(usize, usize),
+        Rotate(bool, bool),
     }
 
     /// Numbers, short texts that repeat, long ones, and some that fill a node alone.
@@ -717,6 +741,7 @@ mod tests {
             3 => (any::<usize>(), any::<bool>(), text()).prop_map(|(at, before, text)| Step::Insert(at, before, text)),
             1 => (any::<usize>(), any::<bool>(), 0..5_usize).prop_map(|(at, head, max)| Step::Remove(at, head, max)),
             1 => (any::<usize>(), 0..40_usize).prop_map(|(at, count)| Step::Cut(at, count)),
+            2 => (any::<bool>(), any::<bool>()).prop_map(|(from, to)| Step::Rotate(from, to)),
         ]
     }
 
@@ -724,9 +749,29 @@ mod tests {
         if head { End::Head } else { End::Tail }
     }
 
+    #[test]
+    fn a_rotation_leaves_a_list_in_its_form() {
+        let limits = Limits::new();
+        limits.list_size.set(1);
+        let mut list = List::Packed(Packed::new());
+        for text in [&b"a"[..], b"b"] {
+            list.make_room(&[text], &limits);
+            list.push(End::Tail, text, &limits);
+        }
+        drop(list.pop(End::Tail, 1, &mut |_| {}, &limits));
+        assert_eq!(list.encoding(), "quicklist");
+        list.rotate(End::Tail, End::Head, &mut |_| {}, &limits);
+        assert_eq!((list.encoding(), texts(&list, End::Head)), ("quicklist", vec![b"a".to_vec()]));
+    }
+
     fn apply(list: &mut List, model: &mut VecDeque<Vec<u8>>, step: Step) {
         let place = |at: usize, len: usize| if len == 0 { 0 } else { at % len };
         match step {
+            Step::Rotate(from, to) => {
+                let Some(text) = (if from { model.pop_front() } else { model.pop_back() }) else { return };
+                list.rotate(end(from), end(to), &mut |moved| assert_eq!(moved, text), &Limits::new());
+                if to { model.push_front(text) } else { model.push_back(text) }
+            }
             Step::Push(head, text) => {
                 list.make_room(&[&text], &Limits::new());
                 list.push(end(head), &text, &Limits::new());

@@ -30,7 +30,7 @@ use std::mem::ManuallyDrop;
 use std::ops::Deref;
 use std::ptr::NonNull;
 
-use crate::rdb::encode::Form;
+use crate::rdb::encode::{Form, Out};
 pub use hash::Hash;
 pub use list::List;
 pub use packed::Packed;
@@ -143,7 +143,7 @@ pub trait Kind: Sized {
     fn copy(&self) -> Self;
 
     /// Appends the type's number in an RDB file and the value in the form of RDB files.
-    fn dump(&self, form: Form, out: &mut Vec<u8>);
+    fn dump(&self, form: Form, out: &mut Out<'_>);
 
     /// Returns a lower bound of the elements' expiries, in Unix milliseconds; `None` if no elements expire.
     #[inline]
@@ -274,7 +274,7 @@ impl Object {
     }
 
     /// Appends the type's number in an RDB file and the object in the form of RDB files.
-    pub fn dump(&self, form: Form, out: &mut Vec<u8>) {
+    pub fn dump(&self, form: Form, out: &mut Out<'_>) {
         each!(self, value => value.dump(form, out));
     }
 

@@ -17,7 +17,7 @@ use super::limits::Limits;
 use super::packed::{At, Element, integer};
 use super::{Kind, Packed, kind_of};
 use crate::random::{Selection, below};
-use crate::rdb::encode::{self, Form};
+use crate::rdb::encode::{self, Form, Out};
 
 const INTS: u8 = 0;
 const PACKED: u8 = 1;
@@ -328,7 +328,7 @@ impl Kind for Set {
 
     /// Writes a packed set, like a large one, as a set of strings, because RDB version 10 has no listpack type for
     /// sets.
-    fn dump(&self, form: Form, out: &mut Vec<u8>) {
+    fn dump(&self, form: Form, out: &mut Out<'_>) {
         match self {
             Set::Ints(ints) => {
                 out.push(encode::TYPE_SET_INTSET);
@@ -340,12 +340,16 @@ impl Kind for Set {
                 for member in members.iter(form.now_ms) {
                     form.put_string(member.key(), out);
                     out.extend(member.expiry().unwrap_or(0).to_le_bytes());
+                    out.end_part();
                 }
             }
             _ => {
                 out.push(encode::TYPE_SET);
                 encode::put_len(self.living(form.now_ms), out);
-                self.each(form.now_ms, |member| form.put_string(member.text(&mut itoa::Buffer::new()), out));
+                self.each(form.now_ms, |member| {
+                    form.put_string(member.text(&mut itoa::Buffer::new()), out);
+                    out.end_part();
+                });
             }
         }
     }

@@ -23,7 +23,7 @@ pub use super::stream_group::{Consumer, ConsumerId, Group, Groups, NEVER, PENDIN
 pub use super::stream_node::{BYTES_MAX, Entry, StreamId};
 use super::stream_node::{Head, Node};
 use super::{Kind, kind_of};
-use crate::rdb::encode::{self, Form};
+use crate::rdb::encode::{self, Form, Out};
 
 /// Up to this many nodes are freed immediately; more are freed later by the caller.
 const FREED_AT_ONCE: usize = 8;
@@ -483,7 +483,7 @@ impl Kind for Stream {
         self.clone()
     }
 
-    fn dump(&self, form: Form, out: &mut Vec<u8>) {
+    fn dump(&self, form: Form, out: &mut Out<'_>) {
         let body = &*self.0;
         let groups = self.groups();
         // Only the later type has the times of consumers' successes; readers of the earlier one take that of the last
@@ -496,6 +496,7 @@ impl Kind for Stream {
         for node in &body.nodes {
             form.put_string(&node.master.to_bytes(), out);
             form.put_string(node.as_bytes(), out);
+            out.end_part();
         }
         encode::put_len(body.len, out);
         [body.last, body.first, body.max_deleted].iter().for_each(|id| put_id(*id, out));
@@ -593,7 +594,7 @@ mod tests {
     /// Restores payloads of a stream, unchanged and with changed bytes.
     fn restored(stream: &Stream) -> Option<Stream> {
         let mut object = Vec::new();
-        stream.dump(Form::PAYLOAD, &mut object);
+        stream.dump(Form::PAYLOAD, &mut Out::whole(&mut object));
         match crate::rdb::restore(&encode::sealed(object), &Limits::new()) {
             Ok(crate::value::Value::Object(super::super::Object::Stream(stream))) => Some(stream),
             _ => None,

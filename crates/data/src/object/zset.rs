@@ -16,7 +16,7 @@ use super::limits::Limits;
 use super::packed::{At, Element, integer};
 use super::rank_tree::{RankTree, score_of};
 use super::{Kind, Packed, kind_of, score};
-use crate::rdb::encode::{self, Form};
+use crate::rdb::encode::{self, Form, Out};
 use crate::table::{Item, KeyHasher, Table};
 
 const PACKED: u8 = 0;
@@ -484,7 +484,7 @@ impl Kind for Zset {
         }
     }
 
-    fn dump(&self, form: Form, out: &mut Vec<u8>) {
+    fn dump(&self, form: Form, out: &mut Out<'_>) {
         match self {
             Zset::Packed(packed) => {
                 out.push(encode::TYPE_ZSET_LISTPACK);
@@ -497,6 +497,7 @@ impl Kind for Zset {
                 self.each_back(0..self.len(), |member, score| {
                     form.put_string(member, out);
                     out.extend(score.to_bits().to_le_bytes());
+                    out.end_part();
                 });
             }
         }

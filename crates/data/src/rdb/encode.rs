@@ -1,5 +1,7 @@
 //! Writing of Redis's serialised form: types, lengths, strings and the trailer.
 
+use std::ops::{Deref, DerefMut};
+
 use sluicegate_wire::resp::parse_i64;
 
 use super::crc64::crc64;
@@ -110,6 +112,55 @@ pub enum Times {
     Redis,
     /// Hashes in the type of Valkey 9, sets without times.
     Valkey,
+}
+
+/// The bytes of a value that is being written. A large one can be handed over in pieces, so that it is never whole in
+/// memory.
+pub struct Out<'o> {
+    bytes: &'o mut Vec<u8>,
+    hand_over: Option<&'o mut dyn FnMut(&mut Vec<u8>)>,
+}
+
+/// The size from which a piece is handed over.
+pub const PIECE_BYTES: usize = 1 << 20;
+
+impl<'o> Out<'o> {
+    /// Returns the target of a value that stays whole.
+    pub fn whole(bytes: &'o mut Vec<u8>) -> Out<'o> {
+        Out { bytes, hand_over: None }
+    }
+
+    /// Returns the target of a value whose bytes are given to `hand_over` whenever there are [`PIECE_BYTES`], which
+    /// empties the vector.
+    pub fn in_pieces(bytes: &'o mut Vec<u8>, hand_over: &'o mut dyn FnMut(&mut Vec<u8>)) -> Out<'o> {
+        Out { bytes, hand_over: Some(hand_over) }
+    }
+
+    /// Ends an element, or a node.
+    #[inline]
+    pub fn end_part(&mut self) {
+        if self.bytes.len() >= PIECE_BYTES
+            && let Some(hand_over) = &mut self.hand_over
+        {
+            hand_over(self.bytes);
+        }
+    }
+}
+
+impl Deref for Out<'_> {
+    type Target = Vec<u8>;
+
+    #[inline]
+    fn deref(&self) -> &Vec<u8> {
+        self.bytes
+    }
+}
+
+impl DerefMut for Out<'_> {
+    #[inline]
+    fn deref_mut(&mut self) -> &mut Vec<u8> {
+        self.bytes
+    }
 }
 
 /// The form in which objects are written.

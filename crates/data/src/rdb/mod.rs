@@ -32,7 +32,7 @@ use crate::object::{Hash, Kind, List, Packed, Set, Zset, score};
 use crate::value::{STRING_MAX, Value, View};
 use crc64::crc64;
 use encode::{
-    CHECKSUM_BYTES, ENCODED, Form, INT_8, INT_16, INT_32, LEN_14, LEN_32, LEN_64, LZF, NODE_LISTPACK, NODE_PLAIN,
+    CHECKSUM_BYTES, ENCODED, Form, INT_8, INT_16, INT_32, LEN_14, LEN_32, LEN_64, LZF, NODE_LISTPACK, NODE_PLAIN, Out,
     TYPE_HASH, TYPE_HASH_LISTPACK, TYPE_HASH_LISTPACK_EX, TYPE_HASH_METADATA, TYPE_HASH_VALKEY, TYPE_HASH_ZIPLIST,
     TYPE_HASH_ZIPMAP, TYPE_LIST, TYPE_LIST_QUICKLIST, TYPE_LIST_QUICKLIST_2, TYPE_LIST_ZIPLIST, TYPE_SET,
     TYPE_SET_EXPIRING, TYPE_SET_INTSET, TYPE_SET_LISTPACK, TYPE_STREAM, TYPE_STREAM_2, TYPE_STREAM_3, TYPE_STRING,
@@ -61,7 +61,7 @@ pub fn dump(value: &Value<'_>) -> Vec<u8> {
     match (value, value.string()) {
         (Value::Object(object), _) => {
             let mut out = Vec::new();
-            object.dump(Form::PAYLOAD, &mut out);
+            object.dump(Form::PAYLOAD, &mut Out::whole(&mut out));
             sealed_of_any_version(out)
         }
         (_, view) => dump_string(view.unwrap_or(View::Bytes(b""))),
@@ -148,14 +148,27 @@ impl Text<'_> {
 
     /// Returns the string as SET would store it.
     fn into_value(self) -> Value<'static> {
-        let bytes = match self {
-            Text::Int(value) => return Value::Int(value),
-            Text::Bytes(bytes) => bytes.to_vec(),
-            Text::Own(bytes) => bytes,
-        };
-        match Value::of(&bytes) {
+        match self.into_borrowed() {
+            Value::Bytes { bytes, raw } => Value::Vec { bytes: bytes.to_vec(), raw },
             Value::Int(value) => Value::Int(value),
-            _ => Value::Vec { bytes, raw: false },
+            Value::Vec { bytes, raw } => Value::Vec { bytes, raw },
+            Value::Shared { bytes, raw } => Value::Shared { bytes, raw },
+            Value::Object(object) => Value::Object(object),
+        }
+    }
+}
+
+impl<'a> Text<'a> {
+    /// Returns the string as SET would store it, without a copy if it is there as it is.
+    #[inline]
+    fn into_borrowed(self) -> Value<'a> {
+        match self {
+            Text::Int(value) => Value::Int(value),
+            Text::Bytes(bytes) => Value::of(bytes),
+            Text::Own(bytes) => match Value::of(&bytes) {
+                Value::Int(value) => Value::Int(value),
+                _ => Value::Vec { bytes, raw: false },
+            },
         }
     }
 }
@@ -208,7 +221,7 @@ impl<'a> Reader<'a> {
         times: Option<&mut ElementTimes<'_>>,
         limits: &Limits,
     ) -> Result<Value<'static>, Wrong> {
-        if !matches!(kind, TYPE_SET | TYPE_HASH) && times.is_some() {
+        if !matches!(kind, TYPE_SET | TYPE_HASH | TYPE_STREAM_2) && times.is_some() {
             return Err(Wrong::Object);
         }
         match kind {
@@ -286,7 +299,7 @@ impl<'a> Reader<'a> {
                 let zset = Zset::of_listpack(&bytes, limits).ok_or(Wrong::Object)?;
                 Ok(Value::Object(zset.into_object()))
             }
-            kind @ (TYPE_STREAM | TYPE_STREAM_2 | TYPE_STREAM_3) => self.stream(kind),
+            kind @ (TYPE_STREAM | TYPE_STREAM_2 | TYPE_STREAM_3) => self.stream(kind, times),
             _ => Err(Wrong::Object),
         }
     }

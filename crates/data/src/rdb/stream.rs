@@ -4,15 +4,20 @@
 //! entry must have one owner. Redis checks the former always and the latter only if it is configured to check payloads.
 
 use super::encode::{TYPE_STREAM, TYPE_STREAM_3, VERSION_MAX, seal};
-use super::{Reader, Wrong, dump, restore};
+use super::{ElementTimes, Reader, Wrong, dump, restore};
 use crate::object::limits::Limits;
-use crate::object::stream::{Group, StreamId, UNKNOWN};
+use crate::object::stream::{Group, NEVER, StreamId, UNKNOWN};
 use crate::object::{Kind, Object, Stream};
 use crate::value::Value;
 
 impl Reader<'_> {
     /// Returns a stream, which may have no entries.
-    pub(super) fn stream(&mut self, kind: u8) -> Result<Value<'static>, Wrong> {
+    /// `times` are those of its consumers' successes, if they are stored apart from it.
+    pub(super) fn stream(
+        &mut self,
+        kind: u8,
+        mut times: Option<&mut ElementTimes<'_>>,
+    ) -> Result<Value<'static>, Wrong> {
         let mut nodes = Vec::new();
         for _ in 0..self.plain_length()? {
             let master = self.string()?.into_bytes().try_into().map_err(|_| Wrong::Object)?;
@@ -27,7 +32,7 @@ impl Reader<'_> {
         let mut stream = Stream::parse(nodes, len, last, facts).ok_or(Wrong::Object)?;
         for _ in 0..self.plain_length()? {
             let name = self.string()?.into_bytes();
-            let group = self.group(kind, &stream)?;
+            let group = self.group(kind, &stream, times.as_deref_mut())?;
             if !stream.add_group(&name, group) {
                 return Err(Wrong::Object);
             }
@@ -35,7 +40,7 @@ impl Reader<'_> {
         Ok(Value::Object(stream.into_object()))
     }
 
-    fn group(&mut self, kind: u8, stream: &Stream) -> Result<Group, Wrong> {
+    fn group(&mut self, kind: u8, stream: &Stream, mut times: Option<&mut ElementTimes<'_>>) -> Result<Group, Wrong> {
         let last = self.stream_id()?;
         let read = match kind {
             TYPE_STREAM => stream.distance_to(last).map_or(UNKNOWN, |read| read as i64),
@@ -50,7 +55,11 @@ impl Reader<'_> {
         for _ in 0..self.plain_length()? {
             let name = self.string()?.into_bytes();
             let seen_ms = i64::from_le_bytes(self.array()?);
-            let active_ms = if kind == TYPE_STREAM_3 { i64::from_le_bytes(self.array()?) } else { seen_ms };
+            let active_ms = match &mut times {
+                Some(times) => times.next(i64::MAX)?.unwrap_or(NEVER),
+                None if kind == TYPE_STREAM_3 => i64::from_le_bytes(self.array()?),
+                None => seen_ms,
+            };
             let mut ids = Vec::new();
             for _ in 0..self.plain_length()? {
                 ids.push(StreamId::of_bytes(self.array()?));
@@ -100,7 +109,7 @@ mod tests {
                 stream.add_group(name, group);
             }
             let mut object = Vec::new();
-            stream.dump(crate::rdb::encode::Form::PAYLOAD, &mut object);
+            stream.dump(crate::rdb::encode::Form::PAYLOAD, &mut crate::rdb::encode::Out::whole(&mut object));
             let kind = object[0];
             let mut groups = object.split_off(10);
             damage(&mut groups, round % 3, &mut next);

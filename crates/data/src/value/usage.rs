@@ -53,7 +53,7 @@ impl Entry {
 
     #[cold]
     fn touch_seldom(&mut self, idle: u32, counter: u8, limits: &Limits) {
-        let counter = decayed(counter, idle, limits);
+        let counter = decayed(counter, idle, limits.lfu_decay.get());
         let odds = match counter.checked_sub(COUNTER_EXACT) {
             None => 0,
             Some(beyond) => u32::from(beyond / COUNTER_DOUBLES) + 1,
@@ -78,18 +78,21 @@ impl Entry {
     /// The counter as it is at tick `now`.
     #[inline]
     pub fn frequency(&self, now: u32, limits: &Limits) -> u8 {
-        decayed(self.counter(), idle_ticks(now, self.access()), limits)
+        self.frequency_by(now, limits.lfu_decay.get())
+    }
+
+    /// The counter as it is at tick `now`, if it goes down by one in this many minutes (0: never).
+    #[inline]
+    pub fn frequency_by(&self, now: u32, minutes: i64) -> u8 {
+        decayed(self.counter(), idle_ticks(now, self.access()), minutes)
     }
 
     /// Sets the counter.
     #[inline]
     pub fn set_counter(&mut self, counter: u8) {
         let (form, flags) = (self.byte(0) & FORM_BITS, self.byte(1) & 31);
-        // SAFETY: every head has both bytes; form and flags stay as they are.
-        unsafe {
-            self.0.as_ptr().write(form | counter << 3);
-            self.0.as_ptr().add(1).write(flags | counter & !31);
-        }
+        self.set_byte(0, form | counter << 3);
+        self.set_byte(1, flags | counter & !31);
     }
 
     /// Copies the access data of the entry that this one replaces.
@@ -103,11 +106,10 @@ impl Entry {
 
 /// Returns a counter after this many ticks without an access.
 #[inline]
-fn decayed(counter: u8, idle: u32, limits: &Limits) -> u8 {
+fn decayed(counter: u8, idle: u32, minutes: i64) -> u8 {
     if idle < TICKS_PER_DECAY {
         return counter;
     }
-    let minutes = limits.lfu_decay.get();
     if minutes <= 0 {
         return counter;
     }

@@ -19,11 +19,12 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use sluicegate_store::config::{self, ServerOptions};
-use sluicegate_store::server::{Generation, REDIS_VERSION, SLUICEGATE_VERSION, Server, TlsPort};
+use sluicegate_store::config::{self, SavePoint, ServerOptions};
+use sluicegate_store::server::{Beginning, Ending, Generation, REDIS_VERSION, SLUICEGATE_VERSION, Server, TlsPort};
 use sluicegate_store::{Store, StoreOptions};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
+use tokio::sync::oneshot;
 use tokio::task::JoinSet;
 
 use crate::posts::serve_store;
@@ -36,8 +37,14 @@ use words::Request;
 /// The number of descriptors in addition to those of clients: listeners, runtimes, the log. Redis reserves 32.
 const DESCRIPTORS: u64 = 32;
 
+/// The default of `save`, in seconds and changes, as in Redis.
+const SAVE_POINTS: [(u64, u64); 3] = [(3600, 1), (300, 100), (60, 10_000)];
+
 /// The default pidfile of a store in the background, as in Redis.
 const PIDFILE: &str = "/var/run/redis.pid";
+
+/// The interval at which a service manager is told of the progress of a load, so that it does not give up.
+const LOADING_TOLD: Duration = Duration::from_secs(2);
 
 /// The time limit for closing clients when the process ends.
 const LAST_MOMENT: Duration = Duration::from_secs(5);
@@ -57,6 +64,9 @@ pub fn main(name: &str, words: impl Iterator<Item = std::ffi::OsString>) -> Exit
         Request::Run(run) => run,
     };
     let mut options = ServerOptions { standalone: true, ..ServerOptions::default() };
+    if run.saves {
+        options.save_points = SAVE_POINTS.map(|(seconds, changes)| SavePoint { seconds, changes }).to_vec();
+    }
     let file = run.file.map(|path| std::path::absolute(&path).unwrap_or(path));
     if let Err(error) = config::read(&mut options, file.as_deref(), &run.lines) {
         match error {
@@ -77,14 +87,14 @@ pub fn main(name: &str, words: impl Iterator<Item = std::ffi::OsString>) -> Exit
 /// Starts a store. Errors found so far are already in the log; the caller must report the returned one.
 fn start(mut options: ServerOptions, file: Option<&Path>, is_told: bool) -> Result<ExitCode, String> {
     let process = options.process.clone();
-    if !process.dir.is_empty() {
-        let path = path_of(&process.dir);
+    if !options.dir.is_empty() {
+        let path = path_of(&options.dir);
         std::env::set_current_dir(&path)
             .map_err(|error| format!("Can't chdir to '{}': {}", path.display(), reason(&error)))?;
     }
     // CONFIG GET dir shows the working directory of the process.
     if let Ok(directory) = std::env::current_dir() {
-        options.process.dir = directory.as_os_str().as_bytes().to_vec();
+        options.dir = directory.as_os_str().as_bytes().to_vec();
     }
     let log = Log::open(&process.logfile, process.loglevel)
         .map_err(|error| format!("Can't open the log file: {}", reason(&error)))?;
@@ -139,13 +149,6 @@ fn start(mut options: ServerOptions, file: Option<&Path>, is_told: bool) -> Resu
     if let Some(warning) = sockets.public.and_then(|address| options.public_bind_warning(address)) {
         log.say(Level::Warning, &format!("WARNING: {warning}"));
     }
-    if options.process.saves {
-        log.say(
-            Level::Warning,
-            "WARNING: nothing is persisted: this store keeps its data in memory alone, whatever 'save' says; 'save \"\"' \
-             silences this",
-        );
-    }
     let pidfile = match (&options.process.pidfile[..], waiting.is_some()) {
         (b"", false) => None,
         (b"", true) => Some(PathBuf::from(PIDFILE)),
@@ -172,7 +175,13 @@ fn start(mut options: ServerOptions, file: Option<&Path>, is_told: bool) -> Resu
         server_log.say_at_run_time(level, options.as_ref().map_or("notice", |options| options.process.loglevel), text);
     });
     log.say(Level::Warning, "Server initialized");
-    let ended = serve(&log, &store, &server, sockets, waiting, supervised);
+    let ended = match server.begin() {
+        Ok(beginning) => serve(&log, &store, &server, (sockets, beginning), waiting, supervised),
+        Err(text) => {
+            log.say(Level::Warning, &text);
+            Err(Ended::Unloaded)
+        }
+    };
     if let Some(path) = &pidfile {
         log.say(Level::Notice, "Removing the pid file.");
         let _ = std::fs::remove_file(path);
@@ -186,8 +195,28 @@ fn start(mut options: ServerOptions, file: Option<&Path>, is_told: bool) -> Resu
             log.say(Level::Warning, "Redis is now ready to exit, bye bye...");
             Ok(ExitCode::SUCCESS)
         }
-        Err(error) => fail(format!("Fatal error, the store can't serve: {}", reason(&error))),
+        Err(Ended::Unloaded) => fail("Fatal error loading the DB, check server logs. Exiting.".into()),
+        Err(Ended::Failed(error)) => fail(format!("Fatal error, the store can't serve: {}", reason(&error))),
     }
+}
+
+/// The end of a store that could not serve.
+enum Ended {
+    /// Its file cannot be loaded, as the log says.
+    Unloaded,
+    Failed(io::Error),
+}
+
+impl From<io::Error> for Ended {
+    fn from(error: io::Error) -> Ended {
+        Ended::Failed(error)
+    }
+}
+
+/// Ends the process at a second signal.
+fn insist(log: &Log) -> ! {
+    log.say(Level::Warning, "You insist... exiting now.");
+    std::process::exit(1);
 }
 
 /// Runs from the start of the workers to the end of the process.
@@ -195,10 +224,10 @@ fn serve(
     log: &Arc<Log>,
     store: &Store,
     server: &Arc<Server>,
-    sockets: listen::Sockets,
+    (sockets, beginning): (listen::Sockets, Option<Beginning>),
     waiting: Option<(Waiting, std::fs::File)>,
     supervised: Option<Notifier>,
-) -> io::Result<()> {
+) -> Result<(), Ended> {
     let runtime = tokio::runtime::LocalRuntime::new()?;
     runtime.block_on(async {
         // Signals are caught before there is anything to stop, so that an early one is not lost.
@@ -215,6 +244,37 @@ fn serve(
         let (port, tls_port, has_unix) = (sockets.port, sockets.tls_port, sockets.has_unix);
         let (workers, senders) = work(server, sockets.of_workers)?;
         listen_anew(server, senders, log);
+        // As in Redis, a command that starts a store in the background does not wait for its data set.
+        if let Some((command, null)) = waiting {
+            background::silence(&null)?;
+            command.release();
+        }
+        if let Some(beginning) = beginning {
+            let mut loaded = load(beginning)?;
+            loop {
+                tokio::select! {
+                    ended = &mut loaded => match ended {
+                        Ok(Ok(())) => break,
+                        _ => return Err(Ended::Unloaded),
+                    },
+                    () = tokio::time::sleep(LOADING_TOLD) => {
+                        if let Some(manager) = &supervised {
+                            manager.send(&format!(
+                                "STATUS=Loading the dataset: {:.0}%\nEXTEND_TIMEOUT_USEC={}\n",
+                                server.loaded_percent(),
+                                (3 * LOADING_TOLD).as_micros()
+                            ));
+                        }
+                    }
+                    _ = terminate.recv() => return Ok(stopped_while_loading(log)),
+                    _ = interrupt.recv() => return Ok(stopped_while_loading(log)),
+                    () = server.shutdown_asked() => {
+                        log.say(Level::Warning, "User requested shutdown...");
+                        return Ok(());
+                    }
+                }
+            }
+        }
         if port.is_some() {
             log.say(Level::Notice, "Ready to accept connections tcp");
         }
@@ -224,22 +284,24 @@ fn serve(
         if has_unix {
             log.say(Level::Notice, "Ready to accept connections unix");
         }
-        if let Some((command, null)) = waiting {
-            background::silence(&null)?;
-            command.release();
-        }
         if let Some(manager) = &supervised {
             manager.send("READY=1\nSTATUS=Ready to accept connections\n");
         }
-        let name = tokio::select! {
-            _ = terminate.recv() => Some("SIGTERM"),
-            _ = interrupt.recv() => Some("SIGINT"),
-            () = server.shutdown_asked() => None,
-        };
-        if let Some(name) = name {
+        loop {
+            let (name, how) = tokio::select! {
+                _ = terminate.recv() => ("SIGTERM", server.options().process.shutdown_on_sigterm.clone()),
+                _ = interrupt.recv() => ("SIGINT", server.options().process.shutdown_on_sigint.clone()),
+                // The command has saved the store.
+                () = server.shutdown_asked() => break,
+            };
             log.say(Level::Warning, &format!("Received {name} scheduling shutdown..."));
+            tokio::select! {
+                may_end = server.save_at_end(Ending::of(&how)) => if may_end { break },
+                // A second signal ends the process immediately.
+                _ = terminate.recv() => insist(log),
+                _ = interrupt.recv() => insist(log),
+            }
         }
-        log.say(Level::Warning, "User requested shutdown...");
         if let Some(manager) = &supervised {
             manager.send("STOPPING=1\n");
         }
@@ -249,14 +311,26 @@ fn serve(
         tokio::select! {
             _ = join => {}
             // A second signal ends the wait immediately.
-            _ = interrupt.recv() => {
-                log.say(Level::Warning, "You insist... exiting now.");
-                std::process::exit(1);
-            }
+            _ = interrupt.recv() => insist(log),
             () = tokio::time::sleep(LAST_MOMENT) => {}
         }
         Ok(())
     })
+}
+
+/// Loads the file that the store begins with, on a thread of its own, which the end of the process does not wait for.
+fn load(beginning: Beginning) -> io::Result<oneshot::Receiver<Result<(), String>>> {
+    let (sender, loaded) = oneshot::channel();
+    std::thread::Builder::new().name("load".into()).spawn(move || {
+        // The process may have ended meanwhile.
+        let _ = sender.send(beginning.load());
+    })?;
+    Ok(loaded)
+}
+
+fn stopped_while_loading(log: &Log) {
+    log.say(Level::Warning, "Received shutdown signal during loading, scheduling shutdown.");
+    log.say(Level::Warning, "User requested shutdown...");
 }
 
 /// The channel through which a worker receives further sockets.

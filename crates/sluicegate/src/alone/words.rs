@@ -55,6 +55,8 @@ pub struct Run {
     pub lines: Vec<u8>,
     /// Whether there were arguments, so that the start was configured deliberately.
     pub is_told: bool,
+    /// Whether the store is saved by default: under Redis's name, or with a file.
+    pub saves: bool,
 }
 
 /// Parses the words after the program's name. `-` reads standard input.
@@ -94,7 +96,8 @@ pub fn parse(name: &str, mut words: Vec<Vec<u8>>) -> Request {
         lines.push(b'\n');
         lines.extend_from_slice(&lines_of_words(&words));
     }
-    Request::Run(Run { file, lines, is_told })
+    let saves = file.is_some() || name == "redis-server";
+    Request::Run(Run { file, lines, is_told, saves })
 }
 
 #[cfg(test)]

@@ -328,7 +328,7 @@ fn config_set_replies_as_redis() {
     let next = free_port();
     assert_eq!(ours.text(&["CONFIG", "SET", "tls-port", &next.to_string()]), "OK");
     let mut moved = Secure::try_connect(&made, next, "engine.example", None).expect("the new port");
-    assert!(TcpStream::connect(("127.0.0.1", our_port)).is_err());
+    wait_for("the old port is closed", || TcpStream::connect(("127.0.0.1", our_port)).is_err().then_some(()));
     assert_eq!(ours.text(&["CONFIG", "SET", "tls-port", "0"]), "OK");
     wait_for("no port", || TcpStream::connect(("127.0.0.1", next)).is_err().then_some(()));
     assert_eq!(moved.text(&["PING"]), "PONG");

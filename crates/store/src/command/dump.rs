@@ -36,7 +36,7 @@ impl Dumped {
                     && object.bytes() <= SHORT_BYTES * object.len() =>
             {
                 let mut body = Vec::with_capacity(object.bytes());
-                object.dump(rdb::encode::Form::PAYLOAD, &mut body);
+                object.dump(rdb::encode::Form::PAYLOAD, &mut rdb::encode::Out::whole(&mut body));
                 Dumped::Body(body)
             }
             _ => Dumped::Copy(entry.copy_value()),

@@ -188,7 +188,7 @@ const fn row(
 
 pub(super) const COMMANDS: &[CommandSpec] = &[
     row(
-        CommandSpec { keys: KeyRule::ALL, cost: Cost::PerKey, ..WRITES },
+        CommandSpec { keys: KeyRule::ALL, cost: Cost::PerKey, replaces_values: true, ..WRITES },
         "del",
         -2,
         "1.0.0",
@@ -199,7 +199,7 @@ pub(super) const COMMANDS: &[CommandSpec] = &[
     row(
         CommandSpec {
             flags: Flags::WRITE.and(Flags::FAST),
-            ..CommandSpec { keys: KeyRule::ALL, cost: Cost::PerKey, ..WRITES }
+            ..CommandSpec { keys: KeyRule::ALL, cost: Cost::PerKey, replaces_values: true, ..WRITES }
         },
         "unlink",
         -2,

@@ -411,11 +411,11 @@ fn move_one(ctx: &mut Ctx<'_>, out: &mut dyn ReplySink, from: End, to: End) -> R
     };
     let same = ctx.words[ctx.places[0].word as usize] == ctx.words[ctx.places[1].word as usize];
     let left = ctx.key(0).edit_existing_as(|list: &mut List| {
-        let mut keep = |element: Element<'_>| text.extend_from_slice(element.text(&mut itoa::Buffer::new()));
-        let popped = list.pop(from, 1, &mut keep, limits);
-        drop(popped);
         if same {
-            add(list, &text);
+            list.rotate(from, to, &mut |moved| text.extend_from_slice(moved), limits);
+        } else {
+            let mut keep = |element: Element<'_>| text.extend_from_slice(element.text(&mut itoa::Buffer::new()));
+            drop(list.pop(from, 1, &mut keep, limits));
         }
         list.len()
     })?;

@@ -592,7 +592,7 @@ const PAIRS: CommandSpec = CommandSpec {
 pub(super) const COMMANDS: &[CommandSpec] = &[
     row(READS, "get", 2, "1.0.0", "Returns the string value of a key.", get),
     row(
-        CommandSpec { key_flags: Some(set_key_flags), ..SLOW_WRITES },
+        CommandSpec { key_flags: Some(set_key_flags), replaces_values: true, ..SLOW_WRITES },
         "set",
         -3,
         "1.0.0",
@@ -601,7 +601,7 @@ pub(super) const COMMANDS: &[CommandSpec] = &[
     ),
     row(WRITES, "setnx", 3, "1.0.0", "Set the string value of a key only when the key doesn't exist.", setnx),
     row(
-        SLOW_WRITES,
+        CommandSpec { replaces_values: true, ..SLOW_WRITES },
         "setex",
         4,
         "2.0.0",

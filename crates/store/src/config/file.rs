@@ -6,7 +6,7 @@
 use std::path::Path;
 
 use super::tables::{PROCESS, canonical, find_idle};
-use super::{FIXED, Field, ServerOptions, WRONG_WORDS, find};
+use super::{FIXED, Field, Form, SavePoint, ServerOptions, WRONG_WORDS, find};
 
 /// Files that include each other are followed this deep.
 const INCLUDES_MAX: usize = 16;
@@ -130,7 +130,11 @@ fn directive(options: &mut ServerOptions, name: &str, values: &[Vec<u8>]) -> Res
     }
     match name {
         "save" => {
-            options.process.saves = save_points(values)?;
+            let points = save_points(values)?;
+            if points.is_empty() || !std::mem::replace(&mut options.process.has_save_line, true) {
+                options.save_points.clear();
+            }
+            options.save_points.extend(points);
             return Ok(());
         }
         "replicaof" => return replicaof(values),
@@ -139,8 +143,10 @@ fn directive(options: &mut ServerOptions, name: &str, values: &[Vec<u8>]) -> Res
     }
     let field = PROCESS.iter().find(|parameter| parameter.name == name).map(|parameter| &parameter.field);
     let field = field.or_else(|| find(name).map(|parameter| &parameter.field));
-    let takes_several = matches!(field, Some(Field::Words(_) | Field::Output(_) | Field::Percentiles(_)))
-        || name == "notify-keyspace-events";
+    let takes_several = matches!(
+        field,
+        Some(Field::Words(_) | Field::Output(_) | Field::Percentiles(_) | Field::Formed(_, Form::Flags(_)))
+    ) || name == "notify-keyspace-events";
     if let Some(idle) = find_idle(name) {
         let value = idle.parse(values)?;
         options.idle.insert(idle.name, value);
@@ -162,16 +168,17 @@ fn directive(options: &mut ServerOptions, name: &str, values: &[Vec<u8>]) -> Res
     }
 }
 
-/// Returns whether these values request snapshots: `save ""`, and `save` alone, request none; `save seconds changes…`,
-/// as words or as one, request some; without a line there are none.
-pub(super) fn save_points(values: &[Vec<u8>]) -> Result<bool, String> {
+/// Returns save points: none for `save ""` and for `save` alone; pairs of seconds and changes, as words or as one.
+pub(super) fn save_points(values: &[Vec<u8>]) -> Result<Vec<SavePoint>, String> {
+    const WRONG: &str = "Invalid save parameters";
     let words = words_of(values);
-    let is_right =
-        |(index, word): (usize, &Vec<u8>)| c_number(word).is_some_and(|number| number >= i64::from(index % 2 == 0));
-    match words.len().is_multiple_of(2) && words.iter().enumerate().all(is_right) {
-        true => Ok(!words.is_empty()),
-        false => Err("Invalid save parameters".into()),
+    if !words.len().is_multiple_of(2) {
+        return Err(WRONG.into());
     }
+    let number =
+        |word: &Vec<u8>, least: i64| c_number(word).filter(|number| *number >= least).map(|number| number as u64);
+    let point = |pair: &[Vec<u8>]| Some(SavePoint { seconds: number(&pair[0], 1)?, changes: number(&pair[1], 0)? });
+    words.chunks_exact(2).map(point).collect::<Option<_>>().ok_or_else(|| WRONG.into())
 }
 
 /// Returns the words of a directive that takes several, which may stand together as one.
@@ -412,15 +419,17 @@ mod tests {
     fn the_last_line_counts_and_every_class_of_name_is_taken() {
         let read =
             options("port 1\n# a comment\nPORT 2\nsave \"\"\nhz 20\nappendonly no\nbind 127.0.0.1 -::1\n").unwrap();
-        assert_eq!((read.process.port, read.process.saves), (2, false));
+        assert_eq!((read.process.port, read.get("save")), (2, Some(Vec::new())));
         assert_eq!(read.get("hz"), Some(b"20".to_vec()));
         assert_eq!(read.get("bind"), Some(b"127.0.0.1 -::1".to_vec()));
-        assert!(!options("save 60 1\nsave\n").unwrap().process.saves);
-        assert!(options("").unwrap().process.saves);
-        assert!(options("save 3600 1 60 2\n").unwrap().process.saves);
+        let points = |text: &str| String::from_utf8(options(text).unwrap().get("save").unwrap()).unwrap();
+        assert_eq!(points("save 60 1\nsave\n"), "");
+        assert_eq!(points("save 3600 1 60 2\n"), "3600 1 60 2");
+        assert_eq!(points("save 3600 1\nsave 60 2\n"), "3600 1 60 2");
+        assert_eq!(points("save 3600 1\nsave \"\"\nsave 60 2\n"), "60 2");
         assert!(options("replicaof no one\nslaveof \"no one\"\nslave-priority 5").is_ok());
         for save in ["60 0", "\"60 1\"", "\" 60  1\"", "1 \"\"", "99999999999999999999 1", "\"60\" \"1\""] {
-            assert!(options(&format!("save \"\"\nsave {save}")).unwrap().process.saves, "{save}");
+            assert_ne!(points(&format!("save \"\"\nsave {save}")), "", "{save}");
         }
         let read =
             options("list-max-ziplist-entries 512\nlist-max-ziplist-value 64\nhz 0\nmaxmemory-clients 5%").unwrap();

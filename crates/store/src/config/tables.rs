@@ -30,6 +30,7 @@ const SSL_VERIFY: &str = "write 'bind ADDRESS:PORT ssl crt FILE ca-file FILE ver
 const SSL_CACHE: &str = "'tune.ssl.cachesize' and 'tune.ssl.lifetime' in the global section decide that";
 const BIND: &str = "write 'bind ADDRESS:PORT' in the store section";
 const LOG: &str = "'log' in the global section decides that";
+const SIGNALS: &str = "a proxy's stores are saved when the process ends, if 'save' says so";
 const THREADS: &str = "'nbthread' in the global section sets the workers";
 
 /// The parameters of the process of a standalone store, by name.
@@ -46,12 +47,6 @@ pub static PROCESS: &[ProcessParameter] = &[
         Field::Switch(|options| &mut options.process.daemonize),
         "Runs in the background; the command ends once the store serves.",
         "'daemon' in the global section decides that",
-    ),
-    process(
-        "dir",
-        Field::Text(|options| &mut options.process.dir),
-        "The working directory; relative paths refer to it.",
-        "a proxy's process has no directory of its own",
     ),
     process(
         "io-threads",
@@ -82,6 +77,20 @@ pub static PROCESS: &[ProcessParameter] = &[
         docs: "The TCP port; 0 for none.",
         in_section: BIND,
         field: Field::Integer(|options| &mut options.process.port, 0, 65_535),
+    },
+    ProcessParameter {
+        name: "shutdown-on-sigint",
+        live: true,
+        docs: "How SIGINT ends the process: default, or words of SHUTDOWN: save, nosave, now, force.",
+        in_section: SIGNALS,
+        field: Field::Formed(|options| &mut options.process.shutdown_on_sigint, SHUTDOWN),
+    },
+    ProcessParameter {
+        name: "shutdown-on-sigterm",
+        live: true,
+        docs: "How SIGTERM ends the process.",
+        in_section: SIGNALS,
+        field: Field::Formed(|options| &mut options.process.shutdown_on_sigterm, SHUTDOWN),
     },
     process(
         "supervised",
@@ -227,10 +236,12 @@ pub struct ProcessOptions {
     pub logfile: Vec<u8>,
     /// `debug`, `verbose`, `notice`, `warning`, `nothing`.
     pub loglevel: &'static str,
-    /// Working directory; empty: where it was started.
-    pub dir: Vec<u8>,
-    /// Snapshots are asked for, by Redis's default or by `save`; there are none, which is warned of.
-    pub saves: bool,
+    /// How SIGINT ends the process: words of SHUTDOWN, or `default`.
+    pub shutdown_on_sigint: Vec<u8>,
+    /// How SIGTERM ends it.
+    pub shutdown_on_sigterm: Vec<u8>,
+    /// Whether a line of `save` was read: the first one replaces the default.
+    pub has_save_line: bool,
     /// TLS.
     pub tls: TlsOptions,
 }
@@ -309,8 +320,9 @@ impl Default for ProcessOptions {
             pidfile: Vec::new(),
             logfile: Vec::new(),
             loglevel: "notice",
-            dir: Vec::new(),
-            saves: true,
+            shutdown_on_sigint: b"default".to_vec(),
+            shutdown_on_sigterm: b"default".to_vec(),
+            has_save_line: false,
             tls: TlsOptions::default(),
         }
     }
@@ -435,16 +447,10 @@ pub static IDLE: &[Idle] = &[
     idle("appendfsync", "everysec", Choice(&["everysec", "always", "no"]), SAVING),
     idle("auto-aof-rewrite-min-size", "67108864", Memory(0), SAVING),
     idle("auto-aof-rewrite-percentage", "100", INT, SAVING),
-    idle("dbfilename", "dump.rdb", Name("filename", true), SAVING),
     idle("no-appendfsync-on-rewrite", "no", Switch, SAVING),
     idle("rdb-del-sync-files", "no", Switch, SAVING),
     idle("rdb-save-incremental-fsync", "yes", Switch, SAVING),
-    idle("rdbchecksum", "yes", Switch, SAVING),
-    idle("rdbcompression", "yes", Switch, SAVING),
     idle("sanitize-dump-payload", "no", Choice(&["no", "yes", "clients"]), "RESTORE checks every payload"),
-    idle("shutdown-on-sigint", "default", SHUTDOWN, SAVING),
-    idle("shutdown-on-sigterm", "default", SHUTDOWN, SAVING),
-    idle("stop-writes-on-bgsave-error", "yes", Switch, SAVING),
     idle("masterauth", "", Text, REPLICATION),
     idle("masteruser", "", Text, REPLICATION),
     idle("min-replicas-max-lag", "10", INT, REPLICATION),
@@ -537,9 +543,7 @@ const IMMUTABLE: &[&str] = &[
     "cluster-port",
     "disable-thp",
     "enable-module-command",
-    "enable-protected-configs",
     "io-threads-do-reads",
-    "rdbchecksum",
     "replicaof",
     "server-cpulist",
     "set-proc-title",
@@ -624,7 +628,7 @@ pub(super) fn parse_as(form: Form, value: &[u8]) -> Result<(), String> {
 
 impl Form {
     /// Returns a parameter's value as Redis shows it, or Redis's error.
-    fn parse(self, name: &str, value: &[u8]) -> Result<Vec<u8>, String> {
+    pub(super) fn parse(self, name: &str, value: &[u8]) -> Result<Vec<u8>, String> {
         let lower = value.to_ascii_lowercase();
         let number = |word: &[u8]| std::str::from_utf8(word).ok().and_then(|text| text.parse::<i64>().ok());
         let between = |min: i64, max: i64| format!("argument must be between {min} and {max} inclusive");

@@ -16,7 +16,7 @@ use std::collections::{BTreeMap, HashSet};
 use std::io::{self, Read, Write};
 use std::sync::{Arc, Mutex};
 
-use super::{Entry, EntryKind, Files, Lock, OpenFile};
+use super::{Entry, EntryKind, File, Files, Lock};
 
 /// What goes wrong.
 #[derive(Clone, Debug)]
@@ -318,13 +318,13 @@ impl Disk {
         node
     }
 
-    fn opened(&self, node: usize, mode: FileMode) -> Box<dyn OpenFile> {
+    fn opened(&self, node: usize, mode: FileMode) -> Box<dyn File> {
         Box::new(DiskFile { state: self.state.clone(), node, position: 0, mode })
     }
 }
 
 impl Files for Disk {
-    fn create(&self, name: &[u8]) -> io::Result<Box<dyn OpenFile>> {
+    fn create(&self, name: &[u8]) -> io::Result<Box<dyn File>> {
         let mut state = self.state();
         state.operate()?;
         let node = match self.find(&mut state, name) {
@@ -337,12 +337,12 @@ impl Files for Disk {
         Ok(self.opened(node, FileMode::Write))
     }
 
-    fn open(&self, name: &[u8]) -> io::Result<Box<dyn OpenFile>> {
+    fn open(&self, name: &[u8]) -> io::Result<Box<dyn File>> {
         let node = self.find(&mut self.state(), name)?;
         Ok(self.opened(node, FileMode::Read))
     }
 
-    fn append(&self, name: &[u8]) -> io::Result<Box<dyn OpenFile>> {
+    fn append(&self, name: &[u8]) -> io::Result<Box<dyn File>> {
         let mut state = self.state();
         state.operate()?;
         let node = match self.find(&mut state, name) {
@@ -506,7 +506,7 @@ impl Write for DiskFile {
     }
 }
 
-impl OpenFile for DiskFile {
+impl File for DiskFile {
     fn write_all_at(&mut self, bytes: &[u8], position: u64) -> io::Result<()> {
         let mut state = self.state();
         let mut done = 0;

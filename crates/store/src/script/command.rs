@@ -20,6 +20,7 @@ use crate::keys::KeyRule;
 use crate::memory::OOM;
 use crate::owned::Words;
 use crate::park::{Parked, Waits};
+use crate::refused::MISCONF;
 use crate::section::Section;
 
 pub(super) const NO_SCRIPT: &str = "NOSCRIPT No matching script. Please use EVAL.";
@@ -123,6 +124,10 @@ pub(super) fn run(
     let writes = flags.has(Flags::SHEBANG) && !flags.has(Flags::NO_WRITES);
     if writes && !flags.has(Flags::ALLOW_OOM) && start.inner.memory.is_over() && !start.inner.make_room() {
         out.error(OOM);
+        return None;
+    }
+    if writes && start.inner.loading.refuses_writes() {
+        out.error(MISCONF);
         return None;
     }
     if more.has(Flags::NO_WRITES) && writes {

@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 
 use sluicegate_wire::resp::{ReplySink, ReplyWriter, parse_i64};
 
+use super::Ending;
 use super::REDIS_VERSION;
 use super::client::{Client, ReplicaWait};
 use super::dispatch::{self, About, Context, Outcome};
@@ -22,33 +23,50 @@ fn fail(text: &str, out: &mut ReplyWriter<'_>) -> Outcome {
     Outcome::Done
 }
 
-/// `SHUTDOWN [NOSAVE|SAVE] [NOW] [FORCE] [ABORT]`: the connection ends without a reply.
+/// `SHUTDOWN [NOSAVE|SAVE] [NOW] [FORCE] [ABORT]`: the connection ends without a reply, unless the store cannot be saved.
 pub(super) fn shutdown(context: &mut Context<'_>, args: &[&[u8]], out: &mut ReplyWriter<'_>) -> Outcome {
-    let (mut save, mut nosave, mut other, mut abort) = (false, false, false, false);
+    let (mut ending, mut is_now, mut is_abort) = (Ending::default(), false, false);
     for word in &args[1..] {
-        match &word.to_ascii_lowercase()[..] {
-            b"nosave" => nosave = true,
-            b"save" => save = true,
-            b"now" | b"force" => other = true,
-            b"abort" => abort = true,
+        let saves = match &word.to_ascii_lowercase()[..] {
+            b"nosave" => Some(false),
+            b"save" => Some(true),
+            b"now" => {
+                is_now = true;
+                continue;
+            }
+            b"force" => {
+                ending.is_forced = true;
+                continue;
+            }
+            b"abort" => {
+                is_abort = true;
+                continue;
+            }
             _ => return fail(SYNTAX, out),
+        };
+        if ending.saves.is_some_and(|before| Some(before) != saves) {
+            return fail(SYNTAX, out);
         }
+        ending.saves = saves;
     }
-    if (save && nosave) || (abort && (save || nosave || other)) {
+    if is_abort && (ending != Ending::default() || is_now) {
         return fail(SYNTAX, out);
     }
-    if abort {
+    if is_abort {
         return fail("ERR No shutdown in progress.", out);
     }
     if !context.options.standalone {
         return fail("ERR SHUTDOWN is refused: this store lives in a proxy's process, which is ended by a signal", out);
     }
-    if save {
-        // Redis's message if it cannot save.
-        return fail("ERR Errors trying to SHUTDOWN. Check logs.", out);
-    }
-    context.worker.server.ask_shutdown();
-    Outcome::Close
+    let (server, protocol) = (context.worker.server.clone(), context.session.protocol);
+    Outcome::Later(Box::pin(async move {
+        let mut bytes = Vec::new();
+        match server.save_at_end(ending).await {
+            true => server.ask_shutdown(),
+            false => ReplyWriter::new(&mut bytes, protocol).error("ERR Errors trying to SHUTDOWN. Check logs."),
+        }
+        bytes
+    }))
 }
 
 /// `ROLE`.
@@ -172,12 +190,6 @@ fn later(context: &Context<'_>, until: Option<Instant>, write: fn(&mut ReplyWrit
         }
         bytes
     }))
-}
-
-/// `LASTSAVE`: when the store was started, as by a redis-server that has never saved.
-pub(super) fn lastsave(about: &About<'_>, _: &[&[u8]], out: &mut ReplyWriter<'_>) -> Outcome {
-    out.integer(about.server.started_s() as i64);
-    Outcome::Done
 }
 
 /// `MODULE LIST`: there are none.

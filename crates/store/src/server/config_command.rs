@@ -2,8 +2,11 @@
 
 use std::cell::{OnceCell, RefCell};
 use std::collections::HashMap;
-use std::io::Write as _;
+use std::ffi::OsStr;
+use std::io::{self, Write as _};
+use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};
 use std::os::unix::fs::OpenOptionsExt as _;
+use std::path::Path;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, LazyLock};
 
@@ -15,6 +18,7 @@ use super::dispatch::{self, About, Context, Outcome};
 use super::tls::WARNING;
 use super::{Server, TlsPort};
 use crate::config::{self, ServerOptions};
+use crate::loading::LOADING;
 
 /// Returns whether a word of CONFIG SET is secret: the value of a parameter that is a password.
 pub(super) fn is_secret(args: &[&[u8]], at: usize) -> bool {
@@ -104,12 +108,18 @@ pub(super) fn set(context: &mut Context<'_>, args: &[&[u8]], out: &mut ReplyWrit
         .chunks_exact(2)
         .map(|pair| (String::from_utf8_lossy(pair[0]).to_ascii_lowercase(), pair[1]))
         .collect();
-    match change(&context.worker.server, &pairs) {
+    let may_change_protected = match context.options.enable_protected_configs {
+        "yes" => true,
+        "local" => context.client.is_local(),
+        _ => false,
+    };
+    match change(&context.worker.server, &pairs, may_change_protected) {
         Ok(()) => out.ok(),
         Err(Refused::Unknown(at)) => {
             let text = [b"ERR Unknown option or number of arguments for CONFIG SET - '", args[2 + 2 * at], b"'"];
             out.error_bytes(&text.concat());
         }
+        Err(Refused::Loading(_)) => out.error(LOADING),
         Err(Refused::Because(name, why)) => {
             out.error(&format!("ERR CONFIG SET failed (possibly related to argument '{name}') - {why}"));
         }
@@ -121,8 +131,9 @@ impl Server {
     /// Sets parameters like CONFIG SET, for a file that was read again.
     pub fn set_parameters(&self, pairs: &[(String, String)]) -> Result<(), String> {
         let pairs: Vec<(String, &[u8])> = pairs.iter().map(|(name, value)| (name.clone(), value.as_bytes())).collect();
-        change(self, &pairs).map_err(|refused| match refused {
+        change(self, &pairs, true).map_err(|refused| match refused {
             Refused::Unknown(at) => format!("'{}': unknown parameter", pairs[at].0),
+            Refused::Loading(name) => format!("'{name}': a file is being loaded"),
             Refused::Because(name, why) => format!("'{name}': {why}"),
         })
     }
@@ -130,16 +141,23 @@ impl Server {
 
 enum Refused<'a> {
     Unknown(usize),
+    Loading(&'a str),
     Because(&'a str, String),
 }
 
-fn change<'a>(server: &Server, pairs: &'a [(String, &[u8])]) -> Result<(), Refused<'a>> {
+fn change<'a>(server: &Server, pairs: &'a [(String, &[u8])], may_change_protected: bool) -> Result<(), Refused<'a>> {
     for (at, (name, _)) in pairs.iter().enumerate() {
         if !config::names().any(|known| known == name) {
             return Err(Refused::Unknown(at));
         }
         if server.options.read().is_immutable(name) {
             return Err(Refused::Because(name, "can't set immutable config".into()));
+        }
+        if config::is_protected(name) && !may_change_protected {
+            return Err(Refused::Because(name, "can't set protected config".into()));
+        }
+        if name == "dir" && server.store.is_loading() {
+            return Err(Refused::Loading(name));
         }
         if pairs[..at].iter().any(|(earlier, _)| earlier == name) {
             return Err(Refused::Because(name, "duplicate parameter".into()));
@@ -150,6 +168,9 @@ fn change<'a>(server: &Server, pairs: &'a [(String, &[u8])]) -> Result<(), Refus
     let mut options = (**current).clone();
     for (name, value) in pairs {
         options.set(name, value).map_err(|why| Refused::Because(name, why))?;
+        if name == "dir" {
+            options.dir = directory(&current.dir, value).map_err(|why| Refused::Because(name, why))?;
+        }
     }
     // Even if the value is the same, because the files may have changed.
     let named = pairs.iter().find(|(name, _)| name.starts_with("tls-") && config::is_process(name));
@@ -184,6 +205,22 @@ fn change<'a>(server: &Server, pairs: &'a [(String, &[u8])]) -> Result<(), Refus
     *current = Arc::new(options);
     server.options_version.fetch_add(1, Ordering::Release);
     Ok(())
+}
+
+/// Returns a directory as an absolute path without links, as the working directory of a redis-server would be shown after
+/// the change; the process keeps its own. The error is that of the C library.
+fn directory(before: &[u8], value: &[u8]) -> Result<Vec<u8>, String> {
+    let path = Path::new(OsStr::from_bytes(before)).join(OsStr::from_bytes(value));
+    // A path that ends with a dot can be looked up in directories that this process may enter.
+    let found = match value {
+        b"" => Err(io::Error::from_raw_os_error(libc::ENOENT)),
+        _ => std::fs::metadata(path.join(".")).and_then(|_| path.canonicalize()),
+    };
+    let found = found.map(|path| path.into_os_string().into_vec());
+    found.map_err(|error| {
+        let text = error.to_string();
+        text.split(" (os error").next().unwrap_or_default().to_owned()
+    })
 }
 
 /// `CONFIG RESETSTAT`.

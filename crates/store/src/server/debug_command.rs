@@ -11,6 +11,7 @@ use sluicegate_data::rdb;
 use sluicegate_wire::resp::{Protocol, ReplySink, ReplyWriter, parse_i64};
 
 use super::dispatch::{Context, Outcome};
+use super::persistence;
 use super::rows::ROWS;
 use crate::execute::Origin;
 use crate::owned::ReplyForm;
@@ -51,7 +52,6 @@ const REFUSED: &[&str] = &[
     "pause-cron",
     "quicklist",
     "quicklist-packed-threshold",
-    "reload",
     "replicate",
     "replybuffer",
     "restart",
@@ -93,6 +93,7 @@ pub(super) fn debug(context: &mut Context<'_>, args: &[&[u8]], out: &mut ReplyWr
         }
         (b"error", [text]) => out.error_bytes(text),
         (b"protocol", [kind]) => protocol(&kind.to_ascii_lowercase(), context.session.protocol, out),
+        (b"reload", options) => return persistence::reload(context, options, out),
         (b"populate", [count, rest @ ..]) if rest.len() <= 2 => return populate(context, count, rest, out),
         (name, _) if REFUSED.iter().any(|refused| refused.as_bytes() == name) => {
             out.error(&format!("ERR DEBUG {} is not supported", String::from_utf8_lossy(args[1])));
@@ -123,6 +124,12 @@ fn help(out: &mut ReplyWriter<'_>) {
         "PROTOCOL <type>",
         "    Reply with a test value of the specified type. <type> can be: string,",
         "    integer, double, bignum, null, array, set, map, push, verbatim, true, false.",
+        "RELOAD [option ...]",
+        "    Save the RDB on disk and reload it back to memory. Valid <option> values:",
+        "    * MERGE: conflicting keys will be loaded from RDB.",
+        "    * NOFLUSH: the existing database will not be removed before load, but",
+        "      conflicting keys will generate an exception and kill the server.",
+        "    * NOSAVE: the database will be loaded from an existing RDB file.",
         "SET-ACTIVE-EXPIRE <0|1>",
         "    Setting it to 0 disables expiring keys in background when they are not",
         "    accessed (otherwise the Redis behavior). Setting it to 1 reenables back the",

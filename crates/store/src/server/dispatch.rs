@@ -19,11 +19,13 @@ use crate::Inner;
 use crate::catalogue::{CommandSpec, Cost, Flags, Numbered, Rows};
 use crate::config::ServerOptions;
 use crate::execute::Origin;
+use crate::loading::LOADING;
 use crate::memory::OOM;
 use crate::owned::Received;
 use crate::owned::ReplyForm;
 use crate::park::Parked;
 use crate::refused::FAILED;
+use crate::refused::MISCONF;
 use crate::refused::{unknown_command, unknown_subcommand};
 use crate::transaction::{Exec, Multi};
 use crate::watch::Mark;
@@ -505,6 +507,11 @@ impl Context<'_> {
             let text = "ERR Replica can't interact with the keyspace";
             return self.reject(Some(row), output, before, |out| out.error(text));
         }
+        if self.worker.server.store.0.loading.refuses_some()
+            && let Some(text) = self.refusal(command)
+        {
+            return self.reject(Some(row), output, before, |out| out.error(text));
+        }
         if self.session.rare.multi.is_some()
             && let Some(outcome) = self.in_multi(row, args, output, before)
         {
@@ -621,6 +628,22 @@ impl Context<'_> {
         ReplyWriter::new(output, self.session.protocol).simple("QUEUED");
         self.session.filter(output, before);
         Some(Outcome::Done)
+    }
+
+    /// Returns the error of a command that is refused while the data set is loaded, or after a save that failed: EXEC, if
+    /// one of those queued is; after a failure PING, too, by which monitoring notices.
+    #[cold]
+    fn refusal(&self, command: &Row) -> Option<&'static str> {
+        let loading = &self.worker.server.store.0.loading;
+        let is_exec = command.traits.queueing == Queueing::Exec;
+        let queued = self.session.rare.multi.as_ref().filter(|_| is_exec);
+        let of_queued = || {
+            let queued = queued?;
+            let is_why = |text: &&str| queued.any(|spec, _| spec.refusal(loading) == Some(*text));
+            [LOADING, MISCONF].into_iter().find(is_why)
+        };
+        let of_ping = || (loading.refuses_writes() && command.spec.name == "ping").then_some(MISCONF);
+        command.spec.refusal(loading).or_else(of_queued).or_else(of_ping)
     }
 
     /// Returns whether a command waits while writes are paused.

@@ -13,6 +13,7 @@ use parking_lot::Mutex;
 use sluicegate_wire::resp::{ReplySink, ReplyWriter};
 
 use super::dispatch::{About, INDEX, Outcome};
+use super::persistence;
 use super::{REDIS_VERSION, SLUICEGATE_VERSION};
 
 /// The maximum age of the resident memory figure.
@@ -40,7 +41,7 @@ const SECTIONS: &[Section] = &[
     section("server", "Server", true, server),
     section("clients", "Clients", true, clients),
     section("memory", "Memory", true, memory),
-    section("persistence", "Persistence", true, persistence),
+    section("persistence", "Persistence", true, persistence::info),
     section("stats", "Stats", true, stats),
     section("replication", "Replication", true, replication),
     section("cpu", "CPU", true, cpu),
@@ -264,48 +265,6 @@ fn human(bytes: u64) -> String {
         0 => format!("{bytes}B"),
         _ => format!("{:.2}{}", bytes as f64 / (1u64 << (10 * unit)) as f64, UNITS[unit]),
     }
-}
-
-fn persistence(about: &About<'_>, out: &mut String) -> std::fmt::Result {
-    writeln!(out, "loading:0")?;
-    writeln!(out, "async_loading:0")?;
-    writeln!(out, "rdb_bgsave_in_progress:0")?;
-    writeln!(out, "aof_enabled:0")?;
-    writeln!(out, "aof_rewrite_in_progress:0")?;
-    // As of a redis-server that has never saved.
-    writeln!(out, "rdb_changes_since_last_save:{}", about.server.store.changes())?;
-    writeln!(out, "rdb_last_save_time:{}", about.server.started_s())?;
-    for name in ["rdb_last_bgsave_status", "aof_last_bgrewrite_status", "aof_last_write_status"] {
-        writeln!(out, "{name}:ok")?;
-    }
-    for name in [
-        "rdb_last_bgsave_time_sec",
-        "rdb_current_bgsave_time_sec",
-        "aof_last_rewrite_time_sec",
-        "aof_current_rewrite_time_sec",
-    ] {
-        writeln!(out, "{name}:-1")?;
-    }
-    for name in [
-        "current_cow_peak",
-        "current_cow_size",
-        "current_cow_size_age",
-        "current_save_keys_processed",
-        "current_save_keys_total",
-        "rdb_saves",
-        "rdb_last_cow_size",
-        "rdb_last_load_keys_expired",
-        "rdb_last_load_keys_loaded",
-        "aof_rewrite_scheduled",
-        "aof_rewrites",
-        "aof_rewrites_consecutive_failures",
-        "aof_last_cow_size",
-        "module_fork_in_progress",
-        "module_fork_last_cow_size",
-    ] {
-        writeln!(out, "{name}:0")?;
-    }
-    writeln!(out, "current_fork_perc:0.00")
 }
 
 fn stats(about: &About<'_>, out: &mut String) -> std::fmt::Result {

@@ -21,7 +21,7 @@ use super::dispatch::{INDEX, Moment, judge};
 use super::slowlog;
 use crate::catalogue::Flags;
 use crate::config::ServerOptions;
-use crate::engine::{as_value, unrun};
+use crate::engine::{as_value, refused, unrun};
 use crate::park::Parked;
 
 /// The origin of a command of the process that neither a rule nor a script sent.
@@ -158,6 +158,10 @@ impl Server {
                 return Started::Done(reply);
             }
         };
+        if let Some(reply) = refused(&self.store.0, row.spec) {
+            self.count_inside(Some(row.number), &reply, Came::Rejected);
+            return Started::Done(reply);
+        }
         let began = Instant::now();
         if let Some(reply) = unrun(row.spec, args) {
             if let Reply::Error(_) = reply {

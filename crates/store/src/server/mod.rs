@@ -35,16 +35,20 @@ mod latency;
 mod monitor;
 mod multi;
 mod pause;
+mod persistence;
 pub(crate) mod rows;
 mod scripts;
 mod slowlog;
+mod start;
 mod subscription;
 mod tls;
 mod workspace;
 
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
+use std::ffi::OsStr;
 use std::io;
+use std::os::unix::ffi::OsStrExt as _;
 use std::rc::Rc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
@@ -58,7 +62,8 @@ use tokio::sync::{Notify, watch};
 
 use crate::config::{ProcessOptions, ServerOptions};
 use crate::evict::Room;
-use crate::{Stats, Store, invite};
+use crate::save::SaveEnd;
+use crate::{Directory, Files, Saving, Stats, Store, invite};
 use batch::Batch;
 use client::Clients;
 use counters::{Histograms, Totals, WorkerCounters};
@@ -72,6 +77,7 @@ use tls::ServerTls;
 use workspace::Workspace;
 
 pub use crate::redis::REDIS_VERSION;
+pub use start::Beginning;
 pub use tls::TlsPort;
 
 /// Sluicegate's own version, `sluicegate_version` in INFO.
@@ -86,8 +92,29 @@ const WORKSPACE_BYTES_KEPT: usize = 1 << 20;
 /// The time limit for evicting keys before clients are closed. The client whose memory has grown waits for it.
 const EVICTION_FIRST: Duration = Duration::from_millis(5);
 
+/// The longest pause: commands that write wait until the process has ended.
+const FOREVER: Duration = Duration::from_secs(24 * 3600);
+
 /// The interval of checking for idle clients and of sampling rates.
 const HOUSEKEEPING: Duration = Duration::from_secs(1);
+
+/// How a process ends: words of SHUTDOWN.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Ending {
+    /// Whether the store is saved; [`None`]: if there are save points.
+    pub saves: Option<bool>,
+    /// Whether the process ends though the save has failed.
+    pub is_forced: bool,
+}
+
+impl Ending {
+    /// Reads `default`, or words of SHUTDOWN.
+    pub fn of(words: &[u8]) -> Ending {
+        let has = |wanted: &[u8]| words.split(|byte| *byte == b' ').any(|word| word.eq_ignore_ascii_case(wanted));
+        let saves = if has(b"save") { Some(true) } else { has(b"nosave").then_some(false) };
+        Ending { saves, is_forced: has(b"force") }
+    }
+}
 
 /// One store on the network.
 pub struct Server {
@@ -245,8 +272,9 @@ impl Server {
     /// and text. Later calls have no effect.
     pub fn set_log(&self, log: impl Fn(u8, &[u8]) + Send + Sync + 'static) {
         let log: LogSink = Arc::new(log);
-        let of_scripts = log.clone();
+        let (of_scripts, of_saves) = (log.clone(), log.clone());
         self.store.0.scripts.set_log(move |level, text| of_scripts(level, text));
+        self.store.set_save_log(move |level, text| of_saves(level, text.as_bytes()));
         // Set once, at the start.
         let _ = self.log.set(log);
     }
@@ -305,6 +333,38 @@ impl Server {
     pub async fn stopped(&self) {
         // The sender lives as long as the server, so waiting cannot fail.
         let _ = self.stopping.subscribe().wait_for(|stop| *stop).await;
+    }
+
+    /// Saves the store before the process ends, if save points or `how` ask for it; commands that write wait meanwhile.
+    /// Returns false if that failed: then the process goes on.
+    pub async fn save_at_end(&self, how: Ending) -> bool {
+        self.log(3, "User requested shutdown...");
+        if let Some(job) = self.store.0.saver.job() {
+            self.log(3, "There is a child saving an .rdb. Killing it!");
+            job.cancel();
+            job.ended().await;
+        }
+        let is_asked = how.saves.unwrap_or(!self.options().save_points.is_empty());
+        if !is_asked || self.store.0.saver.files().is_none() {
+            return true;
+        }
+        self.log(2, "Saving the final RDB snapshot before exiting.");
+        self.pause.start(FOREVER, false);
+        let is_saved = match self.store.save(false) {
+            Ok(job) => job.ended().await == SaveEnd::Saved,
+            Err(_) => false,
+        };
+        if is_saved {
+            return true;
+        }
+        if how.is_forced {
+            self.log(3, "Error trying to save the DB, but exiting anyway because of FORCE.");
+            return true;
+        }
+        self.log(3, "Error trying to save the DB, can't exit.");
+        self.log(3, "Errors trying to shut down the server. Check the logs for more information.");
+        self.pause.end();
+        false
     }
 
     /// Waits until a client sends SHUTDOWN.
@@ -372,12 +432,6 @@ impl Server {
     /// Returns the generation of the TCP sockets that are being served, for [`serve_tcp`](Self::serve_tcp).
     pub fn generation(&self) -> Generation {
         Generation(self.replaced.subscribe())
-    }
-
-    /// Returns the creation time of the server, in Unix seconds.
-    fn started_s(&self) -> u64 {
-        let started = SystemTime::now().checked_sub(self.started.elapsed());
-        started.and_then(|at| at.duration_since(UNIX_EPOCH).ok()).unwrap_or_default().as_secs()
     }
 
     /// Returns the event loop iterations of the serving threads, and the microseconds that they took.
@@ -597,6 +651,15 @@ fn apply(store: &Store, options: &ServerOptions) {
     store.0.memory.limit_clients(options.maxmemory_clients.of(options.maxmemory));
     store.0.notifier.set_classes(options.notify_keyspace_events);
     store.0.scripts.set(options);
+    let directory = || Directory::new(OsStr::from_bytes(&options.dir));
+    store.set_files((!options.dir.is_empty()).then(|| Arc::new(directory()) as Arc<dyn Files>));
+    store.set_saving(Saving {
+        name: String::from_utf8_lossy(&options.dbfilename).into_owned(),
+        has_checksum: options.rdbchecksum,
+        points: options.save_points.clone(),
+        compresses: options.rdb_compression,
+        stops_writes: options.stop_writes_on_bgsave_error,
+    });
     store.0.pubsub.set_limit(&options.client_output_buffer_limit[2]);
 }
 

@@ -9,7 +9,7 @@ use std::sync::LazyLock;
 use super::dispatch::By::{self, Connection, Either, Server};
 use super::subscription::{psubscribe, punsubscribe, ssubscribe, subscribe, sunsubscribe, unsubscribe};
 use super::{acl, admin, client_command, cluster, command_info, config_command, debug_command};
-use super::{handshake, info, latency, monitor, multi, slowlog};
+use super::{handshake, info, latency, monitor, multi, persistence, slowlog};
 use crate::catalogue::{Category, CommandSpec, Detached, Flags, Handler, Rows};
 use crate::keys::KeyRule;
 use crate::server::dispatch::Local;
@@ -355,6 +355,9 @@ const SLOWLOG: &[ServerCommand] = &[
     of_latency(row("reset", 2, Server(slowlog::reset), WATCH, "2.2.12", "Forgets slow commands.")),
 ];
 
+/// The flags of commands that save.
+const SAVES: Flags = Flags::ADMIN.and(Flags::NOSCRIPT).and(Flags::NO_ASYNC_LOADING);
+
 /// The flags of a command about replicas.
 const REPLICATION: Flags = Flags::ADMIN.and(Flags::NOSCRIPT).and(Flags::STALE).and(Flags::NO_ASYNC_LOADING);
 
@@ -480,6 +483,17 @@ pub(super) static COMMANDS: &[ServerCommand] = &[
         ),
         Traits { is_secret: Some(handshake::is_secret_of_auth), ..Traits::NONE },
     ),
+    of_server(
+        row(
+            "bgsave",
+            -1,
+            Connection(persistence::bgsave),
+            SAVES,
+            "1.0.0",
+            "Saves all keys to the file in the background.",
+        ),
+        &[],
+    ),
     of_group(container!("client", "2.4.0", "Tells about connections, and ends them.", CLIENT), "connection", &[]),
     of_cluster(container!("cluster", "3.0.0", "One node with every slot.", CLUSTER)),
     of_server(
@@ -561,14 +575,7 @@ pub(super) static COMMANDS: &[ServerCommand] = &[
         &[],
     ),
     of_server(
-        row(
-            "lastsave",
-            1,
-            Server(admin::lastsave),
-            QUICK,
-            "1.0.0",
-            "Returns when the store was started: nothing is saved.",
-        ),
+        row("lastsave", 1, Server(persistence::lastsave), QUICK, "1.0.0", "Returns when the last save ended."),
         &[Category::Admin, Category::Dangerous],
     ),
     of_server(container!("module", "4.0.0", "Tells about modules.", MODULE), &[]),
@@ -634,6 +641,20 @@ pub(super) static COMMANDS: &[ServerCommand] = &[
             ADMIN.and(Flags::NO_MULTI).and(Flags::ALLOW_BUSY),
             "1.0.0",
             "Ends the process of a store of its own.",
+        ),
+        &[],
+    ),
+    of_server(
+        costs(
+            row(
+                "save",
+                1,
+                Connection(persistence::save),
+                SAVES.and(Flags::NO_MULTI),
+                "1.0.0",
+                "Saves all keys to the file.",
+            ),
+            "O(N) where N is the total number of keys in all databases",
         ),
         &[],
     ),

@@ -1,8 +1,9 @@
 //! The gate of all writes: every function that changes a key of a stripe, under the stripe's lock.
 //!
 //! A command, lazy expiry, the sweep, eviction, a section, a worker aside: each sets, edits, takes or removes a key by a
-//! function of this module, which calls [`Stripe::before_change`] first. That is the place where a sequenced record of
-//! writes and the pre-image of a snapshot are to be taken; today it does nothing. Access times and counters, and
+//! function of this module, which calls [`Stripe::before_change`], `before_removal` or `before_creation` first. There the
+//! old value is kept for a [snapshot](crate::snapshot) that has not saved it; a sequenced record of writes is to be taken
+//! there, too. Access times and counters, and
 //! compaction, which moves an entry to another block, change no key and do not pass.
 //!
 //! Whole databases change by [`Keyspace::flush`](crate::keyspace::Keyspace) and `swap` alone, with the gate of the keyspace
@@ -18,7 +19,9 @@ use sluicegate_data::table::{Due, Item, Slot};
 use sluicegate_data::value::{Access, EditingAs, Entry, Garbage, Value};
 
 use super::Stripe;
+use super::image::{Images, keep, keep_if_small};
 use crate::notify::Class;
+use crate::snapshot::Snapshots;
 
 #[cfg(test)]
 thread_local! {
@@ -28,23 +31,50 @@ thread_local! {
 
 /// [`Stripe::before_change`] where the sweep has borrowed the stripe's parts.
 #[inline(always)]
-fn before_change_of(_entry: &Entry) {
+fn before_change_of(images: &mut Option<Box<Images>>, snapshots: &Snapshots, entry: &Entry) {
     #[cfg(test)]
     PASSED.set(PASSED.get() + 1);
+    if snapshots.misses(entry) {
+        keep(images, snapshots, entry);
+    }
+}
+
+/// [`Stripe::before_removal`] there.
+#[inline(always)]
+fn before_removal_of(images: &mut Option<Box<Images>>, snapshots: &Snapshots, entry: &Entry) {
+    #[cfg(test)]
+    PASSED.set(PASSED.get() + 1);
+    if snapshots.misses(entry) {
+        keep_if_small(images, snapshots, entry);
+    }
 }
 
 impl Stripe {
-    /// Runs before a key is changed, which is at `slot`, or is made. The stripe is locked, and the old value is whole.
+    /// Runs before the key at `slot` is changed. The stripe is locked, and the old value is whole.
+    #[inline(always)]
+    fn before_change(&mut self, slot: Slot) {
+        let Stripe { table, images, snapshots, .. } = self;
+        before_change_of(images, snapshots, table.entry(slot));
+    }
+
+    /// Runs before the key at `slot` is removed or replaced, and its entry goes to [`dispose`](Self::dispose).
+    #[inline(always)]
+    fn before_removal(&mut self, slot: Slot) {
+        let Stripe { table, images, snapshots, .. } = self;
+        before_removal_of(images, snapshots, table.entry(slot));
+    }
+
+    /// Runs before a key is made.
     #[inline(always)]
     #[allow(clippy::unused_self, reason = "what is to be recorded is the stripe's")]
-    fn before_change(&mut self, _slot: Option<Slot>) {
+    fn before_creation(&mut self) {
         #[cfg(test)]
         PASSED.set(PASSED.get() + 1);
     }
 
     /// Sets whether the key at `slot` is never evicted.
     pub(crate) fn set_sticky(&mut self, slot: Slot, sticky: bool) {
-        self.before_change(Some(slot));
+        self.before_change(slot);
         self.table.entry_mut(slot).set_sticky(sticky);
     }
 
@@ -67,11 +97,14 @@ impl Stripe {
         expiry: Option<i64>,
         access: Access<'_>,
     ) -> Option<Garbage> {
-        self.before_change(slot);
-        if let Some(slot) = slot
-            && let Some(()) = self.overwrite(slot, &value, expiry, access)
-        {
-            return None;
+        match slot {
+            Some(slot) => {
+                self.before_removal(slot);
+                if self.overwrite(slot, &value, expiry, access).is_some() {
+                    return None;
+                }
+            }
+            None => self.before_creation(),
         }
         self.put((hash, key), slot.map(|slot| (slot, access)), value, expiry, access.ticks)
     }
@@ -89,6 +122,9 @@ impl Stripe {
             waits.note(key);
         }
         let mut entry = Entry::new(&mut self.slab, key, value, expiry, ticks);
+        if self.snapshots.parity() {
+            entry.set_parity(true);
+        }
         if let Some((slot, access)) = old {
             entry.inherit_use(self.table.entry(slot));
             entry.touch(access);
@@ -136,7 +172,7 @@ impl Stripe {
 
     /// Removes the entry at `slot`.
     pub(crate) fn remove(&mut self, slot: Slot) -> Option<Garbage> {
-        self.before_change(Some(slot));
+        self.before_removal(slot);
         let entry = self.table.remove(slot);
         self.changed = true;
         self.dispose(entry)
@@ -144,7 +180,7 @@ impl Stripe {
 
     /// Removes the entry at `slot` and keeps its value.
     pub(crate) fn take(&mut self, slot: Slot) -> Value<'static> {
-        self.before_change(Some(slot));
+        self.before_change(slot);
         let entry = self.table.remove(slot);
         self.changed = true;
         self.forget(&entry);
@@ -153,6 +189,9 @@ impl Stripe {
 
     fn dispose(&mut self, entry: Entry) -> Option<Garbage> {
         self.forget(&entry);
+        if self.snapshots.misses(&entry) {
+            return self.move_out(entry);
+        }
         entry.free(&mut self.slab)
     }
 
@@ -166,7 +205,7 @@ impl Stripe {
 
     /// Gives the key at `slot` another expiry, or none.
     pub(crate) fn set_expiry(&mut self, hash: u64, slot: Slot, expiry: Option<i64>) {
-        self.before_change(Some(slot));
+        self.before_change(slot);
         let entry = self.table.entry_mut(slot);
         match (entry.expiry(), expiry) {
             (None, None) => {}
@@ -203,7 +242,7 @@ impl Stripe {
             self.swept_earliest_ms = i64::MAX;
         }
         let mut gone = Vec::new();
-        let Stripe { table, holds, outside_bytes, watched, expired_elements, .. } = self;
+        let Stripe { table, holds, outside_bytes, watched, expired_elements, images, snapshots, .. } = self;
         let is_watched = watched.is_some();
         let mut purged_keys: Vec<Box<[u8]>> = Vec::new();
         let due = |entry: &mut Entry| {
@@ -211,11 +250,11 @@ impl Stripe {
                 return Due::Keep { next_ms: entry.due().unwrap_or(i64::MAX), removed: 0 };
             }
             if entry.expiry().is_some_and(|at_ms| at_ms <= now_ms) {
-                before_change_of(entry);
+                before_removal_of(images, snapshots, entry);
                 return Due::Remove;
             }
             if entry.elements_due().is_some_and(|at_ms| at_ms <= now_ms) {
-                before_change_of(entry);
+                before_change_of(images, snapshots, entry);
             }
             let before = entry.outside_bytes();
             let purged = entry.edit_object(|object| (object.purge(now_ms, limit), object.is_gone()));
@@ -263,6 +302,7 @@ impl Stripe {
         let Stripe { slab, table, memory, .. } = self;
         // The stripe is of a database that `Keyspace::flush` has taken away, or of a store that goes.
         table.clear(|entry| memory.free_late(entry.free(slab)));
+        self.images = None;
         self.expires = 0;
         self.outside_bytes = 0;
         self.earliest_ms = i64::MAX;
@@ -272,7 +312,7 @@ impl Stripe {
 
     /// Edits the value at `slot` in place if it has a vector of its own; see [`Entry::edit`].
     pub(crate) fn edit(&mut self, slot: Slot, final_len: usize, change: impl FnOnce(&mut Vec<u8>)) -> bool {
-        self.before_change(Some(slot));
+        self.before_change(slot);
         let Stripe { table, outside_bytes, changed, .. } = self;
         let entry = table.entry_mut(slot);
         let before = entry.outside_bytes();
@@ -281,7 +321,7 @@ impl Stripe {
 
     /// Edits the object at `slot` in place; [`None`] if the value is a string.
     pub(crate) fn edit_object<R>(&mut self, slot: Slot, change: impl FnOnce(&mut Object) -> R) -> Option<R> {
-        self.before_change(Some(slot));
+        self.before_change(slot);
         let Stripe { table, outside_bytes, changed, .. } = self;
         let entry = table.entry_mut(slot);
         let before = entry.outside_bytes();
@@ -301,7 +341,7 @@ impl Stripe {
         access: Access<'_>,
         change: impl FnOnce(&mut K) -> R,
     ) -> Option<R> {
-        self.before_change(Some(slot));
+        self.before_change(slot);
         let Stripe { table, outside_bytes, changed, .. } = self;
         let entry = table.entry_mut(slot);
         entry.touch(access);
@@ -320,20 +360,20 @@ impl Stripe {
     /// Puts another object at `slot`, which has one, and returns the old one. The stripe's sum of bytes stays as it is:
     /// the old one comes back by [`put_back`](Self::put_back).
     pub(crate) fn detach(&mut self, slot: Slot, stand_in: Object) -> Option<Object> {
-        self.before_change(Some(slot));
+        self.before_change(slot);
         self.table.entry_mut(slot).edit_object(|object| std::mem::replace(object, stand_in))
     }
 
     /// Takes a string of [`SHARED_MIN`](sluicegate_data::value::SHARED_MIN) bytes or more out of `slot`, where an empty one stands in for it until
     /// [`put_string_back`](Self::put_string_back); the stripe's sum of bytes stays as it is.
     pub(crate) fn detach_string(&mut self, slot: Slot) -> Option<Arc<Vec<u8>>> {
-        self.before_change(Some(slot));
+        self.before_change(slot);
         self.table.entry_mut(slot).swap_shared(Arc::default())
     }
 
     /// Puts the changed string back at `slot`, which had this many bytes when it was [taken out](Self::detach_string).
     pub(crate) fn put_string_back(&mut self, slot: Slot, long: Arc<Vec<u8>>, bytes: usize) {
-        self.before_change(Some(slot));
+        self.before_change(slot);
         let entry = self.table.entry_mut(slot);
         drop(entry.swap_shared(long));
         entry.set_raw();
@@ -344,7 +384,7 @@ impl Stripe {
     /// Puts the object back at `slot`, which had this many bytes when it was [detached](Self::detach). Returns its
     /// placeholder.
     pub(crate) fn put_back(&mut self, slot: Slot, object: Object, bytes: usize) -> Option<Object> {
-        self.before_change(Some(slot));
+        self.before_change(slot);
         let entry = self.table.entry_mut(slot);
         let stand_in = entry.edit_object(|place| std::mem::replace(place, object));
         self.outside_bytes = self.outside_bytes + entry.outside_bytes() - bytes;

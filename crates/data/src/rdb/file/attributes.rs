@@ -4,12 +4,13 @@
 //! flags (1: never evicted, 2: times)   [earliest time (8, little endian)   (0 or 1 + time - earliest, a length)…]
 //! ```
 //!
-//! The times are those of the elements in the order of the value before.
+//! The times are those at which the elements of the value before expire, in their order; of a stream, those of its
+//! consumers' last successes.
 
 use super::super::encode::put_len;
 use super::FaultKind;
 use crate::object::elements::TIMELESS;
-use crate::object::{Hash, Object, Set};
+use crate::object::{Hash, Object, Set, Stream};
 
 /// The name of the auxiliary field.
 pub(super) const NAME: &[u8] = b"sluicegate-key";
@@ -38,14 +39,19 @@ impl<'f> Attributes<'f> {
     }
 }
 
-/// Returns the field's value; [`None`] if there is nothing to tell. `times` are those of the value's elements that its
-/// type lacks, those that have expired at `now_ms` excluded.
+/// Returns the field's value; [`None`] if there is nothing to tell. `times` is the value, if its type lacks times; those
+/// that have expired at `now_ms` are excluded.
 pub(super) fn encode(is_sticky: bool, times: Option<&Object>, now_ms: i64) -> Option<Vec<u8>> {
     let mut base_ms = i64::MAX;
     if let Some(object) = times {
         each_time(object, now_ms, |at_ms| base_ms = base_ms.min(at_ms.unwrap_or(i64::MAX)));
     }
-    let has_times = base_ms != i64::MAX;
+    let is_of_consumers = matches!(times, Some(Object::Stream(stream)) if has_other_successes(stream));
+    let has_times = base_ms != i64::MAX || is_of_consumers;
+    if base_ms == i64::MAX {
+        // No consumer has succeeded yet.
+        base_ms = 0;
+    }
     if !is_sticky && !has_times {
         return None;
     }
@@ -61,9 +67,19 @@ pub(super) fn encode(is_sticky: bool, times: Option<&Object>, now_ms: i64) -> Op
 fn each_time(object: &Object, now_ms: i64, mut visit: impl FnMut(Option<i64>)) {
     match object {
         Object::Hash(hash) => hash.each_timed(now_ms, |_, _, at_ms| visit(at_ms)),
+        Object::Stream(stream) if has_other_successes(stream) => {
+            let consumers = stream.groups().iter().flat_map(|(_, group)| group.consumers());
+            consumers.for_each(|consumer| visit(Some(consumer.active_ms).filter(|at_ms| *at_ms > 0)));
+        }
         Object::Set(Set::Members(members)) => members.iter(now_ms).for_each(|member| visit(member.expiry())),
         _ => {}
     }
+}
+
+/// Returns whether a consumer's last success was at another time than its last attempt.
+pub(super) fn has_other_successes(stream: &Stream) -> bool {
+    let mut consumers = stream.groups().iter().flat_map(|(_, group)| group.consumers());
+    consumers.any(|consumer| consumer.active_ms != consumer.seen_ms)
 }
 
 /// Returns whether some element has a time, and how many elements are left at this time.

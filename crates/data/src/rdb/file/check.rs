@@ -57,12 +57,12 @@ pub fn fuzz_file(data: &[u8]) {
 
 #[cfg(test)]
 mod tests {
-    use super::super::super::encode::{Compression, Times};
+    use super::super::super::encode::{Compression, PIECE_BYTES, Times, VERSION_VALKEY};
     use super::super::{Chunk, Contents, FaultKind, KeyHead, Settings, Usage, Written};
     use super::*;
     use crate::object::elements::{Expiry, TIMELESS};
     use crate::object::list::End;
-    use crate::object::stream::{Group, StreamId};
+    use crate::object::stream::{Group, NEVER, StreamId};
     use crate::object::{Hash, Kind, List, Object, Set, Stream, Zset};
     use crate::random::{damage, numbers};
     use crate::value::Value;
@@ -70,7 +70,7 @@ mod tests {
     const NOW_MS: i64 = 1_700_000_000_000;
 
     fn settings() -> Settings {
-        Settings::new(NOW_MS)
+        Settings { version_max: VERSION_VALKEY, ..Settings::new(NOW_MS) }
     }
 
     fn hash(fields: usize, every: usize) -> Value<'static> {
@@ -96,12 +96,17 @@ mod tests {
     }
 
     fn stream(is_active: bool) -> Value<'static> {
+        stream_of(NOW_MS - i64::from(is_active))
+    }
+
+    /// Returns a stream whose consumer succeeded at this time.
+    fn stream_of(active_ms: i64) -> Value<'static> {
         let (mut stream, limits) = (Stream::empty(), Limits::new());
         for ms in 1..300 {
             stream.add(StreamId { ms, seq: 1 }, &[b"field", b"value"], &limits);
         }
         let mut group = Group::new(StreamId { ms: 10, seq: 1 }, 10);
-        let consumer = group.add_consumer(b"c", NOW_MS, NOW_MS - i64::from(is_active)).expect("a new one");
+        let consumer = group.add_consumer(b"c", NOW_MS, active_ms).expect("a new one");
         (5..10).for_each(|ms| group.assign(StreamId { ms, seq: 1 }, consumer, NOW_MS, 2));
         stream.add_group(b"g", group);
         Value::Object(stream.into_object())
@@ -229,16 +234,45 @@ mod tests {
 
     #[test]
     fn the_version_is_the_lowest_that_carries_the_data() {
-        let times = [stream(true)];
+        let times = [stream(true), stream_of(NEVER)];
         let exact = file(&times, settings());
         assert_eq!(exact[..9], *b"REDIS0011");
         check(&exact, &times);
-        // For a reader that does not know it, the times are left out.
+        // For a reader that does not know it, the times follow the value.
         let older = file(&times, Settings { version_max: 10, hash_times: Times::Valkey, ..settings() });
         assert_eq!(older[..9], *b"REDIS0010");
+        check(&older, &times);
         // A reader that does not know Valkey's hashes gets plain ones.
         let hashes = [hash(5, 2)];
         check(&file(&hashes, Settings { version_max: 11, hash_times: Times::Valkey, ..settings() }), &hashes);
+    }
+
+    #[test]
+    fn a_large_value_in_pieces_is_the_same() {
+        let limits = Limits::new();
+        let (mut list, mut hash, mut zset, mut set) = (List::empty(), Hash::empty(), Zset::empty(), Set::empty());
+        for n in 0..400_u32 {
+            let mut next = numbers(u64::from(n));
+            let text: Vec<u8> = (0..7_000).map(|_| next(256) as u8).collect();
+            list.make_room(&[&text], &limits);
+            list.push(End::Tail, &text, &limits);
+            hash.insert(&text, &text, Expiry::None, TIMELESS, &limits);
+            zset.set(&text, f64::from(n), &limits);
+            set.add(&text, TIMELESS, &limits);
+        }
+        for object in [list.into_object(), hash.into_object(), zset.into_object(), set.into_object()] {
+            let (head, written) = (KeyHead { name: b"k", ..KeyHead::default() }, Written::Object(&object));
+            let (mut whole, mut chunk) = (Chunk::new(settings()), Chunk::new(settings()));
+            assert!(whole.key(head, written));
+            let mut pieces = Vec::new();
+            assert!(chunk.key_in_pieces(head, written, &mut |piece| {
+                assert!((PIECE_BYTES..PIECE_BYTES + 20_000).contains(&piece.bytes().len()));
+                pieces.extend_from_slice(piece.bytes());
+            }));
+            assert!(pieces.len() >= 2 * PIECE_BYTES);
+            pieces.extend(chunk.into_bytes());
+            assert!(pieces == whole.into_bytes());
+        }
     }
 
     #[test]

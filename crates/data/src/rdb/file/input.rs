@@ -7,6 +7,7 @@
 use std::io::{ErrorKind, Read};
 use std::ops::Range;
 
+use super::super::Text;
 use super::super::crc64::Sum;
 use super::super::encode::{ENCODED, INT_8, INT_16, INT_32, LEN_14, LEN_32, LEN_64, LZF};
 use super::FaultKind;
@@ -192,9 +193,22 @@ impl<R: Read> Input<R> {
 
     /// Reads a string.
     pub(super) fn string(&mut self) -> Result<Vec<u8>, FaultKind> {
+        let mut string = Vec::new();
+        self.string_into(&mut string)?;
+        Ok(string)
+    }
+
+    /// Reads a string into a buffer, whose content it replaces.
+    #[inline]
+    pub(super) fn string_into(&mut self, into: &mut Vec<u8>) -> Result<(), FaultKind> {
         let start = self.place();
         self.skip_string()?;
-        let string = super::super::Reader(self.bytes(start..self.place())).string();
-        string.map(|text| text.into_bytes()).map_err(|_| FaultKind::Compressed)
+        into.clear();
+        match super::super::Reader(self.bytes(start..self.place())).string() {
+            Ok(Text::Bytes(bytes)) => into.extend_from_slice(bytes),
+            Ok(text) => *into = text.into_bytes(),
+            Err(_) => return Err(FaultKind::Compressed),
+        }
+        Ok(())
     }
 }

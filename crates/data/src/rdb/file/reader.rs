@@ -75,9 +75,9 @@ pub struct StoredKey<'f> {
     pub offset: u64,
 }
 
-impl StoredKey<'_> {
+impl<'f> StoredKey<'f> {
     /// Returns the value; [`None`] if it has no elements: Redis skips such a key.
-    pub fn decode(&self, limits: &Limits) -> Result<Option<Value<'static>>, Fault> {
+    pub fn decode(&self, limits: &Limits) -> Result<Option<Value<'f>>, Fault> {
         self.value.decode(limits).map_err(|kind| Fault { kind, offset: self.offset, key: Some(self.name.to_vec()) })
     }
 }
@@ -219,7 +219,7 @@ impl<R: Read> FileReader<R> {
                     return Ok(Step::End(checksum));
                 }
                 kind => {
-                    self.name = self.input.string()?;
+                    self.input.string_into(&mut self.name)?;
                     *in_value = true;
                     return self.key(kind);
                 }

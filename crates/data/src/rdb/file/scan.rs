@@ -25,10 +25,15 @@ pub struct Stored<'f> {
     pub times: Option<&'f [u8]>,
 }
 
-impl Stored<'_> {
-    /// Returns the value; [`None`] if it has no elements: Redis skips such a key.
-    pub fn decode(self, limits: &Limits) -> Result<Option<Value<'static>>, FaultKind> {
+impl<'f> Stored<'f> {
+    /// Returns the value, which borrows a string that is in the file as it is; [`None`] if it has no elements: Redis
+    /// skips such a key.
+    pub fn decode(self, limits: &Limits) -> Result<Option<Value<'f>>, FaultKind> {
         let mut reader = Reader(self.object);
+        if self.kind == TYPE_STRING && self.times.is_none() {
+            let text = reader.string().map_err(|_| FaultKind::Value(integrity(self.kind)))?;
+            return Ok(Some(text.into_borrowed()));
+        }
         let attributes = |_| FaultKind::Attributes;
         let mut times = self.times.map(ElementTimes::new).transpose().map_err(attributes)?;
         match reader.value(self.kind, self.is_valkey, times.as_mut(), limits) {

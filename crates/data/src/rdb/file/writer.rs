@@ -2,8 +2,8 @@
 
 use super::super::crc64::Sum;
 use super::super::encode::{
-    Compression, Form, TYPE_HASH_LISTPACK_EX, TYPE_HASH_METADATA, TYPE_HASH_VALKEY, TYPE_STREAM_3, TYPE_STRING, Times,
-    VERSION, VERSION_MAX, VERSION_OF_STREAM_3, VERSION_VALKEY, put_integer, put_len,
+    Compression, Form, Out, TYPE_HASH_LISTPACK_EX, TYPE_HASH_METADATA, TYPE_HASH_VALKEY, TYPE_STREAM_3, TYPE_STRING,
+    Times, VERSION, VERSION_MAX, VERSION_OF_STREAM_3, VERSION_VALKEY, put_integer, put_len,
 };
 use super::super::library;
 use super::attributes::{self, times_of};
@@ -19,17 +19,18 @@ pub struct Settings {
     /// The type of hashes with expiring fields: [`Times::Redis`] makes the file one of version 12, [`Times::Valkey`] one
     /// of version 80, if there is such a hash. With the others, times follow the plain hash in a field of this store.
     pub hash_times: Times,
-    /// The highest version that the reader knows.
+    /// The highest version that the reader knows. Below that of streams with the times of consumers' successes, these
+    /// follow the stream in a field of this store.
     pub version_max: u16,
     /// The time of the snapshot, in Unix milliseconds: elements that have expired by then are left out.
     pub now_ms: i64,
 }
 
 impl Settings {
-    /// Settings with which redis-server 7.0 reads everything but streams with times of consumers' successes.
+    /// Settings with which redis-server 7.0 reads the file.
     pub fn new(now_ms: i64) -> Settings {
         let (compression, hash_times) = (Compression::Lzf, Times::Without);
-        Settings { compression, hash_times, version_max: VERSION_VALKEY, now_ms }
+        Settings { compression, hash_times, version_max: VERSION, now_ms }
     }
 
     fn form(self) -> Form {
@@ -77,6 +78,14 @@ pub enum Written<'v> {
 }
 
 impl<'v> Written<'v> {
+    /// Returns about how many bytes it has.
+    pub fn bytes(&self) -> usize {
+        match self {
+            Written::String(view) => view.len(),
+            Written::Object(object) => object.bytes(),
+        }
+    }
+
     /// Returns a value that is in no entry.
     pub fn of(value: &'v Value<'_>) -> Written<'v> {
         match (value, value.string()) {
@@ -117,6 +126,12 @@ impl Chunk {
         (self.version, Sum::of(&self.bytes))
     }
 
+    /// Adds what another chunk contains.
+    pub fn append(&mut self, other: &Chunk) {
+        self.bytes.extend_from_slice(&other.bytes);
+        self.version = self.version.max(other.version);
+    }
+
     /// Adds something about the file.
     pub fn aux(&mut self, name: &[u8], value: &[u8]) {
         self.bytes.push(AUX);
@@ -145,6 +160,21 @@ impl Chunk {
 
     /// Adds a key. Returns false, and adds nothing, if all its elements have expired.
     pub fn key(&mut self, head: KeyHead<'_>, value: Written<'_>) -> bool {
+        self.put_key(head, value, None)
+    }
+
+    /// Like [`key`](Self::key), for a key that may be large: whenever the chunk has [`PIECE_BYTES`], it is given to
+    /// `hand_over` and empty afterwards. The pieces belong together.
+    pub fn key_in_pieces(&mut self, head: KeyHead<'_>, value: Written<'_>, hand_over: &mut dyn FnMut(&Chunk)) -> bool {
+        self.put_key(head, value, Some(hand_over))
+    }
+
+    fn put_key(
+        &mut self,
+        head: KeyHead<'_>,
+        value: Written<'_>,
+        mut hand_over: Option<&mut dyn FnMut(&Chunk)>,
+    ) -> bool {
         let (is_timed, living) = match value {
             Written::Object(object) => times_of(object, self.form.now_ms),
             Written::String(_) => (false, 1),
@@ -174,27 +204,55 @@ impl Chunk {
             Written::Object(object) => {
                 // The type comes before the key, and is known with the value.
                 let start = out.len();
-                object.dump(self.form, out);
-                out[at] = out[start];
-                out.remove(start);
+                let (form, version) = (self.form, &mut self.version);
+                let mut is_typed = false;
+                let mut put_type = |out: &mut Vec<u8>| {
+                    if !std::mem::replace(&mut is_typed, true) {
+                        out[at] = out.remove(start);
+                        *version = (*version).max(version_of(out[at]));
+                    }
+                    *version
+                };
+                match &mut hand_over {
+                    None => object.dump(form, &mut Out::whole(out)),
+                    Some(hand_over) => {
+                        let mut piece = |out: &mut Vec<u8>| {
+                            let version = put_type(out);
+                            let chunk = Chunk { bytes: std::mem::take(out), form, version };
+                            hand_over(&chunk);
+                            *out = chunk.bytes;
+                            out.clear();
+                        };
+                        object.dump(form, &mut Out::in_pieces(out, &mut piece));
+                    }
+                }
+                put_type(out);
             }
         }
-        self.version = self.version.max(match out[at] {
-            TYPE_STREAM_3 => VERSION_OF_STREAM_3,
-            TYPE_HASH_METADATA | TYPE_HASH_LISTPACK_EX => VERSION_MAX,
-            TYPE_HASH_VALKEY => VERSION_VALKEY,
-            _ => VERSION,
-        });
         let times = match value {
             Written::Object(object @ Object::Set(_)) => Some(object),
             Written::Object(object) if self.form.times == Times::Without => Some(object),
             _ => None,
         };
-        let apart = times.filter(|_| is_timed);
+        let of_consumers = match value {
+            Written::Object(object @ Object::Stream(_)) if self.form.version_max < VERSION_OF_STREAM_3 => Some(object),
+            _ => None,
+        };
+        let apart = times.filter(|_| is_timed).or(of_consumers);
         if let Some(text) = attributes::encode(head.is_sticky, apart, self.form.now_ms) {
             self.aux(attributes::NAME, &text);
         }
         true
+    }
+}
+
+/// Returns the first version that knows a type.
+fn version_of(kind: u8) -> u16 {
+    match kind {
+        TYPE_STREAM_3 => VERSION_OF_STREAM_3,
+        TYPE_HASH_METADATA | TYPE_HASH_LISTPACK_EX => VERSION_MAX,
+        TYPE_HASH_VALKEY => VERSION_VALKEY,
+        _ => VERSION,
     }
 }
 

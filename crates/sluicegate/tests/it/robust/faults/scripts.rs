@@ -33,7 +33,7 @@ core.register_service('line', 'tcp', function(applet) applet:send('hello ' .. ap
 fn replies() -> Vec<Case> {
     vec![
         case("is replied to", &["http-request lua.plain"], vec![send(GET), Finish], vec![]),
-        case("is replied to with a body", &["http-request lua.plain"], vec![send(HALF_A_POST), Finish], vec![]),
+        case("is replied to with a body", &["http-request lua.plain"], vec![send(HALF_A_POST), Wait("no"), Finish], vec![]),
         case("is ended", &["http-request lua.ends"], vec![send(GET), Finish], vec![]),
         case("is denied", &["http-request lua.denies"], vec![send(GET), Finish], vec![]),
         case("is invalid", &["http-request lua.invalid"], vec![send(GET), Finish], vec![]),

@@ -5,28 +5,30 @@
 //!
 //! Names are single components: a file is in the directory itself, and a directory below it is a `Files` of its own. The
 //! directory stays the same one if it is renamed. What makes data durable is not hidden: a file's contents by
-//! [`OpenFile::sync_data`], its name by [`Files::sync_directory`] afterwards. After an error of either, nothing that was
+//! [`File::sync_data`], its name by [`Files::sync_directory`] afterwards. After an error of either, nothing that was
 //! written before may be counted on, even if a later call succeeds: the kernel drops pages that it could not write.
 
-mod real;
+mod directory;
+mod replacement;
 #[cfg(test)]
 pub(crate) mod simulated;
 
 use std::io::{self, Read, Write};
 use std::sync::Arc;
 
-pub(crate) use real::Directory;
+pub use directory::Directory;
+pub(crate) use replacement::{Replacement, SYNCED_EACH};
 
 /// The files of a directory.
-pub(crate) trait Files: Send + Sync {
+pub trait Files: Send + Sync {
     /// Creates a file for writing; an existing one becomes empty. A symbolic link is refused.
-    fn create(&self, name: &[u8]) -> io::Result<Box<dyn OpenFile>>;
+    fn create(&self, name: &[u8]) -> io::Result<Box<dyn File>>;
 
     /// Opens a file for reading.
-    fn open(&self, name: &[u8]) -> io::Result<Box<dyn OpenFile>>;
+    fn open(&self, name: &[u8]) -> io::Result<Box<dyn File>>;
 
     /// Opens a file for writing at its end, and creates it if it does not exist.
-    fn append(&self, name: &[u8]) -> io::Result<Box<dyn OpenFile>>;
+    fn append(&self, name: &[u8]) -> io::Result<Box<dyn File>>;
 
     /// Returns what has this name, or `None` if nothing has it. Symbolic links are followed.
     fn entry(&self, name: &[u8]) -> io::Result<Option<Entry>>;
@@ -55,7 +57,7 @@ pub(crate) trait Files: Send + Sync {
 }
 
 /// An open file. `write` may write less than it is given.
-pub(crate) trait OpenFile: Read + Write + Send {
+pub trait File: Read + Write + Send {
     /// Writes all bytes at a position, of a file that was opened by [`Files::create`]. Where the next `write` goes does
     /// not change.
     fn write_all_at(&mut self, bytes: &[u8], position: u64) -> io::Result<()>;
@@ -71,19 +73,23 @@ pub(crate) trait OpenFile: Read + Write + Send {
 }
 
 /// A held lock of a directory.
-pub(crate) type Lock = Box<dyn Send + Sync>;
+pub type Lock = Box<dyn Send + Sync>;
 
 /// What a name in a directory stands for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct Entry {
-    pub(crate) kind: EntryKind,
+pub struct Entry {
+    /// What it is.
+    pub kind: EntryKind,
     /// The length in bytes, of a file.
-    pub(crate) bytes: u64,
+    pub bytes: u64,
 }
 
+/// The kind of an [`Entry`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum EntryKind {
+pub enum EntryKind {
+    /// A regular file.
     File,
+    /// A directory.
     Directory,
     /// A socket, a pipe, a device.
     Other,

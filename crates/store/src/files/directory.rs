@@ -1,47 +1,62 @@
-//! The directory of the file system, by its descriptor: it stays the same one when it is renamed, and nobody changes the
-//! directory of the process.
+//! A directory of the file system, by its descriptor: it stays the same one when it is renamed, as the working directory
+//! does that Redis changes to, and the process's own one is not changed.
 
-use std::fs::File;
+use std::ffi::OsStr;
+use std::fs;
 use std::io;
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::FileExt;
-use std::path::Path;
-use std::sync::Arc;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, OnceLock};
 
 use rustix::fd::OwnedFd;
 use rustix::fs::{AtFlags, CWD, Dir, FileType, FlockOperation, Mode, OFlags};
 use rustix::io::Errno;
 
-use super::{Entry, EntryKind, Files, Lock, OpenFile};
+use super::{Entry, EntryKind, File, Files, Lock};
 
+/// Flags with which directories are opened.
+const DIRECTORY_FLAGS: OFlags = OFlags::DIRECTORY.union(OFlags::RDONLY).union(OFlags::CLOEXEC);
 /// The mode of new files, before the umask, as Redis's.
 const FILE_MODE: Mode = Mode::from_raw_mode(0o644);
 /// The mode of new directories, before the umask, as Redis's.
 const DIRECTORY_MODE: Mode = Mode::from_raw_mode(0o755);
 
-/// A directory of the file system.
+/// A directory of the file system. It is opened when it is first used.
 #[derive(Debug)]
-pub(crate) struct Directory(OwnedFd);
+pub struct Directory {
+    path: PathBuf,
+    descriptor: OnceLock<OwnedFd>,
+}
 
 impl Directory {
-    /// Opens a directory.
-    pub(crate) fn open_path(path: &Path) -> io::Result<Directory> {
-        Ok(Directory(rustix::fs::openat(
-            CWD,
-            path,
-            OFlags::DIRECTORY | OFlags::RDONLY | OFlags::CLOEXEC,
-            Mode::empty(),
-        )?))
+    /// Returns the directory at a path.
+    pub fn new(path: impl Into<PathBuf>) -> Directory {
+        Directory { path: path.into(), descriptor: OnceLock::new() }
     }
 
-    fn open_file(&self, name: &[u8], flags: OFlags) -> io::Result<Box<dyn OpenFile>> {
-        let descriptor = rustix::fs::openat(&self.0, single(name)?, flags | OFlags::CLOEXEC, FILE_MODE)?;
-        Ok(Box::new(File::from(descriptor)))
+    /// Returns the path at which it was opened.
+    pub fn path(&self) -> &Path {
+        &self.path
     }
 
-    /// Opens a directory below this one, or this one once more.
+    fn descriptor(&self) -> io::Result<&OwnedFd> {
+        if let Some(descriptor) = self.descriptor.get() {
+            return Ok(descriptor);
+        }
+        let opened = rustix::fs::openat(CWD, &self.path, DIRECTORY_FLAGS, Mode::empty())?;
+        Ok(self.descriptor.get_or_init(|| opened))
+    }
+
+    fn open_file(&self, name: &[u8], flags: OFlags) -> io::Result<Box<dyn File>> {
+        let flags = flags | OFlags::CLOEXEC;
+        let descriptor = rustix::fs::openat(self.descriptor()?, single(name)?, flags, FILE_MODE)?;
+        Ok(Box::new(fs::File::from(descriptor)))
+    }
+
+    /// Opens a directory in this one, or this one once more.
     fn below(&self, name: &[u8]) -> io::Result<OwnedFd> {
-        let flags = OFlags::DIRECTORY | OFlags::RDONLY | OFlags::CLOEXEC;
-        Ok(rustix::fs::openat(&self.0, name, flags, Mode::empty())?)
+        Ok(rustix::fs::openat(self.descriptor()?, name, DIRECTORY_FLAGS, Mode::empty())?)
     }
 }
 
@@ -54,20 +69,20 @@ fn single(name: &[u8]) -> io::Result<&[u8]> {
 }
 
 impl Files for Directory {
-    fn create(&self, name: &[u8]) -> io::Result<Box<dyn OpenFile>> {
+    fn create(&self, name: &[u8]) -> io::Result<Box<dyn File>> {
         self.open_file(name, OFlags::WRONLY | OFlags::CREATE | OFlags::TRUNC | OFlags::NOFOLLOW)
     }
 
-    fn open(&self, name: &[u8]) -> io::Result<Box<dyn OpenFile>> {
+    fn open(&self, name: &[u8]) -> io::Result<Box<dyn File>> {
         self.open_file(name, OFlags::RDONLY)
     }
 
-    fn append(&self, name: &[u8]) -> io::Result<Box<dyn OpenFile>> {
+    fn append(&self, name: &[u8]) -> io::Result<Box<dyn File>> {
         self.open_file(name, OFlags::WRONLY | OFlags::APPEND | OFlags::CREATE)
     }
 
     fn entry(&self, name: &[u8]) -> io::Result<Option<Entry>> {
-        let found = match rustix::fs::statat(&self.0, single(name)?, AtFlags::empty()) {
+        let found = match rustix::fs::statat(self.descriptor()?, single(name)?, AtFlags::empty()) {
             Ok(found) => found,
             Err(Errno::NOENT) => return Ok(None),
             Err(error) => return Err(error.into()),
@@ -92,23 +107,25 @@ impl Files for Directory {
     }
 
     fn rename(&self, from: &[u8], to: &[u8]) -> io::Result<()> {
-        Ok(rustix::fs::renameat(&self.0, single(from)?, &self.0, single(to)?)?)
+        Ok(rustix::fs::renameat(self.descriptor()?, single(from)?, self.descriptor()?, single(to)?)?)
     }
 
     fn remove(&self, name: &[u8]) -> io::Result<()> {
-        Ok(rustix::fs::unlinkat(&self.0, single(name)?, AtFlags::empty())?)
+        Ok(rustix::fs::unlinkat(self.descriptor()?, single(name)?, AtFlags::empty())?)
     }
 
     fn make_directory(&self, name: &[u8]) -> io::Result<()> {
-        Ok(rustix::fs::mkdirat(&self.0, single(name)?, DIRECTORY_MODE)?)
+        Ok(rustix::fs::mkdirat(self.descriptor()?, single(name)?, DIRECTORY_MODE)?)
     }
 
     fn directory(&self, name: &[u8]) -> io::Result<Arc<dyn Files>> {
-        Ok(Arc::new(Directory(self.below(single(name)?)?)))
+        let descriptor = self.below(single(name)?)?;
+        let path = self.path.join(OsStr::from_bytes(name));
+        Ok(Arc::new(Directory { path, descriptor: descriptor.into() }))
     }
 
     fn sync_directory(&self) -> io::Result<()> {
-        match rustix::fs::fsync(&self.0) {
+        match rustix::fs::fsync(self.descriptor()?) {
             // Some file systems cannot sync directories, and Redis goes on with those, too.
             Err(Errno::BADF | Errno::INVAL) => Ok(()),
             result => Ok(result?),
@@ -123,13 +140,13 @@ impl Files for Directory {
     }
 }
 
-impl OpenFile for File {
+impl File for fs::File {
     fn write_all_at(&mut self, bytes: &[u8], position: u64) -> io::Result<()> {
         FileExt::write_all_at(self, bytes, position)
     }
 
     fn sync_data(&mut self) -> io::Result<()> {
-        File::sync_data(self)
+        fs::File::sync_data(self)
     }
 
     fn truncate(&mut self, len: u64) -> io::Result<()> {
@@ -150,7 +167,7 @@ mod tests {
 
     fn directory() -> (tempfile::TempDir, Directory) {
         let path = tempfile::tempdir().expect("a directory");
-        let directory = Directory::open_path(path.path()).expect("it is there");
+        let directory = Directory::new(path.path());
         (path, directory)
     }
 
@@ -204,6 +221,8 @@ mod tests {
         std::os::unix::fs::symlink("target", path.path().join("link")).unwrap();
         assert!(files.create(b"link").is_err());
         assert_eq!(read(&files, b"link"), b"kept");
+        let missing = Directory::new(path.path().join("none"));
+        assert_eq!(missing.create(b"a").map(drop).unwrap_err().kind(), ErrorKind::NotFound);
         // The directory is the same one under another name.
         let moved = path.path().with_extension("moved");
         std::fs::rename(path.path(), &moved).unwrap();
@@ -215,7 +234,7 @@ mod tests {
     fn one_owner_locks_the_directory() {
         let (path, files) = directory();
         let lock = files.lock().unwrap();
-        let other = Directory::open_path(path.path()).unwrap();
+        let other = Directory::new(path.path());
         assert_eq!(other.lock().map(drop).unwrap_err().kind(), ErrorKind::WouldBlock);
         drop(lock);
         assert!(other.lock().is_ok());

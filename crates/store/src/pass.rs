@@ -1,0 +1,747 @@
+//! The pass of a [snapshot](crate::snapshot): threads that go through the stripes of a cut and hand over its keys as chunks
+//! of an RDB file.
+//!
+//! Each thread takes stripe after stripe and locks it for slices of [`SLICE_BYTES`], so others wait for some tens of
+//! microseconds. A large value is written without the lock, while its key is held in shared mode, and a very large one in
+//! pieces. Checksums are computed, and chunks written, without a lock of the store. Old values that wait in stripes are
+//! taken when the pass comes by; if more than half of the budget waits, all stripes that are still to come are asked for
+//! theirs first.
+
+use std::io;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
+
+use parking_lot::Mutex;
+use sluicegate_data::rdb::crc64::Sum;
+use sluicegate_data::rdb::encode::PIECE_BYTES;
+use sluicegate_data::rdb::file::{Chunk, KeyHead, Written};
+use sluicegate_data::value::Entry;
+
+use crate::Inner;
+use crate::hold::HeldKeys;
+use crate::keyspace::Db;
+use crate::section::Section;
+use crate::snapshot::{Form, Snapshots};
+use crate::stripe::Stripe;
+use crate::stripe::image::head_of;
+
+/// The bytes of the entries that a slice under a stripe's lock saves, and the parts of its table that it visits.
+const SLICE_BYTES: usize = 32 << 10;
+const SLICE_SEGMENTS: usize = 32;
+/// A chunk is handed over from this many bytes on.
+const CHUNK_BYTES: usize = PIECE_BYTES;
+/// The time after which claims, and keys that could not be held, are looked at again.
+const AGAIN: Duration = Duration::from_millis(1);
+
+/// Receives the chunks of a pass, in any order.
+pub(crate) trait Sink: Send {
+    /// Takes a chunk, given what [`Chunk::summed`] returns of it.
+    fn take(&mut self, bytes: &[u8], summed: (u16, Sum)) -> io::Result<()>;
+}
+
+/// A pass over the databases of a cut.
+pub(crate) struct Pass {
+    inner: Arc<Inner>,
+    /// Databases, with the numbers that they had.
+    databases: Vec<(u32, Arc<Db>)>,
+    /// The form of what is handed over; [`None`] if nothing is.
+    form: Option<Form>,
+    /// The place in SCAN's order at which each stripe begins.
+    places: Vec<u64>,
+    /// The next stripe, counted over all databases.
+    next: AtomicUsize,
+    /// Stripes with large unsaved values that others are changing.
+    missed: Mutex<Vec<usize>>,
+    /// The bytes of old values that may wait in stripes.
+    budget: i64,
+    /// Locked by the thread that asks for old values.
+    asking: Mutex<()>,
+    keys: AtomicU64,
+    /// The longest time for which a slice had a stripe locked, in microseconds.
+    longest_us: AtomicU64,
+    /// Whether nothing more is handed over.
+    is_given_up: AtomicBool,
+    /// Whether all is done.
+    is_over: AtomicBool,
+    fault: Mutex<Option<io::Error>>,
+}
+
+/// What a pass has done.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Passed {
+    /// Keys that were handed over.
+    pub(crate) keys: u64,
+    /// The longest time for which it had a stripe locked, in microseconds.
+    pub(crate) longest_us: u64,
+}
+
+impl Pass {
+    /// Returns the pass over what [`Keyspace::cut`](crate::keyspace::Keyspace::cut) returned with this form.
+    pub(crate) fn new(inner: Arc<Inner>, databases: Vec<(u32, Arc<Db>)>, form: Option<Form>, budget: u64) -> Pass {
+        let keyspace = &inner.keyspace;
+        Pass {
+            databases,
+            form,
+            places: (0..keyspace.stripes()).map(|stripe| keyspace.order_of_stripe(stripe)).collect(),
+            next: AtomicUsize::new(0),
+            missed: Mutex::default(),
+            budget: i64::try_from(budget).unwrap_or(i64::MAX),
+            asking: Mutex::default(),
+            keys: AtomicU64::new(0),
+            longest_us: AtomicU64::new(0),
+            is_given_up: AtomicBool::new(form.is_none()),
+            is_over: AtomicBool::new(false),
+            fault: Mutex::default(),
+            inner,
+        }
+    }
+
+    fn snapshots(&self) -> &Snapshots {
+        &self.inner.keyspace.snapshots
+    }
+
+    /// Returns the number of keys of each database at this moment, and of those that expire.
+    pub(crate) fn sizes(&self) -> impl Iterator<Item = (u32, u64, u64)> {
+        self.databases.iter().map(|(number, db)| (*number, db.keys(), db.expires()))
+    }
+
+    /// Returns the number of keys that were handed over so far.
+    pub(crate) fn keys(&self) -> u64 {
+        self.keys.load(Ordering::Relaxed)
+    }
+
+    /// Hands over nothing more; the threads go on to restore what the next cut needs.
+    pub(crate) fn give_up(&self) {
+        self.is_given_up.store(true, Ordering::Relaxed);
+        self.snapshots().discard();
+    }
+
+    /// Returns whether nothing more is handed over; after the end, whether something was not.
+    pub(crate) fn is_given_up(&self) -> bool {
+        self.is_given_up.load(Ordering::Relaxed)
+            || !self.is_over.load(Ordering::Relaxed) && !self.snapshots().is_running()
+    }
+
+    /// Goes through all stripes, on as many threads, while this one serves claims. Every entry has the store's parity
+    /// afterwards, even if the sink fails.
+    pub(crate) fn run(&self, threads: usize, sink: &Mutex<dyn Sink + '_>) -> io::Result<Passed> {
+        std::thread::scope(|scope| {
+            let work = || {
+                // A fault here must not leave keys held, or entries unsaved for the next cut.
+                if catch_unwind(AssertUnwindSafe(|| self.work(sink))).is_err() {
+                    self.give_up();
+                    self.fault.lock().get_or_insert_with(|| io::Error::other("a thread of the save has failed"));
+                }
+            };
+            let start = |_| std::thread::Builder::new().name("store-sweep".into()).spawn_scoped(scope, work);
+            let started: Vec<_> = (0..threads).map_while(|number| start(number).ok()).collect();
+            let mut part = self.form.map(Part::new);
+            while started.iter().any(|thread| !thread.is_finished()) {
+                self.serve_claims(&mut part, sink);
+                std::thread::park_timeout(AGAIN);
+            }
+            // What is left after a fault, or if no thread could be started.
+            self.work(sink);
+            loop {
+                self.serve_claims(&mut part, sink);
+                let missed = std::mem::take(&mut *self.missed.lock());
+                if missed.is_empty() {
+                    break;
+                }
+                std::thread::sleep(AGAIN);
+                missed.into_iter().for_each(|place| self.work_on(place, &mut part, sink));
+            }
+            self.finish_part(part, sink);
+        });
+        // From here on it is known whether everything was saved.
+        self.is_given_up.store(self.is_given_up(), Ordering::Relaxed);
+        self.is_over.store(true, Ordering::Relaxed);
+        self.snapshots().discard();
+        match self.fault.lock().take() {
+            Some(fault) => Err(fault),
+            None => Ok(Passed { keys: self.keys(), longest_us: self.longest_us.load(Ordering::Relaxed) }),
+        }
+    }
+
+    fn work(&self, sink: &Mutex<dyn Sink + '_>) {
+        crate::thread::run_behind_others();
+        let mut part = self.form.map(Part::new);
+        let end = self.databases.len() * self.places.len();
+        loop {
+            let place = self.next.fetch_add(1, Ordering::Relaxed);
+            if place >= end {
+                break;
+            }
+            self.work_on(place, &mut part, sink);
+            self.serve_claims(&mut part, sink);
+        }
+        self.finish_part(part, sink);
+    }
+
+    fn finish_part(&self, part: Option<Part>, sink: &Mutex<dyn Sink + '_>) {
+        if let Some(mut part) = part.filter(|_| !self.is_given_up()) {
+            self.hand_over(&mut part, sink);
+        }
+    }
+
+    /// Saves a stripe, counted over all databases.
+    fn work_on(&self, place: usize, part: &mut Option<Part>, sink: &Mutex<dyn Sink + '_>) {
+        let mut from = Some(self.places[place % self.places.len()]);
+        while let Some(here) = from {
+            if self.is_given_up() {
+                *part = None;
+            }
+            if let Some(part) = part {
+                self.ask_all(part, sink);
+            }
+            from = self.slice(place, here, part, sink);
+        }
+    }
+
+    /// Saves a slice of a stripe, and its old values. Returns where the next one begins.
+    fn slice(&self, place: usize, from: u64, part: &mut Option<Part>, sink: &Mutex<dyn Sink + '_>) -> Option<u64> {
+        let (number, db) = &self.databases[place / self.places.len()];
+        let stripe = place % self.places.len();
+        let (mut keys, mut large) = (0, Vec::new());
+        let (mut held, mut alone): (Vec<HeldKeys>, Vec<Entry>) = Default::default();
+        let pass = self.inner.gate.enter();
+        let present = self.inner.keyspace.number_of(&pass, db);
+        let start = Instant::now();
+        let mut locked = db.lock(stripe);
+        let images = locked.take_images();
+        let limits = (SLICE_BYTES, SLICE_SEGMENTS);
+        let next = match part {
+            Some(part) => {
+                part.begin(*number);
+                locked.save(from, Some((&mut part.chunk, part.form)), limits, &mut keys, &mut large)
+            }
+            None => locked.save(from, None, limits, &mut keys, &mut large),
+        };
+        for key in large {
+            let hash = self.inner.keyspace.hasher.hash(&key);
+            match present {
+                Some(present) => {
+                    let place_of_key = (present, stripe as u32);
+                    held.extend(self.inner.hold_unsaved(&pass, &mut locked, place_of_key, hash, &key));
+                }
+                // Nobody else has a database that was flushed.
+                None => alone.extend(self.mark(&mut locked, hash, &key)),
+            }
+            if self.is_unsaved(&locked, hash, &key) && !held.iter().any(|held| *held.keys[0].key == *key) {
+                self.missed.lock().push(place);
+            }
+        }
+        drop(locked);
+        drop(pass);
+        self.longest_us.fetch_max(start.elapsed().as_micros() as u64, Ordering::Relaxed);
+        self.keys.fetch_add(keys, Ordering::Relaxed);
+        match (images, &mut *part) {
+            (Some(images), Some(part)) => self.write_images(*images, *number, part, sink),
+            (Some(images), None) => images.discard(self.snapshots()),
+            (None, _) => {}
+        }
+        held.into_iter().for_each(|held| self.save_held(held, part, sink));
+        if let Some(part) = part {
+            for entry in alone {
+                self.write_entry(&entry, *number, part, sink);
+            }
+            if part.chunk.bytes().len() >= CHUNK_BYTES {
+                self.hand_over(part, sink);
+            }
+        }
+        next
+    }
+
+    fn is_unsaved(&self, stripe: &Stripe, hash: u64, key: &[u8]) -> bool {
+        stripe.table.find(hash, key).is_some_and(|slot| self.snapshots().misses(stripe.table.entry(slot)))
+    }
+
+    /// Marks an unsaved entry as saved, and returns it to be written without the lock: its key is held, or nobody else
+    /// has its database.
+    fn mark(&self, stripe: &mut Stripe, hash: u64, key: &[u8]) -> Option<Entry> {
+        let entry = stripe.table.entry(stripe.table.find(hash, key)?);
+        if !self.snapshots().misses(entry) {
+            return None;
+        }
+        entry.set_parity(self.snapshots().parity());
+        // SAFETY: it is neither changed nor freed nor moved while its key is held; nor in a database that was flushed,
+        // which this pass has a count of.
+        Some(unsafe { entry.alias() })
+    }
+
+    /// Saves the values of keys that the snapshot holds because others want to change them.
+    fn serve_claims(&self, part: &mut Option<Part>, sink: &Mutex<dyn Sink + '_>) {
+        while let Some(held) = self.snapshots().take_claim() {
+            self.save_held(held, part, sink);
+        }
+    }
+
+    /// Saves the value of a key that is held, and releases it.
+    fn save_held(&self, held: HeldKeys, part: &mut Option<Part>, sink: &Mutex<dyn Sink + '_>) {
+        let section = Section::of_snapshot(&self.inner, held);
+        let (db, key) = (section.declared()[0].db, &*section.declared()[0].key);
+        let found = {
+            let pass = self.inner.gate.enter_with(section.holding());
+            self.inner.keyspace.db(&pass, db).and_then(|db| {
+                let number = self.databases.iter().find(|(_, of_cut)| std::ptr::eq(&**of_cut, db))?.0;
+                let hash = self.inner.keyspace.hasher.hash(key);
+                let mut locked = db.lock(self.inner.keyspace.stripe_of(hash));
+                Some((number, self.mark(&mut locked, hash, key)?))
+            })
+        };
+        if let (Some((number, entry)), Some(part)) = (found, part) {
+            self.write_entry(&entry, number, part, sink);
+        }
+        section.finish();
+    }
+
+    fn write_entry(&self, entry: &Entry, number: u32, part: &mut Part, sink: &Mutex<dyn Sink + '_>) {
+        let head = head_of(entry, part.form);
+        match (entry.string(), entry.object()) {
+            (Some(view), _) => self.write(head, Written::String(view), entry.outside_bytes(), number, part, sink),
+            (None, Some(object)) => {
+                self.write(head, Written::Object(&object), entry.outside_bytes(), number, part, sink);
+            }
+            (None, None) => {}
+        }
+    }
+
+    /// Appends a key; one that is larger than a chunk goes to the sink in pieces.
+    fn write(
+        &self,
+        head: KeyHead<'_>,
+        value: Written<'_>,
+        bytes: usize,
+        number: u32,
+        part: &mut Part,
+        sink: &Mutex<dyn Sink + '_>,
+    ) {
+        part.begin(number);
+        if bytes < CHUNK_BYTES {
+            self.keys.fetch_add(u64::from(part.chunk.key(head, value)), Ordering::Relaxed);
+            return;
+        }
+        // The pieces follow each other in the file.
+        let mut sink = sink.lock();
+        let chunk = part.take();
+        self.give(&mut *sink, &chunk);
+        part.begin(number);
+        let is_written = part.chunk.key_in_pieces(head, value, &mut |piece| self.give(&mut *sink, piece));
+        self.keys.fetch_add(u64::from(is_written), Ordering::Relaxed);
+        let chunk = part.take();
+        self.give(&mut *sink, &chunk);
+    }
+
+    fn write_images(
+        &self,
+        images: crate::stripe::image::Images,
+        number: u32,
+        part: &mut Part,
+        sink: &Mutex<dyn Sink + '_>,
+    ) {
+        part.begin(number);
+        let chunk = std::cell::RefCell::new(part);
+        images.write(
+            self.snapshots(),
+            |copied, keys| {
+                chunk.borrow_mut().chunk.append(copied);
+                self.keys.fetch_add(keys, Ordering::Relaxed);
+            },
+            |head, value| self.write(head, value, value.bytes(), number, &mut chunk.borrow_mut(), sink),
+        );
+    }
+
+    /// Takes the old values of all stripes to come, if many wait there.
+    fn ask_all(&self, part: &mut Part, sink: &Mutex<dyn Sink + '_>) {
+        if self.snapshots().waiting.load(Ordering::Relaxed) <= self.budget / 2 {
+            return;
+        }
+        let Some(_asking) = self.asking.try_lock() else { return };
+        for place in self.next.load(Ordering::Relaxed)..self.databases.len() * self.places.len() {
+            let (number, db) = &self.databases[place / self.places.len()];
+            let images = db.lock(place % self.places.len()).take_images();
+            let Some(images) = images else { continue };
+            self.write_images(*images, *number, part, sink);
+            if part.chunk.bytes().len() >= CHUNK_BYTES {
+                self.hand_over(part, sink);
+            }
+        }
+    }
+
+    fn hand_over(&self, part: &mut Part, sink: &Mutex<dyn Sink + '_>) {
+        let chunk = part.take();
+        if !chunk.bytes().is_empty() {
+            let summed = chunk.summed();
+            self.give_summed(&mut *sink.lock(), &chunk, summed);
+        }
+    }
+
+    fn give(&self, sink: &mut (dyn Sink + '_), chunk: &Chunk) {
+        self.give_summed(sink, chunk, chunk.summed());
+    }
+
+    fn give_summed(&self, sink: &mut (dyn Sink + '_), chunk: &Chunk, summed: (u16, Sum)) {
+        if !self.is_given_up()
+            && let Err(fault) = sink.take(chunk.bytes(), summed)
+        {
+            self.give_up();
+            self.fault.lock().get_or_insert(fault);
+        }
+    }
+}
+
+/// The chunk that a thread is making.
+struct Part {
+    form: Form,
+    chunk: Chunk,
+    /// The database of what follows.
+    number: Option<u32>,
+}
+
+impl Part {
+    fn new(form: Form) -> Part {
+        Part { form, chunk: Chunk::new(form.settings), number: None }
+    }
+
+    /// Lets keys of a database follow.
+    fn begin(&mut self, number: u32) {
+        if self.number != Some(number) {
+            self.chunk.database(u64::from(number));
+            self.number = Some(number);
+        }
+    }
+
+    fn take(&mut self) -> Chunk {
+        std::mem::replace(self, Part::new(self.form)).chunk
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use sluicegate_data::object::Object;
+    use sluicegate_data::object::limits::Limits;
+    use sluicegate_data::rdb::file::{Contents, Event, FileReader, Settings};
+    use sluicegate_data::rdb::{dump, restore};
+    use sluicegate_data::value::Value;
+
+    use super::*;
+    use crate::command::asked::ask_line;
+    use crate::snapshot::Accesses;
+    use crate::{Store, StoreOptions};
+
+    /// A file in memory.
+    #[derive(Default)]
+    struct InMemory {
+        bytes: Vec<u8>,
+        contents: Contents,
+    }
+
+    impl Sink for InMemory {
+        fn take(&mut self, bytes: &[u8], summed: (u16, Sum)) -> io::Result<()> {
+            self.bytes.extend_from_slice(bytes);
+            self.contents.add(summed);
+            Ok(())
+        }
+    }
+
+    /// Returns a value in a form that does not depend on the order of its elements.
+    fn canonical(value: &Value<'_>) -> Vec<u8> {
+        let mut elements = Vec::new();
+        match value {
+            Value::Object(Object::Hash(hash)) => hash.each_timed(i64::MIN, |field, value, expiry| {
+                elements.push(format!("{field:?} {value:?} {expiry:?}"));
+            }),
+            Value::Object(Object::Set(set)) => set.each(i64::MIN, |member| {
+                let name = member.text(&mut itoa::Buffer::new()).to_vec();
+                elements.push(format!("{name:?} {:?}", set.expiry_of(&name, i64::MIN)));
+            }),
+            value => return dump(value),
+        }
+        elements.sort_unstable();
+        elements.concat().into_bytes()
+    }
+
+    /// Keys by database and name, with their values and expiries.
+    type Contained = BTreeMap<(u32, Vec<u8>), (Vec<u8>, Option<i64>)>;
+
+    impl InMemory {
+        /// Returns the keys of the file; no key is twice in it.
+        fn contained(&self) -> Contained {
+            let magic = self.contents.magic();
+            let file = [&magic[..], &self.bytes, &self.contents.tail(magic, true)].concat();
+            let mut reader = FileReader::new(&file[..]).expect("it begins like a file");
+            let mut contained = Contained::new();
+            loop {
+                match reader.next().expect("a whole file") {
+                    Event::Key(key) => {
+                        let value = key.decode(&Limits::new()).expect("a value").expect("elements");
+                        let place = (key.db as u32, key.name.to_vec());
+                        let twice = contained.insert(place, (canonical(&value), key.expiry_ms));
+                        assert!(twice.is_none(), "{:?} is twice in the file", String::from_utf8_lossy(key.name));
+                    }
+                    Event::End(..) => return contained,
+                    _ => {}
+                }
+            }
+        }
+    }
+
+    /// Returns the keys of a store.
+    fn contained(store: &Store) -> Contained {
+        let pass = store.0.gate.enter();
+        let mut contained = Contained::new();
+        for number in 0..store.databases() {
+            let Some(db) = store.0.keyspace.db(&pass, number) else { continue };
+            for stripe in 0..db.stripes() {
+                let locked = db.lock(stripe);
+                for entry in locked.table.entries() {
+                    // A value that is loaded may have a smaller form.
+                    let value = restore(&dump(&entry.copy_value()), &Limits::new()).expect("a value");
+                    contained.insert((number, entry.key().to_vec()), (canonical(&value), entry.expiry()));
+                }
+            }
+        }
+        contained
+    }
+
+    fn cut(store: &Store) -> Pass {
+        let form = Form { settings: Settings::new(store.clock().now_ms()), accesses: Accesses::Nothing };
+        let closed = store.0.gate.close().expect("no ticket exists");
+        let databases = store.0.keyspace.cut(&closed, Some(form));
+        Pass::new(store.0.clone(), databases, Some(form), 1 << 20)
+    }
+
+    /// Returns whether every entry has the store's parity.
+    fn is_at_rest(store: &Store) -> bool {
+        let pass = store.0.gate.enter();
+        (0..store.databases()).filter_map(|number| store.0.keyspace.db(&pass, number)).all(|db| {
+            (0..db.stripes()).all(|stripe| {
+                let locked = db.lock(stripe);
+                locked.table.entries().all(|entry| !store.0.keyspace.snapshots.misses(entry))
+            })
+        })
+    }
+
+    struct Random(u64);
+
+    impl Random {
+        fn below(&mut self, limit: u64) -> u64 {
+            self.0 = self.0.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+            (self.0 >> 33) % limit
+        }
+
+        /// A command on few keys of few databases.
+        fn command(&mut self) -> (u32, String) {
+            let (db, n) = (self.below(3) as u32, self.below(1_000_000));
+            let key = format!("key:{}", self.below(60));
+            let other = format!("key:{}", self.below(60));
+            let large = |n: u64| (0..2_500).map(|at| format!("{at} {}", at * n)).collect::<Vec<_>>().join(" ");
+            let line = match self.below(33) {
+                0..3 => format!("SET {key} {n}"),
+                3 => format!("SET {key} {}", "v".repeat(n as usize % 300)),
+                4 => format!("SET {key} {} EX 1000", "w".repeat(4000 + n as usize % 300)),
+                5 => format!("APPEND {key} {}", "x".repeat(n as usize % 3_000)),
+                6 => format!("INCR {key}"),
+                7 | 8 => format!("DEL {key} {other}"),
+                9 => format!("RENAME {key} {other}"),
+                10 => format!("COPY {key} {other} REPLACE"),
+                11 => format!("MOVE {key} {}", (db + 1) % 3),
+                12 => format!("EXPIRE {key} {}", n % 3),
+                13 => format!("PEXPIRE {key} {n}"),
+                14 => format!("PERSIST {key}"),
+                15 => format!("RPUSH {key} {n} {n} a b c"),
+                16 => format!("LPOP {key} 2"),
+                17 => format!("SADD {key} {n} {} member", n % 7),
+                18 => format!("SADDEX {key} 1000 {n}"),
+                19 => format!("SPOP {key}"),
+                20 => format!("HSET {key} {n} 1 b {n}"),
+                21 => format!("HEXPIRE {key} 100 FIELDS 1 b"),
+                22 => format!("HDEL {key} b"),
+                23 => format!("ZADD {key} {n} m{}", n % 20),
+                24 => format!("ZPOPMIN {key}"),
+                25 => format!("XADD {key} * f {n}"),
+                26 => format!("SETRANGE {key} 5000 {n}"),
+                27 => format!("SUNIONSTORE {key} {key} {other}"),
+                28 if n % 20 == 0 => format!("SWAPDB 0 {}", n % 3),
+                28 if n % 20 == 1 => "FLUSHDB".to_owned(),
+                28 if n % 20 == 2 => "FLUSHALL".to_owned(),
+                29 if n % 4 == 0 => format!("HSET {key} {}", large(n)),
+                30 if n % 4 == 0 => format!("RPUSH {key} {}", large(n)),
+                31 if n % 4 == 0 => format!("ZADD {key} {}", large(n)),
+                _ => format!("GETDEL {key}"),
+            };
+            (db, line)
+        }
+
+        fn work(&mut self, store: &Store, commands: u64) {
+            for _ in 0..commands {
+                let (db, line) = self.command();
+                let _ = ask_line(store, db, &line);
+            }
+        }
+    }
+
+    #[test]
+    fn a_pass_saves_what_was_there_at_the_cut_whatever_happens_meanwhile() {
+        for seed in 0..10 {
+            let store = Store::new(StoreOptions { stripes: 4, ..StoreOptions::default() });
+            let mut random = Random(seed);
+            for _ in 0..3 {
+                random.work(&store, 300);
+                let pass = cut(&store);
+                let expected = contained(&store);
+                let sink = Mutex::new(InMemory::default());
+                let mut part = pass.form.map(Part::new);
+                for place in 0..pass.databases.len() * pass.places.len() {
+                    pass.next.store(place + 1, Ordering::Relaxed);
+                    let mut from = Some(pass.places[place % pass.places.len()]);
+                    while let Some(here) = from {
+                        random.work(&store, 20);
+                        store.tick();
+                        pass.ask_all(part.as_mut().expect("it is saved"), &sink);
+                        if random.below(4) == 0 {
+                            pass.serve_claims(&mut part, &sink);
+                        }
+                        from = pass.slice(place, here, &mut part, &sink);
+                    }
+                }
+                pass.serve_claims(&mut part, &sink);
+                for place in std::mem::take(&mut *pass.missed.lock()) {
+                    pass.work_on(place, &mut part, &sink);
+                }
+                pass.finish_part(part, &sink);
+                pass.snapshots().discard();
+                let found = sink.lock().contained();
+                let differs =
+                    |(place, value): &(&(u32, Vec<u8>), &(Vec<u8>, Option<i64>))| expected.get(*place) != Some(value);
+                let first = found.iter().find(differs).map(|(place, value)| (place, value, expected.get(place)));
+                assert!(first.is_none(), "seed {seed}: {first:?} is not as it was");
+                assert_eq!(found.len(), expected.len(), "seed {seed}");
+                assert_eq!(store.0.keyspace.snapshots.waiting.load(Ordering::Relaxed), 0);
+                drop(pass);
+                assert!(is_at_rest(&store), "seed {seed}");
+            }
+        }
+    }
+
+    #[test]
+    fn several_threads_save_while_others_write() {
+        let store = Store::new(StoreOptions::default());
+        let mut random = Random(7);
+        (0..20_000).for_each(|n| drop(ask_line(&store, n % 3, &format!("SET k{n} {n}"))));
+        random.work(&store, 2_000);
+        for round in 0..4 {
+            let pass = cut(&store);
+            let expected = contained(&store);
+            let sink = Mutex::new(InMemory::default());
+            let (passed, stopped) = std::thread::scope(|scope| {
+                let writers: Vec<_> = (0..2)
+                    .map(|seed| {
+                        let store = &store;
+                        scope.spawn(move || Random(round * 10 + seed).work(store, 4_000))
+                    })
+                    .collect();
+                let passed = pass.run(2, &sink);
+                (passed, writers.into_iter().all(|writer| writer.join().is_ok()))
+            });
+            assert!(stopped);
+            assert_eq!(passed.expect("memory is written").keys, expected.len() as u64);
+            assert!(sink.lock().contained() == expected, "round {round}");
+            drop(pass);
+            assert!(is_at_rest(&store));
+        }
+    }
+
+    #[test]
+    fn whoever_changes_a_large_value_waits_until_it_is_saved_and_no_longer() {
+        let store = Store::new(StoreOptions { stripes: 1, ..StoreOptions::default() });
+        let elements = (0..3_000).map(|n| n.to_string()).collect::<Vec<_>>().join(" ");
+        for key in ["a", "b", "c"] {
+            assert_eq!(ask_line(&store, 0, &format!("RPUSH {key} {elements}")).expect("it is free"), ":3000\r\n");
+        }
+        let (pass, expected, sink) = (cut(&store), contained(&store), Mutex::new(InMemory::default()));
+        let waits = ask_line(&store, 0, "RPUSH a x").expect_err("it waits");
+        assert_eq!(ask_line(&store, 0, "LLEN a").expect("it is read"), ":3000\r\n");
+        // Those that replace or remove a value do not wait for it; nor does anybody for small ones.
+        assert_eq!(ask_line(&store, 0, "SET small 1").expect("it is free"), "+OK\r\n");
+        let mut section = crate::section::Section::at_once(
+            &store.0,
+            store.0.ticket_id(),
+            [(0, &b"b"[..], crate::Mode::Exclusive)].into_iter(),
+        );
+        assert!(section.take().is_none(), "the snapshot holds it");
+        let mut part = pass.form.map(Part::new);
+        pass.serve_claims(&mut part, &sink);
+        assert_eq!(String::from_utf8(futures_now(waits)).expect("text"), ":3001\r\n");
+        assert_eq!(ask_line(&store, 0, "RPUSH b x").expect("it is saved"), ":3001\r\n");
+        pass.finish_part(part, &sink);
+        pass.run(1, &sink).expect("memory is written");
+        assert!(sink.lock().contained() == expected);
+        assert_eq!(store.stats().tickets, 0);
+    }
+
+    /// Returns the reply of a command that has run by now.
+    fn futures_now(parked: crate::Parked) -> Vec<u8> {
+        use std::future::Future;
+        use std::task::{Context, Poll, Waker};
+        match std::pin::pin!(parked).poll(&mut Context::from_waker(Waker::noop())) {
+            Poll::Ready(reply) => reply,
+            Poll::Pending => panic!("it still waits"),
+        }
+    }
+
+    #[test]
+    fn a_value_larger_than_a_chunk_is_written_in_pieces() {
+        struct Bounded(InMemory);
+        impl Sink for Bounded {
+            fn take(&mut self, bytes: &[u8], summed: (u16, Sum)) -> io::Result<()> {
+                assert!(bytes.len() < 2 * CHUNK_BYTES, "{} bytes at once", bytes.len());
+                self.0.take(bytes, summed)
+            }
+        }
+        let store = Store::new(StoreOptions { stripes: 1, ..StoreOptions::default() });
+        let mut random = Random(1);
+        for key in ["saved", "moved", "flushed"] {
+            let db = u32::from(key == "flushed");
+            for n in 0..600 {
+                let text: String = (0..8_000).map(|_| char::from(b'!' + random.below(90) as u8)).collect();
+                let _ = ask_line(&store, db, &format!("HSET {key} {n} {text}"));
+            }
+        }
+        let (pass, expected, sink) = (cut(&store), contained(&store), Mutex::new(Bounded(InMemory::default())));
+        assert_eq!(ask_line(&store, 0, "DEL moved").expect("it is free"), ":1\r\n");
+        assert_eq!(ask_line(&store, 1, "FLUSHDB").expect("it is free"), "+OK\r\n");
+        pass.run(1, &sink).expect("memory is written");
+        assert!(sink.lock().0.contained() == expected);
+    }
+
+    #[test]
+    fn after_a_fault_the_next_pass_saves_everything() {
+        struct Full(u32);
+        impl Sink for Full {
+            fn take(&mut self, _: &[u8], _: (u16, Sum)) -> io::Result<()> {
+                self.0 -= 1;
+                if self.0 == 0 { Err(io::Error::from_raw_os_error(libc::ENOSPC)) } else { Ok(()) }
+            }
+        }
+        let store = Store::new(StoreOptions { stripes: 16, ..StoreOptions::default() });
+        for n in 0..3_000 {
+            let _ = ask_line(&store, 0, &format!("SET k{n} {}", "v".repeat(3_000 + n % 3_000)));
+        }
+        let fault = cut(&store).run(1, &Mutex::new(Full(1))).expect_err("the sink is full");
+        assert_eq!(fault.raw_os_error(), Some(libc::ENOSPC));
+        assert!(is_at_rest(&store));
+        let pass = cut(&store);
+        let (expected, sink) = (contained(&store), Mutex::new(InMemory::default()));
+        let _ = ask_line(&store, 0, "FLUSHALL");
+        assert_eq!(pass.run(1, &sink).expect("memory is written").keys, 3_000);
+        assert!(sink.lock().contained() == expected);
+        drop(pass);
+        while store.0.keyspace.free_discarded(16) {}
+        assert_eq!(store.0.keyspace.discarded_keys(), 0);
+    }
+}

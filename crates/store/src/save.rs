@@ -1,0 +1,642 @@
+//! Saves of the whole store to an RDB file: SAVE, BGSAVE and save points.
+//!
+//! A save is a thread. It waits for the moment of the [cut](crate::snapshot) as a transaction does that needs the keyspace
+//! for itself, then runs the [pass](crate::pass) into a file. Its [`Job`] tells others when the cut is done and how the save
+//! ended; no client but that of SAVE waits for it.
+//!
+//! Save points are checked by the store's tick, as is a BGSAVE that was scheduled while another save ran. After a save
+//! that failed, save points rest for [`PAUSE`], and, if `stop-writes-on-bgsave-error` is set, commands that write are
+//! refused until one succeeds.
+
+use std::future::{Future, poll_fn};
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::task::{Context, Poll, Wake, Waker};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use parking_lot::Mutex;
+use sluicegate_data::clock::ticks_of_ms;
+use sluicegate_data::rdb::crc64::Sum;
+use sluicegate_data::rdb::encode::Compression;
+use sluicegate_data::rdb::file::{Chunk, Contents, Settings};
+
+use crate::config::SavePoint;
+use crate::files::{Files, Replacement, SYNCED_EACH};
+use crate::gate::Closed;
+use crate::hold::{KeyList, Ticket};
+use crate::load::{Existing, LoadOptions};
+use crate::pass::{Pass, Passed, Sink};
+use crate::snapshot::{Accesses, Form};
+use crate::{Inner, Store};
+
+/// The time for which save points rest after a save that failed.
+const PAUSE: Duration = Duration::from_secs(5);
+/// The time after which a save asks for the cut again, if clients behind it were refused because of a long script.
+const AGAIN: Duration = Duration::from_millis(100);
+/// The maximum number of threads that go through the stripes.
+const THREADS_MAX: usize = 4;
+/// The bytes of old values that may wait in stripes.
+const BUDGET: u64 = 64 << 20;
+
+/// How a store is saved.
+#[derive(Clone, Debug)]
+pub struct Saving {
+    /// The name of the file in it.
+    pub name: String,
+    /// When it is saved by itself.
+    pub points: Vec<SavePoint>,
+    /// Whether strings are compressed.
+    pub compresses: bool,
+    /// Whether the file has a checksum.
+    pub has_checksum: bool,
+    /// Whether commands that write are refused after a save that failed.
+    pub stops_writes: bool,
+}
+
+impl Default for Saving {
+    fn default() -> Saving {
+        Saving {
+            name: "dump.rdb".to_owned(),
+            points: Vec::new(),
+            compresses: true,
+            has_checksum: true,
+            stops_writes: true,
+        }
+    }
+}
+
+/// Writes a line to the log: level, from 0 for debug to 3 for warning, and text.
+type Log = Arc<dyn Fn(u8, &str) + Send + Sync>;
+
+/// The saves of a store.
+pub(crate) struct Saver {
+    saving: Mutex<Arc<Saving>>,
+    /// The directory of the files; [`None`]: nothing is saved.
+    files: Mutex<Option<Arc<dyn Files>>>,
+    state: Mutex<State>,
+    log: Mutex<Option<Log>>,
+    /// The longest time for which the gate was closed for a cut, and a stripe was locked by a pass, in microseconds.
+    longest_gate_us: AtomicU64,
+    longest_lock_us: AtomicU64,
+}
+
+struct State {
+    job: Option<Arc<Job>>,
+    /// Whether another save is to begin when this one has ended.
+    is_scheduled: bool,
+    /// The end of the last successful save, in Unix seconds; before the first one, the start of the store.
+    last_s: u64,
+    /// Whether the last save in the background succeeded.
+    last_succeeded: bool,
+    /// The start of the last one that failed.
+    failed_at: Option<Instant>,
+    last_took: Option<Duration>,
+    /// Changes at the cut of the last successful save.
+    changes: u64,
+    saves: u64,
+}
+
+/// What INFO tells of saves.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct SaveFigures {
+    pub(crate) is_running: bool,
+    pub(crate) is_background: bool,
+    pub(crate) changes: u64,
+    pub(crate) last_s: u64,
+    pub(crate) last_succeeded: bool,
+    pub(crate) last_took_s: Option<u64>,
+    pub(crate) takes_s: Option<u64>,
+    pub(crate) saves: u64,
+    pub(crate) keys: u64,
+    pub(crate) keys_total: u64,
+    pub(crate) waiting_bytes: u64,
+    pub(crate) longest_gate_us: u64,
+    pub(crate) longest_lock_us: u64,
+}
+
+/// The reasons for which a save does not begin.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum NotSaved {
+    /// Another one runs.
+    Busy,
+    /// The store has no directory.
+    Nowhere,
+}
+
+/// One save.
+pub(crate) struct Job {
+    is_background: bool,
+    start: Instant,
+    state: Mutex<JobState>,
+    is_cancelled: AtomicBool,
+}
+
+/// How a save ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum SaveEnd {
+    /// The file is there.
+    Saved,
+    /// It was cancelled, or all databases were flushed.
+    Cancelled,
+    /// It failed; the log has the reason.
+    Failed,
+}
+
+#[derive(Default)]
+struct JobState {
+    pass: Option<Arc<Pass>>,
+    keys_total: u64,
+    is_cut: bool,
+    end: Option<SaveEnd>,
+    wakers: Vec<Waker>,
+}
+
+impl Job {
+    /// Waits until the cut is done: what is written from then on is not in the file.
+    pub(crate) async fn cut(&self) {
+        self.wait(|state| (state.is_cut || state.end.is_some()).then_some(())).await;
+    }
+
+    /// Waits until the save has ended.
+    pub(crate) async fn ended(&self) -> SaveEnd {
+        self.wait(|state| state.end).await
+    }
+
+    async fn wait<R>(&self, what: impl Fn(&JobState) -> Option<R>) -> R {
+        poll_fn(|context| {
+            let mut state = self.state.lock();
+            match what(&state) {
+                Some(result) => Poll::Ready(result),
+                None => {
+                    state.wakers.retain(|waker| !waker.will_wake(context.waker()));
+                    state.wakers.push(context.waker().clone());
+                    Poll::Pending
+                }
+            }
+        })
+        .await
+    }
+
+    /// Like [`ended`](Self::ended), for a thread that may wait.
+    pub(crate) fn wait_for_end(&self) -> SaveEnd {
+        let waker = waker_of_this_thread();
+        let mut ended = std::pin::pin!(self.ended());
+        loop {
+            match ended.as_mut().poll(&mut Context::from_waker(&waker)) {
+                Poll::Ready(end) => return end,
+                Poll::Pending => std::thread::park(),
+            }
+        }
+    }
+
+    fn change(&self, change: impl FnOnce(&mut JobState)) {
+        let wakers = {
+            let mut state = self.state.lock();
+            change(&mut state);
+            std::mem::take(&mut state.wakers)
+        };
+        wakers.into_iter().for_each(Waker::wake);
+    }
+
+    /// Ends it without a file.
+    pub(crate) fn cancel(&self) {
+        self.is_cancelled.store(true, Ordering::SeqCst);
+        if let Some(pass) = &self.state.lock().pass {
+            pass.give_up();
+        }
+    }
+}
+
+/// Returns a waker that unparks this thread.
+fn waker_of_this_thread() -> Waker {
+    struct Thread(std::thread::Thread);
+    impl Wake for Thread {
+        fn wake(self: Arc<Self>) {
+            self.0.unpark();
+        }
+    }
+    Waker::from(Arc::new(Thread(std::thread::current())))
+}
+
+fn unix_s() -> u64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs()
+}
+
+impl Default for Saver {
+    fn default() -> Saver {
+        Saver {
+            saving: Mutex::default(),
+            files: Mutex::default(),
+            state: Mutex::new(State {
+                job: None,
+                is_scheduled: false,
+                last_s: unix_s(),
+                last_succeeded: true,
+                failed_at: None,
+                last_took: None,
+                changes: 0,
+                saves: 0,
+            }),
+            log: Mutex::default(),
+            longest_gate_us: AtomicU64::new(0),
+            longest_lock_us: AtomicU64::new(0),
+        }
+    }
+}
+
+impl Saver {
+    fn log(&self, level: u8, text: &str) {
+        let log = self.log.lock().clone();
+        if let Some(log) = log {
+            log(level, text);
+        }
+    }
+
+    /// Returns the save that runs.
+    pub(crate) fn job(&self) -> Option<Arc<Job>> {
+        self.state.lock().job.clone()
+    }
+
+    /// Lets a save begin when the one that runs has ended, or at the next tick.
+    pub(crate) fn schedule(&self) {
+        self.state.lock().is_scheduled = true;
+    }
+
+    /// Forgets a save that was scheduled. Returns whether there was one.
+    pub(crate) fn unschedule(&self) -> bool {
+        std::mem::take(&mut self.state.lock().is_scheduled)
+    }
+
+    /// Returns the directory of the files.
+    pub(crate) fn files(&self) -> Option<Arc<dyn Files>> {
+        self.files.lock().clone()
+    }
+
+    /// Returns how the store is saved.
+    pub(crate) fn saving(&self) -> Arc<Saving> {
+        self.saving.lock().clone()
+    }
+}
+
+impl Store {
+    /// Sets how the store is saved from now on.
+    pub fn set_saving(&self, saving: Saving) {
+        *self.0.saver.saving.lock() = Arc::new(saving);
+        self.0.set_refuses();
+    }
+
+    /// Sets the directory of the files that are written from now on; [`None`]: nothing is saved.
+    pub fn set_files(&self, files: Option<Arc<dyn Files>>) {
+        *self.0.saver.files.lock() = files;
+    }
+
+    /// Sets the function by which saves write to the log.
+    pub(crate) fn set_save_log(&self, log: impl Fn(u8, &str) + Send + Sync + 'static) {
+        *self.0.saver.log.lock() = Some(Arc::new(log));
+    }
+
+    /// Begins a save, on a thread of its own.
+    pub(crate) fn save(&self, is_background: bool) -> Result<Arc<Job>, NotSaved> {
+        self.0.save(is_background)
+    }
+
+    /// Returns what INFO tells of saves.
+    pub(crate) fn save_figures(&self) -> SaveFigures {
+        let saver = &self.0.saver;
+        let changes = self.changes();
+        let state = saver.state.lock();
+        let job = state.job.as_ref();
+        let (keys, keys_total) = job.map_or((0, 0), |job| {
+            let of_job = job.state.lock();
+            (of_job.pass.as_ref().map_or(0, |pass| pass.keys()), of_job.keys_total)
+        });
+        SaveFigures {
+            is_running: job.is_some(),
+            is_background: job.is_some_and(|job| job.is_background),
+            changes: changes.saturating_sub(state.changes),
+            last_s: state.last_s,
+            last_succeeded: state.last_succeeded,
+            last_took_s: state.last_took.map(|took| took.as_secs()),
+            takes_s: job.filter(|job| job.is_background).map(|job| job.start.elapsed().as_secs()),
+            saves: state.saves,
+            keys,
+            keys_total,
+            waiting_bytes: u64::try_from(self.0.keyspace.snapshots.waiting.load(Ordering::Relaxed)).unwrap_or(0),
+            longest_gate_us: saver.longest_gate_us.load(Ordering::Relaxed),
+            longest_lock_us: saver.longest_lock_us.load(Ordering::Relaxed),
+        }
+    }
+}
+
+/// What DEBUG RELOAD does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Reload {
+    pub(crate) saves: bool,
+    pub(crate) flushes: bool,
+    /// Whether keys of the file replace those that exist.
+    pub(crate) merges: bool,
+}
+
+/// Why a reload failed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum NotReloaded {
+    NotSaved,
+    NotLoaded,
+}
+
+impl Store {
+    /// Saves the store, empties it and loads the file, while others wait as during the load at a start. Waits for the end:
+    /// to be called on a thread that may.
+    pub(crate) fn reload(&self, how: Reload) -> Result<(), NotReloaded> {
+        let inner = &self.0;
+        let Some(files) = inner.saver.files() else { return Err(NotReloaded::NotSaved) };
+        let load = self.begin_load(None).ok_or(NotReloaded::NotLoaded)?;
+        if how.saves {
+            let job = self.save(false).map_err(|_| NotReloaded::NotSaved)?;
+            if job.wait_for_end() != SaveEnd::Saved {
+                return Err(NotReloaded::NotSaved);
+            }
+        }
+        if how.flushes {
+            let (closed, ticket) = inner.close_for_cut();
+            (0..inner.keyspace.databases()).for_each(|db| inner.keyspace.flush(&closed, db));
+            inner.scripts.libraries.flush();
+            inner.open_after_cut(closed, ticket);
+        }
+        let saving = inner.saver.saving();
+        let log = |level, text: &str| inner.saver.log(level, text);
+        let existing = if how.merges { Existing::Replace } else { Existing::Refuse };
+        let options = LoadOptions { checks: saving.has_checksum, existing, keeps_expired: false, log: &log };
+        let loaded = files.open(saving.name.as_bytes()).map_err(|fault| fault.to_string());
+        match loaded.and_then(|file| load.run(file, options).map_err(|fault| fault.to_string())) {
+            Ok(_) => {
+                inner.saver.log(3, "DB reloaded by DEBUG RELOAD");
+                Ok(())
+            }
+            Err(fault) => {
+                inner.saver.log(3, &fault);
+                Err(NotReloaded::NotLoaded)
+            }
+        }
+    }
+}
+
+impl Inner {
+    /// Decides whether commands that write are refused.
+    fn set_refuses(&self) {
+        let saving = self.saver.saving();
+        let is_asked = saving.stops_writes && !saving.points.is_empty();
+        self.loading.refuse_writes(is_asked && !self.saver.state.lock().last_succeeded);
+    }
+
+    /// Opens the gate after [`close_for_cut`](Self::close_for_cut).
+    fn open_after_cut(&self, closed: Closed<'_>, ticket: Option<Arc<Ticket>>) {
+        drop(closed);
+        if let Some(ticket) = ticket {
+            self.gate.leave(&ticket);
+        }
+        self.run_waiting();
+    }
+
+    fn save(&self, is_background: bool) -> Result<Arc<Job>, NotSaved> {
+        let saving = self.saver.saving();
+        let (Some(inner), Some(files)) = (self.this.upgrade(), self.saver.files()) else {
+            return Err(NotSaved::Nowhere);
+        };
+        let job = Arc::new(Job {
+            is_background,
+            start: Instant::now(),
+            state: Mutex::default(),
+            is_cancelled: AtomicBool::new(false),
+        });
+        {
+            let mut state = self.saver.state.lock();
+            if state.job.is_some() {
+                return Err(NotSaved::Busy);
+            }
+            state.is_scheduled = false;
+            state.job = Some(job.clone());
+        }
+        let of_thread = job.clone();
+        let thread = std::thread::Builder::new().name("store-save".into()).spawn(move || {
+            inner.run_save(&of_thread, &*files, &saving);
+        });
+        if let Err(fault) = thread {
+            self.end_save(&job, Err(fault), 0);
+        }
+        Ok(job)
+    }
+
+    /// Begins the save that was scheduled, or that a save point asks for.
+    pub(crate) fn tick_saves(&self) {
+        let saving = self.saver.saving();
+        if self.saver.files().is_none() {
+            return;
+        }
+        if self.keyspace.snapshots.take_flushed() && !saving.points.is_empty() {
+            // As in Redis, the file does not bring back what was flushed.
+            self.saver.schedule();
+        }
+        let (is_scheduled, last_s, rests) = {
+            let state = self.saver.state.lock();
+            if state.job.is_some() {
+                return;
+            }
+            let rests = state.failed_at.is_some_and(|at| at.elapsed() < PAUSE);
+            (state.is_scheduled, state.last_s, rests)
+        };
+        if is_scheduled && !rests {
+            // Another one that has just begun saves as well.
+            let _ = self.save(true);
+            return;
+        }
+        if saving.points.is_empty() || rests {
+            return;
+        }
+        let (changes, passed_s) = (self.unsaved_changes(), unix_s().saturating_sub(last_s));
+        let due = saving.points.iter().find(|point| changes >= point.changes && passed_s > point.seconds);
+        if let Some(SavePoint { seconds, .. }) = due {
+            self.saver.log(2, &format!("{changes} changes in {seconds} seconds. Saving..."));
+            let _ = self.save(true);
+        }
+    }
+
+    /// Returns the number of changes of keys since the start.
+    pub(crate) fn changes(&self) -> u64 {
+        let pass = self.gate.enter();
+        let databases = (0..self.keyspace.databases()).filter_map(|number| self.keyspace.db(&pass, number));
+        let counted: u64 =
+            databases.map(|db| (0..db.stripes()).map(|stripe| db.lock(stripe).changes).sum::<u64>()).sum();
+        counted + self.keyspace.totals.changes.load(Ordering::Relaxed)
+    }
+
+    /// Returns the number of changes since the last save.
+    fn unsaved_changes(&self) -> u64 {
+        self.changes().saturating_sub(self.saver.state.lock().changes)
+    }
+
+    /// Waits for a moment without sections and parked commands, and closes the gate. Returns the ticket that waited.
+    fn close_for_cut(&self) -> (Closed<'_>, Option<Arc<Ticket>>) {
+        if let Some(closed) = self.gate.close() {
+            return (closed, None);
+        }
+        let waker = waker_of_this_thread();
+        loop {
+            let ticket = Arc::new(Ticket::new(self.ticket_id(), KeyList::new(), None));
+            self.gate.queue(ticket.clone());
+            while ticket.refusal().is_none() {
+                // Heard of from here on, so a moment that comes after the next line is not missed.
+                ticket.listen(&waker);
+                if let Some(closed) = self.gate.close() {
+                    return (closed, Some(ticket));
+                }
+                std::thread::park_timeout(AGAIN);
+            }
+            // A long script runs, and the clients behind this ticket were refused. They may go on meanwhile.
+            self.gate.leave(&ticket);
+            self.run_waiting();
+            std::thread::sleep(AGAIN);
+        }
+    }
+
+    /// Makes the cut, and returns the pass with what the file begins with.
+    fn cut_for(self: &Arc<Inner>, job: &Job, saving: &Saving) -> (Arc<Pass>, Chunk, u64) {
+        // What changes meanwhile is saved, and counts as unsaved.
+        let changes = self.changes();
+        let (closed, ticket) = self.close_for_cut();
+        let start = Instant::now();
+        let now_ms = self.clock.now_ms();
+        let compression = if saving.compresses { Compression::Lzf } else { Compression::Off };
+        let settings = Settings { compression, ..Settings::new(now_ms) };
+        let accesses = Accesses::of(self.memory.policy(), ticks_of_ms(now_ms), &self.limits);
+        let form = Some(Form { settings, accesses }).filter(|_| !job.is_cancelled.load(Ordering::SeqCst));
+        let databases = self.keyspace.cut(&closed, form);
+        let libraries = self.scripts.libraries.all();
+        self.saver.longest_gate_us.fetch_max(start.elapsed().as_micros() as u64, Ordering::Relaxed);
+        self.open_after_cut(closed, ticket);
+        let mut first = Chunk::new(settings);
+        first.aux(b"redis-ver", crate::redis::REDIS_VERSION.as_bytes());
+        first.aux(b"redis-bits", b"64");
+        first.aux(b"ctime", (now_ms / 1000).to_string().as_bytes());
+        first.aux(b"used-mem", self.memory.told().to_string().as_bytes());
+        first.aux(b"aof-base", b"0");
+        libraries.iter().for_each(|library| first.library(&library.source));
+        let pass = Arc::new(Pass::new(self.clone(), databases, form, BUDGET));
+        let mut keys_total = 0;
+        for (number, keys, expiries) in pass.sizes().filter(|(_, keys, _)| *keys > 0) {
+            first.database(number.into());
+            first.sizes(keys, expiries);
+            keys_total += keys;
+        }
+        job.change(|state| {
+            state.pass = Some(pass.clone());
+            state.keys_total = keys_total;
+            state.is_cut = true;
+        });
+        (pass, first, changes)
+    }
+
+    fn run_save(self: &Arc<Inner>, job: &Job, files: &dyn Files, saving: &Saving) {
+        if job.is_background {
+            self.saver.log(1, &format!("Background saving started by pid {}", std::process::id()));
+        }
+        let (pass, first, changes) = self.cut_for(job, saving);
+        if job.is_cancelled.load(Ordering::SeqCst) {
+            pass.give_up();
+        }
+        let result = self.write_file(&pass, &first, files, saving);
+        drop(pass);
+        // Databases that were flushed meanwhile can be freed.
+        job.change(|state| state.pass = None);
+        self.end_save(job, result, changes);
+    }
+
+    fn write_file(&self, pass: &Pass, first: &Chunk, files: &dyn Files, saving: &Saving) -> io::Result<SaveEnd> {
+        let cores = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
+        let threads = cores.min(THREADS_MAX);
+        let mut contents = Contents::default();
+        contents.add(first.summed());
+        let temporary = format!("temp-{}.rdb", std::process::id());
+        let begun = Replacement::new(files, temporary.as_bytes(), Some(SYNCED_EACH)).and_then(|mut file| {
+            file.write(&contents.magic())?;
+            file.write(first.bytes())?;
+            Ok(file)
+        });
+        let file = match begun {
+            Ok(file) => file,
+            Err(fault) => {
+                // The next cut needs a pass in any case.
+                pass.give_up();
+                pass.run(threads, &Mutex::new(Nothing))?;
+                return Err(fault);
+            }
+        };
+        let sink = Mutex::new(RdbFile { file, contents });
+        let passed = pass.run(threads, &sink);
+        let RdbFile { mut file, contents } = sink.into_inner();
+        let Passed { longest_us, .. } = passed?;
+        self.saver.longest_lock_us.fetch_max(longest_us, Ordering::Relaxed);
+        if pass.is_given_up() {
+            return Ok(SaveEnd::Cancelled);
+        }
+        file.write(&contents.tail(contents.magic(), saving.has_checksum))?;
+        file.replace(saving.name.as_bytes())?;
+        Ok(SaveEnd::Saved)
+    }
+
+    /// Records the end of a save.
+    fn end_save(&self, job: &Job, result: io::Result<SaveEnd>, changes: u64) {
+        let saver = &self.saver;
+        let took = job.start.elapsed();
+        match (&result, job.is_background) {
+            (Ok(SaveEnd::Cancelled), _) => saver.log(2, "Background saving cancelled"),
+            (Ok(_), true) => saver.log(2, "Background saving terminated with success"),
+            (Ok(_), false) => saver.log(2, "DB saved on disk"),
+            (Err(fault), _) => saver.log(3, &format!("Error saving the data set: {fault}")),
+        }
+        {
+            let mut state = saver.state.lock();
+            state.job = None;
+            state.last_took = if job.is_background { Some(took) } else { state.last_took };
+            match &result {
+                Ok(SaveEnd::Cancelled) => {}
+                Ok(_) => {
+                    state.last_s = unix_s();
+                    state.changes = changes;
+                    state.saves += 1;
+                    state.last_succeeded = true;
+                    state.failed_at = None;
+                }
+                Err(_) => {
+                    state.last_succeeded = false;
+                    state.failed_at = Some(Instant::now());
+                }
+            }
+        }
+        self.set_refuses();
+        job.change(|state| state.end = Some(result.unwrap_or(SaveEnd::Failed)));
+    }
+}
+
+/// A file that is being written.
+struct RdbFile<'f> {
+    file: Replacement<'f>,
+    contents: Contents,
+}
+
+impl Sink for RdbFile<'_> {
+    fn take(&mut self, bytes: &[u8], summed: (u16, Sum)) -> io::Result<()> {
+        self.contents.add(summed);
+        self.file.write(bytes)
+    }
+}
+
+/// Takes nothing.
+struct Nothing;
+
+impl Sink for Nothing {
+    fn take(&mut self, _: &[u8], _: (u16, Sum)) -> io::Result<()> {
+        Ok(())
+    }
+}

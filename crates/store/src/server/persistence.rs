@@ -1,0 +1,192 @@
+//! Commands about saves: SAVE, BGSAVE, LASTSAVE; and what INFO tells of them.
+
+use std::fmt::Write;
+use std::sync::atomic::Ordering;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use sluicegate_wire::resp::{ReplySink, ReplyWriter};
+use tokio::sync::oneshot;
+
+use super::dispatch::{About, Context, Outcome};
+use crate::save::{NotReloaded, NotSaved, Reload, SaveEnd};
+
+const SYNTAX: &str = "ERR syntax error";
+const IN_PROGRESS: &str = "ERR Background save already in progress";
+const NOWHERE: &str = "ERR this store has no directory to save to; set 'dir' in its section";
+
+/// `SAVE`: replies when the file is written. Other clients go on meanwhile.
+pub(super) fn save(context: &mut Context<'_>, _: &[&[u8]], out: &mut ReplyWriter<'_>) -> Outcome {
+    let job = match context.worker.server.store.save(false) {
+        Ok(job) => job,
+        Err(NotSaved::Busy) => return fail(IN_PROGRESS, out),
+        Err(NotSaved::Nowhere) => return fail(NOWHERE, out),
+    };
+    let protocol = context.session.protocol;
+    Outcome::Later(Box::pin(async move {
+        let mut bytes = Vec::new();
+        let mut out = ReplyWriter::new(&mut bytes, protocol);
+        match job.ended().await {
+            SaveEnd::Saved => out.ok(),
+            // Redis's whole text; the log has the reason.
+            SaveEnd::Cancelled | SaveEnd::Failed => out.error("ERR"),
+        }
+        bytes
+    }))
+}
+
+/// `BGSAVE [SCHEDULE|CANCEL]`: replies once what is written later is not in the file.
+pub(super) fn bgsave(context: &mut Context<'_>, args: &[&[u8]], out: &mut ReplyWriter<'_>) -> Outcome {
+    let store = &context.worker.server.store;
+    match args {
+        [_] => {}
+        // No other work keeps a save waiting, so it is one more way to write BGSAVE.
+        [_, word] if word.eq_ignore_ascii_case(b"schedule") => {}
+        [_, word] if word.eq_ignore_ascii_case(b"cancel") => return cancel(context, out),
+        _ => return fail(SYNTAX, out),
+    }
+    if store.0.saver.job().is_some() {
+        return fail(IN_PROGRESS, out);
+    }
+    if context.session.in_exec {
+        return scheduled(context, out);
+    }
+    let job = match store.save(true) {
+        Ok(job) => job,
+        Err(NotSaved::Busy) => return fail(IN_PROGRESS, out),
+        Err(NotSaved::Nowhere) => return fail(NOWHERE, out),
+    };
+    let protocol = context.session.protocol;
+    Outcome::Later(Box::pin(async move {
+        job.cut().await;
+        let mut bytes = Vec::new();
+        ReplyWriter::new(&mut bytes, protocol).simple("Background saving started");
+        bytes
+    }))
+}
+
+fn scheduled(context: &Context<'_>, out: &mut ReplyWriter<'_>) -> Outcome {
+    if context.worker.server.store.0.saver.files().is_none() {
+        return fail(NOWHERE, out);
+    }
+    context.worker.server.store.0.saver.schedule();
+    out.simple("Background saving scheduled");
+    Outcome::Done
+}
+
+/// `BGSAVE CANCEL` (Valkey 8.1).
+fn cancel(context: &Context<'_>, out: &mut ReplyWriter<'_>) -> Outcome {
+    let saver = &context.worker.server.store.0.saver;
+    match saver.job() {
+        Some(job) => {
+            job.cancel();
+            out.simple("Background saving cancelled");
+        }
+        None if saver.unschedule() => out.simple("Scheduled background saving cancelled"),
+        None => out.error("ERR Background saving is currently not in progress or scheduled"),
+    }
+    Outcome::Done
+}
+
+/// `DEBUG RELOAD [MERGE] [NOFLUSH] [NOSAVE]`.
+pub(super) fn reload(context: &mut Context<'_>, words: &[&[u8]], out: &mut ReplyWriter<'_>) -> Outcome {
+    let mut how = Reload { saves: true, flushes: true, merges: false };
+    for word in words {
+        match &word.to_ascii_lowercase()[..] {
+            b"merge" => how.merges = true,
+            b"noflush" => how.flushes = false,
+            b"nosave" => how.saves = false,
+            _ => return fail("ERR DEBUG RELOAD only supports the MERGE, NOFLUSH and NOSAVE options.", out),
+        }
+    }
+    let (store, protocol) = (context.worker.server.store.clone(), context.session.protocol);
+    let (ended, ending) = oneshot::channel();
+    let work = move || {
+        // The client may be gone.
+        let _ = ended.send(store.reload(how));
+    };
+    if std::thread::Builder::new().name("store-reload".into()).spawn(work).is_err() {
+        return fail("ERR", out);
+    }
+    Outcome::Later(Box::pin(async move {
+        let mut bytes = Vec::new();
+        let mut out = ReplyWriter::new(&mut bytes, protocol);
+        match ending.await {
+            Ok(Ok(())) => out.ok(),
+            Ok(Err(NotReloaded::NotSaved)) => out.error("ERR"),
+            Ok(Err(NotReloaded::NotLoaded)) | Err(_) => {
+                out.error("ERR Error trying to load the RDB dump, check server logs.");
+            }
+        }
+        bytes
+    }))
+}
+
+/// `LASTSAVE`: the end of the last successful save; before the first one, the start of the store.
+pub(super) fn lastsave(about: &About<'_>, _: &[&[u8]], out: &mut ReplyWriter<'_>) -> Outcome {
+    out.integer(about.server.store.save_figures().last_s as i64);
+    Outcome::Done
+}
+
+fn fail(text: &str, out: &mut ReplyWriter<'_>) -> Outcome {
+    out.error(text);
+    Outcome::Done
+}
+
+/// Writes the section of INFO.
+pub(super) fn info(about: &About<'_>, out: &mut String) -> std::fmt::Result {
+    let saves = about.server.store.save_figures();
+    let seconds = |time: Option<u64>| time.map_or(-1, |time| time as i64);
+    let percent = if saves.keys_total > 0 { saves.keys as f64 * 100.0 / saves.keys_total as f64 } else { 0.0 };
+    let loading = &about.server.store.0.loading;
+    writeln!(out, "loading:{}", u8::from(loading.is_on()))?;
+    writeln!(out, "async_loading:0")?;
+    writeln!(out, "current_cow_peak:{}", saves.waiting_bytes)?;
+    writeln!(out, "current_cow_size:{}", saves.waiting_bytes)?;
+    writeln!(out, "current_cow_size_age:0")?;
+    writeln!(out, "current_fork_perc:{:.2}", percent.min(100.0))?;
+    writeln!(out, "current_save_keys_processed:{}", saves.keys)?;
+    writeln!(out, "current_save_keys_total:{}", saves.keys_total)?;
+    writeln!(out, "rdb_changes_since_last_save:{}", saves.changes)?;
+    writeln!(out, "rdb_bgsave_in_progress:{}", u8::from(saves.is_running && saves.is_background))?;
+    writeln!(out, "rdb_last_save_time:{}", saves.last_s)?;
+    writeln!(out, "rdb_last_bgsave_status:{}", if saves.last_succeeded { "ok" } else { "err" })?;
+    writeln!(out, "rdb_last_bgsave_time_sec:{}", seconds(saves.last_took_s))?;
+    writeln!(out, "rdb_current_bgsave_time_sec:{}", seconds(saves.takes_s))?;
+    writeln!(out, "rdb_saves:{}", saves.saves)?;
+    writeln!(out, "rdb_last_cow_size:0")?;
+    for (name, figure) in
+        [("rdb_last_load_keys_expired", &loading.expired), ("rdb_last_load_keys_loaded", &loading.keys)]
+    {
+        writeln!(out, "{name}:{}", figure.load(Ordering::Relaxed))?;
+    }
+    // Not in Redis: the longest time for which a save has kept others waiting, in microseconds.
+    writeln!(out, "rdb_longest_cut_us:{}", saves.longest_gate_us)?;
+    writeln!(out, "rdb_longest_lock_us:{}", saves.longest_lock_us)?;
+    writeln!(out, "aof_enabled:0")?;
+    writeln!(out, "aof_rewrite_in_progress:0")?;
+    writeln!(out, "aof_rewrite_scheduled:0")?;
+    writeln!(out, "aof_last_rewrite_time_sec:-1")?;
+    writeln!(out, "aof_current_rewrite_time_sec:-1")?;
+    writeln!(out, "aof_last_bgrewrite_status:ok")?;
+    writeln!(out, "aof_rewrites:0")?;
+    writeln!(out, "aof_rewrites_consecutive_failures:0")?;
+    writeln!(out, "aof_last_write_status:ok")?;
+    writeln!(out, "aof_last_cow_size:0")?;
+    writeln!(out, "module_fork_in_progress:0")?;
+    writeln!(out, "module_fork_last_cow_size:0")?;
+    if !loading.is_on() {
+        return Ok(());
+    }
+    let now_s = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
+    let (percent, eta_s) = loading.estimate(now_s);
+    for (name, figure) in [
+        ("loading_start_time", &loading.started_s),
+        ("loading_total_bytes", &loading.total_bytes),
+        ("loading_rdb_used_mem", &loading.used_bytes),
+        ("loading_loaded_bytes", &loading.loaded_bytes),
+    ] {
+        writeln!(out, "{name}:{}", figure.load(Ordering::Relaxed))?;
+    }
+    writeln!(out, "loading_loaded_perc:{percent:.2}")?;
+    writeln!(out, "loading_eta_seconds:{eta_s}")
+}
