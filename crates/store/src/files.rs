@@ -48,6 +48,9 @@ pub trait Files: Send + Sync {
     /// Opens a directory in this one.
     fn directory(&self, name: &[u8]) -> io::Result<Arc<dyn Files>>;
 
+    /// Gives a file a second name: the same one, in a directory in this one. A symbolic link is followed.
+    fn link_below(&self, name: &[u8], directory: &[u8]) -> io::Result<()>;
+
     /// Makes the directory's names durable: files that were created, renamed and removed.
     fn sync_directory(&self) -> io::Result<()>;
 
@@ -82,6 +85,8 @@ pub struct Entry {
     pub kind: EntryKind,
     /// The length in bytes, of a file.
     pub bytes: u64,
+    /// The file's number, by which two names of the same file are known.
+    pub number: u64,
 }
 
 /// The kind of an [`Entry`].

@@ -92,7 +92,7 @@ impl Files for Directory {
             FileType::Directory => EntryKind::Directory,
             _ => EntryKind::Other,
         };
-        Ok(Some(Entry { kind, bytes: u64::try_from(found.st_size).unwrap_or(0) }))
+        Ok(Some(Entry { kind, bytes: u64::try_from(found.st_size).unwrap_or(0), number: found.st_ino }))
     }
 
     fn list(&self) -> io::Result<Vec<Vec<u8>>> {
@@ -122,6 +122,11 @@ impl Files for Directory {
         let descriptor = self.below(single(name)?)?;
         let path = self.path.join(OsStr::from_bytes(name));
         Ok(Arc::new(Directory { path, descriptor: descriptor.into() }))
+    }
+
+    fn link_below(&self, name: &[u8], directory: &[u8]) -> io::Result<()> {
+        let below = self.below(single(directory)?)?;
+        Ok(rustix::fs::linkat(self.descriptor()?, single(name)?, below, name, AtFlags::SYMLINK_FOLLOW)?)
     }
 
     fn sync_directory(&self) -> io::Result<()> {
@@ -192,7 +197,8 @@ mod tests {
         files.rename(b"one", b"two").unwrap();
         files.sync_directory().unwrap();
         assert_eq!(files.entry(b"one").unwrap(), None);
-        assert_eq!(files.entry(b"two").unwrap(), Some(Entry { kind: EntryKind::File, bytes: 11 }));
+        let entry = files.entry(b"two").unwrap().expect("it is there");
+        assert_eq!((entry.kind, entry.bytes), (EntryKind::File, 11));
 
         let mut file = files.append(b"two").unwrap();
         file.write_all(b"!").unwrap();
@@ -205,6 +211,9 @@ mod tests {
         let mut names = files.list().unwrap();
         names.sort();
         assert_eq!(names, [&b"below"[..], b"two"]);
+        files.link_below(b"two", b"below").unwrap();
+        let linked = files.directory(b"below").unwrap().entry(b"two").unwrap();
+        assert!(linked.is_some() && linked == files.entry(b"two").unwrap());
         files.remove(b"two").unwrap();
         assert_eq!(files.list().unwrap(), [b"below"]);
         let error = files.open(b"two").map(drop).unwrap_err();

@@ -31,11 +31,21 @@ pub(crate) struct Plan {
     pub(crate) writes_short: bool,
     pub(crate) page_bytes: usize,
     pub(crate) keeps_order: bool,
+    /// Whether a file may have several names.
+    pub(crate) has_links: bool,
 }
 
 impl Default for Plan {
     fn default() -> Plan {
-        Plan { crash_at: None, error_at: None, space: None, writes_short: false, page_bytes: 4096, keeps_order: false }
+        Plan {
+            crash_at: None,
+            error_at: None,
+            space: None,
+            writes_short: false,
+            page_bytes: 4096,
+            keeps_order: false,
+            has_links: true,
+        }
     }
 }
 
@@ -277,7 +287,12 @@ impl Disk {
                 }
             }
         }
-        let plan = Plan { page_bytes: plan.page_bytes, keeps_order: plan.keeps_order, ..Plan::default() };
+        let plan = Plan {
+            page_bytes: plan.page_bytes,
+            keeps_order: plan.keeps_order,
+            has_links: plan.has_links,
+            ..Plan::default()
+        };
         Disk::of(State { plan, random: seed, operations: 0, nodes, locked: HashSet::new() })
     }
 
@@ -300,7 +315,6 @@ impl Disk {
     }
 
     fn find(&self, state: &mut State, name: &[u8]) -> io::Result<usize> {
-        state.is_up()?;
         let found = state.directory(self.node).seen.get(name).copied();
         found.ok_or_else(|| io::Error::from_raw_os_error(libc::ENOENT))
     }
@@ -338,7 +352,9 @@ impl Files for Disk {
     }
 
     fn open(&self, name: &[u8]) -> io::Result<Box<dyn File>> {
-        let node = self.find(&mut self.state(), name)?;
+        let mut state = self.state();
+        state.is_up()?;
+        let node = self.find(&mut state, name)?;
         Ok(self.opened(node, FileMode::Read))
     }
 
@@ -354,10 +370,11 @@ impl Files for Disk {
 
     fn entry(&self, name: &[u8]) -> io::Result<Option<Entry>> {
         let mut state = self.state();
-        let Ok(node) = self.find(&mut state, name) else { return state.is_up().map(|()| None) };
+        state.is_up()?;
+        let Ok(node) = self.find(&mut state, name) else { return Ok(None) };
         Ok(Some(match &state.nodes[node] {
-            Node::File(file) => Entry { kind: EntryKind::File, bytes: file.seen.len() as u64 },
-            Node::Directory(_) => Entry { kind: EntryKind::Directory, bytes: 0 },
+            Node::File(file) => Entry { kind: EntryKind::File, bytes: file.seen.len() as u64, number: node as u64 },
+            Node::Directory(_) => Entry { kind: EntryKind::Directory, bytes: 0, number: node as u64 },
         }))
     }
 
@@ -397,6 +414,21 @@ impl Files for Disk {
         Ok(Arc::new(self.below(name)?))
     }
 
+    fn link_below(&self, name: &[u8], directory: &[u8]) -> io::Result<()> {
+        let below = self.below(directory)?;
+        let mut state = self.state();
+        state.operate()?;
+        if !state.plan.has_links {
+            return Err(io::Error::from_raw_os_error(libc::EPERM));
+        }
+        let node = self.find(&mut state, name)?;
+        if below.find(&mut state, name).is_ok() {
+            return Err(io::Error::from_raw_os_error(libc::EEXIST));
+        }
+        below.change(&mut state, NameChange { removed: None, added: Some((name.to_vec(), node)) });
+        Ok(())
+    }
+
     fn sync_directory(&self) -> io::Result<()> {
         let mut state = self.state();
         let result = state.operate();
@@ -422,6 +454,7 @@ impl Disk {
     /// Returns a directory in this one.
     pub(crate) fn below(&self, name: &[u8]) -> io::Result<Disk> {
         let mut state = self.state();
+        state.is_up()?;
         let node = self.find(&mut state, name)?;
         match &state.nodes[node] {
             Node::Directory(_) => Ok(Disk { state: self.state.clone(), node }),
