@@ -2,7 +2,8 @@
 //!
 //! It consists of several files in a directory of its own (`appenddirname`): a *base* file, which is the data set at some
 //! moment, and *increments*, the commands since. The `manifest` names them; `parts` changes the manifest such that a
-//! crash at any moment leaves one whose files exist.
+//! crash at any moment leaves one whose files exist. `read` reads commands.
 
 pub(crate) mod manifest;
 pub(crate) mod parts;
+pub(crate) mod read;

@@ -87,6 +87,7 @@ use std::time::Duration;
 use parking_lot::Mutex;
 
 pub use aof::manifest::fuzz_manifest;
+pub use aof::read::fuzz_aof;
 pub use catalogue::{GlobalHandle, Handle};
 pub use commands::{Unfit, unfit};
 pub use context::Ctx;
