@@ -156,7 +156,6 @@ impl<R: Read> AofReader<R> {
     }
 
     /// Returns the next part of the file; after the end, the end again.
-    #[expect(clippy::should_implement_trait, reason = "an event borrows from the reader")]
     pub(crate) fn next(&mut self) -> io::Result<Event<'_>> {
         if let Some(end) = self.end {
             return Ok(Event::End(end));

@@ -7,6 +7,7 @@ use std::path::Path;
 
 use super::tables::{PROCESS, canonical, find_idle};
 use super::{FIXED, Field, Form, SavePoint, ServerOptions, WRONG_WORDS, find};
+use crate::files::reason;
 use crate::words::{quote, quoted, split};
 
 /// Files that include each other are followed this deep.
@@ -70,13 +71,7 @@ pub fn read(options: &mut ServerOptions, file: Option<&Path>, more: &[u8]) -> Re
 }
 
 fn load(path: &Path) -> Result<Vec<u8>, FileError> {
-    std::fs::read(path).map_err(|error| {
-        let why = error.raw_os_error().map_or(error.to_string(), |code| {
-            let text = std::io::Error::from_raw_os_error(code).to_string();
-            text.split(" (os error").next().unwrap_or_default().to_owned()
-        });
-        FileError::Open(path.display().to_string(), why)
-    })
+    std::fs::read(path).map_err(|error| FileError::Open(path.display().to_string(), reason(&error)))
 }
 
 fn read_lines(options: &mut ServerOptions, text: &[u8], depth: usize) -> Result<(), FileError> {

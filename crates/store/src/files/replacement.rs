@@ -67,7 +67,7 @@ impl Drop for Replacement<'_> {
 mod tests {
     use sluicegate_data::random::numbers;
 
-    use super::super::simulated::{Disk, Plan};
+    use super::super::simulated::{Disk, Plan, seeds};
     use super::*;
 
     const TEMPORARY: &[u8] = b"temp-1.rdb";
@@ -115,7 +115,7 @@ mod tests {
     fn every_crash_and_fault_leaves_the_old_file_or_the_new_one() {
         let old = vec![b'o'; 300];
         let (mut cases, mut left) = (0, [false; 2]);
-        for seed in 0..60 {
+        for seed in seeds(60) {
             let base = Plan { page_bytes: 32, writes_short: true, keeps_order: seed % 4 == 0, ..Plan::default() };
             let old = (seed % 3 > 0).then_some(&old[..]);
             let (is_replaced, _) = check(seed, base.clone(), old);

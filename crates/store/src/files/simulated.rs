@@ -18,6 +18,13 @@ use std::sync::{Arc, Mutex};
 
 use super::{Entry, EntryKind, File, Files, Lock};
 
+/// Returns the seeds of a test: so many, or as many as `SLUICEGATE_DISKS` says, from `SLUICEGATE_SEED` on.
+pub(crate) fn seeds(count: u64) -> std::ops::Range<u64> {
+    let number = |name: &str| std::env::var(name).ok().and_then(|text| text.parse().ok());
+    let first = number("SLUICEGATE_SEED").unwrap_or(0);
+    first..first + number("SLUICEGATE_DISKS").unwrap_or(count)
+}
+
 /// What goes wrong.
 #[derive(Clone, Debug)]
 pub(crate) struct Plan {
@@ -576,6 +583,11 @@ impl File for DiskFile {
         state.operate()?;
         state.file(self.node).change(Change::Truncate(len as usize));
         Ok(())
+    }
+
+    fn duplicate(&self) -> io::Result<Box<dyn File>> {
+        let DiskFile { state, node, position, mode } = self;
+        Ok(Box::new(DiskFile { state: state.clone(), node: *node, position: *position, mode: *mode }))
     }
 
     fn length(&self) -> io::Result<u64> {
