@@ -376,6 +376,7 @@ pub fn fuzz_aof(data: &[u8]) {
 #[cfg(test)]
 mod tests {
     use sluicegate_data::random::{damage, numbers};
+    use sluicegate_data::rdb::file as rdb;
     use sluicegate_testkit::{Client, RedisServer, encode};
 
     use super::*;
@@ -566,6 +567,20 @@ mod tests {
         assert!(names.windows(2).any(|pair| pair == ["SELECT", "MULTI"]) && names.contains(&"XCLAIM"), "{names:?}");
         let base = std::fs::read(path.path().join("appendonlydir/appendonly.aof.1.base.rdb")).expect("a file");
         assert!(is_rdb(&base));
+
+        // The single file of an old version: both in one, of which the reader of RDB files has read too much.
+        let single = [&base[..], &file].concat();
+        let mut rdb = rdb::FileReader::new(&single[..]).expect("an RDB file");
+        while !matches!(rdb.next().expect("an RDB file"), rdb::Event::End(_)) {}
+        let position = rdb.offset();
+        let (source, rest) = rdb.into_rest();
+        let mut reader = AofReader::behind(source, rest, position);
+        let end = loop {
+            if let Event::End(end) = reader.next().expect("no errors") {
+                break end;
+            }
+        };
+        assert_eq!(end, End { whole: single.len() as u64, kind: EndKind::Whole });
     }
 
     #[test]
