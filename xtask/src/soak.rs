@@ -14,6 +14,10 @@ const CASES: &str = "10000";
 /// The number of seeds with which garbage is sent to the store's sockets.
 const SEEDS: u64 = 20;
 
+/// The number of seeds of the tests on simulated disks, each with a run for every operation at which the machine may stop:
+/// together more than a million.
+const DISKS: &str = "4000";
+
 /// The number of random scripts that are run by the store and by redis-server.
 const SCRIPTS: &str = "100000";
 
@@ -48,6 +52,10 @@ pub fn soak(arguments: &[&str]) -> Result<(), String> {
         if !cargo(&[&suite[..], &["garbage"]].concat(), &[("SLUICEGATE_SEED", &seed.to_string())])? {
             failed.push(format!("garbage from seed {seed}"));
         }
+    }
+    let disks = [("SLUICEGATE_DISKS", DISKS), ("SLUICEGATE_SEED", &(first_seed * 1_000).to_string())];
+    if !cargo(&["-p", "sluicegate-store", "--lib", "every_crash"], &disks)? {
+        failed.push("simulated disks".to_owned());
     }
     // Each script has a seed of its own.
     let scripts = [("SLUICEGATE_SCRIPTS", SCRIPTS), ("SLUICEGATE_SEED", &(first_seed * 1_000).to_string())];

@@ -13,7 +13,7 @@ mod tables;
 
 use std::collections::BTreeMap;
 
-pub use file::{FileError, fuzz_file, lines_of_words, read, rewrite, split};
+pub use file::{FileError, fuzz_file, lines_of_words, read, rewrite};
 use sluicegate_data::object::limits;
 pub use tables::{ALIASES, Form, IDLE, Idle, PROCESS, ProcessOptions, ProcessParameter, TlsOptions, canonical};
 

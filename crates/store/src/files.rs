@@ -1,193 +1,113 @@
-//! The directory in which a store keeps its files, and how a file is replaced without a moment in which neither the old
-//! one nor the new one is whole.
+//! The disk, as persistence uses it: the files of one directory.
 //!
-//! Everything that is kept goes through [`Files`], so that tests can put a disk in its place that loses, at a crash, what
-//! was not synced (`files::simulated`).
+//! Everything that is kept on disk is written through [`Files`], so the same code runs on the real directory
+//! ([`Directory`]) and, in tests, on one that loses, tears and reorders what is not synced (`simulated`).
+//!
+//! Names are single components: a file is in the directory itself, and a directory below it is a `Files` of its own. The
+//! directory stays the same one if it is renamed. What makes data durable is not hidden: a file's contents by
+//! [`File::sync_data`], its name by [`Files::sync_directory`] afterwards. After an error of either, nothing that was
+//! written before may be counted on, even if a later call succeeds: the kernel drops pages that it could not write.
 
+mod directory;
+mod replacement;
 #[cfg(test)]
 pub(crate) mod simulated;
 
-use std::fs;
 use std::io::{self, Read, Write};
-use std::os::unix::fs::OpenOptionsExt;
-use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
-/// The bytes after which a file that is being written is synced, so that its end does not wait for all of them (Redis's
-/// `rdb-save-incremental-fsync`).
-const SYNCED_EACH: u64 = 4 << 20;
+pub use directory::Directory;
+pub(crate) use replacement::{Replacement, SYNCED_EACH};
 
-/// A file that is being written.
-pub trait File: Write + Send {
-    /// Waits until its contents are on the disk. After an error it is unknown which are, and a later success says nothing
-    /// about them.
-    fn sync(&mut self) -> io::Result<()>;
-}
-
-/// A directory of files.
+/// The files of a directory.
 pub trait Files: Send + Sync {
-    /// Creates a file, or empties it.
-    fn create(&self, name: &str) -> io::Result<Box<dyn File>>;
-    /// Opens a file to be read. Returns it with its length in bytes.
-    fn open(&self, name: &str) -> io::Result<(Box<dyn Read + Send>, u64)>;
-    /// Gives a file another name, in place of the one that has it.
-    fn rename(&self, from: &str, to: &str) -> io::Result<()>;
+    /// Creates a file for writing; an existing one becomes empty. A symbolic link is refused.
+    fn create(&self, name: &[u8]) -> io::Result<Box<dyn File>>;
+
+    /// Opens a file for reading.
+    fn open(&self, name: &[u8]) -> io::Result<Box<dyn File>>;
+
+    /// Opens a file for writing at its end, and creates it if it does not exist.
+    fn append(&self, name: &[u8]) -> io::Result<Box<dyn File>>;
+
+    /// Returns what has this name, or `None` if nothing has it. Symbolic links are followed.
+    fn entry(&self, name: &[u8]) -> io::Result<Option<Entry>>;
+
+    /// Returns the names in the directory, in no order.
+    fn list(&self) -> io::Result<Vec<Vec<u8>>>;
+
+    /// Renames a file; an existing one of the new name is replaced, at once.
+    fn rename(&self, from: &[u8], to: &[u8]) -> io::Result<()>;
+
     /// Removes a file.
-    fn remove(&self, name: &str) -> io::Result<()>;
-    /// Waits until creations, removals and names are on the disk.
-    fn sync(&self) -> io::Result<()>;
+    fn remove(&self, name: &[u8]) -> io::Result<()>;
+
+    /// Creates a directory in this one.
+    fn make_directory(&self, name: &[u8]) -> io::Result<()>;
+
+    /// Opens a directory in this one.
+    fn directory(&self, name: &[u8]) -> io::Result<Arc<dyn Files>>;
+
+    /// Gives a file a second name: the same one, in a directory in this one. A symbolic link is followed.
+    fn link_below(&self, name: &[u8], directory: &[u8]) -> io::Result<()>;
+
+    /// Makes the directory's names durable: files that were created, renamed and removed.
+    fn sync_directory(&self) -> io::Result<()>;
+
+    /// Locks the directory against other processes, until the result is dropped. The error is
+    /// [`WouldBlock`](io::ErrorKind::WouldBlock) if it is locked.
+    fn lock(&self) -> io::Result<Lock>;
 }
 
-/// A directory of the file system.
-#[derive(Clone, Debug)]
-pub struct Directory(PathBuf);
+/// An open file. `write` may write less than it is given.
+pub trait File: Read + Write + Send {
+    /// Writes all bytes at a position, of a file that was opened by [`Files::create`]. Where the next `write` goes does
+    /// not change.
+    fn write_all_at(&mut self, bytes: &[u8], position: u64) -> io::Result<()>;
 
-impl Directory {
-    /// Returns the directory at a path, which is used when it is needed.
-    pub fn new(path: impl Into<PathBuf>) -> Directory {
-        Directory(path.into())
-    }
+    /// Makes the contents durable, and the length.
+    fn sync_data(&mut self) -> io::Result<()>;
 
-    /// Returns its path.
-    pub fn path(&self) -> &Path {
-        &self.0
-    }
+    /// Cuts the file to a length.
+    fn truncate(&mut self, len: u64) -> io::Result<()>;
+
+    /// Opens the file once more, for another thread to sync it.
+    fn duplicate(&self) -> io::Result<Box<dyn File>>;
+
+    /// Returns the length in bytes.
+    fn length(&self) -> io::Result<u64>;
 }
 
-impl File for fs::File {
-    fn sync(&mut self) -> io::Result<()> {
-        self.sync_data()
-    }
+/// A held lock of a directory.
+pub type Lock = Box<dyn Send + Sync>;
+
+/// What a name in a directory stands for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Entry {
+    /// What it is.
+    pub kind: EntryKind,
+    /// The length in bytes, of a file.
+    pub bytes: u64,
+    /// The file's number, by which two names of the same file are known.
+    pub number: u64,
 }
 
-impl Files for Directory {
-    fn create(&self, name: &str) -> io::Result<Box<dyn File>> {
-        let mut options = fs::OpenOptions::new();
-        let options = options.write(true).create(true).truncate(true).mode(0o644).custom_flags(libc::O_NOFOLLOW);
-        Ok(Box::new(options.open(self.0.join(name))?))
-    }
-
-    fn open(&self, name: &str) -> io::Result<(Box<dyn Read + Send>, u64)> {
-        let file = fs::File::open(self.0.join(name))?;
-        let len = file.metadata()?.len();
-        Ok((Box::new(file), len))
-    }
-
-    fn rename(&self, from: &str, to: &str) -> io::Result<()> {
-        fs::rename(self.0.join(from), self.0.join(to))
-    }
-
-    fn remove(&self, name: &str) -> io::Result<()> {
-        fs::remove_file(self.0.join(name))
-    }
-
-    fn sync(&self) -> io::Result<()> {
-        fs::File::open(&self.0)?.sync_all()
-    }
+/// The kind of an [`Entry`].
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum EntryKind {
+    /// A regular file.
+    File,
+    /// A directory.
+    Directory,
+    /// A socket, a pipe, a device.
+    Other,
 }
 
-/// A new version of a file, under a temporary name until it is whole. Dropped before that, it is removed.
-pub(crate) struct Replacement<'f> {
-    files: &'f dyn Files,
-    /// [`None`] once it has its name.
-    temporary: Option<String>,
-    file: Box<dyn File>,
-    unsynced: u64,
-}
-
-impl<'f> Replacement<'f> {
-    /// Begins a file under a temporary name.
-    pub(crate) fn new(files: &'f dyn Files, temporary: &str) -> io::Result<Replacement<'f>> {
-        let file = files.create(temporary)?;
-        Ok(Replacement { files, temporary: Some(temporary.to_owned()), file, unsynced: 0 })
-    }
-
-    /// Appends bytes.
-    pub(crate) fn write(&mut self, bytes: &[u8]) -> io::Result<()> {
-        self.file.write_all(bytes)?;
-        self.unsynced += bytes.len() as u64;
-        if self.unsynced >= SYNCED_EACH {
-            self.unsynced = 0;
-            self.file.sync()?;
-        }
-        Ok(())
-    }
-
-    /// Gives the file its name, once it is on the disk. After an error the file of that name is the old one, or, if only
-    /// the directory could not be synced, the new one, which a crash may undo.
-    pub(crate) fn replace(mut self, name: &str) -> io::Result<()> {
-        self.file.flush()?;
-        self.file.sync()?;
-        if let Some(temporary) = &self.temporary {
-            self.files.rename(temporary, name)?;
-        }
-        self.temporary = None;
-        self.files.sync()
-    }
-}
-
-impl Drop for Replacement<'_> {
-    fn drop(&mut self) {
-        if let Some(temporary) = &self.temporary {
-            // It is of no use, and the next one takes its place.
-            let _ = self.files.remove(temporary);
-        }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::simulated::Disk;
-    use super::*;
-
-    /// Writes a file of some pieces. Returns whether it said that it is there.
-    fn replace(disk: &Disk, contents: &[u8]) -> io::Result<()> {
-        let mut file = Replacement::new(disk, "temp.rdb")?;
-        for piece in contents.chunks(5_000) {
-            file.write(piece)?;
-        }
-        file.replace("dump.rdb")
-    }
-
-    #[test]
-    fn whenever_the_machine_stops_the_file_is_the_old_one_or_the_new_one() {
-        let (old, new): (Vec<u8>, Vec<u8>) = (vec![b'o'; 30_000], (0..50_000).map(|at| at as u8).collect());
-        let (mut olds, mut news) = (0, 0);
-        for seed in 0..2_000 {
-            let disk = Disk::new(seed);
-            replace(&disk, &old).expect("nothing fails yet");
-            disk.fail_from_now();
-            let said = replace(&disk, &new);
-            if disk.is_stopped() {
-                assert!(said.is_err(), "seed {seed}");
-            }
-            let after = disk.crash();
-            let found = after.read("dump.rdb").unwrap_or_else(|| panic!("seed {seed}: there is no file"));
-            assert!(found == old || found == new, "seed {seed}: {} bytes", found.len());
-            assert!(said.is_err() || found == new, "seed {seed}: it was said to be there");
-            olds += u32::from(found == old);
-            news += u32::from(found == new);
-        }
-        assert!(olds > 200 && news > 200, "{olds} old, {news} new");
-    }
-
-    #[test]
-    fn a_file_that_cannot_be_written_leaves_nothing_behind() {
-        let directory = tempfile::tempdir().expect("a directory");
-        let files = Directory::new(directory.path());
-        let mut file = Replacement::new(&files, "temp.rdb").expect("it is created");
-        file.write(b"half").expect("it is written");
-        drop(file);
-        assert_eq!(fs::read_dir(directory.path()).expect("it is read").count(), 0);
-        let mut file = Replacement::new(&files, "temp.rdb").expect("it is created");
-        file.write(b"whole").expect("it is written");
-        file.replace("dump.rdb").expect("it is there");
-        let (mut found, len) = files.open("dump.rdb").expect("it is there");
-        let mut text = String::new();
-        found.read_to_string(&mut text).expect("it is read");
-        assert_eq!((text.as_str(), len), ("whole", 5));
-        assert_eq!(
-            Replacement::new(&Directory::new("/none"), "x").err().map(|fault| fault.kind()),
-            Some(io::ErrorKind::NotFound)
-        );
+/// Returns an error's text as Redis logs it: the system's, without the number.
+pub(crate) fn reason(error: &io::Error) -> String {
+    let text = error.to_string();
+    match error.raw_os_error() {
+        Some(_) => text.split(" (os error").next().unwrap_or_default().to_owned(),
+        None => text,
     }
 }

@@ -13,6 +13,8 @@
 //!
 //! Limits, as in Redis: keys and values up to 512 MiB, 16 databases by default, integers of 64 bits.
 
+#[allow(dead_code, reason = "the thread that writes commands, and the start, use it")]
+mod aof;
 mod argument;
 mod aside;
 mod big;
@@ -32,6 +34,7 @@ mod everything;
 mod evict;
 mod execute;
 mod expiry;
+#[allow(dead_code, reason = "the append-only file uses the rest")]
 mod files;
 mod futex;
 mod gate;
@@ -74,6 +77,7 @@ mod waiter;
 mod watch;
 mod watching;
 mod whole;
+mod words;
 
 use std::collections::HashMap;
 use std::sync::atomic::AtomicU64;
@@ -82,6 +86,8 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 
+pub use aof::manifest::fuzz_manifest;
+pub use aof::read::fuzz_aof;
 pub use catalogue::{GlobalHandle, Handle};
 pub use commands::{Unfit, unfit};
 pub use context::Ctx;

@@ -22,7 +22,7 @@ use sluicegate_data::rdb::encode::Compression;
 use sluicegate_data::rdb::file::{Chunk, Contents, Settings};
 
 use crate::config::SavePoint;
-use crate::files::{Files, Replacement};
+use crate::files::{Files, Replacement, SYNCED_EACH};
 use crate::gate::Closed;
 use crate::hold::{KeyList, Ticket};
 use crate::load::{Existing, LoadOptions};
@@ -368,8 +368,8 @@ impl Store {
         let log = |level, text: &str| inner.saver.log(level, text);
         let existing = if how.merges { Existing::Replace } else { Existing::Refuse };
         let options = LoadOptions { checks: saving.has_checksum, existing, keeps_expired: false, log: &log };
-        let loaded = files.open(&saving.name).map_err(|fault| fault.to_string());
-        match loaded.and_then(|(file, _)| load.run(file, options).map_err(|fault| fault.to_string())) {
+        let loaded = files.open(saving.name.as_bytes()).map_err(|fault| fault.to_string());
+        match loaded.and_then(|file| load.run(file, options).map_err(|fault| fault.to_string())) {
             Ok(_) => {
                 inner.saver.log(3, "DB reloaded by DEBUG RELOAD");
                 Ok(())
@@ -557,7 +557,8 @@ impl Inner {
         let threads = cores.min(THREADS_MAX);
         let mut contents = Contents::default();
         contents.add(first.summed());
-        let begun = Replacement::new(files, &format!("temp-{}.rdb", std::process::id())).and_then(|mut file| {
+        let temporary = format!("temp-{}.rdb", std::process::id());
+        let begun = Replacement::new(files, temporary.as_bytes(), Some(SYNCED_EACH)).and_then(|mut file| {
             file.write(&contents.magic())?;
             file.write(first.bytes())?;
             Ok(file)
@@ -580,7 +581,7 @@ impl Inner {
             return Ok(SaveEnd::Cancelled);
         }
         file.write(&contents.tail(contents.magic(), saving.has_checksum))?;
-        file.replace(&saving.name)?;
+        file.replace(saving.name.as_bytes())?;
         Ok(SaveEnd::Saved)
     }
 

@@ -7,6 +7,8 @@ use std::path::Path;
 
 use super::tables::{PROCESS, canonical, find_idle};
 use super::{FIXED, Field, Form, SavePoint, ServerOptions, WRONG_WORDS, find};
+use crate::files::reason;
+use crate::words::{quote, quoted, split};
 
 /// Files that include each other are followed this deep.
 const INCLUDES_MAX: usize = 16;
@@ -69,13 +71,7 @@ pub fn read(options: &mut ServerOptions, file: Option<&Path>, more: &[u8]) -> Re
 }
 
 fn load(path: &Path) -> Result<Vec<u8>, FileError> {
-    std::fs::read(path).map_err(|error| {
-        let why = error.raw_os_error().map_or(error.to_string(), |code| {
-            let text = std::io::Error::from_raw_os_error(code).to_string();
-            text.split(" (os error").next().unwrap_or_default().to_owned()
-        });
-        FileError::Open(path.display().to_string(), why)
-    })
+    std::fs::read(path).map_err(|error| FileError::Open(path.display().to_string(), reason(&error)))
 }
 
 fn read_lines(options: &mut ServerOptions, text: &[u8], depth: usize) -> Result<(), FileError> {
@@ -211,94 +207,6 @@ fn replicaof(values: &[Vec<u8>]) -> Result<(), String> {
     }
 }
 
-/// Returns the words of a line: blanks part them, `"…"` may have escapes (`\n`, `\xff`), `'…'` only `\'`. None if a
-/// quote is not closed, or closed in the middle of a word.
-pub fn split(line: &[u8]) -> Option<Vec<Vec<u8>>> {
-    let mut words = Vec::new();
-    let mut at = 0;
-    loop {
-        while line.get(at).is_some_and(|byte| byte.is_ascii_whitespace() || *byte == 0x0b) {
-            at += 1;
-        }
-        if at >= line.len() {
-            return Some(words);
-        }
-        let mut word = Vec::new();
-        loop {
-            match line.get(at) {
-                None => break,
-                Some(byte) if byte.is_ascii_whitespace() => break,
-                Some(quote @ (b'"' | b'\'')) => {
-                    at = quoted(line, at + 1, *quote, &mut word)?;
-                    // A word ends where its quotes do.
-                    if line.get(at).is_some_and(|byte| !byte.is_ascii_whitespace()) {
-                        return None;
-                    }
-                    break;
-                }
-                Some(byte) => word.push(*byte),
-            }
-            at += 1;
-        }
-        words.push(word);
-    }
-}
-
-/// Reads up to the closing quote; gives the place behind it.
-fn quoted(line: &[u8], mut at: usize, quote: u8, word: &mut Vec<u8>) -> Option<usize> {
-    let hex = |byte: u8| char::from(byte).to_digit(16);
-    loop {
-        let byte = *line.get(at)?;
-        match byte {
-            _ if byte == quote => return Some(at + 1),
-            b'\\' if quote == b'"' => {
-                let next = *line.get(at + 1)?;
-                if let (b'x', Some(high), Some(low)) =
-                    (next, line.get(at + 2).and_then(|byte| hex(*byte)), line.get(at + 3).and_then(|byte| hex(*byte)))
-                {
-                    word.push((high * 16 + low) as u8);
-                    at += 4;
-                    continue;
-                }
-                word.push(match next {
-                    b'n' => b'\n',
-                    b'r' => b'\r',
-                    b't' => b'\t',
-                    b'b' => 8,
-                    b'a' => 7,
-                    other => other,
-                });
-                at += 2;
-            }
-            b'\\' if line.get(at + 1) == Some(&b'\'') => {
-                word.push(b'\'');
-                at += 2;
-            }
-            _ => {
-                word.push(byte);
-                at += 1;
-            }
-        }
-    }
-}
-
-/// A word as it may stand in a line.
-pub fn quote(word: &[u8]) -> Vec<u8> {
-    let mut line = vec![b'"'];
-    for byte in word {
-        match byte {
-            b'"' | b'\\' => line.extend_from_slice(&[b'\\', *byte]),
-            b'\n' => line.extend_from_slice(b"\\n"),
-            b'\r' => line.extend_from_slice(b"\\r"),
-            b'\t' => line.extend_from_slice(b"\\t"),
-            b' '..=b'~' => line.push(*byte),
-            _ => line.extend_from_slice(format!("\\x{byte:02x}").as_bytes()),
-        }
-    }
-    line.push(b'"');
-    line
-}
-
 /// Converts the words of a command line to lines: a word that begins with two dashes is a name, followed by its values.
 /// Redis's rules: a word with a space in it, as in `--port 6380` in quotes, is a name with its value; `--save` before
 /// another name or at the end means none.
@@ -319,7 +227,7 @@ pub fn lines_of_words(words: &[Vec<u8>]) -> Vec<u8> {
                 expects_value = false;
             }
         } else {
-            lines.extend_from_slice(&quote(word));
+            quote(word, &mut lines);
             lines.push(b' ');
             expects_value = false;
         }
@@ -372,7 +280,7 @@ pub fn rewrite(text: &[u8], changes: &[(&str, Vec<u8>)]) -> Vec<u8> {
 /// Returns a word as a file has it, in quotes where it would not be one otherwise.
 fn quote_if_needed(word: &[u8]) -> Vec<u8> {
     let is_plain = !word.is_empty() && word.iter().all(|byte| byte.is_ascii_graphic() && !b"\"'#\\".contains(byte));
-    if is_plain { word.to_vec() } else { quote(word) }
+    if is_plain { word.to_vec() } else { quoted(word) }
 }
 
 /// Arbitrary bytes as a configuration, for fuzzing: any error is right, a panic is not.
@@ -395,24 +303,6 @@ mod tests {
     fn options(text: &str) -> Result<ServerOptions, FileError> {
         let mut options = ServerOptions { standalone: true, ..ServerOptions::default() };
         read(&mut options, None, format!("\n{text}").as_bytes()).map(|()| options)
-    }
-
-    #[test]
-    fn words_are_split_as_redis_does() {
-        let check = |line: &str, expected: Option<&[&str]>| {
-            let expected = expected.map(|words| words.iter().map(|word| word.as_bytes().to_vec()).collect::<Vec<_>>());
-            assert_eq!(split(line.as_bytes()), expected, "{line}");
-        };
-        check("a b  c", Some(&["a", "b", "c"]));
-        check(r#"a "" 'x y'"#, Some(&["a", "", "x y"]));
-        check(r#""\x41\n\"" '\''"#, Some(&["A\n\"", "'"]));
-        check(r#"a"b""#, Some(&["ab"]));
-        check(r#""a"b"#, None);
-        check(r#""a"#, None);
-        check("'a", None);
-        for word in ["", "a b", "\"\\\n\r\tx\u{1}"] {
-            assert_eq!(split(&quote(word.as_bytes())), Some(vec![word.as_bytes().to_vec()]));
-        }
     }
 
     #[test]

@@ -1,196 +1,543 @@
-//! A disk for tests, which at a crash loses what was not synced.
+//! A disk in memory that fails as real ones do, for tests.
 //!
-//! Contents: of what was written after the last sync, each page is kept, lost (zeros) or torn, and the length is any
-//! between the two. Names: of the creations, renamings and removals after the directory's last sync, the first few are
-//! kept, in their order. After [`fail_from_now`](Disk::fail_from_now) something happens at a random operation: the
-//! machine stops, the disk is full, a write is short, or a write or sync fails once, after which what was not synced
-//! counts as lost even if a later sync succeeds.
+//! Every change is an operation with a number: a [`Plan`] says at which the machine stops or an error occurs. What is
+//! not synced is undecided until [`Disk::crash`] makes the disk that is found afterwards:
+//!
+//! - of a file's changes since the last sync, each page has those up to some point of its own, possibly torn within one,
+//!   and the length is one that it had on the way; what lies before it and in no kept page is zeros. With
+//!   [`Plan::keeps_order`] all pages and the length have the same point, as on file systems that write data before
+//!   lengths;
+//! - of a directory's changes since its last sync any may be missing, the others are there in order;
+//! - after a failed sync the changes before it are decided at once, invisibly: later syncs do not repair them.
+//!
+//! All decisions follow from the seed.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 use std::io::{self, Read, Write};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 
-use parking_lot::Mutex;
+use super::{Entry, EntryKind, File, Files, Lock};
 
-use super::{File, Files};
-
-const PAGE: usize = 4096;
-/// The operations of a test among which one is chosen.
-const OPERATIONS: u64 = 24;
-
-#[derive(Clone, Debug, Default)]
-struct Contents {
-    now: Vec<u8>,
-    synced: Vec<u8>,
-    /// Whether pages may be lost though a later sync succeeds.
-    is_doubtful: bool,
+/// Returns the seeds of a test: so many, or as many as `SLUICEGATE_DISKS` says, from `SLUICEGATE_SEED` on.
+pub(crate) fn seeds(count: u64) -> std::ops::Range<u64> {
+    let number = |name: &str| std::env::var(name).ok().and_then(|text| text.parse().ok());
+    let first = number("SLUICEGATE_SEED").unwrap_or(0);
+    first..first + number("SLUICEGATE_DISKS").unwrap_or(count)
 }
 
+/// What goes wrong.
 #[derive(Clone, Debug)]
-enum Change {
-    Create(String, usize),
-    Rename(String, String),
-    Remove(String),
+pub(crate) struct Plan {
+    /// The machine stops before the operation of this number; the first is 0.
+    pub(crate) crash_at: Option<u64>,
+    /// The operation of this number fails, once, with this error (of `libc`).
+    pub(crate) error_at: Option<(u64, i32)>,
+    /// The number of bytes of all files, after which the disk is full.
+    pub(crate) space: Option<u64>,
+    /// Whether writes may write less than they are given.
+    pub(crate) writes_short: bool,
+    pub(crate) page_bytes: usize,
+    pub(crate) keeps_order: bool,
+    /// Whether a file may have several names.
+    pub(crate) has_links: bool,
 }
 
-#[derive(Debug, Default)]
+impl Default for Plan {
+    fn default() -> Plan {
+        Plan {
+            crash_at: None,
+            error_at: None,
+            space: None,
+            writes_short: false,
+            page_bytes: 4096,
+            keeps_order: false,
+            has_links: true,
+        }
+    }
+}
+
+/// A directory of the disk; clones are the same one.
+#[derive(Clone)]
+pub(crate) struct Disk {
+    state: Arc<Mutex<State>>,
+    node: usize,
+}
+
 struct State {
+    plan: Plan,
     random: u64,
-    files: Vec<Contents>,
-    names: BTreeMap<String, usize>,
-    synced_names: BTreeMap<String, usize>,
+    operations: u64,
+    nodes: Vec<Node>,
+    locked: HashSet<usize>,
+}
+
+#[derive(Clone)]
+enum Node {
+    File(FileNode),
+    Directory(DirectoryNode),
+}
+
+/// A file: what readers see, what is on the disk for certain, and the changes between the two.
+#[derive(Clone, Default)]
+struct FileNode {
+    seen: Vec<u8>,
+    durable: Vec<u8>,
     changes: Vec<Change>,
-    /// What happens, and after how many operations.
-    fault: Option<(u64, Fault)>,
-    is_stopped: bool,
 }
 
-#[derive(Clone, Copy, Debug)]
-enum Fault {
-    Stop,
-    Full,
-    Short,
-    Error,
+#[derive(Clone)]
+enum Change {
+    Write(usize, Vec<u8>),
+    Truncate(usize),
 }
 
-/// The disk.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct Disk(Arc<Mutex<State>>);
+type Names = BTreeMap<Vec<u8>, usize>;
+
+#[derive(Clone, Default)]
+struct DirectoryNode {
+    seen: Names,
+    durable: Names,
+    changes: Vec<NameChange>,
+}
+
+#[derive(Clone)]
+struct NameChange {
+    removed: Option<Vec<u8>>,
+    added: Option<(Vec<u8>, usize)>,
+}
+
+impl NameChange {
+    fn apply(&self, names: &mut Names) {
+        if let Some(name) = &self.removed {
+            names.remove(name);
+        }
+        if let Some((name, node)) = &self.added {
+            names.insert(name.clone(), *node);
+        }
+    }
+}
+
+impl Change {
+    fn apply(&self, bytes: &mut Vec<u8>) {
+        match self {
+            Change::Write(at, written) => {
+                let end = at + written.len();
+                if bytes.len() < end {
+                    bytes.resize(end, 0);
+                }
+                bytes[*at..end].copy_from_slice(written);
+            }
+            Change::Truncate(len) => bytes.resize(*len, 0),
+        }
+    }
+
+    /// Returns a change as far as it came when it was torn.
+    fn torn(&self, len: usize) -> Option<Change> {
+        match self {
+            Change::Write(at, written) => Some(Change::Write(*at, written[..len.min(written.len())].to_vec())),
+            Change::Truncate(_) => None,
+        }
+    }
+
+    fn bytes(&self) -> usize {
+        match self {
+            Change::Write(_, written) => written.len(),
+            Change::Truncate(_) => 0,
+        }
+    }
+}
+
+impl FileNode {
+    fn change(&mut self, change: Change) {
+        change.apply(&mut self.seen);
+        self.changes.push(change);
+    }
+
+    /// Returns what is on the disk if nothing is lost.
+    fn with_changes(&self) -> Vec<u8> {
+        let mut bytes = self.durable.clone();
+        self.changes.iter().for_each(|change| change.apply(&mut bytes));
+        bytes
+    }
+
+    /// Decides what is on the disk.
+    fn decided(&self, plan: &Plan, below: &mut impl FnMut(usize) -> usize) -> Vec<u8> {
+        let count = self.changes.len();
+        // The contents after some changes and a part of the next one.
+        let mut version = |from: &[Change]| -> Vec<u8> {
+            let whole = below(count + 1);
+            let mut bytes = self.durable.clone();
+            from[..whole].iter().for_each(|change| change.apply(&mut bytes));
+            if let Some(next) = from.get(whole) {
+                let torn = next.torn(below(next.bytes() + 1));
+                torn.into_iter().for_each(|change| change.apply(&mut bytes));
+            }
+            bytes
+        };
+        let mut bytes = version(&self.changes);
+        if count == 0 || plan.keeps_order {
+            return bytes;
+        }
+        let pages = self.seen.len().max(bytes.len()).div_ceil(plan.page_bytes);
+        for page in 0..pages {
+            let from = version(&self.changes);
+            let start = page * plan.page_bytes;
+            for at in start..(start + plan.page_bytes).min(bytes.len()) {
+                bytes[at] = from.get(at).copied().unwrap_or(0);
+            }
+        }
+        bytes
+    }
+}
 
 impl State {
-    fn below(&mut self, limit: u64) -> u64 {
-        self.random = self.random.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
-        (self.random >> 33) % limit.max(1)
+    fn below(&mut self, limit: usize) -> usize {
+        let (next, bits) = sluicegate_data::random::step(self.random);
+        self.random = next;
+        (bits >> 33) as usize % limit
     }
 
-    /// Counts an operation. Returns what happens to it.
-    fn step(&mut self) -> io::Result<Option<Fault>> {
-        if self.is_stopped {
-            return Err(io::Error::other("the machine has stopped"));
-        }
-        match &mut self.fault {
-            Some((0, fault)) => {
-                let fault = *fault;
-                if !matches!(fault, Fault::Full) {
-                    self.fault = None;
-                }
-                if let Fault::Stop = fault {
-                    self.is_stopped = true;
-                    return Err(io::Error::other("the machine has stopped"));
-                }
-                Ok(Some(fault))
-            }
-            Some((left, _)) => {
-                *left -= 1;
-                Ok(None)
-            }
-            None => Ok(None),
+    /// Counts an operation; returns the error that it is to have.
+    fn operate(&mut self) -> io::Result<()> {
+        self.is_up()?;
+        self.operations += 1;
+        match self.plan.error_at {
+            Some((at, code)) if at == self.operations - 1 => Err(io::Error::from_raw_os_error(code)),
+            _ => Ok(()),
         }
     }
 
-    fn apply(names: &mut BTreeMap<String, usize>, change: &Change) {
-        match change {
-            Change::Create(name, file) => drop(names.insert(name.clone(), *file)),
-            Change::Rename(from, to) => {
-                if let Some(file) = names.remove(from) {
-                    names.insert(to.clone(), file);
-                }
-            }
-            Change::Remove(name) => drop(names.remove(name)),
+    fn is_up(&self) -> io::Result<()> {
+        match self.plan.crash_at {
+            Some(at) if self.operations >= at => Err(io::Error::other("the machine is off")),
+            _ => Ok(()),
         }
     }
 
-    fn change(&mut self, change: Change) {
-        State::apply(&mut self.names, &change);
-        self.changes.push(change);
+    fn file(&mut self, node: usize) -> &mut FileNode {
+        match &mut self.nodes[node] {
+            Node::File(file) => file,
+            Node::Directory(_) => panic!("a directory is not opened as a file"),
+        }
+    }
+
+    fn directory(&mut self, node: usize) -> &mut DirectoryNode {
+        match &mut self.nodes[node] {
+            Node::Directory(directory) => directory,
+            Node::File(_) => panic!("a file is not opened as a directory"),
+        }
+    }
+
+    /// Returns how many bytes more there is space for.
+    fn space(&self) -> usize {
+        let used: usize =
+            self.nodes.iter().map(|node| if let Node::File(file) = node { file.seen.len() } else { 0 }).sum();
+        self.plan.space.map_or(usize::MAX, |space| (space as usize).saturating_sub(used))
     }
 }
 
 impl Disk {
-    pub(crate) fn new(seed: u64) -> Disk {
-        let disk = Disk::default();
-        disk.0.lock().random = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15);
-        disk
+    /// Returns the root of an empty disk.
+    pub(crate) fn new(seed: u64, plan: Plan) -> Disk {
+        let nodes = vec![Node::Directory(DirectoryNode::default())];
+        Disk::of(State { plan, random: seed, operations: 0, nodes, locked: HashSet::new() })
     }
 
-    /// Lets something happen at one of the next operations, or, now and then, nothing.
-    pub(crate) fn fail_from_now(&self) {
-        let mut state = self.0.lock();
-        let (after, kind) = (state.below(OPERATIONS), state.below(8));
-        state.fault = match kind {
-            0 => None,
-            1..5 => Some((after, Fault::Stop)),
-            5 => Some((after, Fault::Full)),
-            6 => Some((after, Fault::Short)),
-            _ => Some((after, Fault::Error)),
-        };
+    fn of(state: State) -> Disk {
+        Disk { state: Arc::new(Mutex::new(state)), node: 0 }
     }
 
-    pub(crate) fn is_stopped(&self) -> bool {
-        self.0.lock().is_stopped
+    fn state(&self) -> std::sync::MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
     }
 
-    /// Returns the disk as it is found after a crash at this moment.
-    pub(crate) fn crash(&self) -> Disk {
-        let mut state = self.0.lock();
-        let changes = state.changes.len() as u64;
-        let kept = state.below(changes + 1) as usize;
-        let mut names = state.synced_names.clone();
-        state.changes[..kept].iter().for_each(|change| State::apply(&mut names, change));
-        let mut files = state.files.clone();
-        for file in &mut files {
-            let len = match file.now.len() >= file.synced.len() {
-                true => file.synced.len() + state.below((file.now.len() - file.synced.len()) as u64 + 1) as usize,
-                false => file.synced.len(),
-            };
-            let mut found = file.synced.clone();
-            found.resize(len, 0);
-            for start in (0..len).step_by(PAGE) {
-                let end = len.min(start + PAGE);
-                let is_same = file.now.get(start..end) == found.get(start..end);
-                // Torn in the middle, kept, or lost.
-                let until = match state.below(4) {
-                    _ if is_same => continue,
-                    0 => start + state.below((end - start) as u64) as usize,
-                    1 => start,
-                    _ => end,
-                };
-                for at in start..until.min(file.now.len()) {
-                    found[at] = file.now[at];
+    /// Changes what goes wrong from now on.
+    pub(crate) fn plan(&self, change: impl FnOnce(&mut Plan)) {
+        change(&mut self.state().plan);
+    }
+
+    /// Returns the number of operations so far.
+    pub(crate) fn operations(&self) -> u64 {
+        self.state().operations
+    }
+
+    /// Returns whether the machine has stopped.
+    pub(crate) fn is_off(&self) -> bool {
+        self.state().is_up().is_err()
+    }
+
+    /// Returns the root of the disk that is found after a crash at this moment; nothing goes wrong on it.
+    pub(crate) fn crash(&self, seed: u64) -> Disk {
+        let mut before = self.state();
+        before.random = seed;
+        let plan = before.plan.clone();
+        let style = before.below(4);
+        let mut nodes = before.nodes.clone();
+        for node in &mut nodes {
+            match node {
+                Node::File(file) => {
+                    let bytes = match style {
+                        0 => file.durable.clone(),
+                        1 => file.with_changes(),
+                        _ => file.decided(&plan, &mut |limit| before.below(limit)),
+                    };
+                    *file = FileNode { seen: bytes.clone(), durable: bytes, changes: Vec::new() };
+                }
+                Node::Directory(directory) => {
+                    let mut names = directory.durable.clone();
+                    for change in &directory.changes {
+                        if style == 1 || style > 1 && before.below(2) == 0 {
+                            change.apply(&mut names);
+                        }
+                    }
+                    *directory = DirectoryNode { seen: names.clone(), durable: names, changes: Vec::new() };
                 }
             }
-            *file = Contents { now: found.clone(), synced: found, is_doubtful: false };
         }
-        let (random, synced_names) = (state.random, names.clone());
-        let after = State { random, files, names, synced_names, ..State::default() };
-        Disk(Arc::new(Mutex::new(after)))
-    }
-
-    /// Returns the contents of a file.
-    pub(crate) fn read(&self, name: &str) -> Option<Vec<u8>> {
-        let state = self.0.lock();
-        state.names.get(name).map(|file| state.files[*file].now.clone())
-    }
-}
-
-struct Handle {
-    disk: Disk,
-    file: usize,
-}
-
-impl Write for Handle {
-    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        let mut state = self.disk.0.lock();
-        let len = match state.step()? {
-            Some(Fault::Full) => return Err(io::Error::from_raw_os_error(libc::ENOSPC)),
-            Some(Fault::Short) => bytes.len().div_ceil(2),
-            Some(_) => {
-                state.files[self.file].is_doubtful = true;
-                return Err(io::Error::from_raw_os_error(libc::EIO));
-            }
-            None => bytes.len(),
+        let plan = Plan {
+            page_bytes: plan.page_bytes,
+            keeps_order: plan.keeps_order,
+            has_links: plan.has_links,
+            ..Plan::default()
         };
-        state.files[self.file].now.extend_from_slice(&bytes[..len]);
+        Disk::of(State { plan, random: seed, operations: 0, nodes, locked: HashSet::new() })
+    }
+
+    /// Returns a file's contents as readers see them, even if the machine has stopped.
+    pub(crate) fn contents(&self, name: &[u8]) -> Option<Vec<u8>> {
+        let mut state = self.state();
+        let node = *state.directory(self.node).seen.get(name)?;
+        Some(state.file(node).seen.clone())
+    }
+
+    /// Makes a durable file.
+    pub(crate) fn put(&self, name: &[u8], contents: &[u8]) {
+        let mut state = self.state();
+        let (seen, durable) = (contents.to_vec(), contents.to_vec());
+        state.nodes.push(Node::File(FileNode { seen, durable, changes: Vec::new() }));
+        let node = state.nodes.len() - 1;
+        let directory = state.directory(self.node);
+        directory.seen.insert(name.to_vec(), node);
+        directory.durable.insert(name.to_vec(), node);
+    }
+
+    fn find(&self, state: &mut State, name: &[u8]) -> io::Result<usize> {
+        let found = state.directory(self.node).seen.get(name).copied();
+        found.ok_or_else(|| io::Error::from_raw_os_error(libc::ENOENT))
+    }
+
+    fn change(&self, state: &mut State, change: NameChange) {
+        let directory = state.directory(self.node);
+        change.apply(&mut directory.seen);
+        directory.changes.push(change);
+    }
+
+    fn add(&self, state: &mut State, name: &[u8], node: Node) -> usize {
+        state.nodes.push(node);
+        let node = state.nodes.len() - 1;
+        self.change(state, NameChange { removed: None, added: Some((name.to_vec(), node)) });
+        node
+    }
+
+    fn opened(&self, node: usize, mode: FileMode) -> Box<dyn File> {
+        Box::new(DiskFile { state: self.state.clone(), node, position: 0, mode })
+    }
+}
+
+impl Files for Disk {
+    fn create(&self, name: &[u8]) -> io::Result<Box<dyn File>> {
+        let mut state = self.state();
+        state.operate()?;
+        let node = match self.find(&mut state, name) {
+            Ok(node) => {
+                state.file(node).change(Change::Truncate(0));
+                node
+            }
+            Err(_) => self.add(&mut state, name, Node::File(FileNode::default())),
+        };
+        Ok(self.opened(node, FileMode::Write))
+    }
+
+    fn open(&self, name: &[u8]) -> io::Result<Box<dyn File>> {
+        let mut state = self.state();
+        state.is_up()?;
+        let node = self.find(&mut state, name)?;
+        Ok(self.opened(node, FileMode::Read))
+    }
+
+    fn append(&self, name: &[u8]) -> io::Result<Box<dyn File>> {
+        let mut state = self.state();
+        state.operate()?;
+        let node = match self.find(&mut state, name) {
+            Ok(node) => node,
+            Err(_) => self.add(&mut state, name, Node::File(FileNode::default())),
+        };
+        Ok(self.opened(node, FileMode::Append))
+    }
+
+    fn entry(&self, name: &[u8]) -> io::Result<Option<Entry>> {
+        let mut state = self.state();
+        state.is_up()?;
+        let Ok(node) = self.find(&mut state, name) else { return Ok(None) };
+        Ok(Some(match &state.nodes[node] {
+            Node::File(file) => Entry { kind: EntryKind::File, bytes: file.seen.len() as u64, number: node as u64 },
+            Node::Directory(_) => Entry { kind: EntryKind::Directory, bytes: 0, number: node as u64 },
+        }))
+    }
+
+    fn list(&self) -> io::Result<Vec<Vec<u8>>> {
+        let mut state = self.state();
+        state.is_up()?;
+        Ok(state.directory(self.node).seen.keys().cloned().collect())
+    }
+
+    fn rename(&self, from: &[u8], to: &[u8]) -> io::Result<()> {
+        let mut state = self.state();
+        state.operate()?;
+        let node = self.find(&mut state, from)?;
+        self.change(&mut state, NameChange { removed: Some(from.to_vec()), added: Some((to.to_vec(), node)) });
+        Ok(())
+    }
+
+    fn remove(&self, name: &[u8]) -> io::Result<()> {
+        let mut state = self.state();
+        state.operate()?;
+        self.find(&mut state, name)?;
+        self.change(&mut state, NameChange { removed: Some(name.to_vec()), added: None });
+        Ok(())
+    }
+
+    fn make_directory(&self, name: &[u8]) -> io::Result<()> {
+        let mut state = self.state();
+        state.operate()?;
+        if self.find(&mut state, name).is_ok() {
+            return Err(io::Error::from_raw_os_error(libc::EEXIST));
+        }
+        self.add(&mut state, name, Node::Directory(DirectoryNode::default()));
+        Ok(())
+    }
+
+    fn directory(&self, name: &[u8]) -> io::Result<Arc<dyn Files>> {
+        Ok(Arc::new(self.below(name)?))
+    }
+
+    fn link_below(&self, name: &[u8], directory: &[u8]) -> io::Result<()> {
+        let below = self.below(directory)?;
+        let mut state = self.state();
+        state.operate()?;
+        if !state.plan.has_links {
+            return Err(io::Error::from_raw_os_error(libc::EPERM));
+        }
+        let node = self.find(&mut state, name)?;
+        if below.find(&mut state, name).is_ok() {
+            return Err(io::Error::from_raw_os_error(libc::EEXIST));
+        }
+        below.change(&mut state, NameChange { removed: None, added: Some((name.to_vec(), node)) });
+        Ok(())
+    }
+
+    fn sync_directory(&self) -> io::Result<()> {
+        let mut state = self.state();
+        let result = state.operate();
+        if result.is_ok() {
+            let directory = state.directory(self.node);
+            directory.durable = directory.seen.clone();
+            directory.changes.clear();
+        }
+        result
+    }
+
+    fn lock(&self) -> io::Result<Lock> {
+        let mut state = self.state();
+        state.is_up()?;
+        match state.locked.insert(self.node) {
+            true => Ok(Box::new(DiskLock(self.clone()))),
+            false => Err(io::Error::from_raw_os_error(libc::EWOULDBLOCK)),
+        }
+    }
+}
+
+impl Disk {
+    /// Returns a directory in this one.
+    pub(crate) fn below(&self, name: &[u8]) -> io::Result<Disk> {
+        let mut state = self.state();
+        state.is_up()?;
+        let node = self.find(&mut state, name)?;
+        match &state.nodes[node] {
+            Node::Directory(_) => Ok(Disk { state: self.state.clone(), node }),
+            Node::File(_) => Err(io::Error::from_raw_os_error(libc::ENOTDIR)),
+        }
+    }
+}
+
+struct DiskLock(Disk);
+
+impl Drop for DiskLock {
+    fn drop(&mut self) {
+        self.0.state().locked.remove(&self.0.node);
+    }
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum FileMode {
+    Read,
+    Write,
+    Append,
+}
+
+struct DiskFile {
+    state: Arc<Mutex<State>>,
+    node: usize,
+    position: usize,
+    mode: FileMode,
+}
+
+impl DiskFile {
+    fn state(&self) -> std::sync::MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+    }
+
+    /// Writes as much as there is space for, and returns how much that is.
+    fn put(&self, state: &mut State, at: usize, bytes: &[u8], is_short: bool) -> io::Result<usize> {
+        if self.mode == FileMode::Read {
+            return Err(io::Error::from_raw_os_error(libc::EBADF));
+        }
+        state.operate()?;
+        let space = state.space();
+        let inside = state.file(self.node).seen.len().saturating_sub(at);
+        let mut len = bytes.len().min(inside.saturating_add(space));
+        if len == 0 && !bytes.is_empty() {
+            return Err(io::Error::from_raw_os_error(libc::ENOSPC));
+        }
+        if is_short && len > 1 && state.below(2) == 0 {
+            len = 1 + state.below(len);
+        }
+        state.file(self.node).change(Change::Write(at, bytes[..len].to_vec()));
+        Ok(len)
+    }
+}
+
+impl Read for DiskFile {
+    fn read(&mut self, out: &mut [u8]) -> io::Result<usize> {
+        let mut state = self.state();
+        state.is_up()?;
+        let rest = state.file(self.node).seen.get(self.position..).unwrap_or_default();
+        let len = rest.len().min(out.len());
+        out[..len].copy_from_slice(&rest[..len]);
+        drop(state);
+        self.position += len;
+        Ok(len)
+    }
+}
+
+impl Write for DiskFile {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        let mut state = self.state();
+        let at = if self.mode == FileMode::Append { state.file(self.node).seen.len() } else { self.position };
+        let is_short = state.plan.writes_short;
+        let len = self.put(&mut state, at, bytes, is_short)?;
+        drop(state);
+        self.position = at + len;
         Ok(len)
     }
 
@@ -199,63 +546,157 @@ impl Write for Handle {
     }
 }
 
-impl File for Handle {
-    fn sync(&mut self) -> io::Result<()> {
-        let mut state = self.disk.0.lock();
-        let fault = state.step()?;
-        let file = &mut state.files[self.file];
-        if let Some(Fault::Error | Fault::Full) = fault {
-            file.is_doubtful = true;
-            return Err(io::Error::from_raw_os_error(libc::EIO));
-        }
-        if !file.is_doubtful {
-            file.synced = file.now.clone();
+impl File for DiskFile {
+    fn write_all_at(&mut self, bytes: &[u8], position: u64) -> io::Result<()> {
+        let mut state = self.state();
+        let mut done = 0;
+        while done < bytes.len() {
+            done += self.put(&mut state, position as usize + done, &bytes[done..], false)?;
         }
         Ok(())
+    }
+
+    fn sync_data(&mut self) -> io::Result<()> {
+        let mut state = self.state();
+        let result = state.operate();
+        let mut file = std::mem::take(state.file(self.node));
+        file.durable = match (&result, state.is_up()) {
+            (Ok(()), _) => {
+                let durable = file.with_changes();
+                file.changes.clear();
+                durable
+            }
+            (Err(_), Ok(())) => {
+                let plan = state.plan.clone();
+                let durable = file.decided(&plan, &mut |limit| state.below(limit));
+                file.changes.clear();
+                durable
+            }
+            (Err(_), Err(_)) => std::mem::take(&mut file.durable),
+        };
+        *state.file(self.node) = file;
+        result
+    }
+
+    fn truncate(&mut self, len: u64) -> io::Result<()> {
+        let mut state = self.state();
+        state.operate()?;
+        state.file(self.node).change(Change::Truncate(len as usize));
+        Ok(())
+    }
+
+    fn duplicate(&self) -> io::Result<Box<dyn File>> {
+        let DiskFile { state, node, position, mode } = self;
+        Ok(Box::new(DiskFile { state: state.clone(), node: *node, position: *position, mode: *mode }))
+    }
+
+    fn length(&self) -> io::Result<u64> {
+        let mut state = self.state();
+        state.is_up()?;
+        Ok(state.file(self.node).seen.len() as u64)
     }
 }
 
-impl Files for Disk {
-    fn create(&self, name: &str) -> io::Result<Box<dyn File>> {
-        let mut state = self.0.lock();
-        if let Some(Fault::Full | Fault::Error) = state.step()? {
-            return Err(io::Error::from_raw_os_error(libc::ENOSPC));
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Returns what is found after many crashes of a disk.
+    fn found(disk: &Disk, name: &[u8]) -> HashSet<Option<Vec<u8>>> {
+        (0..500).map(|seed| disk.crash(seed).contents(name)).collect()
+    }
+
+    fn some(texts: &[&str]) -> HashSet<Option<Vec<u8>>> {
+        texts.iter().map(|text| Some(text.as_bytes().to_vec())).collect()
+    }
+
+    #[test]
+    fn what_is_not_synced_is_lost_kept_torn_or_reordered() {
+        let disk = Disk::new(1, Plan { page_bytes: 2, ..Plan::default() });
+        disk.put(b"f", b"");
+        let mut file = disk.append(b"f").unwrap();
+        file.write_all(b"ab").unwrap();
+        file.sync_data().unwrap();
+        assert_eq!(found(&disk, b"f"), some(&["ab"]));
+        file.write_all(b"cdef").unwrap();
+        let all = found(&disk, b"f");
+        assert!(
+            all.is_superset(&some(&["ab", "abcdef", "abcd", "abcde", "ab\0\0ef", "abc\0e", "ab\0\0\0\0"])),
+            "{all:?}"
+        );
+        assert!(all.iter().flatten().all(|found| found.starts_with(b"ab")));
+        disk.plan(|plan| plan.keeps_order = true);
+        assert_eq!(found(&disk, b"f"), some(&["ab", "abc", "abcd", "abcde", "abcdef"]));
+        file.sync_data().unwrap();
+        assert_eq!(found(&disk, b"f"), some(&["abcdef"]));
+        file.truncate(1).unwrap();
+        file.write_all(b"X").unwrap();
+        assert_eq!(found(&disk, b"f"), some(&["abcdef", "a", "aX"]));
+    }
+
+    #[test]
+    fn names_are_durable_once_the_directory_is_synced() {
+        let disk = Disk::new(1, Plan::default());
+        disk.put(b"f", b"old");
+        let mut file = disk.create(b"new").unwrap();
+        file.write_all(b"new").unwrap();
+        file.sync_data().unwrap();
+        disk.rename(b"new", b"f").unwrap();
+        assert_eq!(disk.contents(b"f").unwrap(), b"new");
+        assert_eq!(found(&disk, b"f"), some(&["old", "new"]));
+        disk.sync_directory().unwrap();
+        assert_eq!(found(&disk, b"f"), some(&["new"]));
+        disk.remove(b"f").unwrap();
+        assert_eq!(found(&disk, b"f"), HashSet::from([Some(b"new".to_vec()), None]));
+        disk.make_directory(b"d").unwrap();
+        let below = disk.below(b"d").unwrap();
+        below.create(b"g").unwrap();
+        below.sync_directory().unwrap();
+        let list = |seed| disk.crash(seed).below(b"d").map(|below| below.list().unwrap());
+        let lists: HashSet<_> = (0..50).map(|seed| list(seed).ok()).collect();
+        assert_eq!(lists, HashSet::from([None, Some(vec![b"g".to_vec()])]));
+    }
+
+    #[test]
+    fn a_failed_sync_is_not_repaired_by_the_next_one() {
+        let mut all = HashSet::new();
+        for seed in 0..100 {
+            let disk = Disk::new(seed, Plan { error_at: Some((2, libc::EIO)), keeps_order: true, ..Plan::default() });
+            disk.put(b"f", b"");
+            let mut file = disk.append(b"f").unwrap();
+            file.write_all(b"abc").unwrap();
+            assert_eq!(file.sync_data().unwrap_err().raw_os_error(), Some(libc::EIO));
+            file.sync_data().unwrap();
+            assert_eq!(disk.contents(b"f").unwrap(), b"abc");
+            let now = found(&disk, b"f");
+            assert_eq!(now.len(), 1, "{now:?}");
+            all.extend(now);
         }
-        let file = state.files.len();
-        state.files.push(Contents::default());
-        state.change(Change::Create(name.to_owned(), file));
-        Ok(Box::new(Handle { disk: self.clone(), file }))
+        assert_eq!(all, some(&["", "a", "ab", "abc"]));
     }
 
-    fn open(&self, name: &str) -> io::Result<(Box<dyn Read + Send>, u64)> {
-        let contents = self.read(name).ok_or(io::ErrorKind::NotFound)?;
-        let len = contents.len() as u64;
-        Ok((Box::new(io::Cursor::new(contents)), len))
-    }
-
-    fn rename(&self, from: &str, to: &str) -> io::Result<()> {
-        let mut state = self.0.lock();
-        if let Some(Fault::Error) = state.step()? {
-            return Err(io::Error::from_raw_os_error(libc::EIO));
-        }
-        state.change(Change::Rename(from.to_owned(), to.to_owned()));
-        Ok(())
-    }
-
-    fn remove(&self, name: &str) -> io::Result<()> {
-        let mut state = self.0.lock();
-        state.step()?;
-        state.change(Change::Remove(name.to_owned()));
-        Ok(())
-    }
-
-    fn sync(&self) -> io::Result<()> {
-        let mut state = self.0.lock();
-        if let Some(Fault::Error) = state.step()? {
-            return Err(io::Error::from_raw_os_error(libc::EIO));
-        }
-        state.synced_names = state.names.clone();
-        state.changes.clear();
-        Ok(())
+    #[test]
+    fn space_ends_writes_are_short_and_the_machine_stops() {
+        let disk = Disk::new(1, Plan { space: Some(5), ..Plan::default() });
+        let mut file = disk.create(b"f").unwrap();
+        assert_eq!(file.write(b"1234567").unwrap(), 5);
+        assert_eq!(file.write(b"67").unwrap_err().raw_os_error(), Some(libc::ENOSPC));
+        file.write_all_at(b"xy", 3).unwrap();
+        assert_eq!(disk.contents(b"f").unwrap(), b"123xy");
+        disk.plan(|plan| *plan = Plan { writes_short: true, ..Plan::default() });
+        let lens: HashSet<usize> = (0..50).map(|_| file.write(b"123").unwrap()).collect();
+        assert_eq!(lens, HashSet::from([1, 2, 3]));
+        file.sync_data().unwrap();
+        disk.sync_directory().unwrap();
+        let at = disk.operations() + 1;
+        disk.plan(|plan| plan.crash_at = Some(at));
+        file.sync_data().unwrap();
+        assert!(disk.is_off() && file.sync_data().is_err() && disk.open(b"f").is_err());
+        let after = disk.crash(1);
+        assert_eq!(after.contents(b"f"), disk.contents(b"f"));
+        let lock = after.lock().unwrap();
+        assert_eq!(after.lock().map(drop).unwrap_err().kind(), io::ErrorKind::WouldBlock);
+        drop(lock);
+        assert!(after.lock().is_ok());
     }
 }

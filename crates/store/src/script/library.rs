@@ -12,8 +12,8 @@ use parking_lot::RwLock;
 
 use super::code::InTurn;
 use super::source::Flags;
-use crate::config;
 use crate::memory::{Memory, Outside};
+use crate::words::split;
 
 /// The maximum number of functions that one library may register.
 pub(crate) const FUNCTIONS_MAX: usize = 10_000;
@@ -75,7 +75,7 @@ impl Source {
     pub(crate) fn read(text: &[u8]) -> Result<Source, String> {
         let rest = text.strip_prefix(b"#!").ok_or("ERR Missing library metadata")?;
         let end = memchr::memchr(b'\n', rest).ok_or("ERR Invalid library metadata")?;
-        let words = config::split(&text[..end + 2]).ok_or("ERR Invalid library metadata")?;
+        let words = split(&text[..end + 2]).ok_or("ERR Invalid library metadata")?;
         let (first, options) = words.split_first().ok_or("ERR Invalid library metadata")?;
         let mut name = None;
         for option in options {

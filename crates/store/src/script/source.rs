@@ -4,7 +4,7 @@
 //! Dragonfly's line: its own parser silently drops text after a space.
 
 pub(crate) use super::flags::{Flags, listed};
-use crate::config;
+use crate::words::split;
 
 /// The declarations found before the code.
 #[derive(Debug, Default, PartialEq, Eq)]
@@ -19,7 +19,7 @@ pub(crate) struct Head {
 pub(crate) fn head(body: &[u8]) -> Result<Head, String> {
     if body.starts_with(b"#!") {
         let end = memchr::memchr(b'\n', body).ok_or("ERR Invalid script shebang")?;
-        let words = config::split(&body[..end]).ok_or("ERR Invalid engine in script shebang")?;
+        let words = split(&body[..end]).ok_or("ERR Invalid engine in script shebang")?;
         let (engine, options) = words.split_first().ok_or("ERR Invalid engine in script shebang")?;
         if engine != b"#!lua" {
             return Err(format!("ERR Unexpected engine in script shebang: {}", String::from_utf8_lossy(engine)));

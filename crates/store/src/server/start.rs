@@ -11,6 +11,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use super::Server;
+use crate::files::reason;
 use crate::{Load, LoadOptions};
 
 /// Levels of log lines.
@@ -97,10 +98,4 @@ impl Beginning {
             }
         }
     }
-}
-
-/// Returns an error in the words of the C library.
-fn reason(error: &io::Error) -> String {
-    let text = error.to_string();
-    text.split(" (os error").next().unwrap_or_default().to_owned()
 }

@@ -1,0 +1,349 @@
+//! Commands that are appended to an increment, and what of them is durable.
+//!
+//! Positions are counted in bytes since the append-only file began, over all increments, so that whoever waits for a
+//! command waits for the position of its end: up to [`Log::appended`] commands are in memory, up to [`Log::written`] they
+//! survive the process, and up to [`Log::durable`] they survive the machine.
+//!
+//! Nothing here waits or has a thread. The caller decides when to [`flush`](Log::flush) and to [`sync`](Log::sync), or has
+//! another thread sync a [duplicate](Log::duplicate) of the file and reports how that went.
+//!
+//! What fails:
+//!
+//! - *A write.* What it has written is cut off, so the file ends with a whole command, and the next flush tries again with
+//!   all that waits. If it cannot be cut off, the next flush continues where this one stopped.
+//! - *A sync.* The kernel may have dropped what it could not write, and reports that once; a later success says nothing.
+//!   So the file is neither synced any more nor written: behind a part that is missing, commands would only make it
+//!   unreadable. What is appended waits in memory. To recover, the caller begins anew: it creates an increment with a new
+//!   `Log` (not named yet), writes the data set into a base file, and names both in one manifest.
+
+use std::io::{self, ErrorKind};
+
+use crate::files::File;
+
+/// A buffer beyond this size is given back once it is written.
+const BUFFER_KEPT: usize = 4 << 20;
+
+/// Commands in the format of the file.
+#[derive(Debug, Default)]
+struct Encoder {
+    out: Vec<u8>,
+    /// The database of the last command of this increment.
+    database: Option<u32>,
+    /// The time of the last annotation, in Unix seconds.
+    annotated_s: u64,
+}
+
+/// Appends a command to a buffer, as an array of bulk strings.
+pub(crate) fn encode<'w>(words: impl ExactSizeIterator<Item = &'w [u8]>, out: &mut Vec<u8>) {
+    put_number(b'*', words.len(), out);
+    for word in words {
+        put_number(b'$', word.len(), out);
+        out.extend_from_slice(word);
+        out.extend_from_slice(b"\r\n");
+    }
+}
+
+fn put_number(kind: u8, number: usize, out: &mut Vec<u8>) {
+    out.push(kind);
+    out.extend_from_slice(itoa::Buffer::new().format(number).as_bytes());
+    out.extend_from_slice(b"\r\n");
+}
+
+impl Encoder {
+    /// Appends commands that have their effects at once.
+    fn unit<'e>(&mut self, effects: impl ExactSizeIterator<Item = Effect<'e>>) {
+        let is_several = effects.len() > 1;
+        for (index, Effect { database, command }) in effects.enumerate() {
+            if self.database != Some(database) {
+                self.database = Some(database);
+                let number = database.to_string();
+                encode([&b"SELECT"[..], number.as_bytes()].into_iter(), &mut self.out);
+            }
+            // As Redis: the first SELECT comes before MULTI.
+            if is_several && index == 0 {
+                self.out.extend_from_slice(b"*1\r\n$5\r\nMULTI\r\n");
+            }
+            self.out.extend_from_slice(command);
+        }
+        if is_several {
+            self.out.extend_from_slice(b"*1\r\n$4\r\nEXEC\r\n");
+        }
+    }
+
+    /// Appends the time, unless that of the second was appended already.
+    fn annotate(&mut self, now_s: u64) {
+        if now_s > self.annotated_s {
+            self.annotated_s = now_s;
+            self.out.extend_from_slice(format!("#TS:{now_s}\r\n").as_bytes());
+        }
+    }
+}
+
+/// A command in the form of [`encode`], and the database in which it has its effect.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Effect<'e> {
+    pub(crate) database: u32,
+    pub(crate) command: &'e [u8],
+}
+
+/// The increment to which commands are appended.
+pub(crate) struct Log {
+    file: Box<dyn File>,
+    /// The length of the file, up to the last successful write.
+    length: u64,
+    encoder: Encoder,
+    written: u64,
+    /// The position up to which this file, the increments before it and the base have been synced.
+    synced: u64,
+    /// The position that was durable before a manifest named the file, until one does.
+    unnamed: Option<u64>,
+    /// Whether the file can still be synced.
+    is_sound: bool,
+    has_write_error: bool,
+}
+
+impl Log {
+    /// Appends to an increment of so many bytes that a manifest names. What was appended before this position is durable.
+    pub(crate) fn new(file: Box<dyn File>, length: u64, position: u64) -> Log {
+        Log {
+            file,
+            length,
+            encoder: Encoder::default(),
+            written: position,
+            synced: position,
+            unnamed: None,
+            is_sound: true,
+            has_write_error: false,
+        }
+    }
+
+    /// Appends to an empty increment that no manifest names yet. What was appended before `position` will be in a base
+    /// file; for now, only what was appended before `durable` is durable, whatever is synced.
+    pub(crate) fn unnamed(file: Box<dyn File>, position: u64, durable: u64) -> Log {
+        Log { unnamed: Some(durable), ..Log::new(file, 0, position) }
+    }
+
+    /// Records that a manifest names the file, with a base file up to its start.
+    pub(crate) fn set_named(&mut self) {
+        self.unnamed = None;
+    }
+
+    /// Appends commands that have their effects at once. Returns the position of their end.
+    pub(crate) fn append<'e>(&mut self, effects: impl ExactSizeIterator<Item = Effect<'e>>) -> u64 {
+        self.encoder.unit(effects);
+        self.appended()
+    }
+
+    /// Appends an annotation with the time, once a second: `aof-timestamp-enabled`.
+    pub(crate) fn annotate(&mut self, now_s: u64) {
+        self.encoder.annotate(now_s);
+    }
+
+    /// Returns the position of the last command's end.
+    pub(crate) fn appended(&self) -> u64 {
+        self.written + self.encoder.out.len() as u64
+    }
+
+    /// Returns the position up to which commands are in the file.
+    pub(crate) fn written(&self) -> u64 {
+        self.written
+    }
+
+    /// Returns the position up to which commands are on the disk.
+    pub(crate) fn durable(&self) -> u64 {
+        self.unnamed.unwrap_or(self.synced)
+    }
+
+    /// Returns the length of the file in bytes.
+    pub(crate) fn length(&self) -> u64 {
+        self.length
+    }
+
+    /// Returns the number of bytes that wait to be written.
+    pub(crate) fn waiting(&self) -> usize {
+        self.encoder.out.len()
+    }
+
+    /// Returns whether the last flush failed.
+    pub(crate) fn has_write_error(&self) -> bool {
+        self.has_write_error
+    }
+
+    /// Returns whether the file is of use; it is not after a sync has failed.
+    pub(crate) fn is_sound(&self) -> bool {
+        self.is_sound
+    }
+
+    /// Writes what was appended.
+    pub(crate) fn flush(&mut self) -> io::Result<()> {
+        if !self.is_sound {
+            return Err(unsound());
+        }
+        let out = &mut self.encoder.out;
+        let mut done = 0;
+        let result = loop {
+            if done == out.len() {
+                break Ok(());
+            }
+            match self.file.write(&out[done..]) {
+                Ok(0) => break Err(ErrorKind::WriteZero.into()),
+                Ok(count) => done += count,
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                Err(error) => break Err(error),
+            }
+        };
+        self.has_write_error = result.is_err();
+        if result.is_err() && done > 0 && self.file.truncate(self.length).is_ok() {
+            done = 0;
+        }
+        self.length += done as u64;
+        self.written += done as u64;
+        out.drain(..done);
+        if out.is_empty() && out.capacity() > BUFFER_KEPT {
+            *out = Vec::new();
+        }
+        result
+    }
+
+    /// Makes durable what was written, and waits for that.
+    pub(crate) fn sync(&mut self) -> io::Result<()> {
+        let position = self.syncable().ok_or_else(unsound)?;
+        if position == self.synced {
+            return Ok(());
+        }
+        let result = self.file.sync_data();
+        self.end_sync(position, result.is_ok());
+        result
+    }
+
+    /// Returns the position up to which a sync that begins now makes commands durable; [`None`] if none may begin any
+    /// more.
+    pub(crate) fn syncable(&self) -> Option<u64> {
+        self.is_sound.then_some(self.written)
+    }
+
+    /// Records that a sync has ended that began at a [position](Self::syncable).
+    pub(crate) fn end_sync(&mut self, position: u64, has_succeeded: bool) {
+        match has_succeeded {
+            // One that began earlier and ended later than one that failed did not see its error.
+            true if self.is_sound => self.synced = self.synced.max(position),
+            true => {}
+            false => self.is_sound = false,
+        }
+    }
+
+    /// Returns the file once more, for another thread to sync.
+    pub(crate) fn duplicate(&self) -> io::Result<Box<dyn File>> {
+        self.file.duplicate()
+    }
+}
+
+fn unsound() -> io::Error {
+    io::Error::other("an earlier sync of the file failed")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::files::Files as _;
+    use crate::files::simulated::{Disk, Plan};
+
+    fn effects(database: u32, commands: &[&'static [u8]]) -> Vec<Effect<'static>> {
+        commands.iter().map(|command| Effect { database, command }).collect()
+    }
+
+    fn log(plan: Plan) -> (Disk, Log) {
+        let disk = Disk::new(1, Plan::default());
+        let file = disk.append(b"f").expect("no fault");
+        disk.sync_directory().expect("no fault");
+        let operations = disk.operations();
+        disk.plan(|now| *now = Plan { error_at: plan.error_at.map(|(at, code)| (operations + at, code)), ..plan });
+        (disk, Log::new(file, 0, 100))
+    }
+
+    #[test]
+    fn commands_are_written_as_by_redis() {
+        let (disk, mut log) = log(Plan::default());
+        let mut set = Vec::new();
+        encode([&b"SET"[..], b"k", b""].into_iter(), &mut set);
+        log.annotate(17);
+        assert_eq!(log.append([Effect { database: 0, command: &set }].into_iter()), log.appended());
+        log.annotate(17);
+        log.append(effects(0, &[b"<one>"]).into_iter());
+        log.append(effects(3, &[b"<two>", b"<three>"]).into_iter());
+        log.append([effects(3, &[b"<four>"]), effects(12, &[b"<five>"])].concat().into_iter());
+        log.annotate(18);
+        log.append(std::iter::empty());
+        assert_eq!((log.written(), log.waiting() as u64), (100, log.appended() - 100));
+        log.flush().expect("no fault");
+        let expected = "#TS:17\r\n*2\r\n$6\r\nSELECT\r\n$1\r\n0\r\n*3\r\n$3\r\nSET\r\n$1\r\nk\r\n$0\r\n\r\n<one>\
+             *2\r\n$6\r\nSELECT\r\n$1\r\n3\r\n*1\r\n$5\r\nMULTI\r\n<two><three>*1\r\n$4\r\nEXEC\r\n\
+             *1\r\n$5\r\nMULTI\r\n<four>*2\r\n$6\r\nSELECT\r\n$2\r\n12\r\n<five>*1\r\n$4\r\nEXEC\r\n#TS:18\r\n";
+        assert_eq!(String::from_utf8(disk.contents(b"f").expect("a file")).expect("text"), expected);
+        assert_eq!((log.length(), log.written(), log.durable()), (expected.len() as u64, log.appended(), 100));
+        log.sync().expect("no fault");
+        assert_eq!(log.durable(), log.appended());
+    }
+
+    #[test]
+    fn a_write_that_fails_leaves_whole_commands_and_is_tried_again() {
+        let (disk, mut log) = log(Plan { space: Some(60), ..Plan::default() });
+        log.append(effects(0, &[b"<first>"]).into_iter());
+        log.flush().expect("space");
+        let first = disk.contents(b"f").expect("a file");
+        log.append(effects(0, &[b"<a command of more than sixty bytes, which is too long for the disk>"]).into_iter());
+        assert_eq!(log.flush().expect_err("no space").raw_os_error(), Some(libc::ENOSPC));
+        assert_eq!((disk.contents(b"f").expect("a file"), log.has_write_error()), (first.clone(), true));
+        log.append(effects(0, &[b"<third>"]).into_iter());
+        disk.plan(|plan| plan.space = None);
+        log.flush().expect("space");
+        let after = disk.contents(b"f").expect("a file");
+        assert!(after.starts_with(&first) && after.ends_with(b"the disk><third>") && !log.has_write_error());
+        assert_eq!((log.length(), log.written(), log.waiting()), (after.len() as u64, log.appended(), 0));
+        // What cannot be cut off is continued.
+        let at = disk.operations() + 2;
+        let space = after.len() as u64 + 3;
+        disk.plan(|plan| *plan = Plan { space: Some(space), error_at: Some((at, libc::EIO)), ..Plan::default() });
+        log.append(effects(0, &[b"<fourth>"]).into_iter());
+        assert!(log.flush().is_err());
+        assert_eq!(disk.contents(b"f").expect("a file"), [&after[..], b"<fo"].concat());
+        disk.plan(|plan| *plan = Plan::default());
+        log.flush().expect("space");
+        assert_eq!(disk.contents(b"f").expect("a file"), [&after[..], b"<fourth>"].concat());
+    }
+
+    #[test]
+    fn a_file_is_not_synced_after_an_error() {
+        let (disk, mut log) = log(Plan { error_at: Some((3, libc::EIO)), ..Plan::default() });
+        let first = log.append(effects(0, &[b"<first>"]).into_iter());
+        log.flush().expect("no fault");
+        log.sync().expect("no fault");
+        let second = log.append(effects(0, &[b"<second>"]).into_iter());
+        log.flush().expect("no fault");
+        let began = log.syncable().expect("sound");
+        assert!(log.sync().is_err());
+        let operations = disk.operations();
+        assert!(log.sync().is_err() && log.syncable().is_none() && !log.is_sound());
+        assert_eq!(disk.operations(), operations);
+        log.end_sync(began, true);
+        assert_eq!((log.durable(), began), (first, second));
+        let third = log.append(effects(0, &[b"<third>"]).into_iter());
+        assert!(log.flush().is_err());
+        assert_eq!((log.appended(), log.written(), disk.operations()), (third, second, operations));
+    }
+
+    #[test]
+    fn a_file_that_is_not_named_makes_nothing_durable() {
+        let disk = Disk::new(1, Plan::default());
+        let mut log = Log::unnamed(disk.append(b"f").expect("no fault"), 500, 200);
+        let end = log.append(effects(0, &[b"<first>"]).into_iter());
+        log.flush().expect("no fault");
+        let (position, mut file) = (log.syncable().expect("sound"), log.duplicate().expect("no fault"));
+        log.append(effects(0, &[b"<second>"]).into_iter());
+        log.flush().expect("no fault");
+        log.end_sync(position, file.sync_data().is_ok());
+        assert_eq!(log.durable(), 200);
+        log.set_named();
+        assert_eq!(log.durable(), end);
+    }
+}
