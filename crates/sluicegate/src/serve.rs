@@ -107,7 +107,7 @@ fn start(
     // Opened before `chroot`, while `/dev/log` is still the machine's.
     let warnings = logger.open(config.global.chroot.as_deref())?;
     warnings.iter().for_each(|warning| report.warning(warning));
-    let stores = Stores::new(&config, options, &logger);
+    let stores = Stores::new(&config, options, &logger)?;
     let clients = Clients::default().after(&config, &clients::look_up(&config)).map_err(|error| vec![error])?;
     let mut engines = stores.engines();
     engines.extend(clients.engines());
@@ -278,6 +278,7 @@ fn control(
             Err(error) => living.report.warning(&format!("the process can't be reloaded ({error})")),
         }
         shape.ready()?;
+        let mut unloaded = living.stores.load();
         let drained = async {
             // The phase's sender lives in the process, so waiting can't fail.
             let _ = process.watch().wait_for(|phase| *phase >= Phase::Stopping).await;
@@ -291,9 +292,15 @@ fn control(
         let mut outcome = Ok(None);
         let mut left_behind = false;
         let ended = async {
+            let mut failed = None;
             let signal = tokio::select! {
                 signal = signals.act(&living.current, living.report) => signal,
                 () = drained => None,
+                // A store that lacks its data must not be taken for an empty one.
+                Some(error) = unloaded.recv() => {
+                    failed = Some(error);
+                    None
+                }
                 // A worker without a master cannot receive commands any more.
                 _ = shape.orphaned(serve_client) => None,
             };
@@ -304,7 +311,10 @@ fn control(
                 living.report.warning(&format!("{workers} did not stop in time ({left}); the process ends without"));
                 left_behind = true;
             }
-            outcome = ended.map(|()| signal);
+            outcome = match failed {
+                Some(error) => Err(io::Error::other(error)),
+                None => ended.map(|()| signal),
+            };
         };
         control::run(living.current.clone(), ended).await?;
         if left_behind {

@@ -3,6 +3,10 @@
 //! A store is identified by the name of its section. A reload may add sections and change parameters, as
 //! CONFIG SET would. When a section is removed, its store is removed only if it is empty: a reload never loses
 //! keys.
+//!
+//! A store with a `dir` begins with the file in it. The file is opened before the process serves, or before a reload takes
+//! effect, and loaded while it serves. If that fails at the start, the process ends; after a reload, that store alone
+//! refuses commands.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -13,13 +17,18 @@ use sluicegate_config::model::StoreSection;
 use sluicegate_proxy::engines::Engines;
 use sluicegate_proxy::log::{Logger, Severity};
 use sluicegate_store::config::ServerOptions;
-use sluicegate_store::server::Server;
+use sluicegate_store::server::{Beginning, Server};
 use sluicegate_store::{Store, StoreOptions};
 use sluicegate_wire::engine::{Engine, Figures, Origin, Own, Started};
+use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 
 /// Every store, by the name of its section.
 #[derive(Default)]
-pub struct Stores(Mutex<ByName>);
+pub struct Stores {
+    by_name: Mutex<ByName>,
+    /// The files of new stores, which are loaded once the process serves.
+    beginnings: Mutex<Vec<(Arc<str>, Beginning)>>,
+}
 
 type ByName = HashMap<Arc<str>, (Store, Arc<Server>)>;
 
@@ -27,12 +36,52 @@ type ByName = HashMap<Arc<str>, (Store, Arc<Server>)>;
 pub type Changes = Vec<(Arc<str>, Vec<(String, String)>)>;
 
 impl Stores {
-    /// Returns the stores of a configuration.
-    pub fn new(config: &Config, options: Vec<ServerOptions>, logger: &Logger) -> Stores {
+    /// Returns the stores of a configuration. The error lists every file of theirs that cannot be read.
+    pub fn new(config: &Config, options: Vec<ServerOptions>, logger: &Logger) -> Result<Stores, Vec<String>> {
+        let stores = Stores::default();
         let made = config.stores.iter().zip(options);
-        Stores(Mutex::new(
-            made.map(|(section, options)| (section.name.clone(), make(section, config, options, logger))).collect(),
-        ))
+        let made = made.map(|(section, options)| stores.add(section, config, options, logger));
+        let errors: Vec<String> = made.filter_map(Result::err).collect();
+        if errors.is_empty() { Ok(stores) } else { Err(errors) }
+    }
+
+    /// Adds a new store.
+    fn add(
+        &self,
+        section: &StoreSection,
+        config: &Config,
+        options: ServerOptions,
+        logger: &Logger,
+    ) -> Result<(), String> {
+        let made = make(section, config, options, logger);
+        let name = &section.name;
+        if let Some(beginning) = made.1.begin().map_err(|error| format!("store '{name}': {error}"))? {
+            self.beginnings.lock().push((name.clone(), beginning));
+        }
+        self.by_name.lock().insert(name.clone(), made);
+        Ok(())
+    }
+
+    /// Loads the files of new stores, each on a thread of its own. The receiver gets the error of each that cannot be
+    /// loaded; its store refuses commands.
+    pub fn load(&self) -> UnboundedReceiver<String> {
+        let (sender, failed) = unbounded_channel();
+        for (name, beginning) in self.beginnings.lock().drain(..) {
+            let (sender, of_thread) = (sender.clone(), sender.clone());
+            let thread = std::thread::Builder::new().name("load".into()).spawn({
+                let name = name.clone();
+                move || {
+                    if let Err(error) = beginning.load() {
+                        // The process may have ended meanwhile.
+                        let _ = of_thread.send(format!("store '{name}': {error}"));
+                    }
+                }
+            });
+            if let Err(error) = thread {
+                let _ = sender.send(format!("store '{name}': {error}"));
+            }
+        }
+        failed
     }
 
     /// Returns the stores of a new configuration, which are existing ones and new ones, and the changed parameters.
@@ -43,7 +92,7 @@ impl Stores {
         options: Vec<ServerOptions>,
         logger: &Logger,
     ) -> Result<(Stores, Changes), String> {
-        let known = self.0.lock();
+        let known = self.by_name.lock();
         let mut lost = Vec::new();
         for (name, (store, _)) in known.iter().filter(|(name, _)| !is.stores.iter().any(|store| store.name == **name)) {
             if store.keys() > 0 {
@@ -57,27 +106,26 @@ impl Stores {
         if !lost.is_empty() {
             return Err(lost.join("\n"));
         }
-        let mut stores = HashMap::new();
+        let stores = Stores::default();
         let mut changes = Vec::new();
         for (section, options) in is.stores.iter().zip(options) {
-            let store = match known.get(&section.name) {
+            match known.get(&section.name) {
                 Some(known) => {
                     let before = was.stores.iter().find(|store| store.name == section.name);
                     changes.push((section.name.clone(), changed(before, section)));
-                    known.clone()
+                    stores.by_name.lock().insert(section.name.clone(), known.clone());
                 }
-                None => make(section, is, options, logger),
-            };
-            stores.insert(section.name.clone(), store);
+                None => stores.add(section, is, options, logger)?,
+            }
         }
-        Ok((Stores(Mutex::new(stores)), changes))
+        Ok((stores, changes))
     }
 
     /// Replaces the stores by `next`. Returns messages about changes that were not possible.
     pub fn replace(&self, next: Stores, changes: &Changes) -> Vec<String> {
-        let next = next.0.into_inner();
-        let gone = std::mem::replace(&mut *self.0.lock(), next);
-        let known = self.0.lock();
+        self.beginnings.lock().extend(next.beginnings.into_inner());
+        let gone = std::mem::replace(&mut *self.by_name.lock(), next.by_name.into_inner());
+        let known = self.by_name.lock();
         for (_, (_, server)) in gone.iter().filter(|(name, _)| !known.contains_key(*name)) {
             server.stop();
         }
@@ -95,7 +143,7 @@ impl Stores {
 
     /// Returns the stores as engines for rules and scripts.
     pub fn engines(&self) -> Engines {
-        let stores = self.0.lock();
+        let stores = self.by_name.lock();
         let embedded = |name: &Arc<str>, server: &Arc<Server>| Embedded { name: name.clone(), server: server.clone() };
         stores
             .iter()
@@ -105,12 +153,12 @@ impl Stores {
 
     /// Returns the servers of the stores.
     pub fn servers(&self) -> HashMap<Arc<str>, Arc<Server>> {
-        self.0.lock().iter().map(|(name, (_, server))| (name.clone(), server.clone())).collect()
+        self.by_name.lock().iter().map(|(name, (_, server))| (name.clone(), server.clone())).collect()
     }
 
     /// Removes expired keys, and does the periodic work of stores without a server.
     pub fn tick(&self) {
-        let stores: Vec<(Store, Arc<Server>)> = self.0.lock().values().cloned().collect();
+        let stores: Vec<(Store, Arc<Server>)> = self.by_name.lock().values().cloned().collect();
         for (store, server) in &stores {
             store.tick();
             server.tick();

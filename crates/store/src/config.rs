@@ -822,6 +822,9 @@ pub fn apply<P: Clone>(parameters: &[(String, String, P)]) -> Result<ServerOptio
         if !names().any(|known| known == name) {
             let hint = nearest(&name).map(|near| format!("did you mean '{near}'?"));
             fail(format!("unknown store parameter '{name}'"), hint);
+        } else if name == "dir" && !value.is_empty() && !value.starts_with('/') {
+            // It must mean the same at a reload, which another process may ask for.
+            fail(format!("'dir {value}': argument must be an absolute path"), None);
         } else if let Err(why) = options.set(&name, value.as_bytes()) {
             fail(format!("'{name} {value}': {why}"), find(&name).map(|parameter| parameter.docs.to_owned()));
         }
@@ -866,8 +869,14 @@ mod tests {
         assert_eq!((options.timeout_s, options.proto_max_bulk_len), (30, 1 << 20));
         assert!(options.needs_password() && !options.refuses_strangers());
 
-        let errors =
-            apply(&words(&[("timout", "30"), ("maxclients", "0"), ("maxmemory-clients", "101%"), ("save", "")]));
+        let errors = apply(&words(&[
+            ("timout", "30"),
+            ("maxclients", "0"),
+            ("maxmemory-clients", "101%"),
+            ("save", ""),
+            ("dir", "x"),
+            ("dir", "/x"),
+        ]));
         let errors = errors.expect_err("wrong");
         let texts: Vec<(usize, &str)> = errors.iter().map(|error| (error.at, error.message.as_str())).collect();
         assert_eq!(
@@ -876,6 +885,7 @@ mod tests {
                 (0, "unknown store parameter 'timout'"),
                 (1, "'maxclients 0': argument must be between 1 and 4294967295 inclusive"),
                 (2, "'maxmemory-clients 101%': percentage argument must be less or equal to 100"),
+                (4, "'dir x': argument must be an absolute path"),
             ]
         );
         assert_eq!(errors[0].hint.as_deref(), Some("did you mean 'timeout'?"));

@@ -200,6 +200,11 @@ const BY_DESIGN: &[(&str, &str)] = &[
         "counts each change of a key once, even a change of several elements, since there is no saved state to compare with",
     ),
     (
+        "an RDB file that is damaged",
+        "ends the start with the position in the file and the key in the log; the file is not examined further, and \
+         `sanitize-dump-payload` has no effect, because every value is checked",
+    ),
+    (
         "`dir` in CONFIG SET",
         "is the directory of the store's files, and not the working directory of the process, which stays as it is",
     ),

@@ -20,10 +20,11 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use sluicegate_store::config::{self, ServerOptions};
-use sluicegate_store::server::{Generation, REDIS_VERSION, SLUICEGATE_VERSION, Server, TlsPort};
+use sluicegate_store::server::{Beginning, Generation, REDIS_VERSION, SLUICEGATE_VERSION, Server, TlsPort};
 use sluicegate_store::{Store, StoreOptions};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
+use tokio::sync::oneshot;
 use tokio::task::JoinSet;
 
 use crate::posts::serve_store;
@@ -38,6 +39,9 @@ const DESCRIPTORS: u64 = 32;
 
 /// The default pidfile of a store in the background, as in Redis.
 const PIDFILE: &str = "/var/run/redis.pid";
+
+/// The interval at which a service manager is told of the progress of a load, so that it does not give up.
+const LOADING_TOLD: Duration = Duration::from_secs(2);
 
 /// The time limit for closing clients when the process ends.
 const LAST_MOMENT: Duration = Duration::from_secs(5);
@@ -172,7 +176,13 @@ fn start(mut options: ServerOptions, file: Option<&Path>, is_told: bool) -> Resu
         server_log.say_at_run_time(level, options.as_ref().map_or("notice", |options| options.process.loglevel), text);
     });
     log.say(Level::Warning, "Server initialized");
-    let ended = serve(&log, &store, &server, sockets, waiting, supervised);
+    let ended = match server.begin() {
+        Ok(beginning) => serve(&log, &store, &server, (sockets, beginning), waiting, supervised),
+        Err(text) => {
+            log.say(Level::Warning, &text);
+            Err(Ended::Unloaded)
+        }
+    };
     if let Some(path) = &pidfile {
         log.say(Level::Notice, "Removing the pid file.");
         let _ = std::fs::remove_file(path);
@@ -186,7 +196,21 @@ fn start(mut options: ServerOptions, file: Option<&Path>, is_told: bool) -> Resu
             log.say(Level::Warning, "Redis is now ready to exit, bye bye...");
             Ok(ExitCode::SUCCESS)
         }
-        Err(error) => fail(format!("Fatal error, the store can't serve: {}", reason(&error))),
+        Err(Ended::Unloaded) => fail("Fatal error loading the DB, check server logs. Exiting.".into()),
+        Err(Ended::Failed(error)) => fail(format!("Fatal error, the store can't serve: {}", reason(&error))),
+    }
+}
+
+/// The end of a store that could not serve.
+enum Ended {
+    /// Its file cannot be loaded, as the log says.
+    Unloaded,
+    Failed(io::Error),
+}
+
+impl From<io::Error> for Ended {
+    fn from(error: io::Error) -> Ended {
+        Ended::Failed(error)
     }
 }
 
@@ -195,10 +219,10 @@ fn serve(
     log: &Arc<Log>,
     store: &Store,
     server: &Arc<Server>,
-    sockets: listen::Sockets,
+    (sockets, beginning): (listen::Sockets, Option<Beginning>),
     waiting: Option<(Waiting, std::fs::File)>,
     supervised: Option<Notifier>,
-) -> io::Result<()> {
+) -> Result<(), Ended> {
     let runtime = tokio::runtime::LocalRuntime::new()?;
     runtime.block_on(async {
         // Signals are caught before there is anything to stop, so that an early one is not lost.
@@ -215,6 +239,43 @@ fn serve(
         let (port, tls_port, has_unix) = (sockets.port, sockets.tls_port, sockets.has_unix);
         let (workers, senders) = work(server, sockets.of_workers)?;
         listen_anew(server, senders, log);
+        // As in Redis, a command that starts a store in the background does not wait for its data set.
+        if let Some((command, null)) = waiting {
+            background::silence(&null)?;
+            command.release();
+        }
+        if let Some(beginning) = beginning {
+            let mut loaded = load(beginning)?;
+            loop {
+                tokio::select! {
+                    ended = &mut loaded => match ended {
+                        Ok(Ok(())) => break,
+                        _ => return Err(Ended::Unloaded),
+                    },
+                    () = tokio::time::sleep(LOADING_TOLD) => {
+                        if let Some(manager) = &supervised {
+                            manager.send(&format!(
+                                "STATUS=Loading the dataset: {:.0}%\nEXTEND_TIMEOUT_USEC={}\n",
+                                server.loaded_percent(),
+                                (3 * LOADING_TOLD).as_micros()
+                            ));
+                        }
+                    }
+                    _ = terminate.recv() => {
+                        stopped_while_loading(log);
+                        return Ok(());
+                    }
+                    _ = interrupt.recv() => {
+                        stopped_while_loading(log);
+                        return Ok(());
+                    }
+                    () = server.shutdown_asked() => {
+                        log.say(Level::Warning, "User requested shutdown...");
+                        return Ok(());
+                    }
+                }
+            }
+        }
         if port.is_some() {
             log.say(Level::Notice, "Ready to accept connections tcp");
         }
@@ -223,10 +284,6 @@ fn serve(
         }
         if has_unix {
             log.say(Level::Notice, "Ready to accept connections unix");
-        }
-        if let Some((command, null)) = waiting {
-            background::silence(&null)?;
-            command.release();
         }
         if let Some(manager) = &supervised {
             manager.send("READY=1\nSTATUS=Ready to accept connections\n");
@@ -257,6 +314,21 @@ fn serve(
         }
         Ok(())
     })
+}
+
+/// Loads the file that the store begins with, on a thread of its own, which the end of the process does not wait for.
+fn load(beginning: Beginning) -> io::Result<oneshot::Receiver<Result<(), String>>> {
+    let (sender, loaded) = oneshot::channel();
+    std::thread::Builder::new().name("load".into()).spawn(move || {
+        // The process may have ended meanwhile.
+        let _ = sender.send(beginning.load());
+    })?;
+    Ok(loaded)
+}
+
+fn stopped_while_loading(log: &Log) {
+    log.say(Level::Warning, "Received shutdown signal during loading, scheduling shutdown.");
+    log.say(Level::Warning, "User requested shutdown...");
 }
 
 /// The channel through which a worker receives further sockets.

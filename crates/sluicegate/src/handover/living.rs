@@ -232,6 +232,12 @@ impl Living {
         self.clients.replace(clients);
         let failed = self.stores.replace(stores, &parameters);
         failed.iter().for_each(|error| self.report.warning(error));
+        let (mut unloaded, report) = (self.stores.load(), self.report);
+        tokio::task::spawn_local(async move {
+            while let Some(error) = unloaded.recv().await {
+                report.warning(&format!("{error}; the store refuses commands until the process is restarted"));
+            }
+        });
         for said in said {
             self.report.warning(&said.text);
             logger.send(&said.proxy.config.log, said.severity, said.text.as_bytes());

@@ -23,6 +23,7 @@ mod http2_servers;
 mod http_client;
 mod keywords;
 mod limits;
+mod loading;
 mod lua_modules;
 mod lua_patterns;
 mod lua_rule_sets;

@@ -38,6 +38,7 @@ mod pause;
 pub(crate) mod rows;
 mod scripts;
 mod slowlog;
+mod start;
 mod subscription;
 mod tls;
 mod workspace;
@@ -72,6 +73,7 @@ use tls::ServerTls;
 use workspace::Workspace;
 
 pub use crate::redis::REDIS_VERSION;
+pub use start::Beginning;
 pub use tls::TlsPort;
 
 /// Sluicegate's own version, `sluicegate_version` in INFO.

@@ -547,3 +547,43 @@ fn idle_connections_go_where_their_header_changes() {
     service.reload();
     wait_for("its end", || (idle(&service) == "0").then_some(()));
 }
+
+#[test]
+fn a_store_that_a_reload_adds_begins_with_its_file() {
+    let web = Listening::new();
+    let directory = tempfile::tempdir().expect("a directory");
+    // `SET a 1`, and half of that.
+    let file = b"REDIS0010\xfe\0\0\x01a\xc0\x01\xff\0\0\0\0\0\0\0\0";
+    std::fs::write(directory.path().join("good"), file).expect("writable");
+    std::fs::write(directory.path().join("bad"), &file[..13]).expect("writable");
+    let rules = |store: &str, rule: &str| {
+        format!(
+            "{GLOBAL}{DEFAULTS}frontend web\n bind {}\n{rule} http-request return status 200 hdr v \
+             \"%[var(txn.v)] %[var(txn.store_err),word(1,' ')]\"\n{store}",
+            web.word()
+        )
+    };
+    let rule = " http-request set-var(txn.v) str(a),store_get(data)\n";
+    let section = |name: &str| format!("store data\n dir @DIR@\n dbfilename {name}\n");
+    let mut service = Service::start_in(directory, Way::Command, &rules("", ""), &[&web]);
+    let value = || Client::connect(&web.address()).get("/").header("v").unwrap_or_default().to_owned();
+    service.write(&rules(&section("good"), rule));
+    service.reload();
+    wait_for("the file to be loaded", || (value() == "1").then_some(()));
+    // A file that cannot be opened keeps the configuration as it is; one that is wrong keeps the store out of service.
+    service.write(&rules("", ""));
+    assert_eq!(service.command().status.code(), Some(1), "the store has a key");
+    service.write(&rules(&(section("good") + "store other\n dir /nosuch\n"), rule));
+    let said = String::from_utf8_lossy(&service.command().stderr).into_owned();
+    assert!(said.contains("store 'other': Can't chdir to '/nosuch': No such file or directory"), "{said}");
+    assert_eq!(value(), "1");
+    let two = section("good") + &section("bad").replace("data", "other");
+    service.write(&rules(&two, &rule.replace("data", "other")));
+    service.reload();
+    service.program.wait_for_output("Short read or OOM loading DB. Unrecoverable error, aborting now. (offset 13");
+    service.program.wait_for_output("the store refuses commands until the process is restarted");
+    assert_eq!(value(), "LOADING");
+    service.write(&rules(&two, rule));
+    service.reload();
+    assert_eq!(value(), "1");
+}

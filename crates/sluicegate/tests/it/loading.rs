@@ -1,0 +1,223 @@
+//! Stores that begin with a file: what is logged, what is served until it is loaded, and what is wrong with a file.
+
+use std::ffi::CString;
+use std::fs::File;
+use std::io::Write;
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+use std::process::Command;
+
+use sluicegate_testkit::{Client, Listening, Program, RedisServer, Sluicegate, free_port, wait_for};
+
+use crate::BINARY;
+
+/// Writes a file with these commands by redis-server.
+fn written(directory: &Path, commands: &[&str]) {
+    let dir = directory.to_str().expect("UTF-8");
+    let redis = RedisServer::start(&["--dir", dir, "--enable-debug-command", "yes"]);
+    let mut client = Client::connect(&redis.address());
+    for command in commands {
+        client.send(format!("{command}\r\n"));
+        let reply = client.read_reply();
+        assert!(!reply.starts_with(b"-"), "{command}: {}", reply.escape_ascii());
+    }
+    assert_eq!(client.ask(&["SAVE"]), "+OK\r\n");
+}
+
+/// A file that is read as its bytes are written to it.
+fn pipe(path: &Path) -> File {
+    let text = CString::new(path.as_os_str().as_bytes()).expect("a path");
+    // SAFETY: a path that ends with a zero, and a mode.
+    assert_eq!(unsafe { libc::mkfifo(text.as_ptr(), 0o600) }, 0);
+    // For both directions, so that neither side waits for the other to open it.
+    File::options().read(true).write(true).open(path).expect("opened")
+}
+
+/// Starts `sluicegate store` in a directory.
+fn store(directory: &Path, words: &[&str]) -> (Program, String) {
+    let port = free_port();
+    let mut command = Command::new(BINARY);
+    command.args(["store", "--port", &port.to_string(), "--bind", "127.0.0.1", "--save", ""]).args(words);
+    command.current_dir(directory);
+    (Program::start(command, &[]), format!("127.0.0.1:{port}"))
+}
+
+/// The messages of a log, from this one on, without time, process and level.
+fn messages(output: &str, from: &str) -> Vec<String> {
+    let message = |line: &str| Some(line.splitn(7, ' ').nth(6)?.to_owned());
+    output.lines().filter_map(message).skip_while(|message| !message.starts_with(from)).collect()
+}
+
+#[test]
+fn a_file_is_loaded_with_the_messages_of_redis() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let path = directory.path();
+    written(path, &["SET a 1", "RPUSH l x y", "SET gone 1 PX 1", "SELECT 3", "HSET h f v", "SET later 1 EX 1000"]);
+    let redis = RedisServer::start(&["--dir", path.to_str().expect("UTF-8")]);
+    let (mut ours, address) = store(path, &[]);
+    ours.wait_for_output("Ready to accept connections");
+    let [expected, found] = [&redis.program, &ours].map(|program| messages(&program.output(), "Loading RDB"));
+    // Without figures that vary.
+    let plain = |messages: &[String]| -> Vec<String> {
+        let cut = |text: &String| match text.split_once(" seconds") {
+            Some((before, _)) => before.trim_end_matches(|c: char| c.is_ascii_digit() || c == '.').to_owned(),
+            None => text.strip_suffix(" tcp").unwrap_or(text).to_owned(),
+        };
+        messages.iter().map(cut).collect()
+    };
+    assert_eq!(plain(&found), plain(&expected));
+    assert!(found.contains(&"Done loading RDB, keys loaded: 4, keys expired: 1.".to_owned()), "{found:?}");
+    let mut client = Client::connect(&address);
+    let info = client.ask(&["INFO"]);
+    for line in ["loading:0", "rdb_last_load_keys_loaded:4", "rdb_last_load_keys_expired:1", "db3:keys=2,expires=1"] {
+        assert!(info.contains(line), "{line}: {info}");
+    }
+    assert_eq!(client.ask(&["LRANGE", "l", "0", "-1"]), "*2\r\n$1\r\nx\r\n$1\r\ny\r\n");
+    assert_eq!(client.ask(&["CONFIG", "GET", "dir"]).matches(path.to_str().expect("UTF-8")).count(), 1);
+    // The same by parameters; a name without a file is an empty store.
+    drop(ours);
+    let other = tempfile::tempdir().expect("a directory");
+    let dir = path.to_str().expect("UTF-8");
+    for (name, keys) in [("dump.rdb", ":2\r\n"), ("other.rdb", ":0\r\n")] {
+        let (mut ours, address) = store(other.path(), &["--dir", dir, "--dbfilename", name]);
+        ours.wait_for_output("Ready to accept connections");
+        assert_eq!(Client::connect(&address).ask(&["DBSIZE"]), keys);
+    }
+}
+
+#[test]
+fn a_file_that_cannot_be_loaded_ends_the_start() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let path = directory.path();
+    let refused = |words: &[&str], expected: &[&str]| {
+        let (mut program, _) = store(path, words);
+        assert_eq!(program.wait(), 1, "{}", program.output());
+        let output = program.output();
+        for text in expected.iter().chain(&["Fatal error loading the DB, check server logs. Exiting."]) {
+            assert!(output.contains(text), "no {text:?} in:\n{output}");
+        }
+        assert!(!output.contains("Ready to accept"), "{output}");
+    };
+    std::fs::create_dir(path.join("dump.rdb")).expect("made");
+    refused(&[], &["dump.rdb: I/O error trying to load DB: Is a directory"]);
+    std::fs::remove_dir(path.join("dump.rdb")).expect("removed");
+    written(path, &["SET somebody 1", "RPUSH l 1 2 3"]);
+    let good = std::fs::read(path.join("dump.rdb")).expect("read");
+    let at = good.windows(8).position(|bytes| bytes == b"somebody").expect("the key");
+    std::fs::write(path.join("dump.rdb"), &good[..at + 9]).expect("written");
+    let place =
+        format!("dump.rdb: Short read or OOM loading DB. Unrecoverable error, aborting now. (offset {}, key", at + 9);
+    refused(&[], &[&place]);
+    assert_eq!(std::fs::read(path.join("dump.rdb")).expect("read"), good[..at + 9], "the file stays as it is");
+    let mut changed = good.clone();
+    changed[at] = b'S';
+    std::fs::write(path.join("dump.rdb"), &changed).expect("written");
+    refused(&[], &["Wrong RDB checksum expected: ("]);
+    let (mut program, address) = store(path, &["--rdbchecksum", "no"]);
+    program.wait_for_output("Ready to accept connections");
+    assert_eq!(Client::connect(&address).ask(&["GET", "Somebody"]), "$1\r\n1\r\n");
+    std::fs::write(path.join("dump.rdb"), b"REDIS0099").expect("written");
+    refused(&[], &["Can't handle RDB format version 99"]);
+    refused(&["--databases", "1", "--dbfilename", "none", "--dbfilename", "dump.rdb"], &["format version"]);
+}
+
+#[test]
+fn clients_are_told_while_a_file_is_loaded() {
+    let directory = tempfile::tempdir().expect("a directory");
+    written(directory.path(), &["SET a 1"]);
+    let bytes = std::fs::read(directory.path().join("dump.rdb")).expect("read");
+    let mut pipe = pipe(&directory.path().join("pipe"));
+    let (mut program, address) = store(directory.path(), &["--dbfilename", "pipe"]);
+    // The first bytes are read, and no more come.
+    pipe.write_all(&bytes[..40]).expect("written");
+    let mut client = wait_for("the store to serve", || {
+        std::net::TcpStream::connect(&address).ok().map(|_| Client::connect(&address))
+    });
+    let loading = "-LOADING Redis is loading the dataset in memory\r\n";
+    assert_eq!(client.ask(&["GET", "a"]), loading);
+    assert_eq!(client.ask(&["PING"]), loading);
+    let info = client.ask(&["INFO", "persistence"]);
+    assert!(info.contains("loading:1\r\n") && info.contains("loading_start_time:"), "{info}");
+    assert!(!program.output().contains("Ready to accept"));
+    pipe.write_all(&bytes[40..]).expect("written");
+    program.wait_for_output("Ready to accept connections");
+    assert_eq!(client.ask(&["GET", "a"]), "$1\r\n1\r\n");
+}
+
+#[test]
+fn a_store_is_ended_while_it_loads() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let _pipe = pipe(&directory.path().join("dump.rdb"));
+    for signal in [libc::SIGTERM, libc::SIGINT] {
+        let (mut program, _) = store(directory.path(), &[]);
+        program.wait_for_output("Server initialized");
+        program.signal(signal);
+        assert_eq!(program.wait(), 0, "{}", program.output());
+    }
+    let (mut program, address) = store(directory.path(), &[]);
+    let mut client = wait_for("the store to serve", || {
+        std::net::TcpStream::connect(&address).ok().map(|_| Client::connect(&address))
+    });
+    client.command(&["SHUTDOWN", "NOSAVE"]);
+    assert_eq!(program.wait(), 0, "{}", program.output());
+}
+
+/// A proxy with a store that begins with a file, and rules that ask it.
+fn proxy(dir: &str, name: &str, gate: &Listening) -> String {
+    format!(
+        "global\n    log stderr format raw local0\nstore data\n    dir {dir}\n    dbfilename {name}\n\
+         defaults\n    mode http\n    timeout client 30s\n    timeout server 30s\n    timeout connect 5s\n\
+         frontend front\n    bind \"{}\"\n    \
+         http-request store-call data GET a set-var(txn.v) on-error value:fallback if {{ path /value }}\n    \
+         http-request store-call data INCR hits on-error closed if {{ path /closed }}\n    \
+         http-request set-var(txn.v) str(a),store_get(data) if {{ path /fetch }}\n    \
+         http-request limit units key src rate 5/1h store data on-error closed if {{ path /limit }}\n    \
+         http-request return status 200 content-type text/plain lf-string \
+         \"%[var(txn.v)] %[var(txn.store_err),word(1,' ')]\"\n",
+        gate.word()
+    )
+}
+
+#[test]
+fn rules_fall_back_while_a_file_is_loaded() {
+    let directory = tempfile::tempdir().expect("a directory");
+    written(directory.path(), &["SET a 1"]);
+    let bytes = std::fs::read(directory.path().join("dump.rdb")).expect("read");
+    let mut pipe = pipe(&directory.path().join("pipe"));
+    let gate = Listening::new();
+    let text = proxy(directory.path().to_str().expect("UTF-8"), "pipe", &gate);
+    let mut server = Sluicegate::start(BINARY, &text, &[&gate]);
+    let get = |path: &str| {
+        let response = Client::connect(&gate.address()).get(path);
+        (response.status, response.text())
+    };
+    assert_eq!(get("/value"), (200, "fallback LOADING".into()), "{}", server.program.output());
+    assert_eq!(get("/fetch"), (200, " LOADING".into()));
+    assert_eq!([get("/closed").0, get("/limit").0], [503, 503]);
+    pipe.write_all(&bytes).expect("written");
+    server.program.wait_for_output("store data: DB loaded from disk");
+    assert_eq!(get("/value"), (200, "1 ".into()));
+    assert_eq!([get("/closed").0, get("/limit").0], [200, 200]);
+    assert_eq!(get("/fetch"), (200, "1 ".into()));
+}
+
+#[test]
+fn a_proxy_does_not_serve_without_its_data() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let path = directory.path();
+    let dir = path.to_str().expect("UTF-8");
+    let refused = |text: &str, expected: &str| {
+        std::fs::write(path.join("a.cfg"), text).expect("written");
+        let mut command = Command::new(BINARY);
+        command.args(["run", "a.cfg"]).current_dir(path);
+        let mut program = Program::start(command, &[]);
+        assert_eq!(program.wait(), 1, "{}", program.output());
+        assert!(program.output().contains(expected), "no {expected:?} in:\n{}", program.output());
+    };
+    let section = |dir: &str| format!("store data\n bind 127.0.0.1:{}\n dir {dir}\n", free_port());
+    std::fs::write(path.join("dump.rdb"), b"REDIS0010\xfe").expect("written");
+    refused(&section(dir), "error: store 'data': ");
+    refused(&section(dir), "dump.rdb: Short read or OOM loading DB. Unrecoverable error, aborting now. (offset 10)");
+    refused(&section("/nosuch"), "error: store 'data': Can't chdir to '/nosuch': No such file or directory");
+    refused(&section("here"), "'dir here': argument must be an absolute path");
+}
