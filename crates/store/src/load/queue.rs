@@ -1,9 +1,9 @@
 //! Batches of keys on their way from the thread that reads a file to those that build the values.
 //!
 //! A batch has copies of the bytes of its keys, all of one database; a key without an expiry, and without anything else but
-//! a value, adds 24 bytes to its own. Batches leave the queue in the order of the file. A
-//! queue that is full makes the reader wait, so the memory of a load is bounded by [`QUEUED_BYTES`], one batch and the
-//! batches that threads work on; empty batches return to the reader.
+//! a value, adds 24 bytes to its own. Batches leave the queue in the order of the file. A queue that is full makes the
+//! reader wait, so the memory of a load is bounded by [`QUEUED_BYTES`], one batch and the batches that threads work on;
+//! empty batches return to the reader.
 
 use std::collections::VecDeque;
 
