@@ -104,6 +104,26 @@ pub fn settle() {
     }
 }
 
+/// While one exists, regions that were not prepared have their huge page from the beginning: for a thread that fills
+/// memory as fast as it can, where others do not wait for it.
+#[derive(Debug)]
+pub struct Filling(());
+
+impl Filling {
+    /// Begins to fill memory.
+    #[allow(clippy::new_without_default, reason = "it has an effect")]
+    pub fn new() -> Filling {
+        POOL.lock().filling += 1;
+        Filling(())
+    }
+}
+
+impl Drop for Filling {
+    fn drop(&mut self) {
+        POOL.lock().filling -= 1;
+    }
+}
+
 /// The pages of the process.
 static POOL: Mutex<Pool> = Mutex::new(Pool::new());
 
@@ -128,6 +148,8 @@ struct Pool {
     begun: usize,
     /// The number of regions to prepare: those that were begun between the last two calls.
     wanted: usize,
+    /// The number of [`Filling`]s.
+    filling: usize,
 }
 
 // SAFETY: the pool's regions are reached through its lock only.
@@ -200,11 +222,12 @@ impl Pool {
             whole: Vec::new(),
             begun: 0,
             wanted: 0,
+            filling: 0,
         }
     }
 
     fn take(&mut self) -> *mut u8 {
-        let region = self.rings.into_iter().find(|region| !region.is_null()).or_else(|| map_region(false));
+        let region = self.rings.into_iter().find(|region| !region.is_null()).or_else(|| map_region(self.filling > 0));
         let region = region.unwrap_or_else(|| handle_alloc_error(Layout::new::<[u8; REGION_BYTES]>()));
         // SAFETY: regions in the rings are live, as is a new one, and have a free page.
         unsafe {

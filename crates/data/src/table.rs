@@ -220,6 +220,7 @@ impl<T: Item> Table<T> {
     #[inline]
     pub fn prefetch(&self, hash: u64) {
         if let Some(segment) = self.directory.get(self.index(hash)) {
+            prefetch(std::ptr::from_ref(segment.head()).cast());
             segment.prefetch(hash);
         }
     }
@@ -277,6 +278,23 @@ impl<T: Item> Table<T> {
             }
             self.make_room(index);
         }
+    }
+
+    /// Makes an empty table of a size at which this number of entries hardly splits a segment: about the size that it would
+    /// grow to. Does nothing if the table has had an entry.
+    pub fn reserve(&mut self, entries: usize) {
+        if !self.directory.is_empty() {
+            return;
+        }
+        let (mut depth, filled) = (0, FULL * 7 / 8);
+        while depth < DEPTH_MAX && entries.div_ceil(1 << depth) > filled {
+            depth += 1;
+        }
+        let capacity =
+            CAPACITIES.into_iter().find(|capacity| depth == 0 && entries <= capacity * 7 / 8).unwrap_or(FULL);
+        self.directory.set((0..1 << depth).map(|_| Segment::new(capacity, depth)).collect());
+        self.directory.depth = depth;
+        self.segment_bytes = layout(capacity).size() << depth;
     }
 
     /// Removes and returns the entry at `slot`.
@@ -654,6 +672,23 @@ mod tests {
         }
         assert!((0..9_000).map(|n| format!("key:{n}")).all(|key| fixture.has(&key) == model.contains(&key)));
         assert_eq!(fixture.table.entries().count(), model.len());
+    }
+
+    #[test]
+    fn a_table_is_made_for_its_entries() {
+        for entries in [0, 1, 7, 8, 90, 190, 200, 3_000, 20_000] {
+            let mut fixture = Fixture::new();
+            fixture.table.reserve(entries);
+            let reserved = fixture.table.bytes();
+            fixture.table.reserve(2 * entries);
+            assert_eq!(fixture.table.bytes(), reserved, "once is enough");
+            (0..entries).for_each(|number| fixture.insert(&format!("k{number}"), None));
+            (0..entries).for_each(|number| assert!(fixture.has(&format!("k{number}"))));
+            assert!(fixture.table.bytes() * 10 <= reserved * 13, "{entries}: {reserved}, {}", fixture.table.bytes());
+            let mut grown = Fixture::new();
+            (0..entries).for_each(|number| grown.insert(&format!("k{number}"), None));
+            assert!(reserved <= grown.table.bytes() * 2 + 256, "{entries}: {reserved}, {}", grown.table.bytes());
+        }
     }
 
     #[test]

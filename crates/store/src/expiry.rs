@@ -69,7 +69,7 @@ fn tick_for(inner: &Inner, budget: Duration) {
         inner.aside.run(move || drop(late));
     }
     if inner.loading.is_on() {
-        return;
+        return sluicegate_data::pages::settle();
     }
     let is_aside = inner.sweeper.is_aside.load(Ordering::SeqCst);
     let is_done = work(inner, is_aside, || start.elapsed() >= budget);

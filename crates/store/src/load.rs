@@ -22,7 +22,9 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
-use sluicegate_data::rdb::file::{Event, Fault, FileReader};
+use sluicegate_data::pages::Filling;
+use sluicegate_data::rdb::file::{Event, Fault, FaultKind, FileReader};
+use sluicegate_data::value::STRING_MAX;
 
 use self::insert::{Inserter, Terms};
 use self::queue::{Batch, Queue};
@@ -31,6 +33,10 @@ use crate::{Inner, Store};
 
 /// The maximum number of threads that insert keys.
 const THREADS_MAX: usize = 8;
+/// The number of keys that a file of unknown size is believed to have.
+const EXPECTED_MAX: u64 = 1 << 20;
+/// A file is believed to have a key for this many bytes, at most.
+const BYTES_PER_KEY: u64 = 16;
 /// The number of keys without elements that are logged, as in Redis.
 const EMPTY_LOGGED: usize = 10;
 /// The level of log lines about a load, and of those about what is wrong.
@@ -199,6 +205,7 @@ impl Load {
 
     fn run_on(&self, threads: usize, source: impl Read, options: LoadOptions<'_>) -> Result<Loaded, LoadFault> {
         let (inner, began) = (&self.0, Instant::now());
+        let _filling = Filling::new();
         let terms = Terms {
             now_ms: inner.clock.now_ms(),
             keeps_expired: options.keeps_expired,
@@ -306,14 +313,23 @@ impl Shared<'_> {
 fn read(shared: &Shared<'_>, source: impl Read, options: LoadOptions<'_>) -> Result<(), LoadFault> {
     let (inner, loading) = (shared.inner, &shared.inner.loading);
     let mut reader = FileReader::new(source).map_err(LoadFault::File)?.checked(options.checks);
+    // A file that lies must not make the store larger than a truthful one of its size could.
+    let believed = match loading.total_bytes.load(Ordering::Relaxed) {
+        0 => EXPECTED_MAX,
+        total => total / BYTES_PER_KEY,
+    };
     let mut batch = Batch::default();
-    let mut db = 0;
+    let (mut db, mut expected) = (0, 0);
     loop {
         let offset = reader.offset();
         match reader.next().map_err(LoadFault::File)? {
             Event::Key(key) => {
+                if key.name.len() > STRING_MAX {
+                    let kind = FaultKind::Value("a key is longer than 512 MiB");
+                    return Err(LoadFault::File(Fault { kind, offset, key: None }));
+                }
                 if batch.is_empty() {
-                    batch.db = db;
+                    (batch.db, batch.expected) = (db, expected);
                 }
                 batch.push(&key);
                 if batch.is_full() {
@@ -327,6 +343,7 @@ fn read(shared: &Shared<'_>, source: impl Read, options: LoadOptions<'_>) -> Res
                     Ok(number) if number < inner.keyspace.databases() => number,
                     _ => return Err(LoadFault::Databases { databases: inner.keyspace.databases(), offset }),
                 };
+                expected = 0;
                 if !batch.is_empty() && batch.db != db {
                     let Some(next) = shared.queue.push(batch) else { return Ok(()) };
                     batch = next;
@@ -338,7 +355,7 @@ fn read(shared: &Shared<'_>, source: impl Read, options: LoadOptions<'_>) -> Res
                     .map_err(|why| LoadFault::Library { why, offset: reader.offset() })?;
             }
             Event::Module(name) => return Err(LoadFault::Module { name, offset }),
-            Event::Sizes { .. } => {}
+            Event::Sizes { keys, .. } => expected = keys.min(believed),
             Event::End(_) => break,
         }
     }

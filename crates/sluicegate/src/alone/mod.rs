@@ -252,22 +252,27 @@ fn serve(
         if let Some(beginning) = beginning {
             let mut loaded = load(beginning)?;
             loop {
+                if let Some(manager) = &supervised {
+                    manager.send(&format!(
+                        "STATUS=Loading the dataset: {:.0}%\nEXTEND_TIMEOUT_USEC={}\n",
+                        server.loaded_percent(),
+                        (5 * LOADING_TOLD).as_micros()
+                    ));
+                }
                 tokio::select! {
                     ended = &mut loaded => match ended {
                         Ok(Ok(())) => break,
                         _ => return Err(Ended::Unloaded),
                     },
-                    () = tokio::time::sleep(LOADING_TOLD) => {
-                        if let Some(manager) = &supervised {
-                            manager.send(&format!(
-                                "STATUS=Loading the dataset: {:.0}%\nEXTEND_TIMEOUT_USEC={}\n",
-                                server.loaded_percent(),
-                                (3 * LOADING_TOLD).as_micros()
-                            ));
-                        }
+                    () = tokio::time::sleep(LOADING_TOLD) => {}
+                    _ = terminate.recv() => {
+                        stopped_while_loading(log);
+                        return Ok(());
                     }
-                    _ = terminate.recv() => return Ok(stopped_while_loading(log)),
-                    _ = interrupt.recv() => return Ok(stopped_while_loading(log)),
+                    _ = interrupt.recv() => {
+                        stopped_while_loading(log);
+                        return Ok(());
+                    }
                     () = server.shutdown_asked() => {
                         log.say(Level::Warning, "User requested shutdown...");
                         return Ok(());

@@ -7,7 +7,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::process::Command;
 
-use sluicegate_testkit::{Client, Listening, Program, RedisServer, Sluicegate, free_port, wait_for};
+use sluicegate_testkit::{Client, Listening, PATIENCE, Program, RedisServer, Sluicegate, free_port, wait_for};
 
 use crate::BINARY;
 
@@ -160,6 +160,27 @@ fn a_store_is_ended_while_it_loads() {
     });
     client.command(&["SHUTDOWN", "NOSAVE"]);
     assert_eq!(program.wait(), 0, "{}", program.output());
+}
+
+#[test]
+fn a_service_manager_is_told_of_a_load() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let mut pipe = pipe(&directory.path().join("dump.rdb"));
+    let socket = directory.path().join("notify");
+    let manager = std::os::unix::net::UnixDatagram::bind(&socket).expect("bound");
+    manager.set_read_timeout(Some(PATIENCE)).expect("settable");
+    let told = || {
+        let mut buffer = [0; 500];
+        let len = manager.recv(&mut buffer).expect("a message");
+        String::from_utf8_lossy(&buffer[..len]).into_owned()
+    };
+    let mut command = Command::new(BINARY);
+    command.args(["store", "--port", &free_port().to_string(), "--bind", "127.0.0.1", "--supervised", "systemd"]);
+    command.current_dir(directory.path()).env("NOTIFY_SOCKET", &socket);
+    let _program = Program::start(command, &[]);
+    assert_eq!(told(), "STATUS=Loading the dataset: 0%\nEXTEND_TIMEOUT_USEC=10000000\n");
+    pipe.write_all(b"REDIS0010\xff\0\0\0\0\0\0\0\0").expect("written");
+    while told() != "READY=1\nSTATUS=Ready to accept connections\n" {}
 }
 
 /// A proxy with a store that begins with a file, and rules that ask it.

@@ -26,8 +26,8 @@ pub(super) struct Terms {
 /// A key with its value.
 struct Built<'b> {
     hash: u64,
-    stripe: u32,
-    stored: StoredKey<'b>,
+    /// Its place in the batch.
+    index: u32,
     /// Taken when it is inserted.
     value: Option<Value<'b>>,
 }
@@ -56,12 +56,12 @@ impl<'l> Inserter<'l> {
 
     /// Inserts the keys of a batch. After an error, some of them are there.
     pub(super) fn insert(&mut self, batch: &Batch) -> Result<(), LoadFault> {
-        let mut built = Vec::with_capacity(batch.keys().len());
+        let mut built = Vec::with_capacity(batch.len());
         let built_all = self.build(batch, &mut built);
         self.sort(&built);
         let pass = self.inner.gate.enter();
         let db = self.inner.keyspace.db_to_write(&pass, batch.db);
-        let inserted = self.insert_all(db, &mut built);
+        let inserted = self.insert_all(db, batch, &mut built);
         drop(pass);
         // What is wrong with a value comes later in the file than a key before it that stands twice.
         inserted.and(built_all.map_err(LoadFault::File))
@@ -70,7 +70,8 @@ impl<'l> Inserter<'l> {
     /// Builds the values of a batch, up to the first that is wrong.
     fn build<'b>(&mut self, batch: &'b Batch, built: &mut Vec<Built<'b>>) -> Result<(), Fault> {
         let (keyspace, limits) = (&self.inner.keyspace, &self.inner.limits);
-        for stored in batch.keys() {
+        for index in 0..batch.len() {
+            let stored = batch.key(index);
             let Some(value) = stored.decode(limits)? else {
                 self.empty.push(stored.name.to_vec());
                 continue;
@@ -85,7 +86,7 @@ impl<'l> Inserter<'l> {
                 value => value,
             };
             let hash = keyspace.hasher.hash(stored.name);
-            built.push(Built { hash, stripe: keyspace.stripe_of(hash) as u32, stored, value: Some(value) });
+            built.push(Built { hash, index: index as u32, value: Some(value) });
         }
         Ok(())
     }
@@ -94,7 +95,8 @@ impl<'l> Inserter<'l> {
     fn sort(&mut self, built: &[Built<'_>]) {
         self.ends.clear();
         self.ends.resize(self.inner.keyspace.stripes() + 1, 0);
-        built.iter().for_each(|built| self.ends[built.stripe as usize + 1] += 1);
+        let stripe_of = |built: &Built<'_>| self.inner.keyspace.stripe_of(built.hash);
+        built.iter().for_each(|built| self.ends[stripe_of(built) + 1] += 1);
         let mut sum = 0;
         for end in &mut self.ends {
             sum += *end;
@@ -103,22 +105,26 @@ impl<'l> Inserter<'l> {
         self.order.clear();
         self.order.resize(built.len(), 0);
         for (index, built) in built.iter().enumerate() {
-            let place = &mut self.ends[built.stripe as usize];
+            let place = &mut self.ends[stripe_of(built)];
             self.order[*place as usize] = index as u32;
             *place += 1;
         }
     }
 
-    fn insert_all(&mut self, db: &Db, built: &mut [Built<'_>]) -> Result<(), LoadFault> {
+    fn insert_all(&mut self, db: &Db, batch: &Batch, built: &mut [Built<'_>]) -> Result<(), LoadFault> {
+        let per_stripe = (batch.expected / self.inner.keyspace.stripes() as u64) as usize;
         let mut from = 0;
         while let Some(first) = self.order.get(from) {
-            let stripe = built[*first as usize].stripe as usize;
+            let stripe = self.inner.keyspace.stripe_of(built[*first as usize].hash);
             let to = self.ends[stripe] as usize;
             let mut garbage = Vec::new();
             let inserted = {
                 let mut locked = db.lock(stripe);
+                if per_stripe > 0 {
+                    locked.table.reserve(per_stripe);
+                }
                 self.order[from..to].iter().for_each(|index| locked.table.prefetch(built[*index as usize].hash));
-                let inserted = self.insert_group(&mut locked, from..to, built, &mut garbage);
+                let inserted = self.insert_group(&mut locked, from..to, batch, built, &mut garbage);
                 self.ready.extend(locked.take_ready());
                 inserted
             };
@@ -133,12 +139,13 @@ impl<'l> Inserter<'l> {
         &mut self,
         locked: &mut Locked<'_>,
         places: std::ops::Range<usize>,
+        batch: &Batch,
         built: &mut [Built<'_>],
         garbage: &mut Vec<Garbage>,
     ) -> Result<(), LoadFault> {
         for place in places {
-            let Built { hash, stored, value, .. } = &mut built[self.order[place] as usize];
-            let Some(value) = value.take() else { continue };
+            let Built { hash, index, value } = &mut built[self.order[place] as usize];
+            let (Some(value), stored) = (value.take(), batch.key(*index as usize)) else { continue };
             if let Some(old) = locked.table.find(*hash, stored.name) {
                 if self.terms.existing == Existing::Refuse {
                     let (key, offset) = (stored.name.to_vec(), stored.offset);
@@ -146,7 +153,7 @@ impl<'l> Inserter<'l> {
                 }
                 garbage.extend(locked.remove(old));
             }
-            self.put(locked, *hash, stored, value);
+            self.put(locked, *hash, &stored, value);
             self.loaded += 1;
         }
         Ok(())

@@ -1,8 +1,9 @@
 //! Batches of keys on their way from the thread that reads a file to those that build the values.
 //!
-//! A batch has copies of the bytes of its keys, all of one database. Batches leave the queue in the order of the file. A
-//! queue that is full makes the reader wait, so the memory of a load is bounded by [`QUEUED_BYTES`], one batch and the
-//! batches that threads work on; empty batches return to the reader.
+//! A batch has copies of the bytes of its keys, all of one database; a key without an expiry, and without anything else but
+//! a value, adds 24 bytes to its own. Batches leave the queue in the order of the file. A queue that is full makes the
+//! reader wait, so the memory of a load is bounded by [`QUEUED_BYTES`], one batch and the batches that threads work on;
+//! empty batches return to the reader.
 
 use std::collections::VecDeque;
 
@@ -20,24 +21,40 @@ const KEPT_BYTES: usize = 2 * BATCH_BYTES;
 
 /// A key of a batch: what a [`StoredKey`] says, with places among the batch's bytes.
 struct Item {
-    /// The end of its name, of its value and of the times of the value's elements.
-    ends: [usize; 3],
-    offset: u64,
+    /// The end of its value.
+    end: usize,
+    name_len: u32,
+    /// The place of what few keys have; [`PLAIN`] for none of it.
+    more: u32,
+    /// The position in the file, with the type of the value in its upper bits.
+    offset_and_kind: u64,
+}
+
+/// A key without anything but a value.
+const PLAIN: u32 = u32::MAX;
+/// The bits of a position in a file.
+const OFFSET_BITS: u32 = 56;
+
+/// What few keys have.
+struct More {
     expiry_ms: Option<i64>,
     idle_s: Option<u64>,
     frequency: Option<u8>,
-    kind: u8,
-    is_valkey: bool,
     is_sticky: bool,
-    has_times: bool,
+    /// The times of the value's elements.
+    times: Option<Vec<u8>>,
 }
 
 /// Keys of one database.
 #[derive(Default)]
 pub(super) struct Batch {
     pub(super) db: u32,
+    /// The number of keys of its database in the whole file, as the file says; 0: unknown.
+    pub(super) expected: u64,
+    is_valkey: bool,
     bytes: Vec<u8>,
     items: Vec<Item>,
+    more: Vec<More>,
 }
 
 impl Batch {
@@ -51,50 +68,61 @@ impl Batch {
     }
 
     fn size(&self) -> usize {
-        self.bytes.len() + size_of_val(&self.items[..])
+        let times: usize = self.more.iter().filter_map(|more| Some(more.times.as_ref()?.len())).sum();
+        self.bytes.len() + size_of_val(&self.items[..]) + size_of_val(&self.more[..]) + times
     }
 
-    /// Adds a copy of a key.
+    /// Adds a copy of a key, whose name is at most 4 GiB long.
+    #[inline]
     pub(super) fn push(&mut self, key: &StoredKey<'_>) {
-        let ends = [key.name, key.value.object, key.value.times.unwrap_or_default()].map(|part| {
-            self.bytes.extend_from_slice(part);
-            self.bytes.len()
-        });
+        let StoredKey { expiry_ms, idle_s, frequency, is_sticky, .. } = *key;
+        let is_plain = expiry_ms.is_none() && idle_s.is_none() && frequency.is_none() && !is_sticky;
+        let more = match key.value.times {
+            None if is_plain => PLAIN,
+            times => {
+                let times = times.map(<[u8]>::to_vec);
+                self.more.push(More { expiry_ms, idle_s, frequency, is_sticky, times });
+                self.more.len() as u32 - 1
+            }
+        };
+        self.bytes.extend_from_slice(key.name);
+        self.bytes.extend_from_slice(key.value.object);
+        self.is_valkey = key.value.is_valkey;
         self.items.push(Item {
-            ends,
-            offset: key.offset,
-            expiry_ms: key.expiry_ms,
-            idle_s: key.idle_s,
-            frequency: key.frequency,
-            kind: key.value.kind,
-            is_valkey: key.value.is_valkey,
-            is_sticky: key.is_sticky,
-            has_times: key.value.times.is_some(),
+            end: self.bytes.len(),
+            name_len: key.name.len() as u32,
+            more,
+            offset_and_kind: key.offset & ((1 << OFFSET_BITS) - 1) | u64::from(key.value.kind) << OFFSET_BITS,
         });
     }
 
-    /// Returns its keys.
-    pub(super) fn keys(&self) -> impl ExactSizeIterator<Item = StoredKey<'_>> {
-        let mut start = 0;
-        self.items.iter().map(move |item| {
-            let [name, object, times] = item.ends;
-            let name_start = std::mem::replace(&mut start, times);
-            StoredKey {
-                db: self.db.into(),
-                name: &self.bytes[name_start..name],
-                expiry_ms: item.expiry_ms,
-                idle_s: item.idle_s,
-                frequency: item.frequency,
-                is_sticky: item.is_sticky,
-                value: Stored {
-                    kind: item.kind,
-                    is_valkey: item.is_valkey,
-                    object: &self.bytes[name..object],
-                    times: item.has_times.then(|| &self.bytes[object..times]),
-                },
-                offset: item.offset,
-            }
-        })
+    /// Returns the number of its keys.
+    pub(super) fn len(&self) -> usize {
+        self.items.len()
+    }
+
+    /// Returns one of its keys.
+    #[inline]
+    pub(super) fn key(&self, index: usize) -> StoredKey<'_> {
+        let item = &self.items[index];
+        let start = index.checked_sub(1).map_or(0, |before| self.items[before].end);
+        let (name, object) = self.bytes[start..item.end].split_at(item.name_len as usize);
+        let more = self.more.get(item.more as usize);
+        StoredKey {
+            db: self.db.into(),
+            name,
+            expiry_ms: more.and_then(|more| more.expiry_ms),
+            idle_s: more.and_then(|more| more.idle_s),
+            frequency: more.and_then(|more| more.frequency),
+            is_sticky: more.is_some_and(|more| more.is_sticky),
+            value: Stored {
+                kind: (item.offset_and_kind >> OFFSET_BITS) as u8,
+                is_valkey: self.is_valkey,
+                object,
+                times: more.and_then(|more| more.times.as_deref()),
+            },
+            offset: item.offset_and_kind & ((1 << OFFSET_BITS) - 1),
+        }
     }
 }
 
@@ -139,6 +167,7 @@ impl Queue {
         let used = used.filter(|used| used.bytes.capacity() <= KEPT_BYTES).map(|mut used| {
             used.bytes.clear();
             used.items.clear();
+            used.more.clear();
             used
         });
         let mut state = self.state.lock();
