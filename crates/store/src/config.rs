@@ -15,20 +15,13 @@ use std::collections::BTreeMap;
 
 pub use file::{FileError, fuzz_file, lines_of_words, read, rewrite};
 use sluicegate_data::object::limits;
-pub use tables::{ALIASES, Form, IDLE, Idle, PROCESS, ProcessOptions, ProcessParameter, TlsOptions, canonical};
+pub use tables::{
+    ALIASES, Form, IDLE, Idle, PROCESS, ProcessOptions, ProcessParameter, SavePoint, TlsOptions, canonical,
+};
 
 use crate::memory::Policy;
 use crate::notify::{parse_classes, show_classes};
 pub use crate::outbox::OutputLimit;
-
-/// A number of changes after which, and of seconds after the last save, the next one begins.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct SavePoint {
-    /// Seconds since the last save.
-    pub seconds: u64,
-    /// Changes since then.
-    pub changes: u64,
-}
 
 /// Everything that can be set, typed. Made by [`apply`] or by [`Default`], changed by `CONFIG SET`.
 #[derive(Clone, Debug, PartialEq)]

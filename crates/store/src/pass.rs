@@ -664,9 +664,8 @@ mod tests {
                 pass.finish_part(part, &sink);
                 pass.snapshots().discard();
                 let found = sink.lock().contained();
-                let differs =
-                    |(place, value): &(&(u32, Vec<u8>), &(Vec<u8>, Option<i64>))| expected.get(*place) != Some(value);
-                let first = found.iter().find(differs).map(|(place, value)| (place, value, expected.get(place)));
+                let first = found.iter().find(|(place, value)| expected.get(place) != Some(value));
+                let first = first.map(|(place, value)| (place, value, expected.get(place)));
                 assert!(first.is_none(), "seed {seed}: {first:?} is not as it was");
                 assert_eq!(found.len(), expected.len(), "seed {seed}");
                 assert_eq!(store.0.keyspace.snapshots.waiting.load(Ordering::Relaxed), 0);

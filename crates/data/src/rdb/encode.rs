@@ -114,11 +114,14 @@ pub enum Times {
     Valkey,
 }
 
+/// Takes a piece, and empties the vector.
+type HandOver<'o> = &'o mut dyn FnMut(&mut Vec<u8>);
+
 /// The bytes of a value that is being written. A large one can be handed over in pieces, so that it is never whole in
 /// memory.
 pub struct Out<'o> {
     bytes: &'o mut Vec<u8>,
-    hand_over: Option<&'o mut dyn FnMut(&mut Vec<u8>)>,
+    hand_over: Option<HandOver<'o>>,
 }
 
 /// The size from which a piece is handed over.
@@ -132,7 +135,7 @@ impl<'o> Out<'o> {
 
     /// Returns the target of a value whose bytes are given to `hand_over` whenever there are [`PIECE_BYTES`], which
     /// empties the vector.
-    pub fn in_pieces(bytes: &'o mut Vec<u8>, hand_over: &'o mut dyn FnMut(&mut Vec<u8>)) -> Out<'o> {
+    pub fn in_pieces(bytes: &'o mut Vec<u8>, hand_over: HandOver<'o>) -> Out<'o> {
         Out { bytes, hand_over: Some(hand_over) }
     }
 

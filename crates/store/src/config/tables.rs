@@ -246,6 +246,15 @@ pub struct ProcessOptions {
     pub tls: TlsOptions,
 }
 
+/// A number of changes after which, and of seconds after the last save, the next one begins.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SavePoint {
+    /// Seconds since the last save.
+    pub seconds: u64,
+    /// Changes since then.
+    pub changes: u64,
+}
+
 /// The parameters of `tls-port`; an empty text is none.
 #[derive(Clone, PartialEq)]
 pub struct TlsOptions {

@@ -642,7 +642,7 @@ impl Context<'_> {
             let is_why = |text: &&str| queued.any(|spec, _| spec.refusal(loading) == Some(*text));
             [LOADING, MISCONF].into_iter().find(is_why)
         };
-        let of_ping = || (loading.refuses_writes() && command.spec.name == "ping").then_some(MISCONF);
+        let of_ping = || (loading.refuses_writes() && command.traits.notices_failures).then_some(MISCONF);
         command.spec.refusal(loading).or_else(of_queued).or_else(of_ping)
     }
 

@@ -34,6 +34,8 @@ pub(super) struct Traits {
     pub pushes: bool,
     /// Whether a RESP2 client may call it while it is subscribed.
     pub while_subscribed: bool,
+    /// Whether it is refused after a save that failed, though it does not write: monitoring uses it.
+    pub notices_failures: bool,
     /// Whether it changes its connection's subscriptions, or the form in which the connection gets messages.
     pub changes_subscriptions: bool,
     /// Its treatment inside MULTI.
@@ -61,6 +63,7 @@ impl Traits {
     pub const NONE: Traits = Traits {
         pushes: false,
         while_subscribed: false,
+        notices_failures: false,
         changes_subscriptions: false,
         queueing: Queueing::Queued,
         is_secret: None,
@@ -601,7 +604,7 @@ pub(super) static COMMANDS: &[ServerCommand] = &[
             row("ping", -1, Connection(handshake::ping), Flags::FAST, "1.0.0", "Answers PONG."),
             Detached::Replies(handshake::ping_detached),
         ),
-        Traits { while_subscribed: true, ..Traits::NONE },
+        Traits { while_subscribed: true, notices_failures: true, ..Traits::NONE },
     )),
     with(
         row("quit", -1, Connection(handshake::quit), DOOR, "1.0.0", "Closes the connection."),
