@@ -213,6 +213,8 @@ fn what_does_not_act_is_refused() {
         "loglevel",
         "pidfile",
         "port",
+        "shutdown-on-sigint",
+        "shutdown-on-sigterm",
         "supervised",
         "tcp-backlog",
         "threads",
