@@ -28,7 +28,8 @@ on the command line come after the file's. A single '-' at the end reads directi
   -v, --version         print the version
   -h, --help            print this
 
-Nothing is persisted: 'save' is warned of, 'appendonly yes' and 'replicaof' are refused.
+RDB files are loaded and saved as in Redis; by default only under its name, or with a file, 'save' has save points.
+'appendonly yes' and 'replicaof' are refused.
 docs/reference/commands.md lists all commands and parameters.
 
 signals:
