@@ -67,6 +67,11 @@ impl Scripting {
         killed
     }
 
+    /// Ends all scripts and functions, also those that have written.
+    pub(crate) fn kill_every(&self) {
+        self.running.all().iter().for_each(|control| drop(control.kill(true)));
+    }
+
     /// Ends the scripts with this number or SHA-1, or the functions with this number or name. With `is_forced`, also
     /// ends those that have written.
     pub(crate) fn kill_named(&self, name: &[u8], are_functions: bool, is_forced: bool) -> Killed {

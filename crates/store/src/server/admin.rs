@@ -62,7 +62,11 @@ pub(super) fn shutdown(context: &mut Context<'_>, args: &[&[u8]], out: &mut Repl
     Outcome::Later(Box::pin(async move {
         let mut bytes = Vec::new();
         match server.save_at_end(ending).await {
-            true => server.ask_shutdown(),
+            true => {
+                server.ask_shutdown();
+                // The end of the process closes the connection; what comes behind is not answered.
+                std::future::pending::<()>().await;
+            }
             false => ReplyWriter::new(&mut bytes, protocol).error("ERR Errors trying to SHUTDOWN. Check logs."),
         }
         bytes

@@ -92,6 +92,9 @@ const WORKSPACE_BYTES_KEPT: usize = 1 << 20;
 /// The time limit for evicting keys before clients are closed. The client whose memory has grown waits for it.
 const EVICTION_FIRST: Duration = Duration::from_millis(5);
 
+/// The time for which the save before the end of the process waits for scripts.
+const SCRIPTS_END: Duration = Duration::from_secs(2);
+
 /// The longest pause: commands that write wait until the process has ended.
 const FOREVER: Duration = Duration::from_secs(24 * 3600);
 
@@ -351,7 +354,13 @@ impl Server {
         self.log(2, "Saving the final RDB snapshot before exiting.");
         self.pause.start(FOREVER, false);
         let is_saved = match self.store.save(false) {
-            Ok(job) => job.ended().await == SaveEnd::Saved,
+            Ok(job) => {
+                while tokio::time::timeout(SCRIPTS_END, job.cut()).await.is_err() {
+                    self.log(3, "Scripts keep the final save waiting, and are ended.");
+                    self.store.0.scripts.kill_every();
+                }
+                job.ended().await == SaveEnd::Saved
+            }
             Err(_) => false,
         };
         if is_saved {

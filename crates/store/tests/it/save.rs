@@ -385,3 +385,12 @@ fn a_save_is_cancelled_as_in_valkey() {
     assert_eq!(std::fs::read_dir(directory.path()).expect("it is read").count(), 0, "no file is left");
     assert_eq!(client.ask(&["SAVE"]), "+OK\r\n");
 }
+
+#[test]
+fn signals_end_a_store_of_its_own_as_in_redis() {
+    let requests = ["CONFIG SET shutdown-on-sigint \"force NOSAVE now force\"\r\nCONFIG GET shutdown-on-sigint\r\n\
+     CONFIG SET shutdown-on-sigint \"\"\r\nCONFIG SET shutdown-on-sigint \"save nosave\"\r\n\
+     CONFIG SET shutdown-on-sigint \"default\"\r\nCONFIG GET shutdown-on-sigint\r\n"];
+    let alone = ServerOptions { standalone: true, ..ServerOptions::default() };
+    check_alike(&requests, &RedisServer::start(&[]), &Running::with(alone, 1));
+}

@@ -96,9 +96,6 @@ const ALIKE: &[&str] = &[
     "CONFIG SET repl-backlog-size 0\r\nCONFIG SET acllog-max-len -1\r\nCONFIG SET tls-port 65536\r\nCONFIG SET tls-port x\r\n",
     "CONFIG SET min-replicas-to-write -1\r\nCONFIG SET list-compress-depth -1\r\nCONFIG SET oom-score-adj foo\r\n",
     "CONFIG SET oom-score-adj-values \"0 200\"\r\nCONFIG SET oom-score-adj-values \"0 200 2001\"\r\n",
-    "CONFIG SET shutdown-on-sigint \"force NOSAVE now force\"\r\nCONFIG GET shutdown-on-sigint\r\n\
-     CONFIG SET shutdown-on-sigint \"\"\r\nCONFIG SET shutdown-on-sigint \"save nosave\"\r\n\
-     CONFIG SET shutdown-on-sigint \"default\"\r\nCONFIG GET shutdown-on-sigint\r\n",
     "CONFIG SET shutdown-on-sigint foo\r\nCONFIG SET maxmemory-clients 101%\r\nCONFIG SET maxmemory-clients x%\r\n",
     "CONFIG SET maxmemory-clients 0%\r\nCONFIG GET maxmemory-clients\r\nCONFIG SET hll-sparse-max-bytes -1\r\n",
     "CONFIG SET save \"1 2 3\"\r\nCONFIG SET save \"a b\"\r\nCONFIG SET save \"\" \"\"\r\nCONFIG SET save \"0 1\"\r\n",
