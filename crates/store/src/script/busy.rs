@@ -69,7 +69,9 @@ impl Scripting {
 
     /// Ends all scripts and functions, also those that have written.
     pub(crate) fn kill_every(&self) {
-        self.running.all().iter().for_each(|control| drop(control.kill(true)));
+        for control in self.running.all() {
+            control.kill(true);
+        }
     }
 
     /// Ends the scripts with this number or SHA-1, or the functions with this number or name. With `is_forced`, also
