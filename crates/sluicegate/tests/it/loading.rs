@@ -149,8 +149,12 @@ fn a_store_is_ended_while_it_loads() {
     let directory = tempfile::tempdir().expect("a directory");
     let _pipe = pipe(&directory.path().join("dump.rdb"));
     for signal in [libc::SIGTERM, libc::SIGINT] {
-        let (mut program, _) = store(directory.path(), &[]);
-        program.wait_for_output("Server initialized");
+        let (mut program, address) = store(directory.path(), &[]);
+        // Whoever answers catches signals already.
+        let mut client = wait_for("the store to serve", || {
+            std::net::TcpStream::connect(&address).ok().map(|_| Client::connect(&address))
+        });
+        assert!(client.ask(&["PING"]).starts_with("-LOADING"));
         program.signal(signal);
         assert_eq!(program.wait(), 0, "{}", program.output());
     }
