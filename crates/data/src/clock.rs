@@ -45,6 +45,11 @@ impl Clock {
         self.now_us() / 1000
     }
 
+    /// Returns the Unix time in seconds.
+    pub fn now_s(&self) -> u64 {
+        u64::try_from(self.now_ms() / 1000).unwrap_or(0)
+    }
+
     /// Returns the Unix time in microseconds.
     #[inline]
     pub fn now_us(&self) -> i64 {

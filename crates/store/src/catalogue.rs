@@ -234,6 +234,23 @@ pub struct Start<'s> {
     pub(crate) section: Option<&'s dyn Any>,
 }
 
+impl<'s> Start<'s> {
+    /// Returns the arguments of a call that no client made, without words.
+    pub(crate) fn of_store(inner: &'s Arc<Inner>) -> Start<'s> {
+        Start {
+            inner,
+            words: &[],
+            received: None,
+            db: 0,
+            client: 0,
+            began: None,
+            form: ReplyForm::Value,
+            is_traceless: false,
+            section: None,
+        }
+    }
+}
+
 /// A timeout of this many milliseconds is refused: its sum with a time up to the year 2100 would overflow.
 const MS_MAX: f64 = i64::MAX as f64 - 4.1e12;
 

@@ -199,6 +199,7 @@ impl Store {
         let stripes = options.stripes.clamp(1, 32_768).next_power_of_two();
         let memory = Arc::new(memory::Memory::new());
         let stripe_bits = stripes.trailing_zeros() as u8;
+        let now_s = options.clock.now_s();
         Store(Arc::new_cyclic(|this| Inner {
             rows: &commands::ROWS,
             keyspace: keyspace::Keyspace::new(
@@ -220,7 +221,7 @@ impl Store {
             evictor: Mutex::default(),
             notifier: notify::Notifier::default(),
             errors: errors::Errors::default(),
-            saver: save::Saver::default(),
+            saver: save::Saver::new(now_s),
             scripts: script::Scripting::new(memory.clone(), &commands::ROWS),
             string_max: AtomicU64::new(sluicegate_data::value::STRING_MAX as u64),
             loading: loading::Loading::default(),

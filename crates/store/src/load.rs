@@ -158,8 +158,7 @@ impl Store {
     /// Begins a load: from now on, until the returned value is dropped, commands that need the data set are refused.
     /// [`None`] if a load is in progress. `size` is that of the file, for INFO.
     pub fn begin_load(&self, size: Option<u64>) -> Option<Load> {
-        let now_s = u64::try_from(self.0.clock.now_ms() / 1000).unwrap_or(0);
-        self.0.loading.begin(now_s, size.unwrap_or(0)).then(|| Load(self.0.clone()))
+        self.0.loading.begin(self.0.clock.now_s(), size.unwrap_or(0)).then(|| Load(self.0.clone()))
     }
 
     /// Loads a file. Waits for its end: to be called on a thread that may.

@@ -12,8 +12,8 @@ use std::future::{Future, poll_fn};
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::task::{Context, Poll, Wake, Waker};
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::task::{Poll, Waker};
+use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 use sluicegate_data::clock::ticks_of_ms;
@@ -28,6 +28,7 @@ use crate::hold::{KeyList, Ticket};
 use crate::load::{Existing, LoadOptions};
 use crate::pass::{Pass, Passed, Sink};
 use crate::snapshot::{Accesses, Form};
+use crate::thread::{self, block_on};
 use crate::{Inner, Store};
 
 /// The time for which save points rest after a save that failed.
@@ -180,14 +181,8 @@ impl Job {
 
     /// Like [`ended`](Self::ended), for a thread that may wait.
     pub(crate) fn wait_for_end(&self) -> SaveEnd {
-        let waker = waker_of_this_thread();
         let mut ended = std::pin::pin!(self.ended());
-        loop {
-            match ended.as_mut().poll(&mut Context::from_waker(&waker)) {
-                Poll::Ready(end) => return end,
-                Poll::Pending => std::thread::park(),
-            }
-        }
+        block_on(|context| ended.as_mut().poll(context))
     }
 
     fn change(&self, change: impl FnOnce(&mut JobState)) {
@@ -208,30 +203,16 @@ impl Job {
     }
 }
 
-/// Returns a waker that unparks this thread.
-fn waker_of_this_thread() -> Waker {
-    struct Thread(std::thread::Thread);
-    impl Wake for Thread {
-        fn wake(self: Arc<Self>) {
-            self.0.unpark();
-        }
-    }
-    Waker::from(Arc::new(Thread(std::thread::current())))
-}
-
-fn unix_s() -> u64 {
-    SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs()
-}
-
-impl Default for Saver {
-    fn default() -> Saver {
+impl Saver {
+    /// Returns the saves of a store that begins at this Unix time, in seconds.
+    pub(crate) fn new(now_s: u64) -> Saver {
         Saver {
             saving: Mutex::default(),
             files: Mutex::default(),
             state: Mutex::new(State {
                 job: None,
                 is_scheduled: false,
-                last_s: unix_s(),
+                last_s: now_s,
                 last_succeeded: true,
                 failed_at: None,
                 last_took: None,
@@ -243,9 +224,7 @@ impl Default for Saver {
             longest_lock_us: AtomicU64::new(0),
         }
     }
-}
 
-impl Saver {
     fn log(&self, level: u8, text: &str) {
         let log = self.log.lock().clone();
         if let Some(log) = log {
@@ -256,6 +235,11 @@ impl Saver {
     /// Returns the save that runs.
     pub(crate) fn job(&self) -> Option<Arc<Job>> {
         self.state.lock().job.clone()
+    }
+
+    /// Returns the end of the last successful save, in Unix seconds; before the first one, the start of the store.
+    pub(crate) fn last_s(&self) -> u64 {
+        self.state.lock().last_s
     }
 
     /// Lets a save begin when the one that runs has ended, or at the next tick.
@@ -454,9 +438,14 @@ impl Inner {
         if saving.points.is_empty() || rests {
             return;
         }
-        let (changes, passed_s) = (self.unsaved_changes(), unix_s().saturating_sub(last_s));
-        let due = saving.points.iter().find(|point| changes >= point.changes && passed_s > point.seconds);
-        if let Some(SavePoint { seconds, .. }) = due {
+        let passed_s = self.clock.now_s().saturating_sub(last_s);
+        let mut over = saving.points.iter().filter(|point| passed_s > point.seconds).peekable();
+        if over.peek().is_none() {
+            return;
+        }
+        // Counting them locks every stripe.
+        let changes = self.unsaved_changes();
+        if let Some(SavePoint { seconds, .. }) = over.find(|point| changes >= point.changes) {
             self.saver.log(2, &format!("{changes} changes in {seconds} seconds. Saving..."));
             let _ = self.save(true);
         }
@@ -481,7 +470,7 @@ impl Inner {
         if let Some(closed) = self.gate.close() {
             return (closed, None);
         }
-        let waker = waker_of_this_thread();
+        let waker = thread::waker();
         loop {
             let ticket = Arc::new(Ticket::new(self.ticket_id(), KeyList::new(), None));
             self.gate.queue(ticket.clone());
@@ -602,7 +591,7 @@ impl Inner {
             match &result {
                 Ok(SaveEnd::Cancelled) => {}
                 Ok(_) => {
-                    state.last_s = unix_s();
+                    state.last_s = self.clock.now_s();
                     state.changes = changes;
                     state.saves += 1;
                     state.last_succeeded = true;

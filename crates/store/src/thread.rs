@@ -1,6 +1,8 @@
 //! Per-thread facts: the thread's number, and in debug builds how many stripes it has locked.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::task::{Context, Poll, Wake, Waker};
 
 #[cfg(debug_assertions)]
 thread_local!(static LOCKED: std::cell::Cell<usize> = const { std::cell::Cell::new(0) });
@@ -40,4 +42,26 @@ const NICE: libc::c_int = 10;
 pub(crate) fn run_behind_others() {
     // SAFETY: it changes this thread's priority only; where it is refused, the thread works as it is.
     unsafe { libc::setpriority(libc::PRIO_PROCESS, 0, NICE) };
+}
+
+/// Returns a waker that unparks this thread.
+pub(crate) fn waker() -> Waker {
+    struct Unpark(std::thread::Thread);
+    impl Wake for Unpark {
+        fn wake(self: Arc<Self>) {
+            self.0.unpark();
+        }
+    }
+    Waker::from(Arc::new(Unpark(std::thread::current())))
+}
+
+/// Parks this thread until `poll` is ready.
+pub(crate) fn block_on<R>(mut poll: impl FnMut(&mut Context<'_>) -> Poll<R>) -> R {
+    let waker = waker();
+    loop {
+        match poll(&mut Context::from_waker(&waker)) {
+            Poll::Ready(result) => return result,
+            Poll::Pending => std::thread::park(),
+        }
+    }
 }

@@ -2,7 +2,6 @@
 
 use std::collections::HashSet;
 use std::sync::Arc;
-use std::task::{Context, Poll, Wake, Waker};
 
 use sluicegate_data::glob;
 use sluicegate_data::rdb::{dump_libraries, restore_libraries};
@@ -19,8 +18,9 @@ use crate::Inner;
 use crate::catalogue::{CommandSpec, Flags as CommandFlags};
 use crate::catalogue::{ScriptHandle, Start};
 use crate::command::{help, is};
-use crate::owned::{Finished, ReplyForm};
+use crate::owned::Finished;
 use crate::park::Parked;
+use crate::thread::block_on;
 
 fn fcall(start: &Start<'_>, out: &mut dyn ReplySink) -> Option<Parked> {
     call(start, Flags::NONE, out)
@@ -75,41 +75,18 @@ fn start_load(start: &Start<'_>, load: Load, out: &mut dyn ReplySink) -> Option<
 /// Loads a library for the loader of a file; `replaces` one of the same name. Waits for it, so it is called on a thread
 /// that may. The error is Redis's text, without its code.
 pub(crate) fn load_library(inner: &Arc<Inner>, text: &[u8], replaces: bool) -> Result<(), String> {
-    /// Wakes the thread.
-    struct Unpark(std::thread::Thread);
-    impl Wake for Unpark {
-        fn wake(self: Arc<Self>) {
-            self.0.unpark();
-        }
-    }
     let without_code = |text: String| text.strip_prefix("ERR ").map_or(text.clone(), str::to_owned);
     let source = Source::read(text).map_err(without_code)?;
     let policy = if replaces { Policy::Replace } else { Policy::Append };
-    let start = Start {
-        inner,
-        words: &[],
-        received: None,
-        db: 0,
-        client: 0,
-        began: None,
-        form: ReplyForm::Value,
-        is_traceless: false,
-        section: None,
-    };
+    let start = Start::of_store(inner);
     let mut reply = ReplyBuilder::new();
     let load = Load { sources: vec![source], policy, is_restored: false };
     let reply = match start_load(&start, load, &mut reply) {
         None => reply.finish(),
-        Some(mut parked) => {
-            let waker = Waker::from(Arc::new(Unpark(std::thread::current())));
-            loop {
-                match parked.poll_finished(&mut Context::from_waker(&waker)) {
-                    Poll::Ready(Finished::Value(reply)) => break reply,
-                    Poll::Ready(Finished::Wire(_)) => return Err("an encoded reply".into()),
-                    Poll::Pending => std::thread::park(),
-                }
-            }
-        }
+        Some(mut parked) => match block_on(|context| parked.poll_finished(context)) {
+            Finished::Value(reply) => reply,
+            Finished::Wire(_) => return Err("an encoded reply".into()),
+        },
     };
     match reply {
         Reply::Error(text) => Err(without_code(text)),

@@ -63,18 +63,7 @@ pub(crate) fn job_of(store: &Store, words: &[&str]) -> Box<Job> {
 
 /// Returns a call of this code without keys.
 fn call_of(store: &Store, code: Code) -> Call {
-    let start = Start {
-        inner: &store.0,
-        words: &[],
-        received: None,
-        db: 0,
-        client: 0,
-        began: None,
-        form: ReplyForm::Value,
-        is_traceless: false,
-        section: None,
-    };
-    Call::new(&start, code, Flags::NONE, Flags::NONE, 0)
+    Call::new(&Start::of_store(&store.0), code, Flags::NONE, Flags::NONE, 0)
 }
 
 /// Code that takes too long for a worker to compile.

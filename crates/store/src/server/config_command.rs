@@ -18,6 +18,7 @@ use super::dispatch::{self, About, Context, Outcome};
 use super::tls::WARNING;
 use super::{Server, TlsPort};
 use crate::config::{self, ServerOptions};
+use crate::files::reason;
 use crate::loading::LOADING;
 
 /// Returns whether a word of CONFIG SET is secret: the value of a parameter that is a password.
@@ -217,10 +218,7 @@ fn directory(before: &[u8], value: &[u8]) -> Result<Vec<u8>, String> {
         _ => std::fs::metadata(path.join(".")).and_then(|_| path.canonicalize()),
     };
     let found = found.map(|path| path.into_os_string().into_vec());
-    found.map_err(|error| {
-        let text = error.to_string();
-        text.split(" (os error").next().unwrap_or_default().to_owned()
-    })
+    found.map_err(|error| reason(&error))
 }
 
 /// `CONFIG RESETSTAT`.
@@ -272,9 +270,7 @@ pub(super) fn rewrite(context: &mut Context<'_>, _: &[&[u8]], out: &mut ReplyWri
             out.ok();
         }
         Err(error) => {
-            let text = error.to_string();
-            let reason = text.split(" (os error").next().unwrap_or_default();
-            out.error(&format!("ERR Rewriting config file: {reason}"));
+            out.error(&format!("ERR Rewriting config file: {}", reason(&error)));
         }
     }
     Outcome::Done

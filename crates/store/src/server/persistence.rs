@@ -2,7 +2,6 @@
 
 use std::fmt::Write;
 use std::sync::atomic::Ordering;
-use std::time::{SystemTime, UNIX_EPOCH};
 
 use sluicegate_wire::resp::{ReplySink, ReplyWriter};
 use tokio::sync::oneshot;
@@ -123,7 +122,7 @@ pub(super) fn reload(context: &mut Context<'_>, words: &[&[u8]], out: &mut Reply
 
 /// `LASTSAVE`: the end of the last successful save; before the first one, the start of the store.
 pub(super) fn lastsave(about: &About<'_>, _: &[&[u8]], out: &mut ReplyWriter<'_>) -> Outcome {
-    out.integer(about.server.store.save_figures().last_s as i64);
+    out.integer(about.server.store.0.saver.last_s() as i64);
     Outcome::Done
 }
 
@@ -177,8 +176,7 @@ pub(super) fn info(about: &About<'_>, out: &mut String) -> std::fmt::Result {
     if !loading.is_on() {
         return Ok(());
     }
-    let now_s = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
-    let (percent, eta_s) = loading.estimate(now_s);
+    let (percent, eta_s) = loading.estimate(about.server.store.clock().now_s());
     for (name, figure) in [
         ("loading_start_time", &loading.started_s),
         ("loading_total_bytes", &loading.total_bytes),

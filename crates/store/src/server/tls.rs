@@ -25,6 +25,7 @@ use sluicegate_transport::Socket;
 
 use super::{Server, Worker};
 use crate::config::TlsOptions;
+use crate::files::reason;
 
 /// The time limit of a handshake without a `timeout`.
 const HANDSHAKE_MAX: Duration = Duration::from_secs(10);
@@ -145,12 +146,6 @@ fn versions(text: &str) -> Result<(Option<Version>, Option<Version>), String> {
         });
     }
     Ok((found.iter().min().copied(), found.iter().max().copied()))
-}
-
-/// Returns an error in the words of the C library.
-fn reason(error: &std::io::Error) -> String {
-    let text = error.to_string();
-    text.split(" (os error").next().unwrap_or_default().to_owned()
 }
 
 /// Reads the certificate and its key.
