@@ -33,10 +33,7 @@ impl Inner {
         hash: u64,
         key: &[u8],
     ) -> Option<HeldKeys> {
-        let entry = stripe.table.entry(stripe.table.find(hash, key)?);
-        if !self.keyspace.snapshots.misses(entry) || !is_large(entry) {
-            return None;
-        }
+        stripe.unsaved(hash, key).filter(|entry| is_large(entry))?;
         let id = self.ticket_id();
         let holds = hold::table_of(&mut stripe.holds);
         let is_free = holds.may_take(id, key, Mode::Shared);

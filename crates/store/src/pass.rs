@@ -2,10 +2,10 @@
 //! of an RDB file.
 //!
 //! Each thread takes stripe after stripe and locks it for slices, in which it copies [`SLICE_BYTES`] of entries, so others
-//! wait for some tens of microseconds; serialising and compressing follow without the lock. A large value is written without the lock, while its key is held in shared mode, and a very large one in
-//! pieces. Checksums are computed, and chunks written, without a lock of the store. Old values that wait in stripes are
-//! taken when the pass comes by; if more than half of the budget waits, all stripes that are still to come are asked for
-//! theirs first.
+//! wait for some tens of microseconds; serialising, compressing, checksums and writing follow without the lock. The key of
+//! a large value is held in shared mode while the value is written, a very large one in pieces. Old values that wait in
+//! stripes are taken when the pass comes by; if more than half of the budget waits, all stripes that are still to come are
+//! asked for theirs first.
 
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -25,7 +25,7 @@ use crate::keyspace::Db;
 use crate::section::Section;
 use crate::snapshot::{Form, Snapshots};
 use crate::stripe::Stripe;
-use crate::stripe::image::{Copied, head_of};
+use crate::stripe::image::{Copied, Images, head_of, with_value};
 
 /// The bytes of the entries that a slice under a stripe's lock saves, and the parts of its table that it visits.
 const SLICE_BYTES: usize = 32 << 10;
@@ -63,8 +63,6 @@ pub(crate) struct Pass {
     longest_us: AtomicU64,
     /// Whether nothing more is handed over.
     is_given_up: AtomicBool,
-    /// Whether all is done.
-    is_over: AtomicBool,
     fault: Mutex<Option<io::Error>>,
 }
 
@@ -75,6 +73,8 @@ pub(crate) struct Passed {
     pub(crate) keys: u64,
     /// The longest time for which it had a stripe locked, in microseconds.
     pub(crate) longest_us: u64,
+    /// Whether everything was handed over.
+    pub(crate) is_whole: bool,
 }
 
 impl Pass {
@@ -92,7 +92,6 @@ impl Pass {
             keys: AtomicU64::new(0),
             longest_us: AtomicU64::new(0),
             is_given_up: AtomicBool::new(form.is_none()),
-            is_over: AtomicBool::new(false),
             fault: Mutex::default(),
             inner,
         }
@@ -118,10 +117,9 @@ impl Pass {
         self.snapshots().discard();
     }
 
-    /// Returns whether nothing more is handed over; after the end, whether something was not.
-    pub(crate) fn is_given_up(&self) -> bool {
-        self.is_given_up.load(Ordering::Relaxed)
-            || !self.is_over.load(Ordering::Relaxed) && !self.snapshots().is_running()
+    /// Returns whether nothing more is handed over.
+    fn is_given_up(&self) -> bool {
+        self.is_given_up.load(Ordering::Relaxed) || !self.snapshots().is_running()
     }
 
     /// Goes through all stripes, on as many threads, while this one serves claims. Every entry has the store's parity
@@ -155,14 +153,10 @@ impl Pass {
             }
             self.finish_part(part, sink);
         });
-        // From here on it is known whether everything was saved.
-        self.is_given_up.store(self.is_given_up(), Ordering::Relaxed);
-        self.is_over.store(true, Ordering::Relaxed);
+        let (keys, longest_us) = (self.keys(), self.longest_us.load(Ordering::Relaxed));
+        let passed = Passed { keys, longest_us, is_whole: !self.is_given_up() };
         self.snapshots().discard();
-        match self.fault.lock().take() {
-            Some(fault) => Err(fault),
-            None => Ok(Passed { keys: self.keys(), longest_us: self.longest_us.load(Ordering::Relaxed) }),
-        }
+        self.fault.lock().take().map_or(Ok(passed), Err)
     }
 
     fn work(&self, sink: &Mutex<dyn Sink + '_>) {
@@ -216,14 +210,14 @@ impl Pass {
             let hash = self.inner.keyspace.hasher.hash(&key);
             match present {
                 Some(present) => {
-                    let place_of_key = (present, stripe as u32);
-                    held.extend(self.inner.hold_unsaved(&pass, &mut locked, place_of_key, hash, &key));
+                    match self.inner.hold_unsaved(&pass, &mut locked, (present, stripe as u32), hash, &key) {
+                        Some(one) => held.push(one),
+                        // It was just named as unsaved, so others are changing it.
+                        None => self.missed.lock().push(place),
+                    }
                 }
                 // Nobody else has a database that was flushed.
-                None => alone.extend(self.mark(&mut locked, hash, &key)),
-            }
-            if self.is_unsaved(&locked, hash, &key) && !held.iter().any(|held| *held.keys[0].key == *key) {
-                self.missed.lock().push(place);
+                None => alone.extend(self.mark(&locked, hash, &key)),
             }
         }
         drop(locked);
@@ -236,7 +230,7 @@ impl Pass {
         }
         match (images, &mut *part) {
             (Some(images), Some(part)) => self.write_images(*images, *number, part, sink),
-            (Some(images), None) => images.discard(self.snapshots()),
+            (Some(images), None) => images.note_taken(self.snapshots()),
             (None, _) => {}
         }
         held.into_iter().for_each(|held| self.save_held(held, part, sink));
@@ -251,17 +245,10 @@ impl Pass {
         next
     }
 
-    fn is_unsaved(&self, stripe: &Stripe, hash: u64, key: &[u8]) -> bool {
-        stripe.table.find(hash, key).is_some_and(|slot| self.snapshots().misses(stripe.table.entry(slot)))
-    }
-
     /// Marks an unsaved entry as saved, and returns it to be written without the lock: its key is held, or nobody else
     /// has its database.
-    fn mark(&self, stripe: &mut Stripe, hash: u64, key: &[u8]) -> Option<Entry> {
-        let entry = stripe.table.entry(stripe.table.find(hash, key)?);
-        if !self.snapshots().misses(entry) {
-            return None;
-        }
+    fn mark(&self, stripe: &Stripe, hash: u64, key: &[u8]) -> Option<Entry> {
+        let entry = stripe.unsaved(hash, key)?;
         entry.set_parity(self.snapshots().parity());
         // SAFETY: it is neither changed nor freed nor moved while its key is held; nor in a database that was flushed,
         // which this pass has a count of.
@@ -284,8 +271,8 @@ impl Pass {
             self.inner.keyspace.db(&pass, db).and_then(|db| {
                 let number = self.databases.iter().find(|(_, of_cut)| std::ptr::eq(&**of_cut, db))?.0;
                 let hash = self.inner.keyspace.hasher.hash(key);
-                let mut locked = db.lock(self.inner.keyspace.stripe_of(hash));
-                Some((number, self.mark(&mut locked, hash, key)?))
+                let locked = db.lock(self.inner.keyspace.stripe_of(hash));
+                Some((number, self.mark(&locked, hash, key)?))
             })
         };
         if let (Some((number, entry)), Some(part)) = (found, part) {
@@ -296,27 +283,13 @@ impl Pass {
 
     fn write_entry(&self, entry: &Entry, number: u32, part: &mut Part, sink: &Mutex<dyn Sink + '_>) {
         let head = head_of(entry, part.form);
-        match (entry.string(), entry.object()) {
-            (Some(view), _) => self.write(head, Written::String(view), entry.outside_bytes(), number, part, sink),
-            (None, Some(object)) => {
-                self.write(head, Written::Object(&object), entry.outside_bytes(), number, part, sink);
-            }
-            (None, None) => {}
-        }
+        with_value(entry, |value| self.write(head, value, number, part, sink));
     }
 
     /// Appends a key; one that is larger than a chunk goes to the sink in pieces.
-    fn write(
-        &self,
-        head: KeyHead<'_>,
-        value: Written<'_>,
-        bytes: usize,
-        number: u32,
-        part: &mut Part,
-        sink: &Mutex<dyn Sink + '_>,
-    ) {
+    fn write(&self, head: KeyHead<'_>, value: Written<'_>, number: u32, part: &mut Part, sink: &Mutex<dyn Sink + '_>) {
         part.begin(number);
-        if bytes < CHUNK_BYTES {
+        if value.bytes() < CHUNK_BYTES {
             self.keys.fetch_add(u64::from(part.chunk.key(head, value)), Ordering::Relaxed);
             return;
         }
@@ -331,23 +304,14 @@ impl Pass {
         self.give(&mut *sink, &chunk);
     }
 
-    fn write_images(
-        &self,
-        images: crate::stripe::image::Images,
-        number: u32,
-        part: &mut Part,
-        sink: &Mutex<dyn Sink + '_>,
-    ) {
+    fn write_images(&self, images: Images, number: u32, part: &mut Part, sink: &Mutex<dyn Sink + '_>) {
+        images.note_taken(self.snapshots());
         part.begin(number);
-        let chunk = std::cell::RefCell::new(part);
-        images.write(
-            self.snapshots(),
-            |copied, keys| {
-                chunk.borrow_mut().chunk.append(copied);
-                self.keys.fetch_add(keys, Ordering::Relaxed);
-            },
-            |head, value| self.write(head, value, value.bytes(), number, &mut chunk.borrow_mut(), sink),
-        );
+        part.chunk.append(&images.chunk);
+        self.keys.fetch_add(images.keys, Ordering::Relaxed);
+        for moved in images.moved {
+            self.write(moved.head(), Written::of(&moved.value), number, part, sink);
+        }
     }
 
     /// Takes the old values of all stripes to come, if many wait there.
@@ -773,8 +737,9 @@ mod tests {
         let (pass, sink) = (cut(&store), Mutex::new(InMemory::default()));
         assert_eq!(ask_line(&store, 0, "FLUSHALL").expect("it is free"), "+OK\r\n");
         assert_eq!(ask_line(&store, 0, "SET k new").expect("it is free"), "+OK\r\n");
-        assert_eq!(pass.run(1, &sink).expect("nothing failed").keys, 0);
-        assert!(pass.is_given_up() && is_at_rest(&store) && store.0.keyspace.snapshots.take_flushed());
+        let passed = pass.run(1, &sink).expect("nothing failed");
+        assert_eq!(passed.keys, 0);
+        assert!(!passed.is_whole && is_at_rest(&store) && store.0.keyspace.snapshots.take_flushed());
         drop(pass);
         while store.0.keyspace.free_discarded(4) {}
         assert_eq!(store.0.keyspace.discarded_keys(), 0);

@@ -564,9 +564,9 @@ impl Inner {
         let sink = Mutex::new(RdbFile { file, contents });
         let passed = pass.run(threads, &sink);
         let RdbFile { mut file, contents } = sink.into_inner();
-        let Passed { longest_us, .. } = passed?;
+        let Passed { longest_us, is_whole, .. } = passed?;
         self.saver.longest_lock_us.fetch_max(longest_us, Ordering::Relaxed);
-        if pass.is_given_up() {
+        if !is_whole {
             return Ok(SaveEnd::Cancelled);
         }
         file.write(&contents.tail(contents.magic(), saving.has_checksum))?;

@@ -14,7 +14,7 @@
 //!
 //! The next cut needs all parities to be equal, so a pass that fails still goes through the stripes, without saving.
 
-use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 
 use parking_lot::{Mutex, RwLock};
 use sluicegate_data::clock::{TICKS_PER_S, idle_ticks};
@@ -81,9 +81,6 @@ pub(crate) struct Snapshots {
     claimed: Mutex<Vec<HeldKeys>>,
     /// Bytes of old values that wait in stripes for the pass.
     pub(crate) waiting: AtomicI64,
-    /// The number of old values that were kept, and how many of them were moved and not copied.
-    pub(crate) kept: AtomicU64,
-    pub(crate) moved: AtomicU64,
 }
 
 impl Snapshots {

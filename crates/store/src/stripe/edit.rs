@@ -29,11 +29,17 @@ thread_local! {
     pub(crate) static PASSED: std::cell::Cell<u64> = const { std::cell::Cell::new(0) };
 }
 
+/// Counts a pass, for tests.
+#[inline(always)]
+fn count_pass() {
+    #[cfg(test)]
+    PASSED.set(PASSED.get() + 1);
+}
+
 /// [`Stripe::before_change`] where the sweep has borrowed the stripe's parts.
 #[inline(always)]
 fn before_change_of(images: &mut Option<Box<Images>>, snapshots: &Snapshots, entry: &Entry) {
-    #[cfg(test)]
-    PASSED.set(PASSED.get() + 1);
+    count_pass();
     if snapshots.misses(entry) {
         keep(images, snapshots, entry);
     }
@@ -42,8 +48,7 @@ fn before_change_of(images: &mut Option<Box<Images>>, snapshots: &Snapshots, ent
 /// [`Stripe::before_removal`] there.
 #[inline(always)]
 fn before_removal_of(images: &mut Option<Box<Images>>, snapshots: &Snapshots, entry: &Entry) {
-    #[cfg(test)]
-    PASSED.set(PASSED.get() + 1);
+    count_pass();
     if snapshots.misses(entry) {
         keep_if_small(images, snapshots, entry);
     }
@@ -68,8 +73,7 @@ impl Stripe {
     #[inline(always)]
     #[allow(clippy::unused_self, reason = "what is to be recorded is the stripe's")]
     fn before_creation(&mut self) {
-        #[cfg(test)]
-        PASSED.set(PASSED.get() + 1);
+        count_pass();
     }
 
     /// Sets whether the key at `slot` is never evicted.

@@ -19,67 +19,77 @@ use crate::snapshot::{Form, Snapshots};
 const COPIED_BYTES: usize = 64 << 10;
 const COPIED_ELEMENTS: usize = 2_000;
 
-/// Old values of a stripe that the pass has not taken yet.
-pub(crate) struct Images {
-    form: Form,
-    /// Copied values.
-    chunk: Chunk,
-    /// The number of copied keys.
-    keys: u64,
-    /// Moved values.
-    moved: Vec<Moved>,
-}
-
-/// A value that was moved out of its entry.
-struct Moved {
-    key: Box<[u8]>,
+/// What is written of an entry beside its key and its value.
+#[derive(Clone, Copy)]
+struct Facts {
     expiry_ms: Option<i64>,
     usage: Usage,
     is_sticky: bool,
-    value: Value<'static>,
+}
+
+impl Facts {
+    fn of(entry: &Entry, form: Form) -> Facts {
+        Facts { expiry_ms: entry.expiry(), usage: form.accesses.usage(entry), is_sticky: entry.sticky() }
+    }
+
+    fn head(self, name: &[u8]) -> KeyHead<'_> {
+        let Facts { expiry_ms, usage, is_sticky } = self;
+        KeyHead { name, expiry_ms, usage, is_sticky }
+    }
+}
+
+/// Old values of a stripe that the pass has not taken yet.
+pub(crate) struct Images {
+    /// Copied values.
+    pub(crate) chunk: Chunk,
+    /// The number of copied keys.
+    pub(crate) keys: u64,
+    pub(crate) moved: Vec<Moved>,
+}
+
+/// A value that was moved out of its entry.
+pub(crate) struct Moved {
+    key: Box<[u8]>,
+    facts: Facts,
+    pub(crate) value: Value<'static>,
     bytes: usize,
 }
 
+impl Moved {
+    /// Returns it without its value.
+    pub(crate) fn head(&self) -> KeyHead<'_> {
+        self.facts.head(&self.key)
+    }
+}
+
 impl Images {
-    /// Returns the bytes that wait here.
-    fn bytes(&self) -> usize {
-        self.chunk.bytes().len() + self.moved.iter().map(|moved| moved.bytes).sum::<usize>()
+    fn new(form: Form) -> Box<Images> {
+        Box::new(Images { chunk: Chunk::new(form.settings), keys: 0, moved: Vec::new() })
     }
 
-    /// Frees the values.
-    pub(crate) fn discard(self, snapshots: &Snapshots) {
-        snapshots.waiting.fetch_sub(self.bytes() as i64, Ordering::Relaxed);
-    }
-
-    /// Passes the copied values, with their number, and the moved ones to who writes them.
-    pub(crate) fn write(
-        mut self,
-        snapshots: &Snapshots,
-        copied: impl FnOnce(&Chunk, u64),
-        mut moved: impl FnMut(KeyHead<'_>, Written<'_>),
-    ) {
-        snapshots.waiting.fetch_sub(self.bytes() as i64, Ordering::Relaxed);
-        copied(&self.chunk, self.keys);
-        for Moved { key, expiry_ms, usage, is_sticky, value, .. } in self.moved.drain(..) {
-            moved(KeyHead { name: &key, expiry_ms, usage, is_sticky }, Written::of(&value));
-        }
+    /// Records that they do not wait any more.
+    pub(crate) fn note_taken(&self, snapshots: &Snapshots) {
+        let bytes = self.chunk.bytes().len() + self.moved.iter().map(|moved| moved.bytes).sum::<usize>();
+        snapshots.waiting.fetch_sub(bytes as i64, Ordering::Relaxed);
     }
 }
 
 /// Returns an entry without its value.
 pub(crate) fn head_of(entry: &Entry, form: Form) -> KeyHead<'_> {
-    let usage = form.accesses.usage(entry);
-    KeyHead { name: entry.key(), expiry_ms: entry.expiry(), usage, is_sticky: entry.sticky() }
+    Facts::of(entry, form).head(entry.key())
+}
+
+/// Calls `write` with an entry's value.
+pub(crate) fn with_value<R>(entry: &Entry, write: impl FnOnce(Written<'_>) -> R) -> R {
+    match (entry.string(), entry.object()) {
+        (None, Some(object)) => write(Written::Object(&object)),
+        (view, _) => write(Written::String(view.unwrap_or(View::Bytes(b"")))),
+    }
 }
 
 /// Appends an entry to a chunk. Returns whether it is there: an entry whose elements have all expired is not.
 fn write(chunk: &mut Chunk, entry: &Entry, form: Form) -> bool {
-    let head = head_of(entry, form);
-    match (entry.string(), entry.object()) {
-        (Some(view), _) => chunk.key(head, Written::String(view)),
-        (None, Some(object)) => chunk.key(head, Written::Object(&object)),
-        (None, None) => false,
-    }
+    with_value(entry, |value| chunk.key(head_of(entry, form), value))
 }
 
 /// Returns whether a value takes so long to be written that its key is held meanwhile, and not its stripe locked.
@@ -95,32 +105,32 @@ fn is_small(entry: &Entry) -> bool {
 /// Entries as they are copied under the lock, to be serialised and compressed after it.
 pub(crate) struct Copied {
     form: Form,
-    /// Keys and strings, one after the other.
+    /// Keys and short strings, one after the other.
     bytes: Vec<u8>,
-    /// Long strings, by reference, with their place among the entries.
-    long: Vec<(usize, Arc<Vec<u8>>)>,
     entries: Vec<CopiedEntry>,
     /// Objects in their serialised form.
     objects: Chunk,
     objects_count: u64,
 }
 
-/// An entry whose key and string are among the copied bytes.
+/// An entry whose key is among the copied bytes.
 struct CopiedEntry {
     key: u32,
-    /// The length of the string; an integer has none.
-    string: u32,
-    integer: i64,
-    is_integer: bool,
-    expiry_ms: Option<i64>,
-    usage: Usage,
-    is_sticky: bool,
+    string: CopiedString,
+    facts: Facts,
+}
+
+enum CopiedString {
+    Integer(i64),
+    /// So many of the copied bytes, behind the key.
+    Short(u32),
+    Long(Arc<Vec<u8>>),
 }
 
 impl Copied {
     pub(crate) fn new(form: Form) -> Copied {
         let objects = Chunk::new(form.settings);
-        Copied { form, bytes: Vec::new(), long: Vec::new(), entries: Vec::new(), objects, objects_count: 0 }
+        Copied { form, bytes: Vec::new(), entries: Vec::new(), objects, objects_count: 0 }
     }
 
     fn push(&mut self, entry: &Entry) {
@@ -128,50 +138,34 @@ impl Copied {
             self.objects_count += u64::from(write(&mut self.objects, entry, self.form));
             return;
         };
-        let head = head_of(entry, self.form);
-        self.bytes.extend_from_slice(head.name);
-        let (string, integer, is_integer) = match view {
-            View::Int(value) => (0, value, true),
-            View::Bytes(bytes) => match entry.shared() {
-                Some(bytes) => {
-                    self.long.push((self.entries.len(), bytes));
-                    (0, 0, false)
-                }
-                None => {
-                    self.bytes.extend_from_slice(bytes);
-                    (bytes.len() as u32, 0, false)
-                }
-            },
+        self.bytes.extend_from_slice(entry.key());
+        let string = match (view, entry.shared()) {
+            (View::Int(value), _) => CopiedString::Integer(value),
+            (_, Some(bytes)) => CopiedString::Long(bytes),
+            (View::Bytes(bytes), None) => {
+                self.bytes.extend_from_slice(bytes);
+                CopiedString::Short(bytes.len() as u32)
+            }
         };
-        let KeyHead { expiry_ms, usage, is_sticky, .. } = head;
-        let key = head.name.len() as u32;
-        self.entries.push(CopiedEntry { key, string, integer, is_integer, expiry_ms, usage, is_sticky });
+        self.entries.push(CopiedEntry { key: entry.key().len() as u32, string, facts: Facts::of(entry, self.form) });
     }
 
     /// Appends the entries to a chunk, and forgets them. Returns their number.
     pub(crate) fn write(&mut self, chunk: &mut Chunk) -> u64 {
-        let mut rest = &self.bytes[..];
-        let mut long = self.long.drain(..).peekable();
-        for (index, entry) in self.entries.iter().enumerate() {
-            let (name, after) = rest.split_at(entry.key as usize);
-            let (string, after) = after.split_at(entry.string as usize);
-            rest = after;
-            let CopiedEntry { expiry_ms, usage, is_sticky, .. } = *entry;
-            let head = KeyHead { name, expiry_ms, usage, is_sticky };
-            let shared = long.next_if(|(at, _)| *at == index);
-            chunk.key(
-                head,
-                Written::String(match &shared {
-                    Some((_, bytes)) => View::Bytes(bytes),
-                    None if entry.is_integer => View::Int(entry.integer),
-                    None => View::Bytes(string),
-                }),
-            );
-        }
-        drop(long);
         let count = self.entries.len() as u64 + std::mem::take(&mut self.objects_count);
+        let mut rest = &self.bytes[..];
+        for CopiedEntry { key, string, facts } in self.entries.drain(..) {
+            let (name, after) = rest.split_at(key as usize);
+            let (short, after) = after.split_at(if let CopiedString::Short(len) = string { len as usize } else { 0 });
+            rest = after;
+            let view = match &string {
+                CopiedString::Integer(value) => View::Int(*value),
+                CopiedString::Short(_) => View::Bytes(short),
+                CopiedString::Long(bytes) => View::Bytes(bytes),
+            };
+            chunk.key(facts.head(name), Written::String(view));
+        }
         self.bytes.clear();
-        self.entries.clear();
         if !self.objects.bytes().is_empty() {
             chunk.append(&self.objects);
             self.objects = Chunk::new(self.form.settings);
@@ -186,17 +180,18 @@ pub(super) fn keep(images: &mut Option<Box<Images>>, snapshots: &Snapshots, entr
     entry.set_parity(snapshots.parity());
     let Some(form) = snapshots.form() else { return };
     let images = images.get_or_insert_with(|| Images::new(form));
-    let before = images.bytes_copied();
-    snapshots.kept.fetch_add(1, Ordering::Relaxed);
+    let before = images.chunk.bytes().len();
     match entry.shared() {
         // Whoever edits it finds it shared, and copies it.
-        Some(bytes) => {
-            let value = Value::Shared { bytes, raw: false };
-            images.push(entry, value, 0);
-        }
+        Some(bytes) => images.moved.push(Moved {
+            key: entry.key().into(),
+            facts: Facts::of(entry, form),
+            value: Value::Shared { bytes, raw: false },
+            bytes: 0,
+        }),
         None => images.keys += u64::from(write(&mut images.chunk, entry, form)),
     }
-    snapshots.waiting.fetch_add((images.bytes_copied() - before) as i64, Ordering::Relaxed);
+    snapshots.waiting.fetch_add((images.chunk.bytes().len() - before) as i64, Ordering::Relaxed);
 }
 
 /// Keeps the old value of an unsaved entry that is about to be removed, unless it is large: then it stays unsaved, and
@@ -208,37 +203,23 @@ pub(super) fn keep_if_small(images: &mut Option<Box<Images>>, snapshots: &Snapsh
     }
 }
 
-impl Images {
-    fn new(form: Form) -> Box<Images> {
-        Box::new(Images { form, chunk: Chunk::new(form.settings), keys: 0, moved: Vec::new() })
-    }
-
-    fn bytes_copied(&self) -> usize {
-        self.chunk.bytes().len()
-    }
-
-    fn push(&mut self, entry: &Entry, value: Value<'static>, bytes: usize) {
-        let (expiry_ms, usage) = (entry.expiry(), self.form.accesses.usage(entry));
-        let key = entry.key().into();
-        self.moved.push(Moved { key, expiry_ms, usage, is_sticky: entry.sticky(), value, bytes });
-    }
-}
-
 impl Stripe {
     /// Takes over the value of an unsaved entry that has left the table.
     #[cold]
     pub(super) fn move_out(&mut self, entry: Entry) -> Option<Garbage> {
         let Some(form) = self.snapshots.form() else { return entry.free(&mut self.slab) };
         let images = self.images.get_or_insert_with(|| Images::new(form));
-        let bytes = entry.outside_bytes() + entry.key().len();
-        self.snapshots.kept.fetch_add(1, Ordering::Relaxed);
-        self.snapshots.moved.fetch_add(1, Ordering::Relaxed);
+        let (key, facts): (Box<[u8]>, Facts) = (entry.key().into(), Facts::of(&entry, form));
+        let bytes = entry.outside_bytes() + key.len();
         self.snapshots.waiting.fetch_add(bytes as i64, Ordering::Relaxed);
-        let place = images.moved.len();
-        // The head is read before the entry is taken apart.
-        images.push(&entry, Value::Int(0), bytes);
-        images.moved[place].value = entry.into_value(&mut self.slab);
+        images.moved.push(Moved { key, facts, value: entry.into_value(&mut self.slab), bytes });
         None
+    }
+
+    /// Returns the entry of a key, if it is unsaved.
+    pub(crate) fn unsaved(&self, hash: u64, key: &[u8]) -> Option<&Entry> {
+        let entry = self.table.entry(self.table.find(hash, key)?);
+        self.snapshots.misses(entry).then_some(entry)
     }
 
     /// Takes the old values that wait for the pass.
