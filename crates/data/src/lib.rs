@@ -22,3 +22,4 @@ pub mod slab;
 pub mod table;
 pub mod texts;
 pub mod value;
+pub mod window;

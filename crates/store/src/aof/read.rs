@@ -18,15 +18,12 @@
 //!
 //! The buffer holds one command. It only grows with what was received, whatever a length announces.
 
-use std::io::{self, ErrorKind, Read};
+use std::io::{self, Read};
 use std::ops::Range;
 
 use sluicegate_data::value::STRING_MAX;
+use sluicegate_data::window::Window;
 
-/// The usual size of the buffer.
-const BUFFER: usize = 256 << 10;
-/// A buffer beyond this size is given back after the command that needed it.
-const BUFFER_KEPT: usize = 2 << 20;
 /// The longest annotation, its end included, as in Redis, where the rest of a longer one is what comes next.
 const ANNOTATION_MAX: usize = 1023;
 /// The maximum number of words of a command, as in Redis.
@@ -39,17 +36,8 @@ pub(crate) fn is_rdb(start: &[u8]) -> bool {
 
 /// A reader of commands.
 pub(crate) struct AofReader<R> {
-    source: R,
-    buffer: Vec<u8>,
-    /// The start of the current event.
-    kept: usize,
-    /// The next byte.
-    at: usize,
-    /// The end of what was read.
-    filled: usize,
-    /// The position in the file of the buffer's start.
-    start: u64,
-    /// The words of the current command, in the buffer.
+    window: Window<R>,
+    /// The words of the current command, as places in the event.
     words: Vec<Range<usize>>,
     /// The position up to which the file can be kept.
     whole: u64,
@@ -142,12 +130,7 @@ impl<R: Read> AofReader<R> {
     /// Reads the commands behind an RDB file that ends at a position, given what was read from the source beyond it.
     pub(crate) fn behind(source: R, rest: Vec<u8>, position: u64) -> AofReader<R> {
         AofReader {
-            source,
-            kept: 0,
-            at: 0,
-            filled: rest.len(),
-            buffer: rest,
-            start: position,
+            window: Window::behind(source, rest, position),
             words: Vec::new(),
             whole: position,
             is_in_transaction: false,
@@ -160,20 +143,17 @@ impl<R: Read> AofReader<R> {
         if let Some(end) = self.end {
             return Ok(Event::End(end));
         }
-        self.kept = self.at;
+        self.window.begin();
         let result = match self.byte() {
             Ok(b'*') => self.command().map(|()| true),
             Ok(b'#') => self.annotation().map(|()| false),
-            Ok(_) => {
-                self.at -= 1;
-                Err(Stop::Bad)
-            }
+            Ok(_) => Err(self.bad()),
             Err(stop) => Err(stop),
         };
         match result {
             Ok(true) => {
-                let (end, words) = (self.start + self.at as u64, &self.words[..]);
-                let command = Command { end, buffer: &self.buffer, words };
+                let (end, words) = (self.window.position(), &self.words[..]);
+                let command = Command { end, buffer: self.window.event(), words };
                 match () {
                     () if command.is(b"MULTI") => self.is_in_transaction = true,
                     () if command.is(b"EXEC") => self.is_in_transaction = false,
@@ -186,14 +166,13 @@ impl<R: Read> AofReader<R> {
             }
             Ok(false) => {
                 if !self.is_in_transaction {
-                    self.whole = self.start + self.at as u64;
+                    self.whole = self.window.position();
                 }
-                let line = self.buffer[self.kept..self.at].trim_ascii_end();
-                Ok(Event::Annotation(line))
+                Ok(Event::Annotation(self.window.bytes(0..self.window.place()).trim_ascii_end()))
             }
             Err(Stop::Io(error)) => Err(error),
             Err(Stop::Short) => {
-                let kind = match self.buffer.get(self.kept).filter(|_| self.kept < self.filled) {
+                let kind = match self.window.event().first() {
                     _ if self.is_in_transaction => EndKind::Transaction,
                     None => EndKind::Whole,
                     Some(b'#') => EndKind::Annotation,
@@ -202,8 +181,8 @@ impl<R: Read> AofReader<R> {
                 Ok(self.end(kind))
             }
             Err(Stop::Bad) => {
-                let at = self.start + self.at as u64;
-                let is_zeros = self.rest_is_zeros()?;
+                let at = self.window.position();
+                let is_zeros = self.window.rest_is_zeros()?;
                 Ok(self.end(EndKind::Bad { at, is_zeros }))
             }
         }
@@ -216,39 +195,36 @@ impl<R: Read> AofReader<R> {
     /// Reads a command behind its first byte.
     fn command(&mut self) -> Result<(), Stop> {
         self.words.clear();
-        let start = self.at;
+        let start = self.window.place();
         let count = self.number(WORDS_MAX)?;
         if count == 0 {
-            self.at = start;
+            self.window.go_to(start);
             return Err(Stop::Bad);
         }
         for _ in 0..count {
             if self.byte()? != b'$' {
-                self.at -= 1;
-                return Err(Stop::Bad);
+                return Err(self.bad());
             }
             let len = self.number(STRING_MAX as u64)? as usize;
             self.need(len + 2)?;
-            // Positions are counted from the event's start, which moves when the buffer is filled.
-            self.words.push(self.at - self.kept..self.at - self.kept + len);
-            self.at += len;
+            let start = self.window.place();
+            self.words.push(start..start + len);
+            self.window.take(len);
             self.line_end()?;
         }
-        let kept = self.kept;
-        self.words.iter_mut().for_each(|word| *word = word.start + kept..word.end + kept);
         Ok(())
     }
 
     /// Reads digits and the end of their line.
     fn number(&mut self, max: u64) -> Result<u64, Stop> {
-        let (mut number, start) = (0_u64, self.at);
+        let (mut number, start) = (0_u64, self.window.place());
         loop {
             let byte = self.byte()?;
             match byte {
                 b'0'..=b'9' => number = number * 10 + u64::from(byte - b'0'),
-                _ => self.at -= 1,
+                _ => self.window.put_back(),
             }
-            if number > max || !byte.is_ascii_digit() && self.at == start {
+            if number > max || !byte.is_ascii_digit() && self.window.place() == start {
                 return Err(Stop::Bad);
             }
             if !byte.is_ascii_digit() {
@@ -261,8 +237,7 @@ impl<R: Read> AofReader<R> {
     fn line_end(&mut self) -> Result<(), Stop> {
         for expected in *b"\r\n" {
             if self.byte()? != expected {
-                self.at -= 1;
-                return Err(Stop::Bad);
+                return Err(self.bad());
             }
         }
         Ok(())
@@ -270,68 +245,31 @@ impl<R: Read> AofReader<R> {
 
     /// Reads an annotation behind its first byte.
     fn annotation(&mut self) -> Result<(), Stop> {
-        while self.byte()? != b'\n' && self.at - self.kept < ANNOTATION_MAX {}
+        while self.byte()? != b'\n' && self.window.place() < ANNOTATION_MAX {}
         Ok(())
+    }
+
+    /// Puts a wrong byte back, so that its position is told.
+    fn bad(&mut self) -> Stop {
+        self.window.put_back();
+        Stop::Bad
     }
 
     #[inline]
     fn byte(&mut self) -> Result<u8, Stop> {
         self.need(1)?;
-        self.at += 1;
-        Ok(self.buffer[self.at - 1])
+        let byte = self.window.ahead()[0];
+        self.window.take(1);
+        Ok(byte)
     }
 
     /// Makes sure that as many bytes were read.
     #[inline]
     fn need(&mut self, len: usize) -> Result<(), Stop> {
-        if self.filled - self.at >= len { Ok(()) } else { self.fill(len) }
-    }
-
-    #[cold]
-    fn fill(&mut self, len: usize) -> Result<(), Stop> {
-        if self.kept > 0 {
-            self.buffer.copy_within(self.kept..self.filled, 0);
-            self.start += self.kept as u64;
-            (self.at, self.filled, self.kept) = (self.at - self.kept, self.filled - self.kept, 0);
-            if self.buffer.len() > BUFFER_KEPT && self.filled <= BUFFER {
-                self.buffer.truncate(BUFFER);
-                self.buffer.shrink_to_fit();
-            }
+        match self.window.ahead().len() >= len || self.window.fill(len).map_err(Stop::Io)? {
+            true => Ok(()),
+            false => Err(Stop::Short),
         }
-        while self.filled - self.at < len {
-            if self.read().map_err(Stop::Io)? == 0 {
-                return Err(Stop::Short);
-            }
-        }
-        Ok(())
-    }
-
-    /// Reads as much as there is, at least a byte unless the file ends.
-    fn read(&mut self) -> io::Result<usize> {
-        if self.filled == self.buffer.len() {
-            self.buffer.resize(BUFFER.max(2 * self.filled), 0);
-        }
-        loop {
-            match self.source.read(&mut self.buffer[self.filled..]) {
-                Ok(count) => {
-                    self.filled += count;
-                    return Ok(count);
-                }
-                Err(error) if error.kind() == ErrorKind::Interrupted => {}
-                Err(error) => return Err(error),
-            }
-        }
-    }
-
-    fn rest_is_zeros(&mut self) -> io::Result<bool> {
-        while self.buffer[self.at..self.filled].iter().all(|byte| *byte == 0) {
-            self.start += self.filled as u64;
-            (self.at, self.kept, self.filled) = (0, 0, 0);
-            if self.read()? == 0 {
-                return Ok(true);
-            }
-        }
-        Ok(false)
     }
 }
 
@@ -462,6 +400,13 @@ mod tests {
             let file = [&good[..], bad].concat();
             std::fs::write(&path, &file).expect("a file");
             let end = end_of(&file);
+            // Wherever the reads end.
+            let mut reader = AofReader::new(Pieces(&file, 1));
+            let in_pieces = std::iter::from_fn(|| match reader.next().expect("memory is read") {
+                Event::End(end) => Some(Some(end)),
+                _ => Some(None),
+            });
+            assert_eq!(in_pieces.flatten().next(), Some(end), "{}", bad.escape_ascii());
             // A command without words is one for redis-check-aof, but not for redis-server.
             let is_empty = bad.starts_with(b"*\r") || bad.starts_with(b"*0");
             assert!(is_empty || end.whole == whole_by_redis(&path), "{}", bad.escape_ascii());
@@ -601,7 +546,7 @@ mod tests {
             fuzz_aof(&data);
         }
         // A command that is larger than the buffer comes before small ones.
-        let value = "v".repeat(BUFFER_KEPT + 1);
+        let value = "v".repeat(sluicegate_data::window::BUFFER_KEPT + 1);
         let large = [encode(&["SET", "k", &value]), file].concat();
         let (events, end) = told(&large[..]);
         assert_eq!((events.len(), end.kind), (6, EndKind::Whole));

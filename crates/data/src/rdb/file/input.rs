@@ -1,74 +1,54 @@
-//! The bytes of a file as they arrive.
-//!
-//! The buffer holds what was read and not yet dropped: from the start of the current event, so that its parts are one
-//! slice each, to as far as the last read went. When it is full it doubles, so a length in the file makes it no larger
-//! than twice the bytes that were received. After a large value it becomes small again.
+//! The bytes of a file as they arrive, with their checksum: lengths and strings in a [`Window`].
 
-use std::io::{ErrorKind, Read};
+use std::io::Read;
 use std::ops::Range;
 
 use super::super::Text;
 use super::super::crc64::Sum;
 use super::super::encode::{ENCODED, INT_8, INT_16, INT_32, LEN_14, LEN_32, LEN_64, LZF};
 use super::FaultKind;
+use crate::window::Window;
 
-/// The usual size of the buffer.
-const BUFFER: usize = 256 << 10;
-/// A buffer beyond this size is given back after the event that needed it.
-const BUFFER_KEPT: usize = 2 << 20;
-
-/// A reader with its buffer.
+/// A reader with its buffer and the checksum of what was read.
 pub(super) struct Input<R> {
-    source: R,
-    buffer: Vec<u8>,
-    /// The start of the current event.
-    kept: usize,
-    /// The next byte.
-    at: usize,
-    /// The end of what was read.
-    filled: usize,
-    /// The position in the file of the buffer's start.
-    start: u64,
-    /// The checksum of what comes before `summed`.
+    window: Window<R>,
+    /// The checksum of what comes before `summed`, a position in the file.
     sum: Sum,
-    summed: usize,
+    summed: u64,
     pub(super) checks: bool,
 }
 
 impl<R: Read> Input<R> {
     pub(super) fn new(source: R) -> Input<R> {
-        let (kept, at, filled, summed) = (0, 0, 0, 0);
-        Input { source, buffer: Vec::new(), kept, at, filled, start: 0, sum: Sum::default(), summed, checks: true }
+        Input { window: Window::behind(source, Vec::new(), 0), sum: Sum::default(), summed: 0, checks: true }
     }
 
     /// Returns the reader, and what was read from it and not used.
-    pub(super) fn into_rest(mut self) -> (R, Vec<u8>) {
-        self.buffer.truncate(self.filled);
-        self.buffer.drain(..self.at);
-        (self.source, self.buffer)
+    pub(super) fn into_rest(self) -> (R, Vec<u8>) {
+        self.window.into_rest()
     }
 
     /// Returns the position in the file.
     pub(super) fn offset(&self) -> u64 {
-        self.start + self.at as u64
+        self.window.position()
     }
 
     /// Begins an event: what was read before is not needed any more.
     #[inline]
     pub(super) fn keep(&mut self) {
-        self.kept = self.at;
+        self.window.begin();
     }
 
     /// Returns the place within the event.
     #[inline]
     pub(super) fn place(&self) -> usize {
-        self.at - self.kept
+        self.window.place()
     }
 
     /// Returns bytes of the event.
     #[inline]
     pub(super) fn bytes(&self, places: Range<usize>) -> &[u8] {
-        &self.buffer[self.kept..][places]
+        self.window.bytes(places)
     }
 
     /// Returns the checksum of everything up to here.
@@ -79,71 +59,50 @@ impl<R: Read> Input<R> {
 
     fn sum_up(&mut self) {
         if self.checks {
-            self.sum.add(&self.buffer[self.summed..self.at]);
+            self.sum.add(self.window.taken_from(self.summed));
         }
-        self.summed = self.at;
+        self.summed = self.window.position();
     }
 
     /// Makes sure that as many bytes were read.
     #[inline]
     fn need(&mut self, len: usize) -> Result<(), FaultKind> {
-        if self.filled - self.at >= len { Ok(()) } else { self.fill(len) }
+        if self.window.ahead().len() >= len { Ok(()) } else { self.fill(len) }
     }
 
     #[cold]
     fn fill(&mut self, len: usize) -> Result<(), FaultKind> {
+        // What was taken may leave the buffer.
         self.sum_up();
-        if self.kept > 0 {
-            self.buffer.copy_within(self.kept..self.filled, 0);
-            self.start += self.kept as u64;
-            (self.at, self.filled, self.summed) =
-                (self.at - self.kept, self.filled - self.kept, self.summed - self.kept);
-            self.kept = 0;
-            if self.buffer.len() > BUFFER_KEPT && self.filled <= BUFFER {
-                self.buffer.truncate(BUFFER);
-                self.buffer.shrink_to_fit();
-            }
-        }
-        while self.filled - self.at < len {
-            if self.filled == self.buffer.len() {
-                self.buffer.resize(BUFFER.max(2 * self.filled), 0);
-            }
-            match self.source.read(&mut self.buffer[self.filled..]) {
-                Ok(0) => return Err(FaultKind::Short),
-                Ok(count) => self.filled += count,
-                Err(error) if error.kind() == ErrorKind::Interrupted => {}
-                Err(error) => return Err(error.into()),
-            }
-        }
-        Ok(())
+        if self.window.fill(len)? { Ok(()) } else { Err(FaultKind::Short) }
     }
 
     /// Returns the next byte without taking it.
     #[inline]
     pub(super) fn peek(&mut self) -> Result<u8, FaultKind> {
         self.need(1)?;
-        Ok(self.buffer[self.at])
+        Ok(self.window.ahead()[0])
     }
 
     #[inline]
     pub(super) fn byte(&mut self) -> Result<u8, FaultKind> {
         let byte = self.peek()?;
-        self.at += 1;
+        self.window.take(1);
         Ok(byte)
     }
 
     #[inline]
     pub(super) fn array<const LEN: usize>(&mut self) -> Result<[u8; LEN], FaultKind> {
         self.need(LEN)?;
-        let bytes = *self.buffer[self.at..].first_chunk().expect("as many were read");
-        self.at += LEN;
+        let bytes = *self.window.ahead().first_chunk().expect("as many were read");
+        self.window.take(LEN);
         Ok(bytes)
     }
 
     #[inline]
     pub(super) fn skip(&mut self, len: usize) -> Result<(), FaultKind> {
         self.need(len)?;
-        self.at += len;
+        self.window.take(len);
         Ok(())
     }
 
