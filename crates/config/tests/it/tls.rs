@@ -521,7 +521,7 @@ fn negative_names_need_a_wildcard() {
         )
     };
     let text = frontend("", "ssl crt-list negative.crt");
-    // What excludes nothing needs none.
+    // An exclusion that excludes nothing needs no warning.
     let wild = "warning: 'bind :443' in section 'frontend' : parsing [negative.crt:6]: crt-list: Unsupported exclusion (!) \
                 on a wildcard filter \"!*.a.test\"";
     assert_eq!(findings(&text), [warning("1"), warning("2"), wild.to_owned()]);

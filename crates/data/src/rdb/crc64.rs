@@ -113,7 +113,7 @@ mod fold {
 
     use super::{by_tables, power_of_x};
 
-    /// What moves 16 bytes ahead by 64 bytes, and by 16. A product of reflected polynomials has one factor `x` too
+    /// The factors that shift 16 bytes by 64 bytes and by 16 bytes. A product of reflected polynomials has one factor `x` too
     /// many, hence the exponents.
     const BY_64: (u64, u64) = (power_of_x(512 + 63), power_of_x(512 - 1));
     const BY_16: (u64, u64) = (power_of_x(128 + 63), power_of_x(128 - 1));

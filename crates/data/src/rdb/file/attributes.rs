@@ -1,4 +1,4 @@
-//! What follows a key in a file of this store: a field `sluicegate-key` with what no type of Redis says.
+//! The auxiliary field `sluicegate-key` that follows a key in a file of this store: attributes that no type of Redis has.
 //!
 //! ```text
 //! flags (1: never evicted, 2: times)   [earliest time (8, little endian)   (0 or 1 + time - earliest, a length)…]
@@ -17,7 +17,7 @@ pub(super) const NAME: &[u8] = b"sluicegate-key";
 const STICKY: u8 = 1;
 const TIMES: u8 = 2;
 
-/// What a field says of the key before it.
+/// The attributes of the key before a field.
 #[derive(Clone, Copy, Default, Debug, PartialEq, Eq)]
 pub(super) struct Attributes<'f> {
     pub(super) is_sticky: bool,

@@ -296,7 +296,7 @@ mod tests {
             let (_, end) = told(&file[..len], true);
             assert!(end.is_err_and(|text| text.starts_with("Short read")), "{len}");
         }
-        // What follows the end is not part of the file.
+        // Bytes behind the end are not part of the file.
         let longer = [&file[..], b"*1\r\n"].concat();
         let mut reader = FileReader::new(Pieces(&longer, usize::MAX)).expect("a file");
         while !matches!(reader.next(), Ok(Event::End(_))) {}

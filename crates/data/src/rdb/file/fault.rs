@@ -1,4 +1,4 @@
-//! What is wrong with a file: where, at which key, and in Redis's words.
+//! Errors of a file: the position, the key, and Redis's text.
 
 use std::fmt;
 use std::io;
@@ -64,7 +64,7 @@ pub enum FaultKind {
     /// A value is malformed, as this text says.
     #[error("{0}")]
     Value(&'static str),
-    /// What this store writes after a key does not fit the key.
+    /// The attributes after a key do not fit the key.
     #[error("Attributes of a key integrity check failed.")]
     Attributes,
 }

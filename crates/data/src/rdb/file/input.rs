@@ -129,7 +129,7 @@ impl<R: Read> Input<R> {
     /// Reads over as many bytes as the length before them tells.
     #[inline]
     fn skip_counted(&mut self, len: u64) -> Result<(), FaultKind> {
-        // What does not fit into memory is not in the file either.
+        // A length beyond the address space is beyond the end of the file, too.
         self.skip(usize::try_from(len).map_err(|_| FaultKind::Short)?)
     }
 

@@ -1,0 +1,266 @@
+//! The parameters that act in every store.
+
+use super::{Field, Parameter, ServerOptions};
+
+const fn limit(
+    name: &'static str,
+    field: fn(&mut ServerOptions) -> &mut i64,
+    min: i64,
+    docs: &'static str,
+) -> Parameter {
+    Parameter { name, live: true, docs, field: Field::Signed(field, min, i64::MAX) }
+}
+
+const fn size(name: &'static str, field: fn(&mut ServerOptions) -> &mut i64, docs: &'static str) -> Parameter {
+    Parameter { name, live: true, docs, field: Field::Size(field) }
+}
+
+/// Parameters that act, by name.
+pub static PARAMETERS: &[Parameter] = &[
+    Parameter {
+        name: "busy-reply-threshold",
+        live: true,
+        docs: "Milliseconds after which clients waiting for a script's keys get BUSY and SCRIPT KILL may end it; 0 for \
+         never.",
+        field: Field::Signed(|options| &mut options.busy_reply_threshold_ms, 0, i64::MAX),
+    },
+    Parameter {
+        name: "client-output-buffer-limit",
+        live: true,
+        docs: "Limits of unread replies, beyond which a client is disconnected: class, hard limit, soft limit, \
+         seconds.",
+        field: Field::Output(|options| &mut options.client_output_buffer_limit),
+    },
+    Parameter {
+        name: "client-query-buffer-limit",
+        live: true,
+        docs: "Maximum size of a client's unprocessed requests; beyond it the client is disconnected.",
+        field: Field::Memory(|options| &mut options.client_query_buffer_limit, 1 << 20, i64::MAX as u64),
+    },
+    Parameter {
+        name: "databases",
+        live: false,
+        docs: "Number of databases that SELECT can choose.",
+        field: Field::Integer(|options| &mut options.databases, 1, i32::MAX as u32),
+    },
+    Parameter {
+        name: "dbfilename",
+        live: true,
+        docs: "The name of the RDB file in 'dir'. Protected: see 'enable-protected-configs'.",
+        field: Field::FileName(|options| &mut options.dbfilename),
+    },
+    Parameter {
+        name: "default_lua_flags",
+        live: true,
+        docs: "Default flags of scripts, separated by commas, as in SCRIPT FLAGS. A parameter of Dragonfly.",
+        field: Field::LuaFlags(|options| &mut options.default_lua_flags),
+    },
+    Parameter {
+        name: "dir",
+        live: true,
+        docs: "The directory of the store's files, from which its data set is loaded at the start. In a store section, \
+         without it nothing is loaded. Protected: see 'enable-protected-configs'.",
+        field: Field::Text(|options| &mut options.dir),
+    },
+    Parameter {
+        name: "enable-debug-command",
+        live: false,
+        docs: "Clients that may call DEBUG: no, yes, or local for clients of this machine.",
+        field: Field::Choice(|options| &mut options.enable_debug_command, &["no", "yes", "local"]),
+    },
+    Parameter {
+        name: "enable-protected-configs",
+        live: false,
+        docs: "Clients that may change 'dir' and 'dbfilename': no, yes, or local for clients of this machine.",
+        field: Field::Choice(|options| &mut options.enable_protected_configs, &["no", "yes", "local"]),
+    },
+    limit(
+        "hash-max-listpack-entries",
+        |o| &mut o.limits[0],
+        0,
+        "Maximum number of fields of a hash in its small form.",
+    ),
+    size("hash-max-listpack-value", |o| &mut o.limits[1], "Maximum length of a field or value in the small form."),
+    size("hll-sparse-max-bytes", |o| &mut o.limits[8], "Maximum size of a HyperLogLog in its small form, in bytes."),
+    Parameter {
+        name: "latency-monitor-threshold",
+        live: true,
+        docs: "Milliseconds from which an event is recorded for LATENCY; 0 for none.",
+        field: Field::Signed(|options| &mut options.latency_threshold_ms, 0, i64::MAX),
+    },
+    Parameter {
+        name: "latency-tracking",
+        live: true,
+        docs: "Whether the durations of commands are recorded for LATENCY HISTOGRAM and INFO latencystats.",
+        field: Field::Switch(|options| &mut options.latency_tracking),
+    },
+    Parameter {
+        name: "latency-tracking-info-percentiles",
+        live: true,
+        docs: "Percentiles that INFO latencystats shows.",
+        field: Field::Percentiles(|options| &mut options.latency_percentiles),
+    },
+    Parameter {
+        name: "list-max-listpack-size",
+        live: true,
+        docs: "Maximum number of elements of a list's node, or from -1 to -5 its size of 4 to 64 KiB.",
+        field: Field::Signed(|options| &mut options.limits[7], i32::MIN as i64, i32::MAX as i64),
+    },
+    Parameter {
+        name: "lfu-decay-time",
+        live: true,
+        docs: "Minutes without an access after which a key's access counter is decremented; 0 for never.",
+        field: Field::Integer(|options| &mut options.lfu_decay_time, 0, i32::MAX as u32),
+    },
+    Parameter {
+        name: "lua-memory-limit",
+        live: true,
+        docs: "Memory limit of a script interpreter, in bytes; a script that exceeds it ends with an error. Not a \
+         parameter of Redis.",
+        field: Field::Memory(|options| &mut options.lua_memory_limit, 1 << 20, 1 << 40),
+    },
+    Parameter {
+        name: "lua-undeclared-keys",
+        live: true,
+        docs: "Whether scripts may use undeclared keys: allow or deny. Not a parameter of Redis.",
+        field: Field::Choice(|options| &mut options.lua_undeclared_keys, &["allow", "deny"]),
+    },
+    Parameter {
+        name: "lua_mem_gc_threshold",
+        live: true,
+        docs: "Size of an interpreter, in bytes, from which it collects garbage after a script. A parameter of \
+         Dragonfly.",
+        field: Field::Memory(|options| &mut options.lua_mem_gc_threshold, 0, 1 << 40),
+    },
+    Parameter {
+        name: "lua_auto_async",
+        live: true,
+        docs: "Whether redis.call and redis.pcall as separate statements do not convert the reply, as acall and \
+         apcall, in scripts compiled from now on. A parameter of Dragonfly.",
+        field: Field::Switch(|options| &mut options.lua_auto_async),
+    },
+    Parameter {
+        name: "maxclients",
+        live: true,
+        docs: "Maximum number of clients; further ones get an error and are closed.",
+        field: Field::Integer(|options| &mut options.maxclients, 1, u32::MAX),
+    },
+    Parameter {
+        name: "maxmemory",
+        live: true,
+        docs: "Maximum memory of data and clients' buffers, in bytes; beyond it keys are evicted according to \
+         maxmemory-policy; 0 for no limit.",
+        field: Field::Memory(|options| &mut options.maxmemory, 0, u64::MAX),
+    },
+    Parameter {
+        name: "maxmemory-clients",
+        live: true,
+        docs: "Maximum memory of clients' buffers and queues, in bytes, or N% of maxmemory; beyond it the largest \
+         clients are closed; 0: only maxmemory applies.",
+        field: Field::Share(|options| &mut options.maxmemory_clients),
+    },
+    Parameter {
+        name: "maxmemory-policy",
+        live: true,
+        docs: "The eviction policy at maxmemory; with noeviction commands that need memory are refused.",
+        field: Field::Policy(|options| &mut options.maxmemory_policy),
+    },
+    Parameter {
+        name: "notify-keyspace-events",
+        live: true,
+        docs: "Events published about keys: K and E select the channels, g$lshzxetdmn the classes, A most of them.",
+        field: Field::Events(|options| &mut options.notify_keyspace_events),
+    },
+    Parameter {
+        name: "protected-mode",
+        live: true,
+        docs: "Refuses clients from other machines while there is no password.",
+        field: Field::Switch(|options| &mut options.protected_mode),
+    },
+    Parameter {
+        name: "proto-max-bulk-len",
+        live: true,
+        docs: "Maximum length of an argument, and of a string made by a command, in bytes.",
+        field: Field::Memory(|options| &mut options.proto_max_bulk_len, 1 << 20, i64::MAX as u64),
+    },
+    Parameter {
+        name: "rdbchecksum",
+        live: false,
+        docs: "Whether RDB files get a checksum, and that of a file is compared when it is loaded.",
+        field: Field::Switch(|options| &mut options.rdbchecksum),
+    },
+    Parameter {
+        name: "rdbcompression",
+        live: true,
+        docs: "Whether strings of more than 20 bytes are compressed in the file of a save.",
+        field: Field::Switch(|options| &mut options.rdb_compression),
+    },
+    Parameter {
+        name: "requirepass",
+        live: true,
+        docs: "The password of the default user; empty for none.",
+        field: Field::Text(|options| &mut options.requirepass),
+    },
+    Parameter {
+        name: "save",
+        live: true,
+        docs: "Pairs of seconds and changes: the store is saved when so many changes were made and so much time has passed \
+         since the last save; empty for never.",
+        field: Field::SavePoints(|options| &mut options.save_points),
+    },
+    limit(
+        "set-max-intset-entries",
+        |o| &mut o.limits[2],
+        0,
+        "Maximum number of members of a set of integers in its \
+     small form.",
+    ),
+    limit("set-max-listpack-entries", |o| &mut o.limits[3], 0, "Maximum number of members of a set in its small form."),
+    size("set-max-listpack-value", |o| &mut o.limits[4], "Maximum length of a member in the small form."),
+    Parameter {
+        name: "slowlog-log-slower-than",
+        live: true,
+        docs: "Microseconds of execution from which a command is recorded in the slow log; negative for none.",
+        field: Field::Signed(|options| &mut options.slowlog_slower_than_us, -1, i64::MAX),
+    },
+    Parameter {
+        name: "slowlog-max-len",
+        live: true,
+        docs: "Maximum number of entries of the slow log.",
+        field: Field::Signed(|options| &mut options.slowlog_max_len, 0, i64::MAX),
+    },
+    Parameter {
+        name: "stop-writes-on-bgsave-error",
+        live: true,
+        docs: "Whether commands that write are refused after a save that failed, while save points are set.",
+        field: Field::Switch(|options| &mut options.stop_writes_on_bgsave_error),
+    },
+    size("stream-node-max-bytes", |o| &mut o.limits[9], "Maximum size of a stream's node, in bytes; 0: unlimited."),
+    limit(
+        "stream-node-max-entries",
+        |o| &mut o.limits[10],
+        0,
+        "Maximum number of entries of a stream's node; 0: \
+     unlimited.",
+    ),
+    Parameter {
+        name: "tcp-keepalive",
+        live: true,
+        docs: "Seconds between keep-alive probes to a silent client; 0 for none. Applies to new connections.",
+        field: Field::Integer(|options| &mut options.tcp_keepalive_s, 0, i32::MAX as u32),
+    },
+    Parameter {
+        name: "timeout",
+        live: true,
+        docs: "Seconds after which an idle client is disconnected; 0 for never.",
+        field: Field::Integer(|options| &mut options.timeout_s, 0, i32::MAX as u32),
+    },
+    limit(
+        "zset-max-listpack-entries",
+        |o| &mut o.limits[5],
+        0,
+        "Maximum number of members of a sorted set in its \
+     small form.",
+    ),
+    size("zset-max-listpack-value", |o| &mut o.limits[6], "Maximum length of a member in the small form."),
+];
