@@ -207,6 +207,7 @@ impl Load {
         let _filling = Filling::new();
         let terms = Terms {
             now_ms: inner.clock.now_ms(),
+            ticks: inner.clock.coarse_ticks(),
             keeps_expired: options.keeps_expired,
             existing: options.existing,
             is_lfu: inner.memory.policy().is_lfu(),

@@ -106,6 +106,7 @@ fn is_object(name: &str, words: &[Vec<u8>], subcommand: &[u8]) -> bool {
 /// Commands whose replies are not compared, by the beginning of their names, with the reason.
 pub(super) const LEFT_OUT: &[(&str, &str)] = &[
     ("asking", "Valkey refuses it unless it is a node of a cluster"),
+    ("bgsave", SAVES),
     ("client|setinfo", "its effect shows in CLIENT LIST; has its own tests"),
     ("cluster", "Valkey refuses it unless it is a node of a cluster"),
     ("config|rewrite", "writes the server's file"),
@@ -123,10 +124,14 @@ pub(super) const LEFT_OUT: &[(&str, &str)] = &[
     ("quit", "ends the connection; has its own tests"),
     ("readonly", "Valkey refuses it unless it is a node of a cluster"),
     ("readwrite", "Valkey refuses it unless it is a node of a cluster"),
+    ("save", SAVES),
     ("script", SCRIPTS),
     ("shutdown", "ends the server; has its own tests"),
     ("waitaof", "there is no append-only file to wait for; has its own tests"),
 ];
+
+/// Of commands that write files.
+const SAVES: &str = "writes a file; has its own tests";
 
 const SCRIPTS: &str = "scripts are compared by a separate corpus";
 

@@ -3,7 +3,7 @@
 //! The values of a batch are built first, with nothing locked. Then its keys are put in the order of their stripes, so
 //! that each stripe is locked once for all its keys of the batch, and what their insertion reads is fetched ahead.
 
-use sluicegate_data::clock::{TICKS_PER_S, ticks_of_ms};
+use sluicegate_data::clock::TICKS_PER_S;
 use sluicegate_data::rdb::file::{Fault, StoredKey};
 use sluicegate_data::value::{Access, Garbage, INLINE_MAX, Value};
 
@@ -18,6 +18,8 @@ use crate::waiter::ReadyKey;
 #[derive(Clone, Copy)]
 pub(super) struct Terms {
     pub(super) now_ms: i64,
+    /// The time of accesses, by the clock by which they are measured.
+    pub(super) ticks: u32,
     pub(super) keeps_expired: bool,
     pub(super) existing: Existing,
     pub(super) is_lfu: bool,
@@ -163,7 +165,7 @@ impl<'l> Inserter<'l> {
     fn put(&self, stripe: &mut Stripe, hash: u64, stored: &StoredKey<'_>, value: Value<'_>) {
         let idle_s = stored.idle_s.filter(|_| !self.terms.is_lfu).unwrap_or(0);
         let idle = idle_s.saturating_mul(TICKS_PER_S as u64).min(i32::MAX as u64) as u32;
-        let ticks = ticks_of_ms(self.terms.now_ms).wrapping_sub(idle);
+        let ticks = self.terms.ticks.wrapping_sub(idle);
         let access = Access { ticks, is_traceless: false, limits: &self.inner.limits };
         // There is no old value, so nothing is left to free.
         drop(stripe.set((hash, stored.name), None, value, stored.expiry_ms, access));

@@ -195,7 +195,7 @@ pub(super) fn keep(images: &mut Option<Box<Images>>, snapshots: &Snapshots, entr
 }
 
 /// Keeps the old value of an unsaved entry that is about to be removed, unless it is large: then it stays unsaved, and
-/// [`move_out`] takes it.
+/// [`move_out`](Stripe::move_out) takes it.
 #[cold]
 pub(super) fn keep_if_small(images: &mut Option<Box<Images>>, snapshots: &Snapshots, entry: &Entry) {
     if is_small(entry) || snapshots.form().is_none() {
