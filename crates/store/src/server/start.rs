@@ -11,8 +11,9 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use super::Server;
+use crate::config::ServerOptions;
 use crate::files::reason;
-use crate::{Load, LoadOptions};
+use crate::{Directory, Load, LoadOptions};
 
 /// Levels of log lines.
 const NOTICE: u8 = 2;
@@ -64,6 +65,27 @@ impl Server {
                 Err(format!("Fatal error: can't open the RDB file {} for reading: {}", path.display(), reason(&error)))
             }
         }
+    }
+
+    /// Begins to append to a file, or ends that. The errors are Redis's text and a line for the log.
+    pub(super) fn switch_appending(&self, options: &ServerOptions) -> Result<(), (String, Option<String>)> {
+        if !options.appendonly {
+            // Waits for scripts and for the disk, which a worker must not.
+            let store = self.store.clone();
+            let end = move || {
+                // The file is closed in any case, and the log has the error.
+                let _ = store.end_appending();
+            };
+            let thread = std::thread::Builder::new().name("store-append-end".into()).spawn(end);
+            return thread.map(drop).map_err(|error| (reason(&error), None));
+        }
+        if options.dir.is_empty() {
+            return Err(("this store has no directory; set 'dir' in its section".into(), None));
+        }
+        let directory = Directory::new(OsStr::from_bytes(&options.dir));
+        self.store
+            .begin_to_append(&directory)
+            .map_err(|fault| ("Unable to turn on AOF. Check server logs.".to_owned(), Some(fault.to_string())))
     }
 
     /// Returns the part of a file that is loaded, in percent.
