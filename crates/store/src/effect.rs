@@ -42,6 +42,8 @@ impl Inner {
         assert_none_locked();
         for effect in effects {
             match effect {
+                // Scripts of a file that is replayed tell nobody.
+                Effect::Event(_) if self.loading.is_on() => {}
                 Effect::Event(event) => self.publish_event(&event),
                 Effect::Message { kind, channel, message } => {
                     self.pubsub.publish(kind, &channel, &message);

@@ -62,7 +62,9 @@ fn tick_for(inner: &Inner, budget: Duration) {
     inner.memory.note_peak(inner.memory.told());
     let start = Instant::now();
     inner.tick_scripts();
-    inner.tick_saves();
+    if !inner.loading.is_on() {
+        inner.tick_saves();
+    }
     inner.discard(inner.memory.take_late());
     let late = sluicegate_data::object::cell::take_late();
     if !late.is_empty() {

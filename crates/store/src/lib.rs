@@ -59,6 +59,8 @@ mod pubsub;
 mod redis;
 mod reference;
 mod refused;
+#[allow(dead_code, reason = "the start uses it")]
+mod replay;
 mod save;
 mod script;
 mod section;

@@ -66,7 +66,7 @@ fn saddex(ctx: &mut Ctx<'_>, out: &mut dyn ReplySink) {
             return Err("ERR wrong number of arguments for 'saddex' command".into());
         }
         let at_ms = super::field_expiry::seconds_from_now(seconds, ctx.now.ms())?;
-        let now_ms = ctx.now.ms();
+        let now_ms = ctx.expiry_ms();
         let mut key = ctx.key(0);
         let added = key.edit_as(|set: &mut Set| {
             members.iter().filter(|member| set.add_expiring(member, at_ms, keep, now_ms)).count()
