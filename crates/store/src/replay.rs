@@ -568,9 +568,11 @@ impl<'l> Replay<'l> {
     fn report(&mut self, spec: &CommandSpec, words: &[&[u8]]) {
         self.done.errors += 1;
         if self.done.errors <= ERRORS_LOGGED {
-            let command = match words[0].eq_ignore_ascii_case(spec.name.as_bytes()) {
-                true => spec.name.to_owned(),
-                false => format!("{}|{}", words[0].to_ascii_lowercase().escape_ascii(), spec.name),
+            let command = match self.inner.rows.find(words[0]).map(|row| row.spec) {
+                Some(container) if matches!(container.handler, Handler::Container) => {
+                    format!("{}|{}", container.name, spec.name)
+                }
+                _ => spec.name.to_owned(),
             };
             let error = self.error.trim_ascii();
             let error = error.strip_prefix(b"-").unwrap_or(error).escape_ascii();
