@@ -105,15 +105,17 @@ pub struct ServerOptions {
     pub appendonly: bool,
     /// When it is synced: `always`, `everysec` or `no`.
     pub appendfsync: &'static str,
-    /// The directory of its files, in `dir`, and the start of their names.
+    /// The directory of its files, in `dir`.
     pub appenddirname: Vec<u8>,
+    /// The start of their names.
     pub appendfilename: Vec<u8>,
     /// Whether a last file that was cut off is loaded up to there.
     pub aof_load_truncated: bool,
     /// Whether the time is written into it, once a second.
     pub aof_timestamps: bool,
-    /// The growth in percent that begins a rewrite, and the size below which none begins.
+    /// The growth in percent that begins a rewrite; 0: none does.
     pub aof_rewrite_percentage: u32,
+    /// The size below which none begins, in bytes.
     pub aof_rewrite_min_bytes: u64,
     /// Whether it is not synced during rewrites.
     pub no_fsync_on_rewrite: bool,

@@ -215,6 +215,11 @@ impl<'p> Ctx<'p> {
         &self.inner.limits
     }
 
+    /// Returns the time up to which keys and elements have expired: the present, or none.
+    pub(crate) fn expiry_ms(&mut self) -> i64 {
+        if self.inner.memory.is_timeless() { TIMELESS } else { self.now.ms() }
+    }
+
     /// Returns the longest string that a command may make by writing into one, in bytes.
     pub(crate) fn string_max(&self) -> usize {
         self.inner.string_max.load(Ordering::Relaxed) as usize
@@ -296,7 +301,7 @@ impl<'p> Ctx<'p> {
     /// Like [`read_as`](Self::read_as), with the time at which to read elements that may expire on their own.
     pub(crate) fn read_timed<K: Kind>(&mut self, index: usize) -> Result<Option<(Ref<'_, K>, i64)>, Refused> {
         if self.pins.is_some() {
-            let now_ms = self.now.ms();
+            let now_ms = self.expiry_ms();
             return Ok(typed::<K>(self.pin(index))?.map(|value| (value, now_ms)));
         }
         let ticks = self.now.access();
@@ -309,7 +314,8 @@ impl<'p> Ctx<'p> {
         }
         let value = typed::<K>(Some(entry))?.expect("there is an entry");
         // The clock is read only if something may expire.
-        let now_ms = if value.earliest_ms().is_some() { self.now.ms() } else { TIMELESS };
+        let may_expire = value.earliest_ms().is_some() && !self.inner.memory.is_timeless();
+        let now_ms = if may_expire { self.now.ms() } else { TIMELESS };
         Ok(Some((value, now_ms)))
     }
 
@@ -332,10 +338,10 @@ impl<'p> Ctx<'p> {
                 return Err(WRONG_TYPE.into());
             }
         }
+        let now_ms = self.expiry_ms();
         if let Some(pins) = &self.pins {
             return Ok(keys.map(|index| pins.entries[index].as_ref().and_then(Entry::object)).collect());
         }
-        let now_ms = self.now.ms();
         let value = |index: usize| {
             let place = self.places[index];
             let stripe: &Stripe = self.locks.get(usize::from(place.lock))?;
@@ -562,7 +568,7 @@ impl<'p> Ctx<'p> {
         if self.pins.is_some() {
             return;
         }
-        let now_ms = self.now.ms();
+        let now_ms = self.expiry_ms();
         let place = self.places[index];
         let Some(stripe) = self.locks.get_mut(usize::from(place.lock)) else { return };
         if stripe.holds.is_some() && !writes {
@@ -737,7 +743,12 @@ impl KeyMut<'_, '_> {
     /// Returns the time for accessing elements that may expire on their own; the clock is read only if some do.
     pub(crate) fn element_time(&mut self) -> i64 {
         let timed = self.entry().and_then(Entry::object).is_some_and(|object| object.earliest_ms().is_some());
-        if timed { self.now.ms() } else { TIMELESS }
+        if timed { self.expiry_ms() } else { TIMELESS }
+    }
+
+    /// See [`Ctx::expiry_ms`].
+    pub(crate) fn expiry_ms(&mut self) -> i64 {
+        if self.stripe.is_timeless() { TIMELESS } else { self.now.ms() }
     }
 
     /// Returns its expiry in Unix milliseconds.

@@ -69,6 +69,8 @@ impl Inner {
             match effect {
                 // Who has several of them records them before, as one.
                 Effect::Change(mut unit) => self.record.put_unit(&mut unit),
+                // Scripts of a file that is replayed tell nobody.
+                Effect::Event(_) if self.loading.is_on() => {}
                 Effect::Event(event) => self.publish_event(&event),
                 Effect::Message { kind, channel, message } => {
                     self.pubsub.publish(kind, &channel, &message);

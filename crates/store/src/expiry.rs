@@ -62,8 +62,10 @@ fn tick_for(inner: &Inner, budget: Duration) {
     inner.memory.note_peak(inner.memory.told());
     let start = Instant::now();
     inner.tick_scripts();
-    inner.tick_saves();
-    inner.tick_rewrites();
+    if !inner.loading.is_on() {
+        inner.tick_saves();
+        inner.tick_rewrites();
+    }
     inner.discard(inner.memory.take_late());
     let late = sluicegate_data::object::cell::take_late();
     if !late.is_empty() {

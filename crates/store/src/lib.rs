@@ -61,6 +61,8 @@ mod record;
 mod redis;
 mod reference;
 mod refused;
+#[allow(dead_code, reason = "the start uses it")]
+mod replay;
 mod save;
 mod script;
 mod section;

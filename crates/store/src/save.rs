@@ -226,11 +226,6 @@ impl Job {
         });
     }
 
-    /// Returns whether it was cancelled.
-    pub(crate) fn is_cancelled(&self) -> bool {
-        self.is_cancelled.load(Ordering::SeqCst)
-    }
-
     /// Ends it without a file.
     pub(crate) fn cancel(&self) {
         self.is_cancelled.store(true, Ordering::SeqCst);

@@ -410,7 +410,7 @@ impl Stripe {
     pub(crate) fn find(&mut self, hash: u64, key: &[u8], now: &mut Now<'_>, reads: bool) -> Option<Slot> {
         let (slot, entry) = self.table.look(hash, key)?;
         match entry.expiry() {
-            Some(at_ms) if at_ms <= now.ms() => {
+            Some(at_ms) if at_ms <= now.ms() && !self.memory.is_timeless() => {
                 if !reads || self.holds.is_none() && !self.memory.keeps_expired() {
                     self.expire(slot, key, at_ms);
                     debug_assert!(!now.removed, "each removal is recorded");
@@ -420,6 +420,11 @@ impl Stripe {
             }
             _ => Some(slot),
         }
+    }
+
+    /// Returns whether nothing counts as expired.
+    pub(crate) fn is_timeless(&self) -> bool {
+        self.memory.is_timeless()
     }
 
     /// Returns whether the key has a string that should not be copied under the lock.

@@ -138,6 +138,11 @@ impl<R: Read> AofReader<R> {
         }
     }
 
+    /// Returns the position up to which the file was read as whole.
+    pub(crate) fn position(&self) -> u64 {
+        self.whole
+    }
+
     /// Returns the next part of the file; after the end, the end again.
     pub(crate) fn next(&mut self) -> io::Result<Event<'_>> {
         if let Some(end) = self.end {

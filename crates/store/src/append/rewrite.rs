@@ -4,8 +4,6 @@ use std::io;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use parking_lot::Mutex;
-
 use super::{Basis, State};
 use crate::Inner;
 use crate::aof::parts::{BaseFormat, Parts};
@@ -174,10 +172,4 @@ impl Inner {
         job.end(result.unwrap_or(SaveEnd::Failed));
         self.record.wake_taker();
     }
-}
-
-/// Returns whether the parts are known; for tests.
-#[cfg(test)]
-pub(super) fn is_certain(parts: &Mutex<Parts>) -> bool {
-    parts.lock().is_certain()
 }

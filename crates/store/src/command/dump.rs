@@ -133,7 +133,7 @@ fn restore(ctx: &mut Ctx<'_>, out: &mut dyn ReplySink) {
             // Redis lets a time beyond its clock wrap around too: the key has then expired long ago.
             ttl_ms => Some(ttl_ms.wrapping_add(key.now.ms())),
         };
-        if expiry.is_some_and(|at_ms| at_ms <= key.now.ms()) {
+        if expiry.is_some_and(|at_ms| at_ms <= key.expiry_ms()) {
             if key.remove() {
                 ctx.record_as(&[b"DEL", words[1]]);
                 ctx.notify(0, Class::Generic, "del");

@@ -106,7 +106,7 @@ fn expire_in(ctx: &mut Ctx<'_>, out: &mut dyn ReplySink, unit: Unit, command: &s
             out.integer(0);
             return Ok(());
         }
-        if at_ms <= key.now.ms() {
+        if at_ms <= key.expiry_ms() {
             key.remove();
             ctx.record_as(&[b"DEL", words[1]]);
             ctx.notify(0, Class::Generic, "del");

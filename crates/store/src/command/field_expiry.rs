@@ -165,10 +165,11 @@ fn say_all(codes: &[i64], out: &mut dyn ReplySink) {
 fn hexpire_in(ctx: &mut Ctx<'_>, out: &mut dyn ReplySink, unit: Unit, command: &str) {
     let words = ctx.words;
     let result = (|| {
-        let now_ms = ctx.now.ms();
+        let at_ms = time(words[2], unit, ctx.now.ms(), command);
+        let now_ms = ctx.expiry_ms();
         let mut key = ctx.key(0);
         check_hash(&key)?;
-        let at_ms = time(words[2], unit, now_ms, command)?;
+        let at_ms = at_ms?;
         let condition = Condition::parse(words[3]);
         let at = 3 + usize::from(condition != Condition::None);
         let fields = fields(words, at, "ERR Parameter `numFields` should be greater than 0")?;
@@ -301,14 +302,14 @@ fn say_values(values: &[Option<Vec<u8>>], out: &mut dyn ReplySink) {
 fn hgetex(ctx: &mut Ctx<'_>, out: &mut dyn ReplySink) {
     let words = ctx.words;
     let result = (|| {
-        let now_ms = ctx.now.ms();
+        let (clock_ms, now_ms) = (ctx.now.ms(), ctx.expiry_ms());
         let mut key = ctx.key(0);
         key.note_read();
         check_hash(&key)?;
         let mut change = Expiry::Keep;
         let mut at = 2;
         if let Some(unit) = unit_of(words[2]) {
-            change = Expiry::At(time(words[3], unit, now_ms, "hgetex")?);
+            change = Expiry::At(time(words[3], unit, clock_ms, "hgetex")?);
             at = 4;
         } else if is(words[2], "persist") {
             (change, at) = (Expiry::None, 3);
@@ -440,8 +441,8 @@ impl SetOptions {
 fn hsetex(ctx: &mut Ctx<'_>, out: &mut dyn ReplySink) {
     let words = ctx.words;
     let result = (|| {
-        let now_ms = ctx.now.ms();
-        let SetOptions { condition, expiry, pairs } = SetOptions::parse(words, now_ms)?;
+        let SetOptions { condition, expiry, pairs } = SetOptions::parse(words, ctx.now.ms())?;
+        let now_ms = ctx.expiry_ms();
         let set = pairs.clone();
         if let Some(there) = condition {
             // Fields are examined up to the first that does not meet the condition, as in Redis.
@@ -568,8 +569,8 @@ fn fieldttl(ctx: &mut Ctx<'_>, out: &mut dyn ReplySink) {
 fn fieldexpire(ctx: &mut Ctx<'_>, out: &mut dyn ReplySink) {
     let words = ctx.words;
     let result = (|| {
-        let now_ms = ctx.now.ms();
-        let at_ms = time(words[2], Unit::Seconds, now_ms, "fieldexpire")?;
+        let at_ms = time(words[2], Unit::Seconds, ctx.now.ms(), "fieldexpire")?;
+        let now_ms = ctx.expiry_ms();
         let fields = &words[3..];
         let mut key = ctx.key(0);
         let is_set = key.entry().and_then(Entry::object).is_some_and(|object| Set::of(&object).is_some());

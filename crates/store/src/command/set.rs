@@ -66,7 +66,7 @@ fn saddex(ctx: &mut Ctx<'_>, out: &mut dyn ReplySink) {
             return Err("ERR wrong number of arguments for 'saddex' command".into());
         }
         let at_ms = super::field_expiry::seconds_from_now(seconds, ctx.now.ms())?;
-        let now_ms = ctx.now.ms();
+        let now_ms = ctx.expiry_ms();
         let mut key = ctx.key(0);
         let are_new: Vec<bool> = key.edit_as(|set: &mut Set| {
             members.iter().map(|member| set.add_expiring(member, at_ms, keep, now_ms)).collect()
@@ -96,6 +96,28 @@ fn record_timed(ctx: &mut Ctx<'_>, members: &[&[u8]], at_ms: i64, are_new: Optio
 
 /// The name of an effect: `key at_ms member…` gives members of a set this expiry, in Unix milliseconds.
 pub(crate) const SPEXPIREAT: &[u8] = b"SPEXPIREAT";
+
+/// The effect.
+pub(crate) const EXPIRE_MEMBERS: CommandSpec = CommandSpec {
+    name: "spexpireat",
+    arity: -4,
+    flags: Flags::WRITE,
+    keys: KeyRule::ONE,
+    handler: Handler::Keyspace(expire_members),
+    ..CommandSpec::EMPTY
+};
+
+fn expire_members(ctx: &mut Ctx<'_>, out: &mut dyn ReplySink) {
+    let (words, result) = (ctx.words, integer(ctx.words[2]));
+    let result = result.and_then(|at_ms| {
+        ctx.key(0).edit_existing_as(|set: &mut Set| {
+            words[3..].iter().for_each(|member| {
+                set.add_expiring(member, at_ms, false, sluicegate_data::object::elements::TIMELESS);
+            });
+        })
+    });
+    or_error(result.map(|_| out.ok()), out);
+}
 
 fn srem(ctx: &mut Ctx<'_>, out: &mut dyn ReplySink) {
     let members = &ctx.words[2..];

@@ -314,7 +314,7 @@ fn run<const STORES: bool>(
         let options = Options::parse(&words[2..], STORES).map_err(Ok)?;
         let mut read = Ok(Vec::new());
         let seen = keys.see(&SOURCE, db, &words[..2], &mut |ctx| {
-            let (now_ms, of_script) = (ctx.now.ms(), ctx.of_script);
+            let (now_ms, of_script) = (ctx.expiry_ms(), ctx.of_script);
             if let Some(entry) = ctx.read(0) {
                 let object = entry.object().ok_or(WRONG_TYPE.into());
                 read = object.and_then(|object| options.sorted(&object, now_ms, of_script));
@@ -428,7 +428,7 @@ fn destination(words: &[&[u8]], db: u32) -> Option<KeyWord> {
 fn sort(ctx: &mut Ctx<'_>, out: &mut dyn ReplySink) {
     let words = ctx.words;
     let result = Options::parse(&words[2..], true).and_then(|options| {
-        let (now_ms, of_script) = (ctx.now.ms(), ctx.of_script);
+        let (now_ms, of_script) = (ctx.expiry_ms(), ctx.of_script);
         let elements = match ctx.read(0) {
             None => Vec::new(),
             Some(entry) => options.of_itself(&*entry.object().ok_or(WRONG_TYPE)?, now_ms, of_script)?,
@@ -459,7 +459,7 @@ fn say(elements: &[Vec<u8>], out: &mut dyn ReplySink) {
 fn sort_ro(ctx: &mut Ctx<'_>, out: &mut dyn ReplySink) {
     let words = ctx.words;
     let result = Options::parse(&words[2..], false).and_then(|options| {
-        let (now_ms, of_script) = (ctx.now.ms(), ctx.of_script);
+        let (now_ms, of_script) = (ctx.expiry_ms(), ctx.of_script);
         let elements = match ctx.read(0) {
             None => Vec::new(),
             Some(entry) => options.of_itself(&*entry.object().ok_or(WRONG_TYPE)?, now_ms, of_script)?,

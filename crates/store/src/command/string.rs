@@ -272,7 +272,7 @@ fn getex(ctx: &mut Ctx<'_>, out: &mut dyn ReplySink) {
         };
         let long = say_old(&key, out)?;
         match expiry {
-            Some(at_ms) if at_ms <= key.now.ms() => {
+            Some(at_ms) if at_ms <= key.expiry_ms() => {
                 key.remove();
                 ctx.record_as(&[b"DEL", words[1]]);
                 ctx.notify(0, Class::Generic, "del");

@@ -35,12 +35,6 @@ impl Ctx<'_> {
         self.inner.record.is_on()
     }
 
-    /// Returns the time for what is not due at it, in Unix milliseconds: while a record is replayed, the command's own time
-    /// is one at which nothing has expired.
-    pub(crate) fn wall_ms(&mut self) -> i64 {
-        if self.inner.loading.is_on() { self.inner.clock.now_ms() } else { self.now.ms() }
-    }
-
     /// Records the value of key `index` in place of the command's words.
     pub(crate) fn record_value(&mut self, index: usize) {
         let mut unit = self.recorded.take().unwrap_or_default();

@@ -330,7 +330,7 @@ fn claim(
     say: impl FnOnce(&Stream, &Claimed),
 ) -> Result<(), Refused> {
     let words = ctx.words;
-    let now_ms = ctx.wall_ms();
+    let now_ms = ctx.now.ms();
     let claimed = ctx.key(0).edit_existing_as(|stream: &mut Stream| {
         stream.edit_group(words[2], |stream, group| {
             let before = group.last();

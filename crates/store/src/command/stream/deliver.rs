@@ -100,7 +100,7 @@ fn deliver(ctx: &mut Ctx<'_>, read: &Read, named: &Named, out: &mut dyn ReplySin
     if served > 0 && !ctx.win() {
         return Ok(true);
     }
-    let now_ms = ctx.wall_ms();
+    let now_ms = ctx.now.ms();
     let records = ctx.records();
     let is_nested = served > 0 && out.keyed(served);
     for request in &requests {

@@ -160,7 +160,7 @@ pub(super) fn destroy(ctx: &mut Ctx<'_>, out: &mut dyn ReplySink) {
 pub(super) fn create_consumer(ctx: &mut Ctx<'_>, out: &mut dyn ReplySink) {
     let words = ctx.words;
     let result = (|| {
-        let now_ms = ctx.wall_ms();
+        let now_ms = ctx.now.ms();
         let mut key = ctx.key(0);
         check_stream(&key)?;
         let add = |stream: &mut Stream| {
