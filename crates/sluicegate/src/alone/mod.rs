@@ -316,6 +316,7 @@ fn serve(
         tokio::select! {
             _ = join => {}
             // A second signal ends the wait immediately.
+            _ = terminate.recv() => insist(log),
             _ = interrupt.recv() => insist(log),
             () = tokio::time::sleep(LAST_MOMENT) => {}
         }
