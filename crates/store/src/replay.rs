@@ -29,11 +29,13 @@ use crate::aof::manifest::Part;
 use crate::aof::parts::Parts;
 use crate::aof::read::{AofReader, Command, End, EndKind, Event, is_rdb};
 use crate::catalogue::{CommandSpec, Detached, Handle, Handler, Numbered};
+use crate::command::{EXPIRE_MEMBERS, SPEXPIREAT};
 use crate::effect::Collected;
 use crate::execute::{Attempted, Origin, Who};
 use crate::files::{File, reason};
 use crate::memory::Memory;
 use crate::owned::{Finished, ReplyForm};
+use crate::record::annotation;
 use crate::script::errors_only::ErrorsOnly;
 use crate::thread::block_on;
 use crate::waiter::Blocks;
@@ -444,8 +446,9 @@ impl<'l> Replay<'l> {
 
     /// Replays commands up to the end of their file.
     fn commands(&mut self, mut reader: AofReader<impl Read>, current: &Current<'_>) -> Result<End, ReplayFault> {
-        let mut count = 0_u64;
+        let (mut count, mut own, mut own_start) = (0_u64, annotation::Reader::default(), 0);
         loop {
+            let before = reader.position();
             let event = reader.next();
             match event.map_err(|error| ReplayFault::Unreadable { name: current.name(), error })? {
                 Event::Command(command) => {
@@ -456,7 +459,18 @@ impl<'l> Replay<'l> {
                     }
                     self.command(command, current)?;
                 }
-                Event::Annotation(_) => {}
+                Event::Annotation(line) => {
+                    let wrong = |_| ReplayFault::Format { name: current.name(), offset: before };
+                    own_start = if own.is_within() { own_start } else { before };
+                    if let Some(words) = own.read(line).map_err(wrong)? {
+                        self.own(&words, before, current)?;
+                    }
+                }
+                // The effect is not whole.
+                Event::End(end) if own.is_within() => {
+                    let kind = if end.kind == EndKind::Whole { EndKind::Command } else { end.kind };
+                    return Ok(End { whole: end.whole.min(own_start), kind });
+                }
                 Event::End(end) => {
                     self.inner.loading.loaded_bytes.store(current.before + end.whole, Ordering::Relaxed);
                     return Ok(end);
@@ -489,6 +503,28 @@ impl<'l> Replay<'l> {
                 Ok(())
             }
             None => self.run(row, &words, command.end, current),
+        }
+    }
+
+    /// Executes an effect that only this store knows, or queues it for its transaction.
+    fn own(&mut self, words: &[Vec<u8>], offset: u64, current: &Current<'_>) -> Result<(), ReplayFault> {
+        let words: SmallVec<[&[u8]; 16]> = words.iter().map(|word| &word[..]).collect();
+        let row = match words[0] {
+            SPEXPIREAT => {
+                Some(Numbered { spec: &EXPIRE_MEMBERS, number: u16::MAX }).filter(|row| row.spec.takes(words.len()))
+            }
+            _ => self.inner.rows.resolve_numbered(&words).ok(),
+        };
+        let row = row.ok_or_else(|| {
+            let command = words[0].escape_ascii().to_string();
+            ReplayFault::Unknown { name: current.name(), command, offset }
+        })?;
+        match &mut self.queue {
+            Some(queue) => {
+                queue.push(row, &words, offset);
+                Ok(())
+            }
+            None => self.run(row, &words, offset, current),
         }
     }
 

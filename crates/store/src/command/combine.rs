@@ -14,7 +14,7 @@ use sluicegate_data::value::Value;
 use sluicegate_wire::resp::{ReplySink, parse_i64};
 
 use super::{Refused, SYNTAX, is, or_error};
-use crate::catalogue::{Category, CommandSpec, Cost, Flags, Handler, WrittenKeys};
+use crate::catalogue::{Category, CommandSpec, Cost, Flags, Handler, Records, WrittenKeys};
 use crate::context::Ctx;
 use crate::keys::KeyRule;
 use crate::notify::Class;
@@ -257,7 +257,13 @@ const fn row(
 }
 
 const fn stores(row: CommandSpec) -> CommandSpec {
-    CommandSpec { arity: -3, flags: Flags::WRITE.and(Flags::DENYOOM), writes: WrittenKeys::First, ..row }
+    CommandSpec {
+        arity: -3,
+        flags: Flags::WRITE.and(Flags::DENYOOM),
+        writes: WrittenKeys::First,
+        records: Records::Derived,
+        ..row
+    }
 }
 
 pub(super) const COMMANDS: &[CommandSpec] = &[

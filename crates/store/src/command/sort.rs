@@ -24,7 +24,7 @@ use super::{Refused, SYNTAX, WRONG_TYPE, integer, is, or_error};
 use crate::Inner;
 use crate::catalogue::Keys;
 use crate::catalogue::OtherKeys;
-use crate::catalogue::{Category, CommandSpec, Cost, Flags, Handler, Rows, WrittenKeys};
+use crate::catalogue::{Category, CommandSpec, Cost, Flags, Handler, Records, Rows, WrittenKeys};
 use crate::context::Ctx;
 use crate::keys::{KeyRule, KeyWord};
 use crate::notify::Class;
@@ -482,6 +482,7 @@ const SORT: CommandSpec = CommandSpec {
     complexity: "O(N+M*log(M)) where N is the number of elements to sort and M the number of those returned.",
     visits: Some(visits_of_sort),
     writes: WrittenKeys::Others,
+    records: Records::Value,
     others: Some(&OTHERS),
     handler: Handler::Keyspace(sort),
     ..CommandSpec::EMPTY

@@ -310,7 +310,13 @@ impl Connection {
                     }
                     self.waits(&workspace, 0);
                     let server = self.worker.server.clone();
-                    let pause = Box::pin(async move { server.pause.wait(is_write).await });
+                    let pause = Box::pin(async move {
+                        let may_run = server.pause.wait(is_write).await;
+                        if may_run {
+                            server.store.0.record.room().await;
+                        }
+                        may_run
+                    });
                     let came = Box::pin(self.unless_gone(pause, &mut workspace, &options)).await;
                     if came.is_none_or(|(may_run, _)| !may_run) {
                         break false;
@@ -454,6 +460,7 @@ impl Connection {
     fn keep(&mut self, output: &mut Vec<u8>) -> bool {
         let is_kept = self.worker.live.get() > 1
             && !output.is_empty()
+            && !self.worker.server.store.0.appender.holds_replies()
             && self.worker.batch.keep(&self.exit, output, self.session.now);
         if is_kept {
             output.clear();
@@ -466,6 +473,9 @@ impl Connection {
         if output.len() > WRITE_SHARE {
             // Boxed: few replies are so large, all connections would carry its size.
             return Box::pin(self.flush_in_shares(output, options)).await;
+        }
+        if self.worker.server.store.0.appender.holds_replies() && !Box::pin(self.wait_for_disk()).await {
+            return false;
         }
         if self.exit.state() == State::Waiting {
             self.worker.send_batch();
@@ -504,6 +514,19 @@ impl Connection {
         output.clear();
         self.client.outbox.left(0);
         true
+    }
+
+    /// Waits until what the replies follow is on the disk. Returns false if the client must not get them, because what it
+    /// has written may not last.
+    async fn wait_for_disk(&mut self) -> bool {
+        let has_written = std::mem::take(&mut self.session.has_written);
+        let inner = self.worker.server.store.0.clone();
+        let number = inner.record.last();
+        let durable = Box::pin(async move { inner.appender.durable(number).await });
+        match self.unless_killed(durable).await {
+            Some((is_durable, _)) => is_durable || !has_written,
+            None => false,
+        }
     }
 
     /// Like [`flush`](Self::flush), but lets the worker's other clients run in between.

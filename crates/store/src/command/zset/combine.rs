@@ -10,7 +10,7 @@ use sluicegate_wire::resp::ReplySink;
 
 use super::super::{Refused, SYNTAX, integer, is, or_error};
 use super::{WRITES, per_element, say_pair, score, store};
-use crate::catalogue::{CommandSpec, Flags, WrittenKeys};
+use crate::catalogue::{CommandSpec, Flags, Records, WrittenKeys};
 use crate::context::Ctx;
 use crate::keys::KeyRule;
 use crate::visits::{self, FindVisits};
@@ -350,6 +350,7 @@ const fn writes(
         since,
         keys: KeyRule::Counted { count: 2, destination: true },
         writes: WrittenKeys::First,
+        records: Records::Derived,
         ..per_element(name, -4, WRITES.and(Flags::MOVABLEKEYS), summary, handle)
     }
 }
