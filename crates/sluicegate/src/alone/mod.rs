@@ -320,6 +320,13 @@ fn serve(
             _ = interrupt.recv() => insist(log),
             () = tokio::time::sleep(LAST_MOMENT) => {}
         }
+        match store.sync_at_end() {
+            None => {}
+            Some(Ok(())) => log.say(Level::Notice, "Calling fsync() on the AOF file."),
+            Some(Err(error)) => {
+                log.say(Level::Warning, &format!("Fail to fsync the AOF file: {}.", reason(&error)));
+            }
+        }
         Ok(())
     })
 }
