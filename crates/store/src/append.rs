@@ -293,6 +293,8 @@ impl Store {
         parts.settle()?;
         let log = match parts.manifest().increments.last().cloned() {
             Some(last) => {
+                let name = last.name.escape_ascii();
+                inner.saver.log(2, &format!("Opening AOF incr file {name} on server start"));
                 let mut file = parts.directory().append(&last.name)?;
                 if file.length()? > whole {
                     file.truncate(whole)?;
@@ -302,6 +304,8 @@ impl Store {
             }
             None => {
                 let (part, file) = parts.create_increment()?;
+                let name = part.name.escape_ascii();
+                inner.saver.log(2, &format!("Creating AOF incr file {name} on server start"));
                 if parts.manifest().base.is_some() {
                     parts.add_increment(part)?;
                 } else {
@@ -334,6 +338,13 @@ impl Store {
         inner.open_appender(parts, Writer::closed(inner.record.last() + 1))?;
         inner.begin_rewrite();
         Ok(())
+    }
+
+    /// Writes and syncs what was recorded so far, for the end of the process. [`None`] if there is no append-only file.
+    pub fn sync_at_end(&self) -> Option<io::Result<()>> {
+        let inner = &self.0;
+        let (record, last) = (inner.record.clone(), inner.record.last());
+        inner.appender.ask(move |writer| writer.end(&record, last))
     }
 
     /// Writes and syncs everything that was recorded, and closes the file. The store records no more.

@@ -371,6 +371,7 @@ fn a_single_file_of_an_old_version_is_replayed() {
     let store = store();
     let (parts, found) = Parts::open(&disk, DIRECTORY, NAME).expect("an old file");
     assert_eq!((found, parts.manifest().base.is_some()), (Found::Old, true));
+    drop(parts);
     let (result, log) = replay_in(&disk, &store, ReplayOptions::default());
     let replayed = result.expect("right files");
     let bytes = (rdb.len() + tail.len()) as u64;
