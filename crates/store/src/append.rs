@@ -343,8 +343,8 @@ impl Store {
     /// Writes and syncs what was recorded so far, for the end of the process. [`None`] if there is no append-only file.
     pub fn sync_at_end(&self) -> Option<io::Result<()>> {
         let inner = &self.0;
-        let (record, last) = (inner.record.clone(), inner.record.last());
-        inner.appender.ask(move |writer| writer.end(&record, last))
+        let (of_writer, last) = (inner.appender.clone(), inner.record.last());
+        inner.appender.ask(move |writer| writer.end(&of_writer, last))
     }
 
     /// Writes and syncs everything that was recorded, and closes the file. The store records no more.
