@@ -187,7 +187,11 @@ impl Inner {
         let stripe = self.keyspace.stripe_of(hash);
         let mut now = Now::new(&self.clock, &self.limits);
         let mut locked = db.lock(stripe);
-        let Some(waiter) = next_waiter(&mut locked, hash, key, &mut now) else { return Served::Nobody };
+        let waiter = next_waiter(&mut locked, hash, key, &mut now);
+        if now.take_removed() {
+            self.record_expired(index, key);
+        }
+        let Some(waiter) = waiter else { return Served::Nobody };
         if !self.hold_key(&mut locked, id, index, key, extra) {
             return Served::MustPark(waiter);
         }
@@ -251,6 +255,7 @@ impl Inner {
             }
         }
         let (reply, _) = caught(waiter.form, |out| (blocking.serve)(&mut ctx, out));
+        ctx.record(spec);
         for stripe in &mut ctx.locks {
             if let Some(waits) = &mut stripe.waits {
                 ready.extend(waits.take_ready());
@@ -289,6 +294,9 @@ impl Inner {
             let lock = stripes.binary_search(&self.keyspace.stripe_of(hash)).unwrap_or_default();
             let stripe = &mut ctx.locks[lock];
             let slot = stripe.find(hash, key, &mut ctx.now, true);
+            if ctx.now.take_removed() {
+                self.record_expired(index, key);
+            }
             let object = slot.and_then(|slot| stripe.table.entry(slot).object());
             if !waiter.takes(key, object.as_deref()) {
                 continue;

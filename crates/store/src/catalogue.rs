@@ -19,7 +19,7 @@ use crate::context::{Ctx, Pending};
 use crate::gate::{Closed, Pass};
 use crate::keys::KeyRule;
 use crate::keyspace::Keyspace;
-use crate::loading::{LOADING, Loading};
+use crate::loading::{BEHIND, LOADING, Loading};
 use crate::names::Names;
 use crate::owned::{Received, ReplyForm};
 use crate::park::Parked;
@@ -38,8 +38,9 @@ pub(crate) const KEYS_MAX: usize = 128;
 /// function for both kinds of sink.
 pub type Handle = fn(&mut Ctx<'_>, &mut dyn ReplySink);
 
-/// The function of a command that has the whole keyspace for itself: words and database of the caller follow.
-pub type GlobalHandle = fn(&Keyspace, &Closed<'_>, &[&[u8]], u32, &mut dyn ReplySink);
+/// The function of a command that has the whole keyspace for itself: words and database of the caller follow. Returns
+/// whether the command is recorded.
+pub type GlobalHandle = fn(&Keyspace, &Closed<'_>, &[&[u8]], u32, &mut dyn ReplySink) -> bool;
 
 /// Properties of a command, named as in Redis's `COMMAND` reply.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -402,6 +403,17 @@ pub(crate) enum WrittenKeys {
     Others,
 }
 
+/// What is recorded of a command that changes keys.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Records {
+    /// Its words, or what it puts in their place.
+    Words,
+    /// The values of the changed keys.
+    Value,
+    /// Its words, or the values if a source may have expired when they are replayed.
+    Derived,
+}
+
 /// The treatment of long words, beginning with the third.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum LongWords {
@@ -470,6 +482,8 @@ pub struct CommandSpec {
     pub(crate) visits: Option<FindVisits>,
     /// The keys that it writes, if it runs on the thread pool.
     pub(crate) writes: WrittenKeys,
+    /// What is recorded of it.
+    pub(crate) records: Records,
     /// The handling of its long words.
     pub(crate) long_words: LongWords,
     /// Whether one of its words may be the offset of a bit, which makes a string long.
@@ -519,6 +533,7 @@ impl CommandSpec {
         blocking: None,
         visits: None,
         writes: WrittenKeys::Flagged,
+        records: Records::Words,
         long_words: LongWords::Aside,
         has_offsets: false,
         reads_all_keys: false,
@@ -538,14 +553,23 @@ impl CommandSpec {
         matches!(self.handler, Handler::Connection(Detached::Selects))
     }
 
-    /// Returns the error of the command if it is refused because a file is being loaded, or the last save failed.
+    /// Returns the error of the command if it is refused because a file is being loaded, the last save failed, or the
+    /// append-only file cannot be written.
     #[cold]
     pub(crate) fn refusal(&self, loading: &Loading) -> Option<&'static str> {
         match () {
             () if loading.is_on() && !self.flags.has(Flags::LOADING) => Some(LOADING),
-            () if loading.refuses_writes() && self.flags.has(Flags::WRITE) => Some(MISCONF),
-            () => None,
+            () if !self.flags.has(Flags::WRITE) => None,
+            () if loading.refuses_writes() => Some(MISCONF),
+            () => loading.refuses_appending(),
         }
+    }
+
+    /// Like [`refusal`](Self::refusal), for a caller in the process, which cannot wait until less waits to be appended.
+    #[cold]
+    pub(crate) fn refusal_inside(&self, loading: &Loading) -> Option<&'static str> {
+        let is_behind = loading.holds_writes() && self.may_write();
+        self.refusal(loading).or(is_behind.then_some(BEHIND))
     }
 
     /// Returns whether it changes keys, or calls code that may do so.

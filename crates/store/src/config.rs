@@ -101,6 +101,24 @@ pub struct ServerOptions {
     pub rdb_compression: bool,
     /// Whether commands that write are refused after a save that failed.
     pub stop_writes_on_bgsave_error: bool,
+    /// Whether there is an append-only file.
+    pub appendonly: bool,
+    /// When it is synced: `always`, `everysec` or `no`.
+    pub appendfsync: &'static str,
+    /// The directory of its files, in `dir`.
+    pub appenddirname: Vec<u8>,
+    /// The start of their names.
+    pub appendfilename: Vec<u8>,
+    /// Whether a last file that was cut off is loaded up to there.
+    pub aof_load_truncated: bool,
+    /// Whether the time is written into it, once a second.
+    pub aof_timestamps: bool,
+    /// The growth in percent that begins a rewrite; 0: none does.
+    pub aof_rewrite_percentage: u32,
+    /// The size below which none begins, in bytes.
+    pub aof_rewrite_min_bytes: u64,
+    /// Whether it is not synced during rewrites.
+    pub no_fsync_on_rewrite: bool,
     /// Classes of keyspace events that are published, as bits.
     pub notify_keyspace_events: u32,
 }
@@ -196,6 +214,15 @@ impl Default for ServerOptions {
             save_points: Vec::new(),
             rdb_compression: true,
             stop_writes_on_bgsave_error: true,
+            appendonly: false,
+            appendfsync: "everysec",
+            appenddirname: b"appendonlydir".to_vec(),
+            appendfilename: b"appendonly.aof".to_vec(),
+            aof_load_truncated: true,
+            aof_timestamps: false,
+            aof_rewrite_percentage: 100,
+            aof_rewrite_min_bytes: 64 << 20,
+            no_fsync_on_rewrite: false,
             notify_keyspace_events: 0,
         }
     }
@@ -358,7 +385,6 @@ pub static FIXED: &[Fixed] = &[
     fixed("aclfile", "", "ACLs are not available yet"),
     fixed("activedefrag", "no", "the allocator here does not fragment that way"),
     fixed("aof-rewrite-cpulist", "", "processors are left to the system"),
-    fixed("appendonly", "no", "nothing is persisted yet"),
     fixed("bgsave-cpulist", "", "processors are left to the system"),
     fixed("bind-source-addr", "", "replication is not available yet"),
     fixed("bio-cpulist", "", "processors are left to the system"),

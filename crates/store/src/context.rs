@@ -5,6 +5,7 @@
 //! completed writes are published, waiters of created keys are served, and the abort is counted; no reply is written.
 
 mod ending;
+mod recording;
 
 use std::any::Any;
 use std::collections::VecDeque;
@@ -30,6 +31,7 @@ use crate::locks::Locks;
 use crate::notify::{Class, Event, Notifier};
 use crate::owned::Words;
 use crate::pubsub::Kind as ChannelKind;
+use crate::record::Unit;
 use crate::refused::Refused;
 use crate::refused::WRONG_TYPE;
 use crate::stripe::{Locked, Now, Stripe};
@@ -57,6 +59,10 @@ pub struct Ctx<'p> {
     pub(crate) effects: Effects,
     /// The section's list of deferred effects, if a section runs the command.
     pub(crate) collected: Option<&'p Collected>,
+    /// The keys that were changed, as bits by their numbers.
+    changed: u64,
+    /// What is recorded in place of the command's words.
+    recorded: Option<Box<Unit>>,
     /// Whether the stripes stay locked for further commands, as in a transaction of few keys.
     pub(crate) keeps_locks: bool,
     /// The number of receivers of this command's message, if it was counted before the stripes were locked.
@@ -94,6 +100,8 @@ pub(crate) enum Pending {
 pub(crate) struct Ahead {
     /// Large values with the indices of their words.
     pub(crate) values: Vec<(u32, Arc<Vec<u8>>)>,
+    /// Long words with their indices, to be recorded.
+    pub(crate) long: Vec<(u32, Arc<Vec<u8>>)>,
     /// The value of RESTORE's payload.
     pub(crate) decoded: Option<Result<Value<'static>, rdb::Wrong>>,
     /// The result of BITOP, whose type is known to that command only.
@@ -148,6 +156,8 @@ impl<'p> Ctx<'p> {
             garbage: Vec::new(),
             effects: Vec::new(),
             collected: None,
+            changed: 0,
+            recorded: None,
             keeps_locks: false,
             reached: None,
             blocks,
@@ -205,6 +215,11 @@ impl<'p> Ctx<'p> {
         &self.inner.limits
     }
 
+    /// Returns the time up to which keys and elements have expired: the present, or none.
+    pub(crate) fn expiry_ms(&mut self) -> i64 {
+        if self.inner.memory.is_timeless() { TIMELESS } else { self.now.ms() }
+    }
+
     /// Returns the longest string that a command may make by writing into one, in bytes.
     pub(crate) fn string_max(&self) -> usize {
         self.inner.string_max.load(Ordering::Relaxed) as usize
@@ -254,6 +269,9 @@ impl<'p> Ctx<'p> {
         let mut locked = keyspace.db(self.pass, place.db)?.lock(keyspace.stripe_of(place.hash));
         let Some(slot) = locked.find(place.hash, self.words[place.word as usize], &mut self.now, true) else {
             locked.misses += 1;
+            if self.now.take_removed() {
+                self.record_expired(index);
+            }
             drop(locked);
             self.say(Class::KeyMiss, "keymiss", place);
             self.pins.as_mut()?.entries[index] = None;
@@ -283,7 +301,7 @@ impl<'p> Ctx<'p> {
     /// Like [`read_as`](Self::read_as), with the time at which to read elements that may expire on their own.
     pub(crate) fn read_timed<K: Kind>(&mut self, index: usize) -> Result<Option<(Ref<'_, K>, i64)>, Refused> {
         if self.pins.is_some() {
-            let now_ms = self.now.ms();
+            let now_ms = self.expiry_ms();
             return Ok(typed::<K>(self.pin(index))?.map(|value| (value, now_ms)));
         }
         let ticks = self.now.access();
@@ -296,7 +314,8 @@ impl<'p> Ctx<'p> {
         }
         let value = typed::<K>(Some(entry))?.expect("there is an entry");
         // The clock is read only if something may expire.
-        let now_ms = if value.earliest_ms().is_some() { self.now.ms() } else { TIMELESS };
+        let may_expire = value.earliest_ms().is_some() && !self.inner.memory.is_timeless();
+        let now_ms = if may_expire { self.now.ms() } else { TIMELESS };
         Ok(Some((value, now_ms)))
     }
 
@@ -319,10 +338,10 @@ impl<'p> Ctx<'p> {
                 return Err(WRONG_TYPE.into());
             }
         }
+        let now_ms = self.expiry_ms();
         if let Some(pins) = &self.pins {
             return Ok(keys.map(|index| pins.entries[index].as_ref().and_then(Entry::object)).collect());
         }
-        let now_ms = self.now.ms();
         let value = |index: usize| {
             let place = self.places[index];
             let stripe: &Stripe = self.locks.get(usize::from(place.lock))?;
@@ -403,6 +422,7 @@ impl<'p> Ctx<'p> {
             None => {
                 stripe.misses += 1;
                 if self.now.take_removed() {
+                    self.record_expired(index);
                     self.say(Class::Expired, "expired", place);
                 }
                 None
@@ -427,6 +447,7 @@ impl<'p> Ctx<'p> {
         // Neither a hit nor a miss.
         let Some(slot) = stripe.find(place.hash, self.words[place.word as usize], &mut self.now, true) else {
             if self.now.take_removed() {
+                self.record_expired(index);
                 self.say(Class::Expired, "expired", place);
             }
             return None;
@@ -442,12 +463,17 @@ impl<'p> Ctx<'p> {
     pub(crate) fn key(&mut self, index: usize) -> KeyMut<'_, 'p> {
         self.lock_pinned(index);
         let place = self.places[index];
+        if self.locks[usize::from(place.lock)].has_timed && self.records() {
+            self.remove_expired_elements(index);
+        }
         let key = self.words[place.word as usize];
         let stripe = &mut self.locks[usize::from(place.lock)];
         let slot = stripe.find(place.hash, key, &mut self.now, false);
-        if self.now.take_removed() && self.inner.notifier.wants(Class::Expired) {
-            self.effects.push(Effect::Event(Event { name: "expired", db: place.db, key: key.into() }));
+        if self.now.take_removed() {
+            self.record_expired(index);
+            self.say(Class::Expired, "expired", place);
         }
+        let stripe = &mut self.locks[usize::from(place.lock)];
         KeyMut {
             stripe,
             is_apart: self.pins.is_some(),
@@ -478,6 +504,7 @@ impl<'p> Ctx<'p> {
     /// changes a key must call this before it unlocks, and one that changes nothing must not.
     #[inline]
     pub(crate) fn notify(&mut self, index: usize, class: Class, name: &'static str) {
+        self.note_changed(index);
         self.lock_pinned(index);
         let place = self.places[index];
         if let Some(stripe) = self.locks.get_mut(usize::from(place.lock)) {
@@ -498,6 +525,7 @@ impl<'p> Ctx<'p> {
 
     /// Counts a change of key `index` of which clients that watch it are not notified.
     pub(crate) fn note_change(&mut self, index: usize) {
+        self.note_changed(index);
         self.lock_pinned(index);
         let place = self.places[index];
         if let Some(stripe) = self.locks.get_mut(usize::from(place.lock)) {
@@ -507,6 +535,7 @@ impl<'p> Ctx<'p> {
 
     /// Notifies the watchers of key `index` of a change for which Redis has no event.
     pub(crate) fn touch(&mut self, index: usize) {
+        self.note_changed(index);
         self.lock_pinned(index);
         let place = self.places[index];
         if let Some(stripe) = self.locks.get_mut(usize::from(place.lock)) {
@@ -518,20 +547,28 @@ impl<'p> Ctx<'p> {
     /// does. Expired fields found by a read-only command in a stripe with holds are left to the sweep.
     #[cold]
     pub(crate) fn expire_fields(&mut self, index: usize, fields: &[&[u8]], writes: bool) {
-        self.expire_in(index, writes, |hash, now_ms| fields.iter().filter(|field| hash.expire(field, now_ms)).count());
+        self.expire_in(index, writes, |hash, now_ms, gone| {
+            for field in fields {
+                if hash.expire(field, now_ms) {
+                    gone.push((*field).into());
+                }
+            }
+        });
     }
 
     /// Like [`expire_fields`](Self::expire_fields), for a limited number of any fields.
     #[cold]
     pub(crate) fn expire_some_fields(&mut self, index: usize) {
-        self.expire_in(index, false, |hash, now_ms| hash.purge(now_ms, EXPIRED_MAX).0);
+        self.expire_in(index, false, |hash, now_ms, gone| {
+            hash.purge(now_ms, EXPIRED_MAX, &mut |field| gone.push(field.into()));
+        });
     }
 
-    fn expire_in(&mut self, index: usize, writes: bool, expire: impl FnOnce(&mut Hash, i64) -> usize) {
+    fn expire_in(&mut self, index: usize, writes: bool, expire: impl FnOnce(&mut Hash, i64, &mut Vec<Box<[u8]>>)) {
         if self.pins.is_some() {
             return;
         }
-        let now_ms = self.now.ms();
+        let now_ms = self.expiry_ms();
         let place = self.places[index];
         let Some(stripe) = self.locks.get_mut(usize::from(place.lock)) else { return };
         if stripe.holds.is_some() && !writes {
@@ -539,17 +576,26 @@ impl<'p> Ctx<'p> {
         }
         let key = self.words[place.word as usize];
         let Some(slot) = stripe.table.find(place.hash, key) else { return };
-        let expired =
-            stripe.edit_object(slot, |object| Hash::of_mut(object).map(|hash| (expire(hash, now_ms), hash.len() == 0)));
-        let Some(Some((removed @ 1.., is_empty))) = expired else { return };
-        stripe.expired_elements += removed as u64;
+        let mut gone = Vec::new();
+        let expired = stripe.edit_object(slot, |object| {
+            Hash::of_mut(object).map(|hash| {
+                expire(hash, now_ms, &mut gone);
+                hash.len() == 0
+            })
+        });
+        let Some(Some(is_empty)) = expired.filter(|_| !gone.is_empty()) else { return };
+        stripe.expired_elements += gone.len() as u64;
         if is_empty {
             self.garbage.extend(stripe.remove(slot));
         }
+        self.record_gone(index, false, &gone);
+        // These are not changes of the command itself.
+        let changed = self.changed;
         self.notify(index, Class::Hash, "hexpired");
         if is_empty {
             self.notify(index, Class::Generic, "del");
         }
+        self.changed = changed;
     }
 
     /// Publishes a message; returns the number of clients that it reaches. In a section it is sent at the end.
@@ -697,7 +743,12 @@ impl KeyMut<'_, '_> {
     /// Returns the time for accessing elements that may expire on their own; the clock is read only if some do.
     pub(crate) fn element_time(&mut self) -> i64 {
         let timed = self.entry().and_then(Entry::object).is_some_and(|object| object.earliest_ms().is_some());
-        if timed { self.now.ms() } else { TIMELESS }
+        if timed { self.expiry_ms() } else { TIMELESS }
+    }
+
+    /// See [`Ctx::expiry_ms`].
+    pub(crate) fn expiry_ms(&mut self) -> i64 {
+        if self.stripe.is_timeless() { TIMELESS } else { self.now.ms() }
     }
 
     /// Returns its expiry in Unix milliseconds.

@@ -11,6 +11,7 @@ use std::cell::RefCell;
 use crate::Inner;
 use crate::notify::Event;
 use crate::pubsub::Kind;
+use crate::record::Unit;
 use crate::thread::assert_none_locked;
 
 /// An effect outside the keyspace.
@@ -19,6 +20,8 @@ pub(crate) enum Effect {
     Event(Event),
     /// A message that was published.
     Message { kind: Kind, channel: Box<[u8]>, message: Box<[u8]> },
+    /// Changes of keys, to be recorded as one unit before the keys are released.
+    Change(Box<Unit>),
     /// Anything else.
     Other(Box<dyn FnOnce() + Send>),
 }
@@ -26,7 +29,7 @@ pub(crate) enum Effect {
 impl Effect {
     /// Returns whether it is neither an event nor a message.
     pub(crate) fn is_deferred(&self) -> bool {
-        matches!(self, Effect::Other(_))
+        matches!(self, Effect::Other(_) | Effect::Change(_))
     }
 }
 
@@ -37,11 +40,37 @@ pub(crate) type Effects = Vec<Effect>;
 pub(crate) type Collected = RefCell<Vec<Effect>>;
 
 impl Inner {
+    /// Records all changes as one unit. The caller has locked or holds their keys.
+    pub(crate) fn record_all(&self, effects: &mut Effects) {
+        let mut all: Option<Box<Unit>> = None;
+        for effect in effects.extract_if(.., |effect| matches!(effect, Effect::Change(_))) {
+            let Effect::Change(mut unit) = effect else { continue };
+            match &mut all {
+                None => all = Some(unit),
+                Some(all) => all.append(&mut unit),
+            }
+        }
+        if let Some(mut unit) = all {
+            self.record.put_unit(&mut unit);
+        }
+    }
+
+    /// Records that a key has expired and was removed. The caller has locked its stripe.
+    pub(crate) fn record_expired(&self, db: u32, key: &[u8]) {
+        if self.record.is_on() {
+            self.record.put(|unit| unit.add(db, &[b"DEL", key]));
+        }
+    }
+
     /// Emits effects. The caller has no stripe locked.
     pub(crate) fn emit(&self, effects: impl IntoIterator<Item = Effect>) {
         assert_none_locked();
         for effect in effects {
             match effect {
+                // Who has several of them records them before, as one.
+                Effect::Change(mut unit) => self.record.put_unit(&mut unit),
+                // Scripts of a file that is replayed tell nobody.
+                Effect::Event(_) if self.loading.is_on() => {}
                 Effect::Event(event) => self.publish_event(&event),
                 Effect::Message { kind, channel, message } => {
                     self.pubsub.publish(kind, &channel, &message);

@@ -43,7 +43,7 @@ impl Engine for Store {
 /// saved.
 #[inline]
 pub(crate) fn refused(inner: &Inner, spec: &CommandSpec) -> Option<Reply> {
-    let refusal = if inner.loading.refuses_some() { spec.refusal(&inner.loading) } else { None };
+    let refusal = if inner.loading.refuses_some() { spec.refusal_inside(&inner.loading) } else { None };
     refusal.map(|text| Reply::Error(text.into()))
 }
 
@@ -93,7 +93,7 @@ impl Store {
             return None;
         }
         let mut plan = Plan::new();
-        let mut handles: SmallVec<[Handle; 8]> = SmallVec::new();
+        let mut handles: SmallVec<[(Handle, &'static CommandSpec); 8]> = SmallVec::new();
         for words in commands {
             let spec = inner.rows.resolve(words).ok()?;
             let Handler::Keyspace(handle) = spec.handler else { return None };
@@ -101,18 +101,19 @@ impl Store {
             if is_full || !suits(spec, words) || !plan.add(inner, spec, words, db) {
                 return None;
             }
-            handles.push(handle);
+            handles.push((handle, spec));
         }
         let (replies, ready) = {
             let pass = inner.gate.enter();
             let mut ctx = plan.lock(inner, &pass)?;
             let mut replies = Vec::with_capacity(commands.len());
-            for (index, (words, handle)) in commands.iter().zip(handles).enumerate() {
+            for (index, (words, (handle, spec))) in commands.iter().zip(handles).enumerate() {
                 // A panic ends only its own command; the others still run.
                 let reply = catch_unwind(AssertUnwindSafe(|| {
                     let mut reply = ReplyBuilder::new();
                     plan.turn_to(index, &mut ctx, words, db);
                     handle(&mut ctx, &mut reply);
+                    ctx.record(spec);
                     reply.finish()
                 }));
                 replies.push(reply.unwrap_or_else(|_| Reply::Error(FAILED.into())));

@@ -306,6 +306,7 @@ impl Inner {
             if let Some(watched) = &mut stripe.watched {
                 watched.touch(entry.key());
             }
+            self.record_expired(index, stripe.table.entry(slot).key());
             let garbage = stripe.remove(slot);
             let ready: VecDeque<ReadyKey> = stripe.take_ready().collect();
             drop(locked);

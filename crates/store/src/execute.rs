@@ -314,6 +314,7 @@ impl Inner {
             return Attempted::Held;
         }
         handle(&mut ctx, out);
+        ctx.record(spec);
         if ctx.locks.any(|stripe| stripe.waits.is_some()) || ctx.pending != Pending::Nothing {
             return self.after_handler(ctx, spec, who);
         }
@@ -353,6 +354,7 @@ impl Inner {
         let mut ctx = self.context(pass, words, db, who);
         self.lock_keys(&mut ctx, spec, who.hash);
         work(&mut ctx);
+        ctx.record(spec);
         self.keyspace.wake(ctx.locks.iter_mut().filter_map(|stripe| stripe.waits.as_deref_mut()));
         ctx.finish();
     }
@@ -517,17 +519,27 @@ impl Inner {
 /// under a lock.
 #[cold]
 fn take_long_words(ctx: &mut Ctx<'_>, spec: &CommandSpec) -> bool {
+    let records = ctx.records() && spec.counts_as_write();
     if spec.long_words == LongWords::Aside {
         let is_led = !matches!(spec.keys, KeyRule::None | KeyRule::Channels { .. });
         let is_long = ctx.words.iter().skip(2).any(|word| word.len() > COPIED_MAX);
         return ctx.defers && is_led && is_long && spec.blocking.is_none();
+    }
+    if spec.long_words == LongWords::Read && records {
+        for (place, word) in ctx.words.iter().enumerate().skip(2).filter(|(_, word)| word.len() >= SHARED_MIN) {
+            ctx.ahead.get_or_insert_default().long.push((place as u32, Arc::new(word.to_vec())));
+        }
     }
     if spec.long_words == LongWords::Copied {
         if ctx.defers && ctx.words.iter().skip(2).any(|word| word.len() > COPIED_BY_WORKER_MAX) {
             return true;
         }
         for (place, word) in ctx.words.iter().enumerate().skip(2).filter(|(_, word)| word.len() >= SHARED_MIN) {
-            ctx.ahead.get_or_insert_default().values.push((place as u32, Arc::new(word.to_vec())));
+            let (ahead, copy) = (ctx.ahead.get_or_insert_default(), Arc::new(word.to_vec()));
+            if records {
+                ahead.long.push((place as u32, copy.clone()));
+            }
+            ahead.values.push((place as u32, copy));
         }
     }
     false

@@ -62,7 +62,10 @@ fn tick_for(inner: &Inner, budget: Duration) {
     inner.memory.note_peak(inner.memory.told());
     let start = Instant::now();
     inner.tick_scripts();
-    inner.tick_saves();
+    if !inner.loading.is_on() {
+        inner.tick_saves();
+        inner.tick_rewrites();
+    }
     inner.discard(inner.memory.take_late());
     let late = sluicegate_data::object::cell::take_late();
     if !late.is_empty() {
@@ -176,11 +179,15 @@ fn sweep(inner: &Inner, index: u32, first: usize, now_ms: i64, is_over: impl Fn(
                     missed = true;
                     break;
                 };
-                done = locked.sweep(now_ms, SLOTS_PER_LOCK, &mut garbage, |class, name, key| {
+                let tell = |class, name, key: &[u8]| {
                     if inner.notifier.wants(class) {
                         effects.push(Effect::Event(Event { name, db: index, key: key.into() }));
                     }
-                });
+                };
+                let mut record = |words: &[&[u8]]| inner.record.put(|unit| unit.add(index, words));
+                let record: Option<&mut dyn FnMut(&[&[u8]])> =
+                    if inner.record.is_on() { Some(&mut record) } else { None };
+                done = locked.sweep(now_ms, SLOTS_PER_LOCK, &mut garbage, tell, record);
                 let ready: VecDeque<ReadyKey> = locked.take_ready().collect();
                 drop(locked);
                 drop(pass);

@@ -325,10 +325,11 @@ impl Keyspace {
         }
     }
 
-    /// Makes all entries unsaved; see [`snapshot`](crate::snapshot). No pass runs. Returns the databases with their
+    /// Makes all entries unsaved; see [`snapshot`](crate::snapshot). No pass runs; the next one goes on if all databases
+    /// are flushed meanwhile, or saves nothing more then. Returns the databases with their
     /// numbers.
-    pub(crate) fn cut(&self, _closed: &Closed<'_>, form: Option<Form>) -> Vec<(u32, Arc<Db>)> {
-        self.snapshots.cut(form);
+    pub(crate) fn cut(&self, _closed: &Closed<'_>, form: Option<Form>, outlives_flush: bool) -> Vec<(u32, Arc<Db>)> {
+        self.snapshots.cut(form, outlives_flush);
         // What was flushed before is of no snapshot, and its entries are only freed.
         (0..)
             .zip(&self.databases)

@@ -15,6 +15,7 @@
 
 #[allow(dead_code, reason = "the thread that writes commands, and the start, use it")]
 mod aof;
+mod append;
 mod argument;
 mod aside;
 mod big;
@@ -56,9 +57,12 @@ mod park;
 mod pass;
 mod progress;
 mod pubsub;
+mod record;
 mod redis;
 mod reference;
 mod refused;
+#[allow(dead_code, reason = "the start uses it")]
+mod replay;
 mod save;
 mod script;
 mod section;
@@ -88,6 +92,7 @@ use parking_lot::Mutex;
 
 pub use aof::manifest::fuzz_manifest;
 pub use aof::read::fuzz_aof;
+pub use append::{Appending, Fsync};
 pub use catalogue::{GlobalHandle, Handle};
 pub use commands::{Unfit, unfit};
 pub use context::Ctx;
@@ -173,8 +178,10 @@ pub(crate) struct Inner {
     /// The number of error replies by code.
     pub(crate) errors: errors::Errors,
     pub(crate) saver: save::Saver,
+    pub(crate) record: Arc<record::Record>,
+    pub(crate) appender: Arc<append::Appender>,
     pub(crate) scripts: script::Scripting,
-    pub(crate) loading: loading::Loading,
+    pub(crate) loading: Arc<loading::Loading>,
     /// The maximum number of bytes of a string that APPEND, SETRANGE and the bitmap commands may create, at most
     /// `sluicegate_data::value::STRING_MAX`.
     pub(crate) string_max: AtomicU64,
@@ -200,6 +207,8 @@ impl Store {
         let memory = Arc::new(memory::Memory::new());
         let stripe_bits = stripes.trailing_zeros() as u8;
         let now_s = options.clock.now_s();
+        let loading = Arc::<loading::Loading>::default();
+        let record = Arc::new(record::Record::new(loading.clone()));
         Store(Arc::new_cyclic(|this| Inner {
             rows: &commands::ROWS,
             keyspace: keyspace::Keyspace::new(
@@ -222,9 +231,11 @@ impl Store {
             notifier: notify::Notifier::default(),
             errors: errors::Errors::default(),
             saver: save::Saver::new(now_s),
+            record: record.clone(),
+            appender: Arc::new(append::Appender::new(record)),
             scripts: script::Scripting::new(memory.clone(), &commands::ROWS),
             string_max: AtomicU64::new(sluicegate_data::value::STRING_MAX as u64),
-            loading: loading::Loading::default(),
+            loading,
             memory,
             pubsub: pubsub::PubSub::default(),
             aside: aside::Aside::default(),

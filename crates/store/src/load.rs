@@ -28,6 +28,7 @@ use sluicegate_data::value::STRING_MAX;
 
 use self::insert::{Inserter, Terms};
 use self::queue::{Batch, Queue};
+use crate::aof::read::AofReader;
 use crate::script::function_command::load_library;
 use crate::{Inner, Store};
 
@@ -192,9 +193,25 @@ impl Drop for Load {
 impl Load {
     /// Loads a file. Waits for its end.
     pub fn run(&self, source: impl Read, options: LoadOptions<'_>) -> Result<Loaded, LoadFault> {
-        let cores = std::thread::available_parallelism().map_or(1, |cores| cores.get());
-        let threads = if options.existing == Existing::Replace { 1 } else { cores.min(THREADS_MAX) };
-        self.run_on(threads, source, options)
+        self.run_on(threads(options), source, options).map(|(loaded, _)| loaded)
+    }
+
+    /// Loads a file that commands follow, and returns their reader.
+    pub(crate) fn run_before_commands<R: Read>(
+        &self,
+        source: R,
+        options: LoadOptions<'_>,
+    ) -> Result<(Loaded, AofReader<R>), LoadFault> {
+        let (loaded, rest) = self.run_on(threads(options), source, options)?;
+        let rest = rest.ok_or_else(|| LoadFault::Threads("a fault in the program".into()))?;
+        let position = rest.offset();
+        let (source, bytes) = rest.into_rest();
+        Ok((loaded, AofReader::behind(source, bytes, position)))
+    }
+
+    /// Returns the store.
+    pub(crate) fn inner(&self) -> &Arc<Inner> {
+        &self.0
     }
 
     /// Keeps the store as it is, refusing commands, until the process ends.
@@ -202,7 +219,13 @@ impl Load {
         std::mem::forget(self);
     }
 
-    fn run_on(&self, threads: usize, source: impl Read, options: LoadOptions<'_>) -> Result<Loaded, LoadFault> {
+    /// Loads a file on so many threads. Returns its reader, too, which is at the end.
+    fn run_on<R: Read>(
+        &self,
+        threads: usize,
+        source: R,
+        options: LoadOptions<'_>,
+    ) -> Result<(Loaded, Option<FileReader<R>>), LoadFault> {
         let (inner, began) = (&self.0, Instant::now());
         let _filling = Filling::new();
         let terms = Terms {
@@ -233,19 +256,20 @@ impl Load {
         for name in ended.empty.iter().take(EMPTY_LOGGED) {
             (options.log)(NOTICE, &format!("rdbLoadObject skipping empty key: {}", name.escape_ascii()));
         }
-        let fault = match (read.err(), ended.fault) {
-            (Some(read), Some(found)) => Some(if found.offset() <= read.offset() { found } else { read }),
-            (read, found) => read.or(found),
+        let reader = match (read, ended.fault) {
+            (Err(read), Some(found)) => return Err(if found.offset() <= read.offset() { found } else { read }),
+            (Err(fault), None) | (Ok(_), Some(fault)) => return Err(fault),
+            (Ok(reader), None) => reader,
         };
-        match fault {
-            Some(fault) => Err(fault),
-            None => {
-                let [keys, expired] =
-                    [&inner.loading.keys, &inner.loading.expired].map(|sum| sum.load(Ordering::SeqCst));
-                Ok(Loaded { keys, expired, empty: ended.empty.len() as u64, took: began.elapsed() })
-            }
-        }
+        let [keys, expired] = [&inner.loading.keys, &inner.loading.expired].map(|sum| sum.load(Ordering::SeqCst));
+        Ok((Loaded { keys, expired, empty: ended.empty.len() as u64, took: began.elapsed() }, reader))
     }
+}
+
+/// Returns the number of threads that insert keys.
+fn threads(options: LoadOptions<'_>) -> usize {
+    let cores = std::thread::available_parallelism().map_or(1, |cores| cores.get());
+    if options.existing == Existing::Replace { 1 } else { cores.min(THREADS_MAX) }
 }
 
 /// What the threads of a load share.
@@ -308,9 +332,9 @@ impl Shared<'_> {
     }
 }
 
-/// Reads a file to its end and passes its keys on. Returns early, without an error, if something is wrong with a key that
-/// was passed on.
-fn read(shared: &Shared<'_>, source: impl Read, options: LoadOptions<'_>) -> Result<(), LoadFault> {
+/// Reads a file to its end, passes its keys on and returns the reader. Returns early, without it, if something is wrong
+/// with a key that was passed on.
+fn read<R: Read>(shared: &Shared<'_>, source: R, options: LoadOptions<'_>) -> Result<Option<FileReader<R>>, LoadFault> {
     let (inner, loading) = (shared.inner, &shared.inner.loading);
     let mut reader = FileReader::new(source).map_err(LoadFault::File)?.checked(options.checks);
     // A file that lies must not make the store larger than a truthful one of its size could.
@@ -334,7 +358,7 @@ fn read(shared: &Shared<'_>, source: impl Read, options: LoadOptions<'_>) -> Res
                 batch.push(&key);
                 if batch.is_full() {
                     loading.loaded_bytes.store(offset, Ordering::Relaxed);
-                    let Some(next) = shared.queue.push(batch) else { return Ok(()) };
+                    let Some(next) = shared.queue.push(batch) else { return Ok(None) };
                     batch = next;
                 }
             }
@@ -345,7 +369,7 @@ fn read(shared: &Shared<'_>, source: impl Read, options: LoadOptions<'_>) -> Res
                 };
                 expected = 0;
                 if !batch.is_empty() && batch.db != db {
-                    let Some(next) = shared.queue.push(batch) else { return Ok(()) };
+                    let Some(next) = shared.queue.push(batch) else { return Ok(None) };
                     batch = next;
                 }
             }
@@ -363,7 +387,7 @@ fn read(shared: &Shared<'_>, source: impl Read, options: LoadOptions<'_>) -> Res
     if !batch.is_empty() {
         shared.queue.push(batch);
     }
-    Ok(())
+    Ok(Some(reader))
 }
 
 /// Logs what a file says of itself, as Redis does.
@@ -402,7 +426,7 @@ pub fn fuzz_load(data: &[u8]) {
         drop(load);
         assert!(!store.is_loading());
         match loaded {
-            Ok(loaded) => assert_eq!(loaded.keys, store.keys()),
+            Ok((loaded, _)) => assert_eq!(loaded.keys, store.keys()),
             Err(LoadFault::Threads(why)) => panic!("{why}"),
             Err(_) => {}
         }
@@ -410,4 +434,4 @@ pub fn fuzz_load(data: &[u8]) {
 }
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;

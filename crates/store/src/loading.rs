@@ -1,4 +1,4 @@
-//! What keeps commands from the data set — a file that is being loaded, and a save that failed — and how far a load has
+//! What keeps commands from the data set — a file that is being loaded, a save that failed, an append-only file that cannot be written — and how far a load has
 //! come.
 //!
 //! Threads that load write it, INFO reads it, and commands read one word of it: while a file is loaded only those with
@@ -7,19 +7,35 @@
 
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 
+use parking_lot::{Mutex, RwLock};
+
 /// The reply to commands that need the data set.
 pub(crate) const LOADING: &str = "LOADING Redis is loading the dataset in memory";
+
+/// The reply to callers in the process that would have to wait until less waits to be appended.
+pub(crate) const BEHIND: &str = "MISCONF the disk is too slow: too much waits to be written to the append-only file";
 
 /// A file is being loaded.
 const IS_ON: u8 = 1;
 /// The last save failed.
 const UNSAVED: u8 = 2;
+/// The append-only file cannot be written.
+const UNWRITTEN: u8 = 4;
+/// The append-only file is far behind.
+const FAR_BEHIND: u8 = 8;
+
+/// The start of the reply to commands that write while the append-only file cannot be written.
+const UNWRITTEN_TEXT: &str = "MISCONF Errors writing to the AOF file: ";
+/// The number of different errors of which each has a reply of its own.
+const TEXTS_MAX: usize = 64;
 
 /// The progress of the present load, and the result of the last one.
 #[derive(Debug, Default)]
 pub(crate) struct Loading {
-    /// [`IS_ON`] and [`UNSAVED`].
+    /// [`IS_ON`], [`UNSAVED`], [`UNWRITTEN`] and [`FAR_BEHIND`].
     refuses: AtomicU8,
+    /// The reply while the append-only file cannot be written.
+    unwritten: RwLock<&'static str>,
     /// When it began, in Unix seconds.
     pub(crate) started_s: AtomicU64,
     /// The size of the file; 0: unknown.
@@ -46,7 +62,38 @@ impl Loading {
         self.refuses.load(Ordering::Relaxed) & UNSAVED != 0
     }
 
-    /// Returns whether some commands are refused.
+    /// Returns the reply to commands that write, if the append-only file cannot be written.
+    pub(crate) fn refuses_appending(&self) -> Option<&'static str> {
+        (self.refuses.load(Ordering::Relaxed) & UNWRITTEN != 0).then(|| *self.unwritten.read())
+    }
+
+    /// Sets the error because of which commands that write are refused.
+    pub(crate) fn refuse_appending(&self, error: Option<&str>) {
+        match error {
+            Some(error) => {
+                *self.unwritten.write() = interned(error);
+                self.refuses.fetch_or(UNWRITTEN, Ordering::SeqCst);
+            }
+            None => {
+                self.refuses.fetch_and(!UNWRITTEN, Ordering::SeqCst);
+            }
+        }
+    }
+
+    /// Returns whether commands that write wait, because too much waits to be written.
+    pub(crate) fn holds_writes(&self) -> bool {
+        self.refuses.load(Ordering::SeqCst) & FAR_BEHIND != 0
+    }
+
+    /// Sets whether commands that write wait.
+    pub(crate) fn hold_writes(&self, holds: bool) {
+        match holds {
+            true => self.refuses.fetch_or(FAR_BEHIND, Ordering::SeqCst),
+            false => self.refuses.fetch_and(!FAR_BEHIND, Ordering::SeqCst),
+        };
+    }
+
+    /// Returns whether some commands are refused, or wait.
     #[inline]
     pub(crate) fn refuses_some(&self) -> bool {
         self.refuses.load(Ordering::Relaxed) != 0
@@ -92,6 +139,22 @@ impl Loading {
         let eta_s = if elapsed_s == 0 { 1 } else { elapsed_s * left / (loaded + 1) };
         (percent, u64::try_from(eta_s).unwrap_or(u64::MAX))
     }
+}
+
+/// Returns the reply for an error of the disk: there are few different ones, and each is kept for good.
+fn interned(error: &str) -> &'static str {
+    static TEXTS: Mutex<Vec<&'static str>> = Mutex::new(Vec::new());
+    let mut texts = TEXTS.lock();
+    let is_it = |text: &&&'static str| text.strip_prefix(UNWRITTEN_TEXT) == Some(error);
+    if let Some(text) = texts.iter().find(is_it) {
+        return text;
+    }
+    if texts.len() >= TEXTS_MAX {
+        return "MISCONF Errors writing to the AOF file: see the log";
+    }
+    let text: &'static str = format!("{UNWRITTEN_TEXT}{error}").leak();
+    texts.push(text);
+    text
 }
 
 #[cfg(test)]

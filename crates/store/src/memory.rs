@@ -17,7 +17,7 @@
 //! for changes of [`STEP`] bytes or more, so a short MULTI or a short message reports nothing.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicI64, AtomicU8, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU8, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
@@ -127,6 +127,8 @@ pub(crate) struct Memory {
     evictor_rests_until: AtomicU64,
     /// The time until which expired keys are kept, in microseconds; 0: they are removed.
     expired_kept_until: AtomicU64,
+    /// Whether nothing counts as expired.
+    is_timeless: AtomicBool,
     /// The maximum memory in use that was observed.
     peak: AtomicU64,
     /// Large values that expired under a stripe's lock. This lock comes after the stripes' locks, and is held only to
@@ -162,6 +164,7 @@ impl Memory {
             made: Instant::now(),
             evictor_rests_until: AtomicU64::new(0),
             expired_kept_until: AtomicU64::new(0),
+            is_timeless: AtomicBool::new(false),
             peak: AtomicU64::new(0),
             late: Mutex::default(),
             clients: Clients {
@@ -297,6 +300,17 @@ impl Memory {
     /// Returns whether expired keys are hidden and not removed.
     pub(crate) fn keeps_expired(&self) -> bool {
         is_before(&self.expired_kept_until, || self.now_us())
+    }
+
+    /// Sets whether nothing counts as expired, neither keys nor elements: while commands of a file are replayed, of which
+    /// one may revive what has expired by now.
+    pub(crate) fn set_timeless(&self, is_timeless: bool) {
+        self.is_timeless.store(is_timeless, Ordering::SeqCst);
+    }
+
+    /// Returns whether nothing counts as expired.
+    pub(crate) fn is_timeless(&self) -> bool {
+        self.is_timeless.load(Ordering::Relaxed)
     }
 
     /// Returns the drift from which on a stripe reports its memory, in bytes.

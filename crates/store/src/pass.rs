@@ -524,7 +524,7 @@ mod tests {
     fn cut(store: &Store) -> Pass {
         let form = Form { settings: Settings::new(store.clock().now_ms()), accesses: Accesses::Nothing };
         let closed = store.0.gate.close().expect("no ticket exists");
-        let databases = store.0.keyspace.cut(&closed, Some(form));
+        let databases = store.0.keyspace.cut(&closed, Some(form), false);
         Pass::new(store.0.clone(), databases, Some(form), 1 << 20)
     }
 

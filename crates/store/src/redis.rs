@@ -50,7 +50,6 @@ zunionstore";
 
 const DEBUGGER: &str = "there is no debugger of scripts; redis.log writes to the log, and SCRIPT PS shows what runs";
 const ACL: &str = "ACLs are not available yet";
-const SAVING: &str = "nothing is persisted yet";
 const REPLICATION: &str = "replication is not available yet";
 const CLUSTER: &str = "the store is one node that has every slot";
 const MODULES: &str = "modules are not supported";
@@ -60,7 +59,6 @@ const INTERNAL: &str = "Redis has it for itself alone";
 /// The reasons for missing commands, by the prefix of their names; the first match applies.
 const REASONS: &[(&str, &str)] = &[
     ("acl", ACL),
-    ("bgrewriteaof", SAVING),
     ("client|caching", TRACKING),
     ("client|tracking", TRACKING),
     ("cluster|", CLUSTER),

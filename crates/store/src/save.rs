@@ -21,6 +21,7 @@ use sluicegate_data::rdb::crc64::Sum;
 use sluicegate_data::rdb::encode::Compression;
 use sluicegate_data::rdb::file::{Chunk, Contents, Settings};
 
+use crate::append::Basis;
 use crate::config::SavePoint;
 use crate::files::{Files, Replacement, SYNCED_EACH};
 use crate::gate::Closed;
@@ -121,13 +122,26 @@ pub(crate) struct SaveFigures {
 pub(crate) enum NotSaved {
     /// Another one runs.
     Busy,
+    /// The append-only file is being rewritten.
+    Rewriting,
     /// The store has no directory.
     Nowhere,
 }
 
-/// One save.
+/// What a pass is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Kind {
+    /// SAVE, or the end of the process.
+    Save,
+    /// BGSAVE and save points.
+    Background,
+    /// A new base of the append-only file.
+    Rewrite(Basis),
+}
+
+/// One save, or one rewrite of the append-only file.
 pub(crate) struct Job {
-    is_background: bool,
+    pub(crate) kind: Kind,
     start: Instant,
     state: Mutex<JobState>,
     is_cancelled: AtomicBool,
@@ -154,6 +168,16 @@ struct JobState {
 }
 
 impl Job {
+    /// Returns whether it rewrites the append-only file.
+    pub(crate) fn is_rewrite(&self) -> bool {
+        matches!(self.kind, Kind::Rewrite(_))
+    }
+
+    /// Returns its duration so far, in seconds.
+    pub(crate) fn age_s(&self) -> u64 {
+        self.start.elapsed().as_secs()
+    }
+
     /// Waits until the cut is done: what is written from then on is not in the file.
     pub(crate) async fn cut(&self) {
         self.wait(|state| (state.is_cut || state.end.is_some()).then_some(())).await;
@@ -194,6 +218,14 @@ impl Job {
         wakers.into_iter().for_each(Waker::wake);
     }
 
+    /// Records that it has ended.
+    pub(crate) fn end(&self, end: SaveEnd) {
+        self.change(|state| {
+            state.pass = None;
+            state.end = Some(end);
+        });
+    }
+
     /// Ends it without a file.
     pub(crate) fn cancel(&self) {
         self.is_cancelled.store(true, Ordering::SeqCst);
@@ -225,7 +257,7 @@ impl Saver {
         }
     }
 
-    fn log(&self, level: u8, text: &str) {
+    pub(crate) fn log(&self, level: u8, text: &str) {
         let log = self.log.lock().clone();
         if let Some(log) = log {
             log(level, text);
@@ -240,6 +272,11 @@ impl Saver {
     /// Returns the end of the last successful save, in Unix seconds; before the first one, the start of the store.
     pub(crate) fn last_s(&self) -> u64 {
         self.state.lock().last_s
+    }
+
+    /// Forgets the job that has ended.
+    pub(crate) fn forget_job(&self) {
+        self.state.lock().job = None;
     }
 
     /// Lets a save begin when the one that runs has ended, or at the next tick.
@@ -282,7 +319,7 @@ impl Store {
 
     /// Begins a save, on a thread of its own.
     pub(crate) fn save(&self, is_background: bool) -> Result<Arc<Job>, NotSaved> {
-        self.0.save(is_background)
+        self.0.begin_job(if is_background { Kind::Background } else { Kind::Save })
     }
 
     /// Returns what INFO tells of saves.
@@ -296,13 +333,13 @@ impl Store {
             (of_job.pass.as_ref().map_or(0, |pass| pass.keys()), of_job.keys_total)
         });
         SaveFigures {
-            is_running: job.is_some(),
-            is_background: job.is_some_and(|job| job.is_background),
+            is_running: job.is_some_and(|job| !job.is_rewrite()),
+            is_background: job.is_some_and(|job| job.kind == Kind::Background),
             changes: changes.saturating_sub(state.changes),
             last_s: state.last_s,
             last_succeeded: state.last_succeeded,
             last_took_s: state.last_took.map(|took| took.as_secs()),
-            takes_s: job.filter(|job| job.is_background).map(|job| job.start.elapsed().as_secs()),
+            takes_s: job.filter(|job| job.kind == Kind::Background).map(|job| job.start.elapsed().as_secs()),
             saves: state.saves,
             keys,
             keys_total,
@@ -375,7 +412,7 @@ impl Inner {
     }
 
     /// Opens the gate after [`close_for_cut`](Self::close_for_cut).
-    fn open_after_cut(&self, closed: Closed<'_>, ticket: Option<Arc<Ticket>>) {
+    pub(crate) fn open_after_cut(&self, closed: Closed<'_>, ticket: Option<Arc<Ticket>>) {
         drop(closed);
         if let Some(ticket) = ticket {
             self.gate.leave(&ticket);
@@ -383,31 +420,38 @@ impl Inner {
         self.run_waiting();
     }
 
-    fn save(&self, is_background: bool) -> Result<Arc<Job>, NotSaved> {
+    /// Begins a save, or a rewrite, on a thread of its own.
+    pub(crate) fn begin_job(&self, kind: Kind) -> Result<Arc<Job>, NotSaved> {
         let saving = self.saver.saving();
         let (Some(inner), Some(files)) = (self.this.upgrade(), self.saver.files()) else {
             return Err(NotSaved::Nowhere);
         };
         let job = Arc::new(Job {
-            is_background,
+            kind,
             start: Instant::now(),
             state: Mutex::default(),
             is_cancelled: AtomicBool::new(false),
         });
         {
             let mut state = self.saver.state.lock();
-            if state.job.is_some() {
-                return Err(NotSaved::Busy);
+            if let Some(job) = &state.job {
+                return Err(if job.is_rewrite() { NotSaved::Rewriting } else { NotSaved::Busy });
             }
-            state.is_scheduled = false;
+            if kind == Kind::Save || kind == Kind::Background {
+                state.is_scheduled = false;
+            }
             state.job = Some(job.clone());
         }
         let of_thread = job.clone();
-        let thread = std::thread::Builder::new().name("store-save".into()).spawn(move || {
-            inner.run_save(&of_thread, &*files, &saving);
+        let thread = std::thread::Builder::new().name("store-save".into()).spawn(move || match of_thread.kind {
+            Kind::Rewrite(basis) => inner.run_rewrite(&of_thread, basis, &files, &saving),
+            Kind::Save | Kind::Background => inner.run_save(&of_thread, &*files, &saving),
         });
         if let Err(fault) = thread {
-            self.end_save(&job, Err(fault), 0);
+            match kind {
+                Kind::Rewrite(basis) => self.end_rewrite(&job, basis, Err(fault)),
+                Kind::Save | Kind::Background => self.end_save(&job, Err(fault), 0),
+            }
         }
         Ok(job)
     }
@@ -432,7 +476,7 @@ impl Inner {
         };
         if is_scheduled && !rests {
             // Another one that has just begun saves as well.
-            let _ = self.save(true);
+            let _ = self.begin_job(Kind::Background);
             return;
         }
         if saving.points.is_empty() || rests {
@@ -447,7 +491,7 @@ impl Inner {
         let changes = self.unsaved_changes();
         if let Some(SavePoint { seconds, .. }) = over.find(|point| changes >= point.changes) {
             self.saver.log(2, &format!("{changes} changes in {seconds} seconds. Saving..."));
-            let _ = self.save(true);
+            let _ = self.begin_job(Kind::Background);
         }
     }
 
@@ -466,7 +510,7 @@ impl Inner {
     }
 
     /// Waits for a moment without sections and parked commands, and closes the gate. Returns the ticket that waited.
-    fn close_for_cut(&self) -> (Closed<'_>, Option<Arc<Ticket>>) {
+    pub(crate) fn close_for_cut(&self) -> (Closed<'_>, Option<Arc<Ticket>>) {
         if let Some(closed) = self.gate.close() {
             return (closed, None);
         }
@@ -489,10 +533,14 @@ impl Inner {
         }
     }
 
-    /// Makes the cut, and returns the pass with what the file begins with.
-    fn cut_for(self: &Arc<Inner>, job: &Job, saving: &Saving) -> (Arc<Pass>, Chunk, u64) {
-        // What changes meanwhile is saved, and counts as unsaved.
-        let changes = self.changes();
+    /// Makes the cut, and returns the pass, what the file begins with, and the result of `at_cut`, which is called with the
+    /// gate closed.
+    pub(crate) fn cut_for<T>(
+        self: &Arc<Inner>,
+        job: &Job,
+        saving: &Saving,
+        at_cut: impl FnOnce() -> T,
+    ) -> (Arc<Pass>, Chunk, T) {
         let (closed, ticket) = self.close_for_cut();
         let start = Instant::now();
         let now_ms = self.clock.now_ms();
@@ -500,7 +548,8 @@ impl Inner {
         let settings = Settings { compression, ..Settings::new(now_ms) };
         let accesses = Accesses::of(self.memory.policy(), ticks_of_ms(now_ms), &self.limits);
         let form = Some(Form { settings, accesses }).filter(|_| !job.is_cancelled.load(Ordering::SeqCst));
-        let databases = self.keyspace.cut(&closed, form);
+        let databases = self.keyspace.cut(&closed, form, job.is_rewrite());
+        let result = at_cut();
         let libraries = self.scripts.libraries.all();
         self.saver.longest_gate_us.fetch_max(start.elapsed().as_micros() as u64, Ordering::Relaxed);
         self.open_after_cut(closed, ticket);
@@ -509,7 +558,7 @@ impl Inner {
         first.aux(b"redis-bits", b"64");
         first.aux(b"ctime", (now_ms / 1000).to_string().as_bytes());
         first.aux(b"used-mem", self.memory.told().to_string().as_bytes());
-        first.aux(b"aof-base", b"0");
+        first.aux(b"aof-base", if job.is_rewrite() { b"1" } else { b"0" });
         libraries.iter().for_each(|library| first.library(&library.source));
         let pass = Arc::new(Pass::new(self.clone(), databases, form, BUDGET));
         let mut keys_total = 0;
@@ -523,14 +572,16 @@ impl Inner {
             state.keys_total = keys_total;
             state.is_cut = true;
         });
-        (pass, first, changes)
+        (pass, first, result)
     }
 
     fn run_save(self: &Arc<Inner>, job: &Job, files: &dyn Files, saving: &Saving) {
-        if job.is_background {
+        if job.kind == Kind::Background {
             self.saver.log(1, &format!("Background saving started by pid {}", std::process::id()));
         }
-        let (pass, first, changes) = self.cut_for(job, saving);
+        // What changes meanwhile is saved, and counts as unsaved.
+        let changes = self.changes();
+        let (pass, first, ()) = self.cut_for(job, saving, || {});
         if job.is_cancelled.load(Ordering::SeqCst) {
             pass.give_up();
         }
@@ -542,12 +593,29 @@ impl Inner {
     }
 
     fn write_file(&self, pass: &Pass, first: &Chunk, files: &dyn Files, saving: &Saving) -> io::Result<SaveEnd> {
+        let temporary = format!("temp-{}.rdb", std::process::id());
+        match self.fill(pass, first, Replacement::new(files, temporary.as_bytes(), Some(SYNCED_EACH)), saving)? {
+            None => Ok(SaveEnd::Cancelled),
+            Some(file) => {
+                file.replace(saving.name.as_bytes())?;
+                Ok(SaveEnd::Saved)
+            }
+        }
+    }
+
+    /// Runs the pass into a file. [`None`] if it was given up.
+    pub(crate) fn fill<'f>(
+        &self,
+        pass: &Pass,
+        first: &Chunk,
+        file: io::Result<Replacement<'f>>,
+        saving: &Saving,
+    ) -> io::Result<Option<Replacement<'f>>> {
         let cores = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
         let threads = cores.min(THREADS_MAX);
         let mut contents = Contents::default();
         contents.add(first.summed());
-        let temporary = format!("temp-{}.rdb", std::process::id());
-        let begun = Replacement::new(files, temporary.as_bytes(), Some(SYNCED_EACH)).and_then(|mut file| {
+        let begun = file.and_then(|mut file| {
             file.write(&contents.magic())?;
             file.write(first.bytes())?;
             Ok(file)
@@ -567,18 +635,18 @@ impl Inner {
         let Passed { longest_us, is_whole, .. } = passed?;
         self.saver.longest_lock_us.fetch_max(longest_us, Ordering::Relaxed);
         if !is_whole {
-            return Ok(SaveEnd::Cancelled);
+            return Ok(None);
         }
         file.write(&contents.tail(contents.magic(), saving.has_checksum))?;
-        file.replace(saving.name.as_bytes())?;
-        Ok(SaveEnd::Saved)
+        Ok(Some(file))
     }
 
     /// Records the end of a save.
     fn end_save(&self, job: &Job, result: io::Result<SaveEnd>, changes: u64) {
         let saver = &self.saver;
         let took = job.start.elapsed();
-        match (&result, job.is_background) {
+        let is_background = job.kind == Kind::Background;
+        match (&result, is_background) {
             (Ok(SaveEnd::Cancelled), _) => saver.log(2, "Background saving cancelled"),
             (Ok(_), true) => saver.log(2, "Background saving terminated with success"),
             (Ok(_), false) => saver.log(2, "DB saved on disk"),
@@ -587,7 +655,7 @@ impl Inner {
         {
             let mut state = saver.state.lock();
             state.job = None;
-            state.last_took = if job.is_background { Some(took) } else { state.last_took };
+            state.last_took = if is_background { Some(took) } else { state.last_took };
             match &result {
                 Ok(SaveEnd::Cancelled) => {}
                 Ok(_) => {
@@ -604,7 +672,7 @@ impl Inner {
             }
         }
         self.set_refuses();
-        job.change(|state| state.end = Some(result.unwrap_or(SaveEnd::Failed)));
+        job.end(result.unwrap_or(SaveEnd::Failed));
     }
 }
 

@@ -36,6 +36,7 @@ use crate::effect::{Collected, Effect};
 use crate::execute::{Attempted, Who};
 use crate::gate::{Closed, Pass};
 use crate::hold::{HeldKey, HeldKeys, Holding, KeyList, Mode, Phase, Ticket};
+use crate::record::Unit;
 use crate::refused::{MISCONF, SectionError};
 use crate::stats::SectionCounts;
 use crate::stripe::{Frozen, Now};
@@ -352,7 +353,11 @@ impl Section {
     /// Ends the section on the thread pool if very many keys must be released; its effects are emitted immediately. The
     /// result resolves at the end: an earlier reply would put the client's next command behind these keys.
     pub(crate) fn end_aside(mut self) -> Ending {
-        self.inner.emit(std::mem::take(&mut self.effects));
+        let effects = std::mem::take(&mut self.effects).into_iter();
+        let (changes, others) = effects.partition(|effect| matches!(effect, Effect::Change(_)));
+        self.effects = changes;
+        let others: Vec<Effect> = others;
+        self.inner.emit(others);
         let inner = self.inner.clone();
         let (ended, ending) = oneshot::channel();
         inner.aside.run(move || {
@@ -456,11 +461,15 @@ impl Section {
     /// Returns whether a command is refused because the last save failed, and writes the error.
     #[inline]
     fn is_refused(&self, spec: &CommandSpec, out: &mut dyn ReplySink) -> bool {
-        let is_refused = self.inner.loading.refuses_writes() && spec.flags.has(Flags::WRITE);
-        if is_refused {
-            out.error(MISCONF);
+        if !self.inner.loading.refuses_some() || !spec.flags.has(Flags::WRITE) {
+            return false;
         }
-        is_refused
+        let loading = &self.inner.loading;
+        let refusal = loading.refuses_writes().then_some(MISCONF).or_else(|| loading.refuses_appending());
+        if let Some(text) = refusal {
+            out.error(text);
+        }
+        refusal.is_some()
     }
 
     /// Like [`try_execute`](Self::try_execute), for a command whose only key it [knows](Self::knows).
@@ -496,7 +505,9 @@ impl Section {
             Handler::Keyspace(handle) => handle,
             Handler::Global(handle) if self.everything => {
                 let closed = self.inner.gate.close_beside_tickets();
-                handle(&self.inner.keyspace, &closed, words, db, out);
+                if handle(&self.inner.keyspace, &closed, words, db, out) && self.inner.record.is_on() {
+                    self.effects.push(Effect::Change(Unit::of(db, words)));
+                }
                 drop(closed);
                 let woken = self.inner.keyspace.take_woken();
                 self.note_ready(woken.into());
@@ -525,6 +536,7 @@ impl Section {
                 prepare(ctx);
             }
             handle(ctx, out);
+            ctx.record(spec);
         })
     }
 
@@ -602,6 +614,7 @@ impl Section {
             ctx.collected = Some(&collecting.collected);
             ctx.of_script = of_script;
             let result = work(&mut ctx);
+            ctx.record(spec);
             let ready = ctx.take_ready_pins();
             ctx.finish();
             (result, ready)
@@ -727,9 +740,10 @@ impl Section {
             }
         }
         assert_none_locked();
-        let effects = std::mem::take(&mut self.effects);
+        let mut effects = std::mem::take(&mut self.effects);
         let end = End(self);
         if !effects.is_empty() {
+            end.0.inner.record_all(&mut effects);
             end.0.inner.emit(effects);
         }
     }

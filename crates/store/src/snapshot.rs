@@ -76,6 +76,8 @@ pub(crate) struct Snapshots {
     is_running: AtomicBool,
     /// Whether all databases were flushed since this was last asked.
     is_flushed: AtomicBool,
+    /// Whether the pass that runs goes on if all databases are flushed.
+    outlives_flush: AtomicBool,
     /// Keys with large unsaved values that someone wanted to change: the snapshot holds them until it has saved them. In
     /// the lock order, this comes after the stripes' locks, and is held only to add or take one.
     claimed: Mutex<Vec<HeldKeys>>,
@@ -98,7 +100,8 @@ impl Snapshots {
 
     /// Makes all entries unsaved. Their old values are written in this form, or not at all. The gate is closed, and no
     /// pass runs.
-    pub(crate) fn cut(&self, form: Option<Form>) {
+    pub(crate) fn cut(&self, form: Option<Form>, outlives_flush: bool) {
+        self.outlives_flush.store(outlives_flush, Ordering::Relaxed);
         *self.form.write() = form;
         self.is_running.store(form.is_some(), Ordering::Relaxed);
         self.parity.fetch_xor(true, Ordering::Relaxed);
@@ -110,9 +113,11 @@ impl Snapshots {
         self.is_running.store(false, Ordering::Relaxed);
     }
 
-    /// Records that all databases are flushed: the pass that runs saves nothing more, as in Redis.
+    /// Records that all databases are flushed: a save that runs saves nothing more, as in Redis.
     pub(crate) fn note_flush(&self) {
-        self.discard();
+        if !self.outlives_flush.load(Ordering::Relaxed) {
+            self.discard();
+        }
         self.is_flushed.store(true, Ordering::Relaxed);
     }
 

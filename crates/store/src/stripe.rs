@@ -173,7 +173,7 @@ impl<'s> Now<'s> {
         }
     }
 
-    /// Returns whether the last look-up removed an expired key, and resets that.
+    /// Returns whether the last look-up removed an expired key, and resets that. Whoever looks up keys records it.
     #[inline]
     pub(crate) fn take_removed(&mut self) -> bool {
         std::mem::take(&mut self.removed)
@@ -228,7 +228,7 @@ pub(crate) struct Stripe {
     /// Whether the figures differ from the published ones.
     changed: bool,
     /// Whether a value may have expiring elements.
-    has_timed: bool,
+    pub(crate) has_timed: bool,
     pub(crate) expired: u64,
     /// The number of elements of values that have expired.
     pub(crate) expired_elements: u64,
@@ -410,15 +410,21 @@ impl Stripe {
     pub(crate) fn find(&mut self, hash: u64, key: &[u8], now: &mut Now<'_>, reads: bool) -> Option<Slot> {
         let (slot, entry) = self.table.look(hash, key)?;
         match entry.expiry() {
-            Some(at_ms) if at_ms <= now.ms() => {
+            Some(at_ms) if at_ms <= now.ms() && !self.memory.is_timeless() => {
                 if !reads || self.holds.is_none() && !self.memory.keeps_expired() {
                     self.expire(slot, key, at_ms);
+                    debug_assert!(!now.removed, "each removal is recorded");
                     now.removed = true;
                 }
                 None
             }
             _ => Some(slot),
         }
+    }
+
+    /// Returns whether nothing counts as expired.
+    pub(crate) fn is_timeless(&self) -> bool {
+        self.memory.is_timeless()
     }
 
     /// Returns whether the key has a string that should not be copied under the lock.
@@ -604,8 +610,8 @@ mod tests {
             if round % 5_000 == 4_999 {
                 let now_ms = random.below(1000) as i64;
                 // The first pass may only finish a sweep that began elsewhere.
-                while !stripe.sweep(now_ms, 100, &mut Vec::new(), |_, _, _| {}) {}
-                while !stripe.sweep(now_ms, 100, &mut Vec::new(), |_, _, _| {}) {}
+                while !stripe.sweep(now_ms, 100, &mut Vec::new(), |_, _, _| {}, None) {}
+                while !stripe.sweep(now_ms, 100, &mut Vec::new(), |_, _, _| {}, None) {}
                 model.retain(|_, (_, expiry)| expiry.is_none_or(|at_ms| at_ms > now_ms));
                 readers.retain(|_| random.below(2) == 0);
             }
@@ -619,7 +625,7 @@ mod tests {
             if round % 500 == 499 {
                 // One step of a sweep, with other work before the next one.
                 let now_ms = random.below(300) as i64;
-                stripe.sweep(now_ms, 200, &mut Vec::new(), |_, _, _| {});
+                stripe.sweep(now_ms, 200, &mut Vec::new(), |_, _, _| {}, None);
                 model.retain(|key, (_, expiry)| {
                     let is_there = stripe.table.find(hasher.hash(key), key).is_some();
                     assert!(is_there || expiry.is_some_and(|at_ms| at_ms <= now_ms), "a key vanished");

@@ -45,13 +45,14 @@ use crate::big::{MANY_KEYS, carry_out};
 use crate::catalogue::ScriptHandle;
 use crate::catalogue::Start;
 use crate::catalogue::{CommandSpec, Cost, Handler, Numbered};
-use crate::effect::Collected;
+use crate::effect::{Collected, Effect};
 use crate::gate::Closed;
 use crate::hold::Ticket;
 use crate::memory::Share;
 use crate::owned::Finished;
 use crate::owned::ReplyForm;
 use crate::owned::caught;
+use crate::record::Unit;
 use crate::refused::FAILED;
 use crate::script::{Pending, Take, Took};
 use crate::section::{Ending, Section, SectionWait};
@@ -620,7 +621,12 @@ impl Exec {
     /// Publishes the messages of the commands so far.
     fn emit_early(&mut self, collected: Option<&Collected>) {
         match (collected, &mut self.turn) {
-            (Some(collected), _) => self.inner.emit(collected.take()),
+            (Some(collected), _) => {
+                let (deferred, now) = collected.take().into_iter().partition(Effect::is_deferred);
+                collected.replace(deferred);
+                let now: Vec<Effect> = now;
+                self.inner.emit(now);
+            }
             (None, Turn::Held(section)) => section.emit_early(),
             (None, _) => {}
         }
@@ -668,7 +674,11 @@ impl Exec {
         let inner = &self.inner;
         match (alone, &mut self.turn) {
             (Some((closed, collected)), _) => match spec.handler {
-                Handler::Global(handle) => handle(&inner.keyspace, closed, &words, db, out),
+                Handler::Global(handle) => {
+                    if handle(&inner.keyspace, closed, &words, db, out) && inner.record.is_on() {
+                        collected.borrow_mut().push(Effect::Change(Unit::of(db, &words)));
+                    }
+                }
                 Handler::Keyspace(_) => {
                     let time = Frozen::at(self.now_us);
                     Alone { inner, closed, time, is_traceless, collected }.execute(spec, db, &words, out);

@@ -196,6 +196,7 @@ impl Inner {
                 prepare(&mut ctx);
             }
             handle(&mut ctx, out);
+            ctx.record(spec);
             ready = ctx.take_ready_pins();
             ctx.finish();
         });

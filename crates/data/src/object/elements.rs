@@ -258,8 +258,8 @@ impl Elements {
     }
 
     /// Removes elements that have expired by `now_ms`, examining about `limit` of them from where the last call
-    /// stopped. Returns how many it removed, and whether it reached the end.
-    pub fn purge(&mut self, now_ms: i64, limit: usize) -> (usize, bool) {
+    /// stopped, and calls `gone` with each. Returns how many it removed, and whether it reached the end.
+    pub fn purge(&mut self, now_ms: i64, limit: usize, gone: &mut dyn FnMut(&[u8])) -> (usize, bool) {
         let Some(timing) = &mut self.timing else { return (0, true) };
         if timing.purge_from == 0 {
             timing.purged_earliest_ms = i64::MAX;
@@ -271,6 +271,7 @@ impl Elements {
             limit,
             |_| Due::Remove,
             |element| {
+                gone(element.key());
                 removed += 1;
                 bytes += element.0.bytes();
             },
@@ -441,7 +442,7 @@ mod tests {
                     }
                     8 => now_ms += random.below(20) as i64,
                     _ => {
-                        elements.purge(now_ms, 100);
+                        elements.purge(now_ms, 100, &mut |_| {});
                     }
                 }
                 if round % 3_000 == 2_999 {
@@ -451,8 +452,8 @@ mod tests {
             }
             now_ms += 10_000;
             // The first end may be that of a purge in progress, which did not start at the beginning.
-            while !elements.purge(now_ms, 100).1 {}
-            while !elements.purge(now_ms, 100).1 {}
+            while !elements.purge(now_ms, 100, &mut |_| {}).1 {}
+            while !elements.purge(now_ms, 100, &mut |_| {}).1 {}
             model.retain(|_, (_, at_ms)| at_ms.is_none());
             assert_eq!((elements.len(), elements.earliest_ms()), (model.len(), None));
             check(&elements, &model, now_ms);

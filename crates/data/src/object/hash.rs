@@ -464,17 +464,18 @@ impl Kind for Hash {
         }
     }
 
-    fn purge(&mut self, now_ms: i64, limit: usize) -> (usize, bool) {
+    fn purge(&mut self, now_ms: i64, limit: usize, gone: &mut dyn FnMut(&[u8])) -> (usize, bool) {
         match self {
             Hash::Packed(_) => (0, true),
             Hash::Timed(packed) => {
-                let due = packed.places().step_by(3).take_while(|at| !lives(time_of(packed, *at), now_ms)).count();
+                let due = packed.places().step_by(3).take_while(|at| !lives(time_of(packed, *at), now_ms));
+                let due = due.inspect(|at| gone(packed.get(*at).text(&mut itoa::Buffer::new()))).count();
                 if let (Some(first), 1..) = (packed.first(), due) {
                     packed.remove(first, 3 * due);
                 }
                 (due, true)
             }
-            Hash::Fields(fields) => fields.purge(now_ms, limit),
+            Hash::Fields(fields) => fields.purge(now_ms, limit, gone),
         }
     }
 
@@ -568,7 +569,7 @@ mod tests {
                 _ => {
                     now_ms += random(30) as i64;
                     let before = hash.len();
-                    let (removed, _) = hash.purge(now_ms, 50);
+                    let (removed, _) = hash.purge(now_ms, 50, &mut |_| {});
                     assert_eq!(before - removed, hash.len());
                 }
             }
@@ -602,7 +603,10 @@ mod tests {
         let mut order = Vec::new();
         hash.each_timed(TIMELESS, |field, _, expiry| order.push((field[0], expiry)));
         assert_eq!(order, [(b'd', Some(20)), (b'b', Some(30)), (b'a', None), (b'c', None)]);
-        assert_eq!((hash.earliest_ms(), hash.purge(25, 1), hash.len()), (Some(20), (1, true), 3));
-        assert_eq!((hash.purge(30, 1), hash.earliest_ms(), hash.encoding()), ((1, true), None, "listpackex"));
+        assert_eq!((hash.earliest_ms(), hash.purge(25, 1, &mut |_| {}), hash.len()), (Some(20), (1, true), 3));
+        assert_eq!(
+            (hash.purge(30, 1, &mut |_| {}), hash.earliest_ms(), hash.encoding()),
+            ((1, true), None, "listpackex")
+        );
     }
 }

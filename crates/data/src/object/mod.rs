@@ -152,9 +152,9 @@ pub trait Kind: Sized {
     }
 
     /// Removes elements that have expired by `now_ms`, examining about `limit` of them from where the last call
-    /// stopped. Returns how many it removed, and whether it reached the end.
+    /// stopped, and calls `gone` with each. Returns how many it removed, and whether it reached the end.
     #[inline]
-    fn purge(&mut self, _now_ms: i64, _limit: usize) -> (usize, bool) {
+    fn purge(&mut self, _now_ms: i64, _limit: usize, _gone: &mut dyn FnMut(&[u8])) -> (usize, bool) {
         (0, true)
     }
 
@@ -264,8 +264,8 @@ impl Object {
 
     /// Removes elements that have expired; see [`Kind::purge`].
     #[inline]
-    pub fn purge(&mut self, now_ms: i64, limit: usize) -> (usize, bool) {
-        each!(self, value => value.purge(now_ms, limit))
+    pub fn purge(&mut self, now_ms: i64, limit: usize, gone: &mut dyn FnMut(&[u8])) -> (usize, bool) {
+        each!(self, value => value.purge(now_ms, limit, gone))
     }
 
     /// Returns a separate object with the same elements.

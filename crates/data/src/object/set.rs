@@ -363,9 +363,9 @@ impl Kind for Set {
     }
 
     #[inline]
-    fn purge(&mut self, now_ms: i64, limit: usize) -> (usize, bool) {
+    fn purge(&mut self, now_ms: i64, limit: usize, gone: &mut dyn FnMut(&[u8])) -> (usize, bool) {
         match self {
-            Set::Members(members) => members.purge(now_ms, limit),
+            Set::Members(members) => members.purge(now_ms, limit, gone),
             _ => (0, true),
         }
     }

@@ -93,6 +93,20 @@ fn opened(payload: &[u8]) -> Result<(&[u8], u16), Wrong> {
     Ok((object, version))
 }
 
+/// Returns whether Redis 7.0 and all later servers read a payload, judging by its version and its type.
+pub fn is_of_redis_7(payload: &[u8]) -> bool {
+    opened_unchecked(payload).is_some_and(|(object, version)| {
+        version <= VERSION && object.first().is_some_and(|kind| *kind <= TYPE_STREAM_2)
+    })
+}
+
+/// Returns the content of a payload and its version.
+fn opened_unchecked(payload: &[u8]) -> Option<(&[u8], u16)> {
+    let (body, _) = payload.split_last_chunk::<CHECKSUM_BYTES>()?;
+    let (object, version) = body.split_last_chunk::<VERSION_BYTES>()?;
+    Some((object, u16::from_le_bytes(*version)))
+}
+
 /// Returns the value of a payload.
 pub fn restore(payload: &[u8], limits: &Limits) -> Result<Value<'static>, Wrong> {
     let (object, version) = opened(payload)?;

@@ -159,6 +159,11 @@ impl Parts {
         &self.manifest
     }
 
+    /// Returns whether a file is the single one that a version before 7.0 wrote.
+    pub(crate) fn is_old(&self, part: &Part) -> bool {
+        part.name == self.name
+    }
+
     /// Returns the directory of the files.
     pub(crate) fn directory(&self) -> &Arc<dyn Files> {
         &self.directory

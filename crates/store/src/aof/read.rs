@@ -25,7 +25,7 @@ use sluicegate_data::value::STRING_MAX;
 use sluicegate_data::window::Window;
 
 /// The longest annotation, its end included, as in Redis, where the rest of a longer one is what comes next.
-const ANNOTATION_MAX: usize = 1023;
+pub(crate) const ANNOTATION_MAX: usize = 1023;
 /// The maximum number of words of a command, as in Redis.
 const WORDS_MAX: u64 = i32::MAX as u64;
 
@@ -136,6 +136,11 @@ impl<R: Read> AofReader<R> {
             is_in_transaction: false,
             end: None,
         }
+    }
+
+    /// Returns the position up to which the file was read as whole.
+    pub(crate) fn position(&self) -> u64 {
+        self.whole
     }
 
     /// Returns the next part of the file; after the end, the end again.

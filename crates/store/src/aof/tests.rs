@@ -31,7 +31,7 @@ fn unit_end(number: u64) -> u64 {
 
 fn append(log: &mut Log, from: u64) -> u64 {
     let commands: Vec<_> = (from..unit_end(from)).map(command).collect();
-    log.append(commands.iter().map(|(database, command)| Effect { database: *database, command }));
+    log.append(commands.iter().map(|(database, command)| Effect { database: *database, command, start: 0, long: &[] }));
     unit_end(from)
 }
 

@@ -17,6 +17,7 @@
 //!   `Log` (not named yet), writes the data set into a base file, and names both in one manifest.
 
 use std::io::{self, ErrorKind};
+use std::sync::Arc;
 
 use crate::files::File;
 
@@ -35,15 +36,16 @@ struct Encoder {
 
 /// Appends a command to a buffer, as an array of bulk strings.
 pub(crate) fn encode<'w>(words: impl ExactSizeIterator<Item = &'w [u8]>, out: &mut Vec<u8>) {
-    put_number(b'*', words.len(), out);
+    encode_head(b'*', words.len(), out);
     for word in words {
-        put_number(b'$', word.len(), out);
+        encode_head(b'$', word.len(), out);
         out.extend_from_slice(word);
         out.extend_from_slice(b"\r\n");
     }
 }
 
-fn put_number(kind: u8, number: usize, out: &mut Vec<u8>) {
+/// Appends the head of an array or of a bulk string.
+pub(crate) fn encode_head(kind: u8, number: usize, out: &mut Vec<u8>) {
     out.push(kind);
     out.extend_from_slice(itoa::Buffer::new().format(number).as_bytes());
     out.extend_from_slice(b"\r\n");
@@ -53,7 +55,8 @@ impl Encoder {
     /// Appends commands that have their effects at once.
     fn unit<'e>(&mut self, effects: impl ExactSizeIterator<Item = Effect<'e>>) {
         let is_several = effects.len() > 1;
-        for (index, Effect { database, command }) in effects.enumerate() {
+        for (index, effect) in effects.enumerate() {
+            let database = effect.database;
             if self.database != Some(database) {
                 self.database = Some(database);
                 let number = database.to_string();
@@ -63,7 +66,7 @@ impl Encoder {
             if is_several && index == 0 {
                 self.out.extend_from_slice(b"*1\r\n$5\r\nMULTI\r\n");
             }
-            self.out.extend_from_slice(command);
+            effect.write(&mut self.out);
         }
         if is_several {
             self.out.extend_from_slice(b"*1\r\n$4\r\nEXEC\r\n");
@@ -84,6 +87,24 @@ impl Encoder {
 pub(crate) struct Effect<'e> {
     pub(crate) database: u32,
     pub(crate) command: &'e [u8],
+    /// The position of `command` among others, by which long words find their place.
+    pub(crate) start: usize,
+    /// Long words, each with the position where it belongs.
+    pub(crate) long: &'e [(usize, Arc<Vec<u8>>)],
+}
+
+impl Effect<'_> {
+    /// Appends the command.
+    pub(crate) fn write(&self, out: &mut Vec<u8>) {
+        let mut done = 0;
+        for (at, word) in self.long {
+            let at = at - self.start;
+            out.extend_from_slice(&self.command[done..at]);
+            out.extend_from_slice(word);
+            done = at;
+        }
+        out.extend_from_slice(&self.command[done..]);
+    }
 }
 
 /// The increment to which commands are appended.
@@ -248,8 +269,12 @@ mod tests {
     use crate::files::Files as _;
     use crate::files::simulated::{Disk, Plan};
 
+    fn effect(database: u32, command: &[u8]) -> Effect<'_> {
+        Effect { database, command, start: 0, long: &[] }
+    }
+
     fn effects(database: u32, commands: &[&'static [u8]]) -> Vec<Effect<'static>> {
-        commands.iter().map(|command| Effect { database, command }).collect()
+        commands.iter().map(|command| effect(database, command)).collect()
     }
 
     fn log(plan: Plan) -> (Disk, Log) {
@@ -267,7 +292,7 @@ mod tests {
         let mut set = Vec::new();
         encode([&b"SET"[..], b"k", b""].into_iter(), &mut set);
         log.annotate(17);
-        assert_eq!(log.append([Effect { database: 0, command: &set }].into_iter()), log.appended());
+        assert_eq!(log.append([effect(0, &set)].into_iter()), log.appended());
         log.annotate(17);
         log.append(effects(0, &[b"<one>"]).into_iter());
         log.append(effects(3, &[b"<two>", b"<three>"]).into_iter());

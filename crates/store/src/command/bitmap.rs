@@ -12,7 +12,7 @@ use sluicegate_wire::resp::{ReplySink, parse_i64};
 use super::string::edit_bytes;
 use super::{Refused, SYNTAX, WRONG_TYPE, integer, is, or_error};
 use crate::Inner;
-use crate::catalogue::{Category, CommandSpec, Cost, Flags, Handler, WrittenKeys};
+use crate::catalogue::{Category, CommandSpec, Cost, Flags, Handler, Records, WrittenKeys};
 use crate::context::Ctx;
 use crate::gate::Pass;
 use crate::keys::KeyRule;
@@ -423,6 +423,7 @@ pub(super) const COMMANDS: &[CommandSpec] = &[
         name: "bitop",
         visits: Some(visits::bytes),
         writes: WrittenKeys::First,
+        records: Records::Derived,
         arity: -4,
         flags: Flags::WRITE.and(Flags::DENYOOM),
         keys: KeyRule::Range { first: 2, last: -1, step: 1 },

@@ -14,7 +14,7 @@ use sluicegate_data::value::Value;
 use sluicegate_wire::resp::{ReplySink, parse_i64};
 
 use super::{Refused, SYNTAX, is, or_error};
-use crate::catalogue::{Category, CommandSpec, Cost, Flags, Handler, WrittenKeys};
+use crate::catalogue::{Category, CommandSpec, Cost, Flags, Handler, Records, WrittenKeys};
 use crate::context::Ctx;
 use crate::keys::KeyRule;
 use crate::notify::Class;
@@ -147,7 +147,7 @@ fn take_out(first: &Set, others: &[&Set], now_ms: i64, limits: &Limits) -> Set {
 
 fn replied(ctx: &mut Ctx<'_>, out: &mut dyn ReplySink, operation: Operation) {
     let keys = ctx.places.len();
-    let (now_ms, limits) = (ctx.now.ms(), ctx.limits());
+    let (now_ms, limits) = (ctx.expiry_ms(), ctx.limits());
     let result =
         ctx.read_all_as::<Set>(0..keys).map(|sets| combine(&sets, operation, now_ms, limits)).map(|combined| {
             ctx.unlock();
@@ -162,7 +162,7 @@ fn replied(ctx: &mut Ctx<'_>, out: &mut dyn ReplySink, operation: Operation) {
 
 fn stored(ctx: &mut Ctx<'_>, out: &mut dyn ReplySink, operation: Operation, event: &'static str) {
     let keys = ctx.places.len();
-    let (now_ms, limits) = (ctx.now.ms(), ctx.limits());
+    let (now_ms, limits) = (ctx.expiry_ms(), ctx.limits());
     let result =
         ctx.read_all_as::<Set>(1..keys).map(|sets| combine(&sets, operation, now_ms, limits)).map(|combined| {
             let len = combined.len();
@@ -221,7 +221,7 @@ fn sintercard(ctx: &mut Ctx<'_>, out: &mut dyn ReplySink) {
             limit =
                 parse_i64(value).and_then(|limit| usize::try_from(limit).ok()).ok_or("ERR LIMIT can't be negative")?;
         }
-        let now_ms = ctx.now.ms();
+        let now_ms = ctx.expiry_ms();
         let sets = ctx.read_all_as::<Set>(0..keys)?;
         let found = intersect(&sets, if limit == 0 { usize::MAX } else { limit }, now_ms, |_| {});
         out.integer(found as i64);
@@ -257,7 +257,13 @@ const fn row(
 }
 
 const fn stores(row: CommandSpec) -> CommandSpec {
-    CommandSpec { arity: -3, flags: Flags::WRITE.and(Flags::DENYOOM), writes: WrittenKeys::First, ..row }
+    CommandSpec {
+        arity: -3,
+        flags: Flags::WRITE.and(Flags::DENYOOM),
+        writes: WrittenKeys::First,
+        records: Records::Derived,
+        ..row
+    }
 }
 
 pub(super) const COMMANDS: &[CommandSpec] = &[

@@ -165,24 +165,31 @@ fn flush_option(words: &[&[u8]]) -> Result<(), Refused> {
     }
 }
 
-fn flushdb(keyspace: &Keyspace, closed: &Closed<'_>, words: &[&[u8]], db: u32, out: &mut dyn ReplySink) {
+/// Writes the error, if there is one. Returns whether there is none.
+fn is_done(result: Result<(), Refused>, out: &mut dyn ReplySink) -> bool {
+    let is_done = result.is_ok();
+    or_error(result, out);
+    is_done
+}
+
+fn flushdb(keyspace: &Keyspace, closed: &Closed<'_>, words: &[&[u8]], db: u32, out: &mut dyn ReplySink) -> bool {
     let result = flush_option(words).map(|()| {
         keyspace.flush(closed, db);
         out.ok();
     });
-    or_error(result, out);
+    is_done(result, out)
 }
 
-fn flushall(keyspace: &Keyspace, closed: &Closed<'_>, words: &[&[u8]], _db: u32, out: &mut dyn ReplySink) {
+fn flushall(keyspace: &Keyspace, closed: &Closed<'_>, words: &[&[u8]], _db: u32, out: &mut dyn ReplySink) -> bool {
     let result = flush_option(words).map(|()| {
         keyspace.snapshots.note_flush();
         (0..keyspace.databases()).for_each(|db| keyspace.flush(closed, db));
         out.ok();
     });
-    or_error(result, out);
+    is_done(result, out)
 }
 
-fn swapdb(keyspace: &Keyspace, closed: &Closed<'_>, words: &[&[u8]], _db: u32, out: &mut dyn ReplySink) {
+fn swapdb(keyspace: &Keyspace, closed: &Closed<'_>, words: &[&[u8]], _db: u32, out: &mut dyn ReplySink) -> bool {
     let result = (|| {
         let first = small_integer(words[1], Some("ERR invalid first DB index"))?;
         let second = small_integer(words[2], Some("ERR invalid second DB index"))?;
@@ -194,7 +201,7 @@ fn swapdb(keyspace: &Keyspace, closed: &Closed<'_>, words: &[&[u8]], _db: u32, o
         out.ok();
         Ok(())
     })();
-    or_error(result, out);
+    is_done(result, out)
 }
 
 /// The number of keys that SCAN visits on a worker for a script.

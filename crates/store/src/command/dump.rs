@@ -133,8 +133,9 @@ fn restore(ctx: &mut Ctx<'_>, out: &mut dyn ReplySink) {
             // Redis lets a time beyond its clock wrap around too: the key has then expired long ago.
             ttl_ms => Some(ttl_ms.wrapping_add(key.now.ms())),
         };
-        if expiry.is_some_and(|at_ms| at_ms <= key.now.ms()) {
+        if expiry.is_some_and(|at_ms| at_ms <= key.expiry_ms()) {
             if key.remove() {
+                ctx.record_as(&[b"DEL", words[1]]);
                 ctx.notify(0, Class::Generic, "del");
             }
         } else {
@@ -146,12 +147,34 @@ fn restore(ctx: &mut Ctx<'_>, out: &mut dyn ReplySink) {
             } else if let Some(frequency) = options.frequency {
                 key.set_frequency(frequency as u8);
             }
+            record_restored(ctx, expiry, &options);
             ctx.notify(0, Class::Generic, "restore");
         }
         out.ok();
         Ok(())
     })();
     or_error(result, out);
+}
+
+/// Records that key 0 was restored: with the same payload if every server reads it.
+fn record_restored(ctx: &mut Ctx<'_>, expiry: Option<i64>, options: &Options) {
+    if !ctx.records() {
+        return;
+    }
+    let (words, at_ms) = (ctx.words, expiry.unwrap_or(0).to_string());
+    if !rdb::is_of_redis_7(words[PAYLOAD]) {
+        return ctx.record_value(0);
+    }
+    let mut all = vec![&b"RESTORE"[..], words[1], at_ms.as_bytes(), words[PAYLOAD]];
+    all.extend([&b"REPLACE"[..], b"ABSTTL"]);
+    let usage = options.idle_s.map(|idle_s| (b"IDLETIME", idle_s.to_string()));
+    if let Some((name, value)) = &usage {
+        all.extend([&name[..], value.as_bytes()]);
+    }
+    ctx.record_as(&all);
+    if options.stick {
+        ctx.record_own(&[b"STICK", words[1]]);
+    }
 }
 
 /// The longest payload that RESTORE decodes non-preemptibly, in bytes.

@@ -106,11 +106,13 @@ fn expire_in(ctx: &mut Ctx<'_>, out: &mut dyn ReplySink, unit: Unit, command: &s
             out.integer(0);
             return Ok(());
         }
-        if at_ms <= key.now.ms() {
+        if at_ms <= key.expiry_ms() {
             key.remove();
+            ctx.record_as(&[b"DEL", words[1]]);
             ctx.notify(0, Class::Generic, "del");
         } else {
             key.set_expiry(Some(at_ms));
+            ctx.record_as(&[b"PEXPIREAT", words[1], itoa::Buffer::new().format(at_ms).as_bytes()]);
             ctx.notify(0, Class::Generic, "expire");
         }
         out.integer(1);

@@ -60,7 +60,7 @@ fn fault_push(ctx: &mut Ctx<'_>, _: &mut dyn ReplySink) {
     panic!("a fault behind a write");
 }
 
-fn alone(_: &Keyspace, _: &Closed<'_>, _: &[&[u8]], _: u32, _: &mut dyn ReplySink) {
+fn alone(_: &Keyspace, _: &Closed<'_>, _: &[&[u8]], _: u32, _: &mut dyn ReplySink) -> bool {
     panic!("a fault with the gate closed");
 }
 

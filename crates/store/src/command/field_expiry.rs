@@ -13,6 +13,7 @@ use sluicegate_data::value::Entry;
 use sluicegate_wire::resp::{ReplySink, parse_i64};
 
 use super::expire::Unit;
+use super::set::SPEXPIREAT;
 use super::{NOT_INTEGER, Refused, WRONG_TYPE, integer, is, or_error};
 use crate::catalogue::{Category, CommandSpec, Flags, Handler};
 use crate::context::{Ctx, KeyMut};
@@ -116,6 +117,33 @@ fn expire_field(hash: &mut Hash, field: &[u8], at_ms: i64, condition: Condition,
     }
 }
 
+/// Records that fields of the hash at key 0 expire at a time.
+pub(super) fn record_expiry(ctx: &mut Ctx<'_>, at_ms: i64, fields: &[&[u8]]) {
+    if ctx.records() && !fields.is_empty() {
+        let [at, count] = [at_ms, fields.len() as i64].map(|number| number.to_string().into_bytes());
+        ctx.record_own(&[&[b"HPEXPIREAT", ctx.words[1], &at, b"FIELDS", &count], fields].concat());
+    }
+}
+
+/// Records which fields of the hash at key 0 expire at a time, and which were removed.
+fn record_codes(ctx: &mut Ctx<'_>, fields: &[&[u8]], codes: &[i64], at_ms: i64) {
+    if !ctx.records() {
+        return;
+    }
+    let with = |code: i64| -> Vec<&[u8]> {
+        fields.iter().zip(codes).filter(|(_, found)| **found == code).map(|(field, _)| *field).collect()
+    };
+    record_removal(ctx, &with(DELETED));
+    record_expiry(ctx, at_ms, &with(DONE));
+}
+
+/// Records that fields of the hash at key 0 were removed.
+fn record_removal(ctx: &mut Ctx<'_>, fields: &[&[u8]]) {
+    if ctx.records() && !fields.is_empty() {
+        ctx.record_as(&[&[b"HDEL", ctx.words[1]], fields].concat());
+    }
+}
+
 /// Emits the event of the changed fields and, if the key no longer exists, a `del` event.
 fn notify(ctx: &mut Ctx<'_>, name: &'static str) {
     ctx.notify(0, Class::Hash, name);
@@ -137,10 +165,11 @@ fn say_all(codes: &[i64], out: &mut dyn ReplySink) {
 fn hexpire_in(ctx: &mut Ctx<'_>, out: &mut dyn ReplySink, unit: Unit, command: &str) {
     let words = ctx.words;
     let result = (|| {
-        let now_ms = ctx.now.ms();
+        let at_ms = time(words[2], unit, ctx.now.ms(), command);
+        let now_ms = ctx.expiry_ms();
         let mut key = ctx.key(0);
         check_hash(&key)?;
-        let at_ms = time(words[2], unit, now_ms, command)?;
+        let at_ms = at_ms?;
         let condition = Condition::parse(words[3]);
         let at = 3 + usize::from(condition != Condition::None);
         let fields = fields(words, at, "ERR Parameter `numFields` should be greater than 0")?;
@@ -149,6 +178,7 @@ fn hexpire_in(ctx: &mut Ctx<'_>, out: &mut dyn ReplySink, unit: Unit, command: &
             fields.iter().map(|field| expire_field(hash, field, at_ms, condition, now_ms)).collect::<Vec<i64>>()
         })?;
         let codes = codes.unwrap_or_else(|| vec![NO_FIELD; fields.len()]);
+        record_codes(ctx, fields, &codes, at_ms);
         if codes.contains(&DELETED) {
             notify(ctx, "hdel");
         } else if codes.contains(&DONE) {
@@ -242,6 +272,7 @@ fn hpersist(ctx: &mut Ctx<'_>, out: &mut dyn ReplySink) {
         })?;
         let codes = codes.unwrap_or_else(|| vec![NO_FIELD; fields.len()]);
         if codes.contains(&DONE) {
+            ctx.record_own(words);
             notify(ctx, "hpersist");
         }
         say_all(&codes, out);
@@ -271,14 +302,14 @@ fn say_values(values: &[Option<Vec<u8>>], out: &mut dyn ReplySink) {
 fn hgetex(ctx: &mut Ctx<'_>, out: &mut dyn ReplySink) {
     let words = ctx.words;
     let result = (|| {
-        let now_ms = ctx.now.ms();
+        let (clock_ms, now_ms) = (ctx.now.ms(), ctx.expiry_ms());
         let mut key = ctx.key(0);
         key.note_read();
         check_hash(&key)?;
         let mut change = Expiry::Keep;
         let mut at = 2;
         if let Some(unit) = unit_of(words[2]) {
-            change = Expiry::At(time(words[3], unit, now_ms, "hgetex")?);
+            change = Expiry::At(time(words[3], unit, clock_ms, "hgetex")?);
             at = 4;
         } else if is(words[2], "persist") {
             (change, at) = (Expiry::None, 3);
@@ -286,7 +317,7 @@ fn hgetex(ctx: &mut Ctx<'_>, out: &mut dyn ReplySink) {
         let fields = &words[fields(words, at, NOT_POSITIVE)?];
         ctx.expire_fields(0, fields, true);
         let mut key = ctx.key(0);
-        let (mut values, mut event) = (Vec::with_capacity(fields.len()), None);
+        let (mut values, mut codes, mut event) = (Vec::with_capacity(fields.len()), Vec::new(), None);
         key.edit_existing_as(|hash: &mut Hash| {
             for field in fields {
                 let value = hash.get(field, now_ms).map(text);
@@ -303,10 +334,18 @@ fn hgetex(ctx: &mut Ctx<'_>, out: &mut dyn ReplySink) {
                     _ => event,
                 };
                 values.push(value);
+                codes.push(code);
             }
         })?;
         values.resize(fields.len(), None);
         if let Some(event) = event {
+            match change {
+                Expiry::At(at_ms) => record_codes(ctx, fields, &codes, at_ms),
+                _ => {
+                    let count = fields.len().to_string();
+                    ctx.record_own(&[&[b"HPERSIST", words[1], b"FIELDS", count.as_bytes()], fields].concat());
+                }
+            }
             notify(ctx, event);
         }
         say_values(&values, out);
@@ -337,6 +376,7 @@ fn hgetdel(ctx: &mut Ctx<'_>, out: &mut dyn ReplySink) {
         })?;
         let values = values.unwrap_or_else(|| vec![None; fields.len()]);
         if values.iter().any(Option::is_some) {
+            record_removal(ctx, fields);
             notify(ctx, "hdel");
         }
         say_values(&values, out);
@@ -401,8 +441,9 @@ impl SetOptions {
 fn hsetex(ctx: &mut Ctx<'_>, out: &mut dyn ReplySink) {
     let words = ctx.words;
     let result = (|| {
-        let now_ms = ctx.now.ms();
-        let SetOptions { condition, expiry, pairs } = SetOptions::parse(words, now_ms)?;
+        let SetOptions { condition, expiry, pairs } = SetOptions::parse(words, ctx.now.ms())?;
+        let now_ms = ctx.expiry_ms();
+        let set = pairs.clone();
         if let Some(there) = condition {
             // Fields are examined up to the first that does not meet the condition, as in Redis.
             let key = ctx.key(0);
@@ -433,6 +474,7 @@ fn hsetex(ctx: &mut Ctx<'_>, out: &mut dyn ReplySink) {
             })
         })?;
         if done {
+            record_set(ctx, &words[set], expiry, now_ms);
             ctx.notify(0, Class::Hash, "hset");
             match expiry {
                 Expiry::At(_) if past => notify(ctx, "hdel"),
@@ -444,6 +486,50 @@ fn hsetex(ctx: &mut Ctx<'_>, out: &mut dyn ReplySink) {
         Ok(())
     })();
     or_error(result, out);
+}
+
+/// Records that HSETEX has set these fields, each with its value behind it.
+fn record_set(ctx: &mut Ctx<'_>, pairs: &[&[u8]], expiry: Expiry, now_ms: i64) {
+    if !ctx.records() {
+        return;
+    }
+    let fields: Vec<&[u8]> = pairs.iter().step_by(2).copied().collect();
+    if matches!(expiry, Expiry::At(at_ms) if at_ms <= now_ms) {
+        return record_removal(ctx, &fields);
+    }
+    // HSET removes expiries, so those that stay are set again.
+    let kept: Vec<(i64, &[u8])> = match expiry {
+        Expiry::Keep => {
+            let hash = ctx.key(0);
+            let hash = hash.object::<Hash>().ok().flatten();
+            let at = |field: &&[u8]| hash.as_ref()?.expiry_of(field, TIMELESS).flatten();
+            fields.iter().filter_map(|field| Some((at(field)?, *field))).collect()
+        }
+        _ => Vec::new(),
+    };
+    ctx.record_as(&[&[b"HSET", ctx.words[1]], pairs].concat());
+    if let Expiry::At(at_ms) = expiry {
+        record_expiry(ctx, at_ms, &fields);
+    }
+    kept.into_iter().for_each(|(at_ms, field)| record_expiry(ctx, at_ms, &[field]));
+}
+
+/// Records which members of the set at key 0 expire at a time, and which were removed.
+fn record_members(ctx: &mut Ctx<'_>, members: &[&[u8]], codes: &[i64], at_ms: i64) {
+    if !ctx.records() {
+        return;
+    }
+    let (key, at) = (ctx.words[1], at_ms.to_string());
+    let with = |code: i64| -> Vec<&[u8]> {
+        members.iter().zip(codes).filter(|(_, found)| **found == code).map(|(member, _)| *member).collect()
+    };
+    let (removed, timed) = (with(DELETED), with(DONE));
+    if !removed.is_empty() {
+        ctx.record_as(&[&[b"SREM", key], &removed[..]].concat());
+    }
+    if !timed.is_empty() {
+        ctx.record_own(&[&[SPEXPIREAT, key, at.as_bytes()], &timed[..]].concat());
+    }
 }
 
 /// A value whose elements may expire.
@@ -483,8 +569,8 @@ fn fieldttl(ctx: &mut Ctx<'_>, out: &mut dyn ReplySink) {
 fn fieldexpire(ctx: &mut Ctx<'_>, out: &mut dyn ReplySink) {
     let words = ctx.words;
     let result = (|| {
-        let now_ms = ctx.now.ms();
-        let at_ms = time(words[2], Unit::Seconds, now_ms, "fieldexpire")?;
+        let at_ms = time(words[2], Unit::Seconds, ctx.now.ms(), "fieldexpire")?;
+        let now_ms = ctx.expiry_ms();
         let fields = &words[3..];
         let mut key = ctx.key(0);
         let is_set = key.entry().and_then(Entry::object).is_some_and(|object| Set::of(&object).is_some());
@@ -510,6 +596,11 @@ fn fieldexpire(ctx: &mut Ctx<'_>, out: &mut dyn ReplySink) {
             })?
         };
         let codes = codes.unwrap_or_else(|| vec![NO_FIELD; fields.len()]);
+        if is_set {
+            record_members(ctx, fields, &codes, at_ms);
+        } else {
+            record_codes(ctx, fields, &codes, at_ms);
+        }
         let (class, removed) = if is_set { (Class::Set, "srem") } else { (Class::Hash, "hdel") };
         if codes.contains(&DELETED) {
             ctx.notify(0, class, removed);

@@ -4,7 +4,7 @@ use sluicegate_data::value::Entry;
 use sluicegate_wire::resp::ReplySink;
 
 use super::{DB_RANGE, NO_SUCH_KEY, Refused, SYNTAX, is, or_error, small_integer};
-use crate::catalogue::{Category, CommandSpec, Cost, Flags, Handler, WrittenKeys};
+use crate::catalogue::{Category, CommandSpec, Cost, Flags, Handler, Records, WrittenKeys};
 use crate::context::Ctx;
 use crate::keys::{KeyRule, KeyWord};
 use crate::notify::Class;
@@ -252,6 +252,7 @@ pub(super) const COMMANDS: &[CommandSpec] = &[
             cost: Cost::PerByte,
             visits: Some(visits::all),
             writes: WrittenKeys::Others,
+            records: Records::Derived,
             ..WRITES
         },
         "copy",

@@ -279,7 +279,14 @@ fn hincrbyfloat(ctx: &mut Ctx<'_>, out: &mut dyn ReplySink) {
             Ok::<_, Refused>(sum)
         })?
     });
-    if result.is_ok() {
+    if let Ok(sum) = &result {
+        if ctx.records() {
+            let expiry = ctx.key(0).object::<Hash>().ok().flatten().and_then(|hash| hash.expiry_of(words[2], TIMELESS));
+            ctx.record_as(&[b"HSET", words[1], words[2], sum]);
+            if let Some(Some(at_ms)) = expiry {
+                super::field_expiry::record_expiry(ctx, at_ms, &words[2..3]);
+            }
+        }
         ctx.notify(0, Class::Hash, "hincrbyfloat");
     }
     or_error(result.map(|sum| out.bulk(&sum)), out);

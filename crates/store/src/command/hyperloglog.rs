@@ -11,7 +11,7 @@ use sluicegate_data::value::{Entry, INLINE_MAX, Value, View};
 use sluicegate_wire::resp::ReplySink;
 
 use super::{Refused, WRONG_TYPE, c_string, is, or_error};
-use crate::catalogue::{Category, CommandSpec, Cost, Flags, Handler};
+use crate::catalogue::{Category, CommandSpec, Cost, Flags, Handler, Records};
 use crate::context::{Ctx, KeyMut};
 use crate::keys::KeyRule;
 use crate::notify::Class;
@@ -272,6 +272,7 @@ pub(super) const COMMANDS: &[CommandSpec] = &[
         cost: Cost::PerByte,
         summary: "Merges one or more HyperLogLog values into a single key.",
         complexity: "O(N) to merge N HyperLogLogs, but with high constant times.",
+        records: Records::Derived,
         handler: Handler::Keyspace(pfmerge),
         ..ALL
     },

@@ -93,6 +93,10 @@ fn take(ctx: &mut Ctx<'_>, out: &mut dyn ReplySink) {
         } else {
             return Err(SYNTAX.into());
         };
+        if told.allowed {
+            ctx.note_change(0);
+            ctx.record_string(0);
+        }
         say(told, out);
         Ok(())
     })();
@@ -159,10 +163,11 @@ fn lease(ctx: &mut Ctx<'_>, out: &mut dyn ReplySink) {
         }
         let (now_ms, limits) = (ctx.now.ms(), ctx.limits());
         let mut key = ctx.key(0);
-        let mut last_ms = 0.0;
+        let (mut last_ms, mut are_gone) = (0.0, false);
         let told = key.edit_as(|leases: &mut Zset| {
             let gone = leases.position(|until_ms| until_ms <= now_ms as f64);
             leases.remove_range(0..gone);
+            are_gone = gone > 0;
             let allowed = renews || (leases.len() as i64) < max || leases.get(id).is_some();
             if allowed {
                 leases.set(id, (now_ms + lease_ms) as f64, limits);
@@ -173,9 +178,23 @@ fn lease(ctx: &mut Ctx<'_>, out: &mut dyn ReplySink) {
             Told { allowed, remaining, retry_us: if allowed { 0 } else { -1 }, reset_us: 0 }
         })?;
         // Members added by other commands may end later, or never.
-        key.set_expiry(Some((last_ms as i64).min(now_ms + LEASE_MAX_MS) + 1));
+        let at_ms = (last_ms as i64).min(now_ms + LEASE_MAX_MS) + 1;
+        let is_changed = told.allowed || are_gone || key.expiry() != Some(at_ms) && key.exists();
+        key.set_expiry(Some(at_ms));
+        if is_changed && ctx.records() {
+            let [now, until, at] = [now_ms, now_ms + lease_ms, at_ms].map(|ms| ms.to_string().into_bytes());
+            if are_gone {
+                ctx.record_as(&[b"ZREMRANGEBYSCORE", words[1], b"-inf", &now]);
+            }
+            if told.allowed {
+                ctx.record_as(&[b"ZADD", words[1], &until, id]);
+            }
+            ctx.record_as(&[b"PEXPIREAT", words[1], &at]);
+        }
         if told.allowed {
             ctx.notify(0, Class::Zset, "zadd");
+        } else if is_changed {
+            ctx.note_change(0);
         }
         say(told, out);
         Ok(())

@@ -422,6 +422,12 @@ fn move_one(ctx: &mut Ctx<'_>, out: &mut dyn ReplySink, from: End, to: End) -> R
     if !same {
         ctx.key(1).edit_as(|list: &mut List| add(list, &text))?;
     }
+    if ctx.words[0].len() > b"rpoplpush".len() || ctx.words[0].first().is_some_and(|first| matches!(first, b'b' | b'B'))
+    {
+        let word = |end: End| if end == End::Head { &b"LEFT"[..] } else { b"RIGHT" };
+        let [source, destination] = [0, 1].map(|index| ctx.words[ctx.places[index].word as usize]);
+        ctx.record_as(&[b"LMOVE", source, destination, word(from), word(to)]);
+    }
     ctx.notify(1, Class::List, push_event(to));
     note_removal(ctx, 0, pop_event(from), left.unwrap_or(0));
     out.bulk(&text);
@@ -470,9 +476,18 @@ fn many_options(words: &[&[u8]], number: usize) -> Result<(End, usize), Refused>
     }
 }
 
+/// Returns the command that removes elements from this end.
+fn pop_command(from: End) -> &'static [u8] {
+    match from {
+        End::Head => b"LPOP",
+        End::Tail => b"RPOP",
+    }
+}
+
 /// Removes elements from key `index`, which has some, and writes them with its name.
 fn take_many(ctx: &mut Ctx<'_>, index: usize, from: End, max: usize, out: &mut dyn ReplySink) -> Result<(), Refused> {
     let key = ctx.words[ctx.places[index].word as usize];
+    ctx.record_as(&[pop_command(from), key, itoa::Buffer::new().format(max).as_bytes()]);
     take(ctx, index, from, max, out, |count, out| {
         out.array(2);
         out.bulk(key);
@@ -499,6 +514,7 @@ fn lmpop(ctx: &mut Ctx<'_>, out: &mut dyn ReplySink) {
 /// Removes one element from key `index`, which has elements, and writes it with the key's name.
 fn take_named(ctx: &mut Ctx<'_>, index: usize, from: End, out: &mut dyn ReplySink) -> Result<(), Refused> {
     let key = ctx.words[ctx.places[index].word as usize];
+    ctx.record_as(&[pop_command(from), key]);
     take(ctx, index, from, 1, out, |_, out| {
         out.array(2);
         out.bulk(key);

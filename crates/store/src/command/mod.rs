@@ -33,6 +33,7 @@ pub(crate) mod zset;
 
 use sluicegate_wire::resp::ReplySink;
 
+pub(crate) use self::set::{EXPIRE_MEMBERS, SPEXPIREAT};
 pub(crate) use crate::argument::{integer, is, small_integer};
 use crate::catalogue::{CommandSpec, Handle};
 use crate::refused::{DB_RANGE, NO_SUCH_KEY, NOT_INTEGER, Refused, SYNTAX, WRONG_TYPE, c_string};

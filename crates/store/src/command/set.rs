@@ -66,18 +66,57 @@ fn saddex(ctx: &mut Ctx<'_>, out: &mut dyn ReplySink) {
             return Err("ERR wrong number of arguments for 'saddex' command".into());
         }
         let at_ms = super::field_expiry::seconds_from_now(seconds, ctx.now.ms())?;
-        let now_ms = ctx.now.ms();
+        let now_ms = ctx.expiry_ms();
         let mut key = ctx.key(0);
-        let added = key.edit_as(|set: &mut Set| {
-            members.iter().filter(|member| set.add_expiring(member, at_ms, keep, now_ms)).count()
+        let are_new: Vec<bool> = key.edit_as(|set: &mut Set| {
+            members.iter().map(|member| set.add_expiring(member, at_ms, keep, now_ms)).collect()
         })?;
+        let added = are_new.iter().filter(|is_new| **is_new).count();
         if added > 0 || !keep {
+            record_timed(ctx, members, at_ms, keep.then_some(&are_new));
             ctx.notify(0, Class::Set, "sadd");
         }
         out.integer(added as i64);
         Ok(())
     })();
     or_error(result, out);
+}
+
+/// Records that members were added to key 0, and that they expire; if `are_new` is given, only those that it marks do.
+fn record_timed(ctx: &mut Ctx<'_>, members: &[&[u8]], at_ms: i64, are_new: Option<&Vec<bool>>) {
+    if !ctx.records() {
+        return;
+    }
+    let key = ctx.words[1];
+    let is_timed = |index: usize| are_new.is_none_or(|are_new| are_new[index]);
+    let timed: Vec<&[u8]> = (0..members.len()).filter(|index| is_timed(*index)).map(|index| members[index]).collect();
+    ctx.record_as(&[&[b"SADD", key], members].concat());
+    ctx.record_own(&[&[SPEXPIREAT, key, at_ms.to_string().as_bytes()], &timed[..]].concat());
+}
+
+/// The name of an effect: `key at_ms member…` gives members of a set this expiry, in Unix milliseconds.
+pub(crate) const SPEXPIREAT: &[u8] = b"SPEXPIREAT";
+
+/// The effect.
+pub(crate) const EXPIRE_MEMBERS: CommandSpec = CommandSpec {
+    name: "spexpireat",
+    arity: -4,
+    flags: Flags::WRITE,
+    keys: KeyRule::ONE,
+    handler: Handler::Keyspace(expire_members),
+    ..CommandSpec::EMPTY
+};
+
+fn expire_members(ctx: &mut Ctx<'_>, out: &mut dyn ReplySink) {
+    let (words, result) = (ctx.words, integer(ctx.words[2]));
+    let result = result.and_then(|at_ms| {
+        ctx.key(0).edit_existing_as(|set: &mut Set| {
+            words[3..].iter().for_each(|member| {
+                set.add_expiring(member, at_ms, false, sluicegate_data::object::elements::TIMELESS);
+            });
+        })
+    });
+    or_error(result.map(|_| out.ok()), out);
 }
 
 fn srem(ctx: &mut Ctx<'_>, out: &mut dyn ReplySink) {
@@ -163,6 +202,9 @@ fn pop(set: &mut Set, count: usize, now_ms: i64, limits: &Limits) -> Vec<Vec<u8>
     popped
 }
 
+/// The maximum number of members of a command that is recorded for SPOP.
+const RECORDED_MAX: usize = 1024;
+
 fn spop(ctx: &mut Ctx<'_>, out: &mut dyn ReplySink) {
     let result = (|| {
         let count = match ctx.words {
@@ -177,6 +219,13 @@ fn spop(ctx: &mut Ctx<'_>, out: &mut dyn ReplySink) {
         let popped =
             key.edit_existing_as(|set: &mut Set| pop(set, count.unwrap_or(1), now_ms, limits))?.unwrap_or_default();
         if !popped.is_empty() {
+            if ctx.records() {
+                for some in popped.chunks(RECORDED_MAX) {
+                    let head = [&b"SREM"[..], ctx.words[1]].into_iter();
+                    let words: Vec<&[u8]> = head.chain(some.iter().map(|member| &member[..])).collect();
+                    ctx.record_as(&words);
+                }
+            }
             notify_removal(ctx, "spop");
         }
         match (count, popped.first()) {

@@ -24,7 +24,7 @@ use super::{Refused, SYNTAX, WRONG_TYPE, integer, is, or_error};
 use crate::Inner;
 use crate::catalogue::Keys;
 use crate::catalogue::OtherKeys;
-use crate::catalogue::{Category, CommandSpec, Cost, Flags, Handler, Rows, WrittenKeys};
+use crate::catalogue::{Category, CommandSpec, Cost, Flags, Handler, Records, Rows, WrittenKeys};
 use crate::context::Ctx;
 use crate::keys::{KeyRule, KeyWord};
 use crate::notify::Class;
@@ -314,7 +314,7 @@ fn run<const STORES: bool>(
         let options = Options::parse(&words[2..], STORES).map_err(Ok)?;
         let mut read = Ok(Vec::new());
         let seen = keys.see(&SOURCE, db, &words[..2], &mut |ctx| {
-            let (now_ms, of_script) = (ctx.now.ms(), ctx.of_script);
+            let (now_ms, of_script) = (ctx.expiry_ms(), ctx.of_script);
             if let Some(entry) = ctx.read(0) {
                 let object = entry.object().ok_or(WRONG_TYPE.into());
                 read = object.and_then(|object| options.sorted(&object, now_ms, of_script));
@@ -428,7 +428,7 @@ fn destination(words: &[&[u8]], db: u32) -> Option<KeyWord> {
 fn sort(ctx: &mut Ctx<'_>, out: &mut dyn ReplySink) {
     let words = ctx.words;
     let result = Options::parse(&words[2..], true).and_then(|options| {
-        let (now_ms, of_script) = (ctx.now.ms(), ctx.of_script);
+        let (now_ms, of_script) = (ctx.expiry_ms(), ctx.of_script);
         let elements = match ctx.read(0) {
             None => Vec::new(),
             Some(entry) => options.of_itself(&*entry.object().ok_or(WRONG_TYPE)?, now_ms, of_script)?,
@@ -459,7 +459,7 @@ fn say(elements: &[Vec<u8>], out: &mut dyn ReplySink) {
 fn sort_ro(ctx: &mut Ctx<'_>, out: &mut dyn ReplySink) {
     let words = ctx.words;
     let result = Options::parse(&words[2..], false).and_then(|options| {
-        let (now_ms, of_script) = (ctx.now.ms(), ctx.of_script);
+        let (now_ms, of_script) = (ctx.expiry_ms(), ctx.of_script);
         let elements = match ctx.read(0) {
             None => Vec::new(),
             Some(entry) => options.of_itself(&*entry.object().ok_or(WRONG_TYPE)?, now_ms, of_script)?,
@@ -482,6 +482,7 @@ const SORT: CommandSpec = CommandSpec {
     complexity: "O(N+M*log(M)) where N is the number of elements to sort and M the number of those returned.",
     visits: Some(visits_of_sort),
     writes: WrittenKeys::Others,
+    records: Records::Value,
     others: Some(&OTHERS),
     handler: Handler::Keyspace(sort),
     ..CommandSpec::EMPTY

@@ -19,7 +19,11 @@ fn mark(ctx: &mut Ctx<'_>, out: &mut dyn ReplySink, sticky: bool) {
         }
         changes
     });
-    out.integer(changed.count() as i64);
+    let changed = changed.count();
+    if changed > 0 {
+        ctx.record_own(ctx.words);
+    }
+    out.integer(changed as i64);
 }
 
 fn stick(ctx: &mut Ctx<'_>, out: &mut dyn ReplySink) {

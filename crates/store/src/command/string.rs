@@ -154,6 +154,12 @@ fn set(ctx: &mut Ctx<'_>, out: &mut dyn ReplySink) {
             if options.stick {
                 key.set_sticky(true);
             }
+            if expiry.is_some() || options.stick {
+                record_set(ctx, words[2], expiry, options.keep_ttl);
+            }
+            if options.stick {
+                ctx.record_own(&[b"STICK", words[1]]);
+            }
             ctx.notify(0, Class::String, "set");
             if expiry.is_some() {
                 ctx.notify(0, Class::Generic, "expire");
@@ -169,11 +175,22 @@ fn set(ctx: &mut Ctx<'_>, out: &mut dyn ReplySink) {
     or_error(result, out);
 }
 
+/// Records that key 0 was set.
+fn record_set(ctx: &mut Ctx<'_>, value: &[u8], expiry: Option<i64>, keeps_ttl: bool) {
+    let key = ctx.words[1];
+    match expiry {
+        Some(at_ms) => ctx.record_as(&[b"SET", key, value, b"PXAT", itoa::Buffer::new().format(at_ms).as_bytes()]),
+        None if keeps_ttl => ctx.record_as(&[b"SET", key, value, b"KEEPTTL"]),
+        None => ctx.record_as(&[b"SET", key, value]),
+    }
+}
+
 fn set_for(ctx: &mut Ctx<'_>, out: &mut dyn ReplySink, unit: Unit, command: &str) {
     let time = ctx.words[2];
     let result = unit.expiry(time, command, || ctx.now.ms()).map(|at_ms| {
         let value = ctx.value(3);
         ctx.key(0).set(value, Some(at_ms));
+        record_set(ctx, ctx.words[3], Some(at_ms), false);
         ctx.notify(0, Class::String, "set");
         ctx.notify(0, Class::Generic, "expire");
         out.ok();
@@ -210,6 +227,7 @@ fn getset(ctx: &mut Ctx<'_>, out: &mut dyn ReplySink) {
     match say_old(&key, out) {
         Ok(long) => {
             key.set(value, None);
+            record_set(ctx, ctx.words[2], None, false);
             ctx.notify(0, Class::String, "set");
             say_late(ctx, long, out);
         }
@@ -226,6 +244,7 @@ fn getdel(ctx: &mut Ctx<'_>, out: &mut dyn ReplySink) {
     match say_old(&key, out) {
         Ok(long) => {
             if key.remove() {
+                ctx.record_as(&[b"DEL", ctx.words[1]]);
                 ctx.notify(0, Class::Generic, "del");
             }
             say_late(ctx, long, out);
@@ -253,16 +272,19 @@ fn getex(ctx: &mut Ctx<'_>, out: &mut dyn ReplySink) {
         };
         let long = say_old(&key, out)?;
         match expiry {
-            Some(at_ms) if at_ms <= key.now.ms() => {
+            Some(at_ms) if at_ms <= key.expiry_ms() => {
                 key.remove();
+                ctx.record_as(&[b"DEL", words[1]]);
                 ctx.notify(0, Class::Generic, "del");
             }
             Some(at_ms) => {
                 key.set_expiry(Some(at_ms));
+                ctx.record_as(&[b"PEXPIREAT", words[1], itoa::Buffer::new().format(at_ms).as_bytes()]);
                 ctx.notify(0, Class::Generic, "expire");
             }
             None if options.persist && key.expiry().is_some() => {
                 key.set_expiry(None);
+                ctx.record_as(&[b"PERSIST", words[1]]);
                 ctx.notify(0, Class::Generic, "persist");
             }
             None => {}
@@ -472,6 +494,7 @@ fn incrbyfloat(ctx: &mut Ctx<'_>, out: &mut dyn ReplySink) {
         let sum = old.checked_add(delta).ok_or("ERR increment would produce NaN or Infinity")?;
         let text = sum.to_text();
         key.set_value(Value::Bytes { bytes: &text, raw: false });
+        record_set(ctx, &text, None, true);
         ctx.notify(0, Class::String, "incrbyfloat");
         out.bulk(&text);
         Ok(())

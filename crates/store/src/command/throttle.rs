@@ -79,6 +79,8 @@ fn throttle(ctx: &mut Ctx<'_>, out: &mut dyn ReplySink) {
                     key.set(Value::Int(value), Some(at_ms));
                 }
             }
+            ctx.note_change(0);
+            ctx.record_string(0);
         }
         out.array(5);
         out.integer(i64::from(verdict.limited));

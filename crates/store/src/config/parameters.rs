@@ -18,6 +18,54 @@ const fn size(name: &'static str, field: fn(&mut ServerOptions) -> &mut i64, doc
 /// Parameters that act, by name.
 pub static PARAMETERS: &[Parameter] = &[
     Parameter {
+        name: "aof-load-truncated",
+        live: true,
+        docs: "Whether an append-only file whose end is cut off is loaded up to the last whole command.",
+        field: Field::Switch(|options| &mut options.aof_load_truncated),
+    },
+    Parameter {
+        name: "aof-timestamp-enabled",
+        live: true,
+        docs: "Whether the append-only file gets the time, once a second.",
+        field: Field::Switch(|options| &mut options.aof_timestamps),
+    },
+    Parameter {
+        name: "appenddirname",
+        live: false,
+        docs: "The directory of the append-only files, in 'dir'.",
+        field: Field::FileName(|options| &mut options.appenddirname),
+    },
+    Parameter {
+        name: "appendfilename",
+        live: false,
+        docs: "The start of the names of the append-only files.",
+        field: Field::FileName(|options| &mut options.appendfilename),
+    },
+    Parameter {
+        name: "appendfsync",
+        live: true,
+        docs: "When the append-only file is synced: always (before a reply), everysec, or no (when the kernel wants to).",
+        field: Field::Choice(|options| &mut options.appendfsync, &["everysec", "always", "no"]),
+    },
+    Parameter {
+        name: "appendonly",
+        live: true,
+        docs: "Whether every change is appended to a file, from which the store begins.",
+        field: Field::Switch(|options| &mut options.appendonly),
+    },
+    Parameter {
+        name: "auto-aof-rewrite-min-size",
+        live: true,
+        docs: "The size of the append-only files below which none is rewritten by itself.",
+        field: Field::Memory(|options| &mut options.aof_rewrite_min_bytes, 0, i64::MAX as u64),
+    },
+    Parameter {
+        name: "auto-aof-rewrite-percentage",
+        live: true,
+        docs: "The growth of the append-only files, in percent, after which they are rewritten; 0: never.",
+        field: Field::Integer(|options| &mut options.aof_rewrite_percentage, 0, i32::MAX as u32),
+    },
+    Parameter {
         name: "busy-reply-threshold",
         live: true,
         docs: "Milliseconds after which clients waiting for a script's keys get BUSY and SCRIPT KILL may end it; 0 for \
@@ -164,6 +212,12 @@ pub static PARAMETERS: &[Parameter] = &[
         live: true,
         docs: "The eviction policy at maxmemory; with noeviction commands that need memory are refused.",
         field: Field::Policy(|options| &mut options.maxmemory_policy),
+    },
+    Parameter {
+        name: "no-appendfsync-on-rewrite",
+        live: true,
+        docs: "Whether the append-only file is not synced while it is rewritten.",
+        field: Field::Switch(|options| &mut options.no_fsync_on_rewrite),
     },
     Parameter {
         name: "notify-keyspace-events",

@@ -392,7 +392,6 @@ const fn firm(name: &'static str, default: &'static str, form: Form, why: &'stat
     Idle { is_hint: false, ..idle(name, default, form, why) }
 }
 
-const SAVING: &str = "nothing is persisted yet";
 const REPLICATION: &str = "replication is not available yet";
 const CLUSTER: &str = "the store is one node that has every slot";
 const TRACKING: &str = "client tracking is not available yet";
@@ -446,19 +445,11 @@ pub static IDLE: &[Idle] = &[
     idle("set-proc-title", "yes", Switch, SYSTEM),
     idle("syslog-facility", "local0", FACILITY, "the log is a file or standard output"),
     idle("syslog-ident", "redis", Text, "the log is a file or standard output"),
-    idle("aof-disable-auto-gc", "no", Switch, SAVING),
-    idle("aof-load-truncated", "yes", Switch, SAVING),
-    idle("aof-rewrite-incremental-fsync", "yes", Switch, SAVING),
-    idle("aof-timestamp-enabled", "no", Switch, SAVING),
-    idle("aof-use-rdb-preamble", "yes", Switch, SAVING),
-    idle("appenddirname", "appendonlydir", Name("dirname", false), SAVING),
-    idle("appendfilename", "appendonly.aof", Name("filename", false), SAVING),
-    idle("appendfsync", "everysec", Choice(&["everysec", "always", "no"]), SAVING),
-    idle("auto-aof-rewrite-min-size", "67108864", Memory(0), SAVING),
-    idle("auto-aof-rewrite-percentage", "100", INT, SAVING),
-    idle("no-appendfsync-on-rewrite", "no", Switch, SAVING),
-    idle("rdb-del-sync-files", "no", Switch, SAVING),
-    idle("rdb-save-incremental-fsync", "yes", Switch, SAVING),
+    idle("aof-disable-auto-gc", "no", Switch, "files that a rewrite replaces are always removed"),
+    idle("aof-rewrite-incremental-fsync", "yes", Switch, "base files are always synced as they are written"),
+    idle("aof-use-rdb-preamble", "yes", Switch, "base files are always RDB files"),
+    idle("rdb-del-sync-files", "no", Switch, REPLICATION),
+    idle("rdb-save-incremental-fsync", "yes", Switch, "RDB files are always synced as they are written"),
     idle("sanitize-dump-payload", "no", Choice(&["no", "yes", "clients"]), "RESTORE checks every payload"),
     idle("masterauth", "", Text, REPLICATION),
     idle("masteruser", "", Text, REPLICATION),

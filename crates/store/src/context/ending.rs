@@ -1,5 +1,7 @@
 //! The end of a command: finished, or aborted by the drop of its context.
 
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
 use super::Ctx;
 use crate::stats::SectionCounts;
 
@@ -36,6 +38,9 @@ impl Ctx<'_> {
 
     /// Unlocks, frees replaced values, and emits the effects.
     fn leave(&mut self) {
+        if self.collected.is_none() && !self.effects.is_empty() {
+            self.inner.record_all(&mut self.effects);
+        }
         // Stripes first, then replaced values: freeing megabytes takes longer than a lock may be held.
         self.locks.clear();
         if !self.garbage.is_empty() {
@@ -54,6 +59,8 @@ impl Ctx<'_> {
     #[cold]
     fn abort(&mut self) {
         SectionCounts::count(&self.inner.sections.aborted_commands);
+        // This runs during unwinding, in which a second panic would abort the process.
+        let _ = catch_unwind(AssertUnwindSafe(|| self.record_aborted()));
         let mut ready = self.pins.as_mut().map(|pins| std::mem::take(&mut pins.ready)).unwrap_or_default();
         for waits in self.locks.iter_mut().filter_map(|stripe| stripe.waits.as_deref_mut()) {
             ready.extend(waits.take_ready());

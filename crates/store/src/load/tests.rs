@@ -113,7 +113,7 @@ fn every_key_arrives_with_what_belongs_to_it() {
     for (policy, threads) in [(Policy::NoEviction, 1), (Policy::AllkeysLru, 3), (Policy::AllkeysLfu, 2)] {
         let store = store_with(policy);
         let load = store.begin_load(Some(file.len() as u64)).expect("no other load");
-        let loaded = load.run_on(threads, &file[..], LoadOptions::default()).expect("a file of our own");
+        let loaded = load.run_on(threads, &file[..], LoadOptions::default()).expect("a file of our own").0;
         drop(load);
         assert_eq!((loaded.keys, loaded.expired, loaded.empty), (KEYS as u64, 0, 0));
         assert_eq!(store.keys(), KEYS as u64);
@@ -252,7 +252,8 @@ fn the_first_fault_of_a_file_is_told_whoever_finds_it() {
     for threads in [1, 2, 4] {
         let store = store();
         let load = store.begin_load(None).expect("no other load");
-        let fault = load.run_on(threads, &bad[..], LoadOptions::default()).expect_err("a wrong value").to_string();
+        let fault = load.run_on(threads, &bad[..], LoadOptions::default()).map(drop);
+        let fault = fault.expect_err("a wrong value").to_string();
         let place = split + wrong.len();
         assert_eq!(fault, format!("Duplicate set members detected (offset {place}, key 'wrong')"));
     }

@@ -1,9 +1,9 @@
-//! A sink for replies that the script discards, except for errors.
+//! A sink for replies that the caller discards, except for errors.
 
 use sluicegate_wire::resp::{Protocol, ReplySink, ReplyWriter};
 
-/// Keeps errors, which are raised, and nothing else.
-pub(super) struct ErrorsOnly<'o>(pub(super) &'o mut Vec<u8>);
+/// Keeps errors, as lines of RESP, and nothing else.
+pub(crate) struct ErrorsOnly<'o>(pub(crate) &'o mut Vec<u8>);
 
 impl ReplySink for ErrorsOnly<'_> {
     fn simple(&mut self, _: &str) {}

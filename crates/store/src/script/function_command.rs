@@ -97,7 +97,16 @@ pub(crate) fn load_library(inner: &Arc<Inner>, text: &[u8], replaces: bool) -> R
 /// `FUNCTION DELETE library`.
 fn delete(start: &Start<'_>, out: &mut dyn ReplySink) -> Option<Parked> {
     let scripts = &start.inner.scripts;
-    match scripts.libraries.remove(start.words[2]) {
+    let is_removed = {
+        // A snapshot has either the library or its removal.
+        let _pass = start.inner.gate.enter();
+        let is_removed = scripts.libraries.remove(start.words[2]);
+        if is_removed && start.inner.record.is_on() {
+            start.inner.record.put(|unit| unit.add(start.db, &[b"FUNCTION", b"DELETE", start.words[2]]));
+        }
+        is_removed
+    };
+    match is_removed {
         true => {
             scripts.pool.forget_libraries();
             out.ok();
@@ -121,7 +130,13 @@ fn flush(start: &Start<'_>, out: &mut dyn ReplySink) -> Option<Parked> {
             return None;
         }
     }
-    start.inner.scripts.libraries.flush();
+    {
+        let _pass = start.inner.gate.enter();
+        start.inner.scripts.libraries.flush();
+        if start.inner.record.is_on() {
+            start.inner.record.put(|unit| unit.add(start.db, &[b"FUNCTION", b"FLUSH"]));
+        }
+    }
     start.inner.scripts.pool.forget_libraries();
     out.ok();
     None

@@ -25,7 +25,7 @@ mod convert;
 mod counts;
 mod dragonfly;
 mod environment;
-mod errors_only;
+pub(crate) mod errors_only;
 mod failed;
 pub(crate) mod flags;
 pub(crate) mod function_command;

@@ -394,7 +394,23 @@ impl Runs {
             .zip(&*registered)
             .map(|(source, registered)| Library::new(source, registered))
             .collect();
-        if let Err(text) = inner.scripts.libraries.install(load, libraries.clone()) {
+        let installed = {
+            // A snapshot has either the libraries or their records.
+            let _pass = inner.gate.enter();
+            let installed = inner.scripts.libraries.install(load, libraries.clone());
+            if installed.is_ok() && inner.record.is_on() {
+                inner.record.put(|unit| {
+                    if load.policy == Policy::Flush {
+                        unit.add(0, &[b"FUNCTION", b"FLUSH"]);
+                    }
+                    for library in &libraries {
+                        unit.add(0, &[b"FUNCTION", b"LOAD", b"REPLACE", &library.source]);
+                    }
+                });
+            }
+            installed
+        };
+        if let Err(text) = installed {
             out.error_bytes(text.as_bytes());
             return false;
         }

@@ -2,17 +2,18 @@
 //!
 //! The store is a master without replicas. Commands that need replicas are refused by name.
 
-use std::future::{Future, poll_fn};
+use std::future::{Future, pending, poll_fn};
+use std::pin::Pin;
 use std::sync::Arc;
-use std::task::Poll;
+use std::task::{Context as TaskContext, Poll};
 use std::time::{Duration, Instant};
 
 use sluicegate_wire::resp::{ReplySink, ReplyWriter, parse_i64};
 
-use super::Ending;
 use super::REDIS_VERSION;
 use super::client::{Client, ReplicaWait};
 use super::dispatch::{self, About, Context, Outcome};
+use super::{Ending, Server};
 
 const SYNTAX: &str = "ERR syntax error";
 const UNBLOCKED: &str = "UNBLOCKED client unblocked via CLIENT UNBLOCK";
@@ -108,7 +109,9 @@ fn wait_within(context: Option<&mut Context<'_>>, args: &[&[u8]], out: &mut Repl
     let Some(replicas) = parse_i64(args[1]) else { return fail(NOT_INTEGER, out) };
     match (timeout(args[2]), context) {
         (Err(text), _) => return fail(text, out),
-        (Ok(until), Some(context)) if replicas > 0 => return later(context, until, |out| out.integer(0)),
+        (Ok(until), Some(context)) if replicas > 0 => {
+            return later(context, until, Box::pin(pending()), |out| out.integer(0));
+        }
         _ => out.integer(0),
     }
     Outcome::Done
@@ -116,16 +119,22 @@ fn wait_within(context: Option<&mut Context<'_>>, args: &[&[u8]], out: &mut Repl
 
 /// `WAITAOF local replicas timeout` (Redis 7.2).
 pub(super) fn waitaof(context: &mut Context<'_>, args: &[&[u8]], out: &mut ReplyWriter<'_>) -> Outcome {
-    waitaof_within(Some(context).filter(|context| !context.session.in_exec), args, out)
+    let server = context.worker.server.clone();
+    waitaof_within(&server, Some(context).filter(|context| !context.session.in_exec), args, out)
 }
 
 /// `WAITAOF` for a script.
-pub(super) fn waitaof_detached(_: &About<'_>, args: &[&[u8]], out: &mut ReplyWriter<'_>) -> Outcome {
-    waitaof_within(None, args, out)
+pub(super) fn waitaof_detached(about: &About<'_>, args: &[&[u8]], out: &mut ReplyWriter<'_>) -> Outcome {
+    waitaof_within(about.server, None, args, out)
 }
 
 /// `WAITAOF`; in a transaction or a script there is no client that waits.
-fn waitaof_within(context: Option<&mut Context<'_>>, args: &[&[u8]], out: &mut ReplyWriter<'_>) -> Outcome {
+fn waitaof_within(
+    server: &Server,
+    context: Option<&mut Context<'_>>,
+    args: &[&[u8]],
+    out: &mut ReplyWriter<'_>,
+) -> Outcome {
     let Some(local) = parse_i64(args[1]) else { return fail(NOT_INTEGER, out) };
     if !(0..=1).contains(&local) {
         return fail("ERR value is out of range, value must between 0 and 1", out);
@@ -137,21 +146,33 @@ fn waitaof_within(context: Option<&mut Context<'_>>, args: &[&[u8]], out: &mut R
         Ok(until) => until,
         Err(text) => return fail(text, out),
     };
-    if local > 0 {
+    let (inner, number) = (&server.store.0, server.store.0.record.last());
+    if local > 0 && !server.options().appendonly {
         return fail("ERR WAITAOF cannot be used when numlocal is set but appendonly is disabled.", out);
     }
-    fn reply(out: &mut ReplyWriter<'_>) {
-        out.array(2);
-        out.integer(0);
-        out.integer(0);
-    }
+    let is_local = inner.appender.durable_number() >= number && server.options().appendonly;
     match context {
-        Some(context) if replicas > 0 => later(context, until, reply),
+        Some(context) if replicas > 0 || local > 0 && !is_local => {
+            let (inner, for_local) = (inner.clone(), local > 0 && replicas == 0);
+            let durable = async move { if for_local { inner.appender.durable(number).await } else { pending().await } };
+            let store = server.store.clone();
+            later(context, until, Box::pin(durable), move |out| {
+                let is_local = store.0.appender.durable_number() >= number && store.0.record.is_on();
+                say_waited(is_local, out);
+            })
+        }
         _ => {
-            reply(out);
+            say_waited(is_local, out);
             Outcome::Done
         }
     }
+}
+
+/// Replies how many files here and on replicas have everything.
+fn say_waited(is_local: bool, out: &mut ReplyWriter<'_>) {
+    out.array(2);
+    out.integer(i64::from(is_local));
+    out.integer(0);
 }
 
 /// Returns the deadline of a wait of this many milliseconds; `None` for 0.
@@ -165,8 +186,14 @@ fn timeout(word: &[u8]) -> Result<Option<Instant>, &'static str> {
     }
 }
 
-/// Returns a reply that is written at this time, or never, unless CLIENT UNBLOCK ends the wait.
-fn later(context: &Context<'_>, until: Option<Instant>, write: fn(&mut ReplyWriter<'_>)) -> Outcome {
+/// Returns a reply that is written at this time, or never, unless `awaited` is true or CLIENT UNBLOCK ends the wait. If
+/// `awaited` is false, the time is waited for.
+fn later(
+    context: &Context<'_>,
+    until: Option<Instant>,
+    awaited: Pin<Box<dyn Future<Output = bool>>>,
+    write: impl FnOnce(&mut ReplyWriter<'_>) + 'static,
+) -> Outcome {
     /// The wait cannot be ended any more once its future is dropped.
     struct Waits(Arc<Client>);
     impl Drop for Waits {
@@ -178,8 +205,10 @@ fn later(context: &Context<'_>, until: Option<Instant>, write: fn(&mut ReplyWrit
     let (waits, protocol) = (Waits(context.client.clone()), context.session.protocol);
     Outcome::Later(Box::pin(async move {
         let mut timer = until.map(|until| Box::pin(tokio::time::sleep_until(until.into())));
+        let mut awaited = Some(awaited);
         let end = poll_fn(|cx| match waits.0.replica_wait() {
             // The thread that ends the wait wakes the connection, whose waker this is.
+            ReplicaWait::Waits if is_there(&mut awaited, cx) => Poll::Ready(ReplicaWait::Ended),
             ReplicaWait::Waits => match &mut timer {
                 Some(timer) => timer.as_mut().poll(cx).map(|()| ReplicaWait::Ended),
                 None => Poll::Pending,
@@ -194,6 +223,17 @@ fn later(context: &Context<'_>, until: Option<Instant>, write: fn(&mut ReplyWrit
         }
         bytes
     }))
+}
+
+/// Returns whether what was awaited has come; it is not asked again after it has failed.
+fn is_there(awaited: &mut Option<Pin<Box<dyn Future<Output = bool>>>>, cx: &mut TaskContext<'_>) -> bool {
+    match awaited.as_mut().map(|awaited| awaited.as_mut().poll(cx)) {
+        Some(Poll::Ready(is_there)) => {
+            *awaited = None;
+            is_there
+        }
+        Some(Poll::Pending) | None => false,
+    }
 }
 
 /// `MODULE LIST`: there are none.

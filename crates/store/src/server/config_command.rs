@@ -202,6 +202,16 @@ fn change<'a>(server: &Server, pairs: &'a [(String, &[u8])], may_change_protecte
     } else {
         set_tls();
     }
+    if options.appendonly != current.appendonly {
+        if let Err((why, line)) = server.switch_appending(&options) {
+            // The log reads the options.
+            drop(current);
+            if let Some(line) = line {
+                server.log(WARNING, &line);
+            }
+            return Err(Refused::Because("appendonly", why));
+        }
+    }
     super::apply(&server.store, &options);
     *current = Arc::new(options);
     server.options_version.fetch_add(1, Ordering::Release);

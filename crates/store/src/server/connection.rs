@@ -310,7 +310,10 @@ impl Connection {
                     }
                     self.waits(&workspace, 0);
                     let server = self.worker.server.clone();
-                    let pause = Box::pin(async move { server.pause.wait(is_write).await });
+                    let pause = Box::pin(async move {
+                        server.pause.wait(is_write).await;
+                        server.store.0.record.room().await;
+                    });
                     if Box::pin(self.unless_gone(pause, &mut workspace, &options)).await.is_none() {
                         break false;
                     }
@@ -453,6 +456,7 @@ impl Connection {
     fn keep(&mut self, output: &mut Vec<u8>) -> bool {
         let is_kept = self.worker.live.get() > 1
             && !output.is_empty()
+            && !self.worker.server.store.0.appender.holds_replies()
             && self.worker.batch.keep(&self.exit, output, self.session.now);
         if is_kept {
             output.clear();
@@ -465,6 +469,9 @@ impl Connection {
         if output.len() > WRITE_SHARE {
             // Boxed: few replies are so large, all connections would carry its size.
             return Box::pin(self.flush_in_shares(output, options)).await;
+        }
+        if self.worker.server.store.0.appender.holds_replies() && !Box::pin(self.wait_for_disk()).await {
+            return false;
         }
         if self.exit.state() == State::Waiting {
             self.worker.send_batch();
@@ -503,6 +510,19 @@ impl Connection {
         output.clear();
         self.client.outbox.left(0);
         true
+    }
+
+    /// Waits until what the replies follow is on the disk. Returns false if the client must not get them, because what it
+    /// has written may not last.
+    async fn wait_for_disk(&mut self) -> bool {
+        let has_written = std::mem::take(&mut self.session.has_written);
+        let inner = self.worker.server.store.0.clone();
+        let number = inner.record.last();
+        let durable = Box::pin(async move { inner.appender.durable(number).await });
+        match self.unless_killed(durable).await {
+            Some((is_durable, _)) => is_durable || !has_written,
+            None => false,
+        }
     }
 
     /// Like [`flush`](Self::flush), but lets the worker's other clients run in between.

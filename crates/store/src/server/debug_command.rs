@@ -160,7 +160,11 @@ fn object(context: &Context<'_>, key: &[u8], out: &mut ReplyWriter<'_>) {
             let hash = inner.keyspace.hasher.hash(key);
             let mut stripe = db.lock(inner.keyspace.stripe_of(hash));
             let mut now = Now::new(&inner.clock, &inner.limits);
-            let slot = stripe.find(hash, key, &mut now, true)?;
+            let slot = stripe.find(hash, key, &mut now, true);
+            if now.take_removed() {
+                inner.record_expired(context.session.db, key);
+            }
+            let slot = slot?;
             let entry = stripe.table.entry(slot);
             let idle_s = i64::from(idle_ticks(now.ticks(), entry.access())) / TICKS_PER_S;
             Some((hash, entry.encoding(), entry.copy_value(), entry.access(), idle_s))

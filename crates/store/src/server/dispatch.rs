@@ -83,6 +83,8 @@ pub(super) struct Session {
     pub rare: Box<Rare>,
     /// Whether the commands of a transaction are being run.
     pub in_exec: bool,
+    /// Whether it has called a command that may write since its replies were last sent.
+    pub has_written: bool,
     /// The last command, for CLIENT LIST.
     pub command: &'static str,
     /// The start of the commands being timed.
@@ -115,6 +117,7 @@ impl Session {
             no_touch: false,
             rare: Box::default(),
             in_exec: false,
+            has_written: false,
             command: "NULL",
             now: Instant::now(),
             timed: None,
@@ -512,6 +515,10 @@ impl Context<'_> {
         {
             return self.reject(Some(row), output, before, |out| out.error(text));
         }
+        if self.worker.server.store.0.loading.holds_writes() && self.waits_for_room(command, args) {
+            return Outcome::Paused { is_write: true };
+        }
+        self.session.has_written |= command.spec.may_write();
         if self.session.rare.multi.is_some()
             && let Some(outcome) = self.in_multi(row, args, output, before)
         {
@@ -640,10 +647,24 @@ impl Context<'_> {
         let of_queued = || {
             let queued = queued?;
             let is_why = |text: &&str| queued.any(|spec, _| spec.refusal(loading) == Some(*text));
-            [LOADING, MISCONF].into_iter().find(is_why)
+            let unwritten = loading.refuses_appending();
+            [LOADING, MISCONF].into_iter().chain(unwritten).find(is_why)
         };
-        let of_ping = || (loading.refuses_writes() && command.traits.notices_failures).then_some(MISCONF);
+        let of_ping = || match command.traits.notices_failures {
+            true => loading.refuses_writes().then_some(MISCONF).or_else(|| loading.refuses_appending()),
+            false => None,
+        };
         command.spec.refusal(loading).or_else(of_queued).or_else(of_ping)
+    }
+
+    /// Returns whether a command waits because too much waits to be appended to the file.
+    #[cold]
+    fn waits_for_room(&self, command: &Row, args: &[&[u8]]) -> bool {
+        match &self.session.rare.multi {
+            Some(multi) if command.traits.queueing == Queueing::Exec => multi.any(|spec, _| spec.may_write()),
+            Some(_) => false,
+            None => self.may_write(command.spec, args),
+        }
     }
 
     /// Returns whether a command waits while writes are paused.

@@ -63,7 +63,7 @@ use tokio::sync::{Notify, watch};
 use crate::config::{ProcessOptions, ServerOptions};
 use crate::evict::Room;
 use crate::save::SaveEnd;
-use crate::{Directory, Files, Saving, Stats, Store, invite};
+use crate::{Appending, Directory, Files, Fsync, Saving, Stats, Store, invite};
 use batch::Batch;
 use client::Clients;
 use counters::{Histograms, Totals, WorkerCounters};
@@ -668,6 +668,19 @@ fn apply(store: &Store, options: &ServerOptions) {
         points: options.save_points.clone(),
         compresses: options.rdb_compression,
         stops_writes: options.stop_writes_on_bgsave_error,
+    });
+    store.set_appending(Appending {
+        directory: options.appenddirname.clone(),
+        name: options.appendfilename.clone(),
+        fsync: match options.appendfsync {
+            "always" => Fsync::Always,
+            "no" => Fsync::No,
+            _ => Fsync::EverySecond,
+        },
+        rewrite_percentage: options.aof_rewrite_percentage,
+        rewrite_min_bytes: options.aof_rewrite_min_bytes,
+        has_timestamps: options.aof_timestamps,
+        rests_on_rewrite: options.no_fsync_on_rewrite,
     });
     store.0.pubsub.set_limit(&options.client_output_buffer_limit[2]);
 }

@@ -7,23 +7,44 @@ use sluicegate_wire::resp::{ReplySink, ReplyWriter};
 use tokio::sync::oneshot;
 
 use super::dispatch::{About, Context, Outcome};
+use crate::append::Rewriting;
 use crate::save::{NotReloaded, NotSaved, Reload, SaveEnd};
 
 const SYNTAX: &str = "ERR syntax error";
 const IN_PROGRESS: &str = "ERR Background save already in progress";
+const REWRITING: &str = "ERR Another child process is active (AOF?): can't BGSAVE right now. Use BGSAVE SCHEDULE in order \
+                         to schedule a BGSAVE whenever possible.";
 const NOWHERE: &str = "ERR this store has no directory to save to; set 'dir' in its section";
 
 /// `SAVE`: replies when the file is written. Other clients go on meanwhile.
 pub(super) fn save(context: &mut Context<'_>, _: &[&[u8]], out: &mut ReplyWriter<'_>) -> Outcome {
-    let job = match context.worker.server.store.save(false) {
-        Ok(job) => job,
+    let store = context.worker.server.store.clone();
+    let begun = match store.save(false) {
         Err(NotSaved::Busy) => return fail(IN_PROGRESS, out),
         Err(NotSaved::Nowhere) => return fail(NOWHERE, out),
+        begun => begun,
     };
     let protocol = context.session.protocol;
     Outcome::Later(Box::pin(async move {
         let mut bytes = Vec::new();
         let mut out = ReplyWriter::new(&mut bytes, protocol);
+        let mut begun = begun;
+        let job = loop {
+            match begun {
+                Ok(job) => break job,
+                // The rewrite of the append-only file is waited for.
+                Err(NotSaved::Rewriting) => {
+                    if let Some(job) = store.0.saver.job() {
+                        job.ended().await;
+                    }
+                    begun = store.save(false);
+                }
+                Err(NotSaved::Busy | NotSaved::Nowhere) => {
+                    out.error(IN_PROGRESS);
+                    return bytes;
+                }
+            }
+        };
         match job.ended().await {
             SaveEnd::Saved => out.ok(),
             // Redis's whole text; the log has the reason.
@@ -38,19 +59,25 @@ pub(super) fn bgsave(context: &mut Context<'_>, args: &[&[u8]], out: &mut ReplyW
     let store = &context.worker.server.store;
     match args {
         [_] => {}
-        // No other work keeps a save waiting, so it is one more way to write BGSAVE.
-        [_, word] if word.eq_ignore_ascii_case(b"schedule") => {}
+        [_, word] if word.eq_ignore_ascii_case(b"schedule") => {
+            if store.0.saver.job().is_some_and(|job| job.is_rewrite()) {
+                return scheduled(context, out);
+            }
+        }
         [_, word] if word.eq_ignore_ascii_case(b"cancel") => return cancel(context, out),
         _ => return fail(SYNTAX, out),
     }
-    if store.0.saver.job().is_some() {
-        return fail(IN_PROGRESS, out);
+    match store.0.saver.job() {
+        Some(job) if job.is_rewrite() => return fail(REWRITING, out),
+        Some(_) => return fail(IN_PROGRESS, out),
+        None => {}
     }
     if context.session.in_exec {
         return scheduled(context, out);
     }
     let job = match store.save(true) {
         Ok(job) => job,
+        Err(NotSaved::Rewriting) => return fail(REWRITING, out),
         Err(NotSaved::Busy) => return fail(IN_PROGRESS, out),
         Err(NotSaved::Nowhere) => return fail(NOWHERE, out),
     };
@@ -72,16 +99,27 @@ fn scheduled(context: &Context<'_>, out: &mut ReplyWriter<'_>) -> Outcome {
     Outcome::Done
 }
 
+/// `BGREWRITEAOF`.
+pub(super) fn bgrewriteaof(context: &mut Context<'_>, _: &[&[u8]], out: &mut ReplyWriter<'_>) -> Outcome {
+    match context.worker.server.store.0.begin_rewrite() {
+        Rewriting::Begun => out.simple("Background append only file rewriting started"),
+        Rewriting::Scheduled => out.simple("Background append only file rewriting scheduled"),
+        Rewriting::InProgress => out.error("ERR Background append only file rewriting already in progress"),
+        Rewriting::Off => out.error("ERR BGREWRITEAOF is refused: there is no append-only file ('appendonly no')"),
+    }
+    Outcome::Done
+}
+
 /// `BGSAVE CANCEL` (Valkey 8.1).
 fn cancel(context: &Context<'_>, out: &mut ReplyWriter<'_>) -> Outcome {
     let saver = &context.worker.server.store.0.saver;
     match saver.job() {
-        Some(job) => {
+        Some(job) if !job.is_rewrite() => {
             job.cancel();
             out.simple("Background saving cancelled");
         }
-        None if saver.unschedule() => out.simple("Scheduled background saving cancelled"),
-        None => out.error("ERR Background saving is currently not in progress or scheduled"),
+        _ if saver.unschedule() => out.simple("Scheduled background saving cancelled"),
+        _ => out.error("ERR Background saving is currently not in progress or scheduled"),
     }
     Outcome::Done
 }
@@ -161,18 +199,13 @@ pub(super) fn info(about: &About<'_>, out: &mut String) -> std::fmt::Result {
     // Not in Redis: the longest time for which a save has kept others waiting, in microseconds.
     writeln!(out, "rdb_longest_cut_us:{}", saves.longest_gate_us)?;
     writeln!(out, "rdb_longest_lock_us:{}", saves.longest_lock_us)?;
-    writeln!(out, "aof_enabled:0")?;
-    writeln!(out, "aof_rewrite_in_progress:0")?;
-    writeln!(out, "aof_rewrite_scheduled:0")?;
-    writeln!(out, "aof_last_rewrite_time_sec:-1")?;
-    writeln!(out, "aof_current_rewrite_time_sec:-1")?;
-    writeln!(out, "aof_last_bgrewrite_status:ok")?;
-    writeln!(out, "aof_rewrites:0")?;
-    writeln!(out, "aof_rewrites_consecutive_failures:0")?;
-    writeln!(out, "aof_last_write_status:ok")?;
-    writeln!(out, "aof_last_cow_size:0")?;
+    appended(about, out)?;
     writeln!(out, "module_fork_in_progress:0")?;
     writeln!(out, "module_fork_last_cow_size:0")?;
+    let inner = &about.server.store.0;
+    if inner.record.is_on() || inner.appender.is_open() {
+        sizes(about, out)?;
+    }
     if !loading.is_on() {
         return Ok(());
     }
@@ -187,4 +220,34 @@ pub(super) fn info(about: &About<'_>, out: &mut String) -> std::fmt::Result {
     }
     writeln!(out, "loading_loaded_perc:{percent:.2}")?;
     writeln!(out, "loading_eta_seconds:{eta_s}")
+}
+
+/// Writes what INFO tells of the append-only file, whether there is one or not.
+fn appended(about: &About<'_>, out: &mut String) -> std::fmt::Result {
+    let inner = &about.server.store.0;
+    let job = inner.saver.job().filter(|job| job.is_rewrite());
+    let state = inner.appender.state.lock();
+    let seconds = |time: Option<u64>| time.map_or(-1, |time| time as i64);
+    let status = |fails: bool| if fails { "err" } else { "ok" };
+    writeln!(out, "aof_enabled:{}", u8::from(about.server.options().appendonly))?;
+    writeln!(out, "aof_rewrite_in_progress:{}", u8::from(job.is_some()))?;
+    writeln!(out, "aof_rewrite_scheduled:{}", u8::from(state.is_scheduled))?;
+    writeln!(out, "aof_last_rewrite_time_sec:{}", seconds(state.last_took_s))?;
+    writeln!(out, "aof_current_rewrite_time_sec:{}", seconds(job.map(|job| job.age_s())))?;
+    writeln!(out, "aof_last_bgrewrite_status:{}", status(state.last_failed))?;
+    writeln!(out, "aof_rewrites:{}", state.rewrites)?;
+    writeln!(out, "aof_rewrites_consecutive_failures:{}", state.failures)?;
+    writeln!(out, "aof_last_write_status:{}", status(state.error.is_some()))?;
+    writeln!(out, "aof_last_cow_size:0")
+}
+
+/// Writes what INFO tells of an append-only file.
+fn sizes(about: &About<'_>, out: &mut String) -> std::fmt::Result {
+    let state = about.server.store.0.appender.state.lock();
+    writeln!(out, "aof_current_size:{}", state.bytes())?;
+    writeln!(out, "aof_base_size:{}", state.rewritten_bytes)?;
+    writeln!(out, "aof_pending_rewrite:0")?;
+    writeln!(out, "aof_buffer_length:{}", state.backlog)?;
+    writeln!(out, "aof_pending_bio_fsync:0")?;
+    writeln!(out, "aof_delayed_fsync:{}", state.delayed_syncs)
 }

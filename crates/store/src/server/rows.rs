@@ -488,6 +488,17 @@ pub(super) static COMMANDS: &[ServerCommand] = &[
     ),
     of_server(
         row(
+            "bgrewriteaof",
+            1,
+            Connection(persistence::bgrewriteaof),
+            SAVES,
+            "1.0.0",
+            "Rewrites the append-only file in the background.",
+        ),
+        &[],
+    ),
+    of_server(
+        row(
             "bgsave",
             -1,
             Connection(persistence::bgsave),

@@ -1,4 +1,4 @@
-//! The file that a store begins with: `dbfilename` in `dir`.
+//! The files that a store begins with: `dbfilename` in `dir`, or the append-only file.
 //!
 //! It is opened before the store serves, so a file that cannot be read is noticed at once, and loaded while it serves:
 //! clients, rules and Lua get the error LOADING until then. A file that is damaged is never served in part.
@@ -7,44 +7,63 @@ use std::ffi::OsStr;
 use std::fs::File;
 use std::io;
 use std::os::unix::ffi::OsStrExt as _;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use super::Server;
+use crate::aof::parts::{Found, Parts};
+use crate::config::ServerOptions;
 use crate::files::reason;
-use crate::{Load, LoadOptions};
+use crate::replay::ReplayOptions;
+use crate::{Directory, Load, LoadOptions};
 
 /// Levels of log lines.
 const NOTICE: u8 = 2;
 const WARNING: u8 = 3;
 
-/// A file that has begun to be loaded: commands are refused.
+const BUSY: &str = "a file is being loaded already";
+
+/// A data set that has begun to be loaded: commands are refused.
 #[must_use = "the store serves once it is loaded"]
 pub struct Beginning {
     server: Arc<Server>,
-    path: PathBuf,
-    file: File,
+    source: Source,
     load: Load,
+}
+
+/// What it is loaded from.
+enum Source {
+    Rdb(PathBuf, File),
+    AppendOnly(Box<Parts>),
 }
 
 impl std::fmt::Debug for Beginning {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "a store of {}", self.path.display())
+        match &self.source {
+            Source::Rdb(path, _) => write!(f, "a store of {}", path.display()),
+            Source::AppendOnly(_) => f.write_str("a store of append-only files"),
+        }
     }
 }
 
 impl Server {
-    /// Opens the file that the store begins with. [`None`] if there is none, or if the store has no directory. The error
-    /// says what is wrong.
+    /// Opens the files that the store begins with: those of the append-only file if that is on, as in Redis even if there
+    /// are none yet, otherwise the RDB file. [`None`] if there is nothing to load. The error says what is wrong.
     pub fn begin(self: &Arc<Self>) -> Result<Option<Beginning>, String> {
         let options = self.options();
         if options.dir.is_empty() {
-            return Ok(None);
+            return match options.appendonly {
+                true => Err("'appendonly yes' needs a directory: set 'dir'".into()),
+                false => Ok(None),
+            };
         }
         let [dir, name] = [&options.dir, &options.dbfilename].map(|part| PathBuf::from(OsStr::from_bytes(part)));
         // A directory that is missing is a mistake, unlike a file that is missing.
         std::fs::metadata(dir.join("."))
             .map_err(|error| format!("Can't chdir to '{}': {}", dir.display(), reason(&error)))?;
+        if options.appendonly {
+            return self.begin_append_only(&dir, &name);
+        }
         if options.dbfilename.is_empty() {
             return Ok(None);
         }
@@ -55,15 +74,56 @@ impl Server {
         });
         match opened {
             Ok((file, size)) => {
-                let server = self.clone();
-                let load = self.store.begin_load(size).ok_or("a file is being loaded already")?;
-                Ok(Some(Beginning { server, path, file, load }))
+                let load = self.store.begin_load(size).ok_or(BUSY)?;
+                Ok(Some(Beginning { server: self.clone(), source: Source::Rdb(path, file), load }))
             }
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
             Err(error) => {
                 Err(format!("Fatal error: can't open the RDB file {} for reading: {}", path.display(), reason(&error)))
             }
         }
+    }
+
+    fn begin_append_only(self: &Arc<Self>, dir: &Path, rdb: &Path) -> Result<Option<Beginning>, String> {
+        let (parts, found) = self.store.find_append_only(&Directory::new(dir)).map_err(|fault| fault.to_string())?;
+        if found == Found::Nothing {
+            let rdb = dir.join(rdb);
+            if rdb.is_file() {
+                let path = rdb.display();
+                self.log(
+                    WARNING,
+                    &format!(
+                        "There is no append-only file yet, so the store begins empty, as in Redis: {path} is not loaded. To \
+                         take it over, start with 'appendonly no' and then CONFIG SET appendonly yes."
+                    ),
+                );
+            }
+            self.store.append_to(parts, 0).map_err(|error| cannot_append(&error))?;
+            return Ok(None);
+        }
+        let load = self.store.begin_load(None).ok_or(BUSY)?;
+        Ok(Some(Beginning { server: self.clone(), source: Source::AppendOnly(Box::new(parts)), load }))
+    }
+
+    /// Begins to append to a file, or ends that. The errors are Redis's text and a line for the log.
+    pub(super) fn switch_appending(&self, options: &ServerOptions) -> Result<(), (String, Option<String>)> {
+        if !options.appendonly {
+            // Waits for scripts and for the disk, which a worker must not.
+            let store = self.store.clone();
+            let end = move || {
+                // The file is closed in any case, and the log has the error.
+                let _ = store.end_appending();
+            };
+            let thread = std::thread::Builder::new().name("store-append-end".into()).spawn(end);
+            return thread.map(drop).map_err(|error| (reason(&error), None));
+        }
+        if options.dir.is_empty() {
+            return Err(("this store has no directory; set 'dir' in its section".into(), None));
+        }
+        let directory = Directory::new(OsStr::from_bytes(&options.dir));
+        self.store
+            .begin_to_append(&directory)
+            .map_err(|fault| ("Unable to turn on AOF. Check server logs.".to_owned(), Some(fault.to_string())))
     }
 
     /// Returns the part of a file that is loaded, in percent.
@@ -73,29 +133,48 @@ impl Server {
 }
 
 impl Beginning {
-    /// Loads the file, with Redis's log lines, and waits for the end. After an error, which says what is wrong, the store
-    /// goes on to refuse commands.
+    /// Loads it, with Redis's log lines, and waits for the end. After an error, which says what is wrong, the store goes on
+    /// to refuse commands.
     pub fn load(self) -> Result<(), String> {
-        let Beginning { server, path, file, load } = self;
-        let checks = server.options().rdbchecksum;
-        let log = |level: u8, text: &str| server.log(level, text);
-        match load.run(file, LoadOptions { checks, log: &log, ..LoadOptions::default() }) {
-            Ok(loaded) => {
-                let empty = match loaded.empty {
-                    0 => String::new(),
-                    empty => format!(", empty keys skipped: {empty}"),
-                };
-                let (keys, expired) = (loaded.keys, loaded.expired);
-                server.log(NOTICE, &format!("Done loading RDB, keys loaded: {keys}, keys expired: {expired}{empty}."));
-                server.log(NOTICE, &format!("DB loaded from disk: {:.3} seconds", loaded.took.as_secs_f64()));
-                Ok(())
-            }
-            Err(fault) => {
-                load.never_end();
-                let text = format!("{}: {fault}", path.display());
-                server.log(WARNING, &text);
-                Err(text)
-            }
+        let Beginning { server, source, load } = self;
+        let loaded = match source {
+            Source::Rdb(path, file) => load_rdb(&server, &path, file, &load),
+            Source::AppendOnly(parts) => replay(&server, *parts, &load),
+        };
+        if let Err(text) = &loaded {
+            load.never_end();
+            server.log(WARNING, text);
         }
+        loaded
     }
+}
+
+fn load_rdb(server: &Server, path: &Path, file: File, load: &Load) -> Result<(), String> {
+    let checks = server.options().rdbchecksum;
+    let log = |level: u8, text: &str| server.log(level, text);
+    let loaded = load.run(file, LoadOptions { checks, log: &log, ..LoadOptions::default() });
+    let loaded = loaded.map_err(|fault| format!("{}: {fault}", path.display()))?;
+    let empty = match loaded.empty {
+        0 => String::new(),
+        empty => format!(", empty keys skipped: {empty}"),
+    };
+    let (keys, expired) = (loaded.keys, loaded.expired);
+    server.log(NOTICE, &format!("Done loading RDB, keys loaded: {keys}, keys expired: {expired}{empty}."));
+    server.log(NOTICE, &format!("DB loaded from disk: {:.3} seconds", loaded.took.as_secs_f64()));
+    Ok(())
+}
+
+/// Replays append-only files, and begins to append to them before the store serves.
+fn replay(server: &Server, parts: Parts, load: &Load) -> Result<(), String> {
+    let options = server.options();
+    let log = |level: u8, text: &str| server.log(level, text);
+    let (checks, accepts_cut) = (options.rdbchecksum, options.aof_load_truncated);
+    let replayed =
+        load.replay(&parts, ReplayOptions { checks, accepts_cut, log: &log }).map_err(|fault| fault.to_string())?;
+    server.log(NOTICE, &format!("DB loaded from append only file: {:.3} seconds", replayed.took.as_secs_f64()));
+    server.store.append_to(parts, replayed.last_bytes).map_err(|error| cannot_append(&error))
+}
+
+fn cannot_append(error: &io::Error) -> String {
+    format!("Can't open the append-only file: {}", reason(error))
 }

@@ -233,14 +233,15 @@ impl Stripe {
     }
 
     /// Examines about `limit` keys, from where the last call stopped, and removes those that expired by `now_ms`, and
-    /// expired elements. `tell` receives each affected key and its treatment. Returns whether it reached the end; the
-    /// next call starts again then.
+    /// expired elements. `tell` receives each affected key and its treatment, `record`, if there is one, the commands that
+    /// do the same. Returns whether it reached the end; the next call starts again then.
     pub(crate) fn sweep(
         &mut self,
         now_ms: i64,
         limit: usize,
         garbage: &mut Vec<Garbage>,
         mut tell: impl FnMut(Class, &'static str, &[u8]),
+        mut record: Option<&mut dyn FnMut(&[&[u8]])>,
     ) -> bool {
         if self.sweep_from == 0 {
             self.swept_earliest_ms = i64::MAX;
@@ -261,7 +262,16 @@ impl Stripe {
                 before_change_of(images, snapshots, entry);
             }
             let before = entry.outside_bytes();
-            let purged = entry.edit_object(|object| (object.purge(now_ms, limit), object.is_gone()));
+            let mut elements: Vec<Box<[u8]>> = Vec::new();
+            let records = record.is_some();
+            let purged = entry.edit_object(|object| {
+                let mut gone = |element: &[u8]| {
+                    if records {
+                        elements.push(element.into());
+                    }
+                };
+                (object.purge(now_ms, limit, &mut gone), object.is_gone())
+            });
             *outside_bytes = *outside_bytes + entry.outside_bytes() - before;
             let ((removed, done), is_empty) = purged.unwrap_or(((0, true), false));
             *expired_elements += removed as u64;
@@ -269,6 +279,11 @@ impl Stripe {
                 let is_set = entry.type_name() == Set::NAME;
                 let (class, name) = if is_set { (Class::Set, "srem") } else { (Class::Hash, "hexpired") };
                 tell(class, name, entry.key());
+                if let Some(record) = &mut record {
+                    let command: &[u8] = if is_set { b"SREM" } else { b"HDEL" };
+                    let words = [command, entry.key()].into_iter().chain(elements.iter().map(|element| &element[..]));
+                    record(&words.collect::<Vec<&[u8]>>());
+                }
                 if is_watched {
                     purged_keys.push(entry.key().into());
                 }
@@ -282,6 +297,9 @@ impl Stripe {
         let swept = table.sweep(now_ms, self.sweep_from, limit, due, |entry| gone.push(entry));
         purged_keys.iter().for_each(|key| self.touch(key));
         for entry in gone {
+            if let Some(record) = &mut record {
+                record(&[b"DEL", entry.key()]);
+            }
             match entry.expiry() {
                 Some(at_ms) if at_ms <= now_ms => {
                     self.expired += 1;

@@ -92,7 +92,9 @@ impl Exec {
             }
         }
         // No pass of the gate occurs before these effects are emitted; publishing needs none.
-        inner.emit(collected.into_inner());
+        let mut effects = collected.into_inner();
+        inner.record_all(&mut effects);
+        inner.emit(effects);
         drop(closed);
         inner.serve_woken();
         self.leave_gate();

@@ -12,9 +12,9 @@ use std::time::Duration;
 use sluicegate_wire::resp::ReplySink;
 
 use crate::Inner;
-use crate::catalogue::{CommandSpec, Handler};
+use crate::catalogue::{CommandSpec, GlobalHandle, Handler};
 use crate::execute::{Attempted, Who};
-use crate::gate::Pass;
+use crate::gate::{Closed, Pass};
 use crate::hold::{self, HeldKey, HeldKeys, Holding, Phase, Ticket};
 use crate::owned::{ReplyForm, Words, caught};
 use crate::park::{Parked, Waits};
@@ -335,7 +335,7 @@ impl Inner {
     ) -> Option<Parked> {
         let Handler::Global(handle) = spec.handler else { unreachable!("called for global commands") };
         if let Some(closed) = self.gate.close() {
-            handle(&self.keyspace, &closed, words, db, out);
+            self.run_global(handle, &closed, words, db, out);
             drop(closed);
             self.serve_woken();
             return None;
@@ -344,6 +344,13 @@ impl Inner {
         self.gate.queue(ticket.clone());
         self.run_waiting();
         Some(Parked(Waits::Ticket(ticket)))
+    }
+
+    /// Runs a command that has the keyspace for itself.
+    fn run_global(&self, handle: GlobalHandle, closed: &Closed<'_>, words: &[&[u8]], db: u32, out: &mut dyn ReplySink) {
+        if handle(&self.keyspace, closed, words, db, out) && self.record.is_on() {
+            self.record.put(|unit| unit.add(db, words));
+        }
     }
 
     /// Runs the commands that wait at the gate, as far as possible.
@@ -368,7 +375,7 @@ impl Inner {
                     };
                     let words = command.words.to_vec();
                     let (reply, worked) =
-                        caught(command.form, |out| handle(&self.keyspace, &closed, &words, command.db, out));
+                        caught(command.form, |out| self.run_global(handle, &closed, &words, command.db, out));
                     drop(closed);
                     self.gate.went();
                     ticket.finish(reply, worked);

@@ -9,7 +9,7 @@ use super::super::zset::{score, store};
 use super::super::{Refused, SYNTAX, integer, is, or_error};
 use super::cells::{self, Position, Search, Shape};
 use super::{Handle, position, row, say_distance, say_position, unit};
-use crate::catalogue::{CommandSpec, Cost, Flags, WrittenKeys};
+use crate::catalogue::{CommandSpec, Cost, Flags, Records, WrittenKeys};
 use crate::context::Ctx;
 use crate::keys::{KeyRule, KeyWord};
 use crate::visits::{self, FindVisits};
@@ -381,6 +381,7 @@ pub(crate) const COMMANDS: &[CommandSpec] = &[
     CommandSpec {
         keys: DESTINATION,
         writes: WrittenKeys::Others,
+        records: Records::Derived,
         ..area(
             "georadius",
             -6,
@@ -406,6 +407,7 @@ pub(crate) const COMMANDS: &[CommandSpec] = &[
     CommandSpec {
         keys: DESTINATION,
         writes: WrittenKeys::Others,
+        records: Records::Derived,
         ..area(
             "georadiusbymember",
             -5,
@@ -446,6 +448,7 @@ pub(crate) const COMMANDS: &[CommandSpec] = &[
         since: "6.2.0",
         keys: KeyRule::TWO,
         writes: WrittenKeys::First,
+        records: Records::Derived,
         ..area(
             "geosearchstore",
             -8,

@@ -111,6 +111,25 @@ fn next_id(last: StreamId, said: Option<Said>, now_ms: u64) -> Result<StreamId, 
     id.filter(|id| *id > last).ok_or(NOT_ABOVE.into())
 }
 
+/// Records that an entry was added to key 0, and what remained of the others.
+fn record_added(ctx: &mut Ctx<'_>, options: &Options, id: StreamId, entry: &[&[u8]]) {
+    if ctx.records() {
+        let text = format!("{}-{}", id.ms, id.seq);
+        ctx.record_as(&[&[b"XADD", ctx.words[1], text.as_bytes()], entry].concat());
+        if options.trim.is_some() {
+            record_trimmed(ctx);
+        }
+    }
+}
+
+/// Records that key 0 was trimmed to the length that it has now.
+fn record_trimmed(ctx: &mut Ctx<'_>) {
+    if ctx.records() {
+        let len = ctx.key(0).object::<Stream>().ok().flatten().map_or(0, |stream| stream.len());
+        ctx.record_as(&[b"XTRIM", ctx.words[1], b"MAXLEN", b"=", len.to_string().as_bytes()]);
+    }
+}
+
 /// Queues the part that was trimmed, which is freed after the stripes are unlocked.
 fn free_late(ctx: &mut Ctx<'_>, cut: Option<Stream>) {
     ctx.garbage.extend(cut.map(|stream| Garbage::Object(stream.into_object())));
@@ -147,6 +166,7 @@ pub(super) fn xadd(ctx: &mut Ctx<'_>, out: &mut dyn ReplySink) {
         })??;
         key.wake();
         free_late(ctx, cut);
+        record_added(ctx, &options, id, entry);
         say_id(id, out);
         ctx.notify(0, Class::Stream, "xadd");
         if trimmed > 0 {
@@ -164,6 +184,9 @@ pub(super) fn xtrim(ctx: &mut Ctx<'_>, out: &mut dyn ReplySink) {
         let (removed, cut) = trimmed.unwrap_or((0, None));
         free_late(ctx, cut);
         if removed > 0 {
+            if trim.is_rough {
+                record_trimmed(ctx);
+            }
             ctx.notify(0, Class::Stream, "xtrim");
         }
         out.integer(removed as i64);

@@ -271,6 +271,58 @@ fn say_claimed(stream: &Stream, ids: &[StreamId], is_only_ids: bool, out: &mut d
     }
 }
 
+/// Records that a consumer was added.
+pub(super) fn record_consumer(ctx: &mut Ctx<'_>, key: &[u8], group: &[u8], consumer: &[u8]) {
+    ctx.record_as(&[b"XGROUP", b"CREATECONSUMER", key, group, consumer]);
+}
+
+/// Records up to where a group has read.
+pub(super) fn record_position(ctx: &mut Ctx<'_>, key: &[u8], group: &[u8], last: StreamId, read: i64) {
+    if ctx.records() {
+        let (last, read) = (format!("{}-{}", last.ms, last.seq), read.to_string());
+        ctx.record_as(&[b"XGROUP", b"SETID", key, group, last.as_bytes(), b"ENTRIESREAD", read.as_bytes()]);
+    }
+}
+
+/// Records the state of pending entries of key `index`, whose name is `key`.
+pub(super) fn record_pending(ctx: &mut Ctx<'_>, index: usize, key: &[u8], group: &[u8], ids: &[StreamId]) {
+    if !ctx.records() || ids.is_empty() {
+        return;
+    }
+    // Entries with the same state are recorded together.
+    let mut states: Vec<(Vec<u8>, Pending, Vec<String>)> = Vec::new();
+    let mut last = StreamId::MIN;
+    if let Some(stream) = ctx.key(index).object::<Stream>().ok().flatten()
+        && let Some(found) = stream.groups().get(group)
+    {
+        last = found.last();
+        for id in ids {
+            let Some(pending) = found.pending_of(*id) else { continue };
+            let (owner, text) = (found.owner(pending).name(), format!("{}-{}", id.ms, id.seq));
+            let is_like = |(name, other, ids): &&mut (Vec<u8>, Pending, Vec<String>)| {
+                name == owner
+                    && (other.delivered_ms, other.count) == (pending.delivered_ms, pending.count)
+                    && ids.len() < RECORDED_MAX
+            };
+            match states.last_mut().filter(is_like) {
+                Some((.., ids)) => ids.push(text),
+                None => states.push((owner.to_vec(), *pending, vec![text])),
+            }
+        }
+    }
+    for (owner, pending, ids) in states {
+        let [time, count] = [pending.delivered_ms.to_string(), pending.count.to_string()];
+        let last = format!("{}-{}", last.ms, last.seq);
+        let head = [&b"XCLAIM"[..], key, group, &owner, b"0"].into_iter();
+        let tail = [&b"TIME"[..], time.as_bytes(), b"RETRYCOUNT", count.as_bytes(), b"FORCE", b"JUSTID", b"LASTID"];
+        let words = head.chain(ids.iter().map(String::as_bytes)).chain(tail).chain([last.as_bytes()]);
+        ctx.record_as(&words.collect::<Vec<&[u8]>>());
+    }
+}
+
+/// The maximum number of entries that one command records.
+const RECORDED_MAX: usize = 1024;
+
 /// Carries out a claim on key 0, whose access is recorded already: `claim` changes the group and `say` writes the reply.
 fn claim(
     ctx: &mut Ctx<'_>,
@@ -281,14 +333,29 @@ fn claim(
     let now_ms = ctx.now.ms();
     let claimed = ctx.key(0).edit_existing_as(|stream: &mut Stream| {
         stream.edit_group(words[2], |stream, group| {
+            let before = group.last();
             let claimed = claim(stream, group, now_ms)?;
             say(stream, &claimed);
-            Ok(claimed)
+            let moved = (group.last() != before).then(|| (group.last(), group.stored_read()));
+            Ok((claimed, moved))
         })
     })?;
-    let claimed = claimed.flatten().unwrap_or_else(|| Err(no_group(words[1], words[2])))?;
+    let (claimed, moved) = claimed.flatten().unwrap_or_else(|| Err(no_group(words[1], words[2])))?;
     if claimed.is_new {
+        record_consumer(ctx, words[1], words[2], words[3]);
         ctx.announce(0, Class::Stream, "xgroup-createconsumer");
+    }
+    if ctx.records() {
+        // Entries that do not exist any more.
+        if !claimed.deleted.is_empty() {
+            let ids: Vec<String> = claimed.deleted.iter().map(|id| format!("{}-{}", id.ms, id.seq)).collect();
+            let head = [&b"XACK"[..], words[1], words[2]].into_iter();
+            ctx.record_as(&head.chain(ids.iter().map(String::as_bytes)).collect::<Vec<&[u8]>>());
+        }
+        if let Some((last, read)) = moved {
+            record_position(ctx, words[1], words[2], last, read);
+        }
+        record_pending(ctx, 0, words[1], words[2], &claimed.ids);
     }
     if !claimed.ids.is_empty() || !claimed.deleted.is_empty() {
         ctx.note_change(0);

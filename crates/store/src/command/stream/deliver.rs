@@ -13,6 +13,7 @@ use sluicegate_data::object::{Kind, Object};
 use sluicegate_wire::resp::ReplySink;
 use smallvec::SmallVec;
 
+use super::claim::{record_consumer, record_pending, record_position};
 use super::read::{Read, has_behind, say_each};
 use super::{say_entry, say_id, strict_id};
 use crate::catalogue::{Blocking, Timeout};
@@ -100,8 +101,10 @@ fn deliver(ctx: &mut Ctx<'_>, read: &Read, named: &Named, out: &mut dyn ReplySin
         return Ok(true);
     }
     let now_ms = ctx.now.ms();
+    let records = ctx.records();
     let is_nested = served > 0 && out.keyed(served);
     for request in &requests {
+        let mut delivered: Vec<StreamId> = Vec::new();
         let edited = ctx.key(request.place).edit_existing_as(|stream: &mut Stream| {
             stream.edit_group(name, |stream, group| {
                 let (consumer, is_new) = group.see(consumer, now_ms);
@@ -119,6 +122,9 @@ fn deliver(ctx: &mut Ctx<'_>, read: &Read, named: &Named, out: &mut dyn ReplySin
                             group.advance(stream, id);
                             if !read.is_noack {
                                 group.assign(id, consumer, now_ms, 1);
+                                if records {
+                                    delivered.push(id);
+                                }
                             }
                         });
                         if !read.is_noack {
@@ -135,6 +141,9 @@ fn deliver(ctx: &mut Ctx<'_>, read: &Read, named: &Named, out: &mut dyn ReplySin
                                 Some(entry) => {
                                     say_entry(&entry, out);
                                     group.deliver_again(id, now_ms);
+                                    if records {
+                                        delivered.push(id);
+                                    }
                                 }
                                 None => {
                                     out.array(2);
@@ -145,10 +154,21 @@ fn deliver(ctx: &mut Ctx<'_>, read: &Read, named: &Named, out: &mut dyn ReplySin
                         }
                     }
                 }
-                is_new
+                (is_new, group.last(), group.stored_read())
             })
         })?;
-        if edited.flatten() == Some(true) {
+        let edited = edited.flatten();
+        let is_new = edited.is_some_and(|(is_new, ..)| is_new);
+        if is_new {
+            record_consumer(ctx, words[request.word], name, consumer);
+        }
+        if records && request.is_served {
+            record_pending(ctx, request.place, words[request.word], name, &delivered);
+            if let (None, Some((_, last, read))) = (request.after, edited) {
+                record_position(ctx, words[request.word], name, last, read);
+            }
+        }
+        if is_new {
             ctx.announce(request.place, Class::Stream, "xgroup-createconsumer");
         }
         if request.is_served {

@@ -10,7 +10,7 @@ use sluicegate_wire::resp::ReplySink;
 
 use super::super::{Refused, SYNTAX, integer, is, or_error};
 use super::{WRITES, per_element, say_pair, score, store};
-use crate::catalogue::{CommandSpec, Flags, WrittenKeys};
+use crate::catalogue::{CommandSpec, Flags, Records, WrittenKeys};
 use crate::context::Ctx;
 use crate::keys::KeyRule;
 use crate::visits::{self, FindVisits};
@@ -268,7 +268,7 @@ fn run(ctx: &mut Ctx<'_>, out: &mut dyn ReplySink, operation: Operation, name: &
     let first = 1 + usize::from(stores.is_some());
     let result = sources(words, first, name).and_then(|count| {
         let keys = first - 1..first - 1 + count;
-        let now_ms = ctx.now.ms();
+        let now_ms = ctx.expiry_ms();
         let objects = ctx.read_objects(keys, |object| Source::of(object, now_ms).is_some())?;
         let plan = Plan::parse(&words[first + 1 + count..], count, operation, stores.is_some())?;
         let (scores, count) = combine(&objects, &plan, operation, now_ms);
@@ -350,6 +350,7 @@ const fn writes(
         since,
         keys: KeyRule::Counted { count: 2, destination: true },
         writes: WrittenKeys::First,
+        records: Records::Derived,
         ..per_element(name, -4, WRITES.and(Flags::MOVABLEKEYS), summary, handle)
     }
 }

@@ -43,6 +43,13 @@ impl End {
         }
     }
 
+    fn command(self) -> &'static [u8] {
+        match self {
+            End::Lowest => b"ZPOPMIN",
+            End::Highest => b"ZPOPMAX",
+        }
+    }
+
     /// Returns the ranks of `count` members at this end.
     fn ranks(self, zset: &Zset, count: usize) -> Range<usize> {
         let len = zset.len();
@@ -176,6 +183,8 @@ fn pop_from(
         (popped, zset.len() == 0)
     })?;
     if let Some((popped, emptied)) = popped {
+        let name = ctx.words[ctx.places[key].word as usize];
+        ctx.record_as(&[end.command(), name, itoa::Buffer::new().format(popped).as_bytes()]);
         note_removal(ctx, key, popped, emptied, end.event());
     }
     Ok(())

@@ -11,7 +11,7 @@ use sluicegate_wire::resp::ReplySink;
 use super::super::{Refused, SYNTAX, integer, is, or_error};
 use super::change::note_removal;
 use super::{READS, WRITES, per_element, row, say_pair, store};
-use crate::catalogue::{CommandSpec, Flags, Handle, WrittenKeys};
+use crate::catalogue::{CommandSpec, Flags, Handle, Records, WrittenKeys};
 use crate::context::Ctx;
 use crate::keys::KeyRule;
 use crate::visits::{self, FindVisits, is_limited, is_short};
@@ -426,6 +426,7 @@ pub(crate) const COMMANDS: &[CommandSpec] = &[
     CommandSpec {
         keys: KeyRule::TWO,
         writes: WrittenKeys::First,
+        records: Records::Derived,
         ..since(
             "6.2.0",
             ranged(

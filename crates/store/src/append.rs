@@ -1,0 +1,421 @@
+//! The append-only file of a store: the thread that writes it, what of it is durable, and its rewrites.
+//!
+//! While the file is open, the store [records](crate::record) its changes. One thread (`writer`) takes the units in their
+//! order, appends them to the last increment and syncs it: with `always` as soon as there is something, so that all
+//! commands that came meanwhile are synced together, with `everysec` once a second. [`Appender::durable`] tells who waits:
+//! with `always` a client gets no reply to a command that may have changed or seen what is not on the disk.
+//!
+//! A rewrite cuts the record and the data set at the same moment ([`Inner::cut_for`]): what was recorded before goes to
+//! the old increment, which is synced, then a manifest names a new one, and what follows goes there. So only one increment
+//! is ever open. A [pass](crate::pass) writes the data set of the cut into a base file, and the next manifest names that
+//! in place of the old files. If the append-only file is switched on while the store serves, or after a sync has failed,
+//! the store begins *anew* ([`Basis::Anew`]): nothing of what was written before is needed, and the new increment and the
+//! base are named together.
+//!
+//! Errors: a write that fails is tried again each second, and meanwhile commands that write are refused, as by Redis. The
+//! same file is never synced again after an error; the store begins anew, which is tried each second too. What was
+//! acknowledged before is in memory all the time. With `always`, clients whose changes could not be synced are
+//! disconnected: they do not learn whether these last.
+
+mod rewrite;
+mod writer;
+
+use std::collections::VecDeque;
+use std::future::poll_fn;
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::task::{Poll, Waker};
+use std::thread::JoinHandle;
+use std::time::Instant;
+
+use parking_lot::Mutex;
+
+use crate::aof::parts::{BaseFormat, Found, Parts, PartsFault};
+use crate::files::{Files, Replacement};
+use crate::record::Record;
+use crate::{Inner, Store};
+pub(crate) use rewrite::Rewriting;
+use writer::Writer;
+
+/// When what was written is synced.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fsync {
+    /// Before the reply of a command that has changed or seen it.
+    Always,
+    /// Once a second.
+    EverySecond,
+    /// When the kernel wants to.
+    No,
+}
+
+/// How the append-only file is written.
+#[derive(Clone, Debug)]
+pub struct Appending {
+    /// `appenddirname`.
+    pub directory: Vec<u8>,
+    /// `appendfilename`.
+    pub name: Vec<u8>,
+    /// `appendfsync`.
+    pub fsync: Fsync,
+    /// The growth, in percent of the size after the last rewrite, that begins a rewrite; 0: none does.
+    pub rewrite_percentage: u32,
+    /// The size below which none begins, in bytes.
+    pub rewrite_min_bytes: u64,
+    /// `aof-timestamp-enabled`.
+    pub has_timestamps: bool,
+    /// `no-appendfsync-on-rewrite`.
+    pub rests_on_rewrite: bool,
+}
+
+impl Default for Appending {
+    fn default() -> Appending {
+        Appending {
+            directory: b"appendonlydir".to_vec(),
+            name: b"appendonly.aof".to_vec(),
+            fsync: Fsync::EverySecond,
+            rewrite_percentage: 100,
+            rewrite_min_bytes: 64 << 20,
+            has_timestamps: false,
+            rests_on_rewrite: false,
+        }
+    }
+}
+
+/// What a rewrite begins with.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Basis {
+    /// The files so far, which stay valid until the new base is there.
+    Files,
+    /// Nothing: the file is new, or the last one cannot be written any more.
+    Anew,
+}
+
+/// The append-only file of a store.
+pub(crate) struct Appender {
+    options: Mutex<Arc<Appending>>,
+    record: Arc<Record>,
+    open: Mutex<Option<Open>>,
+    /// The number up to which units are in the file.
+    written: AtomicU64,
+    /// The number up to which they are on the disk.
+    durable: AtomicU64,
+    /// Clients that wait for a unit to be durable.
+    waiting: Mutex<Vec<(u64, Waker)>>,
+    /// Whether replies wait until what they follow is durable.
+    holds_replies: AtomicBool,
+    /// Whether the file cannot be written or synced at present.
+    is_failing: AtomicBool,
+    requests: Mutex<VecDeque<Request>>,
+    pub(crate) state: Mutex<State>,
+}
+
+/// An open file.
+struct Open {
+    parts: Arc<Mutex<Parts>>,
+    thread: Option<JoinHandle<()>>,
+}
+
+/// Something that the thread that writes is to do.
+type Request = Box<dyn FnOnce(&mut Writer) + Send>;
+
+/// What is told of the file.
+#[derive(Default)]
+pub(crate) struct State {
+    /// The error of the last write or sync, by its number and text, until one succeeds.
+    pub(crate) error: Option<String>,
+    /// The size of the last increment, of those before it, and of the base, in bytes.
+    pub(crate) increment_bytes: u64,
+    pub(crate) earlier_bytes: u64,
+    pub(crate) base_bytes: u64,
+    /// The size at the last rewrite, or at the start.
+    pub(crate) rewritten_bytes: u64,
+    /// Bytes that wait to be written.
+    pub(crate) backlog: u64,
+    /// Syncs that took longer than [`writer::DELAYED`].
+    pub(crate) delayed_syncs: u64,
+    pub(crate) is_scheduled: bool,
+    pub(crate) is_rewriting: bool,
+    /// Whether the store has to begin anew before anything becomes durable.
+    pub(crate) must_begin_anew: bool,
+    pub(crate) last_took_s: Option<u64>,
+    pub(crate) last_failed: bool,
+    pub(crate) rewrites: u64,
+    /// Rewrites that failed since the last one that succeeded.
+    pub(crate) failures: u32,
+    pub(crate) failed_at: Option<Instant>,
+}
+
+impl State {
+    /// Returns the size of all files.
+    pub(crate) fn bytes(&self) -> u64 {
+        self.base_bytes + self.earlier_bytes + self.increment_bytes
+    }
+}
+
+impl Appender {
+    pub(crate) fn new(record: Arc<Record>) -> Appender {
+        Appender {
+            options: Mutex::default(),
+            record,
+            open: Mutex::default(),
+            written: AtomicU64::new(0),
+            durable: AtomicU64::new(0),
+            waiting: Mutex::default(),
+            holds_replies: AtomicBool::new(false),
+            is_failing: AtomicBool::new(false),
+            requests: Mutex::default(),
+            state: Mutex::default(),
+        }
+    }
+
+    /// Returns how the file is written.
+    pub(crate) fn options(&self) -> Arc<Appending> {
+        self.options.lock().clone()
+    }
+
+    /// Returns whether the file is open.
+    pub(crate) fn is_open(&self) -> bool {
+        self.open.lock().is_some()
+    }
+
+    /// Returns whether replies wait until what they follow is durable.
+    #[inline]
+    pub(crate) fn holds_replies(&self) -> bool {
+        self.holds_replies.load(Ordering::Relaxed)
+    }
+
+    /// Returns the number up to which units are on the disk.
+    pub(crate) fn durable_number(&self) -> u64 {
+        self.durable.load(Ordering::SeqCst)
+    }
+
+    fn parts(&self) -> Option<Arc<Mutex<Parts>>> {
+        self.open.lock().as_ref().map(|open| open.parts.clone())
+    }
+
+    /// Waits until a unit is durable. Returns false if the file cannot be written or synced, or is closed.
+    pub(crate) async fn durable(&self, number: u64) -> bool {
+        poll_fn(|context| {
+            let is_durable = || self.durable_number() >= number;
+            if is_durable() {
+                return Poll::Ready(true);
+            }
+            {
+                let mut waiting = self.waiting.lock();
+                waiting.retain(|(_, waker)| !waker.will_wake(context.waker()));
+                waiting.push((number, context.waker().clone()));
+            }
+            // Registered before looking, so that an end in between is not missed.
+            match is_durable() {
+                true => Poll::Ready(true),
+                false if self.is_failing.load(Ordering::SeqCst) || !self.record.is_on() => Poll::Ready(false),
+                false => Poll::Pending,
+            }
+        })
+        .await
+    }
+
+    /// Decides whether replies wait until what they follow is durable. While the store begins anew nothing is.
+    fn set_holds(&self) {
+        let is_named = self.is_open() && !self.state.lock().must_begin_anew;
+        let holds = is_named && self.options().fsync == Fsync::Always && self.record.is_on();
+        self.holds_replies.store(holds, Ordering::SeqCst);
+        if !holds {
+            // Replies that waited are sent.
+            self.wake(u64::MAX);
+        }
+    }
+
+    /// Publishes what is durable, and wakes those that waited for it.
+    fn publish(&self, durable: u64) {
+        if self.durable.swap(durable, Ordering::SeqCst) < durable {
+            self.wake(durable);
+        }
+    }
+
+    /// Wakes those that wait for this number or a lower one.
+    fn wake(&self, number: u64) {
+        let woken: Vec<Waker> =
+            self.waiting.lock().extract_if(.., |(wanted, _)| *wanted <= number).map(|(_, waker)| waker).collect();
+        woken.into_iter().for_each(Waker::wake);
+    }
+
+    /// Lets the thread that writes do something, and returns the result; [`None`] if there is no thread.
+    fn ask<R: Send + 'static>(&self, work: impl FnOnce(&mut Writer) -> R + Send + 'static) -> Option<R> {
+        let (sender, receiver) = std::sync::mpsc::channel();
+        self.requests.lock().push_back(Box::new(move |writer| {
+            // Whoever asked may have gone.
+            let _ = sender.send(work(writer));
+        }));
+        if self.open.lock().as_ref().is_none_or(|open| open.thread.is_none()) {
+            self.requests.lock().clear();
+            return None;
+        }
+        self.record.wake_taker();
+        receiver.recv().ok()
+    }
+}
+
+/// Why the append-only file cannot be opened.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum OpenFault {
+    #[error("{0}")]
+    Parts(#[from] PartsFault),
+    #[error("Can't open the append-only file: {0}")]
+    Io(#[from] io::Error),
+}
+
+impl Store {
+    /// Sets how the append-only file is written from now on. The names of the files take effect when it is opened.
+    pub fn set_appending(&self, appending: Appending) {
+        *self.0.appender.options.lock() = Arc::new(appending);
+        self.0.appender.set_holds();
+        self.0.record.wake_taker();
+    }
+
+    /// Returns the appended file's increments and base, found in a directory.
+    pub(crate) fn find_append_only(&self, dir: &dyn Files) -> Result<(Parts, Found), PartsFault> {
+        let options = self.0.appender.options();
+        Parts::open(dir, &options.directory, &options.name)
+    }
+
+    /// Begins to append to files whose contents the store has; `whole` is the length up to which the last increment was
+    /// read. To be called before the store serves, or while it loads.
+    pub(crate) fn append_to(&self, mut parts: Parts, whole: u64) -> io::Result<()> {
+        let inner = &self.0;
+        parts.settle()?;
+        let log = match parts.manifest().increments.last().cloned() {
+            Some(last) => {
+                let mut file = parts.directory().append(&last.name)?;
+                if file.length()? > whole {
+                    file.truncate(whole)?;
+                    file.sync_data()?;
+                }
+                crate::aof::write::Log::new(file, whole, 0)
+            }
+            None => {
+                let (part, file) = parts.create_increment()?;
+                if parts.manifest().base.is_some() {
+                    parts.add_increment(part)?;
+                } else {
+                    // As in Redis, the first base is that of an empty store.
+                    let files = parts.directory().clone();
+                    let base = inner.base_of_nothing(&*files)?;
+                    parts.replace_base(base, BaseFormat::Rdb, part.seq, Some(part))?;
+                }
+                crate::aof::write::Log::new(file, 0, 0)
+            }
+        };
+        // What a process that ended in the middle has left.
+        let _ = parts.remove_history();
+        let (closed, ticket) = inner.close_for_cut();
+        let last = inner.record.last();
+        inner.record.set(true);
+        inner.open_after_cut(closed, ticket);
+        inner.open_appender(parts, Writer::new(log, last + 1))
+    }
+
+    /// Begins to append to new files, while the store serves. Waits for the moment from which on changes are recorded, on a
+    /// thread that may.
+    pub(crate) fn begin_to_append(&self, dir: &dyn Files) -> Result<(), OpenFault> {
+        let inner = &self.0;
+        if inner.appender.is_open() {
+            return Err(io::Error::other("it is being closed").into());
+        }
+        let (parts, _) = self.find_append_only(dir)?;
+        inner.appender.state.lock().must_begin_anew = true;
+        inner.open_appender(parts, Writer::closed(inner.record.last() + 1))?;
+        inner.begin_rewrite();
+        Ok(())
+    }
+
+    /// Writes and syncs everything that was recorded, and closes the file. The store records no more.
+    pub(crate) fn end_appending(&self) -> io::Result<()> {
+        self.0.end_appending()
+    }
+}
+
+impl Inner {
+    /// Returns the base file of an empty store.
+    fn base_of_nothing<'f>(&self, files: &'f dyn Files) -> io::Result<Replacement<'f>> {
+        use sluicegate_data::rdb::file::{Chunk, Contents, Settings};
+        let mut first = Chunk::new(Settings::new(self.clock.now_ms()));
+        first.aux(b"redis-ver", crate::redis::REDIS_VERSION.as_bytes());
+        first.aux(b"aof-base", b"1");
+        let mut contents = Contents::default();
+        contents.add(first.summed());
+        let mut base = Replacement::new(files, rewrite::temporary().as_bytes(), None)?;
+        base.write(&contents.magic())?;
+        base.write(first.bytes())?;
+        base.write(&contents.tail(contents.magic(), self.saver.saving().has_checksum))?;
+        Ok(base)
+    }
+
+    /// Starts the thread that writes.
+    fn open_appender(&self, parts: Parts, writer: Writer) -> io::Result<()> {
+        let appender = &self.appender;
+        {
+            let mut state = appender.state.lock();
+            rewrite::measure(&parts, &mut state);
+            state.rewritten_bytes = state.bytes();
+            let before = writer.next_number() - 1;
+            appender.written.store(before, Ordering::SeqCst);
+            appender.durable.store(before, Ordering::SeqCst);
+        }
+        let parts = Arc::new(Mutex::new(parts));
+        let (of_thread, parts_of_thread, loading) = (appender.clone(), parts.clone(), self.loading.clone());
+        let thread = std::thread::Builder::new()
+            .name("store-append".into())
+            .spawn(move || writer.run(&of_thread, &parts_of_thread, &loading))?;
+        *appender.open.lock() = Some(Open { parts, thread: Some(thread) });
+        appender.set_holds();
+        Ok(())
+    }
+
+    /// Writes and syncs everything, and closes the file.
+    fn end_appending(&self) -> io::Result<()> {
+        let appender = &self.appender;
+        if !appender.is_open() {
+            return Ok(());
+        }
+        let (closed, ticket) = self.close_for_cut();
+        let last = self.record.last();
+        self.record.set(false);
+        self.open_after_cut(closed, ticket);
+        let record = self.record.clone();
+        let ended = appender.ask(move |writer| writer.end(&record, last)).unwrap_or(Ok(()));
+        appender.close();
+        self.loading.refuse_appending(None);
+        ended
+    }
+}
+
+impl Appender {
+    /// Ends the thread.
+    fn close(&self) {
+        self.holds_replies.store(false, Ordering::SeqCst);
+        let thread = self.open.lock().as_mut().and_then(|open| open.thread.take());
+        if let Some(thread) = thread {
+            self.requests.lock().push_back(Box::new(Writer::stop));
+            self.record.wake_taker();
+            // A panic of the thread was printed.
+            let _ = thread.join();
+        }
+        *self.open.lock() = None;
+        *self.state.lock() = State::default();
+        self.is_failing.store(false, Ordering::SeqCst);
+        self.wake(u64::MAX);
+    }
+}
+
+impl Drop for Inner {
+    fn drop(&mut self) {
+        if self.appender.is_open() {
+            let last = self.record.last();
+            let record = self.record.clone();
+            let _ = self.appender.ask(move |writer| writer.end(&record, last));
+            self.appender.close();
+        }
+    }
+}

@@ -1,0 +1,175 @@
+//! Rewrites of the append-only file: a new base, and the files before it removed.
+
+use std::io;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use super::{Basis, State};
+use crate::Inner;
+use crate::aof::parts::{BaseFormat, Parts};
+use crate::files::{Files, Replacement, SYNCED_EACH, reason};
+use crate::save::{Job, Kind, NotSaved, SaveEnd, Saving};
+
+/// Failures after which the next automatic rewrite has to wait, and the longest wait.
+const FAILURES_MAX: u32 = 3;
+const WAIT_MAX: Duration = Duration::from_secs(3600);
+/// The time after which a store that has to begin anew tries again.
+const AGAIN: Duration = Duration::from_secs(1);
+
+/// Returns the name under which a base is written.
+pub(super) fn temporary() -> String {
+    format!("temp-rewriteaof-bg-{}.aof", std::process::id())
+}
+
+/// Notes the sizes of the files.
+pub(super) fn measure(parts: &Parts, state: &mut State) {
+    let directory = parts.directory();
+    let bytes = |name: &[u8]| directory.entry(name).ok().flatten().map_or(0, |entry| entry.bytes);
+    let manifest = parts.manifest();
+    state.base_bytes = manifest.base.as_ref().map_or(0, |part| bytes(&part.name));
+    let mut sizes: Vec<u64> = manifest.increments.iter().map(|part| bytes(&part.name)).collect();
+    state.increment_bytes = sizes.pop().unwrap_or(0);
+    state.earlier_bytes = sizes.iter().sum();
+}
+
+/// The answer to BGREWRITEAOF.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Rewriting {
+    Begun,
+    Scheduled,
+    InProgress,
+    /// The append-only file is off, or cannot be rewritten.
+    Off,
+}
+
+impl Inner {
+    /// Begins a rewrite.
+    pub(crate) fn begin_rewrite(&self) -> Rewriting {
+        if !self.appender.is_open() {
+            return Rewriting::Off;
+        }
+        let basis = if self.appender.state.lock().must_begin_anew { Basis::Anew } else { Basis::Files };
+        match self.begin_job(Kind::Rewrite(basis)) {
+            Ok(_) => Rewriting::Begun,
+            Err(NotSaved::Rewriting) => Rewriting::InProgress,
+            Err(NotSaved::Busy) => {
+                self.appender.state.lock().is_scheduled = true;
+                Rewriting::Scheduled
+            }
+            Err(NotSaved::Nowhere) => Rewriting::Off,
+        }
+    }
+
+    /// Begins a rewrite that was scheduled, or that the growth of the file asks for.
+    pub(crate) fn tick_rewrites(&self) {
+        if !self.record.is_on() && !self.appender.is_open() {
+            return;
+        }
+        let options = self.appender.options();
+        let is_due = {
+            let mut state = self.appender.state.lock();
+            let rested = |wait: Duration| state.failed_at.is_none_or(|at| at.elapsed() >= wait);
+            let wait = match state.failures.checked_sub(FAILURES_MAX) {
+                None => Duration::ZERO,
+                // After some failures the time doubles from one minute on.
+                Some(more) => Duration::from_secs(60 << more.min(6)).min(WAIT_MAX),
+            };
+            let growth = state.bytes().saturating_mul(100) / state.rewritten_bytes.max(1);
+            let has_grown = options.rewrite_percentage > 0
+                && state.bytes() > options.rewrite_min_bytes
+                && growth >= 100 + u64::from(options.rewrite_percentage);
+            let is_due = state.must_begin_anew && rested(AGAIN) || state.is_scheduled || has_grown && rested(wait);
+            if is_due && has_grown && !state.is_scheduled && !state.must_begin_anew && self.saver.job().is_none() {
+                self.saver.log(2, &format!("Starting automatic rewriting of AOF on {}% growth", growth - 100));
+            }
+            is_due && {
+                state.is_scheduled = false;
+                true
+            }
+        };
+        if is_due {
+            self.begin_rewrite();
+        }
+    }
+
+    /// Runs a rewrite.
+    pub(crate) fn run_rewrite(self: &Arc<Inner>, job: &Job, basis: Basis, _: &Arc<dyn Files>, saving: &Saving) {
+        self.saver.log(1, &format!("Background append only file rewriting started by pid {}", std::process::id()));
+        self.appender.state.lock().is_rewriting = true;
+        let result = self.rewrite(job, basis, saving);
+        self.end_rewrite(job, basis, result);
+    }
+
+    fn rewrite(self: &Arc<Inner>, job: &Job, basis: Basis, saving: &Saving) -> io::Result<SaveEnd> {
+        let appender = &self.appender;
+        let Some(parts) = appender.parts() else { return Ok(SaveEnd::Cancelled) };
+        let (pass, first, last) = self.cut_for(job, saving, || {
+            if basis == Basis::Anew {
+                self.record.set(true);
+            }
+            self.record.last()
+        });
+        let (of_writer, record) = (parts.clone(), self.record.clone());
+        let begun = match basis {
+            Basis::Files => appender.ask(move |writer| writer.rotate(&record, &of_writer, last).map(Some)),
+            Basis::Anew => appender.ask(move |writer| writer.begin_anew(&record, &of_writer, last).map(|()| None)),
+        };
+        let gone = || io::Error::other("the append-only file was closed");
+        let files = parts.lock().directory().clone();
+        let begun = begun.unwrap_or_else(|| Err(gone()));
+        let file = match &begun {
+            Ok(_) => Replacement::new(&*files, temporary().as_bytes(), Some(SYNCED_EACH)),
+            Err(error) => Err(io::Error::new(error.kind(), reason(error))),
+        };
+        let Some(base) = self.fill(&pass, &first, file, saving)? else { return Ok(SaveEnd::Cancelled) };
+        drop(pass);
+        match begun? {
+            Some(first_kept) => parts.lock().replace_base(base, BaseFormat::Rdb, first_kept, None)?,
+            None => {
+                // What was appended meanwhile is in the increment that is named now.
+                let part = appender.ask(|writer| writer.unnamed()).flatten().ok_or_else(gone)?;
+                parts.lock().replace_base(base, BaseFormat::Rdb, part.seq, Some(part))?;
+                let of_writer = appender.clone();
+                appender.ask(move |writer| writer.set_named(&of_writer.state, last)).ok_or_else(gone)?;
+            }
+        }
+        appender.set_holds();
+        let mut parts = parts.lock();
+        {
+            let mut state = appender.state.lock();
+            measure(&parts, &mut state);
+            state.rewritten_bytes = state.bytes();
+        }
+        // Files that are left are removed by the next rewrite.
+        if let Err(error) = parts.remove_history() {
+            self.saver.log(3, &format!("Error removing old AOF files: {}", reason(&error)));
+        }
+        Ok(SaveEnd::Saved)
+    }
+
+    /// Records the end of a rewrite.
+    pub(crate) fn end_rewrite(&self, job: &Job, basis: Basis, result: io::Result<SaveEnd>) {
+        match &result {
+            Ok(SaveEnd::Saved) => self.saver.log(2, "Background AOF rewrite terminated with success"),
+            Ok(_) => self.saver.log(2, "Background AOF rewrite cancelled"),
+            Err(error) => self.saver.log(3, &format!("Background AOF rewrite failed: {}", reason(error))),
+        }
+        {
+            let mut state = self.appender.state.lock();
+            state.is_rewriting = false;
+            state.last_took_s = Some(job.age_s());
+            state.last_failed = result.is_err();
+            if result.is_ok() {
+                state.rewrites += u64::from(matches!(result, Ok(SaveEnd::Saved)));
+                (state.failures, state.failed_at) = (0, None);
+            } else {
+                state.failures += 1;
+                state.failed_at = Some(Instant::now());
+                state.must_begin_anew |= basis == Basis::Anew;
+            }
+        }
+        self.saver.forget_job();
+        job.end(result.unwrap_or(SaveEnd::Failed));
+        self.record.wake_taker();
+    }
+}

@@ -1,0 +1,275 @@
+//! The thread that writes the append-only file.
+
+use std::io;
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use parking_lot::Mutex;
+
+use super::{Appender, Fsync, State};
+use crate::aof::manifest::Part;
+use crate::aof::parts::Parts;
+use crate::aof::write::Log;
+use crate::files::{File, reason};
+use crate::loading::Loading;
+use crate::record::{Merger, Record};
+
+/// The time for which units are gathered if nobody waits for them.
+const GATHERED: Duration = Duration::from_millis(2);
+/// The time between two syncs with `everysec`.
+const SECOND: Duration = Duration::from_secs(1);
+/// The bytes that are written at a time.
+const WRITTEN_EACH: usize = 1 << 20;
+/// The time after which a sync counts as delayed.
+pub(super) const DELAYED: Duration = Duration::from_secs(2);
+
+/// The end of the thread, even by a panic: nobody waits for it any more.
+struct Gone<'a>(&'a Appender);
+
+impl Drop for Gone<'_> {
+    fn drop(&mut self) {
+        self.0.is_failing.store(true, Ordering::SeqCst);
+        self.0.requests.lock().clear();
+        self.0.wake(u64::MAX);
+    }
+}
+
+/// The thread's own state.
+pub(super) struct Writer {
+    /// [`None`] until the store has begun anew.
+    log: Option<Log>,
+    merger: Merger,
+    /// The part of a log that no manifest names yet.
+    unnamed: Option<Part>,
+    /// The numbers up to which units are appended, in the file, and synced.
+    appended: u64,
+    written: u64,
+    synced: u64,
+    /// The number of the last unit of a closed file, which is not followed by others.
+    until: u64,
+    /// When the file was synced last, or the last attempt failed.
+    synced_at: Instant,
+    failed_at: Option<Instant>,
+    is_stopped: bool,
+}
+
+impl Writer {
+    /// Returns a writer of the units from a number on.
+    pub(super) fn new(log: Log, next: u64) -> Writer {
+        Writer { log: Some(log), ..Writer::closed(next) }
+    }
+
+    /// Returns a writer without a file.
+    pub(super) fn closed(next: u64) -> Writer {
+        let before = next - 1;
+        Writer {
+            log: None,
+            merger: Merger::new(next),
+            unnamed: None,
+            appended: before,
+            written: before,
+            synced: before,
+            until: u64::MAX,
+            synced_at: Instant::now(),
+            failed_at: None,
+            is_stopped: false,
+        }
+    }
+
+    pub(super) fn next_number(&self) -> u64 {
+        self.merger.next_number()
+    }
+
+    /// Lets the thread end.
+    pub(super) fn stop(&mut self) {
+        self.is_stopped = true;
+    }
+
+    /// Writes until it is stopped.
+    pub(super) fn run(mut self, appender: &Appender, parts: &Mutex<Parts>, loading: &Loading) {
+        appender.record.set_taker();
+        let _gone = Gone(appender);
+        loop {
+            loop {
+                let request = appender.requests.lock().pop_front();
+                match request {
+                    Some(request) => request(&mut self),
+                    None => break,
+                }
+            }
+            if self.is_stopped {
+                return;
+            }
+            let fsync = appender.options().fsync;
+            self.cycle(appender, parts, loading, fsync);
+            let pause = match (fsync, self.is_behind()) {
+                // Until a failed write is tried again.
+                _ if self.failed_at.is_some() => Some(SECOND),
+                (Fsync::EverySecond, true) => Some(SECOND.saturating_sub(self.synced_at.elapsed())),
+                _ => None,
+            };
+            appender.record.sleep(pause, self.failed_at.is_none());
+            if fsync != Fsync::Always && self.failed_at.is_none() && appender.record.waiting() > 0 {
+                std::thread::sleep(GATHERED);
+            }
+        }
+    }
+
+    /// Returns whether something is written and not synced.
+    fn is_behind(&self) -> bool {
+        self.synced < self.written
+    }
+
+    /// Takes what was recorded, writes it, and syncs it if it is time.
+    fn cycle(&mut self, appender: &Appender, parts: &Mutex<Parts>, loading: &Loading, fsync: Fsync) {
+        let is_due = self.failed_at.is_none_or(|at| at.elapsed() >= SECOND);
+        let result = if is_due { self.write(appender, parts, fsync) } else { Ok(()) };
+        self.note(appender, loading, is_due.then_some(result));
+    }
+
+    fn write(&mut self, appender: &Appender, parts: &Mutex<Parts>, fsync: Fsync) -> io::Result<()> {
+        if self.log.is_none() {
+            return Ok(());
+        }
+        parts.lock().settle()?;
+        if appender.options().has_timestamps && appender.record.waiting() > 0 {
+            let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+            self.log.as_mut().expect("seen above").annotate(now.as_secs());
+        }
+        self.append(&appender.record, u64::MAX)?;
+        let rests = appender.options().rests_on_rewrite && appender.state.lock().is_rewriting;
+        let is_time = match fsync {
+            Fsync::Always => true,
+            Fsync::EverySecond => self.synced_at.elapsed() >= SECOND,
+            Fsync::No => false,
+        };
+        if is_time && self.is_behind() && !rests {
+            let start = Instant::now();
+            self.sync()?;
+            if start.elapsed() > DELAYED {
+                appender.state.lock().delayed_syncs += 1;
+            }
+        }
+        Ok(())
+    }
+
+    /// Appends the units up to a number, and writes them.
+    fn append(&mut self, record: &Record, until: u64) -> io::Result<()> {
+        let Writer { log: Some(log), merger, .. } = self else { return Ok(()) };
+        merger.take(record);
+        let until = until.min(self.until);
+        loop {
+            let mut is_some = false;
+            while log.waiting() < WRITTEN_EACH
+                && merger.pass(until, |unit| {
+                    log.append(unit.effects());
+                })
+            {
+                is_some = true;
+            }
+            self.appended = merger.next_number() - 1;
+            log.flush()?;
+            self.written = self.appended;
+            if !is_some {
+                return Ok(());
+            }
+        }
+    }
+
+    fn sync(&mut self) -> io::Result<()> {
+        let Some(log) = &mut self.log else { return Ok(()) };
+        self.synced_at = Instant::now();
+        let written = self.written;
+        log.sync()?;
+        self.synced = written;
+        Ok(())
+    }
+
+    /// Tells others what was done.
+    fn note(&mut self, appender: &Appender, loading: &Loading, result: Option<io::Result<()>>) {
+        let is_named = self.log.is_some() && self.unnamed.is_none();
+        let mut state = appender.state.lock();
+        match result {
+            None => {}
+            Some(Ok(())) => self.failed_at = None,
+            Some(Err(error)) => {
+                self.failed_at = Some(Instant::now());
+                state.error = Some(reason(&error));
+                state.must_begin_anew |= self.log.as_ref().is_some_and(|log| !log.is_sound());
+            }
+        }
+        let is_failing = self.failed_at.is_some() || state.must_begin_anew && state.error.is_some();
+        if !is_failing {
+            state.error = None;
+        }
+        if let Some(log) = &self.log {
+            state.increment_bytes = log.length();
+        }
+        state.backlog = self.log.as_ref().map_or(0, |log| log.waiting() as u64) + appender.record.waiting();
+        let error = state.error.clone();
+        drop(state);
+        appender.is_failing.store(is_failing, Ordering::SeqCst);
+        loading.refuse_appending(error.filter(|_| is_failing).as_deref());
+        appender.written.store(self.written, Ordering::SeqCst);
+        if is_named {
+            appender.publish(self.synced);
+        }
+        if is_failing {
+            appender.wake(u64::MAX);
+        }
+    }
+
+    /// Writes and syncs the units up to this one, the last.
+    pub(super) fn end(&mut self, record: &Record, last: u64) -> io::Result<()> {
+        self.until = last;
+        self.append(record, last)?;
+        self.sync()
+    }
+
+    /// Begins a new increment with the unit after this one: the old one is synced, and a manifest names the new one.
+    pub(super) fn rotate(&mut self, record: &Record, parts: &Mutex<Parts>, last: u64) -> io::Result<i64> {
+        self.append(record, last)?;
+        self.sync()?;
+        let mut parts = parts.lock();
+        parts.settle()?;
+        let (part, file) = parts.create_increment()?;
+        let seq = part.seq;
+        parts.add_increment(part)?;
+        let position = self.log.as_ref().map_or(0, Log::appended);
+        self.log = Some(Log::new(file, 0, position));
+        Ok(seq)
+    }
+
+    /// Begins anew with the unit after this one: nothing before it is written any more.
+    pub(super) fn begin_anew(&mut self, record: &Record, parts: &Mutex<Parts>, last: u64) -> io::Result<()> {
+        let (part, file) = parts.lock().create_increment()?;
+        self.use_anew(record, part, file, last);
+        Ok(())
+    }
+
+    fn use_anew(&mut self, record: &Record, part: Part, file: Box<dyn File>, last: u64) {
+        self.merger.take(record);
+        while self.merger.pass(last, |_| {}) {}
+        (self.appended, self.written) = (last, last);
+        let (position, durable) = self.log.as_ref().map_or((0, 0), |log| (log.appended(), log.durable()));
+        self.log = Some(Log::unnamed(file, position, durable));
+        self.unnamed = Some(part);
+        self.failed_at = None;
+    }
+
+    /// Returns the part that no manifest names yet.
+    pub(super) fn unnamed(&self) -> Option<Part> {
+        self.unnamed.clone()
+    }
+
+    /// Records that a manifest names the file, with a base of what was before it.
+    pub(super) fn set_named(&mut self, state: &Mutex<State>, last: u64) {
+        self.unnamed = None;
+        if let Some(log) = &mut self.log {
+            log.set_named();
+        }
+        // What the base has is durable.
+        self.synced = self.synced.max(last);
+        state.lock().must_begin_anew = false;
+    }
+}

@@ -1,0 +1,295 @@
+//! The ordered record of changes: what commands did, as commands, in an order in which they lead to the same data set.
+//!
+//! While a store records, a command that has changed keys puts its effect into a buffer of its thread, under the locks or
+//! holds of these keys, with a number that is drawn there. So of two commands on the same key the one that ran first has
+//! the lower number. A section puts all its effects at its end, as one [`Unit`] and before its keys are released; keys
+//! that expire or are evicted are units of their own. [`Merger`] takes the buffers and returns the units in the order of
+//! their numbers, without a gap: a number is drawn and its unit is put under the same lock of a buffer, so a number that
+//! is missing will come. Nobody waits for the merger.
+//!
+//! An effect has the form of the append-only file. Most are the words of the command; where these depend on time, chance
+//! or who waits, the command [puts others](crate::context::Ctx::record_as) in their place. What only this store knows, such as sticky
+//! keys, is an *annotation*, which other servers skip ([`annotation`]).
+
+pub(crate) mod annotation;
+mod merge;
+
+use std::future::poll_fn;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
+use std::task::{Poll, Waker};
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use sluicegate_data::value::SHARED_MIN;
+
+use crate::aof::write::encode_head;
+use crate::loading::Loading;
+use crate::thread::thread_number;
+
+pub(crate) use merge::Merger;
+
+/// The bytes of units that may wait before commands that write have to.
+const WAITING_MAX: i64 = 64 << 20;
+
+/// The number of buffers; threads share them by their numbers.
+const BUFFERS: usize = 16;
+
+/// A number on cache lines of its own, because every writer changes it.
+#[repr(align(128))]
+#[derive(Default)]
+struct Apart<T>(T);
+
+/// The record of a store.
+pub(crate) struct Record {
+    /// Whether changes are recorded. Set with the gate closed.
+    is_on: AtomicBool,
+    /// The number of the last unit.
+    last: Apart<AtomicU64>,
+    buffers: Box<[Apart<Mutex<Buffer>>]>,
+    /// The bytes of units that nobody has taken.
+    waiting: Apart<AtomicI64>,
+    /// Wakes the thread that takes them, if it sleeps.
+    taker: Taker,
+    /// Where it is told that too much waits.
+    loading: Arc<Loading>,
+    /// Clients that wait until less does.
+    held: Mutex<Vec<Waker>>,
+}
+
+/// The thread that takes units.
+#[derive(Default)]
+struct Taker {
+    is_asleep: AtomicBool,
+    thread: Mutex<Option<std::thread::Thread>>,
+}
+
+/// Units that a thread has put.
+#[derive(Default)]
+struct Buffer {
+    /// For each unit, its number and the end of its effects.
+    units: Vec<(u64, usize)>,
+    effects: Unit,
+}
+
+/// Effects that take place at once.
+#[derive(Default, Debug)]
+pub(crate) struct Unit {
+    effects: Vec<Place>,
+    bytes: Vec<u8>,
+    /// Long words, each with the position in the bytes where it belongs.
+    long: Vec<(usize, Arc<Vec<u8>>)>,
+    long_bytes: usize,
+}
+
+/// One effect: its database and the ends of its parts.
+#[derive(Clone, Copy, Debug)]
+struct Place {
+    database: u32,
+    bytes_end: usize,
+    long_end: usize,
+}
+
+/// A word of an effect.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Word<'w> {
+    Bytes(&'w [u8]),
+    /// A long word that is shared with the value.
+    Shared(&'w Arc<Vec<u8>>),
+}
+
+impl Word<'_> {
+    fn len(&self) -> usize {
+        match self {
+            Word::Bytes(bytes) => bytes.len(),
+            Word::Shared(bytes) => bytes.len(),
+        }
+    }
+}
+
+impl Unit {
+    /// Returns a unit of one command.
+    pub(crate) fn of(database: u32, words: &[&[u8]]) -> Box<Unit> {
+        let mut unit = Box::<Unit>::default();
+        unit.add(database, words);
+        unit
+    }
+
+    /// Adds a command.
+    pub(crate) fn add(&mut self, database: u32, words: &[&[u8]]) {
+        self.add_words(database, words.iter().map(|word| Word::Bytes(word)));
+    }
+
+    /// Adds a command, some of whose words are shared with values.
+    pub(crate) fn add_words<'w>(&mut self, database: u32, words: impl ExactSizeIterator<Item = Word<'w>>) {
+        encode_head(b'*', words.len(), &mut self.bytes);
+        for word in words {
+            encode_head(b'$', word.len(), &mut self.bytes);
+            match word {
+                Word::Shared(bytes) if bytes.len() >= SHARED_MIN => {
+                    self.long.push((self.bytes.len(), bytes.clone()));
+                    self.long_bytes += bytes.len();
+                }
+                Word::Shared(bytes) => self.bytes.extend_from_slice(bytes),
+                Word::Bytes(bytes) => self.bytes.extend_from_slice(bytes),
+            }
+            self.bytes.extend_from_slice(b"\r\n");
+        }
+        self.end(database);
+    }
+
+    /// Adds a command that only this store knows.
+    pub(crate) fn annotate(&mut self, database: u32, words: &[&[u8]]) {
+        annotation::write(words, &mut self.bytes);
+        self.end(database);
+    }
+
+    fn end(&mut self, database: u32) {
+        self.effects.push(Place { database, bytes_end: self.bytes.len(), long_end: self.long.len() });
+    }
+
+    /// Returns whether it has no effect.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.effects.is_empty()
+    }
+
+    /// Adds the effects of another unit.
+    pub(crate) fn append(&mut self, other: &mut Unit) {
+        let (bytes, long) = (self.bytes.len(), self.long.len());
+        self.effects.extend(other.effects.drain(..).map(|place| Place {
+            bytes_end: place.bytes_end + bytes,
+            long_end: place.long_end + long,
+            ..place
+        }));
+        self.bytes.append(&mut other.bytes);
+        self.long.extend(other.long.drain(..).map(|(at, word)| (at + bytes, word)));
+        self.long_bytes += std::mem::take(&mut other.long_bytes);
+    }
+
+    /// Returns its length in bytes.
+    fn len(&self) -> usize {
+        self.bytes.len() + self.long_bytes
+    }
+}
+
+impl Record {
+    pub(crate) fn new(loading: Arc<Loading>) -> Record {
+        Record {
+            is_on: AtomicBool::new(false),
+            last: Apart::default(),
+            buffers: (0..BUFFERS).map(|_| Apart::default()).collect(),
+            waiting: Apart::default(),
+            taker: Taker::default(),
+            loading,
+            held: Mutex::default(),
+        }
+    }
+
+    /// Waits until commands that write need not wait for the thread that takes units.
+    pub(crate) async fn room(&self) {
+        poll_fn(|context| {
+            if !self.loading.holds_writes() {
+                return Poll::Ready(());
+            }
+            {
+                let mut held = self.held.lock();
+                held.retain(|waker| !waker.will_wake(context.waker()));
+                held.push(context.waker().clone());
+            }
+            // Registered before looking, so that an end in between is not missed.
+            if self.loading.holds_writes() { Poll::Pending } else { Poll::Ready(()) }
+        })
+        .await
+    }
+
+    /// Lets commands that write go on.
+    fn release(&self) {
+        self.loading.hold_writes(false);
+        let held = std::mem::take(&mut *self.held.lock());
+        held.into_iter().for_each(Waker::wake);
+    }
+
+    /// Returns whether changes are recorded.
+    #[inline]
+    pub(crate) fn is_on(&self) -> bool {
+        self.is_on.load(Ordering::Relaxed)
+    }
+
+    /// Sets whether changes are recorded. The gate is closed.
+    pub(crate) fn set(&self, is_on: bool) {
+        self.is_on.store(is_on, Ordering::SeqCst);
+    }
+
+    /// Returns the number of the last unit. All changes that this thread has made or seen have this number or a lower one.
+    #[inline]
+    pub(crate) fn last(&self) -> u64 {
+        self.last.0.load(Ordering::SeqCst)
+    }
+
+    /// Returns the bytes of units that nobody has taken.
+    pub(crate) fn waiting(&self) -> u64 {
+        // Units may be taken before they are counted.
+        u64::try_from(self.waiting.0.load(Ordering::SeqCst)).unwrap_or(0)
+    }
+
+    /// Adds a unit with the effects that `add` adds. The caller has locked or holds what they changed.
+    pub(crate) fn put(&self, add: impl FnOnce(&mut Unit)) {
+        let bytes = {
+            let mut buffer = self.buffers[thread_number() % BUFFERS].0.lock();
+            let Buffer { units, effects } = &mut *buffer;
+            let before = effects.len();
+            add(effects);
+            let number = self.last.0.fetch_add(1, Ordering::SeqCst) + 1;
+            units.push((number, effects.effects.len()));
+            effects.len() - before
+        };
+        let before = self.waiting.0.fetch_add(bytes as i64, Ordering::SeqCst);
+        if before + bytes as i64 > WAITING_MAX {
+            self.loading.hold_writes(true);
+        }
+        self.taker.wake();
+    }
+
+    /// Adds a unit that was prepared, unless it is empty.
+    pub(crate) fn put_unit(&self, unit: &mut Unit) {
+        if !unit.is_empty() {
+            self.put(|effects| effects.append(unit));
+        }
+    }
+
+    /// Makes this thread the one that takes units.
+    pub(crate) fn set_taker(&self) {
+        *self.taker.thread.lock() = Some(std::thread::current());
+    }
+
+    /// Parks this thread, which takes units, until it is woken, if `for_units` also until there are units.
+    pub(crate) fn sleep(&self, timeout: Option<Duration>, for_units: bool) {
+        self.taker.is_asleep.store(for_units, Ordering::SeqCst);
+        if !for_units || self.waiting() == 0 {
+            match timeout {
+                Some(timeout) => std::thread::park_timeout(timeout),
+                None => std::thread::park(),
+            }
+        }
+        self.taker.is_asleep.store(false, Ordering::SeqCst);
+    }
+
+    /// Wakes the thread that takes units.
+    pub(crate) fn wake_taker(&self) {
+        if let Some(thread) = &*self.taker.thread.lock() {
+            thread.unpark();
+        }
+    }
+}
+
+impl Taker {
+    /// Wakes the thread if it sleeps.
+    #[inline]
+    fn wake(&self) {
+        if self.is_asleep.load(Ordering::SeqCst) && self.is_asleep.swap(false, Ordering::SeqCst) {
+            if let Some(thread) = &*self.thread.lock() {
+                thread.unpark();
+            }
+        }
+    }
+}

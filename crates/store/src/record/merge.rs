@@ -1,0 +1,181 @@
+//! Units of all threads in the order of their numbers.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use super::{Place, Record, Unit};
+use crate::aof::write::Effect;
+
+/// What the thread that takes units knows of them.
+pub(crate) struct Merger {
+    /// For each buffer, what was taken from it, in its order.
+    taken: Vec<VecDeque<Chunk>>,
+    /// The number of the next unit.
+    next: u64,
+    /// The buffer of the last unit.
+    from: usize,
+}
+
+/// The contents of a buffer.
+struct Chunk {
+    units: Vec<(u64, usize)>,
+    effects: Unit,
+    /// The unit that comes next, and where its effects begin.
+    at: usize,
+    effect: usize,
+}
+
+/// A unit in its place.
+pub(crate) struct Taken<'m> {
+    chunk: &'m Chunk,
+    effects: std::ops::Range<usize>,
+}
+
+impl Merger {
+    /// Returns a merger of the units from a number on.
+    pub(crate) fn new(next: u64) -> Merger {
+        Merger { taken: (0..super::BUFFERS).map(|_| VecDeque::new()).collect(), next, from: 0 }
+    }
+
+    /// Returns the number of the next unit.
+    pub(crate) fn next_number(&self) -> u64 {
+        self.next
+    }
+
+    /// Takes the units that are in the buffers now.
+    pub(crate) fn take(&mut self, record: &Record) {
+        let mut bytes = 0;
+        for (buffer, taken) in record.buffers.iter().zip(&mut self.taken) {
+            let (units, effects) = {
+                let mut buffer = buffer.0.lock();
+                if buffer.units.is_empty() {
+                    continue;
+                }
+                (std::mem::take(&mut buffer.units), std::mem::take(&mut buffer.effects))
+            };
+            bytes += effects.len();
+            taken.push_back(Chunk { units, effects, at: 0, effect: 0 });
+        }
+        record.waiting.0.fetch_sub(bytes as i64, Ordering::SeqCst);
+        if record.loading.holds_writes() {
+            record.release();
+        }
+    }
+
+    /// Calls `use_unit` with the next unit, if it was taken and its number is at most `until`. Returns whether it was.
+    pub(crate) fn pass(&mut self, until: u64, use_unit: impl FnOnce(Taken<'_>)) -> bool {
+        if self.next > until {
+            return false;
+        }
+        let is_next = |taken: &VecDeque<Chunk>| taken.front().is_some_and(|chunk| chunk.units[chunk.at].0 == self.next);
+        if !is_next(&self.taken[self.from]) {
+            let Some(from) = self.taken.iter().position(is_next) else { return false };
+            self.from = from;
+        }
+        let taken = &mut self.taken[self.from];
+        let Some(chunk) = taken.front_mut() else { return false };
+        let end = chunk.units[chunk.at].1;
+        use_unit(Taken { chunk, effects: chunk.effect..end });
+        (chunk.at, chunk.effect) = (chunk.at + 1, end);
+        if chunk.at == chunk.units.len() {
+            taken.pop_front();
+        }
+        self.next += 1;
+        true
+    }
+}
+
+impl<'m> Taken<'m> {
+    /// Returns its effects.
+    pub(crate) fn effects(&self) -> impl ExactSizeIterator<Item = Effect<'m>> {
+        let Unit { effects, bytes, long, .. } = &self.chunk.effects;
+        let before = |index: usize| index.checked_sub(1).map(|index| effects[index]);
+        self.effects.clone().map(move |index| {
+            let Place { database, bytes_end, long_end } = effects[index];
+            let (start, long_start) = before(index).map_or((0, 0), |place| (place.bytes_end, place.long_end));
+            Effect { database, command: &bytes[start..bytes_end], start, long: long_of(long, long_start..long_end) }
+        })
+    }
+}
+
+fn long_of(long: &[(usize, Arc<Vec<u8>>)], range: std::ops::Range<usize>) -> &[(usize, Arc<Vec<u8>>)] {
+    &long[range]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Units that threads put at the same time come out in the order of their numbers, each whole; and the units of a
+    /// thread in its order.
+    #[test]
+    fn units_come_in_order_and_whole() {
+        const THREADS: u64 = 6;
+        const UNITS: u64 = 3_000;
+        let record = Record::new(Arc::default());
+        let (mut merger, mut seen, mut log) = (Merger::new(1), vec![0; THREADS as usize], Vec::new());
+        std::thread::scope(|scope| {
+            for thread in 0..THREADS {
+                let record = &record;
+                scope.spawn(move || {
+                    for number in 0..UNITS {
+                        record.put(|unit| {
+                            for part in 0..=number % 3 {
+                                let words = [thread, number, part].map(|word| word.to_string().into_bytes());
+                                let long = Arc::new(vec![b'x'; if number % 7 == 0 { 5_000 } else { 3 }]);
+                                let words = words.iter().map(|word| super::super::Word::Bytes(word));
+                                let all: Vec<_> = words.chain([super::super::Word::Shared(&long)]).collect();
+                                unit.add_words(part as u32, all.into_iter());
+                            }
+                        });
+                    }
+                });
+            }
+            while merger.next_number() <= THREADS * UNITS {
+                merger.take(&record);
+                while merger.pass(u64::MAX, |unit| {
+                    log.push(
+                        unit.effects()
+                            .map(|effect| {
+                                let mut bytes = Vec::new();
+                                effect.write(&mut bytes);
+                                (effect.database, bytes)
+                            })
+                            .collect::<Vec<_>>(),
+                    );
+                }) {}
+            }
+        });
+        assert_eq!((log.len() as u64, record.waiting(), record.last()), (THREADS * UNITS, 0, THREADS * UNITS));
+        for unit in log {
+            let text = String::from_utf8(unit[0].1.clone()).expect("text");
+            let words: Vec<&str> = text.split("\r\n").collect();
+            let (thread, number): (usize, u64) = (words[2].parse().expect("a number"), words[4].parse().expect("one"));
+            assert_eq!(number, std::mem::replace(&mut seen[thread], number + 1));
+            assert_eq!(unit.len() as u64, number % 3 + 1);
+            let len = if number % 7 == 0 { 5_000 } else { 3 };
+            for (part, (database, bytes)) in unit.iter().enumerate() {
+                assert_eq!(*database, part as u32);
+                let long = "x".repeat(len);
+                let mut expected = Vec::new();
+                let [thread, number, part] = [thread as u64, number, part as u64].map(|word| word.to_string());
+                let words = [thread.as_bytes(), number.as_bytes(), part.as_bytes(), long.as_bytes()];
+                crate::aof::write::encode(words.into_iter(), &mut expected);
+                assert!(*bytes == expected);
+            }
+        }
+    }
+
+    #[test]
+    fn a_limit_holds_units_back() {
+        let record = Record::new(Arc::default());
+        (0..3).for_each(|_| record.put(|unit| unit.add(0, &[b"PING"])));
+        let mut merger = Merger::new(1);
+        merger.take(&record);
+        let mut count = 0;
+        while merger.pass(2, |_| count += 1) {}
+        assert_eq!((count, merger.next_number()), (2, 3));
+        assert!(merger.pass(3, |unit| assert_eq!(unit.effects().len(), 1)));
+    }
+}
