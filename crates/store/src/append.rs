@@ -18,6 +18,8 @@
 //! disconnected: they do not learn whether these last.
 
 mod rewrite;
+#[cfg(test)]
+mod tests;
 mod writer;
 
 use std::collections::VecDeque;
@@ -102,6 +104,9 @@ pub(crate) struct Appender {
     durable: AtomicU64,
     /// Clients that wait for a unit to be durable.
     waiting: Mutex<Vec<(u64, Waker)>>,
+    /// The number of the last unit before a cut, beyond which nothing is appended until the new increment is there;
+    /// otherwise `u64::MAX`. Set with the gate closed.
+    barrier: AtomicU64,
     /// Whether replies wait until what they follow is durable.
     holds_replies: AtomicBool,
     /// Whether the file cannot be written or synced at present.
@@ -162,6 +167,7 @@ impl Appender {
             written: AtomicU64::new(0),
             durable: AtomicU64::new(0),
             waiting: Mutex::default(),
+            barrier: AtomicU64::new(u64::MAX),
             holds_replies: AtomicBool::new(false),
             is_failing: AtomicBool::new(false),
             requests: Mutex::default(),
@@ -394,8 +400,8 @@ impl Inner {
         let last = self.record.last();
         self.record.set(false);
         self.open_after_cut(closed, ticket);
-        let record = self.record.clone();
-        let ended = appender.ask(move |writer| writer.end(&record, last)).unwrap_or(Ok(()));
+        let of_writer = appender.clone();
+        let ended = appender.ask(move |writer| writer.end(&of_writer, last)).unwrap_or(Ok(()));
         appender.close();
         self.loading.refuse_appending(None);
         ended
@@ -424,8 +430,9 @@ impl Drop for Inner {
     fn drop(&mut self) {
         if self.appender.is_open() {
             let last = self.record.last();
-            let record = self.record.clone();
-            let _ = self.appender.ask(move |writer| writer.end(&record, last));
+            let of_writer = self.appender.clone();
+            // Who drops a store does not ask whether its end was written.
+            let _ = self.appender.ask(move |writer| writer.end(&of_writer, last));
             self.appender.close();
         }
     }

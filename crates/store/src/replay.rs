@@ -635,4 +635,4 @@ impl Read for FileOnly {
 }
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;
