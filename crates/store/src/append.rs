@@ -25,8 +25,8 @@ mod writer;
 use std::collections::VecDeque;
 use std::future::poll_fn;
 use std::io;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::task::{Poll, Waker};
 use std::thread::JoinHandle;
 use std::time::Instant;
@@ -112,6 +112,9 @@ pub(crate) struct Appender {
     /// Whether the file cannot be written or synced at present.
     is_failing: AtomicBool,
     requests: Mutex<VecDeque<Request>>,
+    /// Told which step of a save or of the append-only file took long, and from which time on, in milliseconds; 0: never.
+    watch: OnceLock<Watch>,
+    watched_ms: AtomicU64,
     pub(crate) state: Mutex<State>,
 }
 
@@ -120,6 +123,10 @@ struct Open {
     parts: Arc<Mutex<Parts>>,
     thread: Option<JoinHandle<()>>,
 }
+
+/// Is told the name of a step, as LATENCY has it, and its milliseconds. It does not own the store, which must not be dropped by
+/// the thread that writes.
+type Watch = Box<dyn Fn(&'static str, u64) + Send + Sync>;
 
 /// Something that the thread that writes is to do.
 type Request = Box<dyn FnOnce(&mut Writer) + Send>;
@@ -171,6 +178,8 @@ impl Appender {
             holds_replies: AtomicBool::new(false),
             is_failing: AtomicBool::new(false),
             requests: Mutex::default(),
+            watch: OnceLock::new(),
+            watched_ms: AtomicU64::new(0),
             state: Mutex::default(),
         }
     }
@@ -178,6 +187,28 @@ impl Appender {
     /// Returns how the file is written.
     pub(crate) fn options(&self) -> Arc<Appending> {
         self.options.lock().clone()
+    }
+
+    /// Sets who is told of steps that took long.
+    pub(crate) fn set_watch(&self, watch: impl Fn(&'static str, u64) + Send + Sync + 'static) {
+        // Set once, at the start.
+        let _ = self.watch.set(Box::new(watch));
+    }
+
+    /// Sets from which time on a step is told; 0: none is.
+    pub(crate) fn watch_from(&self, milliseconds: u64) {
+        self.watched_ms.store(milliseconds, Ordering::Relaxed);
+    }
+
+    /// Tells of a step that began at this time, if it took long.
+    pub(crate) fn took(&self, step: &'static str, since: Instant) {
+        let (from_ms, took_ms) = (self.watched_ms.load(Ordering::Relaxed), since.elapsed().as_millis() as u64);
+        if from_ms > 0
+            && took_ms >= from_ms
+            && let Some(watch) = self.watch.get()
+        {
+            watch(step, took_ms);
+        }
     }
 
     /// Returns whether the file is open.
@@ -343,8 +374,8 @@ impl Store {
     /// Writes and syncs what was recorded so far, for the end of the process. [`None`] if there is no append-only file.
     pub fn sync_at_end(&self) -> Option<io::Result<()>> {
         let inner = &self.0;
-        let (record, last) = (inner.record.clone(), inner.record.last());
-        inner.appender.ask(move |writer| writer.end(&record, last))
+        let (of_writer, last) = (inner.appender.clone(), inner.record.last());
+        inner.appender.ask(move |writer| writer.end(&of_writer, last))
     }
 
     /// Writes and syncs everything that was recorded, and closes the file. The store records no more.

@@ -556,6 +556,7 @@ impl Inner {
         let libraries = self.scripts.libraries.all();
         self.saver.longest_gate_us.fetch_max(start.elapsed().as_micros() as u64, Ordering::Relaxed);
         self.open_after_cut(closed, ticket);
+        self.appender.took("save-cut", start);
         let mut first = Chunk::new(settings);
         first.aux(b"redis-ver", crate::redis::REDIS_VERSION.as_bytes());
         first.aux(b"redis-bits", b"64");

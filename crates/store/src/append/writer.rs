@@ -145,7 +145,9 @@ impl Writer {
             let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
             self.log.as_mut().expect("seen above").annotate(now.as_secs());
         }
+        let start = Instant::now();
         self.append(appender, u64::MAX)?;
+        appender.took("aof-write", start);
         let rests = appender.options().rests_on_rewrite && appender.state.lock().is_rewriting;
         let is_time = match fsync {
             Fsync::Always => true,
@@ -155,6 +157,9 @@ impl Writer {
         if is_time && self.is_behind() && !rests {
             let start = Instant::now();
             self.sync()?;
+            if fsync == Fsync::Always {
+                appender.took("aof-fsync-always", start);
+            }
             if start.elapsed() > DELAYED {
                 appender.state.lock().delayed_syncs += 1;
             }
