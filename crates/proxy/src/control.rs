@@ -17,6 +17,7 @@ use crate::log::write_logs;
 use crate::ocsp_update;
 use crate::reload::Current;
 use crate::resolve;
+use crate::runtime_state::Keeper;
 use crate::server::run_health_checks;
 use crate::stats;
 use crate::watchdog;
@@ -24,16 +25,21 @@ use crate::watchdog;
 /// The time limit for writing the last log lines at the end.
 const LAST_LINES: Duration = Duration::from_secs(1);
 
-/// Runs the control thread's work until `ended` is ready, which is when the workers have ended; then writes the
-/// remaining log lines. Returns an error if a stats socket can't be used.
+/// Runs the control thread's work until `ended` is ready, which is when the workers have ended; then writes the state file
+/// and the remaining log lines. Returns an error if a stats socket can't be used.
 pub async fn run(current: Arc<Current>, ended: impl Future<Output = ()>) -> io::Result<()> {
     let care = tokio::spawn(take_care(current.clone()));
     let watchdog = tokio::spawn(watchdog::watch(current.clone()));
     let renewing = tokio::task::spawn_local(acme::run(current.clone()));
+    let keeper = Keeper::new(current.clone());
+    let keeping = tokio::task::spawn_local(keeper.clone().run());
     let result = tokio::select! {
         () = ended => Ok(()),
         result = cli::serve(current.clone()) => result,
     };
+    keeping.abort();
+    // Nothing changes the state any more.
+    keeper.write().await;
     current.running().logger.drain(LAST_LINES).await;
     care.abort();
     watchdog.abort();

@@ -245,6 +245,59 @@ impl Counters {
         }
     }
 
+    /// Returns the counts of events since the start, with the names that the state file has for them.
+    pub(crate) fn named(&self) -> impl Iterator<Item = (&'static str, &Count)> {
+        [
+            ("stot", &self.stot),
+            ("bin", &self.bin),
+            ("bout", &self.bout),
+            ("dreq", &self.dreq),
+            ("dresp", &self.dresp),
+            ("ereq", &self.ereq),
+            ("econ", &self.econ),
+            ("eresp", &self.eresp),
+            ("wretr", &self.wretr),
+            ("wredis", &self.wredis),
+            ("lbtot", &self.lbtot),
+            ("hrsp_1xx", &self.hrsp_1xx),
+            ("hrsp_2xx", &self.hrsp_2xx),
+            ("hrsp_3xx", &self.hrsp_3xx),
+            ("hrsp_4xx", &self.hrsp_4xx),
+            ("hrsp_5xx", &self.hrsp_5xx),
+            ("hrsp_other", &self.hrsp_other),
+            ("req_tot", &self.req_tot),
+            ("cli_abrt", &self.cli_abrt),
+            ("srv_abrt", &self.srv_abrt),
+            ("conn_tot", &self.conn_tot),
+            ("intercepted", &self.intercepted),
+            ("dcon", &self.dcon),
+            ("dses", &self.dses),
+            ("wrew", &self.wrew),
+            ("eint", &self.eint),
+            ("connect", &self.connect),
+            ("reuse", &self.reuse),
+            ("tls.sessions", &self.tls.sessions),
+            ("tls.resumed", &self.tls.resumed),
+            ("tls.failed", &self.tls.failed),
+            ("tls.stapled", &self.tls.stapled),
+            ("tls.not_stapled", &self.tls.not_stapled),
+            ("http2.headers_rcvd", &self.http2.headers_rcvd),
+            ("http2.data_rcvd", &self.http2.data_rcvd),
+            ("http2.settings_rcvd", &self.http2.settings_rcvd),
+            ("http2.rst_stream_rcvd", &self.http2.rst_stream_rcvd),
+            ("http2.goaway_rcvd", &self.http2.goaway_rcvd),
+            ("http2.detected_conn_protocol_errors", &self.http2.detected_conn_protocol_errors),
+            ("http2.detected_strm_protocol_errors", &self.http2.detected_strm_protocol_errors),
+            ("http2.rst_stream_resp", &self.http2.rst_stream_resp),
+            ("http2.goaway_resp", &self.http2.goaway_resp),
+            ("comp_in", &self.comp_in),
+            ("comp_out", &self.comp_out),
+            ("comp_byp", &self.comp_byp),
+            ("comp_rsp", &self.comp_rsp),
+        ]
+        .into_iter()
+    }
+
     /// Resets the highest times, and with `all` all counters; the rates and the last session's time stay (HAProxy's
     /// `clear counters`). Concurrent increments of the worker may be lost.
     fn clear(&self, all: bool) {
@@ -254,51 +307,8 @@ impl Counters {
         if !all {
             return;
         }
-        let counts = [
-            &self.stot,
-            &self.bin,
-            &self.bout,
-            &self.dreq,
-            &self.dresp,
-            &self.ereq,
-            &self.econ,
-            &self.eresp,
-            &self.wretr,
-            &self.wredis,
-            &self.lbtot,
-            &self.hrsp_1xx,
-            &self.hrsp_2xx,
-            &self.hrsp_3xx,
-            &self.hrsp_4xx,
-            &self.hrsp_5xx,
-            &self.hrsp_other,
-            &self.req_tot,
-            &self.cli_abrt,
-            &self.srv_abrt,
-            &self.conn_tot,
-            &self.intercepted,
-            &self.dcon,
-            &self.dses,
-            &self.wrew,
-            &self.eint,
-            &self.connect,
-            &self.reuse,
-            &self.tls.sessions,
-            &self.tls.resumed,
-            &self.tls.failed,
-            &self.tls.stapled,
-            &self.tls.not_stapled,
-            &self.http2.headers_rcvd,
-            &self.http2.data_rcvd,
-            &self.http2.settings_rcvd,
-            &self.http2.rst_stream_rcvd,
-            &self.http2.goaway_rcvd,
-            &self.http2.detected_conn_protocol_errors,
-            &self.http2.detected_strm_protocol_errors,
-            &self.http2.rst_stream_resp,
-            &self.http2.goaway_resp,
-        ];
-        counts.iter().for_each(|count| count.clear());
+        let cleared = self.named().filter(|(name, _)| !name.starts_with("comp"));
+        cleared.for_each(|(_, count)| count.clear());
     }
 
     /// Adds the times of one finished request, in milliseconds, to the averages and maxima; a negative time belongs to
@@ -398,6 +408,24 @@ impl Figures {
             max.store(0, Ordering::Relaxed);
         }
         self.workers.iter().for_each(|counters| counters.clear(all));
+    }
+
+    /// Returns the sums over all workers that are not 0, by their names.
+    pub(crate) fn sums(&self) -> impl Iterator<Item = (&'static str, u64)> {
+        let names = self.workers.first().into_iter().flat_map(Counters::named).map(|(name, _)| name);
+        let mut sums: Vec<(&'static str, u64)> = names.map(|name| (name, 0)).collect();
+        for counters in &self.workers {
+            sums.iter_mut().zip(counters.named()).for_each(|(sum, (_, count))| sum.1 += count.get());
+        }
+        sums.into_iter().filter(|(_, sum)| *sum > 0)
+    }
+
+    /// Adds to the count of this name, before the workers begin.
+    pub(crate) fn restore(&self, name: &str, value: u64) {
+        let counters = self.workers.first();
+        if let Some((_, count)) = counters.and_then(|counters| counters.named().find(|(known, _)| *known == name)) {
+            count.add(value);
+        }
     }
 
     /// Returns the sum of one figure over all workers.

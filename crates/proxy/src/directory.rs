@@ -38,7 +38,7 @@ pub struct Directory {
 pub struct Sides {
     /// The proxy's name.
     pub name: Arc<str>,
-    kind: ProxyKind,
+    pub(crate) kind: ProxyKind,
     /// The frontend's limits and figures.
     pub frontend: Arc<FrontendShared>,
     /// The backend's queue, balance and figures.

@@ -61,6 +61,11 @@ fn wt6(bytes: &[u8]) -> u32 {
     low ^ high
 }
 
+/// Returns the CRC-32C of bytes.
+pub(crate) fn crc32c(bytes: &[u8]) -> u32 {
+    crc(&CRC32C, bytes)
+}
+
 type CrcTables = [[u32; 256]; 8];
 
 static CRC32: CrcTables = crc_tables(0xedb8_8320);

@@ -36,6 +36,7 @@ pub mod reload;
 pub mod resolve;
 pub mod rule;
 pub mod running;
+pub mod runtime_state;
 pub mod sample;
 pub mod script_commands;
 pub mod server;

@@ -19,7 +19,7 @@ use sluicegate_proxy::process::{Phase, Process};
 use sluicegate_proxy::reload::Current;
 use sluicegate_proxy::running::{Parts, Running, build};
 use sluicegate_proxy::worker::{self, WorkerTask};
-use sluicegate_proxy::{cli, control, server};
+use sluicegate_proxy::{cli, control, runtime_state, server};
 
 use crate::arguments::{Mode, Service};
 use crate::clients::{self, Clients};
@@ -116,9 +116,10 @@ fn start(
         Parts { pages: sluicegate_proxy::stats::pages(), engines, lua: lua.map(|lua| lua as _), logger, process },
     )
     .map_err(|errors| texts(&errors))?;
-    let (addresses, notes) = server::restore_states(&running, &|path| Disk.read(path));
-    notes.iter().for_each(|note| report.warning(note));
-    let unset = running.preset(None);
+    let restored = runtime_state::restore(&running);
+    let (addresses, notes) = server::restore_states(&running, &restored.servers, &|path| Disk.read(path));
+    restored.notes.iter().chain(&notes).for_each(|note| report.warning(note));
+    let unset = running.preset_unless(|preset| restored.presets.has(preset));
     if !unset.is_empty() {
         return Err(unset);
     }

@@ -186,6 +186,8 @@ pub struct Global {
     pub server_state_file: Option<String>,
     /// `server-state-base`: where state files are whose names are no absolute paths.
     pub server_state_base: Option<PathBuf>,
+    /// `runtime-state-file`.
+    pub runtime_state: Option<RuntimeState>,
     /// `stats socket` lines.
     pub stats_sockets: Vec<StatsSocket>,
     /// `stats maxconn`; default 10.
@@ -210,6 +212,15 @@ pub struct Global {
     pub close_spread: CloseSpread,
     /// The last position of each keyword of the section; see [`Global::at`].
     pub places: BTreeMap<&'static str, Position>,
+}
+
+/// `runtime-state-file`: what a process learned while it ran, for the next one.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RuntimeState {
+    /// The file, a path inside `chroot`.
+    pub path: PathBuf,
+    /// The time between two writes.
+    pub interval: Duration,
 }
 
 /// A variable of the process that the configuration sets.

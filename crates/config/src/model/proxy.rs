@@ -161,8 +161,10 @@ pub struct Proxy {
 /// `load-server-state-from-file`: from where servers have the states in which they start.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum StateSource {
-    /// `none`: from the configuration.
+    /// Without the keyword: those of the previous process (`runtime-state-file`), or from the configuration.
     #[default]
+    Unset,
+    /// `none`: from the configuration.
     None,
     /// `global`: from the file of `server-state-file`.
     Global,
@@ -244,7 +246,7 @@ impl Proxy {
             send_name_header: None,
             errors: ErrorPages::new(),
             health: ProxyHealth::default(),
-            state_source: StateSource::None,
+            state_source: StateSource::Unset,
             state_file: None,
             forced_id: false,
             description: None,

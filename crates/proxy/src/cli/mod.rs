@@ -19,7 +19,7 @@ pub mod protocol;
 mod resolvers;
 mod servers;
 pub(crate) mod session;
-mod show;
+pub(crate) mod show;
 mod socket;
 mod tables;
 mod tls;

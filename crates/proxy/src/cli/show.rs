@@ -288,7 +288,7 @@ fn place(server: &ServerRun) -> (String, u16) {
     (address, server.socket_addr(None).map_or(0, |address| address.port()))
 }
 
-fn state_header(_: &Running) -> String {
+pub(crate) fn state_header(_: &Running) -> String {
     "1\n# be_id be_name srv_id srv_name srv_addr srv_op_state srv_admin_state srv_uweight srv_iweight \
      srv_time_since_last_change srv_check_status srv_check_result srv_check_health srv_check_state srv_agent_state \
      bk_f_forced_id srv_f_forced_id srv_fqdn srv_port srvrecord srv_use_ssl srv_check_port srv_check_addr \
@@ -297,7 +297,7 @@ fn state_header(_: &Running) -> String {
 }
 
 /// Returns a line of the state file's version 1 (management guide, `show servers state`).
-fn state(proxy: &ProxyRun, server: &ServerRun, now: Instant, key: Option<u32>) -> String {
+pub(crate) fn state(proxy: &ProxyRun, server: &ServerRun, now: Instant, key: Option<u32>) -> String {
     let status = server.shared.status();
     let config = &server.config;
     let checked = config.check.is_some();

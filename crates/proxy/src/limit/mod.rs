@@ -177,6 +177,35 @@ impl Limit {
         }
     }
 
+    /// Returns the counts that are not 0, by their names.
+    pub(crate) fn sums(&self) -> impl Iterator<Item = (&'static str, u64)> {
+        let counts = self.counts();
+        let all = [
+            ("allowed", counts.allowed),
+            ("near", counts.near),
+            ("denied", counts.denied),
+            ("shadowed", counts.shadowed),
+            ("failed", counts.failed),
+            ("local", counts.local),
+        ];
+        all.into_iter().filter(|(_, count)| *count > 0)
+    }
+
+    /// Adds to the count of this name.
+    pub(crate) fn restore(&self, name: &str, value: u64) {
+        let shard = &self.known.shards[0];
+        let count = match name {
+            "allowed" => &shard.allowed,
+            "near" => &shard.near,
+            "denied" => &shard.denied,
+            "shadowed" => &shard.shadowed,
+            "failed" => &shard.failed,
+            "local" => &shard.local,
+            _ => return,
+        };
+        count.fetch_add(value, Ordering::Relaxed);
+    }
+
     pub(crate) fn count(&self, key: &[u8], outcome: Outcome) {
         let shard = &self.known.shards[shard()];
         let denied = matches!(outcome, Outcome::Denied | Outcome::Shadowed);

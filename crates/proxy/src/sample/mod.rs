@@ -38,4 +38,5 @@ pub use lookup::{CallError, Called, call_converter, call_fetch, converter_by_nam
 pub use matcher::MatcherCode;
 pub(crate) use preset::set as set_preset;
 pub use value::{Sample, Value, append_hex, append_int, append_ip};
+pub(crate) use variables::of_process;
 pub use variables::{NAMES_LIMIT, ProcVariable, STREAM_LIMIT, SessionVariables, VarMap, VarRef, Variables};

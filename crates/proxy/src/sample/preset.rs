@@ -58,9 +58,14 @@ impl Running {
     /// Sets the variables of `global` whose lines are not in `before`. Returns the errors.
     pub fn preset(&self, before: Option<&Running>) -> Vec<String> {
         let known = before.map_or(&[][..], |before| &before.config.global.presets);
-        let same =
-            |preset: &Preset| known.iter().any(|known| known.target == preset.target && known.text == preset.text);
-        let new = self.config.global.presets.iter().filter(|preset| !same(preset));
+        self.preset_unless(|preset| {
+            known.iter().any(|known| known.target == preset.target && known.text == preset.text)
+        })
+    }
+
+    /// Sets the variables of `global`, except those whose lines are known from before. Returns the errors.
+    pub fn preset_unless(&self, is_known: impl Fn(&Preset) -> bool) -> Vec<String> {
+        let new = self.config.global.presets.iter().filter(|preset| !is_known(preset));
         new.filter_map(|preset| {
             let error = set(self, preset).err()?;
             Some(format!("{}:{}: 'set-var': {error}", preset.at.file, preset.at.line))

@@ -55,6 +55,8 @@ impl ProcVariable {
 struct Registry {
     names: HashMap<Arc<str>, NameId>,
     process: HashMap<Arc<str>, Arc<ProcVariable>>,
+    /// The same in the order in which they were named.
+    in_order: Vec<(Arc<str>, Arc<ProcVariable>)>,
 }
 
 static REGISTRY: LazyLock<Mutex<Registry>> = LazyLock::new(Mutex::default);
@@ -76,6 +78,12 @@ pub enum VarRef {
     Check(NameId),
 }
 
+/// Returns at most `most` of the process's variables, in the order in which they were named, from an index on.
+pub(crate) fn of_process(from: usize, most: usize) -> Vec<(Arc<str>, Arc<ProcVariable>)> {
+    let registry = REGISTRY.lock();
+    registry.in_order.iter().skip(from).take(most).cloned().collect()
+}
+
 impl VarRef {
     /// Resolves a name and registers it; returns `None` if [`NAMES_LIMIT`] names are already registered.
     pub fn intern(name: &VarName) -> Option<VarRef> {
@@ -89,6 +97,7 @@ impl VarRef {
             }
             let variable = Arc::new(ProcVariable::default());
             registry.process.insert(name.name.clone(), variable.clone());
+            registry.in_order.push((name.name.clone(), variable.clone()));
             return Some(VarRef::Process(variable));
         }
         let id = match registry.names.get(&name.name) {

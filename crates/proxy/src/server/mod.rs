@@ -60,7 +60,7 @@ pub use shared::{
     Admin, AgentStatus, BackendGuard, BackendShared, BackendSummary, Moved, Operation, ServerShared, ServerStatus,
 };
 pub(crate) use source::has_foreign_sources;
-pub use state_file::{fuzz_state_file, restore as restore_states};
+pub use state_file::{KeptStates, fuzz_state_file, restore as restore_states};
 pub(crate) use tls::secure as secure_connection;
 pub use tls::{ServerNames, connectors};
 pub(crate) use verdict::Observed;

@@ -163,10 +163,20 @@ fn read(words: &[&str]) -> Result<State, String> {
     })
 }
 
-/// Restores the states of servers of a configuration that is about to be served from state files, which are read with
-/// `file`. Returns the last addresses of names by `backend/server`, and the messages.
+/// States of servers that the previous process kept: lines of the state file's version 1.
+#[derive(Debug, Default)]
+pub struct KeptStates {
+    pub(crate) text: String,
+    /// The difference between the times since the last changes and those of the lines, in seconds.
+    pub(crate) later_s: i64,
+}
+
+/// Restores the states of servers of a configuration that is about to be served: from state files, which are read with
+/// `file`, or, where no source is configured, from what the previous process `kept`. Returns the last addresses of names
+/// by `backend/server`, and the messages.
 pub fn restore(
     running: &Arc<Running>,
+    kept: &KeptStates,
     file: &dyn Fn(&Path) -> io::Result<Vec<u8>>,
 ) -> (HashMap<String, IpAddr>, Vec<String>) {
     let (mut addresses, mut notes) = (HashMap::new(), Vec::new());
@@ -200,7 +210,8 @@ pub fn restore(
         let own = match proxy.config.state_source {
             _ if proxy.config.disabled || proxy.servers.is_empty() => continue,
             StateSource::None => continue,
-            StateSource::Global => None,
+            StateSource::Unset if kept.text.is_empty() => continue,
+            StateSource::Unset | StateSource::Global => None,
             StateSource::Local => {
                 let name = proxy.config.state_file.as_deref().unwrap_or(&proxy.config.name);
                 let subject = format!("Proxy '{}'", proxy.config.name);
@@ -210,10 +221,14 @@ pub fn restore(
         };
         texts.push((proxy, own));
     }
+    let kept_lines = parse(&kept.text).unwrap_or_default();
     let now = Instant::now();
     for (proxy, text) in &texts {
         let own = text.as_deref().and_then(|text| parse(text).ok());
-        let lines = own.as_ref().unwrap_or(&shared_lines);
+        let lines = match proxy.config.state_source {
+            StateSource::Unset => &kept_lines,
+            _ => own.as_ref().unwrap_or(&shared_lines),
+        };
         for server in &proxy.servers {
             let Some(line) = lines.get(&(&*proxy.config.name, &**server.name())) else { continue };
             let subject = format!("for server '{}/{}'", proxy.config.name, server.name());
@@ -225,7 +240,11 @@ pub fn restore(
                         "server-state application failed {subject}, it follows the service '{is}' and not '{was}'"
                     ));
                 }
-                Ok(state) => {
+                Ok(mut state) => {
+                    if proxy.config.state_source == StateSource::Unset {
+                        let age_s = i64::try_from(state.age.as_secs()).unwrap_or(i64::MAX);
+                        state.age = Duration::from_secs(age_s.saturating_add(kept.later_s).max(0).cast_unsigned());
+                    }
                     if let Some(address) = state.address {
                         addresses.insert(format!("{}/{}", proxy.config.name, server.name()), address);
                     }

@@ -27,6 +27,7 @@ use std::time::{Duration, Instant};
 pub use ask::{change, read};
 pub use key::Key;
 pub use row::{Change, Row};
+pub(crate) use table::{Column, Origin, Shift};
 pub use table::{Held, Seen, Table};
 pub use tracked::{Counted, Tracked};
 

@@ -18,7 +18,8 @@ pub(super) struct Layout {
     words: usize,
 }
 
-fn size(form: DataForm) -> usize {
+/// Returns the number of words of a datum.
+pub(super) fn size(form: DataForm) -> usize {
     match form {
         DataForm::Word | DataForm::Name => 1,
         DataForm::Long => 2,
@@ -44,6 +45,11 @@ impl Layout {
     /// Returns the stored data, in the order of listings.
     pub(super) fn data(&self) -> impl Iterator<Item = TableData> {
         self.places.iter().flatten().map(|place| place.data)
+    }
+
+    /// Returns the data with the positions of their first words.
+    pub(super) fn columns(&self) -> impl Iterator<Item = (usize, TableData)> {
+        self.places.iter().flatten().map(|place| (place.offset as usize, place.data))
     }
 
     pub(super) fn has(&self, kind: DataKind) -> bool {

@@ -5,6 +5,8 @@
 //! use, which is also the order of expiry, as all entries of a table have the same lifetime. Expired entries are
 //! removed when their shard is next used, a few at a time, when the table is listed, and once a second.
 
+mod image;
+
 use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
@@ -19,6 +21,8 @@ use super::memory::{Memory, Piece};
 use super::row::{Layout, Row};
 use super::{is_past, now_ms, ticks};
 use crate::sample::Sample;
+
+pub(crate) use image::{Column, Origin, Shift};
 
 /// Tables up to this size have one shard, so that they evict exactly the oldest entries.
 pub(super) const SMALL: u32 = 4_096;

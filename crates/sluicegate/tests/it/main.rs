@@ -32,6 +32,7 @@ mod lua_tls;
 mod maps;
 mod reload;
 mod robust;
+mod runtime_state;
 mod servers;
 mod shape;
 mod state_files;

@@ -1,10 +1,13 @@
 //! The keywords of `global`, each with its arguments, its effect and the field of its value.
 
 use std::path::PathBuf;
+use std::time::Duration;
 
 use super::{GlobalRow, INT, Parser, Reading, flag, line, name_case, one, stats_socket, unix_bind};
 use crate::limits::TRACKED_COUNTERS_MAX;
-use crate::model::{CloseSpread, LUA_LIBRARIES, LogHost, LuaLoad, LuaLogStderr, LuaPath, StatusClasses, StatusCodes};
+use crate::model::{
+    CloseSpread, LUA_LIBRARIES, LogHost, LuaLoad, LuaLogStderr, LuaPath, RuntimeState, StatusClasses, StatusCodes,
+};
 use crate::section::log;
 use crate::section::table::{self, MANY, Table};
 use crate::suggest;
@@ -309,6 +312,16 @@ pub(crate) static KEYWORDS: Table<GlobalRow> = Table::new(&[
         let keep: Vec<&str> = line.words[1..].iter().map(|w| w.text()).collect();
         r.env.retain(&keep);
     }),
+    line(
+        "runtime-state-file",
+        1,
+        3,
+        "FILE [interval TIME]",
+        "The file that keeps what the process learned across restarts and crashes: entries of stick tables, keys of \
+         limits, 'proc.' variables, states of servers, counters. It is written at the end of the process and each \
+         'interval', by default 10s; inside 'chroot', where 'user' must be able to write to its directory. Not in HAProxy.",
+        runtime_state,
+    ),
     one(
         "server-state-base",
         "DIRECTORY",
@@ -533,6 +546,37 @@ pub(crate) static KEYWORDS: Table<GlobalRow> = Table::new(&[
     one("user", "NAME", "The user of the process.", Parser::Text(|g| &mut g.user)),
     flag("zero-warning", "A warning refuses the configuration, as with '-dW'.", |g| &mut g.zero_warning),
 ]);
+
+/// `runtime-state-file`.
+fn runtime_state(r: &mut Reading<'_>, line: &Line) {
+    let path = PathBuf::from(line.text(1));
+    if path.file_name().is_none() {
+        r.diagnostics.error(line.at(1), format!("'{}' expects the path of a file", r.name));
+        return;
+    }
+    let mut interval = Duration::from_secs(10);
+    if line.len() > 2 {
+        if line.text(2) != "interval" || line.len() == 3 {
+            let at = line.at(2);
+            let error =
+                r.diagnostics.error(at, format!("'{}' knows only 'interval' and a time after the file", r.name));
+            error.did_you_mean(suggest::nearest(line.text(2), ["interval"]));
+            return;
+        }
+        match r.diagnostics.duration(line.at(3), line.text(3), TimeUnit::Milliseconds) {
+            Ok(time) if !time.is_zero() => interval = time,
+            Ok(_) => {
+                r.diagnostics.error(line.at(3), format!("'{}': the interval must be longer than 0", r.name));
+                return;
+            }
+            Err(message) => {
+                r.diagnostics.error(line.at(3), format!("'{}': {message}", r.name)).hint(TIME_HINT);
+                return;
+            }
+        }
+    }
+    r.reader.global.runtime_state = Some(RuntimeState { path, interval });
+}
 
 fn lua_load(r: &mut Reading<'_>, line: &Line, per_thread: bool) {
     r.reader.global.lua_loads.push(LuaLoad {

@@ -22,7 +22,7 @@ pub(super) const STATE: Row<ProxyParser> = row(
     1,
     "global|local|none",
     "The source of the servers' initial states: the file of 'server-state-file', the section's own, or only the \
-     configuration; none by default.",
+     configuration, which is also the default without 'runtime-state-file'.",
     |r, line| {
         const SOURCES: [(&str, StateSource); 3] =
             [("global", StateSource::Global), ("local", StateSource::Local), ("none", StateSource::None)];

@@ -1,0 +1,158 @@
+//! Keys of `limit` rules in the state file.
+//!
+//! What a key has used is in a store. A store with a directory keeps it by itself; the keys in other stores of this
+//! process are copied by its commands: SCAN, PEXPIRETIME and DUMP, and RESTORE at the next start. A frame has the store,
+//! the limit and its algorithm, and keys with their expiry and value. Slots of `max` limits are not kept: the streams that
+//! held them ended with the process.
+
+use std::collections::BTreeMap;
+use std::io::{self, Write};
+use std::sync::Arc;
+
+use sluicegate_config::Config;
+use sluicegate_config::model::LimitKind;
+use sluicegate_wire::engine::{Engine, Started};
+use sluicegate_wire::reply::Reply;
+
+use super::frame::{BODY_FULL, Put, Take, Writer};
+use super::{Kind, unix_ms};
+use crate::limit::{KEY_MAX, Limit};
+use crate::running::Running;
+
+/// The number of keys that one SCAN goes over.
+const SCANNED: &[u8] = b"128";
+/// The size of the largest value of a key.
+const VALUE_MAX: usize = 64 << 10;
+
+fn ask(engine: &Arc<dyn Engine>, words: &[&[u8]]) -> Option<Reply> {
+    match engine.start_from(&|| "runtime-state-file".to_owned(), 0, words) {
+        Started::Done(Reply::Error(_)) => None,
+        Started::Done(reply) => Some(reply),
+        // A transaction has the key: it is copied next time.
+        Started::Pending(_) => None,
+    }
+}
+
+/// Returns the algorithm of a rate.
+fn algorithm(limit: &Limit) -> Option<&'static str> {
+    match &limit.config.kind {
+        LimitKind::Rate { algorithm, .. } => Some(algorithm.name()),
+        LimitKind::Concurrency { .. } => None,
+    }
+}
+
+/// Returns whether a store of this process has no directory.
+fn forgets(config: &Config, name: &str) -> bool {
+    let section = config.stores.iter().find(|store| *store.name == *name);
+    section.is_some_and(|store| !store.parameters.iter().any(|(name, value, _)| name == "dir" && !value.is_empty()))
+}
+
+/// Returns the rates by the stores of this process that have their keys.
+fn by_store(running: &Running) -> BTreeMap<&str, Vec<&Arc<Limit>>> {
+    let mut found: BTreeMap<&str, Vec<&Arc<Limit>>> = BTreeMap::new();
+    for limit in running.directory.limits.iter().filter(|limit| algorithm(limit).is_some()) {
+        let own = (!limit.config.external).then_some(&limit.config.store);
+        // The stand-in counts while an external engine is away.
+        let name = own.unwrap_or(&limit.config.stand_in);
+        if forgets(&running.config, name) {
+            found.entry(name).or_default().push(limit);
+        }
+    }
+    found
+}
+
+/// Writes the keys of all rates.
+pub(super) fn write<W: Write>(running: &Running, writer: &mut Writer<W>) -> io::Result<()> {
+    for (store, limits) in by_store(running) {
+        let Some(engine) = running.engines.get(store) else { continue };
+        let mut parts: Vec<(String, &Arc<Limit>, Put)> =
+            limits.into_iter().map(|limit| (limit.prefix(), limit, Put::default())).collect();
+        let mut cursor = b"0".to_vec();
+        loop {
+            let scan: [&[u8]; 6] = [b"SCAN", &cursor, b"MATCH", b"limit:*", b"COUNT", SCANNED];
+            let Some(Reply::Array(reply)) = ask(engine, &scan) else { break };
+            let Ok([Reply::Bulk(next), Reply::Array(keys)]) = <[Reply; 2]>::try_from(reply) else { break };
+            for key in keys.iter().filter_map(|key| if let Reply::Bulk(key) = key { Some(key) } else { None }) {
+                let part = parts.iter_mut().find(|(prefix, ..)| key.starts_with(prefix.as_bytes()));
+                let Some((prefix, limit, body)) = part.filter(|(prefix, ..)| key.len() <= prefix.len() + KEY_MAX)
+                else {
+                    continue;
+                };
+                let Some(Reply::Integer(at_ms)) = ask(engine, &[b"PEXPIRETIME", key]) else { continue };
+                let Some(Reply::Bulk(value)) = ask(engine, &[b"DUMP", key]) else { continue };
+                let Ok(at_ms) = u64::try_from(at_ms) else { continue };
+                if value.len() > VALUE_MAX {
+                    continue;
+                }
+                if body.0.is_empty() {
+                    begin(body, store, limit);
+                }
+                body.text(&key[prefix.len()..]);
+                body.u64(at_ms);
+                body.text(&value);
+                if body.0.len() >= BODY_FULL {
+                    writer.frame(Kind::Limit as u8, &body.0)?;
+                    body.0.clear();
+                }
+            }
+            if next == b"0" {
+                break;
+            }
+            cursor = next;
+        }
+        for (_, _, body) in parts.iter().filter(|(_, _, body)| !body.0.is_empty()) {
+            writer.frame(Kind::Limit as u8, &body.0)?;
+        }
+    }
+    Ok(())
+}
+
+fn begin(body: &mut Put, store: &str, limit: &Limit) {
+    body.text(store.as_bytes());
+    body.text(limit.config.name.as_bytes());
+    body.text(algorithm(limit).unwrap_or_default().as_bytes());
+}
+
+/// The keys of a file while they are restored.
+#[derive(Default)]
+pub(super) struct Limits {
+    /// Keys that were given up, by the limit, and why.
+    given_up: BTreeMap<String, (&'static str, u64)>,
+}
+
+impl Limits {
+    /// Restores the keys of a frame; `None` if it is malformed.
+    pub(super) fn take(&mut self, running: &Running, body: &[u8]) -> Option<()> {
+        let mut body = Take(body);
+        let (store, name, algorithm_was) = (body.name()?, body.name()?, body.name()?);
+        let limits = by_store(running);
+        let limit = limits.get(store).and_then(|limits| limits.iter().find(|limit| *limit.config.name == *name));
+        let engine = running.engines.get(store);
+        let target = match (limit, engine) {
+            (Some(limit), Some(engine)) if algorithm(limit) == Some(algorithm_was) => Ok((limit, engine)),
+            (Some(_), Some(_)) => Err("has another algorithm now"),
+            _ => Err("has no keys in that store any more"),
+        };
+        while !body.0.is_empty() {
+            let (key, at_ms, value) = (body.text()?, body.u64()?, body.text()?);
+            if at_ms <= unix_ms() {
+                continue;
+            }
+            let restored = target.and_then(|(limit, engine)| {
+                let at = at_ms.to_string();
+                let reply = ask(engine, &[b"RESTORE", &limit.stored_key(key), at.as_bytes(), value, b"ABSTTL"]);
+                reply.map(drop).ok_or("did not accept them")
+            });
+            if let Err(reason) = restored {
+                self.given_up.entry(name.to_owned()).or_insert((reason, 0)).1 += 1;
+            }
+        }
+        Some(())
+    }
+
+    /// Returns the messages.
+    pub(super) fn finish(self) -> Vec<String> {
+        let said = self.given_up.into_iter();
+        said.map(|(name, (reason, count))| format!("limit {name} {reason}: {count} keys are given up")).collect()
+    }
+}
