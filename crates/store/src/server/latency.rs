@@ -171,7 +171,6 @@ pub(super) fn help(_: &About<'_>, _: &[&[u8]], out: &mut ReplyWriter<'_>) -> Out
 mod tests {
     use std::time::{Duration, Instant};
 
-    use super::*;
     use crate::config::ServerOptions;
     use crate::server::Server;
     use crate::{Store, StoreOptions};
