@@ -9,7 +9,7 @@
 //! the old increment, which is synced, then a manifest names a new one, and what follows goes there. So only one increment
 //! is ever open. A [pass](crate::pass) writes the data set of the cut into a base file, and the next manifest names that
 //! in place of the old files. If the append-only file is switched on while the store serves, or after a sync has failed,
-//! the store begins *anew* ([`Basis::Anew`]): nothing of what was written before is needed, and the new increment and the
+//! the store begins *anew* ([`Basis::Anew`](crate::save::Basis)): nothing of what was written before is needed, and the new increment and the
 //! base are named together.
 //!
 //! Errors: a write that fails is tried again each second, and meanwhile commands that write are refused, as by Redis. The
@@ -24,8 +24,8 @@ mod writer;
 
 use std::future::poll_fn;
 use std::io;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::task::{Context, Poll, Waker};
 use std::thread::JoinHandle;
 use std::time::Instant;
@@ -83,15 +83,6 @@ impl Default for Appending {
     }
 }
 
-/// What a rewrite begins with.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Basis {
-    /// The files so far, which stay valid until the new base is there.
-    Files,
-    /// Nothing: the file is new, or the last one cannot be written any more.
-    Anew,
-}
-
 /// The append-only file of a store.
 pub(crate) struct Appender {
     options: Mutex<Arc<Appending>>,
@@ -114,6 +105,9 @@ pub(crate) struct Appender {
     may_help: AtomicBool,
     /// The time that a sync has taken lately, in microseconds.
     sync_us: AtomicU64,
+    /// Told which step of a save or of the append-only file took long, and from which time on, in milliseconds; 0: never.
+    watch: OnceLock<Watch>,
+    watched_ms: AtomicU64,
     pub(crate) state: Mutex<State>,
 }
 
@@ -124,6 +118,10 @@ struct Open {
     writer: Arc<Mutex<Writer>>,
     thread: Arc<Mutex<Option<JoinHandle<()>>>>,
 }
+
+/// Is told the name of a step, as LATENCY has it, and its milliseconds. It does not own the store, which must not be dropped by
+/// the thread that writes.
+type Watch = Box<dyn Fn(&'static str, u64) + Send + Sync>;
 
 /// What is told of the file.
 #[derive(Default)]
@@ -173,6 +171,8 @@ impl Appender {
             is_failing: AtomicBool::new(false),
             may_help: AtomicBool::new(false),
             sync_us: AtomicU64::new(0),
+            watch: OnceLock::new(),
+            watched_ms: AtomicU64::new(0),
             state: Mutex::default(),
         }
     }
@@ -180,6 +180,28 @@ impl Appender {
     /// Returns how the file is written.
     pub(crate) fn options(&self) -> Arc<Appending> {
         self.options.lock().clone()
+    }
+
+    /// Sets who is told of steps that took long.
+    pub(crate) fn set_watch(&self, watch: impl Fn(&'static str, u64) + Send + Sync + 'static) {
+        // Set once, at the start.
+        let _ = self.watch.set(Box::new(watch));
+    }
+
+    /// Sets from which time on a step is told; 0: none is.
+    pub(crate) fn watch_from(&self, milliseconds: u64) {
+        self.watched_ms.store(milliseconds, Ordering::Relaxed);
+    }
+
+    /// Tells of a step that began at this time, if it took long.
+    pub(crate) fn took(&self, step: &'static str, since: Instant) {
+        let (from_ms, took_ms) = (self.watched_ms.load(Ordering::Relaxed), since.elapsed().as_millis() as u64);
+        if from_ms > 0
+            && took_ms >= from_ms
+            && let Some(watch) = self.watch.get()
+        {
+            watch(step, took_ms);
+        }
     }
 
     /// Returns whether the file is open.

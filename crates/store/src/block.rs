@@ -45,7 +45,7 @@ use crate::stripe::{Now, Stripe};
 use crate::waiter::{Blocks, ReadyKey, Waiter};
 
 impl Inner {
-    /// Returns a waiter for a command; [`None`] if the command never waits.
+    /// Returns a waiter for a command; [`None`] if the command, with these words, never waits.
     pub(crate) fn new_waiter(
         &self,
         spec: &'static CommandSpec,
@@ -54,7 +54,7 @@ impl Inner {
         form: ReplyForm,
         is_traceless: bool,
     ) -> Option<Arc<Waiter>> {
-        let blocking = spec.blocking?;
+        let blocking = spec.blocking.filter(|blocking| blocking.waits(&words.to_vec()))?;
         // The handler reports an invalid timeout.
         let deadline = blocking.deadline(&words.to_vec()).unwrap_or_default();
         Some(Waiter::new(self.rows.number(spec), blocking.wanted(), words.clone(), (db, form, is_traceless), deadline))
@@ -255,7 +255,7 @@ impl Inner {
             }
         }
         let (reply, _) = caught(waiter.form, |out| (blocking.serve)(&mut ctx, out));
-        ctx.record(spec);
+        ctx.record(|| spec.recorded());
         for stripe in &mut ctx.locks {
             if let Some(waits) = &mut stripe.waits {
                 ready.extend(waits.take_ready());

@@ -24,6 +24,7 @@ use crate::names::Names;
 use crate::owned::{Received, ReplyForm};
 use crate::park::Parked;
 use crate::pubsub::Kind;
+pub(crate) use crate::record::Records;
 use crate::refused::MISCONF;
 use crate::refused::{Refused, SectionError, unknown_command, unknown_subcommand};
 use crate::visits::FindVisits;
@@ -403,17 +404,6 @@ pub(crate) enum WrittenKeys {
     Others,
 }
 
-/// What is recorded of a command that changes keys.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Records {
-    /// Its words, or what it puts in their place.
-    Words,
-    /// The values of the changed keys.
-    Value,
-    /// Its words, or the values if a source may have expired when they are replayed.
-    Derived,
-}
-
 /// The treatment of long words, beginning with the third.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum LongWords {
@@ -547,6 +537,11 @@ impl CommandSpec {
         runs_under_locks: false,
         handler: Handler::Container,
     };
+
+    /// Returns what is recorded of it if it has changed keys; [`None`] if nothing is.
+    pub(crate) fn recorded(&self) -> Option<Records> {
+        self.counts_as_write().then_some(self.records)
+    }
 
     /// Returns whether it selects the database of the commands that follow it.
     pub(crate) fn selects(&self) -> bool {

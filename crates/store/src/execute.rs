@@ -314,7 +314,7 @@ impl Inner {
             return Attempted::Held;
         }
         handle(&mut ctx, out);
-        ctx.record(spec);
+        ctx.record(|| spec.recorded());
         if ctx.locks.any(|stripe| stripe.waits.is_some()) || ctx.pending != Pending::Nothing {
             return self.after_handler(ctx, spec, who);
         }
@@ -354,7 +354,7 @@ impl Inner {
         let mut ctx = self.context(pass, words, db, who);
         self.lock_keys(&mut ctx, spec, who.hash);
         work(&mut ctx);
-        ctx.record(spec);
+        ctx.record(|| spec.recorded());
         self.keyspace.wake(ctx.locks.iter_mut().filter_map(|stripe| stripe.waits.as_deref_mut()));
         ctx.finish();
     }
@@ -568,6 +568,9 @@ mod tests {
     use std::pin::pin;
     use std::task::{Context, Poll, Waker};
 
+    use sluicegate_wire::engine::{Engine, Started};
+    use sluicegate_wire::reply::Reply;
+
     use super::*;
     use crate::StoreOptions;
     use crate::memory::Policy;
@@ -692,6 +695,21 @@ mod tests {
         check(&store, "RPUSH l a", ":1\r\n");
         check(&store, "LLEN l", ":1\r\n");
         assert_eq!(store.stats().tickets, 0);
+    }
+
+    /// One that could wait and does not, called for a value, as by a rule.
+    #[test]
+    fn a_read_of_a_group_without_a_wait_is_answered_once_its_key_is_free() {
+        let store = store();
+        check(&store, "XADD x 1-1 f v", "$3\r\n1-1\r\n");
+        check(&store, "XGROUP CREATE x g 0", "+OK\r\n");
+        let holder = hold(&store, "x", Mode::Exclusive);
+        let ask = || store.start(0, &words("XREADGROUP GROUP g c STREAMS x >"));
+        let [Started::Pending(first), Started::Pending(second)] = [ask(), ask()] else { panic!("the key is held") };
+        store.0.end(holder, &[]);
+        let mut context = Context::from_waker(Waker::noop());
+        assert!(matches!(pin!(first).poll(&mut context), Poll::Ready(Reply::Map(streams)) if streams.len() == 1));
+        assert_eq!(pin!(second).poll(&mut context), Poll::Ready(Reply::Null));
     }
 
     #[test]

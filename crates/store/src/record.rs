@@ -101,6 +101,17 @@ struct Place {
     long_end: usize,
 }
 
+/// What is recorded of a command that changes keys.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Records {
+    /// Its words, or what it puts in their place.
+    Words,
+    /// The values of the changed keys.
+    Value,
+    /// Its words, or the values if a source may have expired when they are replayed.
+    Derived,
+}
+
 /// A word of an effect.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Word<'w> {

@@ -1,8 +1,8 @@
 //! Replay: the append-only file becomes the data set, by executing its commands.
 //!
 //! The base file comes first, an RDB file that all cores load, or commands, or both, as old versions wrote them; then the
-//! increments. Commands run on the calling thread, without a client: none of them waits, is counted, or publishes events
-//! of keys. The commands of a transaction run when its EXEC was read, so one whose EXEC is missing has no effect.
+//! increments. Commands run without a client: none of them waits, is counted, or publishes events of keys. Those of one
+//! key run on all cores, where each key has its thread (`lanes`). The commands of a transaction run when its EXEC was read, so one whose EXEC is missing has no effect.
 //!
 //! As in Redis, nothing counts as expired meanwhile, and an expiry that has passed is set like others: the file itself
 //! says when keys and elements were removed, and a command before that may rely on them or revive them. Nothing is evicted,
@@ -14,6 +14,9 @@
 //!
 //! Cost: about that of the command under the lock of its stripe, plus the reading of its words, which are not copied.
 
+mod lanes;
+mod runner;
+
 use std::io::{self, Read};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -21,31 +24,24 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use sluicegate_data::pages::Filling;
-use sluicegate_wire::reply::Reply;
 use sluicegate_wire::resp::parse_i64;
 use smallvec::SmallVec;
 
 use crate::aof::manifest::Part;
 use crate::aof::parts::Parts;
 use crate::aof::read::{AofReader, Command, End, EndKind, Event, is_rdb};
-use crate::catalogue::{CommandSpec, Detached, Handle, Handler, Numbered};
+use crate::catalogue::{CommandSpec, Detached, Handler, Numbered};
 use crate::command::{EXPIRE_MEMBERS, SPEXPIREAT};
-use crate::effect::Collected;
-use crate::execute::{Attempted, Origin, Who};
 use crate::files::{File, reason};
 use crate::memory::Memory;
-use crate::owned::{Finished, ReplyForm};
 use crate::record::annotation;
-use crate::script::errors_only::ErrorsOnly;
-use crate::thread::block_on;
-use crate::waiter::Blocks;
 use crate::{Inner, Load, LoadFault, LoadOptions};
+use lanes::{Broken, Lanes};
+use runner::{ERRORS_LOGGED, Runner};
 
 /// The levels of log lines.
 const NOTICE: u8 = 2;
 const WARNING: u8 = 3;
-/// The number of errors of commands that are logged.
-const ERRORS_LOGGED: u64 = 100;
 /// The number of commands between two updates of the progress.
 const COMMANDS_PER_REPORT: u64 = 1024;
 /// The bytes of a transaction whose buffers are kept for the next one.
@@ -214,14 +210,30 @@ impl Load {
     /// Replays the files that the manifest names, in this load, and logs what Redis logs. Waits for the end: to be called
     /// on a thread that may. The load goes on until it is dropped.
     pub(crate) fn replay(&self, parts: &Parts, options: ReplayOptions<'_>) -> Result<Replayed, ReplayFault> {
+        self.replay_on(None, parts, options)
+    }
+
+    /// Replays on a number of threads; [`None`] for as many as there are cores.
+    fn replay_on(
+        &self,
+        threads: Option<usize>,
+        parts: &Parts,
+        options: ReplayOptions<'_>,
+    ) -> Result<Replayed, ReplayFault> {
         let began = Instant::now();
         let replayed = catch_unwind(AssertUnwindSafe(|| {
             let _timeless = Timeless::new(&self.inner().memory);
             let _filling = Filling::new();
-            Replay::new(self, options).files(parts)
+            Replay::new(self, threads, options).files(parts)
         }));
         let replayed = replayed.unwrap_or(Err(ReplayFault::Program))?;
         Ok(Replayed { took: began.elapsed(), ..replayed })
+    }
+}
+
+impl From<Broken> for ReplayFault {
+    fn from(_: Broken) -> ReplayFault {
+        ReplayFault::Program
     }
 }
 
@@ -254,10 +266,10 @@ struct Replay<'l> {
     queue: Option<Queue>,
     /// An empty queue with buffers.
     spare: Queue,
-    /// The events of commands, which are dropped.
-    collected: Collected,
-    /// The error of the last command.
-    error: Vec<u8>,
+    /// Runs commands on this thread, and knows of all that ran.
+    runner: Runner,
+    /// Run commands of one key.
+    lanes: Lanes,
     done: Replayed,
 }
 
@@ -311,7 +323,7 @@ impl Current<'_> {
 }
 
 impl<'l> Replay<'l> {
-    fn new(load: &'l Load, options: ReplayOptions<'l>) -> Replay<'l> {
+    fn new(load: &'l Load, threads: Option<usize>, options: ReplayOptions<'l>) -> Replay<'l> {
         let rows = load.inner().rows;
         let number = |name: &[u8]| rows.find(name).map(|row| row.number);
         Replay {
@@ -323,8 +335,8 @@ impl<'l> Replay<'l> {
             db: 0,
             queue: None,
             spare: Queue::default(),
-            collected: Collected::default(),
-            error: Vec::new(),
+            runner: Runner::new(load.inner().clone()),
+            lanes: Lanes::new(load.inner(), threads),
             done: Replayed::default(),
         }
     }
@@ -345,6 +357,7 @@ impl<'l> Replay<'l> {
             let current = Current { name: &part.name, before: self.done.bytes };
             let is_base = manifest.base.as_ref() == Some(*part);
             let end = self.file(parts, part, &current)?;
+            self.settle()?;
             let is_last = index + 1 == all.len();
             self.end_file(parts, &current, end, lengths[index], is_last)?;
             self.done.bytes += end.whole;
@@ -359,7 +372,7 @@ impl<'l> Replay<'l> {
             }
         }
         self.inner.loading.loaded_bytes.store(self.done.bytes, Ordering::Relaxed);
-        if self.done.errors > ERRORS_LOGGED {
+        if self.done.errors > ERRORS_LOGGED as u64 {
             self.log(WARNING, &format!("{} commands of the append only file failed", self.done.errors));
         }
         Ok(self.done)
@@ -545,16 +558,32 @@ impl<'l> Replay<'l> {
     fn run(&mut self, row: Numbered, words: &[&[u8]], offset: u64, current: &Current<'_>) -> Result<(), ReplayFault> {
         let spec = row.spec;
         match spec.handler {
-            Handler::Connection(Detached::Selects) => return self.select(words[1], offset, current),
+            Handler::Connection(Detached::Selects) => self.select(words[1], offset, current),
             // It concerns a client.
-            Handler::Connection(_) | Handler::Container => return Ok(()),
-            Handler::Keyspace(handle) if spec.leads(words).is_none() => self.run_now(spec, handle, words),
-            Handler::Keyspace(_) | Handler::Global(_) | Handler::Script(_) => self.run_alone(spec, words),
+            Handler::Connection(_) | Handler::Container => Ok(()),
+            Handler::Keyspace(_) if self.lanes.takes(words) && spec.leads(words).is_none() => match spec.keys.only() {
+                Some(key) => Ok(self.lanes.push(spec, self.db, words[key], words, &mut self.runner)?),
+                None => self.run_here(spec, words),
+            },
+            Handler::Keyspace(_) | Handler::Global(_) | Handler::Script(_) => self.run_here(spec, words),
         }
-        self.done.commands += 1;
-        if !self.error.is_empty() {
-            self.report(spec, words);
-        }
+    }
+
+    /// Executes a command on this thread, after all that come before it.
+    fn run_here(&mut self, spec: &'static CommandSpec, words: &[&[u8]]) -> Result<(), ReplayFault> {
+        self.lanes.settle(&mut self.runner)?;
+        self.runner.run(spec, self.db, words, None);
+        Ok(())
+    }
+
+    /// Waits until all commands so far have run, and logs their errors.
+    fn settle(&mut self) -> Result<(), ReplayFault> {
+        self.lanes.settle(&mut self.runner)?;
+        let told = std::mem::take(&mut self.runner.told);
+        let logged = (ERRORS_LOGGED as u64).saturating_sub(self.done.errors);
+        told.lines.iter().take(logged as usize).for_each(|line| self.log(WARNING, line));
+        self.done.commands += told.commands;
+        self.done.errors += told.errors;
         Ok(())
     }
 
@@ -563,65 +592,6 @@ impl<'l> Replay<'l> {
         let db = parse_i64(word).and_then(|db| u32::try_from(db).ok()).filter(|db| *db < databases);
         self.db = db.ok_or_else(|| ReplayFault::Databases { name: current.name(), databases, offset })?;
         Ok(())
-    }
-
-    /// Executes a command under the locks of its keys.
-    #[inline]
-    fn run_now(&mut self, spec: &'static CommandSpec, handle: Handle, words: &[&[u8]]) {
-        let who =
-            Who { collected: Some(&self.collected), blocks: Blocks::Never, ..Who::plain(ReplyForm::Value, false) };
-        let attempted = {
-            let pass = self.inner.gate.enter();
-            let out = &mut ErrorsOnly(&mut self.error);
-            self.inner.attempt(&pass, spec, handle, words, self.db, who, out, None)
-        };
-        match attempted {
-            Attempted::Done | Attempted::Blocked(_) => {}
-            Attempted::Ready(ready) => self.inner.serve_and_end(*ready),
-            // A script of the file is still giving its keys back.
-            Attempted::Held | Attempted::Long => self.run_alone(spec, words),
-        }
-        let collected = self.collected.get_mut();
-        if !collected.is_empty() {
-            collected.clear();
-        }
-    }
-
-    /// Executes a command as a client's, and waits for its end.
-    #[cold]
-    fn run_alone(&mut self, spec: &'static CommandSpec, words: &[&[u8]]) {
-        let origin = Origin { db: self.db, ..Origin::default() };
-        let out = &mut ErrorsOnly(&mut self.error);
-        let Some(mut parked) = self.inner.start(self.inner, spec, words, origin, ReplyForm::Value, out) else { return };
-        // Nobody else would serve it.
-        parked.time_out();
-        if let Finished::Value(Reply::Error(text)) = block_on(|context| parked.poll_finished(context)) {
-            self.error.extend(text.as_bytes());
-        }
-    }
-
-    /// Logs the error of a command.
-    #[cold]
-    fn report(&mut self, spec: &CommandSpec, words: &[&[u8]]) {
-        self.done.errors += 1;
-        if self.done.errors <= ERRORS_LOGGED {
-            let command = match self.inner.rows.find(words[0]).map(|row| row.spec) {
-                Some(container) if matches!(container.handler, Handler::Container) => {
-                    format!("{}|{}", container.name, spec.name)
-                }
-                _ => spec.name.to_owned(),
-            };
-            let error = self.error.trim_ascii();
-            let error = error.strip_prefix(b"-").unwrap_or(error).escape_ascii();
-            self.log(
-                WARNING,
-                &format!(
-                    "== CRITICAL == This server is sending an error to its AOF-loading-client: '{error}' after processing \
-                     the command '{command}'"
-                ),
-            );
-        }
-        self.error.clear();
     }
 }
 

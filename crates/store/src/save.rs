@@ -21,7 +21,6 @@ use sluicegate_data::rdb::crc64::Sum;
 use sluicegate_data::rdb::encode::Compression;
 use sluicegate_data::rdb::file::{Chunk, Contents, Settings};
 
-use crate::append::Basis;
 use crate::config::SavePoint;
 use crate::files::{Files, Replacement, SYNCED_EACH};
 use crate::gate::Closed;
@@ -126,6 +125,15 @@ pub(crate) enum NotSaved {
     Rewriting,
     /// The store has no directory.
     Nowhere,
+}
+
+/// What a rewrite begins with.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Basis {
+    /// The files so far, which stay valid until the new base is there.
+    Files,
+    /// Nothing: the file is new, or the last one cannot be written any more.
+    Anew,
 }
 
 /// What a pass is for.
@@ -556,6 +564,7 @@ impl Inner {
         let libraries = self.scripts.libraries.all();
         self.saver.longest_gate_us.fetch_max(start.elapsed().as_micros() as u64, Ordering::Relaxed);
         self.open_after_cut(closed, ticket);
+        self.appender.took("save-cut", start);
         let mut first = Chunk::new(settings);
         first.aux(b"redis-ver", crate::redis::REDIS_VERSION.as_bytes());
         first.aux(b"redis-bits", b"64");

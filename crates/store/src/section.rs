@@ -536,7 +536,7 @@ impl Section {
                 prepare(ctx);
             }
             handle(ctx, out);
-            ctx.record(spec);
+            ctx.record(|| spec.recorded());
         })
     }
 
@@ -614,7 +614,7 @@ impl Section {
             ctx.collected = Some(&collecting.collected);
             ctx.of_script = of_script;
             let result = work(&mut ctx);
-            ctx.record(spec);
+            ctx.record(|| spec.recorded());
             let ready = ctx.take_ready_pins();
             ctx.finish();
             (result, ready)

@@ -205,4 +205,46 @@ pub struct Figures {
     pub expired: u64,
     /// Keys that were evicted so far.
     pub evicted: u64,
+    /// What the store has on the disk; [`None`] if it has no directory.
+    pub disk: Option<Disk>,
+}
+
+/// What a store has on the disk.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Disk {
+    /// Whether files are being loaded: the store refuses commands.
+    pub is_loading: bool,
+    /// The part of them that is loaded, in percent.
+    pub loaded_percent: u64,
+    /// Changes since the last save.
+    pub changes: u64,
+    /// The end of the last successful save, in Unix seconds; before the first one, the start of the store.
+    pub last_save_s: u64,
+    /// Whether a save is in progress.
+    pub is_saving: bool,
+    /// Whether the last save failed.
+    pub save_failed: bool,
+    /// Successful saves so far.
+    pub saves: u64,
+    /// The append-only file, if there is one.
+    pub appended: Option<Appended>,
+}
+
+/// The append-only file of a store.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Appended {
+    /// The size of all its files, in bytes.
+    pub bytes: u64,
+    /// Bytes that wait to be written.
+    pub backlog_bytes: u64,
+    /// Whether it cannot be written or synced.
+    pub is_failing: bool,
+    /// Whether it is being rewritten.
+    pub is_rewriting: bool,
+    /// Whether the last rewrite failed.
+    pub rewrite_failed: bool,
+    /// Successful rewrites so far.
+    pub rewrites: u64,
+    /// Syncs that took long so far.
+    pub delayed_syncs: u64,
 }

@@ -14,7 +14,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
 use sluicegate_config::model::Mode;
-use sluicegate_wire::engine::{Connections, Figures, NodeFigures, WAIT_BOUNDS_MS};
+use sluicegate_wire::engine::{Appended, Connections, Disk, Figures, NodeFigures, WAIT_BOUNDS_MS};
 
 use super::columns::{self, COLUMNS, Cell, Column, View};
 use super::page::{Cursor, PIECE};
@@ -330,6 +330,29 @@ const STORES: &[NamedMetric<Figures>] = &[
     ("holds_refused_total", C, "Sections and commands that were refused since the start", |f| f.refused),
     ("expired_keys_total", C, "Keys that expired since the start", |f| f.expired),
     ("evicted_keys_total", C, "Keys that were evicted since the start", |f| f.evicted),
+];
+
+/// The metrics of stores with a directory.
+const DISKS: &[NamedMetric<Disk>] = &[
+    ("loading", G, "Whether the store's files are being loaded", |d| d.is_loading.into()),
+    ("unsaved_changes", G, "Changes since the last save", |d| d.changes),
+    ("last_save_timestamp_seconds", G, "End of the last save that succeeded, or the start, in Unix seconds", |d| {
+        d.last_save_s
+    }),
+    ("last_save_failed", G, "Whether the last save failed", |d| d.save_failed.into()),
+    ("save_in_progress", G, "Whether a save is in progress", |d| d.is_saving.into()),
+    ("saves_total", C, "Saves that succeeded since the start", |d| d.saves),
+];
+
+/// The metrics of stores with an append-only file.
+const APPENDED: &[NamedMetric<Appended>] = &[
+    ("append_only_bytes", G, "Bytes of the append-only file", |a| a.bytes),
+    ("append_only_backlog_bytes", G, "Bytes that wait to be appended", |a| a.backlog_bytes),
+    ("append_only_failing", G, "Whether the append-only file cannot be written", |a| a.is_failing.into()),
+    ("append_only_rewrite_in_progress", G, "Whether a rewrite is in progress", |a| a.is_rewriting.into()),
+    ("append_only_last_rewrite_failed", G, "Whether the last rewrite failed", |a| a.rewrite_failed.into()),
+    ("append_only_rewrites_total", C, "Rewrites that succeeded since the start", |a| a.rewrites),
+    ("append_only_delayed_syncs_total", C, "Syncs that took long since the start", |a| a.delayed_syncs),
 ];
 
 /// The metrics of engines, by their names after `sluicegate_engine_`.
@@ -696,7 +719,13 @@ fn resolvers(running: &Running, wanted: &Wanted, out: &mut String) {
 }
 
 fn stores(running: &Running, wanted: &Wanted, out: &mut String) {
-    named("store", STORES, &running.told(|engine| engine.figures()), wanted, out);
+    let stores = running.told(|engine| engine.figures());
+    named("store", STORES, &stores, wanted, out);
+    let disks: Vec<(&str, Disk)> = stores.iter().filter_map(|(name, store)| Some((*name, store.disk?))).collect();
+    named("store", DISKS, &disks, wanted, out);
+    let appended: Vec<(&str, Appended)> =
+        disks.iter().filter_map(|(name, disk)| Some((*name, disk.appended?))).collect();
+    named("store", APPENDED, &appended, wanted, out);
 }
 
 /// Writes a line of each metric for each store, or each engine.

@@ -5,11 +5,11 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-use super::{Basis, State};
+use super::State;
 use crate::Inner;
 use crate::aof::parts::{BaseFormat, Parts};
 use crate::files::{Replacement, SYNCED_EACH, reason};
-use crate::save::{Job, Kind, NotSaved, SaveEnd, Saving};
+use crate::save::{Basis, Job, Kind, NotSaved, SaveEnd, Saving};
 
 /// Failures after which the next automatic rewrite has to wait, and the longest wait.
 const FAILURES_MAX: u32 = 3;

@@ -147,7 +147,9 @@ impl Writer {
             let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
             log.annotate(now.as_secs());
         }
+        let start = Instant::now();
         self.append(appender, u64::MAX)?;
+        appender.took("aof-write", start);
         let rests = options.rests_on_rewrite && appender.state.lock().is_rewriting;
         let is_time = match options.fsync {
             Fsync::Always => true,
@@ -158,6 +160,9 @@ impl Writer {
             let start = Instant::now();
             self.sync()?;
             let took = start.elapsed();
+            if options.fsync == Fsync::Always {
+                appender.took("aof-fsync-always", start);
+            }
             let before = appender.sync_us.load(Ordering::Relaxed);
             appender.sync_us.store((7 * before + took.as_micros() as u64) / 8, Ordering::Relaxed);
             if took > DELAYED {

@@ -17,10 +17,9 @@ use sluicegate_data::value::{SHARED_MIN, Value};
 use smallvec::SmallVec;
 
 use super::Ctx;
-use crate::catalogue::{CommandSpec, Records};
 use crate::effect::Effect;
 use crate::notify::Class;
-use crate::record::{Unit, Word};
+use crate::record::{Records, Unit, Word};
 
 /// The form of values for other servers.
 const PLAIN: Form = Form { compression: Compression::Lzf, times: Times::Without, version_max: 10, now_ms: i64::MIN };
@@ -105,24 +104,22 @@ impl Ctx<'_> {
         }
     }
 
-    /// Records the command if it has changed a key. Called before its locks, or its holds, are released.
+    /// Records the command, of which `records` tells what is recorded, if it has changed a key. Called before its locks, or its holds, are released.
     #[inline]
-    pub(crate) fn record(&mut self, spec: &CommandSpec) {
+    pub(crate) fn record(&mut self, records: impl FnOnce() -> Option<Records>) {
         if self.changed != 0 {
-            self.record_changes(spec);
+            self.record_changes(records());
         }
     }
 
     #[inline(never)]
-    fn record_changes(&mut self, spec: &CommandSpec) {
+    fn record_changes(&mut self, records: Option<Records>) {
         let changed = std::mem::take(&mut self.changed);
         let recorded = self.recorded.take();
-        if !self.records() || !spec.counts_as_write() {
-            return;
-        }
+        let Some(records) = records.filter(|_| self.records()) else { return };
         let (inner, db) = (self.inner, self.db);
         let unit = match recorded {
-            None if self.needs_values(spec) => Some(self.values(changed)),
+            None if self.needs_values(records) => Some(self.values(changed)),
             None if self.collected.is_some() || self.keeps_locks => {
                 let mut unit = Box::<Unit>::default();
                 self.add_to(&mut unit, db, self.words);
@@ -146,8 +143,8 @@ impl Ctx<'_> {
     }
 
     /// Returns whether replaying the command's words may lead to other values.
-    fn needs_values(&self, spec: &CommandSpec) -> bool {
-        match spec.records {
+    fn needs_values(&self, records: Records) -> bool {
+        match records {
             Records::Words => false,
             Records::Value => true,
             // Sources that expire are missing for some readers and not for others.

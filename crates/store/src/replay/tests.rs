@@ -2,10 +2,11 @@
 
 use std::collections::BTreeMap;
 use std::io::{Read, Write};
-use std::sync::Mutex;
+use std::sync::{Arc, Mutex};
 
 use sluicegate_testkit::{Client, RedisServer, encode, wait_for};
 use sluicegate_wire::engine::{Engine, Started};
+use sluicegate_wire::reply::Reply;
 
 use super::*;
 use crate::aof::parts::Found;
@@ -653,4 +654,60 @@ fn progress_is_told() {
     let loading = &store.0.loading;
     assert_eq!(loading.total_bytes.load(Ordering::Relaxed), file.len() as u64);
     assert_eq!(loading.loaded_bytes.load(Ordering::Relaxed), file.len() as u64);
+}
+
+/// Returns commands of all kinds, with keys that are used often and keys that are not.
+fn random_commands(seed: u64, count: usize) -> Vec<u8> {
+    let mut next = sluicegate_data::random::numbers(seed);
+    let mut file = Vec::new();
+    let mut is_open = false;
+    for number in 0..count {
+        let [key, other] =
+            [0, 1].map(|_| if next(2) == 0 { format!("hot{}", next(3)) } else { format!("k{}", next(200)) });
+        let line = match next(60) {
+            0 => format!("SELECT {}", next(3)),
+            1 => format!("MSET {key} 1 {other} {number}"),
+            2 => format!("RENAME {key} {other}"),
+            3 => format!("DEL {key} {other}"),
+            4 => format!("COPY {key} {other} REPLACE"),
+            5 if next(20) == 0 => "SWAPDB 0 1".to_owned(),
+            6 if next(40) == 0 => "FLUSHDB".to_owned(),
+            7 => format!("EVAL return(redis.call('APPEND',KEYS[1],'{number}')) 1 s{key}"),
+            8 if !is_open => "MULTI".to_owned(),
+            9..12 if is_open => "EXEC".to_owned(),
+            12..20 => format!("APPEND s{key} {number},"),
+            20..28 => format!("RPUSH l{key} {number}"),
+            28..33 => format!("LPOP l{key}"),
+            33..40 => format!("SADD m{key} {}", next(50)),
+            40..44 => format!("HINCRBY h{key} f{} 3", next(5)),
+            44..47 => format!("PEXPIREAT l{key} {}", NOW_MS + 100_000),
+            47..50 => format!("SET {key} {number}"),
+            50..52 => format!("RPOPLPUSH l{key} l{other}"),
+            52..54 => format!("INCR h{key}"),
+            _ => format!("ZADD z{key} {} {}", next(100), next(20)),
+        };
+        is_open = line == "MULTI" || is_open && line != "EXEC";
+        file.extend(commands(&[&line]));
+    }
+    if is_open {
+        file.extend(commands(&["EXEC"]));
+    }
+    file
+}
+
+#[test]
+fn threads_make_what_one_makes() {
+    for seed in 0..6 {
+        let disk = one_file(&random_commands(seed, 6_000));
+        let made = [1, 2, 5].map(|threads| {
+            let store = store();
+            let parts = Parts::open(&disk, DIRECTORY, NAME).expect("right files").0;
+            let load = store.begin_load(None).expect("no other load");
+            let replayed = load.replay_on(Some(threads), &parts, ReplayOptions::default()).expect("right commands");
+            drop(load);
+            (contents(&store), replayed.commands, replayed.errors)
+        });
+        assert!(made[0].0.len() > 100 && made[0].2 > 10, "{} keys, {} errors", made[0].0.len(), made[0].2);
+        assert!(made[1..].iter().all(|other| *other == made[0]), "seed {seed}");
+    }
 }

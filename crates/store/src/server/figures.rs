@@ -1,6 +1,6 @@
 //! Figures of a served store for rules, scripts and monitoring.
 
-use sluicegate_wire::engine::{Engine, Figures, Origin, Started};
+use sluicegate_wire::engine::{Appended, Disk, Engine, Figures, Origin, Started};
 
 use super::Server;
 use super::inside::NOWHERE;
@@ -36,6 +36,39 @@ impl Engine for Server {
             refused: store.refused,
             expired: store.expired,
             evicted: store.evicted,
+            disk: self.disk(),
+        })
+    }
+}
+
+impl Server {
+    /// Returns what the store has on the disk; [`None`] if it has no directory.
+    fn disk(&self) -> Option<Disk> {
+        let inner = &self.store.0;
+        inner.saver.files()?;
+        let saves = self.store.save_figures();
+        let is_rewrite = inner.saver.job().is_some_and(|job| job.is_rewrite());
+        let appended = inner.appender.is_open().then(|| {
+            let state = inner.appender.state.lock();
+            Appended {
+                bytes: state.bytes(),
+                backlog_bytes: state.backlog,
+                is_failing: state.error.is_some(),
+                is_rewriting: is_rewrite,
+                rewrite_failed: state.last_failed,
+                rewrites: state.rewrites,
+                delayed_syncs: state.delayed_syncs,
+            }
+        });
+        Some(Disk {
+            is_loading: inner.loading.is_on(),
+            loaded_percent: inner.loading.estimate(0).0 as u64,
+            changes: saves.changes,
+            last_save_s: saves.last_s,
+            is_saving: saves.is_running && !is_rewrite,
+            save_failed: !saves.last_succeeded,
+            saves: saves.saves,
+            appended,
         })
     }
 }

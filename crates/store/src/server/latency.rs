@@ -1,7 +1,8 @@
 //! LATENCY: events that took long, and the time of every command in histograms.
 //!
 //! Events are commands whose execution reached `latency-monitor-threshold`: `command`, or `fast-command` for those that
-//! Redis calls fast. Each keeps 160 samples, one per second: the longest in that second.
+//! Redis calls fast; and steps of the store's files: `aof-write`, `aof-fsync-always`, and `save-cut`, which is the moment of a
+//! save at which no command runs. Each keeps 160 samples, one per second: the longest in that second.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::fmt::Write;
@@ -90,6 +91,15 @@ pub(super) fn reset(context: &mut Context<'_>, args: &[&[u8]], out: &mut ReplyWr
     Outcome::Done
 }
 
+/// Returns what can be done about an event.
+fn advice(event: &str) -> &'static str {
+    match event {
+        "command" | "fast-command" => "SLOWLOG GET names the commands.",
+        "aof-write" | "aof-fsync-always" => "The disk is slow; appendfsync says who waits for it.",
+        _ => "No command runs at this moment of a save.",
+    }
+}
+
 /// `LATENCY DOCTOR`: an assessment of the events, with advice.
 pub(super) fn doctor(context: &mut Context<'_>, _: &[&[u8]], out: &mut ReplyWriter<'_>) -> Outcome {
     let mut text = String::new();
@@ -100,7 +110,9 @@ pub(super) fn doctor(context: &mut Context<'_>, _: &[&[u8]], out: &mut ReplyWrit
              kept.\n",
         );
     } else if all.is_empty() {
-        text.push_str("No command's execution has reached latency-monitor-threshold.\n");
+        text.push_str(
+            "Neither a command's execution nor a step of writing files has reached latency-monitor-threshold.\n",
+        );
     }
     for (event, series) in all.iter() {
         let count = series.samples.len().max(1) as u64;
@@ -108,9 +120,10 @@ pub(super) fn doctor(context: &mut Context<'_>, _: &[&[u8]], out: &mut ReplyWrit
         // Writing to a string does not fail.
         let _ = writeln!(
             text,
-            "{event}: {} samples, {mean} ms on average, {} ms at most. SLOWLOG GET names the commands.",
+            "{event}: {} samples, {mean} ms on average, {} ms at most. {}",
             series.samples.len(),
-            series.longest_ms
+            series.longest_ms,
+            advice(event)
         );
     }
     drop(all);
@@ -152,4 +165,30 @@ pub(super) fn histogram(context: &mut Context<'_>, args: &[&[u8]], out: &mut Rep
 /// `LATENCY HELP`.
 pub(super) fn help(_: &About<'_>, _: &[&[u8]], out: &mut ReplyWriter<'_>) -> Outcome {
     dispatch::help("latency", out)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::{Duration, Instant};
+
+    use crate::config::ServerOptions;
+    use crate::server::Server;
+    use crate::{Store, StoreOptions};
+
+    #[test]
+    fn steps_of_files_are_events_from_the_threshold_on() {
+        let options = ServerOptions { latency_threshold_ms: 10_000, ..ServerOptions::default() };
+        let server = Server::new(Store::new(StoreOptions::default()), options);
+        let appender = &server.store.0.appender;
+        let ago = |milliseconds| Instant::now() - Duration::from_millis(milliseconds);
+        appender.took("aof-write", Instant::now());
+        assert!(server.latency.0.lock().is_empty());
+        appender.took("aof-write", ago(50_000));
+        appender.took("save-cut", ago(20_000));
+        server.set_parameters(&[("latency-monitor-threshold".to_owned(), "0".to_owned())]).expect("a parameter");
+        appender.took("aof-fsync-always", ago(90_000));
+        let all = server.latency.0.lock();
+        assert_eq!(all.keys().copied().collect::<Vec<_>>(), ["aof-write", "save-cut"]);
+        assert!(all["aof-write"].longest_ms >= 50_000);
+    }
 }

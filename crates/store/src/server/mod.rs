@@ -137,7 +137,7 @@ pub struct Server {
     /// Locked by the thread that closes the largest clients.
     closing: Mutex<()>,
     slowlog: Slowlog,
-    latency: Latency,
+    latency: Arc<Latency>,
     histograms_reset_at: Mutex<Histograms>,
     rate: Mutex<Rate>,
     stopping: watch::Sender<bool>,
@@ -224,6 +224,9 @@ impl Server {
         let now = Instant::now();
         let empty_bytes = store.used_bytes();
         apply(&store, &options);
+        let latency = Arc::new(Latency::default());
+        let of_store = latency.clone();
+        store.0.appender.set_watch(move |step, took_ms| of_store.add(step, took_ms));
         Arc::new_cyclic(|this: &Weak<Server>| {
             store.0.scripts.set_server(AroundScripts(this.clone()));
             Server {
@@ -242,7 +245,7 @@ impl Server {
                 monitors: Monitors::default(),
                 closing: Mutex::default(),
                 slowlog: Slowlog::default(),
-                latency: Latency::default(),
+                latency,
                 histograms_reset_at: Mutex::default(),
                 rate: Mutex::new(Rate {
                     at: now,
@@ -679,6 +682,7 @@ impl Worker {
 
 /// Passes the store's own parameters to the store.
 fn apply(store: &Store, options: &ServerOptions) {
+    store.0.appender.watch_from(options.latency_threshold_ms as u64);
     store.0.limits.set(&options.limits);
     store.0.limits.lfu_decay.set(options.lfu_decay_time.into());
     store.0.string_max.store(options.proto_max_bulk_len.min(STRING_MAX as u64), Ordering::Relaxed);

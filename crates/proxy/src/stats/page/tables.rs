@@ -3,10 +3,12 @@
 //! A column's explanation is the title of its heading, for a mouse, and a line of the glossary at the end of the page,
 //! for everyone else. A narrow screen shows a row as a card: [`card_labels`] then puts each heading before its figure.
 
-use sluicegate_wire::engine::Figures;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use sluicegate_wire::engine::{Disk, Figures};
 
 use super::html::View;
-use super::text::{Bytes, Grouped, Text, put};
+use super::text::{Age, Bytes, Grouped, Text, put};
 
 /// The format of a cell's number.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -103,6 +105,8 @@ const STORES: &Headings = &[
     ("Lock waits", "those that had to wait, since the start", false),
     ("Expired", "keys removed because their time was over", false),
     ("Evicted", "keys removed because of maxmemory", false),
+    ("Unsaved", "changes since the last save to an RDB file", false),
+    ("Disk", "what is being done with the store's files, what failed, or the age of the last save", true),
 ];
 
 const ENGINES: &Headings = &[
@@ -246,7 +250,33 @@ fn store_rows(view: &View<'_>, out: &mut Vec<u8>) {
         ] {
             put!(out, "<td>{}", Grouped(count));
         }
+        match figures.disk {
+            None => put!(out, "<td>0<td>none"),
+            Some(disk) => {
+                put!(out, "<td>{}<td>", Grouped(disk.changes));
+                put_disk(&disk, out);
+            }
+        }
         put!(out, "</tr>\n");
+    }
+}
+
+/// Writes the most important of what there is to say of a store's files.
+fn put_disk(disk: &Disk, out: &mut Vec<u8>) {
+    let appended = disk.appended.unwrap_or_default();
+    match () {
+        () if disk.is_loading => put!(out, "loading, {} %", disk.loaded_percent),
+        () if appended.is_failing => put!(out, "appending fails"),
+        () if disk.save_failed => put!(out, "save failed"),
+        () if disk.is_saving => put!(out, "saving"),
+        () if appended.is_rewriting => put!(out, "rewriting"),
+        () if appended.rewrite_failed => put!(out, "rewrite failed"),
+        () if disk.appended.is_some() => put!(out, "{} appended", Bytes(appended.bytes)),
+        () if disk.saves == 0 => put!(out, "not saved yet"),
+        () => {
+            let now_s = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
+            put!(out, "saved {} ago", Age(now_s.saturating_sub(disk.last_save_s)));
+        }
     }
 }
 

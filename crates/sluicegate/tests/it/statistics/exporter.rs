@@ -278,10 +278,10 @@ fn figures_are_those_of_the_socket() {
     let (gate, store) = (Listening::new(), Listening::new());
     let server = start(
         &format!(
-            "global\n nbthread 2\n stats socket @DIR@/stats\nstore main\n bind {}\n maxmemory 64mb\ndefaults\n mode http\n \
+            "global\n nbthread 2\n stats socket @DIR@/stats\nstore main\n bind {}\n dir @DIR@\n maxmemory 64mb\ndefaults\n mode http\n \
              timeout client 20s\n timeout server 20s\n timeout connect 1s\nfrontend f\n bind {}\n \
              http-request use-service prometheus-exporter if {{ path /metrics }}\n http-request deny if {{ path /no }}\n \
-             http-request return status 200\n",
+             stats enable\n http-request return status 200 unless {{ path_beg /haproxy }}\n",
             store.word(),
             gate.word()
         ),
@@ -305,6 +305,26 @@ fn figures_are_those_of_the_socket() {
     assert_eq!(["keys", "expiring_keys", "keyspace_misses_total"].map(kept), ["2", "1", "1"]);
     assert_eq!(["connected_clients", "memory_max_bytes"].map(kept), ["1", "67108864"]);
     assert!(kept("commands_processed_total").parse::<u64>().unwrap() >= 3);
+    assert_eq!(["loading", "saves_total", "last_save_failed"].map(kept), ["0", "0", "0"]);
+    let unsaved = kept("unsaved_changes");
+    assert!(redis.ask(&["INFO", "persistence"]).contains(&format!("rdb_changes_since_last_save:{unsaved}\r\n")));
+    // What is on the disk.
+    let (mut metrics, mut page) = (Client::connect(&gate.address()), Client::connect(&gate.address()));
+    let mut page = || page.get("/haproxy?stats").text();
+    let mut value = |name: &str| {
+        let text = metrics.get("/metrics?scope=store").text();
+        let name = format!("sluicegate_store_{name}{{store=\"main\"}} ");
+        text.lines().find_map(|line| line.strip_prefix(&name).map(str::to_owned))
+    };
+    assert!(unsaved != "0" && page().contains(&format!("<td>{unsaved}<td>not saved yet")), "{unsaved}: {}", page());
+    assert_eq!(redis.ask(&["SAVE"]), "+OK\r\n");
+    assert_eq!(["unsaved_changes", "saves_total"].map(&mut value), ["0", "1"].map(|text| Some(text.to_owned())));
+    assert!(page().contains("<td>0<td>saved "), "{}", page());
+    assert_eq!(value("append_only_bytes"), None);
+    assert_eq!(redis.ask(&["CONFIG", "SET", "appendonly", "yes"]), "+OK\r\n");
+    wait_for("the first rewrite", || (value("append_only_rewrites_total")? == "1").then_some(()));
+    assert_eq!(value("append_only_failing").as_deref(), Some("0"));
+    assert!(page().contains(" appended</tr>"), "{}", page());
     let socket = Sluicegate::stats(&server.directory().join("stats"), "show stat f 1 -1");
     assert!(socket.lines().nth(1).unwrap().starts_with("f,FRONTEND,"), "{socket}");
 }
