@@ -22,12 +22,11 @@ mod rewrite;
 mod tests;
 mod writer;
 
-use std::collections::VecDeque;
 use std::future::poll_fn;
 use std::io;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
-use std::task::{Poll, Waker};
+use std::task::{Context, Poll, Waker};
 use std::thread::JoinHandle;
 use std::time::Instant;
 
@@ -111,25 +110,27 @@ pub(crate) struct Appender {
     holds_replies: AtomicBool,
     /// Whether the file cannot be written or synced at present.
     is_failing: AtomicBool,
-    requests: Mutex<VecDeque<Request>>,
     /// Told which step of a save or of the append-only file took long, and from which time on, in milliseconds; 0: never.
     watch: OnceLock<Watch>,
     watched_ms: AtomicU64,
+    /// Whether workers may write and sync themselves.
+    may_help: AtomicBool,
+    /// The time that a sync has taken lately, in microseconds.
+    sync_us: AtomicU64,
     pub(crate) state: Mutex<State>,
 }
 
-/// An open file.
+/// An open file. Of the locks, the writer's comes before that of the parts.
+#[derive(Clone)]
 struct Open {
     parts: Arc<Mutex<Parts>>,
-    thread: Option<JoinHandle<()>>,
+    writer: Arc<Mutex<Writer>>,
+    thread: Arc<Mutex<Option<JoinHandle<()>>>>,
 }
 
 /// Is told the name of a step, as LATENCY has it, and its milliseconds. It does not own the store, which must not be dropped by
 /// the thread that writes.
 type Watch = Box<dyn Fn(&'static str, u64) + Send + Sync>;
-
-/// Something that the thread that writes is to do.
-type Request = Box<dyn FnOnce(&mut Writer) + Send>;
 
 /// What is told of the file.
 #[derive(Default)]
@@ -177,9 +178,10 @@ impl Appender {
             barrier: AtomicU64::new(u64::MAX),
             holds_replies: AtomicBool::new(false),
             is_failing: AtomicBool::new(false),
-            requests: Mutex::default(),
             watch: OnceLock::new(),
             watched_ms: AtomicU64::new(0),
+            may_help: AtomicBool::new(false),
+            sync_us: AtomicU64::new(0),
             state: Mutex::default(),
         }
     }
@@ -231,26 +233,48 @@ impl Appender {
         self.open.lock().as_ref().map(|open| open.parts.clone())
     }
 
+    /// Lets workers write and sync themselves where that takes no longer than waking a thread for it. To be allowed where a
+    /// disk that is slow for once may keep a worker waiting: in a process that only has this store.
+    pub(crate) fn let_workers_help(&self, may_help: bool) {
+        self.may_help.store(may_help, Ordering::Relaxed);
+    }
+
+    /// Writes and syncs what was recorded, or has the thread do that. To be called by a worker that is about to wait for
+    /// it.
+    pub(crate) fn commit(&self) {
+        if self.may_help.load(Ordering::Relaxed) && self.sync_us.load(Ordering::Relaxed) < writer::HELPED_MAX_US {
+            let open = self.open.lock().clone();
+            if let Some(open) = open
+                && let Some(mut writer) = open.writer.try_lock()
+            {
+                return writer.cycle(self, &open.parts);
+            }
+        }
+        self.record.wake_sleeping_taker();
+    }
+
     /// Waits until a unit is durable. Returns false if the file cannot be written or synced, or is closed.
     pub(crate) async fn durable(&self, number: u64) -> bool {
-        poll_fn(|context| {
-            let is_durable = || self.durable_number() >= number;
-            if is_durable() {
-                return Poll::Ready(true);
-            }
-            {
-                let mut waiting = self.waiting.lock();
-                waiting.retain(|(_, waker)| !waker.will_wake(context.waker()));
-                waiting.push((number, context.waker().clone()));
-            }
-            // Registered before looking, so that an end in between is not missed.
-            match is_durable() {
-                true => Poll::Ready(true),
-                false if self.is_failing.load(Ordering::SeqCst) || !self.record.is_on() => Poll::Ready(false),
-                false => Poll::Pending,
-            }
-        })
-        .await
+        poll_fn(|context| self.poll_durable(context, number)).await
+    }
+
+    /// Like [`durable`](Self::durable), for a task that polls.
+    pub(crate) fn poll_durable(&self, context: &Context<'_>, number: u64) -> Poll<bool> {
+        let is_durable = || self.durable_number() >= number;
+        if is_durable() {
+            return Poll::Ready(true);
+        }
+        {
+            let mut waiting = self.waiting.lock();
+            waiting.retain(|(_, waker)| !waker.will_wake(context.waker()));
+            waiting.push((number, context.waker().clone()));
+        }
+        // Registered before looking, so that an end in between is not missed.
+        match is_durable() {
+            true => Poll::Ready(true),
+            false if self.is_failing.load(Ordering::SeqCst) || !self.record.is_on() => Poll::Ready(false),
+            false => Poll::Pending,
+        }
     }
 
     /// Decides whether replies wait until what they follow is durable. While the store begins anew nothing is.
@@ -278,19 +302,12 @@ impl Appender {
         woken.into_iter().for_each(Waker::wake);
     }
 
-    /// Lets the thread that writes do something, and returns the result; [`None`] if there is no thread.
-    fn ask<R: Send + 'static>(&self, work: impl FnOnce(&mut Writer) -> R + Send + 'static) -> Option<R> {
-        let (sender, receiver) = std::sync::mpsc::channel();
-        self.requests.lock().push_back(Box::new(move |writer| {
-            // Whoever asked may have gone.
-            let _ = sender.send(work(writer));
-        }));
-        if self.open.lock().as_ref().is_none_or(|open| open.thread.is_none()) {
-            self.requests.lock().clear();
-            return None;
-        }
+    /// Calls `work` with the writer, and lets that go on afterwards; [`None`] if there is no file.
+    fn ask<R>(&self, work: impl FnOnce(&mut Writer) -> R) -> Option<R> {
+        let open = self.open.lock().clone()?;
+        let result = work(&mut open.writer.lock());
         self.record.wake_taker();
-        receiver.recv().ok()
+        Some(result)
     }
 }
 
@@ -374,8 +391,8 @@ impl Store {
     /// Writes and syncs what was recorded so far, for the end of the process. [`None`] if there is no append-only file.
     pub fn sync_at_end(&self) -> Option<io::Result<()>> {
         let inner = &self.0;
-        let (of_writer, last) = (inner.appender.clone(), inner.record.last());
-        inner.appender.ask(move |writer| writer.end(&of_writer, last))
+        let last = inner.record.last();
+        inner.appender.ask(|writer| writer.end(&inner.appender, last))
     }
 
     /// Writes and syncs everything that was recorded, and closes the file. The store records no more.
@@ -411,12 +428,12 @@ impl Inner {
             appender.written.store(before, Ordering::SeqCst);
             appender.durable.store(before, Ordering::SeqCst);
         }
-        let parts = Arc::new(Mutex::new(parts));
-        let (of_thread, parts_of_thread, loading) = (appender.clone(), parts.clone(), self.loading.clone());
+        let (parts, writer) = (Arc::new(Mutex::new(parts)), Arc::new(Mutex::new(writer)));
+        let (of_thread, parts_of_thread, writer_of_thread) = (appender.clone(), parts.clone(), writer.clone());
         let thread = std::thread::Builder::new()
             .name("store-append".into())
-            .spawn(move || writer.run(&of_thread, &parts_of_thread, &loading))?;
-        *appender.open.lock() = Some(Open { parts, thread: Some(thread) });
+            .spawn(move || writer::run(&of_thread, &parts_of_thread, &writer_of_thread))?;
+        *appender.open.lock() = Some(Open { parts, writer, thread: Arc::new(Mutex::new(Some(thread))) });
         appender.set_holds();
         Ok(())
     }
@@ -431,8 +448,7 @@ impl Inner {
         let last = self.record.last();
         self.record.set(false);
         self.open_after_cut(closed, ticket);
-        let of_writer = appender.clone();
-        let ended = appender.ask(move |writer| writer.end(&of_writer, last)).unwrap_or(Ok(()));
+        let ended = appender.ask(|writer| writer.end(appender, last)).unwrap_or(Ok(()));
         appender.close();
         self.loading.refuse_appending(None);
         ended
@@ -443,10 +459,10 @@ impl Appender {
     /// Ends the thread.
     fn close(&self) {
         self.holds_replies.store(false, Ordering::SeqCst);
-        let thread = self.open.lock().as_mut().and_then(|open| open.thread.take());
+        self.ask(Writer::stop);
+        let open = self.open.lock().clone();
+        let thread = open.and_then(|open| open.thread.lock().take());
         if let Some(thread) = thread {
-            self.requests.lock().push_back(Box::new(Writer::stop));
-            self.record.wake_taker();
             // A panic of the thread was printed.
             let _ = thread.join();
         }
@@ -461,9 +477,8 @@ impl Drop for Inner {
     fn drop(&mut self) {
         if self.appender.is_open() {
             let last = self.record.last();
-            let of_writer = self.appender.clone();
             // Who drops a store does not ask whether its end was written.
-            let _ = self.appender.ask(move |writer| writer.end(&of_writer, last));
+            let _ = self.appender.ask(|writer| writer.end(&self.appender, last));
             self.appender.close();
         }
     }

@@ -14,6 +14,7 @@
 pub(crate) mod annotation;
 mod merge;
 
+use std::cell::Cell;
 use std::future::poll_fn;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
@@ -39,6 +40,16 @@ const BUFFERS: usize = 16;
 #[repr(align(128))]
 #[derive(Default)]
 struct Apart<T>(T);
+
+thread_local! {
+    /// Whether this thread has what it records taken itself, soon: a worker with clients that wait for the disk.
+    static COMMITS: Cell<bool> = const { Cell::new(false) };
+}
+
+/// Sets whether this thread has what it records taken itself.
+pub(crate) fn set_commits(commits: bool) {
+    COMMITS.set(commits);
+}
 
 /// The record of a store.
 pub(crate) struct Record {
@@ -247,7 +258,14 @@ impl Record {
         if before + bytes as i64 > WAITING_MAX {
             self.loading.hold_writes(true);
         }
-        self.taker.wake();
+        if !COMMITS.get() {
+            self.taker.wake();
+        }
+    }
+
+    /// Returns where it is told that too much waits.
+    pub(crate) fn loading(&self) -> &Loading {
+        &self.loading
     }
 
     /// Adds a unit that was prepared, unless it is empty.
@@ -272,6 +290,11 @@ impl Record {
             }
         }
         self.taker.is_asleep.store(false, Ordering::SeqCst);
+    }
+
+    /// Wakes the thread that takes units, if it sleeps until there are some.
+    pub(crate) fn wake_sleeping_taker(&self) {
+        self.taker.wake();
     }
 
     /// Wakes the thread that takes units.

@@ -112,12 +112,9 @@ impl Inner {
             appender.barrier.store(last, Ordering::SeqCst);
             last
         });
-        let (parts_of_writer, of_writer) = (parts.clone(), appender.clone());
         let begun = match basis {
-            Basis::Files => appender.ask(move |writer| writer.rotate(&of_writer, &parts_of_writer, last).map(Some)),
-            Basis::Anew => {
-                appender.ask(move |writer| writer.begin_anew(&of_writer, &parts_of_writer, last).map(|()| None))
-            }
+            Basis::Files => appender.ask(|writer| writer.rotate(appender, &parts, last).map(Some)),
+            Basis::Anew => appender.ask(|writer| writer.begin_anew(appender, &parts, last).map(|()| None)),
         };
         let gone = || io::Error::other("the append-only file was closed");
         let files = parts.lock().directory().clone();
@@ -134,8 +131,7 @@ impl Inner {
                 // What was appended meanwhile is in the increment that is named now.
                 let part = appender.ask(|writer| writer.unnamed()).flatten().ok_or_else(gone)?;
                 parts.lock().replace_base(base, BaseFormat::Rdb, part.seq, Some(part))?;
-                let of_writer = appender.clone();
-                appender.ask(move |writer| writer.set_named(&of_writer.state, last)).ok_or_else(gone)?;
+                appender.ask(|writer| writer.set_named(&appender.state, last)).ok_or_else(gone)?;
             }
         }
         appender.set_holds();

@@ -11,7 +11,6 @@ use crate::aof::manifest::Part;
 use crate::aof::parts::Parts;
 use crate::aof::write::Log;
 use crate::files::{File, reason};
-use crate::loading::Loading;
 use crate::record::{Merger, Record};
 
 /// The time for which units are gathered if nobody waits for them.
@@ -20,6 +19,8 @@ const GATHERED: Duration = Duration::from_millis(2);
 const SECOND: Duration = Duration::from_secs(1);
 /// The bytes that are written at a time.
 const WRITTEN_EACH: usize = 1 << 20;
+/// The time that a sync may take where workers write and sync themselves, in microseconds.
+pub(super) const HELPED_MAX_US: u64 = 300;
 /// The time after which a sync counts as delayed.
 pub(super) const DELAYED: Duration = Duration::from_secs(2);
 
@@ -29,8 +30,34 @@ struct Gone<'a>(&'a Appender);
 impl Drop for Gone<'_> {
     fn drop(&mut self) {
         self.0.is_failing.store(true, Ordering::SeqCst);
-        self.0.requests.lock().clear();
         self.0.wake(u64::MAX);
+    }
+}
+
+/// Runs the thread, until the writer is stopped.
+pub(super) fn run(appender: &Appender, parts: &Mutex<Parts>, writer: &Mutex<Writer>) {
+    appender.record.set_taker();
+    let _gone = Gone(appender);
+    loop {
+        let fsync = appender.options().fsync;
+        let (pause, has_failed) = {
+            let mut writer = writer.lock();
+            if writer.is_stopped {
+                return;
+            }
+            writer.cycle(appender, parts);
+            let pause = match (fsync, writer.is_behind()) {
+                // Until a failed write is tried again.
+                _ if writer.failed_at.is_some() => Some(SECOND),
+                (Fsync::EverySecond, true) => Some(SECOND.saturating_sub(writer.synced_at.elapsed())),
+                _ => None,
+            };
+            (pause, writer.failed_at.is_some())
+        };
+        appender.record.sleep(pause, !has_failed);
+        if fsync != Fsync::Always && !has_failed && appender.record.waiting() > 0 {
+            std::thread::sleep(GATHERED);
+        }
     }
 }
 
@@ -59,6 +86,8 @@ pub(super) struct Writer {
     /// When the file was synced last, or the last attempt failed.
     synced_at: Instant,
     failed_at: Option<Instant>,
+    /// Whether the manifest has to be written again before anything else is.
+    must_settle: bool,
     is_stopped: bool,
 }
 
@@ -81,6 +110,7 @@ impl Writer {
             until: u64::MAX,
             synced_at: Instant::now(),
             failed_at: None,
+            must_settle: false,
             is_stopped: false,
         }
     }
@@ -94,62 +124,34 @@ impl Writer {
         self.is_stopped = true;
     }
 
-    /// Writes until it is stopped.
-    pub(super) fn run(mut self, appender: &Appender, parts: &Mutex<Parts>, loading: &Loading) {
-        appender.record.set_taker();
-        let _gone = Gone(appender);
-        loop {
-            loop {
-                let request = appender.requests.lock().pop_front();
-                match request {
-                    Some(request) => request(&mut self),
-                    None => break,
-                }
-            }
-            if self.is_stopped {
-                return;
-            }
-            let fsync = appender.options().fsync;
-            self.cycle(appender, parts, loading, fsync);
-            let pause = match (fsync, self.is_behind()) {
-                // Until a failed write is tried again.
-                _ if self.failed_at.is_some() => Some(SECOND),
-                (Fsync::EverySecond, true) => Some(SECOND.saturating_sub(self.synced_at.elapsed())),
-                _ => None,
-            };
-            appender.record.sleep(pause, self.failed_at.is_none());
-            if fsync != Fsync::Always && self.failed_at.is_none() && appender.record.waiting() > 0 {
-                std::thread::sleep(GATHERED);
-            }
-        }
-    }
-
     /// Returns whether something is written and not synced.
     fn is_behind(&self) -> bool {
         self.synced < self.written
     }
 
     /// Takes what was recorded, writes it, and syncs it if it is time.
-    fn cycle(&mut self, appender: &Appender, parts: &Mutex<Parts>, loading: &Loading, fsync: Fsync) {
+    pub(super) fn cycle(&mut self, appender: &Appender, parts: &Mutex<Parts>) {
         let is_due = self.failed_at.is_none_or(|at| at.elapsed() >= SECOND);
-        let result = if is_due { self.write(appender, parts, fsync) } else { Ok(()) };
-        self.note(appender, loading, is_due.then_some(result));
+        let result = if is_due { self.write(appender, parts) } else { Ok(()) };
+        self.note(appender, is_due.then_some(result));
     }
 
-    fn write(&mut self, appender: &Appender, parts: &Mutex<Parts>, fsync: Fsync) -> io::Result<()> {
-        if self.log.is_none() {
-            return Ok(());
+    fn write(&mut self, appender: &Appender, parts: &Mutex<Parts>) -> io::Result<()> {
+        let Some(log) = &mut self.log else { return Ok(()) };
+        let options = appender.options();
+        if self.must_settle {
+            parts.lock().settle()?;
+            self.must_settle = false;
         }
-        parts.lock().settle()?;
-        if appender.options().has_timestamps && appender.record.waiting() > 0 {
+        if options.has_timestamps && appender.record.waiting() > 0 {
             let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-            self.log.as_mut().expect("seen above").annotate(now.as_secs());
+            log.annotate(now.as_secs());
         }
         let start = Instant::now();
         self.append(appender, u64::MAX)?;
         appender.took("aof-write", start);
-        let rests = appender.options().rests_on_rewrite && appender.state.lock().is_rewriting;
-        let is_time = match fsync {
+        let rests = options.rests_on_rewrite && appender.state.lock().is_rewriting;
+        let is_time = match options.fsync {
             Fsync::Always => true,
             Fsync::EverySecond => self.synced_at.elapsed() >= SECOND,
             Fsync::No => false,
@@ -157,10 +159,13 @@ impl Writer {
         if is_time && self.is_behind() && !rests {
             let start = Instant::now();
             self.sync()?;
-            if fsync == Fsync::Always {
+            if options.fsync == Fsync::Always {
                 appender.took("aof-fsync-always", start);
             }
-            if start.elapsed() > DELAYED {
+            let took = start.elapsed();
+            let before = appender.sync_us.load(Ordering::Relaxed);
+            appender.sync_us.store((7 * before + took.as_micros() as u64) / 8, Ordering::Relaxed);
+            if took > DELAYED {
                 appender.state.lock().delayed_syncs += 1;
             }
         }
@@ -201,7 +206,7 @@ impl Writer {
     }
 
     /// Tells others what was done.
-    fn note(&mut self, appender: &Appender, loading: &Loading, result: Option<io::Result<()>>) {
+    fn note(&mut self, appender: &Appender, result: Option<io::Result<()>>) {
         let is_named = self.log.is_some() && self.unnamed.is_none();
         let mut state = appender.state.lock();
         match result {
@@ -224,7 +229,7 @@ impl Writer {
         let error = state.error.clone();
         drop(state);
         appender.is_failing.store(is_failing, Ordering::SeqCst);
-        loading.refuse_appending(error.filter(|_| is_failing).as_deref());
+        appender.record.loading().refuse_appending(error.filter(|_| is_failing).as_deref());
         appender.written.store(self.written, Ordering::SeqCst);
         if is_named {
             appender.publish(self.synced);
@@ -250,7 +255,10 @@ impl Writer {
         parts.settle()?;
         let (part, file) = parts.create_increment()?;
         let seq = part.seq;
+        // Until the manifest is known, the old increment may not be the last one.
+        self.must_settle = true;
         parts.add_increment(part)?;
+        self.must_settle = false;
         let position = self.log.as_ref().map_or(0, Log::appended);
         self.log = Some(Log::new(file, 0, position));
         Ok(seq)
@@ -267,7 +275,7 @@ impl Writer {
     fn use_anew(&mut self, record: &Record, part: Part, file: Box<dyn File>, last: u64) {
         self.merger.take(record);
         while self.merger.pass(last, |_| {}) {}
-        (self.appended, self.written) = (last, last);
+        (self.appended, self.written, self.must_settle) = (last, last, false);
         let (position, durable) = self.log.as_ref().map_or((0, 0), |log| (log.appended(), log.durable()));
         self.log = Some(Log::unnamed(file, position, durable));
         self.unnamed = Some(part);

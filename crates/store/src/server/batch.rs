@@ -77,6 +77,12 @@ impl Exit {
         }
     }
 
+    /// Disconnects the client.
+    fn leave(&self) {
+        self.state.set(State::Gone);
+        self.client.wake();
+    }
+
     /// Sends a turn's replies as far as the socket accepts them.
     fn send(&self, bytes: &[u8], counters: &WorkerCounters) {
         match self.state.get() {
@@ -114,6 +120,8 @@ pub(super) struct Batch {
     turns: RefCell<Turns>,
     /// The start of the first turn whose replies are in the batch.
     since: Cell<Option<Instant>>,
+    /// The number of the last change that the replies may follow, if they wait until it is on the disk.
+    number: Cell<u64>,
     /// The waker of the task that sends the batch.
     sender: RefCell<Option<Waker>>,
 }
@@ -121,14 +129,14 @@ pub(super) struct Batch {
 #[derive(Default)]
 struct Turns {
     bytes: Vec<u8>,
-    /// The connection of each turn, with the end of its bytes.
-    exits: Vec<(Rc<Exit>, usize)>,
+    /// The connection of each turn, with the end of its bytes, and whether it has called commands that may write.
+    exits: Vec<(Rc<Exit>, usize, bool)>,
 }
 
 impl Batch {
     /// Adds a turn's replies to the batch. Returns false if they must be sent immediately. `now` is the start of the
-    /// turn.
-    pub fn keep(&self, exit: &Rc<Exit>, bytes: &[u8], now: Instant) -> bool {
+    /// turn, `number` that of the last change that they follow, if they wait until it is on the disk.
+    pub fn keep(&self, exit: &Rc<Exit>, bytes: &[u8], now: Instant, number: Option<u64>, has_written: bool) -> bool {
         if bytes.len() > TURN_MAX {
             return false;
         }
@@ -140,7 +148,8 @@ impl Batch {
         }
         turns.bytes.extend_from_slice(bytes);
         let end = turns.bytes.len();
-        turns.exits.push((exit.clone(), end));
+        turns.exits.push((exit.clone(), end, has_written));
+        self.number.set(number.unwrap_or(0).max(self.number.get()));
         exit.state.set(State::Waiting);
         if self.since.get().is_none() {
             self.since.set(Some(now));
@@ -162,17 +171,27 @@ impl Batch {
         self.since.get().is_some_and(|since| now.saturating_duration_since(since) > WAIT_MAX)
     }
 
-    /// Sends everything.
-    pub fn send(&self, counters: &WorkerCounters) {
+    /// Returns the number of the last change that the replies may follow; [`None`] if there are no replies.
+    pub fn number(&self) -> Option<u64> {
+        self.since.get().map(|_| self.number.get())
+    }
+
+    /// Sends everything; if what the replies follow is not on the disk, and will not be, clients that may have written it
+    /// are disconnected instead.
+    pub fn send(&self, counters: &WorkerCounters, is_durable: bool) {
         if self.since.take().is_none() {
             return;
         }
+        self.number.set(0);
         // Taken out of the cell first, because waking and closing run code outside this module, which may use the
         // batch.
         let mut turns = self.turns.take();
         let mut start = 0;
-        for (exit, end) in turns.exits.drain(..) {
-            exit.send(&turns.bytes[start..end], counters);
+        for (exit, end, has_written) in turns.exits.drain(..) {
+            match is_durable || !has_written {
+                true => exit.send(&turns.bytes[start..end], counters),
+                false => exit.leave(),
+            }
             start = end;
         }
         turns.bytes.clear();

@@ -31,6 +31,7 @@ use crate::config::ServerOptions;
 use crate::memory::Share;
 use crate::owned::Received;
 use crate::park::Parked;
+use crate::record;
 use crate::transaction::Exec;
 
 /// The bytes of replies at which a turn stops to write them and to let other connections run.
@@ -86,6 +87,22 @@ enum Step {
     Close,
     /// Close immediately.
     Abort,
+}
+
+/// While it exists, this thread has what it records taken itself.
+struct Commits;
+
+impl Commits {
+    fn new(commits: bool) -> Commits {
+        record::set_commits(commits);
+        Commits
+    }
+}
+
+impl Drop for Commits {
+    fn drop(&mut self) {
+        record::set_commits(false);
+    }
 }
 
 impl Connection {
@@ -252,7 +269,11 @@ impl Connection {
         let Some(mut workspace) = self.workspace.take() else { return false };
         let goes_on = loop {
             let options = self.worker.options();
-            let step = self.step(&mut workspace, &options);
+            let step = {
+                // What it records is committed before the replies are sent.
+                let _commits = Commits::new(self.worker.server.store.0.appender.holds_replies());
+                self.step(&mut workspace, &options)
+            };
             let memory = &self.worker.server.store.0.memory;
             workspace.count(memory);
             if memory.watches_clients() && memory.has_clients_excess() {
@@ -458,11 +479,15 @@ impl Connection {
 
     /// Adds a turn's replies to the worker's batch, if it has other connections.
     fn keep(&mut self, output: &mut Vec<u8>) -> bool {
-        let is_kept = self.worker.live.get() > 1
-            && !output.is_empty()
-            && !self.worker.server.store.0.appender.holds_replies()
-            && self.worker.batch.keep(&self.exit, output, self.session.now);
+        if self.worker.live.get() <= 1 || output.is_empty() {
+            return false;
+        }
+        let inner = &self.worker.server.store.0;
+        let number = inner.appender.holds_replies().then(|| inner.record.last());
+        let has_written = self.session.has_written;
+        let is_kept = self.worker.batch.keep(&self.exit, output, self.session.now, number, has_written);
         if is_kept {
+            self.session.has_written = false;
             output.clear();
         }
         is_kept
@@ -474,8 +499,14 @@ impl Connection {
             // Boxed: few replies are so large, all connections would carry its size.
             return Box::pin(self.flush_in_shares(output, options)).await;
         }
-        if self.worker.server.store.0.appender.holds_replies() && !Box::pin(self.wait_for_disk()).await {
-            return false;
+        let appender = &self.worker.server.store.0.appender;
+        if appender.holds_replies() {
+            if output.is_empty() && self.exit.state() == State::Clear {
+                // The client wants no replies.
+                appender.commit();
+            } else if !Box::pin(self.wait_for_disk()).await {
+                return false;
+            }
         }
         if self.exit.state() == State::Waiting {
             self.worker.send_batch();
@@ -520,9 +551,20 @@ impl Connection {
     /// has written may not last.
     async fn wait_for_disk(&mut self) -> bool {
         let has_written = std::mem::take(&mut self.session.has_written);
-        let inner = self.worker.server.store.0.clone();
-        let number = inner.record.last();
-        let durable = Box::pin(async move { inner.appender.durable(number).await });
+        let (inner, worker) = (self.worker.server.store.0.clone(), self.worker.clone());
+        let durable = Box::pin(async move {
+            loop {
+                // Others may have added to the batch meanwhile, which is sent with these replies.
+                let number = inner.record.last().max(worker.batch.number().unwrap_or(0));
+                if inner.appender.durable_number() < number {
+                    inner.appender.commit();
+                }
+                let is_durable = inner.appender.durable(number).await;
+                if !is_durable || worker.batch.number().is_none_or(|batch| batch <= number) {
+                    return is_durable;
+                }
+            }
+        });
         match self.unless_killed(durable).await {
             Some((is_durable, _)) => is_durable || !has_written,
             None => false,

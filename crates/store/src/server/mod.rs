@@ -608,16 +608,36 @@ impl Worker {
         std::future::poll_fn(|cx| {
             self.batch.set_sender(cx.waker());
             invite::set_sender(cx.waker());
-            self.send_batch();
+            self.poll_batch(cx);
             invite::wake_all();
             std::task::Poll::<()>::Pending
         })
         .await;
     }
 
-    /// Sends the batched replies.
+    /// Sends the batched replies, once what they follow is on the disk if they wait for that.
+    fn poll_batch(&self, context: &std::task::Context<'_>) {
+        let appender = &self.server.store.0.appender;
+        match self.batch.number() {
+            Some(number) if appender.holds_replies() => {
+                if appender.durable_number() < number {
+                    appender.commit();
+                }
+                if let std::task::Poll::Ready(is_durable) = appender.poll_durable(context, number) {
+                    self.batch.send(&self.counters, is_durable);
+                }
+            }
+            _ => self.batch.send(&self.counters, true),
+        }
+    }
+
+    /// Sends the batched replies, unless what they follow is not on the disk yet.
     fn send_batch(&self) {
-        self.batch.send(&self.counters);
+        let appender = &self.server.store.0.appender;
+        let is_held = |number| appender.holds_replies() && appender.durable_number() < number;
+        if !self.batch.number().is_some_and(is_held) {
+            self.batch.send(&self.counters, true);
+        }
     }
 
     fn take_workspace(&self) -> Box<Workspace> {
@@ -692,6 +712,7 @@ fn apply(store: &Store, options: &ServerOptions) {
         has_timestamps: options.aof_timestamps,
         rests_on_rewrite: options.no_fsync_on_rewrite,
     });
+    store.0.appender.let_workers_help(options.standalone);
     store.0.pubsub.set_limit(&options.client_output_buffer_limit[2]);
 }
 
