@@ -352,6 +352,8 @@ enum Field {
     Switch(fn(&mut ServerOptions) -> &mut bool),
     Text(fn(&mut ServerOptions) -> &mut Vec<u8>),
     FileName(fn(&mut ServerOptions) -> &mut Vec<u8>),
+    /// A name that is not empty; the parameter, and what errors call its value.
+    PartName(fn(&mut ServerOptions) -> &mut Vec<u8>, &'static str, &'static str),
     Output(fn(&mut ServerOptions) -> &mut [OutputLimit; 3]),
     Policy(fn(&mut ServerOptions) -> &mut Policy),
     Signed(fn(&mut ServerOptions) -> &mut i64, i64, i64),
@@ -440,9 +442,11 @@ impl Field {
                 MemoryShare::Percent(percent) => format!("{percent}%").into(),
             },
             Field::Switch(field) => if *field(options) { "yes" } else { "no" }.into(),
-            Field::Text(field) | Field::FileName(field) | Field::LuaFlags(field) | Field::Formed(field, _) => {
-                field(options).clone()
-            }
+            Field::Text(field)
+            | Field::FileName(field)
+            | Field::PartName(field, ..)
+            | Field::LuaFlags(field)
+            | Field::Formed(field, _) => field(options).clone(),
             Field::Policy(field) => field(options).name().into(),
             Field::Events(field) => show_classes(*field(options)).into(),
             Field::SavePoints(field) => {
@@ -497,6 +501,7 @@ impl Field {
                 return Err("dbfilename can't be a path, just a filename".into());
             }
             Field::FileName(field) => *field(options) = value.to_vec(),
+            Field::PartName(field, name, what) => *field(options) = Form::Name(what, false).parse(name, value)?,
             Field::LuaFlags(field) => {
                 crate::script::flags::listed(value)?;
                 *field(options) = value.to_vec();

@@ -33,13 +33,13 @@ pub static PARAMETERS: &[Parameter] = &[
         name: "appenddirname",
         live: false,
         docs: "The directory of the append-only files, in 'dir'.",
-        field: Field::FileName(|options| &mut options.appenddirname),
+        field: Field::PartName(|options| &mut options.appenddirname, "appenddirname", "dirname"),
     },
     Parameter {
         name: "appendfilename",
         live: false,
         docs: "The start of the names of the append-only files.",
-        field: Field::FileName(|options| &mut options.appendfilename),
+        field: Field::PartName(|options| &mut options.appendfilename, "appendfilename", "filename"),
     },
     Parameter {
         name: "appendfsync",
