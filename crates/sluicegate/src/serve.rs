@@ -312,6 +312,14 @@ fn control(
                 living.report.warning(&format!("{workers} did not stop in time ({left}); the process ends without"));
                 left_behind = true;
             }
+            // With a store that could not be loaded, nothing has been served.
+            if failed.is_none() {
+                tokio::select! {
+                    failed = living.stores.save_at_end() => failed.iter().for_each(|text| living.report.warning(text)),
+                    // A second signal ends the process at once.
+                    () = signals.insist() => living.report.warning("the stores are not saved: the process ends at once"),
+                }
+            }
             outcome = match failed {
                 Some(error) => Err(io::Error::other(error)),
                 None => ended.map(|()| signal),

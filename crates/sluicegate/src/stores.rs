@@ -6,7 +6,7 @@
 //!
 //! A store with a `dir` begins with the file in it. The file is opened before the process serves, or before a reload takes
 //! effect, and loaded while it serves. If that fails at the start, the process ends; after a reload, that store alone
-//! refuses commands.
+//! refuses commands. At the end of the process, a store with save points is saved once more.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -17,7 +17,7 @@ use sluicegate_config::model::StoreSection;
 use sluicegate_proxy::engines::Engines;
 use sluicegate_proxy::log::{Logger, Severity};
 use sluicegate_store::config::ServerOptions;
-use sluicegate_store::server::{Beginning, Server};
+use sluicegate_store::server::{Beginning, Ending, Server};
 use sluicegate_store::{Store, StoreOptions};
 use sluicegate_wire::engine::{Engine, Figures, Origin, Own, Started};
 use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
@@ -136,6 +136,18 @@ impl Stores {
                 if let Err(error) = server.set_parameters(std::slice::from_ref(pair)) {
                     failed.push(format!("store '{name}': {error}; it takes effect when the process is restarted"));
                 }
+            }
+        }
+        failed
+    }
+
+    /// Saves the stores that have save points, when the workers have ended. Returns what failed.
+    pub async fn save_at_end(&self) -> Vec<String> {
+        let mut failed = Vec::new();
+        for (name, server) in self.servers() {
+            // One that is not saved has nothing to say about its end.
+            if !server.options().save_points.is_empty() && !server.save_at_end(Ending::default()).await {
+                failed.push(format!("store '{name}' could not be saved: what changed since the last save is lost"));
             }
         }
         failed
