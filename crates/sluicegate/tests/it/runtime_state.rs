@@ -328,3 +328,32 @@ fn a_reload_keeps_writing_and_a_process_that_was_replaced_does_not() {
     let has = |key: &str| bytes.windows(key.len()).any(|part| part == key.as_bytes());
     assert!(has("of-the-second") && !has("of-the-first"));
 }
+
+#[test]
+fn the_file_is_inside_the_jail() {
+    // SAFETY: takes and returns numbers.
+    if unsafe { libc::geteuid() } != 0 {
+        return;
+    }
+    let stage = Stage::new();
+    let [jail, inside] = ["jail", "jail/var"].map(|name| stage.path(name));
+    std::fs::create_dir_all(&inside).expect("made");
+    std::os::unix::fs::chown(&inside, Some(65534), Some(65534)).expect("root");
+    let global = format!(
+        " log stderr format raw daemon\n chroot {}\n uid 65534\n gid 65534\n runtime-state-file @FILE@ interval 1h\n",
+        jail.display()
+    );
+    stage.write(&global.replace("@FILE@", "/var/state"), MARKS);
+    for round in ["one", "two"] {
+        let program = stage.start();
+        stage.ask(&format!("set table marks key {round} data.gpt0 1"));
+        assert!(stage.ask("show table marks").contains("key=one "), "{}", program.output());
+        stage.stop(program);
+        assert_eq!(std::fs::metadata(inside.join("state")).expect("a file").uid(), 65534);
+    }
+    // Only root may write here.
+    stage.write(&global.replace("@FILE@", "/state"), MARKS);
+    let mut program = stage.start();
+    program.wait_for_output("'runtime-state-file': /state: it can't be written: Permission denied");
+    stage.stop(program);
+}
