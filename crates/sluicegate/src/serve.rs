@@ -326,6 +326,7 @@ fn control(
             };
         };
         control::run(living.current.clone(), ended).await?;
+        living.stores.sync_at_end().iter().for_each(|error| living.report.warning(error));
         if left_behind {
             // Memory still used by a worker is not freed: the process ends here.
             unix_paths(&living.current.running()).for_each(sluicegate_transport::remove_stale);

@@ -168,6 +168,13 @@ impl Stores {
         self.by_name.lock().iter().map(|(name, (_, server))| (name.clone(), server.clone())).collect()
     }
 
+    /// Syncs append-only files, for the end of the process. Returns errors.
+    pub fn sync_at_end(&self) -> Vec<String> {
+        let stores = self.by_name.lock();
+        let synced = stores.iter().filter_map(|(name, (store, _))| Some((name, store.sync_at_end()?.err()?)));
+        synced.map(|(name, error)| format!("store '{name}': the append-only file can't be synced: {error}")).collect()
+    }
+
     /// Removes expired keys, and does the periodic work of stores without a server.
     pub fn tick(&self) {
         let stores: Vec<(Store, Arc<Server>)> = self.by_name.lock().values().cloned().collect();

@@ -18,6 +18,8 @@
 //! disconnected: they do not learn whether these last.
 
 mod rewrite;
+#[cfg(test)]
+mod tests;
 mod writer;
 
 use std::collections::VecDeque;
@@ -102,6 +104,9 @@ pub(crate) struct Appender {
     durable: AtomicU64,
     /// Clients that wait for a unit to be durable.
     waiting: Mutex<Vec<(u64, Waker)>>,
+    /// The number of the last unit before a cut, beyond which nothing is appended until the new increment is there;
+    /// otherwise `u64::MAX`. Set with the gate closed.
+    barrier: AtomicU64,
     /// Whether replies wait until what they follow is durable.
     holds_replies: AtomicBool,
     /// Whether the file cannot be written or synced at present.
@@ -162,6 +167,7 @@ impl Appender {
             written: AtomicU64::new(0),
             durable: AtomicU64::new(0),
             waiting: Mutex::default(),
+            barrier: AtomicU64::new(u64::MAX),
             holds_replies: AtomicBool::new(false),
             is_failing: AtomicBool::new(false),
             requests: Mutex::default(),
@@ -287,6 +293,8 @@ impl Store {
         parts.settle()?;
         let log = match parts.manifest().increments.last().cloned() {
             Some(last) => {
+                let name = last.name.escape_ascii();
+                inner.saver.log(2, &format!("Opening AOF incr file {name} on server start"));
                 let mut file = parts.directory().append(&last.name)?;
                 if file.length()? > whole {
                     file.truncate(whole)?;
@@ -296,6 +304,8 @@ impl Store {
             }
             None => {
                 let (part, file) = parts.create_increment()?;
+                let name = part.name.escape_ascii();
+                inner.saver.log(2, &format!("Creating AOF incr file {name} on server start"));
                 if parts.manifest().base.is_some() {
                     parts.add_increment(part)?;
                 } else {
@@ -328,6 +338,13 @@ impl Store {
         inner.open_appender(parts, Writer::closed(inner.record.last() + 1))?;
         inner.begin_rewrite();
         Ok(())
+    }
+
+    /// Writes and syncs what was recorded so far, for the end of the process. [`None`] if there is no append-only file.
+    pub fn sync_at_end(&self) -> Option<io::Result<()>> {
+        let inner = &self.0;
+        let (of_writer, last) = (inner.appender.clone(), inner.record.last());
+        inner.appender.ask(move |writer| writer.end(&of_writer, last))
     }
 
     /// Writes and syncs everything that was recorded, and closes the file. The store records no more.
@@ -383,8 +400,8 @@ impl Inner {
         let last = self.record.last();
         self.record.set(false);
         self.open_after_cut(closed, ticket);
-        let record = self.record.clone();
-        let ended = appender.ask(move |writer| writer.end(&record, last)).unwrap_or(Ok(()));
+        let of_writer = appender.clone();
+        let ended = appender.ask(move |writer| writer.end(&of_writer, last)).unwrap_or(Ok(()));
         appender.close();
         self.loading.refuse_appending(None);
         ended
@@ -413,8 +430,9 @@ impl Drop for Inner {
     fn drop(&mut self) {
         if self.appender.is_open() {
             let last = self.record.last();
-            let record = self.record.clone();
-            let _ = self.appender.ask(move |writer| writer.end(&record, last));
+            let of_writer = self.appender.clone();
+            // Who drops a store does not ask whether its end was written.
+            let _ = self.appender.ask(move |writer| writer.end(&of_writer, last));
             self.appender.close();
         }
     }

@@ -1,7 +1,7 @@
 //! All commands: look-ups among the rows of keys and values, of scripts and of the server.
 
 #[cfg(test)]
-mod gated;
+pub(crate) mod gated;
 
 use sluicegate_wire::reply::Reply;
 

@@ -97,7 +97,7 @@ pub use catalogue::{GlobalHandle, Handle};
 pub use commands::{Unfit, unfit};
 pub use context::Ctx;
 pub use execute::{Caller, Executed, execute, fuzz_command};
-pub use files::{Directory, File, Files};
+pub use files::{Directory, Entry, File, Files, Lock};
 pub use gate::Closed;
 pub use hold::Mode;
 pub use keys::{KeyRule, KeyWord};

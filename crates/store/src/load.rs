@@ -90,6 +90,15 @@ pub struct Loaded {
     pub took: Duration,
 }
 
+impl Loaded {
+    /// Returns what Redis logs at the end of a file.
+    pub(crate) fn told(&self) -> String {
+        let Loaded { keys, expired, empty, .. } = self;
+        let skipped = if *empty == 0 { String::new() } else { format!(", empty keys skipped: {empty}") };
+        format!("Done loading RDB, keys loaded: {keys}, keys expired: {expired}{skipped}.")
+    }
+}
+
 /// A reason why a file is not loaded. Redis's words where it has some, and the place in the file.
 #[derive(Debug, thiserror::Error)]
 pub enum LoadFault {

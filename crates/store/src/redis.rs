@@ -154,7 +154,7 @@ mod tests {
             };
             assert_eq!(said.as_deref(), expected);
         };
-        check("BgRewriteAof", Some("ERR unknown command 'BgRewriteAof': nothing is persisted yet"));
+        check("PSync", Some("ERR unknown command 'PSync': replication is not available yet"));
         check("script DEBUG", Some(&format!("ERR unknown subcommand 'DEBUG' of SCRIPT: {DEBUGGER}")));
         check(
             "client TRACKING",

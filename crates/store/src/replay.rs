@@ -391,10 +391,11 @@ impl<'l> Replay<'l> {
             ..LoadOptions::default()
         };
         let source: Box<dyn Read> = Box::new(io::Cursor::new(start).chain(FileOnly(file)));
-        let (_, reader) = self.load.run_before_commands(source, options).map_err(|fault| {
+        let (loaded, reader) = self.load.run_before_commands(source, options).map_err(|fault| {
             self.log(WARNING, &format!("{}: {fault}", name()));
             ReplayFault::Rdb { name: name(), is_old, fault }
         })?;
+        self.log(NOTICE, &loaded.told());
         if is_old {
             self.log(NOTICE, "Reading the remaining AOF tail...");
         }
@@ -634,4 +635,4 @@ impl Read for FileOnly {
 }
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;

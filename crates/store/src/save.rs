@@ -423,8 +423,10 @@ impl Inner {
     /// Begins a save, or a rewrite, on a thread of its own.
     pub(crate) fn begin_job(&self, kind: Kind) -> Result<Arc<Job>, NotSaved> {
         let saving = self.saver.saving();
-        let (Some(inner), Some(files)) = (self.this.upgrade(), self.saver.files()) else {
-            return Err(NotSaved::Nowhere);
+        let Some(inner) = self.this.upgrade() else { return Err(NotSaved::Nowhere) };
+        let files = match kind {
+            Kind::Rewrite(_) => None,
+            Kind::Save | Kind::Background => Some(self.saver.files().ok_or(NotSaved::Nowhere)?),
         };
         let job = Arc::new(Job {
             kind,
@@ -443,9 +445,10 @@ impl Inner {
             state.job = Some(job.clone());
         }
         let of_thread = job.clone();
-        let thread = std::thread::Builder::new().name("store-save".into()).spawn(move || match of_thread.kind {
-            Kind::Rewrite(basis) => inner.run_rewrite(&of_thread, basis, &files, &saving),
-            Kind::Save | Kind::Background => inner.run_save(&of_thread, &*files, &saving),
+        let thread = std::thread::Builder::new().name("store-save".into()).spawn(move || match (kind, files) {
+            (Kind::Rewrite(basis), _) => inner.run_rewrite(&of_thread, basis, &saving),
+            (_, Some(files)) => inner.run_save(&of_thread, &*files, &saving),
+            (_, None) => unreachable!("seen above"),
         });
         if let Err(fault) = thread {
             match kind {

@@ -316,8 +316,16 @@ fn serve(
         tokio::select! {
             _ = join => {}
             // A second signal ends the wait immediately.
+            _ = terminate.recv() => insist(log),
             _ = interrupt.recv() => insist(log),
             () = tokio::time::sleep(LAST_MOMENT) => {}
+        }
+        match store.sync_at_end() {
+            None => {}
+            Some(Ok(())) => log.say(Level::Notice, "Calling fsync() on the AOF file."),
+            Some(Err(error)) => {
+                log.say(Level::Warning, &format!("Fail to fsync the AOF file: {}.", reason(&error)));
+            }
         }
         Ok(())
     })

@@ -319,3 +319,108 @@ fn a_store_that_is_being_loaded_is_not_saved() {
     let kind = std::fs::metadata(directory.path().join("pipe")).expect("there").file_type();
     assert!(std::os::unix::fs::FileTypeExt::is_fifo(&kind), "the file was replaced");
 }
+
+/// Copies a directory's append-only files to another one.
+fn copied(from: &Path) -> tempfile::TempDir {
+    let to = tempfile::tempdir().expect("a directory");
+    std::fs::create_dir(to.path().join("appendonlydir")).expect("made");
+    for entry in std::fs::read_dir(from.join("appendonlydir")).expect("read") {
+        let entry = entry.expect("read");
+        std::fs::copy(entry.path(), to.path().join("appendonlydir").join(entry.file_name())).expect("copied");
+    }
+    to
+}
+
+#[test]
+fn append_only_files_are_loaded_with_the_messages_of_redis() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let path = directory.path();
+    let dir = path.to_str().expect("UTF-8");
+    let mut redis = RedisServer::start(&["--dir", dir, "--appendonly", "yes"]);
+    let mut client = Client::connect(&redis.address());
+    for line in ["SET a 1", "INCR a", "SELECT 3", "MULTI", "RPUSH l x y", "HSET h f v", "EXEC"] {
+        client.send(format!("{line}\r\n"));
+        assert!(!client.read_reply().starts_with(b"-"), "{line}");
+    }
+    redis.program.signal(libc::SIGTERM);
+    assert_eq!(redis.program.wait(), 0);
+    let increment = "appendonlydir/appendonly.aof.1.incr.aof";
+    let whole = std::fs::read(path.join(increment)).expect("read");
+    let append = ["--appendonly", "yes"];
+    // Whole, cut, with bad bytes, and cut where that is not accepted: what both log, and the end.
+    let bad = [&whole[..], b"x\r\n"].concat();
+    for (bytes, words, serves) in [
+        (&whole[..], &[][..], true),
+        (&whole[..whole.len() - b"*1\r\n$4\r\nEXEC\r\n".len()], &[], true),
+        (&bad, &[], false),
+        (&whole[..60], &["--aof-load-truncated", "no"], false),
+    ] {
+        std::fs::write(path.join(increment), bytes).expect("written");
+        let (theirs, mine) = (copied(path), copied(path));
+        let mut redis = Command::new("redis-server");
+        redis.args(["--port", &free_port().to_string(), "--bind", "127.0.0.1", "--save", ""]).current_dir(&theirs);
+        let mut redis = Program::start(
+            {
+                redis.args(append).args(words);
+                redis
+            },
+            &[],
+        );
+        let (mut ours, address) = store(mine.path(), &[&append[..], words].concat());
+        for program in [&mut redis, &mut ours] {
+            match serves {
+                true => program.wait_for_output("Ready to accept connections"),
+                false => assert_eq!(program.wait(), 1, "{}", program.output()),
+            }
+        }
+        let [expected, found] = [&redis, &ours].map(|program| {
+            let messages = messages(&program.output(), "Reading RDB base file").into_iter();
+            let is_told = |message: &String| !message.starts_with("RDB ");
+            messages
+                .take_while(|message| !message.starts_with("Ready"))
+                .filter(is_told)
+                .map(without_figures)
+                .collect::<Vec<_>>()
+        });
+        assert_eq!(found[..expected.len()], expected, "{}", ours.output());
+        if serves {
+            let mut client = Client::connect(&address);
+            assert_eq!(client.ask(&["GET", "a"]), "$1\r\n2\r\n");
+            client.ask(&["SELECT", "3"]);
+            assert_eq!(client.ask(&["DBSIZE"]), format!(":{}\r\n", if bytes.len() == whole.len() { 2 } else { 0 }));
+        }
+    }
+}
+
+/// A message without numbers, and without what follows Redis's text.
+fn without_figures(message: String) -> String {
+    let message = message.replace("valkey-check-aof", "redis-check-aof");
+    let message = message.split(" (offset").next().unwrap_or_default();
+    message
+        .split(' ')
+        .filter(|word| !word.starts_with(|first: char| first.is_ascii_digit()))
+        .collect::<Vec<_>>()
+        .join(" ")
+}
+
+#[test]
+fn an_append_only_file_has_one_owner_and_outlives_its_process() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let append = ["--appendonly", "yes"];
+    for (signal, value) in [(libc::SIGTERM, "1"), (libc::SIGINT, "2")] {
+        let (mut owner, address) = store(directory.path(), &append);
+        owner.wait_for_output("Ready to accept connections");
+        let mut client = Client::connect(&address);
+        assert_eq!(client.ask(&["INCR", "starts"]), format!(":{value}\r\n"));
+        let (mut other, _) = store(directory.path(), &append);
+        assert_eq!(other.wait(), 1);
+        let told = other.output();
+        assert!(told.contains("The append-only dir appendonlydir is in use by another process or store"), "{told}");
+        // One without it may share the directory.
+        let (mut without, _) = store(directory.path(), &[]);
+        without.wait_for_output("Ready to accept connections");
+        owner.signal(signal);
+        assert_eq!(owner.wait(), 0, "{}", owner.output());
+        assert!(owner.output().contains("Calling fsync() on the AOF file."), "{}", owner.output());
+    }
+}

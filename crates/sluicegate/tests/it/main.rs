@@ -11,6 +11,7 @@ mod cookbook;
 mod corpus;
 mod dns;
 mod documents;
+mod durable;
 mod engine_examples;
 mod engines;
 mod fetches;

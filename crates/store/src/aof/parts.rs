@@ -10,12 +10,16 @@
 //! to who writes on: the increment that is open may not be the last one, so a torn end of it would make the files
 //! unreadable, or may not be named at all. [`Parts::is_certain`] is false then, and the step, another one or
 //! [`Parts::settle`] has to succeed before anything is written.
+//!
+//! The directory is locked as long as [`Parts`] exists, since two processes that append to one file, or that remove what
+//! the other one has named, would make it unreadable. It is the directory of these files and not `dir`, which stores with
+//! different RDB files often share.
 
 use std::io::{self, Read};
 use std::sync::Arc;
 
 use super::manifest::{MANIFEST_MAX, Manifest, ManifestFault, Part};
-use crate::files::{EntryKind, File, Files, Replacement, reason};
+use crate::files::{EntryKind, File, Files, Lock, Replacement, reason};
 
 /// The files, and where they are.
 pub(crate) struct Parts {
@@ -28,6 +32,8 @@ pub(crate) struct Parts {
     last_base: i64,
     last_increment: i64,
     is_certain: bool,
+    /// [`None`] if the file system has no locks.
+    _lock: Option<Lock>,
 }
 
 /// The format of a base file.
@@ -51,6 +57,13 @@ pub(crate) enum PartsFault {
     /// The directory cannot be created or opened.
     #[error("Can't open or create append-only dir {}: {}", .0.escape_ascii(), reason(.1))]
     Directory(Vec<u8>, io::Error),
+    /// Another store has the directory.
+    #[error(
+        "The append-only dir {} is in use by another process or store: two cannot append to the same files, so stop that \
+         one, or give this one another 'dir' or 'appenddirname'",
+        .0.escape_ascii()
+    )]
+    InUse(Vec<u8>),
     /// A file of an old version cannot be moved into the directory.
     #[error("Error trying to move the old AOF file {} into dir {}: {}", .0.escape_ascii(), .1.escape_ascii(), reason(.2))]
     NotMoved(Vec<u8>, Vec<u8>, io::Error),
@@ -76,6 +89,14 @@ impl Parts {
     pub(crate) fn open(dir: &dyn Files, directory_name: &[u8], name: &[u8]) -> Result<(Parts, Found), PartsFault> {
         let directory =
             below(dir, directory_name).map_err(|error| PartsFault::Directory(directory_name.to_vec(), error))?;
+        let lock = match directory.lock() {
+            Ok(lock) => Some(lock),
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                return Err(PartsFault::InUse(directory_name.to_vec()));
+            }
+            // As in Redis, which never locks.
+            Err(_) => None,
+        };
         let manifest = read_manifest(&*directory, &manifest_name(name))?;
         let is_missing = manifest.is_none();
         let manifest = manifest.unwrap_or_default();
@@ -86,6 +107,7 @@ impl Parts {
             name: name.to_vec(),
             manifest,
             is_certain: true,
+            _lock: lock,
         };
         let not_moved = |error| PartsFault::NotMoved(name.to_vec(), directory_name.to_vec(), error);
         let is_old = parts.upgrade(dir, directory_name, is_missing).map_err(not_moved)?;
@@ -493,6 +515,13 @@ mod tests {
         assert_eq!((found, parts.manifest().base.as_ref().map(|base| base.seq)), (Found::Old, Some(1)));
         assert_eq!(disk.list().unwrap(), [DIRECTORY]);
         assert_eq!(contents(&**parts.directory(), NAME), b"0;1;");
+        // Two stores would spoil it.
+        let in_use = Parts::open(&disk, DIRECTORY, NAME).map(drop).unwrap_err().to_string();
+        assert!(
+            in_use.starts_with("The append-only dir appendonlydir is in use by another process or store"),
+            "{in_use}"
+        );
+        drop(parts);
         // One that is not named belongs to somebody else.
         disk.put(NAME, b"7;");
         assert_eq!(Parts::open(&disk, DIRECTORY, NAME).map(|(_, found)| found).ok(), Some(Found::Files));

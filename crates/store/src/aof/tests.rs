@@ -276,6 +276,7 @@ fn files_go_to_redis_and_back() {
     (0..5).for_each(|_| process.append());
     process.commit().expect("no fault");
     let count = process.count;
+    drop(process);
     let keys = |database: u32| (0..count).filter(|number| command(*number).0 == database).count();
 
     let arguments = ["--dir", path.path().to_str().expect("UTF-8"), "--appendonly", "yes", "--appendfilename"];

@@ -2,12 +2,13 @@
 
 use std::io;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use super::{Basis, State};
 use crate::Inner;
 use crate::aof::parts::{BaseFormat, Parts};
-use crate::files::{Files, Replacement, SYNCED_EACH, reason};
+use crate::files::{Replacement, SYNCED_EACH, reason};
 use crate::save::{Job, Kind, NotSaved, SaveEnd, Saving};
 
 /// Failures after which the next automatic rewrite has to wait, and the longest wait.
@@ -93,7 +94,7 @@ impl Inner {
     }
 
     /// Runs a rewrite.
-    pub(crate) fn run_rewrite(self: &Arc<Inner>, job: &Job, basis: Basis, _: &Arc<dyn Files>, saving: &Saving) {
+    pub(crate) fn run_rewrite(self: &Arc<Inner>, job: &Job, basis: Basis, saving: &Saving) {
         self.saver.log(1, &format!("Background append only file rewriting started by pid {}", std::process::id()));
         self.appender.state.lock().is_rewriting = true;
         let result = self.rewrite(job, basis, saving);
@@ -107,12 +108,16 @@ impl Inner {
             if basis == Basis::Anew {
                 self.record.set(true);
             }
-            self.record.last()
+            let last = self.record.last();
+            appender.barrier.store(last, Ordering::SeqCst);
+            last
         });
-        let (of_writer, record) = (parts.clone(), self.record.clone());
+        let (parts_of_writer, of_writer) = (parts.clone(), appender.clone());
         let begun = match basis {
-            Basis::Files => appender.ask(move |writer| writer.rotate(&record, &of_writer, last).map(Some)),
-            Basis::Anew => appender.ask(move |writer| writer.begin_anew(&record, &of_writer, last).map(|()| None)),
+            Basis::Files => appender.ask(move |writer| writer.rotate(&of_writer, &parts_of_writer, last).map(Some)),
+            Basis::Anew => {
+                appender.ask(move |writer| writer.begin_anew(&of_writer, &parts_of_writer, last).map(|()| None))
+            }
         };
         let gone = || io::Error::other("the append-only file was closed");
         let files = parts.lock().directory().clone();

@@ -34,6 +34,15 @@ impl Drop for Gone<'_> {
     }
 }
 
+/// Lifts the barrier of a cut at the end, however that comes.
+struct Opens<'a>(&'a Appender);
+
+impl Drop for Opens<'_> {
+    fn drop(&mut self) {
+        self.0.barrier.store(u64::MAX, Ordering::SeqCst);
+    }
+}
+
 /// The thread's own state.
 pub(super) struct Writer {
     /// [`None`] until the store has begun anew.
@@ -136,7 +145,7 @@ impl Writer {
             let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
             self.log.as_mut().expect("seen above").annotate(now.as_secs());
         }
-        self.append(&appender.record, u64::MAX)?;
+        self.append(appender, u64::MAX)?;
         let rests = appender.options().rests_on_rewrite && appender.state.lock().is_rewriting;
         let is_time = match fsync {
             Fsync::Always => true,
@@ -154,10 +163,11 @@ impl Writer {
     }
 
     /// Appends the units up to a number, and writes them.
-    fn append(&mut self, record: &Record, until: u64) -> io::Result<()> {
+    fn append(&mut self, appender: &Appender, until: u64) -> io::Result<()> {
         let Writer { log: Some(log), merger, .. } = self else { return Ok(()) };
-        merger.take(record);
-        let until = until.min(self.until);
+        merger.take(&appender.record);
+        // Read after the units were taken: a unit behind a cut was put after the barrier was set.
+        let until = until.min(self.until).min(appender.barrier.load(Ordering::SeqCst));
         loop {
             let mut is_some = false;
             while log.waiting() < WRITTEN_EACH
@@ -220,15 +230,16 @@ impl Writer {
     }
 
     /// Writes and syncs the units up to this one, the last.
-    pub(super) fn end(&mut self, record: &Record, last: u64) -> io::Result<()> {
+    pub(super) fn end(&mut self, appender: &Appender, last: u64) -> io::Result<()> {
         self.until = last;
-        self.append(record, last)?;
+        self.append(appender, last)?;
         self.sync()
     }
 
     /// Begins a new increment with the unit after this one: the old one is synced, and a manifest names the new one.
-    pub(super) fn rotate(&mut self, record: &Record, parts: &Mutex<Parts>, last: u64) -> io::Result<i64> {
-        self.append(record, last)?;
+    pub(super) fn rotate(&mut self, appender: &Appender, parts: &Mutex<Parts>, last: u64) -> io::Result<i64> {
+        let _opens = Opens(appender);
+        self.append(appender, last)?;
         self.sync()?;
         let mut parts = parts.lock();
         parts.settle()?;
@@ -241,9 +252,10 @@ impl Writer {
     }
 
     /// Begins anew with the unit after this one: nothing before it is written any more.
-    pub(super) fn begin_anew(&mut self, record: &Record, parts: &Mutex<Parts>, last: u64) -> io::Result<()> {
+    pub(super) fn begin_anew(&mut self, appender: &Appender, parts: &Mutex<Parts>, last: u64) -> io::Result<()> {
+        let _opens = Opens(appender);
         let (part, file) = parts.lock().create_increment()?;
-        self.use_anew(record, part, file, last);
+        self.use_anew(&appender.record, part, file, last);
         Ok(())
     }
 

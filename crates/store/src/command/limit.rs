@@ -183,11 +183,12 @@ fn lease(ctx: &mut Ctx<'_>, out: &mut dyn ReplySink) {
         key.set_expiry(Some(at_ms));
         if is_changed && ctx.records() {
             let [now, until, at] = [now_ms, now_ms + lease_ms, at_ms].map(|ms| ms.to_string().into_bytes());
-            if are_gone {
-                ctx.record_as(&[b"ZREMRANGEBYSCORE", words[1], b"-inf", &now]);
-            }
+            // In this order the key is there all the time, with what belongs to it.
             if told.allowed {
                 ctx.record_as(&[b"ZADD", words[1], &until, id]);
+            }
+            if are_gone {
+                ctx.record_as(&[b"ZREMRANGEBYSCORE", words[1], b"-inf", &now]);
             }
             ctx.record_as(&[b"PEXPIREAT", words[1], &at]);
         }

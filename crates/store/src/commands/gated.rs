@@ -63,7 +63,7 @@ fn run(store: &Store, words: &[&[u8]]) -> Option<Vec<u8>> {
     matches!(executed, Executed::Done).then_some(out)
 }
 
-fn prepare(store: &Store) {
+pub(crate) fn prepare(store: &Store) {
     for line in [
         "SET string some-text-of-a-few-bytes",
         "SET number 10",
@@ -94,18 +94,21 @@ fn digest(store: &Store) -> Vec<Vec<u8>> {
     digest
 }
 
-struct Random(u64);
+pub(crate) struct Random(pub(crate) u64);
 
 impl Random {
-    fn below(&mut self, limit: usize) -> usize {
+    pub(crate) fn below(&mut self, limit: usize) -> usize {
         self.0 = self.0.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
         ((self.0 >> 33) % limit as u64) as usize
     }
 }
 
-#[test]
-fn what_changes_a_key_has_passed_the_gate_and_what_reads_has_not() {
-    let mut rows: Vec<(Vec<&'static str>, &'static CommandSpec)> = Vec::new();
+/// A command or subcommand of keys: its words and its row.
+pub(crate) type Named = (Vec<&'static str>, &'static CommandSpec);
+
+/// Returns all commands of keys.
+pub(crate) fn rows() -> Vec<Named> {
+    let mut rows = Vec::new();
     for spec in commands::all().filter(|spec| spec.group != "test") {
         match spec.handler {
             Handler::Keyspace(_) => rows.push((vec![spec.name], spec)),
@@ -118,6 +121,24 @@ fn what_changes_a_key_has_passed_the_gate_and_what_reads_has_not() {
             _ => {}
         }
     }
+    rows
+}
+
+/// Returns the words of a command that is mostly wrong.
+pub(crate) fn words_of((name, spec): &Named, random: &mut Random) -> Vec<&'static str> {
+    let mut words = name.clone();
+    words.push(KEYS[random.below(KEYS.len())]);
+    let least = spec.arity.unsigned_abs() as usize;
+    let most = if spec.arity < 0 { least + random.below(4) } else { least };
+    while words.len() < most {
+        words.push(WORDS[random.below(WORDS.len())]);
+    }
+    words
+}
+
+#[test]
+fn what_changes_a_key_has_passed_the_gate_and_what_reads_has_not() {
+    let rows = rows();
     let mut random = Random(27);
     let mut changing = BTreeSet::new();
     for _ in 0..120 {
@@ -126,14 +147,8 @@ fn what_changes_a_key_has_passed_the_gate_and_what_reads_has_not() {
         prepare(&store);
         let mut before = digest(&store);
         for _ in 0..60 {
-            let (name, spec) = &rows[random.below(rows.len())];
-            let mut words = name.clone();
-            words.push(KEYS[random.below(KEYS.len())]);
-            let least = spec.arity.unsigned_abs() as usize;
-            let most = if spec.arity < 0 { least + random.below(4) } else { least };
-            while words.len() < most {
-                words.push(WORDS[random.below(WORDS.len())]);
-            }
+            let row = &rows[random.below(rows.len())];
+            let ((name, spec), words) = (row, words_of(row, &mut random));
             let bytes: Vec<&[u8]> = words.iter().map(|word| word.as_bytes()).collect();
             let passed = PASSED.get();
             let done = run(&store, &bytes).is_some();

@@ -338,7 +338,7 @@ mod tests {
         check("loglevel foo", 2, "argument(s) must be one of the following: debug, verbose, notice, warning, nothing");
         check("hz", 2, "wrong number of arguments");
         check("requirepass \"a", 2, "Unbalanced quotes in configuration line");
-        check("appendonly yes", 2, "nothing is persisted yet");
+        check("activedefrag yes", 2, "does not fragment");
         check("replicaof 127.0.0.1 1", 2, "replication is not available yet");
         check("cluster-enabled yes", 2, "the store is one node that has every slot, without a cluster around it");
         check("tls-port 70000", 2, "argument must be between 0 and 65535 inclusive");

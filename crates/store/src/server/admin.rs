@@ -60,16 +60,21 @@ pub(super) fn shutdown(context: &mut Context<'_>, args: &[&[u8]], out: &mut Repl
         return fail("ERR SHUTDOWN is refused: this store lives in a proxy's process, which is ended by a signal", out);
     }
     let (server, protocol) = (context.worker.server.clone(), context.session.protocol);
+    // The process ends even if the client does not wait for that.
+    let saved = tokio::task::spawn_local(async move {
+        let is_saved = server.save_at_end(ending).await;
+        if is_saved {
+            server.ask_shutdown();
+        }
+        is_saved
+    });
     Outcome::Later(Box::pin(async move {
         let mut bytes = Vec::new();
-        match server.save_at_end(ending).await {
-            true => {
-                server.ask_shutdown();
-                // The end of the process closes the connection; what comes behind is not answered.
-                std::future::pending::<()>().await;
-            }
-            false => ReplyWriter::new(&mut bytes, protocol).error("ERR Errors trying to SHUTDOWN. Check logs."),
+        if saved.await.is_ok_and(|is_saved| is_saved) {
+            // The end of the process closes the connection; what comes behind is not answered.
+            std::future::pending::<()>().await;
         }
+        ReplyWriter::new(&mut bytes, protocol).error("ERR Errors trying to SHUTDOWN. Check logs.");
         bytes
     }))
 }

@@ -311,10 +311,14 @@ impl Connection {
                     self.waits(&workspace, 0);
                     let server = self.worker.server.clone();
                     let pause = Box::pin(async move {
-                        server.pause.wait(is_write).await;
-                        server.store.0.record.room().await;
+                        let may_run = server.pause.wait(is_write).await;
+                        if may_run {
+                            server.store.0.record.room().await;
+                        }
+                        may_run
                     });
-                    if Box::pin(self.unless_gone(pause, &mut workspace, &options)).await.is_none() {
+                    let came = Box::pin(self.unless_gone(pause, &mut workspace, &options)).await;
+                    if came.is_none_or(|(may_run, _)| !may_run) {
                         break false;
                     }
                     self.goes_on();

@@ -95,9 +95,6 @@ const EVICTION_FIRST: Duration = Duration::from_millis(5);
 /// The time for which the save before the end of the process waits for scripts.
 const SCRIPTS_END: Duration = Duration::from_secs(2);
 
-/// The longest pause: commands that write wait until the process has ended.
-const FOREVER: Duration = Duration::from_secs(24 * 3600);
-
 /// The interval of checking for idle clients and of sampling rates.
 const HOUSEKEEPING: Duration = Duration::from_secs(1);
 
@@ -134,6 +131,8 @@ pub struct Server {
     reset_at: Mutex<Totals>,
     store_reset_at: Mutex<Stats>,
     pause: Pause,
+    /// Locked while the store is saved because the process ends.
+    ending: tokio::sync::Mutex<()>,
     monitors: Monitors,
     /// Locked by the thread that closes the largest clients.
     closing: Mutex<()>,
@@ -239,6 +238,7 @@ impl Server {
                 reset_at: Mutex::default(),
                 store_reset_at: Mutex::default(),
                 pause: Pause::default(),
+                ending: tokio::sync::Mutex::default(),
                 monitors: Monitors::default(),
                 closing: Mutex::default(),
                 slowlog: Slowlog::default(),
@@ -338,9 +338,13 @@ impl Server {
         let _ = self.stopping.subscribe().wait_for(|stop| *stop).await;
     }
 
-    /// Saves the store before the process ends, if save points or `how` ask for it; commands that write wait meanwhile.
-    /// Returns false if that failed: then the process goes on.
+    /// Saves the store before the process ends, if save points or `how` ask for it; commands that write wait from then on.
+    /// Returns false if that failed: then the process goes on. Of several calls, one saves.
     pub async fn save_at_end(&self, how: Ending) -> bool {
+        let _turn = self.ending.lock().await;
+        if self.pause.is_near_end() {
+            return true;
+        }
         self.log(3, "User requested shutdown...");
         if self.store.is_loading() {
             // What is in memory is a part of the file, and must not take its place.
@@ -355,8 +359,8 @@ impl Server {
         if !is_asked || self.store.0.saver.files().is_none() {
             return true;
         }
+        self.pause.begin_end();
         self.log(2, "Saving the final RDB snapshot before exiting.");
-        self.pause.start(FOREVER, false);
         let is_saved = match self.store.save(false) {
             Ok(job) => {
                 while tokio::time::timeout(SCRIPTS_END, job.cut()).await.is_err() {
@@ -376,7 +380,7 @@ impl Server {
         }
         self.log(3, "Error trying to save the DB, can't exit.");
         self.log(3, "Errors trying to shut down the server. Check the logs for more information.");
-        self.pause.end();
+        self.pause.put_off_end();
         false
     }
 
@@ -402,13 +406,15 @@ impl Server {
     }
 
     /// Ends all `serve_*` calls: no connection is accepted any more, and each existing one is closed once the commands
-    /// that it has received so far are answered.
+    /// that it has received so far are answered. Those that wait because the store was saved for the end of the process
+    /// are not answered.
     ///
     /// Waits also for a client that does not read its replies, or whose command waits for a held key; see
     /// [`close_clients`](Self::close_clients).
     pub fn stop(&self) {
         self.stopping.send_replace(true);
-        self.end_pause();
+        self.pause.stop();
+        self.store.0.memory.keep_expired(None);
         self.clients.matching(&client::Filter::default()).iter().for_each(|client| client.wake());
     }
 

@@ -1,6 +1,9 @@
 //! CLIENT PAUSE: commands, either writes or all of them, wait before execution until a time or CLIENT UNPAUSE. Expired
 //! keys are hidden meanwhile and removed afterwards, and the tick evicts nothing. As in Redis, scripts count as writes
 //! unless they declare that they do not write, and so do commands that are replicated.
+//!
+//! The end of a process that saves its store is a pause of writes, too, which no client ends: what they would write is not
+//! in the file, so it must not be acknowledged. When the server stops, the connections of such commands are closed.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -16,14 +19,41 @@ use crate::catalogue::CommandSpec;
 #[derive(Debug, Default)]
 pub(super) struct Pause {
     active: AtomicBool,
-    state: Mutex<Option<State>>,
+    state: Mutex<State>,
     ended: Notify,
 }
 
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Default)]
 struct State {
+    /// The pause that a client has asked for.
+    asked: Option<Asked>,
+    end: End,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Asked {
     until: Instant,
     all: bool,
+}
+
+/// What the end of the process has to do with writes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum End {
+    /// Nothing.
+    #[default]
+    Far,
+    /// They wait, because the last save has begun.
+    Near,
+    /// They are not executed any more.
+    Here,
+}
+
+/// When a command may run.
+enum When {
+    Now,
+    /// At the end of the pause, at the latest at this time.
+    Later(Option<Instant>),
+    Never,
 }
 
 impl Pause {
@@ -31,19 +61,51 @@ impl Pause {
     pub fn start(&self, time: Duration, all: bool) -> Instant {
         let mut state = self.state.lock();
         let until = Instant::now() + time;
-        let new = match *state {
-            Some(old) if old.until > Instant::now() => State { until: old.until.max(until), all: old.all || all },
-            _ => State { until, all },
+        let new = match state.asked {
+            Some(old) if old.until > Instant::now() => Asked { until: old.until.max(until), all: old.all || all },
+            _ => Asked { until, all },
         };
-        *state = Some(new);
+        state.asked = Some(new);
         self.active.store(true, Ordering::Release);
         new.until
     }
 
-    /// Ends it.
+    /// Ends what [`start`](Self::start) has begun.
     pub fn end(&self) {
-        *self.state.lock() = None;
-        self.active.store(false, Ordering::Release);
+        self.change(|state| state.asked = None);
+    }
+
+    /// Lets writes wait until the process ends.
+    pub fn begin_end(&self) {
+        self.change(|state| state.end = End::Near);
+    }
+
+    /// Lets writes go on, since the process does not end.
+    pub fn put_off_end(&self) {
+        self.change(|state| state.end = End::Far);
+    }
+
+    /// Returns whether writes wait until the process ends.
+    pub fn is_near_end(&self) -> bool {
+        self.state.lock().end != End::Far
+    }
+
+    /// Refuses writes that wait until the process ends, and ends any other pause.
+    pub fn stop(&self) {
+        self.change(|state| {
+            state.asked = None;
+            if state.end == End::Near {
+                state.end = End::Here;
+            }
+        });
+    }
+
+    fn change(&self, change: impl FnOnce(&mut State)) {
+        {
+            let mut state = self.state.lock();
+            change(&mut state);
+            self.active.store(state.asked.is_some() || state.end != End::Far, Ordering::Release);
+        }
         self.ended.notify_waiters();
     }
 
@@ -54,29 +116,38 @@ impl Pause {
 
     /// Returns whether a command must wait.
     pub fn holds(&self, is_write: bool) -> bool {
-        self.is_active() && self.until(is_write).is_some()
+        self.is_active() && !matches!(self.when(is_write), When::Now)
     }
 
-    fn until(&self, is_write: bool) -> Option<Instant> {
+    fn when(&self, is_write: bool) -> When {
         let mut state = self.state.lock();
-        let now = *state.as_ref()?;
-        if now.until <= Instant::now() {
-            *state = None;
-            self.active.store(false, Ordering::Release);
-            return None;
+        match state.end {
+            End::Near if is_write => return When::Later(None),
+            End::Here if is_write => return When::Never,
+            _ => {}
         }
-        (now.all || is_write).then_some(now.until)
+        let Some(asked) = state.asked else { return When::Now };
+        if asked.until <= Instant::now() {
+            state.asked = None;
+            self.active.store(state.end != End::Far, Ordering::Release);
+            return When::Now;
+        }
+        if asked.all || is_write { When::Later(Some(asked.until)) } else { When::Now }
     }
 
-    /// Waits until such a command may run.
-    pub async fn wait(&self, is_write: bool) {
+    /// Waits until such a command may run. Returns false if it never may.
+    pub async fn wait(&self, is_write: bool) -> bool {
         loop {
             // Registered before looking, so that an end in between is not missed.
             let ended = self.ended.notified();
-            let Some(until) = self.until(is_write) else { return };
-            tokio::select! {
-                _ = ended => {}
-                _ = tokio::time::sleep_until(until.into()) => {}
+            match self.when(is_write) {
+                When::Now => return true,
+                When::Never => return false,
+                When::Later(None) => ended.await,
+                When::Later(Some(until)) => tokio::select! {
+                    _ = ended => {}
+                    _ = tokio::time::sleep_until(until.into()) => {}
+                },
             }
         }
     }
@@ -107,5 +178,22 @@ mod tests {
         assert!(!pause.holds(true));
         pause.start(Duration::ZERO, true);
         assert!(!pause.holds(true));
+    }
+    #[test]
+    fn the_end_of_the_process_is_a_pause_that_no_client_ends() {
+        let pause = Pause::default();
+        pause.begin_end();
+        pause.start(Duration::from_secs(1000), true);
+        pause.end();
+        assert!(pause.holds(true) && !pause.holds(false));
+        pause.start(Duration::ZERO, true);
+        assert!(pause.holds(true) && !pause.holds(false) && pause.is_active());
+        pause.put_off_end();
+        assert!(!pause.holds(true) && !pause.is_active());
+        pause.stop();
+        assert!(!pause.holds(true));
+        pause.begin_end();
+        pause.stop();
+        assert!(matches!(pause.when(true), When::Never) && matches!(pause.when(false), When::Now));
     }
 }

@@ -154,12 +154,7 @@ fn load_rdb(server: &Server, path: &Path, file: File, load: &Load) -> Result<(),
     let log = |level: u8, text: &str| server.log(level, text);
     let loaded = load.run(file, LoadOptions { checks, log: &log, ..LoadOptions::default() });
     let loaded = loaded.map_err(|fault| format!("{}: {fault}", path.display()))?;
-    let empty = match loaded.empty {
-        0 => String::new(),
-        empty => format!(", empty keys skipped: {empty}"),
-    };
-    let (keys, expired) = (loaded.keys, loaded.expired);
-    server.log(NOTICE, &format!("Done loading RDB, keys loaded: {keys}, keys expired: {expired}{empty}."));
+    server.log(NOTICE, &loaded.told());
     server.log(NOTICE, &format!("DB loaded from disk: {:.3} seconds", loaded.took.as_secs_f64()));
     Ok(())
 }

@@ -16,7 +16,7 @@ use crate::catalogue::{CommandSpec, GlobalHandle, Handler};
 use crate::execute::{Attempted, Who};
 use crate::gate::{Closed, Pass};
 use crate::hold::{self, HeldKey, HeldKeys, Holding, Phase, Ticket};
-use crate::owned::{ReplyForm, Words, caught};
+use crate::owned::{Finished, ReplyForm, Words, caught};
 use crate::park::{Parked, Waits};
 use crate::waiter::Blocks;
 
@@ -262,7 +262,8 @@ impl Inner {
             None => Blocks::Never,
             // No element may be popped for a client that has disconnected.
             Some(waiter) if waiter.is_won() => {
-                ticket.finish(command.form.collect(|_| {}), Duration::ZERO);
+                // Nobody reads this: its reply is the waiter's.
+                ticket.finish(Finished::Wire(Vec::new()), Duration::ZERO);
                 let ready = self.after_turn(waiter, &won, None);
                 return Some(self.serve(ticket.id, ready));
             }
@@ -304,7 +305,8 @@ impl Inner {
         match &command.waiter {
             None => ticket.finish(reply, worked),
             Some(waiter) => {
-                ticket.finish(command.form.collect(|_| {}), Duration::ZERO);
+                // Nobody reads this: its reply is the waiter's.
+                ticket.finish(Finished::Wire(Vec::new()), Duration::ZERO);
                 // The waiters behind it on its keys could not be served before it.
                 ready.extend(self.after_turn(waiter, &won, (!blocked).then_some(reply)));
             }

@@ -204,7 +204,6 @@ fn what_is_not_here_is_refused_by_name() {
     let ours = Running::start();
     let mut client = ours.connect();
     for (command, why) in [
-        ("BGREWRITEAOF", "command 'BGREWRITEAOF': nothing is persisted yet"),
         ("FAILOVER", "command 'FAILOVER': replication is not available yet"),
         ("PSYNC ? -1", "command 'PSYNC': replication is not available yet"),
         ("SYNC", "command 'SYNC': replication is not available yet"),

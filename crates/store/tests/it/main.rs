@@ -3,6 +3,7 @@
 
 mod admin;
 mod allocated;
+mod append;
 mod aside;
 mod bitmaps;
 mod blocking;

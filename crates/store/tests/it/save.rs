@@ -4,13 +4,16 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::process::Command;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::{Arc, Mutex};
 
-use sluicegate_store::config::ServerOptions;
-use sluicegate_store::{LoadOptions, Store, StoreOptions};
+use sluicegate_store::config::{SavePoint, ServerOptions};
+use sluicegate_store::server::Ending;
+use sluicegate_store::{Directory, Entry, File, Files, LoadOptions, Lock, Store, StoreOptions};
 use sluicegate_testkit::{Client, RedisServer, wait_for};
 
 use crate::server::check_alike;
-use crate::support::Running;
+use crate::support::{Running, on_runtime};
 
 fn in_directory(directory: &Path) -> ServerOptions {
     let dir = directory.as_os_str().as_encoded_bytes().to_vec();
@@ -393,4 +396,108 @@ fn signals_end_a_store_of_its_own_as_in_redis() {
      CONFIG SET shutdown-on-sigint \"default\"\r\nCONFIG GET shutdown-on-sigint\r\n"];
     let alone = ServerOptions { standalone: true, ..ServerOptions::default() };
     check_alike(&requests, &RedisServer::start(&[]), &Running::with(alone, 1));
+}
+
+/// A directory in which no file is created until the test lets it.
+struct Slow {
+    directory: Directory,
+    /// Told when a file is to be created.
+    begun: Mutex<Sender<()>>,
+    goes_on: Mutex<Receiver<()>>,
+}
+
+impl Files for Slow {
+    fn create(&self, name: &[u8]) -> std::io::Result<Box<dyn File>> {
+        self.begun.lock().expect("not poisoned").send(()).expect("the test waits");
+        self.goes_on.lock().expect("not poisoned").recv().expect("the test lets it");
+        self.directory.create(name)
+    }
+
+    fn open(&self, name: &[u8]) -> std::io::Result<Box<dyn File>> {
+        self.directory.open(name)
+    }
+
+    fn append(&self, name: &[u8]) -> std::io::Result<Box<dyn File>> {
+        self.directory.append(name)
+    }
+
+    fn entry(&self, name: &[u8]) -> std::io::Result<Option<Entry>> {
+        self.directory.entry(name)
+    }
+
+    fn list(&self) -> std::io::Result<Vec<Vec<u8>>> {
+        self.directory.list()
+    }
+
+    fn rename(&self, from: &[u8], to: &[u8]) -> std::io::Result<()> {
+        self.directory.rename(from, to)
+    }
+
+    fn remove(&self, name: &[u8]) -> std::io::Result<()> {
+        self.directory.remove(name)
+    }
+
+    fn make_directory(&self, name: &[u8]) -> std::io::Result<()> {
+        self.directory.make_directory(name)
+    }
+
+    fn directory(&self, name: &[u8]) -> std::io::Result<Arc<dyn Files>> {
+        self.directory.directory(name)
+    }
+
+    fn link_below(&self, name: &[u8], directory: &[u8]) -> std::io::Result<()> {
+        self.directory.link_below(name, directory)
+    }
+
+    fn sync_directory(&self) -> std::io::Result<()> {
+        self.directory.sync_directory()
+    }
+
+    fn lock(&self) -> std::io::Result<Lock> {
+        self.directory.lock()
+    }
+}
+
+/// What is written while the store is saved for the end of the process is not acknowledged, whatever other clients do; the
+/// process ends even if the client that asked for it is gone.
+#[test]
+fn what_is_written_during_the_last_save_is_not_acknowledged() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let point = SavePoint { seconds: 3600, changes: 1 };
+    let options = ServerOptions { standalone: true, save_points: vec![point], ..in_directory(directory.path()) };
+    let ours = Running::with(options, 1);
+    let ((begun, when_begun), (go_on, when_on)) = (channel(), channel());
+    let slow =
+        Slow { directory: Directory::new(directory.path()), begun: Mutex::new(begun), goes_on: Mutex::new(when_on) };
+    ours.store().set_files(Some(Arc::new(slow)));
+    let mut admin = ours.connect();
+    assert_eq!(admin.ask(&["SET", "early", "v"]), "+OK\r\n");
+    let mut writers: Vec<Client> = (0..3).map(|_| ours.connect()).collect();
+    writers[2].send("MULTI\r\nSET late v\r\n");
+    assert_eq!(writers[2].read_until(b"QUEUED\r\n"), b"+OK\r\n+QUEUED\r\n");
+    let mut asking = ours.connect();
+    asking.command(&["SHUTDOWN"]);
+    when_begun.recv().expect("the save begins");
+    drop(asking);
+    writers[0].command(&["SET", "late", "v"]);
+    writers[1].send("GET early\r\nSET late v\r\nGET early\r\n");
+    writers[2].command(&["EXEC"]);
+    assert_eq!(writers[1].read_until(b"v\r\n"), b"$1\r\nv\r\n");
+    assert_eq!(admin.ask(&["CLIENT", "PAUSE", "1", "WRITE"]), "+OK\r\n");
+    assert_eq!(admin.ask(&["CLIENT", "UNPAUSE"]), "+OK\r\n");
+    assert_eq!(admin.ask(&["GET", "late"]), "$-1\r\n");
+    // A signal, which neither ends this save nor begins another.
+    let server = ours.server.clone();
+    let again = std::thread::spawn(move || on_runtime(async move { server.save_at_end(Ending::default()).await }));
+    go_on.send(()).expect("the save waits");
+    on_runtime(ours.server.shutdown_asked());
+    assert!(again.join().expect("no panic"));
+    assert!(when_begun.try_recv().is_err(), "one save");
+    ours.server.stop();
+    assert_eq!(writers[0].read_to_end(), b"");
+    assert_eq!(writers[1].read_to_end(), b"");
+    assert_eq!(writers[2].read_to_end(), b"");
+    let file = std::fs::File::open(directory.path().join("dump.rdb")).expect("the file");
+    let loaded = Store::new(StoreOptions::default()).load(file, None, LoadOptions::default()).expect("it loads");
+    assert_eq!(loaded.keys, 1);
 }

@@ -1,0 +1,364 @@
+//! Stores that append to a file, and stores that are made of it.
+
+use std::collections::VecDeque;
+use std::sync::atomic::AtomicBool;
+use std::time::Duration;
+
+use sluicegate_wire::engine::{Engine, Started};
+use sluicegate_wire::reply::Reply;
+
+use super::*;
+use crate::commands::gated::{self, Random};
+use crate::files::Directory;
+use crate::files::simulated::{Disk, Plan, seeds};
+use crate::replay::ReplayOptions;
+use crate::replay::tests::{Contents, ask, check_same, contents};
+use crate::thread::block_on;
+use crate::{Clock, ManualClock, StoreOptions};
+
+const NOW_MS: i64 = 1_700_000_000_000;
+
+/// Commands whose effect depends on time, chance, or other keys, or that only this store has.
+const SPECIAL: &[&str] = &[
+    "SET string v EX 1",
+    "SET number 5 PX 900 STICK",
+    "SET string w KEEPTTL",
+    "SET number 10 GET",
+    "SETEX new 2 v",
+    "GETEX string EX 3",
+    "GETEX string PERSIST",
+    "GETDEL new",
+    "GETSET new x",
+    "INCRBYFLOAT number 1.5",
+    "HINCRBYFLOAT hash b 0.25",
+    "EXPIRE hash 1",
+    "PEXPIRE zset 700",
+    "EXPIRE list -1",
+    "PERSIST hash",
+    "SPOP set 2",
+    "SPOP ints",
+    "SADD set a b c d e f g",
+    "SADD ints 1 2 3 4 5",
+    "SADDEX set 1 a h",
+    "SADDEX set KEEPTTL 2 b i",
+    "FIELDEXPIRE set 1 c d",
+    "HPEXPIRE hash 500 FIELDS 2 a b",
+    "HPERSIST hash FIELDS 1 a",
+    "HSETEX hash EX 1 FIELDS 2 a 1 d 2",
+    "HSETEX hash KEEPTTL FIELDS 1 a 5",
+    "HGETEX hash PX 300 FIELDS 1 b",
+    "HGETDEL hash FIELDS 1 d",
+    "HINCRBY hash a 2",
+    "HSET hash a 1 b 2 c 3",
+    "SUNIONSTORE new set ints",
+    "SINTERSTORE new set set",
+    "ZUNIONSTORE new 2 zset set",
+    "SORT set ALPHA STORE new",
+    "COPY set new REPLACE",
+    "COPY hash new DB 2 REPLACE",
+    "MOVE string 1",
+    "RENAME set new",
+    "SMOVE new set a",
+    "LMPOP 2 new list LEFT COUNT 2",
+    "ZMPOP 2 new zset MAX COUNT 2",
+    "ZADD zset 1 a 2 b 3 c",
+    "RPUSH list a b c 1 2",
+    "LMOVE list new LEFT RIGHT",
+    "CL.THROTTLE number 5 10 60",
+    "LIMIT.TAKE new gcra 10 1000000 5 1",
+    "LIMIT.TAKE string sliding 10 1000000 5 1",
+    "LIMIT.LEASE zset 9 700 id",
+    "STICK list hash",
+    "UNSTICK list",
+    "PFADD new a b c",
+    "XADD stream MAXLEN ~ 3 * f v",
+    "XADD stream MAXLEN = 4 * f v",
+    "XTRIM stream MAXLEN ~ 2",
+    "XADD stream NOMKSTREAM * f v g w",
+    "XREADGROUP GROUP a b COUNT 2 STREAMS stream >",
+    "XREADGROUP GROUP a c COUNT 1 NOACK STREAMS stream >",
+    "XREADGROUP GROUP a b STREAMS stream 0",
+    "XAUTOCLAIM stream a d 0 0 COUNT 3",
+    "XCLAIM stream a e 0 1-1 2-1 FORCE",
+    "XCLAIM stream a e 0 1-1 LASTID 9-9",
+    "XGROUP CREATE stream z $ MKSTREAM",
+    "XGROUP CREATE stream a 0 MKSTREAM",
+    "XACK stream a 1-1 2-1",
+    "XDEL stream 1-1",
+    "EVAL redis.call('incr','number')redis.call('rpush','list','s')redis.call('expire','list',2)return(redis.call('spop','set')) 0",
+    "EVAL redis.call('del',KEYS[1])redis.call('sadd',KEYS[1],'q')redis.call('sunionstore','new',KEYS[1],'ints')redis.call('flushdb') 1 set",
+    "EVAL redis.call('set','string','1','px','50')redis.call('append','string','2')error('over') 1 string",
+    "FUNCTION LOAD REPLACE #!lua\u{20}name=lib\nserver.register_function('f',function(k,a)return(redis.call('incr',k[1]))end)",
+    "FCALL f 1 number",
+    "FUNCTION DELETE lib",
+    "FLUSHDB",
+    "SWAPDB 0 1",
+    "FLUSHALL",
+];
+
+fn store(clock: &ManualClock) -> Store {
+    Store::new(StoreOptions { stripes: 8, clock: Clock::Manual(clock.clone()), ..StoreOptions::default() })
+}
+
+/// Runs a command and waits for its end, if it has one. Nobody else serves it.
+fn run(store: &Store, db: u32, words: &[&[u8]]) -> Option<Reply> {
+    match store.start(db, words) {
+        Started::Done(reply) => Some(reply),
+        Started::Pending(mut pending) => {
+            let begun = Instant::now();
+            let waker = crate::thread::waker();
+            loop {
+                match pending.as_mut().poll(&mut std::task::Context::from_waker(&waker)) {
+                    Poll::Ready(reply) => return Some(reply),
+                    Poll::Pending if begun.elapsed() > Duration::from_secs(20) => panic!("{words:?} waits"),
+                    Poll::Pending => std::thread::park_timeout(Duration::from_secs(1)),
+                }
+            }
+        }
+    }
+}
+
+fn words(line: &str) -> Vec<&[u8]> {
+    // Blanks within a library's first line.
+    line.split(' ').map(str::as_bytes).collect()
+}
+
+/// Makes a store of the files in a directory.
+fn reopened(dir: &dyn Files, clock: &ManualClock, accepts_cut: bool) -> Result<(Store, Parts, u64), String> {
+    let store = store(clock);
+    let (parts, found) = store.find_append_only(dir).map_err(|fault| fault.to_string())?;
+    let mut whole = 0;
+    if found != Found::Nothing {
+        let load = store.begin_load(None).expect("no other load");
+        let options = ReplayOptions { accepts_cut, ..ReplayOptions::default() };
+        whole = load.replay(&parts, options).map_err(|fault| fault.to_string())?.last_bytes;
+    }
+    Ok((store, parts, whole))
+}
+
+fn rewrite(store: &Store) {
+    assert_eq!(store.0.begin_rewrite(), Rewriting::Begun);
+    wait_for_rewrite(store);
+}
+
+fn wait_for_rewrite(store: &Store) {
+    if let Some(job) = store.0.saver.job() {
+        job.wait_for_end();
+    }
+}
+
+fn begin(dir: &dyn Files, clock: &ManualClock, fsync: Fsync) -> Store {
+    let (store, parts, whole) = reopened(dir, clock, true).expect("right files");
+    store.set_appending(Appending { fsync, ..Appending::default() });
+    store.append_to(parts, whole).expect("no fault");
+    store
+}
+
+/// Generated commands of all rows and special ones, with time that passes, rewrites and restarts: what the files make of a
+/// store is what it was.
+#[test]
+fn what_is_replayed_is_what_was_there() {
+    let rows = gated::rows();
+    for seed in seeds(60) {
+        let mut random = Random(seed);
+        let clock = ManualClock::new(NOW_MS);
+        let disk = Disk::new(seed, Plan::default());
+        let mut store = begin(&disk, &clock, Fsync::EverySecond);
+        gated::prepare(&store);
+        let mut done: VecDeque<String> = VecDeque::new();
+        for _ in 0..6 {
+            for _ in 0..60 {
+                clock.advance(random.below(60) as i64);
+                let db = if random.below(8) == 0 { random.below(3) as u32 } else { 0 };
+                let line = match random.below(3) {
+                    0 => gated::words_of(&rows[random.below(rows.len())], &mut random).join(" "),
+                    // Commands that empty databases, which come last, are rare.
+                    _ => {
+                        let rare = 3 * usize::from(random.below(8) > 0);
+                        SPECIAL[random.below(SPECIAL.len() - rare)].to_owned()
+                    }
+                };
+                let reply = run(&store, db, &words(&line));
+                done.push_back(format!("{} {db}: {line} -> {reply:?}", store.0.clock.now_ms()));
+                if random.below(40) == 0 {
+                    store.tick();
+                }
+                if random.below(90) == 0 {
+                    rewrite(&store);
+                    done.push_back("rewrite".into());
+                }
+                done.drain(..done.len().saturating_sub(400));
+            }
+            store.end_appending().expect("no fault");
+            let (again, parts, whole) =
+                reopened(&disk, &clock, false).unwrap_or_else(|fault| panic!("seed {seed}: {fault}"));
+            let (found, expected) = (contents(&again), contents(&store));
+            if found != expected {
+                done.iter().for_each(|line| eprintln!("{line}"));
+                eprintln!("seed {seed}");
+                check_same(&found, &expected);
+            }
+            assert_eq!(libraries(&again), libraries(&store));
+            again.append_to(parts, whole).expect("no fault");
+            store = again;
+        }
+    }
+}
+
+fn libraries(store: &Store) -> Vec<Box<[u8]>> {
+    store.0.scripts.libraries.all().iter().map(|library| library.source.clone()).collect()
+}
+
+/// Threads change the same keys, by commands whose order shows, and by scripts, while the file is rewritten.
+#[test]
+fn the_order_of_changes_is_that_of_the_file() {
+    let disk = Disk::new(7, Plan::default());
+    let clock = ManualClock::new(NOW_MS);
+    let store = begin(&disk, &clock, Fsync::No);
+    let is_over = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let writers: Vec<_> = (0..6_usize)
+            .map(|thread| {
+                let store = &store;
+                scope.spawn(move || {
+                    let mut random = Random(thread as u64);
+                    for number in 0..1_500 {
+                        let key = format!("k{}", random.below(4));
+                        let other = format!("k{}", random.below(4));
+                        let value = format!("{thread}:{number};");
+                        let line = match random.below(8) {
+                            0..3 => format!("APPEND {key} {value}"),
+                            3 => format!("RENAME {key} {other}"),
+                            4 => format!("COPY {key} {other} REPLACE"),
+                            5 => format!("GETDEL {key}"),
+                            6 => format!("SET {key} {value}"),
+                            _ => format!(
+                                "EVAL redis.call('append',KEYS[1],'{value}')redis.call('append','{other}','s{value}') 1 {key}"
+                            ),
+                        };
+                        assert!(run(store, 0, &words(&line)).is_some());
+                    }
+                })
+            })
+            .collect();
+        scope.spawn(|| {
+            while !is_over.load(Ordering::SeqCst) {
+                store.0.begin_rewrite();
+                wait_for_rewrite(&store);
+            }
+        });
+        writers.into_iter().for_each(|writer| writer.join().expect("no panic"));
+        is_over.store(true, Ordering::SeqCst);
+    });
+    assert!(store.0.appender.state.lock().rewrites > 0);
+    store.end_appending().expect("no fault");
+    let (again, ..) = reopened(&disk, &clock, false).expect("right files");
+    check_same(&contents(&again), &contents(&store));
+}
+
+/// The units that were durable when the machine stopped, or after an error, are there, and nothing of others in part.
+fn check_crash(seed: u64, plan: &Plan) -> bool {
+    let disk = Disk::new(seed, plan.clone());
+    let clock = ManualClock::new(NOW_MS);
+    let (mut acknowledged, mut sent) = (0, 0);
+    let began = (0..3).find_map(|_| {
+        let (store, parts, whole) = reopened(&disk, &clock, true).ok()?;
+        store.set_appending(Appending { fsync: Fsync::Always, ..Appending::default() });
+        store.append_to(parts, whole).ok()?;
+        Some(store)
+    });
+    if let Some(store) = began {
+        for step in 0..12_u64 {
+            if step % 5 == 3 {
+                store.0.begin_rewrite();
+            }
+            if store.0.loading.refuses_appending().is_some() {
+                // The disk recovers by itself, or never.
+                store.0.tick_rewrites();
+                wait_for_rewrite(&store);
+                store.0.record.wake_taker();
+                std::thread::sleep(Duration::from_millis(1));
+                continue;
+            }
+            sent += 1;
+            // Both or none.
+            let line = format!("EVAL redis.call('set','a','{sent}')redis.call('rpush','l','{sent}') 2 a l");
+            if run(&store, 0, &words(&line)) != Some(Reply::Null) {
+                // Refused, because the disk has failed just now.
+                sent -= 1;
+                continue;
+            }
+            let number = store.0.record.last();
+            let appender = store.0.appender.clone();
+            let mut durable = std::pin::pin!(appender.durable(number));
+            if block_on(|context| durable.as_mut().poll(context)) {
+                acknowledged = sent;
+            }
+        }
+        wait_for_rewrite(&store);
+        drop(store);
+    }
+    for crash in 0..2 {
+        let after = disk.crash(seed * 2 + crash);
+        let (again, ..) =
+            reopened(&after, &clock, true).unwrap_or_else(|fault| panic!("seed {seed}, {plan:?}: {fault}"));
+        let last = match ask(&again, 0, &[b"GET", b"a"]) {
+            Reply::Bulk(text) => String::from_utf8_lossy(&text).parse().expect("a number"),
+            _ => 0_u64,
+        };
+        assert!(last >= acknowledged && last <= sent, "seed {seed}, {plan:?}: {last}, {acknowledged} of {sent}");
+        let all: Vec<Reply> = (1..=last).map(|number| Reply::Bulk(number.to_string().into())).collect();
+        assert_eq!(ask(&again, 0, &[b"LRANGE", b"l", b"0", b"-1"]), Reply::Array(all), "seed {seed}, {plan:?}");
+    }
+    !disk.is_off()
+}
+
+#[test]
+fn what_was_acknowledged_is_there_after_every_crash() {
+    let mut cases = 0;
+    for seed in seeds(2) {
+        let page_bytes = [64, 4096][seed as usize % 2];
+        let base = Plan { page_bytes, keeps_order: true, writes_short: seed % 2 == 0, ..Plan::default() };
+        assert!(check_crash(seed, &base));
+        for at in 0.. {
+            check_crash(seed, &Plan { error_at: Some((at, libc::EIO)), ..base.clone() });
+            cases += 2;
+            if check_crash(seed, &Plan { crash_at: Some(at), ..base.clone() }) {
+                break;
+            }
+        }
+    }
+    assert!(cases > 100, "{cases}");
+}
+
+/// redis-server and Valkey make the same of the files.
+#[test]
+fn redis_loads_what_was_written() {
+    let path = tempfile::tempdir().expect("a directory");
+    let dir = Directory::new(path.path());
+    let clock = ManualClock::new(NOW_MS + 400_000_000_000);
+    let store = begin(&dir, &clock, Fsync::EverySecond);
+    gated::prepare(&store);
+    let skipped = ["hpexpire", "hsetex", "fieldexpire", "saddex", "hgetex", "hpersist"];
+    for (index, line) in SPECIAL.iter().chain(SPECIAL).enumerate() {
+        let is_timed = skipped.iter().any(|name| line.to_ascii_lowercase().starts_with(name));
+        if !is_timed && !line.starts_with("FLUSH") && !line.contains("flushdb") {
+            run(&store, 0, &words(&line.replace(" 1", " 100000")));
+        }
+        if index == 40 {
+            rewrite(&store);
+        }
+    }
+    store.end_appending().expect("no fault");
+    let expected: Contents = contents(&store).into_iter().collect();
+    let arguments = ["--dir", path.path().to_str().expect("UTF-8"), "--appendonly", "yes"];
+    let server = sluicegate_testkit::RedisServer::start(&arguments);
+    let mut client = sluicegate_testkit::Client::connect(&server.address());
+    let mut sizes = Vec::new();
+    for db in 0..3_u32 {
+        client.ask(&["SELECT", &db.to_string()]);
+        sizes.push(client.ask(&["DBSIZE"]));
+    }
+    let own = |db| format!(":{}\r\n", expected.keys().filter(|(of, _)| *of == db).count());
+    assert_eq!(sizes, [own(0), own(1), own(2)], "{}", server.program.output());
+}
