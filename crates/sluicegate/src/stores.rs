@@ -62,16 +62,22 @@ impl Stores {
         Ok(())
     }
 
+    /// Returns whether a store has a file that is still to be loaded.
+    pub fn has_beginning(&self, name: &str) -> bool {
+        self.beginnings.lock().iter().any(|(store, _)| **store == *name)
+    }
+
     /// Loads the files of new stores, each on a thread of its own. The receiver gets the error of each that cannot be
-    /// loaded; its store refuses commands.
-    pub fn load(&self) -> UnboundedReceiver<String> {
+    /// loaded; its store refuses commands. `loaded` is called with the name of each that is loaded, on the thread.
+    pub fn load(&self, loaded: impl Fn(&str) + Clone + Send + 'static) -> UnboundedReceiver<String> {
         let (sender, failed) = unbounded_channel();
         for (name, beginning) in self.beginnings.lock().drain(..) {
             let (sender, of_thread) = (sender.clone(), sender.clone());
             let thread = std::thread::Builder::new().name("load".into()).spawn({
-                let name = name.clone();
-                move || {
-                    if let Err(error) = beginning.load() {
+                let (name, loaded) = (name.clone(), loaded.clone());
+                move || match beginning.load() {
+                    Ok(()) => loaded(&name),
+                    Err(error) => {
                         // The process may have ended meanwhile.
                         let _ = of_thread.send(format!("store '{name}': {error}"));
                     }
