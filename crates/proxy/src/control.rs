@@ -25,6 +25,9 @@ use crate::watchdog;
 /// The time limit for writing the last log lines at the end.
 const LAST_LINES: Duration = Duration::from_secs(1);
 
+/// The time limit for writing the state file at the end.
+const LAST_STATE: Duration = Duration::from_secs(10);
+
 /// Runs the control thread's work until `ended` is ready, which is when the workers have ended; then writes the state file
 /// and the remaining log lines. Returns an error if a stats socket can't be used.
 pub async fn run(current: Arc<Current>, ended: impl Future<Output = ()>) -> io::Result<()> {
@@ -38,8 +41,8 @@ pub async fn run(current: Arc<Current>, ended: impl Future<Output = ()>) -> io::
         result = cli::serve(current.clone()) => result,
     };
     keeping.abort();
-    // Nothing changes the state any more.
-    keeper.write().await;
+    // Nothing changes the state any more. A disk that does not answer must not keep the process.
+    let _ = tokio::time::timeout(LAST_STATE, keeper.write()).await;
     current.running().logger.drain(LAST_LINES).await;
     care.abort();
     watchdog.abort();

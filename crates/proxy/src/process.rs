@@ -8,6 +8,7 @@
 //! to [`Phase::Ended`].
 
 use std::any::Any;
+use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
 use std::time::{Duration, Instant, SystemTime};
@@ -63,6 +64,8 @@ pub struct Process {
     pub certificates: Registry,
     /// Certificates that ACME renews at present.
     pub renewals: Renewals,
+    /// Keys of limits from the state file, by the store that has not loaded its own file yet.
+    pub(crate) kept_keys: Mutex<BTreeMap<String, Vec<Vec<u8>>>>,
     /// The schedule of OCSP updates.
     pub ocsp: OcspUpdates,
     /// The bytes per second below which new responses are compressed; 0: no limit (`maxcomprate`).
@@ -190,6 +193,7 @@ impl Process {
             tls_pace: Pace::new(0),
             tls: Arc::default(),
             certificates: Registry::default(),
+            kept_keys: Mutex::default(),
             renewals: Renewals::default(),
             ocsp: OcspUpdates::default(),
             resumption: Resumption::new(GlobalTls::default().cache_size),

@@ -20,6 +20,7 @@ use sluicegate_proxy::reload::Current;
 use sluicegate_proxy::running::{Parts, Running, build};
 use sluicegate_proxy::worker::{self, WorkerTask};
 use sluicegate_proxy::{cli, control, runtime_state, server};
+use tokio::sync::mpsc::UnboundedReceiver;
 
 use crate::arguments::{Mode, Service};
 use crate::clients::{self, Clients};
@@ -116,7 +117,11 @@ fn start(
         Parts { pages: sluicegate_proxy::stats::pages(), engines, lua: lua.map(|lua| lua as _), logger, process },
     )
     .map_err(|errors| texts(&errors))?;
-    let restored = runtime_state::restore(&running);
+    let mut restored = runtime_state::restore(&running);
+    // The others get theirs once they are loaded.
+    let kept = runtime_state::stores_with_kept_keys(&running).into_iter();
+    let unwritten = kept.filter(|store| !stores.has_beginning(store));
+    restored.notes.extend(unwritten.flat_map(|store| runtime_state::restore_keys(&running, &store)));
     let (addresses, notes) = server::restore_states(&running, &restored.servers, &|path| Disk.read(path));
     restored.notes.iter().chain(&notes).for_each(|note| report.warning(note));
     let unset = running.preset_unless(|preset| restored.presets.has(preset));
@@ -279,7 +284,7 @@ fn control(
             Err(error) => living.report.warning(&format!("the process can't be reloaded ({error})")),
         }
         shape.ready()?;
-        let mut unloaded = living.stores.load();
+        let mut unloaded = load_stores(living);
         let drained = async {
             // The phase's sender lives in the process, so waiting can't fail.
             let _ = process.watch().wait_for(|phase| *phase >= Phase::Stopping).await;
@@ -312,6 +317,14 @@ fn control(
                 living.report.warning(&format!("{workers} did not stop in time ({left}); the process ends without"));
                 left_behind = true;
             }
+            // With a store that could not be loaded, nothing has been served.
+            if failed.is_none() {
+                tokio::select! {
+                    failed = living.stores.save_at_end() => failed.iter().for_each(|text| living.report.warning(text)),
+                    // A second signal ends the process at once.
+                    () = signals.insist() => living.report.warning("the stores are not saved: the process ends at once"),
+                }
+            }
             outcome = match failed {
                 Some(error) => Err(io::Error::other(error)),
                 None => ended.map(|()| signal),
@@ -329,6 +342,16 @@ fn control(
         }
         outcome
     })
+}
+
+/// Loads the files of the stores, and restores the keys that the state file has for each. The receiver gets the error of
+/// each store that cannot be loaded.
+fn load_stores(living: &Living) -> UnboundedReceiver<String> {
+    let (running, report) = (living.current.running(), living.report);
+    let restore_keys = move |store: &str| {
+        runtime_state::restore_keys(&running, store).iter().for_each(|note| report.warning(note));
+    };
+    living.stores.load(restore_keys)
 }
 
 /// Removes expired keys periodically, for the lifetime of the process.

@@ -116,6 +116,11 @@ impl Signals {
         }
     }
 
+    /// Waits for a signal that ends the process.
+    pub async fn insist(&mut self) {
+        while ![libc::SIGTERM, libc::SIGINT].contains(&self.next().await) {}
+    }
+
     /// Handles signals until the process must end immediately: because of a signal, whose number is returned, or
     /// because a soft stop took longer than `hard-stop-after`.
     pub async fn act(&mut self, current: &Current, report: Report) -> Option<i32> {

@@ -6,7 +6,7 @@
 //!
 //! A store with a `dir` begins with the file in it. The file is opened before the process serves, or before a reload takes
 //! effect, and loaded while it serves. If that fails at the start, the process ends; after a reload, that store alone
-//! refuses commands.
+//! refuses commands. At the end of the process, a store with save points is saved once more.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -17,7 +17,7 @@ use sluicegate_config::model::StoreSection;
 use sluicegate_proxy::engines::Engines;
 use sluicegate_proxy::log::{Logger, Severity};
 use sluicegate_store::config::ServerOptions;
-use sluicegate_store::server::{Beginning, Server};
+use sluicegate_store::server::{Beginning, Ending, Server};
 use sluicegate_store::{Store, StoreOptions};
 use sluicegate_wire::engine::{Engine, Figures, Origin, Own, Started};
 use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
@@ -62,16 +62,22 @@ impl Stores {
         Ok(())
     }
 
+    /// Returns whether a store has a file that is still to be loaded.
+    pub fn has_beginning(&self, name: &str) -> bool {
+        self.beginnings.lock().iter().any(|(store, _)| **store == *name)
+    }
+
     /// Loads the files of new stores, each on a thread of its own. The receiver gets the error of each that cannot be
-    /// loaded; its store refuses commands.
-    pub fn load(&self) -> UnboundedReceiver<String> {
+    /// loaded; its store refuses commands. `loaded` is called with the name of each that is loaded, on the thread.
+    pub fn load(&self, loaded: impl Fn(&str) + Clone + Send + 'static) -> UnboundedReceiver<String> {
         let (sender, failed) = unbounded_channel();
         for (name, beginning) in self.beginnings.lock().drain(..) {
             let (sender, of_thread) = (sender.clone(), sender.clone());
             let thread = std::thread::Builder::new().name("load".into()).spawn({
-                let name = name.clone();
-                move || {
-                    if let Err(error) = beginning.load() {
+                let (name, loaded) = (name.clone(), loaded.clone());
+                move || match beginning.load() {
+                    Ok(()) => loaded(&name),
+                    Err(error) => {
                         // The process may have ended meanwhile.
                         let _ = of_thread.send(format!("store '{name}': {error}"));
                     }
@@ -136,6 +142,18 @@ impl Stores {
                 if let Err(error) = server.set_parameters(std::slice::from_ref(pair)) {
                     failed.push(format!("store '{name}': {error}; it takes effect when the process is restarted"));
                 }
+            }
+        }
+        failed
+    }
+
+    /// Saves the stores that have save points, when the workers have ended. Returns what failed.
+    pub async fn save_at_end(&self) -> Vec<String> {
+        let mut failed = Vec::new();
+        for (name, server) in self.servers() {
+            // One that is not saved has nothing to say about its end.
+            if !server.options().save_points.is_empty() && !server.save_at_end(Ending::default()).await {
+                failed.push(format!("store '{name}' could not be saved: what changed since the last save is lost"));
             }
         }
         failed

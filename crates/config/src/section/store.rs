@@ -77,7 +77,7 @@ pub(crate) fn stores(sections: &[Section], loader: &Loader<'_>, diagnostics: &mu
                 }
                 None => {
                     let values: Vec<&str> = line.words[1..].iter().map(|w| w.text()).collect();
-                    parameters.push((line.text(0).to_ascii_lowercase(), values.join(" "), line.at(0)));
+                    add(&mut parameters, line.text(0).to_ascii_lowercase(), values.join(" "), line.at(0));
                 }
             }
         }
@@ -90,6 +90,19 @@ pub(crate) fn stores(sections: &[Section], loader: &Loader<'_>, diagnostics: &mu
         stores.push(StoreSection { name: "default".into(), binds: Vec::new(), parameters: Vec::new(), at });
     }
     stores
+}
+
+/// Adds a parameter. As in redis.conf, the save points of several lines add up, and `save ""` takes them back.
+fn add(parameters: &mut Vec<(String, String, Position)>, name: String, value: String, at: Position) {
+    let known = parameters.iter_mut().find(|(known, ..)| name == "save" && *known == name);
+    match known {
+        Some((_, points, _)) if !value.is_empty() && !points.is_empty() => {
+            points.push(' ');
+            points.push_str(&value);
+        }
+        Some(known) => *known = (name, value, at),
+        None => parameters.push((name, value, at)),
+    }
 }
 
 /// Reads the `origin` sections.

@@ -70,10 +70,9 @@ impl<W: Write> Writer<W> {
         Ok(Writer { out, frames: 0, digest: 0, bytes: bytes.len() as u64 })
     }
 
-    /// Writes a frame. A body that is too large is a mistake of its writer, and is left out.
+    /// Writes a frame. A body that is too large is left out: that of a table whose single entry is larger than this.
     pub(super) fn frame(&mut self, kind: u8, body: &[u8]) -> io::Result<()> {
         if body.len() > BODY_MAX {
-            debug_assert!(false, "a frame of {} bytes", body.len());
             return Ok(());
         }
         self.frames += 1;

@@ -1,9 +1,9 @@
 //! Keys of `limit` rules in the state file.
 //!
-//! What a key has used is in a store. A store with a directory keeps it by itself; the keys in other stores of this
-//! process are copied by its commands: SCAN, PEXPIRETIME and DUMP, and RESTORE at the next start. A frame has the store,
-//! the limit and its algorithm, and keys with their expiry and value. Slots of `max` limits are not kept: the streams that
-//! held them ended with the process.
+//! What a key has used is in a store. A store with an append-only file keeps it by itself; the keys in other stores of
+//! this process are copied by its commands: SCAN, PEXPIRETIME and DUMP, and RESTORE at the next start, once the store has
+//! loaded the file of its own that it may have. A frame has the store, the limit and its algorithm, and keys with their
+//! expiry and value. Slots of `max` limits are not kept: the streams that held them ended with the process.
 
 use std::collections::BTreeMap;
 use std::io::{self, Write};
@@ -41,10 +41,21 @@ fn algorithm(limit: &Limit) -> Option<&'static str> {
     }
 }
 
-/// Returns whether a store of this process has no directory.
-fn forgets(config: &Config, name: &str) -> bool {
-    let section = config.stores.iter().find(|store| *store.name == *name);
-    section.is_some_and(|store| !store.parameters.iter().any(|(name, value, _)| name == "dir" && !value.is_empty()))
+/// Returns the parameters of a store of this process.
+fn parameter<'a>(config: &'a Config, store: &str, name: &str) -> Option<&'a str> {
+    let section = config.stores.iter().find(|section| *section.name == *store)?;
+    let given = section.parameters.iter().rev().find(|(known, ..)| known == name);
+    Some(given.map_or("", |(_, value, _)| value))
+}
+
+/// Returns whether a store of this process has no append-only file.
+fn forgets(config: &Config, store: &str) -> bool {
+    parameter(config, store, "appendonly").is_some_and(|value| !value.eq_ignore_ascii_case("yes"))
+}
+
+/// Returns whether a store may begin with a file of its own.
+fn has_file(config: &Config, store: &str) -> bool {
+    parameter(config, store, "dir").is_some_and(|value| !value.is_empty())
 }
 
 /// Returns the rates by the stores of this process that have their keys.
@@ -65,6 +76,12 @@ fn by_store(running: &Running) -> BTreeMap<&str, Vec<&Arc<Limit>>> {
 pub(super) fn write<W: Write>(running: &Running, writer: &mut Writer<W>) -> io::Result<()> {
     for (store, limits) in by_store(running) {
         let Some(engine) = running.engines.get(store) else { continue };
+        let waiting = running.process.kept_keys.lock().get(store).cloned();
+        if let Some(frames) = waiting {
+            // It is being loaded, and has no keys yet.
+            frames.iter().try_for_each(|frame| writer.frame(Kind::Limit as u8, frame))?;
+            continue;
+        }
         let mut parts: Vec<(String, &Arc<Limit>, Put)> =
             limits.into_iter().map(|limit| (limit.prefix(), limit, Put::default())).collect();
         let mut cursor = b"0".to_vec();
@@ -114,10 +131,39 @@ fn begin(body: &mut Put, store: &str, limit: &Limit) {
 }
 
 /// The keys of a file while they are restored.
-#[derive(Default)]
+#[derive(Debug, Default)]
 pub(super) struct Limits {
     /// Keys that were given up, by the limit, and why.
     given_up: BTreeMap<String, (&'static str, u64)>,
+}
+
+/// Restores the keys of a frame: at once, or once the store has loaded the file that it begins with. `None` if it is
+/// malformed.
+pub(super) fn take(limits: &mut Limits, running: &Running, body: &[u8]) -> Option<()> {
+    let store = Take(body).name()?;
+    if !has_file(&running.config, store) {
+        return limits.take(running, body);
+    }
+    running.process.kept_keys.lock().entry(store.to_owned()).or_default().push(body.to_vec());
+    Some(())
+}
+
+/// Restores the keys that wait for a store, which has loaded its file. Returns the messages. Blocks.
+pub fn restore_keys(running: &Running, store: &str) -> Vec<String> {
+    // They stay where a write of the file finds them until they are in the store.
+    let frames = running.process.kept_keys.lock().get(store).cloned().unwrap_or_default();
+    let mut limits = Limits::default();
+    for frame in &frames {
+        // The rest of a malformed frame is left out.
+        let _ = limits.take(running, frame);
+    }
+    running.process.kept_keys.lock().remove(store);
+    limits.finish()
+}
+
+/// Returns the stores for which keys wait.
+pub fn stores_with_kept_keys(running: &Running) -> Vec<String> {
+    running.process.kept_keys.lock().keys().cloned().collect()
 }
 
 impl Limits {
@@ -140,7 +186,9 @@ impl Limits {
             }
             let restored = target.and_then(|(limit, engine)| {
                 let at = at_ms.to_string();
-                let reply = ask(engine, &[b"RESTORE", &limit.stored_key(key), at.as_bytes(), value, b"ABSTTL"]);
+                let stored = limit.stored_key(key);
+                // The store's own file is older: it is written at save points.
+                let reply = ask(engine, &[b"RESTORE", &stored, at.as_bytes(), value, b"ABSTTL", b"REPLACE"]);
                 reply.map(drop).ok_or("did not accept them")
             });
             if let Err(reason) = restored {

@@ -36,6 +36,7 @@ use sluicegate_config::model::{Global, RuntimeState};
 
 use self::frame::{Header, Writer};
 use self::limits::Limits;
+pub use self::limits::{restore_keys, stores_with_kept_keys};
 use self::tables::Tables;
 pub use self::variables::Presets;
 use crate::log::Severity;
@@ -135,7 +136,7 @@ fn adopt(running: &Arc<Running>, from: impl io::Read + io::Seek) -> Result<Resto
     frame::read(from, |header, kind, body| {
         let taken = match Kind::of(kind) {
             Some(Kind::Table) => tables.get_or_insert_with(|| Tables::new(running, header)).take(body),
-            Some(Kind::Limit) => limits.take(running, body),
+            Some(Kind::Limit) => limits::take(&mut limits, running, body),
             Some(Kind::Presets) => restored.presets.take(body),
             Some(Kind::Variables) => variables::take(body),
             Some(Kind::Servers) => servers::take(&mut restored.servers, running, header, body),

@@ -15,8 +15,8 @@ use super::{Kind, since};
 use crate::running::Running;
 use crate::stick::{Column, Origin, Shift, Table, now_ms};
 
-/// The number of entries that are copied while a part of a table is locked.
-const COPIED: u32 = 128;
+/// The maximum number of entries that are copied while a part of a table is locked.
+const COPIED: usize = 128;
 /// The maximum number of columns of a table in a file.
 const COLUMNS_MAX: u32 = 1024;
 
@@ -28,10 +28,11 @@ pub(super) fn write<W: Write>(running: &Running, writer: &mut Writer<W>) -> io::
 fn write_table<W: Write>(table: &Table, writer: &mut Writer<W>) -> io::Result<()> {
     let origin = table.origin();
     let (stride, names) = (origin.words(), table.name_places());
-    let mut words = Vec::with_capacity(BODY_FULL / 4 + stride * COPIED as usize);
+    let most = (BODY_FULL / 4 / stride).clamp(1, COPIED);
+    let mut words = Vec::with_capacity(BODY_FULL / 4 + stride * most);
     let mut next = Some((0, 0));
     while let Some(from) = next {
-        next = table.copy(from, COPIED, &mut words);
+        next = table.copy(from, most as u32, &mut words);
         if words.len() * 4 >= BODY_FULL || (next.is_none() && !words.is_empty()) {
             let mut body = Put::default();
             put_origin(&mut body, &table.name, &origin);

@@ -232,7 +232,7 @@ impl Living {
         self.clients.replace(clients);
         let failed = self.stores.replace(stores, &parameters);
         failed.iter().for_each(|error| self.report.warning(error));
-        let (mut unloaded, report) = (self.stores.load(), self.report);
+        let (mut unloaded, report) = (self.stores.load(|_| ()), self.report);
         tokio::task::spawn_local(async move {
             while let Some(error) = unloaded.recv().await {
                 report.warning(&format!("{error}; the store refuses commands until the process is restarted"));

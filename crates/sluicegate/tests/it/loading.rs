@@ -247,6 +247,79 @@ fn a_proxy_does_not_serve_without_its_data() {
     refused(&section("here"), "'dir here': argument must be an absolute path");
 }
 
+/// The stores of a proxy are saved at its end, however it ends, if they have save points.
+#[test]
+fn the_stores_of_a_proxy_are_saved_at_its_end() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let path = directory.path();
+    let dir = path.to_str().expect("UTF-8");
+    let start = |words: &str| {
+        let ports = [free_port(), free_port()];
+        let text = format!(
+            "global\n log stderr format raw local0\nstore data\n bind 127.0.0.1:{}\n dir {dir}\n{words}store other\n bind \
+             127.0.0.1:{}\n dir {dir}\n dbfilename other.rdb\n",
+            ports[0], ports[1]
+        );
+        std::fs::write(path.join("a.cfg"), text).expect("written");
+        let mut command = Command::new(BINARY);
+        command.args(["run", "a.cfg"]).current_dir(path);
+        let program = Program::start(command, &[]);
+        let clients = ports.map(|port| {
+            let address = format!("127.0.0.1:{port}");
+            wait_for("the store", || std::net::TcpStream::connect(&address).ok());
+            let mut client = Client::connect(&address);
+            wait_for("the data", || (!client.ask(&["EXISTS", "rounds"]).starts_with("-LOADING")).then_some(()));
+            client
+        });
+        (program, clients)
+    };
+    let points = " save 3600 1\n save 300 100000\n";
+    for (round, signal) in [libc::SIGTERM, libc::SIGINT, libc::SIGUSR1].into_iter().enumerate() {
+        let (mut program, [mut data, mut other]) = start(points);
+        assert!(data.ask(&["CONFIG", "GET", "save"]).contains("3600 1 300 100000"));
+        assert_eq!(data.ask(&["INCR", "rounds"]), format!(":{}\r\n", round + 1), "{}", program.output());
+        assert_eq!(other.ask(&["SET", "lost", "1"]), "+OK\r\n");
+        program.signal(signal);
+        program.wait();
+        assert!(program.output().contains("store data: Saving the final RDB snapshot before exiting."));
+        assert!(!program.output().contains("store other: User"), "{}", program.output());
+        assert!(!path.join("other.rdb").exists());
+    }
+    // A line without points takes back those before it.
+    let (mut program, [mut data, _]) = start(&format!("{points} save \"\"\n"));
+    assert_eq!(data.ask(&["INCR", "rounds"]), ":4\r\n");
+    program.signal(libc::SIGTERM);
+    program.wait();
+    // A file that can't be written does not keep the process.
+    let (mut program, [mut data, _]) = start(&format!("{points} dbfilename name.rdb\n"));
+    std::fs::create_dir(path.join("name.rdb")).expect("made");
+    assert_eq!(data.ask(&["INCR", "rounds"]), ":1\r\n");
+    program.signal(libc::SIGTERM);
+    program.wait();
+    let expected = "store 'data' could not be saved: what changed since the last save is lost";
+    assert!(program.output().contains(expected), "{}", program.output());
+    let (_program, [mut data, _]) = start("");
+    assert_eq!(data.ask(&["GET", "rounds"]), "$1\r\n3\r\n");
+}
+
+/// What is in memory while a file is loaded is a part of it, and does not take its place.
+#[test]
+fn a_store_that_is_being_loaded_is_not_saved() {
+    let directory = tempfile::tempdir().expect("a directory");
+    written(directory.path(), &["SET a 1"]);
+    let bytes = std::fs::read(directory.path().join("dump.rdb")).expect("read");
+    let mut pipe = pipe(&directory.path().join("pipe"));
+    let gate = Listening::new();
+    let text = proxy(directory.path().to_str().expect("UTF-8"), "pipe\n    save 3600 1", &gate);
+    let mut server = Sluicegate::start(BINARY, &text, &[&gate]);
+    pipe.write_all(&bytes[..bytes.len() - 9]).expect("written");
+    assert_eq!(Client::connect(&gate.address()).get("/closed").status, 503);
+    server.program.signal(libc::SIGTERM);
+    server.program.wait();
+    let kind = std::fs::metadata(directory.path().join("pipe")).expect("there").file_type();
+    assert!(std::os::unix::fs::FileTypeExt::is_fifo(&kind), "the file was replaced");
+}
+
 /// Copies a directory's append-only files to another one.
 fn copied(from: &Path) -> tempfile::TempDir {
     let to = tempfile::tempdir().expect("a directory");

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::process::Command;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use sluicegate_testkit::{Client, Listening, Program, Sluicegate, wait_for};
+use sluicegate_testkit::{Client, Listening, Program, Sluicegate, free_port, wait_for};
 
 use crate::BINARY;
 
@@ -327,4 +327,67 @@ fn a_reload_keeps_writing_and_a_process_that_was_replaced_does_not() {
     let bytes = std::fs::read(stage.path("state")).expect("read");
     let has = |key: &str| bytes.windows(key.len()).any(|part| part == key.as_bytes());
     assert!(has("of-the-second") && !has("of-the-first"));
+}
+
+#[test]
+fn the_file_is_inside_the_jail() {
+    // SAFETY: takes and returns numbers.
+    if unsafe { libc::geteuid() } != 0 {
+        return;
+    }
+    let stage = Stage::new();
+    let [jail, inside] = ["jail", "jail/var"].map(|name| stage.path(name));
+    std::fs::create_dir_all(&inside).expect("made");
+    std::os::unix::fs::chown(&inside, Some(65534), Some(65534)).expect("root");
+    let global = format!(
+        " log stderr format raw daemon\n chroot {}\n uid 65534\n gid 65534\n runtime-state-file @FILE@ interval 1h\n",
+        jail.display()
+    );
+    stage.write(&global.replace("@FILE@", "/var/state"), MARKS);
+    for round in ["one", "two"] {
+        let program = stage.start();
+        stage.ask(&format!("set table marks key {round} data.gpt0 1"));
+        assert!(stage.ask("show table marks").contains("key=one "), "{}", program.output());
+        stage.stop(program);
+        assert_eq!(std::fs::metadata(inside.join("state")).expect("a file").uid(), 65534);
+    }
+    // Only root may write here.
+    stage.write(&global.replace("@FILE@", "/state"), MARKS);
+    let mut program = stage.start();
+    program.wait_for_output("'runtime-state-file': /state: it can't be written: Permission denied");
+    stage.stop(program);
+}
+
+/// A store whose own file is older than the state file: the keys of limits come after it.
+#[test]
+fn limits_of_a_store_with_save_points_survive_a_crash() {
+    let stage = Stage::new();
+    let port = free_port();
+    let sections = format!(
+        "frontend front\n bind @GATE@\n http-request limit one key str(all) rate 3/1h store data on-error closed\n \
+         http-request return status 200\nstore data\n bind 127.0.0.1:{port}\n dir @DIR@\n save 3600 1\n{MARKS}"
+    );
+    stage.write(EVERY, &sections);
+    let ask = |words: &[&str]| Client::connect(&format!("127.0.0.1:{port}")).ask(words);
+    let used = || ask(&["GET", "limit:one:all"]);
+    // The first process leaves a file of the store, the second one counts on, and is killed.
+    let program = stage.start();
+    assert_eq!(stage.get("/"), 200);
+    stage.stop(program);
+    assert!(stage.path("dump.rdb").exists());
+    let program = stage.start();
+    wait_for("the key", || used().starts_with('$').then_some(()));
+    assert_eq!([(); 3].map(|()| stage.get("/")), [200, 200, 429]);
+    let before = used();
+    stage.kill(program);
+    let program = stage.start();
+    wait_for("the key", || (used() == before).then_some(()));
+    assert_eq!(stage.get("/"), 429);
+    stage.kill(program);
+    // Without the store's own file.
+    std::fs::remove_file(stage.path("dump.rdb")).expect("removed");
+    let program = stage.start();
+    assert_eq!(stage.get("/"), 429);
+    assert_eq!(used(), before);
+    stage.stop(program);
 }

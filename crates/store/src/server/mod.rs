@@ -349,6 +349,10 @@ impl Server {
             return true;
         }
         self.log(3, "User requested shutdown...");
+        if self.store.is_loading() {
+            // What is in memory is a part of the file, and must not take its place.
+            return true;
+        }
         if let Some(job) = self.store.0.saver.job() {
             self.log(3, "There is a child saving an .rdb. Killing it!");
             job.cancel();

@@ -192,10 +192,12 @@ impl Table {
         let now = now_ms();
         for shard in &self.shards {
             let mut shard = shard.lock();
-            let mut entries: Vec<u32> = (0..shard.used).filter(|entry| shard.words(*entry)[REFS] == 0).collect();
-            entries.sort_by_key(|entry| shard.words(*entry)[EXPIRE].wrapping_sub(now).cast_signed());
+            let live = (0..shard.used).filter(|entry| shard.words(*entry)[REFS] == 0);
+            let left = |entry| (shard.words(entry)[EXPIRE].wrapping_sub(now).cast_signed(), entry);
+            let mut entries: Vec<(i32, u32)> = live.map(left).collect();
+            entries.sort_unstable();
             (shard.oldest, shard.newest) = (NONE, NONE);
-            for entry in entries {
+            for (_, entry) in entries {
                 let newest = shard.newest;
                 shard.link(entry, newest);
             }
