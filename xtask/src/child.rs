@@ -24,6 +24,11 @@ impl Guard {
         let _ = self.0.kill();
     }
 
+    /// Returns whether it has ended.
+    pub(crate) fn has_ended(&mut self) -> bool {
+        self.0.try_wait().is_ok_and(|status| status.is_some())
+    }
+
     /// Waits until it ends by itself.
     pub(crate) fn wait(&mut self) -> Result<std::process::ExitStatus, String> {
         self.0.wait().map_err(|error| error.to_string())

@@ -10,6 +10,7 @@ mod clients;
 mod compare;
 mod connection;
 mod differential;
+mod durable;
 mod engines;
 mod files;
 mod guard;
@@ -42,6 +43,8 @@ cargo xtask tidy                formatting, lints, catalogue coverage, files
 cargo xtask tidy --text         the checks of it that need no compiler
 cargo xtask bench accounting    figures against Debian's haproxy (see docs/benchmarks)
 cargo xtask bench compare BASE  CPU time of another build and of this one; names what is worse
+cargo xtask bench durable       saves, files, eviction, AOF and groups beside redis-server and Valkey 8.1; parts by
+                                name; --keys N for less than ten million, --runs N, --program PATH, --write
 cargo xtask bench engines       rules and scripts that ask redis-server, against haproxy with a pool
 cargo xtask bench guard         instructions of the hot paths; names what grew by 1 % over the parent commit or by 3 %
                                 over what is accepted; --base COMMIT, --program PATH, --only WORD, --runs N, --write
@@ -76,6 +79,7 @@ fn main() -> ExitCode {
         ["bench", "accounting", rest @ ..] => bench::accounting(rest),
         ["bench", "attacks", rest @ ..] => secure::attacks(rest),
         ["bench", "compare", rest @ ..] => compare::compare(rest),
+        ["bench", "durable", rest @ ..] => durable::durable(rest),
         ["bench", "engines", rest @ ..] => engines::engines(rest),
         ["bench", "guard", rest @ ..] => guard::guard(rest),
         ["bench", "http-self", rest @ ..] => http_self::http_self(rest),

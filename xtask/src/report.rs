@@ -69,6 +69,8 @@ pub(crate) struct Options {
     pub(crate) program: PathBuf,
     /// The cargo profile that it is built by, unless it is named.
     pub(crate) profile: String,
+    /// The number of keys of parts that can do with fewer; [`None`]: as many as their figures are stated for.
+    pub(crate) keys: Option<usize>,
     /// The program that takes the place of HAProxy 2.8.
     pub(crate) newer: Option<PathBuf>,
 }
@@ -78,7 +80,8 @@ pub(crate) type Measure = (&'static str, fn(&Options) -> Result<Part, String>);
 
 impl Report {
     pub(crate) fn measure(&self, arguments: &[&str]) -> Result<(), String> {
-        let mut options = Options { runs: RUNS, program: PathBuf::new(), profile: PACKAGED.into(), newer: None };
+        let mut options =
+            Options { runs: RUNS, program: PathBuf::new(), profile: PACKAGED.into(), keys: None, newer: None };
         let (mut wanted, mut write) = (Vec::new(), false);
         let mut words = arguments.iter();
         while let Some(word) = words.next() {
@@ -86,16 +89,23 @@ impl Report {
                 "--runs" => {
                     options.runs = words.next().and_then(|word| word.parse().ok()).ok_or("--runs wants a number")?
                 }
+                "--keys" => {
+                    let keys = words.next().and_then(|word| word.parse().ok()).filter(|keys| *keys > 0);
+                    options.keys = Some(keys.ok_or("--keys wants a number")?);
+                }
+                "--only" => {
+                    let names = words.next().ok_or("--only wants parts, with commas between them")?;
+                    wanted.extend(names.split(',').map(|name| self.known(name)).collect::<Result<Vec<_>, _>>()?);
+                }
                 "--program" => options.program = words.next().ok_or("--program wants a path")?.into(),
                 "--peer" => options.newer = Some(words.next().ok_or("--peer wants a path")?.into()),
                 "--profile" => options.profile = (*words.next().ok_or("--profile wants a name")?).to_owned(),
                 "--write" => write = true,
-                name if self.parts.iter().any(|part| part.0 == name) => wanted.push(name),
-                other => {
-                    let names: Vec<&str> = self.parts.iter().map(|part| part.0).collect();
-                    return Err(format!("unknown: {other}; the parts are {}", names.join(", ")));
-                }
+                name => wanted.push(self.known(name)?),
             }
+        }
+        if write && options.keys.is_some() {
+            return Err("--write wants the keys that figures are stated for, and no --keys".into());
         }
         if write && options.newer.is_some() {
             return Err("--write wants the peer that the page names, and no --peer".into());
@@ -125,6 +135,13 @@ impl Report {
         }
         parts.iter().for_each(|part| println!("\n{}", part.render(self)));
         Ok(())
+    }
+
+    /// Returns the name of a part.
+    fn known<'n>(&self, name: &'n str) -> Result<&'n str, String> {
+        let names: Vec<&str> = self.parts.iter().map(|part| part.0).collect();
+        let error = || format!("unknown: {name}; the parts are {}", names.join(", "));
+        names.contains(&name).then_some(name).ok_or_else(error)
     }
 
     /// Returns the command that measures a section.

@@ -1,8 +1,9 @@
 //! Claims: keys with large values that a [snapshot](crate::snapshot) holds until it has saved them.
 //!
 //! A command or section that wants a key for writing, finds its value large and unsaved, and the key free, lets the
-//! snapshot hold the key in shared mode first, and then waits for it as for any held key; others read it meanwhile. Small
-//! values are copied at once instead, and a value that is removed as a whole is [moved](crate::stripe::image).
+//! snapshot hold the key in shared mode first, and then waits for it as for any held key; others read it meanwhile. A very
+//! large list is held alone, and only until the snapshot shares its blocks. Small values are copied at once instead, and a
+//! value that is removed as a whole is [moved](crate::stripe::image).
 //!
 //! Who has a key already when the snapshot comes, or acquires very many at once, claims nothing: its change copies the
 //! old value under the stripe's lock, however large it is.
@@ -11,7 +12,7 @@ use crate::Inner;
 use crate::context::Ctx;
 use crate::gate::Pass;
 use crate::hold::{self, HeldKey, HeldKeys, KeyList, Mode};
-use crate::stripe::image::is_large;
+use crate::stripe::image::{is_large, is_lent};
 use crate::stripe::{Locked, Stripe};
 
 impl Inner {
@@ -22,8 +23,8 @@ impl Inner {
         }
     }
 
-    /// Holds a key in shared mode, if its value is large and unsaved and nobody changes it. `place` is its database and
-    /// stripe. The result is counted as a ticket, and becomes a [section](crate::section::Section::of_snapshot).
+    /// Holds a key, if its value is large and unsaved and nobody changes it: alone if it is to be
+    /// [lent](Stripe::lend) and nobody reads it, otherwise in shared mode. `place` is its database and stripe. The result is counted as a ticket, and becomes a [section](crate::section::Section::of_snapshot).
     #[cold]
     pub(crate) fn hold_unsaved(
         &self,
@@ -33,17 +34,18 @@ impl Inner {
         hash: u64,
         key: &[u8],
     ) -> Option<HeldKeys> {
-        stripe.unsaved(hash, key).filter(|entry| is_large(entry))?;
+        let entry = stripe.unsaved(hash, key).filter(|entry| is_large(entry))?;
+        let modes: &[Mode] = if is_lent(entry) { &[Mode::Exclusive, Mode::Shared] } else { &[Mode::Shared] };
         let id = self.ticket_id();
         let holds = hold::table_of(&mut stripe.holds);
-        let is_free = holds.may_take(id, key, Mode::Shared);
-        if is_free {
-            holds.grant(id, key, Mode::Shared);
+        let mode = modes.iter().copied().find(|mode| holds.may_take(id, key, *mode));
+        if let Some(mode) = mode {
+            holds.grant(id, key, mode);
             self.gate.add_ticket(pass);
         }
         hold::drop_if_empty(&mut stripe.holds);
-        let held = HeldKey { db, stripe: number, key: key.into(), mode: Mode::Shared };
-        is_free.then(|| HeldKeys { id, keys: KeyList::from_buf([held]) })
+        let held = HeldKey { db, stripe: number, key: key.into(), mode: mode? };
+        Some(HeldKeys { id, keys: KeyList::from_buf([held]) })
     }
 
     /// Claims the keys of a command that writes, whose stripes are locked.

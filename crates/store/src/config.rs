@@ -99,6 +99,8 @@ pub struct ServerOptions {
     pub save_points: Vec<SavePoint>,
     /// Whether strings are compressed in files.
     pub rdb_compression: bool,
+    /// Microseconds for which a save sleeps for each key; if negative, one for so many keys.
+    pub rdb_key_save_delay_us: i64,
     /// Whether commands that write are refused after a save that failed.
     pub stop_writes_on_bgsave_error: bool,
     /// Whether there is an append-only file.
@@ -213,6 +215,7 @@ impl Default for ServerOptions {
             idle: BTreeMap::new(),
             save_points: Vec::new(),
             rdb_compression: true,
+            rdb_key_save_delay_us: 0,
             stop_writes_on_bgsave_error: true,
             appendonly: false,
             appendfsync: "everysec",

@@ -88,6 +88,13 @@ pub(crate) struct HeldKeys {
     pub(crate) keys: KeyList,
 }
 
+impl HeldKeys {
+    /// Returns whether others cannot even read the first key.
+    pub(crate) fn is_alone(&self) -> bool {
+        self.keys.first().is_some_and(|held| held.mode == Mode::Exclusive)
+    }
+}
+
 /// A command that outlives its caller's buffers.
 pub(crate) struct OwnedCommand {
     /// The number of its row in the catalogue.

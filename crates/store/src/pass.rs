@@ -3,7 +3,8 @@
 //!
 //! Each thread takes stripe after stripe and locks it for slices, in which it copies [`SLICE_BYTES`] of entries, so others
 //! wait for some tens of microseconds; serialising, compressing, checksums and writing follow without the lock. The key of
-//! a large value is held in shared mode while the value is written, a very large one in pieces. Old values that wait in
+//! a large value is held in shared mode while the value is written, a very large one in pieces. A very large list is not:
+//! its blocks are shared, under the lock for some of them at a time. Old values that wait in
 //! stripes are taken when the pass comes by; if more than half of the budget waits, all stripes that are still to come are
 //! asked for theirs first.
 
@@ -25,7 +26,7 @@ use crate::keyspace::Db;
 use crate::section::Section;
 use crate::snapshot::{Form, Snapshots};
 use crate::stripe::Stripe;
-use crate::stripe::image::{Copied, Images, head_of, with_value};
+use crate::stripe::image::{Copied, Images, Moved, head_of, with_value};
 
 /// The bytes of the entries that a slice under a stripe's lock saves, and the parts of its table that it visits.
 const SLICE_BYTES: usize = 32 << 10;
@@ -41,6 +42,27 @@ pub(crate) trait Sink: Send {
     fn take(&mut self, bytes: &[u8], summed: (u16, Sum)) -> io::Result<()>;
 }
 
+/// How a pass takes its time.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Manner {
+    /// Microseconds for which it sleeps for each key that it hands over; if negative, one for so many keys.
+    pub(crate) key_delay_us: i64,
+    /// Whether its threads leave the cores to others.
+    pub(crate) is_paced: bool,
+}
+
+impl Manner {
+    /// Returns the time for which it sleeps for so many keys.
+    fn delay(self, keys: u64) -> Duration {
+        let keys = i64::try_from(keys).unwrap_or(i64::MAX);
+        let us = match self.key_delay_us {
+            us @ ..0 => keys / us.saturating_neg(),
+            us => keys.saturating_mul(us),
+        };
+        Duration::from_micros(us.unsigned_abs())
+    }
+}
+
 /// A pass over the databases of a cut.
 pub(crate) struct Pass {
     inner: Arc<Inner>,
@@ -54,8 +76,11 @@ pub(crate) struct Pass {
     next: AtomicUsize,
     /// Stripes with large unsaved values that others are changing.
     missed: Mutex<Vec<usize>>,
+    /// Lists whose blocks are shared, to be written.
+    lent: Mutex<Vec<(u32, Moved)>>,
     /// The bytes of old values that may wait in stripes.
     budget: i64,
+    manner: Manner,
     /// Locked by the thread that asks for old values.
     asking: Mutex<()>,
     keys: AtomicU64,
@@ -79,7 +104,13 @@ pub(crate) struct Passed {
 
 impl Pass {
     /// Returns the pass over what [`Keyspace::cut`](crate::keyspace::Keyspace::cut) returned with this form.
-    pub(crate) fn new(inner: Arc<Inner>, databases: Vec<(u32, Arc<Db>)>, form: Option<Form>, budget: u64) -> Pass {
+    pub(crate) fn new(
+        inner: Arc<Inner>,
+        databases: Vec<(u32, Arc<Db>)>,
+        form: Option<Form>,
+        budget: u64,
+        manner: Manner,
+    ) -> Pass {
         let keyspace = &inner.keyspace;
         Pass {
             databases,
@@ -87,7 +118,9 @@ impl Pass {
             places: (0..keyspace.stripes()).map(|stripe| keyspace.order_of_stripe(stripe)).collect(),
             next: AtomicUsize::new(0),
             missed: Mutex::default(),
+            lent: Mutex::default(),
             budget: i64::try_from(budget).unwrap_or(i64::MAX),
+            manner,
             asking: Mutex::default(),
             keys: AtomicU64::new(0),
             longest_us: AtomicU64::new(0),
@@ -201,8 +234,8 @@ impl Pass {
         let (mut held, mut alone): (Vec<HeldKeys>, Vec<Entry>) = Default::default();
         let pass = self.inner.gate.enter();
         let present = self.inner.keyspace.number_of(&pass, db);
-        let start = Instant::now();
         let mut locked = db.lock(stripe);
+        let start = Instant::now();
         let images = locked.take_images();
         let limits = (SLICE_BYTES, SLICE_SEGMENTS);
         let next = locked.save(from, part.as_mut().map(|part| &mut part.copied), limits, &mut large);
@@ -225,8 +258,11 @@ impl Pass {
         self.longest_us.fetch_max(start.elapsed().as_micros() as u64, Ordering::Relaxed);
         if let Some(part) = part {
             part.begin(*number);
-            self.keys.fetch_add(part.copied.write(&mut part.chunk), Ordering::Relaxed);
-            part.pacer.pace();
+            let keys = part.copied.write(&mut part.chunk);
+            self.count(keys, part);
+            if self.manner.is_paced {
+                part.pacer.pace();
+            }
         }
         match (images, &mut *part) {
             (Some(images), Some(part)) => self.write_images(*images, *number, part, sink),
@@ -234,6 +270,7 @@ impl Pass {
             (None, _) => {}
         }
         held.into_iter().for_each(|held| self.save_held(held, part, sink));
+        self.write_lent(part, sink);
         if let Some(part) = part {
             for entry in alone {
                 self.write_entry(&entry, *number, part, sink);
@@ -260,11 +297,58 @@ impl Pass {
         while let Some(held) = self.snapshots().take_claim() {
             self.save_held(held, part, sink);
         }
+        self.write_lent(part, sink);
     }
 
-    /// Saves the value of a key that is held, and releases it.
+    /// Releases keys that the snapshot holds alone because others want to change them.
+    fn lend_claims(&self) {
+        while let Some(held) = self.snapshots().take_claim_alone() {
+            self.lend(Section::of_snapshot(&self.inner, held));
+        }
+    }
+
+    /// Shares the blocks of the list at a key that is held alone, and releases the key.
+    fn lend(&self, section: Section) {
+        let mut lent = None;
+        let mut number_of_cut = None;
+        let mut from = Some(0);
+        while let Some(here) = from {
+            let (db, key) = (section.declared()[0].db, &*section.declared()[0].key);
+            let pass = self.inner.gate.enter_with(section.holding());
+            from = self.inner.keyspace.db(&pass, db).and_then(|db| {
+                number_of_cut = Some(self.databases.iter().find(|(_, of_cut)| std::ptr::eq(&**of_cut, db))?.0);
+                let hash = self.inner.keyspace.hasher.hash(key);
+                let mut locked = db.lock(self.inner.keyspace.stripe_of(hash));
+                let start = Instant::now();
+                let next = locked.lend(hash, key, here, &mut lent);
+                drop(locked);
+                self.longest_us.fetch_max(start.elapsed().as_micros() as u64, Ordering::Relaxed);
+                next
+            });
+        }
+        section.finish();
+        if let (Some(number), Some(lent)) = (number_of_cut, lent) {
+            self.lent.lock().push((number, lent));
+        }
+    }
+
+    /// Writes lists whose blocks are shared.
+    fn write_lent(&self, part: &mut Option<Part>, sink: &Mutex<dyn Sink + '_>) {
+        loop {
+            let Some((number, lent)) = self.lent.lock().pop() else { break };
+            if let Some(part) = part {
+                self.write(lent.head(), Written::of(&lent.value), number, part, sink);
+            }
+        }
+    }
+
+    /// Saves the value of a key that is held, or shares it, and releases it.
     fn save_held(&self, held: HeldKeys, part: &mut Option<Part>, sink: &Mutex<dyn Sink + '_>) {
+        let is_alone = held.is_alone();
         let section = Section::of_snapshot(&self.inner, held);
+        if is_alone {
+            return self.lend(section);
+        }
         let (db, key) = (section.declared()[0].db, &*section.declared()[0].key);
         let found = {
             let pass = self.inner.gate.enter_with(section.holding());
@@ -290,16 +374,19 @@ impl Pass {
     fn write(&self, head: KeyHead<'_>, value: Written<'_>, number: u32, part: &mut Part, sink: &Mutex<dyn Sink + '_>) {
         part.begin(number);
         if value.bytes() < CHUNK_BYTES {
-            self.keys.fetch_add(u64::from(part.chunk.key(head, value)), Ordering::Relaxed);
-            return;
+            let is_written = part.chunk.key(head, value);
+            return self.count(is_written.into(), part);
         }
         // The pieces follow each other in the file.
         let mut sink = sink.lock();
         let chunk = part.take();
         self.give(&mut *sink, &chunk);
         part.begin(number);
-        let is_written = part.chunk.key_in_pieces(head, value, &mut |piece| self.give(&mut *sink, piece));
-        self.keys.fetch_add(u64::from(is_written), Ordering::Relaxed);
+        let is_written = part.chunk.key_in_pieces(head, value, &mut |piece| {
+            self.give(&mut *sink, piece);
+            self.lend_claims();
+        });
+        self.count(is_written.into(), part);
         let chunk = part.take();
         self.give(&mut *sink, &chunk);
     }
@@ -308,7 +395,7 @@ impl Pass {
         images.note_taken(self.snapshots());
         part.begin(number);
         part.chunk.append(&images.chunk);
-        self.keys.fetch_add(images.keys, Ordering::Relaxed);
+        self.count(images.keys, part);
         for moved in images.moved {
             self.write(moved.head(), Written::of(&moved.value), number, part, sink);
         }
@@ -331,11 +418,29 @@ impl Pass {
         }
     }
 
+    fn count(&self, keys: u64, part: &mut Part) {
+        self.keys.fetch_add(keys, Ordering::Relaxed);
+        part.keys += keys;
+    }
+
     fn hand_over(&self, part: &mut Part, sink: &Mutex<dyn Sink + '_>) {
+        let delay = self.manner.delay(std::mem::take(&mut part.keys));
         let chunk = part.take();
         if !chunk.bytes().is_empty() {
             let summed = chunk.summed();
-            self.give_summed(&mut *sink.lock(), &chunk, summed);
+            let mut sink = sink.lock();
+            self.give_summed(&mut *sink, &chunk, summed);
+            self.sleep(delay);
+        }
+    }
+
+    /// Sleeps for so long, unless the pass is given up.
+    #[cold]
+    fn sleep(&self, mut delay: Duration) {
+        while !delay.is_zero() && !self.is_given_up() {
+            let step = delay.min(Duration::from_millis(10));
+            std::thread::sleep(step);
+            delay -= step;
         }
     }
 
@@ -405,6 +510,8 @@ fn switches() -> i64 {
 struct Part {
     form: Form,
     chunk: Chunk,
+    /// The keys that were counted since a chunk was handed over.
+    keys: u64,
     /// The database of what follows.
     number: Option<u32>,
     copied: Copied,
@@ -414,7 +521,7 @@ struct Part {
 impl Part {
     fn new(form: Form) -> Part {
         let (copied, pacer) = (Copied::new(form), Pacer::default());
-        Part { form, chunk: Chunk::new(form.settings), number: None, copied, pacer }
+        Part { form, chunk: Chunk::new(form.settings), keys: 0, number: None, copied, pacer }
     }
 
     /// Lets keys of a database follow.
@@ -525,7 +632,7 @@ mod tests {
         let form = Form { settings: Settings::new(store.clock().now_ms()), accesses: Accesses::Nothing };
         let closed = store.0.gate.close().expect("no ticket exists");
         let databases = store.0.keyspace.cut(&closed, Some(form), false);
-        Pass::new(store.0.clone(), databases, Some(form), 1 << 20)
+        Pass::new(store.0.clone(), databases, Some(form), 1 << 20, Manner::default())
     }
 
     /// Returns whether every entry has the store's parity.
@@ -689,6 +796,37 @@ mod tests {
         pass.serve_claims(&mut part, &sink);
         assert_eq!(String::from_utf8(futures_now(waits)).expect("text"), ":3001\r\n");
         assert_eq!(ask_line(&store, 0, "RPUSH b x").expect("it is saved"), ":3001\r\n");
+        pass.finish_part(part, &sink);
+        pass.run(1, &sink).expect("memory is written");
+        assert!(sink.lock().contained() == expected);
+        assert_eq!(store.stats().tickets, 0);
+    }
+
+    #[test]
+    fn whoever_changes_a_very_large_list_does_not_wait_until_it_is_written() {
+        let store = Store::new(StoreOptions { stripes: 1, ..StoreOptions::default() });
+        let elements = (0..3_000).map(|n| format!("element:{n}")).collect::<Vec<_>>().join(" ");
+        for key in ["a", "b", "c"] {
+            assert_eq!(ask_line(&store, 0, &format!("RPUSH {key} {elements}")).expect("it is free"), ":3000\r\n");
+        }
+        let (pass, expected, sink) = (cut(&store), contained(&store), Mutex::new(InMemory::default()));
+        let waits = ask_line(&store, 0, "RPUSH a x").expect_err("it waits");
+        pass.lend_claims();
+        assert_eq!(String::from_utf8(futures_now(waits)).expect("text"), ":3001\r\n");
+        assert_eq!(ask_line(&store, 0, "LSET a 1000 y").expect("it is free"), "+OK\r\n");
+        assert_eq!(ask_line(&store, 0, "LTRIM a 500 1500").expect("it is free"), "+OK\r\n");
+        // A list that is read meanwhile is not held alone, and is written before it is changed.
+        let reads = crate::section::Section::at_once(
+            &store.0,
+            store.0.ticket_id(),
+            [(0, &b"b"[..], crate::Mode::Shared)].into_iter(),
+        );
+        let waits = ask_line(&store, 0, "RPUSH b x").expect_err("it waits");
+        pass.lend_claims();
+        drop(reads);
+        let mut part = pass.form.map(Part::new);
+        pass.serve_claims(&mut part, &sink);
+        assert_eq!(String::from_utf8(futures_now(waits)).expect("text"), ":3001\r\n");
         pass.finish_part(part, &sink);
         pass.run(1, &sink).expect("memory is written");
         assert!(sink.lock().contained() == expected);

@@ -26,7 +26,7 @@ use crate::files::{Files, Replacement, SYNCED_EACH};
 use crate::gate::Closed;
 use crate::hold::{KeyList, Ticket};
 use crate::load::{Existing, LoadOptions};
-use crate::pass::{Pass, Passed, Sink};
+use crate::pass::{Manner, Pass, Passed, Sink};
 use crate::snapshot::{Accesses, Form};
 use crate::thread::{self, block_on};
 use crate::{Inner, Store};
@@ -53,6 +53,8 @@ pub struct Saving {
     pub has_checksum: bool,
     /// Whether commands that write are refused after a save that failed.
     pub stops_writes: bool,
+    /// Microseconds for which a save sleeps for each key, for tests; if negative, one for so many keys.
+    pub key_delay_us: i64,
 }
 
 impl Default for Saving {
@@ -63,6 +65,7 @@ impl Default for Saving {
             compresses: true,
             has_checksum: true,
             stops_writes: true,
+            key_delay_us: 0,
         }
     }
 }
@@ -572,7 +575,8 @@ impl Inner {
         first.aux(b"used-mem", self.memory.told().to_string().as_bytes());
         first.aux(b"aof-base", if job.is_rewrite() { b"1" } else { b"0" });
         libraries.iter().for_each(|library| first.library(&library.source));
-        let pass = Arc::new(Pass::new(self.clone(), databases, form, BUDGET));
+        let manner = Manner { key_delay_us: saving.key_delay_us, is_paced: job.kind != Kind::Save };
+        let pass = Arc::new(Pass::new(self.clone(), databases, form, BUDGET, manner));
         let mut keys_total = 0;
         for (number, keys, expiries) in pass.sizes().filter(|(_, keys, _)| *keys > 0) {
             first.database(number.into());

@@ -137,9 +137,16 @@ impl Snapshots {
         self.claimed.lock().push(held);
     }
 
-    /// Takes a key that the snapshot holds.
+    /// Takes a key that the snapshot holds: first those that it holds alone, as they are soon free.
     pub(crate) fn take_claim(&self) -> Option<HeldKeys> {
-        self.claimed.lock().pop()
+        self.take_claim_alone().or_else(|| self.claimed.lock().pop())
+    }
+
+    /// Takes a key that the snapshot holds alone.
+    pub(crate) fn take_claim_alone(&self) -> Option<HeldKeys> {
+        let mut claimed = self.claimed.lock();
+        let at = claimed.iter().position(HeldKeys::is_alone)?;
+        Some(claimed.swap_remove(at))
     }
 
     /// Returns how old values are written, if they are.

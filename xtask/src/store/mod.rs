@@ -8,7 +8,7 @@ mod bullmq;
 mod cpu;
 mod eviction;
 mod memory;
-mod peer;
+pub(crate) mod peer;
 mod scripts;
 mod stalls;
 

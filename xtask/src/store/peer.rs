@@ -104,7 +104,7 @@ impl Server {
 }
 
 /// Sends `count` commands made by `words`, a thousand at a time; returns an error if one is refused.
-pub(super) fn fill(client: &mut Client, count: usize, words: impl Fn(usize) -> Vec<Vec<u8>>) -> Result<(), String> {
+pub(crate) fn fill(client: &mut Client, count: usize, words: impl Fn(usize) -> Vec<Vec<u8>>) -> Result<(), String> {
     for first in (0..count).step_by(1_000) {
         let last = (first + 1_000).min(count);
         for index in first..last {

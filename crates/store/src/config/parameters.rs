@@ -238,6 +238,13 @@ pub static PARAMETERS: &[Parameter] = &[
         field: Field::Memory(|options| &mut options.proto_max_bulk_len, 1 << 20, i64::MAX as u64),
     },
     Parameter {
+        name: "rdb-key-save-delay",
+        live: true,
+        docs: "Microseconds for which a save sleeps for each key, as if the disk were slow; negative: one for so many keys. \
+         For tests.",
+        field: Field::Signed(|options| &mut options.rdb_key_save_delay_us, i32::MIN as i64, i32::MAX as i64),
+    },
+    Parameter {
         name: "rdbchecksum",
         live: false,
         docs: "Whether RDB files get a checksum, and that of a file is compared when it is loaded.",

@@ -702,6 +702,7 @@ fn apply(store: &Store, options: &ServerOptions) {
         points: options.save_points.clone(),
         compresses: options.rdb_compression,
         stops_writes: options.stop_writes_on_bgsave_error,
+        key_delay_us: options.rdb_key_save_delay_us,
     });
     store.set_appending(Appending {
         directory: options.appenddirname.clone(),

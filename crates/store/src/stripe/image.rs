@@ -3,11 +3,13 @@
 //!
 //! An old value is copied in its serialised form if it is small. A large one is moved here by the command that removes
 //! or replaces it, a long string by reference. What is moved is not in the sum of the stripe's bytes any more: eviction
-//! could not free it.
+//! could not free it. Nor are blocks of a very large list that it does not share with its old value any more.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
+use sluicegate_data::object::{Kind, List};
+use sluicegate_data::rdb::encode::PIECE_BYTES;
 use sluicegate_data::rdb::file::{Chunk, KeyHead, Usage, Written};
 use sluicegate_data::table::Slot;
 use sluicegate_data::value::{Entry, Garbage, SHARED_MIN, Value, View};
@@ -18,6 +20,10 @@ use crate::snapshot::{Form, Snapshots};
 /// The largest value that is copied when a command removes it, in bytes and in elements; larger ones are moved.
 const COPIED_BYTES: usize = 64 << 10;
 const COPIED_ELEMENTS: usize = 2_000;
+/// The size from which a list shares its blocks, and the number of those that it shares at once under the lock. Smaller
+/// ones in tests, which have no large lists.
+const LENT_BYTES: usize = if cfg!(test) { 16 << 10 } else { PIECE_BYTES };
+const LENT_BLOCKS: usize = if cfg!(test) { 2 } else { 1_000 };
 
 /// What is written of an entry beside its key and its value.
 #[derive(Clone, Copy)]
@@ -47,7 +53,7 @@ pub(crate) struct Images {
     pub(crate) moved: Vec<Moved>,
 }
 
-/// A value that was moved out of its entry.
+/// A value that was moved out of its entry, or shares its blocks.
 pub(crate) struct Moved {
     key: Box<[u8]>,
     facts: Facts,
@@ -95,6 +101,12 @@ fn write(chunk: &mut Chunk, entry: &Entry, form: Form) -> bool {
 /// Returns whether a value takes so long to be written that its key is held meanwhile, and not its stripe locked.
 pub(crate) fn is_large(entry: &Entry) -> bool {
     entry.object().is_some() && !is_small(entry)
+}
+
+/// Returns whether a large value is a list whose blocks are [shared](Stripe::lend), so that it is not held while it is
+/// written.
+pub(crate) fn is_lent(entry: &Entry) -> bool {
+    entry.outside_bytes() >= LENT_BYTES && entry.type_name() == List::NAME
 }
 
 /// Returns whether a value is copied rather than moved.
@@ -220,6 +232,30 @@ impl Stripe {
     pub(crate) fn unsaved(&self, hash: u64, key: &[u8]) -> Option<&Entry> {
         let entry = self.table.entry(self.table.find(hash, key)?);
         self.snapshots.misses(entry).then_some(entry)
+    }
+
+    /// Shares more blocks of an unsaved list with `lent`, from this one on. The caller holds the key alone, and calls this
+    /// until it returns [`None`]; then the entry is saved.
+    pub(crate) fn lend(&mut self, hash: u64, key: &[u8], from: usize, lent: &mut Option<Moved>) -> Option<usize> {
+        let slot = self.table.find(hash, key)?;
+        let entry = self.table.entry_mut(slot);
+        if !self.snapshots.misses(entry) {
+            return None;
+        }
+        let next = self.snapshots.form().and_then(|form| {
+            let lent = lent.get_or_insert_with(|| Moved {
+                key: key.into(),
+                facts: Facts::of(entry, form),
+                value: Value::Object(List::empty().into_object()),
+                bytes: 0,
+            });
+            let Value::Object(copy) = &mut lent.value else { return None };
+            entry.edit_as::<List>()?.share(List::of_mut(copy)?, from, LENT_BLOCKS)
+        });
+        if next.is_none() {
+            entry.set_parity(self.snapshots.parity());
+        }
+        next
     }
 
     /// Takes the old values that wait for the pass.

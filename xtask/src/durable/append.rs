@@ -1,0 +1,95 @@
+//! The cost of the append-only file.
+
+use std::fmt::Write as _;
+
+use super::peer::{Peer, Place, Server, Start, scaled};
+use crate::bench::median;
+use crate::report::{Options, Part, ratios};
+
+const KEYS: usize = 100_000;
+/// The SETs of a run without a pipeline, and with one.
+const COMMANDS: [(u32, usize); 2] = [(1, 150_000), (16, 1_200_000)];
+const CLIENTS: &str = "64";
+const SECONDS: &str = "5";
+
+/// A server without a file, and one that writes it, of both programs.
+pub(super) fn append(options: &Options) -> Result<Part, String> {
+    let mut part = Part::new("append", "CPU time of SET with everysec");
+    let mut servers = Vec::new();
+    for peer in [Peer::Redis, Peer::Ours] {
+        for appends in ["no", "yes"] {
+            let parameters =
+                [("appendonly", appends), ("appendfsync", "everysec"), ("auto-aof-rewrite-percentage", "0")];
+            // A thread that writes may use another core; its time counts.
+            let server = Start { cores: "0", place: Place::Disk, parameters: &parameters }.run(peer, options)?;
+            server.fill(KEYS)?;
+            servers.push(server);
+        }
+    }
+    let names = COMMANDS.map(|(pipeline, _)| format!("SET of 32 bytes, pipeline of {pipeline}"));
+    let mut results = vec![vec![Vec::new(); servers.len()]; COMMANDS.len()];
+    for round in 0..options.runs {
+        for (((pipeline, commands), name), of_row) in COMMANDS.iter().zip(&names).zip(&mut results) {
+            for (server, of_server) in servers.iter().zip(of_row) {
+                let cpu_us = cpu_of_set(server, options, *pipeline, scaled(options, *commands))?;
+                println!("run {} {name:<34} {:<14} {cpu_us:.3} µs", round + 1, server.peer.name());
+                of_server.push(cpu_us);
+            }
+        }
+    }
+    let _ = writeln!(
+        part.text,
+        "{KEYS} keys, 50 connections; the time of all threads, the one that writes the file included.\n"
+    );
+    for (index, peer) in [Peer::Redis, Peer::Ours].into_iter().enumerate() {
+        let columns = ["no".to_owned(), "everysec".to_owned()];
+        let of_peer: Vec<Vec<Vec<f64>>> = results.iter().map(|row| row[2 * index..2 * index + 2].to_vec()).collect();
+        let what = format!("{}, CPU µs per command", peer.name());
+        part.table(&what, &columns, names.iter().map(String::as_str), &of_peer);
+        part.text.push('\n');
+        if peer == Peer::Ours {
+            for (name, of_row) in names.iter().zip(&of_peer) {
+                let ratio = median(&ratios(of_row));
+                part.goal(&format!("{name}, everysec / no"), "≤ 1.15", ratio, |ratio| ratio <= 1.15);
+            }
+        }
+    }
+    Ok(part)
+}
+
+fn cpu_of_set(server: &Server, options: &Options, pipeline: u32, commands: usize) -> Result<f64, String> {
+    let (pipeline, count, key_max) = (pipeline.to_string(), commands.to_string(), (KEYS - 1).to_string());
+    let before = server.cpu_us();
+    server.load(options, &["-n", &count, "-P", &pipeline, "--key-max", &key_max, "SET __key__ __data__"])?;
+    // What is synced once a second belongs to the commands, too.
+    std::thread::sleep(std::time::Duration::from_millis(1100));
+    Ok((server.cpu_us() - before) / commands as f64)
+}
+
+/// `appendfsync always` beside Valkey.
+pub(super) fn always(options: &Options) -> Result<Part, String> {
+    let mut part = Part::new("always", "SET with always");
+    let peers = [Peer::Valkey, Peer::Ours];
+    let parameters = [("appendonly", "yes"), ("appendfsync", "always"), ("auto-aof-rewrite-percentage", "0")];
+    let start = Start { cores: "0", place: Place::Disk, parameters: &parameters };
+    let servers = peers.map(|peer| start.run(peer, options));
+    let servers: Vec<Server> = servers.into_iter().collect::<Result<_, _>>()?;
+    let mut results = vec![vec![Vec::new(); peers.len()]; 2];
+    for round in 0..options.runs {
+        for (index, server) in servers.iter().enumerate() {
+            let key_max = (KEYS - 1).to_string();
+            let words = ["-c", CLIENTS, "-d", SECONDS, "-w", "500ms", "--key-max", &key_max, "SET __key__ __data__"];
+            let loaded = server.load(options, &words)?;
+            let figures = [loaded.rate, loaded.p99_ms];
+            println!("run {} {:<14} SETs a second, p99 in ms: {figures:.3?}", round + 1, server.peer.name());
+            results.iter_mut().zip(figures).for_each(|(row, figure)| row[index].push(figure));
+        }
+    }
+    let disk = Place::Disk.parent();
+    let _ = writeln!(part.text, "{CLIENTS} clients, {SECONDS} s a run; the files are in {}.\n", disk.display());
+    let rows = ["SETs a second", "p99, ms"];
+    part.table("", &peers.map(|peer| peer.name().to_owned()), rows.into_iter(), &results);
+    part.goal("SETs a second, ours / Valkey's", "≥ 1", median(&ratios(&results[0])), |ratio| ratio >= 1.0);
+    part.goal("p99, ours / Valkey's", "≤ 1", median(&ratios(&results[1])), |ratio| ratio <= 1.0);
+    Ok(part)
+}
