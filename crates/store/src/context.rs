@@ -5,6 +5,7 @@
 //! completed writes are published, waiters of created keys are served, and the abort is counted; no reply is written.
 
 mod ending;
+mod expired;
 mod recording;
 
 use std::any::Any;
@@ -18,7 +19,7 @@ use sluicegate_data::clock::TICKS_PER_S;
 use sluicegate_data::object::COPIED_MAX;
 use sluicegate_data::object::elements::TIMELESS;
 use sluicegate_data::object::limits::Limits;
-use sluicegate_data::object::{Hash, Kind, Object, ObjectRef, Ref};
+use sluicegate_data::object::{Kind, Object, ObjectRef, Ref};
 use sluicegate_data::rdb;
 use sluicegate_data::table::Slot;
 use sluicegate_data::value::{Access, Entry, Garbage, SHARED_MIN, Value, View};
@@ -126,9 +127,6 @@ pub(crate) struct Place {
     pub(crate) word: u32,
     pub(crate) db: u32,
 }
-
-/// The maximum number of expired fields that a command removes, in addition to those that it names.
-const EXPIRED_MAX: usize = 128;
 
 /// The lock of a key whose database does not exist.
 pub(crate) const NO_DB: u16 = u16::MAX;
@@ -541,61 +539,6 @@ impl<'p> Ctx<'p> {
         if let Some(stripe) = self.locks.get_mut(usize::from(place.lock)) {
             stripe.touch(self.words[place.word as usize]);
         }
-    }
-
-    /// Removes those of the named fields of the hash at key `index` that have expired, and records the event, as Redis
-    /// does. Expired fields found by a read-only command in a stripe with holds are left to the sweep.
-    #[cold]
-    pub(crate) fn expire_fields(&mut self, index: usize, fields: &[&[u8]], writes: bool) {
-        self.expire_in(index, writes, |hash, now_ms, gone| {
-            for field in fields {
-                if hash.expire(field, now_ms) {
-                    gone.push((*field).into());
-                }
-            }
-        });
-    }
-
-    /// Like [`expire_fields`](Self::expire_fields), for a limited number of any fields.
-    #[cold]
-    pub(crate) fn expire_some_fields(&mut self, index: usize) {
-        self.expire_in(index, false, |hash, now_ms, gone| {
-            hash.purge(now_ms, EXPIRED_MAX, &mut |field| gone.push(field.into()));
-        });
-    }
-
-    fn expire_in(&mut self, index: usize, writes: bool, expire: impl FnOnce(&mut Hash, i64, &mut Vec<Box<[u8]>>)) {
-        if self.pins.is_some() {
-            return;
-        }
-        let now_ms = self.expiry_ms();
-        let place = self.places[index];
-        let Some(stripe) = self.locks.get_mut(usize::from(place.lock)) else { return };
-        if stripe.holds.is_some() && !writes {
-            return;
-        }
-        let key = self.words[place.word as usize];
-        let Some(slot) = stripe.table.find(place.hash, key) else { return };
-        let mut gone = Vec::new();
-        let expired = stripe.edit_object(slot, |object| {
-            Hash::of_mut(object).map(|hash| {
-                expire(hash, now_ms, &mut gone);
-                hash.len() == 0
-            })
-        });
-        let Some(Some(is_empty)) = expired.filter(|_| !gone.is_empty()) else { return };
-        stripe.expired_elements += gone.len() as u64;
-        if is_empty {
-            self.garbage.extend(stripe.remove(slot));
-        }
-        self.record_gone(index, false, &gone);
-        // These are not changes of the command itself.
-        let changed = self.changed;
-        self.notify(index, Class::Hash, "hexpired");
-        if is_empty {
-            self.notify(index, Class::Generic, "del");
-        }
-        self.changed = changed;
     }
 
     /// Publishes a message; returns the number of clients that it reaches. In a section it is sent at the end.

@@ -17,6 +17,7 @@ use std::time::{Duration, Instant};
 use crate::Inner;
 use crate::effect::Effect;
 use crate::notify::Event;
+use crate::record::RecordWords;
 use crate::waiter::ReadyKey;
 
 /// The maximum time of a tick for expired keys and flushed databases.
@@ -185,8 +186,7 @@ fn sweep(inner: &Inner, index: u32, first: usize, now_ms: i64, is_over: impl Fn(
                     }
                 };
                 let mut record = |words: &[&[u8]]| inner.record.put(|unit| unit.add(index, words));
-                let record: Option<&mut dyn FnMut(&[&[u8]])> =
-                    if inner.record.is_on() { Some(&mut record) } else { None };
+                let record: Option<RecordWords<'_>> = if inner.record.is_on() { Some(&mut record) } else { None };
                 done = locked.sweep(now_ms, SLOTS_PER_LOCK, &mut garbage, tell, record);
                 let ready: VecDeque<ReadyKey> = locked.take_ready().collect();
                 drop(locked);

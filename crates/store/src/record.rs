@@ -51,6 +51,9 @@ pub(crate) fn set_commits(commits: bool) {
     COMMITS.set(commits);
 }
 
+/// Records a command.
+pub(crate) type RecordWords<'a> = &'a mut dyn FnMut(&[&[u8]]);
+
 /// The record of a store.
 pub(crate) struct Record {
     /// Whether changes are recorded. Set with the gate closed.
@@ -320,10 +323,11 @@ impl Taker {
     /// Wakes the thread if it sleeps.
     #[inline]
     fn wake(&self) {
-        if self.is_asleep.load(Ordering::SeqCst) && self.is_asleep.swap(false, Ordering::SeqCst) {
-            if let Some(thread) = &*self.thread.lock() {
-                thread.unpark();
-            }
+        if self.is_asleep.load(Ordering::SeqCst)
+            && self.is_asleep.swap(false, Ordering::SeqCst)
+            && let Some(thread) = &*self.thread.lock()
+        {
+            thread.unpark();
         }
     }
 }

@@ -70,7 +70,7 @@ fn measure(server: &Server, entries: usize) -> Result<[f64; 5], String> {
         figures.push(cpu_us(server, &mut client, entries / count, |number| ack(number * count, count))?);
     }
     fresh(&mut client)?;
-    let in_turn = |number: usize| if number % 2 == 0 { read("1") } else { ack(number / 2, 1) };
+    let in_turn = |number: usize| if number.is_multiple_of(2) { read("1") } else { ack(number / 2, 1) };
     figures.push(cpu_us(server, &mut client, entries * 2, in_turn)?);
     figures.try_into().map_err(|_| "a row is missing".into())
 }

@@ -234,7 +234,7 @@ pub(super) fn list(options: &Options) -> Result<Part, String> {
         part.text,
         "{keys} keys and a list of {} MiB in elements of {ELEMENT_BYTES} bytes: the longest wait of three clients with a command \
          each ms, during a save.\n",
-        elements * ELEMENT_BYTES >> 20
+        (elements * ELEMENT_BYTES) >> 20
     );
     part.table("ms", &PEERS.map(|peer| peer.name().to_owned()), rows.into_iter(), &results);
     for (row, of_row) in rows.iter().zip(&results) {

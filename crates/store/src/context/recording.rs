@@ -10,7 +10,6 @@
 
 use std::sync::Arc;
 
-use sluicegate_data::object::{Kind, Set};
 use sluicegate_data::rdb;
 use sluicegate_data::rdb::encode::{Compression, Form, Out, Times, sealed};
 use sluicegate_data::value::{SHARED_MIN, Value};
@@ -18,7 +17,6 @@ use smallvec::SmallVec;
 
 use super::Ctx;
 use crate::effect::Effect;
-use crate::notify::Class;
 use crate::record::{Records, Unit, Word};
 
 /// The form of values for other servers.
@@ -210,66 +208,13 @@ impl Ctx<'_> {
         }
     }
 
-    /// Records that a key was found expired and removed.
-    #[cold]
-    pub(super) fn record_expired(&mut self, index: usize) {
-        let place = self.places[index];
-        self.record_apart(place.db, &[b"DEL", self.words[place.word as usize]]);
-    }
-
     /// Records what was done before the command itself.
-    fn record_apart(&mut self, db: u32, words: &[&[u8]]) {
+    pub(super) fn record_apart(&mut self, db: u32, words: &[&[u8]]) {
         if self.records() {
             let mut unit = Box::<Unit>::default();
             unit.add(db, words);
             self.give(unit);
         }
-    }
-
-    /// Records that elements of key `index` have expired and were removed.
-    pub(super) fn record_gone(&mut self, index: usize, is_set: bool, elements: &[Box<[u8]>]) {
-        let place = self.places[index];
-        let name: &[u8] = if is_set { b"SREM" } else { b"HDEL" };
-        let head = [name, self.words[place.word as usize]];
-        let words: Vec<&[u8]> = head.into_iter().chain(elements.iter().map(|element| &element[..])).collect();
-        self.record_apart(place.db, &words);
-    }
-
-    /// Removes the expired elements of key `index`, which is about to be changed, and records that.
-    #[cold]
-    pub(super) fn remove_expired_elements(&mut self, index: usize) {
-        let (place, now_ms) = (self.places[index], self.now.ms());
-        let key = self.words[place.word as usize];
-        let Some(stripe) = self.locks.get_mut(usize::from(place.lock)) else { return };
-        let Some(slot) = stripe.table.find(place.hash, key) else { return };
-        if stripe.table.entry(slot).elements_due().is_none_or(|at_ms| at_ms > now_ms) {
-            return;
-        }
-        let mut gone: Vec<Box<[u8]>> = Vec::new();
-        let purged = stripe.edit_object(slot, |object| {
-            while !object.purge(now_ms, usize::MAX, &mut |element| gone.push(element.into())).1 {}
-            (object.is_gone(), object.type_name() == Set::NAME)
-        });
-        let Some((is_empty, is_set)) = purged else { return };
-        if is_empty {
-            let garbage = stripe.remove(slot);
-            self.garbage.extend(garbage);
-        }
-        if gone.is_empty() {
-            return;
-        }
-        self.locks[usize::from(place.lock)].expired_elements += gone.len() as u64;
-        self.record_gone(index, is_set, &gone);
-        let changed = self.changed;
-        if is_set {
-            self.notify(index, Class::Set, "srem");
-        } else {
-            self.notify(index, Class::Hash, "hexpired");
-        }
-        if is_empty {
-            self.notify(index, Class::Generic, "del");
-        }
-        self.changed = changed;
     }
 }
 

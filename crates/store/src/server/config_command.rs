@@ -202,15 +202,15 @@ fn change<'a>(server: &Server, pairs: &'a [(String, &[u8])], may_change_protecte
     } else {
         set_tls();
     }
-    if options.appendonly != current.appendonly {
-        if let Err((why, line)) = server.switch_appending(&options) {
-            // The log reads the options.
-            drop(current);
-            if let Some(line) = line {
-                server.log(WARNING, &line);
-            }
-            return Err(Refused::Because("appendonly", why));
+    if options.appendonly != current.appendonly
+        && let Err((why, line)) = server.switch_appending(&options)
+    {
+        // The log reads the options.
+        drop(current);
+        if let Some(line) = line {
+            server.log(WARNING, &line);
         }
+        return Err(Refused::Because("appendonly", why));
     }
     super::apply(&server.store, &options);
     *current = Arc::new(options);

@@ -21,6 +21,7 @@ use sluicegate_data::value::{Access, EditingAs, Entry, Garbage, Value};
 use super::Stripe;
 use super::image::{Images, keep, keep_if_small};
 use crate::notify::Class;
+use crate::record::RecordWords;
 use crate::snapshot::Snapshots;
 
 #[cfg(test)]
@@ -241,7 +242,7 @@ impl Stripe {
         limit: usize,
         garbage: &mut Vec<Garbage>,
         mut tell: impl FnMut(Class, &'static str, &[u8]),
-        mut record: Option<&mut dyn FnMut(&[&[u8]])>,
+        mut record: Option<RecordWords<'_>>,
     ) -> bool {
         if self.sweep_from == 0 {
             self.swept_earliest_ms = i64::MAX;
