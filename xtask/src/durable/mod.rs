@@ -10,6 +10,7 @@ mod eviction;
 mod groups;
 mod peer;
 mod save;
+mod session;
 mod speed;
 
 use crate::report::{Measure, Report};
@@ -29,5 +30,6 @@ const PARTS: &[Measure] = &[
 
 /// `bench durable [PART…] [--keys N] [--runs N] [--profile NAME | --program PATH] [--write]`.
 pub fn durable(arguments: &[&str]) -> Result<(), String> {
+    let _session = session::Session::new();
     DURABLE.measure(arguments)
 }
