@@ -106,6 +106,7 @@ fn is_object(name: &str, words: &[Vec<u8>], subcommand: &[u8]) -> bool {
 /// Commands whose replies are not compared, by the beginning of their names, with the reason.
 pub(super) const LEFT_OUT: &[(&str, &str)] = &[
     ("asking", "Valkey refuses it unless it is a node of a cluster"),
+    ("bgrewriteaof", SAVES),
     ("bgsave", SAVES),
     ("client|setinfo", "its effect shows in CLIENT LIST; has its own tests"),
     ("cluster", "Valkey refuses it unless it is a node of a cluster"),

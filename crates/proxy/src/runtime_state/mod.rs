@@ -1,7 +1,7 @@
 //! The state file (`runtime-state-file`): what a process learned while it ran, for the next one.
 //!
 //! It has the entries of stick tables, the keys of `limit` rules, `proc.` variables, the states of servers and the
-//! counters, a module for each, in frames of a [common format](frame). It is written every few seconds and at the end of
+//! counters, a module for each, in frames of a common format (`frame`). It is written every few seconds and at the end of
 //! the process, and read before listeners open. Definitions of the configuration win over the file: what a changed
 //! definition does not fit is left out, with a message. A file that is damaged anywhere is not used.
 //!
@@ -9,7 +9,7 @@
 //! (some microseconds), and computes checksums and writes without one. So the file is not a snapshot of one moment: each
 //! entry is as it was at some moment of the pass. The file is written beside the old one, synced, and renamed; one whose
 //! content has not changed is discarded instead, so that an idle process does not use the disk. After a write that took
-//! long the thread rests for [`REST`] times as long, so that it uses at most a tenth of a core.
+//! long the thread rests for `REST` times as long, so that it uses at most a tenth of a core.
 //!
 //! **Times.** Ticks and durations are written as they are, with the time of the file on both scales in its header; the
 //! reader shifts them by the time that has passed since, so what was to end meanwhile has ended.
@@ -26,7 +26,7 @@ mod variables;
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, BufReader, BufWriter};
-use std::os::unix::fs::OpenOptionsExt;
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
@@ -269,7 +269,8 @@ impl Keeper {
         let header = Header { started_ms: self.started_ms, unix_ms: unix_ms(), ticks: crate::stick::now_ms() };
         let epoch_ms = header.unix_ms.wrapping_sub(header.ticks.into());
         let new = beside(&state.path, "new");
-        let file = create(&new)?;
+        // Two processes with this file write in turn, until the older one sees that there is a later one.
+        let Some(file) = create(&new)? else { return Ok(()) };
         let result = (|| {
             let mut writer = Writer::new(BufWriter::with_capacity(1 << 18, &file), &header)?;
             write_all(running, &mut writer)?;
@@ -302,13 +303,33 @@ impl Keeper {
     }
 }
 
-/// Creates a file that belongs to this process alone. What a process left there that was killed is removed.
-fn create(path: &Path) -> io::Result<File> {
-    match std::fs::remove_file(path) {
-        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
-        _ => {}
+/// Creates a file, or empties what a process left there that was killed, and locks it. [`None`] if another process writes
+/// it now.
+fn create(path: &Path) -> io::Result<Option<File>> {
+    let file = OpenOptions::new()
+        .write(true)
+        .create(true)
+        .truncate(false)
+        .mode(0o600)
+        .custom_flags(libc::O_NOFOLLOW | libc::O_NONBLOCK)
+        .open(path)?;
+    match file.try_lock() {
+        Ok(()) => {}
+        Err(std::fs::TryLockError::WouldBlock) => return Ok(None),
+        Err(std::fs::TryLockError::Error(error)) => return Err(error),
     }
-    OpenOptions::new().write(true).create_new(true).mode(0o600).open(path)
+    // The process that had the lock may have given the file its name, or removed it.
+    let (locked, named) = (file.metadata()?, std::fs::symlink_metadata(path));
+    let is_it = named.is_ok_and(|named| (named.dev(), named.ino()) == (locked.dev(), locked.ino()));
+    if !is_it {
+        return Ok(None);
+    }
+    if !locked.is_file() || locked.nlink() > 1 {
+        return Err(io::Error::new(io::ErrorKind::AlreadyExists, "it is in use for something else"));
+    }
+    file.set_permissions(std::fs::Permissions::from_mode(0o600))?;
+    file.set_len(0)?;
+    Ok(Some(file))
 }
 
 fn say(running: &Running, severity: Severity, state: &RuntimeState, text: &str) {

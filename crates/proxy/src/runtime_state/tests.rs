@@ -66,7 +66,13 @@ fn what_is_written_is_read_by_another_process() {
     // Nothing has changed but the time: the content is the same.
     let content = |bytes: &[u8]| {
         let mut writer = Writer::new(Vec::new(), &header()).expect("memory");
-        frame::read(Cursor::new(bytes), |_, kind, body| writer.frame(kind, body).expect("memory")).expect("whole");
+        // Variables of the process are those of other tests, too.
+        frame::read(Cursor::new(bytes), |_, kind, body| {
+            if kind != Kind::Variables as u8 {
+                writer.frame(kind, body).expect("memory");
+            }
+        })
+        .expect("whole");
         writer.finish().expect("memory").1
     };
     assert_eq!(content(&bytes), content(&written(&before)));
