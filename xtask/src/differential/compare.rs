@@ -323,6 +323,10 @@ pub(super) fn compare(words: &[Vec<u8>], ours: &Value, theirs: &Value) -> Verdic
         // Only whole iterations are comparable.
         return Verdict::Equal;
     }
+    let is_of_scores = name.starts_with('z') || name.starts_with("bz");
+    if is_of_scores && long_scores(left.clone()) == long_scores(right.clone()) {
+        return Verdict::Equal;
+    }
     match EXPLAINED.iter().position(|explained| (explained.is)(&name, words, &left, &right)) {
         Some(at) => Verdict::Explained(at),
         None => Verdict::Different,
@@ -469,6 +473,17 @@ fn unsigned(mut value: Value) -> Value {
     value
 }
 
+/// Returns a reply in which equal scores of sixteen digits or more look alike: the algorithm of Redis and Valkey finds the
+/// shortest form of nearly all numbers, and one with a digit more of the others.
+fn long_scores(mut value: Value) -> Value {
+    let digits = value.text.iter().filter(|byte| byte.is_ascii_digit()).count();
+    if digits >= 16 {
+        return numbers(value);
+    }
+    value.items = value.items.into_iter().map(long_scores).collect();
+    value
+}
+
 /// Returns a reply in which equal numbers look alike.
 pub(super) fn numbers(mut value: Value) -> Value {
     if matches!(value.kind, b'$' | b',') {
@@ -554,6 +569,8 @@ mod tests {
         check("TTL a", ":-1 ", ":-2 ", Verdict::Different);
         check("BITCOUNT a 0", "-ERR\u{a0}syntax\u{a0}error ", ":1 ", Verdict::Different);
         check("ZSCORE a b", "$1 0 ", "$2 -0 ", Verdict::Explained(6));
+        check("ZSCORE a b", "$17 6599.400000000001 ", "$18 6599.4000000000005 ", Verdict::Equal);
+        check("ZSCORE a b", "$3 0.1 ", "$19 0.10000000000000001 ", Verdict::Different);
         check("INCRBYFLOAT a 1", "$3 0.1 ", "$19 0.10000000000000001 ", Verdict::Different);
         check("DUMP a", "$1 a ", "$-1 ", Verdict::Different);
     }
@@ -577,7 +594,8 @@ These are the only accepted differences; any other is a bug. [The list of comman
         page += "
 Compared apart from order, randomness or the clock: replies in the order of a hash table (`SMEMBERS`, `HGETALL`, `KEYS`),
 random elements (`SRANDMEMBER`, `SPOP`, `RANDOMKEY`), times to live. Setting an expiry time in the past removes the key
-with the event `del`, as in Redis (`expired` in Valkey 8). For figures about the process (`INFO`, `CLIENT LIST`, `MEMORY`,
+with the event `del`, as in Redis (`expired` in Valkey 8). Scores of sixteen digits or more are compared as numbers: here they
+have as few digits as possible, and rarely one less than in Redis. For figures about the process (`INFO`, `CLIENT LIST`, `MEMORY`,
 `OBJECT FREQ`) only the form of the reply is compared.
 
 Not compared:
