@@ -97,8 +97,6 @@ pub(crate) struct Appender {
     /// The number of the last unit before a cut, beyond which nothing is appended until the new increment is there;
     /// otherwise `u64::MAX`. Set with the gate closed.
     barrier: AtomicU64,
-    /// Whether replies wait until what they follow is durable.
-    holds_replies: AtomicBool,
     /// Whether the file cannot be written or synced at present.
     is_failing: AtomicBool,
     /// Whether workers may write and sync themselves.
@@ -167,7 +165,6 @@ impl Appender {
             durable: AtomicU64::new(0),
             waiting: Mutex::default(),
             barrier: AtomicU64::new(u64::MAX),
-            holds_replies: AtomicBool::new(false),
             is_failing: AtomicBool::new(false),
             may_help: AtomicBool::new(false),
             sync_us: AtomicU64::new(0),
@@ -207,12 +204,6 @@ impl Appender {
     /// Returns whether the file is open.
     pub(crate) fn is_open(&self) -> bool {
         self.open.lock().is_some()
-    }
-
-    /// Returns whether replies wait until what they follow is durable.
-    #[inline]
-    pub(crate) fn holds_replies(&self) -> bool {
-        self.holds_replies.load(Ordering::Relaxed)
     }
 
     /// Returns the number up to which units are on the disk.
@@ -263,16 +254,21 @@ impl Appender {
         // Registered before looking, so that an end in between is not missed.
         match is_durable() {
             true => Poll::Ready(true),
-            false if self.is_failing.load(Ordering::SeqCst) || !self.record.is_on() => Poll::Ready(false),
+            false if self.is_failing.load(Ordering::SeqCst) || !self.has_file() => Poll::Ready(false),
             false => Poll::Pending,
         }
+    }
+
+    /// Returns whether changes are recorded, or will be in a moment.
+    fn has_file(&self) -> bool {
+        self.record.is_on() || self.state.lock().must_begin_anew
     }
 
     /// Decides whether replies wait until what they follow is durable. While the store begins anew nothing is.
     fn set_holds(&self) {
         let is_named = self.is_open() && !self.state.lock().must_begin_anew;
         let holds = is_named && self.options().fsync == Fsync::Always && self.record.is_on();
-        self.holds_replies.store(holds, Ordering::SeqCst);
+        self.record.loading().hold_replies(holds);
         if !holds {
             // Replies that waited are sent.
             self.wake(u64::MAX);
@@ -417,7 +413,9 @@ impl Inner {
             state.rewritten_bytes = state.bytes();
             let before = writer.next_number() - 1;
             appender.written.store(before, Ordering::SeqCst);
-            appender.durable.store(before, Ordering::SeqCst);
+            // A file that begins anew has nothing until a manifest names it.
+            let durable = if state.must_begin_anew { 0 } else { before };
+            appender.durable.store(durable, Ordering::SeqCst);
         }
         let (parts, writer) = (Arc::new(Mutex::new(parts)), Arc::new(Mutex::new(writer)));
         let (of_thread, parts_of_thread, writer_of_thread) = (appender.clone(), parts.clone(), writer.clone());
@@ -449,7 +447,7 @@ impl Inner {
 impl Appender {
     /// Ends the thread.
     fn close(&self) {
-        self.holds_replies.store(false, Ordering::SeqCst);
+        self.record.loading().hold_replies(false);
         self.ask(Writer::stop);
         let open = self.open.lock().clone();
         let thread = open.and_then(|open| open.thread.lock().take());

@@ -23,6 +23,8 @@ const UNSAVED: u8 = 2;
 const UNWRITTEN: u8 = 4;
 /// The append-only file is far behind.
 const FAR_BEHIND: u8 = 8;
+/// Replies wait until what they follow is on the disk.
+const HOLDS_REPLIES: u8 = 16;
 
 /// The start of the reply to commands that write while the append-only file cannot be written.
 const UNWRITTEN_TEXT: &str = "MISCONF Errors writing to the AOF file: ";
@@ -32,7 +34,7 @@ const TEXTS_MAX: usize = 64;
 /// The progress of the present load, and the result of the last one.
 #[derive(Debug, Default)]
 pub(crate) struct Loading {
-    /// [`IS_ON`], [`UNSAVED`], [`UNWRITTEN`] and [`FAR_BEHIND`].
+    /// [`IS_ON`], [`UNSAVED`], [`UNWRITTEN`], [`FAR_BEHIND`] and [`HOLDS_REPLIES`].
     refuses: AtomicU8,
     /// The reply while the append-only file cannot be written.
     unwritten: RwLock<&'static str>,
@@ -93,10 +95,30 @@ impl Loading {
         };
     }
 
+    /// Returns whether replies wait until what they follow is on the disk.
+    #[inline]
+    pub(crate) fn holds_replies(&self) -> bool {
+        self.refuses.load(Ordering::Relaxed) & HOLDS_REPLIES != 0
+    }
+
+    /// Sets whether replies wait.
+    pub(crate) fn hold_replies(&self, holds: bool) {
+        match holds {
+            true => self.refuses.fetch_or(HOLDS_REPLIES, Ordering::SeqCst),
+            false => self.refuses.fetch_and(!HOLDS_REPLIES, Ordering::SeqCst),
+        };
+    }
+
+    /// Returns whether some commands are refused or wait, or replies do.
+    #[inline]
+    pub(crate) fn is_special(&self) -> bool {
+        self.refuses.load(Ordering::Relaxed) != 0
+    }
+
     /// Returns whether some commands are refused, or wait.
     #[inline]
     pub(crate) fn refuses_some(&self) -> bool {
-        self.refuses.load(Ordering::Relaxed) != 0
+        self.refuses.load(Ordering::Relaxed) & !HOLDS_REPLIES != 0
     }
 
     /// Sets whether commands that write are refused.

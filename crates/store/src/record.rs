@@ -201,7 +201,8 @@ impl Record {
     pub(crate) fn new(loading: Arc<Loading>) -> Record {
         Record {
             is_on: AtomicBool::new(false),
-            last: Apart::default(),
+            // So that 0 is below everything, for a file that has nothing yet.
+            last: Apart(AtomicU64::new(1)),
             buffers: (0..BUFFERS).map(|_| Apart::default()).collect(),
             waiting: Apart::default(),
             taker: Taker::default(),

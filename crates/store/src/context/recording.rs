@@ -106,7 +106,10 @@ impl Ctx<'_> {
     #[inline]
     pub(crate) fn record(&mut self, records: impl FnOnce() -> Option<Records>) {
         if self.changed != 0 {
-            self.record_changes(records());
+            match self.records() {
+                true => self.record_changes(records()),
+                false => self.changed = 0,
+            }
         }
     }
 

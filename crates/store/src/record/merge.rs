@@ -114,7 +114,7 @@ mod tests {
         const THREADS: u64 = 6;
         const UNITS: u64 = 3_000;
         let record = Record::new(Arc::default());
-        let (mut merger, mut seen, mut log) = (Merger::new(1), vec![0; THREADS as usize], Vec::new());
+        let (mut merger, mut seen, mut log) = (Merger::new(2), vec![0; THREADS as usize], Vec::new());
         std::thread::scope(|scope| {
             for thread in 0..THREADS {
                 let record = &record;
@@ -132,7 +132,7 @@ mod tests {
                     }
                 });
             }
-            while merger.next_number() <= THREADS * UNITS {
+            while merger.next_number() <= THREADS * UNITS + 1 {
                 merger.take(&record);
                 while merger.pass(u64::MAX, |unit| {
                     log.push(
@@ -147,7 +147,7 @@ mod tests {
                 }) {}
             }
         });
-        assert_eq!((log.len() as u64, record.waiting(), record.last()), (THREADS * UNITS, 0, THREADS * UNITS));
+        assert_eq!((log.len() as u64, record.waiting(), record.last()), (THREADS * UNITS, 0, THREADS * UNITS + 1));
         for unit in log {
             let text = String::from_utf8(unit[0].1.clone()).expect("text");
             let words: Vec<&str> = text.split("\r\n").collect();
@@ -171,11 +171,11 @@ mod tests {
     fn a_limit_holds_units_back() {
         let record = Record::new(Arc::default());
         (0..3).for_each(|_| record.put(|unit| unit.add(0, &[b"PING"])));
-        let mut merger = Merger::new(1);
+        let mut merger = Merger::new(2);
         merger.take(&record);
         let mut count = 0;
-        while merger.pass(2, |_| count += 1) {}
-        assert_eq!((count, merger.next_number()), (2, 3));
-        assert!(merger.pass(3, |unit| assert_eq!(unit.effects().len(), 1)));
+        while merger.pass(3, |_| count += 1) {}
+        assert_eq!((count, merger.next_number()), (2, 4));
+        assert!(merger.pass(4, |unit| assert_eq!(unit.effects().len(), 1)));
     }
 }

@@ -93,8 +93,8 @@ enum Step {
 struct Commits;
 
 impl Commits {
-    fn new(commits: bool) -> Commits {
-        record::set_commits(commits);
+    fn new() -> Commits {
+        record::set_commits(true);
         Commits
     }
 }
@@ -271,7 +271,7 @@ impl Connection {
             let options = self.worker.options();
             let step = {
                 // What it records is committed before the replies are sent.
-                let _commits = Commits::new(self.worker.server.store.0.appender.holds_replies());
+                let _commits = self.worker.server.store.0.loading.holds_replies().then(Commits::new);
                 self.step(&mut workspace, &options)
             };
             let memory = &self.worker.server.store.0.memory;
@@ -483,7 +483,7 @@ impl Connection {
             return false;
         }
         let inner = &self.worker.server.store.0;
-        let number = inner.appender.holds_replies().then(|| inner.record.last());
+        let number = inner.loading.holds_replies().then(|| inner.record.last());
         let has_written = self.session.has_written;
         let is_kept = self.worker.batch.keep(&self.exit, output, self.session.now, number, has_written);
         if is_kept {
@@ -499,8 +499,9 @@ impl Connection {
             // Boxed: few replies are so large, all connections would carry its size.
             return Box::pin(self.flush_in_shares(output, options)).await;
         }
-        let appender = &self.worker.server.store.0.appender;
-        if appender.holds_replies() {
+        let inner = &self.worker.server.store.0;
+        if inner.loading.holds_replies() {
+            let appender = &inner.appender;
             if output.is_empty() && self.exit.state() == State::Clear {
                 // The client wants no replies.
                 appender.commit();

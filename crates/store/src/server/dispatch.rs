@@ -510,15 +510,15 @@ impl Context<'_> {
             let text = "ERR Replica can't interact with the keyspace";
             return self.reject(Some(row), output, before, |out| out.error(text));
         }
-        if self.worker.server.store.0.loading.refuses_some()
-            && let Some(text) = self.refusal(command)
-        {
-            return self.reject(Some(row), output, before, |out| out.error(text));
+        if self.worker.server.store.0.loading.is_special() {
+            if let Some(text) = self.refusal(command) {
+                return self.reject(Some(row), output, before, |out| out.error(text));
+            }
+            if self.worker.server.store.0.loading.holds_writes() && self.waits_for_room(command, args) {
+                return Outcome::Paused { is_write: true };
+            }
+            self.session.has_written |= command.spec.may_write();
         }
-        if self.worker.server.store.0.loading.holds_writes() && self.waits_for_room(command, args) {
-            return Outcome::Paused { is_write: true };
-        }
-        self.session.has_written |= command.spec.may_write();
         if self.session.rare.multi.is_some()
             && let Some(outcome) = self.in_multi(row, args, output, before)
         {

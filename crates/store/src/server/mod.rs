@@ -621,9 +621,10 @@ impl Worker {
 
     /// Sends the batched replies, once what they follow is on the disk if they wait for that.
     fn poll_batch(&self, context: &std::task::Context<'_>) {
-        let appender = &self.server.store.0.appender;
+        let inner = &self.server.store.0;
+        let appender = &inner.appender;
         match self.batch.number() {
-            Some(number) if appender.holds_replies() => {
+            Some(number) if inner.loading.holds_replies() => {
                 if appender.durable_number() < number {
                     appender.commit();
                 }
@@ -637,8 +638,8 @@ impl Worker {
 
     /// Sends the batched replies, unless what they follow is not on the disk yet.
     fn send_batch(&self) {
-        let appender = &self.server.store.0.appender;
-        let is_held = |number| appender.holds_replies() && appender.durable_number() < number;
+        let inner = &self.server.store.0;
+        let is_held = |number| inner.loading.holds_replies() && inner.appender.durable_number() < number;
         if !self.batch.number().is_some_and(is_held) {
             self.batch.send(&self.counters, true);
         }
