@@ -128,10 +128,14 @@ fn clients_that_do_not_read_time_out() {
 #[test]
 fn a_stop_lets_streams_finish() {
     let (go, gone) = std::sync::mpsc::channel::<()>();
-    let gone = std::sync::Mutex::new(gone);
+    let (come, came) = std::sync::mpsc::channel::<()>();
+    let gone = std::sync::Mutex::new((gone, come));
     let origin = Origin::start(move |mut client| {
         while Request::read(&mut client).is_some() {
-            let _ = gone.lock().map(|gone| gone.recv());
+            let _ = gone.lock().map(|gone| {
+                let _ = gone.1.send(());
+                gone.0.recv()
+            });
             client.send("HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok");
         }
     });
@@ -147,6 +151,8 @@ fn a_stop_lets_streams_finish() {
     server.program.signal(libc::SIGUSR1);
     busy.until("a GOAWAY", |client| client.goaway.is_some());
     assert_eq!(busy.goaway, Some(((1 << 31) - 1, ErrorCode::NO_ERROR)));
+    // The first request waits at the server before the second comes there.
+    came.recv().expect("it comes");
     // Requests in flight are served.
     let get = [(":method", "GET"), (":scheme", "http"), (":path", "/late"), (":authority", "h")];
     busy.raw(&super::requests::headers(3, 5, &get));
