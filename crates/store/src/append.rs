@@ -9,8 +9,8 @@
 //! the old increment, which is synced, then a manifest names a new one, and what follows goes there. So only one increment
 //! is ever open. A [pass](crate::pass) writes the data set of the cut into a base file, and the next manifest names that
 //! in place of the old files. If the append-only file is switched on while the store serves, or after a sync has failed,
-//! the store begins *anew* ([`Basis::Anew`](crate::save::Basis)): nothing of what was written before is needed, and the new increment and the
-//! base are named together.
+//! the store begins *anew* ([`Basis::Anew`](crate::save::Basis)): nothing of what was written before is needed, and the
+//! new increment and the base are named together.
 //!
 //! Errors: a write that fails is tried again each second, and meanwhile commands that write are refused, as by Redis. The
 //! same file is never synced again after an error; the store begins anew, which is tried each second too. What was
@@ -88,9 +88,7 @@ pub(crate) struct Appender {
     options: Mutex<Arc<Appending>>,
     record: Arc<Record>,
     open: Mutex<Option<Open>>,
-    /// The number up to which units are in the file.
-    written: AtomicU64,
-    /// The number up to which they are on the disk.
+    /// The number up to which units are on the disk.
     durable: AtomicU64,
     /// Clients that wait for a unit to be durable.
     waiting: Mutex<Vec<(u64, Waker)>>,
@@ -117,8 +115,8 @@ struct Open {
     thread: Arc<Mutex<Option<JoinHandle<()>>>>,
 }
 
-/// Is told the name of a step, as LATENCY has it, and its milliseconds. It does not own the store, which must not be dropped by
-/// the thread that writes.
+/// Is told the name of a step, as LATENCY has it, and its milliseconds. It does not own the store, which must not be
+/// dropped by the thread that writes.
 type Watch = Box<dyn Fn(&'static str, u64) + Send + Sync>;
 
 /// What is told of the file.
@@ -161,7 +159,6 @@ impl Appender {
             options: Mutex::default(),
             record,
             open: Mutex::default(),
-            written: AtomicU64::new(0),
             durable: AtomicU64::new(0),
             waiting: Mutex::default(),
             barrier: AtomicU64::new(u64::MAX),
@@ -412,7 +409,6 @@ impl Inner {
             rewrite::measure(&parts, &mut state);
             state.rewritten_bytes = state.bytes();
             let before = writer.next_number() - 1;
-            appender.written.store(before, Ordering::SeqCst);
             // A file that begins anew has nothing until a manifest names it.
             let durable = if state.must_begin_anew { 0 } else { before };
             appender.durable.store(durable, Ordering::SeqCst);

@@ -25,7 +25,6 @@ use crate::owned::{Received, ReplyForm};
 use crate::park::Parked;
 use crate::pubsub::Kind;
 pub(crate) use crate::record::Records;
-use crate::refused::MISCONF;
 use crate::refused::{Refused, SectionError, unknown_command, unknown_subcommand};
 use crate::visits::FindVisits;
 use crate::waiter::{Blocks, Suits, Wanted};
@@ -555,8 +554,7 @@ impl CommandSpec {
         match () {
             () if loading.is_on() && !self.flags.has(Flags::LOADING) => Some(LOADING),
             () if !self.flags.has(Flags::WRITE) => None,
-            () if loading.refuses_writes() => Some(MISCONF),
-            () => loading.refuses_appending(),
+            () => loading.refusal_of_writes(),
         }
     }
 

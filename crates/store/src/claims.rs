@@ -24,7 +24,8 @@ impl Inner {
     }
 
     /// Holds a key, if its value is large and unsaved and nobody changes it: alone if it is to be
-    /// [lent](Stripe::lend) and nobody reads it, otherwise in shared mode. `place` is its database and stripe. The result is counted as a ticket, and becomes a [section](crate::section::Section::of_snapshot).
+    /// [lent](Stripe::lend) and nobody reads it, otherwise in shared mode. `place` is its database and stripe. The result
+    /// is counted as a ticket, and becomes a [section](crate::section::Section::of_snapshot).
     #[cold]
     pub(crate) fn hold_unsaved(
         &self,

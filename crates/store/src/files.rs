@@ -71,9 +71,6 @@ pub trait File: Read + Write + Send {
     /// Cuts the file to a length.
     fn truncate(&mut self, len: u64) -> io::Result<()>;
 
-    /// Opens the file once more, for another thread to sync it.
-    fn duplicate(&self) -> io::Result<Box<dyn File>>;
-
     /// Returns the length in bytes.
     fn length(&self) -> io::Result<u64>;
 }

@@ -13,7 +13,6 @@
 //!
 //! Limits, as in Redis: keys and values up to 512 MiB, 16 databases by default, integers of 64 bits.
 
-#[allow(dead_code, reason = "the thread that writes commands, and the start, use it")]
 mod aof;
 mod append;
 mod argument;
@@ -61,7 +60,6 @@ mod record;
 mod redis;
 mod reference;
 mod refused;
-#[allow(dead_code, reason = "the start uses it")]
 mod replay;
 mod save;
 mod script;

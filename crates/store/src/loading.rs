@@ -1,5 +1,5 @@
-//! What keeps commands from the data set — a file that is being loaded, a save that failed, an append-only file that cannot be written — and how far a load has
-//! come.
+//! The reasons for which commands are kept from the data set — a file that is being loaded, a save that failed, an
+//! append-only file that cannot be written — and the progress of a load.
 //!
 //! Threads that load write it, INFO reads it, and commands read one word of it: while a file is loaded only those with
 //! the flag `loading` run, and after a save that failed only those that do not write, as in Redis. Expiry and eviction rest meanwhile, because they would take keys from a data set
@@ -8,6 +8,8 @@
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 
 use parking_lot::{Mutex, RwLock};
+
+use crate::refused::MISCONF;
 
 /// The reply to commands that need the data set.
 pub(crate) const LOADING: &str = "LOADING Redis is loading the dataset in memory";
@@ -62,6 +64,11 @@ impl Loading {
     #[inline]
     pub(crate) fn refuses_writes(&self) -> bool {
         self.refuses.load(Ordering::Relaxed) & UNSAVED != 0
+    }
+
+    /// Returns the reply to commands that write, if the last save failed or the append-only file cannot be written.
+    pub(crate) fn refusal_of_writes(&self) -> Option<&'static str> {
+        self.refuses_writes().then_some(MISCONF).or_else(|| self.refuses_appending())
     }
 
     /// Returns the reply to commands that write, if the append-only file cannot be written.

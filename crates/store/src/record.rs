@@ -8,8 +8,8 @@
 //! is missing will come. Nobody waits for the merger.
 //!
 //! An effect has the form of the append-only file. Most are the words of the command; where these depend on time, chance
-//! or who waits, the command [puts others](crate::context::Ctx::record_as) in their place. What only this store knows, such as sticky
-//! keys, is an *annotation*, which other servers skip ([`annotation`]).
+//! or who waits, the command [puts others](crate::context::Ctx::record_as) in their place. What only this store knows, such
+//! as sticky keys, is an *annotation*, which other servers skip ([`annotation`]).
 
 pub(crate) mod annotation;
 mod merge;
@@ -53,6 +53,12 @@ pub(crate) fn set_commits(commits: bool) {
 
 /// Records a command.
 pub(crate) type RecordWords<'a> = &'a mut dyn FnMut(&[&[u8]]);
+
+/// Returns the command that removes expired elements from a set, or from a hash.
+pub(crate) fn removal_of<'w>(key: &'w [u8], is_set: bool, elements: &'w [Box<[u8]>]) -> Vec<&'w [u8]> {
+    let name: &[u8] = if is_set { b"SREM" } else { b"HDEL" };
+    [name, key].into_iter().chain(elements.iter().map(|element| &element[..])).collect()
+}
 
 /// The record of a store.
 pub(crate) struct Record {

@@ -2,7 +2,8 @@
 //!
 //! The base file comes first, an RDB file that all cores load, or commands, or both, as old versions wrote them; then the
 //! increments. Commands run without a client: none of them waits, is counted, or publishes events of keys. Those of one
-//! key run on all cores, where each key has its thread (`lanes`). The commands of a transaction run when its EXEC was read, so one whose EXEC is missing has no effect.
+//! key run on all cores, where each key has its thread (`lanes`). The commands of a transaction run when its EXEC was
+//! read, so one whose EXEC is missing has no effect.
 //!
 //! As in Redis, nothing counts as expired meanwhile, and an expiry that has passed is set like others: the file itself
 //! says when keys and elements were removed, and a command before that may rely on them or revive them. Nothing is evicted,
@@ -511,13 +512,7 @@ impl<'l> Replay<'l> {
         if Some(row.number) == self.exec {
             return self.exec(current);
         }
-        match &mut self.queue {
-            Some(queue) => {
-                queue.push(row, &words, command.end);
-                Ok(())
-            }
-            None => self.run(row, &words, command.end, current),
-        }
+        self.run_or_queue(row, &words, command.end, current)
     }
 
     /// Executes an effect that only this store knows, or queues it for its transaction.
@@ -533,12 +528,23 @@ impl<'l> Replay<'l> {
             let command = words[0].escape_ascii().to_string();
             ReplayFault::Unknown { name: current.name(), command, offset }
         })?;
+        self.run_or_queue(row, &words, offset, current)
+    }
+
+    #[inline]
+    fn run_or_queue(
+        &mut self,
+        row: Numbered,
+        words: &[&[u8]],
+        offset: u64,
+        current: &Current<'_>,
+    ) -> Result<(), ReplayFault> {
         match &mut self.queue {
             Some(queue) => {
-                queue.push(row, &words, offset);
+                queue.push(row, words, offset);
                 Ok(())
             }
-            None => self.run(row, &words, offset, current),
+            None => self.run(row, words, offset, current),
         }
     }
 

@@ -37,7 +37,7 @@ use crate::execute::{Attempted, Who};
 use crate::gate::{Closed, Pass};
 use crate::hold::{HeldKey, HeldKeys, Holding, KeyList, Mode, Phase, Ticket};
 use crate::record::Unit;
-use crate::refused::{MISCONF, SectionError};
+use crate::refused::SectionError;
 use crate::stats::SectionCounts;
 use crate::stripe::{Frozen, Now};
 use crate::thread::assert_none_locked;
@@ -458,14 +458,14 @@ impl Section {
         }
     }
 
-    /// Returns whether a command is refused because the last save failed, and writes the error.
+    /// Returns whether a command is refused because the last save failed or the append-only file cannot be written, and
+    /// writes the error.
     #[inline]
     fn is_refused(&self, spec: &CommandSpec, out: &mut dyn ReplySink) -> bool {
         if !self.inner.loading.refuses_some() || !spec.flags.has(Flags::WRITE) {
             return false;
         }
-        let loading = &self.inner.loading;
-        let refusal = loading.refuses_writes().then_some(MISCONF).or_else(|| loading.refuses_appending());
+        let refusal = self.inner.loading.refusal_of_writes();
         if let Some(text) = refusal {
             out.error(text);
         }

@@ -84,9 +84,8 @@ fn is_known(version: u16) -> bool {
 
 /// Returns the content of a payload and its version, if that is known and its checksum is right.
 fn opened(payload: &[u8]) -> Result<(&[u8], u16), Wrong> {
+    let (object, version) = opened_unchecked(payload).ok_or(Wrong::Envelope)?;
     let (body, checksum) = payload.split_last_chunk::<CHECKSUM_BYTES>().ok_or(Wrong::Envelope)?;
-    let (object, version) = body.split_last_chunk::<VERSION_BYTES>().ok_or(Wrong::Envelope)?;
-    let version = u16::from_le_bytes(*version);
     if !is_known(version) || u64::from_le_bytes(*checksum) != crc64(body) {
         return Err(Wrong::Envelope);
     }

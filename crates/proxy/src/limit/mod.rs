@@ -137,6 +137,25 @@ struct Known {
     shards: [Shard; SHARDS],
 }
 
+impl Known {
+    fn sum(&self, of: CountOf) -> u64 {
+        self.shards.iter().map(|shard| of(shard).load(Ordering::Relaxed)).sum()
+    }
+}
+
+/// One of a shard's counts.
+type CountOf = fn(&Shard) -> &AtomicU64;
+
+/// The counts, with the names that the state file has for them.
+const NAMED: [(&str, CountOf); 6] = [
+    ("allowed", |shard| &shard.allowed),
+    ("near", |shard| &shard.near),
+    ("denied", |shard| &shard.denied),
+    ("shadowed", |shard| &shard.shadowed),
+    ("failed", |shard| &shard.failed),
+    ("local", |shard| &shard.local),
+];
+
 /// A limit, running.
 pub struct Limit {
     /// Its configuration.
@@ -164,9 +183,7 @@ impl Limit {
 
     /// Returns the limit's counts.
     pub fn counts(&self) -> Counts {
-        let sum = |of: fn(&Shard) -> &AtomicU64| {
-            self.known.shards.iter().map(|shard| of(shard).load(Ordering::Relaxed)).sum()
-        };
+        let sum = |of: CountOf| self.known.sum(of);
         Counts {
             allowed: sum(|shard| &shard.allowed),
             near: sum(|shard| &shard.near),
@@ -179,31 +196,14 @@ impl Limit {
 
     /// Returns the counts that are not 0, by their names.
     pub(crate) fn sums(&self) -> impl Iterator<Item = (&'static str, u64)> {
-        let counts = self.counts();
-        let all = [
-            ("allowed", counts.allowed),
-            ("near", counts.near),
-            ("denied", counts.denied),
-            ("shadowed", counts.shadowed),
-            ("failed", counts.failed),
-            ("local", counts.local),
-        ];
-        all.into_iter().filter(|(_, count)| *count > 0)
+        NAMED.iter().map(|(name, of)| (*name, self.known.sum(*of))).filter(|(_, count)| *count > 0)
     }
 
     /// Adds to the count of this name.
     pub(crate) fn restore(&self, name: &str, value: u64) {
-        let shard = &self.known.shards[0];
-        let count = match name {
-            "allowed" => &shard.allowed,
-            "near" => &shard.near,
-            "denied" => &shard.denied,
-            "shadowed" => &shard.shadowed,
-            "failed" => &shard.failed,
-            "local" => &shard.local,
-            _ => return,
-        };
-        count.fetch_add(value, Ordering::Relaxed);
+        if let Some((_, count)) = NAMED.iter().find(|(known, _)| *known == name) {
+            count(&self.known.shards[0]).fetch_add(value, Ordering::Relaxed);
+        }
     }
 
     pub(crate) fn count(&self, key: &[u8], outcome: Outcome) {

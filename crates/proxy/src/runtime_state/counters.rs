@@ -6,7 +6,7 @@ use std::io::{self, Write};
 use sluicegate_config::model::ProxyKind;
 
 use super::Kind;
-use super::frame::{BODY_FULL, Put, Take, Writer};
+use super::frame::{Put, Take, Writer};
 use crate::directory::Sides;
 use crate::running::Running;
 
@@ -38,12 +38,7 @@ pub(super) fn write<W: Write>(running: &Running, writer: &mut Writer<W>) -> io::
             body.text(name.as_bytes());
             body.u64(sum);
         }
-        if body.0.len() < BODY_FULL {
-            return Ok(());
-        }
-        let written = writer.frame(Kind::Counters as u8, &body.0);
-        body.0.clear();
-        written
+        writer.frame_if_full(Kind::Counters as u8, &mut body)
     };
     for sides in &running.directory.proxies {
         if has(sides, FRONTEND) {
@@ -60,7 +55,7 @@ pub(super) fn write<W: Write>(running: &Running, writer: &mut Writer<W>) -> io::
     for limit in &running.directory.limits {
         put(LIMIT, [&limit.config.name, ""], &mut limit.sums())?;
     }
-    if body.0.is_empty() { Ok(()) } else { writer.frame(Kind::Counters as u8, &body.0) }
+    writer.rest(Kind::Counters as u8, &mut body)
 }
 
 /// Adds the counters of a frame to those of the objects that still exist; `None` if it is malformed.

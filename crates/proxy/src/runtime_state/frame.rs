@@ -28,7 +28,7 @@ const HEAD: usize = 5;
 /// The kind of the last frame.
 const END: u8 = 0;
 
-/// What the header says.
+/// The content of the header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Header {
     /// The start of the process that wrote the file, in milliseconds since 1970.
@@ -39,7 +39,7 @@ pub(super) struct Header {
     pub(super) ticks: u32,
 }
 
-/// Why a file is not used.
+/// A reason for not using a file.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum Fault {
     #[error("{0}")]
@@ -77,6 +77,21 @@ impl<W: Write> Writer<W> {
         }
         self.frames += 1;
         self.put(kind, body)
+    }
+
+    /// Writes a frame and empties its body if that is full.
+    pub(super) fn frame_if_full(&mut self, kind: u8, body: &mut Put) -> io::Result<()> {
+        if body.0.len() >= BODY_FULL { self.rest(kind, body) } else { Ok(()) }
+    }
+
+    /// Writes a frame and empties its body, unless that is empty.
+    pub(super) fn rest(&mut self, kind: u8, body: &mut Put) -> io::Result<()> {
+        if body.0.is_empty() {
+            return Ok(());
+        }
+        let written = self.frame(kind, &body.0);
+        body.0.clear();
+        written
     }
 
     fn put(&mut self, kind: u8, body: &[u8]) -> io::Result<()> {

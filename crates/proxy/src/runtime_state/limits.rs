@@ -1,7 +1,7 @@
 //! Keys of `limit` rules in the state file.
 //!
-//! What a key has used is in a store. A store with an append-only file keeps it by itself; the keys in other stores of
-//! this process are copied by its commands: SCAN, PEXPIRETIME and DUMP, and RESTORE at the next start, once the store has
+//! The use of a key is counted in a store. A store with an append-only file keeps it by itself; the keys in other stores
+//! of this process are copied by its commands: SCAN, PEXPIRETIME and DUMP, and RESTORE at the next start, once the store has
 //! loaded the file of its own that it may have. A frame has the store, the limit and its algorithm, and keys with their
 //! expiry and value. Slots of `max` limits are not kept: the streams that held them ended with the process.
 
@@ -14,7 +14,7 @@ use sluicegate_config::model::LimitKind;
 use sluicegate_wire::engine::{Engine, Started};
 use sluicegate_wire::reply::Reply;
 
-use super::frame::{BODY_FULL, Put, Take, Writer};
+use super::frame::{Put, Take, Writer};
 use super::{Kind, unix_ms};
 use crate::limit::{KEY_MAX, Limit};
 use crate::running::Running;
@@ -107,19 +107,14 @@ pub(super) fn write<W: Write>(running: &Running, writer: &mut Writer<W>) -> io::
                 body.text(&key[prefix.len()..]);
                 body.u64(at_ms);
                 body.text(&value);
-                if body.0.len() >= BODY_FULL {
-                    writer.frame(Kind::Limit as u8, &body.0)?;
-                    body.0.clear();
-                }
+                writer.frame_if_full(Kind::Limit as u8, body)?;
             }
             if next == b"0" {
                 break;
             }
             cursor = next;
         }
-        for (_, _, body) in parts.iter().filter(|(_, _, body)| !body.0.is_empty()) {
-            writer.frame(Kind::Limit as u8, &body.0)?;
-        }
+        parts.iter_mut().try_for_each(|(_, _, body)| writer.rest(Kind::Limit as u8, body))?;
     }
     Ok(())
 }

@@ -86,7 +86,7 @@ fn outside(global: &Global, path: &Path) -> PathBuf {
     }
 }
 
-/// What was restored, and what is left to restore.
+/// The result of a restoration, with the parts that others restore later.
 #[derive(Debug, Default)]
 pub struct Restored {
     /// The states of servers.
@@ -169,7 +169,7 @@ pub(crate) struct Keeper {
     written: Mutex<Written>,
 }
 
-/// What was written last.
+/// The last file that was written.
 #[derive(Default)]
 struct Written {
     path: Option<PathBuf>,

@@ -3,13 +3,12 @@
 //!
 //! Times since the last change are those at [`AT_S`], so that the lines of servers that do not change are always the same.
 
-use std::fmt::Write as _;
 use std::io::{self, Write};
 use std::time::Duration;
 
 use sluicegate_config::model::ProxyKind;
 
-use super::frame::{BODY_FULL, Header, Writer};
+use super::frame::{Header, Put, Writer};
 use super::{Kind, since};
 use crate::cli::show::{state, state_header};
 use crate::running::Running;
@@ -23,18 +22,16 @@ const AT_S: u32 = u32::MAX;
 
 /// Writes the states of all servers.
 pub(super) fn write<W: Write>(running: &Running, writer: &mut Writer<W>) -> io::Result<()> {
-    let mut text = String::new();
+    let mut body = Put::default();
     let now = running.process.started + Duration::from_secs(AT_S.into());
     for proxy in running.proxies.iter().filter(|proxy| proxy.config.kind != ProxyKind::Frontend) {
         for server in &proxy.servers {
-            let _ = writeln!(text, "{}", state(proxy, server, now, None));
-            if text.len() >= BODY_FULL {
-                writer.frame(Kind::Servers as u8, text.as_bytes())?;
-                text.clear();
-            }
+            body.bytes(state(proxy, server, now, None).as_bytes());
+            body.bytes(b"\n");
+            writer.frame_if_full(Kind::Servers as u8, &mut body)?;
         }
     }
-    if text.is_empty() { Ok(()) } else { writer.frame(Kind::Servers as u8, text.as_bytes()) }
+    writer.rest(Kind::Servers as u8, &mut body)
 }
 
 /// Adds the lines of a frame; `None` if it is malformed.

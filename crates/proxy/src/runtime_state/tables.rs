@@ -115,7 +115,7 @@ pub(super) struct Tables<'a> {
     words: Vec<u32>,
 }
 
-/// What became of a table of the file.
+/// The result of the adoption of a table's entries.
 #[derive(Default)]
 struct Found {
     adopted: u64,

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use sluicegate_config::model::{Preset, VarName, VarScope};
 
 use super::Kind;
-use super::frame::{BODY_FULL, Put, Take, Writer};
+use super::frame::{Put, Take, Writer};
 use crate::running::Running;
 use crate::sample::{ProcVariable, Sample, VarRef, of_process};
 
@@ -25,30 +25,21 @@ pub(super) fn write<W: Write>(running: &Running, writer: &mut Writer<W>) -> io::
     for preset in &running.config.global.presets {
         body.text(preset.target.name.name.as_bytes());
         body.text(preset.text.as_bytes());
-        end(Kind::Presets, &mut body, BODY_FULL, writer)?;
+        writer.frame_if_full(Kind::Presets as u8, &mut body)?;
     }
-    end(Kind::Presets, &mut body, 1, writer)?;
+    writer.rest(Kind::Presets as u8, &mut body)?;
     let mut from = 0;
     loop {
         let variables = of_process(from, LISTED);
         from += variables.len();
         for (name, variable) in &variables {
             put(&mut body, name, variable);
-            end(Kind::Variables, &mut body, BODY_FULL, writer)?;
+            writer.frame_if_full(Kind::Variables as u8, &mut body)?;
         }
         if variables.len() < LISTED {
-            return end(Kind::Variables, &mut body, 1, writer);
+            return writer.rest(Kind::Variables as u8, &mut body);
         }
     }
-}
-
-/// Writes the frame if it has at least this many bytes.
-fn end<W: Write>(kind: Kind, body: &mut Put, least: usize, writer: &mut Writer<W>) -> io::Result<()> {
-    if body.0.len() >= least {
-        writer.frame(kind as u8, &body.0)?;
-        body.0.clear();
-    }
-    Ok(())
 }
 
 fn put(body: &mut Put, name: &str, variable: &ProcVariable) {

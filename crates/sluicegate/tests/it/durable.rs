@@ -1,4 +1,4 @@
-//! What is acknowledged is there after the process was killed.
+//! Acknowledged changes are there after the process was killed.
 
 use std::io::{Read, Write};
 use std::net::TcpStream;

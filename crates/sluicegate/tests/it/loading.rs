@@ -302,7 +302,7 @@ fn the_stores_of_a_proxy_are_saved_at_its_end() {
     assert_eq!(data.ask(&["GET", "rounds"]), "$1\r\n3\r\n");
 }
 
-/// What is in memory while a file is loaded is a part of it, and does not take its place.
+/// The part of a file that is in memory while it is loaded does not take its place.
 #[test]
 fn a_store_that_is_being_loaded_is_not_saved() {
     let directory = tempfile::tempdir().expect("a directory");

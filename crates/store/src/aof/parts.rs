@@ -8,8 +8,8 @@
 //!
 //! If a step fails after the new manifest has got its name, either may be found after a crash. Both are complete, but not
 //! to who writes on: the increment that is open may not be the last one, so a torn end of it would make the files
-//! unreadable, or may not be named at all. [`Parts::is_certain`] is false then, and the step, another one or
-//! [`Parts::settle`] has to succeed before anything is written.
+//! unreadable, or may not be named at all. The step, another one or [`Parts::settle`] has to succeed before anything is
+//! written then.
 //!
 //! The directory is locked as long as [`Parts`] exists, since two processes that append to one file, or that remove what
 //! the other one has named, would make it unreadable. It is the directory of these files and not `dir`, which stores with
@@ -31,6 +31,7 @@ pub(crate) struct Parts {
     /// The highest number of a file so far, even if no manifest names it.
     last_base: i64,
     last_increment: i64,
+    /// Whether the manifest on the disk is known.
     is_certain: bool,
     /// [`None`] if the file system has no locks.
     _lock: Option<Lock>,
@@ -41,7 +42,8 @@ pub(crate) struct Parts {
 pub(crate) enum BaseFormat {
     /// An RDB file: `aof-use-rdb-preamble yes`.
     Rdb,
-    /// Commands.
+    /// Commands: only tests write them.
+    #[cfg(test)]
     Commands,
 }
 
@@ -191,11 +193,6 @@ impl Parts {
         &self.directory
     }
 
-    /// Returns whether the manifest on the disk is known.
-    pub(crate) fn is_certain(&self) -> bool {
-        self.is_certain
-    }
-
     /// Creates the next increment, empty. Until a step names it, it is of no use after a crash.
     pub(crate) fn create_increment(&mut self) -> io::Result<(Part, Box<dyn File>)> {
         self.last_increment = next(self.last_increment)?;
@@ -227,6 +224,7 @@ impl Parts {
         self.last_base = next(self.last_base)?;
         let ending = match format {
             BaseFormat::Rdb => ".base.rdb",
+            #[cfg(test)]
             BaseFormat::Commands => ".base.aof",
         };
         let part = Part { name: self.name_of(self.last_base, ending), seq: self.last_base };

@@ -85,6 +85,7 @@ pub(crate) enum EndKind {
     Bad { at: u64, is_zeros: bool },
 }
 
+#[cfg(test)]
 impl EndKind {
     /// Returns whether a crash can explain it, of the last file.
     pub(crate) fn is_cut(self) -> bool {

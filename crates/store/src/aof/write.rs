@@ -1,11 +1,10 @@
 //! Commands that are appended to an increment, and what of them is durable.
 //!
 //! Positions are counted in bytes since the append-only file began, over all increments, so that whoever waits for a
-//! command waits for the position of its end: up to [`Log::appended`] commands are in memory, up to [`Log::written`] they
-//! survive the process, and up to [`Log::durable`] they survive the machine.
+//! command waits for the position of its end: up to [`Log::appended`] commands are in memory, after a
+//! [`flush`](Log::flush) they survive the process, and up to [`Log::durable`] they survive the machine.
 //!
-//! Nothing here waits or has a thread. The caller decides when to [`flush`](Log::flush) and to [`sync`](Log::sync), or has
-//! another thread sync a [duplicate](Log::duplicate) of the file and reports how that went.
+//! Nothing here has a thread. The caller decides when to [`flush`](Log::flush) and to [`sync`](Log::sync).
 //!
 //! What fails:
 //!
@@ -120,7 +119,6 @@ pub(crate) struct Log {
     unnamed: Option<u64>,
     /// Whether the file can still be synced.
     is_sound: bool,
-    has_write_error: bool,
 }
 
 impl Log {
@@ -134,7 +132,6 @@ impl Log {
             synced: position,
             unnamed: None,
             is_sound: true,
-            has_write_error: false,
         }
     }
 
@@ -166,6 +163,7 @@ impl Log {
     }
 
     /// Returns the position up to which commands are in the file.
+    #[cfg(test)]
     pub(crate) fn written(&self) -> u64 {
         self.written
     }
@@ -183,11 +181,6 @@ impl Log {
     /// Returns the number of bytes that wait to be written.
     pub(crate) fn waiting(&self) -> usize {
         self.encoder.out.len()
-    }
-
-    /// Returns whether the last flush failed.
-    pub(crate) fn has_write_error(&self) -> bool {
-        self.has_write_error
     }
 
     /// Returns whether the file is of use; it is not after a sync has failed.
@@ -213,7 +206,6 @@ impl Log {
                 Err(error) => break Err(error),
             }
         };
-        self.has_write_error = result.is_err();
         if result.is_err() && done > 0 && self.file.truncate(self.length).is_ok() {
             done = 0;
         }
@@ -239,23 +231,18 @@ impl Log {
 
     /// Returns the position up to which a sync that begins now makes commands durable; [`None`] if none may begin any
     /// more.
-    pub(crate) fn syncable(&self) -> Option<u64> {
+    fn syncable(&self) -> Option<u64> {
         self.is_sound.then_some(self.written)
     }
 
     /// Records that a sync has ended that began at a [position](Self::syncable).
-    pub(crate) fn end_sync(&mut self, position: u64, has_succeeded: bool) {
+    fn end_sync(&mut self, position: u64, has_succeeded: bool) {
         match has_succeeded {
             // One that began earlier and ended later than one that failed did not see its error.
             true if self.is_sound => self.synced = self.synced.max(position),
             true => {}
             false => self.is_sound = false,
         }
-    }
-
-    /// Returns the file once more, for another thread to sync.
-    pub(crate) fn duplicate(&self) -> io::Result<Box<dyn File>> {
-        self.file.duplicate()
     }
 }
 
@@ -318,12 +305,12 @@ mod tests {
         let first = disk.contents(b"f").expect("a file");
         log.append(effects(0, &[b"<a command of more than sixty bytes, which is too long for the disk>"]).into_iter());
         assert_eq!(log.flush().expect_err("no space").raw_os_error(), Some(libc::ENOSPC));
-        assert_eq!((disk.contents(b"f").expect("a file"), log.has_write_error()), (first.clone(), true));
+        assert_eq!(disk.contents(b"f").expect("a file"), first);
         log.append(effects(0, &[b"<third>"]).into_iter());
         disk.plan(|plan| plan.space = None);
         log.flush().expect("space");
         let after = disk.contents(b"f").expect("a file");
-        assert!(after.starts_with(&first) && after.ends_with(b"the disk><third>") && !log.has_write_error());
+        assert!(after.starts_with(&first) && after.ends_with(b"the disk><third>"));
         assert_eq!((log.length(), log.written(), log.waiting()), (after.len() as u64, log.appended(), 0));
         // What cannot be cut off is continued.
         let at = disk.operations() + 2;
@@ -363,7 +350,7 @@ mod tests {
         let mut log = Log::unnamed(disk.append(b"f").expect("no fault"), 500, 200);
         let end = log.append(effects(0, &[b"<first>"]).into_iter());
         log.flush().expect("no fault");
-        let (position, mut file) = (log.syncable().expect("sound"), log.duplicate().expect("no fault"));
+        let (position, mut file) = (log.syncable().expect("sound"), disk.append(b"f").expect("no fault"));
         log.append(effects(0, &[b"<second>"]).into_iter());
         log.flush().expect("no fault");
         log.end_sync(position, file.sync_data().is_ok());

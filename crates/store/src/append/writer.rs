@@ -230,7 +230,6 @@ impl Writer {
         drop(state);
         appender.is_failing.store(is_failing, Ordering::SeqCst);
         appender.record.loading().refuse_appending(error.filter(|_| is_failing).as_deref());
-        appender.written.store(self.written, Ordering::SeqCst);
         if is_named {
             appender.publish(self.synced);
         }

@@ -4,7 +4,6 @@
 use std::future::Future;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::pin;
-use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 
 use sluicegate_data::object::List;
@@ -15,15 +14,12 @@ use sluicegate_wire::reply::Reply;
 use sluicegate_wire::resp::{Protocol, ReplySink, ReplyWriter};
 
 use crate::catalogue::{CommandSpec, Cost, Flags, Handler};
-use crate::command::asked::ask_line;
+use crate::command::asked::{Listener, ask_line};
 use crate::context::Ctx;
 use crate::gate::Closed;
 use crate::keys::KeyRule;
 use crate::keyspace::Keyspace;
-use crate::memory::{Account, Memory};
-use crate::notify::{Class, parse_classes};
-use crate::outbox::Outbox;
-use crate::pubsub::{Kind, Subscriber};
+use crate::notify::Class;
 use crate::refused::FAILED;
 use crate::{Mode, Store, StoreOptions};
 
@@ -208,49 +204,6 @@ fn served(mut parked: crate::Parked) -> String {
     panic!("nobody serves it");
 }
 
-/// A client that listens to events.
-struct Listener {
-    account: Arc<Account>,
-    outbox: Outbox,
-}
-
-impl Subscriber for Listener {
-    fn id(&self) -> u64 {
-        1
-    }
-
-    fn outbox(&self) -> &Outbox {
-        &self.outbox
-    }
-
-    fn wake(&self) {}
-
-    fn kill(&self) {}
-
-    fn account(&self) -> &Arc<Account> {
-        &self.account
-    }
-}
-
-impl Listener {
-    fn of(store: &Store) -> Arc<Listener> {
-        store.0.notifier.set_classes(parse_classes(b"El").expect("classes"));
-        let account = Account::new(&Arc::new(Memory::new()));
-        let listener = Arc::new(Listener { account, outbox: Outbox::default() });
-        let subscriber: Arc<dyn Subscriber> = listener.clone();
-        store.0.pubsub.subscribe(Kind::Channel, b"__keyevent@0__:rpush", &subscriber);
-        listener
-    }
-
-    /// Returns the number of received events.
-    fn heard(&self) -> usize {
-        let mut output = Vec::new();
-        self.outbox.drain(&mut output);
-        self.outbox.left(0);
-        String::from_utf8(output).expect("text").matches("message").count()
-    }
-}
-
 fn aborted(store: &Store) -> (u64, u64) {
     let stats = store.stats();
     (stats.aborted_commands, stats.aborted)
@@ -261,7 +214,7 @@ const POPPED: &str = "*2\r\n$4\r\nlist\r\n$7\r\nelement\r\n";
 #[test]
 fn a_fault_behind_a_write_is_published_and_its_waiters_are_served() {
     let store = store();
-    let listener = Listener::of(&store);
+    let listener = Listener::of(&store, b"El", &["rpush"]);
     let waiter = ask_line(&store, 0, "BLPOP list 0").expect_err("there is nothing yet");
     assert!(catch_unwind(AssertUnwindSafe(|| ask_line(&store, 0, "FAULTPUSH list"))).is_err());
     assert_eq!(served(waiter), POPPED);
@@ -280,7 +233,7 @@ fn a_fault_behind_a_write_is_published_and_its_waiters_are_served() {
 #[test]
 fn a_fault_in_a_section_keeps_the_effects_of_the_section() {
     let store = store();
-    let listener = Listener::of(&store);
+    let listener = Listener::of(&store, b"El", &["rpush"]);
     let waiter = ask_line(&store, 0, "BLPOP list 0").expect_err("there is nothing yet");
     let mut section = ready(store.section([(0, &b"list"[..], Mode::Exclusive)])).expect("a free key");
     let mut out = Vec::new();
@@ -300,7 +253,7 @@ fn a_fault_in_a_section_keeps_the_effects_of_the_section() {
 #[test]
 fn a_section_whose_client_goes_passes_its_keys_on() {
     let store = store();
-    let listener = Listener::of(&store);
+    let listener = Listener::of(&store, b"El", &["rpush"]);
     let blocked = ask_line(&store, 0, "BLPOP list 0").expect_err("there is nothing yet");
     let mut section = ready(store.section([(0, &b"list"[..], Mode::Exclusive)])).expect("a free key");
     let behind = ask_line(&store, 0, "LLEN list").expect_err("the key is held");

@@ -130,11 +130,13 @@ fn record_codes(ctx: &mut Ctx<'_>, fields: &[&[u8]], codes: &[i64], at_ms: i64) 
     if !ctx.records() {
         return;
     }
-    let with = |code: i64| -> Vec<&[u8]> {
-        fields.iter().zip(codes).filter(|(_, found)| **found == code).map(|(field, _)| *field).collect()
-    };
-    record_removal(ctx, &with(DELETED));
-    record_expiry(ctx, at_ms, &with(DONE));
+    record_removal(ctx, &with_code(fields, codes, DELETED));
+    record_expiry(ctx, at_ms, &with_code(fields, codes, DONE));
+}
+
+/// Returns the elements of which this is the code.
+fn with_code<'w>(elements: &[&'w [u8]], codes: &[i64], code: i64) -> Vec<&'w [u8]> {
+    elements.iter().zip(codes).filter(|(_, found)| **found == code).map(|(element, _)| *element).collect()
 }
 
 /// Records that fields of the hash at key 0 were removed.
@@ -520,10 +522,7 @@ fn record_members(ctx: &mut Ctx<'_>, members: &[&[u8]], codes: &[i64], at_ms: i6
         return;
     }
     let (key, at) = (ctx.words[1], at_ms.to_string());
-    let with = |code: i64| -> Vec<&[u8]> {
-        members.iter().zip(codes).filter(|(_, found)| **found == code).map(|(member, _)| *member).collect()
-    };
-    let (removed, timed) = (with(DELETED), with(DONE));
+    let (removed, timed) = (with_code(members, codes, DELETED), with_code(members, codes, DONE));
     if !removed.is_empty() {
         ctx.record_as(&[&[b"SREM", key], &removed[..]].concat());
     }

@@ -422,8 +422,8 @@ fn move_one(ctx: &mut Ctx<'_>, out: &mut dyn ReplySink, from: End, to: End) -> R
     if !same {
         ctx.key(1).edit_as(|list: &mut List| add(list, &text))?;
     }
-    if ctx.words[0].len() > b"rpoplpush".len() || ctx.words[0].first().is_some_and(|first| matches!(first, b'b' | b'B'))
-    {
+    // BLMOVE and BRPOPLPUSH: a replay does not wait.
+    if matches!(ctx.words[0].first(), Some(b'b' | b'B')) {
         let word = |end: End| if end == End::Head { &b"LEFT"[..] } else { b"RIGHT" };
         let [source, destination] = [0, 1].map(|index| ctx.words[ctx.places[index].word as usize]);
         ctx.record_as(&[b"LMOVE", source, destination, word(from), word(to)]);

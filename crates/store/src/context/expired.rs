@@ -1,9 +1,11 @@
 //! Keys and elements that a command finds expired: they are removed, and that is recorded before the command.
 
 use sluicegate_data::object::{Hash, Kind, Set};
+use sluicegate_data::table::Slot;
 
 use super::Ctx;
 use crate::notify::Class;
+use crate::record::removal_of;
 
 /// The maximum number of expired fields that a command removes, in addition to those that it names.
 const EXPIRED_MAX: usize = 128;
@@ -49,19 +51,9 @@ impl Ctx<'_> {
                 hash.len() == 0
             })
         });
-        let Some(Some(is_empty)) = expired.filter(|_| !gone.is_empty()) else { return };
-        stripe.expired_elements += gone.len() as u64;
-        if is_empty {
-            self.garbage.extend(stripe.remove(slot));
+        if let Some(Some(is_empty)) = expired {
+            self.end_expiry(index, slot, false, is_empty, &gone);
         }
-        self.record_gone(index, false, &gone);
-        // These are not changes of the command itself.
-        let changed = self.changed;
-        self.notify(index, Class::Hash, "hexpired");
-        if is_empty {
-            self.notify(index, Class::Generic, "del");
-        }
-        self.changed = changed;
     }
 
     /// Records that a key was found expired and removed.
@@ -71,13 +63,28 @@ impl Ctx<'_> {
         self.record_apart(place.db, &[b"DEL", self.words[place.word as usize]]);
     }
 
-    /// Records that elements of key `index` have expired and were removed.
-    pub(super) fn record_gone(&mut self, index: usize, is_set: bool, elements: &[Box<[u8]>]) {
+    /// Removes key `index` if its expired elements, which were removed, were the last, and records and tells both.
+    fn end_expiry(&mut self, index: usize, slot: Slot, is_set: bool, is_empty: bool, gone: &[Box<[u8]>]) {
+        if gone.is_empty() {
+            return;
+        }
         let place = self.places[index];
-        let name: &[u8] = if is_set { b"SREM" } else { b"HDEL" };
-        let head = [name, self.words[place.word as usize]];
-        let words: Vec<&[u8]> = head.into_iter().chain(elements.iter().map(|element| &element[..])).collect();
-        self.record_apart(place.db, &words);
+        let stripe = &mut self.locks[usize::from(place.lock)];
+        stripe.expired_elements += gone.len() as u64;
+        if is_empty {
+            self.garbage.extend(stripe.remove(slot));
+        }
+        self.record_apart(place.db, &removal_of(self.words[place.word as usize], is_set, gone));
+        // These are not changes of the command itself.
+        let changed = self.changed;
+        match is_set {
+            true => self.notify(index, Class::Set, "srem"),
+            false => self.notify(index, Class::Hash, "hexpired"),
+        }
+        if is_empty {
+            self.notify(index, Class::Generic, "del");
+        }
+        self.changed = changed;
     }
 
     /// Removes the expired elements of key `index`, which is about to be changed, and records that.
@@ -95,25 +102,8 @@ impl Ctx<'_> {
             while !object.purge(now_ms, usize::MAX, &mut |element| gone.push(element.into())).1 {}
             (object.is_gone(), object.type_name() == Set::NAME)
         });
-        let Some((is_empty, is_set)) = purged else { return };
-        if is_empty {
-            let garbage = stripe.remove(slot);
-            self.garbage.extend(garbage);
+        if let Some((is_empty, is_set)) = purged {
+            self.end_expiry(index, slot, is_set, is_empty, &gone);
         }
-        if gone.is_empty() {
-            return;
-        }
-        self.locks[usize::from(place.lock)].expired_elements += gone.len() as u64;
-        self.record_gone(index, is_set, &gone);
-        let changed = self.changed;
-        if is_set {
-            self.notify(index, Class::Set, "srem");
-        } else {
-            self.notify(index, Class::Hash, "hexpired");
-        }
-        if is_empty {
-            self.notify(index, Class::Generic, "del");
-        }
-        self.changed = changed;
     }
 }

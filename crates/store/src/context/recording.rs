@@ -1,8 +1,8 @@
 //! What a command records of its effect, under the locks or holds of its keys.
 //!
 //! Nearly every command records its own words. One whose effect depends on time, chance or who waits calls
-//! [`Ctx::record_as`] instead. One that reads values which replaying it might find changed records the [value](Records::Value)
-//! of the keys that it wrote.
+//! [`Ctx::record_as`] instead. One that reads values which replaying it might find changed records the
+//! [value](Records::Value) of the keys that it wrote.
 //!
 //! A key or an element that has expired is still there when the record is replayed, because nothing expires then. So its
 //! removal is recorded before anything that depends on it: by whoever removes it, and elements that a command may write
@@ -12,7 +12,7 @@ use std::sync::Arc;
 
 use sluicegate_data::rdb;
 use sluicegate_data::rdb::encode::{Compression, Form, Out, Times, sealed};
-use sluicegate_data::value::{SHARED_MIN, Value};
+use sluicegate_data::value::Value;
 use smallvec::SmallVec;
 
 use super::Ctx;
@@ -89,20 +89,17 @@ impl Ctx<'_> {
         match self.ahead.as_ref().filter(|ahead| !ahead.long.is_empty()) {
             None => unit.add(db, words),
             Some(ahead) => {
-                let word = |word: &&[u8]| {
+                let word = |word: &&'_ [u8]| {
                     let shared = |(place, _): &&(u32, Arc<Vec<u8>>)| std::ptr::eq(self.words[*place as usize], *word);
-                    match ahead.long.iter().find(shared).filter(|_| word.len() >= SHARED_MIN) {
-                        Some((_, bytes)) => bytes.clone(),
-                        None => Arc::new(word.to_vec()),
-                    }
+                    ahead.long.iter().find(shared).map(|(_, bytes)| bytes)
                 };
-                let words: SmallVec<[Arc<Vec<u8>>; 8]> = words.iter().map(word).collect();
-                unit.add_words(db, words.iter().map(Word::Shared));
+                unit.add_words(db, words.iter().map(|bytes| word(bytes).map_or(Word::Bytes(bytes), Word::Shared)));
             }
         }
     }
 
-    /// Records the command, of which `records` tells what is recorded, if it has changed a key. Called before its locks, or its holds, are released.
+    /// Records the command, of which `records` tells what is recorded, if it has changed a key. Called before its locks, or
+    /// its holds, are released.
     #[inline]
     pub(crate) fn record(&mut self, records: impl FnOnce() -> Option<Records>) {
         if self.changed != 0 {
@@ -117,7 +114,7 @@ impl Ctx<'_> {
     fn record_changes(&mut self, records: Option<Records>) {
         let changed = std::mem::take(&mut self.changed);
         let recorded = self.recorded.take();
-        let Some(records) = records.filter(|_| self.records()) else { return };
+        let Some(records) = records else { return };
         let (inner, db) = (self.inner, self.db);
         let unit = match recorded {
             None if self.needs_values(records) => Some(self.values(changed)),
@@ -155,17 +152,15 @@ impl Ctx<'_> {
 
     fn may_expire(&self, index: usize) -> bool {
         let place = self.places[index];
-        let expires = |entry: &sluicegate_data::value::Entry| {
-            let is_held = self.collected.is_some() || self.pins.is_some();
-            entry.elements_due().is_some() || is_held && entry.expiry().is_some()
-        };
         if self.pins.is_some() {
             return true;
         }
         let Some(stripe) = self.locks.get(usize::from(place.lock)) else { return false };
-        let slot = stripe.table.find(place.hash, self.words[place.word as usize]);
-        let is_expiring = slot.is_some_and(|slot| expires(stripe.table.entry(slot)));
-        is_expiring || stripe.holds.is_some() && slot.is_some_and(|slot| stripe.table.entry(slot).expiry().is_some())
+        let is_held = self.collected.is_some() || stripe.holds.is_some();
+        stripe.table.find(place.hash, self.words[place.word as usize]).is_some_and(|slot| {
+            let entry = stripe.table.entry(slot);
+            entry.elements_due().is_some() || is_held && entry.expiry().is_some()
+        })
     }
 
     /// Records the values of all keys of a command that ended in the middle.
@@ -214,9 +209,7 @@ impl Ctx<'_> {
     /// Records what was done before the command itself.
     pub(super) fn record_apart(&mut self, db: u32, words: &[&[u8]]) {
         if self.records() {
-            let mut unit = Box::<Unit>::default();
-            unit.add(db, words);
-            self.give(unit);
+            self.give(Unit::of(db, words));
         }
     }
 }

@@ -585,11 +585,6 @@ impl File for DiskFile {
         Ok(())
     }
 
-    fn duplicate(&self) -> io::Result<Box<dyn File>> {
-        let DiskFile { state, node, position, mode } = self;
-        Ok(Box::new(DiskFile { state: state.clone(), node: *node, position: *position, mode: *mode }))
-    }
-
     fn length(&self) -> io::Result<u64> {
         let mut state = self.state();
         state.is_up()?;

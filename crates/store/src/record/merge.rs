@@ -1,7 +1,6 @@
 //! Units of all threads in the order of their numbers.
 
 use std::collections::VecDeque;
-use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use super::{Place, Record, Unit};
@@ -94,17 +93,15 @@ impl<'m> Taken<'m> {
         self.effects.clone().map(move |index| {
             let Place { database, bytes_end, long_end } = effects[index];
             let (start, long_start) = before(index).map_or((0, 0), |place| (place.bytes_end, place.long_end));
-            Effect { database, command: &bytes[start..bytes_end], start, long: long_of(long, long_start..long_end) }
+            Effect { database, command: &bytes[start..bytes_end], start, long: &long[long_start..long_end] }
         })
     }
 }
 
-fn long_of(long: &[(usize, Arc<Vec<u8>>)], range: std::ops::Range<usize>) -> &[(usize, Arc<Vec<u8>>)] {
-    &long[range]
-}
-
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
     use super::*;
 
     /// Units that threads put at the same time come out in the order of their numbers, each whole; and the units of a

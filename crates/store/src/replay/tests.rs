@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::io::{Read, Write};
-use std::sync::{Arc, Mutex};
+use std::sync::Mutex;
 
 use sluicegate_testkit::{Client, RedisServer, encode, wait_for};
 use sluicegate_wire::engine::{Engine, Started};
@@ -10,12 +10,9 @@ use sluicegate_wire::reply::Reply;
 
 use super::*;
 use crate::aof::parts::Found;
+use crate::command::asked::Listener;
 use crate::files::simulated::{Disk, Plan};
 use crate::files::{Directory, Files};
-use crate::memory::{Account, Memory};
-use crate::notify::parse_classes;
-use crate::outbox::Outbox;
-use crate::pubsub::{Kind, Subscriber};
 use crate::{Clock, ManualClock, Policy, Store, StoreOptions};
 
 const DIRECTORY: &[u8] = b"appendonlydir";
@@ -548,13 +545,7 @@ fn nothing_has_expired_while_commands_are_replayed() {
 fn commands_do_not_wait_nor_count_nor_publish_and_need_no_room() {
     let store = store();
     store.limit_memory(1, Policy::NoEviction);
-    store.0.notifier.set_classes(parse_classes(b"KEA").expect("classes"));
-    let account = Account::new(&Arc::new(Memory::new()));
-    let listener = Arc::new(Listener { account, outbox: Outbox::default() });
-    let subscriber: Arc<dyn Subscriber> = listener.clone();
-    for event in ["rpush", "set", "sortstore", "lpop", "del"] {
-        store.0.pubsub.subscribe(Kind::Channel, format!("__keyevent@0__:{event}").as_bytes(), &subscriber);
-    }
+    let listener = Listener::of(&store, b"KEA", &["rpush", "set", "sortstore", "lpop", "del"]);
     let lines = [
         "BLPOP none 0",
         "XREAD BLOCK 0 STREAMS none $",
@@ -577,30 +568,6 @@ fn commands_do_not_wait_nor_count_nor_publish_and_need_no_room() {
     assert_eq!(listener.outbox.len(), 0);
     assert_eq!(ask_line(&store, 0, "SET k w"), Reply::Simple("OK".into()));
     assert!(listener.outbox.len() > 0);
-}
-
-/// A client that listens to events.
-struct Listener {
-    account: Arc<Account>,
-    outbox: Outbox,
-}
-
-impl Subscriber for Listener {
-    fn id(&self) -> u64 {
-        1
-    }
-
-    fn outbox(&self) -> &Outbox {
-        &self.outbox
-    }
-
-    fn wake(&self) {}
-
-    fn kill(&self) {}
-
-    fn account(&self) -> &Arc<Account> {
-        &self.account
-    }
 }
 
 #[test]

@@ -650,10 +650,7 @@ impl Context<'_> {
             let unwritten = loading.refuses_appending();
             [LOADING, MISCONF].into_iter().chain(unwritten).find(is_why)
         };
-        let of_ping = || match command.traits.notices_failures {
-            true => loading.refuses_writes().then_some(MISCONF).or_else(|| loading.refuses_appending()),
-            false => None,
-        };
+        let of_ping = || if command.traits.notices_failures { loading.refusal_of_writes() } else { None };
         command.spec.refusal(loading).or_else(of_queued).or_else(of_ping)
     }
 

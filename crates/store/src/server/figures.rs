@@ -65,7 +65,7 @@ impl Server {
             loaded_percent: inner.loading.estimate(0).0 as u64,
             changes: saves.changes,
             last_save_s: saves.last_s,
-            is_saving: saves.is_running && !is_rewrite,
+            is_saving: saves.is_running,
             save_failed: !saves.last_succeeded,
             saves: saves.saves,
             appended,

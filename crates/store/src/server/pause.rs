@@ -179,6 +179,7 @@ mod tests {
         pause.start(Duration::ZERO, true);
         assert!(!pause.holds(true));
     }
+
     #[test]
     fn the_end_of_the_process_is_a_pause_that_no_client_ends() {
         let pause = Pause::default();

@@ -21,7 +21,7 @@ use sluicegate_data::value::{Access, EditingAs, Entry, Garbage, Value};
 use super::Stripe;
 use super::image::{Images, keep, keep_if_small};
 use crate::notify::Class;
-use crate::record::RecordWords;
+use crate::record::{RecordWords, removal_of};
 use crate::snapshot::Snapshots;
 
 #[cfg(test)]
@@ -281,9 +281,7 @@ impl Stripe {
                 let (class, name) = if is_set { (Class::Set, "srem") } else { (Class::Hash, "hexpired") };
                 tell(class, name, entry.key());
                 if let Some(record) = &mut record {
-                    let command: &[u8] = if is_set { b"SREM" } else { b"HDEL" };
-                    let words = [command, entry.key()].into_iter().chain(elements.iter().map(|element| &element[..]));
-                    record(&words.collect::<Vec<&[u8]>>());
+                    record(&removal_of(entry.key(), is_set, &elements));
                 }
                 if is_watched {
                     purged_keys.push(entry.key().into());

@@ -163,8 +163,8 @@ impl Chunk {
         self.put_key(head, value, None)
     }
 
-    /// Like [`key`](Self::key), for a key that may be large: whenever the chunk has [`PIECE_BYTES`](super::super::encode::PIECE_BYTES), it is given to
-    /// `hand_over` and empty afterwards. The pieces belong together.
+    /// Like [`key`](Self::key), for a key that may be large: whenever the chunk has
+    /// [`PIECE_BYTES`](super::super::encode::PIECE_BYTES), it is given to `hand_over` and empty afterwards. The pieces belong together.
     pub fn key_in_pieces(&mut self, head: KeyHead<'_>, value: Written<'_>, hand_over: &mut dyn FnMut(&Chunk)) -> bool {
         self.put_key(head, value, Some(hand_over))
     }

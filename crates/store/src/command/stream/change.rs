@@ -6,7 +6,7 @@ use sluicegate_data::object::stream::{BYTES_MAX, Keep, Stream, StreamId, Trim};
 use sluicegate_data::value::Garbage;
 use sluicegate_wire::resp::ReplySink;
 
-use super::{Said, Seq, say_id, strict_id};
+use super::{Said, Seq, say_id, strict_id, text_of};
 use crate::command::{integer, is, or_error};
 use crate::context::Ctx;
 use crate::notify::Class;
@@ -114,8 +114,7 @@ fn next_id(last: StreamId, said: Option<Said>, now_ms: u64) -> Result<StreamId, 
 /// Records that an entry was added to key 0, and what remained of the others.
 fn record_added(ctx: &mut Ctx<'_>, options: &Options, id: StreamId, entry: &[&[u8]]) {
     if ctx.records() {
-        let text = format!("{}-{}", id.ms, id.seq);
-        ctx.record_as(&[&[b"XADD", ctx.words[1], text.as_bytes()], entry].concat());
+        ctx.record_as(&[&[b"XADD", ctx.words[1], &text_of(id)], entry].concat());
         if options.trim.is_some() {
             record_trimmed(ctx);
         }

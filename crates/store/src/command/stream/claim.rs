@@ -8,7 +8,7 @@ use sluicegate_data::object::{Kind, Object};
 use sluicegate_wire::resp::{ReplySink, parse_i64};
 use smallvec::SmallVec;
 
-use super::{range_end, say_entry, say_id, strict_id};
+use super::{range_end, say_entry, say_id, strict_id, text_of};
 use crate::command::{integer, is, or_error};
 use crate::context::Ctx;
 use crate::notify::Class;
@@ -279,8 +279,8 @@ pub(super) fn record_consumer(ctx: &mut Ctx<'_>, key: &[u8], group: &[u8], consu
 /// Records up to where a group has read.
 pub(super) fn record_position(ctx: &mut Ctx<'_>, key: &[u8], group: &[u8], last: StreamId, read: i64) {
     if ctx.records() {
-        let (last, read) = (format!("{}-{}", last.ms, last.seq), read.to_string());
-        ctx.record_as(&[b"XGROUP", b"SETID", key, group, last.as_bytes(), b"ENTRIESREAD", read.as_bytes()]);
+        let read = read.to_string();
+        ctx.record_as(&[b"XGROUP", b"SETID", key, group, &text_of(last), b"ENTRIESREAD", read.as_bytes()]);
     }
 }
 
@@ -290,7 +290,7 @@ pub(super) fn record_pending(ctx: &mut Ctx<'_>, index: usize, key: &[u8], group:
         return;
     }
     // Entries with the same state are recorded together.
-    let mut states: Vec<(Vec<u8>, Pending, Vec<String>)> = Vec::new();
+    let mut states: Vec<(Vec<u8>, Pending, Vec<Vec<u8>>)> = Vec::new();
     let mut last = StreamId::MIN;
     if let Some(stream) = ctx.key(index).object::<Stream>().ok().flatten()
         && let Some(found) = stream.groups().get(group)
@@ -298,8 +298,8 @@ pub(super) fn record_pending(ctx: &mut Ctx<'_>, index: usize, key: &[u8], group:
         last = found.last();
         for id in ids {
             let Some(pending) = found.pending_of(*id) else { continue };
-            let (owner, text) = (found.owner(pending).name(), format!("{}-{}", id.ms, id.seq));
-            let is_like = |(name, other, ids): &&mut (Vec<u8>, Pending, Vec<String>)| {
+            let (owner, text) = (found.owner(pending).name(), text_of(*id));
+            let is_like = |(name, other, ids): &&mut (Vec<u8>, Pending, Vec<Vec<u8>>)| {
                 name == owner
                     && (other.delivered_ms, other.count) == (pending.delivered_ms, pending.count)
                     && ids.len() < RECORDED_MAX
@@ -312,10 +312,10 @@ pub(super) fn record_pending(ctx: &mut Ctx<'_>, index: usize, key: &[u8], group:
     }
     for (owner, pending, ids) in states {
         let [time, count] = [pending.delivered_ms.to_string(), pending.count.to_string()];
-        let last = format!("{}-{}", last.ms, last.seq);
+        let last = text_of(last);
         let head = [&b"XCLAIM"[..], key, group, &owner, b"0"].into_iter();
         let tail = [&b"TIME"[..], time.as_bytes(), b"RETRYCOUNT", count.as_bytes(), b"FORCE", b"JUSTID", b"LASTID"];
-        let words = head.chain(ids.iter().map(String::as_bytes)).chain(tail).chain([last.as_bytes()]);
+        let words = head.chain(ids.iter().map(Vec::as_slice)).chain(tail).chain([&last[..]]);
         ctx.record_as(&words.collect::<Vec<&[u8]>>());
     }
 }
@@ -348,9 +348,9 @@ fn claim(
     if ctx.records() {
         // Entries that do not exist any more.
         if !claimed.deleted.is_empty() {
-            let ids: Vec<String> = claimed.deleted.iter().map(|id| format!("{}-{}", id.ms, id.seq)).collect();
+            let ids: Vec<Vec<u8>> = claimed.deleted.iter().copied().map(text_of).collect();
             let head = [&b"XACK"[..], words[1], words[2]].into_iter();
-            ctx.record_as(&head.chain(ids.iter().map(String::as_bytes)).collect::<Vec<&[u8]>>());
+            ctx.record_as(&head.chain(ids.iter().map(Vec::as_slice)).collect::<Vec<&[u8]>>());
         }
         if let Some((last, read)) = moved {
             record_position(ctx, words[1], words[2], last, read);

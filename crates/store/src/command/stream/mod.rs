@@ -104,6 +104,11 @@ fn range_end(word: &[u8], seq: u64) -> Result<(StreamId, bool), Refused> {
     Ok((id, false))
 }
 
+/// Returns an identifier as commands have it.
+fn text_of(id: StreamId) -> Vec<u8> {
+    id.with_text(<[u8]>::to_vec)
+}
+
 fn say_id(id: StreamId, out: &mut dyn ReplySink) {
     id.with_text(|text| out.bulk(text));
 }

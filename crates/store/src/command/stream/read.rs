@@ -13,7 +13,7 @@ use sluicegate_data::object::{Kind, Object};
 use sluicegate_wire::resp::{ReplySink, parse_i64};
 use smallvec::SmallVec;
 
-use super::{range_end, say_entry, strict_id};
+use super::{range_end, say_entry, strict_id, text_of};
 use crate::catalogue::Blocking;
 use crate::catalogue::Timeout;
 use crate::command::{integer, is, or_error};
@@ -308,7 +308,7 @@ pub(super) fn xread(ctx: &mut Ctx<'_>, out: &mut dyn ReplySink) {
                 b"$" => {
                     let last = stream.as_ref().map_or(StreamId::MIN, |stream| stream.facts().last);
                     let words = resolved.get_or_insert_with(|| words.iter().map(|word| word.to_vec()).collect());
-                    words[word] = last.with_text(<[u8]>::to_vec);
+                    words[word] = text_of(last);
                     last
                 }
                 LATEST => match &stream {
