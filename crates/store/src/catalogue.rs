@@ -19,7 +19,7 @@ use crate::context::{Ctx, Pending};
 use crate::gate::{Closed, Pass};
 use crate::keys::KeyRule;
 use crate::keyspace::Keyspace;
-use crate::loading::{BEHIND, LOADING, Loading};
+use crate::loading::{BEHIND, Behind, LOADING, Loading};
 use crate::names::Names;
 use crate::owned::{Received, ReplyForm};
 use crate::park::Parked;
@@ -561,7 +561,7 @@ impl CommandSpec {
     /// Like [`refusal`](Self::refusal), for a caller in the process, which cannot wait until less waits to be appended.
     #[cold]
     pub(crate) fn refusal_inside(&self, loading: &Loading) -> Option<&'static str> {
-        let is_behind = loading.holds_writes() && self.may_write();
+        let is_behind = loading.holds_writes_for(Behind::AppendOnly) && self.may_write();
         self.refusal(loading).or(is_behind.then_some(BEHIND))
     }
 

@@ -16,6 +16,7 @@ use std::time::{Duration, Instant};
 
 use crate::Inner;
 use crate::effect::Effect;
+use crate::loading::Behind;
 use crate::notify::Event;
 use crate::record::RecordWords;
 use crate::waiter::ReadyKey;
@@ -130,7 +131,8 @@ fn sweep_all(inner: &Inner, helps: bool, is_over: impl Fn() -> bool) -> bool {
     let now_ms = inner.clock.now_ms();
     let databases = inner.keyspace.databases();
     let first = sweeper.db.load(Ordering::Relaxed);
-    let is_paused = sweeper.paused.load(Ordering::Relaxed) || inner.memory.keeps_expired();
+    let is_full = inner.loading.holds_writes_for(Behind::Snapshot);
+    let is_paused = sweeper.paused.load(Ordering::Relaxed) || inner.memory.keeps_expired() || is_full;
     let swept = if is_paused { 0 } else { databases };
     for step in 0..swept {
         let db = (first + step) % databases;

@@ -187,7 +187,13 @@ pub struct Keyspace {
 
 impl Keyspace {
     /// `stripe_bits` is the logarithm of the number of stripes.
-    pub(crate) fn new(databases: u32, stripe_bits: u8, memory: Arc<Memory>, clock: Clock) -> Keyspace {
+    pub(crate) fn new(
+        databases: u32,
+        stripe_bits: u8,
+        memory: Arc<Memory>,
+        clock: Clock,
+        snapshots: Arc<Snapshots>,
+    ) -> Keyspace {
         let keyspace = Keyspace {
             databases: (0..databases).map(|_| AtomicPtr::new(ptr::null_mut())).collect(),
             hasher: KeyHasher::default(),
@@ -200,7 +206,7 @@ impl Keyspace {
             freed: AtomicU64::new(0),
             freeing: AtomicUsize::new(0),
             memory,
-            snapshots: Arc::default(),
+            snapshots,
             watching: Arc::default(),
             clock,
             held_by: AtomicU64::new(NOBODY),

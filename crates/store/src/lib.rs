@@ -214,6 +214,7 @@ impl Store {
                 stripe_bits,
                 memory.clone(),
                 options.clock.clone(),
+                Arc::new(snapshot::Snapshots::new(loading.clone())),
             ),
             clock: options.clock,
             limits: sluicegate_data::object::limits::Limits::new(),

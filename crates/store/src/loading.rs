@@ -1,11 +1,13 @@
 //! The reasons for which commands are kept from the data set — a file that is being loaded, a save that failed, an
-//! append-only file that cannot be written — and the progress of a load.
+//! append-only file that cannot be written, a disk that is too slow for a file — and the progress of a load.
 //!
 //! Threads that load write it, INFO reads it, and commands read one word of it: while a file is loaded only those with
 //! the flag `loading` run, and after a save that failed only those that do not write, as in Redis. Expiry and eviction rest meanwhile, because they would take keys from a data set
 //! that is not whole yet.
 
+use std::future::poll_fn;
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
+use std::task::{Poll, Waker};
 
 use parking_lot::{Mutex, RwLock};
 
@@ -23,10 +25,19 @@ const IS_ON: u8 = 1;
 const UNSAVED: u8 = 2;
 /// The append-only file cannot be written.
 const UNWRITTEN: u8 = 4;
-/// The append-only file is far behind.
-const FAR_BEHIND: u8 = 8;
 /// Replies wait until what they follow is on the disk.
-const HOLDS_REPLIES: u8 = 16;
+const HOLDS_REPLIES: u8 = 8;
+
+/// A file for which so much waits to be written that commands that write wait, too.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub(crate) enum Behind {
+    AppendOnly = 16,
+    Snapshot = 32,
+}
+
+/// All of them.
+const BEHIND_ANY: u8 = Behind::AppendOnly as u8 | Behind::Snapshot as u8;
 
 /// The start of the reply to commands that write while the append-only file cannot be written.
 const UNWRITTEN_TEXT: &str = "MISCONF Errors writing to the AOF file: ";
@@ -36,8 +47,10 @@ const TEXTS_MAX: usize = 64;
 /// The progress of the present load, and the result of the last one.
 #[derive(Debug, Default)]
 pub(crate) struct Loading {
-    /// [`IS_ON`], [`UNSAVED`], [`UNWRITTEN`], [`FAR_BEHIND`] and [`HOLDS_REPLIES`].
+    /// [`IS_ON`], [`UNSAVED`], [`UNWRITTEN`], [`HOLDS_REPLIES`] and [`Behind`].
     refuses: AtomicU8,
+    /// Clients that wait until no file is behind.
+    held: Mutex<Vec<Waker>>,
     /// The reply while the append-only file cannot be written.
     unwritten: RwLock<&'static str>,
     /// When it began, in Unix seconds.
@@ -91,15 +104,42 @@ impl Loading {
 
     /// Returns whether commands that write wait, because too much waits to be written.
     pub(crate) fn holds_writes(&self) -> bool {
-        self.refuses.load(Ordering::SeqCst) & FAR_BEHIND != 0
+        self.refuses.load(Ordering::SeqCst) & BEHIND_ANY != 0
     }
 
-    /// Sets whether commands that write wait.
-    pub(crate) fn hold_writes(&self, holds: bool) {
-        match holds {
-            true => self.refuses.fetch_or(FAR_BEHIND, Ordering::SeqCst),
-            false => self.refuses.fetch_and(!FAR_BEHIND, Ordering::SeqCst),
-        };
+    /// Returns whether they wait for this file.
+    pub(crate) fn holds_writes_for(&self, behind: Behind) -> bool {
+        self.refuses.load(Ordering::SeqCst) & behind as u8 != 0
+    }
+
+    /// Lets commands that write wait for a file.
+    pub(crate) fn hold_writes(&self, behind: Behind) {
+        self.refuses.fetch_or(behind as u8, Ordering::SeqCst);
+    }
+
+    /// Lets commands that write go on, if they wait for this file alone.
+    pub(crate) fn release_writes(&self, behind: Behind) {
+        if self.refuses.fetch_and(!(behind as u8), Ordering::SeqCst) & BEHIND_ANY == behind as u8 {
+            let held = std::mem::take(&mut *self.held.lock());
+            held.into_iter().for_each(Waker::wake);
+        }
+    }
+
+    /// Waits until commands that write need not.
+    pub(crate) async fn room(&self) {
+        poll_fn(|context| {
+            if !self.holds_writes() {
+                return Poll::Ready(());
+            }
+            {
+                let mut held = self.held.lock();
+                held.retain(|waker| !waker.will_wake(context.waker()));
+                held.push(context.waker().clone());
+            }
+            // Registered before looking, so that an end in between is not missed.
+            if self.holds_writes() { Poll::Pending } else { Poll::Ready(()) }
+        })
+        .await
     }
 
     /// Returns whether replies wait until what they follow is on the disk.

@@ -3,9 +3,10 @@
 //!
 //! Each thread takes stripe after stripe and locks it for slices, in which it copies [`SLICE_BYTES`] of entries, so others
 //! wait for some tens of microseconds; serialising, compressing, checksums and writing follow without the lock. The key of
-//! a large value is held in shared mode while the value is written, a very large one in pieces. A very large list is not:
-//! its blocks are shared, under the lock for some of them at a time. Old values that wait in stripes are taken when the
-//! pass comes by; if more than half of the budget waits, all stripes that are still to come are asked for theirs first.
+//! a large value is held in shared mode while the value is serialised, and while it is written if it would not fit into
+//! half of the budget. A very large list is not: its blocks are shared, under the lock for some of them at a time. Old values that wait in stripes are taken when the
+//! pass comes by; if more than half of the budget waits, all stripes that are still to come are asked for theirs first, and
+//! beyond the budget clients that write wait.
 
 mod pace;
 
@@ -94,6 +95,8 @@ impl Pass {
         manner: Manner,
     ) -> Pass {
         let keyspace = &inner.keyspace;
+        let budget = i64::try_from(budget).unwrap_or(i64::MAX);
+        keyspace.snapshots.set_waiting_max(budget);
         Pass {
             databases,
             form,
@@ -101,7 +104,7 @@ impl Pass {
             next: AtomicUsize::new(0),
             missed: Mutex::default(),
             lent: Mutex::default(),
-            budget: i64::try_from(budget).unwrap_or(i64::MAX),
+            budget,
             manner,
             asking: Mutex::default(),
             keys: AtomicU64::new(0),
@@ -341,15 +344,37 @@ impl Pass {
                 Some((number, self.mark(&locked, hash, key)?))
             })
         };
+        let mut pieces = Vec::new();
         if let (Some((number, entry)), Some(part)) = (found, part) {
-            self.write_entry(&entry, number, part, sink);
+            let is_kept = entry.outside_bytes() as i64 <= self.budget / 2;
+            with_value(&entry, |value| match is_kept && value.bytes() >= CHUNK_BYTES {
+                true => pieces = self.pieces_of(head_of(&entry, part.form), value, number, part),
+                false => self.write(head_of(&entry, part.form), value, number, part, sink),
+            });
         }
         section.finish();
+        if !pieces.is_empty() {
+            let mut sink = sink.lock();
+            pieces.iter().for_each(|piece| self.give(&mut *sink, piece));
+        }
     }
 
     fn write_entry(&self, entry: &Entry, number: u32, part: &mut Part, sink: &Mutex<dyn Sink + '_>) {
         let head = head_of(entry, part.form);
         with_value(entry, |value| self.write(head, value, number, part, sink));
+    }
+
+    /// Returns a key in chunks, so that nobody waits for the disk while it is held.
+    fn pieces_of(&self, head: KeyHead<'_>, value: Written<'_>, number: u32, part: &mut Part) -> Vec<Chunk> {
+        let (mut pieces, mut rest) = (Vec::new(), Chunk::new(part.form.settings));
+        rest.database(number.into());
+        let is_written = rest.key_in_pieces(head, value, &mut |piece| {
+            pieces.push(piece.clone());
+            self.lend_claims();
+        });
+        self.count(is_written.into(), part);
+        pieces.push(rest);
+        pieces
     }
 
     /// Appends a key; one that is larger than a chunk goes to the sink in pieces.
@@ -385,7 +410,7 @@ impl Pass {
 
     /// Takes the old values of all stripes to come, if many wait there.
     fn ask_all(&self, part: &mut Part, sink: &Mutex<dyn Sink + '_>) {
-        if self.snapshots().waiting.load(Ordering::Relaxed) <= self.budget / 2 {
+        if self.snapshots().waiting() <= self.budget / 2 {
             return;
         }
         let Some(_asking) = self.asking.try_lock() else { return };
@@ -475,6 +500,7 @@ impl Part {
 #[cfg(test)]
 mod tests {
     use std::collections::BTreeMap;
+    use std::future::Future;
 
     use sluicegate_data::object::Object;
     use sluicegate_data::object::limits::Limits;
@@ -673,7 +699,7 @@ mod tests {
                 let first = first.map(|(place, value)| (place, value, expected.get(place)));
                 assert!(first.is_none(), "seed {seed}: {first:?} is not as it was");
                 assert_eq!(found.len(), expected.len(), "seed {seed}");
-                assert_eq!(store.0.keyspace.snapshots.waiting.load(Ordering::Relaxed), 0);
+                assert_eq!(store.0.keyspace.snapshots.waiting(), 0);
                 drop(pass);
                 assert!(is_at_rest(&store), "seed {seed}");
             }
@@ -769,7 +795,6 @@ mod tests {
 
     /// Returns the reply of a command that has run by now.
     fn futures_now(parked: crate::Parked) -> Vec<u8> {
-        use std::future::Future;
         use std::task::{Context, Poll, Waker};
         match std::pin::pin!(parked).poll(&mut Context::from_waker(Waker::noop())) {
             Poll::Ready(reply) => reply,
@@ -800,6 +825,54 @@ mod tests {
         assert_eq!(ask_line(&store, 1, "FLUSHDB").expect("it is free"), "+OK\r\n");
         pass.run(1, &sink).expect("memory is written");
         assert!(sink.lock().0.contained() == expected);
+    }
+
+    #[test]
+    fn whoever_changes_a_large_hash_does_not_wait_for_the_disk() {
+        /// A disk that takes nothing until the hash can be changed.
+        struct Waiting(InMemory, Store);
+        impl Sink for Waiting {
+            fn take(&mut self, bytes: &[u8], summed: (u16, Sum)) -> io::Result<()> {
+                assert!(ask_line(&self.1, 0, "HSET large new 1").is_ok(), "the key is held");
+                self.0.take(bytes, summed)
+            }
+        }
+        let store = Store::new(StoreOptions { stripes: 1, ..StoreOptions::default() });
+        let text = "x".repeat(8_000);
+        for n in 0..600 {
+            let _ = ask_line(&store, 0, &format!("HSET large {n} {text}"));
+        }
+        let (mut pass, expected) = (cut(&store), contained(&store));
+        pass.budget = 64 << 20;
+        let sink = Mutex::new(Waiting(InMemory::default(), store.clone()));
+        pass.run(1, &sink).expect("memory is written");
+        assert!(sink.lock().0.contained() == expected);
+    }
+
+    #[test]
+    fn old_values_beyond_the_budget_keep_writers_waiting_until_they_are_taken() {
+        let store = Store::new(StoreOptions { stripes: 4, ..StoreOptions::default() });
+        let text = "x".repeat(10_000);
+        (0..200).for_each(|n| drop(ask_line(&store, 0, &format!("SET k{n} {text}"))));
+        let loading = &store.0.loading;
+        for is_given_up in [false, true] {
+            let (pass, sink) = (cut(&store), Mutex::new(InMemory::default()));
+            (0..100).for_each(|n| drop(ask_line(&store, 0, &format!("APPEND k{n} y"))));
+            assert!(!loading.holds_writes(), "a million bytes wait");
+            (100..120).for_each(|n| drop(ask_line(&store, 0, &format!("SET k{n} y"))));
+            assert!(loading.holds_writes());
+            let mut waits = std::pin::pin!(loading.room());
+            let mut context = std::task::Context::from_waker(std::task::Waker::noop());
+            assert!(waits.as_mut().poll(&mut context).is_pending());
+            match is_given_up {
+                true => pass.give_up(),
+                false => pass.ask_all(&mut Part::new(pass.form.expect("it is saved")), &sink),
+            }
+            assert!(waits.as_mut().poll(&mut context).is_ready());
+            pass.run(1, &sink).expect("memory is written");
+            assert!(!loading.holds_writes());
+            (0..200).for_each(|n| drop(ask_line(&store, 0, &format!("SET k{n} {text}"))));
+        }
     }
 
     #[test]

@@ -15,23 +15,26 @@ pub(crate) mod annotation;
 mod merge;
 
 use std::cell::Cell;
-use std::future::poll_fn;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
-use std::task::{Poll, Waker};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use parking_lot::Mutex;
 use sluicegate_data::value::SHARED_MIN;
 
 use crate::aof::write::encode_head;
-use crate::loading::Loading;
+use crate::loading::{Behind, Loading};
 use crate::thread::thread_number;
 
 pub(crate) use merge::Merger;
 
-/// The bytes of units that may wait before commands that write have to.
-const WAITING_MAX: i64 = 64 << 20;
+/// The bytes of units that may wait before commands that write have to, and the bytes of a buffer after which it looks
+/// how many wait.
+const WAITING_MAX: u64 = 64 << 20;
+const LOOKS_EACH: usize = 1 << 20;
+
+/// The memory of a buffer that is used again.
+const KEPT_MAX: usize = 1 << 20;
 
 /// The number of buffers; threads share them by their numbers.
 const BUFFERS: usize = 16;
@@ -66,15 +69,11 @@ pub(crate) struct Record {
     is_on: AtomicBool,
     /// The number of the last unit.
     last: Apart<AtomicU64>,
-    buffers: Box<[Apart<Mutex<Buffer>>]>,
-    /// The bytes of units that nobody has taken.
-    waiting: Apart<AtomicI64>,
+    buffers: Box<[Apart<Buffer>]>,
     /// Wakes the thread that takes them, if it sleeps.
     taker: Taker,
     /// Where it is told that too much waits.
     loading: Arc<Loading>,
-    /// Clients that wait until less does.
-    held: Mutex<Vec<Waker>>,
 }
 
 /// The thread that takes units.
@@ -84,9 +83,17 @@ struct Taker {
     thread: Mutex<Option<std::thread::Thread>>,
 }
 
-/// Units that a thread has put.
+/// Units that threads have put and nobody has taken.
 #[derive(Default)]
 struct Buffer {
+    units: Mutex<Units>,
+    /// Their bytes. Changed under the lock.
+    bytes: AtomicU64,
+}
+
+/// Units in the order of their numbers.
+#[derive(Default)]
+struct Units {
     /// For each unit, its number and the end of its effects.
     units: Vec<(u64, usize)>,
     effects: Unit,
@@ -184,6 +191,17 @@ impl Unit {
         self.effects.is_empty()
     }
 
+    /// Removes its effects, and keeps the memory unless it is much.
+    fn clear(&mut self) {
+        if self.bytes.capacity() > KEPT_MAX {
+            *self = Unit::default();
+        }
+        self.effects.clear();
+        self.bytes.clear();
+        self.long.clear();
+        self.long_bytes = 0;
+    }
+
     /// Adds the effects of another unit.
     pub(crate) fn append(&mut self, other: &mut Unit) {
         let (bytes, long) = (self.bytes.len(), self.long.len());
@@ -210,35 +228,9 @@ impl Record {
             // So that 0 is below everything, for a file that has nothing yet.
             last: Apart(AtomicU64::new(1)),
             buffers: (0..BUFFERS).map(|_| Apart::default()).collect(),
-            waiting: Apart::default(),
             taker: Taker::default(),
             loading,
-            held: Mutex::default(),
         }
-    }
-
-    /// Waits until commands that write need not wait for the thread that takes units.
-    pub(crate) async fn room(&self) {
-        poll_fn(|context| {
-            if !self.loading.holds_writes() {
-                return Poll::Ready(());
-            }
-            {
-                let mut held = self.held.lock();
-                held.retain(|waker| !waker.will_wake(context.waker()));
-                held.push(context.waker().clone());
-            }
-            // Registered before looking, so that an end in between is not missed.
-            if self.loading.holds_writes() { Poll::Pending } else { Poll::Ready(()) }
-        })
-        .await
-    }
-
-    /// Lets commands that write go on.
-    fn release(&self) {
-        self.loading.hold_writes(false);
-        let held = std::mem::take(&mut *self.held.lock());
-        held.into_iter().for_each(Waker::wake);
     }
 
     /// Returns whether changes are recorded.
@@ -260,24 +252,25 @@ impl Record {
 
     /// Returns the bytes of units that nobody has taken.
     pub(crate) fn waiting(&self) -> u64 {
-        // Units may be taken before they are counted.
-        u64::try_from(self.waiting.0.load(Ordering::SeqCst)).unwrap_or(0)
+        self.buffers.iter().map(|buffer| buffer.0.bytes.load(Ordering::Relaxed)).sum()
     }
 
     /// Adds a unit with the effects that `add` adds. The caller has locked or holds what they changed.
     pub(crate) fn put(&self, add: impl FnOnce(&mut Unit)) {
-        let bytes = {
-            let mut buffer = self.buffers[thread_number() % BUFFERS].0.lock();
-            let Buffer { units, effects } = &mut *buffer;
+        let Buffer { units, bytes } = &self.buffers[thread_number() % BUFFERS].0;
+        {
+            let mut buffer = units.lock();
+            let Units { units, effects } = &mut *buffer;
             let before = effects.len();
             add(effects);
+            let after = effects.len();
+            bytes.store(after as u64, Ordering::Relaxed);
             let number = self.last.0.fetch_add(1, Ordering::SeqCst) + 1;
             units.push((number, effects.effects.len()));
-            effects.len() - before
-        };
-        let before = self.waiting.0.fetch_add(bytes as i64, Ordering::SeqCst);
-        if before + bytes as i64 > WAITING_MAX {
-            self.loading.hold_writes(true);
+            if before / LOOKS_EACH != after / LOOKS_EACH && self.waiting() > WAITING_MAX {
+                // Under the lock, so that whoever takes this unit ends it.
+                self.loading.hold_writes(Behind::AppendOnly);
+            }
         }
         if !COMMITS.get() {
             self.taker.wake();
@@ -304,6 +297,8 @@ impl Record {
     /// Parks this thread, which takes units, until it is woken, if `for_units` also until there are units.
     pub(crate) fn sleep(&self, timeout: Option<Duration>, for_units: bool) {
         self.taker.is_asleep.store(for_units, Ordering::SeqCst);
+        // Whoever has not seen that has drawn a number before, and counted the bytes before that.
+        self.last();
         if !for_units || self.waiting() == 0 {
             match timeout {
                 Some(timeout) => std::thread::park_timeout(timeout),

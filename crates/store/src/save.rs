@@ -354,7 +354,7 @@ impl Store {
             saves: state.saves,
             keys,
             keys_total,
-            waiting_bytes: u64::try_from(self.0.keyspace.snapshots.waiting.load(Ordering::Relaxed)).unwrap_or(0),
+            waiting_bytes: u64::try_from(self.0.keyspace.snapshots.waiting()).unwrap_or(0),
             longest_gate_us: saver.longest_gate_us.load(Ordering::Relaxed),
             longest_lock_us: saver.longest_lock_us.load(Ordering::Relaxed),
         }

@@ -14,6 +14,7 @@
 //!
 //! The next cut needs all parities to be equal, so a pass that fails still goes through the stripes, without saving.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 
 use parking_lot::{Mutex, RwLock};
@@ -23,6 +24,7 @@ use sluicegate_data::rdb::file::{Settings, Usage};
 use sluicegate_data::value::Entry;
 
 use crate::hold::HeldKeys;
+use crate::loading::{Behind, Loading};
 use crate::memory::Policy;
 
 /// What a snapshot keeps of the accesses of keys.
@@ -65,7 +67,6 @@ pub(crate) struct Form {
 
 /// The state of snapshots that stripes read, on a line of its own: every command that changes a key reads it.
 #[repr(align(128))]
-#[derive(Default)]
 pub(crate) struct Snapshots {
     /// The parity of new entries, and of saved ones.
     parity: AtomicBool,
@@ -81,11 +82,68 @@ pub(crate) struct Snapshots {
     /// Keys with large unsaved values that someone wanted to change: the snapshot holds them until it has saved them. In
     /// the lock order, this comes after the stripes' locks, and is held only to add or take one.
     claimed: Mutex<Vec<HeldKeys>>,
-    /// Bytes of old values that wait in stripes for the pass.
-    pub(crate) waiting: AtomicI64,
+    /// Bytes of old values that wait in stripes for the pass, and how many may before commands that write have to.
+    waiting: AtomicI64,
+    waiting_max: AtomicI64,
+    /// Where it is told that too much waits.
+    loading: Arc<Loading>,
 }
 
 impl Snapshots {
+    pub(crate) fn new(loading: Arc<Loading>) -> Snapshots {
+        Snapshots {
+            parity: AtomicBool::new(false),
+            form: RwLock::default(),
+            is_running: AtomicBool::new(false),
+            is_flushed: AtomicBool::new(false),
+            outlives_flush: AtomicBool::new(false),
+            claimed: Mutex::default(),
+            waiting: AtomicI64::new(0),
+            waiting_max: AtomicI64::new(i64::MAX),
+            loading,
+        }
+    }
+
+    #[cfg(test)]
+    pub(crate) fn at_rest() -> Arc<Snapshots> {
+        Arc::new(Snapshots::new(Arc::default()))
+    }
+
+    /// Returns the bytes of old values that wait in stripes for the pass.
+    pub(crate) fn waiting(&self) -> i64 {
+        self.waiting.load(Ordering::Relaxed)
+    }
+
+    /// Sets how many bytes may wait.
+    pub(crate) fn set_waiting_max(&self, bytes: i64) {
+        self.waiting_max.store(bytes, Ordering::Relaxed);
+    }
+
+    /// Counts old values that wait from now on. If too many do, commands that have not begun wait, as they would add to
+    /// them; rules and scripts of the process do not.
+    pub(crate) fn add_waiting(&self, bytes: usize) {
+        let waiting = self.waiting.fetch_add(bytes as i64, Ordering::SeqCst) + bytes as i64;
+        if waiting > self.waiting_max.load(Ordering::Relaxed) {
+            self.loading.hold_writes(Behind::Snapshot);
+            // They may have been taken in between.
+            self.end_waiting(0);
+        }
+    }
+
+    /// Counts old values that the pass has taken.
+    pub(crate) fn end_waiting(&self, bytes: usize) {
+        let waiting = self.waiting.fetch_sub(bytes as i64, Ordering::SeqCst) - bytes as i64;
+        if waiting <= self.waiting_max.load(Ordering::Relaxed) {
+            self.release_writes();
+        }
+    }
+
+    fn release_writes(&self) {
+        if self.loading.holds_writes_for(Behind::Snapshot) {
+            self.loading.release_writes(Behind::Snapshot);
+        }
+    }
+
     /// Returns the parity of new entries.
     #[inline]
     pub(crate) fn parity(&self) -> bool {
@@ -111,6 +169,7 @@ impl Snapshots {
     pub(crate) fn discard(&self) {
         *self.form.write() = None;
         self.is_running.store(false, Ordering::Relaxed);
+        self.release_writes();
     }
 
     /// Records that all databases are flushed: a save that runs saves nothing more, as in Redis.

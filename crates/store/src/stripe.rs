@@ -557,7 +557,7 @@ mod tests {
     /// write had changed would differ from the model.
     fn random_work(seed: u64, rounds: u64) {
         let hasher = KeyHasher::default();
-        let cell = StripeCell::new(hasher.clone(), 0, Arc::new(Memory::new()), Arc::default());
+        let cell = StripeCell::new(hasher.clone(), 0, Arc::new(Memory::new()), Snapshots::at_rest());
         let figures = Figures::default();
         let mut random = Random(seed);
         let limits = Limits::new();
@@ -670,7 +670,7 @@ mod tests {
     fn entries_of_held_keys_are_not_moved() {
         let limits = Limits::new();
         let hasher = KeyHasher::default();
-        let cell = StripeCell::new(hasher.clone(), 0, Arc::new(Memory::new()), Arc::default());
+        let cell = StripeCell::new(hasher.clone(), 0, Arc::new(Memory::new()), Snapshots::at_rest());
         let figures = Figures::default();
         let mut locked = cell.lock(&figures);
         let stripe = &mut *locked;
@@ -706,7 +706,7 @@ mod tests {
 
     #[test]
     fn a_lock_that_is_taken_is_waited_for() {
-        let cell = StripeCell::new(KeyHasher::default(), 0, Arc::new(Memory::new()), Arc::default());
+        let cell = StripeCell::new(KeyHasher::default(), 0, Arc::new(Memory::new()), Snapshots::at_rest());
         let figures = Figures::default();
         let locked = cell.lock(&figures);
         assert!(cell.try_lock(&figures).is_none());
@@ -724,7 +724,7 @@ mod tests {
     fn waking_under_a_lock_is_noticed() {
         use crate::thread::assert_none_locked;
 
-        let cell = StripeCell::new(KeyHasher::default(), 0, Arc::new(Memory::new()), Arc::default());
+        let cell = StripeCell::new(KeyHasher::default(), 0, Arc::new(Memory::new()), Snapshots::at_rest());
         let figures = Figures::default();
         assert_none_locked();
         let locked = cell.lock(&figures);

@@ -45,9 +45,16 @@ pub(crate) fn encode<'w>(words: impl ExactSizeIterator<Item = &'w [u8]>, out: &m
 
 /// Appends the head of an array or of a bulk string.
 pub(crate) fn encode_head(kind: u8, number: usize, out: &mut Vec<u8>) {
-    out.push(kind);
-    out.extend_from_slice(itoa::Buffer::new().format(number).as_bytes());
-    out.extend_from_slice(b"\r\n");
+    let digit = |number: usize| b'0' + number as u8;
+    match number {
+        0..10 => out.extend_from_slice(&[kind, digit(number), b'\r', b'\n']),
+        10..100 => out.extend_from_slice(&[kind, digit(number / 10), digit(number % 10), b'\r', b'\n']),
+        _ => {
+            out.push(kind);
+            out.extend_from_slice(itoa::Buffer::new().format(number).as_bytes());
+            out.extend_from_slice(b"\r\n");
+        }
+    }
 }
 
 impl Encoder {

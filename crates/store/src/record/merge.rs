@@ -3,8 +3,9 @@
 use std::collections::VecDeque;
 use std::sync::atomic::Ordering;
 
-use super::{Place, Record, Unit};
+use super::{Place, Record, Unit, Units};
 use crate::aof::write::Effect;
+use crate::loading::Behind;
 
 /// What the thread that takes units knows of them.
 pub(crate) struct Merger {
@@ -14,12 +15,13 @@ pub(crate) struct Merger {
     next: u64,
     /// The buffer of the last unit.
     from: usize,
+    /// Memory for buffers.
+    spare: Vec<Units>,
 }
 
 /// The contents of a buffer.
 struct Chunk {
-    units: Vec<(u64, usize)>,
-    effects: Unit,
+    units: Units,
     /// The unit that comes next, and where its effects begin.
     at: usize,
     effect: usize,
@@ -34,7 +36,8 @@ pub(crate) struct Taken<'m> {
 impl Merger {
     /// Returns a merger of the units from a number on.
     pub(crate) fn new(next: u64) -> Merger {
-        Merger { taken: (0..super::BUFFERS).map(|_| VecDeque::new()).collect(), next, from: 0 }
+        let taken = (0..super::BUFFERS).map(|_| VecDeque::new()).collect();
+        Merger { taken, next, from: 0, spare: Vec::new() }
     }
 
     /// Returns the number of the next unit.
@@ -44,21 +47,19 @@ impl Merger {
 
     /// Takes the units that are in the buffers now.
     pub(crate) fn take(&mut self, record: &Record) {
-        let mut bytes = 0;
         for (buffer, taken) in record.buffers.iter().zip(&mut self.taken) {
-            let (units, effects) = {
-                let mut buffer = buffer.0.lock();
-                if buffer.units.is_empty() {
+            let units = {
+                let mut units = buffer.0.units.lock();
+                if units.units.is_empty() {
                     continue;
                 }
-                (std::mem::take(&mut buffer.units), std::mem::take(&mut buffer.effects))
+                buffer.0.bytes.store(0, Ordering::Relaxed);
+                std::mem::replace(&mut *units, self.spare.pop().unwrap_or_default())
             };
-            bytes += effects.len();
-            taken.push_back(Chunk { units, effects, at: 0, effect: 0 });
+            taken.push_back(Chunk { units, at: 0, effect: 0 });
         }
-        record.waiting.0.fetch_sub(bytes as i64, Ordering::SeqCst);
-        if record.loading.holds_writes() {
-            record.release();
+        if record.loading.holds_writes_for(Behind::AppendOnly) {
+            record.loading.release_writes(Behind::AppendOnly);
         }
     }
 
@@ -67,20 +68,26 @@ impl Merger {
         if self.next > until {
             return false;
         }
-        let is_next = |taken: &VecDeque<Chunk>| taken.front().is_some_and(|chunk| chunk.units[chunk.at].0 == self.next);
+        let is_next =
+            |taken: &VecDeque<Chunk>| taken.front().is_some_and(|chunk| chunk.units.units[chunk.at].0 == self.next);
         if !is_next(&self.taken[self.from]) {
             let Some(from) = self.taken.iter().position(is_next) else { return false };
             self.from = from;
         }
         let taken = &mut self.taken[self.from];
         let Some(chunk) = taken.front_mut() else { return false };
-        let end = chunk.units[chunk.at].1;
+        let end = chunk.units.units[chunk.at].1;
         use_unit(Taken { chunk, effects: chunk.effect..end });
         (chunk.at, chunk.effect) = (chunk.at + 1, end);
-        if chunk.at == chunk.units.len() {
-            taken.pop_front();
-        }
         self.next += 1;
+        if chunk.at == chunk.units.units.len()
+            && let Some(Chunk { mut units, .. }) = taken.pop_front()
+            && self.spare.len() < super::BUFFERS
+        {
+            units.units.clear();
+            units.effects.clear();
+            self.spare.push(units);
+        }
         true
     }
 }
@@ -88,7 +95,7 @@ impl Merger {
 impl<'m> Taken<'m> {
     /// Returns its effects.
     pub(crate) fn effects(&self) -> impl ExactSizeIterator<Item = Effect<'m>> {
-        let Unit { effects, bytes, long, .. } = &self.chunk.effects;
+        let Unit { effects, bytes, long, .. } = &self.chunk.units.effects;
         let before = |index: usize| index.checked_sub(1).map(|index| effects[index]);
         self.effects.clone().map(move |index| {
             let Place { database, bytes_end, long_end } = effects[index];

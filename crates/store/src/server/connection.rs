@@ -334,7 +334,7 @@ impl Connection {
                     let pause = Box::pin(async move {
                         let may_run = server.pause.wait(is_write).await;
                         if may_run {
-                            server.store.0.record.room().await;
+                            server.store.0.loading.room().await;
                         }
                         may_run
                     });

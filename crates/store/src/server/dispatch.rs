@@ -654,7 +654,7 @@ impl Context<'_> {
         command.spec.refusal(loading).or_else(of_queued).or_else(of_ping)
     }
 
-    /// Returns whether a command waits because too much waits to be appended to the file.
+    /// Returns whether a command waits because too much waits to be written to a file.
     #[cold]
     fn waits_for_room(&self, command: &Row, args: &[&[u8]]) -> bool {
         match &self.session.rare.multi {

@@ -6,7 +6,6 @@
 //! could not free it. Nor are blocks of a very large list that it does not share with its old value any more.
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
 use sluicegate_data::object::{Kind, List};
 use sluicegate_data::rdb::encode::PIECE_BYTES;
@@ -76,7 +75,7 @@ impl Images {
     /// Records that they do not wait any more.
     pub(crate) fn note_taken(&self, snapshots: &Snapshots) {
         let bytes = self.chunk.bytes().len() + self.moved.iter().map(|moved| moved.bytes).sum::<usize>();
-        snapshots.waiting.fetch_sub(bytes as i64, Ordering::Relaxed);
+        snapshots.end_waiting(bytes);
     }
 }
 
@@ -192,18 +191,19 @@ pub(super) fn keep(images: &mut Option<Box<Images>>, snapshots: &Snapshots, entr
     entry.set_parity(snapshots.parity());
     let Some(form) = snapshots.form() else { return };
     let images = images.get_or_insert_with(|| Images::new(form));
-    let before = images.chunk.bytes().len();
     match entry.shared() {
         // Whoever edits it finds it shared, and copies it.
-        Some(bytes) => images.moved.push(Moved {
-            key: entry.key().into(),
-            facts: Facts::of(entry, form),
-            value: Value::Shared { bytes, raw: false },
-            bytes: 0,
-        }),
-        None => images.keys += u64::from(write(&mut images.chunk, entry, form)),
+        Some(shared) => {
+            let (key, facts, bytes): (Box<[u8]>, _, _) = (entry.key().into(), Facts::of(entry, form), shared.len());
+            snapshots.add_waiting(bytes);
+            images.moved.push(Moved { key, facts, value: Value::Shared { bytes: shared, raw: false }, bytes });
+        }
+        None => {
+            let before = images.chunk.bytes().len();
+            images.keys += u64::from(write(&mut images.chunk, entry, form));
+            snapshots.add_waiting(images.chunk.bytes().len() - before);
+        }
     }
-    snapshots.waiting.fetch_add((images.chunk.bytes().len() - before) as i64, Ordering::Relaxed);
 }
 
 /// Keeps the old value of an unsaved entry that is about to be removed, unless it is large: then it stays unsaved, and
@@ -223,7 +223,7 @@ impl Stripe {
         let images = self.images.get_or_insert_with(|| Images::new(form));
         let (key, facts): (Box<[u8]>, Facts) = (entry.key().into(), Facts::of(&entry, form));
         let bytes = entry.outside_bytes() + key.len();
-        self.snapshots.waiting.fetch_add(bytes as i64, Ordering::Relaxed);
+        self.snapshots.add_waiting(bytes);
         images.moved.push(Moved { key, facts, value: entry.into_value(&mut self.slab), bytes });
         None
     }

@@ -182,6 +182,44 @@ fn a_store_comes_back_as_it_was() {
 }
 
 /// Returns the next reply.
+/// Whoever would add to the old values that wait for a save's disk waits, too, once there are 64 MiB of them; who reads
+/// does not. The end of the save lets them go on.
+#[test]
+fn writers_wait_for_a_save_that_is_far_behind() {
+    const VALUES: usize = 100;
+    const MIB: usize = 1 << 20;
+    let directory = tempfile::tempdir().expect("a directory");
+    let ours = Running::with(in_directory(directory.path()), 2);
+    let (mut writer, mut other, mut reader) = (ours.connect(), ours.connect(), ours.connect());
+    let mut set_all = |letter: &str| {
+        for n in 0..VALUES {
+            writer.send(format!("*3\r\n$3\r\nSET\r\n$4\r\nk{n:03}\r\n${MIB}\r\n{}\r\n", letter.repeat(MIB)).as_bytes());
+        }
+        (0..VALUES).for_each(|_| assert_eq!(writer.read_reply(), b"+OK\r\n"));
+    };
+    set_all("a");
+    // Ten seconds for each key.
+    assert_eq!(reader.ask(&["CONFIG", "SET", "rdb-key-save-delay", "10000000"]), "+OK\r\n");
+    assert_eq!(reader.ask(&["BGSAVE"]), "+Background saving started\r\n");
+    assert_eq!(other.ask(&["CLIENT", "SETNAME", "other"]), "+OK\r\n");
+    std::thread::scope(|scope| {
+        scope.spawn(|| set_all("b"));
+        let waiting = |reader: &mut Client| info(reader, "current_cow_size").parse::<usize>().expect("a number");
+        wait_for("old values", || (waiting(&mut reader) > 64 * MIB).then_some(()));
+        other.send(b"SET other 1\r\n");
+        wait_for("its request that waits", || {
+            let clients = reader.ask(&["CLIENT", "LIST"]);
+            let line = clients.lines().find(|line| line.contains(" name=other ")).expect("it is connected");
+            (!line.contains(" qbuf=0 ")).then_some(())
+        });
+        assert_eq!(reader.ask(&["STRLEN", "k001"]), format!(":{MIB}\r\n"));
+        assert_eq!(reader.ask(&["GET", "other"]), "$-1\r\n");
+        assert!(waiting(&mut reader) < 66 * MIB);
+        assert_eq!(reader.ask(&["BGSAVE", "CANCEL"]), "+Background saving cancelled\r\n");
+    });
+    assert_eq!(other.read_reply(), b"+OK\r\n");
+}
+
 fn reply_of(client: &mut Client) -> String {
     String::from_utf8(client.read_reply()).expect("tests use text")
 }
@@ -281,15 +319,18 @@ fn a_key_that_a_script_makes_again_across_a_save_is_once_in_the_file() {
     for key in ["a", "n", "go"] {
         assert_eq!(client.ask(&["SET", key, "old"]), "+OK\r\n");
     }
-    let script = "redis.call('set', KEYS[1], 'new') local n = 0 repeat n = n + 1 until n > 3000000 \
+    // It goes on once somebody has subscribed.
+    let script = "redis.call('set', KEYS[1], 'new') repeat until redis.call('pubsub', 'numsub', 'go')[2] == 1 \
                   redis.call('set', ARGV[1], 'again')";
     client.command(&["EVAL", script, "1", "a", "n"]);
     wait_for("the script", || (!other.ask(&["SCRIPT", "PS"]).starts_with("*0")).then_some(()));
     saver.command(&["BGSAVE"]);
+    wait_for("the cut", || (info(&mut other, "rdb_bgsave_in_progress") == "1").then_some(()));
     assert!(other.ask(&["DEL", "n"]).starts_with(':'));
+    other.command(&["SUBSCRIBE", "go"]);
     assert_eq!(reply_of(&mut saver), "+Background saving started\r\n");
     assert_eq!(reply_of(&mut client), "$-1\r\n");
-    wait_for("the save", || (info(&mut other, "rdb_saves") == "1").then_some(()));
+    wait_for("the save", || (info(&mut saver, "rdb_saves") == "1").then_some(()));
     let loaded = Store::new(StoreOptions::default());
     let file = std::fs::File::open(directory.path().join("dump.rdb")).expect("a file");
     assert!(loaded.load(file, None, LoadOptions::default()).is_ok(), "no key is twice in it");

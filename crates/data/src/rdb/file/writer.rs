@@ -96,7 +96,7 @@ impl<'v> Written<'v> {
 }
 
 /// A part of a file: what comes before keys, or keys of a database.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Chunk {
     bytes: Vec<u8>,
     form: Form,
