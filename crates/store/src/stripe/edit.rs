@@ -56,18 +56,23 @@ fn before_removal_of(images: &mut Option<Box<Images>>, snapshots: &Snapshots, en
 }
 
 impl Stripe {
-    /// Runs before the key at `slot` is changed. The stripe is locked, and the old value is whole.
+    /// Runs before the key at `slot` is changed, and returns its entry. The stripe is locked, and the old value is whole.
     #[inline(always)]
-    fn before_change(&mut self, slot: Slot) {
+    fn before_change(&mut self, slot: Slot) -> &mut Entry {
         let Stripe { table, images, snapshots, .. } = self;
-        before_change_of(images, snapshots, table.entry(slot));
+        let entry = table.entry_mut(slot);
+        before_change_of(images, snapshots, entry);
+        entry
     }
 
-    /// Runs before the key at `slot` is removed or replaced, and its entry goes to [`dispose`](Self::dispose).
+    /// Runs before the key at `slot` is removed or replaced, and returns its entry, which goes to
+    /// [`dispose`](Self::dispose).
     #[inline(always)]
-    fn before_removal(&mut self, slot: Slot) {
+    fn before_removal(&mut self, slot: Slot) -> &mut Entry {
         let Stripe { table, images, snapshots, .. } = self;
-        before_removal_of(images, snapshots, table.entry(slot));
+        let entry = table.entry_mut(slot);
+        before_removal_of(images, snapshots, entry);
+        entry
     }
 
     /// Runs before a key is made.
@@ -79,8 +84,7 @@ impl Stripe {
 
     /// Sets whether the key at `slot` is never evicted.
     pub(crate) fn set_sticky(&mut self, slot: Slot, sticky: bool) {
-        self.before_change(slot);
-        self.table.entry_mut(slot).set_sticky(sticky);
+        self.before_change(slot).set_sticky(sticky);
     }
 
     /// Removes a key that has expired.
@@ -104,8 +108,10 @@ impl Stripe {
     ) -> Option<Garbage> {
         match slot {
             Some(slot) => {
-                self.before_removal(slot);
-                if self.overwrite(slot, &value, expiry, access).is_some() {
+                if overwrite(self.before_removal(slot), &value, expiry, access) {
+                    if let Some(at_ms) = expiry {
+                        self.expires_at(slot, at_ms);
+                    }
                     return None;
                 }
             }
@@ -153,28 +159,6 @@ impl Stripe {
         }
     }
 
-    /// Writes the value over the old one if it has the same shape: no block changes hands.
-    fn overwrite(&mut self, slot: Slot, value: &Value<'_>, expiry: Option<i64>, access: Access<'_>) -> Option<()> {
-        let entry = self.table.entry_mut(slot);
-        if entry.expiry().is_some() != expiry.is_some() {
-            return None;
-        }
-        let done = match value {
-            Value::Int(value) => entry.set_int(*value),
-            Value::Bytes { bytes, raw } => entry.set_inline(bytes, *raw),
-            Value::Vec { .. } | Value::Shared { .. } | Value::Object(_) => false,
-        };
-        if !done {
-            return None;
-        }
-        entry.touch(access);
-        if let Some(at_ms) = expiry {
-            entry.set_expiry(at_ms);
-            self.expires_at(slot, at_ms);
-        }
-        Some(())
-    }
-
     /// Removes the entry at `slot`.
     pub(crate) fn remove(&mut self, slot: Slot) -> Option<Garbage> {
         self.before_removal(slot);
@@ -210,8 +194,7 @@ impl Stripe {
 
     /// Gives the key at `slot` another expiry, or none.
     pub(crate) fn set_expiry(&mut self, hash: u64, slot: Slot, expiry: Option<i64>) {
-        self.before_change(slot);
-        let entry = self.table.entry_mut(slot);
+        let entry = self.before_change(slot);
         match (entry.expiry(), expiry) {
             (None, None) => {}
             (Some(_), Some(at_ms)) => {
@@ -333,18 +316,18 @@ impl Stripe {
 
     /// Edits the value at `slot` in place if it has a vector of its own; see [`Entry::edit`].
     pub(crate) fn edit(&mut self, slot: Slot, final_len: usize, change: impl FnOnce(&mut Vec<u8>)) -> bool {
-        self.before_change(slot);
-        let Stripe { table, outside_bytes, changed, .. } = self;
+        let Stripe { table, images, snapshots, outside_bytes, changed, .. } = self;
         let entry = table.entry_mut(slot);
+        before_change_of(images, snapshots, entry);
         let before = entry.outside_bytes();
         Edited { entry, before, outside_bytes, changed }.entry.edit(final_len, change)
     }
 
     /// Edits the object at `slot` in place; [`None`] if the value is a string.
     pub(crate) fn edit_object<R>(&mut self, slot: Slot, change: impl FnOnce(&mut Object) -> R) -> Option<R> {
-        self.before_change(slot);
-        let Stripe { table, outside_bytes, changed, .. } = self;
+        let Stripe { table, images, snapshots, outside_bytes, changed, .. } = self;
         let entry = table.entry_mut(slot);
+        before_change_of(images, snapshots, entry);
         let before = entry.outside_bytes();
         let result = Edited { entry, before, outside_bytes, changed }.entry.edit_object(change);
         if let Some(at_ms) = self.table.entry(slot).elements_due() {
@@ -362,9 +345,9 @@ impl Stripe {
         access: Access<'_>,
         change: impl FnOnce(&mut K) -> R,
     ) -> Option<R> {
-        self.before_change(slot);
-        let Stripe { table, outside_bytes, changed, .. } = self;
+        let Stripe { table, images, snapshots, outside_bytes, changed, .. } = self;
         let entry = table.entry_mut(slot);
+        before_change_of(images, snapshots, entry);
         entry.touch(access);
         let value = entry.edit_as::<K>()?;
         let before = value.bytes();
@@ -381,40 +364,57 @@ impl Stripe {
     /// Puts another object at `slot`, which has one, and returns the old one. The stripe's sum of bytes stays as it is:
     /// the old one comes back by [`put_back`](Self::put_back).
     pub(crate) fn detach(&mut self, slot: Slot, stand_in: Object) -> Option<Object> {
-        self.before_change(slot);
-        self.table.entry_mut(slot).edit_object(|object| std::mem::replace(object, stand_in))
+        self.before_change(slot).edit_object(|object| std::mem::replace(object, stand_in))
     }
 
     /// Takes a string of [`SHARED_MIN`](sluicegate_data::value::SHARED_MIN) bytes or more out of `slot`, where an empty one stands in for it until
     /// [`put_string_back`](Self::put_string_back); the stripe's sum of bytes stays as it is.
     pub(crate) fn detach_string(&mut self, slot: Slot) -> Option<Arc<Vec<u8>>> {
-        self.before_change(slot);
-        self.table.entry_mut(slot).swap_shared(Arc::default())
+        self.before_change(slot).swap_shared(Arc::default())
     }
 
     /// Puts the changed string back at `slot`, which had this many bytes when it was [taken out](Self::detach_string).
     pub(crate) fn put_string_back(&mut self, slot: Slot, long: Arc<Vec<u8>>, bytes: usize) {
-        self.before_change(slot);
-        let entry = self.table.entry_mut(slot);
+        let entry = self.before_change(slot);
         drop(entry.swap_shared(long));
         entry.set_raw();
-        self.outside_bytes = self.outside_bytes + entry.outside_bytes() - bytes;
+        let after = entry.outside_bytes();
+        self.outside_bytes = self.outside_bytes + after - bytes;
         self.changed = true;
     }
 
     /// Puts the object back at `slot`, which had this many bytes when it was [detached](Self::detach). Returns its
     /// placeholder.
     pub(crate) fn put_back(&mut self, slot: Slot, object: Object, bytes: usize) -> Option<Object> {
-        self.before_change(slot);
-        let entry = self.table.entry_mut(slot);
+        let entry = self.before_change(slot);
         let stand_in = entry.edit_object(|place| std::mem::replace(place, object));
-        self.outside_bytes = self.outside_bytes + entry.outside_bytes() - bytes;
+        let after = entry.outside_bytes();
+        self.outside_bytes = self.outside_bytes + after - bytes;
         self.changed = true;
         if let Some(at_ms) = self.table.entry(slot).elements_due() {
             self.elements_expire_at(slot, at_ms);
         }
         stand_in
     }
+}
+
+/// Writes a value over the old one if it has the same shape: no block changes hands. Returns whether it has.
+fn overwrite(entry: &mut Entry, value: &Value<'_>, expiry: Option<i64>, access: Access<'_>) -> bool {
+    if entry.expiry().is_some() != expiry.is_some() {
+        return false;
+    }
+    let done = match value {
+        Value::Int(value) => entry.set_int(*value),
+        Value::Bytes { bytes, raw } => entry.set_inline(bytes, *raw),
+        Value::Vec { .. } | Value::Shared { .. } | Value::Object(_) => false,
+    };
+    if done {
+        entry.touch(access);
+        if let Some(at_ms) = expiry {
+            entry.set_expiry(at_ms);
+        }
+    }
+    done
 }
 
 /// Accounts for an edited value, even if the change panicked.
