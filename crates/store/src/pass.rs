@@ -14,7 +14,7 @@ use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use parking_lot::Mutex;
 use sluicegate_data::rdb::crc64::Sum;
@@ -29,8 +29,8 @@ use crate::section::Section;
 use crate::snapshot::{Form, Snapshots};
 use crate::stripe::Stripe;
 use crate::stripe::image::{Copied, Images, Moved, head_of, with_value};
-pub(crate) use pace::Manner;
-use pace::Pacer;
+use pace::{Lock, Pacer};
+pub(crate) use pace::{Locked, Longest, Manner};
 
 /// The bytes of the entries that a slice under a stripe's lock saves, and the parts of its table that it visits.
 const SLICE_BYTES: usize = 32 << 10;
@@ -67,8 +67,7 @@ pub(crate) struct Pass {
     /// Locked by the thread that asks for old values.
     asking: Mutex<()>,
     keys: AtomicU64,
-    /// The longest time for which a slice had a stripe locked, in microseconds.
-    longest_us: AtomicU64,
+    longest: Longest,
     /// Whether nothing more is handed over.
     is_given_up: AtomicBool,
     fault: Mutex<Option<io::Error>>,
@@ -79,8 +78,7 @@ pub(crate) struct Pass {
 pub(crate) struct Passed {
     /// Keys that were handed over.
     pub(crate) keys: u64,
-    /// The longest time for which it had a stripe locked, in microseconds.
-    pub(crate) longest_us: u64,
+    pub(crate) longest: Locked,
     /// Whether everything was handed over.
     pub(crate) is_whole: bool,
 }
@@ -108,7 +106,7 @@ impl Pass {
             manner,
             asking: Mutex::default(),
             keys: AtomicU64::new(0),
-            longest_us: AtomicU64::new(0),
+            longest: Longest::default(),
             is_given_up: AtomicBool::new(form.is_none()),
             fault: Mutex::default(),
             inner,
@@ -171,8 +169,7 @@ impl Pass {
             }
             self.finish_part(part, sink);
         });
-        let (keys, longest_us) = (self.keys(), self.longest_us.load(Ordering::Relaxed));
-        let passed = Passed { keys, longest_us, is_whole: !self.is_given_up() };
+        let passed = Passed { keys: self.keys(), longest: self.longest.get(), is_whole: !self.is_given_up() };
         self.snapshots().discard();
         self.fault.lock().take().map_or(Ok(passed), Err)
     }
@@ -220,7 +217,7 @@ impl Pass {
         let pass = self.inner.gate.enter();
         let present = self.inner.keyspace.number_of(&pass, db);
         let mut locked = db.lock(stripe);
-        let start = Instant::now();
+        let lock = Lock::begin();
         let images = locked.take_images();
         let limits = (SLICE_BYTES, SLICE_SEGMENTS);
         let next = locked.save(from, part.as_mut().map(|part| &mut part.copied), limits, &mut large);
@@ -240,7 +237,7 @@ impl Pass {
         }
         drop(locked);
         drop(pass);
-        self.longest_us.fetch_max(start.elapsed().as_micros() as u64, Ordering::Relaxed);
+        lock.end(&self.longest);
         if let Some(part) = part {
             part.begin(*number);
             let keys = part.copied.write(&mut part.chunk);
@@ -304,10 +301,10 @@ impl Pass {
                 number_of_cut = Some(self.databases.iter().find(|(_, of_cut)| std::ptr::eq(&**of_cut, db))?.0);
                 let hash = self.inner.keyspace.hasher.hash(key);
                 let mut locked = db.lock(self.inner.keyspace.stripe_of(hash));
-                let start = Instant::now();
+                let lock = Lock::begin();
                 let next = locked.lend(hash, key, here, &mut lent);
                 drop(locked);
-                self.longest_us.fetch_max(start.elapsed().as_micros() as u64, Ordering::Relaxed);
+                lock.end(&self.longest);
                 next
             });
         }

@@ -26,7 +26,7 @@ use crate::files::{Files, Replacement, SYNCED_EACH};
 use crate::gate::Closed;
 use crate::hold::{KeyList, Ticket};
 use crate::load::{Existing, LoadOptions};
-use crate::pass::{Manner, Pass, Passed, Sink};
+use crate::pass::{Locked, Longest, Manner, Pass, Passed, Sink};
 use crate::snapshot::{Accesses, Form};
 use crate::thread::{self, block_on};
 use crate::{Inner, Store};
@@ -82,7 +82,7 @@ pub(crate) struct Saver {
     log: Mutex<Option<Log>>,
     /// The longest time for which the gate was closed for a cut, and a stripe was locked by a pass, in microseconds.
     longest_gate_us: AtomicU64,
-    longest_lock_us: AtomicU64,
+    longest_lock: Longest,
 }
 
 struct State {
@@ -116,7 +116,7 @@ pub(crate) struct SaveFigures {
     pub(crate) keys_total: u64,
     pub(crate) waiting_bytes: u64,
     pub(crate) longest_gate_us: u64,
-    pub(crate) longest_lock_us: u64,
+    pub(crate) longest_lock: Locked,
 }
 
 /// The reasons for which a save does not begin.
@@ -264,7 +264,7 @@ impl Saver {
             }),
             log: Mutex::default(),
             longest_gate_us: AtomicU64::new(0),
-            longest_lock_us: AtomicU64::new(0),
+            longest_lock: Longest::default(),
         }
     }
 
@@ -356,7 +356,7 @@ impl Store {
             keys_total,
             waiting_bytes: u64::try_from(self.0.keyspace.snapshots.waiting()).unwrap_or(0),
             longest_gate_us: saver.longest_gate_us.load(Ordering::Relaxed),
-            longest_lock_us: saver.longest_lock_us.load(Ordering::Relaxed),
+            longest_lock: saver.longest_lock.get(),
         }
     }
 }
@@ -648,8 +648,8 @@ impl Inner {
         let sink = Mutex::new(RdbFile { file, contents });
         let passed = pass.run(threads, &sink);
         let RdbFile { mut file, contents } = sink.into_inner();
-        let Passed { longest_us, is_whole, .. } = passed?;
-        self.saver.longest_lock_us.fetch_max(longest_us, Ordering::Relaxed);
+        let Passed { longest, is_whole, .. } = passed?;
+        self.saver.longest_lock.note(longest);
         if !is_whole {
             return Ok(None);
         }

@@ -13,8 +13,10 @@ use crate::aof::write::Log;
 use crate::files::{File, reason};
 use crate::record::{Merger, Record};
 
-/// The time for which units are gathered if nobody waits for them.
+/// The time for which units are gathered if nobody waits for them, and at most if somebody does.
 const GATHERED: Duration = Duration::from_millis(2);
+/// The time between two looks at how many there are.
+const LOOKS_EACH: Duration = Duration::from_micros(50);
 /// The time between two syncs with `everysec`.
 const SECOND: Duration = Duration::from_secs(1);
 /// The bytes that are written at a time.
@@ -40,24 +42,41 @@ pub(super) fn run(appender: &Appender, parts: &Mutex<Parts>, writer: &Mutex<Writ
     let _gone = Gone(appender);
     loop {
         let fsync = appender.options().fsync;
-        let (pause, has_failed) = {
+        let (pause, has_failed, expected) = {
             let mut writer = writer.lock();
             if writer.is_stopped {
                 return;
             }
+            let before = writer.synced;
             writer.cycle(appender, parts);
+            // Whoever waited for this sync may send as much again, behind what has come meanwhile.
+            let expected = appender.record.last() + (writer.synced - before);
             let pause = match (fsync, writer.is_behind()) {
                 // Until a failed write is tried again.
                 _ if writer.failed_at.is_some() => Some(SECOND),
                 (Fsync::EverySecond, true) => Some(SECOND.saturating_sub(writer.synced_at.elapsed())),
                 _ => None,
             };
-            (pause, writer.failed_at.is_some())
+            (pause, writer.failed_at.is_some(), expected)
         };
         appender.record.sleep(pause, !has_failed);
-        if fsync != Fsync::Always && !has_failed && appender.record.waiting() > 0 {
-            std::thread::sleep(GATHERED);
+        if has_failed || appender.record.waiting() == 0 {
+            continue;
         }
+        match fsync {
+            Fsync::Always => gather(appender, expected),
+            _ => std::thread::sleep(GATHERED),
+        }
+    }
+}
+
+/// Waits until the units up to a number are there, for at most half of the time of a sync: with a slow disk, half of the
+/// clients would wait for each sync otherwise, the others for the next one.
+fn gather(appender: &Appender, expected: u64) {
+    let sync_us = appender.sync_us.load(Ordering::Relaxed);
+    let (start, longest) = (Instant::now(), Duration::from_micros(sync_us / 2).min(GATHERED));
+    while sync_us >= HELPED_MAX_US && appender.record.last() < expected && start.elapsed() < longest {
+        std::thread::sleep(LOOKS_EACH);
     }
 }
 
@@ -164,7 +183,9 @@ impl Writer {
                 appender.took("aof-fsync-always", start);
             }
             let before = appender.sync_us.load(Ordering::Relaxed);
-            appender.sync_us.store((7 * before + took.as_micros() as u64) / 8, Ordering::Relaxed);
+            // A single long one is not how the disk is.
+            let counted_us = (took.as_micros() as u64).min(2 * before.max(LOOKS_EACH.as_micros() as u64));
+            appender.sync_us.store((7 * before + counted_us) / 8, Ordering::Relaxed);
             if took > DELAYED {
                 appender.state.lock().delayed_syncs += 1;
             }

@@ -198,7 +198,8 @@ pub(super) fn info(about: &About<'_>, out: &mut String) -> std::fmt::Result {
     }
     // Not in Redis: the longest time for which a save has kept others waiting, in microseconds.
     writeln!(out, "rdb_longest_cut_us:{}", saves.longest_gate_us)?;
-    writeln!(out, "rdb_longest_lock_us:{}", saves.longest_lock_us)?;
+    writeln!(out, "rdb_longest_lock_us:{}", saves.longest_lock.us)?;
+    writeln!(out, "rdb_longest_lock_cpu_us:{}", saves.longest_lock.cpu_us)?;
     appended(about, out)?;
     writeln!(out, "module_fork_in_progress:0")?;
     writeln!(out, "module_fork_last_cow_size:0")?;
