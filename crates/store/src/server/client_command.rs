@@ -133,7 +133,8 @@ pub(super) fn list(context: &mut Context<'_>, args: &[&[u8]], out: &mut ReplyWri
         Some(ids) => clients.with_ids(ids),
         None => clients.matching(&filter),
     };
-    for client in found {
+    // Clients that were killed are gone, even if their sockets are not closed yet.
+    for client in found.into_iter().filter(|client| !client.is_killed()) {
         text.push_str(&client.line(&context.worker.server.store));
         text.push('\n');
     }
@@ -168,8 +169,10 @@ pub(super) fn kill(context: &mut Context<'_>, args: &[&[u8]], out: &mut ReplyWri
                 },
                 b"addr" => filter.address = Some(value.to_vec()),
                 b"laddr" => filter.local = Some(value.to_vec()),
-                b"user" if *value == b"default" => {}
-                b"user" => return quote("ERR No such user", value, out),
+                b"user" => match context.worker.server.store.0.acl.user(value) {
+                    Some(user) => filter.user = Some(user),
+                    None => return quote("ERR No such user", value, out),
+                },
                 b"skipme" if value.eq_ignore_ascii_case(b"yes") => filter.skip = Some(context.client.id),
                 b"skipme" if value.eq_ignore_ascii_case(b"no") => filter.skip = None,
                 _ => return fail(SYNTAX, out),

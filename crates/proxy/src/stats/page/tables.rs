@@ -141,7 +141,9 @@ const LIMITS: &Headings = &[
 /// Returns whether this is the implicit store of a configuration without any `store` section, and still unused.
 fn is_implicit(view: &View<'_>, name: &str, figures: &Figures) -> bool {
     let declared = &view.running.config.stores;
-    let plain = |store: &sluicegate_config::model::StoreSection| store.binds.is_empty() && store.parameters.is_empty();
+    let plain = |store: &sluicegate_config::model::StoreSection| {
+        store.binds.is_empty() && store.parameters.is_empty() && store.users.is_empty()
+    };
     name == "default" && declared.iter().all(plain) && figures.commands == 0 && figures.keys == 0
 }
 
