@@ -37,7 +37,7 @@ impl Denied {
     /// Returns the reason in the reply of EXEC.
     pub(crate) fn reason_in_transaction(self) -> &'static str {
         match self {
-            Denied::Command => "no permission to execute the command",
+            Denied::Command => "no permission to execute the command or subcommand",
             Denied::Key(_) => "no permission to touch the specified keys",
             Denied::Channel(_) => "no permission to access one of the channels used as arguments to the command",
         }

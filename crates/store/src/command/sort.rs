@@ -283,9 +283,9 @@ fn denial<const STORES: bool>(words: &[&[u8]]) -> Option<&'static str> {
         let (is_by, is_get) = (is(option, "by"), is(option, "get"));
         match pattern {
             Some(pattern) if is_by && up_to_nul(pattern).contains(&b'*') => {
-                return Some("ERR BY option of SORT denied due to insufficient ACL permissions");
+                return Some("ERR BY option of SORT denied due to insufficient ACL permissions.");
             }
-            Some(_) if is_get => return Some("ERR GET option of SORT denied due to insufficient ACL permissions"),
+            Some(_) if is_get => return Some("ERR GET option of SORT denied due to insufficient ACL permissions."),
             _ => {}
         }
         at += match () {

@@ -258,7 +258,7 @@ pub(super) fn setuser(context: &mut Context<'_>, args: &[&[u8]], out: &mut Reply
     match server.store.0.acl.set_user(args[2], &args[3..]) {
         Ok(change) => {
             out.ok();
-            server.follow(&[change], Some(context))
+            server.follow(&[change], Some(context.client.id))
         }
         Err(text) => {
             out.error_bytes(&[b"ERR ", &text[..]].concat());
@@ -276,7 +276,7 @@ pub(super) fn deluser(context: &mut Context<'_>, args: &[&[u8]], out: &mut Reply
     let server = &context.worker.server;
     let removed = server.store.0.acl.remove(&args[2..]);
     out.integer(removed.len() as i64);
-    server.follow(&removed, Some(context))
+    server.follow(&removed, Some(context.client.id))
 }
 
 /// `ACL LOAD`.
@@ -289,7 +289,7 @@ pub(super) fn load(context: &mut Context<'_>, _: &[&[u8]], out: &mut ReplyWriter
     match server.load_file(context.options) {
         Ok(changes) => {
             out.ok();
-            server.follow(&changes, Some(context))
+            server.follow(&changes, Some(context.client.id))
         }
         Err(text) => {
             out.error_bytes(&[b"ERR ", &text[..]].concat());
@@ -423,19 +423,16 @@ impl Server {
     }
 
     /// Closes the clients that changes of users concern, and ends waits that are not allowed any more. The calling
-    /// client is closed without its reply if it is among them.
-    fn follow(&self, changes: &[Change], caller: Option<&Context<'_>>) -> Outcome {
+    /// client gets its reply first if it is among them.
+    fn follow(&self, changes: &[Change], caller: Option<u64>) -> Outcome {
         let mut outcome = Outcome::Done;
         for change in changes {
             let (Change::Changed(user, _) | Change::Removed(user)) = change;
             for client in self.clients.matching(&Filter { user: Some(user.clone()), ..Filter::default() }) {
-                if self.is_to_go(&client, change) {
-                    client.kill();
-                    if let Some(context) = caller.filter(|context| context.client.id == client.id) {
-                        outcome = if context.session.in_exec { Outcome::Close } else { Outcome::Abort };
-                    }
-                } else {
-                    self.refuse_blocked(&client, user);
+                match self.is_to_go(&client, change) {
+                    true if caller == Some(client.id) => outcome = Outcome::Close,
+                    true => client.kill(),
+                    false => self.refuse_blocked(&client, user),
                 }
             }
         }

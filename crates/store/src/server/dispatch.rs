@@ -631,9 +631,29 @@ impl Context<'_> {
         Some(self.note_denied(denied, if in_multi { Where::Transaction } else { Where::TopLevel }, row, args))
     }
 
+    /// Brings the table's data about this client up to date, which are those of its last turn: its own line shows this
+    /// command.
+    pub fn show_own_state(&self, args: &[&[u8]]) {
+        let mut activity = self.client.activity.lock();
+        activity.at = self.session.now;
+        activity.command = self.session.command;
+        activity.db = self.session.db;
+        activity.protocol = self.session.protocol;
+        activity.no_evict = self.session.no_evict;
+        activity.no_touch = self.session.no_touch;
+        activity.set_transaction(self.session);
+        let Buffers { query, query_free, reply_room } = self.buffers;
+        (activity.query, activity.query_free, activity.reply_room) = (query, query_free, reply_room);
+        activity.words = args.iter().map(|word| word.len()).sum();
+    }
+
     /// Logs what was denied, and returns the error.
     #[cold]
-    fn note_denied(&self, denied: Denied, place: Where, row: Numbered, args: &[&[u8]]) -> Vec<u8> {
+    fn note_denied(&mut self, denied: Denied, place: Where, row: Numbered, args: &[&[u8]]) -> Vec<u8> {
+        if !self.session.in_exec {
+            self.session.command = &INDEX.rows[usize::from(row.number)].full_name;
+        }
+        self.show_own_state(args);
         let (server, user) = (&self.worker.server, &self.session.user);
         server.note_denied(denied, place, user, row, args, || self.client.line(&server.store));
         let full_name = &INDEX.rows[usize::from(row.number)].full_name;
@@ -660,8 +680,10 @@ impl Context<'_> {
     }
 
     /// Returns the permissions for commands of the client's scripts, if its user is restricted.
-    pub fn guard(&mut self) -> Option<Arc<dyn Guard>> {
+    pub fn guard(&mut self, args: &[&[u8]]) -> Option<Arc<dyn Guard>> {
         let version = self.session.user.restrictions()?;
+        // The log shows the client, which may be on another thread then.
+        self.show_own_state(args);
         let (worker, client) = (self.worker, self.client);
         Some(self.kept(version).guard(&worker.server, Some(client)).clone())
     }
@@ -776,7 +798,7 @@ impl Context<'_> {
         out: &mut ReplyWriter<'_>,
     ) -> Outcome {
         let guard = match spec.handler {
-            Handler::Script(_) => self.guard(),
+            Handler::Script(_) => self.guard(args),
             _ => None,
         };
         let inner = &self.worker.server.store.0;

@@ -44,6 +44,7 @@ fn log_in(context: &mut Context<'_>, command: &[u8], user: &[u8], password: &[u8
         context.log_in(user, true);
         return true;
     }
+    context.show_own_state(&[command, user, password]);
     let in_multi = context.session.in_exec || context.session.rare.multi.is_some();
     let place = if in_multi { Where::Transaction } else { Where::TopLevel };
     let event = Event { reason: Reason::Auth, place, object: command, user };

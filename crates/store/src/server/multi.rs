@@ -146,7 +146,7 @@ impl Connection for Context<'_> {
     }
 
     fn guard(&mut self) -> Option<Arc<dyn Guard>> {
-        Context::guard(self)
+        Context::guard(self, &[])
     }
 
     fn count_denied(&self, reply: &[u8]) {
