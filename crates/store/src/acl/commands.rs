@@ -189,15 +189,19 @@ fn access_of(mut flags: impl Iterator<Item = &'static str>) -> Access {
     })
 }
 
-/// Returns the keys where the specifications find them; those of a specification that does not fit the words are left
-/// to the row.
+/// Returns the keys where the specifications find them; none if one does not fit the words, which are left to the row
+/// then. A keyword may be absent.
 fn specified(facts: &Facts, words: &[&[u8]]) -> Keys {
-    let specs = facts.specs.iter().filter(|spec| !spec.flags.contains(&"not_key"));
-    let found = |spec: &KeySpec| {
+    let mut keys = Keys::new();
+    for spec in facts.specs.iter().filter(|spec| !spec.flags.contains(&"not_key")) {
+        let places = spec.places(words);
+        if places.is_empty() && !matches!(spec.begin, Begin::Keyword(..)) {
+            return Keys::new();
+        }
         let access = access_of(spec.flags.iter().copied());
-        spec.places(words).into_iter().map(move |place| (place, access)).collect::<Keys>()
-    };
-    specs.flat_map(found).collect()
+        keys.extend(places.into_iter().map(|place| (place, access)));
+    }
+    keys
 }
 
 /// Returns the keys that the row names; none if the words have a number of keys that the command refuses. A key after

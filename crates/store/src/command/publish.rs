@@ -109,6 +109,7 @@ const fn sub(
         complexity,
         handler: Handler::Keyspace(handle),
         publishes: None,
+        channels: Channels::None,
         is_replicated: false,
         ..PUBLISH
     }
@@ -136,6 +137,7 @@ pub(super) const COMMANDS: &[CommandSpec] = &[
         since: "2.8.0",
         summary: "Tells about subscriptions.",
         complexity: "that of the subcommand",
+        channels: Channels::None,
         subcommands: &[
             sub("channels", -2, "2.8.0", "Lists channels that somebody listens to.", N_ACTIVE, channels),
             CommandSpec {

@@ -230,6 +230,9 @@ impl Server {
         let now = Instant::now();
         let empty_bytes = store.used_bytes();
         apply(&store, &options);
+        if !options.requirepass.is_empty() {
+            store.0.acl.set_default_password(&options.requirepass);
+        }
         let latency = Arc::new(Latency::default());
         let of_store = latency.clone();
         store.0.appender.set_watch(move |step, took_ms| of_store.add(step, took_ms));
