@@ -10,6 +10,9 @@ use std::collections::HashMap;
 use std::sync::LazyLock;
 
 const LINES: &str = "\
+acl|deluser;request_policy:all_nodes,response_policy:all_succeeded;
+acl|save;request_policy:all_nodes,response_policy:all_succeeded;
+acl|setuser;request_policy:all_nodes,response_policy:all_succeeded;
 append;;i1 r0,1,0 RW insert
 bitcount;;i1 r0,1,0 RO access
 bitfield;;i1 r0,1,0 RW access update variable_flags

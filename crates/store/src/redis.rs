@@ -109,7 +109,7 @@ pub(crate) fn refusal_of_subcommand(container: &[u8], name: &[u8]) -> Option<Str
 pub(crate) const DIFFERENCES: &[(&str, &str)] = &[
     (
         "acl|setuser",
-        "a first argument of a command (`+select|0`) has no blanks, as it could not be read back from a file",
+        "a first argument in a rule about a command has no blanks, as it could not be read back from a file",
     ),
     ("asking", "also answers OK without a cluster"),
     ("cluster", "answers as the only node of a cluster, although `INFO` reports none"),

@@ -363,7 +363,7 @@ fn rules_and_their_errors_are_those_of_valkey() {
     for (bits, digits) in [("1", 1), ("5", 2), ("256", 64), ("4096", 1024)] {
         let password = client.ask(&["ACL", "GENPASS", bits]);
         assert!(password.starts_with(&format!("${digits}\r\n")), "{password}");
-        assert_ne!(password.len() > 20 && password == client.ask(&["ACL", "GENPASS", bits]), true, "they differ");
+        assert!(digits < 64 || password != client.ask(&["ACL", "GENPASS", bits]), "they differ");
     }
     let help = client.ask(&["ACL", "HELP"]);
     for name in ["DELUSER", "DRYRUN", "GENPASS", "LOAD", "LOG", "SAVE", "SETUSER", "USERS"] {

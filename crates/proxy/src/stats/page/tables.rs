@@ -105,6 +105,7 @@ const STORES: &Headings = &[
     ("Lock waits", "those that had to wait, since the start", false),
     ("Expired", "keys removed because their time was over", false),
     ("Evicted", "keys removed because of maxmemory", false),
+    ("Denied", "logins and commands denied to users since the start; ACL LOG tells which", false),
     ("Unsaved", "changes since the last save to an RDB file", false),
     ("Disk", "what is being done with the store's files, what failed, or the age of the last save", true),
 ];
@@ -249,6 +250,7 @@ fn store_rows(view: &View<'_>, out: &mut Vec<u8>) {
             figures.waited,
             figures.expired,
             figures.evicted,
+            figures.denied.iter().sum::<u64>(),
         ] {
             put!(out, "<td>{}", Grouped(count));
         }
