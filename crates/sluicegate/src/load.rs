@@ -419,6 +419,15 @@ fn store_options(sections: &[StoreSection], diagnostics: &mut Diagnostics) -> Ve
             diagnostics.error(section.users[number].1.clone(), message);
             continue;
         }
+        if let Some((name, at)) = &section.rules_user
+            && options.aclfile.is_empty()
+            && name != "default"
+            && !section.users.iter().any(|(words, _)| words[0] == *name)
+        {
+            let message = format!("store '{}' has no user '{name}'", section.name);
+            diagnostics.error(at.clone(), message).hint(format!("add a line 'user {name} on …' to the section"));
+            continue;
+        }
         for bind in &section.binds {
             let warning = bind.addresses.iter().find_map(|address| match address {
                 BindAddress::Inet(host, _) => options.public_bind_warning(*host),

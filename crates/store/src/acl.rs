@@ -41,8 +41,8 @@ pub(crate) use rules::{digest, has_blanks, merged, up_to_nul};
 /// The name of the user that a connection has before it logs in.
 pub(crate) const DEFAULT: &[u8] = b"default";
 
-/// The name of the process itself, which no user can have: it has a blank in it.
-const PROCESS: &[u8] = b"(the process)";
+/// The name of the process itself in CLIENT LIST, as Redis has it.
+const PROCESS: &[u8] = b"(superuser)";
 
 /// The version of a user that may do everything.
 const FREE: u64 = 0;
@@ -50,6 +50,8 @@ const FREE: u64 = 0;
 /// A user.
 pub(crate) struct User {
     name: Box<[u8]>,
+    /// Whether it stands for the process itself, which is none of the users by name.
+    is_process: bool,
     /// [`FREE`], or the version of its permissions, which no other permissions of this store had.
     version: AtomicU64,
     permissions: RwLock<Arc<Permissions>>,
@@ -62,7 +64,7 @@ impl User {
 
     /// Returns whether it stands for the process itself.
     pub(crate) fn is_process(&self) -> bool {
-        *self.name == *PROCESS
+        self.is_process
     }
 
     /// Returns the version of its permissions if it may not do everything.
@@ -117,7 +119,8 @@ impl Acl {
         let commands = Commands::new(rows);
         let free = |name: &[u8]| {
             let permissions = RwLock::new(Arc::new(Permissions::all(&commands)));
-            Arc::new(User { name: name.into(), version: AtomicU64::new(FREE), permissions })
+            let (version, is_process) = (AtomicU64::new(FREE), name == PROCESS);
+            Arc::new(User { name: name.into(), is_process, version, permissions })
         };
         let (default, process) = (free(DEFAULT), free(PROCESS));
         Acl {
@@ -202,7 +205,12 @@ impl Acl {
     fn add(&self, users: &mut BTreeMap<Box<[u8]>, Arc<User>>, name: &[u8], permissions: Permissions) -> Arc<User> {
         let version = self.next_version.fetch_add(1, Ordering::AcqRel);
         let version = AtomicU64::new(if permissions.are_free() { FREE } else { version });
-        let user = Arc::new(User { name: name.into(), version, permissions: RwLock::new(Arc::new(permissions)) });
+        let user = Arc::new(User {
+            name: name.into(),
+            is_process: false,
+            version,
+            permissions: RwLock::new(Arc::new(permissions)),
+        });
         users.insert(name.into(), user.clone());
         user
     }

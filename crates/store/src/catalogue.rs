@@ -275,6 +275,9 @@ pub(crate) trait Guard: std::fmt::Debug + Send + Sync {
     /// Returns the error of a command that the caller may not run, after it was logged.
     fn denial(&self, row: Numbered, words: &[&[u8]]) -> Option<Vec<u8>>;
 
+    /// Returns whether the caller may use a key somehow.
+    fn allows_key(&self, key: &[u8]) -> bool;
+
     /// Returns whether the caller may run a command; nothing is logged.
     fn allows(&self, row: Numbered, words: &[&[u8]]) -> bool;
 }

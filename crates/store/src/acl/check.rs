@@ -63,6 +63,11 @@ impl Permissions {
         (!self.read_all_keys(commands, row, words)).then_some(text)
     }
 
+    /// Returns whether one selector allows to use a key somehow.
+    pub(crate) fn allow_key(&self, key: &[u8]) -> bool {
+        self.selectors.iter().any(|selector| selector.all_keys || selector.allows_key(key, Access::NAMED))
+    }
+
     fn read_all_keys(&self, commands: &Commands, row: Numbered, words: &[&[u8]]) -> bool {
         let mut keys = None;
         self.selectors

@@ -329,7 +329,7 @@ impl Client {
             listed,
             self.memory(&activity),
             activity.command,
-            self.user.lock().name().escape_ascii(),
+            String::from_utf8_lossy(self.user.lock().name()),
             match activity.protocol {
                 Protocol::Resp2 => 2,
                 Protocol::Resp3 => 3,

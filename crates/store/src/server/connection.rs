@@ -379,7 +379,7 @@ impl Connection {
         for _ in 0..TURN_COMMANDS {
             let limits = CommandLimits {
                 max_bulk: options.proto_max_bulk_len,
-                unauthenticated: !self.session.authenticated,
+                unauthenticated: !self.session.authenticated && !self.worker.server.store.0.acl.admits_anyone(),
                 ..CommandLimits::default()
             };
             let other;

@@ -619,9 +619,9 @@ impl Context<'_> {
         if in_multi && row.spec.flags.has(Flags::NO_MULTI) {
             return None;
         }
-        let server = &self.worker.server;
-        let commands = server.store.0.acl.commands();
-        let permissions = self.kept(version).permissions.clone();
+        let worker = self.worker;
+        let commands = worker.server.store.0.acl.commands();
+        let permissions = &self.kept(version).permissions;
         let Some(denied) = permissions.denies(commands, row, args) else {
             // Inside MULTI it is queued.
             let reads_others = !in_multi && row.spec.others.is_some();
@@ -663,9 +663,9 @@ impl Context<'_> {
     /// Returns the error of a command of a transaction that its user may not call any more.
     pub fn denial_in_exec(&mut self, row: Numbered, args: &[&[u8]]) -> Option<Vec<u8>> {
         let version = self.session.user.restrictions()?;
-        let server = &self.worker.server;
-        let commands = server.store.0.acl.commands();
-        let permissions = self.kept(version).permissions.clone();
+        let worker = self.worker;
+        let commands = worker.server.store.0.acl.commands();
+        let permissions = &self.kept(version).permissions;
         let Some(denied) = permissions.denies(commands, row, args) else {
             let text = row.spec.others.and_then(|_| permissions.denies_others(commands, row, args));
             return text.map(|text| text.as_bytes().to_vec());

@@ -64,6 +64,10 @@ impl Guard for ScriptGuard {
         Some([b"ERR ACL failure in script: ", &denied.text(self.user.name(), full_name)[..]].concat())
     }
 
+    fn allows_key(&self, key: &[u8]) -> bool {
+        self.permissions.allow_key(key)
+    }
+
     fn allows(&self, row: Numbered, words: &[&[u8]]) -> bool {
         let Some(server) = self.server.upgrade() else { return false };
         self.permissions.denies(server.store.0.acl.commands(), row, words).is_none()

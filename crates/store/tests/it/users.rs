@@ -486,6 +486,28 @@ fn transactions_check_again_and_in_order() {
 }
 
 #[test]
+fn keys_that_a_script_locks_are_checked() {
+    let ours = Running::start();
+    let mut client = user(&ours, "s", &["+eval", "~a*", "(+get %R~b*)"]);
+    let lock = |client: &mut Client, key: &str| {
+        let body = "--!df flags=disable-atomicity\ndragonfly.lock(ARGV[1]) dragonfly.unlock() return 1";
+        client.ask(&["EVAL", body, "0", key])
+    };
+    assert_eq!(lock(&mut client, "a1"), ":1\r\n");
+    assert_eq!(lock(&mut client, "b1"), ":1\r\n");
+    assert!(lock(&mut client, "c1").starts_with("-ERR ACL failure in script: No permissions to access a key"));
+}
+
+#[test]
+fn the_process_is_no_user_of_its_name() {
+    let ours = Running::start();
+    let mut client = user(&ours, "(superuser)", &["+acl|whoami", "+client|info"]);
+    assert_eq!(client.ask(&["ACL", "WHOAMI"]), "$11\r\n(superuser)\r\n");
+    let mut named = user(&ours, "l\u{e9}", &["+client|info"]);
+    assert!(named.ask(&["CLIENT", "INFO"]).contains(" user=l\u{e9} "));
+}
+
+#[test]
 fn the_log_tells_what_was_denied_to_whom() {
     let ours = Running::start();
     let mut admin = ours.connect();
