@@ -184,6 +184,57 @@ fn dry_runs_of_every_command_agree_with_redis_and_valkey() {
     }
 }
 
+/// Every command and every category: users who have one category alone, and users who lack one.
+#[test]
+fn categories_of_users_agree_with_redis_and_valkey() {
+    let ours = Running::start();
+    let mut client = ours.connect();
+    let commands: Vec<(String, usize)> = categories(&mut client)
+        .into_keys()
+        .map(|name| {
+            let info = client.ask(&["COMMAND", "INFO", &name]);
+            let arity: i64 = info.split("\r\n").nth(4).and_then(|line| line[1..].parse().ok()).expect("an arity");
+            let words = name.split('|').count();
+            (name, (arity.unsigned_abs() as usize).saturating_sub(words))
+        })
+        .collect();
+    let mut users: Vec<(String, Vec<String>)> = Vec::new();
+    for category in strings(&client.ask(&["ACL", "CAT"])) {
+        users.push((format!("has-{category}"), vec![format!("+@{category}"), "~*".into(), "&*".into()]));
+        let lacks = [&format!("-@{category}"), "+acl|log"].map(str::to_owned);
+        users.push((
+            format!("lacks-{category}"),
+            [vec!["+@all".into(), "~*".into(), "&*".into()], lacks.into()].concat(),
+        ));
+    }
+    for (version, peer) in peers() {
+        let known = categories(&mut Client::connect(&peer.address()));
+        for address in [ours.address(), peer.address()] {
+            let mut client = Client::connect(&address);
+            for (user, rules) in &users {
+                let words = ["ACL", "SETUSER", user].into_iter().chain(rules.iter().map(String::as_str));
+                assert_eq!(client.ask(&words.collect::<Vec<_>>()), "+OK\r\n", "{version}: {user}");
+            }
+        }
+        let mut lines = Vec::new();
+        for (name, arguments) in commands.iter().filter(|(name, _)| known.contains_key(name)) {
+            for (user, _) in &users {
+                let words = ["ACL", "DRYRUN", user].into_iter().chain(name.split('|'));
+                lines.push(words.chain(std::iter::repeat_n("1", *arguments)).collect::<Vec<_>>());
+            }
+        }
+        let (found, expected) = (ask_all(&ours.address(), &lines), ask_all(&peer.address(), &lines));
+        for ((words, found), expected) in lines.iter().zip(&found).zip(&expected) {
+            // Other numbers of words, and WAIT, which blocks since 7.2.
+            let is_refused = |reply: &str| reply.contains("wrong number of arguments");
+            let is_other = version == "7.0" && words[3] == "wait" && words[2].ends_with("-blocking");
+            if is_refused(found) == is_refused(expected) && !is_other {
+                compare(words, words[2], version, found, expected);
+            }
+        }
+    }
+}
+
 /// Requests of clients after they have logged in.
 const REQUESTS: &[&str] = &[
     "GET k1",
