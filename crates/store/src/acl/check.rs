@@ -86,7 +86,7 @@ impl Selector {
             return Some(Denied::Command);
         }
         if !self.all_keys && !commands.has_no_keys(row.number) {
-            if let Some((place, access)) = commands.only_key(row.number) {
+            if let Some((place, access)) = commands.only_key(row.number, words) {
                 if words.get(place).is_some_and(|key| !self.allows_key(key, access)) {
                     return Some(Denied::Key(place));
                 }

@@ -6,7 +6,7 @@ use sluicegate_wire::resp::parse_i64;
 use smallvec::SmallVec;
 
 use super::permissions::Access;
-use crate::catalogue::{CATEGORIES, Channels, CommandSpec, Flags, Numbered, Rows};
+use crate::catalogue::{CATEGORIES, Channels, CommandSpec, Flags, KeyFlags, Numbered, Rows};
 use crate::facts::{self, Begin, Facts, Find, KeySpec};
 use crate::keys::KeyRule;
 
@@ -16,10 +16,14 @@ pub(super) type Keys = SmallVec<[(usize, Access); 4]>;
 /// Where the keys of a row are.
 enum Keyed {
     None,
-    /// One word, whatever the others are.
-    One(usize, Access),
+    /// One word, whatever the others are; the access may depend on them.
+    One(usize, Access, Option<KeyFlags>),
     /// Where Redis's specifications say.
-    Specified(&'static Facts),
+    Specified {
+        facts: &'static Facts,
+        /// Whether these are all keys of all words that the command takes: they are at fixed places, or from there on.
+        is_whole: bool,
+    },
     /// Where the row says.
     Ruled,
 }
@@ -113,9 +117,12 @@ impl Commands {
 
     /// Returns the only key of a command that always has one.
     #[inline]
-    pub(super) fn only_key(&self, row: u16) -> Option<(usize, Access)> {
-        match self.commands[usize::from(row)].keyed {
-            Keyed::One(place, access) => Some((place, access)),
+    pub(super) fn only_key(&self, row: u16, words: &[&[u8]]) -> Option<(usize, Access)> {
+        match &self.commands[usize::from(row)].keyed {
+            Keyed::One(place, access, None) => Some((*place, *access)),
+            Keyed::One(place, access, Some(flags)) => {
+                Some((*place, flags(words).map_or(*access, |flags| access_of(flags.iter().copied()))))
+            }
             _ => None,
         }
     }
@@ -127,18 +134,15 @@ impl Commands {
         }
         match self.commands[usize::from(row.number)].keyed {
             Keyed::None => Keys::new(),
-            Keyed::One(place, access) => Keys::from_slice(&[(place, access)]),
+            Keyed::One(..) => self.only_key(row.number, words).into_iter().collect(),
             Keyed::Ruled => ruled(row.spec, words),
-            Keyed::Specified(facts) => {
+            Keyed::Specified { facts, is_whole } => {
                 let mut keys = specified(facts, words);
-                if let Some(flags) = row.spec.key_flags.and_then(|flags| flags(words)) {
-                    keys.iter_mut().for_each(|(_, access)| *access = access_of(flags.iter().copied()));
-                }
                 // The keys that the command uses are checked, even where the specifications do not find them.
-                for key in ruled(row.spec, words) {
-                    if !keys.iter().any(|(place, _)| *place == key.0) {
-                        keys.push(key);
-                    }
+                if !is_whole || keys.is_empty() {
+                    let mut seen = vec![false; words.len()];
+                    keys.iter().for_each(|(place, _)| seen[*place] = true);
+                    keys.extend(ruled(row.spec, words).into_iter().filter(|(place, _)| !seen[*place]));
                 }
                 keys
             }
@@ -161,12 +165,15 @@ impl Command {
         let keyed = match facts::of(&full_name) {
             Some(facts) if !facts.specs.is_empty() => match &facts.specs[..] {
                 [KeySpec { flags, .. }] if flags.contains(&"not_key") => Keyed::None,
-                [KeySpec { begin: Begin::Index(place), find: Find::Range(0, ..), flags }]
-                    if spec.key_flags.is_none() =>
-                {
-                    Keyed::One(*place as usize, access_of(flags.iter().copied()))
+                [KeySpec { begin: Begin::Index(place), find: Find::Range(0, ..), flags }] => {
+                    Keyed::One(*place as usize, access_of(flags.iter().copied()), spec.key_flags)
                 }
-                _ => Keyed::Specified(facts),
+                specs => Keyed::Specified {
+                    facts,
+                    is_whole: specs
+                        .iter()
+                        .all(|spec| matches!((spec.begin, spec.find), (Begin::Index(_), Find::Range(..)))),
+                },
             },
             _ if spec.has_no_keys() => Keyed::None,
             _ => Keyed::Ruled,
@@ -226,4 +233,63 @@ fn ruled(spec: &CommandSpec, words: &[&[u8]]) -> Keys {
     };
     let keys = spec.keys.keys(words, 0);
     keys.iter().enumerate().map(|(at, key)| (key.word as usize, access(at))).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Store, StoreOptions};
+
+    #[test]
+    fn every_key_that_a_command_uses_is_checked() {
+        let store = Store::new(StoreOptions { stripes: 1, ..StoreOptions::default() });
+        let commands = store.0.acl.commands();
+        let words: Vec<&[u8]> = std::iter::repeat_n(&b"1"[..], 12).collect();
+        let mut checked = 0;
+        for number in 0..commands.count() as u16 {
+            let Some(row) = commands.find(commands.full_name(number).as_bytes()) else { panic!("{number}") };
+            assert_eq!(row, number);
+            let names: Vec<&[u8]> = commands.full_name(number).split('|').map(str::as_bytes).collect();
+            let row = commands.called(&names).expect("a row");
+            for length in names.len()..words.len() {
+                if !row.spec.takes(length) {
+                    continue;
+                }
+                let words = &words[..length];
+                let found = commands.keys(row, words);
+                for (place, _) in ruled(row.spec, words) {
+                    assert!(found.iter().any(|(at, _)| *at == place), "{} {length}", commands.full_name(number));
+                    checked += 1;
+                }
+            }
+        }
+        assert!(checked > 1000, "{checked}");
+    }
+
+    #[test]
+    fn accesses_follow_from_the_words() {
+        let check = |line: &str, expected: &[(usize, Access)]| {
+            let store = Store::new(StoreOptions { stripes: 1, ..StoreOptions::default() });
+            let words: Vec<&[u8]> = line.split(' ').map(str::as_bytes).collect();
+            let row = store.0.acl.commands().called(&words).expect("a command");
+            assert_eq!(store.0.acl.commands().keys(row, &words)[..], *expected, "{line}");
+        };
+        check("GET k", &[(1, Access::READ)]);
+        check("EXISTS k", &[(1, Access::NAMED)]);
+        check("SET k v", &[(1, Access::WRITE)]);
+        check("SET k v GET", &[(1, Access::BOTH)]);
+        check("BITFIELD k GET u8 0", &[(1, Access::READ)]);
+        check("BITFIELD k SET u8 0 1", &[(1, Access::BOTH)]);
+        check("BITFIELD k nonsense", &[(1, Access::BOTH)]);
+        check("PFMERGE k", &[(1, Access::BOTH)]);
+        check("COPY a b", &[(1, Access::READ), (2, Access::WRITE)]);
+        check("SORT a STORE b", &[(1, Access::READ), (3, Access::WRITE)]);
+        check("GEORADIUS a 0 0 1 m STORE b", &[(1, Access::READ), (7, Access::WRITE)]);
+        check("ZUNIONSTORE d 2 a b", &[(1, Access::WRITE), (3, Access::READ), (4, Access::READ)]);
+        check("EVAL body 1 k x", &[(3, Access::BOTH)]);
+        check("EVAL body 9 k x", &[]);
+        check("XREAD STREAMS a b 0 0", &[(2, Access::READ), (3, Access::READ)]);
+        check("PUBLISH c m", &[]);
+        check("SSUBSCRIBE c", &[]);
+    }
 }
