@@ -9,14 +9,15 @@ use std::path::Path;
 use std::sync::{Arc, OnceLock};
 
 use sluicegate_config::model::{
-    Acme, BindAddress, Global, LogAddress, LogTarget, LuaLogStderr, ProxyKind, StoreSection, TlsFiles,
+    Acme, BindAddress, Global, LogAddress, LogTarget, LuaLogStderr, Position, ProxyKind, StoreSection, TlsFiles,
 };
 use sluicegate_config::{Config, Diagnostics, Draft, Environment, Files, LuaNames, MemoryFiles, NoLua};
 use sluicegate_pattern::{Kind, PatternFiles};
 use sluicegate_proxy::log::{self, Logger};
 use sluicegate_proxy::lua::{LoadMap, LogSink, LuaPatterns, LuaStates, ReadBody};
 use sluicegate_proxy::stats::info::node_name;
-use sluicegate_store::config::ServerOptions;
+use sluicegate_store::config::{FileError, ServerOptions, UserLine};
+use sluicegate_store::server::check_users;
 use sluicegate_tls::x509::PrivateKey;
 
 use crate::arguments::Service;
@@ -388,12 +389,22 @@ fn lua_sink(global: &Global, logger: Arc<OnceLock<Logger>>) -> LogSink {
     })
 }
 
+/// Returns the users of a section as the store reads them, with their places in the list as the numbers of lines.
+fn users(section: &StoreSection) -> Vec<UserLine> {
+    let line = |(number, (words, _)): (usize, &(Vec<String>, Position))| UserLine {
+        number,
+        text: format!("user {}", words.join(" ")).into_bytes(),
+        words: words.iter().map(|word| word.clone().into_bytes()).collect(),
+    };
+    section.users.iter().enumerate().map(line).collect()
+}
+
 /// Parses the parameters of every `store` section, and warns about a store that strangers can reach.
 fn store_options(sections: &[StoreSection], diagnostics: &mut Diagnostics) -> Vec<ServerOptions> {
     let mut all = Vec::new();
     for section in sections {
         let options = match sluicegate_store::config::apply(&section.parameters) {
-            Ok(options) => options,
+            Ok(options) => ServerOptions { users: users(section), ..options },
             Err(failed) => {
                 for error in failed {
                     let diagnostic = diagnostics.error(error.at, error.message);
@@ -404,6 +415,19 @@ fn store_options(sections: &[StoreSection], diagnostics: &mut Diagnostics) -> Ve
                 continue;
             }
         };
+        if let Err(FileError::Line { number, message, .. }) = check_users(&options) {
+            diagnostics.error(section.users[number].1.clone(), message);
+            continue;
+        }
+        if let Some((name, at)) = &section.rules_user
+            && options.aclfile.is_empty()
+            && name != "default"
+            && !section.users.iter().any(|(words, _)| words[0] == *name)
+        {
+            let message = format!("store '{}' has no user '{name}'", section.name);
+            diagnostics.error(at.clone(), message).hint(format!("add a line 'user {name} on …' to the section"));
+            continue;
+        }
         for bind in &section.binds {
             let warning = bind.addresses.iter().find_map(|address| match address {
                 BindAddress::Inet(host, _) => options.public_bind_warning(*host),

@@ -16,7 +16,7 @@ use sluicegate_config::Config;
 use sluicegate_config::model::StoreSection;
 use sluicegate_proxy::engines::Engines;
 use sluicegate_proxy::log::{Logger, Severity};
-use sluicegate_store::config::ServerOptions;
+use sluicegate_store::config::{ServerOptions, UserLine};
 use sluicegate_store::server::{Beginning, Ending, Server};
 use sluicegate_store::{Store, StoreOptions};
 use sluicegate_wire::engine::{Engine, Figures, Origin, Own, Started};
@@ -32,8 +32,16 @@ pub struct Stores {
 
 type ByName = HashMap<Arc<str>, (Store, Arc<Server>)>;
 
-/// The parameters changed by a new configuration, by the name of the section.
-pub type Changes = Vec<(Arc<str>, Vec<(String, String)>)>;
+/// What a new configuration changes, by the name of the section.
+pub type Changes = Vec<(Arc<str>, Change)>;
+
+/// The change of one store: its parameters, and its users.
+pub struct Change {
+    parameters: Vec<(String, String)>,
+    users: Vec<UserLine>,
+    /// The names of users that have no line any more.
+    removed: Vec<String>,
+}
 
 impl Stores {
     /// Returns the stores of a configuration. The error lists every file of theirs that cannot be read.
@@ -55,6 +63,12 @@ impl Stores {
     ) -> Result<(), String> {
         let made = make(section, config, options, logger);
         let name = &section.name;
+        made.1.load_users().map_err(|error| format!("store '{name}': {error}"))?;
+        if let Some((user, at)) = &section.rules_user
+            && !made.1.set_rules_user(user.as_bytes())
+        {
+            return Err(format!("{}:{}: store '{name}' has no user '{user}' for 'rules-user'", at.file, at.line));
+        }
         if let Some(beginning) = made.1.begin().map_err(|error| format!("store '{name}': {error}"))? {
             self.beginnings.lock().push((name.clone(), beginning));
         }
@@ -118,7 +132,7 @@ impl Stores {
             match known.get(&section.name) {
                 Some(known) => {
                     let before = was.stores.iter().find(|store| store.name == section.name);
-                    changes.push((section.name.clone(), changed(before, section)));
+                    changes.push((section.name.clone(), changed(before, section, options.users)));
                     stores.by_name.lock().insert(section.name.clone(), known.clone());
                 }
                 None => stores.add(section, is, options, logger)?,
@@ -136,9 +150,13 @@ impl Stores {
             server.stop();
         }
         let mut failed = Vec::new();
-        for (name, pairs) in changes {
-            for pair in pairs {
-                let Some((_, server)) = known.get(name) else { continue };
+        for (name, change) in changes {
+            let Some((_, server)) = known.get(name) else { continue };
+            let removed: Vec<&[u8]> = change.removed.iter().map(|name| name.as_bytes()).collect();
+            if let Err(error) = server.set_users(&change.users, &removed) {
+                failed.push(format!("store '{name}': {error}"));
+            }
+            for pair in &change.parameters {
                 if let Err(error) = server.set_parameters(std::slice::from_ref(pair)) {
                     failed.push(format!("store '{name}': {error}; it takes effect when the process is restarted"));
                 }
@@ -235,13 +253,21 @@ impl Engine for Embedded {
     }
 }
 
-/// Returns the parameters that the file has changed. A parameter removed from the file stays unchanged.
-fn changed(before: Option<&StoreSection>, section: &StoreSection) -> Vec<(String, String)> {
+/// Returns the parameters that the file has changed, of which one that was removed stays unchanged, and the users among
+/// `users` whose lines are new or others.
+fn changed(before: Option<&StoreSection>, section: &StoreSection, users: Vec<UserLine>) -> Change {
     let known = |name: &str, value: &str| {
         before.is_some_and(|before| before.parameters.iter().any(|(n, v, _)| (&**n, &**v) == (name, value)))
     };
     let changed = section.parameters.iter().filter(|(name, value, _)| !known(name, value));
-    changed.map(|(name, value, _)| (name.clone(), value.clone())).collect()
+    let parameters = changed.map(|(name, value, _)| (name.clone(), value.clone())).collect();
+    let lines_before = before.map_or(&[][..], |before| &before.users);
+    let is_known = |number: usize| lines_before.iter().any(|(words, _)| *words == section.users[number].0);
+    let users = users.into_iter().filter(|line| !is_known(line.number)).collect();
+    let has_line = |name: &String| section.users.iter().any(|(words, _)| words[0] == *name);
+    let names_before = lines_before.iter().map(|(words, _)| &words[0]);
+    let removed = names_before.filter(|name| *name != "default" && !has_line(name)).cloned().collect();
+    Change { parameters, users, removed }
 }
 
 fn make(section: &StoreSection, config: &Config, options: ServerOptions, logger: &Logger) -> (Store, Arc<Server>) {

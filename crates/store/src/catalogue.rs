@@ -130,27 +130,42 @@ pub enum Category {
     Admin,
 }
 
-impl Category {
-    /// Returns the category's name with its `@`.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Category::Keyspace => "@keyspace",
-            Category::String => "@string",
-            Category::List => "@list",
-            Category::Set => "@set",
-            Category::SortedSet => "@sortedset",
-            Category::Hash => "@hash",
-            Category::Bitmap => "@bitmap",
-            Category::HyperLogLog => "@hyperloglog",
-            Category::Geo => "@geo",
-            Category::Stream => "@stream",
-            Category::Connection => "@connection",
-            Category::Transaction => "@transaction",
-            Category::Scripting => "@scripting",
-            Category::Dangerous => "@dangerous",
-            Category::Admin => "@admin",
-        }
-    }
+/// The names of all categories, in Redis's order.
+pub const CATEGORIES: [&str; 21] = [
+    "keyspace",
+    "read",
+    "write",
+    "set",
+    "sortedset",
+    "list",
+    "hash",
+    "string",
+    "bitmap",
+    "hyperloglog",
+    "geo",
+    "stream",
+    "pubsub",
+    "admin",
+    "fast",
+    "slow",
+    "blocking",
+    "dangerous",
+    "connection",
+    "transaction",
+    "scripting",
+];
+
+/// The words of a command that are channels, as far as users need the permission for them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Channels {
+    /// None. Leaving a channel needs no permission.
+    None,
+    /// Word 1, to which the command publishes.
+    Published,
+    /// All words, to which the client subscribes.
+    Joined,
+    /// The same; they are patterns of channels.
+    JoinedByPattern,
 }
 
 /// The growth of a command's work: it decides whether a command runs non-preemptibly or in slices.
@@ -230,6 +245,8 @@ pub struct Start<'s> {
     pub(crate) form: ReplyForm,
     /// Whether its accesses do not change LRU and LFU data: CLIENT NO-TOUCH.
     pub(crate) is_traceless: bool,
+    /// The permissions of the caller; if [`None`], it may do everything.
+    pub(crate) guard: Option<&'s Arc<dyn Guard>>,
     /// The section that a script is part of, in a transaction: a `RefCell<Option<Section>>`, opaque here because
     /// sections are made of rows.
     pub(crate) section: Option<&'s dyn Any>,
@@ -247,9 +264,22 @@ impl<'s> Start<'s> {
             began: None,
             form: ReplyForm::Value,
             is_traceless: false,
+            guard: None,
             section: None,
         }
     }
+}
+
+/// The permissions of the caller of a script, which hold for the commands of the script.
+pub(crate) trait Guard: std::fmt::Debug + Send + Sync {
+    /// Returns the error of a command that the caller may not run, after it was logged.
+    fn denial(&self, row: Numbered, words: &[&[u8]]) -> Option<Vec<u8>>;
+
+    /// Returns whether the caller may use a key somehow.
+    fn allows_key(&self, key: &[u8]) -> bool;
+
+    /// Returns whether the caller may run a command; nothing is logged.
+    fn allows(&self, row: Numbered, words: &[&[u8]]) -> bool;
 }
 
 /// A timeout of this many milliseconds is refused: its sum with a time up to the year 2100 would overflow.
@@ -382,6 +412,8 @@ pub(crate) trait Keys {
 /// The way in which a command finds keys not named in its words.
 #[derive(Debug)]
 pub(crate) struct OtherKeys {
+    /// Returns the error of these words for a user who may not read all keys, if they refer to such keys.
+    pub(crate) denial: fn(&[&[u8]]) -> Option<&'static str>,
     /// Decides whether these words refer to such keys.
     pub(crate) wanted: fn(&[&[u8]]) -> bool,
     /// Finds the keys; locks a stripe briefly.
@@ -481,6 +513,8 @@ pub struct CommandSpec {
     pub(crate) reads_all_keys: bool,
     /// The kind of channel to which it publishes its second word, if it does.
     pub(crate) publishes: Option<Kind>,
+    /// The words that are channels.
+    pub channels: Channels,
     /// Whether it replaces or removes values as a whole, whatever they are, and edits none.
     pub(crate) replaces_values: bool,
     /// Whether Redis would send it to replicas though it has no flag `write`.
@@ -527,6 +561,7 @@ impl CommandSpec {
         has_offsets: false,
         reads_all_keys: false,
         publishes: None,
+        channels: Channels::None,
         replaces_values: false,
         is_replicated: false,
         halves: None,
@@ -626,37 +661,45 @@ impl CommandSpec {
         }
     }
 
-    /// Returns all ACL categories, in the order in which Redis lists them.
-    pub fn acl_categories(&self) -> Vec<&'static str> {
-        let mut all = Vec::new();
+    /// Returns whether no word of the command is a key.
+    pub(crate) fn has_no_keys(&self) -> bool {
+        matches!(self.keys, KeyRule::None | KeyRule::Channels { .. })
+    }
+
+    /// Returns all ACL categories as bits, in the order of [`CATEGORIES`].
+    pub(crate) fn category_bits(&self) -> u32 {
         let own = |category: Category| self.categories.contains(&category);
-        let mut add = |wanted: bool, name: &'static str| {
-            if wanted {
-                all.push(name);
-            }
-        };
-        add(own(Category::Keyspace), "@keyspace");
-        add(self.flags.has(Flags::READONLY) && !own(Category::Scripting), "@read");
-        add(self.flags.has(Flags::WRITE), "@write");
-        add(own(Category::Set), "@set");
-        add(own(Category::SortedSet), "@sortedset");
-        add(own(Category::List), "@list");
-        add(own(Category::Hash), "@hash");
-        add(own(Category::String), "@string");
-        add(own(Category::Bitmap), "@bitmap");
-        add(own(Category::HyperLogLog), "@hyperloglog");
-        add(own(Category::Geo), "@geo");
-        add(own(Category::Stream), "@stream");
-        add(self.flags.has(Flags::PUBSUB), "@pubsub");
-        add(self.flags.has(Flags::ADMIN) || own(Category::Admin), "@admin");
-        add(self.flags.has(Flags::FAST), "@fast");
-        add(!self.flags.has(Flags::FAST), "@slow");
-        add(self.flags.has(Flags::BLOCKING), "@blocking");
-        add(self.flags.has(Flags::ADMIN) || own(Category::Dangerous), "@dangerous");
-        add(own(Category::Connection), "@connection");
-        add(own(Category::Transaction), "@transaction");
-        add(own(Category::Scripting), "@scripting");
-        all
+        let is_fast = self.flags.has(Flags::FAST);
+        let is_in = [
+            own(Category::Keyspace),
+            self.flags.has(Flags::READONLY) && !own(Category::Scripting),
+            self.flags.has(Flags::WRITE),
+            own(Category::Set),
+            own(Category::SortedSet),
+            own(Category::List),
+            own(Category::Hash),
+            own(Category::String),
+            own(Category::Bitmap),
+            own(Category::HyperLogLog),
+            own(Category::Geo),
+            own(Category::Stream),
+            self.flags.has(Flags::PUBSUB),
+            self.flags.has(Flags::ADMIN) || own(Category::Admin),
+            is_fast,
+            !is_fast,
+            self.flags.has(Flags::BLOCKING),
+            self.flags.has(Flags::ADMIN) || own(Category::Dangerous),
+            own(Category::Connection),
+            own(Category::Transaction),
+            own(Category::Scripting),
+        ];
+        is_in.iter().enumerate().fold(0, |bits, (at, is_in)| bits | u32::from(*is_in) << at)
+    }
+
+    /// Returns the names of all ACL categories, in Redis's order.
+    pub fn acl_categories(&self) -> impl Iterator<Item = &'static str> {
+        let bits = self.category_bits();
+        CATEGORIES.iter().enumerate().filter(move |(at, _)| bits >> at & 1 == 1).map(|(_, name)| *name)
     }
 
     /// Returns the subcommand of this name, in any case.

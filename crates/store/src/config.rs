@@ -14,7 +14,7 @@ mod tables;
 
 use std::collections::BTreeMap;
 
-pub use file::{FileError, fuzz_file, lines_of_words, read, rewrite};
+pub use file::{FileError, fuzz_file, lines_of_words, read, rewrite, rewrite_users};
 pub use parameters::PARAMETERS;
 use sluicegate_data::object::limits;
 pub use tables::{
@@ -30,6 +30,14 @@ pub use crate::outbox::OutputLimit;
 pub struct ServerOptions {
     /// The password of the default user; empty: none is needed.
     pub requirepass: Vec<u8>,
+    /// The users that a file names, each in a line of its own.
+    pub users: Vec<UserLine>,
+    /// The file of users; empty: none.
+    pub aclfile: Vec<u8>,
+    /// Whether users that are made may use all channels: `allchannels` or `resetchannels`.
+    pub acl_pubsub_default: &'static str,
+    /// Entries of ACL LOG.
+    pub acllog_max_len: i64,
     /// Refuse clients from other machines while there is no password.
     pub protected_mode: bool,
     /// Databases that SELECT can choose.
@@ -125,6 +133,17 @@ pub struct ServerOptions {
     pub notify_keyspace_events: u32,
 }
 
+/// A line `user NAME RULE…` of a configuration.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct UserLine {
+    /// The line's number, from 1.
+    pub number: usize,
+    /// Without blanks around it.
+    pub text: Vec<u8>,
+    /// The name and the rules.
+    pub words: Vec<Vec<u8>>,
+}
+
 /// The maximum number of workers that `threads` can request.
 pub const THREADS_MAX: u32 = 1024;
 
@@ -177,6 +196,10 @@ impl Default for ServerOptions {
     fn default() -> ServerOptions {
         ServerOptions {
             requirepass: Vec::new(),
+            users: Vec::new(),
+            aclfile: Vec::new(),
+            acl_pubsub_default: "resetchannels",
+            acllog_max_len: 128,
             protected_mode: true,
             databases: 16,
             dir: Vec::new(),
@@ -307,9 +330,13 @@ impl ServerOptions {
             || tables::is_immutable(name)
     }
 
-    /// Returns whether a client must authenticate.
+    /// Returns whether a client must authenticate, as far as this can be told before the users are read.
     pub fn needs_password(&self) -> bool {
-        !self.requirepass.is_empty()
+        let is_default = |line: &UserLine| line.words.first().is_some_and(|name| name == b"default");
+        match self.users.iter().find(|line| is_default(line)) {
+            Some(line) => !line.words.iter().any(|rule| rule.eq_ignore_ascii_case(b"nopass")),
+            None => !self.requirepass.is_empty() || !self.aclfile.is_empty(),
+        }
     }
 
     /// Returns the warning for a store that listens on `address`: a bind reachable from other machines, without a
@@ -326,11 +353,6 @@ impl ServerOptions {
                  store",
             ),
         }
-    }
-
-    /// Returns whether clients from other machines are refused: protected mode, and no password.
-    pub fn refuses_strangers(&self) -> bool {
-        self.protected_mode && !self.needs_password()
     }
 }
 
@@ -387,7 +409,6 @@ const fn fixed(name: &'static str, value: &'static str, why: &'static str) -> Fi
 
 /// Fixed properties, by name.
 pub static FIXED: &[Fixed] = &[
-    fixed("aclfile", "", "ACLs are not available yet"),
     fixed("activedefrag", "no", "the allocator here does not fragment that way"),
     fixed("aof-rewrite-cpulist", "", "processors are left to the system"),
     fixed("bgsave-cpulist", "", "processors are left to the system"),
@@ -634,9 +655,9 @@ pub fn apply<P: Clone>(parameters: &[(String, String, P)]) -> Result<ServerOptio
         if !names().any(|known| known == name) {
             let hint = nearest(&name).map(|near| format!("did you mean '{near}'?"));
             fail(format!("unknown store parameter '{name}'"), hint);
-        } else if name == "dir" && !value.is_empty() && !value.starts_with('/') {
+        } else if matches!(&*name, "aclfile" | "dir") && !value.is_empty() && !value.starts_with('/') {
             // It must mean the same at a reload, which another process may ask for.
-            fail(format!("'dir {value}': argument must be an absolute path"), None);
+            fail(format!("'{name} {value}': argument must be an absolute path"), None);
         } else if let Err(why) = options.set(&name, value.as_bytes()) {
             fail(format!("'{name} {value}': {why}"), find(&name).map(|parameter| parameter.docs.to_owned()));
         }
@@ -679,7 +700,7 @@ mod tests {
         let memory = apply(&words(&[("maxmemory", "1gb"), ("maxmemory-policy", "volatile-ttl")])).expect("right");
         assert_eq!((memory.maxmemory, memory.maxmemory_policy), (1 << 30, Policy::VolatileTtl));
         assert_eq!((options.timeout_s, options.proto_max_bulk_len), (30, 1 << 20));
-        assert!(options.needs_password() && !options.refuses_strangers());
+        assert!(options.needs_password());
 
         let errors = apply(&words(&[
             ("timout", "30"),

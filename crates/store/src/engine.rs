@@ -1,6 +1,7 @@
 //! The store as rules and scripts call it: a function that returns a value.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
 
 use sluicegate_wire::engine::{self as wire_engine, Engine, Started};
 use sluicegate_wire::reply::Reply;
@@ -8,7 +9,7 @@ use sluicegate_wire::resp::ReplyBuilder;
 use smallvec::SmallVec;
 
 use crate::catalogue::Handle;
-use crate::catalogue::{CommandSpec, Detached, Flags, Handler};
+use crate::catalogue::{CommandSpec, Detached, Flags, Guard, Handler};
 use crate::execute::Origin;
 use crate::multi_lock::{COMMANDS_MAX, Plan, suits};
 use crate::owned::Finished;
@@ -26,7 +27,7 @@ impl Engine for Store {
         if let Some(reply) = refused(&self.0, spec).or_else(|| unrun(spec, args)) {
             return Started::Done(reply);
         }
-        match self.run(spec, db, args) {
+        match self.run(spec, db, args, None) {
             Ok(reply) => Started::Done(reply),
             Err(mut parked) => Started::Pending(Box::pin(std::future::poll_fn(move |context| {
                 parked.poll_finished(context).map(as_value)
@@ -71,9 +72,15 @@ pub(crate) fn as_value(finished: Finished) -> Reply {
 
 impl Store {
     /// Runs a command for a rule or script. Returns its reply, or the pending command.
-    pub(crate) fn run(&self, spec: &'static CommandSpec, db: u32, args: &[&[u8]]) -> Result<Reply, Parked> {
+    pub(crate) fn run(
+        &self,
+        spec: &'static CommandSpec,
+        db: u32,
+        args: &[&[u8]],
+        guard: Option<&Arc<dyn Guard>>,
+    ) -> Result<Reply, Parked> {
         let mut reply = ReplyBuilder::new();
-        let origin = Origin { db, ..Origin::default() };
+        let origin = Origin { db, guard, ..Origin::default() };
         // A panic must not unwind through the frames of an interpreter. No partial result is visible afterwards: guards
         // unlock the stripes, and the partial reply is dropped.
         let started =

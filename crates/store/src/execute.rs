@@ -9,7 +9,7 @@ use sluicegate_data::value::{COPIED_BY_WORKER_MAX, SHARED_MIN};
 use sluicegate_wire::resp::{Protocol, ReplySink, ReplyWriter};
 use smallvec::SmallVec;
 
-use crate::catalogue::{CommandSpec, Cost, Detached, Flags, Handle, Handler, KEYS_MAX, LongWords, Start};
+use crate::catalogue::{CommandSpec, Cost, Detached, Flags, Guard, Handle, Handler, KEYS_MAX, LongWords, Start};
 use crate::context::{Ctx, NO_DB, Pending, Pins, Place};
 use crate::effect::Collected;
 use crate::gate::Pass;
@@ -52,6 +52,8 @@ pub(crate) struct Origin<'r> {
     pub(crate) began: Option<Instant>,
     /// Whether its accesses do not change LRU and LFU data: CLIENT NO-TOUCH.
     pub(crate) is_traceless: bool,
+    /// The permissions of its user, for the commands of a script; if [`None`], it may do everything.
+    pub(crate) guard: Option<&'r Arc<dyn Guard>>,
 }
 
 /// The result of executing a command.
@@ -155,7 +157,7 @@ impl Inner {
         form: ReplyForm,
         out: &mut dyn ReplySink,
     ) -> Option<Parked> {
-        let Origin { db, client, received, began, is_traceless } = origin;
+        let Origin { db, client, received, began, is_traceless, guard } = origin;
         if db >= self.keyspace.databases() {
             out.error(DB_RANGE);
             return None;
@@ -169,7 +171,8 @@ impl Inner {
             Handler::Global(_) => return self.start_global(spec, words, db, form, out),
             Handler::Script(handle) => {
                 let section = None;
-                let start = Start { inner: this, words, received, db, client, began, form, is_traceless, section };
+                let start =
+                    Start { inner: this, words, received, db, client, began, form, is_traceless, guard, section };
                 return handle(&start, out);
             }
             Handler::Container | Handler::Connection(_) => {

@@ -13,6 +13,7 @@
 //!
 //! Limits, as in Redis: keys and values up to 512 MiB, 16 databases by default, integers of 64 bits.
 
+mod acl;
 mod aof;
 mod append;
 mod argument;
@@ -34,6 +35,7 @@ mod everything;
 mod evict;
 mod execute;
 mod expiry;
+mod facts;
 #[allow(dead_code, reason = "the append-only file uses the rest")]
 mod files;
 mod futex;
@@ -88,6 +90,7 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 
+pub use acl::fuzz_users;
 pub use aof::manifest::fuzz_manifest;
 pub use aof::read::fuzz_aof;
 pub use append::{Appending, Fsync};
@@ -173,6 +176,8 @@ pub(crate) struct Inner {
     pub(crate) memory: Arc<memory::Memory>,
     pub(crate) pubsub: pubsub::PubSub,
     pub(crate) aside: aside::Aside,
+    /// The users.
+    pub(crate) acl: acl::Acl,
     /// The number of error replies by code.
     pub(crate) errors: errors::Errors,
     pub(crate) saver: save::Saver,
@@ -228,6 +233,7 @@ impl Store {
             compactor: compact::Compactor::default(),
             evictor: Mutex::default(),
             notifier: notify::Notifier::default(),
+            acl: acl::Acl::new(&commands::ROWS),
             errors: errors::Errors::default(),
             saver: save::Saver::new(now_s),
             record: record.clone(),

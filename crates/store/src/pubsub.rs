@@ -366,6 +366,17 @@ impl PubSub {
         found
     }
 
+    /// Returns whether `is` is true of a subscription of a client, by its name and whether that is a pattern. Goes over
+    /// all channels: a connection knows its own, but others may not look there.
+    pub(crate) fn any_of(&self, id: u64, is: impl Fn(&[u8], bool) -> bool) -> bool {
+        let is_found =
+            |name: &[u8], entry: &Entry, is_pattern: bool| entry.listeners.get(id).is_some() && is(name, is_pattern);
+        let locks = self.channels.iter().chain(&self.shards);
+        let of_channels =
+            locks.map(Mutex::lock).any(|channels| channels.iter().any(|(name, entry)| is_found(name, entry, false)));
+        of_channels || self.patterns.read().listeners.values().any(|(name, entry)| is_found(name, entry, true))
+    }
+
     /// Returns the number of clients that subscribe to a channel by its name.
     pub(crate) fn listeners(&self, kind: Kind, channel: &[u8]) -> usize {
         self.lock_of(kind, channel).lock().get(channel).map_or(0, |entry| entry.listeners.len())

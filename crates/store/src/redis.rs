@@ -49,7 +49,6 @@ zremrangebyrank zremrangebyscore zrevrange zrevrangebylex zrevrangebyscore zrevr
 zunionstore";
 
 const DEBUGGER: &str = "there is no debugger of scripts; redis.log writes to the log, and SCRIPT PS shows what runs";
-const ACL: &str = "ACLs are not available yet";
 const REPLICATION: &str = "replication is not available yet";
 const CLUSTER: &str = "the store is one node that has every slot";
 const MODULES: &str = "modules are not supported";
@@ -58,7 +57,6 @@ const INTERNAL: &str = "Redis has it for itself alone";
 
 /// The reasons for missing commands, by the prefix of their names; the first match applies.
 const REASONS: &[(&str, &str)] = &[
-    ("acl", ACL),
     ("client|caching", TRACKING),
     ("client|tracking", TRACKING),
     ("cluster|", CLUSTER),
@@ -109,8 +107,10 @@ pub(crate) fn refusal_of_subcommand(container: &[u8], name: &[u8]) -> Option<Str
 
 /// Differences of existing commands from Redis's, for the reference.
 pub(crate) const DIFFERENCES: &[(&str, &str)] = &[
-    ("acl|getuser", "the one user is `default`"),
-    ("acl|list", "the one user is `default`"),
+    (
+        "acl|setuser",
+        "a first argument in a rule about a command has no blanks, as it could not be read back from a file",
+    ),
     ("asking", "also answers OK without a cluster"),
     ("cluster", "answers as the only node of a cluster, although `INFO` reports none"),
     ("command|docs", "without history; summaries are worded differently"),

@@ -12,7 +12,12 @@ use std::sync::LazyLock;
 
 const LINES: &str = "\
 acl|cat [category]
+acl|deluser username...
+acl|dryrun username command [arg...]
+acl|genpass [bits:i]
 acl|getuser username
+acl|log [operation=<count:i|RESET>]
+acl|setuser username [rule...]
 append key:k value
 auth [username] password
 bgsave [SCHEDULE]

@@ -42,9 +42,8 @@ use tokio::time::Sleep;
 
 use crate::Inner;
 use crate::big::{MANY_KEYS, carry_out};
-use crate::catalogue::ScriptHandle;
-use crate::catalogue::Start;
 use crate::catalogue::{CommandSpec, Cost, Handler, Numbered};
+use crate::catalogue::{Guard, ScriptHandle, Start};
 use crate::effect::{Collected, Effect};
 use crate::gate::Closed;
 use crate::hold::Ticket;
@@ -87,6 +86,16 @@ pub(crate) trait Connection {
     fn is_mute(&self) -> bool;
     /// Returns the client's number.
     fn client(&self) -> u64;
+    /// Returns whether its user may not call every command.
+    fn is_restricted(&self) -> bool;
+    /// Returns whether its user may call a command; nothing is logged.
+    fn permits(&self, row: Numbered, words: &[&[u8]]) -> bool;
+    /// Returns the error of a command that its user may not call.
+    fn denial(&mut self, row: Numbered, words: &[&[u8]]) -> Option<Vec<u8>>;
+    /// Returns the permissions for commands of its scripts, if they are restricted.
+    fn guard(&mut self) -> Option<Arc<dyn Guard>>;
+    /// Counts the error of a command that was not run.
+    fn count_denied(&self, reply: &[u8]);
     /// Returns the watched keys.
     fn watching(&mut self) -> &mut Option<Box<Watching>>;
     /// Appends the messages of channels that were not sent to the client yet.
@@ -142,6 +151,8 @@ pub(crate) struct Exec {
     start: Option<usize>,
     /// The database of the commands that are executed after their client has disconnected.
     db: u32,
+    /// The permissions for these commands, if they are restricted.
+    guard: Option<Arc<dyn Guard>>,
     /// The results of its KEYS, which were read in advance.
     listed: VecDeque<Listed>,
     /// The data collected for an exclusive transaction.
@@ -201,6 +212,7 @@ impl Exec {
             now_us: 0,
             start: None,
             db,
+            guard: None,
             listed,
             gathered,
             nap: None,
@@ -255,7 +267,7 @@ impl Exec {
     ) -> Poll<()> {
         if let Turn::New = self.turn {
             // Each command is shown to monitors, which is not done under locks.
-            if !context.has_monitors() && self.run_at_once(context, output) {
+            if !context.has_monitors() && !self.denies_some(context) && self.run_at_once(context, output) {
                 self.turn = Turn::Over;
                 return Poll::Ready(());
             }
@@ -278,6 +290,9 @@ impl Exec {
             let at = self.next;
             if let Turn::Over = self.turn {
                 self.fail_next(context, output);
+                continue;
+            }
+            if self.deny_next(context, output) {
                 continue;
             }
             if let Handler::Script(handle) = self.commands[at].spec().handler {
@@ -433,6 +448,7 @@ impl Exec {
         let place = RefCell::new(Some(section));
         let words = self.commands[at].words.to_vec();
         context.show_before(self.commands[at].row.number, || words.clone());
+        let guard = context.guard();
         let start = Start {
             inner: &self.inner,
             words: &words,
@@ -442,6 +458,7 @@ impl Exec {
             began: None,
             form: ReplyForm::Wire(protocol),
             is_traceless: context.is_traceless(),
+            guard: guard.as_ref(),
             section: Some(&place),
         };
         let begun = Instant::now();
@@ -533,6 +550,7 @@ impl Exec {
 
     /// Writes the head of the reply. Returns false if there is nothing to run.
     fn begin(&mut self, is_dirty: bool, context: &mut impl Connection, output: &mut Vec<u8>) -> bool {
+        self.guard = context.guard();
         // Messages that precede the transaction: there is no place for them inside its reply.
         context.drain_messages(output);
         self.start = Some(output.len());
@@ -615,6 +633,30 @@ impl Exec {
         }
         let spent = timed.map(|start| start.elapsed() + slept.unwrap_or_default()).or(slept);
         self.note(at, before, spent, context, output);
+        true
+    }
+
+    /// Returns whether a command is not allowed any more.
+    fn denies_some(&self, context: &impl Connection) -> bool {
+        context.is_restricted()
+            && self.commands.iter().any(|queued| !context.permits(queued.row, &queued.words.to_vec()))
+    }
+
+    /// Replies an error to the next command if its user may not call it any more: the permissions, or the user, may have
+    /// changed since it was queued, also by the commands before it.
+    fn deny_next(&mut self, context: &mut impl Connection, output: &mut Vec<u8>) -> bool {
+        if !context.is_restricted() {
+            return false;
+        }
+        let queued = &self.commands[self.next];
+        let Some(text) = context.denial(queued.row, &queued.words.to_vec()) else { return false };
+        self.next += 1;
+        let before = output.len();
+        ReplyWriter::new(output, context.protocol()).error_bytes(&text);
+        context.count_denied(&output[before..]);
+        if context.is_mute() {
+            output.truncate(before);
+        }
         true
     }
 
@@ -722,7 +764,8 @@ impl Drop for Exec {
         // Its client has disconnected in the middle; half a transaction must not remain.
         let (inner, has_written) = (self.inner.clone(), self.has_written());
         let (commands, share) = (std::mem::take(&mut self.commands), std::mem::take(&mut self.share));
-        let rest = Rest { inner, commands, next: self.next, db: self.db, _share: share };
+        let guard = self.guard.take();
+        let rest = Rest { inner, commands, next: self.next, db: self.db, guard, _share: share };
         match std::mem::replace(&mut self.turn, Turn::Over) {
             Turn::Held(section) if has_written => rest.finish_somewhere(section),
             Turn::Held(section) => rest.give_up(section),

@@ -118,7 +118,12 @@ impl Waiter {
         }
     }
 
-    fn give_up(&self, by: By, reply: fn(&mut dyn ReplySink)) -> bool {
+    /// Ends the wait with an error. Returns false if it had ended.
+    pub(crate) fn refuse(&self, text: &[u8]) -> bool {
+        self.give_up(By::Unblock, |out| out.error_bytes(text))
+    }
+
+    fn give_up(&self, by: By, reply: impl FnOnce(&mut dyn ReplySink)) -> bool {
         let won = self.claim.win(by);
         if won {
             self.claim.answer(self.form.collect(reply));

@@ -205,6 +205,8 @@ pub struct Figures {
     pub expired: u64,
     /// Keys that were evicted so far.
     pub evicted: u64,
+    /// What users were denied so far: logins, commands, keys, channels.
+    pub denied: [u64; 4],
     /// What the store has on the disk; [`None`] if it has no directory.
     pub disk: Option<Disk>,
 }

@@ -201,6 +201,15 @@ const BY_DESIGN: &[(&str, &str)] = &[
         "continues to wait for the others, where Redis 7.2 runs its command again and answers `WRONGTYPE`",
     ),
     (
+        "a client that waits in a command and loses the permission for it",
+        "gets `NOPERM` at once; Redis waits until its key has elements",
+    ),
+    (
+        "permissions for keys",
+        "hold for every key that a command uses: Redis finds none of PFMERGE without sources, and none in some words that the \
+         command refuses",
+    ),
+    (
         "patterns with more than a thousand stars",
         "match correctly, in a time proportional to the lengths of pattern and text; Redis gives up and matches nothing",
     ),
@@ -607,7 +616,7 @@ Not compared:
         page += "\nNot sent:\n\n";
         NOT_SENT.iter().for_each(|(what, why)| page += &format!("- {what}: {why}\n"));
         page += "
-The suites of Redis 7.2 and Valkey 8.0, apart from persistence, replication, ACLs, tracking and modules,
+The suites of Redis 7.2 and Valkey 8.0, apart from persistence, replication, tracking and modules,
 have further expectations that this store does not meet by design:
 
 ";

@@ -463,6 +463,11 @@ pub struct StoreSection {
     pub binds: Vec<Bind>,
     /// Any CONFIG parameter, lower-cased, with its value and place; the store's own catalogue types them.
     pub parameters: Vec<(String, String, Position)>,
+    /// `user NAME [RULE]…`: the name and the rules; the store reads them.
+    pub users: Vec<(Vec<String>, Position)>,
+    /// `rules-user NAME`: the user as which rules and scripts of this process use the store; `None`: they may do
+    /// everything.
+    pub rules_user: Option<(String, Position)>,
     /// Its position in the file.
     pub at: Position,
 }

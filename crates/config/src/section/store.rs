@@ -18,11 +18,14 @@ pub(crate) struct Parts {
     /// Whether 'ssl' can be used.
     serves_tls: bool,
     binds: Vec<Bind>,
+    users: Vec<(Vec<String>, Position)>,
+    rules_user: Option<(String, Position)>,
 }
 
 impl Parts {
     fn new(section: &Section) -> Parts {
-        Parts { name: section.name.clone(), serves_tls: section.kind == SectionKind::Store, binds: Vec::new() }
+        let serves_tls = section.kind == SectionKind::Store;
+        Parts { name: section.name.clone(), serves_tls, binds: Vec::new(), users: Vec::new(), rules_user: None }
     }
 }
 
@@ -30,7 +33,35 @@ impl Parts {
 pub(crate) type PartsParser = fn(&mut Parts, &Line, &BindContext<'_, '_>, &mut Diagnostics);
 
 /// The keywords. In `store` any other word is a parameter, which is checked against the store's own catalogue.
-pub(crate) static KEYWORDS: Table<PartsParser> = Table::new(&[Row {
+pub(crate) static KEYWORDS: Table<PartsParser> = Table::new(&[BIND, USER, RULES_USER]);
+
+const USER: Row<PartsParser> = Row {
+    name: "user",
+    contexts: Contexts::STORE,
+    min: 1,
+    max: MANY,
+    usage: "NAME [RULE]…",
+    docs: "A user of a store's clients and what it may do, in the rules of redis.conf and ACL SETUSER: 'user app on >secret \
+           ~app:* +@read +set'. 'user default …' replaces the permissions of clients that have not logged in. A rule \
+           with a digest stands in quotes, as '#' begins a comment. A reload adopts lines that have changed.",
+    parser: |parts, line, _, _| {
+        let words = line.words[1..].iter().map(|word| word.text().to_owned()).collect();
+        parts.users.push((words, line.at(0)));
+    },
+};
+
+const RULES_USER: Row<PartsParser> = Row {
+    name: "rules-user",
+    contexts: Contexts::STORE,
+    min: 1,
+    max: 1,
+    usage: "NAME",
+    docs: "The user as which rules and scripts of this process use a store. Without it they may do everything, whatever \
+           the users of clients may do. Read at the start.",
+    parser: |parts, line, _, _| parts.rules_user = Some((line.text(1).to_owned(), line.at(1))),
+};
+
+const BIND: Row<PartsParser> = Row {
     name: "bind",
     contexts: Contexts::STORE.or(Contexts::ORIGIN),
     min: 1,
@@ -54,7 +85,7 @@ pub(crate) static KEYWORDS: Table<PartsParser> = Table::new(&[Row {
         }
         parts.binds.push(bind);
     },
-}]);
+};
 
 /// Reads the `store` sections; a configuration without one has `store default`.
 pub(crate) fn stores(sections: &[Section], loader: &Loader<'_>, diagnostics: &mut Diagnostics) -> Vec<StoreSection> {
@@ -82,12 +113,20 @@ pub(crate) fn stores(sections: &[Section], loader: &Loader<'_>, diagnostics: &mu
             }
         }
         let (name, at) = (section.name.clone(), section.at.clone());
-        stores.push(StoreSection { name, binds: parts.binds, parameters, at });
+        let Parts { binds, users, rules_user, .. } = parts;
+        stores.push(StoreSection { name, binds, parameters, users, rules_user, at });
     }
     if stores.is_empty() {
         let file: Arc<str> = sections.first().map_or_else(|| "".into(), |s| s.at.file.clone());
         let at = Position { file, line: 1, column: 1 };
-        stores.push(StoreSection { name: "default".into(), binds: Vec::new(), parameters: Vec::new(), at });
+        stores.push(StoreSection {
+            name: "default".into(),
+            binds: Vec::new(),
+            parameters: Vec::new(),
+            users: Vec::new(),
+            rules_user: None,
+            at,
+        });
     }
     stores
 }
@@ -114,7 +153,8 @@ pub(crate) fn origins(sections: &[Section], loader: &Loader<'_>, diagnostics: &m
         names.note(section, diagnostics);
         let mut parts = Parts::new(section);
         for line in &section.lines {
-            match KEYWORDS.find(line.text(0), line.text(1)) {
+            let found = KEYWORDS.find(line.text(0), line.text(1));
+            match found.filter(|(row, _)| row.contexts.intersects(Contexts::ORIGIN)) {
                 Some((row, words)) => {
                     if table::arity(row, words, line, diagnostics) {
                         (row.parser)(&mut parts, line, &context, diagnostics);

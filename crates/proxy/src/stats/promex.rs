@@ -330,6 +330,12 @@ const STORES: &[NamedMetric<Figures>] = &[
     ("holds_refused_total", C, "Sections and commands that were refused since the start", |f| f.refused),
     ("expired_keys_total", C, "Keys that expired since the start", |f| f.expired),
     ("evicted_keys_total", C, "Keys that were evicted since the start", |f| f.evicted),
+    ("acl_denied_logins_total", C, "Wrong passwords and users since the start", |f| f.denied[0]),
+    ("acl_denied_commands_total", C, "Commands that users were denied since the start", |f| f.denied[1]),
+    ("acl_denied_keys_total", C, "Commands that users were denied because of a key since the start", |f| f.denied[2]),
+    ("acl_denied_channels_total", C, "Commands that users were denied because of a channel since the start", |f| {
+        f.denied[3]
+    }),
 ];
 
 /// The metrics of stores with a directory.

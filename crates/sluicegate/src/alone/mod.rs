@@ -20,7 +20,9 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use sluicegate_store::config::{self, SavePoint, ServerOptions};
-use sluicegate_store::server::{Beginning, Ending, Generation, REDIS_VERSION, SLUICEGATE_VERSION, Server, TlsPort};
+use sluicegate_store::server::{
+    Beginning, Ending, Generation, REDIS_VERSION, SLUICEGATE_VERSION, Server, TlsPort, check_users,
+};
 use sluicegate_store::{Store, StoreOptions};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
@@ -73,6 +75,10 @@ pub fn main(name: &str, words: impl Iterator<Item = std::ffi::OsString>) -> Exit
             config::FileError::Line { .. } => eprint!("{error}"),
             config::FileError::Open(..) => Log::to_stdout().say(Level::Warning, &error.to_string()),
         }
+        return ExitCode::FAILURE;
+    }
+    if let Err(error) = check_users(&options) {
+        eprint!("{error}");
         return ExitCode::FAILURE;
     }
     match start(options, file.as_deref(), run.is_told) {
@@ -175,6 +181,9 @@ fn start(mut options: ServerOptions, file: Option<&Path>, is_told: bool) -> Resu
         server_log.say_at_run_time(level, options.as_ref().map_or("notice", |options| options.process.loglevel), text);
     });
     log.say(Level::Warning, "Server initialized");
+    if let Err(message) = server.load_users() {
+        return fail(message);
+    }
     let ended = match server.begin() {
         Ok(beginning) => serve(&log, &store, &server, (sockets, beginning), waiting, supervised),
         Err(text) => {

@@ -162,8 +162,7 @@ fn what_is_not_there_is_refused_by_name() {
         ("replicaof 127.0.0.1 6379", "replication is not available yet"),
         ("slaveof 127.0.0.1 6379", "replication is not available yet"),
         ("cluster-enabled yes", "the store is one node that has every slot, without a cluster around it"),
-        ("aclfile /etc/redis/users.acl", "ACLs are not available yet"),
-        ("user default on nopass ~* +@all", "ACLs are not available yet: 'requirepass' protects the default user"),
+        ("rename-command GET b", "commands keep their names here: 'user' lines say who may call them"),
         ("loadmodule x.so", "modules are not supported"),
     ] {
         let (code, text) = refusal(place.command(&[]), &place.path("a.conf"), line);
@@ -537,6 +536,51 @@ fn flags_of_scripts_are_given_on_the_command_line() {
     assert!(refused.contains("Write commands are not allowed from read-only scripts"), "{refused}");
     let output = output(place.command(&["--default_lua_flags", "nosuch"]), "");
     assert!(String::from_utf8_lossy(&output.stderr).contains("Invalid flag: nosuch"), "{output:?}");
+}
+
+#[test]
+fn users_are_read_from_the_file_or_from_one_of_their_own() {
+    let place = Place::new();
+    for (line, why) in [
+        ("user", "Bad directive or wrong number of arguments"),
+        ("user a +nosuch", "Error in user declaration '+nosuch': Unknown command or category name in ACL"),
+        ("user a on bogus", "Error in user declaration 'bogus': Syntax error"),
+        ("user a (+get", "Error in user declaration '(+get': Unmatched parenthesis in acl selector"),
+    ] {
+        let (code, text) = refusal(place.command(&[]), &place.path("a.conf"), line);
+        assert_eq!(code, Some(1));
+        assert!(text.contains(&format!("at line 1\n>>> '{line}'\n{why}\n")), "{text}");
+    }
+    let twice = "# mine\nuser a on\nuser a off";
+    let redis = refusal(Command::new("redis-server"), &place.path("a.conf"), twice);
+    assert_eq!(refusal(place.command(&[]), &place.path("a.conf"), twice), redis);
+    // What is found when the store begins is in the log.
+    for (text, why) in [
+        (
+            "user default on\naclfile users.acl",
+            "Configuring Redis with users defined in redis.conf and at the same setting",
+        ),
+        (
+            "aclfile nosuch.acl",
+            "Aborting Redis startup because of ACL errors: Error loading ACLs, opening file 'nosuch.acl': No such file or \
+             directory",
+        ),
+    ] {
+        std::fs::write(place.path("a.conf"), format!("port {}\n{text}", free_port())).unwrap();
+        let refused = output(place.command(&["a.conf"]), "");
+        assert_eq!(refused.status.code(), Some(1));
+        let said = String::from_utf8_lossy(&refused.stdout).into_owned();
+        assert!(said.contains(why), "{said}");
+    }
+    std::fs::write(place.path("users.acl"), "user default off\nuser a on nopass +@all ~*\n").unwrap();
+    std::fs::write(place.path("a.conf"), "aclfile users.acl\n").unwrap();
+    let (_program, address) = place.start_with("a.conf");
+    let mut client = Client::connect(&address);
+    assert_eq!(client.ask(&["PING"]), "-NOAUTH Authentication required.\r\n");
+    assert_eq!(client.ask(&["AUTH", "a", "x"]), "+OK\r\n");
+    assert_eq!(client.ask(&["ACL", "SETUSER", "b", "on"]), "+OK\r\n");
+    assert_eq!(client.ask(&["ACL", "SAVE"]), "+OK\r\n");
+    assert!(std::fs::read_to_string(place.path("users.acl")).unwrap().contains("\nuser b on "));
 }
 
 #[test]

@@ -232,10 +232,17 @@ fn bitfield_ro(ctx: &mut Ctx<'_>, out: &mut dyn ReplySink) {
     or_error(result, out);
 }
 
-/// BITFIELD is read-only if it has no SET or INCRBY.
+/// BITFIELD is read-only if all its operations are GET. Words that it refuses could be anything.
 fn bitfield_key_flags(words: &[&[u8]]) -> Option<&'static [&'static str]> {
-    let writes = words.iter().skip(2).any(|word| is(word, "set") || is(word, "incrby"));
-    (!writes).then_some(&["RO", "access"])
+    let mut rest = words.get(2..).unwrap_or_default();
+    loop {
+        rest = match rest {
+            [] => return Some(&["RO", "access"]),
+            [word, _, _, rest @ ..] if is(word, "get") => rest,
+            [word, _, rest @ ..] if is(word, "overflow") => rest,
+            _ => return None,
+        };
+    }
 }
 
 const BOTH: CommandSpec = CommandSpec {

@@ -4,7 +4,7 @@
 use sluicegate_wire::resp::ReplySink;
 
 use super::help;
-use crate::catalogue::{CommandSpec, Flags, Handler};
+use crate::catalogue::{Channels, CommandSpec, Flags, Handler};
 use crate::context::Ctx;
 use crate::keys::KeyRule;
 use crate::pubsub::Kind;
@@ -86,6 +86,7 @@ const PUBLISH: CommandSpec = CommandSpec {
     summary: "Posts a message to a channel.",
     complexity: "O(N+M) where N is the number of clients subscribed to the channel and M the number of patterns.",
     publishes: Some(Kind::Channel),
+    channels: Channels::Published,
     is_replicated: true,
     handler: Handler::Keyspace(publish),
     ..CommandSpec::EMPTY
@@ -108,6 +109,7 @@ const fn sub(
         complexity,
         handler: Handler::Keyspace(handle),
         publishes: None,
+        channels: Channels::None,
         is_replicated: false,
         ..PUBLISH
     }
@@ -135,6 +137,7 @@ pub(super) const COMMANDS: &[CommandSpec] = &[
         since: "2.8.0",
         summary: "Tells about subscriptions.",
         complexity: "that of the subcommand",
+        channels: Channels::None,
         subcommands: &[
             sub("channels", -2, "2.8.0", "Lists channels that somebody listens to.", N_ACTIVE, channels),
             CommandSpec {

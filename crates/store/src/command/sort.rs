@@ -262,11 +262,41 @@ static OTHERS_OF_RO: OtherKeys = others::<false>();
 
 /// Returns the way in which SORT, which may store, or SORT_RO finds keys.
 const fn others<const STORES: bool>() -> OtherKeys {
-    OtherKeys { wanted: wanted::<STORES>, find: keys_led_to::<STORES>, work: work::<STORES>, run: run::<STORES> }
+    OtherKeys {
+        denial: denial::<STORES>,
+        wanted: wanted::<STORES>,
+        find: keys_led_to::<STORES>,
+        work: work::<STORES>,
+        run: run::<STORES>,
+    }
 }
 
 fn options_of<'a, const STORES: bool>(words: &[&'a [u8]]) -> Option<Options<'a>> {
     Options::parse(&words[2..], STORES).ok()
+}
+
+/// Returns the error of the first option that leads to other keys. Errors in options before it come first.
+fn denial<const STORES: bool>(words: &[&[u8]]) -> Option<&'static str> {
+    let mut at = 2;
+    while at < words.len() {
+        let (option, pattern) = (words[at], words.get(at + 1));
+        let (is_by, is_get) = (is(option, "by"), is(option, "get"));
+        match pattern {
+            Some(pattern) if is_by && up_to_nul(pattern).contains(&b'*') => {
+                return Some("ERR BY option of SORT denied due to insufficient ACL permissions.");
+            }
+            Some(_) if is_get => return Some("ERR GET option of SORT denied due to insufficient ACL permissions."),
+            _ => {}
+        }
+        at += match () {
+            () if is_by || STORES && is(option, "store") => 2,
+            () if is(option, "limit") => 3,
+            () => 1,
+        };
+        // The words so far end with a whole option, or the rest is an error.
+        Options::parse(words.get(2..at)?, STORES).ok()?;
+    }
+    None
 }
 
 fn wanted<const STORES: bool>(words: &[&[u8]]) -> bool {

@@ -18,6 +18,19 @@ const fn size(name: &'static str, field: fn(&mut ServerOptions) -> &mut i64, doc
 /// Parameters that act, by name.
 pub static PARAMETERS: &[Parameter] = &[
     Parameter {
+        name: "acl-pubsub-default",
+        live: true,
+        docs: "Channels of a new user: resetchannels for none, allchannels for all.",
+        field: Field::Choice(|options| &mut options.acl_pubsub_default, &["allchannels", "resetchannels"]),
+    },
+    Parameter {
+        name: "aclfile",
+        live: false,
+        docs: "The file of users, which ACL LOAD reads and ACL SAVE writes; then there are no lines of users elsewhere.",
+        field: Field::Text(|options| &mut options.aclfile),
+    },
+    limit("acllog-max-len", |o| &mut o.acllog_max_len, 0, "Maximum number of entries of ACL LOG."),
+    Parameter {
         name: "aof-load-truncated",
         live: true,
         docs: "Whether an append-only file whose end is cut off is loaded up to the last whole command.",

@@ -395,7 +395,6 @@ const fn firm(name: &'static str, default: &'static str, form: Form, why: &'stat
 const REPLICATION: &str = "replication is not available yet";
 const CLUSTER: &str = "the store is one node that has every slot";
 const TRACKING: &str = "client tracking is not available yet";
-const ACL: &str = "ACLs are not available yet";
 const EXPIRY: &str = "expiry adapts by itself";
 const FREEING: &str = "large values are always freed outside the locks";
 const DEFRAG: &str = "the allocator here does not fragment that way";
@@ -406,8 +405,6 @@ use Form::{Choice, Flags, Memory, Name, Number, Scores, Switch, Text};
 
 /// Parameters of missing features, grouped by feature.
 pub static IDLE: &[Idle] = &[
-    firm("acl-pubsub-default", "resetchannels", Choice(&["allchannels", "resetchannels"]), ACL),
-    idle("acllog-max-len", "128", LONG, ACL),
     idle("active-defrag-cycle-max", "25", Number(1, 99), DEFRAG),
     idle("active-defrag-cycle-min", "1", Number(1, 99), DEFRAG),
     idle("active-defrag-ignore-bytes", "104857600", Memory(0), DEFRAG),
@@ -531,7 +528,6 @@ pub static IDLE: &[Idle] = &[
 
 /// Parameters without an effect here that `CONFIG SET` can't change in Redis either.
 const IMMUTABLE: &[&str] = &[
-    "aclfile",
     "always-show-logo",
     "aof-rewrite-cpulist",
     "appenddirname",

@@ -120,6 +120,12 @@ impl Active {
         if spec.flags.has(CommandFlags::NOSCRIPT) {
             return error(out, "ERR This Redis command is not allowed from script");
         }
+        if let Some(guard) = &self.call.guard
+            && let Some(text) = guard.denial(row, words)
+        {
+            ReplyWriter::new(out, Protocol::Resp2).error_bytes(&text);
+            return Ran::Rejected;
+        }
         if self.call.flags.has(Flags::NO_WRITES) && spec.counts_as_write() {
             return error(out, "ERR Write commands are not allowed from read-only scripts.");
         }
@@ -152,6 +158,7 @@ impl Active {
                     began: None,
                     form,
                     is_traceless: self.call.is_traceless,
+                    guard: self.call.guard.as_ref(),
                     section: None,
                 };
                 drop(handle(&start, &mut ReplyWriter::new(out, self.protocol)));

@@ -16,6 +16,7 @@ use super::counts::Came;
 use super::dragonfly;
 use super::interpreter::{Host, Name, host_of};
 use super::registry::sha_of;
+use crate::catalogue::Numbered;
 
 /// The maximum number of digits of a number among a command's words.
 const DIGITS_MAX: usize = 32;
@@ -560,6 +561,16 @@ pub(super) unsafe fn log(lua: *mut lua_State) -> c_int {
     }
 }
 
+/// Returns whether the caller of the script may run the command of the host's words; [`None`] if there is none.
+fn allows(host: &Host, row: Option<Numbered>) -> Option<bool> {
+    let mut row = row?;
+    let Some(active) = &host.active else { return Some(true) };
+    if !row.spec.subcommands.is_empty() && host.words.len() >= 2 {
+        row = active.inner().rows.subcommand(row, host.words[1])?;
+    }
+    Some(active.call.guard.as_ref().is_none_or(|guard| guard.allows(row, &host.words)))
+}
+
 unsafe fn acl_check_cmd(lua: *mut lua_State) -> c_int {
     // SAFETY: nothing with a destructor is alive.
     unsafe {
@@ -572,11 +583,11 @@ unsafe fn acl_check_cmd(lua: *mut lua_State) -> c_int {
             return fail(lua, c"Lua redis lib command arguments must be strings or integers");
         }
         let name = host.words[0];
-        if host.find(name).is_none() {
+        let row = host.find(name);
+        let Some(is_allowed) = allows(host, row) else {
             return fail(lua, c"Invalid command passed to redis.acl_check_cmd()");
-        }
-        // The default user may do everything.
-        ffi::lua_pushboolean(lua, 1);
+        };
+        ffi::lua_pushboolean(lua, c_int::from(is_allowed));
         1
     }
 }

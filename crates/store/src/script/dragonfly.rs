@@ -105,6 +105,10 @@ unsafe fn lock(lua: *mut lua_State) -> c_int {
         if active.section.is_some() {
             return fail(lua, c"dragonfly.lock: keys are locked already; call dragonfly.unlock first");
         }
+        // No command checks these keys before they are locked.
+        if active.call.guard.as_ref().is_some_and(|guard| words.iter().any(|key| !guard.allows_key(key))) {
+            return fail(lua, c"ACL failure in script: No permissions to access a key");
+        }
         match active.begin_lock(words) {
             Locked::Now => 0,
             Locked::Refused(refused) => {

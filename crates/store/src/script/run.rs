@@ -27,7 +27,7 @@ use super::source::Flags;
 use super::take::{Take, Took};
 use super::threads::Done;
 use crate::big::MANY_KEYS;
-use crate::catalogue::Start;
+use crate::catalogue::{Guard, Start};
 use crate::hold::{Mode, Ticket};
 use crate::owned::Finished;
 use crate::owned::ReplyForm;
@@ -59,6 +59,8 @@ pub(crate) struct Call {
     pub(crate) flags: Flags,
     /// Whether its commands' accesses do not change LRU and LFU data: its client's CLIENT NO-TOUCH.
     pub(crate) is_traceless: bool,
+    /// The permissions for its commands, if they are restricted.
+    pub(crate) guard: Option<Arc<dyn Guard>>,
     /// The name of the calling command.
     by: &'static str,
 }
@@ -78,7 +80,8 @@ impl Call {
             (Code::Function(..), true) => "fcall_ro",
             (Code::Load(_), _) => "function",
         };
-        Call { control, keys, db: start.db, flags: flags | more, is_traceless: start.is_traceless, by }
+        let guard = start.guard.cloned();
+        Call { control, keys, db: start.db, flags: flags | more, is_traceless: start.is_traceless, guard, by }
     }
 
     pub(super) fn code(&self) -> &Code {

@@ -16,7 +16,9 @@ use sluicegate_transport::{Listener, ReadHalf, Socket, WriteHalf};
 use super::batch::Exit;
 use super::client::{self, Client};
 use super::connection::Connection;
+use super::dispatch::Session;
 use super::{Generation, HOUSEKEEPING, Server, Worker};
+use crate::acl::User;
 use crate::config::ServerOptions;
 
 const TOO_MANY_CLIENTS: &[u8] = b"-ERR max number of clients reached\r\n";
@@ -178,7 +180,9 @@ impl Worker {
             // Best effort, as a connection works without it.
             let _ = socket2::SockRef::from(&socket).set_tcp_keepalive(&keepalive);
         }
-        if is_refused(&options, peer.ip()) {
+        let acl = &self.server.store.0.acl;
+        let needs_login = !acl.admits_anyone();
+        if is_refused(options.protected_mode, acl.default_takes_any_password(), peer.ip()) {
             self.counters.rejected.add(1);
             let _ = socket.try_write(PROTECTED);
             return;
@@ -186,9 +190,9 @@ impl Worker {
         let local = socket.local_addr().map(|local| local.to_string()).unwrap_or_default();
         let descriptor = socket.fd().as_raw_fd();
         let (stream, half) = socket.into_split();
-        let authenticated = !options.needs_password();
-        self.start(stream, half, &options, authenticated, |id| {
-            Client::new(&self.server.store.0.memory, id, peer.to_string(), local, false, descriptor)
+        let user = acl.default_user();
+        self.start(stream, half, &options, user, !needs_login, |id| {
+            Client::new(&self.server.store.0.memory, user, id, peer.to_string(), local, false, descriptor)
         });
     }
 
@@ -197,17 +201,19 @@ impl Worker {
         let descriptor = socket.fd().as_raw_fd();
         let options = self.options();
         let (stream, half) = socket.into_split();
-        let authenticated = !options.needs_password();
-        self.start(stream, half, &options, authenticated, |id| {
-            Client::new(&self.server.store.0.memory, id, address.clone(), address, true, descriptor)
+        let acl = &self.server.store.0.acl;
+        let user = acl.default_user();
+        self.start(stream, half, &options, user, acl.admits_anyone(), |id| {
+            Client::new(&self.server.store.0.memory, user, id, address.clone(), address, true, descriptor)
         });
     }
 
     pub(super) fn accept_inside(self: &Rc<Self>, socket: Socket) {
         let (descriptor, options, address) = (socket.fd().as_raw_fd(), self.options(), "inside:0".to_owned());
         let (stream, half) = socket.into_split();
-        self.start(stream, half, &options, true, |id| {
-            Client::new(&self.server.store.0.memory, id, address.clone(), address, true, descriptor)
+        let user = self.server.inside_user();
+        self.start(stream, half, &options, user, true, |id| {
+            Client::new(&self.server.store.0.memory, user, id, address.clone(), address, true, descriptor)
         });
     }
 
@@ -216,6 +222,7 @@ impl Worker {
         stream: ReadHalf,
         half: WriteHalf,
         options: &ServerOptions,
+        user: &Arc<User>,
         authenticated: bool,
         client: impl FnOnce(u64) -> Client,
     ) {
@@ -231,14 +238,14 @@ impl Worker {
             return;
         }
         self.live.set(self.live.get() + 1);
-        let connection = Connection::new(self.clone(), stream, exit, client, authenticated);
+        let connection = Connection::new(self.clone(), stream, exit, client, Session::new(user.clone(), authenticated));
         tokio::task::spawn_local(connection.run());
     }
 }
 
-/// Returns whether protected mode refuses a client from this address.
-fn is_refused(options: &ServerOptions, peer: IpAddr) -> bool {
-    options.refuses_strangers() && !client::is_own_machine(peer)
+/// Returns whether protected mode refuses a client from this address: the default user takes any password.
+fn is_refused(protected_mode: bool, any_password: bool, peer: IpAddr) -> bool {
+    protected_mode && any_password && !client::is_own_machine(peer)
 }
 
 /// Records a listening socket; every worker has its own for the same address.
@@ -263,9 +270,8 @@ mod tests {
     #[test]
     fn protected_mode_refuses_strangers_while_there_is_no_password() {
         let check = |protected_mode: bool, password: &str, peer: &str, expected: bool| {
-            let requirepass = password.into();
-            let options = ServerOptions { protected_mode, requirepass, ..ServerOptions::default() };
-            assert_eq!(is_refused(&options, peer.parse().expect("an address")), expected, "{peer} {password:?}");
+            let found = is_refused(protected_mode, password.is_empty(), peer.parse().expect("an address"));
+            assert_eq!(found, expected, "{peer} {password:?}");
         };
         check(true, "", "10.0.0.1", true);
         check(true, "", "2001:db8::1", true);

@@ -17,6 +17,7 @@ use sluicegate_wire::resp::Protocol;
 use super::dispatch::Session;
 use super::subscription::Listening;
 use crate::Store;
+use crate::acl::User;
 use crate::hold::Ticket;
 use crate::memory::{Account, Memory, Share};
 use crate::outbox::OutputLimit;
@@ -35,6 +36,8 @@ pub(super) struct Client {
     pub is_unix: bool,
     pub descriptor: i32,
     pub since: Instant,
+    /// The user of its commands.
+    pub user: Mutex<Arc<User>>,
     pub names: Mutex<Names>,
     pub activity: Mutex<Activity>,
     /// Its memory in addition to the buffers of its connection.
@@ -124,6 +127,7 @@ impl Client {
 
     pub fn new(
         memory: &Arc<Memory>,
+        user: &Arc<User>,
         id: u64,
         address: String,
         local: String,
@@ -162,6 +166,7 @@ impl Client {
             is_unix,
             descriptor,
             since: now,
+            user: Mutex::new(user.clone()),
             names: Mutex::default(),
             activity: Mutex::new(activity),
             behind: AtomicUsize::new(0),
@@ -302,7 +307,7 @@ impl Client {
             "id={} addr={} laddr={} fd={} name={} age={} idle={} flags={flags} db={} sub={channels} psub={patterns} \
              ssub={shards} multi={} watch={} qbuf={} qbuf-free={} argv-mem={} multi-mem={} rbs={} rbp={} obl={} oll={} \
              omem={} tot-mem={} events=r cmd={} \
-             user=default redir=-1 resp={} lib-name={} lib-ver={}{why}",
+             user={} redir=-1 resp={} lib-name={} lib-ver={}{why}",
             self.id,
             self.address,
             self.local,
@@ -324,6 +329,7 @@ impl Client {
             listed,
             self.memory(&activity),
             activity.command,
+            String::from_utf8_lossy(self.user.lock().name()),
             match activity.protocol {
                 Protocol::Resp2 => 2,
                 Protocol::Resp3 => 3,
@@ -373,6 +379,7 @@ pub(super) struct Filter {
     pub address: Option<Vec<u8>>,
     pub local: Option<Vec<u8>>,
     pub client_type: Option<ClientType>,
+    pub user: Option<Arc<User>>,
     pub skip: Option<u64>,
     /// The minimum age, in seconds.
     pub age_s: Option<u64>,
@@ -383,6 +390,7 @@ impl Filter {
         self.client_type.is_none_or(|wanted| wanted == client.client_type())
             && self.ids.as_ref().is_none_or(|ids| ids.contains(&client.id))
             && self.address.as_ref().is_none_or(|address| client.address.as_bytes() == address)
+            && self.user.as_ref().is_none_or(|user| Arc::ptr_eq(user, &client.user.lock()))
             && self.local.as_ref().is_none_or(|local| client.local.as_bytes() == local)
             && self.skip != Some(client.id)
             && self.age_s.is_none_or(|age_s| client.since.elapsed().as_secs() >= age_s)
@@ -412,6 +420,7 @@ impl Clients {
         self.0.lock().len()
     }
 
+    /// Returns the clients that match, in the order in which they connected.
     pub fn matching(&self, filter: &Filter) -> Vec<Arc<Client>> {
         self.0.lock().values().filter(|client| filter.matches(client)).cloned().collect()
     }
@@ -518,7 +527,8 @@ mod tests {
         let clients = Clients::default();
         for id in 1..=3 {
             let memory = Arc::new(Memory::new());
-            let client = Client::new(&memory, id, format!("127.0.0.1:{id}"), "127.0.0.1:6379".into(), false, 9);
+            let client =
+                Client::new(&memory, &user(), id, format!("127.0.0.1:{id}"), "127.0.0.1:6379".into(), false, 9);
             assert_eq!(clients.add(&Arc::new(client), 2), id < 3);
         }
         let found = |filter: Filter| clients.matching(&filter).iter().map(|client| client.id).collect::<Vec<_>>();
@@ -533,9 +543,13 @@ mod tests {
         assert_eq!(clients.count(), 1);
     }
 
+    fn user() -> Arc<User> {
+        Store::new(crate::StoreOptions { stripes: 1, ..Default::default() }).0.acl.default_user().clone()
+    }
+
     /// Returns a client of a memory, with this number of bytes in addition to its buffers.
     fn client(memory: &Arc<Memory>, id: u64, bytes: usize) -> (Arc<Client>, Share) {
-        let client = Client::new(memory, id, format!("127.0.0.1:{id}"), "127.0.0.1:6379".into(), false, 9);
+        let client = Client::new(memory, &user(), id, format!("127.0.0.1:{id}"), "127.0.0.1:6379".into(), false, 9);
         let share = Share::of(&client.account, bytes);
         (Arc::new(client), share)
     }

@@ -5,7 +5,7 @@ use std::time::Duration;
 use sluicegate_wire::resp::{ReplySink, ReplyWriter, parse_i64};
 
 use super::client::{ClientType, Filter, is_plain};
-use super::dispatch::{self, About, Buffers, Context, Outcome, Replies};
+use super::dispatch::{self, About, Context, Outcome, Replies};
 
 pub(super) const BAD_NAME: &str = "ERR Client names cannot contain spaces, newlines or special characters.";
 
@@ -86,24 +86,9 @@ pub(super) fn setinfo(context: &mut Context<'_>, args: &[&[u8]], out: &mut Reply
 
 /// `CLIENT INFO`.
 pub(super) fn info(context: &mut Context<'_>, args: &[&[u8]], out: &mut ReplyWriter<'_>) -> Outcome {
-    show_own_state(context, args);
+    context.show_own_state(args);
     out.verbatim(*b"txt", format!("{}\n", context.client.line(&context.worker.server.store)).as_bytes());
     Outcome::Done
-}
-
-/// The table's data about the calling client is that of its last turn; its own line shows this command.
-fn show_own_state(context: &Context<'_>, args: &[&[u8]]) {
-    let mut activity = context.client.activity.lock();
-    activity.at = context.session.now;
-    activity.command = context.session.command;
-    activity.db = context.session.db;
-    activity.protocol = context.session.protocol;
-    activity.no_evict = context.session.no_evict;
-    activity.no_touch = context.session.no_touch;
-    activity.set_transaction(context.session);
-    let Buffers { query, query_free, reply_room } = context.buffers;
-    (activity.query, activity.query_free, activity.reply_room) = (query, query_free, reply_room);
-    activity.words = args.iter().map(|word| word.len()).sum();
 }
 
 /// `CLIENT LIST [TYPE type | ID id…]`.
@@ -125,7 +110,7 @@ pub(super) fn list(context: &mut Context<'_>, args: &[&[u8]], out: &mut ReplyWri
         }
         _ => return fail(SYNTAX, out),
     }
-    show_own_state(context, args);
+    context.show_own_state(args);
     let mut text = String::new();
     let clients = &context.worker.server.clients;
     let found = match &filter.ids {
@@ -133,7 +118,8 @@ pub(super) fn list(context: &mut Context<'_>, args: &[&[u8]], out: &mut ReplyWri
         Some(ids) => clients.with_ids(ids),
         None => clients.matching(&filter),
     };
-    for client in found {
+    // Clients that were killed are gone, even if their sockets are not closed yet.
+    for client in found.into_iter().filter(|client| !client.is_killed()) {
         text.push_str(&client.line(&context.worker.server.store));
         text.push('\n');
     }
@@ -168,8 +154,10 @@ pub(super) fn kill(context: &mut Context<'_>, args: &[&[u8]], out: &mut ReplyWri
                 },
                 b"addr" => filter.address = Some(value.to_vec()),
                 b"laddr" => filter.local = Some(value.to_vec()),
-                b"user" if *value == b"default" => {}
-                b"user" => return quote("ERR No such user", value, out),
+                b"user" => match context.worker.server.store.0.acl.user(value) {
+                    Some(user) => filter.user = Some(user),
+                    None => return quote("ERR No such user", value, out),
+                },
                 b"skipme" if value.eq_ignore_ascii_case(b"yes") => filter.skip = Some(context.client.id),
                 b"skipme" if value.eq_ignore_ascii_case(b"no") => filter.skip = None,
                 _ => return fail(SYNTAX, out),

@@ -4,8 +4,8 @@ use sluicegate_data::glob;
 use sluicegate_wire::resp::{ReplySink, ReplyWriter, parse_i64};
 
 use super::dispatch::{self, About, INDEX, Outcome, Row};
-use super::facts::{self, Begin, Find};
 use crate::catalogue::Flags;
+use crate::facts::{self, Begin, Find};
 use crate::keys::KeyRule;
 use crate::syntax::{self, Argument, Kind};
 
@@ -54,7 +54,9 @@ fn describe(row: &Row, out: &mut ReplyWriter<'_>) {
     out.integer(first);
     out.integer(last);
     out.integer(step);
-    statuses(&spec.acl_categories(), out);
+    let categories: Vec<String> = spec.acl_categories().map(|name| format!("@{name}")).collect();
+    out.set(categories.len());
+    categories.iter().for_each(|name| out.simple(name));
     let tips = facts::of(&row.full_name).map_or(&[][..], |facts| &facts.tips);
     out.set(tips.len());
     tips.iter().for_each(|tip| out.bulk(tip.as_bytes()));
@@ -246,9 +248,9 @@ pub(super) fn list(_: &About<'_>, args: &[&[u8]], out: &mut ReplyWriter<'_>) -> 
             let value = value.to_ascii_lowercase();
             match &kind.to_ascii_lowercase()[..] {
                 b"module" => Box::new(|_| false),
-                b"aclcat" => Box::new(move |row| {
-                    row.spec.acl_categories().iter().any(|category| category.as_bytes()[1..] == value[..])
-                }),
+                b"aclcat" => {
+                    Box::new(move |row| row.spec.acl_categories().any(|category| category.as_bytes() == value))
+                }
                 b"pattern" => Box::new(move |row| glob::matches(&value, row.full_name.as_bytes())),
                 _ => {
                     out.error("ERR syntax error");
@@ -276,7 +278,7 @@ fn find_keys(words: &[&[u8]]) -> Result<(&'static Row, Vec<usize>), &'static str
         at = INDEX.subcommand(container, name);
     }
     let row = &INDEX.rows()[usize::from(at.ok_or("ERR Invalid command specified")?)];
-    if has_no_keys(row) {
+    if row.spec.has_no_keys() {
         return Err("ERR The command has no key arguments");
     }
     if !row.spec.takes(words.len()) {
@@ -373,9 +375,4 @@ fn flags_of_key(row: &Row, words: &[&[u8]], place: usize) -> Vec<&'static str> {
         None if row.spec.flags.has(Flags::WRITE) => vec!["OW", "update"],
         None => vec!["RO", "access"],
     }
-}
-
-/// Returns whether no word of a command is a key.
-fn has_no_keys(row: &Row) -> bool {
-    matches!(row.spec.keys, KeyRule::None | KeyRule::Channels { .. })
 }

@@ -213,6 +213,9 @@ fn change<'a>(server: &Server, pairs: &'a [(String, &[u8])], may_change_protecte
         return Err(Refused::Because("appendonly", why));
     }
     super::apply(&server.store, &options);
+    if options.requirepass != current.requirepass {
+        server.store.0.acl.set_default_password(&options.requirepass);
+    }
     *current = Arc::new(options);
     server.options_version.fetch_add(1, Ordering::Release);
     Ok(())
@@ -261,6 +264,11 @@ pub(super) fn rewrite(context: &mut Context<'_>, _: &[&[u8]], out: &mut ReplyWri
         .filter(|name| now.get(name) != written.get(name))
         .filter_map(|name| Some((name, now.get(name)?)))
         .collect();
+    let acl = &server.store.0.acl;
+    let users_now = acl.changes();
+    // Users in a file of their own are written there.
+    let users = if now.aclfile.is_empty() { acl.lines() } else { Vec::new() };
+    let users_changed = users_now != server.users_written.load(Ordering::Relaxed);
     let result = std::fs::read(path).and_then(|text| {
         // In the same folder, so that it replaces the old file atomically.
         let temporary = format!("{path}.{}.tmp", std::process::id());
@@ -269,7 +277,10 @@ pub(super) fn rewrite(context: &mut Context<'_>, _: &[&[u8]], out: &mut ReplyWri
         let _ = std::fs::remove_file(&temporary);
         let mut file = std::fs::OpenOptions::new().write(true).create_new(true).mode(0o600).open(&temporary)?;
         let replaced = file
-            .write_all(&config::rewrite(&text, &changes))
+            .write_all(&match config::rewrite(&text, &changes) {
+                text if users_changed => config::rewrite_users(&text, &users),
+                text => text,
+            })
             .and_then(|()| file.set_permissions(mode))
             .and_then(|()| std::fs::rename(&temporary, path));
         replaced.inspect_err(|_| drop(std::fs::remove_file(&temporary)))
@@ -277,6 +288,7 @@ pub(super) fn rewrite(context: &mut Context<'_>, _: &[&[u8]], out: &mut ReplyWri
     match result {
         Ok(()) => {
             *written = now;
+            server.users_written.store(users_now, Ordering::Relaxed);
             out.ok();
         }
         Err(error) => {

@@ -111,9 +111,9 @@ impl Connection {
         stream: ReadHalf,
         exit: Rc<Exit>,
         client: Arc<Client>,
-        authenticated: bool,
+        session: Session,
     ) -> Connection {
-        Connection { worker, stream, exit, client, session: Session::new(authenticated), workspace: None }
+        Connection { worker, stream, exit, client, session, workspace: None }
     }
 
     /// Serves the client until it disconnects or is closed.
@@ -298,6 +298,10 @@ impl Connection {
                     *self.client.blocked.lock() = reply.waiter().cloned();
                     self.waits(&workspace, workspace.waits);
                     self.client.activity.lock().waits = reply.ticket().cloned();
+                    if self.session.user.restrictions().is_some() {
+                        // Its permissions may have changed since they were checked.
+                        self.worker.server.refuse_blocked(&self.client, &self.session.user);
+                    }
                     // Boxed: few connections ever wait like this, but all would carry its size.
                     let came = Box::pin(self.reply_of(reply, &mut workspace, &options)).await;
                     let Some((bytes, worked)) = came else { break false };
@@ -375,7 +379,7 @@ impl Connection {
         for _ in 0..TURN_COMMANDS {
             let limits = CommandLimits {
                 max_bulk: options.proto_max_bulk_len,
-                unauthenticated: !self.session.authenticated,
+                unauthenticated: !self.session.authenticated && !self.worker.server.store.0.acl.admits_anyone(),
                 ..CommandLimits::default()
             };
             let other;

@@ -41,8 +41,6 @@ pub(super) struct WorkerCounters {
     /// Connections that were closed because of `client-query-buffer-limit`, and because of `client-output-buffer-limit`.
     pub query_limit: Count,
     pub output_limit: Count,
-    /// Wrong passwords.
-    pub denied: Count,
     pub per_command: Vec<CommandCounters>,
 }
 
@@ -70,7 +68,6 @@ impl WorkerCounters {
             error_replies: Count::default(),
             query_limit: Count::default(),
             output_limit: Count::default(),
-            denied: Count::default(),
             per_command: (0..commands).map(|_| CommandCounters::default()).collect(),
         }
     }
@@ -90,7 +87,6 @@ pub(super) struct Totals {
     pub error_replies: u64,
     pub query_limit: u64,
     pub output_limit: u64,
-    pub denied: u64,
     /// calls, nanoseconds, rejected, failed
     pub per_command: Vec<[u64; 4]>,
 }
@@ -108,7 +104,6 @@ impl Totals {
         self.error_replies += worker.error_replies.get();
         self.query_limit += worker.query_limit.get();
         self.output_limit += worker.output_limit.get();
-        self.denied += worker.denied.get();
         self.per_command.resize(worker.per_command.len(), [0; 4]);
         for (sum, command) in self.per_command.iter_mut().zip(&worker.per_command) {
             sum[0] += command.calls.get();
@@ -142,7 +137,6 @@ impl Totals {
         self.error_replies -= base.error_replies;
         self.query_limit -= base.query_limit;
         self.output_limit -= base.output_limit;
-        self.denied -= base.denied;
         for (sum, base) in self.per_command.iter_mut().zip(&base.per_command) {
             sum.iter_mut().zip(base).for_each(|(sum, base)| *sum -= base);
         }

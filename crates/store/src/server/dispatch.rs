@@ -10,13 +10,15 @@ use std::time::{Duration, Instant};
 use sluicegate_wire::resp::{Protocol, ReplySink, ReplyWriter};
 
 use super::client::Client;
+use super::guard::Kept;
 use super::multi;
 use super::rows::{self, Queueing, ROWS, ServerCommand, Traits};
 use super::subscription::{self, Subscriptions};
 use super::{Server, Worker};
 use super::{pause, slowlog};
 use crate::Inner;
-use crate::catalogue::{CommandSpec, Cost, Flags, Numbered, Rows};
+use crate::acl::{Denied, User, Where};
+use crate::catalogue::{CommandSpec, Cost, Flags, Guard, Handler, Numbered, Rows};
 use crate::config::ServerOptions;
 use crate::execute::Origin;
 use crate::loading::LOADING;
@@ -69,6 +71,8 @@ pub(super) struct Rare {
     pub multi: Option<Box<Multi>>,
     /// The keys that the client watches.
     pub watching: Option<Box<Watching>>,
+    /// The permissions of its user, if it is restricted.
+    pub kept: Option<Kept>,
 }
 
 /// The state of a connection that its commands change.
@@ -77,6 +81,8 @@ pub(super) struct Session {
     pub db: u32,
     pub protocol: Protocol,
     pub authenticated: bool,
+    /// The user of its commands: `default` before it has logged in.
+    pub user: Arc<User>,
     pub replies: Replies,
     pub no_evict: bool,
     pub no_touch: bool,
@@ -107,11 +113,12 @@ struct ParkedCommand {
 }
 
 impl Session {
-    pub fn new(authenticated: bool) -> Session {
+    pub fn new(user: Arc<User>, authenticated: bool) -> Session {
         Session {
             db: 0,
             protocol: Protocol::Resp2,
             authenticated,
+            user,
             replies: Replies::On,
             no_evict: false,
             no_touch: false,
@@ -302,7 +309,7 @@ pub(super) fn judge(
     }
 }
 
-fn count_error(worker: &Worker, output: &[u8], before: usize) {
+pub(super) fn count_error(worker: &Worker, output: &[u8], before: usize) {
     worker.counters.error_replies.add(1);
     worker.server.store.0.errors.count(&output[before + 1..]);
 }
@@ -363,11 +370,12 @@ pub(super) struct Row {
 }
 
 impl Row {
-    /// Returns whether an error means that the command was refused for lack of memory, before it ran: Redis counts it
-    /// as rejected.
+    /// Returns whether an error means that the command was refused for lack of memory, before it ran, or that its client
+    /// lost the permission while it waited: Redis counts it as rejected.
     #[cold]
     pub fn was_refused(&self, error: &[u8]) -> bool {
-        self.spec.flags.has(Flags::DENYOOM) && error.trim_ascii_end() == OOM.as_bytes()
+        let is_denied = || self.spec.blocking.is_some() && error.starts_with(b"NOPERM ");
+        self.spec.flags.has(Flags::DENYOOM) && error.trim_ascii_end() == OOM.as_bytes() || is_denied()
     }
 
     /// Returns its function, if the connection executes it.
@@ -492,8 +500,13 @@ impl Context<'_> {
         if !command.spec.takes(args.len()) {
             return self.reject(Some(row), output, before, |out| wrong_arity(&command.full_name, out));
         }
-        if !self.session.authenticated && !command.spec.flags.has(Flags::NO_AUTH) {
+        if !self.session.authenticated && !command.spec.flags.has(Flags::NO_AUTH) && self.needs_login() {
             return self.reject(Some(row), output, before, |out| out.error("NOAUTH Authentication required."));
+        }
+        if let Some(version) = self.session.user.restrictions()
+            && let Some(text) = self.denial(version, row, args)
+        {
+            return self.reject(Some(row), output, before, |out| out.error_bytes(&text));
         }
         if self.session.listens() && self.session.protocol == Protocol::Resp2 && !command.traits.while_subscribed {
             let text = format!(
@@ -581,6 +594,106 @@ impl Context<'_> {
             }
         }
         outcome
+    }
+
+    /// Returns whether a client that has not logged in has to.
+    #[cold]
+    fn needs_login(&self) -> bool {
+        !self.worker.server.store.0.acl.admits_anyone()
+    }
+
+    /// Returns the permissions of the connection's user, which are restricted and have this version.
+    fn kept(&mut self, version: u64) -> &mut Kept {
+        let user = &self.session.user;
+        let kept = &mut self.session.rare.kept;
+        if !kept.as_ref().is_some_and(|kept| kept.is_of(version, user)) {
+            *kept = None;
+        }
+        kept.get_or_insert_with(|| Kept::new(version, user))
+    }
+
+    /// Returns the error of a command that the user may not call, after it was logged.
+    fn denial(&mut self, version: u64, row: u16, args: &[&[u8]]) -> Option<Vec<u8>> {
+        let row = Numbered { spec: INDEX.rows[usize::from(row)].spec, number: row };
+        let in_multi = self.session.rare.multi.is_some();
+        if in_multi && row.spec.flags.has(Flags::NO_MULTI) {
+            return None;
+        }
+        let worker = self.worker;
+        let commands = worker.server.store.0.acl.commands();
+        let permissions = &self.kept(version).permissions;
+        let Some(denied) = permissions.denies(commands, row, args) else {
+            // Inside MULTI it is queued.
+            let reads_others = !in_multi && row.spec.others.is_some();
+            let text = reads_others.then(|| permissions.denies_others(commands, row, args)).flatten();
+            return text.map(|text| text.as_bytes().to_vec());
+        };
+        Some(self.note_denied(denied, if in_multi { Where::Transaction } else { Where::TopLevel }, row, args))
+    }
+
+    /// Brings the table's data about this client up to date, which are those of its last turn: its own line shows this
+    /// command.
+    pub fn show_own_state(&self, args: &[&[u8]]) {
+        let mut activity = self.client.activity.lock();
+        activity.at = self.session.now;
+        activity.command = self.session.command;
+        activity.db = self.session.db;
+        activity.protocol = self.session.protocol;
+        activity.no_evict = self.session.no_evict;
+        activity.no_touch = self.session.no_touch;
+        activity.set_transaction(self.session);
+        let Buffers { query, query_free, reply_room } = self.buffers;
+        (activity.query, activity.query_free, activity.reply_room) = (query, query_free, reply_room);
+        activity.words = args.iter().map(|word| word.len()).sum();
+    }
+
+    /// Logs what was denied, and returns the error.
+    #[cold]
+    fn note_denied(&mut self, denied: Denied, place: Where, row: Numbered, args: &[&[u8]]) -> Vec<u8> {
+        if !self.session.in_exec {
+            self.session.command = &INDEX.rows[usize::from(row.number)].full_name;
+        }
+        self.show_own_state(args);
+        let (server, user) = (&self.worker.server, &self.session.user);
+        server.note_denied(denied, place, user, row, args, || self.client.line(&server.store));
+        let full_name = &INDEX.rows[usize::from(row.number)].full_name;
+        [b"NOPERM ", &denied.text(user.name(), full_name)[..]].concat()
+    }
+
+    /// Returns the error of a command of a transaction that its user may not call any more.
+    pub fn denial_in_exec(&mut self, row: Numbered, args: &[&[u8]]) -> Option<Vec<u8>> {
+        let version = self.session.user.restrictions()?;
+        let worker = self.worker;
+        let commands = worker.server.store.0.acl.commands();
+        let permissions = &self.kept(version).permissions;
+        let Some(denied) = permissions.denies(commands, row, args) else {
+            let text = row.spec.others.and_then(|_| permissions.denies_others(commands, row, args));
+            return text.map(|text| text.as_bytes().to_vec());
+        };
+        self.note_denied(denied, Where::Transaction, row, args);
+        let text = format!(
+            "NOPERM ACLs rules changed between the moment the transaction was accumulated and the EXEC call. This command \
+             is no longer allowed for the following reason: {}",
+            denied.reason_in_transaction()
+        );
+        Some(text.into_bytes())
+    }
+
+    /// Returns the permissions for commands of the client's scripts, if its user is restricted.
+    pub fn guard(&mut self, args: &[&[u8]]) -> Option<Arc<dyn Guard>> {
+        let version = self.session.user.restrictions()?;
+        // The log shows the client, which may be on another thread then.
+        self.show_own_state(args);
+        let (worker, client) = (self.worker, self.client);
+        Some(self.kept(version).guard(&worker.server, Some(client)).clone())
+    }
+
+    /// Makes the connection one of another user.
+    pub fn log_in(&mut self, user: Arc<User>, authenticated: bool) {
+        self.session.authenticated = authenticated;
+        self.session.rare.kept = None;
+        *self.client.user.lock() = user.clone();
+        self.session.user = user;
     }
 
     /// Shows a command to MONITOR clients, if commands of this kind are shown at `moment`.
@@ -684,9 +797,14 @@ impl Context<'_> {
         began: Option<Instant>,
         out: &mut ReplyWriter<'_>,
     ) -> Outcome {
+        let guard = match spec.handler {
+            Handler::Script(_) => self.guard(args),
+            _ => None,
+        };
         let inner = &self.worker.server.store.0;
         let (db, client, received) = (self.session.db, self.client.id, self.received);
-        let origin = Origin { db, client, received, began, is_traceless: self.session.no_touch };
+        let guard = guard.as_ref();
+        let origin = Origin { db, client, received, began, is_traceless: self.session.no_touch, guard };
         let form = ReplyForm::Wire(self.session.protocol);
         match inner.start(inner, spec, args, origin, form, out) {
             None => Outcome::Done,
@@ -755,7 +873,6 @@ pub(super) fn help(container: &str, out: &mut ReplyWriter<'_>) -> Outcome {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::catalogue::Handler;
 
     #[test]
     fn every_row_has_somebody_who_carries_it_out() {

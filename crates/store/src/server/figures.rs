@@ -36,6 +36,7 @@ impl Engine for Server {
             refused: store.refused,
             expired: store.expired,
             evicted: store.evicted,
+            denied: self.store.0.acl.denied(),
             disk: self.disk(),
         })
     }

@@ -1,55 +1,55 @@
 //! Commands about the connection itself: HELLO, AUTH, SELECT, PING, ECHO, RESET, QUIT.
 //!
-//! There is one user, `default`. Without a password, any password is accepted, as in Redis; with one, passwords are
-//! compared in constant time.
+//! A connection begins with the user `default`, which is logged in if it needs no password.
 
 use sluicegate_wire::resp::{Protocol, ReplySink, ReplyWriter, parse_i64};
 
 use super::client::is_plain;
 use super::dispatch::{Context, Outcome, Replies};
 use super::{REDIS_VERSION, client_command};
+use crate::acl::{self, Event, Reason, Where};
 
 const WRONG_PASSWORD: &str = "WRONGPASS invalid username-password pair or user is disabled.";
 
 /// `AUTH [user] password`.
 pub(super) fn auth(context: &mut Context<'_>, args: &[&[u8]], out: &mut ReplyWriter<'_>) -> Outcome {
-    let accepted = match args {
-        [_, password] if !context.options.needs_password() => {
-            let _ = password;
+    let (user, password) = match args {
+        [_, _] if context.worker.server.store.0.acl.default_takes_any_password() => {
             out.error(
                 "ERR AUTH <password> called without any password configured for the default user. Are you sure your \
                  configuration is correct?",
             );
             return Outcome::Done;
         }
-        [_, password] => is_right(context, b"default", password),
-        [_, user, password] => is_right(context, user, password),
+        [_, password] => (acl::DEFAULT, *password),
+        [_, user, password] => (*user, *password),
         _ => {
             out.error("ERR syntax error");
             return Outcome::Done;
         }
     };
-    if accepted {
-        context.session.authenticated = true;
+    if log_in(context, args[0], user, password) {
         out.ok();
     } else {
-        context.worker.counters.denied.add(1);
         out.error(WRONG_PASSWORD);
     }
     Outcome::Done
 }
 
-fn is_right(context: &Context<'_>, user: &[u8], password: &[u8]) -> bool {
-    user == b"default" && (!context.options.needs_password() || is_same(password, &context.options.requirepass))
-}
-
-/// Compares two passwords in a time that depends only on the length of the offered one.
-fn is_same(offered: &[u8], right: &[u8]) -> bool {
-    let mut difference = offered.len() ^ right.len();
-    for (at, byte) in offered.iter().enumerate() {
-        difference |= usize::from(byte ^ right[at % right.len().max(1)]);
+/// Makes the connection one of a user, if the password is right; otherwise logs that by the name of the command.
+fn log_in(context: &mut Context<'_>, command: &[u8], user: &[u8], password: &[u8]) -> bool {
+    let server = &context.worker.server;
+    let inner = &server.store.0;
+    if let Some(user) = inner.acl.log_in(user, password) {
+        context.log_in(user, true);
+        return true;
     }
-    std::hint::black_box(difference) == 0
+    context.show_own_state(&[command, user, password]);
+    let in_multi = context.session.in_exec || context.session.rare.multi.is_some();
+    let place = if in_multi { Where::Transaction } else { Where::TopLevel };
+    let event = Event { reason: Reason::Auth, place, object: command, user };
+    inner.acl.note(event, inner.clock.now_ms(), || context.client.line(&server.store));
+    false
 }
 
 /// `HELLO [2|3 [AUTH user password] [SETNAME name]]`.
@@ -69,16 +69,11 @@ pub(super) fn hello(context: &mut Context<'_>, args: &[&[u8]], out: &mut ReplyWr
             }
         };
     }
-    let mut name = None;
+    let (mut name, mut login) = (None, None);
     let mut rest = args.get(2..).unwrap_or_default();
     while let Some((option, values)) = rest.split_first() {
         if option.eq_ignore_ascii_case(b"auth") && values.len() >= 2 {
-            if !is_right(context, values[0], values[1]) {
-                context.worker.counters.denied.add(1);
-                out.error(WRONG_PASSWORD);
-                return Outcome::Done;
-            }
-            context.session.authenticated = true;
+            login = Some((values[0], values[1]));
             rest = &values[2..];
         } else if option.eq_ignore_ascii_case(b"setname") && !values.is_empty() {
             if !is_plain(values[0]) {
@@ -95,7 +90,13 @@ pub(super) fn hello(context: &mut Context<'_>, args: &[&[u8]], out: &mut ReplyWr
             return Outcome::Done;
         }
     }
-    if !context.session.authenticated {
+    if let Some((user, password)) = login
+        && !log_in(context, args[0], user, password)
+    {
+        out.error(WRONG_PASSWORD);
+        return Outcome::Done;
+    }
+    if !context.session.authenticated && !context.worker.server.store.0.acl.admits_anyone() {
         out.error(
             "NOAUTH HELLO must be called with the client already authenticated, otherwise the HELLO AUTH <user> <pass> \
              option can be used to authenticate the client and select the RESP protocol version at the same time",
@@ -215,27 +216,15 @@ pub(super) fn reset(context: &mut Context<'_>, _: &[&[u8]], out: &mut ReplyWrite
     session.replies = Replies::On;
     session.no_evict = false;
     session.no_touch = false;
-    session.authenticated = !context.options.needs_password();
     context.client.names.lock().name.clear();
     if context.client.is_monitor() {
         let server = &context.worker.server;
         server.monitors.remove(context.client, &server.store.0.scripts.watches);
     }
+    let acl = &inner.acl;
+    let (user, is_admitted) = (acl.default_user().clone(), acl.admits_anyone());
+    context.log_in(user, is_admitted);
     out.set_protocol(Protocol::Resp2);
     out.simple("RESET");
     Outcome::Done
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn passwords_are_compared_whole() {
-        assert!(is_same(b"secret", b"secret"));
-        assert!(is_same(b"", b""));
-        for wrong in [&b"secreT"[..], b"secre", b"secrets", b"", b"secretsecret"] {
-            assert!(!is_same(wrong, b"secret"), "{}", wrong.escape_ascii());
-        }
-    }
 }

@@ -319,7 +319,9 @@ fn stats(about: &About<'_>, out: &mut String) -> std::fmt::Result {
     writeln!(out, "eventloop_duration_cmd_sum:{}", commands_ns / 1000)?;
     writeln!(out, "instantaneous_eventloop_cycles_per_sec:{cycles_per_second:.0}")?;
     writeln!(out, "instantaneous_eventloop_duration_usec:{busy_per_cycle_us:.0}")?;
-    writeln!(out, "acl_access_denied_auth:{}", totals.denied)?;
+    for (what, count) in ["auth", "cmd", "key", "channel"].iter().zip(server.store.0.acl.denied()) {
+        writeln!(out, "acl_access_denied_{what}:{count}")?;
+    }
     let sections = &server.store.0.sections;
     writeln!(out, "sections_parked:{}", sections.parked.load(Ordering::Relaxed))?;
     writeln!(out, "sections_granted:{}", sections.granted.load(Ordering::Relaxed))?;
@@ -348,9 +350,6 @@ fn stats(about: &About<'_>, out: &mut String) -> std::fmt::Result {
         "io_threaded_writes_processed",
         "reply_buffer_shrinks",
         "reply_buffer_expands",
-        "acl_access_denied_cmd",
-        "acl_access_denied_key",
-        "acl_access_denied_channel",
     ] {
         writeln!(out, "{name}:0")?;
     }

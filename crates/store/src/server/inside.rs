@@ -18,8 +18,10 @@ use sluicegate_wire::reply::Reply;
 use super::Server;
 use super::counters::WorkerCounters;
 use super::dispatch::{INDEX, Moment, judge};
+use super::guard::Kept;
 use super::slowlog;
-use crate::catalogue::Flags;
+use crate::acl::{User, Where};
+use crate::catalogue::{Flags, Guard, Handler, Numbered};
 use crate::config::ServerOptions;
 use crate::engine::{as_value, refused, unrun};
 use crate::park::Parked;
@@ -162,6 +164,10 @@ impl Server {
             self.count_inside(Some(row.number), &reply, Came::Rejected);
             return Started::Done(reply);
         }
+        if let Some(reply) = self.denial_inside(origin, row, args) {
+            self.count_inside(Some(row.number), &reply, Came::Rejected);
+            return Started::Done(reply);
+        }
         let began = Instant::now();
         if let Some(reply) = unrun(row.spec, args) {
             if let Reply::Error(_) = reply {
@@ -173,7 +179,11 @@ impl Server {
             return Started::Done(reply);
         }
         self.show_inside(row.number, Moment::Before, origin, db, args);
-        let ran = self.store.run(row.spec, db, args);
+        let guard = match row.spec.handler {
+            Handler::Script(_) => self.inside_guard(),
+            _ => None,
+        };
+        let ran = self.store.run(row.spec, db, args, guard.as_ref());
         let spent = began.elapsed();
         self.show_inside(row.number, Moment::After, origin, db, args);
         match ran {
@@ -197,6 +207,17 @@ impl Server {
 
     /// Runs a few cheap commands of a script together.
     pub(super) fn together_inside(&self, origin: Origin<'_>, db: u32, commands: &[&[&[u8]]]) -> Option<Started> {
+        let user = self.inside_user();
+        if user.restrictions().is_some() {
+            let (acl, permissions) = (&self.store.0.acl, user.permissions());
+            let is_denied = |args: &&[&[u8]]| {
+                let row = self.store.0.rows.resolve_numbered(args);
+                row.is_ok_and(|row| permissions.denies(acl.commands(), row, args).is_some())
+            };
+            if commands.iter().any(is_denied) {
+                return None;
+            }
+        }
         let began = Instant::now();
         let started = self.store.together(origin, db, commands)?;
         let Started::Done(Reply::Array(replies)) = &started else { return Some(started) };
@@ -208,6 +229,35 @@ impl Server {
             self.account_inside(row.number, reply, spent, origin, args);
         }
         Some(started)
+    }
+
+    /// Returns the user of commands of rules and of scripts of the proxy: the process, or the one that the store's section
+    /// names.
+    #[inline]
+    pub(super) fn inside_user(&self) -> &Arc<User> {
+        self.inside_user.get().unwrap_or_else(|| self.store.0.acl.process_user())
+    }
+
+    /// Returns the permissions for commands of scripts that rules call, if they are restricted.
+    fn inside_guard(&self) -> Option<Arc<dyn Guard>> {
+        let user = self.inside_user();
+        user.restrictions().map(|version| Kept::new(version, user).guard(self, None).clone())
+    }
+
+    /// Returns the error of a command that rules and scripts may not call, after it was logged.
+    #[inline]
+    fn denial_inside(&self, origin: Origin<'_>, row: Numbered, args: &[&[u8]]) -> Option<Reply> {
+        let user = self.inside_user();
+        user.restrictions()?;
+        let (acl, permissions) = (&self.store.0.acl, user.permissions());
+        let text = match permissions.denies(acl.commands(), row, args) {
+            None => permissions.denies_others(acl.commands(), row, args)?.as_bytes().to_vec(),
+            Some(denied) => {
+                self.note_denied(denied, Where::TopLevel, user, row, args, origin);
+                [b"NOPERM ", &denied.text(user.name(), acl.commands().full_name(row.number))[..]].concat()
+            }
+        };
+        Some(Reply::Error(String::from_utf8_lossy(&text).into_owned()))
     }
 
     /// Shows a command to MONITOR clients, if commands of this kind are shown at `moment`.

@@ -26,8 +26,8 @@ mod connection;
 mod counters;
 mod debug_command;
 mod dispatch;
-mod facts;
 mod figures;
+mod guard;
 mod handshake;
 mod info;
 mod inside;
@@ -60,6 +60,7 @@ use sluicegate_data::value::STRING_MAX;
 use tokio::runtime::RuntimeMetrics;
 use tokio::sync::{Notify, watch};
 
+use crate::acl::User;
 use crate::config::{ProcessOptions, ServerOptions};
 use crate::evict::Room;
 use crate::save::SaveEnd;
@@ -77,6 +78,7 @@ use tls::ServerTls;
 use workspace::Workspace;
 
 pub use crate::redis::REDIS_VERSION;
+pub use acl::check_users;
 pub use start::Beginning;
 pub use tls::TlsPort;
 
@@ -124,6 +126,8 @@ pub struct Server {
     options: RwLock<Arc<ServerOptions>>,
     /// The number of changes of `options`, so that a worker notices one by a single load.
     options_version: AtomicU64,
+    /// The user of commands of rules and of scripts of the proxy, if the store's section names one.
+    inside_user: OnceLock<Arc<User>>,
     clients: Clients,
     next_client: AtomicU64,
     workers: Mutex<Workers>,
@@ -147,6 +151,8 @@ pub struct Server {
     config_file: OnceLock<String>,
     /// The parameters as they are in that file.
     options_written: Mutex<Arc<ServerOptions>>,
+    /// The number of changes of users that are in that file.
+    users_written: AtomicU64,
     started: Instant,
     run_id: String,
     /// The bytes of the empty store; and the maximum in use, as housekeeping has observed it.
@@ -224,6 +230,9 @@ impl Server {
         let now = Instant::now();
         let empty_bytes = store.used_bytes();
         apply(&store, &options);
+        if !options.requirepass.is_empty() {
+            store.0.acl.set_default_password(&options.requirepass);
+        }
         let latency = Arc::new(Latency::default());
         let of_store = latency.clone();
         store.0.appender.set_watch(move |step, took_ms| of_store.add(step, took_ms));
@@ -235,6 +244,8 @@ impl Server {
                 options_written: Mutex::new(Arc::new(options.clone())),
                 options: RwLock::new(Arc::new(options)),
                 options_version: AtomicU64::new(0),
+                users_written: AtomicU64::new(0),
+                inside_user: OnceLock::new(),
                 clients: Clients::default(),
                 next_client: AtomicU64::new(1),
                 workers: Mutex::default(),
@@ -695,6 +706,7 @@ fn apply(store: &Store, options: &ServerOptions) {
     store.0.memory.limit_clients(options.maxmemory_clients.of(options.maxmemory));
     store.0.notifier.set_classes(options.notify_keyspace_events);
     store.0.scripts.set(options);
+    store.0.acl.set(options);
     let directory = || Directory::new(OsStr::from_bytes(&options.dir));
     store.set_files((!options.dir.is_empty()).then(|| Arc::new(directory()) as Arc<dyn Files>));
     store.set_saving(Saving {

@@ -1,15 +1,16 @@
 //! MULTI, EXEC, DISCARD, WATCH, UNWATCH of a connection, and the connection's side of a
 //! [transaction](crate::transaction).
 
+use std::sync::Arc;
 use std::task::{Poll, Waker};
 use std::time::Duration;
 
 use sluicegate_wire::resp::{Protocol, ReplySink, ReplyWriter};
 
-use super::dispatch::{Context, INDEX, Moment, Outcome, Session, is_timed_alone, judge};
+use super::dispatch::{Context, INDEX, Moment, Outcome, Session, count_error, is_timed_alone, judge};
 use super::slowlog;
 use crate::Inner;
-use crate::catalogue::CommandSpec;
+use crate::catalogue::{CommandSpec, Guard, Numbered};
 use crate::park::{Parked, Waits};
 use crate::transaction::{Connection, Exec, Ran};
 use crate::watching::Watching;
@@ -127,6 +128,29 @@ impl Connection for Context<'_> {
 
     fn client(&self) -> u64 {
         self.client.id
+    }
+
+    #[inline]
+    fn is_restricted(&self) -> bool {
+        self.session.user.restrictions().is_some()
+    }
+
+    fn permits(&self, row: Numbered, words: &[&[u8]]) -> bool {
+        let (acl, permissions) = (&self.worker.server.store.0.acl, self.session.user.permissions());
+        permissions.denies(acl.commands(), row, words).is_none()
+            && permissions.denies_others(acl.commands(), row, words).is_none()
+    }
+
+    fn denial(&mut self, row: Numbered, words: &[&[u8]]) -> Option<Vec<u8>> {
+        self.denial_in_exec(row, words)
+    }
+
+    fn guard(&mut self) -> Option<Arc<dyn Guard>> {
+        Context::guard(self, &[])
+    }
+
+    fn count_denied(&self, reply: &[u8]) {
+        count_error(self.worker, reply, 0);
     }
 
     #[inline]

@@ -10,7 +10,7 @@ use super::dispatch::By::{self, Connection, Either, Server};
 use super::subscription::{psubscribe, punsubscribe, ssubscribe, subscribe, sunsubscribe, unsubscribe};
 use super::{acl, admin, client_command, cluster, command_info, config_command, debug_command};
 use super::{handshake, info, latency, monitor, multi, persistence, slowlog};
-use crate::catalogue::{Category, CommandSpec, Detached, Flags, Handler, Rows};
+use crate::catalogue::{Category, Channels, CommandSpec, Detached, Flags, Handler, Rows};
 use crate::keys::KeyRule;
 use crate::server::dispatch::Local;
 use crate::{command, script};
@@ -177,17 +177,72 @@ const N_CLIENTS: &str = "O(N), N clients";
 const N_NAMES: &str = "O(N), N names given";
 const N_COMMANDS: &str = "O(N), N commands in the catalogue";
 
+/// Returns the row of a command about users whose words beyond the second are secret.
+const fn of_users(row: ServerCommand) -> ServerCommand {
+    with(of_server(row, &[]), Traits { is_secret: Some(acl::is_secret), ..Traits::NONE })
+}
+
+const N_USERS: &str = "O(N), N users";
+
 const ACL: &[ServerCommand] = &[
     of_server(
         costs(row("cat", -2, Server(acl::cat), OWN, "6.0.0", "Lists categories, or the commands of one."), N_COMMANDS),
         &[],
     ),
-    of_server(row("getuser", 3, Server(acl::getuser), ADMIN, "6.0.0", "Describes the one user, default."), &[]),
-    of_server(row("help", 2, Server(acl::help), ALWAYS, "6.0.0", "Lists the subcommands."), &[]),
-    of_server(row("list", 2, Server(acl::list), ADMIN, "6.0.0", "Returns the rules of the one user, default."), &[]),
-    of_server(row("users", 2, Server(acl::users), ADMIN, "6.0.0", "Lists the names of users: default."), &[]),
+    of_users(costs(
+        row("deluser", -3, Connection(acl::deluser), ADMIN, "6.0.0", "Removes users, and closes their connections."),
+        N_CLIENTS,
+    )),
     of_server(
-        row("whoami", 2, Server(acl::whoami), OWN, "6.0.0", "Returns the name of the connection's user: default."),
+        row(
+            "dryrun",
+            -4,
+            Server(acl::dryrun),
+            ADMIN,
+            "7.0.0",
+            "Tells whether a user may call a command, and runs nothing.",
+        ),
+        &[],
+    ),
+    of_server(row("genpass", -2, Server(acl::genpass), OWN, "6.0.0", "Returns a random password."), &[]),
+    of_users(row("getuser", 3, Server(acl::getuser), ADMIN, "6.0.0", "Describes a user.")),
+    of_server(row("help", 2, Server(acl::help), ALWAYS, "6.0.0", "Lists the subcommands."), &[]),
+    of_server(
+        costs(row("list", 2, Server(acl::list), ADMIN, "6.0.0", "Returns the rules of all users."), N_USERS),
+        &[],
+    ),
+    of_server(
+        costs(
+            row("load", 2, Connection(acl::load), ADMIN, "6.0.0", "Reads the file of users again, all or none."),
+            N_USERS,
+        ),
+        &[],
+    ),
+    of_server(
+        costs(
+            row("log", -2, Server(acl::log), ADMIN, "6.0.0", "Returns what was denied to whom, or forgets it."),
+            "O(N), N entries",
+        ),
+        &[],
+    ),
+    of_server(
+        costs(row("save", 2, Server(acl::save), ADMIN, "6.0.0", "Writes the users into their file."), N_USERS),
+        &[],
+    ),
+    of_users(costs(
+        row(
+            "setuser",
+            -3,
+            Connection(acl::setuser),
+            ADMIN,
+            "6.0.0",
+            "Makes a user, or changes one by rules, all or none.",
+        ),
+        "O(N), N rules, and O(M), M clients",
+    )),
+    of_server(costs(row("users", 2, Server(acl::users), ADMIN, "6.0.0", "Lists the names of users."), N_USERS), &[]),
+    of_server(
+        row("whoami", 2, Connection(acl::whoami), OWN, "6.0.0", "Returns the name of the connection's user."),
         &[],
     ),
 ];
@@ -438,6 +493,7 @@ const fn listens(
     arity: i32,
     function: Local,
     keys: KeyRule,
+    channels: Channels,
     since: &'static str,
     summary: &'static str,
 ) -> ServerCommand {
@@ -446,6 +502,7 @@ const fn listens(
         group: "pubsub",
         categories: &[],
         keys,
+        channels,
         complexity: "O(N) where N is the number of channels or patterns named.",
         ..row.spec
     };
@@ -473,7 +530,7 @@ const AT_ONCE: Traits = Traits { queueing: Queueing::AtOnce, ..Traits::NONE };
 
 /// The rows. A static, so that each row has one address, by which its number is found.
 pub(super) static COMMANDS: &[ServerCommand] = &[
-    of_server(container!("acl", "6.0.0", "Tells about the one user.", ACL), &[]),
+    of_server(container!("acl", "6.0.0", "Tells about users and changes them.", ACL), &[]),
     of_group(
         row("asking", 1, Server(admin::of_clusters), Flags::FAST, "3.0.0", "Announces a redirected command."),
         "cluster",
@@ -593,19 +650,44 @@ pub(super) static COMMANDS: &[ServerCommand] = &[
         &[Category::Admin, Category::Dangerous],
     ),
     of_server(container!("module", "4.0.0", "Tells about modules.", MODULE), &[]),
-    listens("psubscribe", -2, psubscribe, KeyRule::None, "2.0.0", "Listens to channels whose names match patterns."),
+    listens(
+        "psubscribe",
+        -2,
+        psubscribe,
+        KeyRule::None,
+        Channels::JoinedByPattern,
+        "2.0.0",
+        "Listens to channels whose names match patterns.",
+    ),
     listens(
         "punsubscribe",
         -1,
         punsubscribe,
         KeyRule::None,
+        Channels::None,
         "2.0.0",
         "Stops listening to patterns, or to all of them.",
     ),
-    listens("ssubscribe", -2, ssubscribe, SHARDS, "7.0.0", "Listens to shard channels."),
-    listens("subscribe", -2, subscribe, KeyRule::None, "2.0.0", "Listens to channels."),
-    listens("sunsubscribe", -1, sunsubscribe, SHARDS, "7.0.0", "Stops listening to shard channels, or to all of them."),
-    listens("unsubscribe", -1, unsubscribe, KeyRule::None, "2.0.0", "Stops listening to channels, or to all of them."),
+    listens("ssubscribe", -2, ssubscribe, SHARDS, Channels::Joined, "7.0.0", "Listens to shard channels."),
+    listens("subscribe", -2, subscribe, KeyRule::None, Channels::Joined, "2.0.0", "Listens to channels."),
+    listens(
+        "sunsubscribe",
+        -1,
+        sunsubscribe,
+        SHARDS,
+        Channels::None,
+        "7.0.0",
+        "Stops listening to shard channels, or to all of them.",
+    ),
+    listens(
+        "unsubscribe",
+        -1,
+        unsubscribe,
+        KeyRule::None,
+        Channels::None,
+        "2.0.0",
+        "Stops listening to channels, or to all of them.",
+    ),
     of_server(
         row("monitor", 1, Connection(monitor::monitor), ADMIN, "1.0.0", "Shows every command that any client runs."),
         &[],

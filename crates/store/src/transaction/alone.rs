@@ -88,7 +88,9 @@ impl Exec {
                     inner.run_waiting();
                     return self.poll_commands(waker, context, output);
                 }
-                self.run_next(context, output, Some((&closed, &collected)));
+                if !self.deny_next(context, output) {
+                    self.run_next(context, output, Some((&closed, &collected)));
+                }
             }
         }
         // No pass of the gate occurs before these effects are emitted; publishing needs none.

@@ -11,8 +11,7 @@ use sluicegate_wire::resp::ReplyBuilder;
 
 use super::{LEFT_MAX, Queued, selected};
 use crate::Inner;
-use crate::catalogue::Handler;
-use crate::catalogue::Start;
+use crate::catalogue::{Guard, Handler, Start};
 use crate::memory::Share;
 use crate::owned::ReplyForm;
 use crate::script::Pending;
@@ -24,6 +23,8 @@ pub(super) struct Rest {
     pub(super) commands: Vec<Queued>,
     pub(super) next: usize,
     pub(super) db: u32,
+    /// The permissions of their client, if they are restricted.
+    pub(super) guard: Option<Arc<dyn Guard>>,
     /// The memory of the queued commands, still charged to their client, which has disconnected.
     pub(super) _share: Share,
 }
@@ -47,9 +48,12 @@ impl Rest {
         while let Some(queued) = self.commands.get(self.next) {
             self.next += 1;
             let (spec, words) = (queued.spec(), queued.words.to_vec());
+            if self.guard.as_ref().is_some_and(|guard| !guard.allows(queued.row, &words)) {
+                continue;
+            }
             if let Handler::Script(handle) = spec.handler {
                 let place = RefCell::new(Some(section));
-                let (inner, form) = (self.inner.clone(), ReplyForm::Value);
+                let (inner, form, guard) = (self.inner.clone(), ReplyForm::Value, self.guard.clone());
                 // Its client has disconnected.
                 let client = 0;
                 let start = Start {
@@ -61,6 +65,7 @@ impl Rest {
                     began: None,
                     form,
                     is_traceless: false,
+                    guard: guard.as_ref(),
                     section: Some(&place),
                 };
                 if let Some(Ok(script)) = handle(&start, &mut ReplyBuilder::new()).map(Pending::of) {

@@ -34,6 +34,7 @@ mod streams;
 mod support;
 mod transactions;
 mod undeclared;
+mod users;
 mod zset_waits;
 
 use std::future::Future;

@@ -261,10 +261,6 @@ fn what_clients_ask_of_users_modules_and_snapshots_is_answered() {
     assert!(client.ask(&["ACL", "HELP"]).contains("WHOAMI"));
     assert!(client.ask(&["MODULE", "HELP"]).contains("LIST"));
     assert_eq!(
-        client.ask(&["ACL", "SETUSER", "x"]),
-        "-ERR unknown subcommand 'SETUSER' of ACL: ACLs are not available yet\r\n"
-    );
-    assert_eq!(
         client.ask(&["MODULE", "LOAD", "x"]),
         "-ERR unknown subcommand 'LOAD' of MODULE: modules are not supported\r\n"
     );
@@ -404,7 +400,6 @@ fn hints_are_taken_at_run_time_and_what_somebody_may_rely_on_is_not() {
         ("sanitize-dump-payload", "clients", "clients"),
         ("crash-log-enabled", "no", "no"),
         ("tracking-table-max-keys", "5", "5"),
-        ("acllog-max-len", "5", "5"),
         ("repl-ping-slave-period", "7", "7"),
         ("max-new-connections-per-cycle", "20", "20"),
         ("max-new-tls-connections-per-cycle", "5", "5"),
@@ -415,7 +410,6 @@ fn hints_are_taken_at_run_time_and_what_somebody_may_rely_on_is_not() {
         assert!(client.ask(&["CONFIG", "GET", name]).ends_with(&expected), "{name}");
     }
     for (name, value, why) in [
-        ("acl-pubsub-default", "allchannels", "ACLs are not available yet"),
         ("tls-replication", "yes", "replication is not available yet"),
         ("min-replicas-to-write", "1", "replication is not available yet"),
         ("cluster-enabled", "no", "can't set immutable config"),

@@ -188,7 +188,6 @@ fn what_does_not_act_is_refused() {
         |name: &str, why: &str| format!("-ERR CONFIG SET failed (possibly related to argument '{name}') - {why}\r\n");
     // All are named, so that none is added or removed unnoticed.
     let fixed = [
-        "aclfile",
         "activedefrag",
         "aof-rewrite-cpulist",
         "bgsave-cpulist",

@@ -31,6 +31,7 @@ impl Running {
     pub fn serving(store: Store, options: ServerOptions, workers: usize) -> Running {
         let listening = Listening::new();
         let server = Server::new(store.clone(), options);
+        server.load_users().expect("users that can be loaded");
         let workers = (0..workers)
             .map(|_| {
                 let server = server.clone();

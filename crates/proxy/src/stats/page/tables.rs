@@ -105,6 +105,7 @@ const STORES: &Headings = &[
     ("Lock waits", "those that had to wait, since the start", false),
     ("Expired", "keys removed because their time was over", false),
     ("Evicted", "keys removed because of maxmemory", false),
+    ("Denied", "logins and commands denied to users since the start; ACL LOG tells which", false),
     ("Unsaved", "changes since the last save to an RDB file", false),
     ("Disk", "what is being done with the store's files, what failed, or the age of the last save", true),
 ];
@@ -141,7 +142,9 @@ const LIMITS: &Headings = &[
 /// Returns whether this is the implicit store of a configuration without any `store` section, and still unused.
 fn is_implicit(view: &View<'_>, name: &str, figures: &Figures) -> bool {
     let declared = &view.running.config.stores;
-    let plain = |store: &sluicegate_config::model::StoreSection| store.binds.is_empty() && store.parameters.is_empty();
+    let plain = |store: &sluicegate_config::model::StoreSection| {
+        store.binds.is_empty() && store.parameters.is_empty() && store.users.is_empty()
+    };
     name == "default" && declared.iter().all(plain) && figures.commands == 0 && figures.keys == 0
 }
 
@@ -247,6 +250,7 @@ fn store_rows(view: &View<'_>, out: &mut Vec<u8>) {
             figures.waited,
             figures.expired,
             figures.evicted,
+            figures.denied.iter().sum::<u64>(),
         ] {
             put!(out, "<td>{}", Grouped(count));
         }

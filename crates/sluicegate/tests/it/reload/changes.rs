@@ -402,6 +402,48 @@ fn tables_maps_and_stores() {
     assert_eq!(Client::connect(&web.address()).get("/").status, 200);
 }
 
+/// Users follow their lines, and what was changed at run time stays where a line did not change.
+#[test]
+fn users_of_stores_follow_the_file() {
+    let [web, redis] = [Listening::new(), Listening::new()];
+    let text = |users: &str| {
+        let store = format!("store main\n bind {}\n{users}", redis.word());
+        let rule =
+            "http-request set-var(txn.a) str(x),store_get(main)\n http-request return status 200 hdr v %[var(txn.a)]";
+        format!("{GLOBAL}{DEFAULTS}frontend web\n bind {}\n {rule}\n{store}", web.word())
+    };
+    let before = " user default off\n user a on nopass +@all ~*\n user b on nopass +@all ~*\n user c on nopass +get\n \
+                  user rules on +get ~x\n rules-user rules\n";
+    let mut service = Service::start(Way::Command, &text(before), &[&web, &redis]);
+    let log_in = |name: &str| {
+        let mut client = Client::connect(&redis.address());
+        let reply = client.ask(&["AUTH", name, "x"]);
+        (client, reply)
+    };
+    let [(mut a, _), (mut b, _), (mut c, _)] = ["a", "b", "c"].map(log_in);
+    assert_eq!(a.ask(&["SET", "x", "v"]), "+OK\r\n");
+    let value = || Client::connect(&web.address()).get("/").header("v").map(str::to_owned);
+    assert_eq!(value().as_deref(), Some("v"));
+    a.ask(&["ACL", "SETUSER", "rules", "resetkeys"]);
+    assert_ne!(value().as_deref(), Some("v"), "the rule's user may not read the key");
+    a.ask(&["ACL", "SETUSER", "a", "-get"]);
+    let after = before.replace("b on nopass +@all", "b on nopass +get").replace(" user c on nopass +get\n", "");
+    service.write(&text(&(after + " user d on nopass\n")));
+    service.reload();
+    assert_eq!(a.ask(&["GET", "x"]), "-NOPERM User a has no permissions to run the 'get' command\r\n");
+    assert_eq!(b.ask(&["SET", "x", "w"]), "-NOPERM User b has no permissions to run the 'set' command\r\n");
+    assert_eq!(b.ask(&["GET", "x"]), "$1\r\nv\r\n");
+    assert_eq!(c.read_to_end(), b"");
+    assert_eq!(log_in("d").1, "+OK\r\n");
+    // What is wrong is said where it is.
+    service.write(&text(" user a on\n user b on +nosuch\n"));
+    let said = String::from_utf8_lossy(&service.command().stderr).into_owned();
+    assert!(said.contains("Error in user declaration '+nosuch': Unknown command or category name in ACL"), "{said}");
+    service.write(&text(" rules-user nobody\n"));
+    let said = String::from_utf8_lossy(&service.command().stderr).into_owned();
+    assert!(said.contains("store 'main' has no user 'nobody'"), "{said}");
+}
+
 #[test]
 fn scripts_are_loaded_anew_and_their_old_tasks_end() {
     let [web, redis] = [Listening::new(), Listening::new()];

@@ -10,6 +10,9 @@ use std::collections::HashMap;
 use std::sync::LazyLock;
 
 const LINES: &str = "\
+acl|deluser;request_policy:all_nodes,response_policy:all_succeeded;
+acl|save;request_policy:all_nodes,response_policy:all_succeeded;
+acl|setuser;request_policy:all_nodes,response_policy:all_succeeded;
 append;;i1 r0,1,0 RW insert
 bitcount;;i1 r0,1,0 RO access
 bitfield;;i1 r0,1,0 RW access update variable_flags
@@ -285,12 +288,12 @@ const REPLACED: &[(&str, &str, &str)] = &[
 const OF_THE_SYSTEM: &[&str] = &["debug", "pfdebug", "pfselftest"];
 
 /// Returns the version since which a command is deprecated, and its replacement, by its full name.
-pub(super) fn replaced(name: &str) -> Option<(&'static str, &'static str)> {
+pub(crate) fn replaced(name: &str) -> Option<(&'static str, &'static str)> {
     REPLACED.iter().find(|(replaced, ..)| *replaced == name).map(|&(_, since, by)| (since, by))
 }
 
 /// Returns the flag of a command in COMMAND DOCS, by its full name.
-pub(super) fn doc_flag(name: &str) -> Option<&'static str> {
+pub(crate) fn doc_flag(name: &str) -> Option<&'static str> {
     match replaced(name) {
         Some(_) => Some("deprecated"),
         None => OF_THE_SYSTEM.contains(&name).then_some("syscmd"),
@@ -299,28 +302,28 @@ pub(super) fn doc_flag(name: &str) -> Option<&'static str> {
 
 /// Tips and key specifications of a command.
 #[derive(Debug, Default)]
-pub(super) struct Facts {
-    pub tips: Vec<&'static str>,
-    pub specs: Vec<KeySpec>,
+pub(crate) struct Facts {
+    pub(crate) tips: Vec<&'static str>,
+    pub(crate) specs: Vec<KeySpec>,
 }
 
 /// The positions of some keys of a command, and their access flags.
 #[derive(Debug)]
-pub(super) struct KeySpec {
-    pub begin: Begin,
-    pub find: Find,
-    pub flags: Vec<&'static str>,
+pub(crate) struct KeySpec {
+    pub(crate) begin: Begin,
+    pub(crate) find: Find,
+    pub(crate) flags: Vec<&'static str>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Begin {
+pub(crate) enum Begin {
     Index(i64),
     Keyword(&'static str, i64),
     Unknown,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Find {
+pub(crate) enum Find {
     /// Last key from the first one (negative: from the end), step, limit.
     Range(i64, i64, i64),
     /// Place of the number, of the first key, step.
@@ -331,7 +334,7 @@ pub(super) enum Find {
 static BY_NAME: LazyLock<HashMap<&'static str, Facts>> = LazyLock::new(|| LINES.lines().filter_map(parse).collect());
 
 /// Returns the facts about a command, by its full name.
-pub(super) fn of(name: &str) -> Option<&'static Facts> {
+pub(crate) fn of(name: &str) -> Option<&'static Facts> {
     BY_NAME.get(name)
 }
 
@@ -365,7 +368,7 @@ fn key_spec(text: &'static str) -> Option<KeySpec> {
 
 impl KeySpec {
     /// Returns the indices of a command's words that are keys; none if they are unknown.
-    pub fn places(&self, words: &[&[u8]]) -> Vec<usize> {
+    pub(crate) fn places(&self, words: &[&[u8]]) -> Vec<usize> {
         let count = words.len() as i64;
         let first = match self.begin {
             Begin::Index(index) => index,
