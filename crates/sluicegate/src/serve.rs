@@ -55,6 +55,7 @@ pub fn run(service: &Service) -> ExitCode {
     if let Some(code) = handover::instead::hand_over(service, &origin, report) {
         return code;
     }
+    shape::try_priorities();
     // With errors in `global` nothing is started; this process reports them.
     let role = if read.global_failed() {
         Ok(Role::Serving(Shape::default()))

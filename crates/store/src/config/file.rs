@@ -116,9 +116,21 @@ fn included(pattern: &str) -> Vec<String> {
     found
 }
 
+/// Returns whether a `user` line describes the default user as it is without a password, as redis-server's `CONFIG REWRITE`
+/// writes it into every file.
+fn is_default_user(values: &[Vec<u8>]) -> bool {
+    let [name, rules @ ..] = values else { return false };
+    let has = |rule: &[u8]| rules.iter().any(|word| word == rule);
+    let known: [&[u8]; 6] = [b"on", b"nopass", b"~*", b"&*", b"+@all", b"sanitize-payload"];
+    name == b"default" && known[..5].iter().all(|rule| has(rule)) && rules.iter().all(|word| known.contains(&&word[..]))
+}
+
 fn directive(options: &mut ServerOptions, name: &str, values: &[Vec<u8>]) -> Result<(), String> {
     let name = canonical(name);
     if OBSOLETE.contains(&name) && values.len() == 1 {
+        return Ok(());
+    }
+    if name == "user" && !options.needs_password() && is_default_user(values) {
         return Ok(());
     }
     if let Some((_, why)) = DIRECTIVES.iter().find(|(known, _)| *known == name) {
@@ -317,6 +329,9 @@ mod tests {
         assert_eq!(points("save 3600 1 60 2\n"), "3600 1 60 2");
         assert_eq!(points("save 3600 1\nsave 60 2\n"), "3600 1 60 2");
         assert_eq!(points("save 3600 1\nsave \"\"\nsave 60 2\n"), "60 2");
+        assert!(
+            options("user default on nopass ~* &* +@all\nuser default on nopass sanitize-payload ~* &* +@all").is_ok()
+        );
         assert!(options("replicaof no one\nslaveof \"no one\"\nslave-priority 5").is_ok());
         for save in ["60 0", "\"60 1\"", "\" 60  1\"", "1 \"\"", "99999999999999999999 1", "\"60\" \"1\""] {
             assert_ne!(points(&format!("save \"\"\nsave {save}")), "", "{save}");
@@ -344,6 +359,11 @@ mod tests {
         check("tls-port 70000", 2, "argument must be between 0 and 65535 inclusive");
         check("tls-auth-clients maybe", 2, "argument(s) must be one of the following: no, yes, optional");
         check("aclfile /x", 2, "ACLs are not available yet");
+        let users = "ACLs are not available yet: 'requirepass' protects the default user";
+        for line in ["default on nopass ~* &*", "default off nopass ~* &* +@all", "other on nopass ~* &* +@all", ""] {
+            check(&format!("user {line}"), 2, users);
+        }
+        check("requirepass a\nuser default on nopass ~* &* +@all", 3, users);
         for save in ["1", "\"\" \"\"", "60 1 \"\"", "\"1 2 3\"", "0 1", "1 -1", "a b", "60 1x"] {
             check(&format!("save {save}"), 2, "Invalid save parameters");
         }
