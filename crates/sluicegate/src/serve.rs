@@ -289,7 +289,7 @@ fn control(
         let drained = async {
             // The phase's sender lives in the process, so waiting can't fail.
             let _ = process.watch().wait_for(|phase| *phase >= Phase::Stopping).await;
-            living.stores.servers().values().for_each(|server| server.stop());
+            living.stores.stop();
             process.ended().await;
         };
         let current = living.current.clone();

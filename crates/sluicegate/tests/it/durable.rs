@@ -209,3 +209,37 @@ fn a_slow_disk_keeps_writers_waiting() {
         assert_eq!(found, format!("$9\r\n{number:0>9}\r\n"));
     }
 }
+
+/// `-sf` to another version of the program: the process that ends does not save over the file of its successor.
+#[test]
+fn a_process_that_was_replaced_leaves_the_rdb_file_alone() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let start = |name: &str| {
+        let port = free_port();
+        let text = format!(
+            "global\n log stderr format raw daemon\nstore data\n bind 127.0.0.1:{port}\n dir {}\n save 3600 1\n",
+            directory.path().display()
+        );
+        std::fs::write(directory.path().join(name), text).expect("written");
+        let mut command = Command::new(BINARY);
+        command.args(["run", name]).current_dir(directory.path());
+        let program = Program::start(command, &[]);
+        let mut client = Client::connect(&format!("127.0.0.1:{port}"));
+        wait_for("the store", || client.ask(&["PING"]).starts_with("+PONG").then_some(()));
+        (program, client)
+    };
+    let (mut old, mut client) = start("old.cfg");
+    assert_eq!(client.ask(&["SET", "k", "old"]), "+OK\r\n");
+    let (mut new, mut other) = start("new.cfg");
+    assert_eq!(other.ask(&["SET", "k", "new"]), "+OK\r\n");
+    assert_eq!(other.ask(&["SAVE"]), "+OK\r\n");
+    drop(client);
+    old.signal(libc::SIGUSR1);
+    assert_eq!(old.wait(), 0, "{}", old.output());
+    let said = "store data: Another process has written the RDB file since";
+    assert!(old.output().contains(said), "{}", old.output());
+    new.signal(libc::SIGKILL);
+    new.wait();
+    let (_next, mut client) = start("next.cfg");
+    assert_eq!(client.ask(&["GET", "k"]), "$3\r\nnew\r\n");
+}
