@@ -74,6 +74,22 @@ fn reason(error: &io::Error) -> String {
     text.split(" (os error").next().unwrap_or_default().to_owned()
 }
 
+/// An address of a section: the index of its `bind` line, its number, and its [identity](Listener::key).
+type Keyed<'r> = (usize, &'r BindAddress, u32, Arc<str>);
+
+/// Returns the addresses of every frontend.
+pub(crate) fn addresses(running: &Running) -> Vec<(&Arc<ProxyRun>, Vec<Keyed<'_>>)> {
+    let mut seen = HashMap::new();
+    let mut all = Vec::new();
+    for proxy in running.proxies.iter().filter(|proxy| !proxy.config.disabled) {
+        let binds = &proxy.config.binds;
+        let keyed = numbered(binds).into_iter();
+        let keyed = keyed.map(|(index, address, id)| (index, address, id, key_of(&binds[index], address, &mut seen)));
+        all.push((proxy, keyed.collect()));
+    }
+    all
+}
+
 /// Binds every address of every frontend, or returns the failed ones with the reasons. Sockets of the previous snapshot
 /// are taken over.
 pub fn bind(running: &Running, sockets: &dyn Sockets) -> Result<Vec<Arc<Listener>>, Vec<BindError>> {
@@ -88,13 +104,14 @@ pub fn bind_after(
 ) -> Result<Vec<Arc<Listener>>, Vec<BindError>> {
     let mut bound = Vec::new();
     let mut errors = Vec::new();
-    let mut seen = HashMap::new();
-    for proxy in running.proxies.iter().filter(|proxy| !proxy.config.disabled) {
-        for (index, address, id) in numbered(&proxy.config.binds) {
+    let mut left = std::mem::take(&mut *running.left_figures.lock());
+    for (proxy, addresses) in addresses(running) {
+        for (index, address, id, key) in addresses {
             let bind = &proxy.config.binds[index];
-            let key = key_of(bind, address, &mut seen);
             let old = before.iter().find(|listener| listener.key == key && !listener.sockets.lock().is_empty());
-            match bind_address(running, proxy, (index, id, key), address, old, sockets) {
+            let figures = old.and_then(|old| old.figures.clone());
+            let figures = figures.or_else(|| left.remove(&(proxy.config.name.as_ref().into(), key.as_ref().into())));
+            match bind_address(running, proxy, (index, id, key), address, (old, figures), sockets) {
                 Ok(listener) => bound.push(Arc::new(listener)),
                 Err(error) => errors.push(BindError::new(bind, &proxy.config.name, address, error)),
             }
@@ -155,7 +172,7 @@ fn bind_address(
     proxy: &Arc<ProxyRun>,
     (index, id, key): (usize, u32, Arc<str>),
     address: &BindAddress,
-    old: Option<&Arc<Listener>>,
+    (old, known): (Option<&Arc<Listener>>, Option<Arc<Figures>>),
     maker: &dyn Sockets,
 ) -> io::Result<Listener> {
     let bind = &proxy.config.binds[index];
@@ -168,10 +185,8 @@ fn bind_address(
             .collect(),
     };
     let local = SockRef::from(&*sockets[0]).local_addr()?.as_socket();
-    let figures = proxy.config.options.socket_stats.then(|| {
-        let known = old.and_then(|old| old.figures.clone());
-        known.unwrap_or_else(|| Arc::new(Figures::new(running.process.workers.len())))
-    });
+    let new = || Arc::new(Figures::new(running.process.workers.len()));
+    let figures = proxy.config.options.socket_stats.then(|| known.unwrap_or_else(new));
     Ok(Listener {
         proxy: proxy.site.clone(),
         process: running.process.clone(),

@@ -14,6 +14,7 @@ use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, OnceLock};
 use std::time::Instant;
 
+use parking_lot::Mutex;
 use sluicegate_config::Config;
 use sluicegate_config::model::{self, BackendName, HttpReuse, Position, ProxyId, ProxyKind};
 use sluicegate_script::Watch;
@@ -22,6 +23,7 @@ use sluicegate_wire::engine::Engine;
 
 pub(crate) use self::certificates::{Place, connectors as tls_connectors, places};
 use self::pages::Pages;
+use crate::counters::Figures;
 use crate::directory::{Directory, Sides};
 use crate::engines::Engines;
 use crate::errors::CompileError;
@@ -97,7 +99,12 @@ pub struct Running {
     /// The number of the snapshot: one more than that of the previous snapshot.
     pub generation: u64,
     listeners: OnceLock<Vec<Arc<Listener>>>,
+    /// Figures of listeners that a previous process has left, until they are bound.
+    pub(crate) left_figures: Mutex<LeftFigures>,
 }
+
+/// Figures by section and [identity](Listener) of a listener.
+pub(crate) type LeftFigures = HashMap<(Box<str>, Box<str>), Arc<Figures>>;
 
 impl Running {
     /// Returns the listeners of the frontends, once workers serve this snapshot.
@@ -278,6 +285,7 @@ pub fn build_after(
         },
         generation: before.map_or(0, |before| before.generation + 1),
         listeners: OnceLock::new(),
+        left_figures: Mutex::default(),
     });
     // Shared objects of the current snapshot change only when the new one takes over.
     if before.is_none() {

@@ -49,5 +49,5 @@ pub use sandbox::{
     seal, seal_strictly,
 };
 pub use state::{Error, ErrorKind, State, host, traceback};
-pub use turns::short_turns;
+pub use turns::{is_filtered, let_change_priorities, set_nice, short_turns, try_priorities};
 pub use value::{argument, check_bytes, push_bytes, raise, to_bytes};

@@ -1,7 +1,8 @@
 //! Files that the process creates: pidfiles, logs and keys of accounts.
 //!
-//! They are often written by root in directories that other users may write to, so symbolic links are never followed,
-//! and the modes do not depend on the umask. Files below `/dev` or `/proc` are opened as they are: an administrator who
+//! They are often written by root in directories that other users may write to, so symbolic links are never followed.
+//! Modes do not depend on the umask, except those of the files of a standalone store, for which it is set by whoever starts
+//! a redis-server (Debian's unit and init script hide the log from others with it). Files below `/dev` or `/proc` are opened as they are: an administrator who
 //! names `/dev/null` or `/dev/stdout` intends the device or link itself.
 
 use std::fs::{File, OpenOptions, Permissions};
@@ -9,11 +10,22 @@ use std::io::{self, Write};
 use std::os::unix::fs::{FileTypeExt, OpenOptionsExt, PermissionsExt};
 use std::path::Path;
 
-/// The mode of the files: readable by everybody, like the files of HAProxy and Redis under the usual umask.
-const MODE: u32 = 0o644;
+/// The mode of a new file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Mode {
+    /// Readable by everybody, like the files of HAProxy under the usual umask.
+    Fixed,
+    /// Like a file that Redis creates, but never writable by everybody.
+    Umask,
+}
+
+/// The mode of [`Mode::Fixed`].
+const FIXED: u32 = 0o644;
+/// The mode of [`Mode::Umask`] before the umask.
+const BEFORE_UMASK: u32 = 0o664;
 
 /// Creates an empty file. An existing regular file or symbolic link at the path is removed first.
-pub fn replace(path: &Path) -> io::Result<File> {
+pub fn replace(path: &Path, mode: Mode) -> io::Result<File> {
     if is_device_path(path) {
         return OpenOptions::new().write(true).open(path);
     }
@@ -21,7 +33,7 @@ pub fn replace(path: &Path) -> io::Result<File> {
         // If the directory is not writable, this fails, and the existing file is truncated below instead.
         let _ = std::fs::remove_file(path);
     }
-    match create(path) {
+    match create(path, mode) {
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
             OpenOptions::new().write(true).truncate(true).custom_flags(libc::O_NOFOLLOW).open(path)
         }
@@ -38,11 +50,11 @@ pub fn create_secret(path: &Path, content: &[u8]) -> io::Result<()> {
 
 /// Opens a file for appending, and creates it if it does not exist. A symbolic link is followed only if it leads to a
 /// pipe or a character device.
-pub fn append(path: &Path) -> io::Result<File> {
+pub fn append(path: &Path, mode: Mode) -> io::Result<File> {
     if is_device_path(path) {
         return OpenOptions::new().append(true).open(path);
     }
-    match create(path) {
+    match create(path, mode) {
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
         created => return created,
     }
@@ -60,10 +72,16 @@ pub fn append(path: &Path) -> io::Result<File> {
 }
 
 /// Creates a new file; fails if anything, including a symbolic link, exists at the path.
-fn create(path: &Path) -> io::Result<File> {
-    let file = OpenOptions::new().append(true).create_new(true).mode(MODE).open(path)?;
-    file.set_permissions(Permissions::from_mode(MODE))?;
-    Ok(file)
+fn create(path: &Path, mode: Mode) -> io::Result<File> {
+    let create = |mode| OpenOptions::new().append(true).create_new(true).mode(mode).open(path);
+    match mode {
+        Mode::Fixed => {
+            let file = create(FIXED)?;
+            file.set_permissions(Permissions::from_mode(FIXED))?;
+            Ok(file)
+        }
+        Mode::Umask => create(BEFORE_UMASK),
+    }
 }
 
 /// Returns whether a path is opened as it is. `/dev/shm` and `/dev/mqueue` are excluded because they are directories
@@ -91,14 +109,14 @@ mod tests {
         for leads_to in [target.clone(), dir.path().join("nowhere")] {
             let _ = std::fs::remove_file(&path);
             symlink(&leads_to, &path).unwrap();
-            replace(&path).unwrap().write_all(b"7\n").unwrap();
+            replace(&path, Mode::Fixed).unwrap().write_all(b"7\n").unwrap();
             assert_eq!(std::fs::read_to_string(&path).unwrap(), "7\n");
             assert!(std::fs::symlink_metadata(&path).unwrap().is_file());
         }
         assert_eq!(std::fs::read_to_string(&target).unwrap(), "precious");
         assert!(!dir.path().join("nowhere").exists());
-        replace(&path).unwrap().write_all(b"8\n").unwrap();
-        assert_eq!((std::fs::read_to_string(&path).unwrap().as_str(), mode(&path)), ("8\n", MODE));
+        replace(&path, Mode::Fixed).unwrap().write_all(b"8\n").unwrap();
+        assert_eq!((std::fs::read_to_string(&path).unwrap().as_str(), mode(&path)), ("8\n", FIXED));
     }
 
     #[test]
@@ -106,26 +124,26 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let (target, path, link) = (dir.path().join("target"), dir.path().join("log"), dir.path().join("link"));
         for text in ["a", "b"] {
-            append(&path).unwrap().write_all(text.as_bytes()).unwrap();
+            append(&path, Mode::Fixed).unwrap().write_all(text.as_bytes()).unwrap();
         }
-        assert_eq!((std::fs::read_to_string(&path).unwrap().as_str(), mode(&path)), ("ab", MODE));
+        assert_eq!((std::fs::read_to_string(&path).unwrap().as_str(), mode(&path)), ("ab", FIXED));
         std::fs::write(&target, "precious").unwrap();
         symlink(&target, &link).unwrap();
-        assert!(append(&link).unwrap_err().to_string().contains("symbolic link"));
+        assert!(append(&link, Mode::Fixed).unwrap_err().to_string().contains("symbolic link"));
         std::fs::remove_file(&link).unwrap();
         symlink(dir.path().join("nowhere"), &link).unwrap();
-        append(&link).unwrap_err();
+        append(&link, Mode::Fixed).unwrap_err();
         assert!(!dir.path().join("nowhere").exists());
         std::fs::remove_file(&link).unwrap();
         symlink("/dev/null", &link).unwrap();
-        append(&link).unwrap().write_all(b"x").unwrap();
+        append(&link, Mode::Fixed).unwrap().write_all(b"x").unwrap();
         assert_eq!(std::fs::read_to_string(&target).unwrap(), "precious");
     }
 
     #[test]
     fn devices_are_opened_as_they_are() {
-        replace(Path::new("/dev/null")).unwrap().write_all(b"x").unwrap();
-        append(Path::new("/dev/null")).unwrap().write_all(b"x").unwrap();
+        replace(Path::new("/dev/null"), Mode::Fixed).unwrap().write_all(b"x").unwrap();
+        append(Path::new("/dev/null"), Mode::Fixed).unwrap().write_all(b"x").unwrap();
         assert!(Path::new("/dev/null").exists());
         assert!(!is_device_path(Path::new("/dev/shm/x")) && !is_device_path(Path::new("/development")));
     }

@@ -55,6 +55,7 @@ pub fn run(service: &Service) -> ExitCode {
     if let Some(code) = handover::instead::hand_over(service, &origin, report) {
         return code;
     }
+    shape::try_priorities();
     // With errors in `global` nothing is started; this process reports them.
     let role = if read.global_failed() {
         Ok(Role::Serving(Shape::default()))
@@ -288,7 +289,7 @@ fn control(
         let drained = async {
             // The phase's sender lives in the process, so waiting can't fail.
             let _ = process.watch().wait_for(|phase| *phase >= Phase::Stopping).await;
-            living.stores.servers().values().for_each(|server| server.stop());
+            living.stores.stop();
             process.ended().await;
         };
         let current = living.current.clone();

@@ -165,10 +165,19 @@ impl Stores {
         failed
     }
 
+    /// Stops serving clients, at the beginning of a soft stop. Another process may take over the files of the stores.
+    pub fn stop(&self) {
+        for server in self.servers().values() {
+            server.yield_file();
+            server.stop();
+        }
+    }
+
     /// Saves the stores that have save points, when the workers have ended. Returns what failed.
     pub async fn save_at_end(&self) -> Vec<String> {
         let mut failed = Vec::new();
         for (name, server) in self.servers() {
+            server.yield_file();
             // One that is not saved has nothing to say about its end.
             if !server.options().save_points.is_empty() && !server.save_at_end(Ending::default()).await {
                 failed.push(format!("store '{name}' could not be saved: what changed since the last save is lost"));

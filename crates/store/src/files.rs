@@ -87,7 +87,19 @@ pub struct Entry {
     pub bytes: u64,
     /// The file's number, by which two names of the same file are known.
     pub number: u64,
+    /// When its contents changed last, in seconds since 1970 and nanoseconds.
+    pub modified: (i64, i64),
 }
+
+impl Entry {
+    /// Returns what tells a file from those that take its place: numbers alone are used again.
+    pub(crate) fn identity(&self) -> Identity {
+        (self.number, self.modified)
+    }
+}
+
+/// See [`Entry::identity`].
+pub(crate) type Identity = (u64, (i64, i64));
 
 /// The kind of an [`Entry`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

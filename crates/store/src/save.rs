@@ -7,6 +7,10 @@
 //! Save points are checked by the store's tick, as is a BGSAVE that was scheduled while another save ran. After a save
 //! that failed, save points rest for [`PAUSE`], and, if `stop-writes-on-bgsave-error` is set, commands that write are
 //! refused until one succeeds.
+//!
+//! **Two processes.** A process that has been replaced may end long after its successor has begun with the file. From the
+//! moment on at which it is to end, it leaves a file alone that another process has written: one that is neither the file
+//! that it has loaded nor the one that it has saved last. Before, the file is its own, whoever wrote to it, as with Redis.
 
 use std::future::{Future, poll_fn};
 use std::io;
@@ -22,7 +26,7 @@ use sluicegate_data::rdb::encode::Compression;
 use sluicegate_data::rdb::file::{Chunk, Contents, Settings};
 
 use crate::config::SavePoint;
-use crate::files::{Files, Replacement, SYNCED_EACH};
+use crate::files::{Files, Identity, Replacement, SYNCED_EACH};
 use crate::gate::Closed;
 use crate::hold::{KeyList, Ticket};
 use crate::load::{Existing, LoadOptions};
@@ -80,9 +84,21 @@ pub(crate) struct Saver {
     files: Mutex<Option<Arc<dyn Files>>>,
     state: Mutex<State>,
     log: Mutex<Option<Log>>,
+    own_file: Mutex<OwnFile>,
+    /// Whether a file that another process has written is left alone.
+    yields: AtomicBool,
     /// The longest time for which the gate was closed for a cut, and a stripe was locked by a pass, in microseconds.
     longest_gate_us: AtomicU64,
     longest_lock: Longest,
+}
+
+/// What this process knows of the file that it saves to.
+#[derive(Default)]
+struct OwnFile {
+    /// The directory and the name.
+    place: (Vec<u8>, Vec<u8>),
+    /// The file that was loaded or saved last, or that there was none; [`None`]: not known for this place.
+    seen: Option<Option<Identity>>,
 }
 
 struct State {
@@ -165,6 +181,8 @@ pub(crate) enum SaveEnd {
     Saved,
     /// It was cancelled, or all databases were flushed.
     Cancelled,
+    /// Another process has written the file, and this one is about to end.
+    Left,
     /// It failed; the log has the reason.
     Failed,
 }
@@ -263,6 +281,8 @@ impl Saver {
                 saves: 0,
             }),
             log: Mutex::default(),
+            own_file: Mutex::default(),
+            yields: AtomicBool::new(false),
             longest_gate_us: AtomicU64::new(0),
             longest_lock: Longest::default(),
         }
@@ -298,6 +318,34 @@ impl Saver {
     /// Forgets a save that was scheduled. Returns whether there was one.
     pub(crate) fn unschedule(&self) -> bool {
         std::mem::take(&mut self.state.lock().is_scheduled)
+    }
+
+    /// Records the file that the store begins with, or that there is none.
+    pub(crate) fn begin_with(&self, file: Option<Identity>) {
+        self.own_file.lock().seen = Some(file);
+    }
+
+    /// Records where the store is saved. In another place any file is its own.
+    pub(crate) fn set_place(&self, dir: &[u8], name: &[u8]) {
+        let mut own = self.own_file.lock();
+        if (&own.place.0[..], &own.place.1[..]) != (dir, name) {
+            *own = OwnFile { place: (dir.to_vec(), name.to_vec()), seen: None };
+        }
+    }
+
+    /// Leaves a file that another process has written alone from now on: this one is about to end.
+    pub(crate) fn yield_file(&self) {
+        self.yields.store(true, Ordering::SeqCst);
+    }
+
+    /// Returns whether the file is another process's, to which this one has yielded.
+    fn is_of_other(&self, files: &dyn Files, name: &str) -> bool {
+        let Some(seen) = self.own_file.lock().seen.filter(|_| self.yields.load(Ordering::SeqCst)) else { return false };
+        match files.entry(name.as_bytes()) {
+            Ok(Some(found)) => seen != Some(found.identity()),
+            // What cannot be looked at is found out when it is written.
+            Ok(None) | Err(_) => false,
+        }
     }
 
     /// Returns the directory of the files.
@@ -592,6 +640,9 @@ impl Inner {
     }
 
     fn run_save(self: &Arc<Inner>, job: &Job, files: &dyn Files, saving: &Saving) {
+        if self.saver.is_of_other(files, &saving.name) {
+            return self.end_save(job, Ok(SaveEnd::Left), 0);
+        }
         if job.kind == Kind::Background {
             self.saver.log(1, &format!("Background saving started by pid {}", std::process::id()));
         }
@@ -612,8 +663,14 @@ impl Inner {
         let temporary = format!("temp-{}.rdb", std::process::id());
         match self.fill(pass, first, Replacement::new(files, temporary.as_bytes(), Some(SYNCED_EACH)), saving)? {
             None => Ok(SaveEnd::Cancelled),
+            // Once more, as late as possible: the pass may have taken long.
+            Some(_) if self.saver.is_of_other(files, &saving.name) => Ok(SaveEnd::Left),
             Some(file) => {
-                file.replace(saving.name.as_bytes())?;
+                let identity = file.identity()?;
+                let replaced = file.replace(saving.name.as_bytes());
+                // After an error, the file is the old one or the new one.
+                self.saver.own_file.lock().seen = replaced.is_ok().then_some(identity);
+                replaced?;
                 Ok(SaveEnd::Saved)
             }
         }
@@ -664,6 +721,10 @@ impl Inner {
         let is_background = job.kind == Kind::Background;
         match (&result, is_background) {
             (Ok(SaveEnd::Cancelled), _) => saver.log(2, "Background saving cancelled"),
+            (Ok(SaveEnd::Left), _) => {
+                saver
+                    .log(3, "Another process has written the RDB file since: this one, which ends, leaves it as it is");
+            }
             (Ok(_), true) => saver.log(2, "Background saving terminated with success"),
             (Ok(_), false) => saver.log(2, "DB saved on disk"),
             (Err(fault), _) => saver.log(3, &format!("Error saving the data set: {fault}")),
@@ -673,7 +734,7 @@ impl Inner {
             state.job = None;
             state.last_took = if is_background { Some(took) } else { state.last_took };
             match &result {
-                Ok(SaveEnd::Cancelled) => {}
+                Ok(SaveEnd::Cancelled | SaveEnd::Left) => {}
                 Ok(_) => {
                     state.last_s = self.clock.now_s();
                     state.changes = changes;

@@ -36,12 +36,11 @@ pub(crate) fn thread_number() -> usize {
 }
 
 /// The nice value of threads that do what nobody waits for.
-const NICE: libc::c_int = 10;
+const NICE: i32 = 10;
 
 /// Lets the kernel schedule this thread behind the workers.
 pub(crate) fn run_behind_others() {
-    // SAFETY: it changes this thread's priority only; where it is refused, the thread works as it is.
-    unsafe { libc::setpriority(libc::PRIO_PROCESS, 0, NICE) };
+    sluicegate_script::set_nice(0, NICE);
 }
 
 /// Returns a waker that unparks this thread.

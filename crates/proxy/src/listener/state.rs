@@ -39,7 +39,7 @@ pub struct Listener {
     pub bind: usize,
     /// Its number in the section, from 1; addresses are counted, not lines.
     pub id: u32,
-    /// Its identity across configurations: [`Listener::successor`].
+    /// See [`Listener::key`].
     pub(super) key: Arc<str>,
     /// The snapshot that it belongs to: [`Running::generation`](crate::running::Running::generation).
     pub generation: u64,
@@ -64,6 +64,11 @@ pub struct Listener {
 }
 
 impl Listener {
+    /// Returns its identity across configurations and processes: its address, and the place among equal ones.
+    pub(crate) fn key(&self) -> &str {
+        &self.key
+    }
+
     /// `accept-proxy`.
     pub fn accepts_header(&self) -> bool {
         self.proxy.config.binds[self.bind].accept_proxy

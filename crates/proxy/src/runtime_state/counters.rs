@@ -1,26 +1,48 @@
-//! Counters of frontends, backends, servers and limits in the state file: sums since the first start. Gauges, rates, averages
-//! and highest values begin anew.
+//! Counters of frontends, listeners, backends, servers and limits in the state file: sums since the first start. Gauges,
+//! rates, averages and highest values begin anew.
+//!
+//! Listeners with counters of their own (`option socket-stats`) are bound after the file is read, and take theirs then.
 
 use std::io::{self, Write};
+use std::sync::Arc;
 
 use sluicegate_config::model::ProxyKind;
 
 use super::Kind;
 use super::frame::{Put, Take, Writer};
+use crate::counters::Figures;
 use crate::directory::Sides;
-use crate::running::Running;
+use crate::listener;
+use crate::running::{ProxyRun, Running};
 
 const FRONTEND: u8 = 0;
 const BACKEND: u8 = 1;
 const SERVER: u8 = 2;
 const LIMIT: u8 = 3;
+const LISTENER: u8 = 4;
 
 /// Returns whether a section has objects of this kind: a frontend and a backend may share a name.
 fn has(sides: &Sides, kind: u8) -> bool {
     match kind {
-        FRONTEND => sides.kind != ProxyKind::Backend,
+        FRONTEND | LISTENER => sides.kind != ProxyKind::Backend,
         _ => sides.kind != ProxyKind::Frontend,
     }
+}
+
+/// Returns the figures that a listener of the configuration will have; [`None`] if it is none with figures of its own.
+fn left_by(running: &Running, section: &str, key: &str) -> Option<Arc<Figures>> {
+    let is_counted = |proxy: &ProxyRun| proxy.config.options.socket_stats;
+    if !running.proxies.iter().any(|proxy| *proxy.config.name == *section && is_counted(proxy)) {
+        return None;
+    }
+    let mut left = running.left_figures.lock();
+    if left.is_empty() {
+        let new = || Arc::new(Figures::new(running.process.workers.len()));
+        let counted = listener::addresses(running).into_iter().filter(|(proxy, _)| is_counted(proxy));
+        let keys = counted.flat_map(|(proxy, addresses)| addresses.into_iter().map(move |(.., key)| (proxy, key)));
+        *left = keys.map(|(proxy, key)| ((proxy.config.name.as_ref().into(), key.as_ref().into()), new())).collect();
+    }
+    left.get(&(section.into(), key.into())).cloned()
 }
 
 /// Writes the counters of all objects.
@@ -52,6 +74,11 @@ pub(super) fn write<W: Write>(running: &Running, writer: &mut Writer<W>) -> io::
             put(SERVER, [&sides.name, server.name()], &mut server.shared.figures.sums())?;
         }
     }
+    for listener in running.listeners() {
+        if let Some(figures) = listener.figures() {
+            put(LISTENER, [&listener.proxy.config.name, listener.key()], &mut figures.sums())?;
+        }
+    }
     for limit in &running.directory.limits {
         put(LIMIT, [&limit.config.name, ""], &mut limit.sums())?;
     }
@@ -63,7 +90,8 @@ pub(super) fn take(running: &Running, body: &[u8]) -> Option<()> {
     let mut body = Take(body);
     let directory = &running.directory;
     while !body.0.is_empty() {
-        let (kind, name, server) = (body.u8()?, body.name()?, body.name()?);
+        // The second name is that of a server, or the identity of a listener.
+        let (kind, name, second) = (body.u8()?, body.name()?, body.name()?);
         for _ in 0..body.u32()? {
             let (figure, value) = (body.name()?, body.u64()?);
             let sides = directory.proxies.iter().filter(|sides| *sides.name == *name && has(sides, kind));
@@ -71,8 +99,13 @@ pub(super) fn take(running: &Running, body: &[u8]) -> Option<()> {
                 FRONTEND => sides.for_each(|sides| sides.frontend.figures.restore(figure, value)),
                 BACKEND => sides.for_each(|sides| sides.backend.figures.restore(figure, value)),
                 SERVER => {
-                    let servers = sides.flat_map(|sides| &sides.servers).filter(|known| **known.name() == *server);
+                    let servers = sides.flat_map(|sides| &sides.servers).filter(|known| **known.name() == *second);
                     servers.for_each(|server| server.shared.figures.restore(figure, value));
+                }
+                LISTENER => {
+                    if let Some(figures) = left_by(running, name, second) {
+                        figures.restore(figure, value);
+                    }
                 }
                 LIMIT => {
                     let limits = directory.limits.iter().filter(|limit| *limit.config.name == *name);

@@ -10,7 +10,7 @@ use crate::sample::{Sample, Value, VarRef};
 use crate::stick::Key;
 
 const TEXT: &str = "global\n set-var proc.fuzzed int(1)\ndefaults\n mode http\n timeout connect 1s\n timeout client 1s\n \
-                    timeout server 1s\nfrontend f\n bind 127.0.0.1:1\nbackend t\n stick-table type string len 20 size 1k \
+                    timeout server 1s\nfrontend f\n option socket-stats\n bind 127.0.0.1:1\nbackend t\n stick-table type string len 20 size 1k \
                     expire 10m store gpc(2),http_req_rate(1m),server_key\n server one 127.0.0.1:1\n server two 127.0.0.1:2 \
                     check\n";
 

@@ -105,6 +105,7 @@ fn start(mut options: ServerOptions, file: Option<&Path>, is_told: bool) -> Resu
     let log = Log::open(&process.logfile, process.loglevel)
         .map_err(|error| format!("Can't open the log file: {}", reason(&error)))?;
     let log = Arc::new(log);
+    crate::shape::try_priorities();
     let supervised = supervised(process.supervised);
     let mut waiting = None;
     if process.daemonize && supervised.is_none() {
@@ -462,7 +463,7 @@ fn supervised(mode: &str) -> Option<Notifier> {
 
 fn write_pidfile(path: &Path) -> io::Result<()> {
     use std::io::Write as _;
-    writeln!(crate::output::replace(path)?, "{}", std::process::id())
+    writeln!(crate::output::replace(path, crate::output::Mode::Umask)?, "{}", std::process::id())
 }
 
 fn path_of(bytes: &[u8]) -> PathBuf {

@@ -20,7 +20,7 @@ pub struct Pidfile {
 impl Pidfile {
     /// Writes the file, and replaces an existing one.
     pub fn write(&self) -> Result<(), String> {
-        let write = || writeln!(output::replace(&self.path)?, "{}", self.pid);
+        let write = || writeln!(output::replace(&self.path, output::Mode::Fixed)?, "{}", self.pid);
         write().map_err(|error| self.failed(&error))
     }
 

@@ -40,6 +40,7 @@ mod state_files;
 mod states;
 mod statistics;
 mod stats_tls;
+mod stock_redis;
 mod store_port;
 mod store_scripts;
 mod store_tls;

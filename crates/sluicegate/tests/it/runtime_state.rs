@@ -225,6 +225,53 @@ fn limits_variables_servers_and_counters_are_kept() {
     stage.stop(program);
 }
 
+/// Listeners are known by their addresses; where one has counters of its own, these go on.
+#[test]
+fn counters_of_listeners_are_kept() {
+    let stage = Stage::new();
+    let other = Listening::new();
+    let sections = format!(
+        "{MARKS}defaults counted\n mode http\n timeout client 20s\n option socket-stats\nfrontend front from counted\n \
+         bind @GATE@ name gate\n bind {}\n http-request return status 200\n",
+        other.word()
+    );
+    let start = |stage: &Stage| {
+        let _ = std::fs::remove_file(stage.path("stats"));
+        let mut command = Command::new(BINARY);
+        command.args(["run", "a.cfg"]).current_dir(stage.directory.path());
+        let program = Program::start(command, &[stage.gate.fd(), other.fd()]);
+        assert!(!stage.ask("show version").is_empty(), "{}", program.output());
+        program
+    };
+    let total = |name: &str| stage.column("front", name, "stot");
+    stage.write(EVERY, &sections);
+    let program = start(&stage);
+    for gate in [&stage.gate, &stage.gate, &other] {
+        assert_eq!(Client::connect(&gate.address()).get("/").status, 200);
+    }
+    assert_eq!([total("gate"), total("sock-2"), total("FRONTEND")], ["2", "1", "3"]);
+    stage.kill(program);
+    // Another name and another place in the section.
+    let line = format!(" bind {}\n", other.word());
+    let changed =
+        sections.replace(&line, "").replace(" bind @GATE@ name gate\n", &format!("{line} bind @GATE@ name web\n"));
+    stage.write(EVERY, &changed);
+    let program = start(&stage);
+    assert_eq!([total("web"), total("sock-1"), total("FRONTEND")], ["2", "1", "3"]);
+    assert_eq!(stage.get("/"), 200);
+    assert_eq!([total("web"), total("sock-1"), total("FRONTEND")], ["3", "1", "4"]);
+    // A reload goes on with them, and the end of the process writes them.
+    let reloaded = Command::new(BINARY).args(["reload", &program.pid().to_string()]).output().expect("it starts");
+    assert!(reloaded.status.success(), "{reloaded:?}");
+    assert_eq!(total("web"), "3");
+    stage.stop(program);
+    // Without the option there is nothing to restore.
+    stage.write(EVERY, &changed.replace(" option socket-stats\n", ""));
+    let program = start(&stage);
+    assert!(!stage.ask("show stat").contains("front,web"));
+    stage.stop(program);
+}
+
 #[test]
 fn changed_tables_and_damaged_files_do_not_stop_the_start() {
     let stage = Stage::new();

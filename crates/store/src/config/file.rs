@@ -346,6 +346,9 @@ mod tests {
         assert_eq!(points("save 3600 1 60 2\n"), "3600 1 60 2");
         assert_eq!(points("save 3600 1\nsave 60 2\n"), "3600 1 60 2");
         assert_eq!(points("save 3600 1\nsave \"\"\nsave 60 2\n"), "60 2");
+        assert!(
+            options("user default on nopass ~* &* +@all\nuser default on nopass sanitize-payload ~* &* +@all").is_ok()
+        );
         assert!(options("replicaof no one\nslaveof \"no one\"\nslave-priority 5").is_ok());
         for save in ["60 0", "\"60 1\"", "\" 60  1\"", "1 \"\"", "99999999999999999999 1", "\"60\" \"1\""] {
             assert_ne!(points(&format!("save \"\"\nsave {save}")), "", "{save}");

@@ -92,7 +92,12 @@ impl Files for Directory {
             FileType::Directory => EntryKind::Directory,
             _ => EntryKind::Other,
         };
-        Ok(Some(Entry { kind, bytes: u64::try_from(found.st_size).unwrap_or(0), number: found.st_ino }))
+        Ok(Some(Entry {
+            kind,
+            bytes: u64::try_from(found.st_size).unwrap_or(0),
+            number: found.st_ino,
+            modified: (found.st_mtime as i64, found.st_mtime_nsec as i64),
+        }))
     }
 
     fn list(&self) -> io::Result<Vec<Vec<u8>>> {

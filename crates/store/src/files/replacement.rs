@@ -3,7 +3,7 @@
 
 use std::io::{self, Write};
 
-use super::{File, Files};
+use super::{File, Files, Identity};
 
 /// The bytes after which a file that is being written is synced, so that its end does not wait for all of them and other
 /// writers of the disk have their turns (Redis's `rdb-save-incremental-fsync`).
@@ -40,6 +40,12 @@ impl<'f> Replacement<'f> {
     /// Replaces the first bytes, which were not known when they were written.
     pub(crate) fn write_start(&mut self, bytes: &[u8]) -> io::Result<()> {
         self.file.write_all_at(bytes, 0)
+    }
+
+    /// Returns what tells the file from others, also under its name. Called when all is written.
+    pub(crate) fn identity(&self) -> io::Result<Option<Identity>> {
+        let name = self.temporary.as_deref().unwrap_or_default();
+        Ok(self.files.entry(name)?.map(|entry| entry.identity()))
     }
 
     /// Gives the file its name, once it is on the disk. After an error the file of that name is the old one, or, if only

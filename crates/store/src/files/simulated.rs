@@ -380,8 +380,10 @@ impl Files for Disk {
         state.is_up()?;
         let Ok(node) = self.find(&mut state, name) else { return Ok(None) };
         Ok(Some(match &state.nodes[node] {
-            Node::File(file) => Entry { kind: EntryKind::File, bytes: file.seen.len() as u64, number: node as u64 },
-            Node::Directory(_) => Entry { kind: EntryKind::Directory, bytes: 0, number: node as u64 },
+            Node::File(file) => {
+                Entry { kind: EntryKind::File, bytes: file.seen.len() as u64, number: node as u64, modified: (0, 0) }
+            }
+            Node::Directory(_) => Entry { kind: EntryKind::Directory, bytes: 0, number: node as u64, modified: (0, 0) },
         }))
     }
 

@@ -117,9 +117,8 @@ impl Post {
 
     fn step_aside(&mut self) {
         self.is_aside = true;
-        // SAFETY: the call changes only that thread's priority. The thread is alive, as it removes its record before it
-        // ends.
-        unsafe { libc::setpriority(libc::PRIO_PROCESS, self.thread as libc::id_t, NICE_ASIDE) };
+        // The thread is alive, as it removes its record before it ends.
+        sluicegate_script::set_nice(self.thread, NICE_ASIDE);
     }
 }
 
@@ -220,8 +219,7 @@ impl Shared {
     }
 
     fn work(self: &Arc<Self>) {
-        // SAFETY: the call changes only this thread's priority; if it is refused, the thread keeps its priority.
-        unsafe { libc::setpriority(libc::PRIO_PROCESS, 0, NICE) };
+        sluicegate_script::set_nice(0, NICE);
         sluicegate_script::patient(true);
         let mut state = self.state.lock();
         let post = Post::new();

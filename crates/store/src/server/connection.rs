@@ -40,6 +40,10 @@ const TURN_OUTPUT: usize = 64 * 1024;
 /// The number of commands after which a turn stops for the same reasons.
 const TURN_COMMANDS: usize = 512;
 
+/// The bytes that are read of a client whose commands are paused, so that the kernel makes it wait. Before, its disconnection
+/// shows.
+const HELD_INPUT_MAX: usize = 64 * 1024;
+
 /// The size from which on requests are passed on with the buffer that contains them, which the store may keep.
 const LONG_REQUEST: usize = 1 << 20;
 
@@ -316,7 +320,7 @@ impl Connection {
                         break false;
                     }
                     self.waits(&workspace, 0);
-                    let came = Box::pin(self.unless_gone(reply, &mut workspace, &options)).await;
+                    let came = Box::pin(self.unless_gone(reply, &mut workspace, usize::MAX, &options)).await;
                     let Some((bytes, worked)) = came else { break false };
                     self.goes_on();
                     self.session.finish_parked(&self.worker, &self.client, worked, bytes, &mut workspace.output);
@@ -342,7 +346,7 @@ impl Connection {
                         }
                         may_run
                     });
-                    let came = Box::pin(self.unless_gone(pause, &mut workspace, &options)).await;
+                    let came = Box::pin(self.unless_gone(pause, &mut workspace, HELD_INPUT_MAX, &options)).await;
                     if came.is_none_or(|(may_run, _)| !may_run) {
                         break false;
                     }
@@ -724,7 +728,7 @@ impl Connection {
                 if self.has_messages() {
                     return Poll::Ready(Came::Messages);
                 }
-                self.poll_gone(cx, workspace, options).map(|()| Came::End)
+                self.poll_gone(cx, workspace, usize::MAX, options).map(|()| Came::End)
             });
             match came.await {
                 Came::Reply(bytes) => break Some(bytes),
@@ -742,9 +746,19 @@ impl Connection {
         reply
     }
 
-    /// Reads the client's data, to be processed later, until it has disconnected, which shows only after the data.
-    fn poll_gone(&mut self, cx: &mut TaskContext<'_>, workspace: &mut Workspace, options: &ServerOptions) -> Poll<()> {
+    /// Reads the client's data, to be processed later, until it has disconnected, which shows only after the data. With so
+    /// many bytes of data no more are read.
+    fn poll_gone(
+        &mut self,
+        cx: &mut TaskContext<'_>,
+        workspace: &mut Workspace,
+        most: usize,
+        options: &ServerOptions,
+    ) -> Poll<()> {
         loop {
+            if workspace.input.len() - workspace.start >= most {
+                return Poll::Pending;
+            }
             if (workspace.input.len() - workspace.start) as u64 > options.client_query_buffer_limit {
                 self.worker.counters.query_limit.add(1);
                 return Poll::Ready(());
@@ -763,16 +777,17 @@ impl Connection {
     }
 
     /// Like [`unless_killed`](Self::unless_killed), for waits without an end: returns `None` also after a
-    /// disconnection.
+    /// disconnection, which shows as long as the client sends no more than `most` bytes meanwhile.
     async fn unless_gone<T>(
         &mut self,
         mut future: impl Future<Output = T> + Unpin,
         workspace: &mut Workspace,
+        most: usize,
         options: &ServerOptions,
     ) -> Option<(T, Duration)> {
         let mut worked = Duration::ZERO;
         poll_fn(|cx| match self.poll_unless_killed(cx, &mut future, &mut worked) {
-            Poll::Pending => self.poll_gone(cx, workspace, options).map(|()| None),
+            Poll::Pending => self.poll_gone(cx, workspace, most, options).map(|()| None),
             ready => ready,
         })
         .await

@@ -352,6 +352,12 @@ impl Server {
         let _ = self.stopping.subscribe().wait_for(|stop| *stop).await;
     }
 
+    /// Leaves an RDB file that another process has written alone from now on: this process is about to end, and may have been
+    /// replaced.
+    pub fn yield_file(&self) {
+        self.store.0.saver.yield_file();
+    }
+
     /// Saves the store before the process ends, if save points or `how` ask for it; commands that write wait from then on.
     /// Returns false if that failed: then the process goes on. Of several calls, one saves.
     pub async fn save_at_end(&self, how: Ending) -> bool {
@@ -381,7 +387,7 @@ impl Server {
                     self.log(3, "Scripts keep the final save waiting, and are ended.");
                     self.store.0.scripts.kill_every();
                 }
-                job.ended().await == SaveEnd::Saved
+                matches!(job.ended().await, SaveEnd::Saved | SaveEnd::Left)
             }
             Err(_) => false,
         };
@@ -709,6 +715,7 @@ fn apply(store: &Store, options: &ServerOptions) {
     store.0.acl.set(options);
     let directory = || Directory::new(OsStr::from_bytes(&options.dir));
     store.set_files((!options.dir.is_empty()).then(|| Arc::new(directory()) as Arc<dyn Files>));
+    store.0.saver.set_place(&options.dir, &options.dbfilename);
     store.set_saving(Saving {
         name: String::from_utf8_lossy(&options.dbfilename).into_owned(),
         has_checksum: options.rdbchecksum,

@@ -48,7 +48,7 @@ pub(super) fn save(context: &mut Context<'_>, _: &[&[u8]], out: &mut ReplyWriter
         match job.ended().await {
             SaveEnd::Saved => out.ok(),
             // Redis's whole text; the log has the reason.
-            SaveEnd::Cancelled | SaveEnd::Failed => out.error("ERR"),
+            SaveEnd::Cancelled | SaveEnd::Left | SaveEnd::Failed => out.error("ERR"),
         }
         bytes
     }))

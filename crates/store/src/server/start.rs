@@ -7,13 +7,14 @@ use std::ffi::OsStr;
 use std::fs::File;
 use std::io;
 use std::os::unix::ffi::OsStrExt as _;
+use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use super::Server;
 use crate::aof::parts::{Found, Parts};
 use crate::config::ServerOptions;
-use crate::files::reason;
+use crate::files::{Files as _, reason};
 use crate::replay::ReplayOptions;
 use crate::{Directory, Load, LoadOptions};
 
@@ -61,7 +62,10 @@ impl Server {
         // A directory that is missing is a mistake, unlike a file that is missing.
         std::fs::metadata(dir.join("."))
             .map_err(|error| format!("Can't chdir to '{}': {}", dir.display(), reason(&error)))?;
+        let saver = &self.store.0.saver;
         if options.appendonly {
+            let found = Directory::new(&dir).entry(&options.dbfilename).ok().flatten();
+            saver.begin_with(found.map(|entry| entry.identity()));
             return self.begin_append_only(&dir, &name);
         }
         if options.dbfilename.is_empty() {
@@ -69,15 +73,19 @@ impl Server {
         }
         let path = dir.join(name);
         let opened = File::open(&path).and_then(|file| {
-            let size = file.metadata()?;
-            Ok((file, size.is_file().then_some(size.len())))
+            let found = file.metadata()?;
+            saver.begin_with(Some((found.ino(), (found.mtime(), found.mtime_nsec()))));
+            Ok((file, found.is_file().then_some(found.len())))
         });
         match opened {
             Ok((file, size)) => {
                 let load = self.store.begin_load(size).ok_or(BUSY)?;
                 Ok(Some(Beginning { server: self.clone(), source: Source::Rdb(path, file), load }))
             }
-            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                saver.begin_with(None);
+                Ok(None)
+            }
             Err(error) => {
                 Err(format!("Fatal error: can't open the RDB file {} for reading: {}", path.display(), reason(&error)))
             }

@@ -546,3 +546,81 @@ fn what_is_written_during_the_last_save_is_not_acknowledged() {
     let loaded = Store::new(StoreOptions::default()).load(file, None, LoadOptions::default()).expect("it loads");
     assert_eq!(loaded.keys, 1);
 }
+
+/// A process that is about to end leaves the file of another one alone; before that, the file is its own.
+#[test]
+fn a_process_that_ends_leaves_the_file_of_its_successor() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let path = directory.path().join("dump.rdb");
+    let start = || {
+        let point = SavePoint { seconds: 3600, changes: 1 };
+        let ours = Running::with(ServerOptions { save_points: vec![point], ..in_directory(directory.path()) }, 1);
+        if let Some(beginning) = ours.server.begin().expect("nothing is wrong") {
+            beginning.load().expect("it loads");
+        }
+        ours
+    };
+    let set = |ours: &Running, keys: &[&str]| {
+        keys.iter().for_each(|key| assert_eq!(ours.connect().ask(&["SET", key, "v"]), "+OK\r\n"));
+    };
+    let save = |ours: &Running, keys: &[&str]| {
+        set(ours, keys);
+        assert_eq!(ours.connect().ask(&["SAVE"]), "+OK\r\n");
+    };
+    let end = |ours: &Running| {
+        ours.server.yield_file();
+        assert!(on_runtime(ours.server.save_at_end(Ending::default())));
+    };
+    // What is in the directory, which is nothing but the file, and in that.
+    let keys = || {
+        assert_eq!(std::fs::read_dir(directory.path()).expect("a directory").count(), 1);
+        let store = Store::new(StoreOptions::default());
+        store.load(std::fs::File::open(&path).expect("a file"), None, LoadOptions::default()).expect("it loads").keys
+    };
+    let old = start();
+    save(&old, &["a"]);
+    let new = start();
+    save(&new, &["b"]);
+    // Nobody ends, so the last one counts.
+    save(&old, &["c", "d"]);
+    assert_eq!(keys(), 3);
+    save(&new, &[]);
+    set(&old, &["e"]);
+    end(&old);
+    assert_eq!(keys(), 2, "of the new one");
+    set(&new, &["f"]);
+    end(&new);
+    assert_eq!(keys(), 3, "its own file");
+    // One that began without a file has none of its own; a file that is gone is nobody's.
+    std::fs::remove_file(&path).expect("removed");
+    let (first, second) = (start(), start());
+    save(&second, &["a", "b"]);
+    set(&first, &["a"]);
+    end(&first);
+    assert_eq!(keys(), 2);
+    std::fs::remove_file(&path).expect("removed");
+    end(&second);
+    assert_eq!(keys(), 2);
+    // The other one is faster, while the last save is being written.
+    let (slow, fast) = (start(), start());
+    let ((begun, when_begun), (go_on, when_on)) = (channel(), channel());
+    let files =
+        Slow { directory: Directory::new(directory.path()), begun: Mutex::new(begun), goes_on: Mutex::new(when_on) };
+    slow.store().set_files(Some(Arc::new(files)));
+    set(&slow, &["c"]);
+    std::thread::scope(|scope| {
+        let ending = scope.spawn(|| end(&slow));
+        when_begun.recv().expect("the save begins");
+        save(&fast, &["c", "d"]);
+        go_on.send(()).expect("the save waits");
+        ending.join().expect("no panic");
+    });
+    assert_eq!(keys(), 4);
+    // In another place any file is its own.
+    let moved = start();
+    std::fs::write(directory.path().join("other.rdb"), "").expect("written");
+    std::fs::remove_file(&path).expect("removed");
+    assert_eq!(moved.connect().ask(&["CONFIG", "SET", "dbfilename", "other.rdb"]), "+OK\r\n");
+    end(&moved);
+    assert_ne!(std::fs::metadata(directory.path().join("other.rdb")).expect("a file").len(), 0);
+}
