@@ -35,6 +35,7 @@ use parking_lot::Mutex;
 use crate::aof::parts::{BaseFormat, Found, Parts, PartsFault};
 use crate::files::{Files, Replacement};
 use crate::record::Record;
+use crate::save::Log;
 use crate::{Inner, Store};
 pub(crate) use rewrite::Rewriting;
 use writer::Writer;
@@ -104,6 +105,7 @@ pub(crate) struct Appender {
     /// Told which step of a save or of the append-only file took long, and from which time on, in milliseconds; 0: never.
     watch: OnceLock<Watch>,
     watched_ms: AtomicU64,
+    log: OnceLock<Log>,
     pub(crate) state: Mutex<State>,
 }
 
@@ -138,6 +140,8 @@ pub(crate) struct State {
     pub(crate) is_rewriting: bool,
     /// Whether the store has to begin anew before anything becomes durable.
     pub(crate) must_begin_anew: bool,
+    /// Whether the file was switched on and is not there yet.
+    pub(crate) is_initial: bool,
     pub(crate) last_took_s: Option<u64>,
     pub(crate) last_failed: bool,
     pub(crate) rewrites: u64,
@@ -167,6 +171,7 @@ impl Appender {
             sync_us: AtomicU64::new(0),
             watch: OnceLock::new(),
             watched_ms: AtomicU64::new(0),
+            log: OnceLock::new(),
             state: Mutex::default(),
         }
     }
@@ -195,6 +200,18 @@ impl Appender {
             && let Some(watch) = self.watch.get()
         {
             watch(step, took_ms);
+        }
+    }
+
+    /// Sets how lines are written to the log.
+    pub(crate) fn set_log(&self, log: Log) {
+        // Set once, at the start.
+        let _ = self.log.set(log);
+    }
+
+    fn log(&self, level: u8, text: &str) {
+        if let Some(log) = self.log.get() {
+            log(level, text);
         }
     }
 
@@ -345,6 +362,10 @@ impl Store {
                     let files = parts.directory().clone();
                     let base = inner.base_of_nothing(&*files)?;
                     parts.replace_base(base, BaseFormat::Rdb, part.seq, Some(part))?;
+                    if let Some(base) = &parts.manifest().base {
+                        let name = base.name.escape_ascii();
+                        inner.saver.log(2, &format!("Creating AOF base file {name} on server start"));
+                    }
                 }
                 crate::aof::write::Log::new(file, 0, 0)
             }
@@ -365,9 +386,15 @@ impl Store {
         if inner.appender.is_open() {
             return Err(io::Error::other("it is being closed").into());
         }
-        let (parts, _) = self.find_append_only(dir)?;
-        inner.appender.state.lock().must_begin_anew = true;
-        inner.open_appender(parts, Writer::closed(inner.record.last() + 1))?;
+        let options = inner.appender.options();
+        let parts = Parts::open_to_replace(dir, &options.directory, &options.name)?;
+        {
+            let mut state = inner.appender.state.lock();
+            (state.must_begin_anew, state.is_initial) = (true, true);
+        }
+        inner.open_appender(parts, Writer::closed(inner.record.last() + 1)).inspect_err(|_| {
+            *inner.appender.state.lock() = State::default();
+        })?;
         inner.begin_rewrite();
         Ok(())
     }
@@ -433,6 +460,7 @@ impl Inner {
         let last = self.record.last();
         self.record.set(false);
         self.open_after_cut(closed, ticket);
+        self.cancel_rewrite();
         let ended = appender.ask(|writer| writer.end(appender, last)).unwrap_or(Ok(()));
         appender.close();
         self.loading.refuse_appending(None);

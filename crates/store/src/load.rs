@@ -151,6 +151,12 @@ pub enum LoadFault {
 }
 
 impl LoadFault {
+    /// Returns Redis's log line about a damaged file, in addition to the fault's own text.
+    pub(crate) fn internal(&self) -> Option<String> {
+        let LoadFault::File(fault) = self else { return None };
+        fault.kind.internal().map(|what| format!("Internal error in RDB reading offset {} -> {what}", fault.offset))
+    }
+
     /// Returns the place in the file.
     fn offset(&self) -> u64 {
         match self {

@@ -407,6 +407,9 @@ impl<'l> Replay<'l> {
         let source: Box<dyn Read> = Box::new(io::Cursor::new(start).chain(FileOnly(file)));
         let (loaded, reader) = self.load.run_before_commands(source, options).map_err(|fault| {
             self.log(WARNING, &format!("{}: {fault}", name()));
+            if let Some(line) = fault.internal() {
+                self.log(WARNING, &line);
+            }
             ReplayFault::Rdb { name: name(), is_old, fault }
         })?;
         self.log(NOTICE, &loaded.told());

@@ -26,7 +26,7 @@ use sluicegate_data::rdb::encode::Compression;
 use sluicegate_data::rdb::file::{Chunk, Contents, Settings};
 
 use crate::config::SavePoint;
-use crate::files::{Files, Identity, Replacement, SYNCED_EACH};
+use crate::files::{Files, Identity, Replacement, SYNCED_EACH, reason};
 use crate::gate::Closed;
 use crate::hold::{KeyList, Ticket};
 use crate::load::{Existing, LoadOptions};
@@ -75,7 +75,7 @@ impl Default for Saving {
 }
 
 /// Writes a line to the log: level, from 0 for debug to 3 for warning, and text.
-type Log = Arc<dyn Fn(u8, &str) + Send + Sync>;
+pub(crate) type Log = Arc<dyn Fn(u8, &str) + Send + Sync>;
 
 /// The saves of a store.
 pub(crate) struct Saver {
@@ -153,6 +153,8 @@ pub(crate) enum Basis {
     Files,
     /// Nothing: the file is new, or the last one cannot be written any more.
     Anew,
+    /// The append-only file is off: the base is all that there is afterwards.
+    Closed,
 }
 
 /// What a pass is for.
@@ -371,9 +373,11 @@ impl Store {
         *self.0.saver.files.lock() = files;
     }
 
-    /// Sets the function by which saves write to the log.
+    /// Sets the function by which saves and the append-only file write to the log.
     pub(crate) fn set_save_log(&self, log: impl Fn(u8, &str) + Send + Sync + 'static) {
-        *self.0.saver.log.lock() = Some(Arc::new(log));
+        let log: Log = Arc::new(log);
+        self.0.appender.set_log(log.clone());
+        *self.0.saver.log.lock() = Some(log);
     }
 
     /// Begins a save, on a thread of its own.
@@ -439,10 +443,7 @@ impl Store {
             }
         }
         if how.flushes {
-            let (closed, ticket) = inner.close_for_cut();
-            (0..inner.keyspace.databases()).for_each(|db| inner.keyspace.flush(&closed, db));
-            inner.scripts.libraries.flush();
-            inner.open_after_cut(closed, ticket);
+            inner.empty();
         }
         let saving = inner.saver.saving();
         let log = |level, text: &str| inner.saver.log(level, text);
@@ -468,6 +469,14 @@ impl Inner {
         let saving = self.saver.saving();
         let is_asked = saving.stops_writes && !saving.points.is_empty();
         self.loading.refuse_writes(is_asked && !self.saver.state.lock().last_succeeded);
+    }
+
+    /// Removes all keys and libraries, to load a file. Waits for scripts.
+    pub(crate) fn empty(&self) {
+        let (closed, ticket) = self.close_for_cut();
+        (0..self.keyspace.databases()).for_each(|db| self.keyspace.flush(&closed, db));
+        self.scripts.libraries.flush();
+        self.open_after_cut(closed, ticket);
     }
 
     /// Opens the gate after [`close_for_cut`](Self::close_for_cut).
@@ -636,6 +645,9 @@ impl Inner {
             state.keys_total = keys_total;
             state.is_cut = true;
         });
+        if job.is_cancelled.load(Ordering::SeqCst) {
+            pass.give_up();
+        }
         (pass, first, result)
     }
 
@@ -644,14 +656,11 @@ impl Inner {
             return self.end_save(job, Ok(SaveEnd::Left), 0);
         }
         if job.kind == Kind::Background {
-            self.saver.log(1, &format!("Background saving started by pid {}", std::process::id()));
+            self.saver.log(2, &format!("Background saving started by pid {}", std::process::id()));
         }
         // What changes meanwhile is saved, and counts as unsaved.
         let changes = self.changes();
         let (pass, first, ()) = self.cut_for(job, saving, || {});
-        if job.is_cancelled.load(Ordering::SeqCst) {
-            pass.give_up();
-        }
         let result = self.write_file(&pass, &first, files, saving);
         drop(pass);
         // Databases that were flushed meanwhile can be freed.
@@ -727,7 +736,10 @@ impl Inner {
             }
             (Ok(_), true) => saver.log(2, "Background saving terminated with success"),
             (Ok(_), false) => saver.log(2, "DB saved on disk"),
-            (Err(fault), _) => saver.log(3, &format!("Error saving the data set: {fault}")),
+            (Err(fault), _) => saver.log(3, &format!("Write error saving DB on disk: {}", reason(fault))),
+        }
+        if result.is_err() && is_background {
+            saver.log(3, "Background saving error");
         }
         {
             let mut state = saver.state.lock();
@@ -742,10 +754,12 @@ impl Inner {
                     state.last_succeeded = true;
                     state.failed_at = None;
                 }
-                Err(_) => {
+                Err(_) if is_background => {
                     state.last_succeeded = false;
                     state.failed_at = Some(Instant::now());
                 }
+                // As in Redis, who asked for it is told, and commands that write go on.
+                Err(_) => {}
             }
         }
         self.set_refuses();

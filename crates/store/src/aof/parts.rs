@@ -86,31 +86,10 @@ pub(crate) enum Found {
 }
 
 impl Parts {
-    /// Opens the files in a directory (`dir`), where `appenddirname` is created if it is missing. The single file that
-    /// Redis before 7.0 wrote becomes the base file.
+    /// Opens the files in a directory (`dir`), where `appenddirname` is created if it is missing, to read them. The single
+    /// file that Redis before 7.0 wrote becomes the base file.
     pub(crate) fn open(dir: &dyn Files, directory_name: &[u8], name: &[u8]) -> Result<(Parts, Found), PartsFault> {
-        let directory =
-            below(dir, directory_name).map_err(|error| PartsFault::Directory(directory_name.to_vec(), error))?;
-        let lock = match directory.lock() {
-            Ok(lock) => Some(lock),
-            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
-                return Err(PartsFault::InUse(directory_name.to_vec()));
-            }
-            // As in Redis, which never locks.
-            Err(_) => None,
-        };
-        let manifest = read_manifest(&*directory, &manifest_name(name))?;
-        let is_missing = manifest.is_none();
-        let manifest = manifest.unwrap_or_default();
-        let mut parts = Parts {
-            last_base: manifest.base.as_ref().map_or(0, |part| part.seq),
-            last_increment: manifest.increments.last().map_or(0, |part| part.seq),
-            directory,
-            name: name.to_vec(),
-            manifest,
-            is_certain: true,
-            _lock: lock,
-        };
+        let (mut parts, is_missing) = Parts::open_unread(dir, directory_name, name)?;
         let not_moved = |error| PartsFault::NotMoved(name.to_vec(), directory_name.to_vec(), error);
         let is_old = parts.upgrade(dir, directory_name, is_missing).map_err(not_moved)?;
         for part in parts.manifest.base.iter().chain(&parts.manifest.increments) {
@@ -128,6 +107,39 @@ impl Parts {
             (false, false) => Found::Files,
         };
         Ok((parts, found))
+    }
+
+    /// Opens the files to put others in their place: what the manifest names may be missing, and the single file of an old
+    /// version, which has nothing that is to be replaced, stays where it is, as in Redis.
+    pub(crate) fn open_to_replace(dir: &dyn Files, directory_name: &[u8], name: &[u8]) -> Result<Parts, PartsFault> {
+        Parts::open_unread(dir, directory_name, name).map(|(parts, _)| parts)
+    }
+
+    /// Opens the files. Returns whether the manifest is missing, too.
+    fn open_unread(dir: &dyn Files, directory_name: &[u8], name: &[u8]) -> Result<(Parts, bool), PartsFault> {
+        let directory =
+            below(dir, directory_name).map_err(|error| PartsFault::Directory(directory_name.to_vec(), error))?;
+        let lock = match directory.lock() {
+            Ok(lock) => Some(lock),
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                return Err(PartsFault::InUse(directory_name.to_vec()));
+            }
+            // As in Redis, which never locks.
+            Err(_) => None,
+        };
+        let manifest = read_manifest(&*directory, &manifest_name(name))?;
+        let is_missing = manifest.is_none();
+        let manifest = manifest.unwrap_or_default();
+        let parts = Parts {
+            last_base: manifest.base.as_ref().map_or(0, |part| part.seq),
+            last_increment: manifest.increments.last().map_or(0, |part| part.seq),
+            directory,
+            name: name.to_vec(),
+            manifest,
+            is_certain: true,
+            _lock: lock,
+        };
+        Ok((parts, is_missing))
     }
 
     /// Makes the single file of an old version the base file, if there is one and nothing has replaced it. Returns whether

@@ -39,17 +39,19 @@ pub(crate) enum Rewriting {
     Begun,
     Scheduled,
     InProgress,
-    /// The append-only file is off, or cannot be rewritten.
-    Off,
+    /// The store has no directory.
+    Nowhere,
 }
 
 impl Inner {
     /// Begins a rewrite.
     pub(crate) fn begin_rewrite(&self) -> Rewriting {
-        if !self.appender.is_open() {
-            return Rewriting::Off;
-        }
-        let basis = if self.appender.state.lock().must_begin_anew { Basis::Anew } else { Basis::Files };
+        let basis = match self.appender.is_open() {
+            false if self.saver.files().is_none() => return Rewriting::Nowhere,
+            false => Basis::Closed,
+            true if self.appender.state.lock().must_begin_anew => Basis::Anew,
+            true => Basis::Files,
+        };
         match self.begin_job(Kind::Rewrite(basis)) {
             Ok(_) => Rewriting::Begun,
             Err(NotSaved::Rewriting) => Rewriting::InProgress,
@@ -57,18 +59,19 @@ impl Inner {
                 self.appender.state.lock().is_scheduled = true;
                 Rewriting::Scheduled
             }
-            Err(NotSaved::Nowhere) => Rewriting::Off,
+            Err(NotSaved::Nowhere) => Rewriting::Nowhere,
         }
     }
 
     /// Begins a rewrite that was scheduled, or that the growth of the file asks for.
     pub(crate) fn tick_rewrites(&self) {
-        if !self.record.is_on() && !self.appender.is_open() {
-            return;
-        }
+        let is_closed = !self.record.is_on() && !self.appender.is_open();
         let options = self.appender.options();
         let is_due = {
             let mut state = self.appender.state.lock();
+            if is_closed && !state.is_scheduled {
+                return;
+            }
             let rested = |wait: Duration| state.failed_at.is_none_or(|at| at.elapsed() >= wait);
             let wait = match state.failures.checked_sub(FAILURES_MAX) {
                 None => Duration::ZERO,
@@ -95,9 +98,12 @@ impl Inner {
 
     /// Runs a rewrite.
     pub(crate) fn run_rewrite(self: &Arc<Inner>, job: &Job, basis: Basis, saving: &Saving) {
-        self.saver.log(1, &format!("Background append only file rewriting started by pid {}", std::process::id()));
+        self.saver.log(2, &format!("Background append only file rewriting started by pid {}", std::process::id()));
         self.appender.state.lock().is_rewriting = true;
-        let result = self.rewrite(job, basis, saving);
+        let result = match basis {
+            Basis::Closed => self.rewrite_closed(job, saving),
+            Basis::Files | Basis::Anew => self.rewrite(job, basis, saving),
+        };
         self.end_rewrite(job, basis, result);
     }
 
@@ -114,7 +120,7 @@ impl Inner {
         });
         let begun = match basis {
             Basis::Files => appender.ask(|writer| writer.rotate(appender, &parts, last).map(Some)),
-            Basis::Anew => appender.ask(|writer| writer.begin_anew(appender, &parts, last).map(|()| None)),
+            _ => appender.ask(|writer| writer.begin_anew(appender, &parts, last).map(|()| None)),
         };
         let gone = || io::Error::other("the append-only file was closed");
         let files = parts.lock().directory().clone();
@@ -148,12 +154,51 @@ impl Inner {
         Ok(SaveEnd::Saved)
     }
 
+    /// Writes a base file while the append-only file is off, as Redis does: the files so far are removed, and whoever
+    /// begins with this directory and `appendonly yes` has the data set of this moment.
+    fn rewrite_closed(self: &Arc<Inner>, job: &Job, saving: &Saving) -> io::Result<SaveEnd> {
+        let Some(files) = self.saver.files() else { return Ok(SaveEnd::Cancelled) };
+        let options = self.appender.options();
+        let mut parts = Parts::open_to_replace(&*files, &options.directory, &options.name)
+            .map_err(|fault| io::Error::other(fault.to_string()))?;
+        let (pass, first, ()) = self.cut_for(job, saving, || {});
+        let directory = parts.directory().clone();
+        let file = Replacement::new(&*directory, temporary().as_bytes(), Some(SYNCED_EACH));
+        let Some(base) = self.fill(&pass, &first, file, saving)? else { return Ok(SaveEnd::Cancelled) };
+        drop(pass);
+        parts.replace_base(base, BaseFormat::Rdb, i64::MAX, None)?;
+        parts.remove_history()?;
+        Ok(SaveEnd::Saved)
+    }
+
+    /// Returns whether the append-only file is rewritten although it is off.
+    pub(crate) fn is_rewriting_closed(&self) -> bool {
+        self.saver.job().is_some_and(|job| job.kind == Kind::Rewrite(Basis::Closed))
+    }
+
+    /// Cancels a rewrite, and waits until it has ended: to be called on a thread that may.
+    pub(crate) fn cancel_rewrite(&self) {
+        if let Some(job) = self.saver.job().filter(|job| job.is_rewrite()) {
+            // Redis's line; its child is a thread of this process.
+            self.saver.log(2, &format!("Killing running AOF rewrite child: {}", std::process::id()));
+            job.cancel();
+            job.wait_for_end();
+        }
+    }
+
     /// Records the end of a rewrite.
     pub(crate) fn end_rewrite(&self, job: &Job, basis: Basis, result: io::Result<SaveEnd>) {
         match &result {
-            Ok(SaveEnd::Saved) => self.saver.log(2, "Background AOF rewrite terminated with success"),
+            Ok(SaveEnd::Saved) => {
+                self.saver.log(2, "Background AOF rewrite terminated with success");
+                // Redis has one line for its child and one for the files.
+                self.saver.log(2, "Background AOF rewrite finished successfully");
+            }
             Ok(_) => self.saver.log(2, "Background AOF rewrite cancelled"),
-            Err(error) => self.saver.log(3, &format!("Background AOF rewrite failed: {}", reason(error))),
+            Err(error) => {
+                self.saver.log(3, &format!("Write error writing append only file on disk: {}", reason(error)));
+                self.saver.log(3, "Background AOF rewrite terminated with error");
+            }
         }
         {
             let mut state = self.appender.state.lock();

@@ -26,6 +26,9 @@ pub(super) const HELPED_MAX_US: u64 = 300;
 /// The time after which a sync counts as delayed.
 pub(super) const DELAYED: Duration = Duration::from_secs(2);
 
+/// The start of Redis's line about such a sync.
+const TOO_LONG: &str = "Asynchronous AOF fsync is taking too long (disk is busy?).";
+
 /// The end of the thread, even by a panic: nobody waits for it any more.
 struct Gone<'a>(&'a Appender);
 
@@ -188,6 +191,10 @@ impl Writer {
             appender.sync_us.store((7 * before + counted_us) / 8, Ordering::Relaxed);
             if took > DELAYED {
                 appender.state.lock().delayed_syncs += 1;
+                if options.fsync == Fsync::EverySecond {
+                    let seconds = took.as_secs_f64();
+                    appender.log(2, &format!("{TOO_LONG} It took {seconds:.1} s, in which nothing was written."));
+                }
             }
         }
         Ok(())
@@ -230,6 +237,7 @@ impl Writer {
     fn note(&mut self, appender: &Appender, result: Option<io::Result<()>>) {
         let is_named = self.log.is_some() && self.unnamed.is_none();
         let mut state = appender.state.lock();
+        let before = state.error.clone();
         match result {
             None => {}
             Some(Ok(())) => self.failed_at = None,
@@ -249,6 +257,14 @@ impl Writer {
         state.backlog = self.log.as_ref().map_or(0, |log| log.waiting() as u64) + appender.record.waiting();
         let error = state.error.clone();
         drop(state);
+        match (&before, &error) {
+            // Tried each second, and logged once.
+            (before, Some(error)) if before.as_ref() != Some(error) => {
+                appender.log(3, &format!("Error writing to the AOF file: {error}"));
+            }
+            (Some(_), None) => appender.log(2, "AOF write error looks solved, Redis can write again."),
+            _ => {}
+        }
         appender.is_failing.store(is_failing, Ordering::SeqCst);
         appender.record.loading().refuse_appending(error.filter(|_| is_failing).as_deref());
         if is_named {
@@ -274,6 +290,7 @@ impl Writer {
         let mut parts = parts.lock();
         parts.settle()?;
         let (part, file) = parts.create_increment()?;
+        appender.log(2, &format!("Creating AOF incr file {} on background rewrite", part.name.escape_ascii()));
         let seq = part.seq;
         // Until the manifest is known, the old increment may not be the last one.
         self.must_settle = true;
@@ -288,6 +305,7 @@ impl Writer {
     pub(super) fn begin_anew(&mut self, appender: &Appender, parts: &Mutex<Parts>, last: u64) -> io::Result<()> {
         let _opens = Opens(appender);
         let (part, file) = parts.lock().create_increment()?;
+        appender.log(2, &format!("Creating AOF incr file {} on background rewrite", part.name.escape_ascii()));
         self.use_anew(&appender.record, part, file, last);
         Ok(())
     }
@@ -315,6 +333,7 @@ impl Writer {
         }
         // What the base has is durable.
         self.synced = self.synced.max(last);
-        state.lock().must_begin_anew = false;
+        let mut state = state.lock();
+        (state.must_begin_anew, state.is_initial) = (false, false);
     }
 }

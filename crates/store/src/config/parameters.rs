@@ -306,7 +306,7 @@ pub static PARAMETERS: &[Parameter] = &[
     Parameter {
         name: "stop-writes-on-bgsave-error",
         live: true,
-        docs: "Whether commands that write are refused after a save that failed, while save points are set.",
+        docs: "Whether commands that write are refused after a save in the background that failed, while save points are set.",
         field: Field::Switch(|options| &mut options.stop_writes_on_bgsave_error),
     },
     size("stream-node-max-bytes", |o| &mut o.limits[9], "Maximum size of a stream's node, in bytes; 0: unlimited."),

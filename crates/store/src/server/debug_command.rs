@@ -11,8 +11,9 @@ use sluicegate_data::rdb;
 use sluicegate_wire::resp::{Protocol, ReplySink, ReplyWriter, parse_i64};
 
 use super::dispatch::{Context, Outcome};
-use super::persistence;
 use super::rows::ROWS;
+use super::start::WARNING;
+use super::{digest, persistence};
 use crate::execute::Origin;
 use crate::owned::ReplyForm;
 use crate::park::{Parked, Waits};
@@ -34,8 +35,6 @@ const REFUSED: &[&str] = &[
     "clusterlink",
     "config-rewrite-force-all",
     "crash-and-recover",
-    "digest",
-    "digest-value",
     "drop-cluster-packet-filter",
     "htstats",
     "htstats-key",
@@ -43,8 +42,6 @@ const REFUSED: &[&str] = &[
     "leak",
     "listpack",
     "listpack-entries",
-    "loadaof",
-    "log",
     "mallctl",
     "mallctl-str",
     "oom",
@@ -93,6 +90,17 @@ pub(super) fn debug(context: &mut Context<'_>, args: &[&[u8]], out: &mut ReplyWr
         }
         (b"error", [text]) => out.error_bytes(text),
         (b"protocol", [kind]) => protocol(&kind.to_ascii_lowercase(), context.session.protocol, out),
+        (b"digest", []) => return persistence::digest(context, out),
+        (b"digest-value", keys) => {
+            let (inner, db) = (&context.worker.server.store.0, context.session.db);
+            out.array(keys.len());
+            keys.iter().for_each(|key| out.simple(&digest::of_key(inner, db, key).text()));
+        }
+        (b"loadaof", []) => return persistence::load_append_only(context, out),
+        (b"log", [text]) => {
+            context.worker.server.log(WARNING, &format!("DEBUG LOG: {}", String::from_utf8_lossy(text)));
+            out.ok();
+        }
         (b"reload", options) => return persistence::reload(context, options, out),
         (b"populate", [count, rest @ ..]) if rest.len() <= 2 => return populate(context, count, rest, out),
         (name, _) if REFUSED.iter().any(|refused| refused.as_bytes() == name) => {
@@ -113,9 +121,17 @@ fn parse_number(word: &[u8]) -> i64 {
 
 fn help(out: &mut ReplyWriter<'_>) {
     let lines = [
+        "DIGEST",
+        "    Output a hex signature representing the current DB content.",
+        "DIGEST-VALUE <key> [<key> ...]",
+        "    Output a hex signature of the values of all the specified keys.",
         "ERROR <string>",
         "    Return a Redis protocol error with <string> as message. Useful for clients",
         "    unit tests to simulate Redis errors.",
+        "LOADAOF",
+        "    Flush the AOF buffers on disk and reload the AOF in memory.",
+        "LOG <message>",
+        "    Write <message> to the server log.",
         "OBJECT <key>",
         "    Show low level info about `key` and associated value.",
         "POPULATE <count> [<prefix>] [<size>]",

@@ -25,6 +25,7 @@ mod config_command;
 mod connection;
 mod counters;
 mod debug_command;
+mod digest;
 mod dispatch;
 mod figures;
 mod guard;
@@ -41,6 +42,7 @@ mod scripts;
 mod slowlog;
 mod start;
 mod subscription;
+mod switch;
 mod tls;
 mod workspace;
 
@@ -74,6 +76,7 @@ use monitor::Monitors;
 use pause::Pause;
 use scripts::AroundScripts;
 use slowlog::Slowlog;
+use switch::Switch;
 use tls::ServerTls;
 use workspace::Workspace;
 
@@ -153,6 +156,8 @@ pub struct Server {
     options_written: Mutex<Arc<ServerOptions>>,
     /// The number of changes of users that are in that file.
     users_written: AtomicU64,
+    /// The append-only file being switched on or off.
+    switch: Mutex<Switch>,
     started: Instant,
     run_id: String,
     /// The bytes of the empty store; and the maximum in use, as housekeeping has observed it.
@@ -170,6 +175,9 @@ pub struct Server {
     /// The number of times that the TCP listeners were replaced.
     replaced: watch::Sender<u64>,
 }
+
+/// The log line of an end that failed.
+const CANNOT_EXIT: &str = "Errors trying to shut down the server. Check the logs for more information.";
 
 /// TCP sockets that were bound together; `CONFIG SET port` starts another generation.
 #[derive(Clone)]
@@ -242,6 +250,7 @@ impl Server {
                 store,
                 this: this.clone(),
                 options_written: Mutex::new(Arc::new(options.clone())),
+                switch: Mutex::default(),
                 options: RwLock::new(Arc::new(options)),
                 options_version: AtomicU64::new(0),
                 users_written: AtomicU64::new(0),
@@ -370,8 +379,18 @@ impl Server {
             // What is in memory is a part of the file, and must not take its place.
             return true;
         }
+        if self.store.0.appender.state.lock().is_initial || self.switch.lock().will_be_on() {
+            // No file has the data set, and the next start begins with these files.
+            if !how.is_forced {
+                self.log(3, "Writing initial AOF, can't exit.");
+                self.log(3, CANNOT_EXIT);
+                return false;
+            }
+            self.log(3, "Writing initial AOF. Exiting anyway.");
+        }
         if let Some(job) = self.store.0.saver.job() {
-            self.log(3, "There is a child saving an .rdb. Killing it!");
+            let work = if job.is_rewrite() { "rewriting the AOF" } else { "saving an .rdb" };
+            self.log(3, &format!("There is a child {work}. Killing it!"));
             job.cancel();
             job.ended().await;
         }
@@ -399,7 +418,7 @@ impl Server {
             return true;
         }
         self.log(3, "Error trying to save the DB, can't exit.");
-        self.log(3, "Errors trying to shut down the server. Check the logs for more information.");
+        self.log(3, CANNOT_EXIT);
         self.pause.put_off_end();
         false
     }

@@ -101,11 +101,16 @@ fn scheduled(context: &Context<'_>, out: &mut ReplyWriter<'_>) -> Outcome {
 
 /// `BGREWRITEAOF`.
 pub(super) fn bgrewriteaof(context: &mut Context<'_>, _: &[&[u8]], out: &mut ReplyWriter<'_>) -> Outcome {
-    match context.worker.server.store.0.begin_rewrite() {
+    let server = &context.worker.server;
+    if server.rewrite_once_switched() {
+        out.simple("Background append only file rewriting scheduled");
+        return Outcome::Done;
+    }
+    match server.store.0.begin_rewrite() {
         Rewriting::Begun => out.simple("Background append only file rewriting started"),
         Rewriting::Scheduled => out.simple("Background append only file rewriting scheduled"),
         Rewriting::InProgress => out.error("ERR Background append only file rewriting already in progress"),
-        Rewriting::Off => out.error("ERR BGREWRITEAOF is refused: there is no append-only file ('appendonly no')"),
+        Rewriting::Nowhere => out.error(NOWHERE),
     }
     Outcome::Done
 }
@@ -135,25 +140,56 @@ pub(super) fn reload(context: &mut Context<'_>, words: &[&[u8]], out: &mut Reply
             _ => return fail("ERR DEBUG RELOAD only supports the MERGE, NOFLUSH and NOSAVE options.", out),
         }
     }
-    let (store, protocol) = (context.worker.server.store.clone(), context.session.protocol);
+    let store = context.worker.server.store.clone();
+    let work = move || store.reload(how);
+    on_a_thread(context, out, work, |reloaded, out| match reloaded {
+        Some(Ok(())) => out.ok(),
+        Some(Err(NotReloaded::NotSaved)) => out.error("ERR"),
+        Some(Err(NotReloaded::NotLoaded)) | None => {
+            out.error("ERR Error trying to load the RDB dump, check server logs.");
+        }
+    })
+}
+
+/// `DEBUG LOADAOF`.
+pub(super) fn load_append_only(context: &mut Context<'_>, out: &mut ReplyWriter<'_>) -> Outcome {
+    let server = context.worker.server.clone();
+    let work = move || server.load_append_only_again();
+    on_a_thread(context, out, work, |loaded, out| match loaded {
+        Some(true) => out.ok(),
+        Some(false) | None => out.error("ERR Error trying to load the AOF files, check server logs."),
+    })
+}
+
+/// `DEBUG DIGEST`.
+pub(super) fn digest(context: &mut Context<'_>, out: &mut ReplyWriter<'_>) -> Outcome {
+    let store = context.worker.server.store.clone();
+    let work = move || store.digest().text();
+    on_a_thread(context, out, work, |digest, out| match digest {
+        Some(digest) => out.simple(&digest),
+        None => out.error("ERR"),
+    })
+}
+
+/// Works on a thread of its own, and replies with the result; [`None`] if the thread has failed.
+fn on_a_thread<R: Send + 'static>(
+    context: &Context<'_>,
+    out: &mut ReplyWriter<'_>,
+    work: impl FnOnce() -> R + Send + 'static,
+    reply: impl FnOnce(Option<R>, &mut ReplyWriter<'_>) + 'static,
+) -> Outcome {
+    let protocol = context.session.protocol;
     let (ended, ending) = oneshot::channel();
     let work = move || {
         // The client may be gone.
-        let _ = ended.send(store.reload(how));
+        let _ = ended.send(work());
     };
-    if std::thread::Builder::new().name("store-reload".into()).spawn(work).is_err() {
+    if std::thread::Builder::new().name("store-debug".into()).spawn(work).is_err() {
         return fail("ERR", out);
     }
     Outcome::Later(Box::pin(async move {
         let mut bytes = Vec::new();
-        let mut out = ReplyWriter::new(&mut bytes, protocol);
-        match ending.await {
-            Ok(Ok(())) => out.ok(),
-            Ok(Err(NotReloaded::NotSaved)) => out.error("ERR"),
-            Ok(Err(NotReloaded::NotLoaded)) | Err(_) => {
-                out.error("ERR Error trying to load the RDB dump, check server logs.");
-            }
-        }
+        reply(ending.await.ok(), &mut ReplyWriter::new(&mut bytes, protocol));
         bytes
     }))
 }
@@ -227,11 +263,12 @@ pub(super) fn info(about: &About<'_>, out: &mut String) -> std::fmt::Result {
 fn appended(about: &About<'_>, out: &mut String) -> std::fmt::Result {
     let inner = &about.server.store.0;
     let job = inner.saver.job().filter(|job| job.is_rewrite());
+    let will_be_on = about.server.switch.lock().will_be_on();
     let state = inner.appender.state.lock();
     let seconds = |time: Option<u64>| time.map_or(-1, |time| time as i64);
     let status = |fails: bool| if fails { "err" } else { "ok" };
     writeln!(out, "aof_enabled:{}", u8::from(about.server.options().appendonly))?;
-    writeln!(out, "aof_rewrite_in_progress:{}", u8::from(job.is_some()))?;
+    writeln!(out, "aof_rewrite_in_progress:{}", u8::from(job.is_some() || will_be_on))?;
     writeln!(out, "aof_rewrite_scheduled:{}", u8::from(state.is_scheduled))?;
     writeln!(out, "aof_last_rewrite_time_sec:{}", seconds(state.last_took_s))?;
     writeln!(out, "aof_current_rewrite_time_sec:{}", seconds(job.map(|job| job.age_s())))?;

@@ -20,7 +20,7 @@ use crate::{Directory, Load, LoadOptions};
 
 /// Levels of log lines.
 const NOTICE: u8 = 2;
-const WARNING: u8 = 3;
+pub(super) const WARNING: u8 = 3;
 
 const BUSY: &str = "a file is being loaded already";
 
@@ -94,6 +94,14 @@ impl Server {
 
     fn begin_append_only(self: &Arc<Self>, dir: &Path, rdb: &Path) -> Result<Option<Beginning>, String> {
         let (parts, found) = self.store.find_append_only(&Directory::new(dir)).map_err(|fault| fault.to_string())?;
+        if found == Found::Old {
+            let options = self.options();
+            let [name, directory] = [&options.appendfilename, &options.appenddirname].map(|name| name.escape_ascii());
+            self.log(
+                NOTICE,
+                &format!("Successfully migrated an old-style AOF file ({name}) into the AOF directory ({directory})."),
+            );
+        }
         if found == Found::Nothing {
             let rdb = dir.join(rdb);
             if rdb.is_file() {
@@ -113,25 +121,33 @@ impl Server {
         Ok(Some(Beginning { server: self.clone(), source: Source::AppendOnly(Box::new(parts)), load }))
     }
 
-    /// Begins to append to a file, or ends that. The errors are Redis's text and a line for the log.
-    pub(super) fn switch_appending(&self, options: &ServerOptions) -> Result<(), (String, Option<String>)> {
-        if !options.appendonly {
-            // Waits for scripts and for the disk, which a worker must not.
-            let store = self.store.clone();
-            let end = move || {
-                // The file is closed in any case, and the log has the error.
-                let _ = store.end_appending();
-            };
-            let thread = std::thread::Builder::new().name("store-append-end".into()).spawn(end);
-            return thread.map(drop).map_err(|error| (reason(&error), None));
+    /// Writes what was recorded, empties the store and replays the append-only file, while others wait as during the load
+    /// at a start. Returns false after an error, which is logged. Waits for the end: to be called on a thread that may.
+    pub(super) fn load_append_only_again(&self) -> bool {
+        let (options, store) = (self.options(), &self.store);
+        let Some(load) = store.begin_load(None) else { return false };
+        let was_open = store.0.appender.is_open();
+        let replayed = store
+            .end_appending()
+            .map_err(|error| cannot_append(&error))
+            .and_then(|()| {
+                let dir = Directory::new(OsStr::from_bytes(&options.dir));
+                store.find_append_only(&dir).map_err(|fault| fault.to_string())
+            })
+            .and_then(|(parts, _)| {
+                store.0.empty();
+                replay(self, parts, &load, was_open)
+            });
+        match replayed {
+            Ok(()) => self.log(NOTICE, "Append Only File loaded by DEBUG LOADAOF"),
+            Err(text) => {
+                // What is left of the data set is not served, nor recorded.
+                load.never_end();
+                self.log(WARNING, &text);
+                return false;
+            }
         }
-        if options.dir.is_empty() {
-            return Err(("this store has no directory; set 'dir' in its section".into(), None));
-        }
-        let directory = Directory::new(OsStr::from_bytes(&options.dir));
-        self.store
-            .begin_to_append(&directory)
-            .map_err(|fault| ("Unable to turn on AOF. Check server logs.".to_owned(), Some(fault.to_string())))
+        true
     }
 
     /// Returns the part of a file that is loaded, in percent.
@@ -147,7 +163,7 @@ impl Beginning {
         let Beginning { server, source, load } = self;
         let loaded = match source {
             Source::Rdb(path, file) => load_rdb(&server, &path, file, &load),
-            Source::AppendOnly(parts) => replay(&server, *parts, &load),
+            Source::AppendOnly(parts) => replay(&server, *parts, &load, true),
         };
         if let Err(text) = &loaded {
             load.never_end();
@@ -161,20 +177,28 @@ fn load_rdb(server: &Server, path: &Path, file: File, load: &Load) -> Result<(),
     let checks = server.options().rdbchecksum;
     let log = |level: u8, text: &str| server.log(level, text);
     let loaded = load.run(file, LoadOptions { checks, log: &log, ..LoadOptions::default() });
-    let loaded = loaded.map_err(|fault| format!("{}: {fault}", path.display()))?;
+    let loaded = loaded.map_err(|fault| {
+        if let Some(line) = fault.internal() {
+            server.log(WARNING, &line);
+        }
+        format!("{}: {fault}", path.display())
+    })?;
     server.log(NOTICE, &loaded.told());
     server.log(NOTICE, &format!("DB loaded from disk: {:.3} seconds", loaded.took.as_secs_f64()));
     Ok(())
 }
 
-/// Replays append-only files, and begins to append to them before the store serves.
-fn replay(server: &Server, parts: Parts, load: &Load) -> Result<(), String> {
+/// Replays append-only files, and begins to append to them, if wanted, before the store serves.
+fn replay(server: &Server, parts: Parts, load: &Load, appends: bool) -> Result<(), String> {
     let options = server.options();
     let log = |level: u8, text: &str| server.log(level, text);
     let (checks, accepts_cut) = (options.rdbchecksum, options.aof_load_truncated);
     let replayed =
         load.replay(&parts, ReplayOptions { checks, accepts_cut, log: &log }).map_err(|fault| fault.to_string())?;
     server.log(NOTICE, &format!("DB loaded from append only file: {:.3} seconds", replayed.took.as_secs_f64()));
+    if !appends {
+        return Ok(());
+    }
     server.store.append_to(parts, replayed.last_bytes).map_err(|error| cannot_append(&error))
 }
 

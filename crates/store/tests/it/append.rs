@@ -2,12 +2,14 @@
 
 use std::path::Path;
 use std::process::Command;
+use std::sync::{Arc, Mutex};
 
-use sluicegate_store::config::ServerOptions;
+use sluicegate_store::config::{SavePoint, ServerOptions};
+use sluicegate_store::server::Ending;
 use sluicegate_testkit::{Client, RedisServer, wait_for};
 
 use crate::server::check_alike;
-use crate::support::Running;
+use crate::support::{Running, on_runtime};
 
 fn in_directory(directory: &Path) -> ServerOptions {
     let dir = directory.as_os_str().as_encoded_bytes().to_vec();
@@ -80,7 +82,6 @@ fn the_file_is_switched_on_and_off_while_the_store_serves() {
         client.command(&["SET", &format!("k{number}"), "v"]);
     }
     (0..2_000).for_each(|_| drop(client.read_reply()));
-    assert!(ask(&mut client, "BGREWRITEAOF").starts_with("-ERR"));
     let refused = "-ERR WAITAOF cannot be used when numlocal is set but appendonly is disabled.\r\n";
     assert_eq!(ask(&mut client, "WAITAOF 1 0 0"), refused);
     for _ in 0..2 {
@@ -136,4 +137,260 @@ fn clients_are_told_what_redis_tells() {
     assert_eq!(ask(&mut client, "WAITAOF 1 0 0"), "*2\r\n:1\r\n:0\r\n");
     assert_eq!(ask(&mut client, "WAITAOF 1 1 10"), "*2\r\n:1\r\n:0\r\n");
     assert_eq!(ask(&mut client, "WAITAOF 0 0 0"), "*2\r\n:1\r\n:0\r\n");
+}
+
+/// Lines of the log, without their levels.
+fn logged(ours: &Running) -> Arc<Mutex<Vec<String>>> {
+    let lines: Arc<Mutex<Vec<String>>> = Arc::default();
+    let of_server = lines.clone();
+    ours.server.set_log(move |level, text| {
+        of_server.lock().expect("no panic").push(format!("{level} {}", String::from_utf8_lossy(text)));
+    });
+    lines
+}
+
+#[track_caller]
+fn wait_for_line(lines: &Mutex<Vec<String>>, start: &str) {
+    let is_there = || lines.lock().expect("no panic").iter().any(|line| line.starts_with(start)).then_some(());
+    wait_for(start, is_there);
+}
+
+/// Without a pause between, even in one transaction: only what is asked for last counts.
+#[test]
+fn the_file_is_switched_on_and_off_in_a_row() {
+    let directory = tempfile::tempdir().expect("a directory");
+    {
+        let ours = start(in_directory(directory.path()));
+        let mut client = ours.connect();
+        for round in 0..5 {
+            for (first, second) in [("no", "yes"), ("yes", "no")] {
+                client.ask(&["MULTI"]);
+                assert_eq!(ask(&mut client, &format!("CONFIG SET appendonly {first}")), "+QUEUED\r\n");
+                assert_eq!(ask(&mut client, &format!("CONFIG SET appendonly {second}")), "+QUEUED\r\n");
+                assert_eq!(ask(&mut client, "EXEC"), "*2\r\n+OK\r\n+OK\r\n", "{round}");
+            }
+            assert_eq!(ask(&mut client, "CONFIG SET appendonly yes"), "+OK\r\n");
+            assert_eq!(info(&mut client, "aof_enabled"), "1");
+            assert_eq!(ask(&mut client, "INCR n"), format!(":{}\r\n", round + 1));
+        }
+        wait_for("the file", || (info(&mut client, "aof_rewrite_in_progress") == "0").then_some(()));
+        assert_eq!(ask(&mut client, "INCR n"), ":6\r\n");
+        assert_eq!(ask(&mut client, "WAITAOF 1 0 0"), "*2\r\n:1\r\n:0\r\n");
+    }
+    let ours = start(in_directory(directory.path()));
+    assert_eq!(ask(&mut ours.connect(), "GET n"), "$1\r\n6\r\n");
+}
+
+/// A directory that has vanished while the file was closed is told of in the log, and in the parameter.
+#[test]
+fn a_file_that_cannot_be_switched_on_again_is_off() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let dir = directory.path().join("dir");
+    std::fs::create_dir(&dir).expect("a directory");
+    let ours = start(in_directory(&dir));
+    let lines = logged(&ours);
+    let mut client = ours.connect();
+    std::fs::remove_dir_all(&dir).expect("removed");
+    client.ask(&["MULTI"]);
+    ask(&mut client, "CONFIG SET appendonly no");
+    ask(&mut client, "CONFIG SET appendonly yes");
+    assert_eq!(ask(&mut client, "EXEC"), "*2\r\n+OK\r\n+OK\r\n");
+    wait_for_line(&lines, "3 Can't open or create append-only dir appendonlydir: No such file or directory");
+    wait_for("the parameter", || (ask(&mut client, "CONFIG GET appendonly").contains("no")).then_some(()));
+    let refused = ask(&mut client, "CONFIG SET appendonly yes");
+    assert!(refused.contains("Unable to turn on AOF. Check server logs."), "{refused}");
+}
+
+/// The base has everything, and is what a store with an append-only file begins with. The file of an old version is not
+/// touched.
+#[test]
+fn a_file_that_is_off_is_rewritten_too() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let off = ServerOptions { appendonly: false, ..in_directory(directory.path()) };
+    std::fs::write(directory.path().join("appendonly.aof"), "old").expect("written");
+    let manifest = || std::fs::read_to_string(directory.path().join("appendonlydir/appendonly.aof.manifest"));
+    {
+        let ours = start(off);
+        let mut client = ours.connect();
+        for round in 1..=2 {
+            assert_eq!(ask(&mut client, "INCR n"), format!(":{round}\r\n"));
+            assert_eq!(ask(&mut client, "BGREWRITEAOF"), "+Background append only file rewriting started\r\n");
+            wait_for("a rewrite", || (info(&mut client, "aof_rewrites") == round.to_string()).then_some(()));
+            let base = format!("file appendonly.aof.{round}.base.rdb seq {round} type b\n");
+            assert_eq!(manifest().expect("a manifest"), base);
+        }
+        assert_eq!(info(&mut client, "aof_enabled"), "0");
+        // One that runs gives way to the file itself.
+        assert_eq!(ask(&mut client, "CONFIG SET rdb-key-save-delay 10000000"), "+OK\r\n");
+        assert_eq!(ask(&mut client, "BGREWRITEAOF"), "+Background append only file rewriting started\r\n");
+        assert_eq!(
+            ask(&mut client, "BGREWRITEAOF"),
+            "-ERR Background append only file rewriting already in progress\r\n"
+        );
+        assert_eq!(ask(&mut client, "CONFIG SET rdb-key-save-delay 0"), "+OK\r\n");
+        assert_eq!(ask(&mut client, "CONFIG SET appendonly yes"), "+OK\r\n");
+        wait_for("the file", || (info(&mut client, "aof_rewrite_in_progress") == "0").then_some(()));
+        assert_eq!(ask(&mut client, "INCR n"), ":3\r\n");
+        assert_eq!(ask(&mut client, "WAITAOF 1 0 0"), "*2\r\n:1\r\n:0\r\n");
+    }
+    assert_eq!(std::fs::read_to_string(directory.path().join("appendonly.aof")).expect("left"), "old");
+    let ours = start(in_directory(directory.path()));
+    assert_eq!(ask(&mut ours.connect(), "GET n"), "$1\r\n3\r\n");
+}
+
+/// Operators and their tools search the log for these lines.
+#[test]
+fn the_log_has_the_lines_of_redis() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let dir = directory.path().join("dir");
+    std::fs::create_dir(&dir).expect("a directory");
+    let ours = Running::with(in_directory(&dir), 2);
+    let lines = logged(&ours);
+    assert!(ours.server.begin().expect("right files").is_none());
+    let mut client = ours.connect();
+    assert_eq!(ask(&mut client, "SET a b"), "+OK\r\n");
+    assert_eq!(ask(&mut client, "BGSAVE"), "+Background saving started\r\n");
+    wait_for_line(&lines, "2 Background saving terminated with success");
+    assert_eq!(ask(&mut client, "SAVE"), "+OK\r\n");
+    assert_eq!(ask(&mut client, "BGREWRITEAOF"), "+Background append only file rewriting started\r\n");
+    wait_for_line(&lines, "2 Background AOF rewrite finished successfully");
+    assert_eq!(ask(&mut client, "DEBUG LOG hello"), "+OK\r\n");
+    // A rewrite that runs ends with the file.
+    assert_eq!(ask(&mut client, "CONFIG SET rdb-key-save-delay 10000000"), "+OK\r\n");
+    assert_eq!(ask(&mut client, "BGREWRITEAOF"), "+Background append only file rewriting started\r\n");
+    assert_eq!(ask(&mut client, "CONFIG SET rdb-key-save-delay 0 appendonly no"), "+OK\r\n");
+    wait_for_line(&lines, "2 Background AOF rewrite cancelled");
+    wait_for("the end of the file", || (!client.ask(&["INFO"]).contains("aof_current_size")).then_some(()));
+    std::fs::remove_dir_all(&dir).expect("removed");
+    assert_eq!(ask(&mut client, "BGSAVE"), "+Background saving started\r\n");
+    wait_for_line(&lines, "3 Background saving error");
+    assert_eq!(ask(&mut client, "BGREWRITEAOF"), "+Background append only file rewriting started\r\n");
+    wait_for_line(&lines, "3 Background AOF rewrite terminated with error");
+    let pid = std::process::id();
+    let expected = [
+        "2 Creating AOF incr file appendonly.aof.1.incr.aof on server start".to_owned(),
+        "2 Creating AOF base file appendonly.aof.1.base.rdb on server start".to_owned(),
+        format!("2 Background saving started by pid {pid}"),
+        "2 Background saving terminated with success".to_owned(),
+        "2 DB saved on disk".to_owned(),
+        format!("2 Background append only file rewriting started by pid {pid}"),
+        "2 Creating AOF incr file appendonly.aof.2.incr.aof on background rewrite".to_owned(),
+        "2 Background AOF rewrite terminated with success".to_owned(),
+        "2 Background AOF rewrite finished successfully".to_owned(),
+        "3 DEBUG LOG: hello".to_owned(),
+        format!("2 Background append only file rewriting started by pid {pid}"),
+        format!("2 Killing running AOF rewrite child: {pid}"),
+        "2 Background AOF rewrite cancelled".to_owned(),
+        format!("2 Background saving started by pid {pid}"),
+        "3 Write error saving DB on disk: No such file or directory".to_owned(),
+        "3 Background saving error".to_owned(),
+        "3 Background AOF rewrite terminated with error".to_owned(),
+    ];
+    let lines = lines.lock().expect("no panic");
+    let mut found = lines.iter();
+    for line in &expected {
+        assert!(found.any(|found| found == line), "{line:?} in {lines:#?}");
+    }
+}
+
+/// The digest is that of redis-server, and the same after the files were replayed.
+#[test]
+fn digests_are_those_of_redis() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let ours = start(in_directory(directory.path()));
+    let redis = RedisServer::start(&["--enable-debug-command", "yes"]);
+    let commands = [
+        "SET s some-text",
+        "SET i 12345",
+        "SET t v EX 10000",
+        "RPUSH l a b 1 2 -7 a",
+        "SADD ints 1 2 3 -4",
+        "SADD set a 1 b c",
+        "ZADD z 1 a -2.5 b 3e100 c inf d 0.1 e 3 f",
+        "HSET h f v g 1 h 2.5",
+        "XADD x 1-1 f v g w",
+        "XADD x 1-2 f v g w",
+        "XADD x 2-0 a 7",
+        "XDEL x 1-1",
+        "SELECT 3",
+        "SET s some-text",
+        "SELECT 0",
+    ];
+    let mut both = [ours.connect(), Client::connect(&redis.address())];
+    let mut seen = Vec::new();
+    for line in commands {
+        both.iter_mut().for_each(|client| drop(ask(client, line)));
+        let [found, expected] = both.each_mut().map(|client| ask(client, "DEBUG DIGEST"));
+        assert_eq!(found, expected, "{line}");
+        seen.push(found);
+    }
+    seen.dedup();
+    assert_eq!(seen.len(), commands.len() - 2, "{seen:?}");
+    for client in &mut both {
+        (0..2_000).for_each(|number| drop(ask(client, &format!("SADD large {number} m{number}"))));
+        (0..600).for_each(|number| drop(ask(client, &format!("ZADD large-z {number} m{number}"))));
+    }
+    let values = "DEBUG DIGEST-VALUE s i t l ints set z h x large large-z none";
+    let [found, expected] = both.each_mut().map(|client| ask(client, values));
+    assert_eq!(found, expected);
+    let before = ask(&mut both[0], "DEBUG DIGEST");
+    for _ in 0..2 {
+        assert_eq!(ask(&mut both[0], "DEBUG LOADAOF"), "+OK\r\n");
+        assert_eq!(ask(&mut both[0], "DEBUG DIGEST"), before);
+        assert_eq!(ask(&mut both[0], "BGREWRITEAOF"), "+Background append only file rewriting started\r\n");
+        wait_for("a rewrite", || (info(&mut both[0], "aof_rewrite_in_progress") == "0").then_some(()));
+    }
+    // The store goes on to append.
+    assert_eq!(ask(&mut both[0], "SET more v"), "+OK\r\n");
+    assert_eq!(ask(&mut both[0], "DEBUG LOADAOF"), "+OK\r\n");
+    assert_eq!(ask(&mut both[0], "GET more"), "$1\r\nv\r\n");
+    assert_eq!(ask(&mut both[0], "DEL more"), ":1\r\n");
+    assert_eq!(ask(&mut both[0], "DEBUG DIGEST"), before);
+}
+
+/// A save that a client waits for has told it; only one in the background keeps others from writing, as in Redis.
+#[test]
+fn a_failed_save_keeps_writers_out_only_if_it_was_in_the_background() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let redis = RedisServer::start(&["--dir", directory.path().to_str().expect("text"), "--save", "1000 1000"]);
+    let save_points = vec![SavePoint { seconds: 1000, changes: 1000 }];
+    let off = ServerOptions { appendonly: false, save_points, ..in_directory(directory.path()) };
+    let ours = start(off);
+    // A directory cannot be replaced by a file, whoever asks for it.
+    std::fs::create_dir(directory.path().join("dump.rdb")).expect("a directory");
+    for mut client in [Client::connect(&redis.address()), ours.connect()] {
+        assert_eq!(ask(&mut client, "SAVE"), "-ERR\r\n");
+        assert_eq!(ask(&mut client, "SET a b"), "+OK\r\n");
+        assert_eq!(info(&mut client, "rdb_last_bgsave_status"), "ok");
+        assert_eq!(ask(&mut client, "BGSAVE"), "+Background saving started\r\n");
+        wait_for("the save", || (info(&mut client, "rdb_last_bgsave_status") == "err").then_some(()));
+        assert!(ask(&mut client, "SET a b").starts_with("-MISCONF "));
+        assert_eq!(ask(&mut client, "SAVE"), "-ERR\r\n");
+    }
+}
+
+/// Before the first base file is there, the next start would find nothing.
+#[test]
+fn the_process_does_not_end_before_the_first_file_is_there() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let off = ServerOptions { appendonly: false, ..in_directory(directory.path()) };
+    let ours = start(off);
+    let lines = logged(&ours);
+    let mut client = ours.connect();
+    assert_eq!(ask(&mut client, "SET a b"), "+OK\r\n");
+    assert_eq!(ask(&mut client, "CONFIG SET rdb-key-save-delay 10000000 appendonly yes"), "+OK\r\n");
+    let may_end = |how: &str| {
+        let ending = Ending::of(how.as_bytes());
+        let server = ours.server.clone();
+        on_runtime(async move { server.save_at_end(ending).await })
+    };
+    for how in ["default", "nosave", "now"] {
+        assert!(!may_end(how), "{how}");
+        wait_for_line(&lines, "3 Writing initial AOF, can't exit.");
+        lines.lock().expect("no panic").clear();
+    }
+    assert_eq!(ask(&mut client, "SET a c"), "+OK\r\n");
+    assert!(may_end("force"));
+    wait_for_line(&lines, "3 Writing initial AOF. Exiting anyway.");
+    wait_for_line(&lines, "3 There is a child rewriting the AOF. Killing it!");
 }

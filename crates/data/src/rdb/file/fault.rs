@@ -69,6 +69,23 @@ pub enum FaultKind {
     Attributes,
 }
 
+impl FaultKind {
+    /// Returns what Redis logs of it as an internal error of the file; [`None`] if it does not.
+    pub fn internal(&self) -> Option<String> {
+        match self {
+            FaultKind::Signature
+            | FaultKind::Version(_)
+            | FaultKind::Io(_)
+            | FaultKind::Module(_)
+            | FaultKind::EarlyModule
+            | FaultKind::EarlyFunctions => None,
+            FaultKind::Short => Some("Unexpected EOF reading RDB file".into()),
+            FaultKind::Checksum { .. } => Some("RDB CRC error".into()),
+            kind => Some(kind.to_string()),
+        }
+    }
+}
+
 impl fmt::Display for Fault {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} (offset {}", self.kind, self.offset)?;
