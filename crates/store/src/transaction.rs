@@ -44,7 +44,7 @@ use crate::Inner;
 use crate::big::{MANY_KEYS, carry_out};
 use crate::catalogue::ScriptHandle;
 use crate::catalogue::Start;
-use crate::catalogue::{CommandSpec, Cost, Handler, Numbered};
+use crate::catalogue::{CommandSpec, Cost, Flags, Handler, Numbered};
 use crate::effect::{Collected, Effect};
 use crate::gate::Closed;
 use crate::hold::Ticket;
@@ -688,6 +688,9 @@ impl Exec {
             },
             (None, Turn::Held(section)) => {
                 section.set_traceless(is_traceless);
+                if spec.flags.has(Flags::WRITE) {
+                    section.begin_to_write();
+                }
                 match section.try_execute(spec, db, &words, out) {
                     Ok(done) => return done,
                     Err(refused) => out.error(&refused.to_string()),

@@ -14,8 +14,8 @@ use crate::save::{Basis, Job, Kind, NotSaved, SaveEnd, Saving};
 /// Failures after which the next automatic rewrite has to wait, and the longest wait.
 const FAILURES_MAX: u32 = 3;
 const WAIT_MAX: Duration = Duration::from_secs(3600);
-/// The time after which a store that has to begin anew tries again.
-const AGAIN: Duration = Duration::from_secs(1);
+/// The time after which a store that has to begin anew tries again. Shorter in tests, which have many disks that fail.
+const AGAIN: Duration = if cfg!(test) { Duration::from_millis(3) } else { Duration::from_secs(1) };
 
 /// Returns the name under which a base is written.
 pub(super) fn temporary() -> String {

@@ -15,8 +15,9 @@ use crate::record::{Merger, Record};
 
 /// The time for which units are gathered if nobody waits for them.
 const GATHERED: Duration = Duration::from_millis(2);
-/// The time between two syncs with `everysec`.
-const SECOND: Duration = Duration::from_secs(1);
+/// The time between two syncs with `everysec`, and after which a write that failed is tried again. Shorter in tests, which
+/// have many disks that fail.
+const SECOND: Duration = if cfg!(test) { Duration::from_millis(3) } else { Duration::from_secs(1) };
 /// The bytes that are written at a time.
 const WRITTEN_EACH: usize = 1 << 20;
 /// The time that a sync may take where workers write and sync themselves, in microseconds.

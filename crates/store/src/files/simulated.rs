@@ -14,15 +14,30 @@
 
 use std::collections::{BTreeMap, HashSet};
 use std::io::{self, Read, Write};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
 
 use super::{Entry, EntryKind, File, Files, Lock};
 
-/// Returns the seeds of a test: so many, or as many as `SLUICEGATE_DISKS` says, from `SLUICEGATE_SEED` on.
-pub(crate) fn seeds(count: u64) -> std::ops::Range<u64> {
+/// Runs a test with one seed after the other, on some threads, until it has made so many disks, or as many as
+/// `SLUICEGATE_DISKS` says; the first seed is `SLUICEGATE_SEED`. For a seed the test returns the number of disks on which
+/// something went wrong, or could have: one for each place at which the machine stopped.
+pub(crate) fn on_disks(count: u64, threads: usize, test: impl Fn(u64) -> u64 + Sync) {
     let number = |name: &str| std::env::var(name).ok().and_then(|text| text.parse().ok());
-    let first = number("SLUICEGATE_SEED").unwrap_or(0);
-    first..first + number("SLUICEGATE_DISKS").unwrap_or(count)
+    let wanted = number("SLUICEGATE_DISKS").unwrap_or(count);
+    let (first, start) = (number("SLUICEGATE_SEED").unwrap_or(0), Instant::now());
+    let (next, disks) = (AtomicU64::new(first), AtomicU64::new(0));
+    std::thread::scope(|scope| {
+        let work = || {
+            while disks.load(Ordering::Relaxed) < wanted {
+                disks.fetch_add(test(next.fetch_add(1, Ordering::Relaxed)), Ordering::Relaxed);
+            }
+        };
+        (0..threads).for_each(|_| drop(scope.spawn(work)));
+    });
+    let (disks, next) = (disks.into_inner(), next.into_inner());
+    println!("{disks} disks, seeds {first} to {}, {:.1} s", next - 1, start.elapsed().as_secs_f64());
 }
 
 /// What goes wrong.
@@ -36,6 +51,8 @@ pub(crate) struct Plan {
     pub(crate) space: Option<u64>,
     /// Whether writes may write less than they are given.
     pub(crate) writes_short: bool,
+    /// The time that it takes to sync a file. What is written meanwhile is not synced by it.
+    pub(crate) sync_takes: Duration,
     pub(crate) page_bytes: usize,
     pub(crate) keeps_order: bool,
     /// Whether a file may have several names.
@@ -49,6 +66,7 @@ impl Default for Plan {
             error_at: None,
             space: None,
             writes_short: false,
+            sync_takes: Duration::ZERO,
             page_bytes: 4096,
             keeps_order: false,
             has_links: true,
@@ -559,21 +577,27 @@ impl File for DiskFile {
     fn sync_data(&mut self) -> io::Result<()> {
         let mut state = self.state();
         let result = state.operate();
+        let (count, takes) = (state.file(self.node).changes.len(), state.plan.sync_takes);
+        if result.is_ok() && !takes.is_zero() {
+            drop(state);
+            std::thread::sleep(takes);
+            state = self.state();
+            // The machine may have stopped meanwhile.
+            state.is_up()?;
+        }
         let mut file = std::mem::take(state.file(self.node));
-        file.durable = match (&result, state.is_up()) {
+        match (&result, state.is_up()) {
             (Ok(()), _) => {
-                let durable = file.with_changes();
-                file.changes.clear();
-                durable
+                let synced = count.min(file.changes.len());
+                file.changes.drain(..synced).for_each(|change| change.apply(&mut file.durable));
             }
             (Err(_), Ok(())) => {
                 let plan = state.plan.clone();
-                let durable = file.decided(&plan, &mut |limit| state.below(limit));
+                file.durable = file.decided(&plan, &mut |limit| state.below(limit));
                 file.changes.clear();
-                durable
             }
-            (Err(_), Err(_)) => std::mem::take(&mut file.durable),
-        };
+            (Err(_), Err(_)) => {}
+        }
         *state.file(self.node) = file;
         result
     }
@@ -668,6 +692,23 @@ mod tests {
             all.extend(now);
         }
         assert_eq!(all, some(&["", "a", "ab", "abc"]));
+    }
+
+    #[test]
+    fn what_is_written_during_a_sync_is_not_synced() {
+        let disk = Disk::new(1, Plan { sync_takes: Duration::from_millis(20), keeps_order: true, ..Plan::default() });
+        disk.put(b"f", b"");
+        let (mut file, mut other) = (disk.append(b"f").unwrap(), disk.append(b"f").unwrap());
+        file.write_all(b"a").unwrap();
+        let before = disk.operations();
+        std::thread::scope(|scope| {
+            scope.spawn(|| file.sync_data().unwrap());
+            while disk.operations() == before {
+                std::thread::yield_now();
+            }
+            other.write_all(b"b").unwrap();
+        });
+        assert_eq!(found(&disk, b"f"), some(&["a", "ab"]));
     }
 
     #[test]

@@ -11,8 +11,8 @@ use sluicegate_wire::resp::ReplyBuilder;
 
 use super::{LEFT_MAX, Queued, selected};
 use crate::Inner;
-use crate::catalogue::Handler;
 use crate::catalogue::Start;
+use crate::catalogue::{Flags, Handler};
 use crate::memory::Share;
 use crate::owned::ReplyForm;
 use crate::script::Pending;
@@ -81,6 +81,9 @@ impl Rest {
             }
             if let Handler::Keyspace(_) | Handler::Global(_) = spec.handler {
                 let mut unheard = ReplyBuilder::new();
+                if spec.flags.has(Flags::WRITE) {
+                    section.begin_to_write();
+                }
                 // If the command panics, only its reply is lost, which has no receiver.
                 let _ = catch_unwind(AssertUnwindSafe(|| {
                     let _ = section.execute_resolved(spec, self.db, &words, &mut unheard);
