@@ -17,6 +17,9 @@ const SEEDS: u64 = 20;
 /// The number of simulated disks of each of the four tests that have some: a million together.
 const DISKS: &str = "250000";
 
+/// The number of seeds with which files are compared with memory while everything changes.
+const LOADS: &str = "1000";
+
 /// How often a process under load is killed, in each test that does so.
 const KILLS: &str = "200";
 
@@ -58,6 +61,10 @@ pub fn soak(arguments: &[&str]) -> Result<(), String> {
     let disks = [("SLUICEGATE_DISKS", DISKS), ("SLUICEGATE_SEED", &(first_seed * 1_000).to_string())];
     if !cargo(&["-p", "sluicegate-store", "--lib", "every_crash"], &disks)? {
         failed.push("simulated disks".to_owned());
+    }
+    let loads = [("SLUICEGATE_LOADS", LOADS), ("SLUICEGATE_SEED", &(first_seed * 1_000).to_string())];
+    if !cargo(&["-p", "sluicegate-store", "--lib", "whatever_happens_meanwhile"], &loads)? {
+        failed.push("files beside a load".to_owned());
     }
     let kills = [("SLUICEGATE_KILLS", KILLS), ("SLUICEGATE_SEED", &first_seed.to_string())];
     if !cargo(&["-p", "sluicegate", "--test", "it", "durable"], &kills)? {

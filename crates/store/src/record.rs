@@ -4,8 +4,7 @@
 //! holds of these keys, with a number that is drawn there. So of two commands on the same key the one that ran first has
 //! the lower number. A section puts all its effects at its end, as one [`Unit`] and before its keys are released; keys
 //! that expire or are evicted are units of their own. [`Merger`] takes the buffers and returns the units in the order of
-//! their numbers, without a gap: a number is drawn and its unit is put under the same lock of a buffer, so a number that
-//! is missing will come. Nobody waits for the merger.
+//! their numbers, without a gap ([`order`]). Nobody waits for the merger.
 //!
 //! An effect has the form of the append-only file. Most are the words of the command; where these depend on time, chance
 //! or who waits, the command [puts others](crate::context::Ctx::record_as) in their place. What only this store knows, such
@@ -13,11 +12,12 @@
 
 pub(crate) mod annotation;
 mod merge;
+mod order;
 
 use std::cell::Cell;
 use std::future::poll_fn;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 use std::task::{Poll, Waker};
 use std::time::Duration;
 
@@ -26,20 +26,17 @@ use sluicegate_data::value::SHARED_MIN;
 
 use crate::aof::write::encode_head;
 use crate::loading::Loading;
+use crate::sync;
 use crate::thread::thread_number;
 
 pub(crate) use merge::Merger;
+use order::{Apart, Effects, Order};
 
 /// The bytes of units that may wait before commands that write have to.
 const WAITING_MAX: i64 = 64 << 20;
 
 /// The number of buffers; threads share them by their numbers.
 const BUFFERS: usize = 16;
-
-/// A number on cache lines of its own, because every writer changes it.
-#[repr(align(128))]
-#[derive(Default)]
-struct Apart<T>(T);
 
 thread_local! {
     /// Whether this thread has what it records taken itself, soon: a worker with clients that wait for the disk.
@@ -64,9 +61,7 @@ pub(crate) fn removal_of<'w>(key: &'w [u8], is_set: bool, elements: &'w [Box<[u8
 pub(crate) struct Record {
     /// Whether changes are recorded. Set with the gate closed.
     is_on: AtomicBool,
-    /// The number of the last unit.
-    last: Apart<AtomicU64>,
-    buffers: Box<[Apart<Mutex<Buffer>>]>,
+    order: Order<Unit>,
     /// The bytes of units that nobody has taken.
     waiting: Apart<AtomicI64>,
     /// Wakes the thread that takes them, if it sleeps.
@@ -82,14 +77,6 @@ pub(crate) struct Record {
 struct Taker {
     is_asleep: AtomicBool,
     thread: Mutex<Option<std::thread::Thread>>,
-}
-
-/// Units that a thread has put.
-#[derive(Default)]
-struct Buffer {
-    /// For each unit, its number and the end of its effects.
-    units: Vec<(u64, usize)>,
-    effects: Unit,
 }
 
 /// Effects that take place at once.
@@ -203,13 +190,27 @@ impl Unit {
     }
 }
 
+impl Effects for Unit {
+    #[inline]
+    fn count(&self) -> usize {
+        self.effects.len()
+    }
+
+    #[cold]
+    fn truncate(&mut self, count: usize) {
+        self.effects.truncate(count);
+        let (bytes, long) = self.effects.last().map_or((0, 0), |place| (place.bytes_end, place.long_end));
+        self.bytes.truncate(bytes);
+        self.long.truncate(long);
+        self.long_bytes = self.long.iter().map(|(_, word)| word.len()).sum();
+    }
+}
+
 impl Record {
     pub(crate) fn new(loading: Arc<Loading>) -> Record {
         Record {
             is_on: AtomicBool::new(false),
-            // So that 0 is below everything, for a file that has nothing yet.
-            last: Apart(AtomicU64::new(1)),
-            buffers: (0..BUFFERS).map(|_| Apart::default()).collect(),
+            order: Order::new(BUFFERS),
             waiting: Apart::default(),
             taker: Taker::default(),
             loading,
@@ -255,7 +256,17 @@ impl Record {
     /// Returns the number of the last unit. All changes that this thread has made or seen have this number or a lower one.
     #[inline]
     pub(crate) fn last(&self) -> u64 {
-        self.last.0.load(Ordering::SeqCst)
+        self.order.last()
+    }
+
+    /// Lets nothing behind the last unit be passed on, and returns its number. The gate is closed.
+    pub(crate) fn set_barrier(&self) -> u64 {
+        self.order.set_barrier()
+    }
+
+    /// Lets everything be passed on.
+    pub(crate) fn lift_barrier(&self) {
+        self.order.lift_barrier();
     }
 
     /// Returns the bytes of units that nobody has taken.
@@ -266,15 +277,11 @@ impl Record {
 
     /// Adds a unit with the effects that `add` adds. The caller has locked or holds what they changed.
     pub(crate) fn put(&self, add: impl FnOnce(&mut Unit)) {
-        let bytes = {
-            let mut buffer = self.buffers[thread_number() % BUFFERS].0.lock();
-            let Buffer { units, effects } = &mut *buffer;
+        let bytes = self.order.put(thread_number(), |effects| {
             let before = effects.len();
             add(effects);
-            let number = self.last.0.fetch_add(1, Ordering::SeqCst) + 1;
-            units.push((number, effects.effects.len()));
             effects.len() - before
-        };
+        });
         let before = self.waiting.0.fetch_add(bytes as i64, Ordering::SeqCst);
         if before + bytes as i64 > WAITING_MAX {
             self.loading.hold_writes(true);

@@ -2,7 +2,6 @@
 
 use std::io;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use super::State;
@@ -108,9 +107,7 @@ impl Inner {
             if basis == Basis::Anew {
                 self.record.set(true);
             }
-            let last = self.record.last();
-            appender.barrier.store(last, Ordering::SeqCst);
-            last
+            self.record.set_barrier()
         });
         let begun = match basis {
             Basis::Files => appender.ask(|writer| writer.rotate(appender, &parts, last).map(Some)),

@@ -1,5 +1,7 @@
 //! Stores that append to a file, and stores that are made of it.
 
+mod images;
+
 use std::collections::VecDeque;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;

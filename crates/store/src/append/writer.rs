@@ -67,7 +67,7 @@ struct Opens<'a>(&'a Appender);
 
 impl Drop for Opens<'_> {
     fn drop(&mut self) {
-        self.0.barrier.store(u64::MAX, Ordering::SeqCst);
+        self.0.record.lift_barrier();
     }
 }
 
@@ -176,9 +176,7 @@ impl Writer {
     /// Appends the units up to a number, and writes them.
     fn append(&mut self, appender: &Appender, until: u64) -> io::Result<()> {
         let Writer { log: Some(log), merger, .. } = self else { return Ok(()) };
-        merger.take(&appender.record);
-        // Read after the units were taken: a unit behind a cut was put after the barrier was set.
-        let until = until.min(self.until).min(appender.barrier.load(Ordering::SeqCst));
+        let until = until.min(self.until).min(merger.take(&appender.record));
         loop {
             let mut is_some = false;
             while log.waiting() < WRITTEN_EACH

@@ -57,6 +57,8 @@ pub(crate) struct Plan {
     pub(crate) keeps_order: bool,
     /// Whether a file may have several names.
     pub(crate) has_links: bool,
+    /// Whether the disk is kept as it is whenever a file gets a name with this end.
+    pub(crate) kept_at: Option<&'static [u8]>,
 }
 
 impl Default for Plan {
@@ -70,6 +72,7 @@ impl Default for Plan {
             page_bytes: 4096,
             keeps_order: false,
             has_links: true,
+            kept_at: None,
         }
     }
 }
@@ -87,6 +90,8 @@ struct State {
     operations: u64,
     nodes: Vec<Node>,
     locked: HashSet<usize>,
+    /// See [`Plan::kept_at`].
+    images: Vec<Disk>,
 }
 
 #[derive(Clone)]
@@ -246,6 +251,20 @@ impl State {
         }
     }
 
+    /// Returns the root of a disk that has what readers see at this moment.
+    fn image(&self) -> Disk {
+        let nodes = self.nodes.iter().map(|node| match node {
+            Node::File(FileNode { seen, .. }) => {
+                Node::File(FileNode { seen: seen.clone(), durable: seen.clone(), changes: Vec::new() })
+            }
+            Node::Directory(DirectoryNode { seen, .. }) => {
+                Node::Directory(DirectoryNode { seen: seen.clone(), durable: seen.clone(), changes: Vec::new() })
+            }
+        });
+        let (nodes, plan) = (nodes.collect(), Plan::default());
+        Disk::of(State { plan, random: 0, operations: 0, nodes, locked: HashSet::new(), images: Vec::new() })
+    }
+
     /// Returns how many bytes more there is space for.
     fn space(&self) -> usize {
         let used: usize =
@@ -258,7 +277,7 @@ impl Disk {
     /// Returns the root of an empty disk.
     pub(crate) fn new(seed: u64, plan: Plan) -> Disk {
         let nodes = vec![Node::Directory(DirectoryNode::default())];
-        Disk::of(State { plan, random: seed, operations: 0, nodes, locked: HashSet::new() })
+        Disk::of(State { plan, random: seed, operations: 0, nodes, locked: HashSet::new(), images: Vec::new() })
     }
 
     fn of(state: State) -> Disk {
@@ -318,7 +337,17 @@ impl Disk {
             has_links: plan.has_links,
             ..Plan::default()
         };
-        Disk::of(State { plan, random: seed, operations: 0, nodes, locked: HashSet::new() })
+        Disk::of(State { plan, random: seed, operations: 0, nodes, locked: HashSet::new(), images: Vec::new() })
+    }
+
+    /// Returns the root of a disk that has what readers see at this moment.
+    pub(crate) fn image(&self) -> Disk {
+        self.state().image()
+    }
+
+    /// Returns the disks that were [kept](Plan::kept_at).
+    pub(crate) fn images(&self) -> Vec<Disk> {
+        self.state().images.clone()
     }
 
     /// Returns a file's contents as readers see them, even if the machine has stopped.
@@ -414,6 +443,10 @@ impl Files for Disk {
         state.operate()?;
         let node = self.find(&mut state, from)?;
         self.change(&mut state, NameChange { removed: Some(from.to_vec()), added: Some((to.to_vec(), node)) });
+        if state.plan.kept_at.is_some_and(|end| to.ends_with(end)) {
+            let image = state.image();
+            state.images.push(image);
+        }
         Ok(())
     }
 

@@ -5,7 +5,7 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use sluicegate_testkit::history::{Call, NAMES, Op, State, explain, program};
-use sluicegate_testkit::{Client, Program};
+use sluicegate_testkit::{Client, Program, wait_for};
 
 use super::{kills, number, start};
 
@@ -53,16 +53,13 @@ fn round(dir: &str, server: &mut (Program, String), seed: u64) -> usize {
             let (address, told) = (&*address, (&clock, &calls));
             scope.spawn(move || carry_out(client, address, seed * 100 + client as u64, told));
         }
-        while clock.load(Ordering::SeqCst) < until {
-            std::thread::yield_now();
-        }
+        let comes = |time| wait_for("calls", || (clock.load(Ordering::SeqCst) >= time).then_some(()));
+        comes(until);
         if seed.is_multiple_of(3) {
             // The kill comes in the middle of it.
             reader.command(&["BGREWRITEAOF"]);
         }
-        while clock.load(Ordering::SeqCst) < until + 40 {
-            std::thread::yield_now();
-        }
+        comes(until + 40);
         program.signal(libc::SIGKILL);
     });
     program.wait();
