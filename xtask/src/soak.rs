@@ -14,9 +14,14 @@ const CASES: &str = "10000";
 /// The number of seeds with which garbage is sent to the store's sockets.
 const SEEDS: u64 = 20;
 
-/// The number of seeds of the tests on simulated disks, each with a run for every operation at which the machine may stop:
-/// together more than a million.
-const DISKS: &str = "4000";
+/// The number of simulated disks of each of the four tests that have some: a million together.
+const DISKS: &str = "250000";
+
+/// The number of seeds with which files are compared with memory while everything changes.
+const LOADS: &str = "1000";
+
+/// How often a process under load is killed, in each test that does so.
+const KILLS: &str = "200";
 
 /// The number of random scripts that are run by the store and by redis-server.
 const SCRIPTS: &str = "100000";
@@ -56,6 +61,14 @@ pub fn soak(arguments: &[&str]) -> Result<(), String> {
     let disks = [("SLUICEGATE_DISKS", DISKS), ("SLUICEGATE_SEED", &(first_seed * 1_000).to_string())];
     if !cargo(&["-p", "sluicegate-store", "--lib", "every_crash"], &disks)? {
         failed.push("simulated disks".to_owned());
+    }
+    let loads = [("SLUICEGATE_LOADS", LOADS), ("SLUICEGATE_SEED", &(first_seed * 1_000).to_string())];
+    if !cargo(&["-p", "sluicegate-store", "--lib", "whatever_happens_meanwhile"], &loads)? {
+        failed.push("files beside a load".to_owned());
+    }
+    let kills = [("SLUICEGATE_KILLS", KILLS), ("SLUICEGATE_SEED", &first_seed.to_string())];
+    if !cargo(&["-p", "sluicegate", "--test", "it", "durable"], &kills)? {
+        failed.push("killed processes".to_owned());
     }
     // Each script has a seed of its own.
     let scripts = [("SLUICEGATE_SCRIPTS", SCRIPTS), ("SLUICEGATE_SEED", &(first_seed * 1_000).to_string())];

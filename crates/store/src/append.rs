@@ -93,9 +93,6 @@ pub(crate) struct Appender {
     durable: AtomicU64,
     /// Clients that wait for a unit to be durable.
     waiting: Mutex<Vec<(u64, Waker)>>,
-    /// The number of the last unit before a cut, beyond which nothing is appended until the new increment is there;
-    /// otherwise `u64::MAX`. Set with the gate closed.
-    barrier: AtomicU64,
     /// Whether the file cannot be written or synced at present.
     is_failing: AtomicBool,
     /// Whether workers may write and sync themselves.
@@ -165,7 +162,6 @@ impl Appender {
             open: Mutex::default(),
             durable: AtomicU64::new(0),
             waiting: Mutex::default(),
-            barrier: AtomicU64::new(u64::MAX),
             is_failing: AtomicBool::new(false),
             may_help: AtomicBool::new(false),
             sync_us: AtomicU64::new(0),

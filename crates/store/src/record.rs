@@ -4,8 +4,7 @@
 //! holds of these keys, with a number that is drawn there. So of two commands on the same key the one that ran first has
 //! the lower number. A section puts all its effects at its end, as one [`Unit`] and before its keys are released; keys
 //! that expire or are evicted are units of their own. [`Merger`] takes the buffers and returns the units in the order of
-//! their numbers, without a gap: a number is drawn and its unit is put under the same lock of a buffer, so a number that
-//! is missing will come. Nobody waits for the merger.
+//! their numbers, without a gap ([`order`]). Nobody waits for the merger.
 //!
 //! An effect has the form of the append-only file. Most are the words of the command; where these depend on time, chance
 //! or who waits, the command [puts others](crate::context::Ctx::record_as) in their place. What only this store knows, such
@@ -13,10 +12,11 @@
 
 pub(crate) mod annotation;
 mod merge;
+mod order;
 
 use std::cell::Cell;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use parking_lot::Mutex;
@@ -24,25 +24,20 @@ use sluicegate_data::value::SHARED_MIN;
 
 use crate::aof::write::encode_head;
 use crate::loading::{Behind, Loading};
+use crate::sync;
 use crate::thread::thread_number;
 
 pub(crate) use merge::Merger;
+use order::{Effects, Order};
 
-/// The bytes of units that may wait before commands that write have to, and the bytes of a buffer after which it looks
-/// how many wait.
+/// The bytes of units that may wait before commands that write have to.
 const WAITING_MAX: u64 = 64 << 20;
-const LOOKS_EACH: usize = 1 << 20;
 
 /// The memory of a buffer that is used again.
 const KEPT_MAX: usize = 1 << 20;
 
 /// The number of buffers; threads share them by their numbers.
 const BUFFERS: usize = 16;
-
-/// A number on cache lines of its own, because every writer changes it.
-#[repr(align(128))]
-#[derive(Default)]
-struct Apart<T>(T);
 
 thread_local! {
     /// Whether this thread has what it records taken itself, soon: a worker with clients that wait for the disk.
@@ -67,9 +62,7 @@ pub(crate) fn removal_of<'w>(key: &'w [u8], is_set: bool, elements: &'w [Box<[u8
 pub(crate) struct Record {
     /// Whether changes are recorded. Set with the gate closed.
     is_on: AtomicBool,
-    /// The number of the last unit.
-    last: Apart<AtomicU64>,
-    buffers: Box<[Apart<Buffer>]>,
+    order: Order<Unit>,
     /// Wakes the thread that takes them, if it sleeps.
     taker: Taker,
     /// Where it is told that too much waits.
@@ -81,22 +74,6 @@ pub(crate) struct Record {
 struct Taker {
     is_asleep: AtomicBool,
     thread: Mutex<Option<std::thread::Thread>>,
-}
-
-/// Units that threads have put and nobody has taken.
-#[derive(Default)]
-struct Buffer {
-    units: Mutex<Units>,
-    /// Their bytes. Changed under the lock.
-    bytes: AtomicU64,
-}
-
-/// Units in the order of their numbers.
-#[derive(Default)]
-struct Units {
-    /// For each unit, its number and the end of its effects.
-    units: Vec<(u64, usize)>,
-    effects: Unit,
 }
 
 /// Effects that take place at once.
@@ -191,17 +168,6 @@ impl Unit {
         self.effects.is_empty()
     }
 
-    /// Removes its effects, and keeps the memory unless it is much.
-    fn clear(&mut self) {
-        if self.bytes.capacity() > KEPT_MAX {
-            *self = Unit::default();
-        }
-        self.effects.clear();
-        self.bytes.clear();
-        self.long.clear();
-        self.long_bytes = 0;
-    }
-
     /// Adds the effects of another unit.
     pub(crate) fn append(&mut self, other: &mut Unit) {
         let (bytes, long) = (self.bytes.len(), self.long.len());
@@ -214,23 +180,42 @@ impl Unit {
         self.long.extend(other.long.drain(..).map(|(at, word)| (at + bytes, word)));
         self.long_bytes += std::mem::take(&mut other.long_bytes);
     }
+}
 
-    /// Returns its length in bytes.
-    fn len(&self) -> usize {
+impl Effects for Unit {
+    #[inline]
+    fn count(&self) -> usize {
+        self.effects.len()
+    }
+
+    #[inline]
+    fn bytes(&self) -> usize {
         self.bytes.len() + self.long_bytes
+    }
+
+    fn clear(&mut self) {
+        if self.bytes.capacity() > KEPT_MAX {
+            *self = Unit::default();
+        }
+        self.effects.clear();
+        self.bytes.clear();
+        self.long.clear();
+        self.long_bytes = 0;
+    }
+
+    #[cold]
+    fn truncate(&mut self, count: usize) {
+        self.effects.truncate(count);
+        let (bytes, long) = self.effects.last().map_or((0, 0), |place| (place.bytes_end, place.long_end));
+        self.bytes.truncate(bytes);
+        self.long.truncate(long);
+        self.long_bytes = self.long.iter().map(|(_, word)| word.len()).sum();
     }
 }
 
 impl Record {
     pub(crate) fn new(loading: Arc<Loading>) -> Record {
-        Record {
-            is_on: AtomicBool::new(false),
-            // So that 0 is below everything, for a file that has nothing yet.
-            last: Apart(AtomicU64::new(1)),
-            buffers: (0..BUFFERS).map(|_| Apart::default()).collect(),
-            taker: Taker::default(),
-            loading,
-        }
+        Record { is_on: AtomicBool::new(false), order: Order::new(BUFFERS), taker: Taker::default(), loading }
     }
 
     /// Returns whether changes are recorded.
@@ -247,31 +232,32 @@ impl Record {
     /// Returns the number of the last unit. All changes that this thread has made or seen have this number or a lower one.
     #[inline]
     pub(crate) fn last(&self) -> u64 {
-        self.last.0.load(Ordering::SeqCst)
+        self.order.last()
+    }
+
+    /// Lets nothing behind the last unit be passed on, and returns its number. The gate is closed.
+    pub(crate) fn set_barrier(&self) -> u64 {
+        self.order.set_barrier()
+    }
+
+    /// Lets everything be passed on.
+    pub(crate) fn lift_barrier(&self) {
+        self.order.lift_barrier();
     }
 
     /// Returns the bytes of units that nobody has taken.
     pub(crate) fn waiting(&self) -> u64 {
-        self.buffers.iter().map(|buffer| buffer.0.bytes.load(Ordering::Relaxed)).sum()
+        self.order.waiting()
     }
 
     /// Adds a unit with the effects that `add` adds. The caller has locked or holds what they changed.
     pub(crate) fn put(&self, add: impl FnOnce(&mut Unit)) {
-        let Buffer { units, bytes } = &self.buffers[thread_number() % BUFFERS].0;
-        {
-            let mut buffer = units.lock();
-            let Units { units, effects } = &mut *buffer;
-            let before = effects.len();
-            add(effects);
-            let after = effects.len();
-            bytes.store(after as u64, Ordering::Relaxed);
-            let number = self.last.0.fetch_add(1, Ordering::SeqCst) + 1;
-            units.push((number, effects.effects.len()));
-            if before / LOOKS_EACH != after / LOOKS_EACH && self.waiting() > WAITING_MAX {
-                // Under the lock, so that whoever takes this unit ends it.
+        let look = || {
+            if self.waiting() > WAITING_MAX {
                 self.loading.hold_writes(Behind::AppendOnly);
             }
-        }
+        };
+        self.order.put(thread_number(), add, look);
         if !COMMITS.get() {
             self.taker.wake();
         }

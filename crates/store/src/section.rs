@@ -81,6 +81,8 @@ pub struct Section {
     hash_last: Option<u64>,
     /// Whether memory is full and nothing can be evicted but keys held by sections; it does not check again.
     is_full: bool,
+    /// Whether it writes, even if the disk fails meanwhile: half of a section is worse than all of it in memory only.
+    is_writing: bool,
     /// Whether its commands' accesses do not change LRU and LFU data: CLIENT NO-TOUCH.
     is_traceless: bool,
     /// Whether it was ended by [`finish`](Self::finish); a drop before that is an abort.
@@ -195,6 +197,7 @@ impl Section {
             used_last: 0,
             hash_last: None,
             is_full: false,
+            is_writing: false,
             is_traceless: false,
             is_finished: false,
         }
@@ -458,18 +461,27 @@ impl Section {
         }
     }
 
+    /// Lets the section write to its end: whether the disk allows that was seen before it began.
+    pub(crate) fn begin_to_write(&mut self) {
+        self.is_writing = true;
+    }
+
     /// Returns whether a command is refused because the last save failed or the append-only file cannot be written, and
-    /// writes the error.
+    /// writes the error. As in Redis, a section that has written continues to its end.
     #[inline]
-    fn is_refused(&self, spec: &CommandSpec, out: &mut dyn ReplySink) -> bool {
-        if !self.inner.loading.refuses_some() || !spec.flags.has(Flags::WRITE) {
+    fn is_refused(&mut self, spec: &CommandSpec, out: &mut dyn ReplySink) -> bool {
+        if self.is_writing || !spec.flags.has(Flags::WRITE) {
             return false;
         }
-        let refusal = self.inner.loading.refusal_of_writes();
-        if let Some(text) = refusal {
+        let loading = &self.inner.loading;
+        if loading.refuses_some()
+            && let Some(text) = loading.refusal_of_writes()
+        {
             out.error(text);
+            return true;
         }
-        refusal.is_some()
+        self.is_writing = true;
+        false
     }
 
     /// Like [`try_execute`](Self::try_execute), for a command whose only key it [knows](Self::knows).
@@ -531,6 +543,9 @@ impl Section {
         out: &mut dyn ReplySink,
     ) -> Result<(), SectionError> {
         let Handler::Keyspace(handle) = spec.handler else { return Err(SectionError::NotAllowed) };
+        if self.is_refused(spec, out) {
+            return Ok(());
+        }
         self.pinned(spec, db, words, |ctx| {
             if let Some(prepare) = spec.prepare {
                 prepare(ctx);

@@ -42,8 +42,8 @@ use tokio::time::Sleep;
 
 use crate::Inner;
 use crate::big::{MANY_KEYS, carry_out};
-use crate::catalogue::{CommandSpec, Cost, Handler, Numbered};
-use crate::catalogue::{Guard, ScriptHandle, Start};
+use crate::catalogue::{CommandSpec, Cost, Flags, Guard, Handler, Numbered};
+use crate::catalogue::{ScriptHandle, Start};
 use crate::effect::{Collected, Effect};
 use crate::gate::Closed;
 use crate::hold::Ticket;
@@ -730,6 +730,9 @@ impl Exec {
             },
             (None, Turn::Held(section)) => {
                 section.set_traceless(is_traceless);
+                if spec.flags.has(Flags::WRITE) {
+                    section.begin_to_write();
+                }
                 match section.try_execute(spec, db, &words, out) {
                     Ok(done) => return done,
                     Err(refused) => out.error(&refused.to_string()),

@@ -1,6 +1,6 @@
 //! The lock-free parts under a model checker, which runs them in every order that the memory model allows (within a
-//! bound of preemptions): the claim word of blocked clients, the lock of stripes, the progress of tickets, and the gate's
-//! turnstile.
+//! bound of preemptions): the claim word of blocked clients, the lock of stripes, the progress of tickets, the gate's
+//! turnstile, the order of the record, and the parity of entries.
 
 #[allow(dead_code, reason = "not everything of it is under test")]
 #[path = "../src/claim.rs"]
@@ -8,17 +8,67 @@ mod claim;
 #[path = "../src/leaf_lock.rs"]
 mod leaf_lock;
 #[allow(dead_code, reason = "not everything of it is under test")]
+#[path = "../src/record/order.rs"]
+mod order;
+#[path = "loom/parity.rs"]
+mod parity;
+#[allow(dead_code, reason = "not everything of it is under test")]
 #[path = "../src/progress.rs"]
 mod progress;
+#[path = "loom/record.rs"]
+mod record;
 #[allow(dead_code, reason = "not everything of it is under test")]
 #[path = "../src/turnstile.rs"]
 mod turnstile;
 
 /// What the files are made of here.
 mod sync {
-    pub(crate) use loom::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicUsize, Ordering};
+    pub(crate) use loom::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, AtomicUsize, Ordering};
     pub(crate) use loom::sync::{Mutex, MutexGuard};
     pub(crate) use loom::thread::yield_now;
+
+    /// A lock that a panic does not poison, which the checker's own cannot be.
+    pub(crate) struct ParkingMutex<T>(Futex, std::cell::UnsafeCell<T>);
+
+    // SAFETY: the value is used under the lock only.
+    unsafe impl<T: Send> Sync for ParkingMutex<T> {}
+
+    pub(crate) struct ParkingGuard<'l, T>(&'l ParkingMutex<T>);
+
+    impl<T> ParkingMutex<T> {
+        pub(crate) fn new(value: T) -> ParkingMutex<T> {
+            ParkingMutex(Futex::new(crate::leaf_lock::FREE), std::cell::UnsafeCell::new(value))
+        }
+
+        pub(crate) fn lock(&self) -> ParkingGuard<'_, T> {
+            if !crate::leaf_lock::try_lock(&self.0) {
+                crate::leaf_lock::lock(&self.0, || false);
+            }
+            ParkingGuard(self)
+        }
+    }
+
+    impl<T> std::ops::Deref for ParkingGuard<'_, T> {
+        type Target = T;
+
+        fn deref(&self) -> &T {
+            // SAFETY: it is locked.
+            unsafe { &*self.0.1.get() }
+        }
+    }
+
+    impl<T> std::ops::DerefMut for ParkingGuard<'_, T> {
+        fn deref_mut(&mut self) -> &mut T {
+            // SAFETY: it is locked, and this is the only guard.
+            unsafe { &mut *self.0.1.get() }
+        }
+    }
+
+    impl<T> Drop for ParkingGuard<'_, T> {
+        fn drop(&mut self) {
+            crate::leaf_lock::unlock(&self.0.0);
+        }
+    }
 
     /// As the kernel does it: who wants to sleep looks at the word while nobody can wake.
     pub(crate) struct Futex(AtomicU32, Mutex<()>, loom::sync::Condvar);
@@ -104,6 +154,14 @@ fn check(bound: usize, model: impl Fn() + Sync + Send + 'static) {
     builder.preemption_bound = Some(bound);
     builder.max_branches = 100_000;
     builder.check(model);
+}
+
+/// Checks that the checker finds what is wrong with a model: some order ends in a panic with this text.
+fn check_wrong(bound: usize, text: &'static str, model: impl Fn() + Sync + Send + 'static) {
+    let found = std::thread::spawn(move || check(bound, model)).join().expect_err("nothing wrong was found");
+    let found =
+        found.downcast::<String>().map_or_else(|found| *found.downcast::<&str>().expect("a text"), |text| text.leak());
+    assert!(found.contains(text), "found instead: {found}");
 }
 
 #[test]

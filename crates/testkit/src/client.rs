@@ -62,6 +62,11 @@ impl Client {
         self.stream.write_all(bytes.as_ref()).expect("the peer reads");
     }
 
+    /// Sends bytes. Returns false if the peer is gone.
+    pub fn try_send(&mut self, bytes: &[u8]) -> bool {
+        self.stream.write_all(bytes).is_ok()
+    }
+
     /// Ends the sending direction.
     pub fn finish(&self) {
         let _ = self.stream.shutdown(Shutdown::Write);
@@ -103,23 +108,39 @@ impl Client {
     /// Reads until `end` was received; returns everything up to and with it.
     #[track_caller]
     pub fn read_until(&mut self, end: &[u8]) -> Vec<u8> {
+        let read = self.try_read_until(end);
+        read.unwrap_or_else(|| panic!("closed before {:?}; received {:?}", String::from_utf8_lossy(end), self.seen()))
+    }
+
+    #[track_caller]
+    fn try_read_until(&mut self, end: &[u8]) -> Option<Vec<u8>> {
         let mut looked_at = 0;
         loop {
             if let Some(at) = self.received[looked_at..].windows(end.len()).position(|window| window == end) {
-                return self.received.drain(..looked_at + at + end.len()).collect();
+                return Some(self.received.drain(..looked_at + at + end.len()).collect());
             }
             looked_at = (self.received.len() + 1).saturating_sub(end.len());
-            assert!(self.fill(), "closed before {:?}; received {:?}", String::from_utf8_lossy(end), self.seen());
+            if !self.fill() {
+                return None;
+            }
         }
     }
 
     /// Reads exactly `count` bytes.
     #[track_caller]
     pub fn read_exact(&mut self, count: usize) -> Vec<u8> {
+        let read = self.try_read_exact(count);
+        read.unwrap_or_else(|| panic!("closed before {count} bytes; received {:?}", self.seen()))
+    }
+
+    #[track_caller]
+    fn try_read_exact(&mut self, count: usize) -> Option<Vec<u8>> {
         while self.received.len() < count {
-            assert!(self.fill(), "closed before {count} bytes; received {:?}", self.seen());
+            if !self.fill() {
+                return None;
+            }
         }
-        self.received.drain(..count).collect()
+        Some(self.received.drain(..count).collect())
     }
 
     /// Reads a line, with its end taken off.
@@ -191,29 +212,29 @@ impl Client {
     /// Reads one complete RESP reply and returns its bytes unchanged.
     #[track_caller]
     pub fn read_reply(&mut self) -> Vec<u8> {
-        let mut bytes = self.read_until(b"\r\n");
+        let read = self.try_read_reply();
+        read.unwrap_or_else(|| panic!("closed within a reply; received {:?}", self.seen()))
+    }
+
+    /// Reads one complete RESP reply; [`None`] if the peer is gone.
+    #[track_caller]
+    pub fn try_read_reply(&mut self) -> Option<Vec<u8>> {
+        let mut bytes = self.try_read_until(b"\r\n")?;
         let text = String::from_utf8_lossy(&bytes[1..bytes.len() - 2]).into_owned();
         let count = text.parse::<i64>().unwrap_or(0);
-        match bytes[0] {
+        let parts = match bytes[0] {
             b'$' | b'=' | b'!' if count >= 0 => {
-                let rest = self.read_exact(count as usize + 2);
-                bytes.extend_from_slice(&rest);
+                bytes.extend(self.try_read_exact(count as usize + 2)?);
+                0
             }
-            b'*' | b'~' | b'>' => {
-                for _ in 0..count.max(0) {
-                    let part = self.read_reply();
-                    bytes.extend_from_slice(&part);
-                }
-            }
-            b'%' => {
-                for _ in 0..count.max(0) * 2 {
-                    let part = self.read_reply();
-                    bytes.extend_from_slice(&part);
-                }
-            }
-            _ => {}
+            b'*' | b'~' | b'>' => count.max(0),
+            b'%' => count.max(0) * 2,
+            _ => 0,
+        };
+        for _ in 0..parts {
+            bytes.extend(self.try_read_reply()?);
         }
-        bytes
+        Some(bytes)
     }
 
     /// Sends a command and returns its reply as text, e.g. `+PONG\r\n`.

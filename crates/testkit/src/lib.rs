@@ -8,6 +8,7 @@
 
 mod certificates;
 mod client;
+pub mod history;
 mod pebble;
 mod peer;
 mod process;

@@ -322,7 +322,7 @@ mod tests {
     use sluicegate_data::random::numbers;
 
     use super::*;
-    use crate::files::simulated::{Disk, Plan, seeds};
+    use crate::files::simulated::{Disk, Plan, on_disks};
 
     const DIRECTORY: &[u8] = b"appendonlydir";
     const NAME: &[u8] = b"appendonly.aof";
@@ -491,28 +491,22 @@ mod tests {
 
     #[test]
     fn every_crash_and_fault_leaves_files_with_all_durable_data() {
-        let mut cases = 0;
-        for seed in seeds(24) {
+        on_disks(2_000, 1, |seed| {
+            let mut disks = 0;
             let old = (seed % 4 == 0).then_some(5);
-            let base = Plan {
-                page_bytes: 16,
-                keeps_order: seed % 3 == 0,
-                writes_short: false,
-                has_links: seed % 8 > 0,
-                ..Plan::default()
-            };
+            let base = Plan { page_bytes: 16, keeps_order: seed % 3 == 0, has_links: seed % 8 > 0, ..Plan::default() };
             assert!(check(seed, base.clone(), old));
             for at in 0.. {
                 let failing = Plan { error_at: Some((at, libc::EIO)), ..base.clone() };
                 check(seed, failing.clone(), old);
                 check(seed, Plan { crash_at: Some(at + 2 + (seed + at) % 6), ..failing }, old);
-                cases += 3;
+                disks += 3;
                 if check(seed, Plan { crash_at: Some(at), ..base.clone() }, old) {
                     break;
                 }
             }
-        }
-        assert!(cases > 2_000, "{cases}");
+            disks
+        });
     }
 
     #[test]

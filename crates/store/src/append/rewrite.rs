@@ -2,7 +2,6 @@
 
 use std::io;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use super::State;
@@ -14,8 +13,8 @@ use crate::save::{Basis, Job, Kind, NotSaved, SaveEnd, Saving};
 /// Failures after which the next automatic rewrite has to wait, and the longest wait.
 const FAILURES_MAX: u32 = 3;
 const WAIT_MAX: Duration = Duration::from_secs(3600);
-/// The time after which a store that has to begin anew tries again.
-const AGAIN: Duration = Duration::from_secs(1);
+/// The time after which a store that has to begin anew tries again. Shorter in tests, which have many disks that fail.
+const AGAIN: Duration = if cfg!(test) { Duration::from_millis(3) } else { Duration::from_secs(1) };
 
 /// Returns the name under which a base is written.
 pub(super) fn temporary() -> String {
@@ -114,9 +113,7 @@ impl Inner {
             if basis == Basis::Anew {
                 self.record.set(true);
             }
-            let last = self.record.last();
-            appender.barrier.store(last, Ordering::SeqCst);
-            last
+            self.record.set_barrier()
         });
         let begun = match basis {
             Basis::Files => appender.ask(|writer| writer.rotate(appender, &parts, last).map(Some)),

@@ -17,8 +17,9 @@ use crate::record::{Merger, Record};
 const GATHERED: Duration = Duration::from_millis(2);
 /// The time between two looks at how many there are.
 const LOOKS_EACH: Duration = Duration::from_micros(50);
-/// The time between two syncs with `everysec`.
-const SECOND: Duration = Duration::from_secs(1);
+/// The time between two syncs with `everysec`, and after which a write that failed is tried again. Shorter in tests, which
+/// have many disks that fail.
+const SECOND: Duration = if cfg!(test) { Duration::from_millis(3) } else { Duration::from_secs(1) };
 /// The bytes that are written at a time.
 const WRITTEN_EACH: usize = 1 << 20;
 /// The time that a sync may take where workers write and sync themselves, in microseconds.
@@ -88,7 +89,7 @@ struct Opens<'a>(&'a Appender);
 
 impl Drop for Opens<'_> {
     fn drop(&mut self) {
-        self.0.barrier.store(u64::MAX, Ordering::SeqCst);
+        self.0.record.lift_barrier();
     }
 }
 
@@ -203,9 +204,7 @@ impl Writer {
     /// Appends the units up to a number, and writes them.
     fn append(&mut self, appender: &Appender, until: u64) -> io::Result<()> {
         let Writer { log: Some(log), merger, .. } = self else { return Ok(()) };
-        merger.take(&appender.record);
-        // Read after the units were taken: a unit behind a cut was put after the barrier was set.
-        let until = until.min(self.until).min(appender.barrier.load(Ordering::SeqCst));
+        let until = until.min(self.until).min(merger.take(&appender.record));
         loop {
             let mut is_some = false;
             while log.waiting() < WRITTEN_EACH

@@ -14,15 +14,30 @@
 
 use std::collections::{BTreeMap, HashSet};
 use std::io::{self, Read, Write};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
 
 use super::{Entry, EntryKind, File, Files, Lock};
 
-/// Returns the seeds of a test: so many, or as many as `SLUICEGATE_DISKS` says, from `SLUICEGATE_SEED` on.
-pub(crate) fn seeds(count: u64) -> std::ops::Range<u64> {
+/// Runs a test with one seed after the other, on some threads, until it has made so many disks, or as many as
+/// `SLUICEGATE_DISKS` says; the first seed is `SLUICEGATE_SEED`. For a seed the test returns the number of disks on which
+/// something went wrong, or could have: one for each place at which the machine stopped.
+pub(crate) fn on_disks(count: u64, threads: usize, test: impl Fn(u64) -> u64 + Sync) {
     let number = |name: &str| std::env::var(name).ok().and_then(|text| text.parse().ok());
-    let first = number("SLUICEGATE_SEED").unwrap_or(0);
-    first..first + number("SLUICEGATE_DISKS").unwrap_or(count)
+    let wanted = number("SLUICEGATE_DISKS").unwrap_or(count);
+    let (first, start) = (number("SLUICEGATE_SEED").unwrap_or(0), Instant::now());
+    let (next, disks) = (AtomicU64::new(first), AtomicU64::new(0));
+    std::thread::scope(|scope| {
+        let work = || {
+            while disks.load(Ordering::Relaxed) < wanted {
+                disks.fetch_add(test(next.fetch_add(1, Ordering::Relaxed)), Ordering::Relaxed);
+            }
+        };
+        (0..threads).for_each(|_| drop(scope.spawn(work)));
+    });
+    let (disks, next) = (disks.into_inner(), next.into_inner());
+    println!("{disks} disks, seeds {first} to {}, {:.1} s", next - 1, start.elapsed().as_secs_f64());
 }
 
 /// What goes wrong.
@@ -36,10 +51,14 @@ pub(crate) struct Plan {
     pub(crate) space: Option<u64>,
     /// Whether writes may write less than they are given.
     pub(crate) writes_short: bool,
+    /// The time that it takes to sync a file. What is written meanwhile is not synced by it.
+    pub(crate) sync_takes: Duration,
     pub(crate) page_bytes: usize,
     pub(crate) keeps_order: bool,
     /// Whether a file may have several names.
     pub(crate) has_links: bool,
+    /// Whether the disk is kept as it is whenever a file gets a name with this end.
+    pub(crate) kept_at: Option<&'static [u8]>,
 }
 
 impl Default for Plan {
@@ -49,9 +68,11 @@ impl Default for Plan {
             error_at: None,
             space: None,
             writes_short: false,
+            sync_takes: Duration::ZERO,
             page_bytes: 4096,
             keeps_order: false,
             has_links: true,
+            kept_at: None,
         }
     }
 }
@@ -69,6 +90,8 @@ struct State {
     operations: u64,
     nodes: Vec<Node>,
     locked: HashSet<usize>,
+    /// See [`Plan::kept_at`].
+    images: Vec<Disk>,
 }
 
 #[derive(Clone)]
@@ -228,6 +251,20 @@ impl State {
         }
     }
 
+    /// Returns the root of a disk that has what readers see at this moment.
+    fn image(&self) -> Disk {
+        let nodes = self.nodes.iter().map(|node| match node {
+            Node::File(FileNode { seen, .. }) => {
+                Node::File(FileNode { seen: seen.clone(), durable: seen.clone(), changes: Vec::new() })
+            }
+            Node::Directory(DirectoryNode { seen, .. }) => {
+                Node::Directory(DirectoryNode { seen: seen.clone(), durable: seen.clone(), changes: Vec::new() })
+            }
+        });
+        let (nodes, plan) = (nodes.collect(), Plan::default());
+        Disk::of(State { plan, random: 0, operations: 0, nodes, locked: HashSet::new(), images: Vec::new() })
+    }
+
     /// Returns how many bytes more there is space for.
     fn space(&self) -> usize {
         let used: usize =
@@ -240,7 +277,7 @@ impl Disk {
     /// Returns the root of an empty disk.
     pub(crate) fn new(seed: u64, plan: Plan) -> Disk {
         let nodes = vec![Node::Directory(DirectoryNode::default())];
-        Disk::of(State { plan, random: seed, operations: 0, nodes, locked: HashSet::new() })
+        Disk::of(State { plan, random: seed, operations: 0, nodes, locked: HashSet::new(), images: Vec::new() })
     }
 
     fn of(state: State) -> Disk {
@@ -300,7 +337,17 @@ impl Disk {
             has_links: plan.has_links,
             ..Plan::default()
         };
-        Disk::of(State { plan, random: seed, operations: 0, nodes, locked: HashSet::new() })
+        Disk::of(State { plan, random: seed, operations: 0, nodes, locked: HashSet::new(), images: Vec::new() })
+    }
+
+    /// Returns the root of a disk that has what readers see at this moment.
+    pub(crate) fn image(&self) -> Disk {
+        self.state().image()
+    }
+
+    /// Returns the disks that were [kept](Plan::kept_at).
+    pub(crate) fn images(&self) -> Vec<Disk> {
+        self.state().images.clone()
     }
 
     /// Returns a file's contents as readers see them, even if the machine has stopped.
@@ -398,6 +445,10 @@ impl Files for Disk {
         state.operate()?;
         let node = self.find(&mut state, from)?;
         self.change(&mut state, NameChange { removed: Some(from.to_vec()), added: Some((to.to_vec(), node)) });
+        if state.plan.kept_at.is_some_and(|end| to.ends_with(end)) {
+            let image = state.image();
+            state.images.push(image);
+        }
         Ok(())
     }
 
@@ -561,21 +612,27 @@ impl File for DiskFile {
     fn sync_data(&mut self) -> io::Result<()> {
         let mut state = self.state();
         let result = state.operate();
+        let (count, takes) = (state.file(self.node).changes.len(), state.plan.sync_takes);
+        if result.is_ok() && !takes.is_zero() {
+            drop(state);
+            std::thread::sleep(takes);
+            state = self.state();
+            // The machine may have stopped meanwhile.
+            state.is_up()?;
+        }
         let mut file = std::mem::take(state.file(self.node));
-        file.durable = match (&result, state.is_up()) {
+        match (&result, state.is_up()) {
             (Ok(()), _) => {
-                let durable = file.with_changes();
-                file.changes.clear();
-                durable
+                let synced = count.min(file.changes.len());
+                file.changes.drain(..synced).for_each(|change| change.apply(&mut file.durable));
             }
             (Err(_), Ok(())) => {
                 let plan = state.plan.clone();
-                let durable = file.decided(&plan, &mut |limit| state.below(limit));
+                file.durable = file.decided(&plan, &mut |limit| state.below(limit));
                 file.changes.clear();
-                durable
             }
-            (Err(_), Err(_)) => std::mem::take(&mut file.durable),
-        };
+            (Err(_), Err(_)) => {}
+        }
         *state.file(self.node) = file;
         result
     }
@@ -670,6 +727,23 @@ mod tests {
             all.extend(now);
         }
         assert_eq!(all, some(&["", "a", "ab", "abc"]));
+    }
+
+    #[test]
+    fn what_is_written_during_a_sync_is_not_synced() {
+        let disk = Disk::new(1, Plan { sync_takes: Duration::from_millis(20), keeps_order: true, ..Plan::default() });
+        disk.put(b"f", b"");
+        let (mut file, mut other) = (disk.append(b"f").unwrap(), disk.append(b"f").unwrap());
+        file.write_all(b"a").unwrap();
+        let before = disk.operations();
+        std::thread::scope(|scope| {
+            scope.spawn(|| file.sync_data().unwrap());
+            while disk.operations() == before {
+                std::thread::yield_now();
+            }
+            other.write_all(b"b").unwrap();
+        });
+        assert_eq!(found(&disk, b"f"), some(&["a", "ab"]));
     }
 
     #[test]

@@ -1,101 +1,49 @@
 //! Units of all threads in the order of their numbers.
 
-use std::collections::VecDeque;
-use std::sync::atomic::Ordering;
-
-use super::{Place, Record, Unit, Units};
+use super::{BUFFERS, Place, Record, Unit, order};
 use crate::aof::write::Effect;
 use crate::loading::Behind;
 
 /// What the thread that takes units knows of them.
-pub(crate) struct Merger {
-    /// For each buffer, what was taken from it, in its order.
-    taken: Vec<VecDeque<Chunk>>,
-    /// The number of the next unit.
-    next: u64,
-    /// The buffer of the last unit.
-    from: usize,
-    /// Memory for buffers.
-    spare: Vec<Units>,
-}
-
-/// The contents of a buffer.
-struct Chunk {
-    units: Units,
-    /// The unit that comes next, and where its effects begin.
-    at: usize,
-    effect: usize,
-}
+pub(crate) struct Merger(order::Merger<Unit>);
 
 /// A unit in its place.
 pub(crate) struct Taken<'m> {
-    chunk: &'m Chunk,
+    /// Effects of several units.
+    all: &'m Unit,
     effects: std::ops::Range<usize>,
 }
 
 impl Merger {
     /// Returns a merger of the units from a number on.
     pub(crate) fn new(next: u64) -> Merger {
-        let taken = (0..super::BUFFERS).map(|_| VecDeque::new()).collect();
-        Merger { taken, next, from: 0, spare: Vec::new() }
+        Merger(order::Merger::new(BUFFERS, next))
     }
 
     /// Returns the number of the next unit.
     pub(crate) fn next_number(&self) -> u64 {
-        self.next
+        self.0.next_number()
     }
 
-    /// Takes the units that are in the buffers now.
-    pub(crate) fn take(&mut self, record: &Record) {
-        for (buffer, taken) in record.buffers.iter().zip(&mut self.taken) {
-            let units = {
-                let mut units = buffer.0.units.lock();
-                if units.units.is_empty() {
-                    continue;
-                }
-                buffer.0.bytes.store(0, Ordering::Relaxed);
-                std::mem::replace(&mut *units, self.spare.pop().unwrap_or_default())
-            };
-            taken.push_back(Chunk { units, at: 0, effect: 0 });
-        }
+    /// Takes the units that are in the buffers now. Returns the number up to which they may be passed on.
+    pub(crate) fn take(&mut self, record: &Record) -> u64 {
+        let until = self.0.take(&record.order);
         if record.loading.holds_writes_for(Behind::AppendOnly) {
             record.loading.release_writes(Behind::AppendOnly);
         }
+        until
     }
 
     /// Calls `use_unit` with the next unit, if it was taken and its number is at most `until`. Returns whether it was.
     pub(crate) fn pass(&mut self, until: u64, use_unit: impl FnOnce(Taken<'_>)) -> bool {
-        if self.next > until {
-            return false;
-        }
-        let is_next =
-            |taken: &VecDeque<Chunk>| taken.front().is_some_and(|chunk| chunk.units.units[chunk.at].0 == self.next);
-        if !is_next(&self.taken[self.from]) {
-            let Some(from) = self.taken.iter().position(is_next) else { return false };
-            self.from = from;
-        }
-        let taken = &mut self.taken[self.from];
-        let Some(chunk) = taken.front_mut() else { return false };
-        let end = chunk.units.units[chunk.at].1;
-        use_unit(Taken { chunk, effects: chunk.effect..end });
-        (chunk.at, chunk.effect) = (chunk.at + 1, end);
-        self.next += 1;
-        if chunk.at == chunk.units.units.len()
-            && let Some(Chunk { mut units, .. }) = taken.pop_front()
-            && self.spare.len() < super::BUFFERS
-        {
-            units.units.clear();
-            units.effects.clear();
-            self.spare.push(units);
-        }
-        true
+        self.0.pass(until, |all, effects| use_unit(Taken { all, effects }))
     }
 }
 
 impl<'m> Taken<'m> {
     /// Returns its effects.
     pub(crate) fn effects(&self) -> impl ExactSizeIterator<Item = Effect<'m>> {
-        let Unit { effects, bytes, long, .. } = &self.chunk.units.effects;
+        let Unit { effects, bytes, long, .. } = self.all;
         let before = |index: usize| index.checked_sub(1).map(|index| effects[index]);
         self.effects.clone().map(move |index| {
             let Place { database, bytes_end, long_end } = effects[index];
@@ -169,6 +117,38 @@ mod tests {
                 assert!(*bytes == expected);
             }
         }
+    }
+
+    /// A unit whose effects cannot be added to the end is not there, and not part of the next one.
+    #[test]
+    fn a_panic_leaves_no_part_of_a_unit() {
+        let record = Record::new(Arc::default());
+        let long = Arc::new(vec![b'x'; 5_000]);
+        let put = |record: &Record, panics: bool| {
+            record.put(|unit| {
+                unit.add(1, &[b"PING"]);
+                let words = [super::super::Word::Bytes(b"ECHO"), super::super::Word::Shared(&long)];
+                unit.add_words(2, words.into_iter());
+                if panics {
+                    std::panic::resume_unwind(Box::new(()));
+                }
+            });
+        };
+        put(&record, false);
+        let waiting = record.waiting();
+        assert!(std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| put(&record, true))).is_err());
+        put(&record, false);
+        assert_eq!(record.waiting(), 2 * waiting);
+        let (mut merger, mut found) = (Merger::new(2), Vec::new());
+        merger.take(&record);
+        while merger.pass(u64::MAX, |unit| {
+            let databases: Vec<u32> = unit.effects().map(|effect| effect.database).collect();
+            let mut bytes = Vec::new();
+            unit.effects().for_each(|effect| effect.write(&mut bytes));
+            found.push((databases, bytes.len() as u64));
+        }) {}
+        assert_eq!(found, vec![(vec![1, 2], waiting); 2]);
+        assert_eq!(record.waiting(), 0);
     }
 
     #[test]

@@ -13,7 +13,6 @@ use std::sync::Arc;
 
 use super::Server;
 use crate::aof::parts::{Found, Parts};
-use crate::config::ServerOptions;
 use crate::files::{Files as _, reason};
 use crate::replay::ReplayOptions;
 use crate::{Directory, Load, LoadOptions};

@@ -11,7 +11,7 @@ use sluicegate_wire::resp::ReplyBuilder;
 
 use super::{LEFT_MAX, Queued, selected};
 use crate::Inner;
-use crate::catalogue::{Guard, Handler, Start};
+use crate::catalogue::{Flags, Guard, Handler, Start};
 use crate::memory::Share;
 use crate::owned::ReplyForm;
 use crate::script::Pending;
@@ -86,6 +86,9 @@ impl Rest {
             }
             if let Handler::Keyspace(_) | Handler::Global(_) = spec.handler {
                 let mut unheard = ReplyBuilder::new();
+                if spec.flags.has(Flags::WRITE) {
+                    section.begin_to_write();
+                }
                 // If the command panics, only its reply is lost, which has no receiver.
                 let _ = catch_unwind(AssertUnwindSafe(|| {
                     let _ = section.execute_resolved(spec, self.db, &words, &mut unheard);

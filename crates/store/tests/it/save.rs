@@ -235,13 +235,52 @@ fn info(client: &mut Client, name: &str) -> String {
 const ACCOUNTS: u32 = 200;
 const AMOUNT: i64 = 1_000;
 
-/// Whatever moves money between accounts while a file is written — EXEC, scripts with and without declared keys, MSET,
-/// RENAME — the file has it on one side of the cut only.
+/// Returns a store with what the append-only file of a directory makes of one, while that is appended to and rewritten: of
+/// a copy.
+fn replayed(directory: &Path) -> Running {
+    let from = directory.join("appendonlydir");
+    let copy = tempfile::tempdir().expect("a directory");
+    wait_for("a copy of all files that a manifest names", || {
+        let to = copy.path().join("appendonlydir");
+        let _ = std::fs::remove_dir_all(&to);
+        std::fs::create_dir(&to).ok()?;
+        let manifest = std::fs::read_to_string(from.join("appendonly.aof.manifest")).ok()?;
+        for name in manifest.lines().filter_map(|line| line.split(' ').nth(1)) {
+            // A rewrite may have removed it.
+            std::fs::copy(from.join(name), to.join(name)).ok()?;
+        }
+        std::fs::write(to.join("appendonly.aof.manifest"), manifest).ok()
+    });
+    let again = Running::with(ServerOptions { appendonly: true, ..in_directory(copy.path()) }, 1);
+    if let Some(beginning) = again.server.begin().expect("right files") {
+        beginning.load().expect("right files");
+    }
+    again
+}
+
+/// Returns a store with what the file of the last save makes of one.
+fn saved(directory: &Path) -> Running {
+    let loaded = Store::new(StoreOptions::default());
+    let file = std::fs::File::open(directory.join("dump.rdb")).expect("a file");
+    loaded.load(file, None, LoadOptions::default()).expect("a whole file, and no key twice");
+    Running::serving(loaded, ServerOptions::default(), 1)
+}
+
+/// Whatever moves money between accounts while a file is saved or rewritten — EXEC, scripts with and without declared
+/// keys, MSET, RENAME — the file has it on one side of the cut only.
 #[test]
 fn files_have_transfers_whole_or_not_at_all() {
     let directory = tempfile::tempdir().expect("a directory");
-    let ours = Running::with(in_directory(directory.path()), 2);
+    let ours = Running::with(ServerOptions { appendonly: true, ..in_directory(directory.path()) }, 2);
+    if let Some(beginning) = ours.server.begin().expect("right files") {
+        beginning.load().expect("right files");
+    }
     let mut client = ours.connect();
+    // Each worker has a pair of its own for MSET.
+    for n in 0..4 {
+        let amount = AMOUNT.to_string();
+        assert_eq!(client.ask(&["MSET", &format!("one:{n}"), &amount, &format!("other:{n}"), &amount]), "+OK\r\n");
+    }
     for n in 0..ACCOUNTS {
         assert_eq!(client.ask(&["SET", &format!("account:{n}"), &AMOUNT.to_string()]), "+OK\r\n");
     }
@@ -275,7 +314,12 @@ fn files_have_transfers_whole_or_not_at_all() {
                             let script = "redis.call('decrby', ARGV[1], 5) redis.call('set', ARGV[2], redis.call('get', ARGV[2]) + 5)";
                             client.ask(&["EVAL", script, "0", &from, &to])
                         }
-                        12..14 => {
+                        12 => {
+                            let (one, amount) = ((random >> 20) as i64 % 5_000, 2 * AMOUNT);
+                            let [a, b] = ["one", "other"].map(|name| format!("{name}:{worker}"));
+                            client.ask(&["MSET", &a, &one.to_string(), &b, &(amount - one).to_string()])
+                        }
+                        13 => {
                             // The two accounts change places.
                             let script = "redis.call('rename', KEYS[1], 'x:' .. KEYS[1]) redis.call('rename', KEYS[2], KEYS[1]) redis.call('rename', 'x:' .. KEYS[1], KEYS[2])";
                             client.ask(&["EVAL", script, "2", &from, &to])
@@ -289,20 +333,28 @@ fn files_have_transfers_whole_or_not_at_all() {
                 }
             });
         }
-        for round in 1..=8 {
-            assert_eq!(client.ask(&["BGSAVE"]), "+Background saving started\r\n");
-            wait_for("the save", || (info(&mut client, "rdb_saves") == round.to_string()).then_some(()));
-            let loaded = Store::new(StoreOptions::default());
-            let file = std::fs::File::open(directory.path().join("dump.rdb")).expect("a file");
-            let keys = loaded.load(file, None, LoadOptions::default()).expect("a whole file").keys;
-            assert_eq!(keys, u64::from(ACCOUNTS) + 20_000, "round {round}");
-            let of_file = Running::serving(loaded, ServerOptions::default(), 1);
+        for round in 1..=6 {
+            let (figure, of_file) = if round % 2 == 1 {
+                assert_eq!(client.ask(&["BGSAVE"]), "+Background saving started\r\n");
+                ("rdb_saves", saved as fn(&Path) -> Running)
+            } else {
+                assert!(client.ask(&["BGREWRITEAOF"]).starts_with('+'));
+                ("aof_rewrites", replayed as fn(&Path) -> Running)
+            };
+            let count = (round + 1) / 2;
+            wait_for("its end", || (info(&mut client, figure) == count.to_string()).then_some(()));
+            let of_file = of_file(directory.path());
             let mut of_file = of_file.connect();
-            let sum: i64 = (0..ACCOUNTS)
-                .map(|n| of_file.ask(&["GET", &format!("account:{n}")]))
-                .map(|reply| reply.split("\r\n").nth(1).and_then(|text| text.parse::<i64>().ok()).expect("a number"))
-                .sum();
+            let mut amount = |key: &str| -> i64 {
+                let reply = of_file.ask(&["GET", key]);
+                reply.split("\r\n").nth(1).and_then(|text| text.parse().ok()).expect("a number")
+            };
+            let sum: i64 = (0..ACCOUNTS).map(|n| amount(&format!("account:{n}"))).sum();
             assert_eq!(sum, i64::from(ACCOUNTS) * AMOUNT, "round {round}");
+            for n in 0..4 {
+                assert_eq!(amount(&format!("one:{n}")) + amount(&format!("other:{n}")), 2 * AMOUNT, "round {round}");
+            }
+            assert_eq!(of_file.ask(&["DBSIZE"]), format!(":{}\r\n", ACCOUNTS + 20_000 + 8), "round {round}");
         }
         is_over.store(true, Ordering::Relaxed);
     });
@@ -312,28 +364,39 @@ fn files_have_transfers_whole_or_not_at_all() {
 /// The counter-example to cuts that sections may span: a script writes one key, another client deletes a second one, and
 /// the script, which has not declared it, makes it again. The file has it once.
 #[test]
-fn a_key_that_a_script_makes_again_across_a_save_is_once_in_the_file() {
-    let directory = tempfile::tempdir().expect("a directory");
-    let ours = Running::with(in_directory(directory.path()), 2);
-    let (mut client, mut other, mut saver) = (ours.connect(), ours.connect(), ours.connect());
-    for key in ["a", "n", "go"] {
-        assert_eq!(client.ask(&["SET", key, "old"]), "+OK\r\n");
+fn a_key_that_a_script_makes_again_across_a_cut_is_once_in_the_file() {
+    for (save, begun, figure) in
+        [("BGSAVE", "rdb_bgsave_in_progress", "rdb_saves"), ("BGREWRITEAOF", "aof_rewrite_in_progress", "aof_rewrites")]
+    {
+        let directory = tempfile::tempdir().expect("a directory");
+        let ours = Running::with(ServerOptions { appendonly: true, ..in_directory(directory.path()) }, 2);
+        if let Some(beginning) = ours.server.begin().expect("right files") {
+            beginning.load().expect("right files");
+        }
+        let (mut client, mut other, mut saver) = (ours.connect(), ours.connect(), ours.connect());
+        for key in ["a", "n", "go"] {
+            assert_eq!(client.ask(&["SET", key, "old"]), "+OK\r\n");
+        }
+        // It goes on once somebody has subscribed.
+        let script = "redis.call('set', KEYS[1], 'new') repeat until redis.call('pubsub', 'numsub', 'go')[2] == 1 \
+                      redis.call('set', ARGV[1], 'again')";
+        client.command(&["EVAL", script, "1", "a", "n"]);
+        wait_for("the script", || (!other.ask(&["SCRIPT", "PS"]).starts_with("*0")).then_some(()));
+        saver.command(&[save]);
+        wait_for("the cut", || (info(&mut other, begun) == "1").then_some(()));
+        assert!(other.ask(&["DEL", "n"]).starts_with(':'));
+        let mut starter = ours.connect();
+        starter.command(&["SUBSCRIBE", "go"]);
+        assert!(reply_of(&mut saver).starts_with('+'));
+        assert_eq!(reply_of(&mut client), "$-1\r\n");
+        wait_for("its end", || (info(&mut other, figure) == "1").then_some(()));
+        let of_file = if save == "BGSAVE" { saved(directory.path()) } else { replayed(directory.path()) };
+        let mut of_file = of_file.connect();
+        if save == "BGREWRITEAOF" {
+            assert_eq!(of_file.ask(&["MGET", "a", "n", "go"]), other.ask(&["MGET", "a", "n", "go"]));
+        }
+        assert_eq!(of_file.ask(&["GET", "go"]), "$3\r\nold\r\n");
     }
-    // It goes on once somebody has subscribed.
-    let script = "redis.call('set', KEYS[1], 'new') repeat until redis.call('pubsub', 'numsub', 'go')[2] == 1 \
-                  redis.call('set', ARGV[1], 'again')";
-    client.command(&["EVAL", script, "1", "a", "n"]);
-    wait_for("the script", || (!other.ask(&["SCRIPT", "PS"]).starts_with("*0")).then_some(()));
-    saver.command(&["BGSAVE"]);
-    wait_for("the cut", || (info(&mut other, "rdb_bgsave_in_progress") == "1").then_some(()));
-    assert!(other.ask(&["DEL", "n"]).starts_with(':'));
-    other.command(&["SUBSCRIBE", "go"]);
-    assert_eq!(reply_of(&mut saver), "+Background saving started\r\n");
-    assert_eq!(reply_of(&mut client), "$-1\r\n");
-    wait_for("the save", || (info(&mut saver, "rdb_saves") == "1").then_some(()));
-    let loaded = Store::new(StoreOptions::default());
-    let file = std::fs::File::open(directory.path().join("dump.rdb")).expect("a file");
-    assert!(loaded.load(file, None, LoadOptions::default()).is_ok(), "no key is twice in it");
 }
 
 /// Requests to two servers whose directories are gone, with save points.
