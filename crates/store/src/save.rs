@@ -26,7 +26,7 @@ use sluicegate_data::rdb::encode::Compression;
 use sluicegate_data::rdb::file::{Chunk, Contents, Settings};
 
 use crate::config::SavePoint;
-use crate::files::{Files, Identity, Replacement, SYNCED_EACH, reason};
+use crate::files::{EntryKind, Files, Identity, Replacement, SYNCED_EACH, reason};
 use crate::gate::Closed;
 use crate::hold::{KeyList, Ticket};
 use crate::load::{Existing, LoadOptions};
@@ -344,7 +344,7 @@ impl Saver {
     fn is_of_other(&self, files: &dyn Files, name: &str) -> bool {
         let Some(seen) = self.own_file.lock().seen.filter(|_| self.yields.load(Ordering::SeqCst)) else { return false };
         match files.entry(name.as_bytes()) {
-            Ok(Some(found)) => seen != Some(found.identity()),
+            Ok(Some(found)) => found.kind == EntryKind::File && seen != Some(found.identity()),
             // What cannot be looked at is found out when it is written.
             Ok(None) | Err(_) => false,
         }
