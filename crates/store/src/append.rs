@@ -356,7 +356,7 @@ impl Store {
                 } else {
                     // As in Redis, the first base is that of an empty store.
                     let files = parts.directory().clone();
-                    let base = inner.base_of_nothing(&*files)?;
+                    let base = inner.base_of_nothing(&*files, &parts.temporary())?;
                     parts.replace_base(base, BaseFormat::Rdb, part.seq, Some(part))?;
                     if let Some(base) = &parts.manifest().base {
                         let name = base.name.escape_ascii();
@@ -410,14 +410,14 @@ impl Store {
 
 impl Inner {
     /// Returns the base file of an empty store.
-    fn base_of_nothing<'f>(&self, files: &'f dyn Files) -> io::Result<Replacement<'f>> {
+    fn base_of_nothing<'f>(&self, files: &'f dyn Files, temporary: &[u8]) -> io::Result<Replacement<'f>> {
         use sluicegate_data::rdb::file::{Chunk, Contents, Settings};
         let mut first = Chunk::new(Settings::new(self.clock.now_ms()));
         first.aux(b"redis-ver", crate::redis::REDIS_VERSION.as_bytes());
         first.aux(b"aof-base", b"1");
         let mut contents = Contents::default();
         contents.add(first.summed());
-        let mut base = Replacement::new(files, rewrite::temporary().as_bytes(), None)?;
+        let mut base = Replacement::new(files, temporary, None)?;
         base.write(&contents.magic())?;
         base.write(first.bytes())?;
         base.write(&contents.tail(contents.magic(), self.saver.saving().has_checksum))?;

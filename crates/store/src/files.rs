@@ -54,9 +54,9 @@ pub trait Files: Send + Sync {
     /// Makes the directory's names durable: files that were created, renamed and removed.
     fn sync_directory(&self) -> io::Result<()>;
 
-    /// Locks the directory against other processes, until the result is dropped. The error is
-    /// [`WouldBlock`](io::ErrorKind::WouldBlock) if it is locked.
-    fn lock(&self) -> io::Result<Lock>;
+    /// Locks a name in the directory against other processes, until the result is dropped. An empty file of this name is
+    /// created, and stays. The error is [`WouldBlock`](io::ErrorKind::WouldBlock) if the name is locked.
+    fn lock(&self, name: &[u8]) -> io::Result<Lock>;
 }
 
 /// An open file. `write` may write less than it is given.
@@ -75,7 +75,7 @@ pub trait File: Read + Write + Send {
     fn length(&self) -> io::Result<u64>;
 }
 
-/// A held lock of a directory.
+/// A held lock of a name in a directory.
 pub type Lock = Box<dyn Send + Sync>;
 
 /// What a name in a directory stands for.

@@ -369,7 +369,8 @@ impl<'a> Reader<'a> {
             let container = self.plain_length()?;
             let bytes = self.string()?.into_bytes();
             let packed = match container {
-                NODE_PLAIN => {
+                // As in Redis, which keeps an empty element in a listpack.
+                NODE_PLAIN if !bytes.is_empty() => {
                     let mut packed = Packed::new();
                     packed.push_back(&bytes);
                     packed

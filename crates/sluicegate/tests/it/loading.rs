@@ -112,7 +112,8 @@ fn a_file_that_cannot_be_loaded_ends_the_start() {
     let mut changed = good.clone();
     changed[at] = b'S';
     std::fs::write(path.join("dump.rdb"), &changed).expect("written");
-    refused(&[], &["Wrong RDB checksum expected: ("]);
+    let place = format!("Internal error in RDB reading offset {} -> RDB CRC error", good.len());
+    refused(&[], &["Wrong RDB checksum expected: (", &place]);
     let (mut program, address) = store(path, &["--rdbchecksum", "no"]);
     program.wait_for_output("Ready to accept connections");
     assert_eq!(Client::connect(&address).ask(&["GET", "Somebody"]), "$1\r\n1\r\n");
@@ -415,7 +416,12 @@ fn an_append_only_file_has_one_owner_and_outlives_its_process() {
         let (mut other, _) = store(directory.path(), &append);
         assert_eq!(other.wait(), 1);
         let told = other.output();
-        assert!(told.contains("The append-only dir appendonlydir is in use by another process or store"), "{told}");
+        assert!(
+            told.contains(
+                "The append-only file appendonly.aof in dir appendonlydir is in use by another process or store"
+            ),
+            "{told}"
+        );
         // One without it may share the directory.
         let (mut without, _) = store(directory.path(), &[]);
         without.wait_for_output("Ready to accept connections");

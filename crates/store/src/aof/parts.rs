@@ -11,9 +11,9 @@
 //! unreadable, or may not be named at all. The step, another one or [`Parts::settle`] has to succeed before anything is
 //! written then.
 //!
-//! The directory is locked as long as [`Parts`] exists, since two processes that append to one file, or that remove what
-//! the other one has named, would make it unreadable. It is the directory of these files and not `dir`, which stores with
-//! different RDB files often share.
+//! The files are locked as long as [`Parts`] exists, since two processes that append to one file, or that remove what the
+//! other one has named, would make it unreadable. The lock is that of a file beside them with the same start of its name,
+//! since stores may share the directory with different names, as in Redis.
 
 use std::io::{self, Read};
 use std::sync::Arc;
@@ -59,13 +59,14 @@ pub(crate) enum PartsFault {
     /// The directory cannot be created or opened.
     #[error("Can't open or create append-only dir {}: {}", .0.escape_ascii(), reason(.1))]
     Directory(Vec<u8>, io::Error),
-    /// Another store has the directory.
+    /// Another store has the files.
     #[error(
-        "The append-only dir {} is in use by another process or store: two cannot append to the same files, so stop that \
-         one, or give this one another 'dir' or 'appenddirname'",
-        .0.escape_ascii()
+        "The append-only file {} in dir {} is in use by another process or store: two cannot append to the same files, so \
+         stop that one, or give this one another 'dir', 'appenddirname' or 'appendfilename'",
+        .0.escape_ascii(),
+        .1.escape_ascii()
     )]
-    InUse(Vec<u8>),
+    InUse(Vec<u8>, Vec<u8>),
     /// A file of an old version cannot be moved into the directory.
     #[error("Error trying to move the old AOF file {} into dir {}: {}", .0.escape_ascii(), .1.escape_ascii(), reason(.2))]
     NotMoved(Vec<u8>, Vec<u8>, io::Error),
@@ -119,10 +120,10 @@ impl Parts {
     fn open_unread(dir: &dyn Files, directory_name: &[u8], name: &[u8]) -> Result<(Parts, bool), PartsFault> {
         let directory =
             below(dir, directory_name).map_err(|error| PartsFault::Directory(directory_name.to_vec(), error))?;
-        let lock = match directory.lock() {
+        let lock = match directory.lock(&[name, b".lock"].concat()) {
             Ok(lock) => Some(lock),
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
-                return Err(PartsFault::InUse(directory_name.to_vec()));
+                return Err(PartsFault::InUse(name.to_vec(), directory_name.to_vec()));
             }
             // As in Redis, which never locks.
             Err(_) => None,
@@ -203,6 +204,11 @@ impl Parts {
     /// Returns the directory of the files.
     pub(crate) fn directory(&self) -> &Arc<dyn Files> {
         &self.directory
+    }
+
+    /// Returns the name under which a base file is written. Stores of one process may share the directory.
+    pub(crate) fn temporary(&self) -> Vec<u8> {
+        [format!("temp-rewriteaof-bg-{}-", std::process::id()).as_bytes(), &self.name[..]].concat()
     }
 
     /// Creates the next increment, empty. Until a step names it, it is of no use after a crash.
@@ -522,9 +528,11 @@ mod tests {
         // Two stores would spoil it.
         let in_use = Parts::open(&disk, DIRECTORY, NAME).map(drop).unwrap_err().to_string();
         assert!(
-            in_use.starts_with("The append-only dir appendonlydir is in use by another process or store"),
+            in_use.starts_with("The append-only file appendonly.aof in dir appendonlydir is in use by another process"),
             "{in_use}"
         );
+        // Another name is another store's.
+        assert!(Parts::open(&disk, DIRECTORY, b"other.aof").is_ok());
         drop(parts);
         // One that is not named belongs to somebody else.
         disk.put(NAME, b"7;");

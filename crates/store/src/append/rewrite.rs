@@ -16,11 +16,6 @@ const WAIT_MAX: Duration = Duration::from_secs(3600);
 /// The time after which a store that has to begin anew tries again. Shorter in tests, which have many disks that fail.
 const AGAIN: Duration = if cfg!(test) { Duration::from_millis(3) } else { Duration::from_secs(1) };
 
-/// Returns the name under which a base is written.
-pub(super) fn temporary() -> String {
-    format!("temp-rewriteaof-bg-{}.aof", std::process::id())
-}
-
 /// Notes the sizes of the files.
 pub(super) fn measure(parts: &Parts, state: &mut State) {
     let directory = parts.directory();
@@ -120,10 +115,13 @@ impl Inner {
             _ => appender.ask(|writer| writer.begin_anew(appender, &parts, last).map(|()| None)),
         };
         let gone = || io::Error::other("the append-only file was closed");
-        let files = parts.lock().directory().clone();
+        let (files, temporary) = {
+            let parts = parts.lock();
+            (parts.directory().clone(), parts.temporary())
+        };
         let begun = begun.unwrap_or_else(|| Err(gone()));
         let file = match &begun {
-            Ok(_) => Replacement::new(&*files, temporary().as_bytes(), Some(SYNCED_EACH)),
+            Ok(_) => Replacement::new(&*files, &temporary, Some(SYNCED_EACH)),
             Err(error) => Err(io::Error::new(error.kind(), reason(error))),
         };
         let Some(base) = self.fill(&pass, &first, file, saving)? else { return Ok(SaveEnd::Cancelled) };
@@ -160,7 +158,7 @@ impl Inner {
             .map_err(|fault| io::Error::other(fault.to_string()))?;
         let (pass, first, ()) = self.cut_for(job, saving, || {});
         let directory = parts.directory().clone();
-        let file = Replacement::new(&*directory, temporary().as_bytes(), Some(SYNCED_EACH));
+        let file = Replacement::new(&*directory, &parts.temporary(), Some(SYNCED_EACH));
         let Some(base) = self.fill(&pass, &first, file, saving)? else { return Ok(SaveEnd::Cancelled) };
         drop(pass);
         parts.replace_base(base, BaseFormat::Rdb, i64::MAX, None)?;

@@ -538,6 +538,52 @@ fn what_has_begun_to_write_writes_to_its_end() {
     transaction.finish();
 }
 
+/// An error of the disk is logged once, and its end, as by Redis.
+#[test]
+fn errors_of_the_disk_are_logged() {
+    let mut failures = 0;
+    for at in 0.. {
+        let disk = Disk::new(at, Plan { error_at: Some((at, libc::ENOSPC)), keeps_order: true, ..Plan::default() });
+        let clock = ManualClock::new(NOW_MS);
+        let Ok((store, parts, whole)) = reopened(&disk, &clock, true) else { continue };
+        let lines: Arc<Mutex<Vec<String>>> = Arc::default();
+        let of_store = lines.clone();
+        store.set_save_log(move |level, text| of_store.lock().push(format!("{level} {text}")));
+        store.set_appending(Appending { fsync: Fsync::Always, ..Appending::default() });
+        if store.append_to(parts, whole).is_err() {
+            continue;
+        }
+        assert!(run(&store, 0, &words("SET a b")).is_some_and(|reply| !matches!(reply, Reply::Error(..))));
+        let number = store.0.record.last();
+        let is_durable = || {
+            let mut durable = std::pin::pin!(store.0.appender.durable(number));
+            block_on(|context| durable.as_mut().poll(context))
+        };
+        if is_durable() {
+            if failures > 0 {
+                // Neither the write nor the sync fails any more.
+                break;
+            }
+            continue;
+        }
+        failures += 1;
+        while !is_durable() {
+            store.0.tick_rewrites();
+            wait_for_rewrite(&store);
+            store.0.record.wake_taker();
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        let is_told = |line: &&String| line.contains("AOF file:") || line.contains("looks solved");
+        let told: Vec<String> = lines.lock().iter().filter(is_told).cloned().collect();
+        let expected = [
+            "3 Error writing to the AOF file: No space left on device",
+            "2 AOF write error looks solved, Redis can write again.",
+        ];
+        assert_eq!(told, expected, "{at}");
+    }
+    assert!(failures > 0);
+}
+
 /// redis-server and Valkey make the same of the files.
 #[test]
 fn redis_loads_what_was_written() {

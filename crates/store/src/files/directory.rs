@@ -142,9 +142,10 @@ impl Files for Directory {
         }
     }
 
-    fn lock(&self) -> io::Result<Lock> {
+    fn lock(&self, name: &[u8]) -> io::Result<Lock> {
+        let flags = OFlags::RDONLY | OFlags::CREATE | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         // The lock belongs to the description of the file, so it ends with this descriptor alone.
-        let descriptor = self.below(b".")?;
+        let descriptor = rustix::fs::openat(self.descriptor()?, single(name)?, flags, FILE_MODE)?;
         rustix::fs::flock(&descriptor, FlockOperation::NonBlockingLockExclusive)?;
         Ok(Box::new(descriptor))
     }
@@ -248,10 +249,11 @@ mod tests {
     #[test]
     fn one_owner_locks_the_directory() {
         let (path, files) = directory();
-        let lock = files.lock().unwrap();
+        let lock = files.lock(b"lock").unwrap();
         let other = Directory::new(path.path());
-        assert_eq!(other.lock().map(drop).unwrap_err().kind(), ErrorKind::WouldBlock);
+        assert!(other.lock(b"another").is_ok());
+        assert_eq!(other.lock(b"lock").map(drop).unwrap_err().kind(), ErrorKind::WouldBlock);
         drop(lock);
-        assert!(other.lock().is_ok());
+        assert!(other.lock(b"lock").is_ok());
     }
 }

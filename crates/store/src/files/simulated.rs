@@ -89,7 +89,7 @@ struct State {
     random: u64,
     operations: u64,
     nodes: Vec<Node>,
-    locked: HashSet<usize>,
+    locked: HashSet<(usize, Vec<u8>)>,
     /// See [`Plan::kept_at`].
     images: Vec<Disk>,
 }
@@ -500,11 +500,11 @@ impl Files for Disk {
         result
     }
 
-    fn lock(&self) -> io::Result<Lock> {
+    fn lock(&self, name: &[u8]) -> io::Result<Lock> {
         let mut state = self.state();
         state.is_up()?;
-        match state.locked.insert(self.node) {
-            true => Ok(Box::new(DiskLock(self.clone()))),
+        match state.locked.insert((self.node, name.to_vec())) {
+            true => Ok(Box::new(DiskLock(self.clone(), name.to_vec()))),
             false => Err(io::Error::from_raw_os_error(libc::EWOULDBLOCK)),
         }
     }
@@ -523,11 +523,11 @@ impl Disk {
     }
 }
 
-struct DiskLock(Disk);
+struct DiskLock(Disk, Vec<u8>);
 
 impl Drop for DiskLock {
     fn drop(&mut self) {
-        self.0.state().locked.remove(&self.0.node);
+        self.0.state().locked.remove(&(self.0.node, std::mem::take(&mut self.1)));
     }
 }
 
@@ -765,9 +765,9 @@ mod tests {
         assert!(disk.is_off() && file.sync_data().is_err() && disk.open(b"f").is_err());
         let after = disk.crash(1);
         assert_eq!(after.contents(b"f"), disk.contents(b"f"));
-        let lock = after.lock().unwrap();
-        assert_eq!(after.lock().map(drop).unwrap_err().kind(), io::ErrorKind::WouldBlock);
+        let lock = after.lock(b"lock").unwrap();
+        assert_eq!(after.lock(b"lock").map(drop).unwrap_err().kind(), io::ErrorKind::WouldBlock);
         drop(lock);
-        assert!(after.lock().is_ok());
+        assert!(after.lock(b"lock").is_ok());
     }
 }

@@ -65,7 +65,7 @@ fn a_store_comes_back_with_every_change_and_is_rewritten() {
         drop((client, ours));
     }
     let files = std::fs::read_dir(directory.path().join("appendonlydir")).expect("the directory").count();
-    assert_eq!(files, 3, "manifest, base and increment");
+    assert_eq!(files, 4, "manifest, base, increment and lock");
     let manifest = directory.path().join("appendonlydir/appendonly.aof.manifest");
     let checked = Command::new("redis-check-aof").arg(manifest).output().expect("it runs");
     let told = String::from_utf8_lossy(&checked.stdout).into_owned();
@@ -393,4 +393,23 @@ fn the_process_does_not_end_before_the_first_file_is_there() {
     assert!(may_end("force"));
     wait_for_line(&lines, "3 Writing initial AOF. Exiting anyway.");
     wait_for_line(&lines, "3 There is a child rewriting the AOF. Killing it!");
+}
+
+/// As in Redis, where `appenddirname` is the same for all servers that share a `dir`.
+#[test]
+fn stores_with_different_files_share_a_directory() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let named = |name: &str| ServerOptions { appendfilename: name.into(), ..in_directory(directory.path()) };
+    for round in 1..=3 {
+        let stores = [start(named("a.aof")), start(named("b.aof"))];
+        assert!(start_refused(named("b.aof")).contains("The append-only file b.aof in dir appendonlydir is in use by"));
+        let mut clients = stores.each_ref().map(Running::connect);
+        for (client, by) in clients.iter_mut().zip([1, 10]) {
+            assert_eq!(ask(client, &format!("INCRBY n {by}")), format!(":{}\r\n", by * round));
+            assert_eq!(ask(client, "BGREWRITEAOF"), "+Background append only file rewriting started\r\n");
+        }
+        for client in &mut clients {
+            wait_for("a rewrite", || (info(client, "aof_rewrites") == "1").then_some(()));
+        }
+    }
 }

@@ -301,6 +301,9 @@ fn damaged_payloads_are_refused_as_by_redis() {
         b"\0\xc3\x04\x04\0a\xe0\0",
         b"\0\xc3\x03\x02\x02ab",
         b"\0\xc3\xc0\x04\x04\0a\x20\0",
+        // A list of one plain element, which is never empty.
+        b"\x12\x01\x01\x01a",
+        b"\x12\x01\x01\0",
         // Types that do not exist, or are not values.
         b"\x08\x01a",
         b"\xfa\x01a\x01b",

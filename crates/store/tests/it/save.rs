@@ -561,8 +561,8 @@ impl Files for Slow {
         self.directory.sync_directory()
     }
 
-    fn lock(&self) -> std::io::Result<Lock> {
-        self.directory.lock()
+    fn lock(&self, name: &[u8]) -> std::io::Result<Lock> {
+        self.directory.lock(name)
     }
 }
 
