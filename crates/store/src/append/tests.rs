@@ -116,7 +116,10 @@ fn run(store: &Store, db: u32, words: &[&[u8]]) -> Option<Reply> {
             loop {
                 match pending.as_mut().poll(&mut std::task::Context::from_waker(&waker)) {
                     Poll::Ready(reply) => return Some(reply),
-                    Poll::Pending if begun.elapsed() > Duration::from_secs(20) => panic!("{words:?} waits"),
+                    Poll::Pending if begun.elapsed() > Duration::from_secs(20) => {
+                        let (job, stats) = (store.0.saver.job().map(|job| job.kind), store.stats());
+                        panic!("{} waits, beside {job:?}: {stats:?}", words.join(&b' ').escape_ascii());
+                    }
                     Poll::Pending => std::thread::park_timeout(Duration::from_secs(1)),
                 }
             }
