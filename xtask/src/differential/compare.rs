@@ -213,10 +213,13 @@ const BY_DESIGN: &[(&str, &str)] = &[
         "patterns with more than a thousand stars",
         "match correctly, in a time proportional to the lengths of pattern and text; Redis gives up and matches nothing",
     ),
-    ("LATENCY", "has only the events `command` and `fast-command`: nothing else delays all clients here"),
+    (
+        "LATENCY",
+        "has `command`, `fast-command` and those of saves and of the append-only file; others of Redis delay nobody here",
+    ),
     (
         "`rdb_changes_since_last_save` in INFO",
-        "counts each change of a key once, even a change of several elements, since there is no saved state to compare with",
+        "counts each change of a key once, even a change of several elements",
     ),
     (
         "an RDB file that is damaged",
@@ -227,13 +230,17 @@ const BY_DESIGN: &[(&str, &str)] = &[
         "`dir` in CONFIG SET",
         "is the directory of the store's files, and not the working directory of the process, which stays as it is",
     ),
-    ("`save` in CONFIG SET", "is refused: nothing is saved"),
+    (
+        "saves and rewrites",
+        "have no child process: `total_forks` and `current_cow_size` are of this process, nothing can be killed, and a base file \
+         is always an RDB file, whatever `aof-use-rdb-preamble` says",
+    ),
     ("parameters that CONFIG GET shows only by their whole name", "belong to Redis's own tests, and do not exist here"),
     ("Lua tables traversed by `pairs` and cmsgpack", "have another order, which Lua does not define"),
     (
         "DEBUG",
-        "has ERROR, OBJECT, POPULATE, PROTOCOL (without `attrib`), SET-ACTIVE-EXPIRE, SLEEP and STRINGMATCH-LEN; the other \
-         subcommands change or show data structures of Redis. SLEEP delays only the reply of its own client, also in a \
+        "has DIGEST, DIGEST-VALUE, ERROR, LOADAOF, LOG, OBJECT, POPULATE, PROTOCOL (without `attrib`), RELOAD, \
+         SET-ACTIVE-EXPIRE, SLEEP and STRINGMATCH-LEN; the other subcommands change or show data structures of Redis. SLEEP delays only the reply of its own client, also in a \
          transaction, and DEBUG is never allowed in scripts",
     ),
     (
@@ -616,7 +623,7 @@ Not compared:
         page += "\nNot sent:\n\n";
         NOT_SENT.iter().for_each(|(what, why)| page += &format!("- {what}: {why}\n"));
         page += "
-The suites of Redis 7.2 and Valkey 8.0, apart from persistence, replication, tracking and modules,
+The suites of Redis 7.2 and Valkey 8.0, apart from replication, tracking and modules,
 have further expectations that this store does not meet by design:
 
 ";
