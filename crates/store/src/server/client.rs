@@ -112,8 +112,14 @@ pub(super) struct Activity {
 }
 
 impl Activity {
-    /// Records a session's queued commands and watched keys.
-    pub fn set_transaction(&mut self, session: &Session) {
+    /// Records the state of a session.
+    pub fn set(&mut self, session: &Session) {
+        self.at = session.now;
+        self.command = session.command;
+        self.db = session.db;
+        self.protocol = session.protocol;
+        self.no_evict = session.no_evict;
+        self.no_touch = session.no_touch;
         (self.queued, self.watch) = session.transaction();
         self.watched = session.rare.watching.as_ref().map_or(0, |watching| watching.keys.len());
     }

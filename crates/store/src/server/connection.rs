@@ -240,14 +240,8 @@ impl Connection {
 
     fn tell(&self, is_blocked: bool, buffers: Buffers) {
         let mut activity = self.client.activity.lock();
-        activity.at = self.session.now;
-        activity.command = self.session.command;
-        activity.db = self.session.db;
-        activity.protocol = self.session.protocol;
-        activity.no_evict = self.session.no_evict;
-        activity.no_touch = self.session.no_touch;
+        activity.set(&self.session);
         activity.is_blocked = is_blocked;
-        activity.set_transaction(&self.session);
         activity.waits = None;
         Buffers { query: activity.query, query_free: activity.query_free, reply_room: activity.reply_room } = buffers;
         (activity.output, activity.words) = (0, 0);

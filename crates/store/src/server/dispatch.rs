@@ -635,13 +635,7 @@ impl Context<'_> {
     /// command.
     pub fn show_own_state(&self, args: &[&[u8]]) {
         let mut activity = self.client.activity.lock();
-        activity.at = self.session.now;
-        activity.command = self.session.command;
-        activity.db = self.session.db;
-        activity.protocol = self.session.protocol;
-        activity.no_evict = self.session.no_evict;
-        activity.no_touch = self.session.no_touch;
-        activity.set_transaction(self.session);
+        activity.set(self.session);
         let Buffers { query, query_free, reply_room } = self.buffers;
         (activity.query, activity.query_free, activity.reply_room) = (query, query_free, reply_room);
         activity.words = args.iter().map(|word| word.len()).sum();
