@@ -2,7 +2,7 @@
 
 use super::commands::{Commands, Keys};
 use super::permissions::{Access, Permissions, Selector, allows};
-use crate::catalogue::{Flags, Numbered};
+use crate::catalogue::{Channels, Flags, Numbered};
 
 /// What a user may not do. Words are given by their indices.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -47,7 +47,13 @@ impl Denied {
 impl Permissions {
     /// Returns why a command is not allowed, if it is not: the last key or channel that no selector allows, or the
     /// command if no selector allows it.
+    #[inline]
     pub(crate) fn denies(&self, commands: &Commands, row: Numbered, words: &[&[u8]]) -> Option<Denied> {
+        // Most commands have one key, and are allowed by the user's own rules.
+        if self.selectors[0].allows_simple(commands, row, words) { None } else { self.denies_all(commands, row, words) }
+    }
+
+    fn denies_all(&self, commands: &Commands, row: Numbered, words: &[&[u8]]) -> Option<Denied> {
         let mut keys = None;
         let mut denied = Denied::Command;
         for selector in &self.selectors {
@@ -77,6 +83,18 @@ impl Permissions {
 }
 
 impl Selector {
+    /// Returns whether it allows a command that has at most one key, and no channel.
+    #[inline]
+    fn allows_simple(&self, commands: &Commands, row: Numbered, words: &[&[u8]]) -> bool {
+        let allows_keys = || match commands.only_key(row.number, words) {
+            Some((place, access)) => words.get(place).is_some_and(|key| self.allows_key(key, access)),
+            None => commands.has_no_keys(row.number),
+        };
+        self.bit(row.number)
+            && (self.all_keys || allows_keys())
+            && (self.all_channels || row.spec.channels == Channels::None)
+    }
+
     fn denies(&self, commands: &Commands, row: Numbered, words: &[&[u8]], keys: &mut Option<Keys>) -> Option<Denied> {
         let is_allowed = self.all_commands
             || self.bit(row.number)

@@ -612,7 +612,9 @@ impl Context<'_> {
         kept.get_or_insert_with(|| Kept::new(version, user))
     }
 
-    /// Returns the error of a command that the user may not call, after it was logged.
+    /// Returns the error of a command that the user may not call, after it was logged. Not inlined, so that a client
+    /// without restrictions pays only for the look at its user.
+    #[inline(never)]
     fn denial(&mut self, version: u64, row: u16, args: &[&[u8]]) -> Option<Vec<u8>> {
         let row = Numbered { spec: INDEX.rows[usize::from(row)].spec, number: row };
         let in_multi = self.session.rare.multi.is_some();
@@ -673,13 +675,23 @@ impl Context<'_> {
         Some(text.into_bytes())
     }
 
-    /// Returns the permissions for commands of the client's scripts, if its user is restricted.
-    pub fn guard(&mut self, args: &[&[u8]]) -> Option<Arc<dyn Guard>> {
-        let version = self.session.user.restrictions()?;
+    /// Prepares the permissions for commands of the client's scripts. Returns false if its user is not restricted.
+    #[inline(never)]
+    fn prepare_guard(&mut self, args: &[&[u8]]) -> bool {
+        let Some(version) = self.session.user.restrictions() else { return false };
         // The log shows the client, which may be on another thread then.
         self.show_own_state(args);
         let (worker, client) = (self.worker, self.client);
-        Some(self.kept(version).guard(&worker.server, Some(client)).clone())
+        self.kept(version).guard(&worker.server, Some(client));
+        true
+    }
+
+    /// Returns the permissions for commands of the client's scripts, if its user is restricted.
+    pub fn guard(&mut self, args: &[&[u8]]) -> Option<Arc<dyn Guard>> {
+        if !self.prepare_guard(args) {
+            return None;
+        }
+        self.session.rare.kept.as_ref().and_then(Kept::prepared_guard).cloned()
     }
 
     /// Makes the connection one of another user.
@@ -792,12 +804,13 @@ impl Context<'_> {
         out: &mut ReplyWriter<'_>,
     ) -> Outcome {
         let guard = match spec.handler {
-            Handler::Script(_) => self.guard(args),
+            Handler::Script(_) if self.prepare_guard(args) => {
+                self.session.rare.kept.as_ref().and_then(Kept::prepared_guard)
+            }
             _ => None,
         };
         let inner = &self.worker.server.store.0;
         let (db, client, received) = (self.session.db, self.client.id, self.received);
-        let guard = guard.as_ref();
         let origin = Origin { db, client, received, began, is_traceless: self.session.no_touch, guard };
         let form = ReplyForm::Wire(self.session.protocol);
         match inner.start(inner, spec, args, origin, form, out) {

@@ -28,6 +28,11 @@ impl Kept {
         self.version == version && Arc::ptr_eq(&self.user, user)
     }
 
+    /// Returns the guard that was made for scripts.
+    pub fn prepared_guard(&self) -> Option<&Arc<dyn Guard>> {
+        self.guard.as_ref()
+    }
+
     /// Returns the guard of the commands of scripts that this client calls; without a client, the process calls them.
     pub fn guard(&mut self, server: &Server, client: Option<&Arc<Client>>) -> &Arc<dyn Guard> {
         self.guard.get_or_insert_with(|| {

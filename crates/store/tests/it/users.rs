@@ -95,7 +95,7 @@ fn as_in_7_0(text: &str, user: &str) -> String {
         () if denied.contains("access a channel") => "can't publish to the channel mentioned in the command",
         () => "can't run this command or subcommand",
     };
-    format!("{before}The user executing the script {what}{}", &denied[place..])
+    format!("{before}The user executing the script {what}{}", as_in_7_0(&denied[place..], user))
 }
 
 /// Compares replies with both peers, each in its words.
@@ -280,6 +280,12 @@ const REQUESTS: &[&str] = &[
     "EVAL return(redis.acl_check_cmd('nosuch')) 0",
     "EVAL return(1) 1 none",
     "EVAL_RO return(redis.call('get','k2')) 1 k2",
+    "FCALL f 0",
+    "FCALL f 1 k1",
+    "MULTI",
+    "EVAL return(redis.call('set','none','v')) 0",
+    "FCALL f 0",
+    "EXEC",
     "SORT k1 BY w*",
     "SORT k1 GET #",
     "SORT k1 LIMIT x 1 BY w*",
@@ -317,6 +323,9 @@ fn denied_commands_reply_as_redis_and_valkey_do() {
                 let words = [&["ACL", "SETUSER", user, "on", "nopass"], *rules].concat();
                 assert_eq!(admin.ask(&words), "+OK\r\n");
                 admin.ask(&["FLUSHALL"]);
+                let library =
+                    "#!lua name=l\nredis.register_function('f', function() return redis.call('set', 'none', 'v') end)";
+                assert_eq!(admin.ask(&["FUNCTION", "LOAD", "REPLACE", library]), "$1\r\nl\r\n");
                 let mut client = Client::connect(address);
                 client.ask(&["AUTH", user, "x"]);
                 let request = |line: &&str| {
