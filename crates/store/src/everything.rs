@@ -7,8 +7,8 @@
 //! meanwhile are created in the held state.
 //!
 //! To get there it keeps its keys, and *wants* everything: from then on no section and no parked command is granted its
-//! keys, except that sections that have begun may acquire more; when no other is left, the stripes are marked, with the
-//! gate closed for that moment. One section at a time wants everything, others queue. A script that wants it waits as
+//! keys, except that sections that have begun may acquire more, even before tickets that reserve those keys, which would
+//! not be granted them anyway; when no other is left, the stripes are marked, with the gate closed for that moment. One section at a time wants everything, others queue. A script that wants it waits as
 //! for an undeclared key (`script::take`), so deadlocks are found there: a script that must be restarted wants
 //! everything before it has any key, and then no section can wait for it.
 //!
@@ -45,6 +45,17 @@ struct State {
     next: VecDeque<Arc<Ticket>>,
     /// Tickets that would have been granted otherwise, by their numbers.
     denied: HashMap<u64, Arc<Ticket>>,
+}
+
+/// Whether a section is the one that wants everything.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Wants {
+    /// It is from now on.
+    Now,
+    /// It was before.
+    Before,
+    /// Another section is.
+    Not,
 }
 
 impl Everything {
@@ -107,22 +118,22 @@ impl Everything {
         }
     }
 
-    /// Makes the ticket the one that wants everything, or queues it. Returns whether it is the one.
-    fn want(&self, ticket: &Arc<Ticket>) -> bool {
+    /// Makes the ticket the one that wants everything, or queues it.
+    fn want(&self, ticket: &Arc<Ticket>) -> Wants {
         let mut state = self.state.lock();
         match &state.owner {
-            Some(owner) if Arc::ptr_eq(owner, ticket) => true,
+            Some(owner) if Arc::ptr_eq(owner, ticket) => Wants::Before,
             Some(_) => {
                 if !state.next.iter().any(|queued| Arc::ptr_eq(queued, ticket)) {
                     state.next.push_back(ticket.clone());
                 }
-                false
+                Wants::Not
             }
             None => {
                 state.next.retain(|queued| !Arc::ptr_eq(queued, ticket));
                 state.owner = Some(ticket.clone());
                 self.wanted_by.store(ticket.id, Ordering::SeqCst);
-                true
+                Wants::Now
             }
         }
     }
@@ -149,8 +160,13 @@ impl Inner {
     /// Gives a section everything if no other section has a key. Returns whether it did. `ticket` has the section's
     /// number and no keys, and is granted then. The caller listens to it, and calls this again when it is woken.
     pub(crate) fn hold_everything(&self, ticket: &Arc<Ticket>) -> bool {
+        let wants = self.everything.want(ticket);
         // The one granted ticket is the section's own.
-        if !self.everything.want(ticket) || self.gate.granted() != 1 {
+        let is_alone = self.gate.granted() == 1;
+        if wants == Wants::Now && !is_alone {
+            self.put_takers_first();
+        }
+        if wants == Wants::Not || !is_alone {
             return false;
         }
         let closed = self.gate.close_beside_tickets();

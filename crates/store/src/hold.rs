@@ -156,8 +156,8 @@ pub(crate) struct Ticket {
     /// first keys.
     takes: bool,
     /// Whether it does not precede other tickets all the same, because its section has no key for which others could
-    /// wait.
-    is_first: bool,
+    /// wait. Changes under the lock of its key's stripe.
+    is_first: AtomicBool,
     /// Whether it is counted among the waiting tickets.
     counted: AtomicU8,
     /// The reason why it was refused while it waited.
@@ -198,7 +198,7 @@ impl Ticket {
             worked_us: AtomicU64::new(0),
             aside: AtomicBool::new(false),
             takes: false,
-            is_first: false,
+            is_first: AtomicBool::new(false),
             counted: AtomicU8::new(COUNTED_AS_GRANTED),
             refusal: OnceLock::new(),
             stripes: Box::default(),
@@ -216,15 +216,16 @@ impl Ticket {
         Ticket { takes: true, ..Ticket::new(id, keys, None) }
     }
 
-    /// Like [`taking`](Self::taking), for a section without keys: no ticket waits for it, so it waits like any other.
+    /// Like [`taking`](Self::taking), for a section without keys: no ticket waits for it, so it waits like any other,
+    /// until a section wants [everything](crate::everything) and so waits for it.
     pub(crate) fn taking_first(id: u64, keys: KeyList) -> Ticket {
-        Ticket { is_first: true, ..Ticket::taking(id, keys) }
+        Ticket { is_first: AtomicBool::new(true), ..Ticket::taking(id, keys) }
     }
 
     /// Returns whether it precedes all tickets that wait for their first keys: a reserver of its key may wait for one
     /// of its keys.
     pub(crate) fn goes_first(&self) -> bool {
-        self.takes && !self.is_first
+        self.takes && !self.is_first.load(Ordering::SeqCst)
     }
 
     /// Returns whether it is the request for one more key of a section that has begun.
@@ -622,6 +623,15 @@ impl Hold {
         }
     }
 
+    /// Lets a request for one more key precede the other tickets from now on, if it is in the queue.
+    fn put_first(&mut self, ticket: &Arc<Ticket>) {
+        let Some(place) = self.queue.iter().position(|(queued, _)| Arc::ptr_eq(queued, ticket)) else { return };
+        if let Some((ticket, mode)) = self.queue.remove(place) {
+            ticket.is_first.store(false, Ordering::SeqCst);
+            self.queue(&ticket, mode);
+        }
+    }
+
     /// Removes a ticket from the queue. It is usually near the front, so a long queue is not scanned.
     fn leave_queue(&mut self, id: u64) {
         if let Some(place) = self.queue.iter().position(|(ticket, _)| ticket.id == id) {
@@ -757,6 +767,13 @@ impl HoldTable {
         QUEUED.set(QUEUED.get() + 1);
         self.touch(ticket.id, key);
         self.keys.get_or_default(key).queue(ticket, mode);
+    }
+
+    /// Lets a section's queued request for one more key precede the tickets that are no such requests.
+    pub(crate) fn put_first(&mut self, ticket: &Arc<Ticket>, key: &[u8]) {
+        if let Some(hold) = self.keys.get_mut(key) {
+            hold.put_first(ticket);
+        }
     }
 
     /// Returns whether a queued ticket could have this key now.

@@ -470,6 +470,11 @@ impl Inner {
         if !begins && waited {
             self.count_waiting(ticket);
         }
+        // No lock excludes another thread that tries the same ticket without keys: one that is denied may count it as
+        // waiting again after the other has counted it as granted. One of the two sees what the other has done.
+        if ticket.keys.is_empty() && ticket.phase() == Phase::Granted && ticket.ends_waiting() {
+            self.gate.count_waiting(false);
+        }
         begins
     }
 
@@ -568,6 +573,38 @@ mod tests {
         assert!(inner.hold_at_once(&holding));
         inner.end_section(&Holding::AtOnce(holding), &[]);
         inner.end(waiting, &[]);
+        assert_eq!(store.stats().tickets, 0);
+    }
+
+    #[test]
+    fn a_ticket_without_keys_that_two_threads_try_is_counted_once() {
+        let store = store();
+        let inner = &store.0;
+        let [owner, other] = [0, 1].map(|_| ticket(&store, &[], Mode::Exclusive));
+        assert!(inner.enter_queues(&owner) && inner.enter_queues(&other));
+        for round in 0..400 {
+            let wants = Arc::new(Ticket::taking(owner.id, KeyList::new()));
+            assert!(!inner.hold_everything(&wants), "another section exists");
+            let waits = ticket(&store, &[], Mode::Exclusive);
+            assert!(!inner.enter_queues(&waits), "it is denied");
+            let tries = std::sync::atomic::AtomicU32::new(0);
+            std::thread::scope(|scope| {
+                scope.spawn(|| {
+                    while waits.phase() == Phase::Waiting {
+                        inner.accept(&waits);
+                        tries.fetch_add(1, Ordering::SeqCst);
+                    }
+                });
+                while tries.load(Ordering::SeqCst) == 0 {
+                    std::hint::spin_loop();
+                }
+                inner.want_no_more(&wants);
+                inner.accept(&waits);
+            });
+            assert_eq!((waits.phase(), inner.gate.granted()), (Phase::Granted, 3), "round {round}");
+            inner.end(waits, &[]);
+        }
+        [owner, other].into_iter().for_each(|ticket| inner.end(ticket, &[]));
         assert_eq!(store.stats().tickets, 0);
     }
 }

@@ -9,7 +9,8 @@
 //!
 //! A script that waits here precedes all tickets that wait for their first keys, because it blocks others itself. If it
 //! has no key yet, it waits like those tickets, so a stream of scripts without declared keys starves no ticket. A
-//! script that waits for [everything](crate::everything) waits for all others here.
+//! script that waits for [everything](crate::everything) waits for all others here; meanwhile it keeps the tickets that
+//! wait for their first keys from these, so all scripts that wait here precede them.
 //!
 //! A stream of scripts that have a key each and want the same second key would starve all other tickets for that key.
 //! So a script that needs a key for which a ticket has waited [very long](Ticket) is restarted, with the key declared,
@@ -150,6 +151,10 @@ impl Take {
         }
         drop(waiters);
         given_up.iter().for_each(|ticket| ticket.wake());
+        // Listed before checking whether a section wants everything, which does these two in the opposite order.
+        if !self.ticket.goes_first() && self.inner.everything.is_wanted() {
+            self.inner.put_first(vec![self.ticket.clone()]);
+        }
     }
 
     /// Returns the result.
@@ -250,6 +255,16 @@ impl Inner {
             }
         }
         None
+    }
+
+    /// Lets the scripts that wait for their first key precede all other tickets, because a section wants everything: it
+    /// waits for these scripts, and the tickets before them wait for it.
+    pub(crate) fn put_takers_first(&self) {
+        let waiters = self.scripts.waiters.0.lock();
+        let tickets = waiters.values().map(|waiting| &waiting.ticket);
+        let first: Vec<Arc<Ticket>> = tickets.filter(|ticket| !ticket.goes_first()).cloned().collect();
+        drop(waiters);
+        self.put_first(first);
     }
 
     /// Restarts the scripts that wait for a key of this section, or for everything, and have written nothing: they then
@@ -420,6 +435,64 @@ mod tests {
                 ticket.cancel();
                 store.0.leave_takers(&ticket);
             }
+        }
+    }
+
+    /// Ends scripts that wait for each other's ends only, and the section behind them.
+    #[track_caller]
+    fn check_all_end(store: &Store, mut scripts: Vec<crate::park::Parked>, mut waits: SectionWait) {
+        let count = scripts.len();
+        for _ in 0..count {
+            scripts.retain_mut(|script| script.poll_finished(&mut Context::from_waker(Waker::noop())).is_pending());
+        }
+        assert_eq!(scripts.len(), 0, "they wait for each other");
+        assert!(poll(&mut waits).is_ready());
+        drop(waits);
+        assert_eq!(store.stats().tickets, 0);
+    }
+
+    #[test]
+    fn who_has_no_key_goes_before_those_who_wait_as_soon_as_a_script_wants_everything() {
+        const TOUCHES: &[&str] = &["EVAL", "redis.call('INCR', 'hot')", "0"];
+        const FLUSHES: &[&str] = &["EVAL", "redis.call('SET', KEYS[1], 1) redis.call('FLUSHDB')", "1", "own"];
+        let overtaken_for = std::time::Duration::from_nanos(1);
+        for order in 0..3 {
+            let store = Store::new(StoreOptions { stripes: 4, overtaken_for, ..StoreOptions::default() });
+            let [holder, other] = [HOT, b"other"].map(|key| script(&store, &[key]));
+            let mut waits = store.section([(0, HOT, Mode::Exclusive), (0, b"other", Mode::Exclusive)]);
+            assert!(poll(&mut waits).is_pending());
+            // It wants the key, and has none; the section before it reserves the key.
+            let begin = |words| ask(&store, words).expect_err("it waits");
+            let mut scripts = vec![begin(TOUCHES)];
+            match order {
+                // The key becomes free after another script wants everything, or before.
+                0 => {
+                    scripts.push(begin(FLUSHES));
+                    drop(holder);
+                }
+                1 => {
+                    drop(holder);
+                    scripts.push(begin(FLUSHES));
+                }
+                // A further script reaches the key only then.
+                _ => {
+                    let mut late = script(&store, &[]);
+                    let control = store.0.scripts.running.all()[0].clone();
+                    scripts.push(begin(FLUSHES));
+                    drop(holder);
+                    let done = scripts[0].poll_finished(&mut Context::from_waker(Waker::noop())).is_ready();
+                    assert!(done, "it has the key");
+                    drop(scripts.remove(0));
+                    assert!(!touch(&mut late), "the key is reserved");
+                    let mut take = Take::new(&late, &control, 0, HOT);
+                    let took = take.poll(&mut Context::from_waker(Waker::noop()));
+                    let Poll::Ready(Took::Key(held)) = took else { panic!("{took:?}") };
+                    late.adopt(held);
+                    drop((take, late));
+                }
+            }
+            drop(other);
+            check_all_end(&store, scripts, waits);
         }
     }
 }

@@ -50,6 +50,21 @@ impl Inner {
         self.pass_on_keys(candidates);
     }
 
+    /// Lets requests of sections for one more key, which they have made without a key, precede all tickets that wait for
+    /// their first keys.
+    pub(crate) fn put_first(&self, takers: Vec<Arc<Ticket>>) {
+        for ticket in &takers {
+            let held = &ticket.keys[0];
+            let pass = self.gate.enter();
+            let mut stripe = self.keyspace.db_to_write(&pass, held.db).lock(held.stripe as usize);
+            if let Some(holds) = &mut stripe.holds {
+                holds.put_first(ticket, &held.key);
+            }
+        }
+        // The sections' own tickets still exist, so no other can become exclusive yet.
+        self.pass_on_keys(takers);
+    }
+
     /// Releases a key that a section has acquired and does not need any more.
     pub(crate) fn drop_taken(&self, ticket: &Arc<Ticket>) {
         let first = self.release(&self.gate.enter(), ticket, &[]);
