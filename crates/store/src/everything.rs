@@ -8,7 +8,8 @@
 //!
 //! To get there it keeps its keys, and *wants* everything: from then on no section and no parked command is granted its
 //! keys, except that sections that have begun may acquire more, even before tickets that reserve those keys, which would
-//! not be granted them anyway; when no other is left, the stripes are marked, with the gate closed for that moment. One section at a time wants everything, others queue. A script that wants it waits as
+//! not be granted them anyway; when no other is left, the stripes are marked, with the gate closed for that moment. One
+//! section at a time wants everything, others queue. A script that wants it waits as
 //! for an undeclared key (`script::take`), so deadlocks are found there: a script that must be restarted wants
 //! everything before it has any key, and then no section can wait for it.
 //!

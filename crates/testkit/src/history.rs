@@ -201,10 +201,11 @@ impl State {
             Op::Blpop(a, b) => vec![None, Some(a), Some(b)],
             _ => vec![None],
         };
+        let refused = refused_scripts(call);
         let after = |key| {
             let mut next = self.clone();
             let reply = match key {
-                None => next.apply(call.client, &call.op),
+                None => next.apply_some(call.client, &call.op, &refused),
                 Some(key) => next.pop_for_waiting(key),
             };
             if next.watched.iter().all(Option::is_none) {
@@ -214,6 +215,34 @@ impl State {
             (next, reply)
         };
         served_by.into_iter().map(after).collect()
+    }
+
+    /// Executes a command and returns its reply. The scripts of the given places were refused their second key, with these
+    /// texts: two that have written would have waited for each other.
+    fn apply_some(&mut self, client: usize, op: &Op, refused: &[(usize, String)]) -> String {
+        let is_refused = |at: usize| refused.iter().find(|(place, _)| *place == at).map(|(_, text)| text.clone());
+        match op {
+            Op::Script(key, _, value) => match is_refused(0) {
+                Some(text) => {
+                    self.put(*key, Value::Text(*value));
+                    text
+                }
+                None => self.apply(client, op),
+            },
+            Op::Exec(ops, filling) if !refused.is_empty() => {
+                let watched = self.watched[client].take().unwrap_or_default();
+                if watched.iter().any(|(key, version)| self.versions[*key] != *version) {
+                    return "*-1\r\n".into();
+                }
+                let reply = |(at, op): (usize, &Op)| match is_refused(at) {
+                    Some(text) => self.apply_some(client, op, &[(0, text)]),
+                    None => self.apply(client, op),
+                };
+                let replies: String = ops.iter().enumerate().map(reply).collect();
+                format!("*{}\r\n{replies}{}", ops.len() + filling, "+PONG\r\n".repeat(*filling))
+            }
+            _ => self.apply(client, op),
+        }
     }
 
     /// Executes a command and returns its reply.
@@ -380,6 +409,34 @@ pub struct Call {
     pub to: u64,
 }
 
+/// Returns the scripts of a call that were refused a key, by their places, with their replies.
+fn refused_scripts(call: &Call) -> Vec<(usize, String)> {
+    const START: &str = "-BUSY an undeclared key is held";
+    let Some(reply) = call.reply.as_ref().filter(|reply| reply.contains(START)) else { return Vec::new() };
+    let places: Vec<&str> = match &call.op {
+        Op::Exec(ops, _) => {
+            let Some((_, mut rest)) = reply.split_once("\r\n") else { return Vec::new() };
+            (0..ops.len()).map_while(|_| first_reply(&mut rest)).collect()
+        }
+        _ => vec![reply],
+    };
+    let refused = places.into_iter().enumerate().filter(|(_, text)| text.starts_with(START));
+    refused.map(|(at, text)| (at, text.to_owned())).collect()
+}
+
+/// Takes the first reply from several.
+fn first_reply<'r>(replies: &mut &'r str) -> Option<&'r str> {
+    let all = *replies;
+    let (line, rest) = all.split_once("\r\n")?;
+    *replies = rest;
+    match (line.as_bytes().first()?, line[1..].parse::<usize>()) {
+        (b'$', Ok(len)) => *replies = rest.get(len + 2..)?,
+        (b'*', Ok(count)) => (0..count).try_for_each(|_| first_reply(replies).map(drop))?,
+        _ => {}
+    }
+    Some(&all[..all.len() - replies.len()])
+}
+
 /// Checks that some order of the calls explains all replies. The error is the index of the first call, by the time of its
 /// reply, whose reply no order explains.
 pub fn explain(start: State, calls: &[Call]) -> Result<(), usize> {
@@ -535,6 +592,20 @@ mod tests {
                 call(1, Op::Get(0), &then, 5, 6),
             ];
             assert_eq!(is_linearizable(&seen), is_possible);
+        }
+        // A script that was refused its second key, in a transaction or alone, has written its first one.
+        let busy = "-BUSY an undeclared key is held by another script or transaction\r\n";
+        for (op, reply) in [
+            (Op::Script(0, 1, 7), busy.to_owned()),
+            (
+                Op::Exec(vec![Op::Mget(1, 2), Op::Script(0, 1, 7)], 1),
+                format!("*3\r\n*2\r\n{NULL}{NULL}{busy}+PONG\r\n"),
+            ),
+        ] {
+            for (key, then, is_possible) in [(0, bulk(7), true), (0, NULL.into(), false), (1, NULL.into(), true)] {
+                let seen = [call(0, op.clone(), &reply, 0, 1), call(0, Op::Get(key), &then, 2, 3)];
+                assert_eq!(is_linearizable(&seen), is_possible, "{op:?} {key}");
+            }
         }
         // An acknowledged one is not lost.
         let lost = [call(0, Op::Set(0, 1), "+OK\r\n", 0, 1), call(0, Op::Read(0), "None", 2, 3)];

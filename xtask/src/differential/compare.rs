@@ -217,10 +217,7 @@ const BY_DESIGN: &[(&str, &str)] = &[
         "LATENCY",
         "has `command`, `fast-command` and those of saves and of the append-only file; others of Redis delay nobody here",
     ),
-    (
-        "`rdb_changes_since_last_save` in INFO",
-        "counts each change of a key once, even a change of several elements",
-    ),
+    ("`rdb_changes_since_last_save` in INFO", "counts each change of a key once, even a change of several elements"),
     (
         "an RDB file that is damaged",
         "ends the start with the position in the file and the key in the log; the file is not examined further, and \
