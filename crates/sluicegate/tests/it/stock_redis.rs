@@ -399,8 +399,9 @@ fn the_unit_serves_what_redis_has_left() {
     assert!(client.ask(&["INFO", "persistence"]).contains("aof_last_bgrewrite_status:ok"));
     fill(&mut client, "fourth");
     let fourth = found(&mut client, "fourth");
+    // A base, an increment, the manifest and the lock.
     let modes = machine.modes("/var/lib/redis/appendonlydir");
-    assert!(modes.len() == 3 && modes.iter().all(|mode| mode.ends_with('0')), "{modes:?}");
+    assert!(modes.len() == 4 && modes.iter().all(|mode| mode.ends_with('0')), "{modes:?}");
     machine.stop(ours);
 
     let peer = machine.start(true);

@@ -258,6 +258,7 @@ fn the_log_has_the_lines_of_redis() {
     // A rewrite that runs ends with the file.
     assert_eq!(ask(&mut client, "CONFIG SET rdb-key-save-delay 10000000"), "+OK\r\n");
     assert_eq!(ask(&mut client, "BGREWRITEAOF"), "+Background append only file rewriting started\r\n");
+    wait_for_line(&lines, "2 Creating AOF incr file appendonly.aof.3.incr.aof on background rewrite");
     assert_eq!(ask(&mut client, "CONFIG SET rdb-key-save-delay 0 appendonly no"), "+OK\r\n");
     wait_for_line(&lines, "2 Background AOF rewrite cancelled");
     wait_for("the end of the file", || (!client.ask(&["INFO"]).contains("aof_current_size")).then_some(()));
