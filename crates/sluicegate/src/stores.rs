@@ -32,7 +32,7 @@ pub struct Stores {
 
 type ByName = HashMap<Arc<str>, (Store, Arc<Server>)>;
 
-/// What a new configuration changes, by the name of the section.
+/// The changes of a new configuration, by the name of the section.
 pub type Changes = Vec<(Arc<str>, Change)>;
 
 /// The change of one store: its parameters, and its users.

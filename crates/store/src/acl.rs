@@ -6,9 +6,9 @@
 //! if the version is another one. So a change reaches all workers with their next command. A user that was removed may do
 //! nothing any more.
 //!
-//! Whom a command belongs to: a client's to its user, as does every command of its scripts and transactions; commands of
-//! rules and of scripts of the proxy belong to the process, which may do everything, or to the user that the store's
-//! section names.
+//! The owner of a command: a command of a client, and every command of its scripts and transactions, belongs to the client's
+//! user; commands of rules and of scripts of the proxy belong to the process, which may do everything, or to the user that
+//! the store's section names.
 //!
 //! Rules and files are Redis's ([`rules`]); texts on the wire are those of Redis 7.2 and Valkey.
 //!
@@ -30,7 +30,7 @@ use parking_lot::{Mutex, RwLock};
 
 use crate::catalogue::{Numbered, Rows};
 use crate::config::{FileError, ServerOptions, UserLine};
-pub(crate) use check::Denied;
+pub(crate) use check::{Denied, Refusal};
 use commands::Commands;
 pub use file::fuzz_users;
 pub(crate) use log::{Entry, Reason, Where};
@@ -191,10 +191,15 @@ impl Acl {
         self.next_version.load(Ordering::Acquire)
     }
 
+    /// Returns the version of permissions that are new.
+    fn version_of(&self, permissions: &Permissions) -> u64 {
+        let version = self.next_version.fetch_add(1, Ordering::AcqRel);
+        if permissions.are_free() { FREE } else { version }
+    }
+
     /// Gives a user other permissions. The caller holds the lock of the users, so changes come one after the other.
     fn replace(&self, user: &User, permissions: Permissions) -> Option<Channels> {
-        let version = self.next_version.fetch_add(1, Ordering::AcqRel);
-        let version = if permissions.are_free() { FREE } else { version };
+        let version = self.version_of(&permissions);
         let mut current = user.permissions.write();
         let lost = current.lost_channels(&permissions);
         *current = Arc::new(permissions);
@@ -202,17 +207,20 @@ impl Acl {
         lost
     }
 
-    fn add(&self, users: &mut BTreeMap<Box<[u8]>, Arc<User>>, name: &[u8], permissions: Permissions) -> Arc<User> {
-        let version = self.next_version.fetch_add(1, Ordering::AcqRel);
-        let version = AtomicU64::new(if permissions.are_free() { FREE } else { version });
+    /// Gives the user of this name these permissions, or makes one with them.
+    fn put(&self, users: &mut BTreeMap<Box<[u8]>, Arc<User>>, name: &[u8], permissions: Permissions) -> Change {
+        if let Some(user) = users.get(name) {
+            let lost = self.replace(user, permissions);
+            return Change::Changed(user.clone(), lost);
+        }
         let user = Arc::new(User {
             name: name.into(),
             is_process: false,
-            version,
+            version: AtomicU64::new(self.version_of(&permissions)),
             permissions: RwLock::new(Arc::new(permissions)),
         });
         users.insert(name.into(), user.clone());
-        user
+        Change::Changed(user, None)
     }
 
     /// `ACL SETUSER`: applies rules to a user, or to a new one, all or none. An error is Redis's, without its code.
@@ -222,8 +230,7 @@ impl Acl {
         })?;
         let setting = self.setting();
         let mut users = self.users.write();
-        let user = users.get(name).cloned();
-        let mut permissions = match &user {
+        let mut permissions = match users.get(name) {
             Some(user) => (*user.permissions()).clone(),
             None => Permissions::none(setting.commands, setting.all_channels),
         };
@@ -233,13 +240,7 @@ impl Acl {
                 [b"Error in ACL SETUSER modifier '", up_to_nul(rule), b"': ", text.as_bytes()].concat()
             })?;
         }
-        Ok(match user {
-            Some(user) => {
-                let lost = self.replace(&user, permissions);
-                Change::Changed(user, lost)
-            }
-            None => Change::Changed(self.add(&mut users, name, permissions), None),
-        })
+        Ok(self.put(&mut users, name, permissions))
     }
 
     /// Removes users; `default` is not among them. Returns those that there were.
@@ -270,15 +271,7 @@ impl Acl {
         new.entry(DEFAULT.to_vec()).or_insert_with(|| Permissions::all(&self.commands));
         let gone: Vec<Box<[u8]>> = users.keys().filter(|name| !new.contains_key(&name[..])).cloned().collect();
         let mut changes: Vec<Change> = gone.iter().filter_map(|name| self.take_out(&mut users, name)).collect();
-        for (name, permissions) in new {
-            match users.get(&name[..]).cloned() {
-                Some(user) => {
-                    let lost = self.replace(&user, permissions);
-                    changes.push(Change::Changed(user, lost));
-                }
-                None => drop(self.add(&mut users, &name, permissions)),
-            }
-        }
+        changes.extend(new.into_iter().map(|(name, permissions)| self.put(&mut users, &name, permissions)));
         changes
     }
 
@@ -305,14 +298,7 @@ impl Acl {
     pub(crate) fn set_lines(&self, lines: &[UserLine]) -> Result<Vec<Change>, FileError> {
         let configured = file::configured(lines, self.setting())?;
         let mut users = self.users.write();
-        let mut set = |(name, permissions): (Vec<u8>, Permissions)| match users.get(&name[..]).cloned() {
-            Some(user) => {
-                let lost = self.replace(&user, permissions);
-                Change::Changed(user, lost)
-            }
-            None => Change::Changed(self.add(&mut users, &name, permissions), None),
-        };
-        Ok(configured.into_iter().map(&mut set).collect())
+        Ok(configured.into_iter().map(|(name, permissions)| self.put(&mut users, &name, permissions)).collect())
     }
 
     /// Counts an event and adds it to the log; `client` is called only if it is kept.

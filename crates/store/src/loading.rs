@@ -119,7 +119,9 @@ impl Loading {
 
     /// Lets commands that write go on, if they wait for this file alone.
     pub(crate) fn release_writes(&self, behind: Behind) {
-        if self.refuses.fetch_and(!(behind as u8), Ordering::SeqCst) & BEHIND_ANY == behind as u8 {
+        if self.holds_writes_for(behind)
+            && self.refuses.fetch_and(!(behind as u8), Ordering::SeqCst) & BEHIND_ANY == behind as u8
+        {
             let held = std::mem::take(&mut *self.held.lock());
             held.into_iter().for_each(Waker::wake);
         }

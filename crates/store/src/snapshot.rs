@@ -134,12 +134,6 @@ impl Snapshots {
     pub(crate) fn end_waiting(&self, bytes: usize) {
         let waiting = self.waiting.fetch_sub(bytes as i64, Ordering::SeqCst) - bytes as i64;
         if waiting <= self.waiting_max.load(Ordering::Relaxed) {
-            self.release_writes();
-        }
-    }
-
-    fn release_writes(&self) {
-        if self.loading.holds_writes_for(Behind::Snapshot) {
             self.loading.release_writes(Behind::Snapshot);
         }
     }
@@ -169,7 +163,7 @@ impl Snapshots {
     pub(crate) fn discard(&self) {
         *self.form.write() = None;
         self.is_running.store(false, Ordering::Relaxed);
-        self.release_writes();
+        self.loading.release_writes(Behind::Snapshot);
     }
 
     /// Records that all databases are flushed: a save that runs saves nothing more, as in Redis.

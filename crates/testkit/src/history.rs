@@ -205,7 +205,7 @@ impl State {
         let after = |key| {
             let mut next = self.clone();
             let reply = match key {
-                None => next.apply_some(call.client, &call.op, &refused),
+                None => next.apply(call.client, &call.op, &refused),
                 Some(key) => next.pop_for_waiting(key),
             };
             if next.watched.iter().all(Option::is_none) {
@@ -217,36 +217,9 @@ impl State {
         served_by.into_iter().map(after).collect()
     }
 
-    /// Executes a command and returns its reply. The scripts of the given places were refused their second key, with these
-    /// texts: two that have written would have waited for each other.
-    fn apply_some(&mut self, client: usize, op: &Op, refused: &[(usize, String)]) -> String {
-        let is_refused = |at: usize| refused.iter().find(|(place, _)| *place == at).map(|(_, text)| text.clone());
-        match op {
-            Op::Script(key, _, value) => match is_refused(0) {
-                Some(text) => {
-                    self.put(*key, Value::Text(*value));
-                    text
-                }
-                None => self.apply(client, op),
-            },
-            Op::Exec(ops, filling) if !refused.is_empty() => {
-                let watched = self.watched[client].take().unwrap_or_default();
-                if watched.iter().any(|(key, version)| self.versions[*key] != *version) {
-                    return "*-1\r\n".into();
-                }
-                let reply = |(at, op): (usize, &Op)| match is_refused(at) {
-                    Some(text) => self.apply_some(client, op, &[(0, text)]),
-                    None => self.apply(client, op),
-                };
-                let replies: String = ops.iter().enumerate().map(reply).collect();
-                format!("*{}\r\n{replies}{}", ops.len() + filling, "+PONG\r\n".repeat(*filling))
-            }
-            _ => self.apply(client, op),
-        }
-    }
-
-    /// Executes a command and returns its reply.
-    fn apply(&mut self, client: usize, op: &Op) -> String {
+    /// Executes a command and returns its reply. The scripts in the given places of a transaction, or a script alone, were
+    /// refused their second key, with these texts: two that have written would have waited for each other.
+    fn apply(&mut self, client: usize, op: &Op, refused: &[(usize, String)]) -> String {
         let ok = || "+OK\r\n".to_owned();
         match op {
             Op::Set(key, value) => {
@@ -270,7 +243,11 @@ impl State {
                 ok()
             }
             Op::Script(a, b, value) => {
-                [a, b].into_iter().for_each(|key| self.put(*key, Value::Text(*value)));
+                self.put(*a, Value::Text(*value));
+                if let Some((_, text)) = refused.first() {
+                    return text.clone();
+                }
+                self.put(*b, Value::Text(*value));
                 NULL.into()
             }
             Op::Connect => {
@@ -387,7 +364,11 @@ impl State {
                 if watched.iter().any(|(key, version)| self.versions[*key] != *version) {
                     return "*-1\r\n".into();
                 }
-                let replies: String = ops.iter().map(|op| self.apply(client, op)).collect();
+                let reply = |(at, op): (usize, &Op)| {
+                    let place = refused.iter().position(|(place, _)| *place == at);
+                    self.apply(client, op, place.map_or(&[], |place| &refused[place..=place]))
+                };
+                let replies: String = ops.iter().enumerate().map(reply).collect();
                 format!("*{}\r\n{replies}{}", ops.len() + filling, "+PONG\r\n".repeat(*filling))
             }
         }

@@ -4,7 +4,7 @@ use super::commands::{Commands, Keys};
 use super::permissions::{Access, Permissions, Selector, allows};
 use crate::catalogue::{Channels, Flags, Numbered};
 
-/// What a user may not do. Words are given by their indices.
+/// The part of a command that a user lacks the permission for. Words are given by their indices.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Denied {
     Command,
@@ -44,6 +44,14 @@ impl Denied {
     }
 }
 
+/// The reason why a command may not run.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Refusal {
+    Denied(Denied),
+    /// It leads to keys that its words do not name, with this error.
+    Others(&'static str),
+}
+
 impl Permissions {
     /// Returns why a command is not allowed, if it is not: the last key or channel that no selector allows, or the
     /// command if no selector allows it.
@@ -62,9 +70,16 @@ impl Permissions {
         Some(denied)
     }
 
+    /// Returns why a command may not run, if it may not.
+    #[inline]
+    pub(crate) fn refuses(&self, commands: &Commands, row: Numbered, words: &[&[u8]]) -> Option<Refusal> {
+        let others = || self.denies_others(commands, row, words).map(Refusal::Others);
+        self.denies(commands, row, words).map(Refusal::Denied).or_else(others)
+    }
+
     /// Returns the error of a command that leads to keys that its words do not name, unless one selector allows to read
     /// every key.
-    pub(crate) fn denies_others(&self, commands: &Commands, row: Numbered, words: &[&[u8]]) -> Option<&'static str> {
+    fn denies_others(&self, commands: &Commands, row: Numbered, words: &[&[u8]]) -> Option<&'static str> {
         let text = row.spec.others.and_then(|others| (others.denial)(words))?;
         (!self.read_all_keys(commands, row, words)).then_some(text)
     }

@@ -28,9 +28,7 @@ impl Merger {
     /// Takes the units that are in the buffers now. Returns the number up to which they may be passed on.
     pub(crate) fn take(&mut self, record: &Record) -> u64 {
         let until = self.0.take(&record.order);
-        if record.loading.holds_writes_for(Behind::AppendOnly) {
-            record.loading.release_writes(Behind::AppendOnly);
-        }
+        record.loading.release_writes(Behind::AppendOnly);
         until
     }
 

@@ -17,8 +17,8 @@ use super::subscription::{self, Subscriptions};
 use super::{Server, Worker};
 use super::{pause, slowlog};
 use crate::Inner;
-use crate::acl::{Denied, User, Where};
-use crate::catalogue::{CommandSpec, Cost, Flags, Guard, Handler, Numbered, Rows};
+use crate::acl::User;
+use crate::catalogue::{CommandSpec, Cost, Flags, Handler, Numbered, Rows};
 use crate::config::ServerOptions;
 use crate::execute::Origin;
 use crate::loading::LOADING;
@@ -596,43 +596,6 @@ impl Context<'_> {
         outcome
     }
 
-    /// Returns whether a client that has not logged in has to.
-    #[cold]
-    fn needs_login(&self) -> bool {
-        !self.worker.server.store.0.acl.admits_anyone()
-    }
-
-    /// Returns the permissions of the connection's user, which are restricted and have this version.
-    fn kept(&mut self, version: u64) -> &mut Kept {
-        let user = &self.session.user;
-        let kept = &mut self.session.rare.kept;
-        if !kept.as_ref().is_some_and(|kept| kept.is_of(version, user)) {
-            *kept = None;
-        }
-        kept.get_or_insert_with(|| Kept::new(version, user))
-    }
-
-    /// Returns the error of a command that the user may not call, after it was logged. Not inlined, so that a client
-    /// without restrictions pays only for the look at its user.
-    #[inline(never)]
-    fn denial(&mut self, version: u64, row: u16, args: &[&[u8]]) -> Option<Vec<u8>> {
-        let row = Numbered { spec: INDEX.rows[usize::from(row)].spec, number: row };
-        let in_multi = self.session.rare.multi.is_some();
-        if in_multi && row.spec.flags.has(Flags::NO_MULTI) {
-            return None;
-        }
-        let worker = self.worker;
-        let commands = worker.server.store.0.acl.commands();
-        let permissions = &self.kept(version).permissions;
-        let Some(denied) = permissions.denies(commands, row, args) else {
-            // Inside MULTI it is queued.
-            let reads_others = !in_multi && row.spec.others.is_some();
-            let text = reads_others.then(|| permissions.denies_others(commands, row, args)).flatten();
-            return text.map(|text| text.as_bytes().to_vec());
-        };
-        Some(self.note_denied(denied, if in_multi { Where::Transaction } else { Where::TopLevel }, row, args))
-    }
-
     /// Brings the table's data about this client up to date, which are those of its last turn: its own line shows this
     /// command.
     pub fn show_own_state(&self, args: &[&[u8]]) {
@@ -641,65 +604,6 @@ impl Context<'_> {
         let Buffers { query, query_free, reply_room } = self.buffers;
         (activity.query, activity.query_free, activity.reply_room) = (query, query_free, reply_room);
         activity.words = args.iter().map(|word| word.len()).sum();
-    }
-
-    /// Logs what was denied, and returns the error.
-    #[cold]
-    fn note_denied(&mut self, denied: Denied, place: Where, row: Numbered, args: &[&[u8]]) -> Vec<u8> {
-        if !self.session.in_exec {
-            self.session.command = &INDEX.rows[usize::from(row.number)].full_name;
-        }
-        self.show_own_state(args);
-        let (server, user) = (&self.worker.server, &self.session.user);
-        server.note_denied(denied, place, user, row, args, || self.client.line(&server.store));
-        let full_name = &INDEX.rows[usize::from(row.number)].full_name;
-        [b"NOPERM ", &denied.text(user.name(), full_name)[..]].concat()
-    }
-
-    /// Returns the error of a command of a transaction that its user may not call any more.
-    pub fn denial_in_exec(&mut self, row: Numbered, args: &[&[u8]]) -> Option<Vec<u8>> {
-        let version = self.session.user.restrictions()?;
-        let worker = self.worker;
-        let commands = worker.server.store.0.acl.commands();
-        let permissions = &self.kept(version).permissions;
-        let Some(denied) = permissions.denies(commands, row, args) else {
-            let text = row.spec.others.and_then(|_| permissions.denies_others(commands, row, args));
-            return text.map(|text| text.as_bytes().to_vec());
-        };
-        self.note_denied(denied, Where::Transaction, row, args);
-        let text = format!(
-            "NOPERM ACLs rules changed between the moment the transaction was accumulated and the EXEC call. This command \
-             is no longer allowed for the following reason: {}",
-            denied.reason_in_transaction()
-        );
-        Some(text.into_bytes())
-    }
-
-    /// Prepares the permissions for commands of the client's scripts. Returns false if its user is not restricted.
-    #[inline(never)]
-    fn prepare_guard(&mut self, args: &[&[u8]]) -> bool {
-        let Some(version) = self.session.user.restrictions() else { return false };
-        // The log shows the client, which may be on another thread then.
-        self.show_own_state(args);
-        let (worker, client) = (self.worker, self.client);
-        self.kept(version).guard(&worker.server, Some(client));
-        true
-    }
-
-    /// Returns the permissions for commands of the client's scripts, if its user is restricted.
-    pub fn guard(&mut self, args: &[&[u8]]) -> Option<Arc<dyn Guard>> {
-        if !self.prepare_guard(args) {
-            return None;
-        }
-        self.session.rare.kept.as_ref().and_then(Kept::prepared_guard).cloned()
-    }
-
-    /// Makes the connection one of another user.
-    pub fn log_in(&mut self, user: Arc<User>, authenticated: bool) {
-        self.session.authenticated = authenticated;
-        self.session.rare.kept = None;
-        *self.client.user.lock() = user.clone();
-        self.session.user = user;
     }
 
     /// Shows a command to MONITOR clients, if commands of this kind are shown at `moment`.

@@ -20,7 +20,7 @@ use super::counters::WorkerCounters;
 use super::dispatch::{INDEX, Moment, judge};
 use super::guard::Kept;
 use super::slowlog;
-use crate::acl::{User, Where};
+use crate::acl::{Refusal, User, Where};
 use crate::catalogue::{Flags, Guard, Handler, Numbered};
 use crate::config::ServerOptions;
 use crate::engine::{as_value, refused, unrun};
@@ -250,9 +250,9 @@ impl Server {
         let user = self.inside_user();
         user.restrictions()?;
         let (acl, permissions) = (&self.store.0.acl, user.permissions());
-        let text = match permissions.denies(acl.commands(), row, args) {
-            None => permissions.denies_others(acl.commands(), row, args)?.as_bytes().to_vec(),
-            Some(denied) => {
+        let text = match permissions.refuses(acl.commands(), row, args)? {
+            Refusal::Others(text) => text.into(),
+            Refusal::Denied(denied) => {
                 self.note_denied(denied, Where::TopLevel, user, row, args, origin);
                 [b"NOPERM ", &denied.text(user.name(), acl.commands().full_name(row.number))[..]].concat()
             }

@@ -137,8 +137,7 @@ impl Connection for Context<'_> {
 
     fn permits(&self, row: Numbered, words: &[&[u8]]) -> bool {
         let (acl, permissions) = (&self.worker.server.store.0.acl, self.session.user.permissions());
-        permissions.denies(acl.commands(), row, words).is_none()
-            && permissions.denies_others(acl.commands(), row, words).is_none()
+        permissions.refuses(acl.commands(), row, words).is_none()
     }
 
     fn denial(&mut self, row: Numbered, words: &[&[u8]]) -> Option<Vec<u8>> {
