@@ -101,6 +101,12 @@ impl Entry {
 /// See [`Entry::identity`].
 pub(crate) type Identity = (u64, (i64, i64));
 
+/// Returns the identity of an open file.
+pub(crate) fn identity_of(found: &std::fs::Metadata) -> Identity {
+    use std::os::unix::fs::MetadataExt as _;
+    (found.ino(), (found.mtime(), found.mtime_nsec()))
+}
+
 /// The kind of an [`Entry`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum EntryKind {

@@ -7,13 +7,12 @@ use std::ffi::OsStr;
 use std::fs::File;
 use std::io;
 use std::os::unix::ffi::OsStrExt as _;
-use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use super::Server;
 use crate::aof::parts::{Found, Parts};
-use crate::files::{Files as _, reason};
+use crate::files::{Files as _, identity_of, reason};
 use crate::replay::ReplayOptions;
 use crate::{Directory, Load, LoadOptions};
 
@@ -73,7 +72,7 @@ impl Server {
         let path = dir.join(name);
         let opened = File::open(&path).and_then(|file| {
             let found = file.metadata()?;
-            saver.begin_with(Some((found.ino(), (found.mtime(), found.mtime_nsec()))));
+            saver.begin_with(Some(identity_of(&found)));
             Ok((file, found.is_file().then_some(found.len())))
         });
         match opened {
