@@ -32,6 +32,7 @@ use crate::catalogue::{Numbered, Rows};
 use crate::config::{FileError, ServerOptions, UserLine};
 pub(crate) use check::{Denied, Refusal};
 use commands::Commands;
+pub(crate) use commands::category;
 pub use file::fuzz_users;
 pub(crate) use log::{Entry, Reason, Where};
 pub(crate) use permissions::{Channels, Permissions, Selector};

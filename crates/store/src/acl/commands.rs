@@ -183,7 +183,7 @@ impl Command {
 }
 
 /// Returns the bits of a category by its name, in any case, without its `@`.
-pub(super) fn category(name: &[u8]) -> Option<u32> {
+pub(crate) fn category(name: &[u8]) -> Option<u32> {
     CATEGORIES.iter().position(|known| known.as_bytes().eq_ignore_ascii_case(name)).map(|at| 1 << at)
 }
 

@@ -5,9 +5,8 @@
 //! more gets the error at once, where Redis waits until its key has elements.
 
 use std::ffi::OsStr;
-use std::io::{self, Write as _};
+use std::io;
 use std::os::unix::ffi::OsStrExt as _;
-use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -16,6 +15,7 @@ use sluicegate_wire::resp::{ReplySink, ReplyWriter, parse_i64};
 use super::Server;
 use super::client::{Client, Filter};
 use super::dispatch::{self, About, Context, INDEX, Outcome};
+use super::replace::replace;
 use super::tls::WARNING;
 use crate::acl::{self, Acl, Change, Denied, User, Where};
 use crate::catalogue::{CATEGORIES, Numbered};
@@ -112,12 +112,12 @@ pub(super) fn cat(_: &About<'_>, args: &[&[u8]], out: &mut ReplyWriter<'_>) -> O
     match args {
         [_, _] => strings(CATEGORIES.iter().map(|name| name.as_bytes()), out),
         [_, _, wanted] => {
-            let Some(at) = CATEGORIES.iter().position(|name| name.as_bytes().eq_ignore_ascii_case(wanted)) else {
+            let Some(bit) = acl::category(wanted) else {
                 let shown = &wanted[..wanted.len().min(128)];
                 out.error_bytes(&[b"ERR Unknown category '", acl::up_to_nul(shown), b"'"].concat());
                 return Outcome::Done;
             };
-            let rows = INDEX.rows().iter().filter(|row| row.spec.category_bits() >> at & 1 == 1);
+            let rows = INDEX.rows().iter().filter(|row| row.spec.category_bits() & bit != 0);
             let names: Vec<&[u8]> = rows.map(|row| row.full_name.as_bytes()).collect();
             strings(names.into_iter(), out);
         }
@@ -306,7 +306,7 @@ pub(super) fn save(about: &About<'_>, _: &[&[u8]], out: &mut ReplyWriter<'_>) ->
     }
     let mut text = acl_of(about).lines().join(&b'\n');
     text.push(b'\n');
-    match replace_file(&path_of(about.options), &text) {
+    match replace(&path_of(about.options), &text) {
         Ok(()) => out.ok(),
         Err(error) => {
             about.server.log(WARNING, &format!("Writing ACL file for ACL SAVE: {}", reason(&error)));
@@ -321,26 +321,6 @@ pub(super) fn save(about: &About<'_>, _: &[&[u8]], out: &mut ReplyWriter<'_>) ->
 /// Returns the path of the file of users; a relative one begins at the store's directory.
 fn path_of(options: &ServerOptions) -> PathBuf {
     Path::new(OsStr::from_bytes(&options.dir)).join(OsStr::from_bytes(&options.aclfile))
-}
-
-/// Writes a file beside the one that it replaces, with the digests of passwords readable for its owner alone, unless
-/// the old one is readable for others.
-fn replace_file(path: &Path, text: &[u8]) -> io::Result<()> {
-    let mut temporary = path.as_os_str().to_owned();
-    temporary.push(format!(".tmp-{}", std::process::id()));
-    let temporary = PathBuf::from(temporary);
-    // A file that an interrupted save left; a link there is removed and never followed.
-    let _ = std::fs::remove_file(&temporary);
-    let mut file = std::fs::OpenOptions::new().write(true).create_new(true).mode(0o600).open(&temporary)?;
-    let mode = std::fs::metadata(path).map(|old| old.permissions());
-    let replaced = file
-        .write_all(text)
-        .and_then(|()| mode.map_or(Ok(()), |mode| file.set_permissions(mode)))
-        .and_then(|()| file.sync_all())
-        .and_then(|()| std::fs::rename(&temporary, path));
-    replaced.inspect_err(|_| drop(std::fs::remove_file(&temporary)))?;
-    let directory = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
-    std::fs::File::open(directory)?.sync_all()
 }
 
 /// `ACL HELP`.

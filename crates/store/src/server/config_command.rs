@@ -3,9 +3,8 @@
 use std::cell::{OnceCell, RefCell};
 use std::collections::HashMap;
 use std::ffi::OsStr;
-use std::io::{self, Write as _};
+use std::io;
 use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};
-use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::Path;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, LazyLock};
@@ -15,6 +14,7 @@ use sluicegate_wire::resp::{ReplySink, ReplyWriter};
 use smallvec::SmallVec;
 
 use super::dispatch::{self, About, Context, Outcome};
+use super::replace::replace;
 use super::tls::WARNING;
 use super::{Server, TlsPort};
 use crate::config::{self, ServerOptions};
@@ -270,20 +270,9 @@ pub(super) fn rewrite(context: &mut Context<'_>, _: &[&[u8]], out: &mut ReplyWri
     let users = if now.aclfile.is_empty() { acl.lines() } else { Vec::new() };
     let users_changed = users_now != server.users_written.load(Ordering::Relaxed);
     let result = std::fs::read(path).and_then(|text| {
-        // In the same folder, so that it replaces the old file atomically.
-        let temporary = format!("{path}.{}.tmp", std::process::id());
-        let mode = std::fs::metadata(path)?.permissions();
-        // A file that an interrupted rewrite left; a link there is removed and never followed.
-        let _ = std::fs::remove_file(&temporary);
-        let mut file = std::fs::OpenOptions::new().write(true).create_new(true).mode(0o600).open(&temporary)?;
-        let replaced = file
-            .write_all(&match config::rewrite(&text, &changes) {
-                text if users_changed => config::rewrite_users(&text, &users),
-                text => text,
-            })
-            .and_then(|()| file.set_permissions(mode))
-            .and_then(|()| std::fs::rename(&temporary, path));
-        replaced.inspect_err(|_| drop(std::fs::remove_file(&temporary)))
+        let text = config::rewrite(&text, &changes);
+        let text = if users_changed { config::rewrite_users(&text, &users) } else { text };
+        replace(Path::new(path), &text)
     });
     match result {
         Ok(()) => {

@@ -37,6 +37,7 @@ mod monitor;
 mod multi;
 mod pause;
 mod persistence;
+mod replace;
 pub(crate) mod rows;
 mod scripts;
 mod slowlog;
