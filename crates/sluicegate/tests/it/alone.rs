@@ -554,7 +554,7 @@ fn users_are_read_from_the_file_or_from_one_of_their_own() {
     let twice = "# mine\nuser a on\nuser a off";
     let redis = refusal(Command::new("redis-server"), &place.path("a.conf"), twice);
     assert_eq!(refusal(place.command(&[]), &place.path("a.conf"), twice), redis);
-    // What is found when the store begins is in the log.
+    // Faults that show when the store begins are in the log.
     for (text, why) in [
         (
             "user default on\naclfile users.acl",

@@ -260,7 +260,7 @@ fn counters_of_listeners_are_kept() {
     assert_eq!([total("web"), total("sock-1"), total("FRONTEND")], ["2", "1", "3"]);
     assert_eq!(stage.get("/"), 200);
     assert_eq!([total("web"), total("sock-1"), total("FRONTEND")], ["3", "1", "4"]);
-    // A reload goes on with them, and the end of the process writes them.
+    // A reload keeps the counters, and the process writes them at its end.
     let reloaded = Command::new(BINARY).args(["reload", &program.pid().to_string()]).output().expect("it starts");
     assert!(reloaded.status.success(), "{reloaded:?}");
     assert_eq!(total("web"), "3");

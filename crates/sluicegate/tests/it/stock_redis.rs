@@ -164,7 +164,7 @@ struct Machine {
 impl Machine {
     fn new() -> Machine {
         let unit = Unit(std::fs::read_to_string(UNIT).expect("Debian's unit"));
-        // What the filter above is of.
+        // The architecture of the filter above.
         assert_eq!(unit.values("SystemCallFilter"), ["@system-service", "~ @privileged @resources"]);
         assert_eq!(unit.value("RestrictAddressFamilies"), "AF_INET AF_INET6 AF_UNIX");
         for key in ["MemoryDenyWriteExecute", "NoNewPrivileges"] {
@@ -363,7 +363,7 @@ fn the_unit_serves_what_redis_has_left() {
     }
     let mut client = machine.client();
     assert_eq!(found(&mut client, "first"), first);
-    // It lasts for more than a slice, and so goes on with a thread of low priority where that is allowed.
+    // The script lasts for more than a slice, so a thread of low priority continues it where priorities may change.
     let long = "local n = 0 while n < 2000000 do n = n + 1 end return n";
     assert_eq!(client.ask(&["EVAL", long, "0"]), ":2000000\r\n");
     fill(&mut client, "second");

@@ -435,7 +435,7 @@ fn users_of_stores_follow_the_file() {
     assert_eq!(b.ask(&["GET", "x"]), "$1\r\nv\r\n");
     assert_eq!(c.read_to_end(), b"");
     assert_eq!(log_in("d").1, "+OK\r\n");
-    // What is wrong is said where it is.
+    // An error names the place of the fault.
     service.write(&text(" user a on\n user b on +nosuch\n"));
     let said = String::from_utf8_lossy(&service.command().stderr).into_owned();
     assert!(said.contains("Error in user declaration '+nosuch': Unknown command or category name in ACL"), "{said}");
