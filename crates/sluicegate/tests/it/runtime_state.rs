@@ -292,15 +292,14 @@ fn changed_tables_and_damaged_files_do_not_stop_the_start() {
     stage.stop(program);
 
     stage.write(SELDOM, &tables(4, "2h", "integer"));
-    let program = stage.start();
-    let said = program.output();
+    let mut program = stage.start();
     for text in [
         "state: stick-table t is full: 1 entries are given up",
         "state: stick-table t is defined otherwise now: its entries lose http_req_rate",
         "state: stick-table keys has other keys now: its 1 entries are given up",
         "state: stick-table gone5 is not in the configuration any more: its 1 entries are given up",
     ] {
-        assert!(said.contains(text), "no {text:?} in:\n{said}");
+        program.wait_for_output(text);
     }
     let found = stage.ask("show table t");
     assert!(found.contains("used:4") && found.contains("key=1 ") && found.contains("gpc0=1 "), "{found}");
@@ -317,9 +316,8 @@ fn changed_tables_and_damaged_files_do_not_stop_the_start() {
         (b"", "state: it is cut off after 0 bytes".to_owned()),
     ] {
         std::fs::write(stage.path("state"), bytes).expect("written");
-        let program = stage.start();
-        let expected = format!("{expected}; the process begins without its state; it is kept as ");
-        assert!(program.output().contains(&expected), "no {expected:?} in:\n{}", program.output());
+        let mut program = stage.start();
+        program.wait_for_output(&format!("{expected}; the process begins without its state; it is kept as "));
         assert!(stage.ask("show table t").contains("used:0"));
         assert_eq!(std::fs::read(stage.path("state.damaged")).expect("kept"), bytes);
         stage.stop(program);
@@ -328,8 +326,8 @@ fn changed_tables_and_damaged_files_do_not_stop_the_start() {
     // Not a file at all.
     std::fs::remove_file(stage.path("state")).expect("removed");
     std::fs::create_dir(stage.path("state")).expect("made");
-    let program = stage.start();
-    assert!(program.output().contains("state: it is not a file; the process begins without"), "{}", program.output());
+    let mut program = stage.start();
+    program.wait_for_output("state: it is not a file; the process begins without");
     stage.stop(program);
 }
 

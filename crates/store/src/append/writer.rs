@@ -242,7 +242,10 @@ impl Writer {
             Some(Ok(())) => self.failed_at = None,
             Some(Err(error)) => {
                 self.failed_at = Some(Instant::now());
-                state.error = Some(reason(&error));
+                // A log that is not sound refuses everything; the first error is the reason of that.
+                if !state.must_begin_anew || state.error.is_none() {
+                    state.error = Some(reason(&error));
+                }
                 state.must_begin_anew |= self.log.as_ref().is_some_and(|log| !log.is_sound());
             }
         }
