@@ -29,6 +29,7 @@ use crate::park::Parked;
 use crate::refused::FAILED;
 use crate::refused::MISCONF;
 use crate::refused::{unknown_command, unknown_subcommand};
+use crate::replication::replica;
 use crate::transaction::{Exec, Multi};
 use crate::watch::Mark;
 use crate::watching::Watching;
@@ -73,6 +74,8 @@ pub(super) struct Rare {
     pub watching: Option<Box<Watching>>,
     /// The permissions of its user, if it is restricted.
     pub kept: Option<Kept>,
+    /// What it has told of itself before it becomes a replica.
+    pub told: Option<Box<replica::Told>>,
 }
 
 /// The state of a connection that its commands change.

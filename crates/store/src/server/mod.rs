@@ -38,6 +38,7 @@ mod multi;
 mod pause;
 mod persistence;
 mod replace;
+mod replicas;
 pub(crate) mod rows;
 mod scripts;
 mod slowlog;
@@ -759,6 +760,7 @@ fn apply(store: &Store, options: &ServerOptions) {
     });
     store.0.appender.let_workers_help(options.standalone);
     store.0.pubsub.set_limit(&options.client_output_buffer_limit[2]);
+    store.0.replication.set_options(options.replication.of_master(options));
 }
 
 /// Returns forty hexadecimal digits that identify this run.

@@ -26,6 +26,7 @@ mod newer;
 mod observe;
 mod pubsub;
 mod reference;
+mod replicas;
 mod restore;
 mod save;
 mod scripts;
