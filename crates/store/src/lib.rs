@@ -63,6 +63,7 @@ mod redis;
 mod reference;
 mod refused;
 mod replay;
+mod replication;
 mod save;
 mod script;
 mod section;
@@ -107,6 +108,7 @@ pub use memory::Policy;
 pub use park::Parked;
 pub use reference::reference;
 pub use refused::SectionError;
+pub use replication::link::fuzz_stream;
 pub use save::Saving;
 pub use script::fuzz_scripts;
 pub use section::{Section, SectionWait};
@@ -183,6 +185,8 @@ pub(crate) struct Inner {
     /// The number of error replies by code.
     pub(crate) errors: errors::Errors,
     pub(crate) saver: save::Saver,
+    pub(crate) replication: replication::Replication,
+    pub(crate) link: Arc<replication::link::Link>,
     pub(crate) record: Arc<record::Record>,
     pub(crate) appender: Arc<append::Appender>,
     pub(crate) scripts: script::Scripting,
@@ -238,6 +242,8 @@ impl Store {
             acl: acl::Acl::new(&commands::ROWS),
             errors: errors::Errors::default(),
             saver: save::Saver::new(now_s),
+            replication: replication::Replication::new(),
+            link: Arc::default(),
             record: record.clone(),
             appender: Arc::new(append::Appender::new(record)),
             scripts: script::Scripting::new(memory.clone(), &commands::ROWS),

@@ -1,4 +1,4 @@
-//! Administrative commands, and those about replicas and clusters: SHUTDOWN, ROLE, REPLICAOF, WAIT, LOLWUT, READONLY.
+//! Administrative commands, and those about replicas and clusters: SHUTDOWN, ROLE, WAIT, LOLWUT, READONLY.
 //!
 //! The store is a master without replicas. Commands that need replicas are refused by name.
 
@@ -80,21 +80,14 @@ pub(super) fn shutdown(context: &mut Context<'_>, args: &[&[u8]], out: &mut Repl
 }
 
 /// `ROLE`.
-pub(super) fn role(_: &mut Context<'_>, _: &[&[u8]], out: &mut ReplyWriter<'_>) -> Outcome {
+pub(super) fn role(context: &mut Context<'_>, _: &[&[u8]], out: &mut ReplyWriter<'_>) -> Outcome {
+    if context.worker.server.role_of_replica(out) {
+        return Outcome::Done;
+    }
     out.array(3);
     out.bulk(b"master");
     out.integer(0);
     out.array(0);
-    Outcome::Done
-}
-
-/// `REPLICAOF NO ONE`, the only state; anything else is refused.
-pub(super) fn replicaof(_: &mut Context<'_>, args: &[&[u8]], out: &mut ReplyWriter<'_>) -> Outcome {
-    if args[1].eq_ignore_ascii_case(b"no") && args[2].eq_ignore_ascii_case(b"one") {
-        out.ok();
-    } else {
-        out.error("ERR REPLICAOF is refused: replication is not available yet");
-    }
     Outcome::Done
 }
 

@@ -357,7 +357,8 @@ fn stats(about: &About<'_>, out: &mut String) -> std::fmt::Result {
 }
 
 fn replication(about: &About<'_>, out: &mut String) -> std::fmt::Result {
-    writeln!(out, "role:master")?;
+    writeln!(out, "role:{}", about.server.role_name())?;
+    about.server.link_lines(out);
     writeln!(out, "connected_slaves:0")?;
     writeln!(out, "master_failover_state:no-failover")?;
     writeln!(out, "master_replid:{}", about.server.run_id)?;

@@ -26,6 +26,7 @@ mod newer;
 mod observe;
 mod pubsub;
 mod reference;
+mod replica;
 mod restore;
 mod save;
 mod scripts;
