@@ -182,7 +182,8 @@ impl Runner {
 /// Returns Redis's log line about the error of a command.
 fn line(source: Source, command: &str, error: &[u8]) -> String {
     let error = error.trim_ascii();
-    let error = error.strip_prefix(b"-").unwrap_or(error).escape_ascii();
+    // In the log quotes are no danger.
+    let error = error.strip_prefix(b"-").unwrap_or(error).escape_ascii().to_string().replace("\\'", "'");
     let (from, to) = match source {
         Source::File => ("server", "AOF-loading-client"),
         Source::Master => ("replica", "master"),

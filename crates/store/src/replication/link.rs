@@ -163,10 +163,6 @@ impl Attempt<'_> {
         (self.server.log)(level, text);
     }
 
-    fn timeout(&self) -> Duration {
-        Duration::from_secs(self.server.options.repl_timeout_s.into())
-    }
-
     /// Follows the master until the link ends.
     fn run(&self) {
         // What the store begins with comes first.
@@ -198,7 +194,7 @@ impl Attempt<'_> {
         self.log(NOTICE, &format!("Connecting to MASTER {host}:{port}"));
         self.log(NOTICE, "MASTER <-> REPLICA sync started");
         let source = String::from_utf8_lossy(&self.server.options.bind_source_addr).into_owned();
-        let mut conn = conn::connect(self.link, self.order, (host, *port), &source, self.timeout())
+        let mut conn = conn::connect(self.link, self.order, (host, *port), &source)
             .inspect_err(|gone| {
                 if matches!(gone, Gone::Timeout) {
                     self.log(WARNING, "Timeout connecting to the MASTER...");

@@ -17,7 +17,7 @@ use crate::Inner;
 use crate::catalogue::{Category, CommandSpec, Flags as CommandFlags, Handler, ScriptHandle, Start};
 use crate::command::is;
 use crate::keys::KeyRule;
-use crate::loading::MASTERDOWN;
+use crate::loading::{MASTERDOWN, READONLY};
 use crate::memory::OOM;
 use crate::owned::Words;
 use crate::park::{Parked, Waits};
@@ -131,9 +131,7 @@ pub(super) fn run(
         let loading = &start.inner.loading;
         let refusal = match () {
             () if loading.is_stale() && !flags.has(Flags::ALLOW_STALE) => MASTERDOWN,
-            () if writes && loading.is_read_only() => {
-                "READONLY Can not run script with write flag on readonly replica."
-            }
+            () if writes && loading.is_read_only() => READONLY,
             () => "",
         };
         if !refusal.is_empty() {

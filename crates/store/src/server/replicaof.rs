@@ -39,6 +39,7 @@ pub(super) fn terms(options: &ServerOptions) -> Terms {
         is_read_only: options.replica_read_only,
         serves_stale: options.replica_serve_stale_data,
         ignores_maxmemory: options.replica_ignore_maxmemory,
+        timeout_s: options.repl_timeout_s,
         maxmemory: options.maxmemory,
         policy: options.maxmemory_policy,
     }

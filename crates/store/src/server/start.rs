@@ -188,6 +188,7 @@ fn load_rdb(server: &Server, path: &Path, file: File, load: &Load) -> Result<(),
         }
         format!("{}: {fault}", path.display())
     })?;
+    server.store.0.link.set_stream_db(loaded.stream_db);
     server.log(NOTICE, &loaded.told());
     server.log(NOTICE, &format!("DB loaded from disk: {:.3} seconds", loaded.took.as_secs_f64()));
     Ok(())

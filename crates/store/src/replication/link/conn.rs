@@ -25,8 +25,6 @@ pub(super) struct Conn<'l> {
     /// The number of the order to follow this master.
     order: u64,
     stream: TcpStream,
-    /// The time for which nothing may come, and for which nothing may be sent.
-    timeout: Duration,
     /// The last time at which something came.
     heard: Instant,
     /// What was read beyond the last line.
@@ -36,7 +34,7 @@ pub(super) struct Conn<'l> {
 }
 
 /// Returns the addresses of a host. The resolver cannot be interrupted, so a thread asks it.
-fn resolve(link: &Link, order: u64, host: &str, port: u16, timeout: Duration) -> Result<Vec<SocketAddr>, Gone> {
+fn resolve(link: &Link, order: u64, host: &str, port: u16) -> Result<Vec<SocketAddr>, Gone> {
     if let Ok(ip) = host.parse::<IpAddr>() {
         return Ok(vec![SocketAddr::new(ip, port)]);
     }
@@ -48,14 +46,14 @@ fn resolve(link: &Link, order: u64, host: &str, port: u16, timeout: Duration) ->
         let _ = tell.send(found);
     };
     std::thread::Builder::new().name("store-resolve".into()).spawn(ask)?;
-    let deadline = Instant::now() + timeout;
+    let began = Instant::now();
     loop {
         match told.recv_timeout(LOOK) {
             Ok(found) => return Ok(found?),
             Err(RecvTimeoutError::Disconnected) => return Err(io::Error::other("the resolver failed").into()),
             Err(RecvTimeoutError::Timeout) => link.check(order)?,
         }
-        if Instant::now() > deadline {
+        if began.elapsed() > link.timeout() {
             return Err(Gone::Timeout);
         }
     }
@@ -67,14 +65,13 @@ pub(super) fn connect<'l>(
     order: u64,
     (host, port): (&str, u16),
     source: &str,
-    timeout: Duration,
 ) -> Result<Conn<'l>, Gone> {
     let mut last = Gone::from(io::Error::new(io::ErrorKind::NotFound, "the name has no address"));
-    for address in resolve(link, order, host, port, timeout)? {
-        match connect_to(link, order, address, source, timeout) {
+    for address in resolve(link, order, host, port)? {
+        match connect_to(link, order, address, source) {
             Ok(stream) => {
                 let (heard, ahead) = (Instant::now(), Vec::new());
-                return Ok(Conn { link, order, stream, timeout, heard, ahead, used: 0 });
+                return Ok(Conn { link, order, stream, heard, ahead, used: 0 });
             }
             Err(Gone::Stopped) => return Err(Gone::Stopped),
             Err(gone) => last = gone,
@@ -83,13 +80,7 @@ pub(super) fn connect<'l>(
     Err(last)
 }
 
-fn connect_to(
-    link: &Link,
-    order: u64,
-    address: SocketAddr,
-    source: &str,
-    timeout: Duration,
-) -> Result<TcpStream, Gone> {
+fn connect_to(link: &Link, order: u64, address: SocketAddr, source: &str) -> Result<TcpStream, Gone> {
     let socket = Socket::new(Domain::for_address(address), Type::STREAM, None)?;
     socket.set_nonblocking(true)?;
     if !source.is_empty() {
@@ -101,10 +92,10 @@ fn connect_to(
         Err(error) if error.raw_os_error() == Some(libc::EINPROGRESS) => {}
         Err(error) => return Err(error.into()),
     }
-    let deadline = Instant::now() + timeout;
+    let began = Instant::now();
     while !wait_for(&socket, PollFlags::OUT, LOOK)? {
         link.check(order)?;
-        if Instant::now() > deadline {
+        if began.elapsed() > link.timeout() {
             return Err(Gone::Timeout);
         }
     }
@@ -180,7 +171,7 @@ impl Conn<'_> {
     pub(super) fn wait(&mut self, time: Duration) -> Result<(), Gone> {
         let is_ready = wait_for(&self.stream, PollFlags::IN, time)?;
         self.link.check(self.order)?;
-        if !is_ready && self.heard.elapsed() >= self.timeout { Err(Gone::Timeout) } else { Ok(()) }
+        if !is_ready && self.heard.elapsed() >= self.link.timeout() { Err(Gone::Timeout) } else { Ok(()) }
     }
 
     /// Reads bytes, waiting for some. `beat` is called while it waits, at least once a second.
@@ -258,7 +249,7 @@ impl Conn<'_> {
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
                     wait_for(&self.stream, PollFlags::OUT, LOOK)?;
                     self.link.check(self.order)?;
-                    if began.elapsed() >= self.timeout {
+                    if began.elapsed() >= self.link.timeout() {
                         return Err(Gone::Timeout);
                     }
                 }

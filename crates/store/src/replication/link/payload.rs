@@ -38,6 +38,8 @@ const MAGIC_BYTES: usize = 9;
 /// The time between two signs of life to the master while the file is loaded.
 const BEAT: Duration = Duration::from_secs(1);
 
+const KEPT: &str = "Failed trying to load the MASTER synchronization DB: the old data set is kept.";
+
 /// How the end of the file is known.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Extent {
@@ -268,7 +270,8 @@ impl Attempt<'_> {
         // Older versions have no checksum.
         let is_summed = FileReader::new(&head[..]).is_ok_and(|reader| reader.version() >= SUMMED_FROM);
         if head.len() < MAGIC_BYTES || is_summed && !is_right && self.server.options.rdbchecksum {
-            self.log(WARNING, "Failed trying to load the MASTER synchronization DB from disk: its checksum is wrong.");
+            self.log(WARNING, if is_right { "Short read of the RDB file" } else { "Wrong RDB checksum" });
+            self.log(WARNING, KEPT);
             return Err(Gone::Told);
         }
         // From here on nobody else writes a file of this name.
@@ -338,7 +341,7 @@ impl Attempt<'_> {
         match FileReader::new(head) {
             Err(fault) if is_whole => {
                 self.log(WARNING, &format!("{fault}"));
-                self.log(WARNING, "Failed trying to load the MASTER synchronization DB: the old data set is kept.");
+                self.log(WARNING, KEPT);
                 Err(Gone::Told)
             }
             _ => Ok(()),

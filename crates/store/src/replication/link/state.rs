@@ -28,6 +28,8 @@ pub(crate) struct Terms {
     pub(crate) serves_stale: bool,
     /// `replica-ignore-maxmemory`.
     pub(crate) ignores_maxmemory: bool,
+    /// `repl-timeout`.
+    pub(crate) timeout_s: u32,
     /// The limit otherwise, and the policy.
     pub(crate) maxmemory: u64,
     pub(crate) policy: Policy,
@@ -36,7 +38,8 @@ pub(crate) struct Terms {
 impl Default for Terms {
     fn default() -> Terms {
         let (is_read_only, serves_stale, ignores_maxmemory) = (true, true, true);
-        Terms { is_read_only, serves_stale, ignores_maxmemory, maxmemory: 0, policy: Policy::default() }
+        let (timeout_s, maxmemory, policy) = (60, 0, Policy::default());
+        Terms { is_read_only, serves_stale, ignores_maxmemory, timeout_s, maxmemory, policy }
     }
 }
 
@@ -170,6 +173,11 @@ impl Link {
     /// Sets the parameters.
     pub(crate) fn set_terms(&self, terms: Terms) {
         *self.terms.lock() = terms;
+    }
+
+    /// Returns the time for which the master may say nothing.
+    pub(super) fn timeout(&self) -> Duration {
+        Duration::from_secs(self.terms.lock().timeout_s.into())
     }
 
     /// Calls `show` with whether the store is a replica, whether its link works, and the parameters, of one moment.

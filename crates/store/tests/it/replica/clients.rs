@@ -4,6 +4,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use sluicegate_store::config::ServerOptions;
 use sluicegate_testkit::{Client, RedisServer, encode, wait_for};
+use sluicegate_wire::engine::{Engine, Started};
 
 use super::nonsense::{Peer, stream};
 use super::{Replica, ask, info, wait_in_step};
@@ -19,7 +20,7 @@ const TO_A_REPLICA: &[&str] = &[
     "FLUSHALL\r\nFLUSHDB\r\nSWAPDB 0 1\r\nFUNCTION FLUSH\r\nSCRIPT FLUSH\r\nFUNCTION LIST\r\nPUBLISH c d\r\n",
     "XGROUP CREATE x g 0 MKSTREAM\r\nXREADGROUP GROUP g c STREAMS x >\r\nXREAD COUNT 1 STREAMS x 0\r\n",
     "REPLICAOF 127.0.0.1 x\r\nREPLICAOF 127.0.0.1 70000\r\nREPLICAOF 127.0.0.1 -1\r\nSLAVEOF a\r\nREPLICAOF no two\r\n",
-    "CONFIG GET replica-*\r\nCONFIG GET slave-*\r\nCONFIG GET slaveof\r\nCONFIG GET masteruser\r\nCONFIG SET replicaof x\r\n",
+    "CONFIG GET replica-read-only\r\nCONFIG GET slave-priority\r\nCONFIG GET slaveof\r\nCONFIG GET masteruser\r\nCONFIG SET replicaof x\r\n",
     "CONFIG SET replica-priority -1\r\nCONFIG SET slave-priority 5\r\nCONFIG GET replica-priority\r\nCONFIG SET repl-timeout 0\r\n",
     "CONFIG SET replica-read-only maybe\r\nCONFIG SET replica-announce-port 70000\r\nCONFIG SET repl-timeout 61\r\nCONFIG GET repl-timeout\r\n",
 ];
@@ -52,8 +53,10 @@ fn differences(addresses: &[String; 2], requests: &[&str]) -> String {
 
 #[test]
 fn a_replica_answers_as_one_of_redis() {
-    let master = RedisServer::start(&["--repl-diskless-sync-delay", "0"]);
-    let theirs = RedisServer::start(&[]);
+    let directory = tempfile::tempdir().expect("a directory");
+    let path = directory.path().to_str().expect("text");
+    let master = RedisServer::start(&["--repl-diskless-sync-delay", "0", "--dir", path]);
+    let theirs = RedisServer::start(&["--dir", path]);
     let ours = Replica::start();
     let mut here = ours.connect();
     let mut there = Client::connect(&theirs.address());
@@ -83,11 +86,24 @@ fn a_replica_answers_as_one_of_redis() {
     };
     assert_eq!(lines(&mut there), lines(&mut here));
     assert_eq!(ask(&mut there, "ROLE")[..30], ask(&mut here, "ROLE")[..30]);
+    // Rules, scripts of the proxy, and scripts that run their commands one by one.
+    let inside = |words: &[&[u8]]| match ours.running.store().start(0, words) {
+        Started::Done(reply) => format!("{reply:?}"),
+        Started::Pending(_) => panic!("it waits"),
+    };
+    assert!(inside(&[b"SET", b"a", b"b"]).contains("READONLY You can't write against a read only replica."));
+    assert!(!inside(&[b"GET", b"a"]).contains("Error"));
+    assert!(ours.running.store().together(&String::new, 0, &[&[b"SET", b"a", b"b"], &[b"GET", b"a"]]).is_none());
+    assert!(ours.running.store().together(&String::new, 0, &[&[b"GET", b"a"], &[b"GET", b"b"]]).is_some());
+    let script = "--!df flags=disable-atomicity\nreturn redis.pcall('SET', 'a', 'b')";
+    assert!(here.ask(&["EVAL", script, "0"]).starts_with("-READONLY "));
     for client in [&mut here, &mut there] {
         assert_eq!(ask(client, "CONFIG SET replica-serve-stale-data no"), "+OK\r\n");
         assert_eq!(ask(client, "REPLICAOF 127.0.0.1 1"), "+OK\r\n");
     }
     assert_eq!(differences(&addresses, TO_A_STALE_ONE), "");
+    let inside = ours.running.store().start(0, &[b"GET", b"a"]);
+    assert!(matches!(inside, Started::Done(reply) if format!("{reply:?}").contains("MASTERDOWN")));
     assert_eq!(lines(&mut there), lines(&mut here));
     for client in [&mut here, &mut there] {
         assert_eq!(ask(client, "REPLICAOF NO ONE"), "+OK\r\n");

@@ -5,6 +5,7 @@ mod masters;
 mod nonsense;
 
 use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
 
 use sluicegate_store::config::ServerOptions;
 use sluicegate_testkit::{Client, wait_for};
@@ -30,6 +31,9 @@ impl Replica {
         running.server.set_log(move |_, text| {
             lines.lock().expect("not poisoned").push(String::from_utf8_lossy(text).into_owned());
         });
+        if let Some(beginning) = running.server.begin().expect("right files") {
+            beginning.load().expect("right files");
+        }
         Replica { running, log }
     }
 
@@ -80,12 +84,20 @@ fn wait_in_step(master: &mut Client, replica: &mut Client) {
     });
 }
 
-/// Checks that two servers have the same data.
+/// Checks that two servers have the same data, once what expires has done so on both.
 #[track_caller]
 fn check_same(master: &mut Client, replica: &mut Client) {
-    let digests = [&mut *master, replica].map(|client| client.ask(&["DEBUG", "DIGEST"]));
-    if digests[0] == digests[1] {
-        return;
+    let deadline = Instant::now() + Duration::from_secs(5);
+    let mut digests;
+    loop {
+        digests = [&mut *master, &mut *replica].map(|client| client.ask(&["DEBUG", "DIGEST"]));
+        if digests[0] == digests[1] {
+            return;
+        }
+        if Instant::now() > deadline {
+            break;
+        }
+        std::thread::sleep(Duration::from_millis(50));
     }
     let mut differences = String::new();
     for db in 0..4 {

@@ -331,6 +331,52 @@ fn a_master_that_stalls_is_given_up() {
     });
 }
 
+#[test]
+fn a_replica_says_who_it_is() {
+    let replica = Replica::start();
+    let mut client = replica.connect();
+    for (name, value) in [
+        ("masteruser", "them"),
+        ("masterauth", "secret"),
+        ("replica-announce-ip", "10.0.0.9"),
+        ("replica-announce-port", "4711"),
+        ("bind-source-addr", "127.0.0.9"),
+        ("repl-disable-tcp-nodelay", "yes"),
+        ("repl-diskless-load", "ON-empty-db"),
+        ("replica-announced", "no"),
+    ] {
+        assert_eq!(client.ask(&["CONFIG", "SET", name, value]), "+OK\r\n");
+        let value = value.to_ascii_lowercase();
+        assert!(client.ask(&["CONFIG", "GET", name]).ends_with(&format!("\r\n{value}\r\n")), "{name}");
+    }
+    let refused = client.ask(&["CONFIG", "SET", "repl-diskless-load", "swapdb"]);
+    assert!(
+        refused.ends_with("the store cannot keep a second data set during a load: use on-empty-db\r\n"),
+        "{refused}"
+    );
+    let (listener, port) = listen();
+    replica.follow(port);
+    let mut peer = Peer::accept(&listener);
+    assert_eq!(peer.0.get_ref().peer_addr().expect("connected").ip().to_string(), "127.0.0.9");
+    for expected in [
+        "PING",
+        "AUTH them secret",
+        "REPLCONF listening-port 4711",
+        "REPLCONF ip-address 10.0.0.9",
+        "REPLCONF capa eof capa psync2",
+    ] {
+        assert_eq!(peer.command().join(" "), expected);
+        peer.send(b"+OK\r\n");
+    }
+    assert_eq!(peer.command()[0], "PSYNC");
+    let info = client.ask(&["INFO", "replication"]);
+    for line in ["master_link_status:down", "slave_priority:100", "slave_read_only:1", "replica_announced:0"] {
+        assert!(info.contains(&format!("{line}\r\n")), "{line}: {info}");
+    }
+    assert!(ask(&mut client, "ROLE").contains("$9\r\nhandshake\r\n:-1\r\n"));
+    assert_eq!(ask(&mut client, "CONFIG SET masteruser a masterauth b"), "+OK\r\n");
+}
+
 /// Brings a replica up to a stream at position 100, in database 1.
 pub fn stream(replica: &Replica) -> (TcpListener, Peer) {
     let (listener, port) = listen();
