@@ -19,7 +19,7 @@ use sluicegate_wire::reply::Reply;
 use sluicegate_wire::resp::{ReplyBuilder, ReplySink};
 
 use crate::catalogue::{CommandSpec, Cost, Handler, KEYS_MAX};
-use crate::execute::Origin;
+use crate::execute::{Behalf, Origin};
 use crate::hold::{Gathered, HeldKeys};
 use crate::keys::KeyRule;
 use crate::owned::{Finished, ReplyForm, Words};
@@ -102,7 +102,7 @@ pub(crate) struct Big {
     turn: Turn,
     section: Option<Section>,
     form: ReplyForm,
-    is_traceless: bool,
+    behalf: Behalf,
     pieces: Pieces,
 }
 
@@ -127,7 +127,7 @@ impl Inner {
         form: ReplyForm,
         out: &mut dyn ReplySink,
     ) -> Option<Parked> {
-        let Origin { db, is_traceless, .. } = origin;
+        let Origin { db, behalf, .. } = origin;
         if step(spec) == 2 && words.len().is_multiple_of(2) {
             // The error is that of the handler, which checks the number of words before any key.
             out.error(&format!("ERR wrong number of arguments for '{}' command", spec.name));
@@ -142,7 +142,7 @@ impl Inner {
                 Turn::Waiting(Store(self.clone()).section(keys))
             }
         };
-        let mut big = Box::new(Big { inner: self.clone(), turn, section: None, form, is_traceless, pieces });
+        let mut big = Box::new(Big { inner: self.clone(), turn, section: None, form, behalf, pieces });
         match big.poll(&mut Context::from_waker(Waker::noop())) {
             Poll::Ready(Finished::Value(reply)) => out.reply(&reply),
             Poll::Ready(Finished::Wire(_)) => out.reply(&big.pieces.result()),
@@ -168,7 +168,7 @@ impl Work for Big {
             match std::pin::Pin::new(wait).poll(context) {
                 Poll::Pending => return Poll::Pending,
                 Poll::Ready(Ok(mut section)) => {
-                    section.set_traceless(self.is_traceless);
+                    section.set_behalf(self.behalf);
                     self.section = Some(section);
                 }
                 Poll::Ready(Err(refused)) => self.pieces.end(Reply::Error(refused.to_string())),

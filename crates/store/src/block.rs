@@ -36,6 +36,7 @@ use smallvec::SmallVec;
 use crate::Inner;
 use crate::catalogue::CommandSpec;
 use crate::context::{Ctx, Place};
+use crate::execute::Behalf;
 use crate::gate::Pass;
 use crate::hold::{self, HeldKey, KeyList, Mode, NOBODY, OwnedCommand, Ticket};
 use crate::keyspace::Db;
@@ -52,12 +53,12 @@ impl Inner {
         words: &Words,
         db: u32,
         form: ReplyForm,
-        is_traceless: bool,
+        behalf: Behalf,
     ) -> Option<Arc<Waiter>> {
         let blocking = spec.blocking.filter(|blocking| blocking.waits(&words.to_vec()))?;
         // The handler reports an invalid timeout.
         let deadline = blocking.deadline(&words.to_vec()).unwrap_or_default();
-        Some(Waiter::new(self.rows.number(spec), blocking.wanted(), words.clone(), (db, form, is_traceless), deadline))
+        Some(Waiter::new(self.rows.number(spec), blocking.wanted(), words.clone(), (db, form, behalf), deadline))
     }
 
     /// Collects the ready keys of commands that have run, in the order in which the keys were created, and acquires
@@ -208,7 +209,7 @@ impl Inner {
             }
         }
         let Some(&word) = named.first() else { return Served::Nobody };
-        now.is_traceless = waiter.is_traceless;
+        now.behalf = waiter.behalf;
         let mut ctx = Ctx::new(self, pass, &words, waiter.db, now, Blocks::Never);
         match waiter.wanted.destination {
             None if named.len() > 1 => {
@@ -326,7 +327,7 @@ impl Inner {
             words,
             db,
             form,
-            is_traceless: waiter.is_traceless,
+            behalf: waiter.behalf,
             waiter: Some(waiter.clone()),
         };
         let ticket = self.new_ticket(command);
@@ -346,7 +347,7 @@ impl Inner {
     ) -> Option<Arc<Waiter>> {
         let waiter = match ctx.blocks {
             Blocks::Known { waiter, .. } => waiter.clone(),
-            _ => self.new_waiter(spec, &Words::new(words), ctx.db, form, ctx.now.is_traceless)?,
+            _ => self.new_waiter(spec, &Words::new(words), ctx.db, form, ctx.now.behalf)?,
         };
         if let Some(words) = ctx.resolved.take() {
             // A command that waits already has stored its resolved words before.

@@ -16,10 +16,11 @@ use sluicegate_wire::resp::ReplySink;
 
 use crate::Inner;
 use crate::context::{Ctx, Pending};
+use crate::execute::Behalf;
 use crate::gate::{Closed, Pass};
 use crate::keys::KeyRule;
 use crate::keyspace::Keyspace;
-use crate::loading::{BEHIND, Behind, LOADING, Loading};
+use crate::loading::{BEHIND, Behind, LOADING, Loading, MASTERDOWN};
 use crate::names::Names;
 use crate::owned::{Received, ReplyForm};
 use crate::park::Parked;
@@ -243,8 +244,8 @@ pub struct Start<'s> {
     /// The start of the command, if known.
     pub(crate) began: Option<Instant>,
     pub(crate) form: ReplyForm,
-    /// Whether its accesses do not change LRU and LFU data: CLIENT NO-TOUCH.
-    pub(crate) is_traceless: bool,
+    /// On whose behalf it runs.
+    pub(crate) behalf: Behalf,
     /// The permissions of the caller; if [`None`], it may do everything.
     pub(crate) guard: Option<&'s Arc<dyn Guard>>,
     /// The section that a script is part of, in a transaction: a `RefCell<Option<Section>>`, opaque here because
@@ -263,7 +264,7 @@ impl<'s> Start<'s> {
             client: 0,
             began: None,
             form: ReplyForm::Value,
-            is_traceless: false,
+            behalf: Behalf::CLIENT,
             guard: None,
             section: None,
         }
@@ -586,11 +587,13 @@ impl CommandSpec {
     /// append-only file cannot be written.
     #[cold]
     pub(crate) fn refusal(&self, loading: &Loading) -> Option<&'static str> {
-        match () {
+        // In Redis's order.
+        let of_writes = if self.flags.has(Flags::WRITE) { loading.refusal_of_writes() } else { None };
+        of_writes.or_else(|| match () {
+            () if loading.is_stale() && !self.flags.has(Flags::STALE) => Some(MASTERDOWN),
             () if loading.is_on() && !self.flags.has(Flags::LOADING) => Some(LOADING),
-            () if !self.flags.has(Flags::WRITE) => None,
-            () => loading.refusal_of_writes(),
-        }
+            () => None,
+        })
     }
 
     /// Like [`refusal`](Self::refusal), for a caller in the process, which cannot wait until less waits to be appended.
@@ -767,6 +770,11 @@ impl Rows {
     /// Returns the number of a row.
     pub(crate) fn number(&self, spec: &'static CommandSpec) -> u16 {
         *self.numbers.get(&std::ptr::from_ref(spec).addr()).expect("a row of the catalogue")
+    }
+
+    /// Returns whether a row belongs to it.
+    pub(crate) fn has(&self, spec: &'static CommandSpec) -> bool {
+        self.numbers.contains_key(&std::ptr::from_ref(spec).addr())
     }
 
     /// Returns the command of this name, in any case.

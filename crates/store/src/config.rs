@@ -135,6 +135,43 @@ pub struct ServerOptions {
     pub notify_keyspace_events: u32,
     /// What concerns replicas.
     pub replication: ReplicationParameters,
+    /// The master that the store follows.
+    pub replicaof: Option<MasterAddress>,
+    /// The user and the password for the master; empty: none.
+    pub masteruser: Vec<u8>,
+    /// See `masteruser`.
+    pub masterauth: Vec<u8>,
+    /// Whether clients may read what may be old, while the link to the master is down.
+    pub replica_serve_stale_data: bool,
+    /// Whether clients of a replica may not write.
+    pub replica_read_only: bool,
+    /// The rank of the replica among those of a master, for Sentinel; 0: never a master.
+    pub replica_priority: u32,
+    /// Whether Sentinel tells others of the replica.
+    pub replica_announced: bool,
+    /// The address that the replica gives to its master; empty: that of its connection.
+    pub replica_announce_ip: Vec<u8>,
+    /// The port that it gives; 0: the one that it listens on.
+    pub replica_announce_port: u32,
+    /// Whether a replica leaves it to its master to keep within `maxmemory`.
+    pub replica_ignore_maxmemory: bool,
+    /// The seconds without a word after which master and replica give each other up.
+    pub repl_timeout_s: u32,
+    /// When a replica loads the master's data set as it comes.
+    pub repl_diskless_load: &'static str,
+    /// Whether small packets to replicas wait for more.
+    pub repl_disable_tcp_nodelay: bool,
+    /// The address from which connections to a master are made; empty: the kernel's choice.
+    pub bind_source_addr: Vec<u8>,
+}
+
+/// The address of a master.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct MasterAddress {
+    /// A name or an address.
+    pub host: String,
+    /// The port.
+    pub port: u16,
 }
 
 /// A line `user NAME RULE…` of a configuration.
@@ -153,6 +190,9 @@ pub const THREADS_MAX: u32 = 1024;
 
 const UNKNOWN: &str = "unknown parameter";
 const WRONG_WORDS: &str = "wrong number of arguments";
+/// The values of `repl-diskless-load`.
+const LOADS: &[&str] = &["disabled", "on-empty-db", "flush-before-load"];
+const NO_SWAPDB: &str = "the store cannot keep a second data set during a load: use on-empty-db";
 const NOT_SWITCH: &str = "argument must be 'yes' or 'no'";
 const NOT_NUMBER: &str = "argument couldn't be parsed into an integer";
 const NOT_MEMORY: &str = "argument must be a memory value";
@@ -255,6 +295,20 @@ impl Default for ServerOptions {
             no_fsync_on_rewrite: false,
             notify_keyspace_events: 0,
             replication: ReplicationParameters::default(),
+            replicaof: None,
+            masteruser: Vec::new(),
+            masterauth: Vec::new(),
+            replica_serve_stale_data: true,
+            replica_read_only: true,
+            replica_priority: 100,
+            replica_announced: true,
+            replica_announce_ip: Vec::new(),
+            replica_announce_port: 0,
+            replica_ignore_maxmemory: true,
+            repl_timeout_s: 60,
+            repl_diskless_load: "disabled",
+            repl_disable_tcp_nodelay: false,
+            bind_source_addr: Vec::new(),
         }
     }
 }
@@ -396,6 +450,9 @@ enum Field {
     Formed(fn(&mut ServerOptions) -> &mut Vec<u8>, Form),
     SavePoints(fn(&mut ServerOptions) -> &mut Vec<SavePoint>),
     LuaFlags(fn(&mut ServerOptions) -> &mut Vec<u8>),
+    Master(fn(&mut ServerOptions) -> &mut Option<MasterAddress>),
+    /// `repl-diskless-load`.
+    Loads(fn(&mut ServerOptions) -> &mut &'static str),
 }
 
 /// A fixed property of this store that is a parameter in Redis: it can be read, and "set" to its present value.
@@ -417,12 +474,10 @@ pub static FIXED: &[Fixed] = &[
     fixed("activedefrag", "no", "the allocator here does not fragment that way"),
     fixed("aof-rewrite-cpulist", "", "processors are left to the system"),
     fixed("bgsave-cpulist", "", "processors are left to the system"),
-    fixed("bind-source-addr", "", "replication is not available yet"),
     fixed("bio-cpulist", "", "processors are left to the system"),
     fixed("cluster-enabled", "no", "the store is one node that has every slot, without a cluster around it"),
     fixed("enable-module-command", "no", "modules are not supported"),
     fixed("oom-score-adj", "no", "the process leaves that to the system"),
-    fixed("replicaof", "", "replication is not available yet"),
     fixed("server-cpulist", "", "processors are left to the system"),
     fixed("socket-mark-id", "0", "sockets carry no mark"),
     fixed("syslog-enabled", "no", "the log is a file or standard output"),
@@ -488,8 +543,12 @@ impl Field {
             }
             Field::Signed(field, ..) => field(options).to_string().into(),
             Field::Octal(field) => format!("{:o}", field(options)).into(),
-            Field::Choice(field, _) => (*field(options)).into(),
+            Field::Choice(field, _) | Field::Loads(field) => (*field(options)).into(),
             Field::Words(field) => field(options).join(&b' '),
+            Field::Master(field) => match field(options) {
+                Some(MasterAddress { host, port }) => format!("{host} {port}").into(),
+                None => Vec::new(),
+            },
             Field::Percentiles(field) => field(options).iter().map(f64::to_string).collect::<Vec<_>>().join(" ").into(),
         }
     }
@@ -525,6 +584,12 @@ impl Field {
                 }
             }
             Field::Text(field) => *field(options) = value.to_vec(),
+            Field::Master(field) => *field(options) = file::master(&[value.to_vec()])?,
+            Field::Loads(_) if value.eq_ignore_ascii_case(b"swapdb") => return Err(NO_SWAPDB.into()),
+            Field::Loads(field) => {
+                let named = |choice: &&&str| choice.as_bytes().eq_ignore_ascii_case(value);
+                *field(options) = LOADS.iter().find(named).ok_or_else(|| not_a_choice(LOADS))?;
+            }
             Field::FileName(_) if value.contains(&b'/') || value.contains(&b'\\') => {
                 return Err("dbfilename can't be a path, just a filename".into());
             }

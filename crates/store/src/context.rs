@@ -215,7 +215,13 @@ impl<'p> Ctx<'p> {
 
     /// Returns the time up to which keys and elements have expired: the present, or none.
     pub(crate) fn expiry_ms(&mut self) -> i64 {
-        if self.inner.memory.is_timeless() { TIMELESS } else { self.now.ms() }
+        if self.is_timeless() { TIMELESS } else { self.now.ms() }
+    }
+
+    /// Returns whether nothing counts as expired: in a file that is replayed, and in the commands of a master, which decides
+    /// itself what has expired.
+    pub(crate) fn is_timeless(&self) -> bool {
+        self.now.behalf.is_masters || self.inner.memory.is_timeless()
     }
 
     /// Returns the longest string that a command may make by writing into one, in bytes.
@@ -302,7 +308,7 @@ impl<'p> Ctx<'p> {
             let now_ms = self.expiry_ms();
             return Ok(typed::<K>(self.pin(index))?.map(|value| (value, now_ms)));
         }
-        let ticks = self.now.access();
+        let (ticks, is_timeless) = (self.now.access(), self.is_timeless());
         let Some((lock, slot)) = self.find_to_read(index) else { return Ok(None) };
         let stripe: &mut Stripe = &mut self.locks[lock];
         let is_unheld = stripe.holds.is_none();
@@ -312,7 +318,7 @@ impl<'p> Ctx<'p> {
         }
         let value = typed::<K>(Some(entry))?.expect("there is an entry");
         // The clock is read only if something may expire.
-        let may_expire = value.earliest_ms().is_some() && !self.inner.memory.is_timeless();
+        let may_expire = value.earliest_ms().is_some() && !is_timeless;
         let now_ms = if may_expire { self.now.ms() } else { TIMELESS };
         Ok(Some((value, now_ms)))
     }
@@ -461,7 +467,7 @@ impl<'p> Ctx<'p> {
     pub(crate) fn key(&mut self, index: usize) -> KeyMut<'_, 'p> {
         self.lock_pinned(index);
         let place = self.places[index];
-        if self.locks[usize::from(place.lock)].has_timed && self.records() {
+        if self.locks[usize::from(place.lock)].has_timed && self.records() && !self.is_timeless() {
             self.remove_expired_elements(index);
         }
         let key = self.words[place.word as usize];
@@ -692,7 +698,7 @@ impl KeyMut<'_, '_> {
 
     /// See [`Ctx::expiry_ms`].
     pub(crate) fn expiry_ms(&mut self) -> i64 {
-        if self.stripe.is_timeless() { TIMELESS } else { self.now.ms() }
+        if self.now.behalf.is_masters || self.stripe.is_timeless() { TIMELESS } else { self.now.ms() }
     }
 
     /// Returns its expiry in Unix milliseconds.

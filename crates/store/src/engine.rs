@@ -96,13 +96,16 @@ impl Store {
     /// any effect, if one of them is not that cheap, is refused, or meets a held key.
     fn run_together(&self, db: u32, commands: &[&[&[u8]]]) -> Option<Reply> {
         let inner = &*self.0;
-        if commands.len() > COMMANDS_MAX || db >= inner.keyspace.databases() || inner.loading.refuses_some() {
+        if commands.len() > COMMANDS_MAX || db >= inner.keyspace.databases() {
             return None;
         }
         let mut plan = Plan::new();
         let mut handles: SmallVec<[(Handle, &'static CommandSpec); 8]> = SmallVec::new();
         for words in commands {
             let spec = inner.rows.resolve(words).ok()?;
+            if inner.loading.refuses_some() && spec.refusal_inside(&inner.loading).is_some() {
+                return None;
+            }
             let Handler::Keyspace(handle) = spec.handler else { return None };
             let is_full = spec.flags.has(Flags::DENYOOM) && inner.memory.is_over();
             if is_full || !suits(spec, words) || !plan.add(inner, spec, words, db) {

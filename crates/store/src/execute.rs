@@ -39,6 +39,28 @@ pub struct Caller {
     pub client_id: u64,
 }
 
+/// On whose behalf a command runs.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Behalf {
+    /// Whether its accesses do not change LRU and LFU data: CLIENT NO-TOUCH.
+    pub(crate) is_traceless: bool,
+    /// Whether the master of this replica has sent it: it is never refused, and finds what has expired by the clock here,
+    /// because the master says when that is removed.
+    pub(crate) is_masters: bool,
+}
+
+impl Behalf {
+    /// That of a client.
+    pub(crate) const CLIENT: Behalf = Behalf { is_traceless: false, is_masters: false };
+    /// That of the master.
+    pub(crate) const MASTER: Behalf = Behalf { is_traceless: false, is_masters: true };
+
+    /// Returns that of a client whose accesses may change nothing.
+    pub(crate) fn of_client(is_traceless: bool) -> Behalf {
+        Behalf { is_traceless, ..Behalf::CLIENT }
+    }
+}
+
 /// The originator of a command, as far as the store needs it.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Origin<'r> {
@@ -50,8 +72,8 @@ pub(crate) struct Origin<'r> {
     pub(crate) received: Option<&'r Received>,
     /// The start of the command, if known.
     pub(crate) began: Option<Instant>,
-    /// Whether its accesses do not change LRU and LFU data: CLIENT NO-TOUCH.
-    pub(crate) is_traceless: bool,
+    /// On whose behalf it runs.
+    pub(crate) behalf: Behalf,
     /// The permissions of its user, for the commands of a script; if [`None`], it may do everything.
     pub(crate) guard: Option<&'r Arc<dyn Guard>>,
 }
@@ -105,15 +127,15 @@ pub(crate) struct Who<'w> {
     pub(crate) blocks: Blocks<'w>,
     /// Whether a script runs it.
     pub(crate) of_script: bool,
-    /// Whether its accesses do not change LRU and LFU data: CLIENT NO-TOUCH.
-    pub(crate) is_traceless: bool,
+    /// On whose behalf it runs.
+    pub(crate) behalf: Behalf,
 }
 
 impl Who<'_> {
     /// Returns the identity of a client's command that may block; its reply then has this form.
-    pub(crate) fn plain(form: ReplyForm, is_traceless: bool) -> Who<'static> {
+    pub(crate) fn plain(form: ReplyForm, behalf: Behalf) -> Who<'static> {
         let (blocks, of_script) = (Blocks::As(form), false);
-        Who { id: NOBODY, time: None, collected: None, covers: false, hash: None, blocks, of_script, is_traceless }
+        Who { id: NOBODY, time: None, collected: None, covers: false, hash: None, blocks, of_script, behalf }
     }
 }
 
@@ -157,7 +179,7 @@ impl Inner {
         form: ReplyForm,
         out: &mut dyn ReplySink,
     ) -> Option<Parked> {
-        let Origin { db, client, received, began, is_traceless, guard } = origin;
+        let Origin { db, client, received, began, behalf, guard } = origin;
         if db >= self.keyspace.databases() {
             out.error(DB_RANGE);
             return None;
@@ -171,8 +193,7 @@ impl Inner {
             Handler::Global(_) => return self.start_global(spec, words, db, form, out),
             Handler::Script(handle) => {
                 let section = None;
-                let start =
-                    Start { inner: this, words, received, db, client, began, form, is_traceless, guard, section };
+                let start = Start { inner: this, words, received, db, client, began, form, behalf, guard, section };
                 return handle(&start, out);
             }
             Handler::Container | Handler::Connection(_) => {
@@ -198,7 +219,7 @@ impl Inner {
                 drop(pass);
                 return this.start_big(spec, words, origin, form, out);
             }
-            self.attempt(&pass, spec, handle, words, db, Who::plain(form, is_traceless), out, None)
+            self.attempt(&pass, spec, handle, words, db, Who::plain(form, behalf), out, None)
         };
         match attempted {
             Attempted::Done => None,
@@ -233,13 +254,13 @@ impl Inner {
         form: ReplyForm,
         out: &mut dyn ReplySink,
     ) -> Option<Parked> {
-        let Origin { db, received, is_traceless, .. } = origin;
+        let Origin { db, received, behalf, .. } = origin;
         let start = Instant::now();
         while start.elapsed() < SPIN_ON_HOLD {
             (0..64).for_each(|_| std::hint::spin_loop());
             let attempted = {
                 let pass = self.gate.enter();
-                self.attempt(&pass, spec, handle, words, db, Who::plain(form, is_traceless), out, None)
+                self.attempt(&pass, spec, handle, words, db, Who::plain(form, behalf), out, None)
             };
             match attempted {
                 Attempted::Held => {}
@@ -253,9 +274,9 @@ impl Inner {
             return None;
         }
         let words_owned = Words::within(received, words);
-        let waiter = self.new_waiter(spec, &words_owned, db, form, is_traceless);
+        let waiter = self.new_waiter(spec, &words_owned, db, form, behalf);
         let command = self.owned_command(spec, words_owned, db, form);
-        let ticket = self.new_ticket(OwnedCommand { is_traceless, waiter: waiter.clone(), ..command });
+        let ticket = self.new_ticket(OwnedCommand { behalf, waiter: waiter.clone(), ..command });
         let parked = |ticket: Arc<Ticket>| {
             Some(Parked(match waiter {
                 Some(waiter) => Waits::Blocked(Box::new(Blocked::new(this.clone(), waiter))),
@@ -270,7 +291,7 @@ impl Inner {
         }
         let attempted = {
             let pass = self.gate.enter();
-            self.attempt(&pass, spec, handle, words, db, Who::plain(form, is_traceless), out, Some(&ticket))
+            self.attempt(&pass, spec, handle, words, db, Who::plain(form, behalf), out, Some(&ticket))
         };
         match attempted {
             Attempted::Held => {
@@ -340,7 +361,7 @@ impl Inner {
         let mut ctx = Ctx::new(self, pass, words, db, now, who.blocks);
         ctx.collected = who.collected;
         ctx.of_script = who.of_script;
-        ctx.now.is_traceless = who.is_traceless;
+        ctx.now.behalf = who.behalf;
         ctx
     }
 
@@ -629,7 +650,7 @@ mod tests {
         let spec = store.0.rows.resolve(&words).expect("a command");
         let Handler::Keyspace(handle) = spec.handler else { panic!("{command} is not about keys") };
         let mut out = Vec::new();
-        let who = Who { id, ..Who::plain(ReplyForm::Wire(Protocol::Resp2), false) };
+        let who = Who { id, ..Who::plain(ReplyForm::Wire(Protocol::Resp2), Behalf::CLIENT) };
         let pass = store.0.gate.enter();
         let writer = &mut ReplyWriter::new(&mut out, Protocol::Resp2);
         let attempted = store.0.attempt(&pass, spec, handle, &words, 0, who, writer, None);
@@ -753,7 +774,7 @@ mod tests {
     #[test]
     fn a_caller_that_cannot_wait_gets_the_reply_for_nothing() {
         let store = store();
-        let who = Who { blocks: Blocks::Never, ..Who::plain(ReplyForm::Value, false) };
+        let who = Who { blocks: Blocks::Never, ..Who::plain(ReplyForm::Value, Behalf::CLIENT) };
         let words = words("BLPOP l 0");
         let spec = store.0.rows.resolve(&words).expect("a command");
         let Handler::Keyspace(handle) = spec.handler else { panic!("it is about keys") };

@@ -36,6 +36,7 @@ use sluicegate_transport::SLICE;
 use smallvec::SmallVec;
 
 use crate::Inner;
+use crate::execute::Behalf;
 use crate::owned::{Finished, ReplyForm, Words};
 pub(crate) use crate::progress::Phase;
 use crate::progress::Progress;
@@ -104,8 +105,8 @@ pub(crate) struct OwnedCommand {
     pub(crate) words: Words,
     pub(crate) db: u32,
     pub(crate) form: ReplyForm,
-    /// Whether its accesses do not change LRU and LFU data: CLIENT NO-TOUCH.
-    pub(crate) is_traceless: bool,
+    /// On whose behalf it runs.
+    pub(crate) behalf: Behalf,
     /// The client of a command that may block: it gets the reply of this run or of a later one.
     pub(crate) waiter: Option<Arc<BlockedCommand>>,
 }

@@ -108,6 +108,7 @@ pub use memory::Policy;
 pub use park::Parked;
 pub use reference::reference;
 pub use refused::SectionError;
+pub use replication::link::fuzz_stream;
 pub use save::Saving;
 pub use script::fuzz_scripts;
 pub use section::{Section, SectionWait};
@@ -184,6 +185,7 @@ pub(crate) struct Inner {
     /// The number of error replies by code.
     pub(crate) errors: errors::Errors,
     pub(crate) saver: save::Saver,
+    pub(crate) link: Arc<replication::link::Link>,
     pub(crate) record: Arc<record::Record>,
     pub(crate) outlets: Arc<record::outlets::Outlets>,
     pub(crate) replication: Arc<replication::Replication>,
@@ -245,6 +247,7 @@ impl Store {
             saver: save::Saver::new(now_s),
             appender: Arc::new(append::Appender::new(outlets.clone())),
             replication,
+            link: Arc::default(),
             outlets,
             record,
             scripts: script::Scripting::new(memory.clone(), &commands::ROWS),

@@ -18,7 +18,7 @@ mod queue;
 
 use std::io::Read;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
@@ -86,6 +86,8 @@ pub struct Loaded {
     pub expired: u64,
     /// Keys without elements, which it has skipped.
     pub empty: u64,
+    /// The database that the stream behind the file begins with, if a replica loads it.
+    pub stream_db: u32,
     /// Its duration.
     pub took: Duration,
 }
@@ -224,6 +226,17 @@ impl Load {
         Ok((loaded, AofReader::behind(source, bytes, position)))
     }
 
+    /// Loads a file that something else follows, and returns what was read of that.
+    pub(crate) fn run_to_rest(
+        &self,
+        source: impl Read,
+        options: LoadOptions<'_>,
+    ) -> Result<(Loaded, Vec<u8>), LoadFault> {
+        let (loaded, rest) = self.run_on(threads(options), source, options)?;
+        let rest = rest.ok_or_else(|| LoadFault::Threads("a fault in the program".into()))?;
+        Ok((loaded, rest.into_rest().1))
+    }
+
     /// Returns the store.
     pub(crate) fn inner(&self) -> &Arc<Inner> {
         &self.0
@@ -250,7 +263,8 @@ impl Load {
             existing: options.existing,
             is_lfu: inner.memory.policy().is_lfu(),
         };
-        let shared = Shared { inner, terms, queue: Queue::default(), result: Mutex::default() };
+        let (queue, result, stream_db) = (Queue::default(), Mutex::default(), AtomicU32::new(0));
+        let shared = Shared { inner, terms, queue, result, stream_db };
         let read = std::thread::scope(|scope| {
             let _closes = Closes(&shared.queue);
             for number in 0..threads {
@@ -277,7 +291,8 @@ impl Load {
             (Ok(reader), None) => reader,
         };
         let [keys, expired] = [&inner.loading.keys, &inner.loading.expired].map(|sum| sum.load(Ordering::SeqCst));
-        Ok((Loaded { keys, expired, empty: ended.empty.len() as u64, took: began.elapsed() }, reader))
+        let (empty, stream_db) = (ended.empty.len() as u64, shared.stream_db.into_inner());
+        Ok((Loaded { keys, expired, empty, stream_db, took: began.elapsed() }, reader))
     }
 }
 
@@ -293,6 +308,7 @@ struct Shared<'l> {
     terms: Terms,
     queue: Queue,
     result: Mutex<Ended>,
+    stream_db: AtomicU32,
 }
 
 /// What the threads of a load have found.
@@ -423,7 +439,11 @@ fn tell(shared: &Shared<'_>, name: &[u8], value: &[u8], log: &dyn Fn(u8, &str)) 
             log(NOTICE, &format!("RDB memory usage when created {:.2} Mb", used as f64 / (1024.0 * 1024.0)));
         }
         b"aof-base" | b"aof-preamble" if number() != 0 => log(NOTICE, "RDB is base AOF"),
-        b"redis-bits" | b"repl-stream-db" | b"repl-id" | b"repl-offset" | b"aof-base" | b"aof-preamble" => {}
+        b"repl-stream-db" => {
+            let db = u32::try_from(number()).unwrap_or(0);
+            shared.stream_db.store(db, Ordering::Relaxed);
+        }
+        b"redis-bits" | b"repl-id" | b"repl-offset" | b"aof-base" | b"aof-preamble" => {}
         other => log(0, &format!("Unrecognized RDB AUX field: '{}'", other.escape_ascii())),
     }
 }

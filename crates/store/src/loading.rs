@@ -1,12 +1,13 @@
 //! The reasons for which commands are kept from the data set — a file that is being loaded, a save that failed, an
-//! append-only file that cannot be written, a disk that is too slow for a file — and the progress of a load.
+//! append-only file that cannot be written, a disk that is too slow for a file, a master that alone may write — and the
+//! progress of a load.
 //!
 //! Threads that load write it, INFO reads it, and commands read one word of it: while a file is loaded only those with
 //! the flag `loading` run, and after a save that failed only those that do not write, as in Redis. Expiry and eviction rest meanwhile, because they would take keys from a data set
 //! that is not whole yet.
 
 use std::future::poll_fn;
-use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU16, AtomicU64, Ordering};
 use std::task::{Poll, Waker};
 
 use parking_lot::{Mutex, RwLock};
@@ -16,28 +17,38 @@ use crate::refused::MISCONF;
 /// The reply to commands that need the data set.
 pub(crate) const LOADING: &str = "LOADING Redis is loading the dataset in memory";
 
+/// The reply to commands that write on a replica.
+pub(crate) const READONLY: &str = "READONLY You can't write against a read only replica.";
+
+/// The reply to commands that need the data set while the link to the master is down.
+pub(crate) const MASTERDOWN: &str = "MASTERDOWN Link with MASTER is down and replica-serve-stale-data is set to 'no'.";
+
 /// The reply to callers in the process that would have to wait until less waits to be appended.
 pub(crate) const BEHIND: &str = "MISCONF the disk is too slow: too much waits to be written to the append-only file";
 
 /// A file is being loaded.
-const IS_ON: u8 = 1;
+const IS_ON: u16 = 1;
 /// The last save failed.
-const UNSAVED: u8 = 2;
+const UNSAVED: u16 = 2;
 /// The append-only file cannot be written.
-const UNWRITTEN: u8 = 4;
+const UNWRITTEN: u16 = 4;
 /// Replies wait until what they follow is on the disk.
-const HOLDS_REPLIES: u8 = 8;
+const HOLDS_REPLIES: u16 = 8;
+/// The store follows a master and takes writes from it alone.
+const READ_ONLY: u16 = 64;
+/// The link to the master is down, and what may be old is not shown.
+const STALE: u16 = 128;
 
 /// A file for which so much waits to be written that commands that write wait, too.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[repr(u8)]
+#[repr(u16)]
 pub(crate) enum Behind {
     AppendOnly = 16,
     Snapshot = 32,
 }
 
 /// All of them.
-const BEHIND_ANY: u8 = Behind::AppendOnly as u8 | Behind::Snapshot as u8;
+const BEHIND_ANY: u16 = Behind::AppendOnly as u16 | Behind::Snapshot as u16;
 
 /// The start of the reply to commands that write while the append-only file cannot be written.
 const UNWRITTEN_TEXT: &str = "MISCONF Errors writing to the AOF file: ";
@@ -47,8 +58,8 @@ const TEXTS_MAX: usize = 64;
 /// The progress of the present load, and the result of the last one.
 #[derive(Debug, Default)]
 pub(crate) struct Loading {
-    /// [`IS_ON`], [`UNSAVED`], [`UNWRITTEN`], [`HOLDS_REPLIES`] and [`Behind`].
-    refuses: AtomicU8,
+    /// [`IS_ON`], [`UNSAVED`], [`UNWRITTEN`], [`HOLDS_REPLIES`], [`READ_ONLY`], [`STALE`] and [`Behind`].
+    refuses: AtomicU16,
     /// Clients that wait until no file is behind.
     held: Mutex<Vec<Waker>>,
     /// The reply while the append-only file cannot be written.
@@ -80,8 +91,32 @@ impl Loading {
     }
 
     /// Returns the reply to commands that write, if the last save failed or the append-only file cannot be written.
-    pub(crate) fn refusal_of_writes(&self) -> Option<&'static str> {
+    pub(crate) fn refusal_by_disk(&self) -> Option<&'static str> {
         self.refuses_writes().then_some(MISCONF).or_else(|| self.refuses_appending())
+    }
+
+    /// Returns the reply to commands that write, if they are refused.
+    pub(crate) fn refusal_of_writes(&self) -> Option<&'static str> {
+        self.refusal_by_disk().or_else(|| self.is_read_only().then_some(READONLY))
+    }
+
+    /// Returns whether commands that write are refused because the store follows a master.
+    pub(crate) fn is_read_only(&self) -> bool {
+        self.refuses.load(Ordering::Relaxed) & READ_ONLY != 0
+    }
+
+    /// Returns whether the data set may be old and is not shown.
+    pub(crate) fn is_stale(&self) -> bool {
+        self.refuses.load(Ordering::Relaxed) & STALE != 0
+    }
+
+    /// Sets whether commands that write are refused because the store follows a master, and whether the data set is not
+    /// shown.
+    pub(crate) fn set_replica(&self, is_read_only: bool, is_stale: bool) {
+        let flags = if is_read_only { READ_ONLY } else { 0 } | if is_stale { STALE } else { 0 };
+        // What is refused in the end is never more than both.
+        self.refuses.fetch_or(flags, Ordering::SeqCst);
+        self.refuses.fetch_and(flags | !(READ_ONLY | STALE), Ordering::SeqCst);
     }
 
     /// Returns the reply to commands that write, if the append-only file cannot be written.
@@ -109,18 +144,18 @@ impl Loading {
 
     /// Returns whether they wait for this file.
     pub(crate) fn holds_writes_for(&self, behind: Behind) -> bool {
-        self.refuses.load(Ordering::SeqCst) & behind as u8 != 0
+        self.refuses.load(Ordering::SeqCst) & behind as u16 != 0
     }
 
     /// Lets commands that write wait for a file.
     pub(crate) fn hold_writes(&self, behind: Behind) {
-        self.refuses.fetch_or(behind as u8, Ordering::SeqCst);
+        self.refuses.fetch_or(behind as u16, Ordering::SeqCst);
     }
 
     /// Lets commands that write go on, if they wait for this file alone.
     pub(crate) fn release_writes(&self, behind: Behind) {
         if self.holds_writes_for(behind)
-            && self.refuses.fetch_and(!(behind as u8), Ordering::SeqCst) & BEHIND_ANY == behind as u8
+            && self.refuses.fetch_and(!(behind as u16), Ordering::SeqCst) & BEHIND_ANY == behind as u16
         {
             let held = std::mem::take(&mut *self.held.lock());
             held.into_iter().for_each(Waker::wake);

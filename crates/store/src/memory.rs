@@ -129,6 +129,8 @@ pub(crate) struct Memory {
     expired_kept_until: AtomicU64,
     /// Whether nothing counts as expired.
     is_timeless: AtomicBool,
+    /// Whether the store follows a master, which decides what has expired.
+    follows: AtomicBool,
     /// The maximum memory in use that was observed.
     peak: AtomicU64,
     /// Large values that expired under a stripe's lock. This lock comes after the stripes' locks, and is held only to
@@ -165,6 +167,7 @@ impl Memory {
             evictor_rests_until: AtomicU64::new(0),
             expired_kept_until: AtomicU64::new(0),
             is_timeless: AtomicBool::new(false),
+            follows: AtomicBool::new(false),
             peak: AtomicU64::new(0),
             late: Mutex::default(),
             clients: Clients {
@@ -299,7 +302,17 @@ impl Memory {
 
     /// Returns whether expired keys are hidden and not removed.
     pub(crate) fn keeps_expired(&self) -> bool {
-        is_before(&self.expired_kept_until, || self.now_us())
+        self.follows() || is_before(&self.expired_kept_until, || self.now_us())
+    }
+
+    /// Sets whether the store follows a master: expired keys are hidden and not removed.
+    pub(crate) fn set_follows(&self, follows: bool) {
+        self.follows.store(follows, Ordering::SeqCst);
+    }
+
+    /// Returns whether the store follows a master.
+    pub(crate) fn follows(&self) -> bool {
+        self.follows.load(Ordering::Relaxed)
     }
 
     /// Sets whether nothing counts as expired, neither keys nor elements: while commands of a file are replayed, of which

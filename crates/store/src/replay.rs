@@ -15,8 +15,8 @@
 //!
 //! Cost: about that of the command under the lock of its stripe, plus the reading of its words, which are not copied.
 
-mod lanes;
-mod runner;
+pub(crate) mod lanes;
+pub(crate) mod runner;
 
 use std::io::{self, Read};
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -38,7 +38,7 @@ use crate::memory::Memory;
 use crate::record::annotation;
 use crate::{Inner, Load, LoadFault, LoadOptions};
 use lanes::{Broken, Lanes};
-use runner::{ERRORS_LOGGED, Runner};
+use runner::{ERRORS_LOGGED, Runner, Source};
 
 /// The levels of log lines.
 const NOTICE: u8 = 2;
@@ -276,16 +276,16 @@ struct Replay<'l> {
 
 /// Commands of a transaction.
 #[derive(Default)]
-struct Queue {
-    bytes: Vec<u8>,
+pub(crate) struct Queue {
+    pub(crate) bytes: Vec<u8>,
     /// The ends of words.
     words: Vec<usize>,
     /// The rows of commands, with the ends of their words and their positions in the file.
-    commands: Vec<(Numbered, usize, u64)>,
+    pub(crate) commands: Vec<(Numbered, usize, u64)>,
 }
 
 impl Queue {
-    fn push(&mut self, row: Numbered, words: &[&[u8]], offset: u64) {
+    pub(crate) fn push(&mut self, row: Numbered, words: &[&[u8]], offset: u64) {
         for word in words {
             self.bytes.extend_from_slice(word);
             self.words.push(self.bytes.len());
@@ -294,12 +294,13 @@ impl Queue {
     }
 
     /// Returns the words of the command whose words begin and end at these numbers.
-    fn words(&self, range: std::ops::Range<usize>) -> SmallVec<[&[u8]; 16]> {
+    pub(crate) fn words(&self, range: std::ops::Range<usize>) -> SmallVec<[&[u8]; 16]> {
         let start = |number: usize| if number == 0 { 0 } else { self.words[number - 1] };
         range.map(|number| &self.bytes[start(number)..self.words[number]]).collect()
     }
 
-    fn cleared(mut self) -> Queue {
+    /// Empties it; its buffers are kept unless they are large.
+    pub(crate) fn cleared(mut self) -> Queue {
         if self.bytes.capacity() > KEPT_BYTES {
             return Queue::default();
         }
@@ -336,8 +337,8 @@ impl<'l> Replay<'l> {
             db: 0,
             queue: None,
             spare: Queue::default(),
-            runner: Runner::new(load.inner().clone()),
-            lanes: Lanes::new(load.inner(), threads),
+            runner: Runner::new(load.inner().clone(), Source::File),
+            lanes: Lanes::new(load.inner(), Source::File, threads),
             done: Replayed::default(),
         }
     }
@@ -521,13 +522,7 @@ impl<'l> Replay<'l> {
     /// Executes an effect that only this store knows, or queues it for its transaction.
     fn own(&mut self, words: &[Vec<u8>], offset: u64, current: &Current<'_>) -> Result<(), ReplayFault> {
         let words: SmallVec<[&[u8]; 16]> = words.iter().map(|word| &word[..]).collect();
-        let row = match words[0] {
-            SPEXPIREAT => {
-                Some(Numbered { spec: &EXPIRE_MEMBERS, number: u16::MAX }).filter(|row| row.spec.takes(words.len()))
-            }
-            _ => self.inner.rows.resolve_numbered(&words).ok(),
-        };
-        let row = row.ok_or_else(|| {
+        let row = own_row(self.inner, &words).ok_or_else(|| {
             let command = words[0].escape_ascii().to_string();
             ReplayFault::Unknown { name: current.name(), command, offset }
         })?;
@@ -601,6 +596,16 @@ impl<'l> Replay<'l> {
         let db = parse_i64(word).and_then(|db| u32::try_from(db).ok()).filter(|db| *db < databases);
         self.db = db.ok_or_else(|| ReplayFault::Databases { name: current.name(), databases, offset })?;
         Ok(())
+    }
+}
+
+/// Returns the row of an effect that only this store knows.
+pub(crate) fn own_row(inner: &Inner, words: &[&[u8]]) -> Option<Numbered> {
+    match words[0] {
+        SPEXPIREAT => {
+            Some(Numbered { spec: &EXPIRE_MEMBERS, number: u16::MAX }).filter(|row| row.spec.takes(words.len()))
+        }
+        _ => inner.rows.resolve_numbered(words).ok(),
     }
 }
 

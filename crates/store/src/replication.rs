@@ -12,6 +12,7 @@
 //! The blocks of the stream are shared by all replicas and the backlog. A replica that falls behind keeps the blocks from
 //! its position on in memory, up to `client-output-buffer-limit replica`; then it is disconnected.
 
+pub(crate) mod link;
 pub(crate) mod replica;
 mod stream;
 pub(crate) mod sync;
@@ -116,8 +117,6 @@ pub(crate) struct Replication {
     is_awaited: AtomicBool,
     /// Whether the stream is that of a master.
     is_following: AtomicBool,
-    /// Locked while commands of a master are applied that are not in the stream yet.
-    pub(crate) applying: Mutex<()>,
     pub(crate) figures: Figures,
 }
 
@@ -175,7 +174,6 @@ impl Replication {
             offset: AtomicU64::new(0),
             is_awaited: AtomicBool::new(false),
             is_following: AtomicBool::new(false),
-            applying: Mutex::new(()),
             figures: Figures::default(),
         }
     }

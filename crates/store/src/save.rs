@@ -617,6 +617,8 @@ impl Inner {
         saving: &Saving,
         at_cut: impl FnOnce() -> T,
     ) -> (Arc<Pass>, Chunk, T) {
+        // On a replica, the data set and the position in the master's stream belong together.
+        let _border = self.link.border();
         let (closed, ticket) = self.close_for_cut();
         let start = Instant::now();
         let now_ms = self.clock.now_ms();

@@ -33,7 +33,7 @@ use crate::catalogue::Handle;
 use crate::catalogue::{CommandSpec, Flags, Handler};
 use crate::context::Ctx;
 use crate::effect::{Collected, Effect};
-use crate::execute::{Attempted, Who};
+use crate::execute::{Attempted, Behalf, Who};
 use crate::gate::{Closed, Pass};
 use crate::hold::{HeldKey, HeldKeys, Holding, KeyList, Mode, Phase, Ticket};
 use crate::record::Unit;
@@ -83,8 +83,8 @@ pub struct Section {
     is_full: bool,
     /// Whether it writes, even if the disk fails meanwhile: half of a section is worse than all of it in memory only.
     is_writing: bool,
-    /// Whether its commands' accesses do not change LRU and LFU data: CLIENT NO-TOUCH.
-    is_traceless: bool,
+    /// On whose behalf its commands run.
+    behalf: Behalf,
     /// Whether it was ended by [`finish`](Self::finish); a drop before that is an abort.
     is_finished: bool,
 }
@@ -198,7 +198,7 @@ impl Section {
             hash_last: None,
             is_full: false,
             is_writing: false,
-            is_traceless: false,
+            behalf: Behalf::CLIENT,
             is_finished: false,
         }
     }
@@ -299,9 +299,9 @@ impl Section {
         self.extra.push(held);
     }
 
-    /// Sets whether accesses of the following commands do not change LRU and LFU data.
-    pub(crate) fn set_traceless(&mut self, is_traceless: bool) {
-        self.is_traceless = is_traceless;
+    /// Sets on whose behalf the following commands run.
+    pub(crate) fn set_behalf(&mut self, behalf: Behalf) {
+        self.behalf = behalf;
     }
 
     /// Returns whether a script runs its commands.
@@ -470,7 +470,7 @@ impl Section {
     /// writes the error. As in Redis, a section that has written continues to its end.
     #[inline]
     fn is_refused(&mut self, spec: &CommandSpec, out: &mut dyn ReplySink) -> bool {
-        if self.is_writing || !spec.flags.has(Flags::WRITE) {
+        if self.is_writing || !spec.flags.has(Flags::WRITE) || self.behalf.is_masters {
             return false;
         }
         let loading = &self.inner.loading;
@@ -582,12 +582,12 @@ impl Section {
     ) -> Result<bool, SectionError> {
         let of_script = self.is_of_script();
         let ran = {
-            let is_traceless = self.is_traceless;
+            let behalf = self.behalf;
             let Section { inner, holding, time, effects, .. } = &mut *self;
             let (id, time) = (holding.id, Some(&*time));
             let collecting = Collecting::new(effects);
             let collected = Some(&collecting.collected);
-            let who = Who { id, time, collected, covers: true, hash, blocks: Blocks::Never, of_script, is_traceless };
+            let who = Who { id, time, collected, covers: true, hash, blocks: Blocks::Never, of_script, behalf };
             let pass = inner.gate.enter_with(holding);
             inner.attempt(&pass, spec, handle, words, db, who, out, None)
         };
@@ -618,14 +618,14 @@ impl Section {
         self.cover_all(spec, db, words)?;
         let of_script = self.is_of_script();
         let (result, ready) = {
-            let is_traceless = self.is_traceless;
+            let behalf = self.behalf;
             let Section { inner, time, effects, .. } = &mut *self;
             let inner = &**inner;
             let collecting = Collecting::new(effects);
             let pass = inner.gate.enter();
             let mut ctx = inner.pinned(&pass, spec, words, db);
             ctx.now = Now::kept(&inner.clock, &inner.limits, time);
-            ctx.now.is_traceless = is_traceless;
+            ctx.now.behalf = behalf;
             ctx.collected = Some(&collecting.collected);
             ctx.of_script = of_script;
             let result = work(&mut ctx);

@@ -24,6 +24,7 @@ use sluicegate_data::slab::{Emptied, Slab};
 use sluicegate_data::table::{Item, KeyHasher, Slot, Table, prefetch};
 use sluicegate_data::value::{Access, Entry, SHARED_MIN, View};
 
+use crate::execute::Behalf;
 use crate::futex::Futex;
 use crate::hold::HoldTable;
 use crate::leaf_lock;
@@ -126,13 +127,13 @@ pub(crate) struct Now<'s> {
     kept: Option<&'s Frozen>,
     /// Whether a key was just found expired and removed.
     removed: bool,
-    /// Whether the command's accesses do not change LRU and LFU data: CLIENT NO-TOUCH.
-    pub(crate) is_traceless: bool,
+    /// On whose behalf the command runs.
+    pub(crate) behalf: Behalf,
 }
 
 impl<'s> Now<'s> {
     pub(crate) fn new(clock: &'s Clock, limits: &'s Limits) -> Now<'s> {
-        Now { clock, limits, ms: None, kept: None, removed: false, is_traceless: false }
+        Now { clock, limits, ms: None, kept: None, removed: false, behalf: Behalf::CLIENT }
     }
 
     /// Returns a time that was frozen before.
@@ -182,7 +183,7 @@ impl<'s> Now<'s> {
     /// Returns the command's access to entries at this moment.
     #[inline]
     pub(crate) fn access(&self) -> Access<'s> {
-        Access { ticks: self.ticks(), is_traceless: self.is_traceless, limits: self.limits }
+        Access { ticks: self.ticks(), is_traceless: self.behalf.is_traceless, limits: self.limits }
     }
 
     /// Returns the time in ticks, for access times.
@@ -410,7 +411,7 @@ impl Stripe {
     pub(crate) fn find(&mut self, hash: u64, key: &[u8], now: &mut Now<'_>, reads: bool) -> Option<Slot> {
         let (slot, entry) = self.table.look(hash, key)?;
         match entry.expiry() {
-            Some(at_ms) if at_ms <= now.ms() && !self.memory.is_timeless() => {
+            Some(at_ms) if at_ms <= now.ms() && !now.behalf.is_masters && !self.memory.is_timeless() => {
                 if !reads || self.holds.is_none() && !self.memory.keeps_expired() {
                     self.expire(slot, key, at_ms);
                     debug_assert!(!now.removed, "each removal is recorded");

@@ -24,6 +24,7 @@
 mod alone;
 mod away;
 mod gather;
+mod master;
 mod queue;
 mod together;
 
@@ -45,6 +46,7 @@ use crate::big::{MANY_KEYS, carry_out};
 use crate::catalogue::{CommandSpec, Cost, Flags, Guard, Handler, Numbered};
 use crate::catalogue::{ScriptHandle, Start};
 use crate::effect::{Collected, Effect};
+use crate::execute::Behalf;
 use crate::gate::Closed;
 use crate::hold::Ticket;
 use crate::memory::Share;
@@ -61,6 +63,7 @@ use crate::watching::Watching;
 use alone::{Listed, alone_until};
 use away::{Away, Back, Rest};
 use gather::{Gathering, Ready as Gathered};
+pub(crate) use master::run_for_master;
 pub(crate) use queue::Multi;
 use queue::{FREED_ASIDE, Queued};
 use together::run_together;
@@ -80,8 +83,8 @@ pub(crate) trait Connection {
     fn db(&self) -> u32;
     /// Returns the form of replies.
     fn protocol(&self) -> Protocol;
-    /// Returns whether accesses do not change LRU and LFU data: CLIENT NO-TOUCH.
-    fn is_traceless(&self) -> bool;
+    /// Returns on whose behalf its commands run.
+    fn behalf(&self) -> Behalf;
     /// Returns whether CLIENT REPLY suppresses the current reply.
     fn is_mute(&self) -> bool;
     /// Returns the client's number.
@@ -457,7 +460,7 @@ impl Exec {
             client: context.client(),
             began: None,
             form: ReplyForm::Wire(protocol),
-            is_traceless: context.is_traceless(),
+            behalf: context.behalf(),
             guard: guard.as_ref(),
             section: Some(&place),
         };
@@ -490,7 +493,7 @@ impl Exec {
         let away = Arc::new(Away::default());
         let Turn::Held(mut section) = std::mem::replace(&mut self.turn, Turn::Aside(away.clone())) else { return };
         section.set_owner(&format!("client-{}", context.client()));
-        section.set_traceless(context.is_traceless());
+        section.set_behalf(context.behalf());
         let queued = &self.commands[self.next];
         self.next += 1;
         self.db = context.db();
@@ -617,7 +620,7 @@ impl Exec {
             false => {
                 let db = context.db();
                 let out = &mut ReplyWriter::new(output, protocol);
-                self.run_on_keyspace(at, spec, (db, context.is_traceless()), out, alone)
+                self.run_on_keyspace(at, spec, (db, context.behalf()), out, alone)
             }
         }));
         match run {
@@ -705,7 +708,7 @@ impl Exec {
         &mut self,
         at: usize,
         spec: &'static CommandSpec,
-        (db, is_traceless): (u32, bool),
+        (db, behalf): (u32, Behalf),
         out: &mut dyn ReplySink,
         alone: Option<(&Closed<'_>, &Collected)>,
     ) -> bool {
@@ -723,13 +726,13 @@ impl Exec {
                 }
                 Handler::Keyspace(_) => {
                     let time = Frozen::at(self.now_us);
-                    Alone { inner, closed, time, is_traceless, collected }.execute(spec, db, &words, out);
+                    Alone { inner, closed, time, behalf, collected }.execute(spec, db, &words, out);
                 }
                 // A transaction with a script would be a section.
                 Handler::Script(_) | Handler::Container | Handler::Connection(_) => out.error(FAILED),
             },
             (None, Turn::Held(section)) => {
-                section.set_traceless(is_traceless);
+                section.set_behalf(behalf);
                 if spec.flags.has(Flags::WRITE) {
                     section.begin_to_write();
                 }

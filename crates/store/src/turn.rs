@@ -11,6 +11,7 @@ use std::sync::atomic::Ordering;
 use smallvec::SmallVec;
 
 use crate::catalogue::{CommandSpec, Handler};
+use crate::execute::Behalf;
 use crate::gate::Pass;
 use crate::hold::{self, HeldKey, HeldKeys, HoldTable, KeyList, Mode, OwnedCommand, Phase, Ticket};
 use crate::owned::{ReplyForm, Words};
@@ -92,7 +93,7 @@ impl Inner {
         form: ReplyForm,
     ) -> OwnedCommand {
         let is_global = matches!(spec.handler, Handler::Global(_));
-        OwnedCommand { row: self.rows.number(spec), is_global, words, db, form, is_traceless: false, waiter: None }
+        OwnedCommand { row: self.rows.number(spec), is_global, words, db, form, behalf: Behalf::CLIENT, waiter: None }
     }
 
     /// Returns a ticket for a command that is to be parked.

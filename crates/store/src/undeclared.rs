@@ -21,7 +21,7 @@ use crate::catalogue::{CommandSpec, Handler, Keys, OtherKeys, Rows};
 use crate::claim::Claim;
 use crate::context::Ctx;
 use crate::effect::Collected;
-use crate::execute::{Attempted, Origin, Who};
+use crate::execute::{Attempted, Behalf, Origin, Who};
 use crate::gate::Closed;
 use crate::hold::{Mode, NOBODY};
 use crate::owned::{Finished, ReplyForm, Words, caught};
@@ -72,8 +72,8 @@ pub(crate) struct Alone<'a> {
     pub(crate) inner: &'a Inner,
     pub(crate) closed: &'a Closed<'a>,
     pub(crate) time: Frozen,
-    /// Whether its commands' accesses do not change LRU and LFU data: CLIENT NO-TOUCH.
-    pub(crate) is_traceless: bool,
+    /// On whose behalf its commands run.
+    pub(crate) behalf: Behalf,
     /// The list of its deferred effects.
     pub(crate) collected: &'a Collected,
 }
@@ -88,7 +88,7 @@ impl Alone<'_> {
             covers: false,
             blocks: Blocks::Never,
             of_script: false,
-            is_traceless: self.is_traceless,
+            behalf: self.behalf,
         }
     }
 
@@ -147,7 +147,7 @@ pub(crate) struct Undeclared {
     words: Words,
     db: u32,
     form: ReplyForm,
-    is_traceless: bool,
+    behalf: Behalf,
     step: Step,
     tries: usize,
 }
@@ -170,10 +170,10 @@ impl Inner {
         form: ReplyForm,
         out: &mut dyn ReplySink,
     ) -> Option<Parked> {
-        let Origin { db, is_traceless, .. } = origin;
+        let Origin { db, behalf, .. } = origin;
         let step = Step::Wait(section(self, spec, words, db, &[]));
         let (inner, words) = (self.clone(), Words::new(words));
-        let mut command = Box::new(Undeclared { inner, spec, others, words, db, form, is_traceless, step, tries: 1 });
+        let mut command = Box::new(Undeclared { inner, spec, others, words, db, form, behalf, step, tries: 1 });
         if let Poll::Ready(reply) = command.poll_reply(&mut Context::from_waker(Waker::noop())) {
             out.reply(&reply);
             return None;
@@ -196,7 +196,7 @@ impl Undeclared {
                     Poll::Pending => return Poll::Pending,
                     Poll::Ready(Err(refused)) => Some(Reply::Error(refused.to_string())),
                     Poll::Ready(Ok(mut section)) => {
-                        section.set_traceless(self.is_traceless);
+                        section.set_behalf(self.behalf);
                         let words = self.words.to_vec();
                         if (self.others.work)(&self.inner, &words, self.db) > WORK_MAX {
                             self.step = Step::Aside(self.go_aside(section));

@@ -12,6 +12,7 @@ use sluicegate_data::object::Object;
 use sluicegate_wire::resp::ReplySink;
 
 use crate::claim::{By, Claim};
+use crate::execute::Behalf;
 use crate::owned::{Finished, ReplyForm, Words};
 use crate::thread::assert_none_locked;
 
@@ -54,8 +55,8 @@ pub(crate) struct Waiter {
     pub(crate) resolved: OnceLock<Words>,
     pub(crate) db: u32,
     pub(crate) form: ReplyForm,
-    /// Whether its accesses do not change LRU and LFU data: CLIENT NO-TOUCH.
-    pub(crate) is_traceless: bool,
+    /// On whose behalf it runs.
+    pub(crate) behalf: Behalf,
     pub(crate) deadline: Option<Instant>,
     /// Its position in the order of waiters; 0 while it is in no queue.
     pub(crate) turn: AtomicU64,
@@ -71,7 +72,7 @@ impl Waiter {
         row: u16,
         wanted: Wanted,
         words: Words,
-        (db, form, is_traceless): (u32, ReplyForm, bool),
+        (db, form, behalf): (u32, ReplyForm, Behalf),
         deadline: Option<Instant>,
     ) -> Arc<Waiter> {
         let (turn, is_parked, is_overdue) = (AtomicU64::new(0), AtomicBool::new(false), AtomicBool::new(false));
@@ -84,7 +85,7 @@ impl Waiter {
             resolved,
             db,
             form,
-            is_traceless,
+            behalf,
             deadline,
             turn,
             is_parked,

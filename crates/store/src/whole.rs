@@ -150,7 +150,7 @@ impl Inner {
         form: ReplyForm,
         out: &mut dyn ReplySink,
     ) -> Option<Parked> {
-        let Origin { db, received, is_traceless, .. } = origin;
+        let Origin { db, received, behalf, .. } = origin;
         if self.gate.tickets() >= self.tickets_max {
             out.error("BUSY too many commands wait for keys that are held by scripts or transactions");
             return None;
@@ -158,7 +158,7 @@ impl Inner {
         let keys = self.keys_of(spec, words, db);
         let keys = keys.iter().enumerate().map(|(place, key)| (key.db, words[key.word as usize], mode(spec, place)));
         let words = Words::within(received, words);
-        let command = OwnedCommand { is_traceless, ..self.owned_command(spec, words, db, form) };
+        let command = OwnedCommand { behalf, ..self.owned_command(spec, words, db, form) };
         let ticket = Arc::new(self.ticket_of(self.held_keys(keys), Some(command)));
         ticket.put_aside();
         if self.gate.must_wait() {
@@ -191,7 +191,7 @@ impl Inner {
         let (reply, worked) = caught(command.form, |out| {
             let pass = self.gate.enter();
             let mut ctx = self.pinned(&pass, spec, &words, command.db);
-            ctx.now.is_traceless = command.is_traceless;
+            ctx.now.behalf = command.behalf;
             if let Some(prepare) = spec.prepare {
                 prepare(&mut ctx);
             }

@@ -159,8 +159,6 @@ fn files_are_refused_in_the_words_of_redis() {
 fn what_is_not_there_is_refused_by_name() {
     let place = Place::new();
     for (line, why) in [
-        ("replicaof 127.0.0.1 6379", "replication is not available yet"),
-        ("slaveof 127.0.0.1 6379", "replication is not available yet"),
         ("cluster-enabled yes", "the store is one node that has every slot, without a cluster around it"),
         ("rename-command GET b", "commands keep their names here: 'user' lines say who may call them"),
         ("loadmodule x.so", "modules are not supported"),

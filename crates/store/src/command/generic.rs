@@ -28,7 +28,7 @@ fn exists(ctx: &mut Ctx<'_>, out: &mut dyn ReplySink) {
 
 fn touch(ctx: &mut Ctx<'_>, out: &mut dyn ReplySink) {
     // TOUCH records the access, even for a client with CLIENT NO-TOUCH.
-    ctx.now.is_traceless = false;
+    ctx.now.behalf.is_traceless = false;
     let count = (0..ctx.places.len()).filter(|index| ctx.read(*index).is_some()).count();
     out.integer(count as i64);
 }

@@ -6,7 +6,7 @@
 use std::path::Path;
 
 use super::tables::{PROCESS, canonical, find_idle};
-use super::{FIXED, Field, Form, SavePoint, ServerOptions, UserLine, WRONG_WORDS, find};
+use super::{FIXED, Field, Form, MasterAddress, SavePoint, ServerOptions, UserLine, WRONG_WORDS, find};
 use crate::files::reason;
 use crate::words::{quote, quoted, split};
 
@@ -136,7 +136,6 @@ fn directive(options: &mut ServerOptions, name: &str, values: &[Vec<u8>]) -> Res
             options.save_points.extend(points);
             return Ok(());
         }
-        "replicaof" => return replicaof(values),
         "notify-keyspace-events" if values.is_empty() => return Err(WRONG_WORDS.into()),
         _ => {}
     }
@@ -144,7 +143,13 @@ fn directive(options: &mut ServerOptions, name: &str, values: &[Vec<u8>]) -> Res
     let field = field.or_else(|| find(name).map(|parameter| &parameter.field));
     let takes_several = matches!(
         field,
-        Some(Field::Words(_) | Field::Output(_) | Field::Percentiles(_) | Field::Formed(_, Form::Flags(_)))
+        Some(
+            Field::Words(_)
+                | Field::Output(_)
+                | Field::Percentiles(_)
+                | Field::Master(_)
+                | Field::Formed(_, Form::Flags(_))
+        )
     ) || name == "notify-keyspace-events";
     if let Some(idle) = find_idle(name) {
         let value = idle.parse(values)?;
@@ -198,14 +203,14 @@ fn c_number(word: &[u8]) -> Option<i64> {
     }
 }
 
-/// `replicaof no one` changes nothing; a master is refused.
-fn replicaof(values: &[Vec<u8>]) -> Result<(), String> {
+/// Returns the master of `replicaof HOST PORT`; none for `no one`.
+pub(super) fn master(values: &[Vec<u8>]) -> Result<Option<MasterAddress>, String> {
     match &words_of(values)[..] {
-        [no, one] if no.eq_ignore_ascii_case(b"no") && one.eq_ignore_ascii_case(b"one") => Ok(()),
-        [_, port] if !c_number(port).is_some_and(|port| (0..=65_535).contains(&port)) => {
-            Err("Invalid master port".into())
-        }
-        [_, _] => Err("replication is not available yet".into()),
+        [no, one] if no.eq_ignore_ascii_case(b"no") && one.eq_ignore_ascii_case(b"one") => Ok(None),
+        [host, port] => match c_number(port).and_then(|port| u16::try_from(port).ok()) {
+            Some(port) => Ok(Some(MasterAddress { host: String::from_utf8_lossy(host).into_owned(), port })),
+            None => Err("Invalid master port".into()),
+        },
         _ => Err(WRONG_WORDS.into()),
     }
 }
@@ -256,7 +261,7 @@ pub fn rewrite(text: &[u8], changes: &[(&str, Vec<u8>)]) -> Vec<u8> {
     let mut added = Vec::new();
     for (name, value) in changes {
         let value = match find(name).map(|parameter| &parameter.field) {
-            Some(Field::Output(_) | Field::Percentiles(_)) => value.clone(),
+            Some(Field::Output(_) | Field::Percentiles(_) | Field::Master(_)) => value.clone(),
             _ => quote_if_needed(value),
         };
         let new = [name.as_bytes(), b" ", &value].concat();
@@ -266,6 +271,8 @@ pub fn rewrite(text: &[u8], changes: &[(&str, Vec<u8>)]) -> Vec<u8> {
             lines[*place] = None;
         }
         match places.last() {
+            // A store without a master has no line of one.
+            _ if *name == "replicaof" && value.is_empty() => {}
             Some(last) => lines[*last] = Some(new),
             None => added.push(new),
         }
@@ -371,7 +378,6 @@ mod tests {
         check("hz", 2, "wrong number of arguments");
         check("requirepass \"a", 2, "Unbalanced quotes in configuration line");
         check("activedefrag yes", 2, "the allocator here does not fragment that way");
-        check("replicaof 127.0.0.1 1", 2, "replication is not available yet");
         check("cluster-enabled yes", 2, "the store is one node that has every slot, without a cluster around it");
         check("tls-port 70000", 2, "argument must be between 0 and 65535 inclusive");
         check("tls-auth-clients maybe", 2, "argument(s) must be one of the following: no, yes, optional");

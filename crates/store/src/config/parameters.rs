@@ -79,6 +79,12 @@ pub static PARAMETERS: &[Parameter] = &[
         field: Field::Integer(|options| &mut options.aof_rewrite_percentage, 0, i32::MAX as u32),
     },
     Parameter {
+        name: "bind-source-addr",
+        live: true,
+        docs: "The address from which the store connects to its master; empty: the kernel's choice.",
+        field: Field::Text(|options| &mut options.bind_source_addr),
+    },
+    Parameter {
         name: "busy-reply-threshold",
         live: true,
         docs: "Milliseconds after which clients waiting for a script's keys get BUSY and SCRIPT KILL may end it; 0 for \
@@ -201,6 +207,18 @@ pub static PARAMETERS: &[Parameter] = &[
         field: Field::Switch(|options| &mut options.lua_auto_async),
     },
     Parameter {
+        name: "masterauth",
+        live: true,
+        docs: "The password for the master.",
+        field: Field::Text(|options| &mut options.masterauth),
+    },
+    Parameter {
+        name: "masteruser",
+        live: true,
+        docs: "The user for the master; empty: the default user.",
+        field: Field::Text(|options| &mut options.masteruser),
+    },
+    Parameter {
         name: "maxclients",
         live: true,
         docs: "Maximum number of clients; further ones get an error and are closed.",
@@ -294,6 +312,19 @@ pub static PARAMETERS: &[Parameter] = &[
         field: Field::Signed(|options| &mut options.replication.backlog_ttl_s, 0, i64::MAX),
     },
     Parameter {
+        name: "repl-disable-tcp-nodelay",
+        live: true,
+        docs: "Whether the packets to a replica wait for more data.",
+        field: Field::Switch(|options| &mut options.repl_disable_tcp_nodelay),
+    },
+    Parameter {
+        name: "repl-diskless-load",
+        live: true,
+        docs: "When the data set of a master is loaded as it comes, in place of a file in 'dir': disabled, on-empty-db or \
+         flush-before-load. A store without 'dir' always does so.",
+        field: Field::Loads(|options| &mut options.repl_diskless_load),
+    },
+    Parameter {
         name: "repl-diskless-sync",
         live: true,
         docs: "Whether replicas get the data set without a file.",
@@ -320,8 +351,56 @@ pub static PARAMETERS: &[Parameter] = &[
     Parameter {
         name: "repl-timeout",
         live: true,
-        docs: "Seconds without a sign of life after which a link to a replica, or to a master, is closed.",
-        field: Field::Integer(|options| &mut options.replication.timeout_s, 1, i32::MAX as u32),
+        docs: "Seconds without a word after which a master and a replica give each other up.",
+        field: Field::Integer(|options| &mut options.repl_timeout_s, 1, i32::MAX as u32),
+    },
+    Parameter {
+        name: "replica-announce-ip",
+        live: true,
+        docs: "The address that a replica gives to its master; empty: that of its connection.",
+        field: Field::Text(|options| &mut options.replica_announce_ip),
+    },
+    Parameter {
+        name: "replica-announce-port",
+        live: true,
+        docs: "The port that a replica gives to its master; 0: the one that it listens on.",
+        field: Field::Integer(|options| &mut options.replica_announce_port, 0, 65_535),
+    },
+    Parameter {
+        name: "replica-announced",
+        live: true,
+        docs: "Whether Sentinel tells its clients of this replica.",
+        field: Field::Switch(|options| &mut options.replica_announced),
+    },
+    Parameter {
+        name: "replica-ignore-maxmemory",
+        live: true,
+        docs: "Whether a replica evicts nothing by itself, because its master does.",
+        field: Field::Switch(|options| &mut options.replica_ignore_maxmemory),
+    },
+    Parameter {
+        name: "replica-priority",
+        live: true,
+        docs: "The rank of a replica when Sentinel looks for a new master, lower first; 0: never.",
+        field: Field::Integer(|options| &mut options.replica_priority, 0, i32::MAX as u32),
+    },
+    Parameter {
+        name: "replica-read-only",
+        live: true,
+        docs: "Whether commands of clients that write are refused by a replica.",
+        field: Field::Switch(|options| &mut options.replica_read_only),
+    },
+    Parameter {
+        name: "replica-serve-stale-data",
+        live: true,
+        docs: "Whether a replica serves clients while its link to the master is down.",
+        field: Field::Switch(|options| &mut options.replica_serve_stale_data),
+    },
+    Parameter {
+        name: "replicaof",
+        live: false,
+        docs: "The master that the store follows: its host and its port. REPLICAOF changes it.",
+        field: Field::Master(|options| &mut options.replicaof),
     },
     Parameter {
         name: "requirepass",

@@ -12,8 +12,6 @@ pub struct ReplicationParameters {
     pub backlog_bytes: u64,
     /// Seconds without replicas after which they are not kept any longer; 0: they always are.
     pub backlog_ttl_s: i64,
-    /// Seconds without a sign of life after which a link counts as broken.
-    pub timeout_s: u32,
     /// Seconds between signs of life.
     pub ping_s: u32,
     /// Whether a data set is sent without a file.
@@ -33,7 +31,6 @@ impl Default for ReplicationParameters {
         ReplicationParameters {
             backlog_bytes: 1 << 20,
             backlog_ttl_s: 3600,
-            timeout_s: 60,
             ping_s: 10,
             is_diskless: true,
             diskless_delay_s: 5,
@@ -51,7 +48,7 @@ impl ReplicationParameters {
         ReplicationOptions {
             backlog_bytes: self.backlog_bytes,
             backlog_ttl: Duration::from_secs(self.backlog_ttl_s.unsigned_abs()),
-            timeout: seconds(self.timeout_s),
+            timeout: seconds(options.repl_timeout_s),
             ping_each: seconds(self.ping_s),
             is_diskless: self.is_diskless,
             diskless_delay: seconds(self.diskless_delay_s),

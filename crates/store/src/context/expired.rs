@@ -39,7 +39,7 @@ impl Ctx<'_> {
         let now_ms = self.expiry_ms();
         let place = self.places[index];
         let Some(stripe) = self.locks.get_mut(usize::from(place.lock)) else { return };
-        if stripe.holds.is_some() && !writes {
+        if !writes && (stripe.holds.is_some() || self.inner.memory.keeps_expired()) {
             return;
         }
         let key = self.words[place.word as usize];

@@ -18,7 +18,7 @@ use std::thread::JoinHandle;
 use parking_lot::{Condvar, Mutex};
 use smallvec::SmallVec;
 
-use super::runner::{Runner, Told};
+use super::runner::{Runner, Source, Told};
 use crate::Inner;
 use crate::catalogue::CommandSpec;
 
@@ -32,11 +32,12 @@ const QUEUED_MAX: usize = 4;
 
 /// A thread has panicked.
 #[derive(Debug)]
-pub(super) struct Broken;
+pub(crate) struct Broken;
 
 /// The lanes of a replay.
-pub(super) struct Lanes {
+pub(crate) struct Lanes {
     inner: Arc<Inner>,
+    source: Source,
     lanes: Vec<Lane>,
     /// Whether a batch was given to a thread since the lanes were settled.
     is_busy: bool,
@@ -116,24 +117,24 @@ impl Batch {
 }
 
 impl Lanes {
-    /// Returns lanes for a number of threads; [`None`] for as many as there are cores.
-    pub(super) fn new(inner: &Arc<Inner>, threads: Option<usize>) -> Lanes {
+    /// Returns lanes for commands from `source` on a number of threads; [`None`] for as many as there are cores.
+    pub(crate) fn new(inner: &Arc<Inner>, source: Source, threads: Option<usize>) -> Lanes {
         let cores = || std::thread::available_parallelism().map_or(1, |cores| cores.get());
         let threads = threads.unwrap_or_else(cores).clamp(1, THREADS_MAX);
         let lane = || Lane { batch: Batch::default(), shared: Arc::default(), thread: None };
         let lanes = if threads > 1 { std::iter::repeat_with(lane).take(threads).collect() } else { Vec::new() };
-        Lanes { inner: inner.clone(), lanes, is_busy: false }
+        Lanes { inner: inner.clone(), source, lanes, is_busy: false }
     }
 
     /// Returns whether a command with these words may be pushed: it has one key, and copying it is worth while.
     #[inline]
-    pub(super) fn takes(&self, words: &[&[u8]]) -> bool {
+    pub(crate) fn takes(&self, words: &[&[u8]]) -> bool {
         !self.lanes.is_empty() && words.iter().map(|word| word.len()).sum::<usize>() < BATCH_BYTES
     }
 
     /// Takes a command with one key, which runs soon.
     #[inline]
-    pub(super) fn push(
+    pub(crate) fn push(
         &mut self,
         spec: &'static CommandSpec,
         db: u32,
@@ -153,9 +154,13 @@ impl Lanes {
     fn send(&mut self, number: usize, runner: &mut Runner) -> Result<(), Broken> {
         let lane = &mut self.lanes[number];
         if lane.thread.is_none() {
-            let (shared, inner) = (lane.shared.clone(), self.inner.clone());
-            let thread = std::thread::Builder::new().name(format!("replay-{number}"));
-            match thread.spawn(move || shared.work(inner)) {
+            let (shared, inner, source) = (lane.shared.clone(), self.inner.clone(), self.source);
+            let name = match source {
+                Source::File => "replay",
+                Source::Master => "store-link",
+            };
+            let thread = std::thread::Builder::new().name(format!("{name}-{number}"));
+            match thread.spawn(move || shared.work(inner, source)) {
                 Ok(thread) => lane.thread = Some(thread),
                 Err(_) => {
                     // Nothing of this lane is anywhere else.
@@ -181,7 +186,7 @@ impl Lanes {
 
     /// Waits until all commands so far have run. The runner of the calling thread then knows of all of them.
     #[inline]
-    pub(super) fn settle(&mut self, runner: &mut Runner) -> Result<(), Broken> {
+    pub(crate) fn settle(&mut self, runner: &mut Runner) -> Result<(), Broken> {
         if self.is_busy {
             self.wait(runner)?;
         }
@@ -229,8 +234,8 @@ impl Drop for Lanes {
 
 impl Shared {
     /// Runs batches until the lane is closed.
-    fn work(&self, inner: Arc<Inner>) {
-        let mut runner = Runner::new(inner);
+    fn work(&self, inner: Arc<Inner>, source: Source) {
+        let mut runner = Runner::new(inner, source);
         let mut state = self.state.lock();
         loop {
             let Some(mut batch) = state.queue.pop_front() else {

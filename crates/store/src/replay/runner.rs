@@ -1,39 +1,53 @@
-//! Commands that run without a client: under the locks of their keys if possible.
+//! Commands that run without a client: under the locks of their keys if possible. Those of a file tell nobody of what they
+//! change; those of a master do, and do not keep a stripe locked for longer than a client's.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use sluicegate_wire::resp::Protocol;
 
 use crate::Inner;
 use crate::catalogue::{CommandSpec, Handle, Handler};
 use crate::effect::Collected;
-use crate::execute::{Attempted, Origin, Who};
+use crate::execute::{Attempted, Behalf, Origin, Who};
 use crate::owned::{Finished, ReplyForm};
 use crate::script::errors_only::ErrorsOnly;
 use crate::thread::block_on;
 use crate::waiter::Blocks;
 
+/// Where commands without a client come from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Source {
+    /// An append-only file that is replayed.
+    File,
+    /// The master of this replica.
+    Master,
+}
+
+/// The time after which a command that would be refused is tried again.
+const BUSY_PAUSE: Duration = Duration::from_millis(1);
 /// The number of errors of commands that are logged.
-pub(super) const ERRORS_LOGGED: usize = 100;
+pub(crate) const ERRORS_LOGGED: usize = 100;
 
 /// A thread that runs commands, and what it has to tell.
-pub(super) struct Runner {
+pub(crate) struct Runner {
     inner: Arc<Inner>,
-    /// The events of commands, which are dropped.
+    source: Source,
+    /// The events of a file's commands, which are dropped.
     collected: Collected,
     /// The error of the last command.
     error: Vec<u8>,
-    pub(super) told: Told,
+    pub(crate) told: Told,
 }
 
 /// What is told of commands that ran.
 #[derive(Default)]
-pub(super) struct Told {
-    pub(super) commands: u64,
+pub(crate) struct Told {
+    pub(crate) commands: u64,
     /// Those of them whose reply was an error.
-    pub(super) errors: u64,
+    pub(crate) errors: u64,
     /// Lines for the log about the first of these.
-    pub(super) lines: Vec<String>,
+    pub(crate) lines: Vec<String>,
 }
 
 impl Told {
@@ -46,13 +60,13 @@ impl Told {
 }
 
 impl Runner {
-    pub(super) fn new(inner: Arc<Inner>) -> Runner {
-        Runner { inner, collected: Collected::default(), error: Vec::new(), told: Told::default() }
+    pub(crate) fn new(inner: Arc<Inner>, source: Source) -> Runner {
+        Runner { inner, source, collected: Collected::default(), error: Vec::new(), told: Told::default() }
     }
 
     /// Executes a command of the store; `hash` is that of its only key, if it is known.
     #[inline]
-    pub(super) fn run(&mut self, spec: &'static CommandSpec, db: u32, words: &[&[u8]], hash: Option<u64>) {
+    pub(crate) fn run(&mut self, spec: &'static CommandSpec, db: u32, words: &[&[u8]], hash: Option<u64>) {
         match spec.handler {
             Handler::Keyspace(handle) if spec.leads(words).is_none() => self.run_now(spec, handle, db, words, hash),
             _ => self.run_alone(spec, db, words),
@@ -66,8 +80,9 @@ impl Runner {
     /// Executes a command under the locks of its keys.
     #[inline]
     fn run_now(&mut self, spec: &'static CommandSpec, handle: Handle, db: u32, words: &[&[u8]], hash: Option<u64>) {
-        let plain = Who::plain(ReplyForm::Value, false);
-        let who = Who { collected: Some(&self.collected), blocks: Blocks::Never, hash, ..plain };
+        let plain = Who::plain(ReplyForm::Value, self.behalf());
+        let collected = (self.source == Source::File).then_some(&self.collected);
+        let who = Who { collected, blocks: Blocks::Never, hash, ..plain };
         let attempted = {
             let pass = self.inner.gate.enter();
             let out = &mut ErrorsOnly(&mut self.error);
@@ -76,8 +91,9 @@ impl Runner {
         match attempted {
             Attempted::Done | Attempted::Blocked(_) => {}
             Attempted::Ready(ready) => self.inner.serve_and_end(*ready),
-            // A script of the file is still giving its keys back.
-            Attempted::Held | Attempted::Long => self.run_alone(spec, db, words),
+            // A script has its keys, or it takes long.
+            Attempted::Held | Attempted::Long if self.inner.rows.has(spec) => self.run_alone(spec, db, words),
+            Attempted::Held | Attempted::Long => self.insist(spec, handle, db, words),
         }
         let collected = self.collected.get_mut();
         if !collected.is_empty() {
@@ -88,14 +104,61 @@ impl Runner {
     /// Executes a command as a client's, and waits for its end.
     #[cold]
     fn run_alone(&mut self, spec: &'static CommandSpec, db: u32, words: &[&[u8]]) {
-        let (origin, form) = (Origin { db, ..Origin::default() }, ReplyForm::Wire(Protocol::Resp2));
-        let out = &mut ErrorsOnly(&mut self.error);
-        let Some(mut parked) = self.inner.start(&self.inner, spec, words, origin, form, out) else { return };
-        // Nobody else would serve it.
-        parked.time_out();
-        match block_on(|context| parked.poll_finished(context)) {
-            Finished::Wire(reply) if reply.starts_with(b"-") => self.error = reply,
-            Finished::Wire(_) | Finished::Value(_) => {}
+        let origin = Origin { db, behalf: self.behalf(), ..Origin::default() };
+        let form = ReplyForm::Wire(Protocol::Resp2);
+        loop {
+            self.error.clear();
+            let out = &mut ErrorsOnly(&mut self.error);
+            if let Some(mut parked) = self.inner.start(&self.inner, spec, words, origin, form, out) {
+                // Nobody else would serve it.
+                parked.time_out();
+                match block_on(|context| parked.poll_finished(context)) {
+                    Finished::Wire(reply) if reply.starts_with(b"-") => self.error = reply,
+                    Finished::Wire(_) | Finished::Value(_) => {}
+                }
+            }
+            // Clients are refused behind a long script, or if too many wait; the master's command waits.
+            if self.source == Source::File || !self.error.starts_with(b"-BUSY ") {
+                return;
+            }
+            std::thread::sleep(BUSY_PAUSE);
+        }
+    }
+
+    /// Executes a command that is in no catalogue, whenever its keys are free.
+    #[cold]
+    fn insist(&mut self, spec: &'static CommandSpec, handle: Handle, db: u32, words: &[&[u8]]) {
+        loop {
+            let who = Who {
+                collected: Some(&self.collected),
+                blocks: Blocks::Never,
+                ..Who::plain(ReplyForm::Value, self.behalf())
+            };
+            let attempted = {
+                let pass = self.inner.gate.enter();
+                let out = &mut ErrorsOnly(&mut self.error);
+                self.inner.attempt(&pass, spec, handle, words, db, who, out, None)
+            };
+            match attempted {
+                Attempted::Held | Attempted::Long => std::thread::sleep(BUSY_PAUSE),
+                Attempted::Ready(ready) => return self.inner.serve_and_end(*ready),
+                Attempted::Done | Attempted::Blocked(_) => return self.inner.emit(self.collected.take()),
+            }
+        }
+    }
+
+    fn behalf(&self) -> Behalf {
+        match self.source {
+            Source::File => Behalf::CLIENT,
+            Source::Master => Behalf::MASTER,
+        }
+    }
+
+    /// Records the error of a command that was run otherwise.
+    pub(crate) fn add_error(&mut self, command: &str, error: &[u8]) {
+        self.told.errors += 1;
+        if self.told.lines.len() < ERRORS_LOGGED {
+            self.told.lines.push(line(self.source, command, error));
         }
     }
 
@@ -110,13 +173,22 @@ impl Runner {
                 }
                 _ => spec.name.to_owned(),
             };
-            let error = self.error.trim_ascii();
-            let error = error.strip_prefix(b"-").unwrap_or(error).escape_ascii();
-            self.told.lines.push(format!(
-                "== CRITICAL == This server is sending an error to its AOF-loading-client: '{error}' after processing the \
-                 command '{command}'"
-            ));
+            self.told.lines.push(line(self.source, &command, &self.error));
         }
         self.error.clear();
     }
+}
+
+/// Returns Redis's log line about the error of a command.
+fn line(source: Source, command: &str, error: &[u8]) -> String {
+    let error = error.trim_ascii();
+    // In the log quotes are no danger.
+    let error = error.strip_prefix(b"-").unwrap_or(error).escape_ascii().to_string().replace("\\'", "'");
+    let (from, to) = match source {
+        Source::File => ("server", "AOF-loading-client"),
+        Source::Master => ("replica", "master"),
+    };
+    format!(
+        "== CRITICAL == This {from} is sending an error to its {to}: '{error}' after processing the command '{command}'"
+    )
 }

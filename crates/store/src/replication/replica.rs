@@ -30,8 +30,6 @@ pub(crate) enum Phase {
 
 /// A replica of this server.
 pub(crate) struct Replica {
-    /// The number of its client.
-    pub(crate) client: u64,
     /// Its address, as it was told or as it is seen.
     pub(crate) address: String,
     pub(crate) port: u32,
@@ -39,8 +37,6 @@ pub(crate) struct Replica {
     pub(crate) takes_marked: bool,
     /// Whether it asked with SYNC: it does not know identifiers.
     pub(crate) is_old: bool,
-    /// Whether it wants no more than the data set.
-    pub(crate) wants_file_only: bool,
     pub(crate) since: Instant,
     phase: AtomicU8,
     /// The offset of the last byte of the stream that was sent to it, plus one; 0: it has no place in the stream yet.
@@ -85,12 +81,10 @@ pub(crate) struct Told {
     pub(crate) port: u32,
     pub(crate) takes_marked: bool,
     pub(crate) knows_ids: bool,
-    pub(crate) wants_file_only: bool,
 }
 
 impl Replica {
     pub(crate) fn new(
-        client: u64,
         address: String,
         told: &Told,
         is_old: bool,
@@ -99,12 +93,10 @@ impl Replica {
     ) -> Replica {
         let now = Instant::now();
         Replica {
-            client,
             address: told.address.clone().unwrap_or(address),
             port: told.port,
             takes_marked: told.takes_marked,
             is_old,
-            wants_file_only: told.wants_file_only,
             since: now,
             phase: AtomicU8::new(Phase::Waiting as u8),
             position: AtomicU64::new(0),

@@ -95,23 +95,21 @@ impl Inner {
         let _ = std::thread::Builder::new().name("store-stream".into()).spawn(work);
     }
 
-    /// Begins to follow a master: what changes here does not enter the stream any more.
-    pub(crate) fn follow(&self) {
-        let (closed, ticket) = self.close_for_cut();
+    /// Lets the stream be that of a master: what changes here does not enter it any more. The gate is closed.
+    pub(crate) fn stop_leading(&self) {
         self.end_stream();
+        self.replication.keep_backlog();
         self.replication.set_following(true);
-        self.open_after_cut(closed, ticket);
         // They ask again once this server knows its history.
         self.replication.replicas().iter().for_each(|replica| replica.disconnect());
     }
 
-    /// Stops following a master: the history goes on under an own identifier.
-    pub(crate) fn lead(&self) {
-        let (closed, ticket) = self.close_for_cut();
+    /// Lets what changes here enter the stream: the history of the master goes on under an own identifier. The gate is
+    /// closed.
+    pub(crate) fn start_leading(&self) {
         self.replication.shift_id();
         self.replication.set_following(false);
         self.begin_stream();
-        self.open_after_cut(closed, ticket);
     }
 
     /// Does what a master has to do now and then: begins syncs, gives signs of life, disconnects replicas that give none,
@@ -217,19 +215,24 @@ impl Inner {
         job: &Job,
         saving: &Saving,
     ) -> (Arc<crate::pass::Pass>, sluicegate_data::rdb::file::Chunk, (ReplicationId, u64)) {
-        // What a master sent is in the data set if it is in the stream.
-        let applying = self.replication.applying.lock();
-        let (pass, mut first, _) = self.cut_for(job, saving, || {
-            match self.replication.is_following() {
-                true => self.replication.keep_backlog(),
-                false => self.begin_stream(),
+        let (pass, mut first, followed) = self.cut_for(job, saving, || match self.replication.is_following() {
+            // What a master has sent is in the data set if it is in the stream.
+            true => {
+                self.replication.keep_backlog();
+                Some((self.replication.id(), self.replication.offset(), self.link.stream_db()))
             }
-            self.record.set_barrier()
+            false => {
+                self.begin_stream();
+                self.record.set_barrier();
+                None
+            }
         });
-        let offset = self.outlets.stream_to_cut();
-        drop(applying);
-        let id = self.replication.id();
-        first.aux(b"repl-stream-db", b"0");
+        let own = || {
+            let offset = self.outlets.stream_to_cut();
+            (self.replication.id(), offset, 0)
+        };
+        let (id, offset, db) = followed.unwrap_or_else(own);
+        first.aux(b"repl-stream-db", db.to_string().as_bytes());
         first.aux(b"repl-id", id.text().as_bytes());
         first.aux(b"repl-offset", offset.to_string().as_bytes());
         (pass, first, (id, offset))

@@ -129,6 +129,10 @@ impl Active {
         if self.call.flags.has(Flags::NO_WRITES) && spec.counts_as_write() {
             return error(out, "ERR Write commands are not allowed from read-only scripts.");
         }
+        let loading = &self.inner().loading;
+        if loading.is_stale() && !spec.flags.has(CommandFlags::STALE) && !self.call.behalf.is_masters {
+            return error(out, "ERR Can not execute the command on a stale replica");
+        }
         if spec.flags.has(CommandFlags::DENYOOM) && !self.has_room() {
             return error(out, OOM);
         }
@@ -157,7 +161,7 @@ impl Active {
                     client,
                     began: None,
                     form,
-                    is_traceless: self.call.is_traceless,
+                    behalf: self.call.behalf,
                     guard: self.call.guard.as_ref(),
                     section: None,
                 };
@@ -273,13 +277,21 @@ impl Active {
     /// Runs a command of a non-atomic script, as if a client had sent it.
     fn alone(&mut self, spec: &'static CommandSpec, words: &[&[u8]], may_leave: bool, out: &mut Vec<u8>) -> Ran {
         let control = &self.call.control;
+        let loading = &self.inner().loading;
+        if spec.flags.has(CommandFlags::WRITE)
+            && !self.call.behalf.is_masters
+            && let Some(text) = loading.refusal_of_writes()
+        {
+            ReplyWriter::new(out, Protocol::Resp2).error(text);
+            return Ran::Rejected;
+        }
         if spec.flags.has(CommandFlags::WRITE) && control.begin_write() == Write::Never {
             // The killed script ends instead of running the command.
             return Ran::Waits;
         }
         let form = ReplyForm::Wire(self.protocol);
-        let is_traceless = self.call.is_traceless;
-        let origin = Origin { db: self.db, client: control.client, is_traceless, ..Origin::default() };
+        let behalf = self.call.behalf;
+        let origin = Origin { db: self.db, client: control.client, behalf, ..Origin::default() };
         let inner = self.inner();
         let mut size = Size::new(spec);
         let started = match may_leave {

@@ -17,6 +17,7 @@ use crate::Inner;
 use crate::catalogue::{Category, CommandSpec, Flags as CommandFlags, Handler, ScriptHandle, Start};
 use crate::command::is;
 use crate::keys::KeyRule;
+use crate::loading::{MASTERDOWN, READONLY};
 use crate::memory::OOM;
 use crate::owned::Words;
 use crate::park::{Parked, Waits};
@@ -125,6 +126,18 @@ pub(super) fn run(
     if writes && !flags.has(Flags::ALLOW_OOM) && start.inner.memory.is_over() && !start.inner.make_room() {
         out.error(OOM);
         return None;
+    }
+    if flags.has(Flags::SHEBANG) && !start.behalf.is_masters {
+        let loading = &start.inner.loading;
+        let refusal = match () {
+            () if loading.is_stale() && !flags.has(Flags::ALLOW_STALE) => MASTERDOWN,
+            () if writes && loading.is_read_only() => READONLY,
+            () => "",
+        };
+        if !refusal.is_empty() {
+            out.error(refusal);
+            return None;
+        }
     }
     if writes && start.inner.loading.refuses_writes() {
         out.error(MISCONF);
@@ -313,8 +326,8 @@ const SCRIPT: &[CommandSpec] = &[
 ];
 
 const FLAGS_SUMMARY: &str = "Gives a script flags, by its SHA-1, in the place of those that its body names, even before it \
-    is known; SCRIPT FLUSH forgets them. `allow-undeclared-keys`, `disable-atomicity`, `no-writes`, `allow-oom`, and \
-    some that change nothing here: `legacy-float`, because numbers in replies always lose their fraction, `allow-stale`, \
+    is known; SCRIPT FLUSH forgets them. `allow-undeclared-keys`, `disable-atomicity`, `no-writes`, `allow-oom`, \
+    `allow-stale`, and some that change nothing here: `legacy-float`, because numbers in replies always lose their fraction, \
     `no-cluster`, `allow-cross-slot-keys`. Dragonfly has it.";
 const LATENCY_SUMMARY: &str = "Returns SHA-1 and a histogram, in microseconds, of the calls of every script. Dragonfly \
     has it.";

@@ -75,7 +75,7 @@ impl Active {
     pub(crate) fn lock(&mut self, mut section: Section) {
         section.set_owner(&self.call.code().owner());
         section.extend_as(Some(Mode::Exclusive));
-        section.set_traceless(self.call.is_traceless);
+        section.set_behalf(self.call.behalf);
         // The script may have had effects before, so it is never restarted.
         self.call.control.never_restarts();
         self.call.control.note_section(Some(&section));

@@ -12,7 +12,7 @@ impl Flags {
     pub(crate) const NO_WRITES: Flags = Flags(1);
     /// The script runs even if memory is full.
     pub(crate) const ALLOW_OOM: Flags = Flags(1 << 1);
-    /// Redis's `allow-stale`, which concerns replicas.
+    /// The script runs even if what a replica has may be old.
     pub(crate) const ALLOW_STALE: Flags = Flags(1 << 2);
     /// Redis's `no-cluster`.
     pub(crate) const NO_CLUSTER: Flags = Flags(1 << 3);

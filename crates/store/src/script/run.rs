@@ -28,6 +28,7 @@ use super::take::{Take, Took};
 use super::threads::Done;
 use crate::big::MANY_KEYS;
 use crate::catalogue::{Guard, Start};
+use crate::execute::Behalf;
 use crate::hold::{Mode, Ticket};
 use crate::owned::Finished;
 use crate::owned::ReplyForm;
@@ -57,8 +58,8 @@ pub(crate) struct Call {
     pub(crate) db: u32,
     /// The flags of the script, and of the command that calls it.
     pub(crate) flags: Flags,
-    /// Whether its commands' accesses do not change LRU and LFU data: its client's CLIENT NO-TOUCH.
-    pub(crate) is_traceless: bool,
+    /// On whose behalf its commands run.
+    pub(crate) behalf: Behalf,
     /// The permissions for its commands, if they are restricted.
     pub(crate) guard: Option<Arc<dyn Guard>>,
     /// The name of the calling command.
@@ -81,7 +82,7 @@ impl Call {
             (Code::Load(_), _) => "function",
         };
         let guard = start.guard.cloned();
-        Call { control, keys, db: start.db, flags: flags | more, is_traceless: start.is_traceless, guard, by }
+        Call { control, keys, db: start.db, flags: flags | more, behalf: start.behalf, guard, by }
     }
 
     pub(super) fn code(&self) -> &Code {
@@ -280,7 +281,7 @@ impl Runs {
         };
         call.control.begin(section.as_ref());
         if let Some(section) = section {
-            section.set_traceless(call.is_traceless);
+            section.set_behalf(call.behalf);
             let denies = inner.scripts.denies_undeclared() && !call.flags.has(Flags::UNDECLARED);
             section.extend_as(if denies { None } else { Some(call.mode()) });
         }

@@ -1,6 +1,4 @@
-//! Administrative commands, and those about replicas and clusters: SHUTDOWN, REPLICAOF, LOLWUT, READONLY.
-//!
-//! The store is a master without replicas. Commands that need replicas are refused by name.
+//! Administrative commands, and those about clusters: SHUTDOWN, LOLWUT, READONLY.
 
 use sluicegate_wire::resp::{ReplySink, ReplyWriter, parse_i64};
 
@@ -69,16 +67,6 @@ pub(super) fn shutdown(context: &mut Context<'_>, args: &[&[u8]], out: &mut Repl
         ReplyWriter::new(&mut bytes, protocol).error("ERR Errors trying to SHUTDOWN. Check logs.");
         bytes
     }))
-}
-
-/// `REPLICAOF NO ONE`, the only state; anything else is refused.
-pub(super) fn replicaof(_: &mut Context<'_>, args: &[&[u8]], out: &mut ReplyWriter<'_>) -> Outcome {
-    if args[1].eq_ignore_ascii_case(b"no") && args[2].eq_ignore_ascii_case(b"one") {
-        out.ok();
-    } else {
-        out.error("ERR REPLICAOF is refused: replication is not available yet");
-    }
-    Outcome::Done
 }
 
 /// `MODULE LIST`: there are none.

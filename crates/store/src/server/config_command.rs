@@ -256,6 +256,8 @@ pub(super) fn rewrite(context: &mut Context<'_>, _: &[&[u8]], out: &mut ReplyWri
         return Outcome::Done;
     };
     let live = config::PARAMETERS.iter().filter(|parameter| parameter.live).map(|parameter| parameter.name);
+    // REPLICAOF changes what CONFIG SET cannot.
+    let live = live.chain(std::iter::once("replicaof"));
     let live = live.chain(config::PROCESS.iter().filter(|parameter| parameter.live).map(|parameter| parameter.name));
     // Held over reading and writing, so that two concurrent rewrites don't mix their files.
     let mut written = server.options_written.lock();

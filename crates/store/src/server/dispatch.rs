@@ -20,8 +20,8 @@ use crate::Inner;
 use crate::acl::User;
 use crate::catalogue::{CommandSpec, Cost, Flags, Handler, Numbered, Rows};
 use crate::config::ServerOptions;
-use crate::execute::Origin;
-use crate::loading::LOADING;
+use crate::execute::{Behalf, Origin};
+use crate::loading::{LOADING, MASTERDOWN, READONLY};
 use crate::memory::OOM;
 use crate::owned::Received;
 use crate::owned::ReplyForm;
@@ -663,8 +663,8 @@ impl Context<'_> {
         Some(Outcome::Done)
     }
 
-    /// Returns the error of a command that is refused while the data set is loaded, or after a save that failed: EXEC, if
-    /// one of those queued is; after a failure PING, too, by which monitoring notices.
+    /// Returns the error of a command that is refused while the data set is loaded, after a save that failed, or by a
+    /// replica: EXEC, if one of those queued is; after a failure PING, too, by which monitoring notices.
     #[cold]
     fn refusal(&self, command: &Row) -> Option<&'static str> {
         let loading = &self.worker.server.store.0.loading;
@@ -674,10 +674,10 @@ impl Context<'_> {
             let queued = queued?;
             let is_why = |text: &&str| queued.any(|spec, _| spec.refusal(loading) == Some(*text));
             let unwritten = loading.refuses_appending();
-            [LOADING, MISCONF].into_iter().chain(unwritten).find(is_why)
+            [MISCONF].into_iter().chain(unwritten).chain([READONLY, MASTERDOWN, LOADING]).find(is_why)
         };
-        let of_ping = || if command.traits.notices_failures { loading.refusal_of_writes() } else { None };
-        command.spec.refusal(loading).or_else(of_queued).or_else(of_ping)
+        let of_ping = || if command.traits.notices_failures { loading.refusal_by_disk() } else { None };
+        of_ping().or_else(|| command.spec.refusal(loading)).or_else(of_queued)
     }
 
     /// Returns whether a command waits because too much waits to be written to a file.
@@ -718,7 +718,7 @@ impl Context<'_> {
         };
         let inner = &self.worker.server.store.0;
         let (db, client, received) = (self.session.db, self.client.id, self.received);
-        let origin = Origin { db, client, received, began, is_traceless: self.session.no_touch, guard };
+        let origin = Origin { db, client, received, began, behalf: Behalf::of_client(self.session.no_touch), guard };
         let form = ReplyForm::Wire(self.session.protocol);
         match inner.start(inner, spec, args, origin, form, out) {
             None => Outcome::Done,

@@ -123,7 +123,8 @@ pub(super) fn hello(context: &mut Context<'_>, args: &[&[u8]], out: &mut ReplyWr
     });
     out.bulk(b"id");
     out.integer(context.client.id as i64);
-    for (field, value) in [("mode", "standalone"), ("role", "master")] {
+    let role = if context.worker.server.store.0.link.is_replica() { "replica" } else { "master" };
+    for (field, value) in [("mode", "standalone"), ("role", role)] {
         out.bulk(field.as_bytes());
         out.bulk(value.as_bytes());
     }

@@ -38,6 +38,7 @@ mod multi;
 mod pause;
 mod persistence;
 mod replace;
+mod replicaof;
 mod replicas;
 pub(crate) mod rows;
 mod scripts;
@@ -76,6 +77,7 @@ use dispatch::INDEX;
 use latency::Latency;
 use monitor::Monitors;
 use pause::Pause;
+use replicaof::LinkEnd;
 use scripts::AroundScripts;
 use slowlog::Slowlog;
 use switch::Switch;
@@ -176,6 +178,8 @@ pub struct Server {
     relisten: OnceLock<Relisten>,
     /// The number of times that the TCP listeners were replaced.
     replaced: watch::Sender<u64>,
+    /// Ends the link to a master.
+    _link: LinkEnd,
 }
 
 /// The log line of an end that failed.
@@ -246,6 +250,7 @@ impl Server {
         let latency = Arc::new(Latency::default());
         let of_store = latency.clone();
         store.0.appender.set_watch(move |step, took_ms| of_store.add(step, took_ms));
+        let link = LinkEnd(store.0.link.clone());
         Arc::new_cyclic(|this: &Weak<Server>| {
             store.0.scripts.set_server(AroundScripts(this.clone()));
             Server {
@@ -292,6 +297,7 @@ impl Server {
                 log: OnceLock::new(),
                 relisten: OnceLock::new(),
                 replaced: watch::Sender::new(0),
+                _link: link,
             }
         })
     }
@@ -454,6 +460,7 @@ impl Server {
     /// [`close_clients`](Self::close_clients).
     pub fn stop(&self) {
         self.stopping.send_replace(true);
+        self.store.0.link.end();
         self.pause.stop();
         self.store.0.memory.keep_expired(None);
         self.clients.matching(&client::Filter::default()).iter().for_each(|client| client.wake());
@@ -729,7 +736,8 @@ fn apply(store: &Store, options: &ServerOptions) {
     store.0.limits.set(&options.limits);
     store.0.limits.lfu_decay.set(options.lfu_decay_time.into());
     store.0.string_max.store(options.proto_max_bulk_len.min(STRING_MAX as u64), Ordering::Relaxed);
-    store.limit_memory(options.maxmemory, options.maxmemory_policy);
+    store.0.link.set_terms(replicaof::terms(options));
+    store.0.show_role();
     store.0.memory.limit_clients(options.maxmemory_clients.of(options.maxmemory));
     store.0.notifier.set_classes(options.notify_keyspace_events);
     store.0.scripts.set(options);

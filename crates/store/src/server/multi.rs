@@ -11,6 +11,7 @@ use super::dispatch::{Context, INDEX, Moment, Outcome, Session, count_error, is_
 use super::slowlog;
 use crate::Inner;
 use crate::catalogue::{CommandSpec, Guard, Numbered};
+use crate::execute::Behalf;
 use crate::park::{Parked, Waits};
 use crate::transaction::{Connection, Exec, Ran};
 use crate::watching::Watching;
@@ -117,8 +118,8 @@ impl Connection for Context<'_> {
     }
 
     #[inline]
-    fn is_traceless(&self) -> bool {
-        self.session.no_touch
+    fn behalf(&self) -> Behalf {
+        Behalf::of_client(self.session.no_touch)
     }
 
     #[inline]

@@ -55,6 +55,9 @@ fn become_replica(
     }
     let server = &context.worker.server;
     let (inner, replication) = (&server.store.0, &server.store.0.replication);
+    if inner.link.is_replica() && !inner.link.is_up() {
+        return fail("NOMASTERLINK Can't SYNC while not connected with my master", out);
+    }
     if context.session.listens() || context.client.is_monitor() {
         return fail("ERR SYNC and PSYNC are invalid with pending output", out);
     }
@@ -70,7 +73,7 @@ fn become_replica(
             }
         }
     };
-    let replica = Replica::new(context.client.id, address, &told, asked.is_none(), replication.clone(), notify);
+    let replica = Replica::new(address, &told, asked.is_none(), replication.clone(), notify);
     let replica = Arc::new(replica);
     context.client.outbox.set_replica(replica.clone());
     let named = format!("{}:{}", replica.address, replica.port);
@@ -147,7 +150,8 @@ pub(super) fn replconf(context: &mut Context<'_>, args: &[&[u8]], out: &mut Repl
             b"capa" if value.eq_ignore_ascii_case(b"eof") => told.takes_marked = true,
             b"capa" if value.eq_ignore_ascii_case(b"psync2") => told.knows_ids = true,
             b"capa" | b"version" => {}
-            b"rdb-only" => told.wants_file_only = value == b"1",
+            // Who wants nothing behind the data set closes the connection.
+            b"rdb-only" => {}
             _ => {
                 let option = pair[0].escape_ascii();
                 return fail(&format!("ERR Unrecognized REPLCONF option: {option}"), out);
@@ -158,8 +162,11 @@ pub(super) fn replconf(context: &mut Context<'_>, args: &[&[u8]], out: &mut Repl
     Outcome::Done
 }
 
-/// `ROLE` of a master.
+/// `ROLE`.
 pub(super) fn role(about: &About<'_>, _: &[&[u8]], out: &mut ReplyWriter<'_>) -> Outcome {
+    if about.server.role_of_replica(out) {
+        return Outcome::Done;
+    }
     let replication = &about.server.store.0.replication;
     let replicas: Vec<_> =
         replication.replicas().into_iter().filter(|replica| replica.phase() == Phase::Online).collect();
@@ -179,7 +186,8 @@ pub(super) fn role(about: &About<'_>, _: &[&[u8]], out: &mut ReplyWriter<'_>) ->
 /// `INFO replication`.
 pub(super) fn info(about: &About<'_>, out: &mut String) -> std::fmt::Result {
     let replication = &about.server.store.0.replication;
-    writeln!(out, "role:{}", if replication.is_following() { "slave" } else { "master" })?;
+    writeln!(out, "role:{}", about.server.role_name())?;
+    about.server.link_lines(out);
     let replicas = replication.replicas();
     writeln!(out, "connected_slaves:{}", replicas.len())?;
     if replication.options().min_replicas > 0 {
@@ -278,7 +286,7 @@ impl Awaited {
 
 /// Returns the error of a wait for replicas on a replica.
 fn refusal(inner: &Inner, name: &str) -> Option<String> {
-    inner.replication.is_following().then(|| {
+    inner.link.is_replica().then(|| {
         format!(
             "ERR {name} cannot be used with replica instances. Please also note that since Redis 4.0 if a replica is \
              configured to be writable (which is not the default) writes to replicas are just local and are not propagated."

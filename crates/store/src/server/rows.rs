@@ -9,7 +9,7 @@ use std::sync::LazyLock;
 use super::dispatch::By::{self, Connection, Either, Server};
 use super::subscription::{psubscribe, punsubscribe, ssubscribe, subscribe, sunsubscribe, unsubscribe};
 use super::{acl, admin, client_command, cluster, command_info, config_command, debug_command};
-use super::{handshake, info, latency, monitor, multi, persistence, replicas, slowlog};
+use super::{handshake, info, latency, monitor, multi, persistence, replicaof, replicas, slowlog};
 use crate::catalogue::{Category, Channels, CommandSpec, Detached, Flags, Handler, Rows};
 use crate::keys::KeyRule;
 use crate::server::dispatch::Local;
@@ -729,7 +729,7 @@ pub(super) static COMMANDS: &[ServerCommand] = &[
         CONNECTION,
     ),
     of_server(
-        row("replicaof", 3, Connection(admin::replicaof), REPLICATION, "5.0.0", "NO ONE: what this server is."),
+        row("replicaof", 3, Connection(replicaof::replicaof), REPLICATION, "5.0.0", "Follows a master, or none."),
         &[],
     ),
     of_server(
@@ -789,7 +789,7 @@ pub(super) static COMMANDS: &[ServerCommand] = &[
     ),
     of_server(container!("slowlog", "2.2.12", "Tells which commands took long.", SLOWLOG), &[]),
     of_server(
-        row("slaveof", 3, Connection(admin::replicaof), REPLICATION, "1.0.0", "REPLICAOF by its older name."),
+        row("slaveof", 3, Connection(replicaof::replicaof), REPLICATION, "1.0.0", "REPLICAOF by its older name."),
         &[],
     ),
     of_group(

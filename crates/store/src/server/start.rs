@@ -49,6 +49,13 @@ impl Server {
     /// Opens the files that the store begins with: those of the append-only file if that is on, as in Redis even if there
     /// are none yet, otherwise the RDB file. [`None`] if there is nothing to load. The error says what is wrong.
     pub fn begin(self: &Arc<Self>) -> Result<Option<Beginning>, String> {
+        let beginning = self.begin_with_files()?;
+        // The link waits for the end of the load.
+        self.follow_configured().map_err(|error| format!("Can't start the link to the master: {}", reason(&error)))?;
+        Ok(beginning)
+    }
+
+    fn begin_with_files(self: &Arc<Self>) -> Result<Option<Beginning>, String> {
         let options = self.options();
         if options.dir.is_empty() {
             return match options.appendonly {
@@ -174,15 +181,16 @@ impl Beginning {
 }
 
 fn load_rdb(server: &Server, path: &Path, file: File, load: &Load) -> Result<(), String> {
-    let checks = server.options().rdbchecksum;
+    let (checks, keeps_expired) = (server.options().rdbchecksum, server.options().replicaof.is_some());
     let log = |level: u8, text: &str| server.log(level, text);
-    let loaded = load.run(file, LoadOptions { checks, log: &log, ..LoadOptions::default() });
+    let loaded = load.run(file, LoadOptions { checks, keeps_expired, log: &log, ..LoadOptions::default() });
     let loaded = loaded.map_err(|fault| {
         if let Some(line) = fault.internal() {
             server.log(WARNING, &line);
         }
         format!("{}: {fault}", path.display())
     })?;
+    server.store.0.link.set_stream_db(loaded.stream_db);
     server.log(NOTICE, &loaded.told());
     server.log(NOTICE, &format!("DB loaded from disk: {:.3} seconds", loaded.took.as_secs_f64()));
     Ok(())

@@ -12,6 +12,7 @@ use sluicegate_wire::resp::ReplyBuilder;
 use super::{LEFT_MAX, Queued, selected};
 use crate::Inner;
 use crate::catalogue::{Flags, Guard, Handler, Start};
+use crate::execute::Behalf;
 use crate::memory::Share;
 use crate::owned::ReplyForm;
 use crate::script::Pending;
@@ -64,7 +65,7 @@ impl Rest {
                     client,
                     began: None,
                     form,
-                    is_traceless: false,
+                    behalf: Behalf::CLIENT,
                     guard: guard.as_ref(),
                     section: Some(&place),
                 };

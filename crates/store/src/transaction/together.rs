@@ -92,7 +92,7 @@ pub(super) fn run_together(
             match (step.planned, step.row.spec.handler) {
                 (Some(number), Handler::Keyspace(handle)) => {
                     plan.turn_to(number, &mut ctx, words, step.db);
-                    ctx.now.is_traceless = context.is_traceless();
+                    ctx.now.behalf = context.behalf();
                     handle(&mut ctx, out);
                     ctx.record(|| step.row.spec.recorded());
                 }

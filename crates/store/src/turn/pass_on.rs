@@ -292,7 +292,7 @@ impl Inner {
             hash: None,
             blocks,
             of_script: false,
-            is_traceless: command.is_traceless,
+            behalf: command.behalf,
         };
         let mut ready = VecDeque::new();
         let (mut blocked, mut is_long) = (false, false);

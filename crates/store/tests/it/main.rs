@@ -26,6 +26,7 @@ mod newer;
 mod observe;
 mod pubsub;
 mod reference;
+mod replica;
 mod replicas;
 mod restore;
 mod save;

@@ -481,7 +481,7 @@ fn clients_wait_for_replicas() {
 fn replicas_that_do_not_read_are_disconnected() {
     let master = Master::start(|options| {
         options.client_output_buffer_limit[1] = OutputLimit { hard: 4 << 20, soft: 0, soft_s: 0 };
-        options.replication.timeout_s = 5;
+        options.repl_timeout_s = 5;
     });
     let mut client = master.connect();
     let mut replica = Bare::connect(&master.running.address());

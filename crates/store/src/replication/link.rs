@@ -1,0 +1,253 @@
+//! The link of a replica to its master.
+//!
+//! One thread, `store-link`, follows whatever master it is ordered to: it connects, makes Redis's handshake
+//! (`handshake`), receives the data set if its own is not a part of the master's history (`payload`), and runs the commands
+//! of the stream (`stream`), on all cores where their keys allow that. After an error it tries again each second.
+//!
+//! Who orders something ([`Link::order`]) does not wait for it: a connection in use is shut down, and the thread takes the
+//! order over once all commands that it has read are carried out and counted. So the offset always belongs to the data: the
+//! thread holds the [border](Link::border) from the first command that it begins until all of them are counted, and whoever
+//! needs both, such as a snapshot, takes it.
+//!
+//! Until the order to follow no master was taken over, clients cannot write: their changes belong to the history that
+//! begins with it.
+
+mod conn;
+mod handshake;
+mod payload;
+mod state;
+mod stream;
+
+use std::io;
+use std::sync::{Arc, Weak};
+use std::time::{Duration, Instant};
+
+use parking_lot::MutexGuard;
+
+use crate::config::ServerOptions;
+use crate::{Inner, Store};
+use conn::Conn;
+use handshake::Answer;
+use state::Phase;
+pub(crate) use state::{Link, Master, Terms};
+use stream::Stream;
+pub use stream::fuzz_stream;
+
+/// The time between two attempts.
+const AGAIN: Duration = Duration::from_secs(1);
+/// The time between two looks at whether a file is still being loaded.
+const LOADING_LOOK: Duration = Duration::from_millis(20);
+
+/// Levels of log lines.
+const NOTICE: u8 = 2;
+const WARNING: u8 = 3;
+
+/// The server of a replica, as its link sees it.
+pub(crate) struct Surroundings {
+    /// The parameters.
+    pub(crate) options: Arc<ServerOptions>,
+    /// The port that the server listens on; 0: none.
+    pub(crate) port: u16,
+    /// Writes a line to the log: level, from 0 for debug to 3 for warning, and text.
+    pub(crate) log: Arc<dyn Fn(u8, &str) + Send + Sync>,
+}
+
+/// Returns the server as it is now; [`None`] once it is gone.
+pub(crate) type Look = Box<dyn Fn() -> Option<Surroundings> + Send + Sync>;
+
+/// Why a link has ended.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum Gone {
+    /// Another order has come, or the end.
+    #[error("the link was stopped")]
+    Stopped,
+    /// The master has closed the connection.
+    #[error("connection lost")]
+    Closed,
+    /// Nothing has come for too long.
+    #[error("Connection timed out")]
+    Timeout,
+    /// What came is no reply and no command.
+    #[error("Protocol error")]
+    Protocol,
+    /// A thread that runs commands has failed.
+    #[error("a fault in the program")]
+    Broken,
+    /// It is told already.
+    #[error("refused")]
+    Told,
+    /// Any other error of the connection or of a file.
+    #[error("{}", crate::files::reason(.0))]
+    Io(#[from] io::Error),
+}
+
+impl Inner {
+    /// Orders the store to follow a master, or none. Returns the order's number.
+    pub(crate) fn follow(self: &Arc<Inner>, master: Option<Master>, look: Look) -> io::Result<u64> {
+        let (number, needs_thread) = self.link.order(master);
+        if self.link.master().is_some() {
+            self.memory.set_follows(true);
+        }
+        self.show_role();
+        if needs_thread {
+            let (link, inner) = (self.link.clone(), Arc::downgrade(self));
+            let thread = std::thread::Builder::new().name("store-link".into());
+            thread.spawn(move || run(&link, &inner, &look)).inspect_err(|_| self.link.has_no_thread())?;
+        }
+        Ok(number)
+    }
+
+    /// Makes the store look like what it is to its clients: a master, or a replica with a link that works or does not.
+    pub(crate) fn show_role(&self) {
+        self.link.with_role(|is_replica, is_up, terms| {
+            let is_stale = is_replica && !is_up && !terms.serves_stale;
+            self.loading.set_replica(is_replica && terms.is_read_only, is_stale);
+            let is_unlimited = is_replica && terms.ignores_maxmemory;
+            let limit = if is_unlimited { 0 } else { terms.maxmemory };
+            Store(self.this.upgrade()?).limit_memory(limit, terms.policy);
+            Some(())
+        });
+    }
+}
+
+/// Follows masters as ordered, until the server is gone.
+fn run(link: &Arc<Link>, inner: &Weak<Inner>, look: &Look) {
+    let mut taken = 0;
+    let mut was_replica = false;
+    while let Some((number, master)) = link.await_order(taken) {
+        let Some(inner) = inner.upgrade() else { return };
+        if number != taken {
+            take_over(&inner, was_replica, master.is_some());
+            was_replica = master.is_some();
+            taken = number;
+            link.take(number);
+            inner.show_role();
+        }
+        let Some(master) = master else { continue };
+        let Some(server) = look() else { return };
+        let attempt = Attempt { inner: &inner, link, order: number, master: &master, server };
+        attempt.run();
+        drop(attempt);
+        drop(inner);
+        link.rest(number, AGAIN);
+    }
+}
+
+/// Changes over from one role to another, at a moment at which nothing is under way.
+fn take_over(inner: &Arc<Inner>, was_replica: bool, is_replica: bool) {
+    if was_replica == is_replica {
+        return;
+    }
+    let _border = inner.link.border();
+    let (closed, ticket) = inner.close_for_cut();
+    if is_replica {
+        inner.stop_leading();
+    } else {
+        inner.start_leading();
+        inner.memory.set_follows(false);
+    }
+    inner.open_after_cut(closed, ticket);
+}
+
+/// One attempt to follow a master, up to the loss of the connection.
+struct Attempt<'a> {
+    inner: &'a Arc<Inner>,
+    link: &'a Link,
+    order: u64,
+    master: &'a Master,
+    server: Surroundings,
+}
+
+impl Attempt<'_> {
+    fn log(&self, level: u8, text: &str) {
+        (self.server.log)(level, text);
+    }
+
+    /// Follows the master until the link ends.
+    fn run(&self) {
+        // What the store begins with comes first.
+        while self.inner.loading.is_on() {
+            if self.link.check(self.order).is_err() {
+                return;
+            }
+            std::thread::sleep(LOADING_LOOK);
+        }
+        let ended = self.follow();
+        self.link.disconnect();
+        self.inner.show_role();
+        if let Err(gone) = ended {
+            self.report(&gone);
+        }
+    }
+
+    /// Logs why the link has ended, unless that is told already.
+    fn report(&self, gone: &Gone) {
+        match gone {
+            Gone::Stopped | Gone::Told => {}
+            gone => self.log(WARNING, &format!("Error condition on socket for SYNC: {gone}")),
+        }
+    }
+
+    fn follow(&self) -> Result<(), Gone> {
+        let Master { host, port } = self.master;
+        self.link.set_phase(Phase::Connecting);
+        self.log(NOTICE, &format!("Connecting to MASTER {host}:{port}"));
+        self.log(NOTICE, "MASTER <-> REPLICA sync started");
+        let source = String::from_utf8_lossy(&self.server.options.bind_source_addr).into_owned();
+        let mut conn = conn::connect(self.link, self.order, (host, *port), &source)
+            .inspect_err(|gone| {
+                if matches!(gone, Gone::Timeout) {
+                    self.log(WARNING, "Timeout connecting to the MASTER...");
+                }
+            })
+            .map_err(told_timeout)?;
+        conn.set_up(self.server.options.tcp_keepalive_s)?;
+        self.link.set_phase(Phase::Handshake);
+        self.log(NOTICE, "Non blocking connect for SYNC fired the event.");
+        match self.shake_hands(&mut conn)? {
+            Answer::Continue => {}
+            Answer::Full { id, offset } => self.receive(&mut conn, id, offset)?,
+        }
+        self.link.set_phase(Phase::Connected);
+        self.inner.show_role();
+        self.obey(&mut conn)
+    }
+
+    /// Runs the commands of the master, until the connection ends.
+    fn obey(&self, conn: &mut Conn<'_>) -> Result<(), Gone> {
+        let mut stream = Stream::new(self.inner, self.link, self.order, &*self.server.log);
+        let ended = stream.run(conn);
+        // What was read is carried out, so that the next connection continues behind it.
+        let settled = stream.settle();
+        match (&ended, &settled) {
+            (Err(Gone::Timeout), _) => self.log(WARNING, "MASTER timeout: no data nor PING received..."),
+            (Err(Gone::Protocol), _) => self.log(WARNING, "Protocol error from the master: the connection is closed."),
+            (Err(Gone::Broken), _) | (_, Err(_)) => {
+                self.link.need_full();
+                self.log(WARNING, "A command of the master has failed: a fault in the program. A full sync follows.");
+            }
+            _ => {}
+        }
+        if !matches!(ended, Err(Gone::Stopped)) {
+            self.log(NOTICE, "Connection with master lost.");
+            self.log(NOTICE, "Caching the disconnected master state.");
+        }
+        Err(match ended {
+            Err(Gone::Stopped) => Gone::Stopped,
+            _ => Gone::Told,
+        })
+    }
+}
+
+/// Marks a time-out as logged.
+fn told_timeout(gone: Gone) -> Gone {
+    if let Gone::Timeout = gone { Gone::Told } else { gone }
+}
+
+/// The right to know the data set and the offset as they belong together.
+pub(crate) type Border<'l> = MutexGuard<'l, ()>;
+
+/// Returns the whole seconds since a moment.
+fn seconds_since(at: Instant) -> u64 {
+    at.elapsed().as_secs()
+}

@@ -1,0 +1,362 @@
+//! What is ordered of a link, and what is known of it: shared by its thread, by commands and by INFO.
+
+use std::fmt::Write as _;
+use std::io;
+use std::net::{Shutdown, TcpStream};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use parking_lot::{Condvar, Mutex};
+use tokio::sync::watch;
+
+use super::{Border, Gone, seconds_since};
+use crate::memory::Policy;
+
+/// A master by its address.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Master {
+    pub(crate) host: String,
+    pub(crate) port: u16,
+}
+
+/// The parameters that decide what clients see of a replica.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Terms {
+    /// `replica-read-only`.
+    pub(crate) is_read_only: bool,
+    /// `replica-serve-stale-data`.
+    pub(crate) serves_stale: bool,
+    /// `replica-ignore-maxmemory`.
+    pub(crate) ignores_maxmemory: bool,
+    /// `repl-timeout`.
+    pub(crate) timeout_s: u32,
+    /// The limit otherwise, and the policy.
+    pub(crate) maxmemory: u64,
+    pub(crate) policy: Policy,
+}
+
+impl Default for Terms {
+    fn default() -> Terms {
+        let (is_read_only, serves_stale, ignores_maxmemory) = (true, true, true);
+        let (timeout_s, maxmemory, policy) = (60, 0, Policy::default());
+        Terms { is_read_only, serves_stale, ignores_maxmemory, timeout_s, maxmemory, policy }
+    }
+}
+
+/// How far the link has come.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) enum Phase {
+    /// It waits for the next attempt.
+    #[default]
+    Waiting,
+    Connecting,
+    Handshake,
+    /// The data set is received, or loaded.
+    Transfer,
+    Connected,
+}
+
+/// The link of a store to its master, if it has one.
+pub(crate) struct Link {
+    /// Held from the beginning of commands of the stream until they are counted.
+    border: Mutex<()>,
+    state: Mutex<State>,
+    changed: Condvar,
+    terms: Mutex<Terms>,
+    /// The number of the last order.
+    ordered: AtomicU64,
+    /// That of the last one that was taken over.
+    taken: watch::Sender<u64>,
+    /// The bytes of a data set that have been received.
+    received: AtomicU64,
+    /// When something last came, in milliseconds since `made`.
+    heard_ms: AtomicU64,
+    made: Instant,
+}
+
+#[derive(Default)]
+struct State {
+    master: Option<Master>,
+    /// Whether the store was a replica when the last order was taken over.
+    is_replica: bool,
+    phase: Phase,
+    /// The connection in use, with the order that it belongs to.
+    socket: Option<TcpStream>,
+    has_thread: bool,
+    is_over: bool,
+    /// When the link was lost.
+    down_since: Option<Instant>,
+    /// The size of the data set that is received; 0: unknown.
+    total: u64,
+    /// The database that the stream has selected.
+    db: u32,
+    /// Whether the data set is in no history.
+    needs_full: bool,
+}
+
+impl Default for Link {
+    fn default() -> Link {
+        Link {
+            border: Mutex::default(),
+            state: Mutex::default(),
+            changed: Condvar::new(),
+            terms: Mutex::default(),
+            ordered: AtomicU64::new(0),
+            taken: watch::Sender::new(0),
+            received: AtomicU64::new(0),
+            heard_ms: AtomicU64::new(0),
+            made: Instant::now(),
+        }
+    }
+}
+
+impl Link {
+    /// Waits until what was applied of the stream is counted, and keeps the link from going on.
+    pub(crate) fn border(&self) -> Border<'_> {
+        self.border.lock()
+    }
+
+    /// Orders the link to follow a master, or none. Returns the order's number, and whether it needs a thread.
+    pub(super) fn order(&self, master: Option<Master>) -> (u64, bool) {
+        let mut state = self.state.lock();
+        state.master = master;
+        state.down_since = None;
+        let number = self.ordered.fetch_add(1, Ordering::SeqCst) + 1;
+        shut_down(&mut state);
+        let needs_thread = !std::mem::replace(&mut state.has_thread, true);
+        drop(state);
+        self.changed.notify_all();
+        (number, needs_thread)
+    }
+
+    /// Notes that the thread could not be started.
+    pub(super) fn has_no_thread(&self) {
+        self.state.lock().has_thread = false;
+    }
+
+    /// Ends the link for good.
+    pub(crate) fn end(&self) {
+        let mut state = self.state.lock();
+        state.is_over = true;
+        self.ordered.fetch_add(1, Ordering::SeqCst);
+        shut_down(&mut state);
+        drop(state);
+        self.changed.notify_all();
+    }
+
+    /// Returns the master that is to be followed.
+    pub(crate) fn master(&self) -> Option<Master> {
+        self.state.lock().master.clone()
+    }
+
+    /// Returns whether the store is a replica, or becomes one, or still has to be made a master.
+    pub(crate) fn is_replica(&self) -> bool {
+        let state = self.state.lock();
+        state.master.is_some() || state.is_replica
+    }
+
+    /// Returns whether the link works.
+    pub(crate) fn is_up(&self) -> bool {
+        self.state.lock().phase == Phase::Connected
+    }
+
+    /// Returns the database that the stream has selected.
+    pub(crate) fn stream_db(&self) -> u32 {
+        self.state.lock().db
+    }
+
+    /// Sets the database that the stream has selected.
+    pub(crate) fn set_stream_db(&self, db: u32) {
+        self.state.lock().db = db;
+    }
+
+    /// Sets the parameters.
+    pub(crate) fn set_terms(&self, terms: Terms) {
+        *self.terms.lock() = terms;
+    }
+
+    /// Returns the time for which the master may say nothing.
+    pub(super) fn timeout(&self) -> Duration {
+        Duration::from_secs(self.terms.lock().timeout_s.into())
+    }
+
+    /// Calls `show` with whether the store is a replica, whether its link works, and the parameters, of one moment.
+    pub(super) fn with_role(&self, show: impl FnOnce(bool, bool, &Terms) -> Option<()>) {
+        let terms = self.terms.lock();
+        let (is_replica, is_up) = {
+            let state = self.state.lock();
+            (state.master.is_some() || state.is_replica, state.phase == Phase::Connected)
+        };
+        // Without the store there is nobody to show it to.
+        let _ = show(is_replica, is_up, &terms);
+    }
+
+    /// Returns whether the data set has to be received whole.
+    pub(super) fn needs_full(&self) -> bool {
+        self.state.lock().needs_full
+    }
+
+    /// Notes that the data set is in no history, so that it has to be received whole.
+    pub(crate) fn need_full(&self) {
+        self.state.lock().needs_full = true;
+    }
+
+    /// Notes that the data set belongs to the history of the stream.
+    pub(super) fn is_whole(&self) {
+        self.state.lock().needs_full = false;
+    }
+
+    /// Returns an error if another order has come.
+    pub(super) fn check(&self, order: u64) -> Result<(), Gone> {
+        if self.ordered.load(Ordering::SeqCst) == order { Ok(()) } else { Err(Gone::Stopped) }
+    }
+
+    /// Waits for an order; returns its number and the master. Returns at once if there is a master to be followed;
+    /// [`None`] at the end.
+    pub(super) fn await_order(&self, taken: u64) -> Option<(u64, Option<Master>)> {
+        let mut state = self.state.lock();
+        loop {
+            if state.is_over {
+                return None;
+            }
+            let number = self.ordered.load(Ordering::SeqCst);
+            if number != taken || state.master.is_some() {
+                return Some((number, state.master.clone()));
+            }
+            self.changed.wait(&mut state);
+        }
+    }
+
+    /// Notes that an order was taken over.
+    pub(super) fn take(&self, number: u64) {
+        let mut state = self.state.lock();
+        if self.ordered.load(Ordering::SeqCst) == number {
+            state.is_replica = state.master.is_some();
+        }
+        drop(state);
+        self.taken.send_replace(number);
+        self.changed.notify_all();
+    }
+
+    /// Waits until an order was taken over.
+    pub(crate) async fn taken(&self, number: u64) {
+        // The sender lives as long as the link.
+        let _ = self.taken.subscribe().wait_for(|taken| *taken >= number).await;
+    }
+
+    /// Waits until an order was taken over, for this time at most.
+    pub(crate) fn wait_taken(&self, number: u64, time: Duration) {
+        let deadline = Instant::now() + time;
+        let mut state = self.state.lock();
+        while *self.taken.borrow() < number && !state.is_over {
+            if self.changed.wait_until(&mut state, deadline).timed_out() {
+                return;
+            }
+        }
+    }
+
+    /// Waits for this time, or until another order comes.
+    pub(super) fn rest(&self, order: u64, time: Duration) {
+        let deadline = Instant::now() + time;
+        let mut state = self.state.lock();
+        while self.check(order).is_ok() && !self.changed.wait_until(&mut state, deadline).timed_out() {}
+    }
+
+    /// Makes a connection known, so that another order ends it.
+    pub(super) fn register(&self, order: u64, socket: TcpStream) -> Result<(), Gone> {
+        let mut state = self.state.lock();
+        self.check(order)?;
+        state.socket = Some(socket);
+        self.note_heard();
+        Ok(())
+    }
+
+    /// Notes that the connection is lost.
+    pub(super) fn disconnect(&self) {
+        let mut state = self.state.lock();
+        state.socket = None;
+        if std::mem::take(&mut state.phase) == Phase::Connected {
+            state.down_since = Some(Instant::now());
+        }
+    }
+
+    pub(super) fn set_phase(&self, phase: Phase) {
+        let mut state = self.state.lock();
+        state.phase = phase;
+        if phase == Phase::Connected {
+            state.down_since = None;
+        }
+    }
+
+    /// Begins to receive a data set of this size; 0: unknown.
+    pub(super) fn begin_transfer(&self, total: u64) {
+        self.received.store(0, Ordering::Relaxed);
+        self.state.lock().total = total;
+    }
+
+    /// Counts bytes of a data set.
+    pub(super) fn count_received(&self, bytes: usize) {
+        self.received.fetch_add(bytes as u64, Ordering::Relaxed);
+    }
+
+    /// Notes that something has come.
+    pub(super) fn note_heard(&self) {
+        self.heard_ms.store(self.made.elapsed().as_millis() as u64, Ordering::Relaxed);
+    }
+
+    /// Returns the seconds since something has come.
+    fn heard_s(&self) -> u64 {
+        (self.made.elapsed().as_millis() as u64).saturating_sub(self.heard_ms.load(Ordering::Relaxed)) / 1000
+    }
+
+    /// Returns the master, and the state of the link as ROLE tells it; [`None`] for a master.
+    pub(crate) fn role(&self) -> Option<(Master, &'static str)> {
+        let state = self.state.lock();
+        let told = match state.phase {
+            Phase::Waiting => "connect",
+            Phase::Connecting => "connecting",
+            Phase::Handshake => "handshake",
+            Phase::Transfer => "sync",
+            Phase::Connected => "connected",
+        };
+        state.master.clone().map(|master| (master, told))
+    }
+
+    /// Appends the lines of INFO about the master, but for those that parameters decide. Nothing for a master.
+    pub(crate) fn lines(&self, offset: u64, out: &mut String) {
+        let state = self.state.lock();
+        let Some(Master { host, port }) = &state.master else { return };
+        let is_up = state.phase == Phase::Connected;
+        let heard_s = if is_up { self.heard_s() as i64 } else { -1 };
+        let is_syncing = u8::from(state.phase == Phase::Transfer);
+        let status = if is_up { "up" } else { "down" };
+        let mut write = || -> std::fmt::Result {
+            writeln!(out, "master_host:{host}\nmaster_port:{port}\nmaster_link_status:{status}")?;
+            writeln!(out, "master_last_io_seconds_ago:{heard_s}\nmaster_sync_in_progress:{is_syncing}")?;
+            writeln!(out, "slave_read_repl_offset:{offset}\nslave_repl_offset:{offset}")?;
+            if state.phase == Phase::Transfer {
+                let (total, read) = (state.total, self.received.load(Ordering::Relaxed));
+                let percent = if total > 0 { read as f64 / total as f64 * 100.0 } else { 0.0 };
+                let left = total as i64 - read as i64;
+                writeln!(out, "master_sync_total_bytes:{total}\nmaster_sync_read_bytes:{read}")?;
+                writeln!(out, "master_sync_left_bytes:{left}\nmaster_sync_perc:{percent:.2}")?;
+                writeln!(out, "master_sync_last_io_seconds_ago:{}", self.heard_s())?;
+            }
+            if !is_up {
+                let since_s = state.down_since.map_or(-1, |at| seconds_since(at) as i64);
+                writeln!(out, "master_link_down_since_seconds:{since_s}")?;
+            }
+            Ok(())
+        };
+        // A string takes everything.
+        let _ = write();
+    }
+}
+
+/// Shuts the connection down, which ends all waiting for it.
+fn shut_down(state: &mut State) {
+    if let Some(socket) = state.socket.take() {
+        // It may be closed already.
+        let _: io::Result<()> = socket.shutdown(Shutdown::Both);
+    }
+}

@@ -1,0 +1,203 @@
+//! A server that follows a master: REPLICAOF, and what ROLE and INFO tell of the link.
+
+use std::fmt::Write as _;
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use sluicegate_wire::resp::{ReplySink, ReplyWriter, parse_i64};
+
+use super::Server;
+use super::client;
+use super::dispatch::{Context, Outcome};
+use crate::config::{MasterAddress, ServerOptions};
+use crate::replication::link::{Link, Look, Master, Surroundings, Terms};
+
+const NOTICE: u8 = 2;
+const WARNING: u8 = 3;
+
+/// The error of a client that waits for what a replica cannot give it.
+const UNBLOCKED: &[u8] =
+    b"UNBLOCKED force unblocked from blocking operation, instance state changed (master -> replica?)";
+
+/// The time for which a transaction waits until the store is a master. After that it becomes one anyway.
+const PROMOTED_WITHIN: Duration = Duration::from_millis(200);
+
+/// Ends the link with its server.
+pub(super) struct LinkEnd(pub(super) Arc<Link>);
+
+impl Drop for LinkEnd {
+    fn drop(&mut self) {
+        self.0.end();
+    }
+}
+
+/// Returns the parameters that decide what clients see of a replica.
+pub(super) fn terms(options: &ServerOptions) -> Terms {
+    Terms {
+        is_read_only: options.replica_read_only,
+        serves_stale: options.replica_serve_stale_data,
+        ignores_maxmemory: options.replica_ignore_maxmemory,
+        timeout_s: options.repl_timeout_s,
+        maxmemory: options.maxmemory,
+        policy: options.maxmemory_policy,
+    }
+}
+
+impl Server {
+    /// Follows the master of the configuration, if it has one, once the data set is loaded.
+    pub(super) fn follow_configured(&self) -> io::Result<()> {
+        let Some(master) = self.options().replicaof.clone() else { return Ok(()) };
+        if self.store.0.replication.offset() == 0 {
+            self.store.0.link.need_full();
+        }
+        self.order(Some(master)).map(drop)
+    }
+
+    /// Follows a master, or none. Returns the number of the order, which is carried out soon.
+    fn order(&self, master: Option<MasterAddress>) -> io::Result<u64> {
+        let this = self.this.clone();
+        let look: Look = Box::new(move || {
+            let server = this.upgrade()?;
+            let (options, log) = (server.options(), server.log.get().cloned());
+            let log = move |level: u8, text: &str| {
+                if let Some(log) = &log {
+                    log(level, text.as_bytes());
+                }
+            };
+            Some(Surroundings { options, port: server.tcp_port() as u16, log: Arc::new(log) })
+        });
+        // The lock is held until the order is given, so that of two orders the last one is in both places.
+        let mut current = self.options.write();
+        let mut options = (**current).clone();
+        options.replicaof = master.clone();
+        let inner = &self.store.0;
+        let number = inner.follow(master.map(|MasterAddress { host, port }| Master { host, port }), look)?;
+        *current = Arc::new(options);
+        self.options_version.fetch_add(1, Ordering::Release);
+        Ok(number)
+    }
+
+    /// Returns the role as INFO calls it.
+    pub(super) fn role_name(&self) -> &'static str {
+        if self.store.0.link.is_replica() { "slave" } else { "master" }
+    }
+
+    /// Appends the lines of INFO that only a replica has.
+    pub(super) fn link_lines(&self, out: &mut String) {
+        let inner = &self.store.0;
+        if inner.link.master().is_none() {
+            return;
+        }
+        inner.link.lines(inner.replication.offset(), out);
+        let options = self.options();
+        let lines = [
+            ("slave_priority", options.replica_priority),
+            ("slave_read_only", options.replica_read_only.into()),
+            ("replica_announced", options.replica_announced.into()),
+        ];
+        for (name, value) in lines {
+            // A string takes everything.
+            let _ = writeln!(out, "{name}:{value}");
+        }
+    }
+
+    /// Writes the reply to ROLE of a replica. Returns false, and writes nothing, for a master.
+    pub(super) fn role_of_replica(&self, out: &mut ReplyWriter<'_>) -> bool {
+        let inner = &self.store.0;
+        let Some((Master { host, port }, state)) = inner.link.role() else { return false };
+        let offset = if state == "connected" { inner.replication.offset() as i64 } else { -1 };
+        out.array(5);
+        out.bulk(b"slave");
+        out.bulk(host.as_bytes());
+        out.integer(port.into());
+        out.bulk(state.as_bytes());
+        out.integer(offset);
+        true
+    }
+
+    /// Ends the waits of clients that a replica cannot serve.
+    fn unblock_all(&self) {
+        for client in self.clients.matching(&client::Filter::default()) {
+            // Cloned under the lock and called outside, as it wakes.
+            let waiter = client.blocked.lock().clone();
+            if let Some(waiter) = waiter {
+                waiter.refuse(UNBLOCKED);
+            }
+        }
+    }
+}
+
+/// `REPLICAOF host port` and `REPLICAOF NO ONE`; SLAVEOF by its older name.
+pub(super) fn replicaof(context: &mut Context<'_>, args: &[&[u8]], out: &mut ReplyWriter<'_>) -> Outcome {
+    let server = &context.worker.server;
+    let wanted = match (args[1], args[2]) {
+        (no, one) if no.eq_ignore_ascii_case(b"no") && one.eq_ignore_ascii_case(b"one") => None,
+        (host, port) => match parse_i64(port).and_then(|port| u16::try_from(port).ok()) {
+            Some(port) => Some(MasterAddress { host: String::from_utf8_lossy(host).into_owned(), port }),
+            None => {
+                out.error("ERR Invalid master port");
+                return Outcome::Done;
+            }
+        },
+    };
+    let link = server.store.0.link.clone();
+    let before = link.master();
+    match (&wanted, &before) {
+        (None, None) if !link.is_replica() => {
+            out.ok();
+            return Outcome::Done;
+        }
+        (Some(wanted), Some(before))
+            if wanted.host.eq_ignore_ascii_case(&before.host) && wanted.port == before.port =>
+        {
+            server.log(
+                NOTICE,
+                "REPLICAOF would result into synchronization with the master we are already connected with. No \
+                 operation performed.",
+            );
+            out.simple("OK Already connected to specified master");
+            return Outcome::Done;
+        }
+        _ => {}
+    }
+    if wanted.is_some() && before.is_none() {
+        server.log(
+            NOTICE,
+            "Before turning into a replica, using my own master parameters to synthesize a cached master: I may be able \
+             to synchronize with the new master with just a partial transfer.",
+        );
+    }
+    let number = match server.order(wanted.clone()) {
+        Ok(number) => number,
+        Err(error) => {
+            let reason = crate::files::reason(&error);
+            server.log(WARNING, &format!("Can't start the link to the master: {reason}"));
+            out.error(&format!("ERR Can't start the link to the master: {reason}"));
+            return Outcome::Done;
+        }
+    };
+    let client = context.client.line(&server.store);
+    match &wanted {
+        Some(MasterAddress { host, port }) => {
+            server.unblock_all();
+            server.log(NOTICE, &format!("REPLICAOF {host}:{port} enabled (user request from '{client}')"));
+            out.ok();
+            return Outcome::Done;
+        }
+        None => server.log(NOTICE, &format!("MASTER MODE enabled (user request from '{client}')")),
+    }
+    if context.session.in_exec {
+        link.wait_taken(number, PROMOTED_WITHIN);
+        out.ok();
+        return Outcome::Done;
+    }
+    let protocol = context.session.protocol;
+    Outcome::Later(Box::pin(async move {
+        link.taken(number).await;
+        let mut bytes = Vec::new();
+        ReplyWriter::new(&mut bytes, protocol).ok();
+        bytes
+    }))
+}

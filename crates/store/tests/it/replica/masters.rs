@@ -1,0 +1,99 @@
+//! Real masters: full and partial syncs while they are written to, and lost connections.
+
+use sluicegate_store::config::ServerOptions;
+use sluicegate_testkit::{Client, RedisServer, wait_for};
+
+use super::{Replica, ask, check_same, info, load, wait_in_step};
+use crate::Random;
+
+/// Arguments of masters.
+const MASTER: [&str; 6] =
+    ["--enable-debug-command", "yes", "--repl-diskless-sync-delay", "0", "--repl-backlog-size", "10mb"];
+
+fn master(version: Option<&str>, more: &[&str]) -> RedisServer {
+    let arguments = [&MASTER[..], more].concat();
+    match version {
+        None => RedisServer::start(&arguments),
+        Some(version) => RedisServer::start_valkey(version, &arguments),
+    }
+}
+
+/// Follows a master through random commands and lost connections. The store has a directory, or none.
+fn check(version: Option<&str>, more: &[&str], has_directory: bool, seed: u64) {
+    let directory = tempfile::tempdir().expect("a directory");
+    let path = directory.path().to_str().expect("text");
+    let of_master = tempfile::tempdir().expect("a directory");
+    let master = master(version, &[more, &["--dir", of_master.path().to_str().expect("text")]].concat());
+    let options = match has_directory {
+        true => ServerOptions { dir: path.as_bytes().to_vec(), appendonly: true, ..ServerOptions::default() },
+        false => ServerOptions::default(),
+    };
+    let replica = Replica::with(options.clone());
+    let mut random = Random(seed);
+    let mut there = Client::connect(&master.address());
+    let mut admin = Client::connect(&master.address());
+    let mut here = replica.connect();
+    load(&mut there, &mut random, 500, true);
+    replica.follow(master.port);
+    for round in 0..3 {
+        load(&mut there, &mut random, 500, true);
+        wait_in_step(&mut admin, &mut here);
+        if round < 2 {
+            let partial = info(&mut admin, "stats", "sync_partial_ok");
+            load(&mut there, &mut random, 50, true);
+            ask(&mut admin, "CLIENT KILL TYPE replica");
+            load(&mut there, &mut random, 300, true);
+            wait_for("a partial sync", || (info(&mut admin, "stats", "sync_partial_ok") != partial).then_some(()));
+        }
+    }
+    check_same(&mut admin, &mut here);
+    assert_eq!(info(&mut admin, "stats", "sync_full").as_deref(), Some("1"));
+    assert_eq!(info(&mut here, "replication", "role").as_deref(), Some("slave"));
+    let log = replica.log();
+    assert!(!log.iter().any(|line| line.contains("CRITICAL")), "{log:#?}");
+    if has_directory {
+        // The append-only file began anew with the data of the master, and has what followed.
+        wait_for("a new file", || {
+            (info(&mut here, "persistence", "aof_rewrites").as_deref() == Some("1")).then_some(())
+        });
+        drop((here, replica));
+        let again = Replica::with(options);
+        check_same(&mut admin, &mut again.connect());
+    }
+}
+
+#[test]
+fn masters_are_followed_through_lost_connections() {
+    std::thread::scope(|scope| {
+        let checks = [
+            (None, &[][..], false, 1),
+            (None, &["--repl-diskless-sync", "no"], true, 2),
+            (Some("8.1"), &[], true, 3),
+            (Some("9.1"), &[], false, 4),
+        ];
+        let threads = checks
+            .map(|(version, more, has_directory, seed)| scope.spawn(move || check(version, more, has_directory, seed)));
+        threads.into_iter().for_each(|thread| thread.join().expect("no panic"));
+    });
+}
+
+#[test]
+fn fields_that_expire_come_from_a_valkey_that_knows_them() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let master = master(Some("9.1"), &["--dir", directory.path().to_str().expect("text")]);
+    let replica = Replica::start();
+    let (mut there, mut here) = (Client::connect(&master.address()), replica.connect());
+    for command in ["HSET h a 1 b 2", "HEXPIRE h 1000 FIELDS 1 a"] {
+        assert!(!ask(&mut there, command).starts_with('-'), "{command}");
+    }
+    replica.follow(master.port);
+    wait_in_step(&mut there, &mut here);
+    for command in ["HSET i a 1 b 2", "HEXPIRE i 1000 FIELDS 1 b", "HSETEX j EX 1000 FIELDS 1 c 3"] {
+        assert!(!ask(&mut there, command).starts_with('-'), "{command}");
+    }
+    wait_in_step(&mut there, &mut here);
+    for command in ["HEXPIRETIME h FIELDS 2 a b", "HEXPIRETIME i FIELDS 2 a b", "HEXPIRETIME j FIELDS 1 c", "HGETALL j"]
+    {
+        assert_eq!(ask(&mut there, command), ask(&mut here, command), "{command}: {:#?}", replica.log());
+    }
+}
