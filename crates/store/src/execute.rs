@@ -650,7 +650,7 @@ mod tests {
         let spec = store.0.rows.resolve(&words).expect("a command");
         let Handler::Keyspace(handle) = spec.handler else { panic!("{command} is not about keys") };
         let mut out = Vec::new();
-        let who = Who { id, ..Who::plain(ReplyForm::Wire(Protocol::Resp2), false) };
+        let who = Who { id, ..Who::plain(ReplyForm::Wire(Protocol::Resp2), Behalf::CLIENT) };
         let pass = store.0.gate.enter();
         let writer = &mut ReplyWriter::new(&mut out, Protocol::Resp2);
         let attempted = store.0.attempt(&pass, spec, handle, &words, 0, who, writer, None);
@@ -774,7 +774,7 @@ mod tests {
     #[test]
     fn a_caller_that_cannot_wait_gets_the_reply_for_nothing() {
         let store = store();
-        let who = Who { blocks: Blocks::Never, ..Who::plain(ReplyForm::Value, false) };
+        let who = Who { blocks: Blocks::Never, ..Who::plain(ReplyForm::Value, Behalf::CLIENT) };
         let words = words("BLPOP l 0");
         let spec = store.0.rows.resolve(&words).expect("a command");
         let Handler::Keyspace(handle) = spec.handler else { panic!("it is about keys") };

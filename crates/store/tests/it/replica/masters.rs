@@ -73,7 +73,7 @@ fn masters_are_followed_through_lost_connections() {
         ];
         let threads = checks
             .map(|(version, more, has_directory, seed)| scope.spawn(move || check(version, more, has_directory, seed)));
-        threads.map(|thread| thread.join().expect("no panic"));
+        threads.into_iter().for_each(|thread| thread.join().expect("no panic"));
     });
 }
 
