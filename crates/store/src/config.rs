@@ -584,6 +584,7 @@ impl Field {
                 }
             }
             Field::Text(field) => *field(options) = value.to_vec(),
+            Field::Master(field) if value.is_empty() => *field(options) = None,
             Field::Master(field) => *field(options) = file::master(&[value.to_vec()])?,
             Field::Loads(_) if value.eq_ignore_ascii_case(b"swapdb") => return Err(NO_SWAPDB.into()),
             Field::Loads(field) => {

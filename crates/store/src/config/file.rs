@@ -136,6 +136,10 @@ fn directive(options: &mut ServerOptions, name: &str, values: &[Vec<u8>]) -> Res
             options.save_points.extend(points);
             return Ok(());
         }
+        "replicaof" => {
+            options.replicaof = master(values)?;
+            return Ok(());
+        }
         "notify-keyspace-events" if values.is_empty() => return Err(WRONG_WORDS.into()),
         _ => {}
     }
@@ -143,13 +147,7 @@ fn directive(options: &mut ServerOptions, name: &str, values: &[Vec<u8>]) -> Res
     let field = field.or_else(|| find(name).map(|parameter| &parameter.field));
     let takes_several = matches!(
         field,
-        Some(
-            Field::Words(_)
-                | Field::Output(_)
-                | Field::Percentiles(_)
-                | Field::Master(_)
-                | Field::Formed(_, Form::Flags(_))
-        )
+        Some(Field::Words(_) | Field::Output(_) | Field::Percentiles(_) | Field::Formed(_, Form::Flags(_)))
     ) || name == "notify-keyspace-events";
     if let Some(idle) = find_idle(name) {
         let value = idle.parse(values)?;
@@ -355,6 +353,10 @@ mod tests {
         assert_eq!(points("save 3600 1\nsave \"\"\nsave 60 2\n"), "60 2");
         assert!(
             options("user default on nopass ~* &* +@all\nuser default on nopass sanitize-payload ~* &* +@all").is_ok()
+        );
+        assert_eq!(
+            options("replicaof 10.0.0.1 7\nreplicaof ::1 6379").unwrap().get("replicaof"),
+            Some(b"::1 6379".to_vec())
         );
         assert!(options("replicaof no one\nslaveof \"no one\"\nslave-priority 5").is_ok());
         for save in ["60 0", "\"60 1\"", "\" 60  1\"", "1 \"\"", "99999999999999999999 1", "\"60\" \"1\""] {

@@ -19,6 +19,7 @@ mod state;
 mod stream;
 
 use std::io;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
@@ -92,7 +93,11 @@ impl Inner {
         if needs_thread {
             let (link, inner) = (self.link.clone(), Arc::downgrade(self));
             let thread = std::thread::Builder::new().name("store-link".into());
-            thread.spawn(move || run(&link, &inner, &look)).inspect_err(|_| self.link.has_no_thread())?;
+            thread.spawn(move || run(&link, &inner, &look)).inspect_err(|_| {
+                self.link.has_no_thread();
+                self.memory.set_follows(false);
+                self.show_role();
+            })?;
         }
         Ok(number)
     }
@@ -126,27 +131,35 @@ fn run(link: &Arc<Link>, inner: &Weak<Inner>, look: &Look) {
         let Some(master) = master else { continue };
         let Some(server) = look() else { return };
         let attempt = Attempt { inner: &inner, link, order: number, master: &master, server };
-        attempt.run();
+        if catch_unwind(AssertUnwindSafe(|| attempt.run())).is_err() {
+            link.need_full();
+            link.disconnect(number);
+            inner.show_role();
+            attempt.log(WARNING, "The link to the master has failed: a fault in the program. A full sync follows.");
+        }
         drop(attempt);
         drop(inner);
         link.rest(number, AGAIN);
     }
 }
 
-/// Changes over from one role to another, at a moment at which nothing is under way.
+/// Changes over from one role to another. As a master, no command of a client is under way at that moment; as a replica,
+/// clients do not write, and what the master has sent is counted.
 fn take_over(inner: &Arc<Inner>, was_replica: bool, is_replica: bool) {
     if was_replica == is_replica {
         return;
     }
     let _border = inner.link.border();
     let (closed, ticket) = inner.close_for_cut();
-    if is_replica {
-        inner.stop_leading();
-    } else {
-        inner.start_leading();
-        inner.memory.set_follows(false);
+    match is_replica {
+        true => inner.stop_leading(),
+        false => inner.start_leading(),
     }
     inner.open_after_cut(closed, ticket);
+    if !is_replica {
+        // What has expired meanwhile is removed by this master.
+        inner.memory.set_follows(false);
+    }
 }
 
 /// One attempt to follow a master, up to the loss of the connection.
@@ -173,7 +186,7 @@ impl Attempt<'_> {
             std::thread::sleep(LOADING_LOOK);
         }
         let ended = self.follow();
-        self.link.disconnect();
+        self.link.disconnect(self.order);
         self.inner.show_role();
         if let Err(gone) = ended {
             self.report(&gone);
@@ -190,7 +203,7 @@ impl Attempt<'_> {
 
     fn follow(&self) -> Result<(), Gone> {
         let Master { host, port } = self.master;
-        self.link.set_phase(Phase::Connecting);
+        self.link.set_phase(self.order, Phase::Connecting);
         self.log(NOTICE, &format!("Connecting to MASTER {host}:{port}"));
         self.log(NOTICE, "MASTER <-> REPLICA sync started");
         let source = String::from_utf8_lossy(&self.server.options.bind_source_addr).into_owned();
@@ -202,13 +215,13 @@ impl Attempt<'_> {
             })
             .map_err(told_timeout)?;
         conn.set_up(self.server.options.tcp_keepalive_s)?;
-        self.link.set_phase(Phase::Handshake);
+        self.link.set_phase(self.order, Phase::Handshake);
         self.log(NOTICE, "Non blocking connect for SYNC fired the event.");
         match self.shake_hands(&mut conn)? {
             Answer::Continue => {}
             Answer::Full { id, offset } => self.receive(&mut conn, id, offset)?,
         }
-        self.link.set_phase(Phase::Connected);
+        self.link.set_phase(self.order, Phase::Connected);
         self.inner.show_role();
         self.obey(&mut conn)
     }

@@ -107,7 +107,7 @@ impl Server {
     pub(super) fn role_of_replica(&self, out: &mut ReplyWriter<'_>) -> bool {
         let inner = &self.store.0;
         let Some((Master { host, port }, state)) = inner.link.role() else { return false };
-        let offset = if state == "connected" { inner.replication.offset() as i64 } else { -1 };
+        let offset = if inner.link.is_up() { inner.replication.offset() as i64 } else { -1 };
         out.array(5);
         out.bulk(b"slave");
         out.bulk(host.as_bytes());

@@ -7,6 +7,10 @@ use super::conn::{Conn, encode};
 use super::{Attempt, Gone, NOTICE, WARNING};
 use crate::replication::ReplicationId;
 
+/// The version of Valkey whose files the store reads. A master that knows of versions sends fields that expire to none
+/// before it.
+const READS_FILES_OF: &[u8] = b"9.0.0";
+
 /// The answer to PSYNC.
 pub(super) enum Answer {
     /// The stream goes on behind what this store has.
@@ -72,6 +76,7 @@ impl Attempt<'_> {
             encode(&[b"REPLCONF", b"ip-address", address], &mut sent);
         }
         encode(&[b"REPLCONF", b"capa", b"eof", b"capa", b"psync2"], &mut sent);
+        encode(&[b"REPLCONF", b"version", READS_FILES_OF], &mut sent);
         conn.send(&sent)?;
         if !password.is_empty() {
             let reply = self.reply(conn, "AUTH")?;
@@ -80,7 +85,7 @@ impl Attempt<'_> {
                 return Err(Gone::Told);
             }
         }
-        let names = ["listening-port", "ip-address", "capa"];
+        let names = ["listening-port", "ip-address", "capa", "version"];
         for name in names.into_iter().filter(|name| *name != "ip-address" || !address.is_empty()) {
             let reply = self.reply(conn, &format!("REPLCONF {name}"))?;
             if reply.starts_with(b"-") {

@@ -148,7 +148,7 @@ impl Attempt<'_> {
     /// Receives the data set of a master, which ends at this position of this history, in place of the store's own.
     pub(super) fn receive(&self, conn: &mut Conn<'_>, id: ReplicationId, offset: u64) -> Result<(), Gone> {
         self.link.begin_transfer(0);
-        self.link.set_phase(Phase::Transfer);
+        self.link.set_phase(self.order, Phase::Transfer);
         let line = self.payload_line(conn)?;
         let Some(extent) = extent(&line) else {
             let line = line.escape_ascii();

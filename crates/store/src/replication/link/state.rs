@@ -120,7 +120,9 @@ impl Link {
     pub(super) fn order(&self, master: Option<Master>) -> (u64, bool) {
         let mut state = self.state.lock();
         state.master = master;
-        state.down_since = None;
+        if std::mem::take(&mut state.phase) == Phase::Connected {
+            state.down_since = Some(Instant::now());
+        }
         let number = self.ordered.fetch_add(1, Ordering::SeqCst) + 1;
         shut_down(&mut state);
         let needs_thread = !std::mem::replace(&mut state.has_thread, true);
@@ -129,9 +131,10 @@ impl Link {
         (number, needs_thread)
     }
 
-    /// Notes that the thread could not be started.
+    /// Notes that the thread could not be started, so that the order is void.
     pub(super) fn has_no_thread(&self) {
-        self.state.lock().has_thread = false;
+        let mut state = self.state.lock();
+        (state.has_thread, state.master) = (false, None);
     }
 
     /// Ends the link for good.
@@ -192,7 +195,7 @@ impl Link {
     }
 
     /// Returns whether the data set has to be received whole.
-    pub(super) fn needs_full(&self) -> bool {
+    pub(crate) fn needs_full(&self) -> bool {
         self.state.lock().needs_full
     }
 
@@ -272,16 +275,23 @@ impl Link {
     }
 
     /// Notes that the connection is lost.
-    pub(super) fn disconnect(&self) {
+    pub(super) fn disconnect(&self, order: u64) {
         let mut state = self.state.lock();
+        if self.check(order).is_err() {
+            return;
+        }
         state.socket = None;
         if std::mem::take(&mut state.phase) == Phase::Connected {
             state.down_since = Some(Instant::now());
         }
     }
 
-    pub(super) fn set_phase(&self, phase: Phase) {
+    /// Notes how far the link has come that follows an order, unless another one has come.
+    pub(super) fn set_phase(&self, order: u64, phase: Phase) {
         let mut state = self.state.lock();
+        if self.check(order).is_err() {
+            return;
+        }
         state.phase = phase;
         if phase == Phase::Connected {
             state.down_since = None;

@@ -169,25 +169,29 @@ fn nonsense_before_the_data_set_changes_nothing() {
             "Master does not understand REPLCONF listening-port: -ERR what",
         ),
         (
-            &[b"+PONG\r\n", b"+OK\r\n", b"+OK\r\n", b"+OK\r\n", b"-ERR unknown command\r\n"],
+            &[b"+PONG\r\n", b"+OK\r\n", b"+OK\r\n", b"+OK\r\n", b"+OK\r\n", b"-ERR unknown command\r\n"],
             "Master does not support PSYNC",
         ),
         (
-            &[b"+PONG\r\n", b"+OK\r\n", b"+OK\r\n", b"+OK\r\n", b"-NOMASTERLINK x\r\n"],
+            &[b"+PONG\r\n", b"+OK\r\n", b"+OK\r\n", b"+OK\r\n", b"+OK\r\n", b"-NOMASTERLINK x\r\n"],
             "Master is currently unable to PSYNC",
         ),
-        (&[b"+PONG\r\n", b"+OK\r\n", b"+OK\r\n", b"+OK\r\n", b"-LOADING x\r\n"], "Master is currently unable to PSYNC"),
         (
-            &[b"+PONG\r\n", b"+OK\r\n", b"+OK\r\n", b"+OK\r\n", b"+WHAT\r\n"],
+            &[b"+PONG\r\n", b"+OK\r\n", b"+OK\r\n", b"+OK\r\n", b"+OK\r\n", b"-LOADING x\r\n"],
+            "Master is currently unable to PSYNC",
+        ),
+        (
+            &[b"+PONG\r\n", b"+OK\r\n", b"+OK\r\n", b"+OK\r\n", b"+OK\r\n", b"+WHAT\r\n"],
             "Unexpected reply to PSYNC from master: +WHAT",
         ),
         (
-            &[b"+PONG\r\n", b"+OK\r\n", b"+OK\r\n", b"+OK\r\n", b"+FULLRESYNC x 1\r\n"],
+            &[b"+PONG\r\n", b"+OK\r\n", b"+OK\r\n", b"+OK\r\n", b"+OK\r\n", b"+FULLRESYNC x 1\r\n"],
             "Master replied with wrong +FULLRESYNC",
         ),
         (
             &[
                 b"+PONG\r\n",
+                b"+OK\r\n",
                 b"+OK\r\n",
                 b"+OK\r\n",
                 b"+OK\r\n",
@@ -201,13 +205,14 @@ fn nonsense_before_the_data_set_changes_nothing() {
                 b"+OK\r\n",
                 b"+OK\r\n",
                 b"+OK\r\n",
+                b"+OK\r\n",
                 format!("+FULLRESYNC {ID} 1\r\nwhat\r\n").leak().as_bytes(),
             ],
             "Bad protocol from MASTER, the first byte is not '$' (we received 'what')",
         ),
-        (&[b"+PONG\r\n", b"+OK\r\n", b"+OK\r\n", b"+OK\r\n", full(b"").leak()], "the old data set is kept"),
-        (&[b"+PONG\r\n", b"+OK\r\n", b"+OK\r\n", b"+OK\r\n", damaged(0).leak()], "Wrong signature"),
-        (&[b"+PONG\r\n", b"+OK\r\n", b"+OK\r\n", b"+OK\r\n", damaged(5).leak()], "RDB format version"),
+        (&[b"+PONG\r\n", b"+OK\r\n", b"+OK\r\n", b"+OK\r\n", b"+OK\r\n", full(b"").leak()], "the old data set is kept"),
+        (&[b"+PONG\r\n", b"+OK\r\n", b"+OK\r\n", b"+OK\r\n", b"+OK\r\n", damaged(0).leak()], "Wrong signature"),
+        (&[b"+PONG\r\n", b"+OK\r\n", b"+OK\r\n", b"+OK\r\n", b"+OK\r\n", damaged(5).leak()], "RDB format version"),
     ];
     for (replies, line) in cases {
         for replica in &replicas {
@@ -364,6 +369,7 @@ fn a_replica_says_who_it_is() {
         "REPLCONF listening-port 4711",
         "REPLCONF ip-address 10.0.0.9",
         "REPLCONF capa eof capa psync2",
+        "REPLCONF version 9.0.0",
     ] {
         assert_eq!(peer.command().join(" "), expected);
         peer.send(b"+OK\r\n");
