@@ -117,6 +117,7 @@ impl Inner {
     pub(crate) fn tick_replication(&self) {
         let replication = &self.replication;
         let replicas = replication.replicas();
+        self.look_for_replicas();
         if replicas.is_empty() {
             if replication.is_forgotten() {
                 let (closed, ticket) = self.close_for_cut();
@@ -145,6 +146,13 @@ impl Inner {
             }
         }
         self.begin_sync_if_due();
+    }
+
+    /// Refuses commands that write as long as there are too few replicas.
+    pub(crate) fn look_for_replicas(&self) {
+        let wanted = self.replication.options().min_replicas as usize;
+        let lacks = wanted > 0 && !self.replication.is_following() && self.replication.good() < wanted;
+        self.loading.set_lacks_replicas(lacks);
     }
 
     /// Begins a sync if replicas wait for one, and others need not be waited for.

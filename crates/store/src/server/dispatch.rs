@@ -21,7 +21,7 @@ use crate::acl::User;
 use crate::catalogue::{CommandSpec, Cost, Flags, Handler, Numbered, Rows};
 use crate::config::ServerOptions;
 use crate::execute::{Behalf, Origin};
-use crate::loading::{LOADING, MASTERDOWN, READONLY};
+use crate::loading::{LOADING, MASTERDOWN, NOREPLICAS, READONLY};
 use crate::memory::OOM;
 use crate::owned::Received;
 use crate::owned::ReplyForm;
@@ -674,7 +674,7 @@ impl Context<'_> {
             let queued = queued?;
             let is_why = |text: &&str| queued.any(|spec, _| spec.refusal(loading) == Some(*text));
             let unwritten = loading.refuses_appending();
-            [MISCONF].into_iter().chain(unwritten).chain([READONLY, MASTERDOWN, LOADING]).find(is_why)
+            [MISCONF].into_iter().chain(unwritten).chain([NOREPLICAS, READONLY, MASTERDOWN, LOADING]).find(is_why)
         };
         let of_ping = || if command.traits.notices_failures { loading.refusal_by_disk() } else { None };
         of_ping().or_else(|| command.spec.refusal(loading)).or_else(of_queued)

@@ -769,6 +769,7 @@ fn apply(store: &Store, options: &ServerOptions) {
     store.0.appender.let_workers_help(options.standalone);
     store.0.pubsub.set_limit(&options.client_output_buffer_limit[2]);
     store.0.replication.set_options(options.replication.of_master(options));
+    store.0.look_for_replicas();
 }
 
 /// Returns forty hexadecimal digits that identify this run.
