@@ -68,6 +68,33 @@ impl std::fmt::Debug for ReplicationId {
     }
 }
 
+/// A moment of a history: what is known of the stream where a file ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Moment {
+    pub(crate) id: ReplicationId,
+    /// The end of the stream, and the database that it has selected.
+    pub(crate) offset: u64,
+    pub(crate) db: u32,
+}
+
+/// The start of an annotation with a moment, in an append-only file.
+const MOMENT: &[u8] = b"#RS:";
+
+impl Moment {
+    /// Returns the annotation of an append-only file.
+    pub(crate) fn annotation(&self) -> Vec<u8> {
+        format!("{}{} {} {}\r\n", MOMENT.escape_ascii(), self.id, self.offset, self.db).into_bytes()
+    }
+
+    /// Reads an annotation, without its end of line.
+    pub(crate) fn read(line: &[u8]) -> Option<Moment> {
+        let text = std::str::from_utf8(line.strip_prefix(MOMENT)?).ok()?;
+        let mut words = text.split(' ');
+        let id = ReplicationId::parse(words.next()?.as_bytes())?;
+        Some(Moment { id, offset: words.next()?.parse().ok()?, db: words.next()?.parse().ok()? })
+    }
+}
+
 /// The parameters of a master.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct ReplicationOptions {
@@ -377,6 +404,16 @@ impl Replication {
     /// Appends bytes of the master's stream that were applied.
     pub(crate) fn relay(&self, bytes: &[u8]) {
         self.feed(bytes);
+    }
+
+    /// Continues a history that a file has brought back, under an own identifier.
+    fn resume(&self, moment: Moment) {
+        let mut state = self.state.lock();
+        (state.id, state.second) = (ReplicationId::random(), Some((moment.id, moment.offset + 1)));
+        state.stream.clear();
+        self.offset.store(moment.offset, Ordering::SeqCst);
+        state.stream.keep(moment.offset);
+        state.alone_since = Instant::now();
     }
 
     /// Continues the history of the master under an own identifier.
