@@ -37,6 +37,10 @@ fn check(version: Option<&str>, more: &[&str], has_directory: bool, seed: u64) {
     replica.follow(master.port);
     for round in 0..3 {
         load(&mut there, &mut random, 500, true);
+        if has_directory {
+            // The stream waits meanwhile.
+            assert_eq!(ask(&mut here, ["DEBUG RELOAD", "DEBUG LOADAOF"][round % 2]), "+OK\r\n");
+        }
         wait_in_step(&mut admin, &mut here);
         if round < 2 {
             let partial = info(&mut admin, "stats", "sync_partial_ok");
