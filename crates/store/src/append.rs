@@ -34,7 +34,8 @@ use parking_lot::Mutex;
 
 use crate::aof::parts::{BaseFormat, Found, Parts, PartsFault};
 use crate::files::{Files, Replacement};
-use crate::record::Record;
+use crate::record::outlets::Outlets;
+use crate::record::{For, Record};
 use crate::save::Log;
 use crate::{Inner, Store};
 pub(crate) use rewrite::Rewriting;
@@ -87,7 +88,7 @@ impl Default for Appending {
 /// The append-only file of a store.
 pub(crate) struct Appender {
     options: Mutex<Arc<Appending>>,
-    record: Arc<Record>,
+    outlets: Arc<Outlets>,
     open: Mutex<Option<Open>>,
     /// The number up to which units are on the disk.
     durable: AtomicU64,
@@ -155,10 +156,10 @@ impl State {
 }
 
 impl Appender {
-    pub(crate) fn new(record: Arc<Record>) -> Appender {
+    pub(crate) fn new(outlets: Arc<Outlets>) -> Appender {
         Appender {
             options: Mutex::default(),
-            record,
+            outlets,
             open: Mutex::default(),
             durable: AtomicU64::new(0),
             waiting: Mutex::default(),
@@ -170,6 +171,10 @@ impl Appender {
             log: OnceLock::new(),
             state: Mutex::default(),
         }
+    }
+
+    fn record(&self) -> &Record {
+        self.outlets.record()
     }
 
     /// Returns how the file is written.
@@ -242,7 +247,7 @@ impl Appender {
                 return writer.cycle(self, &open.parts);
             }
         }
-        self.record.wake_sleeping_taker();
+        self.record().wake_sleeping_taker();
     }
 
     /// Waits until a unit is durable. Returns false if the file cannot be written or synced, or is closed.
@@ -271,14 +276,14 @@ impl Appender {
 
     /// Returns whether changes are recorded, or will be in a moment.
     fn has_file(&self) -> bool {
-        self.record.is_on() || self.state.lock().must_begin_anew
+        self.record().is_for(For::File) || self.state.lock().must_begin_anew
     }
 
     /// Decides whether replies wait until what they follow is durable. While the store begins anew nothing is.
     fn set_holds(&self) {
         let is_named = self.is_open() && !self.state.lock().must_begin_anew;
-        let holds = is_named && self.options().fsync == Fsync::Always && self.record.is_on();
-        self.record.loading().hold_replies(holds);
+        let holds = is_named && self.options().fsync == Fsync::Always && self.record().is_for(For::File);
+        self.record().loading().hold_replies(holds);
         if !holds {
             // Replies that waited are sent.
             self.wake(u64::MAX);
@@ -303,7 +308,7 @@ impl Appender {
     fn ask<R>(&self, work: impl FnOnce(&mut Writer) -> R) -> Option<R> {
         let open = self.open.lock().clone()?;
         let result = work(&mut open.writer.lock());
-        self.record.wake_taker();
+        self.record().wake_taker();
         Some(result)
     }
 }
@@ -370,9 +375,9 @@ impl Store {
         let _ = parts.remove_history();
         let (closed, ticket) = inner.close_for_cut();
         let last = inner.record.last();
-        inner.record.set(true);
+        inner.record.set(For::File, true);
         inner.open_after_cut(closed, ticket);
-        inner.open_appender(parts, Writer::new(log, last + 1))
+        inner.open_appender(parts, Writer::new(inner.appender.outlets.clone(), log, last))
     }
 
     /// Begins to append to new files, while the store serves. Waits for the moment from which on changes are recorded, on a
@@ -388,7 +393,8 @@ impl Store {
             let mut state = inner.appender.state.lock();
             (state.must_begin_anew, state.is_initial) = (true, true);
         }
-        inner.open_appender(parts, Writer::closed(inner.record.last() + 1)).inspect_err(|_| {
+        let writer = Writer::closed(inner.appender.outlets.clone(), inner.record.last());
+        inner.open_appender(parts, writer).inspect_err(|_| {
             *inner.appender.state.lock() = State::default();
         })?;
         inner.begin_rewrite();
@@ -399,7 +405,7 @@ impl Store {
     pub fn sync_at_end(&self) -> Option<io::Result<()>> {
         let inner = &self.0;
         let last = inner.record.last();
-        inner.appender.ask(|writer| writer.end(&inner.appender, last))
+        inner.appender.ask(|writer| writer.end(last))
     }
 
     /// Writes and syncs everything that was recorded, and closes the file. The store records no more.
@@ -431,7 +437,7 @@ impl Inner {
             let mut state = appender.state.lock();
             rewrite::measure(&parts, &mut state);
             state.rewritten_bytes = state.bytes();
-            let before = writer.next_number() - 1;
+            let before = writer.written();
             // A file that begins anew has nothing until a manifest names it.
             let durable = if state.must_begin_anew { 0 } else { before };
             appender.durable.store(durable, Ordering::SeqCst);
@@ -454,10 +460,10 @@ impl Inner {
         }
         let (closed, ticket) = self.close_for_cut();
         let last = self.record.last();
-        self.record.set(false);
+        self.record.set(For::File, false);
         self.open_after_cut(closed, ticket);
         self.cancel_rewrite();
-        let ended = appender.ask(|writer| writer.end(appender, last)).unwrap_or(Ok(()));
+        let ended = appender.ask(|writer| writer.end(last)).unwrap_or(Ok(()));
         appender.close();
         self.loading.refuse_appending(None);
         ended
@@ -467,7 +473,7 @@ impl Inner {
 impl Appender {
     /// Ends the thread.
     fn close(&self) {
-        self.record.loading().hold_replies(false);
+        self.record().loading().hold_replies(false);
         self.ask(Writer::stop);
         let open = self.open.lock().clone();
         let thread = open.and_then(|open| open.thread.lock().take());
@@ -476,6 +482,7 @@ impl Appender {
             let _ = thread.join();
         }
         *self.open.lock() = None;
+        self.outlets.close_file();
         *self.state.lock() = State::default();
         self.is_failing.store(false, Ordering::SeqCst);
         self.wake(u64::MAX);
@@ -484,10 +491,12 @@ impl Appender {
 
 impl Drop for Inner {
     fn drop(&mut self) {
+        self.outlets.end_stream();
+        self.record.wake_streamer();
         if self.appender.is_open() {
             let last = self.record.last();
             // Who drops a store does not ask whether its end was written.
-            let _ = self.appender.ask(|writer| writer.end(&self.appender, last));
+            let _ = self.appender.ask(|writer| writer.end(last));
             self.appender.close();
         }
     }

@@ -10,12 +10,14 @@
 
 mod file;
 mod parameters;
+mod replication;
 mod tables;
 
 use std::collections::BTreeMap;
 
 pub use file::{FileError, fuzz_file, lines_of_words, read, rewrite, rewrite_users};
 pub use parameters::PARAMETERS;
+pub use replication::ReplicationParameters;
 use sluicegate_data::object::limits;
 pub use tables::{
     ALIASES, Form, IDLE, Idle, PROCESS, ProcessOptions, ProcessParameter, SavePoint, TlsOptions, canonical,
@@ -131,6 +133,8 @@ pub struct ServerOptions {
     pub no_fsync_on_rewrite: bool,
     /// Classes of keyspace events that are published, as bits.
     pub notify_keyspace_events: u32,
+    /// What concerns replicas.
+    pub replication: ReplicationParameters,
     /// The master that the store follows.
     pub replicaof: Option<MasterAddress>,
     /// The user and the password for the master; empty: none.
@@ -290,6 +294,7 @@ impl Default for ServerOptions {
             aof_rewrite_min_bytes: 64 << 20,
             no_fsync_on_rewrite: false,
             notify_keyspace_events: 0,
+            replication: ReplicationParameters::default(),
             replicaof: None,
             masteruser: Vec::new(),
             masterauth: Vec::new(),
@@ -472,7 +477,6 @@ pub static FIXED: &[Fixed] = &[
     fixed("bio-cpulist", "", "processors are left to the system"),
     fixed("cluster-enabled", "no", "the store is one node that has every slot, without a cluster around it"),
     fixed("enable-module-command", "no", "modules are not supported"),
-    fixed("min-replicas-to-write", "0", "replication is not available yet"),
     fixed("oom-score-adj", "no", "the process leaves that to the system"),
     fixed("server-cpulist", "", "processors are left to the system"),
     fixed("socket-mark-id", "0", "sockets carry no mark"),

@@ -550,6 +550,7 @@ impl<'p> Ctx<'p> {
 
     /// Publishes a message; returns the number of clients that it reaches. In a section it is sent at the end.
     pub(crate) fn publish(&mut self, kind: ChannelKind, channel: &[u8], message: &[u8]) -> usize {
+        self.record_message();
         let pubsub = &self.inner.pubsub;
         if self.collected.is_none() && self.locks.is_empty() {
             return pubsub.publish(kind, channel, message);

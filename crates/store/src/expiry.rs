@@ -67,6 +67,7 @@ fn tick_for(inner: &Inner, budget: Duration) {
     if !inner.loading.is_on() {
         inner.tick_saves();
         inner.tick_rewrites();
+        inner.tick_replication();
     }
     inner.discard(inner.memory.take_late());
     let late = sluicegate_data::object::cell::take_late();

@@ -185,9 +185,10 @@ pub(crate) struct Inner {
     /// The number of error replies by code.
     pub(crate) errors: errors::Errors,
     pub(crate) saver: save::Saver,
-    pub(crate) replication: replication::Replication,
     pub(crate) link: Arc<replication::link::Link>,
     pub(crate) record: Arc<record::Record>,
+    pub(crate) outlets: Arc<record::outlets::Outlets>,
+    pub(crate) replication: Arc<replication::Replication>,
     pub(crate) appender: Arc<append::Appender>,
     pub(crate) scripts: script::Scripting,
     pub(crate) loading: Arc<loading::Loading>,
@@ -218,6 +219,8 @@ impl Store {
         let now_s = options.clock.now_s();
         let loading = Arc::<loading::Loading>::default();
         let record = Arc::new(record::Record::new(loading.clone()));
+        let replication = Arc::new(replication::Replication::new(memory.clone()));
+        let outlets = Arc::new(record::outlets::Outlets::new(record.clone(), replication.clone()));
         Store(Arc::new_cyclic(|this| Inner {
             rows: &commands::ROWS,
             keyspace: keyspace::Keyspace::new(
@@ -242,10 +245,11 @@ impl Store {
             acl: acl::Acl::new(&commands::ROWS),
             errors: errors::Errors::default(),
             saver: save::Saver::new(now_s),
-            replication: replication::Replication::new(),
+            appender: Arc::new(append::Appender::new(outlets.clone())),
+            replication,
             link: Arc::default(),
-            record: record.clone(),
-            appender: Arc::new(append::Appender::new(record)),
+            outlets,
+            record,
             scripts: script::Scripting::new(memory.clone(), &commands::ROWS),
             string_max: AtomicU64::new(sluicegate_data::value::STRING_MAX as u64),
             loading,

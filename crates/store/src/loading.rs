@@ -17,6 +17,9 @@ use crate::refused::MISCONF;
 /// The reply to commands that need the data set.
 pub(crate) const LOADING: &str = "LOADING Redis is loading the dataset in memory";
 
+/// The reply to commands that write on a master with too few replicas.
+pub(crate) const NOREPLICAS: &str = "NOREPLICAS Not enough good replicas to write.";
+
 /// The reply to commands that write on a replica.
 pub(crate) const READONLY: &str = "READONLY You can't write against a read only replica.";
 
@@ -38,6 +41,8 @@ const HOLDS_REPLIES: u16 = 8;
 const READ_ONLY: u16 = 64;
 /// The link to the master is down, and what may be old is not shown.
 const STALE: u16 = 128;
+/// The store has too few replicas.
+const LACKS_REPLICAS: u16 = 256;
 
 /// A file for which so much waits to be written that commands that write wait, too.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -58,7 +63,7 @@ const TEXTS_MAX: usize = 64;
 /// The progress of the present load, and the result of the last one.
 #[derive(Debug, Default)]
 pub(crate) struct Loading {
-    /// [`IS_ON`], [`UNSAVED`], [`UNWRITTEN`], [`HOLDS_REPLIES`], [`READ_ONLY`], [`STALE`] and [`Behind`].
+    /// [`IS_ON`], [`UNSAVED`], [`UNWRITTEN`], [`HOLDS_REPLIES`], [`READ_ONLY`], [`STALE`], [`LACKS_REPLICAS`] and [`Behind`].
     refuses: AtomicU16,
     /// Clients that wait until no file is behind.
     held: Mutex<Vec<Waker>>,
@@ -97,7 +102,16 @@ impl Loading {
 
     /// Returns the reply to commands that write, if they are refused.
     pub(crate) fn refusal_of_writes(&self) -> Option<&'static str> {
-        self.refusal_by_disk().or_else(|| self.is_read_only().then_some(READONLY))
+        let of_replicas = || (self.refuses.load(Ordering::Relaxed) & LACKS_REPLICAS != 0).then_some(NOREPLICAS);
+        self.refusal_by_disk().or_else(of_replicas).or_else(|| self.is_read_only().then_some(READONLY))
+    }
+
+    /// Sets whether commands that write are refused because the store has too few replicas.
+    pub(crate) fn set_lacks_replicas(&self, lacks: bool) {
+        match lacks {
+            true => self.refuses.fetch_or(LACKS_REPLICAS, Ordering::SeqCst),
+            false => self.refuses.fetch_and(!LACKS_REPLICAS, Ordering::SeqCst),
+        };
     }
 
     /// Returns whether commands that write are refused because the store follows a master.

@@ -4,16 +4,20 @@
 //! as it grows. A block is filled to its end, so a message may be spread over several.
 
 use std::collections::VecDeque;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 
 use crate::memory::{Account, Share};
+use crate::replication::replica::Replica;
 
 /// The size of a block; a message longer than the rest of one block plus another gets a block of its own size.
 const BLOCK: usize = 16 << 10;
+
+/// The bytes that a replica gets at a time.
+const REPLICA_SHARE: usize = 256 << 10;
 
 /// A capacity that an emptied outbox keeps.
 const KEPT_CAPACITY: usize = 4096;
@@ -28,6 +32,8 @@ pub(crate) struct Outbox {
     /// Bytes that the owner has taken and not sent yet; they count towards the limit.
     unsent: AtomicUsize,
     inside: Mutex<Inside>,
+    /// What is sent behind the messages, if the client is a replica.
+    replica: OnceLock<Arc<Replica>>,
 }
 
 #[derive(Debug, Default)]
@@ -87,6 +93,22 @@ impl Outbox {
         self.drain_some(usize::MAX, output);
     }
 
+    /// Lets what a replica is to get follow the messages.
+    pub(crate) fn set_replica(&self, replica: Arc<Replica>) {
+        // A client becomes a replica once.
+        let _ = self.replica.set(replica);
+    }
+
+    /// Returns the replica that the client is.
+    pub(crate) fn replica(&self) -> Option<&Arc<Replica>> {
+        self.replica.get()
+    }
+
+    /// Records that the replica is to get something. Returns whether the owner has to be woken.
+    pub(crate) fn fill(&self) -> bool {
+        !self.filled.swap(true, Ordering::AcqRel)
+    }
+
     /// Moves messages to the end of `output`, at least `most` bytes if available; if some remain, it stays filled.
     pub(crate) fn drain_some(&self, most: usize, output: &mut Vec<u8>) {
         let mut inside = self.inside.lock();
@@ -116,6 +138,13 @@ impl Outbox {
             self.filled.store(false, Ordering::Release);
         }
         inside.count();
+        drop(inside);
+        if let Some(replica) = self.replica.get() {
+            // What comes after this read fills it again.
+            if replica.read(most.min(REPLICA_SHARE), output) {
+                self.filled.store(true, Ordering::Release);
+            }
+        }
     }
 
     /// Records that `unsent` bytes of the owner's output have not been sent.

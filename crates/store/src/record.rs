@@ -4,7 +4,8 @@
 //! holds of these keys, with a number that is drawn there. So of two commands on the same key the one that ran first has
 //! the lower number. A section puts all its effects at its end, as one [`Unit`] and before its keys are released; keys
 //! that expire or are evicted are units of their own. [`Merger`] takes the buffers and returns the units in the order of
-//! their numbers, without a gap ([`order`]). Nobody waits for the merger.
+//! their numbers, without a gap ([`order`]), and [`Outlets`](outlets::Outlets) passes them on: to the append-only file and to
+//! the replication stream. Nobody waits for these.
 //!
 //! An effect has the form of the append-only file. Most are the words of the command; where these depend on time, chance
 //! or who waits, the command [puts others](crate::context::Ctx::record_as) in their place. What only this store knows, such
@@ -13,10 +14,11 @@
 pub(crate) mod annotation;
 mod merge;
 mod order;
+pub(crate) mod outlets;
 
 use std::cell::Cell;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 use std::time::Duration;
 
 use parking_lot::Mutex;
@@ -27,7 +29,6 @@ use crate::loading::{Behind, Loading};
 use crate::sync;
 use crate::thread::thread_number;
 
-pub(crate) use merge::Merger;
 use order::{Effects, Order};
 
 /// The bytes of units that may wait before commands that write have to.
@@ -60,16 +61,27 @@ pub(crate) fn removal_of<'w>(key: &'w [u8], is_set: bool, elements: &'w [Box<[u8
 
 /// The record of a store.
 pub(crate) struct Record {
-    /// Whether changes are recorded. Set with the gate closed.
-    is_on: AtomicBool,
+    /// What changes are recorded for: [`For`]. Changed with the gate closed.
+    is_for: AtomicU8,
     order: Order<Unit>,
-    /// Wakes the thread that takes them, if it sleeps.
+    /// Wake the threads that take them, if they sleep: that of the append-only file, and that of the replication stream.
     taker: Taker,
+    streamer: Taker,
     /// Where it is told that too much waits.
     loading: Arc<Loading>,
 }
 
-/// The thread that takes units.
+/// What changes are recorded for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub(crate) enum For {
+    /// The append-only file.
+    File = 1,
+    /// Replicas.
+    Stream = 2,
+}
+
+/// A thread that takes units.
 #[derive(Default)]
 struct Taker {
     is_asleep: AtomicBool,
@@ -90,6 +102,8 @@ pub(crate) struct Unit {
 #[derive(Clone, Copy, Debug)]
 struct Place {
     database: u32,
+    /// Whether only replicas are told of it.
+    is_passing: bool,
     bytes_end: usize,
     long_end: usize,
 }
@@ -160,7 +174,16 @@ impl Unit {
     }
 
     fn end(&mut self, database: u32) {
-        self.effects.push(Place { database, bytes_end: self.bytes.len(), long_end: self.long.len() });
+        let (bytes_end, long_end) = (self.bytes.len(), self.long.len());
+        self.effects.push(Place { database, is_passing: false, bytes_end, long_end });
+    }
+
+    /// Adds a command that changes no key, of which replicas are told all the same.
+    pub(crate) fn add_passing(&mut self, words: &[&[u8]]) {
+        self.add(0, words);
+        if let Some(place) = self.effects.last_mut() {
+            place.is_passing = true;
+        }
     }
 
     /// Returns whether it has no effect.
@@ -214,19 +237,32 @@ impl Effects for Unit {
 }
 
 impl Record {
+    /// The number of the first unit.
+    const FIRST: u64 = 2;
+
     pub(crate) fn new(loading: Arc<Loading>) -> Record {
-        Record { is_on: AtomicBool::new(false), order: Order::new(BUFFERS), taker: Taker::default(), loading }
+        let (taker, streamer) = (Taker::default(), Taker::default());
+        Record { is_for: AtomicU8::new(0), order: Order::new(BUFFERS), taker, streamer, loading }
     }
 
     /// Returns whether changes are recorded.
     #[inline]
     pub(crate) fn is_on(&self) -> bool {
-        self.is_on.load(Ordering::Relaxed)
+        self.is_for.load(Ordering::Relaxed) != 0
     }
 
-    /// Sets whether changes are recorded. The gate is closed.
-    pub(crate) fn set(&self, is_on: bool) {
-        self.is_on.store(is_on, Ordering::SeqCst);
+    /// Returns whether changes are recorded for this.
+    #[inline]
+    pub(crate) fn is_for(&self, what: For) -> bool {
+        self.is_for.load(Ordering::Relaxed) & what as u8 != 0
+    }
+
+    /// Sets whether changes are recorded for this. The gate is closed.
+    pub(crate) fn set(&self, what: For, is_on: bool) {
+        match is_on {
+            true => self.is_for.fetch_or(what as u8, Ordering::SeqCst),
+            false => self.is_for.fetch_and(!(what as u8), Ordering::SeqCst),
+        };
     }
 
     /// Returns the number of the last unit. All changes that this thread has made or seen have this number or a lower one.
@@ -238,6 +274,11 @@ impl Record {
     /// Lets nothing behind the last unit be passed on, and returns its number. The gate is closed.
     pub(crate) fn set_barrier(&self) -> u64 {
         self.order.set_barrier()
+    }
+
+    /// Returns the number up to which units may be passed on.
+    pub(crate) fn barrier(&self) -> u64 {
+        self.order.barrier()
     }
 
     /// Lets everything be passed on.
@@ -261,6 +302,7 @@ impl Record {
         if !COMMITS.get() {
             self.taker.wake();
         }
+        self.streamer.wake();
     }
 
     /// Returns where it is told that too much waits.
@@ -275,14 +317,34 @@ impl Record {
         }
     }
 
-    /// Makes this thread the one that takes units.
+    /// Makes this thread the one that takes units for the append-only file.
     pub(crate) fn set_taker(&self) {
-        *self.taker.thread.lock() = Some(std::thread::current());
+        self.taker.set();
     }
 
-    /// Parks this thread, which takes units, until it is woken, if `for_units` also until there are units.
+    /// Parks this thread, which takes units for the append-only file, until it is woken, if `for_units` also until there
+    /// are units.
     pub(crate) fn sleep(&self, timeout: Option<Duration>, for_units: bool) {
-        self.taker.is_asleep.store(for_units, Ordering::SeqCst);
+        self.sleep_as(&self.taker, timeout, for_units);
+    }
+
+    /// Makes this thread the one that takes units for the replication stream.
+    pub(crate) fn set_streamer(&self) {
+        self.streamer.set();
+    }
+
+    /// Parks this thread, which takes units for the replication stream, until it is woken, or there are units.
+    pub(crate) fn sleep_as_streamer(&self) {
+        self.sleep_as(&self.streamer, None, true);
+    }
+
+    /// Wakes the thread that takes units for the replication stream.
+    pub(crate) fn wake_streamer(&self) {
+        self.streamer.unpark();
+    }
+
+    fn sleep_as(&self, taker: &Taker, timeout: Option<Duration>, for_units: bool) {
+        taker.is_asleep.store(for_units, Ordering::SeqCst);
         // Whoever has not seen that has drawn a number before, and counted the bytes before that.
         self.last();
         if !for_units || self.waiting() == 0 {
@@ -291,23 +353,33 @@ impl Record {
                 None => std::thread::park(),
             }
         }
-        self.taker.is_asleep.store(false, Ordering::SeqCst);
+        taker.is_asleep.store(false, Ordering::SeqCst);
     }
 
-    /// Wakes the thread that takes units, if it sleeps until there are some.
+    /// Wakes the thread that takes units for the append-only file, if it sleeps until there are some.
     pub(crate) fn wake_sleeping_taker(&self) {
         self.taker.wake();
     }
 
-    /// Wakes the thread that takes units.
+    /// Wakes the thread that takes units for the append-only file.
     pub(crate) fn wake_taker(&self) {
-        if let Some(thread) = &*self.taker.thread.lock() {
-            thread.unpark();
-        }
+        self.taker.unpark();
     }
 }
 
 impl Taker {
+    /// Makes this thread the one that is woken.
+    fn set(&self) {
+        *self.thread.lock() = Some(std::thread::current());
+    }
+
+    /// Wakes the thread.
+    fn unpark(&self) {
+        if let Some(thread) = &*self.thread.lock() {
+            thread.unpark();
+        }
+    }
+
     /// Wakes the thread if it sleeps.
     #[inline]
     fn wake(&self) {

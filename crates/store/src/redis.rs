@@ -49,7 +49,6 @@ zremrangebyrank zremrangebyscore zrevrange zrevrangebylex zrevrangebyscore zrevr
 zunionstore";
 
 const DEBUGGER: &str = "there is no debugger of scripts; redis.log writes to the log, and SCRIPT PS shows what runs";
-const REPLICATION: &str = "replication is not available yet";
 const CLUSTER: &str = "the store is one node that has every slot";
 const MODULES: &str = "modules are not supported";
 const TRACKING: &str = "client tracking is not available yet";
@@ -60,16 +59,13 @@ const REASONS: &[(&str, &str)] = &[
     ("client|caching", TRACKING),
     ("client|tracking", TRACKING),
     ("cluster|", CLUSTER),
-    ("failover", REPLICATION),
+    ("failover", "not available yet"),
     ("migrate", CLUSTER),
     ("module", MODULES),
     ("pfdebug", INTERNAL),
     ("pfselftest", INTERNAL),
-    ("psync", REPLICATION),
-    ("replconf", REPLICATION),
     ("restore-asking", CLUSTER),
     ("script|debug", DEBUGGER),
-    ("sync", REPLICATION),
 ];
 
 /// Returns every name, in alphabetical order; subcommands follow their container.
@@ -154,7 +150,7 @@ mod tests {
             };
             assert_eq!(said.as_deref(), expected);
         };
-        check("PSync", Some("ERR unknown command 'PSync': replication is not available yet"));
+        check("FailOver", Some("ERR unknown command 'FailOver': not available yet"));
         check("script DEBUG", Some(&format!("ERR unknown subcommand 'DEBUG' of SCRIPT: {DEBUGGER}")));
         check(
             "client TRACKING",

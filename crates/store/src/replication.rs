@@ -1,80 +1,395 @@
-//! Replication: the stream of changes that a master sends to its replicas.
+//! Replication: the stream of changes, the replicas that get it, and the history that makes two streams comparable.
+//!
+//! The stream is the [record](crate::record) as bytes, in the form of the append-only file: what a replica executes to have
+//! the data set of its master. Each byte has an offset, the first one 1, and a history has an identifier; so a replica
+//! whose link was cut asks for the byte behind its last one, and continues if the history is the same and the *backlog*
+//! reaches that far back. A server that stops following keeps the identifier of its master as its second one, up to the
+//! offset that it had: others that followed the same master continue with it.
+//!
+//! A replica that cannot continue gets the whole data set ([`sync`]): the moment of its cut has an offset, and the
+//! stream goes on behind that. A server that follows another one passes the bytes of its master on, unchanged.
+//!
+//! The blocks of the stream are shared by all replicas and the backlog. A replica that falls behind keeps the blocks from
+//! its position on in memory, up to `client-output-buffer-limit replica`; then it is disconnected.
 
 pub(crate) mod link;
+pub(crate) mod replica;
+mod stream;
+pub(crate) mod sync;
 
-use std::hash::{BuildHasher, RandomState};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::task::Waker;
+use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
+
+use crate::memory::Memory;
+use crate::outbox::OutputLimit;
+use replica::{Phase, Replica};
+use stream::Stream;
 
 /// The name of a history: 40 hexadecimal digits.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) struct ReplicationId([u8; 40]);
 
 impl ReplicationId {
-    /// Returns another one than any before.
+    /// The one of no history.
+    pub(crate) const NONE: ReplicationId = ReplicationId([b'0'; 40]);
+
+    /// Returns a new one.
     pub(crate) fn random() -> ReplicationId {
-        let part = || RandomState::new().hash_one(0_u8);
-        let text = format!("{:016x}{:016x}{:08x}", part(), part(), part() as u32);
-        ReplicationId::parse(text.as_bytes()).expect("forty digits")
+        use std::hash::{BuildHasher, RandomState};
+        let part = |number: u8| RandomState::new().hash_one((Instant::now(), number));
+        let text = format!("{:016x}{:016x}{:08x}", part(0), part(1), part(2) as u32);
+        ReplicationId::parse(text.as_bytes()).unwrap_or(ReplicationId::NONE)
     }
 
-    /// Reads 40 hexadecimal digits.
+    /// Reads one.
     pub(crate) fn parse(text: &[u8]) -> Option<ReplicationId> {
         let digits: [u8; 40] = text.try_into().ok()?;
         digits.iter().all(u8::is_ascii_hexdigit).then_some(ReplicationId(digits))
+    }
+
+    pub(crate) fn text(&self) -> &str {
+        std::str::from_utf8(&self.0).unwrap_or_default()
     }
 }
 
 impl std::fmt::Display for ReplicationId {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        self.0.iter().try_for_each(|digit| write!(f, "{}", char::from(*digit)))
+        f.write_str(self.text())
     }
 }
 
 impl std::fmt::Debug for ReplicationId {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "{self}")
+        f.write_str(self.text())
     }
 }
 
-/// The stream of a store.
-pub(crate) struct Replication(Mutex<(ReplicationId, u64)>);
+/// The parameters of a master.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct ReplicationOptions {
+    /// `repl-backlog-size`.
+    pub(crate) backlog_bytes: u64,
+    /// `repl-backlog-ttl`; zero: it is kept for good.
+    pub(crate) backlog_ttl: Duration,
+    /// `repl-timeout`.
+    pub(crate) timeout: Duration,
+    /// `repl-ping-replica-period`.
+    pub(crate) ping_each: Duration,
+    /// `repl-diskless-sync`, `-delay`, `-max-replicas`.
+    pub(crate) is_diskless: bool,
+    pub(crate) diskless_delay: Duration,
+    pub(crate) diskless_max: u32,
+    /// `client-output-buffer-limit replica`.
+    pub(crate) output_limit: OutputLimit,
+    /// `min-replicas-to-write` and `min-replicas-max-lag`.
+    pub(crate) min_replicas: u32,
+    pub(crate) max_lag: Duration,
+}
+
+impl Default for ReplicationOptions {
+    fn default() -> ReplicationOptions {
+        ReplicationOptions {
+            backlog_bytes: 1 << 20,
+            backlog_ttl: Duration::from_secs(3600),
+            timeout: Duration::from_secs(60),
+            ping_each: Duration::from_secs(10),
+            is_diskless: true,
+            diskless_delay: Duration::from_secs(5),
+            diskless_max: 0,
+            output_limit: OutputLimit { hard: 256 << 20, soft: 64 << 20, soft_s: 60 },
+            min_replicas: 0,
+            max_lag: Duration::from_secs(10),
+        }
+    }
+}
+
+/// The replication of a store.
+pub(crate) struct Replication {
+    state: Mutex<State>,
+    options: Mutex<Arc<ReplicationOptions>>,
+    /// The end of the stream.
+    offset: AtomicU64,
+    /// Whether clients wait for replicas.
+    is_awaited: AtomicBool,
+    /// Whether the stream is that of a master.
+    is_following: AtomicBool,
+    pub(crate) figures: Figures,
+}
+
+/// Counters of INFO.
+#[derive(Default)]
+pub(crate) struct Figures {
+    pub(crate) full: AtomicU64,
+    pub(crate) partial: AtomicU64,
+    pub(crate) partial_refused: AtomicU64,
+    pub(crate) output_bytes: AtomicU64,
+}
+
+struct State {
+    id: ReplicationId,
+    /// The identifier of an earlier history, and the first offset that is not of it.
+    second: Option<(ReplicationId, u64)>,
+    stream: Stream,
+    replicas: Vec<Arc<Replica>>,
+    /// Clients that wait for replicas.
+    waiting: Vec<Waker>,
+    /// Since when there have been no replicas.
+    alone_since: Instant,
+    pinged_at: Instant,
+}
+
+/// What INFO tells.
+#[derive(Clone, Debug)]
+pub(crate) struct Told {
+    pub(crate) id: ReplicationId,
+    pub(crate) second: Option<(ReplicationId, u64)>,
+    pub(crate) offset: u64,
+    pub(crate) has_backlog: bool,
+    pub(crate) backlog_bytes: u64,
+    /// The offset of the first byte of the backlog, and the number of its bytes.
+    pub(crate) backlog_first: u64,
+    pub(crate) backlog_len: u64,
+    /// The bytes of the blocks beyond the backlog.
+    pub(crate) behind_bytes: u64,
+}
 
 impl Replication {
-    pub(crate) fn new() -> Replication {
-        Replication(Mutex::new((ReplicationId::random(), 0)))
+    pub(crate) fn new(memory: Arc<Memory>) -> Replication {
+        let now = Instant::now();
+        Replication {
+            state: Mutex::new(State {
+                id: ReplicationId::random(),
+                second: None,
+                stream: Stream::new(memory),
+                replicas: Vec::new(),
+                waiting: Vec::new(),
+                alone_since: now,
+                pinged_at: now,
+            }),
+            options: Mutex::default(),
+            offset: AtomicU64::new(0),
+            is_awaited: AtomicBool::new(false),
+            is_following: AtomicBool::new(false),
+            figures: Figures::default(),
+        }
     }
 
-    /// Returns the name of the history.
+    pub(crate) fn options(&self) -> Arc<ReplicationOptions> {
+        self.options.lock().clone()
+    }
+
+    pub(crate) fn set_options(&self, options: ReplicationOptions) {
+        *self.options.lock() = Arc::new(options);
+    }
+
+    /// Returns the identifier of the history.
     pub(crate) fn id(&self) -> ReplicationId {
-        self.0.lock().0
+        self.state.lock().id
     }
 
     /// Returns the end of the stream so far.
     pub(crate) fn offset(&self) -> u64 {
-        self.0.lock().1
+        self.offset.load(Ordering::SeqCst)
     }
 
-    /// From now on the stream is a master's.
-    pub(crate) fn follow(&self) {}
+    /// Returns whether the stream is that of a master.
+    pub(crate) fn is_following(&self) -> bool {
+        self.is_following.load(Ordering::SeqCst)
+    }
 
-    /// Takes over the history of a master.
+    /// Returns the replicas.
+    pub(crate) fn replicas(&self) -> Vec<Arc<Replica>> {
+        self.state.lock().replicas.clone()
+    }
+
+    pub(crate) fn told(&self) -> Told {
+        let state = self.state.lock();
+        let (first, len) = state.stream.backlog(self.options().backlog_bytes);
+        Told {
+            id: state.id,
+            second: state.second,
+            offset: self.offset(),
+            has_backlog: state.stream.is_kept(),
+            backlog_bytes: self.options().backlog_bytes,
+            backlog_first: first,
+            backlog_len: len,
+            behind_bytes: state.stream.held() - len,
+        }
+    }
+
+    /// Appends bytes to the stream.
+    pub(crate) fn feed(&self, bytes: &[u8]) {
+        let options = self.options();
+        let woken = {
+            let mut state = self.state.lock();
+            let State { stream, replicas, .. } = &mut *state;
+            stream.append(bytes);
+            let end = stream.end();
+            self.offset.store(end, Ordering::SeqCst);
+            replicas.iter().for_each(|replica| replica.check_limit(end, &options));
+            let present = replicas.iter().filter(|replica| !replica.is_gone());
+            stream.trim(options.backlog_bytes, present.filter_map(|replica| replica.position()).min());
+            replicas.iter().filter(|replica| replica.wants_stream()).cloned().collect::<Vec<_>>()
+        };
+        woken.iter().for_each(|replica| replica.wake());
+    }
+
+    /// Moves bytes of the stream from a position on to the end of `out`. Returns the position behind them; [`None`] if the
+    /// stream does not have them any more.
+    fn read(&self, position: u64, most: usize, out: &mut Vec<u8>) -> Option<u64> {
+        let state = self.state.lock();
+        let count = state.stream.read(position, most, out)?;
+        self.figures.output_bytes.fetch_add(count as u64, Ordering::Relaxed);
+        Some(position + count as u64)
+    }
+
+    /// Adds a replica, which may continue behind this byte of a history. Returns whether it may; otherwise it waits for the
+    /// data set.
+    pub(crate) fn add(&self, replica: &Arc<Replica>, asked: Option<(ReplicationId, u64)>) -> bool {
+        let mut state = self.state.lock();
+        let continues = asked.is_some_and(|(id, next)| {
+            let is_history = id == state.id || state.second.is_some_and(|(second, end)| id == second && next <= end);
+            is_history && next > 0 && state.stream.reaches(next - 1)
+        });
+        if let Some((_, next)) = asked.filter(|_| continues) {
+            replica.go_on_from(next - 1);
+        } else if state.replicas.is_empty() && !state.stream.is_kept() && !self.is_following() {
+            // Changes that nobody was told of make another history.
+            state.id = ReplicationId::random();
+            state.second = None;
+        }
+        state.replicas.push(replica.clone());
+        continues
+    }
+
+    /// Removes a replica.
+    pub(crate) fn remove(&self, replica: &Replica) {
+        replica.leave();
+        let woken = {
+            let mut state = self.state.lock();
+            state.replicas.retain(|known| !std::ptr::eq(&**known, replica));
+            state.alone_since = Instant::now();
+            std::mem::take(&mut state.waiting)
+        };
+        woken.into_iter().for_each(Waker::wake);
+    }
+
+    /// Keeps a backlog from now on.
+    fn keep_backlog(&self) {
+        let mut state = self.state.lock();
+        let offset = self.offset();
+        state.stream.keep(offset);
+    }
+
+    /// Forgets the backlog: what changes from now on is of another history.
+    fn forget_backlog(&self) {
+        let mut state = self.state.lock();
+        state.stream.clear();
+        state.id = ReplicationId::random();
+        state.second = None;
+    }
+
+    /// Returns whether there have been no replicas for so long that the backlog is not kept any longer.
+    fn is_forgotten(&self) -> bool {
+        let ttl = self.options().backlog_ttl;
+        let state = self.state.lock();
+        let is_alone = state.replicas.is_empty() && state.stream.is_kept() && !self.is_following();
+        is_alone && !ttl.is_zero() && state.alone_since.elapsed() >= ttl
+    }
+
+    /// Returns whether it is time for a sign of life in the stream.
+    fn is_time_to_ping(&self) -> bool {
+        let each = self.options().ping_each;
+        let mut state = self.state.lock();
+        let is_time = !state.replicas.is_empty() && state.pinged_at.elapsed() >= each;
+        if is_time {
+            state.pinged_at = Instant::now();
+        }
+        is_time
+    }
+
+    /// Returns the number of replicas that have acknowledged this offset; with `files`, that have it on their disks.
+    pub(crate) fn acknowledged(&self, offset: u64, in_files: bool) -> usize {
+        let has = |replica: &&Arc<Replica>| {
+            replica.phase() == Phase::Online && replica.acknowledged(in_files).is_some_and(|acked| acked >= offset)
+        };
+        self.state.lock().replicas.iter().filter(has).count()
+    }
+
+    /// Returns the number of replicas that are not too far behind.
+    pub(crate) fn good(&self) -> usize {
+        let max_lag = self.options().max_lag;
+        let is_good = |replica: &&Arc<Replica>| replica.phase() == Phase::Online && replica.lag() <= max_lag;
+        self.state.lock().replicas.iter().filter(is_good).count()
+    }
+
+    /// Wakes a client when a replica acknowledges something, or is gone.
+    pub(crate) fn listen(&self, waker: &Waker) {
+        self.is_awaited.store(true, Ordering::SeqCst);
+        let mut state = self.state.lock();
+        state.waiting.retain(|known| !known.will_wake(waker));
+        state.waiting.push(waker.clone());
+    }
+
+    /// Records what a replica has acknowledged.
+    pub(crate) fn acknowledge(&self, replica: &Replica, offset: u64, file_offset: Option<u64>) {
+        replica.acknowledge(offset, file_offset);
+        if self.is_awaited.swap(false, Ordering::SeqCst) {
+            let woken = std::mem::take(&mut self.state.lock().waiting);
+            woken.into_iter().for_each(Waker::wake);
+        }
+    }
+
+    /// Begins to follow a master: the stream is what comes from it.
+    pub(crate) fn set_following(&self, is_following: bool) {
+        self.is_following.store(is_following, Ordering::SeqCst);
+    }
+
+    /// After a full sync: the history of the master, at this offset. Own replicas have to ask again.
     pub(crate) fn restart_at(&self, id: ReplicationId, offset: u64) {
-        *self.0.lock() = (id, offset);
+        let dropped = {
+            let mut state = self.state.lock();
+            (state.id, state.second) = (id, None);
+            state.stream.clear();
+            self.offset.store(offset, Ordering::SeqCst);
+            state.stream.keep(offset);
+            state.replicas.clone()
+        };
+        dropped.iter().for_each(|replica| replica.disconnect());
     }
 
-    /// Takes over another name of the same history.
+    /// The master continues the history under another identifier.
     pub(crate) fn continue_as(&self, id: ReplicationId) {
-        self.0.lock().0 = id;
+        let dropped = {
+            let mut state = self.state.lock();
+            state.second = Some((state.id, self.offset() + 1));
+            state.id = id;
+            state.replicas.clone()
+        };
+        // They learn the new identifier when they ask again.
+        dropped.iter().for_each(|replica| replica.disconnect());
     }
 
-    /// Adds bytes of the master's stream that were applied.
+    /// Appends bytes of the master's stream that were applied.
     pub(crate) fn relay(&self, bytes: &[u8]) {
-        self.0.lock().1 += bytes.len() as u64;
+        self.feed(bytes);
     }
 
-    /// Promotion.
-    pub(crate) fn lead(&self) {
-        self.0.lock().0 = ReplicationId::random();
+    /// Continues the history of the master under an own identifier.
+    fn shift_id(&self) {
+        let dropped = {
+            let mut state = self.state.lock();
+            state.second = Some((state.id, self.offset() + 1));
+            state.id = ReplicationId::random();
+            state.replicas.clone()
+        };
+        dropped.iter().for_each(|replica| replica.disconnect());
     }
 }
+
+#[cfg(test)]
+mod tests;

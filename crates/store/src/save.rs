@@ -31,6 +31,7 @@ use crate::gate::Closed;
 use crate::hold::{KeyList, Ticket};
 use crate::load::{Existing, LoadOptions};
 use crate::pass::{Locked, Longest, Manner, Pass, Passed, Sink};
+use crate::replication::sync::Medium;
 use crate::snapshot::{Accesses, Form};
 use crate::thread::{self, block_on};
 use crate::{Inner, Store};
@@ -166,6 +167,8 @@ pub(crate) enum Kind {
     Background,
     /// A new base of the append-only file.
     Rewrite(Basis),
+    /// The data set for replicas.
+    Sync(Medium),
 }
 
 /// One save, or one rewrite of the append-only file.
@@ -396,7 +399,7 @@ impl Store {
             (of_job.pass.as_ref().map_or(0, |pass| pass.keys()), of_job.keys_total)
         });
         SaveFigures {
-            is_running: job.is_some_and(|job| !job.is_rewrite()),
+            is_running: job.is_some_and(|job| matches!(job.kind, Kind::Save | Kind::Background | Kind::Sync(_))),
             is_background: job.is_some_and(|job| job.kind == Kind::Background),
             changes: changes.saturating_sub(state.changes),
             last_s: state.last_s,
@@ -495,7 +498,7 @@ impl Inner {
         let saving = self.saver.saving();
         let Some(inner) = self.this.upgrade() else { return Err(NotSaved::Nowhere) };
         let files = match kind {
-            Kind::Rewrite(_) => None,
+            Kind::Rewrite(_) | Kind::Sync(_) => None,
             Kind::Save | Kind::Background => Some(self.saver.files().ok_or(NotSaved::Nowhere)?),
         };
         let job = Arc::new(Job {
@@ -517,6 +520,7 @@ impl Inner {
         let of_thread = job.clone();
         let thread = std::thread::Builder::new().name("store-save".into()).spawn(move || match (kind, files) {
             (Kind::Rewrite(basis), _) => inner.run_rewrite(&of_thread, basis, &saving),
+            (Kind::Sync(medium), _) => inner.run_sync(&of_thread, medium, &saving),
             (_, Some(files)) => inner.run_save(&of_thread, &*files, &saving),
             (_, None) => unreachable!("seen above"),
         });
@@ -524,6 +528,7 @@ impl Inner {
             match kind {
                 Kind::Rewrite(basis) => self.end_rewrite(&job, basis, Err(fault)),
                 Kind::Save | Kind::Background => self.end_save(&job, Err(fault), 0),
+                Kind::Sync(_) => self.end_sync(&job, &[], Err(fault)),
             }
         }
         Ok(job)
@@ -623,7 +628,8 @@ impl Inner {
         let settings = Settings { compression, ..Settings::new(now_ms) };
         let accesses = Accesses::of(self.memory.policy(), ticks_of_ms(now_ms), &self.limits);
         let form = Some(Form { settings, accesses }).filter(|_| !job.is_cancelled.load(Ordering::SeqCst));
-        let databases = self.keyspace.cut(&closed, form, job.is_rewrite());
+        let outlives_flush = matches!(job.kind, Kind::Rewrite(_) | Kind::Sync(_));
+        let databases = self.keyspace.cut(&closed, form, outlives_flush);
         let result = at_cut();
         let libraries = self.scripts.libraries.all();
         self.saver.longest_gate_us.fetch_max(start.elapsed().as_micros() as u64, Ordering::Relaxed);
@@ -697,8 +703,7 @@ impl Inner {
         file: io::Result<Replacement<'f>>,
         saving: &Saving,
     ) -> io::Result<Option<Replacement<'f>>> {
-        let cores = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
-        let threads = cores.min(THREADS_MAX);
+        let threads = sweepers();
         let mut contents = Contents::default();
         contents.add(first.summed());
         let begun = file.and_then(|mut file| {
@@ -769,6 +774,11 @@ impl Inner {
         self.set_refuses();
         job.end(result.unwrap_or(SaveEnd::Failed));
     }
+}
+
+/// Returns the number of threads that go through the stripes.
+pub(crate) fn sweepers() -> usize {
+    std::thread::available_parallelism().map_or(1, std::num::NonZero::get).min(THREADS_MAX)
 }
 
 /// A file that is being written.

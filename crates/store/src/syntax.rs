@@ -199,6 +199,7 @@ pubsub|shardnumsub [shardchannel...]
 punsubscribe [pattern:p...]
 rename key:k newkey:k1
 renamenx key:k newkey:k1
+psync replicationid offset:i
 replicaof args=<host-port=(host port:i)|no-one=(NO ONE)>
 restore key:k ttl:i serialized-value [REPLACE] [ABSTTL] [IDLETIME seconds:i] [FREQ frequency:i] [STICK]
 rpop key:k [count:i]

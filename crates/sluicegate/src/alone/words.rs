@@ -29,7 +29,7 @@ on the command line come after the file's. A single '-' at the end reads directi
   -h, --help            print this
 
 RDB files are loaded and saved as in Redis; by default only under its name, or with a file, 'save' has save points.
-'--replicaof "HOST PORT"' follows a master.
+'--replicaof HOST PORT' follows a master.
 docs/reference/commands.md lists all commands and parameters.
 
 signals:

@@ -8,7 +8,7 @@ use sluicegate_testkit::{Client, RedisServer};
 
 use super::parts::{BaseFormat, Found, Parts, PartsFault};
 use super::read::{AofReader, EndKind, Event};
-use super::write::{Effect, Log, encode};
+use super::write::{Effect, Log, Written, encode};
 use crate::files::simulated::{Disk, Plan, on_disks};
 use crate::files::{Directory, Files, Replacement};
 
@@ -29,16 +29,22 @@ fn unit_end(number: u64) -> u64 {
     if number.is_multiple_of(4) { number + 3 } else { number + 1 }
 }
 
-fn append(log: &mut Log, from: u64) -> u64 {
+fn append(log: &mut Written, from: u64) -> u64 {
     let commands: Vec<_> = (from..unit_end(from)).map(command).collect();
-    log.append(commands.iter().map(|(database, command)| Effect { database: *database, command, start: 0, long: &[] }));
+    log.append(commands.iter().map(|(database, command)| Effect {
+        database: *database,
+        is_passing: false,
+        command,
+        start: 0,
+        long: &[],
+    }));
     unit_end(from)
 }
 
 /// A process: appends numbered commands.
 struct Process {
     parts: Parts,
-    log: Log,
+    log: Written,
     /// The number of commands so far.
     count: u64,
     /// How many there were at which positions.
@@ -99,7 +105,7 @@ impl Process {
                 let mut file = parts.directory().append(&last.name)?;
                 file.truncate(whole)?;
                 file.sync_data()?;
-                Log::new(file, whole, 0)
+                Written::new(Log::new(file, whole, 0))
             }
             None => {
                 assert_eq!(found, Found::Nothing);
@@ -107,7 +113,7 @@ impl Process {
                 write_base(&mut parts, 0, part.seq, |parts, base, seq| {
                     parts.replace_base(base, BaseFormat::Commands, seq, Some(part))
                 })?;
-                Log::new(file, 0, 0)
+                Written::new(Log::new(file, 0, 0))
             }
         };
         Ok(Process { parts, log, count, ends: vec![(0, count)] })
@@ -139,7 +145,7 @@ impl Process {
 
     fn begin_anew(&mut self) -> io::Result<()> {
         let (part, file) = self.parts.create_increment()?;
-        let mut log = Log::unnamed(file, self.log.appended(), self.log.durable());
+        let mut log = Written::new(Log::unnamed(file, self.log.appended(), self.log.durable()));
         let (cut, before) = (self.count, self.ends.len());
         self.count = append(&mut log, self.count);
         self.ends.push((log.appended(), self.count));
@@ -165,7 +171,7 @@ impl Process {
         let (part, file) = self.parts.create_increment()?;
         let (first_kept, cut) = (part.seq, self.count);
         self.parts.add_increment(part)?;
-        self.log = Log::new(file, 0, self.log.appended());
+        self.log = Written::new(Log::new(file, 0, self.log.appended()));
         self.append();
         self.log.annotate(self.count);
         self.log.flush()?;

@@ -25,8 +25,8 @@ const BUFFER_KEPT: usize = 4 << 20;
 
 /// Commands in the format of the file.
 #[derive(Debug, Default)]
-struct Encoder {
-    out: Vec<u8>,
+pub(crate) struct Encoder {
+    pub(crate) out: Vec<u8>,
     /// The database of the last command of this increment.
     database: Option<u32>,
     /// The time of the last annotation, in Unix seconds.
@@ -59,28 +59,51 @@ pub(crate) fn encode_head(kind: u8, number: usize, out: &mut Vec<u8>) {
 
 impl Encoder {
     /// Appends commands that have their effects at once.
-    fn unit<'e>(&mut self, effects: impl ExactSizeIterator<Item = Effect<'e>>) {
-        let is_several = effects.len() > 1;
-        for (index, effect) in effects.enumerate() {
-            let database = effect.database;
-            if self.database != Some(database) {
-                self.database = Some(database);
-                let number = database.to_string();
-                encode([&b"SELECT"[..], number.as_bytes()].into_iter(), &mut self.out);
+    pub(crate) fn unit<'e>(&mut self, effects: impl ExactSizeIterator<Item = Effect<'e>>) {
+        // Nearly every unit has one effect.
+        let is_single = effects.len() == 1;
+        let mut effects = effects.filter(|effect| !effect.is_passing).peekable();
+        let mut is_first = true;
+        let mut is_several = false;
+        while let Some(effect) = effects.next() {
+            self.select(effect.database);
+            if is_first && !is_single && effects.peek().is_some() {
+                // As Redis: the first SELECT comes before MULTI.
+                is_several = true;
+                self.begin_transaction();
             }
-            // As Redis: the first SELECT comes before MULTI.
-            if is_several && index == 0 {
-                self.out.extend_from_slice(b"*1\r\n$5\r\nMULTI\r\n");
-            }
+            is_first = false;
             effect.write(&mut self.out);
         }
         if is_several {
-            self.out.extend_from_slice(b"*1\r\n$4\r\nEXEC\r\n");
+            self.end_transaction();
         }
     }
 
+    /// Lets commands have their effects in a database.
+    pub(crate) fn select(&mut self, database: u32) {
+        if self.database != Some(database) {
+            self.database = Some(database);
+            let mut digits = itoa::Buffer::new();
+            encode([&b"SELECT"[..], digits.format(database).as_bytes()].into_iter(), &mut self.out);
+        }
+    }
+
+    /// Forgets the database of the last command, so that the next one names its own.
+    pub(crate) fn forget_database(&mut self) {
+        self.database = None;
+    }
+
+    pub(crate) fn begin_transaction(&mut self) {
+        self.out.extend_from_slice(b"*1\r\n$5\r\nMULTI\r\n");
+    }
+
+    pub(crate) fn end_transaction(&mut self) {
+        self.out.extend_from_slice(b"*1\r\n$4\r\nEXEC\r\n");
+    }
+
     /// Appends the time, unless that of the second was appended already.
-    fn annotate(&mut self, now_s: u64) {
+    pub(crate) fn annotate(&mut self, now_s: u64) {
         if now_s > self.annotated_s {
             self.annotated_s = now_s;
             self.out.extend_from_slice(format!("#TS:{now_s}\r\n").as_bytes());
@@ -92,6 +115,8 @@ impl Encoder {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Effect<'e> {
     pub(crate) database: u32,
+    /// Whether only replicas are told of it.
+    pub(crate) is_passing: bool,
     pub(crate) command: &'e [u8],
     /// The position of `command` among others, by which long words find their place.
     pub(crate) start: usize,
@@ -118,7 +143,8 @@ pub(crate) struct Log {
     file: Box<dyn File>,
     /// The length of the file, up to the last successful write.
     length: u64,
-    encoder: Encoder,
+    /// What was appended and is not written.
+    out: Vec<u8>,
     written: u64,
     /// The position up to which this file, the increments before it and the base have been synced.
     synced: u64,
@@ -131,15 +157,7 @@ pub(crate) struct Log {
 impl Log {
     /// Appends to an increment of so many bytes that a manifest names. What was appended before this position is durable.
     pub(crate) fn new(file: Box<dyn File>, length: u64, position: u64) -> Log {
-        Log {
-            file,
-            length,
-            encoder: Encoder::default(),
-            written: position,
-            synced: position,
-            unnamed: None,
-            is_sound: true,
-        }
+        Log { file, length, out: Vec::new(), written: position, synced: position, unnamed: None, is_sound: true }
     }
 
     /// Appends to an empty increment that no manifest names yet. What was appended before `position` will be in a base
@@ -153,20 +171,18 @@ impl Log {
         self.unnamed = None;
     }
 
-    /// Appends commands that have their effects at once. Returns the position of their end.
-    pub(crate) fn append<'e>(&mut self, effects: impl ExactSizeIterator<Item = Effect<'e>>) -> u64 {
-        self.encoder.unit(effects);
+    /// Appends encoded commands, whole ones, and leaves `commands` empty. Returns the position of their end.
+    pub(crate) fn append(&mut self, commands: &mut Vec<u8>) -> u64 {
+        match self.out.is_empty() {
+            true => std::mem::swap(&mut self.out, commands),
+            false => self.out.append(commands),
+        }
         self.appended()
-    }
-
-    /// Appends an annotation with the time, once a second: `aof-timestamp-enabled`.
-    pub(crate) fn annotate(&mut self, now_s: u64) {
-        self.encoder.annotate(now_s);
     }
 
     /// Returns the position of the last command's end.
     pub(crate) fn appended(&self) -> u64 {
-        self.written + self.encoder.out.len() as u64
+        self.written + self.out.len() as u64
     }
 
     /// Returns the position up to which commands are in the file.
@@ -187,7 +203,7 @@ impl Log {
 
     /// Returns the number of bytes that wait to be written.
     pub(crate) fn waiting(&self) -> usize {
-        self.encoder.out.len()
+        self.out.len()
     }
 
     /// Returns whether the file is of use; it is not after a sync has failed.
@@ -200,7 +216,7 @@ impl Log {
         if !self.is_sound {
             return Err(unsound());
         }
-        let out = &mut self.encoder.out;
+        let out = &mut self.out;
         let mut done = 0;
         let result = loop {
             if done == out.len() {
@@ -257,6 +273,42 @@ fn unsound() -> io::Error {
     io::Error::other("an earlier sync of the file failed")
 }
 
+/// A log with what encodes its commands, for tests.
+#[cfg(test)]
+pub(crate) struct Written(Log, Encoder);
+
+#[cfg(test)]
+impl Written {
+    pub(crate) fn new(log: Log) -> Written {
+        Written(log, Encoder::default())
+    }
+
+    pub(crate) fn append<'e>(&mut self, effects: impl ExactSizeIterator<Item = Effect<'e>>) -> u64 {
+        self.1.unit(effects);
+        self.0.append(&mut self.1.out)
+    }
+
+    pub(crate) fn annotate(&mut self, now_s: u64) {
+        self.1.annotate(now_s);
+        self.0.append(&mut self.1.out);
+    }
+}
+
+#[cfg(test)]
+impl std::ops::Deref for Written {
+    type Target = Log;
+    fn deref(&self) -> &Log {
+        &self.0
+    }
+}
+
+#[cfg(test)]
+impl std::ops::DerefMut for Written {
+    fn deref_mut(&mut self) -> &mut Log {
+        &mut self.0
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -264,20 +316,20 @@ mod tests {
     use crate::files::simulated::{Disk, Plan};
 
     fn effect(database: u32, command: &[u8]) -> Effect<'_> {
-        Effect { database, command, start: 0, long: &[] }
+        Effect { database, is_passing: false, command, start: 0, long: &[] }
     }
 
     fn effects(database: u32, commands: &[&'static [u8]]) -> Vec<Effect<'static>> {
         commands.iter().map(|command| effect(database, command)).collect()
     }
 
-    fn log(plan: Plan) -> (Disk, Log) {
+    fn log(plan: Plan) -> (Disk, Written) {
         let disk = Disk::new(1, Plan::default());
         let file = disk.append(b"f").expect("no fault");
         disk.sync_directory().expect("no fault");
         let operations = disk.operations();
         disk.plan(|now| *now = Plan { error_at: plan.error_at.map(|(at, code)| (operations + at, code)), ..plan });
-        (disk, Log::new(file, 0, 100))
+        (disk, Written::new(Log::new(file, 0, 100)))
     }
 
     #[test]
@@ -354,7 +406,7 @@ mod tests {
     #[test]
     fn a_file_that_is_not_named_makes_nothing_durable() {
         let disk = Disk::new(1, Plan::default());
-        let mut log = Log::unnamed(disk.append(b"f").expect("no fault"), 500, 200);
+        let mut log = Written::new(Log::unnamed(disk.append(b"f").expect("no fault"), 500, 200));
         let end = log.append(effects(0, &[b"<first>"]).into_iter());
         log.flush().expect("no fault");
         let (position, mut file) = (log.syncable().expect("sound"), disk.append(b"f").expect("no fault"));

@@ -8,6 +8,7 @@ use super::State;
 use crate::Inner;
 use crate::aof::parts::{BaseFormat, Parts};
 use crate::files::{Replacement, SYNCED_EACH, reason};
+use crate::record::For;
 use crate::save::{Basis, Job, Kind, NotSaved, SaveEnd, Saving};
 
 /// Failures after which the next automatic rewrite has to wait, and the longest wait.
@@ -59,7 +60,7 @@ impl Inner {
 
     /// Begins a rewrite that was scheduled, or that the growth of the file asks for.
     pub(crate) fn tick_rewrites(&self) {
-        let is_closed = !self.record.is_on() && !self.appender.is_open();
+        let is_closed = !self.record.is_for(For::File) && !self.appender.is_open();
         let options = self.appender.options();
         let is_due = {
             let mut state = self.appender.state.lock();
@@ -106,7 +107,7 @@ impl Inner {
         let Some(parts) = appender.parts() else { return Ok(SaveEnd::Cancelled) };
         let (pass, first, last) = self.cut_for(job, saving, || {
             if basis == Basis::Anew {
-                self.record.set(true);
+                self.record.set(For::File, true);
             }
             self.record.set_barrier()
         });

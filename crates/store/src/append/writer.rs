@@ -1,6 +1,7 @@
 //! The thread that writes the append-only file.
 
 use std::io;
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
@@ -11,7 +12,7 @@ use crate::aof::manifest::Part;
 use crate::aof::parts::Parts;
 use crate::aof::write::Log;
 use crate::files::{File, reason};
-use crate::record::{Merger, Record};
+use crate::record::outlets::{ForFile, Outlets};
 
 /// The time for which units are gathered if nobody waits for them, and at most if somebody does.
 const GATHERED: Duration = Duration::from_millis(2);
@@ -20,8 +21,6 @@ const LOOKS_EACH: Duration = Duration::from_micros(50);
 /// The time between two syncs with `everysec`, and after which a write that failed is tried again. Shorter in tests, which
 /// have many disks that fail.
 const SECOND: Duration = if cfg!(test) { Duration::from_millis(3) } else { Duration::from_secs(1) };
-/// The bytes that are written at a time.
-const WRITTEN_EACH: usize = 1 << 20;
 /// The time that a sync may take where workers write and sync themselves, in microseconds.
 pub(super) const HELPED_MAX_US: u64 = 300;
 /// The time after which a sync counts as delayed.
@@ -42,7 +41,7 @@ impl Drop for Gone<'_> {
 
 /// Runs the thread, until the writer is stopped.
 pub(super) fn run(appender: &Appender, parts: &Mutex<Parts>, writer: &Mutex<Writer>) {
-    appender.record.set_taker();
+    appender.record().set_taker();
     let _gone = Gone(appender);
     loop {
         let fsync = appender.options().fsync;
@@ -54,7 +53,7 @@ pub(super) fn run(appender: &Appender, parts: &Mutex<Parts>, writer: &Mutex<Writ
             let before = writer.synced;
             writer.cycle(appender, parts);
             // Whoever waited for this sync may send as much again, behind what has come meanwhile.
-            let expected = appender.record.last() + (writer.synced - before);
+            let expected = appender.record().last() + (writer.synced - before);
             let pause = match (fsync, writer.is_behind()) {
                 // Until a failed write is tried again.
                 _ if writer.failed_at.is_some() => Some(SECOND),
@@ -63,8 +62,8 @@ pub(super) fn run(appender: &Appender, parts: &Mutex<Parts>, writer: &Mutex<Writ
             };
             (pause, writer.failed_at.is_some(), expected)
         };
-        appender.record.sleep(pause, !has_failed);
-        if has_failed || appender.record.waiting() == 0 {
+        appender.record().sleep(pause, !has_failed);
+        if has_failed || appender.record().waiting() == 0 {
             continue;
         }
         match fsync {
@@ -79,7 +78,7 @@ pub(super) fn run(appender: &Appender, parts: &Mutex<Parts>, writer: &Mutex<Writ
 fn gather(appender: &Appender, expected: u64) {
     let sync_us = appender.sync_us.load(Ordering::Relaxed);
     let (start, longest) = (Instant::now(), Duration::from_micros(sync_us / 2).min(GATHERED));
-    while sync_us >= HELPED_MAX_US && appender.record.last() < expected && start.elapsed() < longest {
+    while sync_us >= HELPED_MAX_US && appender.record().last() < expected && start.elapsed() < longest {
         std::thread::sleep(LOOKS_EACH);
     }
 }
@@ -89,7 +88,7 @@ struct Opens<'a>(&'a Appender);
 
 impl Drop for Opens<'_> {
     fn drop(&mut self) {
-        self.0.record.lift_barrier();
+        self.0.record().lift_barrier();
     }
 }
 
@@ -97,15 +96,13 @@ impl Drop for Opens<'_> {
 pub(super) struct Writer {
     /// [`None`] until the store has begun anew.
     log: Option<Log>,
-    merger: Merger,
+    outlets: Arc<Outlets>,
     /// The part of a log that no manifest names yet.
     unnamed: Option<Part>,
     /// The numbers up to which units are appended, in the file, and synced.
     appended: u64,
     written: u64,
     synced: u64,
-    /// The number of the last unit of a closed file, which is not followed by others.
-    until: u64,
     /// When the file was synced last, or the last attempt failed.
     synced_at: Instant,
     failed_at: Option<Instant>,
@@ -115,22 +112,21 @@ pub(super) struct Writer {
 }
 
 impl Writer {
-    /// Returns a writer of the units from a number on.
-    pub(super) fn new(log: Log, next: u64) -> Writer {
-        Writer { log: Some(log), ..Writer::closed(next) }
+    /// Returns a writer of the units behind this one.
+    pub(super) fn new(outlets: Arc<Outlets>, log: Log, before: u64) -> Writer {
+        outlets.begin_file(before + 1);
+        Writer { log: Some(log), ..Writer::closed(outlets, before) }
     }
 
-    /// Returns a writer without a file.
-    pub(super) fn closed(next: u64) -> Writer {
-        let before = next - 1;
+    /// Returns a writer without a file, for the units behind this one.
+    pub(super) fn closed(outlets: Arc<Outlets>, before: u64) -> Writer {
         Writer {
             log: None,
-            merger: Merger::new(next),
+            outlets,
             unnamed: None,
             appended: before,
             written: before,
             synced: before,
-            until: u64::MAX,
             synced_at: Instant::now(),
             failed_at: None,
             must_settle: false,
@@ -138,8 +134,9 @@ impl Writer {
         }
     }
 
-    pub(super) fn next_number(&self) -> u64 {
-        self.merger.next_number()
+    /// Returns the number of the last unit in the file.
+    pub(super) fn written(&self) -> u64 {
+        self.written
     }
 
     /// Lets the thread end.
@@ -160,18 +157,20 @@ impl Writer {
     }
 
     fn write(&mut self, appender: &Appender, parts: &Mutex<Parts>) -> io::Result<()> {
-        let Some(log) = &mut self.log else { return Ok(()) };
+        if self.log.is_none() {
+            return Ok(());
+        }
         let options = appender.options();
         if self.must_settle {
             parts.lock().settle()?;
             self.must_settle = false;
         }
-        if options.has_timestamps && appender.record.waiting() > 0 {
+        if options.has_timestamps && self.outlets.waiting() > 0 {
             let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-            log.annotate(now.as_secs());
+            self.outlets.annotate(now.as_secs());
         }
         let start = Instant::now();
-        self.append(appender, u64::MAX)?;
+        self.append()?;
         appender.took("aof-write", start);
         let rests = options.rests_on_rewrite && appender.state.lock().is_rewriting;
         let is_time = match options.fsync {
@@ -201,20 +200,15 @@ impl Writer {
         Ok(())
     }
 
-    /// Appends the units up to a number, and writes them.
-    fn append(&mut self, appender: &Appender, until: u64) -> io::Result<()> {
-        let Writer { log: Some(log), merger, .. } = self else { return Ok(()) };
-        let until = until.min(self.until).min(merger.take(&appender.record));
+    /// Appends the units that were recorded so far, and writes them.
+    fn append(&mut self) -> io::Result<()> {
+        let Writer { log: Some(log), outlets, .. } = self else { return Ok(()) };
+        let mut is_first = true;
         loop {
-            let mut is_some = false;
-            while log.waiting() < WRITTEN_EACH
-                && merger.pass(until, |unit| {
-                    log.append(unit.effects());
-                })
-            {
-                is_some = true;
-            }
-            self.appended = merger.next_number() - 1;
+            // What comes meanwhile is for the next time: syncs must not wait for it.
+            let ForFile { number, is_some } = outlets.take_for_file(is_first, log);
+            is_first = false;
+            self.appended = number;
             log.flush()?;
             self.written = self.appended;
             if !is_some {
@@ -256,7 +250,7 @@ impl Writer {
         if let Some(log) = &self.log {
             state.increment_bytes = log.length();
         }
-        state.backlog = self.log.as_ref().map_or(0, |log| log.waiting() as u64) + appender.record.waiting();
+        state.backlog = self.log.as_ref().map_or(0, |log| log.waiting() as u64) + self.outlets.waiting();
         let error = state.error.clone();
         drop(state);
         match (&before, &error) {
@@ -268,7 +262,7 @@ impl Writer {
             _ => {}
         }
         appender.is_failing.store(is_failing, Ordering::SeqCst);
-        appender.record.loading().refuse_appending(error.filter(|_| is_failing).as_deref());
+        appender.record().loading().refuse_appending(error.filter(|_| is_failing).as_deref());
         if is_named {
             appender.publish(self.synced);
         }
@@ -278,16 +272,16 @@ impl Writer {
     }
 
     /// Writes and syncs the units up to this one, the last.
-    pub(super) fn end(&mut self, appender: &Appender, last: u64) -> io::Result<()> {
-        self.until = last;
-        self.append(appender, last)?;
+    pub(super) fn end(&mut self, last: u64) -> io::Result<()> {
+        self.outlets.end_file(last);
+        self.append()?;
         self.sync()
     }
 
     /// Begins a new increment with the unit after this one: the old one is synced, and a manifest names the new one.
     pub(super) fn rotate(&mut self, appender: &Appender, parts: &Mutex<Parts>, last: u64) -> io::Result<i64> {
         let _opens = Opens(appender);
-        self.append(appender, last)?;
+        self.append()?;
         self.sync()?;
         let mut parts = parts.lock();
         parts.settle()?;
@@ -299,6 +293,7 @@ impl Writer {
         parts.add_increment(part)?;
         self.must_settle = false;
         let position = self.log.as_ref().map_or(0, Log::appended);
+        self.outlets.begin_file(last + 1);
         self.log = Some(Log::new(file, 0, position));
         Ok(seq)
     }
@@ -308,13 +303,12 @@ impl Writer {
         let _opens = Opens(appender);
         let (part, file) = parts.lock().create_increment()?;
         appender.log(2, &format!("Creating AOF incr file {} on background rewrite", part.name.escape_ascii()));
-        self.use_anew(&appender.record, part, file, last);
+        self.use_anew(part, file, last);
         Ok(())
     }
 
-    fn use_anew(&mut self, record: &Record, part: Part, file: Box<dyn File>, last: u64) {
-        self.merger.take(record);
-        while self.merger.pass(last, |_| {}) {}
+    fn use_anew(&mut self, part: Part, file: Box<dyn File>, last: u64) {
+        self.outlets.begin_file(last + 1);
         (self.appended, self.written, self.must_settle) = (last, last, false);
         let (position, durable) = self.log.as_ref().map_or((0, 0), |log| (log.appended(), log.durable()));
         self.log = Some(Log::unnamed(file, position, durable));

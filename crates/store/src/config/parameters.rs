@@ -245,6 +245,18 @@ pub static PARAMETERS: &[Parameter] = &[
         field: Field::Policy(|options| &mut options.maxmemory_policy),
     },
     Parameter {
+        name: "min-replicas-max-lag",
+        live: true,
+        docs: "Seconds for which a replica that counts for min-replicas-to-write may have been silent.",
+        field: Field::Integer(|options| &mut options.replication.max_lag_s, 0, i32::MAX as u32),
+    },
+    Parameter {
+        name: "min-replicas-to-write",
+        live: true,
+        docs: "Replicas without which commands that write are refused; 0 for none.",
+        field: Field::Integer(|options| &mut options.replication.min_replicas, 0, i32::MAX as u32),
+    },
+    Parameter {
         name: "no-appendfsync-on-rewrite",
         live: true,
         docs: "Whether the append-only file is not synced while it is rewritten.",
@@ -288,6 +300,18 @@ pub static PARAMETERS: &[Parameter] = &[
         field: Field::Switch(|options| &mut options.rdb_compression),
     },
     Parameter {
+        name: "repl-backlog-size",
+        live: true,
+        docs: "Bytes of the stream that are kept for replicas that come back.",
+        field: Field::Memory(|options| &mut options.replication.backlog_bytes, 1, i64::MAX as u64),
+    },
+    Parameter {
+        name: "repl-backlog-ttl",
+        live: true,
+        docs: "Seconds without replicas after which these bytes are not kept any longer; 0: they always are.",
+        field: Field::Signed(|options| &mut options.replication.backlog_ttl_s, 0, i64::MAX),
+    },
+    Parameter {
         name: "repl-disable-tcp-nodelay",
         live: true,
         docs: "Whether the packets to a replica wait for more data.",
@@ -299,6 +323,30 @@ pub static PARAMETERS: &[Parameter] = &[
         docs: "When the data set of a master is loaded as it comes, in place of a file in 'dir': disabled, on-empty-db or \
          flush-before-load. A store without 'dir' always does so.",
         field: Field::Loads(|options| &mut options.repl_diskless_load),
+    },
+    Parameter {
+        name: "repl-diskless-sync",
+        live: true,
+        docs: "Whether replicas get the data set without a file.",
+        field: Field::Switch(|options| &mut options.replication.is_diskless),
+    },
+    Parameter {
+        name: "repl-diskless-sync-delay",
+        live: true,
+        docs: "Seconds for which such a transfer waits for further replicas.",
+        field: Field::Integer(|options| &mut options.replication.diskless_delay_s, 0, i32::MAX as u32),
+    },
+    Parameter {
+        name: "repl-diskless-sync-max-replicas",
+        live: true,
+        docs: "The number of replicas with which it does not wait any longer; 0: it always waits.",
+        field: Field::Integer(|options| &mut options.replication.diskless_max, 0, i32::MAX as u32),
+    },
+    Parameter {
+        name: "repl-ping-replica-period",
+        live: true,
+        docs: "Seconds between signs of life to replicas.",
+        field: Field::Integer(|options| &mut options.replication.ping_s, 1, i32::MAX as u32),
     },
     Parameter {
         name: "repl-timeout",

@@ -17,7 +17,7 @@ use smallvec::SmallVec;
 
 use super::Ctx;
 use crate::effect::Effect;
-use crate::record::{Records, Unit, Word};
+use crate::record::{For, Records, Unit, Word};
 
 /// The form of values for other servers.
 const PLAIN: Form = Form { compression: Compression::Lzf, times: Times::Without, version_max: 10, now_ms: i64::MIN };
@@ -203,6 +203,15 @@ impl Ctx<'_> {
         }
         if is_sticky {
             unit.annotate(place.db, &[b"STICK", key]);
+        }
+    }
+
+    /// Records a command that publishes a message, for the clients of replicas.
+    pub(super) fn record_message(&mut self) {
+        if self.inner.record.is_for(For::Stream) {
+            let mut unit = Box::<Unit>::default();
+            unit.add_passing(self.words);
+            self.give(unit);
         }
     }
 

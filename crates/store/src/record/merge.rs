@@ -44,9 +44,10 @@ impl<'m> Taken<'m> {
         let Unit { effects, bytes, long, .. } = self.all;
         let before = |index: usize| index.checked_sub(1).map(|index| effects[index]);
         self.effects.clone().map(move |index| {
-            let Place { database, bytes_end, long_end } = effects[index];
+            let Place { database, is_passing, bytes_end, long_end } = effects[index];
             let (start, long_start) = before(index).map_or((0, 0), |place| (place.bytes_end, place.long_end));
-            Effect { database, command: &bytes[start..bytes_end], start, long: &long[long_start..long_end] }
+            let (command, long) = (&bytes[start..bytes_end], &long[long_start..long_end]);
+            Effect { database, is_passing, command, start, long }
         })
     }
 }

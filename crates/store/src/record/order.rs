@@ -120,6 +120,11 @@ impl<E: Effects> Order<E> {
         last
     }
 
+    /// Returns the number up to which units may be passed on.
+    pub(super) fn barrier(&self) -> u64 {
+        self.barrier.load(Ordering::SeqCst)
+    }
+
     /// Lets everything be passed on.
     pub(super) fn lift_barrier(&self) {
         self.barrier.store(u64::MAX, Ordering::SeqCst);

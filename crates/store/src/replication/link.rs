@@ -36,8 +36,8 @@ pub use stream::fuzz_stream;
 
 /// The time between two attempts.
 const AGAIN: Duration = Duration::from_secs(1);
-/// The time between two looks at whether a file is still being loaded.
-const LOADING_LOOK: Duration = Duration::from_millis(20);
+/// The time between two looks at whether the server listens, or a file is still being loaded.
+const LOOK_EACH: Duration = Duration::from_millis(20);
 
 /// Levels of log lines.
 const NOTICE: u8 = 2;
@@ -129,7 +129,15 @@ fn run(link: &Arc<Link>, inner: &Weak<Inner>, look: &Look) {
             inner.show_role();
         }
         let Some(master) = master else { continue };
-        let Some(server) = look() else { return };
+        // The master is told the port, by which Sentinel finds this server.
+        let since = Instant::now();
+        let server = loop {
+            let Some(server) = look() else { return };
+            if server.port != 0 || since.elapsed() >= AGAIN || link.check(number).is_err() {
+                break server;
+            }
+            std::thread::sleep(LOOK_EACH);
+        };
         let attempt = Attempt { inner: &inner, link, order: number, master: &master, server };
         if catch_unwind(AssertUnwindSafe(|| attempt.run())).is_err() {
             link.need_full();
@@ -150,12 +158,13 @@ fn take_over(inner: &Arc<Inner>, was_replica: bool, is_replica: bool) {
         return;
     }
     let _border = inner.link.border();
-    if is_replica {
-        let (closed, ticket) = inner.close_for_cut();
-        inner.replication.follow();
-        inner.open_after_cut(closed, ticket);
-    } else {
-        inner.replication.lead();
+    let (closed, ticket) = inner.close_for_cut();
+    match is_replica {
+        true => inner.stop_leading(),
+        false => inner.start_leading(),
+    }
+    inner.open_after_cut(closed, ticket);
+    if !is_replica {
         // What has expired meanwhile is removed by this master.
         inner.memory.set_follows(false);
     }
@@ -182,7 +191,7 @@ impl Attempt<'_> {
             if self.link.check(self.order).is_err() {
                 return;
             }
-            std::thread::sleep(LOADING_LOOK);
+            std::thread::sleep(LOOK_EACH);
         }
         let ended = self.follow();
         self.link.disconnect(self.order);

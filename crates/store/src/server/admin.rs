@@ -1,22 +1,12 @@
-//! Administrative commands, and those about replicas and clusters: SHUTDOWN, ROLE, WAIT, LOLWUT, READONLY.
-//!
-//! The store is a master without replicas. Commands that need replicas are refused by name.
-
-use std::future::{Future, pending, poll_fn};
-use std::pin::Pin;
-use std::sync::Arc;
-use std::task::{Context as TaskContext, Poll};
-use std::time::{Duration, Instant};
+//! Administrative commands, and those about clusters: SHUTDOWN, LOLWUT, READONLY.
 
 use sluicegate_wire::resp::{ReplySink, ReplyWriter, parse_i64};
 
+use super::Ending;
 use super::REDIS_VERSION;
-use super::client::{Client, ReplicaWait};
 use super::dispatch::{self, About, Context, Outcome};
-use super::{Ending, Server};
 
 const SYNTAX: &str = "ERR syntax error";
-const UNBLOCKED: &str = "UNBLOCKED client unblocked via CLIENT UNBLOCK";
 const NOT_INTEGER: &str = "ERR value is not an integer or out of range";
 
 fn fail(text: &str, out: &mut ReplyWriter<'_>) -> Outcome {
@@ -77,161 +67,6 @@ pub(super) fn shutdown(context: &mut Context<'_>, args: &[&[u8]], out: &mut Repl
         ReplyWriter::new(&mut bytes, protocol).error("ERR Errors trying to SHUTDOWN. Check logs.");
         bytes
     }))
-}
-
-/// `ROLE`.
-pub(super) fn role(context: &mut Context<'_>, _: &[&[u8]], out: &mut ReplyWriter<'_>) -> Outcome {
-    if context.worker.server.role_of_replica(out) {
-        return Outcome::Done;
-    }
-    out.array(3);
-    out.bulk(b"master");
-    out.integer(0);
-    out.array(0);
-    Outcome::Done
-}
-
-/// `WAIT replicas timeout`: there are no replicas, so the command waits until the timeout, or without limit for a
-/// timeout of 0.
-pub(super) fn wait(context: &mut Context<'_>, args: &[&[u8]], out: &mut ReplyWriter<'_>) -> Outcome {
-    wait_within(Some(context).filter(|context| !context.session.in_exec), args, out)
-}
-
-/// `WAIT` for a script.
-pub(super) fn wait_detached(_: &About<'_>, args: &[&[u8]], out: &mut ReplyWriter<'_>) -> Outcome {
-    wait_within(None, args, out)
-}
-
-/// `WAIT`; in a transaction or a script there is no client that waits.
-fn wait_within(context: Option<&mut Context<'_>>, args: &[&[u8]], out: &mut ReplyWriter<'_>) -> Outcome {
-    let Some(replicas) = parse_i64(args[1]) else { return fail(NOT_INTEGER, out) };
-    match (timeout(args[2]), context) {
-        (Err(text), _) => return fail(text, out),
-        (Ok(until), Some(context)) if replicas > 0 => {
-            return later(context, until, Box::pin(pending()), |out| out.integer(0));
-        }
-        _ => out.integer(0),
-    }
-    Outcome::Done
-}
-
-/// `WAITAOF local replicas timeout` (Redis 7.2).
-pub(super) fn waitaof(context: &mut Context<'_>, args: &[&[u8]], out: &mut ReplyWriter<'_>) -> Outcome {
-    let server = context.worker.server.clone();
-    waitaof_within(&server, Some(context).filter(|context| !context.session.in_exec), args, out)
-}
-
-/// `WAITAOF` for a script.
-pub(super) fn waitaof_detached(about: &About<'_>, args: &[&[u8]], out: &mut ReplyWriter<'_>) -> Outcome {
-    waitaof_within(about.server, None, args, out)
-}
-
-/// `WAITAOF`; in a transaction or a script there is no client that waits.
-fn waitaof_within(
-    server: &Server,
-    context: Option<&mut Context<'_>>,
-    args: &[&[u8]],
-    out: &mut ReplyWriter<'_>,
-) -> Outcome {
-    let Some(local) = parse_i64(args[1]) else { return fail(NOT_INTEGER, out) };
-    if !(0..=1).contains(&local) {
-        return fail("ERR value is out of range, value must between 0 and 1", out);
-    }
-    let Some(replicas) = parse_i64(args[2]).filter(|replicas| *replicas >= 0) else {
-        return fail("ERR value is out of range, must be positive", out);
-    };
-    let until = match timeout(args[3]) {
-        Ok(until) => until,
-        Err(text) => return fail(text, out),
-    };
-    let (inner, number) = (&server.store.0, server.store.0.record.last());
-    if local > 0 && !server.options().appendonly {
-        return fail("ERR WAITAOF cannot be used when numlocal is set but appendonly is disabled.", out);
-    }
-    let is_local = inner.appender.durable_number() >= number && server.options().appendonly;
-    match context {
-        Some(context) if replicas > 0 || local > 0 && !is_local => {
-            let (inner, for_local) = (inner.clone(), local > 0 && replicas == 0);
-            let durable = async move { if for_local { inner.appender.durable(number).await } else { pending().await } };
-            let store = server.store.clone();
-            later(context, until, Box::pin(durable), move |out| {
-                let is_local = store.0.appender.durable_number() >= number && store.0.record.is_on();
-                say_waited(is_local, out);
-            })
-        }
-        _ => {
-            say_waited(is_local, out);
-            Outcome::Done
-        }
-    }
-}
-
-/// Replies how many files here and on replicas have everything.
-fn say_waited(is_local: bool, out: &mut ReplyWriter<'_>) {
-    out.array(2);
-    out.integer(i64::from(is_local));
-    out.integer(0);
-}
-
-/// Returns the deadline of a wait of this many milliseconds; `None` for 0.
-fn timeout(word: &[u8]) -> Result<Option<Instant>, &'static str> {
-    match parse_i64(word).map(u64::try_from) {
-        None => Err("ERR timeout is not an integer or out of range"),
-        Some(Err(_)) => Err("ERR timeout is negative"),
-        Some(Ok(0)) => Ok(None),
-        // A century is long enough, and keeps the sum in range.
-        Some(Ok(time_ms)) => Ok(Some(Instant::now() + Duration::from_millis(time_ms.min(100 * 365 * 86_400_000)))),
-    }
-}
-
-/// Returns a reply that is written at this time, or never, unless `awaited` is true or CLIENT UNBLOCK ends the wait. If
-/// `awaited` is false, the time is waited for.
-fn later(
-    context: &Context<'_>,
-    until: Option<Instant>,
-    awaited: Pin<Box<dyn Future<Output = bool>>>,
-    write: impl FnOnce(&mut ReplyWriter<'_>) + 'static,
-) -> Outcome {
-    /// The wait cannot be ended any more once its future is dropped.
-    struct Waits(Arc<Client>);
-    impl Drop for Waits {
-        fn drop(&mut self) {
-            self.0.set_replica_wait(false);
-        }
-    }
-    context.client.set_replica_wait(true);
-    let (waits, protocol) = (Waits(context.client.clone()), context.session.protocol);
-    Outcome::Later(Box::pin(async move {
-        let mut timer = until.map(|until| Box::pin(tokio::time::sleep_until(until.into())));
-        let mut awaited = Some(awaited);
-        let end = poll_fn(|cx| match waits.0.replica_wait() {
-            // The thread that ends the wait wakes the connection, whose waker this is.
-            ReplicaWait::Waits if is_there(&mut awaited, cx) => Poll::Ready(ReplicaWait::Ended),
-            ReplicaWait::Waits => match &mut timer {
-                Some(timer) => timer.as_mut().poll(cx).map(|()| ReplicaWait::Ended),
-                None => Poll::Pending,
-            },
-            end => Poll::Ready(end),
-        });
-        let mut bytes = Vec::new();
-        let mut out = ReplyWriter::new(&mut bytes, protocol);
-        match end.await {
-            ReplicaWait::Failed => out.error(UNBLOCKED),
-            _ => write(&mut out),
-        }
-        bytes
-    }))
-}
-
-/// Returns whether what was awaited has come; it is not asked again after it has failed.
-fn is_there(awaited: &mut Option<Pin<Box<dyn Future<Output = bool>>>>, cx: &mut TaskContext<'_>) -> bool {
-    match awaited.as_mut().map(|awaited| awaited.as_mut().poll(cx)) {
-        Some(Poll::Ready(is_there)) => {
-            *awaited = None;
-            is_there
-        }
-        Some(Poll::Pending) | None => false,
-    }
 }
 
 /// `MODULE LIST`: there are none.

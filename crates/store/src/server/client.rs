@@ -273,7 +273,11 @@ impl Client {
     }
 
     fn client_type(&self) -> ClientType {
-        if self.listening.is_any() { ClientType::PubSub } else { ClientType::Normal }
+        match () {
+            () if self.outbox.replica().is_some() => ClientType::Replica,
+            () if self.listening.is_any() => ClientType::PubSub,
+            () => ClientType::Normal,
+        }
     }
 
     /// Returns the line of CLIENT LIST, without line end.
@@ -286,6 +290,7 @@ impl Client {
         for (set, letter) in [
             (self.listening.is_any(), 'P'),
             (activity.queued.is_some(), 'x'),
+            (self.outbox.replica().is_some(), 'S'),
             (self.is_monitor(), 'O'),
             (activity.is_blocked, 'b'),
             (activity.watch.as_ref().is_some_and(|mark| mark.is_dirty()), 'd'),
@@ -362,8 +367,9 @@ const REPLY_BLOCK: usize = 16 << 10;
 pub(super) enum ClientType {
     Normal,
     PubSub,
-    /// A type that no client here has: master, replica.
-    Other,
+    Replica,
+    /// That of a connection to a master, which is no client here.
+    Master,
 }
 
 impl ClientType {
@@ -372,7 +378,8 @@ impl ClientType {
         match &name.to_ascii_lowercase()[..] {
             b"normal" => Some(ClientType::Normal),
             b"pubsub" => Some(ClientType::PubSub),
-            b"master" | b"replica" | b"slave" => Some(ClientType::Other),
+            b"replica" | b"slave" => Some(ClientType::Replica),
+            b"master" => Some(ClientType::Master),
             _ => None,
         }
     }

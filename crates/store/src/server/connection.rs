@@ -632,7 +632,11 @@ impl Connection {
 
     /// Returns the client's row of `client-output-buffer-limit`.
     fn output_class(&self) -> usize {
-        if self.session.listens() { 2 } else { 0 }
+        match () {
+            () if self.session.listens() => 2,
+            () if self.client.outbox.replica().is_some() => 1,
+            () => 0,
+        }
     }
 
     /// Returns the reply of a parked command; messages are sent meanwhile. `None` if the connection has to be closed.
@@ -818,6 +822,9 @@ impl Drop for Connection {
             self.worker.send_batch();
         }
         self.session.leave(&self.client, &self.worker.server.store.0);
+        if let Some(replica) = self.client.outbox.replica() {
+            self.worker.server.lose_replica(replica);
+        }
         if self.client.is_monitor() {
             let server = &self.worker.server;
             server.monitors.remove(&self.client, &server.store.0.scripts.watches);

@@ -21,7 +21,7 @@ use crate::acl::User;
 use crate::catalogue::{CommandSpec, Cost, Flags, Handler, Numbered, Rows};
 use crate::config::ServerOptions;
 use crate::execute::{Behalf, Origin};
-use crate::loading::{LOADING, MASTERDOWN, READONLY};
+use crate::loading::{LOADING, MASTERDOWN, NOREPLICAS, READONLY};
 use crate::memory::OOM;
 use crate::owned::Received;
 use crate::owned::ReplyForm;
@@ -29,6 +29,7 @@ use crate::park::Parked;
 use crate::refused::FAILED;
 use crate::refused::MISCONF;
 use crate::refused::{unknown_command, unknown_subcommand};
+use crate::replication::replica;
 use crate::transaction::{Exec, Multi};
 use crate::watch::Mark;
 use crate::watching::Watching;
@@ -73,6 +74,8 @@ pub(super) struct Rare {
     pub watching: Option<Box<Watching>>,
     /// The permissions of its user, if it is restricted.
     pub kept: Option<Kept>,
+    /// What it has told of itself before it becomes a replica.
+    pub told: Option<Box<replica::Told>>,
 }
 
 /// The state of a connection that its commands change.
@@ -671,7 +674,7 @@ impl Context<'_> {
             let queued = queued?;
             let is_why = |text: &&str| queued.any(|spec, _| spec.refusal(loading) == Some(*text));
             let unwritten = loading.refuses_appending();
-            [MISCONF].into_iter().chain(unwritten).chain([READONLY, MASTERDOWN, LOADING]).find(is_why)
+            [MISCONF].into_iter().chain(unwritten).chain([NOREPLICAS, READONLY, MASTERDOWN, LOADING]).find(is_why)
         };
         let of_ping = || if command.traits.notices_failures { loading.refusal_by_disk() } else { None };
         of_ping().or_else(|| command.spec.refusal(loading)).or_else(of_queued)

@@ -13,8 +13,8 @@ use parking_lot::Mutex;
 use sluicegate_wire::resp::{ReplySink, ReplyWriter};
 
 use super::dispatch::{About, INDEX, Outcome};
-use super::persistence;
 use super::{REDIS_VERSION, SLUICEGATE_VERSION};
+use super::{persistence, replicas};
 
 /// The maximum age of the resident memory figure.
 const RSS_AGE_MAX: Duration = Duration::from_millis(100);
@@ -43,7 +43,7 @@ const SECTIONS: &[Section] = &[
     section("memory", "Memory", true, memory),
     section("persistence", "Persistence", true, persistence::info),
     section("stats", "Stats", true, stats),
-    section("replication", "Replication", true, replication),
+    section("replication", "Replication", true, replicas::info),
     section("cpu", "CPU", true, cpu),
     section("modules", "Modules", true, |_, _| Ok(())),
     section("commandstats", "Commandstats", false, commandstats),
@@ -204,16 +204,18 @@ fn memory(about: &About<'_>, out: &mut String) -> std::fmt::Result {
     ] {
         writeln!(out, "{name}:{value}")?;
     }
-    // There are no replicas and no append-only file.
-    for name in [
-        "mem_overhead_db_hashtable_rehashing",
-        "mem_replication_backlog",
-        "mem_total_replication_buffers",
-        "mem_clients_slaves",
-        "mem_cluster_links",
-        "mem_aof_buffer",
+    let told = about.server.store.0.replication.told();
+    let replicas = about.server.store.0.replication.replicas();
+    let held = told.backlog_len + told.behind_bytes;
+    for (name, bytes) in [
+        ("mem_overhead_db_hashtable_rehashing", 0),
+        ("mem_replication_backlog", told.backlog_len),
+        ("mem_total_replication_buffers", held),
+        ("mem_clients_slaves", told.behind_bytes + replicas.iter().map(|replica| replica.payload_bytes()).sum::<u64>()),
+        ("mem_cluster_links", 0),
+        ("mem_aof_buffer", about.server.store.0.appender.state.lock().backlog),
     ] {
-        writeln!(out, "{name}:0")?;
+        writeln!(out, "{name}:{bytes}")?;
     }
     // The allocator has no fragmentation figures: these are those of a redis-server with the system's allocator.
     let whole = rss.max(1) as f64;
@@ -277,15 +279,20 @@ fn stats(about: &About<'_>, out: &mut String) -> std::fmt::Result {
     writeln!(out, "instantaneous_ops_per_sec:{}", commands.round())?;
     writeln!(out, "total_net_input_bytes:{}", totals.input_bytes)?;
     writeln!(out, "total_net_output_bytes:{}", totals.output_bytes)?;
+    let of_replicas = &server.store.0.replication.figures;
     writeln!(out, "total_net_repl_input_bytes:0")?;
-    writeln!(out, "total_net_repl_output_bytes:0")?;
+    writeln!(out, "total_net_repl_output_bytes:{}", of_replicas.output_bytes.load(Ordering::Relaxed))?;
     writeln!(out, "instantaneous_input_kbps:{:.2}", input / 1024.0)?;
     writeln!(out, "instantaneous_output_kbps:{:.2}", output / 1024.0)?;
     writeln!(out, "rejected_connections:{}", totals.rejected)?;
     writeln!(out, "tls_handshake_errors:{}", totals.handshake_errors)?;
-    writeln!(out, "sync_full:0")?;
-    writeln!(out, "sync_partial_ok:0")?;
-    writeln!(out, "sync_partial_err:0")?;
+    for (name, count) in [
+        ("sync_full", &of_replicas.full),
+        ("sync_partial_ok", &of_replicas.partial),
+        ("sync_partial_err", &of_replicas.partial_refused),
+    ] {
+        writeln!(out, "{name}:{}", count.load(Ordering::Relaxed))?;
+    }
     writeln!(out, "expired_keys:{}", store.expired)?;
     writeln!(out, "expired_subkeys:{}", store.expired_elements)?;
     writeln!(out, "evicted_keys:{}", store.evicted)?;
@@ -354,21 +361,6 @@ fn stats(about: &About<'_>, out: &mut String) -> std::fmt::Result {
         writeln!(out, "{name}:0")?;
     }
     Ok(())
-}
-
-fn replication(about: &About<'_>, out: &mut String) -> std::fmt::Result {
-    writeln!(out, "role:{}", about.server.role_name())?;
-    about.server.link_lines(out);
-    writeln!(out, "connected_slaves:0")?;
-    writeln!(out, "master_failover_state:no-failover")?;
-    writeln!(out, "master_replid:{}", about.server.run_id)?;
-    writeln!(out, "master_replid2:{:040}", 0)?;
-    writeln!(out, "master_repl_offset:0")?;
-    writeln!(out, "second_repl_offset:-1")?;
-    writeln!(out, "repl_backlog_active:0")?;
-    writeln!(out, "repl_backlog_size:1048576")?;
-    writeln!(out, "repl_backlog_first_byte_offset:0")?;
-    writeln!(out, "repl_backlog_histlen:0")
 }
 
 fn cpu(_: &About<'_>, out: &mut String) -> std::fmt::Result {

@@ -39,6 +39,7 @@ mod pause;
 mod persistence;
 mod replace;
 mod replicaof;
+mod replicas;
 pub(crate) mod rows;
 mod scripts;
 mod slowlog;
@@ -767,6 +768,8 @@ fn apply(store: &Store, options: &ServerOptions) {
     });
     store.0.appender.let_workers_help(options.standalone);
     store.0.pubsub.set_limit(&options.client_output_buffer_limit[2]);
+    store.0.replication.set_options(options.replication.of_master(options));
+    store.0.look_for_replicas();
 }
 
 /// Returns forty hexadecimal digits that identify this run.

@@ -8,6 +8,7 @@ use tokio::sync::oneshot;
 
 use super::dispatch::{About, Context, Outcome};
 use crate::append::Rewriting;
+use crate::record::For;
 use crate::save::{NotReloaded, NotSaved, Reload, SaveEnd};
 
 const SYNTAX: &str = "ERR syntax error";
@@ -240,7 +241,7 @@ pub(super) fn info(about: &About<'_>, out: &mut String) -> std::fmt::Result {
     writeln!(out, "module_fork_in_progress:0")?;
     writeln!(out, "module_fork_last_cow_size:0")?;
     let inner = &about.server.store.0;
-    if inner.record.is_on() || inner.appender.is_open() {
+    if inner.record.is_for(For::File) || inner.appender.is_open() {
         sizes(about, out)?;
     }
     if !loading.is_on() {

@@ -9,7 +9,7 @@ use std::sync::LazyLock;
 use super::dispatch::By::{self, Connection, Either, Server};
 use super::subscription::{psubscribe, punsubscribe, ssubscribe, subscribe, sunsubscribe, unsubscribe};
 use super::{acl, admin, client_command, cluster, command_info, config_command, debug_command};
-use super::{handshake, info, latency, monitor, multi, persistence, replicaof, slowlog};
+use super::{handshake, info, latency, monitor, multi, persistence, replicaof, replicas, slowlog};
 use crate::catalogue::{Category, Channels, CommandSpec, Detached, Flags, Handler, Rows};
 use crate::keys::KeyRule;
 use crate::server::dispatch::Local;
@@ -416,6 +416,9 @@ const SLOWLOG: &[ServerCommand] = &[
 /// The flags of commands that save.
 const SAVES: Flags = Flags::ADMIN.and(Flags::NOSCRIPT).and(Flags::NO_ASYNC_LOADING);
 
+/// The flags of a command by which a client becomes a replica.
+const SYNCS: Flags = SAVES.and(Flags::NO_MULTI);
+
 /// The flags of a command about replicas.
 const REPLICATION: Flags = Flags::ADMIN.and(Flags::NOSCRIPT).and(Flags::STALE).and(Flags::NO_ASYNC_LOADING);
 
@@ -679,6 +682,7 @@ pub(super) static COMMANDS: &[ServerCommand] = &[
         "7.0.0",
         "Stops listening to shard channels, or to all of them.",
     ),
+    of_server(row("sync", 1, Connection(replicas::sync), SYNCS, "1.0.0", "Makes the client a replica."), &[]),
     listens(
         "unsubscribe",
         -1,
@@ -699,6 +703,17 @@ pub(super) static COMMANDS: &[ServerCommand] = &[
         ),
         Traits { while_subscribed: true, notices_failures: true, ..Traits::NONE },
     )),
+    of_server(
+        row(
+            "psync",
+            -3,
+            Connection(replicas::psync),
+            SYNCS,
+            "2.8.0",
+            "Makes the client a replica, which may continue.",
+        ),
+        &[],
+    ),
     with(
         row("quit", -1, Connection(handshake::quit), DOOR, "1.0.0", "Closes the connection."),
         Traits { while_subscribed: true, ..AT_ONCE },
@@ -717,12 +732,30 @@ pub(super) static COMMANDS: &[ServerCommand] = &[
         row("replicaof", 3, Connection(replicaof::replicaof), REPLICATION, "5.0.0", "Follows a master, or none."),
         &[],
     ),
+    of_server(
+        row(
+            "replconf",
+            -1,
+            Connection(replicas::replconf),
+            ADMIN.and(Flags::ALLOW_BUSY),
+            "3.0.0",
+            "What a replica tells of itself.",
+        ),
+        &[],
+    ),
     with(
         row("reset", 1, Connection(handshake::reset), DOOR, "6.2.0", "Makes the connection as it was when it was new."),
         Traits { while_subscribed: true, ..AT_ONCE },
     ),
     of_server(
-        row("role", 1, Connection(admin::role), QUICK.and(Flags::NOSCRIPT), "2.8.12", "Tells that this is a master."),
+        row(
+            "role",
+            1,
+            Server(replicas::role),
+            QUICK.and(Flags::NOSCRIPT),
+            "2.8.12",
+            "Tells whether this is a master or a replica, and of whom.",
+        ),
         &[Category::Admin, Category::Dangerous],
     ),
     under_locks(detached(
@@ -763,10 +796,10 @@ pub(super) static COMMANDS: &[ServerCommand] = &[
         row(
             "wait",
             3,
-            Either(admin::wait, admin::wait_detached),
+            Either(replicas::wait, replicas::wait_detached),
             Flags::BLOCKING,
             "3.0.0",
-            "Waits for replicas: until the timeout.",
+            "Waits until replicas have what was written.",
         ),
         "generic",
         CONNECTION,
@@ -775,10 +808,10 @@ pub(super) static COMMANDS: &[ServerCommand] = &[
         row(
             "waitaof",
             4,
-            Either(admin::waitaof, admin::waitaof_detached),
+            Either(replicas::waitaof, replicas::waitaof_detached),
             Flags::BLOCKING,
             "7.2.0",
-            "Waits for files of replicas: until the timeout.",
+            "Waits until files here and of replicas have what was written.",
         ),
         "generic",
         CONNECTION,

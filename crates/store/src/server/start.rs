@@ -141,8 +141,10 @@ impl Server {
                 store.find_append_only(&dir).map_err(|fault| fault.to_string())
             })
             .and_then(|(parts, _)| {
-                store.0.empty();
-                replay(self, parts, &load, was_open)
+                store.0.without_stream(|| {
+                    store.0.empty();
+                    replay(self, parts, &load, was_open)
+                })
             });
         match replayed {
             Ok(()) => self.log(NOTICE, "Append Only File loaded by DEBUG LOADAOF"),

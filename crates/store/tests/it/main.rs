@@ -27,6 +27,7 @@ mod observe;
 mod pubsub;
 mod reference;
 mod replica;
+mod replicas;
 mod restore;
 mod save;
 mod scripts;

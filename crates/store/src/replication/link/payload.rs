@@ -22,7 +22,7 @@ use sluicegate_data::rdb::file::FileReader;
 
 use super::conn::{Conn, READ_BYTES};
 use super::state::Phase;
-use super::{Attempt, Gone, LOADING_LOOK, NOTICE, WARNING};
+use super::{Attempt, Gone, LOOK_EACH, NOTICE, WARNING};
 use crate::files::{Files, Replacement, SYNCED_EACH, reason};
 use crate::replication::ReplicationId;
 use crate::{Load, LoadOptions, Loaded, Store};
@@ -360,7 +360,7 @@ impl Attempt<'_> {
                 break load;
             }
             self.link.check(self.order)?;
-            std::thread::sleep(LOADING_LOOK);
+            std::thread::sleep(LOOK_EACH);
         };
         if let Some(job) = self.inner.saver.job().filter(|job| !job.is_rewrite()) {
             self.log(

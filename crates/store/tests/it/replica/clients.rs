@@ -27,7 +27,7 @@ const TO_A_REPLICA: &[&str] = &[
 
 /// What clients send while the link to the master is down and `replica-serve-stale-data` is `no`.
 const TO_A_STALE_ONE: &[&str] = &[
-    "GET a\r\nSET a b\r\nPING\r\nECHO x\r\nDBSIZE\r\nKEYS *\r\nSELECT 1\r\nTYPE a\r\nINFO nosuch\r\nCONFIG GET timeout\r\nTIME\r\n",
+    "GET a\r\nSET a b\r\nPING\r\nECHO x\r\nDBSIZE\r\nKEYS *\r\nSELECT 1\r\nTYPE a\r\nINFO nosuch\r\nCONFIG GET timeout\r\n",
     "MULTI\r\nGET a\r\nEXEC\r\nMULTI\r\nPING\r\nEXEC\r\nMULTI\r\nSELECT 1\r\nCONFIG GET timeout\r\nEXEC\r\n",
     "EVAL 'return 1' 0\r\nEVAL 'return redis.call(\"GET\", KEYS[1])' 1 a\r\nEVAL \"#!lua\\nreturn 1\" 0\r\n",
     "EVAL \"#!lua flags=allow-stale\\nreturn redis.call('ECHO', 'x')\" 0\r\nEVAL \"#!lua flags=allow-stale\\nreturn redis.call('GET', 'x')\" 0\r\n",

@@ -1,0 +1,375 @@
+//! Full syncs: the data set of one moment for the replicas that wait for it, and what begins and ends the stream.
+//!
+//! A sync is a [job](crate::save) like a save. At its cut, the stream has an offset; the replicas get that, the data set as
+//! an RDB file, straight from the [pass](crate::pass) or from a file, and then the stream behind the offset. A replica that
+//! takes nothing while clients that write have to wait for room is disconnected.
+
+use std::io::{self, Read};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use sluicegate_data::rdb::crc64::Sum;
+use sluicegate_data::rdb::file::Contents;
+
+use super::ReplicationId;
+use super::replica::{Phase, Replica};
+use crate::Inner;
+use crate::files::{Files, Replacement, SYNCED_EACH, reason};
+use crate::loading::Behind;
+use crate::pass::Sink;
+use crate::record::For;
+use crate::save::{Job, Kind, SaveEnd, Saving, sweepers};
+
+/// The time for which writers wait for a replica that takes nothing.
+const PATIENCE: Duration = Duration::from_secs(1);
+/// The bytes of a file that are sent at a time.
+const SENT_EACH: usize = 256 << 10;
+/// The time for which the thread of the stream gathers changes, if nobody waits for replicas.
+const GATHERED: Duration = Duration::from_micros(500);
+
+/// How a data set gets to replicas.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Medium {
+    /// Straight, by all connections at once.
+    Sockets,
+    /// By the file that a save writes.
+    File,
+}
+
+impl Inner {
+    /// Lets changes enter the stream from now on. The gate is closed.
+    fn begin_stream(&self) {
+        self.replication.keep_backlog();
+        if !self.record.is_for(For::Stream) {
+            self.record.set(For::Stream, true);
+            self.outlets.begin_stream(self.record.last() + 1);
+            self.start_streamer();
+        }
+    }
+
+    /// Lets nothing enter the stream any more. The gate is closed.
+    fn end_stream(&self) {
+        if self.record.is_for(For::Stream) {
+            self.outlets.stream_to_cut();
+            self.record.set(For::Stream, false);
+            self.outlets.end_stream();
+            self.record.wake_streamer();
+        }
+    }
+
+    /// Keeps what `work` changes out of the stream, as Redis does: replicas keep what they have.
+    pub(crate) fn without_stream<R>(&self, work: impl FnOnce() -> R) -> R {
+        let set = |is_on: bool| {
+            let (closed, ticket) = self.close_for_cut();
+            if !is_on {
+                self.outlets.stream();
+            }
+            self.record.set(For::Stream, is_on);
+            self.open_after_cut(closed, ticket);
+        };
+        if !self.record.is_for(For::Stream) {
+            return work();
+        }
+        set(false);
+        let result = work();
+        set(true);
+        result
+    }
+
+    /// Starts the thread that lets changes enter the stream.
+    fn start_streamer(&self) {
+        let (record, outlets, replication) = (self.record.clone(), self.outlets.clone(), self.replication.clone());
+        let work = move || {
+            record.set_streamer();
+            while outlets.is_streaming() {
+                outlets.stream();
+                record.sleep_as_streamer();
+                if !replication.is_awaited.load(Ordering::SeqCst) {
+                    std::thread::sleep(GATHERED);
+                }
+            }
+        };
+        // Without it, what waits for the append-only file, or for replicas, moves the stream on.
+        let _ = std::thread::Builder::new().name("store-stream".into()).spawn(work);
+    }
+
+    /// Lets the stream be that of a master: what changes here does not enter it any more. The gate is closed.
+    pub(crate) fn stop_leading(&self) {
+        self.end_stream();
+        self.replication.keep_backlog();
+        self.replication.set_following(true);
+        // They ask again once this server knows its history.
+        self.replication.replicas().iter().for_each(|replica| replica.disconnect());
+    }
+
+    /// Lets what changes here enter the stream: the history of the master goes on under an own identifier. The gate is
+    /// closed.
+    pub(crate) fn start_leading(&self) {
+        self.replication.shift_id();
+        self.replication.set_following(false);
+        self.begin_stream();
+    }
+
+    /// Does what a master has to do now and then: begins syncs, gives signs of life, disconnects replicas that give none,
+    /// forgets a backlog that nobody needs.
+    pub(crate) fn tick_replication(&self) {
+        let replication = &self.replication;
+        let replicas = replication.replicas();
+        self.look_for_replicas();
+        if replicas.is_empty() {
+            if replication.is_forgotten() {
+                let (closed, ticket) = self.close_for_cut();
+                self.end_stream();
+                replication.forget_backlog();
+                self.open_after_cut(closed, ticket);
+                self.saver.log(2, "Replication backlog freed, as there were no connected replicas for a while.");
+            }
+            return;
+        }
+        let options = replication.options();
+        for replica in &replicas {
+            let is_silent = replica.phase() != Phase::Waiting && replica.phase() != Phase::Syncing && !replica.is_old;
+            if is_silent && replica.lag() > options.timeout {
+                let (address, port) = (&replica.address, replica.port);
+                self.saver.log(3, &format!("Disconnecting timedout replica (streaming sync): {address}:{port}"));
+                replica.disconnect();
+            }
+        }
+        if replication.is_time_to_ping() {
+            for replica in replicas.iter().filter(|replica| replica.phase() < Phase::Loading) {
+                replica.send_line();
+            }
+            if !replication.is_following() {
+                self.outlets.add_to_stream(&[b"PING"]);
+            }
+        }
+        self.begin_sync_if_due();
+    }
+
+    /// Refuses commands that write as long as there are too few replicas.
+    pub(crate) fn look_for_replicas(&self) {
+        let wanted = self.replication.options().min_replicas as usize;
+        let lacks = wanted > 0 && !self.replication.is_following() && self.replication.good() < wanted;
+        self.loading.set_lacks_replicas(lacks);
+    }
+
+    /// Begins a sync if replicas wait for one, and others need not be waited for.
+    pub(crate) fn begin_sync_if_due(&self) {
+        let options = self.replication.options();
+        let replicas = self.replication.replicas();
+        let waiting: Vec<_> = replicas.iter().filter(|replica| replica.phase() == Phase::Waiting).collect();
+        let Some(first) = waiting.iter().min_by_key(|replica| replica.since) else { return };
+        let is_marked = options.is_diskless && waiting.iter().all(|replica| replica.takes_marked);
+        let is_due = !is_marked
+            || first.since.elapsed() >= options.diskless_delay
+            || options.diskless_max > 0 && waiting.len() >= options.diskless_max as usize;
+        if is_due && self.saver.job().is_none() {
+            let medium = if is_marked { Medium::Sockets } else { Medium::File };
+            if medium == Medium::File && self.saver.files().is_none() {
+                self.saver.log(3, "A replica needs the data set as a file, and this store has no directory: set 'dir'");
+                waiting.iter().for_each(|replica| replica.disconnect());
+                return;
+            }
+            // Another job may have begun.
+            let _ = self.begin_job(Kind::Sync(medium));
+        }
+    }
+
+    /// Runs a sync.
+    pub(crate) fn run_sync(self: &Arc<Inner>, job: &Job, medium: Medium, saving: &Saving) {
+        let target = match medium {
+            Medium::Sockets => "replicas sockets",
+            Medium::File => "disk",
+        };
+        self.saver.log(2, &format!("Starting BGSAVE for SYNC with target: {target}"));
+        let chosen: Vec<Arc<Replica>> = self.replication.replicas();
+        let chosen: Vec<Arc<Replica>> =
+            chosen.into_iter().filter(|replica| replica.phase() == Phase::Waiting).inspect(|it| it.choose()).collect();
+        let result = match medium {
+            Medium::Sockets => self.sync_by_sockets(job, saving, &chosen),
+            Medium::File => self.sync_by_file(job, saving, &chosen),
+        };
+        self.end_sync(job, &chosen, result);
+        // Others may have come meanwhile.
+        self.begin_sync_if_due();
+    }
+
+    /// Records the end of a sync.
+    pub(crate) fn end_sync(&self, job: &Job, chosen: &[Arc<Replica>], result: io::Result<SaveEnd>) {
+        match &result {
+            Ok(SaveEnd::Saved) => self.saver.log(2, "Background RDB transfer terminated with success"),
+            Ok(_) => self.saver.log(3, "Background transfer terminated: no replica is left"),
+            Err(error) => self.saver.log(3, &format!("Background transfer error: {}", reason(error))),
+        }
+        if !matches!(result, Ok(SaveEnd::Saved)) {
+            chosen.iter().for_each(|replica| replica.disconnect());
+        }
+        self.saver.forget_job();
+        job.end(result.unwrap_or(SaveEnd::Failed));
+    }
+
+    /// Lets what was recorded since the cut go on.
+    fn lift_barrier(&self) {
+        self.record.lift_barrier();
+        self.record.wake_streamer();
+        self.record.wake_taker();
+    }
+
+    /// Makes the cut of a sync. Returns the identifier of the history with the offset of the cut, in addition.
+    fn cut_for_sync(
+        self: &Arc<Inner>,
+        job: &Job,
+        saving: &Saving,
+    ) -> (Arc<crate::pass::Pass>, sluicegate_data::rdb::file::Chunk, (ReplicationId, u64)) {
+        let (pass, mut first, followed) = self.cut_for(job, saving, || match self.replication.is_following() {
+            // What a master has sent is in the data set if it is in the stream.
+            true => {
+                self.replication.keep_backlog();
+                Some((self.replication.id(), self.replication.offset(), self.link.stream_db()))
+            }
+            false => {
+                self.begin_stream();
+                self.record.set_barrier();
+                None
+            }
+        });
+        let own = || {
+            let offset = self.outlets.stream_to_cut();
+            (self.replication.id(), offset, 0)
+        };
+        let (id, offset, db) = followed.unwrap_or_else(own);
+        first.aux(b"repl-stream-db", db.to_string().as_bytes());
+        first.aux(b"repl-id", id.text().as_bytes());
+        first.aux(b"repl-offset", offset.to_string().as_bytes());
+        (pass, first, (id, offset))
+    }
+
+    fn sync_by_sockets(self: &Arc<Inner>, job: &Job, saving: &Saving, chosen: &[Arc<Replica>]) -> io::Result<SaveEnd> {
+        let (pass, first, (id, offset)) = self.cut_for_sync(job, saving);
+        let mark = ReplicationId::random();
+        for replica in chosen {
+            replica.begin_payload(
+                offset,
+                [head(replica, id, offset), format!("$EOF:{}\r\n", mark.text()).into()].concat(),
+            );
+        }
+        self.lift_barrier();
+        self.replication.figures.full.fetch_add(chosen.len() as u64, Ordering::Relaxed);
+        let mut contents = Contents::default();
+        contents.add(first.summed());
+        let sockets = Sockets { inner: self.clone(), chosen: chosen.to_vec() };
+        let mut begun = sockets.send(&contents.magic());
+        begun = begun.and_then(|()| sockets.send(first.bytes()));
+        let sink = Mutex::new(ToReplicas { sockets, contents, is_broken: begun.is_err() });
+        let passed = pass.run(sweepers(), &sink);
+        drop(pass);
+        let ToReplicas { sockets, contents, .. } = sink.into_inner();
+        begun?;
+        let passed = passed?;
+        if !passed.is_whole {
+            return Ok(SaveEnd::Cancelled);
+        }
+        sockets.send(&contents.tail(contents.magic(), saving.has_checksum))?;
+        sockets.send(mark.text().as_bytes())?;
+        sockets.end();
+        Ok(SaveEnd::Saved)
+    }
+
+    fn sync_by_file(self: &Arc<Inner>, job: &Job, saving: &Saving, chosen: &[Arc<Replica>]) -> io::Result<SaveEnd> {
+        let files = self.saver.files().ok_or_else(|| io::Error::other("the store has no directory"))?;
+        let (pass, first, (id, offset)) = self.cut_for_sync(job, saving);
+        // They have a place in the stream from here on.
+        chosen.iter().for_each(|replica| replica.begin_payload(offset, head(replica, id, offset)));
+        self.lift_barrier();
+        self.replication.figures.full.fetch_add(chosen.len() as u64, Ordering::Relaxed);
+        let name = format!("temp-sync-{}.rdb", std::process::id());
+        let filled = self.fill(&pass, &first, Replacement::new(&*files, name.as_bytes(), Some(SYNCED_EACH)), saving);
+        drop(pass);
+        let Some(file) = filled? else { return Ok(SaveEnd::Cancelled) };
+        self.send_file(&*files, file, saving, chosen)?;
+        Ok(SaveEnd::Saved)
+    }
+
+    /// Lets a file take the place of the RDB file, and sends it.
+    fn send_file(
+        self: &Arc<Inner>,
+        files: &dyn Files,
+        file: Replacement<'_>,
+        saving: &Saving,
+        chosen: &[Arc<Replica>],
+    ) -> io::Result<()> {
+        file.replace(saving.name.as_bytes())?;
+        let length = files.entry(saving.name.as_bytes())?.map_or(0, |entry| entry.bytes);
+        let mut file = files.open(saving.name.as_bytes())?;
+        let sockets = Sockets { inner: self.clone(), chosen: chosen.to_vec() };
+        sockets.send(format!("${length}\r\n").as_bytes())?;
+        let (mut buffer, mut left) = (vec![0; SENT_EACH], length);
+        while left > 0 {
+            let most = buffer.len().min(left as usize);
+            let count = file.read(&mut buffer[..most])?;
+            if count == 0 {
+                return Err(io::ErrorKind::UnexpectedEof.into());
+            }
+            sockets.send(&buffer[..count])?;
+            left -= count as u64;
+        }
+        sockets.end();
+        Ok(())
+    }
+}
+
+/// Returns what comes before a data set.
+fn head(replica: &Replica, id: ReplicationId, offset: u64) -> Vec<u8> {
+    match replica.is_old {
+        true => Vec::new(),
+        false => format!("+FULLRESYNC {} {offset}\r\n", id.text()).into_bytes(),
+    }
+}
+
+/// The connections of replicas.
+struct Sockets {
+    inner: Arc<Inner>,
+    chosen: Vec<Arc<Replica>>,
+}
+
+impl Sockets {
+    /// Sends bytes to all that are left. The error says that none is.
+    fn send(&self, bytes: &[u8]) -> io::Result<()> {
+        let chunk = Arc::new(bytes.to_vec());
+        let (loading, timeout) = (&self.inner.loading, self.inner.replication.options().timeout);
+        let may_wait =
+            |time: Duration| time < timeout && (time < PATIENCE || !loading.holds_writes_for(Behind::Snapshot));
+        let mut is_any = false;
+        for replica in self.chosen.iter().filter(|replica| !replica.is_gone()) {
+            let is_there = replica.add_payload(&chunk, may_wait);
+            if !is_there {
+                self.inner.saver.log(3, &format!("A replica does not take its data set: {}", replica.address));
+            }
+            is_any |= is_there;
+        }
+        if is_any { Ok(()) } else { Err(io::Error::other("no replica is left")) }
+    }
+
+    fn end(&self) {
+        self.chosen.iter().for_each(|replica| replica.end_payload());
+    }
+}
+
+/// Sends what a pass hands over.
+struct ToReplicas {
+    sockets: Sockets,
+    contents: Contents,
+    is_broken: bool,
+}
+
+impl Sink for ToReplicas {
+    fn take(&mut self, bytes: &[u8], summed: (u16, Sum)) -> io::Result<()> {
+        self.contents.add(summed);
+        if self.is_broken {
+            return Err(io::Error::other("no replica is left"));
+        }
+        self.sockets.send(bytes).inspect_err(|_| self.is_broken = true)
+    }
+}

@@ -1,0 +1,436 @@
+//! Replicas of this server: PSYNC, SYNC and REPLCONF, WAIT and WAITAOF, ROLE and `INFO replication`.
+//!
+//! The connection of a replica is that of a client, which sends [what it is to get](crate::replication::replica) behind its
+//! messages, and whose commands are acknowledgements.
+
+use std::fmt::Write;
+use std::future::{Future, poll_fn};
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::task::{Context as TaskContext, Poll};
+use std::time::{Duration, Instant};
+
+use sluicegate_wire::resp::{ReplySink, ReplyWriter, parse_i64};
+
+use super::Server;
+use super::client::{Client, ReplicaWait};
+use super::dispatch::{About, Context, Outcome};
+use crate::Inner;
+use crate::append::Appender;
+use crate::record::For;
+use crate::replication::ReplicationId;
+use crate::replication::replica::{Notice, Phase, Replica};
+
+const SYNTAX: &str = "ERR syntax error";
+const UNBLOCKED: &str = "UNBLOCKED client unblocked via CLIENT UNBLOCK";
+const NOT_INTEGER: &str = "ERR value is not an integer or out of range";
+/// The time between two looks at whether what was recorded is in the stream.
+const LOOKS_EACH: Duration = Duration::from_millis(1);
+
+fn fail(text: &str, out: &mut ReplyWriter<'_>) -> Outcome {
+    out.error(text);
+    Outcome::Done
+}
+
+/// `PSYNC id offset`: the client becomes a replica.
+pub(super) fn psync(context: &mut Context<'_>, args: &[&[u8]], out: &mut ReplyWriter<'_>) -> Outcome {
+    let Some(next) = parse_i64(args[2]) else { return fail(NOT_INTEGER, out) };
+    let asked = ReplicationId::parse(args[1]).zip(u64::try_from(next).ok());
+    become_replica(context, Some((args[1], asked)), out)
+}
+
+/// `SYNC`: the same, for those that do not know identifiers.
+pub(super) fn sync(context: &mut Context<'_>, _: &[&[u8]], out: &mut ReplyWriter<'_>) -> Outcome {
+    become_replica(context, None, out)
+}
+
+fn become_replica(
+    context: &mut Context<'_>,
+    asked: Option<(&[u8], Option<(ReplicationId, u64)>)>,
+    out: &mut ReplyWriter<'_>,
+) -> Outcome {
+    if context.client.outbox.replica().is_some() {
+        return Outcome::Done;
+    }
+    let server = &context.worker.server;
+    let (inner, replication) = (&server.store.0, &server.store.0.replication);
+    if inner.link.is_replica() && !inner.link.is_up() {
+        return fail("NOMASTERLINK Can't SYNC while not connected with my master", out);
+    }
+    if context.session.listens() || context.client.is_monitor() {
+        return fail("ERR SYNC and PSYNC are invalid with pending output", out);
+    }
+    let address = context.client.address.rsplit_once(':').map_or("", |(host, _)| host);
+    let address = address.trim_matches(['[', ']']).to_owned();
+    let (told, notified) = (context.session.rare.told.take().unwrap_or_default(), Arc::downgrade(context.client));
+    let notify = move |notice: Notice| {
+        if let Some(client) = notified.upgrade() {
+            match notice {
+                Notice::Filled if client.outbox.fill() => client.wake(),
+                Notice::Filled => {}
+                Notice::Disconnect => client.kill(),
+            }
+        }
+    };
+    let replica = Replica::new(address, &told, asked.is_none(), replication.clone(), notify);
+    let replica = Arc::new(replica);
+    context.client.outbox.set_replica(replica.clone());
+    let named = format!("{}:{}", replica.address, replica.port);
+    server.log(2, &format!("Replica {named} asks for synchronization"));
+    let wanted = asked.and_then(|(_, asked)| asked);
+    if replication.add(&replica, wanted) {
+        replication.figures.partial.fetch_add(1, Ordering::Relaxed);
+        let next = wanted.map_or(0, |(_, next)| next);
+        let behind = (replication.offset() + 1).saturating_sub(next);
+        server.log(
+            2,
+            &format!(
+                "Partial resynchronization request from {named} accepted. Sending {behind} bytes of backlog starting from \
+                 offset {next}."
+            ),
+        );
+        match told.knows_ids {
+            true => out.simple(&format!("CONTINUE {}", replication.id().text())),
+            false => out.simple("CONTINUE"),
+        }
+        replica.wake();
+        return Outcome::Done;
+    }
+    if asked.is_some_and(|(word, _)| word != b"?") {
+        replication.figures.partial_refused.fetch_add(1, Ordering::Relaxed);
+        let word = asked.map_or(&b""[..], |(word, _)| word).escape_ascii();
+        server.log(2, &format!("Partial resynchronization not accepted: no such history or offset ('{word}')"));
+    }
+    server.log(2, &format!("Full resync requested by replica {named}"));
+    inner.begin_sync_if_due();
+    Outcome::Done
+}
+
+impl Server {
+    /// Records that the connection of a replica has ended.
+    pub(super) fn lose_replica(&self, replica: &Replica) {
+        self.store.0.replication.remove(replica);
+        self.log(3, &format!("Connection with replica {}:{} lost.", replica.address, replica.port));
+    }
+}
+
+/// `REPLCONF option value […]`: what a replica tells of itself, and what it acknowledges, which has no reply.
+pub(super) fn replconf(context: &mut Context<'_>, args: &[&[u8]], out: &mut ReplyWriter<'_>) -> Outcome {
+    if args.len().is_multiple_of(2) {
+        return fail(SYNTAX, out);
+    }
+    let replication = &context.worker.server.store.0.replication;
+    for pair in args[1..].chunks(2) {
+        let (option, value) = (pair[0].to_ascii_lowercase(), pair[1]);
+        match &option[..] {
+            b"ack" => {
+                let file = args[1..].chunks(2).find(|pair| pair[0].eq_ignore_ascii_case(b"fack")).map(|pair| pair[1]);
+                let number = |word: &[u8]| parse_i64(word).and_then(|offset| u64::try_from(offset).ok());
+                if let (Some(replica), Some(offset)) = (context.client.outbox.replica(), number(value)) {
+                    replication.acknowledge(replica, offset, file.and_then(number));
+                }
+                return Outcome::Done;
+            }
+            // Asked of a replica by its master, on another connection.
+            b"getack" => return Outcome::Done,
+            _ => {}
+        }
+        let told = context.session.rare.told.get_or_insert_default();
+        match &option[..] {
+            b"listening-port" => match parse_i64(value).and_then(|port| u32::try_from(port).ok()) {
+                Some(port) => told.port = port,
+                None => return fail(NOT_INTEGER, out),
+            },
+            b"ip-address" => match std::str::from_utf8(value).ok().filter(|text| text.len() < 256) {
+                Some(text) => told.address = Some(text.to_owned()),
+                None => return fail("ERR REPLCONF ip-address provided by replica instance is too long", out),
+            },
+            // Capabilities that are not known are ignored.
+            b"capa" if value.eq_ignore_ascii_case(b"eof") => told.takes_marked = true,
+            b"capa" if value.eq_ignore_ascii_case(b"psync2") => told.knows_ids = true,
+            b"capa" | b"version" => {}
+            // Who wants nothing behind the data set closes the connection.
+            b"rdb-only" => {}
+            _ => {
+                let option = pair[0].escape_ascii();
+                return fail(&format!("ERR Unrecognized REPLCONF option: {option}"), out);
+            }
+        }
+    }
+    out.ok();
+    Outcome::Done
+}
+
+/// `ROLE`.
+pub(super) fn role(about: &About<'_>, _: &[&[u8]], out: &mut ReplyWriter<'_>) -> Outcome {
+    if about.server.role_of_replica(out) {
+        return Outcome::Done;
+    }
+    let replication = &about.server.store.0.replication;
+    let replicas: Vec<_> =
+        replication.replicas().into_iter().filter(|replica| replica.phase() == Phase::Online).collect();
+    out.array(3);
+    out.bulk(b"master");
+    out.integer(replication.offset() as i64);
+    out.array(replicas.len());
+    for replica in replicas {
+        out.array(3);
+        out.bulk(replica.address.as_bytes());
+        out.bulk(replica.port.to_string().as_bytes());
+        out.bulk(replica.acknowledged(false).unwrap_or(0).to_string().as_bytes());
+    }
+    Outcome::Done
+}
+
+/// `INFO replication`.
+pub(super) fn info(about: &About<'_>, out: &mut String) -> std::fmt::Result {
+    let replication = &about.server.store.0.replication;
+    writeln!(out, "role:{}", about.server.role_name())?;
+    about.server.link_lines(out);
+    let replicas = replication.replicas();
+    writeln!(out, "connected_slaves:{}", replicas.len())?;
+    if replication.options().min_replicas > 0 {
+        writeln!(out, "min_slaves_good_slaves:{}", replication.good())?;
+    }
+    for (number, replica) in replicas.iter().enumerate() {
+        let state = match replica.phase() {
+            Phase::Waiting => "wait_bgsave",
+            Phase::Syncing => "send_bulk",
+            Phase::Loading | Phase::Online => "online",
+        };
+        let lag = if replica.phase() == Phase::Online { replica.lag().as_secs() } else { 0 };
+        let offset = replica.acknowledged(false).unwrap_or(0);
+        let (address, port) = (&replica.address, replica.port);
+        writeln!(out, "slave{number}:ip={address},port={port},state={state},offset={offset},lag={lag}")?;
+    }
+    let told = replication.told();
+    let (second, end) = told.second.map_or((ReplicationId::NONE, -1), |(id, end)| (id, end as i64));
+    writeln!(out, "master_failover_state:no-failover")?;
+    writeln!(out, "master_replid:{}", told.id.text())?;
+    writeln!(out, "master_replid2:{}", second.text())?;
+    writeln!(out, "master_repl_offset:{}", told.offset)?;
+    writeln!(out, "second_repl_offset:{end}")?;
+    writeln!(out, "repl_backlog_active:{}", u8::from(told.has_backlog))?;
+    writeln!(out, "repl_backlog_size:{}", told.backlog_bytes)?;
+    writeln!(out, "repl_backlog_first_byte_offset:{}", told.backlog_first)?;
+    writeln!(out, "repl_backlog_histlen:{}", told.backlog_len)
+}
+
+/// What WAIT and WAITAOF wait for.
+struct Awaited {
+    inner: Arc<Inner>,
+    /// The number of the last unit.
+    number: u64,
+    /// The offset of the end of that unit, or a later one, once it is known.
+    offset: Option<u64>,
+    replicas: usize,
+    in_files: bool,
+    /// Whether it has to be on the own disk, too.
+    is_local: bool,
+}
+
+impl Awaited {
+    fn new(inner: &Arc<Inner>, replicas: usize, in_files: bool, is_local: bool) -> Awaited {
+        let mut awaited =
+            Awaited { inner: inner.clone(), number: inner.record.last(), offset: None, replicas, in_files, is_local };
+        awaited.locate();
+        awaited
+    }
+
+    /// Finds the offset, if everything is in the stream.
+    fn locate(&mut self) -> Option<u64> {
+        let Inner { outlets, replication, record, .. } = &*self.inner;
+        if self.offset.is_none() && (!record.is_for(For::Stream) || outlets.stream() >= self.number) {
+            self.offset = Some(replication.offset());
+        }
+        self.offset
+    }
+
+    /// Returns the number of replicas that have everything.
+    fn count(&mut self) -> usize {
+        match self.locate() {
+            Some(offset) => self.inner.replication.acknowledged(offset, self.in_files),
+            None => 0,
+        }
+    }
+
+    fn is_durable(&self) -> bool {
+        self.inner.record.is_for(For::File) && self.inner.appender.durable_number() >= self.number
+    }
+
+    fn is_done(&mut self) -> bool {
+        self.count() >= self.replicas && (!self.is_local || self.is_durable())
+    }
+
+    /// Waits until it is done.
+    async fn done(&mut self) {
+        while self.locate().is_none() {
+            tokio::time::sleep(LOOKS_EACH).await;
+        }
+        if self.replicas > 0 {
+            self.inner.outlets.add_to_stream(&[b"REPLCONF", b"GETACK", b"*"]);
+        }
+        poll_fn(|context| {
+            // Registered before looking, so that what comes in between is not missed.
+            self.inner.replication.listen(context.waker());
+            if self.is_local && !self.is_durable() {
+                // If the file cannot be written, its end is waited for.
+                let _ = Appender::poll_durable(&self.inner.appender, context, self.number);
+            }
+            if self.is_done() { Poll::Ready(()) } else { Poll::Pending }
+        })
+        .await;
+    }
+}
+
+/// Returns the error of a wait for replicas on a replica.
+fn refusal(inner: &Inner, name: &str) -> Option<String> {
+    inner.link.is_replica().then(|| {
+        format!(
+            "ERR {name} cannot be used with replica instances. Please also note that since Redis 4.0 if a replica is \
+             configured to be writable (which is not the default) writes to replicas are just local and are not propagated."
+        )
+    })
+}
+
+/// `WAIT replicas timeout`.
+pub(super) fn wait(context: &mut Context<'_>, args: &[&[u8]], out: &mut ReplyWriter<'_>) -> Outcome {
+    let inner = context.worker.server.store.0.clone();
+    wait_within(&inner, Some(context).filter(|context| !context.session.in_exec), args, out)
+}
+
+/// `WAIT` for a script.
+pub(super) fn wait_detached(about: &About<'_>, args: &[&[u8]], out: &mut ReplyWriter<'_>) -> Outcome {
+    wait_within(&about.server.store.0, None, args, out)
+}
+
+/// `WAIT`; in a transaction or a script there is no client that waits.
+fn wait_within(
+    inner: &Arc<Inner>,
+    context: Option<&mut Context<'_>>,
+    args: &[&[u8]],
+    out: &mut ReplyWriter<'_>,
+) -> Outcome {
+    if let Some(text) = refusal(inner, "WAIT") {
+        return fail(&text, out);
+    }
+    let Some(replicas) = parse_i64(args[1]) else { return fail(NOT_INTEGER, out) };
+    let until = match timeout(args[2]) {
+        Ok(until) => until,
+        Err(text) => return fail(text, out),
+    };
+    let mut awaited = Awaited::new(inner, usize::try_from(replicas).unwrap_or(0), false, false);
+    match context {
+        Some(context) if !awaited.is_done() => {
+            later(context, until, awaited, |awaited, out| out.integer(awaited.count() as i64))
+        }
+        _ => {
+            out.integer(awaited.count() as i64);
+            Outcome::Done
+        }
+    }
+}
+
+/// `WAITAOF local replicas timeout` (Redis 7.2).
+pub(super) fn waitaof(context: &mut Context<'_>, args: &[&[u8]], out: &mut ReplyWriter<'_>) -> Outcome {
+    let server = context.worker.server.clone();
+    waitaof_within(&server, Some(context).filter(|context| !context.session.in_exec), args, out)
+}
+
+/// `WAITAOF` for a script.
+pub(super) fn waitaof_detached(about: &About<'_>, args: &[&[u8]], out: &mut ReplyWriter<'_>) -> Outcome {
+    waitaof_within(about.server, None, args, out)
+}
+
+/// `WAITAOF`; in a transaction or a script there is no client that waits.
+fn waitaof_within(
+    server: &Server,
+    context: Option<&mut Context<'_>>,
+    args: &[&[u8]],
+    out: &mut ReplyWriter<'_>,
+) -> Outcome {
+    let Some(local) = parse_i64(args[1]) else { return fail(NOT_INTEGER, out) };
+    if !(0..=1).contains(&local) {
+        return fail("ERR value is out of range, value must between 0 and 1", out);
+    }
+    let Some(replicas) = parse_i64(args[2]).and_then(|replicas| usize::try_from(replicas).ok()) else {
+        return fail("ERR value is out of range, must be positive", out);
+    };
+    let until = match timeout(args[3]) {
+        Ok(until) => until,
+        Err(text) => return fail(text, out),
+    };
+    let inner = &server.store.0;
+    if let Some(text) = refusal(inner, "WAITAOF") {
+        return fail(&text, out);
+    }
+    if local > 0 && !server.options().appendonly {
+        return fail("ERR WAITAOF cannot be used when numlocal is set but appendonly is disabled.", out);
+    }
+    let mut awaited = Awaited::new(inner, replicas, true, local > 0);
+    let say = |awaited: &mut Awaited, out: &mut ReplyWriter<'_>| {
+        out.array(2);
+        out.integer(i64::from(awaited.is_durable()));
+        out.integer(awaited.count() as i64);
+    };
+    match context {
+        Some(context) if !awaited.is_done() => later(context, until, awaited, say),
+        _ => {
+            say(&mut awaited, out);
+            Outcome::Done
+        }
+    }
+}
+
+/// Returns the deadline of a wait of this many milliseconds; `None` for 0.
+fn timeout(word: &[u8]) -> Result<Option<Instant>, &'static str> {
+    match parse_i64(word).map(u64::try_from) {
+        None => Err("ERR timeout is not an integer or out of range"),
+        Some(Err(_)) => Err("ERR timeout is negative"),
+        Some(Ok(0)) => Ok(None),
+        // A century is long enough, and keeps the sum in range.
+        Some(Ok(time_ms)) => Ok(Some(Instant::now() + Duration::from_millis(time_ms.min(100 * 365 * 86_400_000)))),
+    }
+}
+
+/// Returns a reply that is written when what is awaited has come, at this time, or when CLIENT UNBLOCK ends the wait.
+fn later(
+    context: &Context<'_>,
+    until: Option<Instant>,
+    mut awaited: Awaited,
+    write: impl FnOnce(&mut Awaited, &mut ReplyWriter<'_>) + 'static,
+) -> Outcome {
+    /// The wait cannot be ended any more once its future is dropped.
+    struct Waits(Arc<Client>);
+    impl Drop for Waits {
+        fn drop(&mut self) {
+            self.0.set_replica_wait(false);
+        }
+    }
+    context.client.set_replica_wait(true);
+    let (waits, protocol) = (Waits(context.client.clone()), context.session.protocol);
+    Outcome::Later(Box::pin(async move {
+        let mut timer = until.map(|until| Box::pin(tokio::time::sleep_until(until.into())));
+        let end = {
+            let mut done: Pin<Box<dyn Future<Output = ()>>> = Box::pin(awaited.done());
+            let poll = |cx: &mut TaskContext<'_>| match waits.0.replica_wait() {
+                // The thread that ends the wait wakes the connection, whose waker this is.
+                ReplicaWait::Waits if done.as_mut().poll(cx).is_ready() => Poll::Ready(ReplicaWait::Ended),
+                ReplicaWait::Waits => match &mut timer {
+                    Some(timer) => timer.as_mut().poll(cx).map(|()| ReplicaWait::Ended),
+                    None => Poll::Pending,
+                },
+                end => Poll::Ready(end),
+            };
+            poll_fn(poll).await
+        };
+        let mut bytes = Vec::new();
+        let mut out = ReplyWriter::new(&mut bytes, protocol);
+        match end {
+            ReplicaWait::Failed => out.error(UNBLOCKED),
+            _ => write(&mut awaited, &mut out),
+        }
+        bytes
+    }))
+}
