@@ -283,17 +283,6 @@ impl Link {
         let _ = self.taken.subscribe().wait_for(|taken| *taken >= number).await;
     }
 
-    /// Waits until an order was taken over, for this time at most.
-    pub(crate) fn wait_taken(&self, number: u64, time: Duration) {
-        let deadline = Instant::now() + time;
-        let mut state = self.state.lock();
-        while *self.taken.borrow() < number && !state.is_over {
-            if self.changed.wait_until(&mut state, deadline).timed_out() {
-                return;
-            }
-        }
-    }
-
     /// Waits for this time, or until another order comes.
     pub(super) fn rest(&self, order: u64, time: Duration) {
         let deadline = Instant::now() + time;

@@ -101,3 +101,45 @@ fn fields_that_expire_come_from_a_valkey_that_knows_them() {
         assert_eq!(ask(&mut there, command), ask(&mut here, command), "{command}: {:#?}", replica.log());
     }
 }
+
+#[test]
+fn replicas_of_a_replica_continue_when_it_becomes_the_master() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let path = directory.path().to_str().expect("text");
+    let start =
+        || RedisServer::start(&["--enable-debug-command", "yes", "--repl-diskless-sync-delay", "0", "--dir", path]);
+    let [first, beside, below] = [(); 3].map(|()| start());
+    let options = ServerOptions { protected_mode: false, ..ServerOptions::default() };
+    let [ours, below_ours] = [(); 2].map(|()| Replica::with(options.clone()));
+    let mut random = Random(11);
+    let mut there = Client::connect(&first.address());
+    let mut here = ours.connect();
+    assert_eq!(ask(&mut here, "CONFIG SET repl-diskless-sync-delay 0"), "+OK\r\n");
+    let mut others = vec![Client::connect(&beside.address()), Client::connect(&below.address()), below_ours.connect()];
+    load(&mut there, &mut random, 100, true);
+    ours.follow(first.port);
+    assert_eq!(ask(&mut others[0], &format!("REPLICAOF 127.0.0.1 {}", first.port)), "+OK\r\n");
+    wait_in_step(&mut there, &mut here);
+    for other in &mut others[1..] {
+        assert_eq!(ask(other, &format!("REPLICAOF 127.0.0.1 {}", ours.running.port)), "+OK\r\n");
+    }
+    load(&mut there, &mut random, 300, true);
+    for other in std::iter::once(&mut here).chain(&mut others) {
+        wait_in_step(&mut there, other);
+        check_same(&mut there, other);
+    }
+    // The old master, and another one of its replicas, continue with the new one, and so do its own.
+    let full = info(&mut here, "stats", "sync_full");
+    assert_eq!(ask(&mut here, "REPLICAOF NO ONE"), "+OK\r\n");
+    load(&mut here, &mut random, 50, true);
+    for other in [&mut there, &mut others[0]] {
+        assert_eq!(ask(other, &format!("REPLICAOF 127.0.0.1 {}", ours.running.port)), "+OK\r\n");
+    }
+    load(&mut here, &mut random, 300, true);
+    let mut admin = ours.connect();
+    for other in std::iter::once(&mut there).chain(&mut others) {
+        wait_in_step(&mut admin, other);
+        check_same(&mut admin, other);
+    }
+    assert_eq!(info(&mut admin, "stats", "sync_full"), full);
+}
