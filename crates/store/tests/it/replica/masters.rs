@@ -33,8 +33,13 @@ fn check(version: Option<&str>, more: &[&str], has_directory: bool, seed: u64) {
     let mut there = Client::connect(&master.address());
     let mut admin = Client::connect(&master.address());
     let mut here = replica.connect();
+    let library = |name: &str| format!("#!lua name={name}\nredis.register_function('{name}', function() return 1 end)");
     load(&mut there, &mut random, 500, true);
+    assert_eq!(admin.ask(&["FUNCTION", "LOAD", &library("before")]), "$6\r\nbefore\r\n");
     replica.follow(master.port);
+    assert_eq!(admin.ask(&["FUNCTION", "LOAD", &library("after")]), "$5\r\nafter\r\n");
+    // Longer than what is settled at once.
+    assert_eq!(admin.ask(&["SET", "huge", &"x".repeat(5_000_000)]), "+OK\r\n");
     for round in 0..3 {
         load(&mut there, &mut random, 500, true);
         if has_directory {
@@ -51,6 +56,10 @@ fn check(version: Option<&str>, more: &[&str], has_directory: bool, seed: u64) {
         }
     }
     check_same(&mut admin, &mut here);
+    for name in ["before", "after"] {
+        let listed = here.ask(&["FUNCTION", "LIST", "LIBRARYNAME", name]);
+        assert!(listed.contains(&format!("\r\n{name}\r\n")), "{name}: {listed}");
+    }
     assert_eq!(info(&mut admin, "stats", "sync_full").as_deref(), Some("1"));
     assert_eq!(info(&mut here, "replication", "role").as_deref(), Some("slave"));
     let log = replica.log();
