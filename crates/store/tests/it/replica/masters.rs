@@ -43,6 +43,8 @@ fn check(version: Option<&str>, more: &[&str], has_directory: bool, seed: u64) {
     for round in 0..3 {
         load(&mut there, &mut random, 500, true);
         if has_directory {
+            let is_rewriting = |client: &mut Client| info(client, "persistence", "aof_rewrite_in_progress");
+            wait_for("the new file", || (is_rewriting(&mut here).as_deref() == Some("0")).then_some(()));
             // The stream waits meanwhile.
             assert_eq!(ask(&mut here, ["DEBUG RELOAD", "DEBUG LOADAOF"][round % 2]), "+OK\r\n");
         }
@@ -66,9 +68,6 @@ fn check(version: Option<&str>, more: &[&str], has_directory: bool, seed: u64) {
     assert!(!log.iter().any(|line| line.contains("CRITICAL")), "{log:#?}");
     if has_directory {
         // The append-only file began anew with the data of the master, and has what followed.
-        wait_for("a new file", || {
-            (info(&mut here, "persistence", "aof_rewrites").as_deref() == Some("1")).then_some(())
-        });
         drop((here, replica));
         let again = Replica::with(options);
         check_same(&mut admin, &mut again.connect());
@@ -105,7 +104,8 @@ fn fields_that_expire_come_from_a_valkey_that_knows_them() {
         assert!(!ask(&mut there, command).starts_with('-'), "{command}");
     }
     wait_in_step(&mut there, &mut here);
-    for command in ["HEXPIRETIME h FIELDS 2 a b", "HEXPIRETIME i FIELDS 2 a b", "HEXPIRETIME j FIELDS 1 c", "HGETALL j"]
+    for command in
+        ["HPEXPIRETIME h FIELDS 2 a b", "HPEXPIRETIME i FIELDS 2 a b", "HPEXPIRETIME j FIELDS 1 c", "HGETALL j"]
     {
         assert_eq!(ask(&mut there, command), ask(&mut here, command), "{command}: {:#?}", replica.log());
     }
