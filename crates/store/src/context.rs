@@ -308,7 +308,7 @@ impl<'p> Ctx<'p> {
             let now_ms = self.expiry_ms();
             return Ok(typed::<K>(self.pin(index))?.map(|value| (value, now_ms)));
         }
-        let (ticks, is_timeless) = (self.now.access(), self.is_timeless());
+        let ticks = self.now.access();
         let Some((lock, slot)) = self.find_to_read(index) else { return Ok(None) };
         let stripe: &mut Stripe = &mut self.locks[lock];
         let is_unheld = stripe.holds.is_none();
@@ -318,7 +318,8 @@ impl<'p> Ctx<'p> {
         }
         let value = typed::<K>(Some(entry))?.expect("there is an entry");
         // The clock is read only if something may expire.
-        let may_expire = value.earliest_ms().is_some() && !is_timeless;
+        let is_timeless = || self.now.behalf.is_masters || self.inner.memory.is_timeless();
+        let may_expire = value.earliest_ms().is_some() && !is_timeless();
         let now_ms = if may_expire { self.now.ms() } else { TIMELESS };
         Ok(Some((value, now_ms)))
     }

@@ -12,6 +12,7 @@ use std::task::{Poll, Waker};
 
 use parking_lot::{Mutex, RwLock};
 
+use crate::catalogue::Flags;
 use crate::refused::MISCONF;
 
 /// The reply to commands that need the data set.
@@ -211,6 +212,14 @@ impl Loading {
     #[inline]
     pub(crate) fn is_special(&self) -> bool {
         self.refuses.load(Ordering::Relaxed) != 0
+    }
+
+    /// Returns whether commands with these flags may be refused or wait, or their replies may: that a replica refuses to be
+    /// written to does not concern commands that read.
+    #[inline]
+    pub(crate) fn concerns(&self, flags: Flags) -> bool {
+        let harmless = if flags.has(Flags::READONLY) { READ_ONLY } else { 0 };
+        self.refuses.load(Ordering::Relaxed) & !harmless != 0
     }
 
     /// Returns whether some commands are refused, or wait.

@@ -439,6 +439,7 @@ impl Store {
         let inner = &self.0;
         let Some(files) = inner.saver.files() else { return Err(NotReloaded::NotSaved) };
         let load = self.begin_load(None).ok_or(NotReloaded::NotLoaded)?;
+        let _pause = inner.link.pause();
         if how.saves {
             let job = self.save(false).map_err(|_| NotReloaded::NotSaved)?;
             if job.wait_for_end() != SaveEnd::Saved {
@@ -451,7 +452,8 @@ impl Store {
         let saving = inner.saver.saving();
         let log = |level, text: &str| inner.saver.log(level, text);
         let existing = if how.merges { Existing::Replace } else { Existing::Refuse };
-        let options = LoadOptions { checks: saving.has_checksum, existing, keeps_expired: false, log: &log };
+        let options =
+            LoadOptions { checks: saving.has_checksum, existing, keeps_expired: inner.memory.follows(), log: &log };
         let loaded = files.open(saving.name.as_bytes()).map_err(|fault| fault.to_string());
         match loaded.and_then(|file| load.run(file, options).map_err(|fault| fault.to_string())) {
             Ok(_) => {

@@ -127,17 +127,16 @@ pub(super) fn run(
         out.error(OOM);
         return None;
     }
-    if flags.has(Flags::SHEBANG) && !start.behalf.is_masters {
-        let loading = &start.inner.loading;
-        let refusal = match () {
-            () if loading.is_stale() && !flags.has(Flags::ALLOW_STALE) => MASTERDOWN,
-            () if writes && loading.is_read_only() => READONLY,
-            () => "",
-        };
-        if !refusal.is_empty() {
-            out.error(refusal);
-            return None;
-        }
+    let loading = &start.inner.loading;
+    let refusal = match () {
+        () if start.behalf.is_masters => None,
+        () if writes && loading.is_read_only() => Some(READONLY),
+        () if loading.is_stale() && !flags.has(Flags::ALLOW_STALE) => Some(MASTERDOWN),
+        () => None,
+    };
+    if let Some(text) = refusal {
+        out.error(text);
+        return None;
     }
     if writes && start.inner.loading.refuses_writes() {
         out.error(MISCONF);

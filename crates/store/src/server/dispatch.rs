@@ -526,7 +526,8 @@ impl Context<'_> {
             let text = "ERR Replica can't interact with the keyspace";
             return self.reject(Some(row), output, before, |out| out.error(text));
         }
-        if self.worker.server.store.0.loading.is_special() {
+        let loading = &self.worker.server.store.0.loading;
+        if loading.is_special() && loading.concerns(command.spec.flags) {
             if let Some(text) = self.refusal(command) {
                 return self.reject(Some(row), output, before, |out| out.error(text));
             }

@@ -4,7 +4,6 @@ use std::fmt::Write as _;
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::time::Duration;
 
 use sluicegate_wire::resp::{ReplySink, ReplyWriter, parse_i64};
 
@@ -20,9 +19,6 @@ const WARNING: u8 = 3;
 /// The error of a client that waits for what a replica cannot give it.
 const UNBLOCKED: &[u8] =
     b"UNBLOCKED force unblocked from blocking operation, instance state changed (master -> replica?)";
-
-/// The time for which a transaction waits until the store is a master. After that it becomes one anyway.
-const PROMOTED_WITHIN: Duration = Duration::from_millis(200);
 
 /// Ends the link with its server.
 pub(super) struct LinkEnd(pub(super) Arc<Link>);
@@ -189,7 +185,7 @@ pub(super) fn replicaof(context: &mut Context<'_>, args: &[&[u8]], out: &mut Rep
         None => server.log(NOTICE, &format!("MASTER MODE enabled (user request from '{client}')")),
     }
     if context.session.in_exec {
-        link.wait_taken(number, PROMOTED_WITHIN);
+        // The store becomes a master when no transaction is under way, so that must not be waited for here.
         out.ok();
         return Outcome::Done;
     }

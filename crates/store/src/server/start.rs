@@ -132,6 +132,7 @@ impl Server {
     pub(super) fn load_append_only_again(&self) -> bool {
         let (options, store) = (self.options(), &self.store);
         let Some(load) = store.begin_load(None) else { return false };
+        let _pause = store.0.link.pause();
         let was_open = store.0.appender.is_open();
         let replayed = store
             .end_appending()

@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 use std::io;
 use std::net::{Shutdown, TcpStream};
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use parking_lot::{Condvar, Mutex};
@@ -11,6 +11,18 @@ use tokio::sync::watch;
 
 use super::{Border, Gone, seconds_since};
 use crate::memory::Policy;
+
+/// The time between two looks at whether a pause is over.
+const PAUSED_LOOK: Duration = Duration::from_millis(5);
+
+/// While it exists, no commands of the stream are begun.
+pub(crate) struct Pause<'l>(&'l Link);
+
+impl Drop for Pause<'_> {
+    fn drop(&mut self) {
+        self.0.pauses.fetch_sub(1, Ordering::SeqCst);
+    }
+}
 
 /// A master by its address.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -71,6 +83,8 @@ pub(crate) enum HandOver {
 pub(crate) struct Link {
     /// Held from the beginning of commands of the stream until they are counted.
     border: Mutex<()>,
+    /// The number of those that keep commands of the stream from being begun.
+    pauses: AtomicUsize,
     state: Mutex<State>,
     changed: Condvar,
     terms: Mutex<Terms>,
@@ -111,6 +125,7 @@ impl Default for Link {
     fn default() -> Link {
         Link {
             border: Mutex::default(),
+            pauses: AtomicUsize::new(0),
             state: Mutex::default(),
             changed: Condvar::new(),
             terms: Mutex::default(),
@@ -127,6 +142,27 @@ impl Link {
     /// Waits until what was applied of the stream is counted, and keeps the link from going on.
     pub(crate) fn border(&self) -> Border<'_> {
         self.border.lock()
+    }
+
+    /// Keeps commands of the stream from being begun while the returned value exists, once those that were begun are
+    /// counted: while the data set is emptied and loaded.
+    pub(crate) fn pause(&self) -> Pause<'_> {
+        let _border = self.border();
+        self.pauses.fetch_add(1, Ordering::SeqCst);
+        Pause(self)
+    }
+
+    /// Returns the right to begin commands of the stream, as soon as nobody keeps the link from that.
+    pub(super) fn border_of_stream(&self, order: u64) -> Result<Border<'_>, Gone> {
+        loop {
+            let border = self.border();
+            if self.pauses.load(Ordering::SeqCst) == 0 {
+                return Ok(border);
+            }
+            drop(border);
+            self.check(order)?;
+            std::thread::sleep(PAUSED_LOOK);
+        }
     }
 
     /// Orders the link to follow a master, or none. Returns the order's number, and whether it needs a thread.
@@ -267,17 +303,6 @@ impl Link {
     pub(crate) async fn taken(&self, number: u64) {
         // The sender lives as long as the link.
         let _ = self.taken.subscribe().wait_for(|taken| *taken >= number).await;
-    }
-
-    /// Waits until an order was taken over, for this time at most.
-    pub(crate) fn wait_taken(&self, number: u64, time: Duration) {
-        let deadline = Instant::now() + time;
-        let mut state = self.state.lock();
-        while *self.taken.borrow() < number && !state.is_over {
-            if self.changed.wait_until(&mut state, deadline).timed_out() {
-                return;
-            }
-        }
     }
 
     /// Waits for this time, or until another order comes.

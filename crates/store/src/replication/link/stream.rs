@@ -195,7 +195,7 @@ impl<'l> Stream<'l> {
     /// Begins one command, or queues it for its transaction.
     fn command(&mut self, words: &[&[u8]]) -> Result<Wanted, Gone> {
         if self.border.is_none() {
-            self.border = Some(self.link.border());
+            self.border = Some(self.link.border_of_stream(self.order)?);
         }
         match words {
             [name, text] if name.eq_ignore_ascii_case(b"ping") => return self.own(text).map(|()| Wanted::Nothing),

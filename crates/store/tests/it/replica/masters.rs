@@ -33,10 +33,21 @@ fn check(version: Option<&str>, more: &[&str], has_directory: bool, seed: u64) {
     let mut there = Client::connect(&master.address());
     let mut admin = Client::connect(&master.address());
     let mut here = replica.connect();
+    let library = |name: &str| format!("#!lua name={name}\nredis.register_function('{name}', function() return 1 end)");
     load(&mut there, &mut random, 500, true);
+    assert_eq!(admin.ask(&["FUNCTION", "LOAD", &library("before")]), "$6\r\nbefore\r\n");
     replica.follow(master.port);
+    assert_eq!(admin.ask(&["FUNCTION", "LOAD", &library("after")]), "$5\r\nafter\r\n");
+    // Longer than what is settled at once.
+    assert_eq!(admin.ask(&["SET", "huge", &"x".repeat(5_000_000)]), "+OK\r\n");
     for round in 0..3 {
         load(&mut there, &mut random, 500, true);
+        if has_directory {
+            let is_rewriting = |client: &mut Client| info(client, "persistence", "aof_rewrite_in_progress");
+            wait_for("the new file", || (is_rewriting(&mut here).as_deref() == Some("0")).then_some(()));
+            // The stream waits meanwhile.
+            assert_eq!(ask(&mut here, ["DEBUG RELOAD", "DEBUG LOADAOF"][round % 2]), "+OK\r\n");
+        }
         wait_in_step(&mut admin, &mut here);
         if round < 2 {
             let partial = info(&mut admin, "stats", "sync_partial_ok");
@@ -47,15 +58,16 @@ fn check(version: Option<&str>, more: &[&str], has_directory: bool, seed: u64) {
         }
     }
     check_same(&mut admin, &mut here);
+    for name in ["before", "after"] {
+        let listed = here.ask(&["FUNCTION", "LIST", "LIBRARYNAME", name]);
+        assert!(listed.contains(&format!("\r\n{name}\r\n")), "{name}: {listed}");
+    }
     assert_eq!(info(&mut admin, "stats", "sync_full").as_deref(), Some("1"));
     assert_eq!(info(&mut here, "replication", "role").as_deref(), Some("slave"));
     let log = replica.log();
     assert!(!log.iter().any(|line| line.contains("CRITICAL")), "{log:#?}");
     if has_directory {
         // The append-only file began anew with the data of the master, and has what followed.
-        wait_for("a new file", || {
-            (info(&mut here, "persistence", "aof_rewrites").as_deref() == Some("1")).then_some(())
-        });
         drop((here, replica));
         let again = Replica::with(options);
         check_same(&mut admin, &mut again.connect());
@@ -92,8 +104,51 @@ fn fields_that_expire_come_from_a_valkey_that_knows_them() {
         assert!(!ask(&mut there, command).starts_with('-'), "{command}");
     }
     wait_in_step(&mut there, &mut here);
-    for command in ["HEXPIRETIME h FIELDS 2 a b", "HEXPIRETIME i FIELDS 2 a b", "HEXPIRETIME j FIELDS 1 c", "HGETALL j"]
+    for command in
+        ["HPEXPIRETIME h FIELDS 2 a b", "HPEXPIRETIME i FIELDS 2 a b", "HPEXPIRETIME j FIELDS 1 c", "HGETALL j"]
     {
         assert_eq!(ask(&mut there, command), ask(&mut here, command), "{command}: {:#?}", replica.log());
     }
+}
+
+#[test]
+fn replicas_of_a_replica_continue_when_it_becomes_the_master() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let path = directory.path().to_str().expect("text");
+    let start =
+        || RedisServer::start(&["--enable-debug-command", "yes", "--repl-diskless-sync-delay", "0", "--dir", path]);
+    let [first, beside, below] = [(); 3].map(|()| start());
+    let options = ServerOptions { protected_mode: false, ..ServerOptions::default() };
+    let [ours, below_ours] = [(); 2].map(|()| Replica::with(options.clone()));
+    let mut random = Random(11);
+    let mut there = Client::connect(&first.address());
+    let mut here = ours.connect();
+    assert_eq!(ask(&mut here, "CONFIG SET repl-diskless-sync-delay 0"), "+OK\r\n");
+    let mut others = vec![Client::connect(&beside.address()), Client::connect(&below.address()), below_ours.connect()];
+    load(&mut there, &mut random, 100, true);
+    ours.follow(first.port);
+    assert_eq!(ask(&mut others[0], &format!("REPLICAOF 127.0.0.1 {}", first.port)), "+OK\r\n");
+    wait_in_step(&mut there, &mut here);
+    for other in &mut others[1..] {
+        assert_eq!(ask(other, &format!("REPLICAOF 127.0.0.1 {}", ours.running.port)), "+OK\r\n");
+    }
+    load(&mut there, &mut random, 300, true);
+    for other in std::iter::once(&mut here).chain(&mut others) {
+        wait_in_step(&mut there, other);
+        check_same(&mut there, other);
+    }
+    // The old master, and another one of its replicas, continue with the new one, and so do its own.
+    let full = info(&mut here, "stats", "sync_full");
+    assert_eq!(ask(&mut here, "REPLICAOF NO ONE"), "+OK\r\n");
+    load(&mut here, &mut random, 50, true);
+    for other in [&mut there, &mut others[0]] {
+        assert_eq!(ask(other, &format!("REPLICAOF 127.0.0.1 {}", ours.running.port)), "+OK\r\n");
+    }
+    load(&mut here, &mut random, 300, true);
+    let mut admin = ours.connect();
+    for other in std::iter::once(&mut there).chain(&mut others) {
+        wait_in_step(&mut admin, other);
+        check_same(&mut admin, other);
+    }
+    assert_eq!(info(&mut admin, "stats", "sync_full"), full);
 }

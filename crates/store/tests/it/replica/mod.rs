@@ -119,7 +119,9 @@ fn check_same(master: &mut Client, replica: &mut Client) {
             }
         }
     }
-    panic!("the data differ: {digests:?}\n{differences}");
+    let sizes =
+        [master, replica].map(|client| [client.ask(&["INFO", "keyspace"]), client.ask(&["INFO", "replication"])]);
+    panic!("the data differ: {digests:?}\n{differences}\n{sizes:#?}");
 }
 
 /// Sends random commands on few keys, all of which change something, in several databases. All replies are read.
