@@ -144,6 +144,8 @@ pub(crate) struct Replication {
     is_awaited: AtomicBool,
     /// Whether the stream is that of a master.
     is_following: AtomicBool,
+    /// Whether nothing enters the stream by itself, so that a replica can have all of it.
+    is_quiet: AtomicBool,
     pub(crate) figures: Figures,
 }
 
@@ -201,6 +203,7 @@ impl Replication {
             offset: AtomicU64::new(0),
             is_awaited: AtomicBool::new(false),
             is_following: AtomicBool::new(false),
+            is_quiet: AtomicBool::new(false),
             figures: Figures::default(),
         }
     }
@@ -328,11 +331,20 @@ impl Replication {
         is_alone && !ttl.is_zero() && state.alone_since.elapsed() >= ttl
     }
 
+    /// Sets whether nothing enters the stream by itself, so that a replica can have all of it.
+    pub(crate) fn set_quiet(&self, is_quiet: bool) {
+        self.is_quiet.store(is_quiet, Ordering::SeqCst);
+    }
+
+    pub(crate) fn is_quiet(&self) -> bool {
+        self.is_quiet.load(Ordering::SeqCst)
+    }
+
     /// Returns whether it is time for a sign of life in the stream.
     fn is_time_to_ping(&self) -> bool {
         let each = self.options().ping_each;
         let mut state = self.state.lock();
-        let is_time = !state.replicas.is_empty() && state.pinged_at.elapsed() >= each;
+        let is_time = !self.is_quiet() && !state.replicas.is_empty() && state.pinged_at.elapsed() >= each;
         if is_time {
             state.pinged_at = Instant::now();
         }

@@ -71,6 +71,7 @@ pub(super) fn failover(context: &mut Context<'_>, args: &[&[u8]], out: &mut Repl
         Ok(Some(wanted)) => {
             *server.failover.lock() = Failover { state: State::Waiting, is_aborted: false };
             server.pause.hand_over(true);
+            server.store.0.replication.set_quiet(true);
             server.log(NOTICE, "FAILOVER requested: writes wait.");
             tokio::task::spawn_local(async move { server.fail_over(wanted).await });
             out.ok();
@@ -148,28 +149,25 @@ impl Server {
             self.hand_over_to(target).await;
         }
         *self.failover.lock() = Failover::default();
+        self.store.0.replication.set_quiet(false);
         self.pause.hand_over(false);
     }
 
     /// Waits until a replica has everything. [`None`] if none will.
     async fn await_replica(&self, wanted: &Wanted) -> Option<MasterAddress> {
         let inner = &self.store.0;
-        // Writes that began before may still be under way.
-        let mut end = None;
         loop {
             if self.failover.lock().is_aborted {
                 self.log(NOTICE, "Failover manually aborted.");
                 return None;
             }
+            // Writes that began before may still be under way. Replicas acknowledge each second what they have.
             let last = inner.record.last();
-            if inner.outlets.stream() >= last && end.is_none_or(|(number, _)| number != last) {
-                end = Some((last, inner.replication.offset()));
-                inner.outlets.add_to_stream(&[b"REPLCONF", b"GETACK", b"*"]);
-            }
+            let end = (inner.outlets.stream() >= last).then(|| inner.replication.offset());
             let has_all = |replica: &&Arc<Replica>| {
-                let acked = replica.acknowledged(false);
                 replica.phase() == Phase::Online
-                    && end.is_some_and(|(_, offset)| acked.is_some_and(|acked| acked >= offset))
+                    && end.is_some()
+                    && replica.acknowledged(false) == end
                     && wanted.target.as_ref().is_none_or(|target| is_target(replica, target))
             };
             let replicas = inner.replication.replicas();

@@ -295,7 +295,7 @@ impl Awaited {
         while self.locate().is_none() {
             tokio::time::sleep(LOOKS_EACH).await;
         }
-        if self.replicas > 0 {
+        if self.replicas > 0 && !self.inner.replication.is_quiet() {
             self.inner.outlets.add_to_stream(&[b"REPLCONF", b"GETACK", b"*"]);
         }
         poll_fn(|context| {

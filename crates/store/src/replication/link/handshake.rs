@@ -111,7 +111,8 @@ impl Attempt<'_> {
         }
         let reply = self.reply(conn, "PSYNC")?;
         if self.link.hand_over() == HandOver::Wanted {
-            let is_done = reply.starts_with(b"+CONTINUE");
+            // The replica is the master from now on, whatever it sends.
+            let is_done = reply.starts_with(b"+CONTINUE") || reply.starts_with(b"+FULLRESYNC");
             self.link.set_hand_over(if is_done { HandOver::Done } else { HandOver::Refused });
             if !is_done {
                 self.log(WARNING, &format!("Failover target rejected psync request: {}", text(&reply)));
