@@ -111,11 +111,12 @@ fn check_same(master: &mut Client, replica: &mut Client) {
             keys.push(names);
         }
         for key in keys.concat() {
-            let values = [&mut *master, &mut *replica].map(|client| client.ask(&["DEBUG", "DIGEST-VALUE", &key]));
-            if values[0] != values[1] && !differences.contains(&format!("{db} {key}:")) {
-                let types = [&mut *master, &mut *replica]
-                    .map(|client| [client.ask(&["TYPE", &key]), client.ask(&["PTTL", &key])].concat());
-                differences += &format!("{db} {key}: {types:?}\n");
+            let told = [&mut *master, &mut *replica].map(|client| {
+                let (value, ttl) = (client.ask(&["DEBUG", "DIGEST-VALUE", &key]), client.ask(&["PTTL", &key]));
+                (value, ttl == ":-1\r\n", client.ask(&["TYPE", &key]))
+            });
+            if told[0] != told[1] && !differences.contains(&format!("{db} {key}:")) {
+                differences += &format!("{db} {key}: {told:?}\n");
             }
         }
     }
