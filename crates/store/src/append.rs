@@ -404,7 +404,12 @@ impl Store {
     /// Writes and syncs what was recorded so far, for the end of the process. [`None`] if there is no append-only file.
     pub fn sync_at_end(&self) -> Option<io::Result<()>> {
         let inner = &self.0;
+        // A master's commands are whole in the file and in the stream.
+        let _border = inner.link.border();
         let last = inner.record.last();
+        if let Some(moment) = inner.moment() {
+            inner.outlets.end_file_with(last, &moment.annotation());
+        }
         inner.appender.ask(|writer| writer.end(last))
     }
 

@@ -18,7 +18,7 @@ mod queue;
 
 use std::io::Read;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
@@ -29,6 +29,7 @@ use sluicegate_data::value::STRING_MAX;
 use self::insert::{Inserter, Terms};
 use self::queue::{Batch, Queue};
 use crate::aof::read::AofReader;
+use crate::replication::{Moment, ReplicationId};
 use crate::script::function_command::load_library;
 use crate::{Inner, Store};
 
@@ -88,6 +89,8 @@ pub struct Loaded {
     pub empty: u64,
     /// The database that the stream behind the file begins with, if a replica loads it.
     pub stream_db: u32,
+    /// The moment of the stream at which the file was made, if there was one.
+    pub(crate) moment: Option<Moment>,
     /// Its duration.
     pub took: Duration,
 }
@@ -263,8 +266,8 @@ impl Load {
             existing: options.existing,
             is_lfu: inner.memory.policy().is_lfu(),
         };
-        let (queue, result, stream_db) = (Queue::default(), Mutex::default(), AtomicU32::new(0));
-        let shared = Shared { inner, terms, queue, result, stream_db };
+        let (queue, result) = (Queue::default(), Mutex::default());
+        let shared = Shared { inner, terms, queue, result, history: Mutex::default() };
         let read = std::thread::scope(|scope| {
             let _closes = Closes(&shared.queue);
             for number in 0..threads {
@@ -291,8 +294,10 @@ impl Load {
             (Ok(reader), None) => reader,
         };
         let [keys, expired] = [&inner.loading.keys, &inner.loading.expired].map(|sum| sum.load(Ordering::SeqCst));
-        let (empty, stream_db) = (ended.empty.len() as u64, shared.stream_db.into_inner());
-        Ok((Loaded { keys, expired, empty, stream_db, took: began.elapsed() }, reader))
+        let (id, offset, stream_db) = shared.history.into_inner();
+        let moment = id.zip(offset).map(|(id, offset)| Moment { id, offset, db: stream_db });
+        let (empty, took) = (ended.empty.len() as u64, began.elapsed());
+        Ok((Loaded { keys, expired, empty, stream_db, moment, took }, reader))
     }
 }
 
@@ -308,7 +313,8 @@ struct Shared<'l> {
     terms: Terms,
     queue: Queue,
     result: Mutex<Ended>,
-    stream_db: AtomicU32,
+    /// The identifier of the stream's history, its offset and its database, as far as the file names them.
+    history: Mutex<(Option<ReplicationId>, Option<u64>, u32)>,
 }
 
 /// What the threads of a load have found.
@@ -439,11 +445,10 @@ fn tell(shared: &Shared<'_>, name: &[u8], value: &[u8], log: &dyn Fn(u8, &str)) 
             log(NOTICE, &format!("RDB memory usage when created {:.2} Mb", used as f64 / (1024.0 * 1024.0)));
         }
         b"aof-base" | b"aof-preamble" if number() != 0 => log(NOTICE, "RDB is base AOF"),
-        b"repl-stream-db" => {
-            let db = u32::try_from(number()).unwrap_or(0);
-            shared.stream_db.store(db, Ordering::Relaxed);
-        }
-        b"redis-bits" | b"repl-id" | b"repl-offset" | b"aof-base" | b"aof-preamble" => {}
+        b"repl-stream-db" => shared.history.lock().2 = u32::try_from(number()).unwrap_or(0),
+        b"repl-id" => shared.history.lock().0 = ReplicationId::parse(value),
+        b"repl-offset" => shared.history.lock().1 = u64::try_from(number()).ok(),
+        b"redis-bits" | b"aof-base" | b"aof-preamble" => {}
         other => log(0, &format!("Unrecognized RDB AUX field: '{}'", other.escape_ascii())),
     }
 }

@@ -36,6 +36,7 @@ use crate::command::{EXPIRE_MEMBERS, SPEXPIREAT};
 use crate::files::{File, reason};
 use crate::memory::Memory;
 use crate::record::annotation;
+use crate::replication::Moment;
 use crate::{Inner, Load, LoadFault, LoadOptions};
 use lanes::{Broken, Lanes};
 use runner::{ERRORS_LOGGED, Runner, Source};
@@ -86,6 +87,8 @@ pub(crate) struct Replayed {
     pub(crate) last_bytes: u64,
     /// The number of bytes that were cut off the last file.
     pub(crate) cut_bytes: u64,
+    /// The moment of the replication stream at the end, if the files name it.
+    pub(crate) moment: Option<Moment>,
     /// Its duration.
     pub(crate) took: Duration,
 }
@@ -472,6 +475,7 @@ impl<'l> Replay<'l> {
             match event.map_err(|error| ReplayFault::Unreadable { name: current.name(), error })? {
                 Event::Command(command) => {
                     count += 1;
+                    self.done.moment = None;
                     if count.is_multiple_of(COMMANDS_PER_REPORT) {
                         let loaded = current.before + command.end;
                         self.inner.loading.loaded_bytes.store(loaded, Ordering::Relaxed);
@@ -480,8 +484,10 @@ impl<'l> Replay<'l> {
                 }
                 Event::Annotation(line) => {
                     let wrong = |_| ReplayFault::Format { name: current.name(), offset: before };
+                    self.done.moment = Moment::read(line).or(self.done.moment);
                     own_start = if own.is_within() { own_start } else { before };
                     if let Some(words) = own.read(line).map_err(wrong)? {
+                        self.done.moment = None;
                         self.own(&words, before, current)?;
                     }
                 }

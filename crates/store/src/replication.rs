@@ -68,6 +68,33 @@ impl std::fmt::Debug for ReplicationId {
     }
 }
 
+/// A moment of a history: what is known of the stream where a file ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Moment {
+    pub(crate) id: ReplicationId,
+    /// The end of the stream, and the database that it has selected.
+    pub(crate) offset: u64,
+    pub(crate) db: u32,
+}
+
+/// The start of an annotation with a moment, in an append-only file.
+const MOMENT: &[u8] = b"#RS:";
+
+impl Moment {
+    /// Returns the annotation of an append-only file.
+    pub(crate) fn annotation(&self) -> Vec<u8> {
+        format!("{}{} {} {}\r\n", MOMENT.escape_ascii(), self.id, self.offset, self.db).into_bytes()
+    }
+
+    /// Reads an annotation, without its end of line.
+    pub(crate) fn read(line: &[u8]) -> Option<Moment> {
+        let text = std::str::from_utf8(line.strip_prefix(MOMENT)?).ok()?;
+        let mut words = text.split(' ');
+        let id = ReplicationId::parse(words.next()?.as_bytes())?;
+        Some(Moment { id, offset: words.next()?.parse().ok()?, db: words.next()?.parse().ok()? })
+    }
+}
+
 /// The parameters of a master.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct ReplicationOptions {
@@ -117,6 +144,8 @@ pub(crate) struct Replication {
     is_awaited: AtomicBool,
     /// Whether the stream is that of a master.
     is_following: AtomicBool,
+    /// Whether nothing enters the stream by itself, so that a replica can have all of it.
+    is_quiet: AtomicBool,
     pub(crate) figures: Figures,
 }
 
@@ -174,6 +203,7 @@ impl Replication {
             offset: AtomicU64::new(0),
             is_awaited: AtomicBool::new(false),
             is_following: AtomicBool::new(false),
+            is_quiet: AtomicBool::new(false),
             figures: Figures::default(),
         }
     }
@@ -301,11 +331,20 @@ impl Replication {
         is_alone && !ttl.is_zero() && state.alone_since.elapsed() >= ttl
     }
 
+    /// Sets whether nothing enters the stream by itself, so that a replica can have all of it.
+    pub(crate) fn set_quiet(&self, is_quiet: bool) {
+        self.is_quiet.store(is_quiet, Ordering::SeqCst);
+    }
+
+    pub(crate) fn is_quiet(&self) -> bool {
+        self.is_quiet.load(Ordering::SeqCst)
+    }
+
     /// Returns whether it is time for a sign of life in the stream.
     fn is_time_to_ping(&self) -> bool {
         let each = self.options().ping_each;
         let mut state = self.state.lock();
-        let is_time = !state.replicas.is_empty() && state.pinged_at.elapsed() >= each;
+        let is_time = !self.is_quiet() && !state.replicas.is_empty() && state.pinged_at.elapsed() >= each;
         if is_time {
             state.pinged_at = Instant::now();
         }
@@ -377,6 +416,16 @@ impl Replication {
     /// Appends bytes of the master's stream that were applied.
     pub(crate) fn relay(&self, bytes: &[u8]) {
         self.feed(bytes);
+    }
+
+    /// Continues a history that a file has brought back, under an own identifier.
+    fn resume(&self, moment: Moment) {
+        let mut state = self.state.lock();
+        (state.id, state.second) = (ReplicationId::random(), Some((moment.id, moment.offset + 1)));
+        state.stream.clear();
+        self.offset.store(moment.offset, Ordering::SeqCst);
+        state.stream.keep(moment.offset);
+        state.alone_since = Instant::now();
     }
 
     /// Continues the history of the master under an own identifier.

@@ -670,7 +670,7 @@ impl Inner {
         }
         // What changes meanwhile is saved, and counts as unsaved.
         let changes = self.changes();
-        let (pass, first, ()) = self.cut_for(job, saving, || {});
+        let (pass, first, _) = self.cut_in_stream(job, saving, false);
         let result = self.write_file(&pass, &first, files, saving);
         drop(pass);
         // Databases that were flushed meanwhile can be freed.
@@ -795,7 +795,7 @@ impl Sink for RdbFile<'_> {
 }
 
 /// Takes nothing.
-struct Nothing;
+pub(crate) struct Nothing;
 
 impl Sink for Nothing {
     fn take(&mut self, _: &[u8], _: (u16, Sum)) -> io::Result<()> {

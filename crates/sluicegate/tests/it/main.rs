@@ -32,6 +32,7 @@ mod lua_samples_and_services;
 mod lua_tls;
 mod maps;
 mod reload;
+mod replication;
 mod robust;
 mod runtime_state;
 mod servers;

@@ -80,6 +80,17 @@ impl Outlets {
         }
     }
 
+    /// Lets an annotation follow this unit, which is the last one.
+    pub(crate) fn end_file_with(&self, last: u64, annotation: &[u8]) {
+        let state = &mut *self.state.lock();
+        self.pull(state, true, usize::MAX);
+        if state.merger.next_number() == last + 1
+            && let Some(file) = &mut state.file
+        {
+            file.encoder.out.extend_from_slice(annotation);
+        }
+    }
+
     /// Forgets the file.
     pub(crate) fn close_file(&self) {
         self.state.lock().file = None;

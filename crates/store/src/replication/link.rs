@@ -30,7 +30,7 @@ use crate::{Inner, Store};
 use conn::Conn;
 use handshake::Answer;
 use state::Phase;
-pub(crate) use state::{Link, Master, Terms};
+pub(crate) use state::{HandOver, Link, Master, Terms};
 use stream::Stream;
 pub use stream::fuzz_stream;
 

@@ -11,16 +11,16 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 use sluicegate_data::rdb::crc64::Sum;
-use sluicegate_data::rdb::file::Contents;
+use sluicegate_data::rdb::file::{Chunk, Contents};
 
-use super::ReplicationId;
 use super::replica::{Phase, Replica};
+use super::{Moment, ReplicationId};
 use crate::Inner;
 use crate::files::{Files, Replacement, SYNCED_EACH, reason};
 use crate::loading::Behind;
-use crate::pass::Sink;
+use crate::pass::{Pass, Sink};
 use crate::record::For;
-use crate::save::{Job, Kind, SaveEnd, Saving, sweepers};
+use crate::save::{Job, Kind, Nothing, SaveEnd, Saving, sweepers};
 
 /// The time for which writers wait for a replica that takes nothing.
 const PATIENCE: Duration = Duration::from_secs(1);
@@ -217,42 +217,76 @@ impl Inner {
         self.record.wake_taker();
     }
 
-    /// Makes the cut of a sync. Returns the identifier of the history with the offset of the cut, in addition.
-    fn cut_for_sync(
+    /// Returns the moment of the stream at which everything is that was recorded, if there is a stream. Nobody changes
+    /// anything meanwhile.
+    pub(crate) fn moment(&self) -> Option<Moment> {
+        let id = self.replication.id();
+        match self.replication.is_following() {
+            true if self.link.needs_full() => None,
+            true => Some(Moment { id, offset: self.replication.offset(), db: self.link.stream_db() }),
+            false if self.record.is_for(For::Stream) => {
+                Some(Moment { id, offset: self.outlets.stream_to_cut(), db: 0 })
+            }
+            false => None,
+        }
+    }
+
+    /// Continues the history that a file has brought back.
+    pub(crate) fn resume(&self, moment: Moment) {
+        if self.link.master().is_some() {
+            self.replication.restart_at(moment.id, moment.offset);
+            self.link.set_stream_db(moment.db);
+            self.link.is_whole();
+            return;
+        }
+        let (closed, ticket) = self.close_for_cut();
+        self.replication.resume(moment);
+        self.begin_stream();
+        self.open_after_cut(closed, ticket);
+    }
+
+    /// Makes a cut, whose moment of the stream the file names, if there is a stream. If a sync begins, there is one from then
+    /// on, and nothing behind the cut enters it before [`lift_barrier`](Self::lift_barrier).
+    pub(crate) fn cut_in_stream(
         self: &Arc<Inner>,
         job: &Job,
         saving: &Saving,
-    ) -> (Arc<crate::pass::Pass>, sluicegate_data::rdb::file::Chunk, (ReplicationId, u64)) {
-        let (pass, mut first, followed) = self.cut_for(job, saving, || match self.replication.is_following() {
-            // What a master has sent is in the data set if it is in the stream.
-            true => {
-                self.replication.keep_backlog();
-                Some((self.replication.id(), self.replication.offset(), self.link.stream_db()))
+        begins_sync: bool,
+    ) -> (Arc<Pass>, Chunk, Option<Moment>) {
+        let (pass, mut first, followed) = self.cut_for(job, saving, || {
+            if self.replication.is_following() {
+                // What a master has sent is in the data set if it is in the stream.
+                return self.moment();
             }
-            false => {
+            if begins_sync {
                 self.begin_stream();
-                self.record.set_barrier();
-                None
             }
+            if self.record.is_for(For::Stream) {
+                self.record.set_barrier();
+            }
+            None
         });
-        let own = || {
-            let offset = self.outlets.stream_to_cut();
-            (self.replication.id(), offset, 0)
-        };
-        let (id, offset, db) = followed.unwrap_or_else(own);
-        first.aux(b"repl-stream-db", db.to_string().as_bytes());
-        first.aux(b"repl-id", id.text().as_bytes());
-        first.aux(b"repl-offset", offset.to_string().as_bytes());
-        (pass, first, (id, offset))
+        let own = || if self.replication.is_following() { None } else { self.moment() };
+        let moment = followed.or_else(own);
+        if !begins_sync {
+            self.lift_barrier();
+        }
+        if let Some(Moment { id, offset, db }) = moment {
+            first.aux(b"repl-stream-db", db.to_string().as_bytes());
+            first.aux(b"repl-id", id.text().as_bytes());
+            first.aux(b"repl-offset", offset.to_string().as_bytes());
+        }
+        (pass, first, moment)
     }
 
     fn sync_by_sockets(self: &Arc<Inner>, job: &Job, saving: &Saving, chosen: &[Arc<Replica>]) -> io::Result<SaveEnd> {
-        let (pass, first, (id, offset)) = self.cut_for_sync(job, saving);
+        let (pass, first, moment) = self.cut_in_stream(job, saving, true);
+        let Some(moment) = moment else { return self.give_up_sync(&pass) };
         let mark = ReplicationId::random();
         for replica in chosen {
             replica.begin_payload(
-                offset,
-                [head(replica, id, offset), format!("$EOF:{}\r\n", mark.text()).into()].concat(),
+                moment.offset,
+                [head(replica, moment), format!("$EOF:{}\r\n", mark.text()).into()].concat(),
             );
         }
         self.lift_barrier();
@@ -279,9 +313,10 @@ impl Inner {
 
     fn sync_by_file(self: &Arc<Inner>, job: &Job, saving: &Saving, chosen: &[Arc<Replica>]) -> io::Result<SaveEnd> {
         let files = self.saver.files().ok_or_else(|| io::Error::other("the store has no directory"))?;
-        let (pass, first, (id, offset)) = self.cut_for_sync(job, saving);
+        let (pass, first, moment) = self.cut_in_stream(job, saving, true);
+        let Some(moment) = moment else { return self.give_up_sync(&pass) };
         // They have a place in the stream from here on.
-        chosen.iter().for_each(|replica| replica.begin_payload(offset, head(replica, id, offset)));
+        chosen.iter().for_each(|replica| replica.begin_payload(moment.offset, head(replica, moment)));
         self.lift_barrier();
         self.replication.figures.full.fetch_add(chosen.len() as u64, Ordering::Relaxed);
         let name = format!("temp-sync-{}.rdb", std::process::id());
@@ -290,6 +325,15 @@ impl Inner {
         let Some(file) = filled? else { return Ok(SaveEnd::Cancelled) };
         self.send_file(&*files, file, saving, chosen)?;
         Ok(SaveEnd::Saved)
+    }
+
+    /// Ends a sync whose data set belongs to no history, because the server has got another master meanwhile.
+    fn give_up_sync(&self, pass: &Pass) -> io::Result<SaveEnd> {
+        self.lift_barrier();
+        pass.give_up();
+        // The next cut needs it.
+        pass.run(sweepers(), &Mutex::new(Nothing))?;
+        Ok(SaveEnd::Cancelled)
     }
 
     /// Lets a file take the place of the RDB file, and sends it.
@@ -321,10 +365,10 @@ impl Inner {
 }
 
 /// Returns what comes before a data set.
-fn head(replica: &Replica, id: ReplicationId, offset: u64) -> Vec<u8> {
+fn head(replica: &Replica, Moment { id, offset, .. }: Moment) -> Vec<u8> {
     match replica.is_old {
         true => Vec::new(),
-        false => format!("+FULLRESYNC {} {offset}\r\n", id.text()).into_bytes(),
+        false => format!("+FULLRESYNC {id} {offset}\r\n").into_bytes(),
     }
 }
 

@@ -27,6 +27,7 @@ mod counters;
 mod debug_command;
 mod digest;
 mod dispatch;
+mod failover;
 mod figures;
 mod guard;
 mod handshake;
@@ -142,6 +143,7 @@ pub struct Server {
     reset_at: Mutex<Totals>,
     store_reset_at: Mutex<Stats>,
     pause: Pause,
+    failover: Mutex<failover::Failover>,
     /// Locked while the store is saved because the process ends.
     ending: tokio::sync::Mutex<()>,
     monitors: Monitors,
@@ -268,6 +270,7 @@ impl Server {
                 reset_at: Mutex::default(),
                 store_reset_at: Mutex::default(),
                 pause: Pause::default(),
+                failover: Mutex::default(),
                 ending: tokio::sync::Mutex::default(),
                 monitors: Monitors::default(),
                 closing: Mutex::default(),

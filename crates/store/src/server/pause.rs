@@ -2,7 +2,7 @@
 //! keys are hidden meanwhile and removed afterwards, and the tick evicts nothing. As in Redis, scripts count as writes
 //! unless they declare that they do not write, and so do commands that are replicated.
 //!
-//! The end of a process that saves its store is a pause of writes, too, which no client ends: what they would write is not
+//! While FAILOVER makes a replica the master, writes wait, too. The end of a process that saves its store is a pause of writes, too, which no client ends: what they would write is not
 //! in the file, so it must not be acknowledged. When the server stops, the connections of such commands are closed.
 
 use std::sync::Arc;
@@ -28,6 +28,8 @@ struct State {
     /// The pause that a client has asked for.
     asked: Option<Asked>,
     end: End,
+    /// Whether writes wait because a replica is about to become the master.
+    hands_over: bool,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -56,6 +58,12 @@ enum When {
     Never,
 }
 
+impl State {
+    fn is_active(&self) -> bool {
+        self.asked.is_some() || self.end != End::Far || self.hands_over
+    }
+}
+
 impl Pause {
     /// Pauses for a while; a running pause is only ever lengthened and widened, as in Redis. Returns its end.
     pub fn start(&self, time: Duration, all: bool) -> Instant {
@@ -73,6 +81,11 @@ impl Pause {
     /// Ends what [`start`](Self::start) has begun.
     pub fn end(&self) {
         self.change(|state| state.asked = None);
+    }
+
+    /// Lets writes wait, or not any more, because a replica is about to become the master.
+    pub fn hand_over(&self, hands_over: bool) {
+        self.change(|state| state.hands_over = hands_over);
     }
 
     /// Lets writes wait until the process ends.
@@ -104,7 +117,7 @@ impl Pause {
         {
             let mut state = self.state.lock();
             change(&mut state);
-            self.active.store(state.asked.is_some() || state.end != End::Far, Ordering::Release);
+            self.active.store(state.is_active(), Ordering::Release);
         }
         self.ended.notify_waiters();
     }
@@ -124,12 +137,13 @@ impl Pause {
         match state.end {
             End::Near if is_write => return When::Later(None),
             End::Here if is_write => return When::Never,
+            _ if is_write && state.hands_over => return When::Later(None),
             _ => {}
         }
         let Some(asked) = state.asked else { return When::Now };
         if asked.until <= Instant::now() {
             state.asked = None;
-            self.active.store(state.end != End::Far, Ordering::Release);
+            self.active.store(state.is_active(), Ordering::Release);
             return When::Now;
         }
         if asked.all || is_write { When::Later(Some(asked.until)) } else { When::Now }

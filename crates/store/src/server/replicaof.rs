@@ -52,7 +52,7 @@ impl Server {
     }
 
     /// Follows a master, or none. Returns the number of the order, which is carried out soon.
-    fn order(&self, master: Option<MasterAddress>) -> io::Result<u64> {
+    pub(super) fn order(&self, master: Option<MasterAddress>) -> io::Result<u64> {
         let this = self.this.clone();
         let look: Look = Box::new(move || {
             let server = this.upgrade()?;

@@ -20,7 +20,7 @@ use crate::Inner;
 use crate::append::Appender;
 use crate::record::For;
 use crate::replication::ReplicationId;
-use crate::replication::replica::{Notice, Phase, Replica};
+use crate::replication::replica::{Notice, Phase, Replica, Told};
 
 const SYNTAX: &str = "ERR syntax error";
 const UNBLOCKED: &str = "UNBLOCKED client unblocked via CLIENT UNBLOCK";
@@ -33,11 +33,36 @@ fn fail(text: &str, out: &mut ReplyWriter<'_>) -> Outcome {
     Outcome::Done
 }
 
-/// `PSYNC id offset`: the client becomes a replica.
+/// What PSYNC asks for: the identifier as it was written, and what it means with the next byte.
+type Asked = (Vec<u8>, Option<(ReplicationId, u64)>);
+
+/// `PSYNC id offset [FAILOVER]`: the client becomes a replica; with FAILOVER, of this server that was its replica.
 pub(super) fn psync(context: &mut Context<'_>, args: &[&[u8]], out: &mut ReplyWriter<'_>) -> Outcome {
     let Some(next) = parse_i64(args[2]) else { return fail(NOT_INTEGER, out) };
-    let asked = ReplicationId::parse(args[1]).zip(u64::try_from(next).ok());
-    become_replica(context, Some((args[1], asked)), out)
+    let asked = (args[1].to_vec(), ReplicationId::parse(args[1]).zip(u64::try_from(next).ok()));
+    if !args.get(3).is_some_and(|word| word.eq_ignore_ascii_case(b"failover")) {
+        return become_replica(context, Some(asked), out);
+    }
+    let server = context.worker.server.clone();
+    let link = server.store.0.link.clone();
+    server.log(3, &format!("Failover request received for replid {}.", args[1].escape_ascii()));
+    if !link.is_replica() {
+        return fail("ERR PSYNC FAILOVER can't be sent to a master.", out);
+    }
+    if asked.1.is_none_or(|(id, _)| id != server.store.0.replication.id()) {
+        return fail("ERR PSYNC FAILOVER replid must match my replid.", out);
+    }
+    let Ok(number) = server.order(None) else { return fail("ERR the link to the master cannot be ended", out) };
+    let line = context.client.line(&server.store);
+    server.log(2, &format!("MASTER MODE enabled (failover request from '{line}')"));
+    let (told, client) = (context.session.rare.told.take().unwrap_or_default(), context.client.clone());
+    let protocol = context.session.protocol;
+    Outcome::Later(Box::pin(async move {
+        link.taken(number).await;
+        let mut bytes = Vec::new();
+        join(&server, &client, &told, Some(asked), &mut ReplyWriter::new(&mut bytes, protocol));
+        bytes
+    }))
 }
 
 /// `SYNC`: the same, for those that do not know identifiers.
@@ -45,25 +70,29 @@ pub(super) fn sync(context: &mut Context<'_>, _: &[&[u8]], out: &mut ReplyWriter
     become_replica(context, None, out)
 }
 
-fn become_replica(
-    context: &mut Context<'_>,
-    asked: Option<(&[u8], Option<(ReplicationId, u64)>)>,
-    out: &mut ReplyWriter<'_>,
-) -> Outcome {
+fn become_replica(context: &mut Context<'_>, asked: Option<Asked>, out: &mut ReplyWriter<'_>) -> Outcome {
     if context.client.outbox.replica().is_some() {
         return Outcome::Done;
     }
     let server = &context.worker.server;
-    let (inner, replication) = (&server.store.0, &server.store.0.replication);
+    let inner = &server.store.0;
     if inner.link.is_replica() && !inner.link.is_up() {
         return fail("NOMASTERLINK Can't SYNC while not connected with my master", out);
     }
     if context.session.listens() || context.client.is_monitor() {
         return fail("ERR SYNC and PSYNC are invalid with pending output", out);
     }
-    let address = context.client.address.rsplit_once(':').map_or("", |(host, _)| host);
+    let told = context.session.rare.told.take().unwrap_or_default();
+    join(server, context.client, &told, asked, out);
+    Outcome::Done
+}
+
+/// Makes a client a replica.
+fn join(server: &Server, client: &Arc<Client>, told: &Told, asked: Option<Asked>, out: &mut ReplyWriter<'_>) {
+    let (inner, replication) = (&server.store.0, &server.store.0.replication);
+    let address = client.address.rsplit_once(':').map_or("", |(host, _)| host);
     let address = address.trim_matches(['[', ']']).to_owned();
-    let (told, notified) = (context.session.rare.told.take().unwrap_or_default(), Arc::downgrade(context.client));
+    let notified = Arc::downgrade(client);
     let notify = move |notice: Notice| {
         if let Some(client) = notified.upgrade() {
             match notice {
@@ -73,12 +102,11 @@ fn become_replica(
             }
         }
     };
-    let replica = Replica::new(address, &told, asked.is_none(), replication.clone(), notify);
-    let replica = Arc::new(replica);
-    context.client.outbox.set_replica(replica.clone());
+    let replica = Arc::new(Replica::new(address, told, asked.is_none(), replication.clone(), notify));
+    client.outbox.set_replica(replica.clone());
     let named = format!("{}:{}", replica.address, replica.port);
     server.log(2, &format!("Replica {named} asks for synchronization"));
-    let wanted = asked.and_then(|(_, asked)| asked);
+    let wanted = asked.as_ref().and_then(|(_, asked)| *asked);
     if replication.add(&replica, wanted) {
         replication.figures.partial.fetch_add(1, Ordering::Relaxed);
         let next = wanted.map_or(0, |(_, next)| next);
@@ -95,16 +123,15 @@ fn become_replica(
             false => out.simple("CONTINUE"),
         }
         replica.wake();
-        return Outcome::Done;
+        return;
     }
-    if asked.is_some_and(|(word, _)| word != b"?") {
+    if let Some((word, _)) = asked.filter(|(word, _)| word != b"?") {
         replication.figures.partial_refused.fetch_add(1, Ordering::Relaxed);
-        let word = asked.map_or(&b""[..], |(word, _)| word).escape_ascii();
+        let word = word.escape_ascii();
         server.log(2, &format!("Partial resynchronization not accepted: no such history or offset ('{word}')"));
     }
     server.log(2, &format!("Full resync requested by replica {named}"));
     inner.begin_sync_if_due();
-    Outcome::Done
 }
 
 impl Server {
@@ -206,7 +233,7 @@ pub(super) fn info(about: &About<'_>, out: &mut String) -> std::fmt::Result {
     }
     let told = replication.told();
     let (second, end) = told.second.map_or((ReplicationId::NONE, -1), |(id, end)| (id, end as i64));
-    writeln!(out, "master_failover_state:no-failover")?;
+    writeln!(out, "master_failover_state:{}", about.server.failover.lock().told())?;
     writeln!(out, "master_replid:{}", told.id.text())?;
     writeln!(out, "master_replid2:{}", second.text())?;
     writeln!(out, "master_repl_offset:{}", told.offset)?;
@@ -268,7 +295,7 @@ impl Awaited {
         while self.locate().is_none() {
             tokio::time::sleep(LOOKS_EACH).await;
         }
-        if self.replicas > 0 {
+        if self.replicas > 0 && !self.inner.replication.is_quiet() {
             self.inner.outlets.add_to_stream(&[b"REPLCONF", b"GETACK", b"*"]);
         }
         poll_fn(|context| {

@@ -8,7 +8,7 @@ use std::sync::LazyLock;
 
 use super::dispatch::By::{self, Connection, Either, Server};
 use super::subscription::{psubscribe, punsubscribe, ssubscribe, subscribe, sunsubscribe, unsubscribe};
-use super::{acl, admin, client_command, cluster, command_info, config_command, debug_command};
+use super::{acl, admin, client_command, cluster, command_info, config_command, debug_command, failover};
 use super::{handshake, info, latency, monitor, multi, persistence, replicaof, replicas, slowlog};
 use crate::catalogue::{Category, Channels, CommandSpec, Detached, Flags, Handler, Rows};
 use crate::keys::KeyRule;
@@ -642,6 +642,17 @@ pub(super) static COMMANDS: &[ServerCommand] = &[
             "O(1) for every key.",
         ),
         KeyRule::ALL,
+    ),
+    of_server(
+        row(
+            "failover",
+            -1,
+            Connection(failover::failover),
+            Flags::ADMIN.and(Flags::NOSCRIPT).and(Flags::STALE),
+            "6.2.0",
+            "Makes a replica the master, and this server its replica.",
+        ),
+        &[],
     ),
     of_server(container!("latency", "2.8.13", "Tells what took long.", LATENCY), &[]),
     of_server(

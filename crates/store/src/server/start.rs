@@ -14,6 +14,7 @@ use super::Server;
 use crate::aof::parts::{Found, Parts};
 use crate::files::{Files as _, identity_of, reason};
 use crate::replay::ReplayOptions;
+use crate::replication::Moment;
 use crate::{Directory, Load, LoadOptions};
 
 /// Levels of log lines.
@@ -147,7 +148,7 @@ impl Server {
                 })
             });
         match replayed {
-            Ok(()) => self.log(NOTICE, "Append Only File loaded by DEBUG LOADAOF"),
+            Ok(_) => self.log(NOTICE, "Append Only File loaded by DEBUG LOADAOF"),
             Err(text) => {
                 // What is left of the data set is not served, nor recorded.
                 load.never_end();
@@ -173,15 +174,23 @@ impl Beginning {
             Source::Rdb(path, file) => load_rdb(&server, &path, file, &load),
             Source::AppendOnly(parts) => replay(&server, *parts, &load, true),
         };
-        if let Err(text) = &loaded {
-            load.never_end();
-            server.log(WARNING, text);
+        match loaded {
+            Ok(moment) => {
+                if let Some(moment) = moment {
+                    server.store.0.resume(moment);
+                }
+                Ok(())
+            }
+            Err(text) => {
+                load.never_end();
+                server.log(WARNING, &text);
+                Err(text)
+            }
         }
-        loaded
     }
 }
 
-fn load_rdb(server: &Server, path: &Path, file: File, load: &Load) -> Result<(), String> {
+fn load_rdb(server: &Server, path: &Path, file: File, load: &Load) -> Result<Option<Moment>, String> {
     let (checks, keeps_expired) = (server.options().rdbchecksum, server.options().replicaof.is_some());
     let log = |level: u8, text: &str| server.log(level, text);
     let loaded = load.run(file, LoadOptions { checks, keeps_expired, log: &log, ..LoadOptions::default() });
@@ -191,24 +200,23 @@ fn load_rdb(server: &Server, path: &Path, file: File, load: &Load) -> Result<(),
         }
         format!("{}: {fault}", path.display())
     })?;
-    server.store.0.link.set_stream_db(loaded.stream_db);
     server.log(NOTICE, &loaded.told());
     server.log(NOTICE, &format!("DB loaded from disk: {:.3} seconds", loaded.took.as_secs_f64()));
-    Ok(())
+    Ok(loaded.moment)
 }
 
 /// Replays append-only files, and begins to append to them, if wanted, before the store serves.
-fn replay(server: &Server, parts: Parts, load: &Load, appends: bool) -> Result<(), String> {
+fn replay(server: &Server, parts: Parts, load: &Load, appends: bool) -> Result<Option<Moment>, String> {
     let options = server.options();
     let log = |level: u8, text: &str| server.log(level, text);
     let (checks, accepts_cut) = (options.rdbchecksum, options.aof_load_truncated);
     let replayed =
         load.replay(&parts, ReplayOptions { checks, accepts_cut, log: &log }).map_err(|fault| fault.to_string())?;
     server.log(NOTICE, &format!("DB loaded from append only file: {:.3} seconds", replayed.took.as_secs_f64()));
-    if !appends {
-        return Ok(());
+    if appends {
+        server.store.append_to(parts, replayed.last_bytes).map_err(|error| cannot_append(&error))?;
     }
-    server.store.append_to(parts, replayed.last_bytes).map_err(|error| cannot_append(&error))
+    Ok(replayed.moment)
 }
 
 fn cannot_append(error: &io::Error) -> String {

@@ -4,6 +4,7 @@
 //! master that knows no REPLCONF is left to say so at PSYNC. Masters that know no PSYNC (before Redis 2.8) are refused.
 
 use super::conn::{Conn, encode};
+use super::state::HandOver;
 use super::{Attempt, Gone, NOTICE, WARNING};
 use crate::replication::ReplicationId;
 
@@ -105,9 +106,19 @@ impl Attempt<'_> {
         } else {
             let (id, from) = (replication.id().to_string(), (replication.offset() + 1).to_string());
             self.log(NOTICE, &format!("Trying a partial resynchronization (request {id}:{from})."));
-            conn.command(&[b"PSYNC", id.as_bytes(), from.as_bytes()])?;
+            let words: &[&[u8]] = &[b"PSYNC", id.as_bytes(), from.as_bytes(), b"FAILOVER"];
+            conn.command(if self.link.hand_over() == HandOver::Wanted { words } else { &words[..3] })?;
         }
         let reply = self.reply(conn, "PSYNC")?;
+        if self.link.hand_over() == HandOver::Wanted {
+            // The replica is the master from now on, whatever it sends.
+            let is_done = reply.starts_with(b"+CONTINUE") || reply.starts_with(b"+FULLRESYNC");
+            self.link.set_hand_over(if is_done { HandOver::Done } else { HandOver::Refused });
+            if !is_done {
+                self.log(WARNING, &format!("Failover target rejected psync request: {}", text(&reply)));
+                return Err(Gone::Told);
+            }
+        }
         let mut words = reply.split(|byte| *byte == b' ').filter(|word| !word.is_empty());
         match words.next().unwrap_or_default() {
             b"+FULLRESYNC" => {

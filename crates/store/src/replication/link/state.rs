@@ -68,6 +68,17 @@ pub(super) enum Phase {
     Connected,
 }
 
+/// How far it is that a replica of this server becomes its master.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum HandOver {
+    #[default]
+    None,
+    /// The replica is to be asked.
+    Wanted,
+    Refused,
+    Done,
+}
+
 /// The link of a store to its master, if it has one.
 pub(crate) struct Link {
     /// Held from the beginning of commands of the stream until they are counted.
@@ -106,6 +117,8 @@ struct State {
     db: u32,
     /// Whether the data set is in no history.
     needs_full: bool,
+    /// Whether the master is a replica of this server that has to become one, and how that ended.
+    hand_over: HandOver,
 }
 
 impl Default for Link {
@@ -165,6 +178,15 @@ impl Link {
         drop(state);
         self.changed.notify_all();
         (number, needs_thread)
+    }
+
+    /// Notes how far it is that a replica of this server becomes its master.
+    pub(crate) fn set_hand_over(&self, hand_over: HandOver) {
+        self.state.lock().hand_over = hand_over;
+    }
+
+    pub(crate) fn hand_over(&self) -> HandOver {
+        self.state.lock().hand_over
     }
 
     /// Notes that the thread could not be started, so that the order is void.
@@ -241,7 +263,7 @@ impl Link {
     }
 
     /// Notes that the data set belongs to the history of the stream.
-    pub(super) fn is_whole(&self) {
+    pub(crate) fn is_whole(&self) {
         self.state.lock().needs_full = false;
     }
 

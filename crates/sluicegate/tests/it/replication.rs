@@ -1,0 +1,263 @@
+//! Stores that are each other's master, and redis-server's: failover, restarts, Sentinel.
+
+use std::path::PathBuf;
+use std::process::Command;
+
+use sluicegate_testkit::{Client, Program, RedisServer, free_port, wait_for};
+
+use crate::BINARY;
+
+/// A store, with the folder of its files.
+struct Node {
+    directory: tempfile::TempDir,
+    port: u16,
+    program: Program,
+}
+
+impl Node {
+    /// Starts one with these lines in its configuration.
+    fn start(lines: &str) -> Node {
+        let directory = tempfile::tempdir().expect("a directory");
+        std::os::unix::fs::symlink(BINARY, directory.path().join("redis-server")).expect("linked");
+        let port = free_port();
+        let text = format!(
+            "port {port}\nbind 127.0.0.1\ndir {}\nsave \"\"\nrepl-diskless-sync-delay 0\nrepl-ping-replica-period 1\n{lines}\n",
+            directory.path().display()
+        );
+        std::fs::write(directory.path().join("redis.conf"), text).expect("written");
+        let program = Node::run(&directory);
+        Node { directory, port, program }
+    }
+
+    fn run(directory: &tempfile::TempDir) -> Program {
+        let mut command = Command::new(directory.path().join("redis-server"));
+        command.arg("redis.conf").current_dir(directory.path());
+        let mut program = Program::start(command, &[]);
+        program.wait_for_output("Ready to accept connections tcp");
+        program
+    }
+
+    /// Starts it again, after it has ended.
+    fn again(&mut self) {
+        self.program.wait();
+        self.program = Node::run(&self.directory);
+    }
+
+    fn connect(&self) -> Client {
+        Client::connect(&format!("127.0.0.1:{}", self.port))
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.directory.path().join(name)
+    }
+}
+
+/// Returns the reply to a command on a connection of its own; [`None`] if that is closed, as by Sentinel at a failover.
+fn ask(port: u16, words: &[&str]) -> Option<String> {
+    let mut client = Client::connect(&format!("127.0.0.1:{port}"));
+    client.command(words);
+    client.try_read_reply().map(|reply| String::from_utf8_lossy(&reply).into_owned())
+}
+
+/// Returns the value of a line of INFO.
+fn told(port: u16, section: &str, name: &str) -> String {
+    wait_for(name, || {
+        let text = ask(port, &["INFO", section])?;
+        text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':')).map(str::to_owned)
+    })
+}
+
+/// Waits until a server follows another one.
+fn await_link(port: u16, master: u16) {
+    wait_for("the link", || {
+        let text = ask(port, &["INFO", "replication"])?;
+        let has = |line: &str| text.lines().any(|found| found == line);
+        (has(&format!("master_port:{master}")) && has("master_link_status:up")).then_some(())
+    });
+}
+
+fn await_value(port: u16, key: &str, value: &str) {
+    wait_for("a value", || (ask(port, &["GET", key])? == format!("${}\r\n{value}\r\n", value.len())).then_some(()));
+}
+
+/// Waits until a master has this number of replicas that get the stream.
+fn await_replicas(port: u16, count: usize) {
+    wait_for("replicas", || {
+        (ask(port, &["INFO", "replication"])?.matches("state=online").count() == count).then_some(())
+    });
+}
+
+fn replicaof(port: u16) -> String {
+    format!("replicaof 127.0.0.1 {port}")
+}
+
+#[test]
+fn failover_loses_nothing() {
+    let first = Node::start("");
+    let second = Node::start(&replicaof(first.port));
+    let port = first.port.to_string();
+    let dir = tempfile::tempdir().expect("a directory");
+    let words = ["--replicaof", "127.0.0.1", &port, "--repl-diskless-sync-delay", "0", "--dir"];
+    let redis = RedisServer::start(&[&words[..], &[dir.path().to_str().expect("text")]].concat());
+    let mut clients = [first.connect(), second.connect(), Client::connect(&redis.address())];
+    await_replicas(first.port, 2);
+    [second.port, redis.port].iter().for_each(|port| await_link(*port, first.port));
+    for (words, error) in [
+        (&["FAILOVER", "ABORT"][..], "ERR No failover in progress."),
+        (&["FAILOVER", "TO", "127.0.0.1", "1"], "ERR FAILOVER target HOST and PORT is not a replica."),
+        (&["FAILOVER", "TIMEOUT", "0"], "ERR FAILOVER timeout must be greater than 0"),
+        (&["FAILOVER", "FORCE"], "ERR FAILOVER with force option requires both a timeout and target HOST and IP."),
+        (&["FAILOVER", "TO", "127.0.0.1"], "ERR syntax error"),
+    ] {
+        assert_eq!(clients[0].ask(words), format!("-{error}\r\n"));
+    }
+    assert_eq!(clients[1].ask(&["FAILOVER"]), "-ERR FAILOVER is not valid when server is a replica.\r\n");
+    let nobody = "-ERR PSYNC FAILOVER can't be sent to a master.\r\n";
+    assert_eq!(clients[0].ask(&["PSYNC", &"0".repeat(40), "1", "FAILOVER"]), nobody);
+
+    // Clients go on writing to whoever is the master.
+    let nodes = [first.port, second.port, redis.port];
+    let mut written = 0;
+    for (from, to) in [(0, 1), (1, 0), (0, 2), (2, 0)] {
+        let (target, full) = (nodes[to].to_string(), told(nodes[to], "stats", "sync_full"));
+        // The replica that is not asked follows the new master, as Sentinel would have it.
+        let other = 3 - from - to;
+        let asked = clients[from].ask(&["FAILOVER", "TO", "127.0.0.1", &target]);
+        assert_eq!(asked, "+OK\r\n", "{from} {to}");
+        loop {
+            let reply = clients[from].ask(&["INCR", "n"]);
+            match reply.starts_with(':') {
+                true => written += 1,
+                false => break assert!(reply.starts_with("-READONLY"), "{reply}"),
+            }
+        }
+        await_link(nodes[from], nodes[to]);
+        clients[other].ask(&["REPLICAOF", "127.0.0.1", &target]);
+        await_link(nodes[other], nodes[to]);
+        assert_eq!(told(nodes[to], "stats", "sync_full"), full, "all continue");
+        assert_eq!(clients[to].ask(&["INCR", "n"]), format!(":{}\r\n", written + 1));
+        written += 1;
+        await_replicas(nodes[to], 2);
+        nodes.iter().for_each(|port| await_value(*port, "n", &written.to_string()));
+    }
+    // A replica that is not there in time.
+    redis.program.signal(libc::SIGSTOP);
+    clients[0].ask(&["INCR", "n"]);
+    let asked = clients[0].ask(&["FAILOVER", "TO", "127.0.0.1", &redis.port.to_string(), "TIMEOUT", "50"]);
+    assert_eq!(asked, "+OK\r\n");
+    assert_eq!(clients[0].ask(&["INCR", "n"]), format!(":{}\r\n", written + 2), "a write that waited is carried out");
+    redis.program.signal(libc::SIGCONT);
+    assert_eq!(told(first.port, "replication", "role"), "master");
+}
+
+#[test]
+fn a_history_is_continued_after_restarts() {
+    let mut master = Node::start("");
+    let mut replicas =
+        [Node::start(&replicaof(master.port)), Node::start(&format!("{}\nappendonly yes", replicaof(master.port)))];
+    let full = |master: &Node| told(master.port, "stats", "sync_full");
+    await_replicas(master.port, 2);
+    let before = full(&master);
+    master.connect().ask(&["SET", "a", "1"]);
+    replicas.iter().for_each(|replica| await_value(replica.port, "a", "1"));
+    wait_for("the file", || (told(replicas[1].port, "persistence", "aof_rewrite_in_progress") == "0").then_some(()));
+    // One has saved its data set, the other one has a file of what it did.
+    replicas[0].connect().command(&["SHUTDOWN", "SAVE"]);
+    replicas[1].connect().command(&["SHUTDOWN"]);
+    for replica in &mut replicas {
+        replica.program.wait();
+    }
+    assert_eq!(master.connect().ask(&["SET", "b", "2"]), "+OK\r\n");
+    replicas.iter_mut().for_each(Node::again);
+    for replica in &replicas {
+        await_link(replica.port, master.port);
+        await_value(replica.port, "b", "2");
+        await_value(replica.port, "a", "1");
+    }
+    assert_eq!(full(&master), before);
+    // So has the master.
+    for (words, setting) in [(&["SHUTDOWN", "SAVE"][..], "no"), (&["SHUTDOWN", "NOSAVE"], "yes")] {
+        let mut client = master.connect();
+        assert_eq!(client.ask(&["CONFIG", "SET", "appendonly", setting]), "+OK\r\n");
+        assert_eq!(client.ask(&["CONFIG", "REWRITE"]), "+OK\r\n");
+        wait_for("the file", || (told(master.port, "persistence", "aof_rewrite_in_progress") == "0").then_some(()));
+        client.ask(&["SET", "c", setting]);
+        assert_eq!(client.ask(&["WAIT", "2", "0"]), ":2\r\n");
+        client.command(words);
+        master.again();
+        await_replicas(master.port, 2);
+        assert_eq!(full(&master), "0");
+        replicas.iter().for_each(|replica| await_value(replica.port, "c", setting));
+        master.connect().ask(&["SET", "d", setting]);
+        replicas.iter().for_each(|replica| await_value(replica.port, "d", setting));
+    }
+    // What redis-server makes of such a file.
+    let text = std::fs::read_dir(master.path("appendonlydir")).expect("a folder");
+    assert!(text.count() >= 3);
+    let mut check = Command::new("redis-check-aof");
+    let manifest = master.path("appendonlydir/appendonly.aof.manifest");
+    master.connect().command(&["SHUTDOWN", "NOSAVE"]);
+    master.program.wait();
+    let checked = check.arg(manifest).output().expect("it runs");
+    assert!(checked.status.success(), "{}", String::from_utf8_lossy(&checked.stdout));
+}
+
+/// Three real Sentinels replace a master that was killed, and take it back as a replica.
+#[test]
+fn sentinels_replace_a_master() {
+    let mut first = Node::start("");
+    let second = Node::start(&replicaof(first.port));
+    let third = Node::start(&replicaof(first.port));
+    await_replicas(first.port, 2);
+    let directory = tempfile::tempdir().expect("a directory");
+    let ports = [free_port(), free_port(), free_port()];
+    let sentinels = ports.map(|port| {
+        let file = directory.path().join(format!("{port}.conf"));
+        let text = format!(
+            "port {port}\nbind 127.0.0.1\ndir {}\nsentinel monitor it 127.0.0.1 {} 2\nsentinel down-after-milliseconds it 1000\n\
+             sentinel failover-timeout it 5000\nsentinel parallel-syncs it 2\n",
+            directory.path().display(),
+            first.port
+        );
+        std::fs::write(&file, text).expect("written");
+        let mut command = Command::new("redis-server");
+        command.arg(file).arg("--sentinel");
+        let mut program = Program::start(command, &[]);
+        program.wait_for_output("+monitor master");
+        program
+    });
+    let mut asked = Client::connect(&format!("127.0.0.1:{}", ports[0]));
+    for (name, count) in [("num-slaves", "2"), ("num-other-sentinels", "2")] {
+        wait_for(name, || {
+            let told = asked.ask(&["SENTINEL", "MASTER", "it"]);
+            told.contains(&format!("{name}\r\n$1\r\n{count}\r\n")).then_some(())
+        });
+    }
+    let mut written = 0;
+    let mut client = first.connect();
+    for _ in 0..50 {
+        client.ask(&["INCR", "n"]);
+        written += 1;
+        assert_eq!(client.ask(&["WAIT", "2", "0"]), ":2\r\n");
+    }
+    first.program.signal(libc::SIGKILL);
+    let new = wait_for("another master", || {
+        let told = asked.ask(&["SENTINEL", "GET-MASTER-ADDR-BY-NAME", "it"]);
+        let port: u16 = told.split("\r\n").nth(4)?.parse().ok()?;
+        (port != first.port).then_some(port)
+    });
+    let (leader, other) = if new == second.port { (&second, &third) } else { (&third, &second) };
+    assert_eq!(new, leader.port);
+    wait_for("a master", || (told(leader.port, "replication", "role") == "master").then_some(()));
+    await_value(leader.port, "n", &written.to_string());
+    await_link(other.port, new);
+    assert_eq!(told(leader.port, "stats", "sync_full"), "0", "the other one continues");
+    // The rewritten files survive.
+    let file = |node: &Node| std::fs::read_to_string(node.path("redis.conf")).expect("a file");
+    assert!(!file(leader).contains("replicaof"), "{}", file(leader));
+    wait_for("a rewritten file", || file(other).contains(&replicaof(new)).then_some(()));
+    first.again();
+    await_link(first.port, new);
+    await_value(first.port, "n", &written.to_string());
+    drop(sentinels);
+}
