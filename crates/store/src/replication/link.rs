@@ -127,6 +127,7 @@ fn run(link: &Arc<Link>, inner: &Weak<Inner>, look: &Look) {
             taken = number;
             link.take(number);
             inner.show_role();
+            link.tell_taken(number);
         }
         let Some(master) = master else { continue };
         // The master is told the port, by which Sentinel finds this server.
