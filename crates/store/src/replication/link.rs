@@ -26,6 +26,7 @@ use std::time::{Duration, Instant};
 use parking_lot::MutexGuard;
 
 use crate::config::ServerOptions;
+use crate::save::Log;
 use crate::{Inner, Store};
 use conn::Conn;
 use handshake::Answer;
@@ -50,7 +51,7 @@ pub(crate) struct Surroundings {
     /// The port that the server listens on; 0: none.
     pub(crate) port: u16,
     /// Writes a line to the log: level, from 0 for debug to 3 for warning, and text.
-    pub(crate) log: Arc<dyn Fn(u8, &str) + Send + Sync>,
+    pub(crate) log: Log,
 }
 
 /// Returns the server as it is now; [`None`] once it is gone.
@@ -127,6 +128,7 @@ fn run(link: &Arc<Link>, inner: &Weak<Inner>, look: &Look) {
             taken = number;
             link.take(number);
             inner.show_role();
+            link.tell_taken(number);
         }
         let Some(master) = master else { continue };
         // The master is told the port, by which Sentinel finds this server.

@@ -299,9 +299,11 @@ impl Link {
         if self.ordered.load(Ordering::SeqCst) == number {
             state.is_replica = state.master.is_some();
         }
-        drop(state);
+    }
+
+    /// Tells those that wait for an order that it was taken over, once clients see that.
+    pub(super) fn tell_taken(&self, number: u64) {
         self.taken.send_replace(number);
-        self.changed.notify_all();
     }
 
     /// Waits until an order was taken over.

@@ -151,4 +151,31 @@ fn replicas_of_a_replica_continue_when_it_becomes_the_master() {
         check_same(&mut admin, other);
     }
     assert_eq!(info(&mut admin, "stats", "sync_full"), full);
+    // What only stores know reaches the one below, alone and in a transaction, and the others go on.
+    for command in [
+        "FLUSHALL",
+        "SET k 1",
+        "STICK k",
+        "SADDEX s 1000 m",
+        "HSET h f v g w",
+        "MULTI",
+        "SET l 1",
+        "STICK l",
+        "SADDEX s 2000 n",
+        "FIELDEXPIRE h 1000 f",
+        "EXEC",
+    ] {
+        assert!(!ask(&mut admin, command).starts_with('-'), "{command}");
+    }
+    for other in std::iter::once(&mut there).chain(&mut others) {
+        wait_in_step(&mut admin, other);
+        check_same(&mut admin, other);
+    }
+    let last = others.last_mut().expect("there is one");
+    for command in ["OBJECT STICKY k", "OBJECT STICKY l", "HPEXPIRETIME h FIELDS 2 f g", "FIELDTTL s m", "FIELDTTL s n"]
+    {
+        assert_eq!(ask(&mut admin, command), ask(last, command), "{command}");
+    }
+    let log = below_ours.log();
+    assert!(!log.iter().any(|line| line.contains("CRITICAL")), "{log:#?}");
 }

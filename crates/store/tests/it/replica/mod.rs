@@ -4,7 +4,9 @@ mod clients;
 mod masters;
 mod nonsense;
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
+use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use sluicegate_store::config::ServerOptions;
@@ -17,6 +19,18 @@ use crate::support::Running;
 struct Replica {
     running: Running,
     log: Arc<Mutex<Vec<String>>>,
+    ticker: Option<JoinHandle<()>>,
+    is_over: Arc<AtomicBool>,
+}
+
+impl Drop for Replica {
+    fn drop(&mut self) {
+        self.is_over.store(true, Ordering::SeqCst);
+        if let Some(ticker) = self.ticker.take() {
+            // Its panics were printed.
+            let _ = ticker.join();
+        }
+    }
 }
 
 impl Replica {
@@ -34,7 +48,16 @@ impl Replica {
         if let Some(beginning) = running.server.begin().expect("right files") {
             beginning.load().expect("right files");
         }
-        Replica { running, log }
+        // What a process does ten times a second.
+        let (is_over, store) = (Arc::<AtomicBool>::default(), running.store().clone());
+        let stop = is_over.clone();
+        let ticker = std::thread::spawn(move || {
+            while !stop.load(Ordering::SeqCst) {
+                store.tick();
+                std::thread::sleep(Duration::from_millis(20));
+            }
+        });
+        Replica { running, log, ticker: Some(ticker), is_over }
     }
 
     fn connect(&self) -> Client {
@@ -111,11 +134,12 @@ fn check_same(master: &mut Client, replica: &mut Client) {
             keys.push(names);
         }
         for key in keys.concat() {
-            let values = [&mut *master, &mut *replica].map(|client| client.ask(&["DEBUG", "DIGEST-VALUE", &key]));
-            if values[0] != values[1] && !differences.contains(&format!("{db} {key}:")) {
-                let types = [&mut *master, &mut *replica]
-                    .map(|client| [client.ask(&["TYPE", &key]), client.ask(&["PTTL", &key])].concat());
-                differences += &format!("{db} {key}: {types:?}\n");
+            let told = [&mut *master, &mut *replica].map(|client| {
+                let (value, ttl) = (client.ask(&["DEBUG", "DIGEST-VALUE", &key]), client.ask(&["PTTL", &key]));
+                (value, ttl == ":-1\r\n", client.ask(&["TYPE", &key]))
+            });
+            if told[0] != told[1] && !differences.contains(&format!("{db} {key}:")) {
+                differences += &format!("{db} {key}: {told:?}\n");
             }
         }
     }
