@@ -504,6 +504,7 @@ impl Context<'_> {
             return self.reject(Some(row), output, before, |out| out.error("NOAUTH Authentication required."));
         }
         if let Some(version) = self.session.user.restrictions()
+            && !self.is_allowed(version, row, args)
             && let Some(text) = self.denial(version, row, args)
         {
             return self.reject(Some(row), output, before, |out| out.error_bytes(&text));
