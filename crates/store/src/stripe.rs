@@ -80,6 +80,11 @@ impl Figures {
         }
         loose.saturating_sub(settled)
     }
+
+    /// Returns whether a key may have expired.
+    pub(crate) fn is_due(&self, now_ms: i64) -> bool {
+        self.earliest_ms.load(Ordering::Relaxed) <= now_ms
+    }
 }
 
 /// A stripe and its lock, on cache lines of its own.
