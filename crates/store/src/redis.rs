@@ -59,7 +59,6 @@ const REASONS: &[(&str, &str)] = &[
     ("client|caching", TRACKING),
     ("client|tracking", TRACKING),
     ("cluster|", CLUSTER),
-    ("failover", "not available yet"),
     ("migrate", CLUSTER),
     ("module", MODULES),
     ("pfdebug", INTERNAL),
@@ -150,7 +149,6 @@ mod tests {
             };
             assert_eq!(said.as_deref(), expected);
         };
-        check("FailOver", Some("ERR unknown command 'FailOver': not available yet"));
         check("script DEBUG", Some(&format!("ERR unknown subcommand 'DEBUG' of SCRIPT: {DEBUGGER}")));
         check(
             "client TRACKING",

@@ -392,7 +392,7 @@ const fn firm(name: &'static str, default: &'static str, form: Form, why: &'stat
     Idle { is_hint: false, ..idle(name, default, form, why) }
 }
 
-const REPLICATION: &str = "replication is not available yet";
+const REPLICATION: &str = "links between masters and replicas are not encrypted yet";
 const CLUSTER: &str = "the store is one node that has every slot";
 const TRACKING: &str = "client tracking is not available yet";
 const EXPIRY: &str = "expiry adapts by itself";
@@ -445,13 +445,18 @@ pub static IDLE: &[Idle] = &[
     idle("aof-disable-auto-gc", "no", Switch, "files that a rewrite replaces are always removed"),
     idle("aof-rewrite-incremental-fsync", "yes", Switch, "base files are always synced as they are written"),
     idle("aof-use-rdb-preamble", "yes", Switch, "base files are always RDB files"),
-    idle("rdb-del-sync-files", "no", Switch, REPLICATION),
+    idle("rdb-del-sync-files", "no", Switch, "what a sync by a file writes is the RDB file of the store"),
     idle("rdb-save-incremental-fsync", "yes", Switch, "RDB files are always synced as they are written"),
     idle("sanitize-dump-payload", "no", Choice(&["no", "yes", "clients"]), "RESTORE checks every payload"),
-    idle("propagation-error-behavior", "ignore", Choice(&["ignore", "panic", "panic-on-replicas"]), REPLICATION),
-    idle("replica-ignore-disk-write-errors", "no", Switch, REPLICATION),
-    idle("replica-lazy-flush", "no", Switch, REPLICATION),
-    idle("shutdown-timeout", "10", INT, REPLICATION),
+    idle(
+        "propagation-error-behavior",
+        "ignore",
+        Choice(&["ignore", "panic", "panic-on-replicas"]),
+        "errors of a master's commands are logged",
+    ),
+    idle("replica-ignore-disk-write-errors", "no", Switch, "what a replica cannot append waits in memory"),
+    idle("replica-lazy-flush", "no", Switch, FREEING),
+    idle("shutdown-timeout", "10", INT, "the end does not wait for replicas"),
     idle("cluster-allow-pubsubshard-when-down", "yes", Switch, CLUSTER),
     idle("cluster-allow-reads-when-down", "no", Switch, CLUSTER),
     idle("cluster-allow-replica-migration", "yes", Switch, CLUSTER),

@@ -21,7 +21,6 @@ use crate::loading::{MASTERDOWN, READONLY};
 use crate::memory::OOM;
 use crate::owned::Words;
 use crate::park::{Parked, Waits};
-use crate::refused::MISCONF;
 use crate::section::Section;
 
 pub(super) const NO_SCRIPT: &str = "NOSCRIPT No matching script. Please use EVAL.";
@@ -132,14 +131,11 @@ pub(super) fn run(
         () if start.behalf.is_masters => None,
         () if writes && loading.is_read_only() => Some(READONLY),
         () if loading.is_stale() && !flags.has(Flags::ALLOW_STALE) => Some(MASTERDOWN),
+        () if writes => loading.refusal_of_writes(),
         () => None,
     };
     if let Some(text) = refusal {
         out.error(text);
-        return None;
-    }
-    if writes && start.inner.loading.refuses_writes() {
-        out.error(MISCONF);
         return None;
     }
     if more.has(Flags::NO_WRITES) && writes {

@@ -59,8 +59,8 @@ pub(super) struct Client {
     waker: Mutex<Option<Waker>>,
 }
 
-/// The state of WAIT and WAITAOF, for the threads that may end them. There are no replicas, so otherwise only the
-/// timeout does.
+/// The state of WAIT and WAITAOF, for the threads that may end them. What they wait
+/// for, and the timeout, ends them otherwise.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub(super) enum ReplicaWait {
