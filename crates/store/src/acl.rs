@@ -119,7 +119,7 @@ impl Acl {
     pub(crate) fn new(rows: &'static Rows) -> Acl {
         let commands = Commands::new(rows);
         let free = |name: &[u8]| {
-            let permissions = RwLock::new(Arc::new(Permissions::all(&commands)));
+            let permissions = RwLock::new(Permissions::all(&commands).settled(&commands));
             let (version, is_process) = (AtomicU64::new(FREE), name == PROCESS);
             Arc::new(User { name: name.into(), is_process, version, permissions })
         };
@@ -203,7 +203,7 @@ impl Acl {
         let version = self.version_of(&permissions);
         let mut current = user.permissions.write();
         let lost = current.lost_channels(&permissions);
-        *current = Arc::new(permissions);
+        *current = permissions.settled(&self.commands);
         user.version.store(version, Ordering::Release);
         lost
     }
@@ -218,7 +218,7 @@ impl Acl {
             name: name.into(),
             is_process: false,
             version: AtomicU64::new(self.version_of(&permissions)),
-            permissions: RwLock::new(Arc::new(permissions)),
+            permissions: RwLock::new(permissions.settled(&self.commands)),
         });
         users.insert(name.into(), user.clone());
         Change::Changed(user, None)

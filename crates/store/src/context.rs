@@ -197,7 +197,8 @@ impl<'p> Ctx<'p> {
             return self.pin(index);
         }
         let now = self.now.access();
-        let (stripe, slot) = self.look(index)?;
+        let (lock, slot) = self.find_to_read(index)?;
+        let stripe: &mut Stripe = &mut self.locks[lock];
         let is_unheld = stripe.holds.is_none();
         let entry = stripe.table.entry_mut(slot);
         if is_unheld {
@@ -404,7 +405,7 @@ impl<'p> Ctx<'p> {
     }
 
     /// Like [`find`](Self::find); emits the event of a missing key.
-    #[inline]
+    #[inline(always)]
     fn find_to_read(&mut self, index: usize) -> Option<(usize, Slot)> {
         let found = self.find(index);
         if found.is_none() && self.inner.notifier.wants(Class::KeyMiss) {
@@ -414,7 +415,7 @@ impl<'p> Ctx<'p> {
     }
 
     /// Returns the lock of key `index` and its slot, if it exists.
-    #[inline]
+    #[inline(always)]
     fn find(&mut self, index: usize) -> Option<(usize, Slot)> {
         let place = self.places[index];
         let lock = usize::from(place.lock);

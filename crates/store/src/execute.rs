@@ -179,6 +179,21 @@ impl Inner {
         form: ReplyForm,
         out: &mut dyn ReplySink,
     ) -> Option<Parked> {
+        self.start_here(this, spec, words, origin, form, out)
+    }
+
+    /// The same as a part of its caller, for the commands of clients: a short command is so cheap that the calls between
+    /// its words and its handler would be a tenth of it.
+    #[inline(always)]
+    pub(crate) fn start_here(
+        &self,
+        this: &Arc<Inner>,
+        spec: &'static CommandSpec,
+        words: &[&[u8]],
+        origin: Origin<'_>,
+        form: ReplyForm,
+        out: &mut dyn ReplySink,
+    ) -> Option<Parked> {
         let Origin { db, client, received, began, behalf, guard } = origin;
         if db >= self.keyspace.databases() {
             out.error(DB_RANGE);
@@ -219,7 +234,7 @@ impl Inner {
                 drop(pass);
                 return this.start_big(spec, words, origin, form, out);
             }
-            self.attempt(&pass, spec, handle, words, db, Who::plain(form, behalf), out, None)
+            self.attempt_here(&pass, spec, handle, words, db, Who::plain(form, behalf), out, None)
         };
         match attempted {
             Attempted::Done => None,
@@ -305,8 +320,24 @@ impl Inner {
 
     /// Runs a command if no other ticket holds one of its keys; otherwise queues `ticket`, if given, on all its keys.
     #[allow(clippy::too_many_arguments, reason = "one call on the hottest path; a struct would be built for it alone")]
-    #[inline]
     pub(crate) fn attempt(
+        &self,
+        pass: &Pass<'_>,
+        spec: &'static CommandSpec,
+        handle: Handle,
+        words: &[&[u8]],
+        db: u32,
+        who: Who<'_>,
+        out: &mut dyn ReplySink,
+        ticket: Option<&Arc<Ticket>>,
+    ) -> Attempted {
+        self.attempt_here(pass, spec, handle, words, db, who, out, ticket)
+    }
+
+    /// The same as a part of its caller, see [`start_here`](Self::start_here).
+    #[allow(clippy::too_many_arguments, reason = "as above")]
+    #[inline(always)]
+    fn attempt_here(
         &self,
         pass: &Pass<'_>,
         spec: &'static CommandSpec,
@@ -442,15 +473,16 @@ impl Inner {
     }
 
     /// Locks the stripes of all keys, in order.
-    #[inline]
-    fn lock_keys<'p>(&self, ctx: &mut Ctx<'p>, spec: &CommandSpec, hash: Option<u64>) {
+    #[inline(always)]
+    fn lock_keys(&self, ctx: &mut Ctx<'_>, spec: &CommandSpec, hash: Option<u64>) {
         // A waiter needs its stripes even if nothing was ever written to their database.
         let waits = spec.blocking.is_some_and(|blocking| blocking.leaves_waiters(ctx));
         let writes = spec.flags.has(Flags::WRITE) || waits;
-        if let KeyRule::Range { first, last, .. } = spec.keys
-            && first == last
-        {
-            let hash = hash.unwrap_or_else(|| self.keyspace.hasher.hash(ctx.words[first as usize]));
+        if let Some(first) = spec.keys.single(ctx.words.len()) {
+            let hash = match hash {
+                Some(hash) => hash,
+                None => self.keyspace.hasher.hash(ctx.words[first]),
+            };
             let db = match writes {
                 true => Some(self.keyspace.db_to_write(ctx.pass, ctx.db)),
                 false => self.keyspace.db(ctx.pass, ctx.db),
@@ -462,11 +494,19 @@ impl Inner {
                 NO_DB
             };
             ctx.places.push(Place { hash, lock, word: first as u32, db: ctx.db });
-            return;
+        } else {
+            self.lock_several(ctx, spec, writes);
         }
+    }
+
+    /// [`lock_keys`](Self::lock_keys) for a command that may have several.
+    #[inline(never)]
+    fn lock_several(&self, ctx: &mut Ctx<'_>, spec: &CommandSpec, writes: bool) {
         let keys = self.keys_of(spec, ctx.words, ctx.db);
         // The database, the stripe and the index of each key, as one number.
         let mut stripes: SmallVec<[u128; 8]> = SmallVec::with_capacity(keys.len());
+        ctx.places.reserve_exact(keys.len());
+        ctx.locks.reserve(keys.len());
         for key in &keys {
             let hash = self.keyspace.hasher.hash(ctx.words[key.word as usize]);
             let stripe = self.keyspace.stripe_of(hash) as u32;

@@ -1,7 +1,7 @@
 //! Expiry: lazily, when a key is accessed, and actively, from a periodic tick.
 //!
 //! Each stripe publishes the earliest expiry of its keys, and each of its segments has its own, so a tick finds due
-//! keys by scanning a dense array: a store without due keys costs about a microsecond per database and tick. Stripes
+//! keys by scanning a dense array: a store without due keys costs a few microseconds per database and tick. Stripes
 //! are swept in steps of about [`SLOTS_PER_LOCK`] keys under the lock, each from where the last one stopped. A tick
 //! does so for [`BUDGET`]; if more keys are due, a thread of the [pool](crate::aside) continues until none is, as fast
 //! as the machine allows. So millions of keys that expire together are removed within a second on an idle core, and a
@@ -161,11 +161,20 @@ fn sweep(inner: &Inner, index: u32, first: usize, now_ms: i64, is_over: impl Fn(
         let pass = inner.gate.enter();
         inner.keyspace.db(&pass, index)?.stripes()
     };
+    let first = first % stripes;
     let mut garbage = Vec::new();
     let mut effects = Vec::new();
     for _ in 0..ROUNDS {
         let mut missed = false;
-        for step in 0..stripes {
+        let mut next = 0;
+        // Most ticks find nothing: the search reads no more than the array, and passes the gate once.
+        while let Some(step) = {
+            let pass = inner.gate.enter();
+            let (before, behind) = inner.keyspace.db(&pass, index)?.figures.split_at(first);
+            let mut figures = behind.iter().chain(before).enumerate().skip(next);
+            figures.find(|(_, figures)| figures.is_due(now_ms)).map(|(step, _)| step)
+        } {
+            next = step + 1;
             let stripe = (first + step) % stripes;
             let mut done = false;
             while !done {
@@ -176,7 +185,7 @@ fn sweep(inner: &Inner, index: u32, first: usize, now_ms: i64, is_over: impl Fn(
                 }
                 let pass = inner.gate.enter();
                 let db = inner.keyspace.db(&pass, index)?;
-                if db.figures[stripe].earliest_ms.load(Ordering::Relaxed) > now_ms {
+                if !db.figures[stripe].is_due(now_ms) {
                     break;
                 }
                 let Some(mut locked) = try_hard(|| db.try_lock(stripe)) else {
@@ -224,6 +233,7 @@ fn try_hard<T>(mut try_lock: impl FnMut() -> Option<T>) -> Option<T> {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::atomic::Ordering;
     use std::sync::mpsc::channel;
     use std::time::Duration;
 
@@ -278,6 +288,16 @@ mod tests {
         sluicegate_testkit::wait_for("all keys to be gone", || store.stats().databases.is_empty().then_some(()));
         assert_eq!(store.stats().expired, 50_000);
         assert!(store.used_bytes() < 4 << 20, "{} bytes are left", store.used_bytes());
+    }
+
+    #[test]
+    fn a_sweep_that_begins_in_the_middle_reaches_every_stripe() {
+        let (store, hand) = filled(8, 1_000);
+        hand.advance(20);
+        store.0.sweeper.stripe.store(5, Ordering::Relaxed);
+        store.tick();
+        sluicegate_testkit::wait_for("all keys to be gone", || store.stats().databases.is_empty().then_some(()));
+        assert_eq!(store.stats().expired, 1_000);
     }
 
     #[test]

@@ -145,10 +145,12 @@ impl Gate {
 
     /// Passes the gate. Waits some microseconds if it is closed, unless this thread has closed it: an exclusive
     /// transaction also runs commands of the connection (INFO, CONFIG), which pass the gate by themselves.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn enter(&self) -> Pass<'_> {
+        assert_none_locked();
         let counter = self.turnstile.counter(thread_number());
-        let counter = if self.count_in(counter) { counter } else { &self.alone };
+        let is_in = self.turnstile.try_enter(counter) || self.wait_in(counter);
+        let counter = if is_in { counter } else { &self.alone };
         Pass { gate: self, counter: Some(counter) }
     }
 
@@ -161,21 +163,28 @@ impl Gate {
     }
 
     /// Counts a thread in. Returns false if the thread has closed the gate itself and was counted in `alone`.
-    #[inline]
     fn count_in(&self, counter: &AtomicU32) -> bool {
         assert_none_locked();
         if std::ptr::eq(counter, &self.alone) {
             counter.fetch_add(1, Ordering::Relaxed);
             return true;
         }
-        while !self.turnstile.try_enter(counter) {
+        self.turnstile.try_enter(counter) || self.wait_in(counter)
+    }
+
+    /// [`count_in`](Self::count_in) where the gate was closed.
+    #[cold]
+    fn wait_in(&self, counter: &AtomicU32) -> bool {
+        loop {
             if self.closer.load(Ordering::Relaxed) == thread_number() {
                 self.alone.fetch_add(1, Ordering::Relaxed);
                 return false;
             }
             self.turnstile.wait();
+            if self.turnstile.try_enter(counter) {
+                return true;
+            }
         }
-        true
     }
 
     /// Closes the gate, unless tickets exist. The caller is outside.

@@ -71,7 +71,7 @@ impl Db {
     }
 
     /// Locks a stripe.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn lock(&self, stripe: usize) -> Locked<'_> {
         self.stripes[stripe].lock(&self.figures[stripe])
     }

@@ -22,11 +22,18 @@ impl<'p> Locks<'p> {
         Locks { first: None, rest: Vec::new() }
     }
 
-    #[inline]
+    #[inline(always)]
     pub(crate) fn push(&mut self, locked: Locked<'p>) {
         match self.first {
             None => self.first = Some(locked),
             Some(_) => self.rest.push(locked),
+        }
+    }
+
+    /// Makes room for this many locks, if there are none.
+    pub(crate) fn reserve(&mut self, count: usize) {
+        if count > 1 {
+            self.rest.reserve_exact(count - 1);
         }
     }
 
@@ -71,7 +78,9 @@ impl<'p> Locks<'p> {
     /// Returns whether the predicate holds for one of the stripes.
     #[inline]
     pub(crate) fn any(&self, is: impl Fn(&Stripe) -> bool) -> bool {
-        self.first.as_ref().is_some_and(|stripe| is(stripe)) || self.rest.iter().any(|stripe| is(stripe))
+        // Asked before the loop, which costs more to begin than most commands have to look at.
+        self.first.as_ref().is_some_and(|stripe| is(stripe))
+            || !self.rest.is_empty() && self.rest.iter().any(|stripe| is(stripe))
     }
 
     pub(crate) fn iter_mut(&mut self) -> Chain<option::IterMut<'_, Locked<'p>>, slice::IterMut<'_, Locked<'p>>> {

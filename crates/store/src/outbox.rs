@@ -18,6 +18,8 @@ const BLOCK: usize = 16 << 10;
 
 /// The bytes that a replica gets at a time.
 const REPLICA_SHARE: usize = 256 << 10;
+/// The size of Redis's reply buffer, which is not counted towards any limit.
+pub(crate) const UNCOUNTED: usize = 16 << 10;
 
 /// A capacity that an emptied outbox keeps.
 const KEPT_CAPACITY: usize = 4096;
@@ -271,17 +273,14 @@ impl OutputLimit {
     /// Redis's default for subscribers.
     pub(crate) const OF_SUBSCRIBERS: OutputLimit = OutputLimit { hard: 32 << 20, soft: 8 << 20, soft_s: 60 };
 
-    /// The size of Redis's reply buffer, which is not counted towards any limit.
-    const UNCOUNTED: u64 = 16 << 10;
-
     /// Returns whether a client with this many bytes of replies is closed immediately.
     pub(crate) fn is_passed_by(&self, replies: usize) -> bool {
-        self.hard > 0 && replies as u64 > self.hard.saturating_add(Self::UNCOUNTED)
+        self.hard > 0 && replies as u64 > self.hard.saturating_add(UNCOUNTED as u64)
     }
 
     /// Returns whether this many bytes of replies exceed the soft limit.
     pub(crate) fn is_nearly_passed_by(&self, replies: usize) -> bool {
-        self.soft > 0 && replies as u64 > self.soft.saturating_add(Self::UNCOUNTED)
+        self.soft > 0 && replies as u64 > self.soft.saturating_add(UNCOUNTED as u64)
     }
 }
 

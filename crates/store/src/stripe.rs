@@ -80,6 +80,11 @@ impl Figures {
         }
         loose.saturating_sub(settled)
     }
+
+    /// Returns whether a key may have expired.
+    pub(crate) fn is_due(&self, now_ms: i64) -> bool {
+        self.earliest_ms.load(Ordering::Relaxed) <= now_ms
+    }
 }
 
 /// A stripe and its lock, on cache lines of its own.
@@ -276,7 +281,7 @@ impl StripeCell {
     }
 
     /// Locks the stripe.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn lock<'a>(&'a self, figures: &'a Figures) -> Locked<'a> {
         // Acquiring the lock keeps the processor from prefetching.
         prefetch(std::ptr::from_ref(self).cast::<u8>().wrapping_add(64));
@@ -407,20 +412,27 @@ impl Stripe {
     ///
     /// An expired key is removed, unless `reads` and a section holds a key of this stripe: the time of a section is
     /// frozen, so a key that it holds in shared mode may still be alive for it. A writer has the key exclusively.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn find(&mut self, hash: u64, key: &[u8], now: &mut Now<'_>, reads: bool) -> Option<Slot> {
         let (slot, entry) = self.table.look(hash, key)?;
         match entry.expiry() {
-            Some(at_ms) if at_ms <= now.ms() && !now.behalf.is_masters && !self.memory.is_timeless() => {
-                if !reads || self.holds.is_none() && !self.memory.keeps_expired() {
-                    self.expire(slot, key, at_ms);
-                    debug_assert!(!now.removed, "each removal is recorded");
-                    now.removed = true;
-                }
-                None
-            }
-            _ => Some(slot),
+            Some(at_ms) => self.is_alive(slot, key, at_ms, now, reads).then_some(slot),
+            None => Some(slot),
         }
+    }
+
+    /// Returns whether the key at `slot` has not expired, see [`find`](Self::find).
+    #[inline(never)]
+    fn is_alive(&mut self, slot: Slot, key: &[u8], at_ms: i64, now: &mut Now<'_>, reads: bool) -> bool {
+        if at_ms > now.ms() || now.behalf.is_masters || self.memory.is_timeless() {
+            return true;
+        }
+        if !reads || self.holds.is_none() && !self.memory.keeps_expired() {
+            self.expire(slot, key, at_ms);
+            debug_assert!(!now.removed, "each removal is recorded");
+            now.removed = true;
+        }
+        false
     }
 
     /// Returns whether nothing counts as expired.

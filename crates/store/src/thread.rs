@@ -1,11 +1,12 @@
 //! Per-thread facts: the thread's number, and in debug builds how many stripes it has locked.
 
+use std::cell::Cell;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::task::{Context, Poll, Wake, Waker};
 
 #[cfg(debug_assertions)]
-thread_local!(static LOCKED: std::cell::Cell<usize> = const { std::cell::Cell::new(0) });
+thread_local!(static LOCKED: Cell<usize> = const { Cell::new(0) });
 
 /// In debug builds, counts a stripe that this thread locked.
 #[inline]
@@ -28,11 +29,27 @@ pub(crate) fn assert_none_locked() {
     assert_eq!(LOCKED.get(), 0, "a stripe's lock is a leaf");
 }
 
+/// The number of a thread that has none yet.
+const UNNUMBERED: usize = usize::MAX;
+
+// A constant at first, because a value that is computed at the first access is a call at every one.
+thread_local!(static NUMBER: Cell<usize> = const { Cell::new(UNNUMBERED) });
+
 /// Returns the number of this thread.
+#[inline]
 pub(crate) fn thread_number() -> usize {
+    match NUMBER.get() {
+        UNNUMBERED => take_number(),
+        number => number,
+    }
+}
+
+#[cold]
+fn take_number() -> usize {
     static NEXT: AtomicUsize = AtomicUsize::new(0);
-    thread_local!(static MINE: usize = NEXT.fetch_add(1, Ordering::Relaxed));
-    MINE.with(|mine| *mine)
+    let number = NEXT.fetch_add(1, Ordering::Relaxed);
+    NUMBER.set(number);
+    number
 }
 
 /// The nice value of threads that do what nobody waits for.

@@ -6,6 +6,7 @@
 mod address;
 mod buffer;
 mod connect;
+mod demand;
 mod descriptors;
 mod half;
 mod listen;
@@ -20,6 +21,7 @@ mod turn;
 pub use address::{UnixAddress, abstract_address};
 pub use buffer::{Buffer, BufferPool, PipeLimits, PoolFigures, allocated};
 pub use connect::{LocalEnd, connect_tcp, connect_tcp_from, connect_to_any};
+pub use demand::Demand;
 pub use descriptors::{DESCRIPTORS_MAX, inherited, receive_descriptors, send_descriptors, try_send_descriptors};
 pub use half::{ReadHalf, WriteHalf};
 pub use listen::{

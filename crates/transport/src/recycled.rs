@@ -2,8 +2,8 @@
 //!
 //! A stream's future has kilobytes and may live for microseconds. An allocator that finds all blocks of a page free
 //! returns the page, and soon gives it back to the kernel, which clears it before the next burst of streams: half of the
-//! time that a stream takes which is reset at once. **Limits:** a thread keeps [`KEPT_MAX`] blocks of one size, that of
-//! the first future it drops.
+//! time that a stream takes which is reset at once. **Limits:** a thread keeps as many blocks as [`Demand`] allows, of one
+//! size, that of the first future it drops.
 
 use std::alloc::Layout;
 use std::cell::RefCell;
@@ -13,13 +13,13 @@ use std::pin::Pin;
 use std::ptr::NonNull;
 use std::task::{Context, Poll};
 
-/// The most blocks that a thread keeps.
-const KEPT_MAX: usize = 64;
+use crate::Demand;
 
 struct Kept {
     /// The size and the alignment of the blocks.
     layout: Layout,
     blocks: Vec<NonNull<u8>>,
+    demand: Demand,
 }
 
 impl Drop for Kept {
@@ -32,13 +32,15 @@ impl Drop for Kept {
 }
 
 thread_local! {
-    static KEPT: RefCell<Kept> = const { RefCell::new(Kept { layout: Layout::new::<()>(), blocks: Vec::new() }) };
+    static KEPT: RefCell<Kept> =
+        const { RefCell::new(Kept { layout: Layout::new::<()>(), blocks: Vec::new(), demand: Demand::new() }) };
 }
 
 /// Returns a block for a value, one that is kept if there is one of its size.
 fn take<T>() -> Box<MaybeUninit<T>> {
     let kept = KEPT.try_with(|kept| {
         let mut kept = kept.borrow_mut();
+        kept.demand.take();
         (kept.layout == Layout::new::<T>()).then(|| kept.blocks.pop()).flatten()
     });
     match kept.ok().flatten() {
@@ -54,7 +56,8 @@ fn keep<T>(block: Box<MaybeUninit<T>>) {
     // A thread that ends keeps nothing.
     let _ = KEPT.try_with(|kept| {
         let mut kept = kept.borrow_mut();
-        if layout.size() == 0 || kept.blocks.len() >= KEPT_MAX || !kept.blocks.is_empty() && kept.layout != layout {
+        let most = kept.demand.give();
+        if layout.size() == 0 || kept.blocks.len() >= most || !kept.blocks.is_empty() && kept.layout != layout {
             return;
         }
         kept.layout = layout;
@@ -133,8 +136,8 @@ mod tests {
     #[test]
     fn a_thread_keeps_a_limited_number_of_blocks() {
         let alive = Rc::new(());
-        let many: Vec<_> = (0..2 * KEPT_MAX).map(|_| Recycled::new(|| hold([0; 500], alive.clone()))).collect();
+        let many: Vec<_> = (0..2 * Demand::MOST).map(|_| Recycled::new(|| hold([0; 500], alive.clone()))).collect();
         drop(many);
-        assert_eq!((Rc::strong_count(&alive), kept()), (1, KEPT_MAX));
+        assert_eq!((Rc::strong_count(&alive), kept()), (1, Demand::MOST));
     }
 }

@@ -209,6 +209,31 @@ pub struct Figures {
     pub denied: [u64; 4],
     /// What the store has on the disk; [`None`] if it has no directory.
     pub disk: Option<Disk>,
+    /// Its masters and replicas; [`None`] if it has neither.
+    pub replication: Option<Replicated>,
+}
+
+/// A store with a master or with replicas.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Replicated {
+    /// Whether it is a replica.
+    pub is_replica: bool,
+    /// Whether its link to the master works.
+    pub is_linked: bool,
+    /// Whether the data set of the master is being received or loaded.
+    pub is_syncing: bool,
+    /// The end of the stream: bytes since the start of its history.
+    pub offset: u64,
+    /// Its replicas, and those of them that have been heard of lately.
+    pub replicas: u64,
+    /// See `replicas`.
+    pub good_replicas: u64,
+    /// The bytes of the stream that the slowest replica has not acknowledged.
+    pub slowest_bytes: u64,
+    /// The seconds since the replica that has been silent for the longest time was heard of.
+    pub silent_s: u64,
+    /// Full syncs, partial ones and refused partial ones of its replicas so far.
+    pub syncs: [u64; 3],
 }
 
 /// What a store has on the disk.

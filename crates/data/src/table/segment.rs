@@ -118,9 +118,12 @@ impl<T: Item> Segment<T> {
         unsafe { std::slice::from_raw_parts_mut(self.0.as_ptr().cast::<u8>().add(slots_at(capacity)).cast(), capacity) }
     }
 
+    #[inline]
     fn group(&self, group: usize) -> u64 {
-        let bytes = &self.prints()[group * GROUP..][..GROUP];
-        u64::from_le_bytes(bytes.try_into().expect("a group is 8 bytes"))
+        debug_assert!(group < self.groups());
+        // SAFETY: `capacity` initialised bytes follow the head, and `group` is below the number of groups: each caller has
+        // it from `home` or from the index of a slot, or counts up to the number of groups. They are aligned as the head.
+        u64::from_le(unsafe { self.0.as_ptr().cast::<u8>().add(HEAD + group * GROUP).cast::<u64>().read() })
     }
 
     fn groups(&self) -> usize {

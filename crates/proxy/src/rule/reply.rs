@@ -55,14 +55,15 @@ pub(super) fn early_hint(b: &mut Builder<'_>, name: &str, value: &LogFormat, nex
     let name = lower(name);
     let more = next.is_some_and(|next| matches!(next.action, Action::EarlyHint(..)) && next.condition.is_none());
     action(move |run| {
-        let hints = &mut run.cx.early_hints;
         if run.cx.request.version() >= Version::Http11 {
-            if hints.status() == 0 {
+            let hints = run.cx.early_hints.get_or_insert_with(|| {
+                let mut hints = Box::new(Message::new());
                 hints.set_response(Version::Http11, 103, b"Early Hints");
-            }
+                hints
+            });
             hints.add_lower(&name, run.machine.text());
         }
-        if !more && hints.status() != 0 { Done::Hints } else { Done::Next }
+        if !more && run.cx.early_hints.is_some() { Done::Hints } else { Done::Next }
     })
 }
 

@@ -4,7 +4,7 @@ use std::future::poll_fn;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::task::Poll;
-use std::time::Instant;
+use std::time::{Instant, SystemTime};
 
 use sluicegate_transport::Recycled;
 use sluicegate_wire::http::{Limits, RequestHead, status};
@@ -51,8 +51,9 @@ pub(super) async fn serve(session: &mut Session) {
                 return polled;
             }
             let now = Instant::now();
+            let now_at = worker.wall_clock(now);
             for arrival in arrivals {
-                begin(session, arrival, began, now);
+                begin(session, arrival, began, (now, now_at));
                 began = now;
             }
             if polled.is_pending() {
@@ -202,14 +203,15 @@ fn times(session: &Session, stop: Option<Instant>) -> Times {
     }
 }
 
-/// Begins a stream. `before` is the time at which the stream before it began, or that of the acceptance.
-fn begin(session: &Session, arrival: Arrival, before: Instant, now: Instant) {
+/// Begins a stream at this moment of both clocks. `before` is the time at which the stream before it began, or that of the
+/// acceptance.
+fn begin(session: &Session, arrival: Arrival, before: Instant, (now, now_at): (Instant, SystemTime)) {
     let Arrival { front, head, mut message, unparsable } = arrival;
     let mut stream = session.new_stream();
     std::mem::swap(&mut stream.cx.request, &mut message);
     let worker = session.worker();
     let log = &mut stream.cx.log;
-    log.request_started_at = worker.wall_clock(now);
+    log.request_started_at = now_at;
     log.request_started = now;
     log.accepted = before;
     stream.cx.request_number = session.client.count_request();

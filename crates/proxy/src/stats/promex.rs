@@ -14,7 +14,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
 use sluicegate_config::model::Mode;
-use sluicegate_wire::engine::{Appended, Connections, Disk, Figures, NodeFigures, WAIT_BOUNDS_MS};
+use sluicegate_wire::engine::{Appended, Connections, Disk, Figures, NodeFigures, Replicated, WAIT_BOUNDS_MS};
 
 use super::columns::{self, COLUMNS, Cell, Column, View};
 use super::page::{Cursor, PIECE};
@@ -359,6 +359,25 @@ const APPENDED: &[NamedMetric<Appended>] = &[
     ("append_only_last_rewrite_failed", G, "Whether the last rewrite failed", |a| a.rewrite_failed.into()),
     ("append_only_rewrites_total", C, "Rewrites that succeeded since the start", |a| a.rewrites),
     ("append_only_delayed_syncs_total", C, "Syncs that took long since the start", |a| a.delayed_syncs),
+];
+
+/// The metrics of stores with a master or with replicas.
+const REPLICATED: &[NamedMetric<Replicated>] = &[
+    ("replica", G, "Whether the store is a replica", |r| r.is_replica.into()),
+    ("master_link_up", G, "Whether a replica's link to its master works", |r| r.is_linked.into()),
+    ("master_sync_in_progress", G, "Whether a replica receives or loads the data set of its master", |r| {
+        r.is_syncing.into()
+    }),
+    ("replication_offset_bytes", G, "End of the replication stream", |r| r.offset),
+    ("connected_replicas", G, "Replicas", |r| r.replicas),
+    ("good_replicas", G, "Replicas that were heard of within min-replicas-max-lag", |r| r.good_replicas),
+    ("replica_behind_bytes", G, "Bytes of the stream that the slowest replica has not acknowledged", |r| {
+        r.slowest_bytes
+    }),
+    ("replica_silent_seconds", G, "Time since the most silent replica was heard of", |r| r.silent_s),
+    ("replica_syncs_full_total", C, "Data sets that replicas got since the start", |r| r.syncs[0]),
+    ("replica_syncs_partial_total", C, "Replicas that continued since the start", |r| r.syncs[1]),
+    ("replica_syncs_partial_refused_total", C, "Replicas that could not continue since the start", |r| r.syncs[2]),
 ];
 
 /// The metrics of engines, by their names after `sluicegate_engine_`.
@@ -732,6 +751,8 @@ fn stores(running: &Running, wanted: &Wanted, out: &mut String) {
     let appended: Vec<(&str, Appended)> =
         disks.iter().filter_map(|(name, disk)| Some((*name, disk.appended?))).collect();
     named("store", APPENDED, &appended, wanted, out);
+    let replicated: Vec<_> = stores.iter().filter_map(|(name, of)| Some((*name, of.replication?))).collect();
+    named("store", REPLICATED, &replicated, wanted, out);
 }
 
 /// Writes a line of each metric for each store, or each engine.

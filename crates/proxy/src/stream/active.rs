@@ -20,9 +20,6 @@ use crate::worker::Worker;
 use sluicegate_transport::Tls;
 use sluicegate_wire::http::NameCases;
 
-/// The number of unused streams that a worker keeps for later requests.
-const KEPT: usize = 256;
-
 /// The interval at which a long stream's bytes are added to tracked counters; HAProxy's.
 const TALLIED_EVERY_MS: u32 = 5_000;
 
@@ -50,10 +47,9 @@ impl Active {
             frontend,
             unique_id: worker.running.proxies[frontend.id.0 as usize].log.unique_id(),
             scripts: &worker.scripts,
-            accepted_at: worker.wall_clock(client.accepted),
+            accepted_at: client.accepted_at(|at| worker.wall_clock(at)),
         };
-        let kept = worker.streams.kept.borrow_mut().pop();
-        let mut stream = kept.unwrap_or_else(|| {
+        let mut stream = worker.streams.take().unwrap_or_else(|| {
             let card = worker.cards.add();
             let log = LogRecord::new(beginning.accepted_at, client.accepted);
             let mut cx = StreamContext::unconnected(frontend.clone(), log);
@@ -430,10 +426,7 @@ impl Drop for Active {
         stream.request_out.clear();
         stream.response_out.clear();
         let small = stream.request_out.capacity().max(stream.response_out.capacity()) <= KEPT_BYTES;
-        let mut kept = self.worker.streams.kept.borrow_mut();
-        if small && kept.len() < KEPT {
-            kept.push(stream);
-        } else {
+        if let Some(stream) = self.worker.streams.give(stream, small) {
             self.worker.cards.remove(&stream.card);
         }
     }

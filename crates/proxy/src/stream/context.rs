@@ -129,8 +129,8 @@ pub struct StreamContext {
     pub auth: Option<crate::auth::Known>,
     /// The name and value of the response field that requests credentials (`http-request auth`).
     pub challenge: Option<(&'static [u8], Vec<u8>)>,
-    /// The interim response that `early-hint` rules make.
-    pub early_hints: Message,
+    /// The interim response that `early-hint` rules make, boxed because few streams have one.
+    pub early_hints: Option<Box<Message>>,
     /// Bytes of the buffer that are not available to an edited head: received body bytes, and HAProxy's overhead.
     pub held: usize,
     /// The maximum bytes of the request's and of the response's body that count: those that fitted after the received
@@ -281,7 +281,7 @@ impl StreamContext {
             switch_to_http: false,
             inspected: false,
             overrides: Overrides::default(),
-            early_hints: Message::new(),
+            early_hints: None,
             auth: None,
             challenge: None,
             held: 0,
@@ -335,7 +335,7 @@ impl StreamContext {
         self.no_l7_retry = false;
         (self.switch_to_http, self.inspected) = (false, false);
         self.overrides = Overrides::default();
-        self.early_hints.clear();
+        self.early_hints = None;
         self.auth = None;
         self.challenge = None;
         self.held = 0;

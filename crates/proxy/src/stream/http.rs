@@ -384,8 +384,9 @@ impl Exchange<'_> {
                             self.await_body(Patience::Until(Instant::now() + wait.time), wait.at_least).await?;
                         }
                         Some(rule::Ask::Hints) => {
-                            let hints = std::mem::take(&mut self.stream.cx.early_hints);
-                            self.interim(&hints).await?;
+                            if let Some(hints) = self.stream.cx.early_hints.take() {
+                                self.interim(&hints).await?;
+                            }
                         }
                         None => {}
                     }

@@ -28,8 +28,60 @@ enum Keyed {
     Ruled,
 }
 
+/// Keys of a command at fixed places, whatever its words are.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Span {
+    /// The first key; 0: there are none.
+    first: u8,
+    /// The last one; negative: from the end.
+    last: i8,
+    step: u8,
+    /// The access to each of them; the widest one if it depends on the words.
+    pub(super) access: Access,
+}
+
+impl Span {
+    fn new(first: i64, last: i64, step: i64, access: Access) -> Option<Span> {
+        let (first, last, step) = (first.try_into().ok()?, last.try_into().ok()?, step.try_into().ok()?);
+        Some(Span { first, last, step, access })
+    }
+
+    /// Returns the keys of a specification, if they are at fixed places.
+    fn of(spec: &KeySpec) -> Option<Span> {
+        let (Begin::Index(first), Find::Range(last, step @ 1.., 0)) = (spec.begin, spec.find) else { return None };
+        let last = if last < 0 { last } else { first + last };
+        Span::new(first, last, step, access_of(spec.flags.iter().copied()))
+    }
+
+    /// Returns whether there are no keys.
+    #[inline]
+    pub(super) fn is_none(self) -> bool {
+        self.first == 0
+    }
+
+    /// Returns whether there is one key.
+    pub(super) fn is_one(self) -> bool {
+        self.first > 0 && self.first as i8 == self.last
+    }
+
+    /// Returns the place of the first key.
+    #[inline]
+    pub(super) fn first(self) -> usize {
+        self.first.into()
+    }
+
+    /// Returns whether all keys among these words satisfy `is`, and there is one.
+    pub(super) fn all(self, words: &[&[u8]], is: impl Fn(&[u8]) -> bool) -> bool {
+        let first = self.first();
+        let last = if self.last < 0 { words.len() as isize } else { 0 } + isize::from(self.last);
+        let keys = usize::try_from(last).ok().and_then(|last| words.get(first..=last)).unwrap_or_default();
+        !keys.is_empty() && keys.iter().step_by(self.step.into()).all(|key| is(key))
+    }
+}
+
 /// One row.
 struct Command {
+    spec: &'static CommandSpec,
     full_name: String,
     /// Its categories, as bits in the order of their names.
     categories: u32,
@@ -41,6 +93,8 @@ struct Command {
 pub(crate) struct Commands {
     rows: &'static Rows,
     commands: Vec<Command>,
+    /// The keys of each row whose keys are all at fixed places.
+    spans: Vec<[Span; 2]>,
 }
 
 impl Commands {
@@ -56,7 +110,8 @@ impl Commands {
             let full_name = |sub: &CommandSpec| format!("{}|{}", spec.name, sub.name);
             commands.extend(spec.subcommands.iter().map(|sub| Command::new(sub, full_name(sub), 0..0)));
         }
-        Commands { rows, commands }
+        let spans = commands.iter().map(|command| command.keyed.spans().unwrap_or_default()).collect();
+        Commands { rows, commands, spans }
     }
 
     /// Returns the number of rows.
@@ -67,6 +122,11 @@ impl Commands {
     /// Returns the number of rows that are no subcommands.
     pub(super) fn top(&self) -> u16 {
         self.rows.commands().len() as u16
+    }
+
+    /// Returns the row with a number.
+    pub(super) fn spec(&self, row: u16) -> &'static CommandSpec {
+        self.commands[usize::from(row)].spec
     }
 
     /// Returns `get`, `config|set`.
@@ -115,6 +175,12 @@ impl Commands {
         matches!(self.commands[usize::from(row)].keyed, Keyed::None)
     }
 
+    /// Returns the keys of a row whose keys are all at fixed places.
+    #[inline]
+    pub(super) fn spans(&self, row: u16) -> [Span; 2] {
+        self.spans[usize::from(row)]
+    }
+
     /// Returns the only key of a command that always has one.
     #[inline]
     pub(super) fn only_key(&self, row: u16, words: &[&[u8]]) -> Option<(usize, Access)> {
@@ -160,6 +226,25 @@ impl Commands {
     }
 }
 
+impl Keyed {
+    /// Returns the keys, if all are at fixed places.
+    fn spans(&self) -> Option<[Span; 2]> {
+        match self {
+            Keyed::One(place, access, flags) => {
+                let place = *place as i64;
+                let access = if flags.is_some() { Access::BOTH } else { *access };
+                Some([Span::new(place, place, 1, access)?, Span::default()])
+            }
+            Keyed::Specified { facts, is_whole: true } => match &facts.specs[..] {
+                [one] => Some([Span::of(one)?, Span::default()]),
+                [one, other] => Some([Span::of(one)?, Span::of(other)?]),
+                _ => None,
+            },
+            _ => None,
+        }
+    }
+}
+
 impl Command {
     fn new(spec: &'static CommandSpec, full_name: String, subcommands: Range<u16>) -> Command {
         let keyed = match facts::of(&full_name) {
@@ -178,7 +263,7 @@ impl Command {
             _ if spec.has_no_keys() => Keyed::None,
             _ => Keyed::Ruled,
         };
-        Command { full_name, categories: spec.category_bits(), keyed, subcommands }
+        Command { spec, full_name, categories: spec.category_bits(), keyed, subcommands }
     }
 }
 
@@ -264,6 +349,40 @@ mod tests {
             }
         }
         assert!(checked > 1000, "{checked}");
+    }
+
+    #[test]
+    fn keys_at_fixed_places_are_those_that_are_checked() {
+        let store = Store::new(StoreOptions { stripes: 1, ..StoreOptions::default() });
+        let commands = store.0.acl.commands();
+        let words: Vec<&[u8]> = (0..12).map(|at| &b"0123456789ab"[at..=at]).collect();
+        let mut found = 0;
+        for number in 0..commands.count() as u16 {
+            let names: Vec<&[u8]> = commands.full_name(number).split('|').map(str::as_bytes).collect();
+            let row = commands.called(&names).expect("a row");
+            let spans = commands.spans(number);
+            for length in (names.len()..words.len()).filter(|length| !spans[0].is_none() && row.spec.takes(*length)) {
+                let words = &words[..length];
+                let (seen, name) = (std::cell::RefCell::new(Vec::new()), commands.full_name(number));
+                let mut are_there = true;
+                for span in spans.iter().filter(|span| !span.is_none()) {
+                    are_there &= span.all(words, |key| {
+                        seen.borrow_mut()
+                            .push((words.iter().position(|word| *word == key).expect("a word"), span.access));
+                        true
+                    });
+                }
+                let keys = commands.keys(row, words);
+                if are_there {
+                    let places = |keys: &[(usize, Access)]| keys.iter().map(|key| key.0).collect::<Vec<_>>();
+                    assert_eq!(places(&seen.borrow()), places(&keys), "{name} {length}");
+                    let includes = |(own, key): (&(usize, Access), &(usize, Access))| own.1.has(key.1);
+                    assert!(seen.borrow().iter().zip(&keys).all(includes), "{name} {length}");
+                    found += 1;
+                }
+            }
+        }
+        assert!(found > 500, "{found}");
     }
 
     #[test]

@@ -2,14 +2,18 @@
 //!
 //! A value is never changed in place: a user gets another one ([`User`](super::User)). Command permissions are a bit for
 //! each row of the catalogue, so a check costs one load; beside them are the rules that led to the bits, in the order in
-//! which they count, because lists and files show rules.
+//! which they count, because lists and files show rules. Once the rules are applied, two more bits for each row tell
+//! what the user's own selector has to be asked about the command, if it allows it at all: nothing, or its keys, if they
+//! are at fixed places. Nearly all commands are checked by these.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use sluicegate_data::glob;
+use sluicegate_data::short::same;
 
 use super::commands::Commands;
+use crate::catalogue;
 use crate::words::quoted;
 
 /// A digest of a password, in hexadecimal.
@@ -48,6 +52,12 @@ enum Form {
     Exact,
     /// A text and `*`.
     Prefix,
+    /// The same with a text of at most eight bytes: it is compared with the first eight of a longer one as a number, of which
+    /// the mask leaves the text's.
+    Start {
+        head: u64,
+        mask: u64,
+    },
     Glob,
 }
 
@@ -56,7 +66,10 @@ impl Pattern {
         let is_plain = |text: &[u8]| !text.iter().any(|byte| b"*?[\\".contains(byte));
         let form = match text.split_last() {
             _ if is_plain(text) => Form::Exact,
-            Some((b'*', prefix)) if is_plain(prefix) => Form::Prefix,
+            Some((b'*', prefix)) if is_plain(prefix) => match start_of(prefix) {
+                Some((head, mask)) => Form::Start { head, mask },
+                None => Form::Prefix,
+            },
             _ => Form::Glob,
         };
         Pattern { text: text.into(), form }
@@ -66,15 +79,35 @@ impl Pattern {
         &self.text
     }
 
-    #[inline]
+    #[inline(always)]
     pub(crate) fn matches(&self, text: &[u8]) -> bool {
+        match (self.form, text.first_chunk()) {
+            (Form::Start { head, mask }, Some(first)) => u64::from_le_bytes(*first) & mask == head,
+            _ => self.matches_bytes(text),
+        }
+    }
+
+    #[inline(never)]
+    fn matches_bytes(&self, text: &[u8]) -> bool {
         match self.form {
-            Form::Exact => *self.text == *text,
+            Form::Exact => same(&self.text, text),
             // As in Redis, no `*` matches an empty text.
-            Form::Prefix => !text.is_empty() && text.starts_with(&self.text[..self.text.len() - 1]),
+            Form::Prefix | Form::Start { .. } => {
+                let prefix = &self.text[..self.text.len() - 1];
+                !text.is_empty() && text.get(..prefix.len()).is_some_and(|start| same(start, prefix))
+            }
             Form::Glob => glob::matches(&self.text, text),
         }
     }
+}
+
+/// Returns a text of at most eight bytes as the lower bytes of a number, and the mask of these.
+fn start_of(text: &[u8]) -> Option<(u64, u64)> {
+    let mut bytes = [[0; 8]; 2];
+    let [head, mask] = &mut bytes;
+    head.get_mut(..text.len())?.copy_from_slice(text);
+    mask[..text.len()].fill(u8::MAX);
+    Some((u64::from_le_bytes(*head), u64::from_le_bytes(*mask)))
 }
 
 /// A pattern of keys, and the accesses that it allows.
@@ -186,7 +219,19 @@ pub(crate) struct Permissions {
     pub(super) passwords: Vec<Digest>,
     /// The first one is the user's own.
     pub(super) selectors: Vec<Selector>,
+    /// Two bits for each row: [`ANY_WORDS`], [`ONE_KEY`], [`KEYS`], or 0. They are those of the rules once these are
+    /// [settled](Self::settled).
+    at_once: Box<[u64]>,
 }
+
+/// The number of rows of which one word has the bits.
+const ROWS_IN_WORD: usize = 32;
+/// The user's own selector allows the command, whatever its words are.
+const ANY_WORDS: u64 = 1;
+/// It does so if it allows the key, which is at a fixed place.
+const ONE_KEY: u64 = 2;
+/// The same for keys at fixed places.
+const KEYS: u64 = 3;
 
 impl Permissions {
     /// Returns those of a new user: none.
@@ -197,7 +242,48 @@ impl Permissions {
             skips_sanitizing: false,
             passwords: Vec::new(),
             selectors: vec![Selector::new(commands, all_channels)],
+            at_once: Box::default(),
         }
+    }
+
+    /// Returns these permissions once no more rules are applied, for a user.
+    pub(super) fn settled(mut self, commands: &Commands) -> Arc<Permissions> {
+        let own = &self.selectors[0];
+        let mut bits = vec![0; commands.count().div_ceil(ROWS_IN_WORD)];
+        for row in (0..commands.count() as u16).filter(|row| own.bit(*row)) {
+            let spec = commands.spec(row);
+            let has_channels = spec.channels != catalogue::Channels::None && !own.all_channels;
+            // Commands that lead to keys that their words do not name are left to the whole check.
+            if has_channels || spec.others.is_some() {
+                continue;
+            }
+            let way = if own.all_keys || commands.has_no_keys(row) {
+                ANY_WORDS
+            } else {
+                match commands.spans(row) {
+                    [one, other] if one.is_one() && other.is_none() => ONE_KEY,
+                    [one, _] if !one.is_none() => KEYS,
+                    _ => 0,
+                }
+            };
+            let row = usize::from(row);
+            bits[row / ROWS_IN_WORD] |= way << (2 * (row % ROWS_IN_WORD));
+        }
+        self.at_once = bits.into();
+        Arc::new(self)
+    }
+
+    /// Returns whether the user's own selector allows a command, as far as that is seen at once: most commands have no
+    /// keys or few, at fixed places. If not, [`denies`](Self::denies) decides.
+    #[inline(always)]
+    pub(crate) fn allow_at_once(&self, commands: &Commands, row: u16, words: &[&[u8]]) -> bool {
+        let place = usize::from(row);
+        let Some(bits) = self.at_once.get(place / ROWS_IN_WORD) else { return false };
+        let way = bits >> (2 * (place % ROWS_IN_WORD)) & 3;
+        if way == ONE_KEY {
+            return self.selectors[0].allows_one(commands.spans(row)[0], words);
+        }
+        way == ANY_WORDS || way == KEYS && self.selectors[0].allows_spans(commands.spans(row), words)
     }
 
     /// Returns those of the user `default` before rules change them: all, without a password.
@@ -320,8 +406,10 @@ mod tests {
 
     #[test]
     fn every_form_of_a_pattern_matches_as_a_glob() {
-        for pattern in ["", "a", "ab*", "*", "a*b", "a?", "[ab]*", "a\\*", "a\\", "**"] {
-            for text in ["", "a", "ab", "abc", "b", "axb", "a*", "a\\"] {
+        let long = ["abcdefgh*", "abcdefghi*", "abcdefg*", "abcdefgx*", "abcdefghijk"];
+        for pattern in ["", "a", "ab*", "*", "a*b", "a?", "[ab]*", "a\\*", "a\\", "**"].into_iter().chain(long) {
+            let long = ["abcdefg", "abcdefgh", "abcdefghi", "abcdefghijk", "abxxxxxxx"];
+            for text in ["", "a", "ab", "abc", "b", "axb", "a*", "a\\"].into_iter().chain(long) {
                 let expected = glob::matches(pattern.as_bytes(), text.as_bytes());
                 assert_eq!(Pattern::new(pattern.as_bytes()).matches(text.as_bytes()), expected, "{pattern} {text}");
             }

@@ -29,6 +29,7 @@ use super::multi;
 use super::workspace::{READ_SIZE_MAX, Workspace};
 use crate::config::ServerOptions;
 use crate::memory::Share;
+use crate::outbox::UNCOUNTED;
 use crate::owned::Received;
 use crate::park::Parked;
 use crate::record;
@@ -36,6 +37,7 @@ use crate::transaction::Exec;
 
 /// The bytes of replies at which a turn stops to write them and to let other connections run.
 const TURN_OUTPUT: usize = 64 * 1024;
+const _: () = assert!(UNCOUNTED <= TURN_OUTPUT);
 
 /// The number of commands after which a turn stops for the same reasons.
 const TURN_COMMANDS: usize = 512;
@@ -412,6 +414,14 @@ impl Connection {
                 reply_room: output.capacity(),
             };
             let outcome = self.context(options, None, buffers).execute(args, output);
+            if let Outcome::Done = outcome
+                && self.goes_straight_on(output)
+            {
+                *start += consumed;
+                // It has nothing to be dropped.
+                std::mem::forget(outcome);
+                continue;
+            }
             if !matches!(outcome, Outcome::Paused { .. }) {
                 *start += consumed;
             }
@@ -448,8 +458,14 @@ impl Connection {
         self.after(outcome, output, options).unwrap_or(Step::Share)
     }
 
-    /// Returns the step after a request; `None` if the next request follows.
+    /// Returns whether the next request follows one that is done, as far as that is seen at once; if not,
+    /// [`after`](Self::after) decides.
     #[inline]
+    fn goes_straight_on(&self, output: &[u8]) -> bool {
+        output.len() <= UNCOUNTED && !self.has_messages() && !self.worker.options_changed() && !self.client.is_killed()
+    }
+
+    /// Returns the step after a request; `None` if the next request follows.
     fn after(&self, outcome: Outcome, output: &mut Vec<u8>, options: &ServerOptions) -> Option<Step> {
         if self.has_messages() && !matches!(outcome, Outcome::Abort | Outcome::Paused { .. }) {
             self.client.outbox.drain(output);

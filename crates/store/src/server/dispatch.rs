@@ -137,6 +137,7 @@ impl Session {
     }
 
     /// Returns whether it has subscriptions.
+    #[inline]
     pub fn listens(&self) -> bool {
         self.rare.subscriptions.is_some()
     }
@@ -233,7 +234,19 @@ impl Session {
 
     /// Counts a command that ran, by the reply it wrote, and drops the reply if the client does not want it. For a
     /// transaction (`is_kept`), that was done command by command, because one of them may be CLIENT REPLY.
+    #[inline(always)]
     fn account(&mut self, worker: &Worker, row: u16, output: &mut Vec<u8>, before: usize, is_kept: bool) {
+        if output.get(before) == Some(&b'-') || self.replies != Replies::On {
+            return self.account_for_error(worker, row, output, before, is_kept);
+        }
+        worker.counters.per_command[usize::from(row)].calls.add(1);
+        self.timed_calls = self.timed_calls.saturating_add(1);
+        worker.counters.commands.add(1);
+    }
+
+    /// [`account`](Self::account), for an error or a client that does not want every reply.
+    #[inline(never)]
+    fn account_for_error(&mut self, worker: &Worker, row: u16, output: &mut Vec<u8>, before: usize, is_kept: bool) {
         let counters = &worker.counters.per_command[usize::from(row)];
         let is_error = output.get(before) == Some(&b'-');
         if is_error && INDEX.rows[usize::from(row)].was_refused(&output[before + 1..]) {
@@ -370,6 +383,8 @@ pub(super) struct Row {
     pub subcommands: std::ops::Range<u16>,
     local: Option<By>,
     pub traits: Traits,
+    /// The smallest number of words that it takes, and how many more it may have.
+    words: (usize, usize),
 }
 
 impl Row {
@@ -379,6 +394,12 @@ impl Row {
     pub fn was_refused(&self, error: &[u8]) -> bool {
         let is_denied = || self.spec.blocking.is_some() && error.starts_with(b"NOPERM ");
         self.spec.flags.has(Flags::DENYOOM) && error.trim_ascii_end() == OOM.as_bytes() || is_denied()
+    }
+
+    /// Returns whether it accepts this many words, as [`CommandSpec::takes`] does.
+    #[inline]
+    fn takes(&self, words: usize) -> bool {
+        words.wrapping_sub(self.words.0) <= self.words.1
     }
 
     /// Returns its function, if the connection executes it.
@@ -405,6 +426,11 @@ impl Commands {
             subcommands: 0..0,
             local: of_server.and_then(|command| command.by),
             traits: of_server.map_or(Traits::NONE, |command| command.traits),
+            words: match usize::try_from(spec.arity) {
+                Ok(exact) => (exact, 0),
+                // Below any number, so that a smaller one does not wrap around into it.
+                Err(_) => (spec.arity.unsigned_abs() as usize, usize::MAX / 2),
+            },
         };
         let commands = ROWS.commands();
         let of_server = |spec: &CommandSpec| rows::COMMANDS.iter().find(|command| std::ptr::eq(&command.spec, spec));
@@ -438,6 +464,7 @@ impl Commands {
     }
 
     /// Returns the command of this name, in any case.
+    #[inline]
     pub fn find(&self, name: &[u8]) -> Option<u16> {
         self.catalogue.names().find(name)
     }
@@ -500,13 +527,17 @@ impl Context<'_> {
             };
             command = &commands.rows[usize::from(row)];
         }
-        if !command.spec.takes(args.len()) {
+        if !command.takes(args.len()) {
             return self.reject(Some(row), output, before, |out| wrong_arity(&command.full_name, out));
         }
+        // Found once: nothing that is called below changes where these are.
+        let server: &Server = &self.worker.server;
+        let (inner, options) = (&*server.store.0, self.options);
         if !self.session.authenticated && !command.spec.flags.has(Flags::NO_AUTH) && self.needs_login() {
             return self.reject(Some(row), output, before, |out| out.error("NOAUTH Authentication required."));
         }
         if let Some(version) = self.session.user.restrictions()
+            && !self.is_allowed(version, row, args)
             && let Some(text) = self.denial(version, row, args)
         {
             return self.reject(Some(row), output, before, |out| out.error_bytes(&text));
@@ -519,19 +550,19 @@ impl Context<'_> {
             );
             return self.reject(Some(row), output, before, |out| out.error(&text));
         }
-        if self.worker.server.monitors.any()
+        let is_monitored = server.monitors.any();
+        if is_monitored
             && self.client.is_monitor()
             && (command.spec.flags.has(Flags::READONLY) || self.may_write(command.spec, args))
         {
             let text = "ERR Replica can't interact with the keyspace";
             return self.reject(Some(row), output, before, |out| out.error(text));
         }
-        let loading = &self.worker.server.store.0.loading;
-        if loading.is_special() && loading.concerns(command.spec.flags) {
+        if inner.loading.is_special() && inner.loading.concerns(command.spec.flags) {
             if let Some(text) = self.refusal(command) {
                 return self.reject(Some(row), output, before, |out| out.error(text));
             }
-            if self.worker.server.store.0.loading.holds_writes() && self.waits_for_room(command, args) {
+            if inner.loading.holds_writes() && self.waits_for_room(command, args) {
                 return Outcome::Paused { is_write: true };
             }
             self.session.has_written |= command.spec.may_write();
@@ -541,35 +572,73 @@ impl Context<'_> {
         {
             return outcome;
         }
-        let server = &self.worker.server;
         if server.pause.is_active() {
             let is_write = self.may_write(command.spec, args);
             if server.pause.holds(is_write) {
                 return Outcome::Paused { is_write };
             }
         }
-        let is_timed_alone = is_timed_alone(command.spec, args.len(), self.options);
+        let is_timed_alone = is_timed_alone(command.spec, args.len(), options);
         if is_timed_alone || self.session.timed != Some(row) {
             self.session.stop_clock(self.worker);
             self.session.timed = Some(row);
         }
         self.session.command = &command.full_name;
-        self.show(command, Moment::Before, || args.to_vec());
-        let mut out = ReplyWriter::new(output, self.session.protocol);
-        let outcome = match command.local {
-            Some(local) => local.call(self, args, &mut out),
-            // A panic ends its command, not the connection with the others in its pipeline. No partial result is
-            // visible afterwards: guards unlock the stripes, and the partial reply is dropped.
-            None => {
-                let began = is_timed_alone.then_some(self.session.now);
-                let run = AssertUnwindSafe(|| self.run_on_keyspace(command.spec, args, began, &mut out));
-                catch_unwind(run).unwrap_or_else(|_| {
-                    output.truncate(before);
-                    ReplyWriter::new(output, self.session.protocol).error(FAILED);
+        if is_monitored {
+            self.show(command, Moment::Before, || args.to_vec());
+        }
+        if let Some(local) = command.local {
+            return match local.call(self, args, &mut ReplyWriter::new(output, self.session.protocol)) {
+                // It may be MONITOR itself.
+                Outcome::Done if !is_timed_alone && !server.monitors.any() => {
+                    self.session.account(self.worker, row, output, before, false);
                     Outcome::Done
-                })
+                }
+                outcome => self.end(row, args, outcome, output, before, is_timed_alone),
+            };
+        }
+        // A panic ends its command, not the connection with the others in its pipeline. No partial result is visible
+        // afterwards: guards unlock the stripes, and the partial reply is dropped.
+        let mut parked = None;
+        let began = is_timed_alone.then_some(self.session.now);
+        let run = AssertUnwindSafe(|| {
+            let mut out = ReplyWriter::new(output, self.session.protocol);
+            match self.run_on_keyspace(command.spec, args, began, &mut out) {
+                None => true,
+                waits => {
+                    parked = waits;
+                    false
+                }
             }
-        };
+        });
+        match catch_unwind(run) {
+            // As `end` does, for nearly every command.
+            Ok(true) if !is_timed_alone && !is_monitored => {
+                self.session.account(self.worker, row, output, before, false);
+                return Outcome::Done;
+            }
+            Ok(_) => {}
+            Err(_) => {
+                output.truncate(before);
+                ReplyWriter::new(output, self.session.protocol).error(FAILED);
+            }
+        }
+        let outcome = parked.map_or(Outcome::Done, Outcome::Parked);
+        self.end(row, args, outcome, output, before, is_timed_alone)
+    }
+
+    /// Accounts for a command that has run.
+    #[inline(never)]
+    fn end(
+        &mut self,
+        row: u16,
+        args: &[&[u8]],
+        outcome: Outcome,
+        output: &mut Vec<u8>,
+        before: usize,
+        is_timed_alone: bool,
+    ) -> Outcome {
+        let command = &INDEX.rows[usize::from(row)];
         let mut is_kept = false;
         let outcome = match outcome {
             // Most transactions find their keys free and are done at once.
@@ -703,14 +772,15 @@ impl Context<'_> {
         !inner.memory.is_over() || inner.make_room() && !inner.memory.is_over_by_clients()
     }
 
-    /// Passes a command to the store.
+    /// Passes a command to the store. Returns its pending reply, if it has not replied.
+    #[inline(always)]
     fn run_on_keyspace(
         &mut self,
         spec: &'static CommandSpec,
         args: &[&[u8]],
         began: Option<Instant>,
         out: &mut ReplyWriter<'_>,
-    ) -> Outcome {
+    ) -> Option<Parked> {
         let guard = match spec.handler {
             Handler::Script(_) if self.prepare_guard(args) => {
                 self.session.rare.kept.as_ref().and_then(Kept::prepared_guard)
@@ -721,10 +791,7 @@ impl Context<'_> {
         let (db, client, received) = (self.session.db, self.client.id, self.received);
         let origin = Origin { db, client, received, began, behalf: Behalf::of_client(self.session.no_touch), guard };
         let form = ReplyForm::Wire(self.session.protocol);
-        match inner.start(inner, spec, args, origin, form, out) {
-            None => Outcome::Done,
-            Some(parked) => Outcome::Parked(parked),
-        }
+        inner.start_here(inner, spec, args, origin, form, out)
     }
 
     /// Replies an error without running the command.
@@ -808,6 +875,7 @@ mod tests {
             let found = words.next().and_then(|name| rows.find(name));
             let found = words.fold(found, |found, word| rows.subcommand(found?, word)).expect("a row");
             assert_eq!((found.spec.name, usize::from(found.number)), (row.spec.name, number));
+            assert!((0..300).all(|words| row.takes(words) == row.spec.takes(words)), "{}", row.full_name);
         }
     }
 }

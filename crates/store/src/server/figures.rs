@@ -1,9 +1,12 @@
 //! Figures of a served store for rules, scripts and monitoring.
 
-use sluicegate_wire::engine::{Appended, Disk, Engine, Figures, Origin, Started};
+use std::sync::atomic::Ordering;
+
+use sluicegate_wire::engine::{Appended, Disk, Engine, Figures, Origin, Replicated, Started};
 
 use super::Server;
 use super::inside::NOWHERE;
+use crate::replication::replica::Phase;
 
 impl Engine for Server {
     fn start(&self, db: u32, args: &[&[u8]]) -> Started {
@@ -38,11 +41,37 @@ impl Engine for Server {
             evicted: store.evicted,
             denied: self.store.0.acl.denied(),
             disk: self.disk(),
+            replication: self.replicated(),
         })
     }
 }
 
 impl Server {
+    /// Returns what there is to say of the store's master and replicas; [`None`] if it has neither, and had none lately.
+    fn replicated(&self) -> Option<Replicated> {
+        let inner = &self.store.0;
+        let (replication, link) = (&inner.replication, &inner.link);
+        let replicas = replication.replicas();
+        if !link.is_replica() && replicas.is_empty() && !replication.told().has_backlog {
+            return None;
+        }
+        let offset = replication.offset();
+        let online = || replicas.iter().filter(|replica| replica.phase() == Phase::Online);
+        let behind = online().map(|replica| offset.saturating_sub(replica.acknowledged(false).unwrap_or(0)));
+        let figures = &replication.figures;
+        Some(Replicated {
+            is_replica: link.is_replica(),
+            is_linked: link.is_up(),
+            is_syncing: link.is_syncing(),
+            offset,
+            replicas: replicas.len() as u64,
+            good_replicas: replication.good() as u64,
+            slowest_bytes: behind.max().unwrap_or(0),
+            silent_s: online().map(|replica| replica.lag().as_secs()).max().unwrap_or(0),
+            syncs: [&figures.full, &figures.partial, &figures.partial_refused].map(|sum| sum.load(Ordering::Relaxed)),
+        })
+    }
+
     /// Returns what the store has on the disk; [`None`] if it has no directory.
     fn disk(&self) -> Option<Disk> {
         let inner = &self.store.0;

@@ -23,11 +23,6 @@ impl Kept {
         Kept { version, user: user.clone(), permissions: user.permissions(), guard: None }
     }
 
-    /// Returns whether these are the permissions of a user at a version.
-    pub fn is_of(&self, version: u64, user: &Arc<User>) -> bool {
-        self.version == version && Arc::ptr_eq(&self.user, user)
-    }
-
     /// Returns the guard that was made for scripts.
     pub fn prepared_guard(&self) -> Option<&Arc<dyn Guard>> {
         self.guard.as_ref()
@@ -53,14 +48,23 @@ impl Context<'_> {
     fn kept(&mut self, version: u64) -> &mut Kept {
         let user = &self.session.user;
         let kept = &mut self.session.rare.kept;
-        if !kept.as_ref().is_some_and(|kept| kept.is_of(version, user)) {
+        // No two users have permissions of the same version.
+        if kept.as_ref().is_none_or(|kept| kept.version != version) {
             *kept = None;
         }
         kept.get_or_insert_with(|| Kept::new(version, user))
     }
 
-    /// Returns the error of a command that the user may not call, after it was logged. Not inlined, so that a client
-    /// without restrictions pays only for the look at its user.
+    /// Returns whether the user, whose permissions have this version, may call a command, as far as the connection knows
+    /// that at once; if not, [`denial`](Self::denial) decides.
+    #[inline(always)]
+    pub fn is_allowed(&self, version: u64, row: u16, args: &[&[u8]]) -> bool {
+        let Some(kept) = &self.session.rare.kept else { return false };
+        let commands = self.worker.server.store.0.acl.commands();
+        kept.version == version && kept.permissions.allow_at_once(commands, row, args)
+    }
+
+    /// Returns the error of a command that the user may not call, after it was logged.
     #[inline(never)]
     pub fn denial(&mut self, version: u64, row: u16, args: &[&[u8]]) -> Option<Vec<u8>> {
         let row = Numbered { spec: INDEX.rows()[usize::from(row)].spec, number: row };

@@ -121,6 +121,7 @@ impl Stripe {
     }
 
     /// Makes a new entry of the key, which takes the place of the one at a slot if there is one.
+    #[inline(never)]
     fn put(
         &mut self,
         (hash, key): (u64, &[u8]),
@@ -399,6 +400,7 @@ impl Stripe {
 }
 
 /// Writes a value over the old one if it has the same shape: no block changes hands. Returns whether it has.
+#[inline(always)]
 fn overwrite(entry: &mut Entry, value: &Value<'_>, expiry: Option<i64>, access: Access<'_>) -> bool {
     if entry.expiry().is_some() != expiry.is_some() {
         return false;

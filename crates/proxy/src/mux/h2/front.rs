@@ -176,6 +176,8 @@ impl Front {
     fn push_head(&mut self, fill: impl FnOnce(&mut Message)) {
         let mut message = spare::take_message();
         fill(&mut message);
+        // Nearly always there is one.
+        self.heads.reserve_exact(1);
         self.heads.push(message);
     }
 
@@ -280,7 +282,7 @@ impl Front {
         }
         shared.equip();
         let count = self.heads.len();
-        for (index, message) in self.heads.drain(..).enumerate() {
+        for (index, message) in std::mem::take(&mut self.heads).into_iter().enumerate() {
             let is_final = self.has_head && index + 1 == count;
             let ends = is_final && self.output.len() == self.sent && matches!(self.end, Some(None));
             let framing = if is_final { self.framing } else { Framing::None };

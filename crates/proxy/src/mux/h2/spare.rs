@@ -1,14 +1,18 @@
 //! Memory that no stream uses at the moment, for the next streams of any connection of the thread.
 //!
 //! A connection with one stream at a time and one with a hundred use the same few messages and buffers, and an idle one
-//! holds none. **Limits:** [`KEPT_MAX`] of each kind, no buffer of more than [`CAPACITY_MAX`] bytes.
+//! holds none. **Limits:** [`MESSAGES_MAX`] messages, [`KEPT_MAX`] of each other kind, no buffer of more than
+//! [`CAPACITY_MAX`] bytes.
 
 use std::cell::RefCell;
 
 use sluicegate_wire::http::Message;
 
-/// The most messages, buffers and outputs that are kept.
+/// The most buffers and outputs that are kept.
 const KEPT_MAX: usize = 64;
+
+/// The most messages that are kept: as many as a connection may begin streams at once by default, and some more.
+const MESSAGES_MAX: usize = 128;
 
 /// The capacity above which memory is released and not kept: long bodies are rare, and their windows large.
 const CAPACITY_MAX: usize = 128 * 1024;
@@ -39,7 +43,7 @@ pub(super) fn take_message() -> Message {
 /// Keeps the memory of a message.
 pub(crate) fn keep_message(mut message: Message) {
     SPARE.with_borrow_mut(|spare| {
-        if spare.messages.len() < KEPT_MAX {
+        if spare.messages.len() < MESSAGES_MAX {
             message.clear();
             spare.messages.push(message);
         }

@@ -5,7 +5,7 @@
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use sluicegate_wire::engine::{Disk, Figures};
+use sluicegate_wire::engine::{Disk, Figures, Replicated};
 
 use super::html::View;
 use super::text::{Age, Bytes, Grouped, Text, put};
@@ -108,6 +108,7 @@ const STORES: &Headings = &[
     ("Denied", "logins and commands denied to users since the start; ACL LOG tells which", false),
     ("Unsaved", "changes since the last save to an RDB file", false),
     ("Disk", "what is being done with the store's files, what failed, or the age of the last save", true),
+    ("Replication", "whether the store is a replica and its link works, or how many replicas it has", true),
 ];
 
 const ENGINES: &Headings = &[
@@ -261,7 +262,26 @@ fn store_rows(view: &View<'_>, out: &mut Vec<u8>) {
                 put_disk(&disk, out);
             }
         }
+        put!(out, "<td>");
+        match figures.replication {
+            None => put!(out, "none"),
+            Some(of) => put_replication(&of, out),
+        }
         put!(out, "</tr>\n");
+    }
+}
+
+/// Writes the most important of what there is to say of a store's master and replicas.
+fn put_replication(of: &Replicated, out: &mut Vec<u8>) {
+    match (of.is_replica, of.is_linked) {
+        (true, _) if of.is_syncing => put!(out, "replica, syncing"),
+        (true, true) => put!(out, "replica"),
+        (true, false) => put!(out, "replica, link down"),
+        (false, _) if of.good_replicas < of.replicas => put!(out, "{} of {} replicas", of.good_replicas, of.replicas),
+        (false, _) => put!(out, "{} replicas", of.replicas),
+    }
+    if of.slowest_bytes > 0 {
+        put!(out, ", {} behind", Bytes(of.slowest_bytes));
     }
 }
 

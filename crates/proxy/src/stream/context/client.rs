@@ -8,7 +8,7 @@ use std::net::SocketAddr;
 use std::os::fd::RawFd;
 use std::rc::Rc;
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Instant, SystemTime};
 
 use sluicegate_config::model::{Proto, ProxyId};
 use sluicegate_tls::hello::Hello;
@@ -96,6 +96,8 @@ pub struct Client {
     pub(crate) tracked: RefCell<Tracked>,
     /// The time of its acceptance.
     pub(crate) accepted: Instant,
+    /// The same in wall-clock time, once a stream has needed it.
+    accepted_at: OnceCell<SystemTime>,
     last_active: Cell<Instant>,
     requests: Cell<u32>,
     /// The time that its handshakes took, whole milliseconds.
@@ -130,6 +132,11 @@ impl Client {
         f64::from(avalanche(passed ^ avalanche(self.session))) / f64::from(u32::MAX)
     }
 
+    /// Returns the wall-clock time of its acceptance, which `convert` derives from the other clock's once.
+    pub(crate) fn accepted_at(&self, convert: impl FnOnce(Instant) -> SystemTime) -> SystemTime {
+        *self.accepted_at.get_or_init(|| convert(self.accepted))
+    }
+
     /// Sets the protocol in place of that of the `bind` line.
     pub(crate) fn set_proto(&self, proto: Option<Proto>) {
         self.switched_to.set(proto);
@@ -148,6 +155,7 @@ impl Client {
             variables: SessionVariables::default(),
             tracked: RefCell::default(),
             accepted: now,
+            accepted_at: OnceCell::new(),
             last_active: Cell::new(now),
             requests: Cell::new(0),
             handshake: Cell::new(0),
@@ -295,6 +303,14 @@ impl LastServer {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// The wall clock may be set while a connection has streams.
+    #[test]
+    fn the_time_of_acceptance_stays_the_same() {
+        let client = Client::unconnected();
+        let first = client.accepted_at(|_| SystemTime::UNIX_EPOCH);
+        assert_eq!(client.accepted_at(|_| SystemTime::now()), first);
+    }
 
     #[test]
     fn the_last_server_is_known_in_its_backend_alone() {

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::io::Write;
 use std::process::{Command, Stdio};
 
-use sluicegate_testkit::{Client, Listening, Sluicegate, wait_for};
+use sluicegate_testkit::{Client, Listening, RedisServer, Sluicegate, wait_for};
 
 use super::{Both, get};
 use crate::start;
@@ -324,7 +324,28 @@ fn figures_are_those_of_the_socket() {
     assert_eq!(redis.ask(&["CONFIG", "SET", "appendonly", "yes"]), "+OK\r\n");
     wait_for("the first rewrite", || (value("append_only_rewrites_total")? == "1").then_some(()));
     assert_eq!(value("append_only_failing").as_deref(), Some("0"));
-    assert!(page().contains(" appended</tr>"), "{}", page());
+    assert!(page().contains(" appended<td>none</tr>"), "{}", page());
+    // A replica.
+    assert_eq!(value("connected_replicas"), None);
+    let port = store.address().rsplit_once(':').expect("a port").1.to_owned();
+    let folder = tempfile::tempdir().expect("a directory");
+    let dir = folder.path().to_str().expect("text");
+    assert_eq!(redis.ask(&["CONFIG", "SET", "repl-diskless-sync-delay", "0"]), "+OK\r\n");
+    let replica = RedisServer::start(&["--replicaof", "127.0.0.1", &port, "--dir", dir]);
+    wait_for("a replica", || (value("good_replicas")? == "1").then_some(()));
+    let names = ["replica", "connected_replicas", "replica_syncs_full_total"];
+    assert_eq!(names.map(&mut value), ["0", "1", "1"].map(|text| Some(text.to_owned())));
+    assert!(page().contains(" appended<td>1 replicas"), "{}", page());
+    assert_eq!(redis.ask(&["SET", "c", "1"]), "+OK\r\n");
+    wait_for("the end of the stream", || (value("replication_offset_bytes")?.parse::<u64>().ok()? > 0).then_some(()));
+    wait_for("an acknowledgement", || (value("replica_behind_bytes")? == "0").then_some(()));
+    // The store as a replica.
+    let of_replica = replica.port.to_string();
+    assert_eq!(Client::connect(&replica.address()).ask(&["REPLICAOF", "NO", "ONE"]), "+OK\r\n");
+    assert_eq!(redis.ask(&["REPLICAOF", "127.0.0.1", &of_replica]), "+OK\r\n");
+    wait_for("the link", || (value("master_link_up")? == "1").then_some(()));
+    assert_eq!(["replica", "connected_replicas"].map(&mut value), ["1", "0"].map(|text| Some(text.to_owned())));
+    wait_for("the page", || page().contains("<td>replica</tr>").then_some(()));
     let socket = Sluicegate::stats(&server.directory().join("stats"), "show stat f 1 -1");
     assert!(socket.lines().nth(1).unwrap().starts_with("f,FRONTEND,"), "{socket}");
 }

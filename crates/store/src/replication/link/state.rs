@@ -221,6 +221,11 @@ impl Link {
         self.state.lock().phase == Phase::Connected
     }
 
+    /// Returns whether a data set is being received or loaded.
+    pub(crate) fn is_syncing(&self) -> bool {
+        self.state.lock().phase == Phase::Transfer
+    }
+
     /// Returns the database that the stream has selected.
     pub(crate) fn stream_db(&self) -> u32 {
         self.state.lock().db

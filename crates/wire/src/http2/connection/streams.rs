@@ -126,6 +126,8 @@ impl Streams {
                 slot
             }
             None => {
+                // Many connections have one stream at a time.
+                self.slots.reserve_exact(usize::from(self.slots.is_empty()));
                 self.slots.push(stream);
                 self.slots.len() as u32 - 1
             }
