@@ -770,6 +770,8 @@ mod tests {
         let memory = apply(&words(&[("maxmemory", "1gb"), ("maxmemory-policy", "volatile-ttl")])).expect("right");
         assert_eq!((memory.maxmemory, memory.maxmemory_policy), (1 << 30, Policy::VolatileTtl));
         assert_eq!((options.timeout_s, options.proto_max_bulk_len), (30, 1 << 20));
+        let master = apply(&words(&[("slaveof", "::1 6379"), ("masterauth", "secret")])).expect("right").replicaof;
+        assert_eq!(master, Some(MasterAddress { host: "::1".into(), port: 6379 }));
         assert!(options.needs_password());
 
         let errors = apply(&words(&[

@@ -345,7 +345,9 @@ impl<'l> Stream<'l> {
             let replication = &self.inner.replication;
             replication.relay(&buffer[..whole]);
             self.link.set_stream_db(self.multi.as_ref().map_or(self.db, |(_, before)| *before));
-            if self.recorded.len() < RECORDED_MAX && self.inner.record.is_on() {
+            if self.inner.record.is_on() {
+                // The last one is always known.
+                self.recorded.truncate(RECORDED_MAX - 1);
                 self.recorded.push_back((replication.offset(), self.inner.record.last()));
             }
         }

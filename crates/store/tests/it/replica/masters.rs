@@ -172,9 +172,13 @@ fn replicas_of_a_replica_continue_when_it_becomes_the_master() {
         check_same(&mut admin, other);
     }
     let last = others.last_mut().expect("there is one");
-    for command in ["OBJECT STICKY k", "OBJECT STICKY l", "HPEXPIRETIME h FIELDS 2 f g", "FIELDTTL s m", "FIELDTTL s n"]
-    {
+    for command in ["OBJECT STICKY k", "OBJECT STICKY l", "HPEXPIRETIME h FIELDS 2 f g"] {
         assert_eq!(ask(&mut admin, command), ask(last, command), "{command}");
+    }
+    for (member, least) in [("m", 900), ("n", 1900)] {
+        let ttl = ask(last, &format!("FIELDTTL s {member}"));
+        let ttl: i32 = ttl[1..].trim_end().parse().expect("a number");
+        assert!((least..=least + 100).contains(&ttl), "{member}: {ttl}");
     }
     let log = below_ours.log();
     assert!(!log.iter().any(|line| line.contains("CRITICAL")), "{log:#?}");
