@@ -469,7 +469,7 @@ impl<'p> Ctx<'p> {
     pub(crate) fn key(&mut self, index: usize) -> KeyMut<'_, 'p> {
         self.lock_pinned(index);
         let place = self.places[index];
-        if self.locks[usize::from(place.lock)].has_timed && self.records() && !self.is_timeless() {
+        if self.records() && self.locks[usize::from(place.lock)].has_timed && !self.is_timeless() {
             self.remove_expired_elements(index);
         }
         let key = self.words[place.word as usize];

@@ -83,12 +83,14 @@ impl Store {
         let origin = Origin { db, guard, ..Origin::default() };
         // A panic must not unwind through the frames of an interpreter. No partial result is visible afterwards: guards
         // unlock the stripes, and the partial reply is dropped.
-        let started =
-            catch_unwind(AssertUnwindSafe(|| self.0.start(&self.0, spec, args, origin, ReplyForm::Value, &mut reply)));
-        match started {
-            Err(_) => Ok(Reply::Error(FAILED.into())),
-            Ok(None) => Ok(reply.finish()),
-            Ok(Some(parked)) => Err(parked),
+        let mut parked = None;
+        let run = AssertUnwindSafe(|| {
+            parked = self.0.start_here(&self.0, spec, args, origin, ReplyForm::Value, &mut reply);
+        });
+        match (catch_unwind(run), parked) {
+            (Err(_), _) => Ok(Reply::Error(FAILED.into())),
+            (Ok(()), None) => Ok(reply.finish()),
+            (Ok(()), Some(parked)) => Err(parked),
         }
     }
 

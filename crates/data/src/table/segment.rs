@@ -150,9 +150,28 @@ impl<T: Item> Segment<T> {
         prefetch(start.wrapping_add(slots_at(FULL) + home * GROUP * size_of::<T>()));
     }
 
+    /// Returns the entry with this hash that satisfies `is_it`, and its index.
     #[inline]
     pub(super) fn find(&self, hash: u64, is_it: impl Fn(&T) -> bool) -> Option<(usize, &T)> {
         self.prefetch(hash);
+        let group = self.home(hash);
+        let word = self.group(group);
+        // Nearly all entries are the first in their group with their fingerprint, and nearly all groups have room.
+        let hits = equal(word, fingerprint(hash));
+        if hits != 0 {
+            let index = group * GROUP + hits.trailing_zeros() as usize / 8;
+            if let Some(entry) = self.slots()[index].as_ref().filter(|entry| is_it(entry)) {
+                return Some((index, entry));
+            }
+        } else if equal(word, EMPTY) != 0 {
+            return None;
+        }
+        self.find_beyond(hash, is_it)
+    }
+
+    /// [`find`](Self::find), for an entry that is not the first candidate.
+    #[inline(never)]
+    fn find_beyond(&self, hash: u64, is_it: impl Fn(&T) -> bool) -> Option<(usize, &T)> {
         let print = fingerprint(hash);
         let groups = self.groups();
         let slots = self.slots();

@@ -98,6 +98,7 @@ impl Stripe {
 
     /// Sets the key, which is at `slot` if it exists, to a value and an expiry. Returns the old value's remains to
     /// free.
+    #[inline(always)]
     pub(crate) fn set(
         &mut self,
         (hash, key): (u64, &[u8]),
