@@ -23,10 +23,6 @@ use sluicegate_wire::http::NameCases;
 /// The interval at which a long stream's bytes are added to tracked counters; HAProxy's.
 const TALLIED_EVERY_MS: u32 = 5_000;
 
-/// The maximum capacity, in bytes, of the output buffer that the next stream inherits. A head or a chunked body may
-/// have grown it.
-const KEPT_BYTES: usize = 64 * 1024;
-
 /// A stream in use. When it is dropped, even together with its task, its end is counted and logged, and its memory goes
 /// to the free list.
 pub(crate) struct Active {
@@ -425,8 +421,7 @@ impl Drop for Active {
         stream.cx.variables.begin(&self.worker.streams.nobody.variables);
         stream.request_out.clear();
         stream.response_out.clear();
-        let small = stream.request_out.capacity().max(stream.response_out.capacity()) <= KEPT_BYTES;
-        if let Some(stream) = self.worker.streams.give(stream, small) {
+        if let Some(stream) = self.worker.streams.give(stream) {
             self.worker.cards.remove(&stream.card);
         }
     }

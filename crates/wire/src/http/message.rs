@@ -203,6 +203,11 @@ impl Message {
         &self.arena[span.start as usize..(span.start + span.len) as usize]
     }
 
+    /// Returns the bytes of the start line and the fields that fit into the memory it has.
+    pub fn capacity(&self) -> usize {
+        self.arena.capacity()
+    }
+
     /// Allocates memory for a usual head, if there is none yet that can be reused.
     pub(crate) fn reserve(&mut self) {
         if self.arena.capacity() == 0 {
