@@ -507,6 +507,10 @@ impl Inner {
             if let Some(job) = &state.job {
                 return Err(if job.is_rewrite() { NotSaved::Rewriting } else { NotSaved::Busy });
             }
+            // Who closes the file looks for a rewrite under this lock, after it has said so.
+            if job.is_rewrite() && self.appender.is_closing() {
+                return Err(NotSaved::Rewriting);
+            }
             if kind == Kind::Save || kind == Kind::Background {
                 state.is_scheduled = false;
             }

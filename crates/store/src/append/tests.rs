@@ -587,6 +587,42 @@ fn errors_of_the_disk_are_logged() {
     assert!(failures > 0);
 }
 
+/// A file is closed whose first rewrite has begun and not made its cut: nothing is recorded any more, or else units that
+/// nobody takes would keep those of the next file from being written.
+#[test]
+fn a_file_that_is_closed_at_once_leaves_nothing_behind() {
+    let disk = Disk::new(1, Plan::default());
+    let clock = ManualClock::new(NOW_MS);
+    let store = store(&clock);
+    let (go, going) = std::sync::mpsc::channel::<()>();
+    let (go, going, begun) = (Mutex::new(go), Mutex::new(going), Arc::new(AtomicBool::new(false)));
+    let seen = begun.clone();
+    // The first rewrite stops at its first line until the file is being closed.
+    store.set_save_log(move |_, text| {
+        if text.starts_with("Background append only file rewriting started") && !seen.swap(true, Ordering::SeqCst) {
+            let _ = going.lock().recv();
+        } else if text.starts_with("Killing running AOF rewrite child") {
+            let _ = go.lock().send(());
+        }
+    });
+    store.begin_to_append(&disk).expect("no fault");
+    sluicegate_testkit::wait_for("the rewrite", || begun.load(Ordering::SeqCst).then_some(()));
+    store.end_appending().expect("no fault");
+    assert!(!store.0.record.is_on());
+    run(&store, 0, &words("SET a 1"));
+    assert_eq!(store.0.record.waiting(), 0);
+    // Another one has everything.
+    store.begin_to_append(&disk).expect("no fault");
+    wait_for_rewrite(&store);
+    run(&store, 0, &words("SET b 2"));
+    let (appender, number) = (store.0.appender.clone(), store.0.record.last());
+    let mut durable = std::pin::pin!(appender.durable(number));
+    assert!(block_on(|context| durable.as_mut().poll(context)));
+    store.end_appending().expect("no fault");
+    let (again, ..) = reopened(&disk, &clock, false).expect("right files");
+    check_same(&contents(&again), &contents(&store));
+}
+
 /// redis-server and Valkey make the same of the files.
 #[test]
 fn redis_loads_what_was_written() {
