@@ -155,15 +155,25 @@ fn waitaof_within(
     if local > 0 && !server.options().appendonly {
         return fail("ERR WAITAOF cannot be used when numlocal is set but appendonly is disabled.", out);
     }
-    let is_local = inner.appender.durable_number() >= number && server.options().appendonly;
+    // A file that is being switched on has nothing yet, whatever the one before it had.
+    let is_on = server.options().appendonly && !server.is_switching();
+    let is_local = is_on && inner.appender.durable_number() >= number;
     match context {
         Some(context) if replicas > 0 || local > 0 && !is_local => {
-            let (inner, for_local) = (inner.clone(), local > 0 && replicas == 0);
-            let durable = async move { if for_local { inner.appender.durable(number).await } else { pending().await } };
-            let store = server.store.clone();
+            let for_local = local > 0 && replicas == 0;
+            let waiting = context.worker.server.clone();
+            let durable = async move {
+                if !for_local {
+                    return pending().await;
+                }
+                waiting.switched().await;
+                waiting.store.0.appender.durable(number).await
+            };
+            let server = context.worker.server.clone();
             later(context, until, Box::pin(durable), move |out| {
-                let is_local = store.0.appender.durable_number() >= number && store.0.record.is_on();
-                say_waited(is_local, out);
+                let inner = &server.store.0;
+                let is_on = inner.record.is_on() && !server.is_switching();
+                say_waited(is_on && inner.appender.durable_number() >= number, out);
             })
         }
         _ => {
