@@ -364,8 +364,9 @@ impl Saver {
 impl Store {
     /// Sets how the store is saved from now on.
     pub fn set_saving(&self, saving: Saving) {
+        let state = self.0.saver.state.lock();
         *self.0.saver.saving.lock() = Arc::new(saving);
-        self.0.set_refuses();
+        self.0.set_refuses(&state);
     }
 
     /// Sets the directory of the files that are written from now on; [`None`]: nothing is saved.
@@ -464,11 +465,12 @@ impl Store {
 }
 
 impl Inner {
-    /// Decides whether commands that write are refused.
-    fn set_refuses(&self) {
+    /// Decides whether commands that write are refused. The state stays locked meanwhile, so whoever sees in INFO how a save
+    /// has ended finds commands refused, or not, accordingly.
+    fn set_refuses(&self, state: &State) {
         let saving = self.saver.saving();
         let is_asked = saving.stops_writes && !saving.points.is_empty();
-        self.loading.refuse_writes(is_asked && !self.saver.state.lock().last_succeeded);
+        self.loading.refuse_writes(is_asked && !state.last_succeeded);
     }
 
     /// Removes all keys and libraries, to load a file. Waits for scripts.
@@ -765,8 +767,8 @@ impl Inner {
                 // As in Redis, who asked for it is told, and commands that write go on.
                 Err(_) => {}
             }
+            self.set_refuses(&state);
         }
-        self.set_refuses();
         job.end(result.unwrap_or(SaveEnd::Failed));
     }
 }
