@@ -79,6 +79,8 @@ pub(crate) type Log = Arc<dyn Fn(u8, &str) + Send + Sync>;
 
 /// The saves of a store.
 pub(crate) struct Saver {
+    /// The number of the store in this process: stores may share a directory, but no file that is being written.
+    number: u64,
     saving: Mutex<Arc<Saving>>,
     /// The directory of the files; [`None`]: nothing is saved.
     files: Mutex<Option<Arc<dyn Files>>>,
@@ -269,7 +271,9 @@ impl Job {
 impl Saver {
     /// Returns the saves of a store that begins at this Unix time, in seconds.
     pub(crate) fn new(now_s: u64) -> Saver {
+        static NEXT: AtomicU64 = AtomicU64::new(0);
         Saver {
+            number: NEXT.fetch_add(1, Ordering::Relaxed),
             saving: Mutex::default(),
             files: Mutex::default(),
             state: Mutex::new(State {
@@ -675,7 +679,10 @@ impl Inner {
     }
 
     fn write_file(&self, pass: &Pass, first: &Chunk, files: &dyn Files, saving: &Saving) -> io::Result<SaveEnd> {
-        let temporary = format!("temp-{}.rdb", std::process::id());
+        let temporary = match self.saver.number {
+            0 => format!("temp-{}.rdb", std::process::id()),
+            number => format!("temp-{}-{number}.rdb", std::process::id()),
+        };
         match self.fill(pass, first, Replacement::new(files, temporary.as_bytes(), Some(SYNCED_EACH)), saving)? {
             None => Ok(SaveEnd::Cancelled),
             // Once more, as late as possible: the pass may have taken long.

@@ -485,6 +485,35 @@ fn a_save_is_cancelled_as_in_valkey() {
     assert_eq!(client.ask(&["SAVE"]), "+OK\r\n");
 }
 
+/// Stores of one process may share a directory, and save at the same time.
+#[test]
+fn stores_that_share_a_directory_do_not_mix_their_files() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let names = ["a.rdb", "b.rdb"];
+    let mut stores = names.map(|name| {
+        let options = ServerOptions { dbfilename: name.into(), ..in_directory(directory.path()) };
+        let ours = Running::with_files(options, 1);
+        let mut client = ours.connect();
+        assert_eq!(client.ask(&["SET", "name", name]), "+OK\r\n");
+        // Both files are being written while each of their passes sleeps.
+        assert_eq!(client.ask(&["CONFIG", "SET", "rdb-key-save-delay", "300000"]), "+OK\r\n");
+        (ours, client)
+    });
+    for (_, client) in &mut stores {
+        assert_eq!(client.ask(&["BGSAVE"]), "+Background saving started\r\n");
+    }
+    for ((_, client), name) in stores.iter_mut().zip(names) {
+        wait_for("the save", || (info(client, "rdb_bgsave_in_progress") == "0").then_some(()));
+        assert_eq!(info(client, "rdb_saves"), "1", "{name}");
+        let loaded = Store::new(StoreOptions::default());
+        let file = std::fs::File::open(directory.path().join(name)).expect("a file");
+        loaded.load(file, None, LoadOptions::default()).expect("a whole file");
+        let loaded = Running::serving(loaded, ServerOptions::default(), 1);
+        assert_eq!(loaded.connect().ask(&["GET", "name"]), format!("${}\r\n{name}\r\n", name.len()));
+    }
+    assert_eq!(std::fs::read_dir(directory.path()).expect("a directory").count(), 2);
+}
+
 #[test]
 fn signals_end_a_store_of_its_own_as_in_redis() {
     let requests = ["CONFIG SET shutdown-on-sigint \"force NOSAVE now force\"\r\nCONFIG GET shutdown-on-sigint\r\n\
