@@ -161,17 +161,26 @@ impl Beginning {
         let Beginning { server, source, load } = self;
         let loaded = match source {
             Source::Rdb(path, file) => load_rdb(&server, &path, file, &load),
-            Source::AppendOnly(parts) => replay(&server, *parts, &load, true),
+            Source::AppendOnly(parts) => replay(&server, *parts, &load, true).map(|()| None),
         };
-        if let Err(text) = &loaded {
-            load.never_end();
-            server.log(WARNING, text);
+        match loaded {
+            Ok(last) => {
+                // Whoever reads the last line finds a store that serves.
+                drop(load);
+                last.into_iter().for_each(|line| server.log(NOTICE, &line));
+                Ok(())
+            }
+            Err(text) => {
+                load.never_end();
+                server.log(WARNING, &text);
+                Err(text)
+            }
         }
-        loaded
     }
 }
 
-fn load_rdb(server: &Server, path: &Path, file: File, load: &Load) -> Result<(), String> {
+/// Returns a last line for the log.
+fn load_rdb(server: &Server, path: &Path, file: File, load: &Load) -> Result<Option<String>, String> {
     let checks = server.options().rdbchecksum;
     let log = |level: u8, text: &str| server.log(level, text);
     let loaded = load.run(file, LoadOptions { checks, log: &log, ..LoadOptions::default() });
@@ -182,8 +191,7 @@ fn load_rdb(server: &Server, path: &Path, file: File, load: &Load) -> Result<(),
         format!("{}: {fault}", path.display())
     })?;
     server.log(NOTICE, &loaded.told());
-    server.log(NOTICE, &format!("DB loaded from disk: {:.3} seconds", loaded.took.as_secs_f64()));
-    Ok(())
+    Ok(Some(format!("DB loaded from disk: {:.3} seconds", loaded.took.as_secs_f64())))
 }
 
 /// Replays append-only files, and begins to append to them, if wanted, before the store serves.
