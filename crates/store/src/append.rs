@@ -94,6 +94,8 @@ pub(crate) struct Appender {
     durable: AtomicU64,
     /// Clients that wait for a unit to be durable.
     waiting: Mutex<Vec<(u64, Waker)>>,
+    /// Whether the file is being closed.
+    is_closing: AtomicBool,
     /// Whether the file cannot be written or synced at present.
     is_failing: AtomicBool,
     /// Whether workers may write and sync themselves.
@@ -163,6 +165,7 @@ impl Appender {
             open: Mutex::default(),
             durable: AtomicU64::new(0),
             waiting: Mutex::default(),
+            is_closing: AtomicBool::new(false),
             is_failing: AtomicBool::new(false),
             may_help: AtomicBool::new(false),
             sync_us: AtomicU64::new(0),
@@ -219,6 +222,11 @@ impl Appender {
     /// Returns whether the file is open.
     pub(crate) fn is_open(&self) -> bool {
         self.open.lock().is_some()
+    }
+
+    /// Returns whether the file is being closed: no rewrite begins.
+    pub(crate) fn is_closing(&self) -> bool {
+        self.is_closing.load(Ordering::SeqCst)
     }
 
     /// Returns the number up to which units are on the disk.
@@ -463,11 +471,14 @@ impl Inner {
         if !appender.is_open() {
             return Ok(());
         }
+        // First, since one that begins anew has changes recorded from its cut on, also if it is cancelled before that.
+        // Units that nobody takes would be in the way of those of the next file.
+        appender.is_closing.store(true, Ordering::SeqCst);
+        self.cancel_rewrite();
         let (closed, ticket) = self.close_for_cut();
         let last = self.record.last();
         self.record.set(For::File, false);
         self.open_after_cut(closed, ticket);
-        self.cancel_rewrite();
         let ended = appender.ask(|writer| writer.end(last)).unwrap_or(Ok(()));
         appender.close();
         self.loading.refuse_appending(None);
@@ -486,10 +497,15 @@ impl Appender {
             // A panic of the thread was printed.
             let _ = thread.join();
         }
-        *self.open.lock() = None;
         self.outlets.close_file();
         *self.state.lock() = State::default();
         self.is_failing.store(false, Ordering::SeqCst);
+        {
+            // Together, for whoever begins another file.
+            let mut open = self.open.lock();
+            *open = None;
+            self.is_closing.store(false, Ordering::SeqCst);
+        }
         self.wake(u64::MAX);
     }
 }

@@ -80,6 +80,8 @@ pub(crate) type Log = Arc<dyn Fn(u8, &str) + Send + Sync>;
 
 /// The saves of a store.
 pub(crate) struct Saver {
+    /// The number of the store in this process: stores may share a directory, but no file that is being written.
+    number: u64,
     saving: Mutex<Arc<Saving>>,
     /// The directory of the files; [`None`]: nothing is saved.
     files: Mutex<Option<Arc<dyn Files>>>,
@@ -272,7 +274,9 @@ impl Job {
 impl Saver {
     /// Returns the saves of a store that begins at this Unix time, in seconds.
     pub(crate) fn new(now_s: u64) -> Saver {
+        static NEXT: AtomicU64 = AtomicU64::new(0);
         Saver {
+            number: NEXT.fetch_add(1, Ordering::Relaxed),
             saving: Mutex::default(),
             files: Mutex::default(),
             state: Mutex::new(State {
@@ -367,8 +371,9 @@ impl Saver {
 impl Store {
     /// Sets how the store is saved from now on.
     pub fn set_saving(&self, saving: Saving) {
+        let state = self.0.saver.state.lock();
         *self.0.saver.saving.lock() = Arc::new(saving);
-        self.0.set_refuses();
+        self.0.set_refuses(&state);
     }
 
     /// Sets the directory of the files that are written from now on; [`None`]: nothing is saved.
@@ -469,11 +474,12 @@ impl Store {
 }
 
 impl Inner {
-    /// Decides whether commands that write are refused.
-    fn set_refuses(&self) {
+    /// Decides whether commands that write are refused. The state stays locked meanwhile, so whoever sees in INFO how a save
+    /// has ended finds commands refused, or not, accordingly.
+    fn set_refuses(&self, state: &State) {
         let saving = self.saver.saving();
         let is_asked = saving.stops_writes && !saving.points.is_empty();
-        self.loading.refuse_writes(is_asked && !self.saver.state.lock().last_succeeded);
+        self.loading.refuse_writes(is_asked && !state.last_succeeded);
     }
 
     /// Removes all keys and libraries, to load a file. Waits for scripts.
@@ -511,6 +517,10 @@ impl Inner {
             let mut state = self.saver.state.lock();
             if let Some(job) = &state.job {
                 return Err(if job.is_rewrite() { NotSaved::Rewriting } else { NotSaved::Busy });
+            }
+            // Who closes the file looks for a rewrite under this lock, after it has said so.
+            if job.is_rewrite() && self.appender.is_closing() {
+                return Err(NotSaved::Rewriting);
             }
             if kind == Kind::Save || kind == Kind::Background {
                 state.is_scheduled = false;
@@ -679,7 +689,10 @@ impl Inner {
     }
 
     fn write_file(&self, pass: &Pass, first: &Chunk, files: &dyn Files, saving: &Saving) -> io::Result<SaveEnd> {
-        let temporary = format!("temp-{}.rdb", std::process::id());
+        let temporary = match self.saver.number {
+            0 => format!("temp-{}.rdb", std::process::id()),
+            number => format!("temp-{}-{number}.rdb", std::process::id()),
+        };
         match self.fill(pass, first, Replacement::new(files, temporary.as_bytes(), Some(SYNCED_EACH)), saving)? {
             None => Ok(SaveEnd::Cancelled),
             // Once more, as late as possible: the pass may have taken long.
@@ -770,8 +783,8 @@ impl Inner {
                 // As in Redis, who asked for it is told, and commands that write go on.
                 Err(_) => {}
             }
+            self.set_refuses(&state);
         }
-        self.set_refuses();
         job.end(result.unwrap_or(SaveEnd::Failed));
     }
 }

@@ -196,16 +196,17 @@ fn a_slow_disk_keeps_writers_waiting() {
                     acknowledged.fetch_add(1, Ordering::SeqCst);
                 }
             });
-            // The writer has come to a stop when a reader has had many replies meanwhile.
+            // The writer has come to a stop when a reader has had many replies meanwhile, and it had come far before. On a
+            // busy machine it may only be slow, and what follows is a weaker check.
             let mut seen = (0, 0);
             let stopped = wait_for("the writer to stop", || {
                 (0..100).for_each(|_| assert!(client.ask(&["GET", "other"]).starts_with('$')));
                 let count = acknowledged.load(Ordering::SeqCst);
                 seen = if seen.0 == count { (count, seen.1 + 1) } else { (count, 0) };
-                (count > 0 && seen.1 == 5).then_some(count)
+                (count as usize * VALUE >= 48 << 20 && seen.1 >= 5).then_some(count)
             });
             let bytes = stopped as usize * VALUE;
-            assert!((48 << 20..96 << 20).contains(&bytes), "{call}: {stopped} writes were acknowledged");
+            assert!(bytes < 96 << 20, "{call}: {stopped} writes were acknowledged");
             let grown = rss_bytes(program.pid()).saturating_sub(before);
             assert!(grown < 112 << 20, "{call}: {grown} bytes more");
             std::fs::remove_file(path(call)).expect("it is there");

@@ -197,6 +197,7 @@ impl Inner {
             }
         }
         {
+            // INFO reads the figures and the job under this lock: whoever sees the figures of this rewrite may begin another.
             let mut state = self.appender.state.lock();
             state.is_rewriting = false;
             state.last_took_s = Some(job.age_s());
@@ -209,8 +210,8 @@ impl Inner {
                 state.failed_at = Some(Instant::now());
                 state.must_begin_anew |= basis == Basis::Anew;
             }
+            self.saver.forget_job();
         }
-        self.saver.forget_job();
         job.end(result.unwrap_or(SaveEnd::Failed));
         self.record.wake_taker();
     }

@@ -263,9 +263,10 @@ pub(super) fn info(about: &About<'_>, out: &mut String) -> std::fmt::Result {
 /// Writes what INFO tells of the append-only file, whether there is one or not.
 fn appended(about: &About<'_>, out: &mut String) -> std::fmt::Result {
     let inner = &about.server.store.0;
-    let job = inner.saver.job().filter(|job| job.is_rewrite());
     let will_be_on = about.server.switch.lock().will_be_on();
+    // Locked before the job is looked for: a job that has ended has left its figures.
     let state = inner.appender.state.lock();
+    let job = inner.saver.job().filter(|job| job.is_rewrite());
     let seconds = |time: Option<u64>| time.map_or(-1, |time| time as i64);
     let status = |fails: bool| if fails { "err" } else { "ok" };
     writeln!(out, "aof_enabled:{}", u8::from(about.server.options().appendonly))?;

@@ -247,20 +247,20 @@ pub(super) fn info(about: &About<'_>, out: &mut String) -> std::fmt::Result {
 /// What WAIT and WAITAOF wait for.
 struct Awaited {
     inner: Arc<Inner>,
+    /// The server of the file, and whether that is waited for, too.
+    file: Option<(Arc<Server>, bool)>,
     /// The number of the last unit.
     number: u64,
     /// The offset of the end of that unit, or a later one, once it is known.
     offset: Option<u64>,
     replicas: usize,
     in_files: bool,
-    /// Whether it has to be on the own disk, too.
-    is_local: bool,
 }
 
 impl Awaited {
-    fn new(inner: &Arc<Inner>, replicas: usize, in_files: bool, is_local: bool) -> Awaited {
-        let mut awaited =
-            Awaited { inner: inner.clone(), number: inner.record.last(), offset: None, replicas, in_files, is_local };
+    fn new(inner: &Arc<Inner>, replicas: usize, in_files: bool, file: Option<(Arc<Server>, bool)>) -> Awaited {
+        let (inner, number) = (inner.clone(), inner.record.last());
+        let mut awaited = Awaited { inner, file, number, offset: None, replicas, in_files };
         awaited.locate();
         awaited
     }
@@ -283,11 +283,19 @@ impl Awaited {
     }
 
     fn is_durable(&self) -> bool {
-        self.inner.record.is_for(For::File) && self.inner.appender.durable_number() >= self.number
+        // A file that is being switched on has nothing yet, whatever the one before it had.
+        let is_on =
+            self.inner.record.is_for(For::File) && self.file.as_ref().is_none_or(|(server, _)| !server.is_switching());
+        is_on && self.inner.appender.durable_number() >= self.number
     }
 
     fn is_done(&mut self) -> bool {
-        self.count() >= self.replicas && (!self.is_local || self.is_durable())
+        self.count() >= self.replicas && (!self.is_local() || self.is_durable())
+    }
+
+    /// Returns whether it has to be on the own disk, too.
+    fn is_local(&self) -> bool {
+        self.file.as_ref().is_some_and(|(_, is_local)| *is_local)
     }
 
     /// Waits until it is done.
@@ -298,10 +306,13 @@ impl Awaited {
         if self.replicas > 0 && !self.inner.replication.is_quiet() {
             self.inner.outlets.add_to_stream(&[b"REPLCONF", b"GETACK", b"*"]);
         }
+        if let Some((server, true)) = &self.file {
+            server.switched().await;
+        }
         poll_fn(|context| {
             // Registered before looking, so that what comes in between is not missed.
             self.inner.replication.listen(context.waker());
-            if self.is_local && !self.is_durable() {
+            if self.is_local() && !self.is_durable() {
                 // If the file cannot be written, its end is waited for.
                 let _ = Appender::poll_durable(&self.inner.appender, context, self.number);
             }
@@ -347,7 +358,7 @@ fn wait_within(
         Ok(until) => until,
         Err(text) => return fail(text, out),
     };
-    let mut awaited = Awaited::new(inner, usize::try_from(replicas).unwrap_or(0), false, false);
+    let mut awaited = Awaited::new(inner, usize::try_from(replicas).unwrap_or(0), false, None);
     match context {
         Some(context) if !awaited.is_done() => {
             later(context, until, awaited, |awaited, out| out.integer(awaited.count() as i64))
@@ -395,7 +406,8 @@ fn waitaof_within(
     if local > 0 && !server.options().appendonly {
         return fail("ERR WAITAOF cannot be used when numlocal is set but appendonly is disabled.", out);
     }
-    let mut awaited = Awaited::new(inner, replicas, true, local > 0);
+    let file = server.this.upgrade().map(|server| (server, local > 0));
+    let mut awaited = Awaited::new(inner, replicas, true, file);
     let say = |awaited: &mut Awaited, out: &mut ReplyWriter<'_>| {
         out.array(2);
         out.integer(i64::from(awaited.is_durable()));

@@ -172,13 +172,16 @@ impl Beginning {
         let Beginning { server, source, load } = self;
         let loaded = match source {
             Source::Rdb(path, file) => load_rdb(&server, &path, file, &load),
-            Source::AppendOnly(parts) => replay(&server, *parts, &load, true),
+            Source::AppendOnly(parts) => replay(&server, *parts, &load, true).map(|moment| (moment, None)),
         };
         match loaded {
-            Ok(moment) => {
+            Ok((moment, last)) => {
                 if let Some(moment) = moment {
                     server.store.0.resume(moment);
                 }
+                // Whoever reads the last line finds a store that serves.
+                drop(load);
+                last.into_iter().for_each(|line| server.log(NOTICE, &line));
                 Ok(())
             }
             Err(text) => {
@@ -190,7 +193,8 @@ impl Beginning {
     }
 }
 
-fn load_rdb(server: &Server, path: &Path, file: File, load: &Load) -> Result<Option<Moment>, String> {
+/// Returns the moment of the stream that the file names, and a last line for the log.
+fn load_rdb(server: &Server, path: &Path, file: File, load: &Load) -> Result<(Option<Moment>, Option<String>), String> {
     let (checks, keeps_expired) = (server.options().rdbchecksum, server.options().replicaof.is_some());
     let log = |level: u8, text: &str| server.log(level, text);
     let loaded = load.run(file, LoadOptions { checks, keeps_expired, log: &log, ..LoadOptions::default() });
@@ -201,8 +205,7 @@ fn load_rdb(server: &Server, path: &Path, file: File, load: &Load) -> Result<Opt
         format!("{}: {fault}", path.display())
     })?;
     server.log(NOTICE, &loaded.told());
-    server.log(NOTICE, &format!("DB loaded from disk: {:.3} seconds", loaded.took.as_secs_f64()));
-    Ok(loaded.moment)
+    Ok((loaded.moment, Some(format!("DB loaded from disk: {:.3} seconds", loaded.took.as_secs_f64()))))
 }
 
 /// Replays append-only files, and begins to append to them, if wanted, before the store serves.

@@ -6,8 +6,10 @@
 //! parameter is `no` again then.
 
 use std::ffi::OsStr;
+use std::future::poll_fn;
 use std::os::unix::ffi::OsStrExt;
 use std::sync::Arc;
+use std::task::{Poll, Waker};
 
 use super::Server;
 use super::start::WARNING;
@@ -25,6 +27,8 @@ pub(super) struct Switch {
     next: Option<Target>,
     /// Whether the file is rewritten in the end.
     rewrites: bool,
+    /// Clients that wait for its end.
+    waiting: Vec<Waker>,
 }
 
 #[derive(Debug)]
@@ -76,6 +80,25 @@ impl Server {
         switch.is_busy
     }
 
+    /// Returns whether a thread switches.
+    pub(super) fn is_switching(&self) -> bool {
+        self.switch.lock().is_busy
+    }
+
+    /// Waits until nothing is left to be switched.
+    pub(super) async fn switched(&self) {
+        poll_fn(|context| {
+            let mut switch = self.switch.lock();
+            if !switch.is_busy {
+                return Poll::Ready(());
+            }
+            switch.waiting.retain(|waker| !waker.will_wake(context.waker()));
+            switch.waiting.push(context.waker().clone());
+            Poll::Pending
+        })
+        .await
+    }
+
     fn open(&self, dir: &[u8]) -> Result<(), String> {
         self.store.begin_to_append(&Directory::new(OsStr::from_bytes(dir))).map_err(|fault| fault.to_string())
     }
@@ -105,7 +128,7 @@ impl Server {
             let mut options = self.options.write();
             let mut switch = self.switch.lock();
             let Some(next) = switch.next.take() else {
-                let rewrites = std::mem::take(&mut *switch).rewrites;
+                let Switch { rewrites, waiting, .. } = std::mem::take(&mut *switch);
                 drop(switch);
                 if done.is_err() {
                     let off = ServerOptions { appendonly: false, ..(**options).clone() };
@@ -116,10 +139,54 @@ impl Server {
                 if rewrites {
                     self.store.0.begin_rewrite();
                 }
+                waiting.into_iter().for_each(Waker::wake);
                 return;
             };
             switch.is_turning_on = matches!(next, Target::On(_));
             target = next;
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use sluicegate_transport::Socket;
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+
+    use super::*;
+    use crate::server::tests::on_worker;
+
+    /// The file before it has everything, but it is the new one that the client asks for.
+    #[test]
+    fn waitaof_waits_for_a_file_that_is_being_switched_on() {
+        let directory = tempfile::tempdir().expect("a directory");
+        on_worker(async |worker, listener| {
+            let server = &worker.server;
+            let parameters = [("dir", directory.path().to_str().expect("UTF-8")), ("appendonly", "yes")];
+            let parameters = parameters.map(|(name, value)| (name.to_owned(), value.to_owned()));
+            server.set_parameters(&parameters).expect("a directory that is there");
+            let address = listener.local_addr().expect("bound");
+            let mut client = tokio::net::TcpStream::connect(address).await.expect("connected");
+            let (stream, peer) = listener.accept().await.expect("accepted");
+            worker.accept_tcp(Socket::Tcp(stream), peer);
+            let mut read = async |request: &str, expected: &str| {
+                client.write_all(request.as_bytes()).await.expect("sent");
+                let mut reply = vec![0; expected.len()];
+                client.read_exact(&mut reply).await.expect("a reply");
+                assert_eq!(String::from_utf8_lossy(&reply), expected, "{request}");
+            };
+            read("SET a b\r\nWAITAOF 1 0 0\r\n", "+OK\r\n*2\r\n:1\r\n:0\r\n").await;
+            server.switch.lock().is_busy = true;
+            read("WAITAOF 1 0 1\r\n", "*2\r\n:0\r\n:0\r\n").await;
+            let waiting = read("WAITAOF 1 0 0\r\n", "*2\r\n:1\r\n:0\r\n");
+            let ended = async {
+                while server.switch.lock().waiting.is_empty() {
+                    tokio::task::yield_now().await;
+                }
+                let switch = std::mem::take(&mut *server.switch.lock());
+                switch.waiting.into_iter().for_each(Waker::wake);
+            };
+            tokio::join!(waiting, ended);
+        });
     }
 }

@@ -9,7 +9,7 @@ use sluicegate_store::server::Ending;
 use sluicegate_testkit::{Client, RedisServer, wait_for};
 
 use crate::server::check_alike;
-use crate::support::{Running, on_runtime};
+use crate::support::{Running, copied_append_only, on_runtime};
 
 fn in_directory(directory: &Path) -> ServerOptions {
     let dir = directory.as_os_str().as_encoded_bytes().to_vec();
@@ -18,7 +18,7 @@ fn in_directory(directory: &Path) -> ServerOptions {
 
 /// Starts a store on what is in a directory.
 fn start(options: ServerOptions) -> Running {
-    let ours = Running::with(options, 2);
+    let ours = Running::with_files(options, 2);
     if let Some(beginning) = ours.server.begin().expect("right files") {
         beginning.load().expect("right files");
     }
@@ -27,7 +27,7 @@ fn start(options: ServerOptions) -> Running {
 
 /// Returns why a store does not start.
 fn start_refused(options: ServerOptions) -> String {
-    Running::with(options, 1).server.begin().expect_err("it is refused")
+    Running::with_files(options, 1).server.begin().expect_err("it is refused")
 }
 
 fn info(client: &mut Client, name: &str) -> String {
@@ -90,12 +90,7 @@ fn the_file_is_switched_on_and_off_while_the_store_serves() {
         assert_eq!(ask(&mut client, "WAITAOF 1 0 0"), "*2\r\n:1\r\n:0\r\n");
         assert_eq!(info(&mut client, "aof_enabled"), "1");
         // The files are this store's, and others may read a copy.
-        let copy = tempfile::tempdir().expect("a directory");
-        let files = copy.path().join("appendonlydir");
-        std::fs::create_dir(&files).expect("a directory");
-        for file in std::fs::read_dir(directory.path().join("appendonlydir")).expect("the directory").flatten() {
-            std::fs::copy(file.path(), files.join(file.file_name())).expect("a file");
-        }
+        let copy = copied_append_only(directory.path());
         assert!(start_refused(in_directory(directory.path())).contains("is in use by another process or store"));
         let again = start(in_directory(copy.path()));
         let mut reader = again.connect();
@@ -153,6 +148,15 @@ fn logged(ours: &Running) -> Arc<Mutex<Vec<String>>> {
 fn wait_for_line(lines: &Mutex<Vec<String>>, start: &str) {
     let is_there = || lines.lock().expect("no panic").iter().any(|line| line.starts_with(start)).then_some(());
     wait_for(start, is_there);
+}
+
+/// Waits until no save and no rewrite runs: each ends after its last line in the log.
+#[track_caller]
+fn wait_until_idle(client: &mut Client) {
+    wait_for("the end of saves", || {
+        let running = ["rdb_bgsave_in_progress", "aof_rewrite_in_progress"].map(|name| info(client, name));
+        (running == ["0", "0"]).then_some(())
+    });
 }
 
 /// Without a pause between, even in one transaction: only what is asked for last counts.
@@ -244,16 +248,18 @@ fn the_log_has_the_lines_of_redis() {
     let directory = tempfile::tempdir().expect("a directory");
     let dir = directory.path().join("dir");
     std::fs::create_dir(&dir).expect("a directory");
-    let ours = Running::with(in_directory(&dir), 2);
+    let ours = Running::with_files(in_directory(&dir), 2);
     let lines = logged(&ours);
     assert!(ours.server.begin().expect("right files").is_none());
     let mut client = ours.connect();
     assert_eq!(ask(&mut client, "SET a b"), "+OK\r\n");
     assert_eq!(ask(&mut client, "BGSAVE"), "+Background saving started\r\n");
     wait_for_line(&lines, "2 Background saving terminated with success");
+    wait_until_idle(&mut client);
     assert_eq!(ask(&mut client, "SAVE"), "+OK\r\n");
     assert_eq!(ask(&mut client, "BGREWRITEAOF"), "+Background append only file rewriting started\r\n");
     wait_for_line(&lines, "2 Background AOF rewrite finished successfully");
+    wait_until_idle(&mut client);
     assert_eq!(ask(&mut client, "DEBUG LOG hello"), "+OK\r\n");
     // A rewrite that runs ends with the file.
     assert_eq!(ask(&mut client, "CONFIG SET rdb-key-save-delay 10000000"), "+OK\r\n");
@@ -265,6 +271,7 @@ fn the_log_has_the_lines_of_redis() {
     std::fs::remove_dir_all(&dir).expect("removed");
     assert_eq!(ask(&mut client, "BGSAVE"), "+Background saving started\r\n");
     wait_for_line(&lines, "3 Background saving error");
+    wait_until_idle(&mut client);
     assert_eq!(ask(&mut client, "BGREWRITEAOF"), "+Background append only file rewriting started\r\n");
     wait_for_line(&lines, "3 Background AOF rewrite terminated with error");
     let pid = std::process::id();

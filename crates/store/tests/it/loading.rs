@@ -306,7 +306,9 @@ fn accesses_are_loaded_if_the_policy_is_that_of_the_file() {
     for (policy, ours) in [("allkeys-lru", Policy::AllkeysLru), ("allkeys-lfu", Policy::AllkeysLfu)] {
         let directory = tempfile::tempdir().expect("a directory");
         let dir = directory.path().to_str().expect("UTF-8");
-        let redis = RedisServer::start(&["--dir", dir, "--maxmemory", "1gb", "--maxmemory-policy", policy]);
+        // Otherwise frequencies fall with the minutes of the clock.
+        let words = ["--maxmemory", "1gb", "--maxmemory-policy", policy, "--lfu-decay-time", "0"];
+        let redis = RedisServer::start(&[&["--dir", dir][..], &words].concat());
         let mut client = Client::connect(&redis.address());
         assert_eq!(client.ask(&["SET", "a", "1"]), "+OK\r\n");
         client.command(&["DUMP", "a"]);
@@ -320,7 +322,11 @@ fn accesses_are_loaded_if_the_policy_is_that_of_the_file() {
         let expected = client.ask(&["OBJECT", "FREQ", "a"]);
         assert_eq!(client.ask(&["SAVE"]), "+OK\r\n");
         let store = loaded(&directory.path().join("dump.rdb"), ours);
-        let ours = Running::serving(store, ServerOptions { maxmemory_policy: ours, ..Default::default() }, 1);
+        let ours = Running::serving(
+            store,
+            ServerOptions { maxmemory_policy: ours, lfu_decay_time: 0, ..Default::default() },
+            1,
+        );
         let mut client = ours.connect();
         if is_lfu {
             assert_eq!(client.ask(&["OBJECT", "FREQ", "a"]), expected);

@@ -13,7 +13,7 @@ use sluicegate_store::{Directory, Entry, File, Files, LoadOptions, Lock, Store, 
 use sluicegate_testkit::{Client, RedisServer, wait_for};
 
 use crate::server::check_alike;
-use crate::support::{Running, on_runtime};
+use crate::support::{Running, copied_append_only, on_runtime};
 
 fn in_directory(directory: &Path) -> ServerOptions {
     let dir = directory.as_os_str().as_encoded_bytes().to_vec();
@@ -93,7 +93,7 @@ fn questions() -> Vec<String> {
 #[test]
 fn files_are_loaded_by_redis_and_valkey() {
     let directory = tempfile::tempdir().expect("a directory");
-    let ours = Running::with(in_directory(directory.path()), 1);
+    let ours = Running::with_files(in_directory(directory.path()), 1);
     let mut client = ours.connect();
     fill(&mut client);
     for settings in [["rdbcompression", "yes"], ["rdbcompression", "no"]] {
@@ -146,7 +146,7 @@ fn payloads(client: &mut Client) -> BTreeMap<String, String> {
 #[test]
 fn a_store_comes_back_as_it_was() {
     let directory = tempfile::tempdir().expect("a directory");
-    let ours = Running::with(in_directory(directory.path()), 1);
+    let ours = Running::with_files(in_directory(directory.path()), 1);
     let mut client = ours.connect();
     fill(&mut client);
     // What Redis has no place for.
@@ -189,7 +189,7 @@ fn writers_wait_for_a_save_that_is_far_behind() {
     const VALUES: usize = 100;
     const MIB: usize = 1 << 20;
     let directory = tempfile::tempdir().expect("a directory");
-    let ours = Running::with(in_directory(directory.path()), 2);
+    let ours = Running::with_files(in_directory(directory.path()), 2);
     let (mut writer, mut other, mut reader) = (ours.connect(), ours.connect(), ours.connect());
     let mut set_all = |letter: &str| {
         for n in 0..VALUES {
@@ -238,20 +238,8 @@ const AMOUNT: i64 = 1_000;
 /// Returns a store with what the append-only file of a directory makes of one, while that is appended to and rewritten: of
 /// a copy.
 fn replayed(directory: &Path) -> Running {
-    let from = directory.join("appendonlydir");
-    let copy = tempfile::tempdir().expect("a directory");
-    wait_for("a copy of all files that a manifest names", || {
-        let to = copy.path().join("appendonlydir");
-        let _ = std::fs::remove_dir_all(&to);
-        std::fs::create_dir(&to).ok()?;
-        let manifest = std::fs::read_to_string(from.join("appendonly.aof.manifest")).ok()?;
-        for name in manifest.lines().filter_map(|line| line.split(' ').nth(1)) {
-            // A rewrite may have removed it.
-            std::fs::copy(from.join(name), to.join(name)).ok()?;
-        }
-        std::fs::write(to.join("appendonly.aof.manifest"), manifest).ok()
-    });
-    let again = Running::with(ServerOptions { appendonly: true, ..in_directory(copy.path()) }, 1);
+    let copy = copied_append_only(directory);
+    let again = Running::with_files(ServerOptions { appendonly: true, ..in_directory(copy.path()) }, 1);
     if let Some(beginning) = again.server.begin().expect("right files") {
         beginning.load().expect("right files");
     }
@@ -369,7 +357,7 @@ fn a_key_that_a_script_makes_again_across_a_cut_is_once_in_the_file() {
         [("BGSAVE", "rdb_bgsave_in_progress", "rdb_saves"), ("BGREWRITEAOF", "aof_rewrite_in_progress", "aof_rewrites")]
     {
         let directory = tempfile::tempdir().expect("a directory");
-        let ours = Running::with(ServerOptions { appendonly: true, ..in_directory(directory.path()) }, 2);
+        let ours = Running::with_files(ServerOptions { appendonly: true, ..in_directory(directory.path()) }, 2);
         if let Some(beginning) = ours.server.begin().expect("right files") {
             beginning.load().expect("right files");
         }
@@ -417,7 +405,7 @@ const AFTER_A_FAILURE: &[&str] = &[
 fn commands_that_write_are_refused_after_a_save_that_failed_as_by_redis() {
     let [theirs, mine] = [(); 2].map(|()| tempfile::tempdir().expect("a directory"));
     let redis = RedisServer::start(&["--dir", theirs.path().to_str().expect("text")]);
-    let ours = Running::with(in_directory(mine.path()), 1);
+    let ours = Running::with_files(in_directory(mine.path()), 1);
     let back = [theirs.path().to_owned(), mine.path().to_owned()];
     drop((theirs, mine));
     let mut clients = [redis.address(), ours.address()].map(|address| Client::connect(&address));
@@ -439,7 +427,7 @@ fn commands_that_write_are_refused_after_a_save_that_failed_as_by_redis() {
 #[test]
 fn a_store_is_saved_by_itself_and_by_schedule() {
     let directory = tempfile::tempdir().expect("a directory");
-    let ours = Running::with(in_directory(directory.path()), 1);
+    let ours = Running::with_files(in_directory(directory.path()), 1);
     let mut client = ours.connect();
     assert_eq!(client.ask(&["SET", "a", "1"]), "+OK\r\n");
     assert_eq!(info(&mut client, "rdb_changes_since_last_save"), "1");
@@ -478,7 +466,7 @@ fn a_store_is_saved_by_itself_and_by_schedule() {
 #[test]
 fn a_save_is_cancelled_as_in_valkey() {
     let directory = tempfile::tempdir().expect("a directory");
-    let ours = Running::with(in_directory(directory.path()), 1);
+    let ours = Running::with_files(in_directory(directory.path()), 1);
     let valkey = RedisServer::start_valkey("8.1", &["--dir", directory.path().to_str().expect("text")]);
     check_alike(&["BGSAVE CANCEL\r\nBGSAVE CANCEL x\r\n"], &valkey, &ours);
     let mut client = ours.connect();
@@ -495,6 +483,35 @@ fn a_save_is_cancelled_as_in_valkey() {
     assert_eq!(std::fs::read_dir(directory.path()).expect("it is read").count(), 0, "no file is left");
     assert_eq!(client.ask(&["CONFIG", "SET", "rdb-key-save-delay", "-5"]), "+OK\r\n");
     assert_eq!(client.ask(&["SAVE"]), "+OK\r\n");
+}
+
+/// Stores of one process may share a directory, and save at the same time.
+#[test]
+fn stores_that_share_a_directory_do_not_mix_their_files() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let names = ["a.rdb", "b.rdb"];
+    let mut stores = names.map(|name| {
+        let options = ServerOptions { dbfilename: name.into(), ..in_directory(directory.path()) };
+        let ours = Running::with_files(options, 1);
+        let mut client = ours.connect();
+        assert_eq!(client.ask(&["SET", "name", name]), "+OK\r\n");
+        // Both files are being written while each of their passes sleeps.
+        assert_eq!(client.ask(&["CONFIG", "SET", "rdb-key-save-delay", "300000"]), "+OK\r\n");
+        (ours, client)
+    });
+    for (_, client) in &mut stores {
+        assert_eq!(client.ask(&["BGSAVE"]), "+Background saving started\r\n");
+    }
+    for ((_, client), name) in stores.iter_mut().zip(names) {
+        wait_for("the save", || (info(client, "rdb_bgsave_in_progress") == "0").then_some(()));
+        assert_eq!(info(client, "rdb_saves"), "1", "{name}");
+        let loaded = Store::new(StoreOptions::default());
+        let file = std::fs::File::open(directory.path().join(name)).expect("a file");
+        loaded.load(file, None, LoadOptions::default()).expect("a whole file");
+        let loaded = Running::serving(loaded, ServerOptions::default(), 1);
+        assert_eq!(loaded.connect().ask(&["GET", "name"]), format!("${}\r\n{name}\r\n", name.len()));
+    }
+    assert_eq!(std::fs::read_dir(directory.path()).expect("a directory").count(), 2);
 }
 
 #[test]
@@ -573,7 +590,7 @@ fn what_is_written_during_the_last_save_is_not_acknowledged() {
     let directory = tempfile::tempdir().expect("a directory");
     let point = SavePoint { seconds: 3600, changes: 1 };
     let options = ServerOptions { standalone: true, save_points: vec![point], ..in_directory(directory.path()) };
-    let ours = Running::with(options, 1);
+    let ours = Running::with_files(options, 1);
     let ((begun, when_begun), (go_on, when_on)) = (channel(), channel());
     let slow =
         Slow { directory: Directory::new(directory.path()), begun: Mutex::new(begun), goes_on: Mutex::new(when_on) };
@@ -617,7 +634,7 @@ fn a_process_that_ends_leaves_the_file_of_its_successor() {
     let path = directory.path().join("dump.rdb");
     let start = || {
         let point = SavePoint { seconds: 3600, changes: 1 };
-        let ours = Running::with(ServerOptions { save_points: vec![point], ..in_directory(directory.path()) }, 1);
+        let ours = Running::with_files(ServerOptions { save_points: vec![point], ..in_directory(directory.path()) }, 1);
         if let Some(beginning) = ours.server.begin().expect("nothing is wrong") {
             beginning.load().expect("it loads");
         }

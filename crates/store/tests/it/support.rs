@@ -1,12 +1,13 @@
 //! A store that serves RESP on threads of this process.
 
+use std::path::Path;
 use std::sync::Arc;
 use std::thread::JoinHandle;
 
 use sluicegate_store::config::ServerOptions;
 use sluicegate_store::server::Server;
 use sluicegate_store::{Store, StoreOptions};
-use sluicegate_testkit::{Client, Listening};
+use sluicegate_testkit::{Client, Listening, wait_for};
 
 /// A server with its workers; ended when this is dropped.
 pub struct Running {
@@ -25,6 +26,12 @@ impl Running {
     /// Starts a server with as many workers as given, all accepting from one socket.
     pub fn with(options: ServerOptions, workers: usize) -> Running {
         Running::serving(Store::new(StoreOptions::default()), options, workers)
+    }
+
+    /// The same with few stripes, for tests that save and rewrite: a pass goes through all of them, and leaves the cores to
+    /// others after each, which takes long on a busy machine.
+    pub fn with_files(options: ServerOptions, workers: usize) -> Running {
+        Running::serving(Store::new(StoreOptions { stripes: 64, ..StoreOptions::default() }), options, workers)
     }
 
     /// Starts a server of a store that the test also calls directly.
@@ -72,6 +79,25 @@ impl Drop for Running {
             let _ = worker.join();
         }
     }
+}
+
+/// Returns a directory with a copy of the append-only files of another one, which a store may write meanwhile.
+#[track_caller]
+pub fn copied_append_only(directory: &Path) -> tempfile::TempDir {
+    let from = directory.join("appendonlydir");
+    let copy = tempfile::tempdir().expect("a directory");
+    wait_for("a copy of all files that a manifest names", || {
+        let to = copy.path().join("appendonlydir");
+        let _ = std::fs::remove_dir_all(&to);
+        std::fs::create_dir(&to).ok()?;
+        let manifest = std::fs::read_to_string(from.join("appendonly.aof.manifest")).ok()?;
+        for name in manifest.lines().filter_map(|line| line.split(' ').nth(1)) {
+            // A rewrite may have removed it.
+            std::fs::copy(from.join(name), to.join(name)).ok()?;
+        }
+        std::fs::write(to.join("appendonly.aof.manifest"), manifest).ok()
+    });
+    copy
 }
 
 /// Runs a future on a runtime like those of the proxy's workers.

@@ -6,7 +6,8 @@ use super::fixture::Whole;
 
 const NAMES: &[&str] = &["a", "b", "c", "d", "e", "f"];
 
-const DEFAULTS: &str = "defaults\n mode http\n timeout client 20s\n timeout server 20s\n timeout connect 20s\n";
+/// No time is over before a test's own patience is.
+const DEFAULTS: &str = "defaults\n mode http\n timeout client 1h\n timeout server 1h\n timeout connect 1h\n";
 
 /// Both programs in front of the same servers, which respond with their names.
 struct Pair {

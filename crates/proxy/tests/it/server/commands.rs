@@ -376,15 +376,13 @@ fn frontends_pause_resume_and_shut() {
     };
     let status = |line: &str| line.lines().nth(1).and_then(|row| row.split(',').nth(17)).unwrap_or("").to_owned();
     let become_ = |refused: bool| {
-        let mut last = connects();
-        for _ in 0..200 {
-            if last == [!refused; 2] {
-                return;
-            }
+        let (mut last, deadline) = (connects(), std::time::Instant::now() + sluicegate_testkit::PATIENCE);
+        while last != [!refused; 2] {
+            let late = std::time::Instant::now() > deadline;
+            assert!(!late, "ours and haproxy's accept: {last:?}, refused should be {refused}");
             std::thread::sleep(std::time::Duration::from_millis(5));
             last = connects();
         }
-        panic!("ours and haproxy's accept: {last:?}, refused should be {refused}");
     };
     become_(false);
     for (line, refused, state) in [

@@ -350,7 +350,7 @@ fn queues_go_by_priority_and_then_by_arrival() {
         "",
         "Class: -5000\r\n",
         "Class: -2047\r\n",
-        "Class: 5\r\nOffset: -1000\r\n",
+        "Class: 5\r\nOffset: -400000\r\n",
         "Class: x\r\n",
         "Offset: 300000\r\n",
     ];

@@ -34,10 +34,14 @@ impl Connection {
         let domain = if to.is_ipv4() { socket2::Domain::IPV4 } else { socket2::Domain::IPV6 };
         let socket = socket2::Socket::new(domain, socket2::Type::STREAM, None)?;
         let mut held = None;
-        if let Some(from) = from {
+        // The port has to be free on both addresses.
+        while let Some(from) = from.filter(|_| held.is_none()) {
             let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
-            socket.bind(&SocketAddr::new(from, listener.local_addr()?.port()).into())?;
-            held = Some(listener);
+            match socket.bind(&SocketAddr::new(from, listener.local_addr()?.port()).into()) {
+                Ok(()) => held = Some(listener),
+                Err(error) if error.kind() == std::io::ErrorKind::AddrInUse => {}
+                Err(error) => return Err(error),
+            }
         }
         socket.connect(&to.into())?;
         let stream: TcpStream = socket.into();

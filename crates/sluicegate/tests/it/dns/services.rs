@@ -5,7 +5,7 @@ use std::time::Instant;
 use sluicegate_testkit::{PATIENCE, wait_for};
 
 use super::nameserver::{Record, SRV, address, answer_with, service};
-use super::{TIMES, both, servers};
+use super::{STEADY, TIMES, both, servers};
 
 const NAME: &str = "_http._tcp.example";
 
@@ -33,7 +33,7 @@ fn services_become_servers() {
          backend same\n server-template s 2 {NAME} resolvers dns resolve-prefer ipv4 resolve-opts ignore-weight,\
          allow-dup-ip\n"
     );
-    let mut sides = both(TIMES, &backends, |_| ());
+    let mut sides = both(STEADY, &backends, |_| ());
     for side in &mut sides {
         let gone = "MAINT (resolution) 1 ";
         side.wait_for_servers("t", &[1, 2, 3].map(|n| format!("s{n} {gone}")).each_ref().map(String::as_str));

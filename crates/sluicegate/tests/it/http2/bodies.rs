@@ -248,7 +248,7 @@ fn failures_of_servers() {
             _ => {}
         }
     });
-    let (_server, gate) = before(&origin, "", " timeout server 300ms");
+    let (_server, gate) = before(&origin, "", " http-request set-timeout server 300ms if { path /slow }");
     let mut client = Client::connect(&gate.address());
     for (path, status) in [("/junk", 502), ("/gone", 502), ("/bad", 502), ("/slow", 504)] {
         let answer = client.get(path);

@@ -1,6 +1,6 @@
 //! Who sees the page, in which form, and what posted forms change.
 
-use sluicegate_testkit::{Client, Listening, RedisServer, Sluicegate, free_port, wait_for};
+use sluicegate_testkit::{Client, Listening, RedisServer, Sluicegate, free_port, lasting_listener, wait_for};
 
 use super::{Both, get, post};
 use crate::start;
@@ -243,8 +243,11 @@ fn every_line_changes_the_page() {
 
 #[test]
 fn rows_have_the_class_of_their_state() {
-    let (gate, alive) = (Listening::new(), Listening::new());
-    let alive = alive.address();
+    let gate = Listening::new();
+    // It accepts, or else its backlog would be full of checks after a second.
+    let listener = lasting_listener();
+    let alive = listener.local_addr().expect("bound").to_string();
+    std::thread::spawn(move || listener.incoming().for_each(drop));
     let dead = format!("127.0.0.1:{}", free_port());
     let server = start(
         &format!(
@@ -376,7 +379,7 @@ fn engines_have_a_table() {
     let text = format!(
         "defaults\n    mode http\n    timeout client 60s\n    timeout server 60s\n    timeout connect 5s\n\
          redis there\n    server s {}\n    maxconn 7\n    timeout connect 30s\n    timeout queue 30s\n    timeout server 30s\n\
-         redis away\n    server s {nobody}\n    timeout queue 50ms\n\
+         redis away\n    server s {nobody}\n    breaker 1\n    timeout queue 30s\n\
          frontend f\n    bind {}\n    stats enable\n    http-request store-call there INCR %[path] if {{ path /a }}\n    \
          http-request store-call there LPUSH /a x if {{ path /b }}\n    \
          http-request store-call away INCR x if {{ path /c }}\n    \
