@@ -194,7 +194,6 @@ fn what_does_not_act_is_refused() {
         "bio-cpulist",
         "cluster-enabled",
         "enable-module-command",
-        "min-replicas-to-write",
         "oom-score-adj",
         "server-cpulist",
         "socket-mark-id",
