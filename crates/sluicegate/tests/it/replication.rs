@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::process::Command;
 
-use sluicegate_testkit::{Client, Program, RedisServer, free_port, wait_for};
+use sluicegate_testkit::{Certificates, Client, Program, RedisServer, free_port, wait_for};
 
 use crate::BINARY;
 
@@ -270,4 +270,59 @@ fn sentinels_replace_a_master() {
         [&first, &second, &third].into_iter().all(is_right).then_some(())
     });
     drop(sentinels);
+}
+
+/// Links are encrypted and verified on both sides, between stores and with redis-server.
+#[test]
+fn links_are_encrypted() {
+    let made = Certificates::new();
+    let lines = |port: u16, clients: &str| {
+        let files = made.words("here", "");
+        let files: String = files.chunks(2).map(|pair| format!("{} {}\n", pair[0], pair[1])).collect();
+        format!("tls-port {port}\ntls-auth-clients {clients}\ntls-replication yes\n{files}")
+    };
+    let tls_port = free_port();
+    let master = Node::start(&lines(tls_port, "yes"));
+    let own = Node::start(&format!("{}{}", lines(free_port(), "no"), replicaof(tls_port)));
+    let (redis, _) = made.engine_with("here", "no", || {
+        format!(
+            "--tls-replication yes --repl-diskless-sync-delay 0 --replicaof 127.0.0.1 {tls_port} --dir {}",
+            made.directory().display()
+        )
+    });
+    await_link(own.port, tls_port);
+    await_link(redis.port, tls_port);
+    let mut client = master.connect();
+    let large = "x".repeat(5_000_000);
+    assert_eq!(client.ask(&["SET", "large", &large]), "+OK\r\n");
+    for number in 0..200 {
+        client.ask(&["RPUSH", "list", &number.to_string()]);
+    }
+    client.ask(&["SET", "last", "1"]);
+    for port in [own.port, redis.port] {
+        await_value(port, "last", "1");
+        assert_eq!(ask(port, &["STRLEN", "large"]).as_deref(), Some(":5000000\r\n"));
+        assert_eq!(ask(port, &["LLEN", "list"]).as_deref(), Some(":200\r\n"));
+    }
+    // It is the port for TLS that replicas are found by.
+    let told = client.ask(&["INFO", "replication"]);
+    assert!(!told.contains(&format!("port={},", own.port)), "{told}");
+    // A master whose certificate another authority has signed is not followed; what was there stays.
+    assert_eq!(
+        ask(own.port, &["CONFIG", "SET", "tls-ca-cert-file", &made.path("other.crt")]).as_deref(),
+        Some("+OK\r\n")
+    );
+    client.ask(&["CLIENT", "KILL", "TYPE", "replica"]);
+    wait_for("a refused certificate", || own.program.output().contains("certificate").then_some(()));
+    assert_eq!(told_down(own.port), "down");
+    await_value(own.port, "last", "1");
+    assert_eq!(ask(own.port, &["CONFIG", "SET", "tls-ca-cert-file", &made.path("ca.crt")]).as_deref(), Some("+OK\r\n"));
+    await_link(own.port, tls_port);
+}
+
+fn told_down(port: u16) -> String {
+    wait_for("the link to be lost", || {
+        let status = told(port, "replication", "master_link_status");
+        (status == "down").then_some(status)
+    })
 }

@@ -28,6 +28,7 @@ const fn tls(name: &'static str, field: Field, docs: &'static str, in_section: &
 const SSL_CRT: &str = "write 'bind ADDRESS:PORT ssl crt FILE' in the store section";
 const SSL_VERIFY: &str = "write 'bind ADDRESS:PORT ssl crt FILE ca-file FILE verify required' in the store section";
 const SSL_CACHE: &str = "'tune.ssl.cachesize' and 'tune.ssl.lifetime' in the global section decide that";
+const PLAIN_LINKS: &str = "the link of a store section to its master is not encrypted: use a store of its own for that";
 const BIND: &str = "write 'bind ADDRESS:PORT' in the store section";
 const LOG: &str = "'log' in the global section decides that";
 const SIGNALS: &str = "a proxy's stores are saved when the process ends, if 'save' says so";
@@ -148,6 +149,24 @@ pub static PROCESS: &[ProcessParameter] = &[
         "write 'bind ADDRESS:PORT ssl crt FILE ciphersuites SUITES' in the store section",
     ),
     tls(
+        "tls-client-cert-file",
+        Field::Text(|options| &mut options.process.tls.client_cert_file),
+        "The certificate that a link to a master shows, with 'tls-replication yes'; empty: 'tls-cert-file'.",
+        PLAIN_LINKS,
+    ),
+    tls(
+        "tls-client-key-file",
+        Field::Text(|options| &mut options.process.tls.client_key_file),
+        "The key of 'tls-client-cert-file'.",
+        PLAIN_LINKS,
+    ),
+    tls(
+        "tls-client-key-file-pass",
+        Field::Text(|options| &mut options.process.tls.client_key_file_pass),
+        "The pass phrase of an encrypted 'tls-client-key-file'.",
+        PLAIN_LINKS,
+    ),
+    tls(
         "tls-key-file",
         Field::Text(|options| &mut options.process.tls.key_file),
         "The key of 'tls-cert-file', which may be in the same file.",
@@ -178,6 +197,12 @@ pub static PROCESS: &[ProcessParameter] = &[
         "Protocol versions: TLSv1.2, TLSv1.3, or both with a blank between them; empty: both. Older ones do not exist \
          here.",
         "write 'bind ADDRESS:PORT ssl crt FILE ssl-min-ver VERSION' in the store section",
+    ),
+    tls(
+        "tls-replication",
+        Field::Switch(|options| &mut options.process.tls.replication),
+        "Whether the link to a master is encrypted, and its certificate verified by the authorities above.",
+        PLAIN_LINKS,
     ),
     tls(
         "tls-session-cache-size",
@@ -266,6 +291,14 @@ pub struct TlsOptions {
     pub key_file: Vec<u8>,
     /// The key's pass phrase.
     pub key_file_pass: Vec<u8>,
+    /// Whether the link to a master is encrypted.
+    pub replication: bool,
+    /// Path of the certificate that it shows; empty: `cert_file`.
+    pub client_cert_file: Vec<u8>,
+    /// Path of the key of that.
+    pub client_key_file: Vec<u8>,
+    /// The pass phrase of that.
+    pub client_key_file_pass: Vec<u8>,
     /// Path of authorities' certificates.
     pub ca_cert_file: Vec<u8>,
     /// Directory of authorities' certificates.
@@ -301,6 +334,10 @@ impl Default for TlsOptions {
             cert_file: Vec::new(),
             key_file: Vec::new(),
             key_file_pass: Vec::new(),
+            replication: false,
+            client_cert_file: Vec::new(),
+            client_key_file: Vec::new(),
+            client_key_file_pass: Vec::new(),
             ca_cert_file: Vec::new(),
             ca_cert_dir: Vec::new(),
             auth_clients: "yes",
@@ -392,7 +429,6 @@ const fn firm(name: &'static str, default: &'static str, form: Form, why: &'stat
     Idle { is_hint: false, ..idle(name, default, form, why) }
 }
 
-const REPLICATION: &str = "links between masters and replicas are not encrypted yet";
 const CLUSTER: &str = "the store is one node that has every slot";
 const TRACKING: &str = "client tracking is not available yet";
 const EXPIRY: &str = "expiry adapts by itself";
@@ -475,9 +511,6 @@ pub static IDLE: &[Idle] = &[
     idle("cluster-replica-no-failover", "no", Switch, CLUSTER),
     idle("cluster-replica-validity-factor", "10", INT, CLUSTER),
     idle("cluster-require-full-coverage", "yes", Switch, CLUSTER),
-    firm("tls-client-cert-file", "", Text, REPLICATION),
-    firm("tls-client-key-file", "", Text, REPLICATION),
-    firm("tls-client-key-file-pass", "", Text, REPLICATION),
     firm("tls-cluster", "no", Switch, CLUSTER),
     firm(
         "tls-dh-params-file",
@@ -485,7 +518,6 @@ pub static IDLE: &[Idle] = &[
         Text,
         "TLS here has no finite-field Diffie-Hellman: every key exchange is one of elliptic curves",
     ),
-    firm("tls-replication", "no", Switch, REPLICATION),
     idle(
         "lfu-log-factor",
         "10",

@@ -10,6 +10,7 @@ use sluicegate_wire::resp::{ReplySink, ReplyWriter, parse_i64};
 use super::Server;
 use super::client;
 use super::dispatch::{Context, Outcome};
+use super::tls::to_masters;
 use crate::config::{MasterAddress, ServerOptions};
 use crate::replication::link::{Link, Look, Master, Surroundings, Terms};
 
@@ -62,7 +63,12 @@ impl Server {
                     log(level, text.as_bytes());
                 }
             };
-            Some(Surroundings { options, port: server.tcp_port() as u16, log: Arc::new(log) })
+            // Replicas find this server as it finds its master.
+            let [plain, encrypted] = server.listens_on();
+            let is_encrypted = options.process.tls.replication;
+            let port = if is_encrypted && encrypted != 0 || plain == 0 { encrypted } else { plain };
+            let tls = is_encrypted.then(|| to_masters(&options.process.tls).map(Arc::new));
+            Some(Surroundings { options, port: port as u16, tls, log: Arc::new(log) })
         });
         // The lock is held until the order is given, so that of two orders the last one is in both places.
         let mut current = self.options.write();

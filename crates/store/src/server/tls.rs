@@ -15,9 +15,10 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use parking_lot::RwLock;
+use sluicegate_tls::connector::Connector;
 use sluicegate_tls::listener::Listener;
 use sluicegate_tls::pair::{Pair, PairFiles};
-use sluicegate_tls::policy::{Entry, Policy, Settings, Verify, Version};
+use sluicegate_tls::policy::{Entry, Policy, ServerSettings, Settings, Verify, Version};
 use sluicegate_tls::resumption::Resumption;
 use sluicegate_tls::suite;
 use sluicegate_tls::x509::{Bundle, Secret};
@@ -32,6 +33,9 @@ const HANDSHAKE_MAX: Duration = Duration::from_secs(10);
 
 /// The maximum number of stored sessions.
 const SESSIONS_MAX: usize = 1 << 20;
+
+const NO_AUTHORITIES: &str = "Either tls-ca-cert-file or tls-ca-cert-dir must be specified when tls-cluster, \
+tls-replication or tls-auth-clients are enabled!";
 
 /// The level of a warning in the log.
 pub(super) const WARNING: u8 = 3;
@@ -83,32 +87,11 @@ fn settings(options: &TlsOptions) -> Result<Settings, String> {
         return Err("No tls-key-file configured!".into());
     }
     if verify != Verify::None && options.ca_cert_file.is_empty() && options.ca_cert_dir.is_empty() {
-        return Err(
-            "Either tls-ca-cert-file or tls-ca-cert-dir must be specified when tls-cluster, tls-replication or \
-                    tls-auth-clients are enabled!"
-                .into(),
-        );
+        return Err(NO_AUTHORITIES.into());
     }
-    let (min, max) = versions(&text(&options.protocols))?;
-    let ciphers = text(&options.ciphers);
-    let suites = (!ciphers.is_empty()).then(|| suite::parse_tls12(&ciphers)).transpose();
-    let suites = suites.map_err(|error| format!("Failed to configure ciphers: {error}"))?;
-    let ciphersuites = text(&options.ciphersuites);
-    let suites13 = (!ciphersuites.is_empty()).then(|| suite::parse_tls13(&ciphersuites)).transpose();
-    let suites13 = suites13.map_err(|error| format!("Failed to configure ciphersuites: {error}"))?;
     let (ca, ca_verify) = authorities(options)?;
-    let policy = Policy {
-        min,
-        max,
-        ciphers: suites.map(|parsed| parsed.list),
-        ciphersuites: suites13.map(|parsed| parsed.list),
-        verify: Some(verify),
-        ca,
-        ca_verify,
-        // As in Redis: a client may send any certificate that it has.
-        no_ca_names: true,
-        ..Policy::default()
-    };
+    // As in Redis: a client may send any certificate that it has.
+    let policy = Policy { verify: Some(verify), ca, ca_verify, no_ca_names: true, ..suites_of(options)? };
     let pair = Arc::new(pair(options)?);
     let entry = Entry { pair, filters: None, policy: None, is_default: true, from: ("tls-cert-file".into(), 0) };
     let sessions = match (options.session_caching, options.session_cache_size) {
@@ -124,6 +107,19 @@ fn settings(options: &TlsOptions) -> Result<Settings, String> {
         lifetime: Duration::from_secs(options.session_cache_timeout_s.into()),
         ..Settings::default()
     })
+}
+
+/// Returns the versions and suites that parameters allow.
+fn suites_of(options: &TlsOptions) -> Result<Policy, String> {
+    let (min, max) = versions(&text(&options.protocols))?;
+    let ciphers = text(&options.ciphers);
+    let suites = (!ciphers.is_empty()).then(|| suite::parse_tls12(&ciphers)).transpose();
+    let suites = suites.map_err(|error| format!("Failed to configure ciphers: {error}"))?;
+    let ciphersuites = text(&options.ciphersuites);
+    let suites13 = (!ciphersuites.is_empty()).then(|| suite::parse_tls13(&ciphersuites)).transpose();
+    let suites13 = suites13.map_err(|error| format!("Failed to configure ciphersuites: {error}"))?;
+    let (ciphers, ciphersuites) = (suites.map(|parsed| parsed.list), suites13.map(|parsed| parsed.list));
+    Ok(Policy { min, max, ciphers, ciphersuites, ..Policy::default() })
 }
 
 fn text(bytes: &[u8]) -> String {
@@ -148,9 +144,32 @@ fn versions(text: &str) -> Result<(Option<Version>, Option<Version>), String> {
     Ok((found.iter().min().copied(), found.iter().max().copied()))
 }
 
-/// Reads the certificate and its key.
+/// Returns what encrypts the link to a master, and verifies it: by the authorities, whatever its name is, as Redis does.
+///
+/// # Errors
+/// As [`TlsPort::new`].
+pub(super) fn to_masters(options: &TlsOptions) -> Result<Connector, String> {
+    let (ca, ca_verify) = authorities(options)?;
+    if ca.is_none() && ca_verify.is_none() {
+        return Err(NO_AUTHORITIES.into());
+    }
+    let TlsOptions { client_cert_file, client_key_file, client_key_file_pass, .. } = options;
+    let shown = match (client_cert_file.is_empty(), options.cert_file.is_empty()) {
+        (false, _) => Some(pair_of(client_cert_file, client_key_file, client_key_file_pass)?),
+        (true, false) => Some(pair(options)?),
+        (true, true) => None,
+    };
+    let policy = Policy { verify: Some(Verify::Required), ca, ca_verify, ..suites_of(options)? };
+    Connector::new(ServerSettings { policy, pair: shown.map(Arc::new), no_reuse: true, ..ServerSettings::default() })
+}
+
+/// Reads the certificate of `tls-port` and its key.
 fn pair(options: &TlsOptions) -> Result<Pair, String> {
-    let [path, key_path] = [&options.cert_file, &options.key_file].map(|path| text(path));
+    pair_of(&options.cert_file, &options.key_file, &options.key_file_pass)
+}
+
+fn pair_of(path: &[u8], key_path: &[u8], pass_phrase: &[u8]) -> Result<Pair, String> {
+    let [path, key_path] = [path, key_path].map(text);
     let read = |what: &str, path: &str| {
         std::fs::read(path).map_err(|error| format!("Failed to load {what}: {path}: {}", reason(&error)))
     };
@@ -162,7 +181,7 @@ fn pair(options: &TlsOptions) -> Result<Pair, String> {
         pem: &pem,
         key: Some((&key_path, &key)),
         key_wins: true,
-        pass_phrase: Some(&options.key_file_pass[..]).filter(|phrase| !phrase.is_empty()),
+        pass_phrase: Some(pass_phrase).filter(|phrase| !phrase.is_empty()),
         ..PairFiles::default()
     };
     Pair::parse(files).map_err(|error| format!("Failed to load certificate: {path}: {error}"))

@@ -8,6 +8,8 @@ use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
+use rustls::ClientConnection;
+use sluicegate_tls::connector::Connector;
 use socket2::{Domain, SockRef, Socket, TcpKeepalive, Type};
 
 use super::{Gone, Link};
@@ -25,6 +27,8 @@ pub(super) struct Conn<'l> {
     /// The number of the order to follow this master.
     order: u64,
     stream: TcpStream,
+    /// The state of the encryption, if there is one.
+    tls: Option<Box<ClientConnection>>,
     /// The last time at which something came.
     heard: Instant,
     /// What was read beyond the last line.
@@ -71,7 +75,7 @@ pub(super) fn connect<'l>(
         match connect_to(link, order, address, source) {
             Ok(stream) => {
                 let (heard, ahead) = (Instant::now(), Vec::new());
-                return Ok(Conn { link, order, stream, heard, ahead, used: 0 });
+                return Ok(Conn { link, order, stream, tls: None, heard, ahead, used: 0 });
             }
             Err(Gone::Stopped) => return Err(Gone::Stopped),
             Err(gone) => last = gone,
@@ -128,6 +132,87 @@ impl Conn<'_> {
         Ok(())
     }
 
+    /// Encrypts what follows, which begins with a handshake.
+    pub(super) fn encrypt(&mut self, connector: &Connector) -> Result<(), Gone> {
+        self.tls = Some(Box::new(connector.connect(None, None).map_err(io::Error::other)?));
+        let began = Instant::now();
+        loop {
+            let is_done = match self.exchange() {
+                Ok(()) => self.tls.as_ref().is_none_or(|tls| !tls.is_handshaking()),
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => false,
+                Err(error) => return Err(error.into()),
+            };
+            if is_done {
+                return Ok(());
+            }
+            self.link.check(self.order)?;
+            if began.elapsed() >= self.link.timeout() {
+                return Err(Gone::Timeout);
+            }
+            wait_for(&self.stream, PollFlags::IN, LOOK)?;
+        }
+    }
+
+    /// Writes and reads once what the encryption has to.
+    fn exchange(&mut self) -> io::Result<()> {
+        let Some(tls) = &mut self.tls else { return Ok(()) };
+        while tls.wants_write() {
+            tls.write_tls(&mut &self.stream)?;
+        }
+        if !tls.is_handshaking() {
+            return Ok(());
+        }
+        if tls.read_tls(&mut &self.stream)? == 0 {
+            return Err(io::ErrorKind::UnexpectedEof.into());
+        }
+        let processed = tls.process_new_packets();
+        // The master is told what is wrong.
+        while tls.wants_write() {
+            tls.write_tls(&mut &self.stream)?;
+        }
+        processed.map_err(io::Error::other)?;
+        if tls.is_handshaking() { Err(io::ErrorKind::WouldBlock.into()) } else { Ok(()) }
+    }
+
+    /// Reads what is there.
+    fn pull(&mut self, out: &mut [u8]) -> io::Result<usize> {
+        let Some(tls) = &mut self.tls else { return (&self.stream).read(out) };
+        loop {
+            match tls.reader().read(out) {
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+                read => return read,
+            }
+            if tls.read_tls(&mut &self.stream)? == 0 {
+                return Ok(0);
+            }
+            tls.process_new_packets().map_err(io::Error::other)?;
+        }
+    }
+
+    /// Returns whether something was decrypted and not read.
+    fn has_decrypted(&mut self) -> bool {
+        let state = self.tls.as_mut().map(|tls| tls.process_new_packets());
+        // An error is found by the next read.
+        matches!(state, Some(Ok(state)) if state.plaintext_bytes_to_read() > 0)
+    }
+
+    /// Writes what the socket takes.
+    fn push(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        let Some(tls) = &mut self.tls else { return (&self.stream).write(bytes) };
+        while tls.wants_write() {
+            tls.write_tls(&mut &self.stream)?;
+        }
+        tls.writer().write(bytes)
+    }
+
+    /// Writes what the encryption has kept. Returns whether that is everything.
+    fn push_rest(&mut self) -> io::Result<usize> {
+        match &mut self.tls {
+            Some(tls) if tls.wants_write() => tls.write_tls(&mut &self.stream),
+            _ => Ok(0),
+        }
+    }
+
     /// Lets the time without a word from the master begin anew, after work in which nothing was read.
     pub(super) fn forget_silence(&mut self) {
         self.heard = Instant::now();
@@ -142,7 +227,7 @@ impl Conn<'_> {
         }
         let before = out.len();
         out.resize(before + bytes, 0);
-        let read = (&self.stream).read(&mut out[before..]);
+        let read = self.pull(&mut out[before..]);
         out.truncate(before + read.as_ref().map_or(0, |read| *read));
         self.heard_of(read)
     }
@@ -169,7 +254,7 @@ impl Conn<'_> {
 
     /// Waits until something has come, for this time at most.
     pub(super) fn wait(&mut self, time: Duration) -> Result<(), Gone> {
-        let is_ready = wait_for(&self.stream, PollFlags::IN, time)?;
+        let is_ready = self.has_decrypted() || wait_for(&self.stream, PollFlags::IN, time)?;
         self.link.check(self.order)?;
         if !is_ready && self.heard.elapsed() >= self.link.timeout() { Err(Gone::Timeout) } else { Ok(()) }
     }
@@ -188,7 +273,7 @@ impl Conn<'_> {
                 self.used += len;
                 return Ok(len);
             }
-            let read = (&self.stream).read(out);
+            let read = self.pull(out);
             let len = read.as_ref().map_or(0, |read| *read);
             if self.heard_of(read)? {
                 return Ok(len);
@@ -229,7 +314,7 @@ impl Conn<'_> {
     /// Reads from the socket, whatever was read before.
     fn read_past(&mut self, out: &mut [u8]) -> Result<usize, Gone> {
         loop {
-            let read = (&self.stream).read(out);
+            let read = self.pull(out);
             let len = read.as_ref().map_or(0, |read| *read);
             if self.heard_of(read)? {
                 return Ok(len);
@@ -241,9 +326,11 @@ impl Conn<'_> {
     /// Sends bytes.
     pub(super) fn send(&mut self, mut bytes: &[u8]) -> Result<(), Gone> {
         let began = Instant::now();
-        while !bytes.is_empty() {
-            match (&self.stream).write(bytes) {
+        while !bytes.is_empty() || self.tls.as_ref().is_some_and(|tls| tls.wants_write()) {
+            let written = if bytes.is_empty() { self.push_rest() } else { self.push(bytes) };
+            match written {
                 Ok(0) => return Err(Gone::Closed),
+                Ok(_) if bytes.is_empty() => {}
                 Ok(sent) => bytes = &bytes[sent..],
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
