@@ -285,7 +285,7 @@ const REPLACED: &[(&str, &str, &str)] = &[
 ];
 
 /// Internal commands and commands for tests, which COMMAND DOCS marks.
-const OF_THE_SYSTEM: &[&str] = &["debug", "pfdebug", "pfselftest"];
+const OF_THE_SYSTEM: &[&str] = &["debug", "pfdebug", "pfselftest", "replconf"];
 
 /// Returns the version since which a command is deprecated, and its replacement, by its full name.
 pub(crate) fn replaced(name: &str) -> Option<(&'static str, &'static str)> {

@@ -700,6 +700,11 @@ impl HoldTable {
         self.keys.get(key).is_some_and(|hold| hold.shared.contains(&id))
     }
 
+    /// Returns whether a ticket may be changing the key.
+    pub(crate) fn is_being_changed(&self, key: &[u8]) -> bool {
+        self.everything.is_some() || self.keys.get(key).is_some_and(|hold| hold.exclusive.is_some())
+    }
+
     /// Returns the ticket that blocks `id` from the key: a holder, or one before it that reserves it.
     pub(crate) fn holder(&self, id: u64, key: &[u8], mode: Mode) -> Option<u64> {
         if let Some(holder) = self.everything.filter(|holder| *holder != id) {

@@ -76,6 +76,7 @@ exists key:k...
 expire key:k seconds:i [condition=<NX|XX|GT|LT>]
 expireat key:k unix-time-seconds:u [condition=<NX|XX|GT|LT>]
 expiretime key:k
+failover [TO target=(host port:i [FORCE])] [ABORT] [TIMEOUT milliseconds:i]
 fcall function numkeys:i [key:k...] [arg...]
 fcall_ro function numkeys:i [key:k...] [arg...]
 fieldexpire key:k seconds:i field...

@@ -46,23 +46,28 @@ impl Watching {
         Watching { mark: Arc::new(Mark::new(account)), keys: Vec::new(), clients, bytes: 0, share: Share::default() }
     }
 
-    /// Watches one more key, unless it is watched already, and charges it to the account of its client.
-    pub(crate) fn add(&mut self, inner: &Inner, db: u32, key: &[u8]) {
+    /// Watches one more key, unless it is watched already, and charges it to the account of its client. Returns false if a
+    /// transaction or a script holds the key and may have changed it, which nobody has seen: then it has to be waited for.
+    pub(crate) fn add(&mut self, inner: &Inner, db: u32, key: &[u8]) -> bool {
         let since_ms = inner.clock.now_ms();
         let hash = inner.keyspace.hasher.hash(key);
         let added = {
             let pass = inner.gate.enter();
             let mut stripe = inner.keyspace.db_to_write(&pass, db).lock(inner.keyspace.stripe_of(hash));
+            if stripe.holds.as_deref().is_some_and(|holds| holds.is_being_changed(key)) {
+                return false;
+            }
             stripe.watched.get_or_insert_default().add(key, &self.mark, since_ms)
         };
         let entry = match added {
-            Added::Known => return,
+            Added::Known => return true,
             Added::Joined => 0,
             Added::First => entry_bytes(key),
         };
         self.keys.push(WatchedKey { db, hash, key: key.into(), since_ms });
         self.bytes += heap_bytes(key.len()) + WATCHED_BYTES + entry;
         self.share.set(&self.mark.account, self.bytes);
+        true
     }
 
     /// Removes the client from the watchers of one key, whose stripe is locked.

@@ -89,6 +89,8 @@ enum Step {
     Exec(Box<Exec>),
     /// The next command waits for the end of a pause.
     Paused { is_write: bool },
+    /// The next command waits for the end of this.
+    Again(Option<Parked>),
     /// Write the pending output and close.
     Close,
     /// Close immediately.
@@ -348,6 +350,20 @@ impl Connection {
                     }
                     self.goes_on();
                 }
+                Step::Again(awaited) => {
+                    if !self.flush(&mut workspace.output, &options).await {
+                        break false;
+                    }
+                    let Some(awaited) = awaited else {
+                        tokio::task::yield_now().await;
+                        continue;
+                    };
+                    self.waits(&workspace, 0);
+                    if Box::pin(self.reply_of(awaited, &mut workspace, &options)).await.is_none() {
+                        break false;
+                    }
+                    self.goes_on();
+                }
                 Step::Close => {
                     self.flush(&mut workspace.output, &options).await;
                     break false;
@@ -422,7 +438,7 @@ impl Connection {
                 std::mem::forget(outcome);
                 continue;
             }
-            if !matches!(outcome, Outcome::Paused { .. }) {
+            if !matches!(outcome, Outcome::Paused { .. } | Outcome::Again(_)) {
                 *start += consumed;
             }
             if let Some(step) = self.after(outcome, output, options) {
@@ -450,7 +466,7 @@ impl Connection {
         let received = Arc::new(std::mem::take(input));
         let outcome =
             self.context(options, Some(&received), buffers).execute(&parser.args(&received[*start..]), output);
-        if !matches!(outcome, Outcome::Paused { .. }) {
+        if !matches!(outcome, Outcome::Paused { .. } | Outcome::Again(_)) {
             *start += consumed;
         }
         *input = Arc::try_unwrap(received).unwrap_or_else(|kept| kept[std::mem::take(start)..].to_vec());
@@ -467,11 +483,12 @@ impl Connection {
 
     /// Returns the step after a request; `None` if the next request follows.
     fn after(&self, outcome: Outcome, output: &mut Vec<u8>, options: &ServerOptions) -> Option<Step> {
-        if self.has_messages() && !matches!(outcome, Outcome::Abort | Outcome::Paused { .. }) {
+        if self.has_messages() && !matches!(outcome, Outcome::Abort | Outcome::Paused { .. } | Outcome::Again(_)) {
             self.client.outbox.drain(output);
         }
         Some(match outcome {
             Outcome::Paused { is_write } => Step::Paused { is_write },
+            Outcome::Again(awaited) => Step::Again(awaited),
             Outcome::Parked(reply) => Step::Parked(reply),
             Outcome::Later(reply) => Step::Later(reply),
             Outcome::Exec(exec) => Step::Exec(exec),

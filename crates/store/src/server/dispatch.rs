@@ -50,6 +50,8 @@ pub(super) enum Outcome {
     Exec(Box<Exec>),
     /// It has not been run: CLIENT PAUSE.
     Paused { is_write: bool },
+    /// It has not been run, and has to be once this has ended.
+    Again(Option<Parked>),
 }
 
 /// Whether replies are sent: CLIENT REPLY.
@@ -651,6 +653,10 @@ impl Context<'_> {
             },
             outcome => outcome,
         };
+        if let Outcome::Again(_) = outcome {
+            (self.session.timed, self.session.timed_calls) = (None, 0);
+            return outcome;
+        }
         self.show(command, Moment::After, || args.to_vec());
         if let Outcome::Parked(_) | Outcome::Later(_) | Outcome::Exec(_) = outcome {
             self.session.timed = None;

@@ -11,8 +11,10 @@ use super::dispatch::{Context, INDEX, Moment, Outcome, Session, count_error, is_
 use super::slowlog;
 use crate::Inner;
 use crate::catalogue::{CommandSpec, Guard, Numbered};
-use crate::execute::Behalf;
+use crate::execute::{Behalf, Origin};
+use crate::owned::ReplyForm;
 use crate::park::{Parked, Waits};
+use crate::script::errors_only::ErrorsOnly;
 use crate::transaction::{Connection, Exec, Ran};
 use crate::watching::Watching;
 
@@ -49,7 +51,17 @@ pub(super) fn watch(context: &mut Context<'_>, args: &[&[u8]], out: &mut ReplyWr
     let inner = &context.worker.server.store.0;
     let watching =
         context.session.rare.watching.get_or_insert_with(|| Box::new(Watching::new(inner, &context.client.account)));
-    args[1..].iter().for_each(|key| watching.add(inner, context.session.db, key));
+    let db = context.session.db;
+    let held = args[1..].iter().find(|key| !watching.add(inner, db, key));
+    if let Some(key) = held
+        && let Some(row) = inner.rows.find(b"exists")
+    {
+        // A command that reads the key waits as long.
+        let origin = Origin { db, client: context.client.id, ..Origin::default() };
+        let out = &mut ErrorsOnly(&mut Vec::new());
+        let words: [&[u8]; 2] = [b"EXISTS", key];
+        return Outcome::Again(inner.start(inner, row.spec, &words, origin, ReplyForm::Wire(Protocol::Resp2), out));
+    }
     out.ok();
     Outcome::Done
 }
@@ -177,7 +189,7 @@ impl Connection for Context<'_> {
     fn run(&mut self, row: u16, words: &[&[u8]], out: &mut ReplyWriter<'_>) -> Ran {
         let Some(local) = INDEX.rows()[usize::from(row)].local() else { return Ran::Waits };
         match local.call(self, words, out) {
-            Outcome::Done | Outcome::Paused { .. } => Ran::Done,
+            Outcome::Done | Outcome::Paused { .. } | Outcome::Again(_) => Ran::Done,
             Outcome::Close => Ran::Close,
             Outcome::Parked(Parked(Waits::Sleep(nap, time, _))) => Ran::Sleep(nap, time),
             Outcome::Abort | Outcome::Exec(_) | Outcome::Parked(_) | Outcome::Later(_) => Ran::Waits,

@@ -195,6 +195,8 @@ pub(super) fn role(about: &About<'_>, _: &[&[u8]], out: &mut ReplyWriter<'_>) ->
         return Outcome::Done;
     }
     let replication = &about.server.store.0.replication;
+    // The offset belongs to what clients have been told.
+    about.server.store.0.outlets.stream();
     let replicas: Vec<_> =
         replication.replicas().into_iter().filter(|replica| replica.phase() == Phase::Online).collect();
     out.array(3);
@@ -213,6 +215,8 @@ pub(super) fn role(about: &About<'_>, _: &[&[u8]], out: &mut ReplyWriter<'_>) ->
 /// `INFO replication`.
 pub(super) fn info(about: &About<'_>, out: &mut String) -> std::fmt::Result {
     let replication = &about.server.store.0.replication;
+    // The offset belongs to what clients have been told.
+    about.server.store.0.outlets.stream();
     writeln!(out, "role:{}", about.server.role_name())?;
     about.server.link_lines(out);
     let replicas = replication.replicas();

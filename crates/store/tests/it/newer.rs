@@ -410,8 +410,8 @@ fn hints_are_taken_at_run_time_and_what_somebody_may_rely_on_is_not() {
         assert!(client.ask(&["CONFIG", "GET", name]).ends_with(&expected), "{name}");
     }
     for (name, value, why) in [
-        ("tls-replication", "yes", "replication is not available yet"),
-        ("min-replicas-to-write", "1", "replication is not available yet"),
+        ("tls-replication", "maybe", "argument must be 'yes' or 'no'"),
+        ("min-replicas-to-write", "-1", "argument must be between 0 and 2147483647 inclusive"),
         ("cluster-enabled", "no", "can't set immutable config"),
         ("rdbchecksum", "yes", "can't set immutable config"),
         ("bio-cpulist", "1", "can't set immutable config"),

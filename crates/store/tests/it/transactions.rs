@@ -809,3 +809,21 @@ fn debug_sleep_in_a_transaction_delays_its_own_client() {
         assert!(reply.starts_with("*3\r\n") && reply.ends_with("+OK\r\n$-1\r\n"), "{reply}");
     }
 }
+
+/// A key that a script has changed, and may change again, is watched once the script has ended: nobody has seen the first
+/// change before.
+#[test]
+fn a_key_that_a_script_is_changing_is_watched_behind_it() {
+    let ours = Running::with(ServerOptions::default(), 2);
+    let (mut one, mut two) = (ours.connect(), ours.connect());
+    let code = "redis.call('set',KEYS[1],1) for _=1,3e7 do end redis.call('set',KEYS[1],2) return 1";
+    one.command(&["EVAL", code, "1", "k"]);
+    wait_for("the script", || (ours.store().stats().tickets > 0).then_some(()));
+    assert_eq!(two.ask(&["WATCH", "other", "k"]), "+OK\r\n");
+    assert_eq!(ours.store().stats().tickets, 0, "the script has ended");
+    assert_eq!(two.ask(&["GET", "k"]), "$1\r\n2\r\n");
+    assert_eq!(two.ask(&["MULTI"]), "+OK\r\n");
+    assert_eq!(two.ask(&["SET", "k", "3"]), "+QUEUED\r\n");
+    assert_eq!(two.ask(&["EXEC"]), "*1\r\n+OK\r\n");
+    assert_eq!(one.read_reply(), b":1\r\n");
+}

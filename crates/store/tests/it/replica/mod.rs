@@ -45,7 +45,8 @@ impl Replica {
         running.server.set_log(move |_, text| {
             lines.lock().expect("not poisoned").push(String::from_utf8_lossy(text).into_owned());
         });
-        if let Some(beginning) = running.server.begin().expect("right files") {
+        // Threads of a store that has just ended may still have its files.
+        if let Some(beginning) = wait_for("right files", || running.server.begin().ok()) {
             beginning.load().expect("right files");
         }
         // What a process does ten times a second.
