@@ -18,8 +18,9 @@ use sluicegate_transport::{SLICE, give_way};
 use sluicegate_wire::reply::Reply;
 use sluicegate_wire::resp::{ReplyBuilder, ReplySink};
 
+use crate::behalf::Behalf;
 use crate::catalogue::{CommandSpec, Cost, Handler, KEYS_MAX};
-use crate::execute::{Behalf, Origin};
+use crate::execute::Origin;
 use crate::hold::{Gathered, HeldKeys};
 use crate::keys::KeyRule;
 use crate::owned::{Finished, ReplyForm, Words};

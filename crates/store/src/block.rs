@@ -34,9 +34,9 @@ use std::sync::atomic::Ordering;
 use smallvec::SmallVec;
 
 use crate::Inner;
+use crate::behalf::Behalf;
 use crate::catalogue::CommandSpec;
 use crate::context::{Ctx, Place};
-use crate::execute::Behalf;
 use crate::gate::Pass;
 use crate::hold::{self, HeldKey, KeyList, Mode, NOBODY, OwnedCommand, Ticket};
 use crate::keyspace::Db;

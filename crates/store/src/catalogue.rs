@@ -15,8 +15,8 @@ use sluicegate_data::object::limits::Limits;
 use sluicegate_wire::resp::ReplySink;
 
 use crate::Inner;
+use crate::behalf::Behalf;
 use crate::context::{Ctx, Pending};
-use crate::execute::Behalf;
 use crate::gate::{Closed, Pass};
 use crate::keys::KeyRule;
 use crate::keyspace::Keyspace;

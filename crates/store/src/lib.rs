@@ -18,6 +18,7 @@ mod aof;
 mod append;
 mod argument;
 mod aside;
+mod behalf;
 mod big;
 mod block;
 pub mod catalogue;

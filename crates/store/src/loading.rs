@@ -12,7 +12,6 @@ use std::task::{Poll, Waker};
 
 use parking_lot::{Mutex, RwLock};
 
-use crate::catalogue::Flags;
 use crate::refused::MISCONF;
 
 /// The reply to commands that need the data set.
@@ -214,11 +213,11 @@ impl Loading {
         self.refuses.load(Ordering::Relaxed) != 0
     }
 
-    /// Returns whether commands with these flags may be refused or wait, or their replies may: that a replica refuses to be
-    /// written to does not concern commands that read.
+    /// Returns whether commands may be refused or wait, or their replies may: that a replica refuses to be written to does
+    /// not concern those that only read.
     #[inline]
-    pub(crate) fn concerns(&self, flags: Flags) -> bool {
-        let harmless = if flags.has(Flags::READONLY) { READ_ONLY } else { 0 };
+    pub(crate) fn concerns(&self, only_reads: bool) -> bool {
+        let harmless = if only_reads { READ_ONLY } else { 0 };
         self.refuses.load(Ordering::Relaxed) & !harmless != 0
     }
 

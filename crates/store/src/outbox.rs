@@ -11,7 +11,6 @@ use std::time::{Duration, Instant};
 use parking_lot::Mutex;
 
 use crate::memory::{Account, Share};
-use crate::replication::replica::Replica;
 
 /// The size of a block; a message longer than the rest of one block plus another gets a block of its own size.
 const BLOCK: usize = 16 << 10;
@@ -35,7 +34,16 @@ pub(crate) struct Outbox {
     unsent: AtomicUsize,
     inside: Mutex<Inside>,
     /// What is sent behind the messages, if the client is a replica.
-    replica: OnceLock<Arc<Replica>>,
+    source: OnceLock<Source>,
+}
+
+/// Moves about so many bytes to the end of a buffer; returns whether there are more.
+struct Source(Box<dyn Fn(usize, &mut Vec<u8>) -> bool + Send + Sync>);
+
+impl std::fmt::Debug for Source {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Source")
+    }
 }
 
 #[derive(Debug, Default)]
@@ -95,15 +103,11 @@ impl Outbox {
         self.drain_some(usize::MAX, output);
     }
 
-    /// Lets what a replica is to get follow the messages.
-    pub(crate) fn set_replica(&self, replica: Arc<Replica>) {
+    /// Lets what a replica is to get follow the messages: `read` moves about so many bytes to the end of a buffer, and
+    /// returns whether there are more.
+    pub(crate) fn set_source(&self, read: impl Fn(usize, &mut Vec<u8>) -> bool + Send + Sync + 'static) {
         // A client becomes a replica once.
-        let _ = self.replica.set(replica);
-    }
-
-    /// Returns the replica that the client is.
-    pub(crate) fn replica(&self) -> Option<&Arc<Replica>> {
-        self.replica.get()
+        let _ = self.source.set(Source(Box::new(read)));
     }
 
     /// Records that the replica is to get something. Returns whether the owner has to be woken.
@@ -141,9 +145,9 @@ impl Outbox {
         }
         inside.count();
         drop(inside);
-        if let Some(replica) = self.replica.get() {
+        if let Some(Source(read)) = self.source.get() {
             // What comes after this read fills it again.
-            if replica.read(most.min(REPLICA_SHARE), output) {
+            if read(most.min(REPLICA_SHARE), output) {
                 self.filled.store(true, Ordering::Release);
             }
         }

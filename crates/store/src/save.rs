@@ -31,7 +31,6 @@ use crate::gate::Closed;
 use crate::hold::{KeyList, Ticket};
 use crate::load::{Existing, LoadOptions};
 use crate::pass::{Locked, Longest, Manner, Pass, Passed, Sink};
-use crate::replication::sync::Medium;
 use crate::snapshot::{Accesses, Form};
 use crate::thread::{self, block_on};
 use crate::{Inner, Store};
@@ -158,6 +157,15 @@ pub(crate) enum Basis {
     Anew,
     /// The append-only file is off: the base is all that there is afterwards.
     Closed,
+}
+
+/// How a data set gets to replicas.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Medium {
+    /// Straight, by all connections at once.
+    Sockets,
+    /// By the file that a save writes.
+    File,
 }
 
 /// What a pass is for.

@@ -29,11 +29,12 @@ use sluicegate_transport::{SLICE, give_way};
 use sluicegate_wire::resp::ReplySink;
 use tokio::sync::oneshot;
 
+use crate::behalf::Behalf;
 use crate::catalogue::Handle;
 use crate::catalogue::{CommandSpec, Flags, Handler};
 use crate::context::Ctx;
 use crate::effect::{Collected, Effect};
-use crate::execute::{Attempted, Behalf, Who};
+use crate::execute::{Attempted, Who};
 use crate::gate::{Closed, Pass};
 use crate::hold::{HeldKey, HeldKeys, Holding, KeyList, Mode, Phase, Ticket};
 use crate::record::Unit;

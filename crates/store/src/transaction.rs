@@ -24,7 +24,6 @@
 mod alone;
 mod away;
 mod gather;
-mod master;
 mod queue;
 mod together;
 
@@ -42,11 +41,11 @@ use sluicegate_wire::resp::{Protocol, ReplySink, ReplyWriter, parse_i64};
 use tokio::time::Sleep;
 
 use crate::Inner;
+use crate::behalf::Behalf;
 use crate::big::{MANY_KEYS, carry_out};
 use crate::catalogue::{CommandSpec, Cost, Flags, Guard, Handler, Numbered};
 use crate::catalogue::{ScriptHandle, Start};
 use crate::effect::{Collected, Effect};
-use crate::execute::Behalf;
 use crate::gate::Closed;
 use crate::hold::Ticket;
 use crate::memory::Share;
@@ -63,7 +62,6 @@ use crate::watching::Watching;
 use alone::{Listed, alone_until};
 use away::{Away, Back, Rest};
 use gather::{Gathering, Ready as Gathered};
-pub(crate) use master::run_for_master;
 pub(crate) use queue::Multi;
 use queue::{FREED_ASIDE, Queued};
 use together::run_together;
@@ -787,7 +785,7 @@ impl Drop for Exec {
 }
 
 /// Returns the database that a SELECT chooses, if it exists.
-fn selected(inner: &Inner, word: &[u8]) -> Option<u32> {
+pub(crate) fn selected(inner: &Inner, word: &[u8]) -> Option<u32> {
     let db = parse_i64(word).and_then(|db| u32::try_from(db).ok())?;
     (db < inner.keyspace.databases()).then_some(db)
 }

@@ -17,11 +17,12 @@ use sluicegate_data::object::limits::Limits;
 use sluicegate_wire::reply::Reply;
 use sluicegate_wire::resp::ReplySink;
 
+use crate::behalf::Behalf;
 use crate::catalogue::{CommandSpec, Handler, Keys, OtherKeys, Rows};
 use crate::claim::Claim;
 use crate::context::Ctx;
 use crate::effect::Collected;
-use crate::execute::{Attempted, Behalf, Origin, Who};
+use crate::execute::{Attempted, Origin, Who};
 use crate::gate::Closed;
 use crate::hold::{Mode, NOBODY};
 use crate::owned::{Finished, ReplyForm, Words, caught};

@@ -128,6 +128,7 @@ pub(super) const LEFT_OUT: &[(&str, &str)] = &[
     ("latency|doctor", "a report about the machine"),
     ("latency|histogram", "durations of commands"),
     ("memory|malloc-stats", "the allocator's own report"),
+    ("failover", "needs replicas; has its own tests"),
     ("monitor", "each line has a time and a port; has its own tests"),
     ("quit", "ends the connection; has its own tests"),
     ("readonly", "Valkey refuses it unless it is a node of a cluster"),

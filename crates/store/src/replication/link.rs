@@ -17,6 +17,7 @@ mod handshake;
 mod payload;
 mod state;
 mod stream;
+mod transactions;
 
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};

@@ -20,7 +20,7 @@ use crate::files::{Files, Replacement, SYNCED_EACH, reason};
 use crate::loading::Behind;
 use crate::pass::{Pass, Sink};
 use crate::record::For;
-use crate::save::{Job, Kind, Nothing, SaveEnd, Saving, sweepers};
+use crate::save::{Job, Kind, Medium, Nothing, SaveEnd, Saving, sweepers};
 
 /// The time for which writers wait for a replica that takes nothing.
 const PATIENCE: Duration = Duration::from_secs(1);
@@ -28,15 +28,6 @@ const PATIENCE: Duration = Duration::from_secs(1);
 const SENT_EACH: usize = 256 << 10;
 /// The time for which the thread of the stream gathers changes, if nobody waits for replicas.
 const GATHERED: Duration = Duration::from_micros(500);
-
-/// How a data set gets to replicas.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Medium {
-    /// Straight, by all connections at once.
-    Sockets,
-    /// By the file that a save writes.
-    File,
-}
 
 impl Inner {
     /// Lets changes enter the stream from now on. The gate is closed.

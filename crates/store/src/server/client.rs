@@ -6,8 +6,8 @@
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicUsize, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::task::Waker;
 use std::time::{Duration, Instant};
 
@@ -22,6 +22,7 @@ use crate::hold::Ticket;
 use crate::memory::{Account, Memory, Share};
 use crate::outbox::OutputLimit;
 use crate::outbox::{Outbox, Put};
+use crate::replication::replica::Replica;
 use crate::waiter::Waiter;
 use crate::watch::Mark;
 
@@ -48,6 +49,8 @@ pub(super) struct Client {
     pub behind: AtomicUsize,
     /// Messages for the client.
     pub outbox: Outbox,
+    /// What it is to this server as a replica.
+    pub replica: OnceLock<Arc<Replica>>,
     /// The numbers of its subscriptions.
     pub listening: Listening,
     /// The command that waits for an element, if one does.
@@ -176,6 +179,7 @@ impl Client {
             names: Mutex::default(),
             activity: Mutex::new(activity),
             behind: AtomicUsize::new(0),
+            replica: OnceLock::new(),
             listening: Listening::default(),
             blocked: Mutex::new(None),
             replica_wait: AtomicU8::new(ReplicaWait::None as u8),
@@ -274,7 +278,7 @@ impl Client {
 
     fn client_type(&self) -> ClientType {
         match () {
-            () if self.outbox.replica().is_some() => ClientType::Replica,
+            () if self.replica.get().is_some() => ClientType::Replica,
             () if self.listening.is_any() => ClientType::PubSub,
             () => ClientType::Normal,
         }
@@ -290,7 +294,7 @@ impl Client {
         for (set, letter) in [
             (self.listening.is_any(), 'P'),
             (activity.queued.is_some(), 'x'),
-            (self.outbox.replica().is_some(), 'S'),
+            (self.replica.get().is_some(), 'S'),
             (self.is_monitor(), 'O'),
             (activity.is_blocked, 'b'),
             (activity.watch.as_ref().is_some_and(|mark| mark.is_dirty()), 'd'),

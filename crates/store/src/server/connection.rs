@@ -667,7 +667,7 @@ impl Connection {
     fn output_class(&self) -> usize {
         match () {
             () if self.session.listens() => 2,
-            () if self.client.outbox.replica().is_some() => 1,
+            () if self.client.replica.get().is_some() => 1,
             () => 0,
         }
     }
@@ -855,7 +855,7 @@ impl Drop for Connection {
             self.worker.send_batch();
         }
         self.session.leave(&self.client, &self.worker.server.store.0);
-        if let Some(replica) = self.client.outbox.replica() {
+        if let Some(replica) = self.client.replica.get() {
             self.worker.server.lose_replica(replica);
         }
         if self.client.is_monitor() {

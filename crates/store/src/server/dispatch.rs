@@ -18,9 +18,10 @@ use super::{Server, Worker};
 use super::{pause, slowlog};
 use crate::Inner;
 use crate::acl::User;
+use crate::behalf::Behalf;
 use crate::catalogue::{CommandSpec, Cost, Flags, Handler, Numbered, Rows};
 use crate::config::ServerOptions;
-use crate::execute::{Behalf, Origin};
+use crate::execute::Origin;
 use crate::loading::{LOADING, MASTERDOWN, NOREPLICAS, READONLY};
 use crate::memory::OOM;
 use crate::owned::Received;
@@ -560,7 +561,7 @@ impl Context<'_> {
             let text = "ERR Replica can't interact with the keyspace";
             return self.reject(Some(row), output, before, |out| out.error(text));
         }
-        if inner.loading.is_special() && inner.loading.concerns(command.spec.flags) {
+        if inner.loading.is_special() && inner.loading.concerns(command.spec.flags.has(Flags::READONLY)) {
             if let Some(text) = self.refusal(command) {
                 return self.reject(Some(row), output, before, |out| out.error(text));
             }

@@ -71,7 +71,7 @@ pub(super) fn sync(context: &mut Context<'_>, _: &[&[u8]], out: &mut ReplyWriter
 }
 
 fn become_replica(context: &mut Context<'_>, asked: Option<Asked>, out: &mut ReplyWriter<'_>) -> Outcome {
-    if context.client.outbox.replica().is_some() {
+    if context.client.replica.get().is_some() {
         return Outcome::Done;
     }
     let server = &context.worker.server;
@@ -103,7 +103,10 @@ fn join(server: &Server, client: &Arc<Client>, told: &Told, asked: Option<Asked>
         }
     };
     let replica = Arc::new(Replica::new(address, told, asked.is_none(), replication.clone(), notify));
-    client.outbox.set_replica(replica.clone());
+    let of_client = replica.clone();
+    client.outbox.set_source(move |most, out| of_client.read(most, out));
+    // It is the first time.
+    let _ = client.replica.set(replica.clone());
     let named = format!("{}:{}", replica.address, replica.port);
     server.log(2, &format!("Replica {named} asks for synchronization"));
     let wanted = asked.as_ref().and_then(|(_, asked)| *asked);
@@ -154,7 +157,7 @@ pub(super) fn replconf(context: &mut Context<'_>, args: &[&[u8]], out: &mut Repl
             b"ack" => {
                 let file = args[1..].chunks(2).find(|pair| pair[0].eq_ignore_ascii_case(b"fack")).map(|pair| pair[1]);
                 let number = |word: &[u8]| parse_i64(word).and_then(|offset| u64::try_from(offset).ok());
-                if let (Some(replica), Some(offset)) = (context.client.outbox.replica(), number(value)) {
+                if let (Some(replica), Some(offset)) = (context.client.replica.get(), number(value)) {
                     replication.acknowledge(replica, offset, file.and_then(number));
                 }
                 return Outcome::Done;

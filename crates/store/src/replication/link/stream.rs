@@ -24,6 +24,7 @@ use smallvec::SmallVec;
 
 use super::conn::{Conn, READ_BYTES};
 use super::state::Link;
+use super::transactions::run_for_master;
 use super::{Border, Gone, WARNING};
 use crate::Inner;
 use crate::catalogue::{CommandSpec, Detached, Handler, Numbered};
@@ -32,7 +33,6 @@ use crate::refused::{DB_RANGE, unknown_command};
 use crate::replay::lanes::Lanes;
 use crate::replay::runner::{Runner, Source};
 use crate::replay::{Queue, own_row};
-use crate::transaction::run_for_master;
 
 /// The bytes after which the stream is settled even if more has come.
 const UNSETTLED_MAX: usize = if cfg!(test) { 256 } else { 4 << 20 };

@@ -6,15 +6,14 @@ use std::time::Duration;
 use sluicegate_wire::resp::{Protocol, ReplySink, ReplyWriter};
 use smallvec::SmallVec;
 
-use super::{Connection, Exec, Ran, selected};
 use crate::Inner;
+use crate::behalf::Behalf;
 use crate::catalogue::{CommandSpec, Guard, Numbered};
-use crate::execute::Behalf;
 use crate::memory::Account;
 use crate::refused::DB_RANGE;
 use crate::replay::runner::Runner;
 use crate::thread::block_on;
-use crate::transaction::Multi;
+use crate::transaction::{Connection, Exec, Multi, Ran, selected};
 use crate::watching::Watching;
 
 /// The time after which a transaction that was refused because too many wait is tried again.
