@@ -38,7 +38,9 @@ pub(crate) struct Outbox {
 }
 
 /// Moves about so many bytes to the end of a buffer; returns whether there are more.
-struct Source(Box<dyn Fn(usize, &mut Vec<u8>) -> bool + Send + Sync>);
+type Read = dyn Fn(usize, &mut Vec<u8>) -> bool + Send + Sync;
+
+struct Source(Box<Read>);
 
 impl std::fmt::Debug for Source {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {

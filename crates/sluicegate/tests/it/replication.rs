@@ -307,6 +307,19 @@ fn links_are_encrypted() {
     // It is the port for TLS that replicas are found by.
     let told = client.ask(&["INFO", "replication"]);
     assert!(!told.contains(&format!("port={},", own.port)), "{told}");
+    // A certificate for links alone, whose key is encrypted.
+    let openssl = Command::new("openssl")
+        .args(["pkcs8", "-topk8", "-in", "client.key", "-out", "sealed.key", "-passout", "pass:word"])
+        .current_dir(made.directory())
+        .status();
+    assert!(openssl.expect("openssl runs").success());
+    let (certificate, key) = (made.path("client.crt"), made.path("sealed.key"));
+    let own_link =
+        ["tls-client-cert-file", &certificate, "tls-client-key-file", &key, "tls-client-key-file-pass", "word"];
+    assert_eq!(ask(own.port, &[&["CONFIG", "SET"], &own_link[..]].concat()).as_deref(), Some("+OK\r\n"));
+    client.ask(&["CLIENT", "KILL", "TYPE", "replica"]);
+    client.ask(&["SET", "last", "2"]);
+    await_value(own.port, "last", "2");
     // A master whose certificate another authority has signed is not followed; what was there stays.
     assert_eq!(
         ask(own.port, &["CONFIG", "SET", "tls-ca-cert-file", &made.path("other.crt")]).as_deref(),
@@ -315,7 +328,7 @@ fn links_are_encrypted() {
     client.ask(&["CLIENT", "KILL", "TYPE", "replica"]);
     wait_for("a refused certificate", || own.program.output().contains("certificate").then_some(()));
     assert_eq!(told_down(own.port), "down");
-    await_value(own.port, "last", "1");
+    await_value(own.port, "last", "2");
     assert_eq!(ask(own.port, &["CONFIG", "SET", "tls-ca-cert-file", &made.path("ca.crt")]).as_deref(), Some("+OK\r\n"));
     await_link(own.port, tls_port);
 }

@@ -510,3 +510,51 @@ fn replicas_that_do_not_read_are_disconnected() {
     let mut other = Bare::connect(&master.running.address());
     other.sync();
 }
+
+/// Parameters act on replicas that are there.
+#[test]
+fn parameters_of_replicas_act() {
+    let master = Master::start(|options| options.replication.diskless_delay_s = 1_000);
+    let mut client = master.connect();
+    let mut set = |words: &[&str]| assert_eq!(client.ask(&[&["CONFIG", "SET"], words].concat()), "+OK\r\n");
+    // A transfer waits for others, but not with that many.
+    let mut first = Bare::connect(&master.running.address());
+    first.0.command(&["PSYNC", "?", "-1"]);
+    wait_for("a replica that waits", || {
+        master.connect().ask(&["INFO", "replication"]).contains("state=wait_bgsave").then_some(())
+    });
+    assert_eq!(master.told("stats", "sync_full"), "0");
+    set(&["repl-diskless-sync-max-replicas", "2"]);
+    let mut second = Bare::connect(&master.running.address());
+    let (_, offset) = second.sync();
+    assert_eq!(master.told("stats", "sync_full"), "2");
+    // Signs of life.
+    set(&["repl-ping-replica-period", "1"]);
+    let mut has_come = Vec::new();
+    while !has_come.ends_with(b"PING\r\n") {
+        has_come = second.0.read_reply();
+    }
+    // Writes need a replica that was heard of.
+    set(&["min-replicas-max-lag", "1", "min-replicas-to-write", "1"]);
+    let mut other = master.connect();
+    wait_for("a refusal", || {
+        (other.ask(&["SET", "a", "1"]) == "-NOREPLICAS Not enough good replicas to write.\r\n").then_some(())
+    });
+    for (words, expected) in [
+        (&["EVAL", "return redis.call('set', 'a', 1)", "0"][..], "-NOREPLICAS "),
+        (&["EVAL", "#!lua\nreturn 1", "0"], "-NOREPLICAS "),
+        (&["EVAL", "#!lua flags=no-writes\nreturn 1", "0"], ":1"),
+        (&["GET", "a"], "$"),
+    ] {
+        let reply = other.ask(words);
+        assert!(reply.starts_with(expected), "{words:?}: {reply}");
+    }
+    assert_eq!(other.ask(&["MULTI"]), "+OK\r\n");
+    assert_eq!(other.ask(&["SET", "a", "1"]), "-NOREPLICAS Not enough good replicas to write.\r\n");
+    assert!(other.ask(&["EXEC"]).starts_with("-EXECABORT"));
+    wait_for("a write", || {
+        second.acknowledge(offset);
+        (other.ask(&["SET", "a", "1"]) == "+OK\r\n").then_some(())
+    });
+    assert_eq!(master.told("replication", "min_slaves_good_slaves"), "1");
+}
