@@ -21,6 +21,9 @@ const NULL: &str = "$-1\r\n";
 /// A key, by its place among the names.
 pub type Key = usize;
 
+/// The reply to an EXEC that is refused because a watched key was touched, and to a BLPOP whose time is over.
+const REFUSED: &str = "*-1\r\n";
+
 /// A command; the numbers are values.
 #[derive(Clone, Debug)]
 #[allow(missing_docs, reason = "the names are those of the commands")]
@@ -77,6 +80,11 @@ impl Op {
             Op::Exec(..) => "EXEC".into(),
             Op::Connect | Op::Read(_) => panic!("no command"),
         })
+    }
+
+    /// Returns whether it has several commands, which take effect together at its end.
+    fn is_section(&self) -> bool {
+        matches!(self, Op::Exec(..) | Op::Script(..))
     }
 
     /// Executes the operation and returns the reply; [`None`] if the server is gone.
@@ -208,13 +216,25 @@ impl State {
                 None => next.apply(call.client, &call.op, &refused),
                 Some(key) => next.pop_for_waiting(key),
             };
-            if next.watched.iter().all(Option::is_none) {
-                // Nobody compares them.
-                next.versions = Default::default();
-            }
+            next.forget_versions();
             (next, reply)
         };
         served_by.into_iter().map(after).collect()
+    }
+
+    /// Returns the state after an EXEC that was refused because a watched key was touched, with its reply.
+    fn refused(&self, client: usize) -> (State, String) {
+        let mut next = self.clone();
+        next.watched[client] = None;
+        next.forget_versions();
+        (next, REFUSED.into())
+    }
+
+    /// Forgets the versions if nobody compares them.
+    fn forget_versions(&mut self) {
+        if self.watched.iter().all(Option::is_none) {
+            self.versions = Default::default();
+        }
     }
 
     /// Executes a command and returns its reply. The scripts in the given places of a transaction, or a script alone, were
@@ -362,7 +382,7 @@ impl State {
             Op::Exec(ops, filling) => {
                 let watched = self.watched[client].take().unwrap_or_default();
                 if watched.iter().any(|(key, version)| self.versions[*key] != *version) {
-                    return "*-1\r\n".into();
+                    return REFUSED.into();
                 }
                 let reply = |(at, op): (usize, &Op)| {
                     let place = refused.iter().position(|(place, _)| *place == at);
@@ -442,8 +462,14 @@ pub fn explain(start: State, calls: &[Call]) -> Result<(), usize> {
             if done & ended != 0 {
                 continue;
             }
+            let is_lost = |open: &usize| calls[*open].reply.is_none() && calls[*open].op.is_section();
+            let some_is_lost = open.iter().any(is_lost);
             for call in open.iter().map(|open| &calls[*open]).filter(|call| done & 1 << call.client == 0) {
-                for (next, reply) in state.after(call) {
+                // A section that has touched a watched key and was killed before its end has refused the EXEC of another.
+                let is_exec = matches!(call.op, Op::Exec(..));
+                let is_refused = some_is_lost && is_exec && call.reply.as_deref() == Some(REFUSED);
+                let refused = is_refused.then(|| state.refused(call.client));
+                for (next, reply) in state.after(call).into_iter().chain(refused) {
                     let next = (next, done | 1 << call.client);
                     if call.reply.as_ref().is_none_or(|seen| *seen == reply) && seen.insert(next.clone()) {
                         left.push(next);
@@ -550,6 +576,26 @@ mod tests {
             call(1, Op::Mget(0, 1), &format!("*2\r\n{}{NULL}", bulk(5)), 1, 4),
         ];
         assert!(!is_linearizable(&torn));
+    }
+
+    /// The EXEC of a client may be refused because of a transaction that is lost with a kill, and not without one.
+    #[test]
+    fn a_transaction_that_is_lost_may_have_refused_another() {
+        let history = |lost: Option<Op>, read: &str| {
+            let mut calls = vec![
+                call(0, Op::Watch(0, 1), "+OK\r\n", 0, 1),
+                call(0, Op::Exec(vec![Op::Get(0)], 0), "*-1\r\n", 3, 4),
+                call(0, Op::Read(0), read, 6, 7),
+            ];
+            calls.extend(lost.map(|op| Call { client: 1, op, reply: None, from: 2, to: 5 }));
+            calls
+        };
+        let set = || Op::Set(0, 1);
+        assert!(is_linearizable(&history(Some(Op::Exec(vec![set()], 0)), "None")));
+        assert!(is_linearizable(&history(Some(Op::Exec(vec![set()], 0)), "Some(Text(1))")));
+        assert!(is_linearizable(&history(Some(set()), "Some(Text(1))")));
+        assert!(!is_linearizable(&history(Some(set()), "None")));
+        assert!(!is_linearizable(&history(None, "None")));
     }
 
     /// After a kill a call without a reply has had its effect or not, whole; one that was seen before has had it.
