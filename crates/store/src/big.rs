@@ -18,8 +18,9 @@ use sluicegate_transport::{SLICE, give_way};
 use sluicegate_wire::reply::Reply;
 use sluicegate_wire::resp::{ReplyBuilder, ReplySink};
 
+use crate::behalf::Behalf;
 use crate::catalogue::{CommandSpec, Cost, Handler, KEYS_MAX};
-use crate::execute::{Behalf, Origin};
+use crate::execute::Origin;
 use crate::hold::{Gathered, HeldKeys};
 use crate::keys::KeyRule;
 use crate::owned::{Finished, ReplyForm, Words};
@@ -264,7 +265,14 @@ impl Pieces {
         let mut piece = vec![name.as_bytes()];
         piece.extend((self.next..end).step_by(stride).map(|word| self.words.get(word)));
         let mut reply = ReplyBuilder::new();
-        let reply = match section.execute(self.db, &piece, &mut reply) {
+        let behalf = section.behalf();
+        if self.looking {
+            // The client does not read these keys.
+            section.set_behalf(behalf.untracked());
+        }
+        let executed = section.execute(self.db, &piece, &mut reply);
+        section.set_behalf(behalf);
+        let reply = match executed {
             Ok(()) => reply.finish(),
             Err(refused) => Reply::Error(refused.to_string()),
         };

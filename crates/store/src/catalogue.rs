@@ -15,8 +15,8 @@ use sluicegate_data::object::limits::Limits;
 use sluicegate_wire::resp::ReplySink;
 
 use crate::Inner;
+use crate::behalf::Behalf;
 use crate::context::{Ctx, Pending};
-use crate::execute::Behalf;
 use crate::gate::{Closed, Pass};
 use crate::keys::KeyRule;
 use crate::keyspace::Keyspace;
@@ -581,6 +581,11 @@ impl CommandSpec {
     /// Returns whether it selects the database of the commands that follow it.
     pub(crate) fn selects(&self) -> bool {
         matches!(self.handler, Handler::Connection(Detached::Selects))
+    }
+
+    /// Returns whether it is a command that only reads, as COMMAND INFO says.
+    pub(crate) fn only_reads(&self) -> bool {
+        self.flags.has(Flags::READONLY)
     }
 
     /// Returns the error of the command if it is refused because a file is being loaded, the last save failed, or the

@@ -9,6 +9,7 @@ use sluicegate_data::value::{COPIED_BY_WORKER_MAX, SHARED_MIN};
 use sluicegate_wire::resp::{Protocol, ReplySink, ReplyWriter};
 use smallvec::SmallVec;
 
+use crate::behalf::Behalf;
 use crate::catalogue::{CommandSpec, Cost, Detached, Flags, Guard, Handle, Handler, KEYS_MAX, LongWords, Start};
 use crate::context::{Ctx, NO_DB, Pending, Pins, Place};
 use crate::effect::Collected;
@@ -37,28 +38,6 @@ pub struct Caller {
     pub protocol: Protocol,
     /// The connection's number.
     pub client_id: u64,
-}
-
-/// On whose behalf a command runs.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Behalf {
-    /// Whether its accesses do not change LRU and LFU data: CLIENT NO-TOUCH.
-    pub(crate) is_traceless: bool,
-    /// Whether the master of this replica has sent it: it is never refused, and finds what has expired by the clock here,
-    /// because the master says when that is removed.
-    pub(crate) is_masters: bool,
-}
-
-impl Behalf {
-    /// That of a client.
-    pub(crate) const CLIENT: Behalf = Behalf { is_traceless: false, is_masters: false };
-    /// That of the master.
-    pub(crate) const MASTER: Behalf = Behalf { is_traceless: false, is_masters: true };
-
-    /// Returns that of a client whose accesses may change nothing.
-    pub(crate) fn of_client(is_traceless: bool) -> Behalf {
-        Behalf { is_traceless, ..Behalf::CLIENT }
-    }
 }
 
 /// The originator of a command, as far as the store needs it.
@@ -338,7 +317,7 @@ impl Inner {
             return Attempted::Held;
         }
         handle(&mut ctx, out);
-        ctx.record(|| spec.recorded());
+        ctx.conclude(|| spec.recorded());
         if ctx.locks.any(|stripe| stripe.waits.is_some()) || ctx.pending != Pending::Nothing {
             return self.after_handler(ctx, spec, who);
         }
@@ -378,7 +357,7 @@ impl Inner {
         let mut ctx = self.context(pass, words, db, who);
         self.lock_keys(&mut ctx, spec, who.hash);
         work(&mut ctx);
-        ctx.record(|| spec.recorded());
+        ctx.conclude(|| spec.recorded());
         self.keyspace.wake(ctx.locks.iter_mut().filter_map(|stripe| stripe.waits.as_deref_mut()));
         ctx.finish();
     }
@@ -444,9 +423,10 @@ impl Inner {
     /// Locks the stripes of all keys, in order.
     #[inline]
     fn lock_keys<'p>(&self, ctx: &mut Ctx<'p>, spec: &CommandSpec, hash: Option<u64>) {
-        // A waiter needs its stripes even if nothing was ever written to their database.
+        // A waiter needs its stripes even if nothing was ever written to their database, and so does a client that
+        // remembers which keys it has found missing.
         let waits = spec.blocking.is_some_and(|blocking| blocking.leaves_waiters(ctx));
-        let writes = spec.flags.has(Flags::WRITE) || waits;
+        let writes = spec.flags.has(Flags::WRITE) || waits || ctx.now.behalf.tracks;
         if let KeyRule::Range { first, last, .. } = spec.keys
             && first == last
         {

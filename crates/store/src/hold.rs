@@ -36,7 +36,7 @@ use sluicegate_transport::SLICE;
 use smallvec::SmallVec;
 
 use crate::Inner;
-use crate::execute::Behalf;
+use crate::behalf::Behalf;
 use crate::owned::{Finished, ReplyForm, Words};
 pub(crate) use crate::progress::Phase;
 use crate::progress::Progress;

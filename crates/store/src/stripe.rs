@@ -24,7 +24,7 @@ use sluicegate_data::slab::{Emptied, Slab};
 use sluicegate_data::table::{Item, KeyHasher, Slot, Table, prefetch};
 use sluicegate_data::value::{Access, Entry, SHARED_MIN, View};
 
-use crate::execute::Behalf;
+use crate::behalf::Behalf;
 use crate::futex::Futex;
 use crate::hold::HoldTable;
 use crate::leaf_lock;

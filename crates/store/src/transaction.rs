@@ -42,11 +42,11 @@ use sluicegate_wire::resp::{Protocol, ReplySink, ReplyWriter, parse_i64};
 use tokio::time::Sleep;
 
 use crate::Inner;
+use crate::behalf::Behalf;
 use crate::big::{MANY_KEYS, carry_out};
 use crate::catalogue::{CommandSpec, Cost, Flags, Guard, Handler, Numbered};
 use crate::catalogue::{ScriptHandle, Start};
 use crate::effect::{Collected, Effect};
-use crate::execute::Behalf;
 use crate::gate::Closed;
 use crate::hold::Ticket;
 use crate::memory::Share;
@@ -720,8 +720,11 @@ impl Exec {
         match (alone, &mut self.turn) {
             (Some((closed, collected)), _) => match spec.handler {
                 Handler::Global(handle) => {
-                    if handle(&inner.keyspace, closed, &words, db, out) && inner.record.is_on() {
-                        collected.borrow_mut().push(Effect::Change(Unit::of(db, &words)));
+                    if handle(&inner.keyspace, closed, &words, db, out) {
+                        collected.borrow_mut().extend(inner.forget_tracked());
+                        if inner.record.is_on() {
+                            collected.borrow_mut().push(Effect::Change(Unit::of(db, &words)));
+                        }
                     }
                 }
                 Handler::Keyspace(_) => {

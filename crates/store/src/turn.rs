@@ -10,8 +10,8 @@ use std::sync::atomic::Ordering;
 
 use smallvec::SmallVec;
 
+use crate::behalf::Behalf;
 use crate::catalogue::{CommandSpec, Handler};
-use crate::execute::Behalf;
 use crate::gate::Pass;
 use crate::hold::{self, HeldKey, HeldKeys, HoldTable, KeyList, Mode, OwnedCommand, Phase, Ticket};
 use crate::owned::{ReplyForm, Words};

@@ -17,11 +17,12 @@ use sluicegate_data::object::limits::Limits;
 use sluicegate_wire::reply::Reply;
 use sluicegate_wire::resp::ReplySink;
 
+use crate::behalf::Behalf;
 use crate::catalogue::{CommandSpec, Handler, Keys, OtherKeys, Rows};
 use crate::claim::Claim;
 use crate::context::Ctx;
 use crate::effect::Collected;
-use crate::execute::{Attempted, Behalf, Origin, Who};
+use crate::execute::{Attempted, Origin, Who};
 use crate::gate::Closed;
 use crate::hold::{Mode, NOBODY};
 use crate::owned::{Finished, ReplyForm, Words, caught};
@@ -53,7 +54,12 @@ impl Keys for Section {
         words: &[&[u8]],
         out: &mut dyn ReplySink,
     ) -> Result<(), SectionError> {
-        self.execute_resolved(spec, db, words, out)
+        // As in Redis, a client that tracks keys is told of changes of those that it has named.
+        let behalf = self.behalf();
+        self.set_behalf(behalf.untracked());
+        let executed = self.execute_resolved(spec, db, words, out);
+        self.set_behalf(behalf);
+        executed
     }
 
     fn see(
@@ -96,11 +102,26 @@ impl Alone<'_> {
     pub(crate) fn execute(&mut self, spec: &'static CommandSpec, db: u32, words: &[&[u8]], out: &mut dyn ReplySink) {
         let carried_out = match spec.leads(words) {
             Some(others) => (others.run)(self, db, words, out),
-            None => self.read(spec, db, words, out),
+            None => self.attempt(self.who(), spec, db, words, out),
         };
         if let Err(refused) = carried_out {
             out.error(&refused.to_string());
         }
+    }
+
+    fn attempt(
+        &self,
+        who: Who<'_>,
+        spec: &'static CommandSpec,
+        db: u32,
+        words: &[&[u8]],
+        out: &mut dyn ReplySink,
+    ) -> Result<(), SectionError> {
+        let Handler::Keyspace(handle) = spec.handler else { return Err(SectionError::NotAllowed) };
+        let pass = self.closed.pass();
+        let attempted = self.inner.attempt(&pass, spec, handle, words, db, who, out, None);
+        debug_assert!(matches!(attempted, Attempted::Done), "a hold behind a closed gate");
+        Ok(())
     }
 }
 
@@ -120,11 +141,7 @@ impl Keys for Alone<'_> {
         words: &[&[u8]],
         out: &mut dyn ReplySink,
     ) -> Result<(), SectionError> {
-        let Handler::Keyspace(handle) = spec.handler else { return Err(SectionError::NotAllowed) };
-        let pass = self.closed.pass();
-        let attempted = self.inner.attempt(&pass, spec, handle, words, db, self.who(), out, None);
-        debug_assert!(matches!(attempted, Attempted::Done), "a hold behind a closed gate");
-        Ok(())
+        self.attempt(Who { behalf: self.behalf.untracked(), ..self.who() }, spec, db, words, out)
     }
 
     fn see(

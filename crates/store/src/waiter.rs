@@ -11,8 +11,8 @@ use std::time::Instant;
 use sluicegate_data::object::Object;
 use sluicegate_wire::resp::ReplySink;
 
+use crate::behalf::Behalf;
 use crate::claim::{By, Claim};
-use crate::execute::Behalf;
 use crate::owned::{Finished, ReplyForm, Words};
 use crate::thread::assert_none_locked;
 

@@ -7,9 +7,10 @@ use std::time::Duration;
 use sluicegate_wire::resp::Protocol;
 
 use crate::Inner;
+use crate::behalf::Behalf;
 use crate::catalogue::{CommandSpec, Handle, Handler};
 use crate::effect::Collected;
-use crate::execute::{Attempted, Behalf, Origin, Who};
+use crate::execute::{Attempted, Origin, Who};
 use crate::owned::{Finished, ReplyForm};
 use crate::script::errors_only::ErrorsOnly;
 use crate::thread::block_on;

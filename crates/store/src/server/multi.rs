@@ -10,8 +10,8 @@ use sluicegate_wire::resp::{Protocol, ReplySink, ReplyWriter};
 use super::dispatch::{Context, INDEX, Moment, Outcome, Session, count_error, is_timed_alone, judge};
 use super::slowlog;
 use crate::Inner;
+use crate::behalf::Behalf;
 use crate::catalogue::{CommandSpec, Guard, Numbered};
-use crate::execute::Behalf;
 use crate::park::{Parked, Waits};
 use crate::transaction::{Connection, Exec, Ran};
 use crate::watching::Watching;
@@ -119,7 +119,7 @@ impl Connection for Context<'_> {
 
     #[inline]
     fn behalf(&self) -> Behalf {
-        Behalf::of_client(self.session.no_touch)
+        self.session.behalf
     }
 
     #[inline]
@@ -159,7 +159,7 @@ impl Connection for Context<'_> {
     }
 
     fn drain_messages(&mut self, output: &mut Vec<u8>) {
-        if self.session.listens() && self.client.outbox.is_filled() {
+        if (self.session.listens() || self.session.tracks_keys()) && self.client.outbox.is_filled() {
             self.client.outbox.drain(output);
         }
     }

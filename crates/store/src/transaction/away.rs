@@ -11,8 +11,8 @@ use sluicegate_wire::resp::ReplyBuilder;
 
 use super::{LEFT_MAX, Queued, selected};
 use crate::Inner;
+use crate::behalf::Behalf;
 use crate::catalogue::{Flags, Guard, Handler, Start};
-use crate::execute::Behalf;
 use crate::memory::Share;
 use crate::owned::ReplyForm;
 use crate::script::Pending;

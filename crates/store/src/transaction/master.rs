@@ -8,8 +8,8 @@ use smallvec::SmallVec;
 
 use super::{Connection, Exec, Ran, selected};
 use crate::Inner;
+use crate::behalf::Behalf;
 use crate::catalogue::{CommandSpec, Guard, Numbered};
-use crate::execute::Behalf;
 use crate::memory::Account;
 use crate::refused::DB_RANGE;
 use crate::replay::runner::Runner;
