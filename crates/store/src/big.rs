@@ -265,7 +265,14 @@ impl Pieces {
         let mut piece = vec![name.as_bytes()];
         piece.extend((self.next..end).step_by(stride).map(|word| self.words.get(word)));
         let mut reply = ReplyBuilder::new();
-        let reply = match section.execute(self.db, &piece, &mut reply) {
+        let behalf = section.behalf();
+        if self.looking {
+            // The client does not read these keys.
+            section.set_behalf(behalf.untracked());
+        }
+        let executed = section.execute(self.db, &piece, &mut reply);
+        section.set_behalf(behalf);
+        let reply = match executed {
             Ok(()) => reply.finish(),
             Err(refused) => Reply::Error(refused.to_string()),
         };

@@ -37,6 +37,7 @@ use crate::Inner;
 use crate::behalf::Behalf;
 use crate::catalogue::CommandSpec;
 use crate::context::{Ctx, Place};
+use crate::effect::Effects;
 use crate::gate::Pass;
 use crate::hold::{self, HeldKey, KeyList, Mode, NOBODY, OwnedCommand, Ticket};
 use crate::keyspace::Db;
@@ -164,8 +165,9 @@ impl Inner {
         match served {
             Served::Nobody => false,
             Served::Gone => true,
-            Served::With(waiter, reply) => {
+            Served::With(waiter, reply, told) => {
                 waiter.answer(reply);
+                self.emit(told);
                 true
             }
             Served::MustPark(waiter) => {
@@ -191,6 +193,11 @@ impl Inner {
         let waiter = next_waiter(&mut locked, hash, key, &mut now);
         if now.take_removed() {
             self.record_expired(index, key);
+            let expired = self.lose_tracked(hash, key);
+            drop(locked);
+            self.emit(expired);
+            // A waiter that wants the key to be gone is found by the next look.
+            return if waiter.is_some() { Served::Gone } else { Served::Nobody };
         }
         let Some(waiter) = waiter else { return Served::Nobody };
         if !self.hold_key(&mut locked, id, index, key, extra) {
@@ -256,15 +263,17 @@ impl Inner {
             }
         }
         let (reply, _) = caught(waiter.form, |out| (blocking.serve)(&mut ctx, out));
-        ctx.record(|| spec.recorded());
+        ctx.conclude(|| spec.recorded());
         for stripe in &mut ctx.locks {
             if let Some(waits) = &mut stripe.waits {
                 ready.extend(waits.take_ready());
             }
         }
+        // What the client is told of its own changes follows its reply.
+        let told = ctx.effects.extract_if(.., |effect| effect.is_of_tracking()).collect();
         ctx.finish();
         drop(words);
-        Served::With(waiter, reply)
+        Served::With(waiter, reply, told)
     }
 
     /// Locks the stripes of several keys of a waiter and adds to `ctx.places` those from which it is served: the first
@@ -297,6 +306,7 @@ impl Inner {
             let slot = stripe.find(hash, key, &mut ctx.now, true);
             if ctx.now.take_removed() {
                 self.record_expired(index, key);
+                ctx.effects.extend(self.lose_tracked(hash, key));
             }
             let object = slot.and_then(|slot| stripe.table.entry(slot).object());
             if !waiter.takes(key, object.as_deref()) {
@@ -422,7 +432,8 @@ enum Served {
     Nobody,
     /// The wait of the waiter had already ended.
     Gone,
-    With(Arc<Waiter>, Finished),
+    /// The waiter has been served, with this reply; the effects follow it.
+    With(Arc<Waiter>, Finished, Effects),
     /// Other tickets hold the keys that the waiter needs.
     MustPark(Arc<Waiter>),
 }

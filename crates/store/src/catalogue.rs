@@ -583,6 +583,11 @@ impl CommandSpec {
         matches!(self.handler, Handler::Connection(Detached::Selects))
     }
 
+    /// Returns whether it is a command that only reads, as COMMAND INFO says.
+    pub(crate) fn only_reads(&self) -> bool {
+        self.flags.has(Flags::READONLY)
+    }
+
     /// Returns the error of the command if it is refused because a file is being loaded, the last save failed, or the
     /// append-only file cannot be written.
     #[cold]

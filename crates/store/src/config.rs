@@ -91,6 +91,8 @@ pub struct ServerOptions {
     pub slowlog_slower_than_us: i64,
     /// Entries of the slow log.
     pub slowlog_max_len: i64,
+    /// The maximum number of keys of which it is known which clients have read them; 0: no limit.
+    pub tracking_table_max_keys: i64,
     /// Milliseconds from which an event is kept for LATENCY; 0: none is.
     pub latency_threshold_ms: i64,
     /// Whether the duration of every command is recorded in a histogram.
@@ -273,6 +275,7 @@ impl Default for ServerOptions {
             lua_auto_async: true,
             slowlog_slower_than_us: 10_000,
             slowlog_max_len: 128,
+            tracking_table_max_keys: crate::tracking::KEYS_MAX as i64,
             latency_threshold_ms: 0,
             latency_tracking: true,
             latency_percentiles: vec![50.0, 99.0, 99.9],

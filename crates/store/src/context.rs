@@ -7,6 +7,7 @@
 mod ending;
 mod expired;
 mod recording;
+mod tracked;
 
 use std::any::Any;
 use std::collections::VecDeque;
@@ -516,8 +517,8 @@ impl<'p> Ctx<'p> {
         if let Some(stripe) = self.locks.get_mut(usize::from(place.lock)) {
             stripe.touch(self.words[place.word as usize]);
         }
-        if self.inner.notifier.wants(class) {
-            self.say(class, name, place);
+        if self.inner.notifier.concerns(class) {
+            self.tell_change(index, class, name);
         }
     }
 
@@ -547,6 +548,9 @@ impl<'p> Ctx<'p> {
         if let Some(stripe) = self.locks.get_mut(usize::from(place.lock)) {
             stripe.touch(self.words[place.word as usize]);
         }
+        if self.inner.notifier.is_tracked() {
+            self.forget_readers(index, self.cause());
+        }
     }
 
     /// Publishes a message; returns the number of clients that it reaches. In a section it is sent at the end.
@@ -563,6 +567,9 @@ impl<'p> Ctx<'p> {
 
     /// Unlocks all stripes; no key can be used after that. In a transaction of few keys they stay locked.
     pub(crate) fn unlock(&mut self) {
+        if self.now.behalf.tracks {
+            self.remember_reader();
+        }
         if !self.keeps_locks {
             self.let_go();
         }

@@ -1,4 +1,4 @@
-//! Effects of a command outside the keyspace: keyspace events and messages.
+//! Effects of a command outside the keyspace: keyspace events, messages, and what clients that track keys are told.
 //!
 //! They are emitted after the stripes are unlocked. Those of a section (a transaction, a script) are collected and
 //! emitted in order at its end, before its holds are released, so that a half-finished section is invisible. A
@@ -13,6 +13,7 @@ use crate::notify::Event;
 use crate::pubsub::Kind;
 use crate::record::Unit;
 use crate::thread::assert_none_locked;
+use crate::tracking::{Cause, Changed};
 
 /// An effect outside the keyspace.
 pub(crate) enum Effect {
@@ -20,6 +21,10 @@ pub(crate) enum Effect {
     Event(Event),
     /// A message that was published.
     Message { kind: Kind, channel: Box<[u8]>, message: Box<[u8]> },
+    /// A changed key of which clients are told that track it.
+    Changed(Box<Changed>),
+    /// All keys have changed for clients that track some.
+    Flushed,
     /// Changes of keys, to be recorded as one unit before the keys are released.
     Change(Box<Unit>),
     /// Anything else.
@@ -29,7 +34,12 @@ pub(crate) enum Effect {
 impl Effect {
     /// Returns whether it is neither an event nor a message.
     pub(crate) fn is_deferred(&self) -> bool {
-        matches!(self, Effect::Other(_) | Effect::Change(_))
+        !matches!(self, Effect::Event(_) | Effect::Message { .. })
+    }
+
+    /// Returns whether it is about keys that clients track.
+    pub(crate) fn is_of_tracking(&self) -> bool {
+        matches!(self, Effect::Changed(_) | Effect::Flushed)
     }
 }
 
@@ -55,6 +65,23 @@ impl Inner {
         }
     }
 
+    /// Returns what tells clients of a key that has expired or is evicted. The caller has its stripe locked.
+    pub(crate) fn lose_tracked(&self, hash: u64, key: &[u8]) -> Option<Effect> {
+        if !self.notifier.is_tracked() {
+            return None;
+        }
+        self.tracking.change(hash, key, Cause::Store).map(Effect::Changed)
+    }
+
+    /// Forgets what clients have read, because databases were replaced, and returns what tells them.
+    pub(crate) fn forget_tracked(&self) -> Option<Effect> {
+        if !self.notifier.is_tracked() {
+            return None;
+        }
+        self.free_rows(self.tracking.forget_all());
+        Some(Effect::Flushed)
+    }
+
     /// Records that a key has expired and was removed. The caller has locked its stripe.
     pub(crate) fn record_expired(&self, db: u32, key: &[u8]) {
         if self.record.is_on() {
@@ -65,6 +92,7 @@ impl Inner {
     /// Emits effects. The caller has no stripe locked.
     pub(crate) fn emit(&self, effects: impl IntoIterator<Item = Effect>) {
         assert_none_locked();
+        let mut is_tracked = false;
         for effect in effects {
             match effect {
                 // Who has several of them records them before, as one.
@@ -75,10 +103,19 @@ impl Inner {
                 Effect::Message { kind, channel, message } => {
                     self.pubsub.publish(kind, &channel, &message);
                 }
+                Effect::Changed(changed) => {
+                    self.tracking.tell(&changed);
+                    is_tracked = true;
+                }
+                Effect::Flushed => self.tracking.tell_all(),
                 Effect::Other(effect) => effect(),
             }
         }
+        if is_tracked {
+            self.tracking.end_emission();
+        }
     }
+
     /// Publishes an event. The caller has no stripe locked.
     fn publish_event(&self, event: &Event) {
         let (by_key, by_event) = self.notifier.targets();

@@ -125,7 +125,7 @@ impl Store {
                     let mut reply = ReplyBuilder::new();
                     plan.turn_to(index, &mut ctx, words, db);
                     handle(&mut ctx, &mut reply);
-                    ctx.record(|| spec.recorded());
+                    ctx.conclude(|| spec.recorded());
                     reply.finish()
                 }));
                 replies.push(reply.unwrap_or_else(|_| Reply::Error(FAILED.into())));

@@ -288,6 +288,7 @@ impl Inner {
     fn evict_this(&self, candidate: Candidate, policy: Policy) -> bool {
         let Candidate { hash, stamp: seen, db: index, .. } = candidate;
         let mut told = None;
+        let changed;
         {
             let pass = self.gate.enter();
             let Some(db) = self.keyspace.db(&pass, index) else { return false };
@@ -307,6 +308,7 @@ impl Inner {
                 watched.touch(entry.key());
             }
             self.record_expired(index, stripe.table.entry(slot).key());
+            changed = self.lose_tracked(hash, stripe.table.entry(slot).key());
             let garbage = stripe.remove(slot);
             let ready: VecDeque<ReadyKey> = stripe.take_ready().collect();
             drop(locked);
@@ -317,7 +319,7 @@ impl Inner {
             }
         }
         self.memory.evicted.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
-        self.emit(told);
+        self.emit(changed.into_iter().chain(told));
         true
     }
 }

@@ -348,7 +348,7 @@ impl Inner {
             return Attempted::Held;
         }
         handle(&mut ctx, out);
-        ctx.record(|| spec.recorded());
+        ctx.conclude(|| spec.recorded());
         if ctx.locks.any(|stripe| stripe.waits.is_some()) || ctx.pending != Pending::Nothing {
             return self.after_handler(ctx, spec, who);
         }
@@ -388,7 +388,7 @@ impl Inner {
         let mut ctx = self.context(pass, words, db, who);
         self.lock_keys(&mut ctx, spec, who.hash);
         work(&mut ctx);
-        ctx.record(|| spec.recorded());
+        ctx.conclude(|| spec.recorded());
         self.keyspace.wake(ctx.locks.iter_mut().filter_map(|stripe| stripe.waits.as_deref_mut()));
         ctx.finish();
     }
@@ -453,10 +453,11 @@ impl Inner {
 
     /// Locks the stripes of all keys, in order.
     #[inline(always)]
-    fn lock_keys(&self, ctx: &mut Ctx<'_>, spec: &CommandSpec, hash: Option<u64>) {
-        // A waiter needs its stripes even if nothing was ever written to their database.
+    fn lock_keys<'p>(&self, ctx: &mut Ctx<'p>, spec: &CommandSpec, hash: Option<u64>) {
+        // A waiter needs its stripes even if nothing was ever written to their database, and so does a client that
+        // remembers which keys it has found missing.
         let waits = spec.blocking.is_some_and(|blocking| blocking.leaves_waiters(ctx));
-        let writes = spec.flags.has(Flags::WRITE) || waits;
+        let writes = spec.flags.has(Flags::WRITE) || waits || ctx.now.behalf.tracks;
         if let Some(first) = spec.keys.single(ctx.words.len()) {
             let hash = match hash {
                 Some(hash) => hash,

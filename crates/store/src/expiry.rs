@@ -77,6 +77,7 @@ fn tick_for(inner: &Inner, budget: Duration) {
     if inner.loading.is_on() {
         return sluicegate_data::pages::settle();
     }
+    inner.tracking.tick();
     let is_aside = inner.sweeper.is_aside.load(Ordering::SeqCst);
     let is_done = work(inner, is_aside, || start.elapsed() >= budget);
     if !is_done && !is_aside {
@@ -193,6 +194,7 @@ fn sweep(inner: &Inner, index: u32, first: usize, now_ms: i64, is_over: impl Fn(
                     break;
                 };
                 let tell = |class, name, key: &[u8]| {
+                    effects.extend(inner.lose_tracked(inner.keyspace.hasher.hash(key), key));
                     if inner.notifier.wants(class) {
                         effects.push(Effect::Event(Event { name, db: index, key: key.into() }));
                     }

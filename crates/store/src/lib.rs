@@ -74,6 +74,7 @@ mod stats;
 mod stripe;
 mod syntax;
 mod thread;
+mod tracking;
 mod transaction;
 mod turn;
 mod turnstile;
@@ -180,6 +181,7 @@ pub(crate) struct Inner {
     pub(crate) notifier: notify::Notifier,
     pub(crate) memory: Arc<memory::Memory>,
     pub(crate) pubsub: pubsub::PubSub,
+    pub(crate) tracking: tracking::Tracking,
     pub(crate) aside: aside::Aside,
     /// The users.
     pub(crate) acl: acl::Acl,
@@ -222,15 +224,18 @@ impl Store {
         let record = Arc::new(record::Record::new(loading.clone()));
         let replication = Arc::new(replication::Replication::new(memory.clone()));
         let outlets = Arc::new(record::outlets::Outlets::new(record.clone(), replication.clone()));
+        let keyspace = keyspace::Keyspace::new(
+            options.databases.max(1),
+            stripe_bits,
+            memory.clone(),
+            options.clock.clone(),
+            Arc::new(snapshot::Snapshots::new(loading.clone())),
+        );
+        let tracking = tracking::Tracking::new(keyspace.hasher.clone(), stripe_bits, memory.clone());
         Store(Arc::new_cyclic(|this| Inner {
             rows: &commands::ROWS,
-            keyspace: keyspace::Keyspace::new(
-                options.databases.max(1),
-                stripe_bits,
-                memory.clone(),
-                options.clock.clone(),
-                Arc::new(snapshot::Snapshots::new(loading.clone())),
-            ),
+            keyspace,
+            tracking,
             clock: options.clock,
             limits: sluicegate_data::object::limits::Limits::new(),
             gate: gate::Gate::new(options.overtaken_for),

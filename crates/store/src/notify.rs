@@ -35,6 +35,9 @@ pub(crate) enum Class {
     New = 1 << 14,
 }
 
+/// Clients track keys, so every change concerns them; a bit that no class has.
+const TRACKED: u32 = 1 << 31;
+
 const KEYSPACE: u32 = 1 << 0;
 const KEYEVENT: u32 = 1 << 1;
 
@@ -98,7 +101,29 @@ impl Notifier {
     /// Chooses the classes, and whether events are published by key, by event, or both; neither means none.
     pub(crate) fn set_classes(&self, classes: u32) {
         let said = if classes & (KEYSPACE | KEYEVENT) == 0 { 0 } else { classes };
-        self.classes.store(said, Ordering::Relaxed);
+        let keep_tracked = |before: u32| Some(before & TRACKED | said);
+        let _ = self.classes.fetch_update(Ordering::Relaxed, Ordering::Relaxed, keep_tracked);
+    }
+
+    /// Sets whether clients track keys.
+    pub(crate) fn set_tracked(&self, is_tracked: bool) {
+        match is_tracked {
+            true => self.classes.fetch_or(TRACKED, Ordering::SeqCst),
+            false => self.classes.fetch_and(!TRACKED, Ordering::SeqCst),
+        };
+    }
+
+    /// Returns whether clients track keys. Under the lock of a key, or if it is held: whether a client does that may have
+    /// read the key.
+    #[inline]
+    pub(crate) fn is_tracked(&self) -> bool {
+        self.classes.load(Ordering::Relaxed) & TRACKED != 0
+    }
+
+    /// Returns whether a change with an event of this class has to be told: the class is enabled, or clients track keys.
+    #[inline]
+    pub(crate) fn concerns(&self, class: Class) -> bool {
+        self.classes.load(Ordering::Relaxed) & (class as u32 | TRACKED) != 0
     }
 
     /// Returns whether events of this class are enabled.

@@ -100,6 +100,22 @@ impl Outbox {
         inside.clear();
     }
 
+    /// Puts messages that were moved out before all others.
+    pub(crate) fn put_back(&self, messages: Vec<u8>) {
+        let mut inside = self.inside.lock();
+        if inside.given_up || messages.is_empty() {
+            return;
+        }
+        inside.len += messages.len();
+        inside.room += messages.capacity();
+        let moved = messages.len();
+        inside.blocks.push_front(messages);
+        let _ =
+            self.unsent.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |unsent| Some(unsent.saturating_sub(moved)));
+        inside.count();
+        self.filled.store(true, Ordering::Release);
+    }
+
     /// Moves all messages to the end of `output`.
     pub(crate) fn drain(&self, output: &mut Vec<u8>) {
         self.drain_some(usize::MAX, output);

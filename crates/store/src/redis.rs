@@ -51,13 +51,10 @@ zunionstore";
 const DEBUGGER: &str = "there is no debugger of scripts; redis.log writes to the log, and SCRIPT PS shows what runs";
 const CLUSTER: &str = "the store is one node that has every slot";
 const MODULES: &str = "modules are not supported";
-const TRACKING: &str = "client tracking is not available yet";
 const INTERNAL: &str = "Redis has it for itself alone";
 
 /// The reasons for missing commands, by the prefix of their names; the first match applies.
 const REASONS: &[(&str, &str)] = &[
-    ("client|caching", TRACKING),
-    ("client|tracking", TRACKING),
     ("cluster|", CLUSTER),
     ("migrate", CLUSTER),
     ("module", MODULES),
@@ -150,10 +147,6 @@ mod tests {
             assert_eq!(said.as_deref(), expected);
         };
         check("script DEBUG", Some(&format!("ERR unknown subcommand 'DEBUG' of SCRIPT: {DEBUGGER}")));
-        check(
-            "client TRACKING",
-            Some("ERR unknown subcommand 'TRACKING' of CLIENT: client tracking is not available yet"),
-        );
         check("xnone", None);
         check("script|debug", None);
         check("client|tracking", None);

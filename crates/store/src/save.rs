@@ -495,6 +495,7 @@ impl Inner {
         let (closed, ticket) = self.close_for_cut();
         (0..self.keyspace.databases()).for_each(|db| self.keyspace.flush(&closed, db));
         self.scripts.libraries.flush();
+        self.emit(self.forget_tracked());
         self.open_after_cut(closed, ticket);
     }
 

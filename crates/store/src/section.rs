@@ -305,6 +305,11 @@ impl Section {
         self.behalf = behalf;
     }
 
+    /// Returns on whose behalf its commands run.
+    pub(crate) fn behalf(&self) -> Behalf {
+        self.behalf
+    }
+
     /// Returns whether a script runs its commands.
     fn is_of_script(&self) -> bool {
         self.more != More::AsCommand
@@ -394,7 +399,8 @@ impl Section {
     /// Ends the section without publishing anything, because it has written nothing. Returns the keys that it had
     /// acquired after its start.
     pub(crate) fn give_up(mut self) -> Vec<(u32, Box<[u8]>, Mode)> {
-        self.effects.clear();
+        // A key may have been found expired, though.
+        self.effects.retain(Effect::is_of_tracking);
         let taken = self.extra.iter().map(|held| (held.db, held.key[..].into(), held.mode)).collect();
         self.finish();
         taken
@@ -518,8 +524,11 @@ impl Section {
             Handler::Keyspace(handle) => handle,
             Handler::Global(handle) if self.everything => {
                 let closed = self.inner.gate.close_beside_tickets();
-                if handle(&self.inner.keyspace, &closed, words, db, out) && self.inner.record.is_on() {
-                    self.effects.push(Effect::Change(Unit::of(db, words)));
+                if handle(&self.inner.keyspace, &closed, words, db, out) {
+                    self.effects.extend(self.inner.forget_tracked());
+                    if self.inner.record.is_on() {
+                        self.effects.push(Effect::Change(Unit::of(db, words)));
+                    }
                 }
                 drop(closed);
                 let woken = self.inner.keyspace.take_woken();
@@ -552,7 +561,7 @@ impl Section {
                 prepare(ctx);
             }
             handle(ctx, out);
-            ctx.record(|| spec.recorded());
+            ctx.conclude(|| spec.recorded());
         })
     }
 
@@ -630,7 +639,7 @@ impl Section {
             ctx.collected = Some(&collecting.collected);
             ctx.of_script = of_script;
             let result = work(&mut ctx);
-            ctx.record(|| spec.recorded());
+            ctx.conclude(|| spec.recorded());
             let ready = ctx.take_ready_pins();
             ctx.finish();
             (result, ready)

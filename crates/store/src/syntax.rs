@@ -37,6 +37,7 @@ bzmpop timeout:d numkeys:i key:k... where=<MIN|MAX> [COUNT count:i]
 bzpopmax key:k... timeout:d
 bzpopmin key:k... timeout:d
 cl.throttle key:k max_burst:i count:i period:i [quantity:i]
+client|caching mode=<YES|NO>
 client|kill filter=<ip:port|new-format=<[ID client-id:i]|[TYPE \
     normal_master_slave_pubsub=<NORMAL|MASTER|SLAVE|REPLICA|PUBSUB>]|[USER username]|[ADDR ip:port]|[LADDR \
     ip:port]|[SKIPME yes/no]|[MAXAGE maxage:i]>...>
@@ -47,6 +48,7 @@ client|pause timeout:i [mode=<WRITE|ALL>]
 client|reply on_off_skip=<ON|OFF|SKIP>
 client|setinfo attr=<LIB-NAME libname|LIB-VER libver>
 client|setname connection-name
+client|tracking status=<ON|OFF> [REDIRECT client-id:i] [PREFIX prefix+...] [BCAST] [OPTIN] [OPTOUT] [NOLOOP]
 client|unblock client-id:i [timeout_error=<TIMEOUT|ERROR>]
 cluster|count-failure-reports node-id
 cluster|countkeysinslot slot:i

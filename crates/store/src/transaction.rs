@@ -718,8 +718,11 @@ impl Exec {
         match (alone, &mut self.turn) {
             (Some((closed, collected)), _) => match spec.handler {
                 Handler::Global(handle) => {
-                    if handle(&inner.keyspace, closed, &words, db, out) && inner.record.is_on() {
-                        collected.borrow_mut().push(Effect::Change(Unit::of(db, &words)));
+                    if handle(&inner.keyspace, closed, &words, db, out) {
+                        collected.borrow_mut().extend(inner.forget_tracked());
+                        if inner.record.is_on() {
+                            collected.borrow_mut().push(Effect::Change(Unit::of(db, &words)));
+                        }
                     }
                 }
                 Handler::Keyspace(_) => {

@@ -54,7 +54,12 @@ impl Keys for Section {
         words: &[&[u8]],
         out: &mut dyn ReplySink,
     ) -> Result<(), SectionError> {
-        self.execute_resolved(spec, db, words, out)
+        // As in Redis, a client that tracks keys is told of changes of those that it has named.
+        let behalf = self.behalf();
+        self.set_behalf(behalf.untracked());
+        let executed = self.execute_resolved(spec, db, words, out);
+        self.set_behalf(behalf);
+        executed
     }
 
     fn see(
@@ -97,11 +102,26 @@ impl Alone<'_> {
     pub(crate) fn execute(&mut self, spec: &'static CommandSpec, db: u32, words: &[&[u8]], out: &mut dyn ReplySink) {
         let carried_out = match spec.leads(words) {
             Some(others) => (others.run)(self, db, words, out),
-            None => self.read(spec, db, words, out),
+            None => self.attempt(self.who(), spec, db, words, out),
         };
         if let Err(refused) = carried_out {
             out.error(&refused.to_string());
         }
+    }
+
+    fn attempt(
+        &self,
+        who: Who<'_>,
+        spec: &'static CommandSpec,
+        db: u32,
+        words: &[&[u8]],
+        out: &mut dyn ReplySink,
+    ) -> Result<(), SectionError> {
+        let Handler::Keyspace(handle) = spec.handler else { return Err(SectionError::NotAllowed) };
+        let pass = self.closed.pass();
+        let attempted = self.inner.attempt(&pass, spec, handle, words, db, who, out, None);
+        debug_assert!(matches!(attempted, Attempted::Done), "a hold behind a closed gate");
+        Ok(())
     }
 }
 
@@ -121,11 +141,7 @@ impl Keys for Alone<'_> {
         words: &[&[u8]],
         out: &mut dyn ReplySink,
     ) -> Result<(), SectionError> {
-        let Handler::Keyspace(handle) = spec.handler else { return Err(SectionError::NotAllowed) };
-        let pass = self.closed.pass();
-        let attempted = self.inner.attempt(&pass, spec, handle, words, db, self.who(), out, None);
-        debug_assert!(matches!(attempted, Attempted::Done), "a hold behind a closed gate");
-        Ok(())
+        self.attempt(Who { behalf: self.behalf.untracked(), ..self.who() }, spec, db, words, out)
     }
 
     fn see(

@@ -196,7 +196,7 @@ impl Inner {
                 prepare(&mut ctx);
             }
             handle(&mut ctx, out);
-            ctx.record(|| spec.recorded());
+            ctx.conclude(|| spec.recorded());
             ready = ctx.take_ready_pins();
             ctx.finish();
         });

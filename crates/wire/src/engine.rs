@@ -207,6 +207,8 @@ pub struct Figures {
     pub evicted: u64,
     /// What users were denied so far: logins, commands, keys, channels.
     pub denied: [u64; 4],
+    /// What is known of clients that track keys: these clients, keys, readers of all keys, prefixes.
+    pub tracking: [u64; 4],
     /// What the store has on the disk; [`None`] if it has no directory.
     pub disk: Option<Disk>,
     /// Its masters and replicas; [`None`] if it has neither.

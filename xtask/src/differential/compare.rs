@@ -243,6 +243,30 @@ const BY_DESIGN: &[(&str, &str)] = &[
         "have no child process: `total_forks` and `current_cow_size` are of this process, nothing can be killed, and a base file \
          is always an RDB file, whatever `aof-use-rdb-preamble` says",
     ),
+    (
+        "SWAPDB",
+        "tells clients that track keys that all keys have changed, as FLUSHALL does; Redis tells them nothing, and their caches \
+         keep the values of the other database",
+    ),
+    (
+        "messages of CLIENT TRACKING to the client that runs a command",
+        "follow its reply, whichever client the keys were read by; redis-server 7.0 puts those redirected to it before the reply \
+         or inside that of EXEC. Keys that are evicted to make room for the command are told after its reply, too, and a command \
+         that needs no memory evicts none",
+    ),
+    (
+        "a client that waits in XREAD and tracks keys",
+        "may get its reply before the message of the change that ended its wait",
+    ),
+    (
+        "prefixes of CLIENT TRACKING of which the second and a later one overlap",
+        "are refused; Redis reports the error, tracks them, and replies a second time",
+    ),
+    (
+        "CLIENT TRACKING of a client that is gone",
+        "its readings are forgotten before a key is known to be read by more than 64 clients, and all of them with the last client \
+         that has tracked; Redis keeps them until the keys change",
+    ),
     ("parameters that CONFIG GET shows only by their whole name", "belong to Redis's own tests, and do not exist here"),
     ("Lua tables traversed by `pairs` and cmsgpack", "have another order, which Lua does not define"),
     (
@@ -631,7 +655,7 @@ Not compared:
         page += "\nNot sent:\n\n";
         NOT_SENT.iter().for_each(|(what, why)| page += &format!("- {what}: {why}\n"));
         page += "
-The suites of Redis 7.2 and Valkey 8.0, apart from replication, tracking and modules,
+The suites of Redis 7.2 and Valkey 8.0, apart from replication and modules,
 have further expectations that this store does not meet by design:
 
 ";

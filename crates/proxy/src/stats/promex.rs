@@ -336,6 +336,10 @@ const STORES: &[NamedMetric<Figures>] = &[
     ("acl_denied_channels_total", C, "Commands that users were denied because of a channel since the start", |f| {
         f.denied[3]
     }),
+    ("tracking_clients", G, "Clients that are told of changes of keys (CLIENT TRACKING)", |f| f.tracking[0]),
+    ("tracking_keys", G, "Keys of which it is known which clients have read them", |f| f.tracking[1]),
+    ("tracking_items", G, "Readers of all these keys", |f| f.tracking[2]),
+    ("tracking_prefixes", G, "Prefixes of clients that are told of all changes", |f| f.tracking[3]),
 ];
 
 /// The metrics of stores with a directory.

@@ -303,6 +303,49 @@ fn a_choice_may_wait_for_an_engine() {
     assert!(!hits.starts_with("0 "), "{shown}");
 }
 
+/// The cache of a section is kept true by a store as by Redis.
+#[test]
+fn a_store_tells_the_cache_of_a_section_what_has_changed() {
+    let (data, gate) = (Listening::new(), Listening::new());
+    let _store = Sluicegate::start(BINARY, &format!("store data\n    bind \"{}\"\n", data.word()), &[&data]);
+    let mut own = Client::connect(&data.address());
+    let text = format!(
+        "global\n    stats socket @DIR@/stats level admin\nredis data\n{PATIENT}    server one {}\n    client-cache 1m\n\
+         defaults\n    mode http\n    timeout client 30s\n    timeout server 30s\n    timeout connect 5s\n\
+         frontend front\n    bind \"{}\"\n    \
+         http-request return status 200 content-type text/plain lf-string \"%[path,store_get(data)]\"\n",
+        data.address(),
+        gate.word()
+    );
+    let server = Sluicegate::start(BINARY, &text, &[&gate]);
+    let mut client = Client::connect(&gate.address());
+    let figures = |server: &Sluicegate| {
+        let shown = Sluicegate::stats(&server.directory().join("stats"), "show engines data");
+        shown.lines().find_map(|line| line.strip_prefix("cache: ").map(str::to_owned)).expect("a line of the cache")
+    };
+    // The first reply may precede the connection's tracking, and is then not cached.
+    wait_for("a cached value", || {
+        client.get("/a");
+        (!figures(&server).starts_with("hits=0 ")).then_some(())
+    });
+    for number in 0..20 {
+        let value = format!("value {number}");
+        match number % 4 {
+            0 => own.ask(&["SET", "/a", &value]),
+            1 => own.ask(&["EVAL", "return redis.call('set',KEYS[1],ARGV[1])", "1", "/a", &value]),
+            2 => own.ask(&["MSET", "/a", &value, "/b", &value]),
+            _ => own.ask(&["RENAME", "/b", "/a"]),
+        };
+        let expected = if number % 4 == 3 { format!("value {}", number - 1) } else { value };
+        wait_for("the new value", || (client.get("/a").text() == expected).then_some(()));
+        assert_eq!(client.get("/a").text(), expected);
+    }
+    own.ask(&["FLUSHALL"]);
+    wait_for("nothing", || client.get("/a").text().is_empty().then_some(()));
+    assert!(own.ask(&["INFO", "clients"]).contains("\r\ntracking_clients:1\r\n"));
+    assert!(own.ask(&["CLIENT", "LIST"]).contains(" flags=t "));
+}
+
 #[test]
 fn a_listener_whose_connection_ended_is_told_that_it_may_have_missed_something() {
     let engine = RedisServer::start(&[]);

@@ -462,6 +462,13 @@ pub static PARAMETERS: &[Parameter] = &[
         docs: "Seconds after which an idle client is disconnected; 0 for never.",
         field: Field::Integer(|options| &mut options.timeout_s, 0, i32::MAX as u32),
     },
+    Parameter {
+        name: "tracking-table-max-keys",
+        live: true,
+        docs: "Maximum number of keys of which it is known which clients with CLIENT TRACKING have read them; beyond it \
+         these clients are told to forget some. 0: unlimited.",
+        field: Field::Signed(|options| &mut options.tracking_table_max_keys, 0, i64::MAX),
+    },
     limit(
         "zset-max-listpack-entries",
         |o| &mut o.limits[5],

@@ -430,7 +430,6 @@ const fn firm(name: &'static str, default: &'static str, form: Form, why: &'stat
 }
 
 const CLUSTER: &str = "the store is one node that has every slot";
-const TRACKING: &str = "client tracking is not available yet";
 const EXPIRY: &str = "expiry adapts by itself";
 const FREEING: &str = "large values are always freed outside the locks";
 const DEFRAG: &str = "the allocator here does not fragment that way";
@@ -536,7 +535,6 @@ pub static IDLE: &[Idle] = &[
         Number(1, i32::MAX as i64),
         "the worst of every sixteen keys is evicted; there is nothing to choose",
     ),
-    idle("tracking-table-max-keys", "1000000", LONG, TRACKING),
     idle("lazyfree-lazy-eviction", "no", Switch, FREEING),
     idle("lazyfree-lazy-expire", "no", Switch, FREEING),
     idle("lazyfree-lazy-server-del", "no", Switch, FREEING),

@@ -6,6 +6,7 @@ use sluicegate_data::table::Slot;
 use super::Ctx;
 use crate::notify::Class;
 use crate::record::removal_of;
+use crate::tracking::Cause;
 
 /// The maximum number of expired fields that a command removes, in addition to those that it names.
 const EXPIRED_MAX: usize = 128;
@@ -60,6 +61,9 @@ impl Ctx<'_> {
     #[cold]
     pub(super) fn record_expired(&mut self, index: usize) {
         let place = self.places[index];
+        if self.inner.notifier.is_tracked() {
+            self.forget_readers(index, Cause::Within(self.now.behalf));
+        }
         self.record_apart(place.db, &[b"DEL", self.words[place.word as usize]]);
     }
 

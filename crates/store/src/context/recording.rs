@@ -98,10 +98,20 @@ impl Ctx<'_> {
         }
     }
 
+    /// Ends the work of a handler: records the command if it has changed a key, and that its client has read keys. Called
+    /// before its locks, or its holds, are released.
+    #[inline]
+    pub(crate) fn conclude(&mut self, records: impl FnOnce() -> Option<Records>) {
+        if self.now.behalf.tracks {
+            self.remember_reader();
+        }
+        self.record(records);
+    }
+
     /// Records the command, of which `records` tells what is recorded, if it has changed a key. Called before its locks, or
     /// its holds, are released.
     #[inline]
-    pub(crate) fn record(&mut self, records: impl FnOnce() -> Option<Records>) {
+    fn record(&mut self, records: impl FnOnce() -> Option<Records>) {
         if self.changed != 0 {
             match self.records() {
                 true => self.record_changes(records()),

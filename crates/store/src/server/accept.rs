@@ -238,7 +238,8 @@ impl Worker {
             return;
         }
         self.live.set(self.live.get() + 1);
-        let connection = Connection::new(self.clone(), stream, exit, client, Session::new(user.clone(), authenticated));
+        let connection =
+            Connection::new(self.clone(), stream, exit, client, Session::new(id, user.clone(), authenticated));
         tokio::task::spawn_local(connection.run());
     }
 }

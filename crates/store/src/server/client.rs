@@ -23,6 +23,7 @@ use crate::memory::{Account, Memory, Share};
 use crate::outbox::OutputLimit;
 use crate::outbox::{Outbox, Put};
 use crate::replication::replica::Replica;
+use crate::tracking::{Modes, Tracks};
 use crate::waiter::Waiter;
 use crate::watch::Mark;
 
@@ -59,6 +60,8 @@ pub(super) struct Client {
     replica_wait: AtomicU8,
     killed: AtomicBool,
     is_monitor: AtomicBool,
+    /// Its tracking, once it has tracked keys.
+    pub tracks: OnceLock<Box<Tracks>>,
     waker: Mutex<Option<Waker>>,
 }
 
@@ -122,7 +125,7 @@ impl Activity {
         self.db = session.db;
         self.protocol = session.protocol;
         self.no_evict = session.no_evict;
-        self.no_touch = session.no_touch;
+        self.no_touch = session.behalf.is_traceless;
         (self.queued, self.watch) = session.transaction();
         self.watched = session.rare.watching.as_ref().map_or(0, |watching| watching.keys.len());
     }
@@ -185,6 +188,7 @@ impl Client {
             replica_wait: AtomicU8::new(ReplicaWait::None as u8),
             killed: AtomicBool::new(false),
             is_monitor: AtomicBool::new(false),
+            tracks: OnceLock::new(),
             waker: Mutex::new(None),
         }
     }
@@ -194,6 +198,11 @@ impl Client {
         self.killed.store(true, Ordering::Release);
         self.outbox.give_up();
         self.wake();
+    }
+
+    /// Marks the client as gone: its connection is closed.
+    pub fn leave(&self) {
+        self.killed.store(true, Ordering::Release);
     }
 
     /// Ends the wait of a blocking command, as its timeout does or with an error; false if there is none.
@@ -291,12 +300,20 @@ impl Client {
         let activity = self.activity.lock().clone();
         let mut flags = String::new();
         let [channels, patterns, shards] = self.listening.counts();
+        let modes = self.tracks.get().map(|tracks| tracks.modes()).unwrap_or_default();
+        let redirection = match self.tracks.get() {
+            Some(tracks) if modes.has(Modes::ON) => tracks.redirection() as i64,
+            _ => -1,
+        };
         for (set, letter) in [
             (self.listening.is_any(), 'P'),
             (activity.queued.is_some(), 'x'),
             (self.replica.get().is_some(), 'S'),
             (self.is_monitor(), 'O'),
             (activity.is_blocked, 'b'),
+            (modes.has(Modes::ON), 't'),
+            (modes.has(Modes::BROKEN), 'R'),
+            (modes.has(Modes::BCAST), 'B'),
             (activity.watch.as_ref().is_some_and(|mark| mark.is_dirty()), 'd'),
             (activity.closes, 'c'),
             (self.is_killed(), 'A'),
@@ -322,7 +339,7 @@ impl Client {
             "id={} addr={} laddr={} fd={} name={} age={} idle={} flags={flags} db={} sub={channels} psub={patterns} \
              ssub={shards} multi={} watch={} qbuf={} qbuf-free={} argv-mem={} multi-mem={} rbs={} rbp={} obl={} oll={} \
              omem={} tot-mem={} events=r cmd={} \
-             user={} redir=-1 resp={} lib-name={} lib-ver={}{why}",
+             user={} redir={redirection} resp={} lib-name={} lib-ver={}{why}",
             self.id,
             self.address,
             self.local,

@@ -192,6 +192,7 @@ pub(super) fn reply(context: &mut Context<'_>, args: &[&[u8]], out: &mut ReplyWr
         b"skip" => session.replies = Replies::SkipNext,
         _ => out.error(SYNTAX),
     }
+    session.note_afterwork();
     Outcome::Done
 }
 
@@ -204,7 +205,7 @@ pub(super) fn no_evict(context: &mut Context<'_>, args: &[&[u8]], out: &mut Repl
 
 /// `CLIENT NO-TOUCH ON|OFF`: whether commands of this connection do not change LRU and LFU data.
 pub(super) fn no_touch(context: &mut Context<'_>, args: &[&[u8]], out: &mut ReplyWriter<'_>) -> Outcome {
-    switch(&mut context.session.no_touch, args[2], out)
+    switch(&mut context.session.behalf.is_traceless, args[2], out)
 }
 
 fn switch(flag: &mut bool, word: &[u8], out: &mut ReplyWriter<'_>) -> Outcome {
@@ -214,25 +215,6 @@ fn switch(flag: &mut bool, word: &[u8], out: &mut ReplyWriter<'_>) -> Outcome {
         _ => return fail(SYNTAX, out),
     };
     done(out)
-}
-
-/// `CLIENT GETREDIR`: tracking is not supported.
-pub(super) fn getredir(_: &mut Context<'_>, _: &[&[u8]], out: &mut ReplyWriter<'_>) -> Outcome {
-    out.integer(-1);
-    Outcome::Done
-}
-
-/// `CLIENT TRACKINGINFO`: tracking is not supported.
-pub(super) fn trackinginfo(_: &mut Context<'_>, _: &[&[u8]], out: &mut ReplyWriter<'_>) -> Outcome {
-    out.map(3);
-    out.bulk(b"flags");
-    out.set(1);
-    out.bulk(b"off");
-    out.bulk(b"redirect");
-    out.integer(-1);
-    out.bulk(b"prefixes");
-    out.array(0);
-    Outcome::Done
 }
 
 /// `CLIENT PAUSE milliseconds [WRITE|ALL]`.

@@ -26,6 +26,7 @@ use super::batch::{Exit, State};
 use super::client::Client;
 use super::dispatch::{Buffers, Context, Outcome, Replies, Session};
 use super::multi;
+use super::tracking;
 use super::workspace::{READ_SIZE_MAX, Workspace};
 use crate::config::ServerOptions;
 use crate::memory::Share;
@@ -271,11 +272,19 @@ impl Connection {
         let Some(mut workspace) = self.workspace.take() else { return false };
         let goes_on = loop {
             let options = self.worker.options();
+            let tracking = &self.worker.server.store.0.tracking;
+            let broadcasts = tracking.begin_turn();
             let step = {
                 // What it records is committed before the replies are sent.
                 let _commits = self.worker.server.store.0.loading.holds_replies().then(Commits::new);
                 self.step(&mut workspace, &options)
             };
+            if broadcasts {
+                self.worker.server.store.0.tracking.end_turn();
+                if self.has_messages() && matches!(step, Step::Drained | Step::Share | Step::Close) {
+                    self.client.outbox.drain(&mut workspace.output);
+                }
+            }
             let memory = &self.worker.server.store.0.memory;
             workspace.count(memory);
             if memory.watches_clients() && memory.has_clients_excess() {
@@ -695,7 +704,10 @@ impl Connection {
                 // The waker of the connection is registered below.
                 Poll::Pending => {
                     self.client.register(cx.waker());
-                    if self.has_messages() { Poll::Ready(None) } else { Poll::Pending }
+                    // A message about a key that the command has read must follow its reply. Scripts and held keys end
+                    // soon; a command that waits for an element is treated above.
+                    let sends = self.has_messages() && !self.session.tracks_keys();
+                    if sends { Poll::Ready(None) } else { Poll::Pending }
                 }
             });
             let (bytes, worked) = self.unless_killed(Box::pin(came)).await?;
@@ -765,7 +777,15 @@ impl Connection {
                 Came::Reply(bytes) => break Some(bytes),
                 Came::End => break None,
                 Came::Messages => {
-                    self.client.outbox.drain_some(WRITE_SHARE, &mut workspace.output);
+                    let mut messages = Vec::new();
+                    self.client.outbox.drain_some(WRITE_SHARE, &mut messages);
+                    let ready = poll_fn(|cx| Poll::Ready(pin!(&mut parked).poll(cx)));
+                    if let Poll::Ready(bytes) = ready.await {
+                        // Some of them may be about the keys that the command has read, so they follow its reply.
+                        self.client.outbox.put_back(messages);
+                        break Some(bytes);
+                    }
+                    workspace.output.append(&mut messages);
                     workspace.count(&self.worker.server.store.0.memory);
                     if !self.flush(&mut workspace.output, options).await {
                         break None;
@@ -855,6 +875,7 @@ impl Drop for Connection {
             self.worker.send_batch();
         }
         self.session.leave(&self.client, &self.worker.server.store.0);
+        tracking::leave(&self.client, &self.worker.server.store.0);
         if let Some(replica) = self.client.replica.get() {
             self.worker.server.lose_replica(replica);
         }

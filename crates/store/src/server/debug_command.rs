@@ -170,6 +170,7 @@ fn sleep(context: &Context<'_>, seconds: &[u8]) -> Outcome {
 
 fn object(context: &Context<'_>, key: &[u8], out: &mut ReplyWriter<'_>) {
     let inner = &context.worker.server.store.0;
+    let mut expired = None;
     let found = {
         let pass = inner.gate.enter();
         inner.keyspace.db(&pass, context.session.db).and_then(|db| {
@@ -179,6 +180,7 @@ fn object(context: &Context<'_>, key: &[u8], out: &mut ReplyWriter<'_>) {
             let slot = stripe.find(hash, key, &mut now, true);
             if now.take_removed() {
                 inner.record_expired(context.session.db, key);
+                expired = inner.lose_tracked(hash, key);
             }
             let slot = slot?;
             let entry = stripe.table.entry(slot);
@@ -186,6 +188,7 @@ fn object(context: &Context<'_>, key: &[u8], out: &mut ReplyWriter<'_>) {
             Some((hash, entry.encoding(), entry.copy_value(), entry.access(), idle_s))
         })
     };
+    inner.emit(expired);
     let Some((hash, encoding, value, access, idle_s)) = found else { return out.error("ERR no such key") };
     let length = rdb::dump(&value).len() - PAYLOAD_EXTRA;
     // No address of this process is disclosed; the hash of the key distinguishes keys as well.

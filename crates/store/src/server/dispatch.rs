@@ -14,6 +14,7 @@ use super::guard::Kept;
 use super::multi;
 use super::rows::{self, Queueing, ROWS, ServerCommand, Traits};
 use super::subscription::{self, Subscriptions};
+use super::tracking::Tracker;
 use super::{Server, Worker};
 use super::{pause, slowlog};
 use crate::Inner;
@@ -79,6 +80,8 @@ pub(super) struct Rare {
     pub kept: Option<Kept>,
     /// What it has told of itself before it becomes a replica.
     pub told: Option<Box<replica::Told>>,
+    /// Its tracking, once it has tracked keys.
+    pub tracker: Option<Tracker>,
 }
 
 /// The state of a connection that its commands change.
@@ -90,8 +93,11 @@ pub(super) struct Session {
     /// The user of its commands: `default` before it has logged in.
     pub user: Arc<User>,
     pub replies: Replies,
+    /// Whether something is due after the current command: CLIENT REPLY suppresses replies, or CLIENT CACHING was called.
+    pub has_afterwork: bool,
     pub no_evict: bool,
-    pub no_touch: bool,
+    /// On whose behalf its next command runs.
+    pub behalf: Behalf,
     pub rare: Box<Rare>,
     /// Whether the commands of a transaction are being run.
     pub in_exec: bool,
@@ -119,15 +125,16 @@ struct ParkedCommand {
 }
 
 impl Session {
-    pub fn new(user: Arc<User>, authenticated: bool) -> Session {
+    pub fn new(client: u64, user: Arc<User>, authenticated: bool) -> Session {
         Session {
             db: 0,
             protocol: Protocol::Resp2,
             authenticated,
             user,
             replies: Replies::On,
+            has_afterwork: false,
             no_evict: false,
-            no_touch: false,
+            behalf: Behalf::of_client(client),
             rare: Box::default(),
             in_exec: false,
             has_written: false,
@@ -177,6 +184,11 @@ impl Session {
         }
     }
 
+    /// Returns whether it tracks keys, in any mode.
+    pub fn tracks_keys(&self) -> bool {
+        self.rare.tracker.as_ref().is_some_and(Tracker::is_on)
+    }
+
     /// Returns whether CLIENT REPLY suppresses the current reply.
     pub fn is_mute(&self) -> bool {
         matches!(self.replies, Replies::Off | Replies::Skip)
@@ -187,6 +199,10 @@ impl Session {
         multi::end_queue(self, inner);
         multi::end_watch(self, inner);
         subscription::leave_all(self, client, &inner.pubsub);
+        if let Some(tracker) = self.rare.tracker.take() {
+            tracker.end(inner, &mut self.behalf);
+            self.note_afterwork();
+        }
     }
 
     /// Ends the timing of the commands so far: at a turn's end, and before a command of another row.
@@ -264,10 +280,36 @@ impl Session {
                 count_error(worker, output, before);
             }
         }
-        if self.replies != Replies::On {
-            let kept = is_kept || INDEX.rows[usize::from(row)].traits.pushes;
-            self.filter(output, if kept { output.len() } else { before });
+        if self.has_afterwork {
+            self.after(row, output, before, is_kept);
         }
+    }
+
+    /// Does what is due after a command.
+    #[cold]
+    fn after(&mut self, row: u16, output: &mut Vec<u8>, before: usize, is_kept: bool) {
+        let row = &INDEX.rows[usize::from(row)];
+        if !row.traits.keeps_caching {
+            self.end_caching();
+        }
+        let kept = is_kept || row.traits.pushes;
+        self.filter(output, if kept { output.len() } else { before });
+    }
+
+    /// Ends the effect of CLIENT CACHING, which is on the next command, or the next transaction.
+    fn end_caching(&mut self) {
+        if self.rare.multi.is_none()
+            && let Some(tracker) = &mut self.rare.tracker
+        {
+            tracker.set_caching(false, &mut self.behalf);
+        }
+        self.note_afterwork();
+    }
+
+    /// Decides whether something is due after commands.
+    pub fn note_afterwork(&mut self) {
+        let is_caching = self.rare.tracker.as_ref().is_some_and(Tracker::is_caching);
+        self.has_afterwork = self.replies != Replies::On || is_caching;
     }
 
     /// Drops a reply that CLIENT REPLY suppresses.
@@ -282,6 +324,7 @@ impl Session {
             Replies::Skip => {
                 output.truncate(before);
                 self.replies = Replies::On;
+                self.note_afterwork();
             }
         }
     }
@@ -442,7 +485,9 @@ impl Commands {
             let from = rows.len() as u16;
             let of_server = of_server(spec).map_or(&[][..], |command| command.subcommands);
             for (place, sub) in spec.subcommands.iter().enumerate() {
-                rows.push(row(sub, of_server.get(place), format!("{}|{}", spec.name, sub.name)));
+                let mut row = row(sub, of_server.get(place), format!("{}|{}", spec.name, sub.name));
+                row.traits.keeps_caching |= rows[container].traits.keeps_caching;
+                rows.push(row);
             }
             rows[container].subcommands = from..rows.len() as u16;
         }
@@ -796,7 +841,7 @@ impl Context<'_> {
         };
         let inner = &self.worker.server.store.0;
         let (db, client, received) = (self.session.db, self.client.id, self.received);
-        let origin = Origin { db, client, received, began, behalf: Behalf::of_client(self.session.no_touch), guard };
+        let origin = Origin { db, client, received, began, behalf: self.session.behalf, guard };
         let form = ReplyForm::Wire(self.session.protocol);
         inner.start_here(inner, spec, args, origin, form, out)
     }
@@ -827,7 +872,10 @@ impl Context<'_> {
             self.worker.counters.per_command[usize::from(row)].rejected.add(1);
         }
         count_error(self.worker, output, before);
-        self.session.filter(output, before);
+        if self.session.has_afterwork {
+            self.session.end_caching();
+            self.session.filter(output, before);
+        }
         Outcome::Done
     }
 }

@@ -40,6 +40,7 @@ impl Engine for Server {
             expired: store.expired,
             evicted: store.evicted,
             denied: self.store.0.acl.denied(),
+            tracking: self.store.0.tracking.counts(),
             disk: self.disk(),
             replication: self.replicated(),
         })

@@ -8,6 +8,7 @@ use super::client::is_plain;
 use super::dispatch::{Context, Outcome, Replies};
 use super::{REDIS_VERSION, client_command};
 use crate::acl::{self, Event, Reason, Where};
+use crate::behalf::Behalf;
 
 const WRONG_PASSWORD: &str = "WRONGPASS invalid username-password pair or user is disabled.";
 
@@ -214,9 +215,11 @@ pub(super) fn reset(context: &mut Context<'_>, _: &[&[u8]], out: &mut ReplyWrite
     }
     session.db = 0;
     session.protocol = Protocol::Resp2;
+    context.client.outbox.set_pushes(false);
     session.replies = Replies::On;
+    session.note_afterwork();
     session.no_evict = false;
-    session.no_touch = false;
+    session.behalf = Behalf::of_client(context.client.id);
     context.client.names.lock().name.clear();
     if context.client.is_monitor() {
         let server = &context.worker.server;

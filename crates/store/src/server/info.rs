@@ -144,7 +144,8 @@ fn clients(about: &About<'_>, out: &mut String) -> std::fmt::Result {
     writeln!(out, "client_recent_max_input_buffer:{input_max}")?;
     writeln!(out, "client_recent_max_output_buffer:{output_max}")?;
     writeln!(out, "blocked_clients:{blocked}")?;
-    writeln!(out, "tracking_clients:0")?;
+    let [tracking, ..] = server.store.0.tracking.counts();
+    writeln!(out, "tracking_clients:{tracking}")?;
     let (blocking, on_no_key, watched) = server.store.awaited_keys();
     writeln!(out, "pubsub_clients:{listening}")?;
     writeln!(out, "watching_clients:{}", server.store.0.keyspace.watching.load(Ordering::Relaxed))?;
@@ -309,7 +310,10 @@ fn stats(about: &About<'_>, out: &mut String) -> std::fmt::Result {
     writeln!(out, "pubsubshard_channels:{shard_channels}")?;
     writeln!(out, "latest_fork_usec:0")?;
     writeln!(out, "total_forks:0")?;
-    writeln!(out, "tracking_total_keys:0")?;
+    let [_, keys, items, prefixes] = server.store.0.tracking.counts();
+    writeln!(out, "tracking_total_keys:{keys}")?;
+    writeln!(out, "tracking_total_items:{items}")?;
+    writeln!(out, "tracking_total_prefixes:{prefixes}")?;
     writeln!(out, "total_error_replies:{}", totals.error_replies)?;
     writeln!(out, "total_reads_processed:{}", totals.reads)?;
     writeln!(out, "total_writes_processed:{}", totals.writes)?;
@@ -344,8 +348,6 @@ fn stats(about: &About<'_>, out: &mut String) -> std::fmt::Result {
         "current_eviction_exceeded_time",
         "migrate_cached_sockets",
         "slave_expires_tracked_keys",
-        "tracking_total_items",
-        "tracking_total_prefixes",
         "unexpected_error_replies",
         "active_defrag_hits",
         "active_defrag_misses",

@@ -48,6 +48,7 @@ mod start;
 mod subscription;
 mod switch;
 mod tls;
+mod tracking;
 mod workspace;
 
 use std::cell::{Cell, RefCell};
@@ -771,6 +772,9 @@ fn apply(store: &Store, options: &ServerOptions) {
     });
     store.0.appender.let_workers_help(options.standalone);
     store.0.pubsub.set_limit(&options.client_output_buffer_limit[2]);
+    let [normal, _, pubsub] = options.client_output_buffer_limit;
+    store.0.tracking.limit_output(normal, pubsub);
+    store.0.tracking.limit_keys(options.tracking_table_max_keys as u64);
     store.0.replication.set_options(options.replication.of_master(options));
     store.0.look_for_replicas();
 }

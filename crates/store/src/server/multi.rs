@@ -132,7 +132,7 @@ impl Connection for Context<'_> {
 
     #[inline]
     fn behalf(&self) -> Behalf {
-        Behalf::of_client(self.session.no_touch)
+        self.session.behalf
     }
 
     #[inline]
@@ -172,7 +172,7 @@ impl Connection for Context<'_> {
     }
 
     fn drain_messages(&mut self, output: &mut Vec<u8>) {
-        if self.session.listens() && self.client.outbox.is_filled() {
+        if (self.session.listens() || self.session.tracks_keys()) && self.client.outbox.is_filled() {
             self.client.outbox.drain(output);
         }
     }

@@ -9,7 +9,7 @@ use std::sync::LazyLock;
 use super::dispatch::By::{self, Connection, Either, Server};
 use super::subscription::{psubscribe, punsubscribe, ssubscribe, subscribe, sunsubscribe, unsubscribe};
 use super::{acl, admin, client_command, cluster, command_info, config_command, debug_command, failover};
-use super::{handshake, info, latency, monitor, multi, persistence, replicaof, replicas, slowlog};
+use super::{handshake, info, latency, monitor, multi, persistence, replicaof, replicas, slowlog, tracking};
 use crate::catalogue::{Category, Channels, CommandSpec, Detached, Flags, Handler, Rows};
 use crate::keys::KeyRule;
 use crate::server::dispatch::Local;
@@ -42,6 +42,8 @@ pub(super) struct Traits {
     pub queueing: Queueing,
     /// Whether one of its words is a password, or belongs to one.
     pub is_secret: Option<IsSecret>,
+    /// Whether the effect of CLIENT CACHING outlasts it, or, of a container, its subcommands.
+    pub keeps_caching: bool,
 }
 
 /// Decides whether one of a command's words, at this index, is secret.
@@ -67,6 +69,7 @@ impl Traits {
         changes_subscriptions: false,
         queueing: Queueing::Queued,
         is_secret: None,
+        keeps_caching: false,
     };
 }
 
@@ -256,14 +259,22 @@ const MODULE: &[ServerCommand] = &[
 ];
 
 const CLIENT: &[ServerCommand] = &[
+    row(
+        "caching",
+        3,
+        Connection(tracking::caching),
+        OWN,
+        "6.0.0",
+        "Chooses whether the keys of the next command are tracked.",
+    ),
     row("getname", 2, Connection(client_command::getname), OWN, "2.6.9", "Returns the name of the connection."),
     row(
         "getredir",
         2,
-        Connection(client_command::getredir),
+        Connection(tracking::getredir),
         OWN,
         "6.0.0",
-        "Returns whom tracking redirects to: nobody.",
+        "Returns the client to which invalidation messages are redirected.",
     ),
     row("help", 2, Server(client_command::help), ALWAYS, "5.0.0", "Lists the subcommands."),
     row("id", 2, Connection(client_command::id), OWN, "5.0.0", "Returns the number of the connection."),
@@ -297,14 +308,18 @@ const CLIENT: &[ServerCommand] = &[
         "Tells the client library's name and version.",
     ),
     row("setname", 3, Connection(client_command::setname), OWN, "2.6.9", "Gives the connection a name."),
-    row(
-        "trackinginfo",
-        2,
-        Connection(client_command::trackinginfo),
-        OWN,
-        "6.2.0",
-        "Describes the connection's tracking: none.",
+    costs(
+        row(
+            "tracking",
+            -3,
+            Connection(tracking::tracking),
+            OWN,
+            "6.0.0",
+            "Switches messages about changes of the keys that the connection has read on and off.",
+        ),
+        "O(1). Some options may introduce additional complexity.",
     ),
+    row("trackinginfo", 2, Connection(tracking::trackinginfo), OWN, "6.2.0", "Describes the connection's tracking."),
     costs(
         row("unblock", -3, Connection(client_command::unblock), ADMIN, "5.0.0", "Ends the wait of a blocked client."),
         "O(log N), N clients",
@@ -568,7 +583,10 @@ pub(super) static COMMANDS: &[ServerCommand] = &[
         ),
         &[],
     ),
-    of_group(container!("client", "2.4.0", "Tells about connections, and ends them.", CLIENT), "connection", &[]),
+    with(
+        of_group(container!("client", "2.4.0", "Tells about connections, and ends them.", CLIENT), "connection", &[]),
+        Traits { keeps_caching: true, ..Traits::NONE },
+    ),
     of_cluster(container!("cluster", "3.0.0", "One node with every slot.", CLUSTER)),
     of_server(
         holds(

@@ -94,7 +94,7 @@ pub(super) fn run_together(
                     plan.turn_to(number, &mut ctx, words, step.db);
                     ctx.now.behalf = context.behalf();
                     handle(&mut ctx, out);
-                    ctx.record(|| step.row.spec.recorded());
+                    ctx.conclude(|| step.row.spec.recorded());
                 }
                 (_, Handler::Connection(_)) => drop(context.run(step.row.number, words, out)),
                 _ => out.error(FAILED),

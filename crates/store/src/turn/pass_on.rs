@@ -365,8 +365,11 @@ impl Inner {
 
     /// Runs a command that has the keyspace for itself.
     fn run_global(&self, handle: GlobalHandle, closed: &Closed<'_>, words: &[&[u8]], db: u32, out: &mut dyn ReplySink) {
-        if handle(&self.keyspace, closed, words, db, out) && self.record.is_on() {
-            self.record.put(|unit| unit.add(db, words));
+        if handle(&self.keyspace, closed, words, db, out) {
+            if self.record.is_on() {
+                self.record.put(|unit| unit.add(db, words));
+            }
+            self.emit(self.forget_tracked());
         }
     }
 

@@ -202,8 +202,6 @@ fn what_is_not_here_is_refused_by_name() {
     let mut client = ours.connect();
     for (command, why) in [
         ("MIGRATE", "command 'MIGRATE': the store is one node that has every slot"),
-        ("CLIENT TRACKING on", "subcommand 'TRACKING' of CLIENT: client tracking is not available yet"),
-        ("CLIENT CACHING yes", "subcommand 'CACHING' of CLIENT: client tracking is not available yet"),
         ("CLUSTER ADDSLOTS 1", "subcommand 'ADDSLOTS' of CLUSTER: the store is one node that has every slot"),
         ("MODULE LOAD x", "subcommand 'LOAD' of MODULE: modules are not supported"),
     ] {

@@ -34,6 +34,7 @@ mod scripts;
 mod server;
 mod streams;
 mod support;
+mod tracking;
 mod transactions;
 mod undeclared;
 mod users;

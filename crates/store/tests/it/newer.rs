@@ -399,7 +399,6 @@ fn hints_are_taken_at_run_time_and_what_somebody_may_rely_on_is_not() {
         ("rdbcompression", "no", "no"),
         ("sanitize-dump-payload", "clients", "clients"),
         ("crash-log-enabled", "no", "no"),
-        ("tracking-table-max-keys", "5", "5"),
         ("repl-ping-slave-period", "7", "7"),
         ("max-new-connections-per-cycle", "20", "20"),
         ("max-new-tls-connections-per-cycle", "5", "5"),
