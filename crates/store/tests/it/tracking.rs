@@ -460,8 +460,18 @@ const ALIKE: &[Conversation] = &[
     ],
 ];
 
-/// Conversations in which redis-server 7.0 puts messages inside of replies.
+/// Conversations in which redis-server 7.0 puts messages before replies, or inside of them.
 const LATER: &[Conversation] = &[
+    // What a client is told of its own change follows its reply, though it had to wait for that.
+    &[
+        "a: HELLO 3",
+        "a: CLIENT TRACKING ON",
+        "b: RPUSH l2 a",
+        "a: LRANGE l2 0 -1",
+        "a!: BLMOVE l1 l2 LEFT LEFT 0",
+        "b: RPUSH l1 foo",
+        "a: PING",
+    ],
     // Redirection to the client that changes the key.
     &[
         "d: HELLO 3",
