@@ -255,7 +255,7 @@ impl Session {
     /// transaction (`is_kept`), that was done command by command, because one of them may be CLIENT REPLY.
     #[inline(always)]
     fn account(&mut self, worker: &Worker, row: u16, output: &mut Vec<u8>, before: usize, is_kept: bool) {
-        if output.get(before) == Some(&b'-') || self.replies != Replies::On {
+        if output.get(before) == Some(&b'-') || self.has_afterwork {
             return self.account_for_error(worker, row, output, before, is_kept);
         }
         worker.counters.per_command[usize::from(row)].calls.add(1);
@@ -263,7 +263,7 @@ impl Session {
         worker.counters.commands.add(1);
     }
 
-    /// [`account`](Self::account), for an error or a client that does not want every reply.
+    /// [`account`](Self::account), for an error, or if something is due after the command.
     #[inline(never)]
     fn account_for_error(&mut self, worker: &Worker, row: u16, output: &mut Vec<u8>, before: usize, is_kept: bool) {
         let counters = &worker.counters.per_command[usize::from(row)];
