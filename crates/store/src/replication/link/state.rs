@@ -182,7 +182,7 @@ impl Link {
 
     /// Returns whether no commands of the stream may be begun.
     pub(super) fn is_held(&self) -> bool {
-        let until_ms = self.held_until_ms.load(Ordering::Relaxed);
+        let until_ms = self.held_until_ms.load(Ordering::SeqCst);
         until_ms > 0 && (self.made.elapsed().as_millis() as u64) < until_ms
     }
 

@@ -141,6 +141,11 @@ impl<'l> Stream<'l> {
                 continue;
             }
             if conn.receive(&mut self.buffer, READ_BYTES)? | std::mem::take(&mut was_held) {
+                if self.link.is_held() {
+                    // It came behind the reply that the pause has begun.
+                    was_held = true;
+                    continue;
+                }
                 self.commands(&mut |stream| stream.ack(conn))?;
                 if self.begun < UNSETTLED_MAX && self.acked.elapsed() < ACK_EACH {
                     continue;
