@@ -62,13 +62,16 @@ pub struct LoadOptions<'l> {
     pub existing: Existing,
     /// Whether keys that have expired are kept, as a replica does.
     pub keeps_expired: bool,
+    /// Whether the removal of those that are not kept enters the replication stream.
+    pub tells_replicas: bool,
     /// Writes a line to the log: level, from 0 for debug to 3 for warning, and text.
     pub log: &'l dyn Fn(u8, &str),
 }
 
 impl Default for LoadOptions<'_> {
     fn default() -> Self {
-        LoadOptions { checks: true, existing: Existing::Refuse, keeps_expired: false, log: &|_, _| {} }
+        let (checks, keeps_expired, tells_replicas) = (true, false, false);
+        LoadOptions { checks, existing: Existing::Refuse, keeps_expired, tells_replicas, log: &|_, _| {} }
     }
 }
 
@@ -263,6 +266,7 @@ impl Load {
             now_ms: inner.clock.now_ms(),
             ticks: inner.clock.coarse_ticks(),
             keeps_expired: options.keeps_expired,
+            tells_replicas: options.tells_replicas,
             existing: options.existing,
             is_lfu: inner.memory.policy().is_lfu(),
         };

@@ -405,6 +405,7 @@ impl<'l> Replay<'l> {
         let options = LoadOptions {
             checks: self.options.checks,
             keeps_expired: true,
+            tells_replicas: false,
             log: self.options.log,
             ..LoadOptions::default()
         };

@@ -158,6 +158,13 @@ pub(crate) struct Figures {
     pub(crate) output_bytes: AtomicU64,
 }
 
+impl Figures {
+    /// Returns the full syncs, the partial ones, and the partial ones that were refused.
+    pub(crate) fn syncs(&self) -> [u64; 3] {
+        [&self.full, &self.partial, &self.partial_refused].map(|sum| sum.load(Ordering::Relaxed))
+    }
+}
+
 struct State {
     id: ReplicationId,
     /// The identifier of an earlier history, and the first offset that is not of it.
@@ -182,7 +189,7 @@ pub(crate) struct Told {
     /// The offset of the first byte of the backlog, and the number of its bytes.
     pub(crate) backlog_first: u64,
     pub(crate) backlog_len: u64,
-    /// The bytes of the blocks beyond the backlog.
+    /// The bytes of it that only replicas which are behind need.
     pub(crate) behind_bytes: u64,
 }
 
@@ -238,7 +245,9 @@ impl Replication {
 
     pub(crate) fn told(&self) -> Told {
         let state = self.state.lock();
-        let (first, len) = state.stream.backlog(self.options().backlog_bytes);
+        // Replicas that are behind let it be longer than its parameter says.
+        let (len, (_, capped)) = (state.stream.held(), state.stream.backlog(self.options().backlog_bytes));
+        let first = if state.stream.is_kept() { state.stream.end() - len + 1 } else { 0 };
         Told {
             id: state.id,
             second: state.second,
@@ -247,7 +256,7 @@ impl Replication {
             backlog_bytes: self.options().backlog_bytes,
             backlog_first: first,
             backlog_len: len,
-            behind_bytes: state.stream.held() - len,
+            behind_bytes: len - capped,
         }
     }
 
@@ -277,6 +286,14 @@ impl Replication {
         Some(position + count as u64)
     }
 
+    /// Returns the bytes of the stream behind a position.
+    #[cfg(test)]
+    pub(crate) fn stream_from(&self, position: u64) -> Vec<u8> {
+        let mut bytes = Vec::new();
+        assert!(self.read(position, usize::MAX, &mut bytes).is_some(), "they are there");
+        bytes
+    }
+
     /// Adds a replica, which may continue behind this byte of a history. Returns whether it may; otherwise it waits for the
     /// data set.
     pub(crate) fn add(&self, replica: &Arc<Replica>, asked: Option<(ReplicationId, u64)>) -> bool {
@@ -299,10 +316,15 @@ impl Replication {
     /// Removes a replica.
     pub(crate) fn remove(&self, replica: &Replica) {
         replica.leave();
+        let backlog_bytes = self.options().backlog_bytes;
         let woken = {
             let mut state = self.state.lock();
             state.replicas.retain(|known| !std::ptr::eq(&**known, replica));
             state.alone_since = Instant::now();
+            let State { stream, replicas, .. } = &mut *state;
+            // What only this one needed.
+            let present = replicas.iter().filter(|replica| !replica.is_gone());
+            stream.trim(backlog_bytes, present.filter_map(|replica| replica.position()).min());
             std::mem::take(&mut state.waiting)
         };
         woken.into_iter().for_each(Waker::wake);
@@ -359,10 +381,10 @@ impl Replication {
         self.state.lock().replicas.iter().filter(has).count()
     }
 
-    /// Returns the number of replicas that are not too far behind.
+    /// Returns the number of replicas that are not too far behind, in whole seconds; one that loads its data set may be.
     pub(crate) fn good(&self) -> usize {
-        let max_lag = self.options().max_lag;
-        let is_good = |replica: &&Arc<Replica>| replica.phase() == Phase::Online && replica.lag() <= max_lag;
+        let max_lag = self.options().max_lag.as_secs();
+        let is_good = |replica: &&Arc<Replica>| replica.phase() >= Phase::Loading && replica.lag().as_secs() <= max_lag;
         self.state.lock().replicas.iter().filter(is_good).count()
     }
 
@@ -374,12 +396,17 @@ impl Replication {
         state.waiting.push(waker.clone());
     }
 
+    /// Wakes clients that wait for replicas or for a file, as what they wait for may not come any more.
+    pub(crate) fn wake_waiting(&self) {
+        let woken = std::mem::take(&mut self.state.lock().waiting);
+        woken.into_iter().for_each(Waker::wake);
+    }
+
     /// Records what a replica has acknowledged.
     pub(crate) fn acknowledge(&self, replica: &Replica, offset: u64, file_offset: Option<u64>) {
         replica.acknowledge(offset, file_offset);
         if self.is_awaited.swap(false, Ordering::SeqCst) {
-            let woken = std::mem::take(&mut self.state.lock().waiting);
-            woken.into_iter().for_each(Waker::wake);
+            self.wake_waiting();
         }
     }
 
@@ -418,14 +445,28 @@ impl Replication {
         self.feed(bytes);
     }
 
-    /// Continues a history that a file has brought back, under an own identifier.
+    /// Lets what is changed by the load of the first data set, as keys expire, enter the stream. Where that belongs is known
+    /// when the load ends, by [`resume`](Self::resume) or [`begin_anew`](Self::begin_anew).
+    pub(crate) fn begin_load(&self) {
+        self.state.lock().stream.keep(0);
+    }
+
+    /// Continues a history that a file has brought back, under an own identifier: with what the load has changed, if it
+    /// has.
     fn resume(&self, moment: Moment) {
         let mut state = self.state.lock();
         (state.id, state.second) = (ReplicationId::random(), Some((moment.id, moment.offset + 1)));
-        state.stream.clear();
-        self.offset.store(moment.offset, Ordering::SeqCst);
-        state.stream.keep(moment.offset);
+        state.stream.keep(0);
+        state.stream.shift(moment.offset);
+        self.offset.store(state.stream.end(), Ordering::SeqCst);
         state.alone_since = Instant::now();
+    }
+
+    /// Forgets what a load has changed, as its file belongs to no history.
+    pub(crate) fn begin_anew(&self) {
+        let mut state = self.state.lock();
+        state.stream.reset();
+        self.offset.store(0, Ordering::SeqCst);
     }
 
     /// Continues the history of the master under an own identifier.

@@ -413,7 +413,7 @@ impl Store {
         });
         SaveFigures {
             is_running: job.is_some_and(|job| matches!(job.kind, Kind::Save | Kind::Background | Kind::Sync(_))),
-            is_background: job.is_some_and(|job| job.kind == Kind::Background),
+            is_background: job.is_some_and(|job| matches!(job.kind, Kind::Background | Kind::Sync(_))),
             changes: changes.saturating_sub(state.changes),
             last_s: state.last_s,
             last_succeeded: state.last_succeeded,
@@ -465,8 +465,13 @@ impl Store {
         let saving = inner.saver.saving();
         let log = |level, text: &str| inner.saver.log(level, text);
         let existing = if how.merges { Existing::Replace } else { Existing::Refuse };
-        let options =
-            LoadOptions { checks: saving.has_checksum, existing, keeps_expired: inner.memory.follows(), log: &log };
+        let options = LoadOptions {
+            checks: saving.has_checksum,
+            existing,
+            keeps_expired: inner.memory.follows(),
+            tells_replicas: false,
+            log: &log,
+        };
         let loaded = files.open(saving.name.as_bytes()).map_err(|fault| fault.to_string());
         match loaded.and_then(|file| load.run(file, options).map_err(|fault| fault.to_string())) {
             Ok(_) => {

@@ -146,6 +146,12 @@ fn failover_loses_nothing() {
     let asked = clients[0].ask(&["FAILOVER", "TO", "127.0.0.1", &redis.port.to_string(), "TIMEOUT", "50"]);
     assert_eq!(asked, "+OK\r\n");
     assert_eq!(clients[0].ask(&["INCR", "n"]), format!(":{}\r\n", written + 2), "a write that waited is carried out");
+    // A client that gives it up is told when it is over.
+    let asked = clients[0].ask(&["FAILOVER", "TO", "127.0.0.1", &redis.port.to_string(), "TIMEOUT", "60000"]);
+    assert_eq!(asked, "+OK\r\n");
+    assert_eq!(told(first.port, "replication", "master_failover_state"), "waiting-for-sync");
+    assert_eq!(clients[0].ask(&["FAILOVER", "ABORT"]), "+OK\r\n");
+    assert_eq!(told(first.port, "replication", "master_failover_state"), "no-failover");
     redis.program.signal(libc::SIGCONT);
     assert_eq!(told(first.port, "replication", "role"), "master");
 }

@@ -422,11 +422,15 @@ fn move_one(ctx: &mut Ctx<'_>, out: &mut dyn ReplySink, from: End, to: End) -> R
     if !same {
         ctx.key(1).edit_as(|list: &mut List| add(list, &text))?;
     }
-    // BLMOVE and BRPOPLPUSH: a replay does not wait.
+    // BLMOVE and BRPOPLPUSH: a replay does not wait. Replicas of old versions know no LMOVE.
     if matches!(ctx.words[0].first(), Some(b'b' | b'B')) {
+        let is_pop = ctx.words[0].eq_ignore_ascii_case(b"brpoplpush");
         let word = |end: End| if end == End::Head { &b"LEFT"[..] } else { b"RIGHT" };
         let [source, destination] = [0, 1].map(|index| ctx.words[ctx.places[index].word as usize]);
-        ctx.record_as(&[b"LMOVE", source, destination, word(from), word(to)]);
+        match is_pop {
+            true => ctx.record_as(&[b"RPOPLPUSH", source, destination]),
+            false => ctx.record_as(&[b"LMOVE", source, destination, word(from), word(to)]),
+        }
     }
     ctx.notify(1, Class::List, push_event(to));
     note_removal(ctx, 0, pop_event(from), left.unwrap_or(0));

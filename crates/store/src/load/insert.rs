@@ -10,6 +10,7 @@ use sluicegate_data::value::{Access, Garbage, INLINE_MAX, Value};
 use super::queue::Batch;
 use super::{Existing, LoadFault};
 use crate::Inner;
+use crate::aof::write::encode;
 use crate::keyspace::Db;
 use crate::stripe::{Locked, Stripe};
 use crate::waiter::ReadyKey;
@@ -21,6 +22,7 @@ pub(super) struct Terms {
     /// The time of accesses, by the clock by which they are measured.
     pub(super) ticks: u32,
     pub(super) keeps_expired: bool,
+    pub(super) tells_replicas: bool,
     pub(super) existing: Existing,
     pub(super) is_lfu: bool,
 }
@@ -48,18 +50,24 @@ pub(super) struct Inserter<'l> {
     pub(super) expired: u64,
     /// The names of keys without elements.
     pub(super) empty: Vec<Vec<u8>>,
+    /// Commands that remove the expired keys of a batch.
+    removals: Vec<u8>,
 }
 
 impl<'l> Inserter<'l> {
     pub(super) fn new(inner: &'l Inner, terms: Terms) -> Inserter<'l> {
         let (ends, order, ready, empty) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
-        Inserter { inner, terms, ends, order, ready, loaded: 0, expired: 0, empty }
+        Inserter { inner, terms, ends, order, ready, loaded: 0, expired: 0, empty, removals: Vec::new() }
     }
 
     /// Inserts the keys of a batch. After an error, some of them are there.
     pub(super) fn insert(&mut self, batch: &Batch) -> Result<(), LoadFault> {
         let mut built = Vec::with_capacity(batch.len());
         let built_all = self.build(batch, &mut built);
+        if !self.removals.is_empty() {
+            self.inner.replication.feed(&self.removals);
+            self.removals.clear();
+        }
         self.sort(&built);
         let pass = self.inner.gate.enter();
         let db = self.inner.keyspace.db_to_write(&pass, batch.db);
@@ -80,6 +88,12 @@ impl<'l> Inserter<'l> {
             };
             if !self.terms.keeps_expired && stored.expiry_ms.is_some_and(|at_ms| at_ms < self.terms.now_ms) {
                 self.expired += 1;
+                if self.terms.tells_replicas {
+                    if self.removals.is_empty() {
+                        encode([&b"SELECT"[..], batch.db.to_string().as_bytes()].into_iter(), &mut self.removals);
+                    }
+                    encode([&b"DEL"[..], stored.name].into_iter(), &mut self.removals);
+                }
                 continue;
             }
             // Copied here and not under the lock.

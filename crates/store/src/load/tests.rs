@@ -162,6 +162,46 @@ fn keys_that_have_expired_are_dropped_unless_they_are_wanted() {
 }
 
 #[test]
+fn the_removal_of_expired_keys_continues_the_history_of_the_file() {
+    let id = "0123456789abcdef0123456789abcdef01234567";
+    let file = |has_history: bool| {
+        file(|chunk| {
+            if has_history {
+                chunk.aux(b"repl-id", id.as_bytes());
+                chunk.aux(b"repl-offset", b"1000");
+            }
+            chunk.database(2);
+            for (index, after_ms) in [-1_000, -1, 1].into_iter().enumerate() {
+                let head = KeyHead { expiry_ms: Some(NOW_MS + after_ms), ..named(b"abc") };
+                assert!(chunk.key(KeyHead { name: &head.name[index..=index], ..head }, Written::of(&Value::Int(1))));
+            }
+        })
+    };
+    let removals = "*2\r\n$6\r\nSELECT\r\n$1\r\n2\r\n*2\r\n$3\r\nDEL\r\n$1\r\na\r\n*2\r\n$3\r\nDEL\r\n$1\r\nb\r\n";
+    for has_history in [true, false] {
+        let store = store();
+        let replication = &store.0.replication;
+        replication.begin_load();
+        let options = LoadOptions { tells_replicas: true, ..LoadOptions::default() };
+        let loaded = store.load(&file(has_history)[..], None, options).expect("a file of our own");
+        assert_eq!(replication.offset(), removals.len() as u64);
+        match loaded.moment {
+            Some(moment) => store.0.resume(moment),
+            None => replication.begin_anew(),
+        }
+        let told = replication.told();
+        let second = told.second.map(|(id, end)| (id.to_string(), end));
+        assert_eq!(second, has_history.then(|| (id.to_owned(), 1001)));
+        assert_eq!(told.offset, if has_history { 1000 + removals.len() as u64 } else { 0 });
+        assert_eq!(told.has_backlog, has_history);
+        if has_history {
+            assert_eq!((told.backlog_first, told.backlog_len), (1001, removals.len() as u64));
+            assert_eq!(replication.stream_from(1000), removals.as_bytes());
+        }
+    }
+}
+
+#[test]
 fn what_a_file_tells_of_itself_is_logged_as_redis_does() {
     let lines = Mutex::new(Vec::new());
     let log = |level: u8, text: &str| lines.lock().expect("not poisoned").push((level, text.to_owned()));

@@ -2,7 +2,8 @@
 //!
 //! One thread, `store-link`, follows whatever master it is ordered to: it connects, makes Redis's handshake
 //! (`handshake`), receives the data set if its own is not a part of the master's history (`payload`), and runs the commands
-//! of the stream (`stream`), on all cores where their keys allow that. After an error it tries again each second.
+//! of the stream (`stream`), on all cores where their keys allow that. When a link that worked is lost, it tries again at
+//! once, and then each second.
 //!
 //! Who orders something ([`Link::order`]) does not wait for it: a connection in use is shut down, and the thread takes the
 //! order over once all commands that it has read are carried out and counted. So the offset always belongs to the data: the
@@ -33,7 +34,7 @@ use crate::{Inner, Store};
 use conn::Conn;
 use handshake::Answer;
 use state::Phase;
-pub(crate) use state::{HandOver, Link, Master, Terms};
+pub(crate) use state::{Connection, HandOver, Link, Master, Terms};
 use stream::Stream;
 pub use stream::fuzz_stream;
 
@@ -145,11 +146,16 @@ fn run(link: &Arc<Link>, inner: &Weak<Inner>, look: &Look) {
             std::thread::sleep(LOOK_EACH);
         };
         let attempt = Attempt { inner: &inner, link, order: number, master: &master, server };
-        if catch_unwind(AssertUnwindSafe(|| attempt.run())).is_err() {
+        let goes_on = catch_unwind(AssertUnwindSafe(|| attempt.run())).unwrap_or_else(|_| {
             link.need_full();
             link.disconnect(number);
             inner.show_role();
             attempt.log(WARNING, "The link to the master has failed: a fault in the program. A full sync follows.");
+            false
+        });
+        if goes_on && link.check(number).is_ok() {
+            attempt.log(NOTICE, &format!("Reconnecting to MASTER {}:{}", master.host, master.port));
+            continue;
         }
         drop(attempt);
         drop(inner);
@@ -190,21 +196,23 @@ impl Attempt<'_> {
         (self.server.log)(level, text);
     }
 
-    /// Follows the master until the link ends.
-    fn run(&self) {
+    /// Follows the master until the link ends. Returns whether it can go on at once: it has worked, and nothing but the
+    /// connection was lost.
+    fn run(&self) -> bool {
         // What the store begins with comes first.
         while self.inner.loading.is_on() {
             if self.link.check(self.order).is_err() {
-                return;
+                return false;
             }
             std::thread::sleep(LOOK_EACH);
         }
         let ended = self.follow();
-        self.link.disconnect(self.order);
+        let has_worked = self.link.disconnect(self.order);
         self.inner.show_role();
         if let Err(gone) = ended {
             self.report(&gone);
         }
+        has_worked && !self.link.needs_full()
     }
 
     /// Logs why the link has ended, unless that is told already.
@@ -256,7 +264,11 @@ impl Attempt<'_> {
         let settled = stream.settle();
         match (&ended, &settled) {
             (Err(Gone::Timeout), _) => self.log(WARNING, "MASTER timeout: no data nor PING received..."),
-            (Err(Gone::Protocol), _) => self.log(WARNING, "Protocol error from the master: the connection is closed."),
+            (Err(Gone::Protocol), _) => {
+                // The backlog of the master has the same bytes.
+                self.link.need_full();
+                self.log(WARNING, "Protocol error from the master: the connection is closed.");
+            }
             (Err(Gone::Broken), _) | (_, Err(_)) => {
                 self.link.need_full();
                 self.log(WARNING, "A command of the master has failed: a fault in the program. A full sync follows.");

@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use crate::memory::{Kind, Memory, Outside};
 
-/// The size of a block.
-const BLOCK: usize = 64 << 10;
+/// The size of a block, by which the backlog may be longer than its parameter says.
+const BLOCK: usize = 16 << 10;
 
 /// Blocks of the stream.
 pub(super) struct Stream {
@@ -42,6 +42,18 @@ impl Stream {
         if !self.is_kept {
             (self.start, self.end, self.is_kept) = (offset, offset, true);
         }
+    }
+
+    /// Lets what was kept so far come behind this offset, not behind 0.
+    pub(super) fn shift(&mut self, offset: u64) {
+        self.start += offset;
+        self.end += offset;
+    }
+
+    /// Begins anew, at offset 0.
+    pub(super) fn reset(&mut self) {
+        self.clear();
+        (self.start, self.end) = (0, 0);
     }
 
     /// Forgets all bytes.

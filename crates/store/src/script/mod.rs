@@ -57,7 +57,7 @@ use parking_lot::RwLock;
 use sluicegate_wire::resp::ReplyWriter;
 
 use control::Running;
-pub(crate) use counts::Sums;
+pub(crate) use counts::{Came, Counts, Sums};
 pub use fuzz::fuzz_scripts;
 use interpreter::Pool;
 use library::Libraries;

@@ -22,6 +22,7 @@ use crate::hold::Ticket;
 use crate::memory::{Account, Memory, Share};
 use crate::outbox::OutputLimit;
 use crate::outbox::{Outbox, Put};
+use crate::replication::link::Link;
 use crate::replication::replica::Replica;
 use crate::tracking::{Modes, Tracks};
 use crate::waiter::Waiter;
@@ -63,6 +64,20 @@ pub(super) struct Client {
     /// Its tracking, once it has tracked keys.
     pub tracks: OnceLock<Box<Tracks>>,
     waker: Mutex<Option<Waker>>,
+    /// What the client stands for if it is the master of this server, and no connection of a worker.
+    master: Option<OfMaster>,
+}
+
+/// A connection of the link to the master.
+pub(super) struct OfMaster {
+    pub link: Arc<Link>,
+    pub number: u64,
+}
+
+impl std::fmt::Debug for OfMaster {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "connection {} of the link", self.number)
+    }
 }
 
 /// The state of WAIT and WAITAOF, for the threads that may end them. What they wait
@@ -190,12 +205,26 @@ impl Client {
             is_monitor: AtomicBool::new(false),
             tracks: OnceLock::new(),
             waker: Mutex::new(None),
+            master: None,
         }
+    }
+
+    /// Lets the client stand for a connection of the link to the master.
+    pub fn of_master(self, master: OfMaster) -> Client {
+        Client { master: Some(master), ..self }
+    }
+
+    /// Returns the number of the connection of the link that it stands for.
+    pub fn master_connection(&self) -> Option<u64> {
+        self.master.as_ref().map(|master| master.number)
     }
 
     /// Asks the owner to close the connection.
     pub fn kill(&self) {
         self.killed.store(true, Ordering::Release);
+        if let Some(OfMaster { link, number }) = &self.master {
+            link.cut(*number);
+        }
         self.outbox.give_up();
         self.wake();
     }
@@ -287,6 +316,7 @@ impl Client {
 
     fn client_type(&self) -> ClientType {
         match () {
+            () if self.master.is_some() => ClientType::Master,
             () if self.replica.get().is_some() => ClientType::Replica,
             () if self.listening.is_any() => ClientType::PubSub,
             () => ClientType::Normal,
@@ -309,6 +339,7 @@ impl Client {
             (self.listening.is_any(), 'P'),
             (activity.queued.is_some(), 'x'),
             (self.replica.get().is_some(), 'S'),
+            (self.master.is_some(), 'M'),
             (self.is_monitor(), 'O'),
             (activity.is_blocked, 'b'),
             (modes.has(Modes::ON), 't'),
@@ -332,6 +363,10 @@ impl Client {
         if flags.is_empty() {
             flags.push('N');
         }
+        let user = match &self.master {
+            Some(_) => "(superuser)".into(),
+            None => String::from_utf8_lossy(self.user.lock().name()).into_owned(),
+        };
         // In Redis the first replies wait in a buffer, and the others in a list of blocks of its size.
         let waiting = activity.output + self.outbox.len();
         let listed = waiting.saturating_sub(REPLY_BLOCK);
@@ -361,7 +396,7 @@ impl Client {
             listed,
             self.memory(&activity),
             activity.command,
-            String::from_utf8_lossy(self.user.lock().name()),
+            user,
             match activity.protocol {
                 Protocol::Resp2 => 2,
                 Protocol::Resp3 => 3,
@@ -389,7 +424,7 @@ pub(super) enum ClientType {
     Normal,
     PubSub,
     Replica,
-    /// That of a connection to a master, which is no client here.
+    /// The master of a replica.
     Master,
 }
 
@@ -424,7 +459,7 @@ impl Filter {
         self.client_type.is_none_or(|wanted| wanted == client.client_type())
             && self.ids.as_ref().is_none_or(|ids| ids.contains(&client.id))
             && self.address.as_ref().is_none_or(|address| client.address.as_bytes() == address)
-            && self.user.as_ref().is_none_or(|user| Arc::ptr_eq(user, &client.user.lock()))
+            && self.user.as_ref().is_none_or(|user| client.master.is_none() && Arc::ptr_eq(user, &client.user.lock()))
             && self.local.as_ref().is_none_or(|local| client.local.as_bytes() == local)
             && self.skip != Some(client.id)
             && self.age_s.is_none_or(|age_s| client.since.elapsed().as_secs() >= age_s)
@@ -459,10 +494,9 @@ impl Clients {
         self.0.lock().values().filter(|client| filter.matches(client)).cloned().collect()
     }
 
-    /// Returns the clients with these numbers, in their order; unknown numbers are skipped.
-    pub fn with_ids(&self, ids: &[u64]) -> Vec<Arc<Client>> {
-        let all = self.0.lock();
-        ids.iter().filter_map(|id| all.get(id).cloned()).collect()
+    /// Returns the client with this number.
+    pub fn with_id(&self, id: u64) -> Option<Arc<Client>> {
+        self.0.lock().get(&id).cloned()
     }
 
     /// Kills clients that have left more messages unread than the soft limit of their class for too long.
@@ -633,7 +667,7 @@ mod tests {
         assert!(client.line(&Store::new(crate::StoreOptions::default())).contains(" flags=A "));
         assert_eq!(clients.count(), 1, "its owner removes it");
         clients.remove(1);
-        assert_eq!((clients.count(), clients.with_ids(&[1]).len()), (0, 0));
+        assert_eq!((clients.count(), clients.with_id(1).is_none()), (0, true));
     }
 
     #[test]

@@ -112,11 +112,15 @@ pub(super) fn list(context: &mut Context<'_>, args: &[&[u8]], out: &mut ReplyWri
     }
     context.show_own_state(args);
     let mut text = String::new();
-    let clients = &context.worker.server.clients;
+    let server = &context.worker.server;
     let found = match &filter.ids {
         // In the order in which they were requested, and as often.
-        Some(ids) => clients.with_ids(ids),
-        None => clients.matching(&filter),
+        Some(ids) => {
+            let master = server.master_client();
+            let is_master = |id: &u64| master.clone().filter(|master| master.id == *id);
+            ids.iter().filter_map(|id| is_master(id).or_else(|| server.clients.with_id(*id))).collect()
+        }
+        None => server.matching_clients(&filter),
     };
     // Clients that were killed are gone, even if their sockets are not closed yet.
     for client in found.into_iter().filter(|client| !client.is_killed()) {
@@ -165,7 +169,7 @@ pub(super) fn kill(context: &mut Context<'_>, args: &[&[u8]], out: &mut ReplyWri
             rest = &values[1..];
         }
     }
-    let found = context.worker.server.clients.matching(&filter);
+    let found = context.worker.server.matching_clients(&filter);
     let mut own = false;
     for client in &found {
         // The calling client gets its reply first.
@@ -235,7 +239,10 @@ pub(super) fn pause(context: &mut Context<'_>, args: &[&[u8]], out: &mut ReplyWr
             // A century is long enough, and keeps the sum with the present time in range.
             let time = Duration::from_millis(time_ms.min(100 * 365 * 86_400_000));
             let server = &context.worker.server;
-            server.store.0.memory.keep_expired(Some(server.pause.start(time, all)));
+            let until = server.pause.start(time, all);
+            server.store.0.memory.keep_expired(Some(until));
+            // What a master sends waits, too.
+            server.store.0.link.hold(Some(until));
             done(out)
         }
     }

@@ -242,6 +242,7 @@ pub(super) fn resetstat(context: &mut Context<'_>, _: &[&[u8]], out: &mut ReplyW
     server.store.0.errors.reset();
     server.store.0.keyspace.freed.store(0, Ordering::Relaxed);
     *server.store_reset_at.lock() = server.store.stats();
+    *server.syncs_reset_at.lock() = server.store.0.replication.figures.syncs();
     server.store.0.memory.evicted_clients().store(0, Ordering::Relaxed);
     out.ok();
     Outcome::Done

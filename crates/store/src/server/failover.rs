@@ -52,21 +52,38 @@ impl Failover {
             State::InProgress => "failover-in-progress",
         }
     }
+
+    fn is_being_aborted(&self) -> bool {
+        self.state != State::None && self.is_aborted
+    }
 }
 
-/// `FAILOVER [TO host port [FORCE]] [ABORT] [TIMEOUT milliseconds]`: replies once writes wait.
+/// `FAILOVER [TO host port [FORCE]] [ABORT] [TIMEOUT milliseconds]`: replies once writes wait, or wait no longer.
 pub(super) fn failover(context: &mut Context<'_>, args: &[&[u8]], out: &mut ReplyWriter<'_>) -> Outcome {
     let server = context.worker.server.clone();
     match read(&server, &args[1..]) {
         Ok(None) => {
-            let mut failover = server.failover.lock();
-            match failover.state {
-                State::None => out.error("ERR No failover in progress."),
-                _ => {
-                    failover.is_aborted = true;
-                    out.ok();
+            {
+                let mut failover = server.failover.lock();
+                if failover.state == State::None {
+                    out.error("ERR No failover in progress.");
+                    return Outcome::Done;
                 }
+                failover.is_aborted = true;
             }
+            if context.session.in_exec {
+                out.ok();
+                return Outcome::Done;
+            }
+            let protocol = context.session.protocol;
+            return Outcome::Later(Box::pin(async move {
+                while server.failover.lock().is_being_aborted() {
+                    tokio::time::sleep(LOOKS_EACH).await;
+                }
+                let mut bytes = Vec::new();
+                ReplyWriter::new(&mut bytes, protocol).ok();
+                bytes
+            }));
         }
         Ok(Some(wanted)) => {
             *server.failover.lock() = Failover { state: State::Waiting, is_aborted: false };
@@ -148,9 +165,9 @@ impl Server {
         if let Some(target) = self.await_replica(&wanted).await {
             self.hand_over_to(target).await;
         }
-        *self.failover.lock() = Failover::default();
         self.store.0.replication.set_quiet(false);
         self.pause.hand_over(false);
+        *self.failover.lock() = Failover::default();
     }
 
     /// Waits until a replica has everything. [`None`] if none will.
@@ -178,7 +195,9 @@ impl Server {
             }
             if wanted.until.is_some_and(|until| Instant::now() >= until) {
                 if wanted.is_forced {
-                    self.log(NOTICE, "Failover to a replica timed out, failing over anyway, because of FORCE.");
+                    if let Some(MasterAddress { host, port }) = &wanted.target {
+                        self.log(NOTICE, &format!("Failover to {host}:{port} time out exceeded, failing over."));
+                    }
                     return wanted.target.clone();
                 }
                 self.log(NOTICE, "Replica never caught up before timeout: the failover is aborted.");

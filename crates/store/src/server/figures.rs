@@ -1,7 +1,5 @@
 //! Figures of a served store for rules, scripts and monitoring.
 
-use std::sync::atomic::Ordering;
-
 use sluicegate_wire::engine::{Appended, Disk, Engine, Figures, Origin, Replicated, Started};
 
 use super::Server;
@@ -69,7 +67,7 @@ impl Server {
             good_replicas: replication.good() as u64,
             slowest_bytes: behind.max().unwrap_or(0),
             silent_s: online().map(|replica| replica.lag().as_secs()).max().unwrap_or(0),
-            syncs: [&figures.full, &figures.partial, &figures.partial_refused].map(|sum| sum.load(Ordering::Relaxed)),
+            syncs: figures.syncs(),
         })
     }
 

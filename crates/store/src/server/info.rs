@@ -138,7 +138,10 @@ fn clients(about: &About<'_>, out: &mut String) -> std::fmt::Result {
         input_max = input_max.max(activity.query);
         output_max = output_max.max(activity.output);
     }
-    writeln!(out, "connected_clients:{}", clients.len())?;
+    // As in Redis, a master is a client, and replicas are none.
+    let replicas = clients.iter().filter(|client| client.replica.get().is_some()).count();
+    let connected = clients.len() - replicas + usize::from(server.store.0.link.is_up());
+    writeln!(out, "connected_clients:{connected}")?;
     writeln!(out, "cluster_connections:0")?;
     writeln!(out, "maxclients:{}", about.options.maxclients)?;
     writeln!(out, "client_recent_max_input_buffer:{input_max}")?;
@@ -207,10 +210,10 @@ fn memory(about: &About<'_>, out: &mut String) -> std::fmt::Result {
     }
     let told = about.server.store.0.replication.told();
     let replicas = about.server.store.0.replication.replicas();
-    let held = told.backlog_len + told.behind_bytes;
+    let held = told.backlog_len;
     for (name, bytes) in [
         ("mem_overhead_db_hashtable_rehashing", 0),
-        ("mem_replication_backlog", told.backlog_len),
+        ("mem_replication_backlog", told.backlog_len - told.behind_bytes),
         ("mem_total_replication_buffers", held),
         ("mem_clients_slaves", told.behind_bytes + replicas.iter().map(|replica| replica.payload_bytes()).sum::<u64>()),
         ("mem_cluster_links", 0),
@@ -287,12 +290,9 @@ fn stats(about: &About<'_>, out: &mut String) -> std::fmt::Result {
     writeln!(out, "instantaneous_output_kbps:{:.2}", output / 1024.0)?;
     writeln!(out, "rejected_connections:{}", totals.rejected)?;
     writeln!(out, "tls_handshake_errors:{}", totals.handshake_errors)?;
-    for (name, count) in [
-        ("sync_full", &of_replicas.full),
-        ("sync_partial_ok", &of_replicas.partial),
-        ("sync_partial_err", &of_replicas.partial_refused),
-    ] {
-        writeln!(out, "{name}:{}", count.load(Ordering::Relaxed))?;
+    let (syncs, before) = (of_replicas.syncs(), *server.syncs_reset_at.lock());
+    for (index, name) in ["sync_full", "sync_partial_ok", "sync_partial_err"].into_iter().enumerate() {
+        writeln!(out, "{name}:{}", syncs[index].saturating_sub(before[index]))?;
     }
     writeln!(out, "expired_keys:{}", store.expired)?;
     writeln!(out, "expired_subkeys:{}", store.expired_elements)?;

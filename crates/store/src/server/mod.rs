@@ -139,10 +139,14 @@ pub struct Server {
     inside_user: OnceLock<Arc<User>>,
     clients: Clients,
     next_client: AtomicU64,
+    /// What stands for the master among the clients, once it was asked for.
+    master_client: Mutex<Option<Arc<client::Client>>>,
     workers: Mutex<Workers>,
     /// Figures at the last CONFIG RESETSTAT.
     reset_at: Mutex<Totals>,
     store_reset_at: Mutex<Stats>,
+    /// The syncs by then: full ones, partial ones, and partial ones that were refused.
+    syncs_reset_at: Mutex<[u64; 3]>,
     pause: Pause,
     failover: Mutex<failover::Failover>,
     /// Locked while the store is saved because the process ends.
@@ -267,9 +271,11 @@ impl Server {
                 inside_user: OnceLock::new(),
                 clients: Clients::default(),
                 next_client: AtomicU64::new(1),
+                master_client: Mutex::default(),
                 workers: Mutex::default(),
                 reset_at: Mutex::default(),
                 store_reset_at: Mutex::default(),
+                syncs_reset_at: Mutex::default(),
                 pause: Pause::default(),
                 failover: Mutex::default(),
                 ending: tokio::sync::Mutex::default(),
@@ -474,6 +480,7 @@ impl Server {
     fn end_pause(&self) {
         self.pause.end();
         self.store.0.memory.keep_expired(None);
+        self.store.0.link.hold(None);
     }
 
     /// Closes the largest clients if clients use more memory than allowed. Called outside commands, with nothing

@@ -8,11 +8,11 @@ use std::sync::atomic::Ordering;
 use sluicegate_wire::resp::{ReplySink, ReplyWriter, parse_i64};
 
 use super::Server;
-use super::client;
+use super::client::{self, Client, OfMaster};
 use super::dispatch::{Context, Outcome};
 use super::tls::to_masters;
 use crate::config::{MasterAddress, ServerOptions};
-use crate::replication::link::{Link, Look, Master, Surroundings, Terms};
+use crate::replication::link::{Connection, Link, Look, Master, Surroundings, Terms};
 
 const NOTICE: u8 = 2;
 const WARNING: u8 = 3;
@@ -79,6 +79,40 @@ impl Server {
         *current = Arc::new(options);
         self.options_version.fetch_add(1, Ordering::Release);
         Ok(number)
+    }
+
+    /// Returns what stands for the master among the clients, while the link works.
+    pub(super) fn master_client(&self) -> Option<Arc<Client>> {
+        let link = &self.store.0.link;
+        let Some(Connection { number, peer, local, descriptor, db, heard }) = link.connection() else {
+            *self.master_client.lock() = None;
+            return None;
+        };
+        let mut known = self.master_client.lock();
+        let client = match known.take().filter(|client| client.master_connection() == Some(number)) {
+            Some(client) => client,
+            None => {
+                let (id, inner) = (self.next_client.fetch_add(1, Ordering::Relaxed), &self.store.0);
+                let user = inner.acl.default_user();
+                let client = Client::new(&inner.memory, user, id, peer, local, false, descriptor);
+                Arc::new(client.of_master(OfMaster { link: link.clone(), number }))
+            }
+        };
+        {
+            let mut activity = client.activity.lock();
+            (activity.db, activity.at) = (db, heard);
+        }
+        *known = Some(client.clone());
+        Some(client)
+    }
+
+    /// Returns the clients that match, and the master if it does, in the order of their numbers.
+    pub(super) fn matching_clients(&self, filter: &client::Filter) -> Vec<Arc<Client>> {
+        let mut found = self.clients.matching(filter);
+        if let Some(master) = self.master_client().filter(|master| filter.matches(master)) {
+            found.insert(found.partition_point(|client| client.id < master.id), master);
+        }
+        found
     }
 
     /// Returns the role as INFO calls it.

@@ -24,6 +24,7 @@ use crate::replication::replica::{Notice, Phase, Replica, Told};
 
 const SYNTAX: &str = "ERR syntax error";
 const UNBLOCKED: &str = "UNBLOCKED client unblocked via CLIENT UNBLOCK";
+const NO_FILE: &str = "ERR WAITAOF cannot be used when numlocal is set but appendonly is disabled.";
 const NOT_INTEGER: &str = "ERR value is not an integer or out of range";
 /// The time between two looks at whether what was recorded is in the stream.
 const LOOKS_EACH: Duration = Duration::from_millis(1);
@@ -296,8 +297,13 @@ impl Awaited {
         is_on && self.inner.appender.durable_number() >= self.number
     }
 
+    /// Returns whether the own file that is waited for was switched off.
+    fn has_no_file(&self) -> bool {
+        matches!(&self.file, Some((server, true)) if !server.options().appendonly && !server.is_switching())
+    }
+
     fn is_done(&mut self) -> bool {
-        self.count() >= self.replicas && (!self.is_local() || self.is_durable())
+        self.has_no_file() || self.count() >= self.replicas && (!self.is_local() || self.is_durable())
     }
 
     /// Returns whether it has to be on the own disk, too.
@@ -361,7 +367,7 @@ fn wait_within(
         return fail(&text, out);
     }
     let Some(replicas) = parse_i64(args[1]) else { return fail(NOT_INTEGER, out) };
-    let until = match timeout(args[2]) {
+    let until = match timeout(args[2], inner.clock.now_ms()) {
         Ok(until) => until,
         Err(text) => return fail(text, out),
     };
@@ -402,7 +408,7 @@ fn waitaof_within(
     let Some(replicas) = parse_i64(args[2]).and_then(|replicas| usize::try_from(replicas).ok()) else {
         return fail("ERR value is out of range, must be positive", out);
     };
-    let until = match timeout(args[3]) {
+    let until = match timeout(args[3], server.store.0.clock.now_ms()) {
         Ok(until) => until,
         Err(text) => return fail(text, out),
     };
@@ -411,11 +417,14 @@ fn waitaof_within(
         return fail(&text, out);
     }
     if local > 0 && !server.options().appendonly {
-        return fail("ERR WAITAOF cannot be used when numlocal is set but appendonly is disabled.", out);
+        return fail(NO_FILE, out);
     }
     let file = server.this.upgrade().map(|server| (server, local > 0));
     let mut awaited = Awaited::new(inner, replicas, true, file);
     let say = |awaited: &mut Awaited, out: &mut ReplyWriter<'_>| {
+        if awaited.has_no_file() {
+            return out.error(NO_FILE);
+        }
         out.array(2);
         out.integer(i64::from(awaited.is_durable()));
         out.integer(awaited.count() as i64);
@@ -430,11 +439,14 @@ fn waitaof_within(
 }
 
 /// Returns the deadline of a wait of this many milliseconds; `None` for 0.
-fn timeout(word: &[u8]) -> Result<Option<Instant>, &'static str> {
+fn timeout(word: &[u8], now_ms: i64) -> Result<Option<Instant>, &'static str> {
     match parse_i64(word).map(u64::try_from) {
         None => Err("ERR timeout is not an integer or out of range"),
         Some(Err(_)) => Err("ERR timeout is negative"),
         Some(Ok(0)) => Ok(None),
+        Some(Ok(time_ms)) if i64::try_from(time_ms).is_ok_and(|time_ms| time_ms.checked_add(now_ms).is_none()) => {
+            Err("ERR timeout is out of range")
+        }
         // A century is long enough, and keeps the sum in range.
         Some(Ok(time_ms)) => Ok(Some(Instant::now() + Duration::from_millis(time_ms.min(100 * 365 * 86_400_000)))),
     }

@@ -32,7 +32,7 @@ impl Surroundings for AroundScripts {
     fn judge(&self, row: u16, words: &[&[u8]], client: u64, spent: Duration) {
         let Some(server) = self.0.upgrade() else { return };
         let shortened = || slowlog::shortened(&INDEX.rows()[usize::from(row)], words);
-        let sender = || match server.clients.with_ids(&[client]).pop() {
+        let sender = || match server.clients.with_id(client) {
             Some(client) => client.sender(),
             None => (NOBODY.to_owned(), String::new()),
         };

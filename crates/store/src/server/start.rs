@@ -176,8 +176,9 @@ impl Beginning {
         };
         match loaded {
             Ok((moment, last)) => {
-                if let Some(moment) = moment {
-                    server.store.0.resume(moment);
+                match moment {
+                    Some(moment) => server.store.0.resume(moment),
+                    None => server.store.0.replication.begin_anew(),
                 }
                 // Whoever reads the last line finds a store that serves.
                 drop(load);
@@ -197,7 +198,12 @@ impl Beginning {
 fn load_rdb(server: &Server, path: &Path, file: File, load: &Load) -> Result<(Option<Moment>, Option<String>), String> {
     let (checks, keeps_expired) = (server.options().rdbchecksum, server.options().replicaof.is_some());
     let log = |level: u8, text: &str| server.log(level, text);
-    let loaded = load.run(file, LoadOptions { checks, keeps_expired, log: &log, ..LoadOptions::default() });
+    let options =
+        LoadOptions { checks, keeps_expired, tells_replicas: !keeps_expired, log: &log, ..LoadOptions::default() };
+    if options.tells_replicas {
+        server.store.0.replication.begin_load();
+    }
+    let loaded = load.run(file, options);
     let loaded = loaded.map_err(|fault| {
         if let Some(line) = fault.internal() {
             server.log(WARNING, &line);

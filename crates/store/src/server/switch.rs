@@ -140,6 +140,8 @@ impl Server {
                     self.store.0.begin_rewrite();
                 }
                 waiting.into_iter().for_each(Waker::wake);
+                // WAITAOF waits for no file that is closed.
+                self.store.0.replication.wake_waiting();
                 return;
             };
             switch.is_turning_on = matches!(next, Target::On(_));

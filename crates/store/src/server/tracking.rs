@@ -92,7 +92,7 @@ fn options<'a>(context: &Context<'_>, args: &[&'a [u8]]) -> Result<Options<'a>, 
                     return Err("ERR A client can only redirect to a single other client");
                 }
                 let id = parse_i64(id).ok_or("ERR value is not an integer or out of range")?;
-                let found = u64::try_from(id).ok().and_then(|id| context.worker.server.clients.with_ids(&[id]).pop());
+                let found = u64::try_from(id).ok().and_then(|id| context.worker.server.clients.with_id(id));
                 let target = found.filter(|target| !target.is_killed());
                 options.redirection = Some(target.ok_or("ERR The client ID you want redirect to does not exist")?);
                 rest = more;

@@ -73,6 +73,21 @@ fn a_store_comes_back_with_every_change_and_is_rewritten() {
 }
 
 #[test]
+fn whoever_waits_for_a_file_that_is_switched_off_is_told() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let ours = start(in_directory(directory.path()));
+    let [mut client, mut waiting] = [ours.connect(), ours.connect()];
+    // Nothing is synced but at the end.
+    assert_eq!(ask(&mut client, "CONFIG SET appendfsync no"), "+OK\r\n");
+    assert_eq!(ask(&mut waiting, "SET a b"), "+OK\r\n");
+    waiting.command(&["WAITAOF", "1", "0", "0"]);
+    wait_for("the wait", || ask(&mut client, "INFO clients").contains("blocked_clients:1\r\n").then_some(()));
+    assert_eq!(ask(&mut client, "CONFIG SET appendonly no"), "+OK\r\n");
+    let refused = b"-ERR WAITAOF cannot be used when numlocal is set but appendonly is disabled.\r\n";
+    assert_eq!(waiting.read_reply(), refused);
+}
+
+#[test]
 fn the_file_is_switched_on_and_off_while_the_store_serves() {
     let directory = tempfile::tempdir().expect("a directory");
     let off = ServerOptions { appendonly: false, ..in_directory(directory.path()) };

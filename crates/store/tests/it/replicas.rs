@@ -360,6 +360,8 @@ fn the_stream_is_that_of_redis() {
             "ZPOPMAX z",
             "BLPOP l 1",
             "LMOVE l l2 LEFT RIGHT",
+            "BRPOPLPUSH l2 l4 1",
+            "BLMOVE l4 l2 LEFT LEFT 1",
             "XADD st 1-1 f v",
             "XADD st 2-1 f v",
             "XTRIM st MAXLEN = 1",
@@ -433,6 +435,14 @@ fn replicas_continue_where_they_stopped() {
         (first > offset + 1).then_some(())
     });
     whole(&["PSYNC", &id, &(offset + 1).to_string()]);
+    // The figures of INFO start again.
+    for name in ["sync_full", "sync_partial_ok", "sync_partial_err"] {
+        assert_ne!(told(&mut client, "stats", name), "0", "{name}");
+    }
+    client.ask(&["CONFIG", "RESETSTAT"]);
+    for name in ["sync_full", "sync_partial_ok", "sync_partial_err"] {
+        assert_eq!(told(&mut client, "stats", name), "0", "{name}");
+    }
     // Nobody needs it.
     client.ask(&["CONFIG", "SET", "repl-backlog-ttl", "1"]);
     wait_for("the end of the backlog", || (master.told("replication", "repl_backlog_active") == "0").then_some(()));
@@ -445,9 +455,14 @@ fn clients_wait_for_replicas() {
     let master = Master::start(|_| {});
     let mut client = master.connect();
     assert_eq!(client.ask(&["WAIT", "0", "1"]), ":0\r\n");
+    // It would end behind the last millisecond that there is.
+    for words in [&["WAIT", "2", "9223372036854775807"][..], &["WAITAOF", "0", "2", "9223372036854775807"]] {
+        assert_eq!(client.ask(words), "-ERR timeout is out of range\r\n");
+    }
     let mut replicas = [0, 1].map(|_| Bare::connect(&master.running.address()));
     replicas.iter_mut().for_each(|replica| drop(replica.sync()));
     client.ask(&["SET", "a", "1"]);
+    assert_eq!(told(&mut client, "clients", "connected_clients"), "1", "replicas are none");
     client.command(&["WAIT", "2", "0"]);
     for replica in &mut replicas {
         assert_eq!(replica.read_to("GETACK").last().map(String::as_str), Some("REPLCONF GETACK *"));
@@ -503,6 +518,7 @@ fn replicas_that_do_not_read_are_disconnected() {
     wait_for("the start of the transfer", || {
         master.connect().ask(&["INFO", "replication"]).contains("state=send_bulk").then_some(())
     });
+    assert_eq!(master.told("persistence", "rdb_bgsave_in_progress"), "1");
     for number in 0..300 {
         assert_eq!(client.ask(&["SET", &format!("large{number}"), "y"]), "+OK\r\n");
     }

@@ -3,6 +3,7 @@
 use std::fmt::Write as _;
 use std::io;
 use std::net::{Shutdown, TcpStream};
+use std::os::fd::AsRawFd as _;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
@@ -55,6 +56,19 @@ impl Default for Terms {
     }
 }
 
+/// A connection to the master, as clients are shown.
+pub(crate) struct Connection {
+    pub(crate) number: u64,
+    /// `address:port` of either end.
+    pub(crate) peer: String,
+    pub(crate) local: String,
+    pub(crate) descriptor: i32,
+    /// The database that the stream has selected.
+    pub(crate) db: u32,
+    /// When something last came.
+    pub(crate) heard: Instant,
+}
+
 /// How far the link has come.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) enum Phase {
@@ -96,6 +110,10 @@ pub(crate) struct Link {
     received: AtomicU64,
     /// When something last came, in milliseconds since `made`.
     heard_ms: AtomicU64,
+    /// Until when no commands of the stream are begun, likewise.
+    held_until_ms: AtomicU64,
+    /// The bytes of the stream that were received and are not counted yet.
+    ahead: AtomicU64,
     made: Instant,
 }
 
@@ -107,6 +125,8 @@ struct State {
     phase: Phase,
     /// The connection in use, with the order that it belongs to.
     socket: Option<TcpStream>,
+    /// Its number.
+    connection: u64,
     has_thread: bool,
     is_over: bool,
     /// When the link was lost.
@@ -133,6 +153,8 @@ impl Default for Link {
             taken: watch::Sender::new(0),
             received: AtomicU64::new(0),
             heard_ms: AtomicU64::new(0),
+            held_until_ms: AtomicU64::new(0),
+            ahead: AtomicU64::new(0),
             made: Instant::now(),
         }
     }
@@ -150,6 +172,23 @@ impl Link {
         let _border = self.border();
         self.pauses.fetch_add(1, Ordering::SeqCst);
         Pause(self)
+    }
+
+    /// Lets no commands of the stream be begun until this time, while what comes is received; [`None`]: they may again.
+    pub(crate) fn hold(&self, until: Option<Instant>) {
+        let until_ms = until.map_or(0, |until| until.saturating_duration_since(self.made).as_millis() as u64);
+        self.held_until_ms.store(until_ms, Ordering::SeqCst);
+    }
+
+    /// Returns whether no commands of the stream may be begun.
+    pub(super) fn is_held(&self) -> bool {
+        let until_ms = self.held_until_ms.load(Ordering::SeqCst);
+        until_ms > 0 && (self.made.elapsed().as_millis() as u64) < until_ms
+    }
+
+    /// Notes how many bytes of the stream were received and are not counted yet.
+    pub(super) fn set_ahead(&self, bytes: usize) {
+        self.ahead.store(bytes as u64, Ordering::Relaxed);
     }
 
     /// Returns the right to begin commands of the stream, as soon as nobody keeps the link from that.
@@ -324,19 +363,46 @@ impl Link {
         let mut state = self.state.lock();
         self.check(order)?;
         state.socket = Some(socket);
+        state.connection += 1;
         self.note_heard();
         Ok(())
     }
 
-    /// Notes that the connection is lost.
-    pub(super) fn disconnect(&self, order: u64) {
+    /// Notes that the connection is lost. Returns whether the link has worked.
+    pub(super) fn disconnect(&self, order: u64) -> bool {
         let mut state = self.state.lock();
         if self.check(order).is_err() {
-            return;
+            return false;
         }
         state.socket = None;
-        if std::mem::take(&mut state.phase) == Phase::Connected {
+        let has_worked = std::mem::take(&mut state.phase) == Phase::Connected;
+        if has_worked {
             state.down_since = Some(Instant::now());
+        }
+        has_worked
+    }
+
+    /// Returns the connection of a link that works.
+    pub(crate) fn connection(&self) -> Option<Connection> {
+        let state = self.state.lock();
+        let socket = state.socket.as_ref().filter(|_| state.phase == Phase::Connected)?;
+        let shown = |address: io::Result<std::net::SocketAddr>| address.map(|it| it.to_string()).unwrap_or_default();
+        Some(Connection {
+            number: state.connection,
+            peer: shown(socket.peer_addr()),
+            local: shown(socket.local_addr()),
+            descriptor: socket.as_raw_fd(),
+            db: state.db,
+            heard: self.made + Duration::from_millis(self.heard_ms.load(Ordering::Relaxed)),
+        })
+    }
+
+    /// Ends a connection, if it is still in use. The link goes on with another one.
+    pub(crate) fn cut(&self, connection: u64) {
+        let state = self.state.lock();
+        if let Some(socket) = state.socket.as_ref().filter(|_| state.connection == connection) {
+            // It may be closed already.
+            let _: io::Result<()> = socket.shutdown(Shutdown::Both);
         }
     }
 
@@ -397,7 +463,8 @@ impl Link {
         let mut write = || -> std::fmt::Result {
             writeln!(out, "master_host:{host}\nmaster_port:{port}\nmaster_link_status:{status}")?;
             writeln!(out, "master_last_io_seconds_ago:{heard_s}\nmaster_sync_in_progress:{is_syncing}")?;
-            writeln!(out, "slave_read_repl_offset:{offset}\nslave_repl_offset:{offset}")?;
+            let read = offset + if is_up { self.ahead.load(Ordering::Relaxed) } else { 0 };
+            writeln!(out, "slave_read_repl_offset:{read}\nslave_repl_offset:{offset}")?;
             if state.phase == Phase::Transfer {
                 let (total, read) = (state.total, self.received.load(Ordering::Relaxed));
                 let percent = if total > 0 { read as f64 / total as f64 * 100.0 } else { 0.0 };

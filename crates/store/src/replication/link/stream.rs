@@ -33,6 +33,7 @@ use crate::refused::{DB_RANGE, unknown_command};
 use crate::replay::lanes::Lanes;
 use crate::replay::runner::{Runner, Source};
 use crate::replay::{Queue, own_row};
+use crate::script::{Came, Counts};
 
 /// The bytes after which the stream is settled even if more has come.
 const UNSETTLED_MAX: usize = if cfg!(test) { 256 } else { 4 << 20 };
@@ -42,6 +43,8 @@ const COMMAND_MAX: usize = 4 << 30;
 const ACK_EACH: Duration = Duration::from_secs(1);
 /// The time after which it is looked whether the disk has caught up.
 const FULL_PAUSE: Duration = Duration::from_millis(5);
+/// The bytes that are received while no commands may be begun.
+const HELD_MAX: usize = 64 << 20;
 /// A buffer larger than this is given back once it is empty.
 const KEPT_BYTES: usize = 4 << 20;
 
@@ -75,6 +78,8 @@ pub(super) struct Stream<'l> {
     recorded: VecDeque<(u64, u64)>,
     durable: Option<u64>,
     errors_logged: u64,
+    /// The commands since the last part that was settled, for INFO.
+    counts: Counts,
 }
 
 /// The maximum number of settled parts whose units are remembered.
@@ -109,15 +114,23 @@ impl<'l> Stream<'l> {
             recorded: VecDeque::new(),
             durable: None,
             errors_logged: 0,
+            counts: Counts::new(inner.rows),
         }
     }
 
     /// Runs the commands that come, until the connection ends.
     pub(super) fn run(&mut self, conn: &mut Conn<'_>) -> Result<(), Gone> {
         self.ack(conn)?;
+        let mut was_held = false;
         loop {
-            if self.inner.loading.holds_writes() {
-                // Too much waits for the disk: the master is not read from until it does not.
+            let is_held = self.link.is_held();
+            if is_held && self.buffer.len() < HELD_MAX {
+                conn.receive(&mut self.buffer, READ_BYTES)?;
+                self.link.set_ahead(self.buffer.len());
+            }
+            was_held |= is_held;
+            if is_held || self.inner.loading.holds_writes() {
+                // A client has asked for a pause, or too much waits for the disk.
                 self.settle()?;
                 std::thread::sleep(FULL_PAUSE);
                 if self.acked.elapsed() >= ACK_EACH {
@@ -127,7 +140,12 @@ impl<'l> Stream<'l> {
                 self.link.check(self.order)?;
                 continue;
             }
-            if conn.receive(&mut self.buffer, READ_BYTES)? {
+            if conn.receive(&mut self.buffer, READ_BYTES)? | std::mem::take(&mut was_held) {
+                if self.link.is_held() {
+                    // It came behind the reply that the pause has begun.
+                    was_held = true;
+                    continue;
+                }
                 self.commands(&mut |stream| stream.ack(conn))?;
                 if self.begun < UNSETTLED_MAX && self.acked.elapsed() < ACK_EACH {
                     continue;
@@ -198,17 +216,25 @@ impl<'l> Stream<'l> {
             self.border = Some(self.link.border_of_stream(self.order)?);
         }
         match words {
-            [name, text] if name.eq_ignore_ascii_case(b"ping") => return self.own(text).map(|()| Wanted::Nothing),
+            [name, text] if name.eq_ignore_ascii_case(b"ping") => {
+                self.count(words);
+                return self.own(text).map(|()| Wanted::Nothing);
+            }
             [name, word, _] if name.eq_ignore_ascii_case(b"replconf") => {
+                self.count(words);
                 return Ok(if word.eq_ignore_ascii_case(b"getack") { Wanted::Ack } else { Wanted::Nothing });
             }
             [name] if name.eq_ignore_ascii_case(b"multi") => {
+                self.count(words);
                 if self.multi.is_none() {
                     self.multi = Some((std::mem::take(&mut self.spare), self.db));
                 }
                 return Ok(Wanted::Nothing);
             }
-            [name] if name.eq_ignore_ascii_case(b"exec") => return self.exec().map(|()| Wanted::Nothing),
+            [name] if name.eq_ignore_ascii_case(b"exec") => {
+                self.count(words);
+                return self.exec().map(|()| Wanted::Nothing);
+            }
             [name] if name.eq_ignore_ascii_case(b"discard") => {
                 if let Some((queue, db)) = self.multi.take() {
                     (self.spare, self.db) = (queue.cleared(), db);
@@ -218,10 +244,20 @@ impl<'l> Stream<'l> {
             _ => {}
         }
         match self.inner.rows.resolve_numbered(words) {
-            Ok(row) => self.run_or_queue(row, words)?,
+            Ok(row) => {
+                self.counts.add(row.number, Came::Well);
+                self.run_or_queue(row, words)?;
+            }
             Err((_, error)) => self.fail(words, &error)?,
         }
         Ok(Wanted::Nothing)
+    }
+
+    /// Counts a command that the link itself obeys.
+    fn count(&mut self, words: &[&[u8]]) {
+        if let Ok(row) = self.inner.rows.resolve_numbered(words) {
+            self.counts.add(row.number, Came::Well);
+        }
     }
 
     /// Begins an effect that only this store knows; other texts are those of a PING.
@@ -359,11 +395,13 @@ impl<'l> Stream<'l> {
         } else if whole > 0 {
             buffer.drain(..whole);
         }
+        self.link.set_ahead(buffer.len());
         Ok(())
     }
 
     /// Logs errors of commands.
     fn tell(&mut self) {
+        self.counts.give(&self.inner.scripts.counts, &self.inner.errors);
         let told = std::mem::take(&mut self.runner.told);
         for line in told.lines.iter().take(ERRORS_MAX.saturating_sub(self.errors_logged) as usize) {
             (self.log)(WARNING, line);

@@ -408,11 +408,14 @@ fn only_what_was_carried_out_is_counted() {
     let counted = 100 + (set.len() + getack.len()) as u64;
     peer.wait_for_ack(counted);
     assert_eq!(ask(&mut client, "GET k"), "$1\r\n1\r\n");
+    let stats = ask(&mut client, "INFO commandstats");
+    assert!(stats.contains("cmdstat_set:calls=1,") && stats.contains("cmdstat_replconf:calls=1,"), "{stats}");
     // A transaction counts when it is whole, and half a command does not.
     peer.send(&[encode(&["MULTI"]), encode(&["SET", "k", "2"]), encode(&["SET", "l", "2"])].concat());
     peer.wait_for_ack(counted);
     assert_eq!(ask(&mut client, "GET k"), "$1\r\n1\r\n");
     drop(peer);
+    replica.wait_for_line(0, "Reconnecting to MASTER 127.0.0.1:");
     let mut peer = Peer::accept(&listener);
     assert_eq!(peer.shake_hands(), ["PSYNC", ID, &(counted + 1).to_string()]);
     let other = ID.replace('0', "f");
@@ -463,8 +466,58 @@ fn a_stream_of_nonsense_ends_the_link_and_errors_do_not() {
     let mut client = replica.connect();
     ask(&mut client, "SELECT 1");
     assert_eq!(ask(&mut client, "GET k"), "$1\r\n1\r\n");
+    // The rest of the stream would be the same.
     let mut peer = Peer::accept(&listener);
-    assert_eq!(peer.shake_hands()[1], ID);
+    assert_eq!(peer.shake_hands()[1], "?");
+}
+
+#[test]
+fn the_master_is_among_the_clients() {
+    let replica = Replica::start();
+    let (listener, mut peer) = stream(&replica);
+    let address = listener.local_addr().expect("an address").to_string();
+    peer.run(&["SET k 1"]);
+    let mut client = replica.connect();
+    let line = ask(&mut client, "CLIENT LIST TYPE master");
+    for part in [&*format!(" addr={address} "), " flags=M ", " db=1 ", " user=(superuser) "] {
+        assert!(line.contains(part), "{part} is not in {line}");
+    }
+    let id = line.split("id=").nth(1).and_then(|rest| rest.split(' ').next()).expect("an id").to_owned();
+    assert!(ask(&mut client, "CLIENT LIST").contains(&format!("id={id} addr={address} ")));
+    assert!(ask(&mut client, &format!("CLIENT LIST ID {id}")).contains(" flags=M "));
+    assert_eq!(info(&mut client, "clients", "connected_clients").as_deref(), Some("2"));
+    // The link goes on with another connection, behind what came over this one.
+    for (kill, reply) in [("CLIENT KILL TYPE master", ":1\r\n"), (&*format!("CLIENT KILL {address}"), "+OK\r\n")] {
+        assert_eq!(ask(&mut client, kill), reply);
+        let next = (peer.1 + 1).to_string();
+        peer = Peer::accept(&listener);
+        assert_eq!(peer.shake_hands(), ["PSYNC", ID, &next]);
+        peer.1 = next.parse::<u64>().expect("a number") - 1;
+        peer.send(b"+CONTINUE\r\n");
+        peer.run(&["INCR k"]);
+    }
+    assert!(!ask(&mut client, "CLIENT LIST TYPE master").contains(&format!("id={id} ")));
+    assert_eq!(ask(&mut client, "REPLICAOF NO ONE"), "+OK\r\n");
+    assert_eq!(ask(&mut client, "CLIENT KILL TYPE master"), ":0\r\n");
+}
+
+#[test]
+fn what_the_master_sends_during_a_pause_is_carried_out_behind_it() {
+    let replica = Replica::start();
+    let (_listener, mut peer) = stream(&replica);
+    peer.run(&["SET k 1"]);
+    let mut client = replica.connect();
+    ask(&mut client, "SELECT 1");
+    assert_eq!(ask(&mut client, "CLIENT PAUSE 100000 WRITE"), "+OK\r\n");
+    let before = peer.1;
+    peer.more(&encode(&["SET", "k", "2"]));
+    let wanted = Some(peer.1.to_string());
+    wait_for("the bytes", || (info(&mut client, "replication", "slave_read_repl_offset") == wanted).then_some(()));
+    assert_eq!(info(&mut client, "replication", "slave_repl_offset"), Some(before.to_string()));
+    assert_eq!(ask(&mut client, "GET k"), "$1\r\n1\r\n");
+    assert_eq!(ask(&mut client, "CLIENT UNPAUSE"), "+OK\r\n");
+    peer.wait_for_ack(peer.1);
+    assert_eq!(ask(&mut client, "GET k"), "$1\r\n2\r\n");
 }
 
 #[test]
