@@ -115,7 +115,9 @@ pub(super) const LEFT_OUT: &[(&str, &str)] = &[
     ("asking", "Valkey refuses it unless it is a node of a cluster"),
     ("bgrewriteaof", SAVES),
     ("bgsave", SAVES),
+    ("client|caching", TRACKING),
     ("client|setinfo", "its effect shows in CLIENT LIST; has its own tests"),
+    ("client|tracking", TRACKING),
     ("cluster", "Valkey refuses it unless it is a node of a cluster"),
     ("config|rewrite", "writes the server's file"),
     ("eval", SCRIPTS),
@@ -130,14 +132,23 @@ pub(super) const LEFT_OUT: &[(&str, &str)] = &[
     ("latency|histogram", "durations of commands"),
     ("memory|malloc-stats", "the allocator's own report"),
     ("monitor", "each line has a time and a port; has its own tests"),
+    ("psync", LINKS),
     ("quit", "ends the connection; has its own tests"),
     ("readonly", "Valkey refuses it unless it is a node of a cluster"),
     ("readwrite", "Valkey refuses it unless it is a node of a cluster"),
+    ("replconf", LINKS),
     ("save", SAVES),
     ("script", SCRIPTS),
     ("shutdown", "ends the server; has its own tests"),
+    ("sync", LINKS),
     ("waitaof", "there is no append-only file to wait for; has its own tests"),
 ];
+
+/// Of commands between a master and its replicas.
+const LINKS: &str = "begins or belongs to a replica's link; has its own tests";
+
+/// Of commands of caches of clients.
+const TRACKING: &str = "messages come when other clients write; has its own tests";
 
 /// Of commands that write files.
 const SAVES: &str = "writes a file; has its own tests";

@@ -1,9 +1,11 @@
-//! From the words of a request to its reply: lookup, checks in Redis's order, and the choice of the executor.
+//! From the words of a request to its reply: lookup (`table`), checks in Redis's order, and the choice of the executor.
+
+mod table;
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::Pin;
 use std::rc::Rc;
-use std::sync::{Arc, LazyLock};
+use std::sync::Arc;
 use std::task::{Poll, Waker};
 use std::time::{Duration, Instant};
 
@@ -12,7 +14,7 @@ use sluicegate_wire::resp::{Protocol, ReplySink, ReplyWriter};
 use super::client::Client;
 use super::guard::Kept;
 use super::multi;
-use super::rows::{self, Queueing, ROWS, ServerCommand, Traits};
+use super::rows::Queueing;
 use super::subscription::{self, Subscriptions};
 use super::tracking::Tracker;
 use super::{Server, Worker};
@@ -20,7 +22,7 @@ use super::{pause, slowlog};
 use crate::Inner;
 use crate::acl::User;
 use crate::behalf::Behalf;
-use crate::catalogue::{CommandSpec, Cost, Flags, Handler, Numbered, Rows};
+use crate::catalogue::{CommandSpec, Cost, Flags, Handler, Numbered};
 use crate::config::ServerOptions;
 use crate::execute::Origin;
 use crate::loading::{LOADING, MASTERDOWN, NOREPLICAS, READONLY};
@@ -35,6 +37,7 @@ use crate::replication::replica;
 use crate::transaction::{Exec, Multi};
 use crate::watch::Mark;
 use crate::watching::Watching;
+pub(super) use table::{INDEX, Row};
 
 /// The result of a command.
 pub(super) enum Outcome {
@@ -268,7 +271,7 @@ impl Session {
     fn account_for_error(&mut self, worker: &Worker, row: u16, output: &mut Vec<u8>, before: usize, is_kept: bool) {
         let counters = &worker.counters.per_command[usize::from(row)];
         let is_error = output.get(before) == Some(&b'-');
-        if is_error && INDEX.rows[usize::from(row)].was_refused(&output[before + 1..]) {
+        if is_error && INDEX.rows()[usize::from(row)].was_refused(&output[before + 1..]) {
             counters.rejected.add(1);
             count_error(worker, output, before);
         } else {
@@ -288,7 +291,7 @@ impl Session {
     /// Does what is due after a command.
     #[cold]
     fn after(&mut self, row: u16, output: &mut Vec<u8>, before: usize, is_kept: bool) {
-        let row = &INDEX.rows[usize::from(row)];
+        let row = &INDEX.rows()[usize::from(row)];
         if !row.traits.keeps_caching {
             self.end_caching();
         }
@@ -361,10 +364,10 @@ pub(super) fn judge(
 ) {
     let (spent_us, threshold_ms) = (spent.as_micros() as u64, options.latency_threshold_ms as u64);
     if threshold_ms > 0 && spent_us / 1000 >= threshold_ms {
-        let is_fast = INDEX.rows[usize::from(row)].spec.flags.has(Flags::FAST);
+        let is_fast = INDEX.rows()[usize::from(row)].spec.flags.has(Flags::FAST);
         server.latency.add(if is_fast { "fast-command" } else { "command" }, spent_us / 1000);
     }
-    let is_skipped = options.slowlog_max_len == 0 || INDEX.rows[usize::from(row)].spec.flags.has(Flags::SKIP_SLOWLOG);
+    let is_skipped = options.slowlog_max_len == 0 || INDEX.rows()[usize::from(row)].spec.flags.has(Flags::SKIP_SLOWLOG);
     if !is_skipped && u64::try_from(options.slowlog_slower_than_us).is_ok_and(|limit| spent_us >= limit) {
         let (address, name) = sender();
         server.slowlog.add(words(), spent_us, address, name, options.slowlog_max_len);
@@ -414,123 +417,10 @@ impl By {
 
 /// Runs a command for a script, by the number of its row. Returns false if it needs a connection.
 pub(super) fn tell(server: &Server, row: u16, args: &[&[u8]], out: &mut ReplyWriter<'_>) -> bool {
-    let Some(By::Server(told) | By::Either(_, told)) = INDEX.rows[usize::from(row)].local else { return false };
+    let Some(By::Server(told) | By::Either(_, told)) = INDEX.rows()[usize::from(row)].local() else { return false };
     // Such a command replies immediately.
     drop(told(&About { server, options: &server.options(), local: None }, args, out));
     true
-}
-
-/// One row: a command or a subcommand.
-pub(super) struct Row {
-    pub spec: &'static CommandSpec,
-    /// `get`, `client|list`.
-    pub full_name: String,
-    /// The rows of a container's subcommands.
-    pub subcommands: std::ops::Range<u16>,
-    local: Option<By>,
-    pub traits: Traits,
-    /// The smallest number of words that it takes, and how many more it may have.
-    words: (usize, usize),
-}
-
-impl Row {
-    /// Returns whether an error means that the command was refused for lack of memory, before it ran, or that its client
-    /// lost the permission while it waited: Redis counts it as rejected.
-    #[cold]
-    pub fn was_refused(&self, error: &[u8]) -> bool {
-        let is_denied = || self.spec.blocking.is_some() && error.starts_with(b"NOPERM ");
-        self.spec.flags.has(Flags::DENYOOM) && error.trim_ascii_end() == OOM.as_bytes() || is_denied()
-    }
-
-    /// Returns whether it accepts this many words, as [`CommandSpec::takes`] does.
-    #[inline]
-    fn takes(&self, words: usize) -> bool {
-        words.wrapping_sub(self.words.0) <= self.words.1
-    }
-
-    /// Returns its function, if the connection executes it.
-    pub fn local(&self) -> Option<By> {
-        self.local
-    }
-}
-
-/// Every command by name, with the number under which it is counted.
-pub(super) struct Commands {
-    rows: Vec<Row>,
-    top: usize,
-    catalogue: &'static Rows,
-}
-
-/// The commands of every server: the catalogue with the additions of the server's own table.
-pub(super) static INDEX: LazyLock<Commands> = LazyLock::new(Commands::new);
-
-impl Commands {
-    fn new() -> Commands {
-        let row = |spec: &'static CommandSpec, of_server: Option<&ServerCommand>, full_name: String| Row {
-            spec,
-            full_name,
-            subcommands: 0..0,
-            local: of_server.and_then(|command| command.by),
-            traits: of_server.map_or(Traits::NONE, |command| command.traits),
-            words: match usize::try_from(spec.arity) {
-                Ok(exact) => (exact, 0),
-                // Below any number, so that a smaller one does not wrap around into it.
-                Err(_) => (spec.arity.unsigned_abs() as usize, usize::MAX / 2),
-            },
-        };
-        let commands = ROWS.commands();
-        let of_server = |spec: &CommandSpec| rows::COMMANDS.iter().find(|command| std::ptr::eq(&command.spec, spec));
-        let mut rows: Vec<Row> = commands.iter().map(|spec| row(spec, of_server(spec), spec.name.to_owned())).collect();
-        for (container, spec) in commands.iter().enumerate() {
-            let from = rows.len() as u16;
-            let of_server = of_server(spec).map_or(&[][..], |command| command.subcommands);
-            for (place, sub) in spec.subcommands.iter().enumerate() {
-                let mut row = row(sub, of_server.get(place), format!("{}|{}", spec.name, sub.name));
-                row.traits.keeps_caching |= rows[container].traits.keeps_caching;
-                rows.push(row);
-            }
-            rows[container].subcommands = from..rows.len() as u16;
-        }
-        Commands { rows, top: commands.len(), catalogue: &ROWS }
-    }
-
-    pub fn len(&self) -> usize {
-        self.rows.len()
-    }
-
-    /// Returns the commands without subcommands.
-    pub fn top(&self) -> &[Row] {
-        &self.rows[..self.top]
-    }
-
-    pub fn rows(&self) -> &[Row] {
-        &self.rows
-    }
-
-    pub fn subcommands(&self, row: &Row) -> &[Row] {
-        &self.rows[usize::from(row.subcommands.start)..usize::from(row.subcommands.end)]
-    }
-
-    /// Returns the command of this name, in any case.
-    #[inline]
-    pub fn find(&self, name: &[u8]) -> Option<u16> {
-        self.catalogue.names().find(name)
-    }
-
-    /// Returns a command by `name` or `container|name`, as COMMAND INFO takes it.
-    pub fn find_full(&self, name: &[u8]) -> Option<&Row> {
-        let Some(bar) = name.iter().position(|byte| *byte == b'|') else {
-            return self.find(name).map(|at| &self.rows[usize::from(at)]);
-        };
-        let container = self.find(&name[..bar])?;
-        self.subcommand(container, &name[bar + 1..]).map(|at| &self.rows[usize::from(at)])
-    }
-
-    /// Returns the command of this container and this name, in any case.
-    pub fn subcommand(&self, container: u16, name: &[u8]) -> Option<u16> {
-        let container = Numbered { spec: self.rows[usize::from(container)].spec, number: container };
-        self.catalogue.subcommand(container, name).map(|row| row.number)
-    }
 }
 
 /// The sizes of a connection's buffers, for CLIENT LIST.
@@ -558,13 +448,13 @@ impl Context<'_> {
     /// Runs one request and appends its reply; `args` has at least the command's name.
     pub fn execute(&mut self, args: &[&[u8]], output: &mut Vec<u8>) -> Outcome {
         let before = output.len();
-        let commands: &'static Commands = &INDEX;
+        let commands = &*INDEX;
         let mut row = match commands.find(args[0]) {
             Some(row) => row,
             None if is_http(args[0]) => return Outcome::Abort,
             None => return self.reject(None, output, before, |out| out.error_bytes(&unknown_command(args))),
         };
-        let mut command = &commands.rows[usize::from(row)];
+        let mut command = &commands.rows()[usize::from(row)];
         if args.len() > 1 && !command.subcommands.is_empty() {
             row = match commands.subcommand(row, args[1]) {
                 Some(row) => row,
@@ -573,7 +463,7 @@ impl Context<'_> {
                         .reject(None, output, before, |out| out.error_bytes(&unknown_subcommand(args[0], args[1])));
                 }
             };
-            command = &commands.rows[usize::from(row)];
+            command = &commands.rows()[usize::from(row)];
         }
         if !command.takes(args.len()) {
             return self.reject(Some(row), output, before, |out| wrong_arity(&command.full_name, out));
@@ -635,7 +525,7 @@ impl Context<'_> {
         if is_monitored {
             self.show(command, Moment::Before, || args.to_vec());
         }
-        if let Some(local) = command.local {
+        if let Some(local) = command.local() {
             return match local.call(self, args, &mut ReplyWriter::new(output, self.session.protocol)) {
                 // It may be MONITOR itself.
                 Outcome::Done if !is_timed_alone && !server.monitors.any() => {
@@ -686,7 +576,7 @@ impl Context<'_> {
         before: usize,
         is_timed_alone: bool,
     ) -> Outcome {
-        let command = &INDEX.rows[usize::from(row)];
+        let command = &INDEX.rows()[usize::from(row)];
         let mut is_kept = false;
         let outcome = match outcome {
             // Most transactions find their keys free and are done at once.
@@ -744,7 +634,7 @@ impl Context<'_> {
     /// Queues a command after MULTI, or records why EXEC will be refused; [`None`] if the command has to run now.
     #[cold]
     fn in_multi(&mut self, row: u16, args: &[&[u8]], output: &mut Vec<u8>, before: usize) -> Option<Outcome> {
-        let command = &INDEX.rows[usize::from(row)];
+        let command = &INDEX.rows()[usize::from(row)];
         let is_exec = command.traits.queueing == Queueing::Exec;
         if command.traits.queueing == Queueing::AtOnce {
             return None;
@@ -854,12 +744,12 @@ impl Context<'_> {
         before: usize,
         write: impl FnOnce(&mut ReplyWriter<'_>),
     ) -> Outcome {
-        self.session.command = row.map_or("NULL", |row| &INDEX.rows[usize::from(row)].full_name);
+        self.session.command = row.map_or("NULL", |row| &INDEX.rows()[usize::from(row)].full_name);
         write(&mut ReplyWriter::new(output, self.session.protocol));
         if let Some(multi) = &mut self.session.rare.multi {
             multi.aborted = true;
         }
-        if row.is_some_and(|row| INDEX.rows[usize::from(row)].traits.queueing == Queueing::Exec) {
+        if row.is_some_and(|row| INDEX.rows()[usize::from(row)].traits.queueing == Queueing::Exec) {
             // An error that makes EXEC fail ends the transaction.
             let line = output.split_off(before);
             let why = line.strip_prefix(b"-ERR ").or_else(|| line.strip_prefix(b"-")).unwrap_or(&line).trim_ascii_end();
@@ -905,32 +795,4 @@ pub(super) fn help(container: &str, out: &mut ReplyWriter<'_>) -> Outcome {
         out.simple(&format!("    {}", row.spec.summary));
     }
     Outcome::Done
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn every_row_has_somebody_who_carries_it_out() {
-        for row in INDEX.rows() {
-            let is_key_command =
-                matches!(row.spec.handler, Handler::Keyspace(_) | Handler::Global(_) | Handler::Script(_));
-            let is_container = !row.subcommands.is_empty();
-            assert!(is_key_command != row.local.is_some() || is_container, "{}", row.full_name);
-        }
-    }
-
-    #[test]
-    fn rows_have_the_numbers_that_scripts_count_by() {
-        let rows = &ROWS;
-        assert_eq!(rows.count(), INDEX.len());
-        for (number, row) in INDEX.rows().iter().enumerate() {
-            let mut words = row.full_name.split('|').map(str::as_bytes);
-            let found = words.next().and_then(|name| rows.find(name));
-            let found = words.fold(found, |found, word| rows.subcommand(found?, word)).expect("a row");
-            assert_eq!((found.spec.name, usize::from(found.number)), (row.spec.name, number));
-            assert!((0..300).all(|words| row.takes(words) == row.spec.takes(words)), "{}", row.full_name);
-        }
-    }
 }
