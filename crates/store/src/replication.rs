@@ -178,6 +178,36 @@ struct State {
     pinged_at: Instant,
 }
 
+/// Why a replica cannot continue where it stopped.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Lack {
+    /// It has no history.
+    Unasked,
+    /// Its history is another one.
+    History { own: ReplicationId, second: Option<ReplicationId> },
+    /// It has more of the earlier history than this server, whose next byte this is.
+    Ahead(u64),
+    /// The backlog does not have the next byte.
+    Backlog,
+}
+
+impl State {
+    /// Returns what a replica lacks that asks for this byte of a history.
+    fn lack(&self, asked: Option<(ReplicationId, u64)>) -> Option<Lack> {
+        let Some((id, next)) = asked else { return Some(Lack::Unasked) };
+        if id != self.id {
+            let second = self.second.map(|(second, _)| second);
+            match self.second {
+                Some((second, end)) if second == id && next > end => return Some(Lack::Ahead(end)),
+                Some((second, _)) if second == id => {}
+                _ => return Some(Lack::History { own: self.id, second }),
+            }
+        }
+        let has_it = next > 0 && self.stream.reaches(next - 1);
+        (!has_it).then_some(Lack::Backlog)
+    }
+}
+
 /// What INFO tells.
 #[derive(Clone, Debug)]
 pub(crate) struct Told {
@@ -294,23 +324,21 @@ impl Replication {
         bytes
     }
 
-    /// Adds a replica, which may continue behind this byte of a history. Returns whether it may; otherwise it waits for the
-    /// data set.
-    pub(crate) fn add(&self, replica: &Arc<Replica>, asked: Option<(ReplicationId, u64)>) -> bool {
+    /// Adds a replica, which may continue with this byte of a history. If it cannot, it waits for the data set.
+    pub(crate) fn add(&self, replica: &Arc<Replica>, asked: Option<(ReplicationId, u64)>) -> Result<(), Lack> {
         let mut state = self.state.lock();
-        let continues = asked.is_some_and(|(id, next)| {
-            let is_history = id == state.id || state.second.is_some_and(|(second, end)| id == second && next <= end);
-            is_history && next > 0 && state.stream.reaches(next - 1)
-        });
-        if let Some((_, next)) = asked.filter(|_| continues) {
-            replica.go_on_from(next - 1);
-        } else if state.replicas.is_empty() && !state.stream.is_kept() && !self.is_following() {
-            // Changes that nobody was told of make another history.
-            state.id = ReplicationId::random();
-            state.second = None;
+        let lack = state.lack(asked);
+        match (asked, lack) {
+            (Some((_, next)), None) => replica.go_on_from(next - 1),
+            _ if state.replicas.is_empty() && !state.stream.is_kept() && !self.is_following() => {
+                // Changes that nobody was told of make another history.
+                state.id = ReplicationId::random();
+                state.second = None;
+            }
+            _ => {}
         }
         state.replicas.push(replica.clone());
-        continues
+        lack.map_or(Ok(()), Err)
     }
 
     /// Removes a replica.

@@ -7,7 +7,7 @@ fn a_replica_is_good_once_it_has_its_data_set() {
     replication.set_options(ReplicationOptions { max_lag: Duration::from_secs(600), ..ReplicationOptions::default() });
     let told = Told { takes_marked: true, ..Told::default() };
     let replica = Arc::new(Replica::new("host".into(), &told, false, replication.clone(), |_| {}));
-    assert!(!replication.add(&replica, None));
+    assert_eq!(replication.add(&replica, None), Err(Lack::Unasked));
     replica.choose();
     replica.begin_payload(0, b"file".to_vec());
     assert_eq!((replica.phase(), replication.good()), (Phase::Syncing, 0));
@@ -30,11 +30,29 @@ fn what_only_a_lost_replica_needed_is_given_back() {
     assert_eq!(told(), (1, 0, 0));
     let replica = Replica::new("host".into(), &Told::default(), false, replication.clone(), |_| {});
     let replica = Arc::new(replica);
-    assert!(replication.add(&replica, Some((replication.id(), 1))));
+    assert_eq!(replication.add(&replica, Some((replication.id(), 1))), Ok(()));
     (0..10).for_each(|_| replication.feed(&[b'x'; 50_000]));
     assert_eq!(told(), (1, 500_000, 400_000));
     replication.remove(&replica);
     let (first, len, behind) = told();
     assert_eq!(first + len, 500_001);
     assert!((100_000..120_000).contains(&len) && behind == len - 100_000, "{len} {behind}");
+}
+
+#[test]
+fn an_earlier_history_is_continued_up_to_its_end() {
+    let replication = Arc::new(Replication::new(Arc::new(Memory::new())));
+    replication.keep_backlog();
+    replication.feed(&[b'x'; 100]);
+    let first = replication.id();
+    replication.shift_id();
+    replication.feed(&[b'y'; 100]);
+    let asks = |id, next| {
+        let replica = Replica::new("host".into(), &Told::default(), false, replication.clone(), |_| {});
+        replication.add(&Arc::new(replica), Some((id, next)))
+    };
+    assert_eq!([1, 101, 102].map(|next| asks(first, next)), [Ok(()), Ok(()), Err(Lack::Ahead(101))]);
+    assert_eq!([101, 201, 202].map(|next| asks(replication.id(), next)), [Ok(()), Ok(()), Err(Lack::Backlog)]);
+    let other = ReplicationId::random();
+    assert_eq!(asks(other, 1), Err(Lack::History { own: replication.id(), second: Some(first) }));
 }

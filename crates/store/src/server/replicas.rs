@@ -19,8 +19,8 @@ use super::dispatch::{About, Context, Outcome};
 use crate::Inner;
 use crate::append::Appender;
 use crate::record::For;
-use crate::replication::ReplicationId;
 use crate::replication::replica::{Notice, Phase, Replica, Told};
+use crate::replication::{Lack, ReplicationId};
 
 const SYNTAX: &str = "ERR syntax error";
 const UNBLOCKED: &str = "UNBLOCKED client unblocked via CLIENT UNBLOCK";
@@ -88,6 +88,28 @@ fn become_replica(context: &mut Context<'_>, asked: Option<Asked>, out: &mut Rep
     Outcome::Done
 }
 
+/// Returns what the log says of a replica that cannot continue.
+fn lack_told(lack: Lack, (word, wanted): &Asked, named: &str) -> String {
+    let refused = "Partial resynchronization not accepted";
+    let (word, next) = (word.escape_ascii(), wanted.map_or(0, |(_, next)| next));
+    match lack {
+        Lack::Unasked => format!("{refused}: '{word}' is no replication ID"),
+        Lack::History { own, second } => {
+            let second = second.map_or_else(|| "0".repeat(40), |second| second.to_string());
+            let own = own.text();
+            format!(
+                "{refused}: Replication ID mismatch (Replica asked for '{word}', my replication IDs are '{own}' and '{second}')"
+            )
+        }
+        Lack::Ahead(end) => {
+            format!("{refused}: Requested offset for second ID was {next}, but I can reply up to {end}")
+        }
+        Lack::Backlog => {
+            format!("Unable to partial resync with replica {named} for lack of backlog (Replica request was: {next}).")
+        }
+    }
+}
+
 /// Makes a client a replica.
 fn join(server: &Server, client: &Arc<Client>, told: &Told, asked: Option<Asked>, out: &mut ReplyWriter<'_>) {
     let (inner, replication) = (&server.store.0, &server.store.0.replication);
@@ -111,7 +133,8 @@ fn join(server: &Server, client: &Arc<Client>, told: &Told, asked: Option<Asked>
     let named = format!("{}:{}", replica.address, replica.port);
     server.log(2, &format!("Replica {named} asks for synchronization"));
     let wanted = asked.as_ref().and_then(|(_, asked)| *asked);
-    if replication.add(&replica, wanted) {
+    let added = replication.add(&replica, wanted);
+    if added.is_ok() {
         replication.figures.partial.fetch_add(1, Ordering::Relaxed);
         let next = wanted.map_or(0, |(_, next)| next);
         let behind = (replication.offset() + 1).saturating_sub(next);
@@ -129,10 +152,9 @@ fn join(server: &Server, client: &Arc<Client>, told: &Told, asked: Option<Asked>
         replica.wake();
         return;
     }
-    if let Some((word, _)) = asked.filter(|(word, _)| word != b"?") {
+    if let (Err(lack), Some(asked)) = (added, asked.filter(|(word, _)| word != b"?")) {
         replication.figures.partial_refused.fetch_add(1, Ordering::Relaxed);
-        let word = word.escape_ascii();
-        server.log(2, &format!("Partial resynchronization not accepted: no such history or offset ('{word}')"));
+        server.log(2, &lack_told(lack, &asked, &named));
     }
     server.log(2, &format!("Full resync requested by replica {named}"));
     inner.begin_sync_if_due();

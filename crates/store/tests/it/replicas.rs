@@ -1,7 +1,7 @@
 //! Replicas: real ones of Redis and Valkey, and some that only speak the protocol.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
@@ -417,15 +417,30 @@ fn replicas_continue_where_they_stopped() {
         assert_eq!(asked, format!("+CONTINUE {id}\r\n"));
         assert_eq!(replica.read_to("SET b"), expected);
     }
-    let whole = |words: &[&str]| {
+    let lines = Arc::<Mutex<Vec<String>>>::default();
+    let of_server = lines.clone();
+    master.running.server.set_log(move |_, text| {
+        of_server.lock().expect("no panic").push(String::from_utf8_lossy(text).into_owned());
+    });
+    let whole = |words: &[&str], why: &str| {
+        lines.lock().expect("no panic").clear();
         let mut replica = Bare::connect(&address);
         let answer = replica.0.ask(words);
         assert!(answer.starts_with(&format!("+FULLRESYNC {id} ")), "{answer}");
+        let lines = lines.lock().expect("no panic");
+        assert!(lines.iter().any(|line| line.contains(why)), "{why} is not in {lines:?}");
     };
     let end: u64 = master.told("replication", "master_repl_offset").parse().expect("a number");
-    whole(&["PSYNC", &"0".repeat(40), &(offset + 1).to_string()]);
-    whole(&["PSYNC", &id, &(end + 2).to_string()]);
-    whole(&["PSYNC", &id, "0"]);
+    let other = "1".repeat(40);
+    let mismatch = format!(
+        "Partial resynchronization not accepted: Replication ID mismatch (Replica asked for '{other}', my replication IDs \
+         are '{id}' and '{}')",
+        "0".repeat(40)
+    );
+    whole(&["PSYNC", &other, &(offset + 1).to_string()], &mismatch);
+    whole(&["PSYNC", "anything", "1"], "Partial resynchronization not accepted: 'anything' is no replication ID");
+    whole(&["PSYNC", &id, &(end + 2).to_string()], &format!("for lack of backlog (Replica request was: {}).", end + 2));
+    whole(&["PSYNC", &id, "0"], "for lack of backlog (Replica request was: 0).");
     // The backlog is not endless.
     for number in 0..40 {
         client.ask(&["SET", &format!("k{number}"), &"x".repeat(10_000)]);
@@ -434,7 +449,8 @@ fn replicas_continue_where_they_stopped() {
         let first: u64 = master.told("replication", "repl_backlog_first_byte_offset").parse().expect("a number");
         (first > offset + 1).then_some(())
     });
-    whole(&["PSYNC", &id, &(offset + 1).to_string()]);
+    let why = format!("for lack of backlog (Replica request was: {}).", offset + 1);
+    whole(&["PSYNC", &id, &(offset + 1).to_string()], &why);
     // The figures of INFO start again.
     for name in ["sync_full", "sync_partial_ok", "sync_partial_err"] {
         assert_ne!(told(&mut client, "stats", name), "0", "{name}");
