@@ -71,6 +71,8 @@ struct Payload {
     /// The bytes of the first chunk that were taken.
     taken: usize,
     bytes: usize,
+    /// Whether what comes next belongs to the data set.
+    has_data: bool,
     is_ended: bool,
 }
 
@@ -150,10 +152,15 @@ impl Replica {
         self.set_phase(Phase::Syncing);
     }
 
-    /// Begins the payload of a data set, of the moment at this offset of the stream.
-    pub(super) fn begin_payload(&self, offset: u64, head: Vec<u8>) {
+    /// Begins the payload of a data set, of the moment at this offset of the stream. Behind the mark of one that ends with it
+    /// the data set follows at once.
+    pub(super) fn begin_payload(&self, offset: u64, head: Vec<u8>, is_marked: bool) {
         self.set_position(offset);
-        self.payload.lock().push(Arc::new(head));
+        {
+            let mut payload = self.payload.lock();
+            payload.push(Arc::new(head));
+            payload.has_data = is_marked;
+        }
         self.wake();
     }
 
@@ -173,6 +180,7 @@ impl Replica {
             return false;
         }
         payload.push(chunk.clone());
+        payload.has_data = true;
         drop(payload);
         self.wake();
         true
@@ -210,8 +218,8 @@ impl Replica {
     fn read_payload(&self, most: usize, out: &mut Vec<u8>) -> bool {
         let mut payload = self.payload.lock();
         if payload.chunks.is_empty() && !payload.is_ended {
-            // The cut is waited for.
-            return self.read_lines(out);
+            // The cut is waited for, or the file; inside the data set there are no lines.
+            return if payload.has_data { false } else { self.read_lines(out) };
         }
         self.lines.store(0, Ordering::SeqCst);
         let mut count = 0;

@@ -278,6 +278,7 @@ impl Inner {
             replica.begin_payload(
                 moment.offset,
                 [head(replica, moment), format!("$EOF:{}\r\n", mark.text()).into()].concat(),
+                true,
             );
         }
         self.lift_barrier();
@@ -307,7 +308,7 @@ impl Inner {
         let (pass, first, moment) = self.cut_in_stream(job, saving, true);
         let Some(moment) = moment else { return self.give_up_sync(&pass) };
         // They have a place in the stream from here on.
-        chosen.iter().for_each(|replica| replica.begin_payload(moment.offset, head(replica, moment)));
+        chosen.iter().for_each(|replica| replica.begin_payload(moment.offset, head(replica, moment), false));
         self.lift_barrier();
         self.replication.figures.full.fetch_add(chosen.len() as u64, Ordering::Relaxed);
         let name = format!("temp-sync-{}.rdb", std::process::id());

@@ -9,7 +9,7 @@ fn a_replica_is_good_once_it_has_its_data_set() {
     let replica = Arc::new(Replica::new("host".into(), &told, false, replication.clone(), |_| {}));
     assert_eq!(replication.add(&replica, None), Err(Lack::Unasked));
     replica.choose();
-    replica.begin_payload(0, b"file".to_vec());
+    replica.begin_payload(0, b"file".to_vec(), true);
     assert_eq!((replica.phase(), replication.good()), (Phase::Syncing, 0));
     replica.end_payload();
     let mut sent = Vec::new();
@@ -55,4 +55,29 @@ fn an_earlier_history_is_continued_up_to_its_end() {
     assert_eq!([101, 201, 202].map(|next| asks(replication.id(), next)), [Ok(()), Ok(()), Err(Lack::Backlog)]);
     let other = ReplicationId::random();
     assert_eq!(asks(other, 1), Err(Lack::History { own: replication.id(), second: Some(first) }));
+}
+
+/// A replica that takes long to get its data set has signs of life before it, and none inside.
+#[test]
+fn lines_come_only_before_the_data_set() {
+    let replication = Arc::new(Replication::new(Arc::new(Memory::new())));
+    let read = |replica: &Replica| {
+        let mut sent = Vec::new();
+        replica.send_line();
+        replica.read(100, &mut sent);
+        String::from_utf8(sent).expect("text")
+    };
+    for is_marked in [true, false] {
+        let told = Told { takes_marked: is_marked, ..Told::default() };
+        let replica = Replica::new("host".into(), &told, false, replication.clone(), |_| {});
+        assert_eq!(read(&replica), "\n");
+        replica.choose();
+        assert_eq!(read(&replica), "\n");
+        replica.begin_payload(0, b"head".to_vec(), is_marked);
+        assert_eq!([read(&replica), read(&replica)], ["head", if is_marked { "" } else { "\n" }]);
+        for part in ["one", "two"] {
+            assert!(replica.add_payload(&Arc::new(part.into()), |_| true));
+            assert_eq!([read(&replica), read(&replica)], [part, ""]);
+        }
+    }
 }
