@@ -3,9 +3,9 @@
 //! While a store records, a command that has changed keys puts its effect into a buffer of its thread, under the locks or
 //! holds of these keys, with a number that is drawn there. So of two commands on the same key the one that ran first has
 //! the lower number. A section puts all its effects at its end, as one [`Unit`] and before its keys are released; keys
-//! that expire or are evicted are units of their own. [`Merger`] takes the buffers and returns the units in the order of
-//! their numbers, without a gap ([`order`]), and [`Outlets`](outlets::Outlets) passes them on: to the append-only file and to
-//! the replication stream. Nobody waits for these.
+//! that expire or are evicted are units of their own. [`Merger`](order::Merger) takes the buffers and returns the units in
+//! the order of their numbers, without a gap ([`order`]), and [`Outlets`](outlets::Outlets) passes them on: to the append-only
+//! file and to the replication stream. Nobody waits for these.
 //!
 //! An effect has the form of the append-only file. Most are the words of the command; where these depend on time, chance
 //! or who waits, the command [puts others](crate::context::Ctx::record_as) in their place. What only this store knows, such
