@@ -10,8 +10,9 @@
 //! keys, except that sections that have begun may acquire more, even before tickets that reserve those keys, which would
 //! not be granted them anyway; when no other is left, the stripes are marked, with the gate closed for that moment. One
 //! section at a time wants everything, others queue. A script that wants it waits as
-//! for an undeclared key (`script::take`), so deadlocks are found there: a script that must be restarted wants
-//! everything before it has any key, and then no section can wait for it.
+//! for an undeclared key (`script::take`), so deadlocks are found there. A script that must be restarted wants
+//! everything before it has any key, as a transaction does. Such a section must not keep one from everything that has
+//! keys, because it waits for that one's end: it counts as waiting, not as granted, and comes after all that have keys.
 //!
 //! Counting: a ticket is counted as granted before it checks whether a section wants everything, and such a section
 //! announces itself before it reads the count, so one of the two sees the other.
@@ -124,15 +125,18 @@ impl Everything {
         let mut state = self.state.lock();
         match &state.owner {
             Some(owner) if Arc::ptr_eq(owner, ticket) => Wants::Before,
-            Some(_) => {
+            Some(owner) if owner.goes_first() || !ticket.goes_first() || owner.phase() != Phase::Waiting => {
                 if !state.next.iter().any(|queued| Arc::ptr_eq(queued, ticket)) {
                     state.next.push_back(ticket.clone());
                 }
                 Wants::Not
             }
-            None => {
+            _ => {
                 state.next.retain(|queued| !Arc::ptr_eq(queued, ticket));
-                state.owner = Some(ticket.clone());
+                // A section without keys waits until this one has ended.
+                if let Some(owner) = state.owner.replace(ticket.clone()) {
+                    state.next.push_front(owner);
+                }
                 self.wanted_by.store(ticket.id, Ordering::SeqCst);
                 Wants::Now
             }
@@ -159,11 +163,12 @@ impl Everything {
 
 impl Inner {
     /// Gives a section everything if no other section has a key. Returns whether it did. `ticket` has the section's
-    /// number and no keys, and is granted then. The caller listens to it, and calls this again when it is woken.
-    pub(crate) fn hold_everything(&self, ticket: &Arc<Ticket>) -> bool {
+    /// number and no keys, and is granted then. The caller listens to it, and calls this again when it is woken. `own` is the
+    /// ticket of a section that [counts as waiting](Self::begin_waiting_for_everything).
+    pub(crate) fn hold_everything(&self, ticket: &Arc<Ticket>, own: Option<&Ticket>) -> bool {
         let wants = self.everything.want(ticket);
-        // The one granted ticket is the section's own.
-        let is_alone = self.gate.granted() == 1;
+        let counted = usize::from(own.is_none());
+        let is_alone = self.gate.granted() == counted;
         if wants == Wants::Now && !is_alone {
             self.put_takers_first();
         }
@@ -171,11 +176,29 @@ impl Inner {
             return false;
         }
         let closed = self.gate.close_beside_tickets();
-        if self.gate.granted() != 1 || !ticket.grant() {
+        if self.gate.granted() != counted || !ticket.grant() {
             return false;
+        }
+        if let Some(own) = own {
+            self.end_waiting_for_everything(own);
         }
         self.keyspace.set_held_by(&closed, ticket.id);
         true
+    }
+
+    /// Counts a section without keys, whose ticket this is, as waiting while it wants everything.
+    pub(crate) fn begin_waiting_for_everything(&self, own: &Ticket) {
+        if own.begins_waiting() {
+            self.gate.count_waiting(true);
+        }
+        self.everything.note_change();
+    }
+
+    /// Counts the section as granted again, unless it has ended.
+    pub(crate) fn end_waiting_for_everything(&self, own: &Ticket) {
+        if own.ends_waiting() {
+            self.gate.count_waiting(false);
+        }
     }
 
     /// Withdraws the request of a section for everything, which it has not acquired.

@@ -119,6 +119,16 @@ pub(crate) enum Holding {
     Waited(Arc<Ticket>),
 }
 
+impl Holding {
+    /// Returns the ticket of a section that has waited.
+    pub(crate) fn ticket(&self) -> Option<&Arc<Ticket>> {
+        match self {
+            Holding::AtOnce(_) => None,
+            Holding::Waited(ticket) => Some(ticket),
+        }
+    }
+}
+
 impl Deref for Holding {
     type Target = HeldKeys;
 

@@ -585,7 +585,7 @@ mod tests {
         assert!(inner.enter_queues(&owner) && inner.enter_queues(&other));
         for round in 0..400 {
             let wants = Arc::new(Ticket::taking(owner.id, KeyList::new()));
-            assert!(!inner.hold_everything(&wants), "another section exists");
+            assert!(!inner.hold_everything(&wants, None), "another section exists");
             let waits = ticket(&store, &[], Mode::Exclusive);
             assert!(!inner.enter_queues(&waits), "it is denied");
             let tries = std::sync::atomic::AtomicU32::new(0);

@@ -60,6 +60,8 @@ pub(crate) struct Take {
     inner: Arc<Inner>,
     /// A ticket with the section's number and this key alone; without a key if everything is wanted.
     ticket: Arc<Ticket>,
+    /// The ticket of a section without keys that wants everything.
+    own: Option<Arc<Ticket>>,
     /// The result, if it was known without a wait.
     early: Option<Took>,
     is_listed: bool,
@@ -92,10 +94,18 @@ impl Take {
         take
     }
 
-    /// Begins to wait for everything. `control` belongs to a script that has keys, so that others may wait for it.
+    /// Begins to wait for everything. `control` belongs to a script that has begun, so that others may wait for its keys;
+    /// without one, the section has no keys.
     pub(crate) fn everything(section: &Section, control: Option<&Arc<Control>>) -> Take {
-        let mut take = Take::of(section.inner(), Ticket::taking(section.id(), KeyList::new()));
-        if !take.inner.hold_everything(&take.ticket)
+        let (inner, id, nothing) = (section.inner(), section.id(), KeyList::new());
+        let own = if control.is_none() { section.holding().ticket().cloned() } else { None };
+        let ticket = if own.is_some() { Ticket::taking_first(id, nothing) } else { Ticket::taking(id, nothing) };
+        let mut take = Take::of(inner, ticket);
+        take.own = own;
+        if let Some(own) = &take.own {
+            inner.begin_waiting_for_everything(own);
+        }
+        if !take.hold_everything()
             && let Some(control) = control
         {
             take.enter(control);
@@ -105,7 +115,11 @@ impl Take {
 
     fn of(inner: &Arc<Inner>, ticket: Ticket) -> Take {
         let (inner, ticket) = (inner.clone(), Arc::new(ticket));
-        Take { inner, ticket, early: None, is_listed: false, is_told: false }
+        Take { inner, ticket, own: None, early: None, is_listed: false, is_told: false }
+    }
+
+    fn hold_everything(&self) -> bool {
+        self.inner.hold_everything(&self.ticket, self.own.as_deref())
     }
 
     /// Returns whether everything is wanted.
@@ -170,7 +184,7 @@ impl Take {
                     let refused = |text| Took::Refused(SectionError::Behind(text));
                     Poll::Ready(self.ticket.refusal().map_or(Took::Restart, refused))
                 }
-                Phase::Waiting if !self.inner.hold_everything(&self.ticket) => Poll::Pending,
+                Phase::Waiting if !self.hold_everything() => Poll::Pending,
                 _ => {
                     self.leave_list();
                     Poll::Ready(Took::Everything)
@@ -211,6 +225,9 @@ impl Drop for Take {
         self.ticket.cancel();
         if self.wants_everything() {
             if self.ticket.phase() == Phase::Cancelled {
+                if let Some(own) = &self.own {
+                    self.inner.end_waiting_for_everything(own);
+                }
                 self.inner.want_no_more(&self.ticket);
             }
             return;
@@ -449,6 +466,67 @@ mod tests {
         assert!(poll(&mut waits).is_ready());
         drop(waits);
         assert_eq!(store.stats().tickets, 0);
+    }
+
+    /// Begins a script that has a key and stops before it needs everything, until the section is dropped.
+    fn script_that_wants_everything(store: &Store) -> (crate::park::Parked, Section) {
+        let gate = script(store, &[b"gate"]);
+        let text = "redis.call('SET', KEYS[1], 1) redis.call('GET', 'gate') return #redis.call('KEYS', '*')";
+        (ask(store, &["EVAL", text, "1", "own"]).expect_err("its gate is shut"), gate)
+    }
+
+    #[test]
+    fn a_section_without_keys_that_wants_everything_waits_for_those_that_have_keys_and_want_it() {
+        for wants_first in [true, false] {
+            let store = Store::new(StoreOptions { stripes: 4, ..StoreOptions::default() });
+            let mut context = Context::from_waker(Waker::noop());
+            let mut keyless = script(&store, &[]);
+            let (mut keyed, gate) = script_that_wants_everything(&store);
+            let mut take = None;
+            if wants_first {
+                take = Some(Take::everything(&keyless, None));
+            }
+            drop(gate);
+            let polled = keyed.poll_finished(&mut context);
+            assert_eq!(polled.is_ready(), wants_first, "the other section might be a script that has keys later");
+            let mut take = take.unwrap_or_else(|| Take::everything(&keyless, None));
+            if polled.is_pending() {
+                assert!(keyed.poll_finished(&mut context).is_ready());
+            }
+            drop(keyed);
+            assert!(matches!(take.poll(&mut context), Poll::Ready(Took::Everything)));
+            drop(take);
+            keyless.adopt_everything();
+            assert_eq!(store.0.gate.granted(), 1);
+            keyless.finish();
+            assert_eq!(store.stats().tickets, 0);
+        }
+    }
+
+    #[test]
+    fn sections_without_keys_that_want_everything_have_it_one_after_the_other() {
+        let store = Store::new(StoreOptions { stripes: 4, ..StoreOptions::default() });
+        let mut context = Context::from_waker(Waker::noop());
+        let holder = script(&store, &[HOT]);
+        let sections = [(); 3].map(|()| script(&store, &[]));
+        let mut takes = sections.each_ref().map(|section| Some(Take::everything(section, None)));
+        // One that is given up is counted again, until it ends.
+        assert_eq!((store.0.gate.granted(), takes[1].take().is_some()), (1, true));
+        assert_eq!(store.0.gate.granted(), 2);
+        for index in [0, 2] {
+            assert!(takes[index].as_mut().is_some_and(|take| take.poll(&mut context).is_pending()));
+        }
+        drop(holder);
+        let [first, middle, last] = sections;
+        middle.finish();
+        for (mut section, index) in [(first, 0), (last, 2)] {
+            let took = takes[index].as_mut().map(|take| take.poll(&mut context));
+            assert!(matches!(took, Some(Poll::Ready(Took::Everything))), "{took:?}");
+            takes[index] = None;
+            section.adopt_everything();
+            section.finish();
+        }
+        assert_eq!((store.stats().tickets, store.0.gate.granted()), (0, 0));
     }
 
     #[test]

@@ -125,12 +125,8 @@ impl Inner {
     /// Like [`pass_on`](Self::pass_on), for a section that has its keys, and `extra`, which it acquired later.
     pub(crate) fn pass_on_section(&self, holding: &Holding, extra: &[HeldKey]) -> bool {
         let mut ended = Ended::new();
-        let ticket = match holding {
-            Holding::AtOnce(_) => None,
-            Holding::Waited(ticket) => Some(&**ticket),
-        };
         let first = self.release(&self.gate.enter_with(holding), holding, extra);
-        let may_go_alone = self.remove_ticket(ticket);
+        let may_go_alone = self.remove_ticket(holding.ticket().map(|ticket| &**ticket));
         self.give_turns_behind(first, holding, extra, &mut ended);
         may_go_alone | self.pass_on_ended(ended)
     }
