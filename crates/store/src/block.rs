@@ -269,7 +269,7 @@ impl Inner {
                 ready.extend(waits.take_ready());
             }
         }
-        // What the client is told of its own changes follows its reply.
+        // Invalidation messages about the client's own changes follow its reply.
         let told = ctx.effects.extract_if(.., |effect| effect.is_of_tracking()).collect();
         ctx.finish();
         drop(words);

@@ -135,7 +135,7 @@ pub struct ServerOptions {
     pub no_fsync_on_rewrite: bool,
     /// Classes of keyspace events that are published, as bits.
     pub notify_keyspace_events: u32,
-    /// What concerns replicas.
+    /// The parameters of a master.
     pub replication: ReplicationParameters,
     /// The master that the store follows.
     pub replicaof: Option<MasterAddress>,

@@ -197,7 +197,7 @@ fn a_history_is_continued_after_restarts() {
         master.connect().ask(&["SET", "d", setting]);
         replicas.iter().for_each(|replica| await_value(replica.port, "d", setting));
     }
-    // What redis-server makes of such a file.
+    // Redis's checker accepts the files.
     let text = std::fs::read_dir(master.path("appendonlydir")).expect("a folder");
     assert!(text.count() >= 3);
     let mut check = Command::new("redis-check-aof");

@@ -170,7 +170,7 @@ impl Selector {
 mod tests {
     use crate::{Store, StoreOptions};
 
-    /// What is allowed at once is allowed, and what most clients send is seen at once.
+    /// The short check allows nothing that the whole one refuses, and decides most commands of clients.
     #[test]
     fn what_is_allowed_at_once_is_allowed() {
         let store = Store::new(StoreOptions { stripes: 1, ..StoreOptions::default() });

@@ -143,7 +143,7 @@ pub(crate) struct Log {
     file: Box<dyn File>,
     /// The length of the file, up to the last successful write.
     length: u64,
-    /// What was appended and is not written.
+    /// Appended bytes that are not written yet.
     out: Vec<u8>,
     written: u64,
     /// The position up to which this file, the increments before it and the base have been synced.

@@ -205,7 +205,7 @@ impl Writer {
         let Writer { log: Some(log), outlets, .. } = self else { return Ok(()) };
         let mut is_first = true;
         loop {
-            // What comes meanwhile is for the next time: syncs must not wait for it.
+            // Changes recorded meanwhile are written next time, so that the sync does not wait for them.
             let ForFile { number, is_some } = outlets.take_for_file(is_first, log);
             is_first = false;
             self.appended = number;

@@ -5,7 +5,7 @@ use std::time::Duration;
 use super::ServerOptions;
 use crate::replication::ReplicationOptions;
 
-/// What concerns replicas.
+/// Parameters of a master.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ReplicationParameters {
     /// The bytes of the stream that are kept for replicas that come back.

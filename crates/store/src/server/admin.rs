@@ -5,9 +5,7 @@ use sluicegate_wire::resp::{ReplySink, ReplyWriter, parse_i64};
 use super::Ending;
 use super::REDIS_VERSION;
 use super::dispatch::{self, About, Context, Outcome};
-
-const SYNTAX: &str = "ERR syntax error";
-const NOT_INTEGER: &str = "ERR value is not an integer or out of range";
+use crate::refused::{NOT_INTEGER, SYNTAX};
 
 fn fail(text: &str, out: &mut ReplyWriter<'_>) -> Outcome {
     out.error(text);

@@ -1,15 +1,13 @@
 //! CLIENT: the connected clients, their names, and killing them.
 
-use std::time::Duration;
-
 use sluicegate_wire::resp::{ReplySink, ReplyWriter, parse_i64};
 
+use super::bounded;
 use super::client::{ClientType, Filter, is_plain};
 use super::dispatch::{self, About, Context, Outcome, Replies};
+use crate::refused::{NOT_INTEGER, SYNTAX};
 
 pub(super) const BAD_NAME: &str = "ERR Client names cannot contain spaces, newlines or special characters.";
-
-const SYNTAX: &str = "ERR syntax error";
 
 fn quote(before: &str, bytes: &[u8], out: &mut ReplyWriter<'_>) -> Outcome {
     out.error_bytes(&[before.as_bytes(), b" '", bytes, b"'"].concat());
@@ -236,8 +234,7 @@ pub(super) fn pause(context: &mut Context<'_>, args: &[&[u8]], out: &mut ReplyWr
         None => fail("ERR timeout is not an integer or out of range", out),
         Some(Err(_)) => fail("ERR timeout is negative", out),
         Some(Ok(time_ms)) => {
-            // A century is long enough, and keeps the sum with the present time in range.
-            let time = Duration::from_millis(time_ms.min(100 * 365 * 86_400_000));
+            let time = bounded(time_ms);
             let server = &context.worker.server;
             let until = server.pause.start(time, all);
             server.store.0.memory.keep_expired(Some(until));
@@ -257,7 +254,7 @@ pub(super) fn unblock(context: &mut Context<'_>, args: &[&[u8]], out: &mut Reply
         Some(reason) if reason.eq_ignore_ascii_case(b"error") => true,
         Some(_) => return fail("ERR CLIENT UNBLOCK reason should be TIMEOUT or ERROR", out),
     };
-    let Some(id) = parse_i64(args[2]) else { return fail("ERR value is not an integer or out of range", out) };
+    let Some(id) = parse_i64(args[2]) else { return fail(NOT_INTEGER, out) };
     let ids = Some(u64::try_from(id).into_iter().collect());
     let found = context.worker.server.clients.matching(&Filter { ids, ..Filter::default() });
     out.integer(i64::from(found.iter().any(|client| client.unblock(with_error))));

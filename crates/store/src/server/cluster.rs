@@ -8,11 +8,10 @@ use sluicegate_wire::slot::{SLOTS, slot};
 
 use super::dispatch::{About, Outcome};
 use crate::Store;
+use crate::refused::NOT_INTEGER;
 
 /// The bus port that nodes announce is this much above the data port.
 const BUS_OFFSET: u64 = 10_000;
-
-const NOT_INTEGER: &str = "ERR value is not an integer or out of range";
 
 /// Returns the node as this client reached it: address, port.
 fn node(about: &About<'_>) -> (String, u64) {

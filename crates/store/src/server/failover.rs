@@ -9,17 +9,16 @@ use std::time::{Duration, Instant};
 
 use sluicegate_wire::resp::{ReplySink, ReplyWriter, parse_i64};
 
-use super::Server;
 use super::dispatch::{Context, Outcome};
+use super::start::{NOTICE, WARNING};
+use super::{Server, bounded};
 use crate::config::MasterAddress;
+use crate::refused::{NOT_INTEGER, SYNTAX};
 use crate::replication::link::HandOver;
 use crate::replication::replica::{Phase, Replica};
 
 /// The time between two looks.
 const LOOKS_EACH: Duration = Duration::from_millis(5);
-
-const NOTICE: u8 = 2;
-const WARNING: u8 = 3;
 
 /// A failover in progress.
 #[derive(Clone, Debug, Default)]
@@ -105,14 +104,14 @@ fn read(server: &Server, mut words: &[&[u8]]) -> Result<Option<Wanted>, &'static
     while let Some((word, rest)) = words.split_first() {
         words = match rest {
             [time, rest @ ..] if is(word, "timeout") && until.is_none() => {
-                let time_ms = parse_i64(time).ok_or("ERR value is not an integer or out of range")?;
+                let time_ms = parse_i64(time).ok_or(NOT_INTEGER)?;
                 let time_ms = u64::try_from(time_ms).ok().filter(|time_ms| *time_ms > 0);
                 let time_ms = time_ms.ok_or("ERR FAILOVER timeout must be greater than 0")?;
-                until = Some(Instant::now() + Duration::from_millis(time_ms.min(100 * 365 * 86_400_000)));
+                until = Some(Instant::now() + bounded(time_ms));
                 rest
             }
             [host, port, rest @ ..] if is(word, "to") && target.is_none() => {
-                let port = parse_i64(port).ok_or("ERR value is not an integer or out of range")?;
+                let port = parse_i64(port).ok_or(NOT_INTEGER)?;
                 let host = String::from_utf8_lossy(host).into_owned();
                 target = Some(MasterAddress { host, port: u16::try_from(port).unwrap_or(0) });
                 rest
@@ -125,7 +124,7 @@ fn read(server: &Server, mut words: &[&[u8]]) -> Result<Option<Wanted>, &'static
                 is_forced = true;
                 rest
             }
-            _ => return Err("ERR syntax error"),
+            _ => return Err(SYNTAX),
         };
     }
     if is_abort {

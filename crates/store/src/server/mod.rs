@@ -741,6 +741,12 @@ impl Worker {
     }
 }
 
+/// Returns a time that a client has given in milliseconds: a century at most, which is long enough and keeps its sum with
+/// the present time in range.
+fn bounded(time_ms: u64) -> Duration {
+    Duration::from_millis(time_ms.min(100 * 365 * 86_400_000))
+}
+
 /// Passes the store's own parameters to the store.
 fn apply(store: &Store, options: &ServerOptions) {
     store.0.appender.watch_from(options.latency_threshold_ms as u64);

@@ -9,9 +9,9 @@ use tokio::sync::oneshot;
 use super::dispatch::{About, Context, Outcome};
 use crate::append::Rewriting;
 use crate::record::For;
+use crate::refused::SYNTAX;
 use crate::save::{NotReloaded, NotSaved, Reload, SaveEnd};
 
-const SYNTAX: &str = "ERR syntax error";
 const IN_PROGRESS: &str = "ERR Background save already in progress";
 const REWRITING: &str = "ERR Another child process is active (AOF?): can't BGSAVE right now. Use BGSAVE SCHEDULE in order \
                          to schedule a BGSAVE whenever possible.";

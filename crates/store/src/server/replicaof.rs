@@ -10,12 +10,10 @@ use sluicegate_wire::resp::{ReplySink, ReplyWriter, parse_i64};
 use super::Server;
 use super::client::{self, Client, OfMaster};
 use super::dispatch::{Context, Outcome};
+use super::start::{NOTICE, WARNING};
 use super::tls::to_masters;
 use crate::config::{MasterAddress, ServerOptions};
 use crate::replication::link::{Connection, Link, Look, Master, Surroundings, Terms};
-
-const NOTICE: u8 = 2;
-const WARNING: u8 = 3;
 
 /// The error of a client that waits for what a replica cannot give it.
 const UNBLOCKED: &[u8] =

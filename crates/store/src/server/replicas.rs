@@ -13,19 +13,18 @@ use std::time::{Duration, Instant};
 
 use sluicegate_wire::resp::{ReplySink, ReplyWriter, parse_i64};
 
-use super::Server;
 use super::client::{Client, ReplicaWait};
 use super::dispatch::{About, Context, Outcome};
+use super::{Server, bounded};
 use crate::Inner;
 use crate::append::Appender;
 use crate::record::For;
+use crate::refused::{NOT_INTEGER, SYNTAX};
 use crate::replication::replica::{Notice, Phase, Replica, Told};
 use crate::replication::{Lack, ReplicationId};
 
-const SYNTAX: &str = "ERR syntax error";
 const UNBLOCKED: &str = "UNBLOCKED client unblocked via CLIENT UNBLOCK";
 const NO_FILE: &str = "ERR WAITAOF cannot be used when numlocal is set but appendonly is disabled.";
-const NOT_INTEGER: &str = "ERR value is not an integer or out of range";
 /// The time between two looks at whether what was recorded is in the stream.
 const LOOKS_EACH: Duration = Duration::from_millis(1);
 
@@ -95,8 +94,7 @@ fn lack_told(lack: Lack, (word, wanted): &Asked, named: &str) -> String {
     match lack {
         Lack::Unasked => format!("{refused}: '{word}' is no replication ID"),
         Lack::History { own, second } => {
-            let second = second.map_or_else(|| "0".repeat(40), |second| second.to_string());
-            let own = own.text();
+            let second = second.unwrap_or(ReplicationId::NONE);
             format!(
                 "{refused}: Replication ID mismatch (Replica asked for '{word}', my replication IDs are '{own}' and '{second}')"
             )
@@ -462,15 +460,12 @@ fn waitaof_within(
 
 /// Returns the deadline of a wait of this many milliseconds; `None` for 0.
 fn timeout(word: &[u8], now_ms: i64) -> Result<Option<Instant>, &'static str> {
-    match parse_i64(word).map(u64::try_from) {
-        None => Err("ERR timeout is not an integer or out of range"),
-        Some(Err(_)) => Err("ERR timeout is negative"),
-        Some(Ok(0)) => Ok(None),
-        Some(Ok(time_ms)) if i64::try_from(time_ms).is_ok_and(|time_ms| time_ms.checked_add(now_ms).is_none()) => {
-            Err("ERR timeout is out of range")
-        }
-        // A century is long enough, and keeps the sum in range.
-        Some(Ok(time_ms)) => Ok(Some(Instant::now() + Duration::from_millis(time_ms.min(100 * 365 * 86_400_000)))),
+    let time_ms = parse_i64(word).ok_or("ERR timeout is not an integer or out of range")?;
+    match u64::try_from(time_ms) {
+        Err(_) => Err("ERR timeout is negative"),
+        Ok(0) => Ok(None),
+        Ok(_) if time_ms.checked_add(now_ms).is_none() => Err("ERR timeout is out of range"),
+        Ok(time_ms) => Ok(Some(Instant::now() + bounded(time_ms))),
     }
 }
 

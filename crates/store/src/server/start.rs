@@ -18,7 +18,7 @@ use crate::replication::Moment;
 use crate::{Directory, Load, LoadOptions};
 
 /// Levels of log lines.
-const NOTICE: u8 = 2;
+pub(super) const NOTICE: u8 = 2;
 pub(super) const WARNING: u8 = 3;
 
 const BUSY: &str = "a file is being loaded already";

@@ -8,9 +8,8 @@ use super::client::Client;
 use super::dispatch::{Context, Outcome};
 use crate::Inner;
 use crate::behalf::Behalf;
+use crate::refused::{NOT_INTEGER, SYNTAX};
 use crate::tracking::{Modes, Tracked, Tracks, overlap};
-
-const SYNTAX: &str = "ERR syntax error";
 
 /// The tracking of a connection. It keeps the [`Behalf`] of its commands up to date.
 #[derive(Debug)]
@@ -91,7 +90,7 @@ fn options<'a>(context: &Context<'_>, args: &[&'a [u8]]) -> Result<Options<'a>, 
                 if options.redirection.is_some() {
                     return Err("ERR A client can only redirect to a single other client");
                 }
-                let id = parse_i64(id).ok_or("ERR value is not an integer or out of range")?;
+                let id = parse_i64(id).ok_or(NOT_INTEGER)?;
                 let found = u64::try_from(id).ok().and_then(|id| context.worker.server.clients.with_id(id));
                 let target = found.filter(|target| !target.is_killed());
                 options.redirection = Some(target.ok_or("ERR The client ID you want redirect to does not exist")?);

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use super::tracked::{Modes, Tracked};
+use crate::aof::write::encode;
 
 /// One prefix.
 #[derive(Default)]
@@ -72,17 +73,7 @@ impl Prefixes {
 
 /// Returns the encoded array of keys.
 pub(super) fn array_of<'k>(keys: impl ExactSizeIterator<Item = &'k [u8]>) -> Vec<u8> {
-    let mut number = itoa::Buffer::new();
     let mut out = Vec::with_capacity(64);
-    out.push(b'*');
-    out.extend_from_slice(number.format(keys.len()).as_bytes());
-    out.extend_from_slice(b"\r\n");
-    for key in keys {
-        out.push(b'$');
-        out.extend_from_slice(number.format(key.len()).as_bytes());
-        out.extend_from_slice(b"\r\n");
-        out.extend_from_slice(key);
-        out.extend_from_slice(b"\r\n");
-    }
+    encode(keys, &mut out);
     out
 }

@@ -13,6 +13,7 @@ use sluicegate_tls::connector::Connector;
 use socket2::{Domain, SockRef, Socket, TcpKeepalive, Type};
 
 use super::{Gone, Link};
+use crate::aof::write::encode;
 
 /// The time between two looks at whether the link is stopped, where nothing else wakes the thread.
 const LOOK: Duration = Duration::from_millis(50);
@@ -352,17 +353,7 @@ impl Conn<'_> {
     /// Sends a command.
     pub(super) fn command(&mut self, words: &[&[u8]]) -> Result<(), Gone> {
         let mut bytes = Vec::new();
-        encode(words, &mut bytes);
+        encode(words.iter().copied(), &mut bytes);
         self.send(&bytes)
-    }
-}
-
-/// Appends a command.
-pub(super) fn encode(words: &[&[u8]], out: &mut Vec<u8>) {
-    out.extend_from_slice(format!("*{}\r\n", words.len()).as_bytes());
-    for word in words {
-        out.extend_from_slice(format!("${}\r\n", word.len()).as_bytes());
-        out.extend_from_slice(word);
-        out.extend_from_slice(b"\r\n");
     }
 }

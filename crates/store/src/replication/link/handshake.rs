@@ -3,9 +3,10 @@
 //! All steps but the first and the last are sent together. An error in one of them is fatal only for PING and AUTH; a
 //! master that knows no REPLCONF is left to say so at PSYNC. Masters that know no PSYNC (before Redis 2.8) are refused.
 
-use super::conn::{Conn, encode};
+use super::conn::Conn;
 use super::state::HandOver;
 use super::{Attempt, Gone, NOTICE, WARNING};
+use crate::aof::write::encode;
 use crate::replication::ReplicationId;
 
 /// The version of Valkey whose files the store reads. A master that knows of versions sends fields that expire to none
@@ -63,21 +64,21 @@ impl Attempt<'_> {
         let mut sent = Vec::new();
         if !password.is_empty() {
             match user {
-                b"" => encode(&[b"AUTH", password], &mut sent),
-                user => encode(&[b"AUTH", user, password], &mut sent),
+                b"" => encode([&b"AUTH"[..], password].into_iter(), &mut sent),
+                user => encode([&b"AUTH"[..], user, password].into_iter(), &mut sent),
             }
         }
         let port = match options.replica_announce_port {
             0 => self.server.port.to_string(),
             port => port.to_string(),
         };
-        encode(&[b"REPLCONF", b"listening-port", port.as_bytes()], &mut sent);
+        encode([&b"REPLCONF"[..], b"listening-port", port.as_bytes()].into_iter(), &mut sent);
         let address = &options.replica_announce_ip;
         if !address.is_empty() {
-            encode(&[b"REPLCONF", b"ip-address", address], &mut sent);
+            encode([&b"REPLCONF"[..], b"ip-address", address].into_iter(), &mut sent);
         }
-        encode(&[b"REPLCONF", b"capa", b"eof", b"capa", b"psync2"], &mut sent);
-        encode(&[b"REPLCONF", b"version", READS_FILES_OF], &mut sent);
+        encode([&b"REPLCONF"[..], b"capa", b"eof", b"capa", b"psync2"].into_iter(), &mut sent);
+        encode([&b"REPLCONF"[..], b"version", READS_FILES_OF].into_iter(), &mut sent);
         conn.send(&sent)?;
         if !password.is_empty() {
             let reply = self.reply(conn, "AUTH")?;
