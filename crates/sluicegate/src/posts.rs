@@ -47,6 +47,13 @@ pub struct Post {
     sockets: Vec<OwnedFd>,
 }
 
+impl Post {
+    /// Returns its sockets, to be passed to another process.
+    pub fn sockets(&self) -> &[OwnedFd] {
+        &self.sockets
+    }
+}
+
 /// A post that is not served yet.
 pub struct NewPost {
     post: Post,

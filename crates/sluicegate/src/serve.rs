@@ -29,6 +29,7 @@ use crate::handover;
 use crate::handover::errand::Origin;
 use crate::handover::instead::Retiring;
 use crate::handover::living::Living;
+use crate::handover::predecessor::Predecessor;
 use crate::handover::taken::Taken;
 use crate::load::{Loaded, Reading, begin, create_account_keys};
 use crate::posts;
@@ -109,7 +110,12 @@ fn start(
     // Opened before `chroot`, while `/dev/log` is still the machine's.
     let warnings = logger.open(config.global.chroot.as_deref())?;
     warnings.iter().for_each(|warning| report.warning(warning));
-    let stores = Stores::new(&config, options, &logger)?;
+    let predecessor = Predecessor::find(service, report).map_err(|error| vec![error])?;
+    if let Some(predecessor) = &predecessor {
+        predecessor.check(&config).map_err(|error| vec![error])?;
+    }
+    let is_taken = |store: &str| predecessor.as_ref().is_some_and(|predecessor| predecessor.has(store));
+    let stores = Stores::new(&config, options, &logger, is_taken)?;
     let clients = Clients::default().after(&config, &clients::look_up(&config)).map_err(|error| vec![error])?;
     let mut engines = stores.engines();
     engines.extend(clients.engines());
@@ -118,10 +124,14 @@ fn start(
         Parts { pages: sluicegate_proxy::stats::pages(), engines, lua: lua.map(|lua| lua as _), logger, process },
     )
     .map_err(|errors| texts(&errors))?;
+    if let Some(predecessor) = &predecessor {
+        // What takes long comes first, so that what is restored from files is of this moment.
+        predecessor.follow(&stores, report).map_err(|error| vec![error])?;
+    }
     let mut restored = runtime_state::restore(&running);
     // The others get theirs once they are loaded.
     let kept = runtime_state::stores_with_kept_keys(&running).into_iter();
-    let unwritten = kept.filter(|store| !stores.has_beginning(store));
+    let unwritten = kept.filter(|store| !stores.has_beginning(store) && !is_taken(store));
     restored.notes.extend(unwritten.flat_map(|store| runtime_state::restore_keys(&running, &store)));
     let (addresses, notes) = server::restore_states(&running, &restored.servers, &|path| Disk.read(path));
     restored.notes.iter().chain(&notes).for_each(|note| report.warning(note));
@@ -137,7 +147,12 @@ fn start(
     }
     let retiring = Retiring::new(service);
     let has_master = service.mode(&running.config.global).has_master();
-    let taken = Taken::by(service, has_master, report).map_err(|error| vec![error])?;
+    let taken = Taken::by(service, has_master, report);
+    let taken = match &predecessor {
+        Some(predecessor) => taken.and_then(|taken| taken.or_sockets(|| predecessor.sockets())),
+        None => taken,
+    };
+    let taken = taken.map_err(|error| vec![error])?;
     let (bound, posts, stats) = retiring.bind(|| {
         let maker = &taken.or(retiring.sockets());
         let bound = listener::bind(&running, maker).map_err(|errors| texts(&errors));
@@ -152,12 +167,19 @@ fn start(
         }
     })?;
     drop(taken);
+    // Clients of the stores wait from here on.
+    if let Some(predecessor) = &predecessor {
+        predecessor.take(&stores).map_err(|error| vec![error])?;
+    }
     if let Some(lua) = &running.lua {
         lua.init().map_err(|error| vec![error])?;
     }
     // From here on the control thread writes what scripts log.
     let _ = lua_logger.set(running.logger.clone());
     shape.pidfile.as_ref().map_or(Ok(()), Pidfile::write).map_err(|error| vec![error])?;
+    if let Some(predecessor) = &predecessor {
+        predecessor.settle(&stores).map_err(|error| vec![error])?;
+    }
     // Before the privileges are dropped: signals to another user's processes need them.
     retiring.retire();
     let (posts, tasks) = posts.start(workers);
@@ -170,6 +192,7 @@ fn start(
         origin: Mutex::new(origin),
         posts: Mutex::new(posts),
         owner: shape::privileges::user(),
+        program: handover::program(),
     });
     let served = privileges.drop(report).and_then(|()| {
         if living.current.running().config.global.dumpable {

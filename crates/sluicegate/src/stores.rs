@@ -9,7 +9,10 @@
 //! refuses commands. At the end of the process, a store with save points is saved once more.
 
 use std::collections::HashMap;
+use std::io;
+use std::os::unix::net::UnixStream;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use parking_lot::Mutex;
 use sluicegate_config::Config;
@@ -20,7 +23,9 @@ use sluicegate_store::config::{ServerOptions, UserLine};
 use sluicegate_store::server::{Beginning, Ending, Server};
 use sluicegate_store::{Store, StoreOptions};
 use sluicegate_wire::engine::{Engine, Figures, Origin, Own, Started};
+use sluicegate_wire::reply::Reply;
 use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
+use tokio::sync::watch;
 
 /// Every store, by the name of its section.
 #[derive(Default)]
@@ -30,7 +35,71 @@ pub struct Stores {
     beginnings: Mutex<Vec<(Arc<str>, Beginning)>>,
 }
 
-type ByName = HashMap<Arc<str>, (Store, Arc<Server>)>;
+type ByName = HashMap<Arc<str>, Kept>;
+
+/// A store of the process.
+#[derive(Clone)]
+struct Kept {
+    store: Store,
+    server: Arc<Server>,
+    place: Arc<Place>,
+}
+
+/// Makes a connection to a store of another process, by its name.
+pub type Connect = Arc<dyn Fn(&str) -> io::Result<UnixStream> + Send + Sync>;
+
+/// Where the commands of rules and scripts for a store are carried out.
+#[derive(Clone, Default)]
+pub enum Site {
+    /// In this process.
+    #[default]
+    Here,
+    /// That is being decided: they wait.
+    Moving,
+    /// In the process that has replaced this one.
+    There(Connect),
+}
+
+/// The place of a store. The flag makes the common case, here, one load.
+struct Place {
+    is_elsewhere: AtomicBool,
+    site: watch::Sender<Site>,
+}
+
+impl Default for Place {
+    fn default() -> Place {
+        Place { is_elsewhere: AtomicBool::new(false), site: watch::Sender::default() }
+    }
+}
+
+impl Place {
+    fn is_elsewhere(&self) -> bool {
+        self.is_elsewhere.load(Ordering::Acquire)
+    }
+
+    fn site(&self) -> Site {
+        self.site.borrow().clone()
+    }
+
+    /// Waits until it is decided.
+    async fn settled(&self) -> Site {
+        let mut changes = self.site.subscribe();
+        // The sender lives as long as the place.
+        let settled = changes.wait_for(|site| !matches!(site, Site::Moving)).await;
+        settled.map_or(Site::Here, |site| site.clone())
+    }
+
+    fn set(&self, site: Site) {
+        let is_here = matches!(site, Site::Here);
+        if !is_here {
+            self.is_elsewhere.store(true, Ordering::Release);
+        }
+        self.site.send_replace(site);
+        if is_here {
+            self.is_elsewhere.store(false, Ordering::Release);
+        }
+    }
+}
 
 /// The changes of a new configuration, by the name of the section.
 pub type Changes = Vec<(Arc<str>, Change)>;
@@ -44,11 +113,17 @@ pub struct Change {
 }
 
 impl Stores {
-    /// Returns the stores of a configuration. The error lists every file of theirs that cannot be read.
-    pub fn new(config: &Config, options: Vec<ServerOptions>, logger: &Logger) -> Result<Stores, Vec<String>> {
+    /// Returns the stores of a configuration. Those for whose name `is_taken` returns true come from another process, and
+    /// leave their files alone until then. The error lists every file of the others that cannot be read.
+    pub fn new(
+        config: &Config,
+        options: Vec<ServerOptions>,
+        logger: &Logger,
+        is_taken: impl Fn(&str) -> bool,
+    ) -> Result<Stores, Vec<String>> {
         let stores = Stores::default();
         let made = config.stores.iter().zip(options);
-        let made = made.map(|(section, options)| stores.add(section, config, options, logger));
+        let made = made.map(|(section, options)| stores.add(section, config, options, logger, is_taken(&section.name)));
         let errors: Vec<String> = made.filter_map(Result::err).collect();
         if errors.is_empty() { Ok(stores) } else { Err(errors) }
     }
@@ -60,16 +135,17 @@ impl Stores {
         config: &Config,
         options: ServerOptions,
         logger: &Logger,
+        is_taken: bool,
     ) -> Result<(), String> {
         let made = make(section, config, options, logger);
         let name = &section.name;
-        made.1.load_users().map_err(|error| format!("store '{name}': {error}"))?;
+        made.server.load_users().map_err(|error| format!("store '{name}': {error}"))?;
         if let Some((user, at)) = &section.rules_user
-            && !made.1.set_rules_user(user.as_bytes())
+            && !made.server.set_rules_user(user.as_bytes())
         {
             return Err(format!("{}:{}: store '{name}' has no user '{user}' for 'rules-user'", at.file, at.line));
         }
-        if let Some(beginning) = made.1.begin().map_err(|error| format!("store '{name}': {error}"))? {
+        if !is_taken && let Some(beginning) = made.server.begin().map_err(|error| format!("store '{name}': {error}"))? {
             self.beginnings.lock().push((name.clone(), beginning));
         }
         self.by_name.lock().insert(name.clone(), made);
@@ -114,7 +190,9 @@ impl Stores {
     ) -> Result<(Stores, Changes), String> {
         let known = self.by_name.lock();
         let mut lost = Vec::new();
-        for (name, (store, _)) in known.iter().filter(|(name, _)| !is.stores.iter().any(|store| store.name == **name)) {
+        for (name, Kept { store, .. }) in
+            known.iter().filter(|(name, _)| !is.stores.iter().any(|store| store.name == **name))
+        {
             if store.keys() > 0 {
                 let keys = store.keys();
                 lost.push(format!(
@@ -135,7 +213,7 @@ impl Stores {
                     changes.push((section.name.clone(), changed(before, section, options.users)));
                     stores.by_name.lock().insert(section.name.clone(), known.clone());
                 }
-                None => stores.add(section, is, options, logger)?,
+                None => stores.add(section, is, options, logger, false)?,
             }
         }
         Ok((stores, changes))
@@ -146,12 +224,12 @@ impl Stores {
         self.beginnings.lock().extend(next.beginnings.into_inner());
         let gone = std::mem::replace(&mut *self.by_name.lock(), next.by_name.into_inner());
         let known = self.by_name.lock();
-        for (_, (_, server)) in gone.iter().filter(|(name, _)| !known.contains_key(*name)) {
+        for (_, Kept { server, .. }) in gone.iter().filter(|(name, _)| !known.contains_key(*name)) {
             server.stop();
         }
         let mut failed = Vec::new();
         for (name, change) in changes {
-            let Some((_, server)) = known.get(name) else { continue };
+            let Some(Kept { server, .. }) = known.get(name) else { continue };
             let removed: Vec<&[u8]> = change.removed.iter().map(|name| name.as_bytes()).collect();
             if let Err(error) = server.set_users(&change.users, &removed) {
                 failed.push(format!("store '{name}': {error}"));
@@ -189,29 +267,41 @@ impl Stores {
     /// Returns the stores as engines for rules and scripts.
     pub fn engines(&self) -> Engines {
         let stores = self.by_name.lock();
-        let embedded = |name: &Arc<str>, server: &Arc<Server>| Embedded { name: name.clone(), server: server.clone() };
-        stores
-            .iter()
-            .map(|(name, (_, server))| (name.clone(), Arc::new(embedded(name, server)) as Arc<dyn Engine>))
-            .collect()
+        let embedded = |(name, kept): (&Arc<str>, &Kept)| {
+            let Kept { server, place, .. } = kept.clone();
+            (name.clone(), Arc::new(Embedded { name: name.clone(), server, place }) as Arc<dyn Engine>)
+        };
+        stores.iter().map(embedded).collect()
     }
 
     /// Returns the servers of the stores.
     pub fn servers(&self) -> HashMap<Arc<str>, Arc<Server>> {
-        self.by_name.lock().iter().map(|(name, (_, server))| (name.clone(), server.clone())).collect()
+        self.by_name.lock().iter().map(|(name, kept)| (name.clone(), kept.server.clone())).collect()
+    }
+
+    /// Returns the number of keys of each store, by its name.
+    pub fn keys(&self) -> Vec<(Arc<str>, u64)> {
+        self.by_name.lock().iter().map(|(name, kept)| (name.clone(), kept.store.keys())).collect()
+    }
+
+    /// Sets where the commands of rules and scripts for a store are carried out.
+    pub fn set_site(&self, name: &str, site: Site) {
+        if let Some(kept) = self.by_name.lock().get(name) {
+            kept.place.set(site);
+        }
     }
 
     /// Syncs append-only files, for the end of the process. Returns errors.
     pub fn sync_at_end(&self) -> Vec<String> {
         let stores = self.by_name.lock();
-        let synced = stores.iter().filter_map(|(name, (store, _))| Some((name, store.sync_at_end()?.err()?)));
+        let synced = stores.iter().filter_map(|(name, kept)| Some((name, kept.store.sync_at_end()?.err()?)));
         synced.map(|(name, error)| format!("store '{name}': the append-only file can't be synced: {error}")).collect()
     }
 
     /// Removes expired keys, and does the periodic work of stores without a server.
     pub fn tick(&self) {
-        let stores: Vec<(Store, Arc<Server>)> = self.by_name.lock().values().cloned().collect();
-        for (store, server) in &stores {
+        let stores: Vec<Kept> = self.by_name.lock().values().cloned().collect();
+        for Kept { store, server, .. } in &stores {
             store.tick();
             server.tick();
         }
@@ -220,22 +310,65 @@ impl Stores {
 
 /// The interface of a store for rules and scripts. A command is a function call; one that needs a connection uses a
 /// connection of this process to itself, so that all rules about connections apply.
+#[derive(Clone)]
 struct Embedded {
     name: Arc<str>,
     server: Arc<Server>,
+    place: Arc<Place>,
 }
 
 impl Embedded {
     fn connection(&self, db: u32) -> Box<dyn Own> {
-        let server = Arc::downgrade(&self.server);
-        sluicegate_client::own_here(&self.name, db, move || {
-            server.upgrade().ok_or(std::io::ErrorKind::NotConnected)?.connect()
+        let (server, place, name) = (Arc::downgrade(&self.server), self.place.clone(), self.name.clone());
+        sluicegate_client::own_here(&self.name, db, move || match place.site() {
+            Site::Here => server.upgrade().ok_or(io::ErrorKind::NotConnected)?.connect(),
+            // It is decided in a moment; whoever asks for a connection of its own tries again.
+            Site::Moving => Err(io::ErrorKind::NotConnected.into()),
+            Site::There(connect) => connect(&name),
         })
+    }
+
+    /// Starts a command once it is decided where it is carried out.
+    #[cold]
+    fn start_elsewhere(&self, origin: Origin<'_>, db: u32, args: &[&[u8]]) -> Started {
+        let (this, origin) = (self.clone(), origin());
+        let args: Vec<Vec<u8>> = args.iter().map(|word| word.to_vec()).collect();
+        Started::Pending(Box::pin(async move {
+            let args: Vec<&[u8]> = args.iter().map(Vec::as_slice).collect();
+            let started = match this.place.settled().await {
+                Site::There(_) => sluicegate_client::alone(this.connection(db), &args),
+                _ => this.start_from(&|| origin.clone(), db, &args),
+            };
+            started.finish().await
+        }))
+    }
+
+    /// Like [`start_elsewhere`](Self::start_elsewhere), for a transaction.
+    #[cold]
+    fn together_elsewhere(&self, db: u32, commands: &[&[&[u8]]]) -> Started {
+        let this = self.clone();
+        let commands: Vec<Vec<Vec<u8>>> =
+            commands.iter().map(|args| args.iter().map(|word| word.to_vec()).collect()).collect();
+        Started::Pending(Box::pin(async move {
+            this.place.settled().await;
+            let commands: Vec<Vec<&[u8]>> =
+                commands.iter().map(|args| args.iter().map(Vec::as_slice).collect()).collect();
+            let (multi, exec): (&[&[u8]], &[&[u8]]) = (&[b"MULTI"], &[b"EXEC"]);
+            let all = [multi].into_iter().chain(commands.iter().map(Vec::as_slice)).chain([exec]);
+            let all: Vec<&[&[u8]]> = all.collect();
+            match this.connection(db).start(&all).await {
+                Reply::Array(mut replies) => replies.pop().unwrap_or(Reply::Null),
+                reply => reply,
+            }
+        }))
     }
 }
 
 impl Engine for Embedded {
     fn start(&self, db: u32, args: &[&[u8]]) -> Started {
+        if self.place.is_elsewhere() {
+            return self.start_elsewhere(&String::new, db, args);
+        }
         if sluicegate_client::waits_for_others(args) {
             return sluicegate_client::alone(self.connection(db), args);
         }
@@ -243,6 +376,9 @@ impl Engine for Embedded {
     }
 
     fn start_from(&self, origin: Origin<'_>, db: u32, args: &[&[u8]]) -> Started {
+        if self.place.is_elsewhere() {
+            return self.start_elsewhere(origin, db, args);
+        }
         if sluicegate_client::waits_for_others(args) {
             return sluicegate_client::alone(self.connection(db), args);
         }
@@ -250,6 +386,9 @@ impl Engine for Embedded {
     }
 
     fn together(&self, origin: Origin<'_>, db: u32, commands: &[&[&[u8]]]) -> Option<Started> {
+        if self.place.is_elsewhere() {
+            return Some(self.together_elsewhere(db, commands));
+        }
         self.server.together(origin, db, commands)
     }
 
@@ -279,7 +418,7 @@ fn changed(before: Option<&StoreSection>, section: &StoreSection, users: Vec<Use
     Change { parameters, users, removed }
 }
 
-fn make(section: &StoreSection, config: &Config, options: ServerOptions, logger: &Logger) -> (Store, Arc<Server>) {
+fn make(section: &StoreSection, config: &Config, options: ServerOptions, logger: &Logger) -> Kept {
     let store = Store::new(StoreOptions { databases: options.databases, ..StoreOptions::default() });
     let server = Server::new(store.clone(), options);
     let (logger, targets, name) = (logger.clone(), config.global.log.clone(), section.name.clone());
@@ -289,5 +428,5 @@ fn make(section: &StoreSection, config: &Config, options: ServerOptions, logger:
         let text = String::from_utf8_lossy(text).replace(char::is_control, " ");
         logger.send(&targets, severity, format!("store {name}: {text}").as_bytes());
     });
-    (store, server)
+    Kept { store, server, place: Arc::default() }
 }

@@ -471,16 +471,39 @@ impl Inner {
         if !appender.is_open() {
             return Ok(());
         }
-        // First, since one that begins anew has changes recorded from its cut on, also if it is cancelled before that.
-        // Units that nobody takes would be in the way of those of the next file.
-        appender.is_closing.store(true, Ordering::SeqCst);
-        self.cancel_rewrite();
+        self.stop_rewriting();
         let (closed, ticket) = self.close_for_cut();
         let last = self.record.last();
         self.record.set(For::File, false);
         self.open_after_cut(closed, ticket);
         let ended = appender.ask(|writer| writer.end(last)).unwrap_or(Ok(()));
         appender.close();
+        self.loading.refuse_appending(None);
+        ended
+    }
+
+    /// Ends a rewrite, and lets none begin, if there is a file, which is about to be closed.
+    pub(crate) fn stop_rewriting(&self) {
+        if self.appender.is_open() {
+            // First, since one that begins anew has changes recorded from its cut on, also if it is cancelled before that.
+            // Units that nobody takes would be in the way of those of the next file.
+            self.appender.is_closing.store(true, Ordering::SeqCst);
+            self.cancel_rewrite();
+        }
+    }
+
+    /// Lets rewrites begin again, as the file is not closed after all.
+    pub(crate) fn allow_rewriting(&self) {
+        self.appender.is_closing.store(false, Ordering::SeqCst);
+    }
+
+    /// Writes and syncs everything up to this unit, the last, and an annotation, and closes the file. Returns the length of
+    /// its last increment. The gate is closed.
+    pub(crate) fn close_file(&self, last: u64, annotation: &[u8]) -> io::Result<u64> {
+        self.record.set(For::File, false);
+        self.appender.outlets.end_file_with(last, annotation);
+        let ended = self.appender.ask(|writer| writer.end(last).map(|()| writer.length())).unwrap_or(Ok(0));
+        self.appender.close();
         self.loading.refuse_appending(None);
         ended
     }

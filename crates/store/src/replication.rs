@@ -273,6 +273,11 @@ impl Replication {
         self.state.lock().replicas.clone()
     }
 
+    /// Returns the replicas that clients are shown: all but the store of a process that replaces this one.
+    pub(crate) fn visible_replicas(&self) -> Vec<Arc<Replica>> {
+        self.replicas().into_iter().filter(|replica| !replica.is_successor).collect()
+    }
+
     pub(crate) fn told(&self) -> Told {
         let state = self.state.lock();
         // Replicas that are behind let it be longer than its parameter says.
@@ -404,7 +409,8 @@ impl Replication {
     /// Returns the number of replicas that have acknowledged this offset; with `files`, that have it on their disks.
     pub(crate) fn acknowledged(&self, offset: u64, in_files: bool) -> usize {
         let has = |replica: &&Arc<Replica>| {
-            replica.phase() == Phase::Online && replica.acknowledged(in_files).is_some_and(|acked| acked >= offset)
+            let is_online = !replica.is_successor && replica.phase() == Phase::Online;
+            is_online && replica.acknowledged(in_files).is_some_and(|acked| acked >= offset)
         };
         self.state.lock().replicas.iter().filter(has).count()
     }
@@ -412,7 +418,9 @@ impl Replication {
     /// Returns the number of replicas that are not too far behind, in whole seconds; one that loads its data set may be.
     pub(crate) fn good(&self) -> usize {
         let max_lag = self.options().max_lag.as_secs();
-        let is_good = |replica: &&Arc<Replica>| replica.phase() >= Phase::Loading && replica.lag().as_secs() <= max_lag;
+        let is_good = |replica: &&Arc<Replica>| {
+            !replica.is_successor && replica.phase() >= Phase::Loading && replica.lag().as_secs() <= max_lag
+        };
         self.state.lock().replicas.iter().filter(is_good).count()
     }
 

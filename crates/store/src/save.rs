@@ -39,6 +39,8 @@ use crate::{Inner, Store};
 const PAUSE: Duration = Duration::from_secs(5);
 /// The time after which a save asks for the cut again, if clients behind it were refused because of a long script.
 const AGAIN: Duration = Duration::from_millis(100);
+/// The time after which a wait for a cut without a limit looks whether it is over.
+const LONG: Duration = Duration::from_secs(3600);
 /// The maximum number of threads that go through the stripes.
 const THREADS_MAX: usize = 4;
 /// The bytes of old values that may wait in stripes.
@@ -116,6 +118,8 @@ struct State {
     last_took: Option<Duration>,
     /// Changes at the cut of the last successful save.
     changes: u64,
+    /// Changes of the data set before it came to this process that are in no file.
+    inherited: u64,
     saves: u64,
 }
 
@@ -295,6 +299,7 @@ impl Saver {
                 failed_at: None,
                 last_took: None,
                 changes: 0,
+                inherited: 0,
                 saves: 0,
             }),
             log: Mutex::default(),
@@ -348,6 +353,11 @@ impl Saver {
         if (&own.place.0[..], &own.place.1[..]) != (dir, name) {
             *own = OwnFile { place: (dir.to_vec(), name.to_vec()), seen: None };
         }
+    }
+
+    /// Notes that the data set, which came from another process, has changes that this one did not save.
+    pub(crate) fn inherit(&self, changes: u64) {
+        self.state.lock().inherited = changes;
     }
 
     /// Leaves a file that another process has written alone from now on: this one is about to end.
@@ -414,7 +424,7 @@ impl Store {
         SaveFigures {
             is_running: job.is_some_and(|job| matches!(job.kind, Kind::Save | Kind::Background | Kind::Sync(_))),
             is_background: job.is_some_and(|job| matches!(job.kind, Kind::Background | Kind::Sync(_))),
-            changes: changes.saturating_sub(state.changes),
+            changes: changes.saturating_sub(state.changes) + state.inherited,
             last_s: state.last_s,
             last_succeeded: state.last_succeeded,
             last_took_s: state.last_took.map(|took| took.as_secs()),
@@ -607,24 +617,36 @@ impl Inner {
     }
 
     /// Returns the number of changes since the last save.
-    fn unsaved_changes(&self) -> u64 {
-        self.changes().saturating_sub(self.saver.state.lock().changes)
+    pub(crate) fn unsaved_changes(&self) -> u64 {
+        let changes = self.changes();
+        let state = self.saver.state.lock();
+        changes.saturating_sub(state.changes) + state.inherited
     }
 
     /// Waits for a moment without sections and parked commands, and closes the gate. Returns the ticket that waited.
     pub(crate) fn close_for_cut(&self) -> (Closed<'_>, Option<Arc<Ticket>>) {
+        loop {
+            if let Some(closed) = self.close_for_cut_until(Instant::now() + LONG) {
+                return closed;
+            }
+        }
+    }
+
+    /// Like [`close_for_cut`](Self::close_for_cut), but gives up at this time.
+    pub(crate) fn close_for_cut_until(&self, until: Instant) -> Option<(Closed<'_>, Option<Arc<Ticket>>)> {
         if let Some(closed) = self.gate.close() {
-            return (closed, None);
+            return Some((closed, None));
         }
         let waker = thread::waker();
-        loop {
+        let is_over = || Instant::now() >= until;
+        while !is_over() {
             let ticket = Arc::new(Ticket::new(self.ticket_id(), KeyList::new(), None));
             self.gate.queue(ticket.clone());
-            while ticket.refusal().is_none() {
+            while ticket.refusal().is_none() && !is_over() {
                 // Heard of from here on, so a moment that comes after the next line is not missed.
                 ticket.listen(&waker);
                 if let Some(closed) = self.gate.close() {
-                    return (closed, Some(ticket));
+                    return Some((closed, Some(ticket)));
                 }
                 std::thread::park_timeout(AGAIN);
             }
@@ -633,6 +655,7 @@ impl Inner {
             self.run_waiting();
             std::thread::sleep(AGAIN);
         }
+        None
     }
 
     /// Makes the cut, and returns the pass, what the file begins with, and the result of `at_cut`, which is called with the
@@ -786,6 +809,7 @@ impl Inner {
                 Ok(_) => {
                     state.last_s = self.clock.now_s();
                     state.changes = changes;
+                    state.inherited = 0;
                     state.saves += 1;
                     state.last_succeeded = true;
                     state.failed_at = None;

@@ -65,7 +65,8 @@ usage: haproxy [-f FILE|DIRECTORY]… [OPTION]… [-- FILE…]
   -dD          says what is valid and probably not meant
   -dr          starts even if the name of a server can't be resolved
   -dV          verifies no certificates of servers, as with 'ssl-server-verify none'
-  -sf PID…     a running service goes on with these files; other processes finish what they do and end
+  -sf PID…     a running service goes on with these files; one of another version hands its stores over;
+               other processes finish what they do and end
   -st PID…     these processes end once this one has its sockets
   -x SOCKET    takes the listening sockets over from the process with this stats socket ('expose-fd listeners')
 

@@ -149,7 +149,7 @@ fn offer(
     let files = recorder.take();
     let engines = crate::clients::look_up(&config);
     let version = env!("CARGO_PKG_VERSION").to_owned();
-    let offer = Offer { version, words, directory, environment, files, names, engines, checked: Vec::new() };
+    let offer = Offer { version, words, directory, environment, files, names, engines, ..Offer::default() };
     Ok(Rehearsed { offer, config })
 }
 
@@ -170,6 +170,18 @@ impl Found {
     /// Returns the version of the service's program.
     pub fn version(&mut self) -> io::Result<String> {
         self.ask().map(|answer| answer.version)
+    }
+
+    /// Returns whether the service runs the same program as this process, which can then send it a configuration.
+    pub fn is_same_program(&mut self) -> io::Result<bool> {
+        let Offer { version, program, .. } = self.ask()?;
+        // Early versions do not tell their file.
+        Ok(version == env!("CARGO_PKG_VERSION") && (program.is_empty() || program == super::program()))
+    }
+
+    /// Returns the connection.
+    pub(super) fn into_stream(self) -> UnixStream {
+        self.stream
     }
 
     fn ask(&mut self) -> io::Result<Offer> {
@@ -209,7 +221,7 @@ impl Found {
                 Kind::Say => report.warning(&text()),
                 Kind::Done => return Ok(()),
                 Kind::Refused => return Err(text()),
-                Kind::Ask | Kind::Offer | Kind::Socket | Kind::NoSocket => {
+                _ => {
                     return Err(format!("the service {} answers nonsense", self.pid));
                 }
             }

@@ -1,6 +1,6 @@
 //! `-sf` and `-st`: a start that replaces running processes.
 //!
-//! `-sf` with a service of this program and version is a reload: the service continues with the configuration of this
+//! `-sf` with a service of this very program is a reload: the service continues with the configuration of this
 //! command line. The command ends at once if it was to run in the background; otherwise it stands in for the service,
 //! which has another process ID: it forwards signals and ends when the service does. Every other process is asked to
 //! end once this one has its sockets: `-sf` gracefully (USR1), `-st` at once (TERM).
@@ -25,8 +25,8 @@ use crate::signals::{self, Signals, end_by};
 const TRIES: usize = 100;
 const PAUSE: Duration = Duration::from_millis(10);
 
-/// Passes the configuration to a service named by `-sf`; returns `None` if there is none, and the start continues
-/// normally.
+/// Passes the configuration to a service named by `-sf`; returns `None` if there is none that runs this program, and the
+/// start continues normally.
 pub fn hand_over(service: &Service, origin: &Origin, report: Report) -> Option<ExitCode> {
     let mut found = service.finish.iter().find_map(|pid| match errand::find(*pid) {
         Ok(found) => found.map(|found| (*pid, found)),
@@ -36,10 +36,9 @@ pub fn hand_over(service: &Service, origin: &Origin, report: Report) -> Option<E
         }
     });
     let (pid, found) = found.as_mut()?;
-    match found.version() {
-        Ok(version) if version == env!("CARGO_PKG_VERSION") => {}
-        // Another version: it is replaced like any other program.
-        _ => return None,
+    if !matches!(found.is_same_program(), Ok(true)) {
+        // Another version: it is replaced.
+        return None;
     }
     let pid = *pid;
     let Ok(rehearsed) = rehearse(service, origin.clone(), found, report) else { return Some(ExitCode::FAILURE) };

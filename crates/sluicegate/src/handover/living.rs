@@ -6,7 +6,7 @@
 use std::io;
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
-use std::sync::Arc;
+use std::sync::{Arc, mpsc};
 use std::time::Duration;
 
 use parking_lot::Mutex;
@@ -18,7 +18,7 @@ use sluicegate_proxy::process::Phase;
 use sluicegate_proxy::reload::{Current, Turn};
 use sluicegate_proxy::running::{Parts, Running, build_after};
 use sluicegate_proxy::{cli, server};
-use tokio::sync::oneshot;
+use tokio::sync::mpsc::{UnboundedSender, unbounded_channel};
 
 use super::errand::Origin;
 use super::offer::{Offer, WantedSocket};
@@ -49,10 +49,12 @@ pub struct Living {
     pub posts: Mutex<Vec<Post>>,
     /// The user that may reload, besides root.
     pub owner: u32,
+    /// The [file](super::program) of the program.
+    pub program: String,
 }
 
 /// A configuration that is ready to be served.
-struct Prepared {
+pub(super) struct Prepared {
     running: Arc<Running>,
     listeners: Vec<Arc<Listener>>,
     stats: Vec<cli::Socket>,
@@ -67,8 +69,16 @@ struct Prepared {
     turn: Turn,
 }
 
-/// The request of a reloading thread to the control thread: to switch.
-type Handed = (Prepared, std::sync::mpsc::Sender<Result<(), String>>);
+/// A request of a reloading thread to the control thread.
+pub(super) enum Asked {
+    /// To switch to a configuration.
+    ChangeOver(Box<Prepared>, mpsc::Sender<Result<(), String>>),
+    /// To answer between two events.
+    Pass(mpsc::Sender<()>),
+}
+
+/// Receives such requests.
+pub(super) type Hand = UnboundedSender<Asked>;
 
 impl Living {
     /// Executes reloads, one after the other, for the lifetime of the future; `reloaded` is called for each successful
@@ -84,25 +94,32 @@ impl Living {
             if !allowed {
                 continue;
             }
-            let (hand, handed) = oneshot::channel();
+            let (hand, mut handed) = unbounded_channel();
             let living = self.clone();
             let thread = std::thread::Builder::new().name("reload".into());
-            if thread.spawn(move || living.converse(stream, hand)).is_err() {
+            if thread.spawn(move || living.converse(stream, &hand)).is_err() {
                 continue;
             }
-            if let Ok((prepared, answer)) = handed.await {
-                let result = self.change_over(prepared).await;
-                if result.is_ok() {
-                    reloaded();
-                }
+            while let Some(asked) = handed.recv().await {
                 // The requester may have disconnected, which has no effect.
-                let _ = answer.send(result);
+                match asked {
+                    Asked::ChangeOver(prepared, answer) => {
+                        let result = self.change_over(*prepared).await;
+                        if result.is_ok() {
+                            reloaded();
+                        }
+                        let _ = answer.send(result);
+                    }
+                    Asked::Pass(answer) => {
+                        let _ = answer.send(());
+                    }
+                }
             }
         }
     }
 
     /// Handles one reload, on a separate thread.
-    fn converse(&self, mut stream: UnixStream, hand: oneshot::Sender<Handed>) {
+    fn converse(&self, mut stream: UnixStream, hand: &Hand) {
         let ready = stream.set_nonblocking(false).and_then(|()| stream.set_read_timeout(Some(PATIENCE)));
         if ready.and_then(|()| stream.set_write_timeout(Some(PATIENCE))).is_err() {
             return;
@@ -113,13 +130,20 @@ impl Living {
             let version = env!("CARGO_PKG_VERSION").to_owned();
             let certificates = self.current.running().process.certificates.files();
             let checked = certificates.pairs.values().filter_map(|pair| pair.file_digest()).collect();
-            let answer = Offer { version, words, directory, environment, checked, ..Offer::default() };
+            let program = self.program.clone();
+            let answer = Offer { version, words, directory, environment, checked, program, ..Offer::default() };
             if send(&mut stream, Kind::Offer, &answer.encode(), None).is_err() {
                 return;
             }
             // The requester may find an error in the files and disconnect.
             let Ok(next) = receive(&mut stream) else { return };
             message = next;
+        }
+        if message.0 == Kind::Stores {
+            if let Err(error) = self.be_replaced(stream, hand) {
+                self.report.warning(&format!("The process is not replaced: {error}"));
+            }
+            return;
         }
         let result = match message {
             (Kind::Offer, bytes, _) => self.take(&bytes, &mut stream, hand),
@@ -135,15 +159,15 @@ impl Living {
         let _ = send(&mut stream, kind, text.as_bytes(), None);
     }
 
-    fn take(&self, bytes: &[u8], stream: &mut UnixStream, hand: oneshot::Sender<Handed>) -> Result<(), String> {
+    fn take(&self, bytes: &[u8], stream: &mut UnixStream, hand: &Hand) -> Result<(), String> {
         let offer = Offer::decode(bytes).map_err(|error| error.to_string())?;
         let prepared = self.prepare(offer, stream)?;
         for note in &prepared.notes {
             send(stream, Kind::Say, note.as_bytes(), None).map_err(|error| error.to_string())?;
         }
-        let (answer, answered) = std::sync::mpsc::channel();
+        let (answer, answered) = mpsc::channel();
         let gone = || String::from("the process ends");
-        hand.send((prepared, answer)).map_err(|_| gone())?;
+        hand.send(Asked::ChangeOver(Box::new(prepared), answer)).map_err(|_| gone())?;
         answered.recv().map_err(|_| gone())?
     }
 

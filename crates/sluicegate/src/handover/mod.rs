@@ -10,16 +10,24 @@
 //! process by an abstract unix socket whose name contains the service's public process ID. Neither side trusts
 //! the name: the listening process must be that process or its child, and the connecting user must be root or the user
 //! who started the service.
+//!
+//! A start with `-sf` or `-st` of a process that runs another program uses the same connection: the new process follows the
+//! stores of the old one ([`predecessor`], [`successor`]), takes its sockets, and serves in its place.
 
 pub mod errand;
 pub mod instead;
+mod lender;
 pub mod living;
 mod offer;
+pub mod peer;
+pub mod predecessor;
+mod successor;
 pub mod taken;
 
 use std::io::{self, Read, Write};
 use std::os::fd::OwnedFd;
 use std::os::linux::net::SocketAddrExt;
+use std::os::unix::fs::MetadataExt;
 use std::os::unix::net::{SocketAddr, UnixListener, UnixStream};
 
 use sluicegate_transport::{receive_descriptors, send_descriptors};
@@ -30,6 +38,12 @@ const MESSAGE_MAX: u32 = 1 << 30;
 /// Returns the listening address of the process with this id.
 fn address(pid: u32) -> io::Result<SocketAddr> {
     SocketAddr::from_abstract_name(format!("sluicegate-{pid}"))
+}
+
+/// Returns what identifies the file of this process's program: its device and its number there; empty if that is not known.
+pub fn program() -> String {
+    let found = std::fs::metadata("/proc/self/exe");
+    found.map_or_else(|_| String::new(), |found| format!("{}:{}", found.dev(), found.ino()))
 }
 
 /// Listens for reloads. The name is free unless another process pretends to be this one.
@@ -58,12 +72,32 @@ enum Kind {
     Refused = 7,
     /// From the reloading process: the question how the service was started. The answer is an offer without files.
     Ask = 8,
+    /// From a process that replaces this one: the question which stores there are. The answer has their keys' numbers.
+    Stores = 9,
+    /// From it: a connection is needed for following this store. The answer is a socket, or none.
+    Follow = 10,
+    /// From either process: a connection is needed for commands of rules and scripts for this store. Likewise.
+    Connect = 11,
+    /// From the replacing process: the listening sockets are needed. They follow, and then `Done`.
+    Listeners = 12,
+    /// From it: a sign of life.
+    Alive = 13,
+    /// From it: it follows all stores, and the old process has to leave them. The answer has their positions.
+    Leave = 14,
+    /// From it: it has taken the stores over. It waits for `Done` before it serves.
+    Taken = 15,
 }
 
 impl Kind {
     fn of(byte: u8) -> io::Result<Kind> {
-        use Kind::{Ask, Done, NoSocket, Offer, Refused, Say, Socket, Want};
-        let kinds = [Offer, Want, Socket, NoSocket, Say, Done, Refused, Ask];
+        use Kind::{
+            Alive, Ask, Connect, Done, Follow, Leave, Listeners, NoSocket, Offer, Refused, Say, Socket, Stores, Taken,
+            Want,
+        };
+        let kinds = [
+            Offer, Want, Socket, NoSocket, Say, Done, Refused, Ask, Stores, Follow, Connect, Listeners, Alive, Leave,
+            Taken,
+        ];
         let kind = kinds.into_iter().find(|kind| *kind as u8 == byte);
         kind.ok_or_else(|| io::Error::new(io::ErrorKind::InvalidData, "no message of a reload"))
     }
@@ -131,7 +165,7 @@ mod tests {
 
     #[test]
     fn what_is_no_message_is_an_error() {
-        for head in [[9, 0, 0, 0, 0], [1, 255, 255, 255, 255], [1, 9, 0, 0, 0]] {
+        for head in [[16, 0, 0, 0, 0], [1, 255, 255, 255, 255], [1, 9, 0, 0, 0]] {
             let (mut one, mut other) = UnixStream::pair().unwrap();
             one.write_all(&head).unwrap();
             drop(one);

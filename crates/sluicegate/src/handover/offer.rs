@@ -8,6 +8,7 @@ use std::path::PathBuf;
 
 use sluicegate_config::model::BindAddress;
 use sluicegate_proxy::listener::Wanted;
+use sluicegate_store::server::Position;
 
 /// Everything that was read.
 #[derive(Debug, Default, PartialEq)]
@@ -28,6 +29,8 @@ pub struct Offer {
     pub engines: HashMap<String, Vec<IpAddr>>,
     /// Digests of certificates' files that the service has parsed; the errand need not parse them.
     pub checked: Vec<[u8; 32]>,
+    /// The program's file. Programs of one version may differ.
+    pub program: String,
 }
 
 /// The bytes are not a valid offer.
@@ -66,6 +69,7 @@ impl Offer {
         }
         count(&mut out, self.checked.len());
         self.checked.iter().for_each(|digest| out.extend_from_slice(digest));
+        text(&mut out, self.program.as_bytes());
         out
     }
 
@@ -88,11 +92,63 @@ impl Offer {
                 Ok((name, (0..reader.count()?).map(|_| reader.address()).collect::<Result<_, _>>()?))
             })
             .collect::<Result<_, _>>()?;
-        // Offers of earlier versions end here.
+        // Offers of earlier versions end here, or behind the digests.
         let digests = if reader.0.is_empty() { 0 } else { reader.count()? };
         let checked = (0..digests).map(|_| reader.digest()).collect::<Result<_, _>>()?;
-        Ok(Offer { version, words, directory, environment, files, names, engines, checked })
+        let program = if reader.0.is_empty() { String::new() } else { reader.string()? };
+        Ok(Offer { version, words, directory, environment, files, names, engines, checked, program })
     }
+}
+
+/// What is told of each store, by its name.
+pub type OfStores<T> = Vec<(String, T)>;
+
+/// Encodes the number of keys of each store.
+pub fn encode_keys(stores: &[(impl AsRef<str>, u64)]) -> Vec<u8> {
+    let mut out = Vec::new();
+    count(&mut out, stores.len());
+    for (name, keys) in stores {
+        text(&mut out, name.as_ref().as_bytes());
+        long(&mut out, *keys);
+    }
+    out
+}
+
+/// Decodes the number of keys of each store.
+pub fn decode_keys(bytes: &[u8]) -> Result<OfStores<u64>, Broken> {
+    let mut reader = Reader(bytes);
+    (0..reader.count()?).map(|_| Ok((reader.string()?, reader.long()?))).collect()
+}
+
+/// Encodes where each store was left.
+pub fn encode_positions(stores: &[(impl AsRef<str>, &Position)]) -> Vec<u8> {
+    let mut out = Vec::new();
+    count(&mut out, stores.len());
+    for (name, Position { id, offset, changes, appended }) in stores {
+        text(&mut out, name.as_ref().as_bytes());
+        text(&mut out, id.as_bytes());
+        long(&mut out, *offset);
+        long(&mut out, *changes);
+        let names = appended.as_ref().map_or(&[][..], |names| names);
+        count(&mut out, names.len());
+        names.iter().for_each(|name| text(&mut out, name));
+    }
+    out
+}
+
+/// Decodes where each store was left.
+pub fn decode_positions(bytes: &[u8]) -> Result<OfStores<Position>, Broken> {
+    let mut reader = Reader(bytes);
+    let position = |reader: &mut Reader<'_>| {
+        let (id, offset, changes) = (reader.string()?, reader.long()?, reader.long()?);
+        let appended = match reader.number()? {
+            0 => None,
+            3 => Some([reader.text()?.to_vec(), reader.text()?.to_vec(), reader.text()?.to_vec()]),
+            _ => return Err(Broken),
+        };
+        Ok(Position { id, offset, changes, appended })
+    };
+    (0..reader.count()?).map(|_| Ok((reader.string()?, position(&mut reader)?))).collect()
 }
 
 /// A flag that is added to the three values of `v6only`.
@@ -187,6 +243,10 @@ fn number(out: &mut Vec<u8>, number: u32) {
     out.extend_from_slice(&number.to_le_bytes());
 }
 
+fn long(out: &mut Vec<u8>, number: u64) {
+    out.extend_from_slice(&number.to_le_bytes());
+}
+
 /// Appends a number of items or bytes. A larger number is rejected anyway by the limit of a message.
 fn count(out: &mut Vec<u8>, count: usize) {
     number(out, u32::try_from(count).unwrap_or(u32::MAX));
@@ -204,6 +264,12 @@ impl<'a> Reader<'a> {
         let (number, rest) = self.0.split_first_chunk().ok_or(Broken)?;
         self.0 = rest;
         Ok(u32::from_le_bytes(*number))
+    }
+
+    fn long(&mut self) -> Result<u64, Broken> {
+        let (number, rest) = self.0.split_first_chunk().ok_or(Broken)?;
+        self.0 = rest;
+        Ok(u64::from_le_bytes(*number))
     }
 
     /// Reads a number of items, each of which takes at least four bytes.
@@ -254,6 +320,13 @@ mod tests {
         if let Ok(wanted) = WantedSocket::decode(data) {
             assert_eq!(WantedSocket::decode(&wanted.encode()), Ok(wanted));
         }
+        if let Ok(keys) = decode_keys(data) {
+            assert_eq!(decode_keys(&encode_keys(&keys)), Ok(keys));
+        }
+        if let Ok(stores) = decode_positions(data) {
+            let told: Vec<_> = stores.iter().map(|(name, position)| (name, position)).collect();
+            assert_eq!(decode_positions(&encode_positions(&told)), Ok(stores));
+        }
     }
 
     proptest! {
@@ -289,6 +362,7 @@ mod tests {
             names: HashMap::from([("localhost".into(), "::1".parse().unwrap())]),
             engines: HashMap::from([("redis".into(), vec!["::1".parse().unwrap(), "127.0.0.1".parse().unwrap()])]),
             checked: vec![[7; 32], [8; 32]],
+            program: "1:2".into(),
         }
     }
 
@@ -296,12 +370,14 @@ mod tests {
     fn an_offer_comes_back_and_no_part_of_it_does() {
         let bytes = offer().encode();
         assert_eq!(Offer::decode(&bytes), Ok(offer()));
-        let of_earlier_versions = bytes.len() - 4 - 2 * 32;
-        for length in (0..bytes.len()).filter(|length| *length != of_earlier_versions) {
+        let without_program = bytes.len() - 4 - "1:2".len();
+        let of_earlier_versions = [without_program - 4 - 2 * 32, without_program];
+        for length in (0..bytes.len()).filter(|length| !of_earlier_versions.contains(length)) {
             assert_eq!(Offer::decode(&bytes[..length]), Err(Broken), "{length} bytes");
         }
-        let decoded = Offer::decode(&bytes[..of_earlier_versions]);
-        assert_eq!(decoded, Ok(Offer { checked: Vec::new(), ..offer() }));
+        let [first, second] = of_earlier_versions.map(|length| Offer::decode(&bytes[..length]));
+        assert_eq!(first, Ok(Offer { checked: Vec::new(), program: String::new(), ..offer() }));
+        assert_eq!(second, Ok(Offer { program: String::new(), ..offer() }));
         // Whatever one byte becomes, decoding stays within the message.
         for at in 0..bytes.len() {
             for value in [0, 1, 0x7f, 0xff] {
@@ -309,6 +385,21 @@ mod tests {
                 changed[at] = value;
                 let _ = Offer::decode(&changed);
             }
+        }
+    }
+
+    #[test]
+    fn what_is_told_of_stores_comes_back() {
+        let keys = vec![(String::from("a"), 0), ("b".into(), u64::MAX)];
+        assert_eq!(decode_keys(&encode_keys(&keys)), Ok(keys));
+        let appended = Some([b"/dir".to_vec(), Vec::new(), b"name".to_vec()]);
+        let first = Position { id: "f".repeat(40), offset: 1 << 40, changes: 3, appended };
+        let stores = vec![(String::from("a"), first), ("b".into(), Position::default())];
+        let told: Vec<_> = stores.iter().map(|(name, position)| (name, position)).collect();
+        let bytes = encode_positions(&told);
+        assert_eq!(decode_positions(&bytes), Ok(stores));
+        for length in 0..bytes.len() {
+            assert_eq!(decode_positions(&bytes[..length]), Err(Broken), "{length} bytes");
         }
     }
 

@@ -43,6 +43,11 @@ impl Taken {
         }
     }
 
+    /// Adds sockets that came from the process to be replaced, if none were requested otherwise.
+    pub fn or_sockets(self, sockets: impl FnOnce() -> Result<Vec<OwnedFd>, String>) -> Result<Taken, String> {
+        if self.0.is_empty() { sockets().map(Taken) } else { Ok(self) }
+    }
+
     /// Returns a source of sockets for one attempt to bind all addresses. Sockets that were not inherited are created
     /// by `maker`.
     pub fn or<'a>(&'a self, maker: &'a dyn Sockets) -> impl Sockets + 'a {

@@ -271,6 +271,11 @@ impl Writer {
         }
     }
 
+    /// Returns the length of the last increment in bytes.
+    pub(super) fn length(&self) -> u64 {
+        self.log.as_ref().map_or(0, Log::length)
+    }
+
     /// Writes and syncs the units up to this one, the last.
     pub(super) fn end(&mut self, last: u64) -> io::Result<()> {
         self.outlets.end_file(last);

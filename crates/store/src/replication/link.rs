@@ -21,7 +21,9 @@ mod stream;
 mod transactions;
 
 use std::io;
+use std::os::fd::OwnedFd;
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
@@ -55,8 +57,33 @@ pub(crate) struct Surroundings {
     pub(crate) port: u16,
     /// What encrypts the link, if it is to be, or why that is not possible.
     pub(crate) tls: Option<Result<Arc<Connector>, String>>,
+    /// Makes the connection to the process that this one replaces, if that is the master.
+    pub(crate) predecessor: Option<Arc<Predecessor>>,
     /// Writes a line to the log: level, from 0 for debug to 3 for warning, and text.
     pub(crate) log: Log,
+}
+
+/// The store of the process that this one replaces.
+pub(crate) struct Predecessor {
+    connect: Box<dyn Fn() -> io::Result<OwnedFd> + Send + Sync>,
+    attempts: AtomicU32,
+}
+
+impl Predecessor {
+    /// Returns the store to which `connect` makes connections.
+    pub(crate) fn new(connect: impl Fn() -> io::Result<OwnedFd> + Send + Sync + 'static) -> Predecessor {
+        Predecessor { connect: Box::new(connect), attempts: AtomicU32::new(0) }
+    }
+
+    /// Returns how often a connection was asked for.
+    pub(crate) fn attempts(&self) -> u32 {
+        self.attempts.load(Ordering::Relaxed)
+    }
+
+    fn connect(&self) -> io::Result<OwnedFd> {
+        self.attempts.fetch_add(1, Ordering::Relaxed);
+        (self.connect)()
+    }
 }
 
 /// Returns the server as it is now; [`None`] once it is gone.
@@ -140,7 +167,8 @@ fn run(link: &Arc<Link>, inner: &Weak<Inner>, look: &Look) {
         let since = Instant::now();
         let server = loop {
             let Some(server) = look() else { return };
-            if server.port != 0 || since.elapsed() >= AGAIN || link.check(number).is_err() {
+            let is_known = server.port != 0 || server.predecessor.is_some();
+            if is_known || since.elapsed() >= AGAIN || link.check(number).is_err() {
                 break server;
             }
             std::thread::sleep(LOOK_EACH);
@@ -224,8 +252,30 @@ impl Attempt<'_> {
     }
 
     fn follow(&self) -> Result<(), Gone> {
-        let Master { host, port } = self.master;
         self.link.set_phase(self.order, Phase::Connecting);
+        let mut conn = match &self.server.predecessor {
+            Some(predecessor) => self.connect_to_predecessor(predecessor)?,
+            None => self.connect()?,
+        };
+        self.link.set_phase(self.order, Phase::Handshake);
+        match self.shake_hands(&mut conn)? {
+            Answer::Continue => {}
+            Answer::Full { id, offset } => self.receive(&mut conn, id, offset)?,
+        }
+        self.link.set_phase(self.order, Phase::Connected);
+        self.inner.show_role();
+        self.obey(&mut conn)
+    }
+
+    fn connect_to_predecessor(&self, predecessor: &Predecessor) -> Result<Conn<'_>, Gone> {
+        self.log(NOTICE, "The data set of the process that this one replaces is received");
+        let conn = conn::take(self.link, self.order, predecessor.connect()?)?;
+        conn.register()?;
+        Ok(conn)
+    }
+
+    fn connect(&self) -> Result<Conn<'_>, Gone> {
+        let Master { host, port } = self.master;
         self.log(NOTICE, &format!("Connecting to MASTER {host}:{port}"));
         self.log(NOTICE, "MASTER <-> REPLICA sync started");
         let source = String::from_utf8_lossy(&self.server.options.bind_source_addr).into_owned();
@@ -236,6 +286,7 @@ impl Attempt<'_> {
                 }
             })
             .map_err(told_timeout)?;
+        conn.register()?;
         conn.set_up(self.server.options.tcp_keepalive_s)?;
         match &self.server.tls {
             None => {}
@@ -245,15 +296,8 @@ impl Attempt<'_> {
                 return Err(Gone::Told);
             }
         }
-        self.link.set_phase(self.order, Phase::Handshake);
         self.log(NOTICE, "Non blocking connect for SYNC fired the event.");
-        match self.shake_hands(&mut conn)? {
-            Answer::Continue => {}
-            Answer::Full { id, offset } => self.receive(&mut conn, id, offset)?,
-        }
-        self.link.set_phase(self.order, Phase::Connected);
-        self.inner.show_role();
-        self.obey(&mut conn)
+        Ok(conn)
     }
 
     /// Runs the commands of the master, until the connection ends.

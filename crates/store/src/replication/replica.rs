@@ -35,6 +35,8 @@ pub(crate) struct Replica {
     pub(crate) port: u32,
     /// Whether a data set of unknown length may be sent.
     pub(crate) takes_marked: bool,
+    /// Whether it is the store of a process that replaces this one, which nobody else sees or counts.
+    pub(crate) is_successor: bool,
     /// Whether it asked with SYNC: it does not know identifiers.
     pub(crate) is_old: bool,
     pub(crate) since: Instant,
@@ -83,6 +85,8 @@ pub(crate) struct Told {
     pub(crate) port: u32,
     pub(crate) takes_marked: bool,
     pub(crate) knows_ids: bool,
+    /// Whether it is the store of a process that replaces this one.
+    pub(crate) is_successor: bool,
 }
 
 impl Replica {
@@ -98,6 +102,7 @@ impl Replica {
             address: told.address.clone().unwrap_or(address),
             port: told.port,
             takes_marked: told.takes_marked,
+            is_successor: told.is_successor,
             is_old,
             since: now,
             phase: AtomicU8::new(Phase::Waiting as u8),

@@ -152,8 +152,11 @@ impl Inner {
         let replicas = self.replication.replicas();
         let waiting: Vec<_> = replicas.iter().filter(|replica| replica.phase() == Phase::Waiting).collect();
         let Some(first) = waiting.iter().min_by_key(|replica| replica.since) else { return };
-        let is_marked = options.is_diskless && waiting.iter().all(|replica| replica.takes_marked);
+        // A process that replaces this one has no use for the file, and no time to lose.
+        let has_successor = waiting.iter().any(|replica| replica.is_successor);
+        let is_marked = (options.is_diskless || has_successor) && waiting.iter().all(|replica| replica.takes_marked);
         let is_due = !is_marked
+            || has_successor
             || first.since.elapsed() >= options.diskless_delay
             || options.diskless_max > 0 && waiting.len() >= options.diskless_max as usize;
         if is_due && self.saver.job().is_none() {

@@ -5,6 +5,7 @@ use std::cell::RefCell;
 use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::os::fd::AsRawFd;
+use std::os::unix::net::UnixStream;
 use std::rc::{Rc, Weak as RcWeak};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -14,9 +15,10 @@ use sluicegate_tls::listener::Listener as TlsListener;
 use sluicegate_transport::{Listener, ReadHalf, Socket, WriteHalf};
 
 use super::batch::Exit;
-use super::client::{self, Client};
+use super::client::{self, Client, SUCCESSOR};
 use super::connection::Connection;
 use super::dispatch::Session;
+use super::inside::NOWHERE;
 use super::{Generation, HOUSEKEEPING, Server, Worker};
 use crate::acl::User;
 use crate::config::ServerOptions;
@@ -93,7 +95,17 @@ impl Server {
 
     /// Returns a connection of this process to itself: the calling thread's `LocalRuntime` serves the other end. It
     /// needs no password.
-    pub fn connect(self: &Arc<Self>) -> io::Result<std::os::unix::net::UnixStream> {
+    pub fn connect(self: &Arc<Self>) -> io::Result<UnixStream> {
+        self.connect_as(NOWHERE, self.inside_user())
+    }
+
+    /// Like [`connect`](Self::connect), for the process that replaces this one, which follows this store until it takes it
+    /// over.
+    pub fn connect_successor(self: &Arc<Self>) -> io::Result<UnixStream> {
+        self.connect_as(SUCCESSOR, self.store.0.acl.process_user())
+    }
+
+    fn connect_as(self: &Arc<Self>, address: &str, user: &Arc<User>) -> io::Result<UnixStream> {
         thread_local! {
             /// The servers to which this thread has such connections, and their workers.
             static INSIDE: RefCell<Vec<(*const Server, RcWeak<Worker>)>> = const { RefCell::new(Vec::new()) };
@@ -101,7 +113,7 @@ impl Server {
         if self.is_stopping() {
             return Err(io::ErrorKind::NotConnected.into());
         }
-        let (theirs, ours) = std::os::unix::net::UnixStream::pair()?;
+        let (theirs, ours) = UnixStream::pair()?;
         let ours = Socket::of_unix(ours)?;
         let worker = INSIDE.with_borrow_mut(|inside| {
             // A worker keeps its server alive, so an address belongs to that server as long as the worker lives.
@@ -122,7 +134,7 @@ impl Server {
             inside.push((Arc::as_ptr(self), Rc::downgrade(&worker)));
             worker
         });
-        worker.accept_inside(ours);
+        worker.accept_inside(ours, address, user);
         Ok(theirs)
     }
 
@@ -208,10 +220,9 @@ impl Worker {
         });
     }
 
-    pub(super) fn accept_inside(self: &Rc<Self>, socket: Socket) {
-        let (descriptor, options, address) = (socket.fd().as_raw_fd(), self.options(), "inside:0".to_owned());
+    fn accept_inside(self: &Rc<Self>, socket: Socket, address: &str, user: &Arc<User>) {
+        let (descriptor, options, address) = (socket.fd().as_raw_fd(), self.options(), address.to_owned());
         let (stream, half) = socket.into_split();
-        let user = self.server.inside_user();
         self.start(stream, half, &options, user, true, |id| {
             Client::new(&self.server.store.0.memory, user, id, address.clone(), address, true, descriptor)
         });

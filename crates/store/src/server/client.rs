@@ -146,7 +146,15 @@ impl Activity {
     }
 }
 
+/// What stands for the address of a process that replaces this one.
+pub(super) const SUCCESSOR: &str = "successor:0";
+
 impl Client {
+    /// Returns whether it is the store of a process that replaces this one.
+    pub fn is_successor(&self) -> bool {
+        self.address == SUCCESSOR
+    }
+
     /// Returns whether it is on this machine.
     pub fn is_local(&self) -> bool {
         self.is_unix || self.address.parse::<std::net::SocketAddr>().is_ok_and(|address| is_own_machine(address.ip()))

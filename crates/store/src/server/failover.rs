@@ -137,7 +137,7 @@ fn read(server: &Server, mut words: &[&[u8]]) -> Result<Option<Wanted>, &'static
     if inner.link.is_replica() {
         return Err("ERR FAILOVER is not valid when server is a replica.");
     }
-    let replicas = inner.replication.replicas();
+    let replicas = inner.replication.visible_replicas();
     if replicas.is_empty() {
         return Err("ERR FAILOVER requires connected replicas.");
     }
@@ -186,7 +186,7 @@ impl Server {
                     && replica.acknowledged(false) == end
                     && wanted.target.as_ref().is_none_or(|target| is_target(replica, target))
             };
-            let replicas = inner.replication.replicas();
+            let replicas = inner.replication.visible_replicas();
             if let Some(replica) = replicas.iter().find(has_all) {
                 let port = u16::try_from(replica.port).unwrap_or(0);
                 self.log(NOTICE, &format!("Failover target {}:{port} is synced, failing over.", replica.address));

@@ -50,7 +50,7 @@ impl Server {
     fn replicated(&self) -> Option<Replicated> {
         let inner = &self.store.0;
         let (replication, link) = (&inner.replication, &inner.link);
-        let replicas = replication.replicas();
+        let replicas = replication.visible_replicas();
         if !link.is_replica() && replicas.is_empty() && !replication.told().has_backlog {
             return None;
         }

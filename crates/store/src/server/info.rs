@@ -209,7 +209,7 @@ fn memory(about: &About<'_>, out: &mut String) -> std::fmt::Result {
         writeln!(out, "{name}:{value}")?;
     }
     let told = about.server.store.0.replication.told();
-    let replicas = about.server.store.0.replication.replicas();
+    let replicas = about.server.store.0.replication.visible_replicas();
     let held = told.backlog_len;
     for (name, bytes) in [
         ("mem_overhead_db_hashtable_rehashing", 0),

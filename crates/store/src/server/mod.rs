@@ -47,6 +47,7 @@ mod slowlog;
 mod start;
 mod subscription;
 mod switch;
+mod takeover;
 mod tls;
 mod tracking;
 mod workspace;
@@ -70,6 +71,7 @@ use tokio::sync::{Notify, watch};
 use crate::acl::User;
 use crate::config::{ProcessOptions, ServerOptions};
 use crate::evict::Room;
+use crate::replication::link::Predecessor;
 use crate::save::SaveEnd;
 use crate::{Appending, Directory, Files, Fsync, Saving, Stats, Store, invite};
 use batch::Batch;
@@ -89,6 +91,7 @@ use workspace::Workspace;
 pub use crate::redis::REDIS_VERSION;
 pub use acl::check_users;
 pub use start::Beginning;
+pub use takeover::{Leave, Position, Progress};
 pub use tls::TlsPort;
 
 /// Sluicegate's own version, `sluicegate_version` in INFO.
@@ -149,6 +152,8 @@ pub struct Server {
     syncs_reset_at: Mutex<[u64; 3]>,
     pause: Pause,
     failover: Mutex<failover::Failover>,
+    /// Makes connections to the store of the process that this one replaces, as long as that is followed.
+    predecessor: Mutex<Option<Arc<Predecessor>>>,
     /// Locked while the store is saved because the process ends.
     ending: tokio::sync::Mutex<()>,
     monitors: Monitors,
@@ -278,6 +283,7 @@ impl Server {
                 syncs_reset_at: Mutex::default(),
                 pause: Pause::default(),
                 failover: Mutex::default(),
+                predecessor: Mutex::default(),
                 ending: tokio::sync::Mutex::default(),
                 monitors: Monitors::default(),
                 closing: Mutex::default(),

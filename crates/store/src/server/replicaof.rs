@@ -52,6 +52,18 @@ impl Server {
 
     /// Follows a master, or none. Returns the number of the order, which is carried out soon.
     pub(super) fn order(&self, master: Option<MasterAddress>) -> io::Result<u64> {
+        // The lock is held until the order is given, so that of two orders the last one is in both places.
+        let mut current = self.options.write();
+        let mut options = (**current).clone();
+        options.replicaof = master.clone();
+        let number = self.order_link(master.map(|MasterAddress { host, port }| Master { host, port }))?;
+        *current = Arc::new(options);
+        self.options_version.fetch_add(1, Ordering::Release);
+        Ok(number)
+    }
+
+    /// Lets the link follow a master, or none, whatever the parameters say.
+    pub(super) fn order_link(&self, master: Option<Master>) -> io::Result<u64> {
         let this = self.this.clone();
         let look: Look = Box::new(move || {
             let server = this.upgrade()?;
@@ -66,17 +78,10 @@ impl Server {
             let is_encrypted = options.process.tls.replication;
             let port = if is_encrypted && encrypted != 0 || plain == 0 { encrypted } else { plain };
             let tls = is_encrypted.then(|| to_masters(&options.process.tls).map(Arc::new));
-            Some(Surroundings { options, port: port as u16, tls, log: Arc::new(log) })
+            let predecessor = server.predecessor.lock().clone();
+            Some(Surroundings { options, port: port as u16, tls, predecessor, log: Arc::new(log) })
         });
-        // The lock is held until the order is given, so that of two orders the last one is in both places.
-        let mut current = self.options.write();
-        let mut options = (**current).clone();
-        options.replicaof = master.clone();
-        let inner = &self.store.0;
-        let number = inner.follow(master.map(|MasterAddress { host, port }| Master { host, port }), look)?;
-        *current = Arc::new(options);
-        self.options_version.fetch_add(1, Ordering::Release);
-        Ok(number)
+        self.store.0.follow(master, look)
     }
 
     /// Returns what stands for the master among the clients, while the link works.

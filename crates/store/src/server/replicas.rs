@@ -82,7 +82,8 @@ fn become_replica(context: &mut Context<'_>, asked: Option<Asked>, out: &mut Rep
     if context.session.listens() || context.client.is_monitor() {
         return fail("ERR SYNC and PSYNC are invalid with pending output", out);
     }
-    let told = context.session.rare.told.take().unwrap_or_default();
+    let mut told = context.session.rare.told.take().unwrap_or_default();
+    told.is_successor = context.client.is_successor();
     join(server, context.client, &told, asked, out);
     Outcome::Done
 }
@@ -222,7 +223,7 @@ pub(super) fn role(about: &About<'_>, _: &[&[u8]], out: &mut ReplyWriter<'_>) ->
     // The offset belongs to what clients have been told.
     about.server.store.0.outlets.stream();
     let replicas: Vec<_> =
-        replication.replicas().into_iter().filter(|replica| replica.phase() == Phase::Online).collect();
+        replication.visible_replicas().into_iter().filter(|replica| replica.phase() == Phase::Online).collect();
     out.array(3);
     out.bulk(b"master");
     out.integer(replication.offset() as i64);
@@ -243,7 +244,7 @@ pub(super) fn info(about: &About<'_>, out: &mut String) -> std::fmt::Result {
     about.server.store.0.outlets.stream();
     writeln!(out, "role:{}", about.server.role_name())?;
     about.server.link_lines(out);
-    let replicas = replication.replicas();
+    let replicas = replication.visible_replicas();
     writeln!(out, "connected_slaves:{}", replicas.len())?;
     if replication.options().min_replicas > 0 {
         writeln!(out, "min_slaves_good_slaves:{}", replication.good())?;

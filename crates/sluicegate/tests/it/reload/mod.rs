@@ -5,6 +5,7 @@ mod changes;
 mod instead;
 mod load;
 mod ocsp;
+mod replaced;
 mod taken;
 mod tunnels;
 

@@ -1,8 +1,8 @@
 //! The connection to a master: reads that end when the link is stopped, or when nothing comes for too long.
 
 use std::io::{self, Read, Write};
-use std::net::{IpAddr, SocketAddr, TcpStream, ToSocketAddrs};
-use std::os::fd::AsFd;
+use std::net::{IpAddr, SocketAddr, ToSocketAddrs};
+use std::os::fd::{AsFd, OwnedFd};
 use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::time::{Duration, Instant};
 
@@ -10,7 +10,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustls::ClientConnection;
 use sluicegate_tls::connector::Connector;
-use socket2::{Domain, SockRef, Socket, TcpKeepalive, Type};
+use socket2::{Domain, Socket, TcpKeepalive, Type};
 
 use super::{Gone, Link};
 use crate::aof::write::encode;
@@ -27,7 +27,7 @@ pub(super) struct Conn<'l> {
     link: &'l Link,
     /// The number of the order to follow this master.
     order: u64,
-    stream: TcpStream,
+    stream: Socket,
     /// The state of the encryption, if there is one.
     tls: Option<Box<ClientConnection>>,
     /// The last time at which something came.
@@ -74,10 +74,7 @@ pub(super) fn connect<'l>(
     let mut last = Gone::from(io::Error::new(io::ErrorKind::NotFound, "the name has no address"));
     for address in resolve(link, order, host, port)? {
         match connect_to(link, order, address, source) {
-            Ok(stream) => {
-                let (heard, ahead) = (Instant::now(), Vec::new());
-                return Ok(Conn { link, order, stream, tls: None, heard, ahead, used: 0 });
-            }
+            Ok(stream) => return Ok(Conn::new(link, order, stream)),
             Err(Gone::Stopped) => return Err(Gone::Stopped),
             Err(gone) => last = gone,
         }
@@ -85,7 +82,7 @@ pub(super) fn connect<'l>(
     Err(last)
 }
 
-fn connect_to(link: &Link, order: u64, address: SocketAddr, source: &str) -> Result<TcpStream, Gone> {
+fn connect_to(link: &Link, order: u64, address: SocketAddr, source: &str) -> Result<Socket, Gone> {
     let socket = Socket::new(Domain::for_address(address), Type::STREAM, None)?;
     socket.set_nonblocking(true)?;
     if !source.is_empty() {
@@ -107,7 +104,7 @@ fn connect_to(link: &Link, order: u64, address: SocketAddr, source: &str) -> Res
     if let Some(error) = socket.take_error()? {
         return Err(error.into());
     }
-    Ok(socket.into())
+    Ok(socket)
 }
 
 /// Waits until a socket is ready; false if it is not by then.
@@ -121,14 +118,31 @@ fn wait_for(socket: &impl AsFd, flags: PollFlags, time: Duration) -> io::Result<
     }
 }
 
+/// Takes over a connection that was made already, within this machine.
+pub(super) fn take<'l>(link: &'l Link, order: u64, socket: OwnedFd) -> Result<Conn<'l>, Gone> {
+    let stream = Socket::from(socket);
+    stream.set_nonblocking(true)?;
+    Ok(Conn::new(link, order, stream))
+}
+
+impl<'l> Conn<'l> {
+    fn new(link: &'l Link, order: u64, stream: Socket) -> Conn<'l> {
+        Conn { link, order, stream, tls: None, heard: Instant::now(), ahead: Vec::new(), used: 0 }
+    }
+}
+
 impl Conn<'_> {
-    /// Registers the connection, so that a change of the master ends it, and sets it up.
+    /// Registers the connection, so that a change of the master ends it.
+    pub(super) fn register(&self) -> Result<(), Gone> {
+        self.link.register(self.order, self.stream.try_clone()?)
+    }
+
+    /// Sets up a connection over TCP.
     pub(super) fn set_up(&self, keepalive_s: u32) -> Result<(), Gone> {
-        self.link.register(self.order, self.stream.try_clone()?)?;
-        self.stream.set_nodelay(true)?;
+        self.stream.set_tcp_nodelay(true)?;
         if keepalive_s > 0 {
             let time = Duration::from_secs(keepalive_s.into());
-            SockRef::from(&self.stream).set_tcp_keepalive(&TcpKeepalive::new().with_time(time))?;
+            self.stream.set_tcp_keepalive(&TcpKeepalive::new().with_time(time))?;
         }
         Ok(())
     }

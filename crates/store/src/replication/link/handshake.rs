@@ -60,7 +60,8 @@ impl Attempt<'_> {
     /// Logs in, and tells what this replica is.
     fn introduce(&self, conn: &mut Conn<'_>) -> Result<(), Gone> {
         let options = &self.server.options;
-        let (user, password) = (&options.masteruser[..], &options.masterauth[..]);
+        let is_known = self.server.predecessor.is_some();
+        let (user, password) = (&options.masteruser[..], if is_known { b"" } else { &options.masterauth[..] });
         let mut sent = Vec::new();
         if !password.is_empty() {
             match user {

@@ -210,6 +210,10 @@ impl Attempt<'_> {
 
     /// Returns whether the data set is loaded as it comes although the store has a directory.
     fn loads_at_once(&self) -> bool {
+        // The files belong to the other process for now.
+        if self.server.predecessor.is_some() {
+            return true;
+        }
         match self.server.options.repl_diskless_load {
             "on-empty-db" => Store(self.inner.clone()).keys() == 0,
             "flush-before-load" => true,
@@ -417,7 +421,8 @@ impl Attempt<'_> {
     /// again.
     fn begin_append_only(&self) {
         let inner: &Arc<_> = self.inner;
-        let Some(files) = inner.saver.files().filter(|_| self.server.options.appendonly) else { return };
+        let is_due = self.server.options.appendonly && self.server.predecessor.is_none();
+        let Some(files) = inner.saver.files().filter(|_| is_due) else { return };
         if let Err(fault) = Store(inner.clone()).begin_to_append(&*files) {
             self.log(WARNING, &format!("Failed enabling the AOF after successful master synchronization: {fault}"));
         }

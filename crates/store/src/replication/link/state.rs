@@ -2,12 +2,13 @@
 
 use std::fmt::Write as _;
 use std::io;
-use std::net::{Shutdown, TcpStream};
+use std::net::Shutdown;
 use std::os::fd::AsRawFd as _;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use parking_lot::{Condvar, Mutex};
+use socket2::{SockAddr, Socket};
 use tokio::sync::watch;
 
 use super::{Border, Gone, seconds_since};
@@ -124,7 +125,7 @@ struct State {
     is_replica: bool,
     phase: Phase,
     /// The connection in use, with the order that it belongs to.
-    socket: Option<TcpStream>,
+    socket: Option<Socket>,
     /// Its number.
     connection: u64,
     has_thread: bool,
@@ -345,6 +346,11 @@ impl Link {
         self.taken.send_replace(number);
     }
 
+    /// Returns whether an order was taken over.
+    pub(crate) fn is_taken(&self, number: u64) -> bool {
+        *self.taken.borrow() >= number
+    }
+
     /// Waits until an order was taken over.
     pub(crate) async fn taken(&self, number: u64) {
         // The sender lives as long as the link.
@@ -359,7 +365,7 @@ impl Link {
     }
 
     /// Makes a connection known, so that another order ends it.
-    pub(super) fn register(&self, order: u64, socket: TcpStream) -> Result<(), Gone> {
+    pub(super) fn register(&self, order: u64, socket: Socket) -> Result<(), Gone> {
         let mut state = self.state.lock();
         self.check(order)?;
         state.socket = Some(socket);
@@ -386,7 +392,9 @@ impl Link {
     pub(crate) fn connection(&self) -> Option<Connection> {
         let state = self.state.lock();
         let socket = state.socket.as_ref().filter(|_| state.phase == Phase::Connected)?;
-        let shown = |address: io::Result<std::net::SocketAddr>| address.map(|it| it.to_string()).unwrap_or_default();
+        let shown = |address: io::Result<SockAddr>| {
+            address.ok().and_then(|address| address.as_socket()).map(|it| it.to_string()).unwrap_or_default()
+        };
         Some(Connection {
             number: state.connection,
             peer: shown(socket.peer_addr()),
