@@ -497,15 +497,36 @@ impl Inner {
         self.appender.is_closing.store(false, Ordering::SeqCst);
     }
 
-    /// Writes and syncs everything up to this unit, the last, and an annotation, and closes the file. Returns the length of
-    /// its last increment. The gate is closed.
-    pub(crate) fn close_file(&self, last: u64, annotation: &[u8]) -> io::Result<u64> {
+    /// Writes and syncs everything up to this unit, the last, and an annotation, and lets another process append to the file.
+    /// The gate is closed until [`take_file_back`](Self::take_file_back) or [`leave_file`](Self::leave_file).
+    pub(crate) fn lend_file(&self, last: u64, annotation: &[u8]) -> io::Result<()> {
+        let appender = &self.appender;
         self.record.set(For::File, false);
-        self.appender.outlets.end_file_with(last, annotation);
-        let ended = self.appender.ask(|writer| writer.end(last).map(|()| writer.length())).unwrap_or(Ok(0));
+        appender.outlets.end_file_with(last, annotation);
+        let ended = appender.ask(|writer| writer.end(last)).unwrap_or(Ok(()));
+        if let Some(parts) = appender.parts() {
+            parts.lock().unlock();
+        }
+        ended
+    }
+
+    /// Appends to the file again, without what the other process has added.
+    pub(crate) fn take_file_back(&self) -> io::Result<()> {
+        let appender = &self.appender;
+        if let Some(parts) = appender.parts() {
+            parts.lock().lock_again();
+        }
+        let cut = appender.ask(Writer::cut).unwrap_or(Ok(()));
+        appender.outlets.continue_file();
+        self.record.set(For::File, true);
+        appender.set_holds();
+        cut
+    }
+
+    /// Closes the file, which belongs to the other process.
+    pub(crate) fn leave_file(&self) {
         self.appender.close();
         self.loading.refuse_appending(None);
-        ended
     }
 }
 

@@ -34,7 +34,7 @@ pub(crate) struct Parts {
     /// Whether the manifest on the disk is known.
     is_certain: bool,
     /// [`None`] if the file system has no locks.
-    _lock: Option<Lock>,
+    lock: Option<Lock>,
 }
 
 /// The format of a base file.
@@ -120,7 +120,7 @@ impl Parts {
     fn open_unread(dir: &dyn Files, directory_name: &[u8], name: &[u8]) -> Result<(Parts, bool), PartsFault> {
         let directory =
             below(dir, directory_name).map_err(|error| PartsFault::Directory(directory_name.to_vec(), error))?;
-        let lock = match directory.lock(&[name, b".lock"].concat()) {
+        let lock = match directory.lock(&lock_name(name)) {
             Ok(lock) => Some(lock),
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
                 return Err(PartsFault::InUse(name.to_vec(), directory_name.to_vec()));
@@ -138,7 +138,7 @@ impl Parts {
             name: name.to_vec(),
             manifest,
             is_certain: true,
-            _lock: lock,
+            lock,
         };
         Ok((parts, is_missing))
     }
@@ -194,6 +194,17 @@ impl Parts {
     /// Returns the manifest, as it is on the disk.
     pub(crate) fn manifest(&self) -> &Manifest {
         &self.manifest
+    }
+
+    /// Lets another process use the files, which this one leaves alone until [`lock_again`](Self::lock_again).
+    pub(crate) fn unlock(&mut self) {
+        self.lock = None;
+    }
+
+    /// Ends what [`unlock`](Self::unlock) has begun.
+    pub(crate) fn lock_again(&mut self) {
+        // As at the start, files that cannot be locked are used.
+        self.lock = self.directory.lock(&lock_name(&self.name)).ok();
     }
 
     /// Returns whether a file is the single one that a version before 7.0 wrote.
@@ -291,6 +302,10 @@ impl Parts {
 
 fn next(seq: i64) -> io::Result<i64> {
     seq.checked_add(1).ok_or_else(|| io::Error::other("the numbers of append-only files are used up"))
+}
+
+fn lock_name(name: &[u8]) -> Vec<u8> {
+    [name, b".lock"].concat()
 }
 
 fn manifest_name(name: &[u8]) -> Vec<u8> {

@@ -201,6 +201,15 @@ impl Log {
         self.length
     }
 
+    /// Removes what another process has appended.
+    pub(crate) fn cut(&mut self) -> io::Result<()> {
+        if self.file.length()? > self.length {
+            self.file.truncate(self.length)?;
+            self.file.sync_data()?;
+        }
+        Ok(())
+    }
+
     /// Returns the number of bytes that wait to be written.
     pub(crate) fn waiting(&self) -> usize {
         self.out.len()

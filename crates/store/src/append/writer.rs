@@ -271,9 +271,9 @@ impl Writer {
         }
     }
 
-    /// Returns the length of the last increment in bytes.
-    pub(super) fn length(&self) -> u64 {
-        self.log.as_ref().map_or(0, Log::length)
+    /// Removes what another process has appended.
+    pub(super) fn cut(&mut self) -> io::Result<()> {
+        self.log.as_mut().map_or(Ok(()), Log::cut)
     }
 
     /// Writes and syncs the units up to this one, the last.

@@ -80,6 +80,11 @@ impl Outlets {
         }
     }
 
+    /// Lets units be for the file again, after an end that was none.
+    pub(crate) fn continue_file(&self) {
+        self.end_file(u64::MAX);
+    }
+
     /// Lets an annotation follow this unit, which is the last one.
     pub(crate) fn end_file_with(&self, last: u64, annotation: &[u8]) {
         let state = &mut *self.state.lock();

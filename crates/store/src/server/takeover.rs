@@ -19,12 +19,12 @@ use std::time::{Duration, Instant};
 
 use super::Server;
 use super::start::{NOTICE, WARNING};
+use crate::Inner;
 use crate::config::ServerOptions;
 use crate::files::{Files, reason};
 use crate::gate::Closed;
 use crate::hold::Ticket;
 use crate::replication::link::{Border, Master, Predecessor};
-use crate::{Directory, Inner};
 
 /// The time between two looks at how far the stream has come.
 const LOOKS_EACH: Duration = Duration::from_micros(200);
@@ -68,8 +68,8 @@ pub struct Leave<'s> {
     /// The gate, with the right to the master's stream, until the end.
     held: Option<(Border<'s>, Closed<'s>, Option<Arc<Ticket>>)>,
     files: Option<Arc<dyn Files>>,
-    /// The length of the append-only file's last increment, if the file was closed.
-    closed_at: Option<u64>,
+    /// Whether the append-only file was lent to the new process.
+    has_lent: bool,
 }
 
 /// Returns the names that an append-only file has by its parameters.
@@ -146,7 +146,7 @@ impl Server {
         let was_appending = inner.appender.is_open();
         let is_whole = was_appending && !self.is_switching() && !inner.appender.state.lock().must_begin_anew;
         inner.stop_rewriting();
-        let mut leave = Leave { server: self, position: Position::default(), held: None, files, closed_at: None };
+        let mut leave = Leave { server: self, position: Position::default(), held: None, files, has_lent: false };
         let border = inner.link.border();
         let Some((closed, ticket)) = inner.close_for_cut_until(until) else {
             return Err("a script, or a transaction, keeps it busy".into());
@@ -158,13 +158,11 @@ impl Server {
         let mut appended = is_whole.then(|| names(&options));
         if was_appending {
             let last = inner.record.last();
-            match inner.close_file(last, &moment.annotation()) {
-                Ok(bytes) => leave.closed_at = Some(bytes),
-                Err(error) => {
-                    self.log(WARNING, &format!("Error closing the append-only file: {}", reason(&error)));
-                    // The new process writes another one.
-                    (appended, leave.closed_at) = (None, Some(u64::MAX));
-                }
+            leave.has_lent = true;
+            if let Err(error) = inner.lend_file(last, &moment.annotation()) {
+                self.log(WARNING, &format!("Error writing the append-only file at its end: {}", reason(&error)));
+                // The new process writes another one.
+                appended = None;
             }
         }
         leave.position = Position { id: moment.id.to_string(), offset: moment.offset, changes, appended };
@@ -181,6 +179,9 @@ impl Leave<'_> {
 
     /// Leaves the store to the new process for good. Writes that wait are never carried out.
     pub fn confirm(mut self) {
+        if self.has_lent {
+            self.server.store.0.leave_file();
+        }
         self.open();
         std::mem::forget(self);
     }
@@ -196,18 +197,15 @@ impl Leave<'_> {
 
 impl Drop for Leave<'_> {
     fn drop(&mut self) {
-        let (server, files) = (self.server, self.files.take());
-        self.open();
-        server.store.set_files(files);
-        server.store.0.allow_rewriting();
-        if let Some(bytes) = self.closed_at {
-            let again = server
-                .append_again(&server.options(), Some(bytes))
-                .and_then(|is_there| if is_there { Ok(()) } else { Err("the files are gone".to_owned()) });
-            if let Err(text) = again {
-                server.log(WARNING, &format!("The append-only file can't be continued: {text}"));
-            }
+        let (server, inner) = (self.server, &self.server.store.0);
+        server.store.set_files(self.files.clone());
+        inner.allow_rewriting();
+        if self.has_lent
+            && let Err(error) = inner.take_file_back()
+        {
+            server.log(WARNING, &format!("The append-only file may have what is not here: {}", reason(&error)));
         }
+        self.open();
         server.log(NOTICE, "The new process did not take the store over: this one keeps it.");
     }
 }
@@ -264,15 +262,14 @@ impl Server {
     /// Continues the files of the old process, if they are those of this one.
     fn continue_files(&self, options: &ServerOptions, position: &Position) -> Result<(), String> {
         let inner = &self.store.0;
-        if options.dir.is_empty() {
+        let Some(files) = inner.saver.files() else {
             return match options.appendonly {
                 true => Err("'appendonly yes' needs a directory: set 'dir'".into()),
                 false => Ok(()),
             };
-        }
-        let dir = Directory::new(OsStr::from_bytes(&options.dir));
+        };
         // What is there is what this data set comes from.
-        let found = dir
+        let found = files
             .entry(&options.dbfilename)
             .map_err(|error| format!("Can't look into '{}': {}", options.dir.escape_ascii(), reason(&error)))?;
         inner.saver.begin_with(found.map(|entry| entry.identity()));
@@ -280,21 +277,19 @@ impl Server {
             return Ok(());
         }
         let is_same = position.appended.as_ref().is_some_and(|appended| *appended == names(options));
-        if is_same && self.append_again(options, None)? {
+        if is_same && self.append_again(&*files)? {
             return Ok(());
         }
-        self.store.begin_to_append(&dir).map_err(|fault| fault.to_string())
+        self.store.begin_to_append(&*files).map_err(|fault| fault.to_string())
     }
 
-    /// Appends to files that have exactly what is in memory, the last one up to this length, or to its end. Returns false if
-    /// there are none.
-    fn append_again(&self, options: &ServerOptions, whole: Option<u64>) -> Result<bool, String> {
-        let dir = Directory::new(OsStr::from_bytes(&options.dir));
-        let (parts, _) = self.store.find_append_only(&dir).map_err(|fault| fault.to_string())?;
+    /// Appends to files that have exactly what is in memory. Returns false if there are none.
+    fn append_again(&self, files: &dyn Files) -> Result<bool, String> {
+        let (parts, _) = self.store.find_append_only(files).map_err(|fault| fault.to_string())?;
         let failed = |error: io::Error| format!("Can't open the append-only file: {}", reason(&error));
         let Some(last) = parts.manifest().increments.last() else { return Ok(false) };
         let Some(entry) = parts.directory().entry(&last.name).map_err(failed)? else { return Ok(false) };
-        self.store.append_to(parts, whole.unwrap_or(u64::MAX).min(entry.bytes)).map_err(failed)?;
+        self.store.append_to(parts, entry.bytes).map_err(failed)?;
         Ok(true)
     }
 }
