@@ -194,6 +194,10 @@ fn start(
         owner: shape::privileges::user(),
         program: handover::program(),
     });
+    let (user, group) = privileges.ids();
+    if user.is_some() {
+        living.stores.give_files(user, group).iter().for_each(|error| report.warning(error));
+    }
     let served = privileges.drop(report).and_then(|()| {
         if living.current.running().config.global.dumpable {
             shape::privileges::allow_core_files(report);

@@ -279,6 +279,15 @@ impl Stores {
         self.by_name.lock().iter().map(|(name, kept)| (name.clone(), kept.server.clone())).collect()
     }
 
+    /// Gives the append-only files to the user and the group that the process is about to have. Returns errors.
+    pub fn give_files(&self, user: Option<u32>, group: Option<u32>) -> Vec<String> {
+        let given = self.servers().into_iter().filter_map(|(name, server)| {
+            let error = server.give_files(user, group).err()?;
+            Some(format!("store '{name}': the append-only files can't be given to the user of the process: {error}"))
+        });
+        given.collect()
+    }
+
     /// Returns the number of keys of each store, by its name.
     pub fn keys(&self) -> Vec<(Arc<str>, u64)> {
         self.by_name.lock().iter().map(|(name, kept)| (name.clone(), kept.store.keys())).collect()

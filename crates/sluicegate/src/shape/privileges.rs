@@ -51,6 +51,12 @@ impl Privileges {
         Privileges { chroot, user, group }
     }
 
+    /// Returns the user and the group that the process gets, by their numbers.
+    pub fn ids(&self) -> (Option<u32>, Option<u32>) {
+        let id = |identity: &Option<Identity>| identity.as_ref().map(|identity| identity.id);
+        (id(&self.user), id(&self.group))
+    }
+
     /// Drops the privileges that are not needed to serve. Must be called before the first thread is created, because
     /// each thread has its own identity.
     ///

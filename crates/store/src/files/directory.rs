@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
 
 use rustix::fd::OwnedFd;
-use rustix::fs::{AtFlags, CWD, Dir, FileType, FlockOperation, Mode, OFlags};
+use rustix::fs::{AtFlags, CWD, Dir, FileType, FlockOperation, Gid, Mode, OFlags, Uid};
 use rustix::io::Errno;
 
 use super::{Entry, EntryKind, File, Files, Lock};
@@ -38,6 +38,31 @@ impl Directory {
     /// Returns the path at which it was opened.
     pub fn path(&self) -> &Path {
         &self.path
+    }
+
+    /// Gives what this process's user owns in the directory `name` to another user, and that directory itself: the files
+    /// whose names begin with `start`. Links are not followed, and files with several names are left alone.
+    pub fn give(&self, name: &[u8], start: &[u8], user: Option<Uid>, group: Option<Gid>) -> io::Result<()> {
+        let directory = self.below(name)?;
+        let mine = rustix::process::geteuid().as_raw();
+        let give = |name: &[u8]| -> io::Result<()> {
+            let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+            let found = rustix::fs::openat(&directory, name, flags, Mode::empty())?;
+            let stat = rustix::fs::fstat(&found)?;
+            let kind = FileType::from_raw_mode(stat.st_mode);
+            let is_file = kind == FileType::RegularFile && stat.st_nlink == 1;
+            if stat.st_uid == mine && (is_file || kind == FileType::Directory) {
+                rustix::fs::chownat(&found, "", user, group, AtFlags::EMPTY_PATH)?;
+            }
+            Ok(())
+        };
+        for entry in Dir::read_from(&directory)? {
+            let entry = entry?;
+            if entry.file_name().to_bytes().starts_with(start) {
+                give(entry.file_name().to_bytes())?;
+            }
+        }
+        give(b".")
     }
 
     fn descriptor(&self) -> io::Result<&OwnedFd> {

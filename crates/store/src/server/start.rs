@@ -10,6 +10,8 @@ use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use rustix::fs::{Gid, Uid};
+
 use super::Server;
 use crate::aof::parts::{Found, Parts};
 use crate::files::{Files as _, identity_of, reason};
@@ -69,6 +71,10 @@ impl Server {
         std::fs::metadata(dir.join("."))
             .map_err(|error| format!("Can't chdir to '{}': {}", dir.display(), reason(&error)))?;
         let saver = &self.store.0.saver;
+        if let Some(files) = saver.files() {
+            // The directory is opened while its path is valid: the process may be about to change its root.
+            files.entry(&options.dbfilename).ok();
+        }
         if options.appendonly {
             let found = Directory::new(&dir).entry(&options.dbfilename).ok().flatten();
             saver.begin_with(found.map(|entry| entry.identity()));
@@ -96,6 +102,23 @@ impl Server {
                 Err(format!("Fatal error: can't open the RDB file {} for reading: {}", path.display(), reason(&error)))
             }
         }
+    }
+
+    /// Gives the files of the append-only file to the user and the group that the process is about to have, so that it can
+    /// replace them. What others own, and all files if the process is not root, stays as it is.
+    pub fn give_files(&self, user: Option<u32>, group: Option<u32>) -> io::Result<()> {
+        let options = self.options();
+        if !rustix::process::geteuid().is_root() || !options.appendonly || options.dir.is_empty() {
+            return Ok(());
+        }
+        let [user, group] = [user, group];
+        let (user, group) = (user.map(Uid::from_raw), group.map(Gid::from_raw));
+        Directory::new(OsStr::from_bytes(&options.dir)).give(
+            &options.appenddirname,
+            &options.appendfilename,
+            user,
+            group,
+        )
     }
 
     fn begin_append_only(self: &Arc<Self>, dir: &Path, rdb: &Path) -> Result<Option<Beginning>, String> {

@@ -129,6 +129,50 @@ fn scripts_work_inside_the_jail() {
     assert!(tokyo.iter().any(|hour| line.contains(hour)), "{line} is not of {tokyo:?}");
 }
 
+/// A store's files can be replaced by the user of the process, in the jail, although root has made them.
+#[test]
+fn a_store_saves_and_rewrites_as_nobody() {
+    if !root() {
+        return;
+    }
+    let (front, store) = (Listening::new(), Listening::new());
+    let global = "    chroot @DIR@/jail\n    user nobody\n    group nogroup\n    stats socket @DIR@/stats\n";
+    let text = format!(
+        "global\n{global}{}store data\n    bind {}\n    dir @DIR@/data\n    appendonly yes\n",
+        super::frontend(&front),
+        store.word()
+    );
+    let site = Site::new(&text);
+    let data = site.path("data");
+    std::fs::create_dir(&data).unwrap();
+    std::os::unix::fs::chown(&data, Some(65534), Some(65534)).unwrap();
+    // What belongs to others stays theirs, and so does a file with a second name.
+    let files = data.join("appendonlydir");
+    std::fs::create_dir(&files).unwrap();
+    std::fs::write(site.path("secret"), "").unwrap();
+    std::fs::hard_link(site.path("secret"), files.join("appendonly.aof.linked")).unwrap();
+    std::os::unix::fs::symlink(site.path("jail"), files.join("appendonly.aof.symbolic")).unwrap();
+    let mut program = site.ours(&["-db"], &[&front, &store]);
+    let mut client = Client::connect(&store.address());
+    assert_eq!(client.ask(&["SET", "a", "1"]), "+OK\r\n");
+    let info = |client: &mut Client, wanted: &[&str]| {
+        wait_for("the files", || {
+            let info = client.ask(&["INFO", "persistence"]);
+            wanted.iter().all(|line| info.contains(&format!("\r\n{line}\r\n"))).then_some(())
+        });
+    };
+    client.ask(&["BGREWRITEAOF"]);
+    info(&mut client, &["aof_rewrite_in_progress:0", "aof_last_bgrewrite_status:ok", "aof_rewrites:1"]);
+    client.ask(&["BGSAVE"]);
+    info(&mut client, &["rdb_bgsave_in_progress:0", "rdb_last_bgsave_status:ok", "rdb_saves:1"]);
+    let owner = |path: &std::path::Path| std::os::unix::fs::MetadataExt::uid(&std::fs::symlink_metadata(path).unwrap());
+    let owners =
+        [data.join("dump.rdb"), files.clone(), site.path("secret"), site.path("jail")].map(|path| owner(&path));
+    assert_eq!(owners, [65534, 65534, 0, 0]);
+    program.signal(libc::SIGTERM);
+    program.wait();
+}
+
 /// Names of engines resolve inside the jail as they do outside, after a reload, too.
 #[test]
 fn engines_are_found_from_inside_the_jail() {
