@@ -156,10 +156,20 @@ impl Stores {
             if let Err(error) = server.set_users(&change.users, &removed) {
                 failed.push(format!("store '{name}': {error}"));
             }
-            for pair in &change.parameters {
-                if let Err(error) = server.set_parameters(std::slice::from_ref(pair)) {
+            // Those of TLS fit each other only together.
+            let (tls, others): (Vec<_>, Vec<_>) =
+                change.parameters.iter().cloned().partition(|(name, _)| name.starts_with("tls-"));
+            let each = others.chunks(1).chain(Some(&tls[..]).filter(|tls| !tls.is_empty()));
+            for pairs in each {
+                if let Err(error) = server.set_parameters(pairs) {
                     failed.push(format!("store '{name}': {error}; it takes effect when the process is restarted"));
                 }
+            }
+            // The files may have other contents.
+            if tls.is_empty()
+                && let Err(error) = server.renew_link_tls()
+            {
+                failed.push(format!("store '{name}': the link to the master keeps its certificates: {error}"));
             }
         }
         failed

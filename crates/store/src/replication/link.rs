@@ -53,8 +53,8 @@ pub(crate) struct Surroundings {
     pub(crate) options: Arc<ServerOptions>,
     /// The port that the server listens on; 0: none.
     pub(crate) port: u16,
-    /// What encrypts the link, if it is to be, or why that is not possible.
-    pub(crate) tls: Option<Result<Arc<Connector>, String>>,
+    /// What encrypts the link, if it is to be.
+    pub(crate) tls: Option<Arc<Connector>>,
     /// Writes a line to the log: level, from 0 for debug to 3 for warning, and text.
     pub(crate) log: Log,
 }
@@ -237,13 +237,8 @@ impl Attempt<'_> {
             })
             .map_err(told_timeout)?;
         conn.set_up(self.server.options.tcp_keepalive_s)?;
-        match &self.server.tls {
-            None => {}
-            Some(Ok(connector)) => conn.encrypt(connector)?,
-            Some(Err(text)) => {
-                self.log(WARNING, &format!("The link to the master cannot be encrypted: {text}"));
-                return Err(Gone::Told);
-            }
+        if let Some(connector) = &self.server.tls {
+            conn.encrypt(connector)?;
         }
         self.link.set_phase(self.order, Phase::Handshake);
         self.log(NOTICE, "Non blocking connect for SYNC fired the event.");

@@ -89,7 +89,7 @@ use workspace::Workspace;
 pub use crate::redis::REDIS_VERSION;
 pub use acl::check_users;
 pub use start::Beginning;
-pub use tls::TlsPort;
+pub use tls::{TlsPort, check_link};
 
 /// Sluicegate's own version, `sluicegate_version` in INFO.
 pub const SLUICEGATE_VERSION: &str = env!("CARGO_PKG_VERSION");

@@ -11,7 +11,6 @@ use super::Server;
 use super::client::{self, Client, OfMaster};
 use super::dispatch::{Context, Outcome};
 use super::start::{NOTICE, WARNING};
-use super::tls::to_masters;
 use crate::config::{MasterAddress, ServerOptions};
 use crate::replication::link::{Connection, Link, Look, Master, Surroundings, Terms};
 
@@ -63,9 +62,8 @@ impl Server {
             };
             // Replicas find this server as it finds its master.
             let [plain, encrypted] = server.listens_on();
-            let is_encrypted = options.process.tls.replication;
-            let port = if is_encrypted && encrypted != 0 || plain == 0 { encrypted } else { plain };
-            let tls = is_encrypted.then(|| to_masters(&options.process.tls).map(Arc::new));
+            let tls = server.link_tls();
+            let port = if tls.is_some() && encrypted != 0 || plain == 0 { encrypted } else { plain };
             Some(Surroundings { options, port: port as u16, tls, log: Arc::new(log) })
         });
         // The lock is held until the order is given, so that of two orders the last one is in both places.
