@@ -19,7 +19,7 @@ use sluicegate_proxy::log::{Logger, Severity};
 use sluicegate_store::config::{ServerOptions, UserLine};
 use sluicegate_store::server::{Beginning, Ending, Server};
 use sluicegate_store::{Store, StoreOptions};
-use sluicegate_wire::engine::{Engine, Figures, Origin, Own, Started};
+use sluicegate_wire::engine::{Denial, Engine, Figures, Origin, Own, Started};
 use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 
 /// Every store, by the name of its section.
@@ -269,6 +269,10 @@ impl Engine for Embedded {
 
     fn figures(&self) -> Option<Figures> {
         self.server.figures()
+    }
+
+    fn denials(&self, most: usize) -> Vec<Denial> {
+        self.server.denials(most)
     }
 }
 
