@@ -127,7 +127,10 @@ fn states_are_told_by_colour_and_by_word() {
         assert_eq!(rows, "[[\"sv none\",true],[\"sv maint\",true],[\"sv bk none\",true]]", "{scheme}");
     }
     let order = browser.run("return [...document.querySelectorAll('.legend, main > *')].map(e => e.id || e.className)");
-    assert_eq!(order, "[\"legend\",\"web\",\"other\",\"~st\",\"~dn\",\"~gl\"]", "the proxies stand before all other tables");
+    assert_eq!(
+        order, "[\"legend\",\"web\",\"other\",\"~st\",\"~dn\",\"~gl\"]",
+        "the proxies stand before all other tables"
+    );
     let titles = browser.run("return [...document.querySelectorAll('[title]')].filter(e => !e.title.trim()).length");
     assert_eq!(titles, "0", "no empty titles");
     // Every heading is explained where a phone shows it, too.

@@ -8,7 +8,7 @@ use smallvec::SmallVec;
 
 use crate::Inner;
 use crate::behalf::Behalf;
-use crate::catalogue::{CommandSpec, Guard, Numbered};
+use crate::catalogue::{CommandSpec, Flags, Guard, Numbered};
 use crate::memory::Account;
 use crate::refused::DB_RANGE;
 use crate::replay::runner::Runner;
@@ -20,19 +20,20 @@ use crate::watching::Watching;
 const REFUSED_PAUSE: Duration = Duration::from_millis(1);
 
 /// Runs a transaction that begins with this database selected, and returns the one that it leaves selected. Waits for its
-/// keys.
+/// keys. `peer` is the master's address, for MONITOR.
 pub(crate) fn run_for_master(
     inner: &Arc<Inner>,
     commands: &[(Numbered, SmallVec<[&[u8]; 16]>)],
     db: u32,
     runner: &mut Runner,
+    peer: &str,
 ) -> u32 {
     let account = Account::new(&inner.memory);
     loop {
         let mut multi = Multi::default();
         commands.iter().for_each(|(row, words)| multi.push(&account, *row, words, None));
         let mut exec = Exec::new(inner.clone(), multi, db);
-        let mut master = Master { inner, db, runner, watching: None };
+        let mut master = Master { inner, db, runner, watching: None, peer };
         let mut output = Vec::new();
         block_on(|context| exec.poll(context.waker(), &mut master, &mut output));
         // Without a reply it was refused, and has done nothing.
@@ -49,6 +50,17 @@ struct Master<'m> {
     db: u32,
     runner: &'m mut Runner,
     watching: Option<Box<Watching>>,
+    peer: &'m str,
+}
+
+impl Master<'_> {
+    /// Shows a command to clients that watch all commands, if it is one that is shown before it runs, or after.
+    fn show<'w>(&self, row: u16, is_before: bool, words: impl FnOnce() -> Vec<&'w [u8]>) {
+        let is_known = self.has_monitors() && usize::from(row) < self.inner.rows.count();
+        if is_known && self.inner.rows.spec(row).flags.has(Flags::SKIP_MONITOR) == is_before {
+            self.inner.scripts.show(row, &words(), self.db, self.peer);
+        }
+    }
 }
 
 impl Connection for Master<'_> {
@@ -97,7 +109,7 @@ impl Connection for Master<'_> {
     fn drain_messages(&mut self, _: &mut Vec<u8>) {}
 
     fn has_monitors(&self) -> bool {
-        false
+        self.inner.scripts.watches.shows()
     }
 
     fn is_timed(&self, _: &CommandSpec, _: usize) -> bool {
@@ -124,9 +136,13 @@ impl Connection for Master<'_> {
         false
     }
 
-    fn show_before<'w>(&self, _: u16, _: impl FnOnce() -> Vec<&'w [u8]>) {}
+    fn show_before<'w>(&self, row: u16, words: impl FnOnce() -> Vec<&'w [u8]>) {
+        self.show(row, true, words);
+    }
 
-    fn show_after<'w>(&self, _: u16, _: impl FnOnce() -> Vec<&'w [u8]>) {}
+    fn show_after<'w>(&self, row: u16, words: impl FnOnce() -> Vec<&'w [u8]>) {
+        self.show(row, false, words);
+    }
 
     fn judge<'w>(&self, _: u16, _: Duration, _: impl FnOnce() -> Vec<&'w [u8]>) {}
 

@@ -180,6 +180,64 @@ fn transactions_of_the_master_are_seen_whole() {
     });
 }
 
+/// MONITOR shows what comes from the master as a replica of Redis does: its address, the database, each command when it has run.
+#[test]
+fn monitor_shows_the_commands_of_the_master() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let path = directory.path().to_str().expect("text");
+    let ping = ["--repl-diskless-sync-delay", "0", "--repl-ping-replica-period", "1"];
+    let master = RedisServer::start(&[&ping[..], &["--dir", path]].concat());
+    let theirs = RedisServer::start(&["--dir", path]);
+    let ours = Replica::start();
+    let mut client = Client::connect(&master.address());
+    ask(&mut Client::connect(&theirs.address()), &format!("REPLICAOF 127.0.0.1 {}", master.port));
+    ours.follow(master.port);
+    let addresses = [theirs.address(), ours.running.address()];
+    for address in &addresses {
+        wait_in_step(&mut client, &mut Client::connect(address));
+    }
+    let mut monitors = addresses.each_ref().map(|address| Client::connect(address));
+    for monitor in &mut monitors {
+        assert_eq!(ask(monitor, "MONITOR"), "+OK\r\n");
+    }
+    for line in [
+        "SET a 1",
+        "SELECT 3",
+        "SET b 2 EX 1000",
+        "MULTI",
+        "SET x 1",
+        "SELECT 5",
+        "INCR y",
+        "EXEC",
+        "MULTI",
+        "SET only one",
+        "EXEC",
+        "SPOP none",
+        "PUBLISH ch \u{e9}\u{0}",
+        "FLUSHDB",
+        "SCRIPT FLUSH",
+    ] {
+        ask(&mut client, line);
+    }
+    client.ask(&["EVAL", "redis.call('SET', 'k', 'v') redis.call('incr', 'n')", "2", "k", "n"]);
+    ask(&mut client, "SET last 1");
+    let shown = monitors.map(|mut monitor| {
+        let (mut lines, mut pings) = (Vec::new(), 0);
+        while pings == 0 || !lines.last().is_some_and(|line: &String| line.contains("last")) {
+            let line = String::from_utf8_lossy(&monitor.read_reply()).into_owned();
+            let (_, line) = line.split_once(' ').expect("a time before it");
+            // The database is that of the moment.
+            match line.contains("\"ping\"") {
+                true => pings += usize::from(line.ends_with(&format!(" 127.0.0.1:{}] \"ping\"\r\n", master.port))),
+                false => lines.push(line.to_owned()),
+            }
+        }
+        lines
+    });
+    assert_eq!(shown[1], shown[0]);
+    assert_eq!(shown[0][1], format!("[0 127.0.0.1:{}] \"SET\" \"a\" \"1\"\r\n", master.port));
+}
+
 #[test]
 fn clients_are_told_of_what_the_master_changes() {
     let replica = Replica::start();
