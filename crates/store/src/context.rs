@@ -758,6 +758,21 @@ impl KeyMut<'_, '_> {
 
     /// Sets the value and the expiry.
     pub(crate) fn set(&mut self, value: Value<'_>, expiry: Option<i64>) {
+        if let Some(at_ms) = expiry {
+            self.note_own_expiry(at_ms);
+        }
+        self.put(value, expiry);
+    }
+
+    /// Lets a replica remember that its own client has set the expiry: its master will not remove the key.
+    #[inline]
+    fn note_own_expiry(&mut self, at_ms: i64) {
+        if self.stripe.follows() && !self.now.behalf.is_masters && !self.stripe.is_timeless() {
+            self.effects.push(Effect::Expires { db: self.db, key: self.key.into(), at_ms });
+        }
+    }
+
+    fn put(&mut self, value: Value<'_>, expiry: Option<i64>) {
         let now = self.now.access();
         let garbage = self.stripe.set((self.hash, self.key), self.slot, value, expiry, now);
         if let Some(garbage) = garbage {
@@ -787,12 +802,15 @@ impl KeyMut<'_, '_> {
     /// Sets the value and keeps the expiry.
     pub(crate) fn set_value(&mut self, value: Value<'_>) {
         let expiry = self.expiry();
-        self.set(value, expiry);
+        self.put(value, expiry);
     }
 
     /// Sets or removes the expiry of an existing key.
     pub(crate) fn set_expiry(&mut self, expiry: Option<i64>) {
         if let Some(slot) = self.slot {
+            if let Some(at_ms) = expiry {
+                self.note_own_expiry(at_ms);
+            }
             self.stripe.set_expiry(self.hash, slot, expiry);
             self.slot = self.stripe.table.find(self.hash, self.key);
         }

@@ -179,6 +179,7 @@ fn take_over(inner: &Arc<Inner>, was_replica: bool, is_replica: bool) {
     if !is_replica {
         // What has expired meanwhile is removed by this master.
         inner.memory.set_follows(false);
+        inner.keyspace.own_expiring.clear();
     }
 }
 

@@ -328,6 +328,87 @@ fn a_replica_that_may_be_written_to_and_one_that_is_full() {
     });
 }
 
+/// A replica removes what its own clients let expire, as Redis does, and nothing else.
+#[test]
+fn keys_that_clients_of_a_replica_let_expire_are_removed_by_it() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let path = directory.path().to_str().expect("text");
+    let master = RedisServer::start(&["--repl-diskless-sync-delay", "0", "--dir", path]);
+    let theirs = RedisServer::start(&["--dir", path, "--replica-read-only", "no"]);
+    let ours = Replica::with(ServerOptions { replica_read_only: false, ..ServerOptions::default() });
+    let mut of_master = Client::connect(&master.address());
+    ask(&mut of_master, "MSET m v n v");
+    ask(&mut Client::connect(&theirs.address()), &format!("REPLICAOF 127.0.0.1 {}", master.port));
+    ours.follow(master.port);
+    let mut clients = [Client::connect(&theirs.address()), ours.connect()];
+    for client in &mut clients {
+        wait_in_step(&mut of_master, client);
+        assert_eq!(ask(client, "CONFIG SET notify-keyspace-events Ex"), "+OK\r\n");
+    }
+    let mut listeners = [Client::connect(&theirs.address()), ours.connect()];
+    for listener in &mut listeners {
+        ask(listener, "SUBSCRIBE __keyevent@0__:expired");
+    }
+    let told = clients.each_mut().map(|client| {
+        for line in [
+            "SET a v PX 50",
+            "SET b v",
+            "PEXPIRE b 50",
+            "SET c v PX 100000",
+            "SET d v PX 60",
+            "RENAME d e",
+            "SET f v PX 50",
+            "PERSIST f",
+            "SET g v PX 30",
+            "SET g w",
+            "MULTI",
+            "SET h v",
+            "PEXPIRE h 20",
+            "EXEC",
+            "RPUSH l v",
+            "SELECT 1",
+            "SET a v PX 50",
+            "SELECT 0",
+            "PEXPIRE m 50",
+        ] {
+            let reply = ask(client, line);
+            assert!(!reply.starts_with('-'), "{line}: {reply}");
+        }
+        client.ask(&["EVAL", "redis.call('SET', KEYS[1], 'v', 'PX', 20)", "1", "s"]);
+        // What is left: c, f, g, l and n; of the other database nothing.
+        wait_for("keys to be removed", || {
+            let is_left = ask(client, "DBSIZE") == ":5\r\n" && info(client, "keyspace", "db1").is_none();
+            let tracked = info(client, "stats", "slave_expires_tracked_keys");
+            (is_left && tracked.as_deref() == Some("1")).then_some(())
+        });
+        let of_keys = ["TTL m", "TTL c", "TTL f", "EXISTS a b e h s m", "TYPE l"].map(|line| ask(client, line));
+        let expired = info(client, "stats", "expired_keys");
+        assert_eq!(ask(client, "FLUSHALL"), "+OK\r\n");
+        (of_keys, expired, info(client, "stats", "slave_expires_tracked_keys"))
+    });
+    assert_eq!(told[1], told[0]);
+    let names = listeners.map(|mut listener| {
+        let mut names: Vec<String> =
+            (0..6).map(|_| String::from_utf8_lossy(&listener.read_reply()).into_owned()).collect();
+        names.sort();
+        names
+    });
+    assert_eq!(names[1], names[0]);
+
+    // The keys of the master stay, hidden, until it says otherwise.
+    let (_listener, mut peer) = stream(&ours);
+    let mut client = ours.connect();
+    ask(&mut client, "SELECT 1");
+    let before = ask(&mut client, "DBSIZE");
+    peer.run(&["SET k v PX 1"]);
+    assert_eq!(ask(&mut client, "SET own v PX 1"), "+OK\r\n");
+    wait_for("the own key to be removed", || {
+        (info(&mut client, "stats", "slave_expires_tracked_keys").as_deref() == Some("0")).then_some(())
+    });
+    assert_eq!(ask(&mut client, "GET k"), "$-1\r\n");
+    assert_ne!(ask(&mut client, "DBSIZE"), before);
+}
+
 #[test]
 fn clients_that_wait_for_what_a_replica_cannot_give_are_told() {
     let replica = Replica::start();
