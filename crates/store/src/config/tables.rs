@@ -526,6 +526,8 @@ pub static ALIASES: &[(&str, &str)] = &[
     ("lua-time-limit", "busy-reply-threshold"),
     ("min-slaves-max-lag", "min-replicas-max-lag"),
     ("min-slaves-to-write", "min-replicas-to-write"),
+    ("primaryauth", "masterauth"),
+    ("primaryuser", "masteruser"),
     ("repl-ping-slave-period", "repl-ping-replica-period"),
     ("server_cpulist", "server-cpulist"),
     ("slave-announce-ip", "replica-announce-ip"),

@@ -24,7 +24,8 @@ use crate::loading::LOADING;
 
 /// Returns whether a word of CONFIG SET is secret: the value of a parameter that is a password.
 pub(super) fn is_secret(args: &[&[u8]], at: usize) -> bool {
-    const PASSWORDS: [&[u8]; 4] = [b"requirepass", b"masterauth", b"tls-key-file-pass", b"tls-client-key-file-pass"];
+    const PASSWORDS: [&[u8]; 5] =
+        [b"requirepass", b"masterauth", b"primaryauth", b"tls-key-file-pass", b"tls-client-key-file-pass"];
     at >= 3 && at % 2 == 1 && PASSWORDS.iter().any(|name| args[at - 1].eq_ignore_ascii_case(name))
 }
 

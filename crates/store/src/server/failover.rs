@@ -23,12 +23,12 @@ const LOOKS_EACH: Duration = Duration::from_millis(5);
 /// A failover in progress.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Failover {
-    state: State,
+    pub(super) state: State,
     is_aborted: bool,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-enum State {
+pub(super) enum State {
     #[default]
     None,
     Waiting,

@@ -38,6 +38,7 @@ mod monitor;
 mod multi;
 mod pause;
 mod persistence;
+mod redirect;
 mod replace;
 mod replicaof;
 mod replicas;

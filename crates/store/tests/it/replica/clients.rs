@@ -37,6 +37,17 @@ const TO_A_STALE_ONE: &[&str] = &[
     "OBJECT ENCODING a\r\nMEMORY USAGE a\r\nSCAN 0\r\nRANDOMKEY\r\nXREAD BLOCK 1 STREAMS s $\r\nBLPOP a 1\r\nCOMMAND COUNT x\r\n",
 ];
 
+/// What clients that understand redirections send to a replica, each in a connection of its own.
+const TO_REDIRECT: &[&str] = &[
+    "CLIENT CAPA\r\nCLIENT CAPA nosuch\r\nGET a\r\nCLIENT CAPA nosuch Redirect\r\nGET a\r\nSET a b\r\nREADONLY\r\nGET a\r\nSET a b\r\nREADWRITE\r\nGET a\r\n",
+    "CLIENT CAPA redirect\r\nDBSIZE\r\nKEYS *\r\nSCAN 0\r\nRANDOMKEY\r\nOBJECT ENCODING a\r\nMEMORY USAGE a\r\nXREAD COUNT 1 STREAMS s 0\r\nBLPOP l 1\r\nSORT a\r\nPFCOUNT p\r\n",
+    "CLIENT CAPA redirect\r\nPING\r\nECHO x\r\nSELECT 1\r\nSELECT 0\r\nWATCH a\r\nUNWATCH\r\nPUBLISH c d\r\nFUNCTION LIST\r\nFUNCTION FLUSH\r\nSCRIPT EXISTS a\r\nFLUSHALL\r\nSWAPDB 0 1\r\nGET\r\nSET a\r\n",
+    "CLIENT CAPA redirect\r\nMULTI\r\nGET a\r\nPING\r\nEXEC\r\nMULTI\r\nPING\r\nEXEC\r\nREADONLY\r\nMULTI\r\nGET a\r\nEXEC\r\nMULTI\r\nGET a\r\nSET a b\r\nEXEC\r\nMULTI\r\nREADWRITE\r\nGET a\r\nEXEC\r\nGET a\r\n",
+    "CLIENT CAPA redirect\r\nEVAL 'return 1' 0\r\nEVAL 'return redis.call(\"GET\", KEYS[1])' 1 a\r\nEVAL_RO 'return redis.call(\"GET\", KEYS[1])' 1 a\r\nREADONLY\r\nEVAL_RO 'return redis.call(\"GET\", KEYS[1])' 1 a\r\n",
+    "CLIENT CAPA redirect\r\nREADONLY\r\nRESET\r\nGET a\r\nSUBSCRIBE c\r\nPING\r\nUNSUBSCRIBE c\r\nGET a\r\n",
+    "CONFIG GET primaryauth\r\nCONFIG GET primarya*\r\nCONFIG GET *ryuser\r\nCONFIG SET primaryuser u\r\nCONFIG GET masteruser\r\nCONFIG SET masteruser v\r\nCONFIG GET PrimaryUser\r\nCONFIG SET primaryuser ''\r\n",
+];
+
 /// Sends the same to two servers, and returns the differences of what they reply.
 fn differences(addresses: &[String; 2], requests: &[&str]) -> String {
     let mut differences = String::new();
@@ -326,6 +337,48 @@ fn a_replica_that_may_be_written_to_and_one_that_is_full() {
         replica.running.store().tick();
         (ask(&mut client, "DBSIZE") == ":0\r\n").then_some(())
     });
+}
+
+/// Clients that say that they understand it are told of the master, as by Valkey 8.1, and the parameters about it have Valkey's
+/// names, too.
+#[test]
+fn clients_are_redirected_to_the_master_as_by_valkey() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let path = directory.path().to_str().expect("text");
+    let master = RedisServer::start_valkey("8.1", &["--repl-diskless-sync-delay", "0", "--dir", path]);
+    let theirs = RedisServer::start_valkey("8.1", &["--dir", path]);
+    let ours = Replica::start();
+    let mut client = Client::connect(&master.address());
+    ask(&mut client, "SET a 1");
+    let addresses = [theirs.address(), ours.running.address()];
+    // Their clients are told of it once they have a master.
+    let mut clients = addresses.each_ref().map(|address| Client::connect(address));
+    for client in &mut clients {
+        assert_eq!(ask(client, "CLIENT CAPA redirect"), "+OK\r\n");
+        for (line, reply) in
+            [("MULTI", "+OK\r\n"), ("GET a", "+QUEUED\r\n"), ("SET a b", "+QUEUED\r\n"), ("READONLY", "+QUEUED\r\n")]
+        {
+            assert_eq!(ask(client, line), reply);
+        }
+    }
+    for address in &addresses {
+        let mut replica = Client::connect(address);
+        ask(&mut replica, &format!("REPLICAOF 127.0.0.1 {}", master.port));
+        wait_in_step(&mut client, &mut replica);
+    }
+    let told = clients.each_mut().map(|client| ["EXEC", "EXEC", "GET a", "PING"].map(|line| ask(client, line)));
+    assert_eq!(told[1], told[0]);
+    assert_eq!(told[1][0], format!("-REDIRECT 127.0.0.1:{}\r\n", master.port));
+    assert_eq!(differences(&addresses, TO_REDIRECT), "");
+    // A replica that may be written to sends them away, too.
+    for client in &mut clients {
+        assert_eq!(ask(client, "CONFIG SET replica-read-only no"), "+OK\r\n");
+        assert!(ask(client, "SET a b").starts_with("-REDIRECT "));
+    }
+    let mut plain = ours.connect();
+    assert_eq!(ask(&mut plain, "GET a"), "$1\r\n1\r\n");
+    assert_eq!(ask(&mut plain, "REPLICAOF NO ONE"), "+OK\r\n");
+    assert_eq!(ask(&mut clients[1], "SET a b"), "+OK\r\n");
 }
 
 /// A replica removes what its own clients let expire, as Redis does, and nothing else.
