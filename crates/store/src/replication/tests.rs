@@ -81,3 +81,51 @@ fn lines_come_only_before_the_data_set() {
         }
     }
 }
+
+/// A command whose checks came before the store was made a replica writes nothing behind that, by whatever way it runs. Only
+/// the checks of the server are left out here.
+#[test]
+fn a_write_that_comes_late_is_refused() {
+    use sluicegate_wire::resp::ReplyWriter;
+
+    use crate::execute::{Caller, Executed, execute};
+    use crate::thread::block_on;
+    use crate::{Store, StoreOptions};
+
+    let store = Store::new(StoreOptions { stripes: 4, ..StoreOptions::default() });
+    let ask = |words: &[&[u8]]| {
+        let mut out = Vec::new();
+        let executed =
+            execute(&store, &mut Caller::default(), words, &mut ReplyWriter::new(&mut out, Default::default()));
+        if let Executed::Parked(mut parked) = executed {
+            out = block_on(|context| std::pin::Pin::new(&mut parked).poll(context));
+        }
+        String::from_utf8_lossy(&out).into_owned()
+    };
+    let say = |line: &str| ask(&line.split(' ').map(str::as_bytes).collect::<Vec<_>>());
+    assert_eq!(say("RPUSH list c a b"), ":3\r\n");
+    store.0.loading.set_replica(true, false);
+    let refused = "-READONLY You can't write against a read only replica.\r\n";
+    for line in [
+        "SET k v",
+        "DEL list",
+        "MSET k v m v",
+        "BLPOP list 1",
+        "SORT list ALPHA STORE sorted",
+        "FLUSHALL",
+        "SWAPDB 0 1",
+    ] {
+        assert_eq!(say(line), refused, "{line}");
+    }
+    // Of very many keys, and on the thread pool.
+    let many: Vec<Vec<u8>> = (0..200_000).map(|number| format!("key{number}").into_bytes()).collect();
+    let mut words: Vec<&[u8]> = vec![b"MSET"];
+    words.extend(many.iter().map(Vec::as_slice));
+    assert_eq!(ask(&words), refused);
+    words[0] = b"SADD";
+    assert_eq!(ask(&words), refused);
+    assert_eq!(say("LRANGE list 0 -1"), "*3\r\n$1\r\nc\r\n$1\r\na\r\n$1\r\nb\r\n");
+    assert_eq!(say("DBSIZE"), ":1\r\n");
+    store.0.loading.set_replica(false, false);
+    assert_eq!(say("FLUSHALL"), "+OK\r\n");
+}

@@ -26,6 +26,7 @@ use super::batch::{Exit, State};
 use super::client::Client;
 use super::dispatch::{Buffers, Context, Outcome, Replies, Session};
 use super::multi;
+use super::replicaof;
 use super::tracking;
 use super::workspace::{READ_SIZE_MAX, Workspace};
 use crate::config::ServerOptions;
@@ -307,6 +308,9 @@ impl Connection {
                         break false;
                     }
                     *self.client.blocked.lock() = reply.waiter().cloned();
+                    if let Some(waiter) = reply.waiter() {
+                        self.worker.server.unblock_late(waiter);
+                    }
                     self.waits(&workspace, workspace.waits);
                     self.client.activity.lock().waits = reply.ticket().cloned();
                     if self.session.user.restrictions().is_some() {
@@ -317,7 +321,12 @@ impl Connection {
                     let came = Box::pin(self.reply_of(reply, &mut workspace, &options)).await;
                     let Some((bytes, worked)) = came else { break false };
                     self.goes_on();
+                    let closes = replicaof::closes(&bytes);
                     self.session.finish_parked(&self.worker, &self.client, worked, bytes, &mut workspace.output);
+                    if closes {
+                        self.flush(&mut workspace.output, &options).await;
+                        break false;
+                    }
                     if self.exceeds(&workspace.output, &options) {
                         break false;
                     }
@@ -330,7 +339,12 @@ impl Connection {
                     let came = Box::pin(self.unless_gone(reply, &mut workspace, usize::MAX, &options)).await;
                     let Some((bytes, worked)) = came else { break false };
                     self.goes_on();
+                    let closes = replicaof::closes(&bytes);
                     self.session.finish_parked(&self.worker, &self.client, worked, bytes, &mut workspace.output);
+                    if closes {
+                        self.flush(&mut workspace.output, &options).await;
+                        break false;
+                    }
                     if self.exceeds(&workspace.output, &options) {
                         break false;
                     }

@@ -15,7 +15,7 @@ use sluicegate_wire::resp::{ReplySink, ReplyWriter, parse_i64};
 
 use super::client::{Client, ReplicaWait};
 use super::dispatch::{About, Context, Outcome};
-use super::{Server, bounded};
+use super::{Server, bounded, replicaof};
 use crate::Inner;
 use crate::append::Appender;
 use crate::record::For;
@@ -504,6 +504,7 @@ fn later(
         let mut out = ReplyWriter::new(&mut bytes, protocol);
         match end {
             ReplicaWait::Failed => out.error(UNBLOCKED),
+            ReplicaWait::Lost => out.error_bytes(replicaof::UNBLOCKED),
             _ => write(&mut awaited, &mut out),
         }
         bytes

@@ -30,24 +30,34 @@ pub(crate) fn run_for_master(
 ) -> u32 {
     let account = Account::new(&inner.memory);
     loop {
-        let mut multi = Multi::default();
-        commands.iter().for_each(|(row, words)| multi.push(&account, *row, words, None));
-        let mut exec = Exec::new(inner.clone(), multi, db);
-        let mut master = Master { inner, db, runner, watching: None, peer };
-        let mut output = Vec::new();
-        block_on(|context| exec.poll(context.waker(), &mut master, &mut output));
-        // Without a reply it was refused, and has done nothing.
-        if exec.reply_start().is_some() {
+        let mut master = Master { inner, db, behalf: Behalf::MASTER, runner, watching: None, peer };
+        if attempt(inner, &account, commands, &mut master).is_ok() {
             return master.db;
         }
         std::thread::sleep(REFUSED_PAUSE);
     }
 }
 
+/// Runs a transaction. The error is the reply of one that was refused, and has done nothing.
+fn attempt(
+    inner: &Arc<Inner>,
+    account: &Arc<Account>,
+    commands: &[(Numbered, SmallVec<[&[u8]; 16]>)],
+    master: &mut Master<'_>,
+) -> Result<(), Vec<u8>> {
+    let mut multi = Multi::default();
+    commands.iter().for_each(|(row, words)| multi.push(account, *row, words, None));
+    let mut exec = Exec::new(inner.clone(), multi, master.db);
+    let mut output = Vec::new();
+    block_on(|context| exec.poll(context.waker(), master, &mut output));
+    if exec.reply_start().is_some() { Ok(()) } else { Err(output) }
+}
+
 /// The master in place of a client.
 struct Master<'m> {
     inner: &'m Inner,
     db: u32,
+    behalf: Behalf,
     runner: &'m mut Runner,
     watching: Option<Box<Watching>>,
     peer: &'m str,
@@ -73,7 +83,7 @@ impl Connection for Master<'_> {
     }
 
     fn behalf(&self) -> Behalf {
-        Behalf::MASTER
+        self.behalf
     }
 
     fn is_mute(&self) -> bool {
@@ -153,5 +163,53 @@ impl Connection for Master<'_> {
             let name = if usize::from(row) < rows.count() { rows.spec(row).name } else { "an effect of another store" };
             self.runner.add_error(name, reply);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::replay::runner::Source;
+    use crate::{Store, StoreOptions};
+
+    /// A transaction of a client whose checks came before the store was made a replica does nothing behind that, in whatever
+    /// way it runs: under a few locks, with holds, or alone.
+    #[test]
+    fn a_transaction_that_comes_late_is_refused() {
+        let store = Store::new(StoreOptions::default());
+        let inner = &store.0;
+        let account = Account::new(&inner.memory);
+        let run = |behalf: Behalf, lines: &[&str]| {
+            let mut runner = Runner::new(inner.clone(), Source::Master);
+            let commands: Vec<(Numbered, SmallVec<[&[u8]; 16]>)> = lines
+                .iter()
+                .map(|line| {
+                    let words: SmallVec<[&[u8]; 16]> = line.split(' ').map(str::as_bytes).collect();
+                    (inner.rows.resolve_numbered(&words).expect("a command"), words)
+                })
+                .collect();
+            let mut master = Master { inner, db: 0, behalf, runner: &mut runner, watching: None, peer: "" };
+            attempt(inner, &account, &commands, &mut master)
+        };
+        let transactions = [
+            &["GET k", "SET k v"][..],
+            &["SET k v", "SORT k BY x* STORE l"],
+            &["SET k v", "FLUSHALL", "SET k v"],
+            &["KEYS *", "SET k v"],
+        ];
+        inner.loading.set_replica(true, false);
+        for lines in transactions {
+            let told = run(Behalf::CLIENT, lines).expect_err("it is refused");
+            let text = "-EXECABORT Transaction discarded because of: READONLY You can't write against a read only replica.\r\n";
+            assert_eq!(String::from_utf8_lossy(&told), text, "{lines:?}");
+            assert_eq!(store.keys(), 0);
+        }
+        assert!(run(Behalf::CLIENT, &["GET k", "EXISTS k"]).is_ok());
+        for lines in transactions {
+            assert!(run(Behalf::MASTER, lines).is_ok(), "{lines:?}");
+        }
+        assert_eq!(store.keys(), 1);
+        inner.loading.set_replica(false, false);
+        assert!(run(Behalf::CLIENT, transactions[0]).is_ok());
     }
 }

@@ -462,20 +462,44 @@ fn keys_that_clients_of_a_replica_let_expire_are_removed_by_it() {
     assert_ne!(ask(&mut client, "DBSIZE"), before);
 }
 
+/// Within a transaction the store becomes a master behind it: what the transaction does belongs to the history before that.
+#[test]
+fn a_transaction_that_ends_the_link_is_of_the_old_history() {
+    let replica = Replica::start();
+    let mut client = replica.connect();
+    assert_eq!(ask(&mut client, "REPLICAOF 127.0.0.1 1"), "+OK\r\n");
+    for line in ["MULTI", "REPLICAOF NO ONE", "ROLE"] {
+        ask(&mut client, line);
+    }
+    client.ask(&["EVAL", "return redis.call('SET', 'k', 'v')", "0"]);
+    let told = ask(&mut client, "EXEC");
+    assert!(told.starts_with("*3\r\n+OK\r\n*3\r\n$6\r\nmaster\r\n"), "{told}");
+    assert!(told.contains("-READONLY "), "{told}");
+    wait_for("the store to be a master", || (ask(&mut client, "SET k v") == "+OK\r\n").then_some(()));
+    assert_eq!(info(&mut client, "replication", "role").as_deref(), Some("master"));
+}
+
 #[test]
 fn clients_that_wait_for_what_a_replica_cannot_give_are_told() {
     let replica = Replica::start();
-    let (mut blocked, mut admin) = (replica.connect(), replica.connect());
-    blocked.command(&["BLPOP", "l", "0"]);
-    wait_for("a blocked client", || {
-        (info(&mut admin, "clients", "blocked_clients").as_deref() == Some("1")).then_some(())
+    let mut admin = replica.connect();
+    let mut blocked = ["BLPOP l 0", "XREAD BLOCK 0 STREAMS s $", "WAIT 1 0"].map(|line| {
+        let mut client = replica.connect();
+        client.send([encode(&line.split(' ').collect::<Vec<_>>()), encode(&["SET", "after", "1"])].concat());
+        client
+    });
+    wait_for("blocked clients", || {
+        (info(&mut admin, "clients", "blocked_clients").as_deref() == Some("3")).then_some(())
     });
     let (listener, mut peer) = stream(&replica);
-    let reply = String::from_utf8_lossy(&blocked.read_reply()).into_owned();
-    assert_eq!(
-        reply,
-        "-UNBLOCKED force unblocked from blocking operation, instance state changed (master -> replica?)\r\n"
-    );
+    // They are told, and disconnected: what they have sent behind it is not run.
+    for client in &mut blocked {
+        let told = String::from_utf8_lossy(&client.read_to_end()).into_owned();
+        assert_eq!(
+            told,
+            "-UNBLOCKED force unblock from blocking operation, instance state changed (master -> replica?)\r\n"
+        );
+    }
     // Another order ends this link at once.
     peer.run(&["SET k v"]);
     ask(&mut admin, "REPLICAOF 127.0.0.1 1");
