@@ -129,3 +129,39 @@ fn a_write_that_comes_late_is_refused() {
     store.0.loading.set_replica(false, false);
     assert_eq!(say("FLUSHALL"), "+OK\r\n");
 }
+
+/// A failover target that lacks a write which came in at the last moment is not asked to become the master.
+#[test]
+fn a_target_that_lacks_a_write_does_not_become_the_master() {
+    use std::io::{Read as _, Write as _};
+    use std::net::TcpListener;
+
+    use super::link::{HandOver, Master, Surroundings};
+    use crate::{Store, StoreOptions};
+
+    for (end, is_asked) in [(0, true), (7, false)] {
+        let store = Store::new(StoreOptions::default());
+        let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+        let port = listener.local_addr().expect("bound").port();
+        store.0.link.set_hand_over(HandOver::Wanted(Some(end)));
+        let look = || {
+            let (options, log) = (Arc::default(), Arc::new(|_: u8, _: &str| {}));
+            Some(Surroundings { options, port: 1, tls: None, log })
+        };
+        let master = Master { host: "127.0.0.1".into(), port };
+        store.0.follow(Some(master), Box::new(look)).expect("a thread");
+        let (mut stream, _) = listener.accept().expect("the replica");
+        stream.write_all(b"+PONG\r\n+OK\r\n+OK\r\n+OK\r\n").expect("sent");
+        let mut heard = Vec::new();
+        let mut piece = [0; 1000];
+        while !heard.ends_with(b"FAILOVER\r\n") {
+            match stream.read(&mut piece) {
+                Ok(0) | Err(_) => break,
+                Ok(count) => heard.extend_from_slice(&piece[..count]),
+            }
+        }
+        assert_eq!(heard.ends_with(b"FAILOVER\r\n"), is_asked, "{}", heard.escape_ascii());
+        assert_eq!(store.0.link.hand_over() == HandOver::Refused, !is_asked);
+        store.0.link.end();
+    }
+}
