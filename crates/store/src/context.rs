@@ -764,14 +764,6 @@ impl KeyMut<'_, '_> {
         self.put(value, expiry);
     }
 
-    /// Lets a replica remember that its own client has set the expiry: its master will not remove the key.
-    #[inline]
-    fn note_own_expiry(&mut self, at_ms: i64) {
-        if self.stripe.follows() && !self.now.behalf.is_masters && !self.stripe.is_timeless() {
-            self.effects.push(Effect::Expires { db: self.db, key: self.key.into(), at_ms });
-        }
-    }
-
     fn put(&mut self, value: Value<'_>, expiry: Option<i64>) {
         let now = self.now.access();
         let garbage = self.stripe.set((self.hash, self.key), self.slot, value, expiry, now);

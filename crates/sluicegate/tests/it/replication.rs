@@ -371,7 +371,8 @@ fn the_link_of_a_section_is_encrypted() {
     check(&format!(" tls-ca-cert-file {ca}\n tls-cert-file {crt}\n"), "write 'bind ADDRESS:PORT ssl crt FILE'");
 
     let of_link = format!(
-        " tls-ca-cert-file {ca}\n tls-client-cert-file {crt}\n tls-client-key-file {key}\n tls-protocols TLSv1.3\n"
+        " tls-ca-cert-file {ca}\n tls-client-cert-file {crt}\n tls-client-key-file {key}\n tls-protocols TLSv1.3\n \
+         tls-ciphersuites TLS_AES_128_GCM_SHA256\n"
     );
     let server = Sluicegate::start(BINARY, &text(&of_link), &[]);
     await_link(port, tls_port);

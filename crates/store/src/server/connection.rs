@@ -8,6 +8,8 @@
 //! Reads go through `poll_read`, which notices that a partly filled buffer means an empty socket; so a request and
 //! its reply cost one read, one write and one wait, and no read that fails.
 
+mod waited;
+
 use std::future::poll_fn;
 use std::io;
 use std::pin::{Pin, pin};
@@ -26,7 +28,6 @@ use super::batch::{Exit, State};
 use super::client::Client;
 use super::dispatch::{Buffers, Context, Outcome, Replies, Session};
 use super::multi;
-use super::replicaof;
 use super::tracking;
 use super::workspace::{READ_SIZE_MAX, Workspace};
 use crate::config::ServerOptions;
@@ -319,15 +320,8 @@ impl Connection {
                     }
                     // Boxed: few connections ever wait like this, but all would carry its size.
                     let came = Box::pin(self.reply_of(reply, &mut workspace, &options)).await;
-                    let Some((bytes, worked)) = came else { break false };
-                    self.goes_on();
-                    let closes = replicaof::closes(&bytes);
-                    self.session.finish_parked(&self.worker, &self.client, worked, bytes, &mut workspace.output);
-                    if closes {
-                        self.flush(&mut workspace.output, &options).await;
-                        break false;
-                    }
-                    if self.exceeds(&workspace.output, &options) {
+                    let Some(came) = came else { break false };
+                    if !self.end_wait(came, &mut workspace, &options).await {
                         break false;
                     }
                 }
@@ -337,15 +331,8 @@ impl Connection {
                     }
                     self.waits(&workspace, 0);
                     let came = Box::pin(self.unless_gone(reply, &mut workspace, usize::MAX, &options)).await;
-                    let Some((bytes, worked)) = came else { break false };
-                    self.goes_on();
-                    let closes = replicaof::closes(&bytes);
-                    self.session.finish_parked(&self.worker, &self.client, worked, bytes, &mut workspace.output);
-                    if closes {
-                        self.flush(&mut workspace.output, &options).await;
-                        break false;
-                    }
-                    if self.exceeds(&workspace.output, &options) {
+                    let Some(came) = came else { break false };
+                    if !self.end_wait(came, &mut workspace, &options).await {
                         break false;
                     }
                 }
