@@ -17,7 +17,7 @@ use sluicegate_proxy::log::{self, Logger};
 use sluicegate_proxy::lua::{LoadMap, LogSink, LuaPatterns, LuaStates, ReadBody};
 use sluicegate_proxy::stats::info::node_name;
 use sluicegate_store::config::{FileError, ServerOptions, UserLine};
-use sluicegate_store::server::check_users;
+use sluicegate_store::server::{check_link, check_users};
 use sluicegate_tls::x509::PrivateKey;
 
 use crate::arguments::Service;
@@ -212,6 +212,7 @@ impl Begun {
             stores = store_options(&config.stores, diagnostics);
             // A running process has already dropped its privileges, and cannot resolve names any more.
             if living.is_none() {
+                check_links(&config.stores, &stores, diagnostics);
                 privileges = Privileges::resolve(&global, diagnostics);
                 privileges::check_owners(config, diagnostics);
             }
@@ -397,6 +398,20 @@ fn users(section: &StoreSection) -> Vec<UserLine> {
         words: words.iter().map(|word| word.clone().into_bytes()).collect(),
     };
     section.users.iter().enumerate().map(line).collect()
+}
+
+/// Checks the files of encrypted links to masters.
+fn check_links(sections: &[StoreSection], stores: &[ServerOptions], diagnostics: &mut Diagnostics) {
+    // After an error there are fewer stores than sections.
+    if sections.len() != stores.len() {
+        return;
+    }
+    for (section, options) in sections.iter().zip(stores) {
+        let Err(why) = check_link(&options.process.tls) else { continue };
+        let line = section.parameters.iter().find(|(name, ..)| name == "tls-replication");
+        let at = line.map_or(&section.at, |(_, _, at)| at);
+        diagnostics.error(at.clone(), format!("'tls-replication yes': {why}"));
+    }
 }
 
 /// Parses the parameters of every `store` section, and warns about a store that strangers can reach.

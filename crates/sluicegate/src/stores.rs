@@ -22,7 +22,7 @@ use sluicegate_proxy::log::{Logger, Severity};
 use sluicegate_store::config::{ServerOptions, UserLine};
 use sluicegate_store::server::{Beginning, Ending, Server};
 use sluicegate_store::{Store, StoreOptions};
-use sluicegate_wire::engine::{Engine, Figures, Origin, Own, Started};
+use sluicegate_wire::engine::{Denial, Engine, Figures, Origin, Own, Started};
 use sluicegate_wire::reply::Reply;
 use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 use tokio::sync::watch;
@@ -234,10 +234,20 @@ impl Stores {
             if let Err(error) = server.set_users(&change.users, &removed) {
                 failed.push(format!("store '{name}': {error}"));
             }
-            for pair in &change.parameters {
-                if let Err(error) = server.set_parameters(std::slice::from_ref(pair)) {
+            // Those of TLS fit each other only together.
+            let (tls, others): (Vec<_>, Vec<_>) =
+                change.parameters.iter().cloned().partition(|(name, _)| name.starts_with("tls-"));
+            let each = others.chunks(1).chain(Some(&tls[..]).filter(|tls| !tls.is_empty()));
+            for pairs in each {
+                if let Err(error) = server.set_parameters(pairs) {
                     failed.push(format!("store '{name}': {error}; it takes effect when the process is restarted"));
                 }
+            }
+            // The files may have other contents.
+            if tls.is_empty()
+                && let Err(error) = server.renew_link_tls()
+            {
+                failed.push(format!("store '{name}': the link to the master keeps its certificates: {error}"));
             }
         }
         failed
@@ -407,6 +417,10 @@ impl Engine for Embedded {
 
     fn figures(&self) -> Option<Figures> {
         self.server.figures()
+    }
+
+    fn denials(&self, most: usize) -> Vec<Denial> {
+        self.server.denials(most)
     }
 }
 

@@ -27,6 +27,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 
 use parking_lot::{Mutex, RwLock};
+use sluicegate_wire::engine::Denial;
 
 use crate::catalogue::{Numbered, Rows};
 use crate::config::{FileError, ServerOptions, UserLine};
@@ -322,7 +323,12 @@ impl Acl {
 
     /// Returns the latest entries of the log, the last one first.
     pub(crate) fn events(&self, count: usize) -> Vec<Entry> {
-        self.log.lock().latest(count)
+        self.log.lock().latest(count, Entry::clone)
+    }
+
+    /// Returns the latest entries of the log for monitoring, the last one first.
+    pub(crate) fn denials(&self, count: usize, now_ms: i64) -> Vec<Denial> {
+        self.log.lock().latest(count, |entry| entry.denial(now_ms))
     }
 
     /// Removes the entries of the log.

@@ -500,6 +500,12 @@ pub fn is_protected(name: &str) -> bool {
     matches!(name, "dbfilename" | "dir")
 }
 
+/// Returns whether the value of a parameter is the path of a file or a directory.
+fn is_path(name: &str) -> bool {
+    let of_link = ["tls-ca-cert-dir", "tls-ca-cert-file", "tls-client-cert-file", "tls-client-key-file"];
+    matches!(name, "aclfile" | "dir") || of_link.contains(&name)
+}
+
 /// Returns whether a parameter of the process has this name.
 pub(crate) fn is_process(name: &str) -> bool {
     PROCESS.iter().any(|parameter| parameter.name == name)
@@ -728,7 +734,7 @@ pub fn apply<P: Clone>(parameters: &[(String, String, P)]) -> Result<ServerOptio
         if !names().any(|known| known == name) {
             let hint = nearest(&name).map(|near| format!("did you mean '{near}'?"));
             fail(format!("unknown store parameter '{name}'"), hint);
-        } else if matches!(&*name, "aclfile" | "dir") && !value.is_empty() && !value.starts_with('/') {
+        } else if is_path(&name) && !value.is_empty() && !value.starts_with('/') {
             // It must mean the same at a reload, which another process may ask for.
             fail(format!("'{name} {value}': argument must be an absolute path"), None);
         } else if let Err(why) = options.set(&name, value.as_bytes()) {

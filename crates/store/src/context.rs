@@ -758,6 +758,13 @@ impl KeyMut<'_, '_> {
 
     /// Sets the value and the expiry.
     pub(crate) fn set(&mut self, value: Value<'_>, expiry: Option<i64>) {
+        if let Some(at_ms) = expiry {
+            self.note_own_expiry(at_ms);
+        }
+        self.put(value, expiry);
+    }
+
+    fn put(&mut self, value: Value<'_>, expiry: Option<i64>) {
         let now = self.now.access();
         let garbage = self.stripe.set((self.hash, self.key), self.slot, value, expiry, now);
         if let Some(garbage) = garbage {
@@ -787,12 +794,15 @@ impl KeyMut<'_, '_> {
     /// Sets the value and keeps the expiry.
     pub(crate) fn set_value(&mut self, value: Value<'_>) {
         let expiry = self.expiry();
-        self.set(value, expiry);
+        self.put(value, expiry);
     }
 
     /// Sets or removes the expiry of an existing key.
     pub(crate) fn set_expiry(&mut self, expiry: Option<i64>) {
         if let Some(slot) = self.slot {
+            if let Some(at_ms) = expiry {
+                self.note_own_expiry(at_ms);
+            }
             self.stripe.set_expiry(self.hash, slot, expiry);
             self.slot = self.stripe.table.find(self.hash, self.key);
         }

@@ -27,6 +27,8 @@ pub(crate) enum Effect {
     Flushed,
     /// Changes of keys, to be recorded as one unit before the keys are released.
     Change(Box<Unit>),
+    /// A client of a replica has set the expiry of a key.
+    Expires { db: u32, key: Box<[u8]>, at_ms: i64 },
     /// Anything else.
     Other(Box<dyn FnOnce() + Send>),
 }
@@ -108,6 +110,9 @@ impl Inner {
                     is_tracked = true;
                 }
                 Effect::Flushed => self.tracking.tell_all(),
+                Effect::Expires { db, key, at_ms } => {
+                    self.keyspace.own_expiring.remember(&self.memory, db, &key, at_ms);
+                }
                 Effect::Other(effect) => effect(),
             }
         }

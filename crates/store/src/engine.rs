@@ -8,6 +8,7 @@ use sluicegate_wire::reply::Reply;
 use sluicegate_wire::resp::ReplyBuilder;
 use smallvec::SmallVec;
 
+use crate::behalf::Behalf;
 use crate::catalogue::Handle;
 use crate::catalogue::{CommandSpec, Detached, Flags, Guard, Handler};
 use crate::execute::Origin;
@@ -117,6 +118,9 @@ impl Store {
         }
         let (replies, ready) = {
             let pass = inner.gate.enter();
+            if handles.iter().any(|(_, spec)| inner.comes_late(spec, Behalf::CLIENT)) {
+                return None;
+            }
             let mut ctx = plan.lock(inner, &pass)?;
             let mut replies = Vec::with_capacity(commands.len());
             for (index, (words, (handle, spec))) in commands.iter().zip(handles).enumerate() {

@@ -16,6 +16,7 @@ use crate::effect::Collected;
 use crate::gate::Pass;
 use crate::hold::{self, Mode, NOBODY, OwnedCommand, Ticket};
 use crate::keys::{KeyRule, KeyWord};
+use crate::loading::READONLY;
 use crate::memory::OOM;
 use crate::owned::{Received, ReplyForm, Words};
 use crate::park::{Blocked, Parked, Ready, Waits};
@@ -184,7 +185,7 @@ impl Inner {
         }
         let handle = match spec.handler {
             Handler::Keyspace(handle) => handle,
-            Handler::Global(_) => return self.start_global(spec, words, db, form, out),
+            Handler::Global(_) => return self.start_global(spec, words, origin, form, out),
             Handler::Script(handle) => {
                 let section = None;
                 let start = Start { inner: this, words, received, db, client, began, form, behalf, guard, section };
@@ -327,6 +328,11 @@ impl Inner {
         out: &mut dyn ReplySink,
         ticket: Option<&Arc<Ticket>>,
     ) -> Attempted {
+        // Commands of a section were looked at when it began to write.
+        if who.collected.is_none() && self.comes_late(spec, who.behalf) {
+            out.error(READONLY);
+            return Attempted::Done;
+        }
         let mut ctx = self.context(pass, words, db, who);
         // An exclusive transaction need not yield its locks.
         ctx.defers = who.id != NOBODY || who.collected.is_none();
@@ -359,6 +365,14 @@ impl Inner {
             ctx.finish();
         }
         Attempted::Done
+    }
+
+    /// Returns whether a command that writes has come too late: the store has become a replica since it was found that the
+    /// command may run. The caller is inside the gate, or has a ticket that is counted, so the store does not change its
+    /// role before the command has ended.
+    #[inline]
+    pub(crate) fn comes_late(&self, spec: &CommandSpec, behalf: Behalf) -> bool {
+        spec.flags.has(Flags::WRITE) && self.loading.is_read_only() && !behalf.is_masters && !self.memory.is_timeless()
     }
 
     /// Returns the context of a command of `who`, whose keys are not locked yet.

@@ -10,6 +10,8 @@
 //! Redis samples keys instead, and leaves up to a quarter of the expired ones for later; here an expired key stays at
 //! most until the next tick plus the time of removing it.
 
+mod own;
+
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
@@ -17,9 +19,10 @@ use std::time::{Duration, Instant};
 use crate::Inner;
 use crate::effect::Effect;
 use crate::loading::Behind;
-use crate::notify::Event;
+use crate::notify::{Class, Event};
 use crate::record::RecordWords;
 use crate::waiter::ReadyKey;
+pub(crate) use own::OwnExpiring;
 
 /// The maximum time of a tick for expired keys and flushed databases.
 const BUDGET: Duration = Duration::from_millis(25);
@@ -31,6 +34,8 @@ const SLOTS_PER_LOCK: usize = 200;
 const LOCK_TRIES: usize = 64;
 /// The number of returns of a sweep to busy stripes, before it leaves them to the next tick.
 const ROUNDS: usize = 16;
+/// The time after which a key is looked at again that has expired and is held.
+const HELD_MS: i64 = 100;
 /// The number of stripes of a flushed database that are freed between two readings of the clock.
 const STRIPES_PER_STEP: usize = 8;
 
@@ -136,6 +141,13 @@ fn sweep_all(inner: &Inner, helps: bool, is_over: impl Fn() -> bool) -> bool {
     let is_full = inner.loading.holds_writes_for(Behind::Snapshot);
     let is_paused = sweeper.paused.load(Ordering::Relaxed) || inner.memory.keeps_expired() || is_full;
     let swept = if is_paused { 0 } else { databases };
+    if inner.memory.follows()
+        && !sweeper.paused.load(Ordering::Relaxed)
+        && !is_full
+        && !expire_own(inner, now_ms, &is_over)
+    {
+        return false;
+    }
     for step in 0..swept {
         let db = (first + step) % databases;
         let stripe = if step == 0 { sweeper.stripe.load(Ordering::Relaxed) } else { 0 };
@@ -149,6 +161,45 @@ fn sweep_all(inner: &Inner, helps: bool, is_over: impl Fn() -> bool) -> bool {
         }
     }
     while inner.keyspace.free_discarded(STRIPES_PER_STEP) {
+        if is_over() {
+            return false;
+        }
+    }
+    true
+}
+
+/// Removes keys of a replica that have expired and that its own clients have given their expiry. Returns whether there are
+/// no more of them.
+fn expire_own(inner: &Inner, now_ms: i64, is_over: impl Fn() -> bool) -> bool {
+    let Inner { keyspace, memory, .. } = inner;
+    while let Some((db, key)) = keyspace.own_expiring.take_due(memory, now_ms) {
+        let mut effects = Vec::new();
+        let mut ready = VecDeque::new();
+        let hash = keyspace.hasher.hash(&key);
+        let again = {
+            let pass = inner.gate.enter();
+            let Some(database) = keyspace.db(&pass, db) else { continue };
+            let mut locked = database.lock(keyspace.stripe_of(hash));
+            let again = locked.remove_due((hash, &key), now_ms, now_ms + HELD_MS);
+            if again.is_none() {
+                inner.record_expired(db, &key);
+                effects.extend(inner.lose_tracked(hash, &key));
+                ready.extend(locked.take_ready());
+            }
+            again
+        };
+        match again {
+            Some(at_ms) => at_ms.into_iter().for_each(|at_ms| keyspace.own_expiring.remember(memory, db, &key, at_ms)),
+            None => {
+                if inner.notifier.wants(Class::Expired) {
+                    effects.push(Effect::Event(Event { name: "expired", db, key: key[..].into() }));
+                }
+                inner.emit(effects);
+                if !ready.is_empty() {
+                    inner.serve_elsewhere(ready);
+                }
+            }
+        }
         if is_over() {
             return false;
         }

@@ -14,6 +14,7 @@ use sluicegate_data::clock::Clock;
 use sluicegate_data::table::{KeyHasher, ORDER_BITS};
 use smallvec::SmallVec;
 
+use crate::expiry::OwnExpiring;
 use crate::gate::{Closed, Pass};
 use crate::hold::{self, HoldTable, NOBODY, Ticket};
 use crate::memory::Memory;
@@ -181,6 +182,8 @@ pub struct Keyspace {
     /// The number of clients that watch keys.
     pub(crate) watching: Arc<AtomicUsize>,
     clock: Clock,
+    /// The keys that a replica removes itself once they have expired.
+    pub(crate) own_expiring: OwnExpiring,
     /// The section that holds everything, or [`NOBODY`]. Changed with the gate closed.
     held_by: AtomicU64,
 }
@@ -209,6 +212,7 @@ impl Keyspace {
             snapshots,
             watching: Arc::default(),
             clock,
+            own_expiring: OwnExpiring::default(),
             held_by: AtomicU64::new(NOBODY),
         };
         keyspace.databases[0].store(into_raw(keyspace.empty()), Ordering::Release);

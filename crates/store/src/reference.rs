@@ -120,7 +120,7 @@ pub fn reference() -> String {
     page += REFUSED_HEAD;
     by_reason(&mut page, REFUSED);
     let aliases: Vec<String> = ALIASES.iter().map(|(old, new)| format!("`{old}` for `{new}`")).collect();
-    let _ = writeln!(page, "\nRedis's older names are accepted: {}.", aliases.join(", "));
+    let _ = writeln!(page, "\nOlder names of Redis, and those of Valkey 8, are accepted: {}.", aliases.join(", "));
     page
 }
 

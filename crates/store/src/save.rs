@@ -508,6 +508,7 @@ impl Inner {
     /// Removes all keys and libraries, to load a file. Waits for scripts.
     pub(crate) fn empty(&self) {
         let (closed, ticket) = self.close_for_cut();
+        self.keyspace.own_expiring.clear();
         (0..self.keyspace.databases()).for_each(|db| self.keyspace.flush(&closed, db));
         self.scripts.libraries.flush();
         self.emit(self.forget_tracked());

@@ -435,6 +435,11 @@ impl Stripe {
         false
     }
 
+    /// Returns whether a master decides when keys of the store are removed that have expired.
+    pub(crate) fn follows(&self) -> bool {
+        self.memory.follows()
+    }
+
     /// Returns whether nothing counts as expired.
     pub(crate) fn is_timeless(&self) -> bool {
         self.memory.is_timeless()

@@ -38,6 +38,7 @@ bzpopmax key:k... timeout:d
 bzpopmin key:k... timeout:d
 cl.throttle key:k max_burst:i count:i period:i [quantity:i]
 client|caching mode=<YES|NO>
+client|capa capability...
 client|kill filter=<ip:port|new-format=<[ID client-id:i]|[TYPE \
     normal_master_slave_pubsub=<NORMAL|MASTER|SLAVE|REPLICA|PUBSUB>]|[USER username]|[ADDR ip:port]|[LADDR \
     ip:port]|[SKIPME yes/no]|[MAXAGE maxage:i]>...>

@@ -48,6 +48,7 @@ use crate::catalogue::{ScriptHandle, Start};
 use crate::effect::{Collected, Effect};
 use crate::gate::Closed;
 use crate::hold::Ticket;
+use crate::loading::READONLY;
 use crate::memory::Share;
 use crate::owned::Finished;
 use crate::owned::ReplyForm;
@@ -418,12 +419,28 @@ impl Exec {
         if let Turn::Held(section) = &self.turn {
             self.now_us = section.now_us();
         }
+        if self.refuses_late(context, output) {
+            return false;
+        }
         let is_dirty = self.ends_watch_dirty(context, None);
         let begins = self.begin(is_dirty, context, output);
         if !begins {
             self.end_section();
         }
         begins
+    }
+
+    /// Refuses the transaction if one of its commands writes and [comes too late](Inner::comes_late).
+    fn refuses_late(&mut self, context: &mut impl Connection, output: &mut Vec<u8>) -> bool {
+        let is_late = self.comes_late(context);
+        if is_late {
+            self.refused(&format!("EXECABORT Transaction discarded because of: {READONLY}"), context, output);
+        }
+        is_late
+    }
+
+    fn comes_late(&self, context: &impl Connection) -> bool {
+        self.commands.iter().any(|queued| self.inner.comes_late(queued.spec(), context.behalf()))
     }
 
     /// Ends its section, if it has one.

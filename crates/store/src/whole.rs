@@ -35,6 +35,7 @@ use crate::catalogue::{CommandSpec, Cost, Flags, Handler, WrittenKeys};
 use crate::execute::Origin;
 use crate::gate::Pass;
 use crate::hold::{HeldKeys, Mode, OwnedCommand, Ticket};
+use crate::loading::READONLY;
 use crate::owned::{ReplyForm, Words, caught};
 use crate::park::{Parked, Waits};
 use crate::visits::{ELEMENTS_MAX, Visits};
@@ -190,6 +191,9 @@ impl Inner {
         let words = command.words.to_vec();
         let (reply, worked) = caught(command.form, |out| {
             let pass = self.gate.enter();
+            if self.comes_late(spec, command.behalf) {
+                return out.error(READONLY);
+            }
             let mut ctx = self.pinned(&pass, spec, &words, command.db);
             ctx.now.behalf = command.behalf;
             if let Some(prepare) = spec.prepare {

@@ -76,6 +76,12 @@ pub trait Engine: Send + Sync {
         None
     }
 
+    /// Returns what users of a store were denied lately, the last event first, at most so many entries; nothing for an
+    /// external engine.
+    fn denials(&self, _most: usize) -> Vec<Denial> {
+        Vec::new()
+    }
+
     /// Returns the state of the connections to an engine; `None` for a store, which needs none.
     fn connections(&self) -> Option<Connections> {
         None
@@ -236,6 +242,25 @@ pub struct Replicated {
     pub silent_s: u64,
     /// Full syncs, partial ones and refused partial ones of its replicas so far.
     pub syncs: [u64; 3],
+}
+
+/// What users of a store were denied: an event, and similar ones before it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Denial {
+    /// `auth`, `command`, `key` or `channel`.
+    pub reason: &'static str,
+    /// Where it was denied: `toplevel`, `multi` or `lua`.
+    pub context: &'static str,
+    /// The command, the key or the channel; for `auth` the word that was to log in. Long ones are cut off.
+    pub object: String,
+    /// The user's name. Long ones are cut off.
+    pub user: String,
+    /// The client's address, or the rule or script that sent the command.
+    pub client: String,
+    /// The number of events.
+    pub count: u64,
+    /// Seconds since the last one.
+    pub age_s: u64,
 }
 
 /// What a store has on the disk.

@@ -239,7 +239,22 @@ const BY_DESIGN: &[(&str, &str)] = &[
         "LATENCY",
         "has `command`, `fast-command` and those of saves and of the append-only file; others of Redis delay nobody here",
     ),
-    ("`rdb_changes_since_last_save` in INFO", "counts each change of a key once, even a change of several elements"),
+    (
+        "`rdb_changes_since_last_save` in INFO",
+        "counts each change of a key once, even a change of several elements; after FLUSHALL with save points it is 0 once the \
+         empty store is saved, within a tenth of a second, and not before the reply",
+    ),
+    (
+        "REPLICAOF within EXEC",
+        "takes effect behind the transaction, which belongs to one history as a whole: behind `REPLICAOF NO ONE` ROLE says \
+         `master`, but scripts in it may not write yet, and INFO still says `slave`; behind `REPLICAOF host port` a \
+         transaction that has written goes on writing",
+    ),
+    (
+        "a replica that may be written to",
+        "remembers up to 64 MiB of names of keys to which its clients have given an expiry; further ones are hidden once they \
+         have expired, and stay",
+    ),
     (
         "an RDB file that is damaged",
         "ends the start with the position in the file and the key in the log; the file is not examined further, and \
@@ -322,7 +337,7 @@ const BY_DESIGN: &[(&str, &str)] = &[
     (
         "parameters whose absence would surprise a user",
         "are refused by name, not ignored: `enable-module-command`, `rename-command`, `activedefrag`, \
-         `oom-score-adj`, `bind-source-addr` and those of other commands that do not exist here",
+         `oom-score-adj` and those of other commands that do not exist here",
     ),
     (
         "`threads`, `server-cpulist`, `bio-cpulist`, `bgsave-cpulist` and `aof-rewrite-cpulist` in CONFIG GET",

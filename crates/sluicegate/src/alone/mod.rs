@@ -21,7 +21,7 @@ use std::time::Duration;
 
 use sluicegate_store::config::{self, SavePoint, ServerOptions};
 use sluicegate_store::server::{
-    Beginning, Ending, Generation, REDIS_VERSION, SLUICEGATE_VERSION, Server, TlsPort, check_users,
+    Beginning, Ending, Generation, REDIS_VERSION, SLUICEGATE_VERSION, Server, TlsPort, check_link, check_users,
 };
 use sluicegate_store::{Store, StoreOptions};
 use tokio::signal::unix::{SignalKind, signal};
@@ -138,7 +138,8 @@ fn start(mut options: ServerOptions, file: Option<&Path>, is_told: bool) -> Resu
     for warning in descriptors(&mut options, workers) {
         log.say(Level::Warning, &warning);
     }
-    let tls = match (options.process.tls.port != 0).then(|| TlsPort::new(&options.process.tls)).transpose() {
+    let tls = (options.process.tls.port != 0).then(|| TlsPort::new(&options.process.tls)).transpose();
+    let tls = match tls.and_then(|tls| check_link(&options.process.tls).map(|()| tls)) {
         Ok(tls) => tls,
         Err(message) => {
             log.say(Level::Warning, &message);

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::process::Command;
 
-use sluicegate_testkit::{Certificates, Client, Program, RedisServer, free_port, wait_for};
+use sluicegate_testkit::{Certificates, Client, Program, RedisServer, Sluicegate, free_port, wait_for};
 
 use crate::BINARY;
 
@@ -337,6 +337,83 @@ fn links_are_encrypted() {
     await_value(own.port, "last", "2");
     assert_eq!(ask(own.port, &["CONFIG", "SET", "tls-ca-cert-file", &made.path("ca.crt")]).as_deref(), Some("+OK\r\n"));
     await_link(own.port, tls_port);
+}
+
+/// The link of a `store` section to a master that demands certificates, and replicas of a section that demands them.
+#[test]
+fn the_link_of_a_section_is_encrypted() {
+    let made = Certificates::new();
+    let (ca, crt, key) = (made.path("ca.crt"), made.path("client.crt"), made.path("client.key"));
+    let dir = made.directory().display();
+    let (redis, tls_port) =
+        made.engine_with("here", "yes", || format!("--repl-diskless-sync-delay 0 --save '' --dir {dir}"));
+    std::fs::write(made.path("here.pem"), made.pem("here")).expect("written");
+    let [port, port_of_replicas] = [free_port(), free_port()];
+    let text = |further: &str| {
+        format!(
+            "global\n log stderr format raw local0\nstore main\n bind 127.0.0.1:{port}\n bind 127.0.0.1:{port_of_replicas} \
+             ssl crt {} ca-file {ca} verify required\n replicaof 127.0.0.1 {tls_port}\n tls-replication yes\n{further}",
+            made.path("here.pem")
+        )
+    };
+    // What cannot work is refused by the check.
+    let check = |further: &str, expected: &str| {
+        let path = made.directory().join("checked.cfg");
+        std::fs::write(&path, text(further)).expect("written");
+        let checked = Command::new(BINARY).arg("check").arg(&path).output().expect("it runs");
+        let said = String::from_utf8_lossy(&checked.stderr);
+        assert!(!checked.status.success() && said.contains(expected), "no {expected:?} in:\n{said}");
+    };
+    check("", "'tls-replication yes': Either tls-ca-cert-file or tls-ca-cert-dir must be specified");
+    check(" tls-ca-cert-file ca.crt\n", "'tls-ca-cert-file ca.crt': argument must be an absolute path");
+    check(" tls-ca-cert-file /nosuch\n", "/nosuch: No such file or directory");
+    check(&format!(" tls-ca-cert-file {ca}\n tls-client-cert-file {crt}\n"), "Failed to load private key");
+    check(&format!(" tls-ca-cert-file {ca}\n tls-cert-file {crt}\n"), "write 'bind ADDRESS:PORT ssl crt FILE'");
+
+    let of_link = format!(
+        " tls-ca-cert-file {ca}\n tls-client-cert-file {crt}\n tls-client-key-file {key}\n tls-protocols TLSv1.3\n \
+         tls-ciphersuites TLS_AES_128_GCM_SHA256\n"
+    );
+    let server = Sluicegate::start(BINARY, &text(&of_link), &[]);
+    await_link(port, tls_port);
+    let mut master = Client::connect(&redis.address());
+    assert_eq!(master.ask(&["SET", "k", "1"]), "+OK\r\n");
+    await_value(port, "k", "1");
+    // A replica of the section, over its own port for TLS.
+    let (replica, _) = made.engine_with("here", "no", || {
+        format!("--tls-replication yes --replicaof 127.0.0.1 {port_of_replicas} --save '' --dir {dir} --dbfilename replica.rdb")
+    });
+    await_value(replica.port, "k", "1");
+    master.ask(&["SET", "k", "2"]);
+    await_value(replica.port, "k", "2");
+
+    // A setting that cannot work changes nothing.
+    let failed = ask(port, &["CONFIG", "SET", "tls-client-key-file", &made.path("other.key")]).expect("a reply");
+    assert!(failed.contains("Unable to update TLS configuration. Check server logs."), "{failed}");
+    let shown = ask(port, &["CONFIG", "GET", "tls-client-key-file"]).expect("a reply");
+    assert!(shown.ends_with(&format!("{key}\r\n")), "{shown}");
+    // A reload takes over what belongs together, and files with other contents.
+    let mut reload = || {
+        let ended = Command::new(BINARY).args(["reload", &server.program.pid().to_string()]).output().expect("it runs");
+        assert!(ended.status.success(), "{ended:?}");
+        master.ask(&["CLIENT", "KILL", "TYPE", "replica"]);
+    };
+    let (crt, key) = (made.path("here.crt"), made.path("here.key"));
+    let of_link = format!(" tls-ca-cert-file {ca}\n tls-client-cert-file {crt}\n tls-client-key-file {key}\n");
+    std::fs::write(server.directory().join("sluicegate.cfg"), text(&of_link)).expect("written");
+    reload();
+    await_link(port, tls_port);
+    let shown = ask(port, &["CONFIG", "GET", "tls-client-key-file"]).expect("a reply");
+    assert!(shown.ends_with(&format!("{key}\r\n")), "{shown}");
+    let right = made.read("ca.crt");
+    std::fs::write(&ca, made.read("other.crt")).expect("written");
+    reload();
+    assert_eq!(told_down(port), "down");
+    std::fs::write(&ca, right).expect("written");
+    reload();
+    await_link(port, tls_port);
+    Client::connect(&redis.address()).ask(&["SET", "k", "3"]);
+    await_value(port, "k", "3");
 }
 
 fn told_down(port: u16) -> String {

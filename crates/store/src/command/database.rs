@@ -183,6 +183,7 @@ fn flushdb(keyspace: &Keyspace, closed: &Closed<'_>, words: &[&[u8]], db: u32, o
 fn flushall(keyspace: &Keyspace, closed: &Closed<'_>, words: &[&[u8]], _db: u32, out: &mut dyn ReplySink) -> bool {
     let result = flush_option(words).map(|()| {
         keyspace.snapshots.note_flush();
+        keyspace.own_expiring.clear();
         (0..keyspace.databases()).for_each(|db| keyspace.flush(closed, db));
         out.ok();
     });

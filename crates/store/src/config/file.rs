@@ -259,7 +259,12 @@ pub fn rewrite(text: &[u8], changes: &[(&str, Vec<u8>)]) -> Vec<u8> {
     let mut added = Vec::new();
     for (name, value) in changes {
         let value = match find(name).map(|parameter| &parameter.field) {
-            Some(Field::Output(_) | Field::Percentiles(_) | Field::Master(_)) => value.clone(),
+            Some(Field::Output(_) | Field::Percentiles(_)) => value.clone(),
+            // The host is a client's word: it must stay one, and within its line.
+            Some(Field::Master(_)) => match value.iter().rposition(|byte| *byte == b' ') {
+                Some(at) => [&quote_if_needed(&value[..at]), &value[at..]].concat(),
+                None => value.clone(),
+            },
             _ => quote_if_needed(value),
         };
         let new = [name.as_bytes(), b" ", &value].concat();
@@ -451,6 +456,18 @@ mod tests {
         let again = rewrite(&new, &[("timeout", b"8".to_vec()), ("maxmemory", b"1".to_vec())]);
         assert!(again.ends_with(b"save \"\"\nmaxmemory 1\n"), "{}", String::from_utf8_lossy(&again));
         assert!(options(&String::from_utf8_lossy(&new)).is_ok());
+    }
+
+    #[test]
+    fn the_host_of_a_master_stays_a_word_of_its_line() {
+        for (host, written) in [("::1", "::1"), ("a\nport 7", "\"a\\nport 7\""), ("a b", "\"a b\"")] {
+            let value = format!("{host} 6379").into_bytes();
+            let new = rewrite(b"port 1\n", &[("replicaof", value)]);
+            let text = String::from_utf8(new).expect("text");
+            assert!(text.ends_with(&format!("replicaof {written} 6379\n")), "{text}");
+            let read = options(&text).expect("it is read again");
+            assert_eq!((read.replicaof.map(|master| master.host), read.process.port), (Some(host.to_owned()), 1));
+        }
     }
 
     #[test]

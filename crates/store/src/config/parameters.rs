@@ -15,6 +15,11 @@ const fn size(name: &'static str, field: fn(&mut ServerOptions) -> &mut i64, doc
     Parameter { name, live: true, docs, field: Field::Size(field) }
 }
 
+/// Returns a parameter of TLS. Those of clients alone belong to the process.
+const fn tls(name: &'static str, field: fn(&mut ServerOptions) -> &mut Vec<u8>, docs: &'static str) -> Parameter {
+    Parameter { name, live: true, docs, field: Field::Text(field) }
+}
+
 /// Parameters that act, by name.
 pub static PARAMETERS: &[Parameter] = &[
     Parameter {
@@ -461,6 +466,53 @@ pub static PARAMETERS: &[Parameter] = &[
         live: true,
         docs: "Seconds after which an idle client is disconnected; 0 for never.",
         field: Field::Integer(|options| &mut options.timeout_s, 0, i32::MAX as u32),
+    },
+    tls(
+        "tls-ca-cert-dir",
+        |options| &mut options.process.tls.ca_cert_dir,
+        "A directory whose files each begin with the certificate of an authority that signs the certificates of masters, \
+         and of clients of 'tls-port'.",
+    ),
+    tls(
+        "tls-ca-cert-file",
+        |options| &mut options.process.tls.ca_cert_file,
+        "The certificates of authorities that sign the certificates of masters, and of clients of 'tls-port'. Files are \
+         read when they are set, for new connections.",
+    ),
+    tls(
+        "tls-ciphers",
+        |options| &mut options.process.tls.ciphers,
+        "Suites of TLS 1.2, of 'tls-port' and of the link to a master, as an OpenSSL cipher list; empty: all.",
+    ),
+    tls("tls-ciphersuites", |options| &mut options.process.tls.ciphersuites, "Suites of TLS 1.3; empty: all."),
+    tls(
+        "tls-client-cert-file",
+        |options| &mut options.process.tls.client_cert_file,
+        "The certificate that the link to a master shows, with 'tls-replication yes'; empty: 'tls-cert-file', if there is \
+         one.",
+    ),
+    tls(
+        "tls-client-key-file",
+        |options| &mut options.process.tls.client_key_file,
+        "The key of 'tls-client-cert-file'.",
+    ),
+    tls(
+        "tls-client-key-file-pass",
+        |options| &mut options.process.tls.client_key_file_pass,
+        "The pass phrase of an encrypted 'tls-client-key-file'.",
+    ),
+    tls(
+        "tls-protocols",
+        |options| &mut options.process.tls.protocols,
+        "Protocol versions of 'tls-port' and of the link to a master: TLSv1.2, TLSv1.3, or both with a blank between them; \
+         empty: both. Older ones do not exist here.",
+    ),
+    Parameter {
+        name: "tls-replication",
+        live: true,
+        docs: "Whether the link to a master is encrypted, and the master's certificate verified by the authorities of \
+         'tls-ca-cert-file' and 'tls-ca-cert-dir'.",
+        field: Field::Switch(|options| &mut options.process.tls.replication),
     },
     Parameter {
         name: "tracking-table-max-keys",

@@ -28,7 +28,6 @@ const fn tls(name: &'static str, field: Field, docs: &'static str, in_section: &
 const SSL_CRT: &str = "write 'bind ADDRESS:PORT ssl crt FILE' in the store section";
 const SSL_VERIFY: &str = "write 'bind ADDRESS:PORT ssl crt FILE ca-file FILE verify required' in the store section";
 const SSL_CACHE: &str = "'tune.ssl.cachesize' and 'tune.ssl.lifetime' in the global section decide that";
-const PLAIN_LINKS: &str = "the link of a store section to its master is not encrypted: use a store of its own for that";
 const BIND: &str = "write 'bind ADDRESS:PORT' in the store section";
 const LOG: &str = "'log' in the global section decides that";
 const SIGNALS: &str = "a proxy's stores are saved when the process ends, if 'save' says so";
@@ -119,52 +118,10 @@ pub static PROCESS: &[ProcessParameter] = &[
         field: Field::Choice(|options| &mut options.process.tls.auth_clients, &["no", "yes", "optional"]),
     },
     tls(
-        "tls-ca-cert-dir",
-        Field::Text(|options| &mut options.process.tls.ca_cert_dir),
-        "A directory whose files each begin with the certificate of an authority that signs clients' certificates.",
-        SSL_VERIFY,
-    ),
-    tls(
-        "tls-ca-cert-file",
-        Field::Text(|options| &mut options.process.tls.ca_cert_file),
-        "The certificates of authorities that sign clients' certificates.",
-        SSL_VERIFY,
-    ),
-    tls(
         "tls-cert-file",
         Field::Text(|options| &mut options.process.tls.cert_file),
         "The certificate of 'tls-port' and its chain. Files are read when they are set, for new connections.",
         SSL_CRT,
-    ),
-    tls(
-        "tls-ciphers",
-        Field::Text(|options| &mut options.process.tls.ciphers),
-        "Suites of TLS 1.2, as an OpenSSL cipher list; empty: all.",
-        "write 'bind ADDRESS:PORT ssl crt FILE ciphers CIPHERS' in the store section",
-    ),
-    tls(
-        "tls-ciphersuites",
-        Field::Text(|options| &mut options.process.tls.ciphersuites),
-        "Suites of TLS 1.3; empty: all.",
-        "write 'bind ADDRESS:PORT ssl crt FILE ciphersuites SUITES' in the store section",
-    ),
-    tls(
-        "tls-client-cert-file",
-        Field::Text(|options| &mut options.process.tls.client_cert_file),
-        "The certificate that a link to a master shows, with 'tls-replication yes'; empty: 'tls-cert-file'.",
-        PLAIN_LINKS,
-    ),
-    tls(
-        "tls-client-key-file",
-        Field::Text(|options| &mut options.process.tls.client_key_file),
-        "The key of 'tls-client-cert-file'.",
-        PLAIN_LINKS,
-    ),
-    tls(
-        "tls-client-key-file-pass",
-        Field::Text(|options| &mut options.process.tls.client_key_file_pass),
-        "The pass phrase of an encrypted 'tls-client-key-file'.",
-        PLAIN_LINKS,
     ),
     tls(
         "tls-key-file",
@@ -190,19 +147,6 @@ pub static PROCESS: &[ProcessParameter] = &[
         Field::Switch(|options| &mut options.process.tls.prefer_server_ciphers),
         "Whether the order of suites here decides, and not the client's.",
         "'prefer-client-ciphers' belongs to the bind line",
-    ),
-    tls(
-        "tls-protocols",
-        Field::Text(|options| &mut options.process.tls.protocols),
-        "Protocol versions: TLSv1.2, TLSv1.3, or both with a blank between them; empty: both. Older ones do not exist \
-         here.",
-        "write 'bind ADDRESS:PORT ssl crt FILE ssl-min-ver VERSION' in the store section",
-    ),
-    tls(
-        "tls-replication",
-        Field::Switch(|options| &mut options.process.tls.replication),
-        "Whether the link to a master is encrypted, and its certificate verified by the authorities above.",
-        PLAIN_LINKS,
     ),
     tls(
         "tls-session-cache-size",
@@ -280,7 +224,7 @@ pub struct SavePoint {
     pub changes: u64,
 }
 
-/// The parameters of `tls-port`; an empty text is none.
+/// The parameters of `tls-port`, and of the link to a master; an empty text is none.
 #[derive(Clone, PartialEq)]
 pub struct TlsOptions {
     /// TCP port; 0: none.
@@ -582,6 +526,8 @@ pub static ALIASES: &[(&str, &str)] = &[
     ("lua-time-limit", "busy-reply-threshold"),
     ("min-slaves-max-lag", "min-replicas-max-lag"),
     ("min-slaves-to-write", "min-replicas-to-write"),
+    ("primaryauth", "masterauth"),
+    ("primaryuser", "masteruser"),
     ("repl-ping-slave-period", "repl-ping-replica-period"),
     ("server_cpulist", "server-cpulist"),
     ("slave-announce-ip", "replica-announce-ip"),

@@ -3,7 +3,8 @@
 use sluicegate_data::object::{Hash, Kind, Set};
 use sluicegate_data::table::Slot;
 
-use super::Ctx;
+use super::{Ctx, KeyMut};
+use crate::effect::Effect;
 use crate::notify::Class;
 use crate::record::removal_of;
 use crate::tracking::Cause;
@@ -108,6 +109,16 @@ impl Ctx<'_> {
         });
         if let Some((is_empty, is_set)) = purged {
             self.end_expiry(index, slot, is_set, is_empty, &gone);
+        }
+    }
+}
+
+impl KeyMut<'_, '_> {
+    /// Lets a replica remember that its own client has set the expiry: its master will not remove the key.
+    #[inline]
+    pub(super) fn note_own_expiry(&mut self, at_ms: i64) {
+        if self.stripe.follows() && !self.now.behalf.is_masters && !self.stripe.is_timeless() {
+            self.effects.push(Effect::Expires { db: self.db, key: self.key.into(), at_ms });
         }
     }
 }

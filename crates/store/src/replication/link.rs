@@ -55,8 +55,8 @@ pub(crate) struct Surroundings {
     pub(crate) options: Arc<ServerOptions>,
     /// The port that the server listens on; 0: none.
     pub(crate) port: u16,
-    /// What encrypts the link, if it is to be, or why that is not possible.
-    pub(crate) tls: Option<Result<Arc<Connector>, String>>,
+    /// What encrypts the link, if it is to be.
+    pub(crate) tls: Option<Arc<Connector>>,
     /// Makes the connection to the process that this one replaces, if that is the master.
     pub(crate) predecessor: Option<Arc<Predecessor>>,
     /// Writes a line to the log: level, from 0 for debug to 3 for warning, and text.
@@ -207,6 +207,7 @@ fn take_over(inner: &Arc<Inner>, was_replica: bool, is_replica: bool) {
     if !is_replica {
         // What has expired meanwhile is removed by this master.
         inner.memory.set_follows(false);
+        inner.keyspace.own_expiring.clear();
     }
 }
 
@@ -288,13 +289,8 @@ impl Attempt<'_> {
             .map_err(told_timeout)?;
         conn.register()?;
         conn.set_up(self.server.options.tcp_keepalive_s)?;
-        match &self.server.tls {
-            None => {}
-            Some(Ok(connector)) => conn.encrypt(connector)?,
-            Some(Err(text)) => {
-                self.log(WARNING, &format!("The link to the master cannot be encrypted: {text}"));
-                return Err(Gone::Told);
-            }
+        if let Some(connector) = &self.server.tls {
+            conn.encrypt(connector)?;
         }
         self.log(NOTICE, "Non blocking connect for SYNC fired the event.");
         Ok(conn)

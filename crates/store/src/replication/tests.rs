@@ -81,3 +81,87 @@ fn lines_come_only_before_the_data_set() {
         }
     }
 }
+
+/// A command whose checks came before the store was made a replica writes nothing behind that, by whatever way it runs. Only
+/// the checks of the server are left out here.
+#[test]
+fn a_write_that_comes_late_is_refused() {
+    use sluicegate_wire::resp::ReplyWriter;
+
+    use crate::execute::{Caller, Executed, execute};
+    use crate::thread::block_on;
+    use crate::{Store, StoreOptions};
+
+    let store = Store::new(StoreOptions { stripes: 4, ..StoreOptions::default() });
+    let ask = |words: &[&[u8]]| {
+        let mut out = Vec::new();
+        let executed =
+            execute(&store, &mut Caller::default(), words, &mut ReplyWriter::new(&mut out, Default::default()));
+        if let Executed::Parked(mut parked) = executed {
+            out = block_on(|context| std::pin::Pin::new(&mut parked).poll(context));
+        }
+        String::from_utf8_lossy(&out).into_owned()
+    };
+    let say = |line: &str| ask(&line.split(' ').map(str::as_bytes).collect::<Vec<_>>());
+    assert_eq!(say("RPUSH list c a b"), ":3\r\n");
+    store.0.loading.set_replica(true, false);
+    let refused = "-READONLY You can't write against a read only replica.\r\n";
+    for line in [
+        "SET k v",
+        "DEL list",
+        "MSET k v m v",
+        "BLPOP list 1",
+        "SORT list ALPHA STORE sorted",
+        "FLUSHALL",
+        "SWAPDB 0 1",
+    ] {
+        assert_eq!(say(line), refused, "{line}");
+    }
+    // Of very many keys, and on the thread pool.
+    let many: Vec<Vec<u8>> = (0..200_000).map(|number| format!("key{number}").into_bytes()).collect();
+    let mut words: Vec<&[u8]> = vec![b"MSET"];
+    words.extend(many.iter().map(Vec::as_slice));
+    assert_eq!(ask(&words), refused);
+    words[0] = b"SADD";
+    assert_eq!(ask(&words), refused);
+    assert_eq!(say("LRANGE list 0 -1"), "*3\r\n$1\r\nc\r\n$1\r\na\r\n$1\r\nb\r\n");
+    assert_eq!(say("DBSIZE"), ":1\r\n");
+    store.0.loading.set_replica(false, false);
+    assert_eq!(say("FLUSHALL"), "+OK\r\n");
+}
+
+/// A failover target that lacks a write which came in at the last moment is not asked to become the master.
+#[test]
+fn a_target_that_lacks_a_write_does_not_become_the_master() {
+    use std::io::{Read as _, Write as _};
+    use std::net::TcpListener;
+
+    use super::link::{HandOver, Master, Surroundings};
+    use crate::{Store, StoreOptions};
+
+    for (end, is_asked) in [(0, true), (7, false)] {
+        let store = Store::new(StoreOptions::default());
+        let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+        let port = listener.local_addr().expect("bound").port();
+        store.0.link.set_hand_over(HandOver::Wanted(Some(end)));
+        let look = || {
+            let (options, log) = (Arc::default(), Arc::new(|_: u8, _: &str| {}));
+            Some(Surroundings { options, port: 1, tls: None, predecessor: None, log })
+        };
+        let master = Master { host: "127.0.0.1".into(), port };
+        store.0.follow(Some(master), Box::new(look)).expect("a thread");
+        let (mut stream, _) = listener.accept().expect("the replica");
+        stream.write_all(b"+PONG\r\n+OK\r\n+OK\r\n+OK\r\n").expect("sent");
+        let mut heard = Vec::new();
+        let mut piece = [0; 1000];
+        while !heard.ends_with(b"FAILOVER\r\n") {
+            match stream.read(&mut piece) {
+                Ok(0) | Err(_) => break,
+                Ok(count) => heard.extend_from_slice(&piece[..count]),
+            }
+        }
+        assert_eq!(heard.ends_with(b"FAILOVER\r\n"), is_asked, "{}", heard.escape_ascii());
+        assert_eq!(store.0.link.hand_over() == HandOver::Refused, !is_asked);
+        store.0.link.end();
+    }
+}

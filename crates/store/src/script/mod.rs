@@ -80,8 +80,8 @@ pub(crate) trait Surroundings: Send + Sync {
     /// Carries out a command of the server; false if it can't be without a connection.
     fn tell(&self, row: u16, words: &[&[u8]], out: &mut ReplyWriter<'_>) -> bool;
 
-    /// Shows a command to MONITOR clients.
-    fn show(&self, row: u16, words: &[&[u8]], db: u32);
+    /// Shows a command to MONITOR clients, with the database and the sender.
+    fn show(&self, row: u16, words: &[&[u8]], db: u32, sender: &str);
 
     /// Keeps a command of a client's script if it took long.
     fn judge(&self, row: u16, words: &[&[u8]], client: u64, spent: Duration);
@@ -188,6 +188,12 @@ impl Scripting {
     /// Carries out a command of the server by the number of its row; false if that needs a connection.
     fn tell(&self, row: u16, words: &[&[u8]], out: &mut ReplyWriter<'_>) -> bool {
         self.with_server(|server| server.tell(row, words, out)).unwrap_or(false)
+    }
+
+    /// Shows a command of `sender`, which is no script, to MONITOR clients.
+    #[cold]
+    pub(crate) fn show(&self, row: u16, words: &[&[u8]], db: u32, sender: &str) {
+        self.with_server(|server| server.show(row, words, db, sender));
     }
 
     /// Does something with the server, if there is one.

@@ -37,6 +37,12 @@ impl Watches {
         self.change(SHOWN, is_wanted);
     }
 
+    /// Returns whether a MONITOR client exists.
+    #[inline]
+    pub(crate) fn shows(&self) -> bool {
+        self.0.load(Ordering::Relaxed) & SHOWN != 0
+    }
+
     fn change(&self, bit: u8, is_set: bool) {
         match is_set {
             true => self.0.fetch_or(bit, Ordering::Relaxed),
@@ -67,7 +73,7 @@ impl Active {
     pub(crate) fn tell(&mut self, watch: Watch, ran: &Ran, words: &[&[u8]]) {
         let is_over = matches!(ran, Ran::Replied | Ran::RepliedMuch);
         if watch.is_shown && (is_over || matches!(self.waits, Waits::Command(_))) {
-            self.inner().scripts.with_server(|server| server.show(self.row, words, self.db));
+            self.inner().scripts.with_server(|server| server.show(self.row, words, self.db, "lua"));
         }
         match (watch.began, &mut self.waits) {
             (Some(began), _) if is_over => self.judge(words, began.elapsed()),

@@ -1,4 +1,4 @@
-//! Administrative commands, and those about clusters: SHUTDOWN, LOLWUT, READONLY.
+//! Administrative commands: SHUTDOWN, LOLWUT.
 
 use sluicegate_wire::resp::{ReplySink, ReplyWriter, parse_i64};
 
@@ -87,11 +87,5 @@ pub(super) fn lolwut(_: &About<'_>, args: &[&[u8]], out: &mut ReplyWriter<'_>) -
         return fail(NOT_INTEGER, out);
     }
     out.verbatim(*b"txt", format!("Redis ver. {REDIS_VERSION}\n").as_bytes());
-    Outcome::Done
-}
-
-/// `READONLY`, `READWRITE`, `ASKING`: sent by cluster clients; they have no effect, because this node has every key.
-pub(super) fn of_clusters(_: &About<'_>, _: &[&[u8]], out: &mut ReplyWriter<'_>) -> Outcome {
-    out.ok();
     Outcome::Done
 }

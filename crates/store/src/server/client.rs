@@ -91,6 +91,8 @@ pub(super) enum ReplicaWait {
     Ended,
     /// It has to reply with an error.
     Failed,
+    /// It has to reply that the store has become a replica.
+    Lost,
 }
 
 /// The names that a client has set.
@@ -248,16 +250,18 @@ impl Client {
         let waiter = self.blocked.lock().clone();
         match waiter {
             Some(waiter) => waiter.unblock(with_error),
-            None => {
-                let end = if with_error { ReplicaWait::Failed } else { ReplicaWait::Ended };
-                let (waits, end) = (ReplicaWait::Waits as u8, end as u8);
-                let ends = self.replica_wait.compare_exchange(waits, end, Ordering::AcqRel, Ordering::Relaxed).is_ok();
-                if ends {
-                    self.wake();
-                }
-                ends
-            }
+            None => self.end_replica_wait(if with_error { ReplicaWait::Failed } else { ReplicaWait::Ended }),
         }
+    }
+
+    /// Ends a wait for replicas in this way; false if there is none.
+    pub fn end_replica_wait(&self, end: ReplicaWait) -> bool {
+        let (waits, end) = (ReplicaWait::Waits as u8, end as u8);
+        let ends = self.replica_wait.compare_exchange(waits, end, Ordering::AcqRel, Ordering::Relaxed).is_ok();
+        if ends {
+            self.wake();
+        }
+        ends
     }
 
     /// Begins a wait for replicas, or ends it.
@@ -267,7 +271,7 @@ impl Client {
     }
 
     pub fn replica_wait(&self) -> ReplicaWait {
-        [ReplicaWait::None, ReplicaWait::Waits, ReplicaWait::Ended, ReplicaWait::Failed]
+        [ReplicaWait::None, ReplicaWait::Waits, ReplicaWait::Ended, ReplicaWait::Failed, ReplicaWait::Lost]
             [usize::from(self.replica_wait.load(Ordering::Acquire))]
     }
 

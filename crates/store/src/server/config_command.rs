@@ -10,20 +10,22 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, LazyLock};
 
 use sluicegate_data::glob;
+use sluicegate_tls::connector::Connector;
 use sluicegate_wire::resp::{ReplySink, ReplyWriter};
 use smallvec::SmallVec;
 
 use super::dispatch::{self, About, Context, Outcome};
 use super::replace::replace;
-use super::tls::WARNING;
+use super::tls::{WARNING, to_masters};
 use super::{Server, TlsPort};
-use crate::config::{self, ServerOptions};
+use crate::config::{self, ServerOptions, TlsOptions};
 use crate::files::reason;
 use crate::loading::LOADING;
 
 /// Returns whether a word of CONFIG SET is secret: the value of a parameter that is a password.
 pub(super) fn is_secret(args: &[&[u8]], at: usize) -> bool {
-    const PASSWORDS: [&[u8]; 4] = [b"requirepass", b"masterauth", b"tls-key-file-pass", b"tls-client-key-file-pass"];
+    const PASSWORDS: [&[u8]; 5] =
+        [b"requirepass", b"masterauth", b"primaryauth", b"tls-key-file-pass", b"tls-client-key-file-pass"];
     at >= 3 && at % 2 == 1 && PASSWORDS.iter().any(|name| args[at - 1].eq_ignore_ascii_case(name))
 }
 
@@ -174,10 +176,9 @@ fn change<'a>(server: &Server, pairs: &'a [(String, &[u8])], may_change_protecte
         }
     }
     // Even if the value is the same, because the files may have changed.
-    let named = pairs.iter().find(|(name, _)| name.starts_with("tls-") && config::is_process(name));
-    let tls =
-        named.filter(|_| options.process.tls.port != 0).map(|(name, _)| (name, TlsPort::new(&options.process.tls)));
-    let tls = match tls {
+    let acts = |name: &str| config::is_process(name) || config::find(name).is_some();
+    let named = pairs.iter().find(|(name, _)| name.starts_with("tls-") && acts(name));
+    let tls = match named.map(|(name, _)| (name, new_tls(&options.process.tls))) {
         Some((name, Err(why))) => {
             // The log reads the options.
             drop(current);
@@ -188,8 +189,9 @@ fn change<'a>(server: &Server, pairs: &'a [(String, &[u8])], may_change_protecte
         None => None,
     };
     let set_tls = || {
-        if let Some(tls) = tls {
-            server.set_tls(tls);
+        if let Some((port, link)) = tls {
+            port.into_iter().for_each(|port| server.set_tls(port));
+            server.set_link_tls(link);
         }
     };
     let addresses = |process: &config::ProcessOptions| (process.bind.clone(), process.port, process.tls.port);
@@ -219,6 +221,13 @@ fn change<'a>(server: &Server, pairs: &'a [(String, &[u8])], may_change_protecte
     *current = Arc::new(options);
     server.options_version.fetch_add(1, Ordering::Release);
     Ok(())
+}
+
+/// Returns what `tls-port` and the link to a master use with these parameters, each if it is on.
+fn new_tls(options: &TlsOptions) -> Result<(Option<TlsPort>, Option<Connector>), String> {
+    let port = (options.port != 0).then(|| TlsPort::new(options)).transpose()?;
+    let link = options.replication.then(|| to_masters(options)).transpose()?;
+    Ok((port, link))
 }
 
 /// Returns a directory as an absolute path without links, as the working directory of a redis-server would be shown after

@@ -8,6 +8,8 @@
 //! Reads go through `poll_read`, which notices that a partly filled buffer means an empty socket; so a request and
 //! its reply cost one read, one write and one wait, and no read that fails.
 
+mod waited;
+
 use std::future::poll_fn;
 use std::io;
 use std::pin::{Pin, pin};
@@ -307,6 +309,9 @@ impl Connection {
                         break false;
                     }
                     *self.client.blocked.lock() = reply.waiter().cloned();
+                    if let Some(waiter) = reply.waiter() {
+                        self.worker.server.unblock_late(waiter);
+                    }
                     self.waits(&workspace, workspace.waits);
                     self.client.activity.lock().waits = reply.ticket().cloned();
                     if self.session.user.restrictions().is_some() {
@@ -315,10 +320,8 @@ impl Connection {
                     }
                     // Boxed: few connections ever wait like this, but all would carry its size.
                     let came = Box::pin(self.reply_of(reply, &mut workspace, &options)).await;
-                    let Some((bytes, worked)) = came else { break false };
-                    self.goes_on();
-                    self.session.finish_parked(&self.worker, &self.client, worked, bytes, &mut workspace.output);
-                    if self.exceeds(&workspace.output, &options) {
+                    let Some(came) = came else { break false };
+                    if !self.end_wait(came, &mut workspace, &options).await {
                         break false;
                     }
                 }
@@ -328,10 +331,8 @@ impl Connection {
                     }
                     self.waits(&workspace, 0);
                     let came = Box::pin(self.unless_gone(reply, &mut workspace, usize::MAX, &options)).await;
-                    let Some((bytes, worked)) = came else { break false };
-                    self.goes_on();
-                    self.session.finish_parked(&self.worker, &self.client, worked, bytes, &mut workspace.output);
-                    if self.exceeds(&workspace.output, &options) {
+                    let Some(came) = came else { break false };
+                    if !self.end_wait(came, &mut workspace, &options).await {
                         break false;
                     }
                 }

@@ -14,6 +14,7 @@ use sluicegate_wire::resp::{Protocol, ReplySink, ReplyWriter};
 use super::client::Client;
 use super::guard::Kept;
 use super::multi;
+use super::redirect::{self, Redirected, Redirects};
 use super::rows::Queueing;
 use super::subscription::{self, Subscriptions};
 use super::tracking::Tracker;
@@ -104,6 +105,8 @@ pub(super) struct Session {
     pub rare: Box<Rare>,
     /// Whether the commands of a transaction are being run.
     pub in_exec: bool,
+    /// What it is told on a replica.
+    pub redirects: Redirects,
     /// Whether it has called a command that may write since its replies were last sent.
     pub has_written: bool,
     /// The last command, for CLIENT LIST.
@@ -140,6 +143,7 @@ impl Session {
             behalf: Behalf::of_client(client),
             rare: Box::default(),
             in_exec: false,
+            redirects: Redirects::default(),
             has_written: false,
             command: "NULL",
             now: Instant::now(),
@@ -480,6 +484,14 @@ impl Context<'_> {
         {
             return self.reject(Some(row), output, before, |out| out.error_bytes(&text));
         }
+        if self.session.redirects.is_capable
+            && let Some(redirected) = self.redirected(command)
+        {
+            return match redirected {
+                Redirected::Waits => Outcome::Paused { is_write: true },
+                Redirected::To(text) => self.reject(Some(row), output, before, |out| out.error(&text)),
+            };
+        }
         if self.session.listens() && self.session.protocol == Protocol::Resp2 && !command.traits.while_subscribed {
             let text = format!(
                 "ERR Can't execute '{}': only (P|S)SUBSCRIBE / (P|S)UNSUBSCRIBE / PING / QUIT / RESET are allowed in \
@@ -753,7 +765,11 @@ impl Context<'_> {
             // An error that makes EXEC fail ends the transaction.
             let line = output.split_off(before);
             let why = line.strip_prefix(b"-ERR ").or_else(|| line.strip_prefix(b"-")).unwrap_or(&line).trim_ascii_end();
-            let text = [b"EXECABORT Transaction discarded because of: ", why].concat();
+            let text = match why.starts_with(redirect::PREFIX) {
+                // Clients look for it at the beginning.
+                true => why.to_vec(),
+                false => [b"EXECABORT Transaction discarded because of: ", why].concat(),
+            };
             ReplyWriter::new(output, self.session.protocol).error_bytes(&text);
             multi::end_queue(self.session, &self.worker.server.store.0);
             multi::end_watch(self.session, &self.worker.server.store.0);

@@ -23,12 +23,12 @@ const LOOKS_EACH: Duration = Duration::from_millis(5);
 /// A failover in progress.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Failover {
-    state: State,
+    pub(super) state: State,
     is_aborted: bool,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-enum State {
+pub(super) enum State {
     #[default]
     None,
     Waiting,
@@ -99,8 +99,13 @@ pub(super) fn failover(context: &mut Context<'_>, args: &[&[u8]], out: &mut Repl
 
 /// Reads what a client wants, and checks whether it is possible. [`None`]: to abort.
 fn read(server: &Server, mut words: &[&[u8]]) -> Result<Option<Wanted>, &'static str> {
-    let (mut target, mut is_forced, mut until, mut is_abort) = (None, false, None, false);
+    let (mut target, mut is_forced, mut until) = (None, false, None);
     let is = |word: &[u8], name: &str| word.eq_ignore_ascii_case(name.as_bytes());
+    if let [word] = words
+        && is(word, "abort")
+    {
+        return Ok(None);
+    }
     while let Some((word, rest)) = words.split_first() {
         words = match rest {
             [time, rest @ ..] if is(word, "timeout") && until.is_none() => {
@@ -116,19 +121,12 @@ fn read(server: &Server, mut words: &[&[u8]]) -> Result<Option<Wanted>, &'static
                 target = Some(MasterAddress { host, port: u16::try_from(port).unwrap_or(0) });
                 rest
             }
-            rest if is(word, "abort") => {
-                is_abort = true;
-                rest
-            }
             rest if is(word, "force") && !is_forced => {
                 is_forced = true;
                 rest
             }
             _ => return Err(SYNTAX),
         };
-    }
-    if is_abort {
-        return Ok(None);
     }
     let inner = &server.store.0;
     if server.failover.lock().state != State::None {
@@ -161,16 +159,17 @@ fn is_target(replica: &Replica, target: &MasterAddress) -> bool {
 impl Server {
     /// Runs a failover to its end.
     async fn fail_over(self: Arc<Self>, wanted: Wanted) {
-        if let Some(target) = self.await_replica(&wanted).await {
-            self.hand_over_to(target).await;
+        if let Some((target, end)) = self.await_replica(&wanted).await {
+            self.hand_over_to(target, end).await;
         }
         self.store.0.replication.set_quiet(false);
         self.pause.hand_over(false);
         *self.failover.lock() = Failover::default();
     }
 
-    /// Waits until a replica has everything. [`None`] if none will.
-    async fn await_replica(&self, wanted: &Wanted) -> Option<MasterAddress> {
+    /// Waits until a replica has everything, and returns it with the offset up to which it has. [`None`] if none will. One
+    /// that is chosen by force has no such offset.
+    async fn await_replica(&self, wanted: &Wanted) -> Option<(MasterAddress, Option<u64>)> {
         let inner = &self.store.0;
         loop {
             if self.failover.lock().is_aborted {
@@ -190,14 +189,14 @@ impl Server {
             if let Some(replica) = replicas.iter().find(has_all) {
                 let port = u16::try_from(replica.port).unwrap_or(0);
                 self.log(NOTICE, &format!("Failover target {}:{port} is synced, failing over.", replica.address));
-                return Some(MasterAddress { host: replica.address.clone(), port });
+                return Some((MasterAddress { host: replica.address.clone(), port }, end));
             }
             if wanted.until.is_some_and(|until| Instant::now() >= until) {
                 if wanted.is_forced {
                     if let Some(MasterAddress { host, port }) = &wanted.target {
                         self.log(NOTICE, &format!("Failover to {host}:{port} time out exceeded, failing over."));
                     }
-                    return wanted.target.clone();
+                    return wanted.target.clone().map(|target| (target, None));
                 }
                 self.log(NOTICE, "Replica never caught up before timeout: the failover is aborted.");
                 return None;
@@ -207,20 +206,20 @@ impl Server {
     }
 
     /// Makes a replica the master.
-    async fn hand_over_to(&self, target: MasterAddress) {
+    async fn hand_over_to(&self, target: MasterAddress, end: Option<u64>) {
         let inner = &self.store.0;
         {
             let mut failover = self.failover.lock();
             failover.state = State::InProgress;
         }
-        inner.link.set_hand_over(HandOver::Wanted);
+        inner.link.set_hand_over(HandOver::Wanted(end));
         if let Err(error) = self.order(Some(target)) {
             self.log(WARNING, &format!("Can't start the link to the master: {}", crate::files::reason(&error)));
             return inner.link.set_hand_over(HandOver::None);
         }
         let ended = loop {
             let hand_over = inner.link.hand_over();
-            if hand_over != HandOver::Wanted || self.failover.lock().is_aborted {
+            if !matches!(hand_over, HandOver::Wanted(_)) || self.failover.lock().is_aborted {
                 break hand_over;
             }
             tokio::time::sleep(LOOKS_EACH).await;

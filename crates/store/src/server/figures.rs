@@ -1,6 +1,6 @@
 //! Figures of a served store for rules, scripts and monitoring.
 
-use sluicegate_wire::engine::{Appended, Disk, Engine, Figures, Origin, Replicated, Started};
+use sluicegate_wire::engine::{Appended, Denial, Disk, Engine, Figures, Origin, Replicated, Started};
 
 use super::Server;
 use super::inside::NOWHERE;
@@ -42,6 +42,10 @@ impl Engine for Server {
             disk: self.disk(),
             replication: self.replicated(),
         })
+    }
+
+    fn denials(&self, most: usize) -> Vec<Denial> {
+        self.store.0.acl.denials(most, self.store.0.clock.now_ms())
     }
 }
 

@@ -219,6 +219,7 @@ pub(super) fn reset(context: &mut Context<'_>, _: &[&[u8]], out: &mut ReplyWrite
     session.replies = Replies::On;
     session.note_afterwork();
     session.no_evict = false;
+    session.redirects.reads_here = false;
     session.behalf = Behalf::of_client(context.client.id);
     context.client.names.lock().name.clear();
     if context.client.is_monitor() {

@@ -341,13 +341,13 @@ fn stats(about: &About<'_>, out: &mut String) -> std::fmt::Result {
     writeln!(out, "sections_refused:{}", sections.refused.load(Ordering::Relaxed))?;
     writeln!(out, "sections_aborted:{}", sections.aborted.load(Ordering::Relaxed))?;
     writeln!(out, "commands_aborted:{}", sections.aborted_commands.load(Ordering::Relaxed))?;
+    writeln!(out, "slave_expires_tracked_keys:{}", server.store.0.keyspace.own_expiring.len())?;
     writeln!(out, "instantaneous_input_repl_kbps:0.00")?;
     writeln!(out, "instantaneous_output_repl_kbps:0.00")?;
     for name in [
         "total_eviction_exceeded_time",
         "current_eviction_exceeded_time",
         "migrate_cached_sockets",
-        "slave_expires_tracked_keys",
         "unexpected_error_replies",
         "active_defrag_hits",
         "active_defrag_misses",

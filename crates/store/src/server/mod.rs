@@ -38,6 +38,7 @@ mod monitor;
 mod multi;
 mod pause;
 mod persistence;
+mod redirect;
 mod replace;
 mod replicaof;
 mod replicas;
@@ -92,7 +93,7 @@ pub use crate::redis::REDIS_VERSION;
 pub use acl::check_users;
 pub use start::Beginning;
 pub use takeover::{Leave, Position, Progress};
-pub use tls::TlsPort;
+pub use tls::{TlsPort, check_link};
 
 /// Sluicegate's own version, `sluicegate_version` in INFO.
 pub const SLUICEGATE_VERSION: &str = env!("CARGO_PKG_VERSION");

@@ -8,16 +8,22 @@ use std::sync::atomic::Ordering;
 use sluicegate_wire::resp::{ReplySink, ReplyWriter, parse_i64};
 
 use super::Server;
-use super::client::{self, Client, OfMaster};
+use super::client::{self, Client, OfMaster, ReplicaWait};
 use super::dispatch::{Context, Outcome};
 use super::start::{NOTICE, WARNING};
-use super::tls::to_masters;
+use crate::catalogue::Flags;
 use crate::config::{MasterAddress, ServerOptions};
 use crate::replication::link::{Connection, Link, Look, Master, Surroundings, Terms};
+use crate::waiter::Waiter;
 
-/// The error of a client that waits for what a replica cannot give it.
-const UNBLOCKED: &[u8] =
-    b"UNBLOCKED force unblocked from blocking operation, instance state changed (master -> replica?)";
+/// The error of a client that waits for what a replica cannot give it. As in Redis, its connection is closed then.
+pub(super) const UNBLOCKED: &[u8] =
+    b"UNBLOCKED force unblock from blocking operation, instance state changed (master -> replica?)";
+
+/// Returns whether the connection is closed behind this reply.
+pub(super) fn closes(reply: &[u8]) -> bool {
+    reply.strip_prefix(b"-").is_some_and(|rest| rest.starts_with(UNBLOCKED))
+}
 
 /// Ends the link with its server.
 pub(super) struct LinkEnd(pub(super) Arc<Link>);
@@ -57,8 +63,13 @@ impl Server {
         let mut options = (**current).clone();
         options.replicaof = master.clone();
         let number = self.order_link(master.map(|MasterAddress { host, port }| Master { host, port }))?;
+        let is_replica = options.replicaof.is_some();
         *current = Arc::new(options);
         self.options_version.fetch_add(1, Ordering::Release);
+        drop(current);
+        if is_replica {
+            self.unblock_all();
+        }
         Ok(number)
     }
 
@@ -75,9 +86,8 @@ impl Server {
             };
             // Replicas find this server as it finds its master.
             let [plain, encrypted] = server.listens_on();
-            let is_encrypted = options.process.tls.replication;
-            let port = if is_encrypted && encrypted != 0 || plain == 0 { encrypted } else { plain };
-            let tls = is_encrypted.then(|| to_masters(&options.process.tls).map(Arc::new));
+            let tls = server.link_tls();
+            let port = if tls.is_some() && encrypted != 0 || plain == 0 { encrypted } else { plain };
             let predecessor = server.predecessor.lock().clone();
             Some(Surroundings { options, port: port as u16, tls, predecessor, log: Arc::new(log) })
         });
@@ -161,9 +171,18 @@ impl Server {
         for client in self.clients.matching(&client::Filter::default()) {
             // Cloned under the lock and called outside, as it wakes.
             let waiter = client.blocked.lock().clone();
-            if let Some(waiter) = waiter {
-                waiter.refuse(UNBLOCKED);
+            match waiter {
+                Some(waiter) => drop(waiter.refuse(UNBLOCKED)),
+                None => drop(client.end_replica_wait(ReplicaWait::Lost)),
             }
+        }
+    }
+
+    /// Ends the wait of a client that has begun to wait for what it may change while the store became a replica.
+    pub(super) fn unblock_late(&self, waiter: &Waiter) {
+        let inner = &self.store.0;
+        if inner.loading.is_read_only() && inner.rows.spec(waiter.row).flags.has(Flags::WRITE) {
+            waiter.refuse(UNBLOCKED);
         }
     }
 }
@@ -220,7 +239,6 @@ pub(super) fn replicaof(context: &mut Context<'_>, args: &[&[u8]], out: &mut Rep
     let client = context.client.line(&server.store);
     match &wanted {
         Some(MasterAddress { host, port }) => {
-            server.unblock_all();
             server.log(NOTICE, &format!("REPLICAOF {host}:{port} enabled (user request from '{client}')"));
             out.ok();
             return Outcome::Done;

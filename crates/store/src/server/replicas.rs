@@ -15,7 +15,7 @@ use sluicegate_wire::resp::{ReplySink, ReplyWriter, parse_i64};
 
 use super::client::{Client, ReplicaWait};
 use super::dispatch::{About, Context, Outcome};
-use super::{Server, bounded};
+use super::{Server, bounded, replicaof};
 use crate::Inner;
 use crate::append::Appender;
 use crate::record::For;
@@ -25,6 +25,8 @@ use crate::replication::{Lack, ReplicationId};
 
 const UNBLOCKED: &str = "UNBLOCKED client unblocked via CLIENT UNBLOCK";
 const NO_FILE: &str = "ERR WAITAOF cannot be used when numlocal is set but appendonly is disabled.";
+/// The longest address that a replica may tell.
+const ADDRESS_MAX: usize = 255;
 /// The time between two looks at whether what was recorded is in the stream.
 const LOOKS_EACH: Duration = Duration::from_millis(1);
 
@@ -71,7 +73,8 @@ pub(super) fn sync(context: &mut Context<'_>, _: &[&[u8]], out: &mut ReplyWriter
 }
 
 fn become_replica(context: &mut Context<'_>, asked: Option<Asked>, out: &mut ReplyWriter<'_>) -> Outcome {
-    if context.client.replica.get().is_some() {
+    // As in Redis, for which a client that monitors is a replica, too.
+    if context.client.replica.get().is_some() || context.client.is_monitor() {
         return Outcome::Done;
     }
     let server = &context.worker.server;
@@ -79,7 +82,7 @@ fn become_replica(context: &mut Context<'_>, asked: Option<Asked>, out: &mut Rep
     if inner.link.is_replica() && !inner.link.is_up() {
         return fail("NOMASTERLINK Can't SYNC while not connected with my master", out);
     }
-    if context.session.listens() || context.client.is_monitor() {
+    if context.session.listens() {
         return fail("ERR SYNC and PSYNC are invalid with pending output", out);
     }
     let mut told = context.session.rare.told.take().unwrap_or_default();
@@ -194,16 +197,24 @@ pub(super) fn replconf(context: &mut Context<'_>, args: &[&[u8]], out: &mut Repl
                 Some(port) => told.port = port,
                 None => return fail(NOT_INTEGER, out),
             },
-            b"ip-address" => match std::str::from_utf8(value).ok().filter(|text| text.len() < 256) {
-                Some(text) => told.address = Some(text.to_owned()),
-                None => return fail("ERR REPLCONF ip-address provided by replica instance is too long", out),
-            },
+            b"ip-address" if value.len() <= ADDRESS_MAX => {
+                told.address = Some(String::from_utf8_lossy(value).into_owned());
+            }
+            b"ip-address" => {
+                let bytes = value.len();
+                let text = format!("ERR REPLCONF ip-address provided by replica instance is too long: {bytes} bytes");
+                return fail(&text, out);
+            }
             // Capabilities that are not known are ignored.
             b"capa" if value.eq_ignore_ascii_case(b"eof") => told.takes_marked = true,
             b"capa" if value.eq_ignore_ascii_case(b"psync2") => told.knows_ids = true,
             b"capa" | b"version" => {}
             // Who wants nothing behind the data set closes the connection.
-            b"rdb-only" => {}
+            b"rdb-only" => match parse_i64(value) {
+                Some(0 | 1) => {}
+                Some(_) => return fail("ERR value is out of range, value must between 0 and 1", out),
+                None => return fail(NOT_INTEGER, out),
+            },
             _ => {
                 let option = pair[0].escape_ascii();
                 return fail(&format!("ERR Unrecognized REPLCONF option: {option}"), out);
@@ -505,6 +516,7 @@ fn later(
         let mut out = ReplyWriter::new(&mut bytes, protocol);
         match end {
             ReplicaWait::Failed => out.error(UNBLOCKED),
+            ReplicaWait::Lost => out.error_bytes(replicaof::UNBLOCKED),
             _ => write(&mut awaited, &mut out),
         }
         bytes

@@ -8,7 +8,7 @@ use std::sync::LazyLock;
 
 use super::dispatch::By::{self, Connection, Either, Server};
 use super::subscription::{psubscribe, punsubscribe, ssubscribe, subscribe, sunsubscribe, unsubscribe};
-use super::{acl, admin, client_command, cluster, command_info, config_command, debug_command, failover};
+use super::{acl, admin, client_command, cluster, command_info, config_command, debug_command, failover, redirect};
 use super::{handshake, info, latency, monitor, multi, persistence, replicaof, replicas, slowlog, tracking};
 use crate::catalogue::{Category, Channels, CommandSpec, Detached, Flags, Handler, Rows};
 use crate::keys::KeyRule;
@@ -266,6 +266,14 @@ const CLIENT: &[ServerCommand] = &[
         OWN,
         "6.0.0",
         "Chooses whether the keys of the next command are tracked.",
+    ),
+    row(
+        "capa",
+        -3,
+        Connection(redirect::capa),
+        OWN,
+        "8.0.0",
+        "Tells what the client understands: REDIRECT, errors of a replica that name its master.",
     ),
     row("getname", 2, Connection(client_command::getname), OWN, "2.6.9", "Returns the name of the connection."),
     row(
@@ -550,7 +558,7 @@ const AT_ONCE: Traits = Traits { queueing: Queueing::AtOnce, ..Traits::NONE };
 pub(super) static COMMANDS: &[ServerCommand] = &[
     of_server(container!("acl", "6.0.0", "Tells about users and changes them.", ACL), &[]),
     of_group(
-        row("asking", 1, Server(admin::of_clusters), Flags::FAST, "3.0.0", "Announces a redirected command."),
+        row("asking", 1, Server(redirect::of_clusters), Flags::FAST, "3.0.0", "Announces a redirected command."),
         "cluster",
         CONNECTION,
     ),
@@ -748,12 +756,19 @@ pub(super) static COMMANDS: &[ServerCommand] = &[
         Traits { while_subscribed: true, ..AT_ONCE },
     ),
     of_group(
-        row("readonly", 1, Server(admin::of_clusters), QUICK, "3.0.0", "Allows reads from a replica."),
+        row(
+            "readonly",
+            1,
+            Either(redirect::readonly, redirect::of_clusters),
+            QUICK,
+            "3.0.0",
+            "Allows reads from a replica.",
+        ),
         "cluster",
         CONNECTION,
     ),
     of_group(
-        row("readwrite", 1, Server(admin::of_clusters), QUICK, "3.0.0", "Takes READONLY back."),
+        row("readwrite", 1, Either(redirect::readwrite, redirect::of_clusters), QUICK, "3.0.0", "Takes READONLY back."),
         "cluster",
         CONNECTION,
     ),

@@ -21,11 +21,13 @@ impl Surroundings for AroundScripts {
         self.0.upgrade().is_some_and(|server| dispatch::tell(&server, row, words, out))
     }
 
-    fn show(&self, row: u16, words: &[&[u8]], db: u32) {
+    fn show(&self, row: u16, words: &[&[u8]], db: u32, sender: &str) {
         let Some(server) = self.0.upgrade() else { return };
-        let row = &INDEX.rows()[usize::from(row)];
+        // Effects that only this store knows are no commands.
+        let Some(row) = INDEX.rows().get(usize::from(row)) else { return };
         if !row.spec.flags.has(Flags::ADMIN) {
-            server.monitors.show(row, &format!("{db} lua"), words, server.options().client_output_buffer_limit[0]);
+            let limit = server.options().client_output_buffer_limit[0];
+            server.monitors.show(row, &format!("{db} {sender}"), words, limit);
         }
     }
 

@@ -52,6 +52,7 @@ impl Server {
     /// Opens the files that the store begins with: those of the append-only file if that is on, as in Redis even if there
     /// are none yet, otherwise the RDB file. [`None`] if there is nothing to load. The error says what is wrong.
     pub fn begin(self: &Arc<Self>) -> Result<Option<Beginning>, String> {
+        self.renew_link_tls()?;
         let beginning = self.begin_with_files()?;
         // The link waits for the end of the load.
         self.follow_configured().map_err(|error| format!("Can't start the link to the master: {}", reason(&error)))?;

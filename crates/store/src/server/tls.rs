@@ -5,8 +5,9 @@
 //! message, which could not be encrypted yet. Unlike in Redis, a client that does not finish is closed after `timeout`,
 //! or [`HANDSHAKE_MAX`] if that is 0.
 //!
-//! The sockets of a section bring the [`Listener`] of their `bind` line. That of `tls-port` belongs to the server, and
-//! `CONFIG SET` replaces its settings; files are read when a parameter is set.
+//! The sockets of a section bring the [`Listener`] of their `bind` line. That of `tls-port` belongs to the server, and so
+//! does the [`Connector`] of the link to a master; `CONFIG SET` replaces their settings. Files are read when a parameter
+//! is set.
 
 use std::net::SocketAddr;
 use std::rc::Rc;
@@ -47,11 +48,15 @@ pub(super) struct ServerTls {
     /// The certificates of `tls-port`, once it was set.
     listener: RwLock<Option<Arc<Listener>>>,
     resumption: Arc<Resumption>,
+    /// What encrypts the link to a master, once it was set. Files are read then, since a process that has begun to serve
+    /// may not be able to.
+    to_master: RwLock<Option<Arc<Connector>>>,
 }
 
 impl Default for ServerTls {
     fn default() -> ServerTls {
-        ServerTls { handshakes: AtomicUsize::new(0), listener: RwLock::default(), resumption: Resumption::new(0) }
+        let (handshakes, resumption) = (AtomicUsize::new(0), Resumption::new(0));
+        ServerTls { handshakes, listener: RwLock::default(), resumption, to_master: RwLock::default() }
     }
 }
 
@@ -144,10 +149,15 @@ fn versions(text: &str) -> Result<(Option<Version>, Option<Version>), String> {
     Ok((found.iter().min().copied(), found.iter().max().copied()))
 }
 
-/// Returns what encrypts the link to a master, and verifies it: by the authorities, whatever its name is, as Redis does.
+/// Checks the files that the link to a master needs, if it is to be encrypted.
 ///
 /// # Errors
 /// As [`TlsPort::new`].
+pub fn check_link(options: &TlsOptions) -> Result<(), String> {
+    if options.replication { to_masters(options).map(drop) } else { Ok(()) }
+}
+
+/// Returns what encrypts the link to a master, and verifies it: by the authorities, whatever its name is, as Redis does.
 pub(super) fn to_masters(options: &TlsOptions) -> Result<Connector, String> {
     let (ca, ca_verify) = authorities(options)?;
     if ca.is_none() && ca_verify.is_none() {
@@ -243,6 +253,27 @@ impl Server {
     /// Returns the certificates of `tls-port`; `None` if it was never set.
     pub fn tls(&self) -> Option<Arc<Listener>> {
         self.tls.listener.read().clone()
+    }
+
+    /// Reads the files of the link to a master again, if it is encrypted. After an error it keeps what it has.
+    ///
+    /// # Errors
+    /// As [`TlsPort::new`].
+    pub fn renew_link_tls(&self) -> Result<(), String> {
+        let tls = self.options().process.tls.clone();
+        let connector = tls.replication.then(|| to_masters(&tls)).transpose()?;
+        self.set_link_tls(connector);
+        Ok(())
+    }
+
+    /// Encrypts the link to a master from its next connection on, or does not.
+    pub(super) fn set_link_tls(&self, connector: Option<Connector>) {
+        *self.tls.to_master.write() = connector.map(Arc::new);
+    }
+
+    /// Returns what encrypts the link to a master.
+    pub(super) fn link_tls(&self) -> Option<Arc<Connector>> {
+        self.tls.to_master.read().clone()
     }
 
     /// Returns the number of handshakes that take place.

@@ -303,6 +303,26 @@ impl Stripe {
         swept.next.is_none()
     }
 
+    /// Removes a key if it has expired by `now_ms` and nobody holds it. Returns [`None`] if it did, otherwise the time at
+    /// which to look again, if there is one.
+    pub(crate) fn remove_due(
+        &mut self,
+        (hash, key): (u64, &[u8]),
+        now_ms: i64,
+        held_until_ms: i64,
+    ) -> Option<Option<i64>> {
+        let Some(slot) = self.table.find(hash, key) else { return Some(None) };
+        let Some(at_ms) = self.table.entry(slot).expiry() else { return Some(None) };
+        if at_ms > now_ms {
+            return Some(Some(at_ms));
+        }
+        if self.holds.as_deref().is_some_and(|holds| holds.concerns(key)) {
+            return Some(Some(held_until_ms));
+        }
+        self.expire(slot, key, at_ms);
+        None
+    }
+
     /// Frees every entry.
     pub(crate) fn clear(&mut self) {
         let Stripe { slab, table, memory, .. } = self;

@@ -72,6 +72,12 @@ impl Exec {
             self.refused(refusal, context, output);
             return Poll::Ready(());
         };
+        if self.comes_late(context) {
+            drop(closed);
+            self.leave_gate();
+            self.refuses_late(context, output);
+            return Poll::Ready(());
+        }
         self.now_us = inner.clock.now_us();
         let collected = Collected::default();
         let is_dirty = self.ends_watch_dirty(context, Some(&closed));

@@ -72,6 +72,9 @@ pub(super) fn run_together(
         steps.push(Step { row: queued.row, words: of_command, db, planned: (!is_own).then(|| planned - 1) });
     }
     let pass = inner.gate.enter();
+    if commands.iter().any(|queued| inner.comes_late(queued.spec(), context.behalf())) {
+        return None;
+    }
     let mut ctx = plan.lock(inner, &pass)?;
     let is_dirty = watching.is_some_and(|watching| plan.ends_watch_dirty(&mut ctx, watching));
     let protocol = context.protocol();

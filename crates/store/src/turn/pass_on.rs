@@ -12,10 +12,12 @@ use std::time::Duration;
 use sluicegate_wire::resp::ReplySink;
 
 use crate::Inner;
-use crate::catalogue::{CommandSpec, GlobalHandle, Handler};
-use crate::execute::{Attempted, Who};
+use crate::behalf::Behalf;
+use crate::catalogue::{CommandSpec, Handler};
+use crate::execute::{Attempted, Origin, Who};
 use crate::gate::{Closed, Pass};
-use crate::hold::{self, HeldKey, HeldKeys, Holding, Phase, Ticket};
+use crate::hold::{self, HeldKey, HeldKeys, Holding, OwnedCommand, Phase, Ticket};
+use crate::loading::READONLY;
 use crate::owned::{Finished, ReplyForm, Words, caught};
 use crate::park::{Parked, Waits};
 use crate::waiter::Blocks;
@@ -342,25 +344,36 @@ impl Inner {
         &self,
         spec: &'static CommandSpec,
         words: &[&[u8]],
-        db: u32,
+        Origin { db, behalf, .. }: Origin<'_>,
         form: ReplyForm,
         out: &mut dyn ReplySink,
     ) -> Option<Parked> {
-        let Handler::Global(handle) = spec.handler else { unreachable!("called for global commands") };
         if let Some(closed) = self.gate.close() {
-            self.run_global(handle, &closed, words, db, out);
+            self.run_global((spec, behalf), &closed, words, db, out);
             drop(closed);
             self.serve_woken();
             return None;
         }
-        let ticket = self.new_ticket(self.owned_command(spec, Words::new(words), db, form));
+        let command = self.owned_command(spec, Words::new(words), db, form);
+        let ticket = self.new_ticket(OwnedCommand { behalf, ..command });
         self.gate.queue(ticket.clone());
         self.run_waiting();
         Some(Parked(Waits::Ticket(ticket)))
     }
 
     /// Runs a command that has the keyspace for itself.
-    fn run_global(&self, handle: GlobalHandle, closed: &Closed<'_>, words: &[&[u8]], db: u32, out: &mut dyn ReplySink) {
+    fn run_global(
+        &self,
+        (spec, behalf): (&'static CommandSpec, Behalf),
+        closed: &Closed<'_>,
+        words: &[&[u8]],
+        db: u32,
+        out: &mut dyn ReplySink,
+    ) {
+        let Handler::Global(handle) = spec.handler else { unreachable!("called for global commands") };
+        if self.comes_late(spec, behalf) {
+            return out.error(READONLY);
+        }
         if handle(&self.keyspace, closed, words, db, out) {
             if self.record.is_on() {
                 self.record.put(|unit| unit.add(db, words));
@@ -377,8 +390,9 @@ impl Inner {
                 ticket.wake();
                 return;
             };
-            match self.rows.spec(command.row).handler {
-                Handler::Global(handle) => {
+            let spec = self.rows.spec(command.row);
+            match spec.handler {
+                Handler::Global(_) => {
                     let Some(closed) = self.gate.close() else {
                         ticket.put_command(command);
                         self.gate.requeue(ticket);
@@ -390,8 +404,9 @@ impl Inner {
                         return;
                     };
                     let words = command.words.to_vec();
+                    let who = (spec, command.behalf);
                     let (reply, worked) =
-                        caught(command.form, |out| self.run_global(handle, &closed, &words, command.db, out));
+                        caught(command.form, |out| self.run_global(who, &closed, &words, command.db, out));
                     drop(closed);
                     self.gate.went();
                     ticket.finish(reply, worked);

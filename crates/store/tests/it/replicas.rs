@@ -9,7 +9,7 @@ use sluicegate_store::config::{OutputLimit, ServerOptions};
 use sluicegate_testkit::{Client, RedisServer, encode, wait_for};
 
 use crate::Random;
-use crate::support::Running;
+use crate::support::{Running, exchange};
 
 /// A master, whose background work a thread does.
 struct Master {
@@ -589,4 +589,29 @@ fn parameters_of_replicas_act() {
         (other.ask(&["SET", "a", "1"]) == "+OK\r\n").then_some(())
     });
     assert_eq!(master.told("replication", "min_slaves_good_slaves"), "1");
+}
+
+/// What is wrong in the words of replicas, and of those who want a failover, is answered as by redis-server.
+#[test]
+fn wrong_words_are_answered_as_by_redis() {
+    let redis = RedisServer::start(&[]);
+    let ours = Running::start();
+    let long = format!("REPLCONF ip-address {}\r\nREPLCONF ip-address {}\r\n", "x".repeat(255), "x".repeat(256));
+    for request in [
+        "REPLCONF\r\nREPLCONF a\r\nREPLCONF listening-port x\r\nREPLCONF capa nosuch\r\nREPLCONF nosuch x\r\n",
+        "REPLCONF rdb-only 2\r\nREPLCONF rdb-only x\r\nREPLCONF rdb-only 1\r\nREPLCONF capa eof nosuch x\r\nREPLCONF ip-address \"\\xff\"\r\n",
+        &long,
+        "REPLCONF ack x\r\nREPLCONF ack 5\r\nREPLCONF getack *\r\nPING\r\n",
+        "PSYNC ? x\r\n",
+        "PSYNC\r\nPSYNC ?\r\nPSYNC ? -1 FAILOVER\r\nSYNC x\r\n",
+        "MULTI\r\nPSYNC ? -1\r\nEXEC\r\nMULTI\r\nSYNC\r\nEXEC\r\nMULTI\r\nREPLCONF listening-port 1\r\nEXEC\r\n",
+        "SUBSCRIBE c\r\nPSYNC ? -1\r\n",
+        "MONITOR\r\nSYNC\r\n",
+        "FAILOVER\r\nFAILOVER ABORT\r\nFAILOVER ABORT TO h 1\r\nFAILOVER FORCE ABORT\r\nFAILOVER ABORT ABORT\r\nFAILOVER TO h\r\nFAILOVER TO h x\r\n",
+        "FAILOVER TIMEOUT x\r\nFAILOVER TIMEOUT -5\r\nFAILOVER nosuch\r\nROLE x\r\nWAIT x 1\r\nWAIT -1 0\r\nWAIT 1 x\r\nWAIT 1 -1\r\n",
+    ] {
+        let [expected, found] = [redis.address(), ours.address()]
+            .map(|address| String::from_utf8_lossy(&exchange(&address, request.as_bytes())).into_owned());
+        assert_eq!(found, expected, "{request}");
+    }
 }

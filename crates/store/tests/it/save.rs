@@ -456,6 +456,7 @@ fn a_store_is_saved_by_itself_and_by_schedule() {
         ours.store().tick();
         (info(&mut client, "rdb_saves") == "3").then_some(())
     });
+    assert_eq!(info(&mut client, "rdb_changes_since_last_save"), "0");
     assert_eq!(client.ask(&["DEBUG", "RELOAD", "NOSAVE"]), "+OK\r\n");
     assert_eq!(client.ask(&["DBSIZE"]), ":0\r\n");
     assert!(

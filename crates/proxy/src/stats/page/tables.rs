@@ -5,7 +5,7 @@
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use sluicegate_wire::engine::{Disk, Figures, Replicated};
+use sluicegate_wire::engine::{Denial, Disk, Engine, Figures, Replicated};
 
 use super::html::View;
 use super::text::{Age, Bytes, Grouped, Text, put};
@@ -105,11 +105,25 @@ const STORES: &Headings = &[
     ("Lock waits", "those that had to wait, since the start", false),
     ("Expired", "keys removed because their time was over", false),
     ("Evicted", "keys removed because of maxmemory", false),
-    ("Denied", "logins and commands denied to users since the start; ACL LOG tells which", false),
+    ("Denied", "logins and commands denied to users since the start; below are the latest, all are in ACL LOG", false),
     ("Unsaved", "changes since the last save to an RDB file", false),
     ("Disk", "what is being done with the store's files, what failed, or the age of the last save", true),
     ("Replication", "whether the store is a replica and its link works, or how many replicas it has", true),
 ];
+
+const DENIALS: &Headings = &[
+    ("Store", "name of the section", true),
+    ("Reason", "what was denied: a login (auth), a command, a key or a channel", true),
+    ("Context", "where: in a command (toplevel), a transaction (multi) or a script (lua)", true),
+    ("Object", "the command, the key or the channel", true),
+    ("User", "name of the user", true),
+    ("Events", "similar events, each within a minute of the one before it", false),
+    ("Age", "time since the last of them", false),
+    ("Client", "address of the client, or the rule or script", true),
+];
+
+/// Entries of each store.
+const DENIALS_MAX: usize = 10;
 
 const ENGINES: &Headings = &[
     ("Engine", "name of the redis section, below it the role of each node", true),
@@ -155,6 +169,12 @@ fn stores<'a>(view: &View<'a>) -> Vec<(&'a str, Figures)> {
     stores
 }
 
+/// Returns what users were denied lately, by store.
+fn denials<'a>(view: &View<'a>) -> Vec<(&'a str, Vec<Denial>)> {
+    let latest = |engine: &dyn Engine| Some(engine.denials(DENIALS_MAX)).filter(|denials| !denials.is_empty());
+    view.running.told(latest)
+}
+
 /// Returns whether the page shows anything besides proxies.
 fn shows_more(view: &View<'_>) -> bool {
     view.page.scope.iter().all(|name| name != ".")
@@ -168,6 +188,7 @@ fn tables(view: &View<'_>) -> Vec<(&'static str, &'static str, &'static Headings
     let running = view.running;
     let present = [
         (!stores(view).is_empty(), ("st", "Stores", STORES)),
+        (!denials(view).is_empty(), ("dn", "Denied", DENIALS)),
         (!running.told(|engine| engine.connections()).is_empty(), ("en", "Engines", ENGINES)),
         (!running.directory.limits.is_empty(), ("li", "Limits", LIMITS)),
     ];
@@ -224,6 +245,7 @@ pub(super) fn more(view: &View<'_>, out: &mut Vec<u8>) {
         put!(out, "</tr></thead><tbody>\n");
         match class {
             "st" => store_rows(view, out),
+            "dn" => denial_rows(view, out),
             "en" => engine_rows(view, out),
             _ => limit_rows(view, out),
         }
@@ -268,6 +290,16 @@ fn store_rows(view: &View<'_>, out: &mut Vec<u8>) {
             Some(of) => put_replication(&of, out),
         }
         put!(out, "</tr>\n");
+    }
+}
+
+fn denial_rows(view: &View<'_>, out: &mut Vec<u8>) {
+    for (name, denials) in denials(view) {
+        for of in &denials {
+            put!(out, "<tr><th scope=row>{}<td>{}<td>{}", Text(name), of.reason, of.context);
+            put!(out, "<td>{}<td>{}<td>{}", Text(&of.object), Text(&of.user), Grouped(of.count));
+            put!(out, "<td>{}<td>{}</tr>\n", Age(of.age_s), Text(&of.client));
+        }
     }
 }
 
@@ -374,7 +406,7 @@ mod tests {
     #[test]
     fn every_heading_has_a_name_and_an_explanation() {
         let proxies = COLUMNS.iter().chain(&MODULES).map(|column| (column.label, column.about));
-        let others = [STORES, ENGINES, LIMITS].into_iter().flatten().map(|(label, about, _)| (*label, *about));
+        let others = [STORES, DENIALS, ENGINES, LIMITS].into_iter().flatten().map(|(label, about, _)| (*label, *about));
         for (label, about) in proxies.chain(others) {
             assert!(!label.is_empty() && !about.is_empty() && !about.contains('"'), "{label}: {about}");
         }

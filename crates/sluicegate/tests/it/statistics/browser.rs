@@ -1,23 +1,31 @@
 //! The page in Chromium: it fits a phone and a desk, light and dark, and an action is clicked through.
 
-use sluicegate_testkit::{Client, Listening, Sluicegate};
+use sluicegate_testkit::{Client, Listening, Sluicegate, free_port};
 
 use super::webdriver::Browser;
 use crate::start;
 
 fn server(gate: &Listening, lines: &str) -> Sluicegate {
-    start(
+    let port = free_port();
+    let server = start(
         &format!(
             "global\n stats socket @DIR@/stats level admin\n node \"<script>document.title='x'</script>\"\n\
-             store main\ndefaults\n mode http\n timeout client 20s\n timeout server 20s\n timeout connect 1s\n\
+             store main\n bind 127.0.0.1:{}\n user default on nopass ~a* +@all\ndefaults\n mode http\n timeout client 20s\n timeout server 20s\n timeout connect 1s\n\
              listen web\n bind {}\n stats uri /s?a=b\n stats admin if TRUE\n stats show-node\n stats show-legends\n\
              {lines} server one 127.0.0.1:1 cookie \"\\\"><img src=x onerror=alert(1)>\"\n \
              server two 127.0.0.1:1 disabled\n server three-with-a-rather-long-name-that-goes-on 127.0.0.1:1 backup\n\
              backend other\n server s 127.0.0.1:1\n",
+            port,
             gate.word()
         ),
         &[gate],
-    )
+    );
+    // What a client was denied is shown, whatever it asked for.
+    let mut client = Client::connect(&format!("127.0.0.1:{port}"));
+    for key in ["<img src=x onerror=alert(2)>", &"k".repeat(1000), "some:ordinary:key"] {
+        assert!(client.ask(&["GET", key]).starts_with("-NOPERM"));
+    }
+    server
 }
 
 #[test]
@@ -119,7 +127,10 @@ fn states_are_told_by_colour_and_by_word() {
         assert_eq!(rows, "[[\"sv none\",true],[\"sv maint\",true],[\"sv bk none\",true]]", "{scheme}");
     }
     let order = browser.run("return [...document.querySelectorAll('.legend, main > *')].map(e => e.id || e.className)");
-    assert_eq!(order, "[\"legend\",\"web\",\"other\",\"~st\",\"~gl\"]", "the proxies stand before all other tables");
+    assert_eq!(
+        order, "[\"legend\",\"web\",\"other\",\"~st\",\"~dn\",\"~gl\"]",
+        "the proxies stand before all other tables"
+    );
     let titles = browser.run("return [...document.querySelectorAll('[title]')].filter(e => !e.title.trim()).length");
     assert_eq!(titles, "0", "no empty titles");
     // Every heading is explained where a phone shows it, too.

@@ -308,6 +308,68 @@ fn rows_have_the_class_of_their_state() {
     });
 }
 
+/// The latest entries of ACL LOG of each store, as texts.
+#[test]
+fn what_users_were_denied_is_shown() {
+    let (gate, port) = (Listening::new(), free_port());
+    let text = format!(
+        "store main\n bind 127.0.0.1:{port}\n user default on nopass resetkeys ~a* &* +@all -flushall\n user in on nopass \
+         ~in -@all +get\n rules-user in\ndefaults\n mode http\n timeout client 20s\n timeout server 20s\n timeout connect \
+         1s\nfrontend f\n bind {}\n http-request store-call main SET x y if {{ path /rule }}\n http-request return status \
+         200 if {{ path /rule }}\n stats enable\nfrontend g\n bind @DIR@/other\n",
+        gate.word()
+    );
+    let _server = start(&text, &[&gate]);
+    let mut web = Client::connect(&gate.address());
+    let mut page = || web.get("/haproxy?stats").text();
+    assert!(!page().contains("<h2>Denied</h2>"), "nothing was denied");
+    let mut client = Client::connect(&format!("127.0.0.1:{port}"));
+    let address = client.stream().local_addr().expect("connected");
+    for words in [
+        &["GET", "<script>alert(1)</script>"][..],
+        &["FLUSHALL"],
+        &["FLUSHALL"],
+        &["AUTH", "\"no\u{202e}body", "x"],
+        &["EVAL", "return redis.pcall('GET', 'of a script')", "0"],
+    ] {
+        assert!(client.ask(words).starts_with('-'), "{words:?}");
+    }
+    Client::connect(&gate.address()).get("/rule");
+    let shown = page();
+    let table = shown.split("<table class=dn>").nth(1).expect("a table").split("</table>").next().expect("it ends");
+    let rows: Vec<String> = table
+        .split("<tr>")
+        .skip(2)
+        .map(|row| row.split("<td>").skip(1).map(str::trim_end).collect::<Vec<_>>().join("|").replace("</tr>", ""))
+        .map(|row| row.replace("</tbody>", "").trim_end().to_owned())
+        .collect();
+    let without_age = |row: &String| {
+        let mut cells: Vec<&str> = row.split('|').collect();
+        assert!(cells.remove(5).ends_with('s'), "{row}");
+        cells.join("|")
+    };
+    let rows: Vec<String> = rows.iter().map(without_age).collect();
+    assert_eq!(rows.len(), 5, "{rows:?}");
+    assert!(rows[0].starts_with("command|toplevel|set|in|1|rule:"), "{rows:?}");
+    assert_eq!(
+        rows[1..],
+        [
+            format!("key|lua|of a script|default|1|{address}"),
+            format!("auth|toplevel|AUTH|&quot;no\u{fffd}body|1|{address}"),
+            format!("command|toplevel|flushall|default|2|{address}"),
+            format!("key|toplevel|&lt;script&gt;alert(1)&lt;/script&gt;|default|1|{address}"),
+        ]
+    );
+    // There are no more than ten.
+    for number in 0..20 {
+        client.ask(&["GET", &format!("denied {number}")]);
+    }
+    let shown = page();
+    assert!(shown.contains("<td>denied 19<td>") && shown.contains("<td>denied 10<td>"), "{shown}");
+    assert!(!shown.contains("<td>denied 9<td>"), "{shown}");
+    assert!(shown.contains("<div><dt>Reason<dd>"), "the glossary explains it");
+}
+
 #[test]
 fn tables_of_nothing_are_not_shown() {
     let gate = Listening::new();

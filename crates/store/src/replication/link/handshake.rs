@@ -3,6 +3,8 @@
 //! All steps but the first and the last are sent together. An error in one of them is fatal only for PING and AUTH; a
 //! master that knows no REPLCONF is left to say so at PSYNC. Masters that know no PSYNC (before Redis 2.8) are refused.
 
+use sluicegate_wire::resp::parse_i64;
+
 use super::conn::Conn;
 use super::state::HandOver;
 use super::{Attempt, Gone, NOTICE, WARNING};
@@ -109,10 +111,22 @@ impl Attempt<'_> {
             let (id, from) = (replication.id().to_string(), (replication.offset() + 1).to_string());
             self.log(NOTICE, &format!("Trying a partial resynchronization (request {id}:{from})."));
             let words: &[&[u8]] = &[b"PSYNC", id.as_bytes(), from.as_bytes(), b"FAILOVER"];
-            conn.command(if self.link.hand_over() == HandOver::Wanted { words } else { &words[..3] })?;
+            let hand_over = self.link.hand_over();
+            if let HandOver::Wanted(Some(end)) = hand_over
+                && end != replication.offset()
+            {
+                // A write that was under way when the replica was found to have everything. It would lose that.
+                self.link.set_hand_over(HandOver::Refused);
+                self.log(
+                    WARNING,
+                    "A write came behind what the failover target has: it is not asked to become the master.",
+                );
+                return Err(Gone::Told);
+            }
+            conn.command(if matches!(hand_over, HandOver::Wanted(_)) { words } else { &words[..3] })?;
         }
         let reply = self.reply(conn, "PSYNC")?;
-        if self.link.hand_over() == HandOver::Wanted {
+        if matches!(self.link.hand_over(), HandOver::Wanted(_)) {
             // The replica is the master from now on, whatever it sends.
             let is_done = reply.starts_with(b"+CONTINUE") || reply.starts_with(b"+FULLRESYNC");
             self.link.set_hand_over(if is_done { HandOver::Done } else { HandOver::Refused });
@@ -125,7 +139,8 @@ impl Attempt<'_> {
         match words.next().unwrap_or_default() {
             b"+FULLRESYNC" => {
                 let id = words.next().and_then(ReplicationId::parse);
-                let offset = words.next().and_then(|word| std::str::from_utf8(word).ok()?.parse().ok());
+                // Redis's are signed, so the stream behind it never leaves 64 bits.
+                let offset = words.next().and_then(parse_i64).and_then(|offset| u64::try_from(offset).ok());
                 let (Some(id), Some(offset)) = (id, offset) else {
                     self.log(WARNING, "Master replied with wrong +FULLRESYNC syntax.");
                     return Err(Gone::Told);

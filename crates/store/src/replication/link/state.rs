@@ -88,8 +88,8 @@ pub(super) enum Phase {
 pub(crate) enum HandOver {
     #[default]
     None,
-    /// The replica is to be asked.
-    Wanted,
+    /// The replica is to be asked: it has everything up to this offset, if it has to have everything.
+    Wanted(Option<u64>),
     Refused,
     Done,
 }

@@ -27,7 +27,7 @@ use super::state::Link;
 use super::transactions::run_for_master;
 use super::{Border, Gone, WARNING};
 use crate::Inner;
-use crate::catalogue::{CommandSpec, Detached, Handler, Numbered};
+use crate::catalogue::{CommandSpec, Detached, Flags, Handler, Numbered};
 use crate::record::annotation;
 use crate::refused::{DB_RANGE, unknown_command};
 use crate::replay::lanes::Lanes;
@@ -80,6 +80,8 @@ pub(super) struct Stream<'l> {
     errors_logged: u64,
     /// The commands since the last part that was settled, for INFO.
     counts: Counts,
+    /// The master's address, for MONITOR.
+    peer: String,
 }
 
 /// The maximum number of settled parts whose units are remembered.
@@ -115,6 +117,7 @@ impl<'l> Stream<'l> {
             durable: None,
             errors_logged: 0,
             counts: Counts::new(inner.rows),
+            peer: link.connection().map(|connection| connection.peer).unwrap_or_default(),
         }
     }
 
@@ -218,7 +221,7 @@ impl<'l> Stream<'l> {
         match words {
             [name, text] if name.eq_ignore_ascii_case(b"ping") => {
                 self.count(words);
-                return self.own(text).map(|()| Wanted::Nothing);
+                return self.ping(words, text).map(|()| Wanted::Nothing);
             }
             [name, word, _] if name.eq_ignore_ascii_case(b"replconf") => {
                 self.count(words);
@@ -229,11 +232,14 @@ impl<'l> Stream<'l> {
                 if self.multi.is_none() {
                     self.multi = Some((std::mem::take(&mut self.spare), self.db));
                 }
+                self.show(words);
                 return Ok(Wanted::Nothing);
             }
             [name] if name.eq_ignore_ascii_case(b"exec") => {
                 self.count(words);
-                return self.exec().map(|()| Wanted::Nothing);
+                self.exec()?;
+                self.show(words);
+                return Ok(Wanted::Nothing);
             }
             [name] if name.eq_ignore_ascii_case(b"discard") => {
                 if let Some((queue, db)) = self.multi.take() {
@@ -260,9 +266,20 @@ impl<'l> Stream<'l> {
         }
     }
 
-    /// Begins an effect that only this store knows; other texts are those of a PING.
-    fn own(&mut self, text: &[u8]) -> Result<(), Gone> {
+    /// Shows a command that the link itself obeys to clients that watch all commands.
+    #[inline]
+    fn show(&self, words: &[&[u8]]) {
+        if self.inner.scripts.watches.shows()
+            && let Ok(row) = self.inner.rows.resolve_numbered(words)
+        {
+            self.inner.scripts.show(row.number, words, self.db, &self.peer);
+        }
+    }
+
+    /// Begins an effect that only this store knows, which is shown in place of the PING; other texts are those of a PING.
+    fn ping(&mut self, words: &[&[u8]], text: &[u8]) -> Result<(), Gone> {
         if !text.starts_with(b"#SG") {
+            self.show(words);
             return Ok(());
         }
         let mut reader = annotation::Reader::default();
@@ -296,12 +313,39 @@ impl<'l> Stream<'l> {
                 queue.push(row, words, 0);
                 Ok(())
             }
-            None => self.begin(row.spec, words),
+            None => self.begin(row, words),
         }
     }
 
     #[inline]
-    fn begin(&mut self, spec: &'static CommandSpec, words: &[&[u8]]) -> Result<(), Gone> {
+    fn begin(&mut self, row: Numbered, words: &[&[u8]]) -> Result<(), Gone> {
+        if self.inner.scripts.watches.shows() {
+            self.run_and_show(row, words)
+        } else {
+            self.begin_unseen(row.spec, words)
+        }
+    }
+
+    /// Runs a command, and shows it to clients that watch all commands. As in Redis, one that runs others is shown before
+    /// them, and any other when it has run.
+    #[cold]
+    fn run_and_show(&mut self, row: Numbered, words: &[&[u8]]) -> Result<(), Gone> {
+        let is_before = row.spec.flags.has(Flags::SKIP_MONITOR);
+        if is_before {
+            self.inner.scripts.show(row.number, words, self.db, &self.peer);
+        }
+        match row.spec.handler {
+            Handler::Connection(_) | Handler::Container => self.begin_unseen(row.spec, words)?,
+            _ => self.run_here(row.spec, words)?,
+        }
+        if !is_before {
+            self.inner.scripts.show(row.number, words, self.db, &self.peer);
+        }
+        Ok(())
+    }
+
+    #[inline]
+    fn begin_unseen(&mut self, spec: &'static CommandSpec, words: &[&[u8]]) -> Result<(), Gone> {
         match spec.handler {
             Handler::Connection(Detached::Selects) => self.select(words),
             // It concerns a client.
@@ -354,10 +398,10 @@ impl<'l> Stream<'l> {
         let effects = commands.iter().filter(|(row, _)| !row.spec.selects()).count();
         if effects > 1 {
             self.lanes.settle(&mut self.runner).map_err(|_| Gone::Broken)?;
-            self.db = run_for_master(self.inner, &commands, db, &mut self.runner);
+            self.db = run_for_master(self.inner, &commands, db, &mut self.runner, &self.peer);
         } else {
             for (row, words) in &commands {
-                self.begin(row.spec, words)?;
+                self.begin(*row, words)?;
             }
         }
         drop(commands);

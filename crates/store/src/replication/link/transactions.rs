@@ -8,7 +8,7 @@ use smallvec::SmallVec;
 
 use crate::Inner;
 use crate::behalf::Behalf;
-use crate::catalogue::{CommandSpec, Guard, Numbered};
+use crate::catalogue::{CommandSpec, Flags, Guard, Numbered};
 use crate::memory::Account;
 use crate::refused::DB_RANGE;
 use crate::replay::runner::Runner;
@@ -20,35 +20,57 @@ use crate::watching::Watching;
 const REFUSED_PAUSE: Duration = Duration::from_millis(1);
 
 /// Runs a transaction that begins with this database selected, and returns the one that it leaves selected. Waits for its
-/// keys.
+/// keys. `peer` is the master's address, for MONITOR.
 pub(crate) fn run_for_master(
     inner: &Arc<Inner>,
     commands: &[(Numbered, SmallVec<[&[u8]; 16]>)],
     db: u32,
     runner: &mut Runner,
+    peer: &str,
 ) -> u32 {
     let account = Account::new(&inner.memory);
     loop {
-        let mut multi = Multi::default();
-        commands.iter().for_each(|(row, words)| multi.push(&account, *row, words, None));
-        let mut exec = Exec::new(inner.clone(), multi, db);
-        let mut master = Master { inner, db, runner, watching: None };
-        let mut output = Vec::new();
-        block_on(|context| exec.poll(context.waker(), &mut master, &mut output));
-        // Without a reply it was refused, and has done nothing.
-        if exec.reply_start().is_some() {
+        let mut master = Master { inner, db, behalf: Behalf::MASTER, runner, watching: None, peer };
+        if attempt(inner, &account, commands, &mut master).is_ok() {
             return master.db;
         }
         std::thread::sleep(REFUSED_PAUSE);
     }
 }
 
+/// Runs a transaction. The error is the reply of one that was refused, and has done nothing.
+fn attempt(
+    inner: &Arc<Inner>,
+    account: &Arc<Account>,
+    commands: &[(Numbered, SmallVec<[&[u8]; 16]>)],
+    master: &mut Master<'_>,
+) -> Result<(), Vec<u8>> {
+    let mut multi = Multi::default();
+    commands.iter().for_each(|(row, words)| multi.push(account, *row, words, None));
+    let mut exec = Exec::new(inner.clone(), multi, master.db);
+    let mut output = Vec::new();
+    block_on(|context| exec.poll(context.waker(), master, &mut output));
+    if exec.reply_start().is_some() { Ok(()) } else { Err(output) }
+}
+
 /// The master in place of a client.
 struct Master<'m> {
     inner: &'m Inner,
     db: u32,
+    behalf: Behalf,
     runner: &'m mut Runner,
     watching: Option<Box<Watching>>,
+    peer: &'m str,
+}
+
+impl Master<'_> {
+    /// Shows a command to clients that watch all commands, if it is one that is shown before it runs, or after.
+    fn show<'w>(&self, row: u16, is_before: bool, words: impl FnOnce() -> Vec<&'w [u8]>) {
+        let is_known = self.has_monitors() && usize::from(row) < self.inner.rows.count();
+        if is_known && self.inner.rows.spec(row).flags.has(Flags::SKIP_MONITOR) == is_before {
+            self.inner.scripts.show(row, &words(), self.db, self.peer);
+        }
+    }
 }
 
 impl Connection for Master<'_> {
@@ -61,7 +83,7 @@ impl Connection for Master<'_> {
     }
 
     fn behalf(&self) -> Behalf {
-        Behalf::MASTER
+        self.behalf
     }
 
     fn is_mute(&self) -> bool {
@@ -97,7 +119,7 @@ impl Connection for Master<'_> {
     fn drain_messages(&mut self, _: &mut Vec<u8>) {}
 
     fn has_monitors(&self) -> bool {
-        false
+        self.inner.scripts.watches.shows()
     }
 
     fn is_timed(&self, _: &CommandSpec, _: usize) -> bool {
@@ -124,9 +146,13 @@ impl Connection for Master<'_> {
         false
     }
 
-    fn show_before<'w>(&self, _: u16, _: impl FnOnce() -> Vec<&'w [u8]>) {}
+    fn show_before<'w>(&self, row: u16, words: impl FnOnce() -> Vec<&'w [u8]>) {
+        self.show(row, true, words);
+    }
 
-    fn show_after<'w>(&self, _: u16, _: impl FnOnce() -> Vec<&'w [u8]>) {}
+    fn show_after<'w>(&self, row: u16, words: impl FnOnce() -> Vec<&'w [u8]>) {
+        self.show(row, false, words);
+    }
 
     fn judge<'w>(&self, _: u16, _: Duration, _: impl FnOnce() -> Vec<&'w [u8]>) {}
 
@@ -137,5 +163,53 @@ impl Connection for Master<'_> {
             let name = if usize::from(row) < rows.count() { rows.spec(row).name } else { "an effect of another store" };
             self.runner.add_error(name, reply);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::replay::runner::Source;
+    use crate::{Store, StoreOptions};
+
+    /// A transaction of a client whose checks came before the store was made a replica does nothing behind that, in whatever
+    /// way it runs: under a few locks, with holds, or alone.
+    #[test]
+    fn a_transaction_that_comes_late_is_refused() {
+        let store = Store::new(StoreOptions::default());
+        let inner = &store.0;
+        let account = Account::new(&inner.memory);
+        let run = |behalf: Behalf, lines: &[&str]| {
+            let mut runner = Runner::new(inner.clone(), Source::Master);
+            let commands: Vec<(Numbered, SmallVec<[&[u8]; 16]>)> = lines
+                .iter()
+                .map(|line| {
+                    let words: SmallVec<[&[u8]; 16]> = line.split(' ').map(str::as_bytes).collect();
+                    (inner.rows.resolve_numbered(&words).expect("a command"), words)
+                })
+                .collect();
+            let mut master = Master { inner, db: 0, behalf, runner: &mut runner, watching: None, peer: "" };
+            attempt(inner, &account, &commands, &mut master)
+        };
+        let transactions = [
+            &["GET k", "SET k v"][..],
+            &["SET k v", "SORT k BY x* STORE l"],
+            &["SET k v", "FLUSHALL", "SET k v"],
+            &["KEYS *", "SET k v"],
+        ];
+        inner.loading.set_replica(true, false);
+        for lines in transactions {
+            let told = run(Behalf::CLIENT, lines).expect_err("it is refused");
+            let text = "-EXECABORT Transaction discarded because of: READONLY You can't write against a read only replica.\r\n";
+            assert_eq!(String::from_utf8_lossy(&told), text, "{lines:?}");
+            assert_eq!(store.keys(), 0);
+        }
+        assert!(run(Behalf::CLIENT, &["GET k", "EXISTS k"]).is_ok());
+        for lines in transactions {
+            assert!(run(Behalf::MASTER, lines).is_ok(), "{lines:?}");
+        }
+        assert_eq!(store.keys(), 1);
+        inner.loading.set_replica(false, false);
+        assert!(run(Behalf::CLIENT, transactions[0]).is_ok());
     }
 }

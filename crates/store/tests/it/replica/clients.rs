@@ -37,6 +37,17 @@ const TO_A_STALE_ONE: &[&str] = &[
     "OBJECT ENCODING a\r\nMEMORY USAGE a\r\nSCAN 0\r\nRANDOMKEY\r\nXREAD BLOCK 1 STREAMS s $\r\nBLPOP a 1\r\nCOMMAND COUNT x\r\n",
 ];
 
+/// What clients that understand redirections send to a replica, each in a connection of its own.
+const TO_REDIRECT: &[&str] = &[
+    "CLIENT CAPA\r\nCLIENT CAPA nosuch\r\nGET a\r\nCLIENT CAPA nosuch Redirect\r\nGET a\r\nSET a b\r\nREADONLY\r\nGET a\r\nSET a b\r\nREADWRITE\r\nGET a\r\n",
+    "CLIENT CAPA redirect\r\nDBSIZE\r\nKEYS *\r\nSCAN 0\r\nRANDOMKEY\r\nOBJECT ENCODING a\r\nMEMORY USAGE a\r\nXREAD COUNT 1 STREAMS s 0\r\nBLPOP l 1\r\nSORT a\r\nPFCOUNT p\r\n",
+    "CLIENT CAPA redirect\r\nPING\r\nECHO x\r\nSELECT 1\r\nSELECT 0\r\nWATCH a\r\nUNWATCH\r\nPUBLISH c d\r\nFUNCTION LIST\r\nFUNCTION FLUSH\r\nSCRIPT EXISTS a\r\nFLUSHALL\r\nSWAPDB 0 1\r\nGET\r\nSET a\r\n",
+    "CLIENT CAPA redirect\r\nMULTI\r\nGET a\r\nPING\r\nEXEC\r\nMULTI\r\nPING\r\nEXEC\r\nREADONLY\r\nMULTI\r\nGET a\r\nEXEC\r\nMULTI\r\nGET a\r\nSET a b\r\nEXEC\r\nMULTI\r\nREADWRITE\r\nGET a\r\nEXEC\r\nGET a\r\n",
+    "CLIENT CAPA redirect\r\nEVAL 'return 1' 0\r\nEVAL 'return redis.call(\"GET\", KEYS[1])' 1 a\r\nEVAL_RO 'return redis.call(\"GET\", KEYS[1])' 1 a\r\nREADONLY\r\nEVAL_RO 'return redis.call(\"GET\", KEYS[1])' 1 a\r\n",
+    "CLIENT CAPA redirect\r\nREADONLY\r\nRESET\r\nGET a\r\nSUBSCRIBE c\r\nPING\r\nUNSUBSCRIBE c\r\nGET a\r\n",
+    "CONFIG GET primaryauth\r\nCONFIG GET primarya*\r\nCONFIG GET *ryuser\r\nCONFIG SET primaryuser u\r\nCONFIG GET masteruser\r\nCONFIG SET masteruser v\r\nCONFIG GET PrimaryUser\r\nCONFIG SET primaryuser ''\r\n",
+];
+
 /// Sends the same to two servers, and returns the differences of what they reply.
 fn differences(addresses: &[String; 2], requests: &[&str]) -> String {
     let mut differences = String::new();
@@ -180,6 +191,64 @@ fn transactions_of_the_master_are_seen_whole() {
     });
 }
 
+/// MONITOR shows what comes from the master as a replica of Redis does: its address, the database, each command when it has run.
+#[test]
+fn monitor_shows_the_commands_of_the_master() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let path = directory.path().to_str().expect("text");
+    let ping = ["--repl-diskless-sync-delay", "0", "--repl-ping-replica-period", "1"];
+    let master = RedisServer::start(&[&ping[..], &["--dir", path]].concat());
+    let theirs = RedisServer::start(&["--dir", path]);
+    let ours = Replica::start();
+    let mut client = Client::connect(&master.address());
+    ask(&mut Client::connect(&theirs.address()), &format!("REPLICAOF 127.0.0.1 {}", master.port));
+    ours.follow(master.port);
+    let addresses = [theirs.address(), ours.running.address()];
+    for address in &addresses {
+        wait_in_step(&mut client, &mut Client::connect(address));
+    }
+    let mut monitors = addresses.each_ref().map(|address| Client::connect(address));
+    for monitor in &mut monitors {
+        assert_eq!(ask(monitor, "MONITOR"), "+OK\r\n");
+    }
+    for line in [
+        "SET a 1",
+        "SELECT 3",
+        "SET b 2 EX 1000",
+        "MULTI",
+        "SET x 1",
+        "SELECT 5",
+        "INCR y",
+        "EXEC",
+        "MULTI",
+        "SET only one",
+        "EXEC",
+        "SPOP none",
+        "PUBLISH ch \u{e9}\u{0}",
+        "FLUSHDB",
+        "SCRIPT FLUSH",
+    ] {
+        ask(&mut client, line);
+    }
+    client.ask(&["EVAL", "redis.call('SET', 'k', 'v') redis.call('incr', 'n')", "2", "k", "n"]);
+    ask(&mut client, "SET last 1");
+    let shown = monitors.map(|mut monitor| {
+        let (mut lines, mut pings) = (Vec::new(), 0);
+        while pings == 0 || !lines.last().is_some_and(|line: &String| line.contains("last")) {
+            let line = String::from_utf8_lossy(&monitor.read_reply()).into_owned();
+            let (_, line) = line.split_once(' ').expect("a time before it");
+            // The database is that of the moment.
+            match line.contains("\"ping\"") {
+                true => pings += usize::from(line.ends_with(&format!(" 127.0.0.1:{}] \"ping\"\r\n", master.port))),
+                false => lines.push(line.to_owned()),
+            }
+        }
+        lines
+    });
+    assert_eq!(shown[1], shown[0]);
+    assert_eq!(shown[0][1], format!("[0 127.0.0.1:{}] \"SET\" \"a\" \"1\"\r\n", master.port));
+}
+
 #[test]
 fn clients_are_told_of_what_the_master_changes() {
     let replica = Replica::start();
@@ -270,20 +339,167 @@ fn a_replica_that_may_be_written_to_and_one_that_is_full() {
     });
 }
 
+/// Clients that say that they understand it are told of the master, as by Valkey 8.1, and the parameters about it have Valkey's
+/// names, too.
+#[test]
+fn clients_are_redirected_to_the_master_as_by_valkey() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let path = directory.path().to_str().expect("text");
+    let master = RedisServer::start_valkey("8.1", &["--repl-diskless-sync-delay", "0", "--dir", path]);
+    let theirs = RedisServer::start_valkey("8.1", &["--dir", path]);
+    let ours = Replica::start();
+    let mut client = Client::connect(&master.address());
+    ask(&mut client, "SET a 1");
+    let addresses = [theirs.address(), ours.running.address()];
+    // Their clients are told of it once they have a master.
+    let mut clients = addresses.each_ref().map(|address| Client::connect(address));
+    for client in &mut clients {
+        assert_eq!(ask(client, "CLIENT CAPA redirect"), "+OK\r\n");
+        for (line, reply) in
+            [("MULTI", "+OK\r\n"), ("GET a", "+QUEUED\r\n"), ("SET a b", "+QUEUED\r\n"), ("READONLY", "+QUEUED\r\n")]
+        {
+            assert_eq!(ask(client, line), reply);
+        }
+    }
+    for address in &addresses {
+        let mut replica = Client::connect(address);
+        ask(&mut replica, &format!("REPLICAOF 127.0.0.1 {}", master.port));
+        wait_in_step(&mut client, &mut replica);
+    }
+    let told = clients.each_mut().map(|client| ["EXEC", "EXEC", "GET a", "PING"].map(|line| ask(client, line)));
+    assert_eq!(told[1], told[0]);
+    assert_eq!(told[1][0], format!("-REDIRECT 127.0.0.1:{}\r\n", master.port));
+    assert_eq!(differences(&addresses, TO_REDIRECT), "");
+    // A replica that may be written to sends them away, too.
+    for client in &mut clients {
+        assert_eq!(ask(client, "CONFIG SET replica-read-only no"), "+OK\r\n");
+        assert!(ask(client, "SET a b").starts_with("-REDIRECT "));
+    }
+    let mut plain = ours.connect();
+    assert_eq!(ask(&mut plain, "GET a"), "$1\r\n1\r\n");
+    assert_eq!(ask(&mut plain, "REPLICAOF NO ONE"), "+OK\r\n");
+    assert_eq!(ask(&mut clients[1], "SET a b"), "+OK\r\n");
+}
+
+/// A replica removes what its own clients let expire, as Redis does, and nothing else.
+#[test]
+fn keys_that_clients_of_a_replica_let_expire_are_removed_by_it() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let path = directory.path().to_str().expect("text");
+    let master = RedisServer::start(&["--repl-diskless-sync-delay", "0", "--dir", path]);
+    let theirs = RedisServer::start(&["--dir", path, "--replica-read-only", "no"]);
+    let ours = Replica::with(ServerOptions { replica_read_only: false, ..ServerOptions::default() });
+    let mut of_master = Client::connect(&master.address());
+    ask(&mut of_master, "MSET m v n v");
+    ask(&mut Client::connect(&theirs.address()), &format!("REPLICAOF 127.0.0.1 {}", master.port));
+    ours.follow(master.port);
+    let mut clients = [Client::connect(&theirs.address()), ours.connect()];
+    for client in &mut clients {
+        wait_in_step(&mut of_master, client);
+        assert_eq!(ask(client, "CONFIG SET notify-keyspace-events Ex"), "+OK\r\n");
+    }
+    let mut listeners = [Client::connect(&theirs.address()), ours.connect()];
+    for listener in &mut listeners {
+        ask(listener, "SUBSCRIBE __keyevent@0__:expired");
+    }
+    let told = clients.each_mut().map(|client| {
+        for line in [
+            "SET a v PX 50",
+            "SET b v",
+            "PEXPIRE b 50",
+            "SET c v PX 100000",
+            "SET d v PX 60",
+            "RENAME d e",
+            "SET f v PX 50",
+            "PERSIST f",
+            "SET g v PX 30",
+            "SET g w",
+            "MULTI",
+            "SET h v",
+            "PEXPIRE h 20",
+            "EXEC",
+            "RPUSH l v",
+            "SELECT 1",
+            "SET a v PX 50",
+            "SELECT 0",
+            "PEXPIRE m 50",
+        ] {
+            let reply = ask(client, line);
+            assert!(!reply.starts_with('-'), "{line}: {reply}");
+        }
+        client.ask(&["EVAL", "redis.call('SET', KEYS[1], 'v', 'PX', 20)", "1", "s"]);
+        // What is left: c, f, g, l and n; of the other database nothing.
+        wait_for("keys to be removed", || {
+            let is_left = ask(client, "DBSIZE") == ":5\r\n" && info(client, "keyspace", "db1").is_none();
+            let tracked = info(client, "stats", "slave_expires_tracked_keys");
+            (is_left && tracked.as_deref() == Some("1")).then_some(())
+        });
+        let of_keys = ["TTL m", "TTL c", "TTL f", "EXISTS a b e h s m", "TYPE l"].map(|line| ask(client, line));
+        let expired = info(client, "stats", "expired_keys");
+        assert_eq!(ask(client, "FLUSHALL"), "+OK\r\n");
+        (of_keys, expired, info(client, "stats", "slave_expires_tracked_keys"))
+    });
+    assert_eq!(told[1], told[0]);
+    let names = listeners.map(|mut listener| {
+        let mut names: Vec<String> =
+            (0..6).map(|_| String::from_utf8_lossy(&listener.read_reply()).into_owned()).collect();
+        names.sort();
+        names
+    });
+    assert_eq!(names[1], names[0]);
+
+    // The keys of the master stay, hidden, until it says otherwise.
+    let (_listener, mut peer) = stream(&ours);
+    let mut client = ours.connect();
+    ask(&mut client, "SELECT 1");
+    let before = ask(&mut client, "DBSIZE");
+    peer.run(&["SET k v PX 1"]);
+    assert_eq!(ask(&mut client, "SET own v PX 1"), "+OK\r\n");
+    wait_for("the own key to be removed", || {
+        (info(&mut client, "stats", "slave_expires_tracked_keys").as_deref() == Some("0")).then_some(())
+    });
+    assert_eq!(ask(&mut client, "GET k"), "$-1\r\n");
+    assert_ne!(ask(&mut client, "DBSIZE"), before);
+}
+
+/// Within a transaction the store becomes a master behind it: what the transaction does belongs to the history before that.
+#[test]
+fn a_transaction_that_ends_the_link_is_of_the_old_history() {
+    let replica = Replica::start();
+    let mut client = replica.connect();
+    assert_eq!(ask(&mut client, "REPLICAOF 127.0.0.1 1"), "+OK\r\n");
+    for line in ["MULTI", "REPLICAOF NO ONE", "ROLE"] {
+        ask(&mut client, line);
+    }
+    client.ask(&["EVAL", "return redis.call('SET', 'k', 'v')", "0"]);
+    let told = ask(&mut client, "EXEC");
+    assert!(told.starts_with("*3\r\n+OK\r\n*3\r\n$6\r\nmaster\r\n"), "{told}");
+    assert!(told.contains("-READONLY "), "{told}");
+    wait_for("the store to be a master", || (ask(&mut client, "SET k v") == "+OK\r\n").then_some(()));
+    assert_eq!(info(&mut client, "replication", "role").as_deref(), Some("master"));
+}
+
 #[test]
 fn clients_that_wait_for_what_a_replica_cannot_give_are_told() {
     let replica = Replica::start();
-    let (mut blocked, mut admin) = (replica.connect(), replica.connect());
-    blocked.command(&["BLPOP", "l", "0"]);
-    wait_for("a blocked client", || {
-        (info(&mut admin, "clients", "blocked_clients").as_deref() == Some("1")).then_some(())
+    let mut admin = replica.connect();
+    let mut blocked = ["BLPOP l 0", "XREAD BLOCK 0 STREAMS s $", "WAIT 1 0"].map(|line| {
+        let mut client = replica.connect();
+        client.send([encode(&line.split(' ').collect::<Vec<_>>()), encode(&["SET", "after", "1"])].concat());
+        client
+    });
+    wait_for("blocked clients", || {
+        (info(&mut admin, "clients", "blocked_clients").as_deref() == Some("3")).then_some(())
     });
     let (listener, mut peer) = stream(&replica);
-    let reply = String::from_utf8_lossy(&blocked.read_reply()).into_owned();
-    assert_eq!(
-        reply,
-        "-UNBLOCKED force unblocked from blocking operation, instance state changed (master -> replica?)\r\n"
-    );
+    // They are told, and disconnected: what they have sent behind it is not run.
+    for client in &mut blocked {
+        let told = String::from_utf8_lossy(&client.read_to_end()).into_owned();
+        assert_eq!(
+            told,
+            "-UNBLOCKED force unblock from blocking operation, instance state changed (master -> replica?)\r\n"
+        );
+    }
     // Another order ends this link at once.
     peer.run(&["SET k v"]);
     ask(&mut admin, "REPLICAOF 127.0.0.1 1");

@@ -195,6 +195,17 @@ fn nonsense_before_the_data_set_changes_nothing() {
                 b"+OK\r\n",
                 b"+OK\r\n",
                 b"+OK\r\n",
+                format!("+FULLRESYNC {ID} {}\r\n", u64::MAX).leak().as_bytes(),
+            ],
+            "Master replied with wrong +FULLRESYNC",
+        ),
+        (
+            &[
+                b"+PONG\r\n",
+                b"+OK\r\n",
+                b"+OK\r\n",
+                b"+OK\r\n",
+                b"+OK\r\n",
                 format!("+FULLRESYNC {ID} 1\r\n-ERR x\r\n").leak().as_bytes(),
             ],
             "MASTER aborted replication with an error: ERR x",
