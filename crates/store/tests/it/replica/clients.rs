@@ -33,7 +33,7 @@ const TO_A_STALE_ONE: &[&str] = &[
     "EVAL \"#!lua flags=allow-stale\\nreturn redis.call('ECHO', 'x')\" 0\r\nEVAL \"#!lua flags=allow-stale\\nreturn redis.call('GET', 'x')\" 0\r\n",
     "EVAL 'return redis.call(\"SET\", KEYS[1], 1)' 1 a\r\nEVAL \"#!lua flags=no-writes\\nreturn 1\" 0\r\nSCRIPT LOAD 'return 1'\r\n",
     "SUBSCRIBE a\r\nPING\r\nUNSUBSCRIBE\r\n",
-    "PUBLISH a b\r\nPUBSUB NUMPAT\r\nWATCH a\r\nUNWATCH\r\nCLIENT GETNAME\r\nSLOWLOG LEN\r\nLASTSAVE\r\nFUNCTION LIST\r\nHELLO 9\r\n",
+    "PUBLISH a b\r\nPUBSUB NUMPAT\r\nWATCH a\r\nUNWATCH\r\nCLIENT GETNAME\r\nSLOWLOG LEN x\r\nSLOWLOG RESET\r\nLASTSAVE x\r\nFUNCTION LIST\r\nHELLO 9\r\n",
     "OBJECT ENCODING a\r\nMEMORY USAGE a\r\nSCAN 0\r\nRANDOMKEY\r\nXREAD BLOCK 1 STREAMS s $\r\nBLPOP a 1\r\nCOMMAND COUNT x\r\n",
 ];
 
