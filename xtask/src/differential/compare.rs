@@ -247,7 +247,7 @@ const BY_DESIGN: &[(&str, &str)] = &[
     (
         "REPLICAOF within EXEC",
         "takes effect behind the transaction, which belongs to one history as a whole: behind `REPLICAOF NO ONE` ROLE says \
-         `master`, but scripts in it may not write yet, and INFO still says `slave`; behind `REPLICAOF host port` a \
+         `master`, but scripts in it can still be refused writes, and INFO can still say `slave`; behind `REPLICAOF host port` a \
          transaction that has written goes on writing",
     ),
     (
