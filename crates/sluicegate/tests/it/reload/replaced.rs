@@ -141,7 +141,8 @@ fn every_change_is_counted() {
         let key = format!("key:{number}");
         assert_eq!(place.ask(&["SET", &key, "x"]), "+OK\r\n");
     }
-    let replica = RedisServer::start(&["--replicaof", "127.0.0.1", &place.store.to_string()]);
+    let dir = place.directory.path().to_str().expect("UTF-8");
+    let replica = RedisServer::start(&["--replicaof", "127.0.0.1", &place.store.to_string(), "--dir", dir]);
     let mut of_replica = Client::connect(&replica.address());
     wait_for("the replica", || of_replica.ask(&["GET", "key:199"]).contains('x').then_some(()));
     let seen = Seen::default();
