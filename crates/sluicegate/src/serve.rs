@@ -126,7 +126,8 @@ fn start(
     .map_err(|errors| texts(&errors))?;
     if let Some(predecessor) = &predecessor {
         // What takes long comes first, so that what is restored from files is of this moment.
-        predecessor.follow(&stores, report).map_err(|error| vec![error])?;
+        let followed = predecessor.follow(&stores, report).and_then(|()| predecessor.save_state());
+        followed.map_err(|error| vec![error])?;
     }
     let mut restored = runtime_state::restore(&running);
     // The others get theirs once they are loaded.

@@ -161,6 +161,11 @@ fn beside(path: &Path, what: &str) -> PathBuf {
     name.into()
 }
 
+/// Writes the state file once, for a process that is about to replace this one. Blocks.
+pub fn write_once(current: &Arc<Current>) {
+    Keeper::new(current.clone()).write_now();
+}
+
 /// Writes the state file of a process.
 pub(crate) struct Keeper {
     current: Arc<Current>,

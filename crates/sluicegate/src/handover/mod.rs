@@ -84,6 +84,8 @@ enum Kind {
     Alive = 13,
     /// From it: it follows all stores, and the old process has to leave them. The answer has their positions.
     Leave = 14,
+    /// From it: it is about to read the state file, which is written before the answer, `Done`.
+    State = 16,
     /// From it: it has taken the stores over. It waits for `Done` before it serves.
     Taken = 15,
 }
@@ -91,12 +93,12 @@ enum Kind {
 impl Kind {
     fn of(byte: u8) -> io::Result<Kind> {
         use Kind::{
-            Alive, Ask, Connect, Done, Follow, Leave, Listeners, NoSocket, Offer, Refused, Say, Socket, Stores, Taken,
-            Want,
+            Alive, Ask, Connect, Done, Follow, Leave, Listeners, NoSocket, Offer, Refused, Say, Socket, State, Stores,
+            Taken, Want,
         };
         let kinds = [
             Offer, Want, Socket, NoSocket, Say, Done, Refused, Ask, Stores, Follow, Connect, Listeners, Alive, Leave,
-            Taken,
+            Taken, State,
         ];
         let kind = kinds.into_iter().find(|kind| *kind as u8 == byte);
         kind.ok_or_else(|| io::Error::new(io::ErrorKind::InvalidData, "no message of a reload"))
@@ -165,7 +167,7 @@ mod tests {
 
     #[test]
     fn what_is_no_message_is_an_error() {
-        for head in [[16, 0, 0, 0, 0], [1, 255, 255, 255, 255], [1, 9, 0, 0, 0]] {
+        for head in [[17, 0, 0, 0, 0], [1, 255, 255, 255, 255], [1, 9, 0, 0, 0]] {
             let (mut one, mut other) = UnixStream::pair().unwrap();
             one.write_all(&head).unwrap();
             drop(one);

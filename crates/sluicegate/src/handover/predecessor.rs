@@ -127,6 +127,18 @@ impl Predecessor {
         format!("process {} does not answer ({error})", self.pid)
     }
 
+    /// Lets the old process write its state file.
+    pub fn save_state(&self) -> Result<(), String> {
+        let answer = self.peer.with(|stream| {
+            send(stream, Kind::State, b"", None)?;
+            receive(stream)
+        });
+        match answer.map_err(|error| self.gone(&error))? {
+            (Kind::Done, ..) => Ok(()),
+            _ => Err(format!("process {} answers nonsense", self.pid)),
+        }
+    }
+
     /// Returns duplicates of its listening sockets.
     pub fn sockets(&self) -> Result<Vec<OwnedFd>, String> {
         let talk = |stream: &mut UnixStream| {

@@ -12,6 +12,7 @@ use std::os::unix::net::UnixStream;
 use std::sync::{Arc, mpsc};
 use std::time::{Duration, Instant};
 
+use sluicegate_proxy::runtime_state;
 use sluicegate_store::server::{Leave, Server};
 
 use super::lender::Lender;
@@ -49,6 +50,10 @@ impl Living {
                     for socket in self.listening()? {
                         send(&mut stream, Kind::Socket, b"", Some(&socket))?;
                     }
+                    send(&mut stream, Kind::Done, b"", None)?;
+                }
+                Kind::State => {
+                    runtime_state::write_once(&self.current);
                     send(&mut stream, Kind::Done, b"", None)?;
                 }
                 Kind::Leave => {

@@ -233,6 +233,25 @@ fn rules_of_the_old_process_ask_the_new_one() {
     assert_eq!((old.wait(), place.get()), (0, Some(14)));
 }
 
+/// What stick tables have counted up to that moment goes over by the state file, however rarely that is written.
+#[test]
+fn tables_go_over_by_the_state_file() {
+    let place = Place::new("");
+    let text = format!(
+        "global\n nbthread 2\n runtime-state-file @DIR@/state interval 1h\n{DEFAULTS}frontend web\n bind 127.0.0.1:{}\n \
+         stick-table type integer size 10 expire 1h store http_req_cnt\n http-request track-sc0 int(1)\n http-request \
+         return status 200 hdr n %[sc0_http_req_cnt]\n",
+        place.web
+    );
+    write(place.directory.path(), &text);
+    let old = place.start(&place.program("one"), &[]);
+    for count in 1..=5 {
+        assert_eq!(wait_for("a response", || place.get()), count);
+    }
+    let new = place.replace(old, "two", "-sf");
+    assert_eq!(place.get(), Some(6), "{}", new.output());
+}
+
 /// If the new process ends before it serves, the old one goes on, with its files.
 #[test]
 fn a_new_process_that_fails_changes_nothing() {
