@@ -19,6 +19,10 @@ pub(crate) struct Load {
     /// The duration of sending requests; `None`: until their number is reached.
     pub(crate) duration_ns: Option<u64>,
     pub(crate) requests: Option<u64>,
+    /// The number of requests of each connection; `requests` is then that of all of them.
+    pub(crate) requests_each: Option<u64>,
+    /// Whether requests in flight at the end of the duration are cut off, and not waited for.
+    pub(crate) cuts_off: bool,
     /// The duration of sending requests before the measured part.
     pub(crate) warmup_ns: u64,
     /// The scheduled requests per second, of all threads together; `None`: a closed loop.
@@ -28,6 +32,8 @@ pub(crate) struct Load {
     pub(crate) pipeline: usize,
     pub(crate) timeout_ns: u64,
     pub(crate) connect_timeout_ns: u64,
+    /// The time within which the kernel has to accept a request whole.
+    pub(crate) write_timeout_ns: u64,
     /// A request that is sent later than this after its scheduled time counts as late.
     pub(crate) late_ns: u64,
     /// Whether a connection carries more than one request.
@@ -39,6 +45,8 @@ pub(crate) struct Load {
     /// A process whose CPU time is reported, too.
     pub(crate) pid: Option<u32>,
     pub(crate) json: Json,
+    /// Printed when the run begins, from which on signals end it with a report.
+    pub(crate) banner: String,
 }
 
 /// The interval by which a closed loop's latencies are corrected.

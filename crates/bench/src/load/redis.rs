@@ -240,7 +240,7 @@ impl Protocol for Redis {
         self.plan.preamble_replies
     }
 
-    fn write(&mut self, _: &mut RedisSession, out: &mut Vec<u8>) -> Written {
+    fn write(&mut self, _: &mut RedisSession, _: usize, out: &mut Vec<u8>) -> Written {
         let number = self.plan.cycle[self.next];
         self.next += 1;
         if self.next == self.plan.cycle.len() {
@@ -306,7 +306,7 @@ mod tests {
         let (mut session, mut out) = (RedisSession::default(), Vec::new());
         redis.start(&mut session, &mut out);
         for _ in 0..count {
-            redis.write(&mut session, &mut out);
+            redis.write(&mut session, 0, &mut out);
         }
         Ok(String::from_utf8_lossy(&out).replace("\r\n", " "))
     }

@@ -201,6 +201,7 @@ fn watch(
             true => Some((signal(SignalKind::interrupt()).map_err(failed)?, signal(SignalKind::terminate()).map_err(failed)?)),
             false => None,
         };
+        print(console, &load.banner).map_err(|error| failed(std::io::Error::other(error)))?;
         let mut look = tokio::time::interval(LOOK);
         look.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Skip);
         let own = std::process::id();

@@ -142,6 +142,15 @@ impl Template {
         Template { parts }
     }
 
+    /// Returns the template of bytes without placeholders.
+    pub(crate) fn plain(bytes: &[u8]) -> Template {
+        let mut template = Template { parts: Vec::new() };
+        if !bytes.is_empty() {
+            template.append(bytes);
+        }
+        template
+    }
+
     /// Adds bytes as they are.
     pub(crate) fn append(&mut self, bytes: &[u8]) {
         match self.parts.last_mut() {

@@ -25,7 +25,7 @@ pub(super) use tls_help;
 
 /// The options, as given.
 #[derive(Default)]
-pub(super) struct TlsOptions {
+pub(in crate::load) struct TlsOptions {
     tls: bool,
     insecure: bool,
     authorities: Option<PathBuf>,

@@ -192,13 +192,23 @@ impl<P: Protocol> Reactor<'_, P> {
         let is_over = (unreached && attempts >= ATTEMPTS_UNREACHED)
             || (self.load.duration_ns.is_none() && attempts >= ATTEMPTS_COUNTED);
         if is_over || !self.is_sending {
-            connection.state = State::GivenUp;
-            self.given_up += 1;
-            return;
+            return self.give_up(id);
         }
         connection.state = State::Paused;
         let pause = PAUSE.0.saturating_mul(1 << (attempts - 1).min(10)).min(PAUSE.1);
         self.set_deadline(id, now.saturating_add(pause));
+    }
+
+    /// Makes no further attempt to connect. Requests that only this connection would send are never sent.
+    pub(super) fn give_up(&mut self, id: usize) {
+        let connection = &mut self.connections[id];
+        connection.state = State::GivenUp;
+        self.given_up += 1;
+        if self.load.requests_each.is_some() {
+            let left = std::mem::take(&mut connection.left);
+            self.budget = self.budget.saturating_sub(left);
+            self.abandoned += left;
+        }
     }
 
     pub(super) fn close(&mut self, id: usize) {
