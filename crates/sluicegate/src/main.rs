@@ -36,8 +36,8 @@ static ALLOCATOR: allocator::Allocator = allocator::Allocator;
 fn main() -> ExitCode {
     allocator::configure();
     let mut words = std::env::args_os();
-    // Called as `haproxy`, through a link or a copy, the program behaves as HAProxy, as `redis-server` like Redis, and as
-    // `gobench` like that.
+    // Called as `haproxy`, through a link or a copy, the program behaves as HAProxy, as `redis-server` like Redis, and under
+    // the name of a load tool like that tool.
     let name = words.next().map(PathBuf::from).and_then(|path| path.file_name().map(|name| name.to_owned()));
     match name {
         Some(name) if name == "haproxy" => haproxy::main(&name.to_string_lossy(), words),

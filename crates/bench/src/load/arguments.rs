@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use lexopt::prelude::{Long, Short, Value};
 
 use super::http::{HttpOptions, HttpPlan};
-use super::plan::{Correction, Json, Load, Plan, ProtocolPlan};
+use super::plan::{Correction, Json, Live, Load, Plan, ProtocolPlan};
 use super::redis::{Login, RedisPlan};
 use super::schedule::Arrivals;
 use super::target::{Family, Server, Url};
@@ -107,7 +107,7 @@ usage: sluicegate bench redis [OPTION]… [COMMAND…]
 
 Sends commands to one Redis, Valkey or Sluicegate store. Each COMMAND is one command with its arguments, in quotes:
 'SET __key__ __data__' 'GET __key__'. Each `__key__` is replaced by a key of its own, `__data__` by filler. Without a
-command: PING.
+command: PING. memtier_benchmark's command line (with --test-time, -p, --key-maximum …) runs as it stands.
 
 commands:
   -s, --server ADDRESS    HOST[:PORT], unix:/path or redis://[USER:PASSWORD@]HOST[:PORT][/DB] (127.0.0.1:6379);
@@ -372,7 +372,7 @@ fn redis(mut parser: lexopt::Parser) -> Result<Command, String> {
 }
 
 /// Parses an address, or a `redis://` or `rediss://` URL with its login.
-fn redis_server(address: &str, login: &mut Login) -> Result<Server, String> {
+pub(super) fn redis_server(address: &str, login: &mut Login) -> Result<Server, String> {
     let Some(rest) = address.strip_prefix("redis://").or_else(|| address.strip_prefix(TLS_SCHEME)) else {
         if address.contains("://") {
             return Err(format!("--server {address}: of URLs only redis:// and rediss:// are known"));
@@ -659,7 +659,7 @@ impl Common {
             threads: self.threads as usize,
             duration_ns,
             requests: self.requests,
-            requests_each: None,
+            requests_each: Vec::new(),
             cuts_off: false,
             warmup_ns: self.warmup_ns,
             rate: self.rate,
@@ -669,6 +669,9 @@ impl Common {
             connect_timeout_ns: self.connect_timeout_ns,
             write_timeout_ns: self.timeout_ns,
             late_ns: self.late_ns,
+            renew_after: None,
+            has_series: false,
+            nodes: Vec::new(),
             keep_alive: self.keep_alive,
             correct: self.correct,
             interval_ns: self.interval_ns,
@@ -676,6 +679,7 @@ impl Common {
             seed: self.seed,
             pid: self.pid,
             json: self.json,
+            live: Live::Lines,
             banner: String::new(),
         })
     }

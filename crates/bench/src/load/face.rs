@@ -1,29 +1,32 @@
 //! Faces: the command lines and reports of other load generators, over the engine of this one.
 //!
 //! Under the name of such a program only its command line is understood. Under this program's own name the words after
-//! `bench http` are those of a face if they contain an option that is necessary there and unknown here.
+//! `bench http` or `bench redis` are those of a face if they contain an option that is known there and unknown here.
 
 use std::ffi::OsString;
 use std::process::ExitCode;
 
 use super::console::Console;
-use super::gobench;
+use super::{gobench, memtier};
 
 /// A load generator whose command line is understood.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Face {
     /// gobench: HTTP, by the number of requests of each client or by time.
     Gobench,
+    /// memtier_benchmark: commands of Redis.
+    Memtier,
 }
 
 impl Face {
     /// Every face.
-    pub const ALL: &[Face] = &[Face::Gobench];
+    pub const ALL: &[Face] = &[Face::Gobench, Face::Memtier];
 
     /// Returns the name of the program.
     pub fn name(self) -> &'static str {
         match self {
             Face::Gobench => "gobench",
+            Face::Memtier => "memtier_benchmark",
         }
     }
 
@@ -33,10 +36,15 @@ impl Face {
     }
 
     /// Returns the face whose command line the words after `bench` are, and its words.
-    pub(super) fn of_words(words: &[OsString]) -> Option<(Face, Vec<OsString>)> {
+    pub(crate) fn of_words(words: &[OsString]) -> Option<(Face, Vec<OsString>)> {
         let [kind, rest @ ..] = words else { return None };
         let texts: Vec<String> = rest.iter().map(|word| word.to_string_lossy().into_owned()).collect();
-        (kind == "http" && gobench::is_meant(&texts)).then(|| (Face::Gobench, rest.to_vec()))
+        let face = match kind.to_str() {
+            Some("http") if gobench::is_meant(&texts) => Face::Gobench,
+            Some("redis") if memtier::is_meant(&texts) => Face::Memtier,
+            _ => return None,
+        };
+        Some((face, rest.to_vec()))
     }
 
     /// Runs the command line of the program. Reports go to standard output, errors to standard error.
@@ -52,6 +60,7 @@ impl Face {
         match (self, words) {
             (_, Err(word)) => console.refuse(&format!("{word:?} is not UTF-8")),
             (Face::Gobench, Ok(words)) => gobench::execute(&words, console),
+            (Face::Memtier, Ok(words)) => memtier::execute(&words, console),
         }
     }
 }

@@ -17,7 +17,7 @@ use super::arguments::{MAX_CONNECTIONS, MAX_TIME_NS, MAX_URLS, https, read_file}
 use super::console::{Console, print};
 use super::http::{HttpOptions, HttpPlan};
 use super::outcome::Outcome;
-use super::plan::{Json, Load, Plan, ProtocolPlan};
+use super::plan::{Json, Live, Load, Plan, ProtocolPlan};
 use super::schedule::Arrivals;
 use super::stats::{ConnectFault, RequestFault};
 use super::target::{Family, Url};
@@ -238,7 +238,7 @@ impl Flags {
             threads: threads(std::env::var("GOMAXPROCS").ok().as_deref()).min(self.clients as usize),
             duration_ns: self.seconds.map(|seconds| seconds.saturating_mul(1_000_000_000).min(MAX_TIME_NS)),
             requests,
-            requests_each: self.requests,
+            requests_each: self.requests.into_iter().collect(),
             cuts_off: true,
             warmup_ns: 0,
             rate: None,
@@ -248,6 +248,9 @@ impl Flags {
             connect_timeout_ns: ns(self.read_timeout_ms),
             write_timeout_ns: ns(self.write_timeout_ms),
             late_ns: 1_000_000,
+            renew_after: None,
+            has_series: false,
+            nodes: Vec::new(),
             keep_alive: self.keep_alive,
             correct: None,
             interval_ns: None,
@@ -255,6 +258,7 @@ impl Flags {
             seed: 1,
             pid: None,
             json: Json::No,
+            live: Live::Lines,
             banner: format!("Dispatching {} clients\nWaiting for results...\n", self.clients),
         };
         Ok(Plan { load, protocol: ProtocolPlan::Http(http) })
@@ -381,7 +385,7 @@ mod tests {
     #[test]
     fn options_have_the_forms_of_go() {
         let load = plan("-u http://a/ -r 7 -c 3 -k=false -tr 0 --tw=20 -auth x").load;
-        assert_eq!((load.requests, load.requests_each, load.keep_alive), (Some(21), Some(7), false));
+        assert_eq!((load.requests, load.requests_each, load.keep_alive), (Some(21), vec![7], false));
         assert_eq!((load.timeout_ns, load.write_timeout_ns), (MAX_TIME_NS, 20_000_000));
         assert!(plan("-k -r -1 -t 1 -u http://a/").load.keep_alive);
         let flag = |line: &str| match parsed(line) {

@@ -8,9 +8,9 @@
 //! | `tls`, `transport` | settings, sessions and results of TLS; the stream of a connection, plain or TLS |
 //! | `schedule`, `poller`, `reactor` | due times of requests; epoll and a timer; one thread with its connections |
 //! | `stats`, `cpu` | counters, histograms and CPU times |
-//! | `outcome`, `text`, `json`, `console` | results, reports, and their outputs |
+//! | `outcome`, `text`, `json`, `console`, `progress` | results, reports, and their outputs |
 //! | `run`, `reconnect` | threads, signals, a run and a comparison of two |
-//! | `face`, `gobench` | command lines and reports of other load generators, over the same engine |
+//! | `face`, `gobench`, `memtier` | command lines and reports of other load generators, over the same engine |
 //!
 //! **Invariant:** nothing is hidden. A latency begins when the request was *due*, every request ends in
 //! exactly one counter, and the report warns if the generator itself is the limit.
@@ -23,10 +23,12 @@ mod gobench;
 mod http;
 mod http2;
 mod json;
+mod memtier;
 mod outcome;
 mod output;
 mod plan;
 mod poller;
+mod progress;
 mod protocol;
 mod random;
 mod reactor;

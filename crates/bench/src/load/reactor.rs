@@ -103,12 +103,14 @@ pub(super) struct Tick {
     pub(super) length_ns: u64,
     pub(super) sent: u64,
     pub(super) failed: u64,
+    /// The size of requests, and of responses that are replies of RESP.
+    pub(super) bytes: u64,
     pub(super) latency: Histogram<u64>,
 }
 
 impl Tick {
     pub(super) fn new(number: u64, length_ns: u64) -> Tick {
-        Tick { number, length_ns, sent: 0, failed: 0, latency: histogram() }
+        Tick { number, length_ns, sent: 0, failed: 0, bytes: 0, latency: histogram() }
     }
 }
 
@@ -130,7 +132,8 @@ pub(super) struct ThreadReport {
 pub(super) struct Reactor<'a, P: Protocol> {
     load: &'a Load,
     shared: &'a Shared,
-    address: &'a SockAddr,
+    /// The addresses of the server; of the nodes of a cluster, which the connections have in turn.
+    addresses: &'a [SockAddr],
     protocol: P,
     /// The TLS of every connection.
     tls: Option<ThreadConnector>,
@@ -169,29 +172,31 @@ impl<'a, P: Protocol> Reactor<'a, P> {
     pub(super) fn new(
         load: &'a Load,
         shared: &'a Shared,
-        address: &'a SockAddr,
+        addresses: &'a [SockAddr],
         (protocol, tls): (P, Option<ThreadConnector>),
         thread: usize,
         ticks: tokio::sync::mpsc::Sender<Tick>,
     ) -> std::io::Result<Reactor<'a, P>> {
         let count = load.share(load.connections as u64, thread) as usize;
         let commands = protocol.commands().len();
+        let each = load.requests_each.iter().cycle().take(count).map(|requests| Some(*requests));
+        let each: Vec<Option<u64>> = if load.requests_each.is_empty() { vec![None; count] } else { each.collect() };
         Ok(Reactor {
             load,
             shared,
-            address,
+            addresses,
             protocol,
             records: vec![0; if tls.is_some() { RECORDS } else { 0 }],
             tls,
             poller: Poller::new()?,
-            connections: (0..count).map(|_| Connection::new(load.requests_each)).collect(),
+            budget: match each.iter().flatten().sum() {
+                0 => load.requests.map_or(u64::MAX, |requests| load.share(requests, thread)),
+                sum => sum,
+            },
+            connections: each.into_iter().map(Connection::new).collect(),
             timers: BTreeSet::new(),
             free: VecDeque::new(),
             schedules: VecDeque::new(),
-            budget: match (load.requests_each, load.requests) {
-                (Some(each), _) => each * count as u64,
-                (None, requests) => requests.map_or(u64::MAX, |requests| load.share(requests, thread)),
-            },
             abandoned: 0,
             is_sending: true,
             open_requests: 0,
@@ -440,9 +445,23 @@ impl<'a, P: Protocol> Reactor<'a, P> {
 
     fn write(&mut self, id: usize, mut request: Request) {
         let connection = &mut self.connections[id];
+        let before = connection.out.len();
         let written = self.protocol.write(&mut connection.session, id, &mut connection.out);
         (request.command, request.tag) = (written.command, written.tag);
         connection.in_flight.push_back(request);
+        connection.carried += 1;
+        let bytes = (connection.out.len() - before) as u64;
+        if request.intended >= self.measure_from {
+            if let Some(tick) = &mut self.tick {
+                tick.bytes += bytes;
+            }
+            self.stats.commands[usize::from(request.command)].bytes_sent += bytes;
+            if self.load.has_series {
+                let second = self.second(request.sent);
+                self.stats.second(second, request.command).bytes_sent += bytes;
+            }
+        }
+        let connection = &self.connections[id];
         if connection.in_flight.len() == 1 {
             let timeout_ns = self.load.timeout_ns.min(self.load.write_timeout_ns);
             self.set_deadline(id, request.sent.saturating_add(timeout_ns));
@@ -452,6 +471,11 @@ impl<'a, P: Protocol> Reactor<'a, P> {
     /// Returns the statistics to which a request with this scheduled time belongs.
     fn stats_of(&mut self, intended: u64) -> &mut Stats {
         if intended >= self.measure_from { &mut self.stats } else { &mut self.warmup }
+    }
+
+    /// Returns the second of the measured part.
+    fn second(&self, now: u64) -> usize {
+        (now.saturating_sub(self.measure_from) / 1_000_000_000) as usize
     }
 
     /// Returns the statistics to which an event at this time belongs.

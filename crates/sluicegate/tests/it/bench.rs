@@ -147,3 +147,22 @@ fn an_interrupt_of_gobench_prints_the_report() {
     assert!(code == 0 || !has_succeeded, "{code}: {output}");
     assert!(output.contains("\nTest time:  "), "{output}");
 }
+
+#[test]
+fn under_the_name_of_memtier_it_is_memtier() {
+    let server = sluicegate_testkit::RedisServer::start(&[]);
+    let (_dir, mut command) = named("memtier_benchmark");
+    let port = server.port.to_string();
+    let output =
+        command.args(["-h", "127.0.0.1", "-p", &port, "-n", "11", "-c", "2", "-t", "1"]).output().expect("starts");
+    let (out, err) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+    assert!(
+        output.status.success() && out.starts_with("1         Threads\n2         Connections per thread\n"),
+        "{out}{err}"
+    );
+    let live = "[RUN #1 100%,   0 secs]  1 threads  2 conns:          22 ops, ";
+    assert!(err.starts_with(live) && err.ends_with(" msec latency\r\n\n"), "{err}");
+    let (_dir, mut command) = named("memtier_benchmark");
+    let output = command.args(["redis", "PING"]).output().expect("starts");
+    assert_eq!(output.status.code(), Some(1));
+}

@@ -29,18 +29,20 @@ impl<P: Protocol> Reactor<'_, P> {
         connection.generation = connection.generation.wrapping_add(1);
         connection.session = P::Session::default();
         connection.partial.clear();
+        connection.carried = 0;
         connection.out.clear();
         connection.written = 0;
         let token = token(id, connection.generation);
-        let socket = match Socket::new(self.address.domain(), Type::STREAM.nonblocking().cloexec(), None) {
+        let address = &self.addresses[id % self.addresses.len()];
+        let socket = match Socket::new(address.domain(), Type::STREAM.nonblocking().cloexec(), None) {
             Ok(socket) => socket,
             Err(error) => return self.connect_failed(id, now, connect_fault(&error), error.to_string()),
         };
-        if !self.address.is_unix() {
+        if !address.is_unix() {
             // Requests are written whole; waiting for more would only delay them.
             let _ = socket.set_tcp_nodelay(true);
         }
-        let is_made = match socket.connect(self.address) {
+        let is_made = match socket.connect(address) {
             Ok(()) => true,
             Err(error) if Errno::from_io_error(&error) == Some(Errno::INPROGRESS) => false,
             Err(error) => return self.connect_failed(id, now, connect_fault(&error), error.to_string()),
@@ -204,7 +206,7 @@ impl<P: Protocol> Reactor<'_, P> {
         let connection = &mut self.connections[id];
         connection.state = State::GivenUp;
         self.given_up += 1;
-        if self.load.requests_each.is_some() {
+        if !self.load.requests_each.is_empty() {
             let left = std::mem::take(&mut connection.left);
             self.budget = self.budget.saturating_sub(left);
             self.abandoned += left;

@@ -7,6 +7,7 @@ mod faults;
 mod gobench;
 mod http;
 mod http2;
+mod memtier;
 mod nginx;
 mod redis;
 mod report;
