@@ -36,12 +36,17 @@ static ALLOCATOR: allocator::Allocator = allocator::Allocator;
 fn main() -> ExitCode {
     allocator::configure();
     let mut words = std::env::args_os();
-    // Called as `haproxy`, through a link or a copy, the program behaves as HAProxy, and as `redis-server` like Redis.
+    // Called as `haproxy`, through a link or a copy, the program behaves as HAProxy, as `redis-server` like Redis, and under
+    // the name of a load tool like that tool.
     let name = words.next().map(PathBuf::from).and_then(|path| path.file_name().map(|name| name.to_owned()));
     match name {
         Some(name) if name == "haproxy" => haproxy::main(&name.to_string_lossy(), words),
         Some(name) if name == "redis-server" => alone::main(&name.to_string_lossy(), words),
-        _ => own(words),
+        Some(name) => match name.to_str().and_then(sluicegate_bench::load::Face::of_name) {
+            Some(face) => face.command(words),
+            None => own(words),
+        },
+        None => own(words),
     }
 }
 

@@ -1,14 +1,14 @@
 //! Command-line arguments of `sluicegate bench`.
 
-mod tls;
+pub(super) mod tls;
 
 use std::ffi::OsString;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use lexopt::prelude::{Long, Short, Value};
 
 use super::http::{HttpOptions, HttpPlan};
-use super::plan::{Correction, Json, Load, Plan, ProtocolPlan};
+use super::plan::{Correction, Json, Live, Load, Plan, ProtocolPlan};
 use super::redis::{Login, RedisPlan};
 use super::schedule::Arrivals;
 use super::target::{Family, Server, Url};
@@ -85,6 +85,8 @@ usage: sluicegate bench http [OPTION]… URL…
 Sends HTTP requests to one server, the URLs in turn, over TLS if they are https:// ones. In URLs, headers and bodies
 `__key__` is replaced by a key and `__data__` by filler; all places of one request get the same key.
 
+gobench's command line (-u or -f, -c, -r or -t …) runs as it stands.
+
 requests:
   -m, --method METHOD     (GET; POST with a body)
   -H, --header 'NAME: VALUE'
@@ -105,7 +107,7 @@ usage: sluicegate bench redis [OPTION]… [COMMAND…]
 
 Sends commands to one Redis, Valkey or Sluicegate store. Each COMMAND is one command with its arguments, in quotes:
 'SET __key__ __data__' 'GET __key__'. Each `__key__` is replaced by a key of its own, `__data__` by filler. Without a
-command: PING.
+command: PING. memtier_benchmark's command line (with --test-time, -p, --key-maximum …) runs as it stands.
 
 commands:
   -s, --server ADDRESS    HOST[:PORT], unix:/path or redis://[USER:PASSWORD@]HOST[:PORT][/DB] (127.0.0.1:6379);
@@ -146,17 +148,17 @@ const TESTS: &[(&str, &str)] = &[
     ),
 ];
 
-const MAX_CONNECTIONS: u64 = 1_000_000;
+pub(super) const MAX_CONNECTIONS: u64 = 1_000_000;
 const MAX_THREADS: u64 = 1024;
 const MAX_PIPELINE: u64 = 10_000;
 const MAX_RATE: f64 = 10_000_000.0;
 /// The maximum number of bytes of a body, a data filler, or a file of URLs.
 const MAX_BYTES: u64 = 64 << 20;
-const MAX_URLS: usize = 1_000_000;
+pub(super) const MAX_URLS: usize = 1_000_000;
 /// The maximum number of requests in flight of a whole run; each takes 24 bytes.
 const MAX_IN_FLIGHT: u64 = 10_000_000;
 /// The maximum of any time option.
-const MAX_TIME_NS: u64 = 1000 * 3600 * 1_000_000_000;
+pub(super) const MAX_TIME_NS: u64 = 1000 * 3600 * 1_000_000_000;
 
 /// The options of both generators.
 struct Common {
@@ -208,8 +210,15 @@ fn hint(error: lexopt::Error) -> String {
 
 fn http(mut parser: lexopt::Parser) -> Result<Command, String> {
     let mut common = Common::new("");
-    let mut options =
-        HttpOptions { method: None, headers: Vec::new(), body: None, keep_alive: true, data_size: 0, http2: false };
+    let mut options = HttpOptions {
+        method: None,
+        headers: Vec::new(),
+        body: None,
+        keep_alive: true,
+        data_size: 0,
+        http2: false,
+        is_plain: false,
+    };
     let mut streams = None;
     let mut urls = Vec::new();
     let mut connect = None;
@@ -262,7 +271,11 @@ fn http(mut parser: lexopt::Parser) -> Result<Command, String> {
 }
 
 /// Returns the TLS of the URLs, which have it all or none.
-fn https(urls: &[Url], options: TlsOptions, protocols: &'static [&'static str]) -> Result<Option<TlsPlan>, String> {
+pub(super) fn https(
+    urls: &[Url],
+    options: TlsOptions,
+    protocols: &'static [&'static str],
+) -> Result<Option<TlsPlan>, String> {
     let is_tls = urls[0].is_tls;
     if urls.iter().any(|url| url.is_tls != is_tls) {
         return Err("the URLs are http:// and https:// ones; one run has TLS for all or for none".to_owned());
@@ -359,7 +372,7 @@ fn redis(mut parser: lexopt::Parser) -> Result<Command, String> {
 }
 
 /// Parses an address, or a `redis://` or `rediss://` URL with its login.
-fn redis_server(address: &str, login: &mut Login) -> Result<Server, String> {
+pub(super) fn redis_server(address: &str, login: &mut Login) -> Result<Server, String> {
     let Some(rest) = address.strip_prefix("redis://").or_else(|| address.strip_prefix(TLS_SCHEME)) else {
         if address.contains("://") {
             return Err(format!("--server {address}: of URLs only redis:// and rediss:// are known"));
@@ -401,13 +414,17 @@ fn placeholder(text: &str) -> Result<(), String> {
 }
 
 fn file(option: &str, parser: &mut lexopt::Parser) -> Result<Vec<u8>, String> {
-    let path = PathBuf::from(parser.value().map_err(hint)?);
+    read_file(option, &PathBuf::from(parser.value().map_err(hint)?))
+}
+
+/// Reads the file of an option.
+pub(super) fn read_file(option: &str, path: &Path) -> Result<Vec<u8>, String> {
     let failed = |reason: String| format!("{option} {}: {reason}", path.display());
-    let size = std::fs::metadata(&path).map_err(|error| failed(error.to_string()))?.len();
+    let size = std::fs::metadata(path).map_err(|error| failed(error.to_string()))?.len();
     if size > MAX_BYTES {
         return Err(failed(format!("{size} bytes; at most {MAX_BYTES} are kept in memory")));
     }
-    std::fs::read(&path).map_err(|error| failed(error.to_string()))
+    std::fs::read(path).map_err(|error| failed(error.to_string()))
 }
 
 fn url_file(parser: &mut lexopt::Parser) -> Result<Vec<String>, String> {
@@ -642,13 +659,19 @@ impl Common {
             threads: self.threads as usize,
             duration_ns,
             requests: self.requests,
+            requests_each: Vec::new(),
+            cuts_off: false,
             warmup_ns: self.warmup_ns,
             rate: self.rate,
             arrivals: self.arrivals,
             pipeline: self.pipeline as usize,
             timeout_ns: self.timeout_ns,
             connect_timeout_ns: self.connect_timeout_ns,
+            write_timeout_ns: self.timeout_ns,
             late_ns: self.late_ns,
+            renew_after: None,
+            has_series: false,
+            nodes: Vec::new(),
             keep_alive: self.keep_alive,
             correct: self.correct,
             interval_ns: self.interval_ns,
@@ -656,6 +679,8 @@ impl Common {
             seed: self.seed,
             pid: self.pid,
             json: self.json,
+            live: Live::Lines,
+            banner: String::new(),
         })
     }
 }

@@ -20,6 +20,8 @@ pub(crate) struct HttpPlan {
     method: Method,
     requests: Vec<Request>,
     method_name: String,
+    /// Whether each connection walks the requests by itself.
+    is_walked_by_each: bool,
 }
 
 #[derive(Clone, Debug, PartialEq)]
@@ -39,6 +41,9 @@ pub(crate) struct HttpOptions {
     pub(crate) keep_alive: bool,
     pub(crate) data_size: usize,
     pub(crate) http2: bool,
+    /// How the requests of another load generator are sent, which knows no placeholders: as they are, and by each
+    /// connection from the first URL on, not in turns of all connections.
+    pub(crate) is_plain: bool,
 }
 
 impl HttpPlan {
@@ -82,7 +87,9 @@ impl HttpPlan {
             fields.push_str("Connection: close\r\n");
         }
         let data = vec![b'x'; options.data_size];
-        let body = Template::new(options.body.as_deref().unwrap_or_default(), &data);
+        let template =
+            |bytes: &[u8]| if options.is_plain { Template::plain(bytes) } else { Template::new(bytes, &data) };
+        let body = template(options.body.as_deref().unwrap_or_default());
         let says_length = options.body.is_some() || matches!(method.as_str(), "POST" | "PUT" | "PATCH");
         let mut requests = Vec::with_capacity(urls.len());
         for url in urls {
@@ -98,11 +105,11 @@ impl HttpPlan {
                 Some(fixed) => {
                     let length =
                         if says_length { format!("Content-Length: {}\r\n", fixed.len()) } else { String::new() };
-                    let mut whole = Template::new(format!("{head}{length}\r\n").as_bytes(), &data);
+                    let mut whole = template(format!("{head}{length}\r\n").as_bytes());
                     whole.append(fixed);
                     Request::Whole(whole)
                 }
-                None => Request::Parts(Template::new(head.as_bytes(), &data), body.clone()),
+                None => Request::Parts(template(head.as_bytes()), body.clone()),
             };
             check(&request, keys).map_err(|reason| format!("{method} {}: {reason}", url.target))?;
             requests.push(request);
@@ -110,7 +117,12 @@ impl HttpPlan {
         if requests.is_empty() {
             return Err("no URL".to_owned());
         }
-        Ok(HttpPlan { method: Method::of(method.as_bytes()), requests, method_name: method })
+        Ok(HttpPlan {
+            method: Method::of(method.as_bytes()),
+            requests,
+            method_name: method,
+            is_walked_by_each: options.is_plain,
+        })
     }
 
     /// Returns the method.
@@ -192,8 +204,8 @@ pub(super) struct Http {
     plan: HttpPlan,
     /// The keys: one source for all requests, or one for each URL.
     keys: Vec<Keys>,
-    /// The index of the next request.
-    next: usize,
+    /// The index of the next request; one for each connection if each walks them by itself.
+    next: Vec<usize>,
     scratch: Vec<u8>,
     limits: Limits,
     message: Message,
@@ -201,10 +213,10 @@ pub(super) struct Http {
 
 impl Http {
     pub(super) fn new(plan: HttpPlan, keys: Keys, thread: usize) -> Http {
-        let next = thread % plan.requests.len();
+        let next = if plan.is_walked_by_each { 0 } else { thread % plan.requests.len() };
         let keys = keys.of_each(plan.requests.len());
         let limits = Limits { max_head: MAX_HEAD, max_fields: 1000, lenient: false };
-        Http { plan, keys, next, scratch: Vec::new(), limits, message: Message::new() }
+        Http { plan, keys, next: vec![next], scratch: Vec::new(), limits, message: Message::new() }
     }
 }
 
@@ -223,12 +235,17 @@ impl Protocol for Http {
         0
     }
 
-    fn write(&mut self, _: &mut HttpSession, out: &mut Vec<u8>) -> Written {
-        let own = self.next % self.keys.len();
-        self.plan.write(self.next, &mut self.keys[own], &mut self.scratch, out);
-        self.next += 1;
-        if self.next == self.plan.requests.len() {
-            self.next = 0;
+    fn write(&mut self, _: &mut HttpSession, client: usize, out: &mut Vec<u8>) -> Written {
+        let walker = if self.plan.is_walked_by_each { client } else { 0 };
+        if walker >= self.next.len() {
+            self.next.resize(walker + 1, 0);
+        }
+        let next = &mut self.next[walker];
+        let own = *next % self.keys.len();
+        self.plan.write(*next, &mut self.keys[own], &mut self.scratch, out);
+        *next += 1;
+        if *next == self.plan.requests.len() {
+            *next = 0;
         }
         Written { command: 0, tag: 0 }
     }
@@ -308,6 +325,7 @@ mod tests {
             keep_alive: true,
             data_size: 3,
             http2: false,
+            is_plain: false,
         };
         HttpPlan::new(&[Url::parse(url, false)?], &options, &keys())
     }
@@ -317,7 +335,7 @@ mod tests {
             (Ok(plan), Ok(expected)) => {
                 let mut http = Http::new(plan, Keys::new(keys(), 1, 0, 1), 0);
                 let mut out = Vec::new();
-                http.write(&mut HttpSession::default(), &mut out);
+                http.write(&mut HttpSession::default(), 0, &mut out);
                 let agent = concat!("User-Agent: sluicegate-bench/", env!("CARGO_PKG_VERSION"), "\r\n");
                 assert_eq!(String::from_utf8_lossy(&out).replace(agent, ""), expected);
             }

@@ -187,7 +187,7 @@ impl Protocol for Http2 {
         0
     }
 
-    fn write(&mut self, session: &mut Http2Session, out: &mut Vec<u8>) -> Written {
+    fn write(&mut self, session: &mut Http2Session, _: usize, out: &mut Vec<u8>) -> Written {
         let number = self.next;
         self.next += 1;
         if self.next == self.prepared.len() {
@@ -367,6 +367,7 @@ mod tests {
             keep_alive: true,
             data_size: 3,
             http2: true,
+            is_plain: false,
         };
         let url = Url::parse("https://h/__key__", false).unwrap();
         let plan = HttpPlan::new(&[url], &options, &space).unwrap();
@@ -414,7 +415,7 @@ mod tests {
             http.start(&mut session, &mut out);
             let mut server = Connection::server(Settings::default());
             // One request precedes the server's settings.
-            let first = http.write(&mut session, &mut out);
+            let first = http.write(&mut session, 0, &mut out);
             assert_eq!((first.tag, http.has_room(&session)), (1, false));
             let mut bodies = 0;
             let mut requests = receive(&mut server, &std::mem::take(&mut out), &mut bodies);
@@ -423,7 +424,7 @@ mod tests {
             assert_eq!(http.read(&mut session, &input, &mut out), Ok((input.len(), None)));
             for tag in [3, 5, 7] {
                 assert!(http.has_room(&session));
-                assert_eq!(http.write(&mut session, &mut out), Written { command: 0, tag });
+                assert_eq!(http.write(&mut session, 0, &mut out), Written { command: 0, tag });
             }
             requests.extend(receive(&mut server, &std::mem::take(&mut out), &mut bodies));
             let targets: Vec<&str> = requests.iter().map(|(_, target)| target.as_str()).collect();
@@ -475,7 +476,7 @@ mod tests {
         http.start(&mut session, &mut out);
         settle(&mut http, &mut session, &mut server, &mut out);
         for _ in 0..3 {
-            http.write(&mut session, &mut out);
+            http.write(&mut session, 0, &mut out);
         }
         assert_eq!((session.uploads.len(), http.has_room(&session)), (3, false));
         http.cancel(&mut session, 3, &mut out);

@@ -15,7 +15,7 @@ use super::tls::{TlsPlan, Verify, Version};
 const SCHEMA: &str = "sluicegate-load/1";
 
 /// Writes objects with one field per line.
-struct Writer {
+pub(super) struct Writer {
     out: String,
     depth: usize,
     is_first: bool,
@@ -35,12 +35,12 @@ impl Writer {
         }
     }
 
-    fn field(&mut self, name: &str, value: impl Value) {
+    pub(super) fn field(&mut self, name: &str, value: impl Value) {
         self.name(name);
         value.write(&mut self.out);
     }
 
-    fn nest(&mut self, name: &str, brackets: [char; 2], fields: impl FnOnce(&mut Writer)) {
+    pub(super) fn nest(&mut self, name: &str, brackets: [char; 2], fields: impl FnOnce(&mut Writer)) {
         self.name(name);
         self.out.push(brackets[0]);
         self.depth += 1;
@@ -55,12 +55,12 @@ impl Writer {
         self.out.push(brackets[1]);
     }
 
-    fn object(&mut self, name: &str, fields: impl FnOnce(&mut Writer)) {
+    pub(super) fn object(&mut self, name: &str, fields: impl FnOnce(&mut Writer)) {
         self.nest(name, ['{', '}'], fields);
     }
 }
 
-trait Value {
+pub(super) trait Value {
     fn write(&self, out: &mut String);
 }
 
@@ -84,6 +84,16 @@ impl Value for f64 {
         } else {
             out.push_str("null");
         }
+    }
+}
+
+/// A number with so many decimals.
+pub(super) struct Fixed(pub(super) f64, pub(super) usize);
+
+impl Value for Fixed {
+    fn write(&self, out: &mut String) {
+        let Fixed(number, decimals) = *self;
+        out.push_str(&if number.is_finite() { format!("{number:.decimals$}") } else { "null".to_owned() });
     }
 }
 
@@ -132,7 +142,7 @@ pub(super) fn both(one: (&str, &Plan, &Outcome), other: (&str, &Plan, &Outcome))
     })
 }
 
-fn document(fields: impl FnOnce(&mut Writer)) -> String {
+pub(super) fn document(fields: impl FnOnce(&mut Writer)) -> String {
     let mut writer = Writer { out: String::from("{"), depth: 1, is_first: true };
     fields(&mut writer);
     writer.out.push_str("\n}\n");

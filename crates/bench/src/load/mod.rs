@@ -8,8 +8,9 @@
 //! | `tls`, `transport` | settings, sessions and results of TLS; the stream of a connection, plain or TLS |
 //! | `schedule`, `poller`, `reactor` | due times of requests; epoll and a timer; one thread with its connections |
 //! | `stats`, `cpu` | counters, histograms and CPU times |
-//! | `outcome`, `text`, `json`, `console` | results, reports, and their outputs |
+//! | `outcome`, `text`, `json`, `console`, `progress` | results, reports, and their outputs |
 //! | `run`, `reconnect` | threads, signals, a run and a comparison of two |
+//! | `face`, `gobench`, `memtier` | command lines and reports of other load generators, over the same engine |
 //!
 //! **Invariant:** nothing is hidden. A latency begins when the request was *due*, every request ends in
 //! exactly one counter, and the report warns if the generator itself is the limit.
@@ -17,13 +18,17 @@
 mod arguments;
 mod console;
 mod cpu;
+mod face;
+mod gobench;
 mod http;
 mod http2;
 mod json;
+mod memtier;
 mod outcome;
 mod output;
 mod plan;
 mod poller;
+mod progress;
 mod protocol;
 mod random;
 mod reactor;
@@ -39,6 +44,7 @@ mod tls;
 mod transport;
 
 pub use console::Console;
+pub use face::Face;
 
 use std::ffi::OsString;
 use std::process::ExitCode;
@@ -53,6 +59,10 @@ pub fn command(words: impl IntoIterator<Item = OsString>) -> ExitCode {
 
 /// Like [`command`], for a program that processes the output itself. Returns the exit code.
 pub fn execute(words: impl IntoIterator<Item = OsString>, console: &mut Console<'_>) -> u8 {
+    let words: Vec<OsString> = words.into_iter().collect();
+    if let Some((face, words)) = Face::of_words(&words) {
+        return face.execute(words, console);
+    }
     match arguments::parse(words) {
         Ok(arguments::Command::Help(text)) => match console.out.write_all(text.as_bytes()) {
             Ok(()) => 0,

@@ -47,3 +47,25 @@ impl Outcome {
         self.stats.answered > self.stats.error_replies()
     }
 }
+
+#[cfg(test)]
+impl Outcome {
+    /// Returns the results of a run of so many seconds, for tests of reports.
+    pub(super) fn of(stats: Stats, commands: &[&str], elapsed_s: f64) -> Outcome {
+        Outcome {
+            latency: stats.latency(),
+            warmup: Stats::new(commands.len()),
+            commands: commands.iter().map(|name| (*name).to_owned()).collect(),
+            stats,
+            corrected: None,
+            elapsed_s,
+            started_unix_ms: 1_700_000_000_000,
+            is_interrupted: false,
+            cpu_s: 0.0,
+            busiest: 0.0,
+            own: ProcessTime { pid: 1, user_s: 0.0, system_s: 0.0 },
+            peer: None,
+            warnings: Vec::new(),
+        }
+    }
+}

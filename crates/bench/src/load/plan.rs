@@ -19,6 +19,11 @@ pub(crate) struct Load {
     /// The duration of sending requests; `None`: until their number is reached.
     pub(crate) duration_ns: Option<u64>,
     pub(crate) requests: Option<u64>,
+    /// The number of requests of each connection of a thread, in turn; `requests` is then that of all of them. Empty:
+    /// connections share `requests`.
+    pub(crate) requests_each: Vec<u64>,
+    /// Whether requests in flight at the end of the duration are cut off, and not waited for.
+    pub(crate) cuts_off: bool,
     /// The duration of sending requests before the measured part.
     pub(crate) warmup_ns: u64,
     /// The scheduled requests per second, of all threads together; `None`: a closed loop.
@@ -28,8 +33,16 @@ pub(crate) struct Load {
     pub(crate) pipeline: usize,
     pub(crate) timeout_ns: u64,
     pub(crate) connect_timeout_ns: u64,
+    /// The time within which the kernel has to accept a request whole.
+    pub(crate) write_timeout_ns: u64,
     /// A request that is sent later than this after its scheduled time counts as late.
     pub(crate) late_ns: u64,
+    /// The number of requests after which a connection is replaced.
+    pub(crate) renew_after: Option<u64>,
+    /// Whether figures of each second are kept.
+    pub(crate) has_series: bool,
+    /// The nodes of a cluster, of which each connection of a thread has one in turn; empty: `server`.
+    pub(crate) nodes: Vec<Server>,
     /// Whether a connection carries more than one request.
     pub(crate) keep_alive: bool,
     pub(crate) correct: Option<Correction>,
@@ -39,6 +52,9 @@ pub(crate) struct Load {
     /// A process whose CPU time is reported, too.
     pub(crate) pid: Option<u32>,
     pub(crate) json: Json,
+    pub(crate) live: Live,
+    /// Printed when the run begins, from which on signals end it with a report.
+    pub(crate) banner: String,
 }
 
 /// The interval by which a closed loop's latencies are corrected.
@@ -58,6 +74,16 @@ pub(crate) enum Json {
     Output,
     /// To a file, in addition to the text.
     File(std::path::PathBuf),
+}
+
+/// The form of the lines that show the progress of a run.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Live {
+    /// One line for each interval.
+    #[default]
+    Lines,
+    /// One line that memtier_benchmark overwrites, with the number of the run.
+    Memtier(u32),
 }
 
 /// A whole run.

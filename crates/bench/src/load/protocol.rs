@@ -61,8 +61,9 @@ pub(super) trait Protocol {
     /// Appends the bytes that every connection sends before its first request. Returns the number of answers to wait for.
     fn start(&self, session: &mut Self::Session, out: &mut Vec<u8>) -> u32;
 
-    /// Appends the next request. Called only while [`Protocol::has_room`].
-    fn write(&mut self, session: &mut Self::Session, out: &mut Vec<u8>) -> Written;
+    /// Appends the next request of a connection, which is the thread's `client`-th. Called only while
+    /// [`Protocol::has_room`].
+    fn write(&mut self, session: &mut Self::Session, client: usize, out: &mut Vec<u8>) -> Written;
 
     /// Parses received bytes. Returns the number of bytes consumed, and the response if it is complete. At most one
     /// response is consumed; if none is returned, all bytes have been examined and more are needed. A protocol that is

@@ -103,12 +103,14 @@ pub(super) struct Tick {
     pub(super) length_ns: u64,
     pub(super) sent: u64,
     pub(super) failed: u64,
+    /// The size of requests, and of responses that are replies of RESP.
+    pub(super) bytes: u64,
     pub(super) latency: Histogram<u64>,
 }
 
 impl Tick {
     pub(super) fn new(number: u64, length_ns: u64) -> Tick {
-        Tick { number, length_ns, sent: 0, failed: 0, latency: histogram() }
+        Tick { number, length_ns, sent: 0, failed: 0, bytes: 0, latency: histogram() }
     }
 }
 
@@ -130,7 +132,8 @@ pub(super) struct ThreadReport {
 pub(super) struct Reactor<'a, P: Protocol> {
     load: &'a Load,
     shared: &'a Shared,
-    address: &'a SockAddr,
+    /// The addresses of the server; of the nodes of a cluster, which the connections have in turn.
+    addresses: &'a [SockAddr],
     protocol: P,
     /// The TLS of every connection.
     tls: Option<ThreadConnector>,
@@ -143,6 +146,8 @@ pub(super) struct Reactor<'a, P: Protocol> {
     schedules: VecDeque<Schedule>,
     /// The number of requests that may still be sent.
     budget: u64,
+    /// Those of connections that were given up, if each connection has its own.
+    abandoned: u64,
     is_sending: bool,
     /// The number of requests in flight or waiting for their connection.
     open_requests: u64,
@@ -167,26 +172,32 @@ impl<'a, P: Protocol> Reactor<'a, P> {
     pub(super) fn new(
         load: &'a Load,
         shared: &'a Shared,
-        address: &'a SockAddr,
+        addresses: &'a [SockAddr],
         (protocol, tls): (P, Option<ThreadConnector>),
         thread: usize,
         ticks: tokio::sync::mpsc::Sender<Tick>,
     ) -> std::io::Result<Reactor<'a, P>> {
         let count = load.share(load.connections as u64, thread) as usize;
         let commands = protocol.commands().len();
+        let each = load.requests_each.iter().cycle().take(count).map(|requests| Some(*requests));
+        let each: Vec<Option<u64>> = if load.requests_each.is_empty() { vec![None; count] } else { each.collect() };
         Ok(Reactor {
             load,
             shared,
-            address,
+            addresses,
             protocol,
             records: vec![0; if tls.is_some() { RECORDS } else { 0 }],
             tls,
             poller: Poller::new()?,
-            connections: (0..count).map(|_| Connection::new()).collect(),
+            budget: match each.iter().flatten().sum() {
+                0 => load.requests.map_or(u64::MAX, |requests| load.share(requests, thread)),
+                sum => sum,
+            },
+            connections: each.into_iter().map(Connection::new).collect(),
             timers: BTreeSet::new(),
             free: VecDeque::new(),
             schedules: VecDeque::new(),
-            budget: load.requests.map_or(u64::MAX, |requests| load.share(requests, thread)),
+            abandoned: 0,
             is_sending: true,
             open_requests: 0,
             given_up: 0,
@@ -232,6 +243,10 @@ impl<'a, P: Protocol> Reactor<'a, P> {
             if now >= self.end || self.budget == 0 {
                 self.is_sending = false;
             }
+            if self.load.cuts_off && now >= self.end {
+                cut_off = Some(now);
+                break now;
+            }
             self.send_tick(now, false);
             if !self.is_sending && self.open_requests == 0 {
                 break now;
@@ -250,6 +265,7 @@ impl<'a, P: Protocol> Reactor<'a, P> {
         self.settle_accounts(to, cut_off.is_some());
         let to_ns = match (cut_off, self.load.duration_ns) {
             (None, Some(_)) if self.end <= to => self.end,
+            (Some(_), Some(_)) if self.load.cuts_off && self.end <= to => self.end,
             (None, None) if self.last_answer > 0 => self.last_answer,
             _ => to,
         };
@@ -410,6 +426,8 @@ impl<'a, P: Protocol> Reactor<'a, P> {
             self.stats.sent += 1;
             // The arrivals of an open loop are counted separately; there the budget only ends the run.
             self.budget = self.budget.saturating_sub(1);
+            let connection = &mut self.connections[id];
+            connection.left = connection.left.saturating_sub(1);
             if let Some(tick) = &mut self.tick {
                 tick.sent += 1;
             }
@@ -427,17 +445,37 @@ impl<'a, P: Protocol> Reactor<'a, P> {
 
     fn write(&mut self, id: usize, mut request: Request) {
         let connection = &mut self.connections[id];
-        let written = self.protocol.write(&mut connection.session, &mut connection.out);
+        let before = connection.out.len();
+        let written = self.protocol.write(&mut connection.session, id, &mut connection.out);
         (request.command, request.tag) = (written.command, written.tag);
         connection.in_flight.push_back(request);
+        connection.carried += 1;
+        let bytes = (connection.out.len() - before) as u64;
+        if request.intended >= self.measure_from {
+            if let Some(tick) = &mut self.tick {
+                tick.bytes += bytes;
+            }
+            self.stats.commands[usize::from(request.command)].bytes_sent += bytes;
+            if self.load.has_series {
+                let second = self.second(request.sent);
+                self.stats.second(second, request.command).bytes_sent += bytes;
+            }
+        }
+        let connection = &self.connections[id];
         if connection.in_flight.len() == 1 {
-            self.set_deadline(id, request.sent.saturating_add(self.load.timeout_ns));
+            let timeout_ns = self.load.timeout_ns.min(self.load.write_timeout_ns);
+            self.set_deadline(id, request.sent.saturating_add(timeout_ns));
         }
     }
 
     /// Returns the statistics to which a request with this scheduled time belongs.
     fn stats_of(&mut self, intended: u64) -> &mut Stats {
         if intended >= self.measure_from { &mut self.stats } else { &mut self.warmup }
+    }
+
+    /// Returns the second of the measured part.
+    fn second(&self, now: u64) -> usize {
+        (now.saturating_sub(self.measure_from) / 1_000_000_000) as usize
     }
 
     /// Returns the statistics to which an event at this time belongs.
@@ -496,7 +534,15 @@ impl<'a, P: Protocol> Reactor<'a, P> {
                 // The deadline belongs to a request that may have been answered since.
                 let Some(first) = connection.in_flight.front() else { return };
                 let (sent, tag) = (first.sent, first.tag);
-                let deadline = sent.saturating_add(self.load.timeout_ns);
+                let write_deadline = sent.saturating_add(self.load.write_timeout_ns);
+                if connection.watches_write && write_deadline <= now {
+                    return self
+                        .lose(id, now, RequestFault::Timeout, || "the request was not accepted in time".to_owned());
+                }
+                let mut deadline = sent.saturating_add(self.load.timeout_ns);
+                if connection.watches_write {
+                    deadline = deadline.min(write_deadline);
+                }
                 if deadline > now {
                     return self.set_deadline(id, deadline);
                 }
@@ -506,8 +552,7 @@ impl<'a, P: Protocol> Reactor<'a, P> {
                 self.cancel(id, tag, now);
             }
             State::Paused if !self.is_sending => {
-                self.connections[id].state = State::GivenUp;
-                self.given_up += 1;
+                self.give_up(id);
             }
             State::Paused if self.load.keep_alive => self.connect(id, now),
             State::Paused => {
@@ -540,13 +585,14 @@ impl<'a, P: Protocol> Reactor<'a, P> {
         if let Some((at, _)) = self.timers.first() {
             until = until.min(*at);
         }
-        if self.is_sending {
+        if self.is_sending || self.load.cuts_off {
             until = until.min(self.end);
-            if !self.free.is_empty()
-                && let Some(due) = self.schedules.front().and_then(Schedule::next)
-            {
-                until = until.min(due);
-            }
+        }
+        if self.is_sending
+            && !self.free.is_empty()
+            && let Some(due) = self.schedules.front().and_then(Schedule::next)
+        {
+            until = until.min(due);
         }
         (now, until)
     }
@@ -589,7 +635,7 @@ impl<'a, P: Protocol> Reactor<'a, P> {
             let left: u64 = self.schedules.iter_mut().map(|schedule| schedule.drain(until)).sum();
             self.stats.unsent += left;
         } else if self.load.requests.is_some() && !is_cut_off && now < self.end {
-            self.stats.unsent += self.budget;
+            self.stats.unsent += self.budget + self.abandoned;
         }
     }
 }

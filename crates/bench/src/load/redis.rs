@@ -3,10 +3,13 @@
 //! Every reply is scanned by `wire`, so a malformed one is detected; an error reply is an answer, but counted
 //! separately from successful ones, by its code.
 
+use std::sync::Arc;
+
 use sluicegate_wire::resp::{self, ReplyKind, ReplyScanner, ReplySink, ReplyWriter};
+use sluicegate_wire::slot::slot;
 
 use super::protocol::{Answer, Outcome, Protocol, Written};
-use super::template::{Keys, Template, unknown_placeholder};
+use super::template::{Hole, KeyPattern, KeySpace, Keys, Template, Values, draw, unknown_placeholder};
 
 /// The maximum sum of all ratios of a run: the length of the cycle of commands.
 const MAX_CYCLE: u64 = 10_000;
@@ -18,8 +21,10 @@ const MAX_COMMANDS: usize = 32;
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct RedisPlan {
     commands: Vec<Command>,
-    /// The numbers of the commands, in the order in which they are sent repeatedly.
-    cycle: Vec<u16>,
+    /// The numbers of the commands, in the order in which they are sent repeatedly, and how often each at once.
+    cycle: Vec<(u16, u64)>,
+    /// The plan of each client; `None`: the connections of a thread take the commands in turn.
+    clients: Option<Clients>,
     preamble: Vec<u8>,
     preamble_replies: u32,
 }
@@ -36,6 +41,54 @@ enum Part {
     Bytes(Vec<u8>),
     /// An argument with keys, on which its length depends.
     Argument(Template),
+}
+
+/// Commands of which each connection, a client, has its own order and its own keys.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Clients {
+    /// The keys of each command.
+    pub(crate) spaces: Vec<ClientKeys>,
+    pub(crate) seed: u64,
+    /// Whether each client draws keys of its own; otherwise all draw the same.
+    pub(crate) has_own_seeds: bool,
+    /// The number of clients, among which parallel keys are divided.
+    pub(crate) count: u64,
+    pub(crate) values: Values,
+    pub(crate) nodes: Option<Nodes>,
+}
+
+/// The nodes of a cluster, which the connections of a thread have in turn.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Nodes {
+    /// The node of each slot.
+    pub(crate) of_slots: Arc<Vec<u16>>,
+    pub(crate) count: usize,
+}
+
+/// The keys of one command of a client.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct ClientKeys {
+    pub(crate) space: KeySpace,
+    /// Whether each client has a part of the range to itself.
+    pub(crate) is_divided: bool,
+}
+
+/// A command of [`Clients`].
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct ClientCommand {
+    pub(crate) words: Vec<Word>,
+    /// How often it is sent before the next one.
+    pub(crate) times: u64,
+    pub(crate) keys: ClientKeys,
+}
+
+/// A word of a command.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) enum Word {
+    /// With the placeholders `__key__` and `__data__`.
+    Text(Vec<u8>),
+    /// A number from the first to the second.
+    Number(u64, u64),
 }
 
 /// The login of a connection before its first command.
@@ -66,7 +119,35 @@ impl RedisPlan {
             commands.iter().map(|(text, _)| Command::new(text, &data)).collect::<Result<_, _>>()?;
         let (preamble, preamble_replies) = preamble(login);
         let cycle = cycle(&commands.iter().map(|(_, ratio)| *ratio).collect::<Vec<_>>());
-        Ok(RedisPlan { commands: compiled, cycle, preamble, preamble_replies })
+        Ok(RedisPlan { commands: compiled, cycle, clients: None, preamble, preamble_replies })
+    }
+
+    /// Returns the plan of clients that send their commands each by itself.
+    pub(crate) fn of_clients(
+        commands: Vec<ClientCommand>,
+        login: &Login,
+        mut clients: Clients,
+    ) -> Result<RedisPlan, String> {
+        if commands.len() > MAX_COMMANDS {
+            return Err(format!("{} commands; more than {MAX_COMMANDS} are not told apart", commands.len()));
+        }
+        if commands.iter().all(|command| command.times == 0) {
+            return Err("no command is ever sent".to_owned());
+        }
+        let data = clients.values.fixed();
+        let compiled = commands.iter().map(|command| Command::compile(&command.words, data));
+        let compiled = compiled.collect::<Result<Vec<_>, _>>()?;
+        if clients.nodes.is_some() {
+            let keys = |command: &Command| command.parts.iter().filter(|part| part.has_key()).count();
+            if let Some(command) = compiled.iter().find(|command| keys(command) > 1) {
+                return Err(format!("{}: in a cluster a command has one key", command.name));
+            }
+        }
+        let cycle = commands.iter().enumerate().filter(|(_, command)| command.times > 0);
+        let cycle = cycle.map(|(number, command)| (number as u16, command.times)).collect();
+        clients.spaces = commands.into_iter().map(|command| command.keys).collect();
+        let (preamble, preamble_replies) = preamble(login);
+        Ok(RedisPlan { commands: compiled, cycle, clients: Some(clients), preamble, preamble_replies })
     }
 
     /// Returns the commands' names.
@@ -77,7 +158,7 @@ impl RedisPlan {
 
 /// Distributes commands by their ratios as evenly as whole numbers allow: in each step every command is credited with
 /// its ratio, and the one with the highest credit is chosen and debited with the total.
-fn cycle(ratios: &[u64]) -> Vec<u16> {
+fn cycle(ratios: &[u64]) -> Vec<(u16, u64)> {
     let total: u64 = ratios.iter().sum();
     let mut credit = vec![0i64; ratios.len()];
     (0..total)
@@ -88,7 +169,7 @@ fn cycle(ratios: &[u64]) -> Vec<u16> {
             // The first command with the highest credit.
             let chosen = (0..ratios.len()).rev().max_by_key(|index| credit[*index]).unwrap_or(0);
             credit[chosen] -= total as i64;
-            chosen as u16
+            (chosen as u16, 1)
         })
         .collect()
 }
@@ -128,7 +209,7 @@ fn array(len: usize, out: &mut Vec<u8>) {
 
 /// Splits words as redis-cli does: blanks between them, `"…"` with `\n`, `\r`, `\t`, `\xHH`, `\"`, `\\` and `'…'`
 /// around those that contain blanks.
-fn words(text: &str) -> Result<Vec<Vec<u8>>, String> {
+pub(super) fn words(text: &str) -> Result<Vec<Vec<u8>>, String> {
     let mut words = Vec::new();
     let mut rest = text.as_bytes();
     loop {
@@ -183,8 +264,14 @@ impl Command {
         if let Some(word) = unknown_placeholder(text) {
             return Err(format!("'{text}': '{word}' is unknown; there are __key__ and __data__"));
         }
-        let words = words(text)?;
-        let Some(first) = words.first() else { return Err("an empty command".to_owned()) };
+        let words = words(text)?.into_iter().map(Word::Text).collect::<Vec<_>>();
+        Command::compile(&words, Some(data))
+    }
+
+    /// Without `data` values are drawn by [`Values`].
+    fn compile(words: &[Word], data: Option<&[u8]>) -> Result<Command, String> {
+        let Some(Word::Text(first)) = words.first() else { return Err("an empty command".to_owned()) };
+        let text = String::from_utf8_lossy(first);
         let name = String::from_utf8_lossy(first).to_ascii_uppercase();
         if let "SUBSCRIBE" | "PSUBSCRIBE" | "SSUBSCRIBE" | "MONITOR" | "QUIT" | "SYNC" | "PSYNC" = name.as_str() {
             return Err(format!("'{text}': {name} does not answer each command with one reply"));
@@ -192,8 +279,11 @@ impl Command {
         let mut parts = Vec::new();
         let mut bytes = Vec::new();
         array(words.len(), &mut bytes);
-        for word in &words {
-            let template = Template::new(word, data);
+        for word in words {
+            let template = match word {
+                Word::Text(word) => Template::with_values(word, data),
+                Word::Number(from, to) => Template::number(*from, *to),
+            };
             match template.fixed() {
                 Some(fixed) => bulk(fixed, &mut bytes),
                 None => {
@@ -209,19 +299,82 @@ impl Command {
     }
 }
 
+impl Part {
+    fn has_key(&self) -> bool {
+        matches!(self, Part::Argument(template) if template.has_key())
+    }
+}
+
 /// RESP with its state; each thread has its own instance.
 pub(super) struct Redis {
     plan: RedisPlan,
-    /// The keys: one source for all commands, or one for each command.
-    keys: Vec<Keys>,
-    next: usize,
+    /// Those who send commands in an order of their own: the thread, or each of its connections.
+    senders: Vec<Sender>,
+    /// The number of the thread's first connection among those of the run.
+    first_client: u64,
     scratch: Vec<u8>,
 }
 
+/// One order of commands.
+struct Sender {
+    /// The keys: one source for all commands, or one for each command.
+    keys: Vec<Keys>,
+    next: usize,
+    /// How often the next command has been sent already.
+    done: u64,
+}
+
+/// The number of keys that are drawn in search for one of a node; then the last one is sent anyway, and the node says
+/// which one it belongs to.
+const MAX_DRAWS: usize = 100_000;
+
 impl Redis {
-    pub(super) fn new(plan: RedisPlan, keys: Keys) -> Redis {
-        let keys = keys.of_each(plan.commands.len());
-        Redis { plan, keys, next: 0, scratch: Vec::new() }
+    pub(super) fn new(plan: RedisPlan, keys: Keys, first_client: u64) -> Redis {
+        let senders = match plan.clients {
+            Some(_) => Vec::new(),
+            None => vec![Sender { keys: keys.of_each(plan.commands.len()), next: 0, done: 0 }],
+        };
+        Redis { plan, senders, first_client, scratch: Vec::new() }
+    }
+}
+
+impl Clients {
+    /// Returns the order of a client, which is the `number`-th of the run.
+    fn sender(&self, number: u64) -> Sender {
+        let client = if self.has_own_seeds { number + 1 } else { 0 };
+        let keys = self.spaces.iter().enumerate().map(|(command, keys)| {
+            let mut space = keys.space.clone();
+            if keys.is_divided {
+                // Every key belongs to one client; with fewer keys than clients some share one.
+                let count = u128::from(space.max - space.min) + 1;
+                let border = |number: u64| (count * u128::from(number) / u128::from(self.count.max(1))) as u64;
+                let (from, to) = (border(number % self.count), border(number % self.count + 1));
+                (space.min, space.max) = (space.min + from, space.min + to.max(from + 1) - 1);
+                space.pattern = KeyPattern::Sequential;
+            }
+            Keys::of_client(space, self.seed.wrapping_add(command as u64), client)
+        });
+        Sender { keys: keys.collect(), next: 0, done: 0 }
+    }
+}
+
+impl Clients {
+    fn argument(&self, template: &Template, keys: &mut Keys, out: &mut Vec<u8>) {
+        template.fill(out, |hole, out| match hole {
+            Hole::Key => keys.write(out),
+            Hole::Data => self.values.write(keys, out),
+            Hole::Number(from, to) => {
+                let number = draw(keys, from, to);
+                out.extend_from_slice(itoa::Buffer::new().format(number).as_bytes());
+            }
+        });
+    }
+
+    /// Returns whether a key belongs to the node of the thread's `client`-th connection.
+    fn is_own(&self, client: usize, key: &[u8]) -> bool {
+        self.nodes
+            .as_ref()
+            .is_none_or(|nodes| usize::from(nodes.of_slots[usize::from(slot(key))]) == client % nodes.count)
     }
 }
 
@@ -240,21 +393,41 @@ impl Protocol for Redis {
         self.plan.preamble_replies
     }
 
-    fn write(&mut self, _: &mut RedisSession, out: &mut Vec<u8>) -> Written {
-        let number = self.plan.cycle[self.next];
-        self.next += 1;
-        if self.next == self.plan.cycle.len() {
-            self.next = 0;
+    fn write(&mut self, _: &mut RedisSession, client: usize, out: &mut Vec<u8>) -> Written {
+        let clients = self.plan.clients.as_ref();
+        if let Some(clients) = clients {
+            while self.senders.len() <= client {
+                self.senders.push(clients.sender(self.first_client + self.senders.len() as u64));
+            }
         }
-        let own = usize::from(number) % self.keys.len();
-        let keys = &mut self.keys[own];
+        let sender = &mut self.senders[if clients.is_some() { client } else { 0 }];
+        let (number, times) = self.plan.cycle[sender.next];
+        sender.done += 1;
+        if sender.done == times {
+            sender.done = 0;
+            sender.next = (sender.next + 1) % self.plan.cycle.len();
+        }
+        let own = usize::from(number) % sender.keys.len();
+        let keys = &mut sender.keys[own];
+        let scratch = &mut self.scratch;
         for part in &self.plan.commands[usize::from(number)].parts {
             match part {
                 Part::Bytes(bytes) => out.extend_from_slice(bytes),
                 Part::Argument(template) => {
-                    self.scratch.clear();
-                    template.write(&mut self.scratch, |out| keys.write(out));
-                    bulk(&self.scratch, out);
+                    scratch.clear();
+                    match clients {
+                        None => template.write(scratch, |out| keys.write(out)),
+                        Some(clients) => {
+                            clients.argument(template, keys, scratch);
+                            let mut draws = 1;
+                            while draws < MAX_DRAWS && template.has_key() && !clients.is_own(client, scratch) {
+                                scratch.clear();
+                                clients.argument(template, keys, scratch);
+                                draws += 1;
+                            }
+                        }
+                    }
+                    bulk(scratch, out);
                 }
             }
         }
@@ -302,11 +475,11 @@ mod tests {
         let commands: Vec<(String, u64)> = commands.iter().map(|(text, ratio)| ((*text).to_owned(), *ratio)).collect();
         let plan = RedisPlan::new(&commands, login, 4)?;
         let space = KeySpace { prefix: "k:".into(), min: 9, max: 99, pattern: KeyPattern::Sequential };
-        let mut redis = Redis::new(plan, Keys::new(space, 1, 0, 1));
+        let mut redis = Redis::new(plan, Keys::new(space, 1, 0, 1), 0);
         let (mut session, mut out) = (RedisSession::default(), Vec::new());
         redis.start(&mut session, &mut out);
         for _ in 0..count {
-            redis.write(&mut session, &mut out);
+            redis.write(&mut session, 0, &mut out);
         }
         Ok(String::from_utf8_lossy(&out).replace("\r\n", " "))
     }
@@ -343,9 +516,10 @@ mod tests {
 
     #[test]
     fn ratios_are_spread() {
-        assert_eq!(cycle(&[1, 1]), [0, 1]);
-        assert_eq!(cycle(&[1, 3]), [1, 0, 1, 1]);
-        assert_eq!(cycle(&[10, 1]).iter().filter(|number| **number == 1).count(), 1);
+        let numbers = |ratios: &[u64]| cycle(ratios).iter().map(|(number, _)| *number).collect::<Vec<_>>();
+        assert_eq!(numbers(&[1, 1]), [0, 1]);
+        assert_eq!(numbers(&[1, 3]), [1, 0, 1, 1]);
+        assert_eq!(numbers(&[10, 1]).iter().filter(|number| **number == 1).count(), 1);
     }
 
     #[test]
@@ -380,7 +554,7 @@ mod tests {
         let commands = [("GET a".to_owned(), 1)];
         let plan = RedisPlan::new(&commands, &Login::default(), 1).unwrap();
         let space = KeySpace { prefix: String::new(), min: 0, max: 0, pattern: KeyPattern::Uniform };
-        let mut redis = Redis::new(plan, Keys::new(space, 1, 0, 1));
+        let mut redis = Redis::new(plan, Keys::new(space, 1, 0, 1), 0);
         let mut session = RedisSession::default();
         let input = b"+OK\r\n$-1\r\n-WRONGTYPE no\r\n>1\r\n+x\r\n$2\r\nab\r\n$5\r\nab";
         let mut at = 0;

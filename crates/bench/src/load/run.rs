@@ -17,11 +17,13 @@ use super::cpu;
 use super::http::Http;
 use super::http2::Http2;
 use super::outcome::{Outcome, ProcessTime};
-use super::plan::{Correction, Json, Load, Plan, ProtocolPlan};
+use super::plan::{Correction, Json, Live, Load, Plan, ProtocolPlan};
+use super::progress::Progress;
 use super::protocol::Protocol;
 use super::reactor::{Reactor, Shared, ThreadReport, Tick};
 use super::redis::Redis;
 use super::stats::{Stats, add, corrected, histogram};
+use super::target::Server;
 use super::template::Keys;
 use super::tls::Connector;
 use super::{json, text};
@@ -72,29 +74,33 @@ pub(super) fn measure(plan: &Plan, console: &mut Console<'_>) -> Result<Outcome,
         return Err(format!("--pid {pid}: there is no such process"));
     }
     let tls = load.tls.as_ref().map(Connector::new).transpose()?;
-    let address = destination(load)?;
+    let addresses = match load.nodes.as_slice() {
+        [] => vec![destination(&load.server, load)?],
+        nodes => nodes.iter().map(|node| destination(node, load)).collect::<Result<Vec<_>, _>>()?,
+    };
     raise_descriptors(load.connections)?;
+    let first_client = |thread| (0..thread).map(|thread| load.share(load.connections as u64, thread)).sum();
     let keys = |thread: usize| Keys::new(load.keys.clone(), load.seed, thread as u64, load.threads as u64);
     match &plan.protocol {
         ProtocolPlan::Http(http) => {
-            drive(load, (&address, tls), console, |thread| Http::new(http.clone(), keys(thread), thread))
+            drive(load, (&addresses, tls), console, |thread| Http::new(http.clone(), keys(thread), thread))
         }
         ProtocolPlan::Http2(http) => {
             let (is_https, streams) = (load.tls.is_some(), load.pipeline);
-            drive(load, (&address, tls), console, |thread| {
+            drive(load, (&addresses, tls), console, |thread| {
                 Http2::new(http.clone(), is_https, streams, keys(thread), thread)
             })
         }
-        ProtocolPlan::Redis(redis) => {
-            drive(load, (&address, tls), console, |thread| Redis::new(redis.clone(), keys(thread)))
-        }
+        ProtocolPlan::Redis(redis) => drive(load, (&addresses, tls), console, |thread| {
+            Redis::new(redis.clone(), keys(thread), first_client(thread))
+        }),
     }
 }
 
 /// Returns the server's address. Of several, the first that accepts a connection, which is closed immediately:
 /// `localhost` often has two addresses, and the server listens on one.
-fn destination(load: &Load) -> Result<SockAddr, String> {
-    let addresses = load.server.resolve(load.family)?;
+fn destination(server: &Server, load: &Load) -> Result<SockAddr, String> {
+    let addresses = server.resolve(load.family)?;
     let first = addresses[0].clone();
     if addresses.len() == 1 {
         return Ok(first);
@@ -128,7 +134,7 @@ fn raise_descriptors(connections: usize) -> Result<(), String> {
 
 fn drive<P: Protocol + Send>(
     load: &Load,
-    (address, tls): (&SockAddr, Option<Connector>),
+    (addresses, tls): (&[SockAddr], Option<Connector>),
     console: &mut Console<'_>,
     protocol: impl Fn(usize) -> P,
 ) -> Result<Outcome, String>
@@ -142,7 +148,7 @@ where
         .map(|thread| {
             let connections = load.share(load.connections as u64, thread) as usize;
             let tls = tls.as_ref().map(|tls| tls.of_thread(connections));
-            Reactor::new(load, &shared, address, (protocol(thread), tls), thread, ticks.clone())
+            Reactor::new(load, &shared, addresses, (protocol(thread), tls), thread, ticks.clone())
         })
         .collect::<Result<Vec<_>, _>>()
         .map_err(|error| format!("no descriptor for a thread's sockets: {error}"))?;
@@ -201,6 +207,7 @@ fn watch(
             true => Some((signal(SignalKind::interrupt()).map_err(failed)?, signal(SignalKind::terminate()).map_err(failed)?)),
             false => None,
         };
+        print(console, &load.banner).map_err(|error| failed(std::io::Error::other(error)))?;
         let mut look = tokio::time::interval(LOOK);
         look.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Skip);
         let own = std::process::id();
@@ -269,17 +276,21 @@ async fn interrupted(signals: &mut Option<(Signal, Signal)>) {
 }
 
 /// Live lines: one for each interval, printed when every thread has given its part.
-struct Lines {
+struct Lines<'a> {
+    load: &'a Load,
     interval_ns: u64,
     threads: usize,
+    progress: Progress,
     /// The interval whose line comes next.
     next: u64,
     waiting: std::collections::BTreeMap<u64, (usize, Tick)>,
 }
 
-impl Lines {
-    fn new(load: &Load) -> Lines {
+impl<'a> Lines<'a> {
+    fn new(load: &'a Load) -> Lines<'a> {
         Lines {
+            load,
+            progress: Progress::default(),
             interval_ns: load.interval_ns.unwrap_or(1),
             threads: load.threads,
             next: 0,
@@ -298,6 +309,7 @@ impl Lines {
                 *count += 1;
                 sum.sent += tick.sent;
                 sum.failed += tick.failed;
+                sum.bytes += tick.bytes;
                 sum.length_ns = sum.length_ns.max(tick.length_ns);
                 add(&mut sum.latency, &tick.latency);
             }
@@ -315,23 +327,29 @@ impl Lines {
     /// Prints a line, preceded by one for each interval without a report of a thread.
     fn print(&mut self, tick: &Tick, err: &mut dyn Write) {
         while self.next < tick.number {
-            print_line(self.interval_ns, &Tick::new(self.next, self.interval_ns), err);
+            self.print_line(&Tick::new(self.next, self.interval_ns), err);
             self.next += 1;
         }
         self.next = tick.number + 1;
-        print_line(self.interval_ns, tick, err);
+        self.print_line(tick, err);
+    }
+
+    fn print_line(&mut self, tick: &Tick, err: &mut dyn Write) {
+        // A closed terminal is no reason to end a run.
+        let _ = match self.load.live {
+            Live::Lines => writeln!(err, "{}", text::live_line(self.interval_ns, tick)),
+            Live::Memtier(run) => write!(err, "{}\r", self.progress.line(run, self.load, tick)),
+        };
     }
 
     fn finish(&mut self, err: &mut dyn Write) {
         for (_, (_, tick)) in std::mem::take(&mut self.waiting) {
             self.print(&tick, err);
         }
+        if matches!(self.load.live, Live::Memtier(_)) {
+            let _ = err.write_all(b"\n\n");
+        }
     }
-}
-
-fn print_line(interval_ns: u64, tick: &Tick, err: &mut dyn Write) {
-    // A closed terminal is no reason to end a run.
-    let _ = writeln!(err, "{}", text::live_line(interval_ns, tick));
 }
 
 fn combine(

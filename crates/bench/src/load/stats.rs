@@ -228,8 +228,43 @@ pub(super) struct CommandStats {
     pub(super) answered: u64,
     pub(super) nulls: u64,
     pub(super) errors: u64,
+    /// Those of `errors` that name another node of a cluster.
+    pub(super) moved: u64,
+    pub(super) asked: u64,
+    /// The size of all requests, and of all responses that are replies of RESP.
+    pub(super) bytes_sent: u64,
+    pub(super) bytes_received: u64,
     /// The time from the scheduled sending to the end of the response.
     pub(super) latency: Histogram<u64>,
+}
+
+/// One second of one command.
+#[derive(Clone, Debug)]
+pub(super) struct Second {
+    pub(super) bytes_sent: u64,
+    pub(super) bytes_received: u64,
+    /// In microseconds.
+    pub(super) latency: Histogram<u32>,
+}
+
+impl Second {
+    fn new() -> Second {
+        // Two digits, as in the logs that people read; a second with one request takes little memory.
+        Second { bytes_sent: 0, bytes_received: 0, latency: Histogram::new(2).expect("two digits are allowed") }
+    }
+
+    pub(super) fn merge(&mut self, other: &Second) {
+        self.bytes_sent += other.bytes_sent;
+        self.bytes_received += other.bytes_received;
+        // An automatic histogram grows to take any value.
+        let _ = self.latency.add(&other.latency);
+    }
+}
+
+impl Default for Second {
+    fn default() -> Second {
+        Second::new()
+    }
 }
 
 /// The statistics of one thread, or the sums over all threads.
@@ -249,6 +284,8 @@ pub(super) struct Stats {
     /// The number of responses by HTTP status, which has three digits.
     pub(super) statuses: Vec<u64>,
     pub(super) commands: Vec<CommandStats>,
+    /// The seconds of the run with the figures of each command, if they are wanted.
+    pub(super) series: Vec<Vec<Second>>,
     /// RESP errors by code.
     pub(super) codes: BTreeMap<String, u64>,
     pub(super) code_examples: BTreeMap<String, String>,
@@ -282,7 +319,16 @@ pub(super) struct Stats {
 
 impl Stats {
     pub(super) fn new(commands: usize) -> Stats {
-        let command = || CommandStats { answered: 0, nulls: 0, errors: 0, latency: histogram() };
+        let command = || CommandStats {
+            answered: 0,
+            nulls: 0,
+            errors: 0,
+            moved: 0,
+            asked: 0,
+            bytes_sent: 0,
+            bytes_received: 0,
+            latency: histogram(),
+        };
         Stats {
             sent: 0,
             answered: 0,
@@ -291,6 +337,7 @@ impl Stats {
             unsent: 0,
             statuses: vec![0; 1000],
             commands: (0..commands).map(|_| command()).collect(),
+            series: Vec::new(),
             codes: BTreeMap::new(),
             code_examples: BTreeMap::new(),
             faults: Faults::default(),
@@ -317,16 +364,27 @@ impl Stats {
         self.body_bytes += body;
         let figures = &mut self.commands[usize::from(command)];
         figures.answered += 1;
+        figures.bytes_received += body;
         figures.latency.saturating_record(latency_ns.max(1));
         match outcome {
             Outcome::Status(status) => self.statuses[usize::from(*status).min(999)] += 1,
             Outcome::Null => figures.nulls += 1,
             Outcome::Error(text) => {
                 figures.errors += 1;
+                figures.moved += u64::from(text.starts_with("MOVED "));
+                figures.asked += u64::from(text.starts_with("ASK "));
                 self.error_reply(text);
             }
             Outcome::Value | Outcome::Unasked | Outcome::Failed(..) => {}
         }
+    }
+
+    /// Returns a second of a command; the run's first is 0.
+    pub(super) fn second(&mut self, second: usize, command: u16) -> &mut Second {
+        while self.series.len() <= second {
+            self.series.push((0..self.commands.len()).map(|_| Second::new()).collect());
+        }
+        &mut self.series[second][usize::from(command)]
     }
 
     fn error_reply(&mut self, text: &str) {
@@ -387,7 +445,16 @@ impl Stats {
             command.answered += more.answered;
             command.nulls += more.nulls;
             command.errors += more.errors;
+            command.moved += more.moved;
+            command.asked += more.asked;
+            command.bytes_sent += more.bytes_sent;
+            command.bytes_received += more.bytes_received;
             add(&mut command.latency, &more.latency);
+        }
+        for (second, commands) in other.series.iter().enumerate() {
+            for (command, more) in commands.iter().enumerate() {
+                self.second(second, command as u16).merge(more);
+            }
         }
         for (code, count) in other.codes {
             *self.codes.entry(code).or_default() += count;

@@ -1,7 +1,7 @@
 //! Templates with the placeholders `__key__` and `__data__`, and the keys that replace them.
 //!
-//! The placeholders are memtier's. Data is the same filler in every request, so it is inserted once, when the template
-//! is created; only keys are drawn during the run.
+//! The placeholders are memtier's. Data that is the same filler in every request is inserted once, when the template is
+//! created; keys, and values whose size or bytes differ, are drawn during the run.
 
 use super::random::{Random, Zipf};
 
@@ -21,6 +21,8 @@ pub(crate) enum KeyPattern {
     Sequential,
     /// Around the middle of the range, with this deviation in keys; 0: a sixth of the range.
     Gaussian(f64),
+    /// Around this number, with this deviation; 0: a sixth of the range.
+    Around(f64, f64),
     /// The first key most often, by this exponent.
     Zipf(f64),
 }
@@ -51,9 +53,22 @@ pub(super) struct Keys {
     zipf: Option<Zipf>,
     next: u64,
     step: u64,
+    /// The number of the last key.
+    last: u64,
 }
 
 impl Keys {
+    /// Returns the keys of one client, which walks sequential keys alone from the first on. Streams of one seed are
+    /// independent.
+    pub(super) fn of_client(space: KeySpace, seed: u64, stream: u64) -> Keys {
+        Keys { next: 0, ..Keys::new(space, seed, stream, 1) }
+    }
+
+    /// Returns the place of the last key in the range, from 0 to 1.
+    fn place(&self) -> f64 {
+        (self.last - self.space.min) as f64 / (self.space.max - self.space.min).max(1) as f64
+    }
+
     pub(super) fn new(space: KeySpace, seed: u64, thread: u64, threads: u64) -> Keys {
         let zipf = match space.pattern {
             KeyPattern::Zipf(exponent) => Some(Zipf::new(space.count(), exponent)),
@@ -62,7 +77,8 @@ impl Keys {
         let mut random = Random::new(seed);
         // Threads whose seeds are neighbours shall not draw neighbouring sequences.
         let random = Random::new(random.next() ^ (thread + 1).wrapping_mul(0xd134_2543_de82_ef95));
-        Keys { space, random, zipf, next: thread, step: threads }
+        let last = space.min;
+        Keys { space, random, zipf, next: thread, step: threads, last }
     }
 
     /// Returns the keys of so many commands or URLs. Sequential ones are walked by each of them alone: `SET` and `GET`
@@ -81,18 +97,22 @@ impl Keys {
                 self.next = self.next.wrapping_add(self.step);
                 offset
             }
-            KeyPattern::Gaussian(deviation) => {
-                let deviation = if deviation > 0.0 { deviation } else { count as f64 / 6.0 };
-                let middle = (count - 1) as f64 / 2.0;
-                let place = middle + self.random.normal() * deviation;
-                place.round().clamp(0.0, (count - 1) as f64) as u64
-            }
+            KeyPattern::Gaussian(deviation) => self.around((count - 1) as f64 / 2.0, deviation),
+            KeyPattern::Around(median, deviation) => self.around(median - self.space.min as f64, deviation),
             KeyPattern::Zipf(_) => match &self.zipf {
                 Some(zipf) => zipf.draw(&mut self.random) - 1,
                 None => 0,
             },
         };
-        self.space.min + offset.min(count - 1)
+        self.last = self.space.min + offset.min(count - 1);
+        self.last
+    }
+
+    fn around(&mut self, middle: f64, deviation: f64) -> u64 {
+        let count = self.space.count();
+        let deviation = if deviation > 0.0 { deviation } else { count as f64 / 6.0 };
+        let place = middle + self.random.normal() * deviation;
+        place.round().clamp(0.0, (count - 1) as f64) as u64
     }
 
     /// Appends a newly drawn key.
@@ -103,10 +123,93 @@ impl Keys {
     }
 }
 
+/// A place in a template that each request fills.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) enum Hole {
+    Key,
+    /// A value of [`Values`].
+    Data,
+    /// A number from the first to the second.
+    Number(u64, u64),
+}
+
 #[derive(Clone, Debug, PartialEq)]
 enum Part {
     Bytes(Vec<u8>),
-    Key,
+    Hole(Hole),
+}
+
+/// The sizes of values.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) enum Sizes {
+    Fixed(usize),
+    /// Each size of the range as often as any other.
+    Range(usize, usize),
+    /// From the lowest for the first key to the highest for the last.
+    Growing(usize, usize),
+    /// Sizes with their weights.
+    Weighted(Vec<(usize, u64)>),
+}
+
+/// The values of a run.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Values {
+    sizes: Sizes,
+    /// The bytes from which values are cut: as many as the largest has, or twice as many random ones.
+    pool: Vec<u8>,
+    are_random: bool,
+}
+
+impl Values {
+    /// Random bytes are different in each value.
+    pub(crate) fn new(sizes: Sizes, are_random: bool, seed: u64) -> Values {
+        let largest = match &sizes {
+            Sizes::Fixed(size) | Sizes::Range(_, size) | Sizes::Growing(_, size) => *size,
+            Sizes::Weighted(list) => list.iter().map(|(size, _)| *size).max().unwrap_or(0),
+        };
+        let mut random = Random::new(seed);
+        let pool = match are_random {
+            true => (0..largest * 2).map(|_| random.next() as u8).collect(),
+            false => vec![b'x'; largest],
+        };
+        Values { sizes, pool, are_random }
+    }
+
+    /// Returns the value, if all are the same.
+    pub(crate) fn fixed(&self) -> Option<&[u8]> {
+        match self.sizes {
+            Sizes::Fixed(_) if !self.are_random => Some(&self.pool),
+            _ => None,
+        }
+    }
+
+    /// Appends a value for the last key of `keys`.
+    pub(super) fn write(&self, keys: &mut Keys, out: &mut Vec<u8>) {
+        let size = match &self.sizes {
+            Sizes::Fixed(size) => *size,
+            Sizes::Range(min, max) => min + keys.random.below((max - min) as u64 + 1) as usize,
+            Sizes::Growing(min, max) => min + ((max - min) as f64 * keys.place()).round() as usize,
+            Sizes::Weighted(list) => {
+                let mut rest = keys.random.below(list.iter().map(|(_, weight)| weight).sum());
+                let chosen = list.iter().find(|(_, weight)| match rest.checked_sub(*weight) {
+                    Some(less) => {
+                        rest = less;
+                        false
+                    }
+                    None => true,
+                });
+                chosen.map_or(0, |(size, _)| *size)
+            }
+        };
+        let room = self.pool.len() - size;
+        let from = if self.are_random { keys.random.below(room as u64 + 1) as usize } else { 0 };
+        out.extend_from_slice(&self.pool[from..from + size]);
+    }
+}
+
+/// Draws a number of a range.
+pub(super) fn draw(keys: &mut Keys, from: u64, to: u64) -> u64 {
+    from + keys.random.below((to - from).saturating_add(1))
 }
 
 /// Bytes with places for keys.
@@ -118,28 +221,57 @@ pub(crate) struct Template {
 impl Template {
     /// Reads `text`; each `__data__` becomes `data`.
     pub(crate) fn new(text: &[u8], data: &[u8]) -> Template {
+        Template::with_values(text, Some(data))
+    }
+
+    /// Returns the template of a number from the first to the second.
+    pub(crate) fn number(from: u64, to: u64) -> Template {
+        Template { parts: vec![Part::Hole(Hole::Number(from, to))] }
+    }
+
+    /// Reads `text`; each `__data__` becomes `data`, or a place for a value.
+    pub(crate) fn with_values(text: &[u8], data: Option<&[u8]>) -> Template {
         let mut parts = Vec::new();
         let mut bytes = Vec::new();
         let mut rest = text;
         while !rest.is_empty() {
-            if let Some(after) = rest.strip_prefix(KEY) {
-                if !bytes.is_empty() {
-                    parts.push(Part::Bytes(std::mem::take(&mut bytes)));
-                }
-                parts.push(Part::Key);
+            let hole = if let Some(after) = rest.strip_prefix(KEY) {
                 rest = after;
+                Some(Hole::Key)
             } else if let Some(after) = rest.strip_prefix(DATA) {
-                bytes.extend_from_slice(data);
                 rest = after;
+                match data {
+                    Some(data) => {
+                        bytes.extend_from_slice(data);
+                        None
+                    }
+                    None => Some(Hole::Data),
+                }
             } else {
                 bytes.push(rest[0]);
                 rest = &rest[1..];
+                None
+            };
+            if let Some(hole) = hole {
+                if !bytes.is_empty() {
+                    parts.push(Part::Bytes(std::mem::take(&mut bytes)));
+                }
+                parts.push(Part::Hole(hole));
             }
         }
         if !bytes.is_empty() {
             parts.push(Part::Bytes(bytes));
         }
         Template { parts }
+    }
+
+    /// Returns the template of bytes without placeholders.
+    pub(crate) fn plain(bytes: &[u8]) -> Template {
+        let mut template = Template { parts: Vec::new() };
+        if !bytes.is_empty() {
+            template.append(bytes);
+        }
+        template
     }
 
     /// Adds bytes as they are.
@@ -159,12 +291,22 @@ impl Template {
         }
     }
 
-    /// Appends the bytes; `key` writes each key.
+    /// Returns whether there is a place for a key.
+    pub(crate) fn has_key(&self) -> bool {
+        self.parts.contains(&Part::Hole(Hole::Key))
+    }
+
+    /// Appends the bytes; `key` writes each key, of a template that has no other places.
     pub(super) fn write(&self, out: &mut Vec<u8>, mut key: impl FnMut(&mut Vec<u8>)) {
+        self.fill(out, |_, out| key(out));
+    }
+
+    /// Appends the bytes; `fill` writes what stands in each place.
+    pub(super) fn fill(&self, out: &mut Vec<u8>, mut fill: impl FnMut(Hole, &mut Vec<u8>)) {
         for part in &self.parts {
             match part {
                 Part::Bytes(bytes) => out.extend_from_slice(bytes),
-                Part::Key => key(out),
+                Part::Hole(hole) => fill(*hole, out),
             }
         }
     }

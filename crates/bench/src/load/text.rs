@@ -212,7 +212,7 @@ fn answers(out: &mut String, plan: &Plan, outcome: &Outcome) {
     row(out, "status", if text.is_empty() { "none" } else { text.trim_end() });
 }
 
-fn faults(out: &mut String, title: &str, faults: &Faults, names: impl Iterator<Item = &'static str>) {
+pub(super) fn faults(out: &mut String, title: &str, faults: &Faults, names: impl Iterator<Item = &'static str>) {
     let mut title = title;
     for name in names.filter(|name| faults.count(name) > 0) {
         let example = faults.example(name).map_or(String::new(), |text| format!(": {}", printable(text)));
@@ -226,7 +226,7 @@ fn printable(text: &str) -> String {
     text.chars().map(|c| if c.is_control() { '.' } else { c }).collect()
 }
 
-fn times(out: &mut String, plan: &Plan, outcome: &Outcome) {
+pub(super) fn times(out: &mut String, plan: &Plan, outcome: &Outcome) {
     let stats = &outcome.stats;
     if outcome.latency.is_empty() && stats.connect.is_empty() {
         return;
@@ -275,7 +275,7 @@ fn times(out: &mut String, plan: &Plan, outcome: &Outcome) {
     }
 }
 
-fn cpu(out: &mut String, outcome: &Outcome) {
+pub(super) fn cpu(out: &mut String, outcome: &Outcome) {
     let own = format!(
         "{:.2} µs CPU per request, busiest thread {:.0} % of a core",
         outcome.cpu_per_request_us(outcome.cpu_s),

@@ -111,3 +111,58 @@ fn the_guides_examples_are_understood() {
         assert!(error.contains("every request failed"), "{example}: {error}");
     }
 }
+
+/// Returns the program under another name.
+fn named(name: &str) -> (tempfile::TempDir, Command) {
+    let dir = tempfile::tempdir().expect("a directory");
+    let path = dir.path().join(name);
+    std::os::unix::fs::symlink(BINARY, &path).expect("a link");
+    let command = Command::new(path);
+    (dir, command)
+}
+
+#[test]
+fn under_the_name_of_gobench_it_is_gobench() {
+    let (_dir, mut command) = named("gobench");
+    let output = command.args(["-u", &demo("/fast"), "-c", "4", "-r", "3"]).output().expect("starts");
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    let block = "Dispatching 4 clients\nWaiting for results...\n\nRequests:                               12 hits\n";
+    assert!(output.status.success() && text.starts_with(block), "{text}");
+    let (_dir, mut command) = named("gobench");
+    let output = command.args(["http", &demo("/fast")]).output().expect("starts");
+    assert_eq!(output.status.code(), Some(2));
+}
+
+#[test]
+fn an_interrupt_of_gobench_prints_the_report() {
+    let (_dir, mut command) = named("gobench");
+    command.args(["-u", &demo("/fast"), "-c", "2", "-t", "600"]);
+    let mut program = Program::start(command, &[]);
+    program.wait_for_output("Waiting for results...");
+    program.signal(2);
+    let code = program.wait();
+    let output = program.output();
+    // Whether a request was answered before the signal is a matter of timing.
+    let has_succeeded = !output.contains("\nSuccessful requests:                     0 hits\n");
+    assert!(code == 0 || !has_succeeded, "{code}: {output}");
+    assert!(output.contains("\nTest time:  "), "{output}");
+}
+
+#[test]
+fn under_the_name_of_memtier_it_is_memtier() {
+    let server = sluicegate_testkit::RedisServer::start(&[]);
+    let (_dir, mut command) = named("memtier_benchmark");
+    let port = server.port.to_string();
+    let output =
+        command.args(["-h", "127.0.0.1", "-p", &port, "-n", "11", "-c", "2", "-t", "1"]).output().expect("starts");
+    let (out, err) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+    assert!(
+        output.status.success() && out.starts_with("1         Threads\n2         Connections per thread\n"),
+        "{out}{err}"
+    );
+    let live = "[RUN #1 100%,   0 secs]  1 threads  2 conns:          22 ops, ";
+    assert!(err.starts_with(live) && err.ends_with(" msec latency\r\n\n"), "{err}");
+    let (_dir, mut command) = named("memtier_benchmark");
+    let output = command.args(["redis", "PING"]).output().expect("starts");
+    assert_eq!(output.status.code(), Some(1));
+}

@@ -24,18 +24,18 @@ TLS:
 pub(super) use tls_help;
 
 /// The options, as given.
-#[derive(Default)]
-pub(super) struct TlsOptions {
-    tls: bool,
-    insecure: bool,
-    authorities: Option<PathBuf>,
-    server_name: Option<String>,
-    version: Option<Version>,
-    certificate: Option<PathBuf>,
-    key: Option<PathBuf>,
-    resume: bool,
+#[derive(Clone, Debug, Default)]
+pub(crate) struct TlsOptions {
+    pub(crate) tls: bool,
+    pub(crate) insecure: bool,
+    pub(crate) authorities: Option<PathBuf>,
+    pub(crate) server_name: Option<String>,
+    pub(crate) version: Option<Version>,
+    pub(crate) certificate: Option<PathBuf>,
+    pub(crate) key: Option<PathBuf>,
+    pub(crate) resume: bool,
     /// The last option that needs TLS.
-    needs_tls: Option<&'static str>,
+    pub(crate) needs_tls: Option<&'static str>,
 }
 
 impl TlsOptions {
@@ -101,7 +101,7 @@ impl TlsOptions {
 
     /// Returns the plan. `host` is the server's name or address, unless there is none or more than one; then
     /// `nameless` is the reason.
-    pub(super) fn plan(
+    pub(crate) fn plan(
         self,
         host: Option<&str>,
         nameless: &str,

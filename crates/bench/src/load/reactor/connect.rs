@@ -29,18 +29,20 @@ impl<P: Protocol> Reactor<'_, P> {
         connection.generation = connection.generation.wrapping_add(1);
         connection.session = P::Session::default();
         connection.partial.clear();
+        connection.carried = 0;
         connection.out.clear();
         connection.written = 0;
         let token = token(id, connection.generation);
-        let socket = match Socket::new(self.address.domain(), Type::STREAM.nonblocking().cloexec(), None) {
+        let address = &self.addresses[id % self.addresses.len()];
+        let socket = match Socket::new(address.domain(), Type::STREAM.nonblocking().cloexec(), None) {
             Ok(socket) => socket,
             Err(error) => return self.connect_failed(id, now, connect_fault(&error), error.to_string()),
         };
-        if !self.address.is_unix() {
+        if !address.is_unix() {
             // Requests are written whole; waiting for more would only delay them.
             let _ = socket.set_tcp_nodelay(true);
         }
-        let is_made = match socket.connect(self.address) {
+        let is_made = match socket.connect(address) {
             Ok(()) => true,
             Err(error) if Errno::from_io_error(&error) == Some(Errno::INPROGRESS) => false,
             Err(error) => return self.connect_failed(id, now, connect_fault(&error), error.to_string()),
@@ -192,13 +194,23 @@ impl<P: Protocol> Reactor<'_, P> {
         let is_over = (unreached && attempts >= ATTEMPTS_UNREACHED)
             || (self.load.duration_ns.is_none() && attempts >= ATTEMPTS_COUNTED);
         if is_over || !self.is_sending {
-            connection.state = State::GivenUp;
-            self.given_up += 1;
-            return;
+            return self.give_up(id);
         }
         connection.state = State::Paused;
         let pause = PAUSE.0.saturating_mul(1 << (attempts - 1).min(10)).min(PAUSE.1);
         self.set_deadline(id, now.saturating_add(pause));
+    }
+
+    /// Makes no further attempt to connect. Requests that only this connection would send are never sent.
+    pub(super) fn give_up(&mut self, id: usize) {
+        let connection = &mut self.connections[id];
+        connection.state = State::GivenUp;
+        self.given_up += 1;
+        if !self.load.requests_each.is_empty() {
+            let left = std::mem::take(&mut connection.left);
+            self.budget = self.budget.saturating_sub(left);
+            self.abandoned += left;
+        }
     }
 
     pub(super) fn close(&mut self, id: usize) {

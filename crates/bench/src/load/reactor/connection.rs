@@ -56,6 +56,10 @@ pub(super) struct Connection<S> {
     /// The request for which the connection is being opened, with its scheduled sending time.
     pub(super) waiting: Option<Request>,
     pub(super) login_left: u32,
+    /// The number of requests written on its present socket.
+    pub(super) carried: u64,
+    /// The number of requests that may still be sent on it.
+    pub(super) left: u64,
     /// The start of the attempt to connect, then that of the TLS handshake.
     pub(super) connect_began: u64,
     /// Attempts since the last answer.
@@ -67,7 +71,7 @@ pub(super) struct Connection<S> {
 }
 
 impl<S: Default> Connection<S> {
-    pub(super) fn new() -> Connection<S> {
+    pub(super) fn new(requests: Option<u64>) -> Connection<S> {
         Connection {
             transport: None,
             state: State::Closed,
@@ -82,6 +86,8 @@ impl<S: Default> Connection<S> {
             heard: 0,
             waiting: None,
             login_left: 0,
+            carried: 0,
+            left: requests.unwrap_or(u64::MAX),
             connect_began: 0,
             attempts: 0,
             was_open: false,
@@ -105,6 +111,7 @@ impl<S> Connection<S> {
     /// Returns whether another request can be sent on this connection now, as far as the load is concerned.
     pub(super) fn has_room(&self, load: &Load) -> bool {
         match self.state {
+            _ if self.left == 0 || load.renew_after.is_some_and(|count| self.carried >= count) => false,
             State::Open => self.login_left == 0 && self.in_flight.len() < load.pipeline && self.broken.is_none(),
             State::Closed => self.waiting.is_none() && !load.keep_alive,
             _ => false,

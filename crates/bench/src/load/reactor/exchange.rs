@@ -206,6 +206,9 @@ impl<P: Protocol> Reactor<'_, P> {
         if P::MULTIPLEXED && connection.in_flight.is_empty() && self.protocol.is_over(&connection.session) {
             return self.reconnect(id, now);
         }
+        if self.load.renew_after.is_some_and(|count| connection.carried >= count) && connection.in_flight.is_empty() {
+            return self.renew(id, now);
+        }
         self.give_work(id);
     }
 
@@ -252,10 +255,18 @@ impl<P: Protocol> Reactor<'_, P> {
         let (is_open_loop, is_in_time) = (self.load.rate.is_some(), now <= self.end);
         if let Some(tick) = self.tick.as_mut().filter(|_| request.intended >= self.measure_from) {
             tick.latency.saturating_record(latency.max(1));
+            tick.bytes += answer.body;
         }
         let stats = self.stats_of(request.intended);
         stats.answer(request.command, &answer.outcome, answer.body, latency);
         stats.answered_in_time += u64::from(is_in_time);
+        if self.load.has_series && request.intended >= self.measure_from {
+            let second = self.second(now);
+            let figures = self.stats.second(second, request.command);
+            figures.bytes_received += answer.body;
+            figures.latency.saturating_record((latency / 1000).max(1));
+        }
+        let stats = self.stats_of(request.intended);
         if is_open_loop {
             stats.service.saturating_record(now.saturating_sub(request.sent).max(1));
         }

@@ -11,7 +11,7 @@ use sluicegate_testkit::Listening;
 use super::{run, run_with};
 
 /// Starts the demo origin; returns its `http://ADDRESS`.
-fn demo() -> String {
+pub(super) fn demo() -> String {
     let listening = Listening::new();
     let url = format!("http://{}", listening.address());
     origin::spawn(listening.listener, 1).expect("startable");
@@ -45,7 +45,7 @@ fn telling(accept: impl Fn() -> Option<Box<dyn Stream>> + Send + 'static) -> mps
 trait Stream: Read + Write + Send {}
 impl<T: Read + Write + Send> Stream for T {}
 
-fn telling_tcp(address: &str) -> (String, mpsc::Receiver<(usize, String)>) {
+pub(super) fn telling_tcp(address: &str) -> (String, mpsc::Receiver<(usize, String)>) {
     let listener = TcpListener::bind(address).expect("a loopback port");
     let address = listener.local_addr().expect("bound").to_string();
     let told = telling(move || listener.accept().ok().map(|(stream, _)| Box::new(stream) as Box<dyn Stream>));

@@ -4,8 +4,10 @@
 //! orderings, never speed, so they also pass on a busy machine.
 
 mod faults;
+mod gobench;
 mod http;
 mod http2;
+mod memtier;
 mod nginx;
 mod redis;
 mod report;
@@ -15,7 +17,7 @@ mod words;
 use std::collections::BTreeMap;
 use std::ffi::OsString;
 
-use sluicegate_bench::load::{Console, execute};
+use sluicegate_bench::load::{Console, Face, execute};
 
 /// The outcome of a run.
 struct Ran {
@@ -67,10 +69,20 @@ impl Fields {
 /// Runs `bench WORDS…`; `words` is split at blanks, and the elements of `more` follow unchanged.
 fn run_with(words: &str, more: &[&str]) -> Ran {
     let words = words.split_whitespace().chain(more.iter().copied()).map(OsString::from);
+    ran(|console| execute(words, console))
+}
+
+fn ran(execute: impl FnOnce(&mut Console<'_>) -> u8) -> Ran {
     let (mut out, mut err) = (Vec::new(), Vec::new());
-    let code = execute(words, &mut Console { out: &mut out, err: &mut err, takes_signals: false });
+    let code = execute(&mut Console { out: &mut out, err: &mut err, takes_signals: false });
     let text = |bytes| String::from_utf8(bytes).expect("UTF-8");
     Ran { code, out: text(out), err: text(err) }
+}
+
+/// Runs a load generator's command line under its name.
+fn run_as(name: &str, words: &str) -> Ran {
+    let face = Face::of_name(name).expect("a face");
+    ran(|console| face.execute(words.split_whitespace().map(OsString::from), console))
 }
 
 fn run(words: &str) -> Ran {

@@ -7,7 +7,7 @@ use sluicegate_testkit::{Client, RedisServer, wait_for};
 use super::{run, run_with};
 
 /// Returns the number of calls of a command that the server has counted.
-fn calls(server: &RedisServer, command: &str) -> u64 {
+pub(super) fn calls(server: &RedisServer, command: &str) -> u64 {
     let text = Client::connect(&server.address()).ask(&["INFO", "commandstats"]);
     let line = text.lines().find_map(|line| line.strip_prefix(&format!("cmdstat_{command}:calls=")));
     line.map_or(0, |rest| rest.split(',').next().unwrap_or_default().parse().expect("a number"))

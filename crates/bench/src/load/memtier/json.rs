@@ -1,0 +1,212 @@
+//! memtier's JSON, "Format version" 2.
+
+use super::arguments::{Amount, Options};
+use super::figures::{Row, Run, distribution};
+use super::hdr;
+use crate::load::json::{Fixed, Writer, document};
+use crate::load::stats::Second;
+use crate::load::target::Server;
+use crate::load::template::Sizes;
+
+/// Returns the document of the runs with their titles.
+pub(super) fn report(options: &Options, runs: &[(String, Run)]) -> String {
+    document(|w| {
+        w.object("configuration", |w| configuration(w, options));
+        w.object("run information", |w| {
+            w.field("Threads", options.threads);
+            w.field("Connections per thread", options.clients);
+            match options.amount {
+                Amount::Requests(count) => w.field("Requests per client", count),
+                Amount::Seconds(seconds) => w.field("Seconds", seconds),
+            }
+            w.field("Format version", 2u64);
+        });
+        for (title, run) in runs {
+            w.object(title, |w| stats(w, options, run));
+        }
+    })
+}
+
+fn configuration(w: &mut Writer, options: &Options) {
+    let text = |name: &str| options.given.iter().find(|(known, _)| *known == name).map(|(_, text)| text.as_str());
+    let flag = |name: &str| if text(name).is_some() { "true" } else { "false" };
+    let (host, port) = match &options.server {
+        Server::Tcp(host, port) => (Some(host.as_str()), u64::from(*port)),
+        Server::Unix(_) => (None, 0),
+    };
+    let (requests, seconds) = match options.amount {
+        Amount::Requests(count) => (count, 0),
+        Amount::Seconds(seconds) => (0, seconds),
+    };
+    let pair = |name: &str| text(name).unwrap_or("0:0").replace('-', ":");
+    w.field("server", host);
+    w.field("port", port);
+    w.field("uri", text("uri").map_or("", |_| "***"));
+    w.field("unix socket", text("unix-socket"));
+    w.field(
+        "address family",
+        match (text("ipv4"), text("ipv6")) {
+            (None, None) => "Unspecified",
+            (Some(_), _) => "AF_INET",
+            _ => "AF_INET6",
+        },
+    );
+    w.field("protocol", text("protocol").unwrap_or("redis"));
+    w.field("out_file", text("out-file"));
+    w.field("tls", if options.tls.is_some() { "true" } else { "false" });
+    for name in ["cert", "key", "cacert"] {
+        w.field(name, text(name));
+    }
+    w.field("tls_skip_verify", flag("tls-skip-verify"));
+    w.field("sni", text("sni"));
+    w.field("client_stats", None::<u64>);
+    w.field("run_count", u64::from(options.run_count));
+    w.field("debug", 0u64);
+    w.field("requests", requests);
+    w.field("rate_limit", options.rate.unwrap_or(0));
+    w.field("clients", options.clients);
+    w.field("threads", options.threads);
+    w.field("test_time", seconds);
+    w.field("ratio", format!("{}:{}", options.ratio.0, options.ratio.1).as_str());
+    w.field("pipeline", options.pipeline);
+    w.field(
+        "data_size",
+        match options.sizes {
+            Sizes::Fixed(size) => size as u64,
+            _ => 0,
+        },
+    );
+    w.field("data_offset", options.data_offset);
+    w.field("random_data", flag("random-data"));
+    w.field("data_size_range", pair("data-size-range").as_str());
+    w.field("data_size_list", text("data-size-list").unwrap_or(""));
+    w.field("data_size_pattern", text("data-size-pattern").unwrap_or("R"));
+    w.field("expiry_range", pair("expiry-range").as_str());
+    w.field("data_import", None::<u64>);
+    w.field("data_verify", "false");
+    w.field("verify_only", "false");
+    w.field("generate_keys", "false");
+    w.field("key_prefix", options.key_prefix.as_str());
+    w.field("key_minimum", options.keys.0);
+    w.field("key_maximum", options.keys.1);
+    w.field("key_pattern", text("key-pattern").unwrap_or("R:R"));
+    w.field("key_stddev", Fixed(options.key_stddev, 6));
+    w.field("key_median", Fixed(options.key_median, 6));
+    w.field("key_zipf_exp", Fixed(if text("key-zipf-exp").is_some() { options.key_zipf } else { 0.0 }, 6));
+    w.field("reconnect_interval", options.reconnect_interval.unwrap_or(0));
+    w.field("connection_timeout", options.connection_timeout_s.unwrap_or(0));
+    w.field("thread_conn_start_min_jitter_micros", 0u64);
+    w.field("thread_conn_start_max_jitter_micros", 0u64);
+    w.field("multi_key_get", 0u64);
+    w.field("authenticate", text("authenticate").map_or("", |_| "***"));
+    w.field("select-db", u64::from(options.login.db));
+    w.field("no-expiry", "false");
+    w.field("wait-ratio", "0:0");
+    w.field("num-slaves", "0:0");
+    w.field("wait-timeout", "0-0");
+    w.field("print-all-runs", flag("print-all-runs"));
+}
+
+fn stats(w: &mut Writer, options: &Options, run: &Run) {
+    let duration = (run.elapsed_s * 1e3 / run.runs as f64).round() as u64;
+    w.object("Runtime", |w| {
+        w.field("Start time", run.started_unix_ms);
+        w.field("Finish time", run.started_unix_ms + duration);
+        w.field("Total duration", duration);
+        w.field("Time unit", "MILLISECONDS");
+        w.field("Interrupted", if run.is_interrupted { "true" } else { "false" });
+    });
+    let hits = run.hits(options);
+    for (at, row) in run.rows.iter().enumerate() {
+        w.object(&row.title(), |w| figures(w, options, run, (row, if at == 1 { hits } else { (0, 0) }, 0)));
+    }
+    w.object("Totals", |w| figures(w, options, run, (&run.totals, hits, run.connection_errors)));
+    if options.hide_histogram {
+        return;
+    }
+    for row in &run.rows {
+        w.nest(&row.name, ['[', ']'], |w| {
+            for step in distribution(&row.latency) {
+                w.object("", |w| {
+                    w.field("<=msec", Fixed(step.value as f64 / 1e3, 3));
+                    w.field("percent", Fixed(step.percentile, 3));
+                });
+            }
+        });
+    }
+}
+
+/// Writes the figures of a row with its hits, its misses, and its errors of connections.
+fn figures(w: &mut Writer, options: &Options, run: &Run, (row, (hits, misses), errors): (&Row, (u64, u64), u64)) {
+    let per_second = |count: u64| Fixed(run.per_second(count), 2);
+    let kilobytes = |bytes: u64| Fixed(run.per_second(bytes) / 1024.0, 2);
+    let ms = |us: f64| Fixed(us / 1e3, 3);
+    let (mean, count) = (row.latency.mean(), row.latency.len());
+    w.field("Count", row.count / run.runs);
+    w.field("Ops/sec", per_second(row.count));
+    w.field("Hits/sec", per_second(hits));
+    w.field("Misses/sec", per_second(misses));
+    if options.cluster {
+        w.field("MOVED/sec", per_second(row.moved));
+        w.field("ASK/sec", per_second(row.asked));
+    }
+    w.field("Connection Errors/sec", per_second(errors));
+    w.field("Connection Errors", errors / run.runs);
+    w.field("Latency", ms(mean));
+    w.field("Average Latency", ms(mean));
+    w.field("Accumulated Latency", (mean * count as f64 / 1e3 / run.runs as f64) as u64);
+    w.field("Min Latency", ms(if count > 0 { row.latency.min() as f64 } else { 0.0 }));
+    w.field("Max Latency", ms(row.latency.max() as f64));
+    w.field("KB/sec", kilobytes(row.bytes()));
+    w.field("KB/sec RX/TX", kilobytes(row.bytes()));
+    w.field("KB/sec RX", kilobytes(row.bytes_received));
+    w.field("KB/sec TX", kilobytes(row.bytes_sent));
+    w.object("Time-Serie", |w| {
+        for (at, second) in row.series.iter().enumerate() {
+            w.object(&at.to_string(), |w| one_second(w, options, second));
+        }
+    });
+    w.object("Percentile Latencies", |w| {
+        for percentile in &options.percentiles {
+            w.field(&key(*percentile), ms(row.latency.value_at_quantile(percentile / 100.0) as f64));
+        }
+        w.object("Histogram log format", |w| {
+            w.field("Compressed Histogram", hdr::compressed(&row.latency).as_str());
+        });
+    });
+}
+
+fn one_second(w: &mut Writer, options: &Options, second: &Second) {
+    let latency = &second.latency;
+    let ms = |us: f64| Fixed(us / 1e3, 3);
+    w.field("Bytes RX", second.bytes_received);
+    w.field("Bytes TX", second.bytes_sent);
+    w.field("Count", latency.len());
+    if latency.is_empty() {
+        return;
+    }
+    w.field("Average Latency", ms(latency.mean()));
+    w.field("Accumulated Latency", (latency.mean() * latency.len() as f64 / 1e3) as u64);
+    w.field("Min Latency", ms(latency.min() as f64));
+    w.field("Max Latency", ms(latency.max() as f64));
+    for percentile in &options.percentiles {
+        w.field(&key(*percentile), ms(latency.value_at_quantile(percentile / 100.0) as f64));
+    }
+}
+
+/// Returns memtier's name of a percentile, which has six characters; one that these do not tell from another has more.
+fn key(percentile: f64) -> String {
+    let whole = format!("p{percentile:.3}");
+    if whole.ends_with('0') { whole.chars().take(6).collect() } else { whole }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_of_percentiles_are_different() {
+        let names = [50.0, 99.0, 99.9, 99.99, 99.999, 100.0].map(key);
+        assert_eq!(names, ["p50.00", "p99.00", "p99.90", "p99.99", "p99.999", "p100.0"]);
+    }
+}

@@ -1,0 +1,277 @@
+//! The face of memtier_benchmark: its command line and its reports.
+//!
+//! Each client is a connection with an order of commands and keys of its own ([`Clients`]). The reports have memtier's
+//! lines, columns and names ("Format version" 2 of its JSON). Where memtier's figures mislead, these are others: replies
+//! that are errors are no operations, a run of nothing but errors fails; under `--rate-limiting` requests are due at times
+//! that the server does not influence, and their latency begins then; the columns of the totals are the sums of the rows.
+//!
+//! Limits: memcache, imported data, recorded commands and StatsD are refused by name; in a cluster each connection draws
+//! keys until one belongs to its node, and slots that move during a run show as MOVED.
+
+mod arguments;
+mod cluster;
+mod figures;
+mod hdr;
+mod json;
+mod text;
+
+pub(super) use arguments::is_meant;
+
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use super::arguments::{MAX_CONNECTIONS, MAX_TIME_NS};
+use super::console::{Console, print};
+use super::outcome::Outcome;
+use super::plan::{Json, Live, Load, Plan, ProtocolPlan};
+use super::redis::{ClientCommand, ClientKeys, Clients, Nodes, RedisPlan, Word, words};
+use super::schedule::Arrivals;
+use super::target::Server;
+use super::template::{KeyPattern, KeySpace, Sizes, Values};
+use super::{output, run};
+use arguments::{Amount, Asked, Options, Pattern};
+use figures::Run;
+
+/// The time limit of a reply; memtier has none and waits for ever.
+const REPLY_TIMEOUT_NS: u64 = 60_000_000_000;
+
+const USAGE: &str = "\
+usage: memtier_benchmark [OPTION]…
+
+connection:
+  -s, --server HOST, -h, --host HOST  (localhost)      -p, --port PORT  (6379)
+  -S, --unix-socket PATH       -4, --ipv4   -6, --ipv6   -u, --uri redis[s]://[USER:PASSWORD@]HOST[:PORT][/DB]
+  -P, --protocol NAME          redis, resp2 or resp3     -a, --authenticate [USER:]PASSWORD
+      --select-db N            --cluster-mode            --connection-timeout SECONDS
+      --tls  --cert FILE  --key FILE  --cacert FILE  --tls-skip-verify  --sni NAME  --tls-protocols NAMES
+test:
+  -n, --requests N|allkeys     of each client (10000)    --test-time SECONDS
+  -c, --clients N              of each thread (50)       -t, --threads N  (4)
+      --pipeline N             (1)                       --ratio SETS:GETS  (1:10)
+      --rate-limiting N        requests per second of each connection, as an open loop
+      --reconnect-interval N   requests of a connection  --reconnect-on-error  (always)
+      --distinct-client-seed   --randomize               -x, --run-count N  (1)
+commands:
+      --command 'COMMAND'      with __key__ and __data__; repeated, each with
+      --command-ratio N        (1)
+      --command-key-pattern X  R, S, G, P or Z (R)
+objects and keys:
+  -d, --data-size N  (32)      --data-size-range MIN-MAX   --data-size-list SIZE:WEIGHT,…   --data-size-pattern R|S
+  -R, --random-data            --data-offset N             --expiry-range MIN-MAX
+      --key-prefix TEXT  (memtier-)   --key-minimum N  (0)   --key-maximum N  (10000000)
+      --key-pattern X:X  (R:R)        --key-stddev N   --key-median N   --key-zipf-exp N  (1)
+output:
+  -o, --out-file FILE          --json-out-file FILE        --hdr-file-prefix PREFIX
+      --print-percentiles LIST (50,99,99.9)                --hide-histogram   --print-all-runs
+      --command-stats-breakdown command|line               --help   -v, --version
+
+`sluicegate bench redis --help` describes the load generator's own options.
+";
+
+/// Runs memtier's command line. Returns the exit code: 0 if a request succeeded, 1 if none did or the options make no
+/// run, 130 after an interrupt.
+pub(super) fn execute(line: &[String], console: &mut Console<'_>) -> u8 {
+    let options = match arguments::parse(line) {
+        Ok(Asked::Run(options)) => options,
+        Ok(Asked::Help) => return print(console, USAGE).map_or(1, |()| 0),
+        Ok(Asked::Version) => {
+            let version = concat!("memtier_benchmark of sluicegate ", env!("CARGO_PKG_VERSION"), "\n");
+            return print(console, version).map_or(1, |()| 0);
+        }
+        Err(message) => return console.refuse(&format!("{message}\n\nhint: memtier_benchmark --help")),
+    };
+    match runs(&options, console) {
+        Ok(outcomes) => finish(&options, &outcomes, console),
+        Err(message) => console.refuse(&message),
+    }
+}
+
+fn runs(options: &Options, console: &mut Console<'_>) -> Result<Vec<Outcome>, String> {
+    if let (true, Amount::Requests(count)) = (options.is_all_keys, options.amount) {
+        print(console, &format!("setting requests to {count}\n"))?;
+    }
+    let nodes = if options.cluster { Some(cluster::find(options)?) } else { None };
+    let mut outcomes = Vec::new();
+    for number in 1..=options.run_count {
+        let outcome = run::measure(&plan(options, nodes.as_ref(), number)?, console)?;
+        hdr::write(options, &Run::of(options, &outcome), number)?;
+        let is_over = outcome.is_interrupted;
+        outcomes.push(outcome);
+        if is_over {
+            break;
+        }
+    }
+    Ok(outcomes)
+}
+
+fn finish(options: &Options, outcomes: &[Outcome], console: &mut Console<'_>) -> u8 {
+    let runs: Vec<Run> = outcomes.iter().map(|outcome| Run::of(options, outcome)).collect();
+    let titled = figures::titled(options, runs);
+    let report = text::report(options, &titled);
+    let written = match &options.out_file {
+        None => print(console, &report),
+        Some(path) => output::write(path, &report),
+    };
+    let written = written.and_then(|()| match &options.json_file {
+        None => Ok(()),
+        Some(path) => output::write(path, &json::report(options, &titled)),
+    });
+    if let Err(message) = written {
+        return console.refuse(&message);
+    }
+    for line in text::remarks(outcomes) {
+        // Only the exit code remains if errors can't be written either.
+        let _ = writeln!(console.err, "warning: {line}");
+    }
+    if outcomes.iter().any(|outcome| outcome.is_interrupted) {
+        return 130;
+    }
+    match outcomes.iter().find(|outcome| !outcome.has_worked()) {
+        None => 0,
+        Some(outcome) => console.refuse(&text::defeat(outcome)),
+    }
+}
+
+/// The nodes of a cluster, and the node of each slot.
+pub(super) struct Cluster {
+    pub(super) servers: Vec<Server>,
+    pub(super) nodes: Nodes,
+}
+
+impl Cluster {
+    /// Divides the requests of a client by the nodes' numbers of slots; the first node gets the rest.
+    fn shares(&self, requests: u64) -> Vec<u64> {
+        let of_slots = &self.nodes.of_slots;
+        let share = |node: usize| {
+            let slots = of_slots.iter().filter(|found| usize::from(**found) == node).count();
+            (u128::from(requests) * slots as u128 / of_slots.len() as u128) as u64
+        };
+        let mut shares: Vec<u64> = (0..self.nodes.count).map(share).collect();
+        shares[0] += requests - shares.iter().sum::<u64>();
+        shares
+    }
+}
+
+fn plan(options: &Options, cluster: Option<&Cluster>, number: u32) -> Result<Plan, String> {
+    let clients = options.clients * options.threads;
+    let nodes = cluster.map_or(1, |cluster| cluster.servers.len() as u64);
+    let connections = clients * nodes;
+    if connections > MAX_CONNECTIONS {
+        return Err(format!("{connections} connections; at most {MAX_CONNECTIONS} are made"));
+    }
+    let (requests, duration_ns) = match options.amount {
+        Amount::Requests(each) => (Some(each.checked_mul(clients).ok_or("more requests than are counted")?), None),
+        Amount::Seconds(seconds) => (None, Some(seconds * 1_000_000_000)),
+    };
+    let requests_each = match (options.amount, cluster) {
+        (Amount::Requests(each), Some(cluster)) => cluster.shares(each),
+        (Amount::Requests(each), None) => vec![each],
+        (Amount::Seconds(_), _) => Vec::new(),
+    };
+    let seed = match options.randomize {
+        true => SystemTime::now().duration_since(UNIX_EPOCH).map_or(1, |time| time.as_nanos() as u64),
+        false => 1,
+    };
+    let plan = RedisPlan::of_clients(
+        commands(options)?,
+        &options.login,
+        Clients {
+            spaces: Vec::new(),
+            seed,
+            has_own_seeds: options.distinct_seeds,
+            count: clients,
+            values: Values::new(options.sizes.clone(), options.random_data, seed),
+            nodes: cluster.map(|cluster| cluster.nodes.clone()),
+        },
+    )?;
+    let tls = match &options.tls {
+        None => None,
+        Some(tls) => {
+            let host = match &options.server {
+                Server::Tcp(host, _) => Some(host.as_str()),
+                Server::Unix(_) => None,
+            };
+            Some(tls.clone().plan(host, "a unix socket has no name", &[])?)
+        }
+    };
+    let connect_timeout_ns = options.connection_timeout_s.map_or(10_000_000_000, |seconds| seconds * 1_000_000_000);
+    let load = Load {
+        server: options.server.clone(),
+        family: options.family,
+        tls,
+        connections: connections as usize,
+        threads: options.threads as usize,
+        duration_ns,
+        requests,
+        requests_each,
+        cuts_off: true,
+        warmup_ns: 0,
+        rate: options.rate.map(|rate| (rate * clients) as f64),
+        arrivals: Arrivals::Constant,
+        pipeline: options.pipeline as usize,
+        timeout_ns: REPLY_TIMEOUT_NS,
+        connect_timeout_ns: connect_timeout_ns.min(MAX_TIME_NS),
+        write_timeout_ns: REPLY_TIMEOUT_NS,
+        late_ns: 1_000_000,
+        renew_after: options.reconnect_interval,
+        has_series: true,
+        nodes: cluster.map_or(Vec::new(), |cluster| cluster.servers.clone()),
+        keep_alive: true,
+        correct: None,
+        interval_ns: Some(1_000_000_000),
+        keys: KeySpace { prefix: String::new(), min: 0, max: 0, pattern: KeyPattern::Uniform },
+        seed,
+        pid: None,
+        json: Json::No,
+        live: Live::Memtier(number),
+        banner: String::new(),
+    };
+    Ok(Plan { load, protocol: ProtocolPlan::Redis(plan) })
+}
+
+fn commands(options: &Options) -> Result<Vec<ClientCommand>, String> {
+    let keys = |pattern: Pattern| ClientKeys {
+        space: KeySpace {
+            prefix: options.key_prefix.clone(),
+            min: options.keys.0,
+            max: options.keys.1,
+            pattern: match pattern {
+                Pattern::Random => KeyPattern::Uniform,
+                Pattern::Sequential | Pattern::Parallel => KeyPattern::Sequential,
+                Pattern::Zipf => KeyPattern::Zipf(options.key_zipf),
+                Pattern::Gaussian if options.key_median > 0.0 => {
+                    KeyPattern::Around(options.key_median, options.key_stddev)
+                }
+                Pattern::Gaussian => KeyPattern::Gaussian(options.key_stddev),
+            },
+        },
+        is_divided: pattern == Pattern::Parallel,
+    };
+    if !options.commands.is_empty() {
+        let own = options.commands.iter().map(|command| {
+            let words = words(&command.text)?.into_iter().map(Word::Text).collect();
+            Ok(ClientCommand { words, times: command.times, keys: keys(command.pattern) })
+        });
+        return own.collect();
+    }
+    let text = |word: &str| Word::Text(word.as_bytes().to_vec());
+    let (key, data, offset) = (text("__key__"), text("__data__"), text(&options.data_offset.to_string()));
+    let set = match (options.expiry, options.data_offset) {
+        (Some((min, max)), _) => vec![text("SETEX"), key.clone(), Word::Number(min, max), data],
+        (None, 0) => vec![text("SET"), key.clone(), data],
+        (None, _) => vec![text("SETRANGE"), key.clone(), offset.clone(), data],
+    };
+    let get = match (&options.sizes, options.data_offset) {
+        (Sizes::Fixed(size), 1..) => {
+            let end = options.data_offset + *size as u64 - 1;
+            vec![text("GETRANGE"), key, offset, text(&end.to_string())]
+        }
+        _ => vec![text("GET"), key],
+    };
+    Ok(vec![
+        ClientCommand { words: set, times: options.ratio.0, keys: keys(options.patterns.0) },
+        ClientCommand { words: get, times: options.ratio.1, keys: keys(options.patterns.1) },
+    ])
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,64 @@
+//! The line that memtier_benchmark overwrites to show the progress of a run.
+
+use super::plan::Load;
+use super::reactor::Tick;
+
+/// The figures of a run so far.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Progress {
+    ops: u64,
+    bytes: u64,
+    latency_ns: f64,
+    elapsed_ns: u64,
+}
+
+impl Progress {
+    /// Returns the line after one more interval.
+    pub(super) fn line(&mut self, run: u32, load: &Load, tick: &Tick) -> String {
+        let ops = tick.latency.len();
+        self.ops += ops;
+        self.bytes += tick.bytes;
+        self.latency_ns += tick.latency.mean() * ops as f64;
+        self.elapsed_ns += tick.length_ns;
+        let (second, elapsed) = (tick.length_ns.max(1) as f64 / 1e9, self.elapsed_ns.max(1) as f64 / 1e9);
+        let share = match (load.duration_ns, load.requests) {
+            (Some(duration), _) => self.elapsed_ns as f64 / duration as f64,
+            (None, requests) => self.ops as f64 / requests.unwrap_or(1).max(1) as f64,
+        };
+        let mean = if self.ops == 0 { 0.0 } else { self.latency_ns / self.ops as f64 };
+        format!(
+            "[RUN #{run} {:.0}%, {:3.0} secs] {:2} threads {:2} conns: {:11} ops, {:7.0} (avg: {:7.0}) ops/sec, {}/sec \
+             (avg: {}/sec), {:5.2} (avg: {:5.2}) msec latency",
+            (share * 100.0).min(100.0),
+            elapsed,
+            load.threads,
+            load.connections,
+            self.ops,
+            ops as f64 / second,
+            self.ops as f64 / elapsed,
+            amount(tick.bytes as f64 / second),
+            amount(self.bytes as f64 / elapsed),
+            tick.latency.mean() / 1e6,
+            mean / 1e6
+        )
+    }
+}
+
+fn amount(bytes: f64) -> String {
+    let kilobytes = bytes / 1024.0;
+    match kilobytes {
+        ..1024.0 => format!("{kilobytes:.2}KB"),
+        ..1_048_576.0 => format!("{:.2}MB", kilobytes / 1024.0),
+        _ => format!("{:.2}GB", kilobytes / 1_048_576.0),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn amounts_have_memtiers_units() {
+        assert_eq!([amount(0.0), amount(1536.0), amount(3_145_728.0)], ["0.00KB", "1.50KB", "3.00MB"]);
+    }
+}
