@@ -34,9 +34,14 @@ impl Guard {
         self.0.wait().map_err(|error| error.to_string())
     }
 
-    /// Ends it by a signal, named as for `kill`, so that it still writes its final output.
+    /// Sends a signal, named as for `kill`.
+    pub(crate) fn signal(&self, signal: &str) -> Result<(), String> {
+        output("kill", &[signal, &self.id().to_string()]).map(drop).ok_or("it had ended by itself".into())
+    }
+
+    /// Ends it by a signal, so that it still writes its final output.
     pub(crate) fn end(mut self, signal: &str) -> Result<(), String> {
-        output("kill", &[signal, &self.id().to_string()]).ok_or("it had ended by itself")?;
+        self.signal(signal)?;
         self.wait().map(drop)
     }
 }

@@ -24,6 +24,7 @@ mod proxy;
 mod random;
 mod release;
 mod repeat;
+mod replicas;
 mod report;
 mod run;
 mod secure;
@@ -53,6 +54,8 @@ cargo xtask bench http-self     our load generators against wrk and redis-benchm
 cargo xtask bench attacks       attacks by TLS and HTTP/2, beside HAProxy 2.8; parts by name; a part of soak
 cargo xtask bench logs          what a log line costs of a request
 cargo xtask bench proxy         the proxy against haproxy; parts by name
+cargo xtask bench replicas      full syncs, the cost and speed of replicas, tracking and users beside redis-server and
+                                Valkey 8.1; parts by name; --keys N for other than 500,000 (500 MB), --runs N, --write
 cargo xtask bench scripts       scripts against redis-server; parts by name
 cargo xtask bench store         the store against redis-server; parts by name
 cargo xtask bench tls           TLS against HAProxy 2.8; parts by name
@@ -87,6 +90,7 @@ fn main() -> ExitCode {
         ["bench", "proxy", rest @ ..] => proxy::proxy(rest),
         ["bench", "tls", rest @ ..] => secure::tls(rest),
         ["bench", "h2", rest @ ..] => secure::h2(rest),
+        ["bench", "replicas", rest @ ..] => replicas::replicas(rest),
         ["bench", "scripts", rest @ ..] => store::scripts(rest),
         ["bench", "store", rest @ ..] => store::store(rest),
         ["differential", rest @ ..] => differential::differential(rest),

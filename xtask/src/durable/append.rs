@@ -21,7 +21,8 @@ pub(super) fn append(options: &Options) -> Result<Part, String> {
             let parameters =
                 [("appendonly", appends), ("appendfsync", "everysec"), ("auto-aof-rewrite-percentage", "0")];
             // A thread that writes may use another core; its time counts.
-            let server = Start { cores: "0", place: Place::Disk, parameters: &parameters }.run(peer, options)?;
+            let server =
+                Start { cores: "0", threads: 1, place: Place::Disk, parameters: &parameters }.run(peer, options)?;
             server.fill(KEYS)?;
             servers.push(server);
         }
@@ -71,7 +72,7 @@ pub(super) fn always(options: &Options) -> Result<Part, String> {
     let mut part = Part::new("always", "SET with always");
     let peers = [Peer::Valkey, Peer::Ours];
     let parameters = [("appendonly", "yes"), ("appendfsync", "always"), ("auto-aof-rewrite-percentage", "0")];
-    let start = Start { cores: "0", place: Place::Disk, parameters: &parameters };
+    let start = Start { cores: "0", threads: 1, place: Place::Disk, parameters: &parameters };
     let servers = peers.map(|peer| start.run(peer, options));
     let servers: Vec<Server> = servers.into_iter().collect::<Result<_, _>>()?;
     let mut results = vec![vec![Vec::new(); peers.len()]; 2];

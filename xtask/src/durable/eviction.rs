@@ -49,7 +49,8 @@ fn measure(options: &Options, peer: Peer, (limit, writes): (usize, usize), saves
     let limit_text = limit.to_string();
     let parameters =
         [("maxmemory", &*limit_text), ("maxmemory-policy", "allkeys-lru"), ("rdb-key-save-delay", DELAY_US)];
-    let server = Start { cores: "0-1", place: Place::Memory, parameters: &parameters }.run(peer, options)?;
+    let server =
+        Start { cores: "0-1", threads: 1, place: Place::Memory, parameters: &parameters }.run(peer, options)?;
     let value = vec![b'v'; VALUE_BYTES];
     let set = |number: usize| vec![b"SET".to_vec(), format!("object:{number:09}").into_bytes(), value.clone()];
     // More than fits, so that it evicts already.

@@ -23,7 +23,7 @@ pub(super) fn groups(options: &Options) -> Result<Part, String> {
     let entries = scaled(options, ENTRIES).next_multiple_of(10);
     let mut servers = Vec::new();
     for peer in PEERS {
-        let server = Start { cores: "0", place: Place::Memory, parameters: &[] }.run(peer, options)?;
+        let server = Start { cores: "0", threads: 1, place: Place::Memory, parameters: &[] }.run(peer, options)?;
         fill(&mut server.client()?, entries, |number| {
             let id = format!("{}-0", number + 1).into_bytes();
             [b"XADD".to_vec(), b"jobs".to_vec(), id, b"job".to_vec(), vec![b'v'; 32]].into()

@@ -8,9 +8,9 @@
 mod append;
 mod eviction;
 mod groups;
-mod peer;
+pub(crate) mod peer;
 mod save;
-mod session;
+pub(crate) mod session;
 mod speed;
 
 use crate::report::{Measure, Report};

@@ -1,7 +1,7 @@
 //! The servers under test, started by the command line that all of them know, their directories, and the load.
 
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use crate::bench::{cpu_time_us, resident_bytes};
@@ -13,12 +13,12 @@ use crate::run::{output, target};
 use crate::store::peer::fill;
 
 /// The keys that figures are stated for.
-pub(super) const KEYS: usize = 10_000_000;
+pub(crate) const KEYS: usize = 10_000_000;
 /// The time that a server has to load its files.
 const START_MAX: Duration = Duration::from_secs(300);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Peer {
+pub(crate) enum Peer {
     /// Debian's.
     Redis,
     /// Valkey 8.1.
@@ -27,7 +27,7 @@ pub(super) enum Peer {
 }
 
 impl Peer {
-    pub(super) fn name(self) -> &'static str {
+    pub(crate) fn name(self) -> &'static str {
         match self {
             Peer::Redis => "redis-server",
             Peer::Valkey => "Valkey 8.1",
@@ -37,14 +37,14 @@ impl Peer {
 }
 
 /// Returns the number of keys that a part uses if its figures are stated for `stated`.
-pub(super) fn scaled(options: &Options, stated: usize) -> usize {
+pub(crate) fn scaled(options: &Options, stated: usize) -> usize {
     let keys = options.keys.unwrap_or(KEYS);
     (stated as f64 * keys as f64 / KEYS as f64).ceil() as usize
 }
 
 /// Where a server keeps its files.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Place {
+pub(crate) enum Place {
     /// On tmpfs.
     Memory,
     /// In the directory of temporary files.
@@ -52,24 +52,24 @@ pub(super) enum Place {
 }
 
 impl Place {
-    pub(super) fn parent(self) -> PathBuf {
+    pub(crate) fn parent(self) -> PathBuf {
         let memory = Path::new("/dev/shm");
         if self == Place::Memory && memory.is_dir() { memory.to_owned() } else { std::env::temp_dir() }
     }
 }
 
 /// A directory that is removed at the end.
-pub(super) struct Directory(PathBuf);
+pub(crate) struct Directory(PathBuf);
 
 impl Directory {
-    pub(super) fn new(place: Place) -> Result<Directory, String> {
+    pub(crate) fn new(place: Place) -> Result<Directory, String> {
         // Free ports differ, so names do.
         let path = place.parent().join(format!("sluicegate-bench-{}-{}", std::process::id(), free_port()?));
         std::fs::create_dir_all(&path).map_err(|error| format!("{}: {error}", path.display()))?;
         Ok(Directory(path))
     }
 
-    pub(super) fn path(&self) -> &Path {
+    pub(crate) fn path(&self) -> &Path {
         &self.0
     }
 }
@@ -81,37 +81,39 @@ impl Drop for Directory {
 }
 
 /// A running server; it ends, and its files are removed, when this is dropped.
-pub(super) struct Server {
-    pub(super) peer: Peer,
+pub(crate) struct Server {
+    pub(crate) peer: Peer,
     guard: Guard,
     port: u16,
-    pub(super) directory: Directory,
+    pub(crate) directory: Directory,
 }
 
 /// How a server is started.
 #[derive(Clone, Copy)]
-pub(super) struct Start<'p> {
-    pub(super) cores: &'static str,
-    pub(super) place: Place,
+pub(crate) struct Start<'p> {
+    pub(crate) cores: &'static str,
+    /// The workers of a store.
+    pub(crate) threads: u32,
+    pub(crate) place: Place,
     /// Directives of redis.conf.
-    pub(super) parameters: &'p [(&'p str, &'p str)],
+    pub(crate) parameters: &'p [(&'p str, &'p str)],
 }
 
 impl Start<'_> {
     /// Starts a server that has no files.
-    pub(super) fn run(self, peer: Peer, options: &Options) -> Result<Server, String> {
+    pub(crate) fn run(self, peer: Peer, options: &Options) -> Result<Server, String> {
         self.run_in(peer, options, Directory::new(self.place)?)
     }
 
     /// Starts a server with the files of a directory, and waits until they are loaded.
-    pub(super) fn run_in(self, peer: Peer, options: &Options, directory: Directory) -> Result<Server, String> {
+    pub(crate) fn run_in(self, peer: Peer, options: &Options, directory: Directory) -> Result<Server, String> {
         let port = free_port()?;
         let mut command = Command::new("taskset");
         command.args(["-c", self.cores]);
         match peer {
             Peer::Redis => command.arg("redis-server"),
             Peer::Valkey => command.arg(target().join("peers/bin/valkey-server-8.1")),
-            Peer::Ours => command.arg(&options.program).args(["store", "--threads", "1"]),
+            Peer::Ours => command.arg(&options.program).args(["store", "--threads", &self.threads.to_string()]),
         };
         let port_text = port.to_string();
         command.args(["--port", &port_text, "--bind", "127.0.0.1", "--save", "", "--enable-debug-command", "yes"]);
@@ -150,21 +152,21 @@ impl Server {
         }
     }
 
-    pub(super) fn client(&self) -> Result<Client, String> {
+    pub(crate) fn client(&self) -> Result<Client, String> {
         Client::connect(self.port)
     }
 
     /// Returns the CPU time of all threads since its start, in µs.
-    pub(super) fn cpu_us(&self) -> f64 {
+    pub(crate) fn cpu_us(&self) -> f64 {
         cpu_time_us(self.guard.id())
     }
 
-    pub(super) fn resident(&self) -> Result<f64, String> {
+    pub(crate) fn resident(&self) -> Result<f64, String> {
         resident_bytes(self.guard.id())
     }
 
     /// Writes keys with values of 32 bytes that hardly compress.
-    pub(super) fn fill(&self, keys: usize) -> Result<(), String> {
+    pub(crate) fn fill(&self, keys: usize) -> Result<(), String> {
         fill(&mut self.client()?, keys, |number| {
             let mut random = Random(number as u64);
             let value = format!("{:016x}{:016x}", random.next(), random.next());
@@ -172,20 +174,59 @@ impl Server {
         })
     }
 
+    /// Returns the port on loopback.
+    pub(crate) fn port(&self) -> u16 {
+        self.port
+    }
+
+    /// Sends a signal, named as for `kill`.
+    pub(crate) fn signal(&self, signal: &str) -> Result<(), String> {
+        self.guard.signal(signal)
+    }
+
     /// Runs the load generator on core 1.
-    pub(super) fn load(&self, options: &Options, words: &[&str]) -> Result<Loaded, String> {
-        let program = options.program.display().to_string();
-        let address = format!("127.0.0.1:{}", self.port);
-        let mut arguments = vec!["-n", "-10", "taskset", "-c", "1", &program, "bench", "redis", "--server", &address];
-        arguments.extend(["--key-prefix", "key:", "--json"]);
-        arguments.extend(words);
-        let text = output("nice", &arguments).ok_or(format!("the load {} failed", words.join(" ")))?;
+    pub(crate) fn load(&self, options: &Options, words: &[&str]) -> Result<Loaded, String> {
+        self.begin_load(options, words)?.report()
+    }
+
+    /// Starts the load generator on core 1.
+    pub(crate) fn begin_load(&self, options: &Options, words: &[&str]) -> Result<Load, String> {
+        let mut command = Command::new("nice");
+        command.args(["-n", "-10", "taskset", "-c", "1"]).arg(&options.program).args(["bench", "redis", "--server"]);
+        command.arg(format!("127.0.0.1:{}", self.port)).args(["--key-prefix", "key:", "--json"]).args(words);
+        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::inherit());
+        let child = command.spawn().map_err(|error| format!("the load does not start: {error}"))?;
+        Ok(Load { child, words: words.join(" ") })
+    }
+}
+
+/// A load generator that runs.
+pub(crate) struct Load {
+    child: Child,
+    words: String,
+}
+
+impl Load {
+    /// Ends it before its time, and returns its report.
+    pub(crate) fn end(self) -> Result<Loaded, String> {
+        output("kill", &["-INT", &self.child.id().to_string()]).ok_or("the load had ended by itself")?;
+        self.report()
+    }
+
+    /// Waits for its end, and returns its report.
+    fn report(self) -> Result<Loaded, String> {
+        let output = self.child.wait_with_output().map_err(|error| error.to_string())?;
+        // 130: it was ended.
+        if !output.status.success() && output.status.code() != Some(130) {
+            return Err(format!("the load {} failed", self.words));
+        }
+        let text = String::from_utf8_lossy(&output.stdout);
         let field = |after: &str, name: &str| {
             number(&text, after, name).ok_or_else(|| format!("the report of the load has no {name}:\n{text}"))
         };
         let failed = field("\"requests\"", "\"failed\": ")? + field("\"replies\"", "\"errors\": ")?;
         if failed > 0.0 {
-            return Err(format!("{failed} commands of {} failed:\n{text}", words.join(" ")));
+            return Err(format!("{failed} commands of {} failed:\n{text}", self.words));
         }
         Ok(Loaded {
             rate: field("\"warmup\"", "\"answered_per_s\": ")?,
@@ -198,24 +239,24 @@ impl Server {
 }
 
 /// What the load generator reports.
-pub(super) struct Loaded {
+pub(crate) struct Loaded {
     /// Answers a second.
-    pub(super) rate: f64,
-    pub(super) p50_ms: f64,
-    pub(super) p99_ms: f64,
-    pub(super) p999_ms: f64,
-    pub(super) max_ms: f64,
+    pub(crate) rate: f64,
+    pub(crate) p50_ms: f64,
+    pub(crate) p99_ms: f64,
+    pub(crate) p999_ms: f64,
+    pub(crate) max_ms: f64,
 }
 
 /// Returns a number of a section of INFO; [`None`] if it is not there.
-pub(super) fn info(client: &mut Client, section: &str, name: &str) -> Result<Option<f64>, String> {
+pub(crate) fn info(client: &mut Client, section: &str, name: &str) -> Result<Option<f64>, String> {
     let text = client.must(&["INFO", section])?;
     let line = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'));
     Ok(line.and_then(|value| value.trim().parse().ok()))
 }
 
 /// Waits until neither a save nor a rewrite runs. Returns whether both have succeeded so far.
-pub(super) fn wait_for_rest(client: &mut Client) -> Result<bool, String> {
+pub(crate) fn wait_for_rest(client: &mut Client) -> Result<bool, String> {
     loop {
         let text = client.must(&["INFO", "persistence"])?;
         let runs = ["rdb_bgsave_in_progress:1", "aof_rewrite_in_progress:1", "aof_rewrite_scheduled:1"];

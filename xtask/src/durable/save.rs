@@ -69,7 +69,7 @@ pub(super) fn rewrite(options: &Options) -> Result<Part, String> {
 
 fn beside(options: &Options, mut part: Part, work: Work) -> Result<Part, String> {
     let keys = scaled(options, KEYS);
-    let start = Start { cores: "0-1", place: Place::Memory, parameters: work.parameters() };
+    let start = Start { cores: "0-1", threads: 1, place: Place::Memory, parameters: work.parameters() };
     let mut servers = Vec::new();
     for peer in PEERS {
         let server = start.run(peer, options)?;
@@ -210,7 +210,7 @@ pub(super) fn list(options: &Options) -> Result<Part, String> {
     let mut part = Part::new("list", "A large list among the keys");
     let keys = scaled(options, KEYS);
     let elements = scaled(options, LIST_BYTES / ELEMENT_BYTES);
-    let start = Start { cores: "0-1", place: Place::Memory, parameters: &[] };
+    let start = Start { cores: "0-1", threads: 1, place: Place::Memory, parameters: &[] };
     let mut servers = Vec::new();
     for peer in PEERS {
         let server = start.run(peer, options)?;

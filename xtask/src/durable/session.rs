@@ -7,12 +7,12 @@ const PATH: &str = "/proc/self/autogroup";
 const NICE: &str = "-15";
 
 /// A session with a priority. What it was before returns when this is dropped.
-pub(super) struct Session {
+pub(crate) struct Session {
     nice: Option<String>,
 }
 
 impl Session {
-    pub(super) fn new() -> Session {
+    pub(crate) fn new() -> Session {
         let text = std::fs::read_to_string(PATH).unwrap_or_default();
         let nice = text.split_whitespace().last().map(str::to_owned);
         // Without such groups, or as another user, the nice values alone count.

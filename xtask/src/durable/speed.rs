@@ -9,6 +9,7 @@ use crate::report::{Options, Part, ratios};
 
 const START: Start<'static> = Start {
     cores: "0-1",
+    threads: 1,
     place: Place::Memory,
     parameters: &[("rdbcompression", "yes"), ("rdbchecksum", "yes"), ("dbfilename", "dump.rdb")],
 };

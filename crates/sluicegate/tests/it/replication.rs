@@ -1,5 +1,7 @@
 //! Stores that are each other's master, and redis-server's: failover, restarts, Sentinel.
 
+mod failovers;
+
 use std::path::PathBuf;
 use std::process::Command;
 
@@ -206,76 +208,6 @@ fn a_history_is_continued_after_restarts() {
     master.program.wait();
     let checked = check.arg(manifest).output().expect("it runs");
     assert!(checked.status.success(), "{}", String::from_utf8_lossy(&checked.stdout));
-}
-
-/// Three real Sentinels replace a master that was killed, and take it back as a replica.
-#[test]
-fn sentinels_replace_a_master() {
-    let mut first = Node::start("");
-    let second = Node::start(&replicaof(first.port));
-    let third = Node::start(&replicaof(first.port));
-    await_replicas(first.port, 2);
-    let directory = tempfile::tempdir().expect("a directory");
-    let ports = [free_port(), free_port(), free_port()];
-    let sentinels = ports.map(|port| {
-        let file = directory.path().join(format!("{port}.conf"));
-        let text = format!(
-            "port {port}\nbind 127.0.0.1\ndir {}\nsentinel monitor it 127.0.0.1 {} 2\nsentinel down-after-milliseconds it 2500\n\
-             sentinel failover-timeout it 5000\nsentinel parallel-syncs it 2\n",
-            directory.path().display(),
-            first.port
-        );
-        std::fs::write(&file, text).expect("written");
-        let mut command = Command::new("redis-server");
-        command.arg(file).arg("--sentinel");
-        let mut program = Program::start(command, &[]);
-        program.wait_for_output("+monitor master");
-        program
-    });
-    let mut asked = Client::connect(&format!("127.0.0.1:{}", ports[0]));
-    for (name, count) in [("num-slaves", "2"), ("num-other-sentinels", "2")] {
-        wait_for(name, || {
-            let told = asked.ask(&["SENTINEL", "MASTER", "it"]);
-            told.contains(&format!("{name}\r\n$1\r\n{count}\r\n")).then_some(())
-        });
-    }
-    let mut written = 0;
-    let mut client = first.connect();
-    for _ in 0..50 {
-        client.ask(&["INCR", "n"]);
-        written += 1;
-        assert_eq!(client.ask(&["WAIT", "2", "0"]), ":2\r\n");
-    }
-    first.program.signal(libc::SIGKILL);
-    let nodes = [first.port, second.port, third.port];
-    // On a machine that is busy, Sentinels may change their minds; in the end they agree.
-    let mut await_settled = |live: &[u16]| {
-        wait_for("a master that others follow", || {
-            let told = asked.ask(&["SENTINEL", "GET-MASTER-ADDR-BY-NAME", "it"]);
-            let leader: u16 = told.split("\r\n").nth(4)?.parse().ok()?;
-            let value = format!("{}\r\n", written);
-            let is_right = |port: &u16| {
-                let text = ask(*port, &["INFO", "replication"])?;
-                let has = |line: &str| text.lines().any(|found| found == line);
-                let follows = has(&format!("master_port:{leader}")) && has("master_link_status:up");
-                let has_role = if *port == leader { has("role:master") } else { follows };
-                (has_role && ask(*port, &["GET", "n"])?.ends_with(&value)).then_some(())
-            };
-            (live.contains(&leader) && live.iter().all(|port| is_right(port).is_some())).then_some(leader)
-        })
-    };
-    await_settled(&nodes[1..]);
-    first.again();
-    let leader = await_settled(&nodes);
-    // The rewritten files say the same.
-    wait_for("rewritten files", || {
-        let is_right = |node: &Node| {
-            let text = std::fs::read_to_string(node.path("redis.conf")).expect("a file");
-            if node.port == leader { !text.contains("replicaof") } else { text.contains(&replicaof(leader)) }
-        };
-        [&first, &second, &third].into_iter().all(is_right).then_some(())
-    });
-    drop(sentinels);
 }
 
 /// Links are encrypted and verified on both sides, between stores and with redis-server.
