@@ -116,6 +116,7 @@ pub(super) const LEFT_OUT: &[(&str, &str)] = &[
     ("bgrewriteaof", SAVES),
     ("bgsave", SAVES),
     ("client|caching", TRACKING),
+    ("client|capa", "acts on replicas; has its own tests"),
     ("client|setinfo", "its effect shows in CLIENT LIST; has its own tests"),
     ("client|tracking", TRACKING),
     ("cluster", "Valkey refuses it unless it is a node of a cluster"),

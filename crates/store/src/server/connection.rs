@@ -321,7 +321,7 @@ impl Connection {
                     // Boxed: few connections ever wait like this, but all would carry its size.
                     let came = Box::pin(self.reply_of(reply, &mut workspace, &options)).await;
                     let Some(came) = came else { break false };
-                    if !self.end_wait(came, &mut workspace, &options).await {
+                    if !Box::pin(self.end_wait(came, &mut workspace, &options)).await {
                         break false;
                     }
                 }
@@ -332,7 +332,7 @@ impl Connection {
                     self.waits(&workspace, 0);
                     let came = Box::pin(self.unless_gone(reply, &mut workspace, usize::MAX, &options)).await;
                     let Some(came) = came else { break false };
-                    if !self.end_wait(came, &mut workspace, &options).await {
+                    if !Box::pin(self.end_wait(came, &mut workspace, &options)).await {
                         break false;
                     }
                 }
