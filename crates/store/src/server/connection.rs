@@ -319,9 +319,11 @@ impl Connection {
                         self.worker.server.refuse_blocked(&self.client, &self.session.user);
                     }
                     // Boxed: few connections ever wait like this, but all would carry its size.
-                    let came = Box::pin(self.reply_of(reply, &mut workspace, &options)).await;
-                    let Some(came) = came else { break false };
-                    if !Box::pin(self.end_wait(came, &mut workspace, &options)).await {
+                    let waits = Box::pin(async {
+                        let came = self.reply_of(reply, &mut workspace, &options).await;
+                        self.end_wait(came, &mut workspace, &options).await
+                    });
+                    if !waits.await {
                         break false;
                     }
                 }
@@ -330,9 +332,11 @@ impl Connection {
                         break false;
                     }
                     self.waits(&workspace, 0);
-                    let came = Box::pin(self.unless_gone(reply, &mut workspace, usize::MAX, &options)).await;
-                    let Some(came) = came else { break false };
-                    if !Box::pin(self.end_wait(came, &mut workspace, &options)).await {
+                    let waits = Box::pin(async {
+                        let came = self.unless_gone(reply, &mut workspace, usize::MAX, &options).await;
+                        self.end_wait(came, &mut workspace, &options).await
+                    });
+                    if !waits.await {
                         break false;
                     }
                 }

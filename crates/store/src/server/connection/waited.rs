@@ -8,19 +8,20 @@ use super::Connection;
 use crate::config::ServerOptions;
 
 impl Connection {
-    /// Appends a reply that was waited for. Returns false if the connection has to be closed.
+    /// Appends a reply that was waited for, or [`None`] if the client has gone meanwhile. Returns false if the connection has to
+    /// be closed.
     pub(super) async fn end_wait(
         &mut self,
-        (bytes, worked): (Vec<u8>, Duration),
+        came: Option<(Vec<u8>, Duration)>,
         workspace: &mut Workspace,
         options: &ServerOptions,
     ) -> bool {
+        let Some((bytes, worked)) = came else { return false };
         self.goes_on();
         let closes = replicaof::closes(&bytes);
         self.session.finish_parked(&self.worker, &self.client, worked, bytes, &mut workspace.output);
         if closes {
-            // Boxed: hardly any connection ends like this, but all would carry its size.
-            Box::pin(self.flush(&mut workspace.output, options)).await;
+            self.flush(&mut workspace.output, options).await;
         }
         !closes && !self.exceeds(&workspace.output, options)
     }
