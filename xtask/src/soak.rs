@@ -3,7 +3,7 @@
 use std::process::Command;
 
 use crate::run::root;
-use crate::{clients, differential, peers, release, repeat, secure};
+use crate::{clients, differential, peers, release, repeat, replicas, secure};
 
 /// The number of runs of every test program under a load on all cores.
 const REPEATS: &str = "20";
@@ -23,6 +23,15 @@ const LOADS: &str = "1000";
 /// How often a process under load is killed, in each test that does so.
 const KILLS: &str = "200";
 
+/// How often real Sentinels replace a master that was killed or stopped.
+const FAILOVERS: &str = "50";
+
+/// The number of rounds of each chain of masters and replicas whose data are compared.
+const CHAINS: &str = "100";
+
+/// The keys of a full sync of 5 GB beside writes.
+const SYNCED_KEYS: &str = "5000000";
+
 /// The number of random scripts that are run by the store and by redis-server.
 const SCRIPTS: &str = "100000";
 
@@ -35,8 +44,8 @@ const COMMANDS: usize = 5_000_000;
 const COMMANDS_SEED: u64 = 1_000;
 
 /// Runs every suite with more cases of its property tests, sends more garbage, and compares the store with redis-server
-/// by more scripts and commands, from other seeds than `test` does; the packaged program, too. At the end attacks are
-/// measured beside HAProxy 2.8.
+/// by more scripts and commands, from other seeds than `test` does; the packaged program, too. At the end a replica
+/// gets 5 GB beside writes, and attacks are measured beside HAProxy 2.8.
 pub fn soak(arguments: &[&str]) -> Result<(), String> {
     let first_seed = match arguments {
         [] => COMMANDS_SEED,
@@ -70,6 +79,19 @@ pub fn soak(arguments: &[&str]) -> Result<(), String> {
     if !cargo(&["-p", "sluicegate", "--test", "it", "durable"], &kills)? {
         failed.push("killed processes".to_owned());
     }
+    if !cargo(&["-p", "sluicegate", "--test", "it", "sentinels_replace"], &[("SLUICEGATE_FAILOVERS", FAILOVERS)])? {
+        failed.push("failovers".to_owned());
+    }
+    let chains = [("SLUICEGATE_CHAINS", CHAINS), ("SLUICEGATE_SEED", &first_seed.to_string())];
+    if !cargo(&[&suite[..], &["chains_have_the_same_data"]].concat(), &chains)? {
+        failed.push("chains of replicas".to_owned());
+    }
+    for seed in first_seed..first_seed + SEEDS {
+        let seed = seed.to_string();
+        if !cargo(&[&suite[..], &["real_replicas_have"]].concat(), &[("SLUICEGATE_SEED", &seed)])? {
+            failed.push(format!("data of real replicas from seed {seed}"));
+        }
+    }
     // Each script has a seed of its own.
     let scripts = [("SLUICEGATE_SCRIPTS", SCRIPTS), ("SLUICEGATE_SEED", &(first_seed * 1_000).to_string())];
     if !cargo(&[&suite[..], &["random_scripts"]].concat(), &scripts)? {
@@ -89,6 +111,9 @@ pub fn soak(arguments: &[&str]) -> Result<(), String> {
     };
     if let Err(fault) = packaged() {
         failed.push(format!("differential of the packaged program: {fault}"));
+    }
+    if let Err(fault) = replicas::replicas(&["sync", "--keys", SYNCED_KEYS, "--runs", "1"]) {
+        failed.push(format!("full sync of 5 GB: {fault}"));
     }
     if let Err(fault) = secure::attacks(&["--runs", "3"]) {
         failed.push(format!("attacks: {fault}"));

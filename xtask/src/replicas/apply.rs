@@ -47,7 +47,7 @@ pub(super) fn apply(options: &Options) -> Result<Part, String> {
     }
     let _ = writeln!(
         part.text,
-        "{commands} commands on {keys} keys each; the replica is stopped while its master, Valkey 8.1, is given them. The time \
+        "{commands} commands on {keys} keys each; the replica is stopped while its master, redis-server, is given them. The time \
          is that until the replica, which has both cores and two workers, has acknowledged them.\n"
     );
     let columns = REPLICAS.map(|peer| peer.name().to_owned());
@@ -64,7 +64,8 @@ fn measure(options: &Options, peer: Peer, words: &[&[&str]], (commands, keys): (
     let of_master =
         [("repl-diskless-sync-delay", "0"), ("client-output-buffer-limit", "replica 0 0 0"), ("repl-timeout", "3600")];
     let start = |threads, parameters| Start { cores: "0-1", threads, place: Place::Memory, parameters };
-    let master = start(1, &of_master).run(Peer::Valkey, options)?;
+    // Each of the three can read its files.
+    let master = start(1, &of_master).run(Peer::Redis, options)?;
     let replica = start(2, &[("repl-timeout", "3600")]).run(peer, options)?;
     follow(&replica, &master)?;
     wait_in_step(&master)?;

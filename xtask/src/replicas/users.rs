@@ -6,6 +6,7 @@ use super::scaled;
 use crate::bench::median;
 use crate::durable::peer::{Peer, Place, Server, Start};
 use crate::report::{Options, Part, ratios};
+use crate::store::peer::fill;
 
 const KEYS: usize = 100_000;
 const COMMANDS: usize = 2_000_000;
@@ -27,6 +28,10 @@ pub(super) fn users(options: &Options) -> Result<Part, String> {
             let server = Start { cores: "0", threads: 1, place: Place::Memory, parameters: &[] }.run(peer, options)?;
             server.fill(KEYS)?;
             let mut client = server.client()?;
+            // All rows find what they change.
+            fill(&mut client, KEYS, |number| {
+                [&b"HSET"[..], format!("key:{number}:h").as_bytes(), b"field", b"value"].map(<[u8]>::to_vec).into()
+            })?;
             for number in 0..if has_users { USERS } else { 0 } {
                 let name = format!("user{number}");
                 client.must(&[&["ACL", "SETUSER", &name], &RULES[..]].concat())?;
