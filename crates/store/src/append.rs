@@ -234,7 +234,7 @@ impl Appender {
         self.durable.load(Ordering::SeqCst)
     }
 
-    fn parts(&self) -> Option<Arc<Mutex<Parts>>> {
+    pub(crate) fn parts(&self) -> Option<Arc<Mutex<Parts>>> {
         self.open.lock().as_ref().map(|open| open.parts.clone())
     }
 
@@ -547,7 +547,10 @@ impl Appender {
         {
             // Together, for whoever begins another file.
             let mut open = self.open.lock();
-            *open = None;
+            if let Some(open) = open.take() {
+                // The thread of a rewrite that has just ended may not have let go of the files yet.
+                open.parts.lock().unlock();
+            }
             self.is_closing.store(false, Ordering::SeqCst);
         }
         self.wake(u64::MAX);

@@ -344,6 +344,16 @@ mod tests {
         increment(&self::server(dir.path()), 4);
     }
 
+    /// Files that were closed can be opened at once, even if a thread has not let go of them yet.
+    #[test]
+    fn closed_files_are_not_locked() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let server = server(dir.path());
+        let _parts = server.store.0.appender.parts().expect("open files");
+        server.store.end_appending().expect("a disk");
+        increment(&self::server(dir.path()), 1);
+    }
+
     /// A store that was left and is kept appends to the same file, without what another process may have added.
     #[test]
     fn a_store_that_is_kept_appends_to_its_files() {

@@ -90,6 +90,13 @@ impl Link {
         }
     }
 
+    fn log(&self) -> String {
+        match &self.running {
+            Running::Redis(server) => server.program.output(),
+            Running::Ours(store) => store.log().join("\n"),
+        }
+    }
+
     /// Loads the data set of a store with files anew from one of them.
     fn reload(&self, random: &mut Random) {
         if self.kind != Kind::WithFiles {
@@ -100,7 +107,8 @@ impl Link {
             let rests = |name: &str| info(&mut client, "persistence", name).as_deref() == Some("0");
             ["aof_rewrite_in_progress", "aof_rewrite_scheduled"].into_iter().all(rests).then_some(())
         });
-        assert_eq!(ask(&mut client, ["DEBUG RELOAD", "DEBUG LOADAOF"][random.below(2)]), "+OK\r\n");
+        let reply = ask(&mut client, ["DEBUG RELOAD", "DEBUG LOADAOF"][random.below(2)]);
+        assert_eq!(reply, "+OK\r\n", "{}", self.log());
     }
 }
 
@@ -180,12 +188,8 @@ fn check(kinds: &[Kind], seed: u64) {
         others.iter().for_each(|link| link.reload(&mut random));
         check_all(&format!("round {round}, loaded anew"), &mut admin);
     }
-    let log = |link: &Link| match &link.running {
-        Running::Redis(server) => server.program.output(),
-        Running::Ours(store) => store.log().join("\n"),
-    };
     for link in &links {
-        assert!(!log(link).contains("CRITICAL"), "{}", log(link));
+        assert!(!link.log().contains("CRITICAL"), "{}", link.log());
     }
     // What the files of each replica have when it ends.
     let (first, others) = (links.remove(0), links);
