@@ -169,10 +169,20 @@ impl Files for Directory {
 
     fn lock(&self, name: &[u8]) -> io::Result<Lock> {
         let flags = OFlags::RDONLY | OFlags::CREATE | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-        // The lock belongs to the description of the file, so it ends with this descriptor alone.
         let descriptor = rustix::fs::openat(self.descriptor()?, single(name)?, flags, FILE_MODE)?;
         rustix::fs::flock(&descriptor, FlockOperation::NonBlockingLockExclusive)?;
-        Ok(Box::new(descriptor))
+        Ok(Box::new(FileLock(descriptor)))
+    }
+}
+
+/// A lock of a file. It belongs to the description of the file, which a process that was forked shares until it runs
+/// another program: so it is not enough to close the descriptor.
+struct FileLock(OwnedFd);
+
+impl Drop for FileLock {
+    fn drop(&mut self) {
+        // It cannot fail for a file that was locked.
+        let _ = rustix::fs::flock(&self.0, FlockOperation::Unlock);
     }
 }
 
@@ -279,6 +289,12 @@ mod tests {
         assert!(other.lock(b"another").is_ok());
         assert_eq!(other.lock(b"lock").map(drop).unwrap_err().kind(), ErrorKind::WouldBlock);
         drop(lock);
+        assert!(other.lock(b"lock").is_ok());
+        // As in a process that was forked and has not run another program yet.
+        let locked = fs::File::open(path.path().join("lock")).unwrap();
+        rustix::fs::flock(&locked, FlockOperation::NonBlockingLockExclusive).unwrap();
+        let _of_child = locked.try_clone().unwrap();
+        drop(FileLock(locked.into()));
         assert!(other.lock(b"lock").is_ok());
     }
 }
