@@ -4,7 +4,7 @@
 use std::fmt::Write as _;
 use std::path::PathBuf;
 
-use crate::bench::{machine, spread};
+use crate::bench::{machine, median, spread};
 use crate::release;
 use crate::run::{PACKAGED, built, root, run};
 
@@ -50,6 +50,28 @@ impl Part {
         for (name, of_row) in rows.zip(results) {
             let cells: Vec<String> = of_row.iter().map(|values| spread(values, 3)).collect();
             let _ = writeln!(self.text, "| {name} | {} | {} |", cells.join(" | "), spread(&ratios(of_row), 3));
+        }
+    }
+
+    /// Adds a table for each program of CPU times in microseconds per command: `results` are `[row][server][run]`, with two
+    /// servers of each program, one without what is measured and one with it. For ours the ratio of each row is a goal.
+    pub(crate) fn costs(
+        &mut self,
+        programs: &[(&str, bool)],
+        columns: &[String; 2],
+        rows: &[&str],
+        results: &[Vec<Vec<f64>>],
+        (goal, most): (&str, f64),
+    ) {
+        for (index, (program, is_ours)) in programs.iter().enumerate() {
+            let of_program: Vec<Vec<Vec<f64>>> =
+                results.iter().map(|row| row[2 * index..2 * index + 2].to_vec()).collect();
+            self.table(&format!("{program}, CPU µs per command"), columns, rows.iter().copied(), &of_program);
+            self.text.push('\n');
+            for (row, of_row) in rows.iter().zip(&of_program).filter(|_| *is_ours) {
+                let ratio = median(&ratios(of_row));
+                self.goal(&format!("{row}, {goal}"), &format!("≤ {most}"), ratio, |ratio| ratio <= most);
+            }
         }
     }
 
@@ -174,6 +196,28 @@ impl Report {
         sections.iter().for_each(|(_, text)| page += &format!("\n{}\n", text.trim_end()));
         std::fs::write(&path, page).map_err(|error| format!("{}: {error}", path.display()))
     }
+}
+
+/// Measures the CPU time per command, in microseconds, of each row on each server in turn, `runs` times. Returns
+/// `[row][server][run]`.
+pub(crate) fn cpu_in_turn<S>(
+    runs: usize,
+    rows: &[&str],
+    servers: &[S],
+    name: impl Fn(&S) -> &'static str,
+    measure: impl Fn(&S, usize) -> Result<f64, String>,
+) -> Result<Vec<Vec<Vec<f64>>>, String> {
+    let mut results = vec![vec![Vec::new(); servers.len()]; rows.len()];
+    for round in 1..=runs {
+        for (index, (row, of_row)) in rows.iter().zip(&mut results).enumerate() {
+            for (server, of_server) in servers.iter().zip(of_row) {
+                let cpu_us = measure(server, index)?;
+                println!("run {round} {row:<34} {:<14} {cpu_us:.4} µs", name(server));
+                of_server.push(cpu_us);
+            }
+        }
+    }
+    Ok(results)
 }
 
 /// Returns the ratios of the second column to the first, run by run.

@@ -125,7 +125,7 @@ fn start(
     )
     .map_err(|errors| texts(&errors))?;
     if let Some(predecessor) = &predecessor {
-        // What takes long comes first, so that what is restored from files is of this moment.
+        // The sync may take long, so the state file is read after it.
         let followed = predecessor.follow(&stores, report).and_then(|()| predecessor.save_state());
         followed.map_err(|error| vec![error])?;
     }

@@ -548,7 +548,7 @@ impl Appender {
             // Together, for whoever begins another file.
             let mut open = self.open.lock();
             if let Some(open) = open.take() {
-                // The thread of a rewrite that has just ended may not have let go of the files yet.
+                // A thread that is about to ask the writer may still have a reference to the files.
                 open.parts.lock().unlock();
             }
             self.is_closing.store(false, Ordering::SeqCst);

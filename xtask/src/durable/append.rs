@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 
 use super::peer::{Peer, Place, Server, Start, scaled};
 use crate::bench::median;
-use crate::report::{Options, Part, ratios};
+use crate::report::{Options, Part, cpu_in_turn, ratios};
 
 const KEYS: usize = 100_000;
 /// The SETs of a run without a pipeline, and with one.
@@ -12,11 +12,13 @@ const COMMANDS: [(u32, usize); 2] = [(1, 150_000), (16, 1_200_000)];
 const CLIENTS: &str = "64";
 const SECONDS: &str = "5";
 
+const PEERS: [Peer; 2] = [Peer::Redis, Peer::Ours];
+
 /// A server without a file, and one that writes it, of both programs.
 pub(super) fn append(options: &Options) -> Result<Part, String> {
     let mut part = Part::new("append", "CPU time of SET with everysec");
     let mut servers = Vec::new();
-    for peer in [Peer::Redis, Peer::Ours] {
+    for peer in PEERS {
         for appends in ["no", "yes"] {
             let parameters =
                 [("appendonly", appends), ("appendfsync", "everysec"), ("auto-aof-rewrite-percentage", "0")];
@@ -28,33 +30,18 @@ pub(super) fn append(options: &Options) -> Result<Part, String> {
         }
     }
     let names = COMMANDS.map(|(pipeline, _)| format!("SET of 32 bytes, pipeline of {pipeline}"));
-    let mut results = vec![vec![Vec::new(); servers.len()]; COMMANDS.len()];
-    for round in 0..options.runs {
-        for (((pipeline, commands), name), of_row) in COMMANDS.iter().zip(&names).zip(&mut results) {
-            for (server, of_server) in servers.iter().zip(of_row) {
-                let cpu_us = cpu_of_set(server, options, *pipeline, scaled(options, *commands))?;
-                println!("run {} {name:<34} {:<14} {cpu_us:.3} µs", round + 1, server.peer.name());
-                of_server.push(cpu_us);
-            }
-        }
-    }
+    let names = names.each_ref().map(String::as_str);
+    let measure = |server: &Server, row: usize| {
+        let (pipeline, commands) = COMMANDS[row];
+        cpu_of_set(server, options, pipeline, scaled(options, commands))
+    };
+    let results = cpu_in_turn(options.runs, &names, &servers, |server| server.peer.name(), measure)?;
     let _ = writeln!(
         part.text,
         "{KEYS} keys, 50 connections; the time of all threads, the one that writes the file included.\n"
     );
-    for (index, peer) in [Peer::Redis, Peer::Ours].into_iter().enumerate() {
-        let columns = ["no".to_owned(), "everysec".to_owned()];
-        let of_peer: Vec<Vec<Vec<f64>>> = results.iter().map(|row| row[2 * index..2 * index + 2].to_vec()).collect();
-        let what = format!("{}, CPU µs per command", peer.name());
-        part.table(&what, &columns, names.iter().map(String::as_str), &of_peer);
-        part.text.push('\n');
-        if peer == Peer::Ours {
-            for (name, of_row) in names.iter().zip(&of_peer) {
-                let ratio = median(&ratios(of_row));
-                part.goal(&format!("{name}, everysec / no"), "≤ 1.15", ratio, |ratio| ratio <= 1.15);
-            }
-        }
-    }
+    let programs = PEERS.map(|peer| (peer.name(), peer == Peer::Ours));
+    part.costs(&programs, &["no".into(), "everysec".into()], &names, &results, ("everysec / no", 1.15));
     Ok(part)
 }
 

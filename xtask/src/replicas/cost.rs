@@ -3,9 +3,8 @@
 use std::fmt::Write as _;
 
 use super::{follow, scaled, wait_in_step};
-use crate::bench::median;
 use crate::durable::peer::{Peer, Place, Server, Start};
-use crate::report::{Options, Part, ratios};
+use crate::report::{Options, Part, cpu_in_turn};
 
 const KEYS: usize = 100_000;
 /// The SETs of a run by their pipeline.
@@ -31,34 +30,20 @@ pub(super) fn cost(options: &Options) -> Result<Part, String> {
         }
     }
     let names = COMMANDS.map(|(pipeline, _)| format!("SET of 32 bytes, pipeline of {pipeline}"));
-    let mut results = vec![vec![Vec::new(); masters.len()]; COMMANDS.len()];
-    for round in 0..options.runs {
-        for (((pipeline, commands), name), of_row) in COMMANDS.iter().zip(&names).zip(&mut results) {
-            for ((master, has_replica), of_server) in masters.iter().zip(of_row) {
-                let cpu_us = cpu_of_set(master, *has_replica, options, *pipeline, scaled(options, *commands))?;
-                println!("run {} {name:<34} {:<14} {cpu_us:.3} µs", round + 1, master.peer.name());
-                of_server.push(cpu_us);
-            }
-        }
-    }
+    let names = names.each_ref().map(String::as_str);
+    let measure = |(master, has_replica): &(Server, bool), row: usize| {
+        let (pipeline, commands) = COMMANDS[row];
+        cpu_of_set(master, *has_replica, options, pipeline, scaled(options, commands))
+    };
+    let results = cpu_in_turn(options.runs, &names, &masters, |(master, _)| master.peer.name(), measure)?;
     let _ = writeln!(
         part.text,
         "{KEYS} keys, 50 connections; the time of all threads of the master, until the replica, Valkey 8.1 on core 1, has \
          everything.\n"
     );
-    for (index, peer) in PEERS.into_iter().enumerate() {
-        let columns = ["without".to_owned(), "with a replica".to_owned()];
-        let of_peer: Vec<Vec<Vec<f64>>> = results.iter().map(|row| row[2 * index..2 * index + 2].to_vec()).collect();
-        let what = format!("{}, CPU µs per command", peer.name());
-        part.table(&what, &columns, names.iter().map(String::as_str), &of_peer);
-        part.text.push('\n');
-        if peer == Peer::Ours {
-            for (name, of_row) in names.iter().zip(&of_peer) {
-                let ratio = median(&ratios(of_row));
-                part.goal(&format!("{name}, with a replica / without"), "≤ 1.15", ratio, |ratio| ratio <= 1.15);
-            }
-        }
-    }
+    let programs = PEERS.map(|peer| (peer.name(), peer == Peer::Ours));
+    let columns = ["without".into(), "with a replica".into()];
+    part.costs(&programs, &columns, &names, &results, ("with a replica / without", 1.15));
     Ok(part)
 }
 

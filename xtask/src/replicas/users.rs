@@ -3,9 +3,8 @@
 use std::fmt::Write as _;
 
 use super::scaled;
-use crate::bench::median;
 use crate::durable::peer::{Peer, Place, Server, Start};
-use crate::report::{Options, Part, ratios};
+use crate::report::{Options, Part, cpu_in_turn};
 use crate::store::peer::fill;
 
 const KEYS: usize = 100_000;
@@ -39,34 +38,18 @@ pub(super) fn users(options: &Options) -> Result<Part, String> {
             servers.push((server, has_users));
         }
     }
-    let mut results = vec![vec![Vec::new(); servers.len()]; ROWS.len()];
-    for round in 0..options.runs {
-        for (row, of_row) in ROWS.iter().zip(&mut results) {
-            for ((server, has_users), of_server) in servers.iter().zip(of_row) {
-                let cpu_us = cpu_of(server, *has_users, options, row, commands)?;
-                println!("run {} {row:<32} {:<14} {cpu_us:.4} µs", round + 1, server.peer.name());
-                of_server.push(cpu_us);
-            }
-        }
-    }
+    let measure =
+        |(server, has_users): &(Server, bool), row: usize| cpu_of(server, *has_users, options, ROWS[row], commands);
+    let results = cpu_in_turn(options.runs, &ROWS, &servers, |(server, _)| server.peer.name(), measure)?;
     let _ = writeln!(
         part.text,
         "{commands} commands of 50 connections in pipelines of {PIPELINE}: of the first user, who may do everything, on a server \
          without others; and of one of {USERS} users with the rules `{}`.\n",
         RULES[2..].join(" ")
     );
-    for (index, peer) in PEERS.into_iter().enumerate() {
-        let columns = ["one user".to_owned(), format!("{USERS} users")];
-        let of_peer: Vec<Vec<Vec<f64>>> = results.iter().map(|row| row[2 * index..2 * index + 2].to_vec()).collect();
-        part.table(&format!("{}, CPU µs per command", peer.name()), &columns, ROWS.into_iter(), &of_peer);
-        part.text.push('\n');
-        if peer == Peer::Ours {
-            for (row, of_row) in ROWS.iter().zip(&of_peer) {
-                let ratio = median(&ratios(of_row));
-                part.goal(&format!("{row}, {USERS} users / one"), "≤ 1.03", ratio, |ratio| ratio <= 1.03);
-            }
-        }
-    }
+    let programs = PEERS.map(|peer| (peer.name(), peer == Peer::Ours));
+    let columns = ["one user".into(), format!("{USERS} users")];
+    part.costs(&programs, &columns, &ROWS, &results, (&format!("{USERS} users / one"), 1.03));
     Ok(part)
 }
 

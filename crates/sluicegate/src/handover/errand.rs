@@ -167,11 +167,6 @@ impl Found {
         Ok(Origin { words, directory, environment })
     }
 
-    /// Returns the version of the service's program.
-    pub fn version(&mut self) -> io::Result<String> {
-        self.ask().map(|answer| answer.version)
-    }
-
     /// Returns whether the service runs the same program as this process, which can then send it a configuration.
     pub fn is_same_program(&mut self) -> io::Result<bool> {
         let Offer { version, program, .. } = self.ask()?;

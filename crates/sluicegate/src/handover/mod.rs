@@ -84,10 +84,10 @@ enum Kind {
     Alive = 13,
     /// From it: it follows all stores, and the old process has to leave them. The answer has their positions.
     Leave = 14,
-    /// From it: it is about to read the state file, which is written before the answer, `Done`.
-    State = 16,
     /// From it: it has taken the stores over. It waits for `Done` before it serves.
     Taken = 15,
+    /// From it: it is about to read the state file, which is written before the answer, `Done`.
+    State = 16,
 }
 
 impl Kind {

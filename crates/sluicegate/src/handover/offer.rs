@@ -100,7 +100,7 @@ impl Offer {
     }
 }
 
-/// What is told of each store, by its name.
+/// A value for each store, by the store's name.
 pub type OfStores<T> = Vec<(String, T)>;
 
 /// Encodes the number of keys of each store.

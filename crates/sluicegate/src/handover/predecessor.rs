@@ -1,7 +1,7 @@
 //! The new process's side of a start that replaces a running service of this program: its stores are followed until they
 //! have the same data, its listening sockets are used, and it leaves the stores to this process.
 //!
-//! Nothing of the old service changes before this process is about to serve; if it ends before that, the old one goes on.
+//! Nothing of the old service changes before this process is about to serve; if it ends before that, the old service continues.
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use sluicegate_config::Config;
-use sluicegate_store::server::{Position, Progress, Server};
+use sluicegate_store::server::{Progress, Server};
 
 use super::errand;
 use super::lender::Lender;
@@ -47,24 +47,20 @@ impl Predecessor {
     /// cannot be taken over; a service that does not know how to is no error.
     pub fn find(service: &Service, report: Report) -> Result<Option<Predecessor>, String> {
         for pid in service.finish.iter().chain(&service.terminate).copied() {
-            let Ok(Some(mut found)) = errand::find(pid) else { continue };
-            if found.version().is_err() {
-                continue;
-            }
+            let Ok(Some(found)) = errand::find(pid) else { continue };
             let mut stream = found.into_stream();
             let asked = send(&mut stream, Kind::Stores, b"", None).and_then(|()| receive(&mut stream));
-            return match asked {
+            match asked {
                 Ok((Kind::Stores, bytes, _)) => {
                     let stores = decode_keys(&bytes).map_err(|error| format!("process {pid}: {error}"))?;
-                    Ok(Some(Predecessor { pid, peer: Arc::new(Peer::new(stream)), stores }))
+                    return Ok(Some(Predecessor { pid, peer: Arc::new(Peer::new(stream)), stores }));
                 }
-                Ok((Kind::Refused, text, _)) => Err(format!("process {pid}: {}", String::from_utf8_lossy(&text))),
+                Ok((Kind::Refused, text, _)) => {
+                    return Err(format!("process {pid}: {}", String::from_utf8_lossy(&text)));
+                }
                 // Versions that do not know the question close the connection.
-                _ => {
-                    report.warning(&format!("process {pid} can't hand its stores over: they begin with their files"));
-                    Ok(None)
-                }
-            };
+                _ => report.warning(&format!("process {pid} can't hand its stores over: they begin with their files")),
+            }
         }
         Ok(None)
     }
@@ -123,20 +119,26 @@ impl Predecessor {
         }
     }
 
+    /// Asks the old process, and returns its answer. The error is its refusal, too.
+    fn ask(&self, kind: Kind, bytes: &[u8], wanted: Kind) -> Result<Vec<u8>, String> {
+        let answer = self.peer.with(|stream| {
+            send(stream, kind, bytes, None)?;
+            receive(stream)
+        });
+        match answer.map_err(|error| self.gone(&error))? {
+            (kind, bytes, _) if kind == wanted => Ok(bytes),
+            (Kind::Refused, text, _) => Err(format!("process {}: {}", self.pid, String::from_utf8_lossy(&text))),
+            _ => Err(format!("process {} answers nonsense", self.pid)),
+        }
+    }
+
     fn gone(&self, error: &io::Error) -> String {
         format!("process {} does not answer ({error})", self.pid)
     }
 
     /// Lets the old process write its state file.
     pub fn save_state(&self) -> Result<(), String> {
-        let answer = self.peer.with(|stream| {
-            send(stream, Kind::State, b"", None)?;
-            receive(stream)
-        });
-        match answer.map_err(|error| self.gone(&error))? {
-            (Kind::Done, ..) => Ok(()),
-            _ => Err(format!("process {} answers nonsense", self.pid)),
-        }
+        self.ask(Kind::State, b"", Kind::Done).map(drop)
     }
 
     /// Returns duplicates of its listening sockets.
@@ -159,19 +161,8 @@ impl Predecessor {
     pub fn take(&self, stores: &Stores) -> Result<(), String> {
         let taken = self.taken(stores);
         let names: Vec<_> = taken.iter().map(|(name, _)| (name, 0)).collect();
-        let answer = self.peer.with(|stream| {
-            send(stream, Kind::Leave, &encode_keys(&names), None)?;
-            receive(stream)
-        });
-        let positions: OfStores<Position> = match answer.map_err(|error| self.gone(&error))? {
-            (Kind::Leave, bytes, _) => {
-                decode_positions(&bytes).map_err(|error| format!("process {}: {error}", self.pid))?
-            }
-            (Kind::Refused, text, _) => {
-                return Err(format!("process {}: {}", self.pid, String::from_utf8_lossy(&text)));
-            }
-            _ => return Err(format!("process {} answers nonsense", self.pid)),
-        };
+        let left = self.ask(Kind::Leave, &encode_keys(&names), Kind::Leave)?;
+        let positions = decode_positions(&left).map_err(|error| format!("process {}: {error}", self.pid))?;
         let until = Instant::now() + ENDS_WITHIN;
         for (name, server) in &taken {
             let position = positions.iter().find(|(store, _)| **store == **name);
@@ -187,16 +178,12 @@ impl Predecessor {
     /// Tells the old process that the stores are this process's, which serves the rules and scripts of the old one from
     /// then on.
     pub fn settle(&self, stores: &Stores) -> Result<(), String> {
-        let talk = |stream: &mut UnixStream| {
-            send(stream, Kind::Taken, b"", None)?;
-            match receive(stream)? {
-                (Kind::Done, ..) => {}
-                _ => return Err(io::ErrorKind::InvalidData.into()),
-            }
+        self.ask(Kind::Taken, b"", Kind::Done)?;
+        let duplicate = |stream: &mut UnixStream| {
             stream.set_read_timeout(None)?;
             stream.try_clone()
         };
-        let mut stream = self.peer.with(talk).map_err(|error| self.gone(&error))?;
+        let mut stream = self.peer.with(duplicate).map_err(|error| self.gone(&error))?;
         let servers = stores.servers();
         let mut serve = move || {
             let lender = Lender::start()?;

@@ -2,16 +2,17 @@
 //! listening sockets on, and leaves the stores.
 //!
 //! From the moment at which it leaves them until the new process has taken them over, commands of rules and scripts wait,
-//! and so do writes of clients. If the new process ends before that, everything goes on as before. Afterwards the rules and
+//! and so do writes of clients. If the new process ends before that, this process keeps its stores and continues. Afterwards the rules and
 //! scripts of streams that this process still serves ask the stores of the new one.
 
 use std::collections::HashMap;
 use std::io;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 use std::sync::{Arc, mpsc};
 use std::time::{Duration, Instant};
 
+use sluicegate_proxy::cli::protocol::Commands;
 use sluicegate_proxy::runtime_state;
 use sluicegate_store::server::{Leave, Server};
 
@@ -67,20 +68,12 @@ impl Living {
         }
     }
 
-    /// Returns duplicates of all listening sockets.
-    fn listening(&self) -> io::Result<Vec<OwnedFd>> {
-        let mut sockets = Vec::new();
-        for listener in self.current.running().listeners().iter() {
-            for socket in listener.sockets() {
-                sockets.push(socket.try_clone()?);
-            }
-        }
-        for socket in self.current.stats_sockets() {
-            sockets.push(socket.listener.as_fd().try_clone_to_owned()?);
-        }
+    /// Returns all listening sockets: those that a stats socket exposes, and those of stores and demo servers.
+    fn listening(&self) -> io::Result<Vec<Arc<OwnedFd>>> {
+        let mut sockets = self.current.listening();
         for post in self.posts.lock().iter() {
             for socket in post.sockets() {
-                sockets.push(socket.try_clone()?);
+                sockets.push(Arc::new(socket.try_clone()?));
             }
         }
         Ok(sockets)

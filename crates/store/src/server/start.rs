@@ -14,7 +14,7 @@ use rustix::fs::{Gid, Uid};
 
 use super::Server;
 use crate::aof::parts::{Found, Parts};
-use crate::files::{Files as _, identity_of, reason};
+use crate::files::{identity_of, reason};
 use crate::replay::ReplayOptions;
 use crate::replication::Moment;
 use crate::{Directory, Load, LoadOptions};
@@ -22,6 +22,8 @@ use crate::{Directory, Load, LoadOptions};
 /// Levels of log lines.
 pub(super) const NOTICE: u8 = 2;
 pub(super) const WARNING: u8 = 3;
+
+pub(super) const NEEDS_DIR: &str = "'appendonly yes' needs a directory: set 'dir'";
 
 const BUSY: &str = "a file is being loaded already";
 
@@ -63,7 +65,7 @@ impl Server {
         let options = self.options();
         if options.dir.is_empty() {
             return match options.appendonly {
-                true => Err("'appendonly yes' needs a directory: set 'dir'".into()),
+                true => Err(NEEDS_DIR.into()),
                 false => Ok(None),
             };
         }
@@ -72,12 +74,9 @@ impl Server {
         std::fs::metadata(dir.join("."))
             .map_err(|error| format!("Can't chdir to '{}': {}", dir.display(), reason(&error)))?;
         let saver = &self.store.0.saver;
-        if let Some(files) = saver.files() {
-            // The directory is opened while its path is valid: the process may be about to change its root.
-            files.entry(&options.dbfilename).ok();
-        }
+        // The directory is opened while its path is valid: the process may be about to change its root.
+        let found = saver.files().and_then(|files| files.entry(&options.dbfilename).ok().flatten());
         if options.appendonly {
-            let found = Directory::new(&dir).entry(&options.dbfilename).ok().flatten();
             saver.begin_with(found.map(|entry| entry.identity()));
             return self.begin_append_only(&dir, &name);
         }
@@ -252,6 +251,6 @@ fn replay(server: &Server, parts: Parts, load: &Load, appends: bool) -> Result<O
     Ok(replayed.moment)
 }
 
-fn cannot_append(error: &io::Error) -> String {
+pub(super) fn cannot_append(error: &io::Error) -> String {
     format!("Can't open the append-only file: {}", reason(error))
 }

@@ -18,7 +18,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::Server;
-use super::start::{NOTICE, WARNING};
+use super::start::{NEEDS_DIR, NOTICE, WARNING, cannot_append};
 use crate::Inner;
 use crate::config::ServerOptions;
 use crate::files::{Files, reason};
@@ -264,7 +264,7 @@ impl Server {
         let inner = &self.store.0;
         let Some(files) = inner.saver.files() else {
             return match options.appendonly {
-                true => Err("'appendonly yes' needs a directory: set 'dir'".into()),
+                true => Err(NEEDS_DIR.into()),
                 false => Ok(()),
             };
         };
@@ -286,10 +286,11 @@ impl Server {
     /// Appends to files that have exactly what is in memory. Returns false if there are none.
     fn append_again(&self, files: &dyn Files) -> Result<bool, String> {
         let (parts, _) = self.store.find_append_only(files).map_err(|fault| fault.to_string())?;
-        let failed = |error: io::Error| format!("Can't open the append-only file: {}", reason(&error));
         let Some(last) = parts.manifest().increments.last() else { return Ok(false) };
-        let Some(entry) = parts.directory().entry(&last.name).map_err(failed)? else { return Ok(false) };
-        self.store.append_to(parts, entry.bytes).map_err(failed)?;
+        let Some(entry) = parts.directory().entry(&last.name).map_err(|error| cannot_append(&error))? else {
+            return Ok(false);
+        };
+        self.store.append_to(parts, entry.bytes).map_err(|error| cannot_append(&error))?;
         Ok(true)
     }
 }

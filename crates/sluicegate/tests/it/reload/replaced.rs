@@ -92,7 +92,7 @@ impl Place {
     }
 }
 
-/// What a load has seen.
+/// The counts of a load.
 #[derive(Default)]
 struct Seen {
     stop: AtomicBool,
