@@ -358,7 +358,7 @@ fn transcripts<P: Sync>(
     // One thread: two threads of haproxy that log at the same moment may lose a line.
     let mut configuration = format!(
         "global\n    nbthread 1\n    log stdout format raw local0\n    stats socket {}\n{global}\ndefaults\n    log global\n    \
-         mode http\n    option httplog\n    timeout connect 5s\n    timeout queue 60s\n    timeout client 60s\n    timeout server 60s\n    timeout \
+         mode http\n    option httplog\n    timeout connect 60s\n    timeout queue 60s\n    timeout client 60s\n    timeout server 60s\n    timeout \
          http-request 60s\n    timeout http-keep-alive 2s\n    retries 0\n",
         stats.display()
     );
