@@ -46,6 +46,7 @@ mod invite;
 mod keys;
 mod keyspace;
 mod leaf_lock;
+mod levels;
 mod load;
 mod loading;
 mod locks;

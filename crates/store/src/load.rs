@@ -29,6 +29,7 @@ use sluicegate_data::value::STRING_MAX;
 use self::insert::{Inserter, Terms};
 use self::queue::{Batch, Queue};
 use crate::aof::read::AofReader;
+use crate::levels::NOTICE;
 use crate::replication::{Moment, ReplicationId};
 use crate::script::function_command::load_library;
 use crate::{Inner, Store};
@@ -41,8 +42,6 @@ const EXPECTED_MAX: u64 = 1 << 20;
 const BYTES_PER_KEY: u64 = 16;
 /// The number of keys without elements that are logged, as in Redis.
 const EMPTY_LOGGED: usize = 10;
-/// The level of log lines about a load, and of those about what is wrong.
-const NOTICE: u8 = 2;
 
 /// The treatment of a key, or of a library of functions, that exists already.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -127,6 +127,8 @@ pub(crate) struct Memory {
     evictor_rests_until: AtomicU64,
     /// The time until which expired keys are kept, in microseconds; 0: they are removed.
     expired_kept_until: AtomicU64,
+    /// Whether a replica is about to become the master.
+    hands_over: AtomicBool,
     /// Whether nothing counts as expired.
     is_timeless: AtomicBool,
     /// Whether the store follows a master, which decides what has expired.
@@ -166,6 +168,7 @@ impl Memory {
             made: Instant::now(),
             evictor_rests_until: AtomicU64::new(0),
             expired_kept_until: AtomicU64::new(0),
+            hands_over: AtomicBool::new(false),
             is_timeless: AtomicBool::new(false),
             follows: AtomicBool::new(false),
             peak: AtomicU64::new(0),
@@ -300,9 +303,14 @@ impl Memory {
         self.expired_kept_until.store(until, Ordering::Relaxed);
     }
 
+    /// Sets whether a replica is about to become the master: expired keys are hidden and not removed.
+    pub(crate) fn set_hands_over(&self, hands_over: bool) {
+        self.hands_over.store(hands_over, Ordering::SeqCst);
+    }
+
     /// Returns whether expired keys are hidden and not removed.
     pub(crate) fn keeps_expired(&self) -> bool {
-        self.follows() || is_before(&self.expired_kept_until, || self.now_us())
+        self.follows() || self.hands_over.load(Ordering::Relaxed) || is_before(&self.expired_kept_until, || self.now_us())
     }
 
     /// Sets whether the store follows a master: expired keys are hidden and not removed.

@@ -34,6 +34,7 @@ use crate::aof::read::{AofReader, Command, End, EndKind, Event, is_rdb};
 use crate::catalogue::{CommandSpec, Detached, Handler, Numbered};
 use crate::command::{EXPIRE_MEMBERS, SPEXPIREAT};
 use crate::files::{File, reason};
+use crate::levels::{NOTICE, WARNING};
 use crate::memory::Memory;
 use crate::record::annotation;
 use crate::replication::Moment;
@@ -41,9 +42,6 @@ use crate::{Inner, Load, LoadFault, LoadOptions};
 use lanes::{Broken, Lanes};
 use runner::{ERRORS_LOGGED, Runner, Source};
 
-/// The levels of log lines.
-const NOTICE: u8 = 2;
-const WARNING: u8 = 3;
 /// The number of commands between two updates of the progress.
 const COMMANDS_PER_REPORT: u64 = 1024;
 /// The bytes of a transaction whose buffers are kept for the next one.

@@ -525,6 +525,37 @@ fn scripts_write_to_the_log_as_its_level_says() {
 }
 
 #[test]
+fn a_slow_script_is_logged_once_as_by_redis() {
+    /// The line without its milliseconds.
+    fn line(log: &str) -> Option<String> {
+        let line = log.lines().find_map(|line| line.split_once("Slow script detected: "))?.1;
+        let (start, rest) = line.split_once(" after ")?;
+        Some(format!("{start} {}", rest.split_once(' ')?.1))
+    }
+    let place = Place::new();
+    let (program, address) = place.start(&["--lua-time-limit", "1"]);
+    let redis = RedisServer::start(&["--lua-time-limit", "1"]);
+    let library = "#!lua name=l\nredis.register_function('f', function() while true do end end)";
+    for (number, call) in [&["EVAL", "while true do end", "0"][..], &["FCALL", "f", "0"]].iter().enumerate() {
+        let mut seen = Vec::new();
+        for (address, program) in [(&address, &program), (&redis.address(), &redis.program)] {
+            let lines = || -> Vec<String> {
+                program.output().lines().filter(|line| line.contains("Slow script")).map(str::to_owned).collect()
+            };
+            let (mut client, mut killer) = (Client::connect(address), Client::connect(address));
+            client.ask(&["FUNCTION", "LOAD", library]);
+            client.command(call);
+            seen.push(wait_for("the line", || line(lines().get(number)?)));
+            let kill = if call[0] == "EVAL" { "SCRIPT" } else { "FUNCTION" };
+            wait_for("the end", || (killer.ask(&[kill, "KILL"]) == "+OK\r\n").then_some(()));
+            client.read_reply();
+            assert_eq!(lines().len(), number + 1, "{}", program.output());
+        }
+        assert_eq!(seen[0], seen[1]);
+    }
+}
+
+#[test]
 fn flags_of_scripts_are_given_on_the_command_line() {
     let place = Place::new();
     let (_program, address) = place.start(&["--default_lua_flags", "no-writes,allow-undeclared-keys"]);

@@ -148,12 +148,17 @@ fn failover_loses_nothing() {
     let asked = clients[0].ask(&["FAILOVER", "TO", "127.0.0.1", &redis.port.to_string(), "TIMEOUT", "50"]);
     assert_eq!(asked, "+OK\r\n");
     assert_eq!(clients[0].ask(&["INCR", "n"]), format!(":{}\r\n", written + 2), "a write that waited is carried out");
-    // A client that gives it up is told when it is over.
+    // A client that gives it up is told when it is over. A key that expires meanwhile stays: its removal is a write.
+    assert_eq!(clients[0].ask(&["SET", "brief", "v", "PX", "3000"]), "+OK\r\n");
     let asked = clients[0].ask(&["FAILOVER", "TO", "127.0.0.1", &redis.port.to_string(), "TIMEOUT", "60000"]);
     assert_eq!(asked, "+OK\r\n");
     assert_eq!(told(first.port, "replication", "master_failover_state"), "waiting-for-sync");
+    let expired = told(first.port, "stats", "expired_keys");
+    wait_for("the key to expire", || (clients[0].ask(&["GET", "brief"]) == "$-1\r\n").then_some(()));
+    assert_eq!(told(first.port, "stats", "expired_keys"), expired);
     assert_eq!(clients[0].ask(&["FAILOVER", "ABORT"]), "+OK\r\n");
     assert_eq!(told(first.port, "replication", "master_failover_state"), "no-failover");
+    wait_for("its removal", || (told(first.port, "stats", "expired_keys") != expired).then_some(()));
     redis.program.signal(libc::SIGCONT);
     assert_eq!(told(first.port, "replication", "role"), "master");
 }

@@ -31,6 +31,7 @@ use parking_lot::MutexGuard;
 use sluicegate_tls::connector::Connector;
 
 use crate::config::ServerOptions;
+use crate::levels::{NOTICE, WARNING};
 use crate::save::Log;
 use crate::{Inner, Store};
 use conn::Conn;
@@ -44,10 +45,6 @@ pub use stream::fuzz_stream;
 const AGAIN: Duration = Duration::from_secs(1);
 /// The time between two looks at whether the server listens, or a file is still being loaded.
 const LOOK_EACH: Duration = Duration::from_millis(20);
-
-/// Levels of log lines.
-const NOTICE: u8 = 2;
-const WARNING: u8 = 3;
 
 /// The server of a replica, as its link sees it.
 pub(crate) struct Surroundings {

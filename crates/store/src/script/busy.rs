@@ -15,6 +15,7 @@ use super::Scripting;
 use super::control::Control;
 use crate::Inner;
 use crate::hold::Ticket;
+use crate::levels::WARNING;
 
 /// The error for clients blocked by a script that exceeds the threshold.
 pub(crate) const BUSY_SCRIPT: &str =
@@ -36,6 +37,20 @@ pub(crate) enum Killed {
 }
 
 impl Scripting {
+    /// Writes Redis's line of a script that is too old to the log, once for each call.
+    fn log_slow(&self, control: &Control) {
+        if !control.log_once() {
+            return;
+        }
+        let kill = if control.code.is_function() { "FUNCTION KILL" } else { "SCRIPT KILL" };
+        let (ms, name) = (control.age().as_millis(), control.code.name());
+        let line = format!(
+            "Slow script detected: still in execution after {ms} milliseconds. You can try killing the script using the \
+             {kill} command. Script name is: {name}."
+        );
+        self.log(WARNING, line.as_bytes());
+    }
+
     /// Returns the age at which a script is too old; [`None`]: never.
     fn threshold(&self) -> Option<Duration> {
         match self.busy_after_ms.load(Ordering::Relaxed) {
@@ -99,9 +114,11 @@ impl Inner {
     pub(crate) fn tick_scripts(&self) {
         self.scripts.threads.tick();
         let Some(threshold) = self.scripts.threshold() else { return };
+        let mut old = self.scripts.running.begun();
+        old.retain(|control| control.age() >= threshold);
+        old.iter().for_each(|control| self.scripts.log_slow(control));
         // A script without a section blocks no client.
-        let is_old = |control: &Arc<Control>| control.age() >= threshold && control.section() != 0;
-        let old: Vec<Arc<Control>> = self.scripts.running.begun().into_iter().filter(is_old).collect();
+        old.retain(|control| control.section() != 0);
         let Some(first) = old.first() else { return };
         let text_of = |control: &Control| if control.code.is_function() { BUSY_FUNCTION } else { BUSY_SCRIPT };
         // These tickets wait behind a section that wants everything, which itself waits for an old script.

@@ -78,6 +78,8 @@ pub(crate) struct Control {
     waker: Mutex<Option<Waker>>,
     /// The number of its section; 0 if it has none.
     section: AtomicU64,
+    /// Whether the log has the line that it is slow.
+    is_logged: AtomicBool,
     /// The command that called a listed script: its name, the number of keys, and the words after that.
     pub(crate) called: OnceLock<(&'static str, usize, Arc<Words>)>,
 }
@@ -98,6 +100,7 @@ impl Control {
             stopper: Mutex::new(None),
             waker: Mutex::new(None),
             section: AtomicU64::new(0),
+            is_logged: AtomicBool::new(false),
             called: OnceLock::new(),
         }
     }
@@ -117,6 +120,7 @@ impl Control {
         control.made = start.began.unwrap_or_else(Instant::now);
         *control.has_begun.get_mut() = false;
         *control.state.get_mut() = 0;
+        *control.is_logged.get_mut() = false;
         Some(spare)
     }
 
@@ -216,6 +220,11 @@ impl Control {
     /// Excludes a restart: something that the script or its transaction has done cannot be repeated.
     pub(crate) fn never_restarts(&self) {
         self.restarts.store(RESTARTS_MAX, Ordering::SeqCst);
+    }
+
+    /// Returns whether this is the first call.
+    pub(super) fn log_once(&self) -> bool {
+        !self.is_logged.swap(true, Ordering::Relaxed)
     }
 
     /// Records that the script runs in this section, or without one.

@@ -16,11 +16,11 @@ use super::Server;
 use super::client::{Client, Filter};
 use super::dispatch::{self, About, Context, INDEX, Outcome};
 use super::replace::replace;
-use super::tls::WARNING;
 use crate::acl::{self, Acl, Change, Denied, User, Where};
 use crate::catalogue::{CATEGORIES, Numbered};
 use crate::config::{FileError, ServerOptions, UserLine};
 use crate::files::reason;
+use crate::levels::WARNING;
 
 /// The maximum number of bits of a password that is generated.
 const GENERATED_BITS_MAX: i64 = 4096;

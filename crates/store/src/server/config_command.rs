@@ -16,10 +16,11 @@ use smallvec::SmallVec;
 
 use super::dispatch::{self, About, Context, Outcome};
 use super::replace::replace;
-use super::tls::{WARNING, to_masters};
+use super::tls::to_masters;
 use super::{Server, TlsPort};
 use crate::config::{self, ServerOptions, TlsOptions};
 use crate::files::reason;
+use crate::levels::WARNING;
 use crate::loading::LOADING;
 
 /// Returns whether a word of CONFIG SET is secret: the value of a parameter that is a password.

@@ -12,9 +12,9 @@ use sluicegate_wire::resp::{Protocol, ReplySink, ReplyWriter, parse_i64};
 
 use super::dispatch::{Context, Outcome};
 use super::rows::ROWS;
-use super::start::WARNING;
 use super::{digest, persistence};
 use crate::execute::Origin;
+use crate::levels::WARNING;
 use crate::owned::ReplyForm;
 use crate::park::{Parked, Waits};
 use crate::stripe::Now;

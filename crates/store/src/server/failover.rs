@@ -10,9 +10,9 @@ use std::time::{Duration, Instant};
 use sluicegate_wire::resp::{ReplySink, ReplyWriter, parse_i64};
 
 use super::dispatch::{Context, Outcome};
-use super::start::{NOTICE, WARNING};
 use super::{Server, bounded};
 use crate::config::MasterAddress;
+use crate::levels::{NOTICE, WARNING};
 use crate::refused::{NOT_INTEGER, SYNTAX};
 use crate::replication::link::HandOver;
 use crate::replication::replica::{Phase, Replica};
@@ -87,6 +87,8 @@ pub(super) fn failover(context: &mut Context<'_>, args: &[&[u8]], out: &mut Repl
         Ok(Some(wanted)) => {
             *server.failover.lock() = Failover { state: State::Waiting, is_aborted: false };
             server.pause.hand_over(true);
+            // A removal is a write, too: it would move the offset on.
+            server.store.0.memory.set_hands_over(true);
             server.store.0.replication.set_quiet(true);
             server.log(NOTICE, "FAILOVER requested: writes wait.");
             tokio::task::spawn_local(async move { server.fail_over(wanted).await });
@@ -163,6 +165,7 @@ impl Server {
             self.hand_over_to(target, end).await;
         }
         self.store.0.replication.set_quiet(false);
+        self.store.0.memory.set_hands_over(false);
         self.pause.hand_over(false);
         *self.failover.lock() = Failover::default();
     }

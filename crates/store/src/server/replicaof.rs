@@ -10,9 +10,9 @@ use sluicegate_wire::resp::{ReplySink, ReplyWriter, parse_i64};
 use super::Server;
 use super::client::{self, Client, OfMaster, ReplicaWait};
 use super::dispatch::{Context, Outcome};
-use super::start::{NOTICE, WARNING};
 use crate::catalogue::Flags;
 use crate::config::{MasterAddress, ServerOptions};
+use crate::levels::{NOTICE, WARNING};
 use crate::replication::link::{Connection, Link, Look, Master, Surroundings, Terms};
 use crate::waiter::Waiter;
 

@@ -15,13 +15,10 @@ use rustix::fs::{Gid, Uid};
 use super::Server;
 use crate::aof::parts::{Found, Parts};
 use crate::files::{identity_of, reason};
+use crate::levels::{NOTICE, WARNING};
 use crate::replay::ReplayOptions;
 use crate::replication::Moment;
 use crate::{Directory, Load, LoadOptions};
-
-/// Levels of log lines.
-pub(super) const NOTICE: u8 = 2;
-pub(super) const WARNING: u8 = 3;
 
 pub(super) const NEEDS_DIR: &str = "'appendonly yes' needs a directory: set 'dir'";
 

@@ -12,9 +12,9 @@ use std::sync::Arc;
 use std::task::{Poll, Waker};
 
 use super::Server;
-use super::start::WARNING;
 use crate::config::ServerOptions;
 use crate::files::{Directory, reason};
+use crate::levels::WARNING;
 
 /// What the thread that switches has to do.
 #[derive(Debug, Default)]

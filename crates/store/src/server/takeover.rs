@@ -18,12 +18,13 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::Server;
-use super::start::{NEEDS_DIR, NOTICE, WARNING, cannot_append};
+use super::start::{NEEDS_DIR, cannot_append};
 use crate::Inner;
 use crate::config::ServerOptions;
 use crate::files::{Files, reason};
 use crate::gate::Closed;
 use crate::hold::Ticket;
+use crate::levels::{NOTICE, WARNING};
 use crate::replication::link::{Border, Master, Predecessor};
 
 /// The time between two looks at how far the stream has come.

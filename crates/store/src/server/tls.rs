@@ -28,6 +28,7 @@ use sluicegate_transport::Socket;
 use super::{Server, Worker};
 use crate::config::TlsOptions;
 use crate::files::reason;
+use crate::levels::WARNING;
 
 /// The time limit of a handshake without a `timeout`.
 const HANDSHAKE_MAX: Duration = Duration::from_secs(10);
@@ -37,9 +38,6 @@ const SESSIONS_MAX: usize = 1 << 20;
 
 const NO_AUTHORITIES: &str = "Either tls-ca-cert-file or tls-ca-cert-dir must be specified when tls-cluster, \
 tls-replication or tls-auth-clients are enabled!";
-
-/// The level of a warning in the log.
-pub(super) const WARNING: u8 = 3;
 
 /// The TLS state of a server.
 pub(super) struct ServerTls {
