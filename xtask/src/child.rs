@@ -72,10 +72,10 @@ pub(crate) fn free_port() -> Result<u16, String> {
 }
 
 pub(crate) fn wait_for_port(port: u16) -> Result<(), String> {
-    let deadline = Instant::now() + Duration::from_secs(10);
+    let deadline = Instant::now() + Duration::from_secs(60);
     while TcpStream::connect(("127.0.0.1", port)).is_err() {
         if Instant::now() > deadline {
-            return Err(format!("nothing listens on port {port} after 10 s"));
+            return Err(format!("nothing listens on port {port} after 60 s"));
         }
         std::thread::sleep(Duration::from_millis(2));
     }

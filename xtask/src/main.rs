@@ -48,7 +48,8 @@ cargo xtask bench durable       saves, files, eviction, AOF and groups beside re
                                 name; --keys N for less than ten million, --runs N, --program PATH, --write
 cargo xtask bench engines       rules and scripts that ask redis-server, against haproxy with a pool
 cargo xtask bench guard         instructions of the hot paths; names what grew by 1 % over the parent commit or by 3 %
-                                over what is accepted; --base COMMIT, --program PATH, --only WORD, --runs N, --write
+                                over what is accepted; --base COMMIT, --program PATH, --only WORD, --runs N, --write;
+                                with --peers first, those of the packaged program beside haproxy, redis-server, Valkey
 cargo xtask bench h2            HTTP/2 against HAProxy 2.8; parts by name
 cargo xtask bench http-self     our load generators against wrk and redis-benchmark
 cargo xtask bench attacks       attacks by TLS and HTTP/2, beside HAProxy 2.8; parts by name; a part of soak

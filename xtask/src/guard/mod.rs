@@ -11,6 +11,7 @@
 //! choose their code by it).
 
 mod base;
+mod beside;
 mod paths;
 
 use std::fmt::Write as _;
@@ -29,19 +30,28 @@ const COUNTS: usize = 3;
 
 /// A program, and the example `parse` that was built with it.
 struct Build {
+    kind: Kind,
     program: PathBuf,
     parse: PathBuf,
+}
+
+/// How a program is started, and which of its threads does the work.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    Ours,
+    Haproxy,
+    Redis,
 }
 
 impl Build {
     /// Returns the build whose program lies at a path.
     fn at(program: PathBuf) -> Build {
         let parse = program.with_file_name("examples").join("parse");
-        Build { program, parse }
+        Build { kind: Kind::Ours, program, parse }
     }
 }
 
-/// `bench guard [--write] [--base COMMIT|PROGRAM] [--program PROGRAM] [--only WORD] [--runs N] [--keep FOLDER]`.
+/// `bench guard --peers …` is [beside::beside]; `bench guard [--write] [--base COMMIT|PROGRAM] [--program PROGRAM] [--only WORD] [--runs N] [--keep FOLDER]`.
 ///
 /// The base is the parent commit, or HEAD if the work tree differs from it. `--write` accepts the counts without a
 /// comparison. `--runs` counts each path N times and prints the spread. `--keep` leaves callgrind's files of the last count
@@ -50,8 +60,11 @@ impl Build {
 /// # Errors
 /// If a count exceeds the base's by more than 1 %, or the accepted one by more than 3 %.
 pub fn guard(arguments: &[&str]) -> Result<(), String> {
+    if let ["--peers", rest @ ..] = arguments {
+        return beside::beside(rest);
+    }
     let options = Options::parse(arguments)?;
-    output("valgrind", &["--version"]).ok_or("valgrind is missing: `cargo xtask test --install` brings it")?;
+    valgrind()?;
     let base = if options.write { None } else { Some(Base::find(options.base.as_deref())?) };
     let now = match options.program {
         Some(program) => Build::at(program),
@@ -98,6 +111,13 @@ pub fn guard(arguments: &[&str]) -> Result<(), String> {
         println!("no counts are accepted for rustc {} on {}: --write accepts these", key[0], key[1]);
     }
     if grown.is_empty() { Ok(()) } else { Err(format!("more instructions than before: {}", grown.join(", "))) }
+}
+
+/// # Errors
+/// If valgrind is missing.
+fn valgrind() -> Result<(), String> {
+    let found = output("valgrind", &["--version"]);
+    found.map(|_| ()).ok_or("valgrind is missing: `cargo xtask test --install` brings it".to_owned())
 }
 
 /// The counts of a path in both builds.

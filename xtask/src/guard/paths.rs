@@ -11,7 +11,7 @@ use std::path::{Path as FilePath, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-use super::Build;
+use super::{Build, Kind};
 use crate::child::{Guard, free_port, wait_for_port};
 
 /// Repetitions of the two runs of most paths: whole pipelines.
@@ -28,6 +28,10 @@ const BODY: usize = 1 << 20;
 const PART: usize = 16 << 10;
 /// The longest wait for the program.
 const PATIENCE: Duration = Duration::from_secs(60);
+/// Keys of SET and GET, a multiple of [`PIPELINE`].
+const KEYS: u64 = 960;
+/// Bytes of the reply to SET.
+const OK: usize = 5;
 /// A message of the TCP path.
 const MESSAGE: [u8; 64] = [b'm'; 64];
 
@@ -35,6 +39,23 @@ const MESSAGE: [u8; 64] = [b'm'; 64];
 pub(super) struct Path {
     pub(super) name: &'static str,
     work: Work,
+}
+
+impl Path {
+    /// Returns whether a program has this path.
+    pub(super) fn is_of(&self, kind: Kind) -> bool {
+        match kind {
+            Kind::Ours => true,
+            Kind::Haproxy => match self.work {
+                Work::Redirect | Work::Proxied(_) | Work::Tcp | Work::Body => true,
+                Work::Rules { global, rules } => {
+                    matches!(global, Global::Nothing) && matches!(rules, RULES | STICK_TABLE)
+                }
+                Work::Parse | Work::Command(..) | Work::Evalsha(..) => false,
+            },
+            Kind::Redis => matches!(self.work, Work::Command(..) | Work::Evalsha(..)),
+        }
+    }
 }
 
 /// The work of a repetition.
@@ -46,14 +67,14 @@ enum Work {
     Redirect,
     /// A redirect with additional lines of `global` and rules.
     Rules { global: Global, rules: &'static str },
-    /// A request on a connection that stays, passed to an origin and logged.
-    Proxied,
+    /// A request on a connection that stays, passed to an origin after rules, and logged.
+    Proxied(&'static str),
     /// A TCP connection with two messages each way.
     Tcp,
     /// A request whose response has a body of 1 MiB.
     Body,
-    /// A SET of a pipeline.
-    Sets,
+    /// A command of a pipeline, of one key after another; its reply has so many bytes.
+    Command(fn(u64) -> Vec<u8>, usize),
     /// A script with its keys and its arguments.
     Evalsha(&'static str, &'static [&'static str]),
 }
@@ -89,7 +110,7 @@ const fn rules(rules: &'static str) -> Work {
 }
 
 /// The paths in the order of the table.
-pub(super) const PATHS: [Path; 13] = [
+pub(super) const PATHS: [Path; 15] = [
     Path { name: "parse a request", work: Work::Parse },
     Path { name: "redirect", work: Work::Redirect },
     Path { name: "five rules", work: rules(RULES) },
@@ -101,10 +122,12 @@ pub(super) const PATHS: [Path; 13] = [
     Path { name: "stick table", work: rules(STICK_TABLE) },
     // The count outlives the run: whether a short one has expired depends on the time that passes.
     Path { name: "limit", work: rules("http-request limit guard key src rate 1000000/d store main\n    ") },
-    Path { name: "keep-alive with a log", work: Work::Proxied },
+    Path { name: "keep-alive with a log", work: Work::Proxied("") },
+    Path { name: "keep-alive with five rules", work: Work::Proxied(RULES) },
     Path { name: "TCP", work: Work::Tcp },
     Path { name: "1 MiB body", work: Work::Body },
-    Path { name: "SET from RESP", work: Work::Sets },
+    Path { name: "SET from RESP", work: Work::Command(set, OK) },
+    Path { name: "GET from RESP", work: Work::Command(get, 38) },
     Path { name: "EVALSHA of INCR", work: Work::Evalsha("return redis.call('INCR', KEYS[1])", &["1", "counter"]) },
     Path {
         name: "EVALSHA of fifty commands",
@@ -183,10 +206,10 @@ impl Measurement {
                 };
                 self.requests(global, rules).map(|count| count.saturating_sub(plain))
             }
-            Work::Proxied => self.proxied(),
+            Work::Proxied(rules) => self.proxied(rules),
             Work::Tcp => self.tcp(),
             Work::Body => self.body(),
-            Work::Sets => self.sets(),
+            Work::Command(command, reply) => self.commands(command, reply),
             Work::Evalsha(script, words) => self.scripts(script, words),
         }
         .map(Some)
@@ -201,7 +224,7 @@ impl Measurement {
             let status = self.callgrind(program, &[&count.to_string()])?.wait()?;
             if status.success() { self.read_counts() } else { Err(format!("{}: {status}", program.display())) }
         };
-        each(REPETITIONS, one).map(Some)
+        each(self.build.kind, REPETITIONS, one).map(Some)
     }
 
     /// Instructions of the worker per request that `rules` and a redirection answer.
@@ -210,10 +233,11 @@ impl Measurement {
             Global::Nothing => String::new(),
             Global::Lua => format!("lua-load {}", self.folder.join("count.lua").display()),
         };
+        let store = if self.build.kind == Kind::Ours { "store main\n" } else { "" };
         let configuration = |port| {
             format!(
-                "global\n    nbthread 1\n    {global}\ndefaults\n    mode http\n    timeout client 10m\n\
-                 store main\nlisten guard\n    bind 127.0.0.1:{port}\n    {rules}http-request redirect location /ok\n"
+                "global\n    nbthread 1\n    {global}\ndefaults\n    mode http\n    timeout client 10m\n    \
+                 timeout server 10m\n    timeout connect 10s\n{store}listen guard\n    bind 127.0.0.1:{port}\n    {rules}http-request redirect location /ok\n"
             )
         };
         self.serve(REPETITIONS, configuration, |running, count| {
@@ -226,12 +250,14 @@ impl Measurement {
         })
     }
 
-    /// Instructions of the worker per request that an origin answers, with a line of log.
-    fn proxied(&self) -> Result<u64, String> {
+    /// Instructions of the worker per request that an origin answers, with rules before and a line of log.
+    fn proxied(&self, rules: &str) -> Result<u64, String> {
         let origin = Origin::new()?;
         let log = self.log.display();
-        let rest =
-            format!("log {log} format rfc3164 local0\n    option httplog\n    server origin {}\n", origin.address);
+        let rest = format!(
+            "log {log} format rfc3164 local0\n    option httplog\n    {rules}server origin {}\n",
+            origin.address
+        );
         self.serve(
             REPETITIONS,
             |port| proxy("http", port, &rest),
@@ -307,21 +333,24 @@ impl Measurement {
         )
     }
 
-    /// Instructions of the worker per SET of a pipeline.
-    fn sets(&self) -> Result<u64, String> {
+    /// Instructions of the worker per command of a pipeline.
+    fn commands(&self, command: fn(u64) -> Vec<u8>, reply: usize) -> Result<u64, String> {
         self.serve(REPETITIONS, store_alone, |running, count| {
             let mut stream = running.connect()?;
-            let value = "v".repeat(32);
-            let mut answer = vec![0; 5 * PIPELINE as usize];
+            let mut pipeline = |command: fn(u64) -> Vec<u8>, reply: usize, first: u64| {
+                let commands: Vec<u8> = (first..first + PIPELINE).flat_map(|number| command(number % KEYS)).collect();
+                running.send(&mut stream, &commands)?;
+                let mut replies = vec![0; reply * PIPELINE as usize];
+                stream.read_exact(&mut replies)?;
+                let expected = replies.starts_with(b"+OK\r\n") || replies.starts_with(b"$32\r\n");
+                if expected { Ok(()) } else { Err(std::io::Error::other("another reply")) }
+            };
+            // So that GET finds its keys.
+            for first in (0..KEYS).step_by(PIPELINE as usize) {
+                pipeline(set, OK, first)?;
+            }
             for first in (0..count).step_by(PIPELINE as usize) {
-                let commands: String = (first..first + PIPELINE)
-                    .map(|key| format!("*3\r\n$3\r\nSET\r\n$16\r\nkey:{:012}\r\n$32\r\n{value}\r\n", key % 1_000))
-                    .collect();
-                running.send(&mut stream, commands.as_bytes())?;
-                stream.read_exact(&mut answer)?;
-                if !answer.starts_with(b"+OK\r\n") {
-                    return Err(std::io::Error::other("not OK"));
-                }
+                pipeline(command, reply, first)?;
             }
             Ok(())
         })
@@ -359,11 +388,20 @@ impl Measurement {
         configuration: impl Fn(u16) -> String,
         drive: impl Fn(&Running, u64) -> std::io::Result<()>,
     ) -> Result<u64, String> {
-        each(repetitions, |count| {
+        each(self.build.kind, repetitions, |count| {
             let port = free_port()?;
             let file = self.folder.join("guard.cfg");
             std::fs::write(&file, configuration(port)).map_err(|error| error.to_string())?;
-            let program = self.callgrind(&self.build.program, &["run", &file.display().to_string()])?;
+            let (file, folder, port_word) =
+                (file.display().to_string(), self.folder.display().to_string(), port.to_string());
+            let arguments: &[&str] = match self.build.kind {
+                Kind::Ours => &["run", &file],
+                Kind::Haproxy => &["-db", "-f", &file],
+                Kind::Redis => {
+                    &["--port", &port_word, "--bind", "127.0.0.1", "--save", "", "--dir", &folder, "--hz", "1"]
+                }
+            };
+            let program = self.callgrind(&self.build.program, arguments)?;
             let running = Running { port, tasks: format!("/proc/{}/task", program.id()) };
             let driven = wait_for_port(port)
                 .and_then(|()| drive(&running, count).map_err(|error| format!("the program under callgrind: {error}")));
@@ -533,6 +571,18 @@ fn store_alone(port: u16) -> String {
     format!("global\n    nbthread 1\nstore main\n    bind 127.0.0.1:{port}\n")
 }
 
+fn key(number: u64) -> String {
+    format!("key:{number:012}")
+}
+
+fn set(number: u64) -> Vec<u8> {
+    command(&["SET", &key(number), &"v".repeat(32)])
+}
+
+fn get(number: u64) -> Vec<u8> {
+    command(&["GET", &key(number)])
+}
+
 /// Returns a command as clients send it.
 fn command(words: &[&str]) -> Vec<u8> {
     let words = words.iter().map(|word| format!("${}\r\n{word}\r\n", word.len()));
@@ -540,11 +590,12 @@ fn command(words: &[&str]) -> Vec<u8> {
 }
 
 /// Instructions of one repetition in the worker's thread, from a run with few and one with many. It is the first that
-/// the program starts; a program without threads has its main thread alone. Other threads depend on the time that
-/// passes: the control thread writes the log.
-fn each([few, many]: [u64; 2], one: impl Fn(u64) -> Result<Vec<u64>, String>) -> Result<u64, String> {
+/// our program starts; a program without threads has its main thread alone, and that of the others is the worker. Other
+/// threads depend on the time that passes: the control thread writes the log.
+fn each(kind: Kind, [few, many]: [u64; 2], one: impl Fn(u64) -> Result<Vec<u64>, String>) -> Result<u64, String> {
     let (least, most) = (one(few)?, one(many)?);
-    let of_worker = |counts: &[u64]| counts.get(1).or(counts.first()).copied();
+    let worker = if kind == Kind::Ours { 1 } else { 0 };
+    let of_worker = |counts: &[u64]| counts.get(worker).or(counts.first()).copied();
     let (least, most) = of_worker(&least).zip(of_worker(&most)).ok_or("callgrind saw no thread")?;
     Ok(most.saturating_sub(least) / (many - few))
 }
