@@ -4,7 +4,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::path::PathBuf;
 
 use crate::limits;
-use crate::model::{BindAddress, ServerAddress, ServerPort};
+use crate::model::{AbstractName, BindAddress, ServerAddress, ServerPort};
 
 /// An error in an address, with its position in the text.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -37,14 +37,13 @@ enum Family {
 enum Prefixed<'a> {
     Inet(Family, &'a str),
     Unix(&'a str),
-    Abstract(&'a str),
+    Abstract(AbstractName),
     Fd(&'a str),
 }
 
 /// HAProxy's prefixes that are not supported yet.
-const LATER: &[&str] = &[
-    "quic4", "quic6", "udp", "udp4", "udp6", "sockpair", "rhttp", "rev", "mptcp", "mptcp4", "mptcp6", "ring", "abnsz",
-];
+const LATER: &[&str] =
+    &["quic4", "quic6", "udp", "udp4", "udp6", "sockpair", "rhttp", "rev", "mptcp", "mptcp4", "mptcp6", "ring"];
 
 fn prefix(text: &str, offset: usize) -> Result<Prefixed<'_>, AddressError> {
     if text.starts_with('/') {
@@ -55,7 +54,7 @@ fn prefix(text: &str, offset: usize) -> Result<Prefixed<'_>, AddressError> {
     };
     match name {
         "unix" | "uxst" => Ok(Prefixed::Unix(rest)),
-        "abns" => Ok(Prefixed::Abstract(rest)),
+        "abns" | "abnsz" => abstract_name(rest, name == "abnsz", offset).map(Prefixed::Abstract),
         "fd" => Ok(Prefixed::Fd(rest)),
         "ip" | "tcp" => Ok(Prefixed::Inet(Family::Any, rest)),
         "ipv4" | "tcp4" => Ok(Prefixed::Inet(Family::V4, rest)),
@@ -66,7 +65,7 @@ fn prefix(text: &str, offset: usize) -> Result<Prefixed<'_>, AddressError> {
         name => fail(
             offset,
             format!("unknown address family '{name}@'"),
-            Some("families are ipv4@, ipv6@, unix@, abns@ and fd@"),
+            Some("families are ipv4@, ipv6@, unix@, abns@, abnsz@ and fd@"),
         ),
     }
 }
@@ -127,6 +126,13 @@ fn unix(path: &str, offset: usize) -> Result<PathBuf, AddressError> {
     Ok(PathBuf::from(path))
 }
 
+fn abstract_name(name: &str, is_exact: bool, offset: usize) -> Result<AbstractName, AddressError> {
+    if name.len() > UNIX_PATH {
+        return fail(offset, format!("socket name '{name}' is too long (at most {UNIX_PATH} bytes)"), None);
+    }
+    Ok(AbstractName { name: name.to_owned(), is_exact })
+}
+
 /// Parses the addresses of `bind`: separated by commas, with port ranges expanded.
 pub(crate) fn bind(text: &str) -> Result<Vec<BindAddress>, AddressError> {
     let mut found = Vec::new();
@@ -151,7 +157,7 @@ fn bind_one(text: &str, offset: usize, found: &mut Vec<BindAddress>) -> Result<(
             return Ok(());
         }
         Prefixed::Abstract(name) => {
-            found.push(BindAddress::Abstract(name.to_owned()));
+            found.push(BindAddress::Abstract(name));
             return Ok(());
         }
         Prefixed::Fd(number) => {
@@ -194,7 +200,7 @@ fn bind_one(text: &str, offset: usize, found: &mut Vec<BindAddress>) -> Result<(
 pub(crate) fn server(text: &str) -> Result<ServerAddress, AddressError> {
     let (family, rest) = match prefix(text, 0)? {
         Prefixed::Unix(path) => return Ok(ServerAddress::Unix(unix(path, 0)?)),
-        Prefixed::Abstract(name) => return Ok(ServerAddress::Abstract(name.to_owned())),
+        Prefixed::Abstract(name) => return Ok(ServerAddress::Abstract(name)),
         Prefixed::Fd(_) => return fail(0, "a server can't be an inherited descriptor", None),
         Prefixed::Inet(family, rest) => (family, rest),
     };
@@ -306,7 +312,10 @@ mod tests {
         check(":::80", "[Inet(::, 80)]");
         check("/tmp/x.sock", "[Unix(\"/tmp/x.sock\")]");
         check("unix@x.sock", "[Unix(\"x.sock\")]");
-        check("abns@x", "[Abstract(\"x\")]");
+        check("abns@x", "[Abstract(AbstractName { name: \"x\", is_exact: false })]");
+        check("abnsz@x", "[Abstract(AbstractName { name: \"x\", is_exact: true })]");
+        let long = "x".repeat(108);
+        check(&format!(":1,abns@{long}"), &format!("3: socket name '{long}' is too long (at most 107 bytes)"));
         check("fd@7", "[Fd(7)]");
     }
 
@@ -338,7 +347,8 @@ mod tests {
         check_server("ipv4@", "Inet(0.0.0.0, Offset(0))");
         check_server("ipv6@:80", "Inet(::, Fixed(80))");
         check_server("/run/app.sock", "Unix(\"/run/app.sock\")");
-        check_server("abns@app", "Abstract(\"app\")");
+        check_server("abns@app", "Abstract(AbstractName { name: \"app\", is_exact: false })");
+        check_server("abnsz@app", "Abstract(AbstractName { name: \"app\", is_exact: true })");
         check_server("1.2.3:80", "0: invalid address: '1.2.3' in '1.2.3:80'");
         check_server("app:99999", "4: invalid port '99999'");
         check_server("app:80-90", "4: port range '80-90' is not allowed here");

@@ -155,6 +155,8 @@ pub struct Counters {
     pub comp_rsp: Count,
     pub connect: Count,
     pub reuse: Count,
+    pub h1_spliced_bytes_in: Count,
+    pub h1_spliced_bytes_out: Count,
     pub qtime: Average,
     pub ctime: Average,
     pub rtime: Average,

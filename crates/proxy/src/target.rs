@@ -5,6 +5,7 @@ use std::net::SocketAddr;
 use std::os::fd::RawFd;
 use std::path::PathBuf;
 
+use sluicegate_config::model::AbstractName;
 use sluicegate_transport::{self as transport, Socket, UnixAddress, connect_tcp, connect_to_any};
 
 /// The target of a connection.
@@ -16,8 +17,8 @@ pub(crate) enum Target {
     Name(String, u16),
     /// A unix socket's path.
     Unix(PathBuf),
-    /// An abstract unix socket's name.
-    Abstract(String),
+    /// An abstract unix socket.
+    Abstract(AbstractName),
     /// A connected descriptor that was inherited.
     Descriptor(RawFd),
 }
@@ -28,20 +29,22 @@ impl Target {
             Target::Inet(address) => connect_tcp(address).await,
             Target::Name(host, port) => connect_to_any(crate::hosts::lookup(&host, port).await?).await,
             Target::Unix(path) => UnixAddress::Path(&path).connect(),
-            Target::Abstract(name) => UnixAddress::Abstract(&name).connect(),
+            Target::Abstract(AbstractName { name, is_exact }) => UnixAddress::Abstract(&name, is_exact).connect(),
             Target::Descriptor(descriptor) => Socket::of_unix(transport::inherited(descriptor)?.into()),
         }
     }
 
     /// Parses a target in HAProxy's notations: `ip`, `ip:port`, `[v6]:port`, `name`, `name:port`, `ipv4@…`, `ipv6@…`,
-    /// `/path`, `unix@path`, `abns@name`, `fd@N`. `port` is the separate argument.
+    /// `/path`, `unix@path`, `abns@name`, `abnsz@name`, `fd@N`. `port` is the separate argument.
     pub(crate) fn parse(text: &str, port: Option<u16>) -> Option<Target> {
         if text.starts_with('/') {
             return Some(Target::Unix(text.into()));
         }
         let text = match text.split_once('@') {
             Some(("unix", path)) => return Some(Target::Unix(path.into())),
-            Some(("abns", name)) => return Some(Target::Abstract(name.into())),
+            Some((family @ ("abns" | "abnsz"), name)) => {
+                return Some(Target::Abstract(AbstractName { name: name.into(), is_exact: family == "abnsz" }));
+            }
             Some(("fd", number)) => return number.parse().ok().map(Target::Descriptor),
             Some(("ipv4" | "ipv6", rest)) => rest,
             Some(_) => return None,
@@ -94,7 +97,8 @@ mod tests {
             ("redis-1.internal:6379", None, name("redis-1.internal", 6379)),
             ("/run/x.sock", None, Some(Target::Unix("/run/x.sock".into()))),
             ("unix@/run/x.sock", None, Some(Target::Unix("/run/x.sock".into()))),
-            ("abns@x", None, Some(Target::Abstract("x".into()))),
+            ("abns@x", None, Some(Target::Abstract(AbstractName { name: "x".into(), is_exact: false }))),
+            ("abnsz@x", None, Some(Target::Abstract(AbstractName { name: "x".into(), is_exact: true }))),
             ("fd@7", None, Some(Target::Descriptor(7))),
             ("127.0.0.1", None, None),
             ("localhost", None, None),

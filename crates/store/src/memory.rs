@@ -310,7 +310,9 @@ impl Memory {
 
     /// Returns whether expired keys are hidden and not removed.
     pub(crate) fn keeps_expired(&self) -> bool {
-        self.follows() || self.hands_over.load(Ordering::Relaxed) || is_before(&self.expired_kept_until, || self.now_us())
+        self.follows()
+            || self.hands_over.load(Ordering::Relaxed)
+            || is_before(&self.expired_kept_until, || self.now_us())
     }
 
     /// Sets whether the store follows a master: expired keys are hidden and not removed.

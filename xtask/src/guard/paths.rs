@@ -127,7 +127,7 @@ pub(super) const PATHS: [Path; 15] = [
     Path { name: "TCP", work: Work::Tcp },
     Path { name: "1 MiB body", work: Work::Body },
     Path { name: "SET from RESP", work: Work::Command(set, OK) },
-    Path { name: "GET from RESP", work: Work::Command(get, 38) },
+    Path { name: "GET from RESP", work: Work::Command(get, 39) },
     Path { name: "EVALSHA of INCR", work: Work::Evalsha("return redis.call('INCR', KEYS[1])", &["1", "counter"]) },
     Path {
         name: "EVALSHA of fifty commands",

@@ -1,6 +1,7 @@
 //! Proxies: listeners, servers, timeouts.
 
 use std::collections::BTreeMap;
+use std::fmt;
 use std::net::IpAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -537,6 +538,21 @@ impl Bind {
     }
 }
 
+/// The name of an abstract unix socket.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct AbstractName {
+    /// The name, without the zero before it.
+    pub name: String,
+    /// Whether the address ends with the name (`abnsz@`); otherwise zeros fill it (`abns@`).
+    pub is_exact: bool,
+}
+
+impl fmt::Display for AbstractName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}@{}", if self.is_exact { "abnsz" } else { "abns" }, self.name)
+    }
+}
+
 /// An address that is listened on.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum BindAddress {
@@ -544,8 +560,8 @@ pub enum BindAddress {
     Inet(IpAddr, u16),
     /// A unix socket's path.
     Unix(PathBuf),
-    /// An abstract unix socket's name (`abns@`).
-    Abstract(String),
+    /// An abstract unix socket.
+    Abstract(AbstractName),
     /// An inherited listening descriptor (`fd@N`).
     Fd(i32),
 }
@@ -557,7 +573,7 @@ impl BindAddress {
             BindAddress::Inet(IpAddr::V4(ip), port) => format!("ipv4@{ip}:{port}"),
             BindAddress::Inet(IpAddr::V6(ip), port) => format!("ipv6@[{ip}]:{port}"),
             BindAddress::Unix(path) => format!("unix@{}", path.display()),
-            BindAddress::Abstract(name) => format!("abns@{name}"),
+            BindAddress::Abstract(name) => name.to_string(),
             BindAddress::Fd(number) => format!("fd@{number}"),
         }
     }
@@ -572,8 +588,8 @@ pub enum ServerAddress {
     Name(String, ServerPort),
     /// A unix socket's path.
     Unix(PathBuf),
-    /// An abstract unix socket's name.
-    Abstract(String),
+    /// An abstract unix socket.
+    Abstract(AbstractName),
 }
 
 /// A way to find the first address of a server's name (`init-addr`).

@@ -4,7 +4,7 @@ use std::io;
 use std::net::SocketAddr;
 use std::os::fd::{AsRawFd, OwnedFd};
 
-use sluicegate_config::model::{Bind, BindAddress, BindTcp};
+use sluicegate_config::model::{AbstractName, Bind, BindAddress, BindTcp};
 use sluicegate_transport::{self as transport, TcpOptions, UnixFile, abstract_address};
 use socket2::{Domain, SockRef, Socket as RawSocket, Type};
 
@@ -84,9 +84,9 @@ fn listen_system(wanted: Wanted<'_>, replace: bool) -> io::Result<OwnedFd> {
             };
             return transport::listen_unix(path, file, backlog, replace);
         }
-        BindAddress::Abstract(name) => {
+        BindAddress::Abstract(AbstractName { name, is_exact }) => {
             let socket = RawSocket::new(Domain::UNIX, Type::STREAM, None)?;
-            socket.bind(&abstract_address(name)?)?;
+            socket.bind(&abstract_address(name, *is_exact)?)?;
             socket
         }
         BindAddress::Fd(number) => RawSocket::from(transport::inherited(*number)?),

@@ -23,7 +23,7 @@ impl fmt::Display for DisplayAddress<'_> {
         match self.0 {
             BindAddress::Inet(host, port) => write!(f, "{}", SocketAddr::new(*host, *port)),
             BindAddress::Unix(path) => write!(f, "unix@{}", path.display()),
-            BindAddress::Abstract(name) => write!(f, "abns@{name}"),
+            BindAddress::Abstract(name) => write!(f, "{name}"),
             BindAddress::Fd(number) => write!(f, "fd@{number}"),
         }
     }

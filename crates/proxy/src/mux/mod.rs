@@ -77,6 +77,10 @@ pub(crate) struct Moved {
     pub(crate) body: usize,
     /// Written to the sink.
     pub(crate) written: usize,
+    /// The part of what was read that went from the source's socket into a pipe.
+    pub(crate) spliced_in: usize,
+    /// The part of what was written that went from a pipe into the sink's socket.
+    pub(crate) spliced_out: usize,
 }
 
 impl Moved {

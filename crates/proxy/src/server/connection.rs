@@ -6,7 +6,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use sluicegate_config::model::{ConnectionMode, HttpReuse, Mode, Probes, ServerAddress};
+use sluicegate_config::model::{AbstractName, ConnectionMode, HttpReuse, Mode, Probes, ServerAddress};
 use sluicegate_transport::{self as transport, Socket, UnixAddress};
 use socket2::TcpKeepalive;
 
@@ -184,7 +184,7 @@ pub(super) async fn say(socket: &Socket, mut bytes: &[u8], limit: Option<Duratio
 pub(crate) fn connect_unix(address: &ServerAddress) -> io::Result<Socket> {
     match address {
         ServerAddress::Unix(path) => UnixAddress::Path(path).connect(),
-        ServerAddress::Abstract(name) => UnixAddress::Abstract(name).connect(),
+        ServerAddress::Abstract(AbstractName { name, is_exact }) => UnixAddress::Abstract(name, *is_exact).connect(),
         ServerAddress::Inet(..) | ServerAddress::Name(..) => Err(io::ErrorKind::InvalidInput.into()),
     }
 }

@@ -362,8 +362,14 @@ columns! {
         Object::Backend(_) if v.is_http() => v.sum(|c| &c.bin),
         _ => v.proxies_only(Number(0)),
     },
-    "h1_spliced_bytes_in" MCP u64 => |v| v.proxies_only(Number(0)),
-    "h1_spliced_bytes_out" MCP u64 => |v| v.proxies_only(Number(0)),
+    "h1_spliced_bytes_in" MCP u64 => |v| match v.object {
+        Object::Frontend(_) | Object::Backend(_) => v.sum(|c| &c.h1_spliced_bytes_in),
+        _ => v.proxies_only(Number(0)),
+    },
+    "h1_spliced_bytes_out" MCP u64 => |v| match v.object {
+        Object::Frontend(_) | Object::Backend(_) => v.sum(|c| &c.h1_spliced_bytes_out),
+        _ => v.proxies_only(Number(0)),
+    },
 }
 
 fn status(v: &View<'_>) -> Cell {
@@ -455,7 +461,7 @@ fn server_status(status: &ServerStatus, first: &ServerStatus, configured: bool) 
 fn address(server: &ServerRun) -> Cell {
     match &server.config.address {
         ServerAddress::Unix(path) => format!("unix:{}", path.display()).into(),
-        ServerAddress::Abstract(name) => format!("abns@{name}").into(),
+        ServerAddress::Abstract(name) => name.to_string().into(),
         ServerAddress::Inet(..) | ServerAddress::Name(..) => match server.socket_addr(None) {
             Some(address) => address.to_string().into(),
             // An address without a port is shown with port 0, as in HAProxy.

@@ -11,6 +11,7 @@ use sluicegate_config::model::Mode;
 use super::kept::Stream;
 use super::{Beginning, Client, Endings, Fault, Invalid, Killer, LogRecord, Side, StreamContext, Timers};
 use crate::counters::Counters;
+use crate::mux::Moved;
 use crate::proxied::ServerTlsError;
 use crate::running::ProxyRun;
 use crate::server::ServerConnection;
@@ -187,6 +188,19 @@ impl Active {
             counters.bin.add(request);
             counters.bout.add(response);
         }
+    }
+
+    /// Counts the bytes of a body that passed through pipes, from this side to the other.
+    pub(crate) fn count_spliced(&self, moved: &Moved, from: Side) {
+        if moved.spliced_in == 0 && moved.spliced_out == 0 {
+            return;
+        }
+        let cx = &self.cx;
+        let front = cx.frontend.frontend.figures.at(self.worker.index);
+        let back = cx.backend.as_ref().unwrap_or(&cx.frontend).backend.figures.at(self.worker.index);
+        let (source, sink) = if from == Side::Client { (front, back) } else { (back, front) };
+        source.h1_spliced_bytes_in.add(moved.spliced_in as u64);
+        sink.h1_spliced_bytes_out.add(moved.spliced_out as u64);
     }
 
     /// Counts the server's response, whatever the rules do with it.

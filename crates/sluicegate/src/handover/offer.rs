@@ -6,7 +6,7 @@ use std::net::IpAddr;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::PathBuf;
 
-use sluicegate_config::model::BindAddress;
+use sluicegate_config::model::{AbstractName, BindAddress};
 use sluicegate_proxy::listener::Wanted;
 use sluicegate_store::server::Position;
 
@@ -195,7 +195,7 @@ impl WantedSocket {
         let (kind, first, second) = match &self.address {
             BindAddress::Inet(host, port) => (0, host.to_string().into_bytes(), u32::from(*port)),
             BindAddress::Unix(path) => (1, path.as_os_str().as_bytes().to_vec(), 0),
-            BindAddress::Abstract(name) => (2, name.clone().into_bytes(), 0),
+            BindAddress::Abstract(name) => (2, name.name.clone().into_bytes(), u32::from(name.is_exact)),
             BindAddress::Fd(number) => (3, Vec::new(), *number as u32),
         };
         number(&mut out, kind);
@@ -220,7 +220,7 @@ impl WantedSocket {
         let address = match kind {
             0 => BindAddress::Inet(string()?.parse().map_err(|_| Broken)?, second.try_into().map_err(|_| Broken)?),
             1 => BindAddress::Unix(OsString::from_vec(first.to_vec()).into()),
-            2 => BindAddress::Abstract(string()?.to_owned()),
+            2 => BindAddress::Abstract(AbstractName { name: string()?.to_owned(), is_exact: second != 0 }),
             3 => BindAddress::Fd(second as i32),
             _ => return Err(Broken),
         };
@@ -408,7 +408,7 @@ mod tests {
         let addresses = [
             BindAddress::Inet("::1".parse().unwrap(), 80),
             BindAddress::Unix("/run/s".into()),
-            BindAddress::Abstract("s".into()),
+            BindAddress::Abstract(AbstractName { name: "s".into(), is_exact: true }),
             BindAddress::Fd(3),
         ];
         for address in addresses {

@@ -11,9 +11,10 @@ use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
-use sluicegate_config::model::BindAddress;
+use sluicegate_config::model::{AbstractName, BindAddress};
 use sluicegate_proxy::cli::expose;
 use sluicegate_proxy::listener::{Sockets, Wanted};
+use sluicegate_transport::abstract_address;
 use socket2::{SockAddr, SockRef, Type};
 
 use crate::arguments::Service;
@@ -89,7 +90,9 @@ fn is_for(socket: &OwnedFd, wanted: Wanted<'_>) -> bool {
             same && (!host.is_ipv6() || wanted.v6only.is_none_or(|only| raw.only_v6().is_ok_and(|is| is == only)))
         }
         BindAddress::Unix(path) => is_at(&local, path),
-        BindAddress::Abstract(name) => local.as_abstract_namespace() == Some(name.as_bytes()),
+        BindAddress::Abstract(AbstractName { name, is_exact }) => {
+            abstract_address(name, *is_exact).is_ok_and(|address| address == local)
+        }
         BindAddress::Fd(_) => false,
     }
 }
@@ -108,6 +111,25 @@ fn is_at(local: &SockAddr, path: &Path) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    fn wanted_at(address: &BindAddress) -> Wanted<'_> {
+        let (backlog, v6only, transparent, exclusive, mode, user, group) = (1, None, false, false, None, None, None);
+        Wanted { address, backlog, v6only, transparent, exclusive, mode, user, group }
+    }
+
+    #[test]
+    fn an_abstract_socket_is_known_by_its_whole_address() {
+        let name = |is_exact| AbstractName { name: format!("sg-taken-{}", std::process::id()), is_exact };
+        for is_exact in [false, true] {
+            let socket = socket2::Socket::new(socket2::Domain::UNIX, Type::STREAM, None).unwrap();
+            socket.bind(&abstract_address(&name(is_exact).name, is_exact).unwrap()).unwrap();
+            let socket = OwnedFd::from(socket);
+            for wanted in [false, true] {
+                let address = BindAddress::Abstract(name(wanted));
+                assert_eq!(is_for(&socket, wanted_at(&address)), wanted == is_exact);
+            }
+        }
+    }
 
     #[test]
     fn a_unix_socket_is_known_by_its_name_before() {

@@ -85,7 +85,7 @@ pub(crate) static KEYWORDS: Table<ProxyParser> = Table::new(&[
         1,
         MANY,
         "ADDRESS[,ADDRESS]… [OPTION]…",
-        "Listens: ADDRESS:PORT, :PORT, *:PORT, [V6]:PORT, PORT-PORT, /PATH, unix@PATH, abns@NAME or fd@N.",
+        "Listens: ADDRESS:PORT, :PORT, *:PORT, [V6]:PORT, PORT-PORT, /PATH, unix@PATH, abns@NAME, abnsz@NAME or fd@N.",
         |r, line| {
             let context = BindContext { section: r.section, loader: r.loaded.tls };
             if let Some((bind, tls)) = bind::bind(line, &context, r.diagnostics) {

@@ -183,6 +183,7 @@ impl Relay<'_> {
         self.passing.pipe = Some(pipe);
         moved.read += count;
         moved.body += count;
+        moved.spliced_in += count;
         match &mut reader.decoder {
             BodyDecoder::Length(left) => {
                 *left -= count as u64;
@@ -200,6 +201,7 @@ impl Relay<'_> {
             match self.sink.socket.poll_drain(cx, pipe) {
                 Poll::Ready(Ok(count)) => {
                     moved.written += count;
+                    moved.spliced_out += count;
                     pool.note_spliced(count);
                     if pipe.is_empty()
                         && let Some(pipe) = self.passing.pipe.take()

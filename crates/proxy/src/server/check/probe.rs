@@ -715,7 +715,7 @@ fn state_of(proxy: &ProxyRun, server: &ServerRun, node: &str) -> String {
         Some(address) => (address.ip().to_string(), address.port().to_string()),
         None => match &server.config.address {
             ServerAddress::Unix(path) => (path.display().to_string(), String::new()),
-            ServerAddress::Abstract(name) => (name.clone(), String::new()),
+            ServerAddress::Abstract(name) => (name.name.clone(), String::new()),
             _ => (String::new(), String::new()),
         },
     };

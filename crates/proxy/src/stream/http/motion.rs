@@ -103,6 +103,7 @@ impl Exchange<'_> {
         let waiting = down.poll(cx, back, &mut self.front, &worker.buffers, &mut moved);
         self.stream.count(0, moved.body);
         self.stream.count_sent(moved.written);
+        self.stream.count_spliced(&moved, crate::stream::Side::Server);
         self.count_encoded(down);
         let waiting = match waiting {
             Ok(Wait::Done) if up == Wait::Done => return Poll::Ready(Finish::Complete),
@@ -137,6 +138,7 @@ impl Exchange<'_> {
         }
         let step = self.up.poll(cx, &mut self.front, back, &self.stream.worker().buffers, moved);
         self.stream.count(moved.body, 0);
+        self.stream.count_spliced(moved, crate::stream::Side::Client);
         match step {
             Err(FlowError::Sink) => {
                 self.up_failed = true;

@@ -1,6 +1,8 @@
 //! The stats socket and its statistics, compared with Debian's haproxy after the same traffic.
 
 use std::collections::HashMap;
+use std::io::{Read, Write};
+use std::net::TcpStream;
 
 use sluicegate_testkit::{Client, Haproxy, Listening, Sluicegate, wait_for};
 
@@ -139,6 +141,34 @@ fn filters_and_lists_work_over_the_socket() {
     wait_for("the workers' tasks", || (figure("Tasks") >= 4).then_some(()));
     assert!(figure("Idle_pct") <= 100);
     assert!(ask("nonsense").starts_with("Unknown command: 'nonsense'"));
+}
+
+/// Programs that do not fill names with zeros, such as curl, reach `abnsz@`, and are reached by it.
+#[test]
+fn an_address_of_abnsz_ends_with_its_name() {
+    use std::os::linux::net::SocketAddrExt as _;
+    use std::os::unix::net::{SocketAddr, UnixListener, UnixStream};
+    let (theirs, ours) =
+        (format!("sg-exact-theirs-{}", std::process::id()), format!("sg-exact-{}", std::process::id()));
+    let address = |name: &str| SocketAddr::from_abstract_name(name).expect("a name");
+    let server = UnixListener::bind_addr(&address(&theirs)).expect("a socket");
+    let whole = Whole::start(
+        &format!(
+            "defaults\n mode tcp\n timeout client 9s\n timeout server 9s\n timeout connect 9s\nfrontend f\n bind \
+             127.0.0.1:1\n default_backend b\nbackend b\n server s abnsz@{theirs}\nlisten g\n bind abnsz@{ours}\n \
+             server s abnsz@{theirs}\n"
+        ),
+        1,
+    );
+    assert!(UnixStream::connect_addr(&address(&format!("{ours}\0"))).is_err());
+    let mut client = UnixStream::connect_addr(&address(&ours)).expect("the listener");
+    for client in [&mut client as &mut dyn Write, &mut TcpStream::connect(whole.address()).expect("the listener")] {
+        client.write_all(b"x").expect("written");
+        let (mut stream, _) = server.accept().expect("a connection");
+        let mut byte = [0];
+        stream.read_exact(&mut byte).expect("a byte");
+        assert_eq!(byte, *b"x");
+    }
 }
 
 /// Haproxy's abstract sockets can be reached by the name in both files, and haproxy reaches ours.

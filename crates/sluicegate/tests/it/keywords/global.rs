@@ -286,10 +286,22 @@ fn large_bodies_pass_through_pipes() {
         assert!(response.body == direct.get(&format!("/bytes/{LEN}")).body, "{lines}");
         let spliced: usize = info(&server, "TotalSplicedBytesOut").parse().unwrap();
         assert_eq!(spliced > LEN / 2, splices, "{lines}{spliced}");
+        let stats = server.directory().join("stats");
+        let of = |side: &str, way: &str| {
+            crate::robust::stat(&stats, "gate", side, &format!("h1_spliced_bytes_{way}")) as usize
+        };
+        assert_eq!(["FRONTEND", "BACKEND"].map(|side| of(side, "out")), [spliced, 0], "{lines}");
+        assert_eq!(["FRONTEND", "BACKEND"].map(|side| of(side, "in")), [0, spliced], "{lines}");
         // The connection remains usable, and small bodies use no pipe.
         assert_eq!(client.get("/fast").status, 200);
         assert_eq!(info(&server, "PipesUsed"), "0");
         assert_eq!(info(&server, "TotalSplicedBytesOut"), spliced.to_string());
+        let mut body = format!("POST /fast HTTP/1.1\r\nHost: test\r\nContent-Length: {LEN}\r\n\r\n").into_bytes();
+        body.resize(body.len() + LEN, b'x');
+        client.send(&body);
+        assert_eq!(client.read_response().status, 200);
+        assert_eq!(of("BACKEND", "out") > LEN / 2, splices, "{lines}");
+        assert_eq!(of("BACKEND", "out"), of("FRONTEND", "in"), "{lines}");
     }
 }
 

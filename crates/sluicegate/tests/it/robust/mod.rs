@@ -50,7 +50,7 @@ pub(crate) fn info(stats: &Path, name: &str) -> u64 {
 }
 
 /// A column of `show stat` for the row of this proxy and server (`FRONTEND`, `BACKEND`).
-fn stat(stats: &Path, proxy: &str, server: &str, column: &str) -> u64 {
+pub(crate) fn stat(stats: &Path, proxy: &str, server: &str, column: &str) -> u64 {
     let answer = Sluicegate::stats(stats, "show stat");
     let mut lines = answer.lines();
     let names = lines.next().unwrap_or_default().trim_start_matches("# ");
