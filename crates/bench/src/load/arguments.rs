@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use lexopt::prelude::{Long, Short, Value};
 
 use super::http::{HttpOptions, HttpPlan};
-use super::plan::{Correction, Json, Live, Load, Plan, ProtocolPlan};
+use super::plan::{Correction, Json, Load, Plan, ProtocolPlan};
 use super::redis::{Login, RedisPlan};
 use super::schedule::Arrivals;
 use super::target::{Family, Server, Url};
@@ -150,10 +150,10 @@ const TESTS: &[(&str, &str)] = &[
 
 pub(super) const MAX_CONNECTIONS: u64 = 1_000_000;
 const MAX_THREADS: u64 = 1024;
-const MAX_PIPELINE: u64 = 10_000;
+pub(super) const MAX_PIPELINE: u64 = 10_000;
 const MAX_RATE: f64 = 10_000_000.0;
 /// The maximum number of bytes of a body, a data filler, or a file of URLs.
-const MAX_BYTES: u64 = 64 << 20;
+pub(super) const MAX_BYTES: u64 = 64 << 20;
 pub(super) const MAX_URLS: usize = 1_000_000;
 /// The maximum number of requests in flight of a whole run; each takes 24 bytes.
 const MAX_IN_FLIGHT: u64 = 10_000_000;
@@ -652,15 +652,12 @@ impl Common {
             (duration, _) => duration,
         };
         Ok(Load {
-            server,
             family: self.family,
             tls,
             connections: connections as usize,
             threads: self.threads as usize,
             duration_ns,
             requests: self.requests,
-            requests_each: Vec::new(),
-            cuts_off: false,
             warmup_ns: self.warmup_ns,
             rate: self.rate,
             arrivals: self.arrivals,
@@ -669,9 +666,6 @@ impl Common {
             connect_timeout_ns: self.connect_timeout_ns,
             write_timeout_ns: self.timeout_ns,
             late_ns: self.late_ns,
-            renew_after: None,
-            has_series: false,
-            nodes: Vec::new(),
             keep_alive: self.keep_alive,
             correct: self.correct,
             interval_ns: self.interval_ns,
@@ -679,8 +673,7 @@ impl Common {
             seed: self.seed,
             pid: self.pid,
             json: self.json,
-            live: Live::Lines,
-            banner: String::new(),
+            ..Load::to(server)
         })
     }
 }

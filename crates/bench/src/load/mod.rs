@@ -10,14 +10,19 @@
 //! | `stats`, `cpu` | counters, histograms and CPU times |
 //! | `outcome`, `text`, `json`, `console`, `progress` | results, reports, and their outputs |
 //! | `run`, `reconnect` | threads, signals, a run and a comparison of two |
-//! | `face`, `gobench`, `memtier` | command lines and reports of other load generators, over the same engine |
+//! | `ask`, `cluster` | commands asked of a server before a run; the nodes of a cluster |
+//! | `distribution` | latencies in steps |
+//! | `face`, `gobench`, `memtier`, `redis_benchmark` | command lines and reports of other load generators, over the same engine |
 //!
 //! **Invariant:** nothing is hidden. A latency begins when the request was *due*, every request ends in
 //! exactly one counter, and the report warns if the generator itself is the limit.
 
 mod arguments;
+mod ask;
+mod cluster;
 mod console;
 mod cpu;
+mod distribution;
 mod face;
 mod gobench;
 mod http;
@@ -34,6 +39,7 @@ mod random;
 mod reactor;
 mod reconnect;
 mod redis;
+mod redis_benchmark;
 mod run;
 mod schedule;
 mod stats;

@@ -45,6 +45,8 @@ pub(crate) struct Load {
     pub(crate) nodes: Vec<Server>,
     /// Whether a connection carries more than one request.
     pub(crate) keep_alive: bool,
+    /// Whether a RESP error reply ends the run, unless it names another node of a cluster.
+    pub(crate) stops_on_error: bool,
     pub(crate) correct: Option<Correction>,
     pub(crate) interval_ns: Option<u64>,
     pub(crate) keys: KeySpace,
@@ -77,13 +79,15 @@ pub(crate) enum Json {
 }
 
 /// The form of the lines that show the progress of a run.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Live {
     /// One line for each interval.
     #[default]
     Lines,
     /// One line that memtier_benchmark overwrites, with the number of the run.
     Memtier(u32),
+    /// One line on standard output that redis-benchmark overwrites, with the title of the test.
+    RedisBenchmark(String),
 }
 
 /// A whole run.
@@ -111,6 +115,42 @@ impl ProtocolPlan {
 }
 
 impl Load {
+    /// Returns a closed loop of one connection of one thread without an end. Whoever makes a plan sets what differs.
+    pub(crate) fn to(server: Server) -> Load {
+        Load {
+            server,
+            family: Family::Any,
+            tls: None,
+            connections: 1,
+            threads: 1,
+            duration_ns: None,
+            requests: None,
+            requests_each: Vec::new(),
+            cuts_off: false,
+            warmup_ns: 0,
+            rate: None,
+            arrivals: Arrivals::Constant,
+            pipeline: 1,
+            timeout_ns: 10_000_000_000,
+            connect_timeout_ns: 3_000_000_000,
+            write_timeout_ns: 10_000_000_000,
+            late_ns: 1_000_000,
+            renew_after: None,
+            has_series: false,
+            nodes: Vec::new(),
+            keep_alive: true,
+            stops_on_error: false,
+            correct: None,
+            interval_ns: None,
+            keys: KeySpace::none(),
+            seed: 1,
+            pid: None,
+            json: Json::No,
+            live: Live::Lines,
+            banner: String::new(),
+        }
+    }
+
     /// Returns this thread's share of `total`; all shares add up to it.
     pub(super) fn share(&self, total: u64, thread: usize) -> u64 {
         let (threads, thread) = (self.threads as u64, thread as u64);

@@ -4,7 +4,6 @@
 //! processes; it touches no request. The first interrupt ends the run at once, which the report states; no measurement
 //! is lost.
 
-use std::io::Write;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -114,7 +113,7 @@ fn destination(server: &Server, load: &Load) -> Result<SockAddr, String> {
 }
 
 /// Reserves descriptors in addition to the connections: those already open, and two for each thread.
-fn raise_descriptors(connections: usize) -> Result<(), String> {
+pub(super) fn raise_descriptors(connections: usize) -> Result<(), String> {
     use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
     let needed = connections as u64 * 2 + 64;
     let limit = getrlimit(Resource::Nofile);
@@ -219,7 +218,7 @@ fn watch(
             tokio::select! {
                 () = interrupted(&mut signals) => {}
                 Some(tick) = ticked.recv() => {
-                    lines.add(tick, console.err);
+                    lines.add(tick, console);
                     continue;
                 }
                 _ = look.tick() => {
@@ -236,9 +235,9 @@ fn watch(
                     }
                     if is_done {
                         while let Ok(tick) = ticked.try_recv() {
-                            lines.add(tick, console.err);
+                            lines.add(tick, console);
                         }
-                        lines.finish(console.err);
+                        lines.finish(console);
                         break;
                     }
                     continue;
@@ -263,7 +262,7 @@ fn watch(
 }
 
 /// Waits for the first of the signals; forever if they are handled elsewhere.
-async fn interrupted(signals: &mut Option<(Signal, Signal)>) {
+pub(super) async fn interrupted(signals: &mut Option<(Signal, Signal)>) {
     match signals {
         None => std::future::pending().await,
         Some((interrupt, terminate)) => {
@@ -298,7 +297,7 @@ impl<'a> Lines<'a> {
         }
     }
 
-    fn add(&mut self, tick: Tick, err: &mut dyn Write) {
+    fn add(&mut self, tick: Tick, console: &mut Console<'_>) {
         let number = tick.number;
         match self.waiting.entry(number) {
             std::collections::btree_map::Entry::Vacant(entry) => {
@@ -320,35 +319,41 @@ impl<'a> Lines<'a> {
                 return;
             }
             let (_, tick) = entry.remove();
-            self.print(&tick, err);
+            self.print(&tick, console);
         }
     }
 
     /// Prints a line, preceded by one for each interval without a report of a thread.
-    fn print(&mut self, tick: &Tick, err: &mut dyn Write) {
+    fn print(&mut self, tick: &Tick, console: &mut Console<'_>) {
         while self.next < tick.number {
-            self.print_line(&Tick::new(self.next, self.interval_ns), err);
+            self.print_line(&Tick::new(self.next, self.interval_ns), console);
             self.next += 1;
         }
         self.next = tick.number + 1;
-        self.print_line(tick, err);
+        self.print_line(tick, console);
     }
 
-    fn print_line(&mut self, tick: &Tick, err: &mut dyn Write) {
+    fn print_line(&mut self, tick: &Tick, console: &mut Console<'_>) {
         // A closed terminal is no reason to end a run.
-        let _ = match self.load.live {
-            Live::Lines => writeln!(err, "{}", text::live_line(self.interval_ns, tick)),
-            Live::Memtier(run) => write!(err, "{}\r", self.progress.line(run, self.load, tick)),
+        let _ = match &self.load.live {
+            Live::Lines => writeln!(console.err, "{}", text::live_line(self.interval_ns, tick)),
+            Live::Memtier(run) => write!(console.err, "{}\r", self.progress.memtier(*run, self.load, tick)),
+            Live::RedisBenchmark(title) => {
+                let (blank, line) = (self.progress.blank(), self.progress.redis_benchmark(title, tick));
+                write!(console.out, "{blank}\r{line}\r").and_then(|()| console.out.flush())
+            }
         };
     }
 
-    fn finish(&mut self, err: &mut dyn Write) {
+    fn finish(&mut self, console: &mut Console<'_>) {
         for (_, (_, tick)) in std::mem::take(&mut self.waiting) {
-            self.print(&tick, err);
+            self.print(&tick, console);
         }
-        if matches!(self.load.live, Live::Memtier(_)) {
-            let _ = err.write_all(b"\n\n");
-        }
+        let _ = match &self.load.live {
+            Live::Lines => Ok(()),
+            Live::Memtier(_) => console.err.write_all(b"\n\n"),
+            Live::RedisBenchmark(_) => write!(console.out, "{}\r", self.progress.blank()),
+        };
     }
 }
 

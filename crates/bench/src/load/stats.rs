@@ -124,6 +124,11 @@ impl Faults {
         self.examples.get(name).map(String::as_str).filter(|text| !text.is_empty())
     }
 
+    /// Returns the message of a fault, if there was one.
+    pub(super) fn first_example(&self) -> Option<&str> {
+        self.counts.keys().find_map(|name| self.example(name))
+    }
+
     fn merge(&mut self, other: Faults) {
         for (name, count) in other.counts {
             *self.counts.entry(name).or_default() += count;

@@ -166,3 +166,44 @@ fn under_the_name_of_memtier_it_is_memtier() {
     let output = command.args(["redis", "PING"]).output().expect("starts");
     assert_eq!(output.status.code(), Some(1));
 }
+
+#[test]
+fn under_the_name_of_redis_benchmark_it_is_redis_benchmark() {
+    let server = sluicegate_testkit::RedisServer::start(&[]);
+    let (_dir, mut command) = named("redis-benchmark");
+    let port = server.port.to_string();
+    let mut child = command
+        .args(["-p", &port, "-n", "11", "-c", "2", "--csv", "-x", "echo"])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .expect("starts");
+    std::io::Write::write_all(&mut child.stdin.take().expect("piped"), b"from a pipe").expect("read");
+    let output = child.wait_with_output().expect("ends");
+    let out = String::from_utf8_lossy(&output.stdout);
+    assert!(output.status.success() && out.starts_with("\"test\",\"rps\",") && out.contains("\n\"echo\",\""), "{out}");
+    let (_dir, mut command) = named("redis-benchmark");
+    let output = command.args(["redis", "--server", "x"]).output().expect("starts");
+    assert_eq!(output.status.code(), Some(1));
+}
+
+#[test]
+fn idle_connections_wait_for_a_signal_and_loops_report_at_an_interrupt() {
+    let server = sluicegate_testkit::RedisServer::start(&[]);
+    let port = server.port.to_string();
+    let (_dir, mut command) = named("redis-benchmark");
+    command.args(["-p", &port, "-c", "7", "-I"]);
+    let mut program = Program::start(command, &[]);
+    program.wait_for_output("clients: 7");
+    let clients = sluicegate_testkit::Client::connect(&server.address()).ask(&["INFO", "clients"]);
+    assert!(clients.contains("connected_clients:8\r\n"), "{clients}");
+    program.signal(2);
+    assert_eq!(program.wait(), 130, "{}", program.output());
+    let (_dir, mut command) = named("redis-benchmark");
+    command.args(["-p", &port, "-n", "100", "-c", "2", "-q", "-l", "-t", "ping_mbulk"]);
+    let mut program = Program::start(command, &[]);
+    program.wait_for_output("PING_MBULK: ");
+    program.wait_for_output("\n\n");
+    program.signal(15);
+    assert_eq!(program.wait(), 130, "{}", program.output());
+}

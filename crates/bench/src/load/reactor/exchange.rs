@@ -250,6 +250,13 @@ impl<P: Protocol> Reactor<'_, P> {
             return false;
         }
         connection.attempts = 0;
+        if let Outcome::Error(text) = &answer.outcome
+            && self.load.stops_on_error
+            && (self.load.nodes.is_empty() || !(text.starts_with("MOVED ") || text.starts_with("ASK ")))
+        {
+            self.shared.fail(format!("Error from server: {text}"));
+            return false;
+        }
         self.last_answer = now;
         let latency = now.saturating_sub(request.intended);
         let (is_open_loop, is_in_time) = (self.load.rate.is_some(), now <= self.end);

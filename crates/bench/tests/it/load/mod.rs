@@ -10,6 +10,7 @@ mod http2;
 mod memtier;
 mod nginx;
 mod redis;
+mod redis_benchmark;
 mod report;
 mod tls;
 mod words;
