@@ -54,7 +54,7 @@ impl Face {
     /// Runs the command line of the program. Reports go to standard output, errors to standard error.
     pub fn command(self, words: impl IntoIterator<Item = OsString>) -> ExitCode {
         let (mut out, mut err) = (std::io::stdout(), std::io::stderr());
-        let mut console = Console { out: &mut out, err: &mut err, takes_signals: true };
+        let mut console = Console { out: &mut out, err: &mut err, takes_signals: true, is_terminal: false };
         ExitCode::from(self.execute(words, &mut console))
     }
 

@@ -213,6 +213,7 @@ impl Flags {
             body,
             keep_alive: self.keep_alive,
             data_size: 0,
+            ratios: None,
             http2: false,
             is_plain: true,
         };

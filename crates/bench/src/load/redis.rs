@@ -9,10 +9,8 @@ use sluicegate_wire::resp::{self, ReplyKind, ReplyScanner, ReplySink, ReplyWrite
 use sluicegate_wire::slot::slot;
 
 use super::protocol::{Answer, Outcome, Protocol, Written};
+use super::schedule::weighted;
 use super::template::{Hole, KeyPattern, KeySpace, Keys, Template, Values, draw, unknown_placeholder};
-
-/// The maximum sum of all ratios of a run: the length of the cycle of commands.
-const MAX_CYCLE: u64 = 10_000;
 
 /// The maximum number of different commands of a run: each has a histogram of its own in every thread.
 const MAX_COMMANDS: usize = 32;
@@ -117,15 +115,12 @@ impl RedisPlan {
         if commands.len() > MAX_COMMANDS {
             return Err(format!("{} commands; more than {MAX_COMMANDS} are not told apart", commands.len()));
         }
-        let total: u64 = commands.iter().map(|(_, ratio)| *ratio).sum();
-        if commands.iter().any(|(_, ratio)| *ratio == 0) || total > MAX_CYCLE {
-            return Err(format!("ratios are 1 or more and together at most {MAX_CYCLE}"));
-        }
         let data = vec![b'x'; data_size];
         let compiled: Vec<Command> =
             commands.iter().map(|(text, _)| Command::new(text, &data)).collect::<Result<_, _>>()?;
         let (preamble, preamble_replies) = preamble(login);
-        let cycle = cycle(&commands.iter().map(|(_, ratio)| *ratio).collect::<Vec<_>>());
+        let ratios: Vec<u64> = commands.iter().map(|(_, ratio)| *ratio).collect();
+        let cycle = weighted(&ratios)?.into_iter().map(|number| (number as u16, 1)).collect();
         Ok(RedisPlan { commands: compiled, cycle, clients: None, preamble, preamble_replies })
     }
 
@@ -164,24 +159,6 @@ impl RedisPlan {
     pub(crate) fn names(&self) -> impl Iterator<Item = &str> {
         self.commands.iter().map(|command| command.name.as_str())
     }
-}
-
-/// Distributes commands by their ratios as evenly as whole numbers allow: in each step every command is credited with
-/// its ratio, and the one with the highest credit is chosen and debited with the total.
-fn cycle(ratios: &[u64]) -> Vec<(u16, u64)> {
-    let total: u64 = ratios.iter().sum();
-    let mut credit = vec![0i64; ratios.len()];
-    (0..total)
-        .map(|_| {
-            for (credit, ratio) in credit.iter_mut().zip(ratios) {
-                *credit += *ratio as i64;
-            }
-            // The first command with the highest credit.
-            let chosen = (0..ratios.len()).rev().max_by_key(|index| credit[*index]).unwrap_or(0);
-            credit[chosen] -= total as i64;
-            (chosen as u16, 1)
-        })
-        .collect()
 }
 
 fn preamble(login: &Login) -> (Vec<u8>, u32) {
@@ -560,14 +537,6 @@ mod tests {
         let text = sent(&[("MSET __key__ 1 __key__ 2", 1), ("GET __key__", 1)], &none, 4).unwrap();
         let found: Vec<&str> = text.split(' ').filter(|word| word.starts_with("k:")).collect();
         assert_eq!(found, ["k:9", "k:10", "k:9", "k:11", "k:12", "k:10"]);
-    }
-
-    #[test]
-    fn ratios_are_spread() {
-        let numbers = |ratios: &[u64]| cycle(ratios).iter().map(|(number, _)| *number).collect::<Vec<_>>();
-        assert_eq!(numbers(&[1, 1]), [0, 1]);
-        assert_eq!(numbers(&[1, 3]), [1, 0, 1, 1]);
-        assert_eq!(numbers(&[10, 1]).iter().filter(|number| **number == 1).count(), 1);
     }
 
     #[test]

@@ -25,6 +25,8 @@ pub(super) struct Row {
     pub(super) moved: u64,
     pub(super) asked: u64,
     pub(super) series: Vec<Second>,
+    /// The length of a step of the series, in seconds.
+    pub(super) step_s: usize,
 }
 
 /// The figures of a run, or of several together.
@@ -54,6 +56,7 @@ impl Row {
             moved: 0,
             asked: 0,
             series: Vec::new(),
+            step_s: 1,
         }
     }
 
@@ -78,6 +81,7 @@ impl Row {
         self.bytes_received += other.bytes_received;
         self.moved += other.moved;
         self.asked += other.asked;
+        self.step_s = other.step_s;
         if self.series.len() < other.series.len() {
             self.series.resize_with(other.series.len(), Second::default);
         }
@@ -123,6 +127,7 @@ impl Run {
                 moved: command.moved,
                 asked: command.asked,
                 series: series.collect(),
+                step_s: outcome.stats.step_s,
             };
             match rows.iter_mut().find(|known| known.name == row.name) {
                 Some(known) if !options.by_line => known.add(&row),

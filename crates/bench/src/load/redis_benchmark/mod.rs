@@ -265,7 +265,7 @@ fn plan(options: &Options, cluster: Option<&Cluster>, test: &Test) -> Result<Pla
         stops_on_error: true,
         interval_ns: (!options.csv).then_some(INTERVAL_NS),
         seed,
-        live: Live::RedisBenchmark(test.title.clone()),
+        live: if options.csv { Live::Lines } else { Live::RedisBenchmark(test.title.clone()) },
         ..Load::to(options.server.clone())
     };
     Ok(Plan { load, protocol: ProtocolPlan::Redis(plan) })

@@ -74,6 +74,7 @@ fn reports_have_the_form_of_the_real_programs() {
         let (own, real) = (run_benchmark(&server, words, more), real(&server, words, more));
         assert_eq!((own.code, real.code), (0, 0), "{words}: {}{}", own.err, real.err);
         assert_eq!(form(&own.out), form(&real.out), "{words}");
+        assert_eq!(own.out.contains('\r'), real.out.contains('\r'), "{words}");
     }
     // The line that is overwritten.
     let words = "-n 300 -c 3 -t set";
