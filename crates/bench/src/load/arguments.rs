@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use lexopt::prelude::{Long, Short, Value};
 
 use super::http::{HttpOptions, HttpPlan};
-use super::plan::{Correction, Json, Live, Load, Plan, ProtocolPlan};
+use super::plan::{Comparison, Correction, Destination, Live, Load, Pictures, Plan, ProtocolPlan, Versus};
 use super::redis::{Login, RedisPlan};
 use super::schedule::Arrivals;
 use super::target::{Family, Server, Url};
@@ -23,13 +23,19 @@ pub(super) enum Command {
     Run(Box<Plan>),
     /// Runs the load twice: with persistent connections, and with one connection per command.
     Reconnect(Box<Plan>),
+    /// Compares the reports of two runs.
+    Compare([PathBuf; 2], Comparison),
+    /// Runs two loads in turns and compares them.
+    Versus(Box<Versus>),
 }
 
 const HELP: &str = "\
 usage: sluicegate bench http [OPTION]… URL…
        sluicegate bench redis [OPTION]… [--server ADDRESS] [COMMAND…]
+       sluicegate bench compare [--fail-over PERCENT] [--json[=FILE]] [--html FILE] [--svg FILE] A.json B.json
 
-Load generators. `sluicegate bench http --help` and `sluicegate bench redis --help` list all options.
+Load generators, and comparisons of their reports (--json=FILE). `sluicegate bench http --help` and
+`sluicegate bench redis --help` list all options.
 ";
 
 /// The scheme of Redis over TLS.
@@ -46,6 +52,8 @@ how much:
   -t, --threads N         number of threads (1)
   -d, --duration TIME     duration of the test (10s, unless --requests is given)
   -n, --requests N        total number of requests
+  -z TIME                 the same as -d (as in hey and oha)
+      --ramp TIME         the load grows within this time: the rate, or in a closed loop the number of connections
   -w, --warmup TIME       duration of a warm-up before the measurement (0)
   -r, --rate N            open loop: N requests per second, however fast the server answers; without it a closed
                           loop: each connection sends its next request when it has the answer to the last one
@@ -59,6 +67,11 @@ keys:
                                    sequential: each command or URL walks the range by itself
       --data-size N                size of __data__ in bytes (32)
       --seed N                     seed of the random numbers; the same seed repeats a run (1)
+comparison:
+      --vs TARGET             also run the load against this target (http: a URL or HOST:PORT; redis: an address), in turns,
+                              and print the differences with confidence intervals
+      --rounds N              number of runs of each, each as long as --duration (5)
+      --fail-over PERCENT     exit with 3 if a figure of TARGET is worse by more than this, and not by chance
 limits:
       --timeout TIME               time limit for a response (10s)
       --connect-timeout TIME       time limit for a connection attempt (3s)
@@ -68,7 +81,12 @@ report:
       --correct TIME|median        closed loop: also report latencies corrected for coordinated omission, with one
                                    request expected every TIME on each connection
   -i, --interval TIME              print intermediate figures to standard error once per interval
+      --latency                    add a histogram of latencies to the text
       --json[=FILE]                write the report as JSON, instead of the text or to a file
+      --csv[=FILE]                 write the figures of each second as CSV, instead of the text or to a file
+      --html FILE                  also write a page with charts (rate, errors, latency over time and by percentile)
+      --svg FILE                   also write the charts alone
+      --no-tui                     no live view; there is one on a terminal without --interval, --json and --csv
       --pid PID                    also report the CPU time of this process per request
 
 TIME is a number with us, ms, s, m or h; seconds without a unit. Latency is measured from the time at which the request
@@ -92,7 +110,9 @@ requests:
   -H, --header 'NAME: VALUE'
   -b, --body TEXT
       --body-file FILE
-      --urls FILE         read more URLs from a file, one per line
+      --urls FILE         read more URLs from a file, one per line, each with its ratio behind it or without (1)
+      --ratio N:N…        frequency of each URL, in their order (1 each)
+  -q N                    the same as --rate: of all connections together
       --connect ADDRESS   connect to HOST:PORT or unix:/path instead of the host of the URLs
       --http2             HTTP/2: negotiated over TLS, at once without (prior knowledge)
       --streams N         HTTP/2: concurrent requests per connection (1)
@@ -150,17 +170,21 @@ const TESTS: &[(&str, &str)] = &[
 
 pub(super) const MAX_CONNECTIONS: u64 = 1_000_000;
 const MAX_THREADS: u64 = 1024;
-const MAX_PIPELINE: u64 = 10_000;
+pub(super) const MAX_PIPELINE: u64 = 10_000;
 const MAX_RATE: f64 = 10_000_000.0;
 /// The maximum number of bytes of a body, a data filler, or a file of URLs.
-const MAX_BYTES: u64 = 64 << 20;
+pub(super) const MAX_BYTES: u64 = 64 << 20;
 pub(super) const MAX_URLS: usize = 1_000_000;
 /// The maximum number of requests in flight of a whole run; each takes 24 bytes.
 const MAX_IN_FLIGHT: u64 = 10_000_000;
+/// The interval at which a view of the terminal is drawn.
+const SCREEN_INTERVAL_NS: u64 = 250_000_000;
+
 /// The maximum of any time option.
 pub(super) const MAX_TIME_NS: u64 = 1000 * 3600 * 1_000_000_000;
 
 /// The options of both generators.
+#[derive(Clone)]
 struct Common {
     /// The default is 50.
     connections: Option<u64>,
@@ -181,7 +205,14 @@ struct Common {
     late_ns: u64,
     correct: Option<Correction>,
     interval_ns: Option<u64>,
-    json: Json,
+    ramp_ns: u64,
+    has_histogram: bool,
+    json: Destination,
+    csv: Destination,
+    pictures: Pictures,
+    no_tui: bool,
+    rounds: Option<u64>,
+    fail_over: Option<f64>,
     pid: Option<u32>,
     tls: TlsOptions,
 }
@@ -200,7 +231,36 @@ pub(super) fn parse(words: impl IntoIterator<Item = OsString>) -> Result<Command
             // The parser of common options does not know to which generator they belong.
             command.map_err(|error| error.replace(HINT, &format!("hint: sluicegate bench {kind} --help")))
         }
-        other => Err(format!("unknown generator '{other}'; there are http and redis\n\n{HINT}")),
+        "compare" => compare_files(parser),
+        other => Err(format!("unknown generator '{other}'; there are http, redis and compare\n\n{HINT}")),
+    }
+}
+
+fn compare_files(mut parser: lexopt::Parser) -> Result<Command, String> {
+    let mut options = Comparison { fail_over: None, json: Destination::No, pictures: Pictures::default() };
+    let mut paths = Vec::new();
+    while let Some(argument) = parser.next().map_err(hint)? {
+        match argument {
+            Long("help") | Short('h') => return Ok(Command::Help(HELP)),
+            Long("fail-over") => options.fail_over = Some(percent(&value("--fail-over", &mut parser)?)?),
+            Long("json") => options.json = destination("--json", &mut parser)?,
+            Long("html") => options.pictures.html = Some(value("--html", &mut parser)?.into()),
+            Long("svg") => options.pictures.svg = Some(value("--svg", &mut parser)?.into()),
+            Value(path) => paths.push(PathBuf::from(path)),
+            other => return Err(hint(other.unexpected())),
+        }
+    }
+    let paths = <[PathBuf; 2]>::try_from(paths);
+    paths
+        .map(|paths| Command::Compare(paths, options))
+        .map_err(|_| format!("two reports are compared: A.json B.json\n\n{HINT}"))
+}
+
+/// Parses `3` or `3%`.
+fn percent(text: &str) -> Result<f64, String> {
+    match text.strip_suffix('%').unwrap_or(text).parse::<f64>() {
+        Ok(percent) if percent >= 0.0 && percent.is_finite() => Ok(percent),
+        _ => Err(format!("--fail-over {text}: a percentage is expected, 3%")),
     }
 }
 
@@ -216,11 +276,13 @@ fn http(mut parser: lexopt::Parser) -> Result<Command, String> {
         body: None,
         keep_alive: true,
         data_size: 0,
+        ratios: None,
         http2: false,
         is_plain: false,
     };
     let mut streams = None;
-    let mut urls = Vec::new();
+    let (mut urls, mut weights) = (Vec::new(), Vec::new());
+    let (mut given, mut vs) = (None, None);
     let mut connect = None;
     while let Some(argument) = parser.next().map_err(hint)? {
         match argument {
@@ -233,9 +295,20 @@ fn http(mut parser: lexopt::Parser) -> Result<Command, String> {
             Long("streams") => {
                 streams = Some(number("--streams", &value("--streams", &mut parser)?, 1, MAX_PIPELINE)?);
             }
-            Long("urls") => urls.extend(url_file(&mut parser)?),
+            Long("urls") => {
+                for (url, weight) in url_file(&mut parser)? {
+                    urls.push(url);
+                    weights.push(weight);
+                }
+            }
+            Long("ratio") => given = Some(ratios(&value("--ratio", &mut parser)?)?),
+            Short('q') => common.option("--rate", &mut parser)?,
+            Long("vs") => vs = Some(value("--vs", &mut parser)?),
             Long("connect") => connect = Some(Server::parse(&value("--connect", &mut parser)?, None)?),
-            Value(url) => urls.push(text("a URL", url)?),
+            Value(url) => {
+                urls.push(text("a URL", url)?);
+                weights.push(1);
+            }
             other => common.option(&other_name(&other), &mut parser)?,
         }
     }
@@ -248,6 +321,13 @@ fn http(mut parser: lexopt::Parser) -> Result<Command, String> {
     for word in urls.iter().chain(&options.headers) {
         placeholder(word)?;
     }
+    if let Some(given) = given {
+        if given.len() != urls.len() {
+            return Err(format!("--ratio has {} numbers for {} URLs", given.len(), urls.len()));
+        }
+        weights = given;
+    }
+    options.ratios = weights.iter().any(|weight| *weight != 1).then_some(weights);
     let urls = urls.iter().map(|url| Url::parse(url, common.tls.is_wanted())).collect::<Result<Vec<_>, _>>()?;
     if connect.is_none()
         && let Some(other) = urls.iter().find(|url| url.server != urls[0].server)
@@ -261,13 +341,29 @@ fn http(mut parser: lexopt::Parser) -> Result<Command, String> {
     common.streams(options.http2, streams)?;
     options.keep_alive = common.keep_alive;
     options.data_size = common.data_size;
-    let plan = HttpPlan::new(&urls, &options, &common.keys)?;
-    let protocols: &[&str] = if options.http2 { &["h2"] } else { &["http/1.1"] };
-    let tls = https(&urls, std::mem::take(&mut common.tls), protocols)?;
-    let server = connect.unwrap_or_else(|| urls[0].server.clone());
-    let load = common.load(server, tls)?;
-    let protocol = if options.http2 { ProtocolPlan::Http2(plan) } else { ProtocolPlan::Http(plan) };
-    Ok(Command::Run(Box::new(Plan { load, protocol })))
+    let plan = |urls: &[Url], connect: Option<Server>| {
+        let mut common = common.clone();
+        let plan = HttpPlan::new(urls, &options, &common.keys)?;
+        let protocols: &[&str] = if options.http2 { &["h2"] } else { &["http/1.1"] };
+        let tls = https(urls, std::mem::take(&mut common.tls), protocols)?;
+        let load = common.load(connect.unwrap_or_else(|| urls[0].server.clone()), tls)?;
+        let protocol = if options.http2 { ProtocolPlan::Http2(plan) } else { ProtocolPlan::Http(plan) };
+        Ok::<_, String>(Plan { load, protocol })
+    };
+    let one = plan(&urls, connect)?;
+    common.run(one, vs.map(|target| plan(&other_urls(&urls, &target, common.tls.is_wanted())?, None)).transpose()?)
+}
+
+/// Returns the URLs of the other side of a comparison: the target, or its server in the same URLs if it has no path.
+fn other_urls(urls: &[Url], target: &str, tls: bool) -> Result<Vec<Url>, String> {
+    placeholder(target)?;
+    let is_tls = if target.contains("://") { tls } else { tls || urls[0].is_tls };
+    let target = Url::parse(target, is_tls)?;
+    if target.target != "/" {
+        return Ok(vec![target]);
+    }
+    let moved = |url: &Url| Url { target: url.target.clone(), ..target.clone() };
+    Ok(urls.iter().map(moved).collect())
 }
 
 /// Returns the TLS of the URLs, which have it all or none.
@@ -301,9 +397,10 @@ fn redis(mut parser: lexopt::Parser) -> Result<Command, String> {
     let mut login = Login::default();
     let mut server = Server::Tcp("127.0.0.1".to_owned(), 6379);
     let mut commands: Vec<String> = Vec::new();
-    let mut ratios: Option<Vec<u64>> = None;
+    let mut given: Option<Vec<u64>> = None;
     let mut reconnect = false;
     let (mut is_url, mut is_tls) = (false, false);
+    let mut vs = None;
     while let Some(argument) = parser.next().map_err(hint)? {
         match argument {
             Long("help") | Short('h') => return Ok(Command::Help(REDIS)),
@@ -314,11 +411,7 @@ fn redis(mut parser: lexopt::Parser) -> Result<Command, String> {
                 server = redis_server(&address, &mut login)?;
             }
             Long("command") => commands.push(value("--command", &mut parser)?),
-            Long("ratio") => {
-                let text = value("--ratio", &mut parser)?;
-                let numbers = text.split(':').map(|number| number.parse().ok()).collect::<Option<Vec<u64>>>();
-                ratios = Some(numbers.ok_or_else(|| format!("--ratio {text}: numbers with ':' between them, 1:10"))?);
-            }
+            Long("ratio") => given = Some(ratios(&value("--ratio", &mut parser)?)?),
             Long("test") => {
                 for name in value("--test", &mut parser)?.split(',') {
                     let test = TESTS.iter().find(|(known, _)| known.eq_ignore_ascii_case(name));
@@ -333,6 +426,7 @@ fn redis(mut parser: lexopt::Parser) -> Result<Command, String> {
             Long("db") => login.db = number("--db", &value("--db", &mut parser)?, 0, u64::from(u32::MAX))? as u32,
             Long("resp3") => login.resp3 = true,
             Long("reconnect") => reconnect = true,
+            Long("vs") => vs = Some(value("--vs", &mut parser)?),
             Value(command) => commands.push(text("a command", command)?),
             other => common.option(&other_name(&other), &mut parser)?,
         }
@@ -346,29 +440,44 @@ fn redis(mut parser: lexopt::Parser) -> Result<Command, String> {
     if commands.is_empty() {
         commands.push(if reconnect { "SET __key__ __data__" } else { "PING" }.to_owned());
     }
-    let ratios = ratios.unwrap_or_else(|| vec![1; commands.len()]);
+    let ratios = given.unwrap_or_else(|| vec![1; commands.len()]);
     if ratios.len() != commands.len() {
         return Err(format!("--ratio has {} numbers for {} commands", ratios.len(), commands.len()));
     }
     let commands: Vec<(String, u64)> = commands.into_iter().zip(ratios).collect();
-    let plan = RedisPlan::new(&commands, &login, common.data_size)?;
-    let options = std::mem::take(&mut common.tls);
-    if options.is_wanted() && is_url && !is_tls {
-        return Err("--tls is given and the server is a redis:// one; write rediss://".to_owned());
-    }
-    let tls = if is_tls || options.is_wanted() {
-        let host = match &server {
-            Server::Tcp(host, _) => Some(host.as_str()),
-            Server::Unix(_) => None,
+    let plan = |server: Server, login: &Login, (is_url, is_tls): (bool, bool)| {
+        let mut common = common.clone();
+        let plan = RedisPlan::new(&commands, login, common.data_size)?;
+        let options = std::mem::take(&mut common.tls);
+        if options.is_wanted() && is_url && !is_tls {
+            return Err("--tls is given and the server is a redis:// one; write rediss://".to_owned());
+        }
+        let tls = if is_tls || options.is_wanted() {
+            let host = match &server {
+                Server::Tcp(host, _) => Some(host.as_str()),
+                Server::Unix(_) => None,
+            };
+            Some(options.plan(host, "a unix socket has no name", &[])?)
+        } else {
+            options.refuse("--tls or --server rediss://…")?;
+            None
         };
-        Some(options.plan(host, "a unix socket has no name", &[])?)
-    } else {
-        options.refuse("--tls or --server rediss://…")?;
-        None
+        Ok(Plan { load: common.load(server, tls)?, protocol: ProtocolPlan::Redis(plan) })
     };
-    let load = common.load(server, tls)?;
-    let plan = Box::new(Plan { load, protocol: ProtocolPlan::Redis(plan) });
-    Ok(if reconnect { Command::Reconnect(plan) } else { Command::Run(plan) })
+    let one = plan(server, &login, (is_url, is_tls))?;
+    if reconnect {
+        return match vs {
+            Some(_) => Err("--reconnect makes a comparison of its own; --vs does not go with it".to_owned()),
+            None => Ok(Command::Reconnect(Box::new(one))),
+        };
+    }
+    let other = |address: String| {
+        let mut login = login.clone();
+        let server = redis_server(&address, &mut login)?;
+        plan(server, &login, (address.contains("://"), address.starts_with(TLS_SCHEME)))
+    };
+    let other = vs.map(other).transpose()?;
+    common.run(one, other)
 }
 
 /// Parses an address, or a `redis://` or `rediss://` URL with its login.
@@ -427,11 +536,24 @@ pub(super) fn read_file(option: &str, path: &Path) -> Result<Vec<u8>, String> {
     std::fs::read(path).map_err(|error| failed(error.to_string()))
 }
 
-fn url_file(parser: &mut lexopt::Parser) -> Result<Vec<String>, String> {
+fn ratios(text: &str) -> Result<Vec<u64>, String> {
+    let numbers = text.split(':').map(|number| number.parse().ok()).collect::<Option<Vec<u64>>>();
+    numbers.ok_or_else(|| format!("--ratio {text}: numbers with ':' between them, 1:10"))
+}
+
+/// Reads a file of URLs, each with its ratio.
+fn url_file(parser: &mut lexopt::Parser) -> Result<Vec<(String, u64)>, String> {
     let bytes = file("--urls", parser)?;
     let text = String::from_utf8(bytes).map_err(|_| "--urls: the file is not UTF-8".to_owned())?;
     let lines = text.lines().map(str::trim).filter(|line| !line.is_empty() && !line.starts_with('#'));
-    let urls: Vec<String> = lines.map(str::to_owned).collect();
+    let weighted = |line: &str| match line.rsplit_once([' ', '\t']) {
+        None => Ok((line.to_owned(), 1)),
+        Some((url, ratio)) => match ratio.parse() {
+            Ok(ratio) => Ok((url.trim_end().to_owned(), ratio)),
+            Err(_) => Err(format!("--urls: '{line}': a URL is expected, with its ratio or without")),
+        },
+    };
+    let urls = lines.map(weighted).collect::<Result<Vec<_>, _>>()?;
     if urls.is_empty() { Err("--urls: the file has no URL".to_owned()) } else { Ok(urls) }
 }
 
@@ -480,6 +602,14 @@ fn time(option: &str, text: &str, min: u64) -> Result<u64, String> {
     }
 }
 
+fn destination(option: &str, parser: &mut lexopt::Parser) -> Result<Destination, String> {
+    match parser.optional_value() {
+        None => Ok(Destination::Output),
+        Some(path) if path.is_empty() => Err(format!("{option}=: a file name is missing")),
+        Some(path) => Ok(Destination::File(path.into())),
+    }
+}
+
 fn pattern(text: &str) -> Result<KeyPattern, String> {
     let (name, argument) = text.split_once(':').map_or((text, None), |(name, argument)| (name, Some(argument)));
     let argument = match argument {
@@ -522,7 +652,14 @@ impl Common {
             late_ns: 1_000_000,
             correct: None,
             interval_ns: None,
-            json: Json::No,
+            ramp_ns: 0,
+            has_histogram: false,
+            json: Destination::No,
+            csv: Destination::No,
+            pictures: Pictures::default(),
+            no_tui: false,
+            rounds: None,
+            fail_over: None,
             pid: None,
             tls: TlsOptions::default(),
         }
@@ -534,7 +671,7 @@ impl Common {
         match name {
             "-c" | "--connections" => self.connections = Some(number(name, &get()?, 1, MAX_CONNECTIONS)?),
             "-t" | "--threads" => self.threads = number(name, &get()?, 1, MAX_THREADS)?,
-            "-d" | "--duration" => self.duration_ns = Some(time(name, &get()?, 1)?),
+            "-d" | "-z" | "--duration" => self.duration_ns = Some(time(name, &get()?, 1)?),
             "-n" | "--requests" => self.requests = Some(number(name, &get()?, 1, u64::MAX - 1)?),
             "-w" | "--warmup" => self.warmup_ns = time(name, &get()?, 0)?,
             "-r" | "--rate" => {
@@ -571,18 +708,47 @@ impl Common {
                 });
             }
             "-i" | "--interval" => self.interval_ns = Some(time(name, &get()?, 1)?),
-            "--json" => {
-                self.json = match parser.optional_value() {
-                    None => Json::Output,
-                    Some(path) if path.is_empty() => return Err("--json=: a file name is missing".to_owned()),
-                    Some(path) => Json::File(path.into()),
-                }
-            }
+            "--ramp" => self.ramp_ns = time(name, &get()?, 0)?,
+            "--latency" => self.has_histogram = true,
+            "--no-tui" => self.no_tui = true,
+            "--html" => self.pictures.html = Some(get()?.into()),
+            "--svg" => self.pictures.svg = Some(get()?.into()),
+            "--rounds" => self.rounds = Some(number(name, &get()?, 1, 1000)?),
+            "--fail-over" => self.fail_over = Some(percent(&get()?)?),
+            "--json" => self.json = destination(name, parser)?,
+            "--csv" => self.csv = destination(name, parser)?,
             "--pid" => self.pid = Some(number(name, &get()?, 1, u64::from(u32::MAX))? as u32),
             _ if self.tls.option(name, parser)? => {}
             _ => return Err(format!("invalid option '{name}'\n\n{HINT}")),
         }
         Ok(())
+    }
+
+    /// Returns the run of a load, or the comparison of two.
+    fn run(&self, mut one: Plan, other: Option<Plan>) -> Result<Command, String> {
+        let Some(mut other) = other else {
+            return match (self.rounds, self.fail_over) {
+                (None, None) => Ok(Command::Run(Box::new(one))),
+                _ => Err("--rounds and --fail-over want a --vs".to_owned()),
+            };
+        };
+        if self.csv != Destination::No {
+            return Err("--vs compares two loads; --csv does not go with it".to_owned());
+        }
+        for plan in [&mut one, &mut other] {
+            plan.load.has_series = true;
+        }
+        let options =
+            Comparison { fail_over: self.fail_over, json: self.json.clone(), pictures: self.pictures.clone() };
+        Ok(Command::Versus(Box::new(Versus { one, other, rounds: self.rounds.unwrap_or(5), comparison: options })))
+    }
+
+    /// Returns the form in which the progress is shown: a view of the terminal, if there is one and nothing else is printed.
+    fn live(&self) -> Live {
+        let is_quiet = self.no_tui
+            || self.interval_ns.is_some()
+            || [&self.json, &self.csv].into_iter().any(|destination| *destination == Destination::Output);
+        if is_quiet { Live::Lines } else { Live::Screen }
     }
 
     /// Applies the defaults of `--reconnect`, and refuses options that it excludes.
@@ -595,6 +761,9 @@ impl Common {
             (self.warmup_ns > 0, "--warmup"),
             (self.rate.is_some(), "--rate"),
             (self.interval_ns.is_some(), "--interval"),
+            (self.csv != Destination::No, "--csv"),
+            (!self.pictures.is_none(), "--html and --svg"),
+            (self.ramp_ns > 0, "--ramp"),
         ] {
             if given {
                 return Err(format!("--reconnect {counts}; {name} does not go with it"));
@@ -647,20 +816,25 @@ impl Common {
         if self.interval_ns.is_some_and(|interval| interval < 10_000_000) {
             return Err("--interval is at least 10ms".to_owned());
         }
+        if (&self.json, &self.csv) == (&Destination::Output, &Destination::Output) {
+            return Err("--json and --csv: one of them needs a file, --csv=FILE".to_owned());
+        }
+        if self.warmup_ns > 0 && self.ramp_ns > self.warmup_ns {
+            return Err("--ramp is longer than the --warmup, of which it is the beginning".to_owned());
+        }
+        let live = self.live();
+        let interval_ns = self.interval_ns.or((live == Live::Screen).then_some(SCREEN_INTERVAL_NS));
         let duration_ns = match (self.duration_ns, self.requests) {
             (None, None) => Some(10_000_000_000),
             (duration, _) => duration,
         };
         Ok(Load {
-            server,
             family: self.family,
             tls,
             connections: connections as usize,
             threads: self.threads as usize,
             duration_ns,
             requests: self.requests,
-            requests_each: Vec::new(),
-            cuts_off: false,
             warmup_ns: self.warmup_ns,
             rate: self.rate,
             arrivals: self.arrivals,
@@ -669,18 +843,20 @@ impl Common {
             connect_timeout_ns: self.connect_timeout_ns,
             write_timeout_ns: self.timeout_ns,
             late_ns: self.late_ns,
-            renew_after: None,
-            has_series: false,
-            nodes: Vec::new(),
             keep_alive: self.keep_alive,
             correct: self.correct,
-            interval_ns: self.interval_ns,
+            live,
+            has_series: self.json != Destination::No || self.csv != Destination::No || !self.pictures.is_none(),
+            pictures: self.pictures,
+            ramp_ns: self.ramp_ns,
+            interval_ns,
+            has_histogram: self.has_histogram,
+            csv: self.csv,
             keys: self.keys,
             seed: self.seed,
             pid: self.pid,
             json: self.json,
-            live: Live::Lines,
-            banner: String::new(),
+            ..Load::to(server)
         })
     }
 }

@@ -10,6 +10,8 @@ pub struct Console<'a> {
     pub err: &'a mut dyn Write,
     /// Whether SIGINT and SIGTERM end the run with a report; otherwise they are left to the rest of the program.
     pub takes_signals: bool,
+    /// Whether both outputs are those of a terminal, on which a live view may be drawn.
+    pub is_terminal: bool,
 }
 
 impl Console<'_> {

@@ -7,7 +7,7 @@ use std::ffi::OsString;
 use std::process::ExitCode;
 
 use super::console::Console;
-use super::{gobench, memtier};
+use super::{gobench, memtier, redis_benchmark};
 
 /// A load generator whose command line is understood.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -16,17 +16,20 @@ pub enum Face {
     Gobench,
     /// memtier_benchmark: commands of Redis.
     Memtier,
+    /// redis-benchmark: commands of Redis, or its series of tests.
+    RedisBenchmark,
 }
 
 impl Face {
     /// Every face.
-    pub const ALL: &[Face] = &[Face::Gobench, Face::Memtier];
+    pub const ALL: &[Face] = &[Face::Gobench, Face::Memtier, Face::RedisBenchmark];
 
     /// Returns the name of the program.
     pub fn name(self) -> &'static str {
         match self {
             Face::Gobench => "gobench",
             Face::Memtier => "memtier_benchmark",
+            Face::RedisBenchmark => "redis-benchmark",
         }
     }
 
@@ -41,6 +44,7 @@ impl Face {
         let texts: Vec<String> = rest.iter().map(|word| word.to_string_lossy().into_owned()).collect();
         let face = match kind.to_str() {
             Some("http") if gobench::is_meant(&texts) => Face::Gobench,
+            Some("redis") if redis_benchmark::is_meant(&texts) => Face::RedisBenchmark,
             Some("redis") if memtier::is_meant(&texts) => Face::Memtier,
             _ => return None,
         };
@@ -50,7 +54,7 @@ impl Face {
     /// Runs the command line of the program. Reports go to standard output, errors to standard error.
     pub fn command(self, words: impl IntoIterator<Item = OsString>) -> ExitCode {
         let (mut out, mut err) = (std::io::stdout(), std::io::stderr());
-        let mut console = Console { out: &mut out, err: &mut err, takes_signals: true };
+        let mut console = Console { out: &mut out, err: &mut err, takes_signals: true, is_terminal: false };
         ExitCode::from(self.execute(words, &mut console))
     }
 
@@ -61,6 +65,7 @@ impl Face {
             (_, Err(word)) => console.refuse(&format!("{word:?} is not UTF-8")),
             (Face::Gobench, Ok(words)) => gobench::execute(&words, console),
             (Face::Memtier, Ok(words)) => memtier::execute(&words, console),
+            (Face::RedisBenchmark, Ok(words)) => redis_benchmark::execute(&words, console),
         }
     }
 }

@@ -17,11 +17,10 @@ use super::arguments::{MAX_CONNECTIONS, MAX_TIME_NS, MAX_URLS, https, read_file}
 use super::console::{Console, print};
 use super::http::{HttpOptions, HttpPlan};
 use super::outcome::Outcome;
-use super::plan::{Json, Live, Load, Plan, ProtocolPlan};
-use super::schedule::Arrivals;
+use super::plan::{Load, Plan, ProtocolPlan};
 use super::stats::{ConnectFault, RequestFault};
-use super::target::{Family, Url};
-use super::template::{KeyPattern, KeySpace};
+use super::target::Url;
+use super::template::KeySpace;
 use super::{run, text};
 
 /// The exit code after an error in the form of an option, that of Go's package `flag`.
@@ -214,11 +213,11 @@ impl Flags {
             body,
             keep_alive: self.keep_alive,
             data_size: 0,
+            ratios: None,
             http2: false,
             is_plain: true,
         };
-        let keys = KeySpace { prefix: String::new(), min: 0, max: 0, pattern: KeyPattern::Uniform };
-        let http = HttpPlan::new(&urls, &options, &keys)?;
+        let http = HttpPlan::new(&urls, &options, &KeySpace::none())?;
         let tls = https(&urls, TlsOptions::default(), &["http/1.1"])?;
         let ns = |ms: i64| match u64::try_from(ms) {
             Ok(ms @ 1..) => ms.saturating_mul(1_000_000).min(MAX_TIME_NS),
@@ -231,8 +230,6 @@ impl Flags {
             None => None,
         };
         let load = Load {
-            server: urls[0].server.clone(),
-            family: Family::Any,
             tls,
             connections: self.clients as usize,
             threads: threads(std::env::var("GOMAXPROCS").ok().as_deref()).min(self.clients as usize),
@@ -240,26 +237,12 @@ impl Flags {
             requests,
             requests_each: self.requests.into_iter().collect(),
             cuts_off: true,
-            warmup_ns: 0,
-            rate: None,
-            arrivals: Arrivals::Constant,
-            pipeline: 1,
             timeout_ns: ns(self.read_timeout_ms),
             connect_timeout_ns: ns(self.read_timeout_ms),
             write_timeout_ns: ns(self.write_timeout_ms),
-            late_ns: 1_000_000,
-            renew_after: None,
-            has_series: false,
-            nodes: Vec::new(),
             keep_alive: self.keep_alive,
-            correct: None,
-            interval_ns: None,
-            keys,
-            seed: 1,
-            pid: None,
-            json: Json::No,
-            live: Live::Lines,
             banner: format!("Dispatching {} clients\nWaiting for results...\n", self.clients),
+            ..Load::to(urls[0].server.clone())
         };
         Ok(Plan { load, protocol: ProtocolPlan::Http(http) })
     }

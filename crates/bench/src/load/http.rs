@@ -8,6 +8,7 @@
 use sluicegate_wire::http::{BodyDecoder, BodyEvent, Limits, Message, Method, parse_request, parse_response};
 
 use super::protocol::{Answer, Outcome, Protocol, Written};
+use super::schedule::weighted;
 use super::target::Url;
 use super::template::{KeySpace, Keys, Template};
 
@@ -20,9 +21,16 @@ pub(crate) struct HttpPlan {
     method: Method,
     requests: Vec<Request>,
     method_name: String,
+    /// The numbers of the requests in the order in which they are sent repeatedly; `None`: each once.
+    order: Option<Vec<usize>>,
+    /// The requests' names, if they are told apart in the report.
+    names: Option<Vec<String>>,
     /// Whether each connection walks the requests by itself.
     is_walked_by_each: bool,
 }
+
+/// The maximum number of requests that are told apart: each has a histogram of its own in every thread.
+const MAX_NAMES: usize = 32;
 
 #[derive(Clone, Debug, PartialEq)]
 enum Request {
@@ -40,6 +48,8 @@ pub(crate) struct HttpOptions {
     pub(crate) body: Option<Vec<u8>>,
     pub(crate) keep_alive: bool,
     pub(crate) data_size: usize,
+    /// How often each URL is requested, relative to the others; `None`: all alike.
+    pub(crate) ratios: Option<Vec<u64>>,
     pub(crate) http2: bool,
     /// How the requests of another load generator are sent, which knows no placeholders: as they are, and by each
     /// connection from the first URL on, not in turns of all connections.
@@ -117,12 +127,35 @@ impl HttpPlan {
         if requests.is_empty() {
             return Err("no URL".to_owned());
         }
+        let is_told = !options.is_plain && (2..=MAX_NAMES).contains(&urls.len());
         Ok(HttpPlan {
             method: Method::of(method.as_bytes()),
             requests,
+            names: is_told.then(|| urls.iter().map(|url| url.target.clone()).collect()),
+            order: options.ratios.as_deref().map(weighted).transpose()?,
             method_name: method,
             is_walked_by_each: options.is_plain,
         })
+    }
+
+    /// Returns how many requests are sent before the first is sent again.
+    pub(super) fn cycle(&self) -> usize {
+        self.order.as_ref().map_or(self.requests.len(), Vec::len)
+    }
+
+    /// Returns the number of the request at a place of the cycle.
+    pub(super) fn at(&self, place: usize) -> usize {
+        self.order.as_ref().map_or(place, |order| order[place])
+    }
+
+    /// Returns the number of a request among those that are told apart.
+    pub(super) fn command(&self, number: usize) -> u16 {
+        if self.names.is_some() { number as u16 } else { 0 }
+    }
+
+    /// Returns the names of the requests that are told apart.
+    pub(super) fn names(&self) -> Vec<String> {
+        self.names.clone().unwrap_or_else(|| vec![self.method_name.clone()])
     }
 
     /// Returns the method.
@@ -213,7 +246,7 @@ pub(super) struct Http {
 
 impl Http {
     pub(super) fn new(plan: HttpPlan, keys: Keys, thread: usize) -> Http {
-        let next = if plan.is_walked_by_each { 0 } else { thread % plan.requests.len() };
+        let next = if plan.is_walked_by_each { 0 } else { thread % plan.cycle() };
         let keys = keys.of_each(plan.requests.len());
         let limits = Limits { max_head: MAX_HEAD, max_fields: 1000, lenient: false };
         Http { plan, keys, next: vec![next], scratch: Vec::new(), limits, message: Message::new() }
@@ -241,13 +274,14 @@ impl Protocol for Http {
             self.next.resize(walker + 1, 0);
         }
         let next = &mut self.next[walker];
-        let own = *next % self.keys.len();
-        self.plan.write(*next, &mut self.keys[own], &mut self.scratch, out);
+        let number = self.plan.at(*next);
+        let own = number % self.keys.len();
+        self.plan.write(number, &mut self.keys[own], &mut self.scratch, out);
         *next += 1;
-        if *next == self.plan.requests.len() {
+        if *next == self.plan.cycle() {
             *next = 0;
         }
-        Written { command: 0, tag: 0 }
+        Written { command: self.plan.command(number), tag: 0 }
     }
 
     fn read(
@@ -304,7 +338,7 @@ impl Protocol for Http {
     }
 
     fn commands(&self) -> Vec<String> {
-        vec![self.plan.method_name.clone()]
+        self.plan.names()
     }
 }
 
@@ -324,6 +358,7 @@ mod tests {
             body: body.map(|body| body.as_bytes().to_vec()),
             keep_alive: true,
             data_size: 3,
+            ratios: None,
             http2: false,
             is_plain: false,
         };

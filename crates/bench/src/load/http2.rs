@@ -77,7 +77,7 @@ impl Http2 {
             is_https,
             settings,
             prepared,
-            next: thread % plan.count(),
+            next: thread % plan.cycle(),
             keys: keys.of_each(plan.count()),
             plan,
             text: Vec::new(),
@@ -188,9 +188,9 @@ impl Protocol for Http2 {
     }
 
     fn write(&mut self, session: &mut Http2Session, _: usize, out: &mut Vec<u8>) -> Written {
-        let number = self.next;
+        let number = self.plan.at(self.next);
         self.next += 1;
-        if self.next == self.prepared.len() {
+        if self.next == self.plan.cycle() {
             self.next = 0;
         }
         let Some(stream) = session.connection.as_mut().and_then(|connection| connection.open()) else {
@@ -221,7 +221,7 @@ impl Protocol for Http2 {
             }
         }
         session.drain(out);
-        Written { command: 0, tag: stream.id() }
+        Written { command: self.plan.command(number), tag: stream.id() }
     }
 
     fn read(
@@ -292,7 +292,7 @@ impl Protocol for Http2 {
     }
 
     fn commands(&self) -> Vec<String> {
-        vec![self.plan.method().to_owned()]
+        self.plan.names()
     }
 
     fn warning(&self) -> Option<String> {
@@ -366,6 +366,7 @@ mod tests {
             body: body.map(|body| body.as_bytes().to_vec()),
             keep_alive: true,
             data_size: 3,
+            ratios: None,
             http2: true,
             is_plain: false,
         };

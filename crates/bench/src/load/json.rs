@@ -5,6 +5,7 @@
 
 use hdrhistogram::Histogram;
 
+use super::csv;
 use super::outcome::{Outcome, ProcessTime};
 use super::plan::{Correction, Plan, ProtocolPlan};
 use super::stats::{ConnectFault, Faults, RequestFault};
@@ -12,7 +13,7 @@ use super::text::QUANTILES;
 use super::tls::{TlsPlan, Verify, Version};
 
 /// The version of the document's schema.
-const SCHEMA: &str = "sluicegate-load/1";
+pub(super) const SCHEMA: &str = "sluicegate-load/1";
 
 /// Writes objects with one field per line.
 pub(super) struct Writer {
@@ -160,6 +161,7 @@ fn run(w: &mut Writer, plan: &Plan, outcome: &Outcome) {
     w.field("elapsed_s", outcome.elapsed_s);
     counts(w, plan, outcome);
     latencies(w, plan, outcome);
+    series(w, outcome);
     processes(w, outcome);
     w.nest("warnings", ['[', ']'], |w| {
         for warning in &outcome.warnings {
@@ -180,6 +182,7 @@ fn settings(w: &mut Writer, plan: &Plan) {
         w.field("duration_s", load.duration_ns.map(seconds));
         w.field("requests", load.requests);
         w.field("warmup_s", seconds(load.warmup_ns));
+        w.field("ramp_s", seconds(load.ramp_ns));
         let (version, is_http2) = match &plan.protocol {
             ProtocolPlan::Http(_) => (Some("1.1"), false),
             ProtocolPlan::Http2(_) => (Some("2"), true),
@@ -358,6 +361,27 @@ fn latencies(w: &mut Writer, plan: &Plan, outcome: &Outcome) {
                 times(w, "latency_us", Some(&command.latency));
             });
         }
+    });
+}
+
+fn series(w: &mut Writer, outcome: &Outcome) {
+    w.object("series", |w| {
+        w.field("step_s", outcome.stats.step_s as u64);
+        w.nest("steps", ['[', ']'], |w| {
+            for step in csv::steps(&outcome.stats) {
+                w.object("", |w| {
+                    w.field("sent", step.sent);
+                    w.field("answered", step.latency.len());
+                    w.field("errors", step.errors);
+                    w.field("failed", step.failed);
+                    w.field("mean_us", step.latency.mean());
+                    for (name, quantile) in [("p50_us", 0.5), ("p90_us", 0.9), ("p99_us", 0.99)] {
+                        w.field(name, step.latency.value_at_quantile(quantile));
+                    }
+                    w.field("max_us", step.latency.max());
+                });
+            }
+        });
     });
 }
 

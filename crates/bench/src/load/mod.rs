@@ -8,16 +8,26 @@
 //! | `tls`, `transport` | settings, sessions and results of TLS; the stream of a connection, plain or TLS |
 //! | `schedule`, `poller`, `reactor` | due times of requests; epoll and a timer; one thread with its connections |
 //! | `stats`, `cpu` | counters, histograms and CPU times |
-//! | `outcome`, `text`, `json`, `console`, `progress` | results, reports, and their outputs |
-//! | `run`, `reconnect` | threads, signals, a run and a comparison of two |
-//! | `face`, `gobench`, `memtier` | command lines and reports of other load generators, over the same engine |
+//! | `outcome`, `text`, `json`, `csv`, `picture`, `console` | results, reports, and their outputs |
+//! | `progress`, `screen` | lines that show the progress, and a view of the terminal |
+//! | `run`, `reconnect` | threads, signals, a run and the cost of connections |
+//! | `compare`, `document` | comparisons with confidence intervals; JSON of earlier runs |
+//! | `ask`, `cluster` | commands asked of a server before a run; the nodes of a cluster |
+//! | `distribution` | latencies in steps |
+//! | `face`, `gobench`, `memtier`, `redis_benchmark` | command lines and reports of other load generators, over the same engine |
 //!
 //! **Invariant:** nothing is hidden. A latency begins when the request was *due*, every request ends in
 //! exactly one counter, and the report warns if the generator itself is the limit.
 
 mod arguments;
+mod ask;
+mod cluster;
+mod compare;
 mod console;
 mod cpu;
+mod csv;
+mod distribution;
+mod document;
 mod face;
 mod gobench;
 mod http;
@@ -26,6 +36,7 @@ mod json;
 mod memtier;
 mod outcome;
 mod output;
+mod picture;
 mod plan;
 mod poller;
 mod progress;
@@ -34,8 +45,10 @@ mod random;
 mod reactor;
 mod reconnect;
 mod redis;
+mod redis_benchmark;
 mod run;
 mod schedule;
+mod screen;
 mod stats;
 mod target;
 mod template;
@@ -54,7 +67,8 @@ use std::process::ExitCode;
 /// standard error.
 pub fn command(words: impl IntoIterator<Item = OsString>) -> ExitCode {
     let (mut out, mut err) = (std::io::stdout(), std::io::stderr());
-    ExitCode::from(execute(words, &mut Console { out: &mut out, err: &mut err, takes_signals: true }))
+    let is_terminal = screen::Screen::is_there();
+    ExitCode::from(execute(words, &mut Console { out: &mut out, err: &mut err, takes_signals: true, is_terminal }))
 }
 
 /// Like [`command`], for a program that processes the output itself. Returns the exit code.
@@ -68,8 +82,23 @@ pub fn execute(words: impl IntoIterator<Item = OsString>, console: &mut Console<
             Ok(()) => 0,
             Err(_) => 1,
         },
-        Ok(arguments::Command::Run(plan)) => run::run(&plan, console),
-        Ok(arguments::Command::Reconnect(plan)) => reconnect::run(&plan, console),
+        Ok(arguments::Command::Run(mut plan)) => {
+            if !console.is_terminal {
+                plan.load.leave_screen();
+            }
+            run::run(&plan, console)
+        }
+        Ok(arguments::Command::Compare(paths, options)) => compare::files(&paths, &options, console),
+        Ok(arguments::Command::Versus(mut versus)) => {
+            for plan in [&mut versus.one, &mut versus.other] {
+                plan.load.leave_screen();
+            }
+            compare::versus(&versus, console)
+        }
+        Ok(arguments::Command::Reconnect(mut plan)) => {
+            plan.load.leave_screen();
+            reconnect::run(&plan, console)
+        }
         Err(message) => console.refuse(&message),
     }
 }

@@ -1,5 +1,7 @@
 //! The plan of a run: the command line, parsed and checked.
 
+use std::path::PathBuf;
+
 use super::http::HttpPlan;
 use super::redis::RedisPlan;
 use super::schedule::Arrivals;
@@ -29,6 +31,9 @@ pub(crate) struct Load {
     /// The scheduled requests per second, of all threads together; `None`: a closed loop.
     pub(crate) rate: Option<f64>,
     pub(crate) arrivals: Arrivals,
+    /// The time within which the load grows: in an open loop the rate, in a closed loop the number of connections that
+    /// send requests. It is the beginning of the warm-up, or of the measured part without one.
+    pub(crate) ramp_ns: u64,
     /// The maximum number of unanswered requests of a connection; with HTTP/2 that of streams.
     pub(crate) pipeline: usize,
     pub(crate) timeout_ns: u64,
@@ -45,13 +50,19 @@ pub(crate) struct Load {
     pub(crate) nodes: Vec<Server>,
     /// Whether a connection carries more than one request.
     pub(crate) keep_alive: bool,
+    /// Whether a RESP error reply ends the run, unless it names another node of a cluster.
+    pub(crate) stops_on_error: bool,
     pub(crate) correct: Option<Correction>,
     pub(crate) interval_ns: Option<u64>,
     pub(crate) keys: KeySpace,
     pub(crate) seed: u64,
     /// A process whose CPU time is reported, too.
     pub(crate) pid: Option<u32>,
-    pub(crate) json: Json,
+    pub(crate) json: Destination,
+    pub(crate) csv: Destination,
+    pub(crate) pictures: Pictures,
+    /// Whether the text has a histogram of latencies.
+    pub(crate) has_histogram: bool,
     pub(crate) live: Live,
     /// Printed when the run begins, from which on signals end it with a report.
     pub(crate) banner: String,
@@ -66,24 +77,44 @@ pub(crate) enum Correction {
     Median,
 }
 
-/// The destination of the JSON report.
+/// The destination of a report that is not the text.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Json {
+pub(crate) enum Destination {
     No,
     /// To standard output, in place of the text.
     Output,
     /// To a file, in addition to the text.
-    File(std::path::PathBuf),
+    File(PathBuf),
+}
+
+/// The files of reports with pictures.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Pictures {
+    /// A page.
+    pub(crate) html: Option<PathBuf>,
+    /// The charts alone.
+    pub(crate) svg: Option<PathBuf>,
+}
+
+impl Pictures {
+    /// Returns whether there is none.
+    pub(crate) fn is_none(&self) -> bool {
+        self.html.is_none() && self.svg.is_none()
+    }
 }
 
 /// The form of the lines that show the progress of a run.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Live {
     /// One line for each interval.
     #[default]
     Lines,
+    /// A view of the terminal that is drawn anew for each interval.
+    Screen,
     /// One line that memtier_benchmark overwrites, with the number of the run.
     Memtier(u32),
+    /// One line on standard output that redis-benchmark overwrites, with the title of the test.
+    RedisBenchmark(String),
 }
 
 /// A whole run.
@@ -91,6 +122,25 @@ pub(crate) enum Live {
 pub(crate) struct Plan {
     pub(crate) load: Load,
     pub(crate) protocol: ProtocolPlan,
+}
+
+/// What is done with the result of a comparison.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Comparison {
+    /// The percentage by which a figure may be worse.
+    pub(crate) fail_over: Option<f64>,
+    pub(crate) json: Destination,
+    pub(crate) pictures: Pictures,
+}
+
+/// Two loads that are compared by runs in turns.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Versus {
+    pub(crate) one: Plan,
+    pub(crate) other: Plan,
+    /// The number of runs of each.
+    pub(crate) rounds: u64,
+    pub(crate) comparison: Comparison,
 }
 
 /// The requests of a protocol.
@@ -111,6 +161,53 @@ impl ProtocolPlan {
 }
 
 impl Load {
+    /// Returns a closed loop of one connection of one thread without an end. Whoever makes a plan sets what differs.
+    pub(crate) fn to(server: Server) -> Load {
+        Load {
+            server,
+            family: Family::Any,
+            tls: None,
+            connections: 1,
+            threads: 1,
+            duration_ns: None,
+            requests: None,
+            requests_each: Vec::new(),
+            cuts_off: false,
+            warmup_ns: 0,
+            rate: None,
+            arrivals: Arrivals::Constant,
+            ramp_ns: 0,
+            pipeline: 1,
+            timeout_ns: 10_000_000_000,
+            connect_timeout_ns: 3_000_000_000,
+            write_timeout_ns: 10_000_000_000,
+            late_ns: 1_000_000,
+            renew_after: None,
+            has_series: false,
+            nodes: Vec::new(),
+            keep_alive: true,
+            stops_on_error: false,
+            correct: None,
+            interval_ns: None,
+            keys: KeySpace::none(),
+            seed: 1,
+            pid: None,
+            json: Destination::No,
+            csv: Destination::No,
+            pictures: Pictures::default(),
+            has_histogram: false,
+            live: Live::Lines,
+            banner: String::new(),
+        }
+    }
+
+    /// Shows no view of the terminal.
+    pub(super) fn leave_screen(&mut self) {
+        if self.live == Live::Screen {
+            (self.live, self.interval_ns) = (Live::Lines, None);
+        }
+    }
+
     /// Returns this thread's share of `total`; all shares add up to it.
     pub(super) fn share(&self, total: u64, thread: usize) -> u64 {
         let (threads, thread) = (self.threads as u64, thread as u64);

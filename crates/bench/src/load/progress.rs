@@ -1,4 +1,4 @@
-//! The line that memtier_benchmark overwrites to show the progress of a run.
+//! The lines that memtier_benchmark and redis-benchmark overwrite to show the progress of a run.
 
 use super::plan::Load;
 use super::reactor::Tick;
@@ -10,16 +10,43 @@ pub(super) struct Progress {
     bytes: u64,
     latency_ns: f64,
     elapsed_ns: u64,
+    /// The length of the last line.
+    width: usize,
 }
 
 impl Progress {
-    /// Returns the line after one more interval.
-    pub(super) fn line(&mut self, run: u32, load: &Load, tick: &Tick) -> String {
+    fn add(&mut self, tick: &Tick) {
         let ops = tick.latency.len();
         self.ops += ops;
         self.bytes += tick.bytes;
         self.latency_ns += tick.latency.mean() * ops as f64;
         self.elapsed_ns += tick.length_ns;
+    }
+
+    /// Returns redis-benchmark's line after one more interval.
+    pub(super) fn redis_benchmark(&mut self, title: &str, tick: &Tick) -> String {
+        self.add(tick);
+        let (second, elapsed) = (tick.length_ns.max(1) as f64 / 1e9, self.elapsed_ns.max(1) as f64 / 1e9);
+        let line = format!(
+            "{title}: rps={:.1} (overall: {:.1}) avg_msec={:.3} (overall: {:.3})",
+            tick.latency.len() as f64 / second,
+            self.ops as f64 / elapsed,
+            tick.latency.mean() / 1e6,
+            self.latency_ns / self.ops.max(1) as f64 / 1e6
+        );
+        self.width = line.len() + 1;
+        line
+    }
+
+    /// Returns blanks over the last line.
+    pub(super) fn blank(&self) -> String {
+        " ".repeat(self.width.max(1))
+    }
+
+    /// Returns memtier's line after one more interval.
+    pub(super) fn memtier(&mut self, run: u32, load: &Load, tick: &Tick) -> String {
+        let ops = tick.latency.len();
+        self.add(tick);
         let (second, elapsed) = (tick.length_ns.max(1) as f64 / 1e9, self.elapsed_ns.max(1) as f64 / 1e9);
         let share = match (load.duration_ns, load.requests) {
             (Some(duration), _) => self.elapsed_ns as f64 / duration as f64,

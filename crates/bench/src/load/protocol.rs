@@ -17,6 +17,14 @@ pub(super) enum Outcome {
     Failed(StreamFault, String),
 }
 
+impl Outcome {
+    /// Returns whether the response is an error of the server or says that the request is one: an HTTP status from 400 on, a
+    /// RESP error reply.
+    pub(super) fn is_error(&self) -> bool {
+        matches!(self, Outcome::Status(400..) | Outcome::Error(_))
+    }
+}
+
 /// The reason why one of several concurrent requests of a connection gets no response.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum StreamFault {

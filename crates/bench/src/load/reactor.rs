@@ -103,6 +103,8 @@ pub(super) struct Tick {
     pub(super) length_ns: u64,
     pub(super) sent: u64,
     pub(super) failed: u64,
+    /// Responses that are errors: of HTTP by their status, of RESP error replies.
+    pub(super) errors: u64,
     /// The size of requests, and of responses that are replies of RESP.
     pub(super) bytes: u64,
     pub(super) latency: Histogram<u64>,
@@ -110,7 +112,7 @@ pub(super) struct Tick {
 
 impl Tick {
     pub(super) fn new(number: u64, length_ns: u64) -> Tick {
-        Tick { number, length_ns, sent: 0, failed: 0, bytes: 0, latency: histogram() }
+        Tick { number, length_ns, sent: 0, failed: 0, errors: 0, bytes: 0, latency: histogram() }
     }
 }
 
@@ -142,6 +144,8 @@ pub(super) struct Reactor<'a, P: Protocol> {
     timers: BTreeSet<(u64, u32)>,
     /// Connections that can take a request (open loop), longest waiting first; each at most once.
     free: VecDeque<u32>,
+    /// The connections of a ramp that send no request yet, with their times.
+    beginners: VecDeque<(u64, u32)>,
     /// The arrivals of the warm-up, then those of the measured part.
     schedules: VecDeque<Schedule>,
     /// The number of requests that may still be sent.
@@ -196,6 +200,7 @@ impl<'a, P: Protocol> Reactor<'a, P> {
             connections: each.into_iter().map(Connection::new).collect(),
             timers: BTreeSet::new(),
             free: VecDeque::new(),
+            beginners: VecDeque::new(),
             schedules: VecDeque::new(),
             abandoned: 0,
             is_sending: true,
@@ -237,6 +242,7 @@ impl<'a, P: Protocol> Reactor<'a, P> {
                 break now;
             }
             self.fire_timers(now);
+            self.begin_due(now);
             if self.load.rate.is_some() {
                 self.send_due();
             }
@@ -312,19 +318,41 @@ impl<'a, P: Protocol> Reactor<'a, P> {
         let count = load.requests.map(|_| self.budget);
         if let Some(rate) = load.rate {
             let place = (thread as u64, load.threads as u64);
-            let schedule = |times, count| Schedule::new(rate, load.arrivals, place, load.seed, times, count);
+            let schedule =
+                |ramp, times, count| Schedule::new((rate, ramp), load.arrivals, place, load.seed, times, count);
+            let mut ramp = load.ramp_ns;
             if load.warmup_ns > 0 {
-                self.schedules.push_back(schedule((start, Some(self.measure_from)), None));
+                self.schedules.push_back(schedule(ramp, (start, Some(self.measure_from)), None));
+                ramp = 0;
             }
             let end = load.duration_ns.map(|_| self.end);
-            self.schedules.push_back(schedule((self.measure_from, end), count));
+            self.schedules.push_back(schedule(ramp, (self.measure_from, end), count));
         }
         if let Some(wait) = start.checked_sub(self.shared.now()) {
             std::thread::sleep(Duration::from_nanos(wait));
         }
         self.measure_if_due(start);
+        if load.rate.is_none() && load.ramp_ns > 0 {
+            // The connections of all threads begin in turn, at even distances.
+            let count = (load.connections as u64).max(1);
+            let place = |id: u64| id * load.threads as u64 + thread as u64;
+            let due = |id: u64| start + (u128::from(load.ramp_ns) * u128::from(place(id)) / u128::from(count)) as u64;
+            self.beginners = (0..self.connections.len()).map(|id| (due(id as u64), id as u32)).collect();
+            return;
+        }
         for id in 0..self.connections.len() {
             self.give_work(id);
+        }
+    }
+
+    /// Gives work to the connections of a ramp whose time has come.
+    fn begin_due(&mut self, now: u64) {
+        while let Some((due, id)) = self.beginners.front().copied() {
+            if due > now {
+                return;
+            }
+            self.beginners.pop_front();
+            self.give_work(id as usize);
         }
     }
 
@@ -405,7 +433,8 @@ impl<'a, P: Protocol> Reactor<'a, P> {
     fn has_room(&self, id: usize) -> bool {
         let connection = &self.connections[id];
         let is_open = connection.state == State::Open;
-        connection.has_room(self.load) && (!is_open || self.protocol.has_room(&connection.session))
+        let waits = self.beginners.front().is_some_and(|(_, first)| id >= *first as usize);
+        !waits && connection.has_room(self.load) && (!is_open || self.protocol.has_room(&connection.session))
     }
 
     /// Returns the connection that has been free for longest; it is no longer listed.
@@ -458,7 +487,9 @@ impl<'a, P: Protocol> Reactor<'a, P> {
             self.stats.commands[usize::from(request.command)].bytes_sent += bytes;
             if self.load.has_series {
                 let second = self.second(request.sent);
-                self.stats.second(second, request.command).bytes_sent += bytes;
+                let figures = self.stats.second(second, request.command);
+                figures.sent += 1;
+                figures.bytes_sent += bytes;
             }
         }
         let connection = &self.connections[id];
@@ -587,6 +618,9 @@ impl<'a, P: Protocol> Reactor<'a, P> {
         }
         if self.is_sending || self.load.cuts_off {
             until = until.min(self.end);
+        }
+        if let Some((due, _)) = self.beginners.front().filter(|_| self.is_sending) {
+            until = until.min(*due);
         }
         if self.is_sending
             && !self.free.is_empty()

@@ -6,7 +6,7 @@ use std::fmt::Write as _;
 use super::console::Console;
 use super::console::print;
 use super::outcome::Outcome;
-use super::plan::{Json, Plan};
+use super::plan::{Destination, Plan};
 use super::run::measure;
 use super::{json, text};
 
@@ -25,12 +25,14 @@ pub(super) fn run(plan: &Plan, console: &mut Console<'_>) -> u8 {
         }
     }
     let written = match (outcomes.as_slice(), &plan.load.json) {
-        ([reuse, fresh], Json::Output) => print(console, &json::both(("reuse", plan, reuse), ("new", &new, fresh))),
-        ([reuse, fresh], Json::File(path)) => print(console, &table(plan, reuse, fresh)).and_then(|()| {
+        ([reuse, fresh], Destination::Output) => {
+            print(console, &json::both(("reuse", plan, reuse), ("new", &new, fresh)))
+        }
+        ([reuse, fresh], Destination::File(path)) => print(console, &table(plan, reuse, fresh)).and_then(|()| {
             let report = json::both(("reuse", plan, reuse), ("new", &new, fresh));
             super::output::write(path, &report)
         }),
-        ([reuse, fresh], Json::No) => print(console, &table(plan, reuse, fresh)),
+        ([reuse, fresh], Destination::No) => print(console, &table(plan, reuse, fresh)),
         // An incomplete comparison is useless; the completed run is still reported.
         (some, _) => some.iter().try_for_each(|outcome| print(console, &text::report(plan, outcome))),
     };

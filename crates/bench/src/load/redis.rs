@@ -9,10 +9,8 @@ use sluicegate_wire::resp::{self, ReplyKind, ReplyScanner, ReplySink, ReplyWrite
 use sluicegate_wire::slot::slot;
 
 use super::protocol::{Answer, Outcome, Protocol, Written};
+use super::schedule::weighted;
 use super::template::{Hole, KeyPattern, KeySpace, Keys, Template, Values, draw, unknown_placeholder};
-
-/// The maximum sum of all ratios of a run: the length of the cycle of commands.
-const MAX_CYCLE: u64 = 10_000;
 
 /// The maximum number of different commands of a run: each has a histogram of its own in every thread.
 const MAX_COMMANDS: usize = 32;
@@ -34,6 +32,8 @@ struct Command {
     name: String,
     /// `*N\r\n` and the arguments that are always the same, up to the next variable one.
     parts: Vec<Part>,
+    /// Whether its keys have a hash tag that is drawn.
+    has_tag: bool,
 }
 
 #[derive(Clone, Debug, PartialEq)]
@@ -80,6 +80,8 @@ pub(crate) struct ClientCommand {
     /// How often it is sent before the next one.
     pub(crate) times: u64,
     pub(crate) keys: ClientKeys,
+    /// Whether it is sent as a line of words, as a person types it.
+    pub(crate) is_inline: bool,
 }
 
 /// A word of a command.
@@ -89,6 +91,7 @@ pub(crate) enum Word {
     Text(Vec<u8>),
     /// A number from the first to the second.
     Number(u64, u64),
+    Template(Template),
 }
 
 /// The login of a connection before its first command.
@@ -99,6 +102,8 @@ pub(crate) struct Login {
     pub(crate) db: u32,
     /// HELLO 3 before anything else.
     pub(crate) resp3: bool,
+    /// CLIENT TRACKING on.
+    pub(crate) tracking: bool,
 }
 
 impl RedisPlan {
@@ -110,15 +115,12 @@ impl RedisPlan {
         if commands.len() > MAX_COMMANDS {
             return Err(format!("{} commands; more than {MAX_COMMANDS} are not told apart", commands.len()));
         }
-        let total: u64 = commands.iter().map(|(_, ratio)| *ratio).sum();
-        if commands.iter().any(|(_, ratio)| *ratio == 0) || total > MAX_CYCLE {
-            return Err(format!("ratios are 1 or more and together at most {MAX_CYCLE}"));
-        }
         let data = vec![b'x'; data_size];
         let compiled: Vec<Command> =
             commands.iter().map(|(text, _)| Command::new(text, &data)).collect::<Result<_, _>>()?;
         let (preamble, preamble_replies) = preamble(login);
-        let cycle = cycle(&commands.iter().map(|(_, ratio)| *ratio).collect::<Vec<_>>());
+        let ratios: Vec<u64> = commands.iter().map(|(_, ratio)| *ratio).collect();
+        let cycle = weighted(&ratios)?.into_iter().map(|number| (number as u16, 1)).collect();
         Ok(RedisPlan { commands: compiled, cycle, clients: None, preamble, preamble_replies })
     }
 
@@ -135,10 +137,13 @@ impl RedisPlan {
             return Err("no command is ever sent".to_owned());
         }
         let data = clients.values.fixed();
-        let compiled = commands.iter().map(|command| Command::compile(&command.words, data));
+        let compiled = commands.iter().map(|command| match command.is_inline {
+            true => Command::inline(&command.words),
+            false => Command::compile(&command.words, data),
+        });
         let compiled = compiled.collect::<Result<Vec<_>, _>>()?;
         if clients.nodes.is_some() {
-            let keys = |command: &Command| command.parts.iter().filter(|part| part.has_key()).count();
+            let keys = |command: &Command| command.parts.iter().filter(|part| part.has(Hole::Key)).count();
             if let Some(command) = compiled.iter().find(|command| keys(command) > 1) {
                 return Err(format!("{}: in a cluster a command has one key", command.name));
             }
@@ -156,24 +161,6 @@ impl RedisPlan {
     }
 }
 
-/// Distributes commands by their ratios as evenly as whole numbers allow: in each step every command is credited with
-/// its ratio, and the one with the highest credit is chosen and debited with the total.
-fn cycle(ratios: &[u64]) -> Vec<(u16, u64)> {
-    let total: u64 = ratios.iter().sum();
-    let mut credit = vec![0i64; ratios.len()];
-    (0..total)
-        .map(|_| {
-            for (credit, ratio) in credit.iter_mut().zip(ratios) {
-                *credit += *ratio as i64;
-            }
-            // The first command with the highest credit.
-            let chosen = (0..ratios.len()).rev().max_by_key(|index| credit[*index]).unwrap_or(0);
-            credit[chosen] -= total as i64;
-            (chosen as u16, 1)
-        })
-        .collect()
-}
-
 fn preamble(login: &Login) -> (Vec<u8>, u32) {
     let mut commands: Vec<Vec<&str>> = Vec::new();
     if let Some(password) = &login.password {
@@ -184,6 +171,9 @@ fn preamble(login: &Login) -> (Vec<u8>, u32) {
     }
     if login.resp3 {
         commands.push(vec!["HELLO", "3"]);
+    }
+    if login.tracking {
+        commands.push(vec!["CLIENT", "TRACKING", "on"]);
     }
     let db = login.db.to_string();
     if login.db > 0 {
@@ -270,9 +260,13 @@ impl Command {
 
     /// Without `data` values are drawn by [`Values`].
     fn compile(words: &[Word], data: Option<&[u8]>) -> Result<Command, String> {
-        let Some(Word::Text(first)) = words.first() else { return Err("an empty command".to_owned()) };
+        let first = match words.first() {
+            Some(Word::Text(first)) => first.as_slice(),
+            Some(Word::Template(template)) => template.fixed().ok_or("the name of a command has no placeholder")?,
+            Some(Word::Number(..)) | None => return Err("an empty command".to_owned()),
+        };
         let text = String::from_utf8_lossy(first);
-        let name = String::from_utf8_lossy(first).to_ascii_uppercase();
+        let name = text.to_ascii_uppercase();
         if let "SUBSCRIBE" | "PSUBSCRIBE" | "SSUBSCRIBE" | "MONITOR" | "QUIT" | "SYNC" | "PSYNC" = name.as_str() {
             return Err(format!("'{text}': {name} does not answer each command with one reply"));
         }
@@ -283,6 +277,7 @@ impl Command {
             let template = match word {
                 Word::Text(word) => Template::with_values(word, data),
                 Word::Number(from, to) => Template::number(*from, *to),
+                Word::Template(template) => template.clone(),
             };
             match template.fixed() {
                 Some(fixed) => bulk(fixed, &mut bytes),
@@ -295,13 +290,25 @@ impl Command {
         if !bytes.is_empty() {
             parts.push(Part::Bytes(bytes));
         }
-        Ok(Command { name, parts })
+        let has_tag = parts.iter().any(|part| part.has(Hole::Tag));
+        Ok(Command { name, parts, has_tag })
+    }
+
+    fn inline(words: &[Word]) -> Result<Command, String> {
+        let texts = words.iter().map(|word| match word {
+            Word::Text(text) => Ok(text.as_slice()),
+            Word::Number(..) | Word::Template(_) => Err("an inline command has no placeholder".to_owned()),
+        });
+        let mut line = texts.collect::<Result<Vec<_>, _>>()?.join(&b' ');
+        let name = String::from_utf8_lossy(&line).to_ascii_uppercase();
+        line.extend_from_slice(b"\r\n");
+        Ok(Command { name, parts: vec![Part::Bytes(line)], has_tag: false })
     }
 }
 
 impl Part {
-    fn has_key(&self) -> bool {
-        matches!(self, Part::Argument(template) if template.has_key())
+    fn has(&self, hole: Hole) -> bool {
+        matches!(self, Part::Argument(template) if template.has(hole))
     }
 }
 
@@ -367,6 +374,20 @@ impl Clients {
                 let number = draw(keys, from, to);
                 out.extend_from_slice(itoa::Buffer::new().format(number).as_bytes());
             }
+            Hole::Digits(count) => {
+                let mut rest = draw(keys, 0, count.saturating_sub(1));
+                let mut digits = [b'0'; 12];
+                for digit in digits.iter_mut().rev() {
+                    *digit += (rest % 10) as u8;
+                    rest /= 10;
+                }
+                out.extend_from_slice(&digits);
+            }
+            Hole::Tag => {
+                out.push(b'{');
+                out.extend_from_slice(&keys.tag());
+                out.push(b'}');
+            }
         });
     }
 
@@ -410,7 +431,11 @@ impl Protocol for Redis {
         let own = usize::from(number) % sender.keys.len();
         let keys = &mut sender.keys[own];
         let scratch = &mut self.scratch;
-        for part in &self.plan.commands[usize::from(number)].parts {
+        let command = &self.plan.commands[usize::from(number)];
+        if let (Some(clients), true) = (clients, command.has_tag) {
+            keys.draw_tag(MAX_DRAWS, |tag| clients.is_own(client, tag));
+        }
+        for part in &command.parts {
             match part {
                 Part::Bytes(bytes) => out.extend_from_slice(bytes),
                 Part::Argument(template) => {
@@ -420,7 +445,7 @@ impl Protocol for Redis {
                         Some(clients) => {
                             clients.argument(template, keys, scratch);
                             let mut draws = 1;
-                            while draws < MAX_DRAWS && template.has_key() && !clients.is_own(client, scratch) {
+                            while draws < MAX_DRAWS && template.has(Hole::Key) && !clients.is_own(client, scratch) {
                                 scratch.clear();
                                 clients.argument(template, keys, scratch);
                                 draws += 1;
@@ -515,16 +540,8 @@ mod tests {
     }
 
     #[test]
-    fn ratios_are_spread() {
-        let numbers = |ratios: &[u64]| cycle(ratios).iter().map(|(number, _)| *number).collect::<Vec<_>>();
-        assert_eq!(numbers(&[1, 1]), [0, 1]);
-        assert_eq!(numbers(&[1, 3]), [1, 0, 1, 1]);
-        assert_eq!(numbers(&[10, 1]).iter().filter(|number| **number == 1).count(), 1);
-    }
-
-    #[test]
     fn connections_log_in_first() {
-        let login = Login { user: Some("u".into()), password: Some("p w".into()), db: 2, resp3: true };
+        let login = Login { user: Some("u".into()), password: Some("p w".into()), db: 2, resp3: true, tracking: false };
         assert_eq!(
             sent(&[("PING", 1)], &login, 1).unwrap(),
             "*3 $4 AUTH $1 u $3 p w *2 $5 HELLO $1 3 *2 $6 SELECT $1 2 *1 $4 PING "

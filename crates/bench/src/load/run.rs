@@ -4,7 +4,6 @@
 //! processes; it touches no request. The first interrupt ends the run at once, which the report states; no measurement
 //! is lost.
 
-use std::io::Write;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -17,16 +16,17 @@ use super::cpu;
 use super::http::Http;
 use super::http2::Http2;
 use super::outcome::{Outcome, ProcessTime};
-use super::plan::{Correction, Json, Live, Load, Plan, ProtocolPlan};
+use super::plan::{Correction, Destination, Live, Load, Plan, ProtocolPlan};
 use super::progress::Progress;
 use super::protocol::Protocol;
 use super::reactor::{Reactor, Shared, ThreadReport, Tick};
 use super::redis::Redis;
+use super::screen::Screen;
 use super::stats::{Stats, add, corrected, histogram};
 use super::target::Server;
 use super::template::Keys;
 use super::tls::Connector;
-use super::{json, text};
+use super::{csv, json, picture, text};
 
 /// The share of a core from which on a thread's own CPU time limits it.
 const SATURATED: f64 = 0.9;
@@ -55,15 +55,22 @@ pub(super) fn run(plan: &Plan, console: &mut Console<'_>) -> u8 {
     }
 }
 
+/// A report of a run.
+type Report = fn(&Plan, &Outcome) -> String;
+
 fn report(plan: &Plan, outcome: &Outcome, console: &mut Console<'_>) -> Result<(), String> {
-    match &plan.load.json {
-        Json::Output => print(console, &json::report(plan, outcome)),
-        Json::No => print(console, &text::report(plan, outcome)),
-        Json::File(path) => {
-            print(console, &text::report(plan, outcome))?;
-            super::output::write(path, &json::report(plan, outcome))
+    let (document, seconds): (Report, Report) = (json::report, |_, outcome| csv::report(outcome));
+    let reports = [(&plan.load.json, document), (&plan.load.csv, seconds)];
+    match reports.iter().find(|(destination, _)| **destination == Destination::Output) {
+        Some((_, report)) => print(console, &report(plan, outcome))?,
+        None => print(console, &text::report(plan, outcome))?,
+    }
+    for (destination, report) in reports {
+        if let Destination::File(path) = destination {
+            super::output::write(path, &report(plan, outcome))?;
         }
     }
+    picture::write(&plan.load.pictures, || picture::of_run(plan, outcome))
 }
 
 pub(super) fn measure(plan: &Plan, console: &mut Console<'_>) -> Result<Outcome, String> {
@@ -83,15 +90,15 @@ pub(super) fn measure(plan: &Plan, console: &mut Console<'_>) -> Result<Outcome,
     let keys = |thread: usize| Keys::new(load.keys.clone(), load.seed, thread as u64, load.threads as u64);
     match &plan.protocol {
         ProtocolPlan::Http(http) => {
-            drive(load, (&addresses, tls), console, |thread| Http::new(http.clone(), keys(thread), thread))
+            drive(plan, (&addresses, tls), console, |thread| Http::new(http.clone(), keys(thread), thread))
         }
         ProtocolPlan::Http2(http) => {
             let (is_https, streams) = (load.tls.is_some(), load.pipeline);
-            drive(load, (&addresses, tls), console, |thread| {
+            drive(plan, (&addresses, tls), console, |thread| {
                 Http2::new(http.clone(), is_https, streams, keys(thread), thread)
             })
         }
-        ProtocolPlan::Redis(redis) => drive(load, (&addresses, tls), console, |thread| {
+        ProtocolPlan::Redis(redis) => drive(plan, (&addresses, tls), console, |thread| {
             Redis::new(redis.clone(), keys(thread), first_client(thread))
         }),
     }
@@ -114,7 +121,7 @@ fn destination(server: &Server, load: &Load) -> Result<SockAddr, String> {
 }
 
 /// Reserves descriptors in addition to the connections: those already open, and two for each thread.
-fn raise_descriptors(connections: usize) -> Result<(), String> {
+pub(super) fn raise_descriptors(connections: usize) -> Result<(), String> {
     use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
     let needed = connections as u64 * 2 + 64;
     let limit = getrlimit(Resource::Nofile);
@@ -133,7 +140,7 @@ fn raise_descriptors(connections: usize) -> Result<(), String> {
 }
 
 fn drive<P: Protocol + Send>(
-    load: &Load,
+    plan: &Plan,
     (addresses, tls): (&[SockAddr], Option<Connector>),
     console: &mut Console<'_>,
     protocol: impl Fn(usize) -> P,
@@ -141,6 +148,7 @@ fn drive<P: Protocol + Send>(
 where
     P::Session: Send,
 {
+    let load = &plan.load;
     let shared = Shared::new(load.threads);
     let (ticks, ticked) = mpsc::channel(load.threads * TICKS_WAITING);
     // Created here and not in the threads: the others would wait for one that could not be created.
@@ -168,7 +176,7 @@ where
             }
         }
         let watched =
-            watch(load, &shared, ticked, console, || threads.iter().all(std::thread::ScopedJoinHandle::is_finished));
+            watch(plan, &shared, ticked, console, || threads.iter().all(std::thread::ScopedJoinHandle::is_finished));
         let reports: Vec<_> = threads.into_iter().map(std::thread::ScopedJoinHandle::join).collect();
         (reports, watched)
     });
@@ -191,12 +199,13 @@ struct Watched {
 
 /// Prints live lines, ends the run on a signal, and reads CPU times at its beginning and end.
 fn watch(
-    load: &Load,
+    plan: &Plan,
     shared: &Shared,
     mut ticked: mpsc::Receiver<Tick>,
     console: &mut Console<'_>,
     are_done: impl Fn() -> bool,
 ) -> Result<Watched, String> {
+    let load = &plan.load;
     let failed = |error: std::io::Error| {
         shared.stop.store(true, Ordering::Relaxed);
         format!("the main thread can't wait: {error}")
@@ -214,12 +223,12 @@ fn watch(
         let mut from = None;
         let mut to = None;
         let mut is_interrupted = false;
-        let mut lines = Lines::new(load);
+        let mut lines = Lines::new(plan);
         loop {
             tokio::select! {
                 () = interrupted(&mut signals) => {}
                 Some(tick) = ticked.recv() => {
-                    lines.add(tick, console.err);
+                    lines.add(tick, console);
                     continue;
                 }
                 _ = look.tick() => {
@@ -236,15 +245,16 @@ fn watch(
                     }
                     if is_done {
                         while let Ok(tick) = ticked.try_recv() {
-                            lines.add(tick, console.err);
+                            lines.add(tick, console);
                         }
-                        lines.finish(console.err);
+                        lines.finish(console);
                         break;
                     }
                     continue;
                 }
             }
             if is_interrupted {
+                drop(lines);
                 abort(130, "interrupted twice");
             }
             is_interrupted = true;
@@ -263,7 +273,7 @@ fn watch(
 }
 
 /// Waits for the first of the signals; forever if they are handled elsewhere.
-async fn interrupted(signals: &mut Option<(Signal, Signal)>) {
+pub(super) async fn interrupted(signals: &mut Option<(Signal, Signal)>) {
     match signals {
         None => std::future::pending().await,
         Some((interrupt, terminate)) => {
@@ -281,16 +291,20 @@ struct Lines<'a> {
     interval_ns: u64,
     threads: usize,
     progress: Progress,
+    screen: Option<Screen>,
     /// The interval whose line comes next.
     next: u64,
     waiting: std::collections::BTreeMap<u64, (usize, Tick)>,
 }
 
 impl<'a> Lines<'a> {
-    fn new(load: &'a Load) -> Lines<'a> {
+    fn new(plan: &'a Plan) -> Lines<'a> {
+        let load = &plan.load;
         Lines {
             load,
             progress: Progress::default(),
+            // A terminal without a view is no reason to end a run.
+            screen: (load.live == Live::Screen).then(|| Screen::open(plan).ok()).flatten(),
             interval_ns: load.interval_ns.unwrap_or(1),
             threads: load.threads,
             next: 0,
@@ -298,7 +312,7 @@ impl<'a> Lines<'a> {
         }
     }
 
-    fn add(&mut self, tick: Tick, err: &mut dyn Write) {
+    fn add(&mut self, tick: Tick, console: &mut Console<'_>) {
         let number = tick.number;
         match self.waiting.entry(number) {
             std::collections::btree_map::Entry::Vacant(entry) => {
@@ -309,6 +323,7 @@ impl<'a> Lines<'a> {
                 *count += 1;
                 sum.sent += tick.sent;
                 sum.failed += tick.failed;
+                sum.errors += tick.errors;
                 sum.bytes += tick.bytes;
                 sum.length_ns = sum.length_ns.max(tick.length_ns);
                 add(&mut sum.latency, &tick.latency);
@@ -320,35 +335,42 @@ impl<'a> Lines<'a> {
                 return;
             }
             let (_, tick) = entry.remove();
-            self.print(&tick, err);
+            self.print(&tick, console);
         }
     }
 
     /// Prints a line, preceded by one for each interval without a report of a thread.
-    fn print(&mut self, tick: &Tick, err: &mut dyn Write) {
+    fn print(&mut self, tick: &Tick, console: &mut Console<'_>) {
         while self.next < tick.number {
-            self.print_line(&Tick::new(self.next, self.interval_ns), err);
+            self.print_line(&Tick::new(self.next, self.interval_ns), console);
             self.next += 1;
         }
         self.next = tick.number + 1;
-        self.print_line(tick, err);
+        self.print_line(tick, console);
     }
 
-    fn print_line(&mut self, tick: &Tick, err: &mut dyn Write) {
+    fn print_line(&mut self, tick: &Tick, console: &mut Console<'_>) {
         // A closed terminal is no reason to end a run.
-        let _ = match self.load.live {
-            Live::Lines => writeln!(err, "{}", text::live_line(self.interval_ns, tick)),
-            Live::Memtier(run) => write!(err, "{}\r", self.progress.line(run, self.load, tick)),
+        let _ = match &self.load.live {
+            Live::Lines => writeln!(console.err, "{}", text::live_line(self.interval_ns, tick)),
+            Live::Screen => self.screen.as_mut().map_or(Ok(()), |screen| screen.add(tick)),
+            Live::Memtier(run) => write!(console.err, "{}\r", self.progress.memtier(*run, self.load, tick)),
+            Live::RedisBenchmark(title) => {
+                let (blank, line) = (self.progress.blank(), self.progress.redis_benchmark(title, tick));
+                write!(console.out, "{blank}\r{line}\r").and_then(|()| console.out.flush())
+            }
         };
     }
 
-    fn finish(&mut self, err: &mut dyn Write) {
+    fn finish(&mut self, console: &mut Console<'_>) {
         for (_, (_, tick)) in std::mem::take(&mut self.waiting) {
-            self.print(&tick, err);
+            self.print(&tick, console);
         }
-        if matches!(self.load.live, Live::Memtier(_)) {
-            let _ = err.write_all(b"\n\n");
-        }
+        let _ = match &self.load.live {
+            Live::Lines | Live::Screen => Ok(()),
+            Live::Memtier(_) => console.err.write_all(b"\n\n"),
+            Live::RedisBenchmark(_) => write!(console.out, "{}\r", self.progress.blank()),
+        };
     }
 }
 

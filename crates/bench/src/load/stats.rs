@@ -124,6 +124,11 @@ impl Faults {
         self.examples.get(name).map(String::as_str).filter(|text| !text.is_empty())
     }
 
+    /// Returns the message of a fault, if there was one.
+    pub(super) fn first_example(&self) -> Option<&str> {
+        self.counts.keys().find_map(|name| self.example(name))
+    }
+
     fn merge(&mut self, other: Faults) {
         for (name, count) in other.counts {
             *self.counts.entry(name).or_default() += count;
@@ -238,9 +243,17 @@ pub(super) struct CommandStats {
     pub(super) latency: Histogram<u64>,
 }
 
-/// One second of one command.
+/// The maximum number of steps of a series. A longer run has steps of more than a second.
+const MAX_STEPS: usize = 3600;
+
+/// One second of one command, or a step of several.
 #[derive(Clone, Debug)]
 pub(super) struct Second {
+    pub(super) sent: u64,
+    /// Requests without a response.
+    pub(super) failed: u64,
+    /// Responses that are errors.
+    pub(super) errors: u64,
     pub(super) bytes_sent: u64,
     pub(super) bytes_received: u64,
     /// In microseconds.
@@ -250,10 +263,26 @@ pub(super) struct Second {
 impl Second {
     fn new() -> Second {
         // Two digits, as in the logs that people read; a second with one request takes little memory.
-        Second { bytes_sent: 0, bytes_received: 0, latency: Histogram::new(2).expect("two digits are allowed") }
+        Second {
+            sent: 0,
+            failed: 0,
+            errors: 0,
+            bytes_sent: 0,
+            bytes_received: 0,
+            latency: Histogram::new(2).expect("two digits are allowed"),
+        }
+    }
+
+    /// Records a latency in microseconds.
+    pub(super) fn record(&mut self, latency_us: u64) {
+        // An automatic histogram grows to take any value; a saturating call would not let it.
+        let _ = self.latency.record(latency_us.max(1));
     }
 
     pub(super) fn merge(&mut self, other: &Second) {
+        self.sent += other.sent;
+        self.failed += other.failed;
+        self.errors += other.errors;
         self.bytes_sent += other.bytes_sent;
         self.bytes_received += other.bytes_received;
         // An automatic histogram grows to take any value.
@@ -284,8 +313,10 @@ pub(super) struct Stats {
     /// The number of responses by HTTP status, which has three digits.
     pub(super) statuses: Vec<u64>,
     pub(super) commands: Vec<CommandStats>,
-    /// The seconds of the run with the figures of each command, if they are wanted.
+    /// The steps of the run with the figures of each command, if they are wanted.
     pub(super) series: Vec<Vec<Second>>,
+    /// The length of a step, in seconds.
+    pub(super) step_s: usize,
     /// RESP errors by code.
     pub(super) codes: BTreeMap<String, u64>,
     pub(super) code_examples: BTreeMap<String, String>,
@@ -338,6 +369,7 @@ impl Stats {
             statuses: vec![0; 1000],
             commands: (0..commands).map(|_| command()).collect(),
             series: Vec::new(),
+            step_s: 1,
             codes: BTreeMap::new(),
             code_examples: BTreeMap::new(),
             faults: Faults::default(),
@@ -379,12 +411,28 @@ impl Stats {
         }
     }
 
-    /// Returns a second of a command; the run's first is 0.
+    /// Returns the step of a second of a command; the run's first second is 0.
     pub(super) fn second(&mut self, second: usize, command: u16) -> &mut Second {
-        while self.series.len() <= second {
+        while second / self.step_s >= MAX_STEPS {
+            self.coarsen();
+        }
+        let step = second / self.step_s;
+        while self.series.len() <= step {
             self.series.push((0..self.commands.len()).map(|_| Second::new()).collect());
         }
-        &mut self.series[second][usize::from(command)]
+        &mut self.series[step][usize::from(command)]
+    }
+
+    /// Doubles the length of the steps.
+    fn coarsen(&mut self) {
+        self.step_s *= 2;
+        let steps = std::mem::take(&mut self.series);
+        for (number, commands) in steps.into_iter().enumerate() {
+            match self.series.get_mut(number / 2) {
+                None => self.series.push(commands),
+                Some(sums) => sums.iter_mut().zip(&commands).for_each(|(sum, more)| sum.merge(more)),
+            }
+        }
     }
 
     fn error_reply(&mut self, text: &str) {
@@ -451,9 +499,12 @@ impl Stats {
             command.bytes_received += more.bytes_received;
             add(&mut command.latency, &more.latency);
         }
-        for (second, commands) in other.series.iter().enumerate() {
+        while self.step_s < other.step_s {
+            self.coarsen();
+        }
+        for (step, commands) in other.series.iter().enumerate() {
             for (command, more) in commands.iter().enumerate() {
-                self.second(second, command as u16).merge(more);
+                self.second(step * other.step_s, command as u16).merge(more);
             }
         }
         for (code, count) in other.codes {
@@ -538,5 +589,36 @@ mod tests {
         assert!(stats.codes.len() <= MAX_CODES + 1);
         assert_eq!(stats.codes.values().sum::<u64>(), 1000);
         assert!(stats.code_examples.values().all(|text| text.len() <= MAX_EXAMPLE));
+    }
+
+    #[test]
+    fn a_second_takes_any_latency() {
+        let mut second = Second::new();
+        for us in [0, 300, 5_000, 60_000_000] {
+            second.record(us);
+        }
+        let mut sum = Second::new();
+        sum.merge(&second);
+        for second in [second, sum] {
+            assert_eq!(second.latency.len(), 4);
+            let at = |quantile| second.latency.value_at_quantile(quantile);
+            assert!((299..305).contains(&at(0.5)) && (4950..5100).contains(&at(0.75)), "{} {}", at(0.5), at(0.75));
+            assert!(second.latency.max() > 59_000_000);
+        }
+    }
+
+    #[test]
+    fn a_series_is_bounded() {
+        let mut stats = Stats::new(1);
+        let mut other = Stats::new(1);
+        for second in 0..10_000 {
+            stats.second(second, 0).sent += 1;
+        }
+        other.second(9_000, 0).sent += 5;
+        other.merge(stats.clone());
+        stats.merge(other);
+        assert_eq!((stats.step_s, stats.series.len()), (4, 2500));
+        assert_eq!(stats.series.iter().map(|step| step[0].sent).sum::<u64>(), 20_005);
+        assert_eq!((stats.series[2250][0].sent, stats.series[2499][0].sent), (13, 8));
     }
 }

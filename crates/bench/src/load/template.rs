@@ -40,6 +40,11 @@ pub(crate) struct KeySpace {
 }
 
 impl KeySpace {
+    /// Returns the space of a run without keys.
+    pub(crate) fn none() -> KeySpace {
+        KeySpace { prefix: String::new(), min: 0, max: 0, pattern: KeyPattern::Uniform }
+    }
+
     fn count(&self) -> u64 {
         (self.max - self.min).saturating_add(1)
     }
@@ -55,6 +60,8 @@ pub(super) struct Keys {
     step: u64,
     /// The number of the last key.
     last: u64,
+    /// The last hash tag.
+    tag: Tag,
 }
 
 impl Keys {
@@ -78,7 +85,7 @@ impl Keys {
         // Threads whose seeds are neighbours shall not draw neighbouring sequences.
         let random = Random::new(random.next() ^ (thread + 1).wrapping_mul(0xd134_2543_de82_ef95));
         let last = space.min;
-        Keys { space, random, zipf, next: thread, step: threads, last }
+        Keys { space, random, zipf, next: thread, step: threads, last, tag: *b"aaa" }
     }
 
     /// Returns the keys of so many commands or URLs. Sequential ones are walked by each of them alone: `SET` and `GET`
@@ -108,6 +115,21 @@ impl Keys {
         self.last
     }
 
+    /// Draws a hash tag that `is_wanted`, or any after `most` draws.
+    pub(super) fn draw_tag(&mut self, most: usize, is_wanted: impl Fn(&Tag) -> bool) {
+        for _ in 0..most {
+            self.tag = std::array::from_fn(|_| b'a' + self.random.below(26) as u8);
+            if is_wanted(&self.tag) {
+                return;
+            }
+        }
+    }
+
+    /// Returns the last hash tag.
+    pub(super) fn tag(&self) -> Tag {
+        self.tag
+    }
+
     fn around(&mut self, middle: f64, deviation: f64) -> u64 {
         let count = self.space.count();
         let deviation = if deviation > 0.0 { deviation } else { count as f64 / 6.0 };
@@ -125,13 +147,28 @@ impl Keys {
 
 /// A place in a template that each request fills.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(super) enum Hole {
+pub(crate) enum Hole {
     Key,
     /// A value of [`Values`].
     Data,
     /// A number from the first to the second.
     Number(u64, u64),
+    /// A number below this one, in twelve digits; 0 if it is 0.
+    Digits(u64),
+    /// The hash tag of the command in braces, which puts its keys into a slot of the connection's node.
+    Tag,
 }
+
+/// What a placeholder stands for.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Content<'a> {
+    /// The same bytes in every request.
+    Bytes(&'a [u8]),
+    Hole(Hole),
+}
+
+/// A hash tag without its braces.
+pub(super) type Tag = [u8; 3];
 
 #[derive(Clone, Debug, PartialEq)]
 enum Part {
@@ -231,32 +268,33 @@ impl Template {
 
     /// Reads `text`; each `__data__` becomes `data`, or a place for a value.
     pub(crate) fn with_values(text: &[u8], data: Option<&[u8]>) -> Template {
+        let data = data.map_or(Content::Hole(Hole::Data), Content::Bytes);
+        Template::of(text, &[(KEY, Content::Hole(Hole::Key)), (DATA, data)])
+    }
+
+    /// Reads `text`, in which each placeholder stands for its content.
+    pub(crate) fn of(text: &[u8], placeholders: &[(&[u8], Content<'_>)]) -> Template {
         let mut parts = Vec::new();
         let mut bytes = Vec::new();
         let mut rest = text;
         while !rest.is_empty() {
-            let hole = if let Some(after) = rest.strip_prefix(KEY) {
-                rest = after;
-                Some(Hole::Key)
-            } else if let Some(after) = rest.strip_prefix(DATA) {
-                rest = after;
-                match data {
-                    Some(data) => {
-                        bytes.extend_from_slice(data);
-                        None
+            let found = placeholders.iter().find_map(|(name, content)| Some((rest.strip_prefix(*name)?, content)));
+            match found {
+                Some((after, Content::Bytes(data))) => {
+                    bytes.extend_from_slice(data);
+                    rest = after;
+                }
+                Some((after, Content::Hole(hole))) => {
+                    if !bytes.is_empty() {
+                        parts.push(Part::Bytes(std::mem::take(&mut bytes)));
                     }
-                    None => Some(Hole::Data),
+                    parts.push(Part::Hole(*hole));
+                    rest = after;
                 }
-            } else {
-                bytes.push(rest[0]);
-                rest = &rest[1..];
-                None
-            };
-            if let Some(hole) = hole {
-                if !bytes.is_empty() {
-                    parts.push(Part::Bytes(std::mem::take(&mut bytes)));
+                None => {
+                    bytes.push(rest[0]);
+                    rest = &rest[1..];
                 }
-                parts.push(Part::Hole(hole));
             }
         }
         if !bytes.is_empty() {
@@ -291,9 +329,9 @@ impl Template {
         }
     }
 
-    /// Returns whether there is a place for a key.
-    pub(crate) fn has_key(&self) -> bool {
-        self.parts.contains(&Part::Hole(Hole::Key))
+    /// Returns whether there is such a place.
+    pub(crate) fn has(&self, hole: Hole) -> bool {
+        self.parts.contains(&Part::Hole(hole))
     }
 
     /// Appends the bytes; `key` writes each key, of a template that has no other places.

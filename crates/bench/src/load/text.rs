@@ -37,7 +37,7 @@ pub(super) fn time(ns: u64) -> String {
     }
 }
 
-fn amount(bytes: f64) -> String {
+pub(super) fn amount(bytes: f64) -> String {
     match bytes {
         ..1e3 => format!("{bytes:.0} B"),
         ..1e6 => format!("{:.1} kB", bytes / 1e3),
@@ -124,6 +124,9 @@ pub(super) fn report(plan: &Plan, outcome: &Outcome) -> String {
     }
     out.push('\n');
     times(&mut out, plan, outcome);
+    if load.has_histogram {
+        bars(&mut out, &outcome.latency);
+    }
     out.push('\n');
     cpu(&mut out, outcome);
     for warning in &outcome.warnings {
@@ -135,7 +138,7 @@ pub(super) fn report(plan: &Plan, outcome: &Outcome) -> String {
     out
 }
 
-fn subject(plan: &Plan) -> String {
+pub(super) fn subject(plan: &Plan) -> String {
     let tls = if plan.load.tls.is_some() { " over TLS" } else { "" };
     match &plan.protocol {
         ProtocolPlan::Http(http) | ProtocolPlan::Http2(http) => {
@@ -164,7 +167,7 @@ fn handshakes(out: &mut String, tls: &TlsStats) {
     }
 }
 
-fn manner(plan: &Plan, outcome: &Outcome) -> String {
+pub(super) fn manner(plan: &Plan, outcome: &Outcome) -> String {
     let load = &plan.load;
     let mut text = match load.rate {
         Some(rate) => format!("open loop, {rate}/s {:?}", load.arrivals).to_lowercase(),
@@ -256,7 +259,8 @@ pub(super) fn times(out: &mut String, plan: &Plan, outcome: &Outcome) {
     line("connect", &stats.connect);
     line("handshake", &stats.tls.handshake);
     // A batch is answered as one, so every command in it has the same latency.
-    if outcome.commands.len() > 1 && plan.load.pipeline > 1 {
+    let is_batched = plan.load.pipeline > 1 && !matches!(plan.protocol, ProtocolPlan::Http2(_));
+    if outcome.commands.len() > 1 && is_batched {
         let text = "not measured: with --pipeline the commands of a batch are answered together; use --pipeline 1";
         row(out, "by command", text);
     } else if outcome.commands.len() > 1 {
@@ -272,6 +276,34 @@ pub(super) fn times(out: &mut String, plan: &Plan, outcome: &Outcome) {
             time(plan.load.late_ns)
         );
         row(out, "late sends", &late);
+    }
+}
+
+/// The number of bars of a histogram, and the length of the longest.
+const BARS: u64 = 11;
+const BAR: u64 = 40;
+
+/// Writes a histogram from the shortest latency to the 99.9th percentile; longer ones are in the last bar.
+fn bars(out: &mut String, latency: &Histogram<u64>) {
+    if latency.is_empty() {
+        return;
+    }
+    out.push('\n');
+    let (from, to) = (latency.min(), latency.value_at_quantile(0.999).max(latency.min() + BARS));
+    let upper = |bar: u64| if bar + 1 == BARS { u64::MAX } else { from + (to - from) * (bar + 1) / BARS };
+    let mut counts = [0u64; BARS as usize];
+    let mut bar = 0;
+    for step in latency.iter_recorded() {
+        while latency.median_equivalent(step.value_iterated_to()) > upper(bar) {
+            bar += 1;
+        }
+        counts[bar as usize] += step.count_at_value();
+    }
+    let most = counts.iter().max().copied().unwrap_or(1).max(1);
+    for (bar, count) in (0..BARS).zip(counts) {
+        let title = if bar + 1 == BARS { format!("> {}", time(upper(bar - 1))) } else { time(upper(bar)) };
+        let line = "■".repeat((count * BAR).div_ceil(most) as usize);
+        row(out, &format!("{title:>12}"), format!("{count:>10} {line}").trim_end());
     }
 }
 
@@ -297,6 +329,22 @@ pub(super) fn cpu(out: &mut String, outcome: &Outcome) {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn bars_have_all_counts() {
+        let mut latency = crate::load::stats::histogram();
+        for us in 1..=1000u64 {
+            latency.saturating_record(us * 1000);
+        }
+        latency.saturating_record(60_000_000_000);
+        let mut out = String::new();
+        bars(&mut out, &latency);
+        let lines: Vec<Vec<&str>> = out.lines().skip(1).map(|line| line.split_whitespace().collect()).collect();
+        assert_eq!((lines.len(), lines[0][1], lines[10][0], lines[10][2]), (11, "µs", ">", "µs"), "{out}");
+        let sum: u64 =
+            lines.iter().map(|words| words[if words[0] == ">" { 3 } else { 2 }].parse::<u64>().unwrap()).sum();
+        assert_eq!(sum, 1001, "{out}");
+    }
 
     #[test]
     fn times_have_units() {

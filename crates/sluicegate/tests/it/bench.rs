@@ -93,13 +93,20 @@ fn the_guides_examples_are_understood() {
     assert!(examples.len() >= 8, "{examples:?}");
     let certificates = Certificates::new();
     let authority = &certificates.path("ca.crt");
-    for example in examples {
+    // What is compared is files.
+    for example in examples.into_iter().filter(|example| !example.starts_with("compare ")) {
         // A shell parses the quotes. Nothing listens, so a valid line ends with a connection error, and not with one
         // about its words.
         let line = format!("exec \"$0\" bench {example}");
         let line = line.replace(":8080", ":1").replace(":6379", ":1").replace("$(pidof haproxy)", "$$");
         let line = line.replace("urls.txt", "/dev/stdin").replace("www.example.com", "127.0.0.1:1");
-        let line = line.replace(":8443", ":1").replace(":6380", ":1").replace("ca.pem", authority);
+        let line = line
+            .replace("report.html", "/dev/null")
+            .replace("report.svg", "/dev/null")
+            .replace(":8081", ":1")
+            .replace(":8443", ":1")
+            .replace(":6380", ":1")
+            .replace("ca.pem", authority);
         let mut command = Command::new("sh");
         command.args(["-c", &line, BINARY]).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut child = command.spawn().expect("sh");
@@ -110,6 +117,49 @@ fn the_guides_examples_are_understood() {
         let error = String::from_utf8_lossy(&output.stderr).into_owned();
         assert!(error.contains("every request failed"), "{example}: {error}");
     }
+}
+
+/// The live view is drawn on a terminal, and what follows it is the report; elsewhere there is nothing of it.
+#[test]
+fn a_terminal_shows_the_run_and_the_report_is_left() {
+    let url = demo("/fast");
+    let run = |words: &str| {
+        // script(1) is a terminal of its own to the program.
+        let line = format!("{BINARY} bench http -c 2 -d 600ms {words} {url}");
+        let output = Command::new("script").args(["-qec", &line, "/dev/null"]).stdin(Stdio::null()).output();
+        let output = output.expect("script is installed");
+        assert!(output.status.success(), "{output:?}");
+        String::from_utf8_lossy(&output.stdout).into_owned()
+    };
+    let text = run("");
+    let (view, report) = text.rsplit_once("\x1b[?1049l").expect("the view ends");
+    // Blanks between words are moves of the cursor.
+    assert!(view.contains("\x1b[?1049h") && view.contains("┌responses") && view.contains("percentile"), "{view}");
+    assert!(view.contains("http GET to 127.0.0.1:"), "{view}");
+    assert!(report.contains("closed loop, 2 connections, 1 thread") && report.contains("2xx "), "{report}");
+    for words in ["--no-tui", "--json", "--csv", "-i 100ms"] {
+        let text = run(words);
+        assert!(!text.contains('\x1b'), "{words}: {text}");
+    }
+    let output = Command::new(BINARY).args(["bench", "http", "-n", "3", "-c", "1", &url]).output().expect("starts");
+    assert!(output.stderr.is_empty() && !output.stdout.contains(&b'\x1b'), "{output:?}");
+}
+
+#[test]
+fn an_interrupt_of_the_view_leaves_the_terminal_as_it_was() {
+    let mut command = Command::new("script");
+    command.args(["-qec", &format!("exec {BINARY} bench http -c 2 -d 600 {}", demo("/fast")), "/dev/null"]);
+    let mut program = Program::start(command, &[]);
+    program.wait_for_output("┌responses");
+    // script passes what arrives at its terminal on; here the signal goes to the program itself.
+    let children = format!("/proc/{0}/task/{0}/children", program.pid());
+    let children = std::fs::read_to_string(children).expect("the kernel lists children");
+    let child = children.split_whitespace().next().expect("the program");
+    assert!(Command::new("kill").args(["-INT", child]).status().expect("kill").success());
+    assert_eq!(program.wait(), 130, "{}", program.output());
+    let output = program.output();
+    let (_, report) = output.rsplit_once("\x1b[?1049l").expect("the view ends");
+    assert!(report.contains("\r\ninterrupted"), "{report}");
 }
 
 /// Returns the program under another name.
@@ -165,4 +215,45 @@ fn under_the_name_of_memtier_it_is_memtier() {
     let (_dir, mut command) = named("memtier_benchmark");
     let output = command.args(["redis", "PING"]).output().expect("starts");
     assert_eq!(output.status.code(), Some(1));
+}
+
+#[test]
+fn under_the_name_of_redis_benchmark_it_is_redis_benchmark() {
+    let server = sluicegate_testkit::RedisServer::start(&[]);
+    let (_dir, mut command) = named("redis-benchmark");
+    let port = server.port.to_string();
+    let mut child = command
+        .args(["-p", &port, "-n", "11", "-c", "2", "--csv", "-x", "echo"])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .expect("starts");
+    std::io::Write::write_all(&mut child.stdin.take().expect("piped"), b"from a pipe").expect("read");
+    let output = child.wait_with_output().expect("ends");
+    let out = String::from_utf8_lossy(&output.stdout);
+    assert!(output.status.success() && out.starts_with("\"test\",\"rps\",") && out.contains("\n\"echo\",\""), "{out}");
+    let (_dir, mut command) = named("redis-benchmark");
+    let output = command.args(["redis", "--server", "x"]).output().expect("starts");
+    assert_eq!(output.status.code(), Some(1));
+}
+
+#[test]
+fn idle_connections_wait_for_a_signal_and_loops_report_at_an_interrupt() {
+    let server = sluicegate_testkit::RedisServer::start(&[]);
+    let port = server.port.to_string();
+    let (_dir, mut command) = named("redis-benchmark");
+    command.args(["-p", &port, "-c", "7", "-I"]);
+    let mut program = Program::start(command, &[]);
+    program.wait_for_output("clients: 7");
+    let clients = sluicegate_testkit::Client::connect(&server.address()).ask(&["INFO", "clients"]);
+    assert!(clients.contains("connected_clients:8\r\n"), "{clients}");
+    program.signal(2);
+    assert_eq!(program.wait(), 130, "{}", program.output());
+    let (_dir, mut command) = named("redis-benchmark");
+    command.args(["-p", &port, "-n", "100", "-c", "2", "-q", "-l", "-t", "ping_mbulk"]);
+    let mut program = Program::start(command, &[]);
+    program.wait_for_output("PING_MBULK: ");
+    program.wait_for_output("\n\n");
+    program.signal(15);
+    assert_eq!(program.wait(), 130, "{}", program.output());
 }

@@ -3,6 +3,7 @@
 use hdrhistogram::Histogram;
 
 use super::arguments::Options;
+use crate::load::distribution::{self, Step};
 use crate::load::outcome::Outcome;
 use crate::load::stats::Second;
 
@@ -24,6 +25,8 @@ pub(super) struct Row {
     pub(super) moved: u64,
     pub(super) asked: u64,
     pub(super) series: Vec<Second>,
+    /// The length of a step of the series, in seconds.
+    pub(super) step_s: usize,
 }
 
 /// The figures of a run, or of several together.
@@ -53,6 +56,7 @@ impl Row {
             moved: 0,
             asked: 0,
             series: Vec::new(),
+            step_s: 1,
         }
     }
 
@@ -77,6 +81,7 @@ impl Row {
         self.bytes_received += other.bytes_received;
         self.moved += other.moved;
         self.asked += other.asked;
+        self.step_s = other.step_s;
         if self.series.len() < other.series.len() {
             self.series.resize_with(other.series.len(), Second::default);
         }
@@ -90,14 +95,16 @@ fn histogram() -> Histogram<u64> {
     Histogram::new_with_bounds(1, LONGEST_US, 3).expect("constant bounds that are valid")
 }
 
-/// Returns a histogram of nanoseconds in microseconds.
 fn micros(ns: &Histogram<u64>) -> Histogram<u64> {
-    let mut us = histogram();
-    for step in ns.iter_recorded() {
-        let value = ns.median_equivalent(step.value_iterated_to());
-        us.saturating_record_n((value / 1000).max(1), step.count_at_value());
-    }
-    us
+    distribution::micros(ns, histogram())
+}
+
+/// Steps per half of the distance to 100 %.
+const TICKS: f64 = 10.0;
+
+/// Returns the distribution of latencies as memtier prints it.
+pub(super) fn distribution(latency: &Histogram<u64>) -> Vec<Step> {
+    distribution::by_percentile(latency, TICKS)
 }
 
 impl Run {
@@ -120,6 +127,7 @@ impl Run {
                 moved: command.moved,
                 asked: command.asked,
                 series: series.collect(),
+                step_s: outcome.stats.step_s,
             };
             match rows.iter_mut().find(|known| known.name == row.name) {
                 Some(known) if !options.by_line => known.add(&row),
@@ -192,37 +200,4 @@ pub(super) fn titled(options: &Options, runs: Vec<Run>) -> Vec<(String, Run)> {
         shown.push((title, Run::together(&runs)));
     }
     shown
-}
-
-/// One line of a distribution: the highest value in microseconds, its percentile and the number of values up to it.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub(super) struct Step {
-    pub(super) value: u64,
-    pub(super) percentile: f64,
-    pub(super) count: u64,
-}
-
-/// Steps per half of the distance to 100 %.
-const TICKS: f64 = 10.0;
-
-/// Returns the distribution in steps that get finer towards 100 %: ten for each half of the rest.
-pub(super) fn distribution(latency: &Histogram<u64>) -> Vec<Step> {
-    let total = latency.len();
-    let mut steps = Vec::new();
-    let (mut count, mut next, mut last) = (0, 0.0f64, 0);
-    for step in latency.iter_recorded() {
-        count += step.count_at_value();
-        last = latency.highest_equivalent(step.value_iterated_to());
-        let reached = 100.0 * count as f64 / total as f64;
-        while next <= reached {
-            steps.push(Step { value: last, percentile: next, count });
-            if count == total {
-                break;
-            }
-            let halves = (100.0 / (100.0 - next)).log2().floor() + 1.0;
-            next += 100.0 / (TICKS * halves.exp2());
-        }
-    }
-    steps.push(Step { value: last, percentile: 100.0, count });
-    steps
 }

@@ -163,7 +163,7 @@ fn figures(w: &mut Writer, options: &Options, run: &Run, (row, (hits, misses), e
     w.field("KB/sec TX", kilobytes(row.bytes_sent));
     w.object("Time-Serie", |w| {
         for (at, second) in row.series.iter().enumerate() {
-            w.object(&at.to_string(), |w| one_second(w, options, second));
+            w.object(&(at * row.step_s).to_string(), |w| one_second(w, options, second));
         }
     });
     w.object("Percentile Latencies", |w| {

@@ -9,7 +9,6 @@
 //! keys until one belongs to its node, and slots that move during a run show as MOVED.
 
 mod arguments;
-mod cluster;
 mod figures;
 mod hdr;
 mod json;
@@ -20,11 +19,11 @@ pub(super) use arguments::is_meant;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use super::arguments::{MAX_CONNECTIONS, MAX_TIME_NS};
+use super::cluster::Cluster;
 use super::console::{Console, print};
 use super::outcome::Outcome;
-use super::plan::{Json, Live, Load, Plan, ProtocolPlan};
-use super::redis::{ClientCommand, ClientKeys, Clients, Nodes, RedisPlan, Word, words};
-use super::schedule::Arrivals;
+use super::plan::{Live, Load, Plan, ProtocolPlan};
+use super::redis::{ClientCommand, ClientKeys, Clients, RedisPlan, Word, words};
 use super::target::Server;
 use super::template::{KeyPattern, KeySpace, Sizes, Values};
 use super::{output, run};
@@ -89,7 +88,10 @@ fn runs(options: &Options, console: &mut Console<'_>) -> Result<Vec<Outcome>, St
     if let (true, Amount::Requests(count)) = (options.is_all_keys, options.amount) {
         print(console, &format!("setting requests to {count}\n"))?;
     }
-    let nodes = if options.cluster { Some(cluster::find(options)?) } else { None };
+    let nodes = match options.cluster {
+        true => Some(Cluster::find(&options.server, options.family, &options.login)?),
+        false => None,
+    };
     let mut outcomes = Vec::new();
     for number in 1..=options.run_count {
         let outcome = run::measure(&plan(options, nodes.as_ref(), number)?, console)?;
@@ -128,26 +130,6 @@ fn finish(options: &Options, outcomes: &[Outcome], console: &mut Console<'_>) ->
     match outcomes.iter().find(|outcome| !outcome.has_worked()) {
         None => 0,
         Some(outcome) => console.refuse(&text::defeat(outcome)),
-    }
-}
-
-/// The nodes of a cluster, and the node of each slot.
-pub(super) struct Cluster {
-    pub(super) servers: Vec<Server>,
-    pub(super) nodes: Nodes,
-}
-
-impl Cluster {
-    /// Divides the requests of a client by the nodes' numbers of slots; the first node gets the rest.
-    fn shares(&self, requests: u64) -> Vec<u64> {
-        let of_slots = &self.nodes.of_slots;
-        let share = |node: usize| {
-            let slots = of_slots.iter().filter(|found| usize::from(**found) == node).count();
-            (u128::from(requests) * slots as u128 / of_slots.len() as u128) as u64
-        };
-        let mut shares: Vec<u64> = (0..self.nodes.count).map(share).collect();
-        shares[0] += requests - shares.iter().sum::<u64>();
-        shares
     }
 }
 
@@ -195,7 +177,6 @@ fn plan(options: &Options, cluster: Option<&Cluster>, number: u32) -> Result<Pla
     };
     let connect_timeout_ns = options.connection_timeout_s.map_or(10_000_000_000, |seconds| seconds * 1_000_000_000);
     let load = Load {
-        server: options.server.clone(),
         family: options.family,
         tls,
         connections: connections as usize,
@@ -204,26 +185,18 @@ fn plan(options: &Options, cluster: Option<&Cluster>, number: u32) -> Result<Pla
         requests,
         requests_each,
         cuts_off: true,
-        warmup_ns: 0,
         rate: options.rate.map(|rate| (rate * clients) as f64),
-        arrivals: Arrivals::Constant,
         pipeline: options.pipeline as usize,
         timeout_ns: REPLY_TIMEOUT_NS,
         connect_timeout_ns: connect_timeout_ns.min(MAX_TIME_NS),
         write_timeout_ns: REPLY_TIMEOUT_NS,
-        late_ns: 1_000_000,
         renew_after: options.reconnect_interval,
         has_series: true,
         nodes: cluster.map_or(Vec::new(), |cluster| cluster.servers.clone()),
-        keep_alive: true,
-        correct: None,
         interval_ns: Some(1_000_000_000),
-        keys: KeySpace { prefix: String::new(), min: 0, max: 0, pattern: KeyPattern::Uniform },
         seed,
-        pid: None,
-        json: Json::No,
         live: Live::Memtier(number),
-        banner: String::new(),
+        ..Load::to(options.server.clone())
     };
     Ok(Plan { load, protocol: ProtocolPlan::Redis(plan) })
 }
@@ -249,7 +222,7 @@ fn commands(options: &Options) -> Result<Vec<ClientCommand>, String> {
     if !options.commands.is_empty() {
         let own = options.commands.iter().map(|command| {
             let words = words(&command.text)?.into_iter().map(Word::Text).collect();
-            Ok(ClientCommand { words, times: command.times, keys: keys(command.pattern) })
+            Ok(ClientCommand { words, times: command.times, keys: keys(command.pattern), is_inline: false })
         });
         return own.collect();
     }
@@ -268,8 +241,8 @@ fn commands(options: &Options) -> Result<Vec<ClientCommand>, String> {
         _ => vec![text("GET"), key],
     };
     Ok(vec![
-        ClientCommand { words: set, times: options.ratio.0, keys: keys(options.patterns.0) },
-        ClientCommand { words: get, times: options.ratio.1, keys: keys(options.patterns.1) },
+        ClientCommand { words: set, times: options.ratio.0, keys: keys(options.patterns.0), is_inline: false },
+        ClientCommand { words: get, times: options.ratio.1, keys: keys(options.patterns.1), is_inline: false },
     ])
 }
 

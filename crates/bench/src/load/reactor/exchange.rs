@@ -44,6 +44,10 @@ impl<P: Protocol> Reactor<'_, P> {
         if let Some(tick) = self.tick.as_mut().filter(|_| request.intended >= self.measure_from) {
             tick.failed += 1;
         }
+        if self.load.has_series && request.intended >= self.measure_from {
+            let second = self.second(self.shared.now());
+            self.stats.second(second, request.command).failed += 1;
+        }
         self.stats_of(request.intended).fault(fault, text);
     }
 
@@ -250,11 +254,19 @@ impl<P: Protocol> Reactor<'_, P> {
             return false;
         }
         connection.attempts = 0;
+        if let Outcome::Error(text) = &answer.outcome
+            && self.load.stops_on_error
+            && (self.load.nodes.is_empty() || !(text.starts_with("MOVED ") || text.starts_with("ASK ")))
+        {
+            self.shared.fail(format!("Error from server: {text}"));
+            return false;
+        }
         self.last_answer = now;
         let latency = now.saturating_sub(request.intended);
         let (is_open_loop, is_in_time) = (self.load.rate.is_some(), now <= self.end);
         if let Some(tick) = self.tick.as_mut().filter(|_| request.intended >= self.measure_from) {
             tick.latency.saturating_record(latency.max(1));
+            tick.errors += u64::from(answer.outcome.is_error());
             tick.bytes += answer.body;
         }
         let stats = self.stats_of(request.intended);
@@ -264,7 +276,8 @@ impl<P: Protocol> Reactor<'_, P> {
             let second = self.second(now);
             let figures = self.stats.second(second, request.command);
             figures.bytes_received += answer.body;
-            figures.latency.saturating_record((latency / 1000).max(1));
+            figures.errors += u64::from(answer.outcome.is_error());
+            figures.record(latency / 1000);
         }
         let stats = self.stats_of(request.intended);
         if is_open_loop {

@@ -109,8 +109,8 @@ fn all_keys_are_written_once_by_parallel_clients() {
     assert_eq!(calls(&server, "set"), 500);
 }
 
-#[test]
-fn each_key_of_a_cluster_goes_to_its_node() {
+/// Returns two redis-servers that are a cluster, the first of which has slots 0 to 9999, and the directory of their files.
+pub(super) fn cluster_of_two() -> ([RedisServer; 2], tempfile::TempDir) {
     let dir = tempfile::tempdir().unwrap();
     let start = |name: &str| {
         let bus = std::cell::Cell::new(0);
@@ -133,6 +133,13 @@ fn each_key_of_a_cluster_goes_to_its_node() {
         let is_ready = |client: &mut Client| client.ask(&["CLUSTER", "INFO"]).contains("cluster_state:ok");
         clients.iter_mut().all(is_ready).then_some(())
     });
+    ([one, other], dir)
+}
+
+#[test]
+fn each_key_of_a_cluster_goes_to_its_node() {
+    let ([one, other], _dir) = cluster_of_two();
+    let mut clients = [&one, &other].map(|server| Client::connect(&server.address()));
     let words = "--cluster-mode -c 3 -t 2 -n 1600 --ratio 1:1 --key-maximum 199 --key-pattern S:S --hide-histogram";
     let ran = run_memtier(&one, words, &[]);
     assert_eq!(ran.code, 0, "{}{}", ran.out, ran.err);

@@ -3,13 +3,17 @@
 //! Runs take place in this process, through `execute`, and the tests check their JSON reports. They assert counts and
 //! orderings, never speed, so they also pass on a busy machine.
 
+mod compare;
 mod faults;
 mod gobench;
+mod habits;
 mod http;
 mod http2;
 mod memtier;
 mod nginx;
+mod pictures;
 mod redis;
+mod redis_benchmark;
 mod report;
 mod tls;
 mod words;
@@ -74,7 +78,7 @@ fn run_with(words: &str, more: &[&str]) -> Ran {
 
 fn ran(execute: impl FnOnce(&mut Console<'_>) -> u8) -> Ran {
     let (mut out, mut err) = (Vec::new(), Vec::new());
-    let code = execute(&mut Console { out: &mut out, err: &mut err, takes_signals: false });
+    let code = execute(&mut Console { out: &mut out, err: &mut err, takes_signals: false, is_terminal: false });
     let text = |bytes| String::from_utf8(bytes).expect("UTF-8");
     Ran { code, out: text(out), err: text(err) }
 }

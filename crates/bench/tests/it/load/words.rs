@@ -3,7 +3,7 @@
 use super::run_with;
 
 #[track_caller]
-fn check(words: &str, more: &[&str], part: &str) {
+pub(super) fn check(words: &str, more: &[&str], part: &str) {
     let ran = run_with(words, more);
     assert_eq!((ran.code, ran.out.as_str()), (1, ""), "{words} {more:?}");
     assert!(ran.err.starts_with("error: ") && ran.err.contains(part), "{words} {more:?}: {}", ran.err);
@@ -13,7 +13,7 @@ fn check(words: &str, more: &[&str], part: &str) {
 fn wrong_words() {
     const URL: &str = "http://127.0.0.1:1/";
     for (words, part) in [
-        ("ftp", "unknown generator 'ftp'; there are http and redis"),
+        ("ftp", "unknown generator 'ftp'; there are http, redis"),
         ("http", "a URL is missing"),
         ("http ftp://a/", "neither http nor https"),
         ("http https://127.0.0.1:1/ http://127.0.0.1:1/", "one run has TLS for all or for none"),
