@@ -75,5 +75,6 @@ fn own(words: std::env::ArgsOs) -> ExitCode {
         Command::Store(words) => alone::main(arguments::NAME, words.into_iter()),
         Command::Origin { listen, certificate } => demo::origin(&listen, certificate.as_ref()),
         Command::Bench(words) => sluicegate_bench::load::command(words),
+        Command::Top(words) => sluicegate_top::command(words),
     }
 }

@@ -207,6 +207,8 @@ pub struct Figures {
     pub waited: u64,
     /// Sections and commands that were refused so far: too many waited.
     pub refused: u64,
+    /// Commands slower than `slowlog-log-slower-than` so far.
+    pub slow: u64,
     /// Keys that expired so far.
     pub expired: u64,
     /// Keys that were evicted so far.

@@ -67,7 +67,7 @@ use std::process::ExitCode;
 /// standard error.
 pub fn command(words: impl IntoIterator<Item = OsString>) -> ExitCode {
     let (mut out, mut err) = (std::io::stdout(), std::io::stderr());
-    let is_terminal = screen::Screen::is_there();
+    let is_terminal = sluicegate_terminal::Screen::is_there();
     ExitCode::from(execute(words, &mut Console { out: &mut out, err: &mut err, takes_signals: true, is_terminal }))
 }
 

@@ -1,22 +1,16 @@
 //! The live view on a terminal: rate, errors, percentiles of latency, and both over the last minutes.
 //!
-//! It is drawn on the alternate screen of standard error, so that nothing of it stays behind and the report on standard
-//! output is as without it. The terminal keeps its signals: Ctrl-C ends the run as elsewhere. Characters that are typed
-//! meanwhile are not shown.
-//!
-//! The backend writes a frame's changed cells as one string; sizes are asked for each frame. Memory: [`HISTORY`] intervals.
+//! It is on the alternate screen of standard error, so the report on standard output is as without it. The terminal keeps
+//! its signals: Ctrl-C ends the run as elsewhere. Memory: [`HISTORY`] intervals.
 
 use std::collections::VecDeque;
-use std::io::{self, Write};
+use std::io;
 
-use ratatui::Terminal;
-use ratatui::backend::{Backend, ClearType, WindowSize};
-use ratatui::buffer::Cell;
-use ratatui::layout::{Constraint, Layout, Position, Size};
+use ratatui::layout::{Constraint, Layout};
 use ratatui::style::{Color, Modifier, Style};
 use ratatui::text::{Line, Span};
 use ratatui::widgets::{Block, Paragraph, Sparkline};
-use rustix::termios::{LocalModes, OptionalActions, Termios, tcgetattr, tcgetwinsize, tcsetattr};
+use sluicegate_terminal::Input;
 
 use super::plan::{Load, Plan};
 use super::reactor::Tick;
@@ -163,30 +157,15 @@ fn per_second(count: u64, ns: u64) -> f64 {
 
 /// The terminal while the view is on it.
 pub(super) struct Screen {
-    terminal: Terminal<Ansi>,
+    terminal: sluicegate_terminal::Screen,
     figures: Figures,
-    /// The settings of the terminal before.
-    settings: Option<Termios>,
 }
 
 impl Screen {
-    /// Returns whether standard output and standard error are a terminal.
-    pub(super) fn is_there() -> bool {
-        use std::io::IsTerminal as _;
-        io::stdout().is_terminal() && io::stderr().is_terminal()
-    }
-
-    /// Turns to the alternate screen.
+    /// Shows the view.
     pub(super) fn open(plan: &Plan) -> io::Result<Screen> {
-        let settings = tcgetattr(io::stderr()).ok();
-        if let Some(settings) = &settings {
-            let mut silent = settings.clone();
-            silent.local_modes -= LocalModes::ECHO;
-            tcsetattr(io::stderr(), OptionalActions::Now, &silent)?;
-        }
-        let mut ansi = Ansi { out: String::new() };
-        ansi.out.push_str("\x1b[?1049h\x1b[?25l\x1b[2J");
-        let mut screen = Screen { terminal: Terminal::new(ansi)?, figures: Figures::new(plan), settings };
+        let mut screen =
+            Screen { terminal: sluicegate_terminal::Screen::open(Input::Hidden)?, figures: Figures::new(plan) };
         screen.terminal.draw(|frame| screen.figures.draw(frame))?;
         Ok(screen)
     }
@@ -194,114 +173,13 @@ impl Screen {
     /// Adds an interval and draws it.
     pub(super) fn add(&mut self, tick: &Tick) -> io::Result<()> {
         self.figures.add(tick);
-        self.terminal.draw(|frame| self.figures.draw(frame))?;
-        Ok(())
-    }
-}
-
-impl Drop for Screen {
-    fn drop(&mut self) {
-        // Without a terminal there is nothing to be restored.
-        let _ = io::stderr().write_all(b"\x1b[?25h\x1b[?1049l");
-        if let Some(settings) = &self.settings {
-            let _ = tcsetattr(io::stderr(), OptionalActions::Now, settings);
-        }
-    }
-}
-
-/// A terminal that understands ECMA-48, as all current ones do, on standard error.
-struct Ansi {
-    /// What the frame has to write.
-    out: String,
-}
-
-impl Ansi {
-    fn style(&mut self, cell: &Cell) {
-        self.out.push_str("\x1b[0");
-        if cell.modifier.contains(Modifier::BOLD) {
-            self.out.push_str(";1");
-        }
-        self.out.push_str(match cell.fg {
-            Color::Red => ";31",
-            Color::Green => ";32",
-            Color::Yellow => ";33",
-            _ => "",
-        });
-        self.out.push('m');
-    }
-}
-
-impl Backend for Ansi {
-    type Error = io::Error;
-
-    fn draw<'a, I>(&mut self, content: I) -> io::Result<()>
-    where
-        I: Iterator<Item = (u16, u16, &'a Cell)>,
-    {
-        let mut next = None;
-        let mut last: Option<(Color, Modifier)> = None;
-        for (x, y, cell) in content {
-            if next != Some((x, y)) {
-                self.set_cursor_position(Position { x, y })?;
-            }
-            if last != Some((cell.fg, cell.modifier)) {
-                self.style(cell);
-                last = Some((cell.fg, cell.modifier));
-            }
-            self.out.push_str(cell.symbol());
-            next = Some((x + 1, y));
-        }
-        self.out.push_str("\x1b[0m");
-        Ok(())
-    }
-
-    fn hide_cursor(&mut self) -> io::Result<()> {
-        Ok(())
-    }
-
-    fn show_cursor(&mut self) -> io::Result<()> {
-        Ok(())
-    }
-
-    fn get_cursor_position(&mut self) -> io::Result<Position> {
-        Ok(Position::ORIGIN)
-    }
-
-    fn set_cursor_position<P: Into<Position>>(&mut self, position: P) -> io::Result<()> {
-        let Position { x, y } = position.into();
-        self.out.push_str(&format!("\x1b[{};{}H", y + 1, x + 1));
-        Ok(())
-    }
-
-    fn clear(&mut self) -> io::Result<()> {
-        self.out.push_str("\x1b[2J");
-        Ok(())
-    }
-
-    fn clear_region(&mut self, _: ClearType) -> io::Result<()> {
-        self.clear()
-    }
-
-    fn size(&self) -> io::Result<Size> {
-        let size = tcgetwinsize(io::stderr())?;
-        // A terminal that does not know its size is a small one.
-        let known = |count: u16, default| if count == 0 { default } else { count };
-        Ok(Size { width: known(size.ws_col, 80), height: known(size.ws_row, 24) })
-    }
-
-    fn window_size(&mut self) -> io::Result<WindowSize> {
-        Ok(WindowSize { columns_rows: self.size()?, pixels: Size { width: 0, height: 0 } })
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        io::stderr().write_all(self.out.as_bytes())?;
-        self.out.clear();
-        io::stderr().flush()
+        self.terminal.draw(|frame| self.figures.draw(frame))
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use ratatui::Terminal;
     use ratatui::backend::TestBackend;
 
     use super::*;

@@ -21,6 +21,7 @@ mod servers;
 pub(crate) mod session;
 pub(crate) mod show;
 mod socket;
+mod stores;
 mod tables;
 mod tls;
 

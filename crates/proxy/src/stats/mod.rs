@@ -12,9 +12,11 @@ mod pages;
 pub mod promex;
 pub mod schema;
 pub mod status_lines;
+mod stores;
 pub mod typed;
 
 pub use pages::pages;
+pub(crate) use stores::named as named_figures;
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};

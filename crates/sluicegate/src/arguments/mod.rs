@@ -35,6 +35,8 @@ pub enum Command {
     Store(Vec<OsString>),
     /// A load generator, which reads these words itself.
     Bench(Vec<OsString>),
+    /// The view of a running process, which reads these words itself.
+    Top(Vec<OsString>),
 }
 
 /// The program's own name.
@@ -52,6 +54,7 @@ commands:
   store [FILE] [--port N] a store on its own, for Redis clients; redis.conf and its options
   origin --listen ADDR…   a demo server: /fast /slow /bytes/N /echo /status/N /delay/MS
   bench http|redis …      generate load and measure it
+  top [SOCKET]            a running process, live: proxies, servers, stores, engines, limits
   version                 print the version
 
 `sluicegate COMMAND --help` says more.
@@ -106,7 +109,7 @@ options:
 ";
 
 /// The commands.
-const VERBS: &[&str] = &["bench", "check", "help", "origin", "reload", "run", "store", "version"];
+const VERBS: &[&str] = &["bench", "check", "help", "origin", "reload", "run", "store", "top", "version"];
 
 /// Returns the reference to help for a refused command line: its subcommand's help, or the program's.
 pub fn help_of(words: &[OsString]) -> String {
@@ -148,6 +151,7 @@ pub fn parse(words: impl IntoIterator<Item = OsString>) -> Result<Command, lexop
         "origin" => origin(&mut parser),
         "store" => Ok(Command::Store(parser.raw_args()?.collect())),
         "bench" => Ok(Command::Bench(parser.raw_args()?.collect())),
+        "top" => Ok(Command::Top(parser.raw_args()?.collect())),
         other => {
             let near = sluicegate_config::nearest(other, VERBS.iter().copied());
             let near = near.map_or_else(String::new, |near| format!("; did you mean '{near}'?"));
@@ -265,6 +269,7 @@ mod tests {
             Ok(Command::Origin { listen, certificate: Some(files) }) => format!("origin {listen:?} {files:?}"),
             Ok(Command::Store(words)) => format!("store {words:?}"),
             Ok(Command::Bench(words)) => format!("bench {words:?}"),
+            Ok(Command::Top(words)) => format!("top {words:?}"),
             Err(error) => error.to_string(),
         };
         assert_eq!(shown, expected, "{line}");

@@ -56,6 +56,7 @@ mod tls_header;
 mod tls_records;
 mod tls_runtime;
 mod tls_servers;
+mod top;
 
 use sluicegate_testkit::{Listening, Sluicegate};
 

@@ -35,6 +35,7 @@ impl Engine for Server {
             holds: store.tickets,
             waited: store.parked,
             refused: store.refused,
+            slow: self.slowlog.count(),
             expired: store.expired,
             evicted: store.evicted,
             denied: self.store.0.acl.denied(),

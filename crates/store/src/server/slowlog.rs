@@ -54,6 +54,11 @@ impl Slowlog {
         kept.entries.push_front(Entry { id, at_s, spent_us, words, address, name });
         kept.entries.truncate(max_len.clamp(0, ENTRIES_MAX) as usize);
     }
+
+    /// Returns the number of commands that were added so far.
+    pub fn count(&self) -> u64 {
+        self.0.lock().next
+    }
 }
 
 /// Returns the words of a command as they are stored: the first ones, each shortened, without passwords.
