@@ -13,7 +13,9 @@ use sluicegate_tls::x509::Secret;
 use tokio::sync::mpsc;
 
 use super::protocol::{Answer, Commands, Output, Request, Session, SeverityOutput};
-use super::{change, engines, errors, general, inside, limits, maps, resolvers, servers, session, show, tables, tls};
+use super::{
+    change, engines, errors, general, inside, limits, maps, peers, resolvers, servers, session, show, tables, tls,
+};
 use crate::running::Running;
 use crate::script_commands::{Dynamic, Outlet};
 
@@ -154,6 +156,7 @@ pub fn commands() -> impl Iterator<Item = &'static Command> {
         engines::COMMANDS,
         limits::COMMANDS,
         resolvers::COMMANDS,
+        peers::COMMANDS,
         servers::COMMANDS,
         session::COMMANDS,
         inside::COMMANDS,
