@@ -84,7 +84,7 @@ fn stats(proxy: &Proxy, diagnostics: &mut Diagnostics) {
 fn stick_data(config: &mut Config) {
     let wanted: Vec<_> =
         config.proxies.iter().flat_map(|proxy| &proxy.stick_rules).map(|rule| rule.table.clone()).collect();
-    for table in config.proxies.iter_mut().filter_map(|proxy| proxy.stick_table.as_mut()) {
+    for table in config.all_tables_mut() {
         for kind in [DataKind::ServerId, DataKind::ServerKey] {
             if wanted.contains(&table.name) && !table.data.iter().any(|data| data.kind == kind) {
                 table.data.push(TableData { kind, period_ms: 0, elements: 1, block: 1 });

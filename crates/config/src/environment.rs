@@ -58,6 +58,11 @@ impl Environment {
         !self.localpeer_given
     }
 
+    /// Returns this machine's name among peers.
+    pub(crate) fn localpeer(&self) -> &str {
+        self.get(LOCALPEER).unwrap_or_default()
+    }
+
     /// Removes a variable (`unsetenv`).
     pub fn remove(&mut self, name: &str) {
         self.variables.remove(name);

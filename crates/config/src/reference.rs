@@ -76,6 +76,13 @@ pub fn reference() -> String {
     table(&mut out, &of(ItemKind::Keyword, "resolvers"), false);
     let _ = write!(
         out,
+        "\n## Section `peers`\n\n\
+         `peers NAME` is a set of nodes that exchange stick tables: those of the section, and those with `peers NAME` on their \
+         line. See [peers](peers.md).\n\n"
+    );
+    table(&mut out, &of(ItemKind::Keyword, "peers"), false);
+    let _ = write!(
+        out,
         "\n## Section `userlist`\n\n`userlist NAME` defines users, for `http_auth(NAME)` and `http_auth_group(NAME)`.\n\n"
     );
     table(&mut out, &of(ItemKind::Keyword, "userlist"), false);

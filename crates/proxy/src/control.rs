@@ -15,6 +15,7 @@ use crate::acme;
 use crate::cli;
 use crate::log::write_logs;
 use crate::ocsp_update;
+use crate::peers;
 use crate::reload::Current;
 use crate::resolve;
 use crate::runtime_state::Keeper;
@@ -34,6 +35,7 @@ pub async fn run(current: Arc<Current>, ended: impl Future<Output = ()>) -> io::
     let care = tokio::spawn(take_care(current.clone()));
     let watchdog = tokio::spawn(watchdog::watch(current.clone()));
     let renewing = tokio::task::spawn_local(acme::run(current.clone()));
+    let exchanging = tokio::task::spawn_local(peers::run::run(current.clone()));
     let keeper = Keeper::new(current.clone());
     let keeping = tokio::task::spawn_local(keeper.clone().run());
     let result = tokio::select! {
@@ -41,6 +43,7 @@ pub async fn run(current: Arc<Current>, ended: impl Future<Output = ()>) -> io::
         result = cli::serve(current.clone()) => result,
     };
     keeping.abort();
+    exchanging.abort();
     // Nothing changes the state any more. A disk that does not answer must not keep the process.
     let _ = tokio::time::timeout(LAST_STATE, keeper.write()).await;
     current.running().logger.drain(LAST_LINES).await;

@@ -28,6 +28,7 @@ pub mod lua;
 mod mux;
 mod ocsp_update;
 pub mod pace;
+pub mod peers;
 pub mod persist;
 pub mod process;
 pub mod proxied;

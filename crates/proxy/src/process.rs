@@ -76,6 +76,12 @@ pub struct Process {
     pub(crate) stopping_since: OnceLock<Instant>,
     /// Figures by worker.
     pub workers: Box<[WorkerFigures]>,
+    /// Connections of `peers` sections.
+    pub(crate) peers: PeerFigures,
+    /// Tasks without which a soft stop is not over.
+    holds: AtomicU32,
+    /// Whether this process replaces another one (`-sf`, `-st`).
+    has_predecessor: AtomicBool,
     /// Notified when a session ends after the process had run out of descriptors.
     pub descriptors: Notify,
     /// The time from the reading of the configuration to the start of the workers, once they have started
@@ -200,6 +206,9 @@ impl Process {
             compression_rate: AtomicU64::new(0),
             stopping_since: OnceLock::new(),
             workers: (0..workers).map(|_| WorkerFigures::default()).collect(),
+            peers: PeerFigures::default(),
+            holds: AtomicU32::new(0),
+            has_predecessor: AtomicBool::new(false),
             descriptors: Notify::new(),
             boot: OnceLock::new(),
             compressors: Memory::default(),
@@ -380,9 +389,63 @@ impl Process {
 
     /// Ends a soft stop when nothing is left to finish.
     pub(crate) fn end_if_drained(&self) {
-        if self.sessions.current() == 0 && self.phase() == Phase::Stopping {
+        let holds = self.holds.load(Ordering::Acquire);
+        if self.sessions.current() == 0 && holds == 0 && self.phase() == Phase::Stopping {
             self.advance(Phase::Ended);
         }
+    }
+
+    /// Delays the end of a soft stop until the result is dropped.
+    pub(crate) fn hold(self: &Arc<Self>) -> Hold {
+        self.holds.fetch_add(1, Ordering::AcqRel);
+        Hold(self.clone())
+    }
+
+    /// Records that this process replaces another one.
+    pub fn set_predecessor(&self) {
+        self.has_predecessor.store(true, Ordering::Relaxed);
+    }
+
+    /// Returns whether this process replaces another one, which may teach it its stick tables.
+    pub(crate) fn has_predecessor(&self) -> bool {
+        self.has_predecessor.load(Ordering::Relaxed)
+    }
+}
+
+/// Delays the end of a soft stop until it is dropped.
+pub(crate) struct Hold(Arc<Process>);
+
+impl Drop for Hold {
+    fn drop(&mut self) {
+        self.0.holds.fetch_sub(1, Ordering::AcqRel);
+        self.0.end_if_drained();
+    }
+}
+
+/// Connections of `peers` sections.
+#[derive(Debug, Default)]
+pub(crate) struct PeerFigures {
+    /// Those that are used (`ActivePeers`).
+    pub(crate) active: Gauge,
+    /// Those whose handshake has succeeded (`ConnectedPeers`).
+    pub(crate) connected: Gauge,
+}
+
+/// A number that rises and falls.
+#[derive(Debug, Default)]
+pub(crate) struct Gauge(AtomicU32);
+
+impl Gauge {
+    pub(crate) fn add(&self, count: u32) {
+        self.0.fetch_add(count, Ordering::Relaxed);
+    }
+
+    pub(crate) fn remove(&self, count: u32) {
+        self.0.fetch_sub(count, Ordering::Relaxed);
+    }
+
+    pub(crate) fn get(&self) -> u32 {
+        self.0.load(Ordering::Relaxed)
     }
 }
 

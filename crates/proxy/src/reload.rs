@@ -23,6 +23,7 @@ pub(crate) use self::certificates::{listeners, replace_pair};
 use crate::cli::Socket;
 use crate::listener::{Sockets, Wanted, bind_after};
 use crate::log::{Identity, Logger, Severity};
+use crate::peers;
 use crate::process::{Phase, Process};
 use crate::running::{Parts, ProxyRun, Running, build_after};
 use crate::server;
@@ -147,6 +148,7 @@ impl Current {
                 (status.health.level, status.unchecked_level) = (0, 0);
             });
         }
+        peers::bind(&next, Some(&old), &NoSockets).map_err(lines)?;
         let listeners = bind_after(&next, old.listeners(), &NoSockets)
             .map_err(|errors| lines(errors.iter().map(ToString::to_string).collect()))?;
         let process = next.process.clone();
@@ -211,6 +213,13 @@ fn commit(old: &Running, next: &Running) -> Vec<Said> {
         }
         server::commit(before, proxy, now, &mut say);
         commit_table(old, next, was.stick_table.as_ref(), is.stick_table.as_ref(), &mut say);
+    }
+    let of_peers = |config: &Config| config.peers.iter().flat_map(|peers| peers.tables.clone()).collect::<Vec<_>>();
+    let was = of_peers(&old.config);
+    for is in of_peers(&next.config) {
+        let was = was.iter().find(|was| was.name == is.name);
+        // A section is no proxy with a log of its own.
+        commit_table(old, next, was, Some(&is), &mut |_| ());
     }
     next.settle_trackers();
     for listener in next_listener_limits(old, next) {

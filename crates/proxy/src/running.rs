@@ -31,6 +31,7 @@ use crate::http_client::HttpClient;
 use crate::limit::Limit;
 use crate::listener::Listener;
 use crate::log::{Logger, ProxyLog};
+use crate::peers::{self, Section, States};
 use crate::process::Process;
 use crate::resolve::Resolver;
 use crate::rule::ProxyRules;
@@ -88,6 +89,8 @@ pub struct Running {
     pub commands: Registry,
     /// The frontend and backend side of every proxy, and the stick tables.
     pub directory: Arc<Directory>,
+    /// `peers` sections that exchange tables.
+    pub(crate) peers: Vec<Arc<Section>>,
     /// The HTTP client of the process.
     pub(crate) client: Arc<HttpClient>,
     /// The servers that track each server that is tracked.
@@ -196,12 +199,16 @@ pub fn build_after(
         Arc::new(Sides::new(proxy, workers, revision, fullconn(&config, ProxyId(index), limit), known))
     });
     let sides = sides.collect();
-    let tables = config.proxies.iter().filter_map(|proxy| proxy.stick_table.as_ref());
+    let peers_before = before.map_or(&[][..], |before| &before.peers);
+    let states = States::new(&config, peers_before);
     let table = |table: &model::StickTable| {
+        let sharing = states.sharing(&config, table);
         let known = before.and_then(|before| before.directory.table(&table.name));
-        known.filter(|known| known.holds(table)).cloned().unwrap_or_else(|| Arc::new(Table::new(table)))
+        let known = known.filter(|known| known.holds(table, sharing.as_ref()));
+        known.cloned().unwrap_or_else(|| Arc::new(Table::with(table, sharing)))
     };
-    let tables = tables.map(table).collect();
+    let tables: Vec<_> = config.all_tables().map(table).collect();
+    let peers = peers::sections(&config, &states, &tables, &parts.process, peers_before)?;
     let user_lists = crate::auth::lists(&config)?;
     let resolvers = Resolver::all(&config.resolvers, before.map_or(&[], |before| &before.directory.resolvers));
     let client = HttpClient::new(
@@ -268,6 +275,7 @@ pub fn build_after(
     let unshared = unshared.flat_map(|proxy| proxy.servers.iter().cloned()).collect();
     let running = Arc::new(Running {
         config,
+        peers,
         client,
         proxies,
         engines: parts.engines,
@@ -445,6 +453,7 @@ pub(crate) mod tests {
             patterns: Default::default(),
             user_lists: Vec::new(),
             resolvers: Vec::new(),
+            peers: Vec::new(),
             limits: Vec::new(),
             acme: Vec::new(),
         };

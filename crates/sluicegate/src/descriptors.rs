@@ -67,7 +67,10 @@ impl Needs {
         let servers = config.proxies.iter().flat_map(|proxy| &proxy.servers);
         let checks =
             servers.map(|server| usize::from(server.check.is_some()) + usize::from(server.health.agent.is_some()));
-        let common = checks.sum::<usize>() + global.stats_sockets.len();
+        // Connections with peers, as HAProxy counts them, and the sockets that accept them.
+        let peers: usize =
+            config.peers.iter().map(|peers| 3 * peers.proxy.servers.len() + peers.proxy.binds.len()).sum();
+        let common = checks.sum::<usize>() + global.stats_sockets.len() + peers;
         let engines: u32 = config.engines.iter().map(|engine| engine.maxconn.unwrap_or(ENGINE_CONNECTIONS)).sum();
         let listening = config.stores.iter().zip(stores).filter(|(section, _)| !section.binds.is_empty());
         let workers_of = workers as u64;

@@ -52,6 +52,7 @@ impl Loaded {
         config.proxies.iter().any(|proxy| !proxy.disabled && !proxy.binds.is_empty())
             || config.stores.iter().any(|store| !store.binds.is_empty())
             || config.origins.iter().any(|origin| !origin.binds.is_empty())
+            || config.peers.iter().any(|peers| peers.is_active() && peers.bind().is_some())
             || !config.global.stats_sockets.is_empty()
     }
 }

@@ -19,7 +19,7 @@ use sluicegate_proxy::process::{Phase, Process};
 use sluicegate_proxy::reload::Current;
 use sluicegate_proxy::running::{Parts, Running, build};
 use sluicegate_proxy::worker::{self, WorkerTask};
-use sluicegate_proxy::{cli, control, runtime_state, server};
+use sluicegate_proxy::{cli, control, peers, runtime_state, server};
 use tokio::sync::mpsc::UnboundedReceiver;
 
 use crate::arguments::{Mode, Service};
@@ -147,6 +147,9 @@ fn start(
         resolved => resolved.map_err(|errors| texts(&errors))?,
     }
     let retiring = Retiring::new(service);
+    if retiring.retires() {
+        running.process.set_predecessor();
+    }
     let has_master = service.mode(&running.config.global).has_master();
     let taken = Taken::by(service, has_master, report);
     let taken = match &predecessor {
@@ -159,10 +162,11 @@ fn start(
         let bound = listener::bind(&running, maker).map_err(|errors| texts(&errors));
         let posts = posts::bind(&running.config, &stores.servers(), workers, &[], &[], &running.process, maker);
         let stats = stats_sockets(&running, maker);
-        match (bound, posts, stats) {
-            (Ok(bound), Ok(posts), Ok(stats)) => Ok((bound, posts, stats)),
-            (bound, posts, stats) => {
-                let errors = bound.err().into_iter().chain(posts.err()).chain(stats.err());
+        let peers = peers::bind(&running, None, maker);
+        match (bound, posts, stats, peers) {
+            (Ok(bound), Ok(posts), Ok(stats), Ok(())) => Ok((bound, posts, stats)),
+            (bound, posts, stats, peers) => {
+                let errors = bound.err().into_iter().chain(posts.err()).chain(stats.err()).chain(peers.err());
                 Err(errors.flatten().collect::<Vec<String>>())
             }
         }
@@ -228,6 +232,7 @@ fn unix_paths(running: &Running) -> impl Iterator<Item = &Path> {
     let proxies = config.proxies.iter().filter(|proxy| !proxy.disabled).flat_map(|proxy| &proxy.binds);
     let others = config.stores.iter().flat_map(|store| &store.binds);
     let others = others.chain(config.origins.iter().flat_map(|origin| &origin.binds));
+    let others = others.chain(config.peers.iter().filter_map(|peers| peers.bind()));
     let addresses = proxies.chain(others).flat_map(|bind| &bind.addresses);
     let addresses = addresses.chain(config.global.stats_sockets.iter().map(|socket| &socket.address));
     addresses.filter_map(|address| match address {

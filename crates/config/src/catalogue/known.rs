@@ -6,7 +6,7 @@
 #[rustfmt::skip]
 pub const SECTIONS: &[&str] = &[
     "cache", "fcgi-app", "log-forward", "log-profile",
-    "log-steps", "mailers", "peers", "program", "ring", "traces",
+    "log-steps", "mailers", "program", "ring", "traces",
 ];
 
 /// Keywords of `global`.
@@ -84,7 +84,7 @@ pub const STATS_SOCKET_OPTIONS: &[&str] = &[
 #[rustfmt::skip]
 pub const SERVER_OPTIONS: &[&str] = &[
     "check-pool-conn-name", "check-reuse-pool", "check-via-socks4", "guid", "log-bufsize", "log-proto", "namespace",
-    "no-check-reuse-pool", "redir", "shard", "socks4", "tcp-ut", "tfo", "usesrc",
+    "no-check-reuse-pool", "redir", "socks4", "tcp-ut", "tfo", "usesrc",
 ];
 
 /// Options of `server` that came after HAProxy 3.2.

@@ -22,6 +22,7 @@ mod http_client;
 mod limit;
 mod log;
 mod mqtt;
+mod peers;
 mod persist;
 mod proxy;
 mod resolvers;
@@ -45,6 +46,7 @@ pub use http_client::*;
 pub use limit::*;
 pub use log::*;
 pub use mqtt::*;
+pub use peers::*;
 pub use persist::*;
 pub use proxy::*;
 pub use resolvers::*;
@@ -73,6 +75,8 @@ pub struct Config {
     pub user_lists: Vec<UserList>,
     /// `resolvers` sections; one of them is called `default`.
     pub resolvers: Vec<Resolvers>,
+    /// `peers` sections.
+    pub peers: Vec<Peers>,
     /// `acme` sections.
     pub acme: Vec<Acme>,
     /// The settings of `limit` rules, one per name.
@@ -81,6 +85,21 @@ pub struct Config {
     pub tls_files: Arc<TlsFiles>,
     /// Map and ACL files by name. They change at run time: a copy of the configuration shares them.
     pub patterns: Arc<PatternFiles>,
+}
+
+impl Config {
+    /// Returns all stick tables in the order of [`all_tables_mut`](Self::all_tables_mut): those of proxies, then those of
+    /// `peers` sections.
+    pub fn all_tables(&self) -> impl Iterator<Item = &StickTable> {
+        let proxies = self.proxies.iter().filter_map(|proxy| proxy.stick_table.as_ref());
+        proxies.chain(self.peers.iter().flat_map(|peers| &peers.tables))
+    }
+
+    /// Returns all stick tables, to be changed.
+    pub(crate) fn all_tables_mut(&mut self) -> impl Iterator<Item = &mut StickTable> {
+        let proxies = self.proxies.iter_mut().filter_map(|proxy| proxy.stick_table.as_mut());
+        proxies.chain(self.peers.iter_mut().flat_map(|peers| &mut peers.tables))
+    }
 }
 
 /// An index into [`Config::proxies`].
@@ -285,6 +304,8 @@ pub struct Tune {
     pub splices: bool,
     /// `maxpipes`, of all workers together.
     pub maxpipes: Option<u32>,
+    /// `tune.peers.max-updates-at-once`: updates that a peer is sent before others have their turn; 200.
+    pub peers_updates: u32,
     /// `tune.stick-counters`.
     pub stick_counters: usize,
     /// `tune.pipesize`, bytes; 0: the default.
@@ -339,6 +360,7 @@ impl Default for Tune {
         Tune {
             splices: true,
             maxpipes: None,
+            peers_updates: 200,
             stick_counters: crate::limits::TRACKED_COUNTERS,
             pipesize: 0,
             bufsize: 16384,
@@ -415,7 +437,8 @@ pub struct LuaPath {
 impl Config {
     /// Returns whether connections of clients or of servers use TLS.
     pub fn uses_tls(&self) -> bool {
-        self.proxies.iter().any(|proxy| {
+        let peers = self.peers.iter().map(|peers| &peers.proxy);
+        self.proxies.iter().chain(peers).any(|proxy| {
             proxy.binds.iter().any(|bind| bind.tls.is_some()) || proxy.servers.iter().any(|server| server.tls.is_some())
         })
     }

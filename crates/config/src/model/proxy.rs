@@ -520,20 +520,31 @@ impl Bind {
     pub fn of_stats_socket(socket: &StatsSocket) -> Bind {
         Bind {
             addresses: vec![socket.address.clone()],
+            mode: socket.mode,
+            user: socket.user.clone(),
+            group: socket.group.clone(),
+            ..Bind::blank(socket.at.clone())
+        }
+    }
+
+    /// Returns a line without addresses and options.
+    pub(crate) fn blank(at: Position) -> Bind {
+        Bind {
+            addresses: Vec::new(),
             name: None,
             maxconn: None,
             backlog: None,
             v6only: None,
-            mode: socket.mode,
-            user: socket.user.clone(),
-            group: socket.group.clone(),
+            mode: None,
+            user: None,
+            group: None,
             tcp: BindTcp::NONE,
             id: None,
             accept_proxy: false,
             tls: None,
             proto: None,
             idle_ping: None,
-            at: socket.at.clone(),
+            at,
         }
     }
 }
@@ -675,6 +686,8 @@ pub struct Server {
     pub websockets: WebSockets,
     /// `pool-conn-name`: the name of the connections that a request may reuse, in place of that of `sni`.
     pub pool_name: Option<Expr>,
+    /// `shard`, of a peer: the number of the part of the keys that it is sent; 0: all.
+    pub shard: u32,
     /// Its position in the file.
     pub at: Position,
 }

@@ -5,10 +5,10 @@ use std::time::Duration;
 
 use super::{Expr, Position};
 
-/// `stick-table`: a table with the section's name.
+/// `stick-table`: a table with the section's name; `table`: one of a `peers` section.
 #[derive(Clone, Debug)]
 pub struct StickTable {
-    /// Its name, the section's.
+    /// Its name: the section's, or that of a `peers` section, `/` and the table's own.
     pub name: Arc<str>,
     /// The type of its keys.
     pub key: TableKey,
@@ -20,10 +20,30 @@ pub struct StickTable {
     pub nopurge: bool,
     /// `srvkey addr`: entries identify servers by address, not by name.
     pub by_address: bool,
+    /// The `peers` section that it is shared in.
+    pub peers: Option<Arc<str>>,
+    /// Whether it is a table of that section.
+    pub of_peers: bool,
+    /// `recv-only`: values that are local to a node are learned from peers, too.
+    pub recv_only: bool,
+    /// `aggregate`: rules see the sums of the nodes' own counters.
+    pub aggregate: bool,
+    /// `write-to`: the table that learns, too, what peers send for this one.
+    pub write_to: Option<Arc<str>>,
     /// The data of each entry, each kind once.
     pub data: Vec<TableData>,
     /// Its position in the file.
     pub at: Position,
+}
+
+impl StickTable {
+    /// Returns the name by which peers know it: that of its section, or `/` and its own.
+    pub fn shared_name(&self) -> &str {
+        match &self.peers {
+            Some(section) if self.of_peers => self.name.get(section.len()..).unwrap_or(&self.name),
+            _ => &self.name,
+        }
+    }
 }
 
 /// The type of a table's keys.
@@ -42,6 +62,16 @@ pub enum TableKey {
 }
 
 impl TableKey {
+    /// Returns the size by which peers know it; that of a text counts a terminating zero.
+    pub fn shared_size(self) -> u32 {
+        match self {
+            TableKey::Ip | TableKey::Integer => 4,
+            TableKey::Ipv6 => 16,
+            TableKey::Str(length) => length + 1,
+            TableKey::Bin(length) => length,
+        }
+    }
+
     /// Returns the name used by `type` and `show table`.
     pub fn name(self) -> &'static str {
         match self {

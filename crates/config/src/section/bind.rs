@@ -5,7 +5,7 @@ use crate::address::{self, AddressError};
 use crate::catalogue::known::is_known;
 use crate::catalogue::{Contexts, known};
 use crate::diagnostic::Diagnostics;
-use crate::model::{Bind, BindAddress, BindTcp, Proto};
+use crate::model::{Bind, BindAddress, Proto};
 use crate::names;
 use crate::section::table::{Row, Table};
 use crate::section::tls::{BindWord, BindWords, Loader, PolicyWord, Reading, bind as tls_words, words};
@@ -427,35 +427,40 @@ pub(crate) fn bind(
     context: &BindContext<'_, '_>,
     diagnostics: &mut Diagnostics,
 ) -> Option<(Bind, BindWords)> {
-    let mut bind = Bind {
-        addresses: Vec::new(),
-        name: None,
-        maxconn: None,
-        backlog: None,
-        v6only: None,
-        mode: None,
-        user: None,
-        group: None,
-        tcp: BindTcp::NONE,
-        id: None,
-        accept_proxy: false,
-        tls: None,
-        proto: None,
-        idle_ping: None,
-        at: line.at(0),
-    };
-    let mut tls = BindWords::default();
-    match addresses(line, 1, context.loader.files()) {
+    let (mut bind, mut tls) = (Bind::blank(line.at(0)), BindWords::default());
+    place(line, 1, &mut bind, context, diagnostics);
+    let whole = options(line, 2, (&mut bind, &mut tls), context, diagnostics);
+    (whole && !bind.addresses.is_empty()).then_some((bind, tls))
+}
+
+/// Reads the addresses of a line, from one word.
+pub(crate) fn place(
+    line: &Line,
+    index: usize,
+    bind: &mut Bind,
+    context: &BindContext<'_, '_>,
+    diagnostics: &mut Diagnostics,
+) {
+    match addresses(line, index, context.loader.files()) {
         Ok(addresses) => bind.addresses = addresses,
         Err(problem) => {
-            let error =
-                diagnostics.error(line.within_address(1, problem.offset), format!("'bind': {}", problem.message));
+            let message = format!("'{}': {}", line.text(0), problem.message);
+            let error = diagnostics.error(line.within_address(index, problem.offset), message);
             if let Some(hint) = problem.hint {
                 error.hint(hint);
             }
         }
     }
-    let mut next = 2;
+}
+
+/// Reads options, starting with word `next`; returns false after an error that prevents reading the rest.
+pub(crate) fn options(
+    line: &Line,
+    mut next: usize,
+    (bind, tls): (&mut Bind, &mut BindWords),
+    context: &BindContext<'_, '_>,
+    diagnostics: &mut Diagnostics,
+) -> bool {
     while next < line.len() {
         let word = line.text(next);
         let Some((row, _)) = OPTIONS.find(word, "") else {
@@ -469,7 +474,7 @@ pub(crate) fn bind(
                 let near = suggest::nearest(word, names);
                 diagnostics.error(line.at(next), format!("unknown keyword '{word}' of 'bind'")).did_you_mean(near);
             }
-            return None;
+            return false;
         };
         if row.max > 0 && next + 1 >= line.len() {
             let message = match row.parser {
@@ -479,17 +484,15 @@ pub(crate) fn bind(
                 BindOption::Plain(_) => format!("'{word}' of 'bind' expects {}", row.usage),
             };
             diagnostics.error(line.at(next + 1), message);
-            return None;
+            return false;
         }
         let value = line.text(next + 1);
         let at = if row.max > 0 { line.at(next + 1) } else { line.at(next) };
         let reading = Reading { loader: context.loader, name: row.name, at: at.clone() };
         reading.loader.stand_at(&at);
         let read = match row.parser {
-            BindOption::Plain(read) => {
-                read(&mut bind, value).map_err(|message| format!("'{word}' of 'bind': {message}"))
-            }
-            BindOption::Tls(_, read) => read(&mut tls, &reading, value).map_err(|m| in_section(line, context, &m)),
+            BindOption::Plain(read) => read(bind, value).map_err(|message| format!("'{word}' of 'bind': {message}")),
+            BindOption::Tls(_, read) => read(tls, &reading, value).map_err(|m| in_section(line, context, &m)),
             BindOption::Policy(_, read) => {
                 read(&mut tls.policy, &reading, value).map_err(|m| in_section(line, context, &m))
             }
@@ -507,7 +510,7 @@ pub(crate) fn bind(
         }
         next += 1 + row.max;
     }
-    if bind.addresses.is_empty() { None } else { Some((bind, tls)) }
+    true
 }
 
 /// Returns a message in the form of HAProxy's messages about words of a `bind` line.

@@ -50,6 +50,7 @@ pub(crate) enum SectionKind {
     Resolvers,
     CrtStore,
     Acme,
+    Peers,
     /// A section that can't be read: its first line had an error, and its lines are skipped.
     Refused,
 }
@@ -69,6 +70,7 @@ const SECTIONS: &[(&str, SectionKind)] = &[
     ("resolvers", SectionKind::Resolvers),
     ("crt-store", SectionKind::CrtStore),
     ("acme", SectionKind::Acme),
+    ("peers", SectionKind::Peers),
 ];
 
 /// A section's lines, with `.if` already evaluated.
@@ -445,9 +447,9 @@ impl Draft {
             diagnostics.error(at.clone(), message).did_you_mean(near);
         }
         let engines = redis::engines(&sections, files, &mut diagnostics);
-        let (proxies, defaults, stores);
-        (proxies, defaults, stores, global.presets) =
+        let proxy::All { proxies, default_backends, stores, peers, presets } =
             proxy::all(&sections, &global, &loaded, &patterns, &engines, &mut diagnostics);
+        global.presets = presets;
         acme::check(&acme, &sections, &tls, &mut diagnostics);
         let mut config = Config {
             global,
@@ -457,6 +459,7 @@ impl Draft {
             origins: store::origins(&sections, &tls, &mut diagnostics),
             user_lists,
             resolvers,
+            peers,
             limits: Vec::new(),
             acme,
             tls_files: Arc::new(tls.finish()),
@@ -465,7 +468,8 @@ impl Draft {
         config.patterns.complete();
         config.patterns.all().iter().for_each(|file| file.loaded());
         config.proxies.iter_mut().for_each(|proxy| server::number(&mut proxy.servers));
-        check::check(&mut config, &defaults, &mut diagnostics);
+        check::check(&mut config, &default_backends, &mut diagnostics);
+        proxy::peers::check(&mut config, environment.localpeer(), &mut diagnostics);
         check_rest(&config, &mut diagnostics);
         if !diagnostics.is_empty() {
             let ranks: HashMap<&str, usize> = source.files.iter().enumerate().map(|(i, f)| (&*f.name, i)).collect();
@@ -520,6 +524,7 @@ pub(crate) fn rows() -> Vec<(crate::catalogue::ItemKind, Listed)> {
     rows.extend(list(ItemKind::ServerOption, &server::tls::OPTIONS));
     rows.extend(list(ItemKind::Keyword, &userlist::KEYWORDS));
     rows.extend(list(ItemKind::Keyword, &acme::KEYWORDS));
+    rows.extend(list(ItemKind::Keyword, &proxy::peers::KEYWORDS));
     rows.extend(list(ItemKind::Keyword, &resolvers::KEYWORDS));
     rows.extend(list(ItemKind::Keyword, &tls::crt_store::KEYWORDS));
     rows.extend(list(ItemKind::Action, &rule::ACTIONS));

@@ -2,6 +2,7 @@
 
 pub mod dynamic;
 mod finish;
+pub(crate) mod peer;
 mod send_proxy;
 pub(crate) mod tls;
 
@@ -74,6 +75,7 @@ pub(crate) struct ServerSettings {
     shut_backups_when_up: bool,
     track: Option<String>,
     initial: InitialState,
+    shard: u32,
     tls: ServerWords,
 }
 
@@ -131,6 +133,7 @@ impl Default for ServerSettings {
             shut_backups_when_up: false,
             track: None,
             initial: InitialState::default(),
+            shard: 0,
             tls: ServerWords::default(),
         }
     }
@@ -540,6 +543,16 @@ pub(crate) static OPTIONS: Table<ServerOption> = Table::new(&[
         "A TLV of a header of 'send-proxy-v2': its type, 0 to 255 or 0x00 to 0xff, and the format of its value.",
         // `send_proxy::tlv` parses this option, because formats need the reader.
         |_, _| Ok(()),
+    ),
+    option(
+        "shard",
+        1,
+        "N",
+        "Of a peer: the part of the keys that it is sent, 1 to 'shards' of its section; 0, the default: all.",
+        |s, v| {
+            s.shard = unit::leading_integer(v, 0, i64::from(i32::MAX))? as u32;
+            Ok(())
+        },
     ),
     option(
         "slowstart",

@@ -1,4 +1,6 @@
-//! `stick-table` lines and `stick` rules (HAProxy configuration manual 11).
+//! `stick-table` lines, the `table` lines of `peers` sections, and `stick` rules (HAProxy configuration manual 11).
+
+use std::sync::Arc;
 
 use crate::catalogue::{ConverterRow, FetchRow, Output};
 use crate::diagnostic::Diagnostics;
@@ -20,23 +22,31 @@ fn default_length(name: &str) -> u32 {
 /// Records the tables of all sections, because expressions may name them before their section is read.
 pub(crate) fn names(sections: &[Section], stores: &mut StoreNames<'_>) {
     for section in sections {
-        if !matches!(section.kind, SectionKind::Frontend | SectionKind::Backend | SectionKind::Listen) {
-            continue;
-        }
-        for line in section.lines.iter().filter(|line| line.text(0) == "stick-table") {
+        let keyword = match section.kind {
+            SectionKind::Frontend | SectionKind::Backend | SectionKind::Listen => "stick-table",
+            SectionKind::Peers => "table",
+            _ => continue,
+        };
+        for line in section.lines.iter().filter(|line| line.text(0) == keyword) {
             let after = |word: &str| (1..line.len()).find(|at| line.text(*at) == word).map(|at| line.text(at + 1));
             let length = after("len").and_then(|text| text.parse().ok());
             // Errors are reported when the line itself is read.
             let read = |name: &str| key(name, length.unwrap_or_else(|| default_length(name)));
             let key = after("type").and_then(read).unwrap_or(TableKey::Ip);
-            stores.tables.insert(section.name.clone(), key);
+            let name = if keyword == "table" { name_of(&section.name, line.text(1)) } else { section.name.clone() };
+            stores.tables.insert(name, key);
         }
     }
 }
 
+/// Returns the name of a table of a `peers` section.
+fn name_of(section: &str, table: &str) -> Arc<str> {
+    format!("{section}/{table}").into()
+}
+
 fn key(name: &str, length: u32) -> Option<TableKey> {
     Some(match name {
-        "ip" => TableKey::Ip,
+        "ip" | "ipv4" => TableKey::Ip,
         "ipv6" => TableKey::Ipv6,
         "integer" => TableKey::Integer,
         "string" => TableKey::Str(length),
@@ -68,20 +78,12 @@ impl ProxyReader<'_> {
             self.diagnostics.error(line.at(0), format!("'{}' has a 'stick-table' already", proxy.name));
             return;
         }
-        let mut reader = TableReader { line, diagnostics: self.diagnostics, next: 1 };
-        let Some(TableParts { key, size, expire, nopurge, by_address, data }) = reader.read() else { return };
-        let (name, at) = (proxy.name.clone(), line.at(0));
-        proxy.stick_table = Some(StickTable { name, key, size, expire, nopurge, by_address, data, at });
+        let name = proxy.name.clone();
+        proxy.stick_table = TableReader { line, diagnostics: self.diagnostics, next: 1, section: None }.read(name);
     }
 
     /// Returns the table that a word names, or the section's own, if `key` can be its key.
-    pub(crate) fn table_for(
-        &mut self,
-        what: &str,
-        name: &str,
-        at: Position,
-        key: &Expr,
-    ) -> Option<std::sync::Arc<str>> {
+    pub(crate) fn table_for(&mut self, what: &str, name: &str, at: Position, key: &Expr) -> Option<Arc<str>> {
         match self.stores.find_table(name) {
             Err((message, hint)) => {
                 let error = self.diagnostics.error(at, format!("'{what}': {message}"));
@@ -101,25 +103,41 @@ impl ProxyReader<'_> {
     }
 }
 
-struct TableParts {
-    key: TableKey,
-    size: u32,
-    expire: Option<std::time::Duration>,
-    nopurge: bool,
-    by_address: bool,
-    data: Vec<TableData>,
+/// Reads `table NAME type T size N …` of a `peers` section.
+pub(crate) fn table_of_peers(line: &Line, section: &Arc<str>, diagnostics: &mut Diagnostics) -> Option<StickTable> {
+    let name = name_of(section, line.text(1));
+    TableReader { line, diagnostics, next: 2, section: Some(section.clone()) }.read(name)
 }
 
 struct TableReader<'a, 'b> {
     line: &'a Line,
     diagnostics: &'b mut Diagnostics,
     next: usize,
+    /// The `peers` section whose table it is.
+    section: Option<Arc<str>>,
 }
 
+/// The words that may follow.
+const ARGUMENTS: [&str; 11] = [
+    "type",
+    "size",
+    "expire",
+    "nopurge",
+    "store",
+    "srvkey",
+    "brates-factor",
+    "recv-only",
+    "write-to",
+    "aggregate",
+    "peers",
+];
+
 impl<'a> TableReader<'a, '_> {
-    fn read(&mut self) -> Option<TableParts> {
+    fn read(mut self, name: Arc<str>) -> Option<StickTable> {
         let (mut kind, mut size, mut expire, mut nopurge, mut data) = (None, None, None, false, Vec::new());
         let (mut by_address, mut block) = (false, 1);
+        let (of_peers, mut peers) = (self.section.is_some(), self.section.take());
+        let (mut recv_only, mut aggregate, mut write_to) = (false, None, None);
         while self.next < self.line.len() {
             let word = self.line.text(self.next);
             match word {
@@ -157,17 +175,20 @@ impl<'a> TableReader<'a, '_> {
                     let found = unit::integer(self.value(word)?, 1, 1024);
                     block = self.known(word, found)? as u32;
                 }
-                "peers" | "write-to" | "recv-only" => {
-                    let message = format!("'{word}' of 'stick-table' is not supported yet");
-                    self.diagnostics.error(self.line.at(self.next), message);
-                    return None;
+                "recv-only" => {
+                    recv_only = true;
+                    self.next += 1;
                 }
+                "aggregate" => {
+                    aggregate = Some(self.line.at(self.next));
+                    self.next += 1;
+                }
+                "write-to" => write_to = Some(self.value(word)?.into()),
+                "peers" if !of_peers => peers = Some(self.value(word)?.into()),
                 other => {
-                    let near = suggest::nearest(
-                        other,
-                        ["type", "size", "expire", "nopurge", "store", "srvkey", "brates-factor"],
-                    );
-                    let message = format!("unknown argument '{other}' of 'stick-table'");
+                    let known = &ARGUMENTS[..ARGUMENTS.len() - usize::from(of_peers)];
+                    let near = suggest::nearest(other, known.iter().copied());
+                    let message = format!("unknown argument '{other}' of '{}'", self.line.text(0));
                     self.diagnostics.error(self.line.at(self.next), message).did_you_mean(near);
                     return None;
                 }
@@ -175,21 +196,41 @@ impl<'a> TableReader<'a, '_> {
         }
         let (Some(key), Some(size)) = (kind, size) else {
             let what = if kind.is_none() { "type" } else { "size" };
-            let error =
-                self.diagnostics.error(self.line.at(self.line.len()), format!("'stick-table' needs a '{what}'"));
-            error.hint("for example 'stick-table type ip size 1m expire 30s store http_req_rate(10s)'");
+            let keyword = self.line.text(0);
+            let error = self.diagnostics.error(self.line.at(self.line.len()), format!("'{keyword}' needs a '{what}'"));
+            let name = if of_peers { " NAME" } else { "" };
+            error.hint(format!("for example '{keyword}{name} type ip size 1m expire 30s store http_req_rate(10s)'"));
             return None;
         };
+        if let (Some(at), None) = (&aggregate, &peers) {
+            let error = self.diagnostics.error(at.clone(), "'aggregate' of 'stick-table' needs 'peers'");
+            error.hint("name the 'peers' section whose nodes are summed up");
+        }
         let rates = data.iter_mut().filter(|data| matches!(data.kind, DataKind::BytesInRate | DataKind::BytesOutRate));
         rates.for_each(|data| data.block = block);
-        self.exclusive(&data).then_some(TableParts { key, size, expire, nopurge, by_address, data })
+        let (aggregate, at) = (aggregate.is_some(), self.line.at(0));
+        self.exclusive(&data).then_some(StickTable {
+            name,
+            key,
+            size,
+            expire,
+            nopurge,
+            by_address,
+            peers,
+            of_peers,
+            recv_only,
+            aggregate,
+            write_to,
+            data,
+            at,
+        })
     }
 
     /// Returns the word after a keyword, and skips both.
     fn value(&mut self, keyword: &str) -> Option<&'a str> {
         self.next += 2;
         if self.next > self.line.len() {
-            let message = format!("'{keyword}' of 'stick-table' expects a value");
+            let message = format!("'{keyword}' of '{}' expects a value", self.line.text(0));
             self.diagnostics.error(self.line.at(self.next - 1), message);
             return None;
         }
@@ -201,7 +242,8 @@ impl<'a> TableReader<'a, '_> {
         match found {
             Ok(value) => Some(value),
             Err(message) => {
-                self.diagnostics.error(self.line.at(self.next - 1), format!("'{word}' of 'stick-table': {message}"));
+                let message = format!("'{word}' of '{}': {message}", self.line.text(0));
+                self.diagnostics.error(self.line.at(self.next - 1), message);
                 None
             }
         }

@@ -14,7 +14,8 @@ use tokio::sync::mpsc;
 
 use super::protocol::{Answer, Commands, Output, Request, Session, SeverityOutput};
 use super::{
-    change, engines, errors, general, inside, limits, maps, resolvers, servers, session, show, stores, tables, tls,
+    change, engines, errors, general, inside, limits, maps, peers, resolvers, servers, session, show, stores, tables,
+    tls,
 };
 use crate::running::Running;
 use crate::script_commands::{Dynamic, Outlet};
@@ -157,6 +158,7 @@ pub fn commands() -> impl Iterator<Item = &'static Command> {
         stores::COMMANDS,
         limits::COMMANDS,
         resolvers::COMMANDS,
+        peers::COMMANDS,
         servers::COMMANDS,
         session::COMMANDS,
         inside::COMMANDS,

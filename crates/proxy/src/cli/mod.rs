@@ -15,6 +15,7 @@ mod general;
 mod inside;
 mod limits;
 mod maps;
+mod peers;
 pub mod protocol;
 mod resolvers;
 mod servers;

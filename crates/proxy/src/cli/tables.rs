@@ -145,7 +145,21 @@ pub fn fuzz_table_words(data: &[u8]) {
         ];
         let nowhere = Position { file: "".into(), line: 0, column: 0 };
         let (name, by_address) = ("fuzz".into(), false);
-        let config = StickTable { name, key, size: 4, expire: None, nopurge: true, by_address, data, at: nowhere };
+        let config = StickTable {
+            name,
+            key,
+            size: 4,
+            expire: None,
+            nopurge: true,
+            by_address,
+            peers: None,
+            of_peers: false,
+            recv_only: false,
+            aggregate: false,
+            write_to: None,
+            data,
+            at: nowhere,
+        };
         let table = Table::new(&config);
         let changed = change(&table, &words).is_ok();
         assert!(table.len() <= 1 && (table.len() == 1 || !changed));
@@ -223,7 +237,8 @@ fn append(table: &Table, seen: Seen<'_>, out: &mut Vec<u8>) {
         Sample::Bin(bytes) => bytes.iter().for_each(|byte| crate::sample::append_hex(out, *byte)),
         key => key.as_value().append_text(out),
     }
-    let _ = write!(out, " use={} exp={} shard=0", seen.trackers, seen.expires_ms);
+    let shard = seen.shard;
+    let _ = write!(out, " use={} exp={} shard={shard}", seen.trackers, seen.expires_ms);
     for data in table.data() {
         for element in 0..data.elements {
             let name = data.kind.name();

@@ -168,7 +168,8 @@ impl Logger {
     /// Like [`new`](Self::new), for a configuration that replaces one that logs to `before`: destinations in both stay
     /// open, with their queued lines.
     pub fn after(config: &Config, identity: Identity, before: Option<&Logger>) -> Logger {
-        let proxies = config.proxies.iter().flat_map(|proxy| &proxy.log);
+        let sections = config.proxies.iter().chain(config.peers.iter().map(|peers| &peers.proxy));
+        let proxies = sections.flat_map(|proxy| &proxy.log);
         let identity = Identity { host: config.global.log_host.clone(), ..identity };
         let stderr = LogTarget::raw(LogAddress::Stderr);
         Logger::to(config.global.log.iter().chain(proxies).chain([&stderr]), identity, before)

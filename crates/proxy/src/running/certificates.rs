@@ -28,5 +28,6 @@ pub(crate) fn places(running: &Running) -> impl Iterator<Item = Place<'_>> {
 
 /// Returns the TLS of servers.
 pub(crate) fn connectors(running: &Running) -> impl Iterator<Item = &Arc<Connector>> {
-    running.servers().filter_map(|server| server.connector())
+    let servers = running.servers().filter_map(|server| server.connector());
+    servers.chain(running.peers.iter().flat_map(|section| section.connectors()))
 }

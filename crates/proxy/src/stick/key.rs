@@ -3,6 +3,7 @@
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use sluicegate_config::model::TableKey;
+use sluicegate_wire::peers;
 use smallvec::SmallVec;
 
 use crate::sample::{Sample, Value};
@@ -52,6 +53,22 @@ impl Key {
         }
     }
 
+    /// Returns the key that a peer sends; `None` if it is one of another type.
+    pub(crate) fn of_peer(kind: TableKey, key: &peers::Key<'_>) -> Option<Key> {
+        Some(match (kind, key) {
+            (TableKey::Integer, peers::Key::Integer(number)) => Key(SmallVec::from_slice(&[*number])),
+            (TableKey::Ip, peers::Key::Bytes(bytes)) => {
+                Key(SmallVec::from_slice(&[u32::from_be_bytes(bytes.first_chunk().copied()?)]))
+            }
+            (TableKey::Ipv6, peers::Key::Bytes(bytes)) => Key::v6(Ipv6Addr::from(bytes.first_chunk::<16>().copied()?)),
+            (TableKey::Bin(len), peers::Key::Bytes(bytes)) => Key::bytes(bytes, len),
+            (TableKey::Str(len), peers::Key::Text(text)) => {
+                Key::bytes(&text[..memchr::memchr(0, text).unwrap_or(text.len())], len)
+            }
+            _ => return None,
+        })
+    }
+
     fn v6(ip: Ipv6Addr) -> Key {
         Key(ip.octets().chunks_exact(4).map(|part| u32::from_be_bytes([part[0], part[1], part[2], part[3]])).collect())
     }
@@ -89,6 +106,27 @@ fn bytes(words: &[u32], len: usize) -> Vec<u8> {
 fn v6(words: &[u32]) -> Ipv6Addr {
     let word = |at: usize| u128::from(words.get(at).copied().unwrap_or(0)) << (96 - 32 * at);
     Ipv6Addr::from(word(0) | word(1) | word(2) | word(3))
+}
+
+/// Calls `f` with the form of an entry's key that peers are sent, and with the bytes that HAProxy has in memory.
+pub(crate) fn for_peer<R>(kind: TableKey, words: &[u32], f: impl FnOnce(&peers::Key<'_>, &[u8]) -> R) -> R {
+    let mut buffer = SmallVec::<[u8; 64]>::new();
+    match kind {
+        TableKey::Integer => f(&peers::Key::Integer(words[0]), &words[0].to_ne_bytes()),
+        TableKey::Ip | TableKey::Ipv6 => {
+            buffer.extend(words.iter().flat_map(|word| word.to_be_bytes()));
+            f(&peers::Key::Bytes(&buffer), &buffer)
+        }
+        TableKey::Str(len) | TableKey::Bin(len) => {
+            buffer.extend(words.iter().flat_map(|word| word.to_le_bytes()));
+            buffer.truncate(len as usize);
+            if matches!(kind, TableKey::Bin(_)) {
+                return f(&peers::Key::Bytes(&buffer), &buffer);
+            }
+            buffer.truncate(memchr::memchr(0, &buffer).unwrap_or(buffer.len()));
+            f(&peers::Key::Text(&buffer), &buffer)
+        }
+    }
 }
 
 /// Returns the sample for the key of an entry.

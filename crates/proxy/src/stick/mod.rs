@@ -9,6 +9,11 @@
 //! nor is evicted. A stream has its session's counters and may track others under the remaining numbers; every event
 //! counts in the one that has the number.
 //!
+//! **Peers.** A table that is shared ([`Sharing`]) has a word more in each entry: the number of its last change. Whoever
+//! changes an entry puts it into its shard's list of changes, once, and [wakes](Wake) the control thread, which numbers
+//! the changes and sends them. In a table with `aggregate` the parts of other nodes follow an entry's own data; reading a
+//! counter sums them up.
+//!
 //! **Limits.** A table never has more than its `size` entries. A full one evicts the least recently used entries, a
 //! 256th of its size at once, or with `nopurge` refuses new ones. Tables of more than 4,096 entries choose them shard
 //! by shard.
@@ -26,8 +31,11 @@ use std::time::{Duration, Instant};
 
 pub use ask::{change, read};
 pub use key::Key;
+pub(crate) use key::for_peer;
+pub(crate) use rate::{parts as rate_parts, set_parts as set_rate_parts};
+pub(crate) use row::is_summed;
 pub use row::{Change, Row};
-pub(crate) use table::{Column, Origin, Shift};
+pub(crate) use table::{Changed, Column, Learned, Origin, Sharing, Shift, Wake};
 pub use table::{Held, Seen, Table};
 pub use tracked::{Counted, Tracked};
 

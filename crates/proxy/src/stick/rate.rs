@@ -28,6 +28,17 @@ pub(super) fn set(words: &mut [u32], now: u32, n: u32) {
     words.copy_from_slice(&[now, n, 0]);
 }
 
+/// Returns the age of the current period in milliseconds, its events, and those of the previous period.
+pub(crate) fn parts(words: &[u32], now: u32) -> (u32, u32, u32) {
+    let [began, current, previous] = *words else { return (0, 0, 0) };
+    (now.wrapping_sub(began), current, previous)
+}
+
+/// Sets the rate as another node has it.
+pub(crate) fn set_parts(words: &mut [u32], now: u32, (age_ms, current, previous): (u32, u32, u32)) {
+    words.copy_from_slice(&[now.wrapping_sub(age_ms), current, previous]);
+}
+
 /// Returns the number of events in the last period.
 pub(super) fn read(words: &[u32], period: u32, now: u32) -> u32 {
     let [began, current, previous] = *words else { return 0 };

@@ -8,6 +8,8 @@ use super::rate;
 #[derive(Clone, Copy, Debug)]
 struct Place {
     offset: u32,
+    /// Its position in the part of another node, if it is summed.
+    in_part: Option<u32>,
     data: TableData,
 }
 
@@ -16,6 +18,16 @@ struct Place {
 pub(super) struct Layout {
     places: [Option<Place>; DataKind::ALL.len()],
     words: usize,
+    /// The number of other nodes whose parts follow the entry's own data (`aggregate`).
+    nodes: usize,
+    /// The number of words of such a part.
+    part_words: usize,
+}
+
+/// Returns whether a datum of tables with `aggregate` is the sum of those of the nodes. Tags and servers are not, and
+/// connections are those of this node, as everywhere.
+pub(crate) fn is_summed(kind: DataKind) -> bool {
+    !matches!(kind, DataKind::ServerId | DataKind::ServerKey | DataKind::Gpt0 | DataKind::Gpt | DataKind::ConnCur)
 }
 
 /// Returns the number of words of a datum.
@@ -28,18 +40,32 @@ pub(super) fn size(form: DataForm) -> usize {
 }
 
 impl Layout {
-    pub(super) fn new(data: &[TableData]) -> Layout {
-        let mut layout = Layout { places: [None; DataKind::ALL.len()], words: 0 };
+    /// Returns the layout of entries with these data, and with the parts of this number of other nodes.
+    pub(super) fn new(data: &[TableData], nodes: usize) -> Layout {
+        let mut layout = Layout { places: [None; DataKind::ALL.len()], words: 0, nodes, part_words: 0 };
         for datum in data {
-            layout.places[datum.kind as usize] = Some(Place { offset: layout.words as u32, data: *datum });
-            layout.words += size(datum.kind.form()) * datum.elements as usize;
+            let words = size(datum.kind.form()) * datum.elements as usize;
+            let in_part = (nodes > 0 && is_summed(datum.kind)).then_some(layout.part_words as u32);
+            layout.places[datum.kind as usize] = Some(Place { offset: layout.words as u32, in_part, data: *datum });
+            layout.words += words;
+            layout.part_words += if in_part.is_some() { words } else { 0 };
         }
         layout
     }
 
-    /// Returns the number of words of an entry's data.
+    /// Returns the number of words of an entry's own data.
     pub(super) fn words(&self) -> usize {
         self.words
+    }
+
+    /// Returns the number of words of an entry's data, with the parts of other nodes.
+    pub(super) fn all_words(&self) -> usize {
+        self.words + self.nodes * self.part_words
+    }
+
+    /// Returns the number of other nodes with parts.
+    pub(super) fn nodes(&self) -> usize {
+        self.nodes
     }
 
     /// Returns the stored data, in the order of listings.
@@ -85,8 +111,29 @@ pub struct Row<'a> {
 }
 
 impl Row<'_> {
+    /// Returns the words of a datum of this node or of another one, by its number; `None` if it is not stored.
+    pub(crate) fn words_of(&mut self, kind: DataKind, element: u32, node: Option<usize>) -> Option<&mut [u32]> {
+        let place = self.layout.places[kind as usize].filter(|place| element < place.data.elements)?;
+        let size = size(kind.form());
+        let within = element as usize * size;
+        let at = match node {
+            None => place.offset as usize,
+            Some(node) => self.part(node) + place.in_part? as usize,
+        };
+        self.words.get_mut(at + within..at + within + size)
+    }
+
+    /// Returns the time at which it is read.
+    pub(crate) fn now(&self) -> u32 {
+        self.now
+    }
+
+    fn part(&self, node: usize) -> usize {
+        self.layout.words + node * self.layout.part_words
+    }
+
     /// Returns the words of a datum; `gpc0`, `gpc1` and `gpt0` may be elements of an array.
-    fn find(&self, kind: DataKind, element: u32) -> Option<(usize, TableData)> {
+    fn find(&self, kind: DataKind, element: u32) -> Option<(usize, Place)> {
         let place = self.layout.places[kind as usize].map(|place| (place, element));
         let (place, element) = place.or_else(|| {
             let (array, element) = match kind {
@@ -100,32 +147,47 @@ impl Row<'_> {
             Some((self.layout.places[array as usize]?, element))
         })?;
         let size = size(place.data.kind.form());
-        (element < place.data.elements).then(|| (place.offset as usize + element as usize * size, place.data))
+        (element < place.data.elements).then(|| (place.offset as usize + element as usize * size, place))
     }
 
-    /// Returns a datum's value (for a rate, its estimate); `None` if it is not stored.
-    pub fn get(&self, kind: DataKind, element: u32) -> Option<u64> {
-        let (at, data) = self.find(kind, element)?;
-        Some(match data.kind.form() {
+    fn value(&self, at: usize, data: TableData) -> u64 {
+        match data.kind.form() {
             DataForm::Word | DataForm::Name => u64::from(self.words[at]),
             DataForm::Long => u64::from(self.words[at]) | u64::from(self.words[at + 1]) << 32,
             DataForm::Rate => {
                 let blocks = rate::read(&self.words[at..at + rate::WORDS], data.period_ms, self.now);
                 u64::from(blocks) * u64::from(data.block)
             }
-        })
+        }
     }
 
-    /// Adds to a datum; returns its new value (for a rate, that of the current period). Values wrap, as in HAProxy.
+    /// Returns the sum of the parts of other nodes.
+    fn of_others(&self, at: usize, place: Place) -> u64 {
+        let Some(in_part) = place.in_part else { return 0 };
+        let offset = in_part as usize + at - place.offset as usize;
+        (0..self.layout.nodes).map(|node| self.value(self.part(node) + offset, place.data)).fold(0, u64::wrapping_add)
+    }
+
+    /// Returns a datum's value (for a rate, its estimate), summed over the nodes in a table with `aggregate`; `None` if it
+    /// is not stored.
+    pub fn get(&self, kind: DataKind, element: u32) -> Option<u64> {
+        let (at, place) = self.find(kind, element)?;
+        let value = self.value(at, place.data);
+        Some(if self.layout.nodes == 0 { value } else { value.wrapping_add(self.of_others(at, place)) })
+    }
+
+    /// Adds to a datum of this node; returns its new value (for a rate, that of the current period), summed over the
+    /// nodes. Values wrap, as in HAProxy.
     pub fn add(&mut self, kind: DataKind, element: u32, n: u64) -> Option<u64> {
-        let (at, data) = self.find(kind, element)?;
-        Some(match data.kind.form() {
+        let (at, place) = self.find(kind, element)?;
+        let data = place.data;
+        let own = match data.kind.form() {
             DataForm::Word | DataForm::Name => {
                 self.words[at] = self.words[at].wrapping_add(n as u32);
                 u64::from(self.words[at])
             }
             DataForm::Long => {
-                let sum = self.get(kind, element)?.wrapping_add(n);
+                let sum = self.value(at, data).wrapping_add(n);
                 self.put_long(at, sum);
                 sum
             }
@@ -134,12 +196,13 @@ impl Row<'_> {
                 let blocks = n.div_ceil(u64::from(data.block)) as u32;
                 u64::from(rate::add(words, data.period_ms, self.now, blocks)) * u64::from(data.block)
             }
-        })
+        };
+        Some(if self.layout.nodes == 0 { own } else { own.wrapping_add(self.of_others(at, place)) })
     }
 
-    /// Sets a datum; returns `false` if it is not stored.
+    /// Sets a datum of this node; returns `false` if it is not stored.
     pub fn set(&mut self, kind: DataKind, element: u32, value: u64) -> bool {
-        let Some((at, data)) = self.find(kind, element) else { return false };
+        let Some((at, Place { data, .. })) = self.find(kind, element) else { return false };
         match data.kind.form() {
             DataForm::Word | DataForm::Name => self.words[at] = value as u32,
             DataForm::Long => self.put_long(at, value),

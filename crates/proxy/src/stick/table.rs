@@ -6,6 +6,7 @@
 //! removed when their shard is next used, a few at a time, when the table is listed, and once a second.
 
 mod image;
+mod shared;
 
 use std::fmt;
 use std::sync::Arc;
@@ -23,6 +24,7 @@ use super::{is_past, now_ms, ticks};
 use crate::sample::Sample;
 
 pub(crate) use image::{Column, Origin, Shift};
+pub(crate) use shared::{Changed, Learned, Sharing, Wake};
 
 /// Tables up to this size have one shard, so that they evict exactly the oldest entries.
 pub(super) const SMALL: u32 = 4_096;
@@ -81,6 +83,8 @@ pub struct Table {
     hasher: RandomState,
     /// The names of servers; entries refer to them by their index in this list, from 1.
     names: RwLock<Vec<Arc<str>>>,
+    /// The exchange with peers, if the table is shared.
+    shared: Option<shared::Shared>,
 }
 
 #[repr(align(128))]
@@ -96,6 +100,8 @@ struct Shard {
     /// The entry that was used last.
     newest: u32,
     stride: usize,
+    /// Entries that have changed since their changes were numbered, in a shared table.
+    changed: Vec<u32>,
 }
 
 /// A tracked entry: it is not removed until this is dropped.
@@ -116,6 +122,8 @@ pub struct Seen<'a> {
     pub expires_ms: u32,
     /// A number that is unique in the table.
     pub number: u64,
+    /// The part of the keys that it belongs to among peers; 0 if they are not divided.
+    pub shard: u32,
     /// Its data.
     pub row: Row<'a>,
 }
@@ -179,6 +187,19 @@ impl Shard {
         (words[PREVIOUS], words[NEXT]) = (previous, next);
     }
 
+    /// Inserts an entry into the list where its time of expiry belongs, if that is near the end.
+    fn link_by_expiry(&mut self, entry: u32) {
+        let until = self.words(entry)[EXPIRE];
+        let mut previous = self.newest;
+        for _ in 0..REORDERED {
+            if previous == NONE || is_past(self.words(previous)[EXPIRE], until) {
+                break;
+            }
+            previous = self.words(previous)[PREVIOUS];
+        }
+        self.link(entry, previous);
+    }
+
     /// Creates an entry that is untracked and in no list.
     fn create(&mut self, hash: u32, key: &[u32], memory: &Mutex<Memory>) -> u32 {
         let entry = match self.free {
@@ -229,11 +250,17 @@ fn spread(hash: u32) -> u64 {
 }
 
 impl Table {
-    /// Returns an empty table.
+    /// Returns an empty table that is not shared.
     pub fn new(config: &model::StickTable) -> Table {
-        let layout = Layout::new(&config.data);
+        Table::with(config, None)
+    }
+
+    /// Returns an empty table, shared if it is to be.
+    pub(crate) fn with(config: &model::StickTable, sharing: Option<Sharing>) -> Table {
+        let nodes = sharing.as_ref().map_or(0, |sharing| sharing.nodes.len());
+        let layout = Layout::new(&config.data, nodes);
         let key_words = key::words(config.key);
-        let stride = HEAD + key_words + layout.words();
+        let stride = HEAD + key_words + layout.all_words() + usize::from(sharing.is_some());
         let shard = || Shard {
             index: HashTable::new(),
             chunks: Vec::new(),
@@ -242,6 +269,7 @@ impl Table {
             oldest: NONE,
             newest: NONE,
             stride,
+            changed: Vec::new(),
         };
         let shards = if config.size <= SMALL { 1 } else { SHARDS };
         Table {
@@ -260,12 +288,14 @@ impl Table {
             entries: AtomicUsize::new(0),
             hasher: RandomState::default(),
             names: RwLock::default(),
+            shared: sharing.map(shared::Shared::new),
         }
     }
 
-    /// Returns whether the table's entries fit this definition: the same keys and data.
-    pub fn holds(&self, config: &model::StickTable) -> bool {
+    /// Returns whether the table's entries fit this definition: the same keys and data, shared with the same nodes.
+    pub(crate) fn holds(&self, config: &model::StickTable, sharing: Option<&Sharing>) -> bool {
         self.key == config.key
+            && self.shared.as_ref().map(|shared| &shared.sharing) == sharing
             && self.by_address == config.by_address
             && format!("{:?}", self.data) == format!("{:?}", config.data)
     }
@@ -354,7 +384,8 @@ impl Table {
     }
 
     fn row<'a>(&'a self, shard: &'a mut Shard, entry: u32, now: u32) -> Row<'a> {
-        let words = &mut shard.words_mut(entry)[HEAD + self.key_words..];
+        let (start, count) = (HEAD + self.key_words, self.layout.all_words());
+        let words = &mut shard.words_mut(entry)[start..start + count];
         Row { layout: &self.layout, words, now }
     }
 
@@ -435,6 +466,7 @@ impl Table {
     pub fn change<R>(&self, key: &Key, f: impl FnOnce(&mut Row<'_>) -> R) -> Option<R> {
         self.entry(key, |table, shard, entry, now| {
             table.touch(shard, entry, now);
+            table.note(shard, entry);
             f(&mut table.row(shard, entry, now))
         })
     }
@@ -455,6 +487,7 @@ impl Table {
             let words = shard.words_mut(entry);
             words[REFS] += 1;
             words[EXPIRE] = now.wrapping_add(table.expire_after().unwrap_or(0));
+            table.note(shard, entry);
             let result = f(&mut table.row(shard, entry, now));
             (Held { table: self.clone(), shard: at, entry }, result)
         })
@@ -475,6 +508,7 @@ impl Table {
             }
             if self.reserve() {
                 let entry = shard.create(hash, &key.0, &self.memory);
+                // The number of its last change is cleared with its data.
                 self.layout.clear(&mut shard.words_mut(entry)[HEAD + self.key_words..], now);
                 shard.words_mut(entry)[EXPIRE] = now.wrapping_add(self.expire_after().unwrap_or(0));
                 let newest = shard.newest;
@@ -549,6 +583,7 @@ impl Table {
             key: key::sample(self.key, &words[HEAD..HEAD + self.key_words]),
             trackers: words[REFS],
             expires_ms: (words[EXPIRE].wrapping_sub(now) as i32).max(0) as u32,
+            shard: self.shard_of(&words[HEAD..HEAD + self.key_words]),
             number: ((at as u64) << 32 | u64::from(entry)) * self.stride as u64 * 4 + 4_096,
             row: self.row(shard, entry, now),
         }
@@ -594,6 +629,7 @@ impl Held {
         let now = now_ms();
         let mut shard = self.table.shards[self.shard as usize].lock();
         shard.words_mut(self.entry)[EXPIRE] = now.wrapping_add(self.table.expire_after().unwrap_or(0));
+        self.table.note(&mut shard, self.entry);
         f(&mut self.table.row(&mut shard, self.entry, now))
     }
 
@@ -626,21 +662,14 @@ impl Drop for Held {
         if table.has(DataKind::ConnCur) {
             table.row(&mut shard, self.entry, now).decrement(DataKind::ConnCur);
             shard.words_mut(self.entry)[EXPIRE] = now.wrapping_add(table.expire_after().unwrap_or(0));
+            table.note(&mut shard, self.entry);
         }
         let words = shard.words_mut(self.entry);
         words[REFS] -= 1;
         if words[REFS] > 0 {
             return;
         }
-        let until = words[EXPIRE];
-        let mut previous = shard.newest;
-        for _ in 0..REORDERED {
-            if previous == NONE || is_past(shard.words(previous)[EXPIRE], until) {
-                break;
-            }
-            previous = shard.words(previous)[PREVIOUS];
-        }
-        shard.link(self.entry, previous);
+        shard.link_by_expiry(self.entry);
         if table.is_expired(&shard, self.entry, now) {
             table.give_up(&mut shard, self.entry);
         }

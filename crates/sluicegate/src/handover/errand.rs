@@ -230,6 +230,7 @@ fn make(wanted: &WantedSocket, config: &Config) -> io::Result<OwnedFd> {
     let proxies = config.proxies.iter().flat_map(|proxy| &proxy.binds);
     let others = config.stores.iter().flat_map(|store| &store.binds);
     let others = others.chain(config.origins.iter().flat_map(|origin| &origin.binds));
+    let others = others.chain(config.peers.iter().filter_map(|peers| peers.bind()));
     let addresses = proxies.chain(others).flat_map(|bind| &bind.addresses);
     let mut addresses = addresses.chain(config.global.stats_sockets.iter().map(|socket| &socket.address));
     let known = |address: &BindAddress| match (address, &wanted.address) {

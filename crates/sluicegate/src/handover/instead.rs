@@ -119,6 +119,11 @@ impl Retiring {
         Retiring { softly: service.finish.clone(), at_once: service.terminate.clone() }
     }
 
+    /// Returns whether there are any.
+    pub fn retires(&self) -> bool {
+        self.all().next().is_some()
+    }
+
     fn all(&self) -> impl Iterator<Item = u32> {
         self.softly.iter().chain(&self.at_once).copied()
     }

@@ -17,7 +17,7 @@ use sluicegate_proxy::log::{Identity, Logger, Severity};
 use sluicegate_proxy::process::Phase;
 use sluicegate_proxy::reload::{Current, Turn};
 use sluicegate_proxy::running::{Parts, Running, build_after};
-use sluicegate_proxy::{cli, server};
+use sluicegate_proxy::{cli, peers, server};
 use tokio::sync::mpsc::{UnboundedSender, unbounded_channel};
 
 use super::errand::Origin;
@@ -217,11 +217,13 @@ impl Living {
         let posts = posts::bind(&config, &stores.servers(), workers, &served, &listening, process, &maker);
         drop(served);
         let stats = stats_sockets(&config, &before, &self.current.stats_sockets(), &maker);
-        let (listeners, posts, stats) = match (bound, posts, stats) {
-            (Ok(listeners), Ok(posts), Ok(stats)) => (listeners, posts, stats),
-            (listeners, posts, stats) => {
+        let peers = peers::bind(&running, Some(&before), &maker);
+        let (listeners, posts, stats) = match (bound, posts, stats, peers) {
+            (Ok(listeners), Ok(posts), Ok(stats), Ok(())) => (listeners, posts, stats),
+            (listeners, posts, stats, peers) => {
                 let errors = listeners.err().into_iter().flatten().map(|error| error.to_string());
                 let errors = errors.chain(posts.err().into_iter().flatten()).chain(stats.err().into_iter().flatten());
+                let errors = errors.chain(peers.err().into_iter().flatten());
                 return Err(errors.collect::<Vec<_>>().join("\n"));
             }
         };

@@ -437,6 +437,12 @@ pub(crate) static KEYWORDS: Table<GlobalRow> = Table::new(&[
         Parser::Integer(0, TRACKED_COUNTERS_MAX as i64, |g, n| g.tune.stick_counters = n as usize),
     ),
     one(
+        "tune.peers.max-updates-at-once",
+        "N",
+        "Number of updates that a peer is sent, or that are read from it, before other work has its turn; 200.",
+        Parser::Integer(1, INT, |g, n| g.tune.peers_updates = n as u32),
+    ),
+    one(
         "tune.pipesize",
         "SIZE",
         "Size requested for a pipe, bytes; 256k.",

@@ -111,7 +111,6 @@ pub(crate) static KEYWORDS: Table<GlobalRow> = Table::new(&[
     one("tune.maxaccept", "N", SCHEDULING, Parser::Integer(-1, INT, |_, _| ())),
     number("tune.maxpollevents", SCHEDULING),
     one("tune.memory.hot-size", "SIZE", MEMORY, Parser::Size(1, 1 << 40, |_, _| ())),
-    bounded("tune.peers.max-updates-at-once", 1, INT, "No effect: 'peers' sections are refused."),
     number("tune.pattern.cache-size", "No effect: look-ups in lists are not cached."),
     bounded("tune.pool-high-fd-ratio", 0, 100, "No effect: idle server connections are limited by their number."),
     bounded("tune.pool-low-fd-ratio", 0, 100, "No effect: idle server connections are limited by their number."),

@@ -38,6 +38,10 @@ pub(super) const fn option(
     row(name, contexts, 0, 0, "", docs, parser)
 }
 
+/// The arguments of tables.
+const TABLE_USAGE: &str = "type ip|ipv4|ipv6|integer|string [len N]|binary [len N] size N [expire TIME] [nopurge] \
+                                      [srvkey name|addr] [brates-factor N] [store DATA,…] [peers SECTION [recv-only] \
+                                      [write-to TABLE] [aggregate]]";
 const FRONT: Contexts = Contexts::FRONT;
 const BACK: Contexts = Contexts::BACK;
 const PROXY: Contexts = Contexts::PROXY;
@@ -660,7 +664,7 @@ pub(crate) static KEYWORDS: Table<ProxyParser> = Table::new(&[
         NO_DEFAULTS,
         1,
         MANY,
-        "type ip|ipv6|integer|string [len N]|binary [len N] size N [expire TIME] [nopurge] [srvkey name|addr] [brates-factor N] [store DATA,…]",
+        TABLE_USAGE,
         "A table with the section's name, for counters of clients and persistence.",
         |r, line| r.stick_table(line),
     ),

@@ -8,6 +8,7 @@ mod defaults;
 mod forward;
 mod keywords;
 mod logging;
+pub(crate) mod peers;
 mod persist;
 mod servers;
 mod stats;
@@ -24,7 +25,7 @@ use crate::diagnostic::{Diagnostics, Severity};
 use crate::expression::condition::{Acls, ConditionReader};
 use crate::expression::{ExpressionReader, StoreNames};
 use crate::model::{
-    BackendName, ConnectionMode, Global, Mode, Position, Preset, Proxy, ProxyId, ProxyKind, RedisSection, Rule,
+    BackendName, ConnectionMode, Global, Mode, Peers, Position, Preset, Proxy, ProxyId, ProxyKind, RedisSection, Rule,
     StoreSection, Timeouts, UseBackend,
 };
 use crate::section::rule;
@@ -132,7 +133,17 @@ fn on(line: &Line) -> bool {
     !line.negated
 }
 
-/// Types all proxies and stores.
+/// Everything that [`all`] reads.
+pub(crate) struct All {
+    pub(crate) proxies: Vec<Proxy>,
+    /// The positions of their `default_backend` lines.
+    pub(crate) default_backends: Vec<Option<Position>>,
+    pub(crate) stores: Vec<StoreSection>,
+    pub(crate) peers: Vec<Peers>,
+    pub(crate) presets: Vec<Preset>,
+}
+
+/// Types all proxies, `peers` sections and stores.
 pub(crate) fn all(
     sections: &[Section],
     global: &Global,
@@ -140,7 +151,7 @@ pub(crate) fn all(
     patterns: &Arc<PatternFiles>,
     engines: &[RedisSection],
     diagnostics: &mut Diagnostics,
-) -> (Vec<Proxy>, Vec<Option<Position>>, Vec<StoreSection>, Vec<Preset>) {
+) -> All {
     let names = proxy_names(sections, diagnostics);
     let stores = store::stores(sections, loaded.tls, diagnostics);
     let mut store_names = StoreNames {
@@ -220,6 +231,7 @@ pub(crate) fn all(
             Some(_) => proxies.push(settings.finish(global)),
         }
     }
+    let peers = peers::all(sections, global, (&names, &store_names, &errors, loaded), diagnostics);
     let named = store_names.named_servers.take();
     for Finished { proxy, .. } in &mut proxies {
         let Some(named) = named.get(&proxy.name) else { continue };
@@ -232,7 +244,8 @@ pub(crate) fn all(
     for (at, message) in store_names.notices.take() {
         diagnostics.add(Severity::Notice, Some(at), message);
     }
-    (proxies.into_iter().map(|finished| finished.proxy).collect(), default_backends, stores, presets)
+    let proxies = proxies.into_iter().map(|finished| finished.proxy).collect();
+    All { proxies, default_backends, stores, peers, presets }
 }
 
 /// Collects proxies' names; two of one name may not both have a frontend side, or a backend side.

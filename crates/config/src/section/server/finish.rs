@@ -72,6 +72,7 @@ impl ServerSettings {
             websockets: self.tls.websockets,
             pool_name: self.tls.pool_name.clone(),
             health,
+            shard: self.shard,
             at,
         }
     }

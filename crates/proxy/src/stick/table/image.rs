@@ -134,7 +134,7 @@ impl Table {
             // As if its trackers ended now.
             let is_renewed = words[REFS] > 0 && counts_current;
             out.push(if is_renewed { now.wrapping_add(self.expire_after().unwrap_or(0)) } else { words[EXPIRE] });
-            out.extend_from_slice(&words[HEAD..]);
+            out.extend_from_slice(&words[HEAD..HEAD + self.key_words + self.layout.words()]);
         }
         if next < shard.used { Some((at, next)) } else { (at + 1 < self.shards.len()).then_some((at + 1, 0)) }
     }
@@ -187,7 +187,7 @@ impl Table {
         Some(Adoption { table: self, origin, shift, moves, lost, left_out: 0, adopted: 0 })
     }
 
-    /// Brings the lists of entries into the order of expiry, once all are adopted. No entry is tracked yet.
+    /// Brings the lists of entries into the order of expiry, once all are adopted or learned.
     pub(crate) fn put_in_order(&self) {
         let now = now_ms();
         for shard in &self.shards {
@@ -243,6 +243,7 @@ impl Adoption<'_> {
         let own = shard.words_mut(entry);
         own[EXPIRE] = expire;
         table.layout.clear(&mut own[HEAD + table.key_words..], now);
+        table.mark_restored(own);
         for Move { from, to, words: count, convert } in &self.moves {
             let (given, own) = (&words[*from..*from + *count], &mut own[*to..*to + *count]);
             match convert {

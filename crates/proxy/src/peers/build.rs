@@ -1,0 +1,93 @@
+//! Sections as running objects.
+
+use std::sync::{Arc, OnceLock};
+
+use hashbrown::HashMap;
+use sluicegate_config::Config;
+use sluicegate_config::model::{self, StickTable};
+use sluicegate_tls::resumption::Resumption;
+
+use super::{Section, SharedTable, State};
+use crate::errors::CompileError;
+use crate::process::Process;
+use crate::server::{build_backend, connectors};
+use crate::stick::{Sharing, Table};
+use crate::tls::{self, BindsTls};
+
+/// What outlives snapshots of each section that exchanges tables, by its name.
+pub(crate) struct States(HashMap<Arc<str>, Arc<State>>);
+
+impl States {
+    /// Returns those of a configuration; sections of `before` keep theirs.
+    pub(crate) fn new(config: &Config, before: &[Arc<Section>]) -> States {
+        let active = config.peers.iter().filter(|peers| peers.is_active());
+        let state = |peers: &model::Peers| {
+            let name = peers.name();
+            let known = before.iter().find(|section| section.config.name() == name);
+            let state = known.map_or_else(|| Arc::new(State::new(name.clone())), |section| section.state.clone());
+            (name.clone(), state)
+        };
+        States(active.map(state).collect())
+    }
+
+    /// Returns how a table of the configuration is shared, if it is.
+    pub(crate) fn sharing(&self, config: &Config, table: &StickTable) -> Option<Sharing> {
+        let section = table.peers.as_ref()?;
+        let state = self.0.get(section)?;
+        let peers = config.peers.iter().find(|peers| peers.name() == section)?;
+        let others = peers.proxy.servers.iter().enumerate().filter(|(index, _)| Some(*index) != peers.local);
+        let nodes =
+            if table.aggregate { others.map(|(_, server)| server.name.clone()).collect() } else { Arc::default() };
+        Some(Sharing { wake: state.wake.clone(), nodes, shards: peers.shards })
+    }
+}
+
+/// Builds the sections of a configuration that exchange tables.
+pub(crate) fn sections(
+    config: &Config,
+    states: &States,
+    tables: &[Arc<Table>],
+    process: &Process,
+    before: &[Arc<Section>],
+) -> Result<Vec<Arc<Section>>, Vec<CompileError>> {
+    let mut errors = Vec::new();
+    let find = |name: &str| tables.iter().find(|table| &*table.name == name).cloned();
+    let mut sections = Vec::new();
+    for peers in config.peers.iter().filter(|peers| peers.is_active()) {
+        let Some(state) = states.0.get(peers.name()) else { continue };
+        let known = before.iter().find(|section| section.config.name() == peers.name());
+        let own = config.all_tables().filter(|table| table.peers.as_ref() == Some(peers.name()));
+        let own = own.filter_map(|table| {
+            let target = table.write_to.as_deref().and_then(find);
+            Some(SharedTable { table: find(&table.name)?, config: table.clone(), target })
+        });
+        let (_, servers) = build_backend(&peers.proxy, (process.workers.len(), 0), 1, None);
+        if let Err(found) = connectors(&servers, known.map_or(&[], |section| &section.servers)) {
+            errors.extend(found);
+        }
+        match listener_of(peers, &process.resumption, known) {
+            Ok(tls) => sections.push(Arc::new(Section {
+                config: peers.clone(),
+                servers,
+                tls,
+                tables: own.collect(),
+                state: state.clone(),
+                door: OnceLock::new(),
+            })),
+            Err(found) => errors.extend(found),
+        }
+    }
+    if errors.is_empty() { Ok(sections) } else { Err(errors) }
+}
+
+fn listener_of(
+    peers: &model::Peers,
+    resumption: &Arc<Resumption>,
+    known: Option<&Arc<Section>>,
+) -> Result<Option<Arc<sluicegate_tls::listener::Listener>>, Vec<CompileError>> {
+    let before: Option<(&model::Proxy, BindsTls)> =
+        known.map(|section| (&section.config.proxy, vec![section.tls.clone()].into()));
+    let before = before.as_ref().map(|(proxy, listeners)| (*proxy, listeners));
+    let listeners = tls::listeners(&peers.proxy, resumption, before)?;
+    Ok(listeners.into_iter().next().flatten())
+}

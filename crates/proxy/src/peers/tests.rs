@@ -1,0 +1,214 @@
+use std::time::Instant;
+
+use proptest::prelude::*;
+use sluicegate_config::model::DataKind;
+use sluicegate_config::{Environment, MemoryFiles, NoLua, load};
+use sluicegate_wire::peers as wire;
+
+use super::messages::Scratch;
+use super::session::{Connection, End, Settings};
+use super::*;
+use crate::log::{Identity, Logger};
+use crate::process::Process;
+use crate::running::{Parts, Running, build};
+use crate::sample::Value;
+use crate::stick::Key;
+
+/// Returns the snapshot of a node that has a table with these words, in a section with the peers a and b.
+fn node(name: &str, words: &str) -> Arc<Running> {
+    let text = format!(
+        "global\n localpeer {name}\npeers p\n peer a 127.0.0.1:1\n peer b 127.0.0.1:2\nbackend t\n stick-table type string len \
+         20 size 100k expire 10m store gpc0,gpt0,http_req_rate(1h),server_key,gpc_rate(3,1h) peers p{words}\n"
+    );
+    let files = MemoryFiles::new().with("test.cfg", text);
+    let (config, diagnostics) = load(&files, &["test.cfg".into()], &mut Environment::default(), &NoLua);
+    let config = Arc::new(config.unwrap_or_else(|| panic!("{diagnostics:?}")));
+    let logger = Logger::new(&config, Identity::default());
+    let process = Process::new(1, None);
+    let parts = Parts { pages: crate::stats::pages(), engines: Default::default(), lua: None, logger, process };
+    build(config, parts).unwrap_or_else(|errors| panic!("{errors:?}"))
+}
+
+/// One side of a connection in memory.
+struct Side {
+    section: Arc<Section>,
+    settings: Settings,
+    connection: Connection,
+    scratch: Scratch,
+    input: Vec<u8>,
+}
+
+impl Side {
+    fn new(running: &Running, peer: usize, has_columns: bool, is_outgoing: bool) -> Side {
+        let section = running.peers[0].clone();
+        let number = {
+            let mut inner = section.state.inner.lock();
+            inner.adopt(&section);
+            let number = inner.next_connection();
+            (inner.peers[peer].connection, inner.peers[peer].has_columns) = (Some(number), has_columns);
+            // There is no process before this one.
+            inner.step(false, Instant::now());
+            inner.established(peer, is_outgoing, Instant::now());
+            number
+        };
+        let settings = Settings::new(&running.config.global.tune, &running.process, &running.logger);
+        let connection = Connection::new(section.clone(), peer, number);
+        Side { section, settings, connection, scratch: Scratch::default(), input: Vec::new() }
+    }
+
+    /// Reads what was received; returns how it ends, if it does.
+    fn read(&mut self) -> Result<(), End> {
+        let mut at = 0;
+        while let Some((message, length)) =
+            wire::read(&self.input[at..], self.settings.message_max).map_err(End::Fault)?
+        {
+            receive::message(&self.connection, &self.settings, &message, &mut self.scratch)?;
+            at += length;
+        }
+        self.input.drain(..at);
+        Ok(())
+    }
+
+    /// Returns what it sends next, and whether there is more.
+    fn write(&mut self) -> (Vec<u8>, bool) {
+        self.section.tables.iter().for_each(|shared| _ = shared.table.number_changes());
+        let mut out = Vec::new();
+        let is_more = send::messages(&self.connection, &self.settings, &mut out, &mut self.scratch);
+        (out, is_more)
+    }
+
+    fn table(&self) -> &Arc<Table> {
+        &self.section.tables[0].table
+    }
+
+    fn count(&self, key: &str, times: u64) {
+        let changed = self.table().change(&text(key), |row| {
+            row.add(DataKind::Gpc0, 0, times);
+            row.add(DataKind::HttpReqRate, 0, times);
+            row.set(DataKind::Gpt0, 0, times);
+        });
+        assert!(changed.is_some());
+    }
+
+    fn counters(&self, key: &str) -> Option<[u64; 3]> {
+        let kinds = [DataKind::Gpc0, DataKind::HttpReqRate, DataKind::Gpt0];
+        self.table().read(&text(key), |row, _| kinds.map(|kind| row.get(kind, 0).unwrap_or(0)))
+    }
+}
+
+fn text(key: &str) -> Key {
+    Key::new(sluicegate_config::model::TableKey::Str(20), &Value::owned_text(key.as_bytes().to_vec())).expect("a key")
+}
+
+/// Passes messages until both sides are silent; returns the number of bytes.
+fn settle(one: &mut Side, other: &mut Side) -> usize {
+    let mut passed = 0;
+    loop {
+        let (out, more) = one.write();
+        other.input.extend_from_slice(&out);
+        other.read().expect("messages");
+        let (back, more_back) = other.write();
+        one.input.extend_from_slice(&back);
+        one.read().expect("messages");
+        passed += out.len() + back.len();
+        if out.is_empty() && back.is_empty() && !more && !more_back {
+            return passed;
+        }
+    }
+}
+
+#[test]
+fn a_node_that_starts_learns_all_entries_and_is_sent_changes_once() {
+    let (a, b) = (node("a", ""), node("b", ""));
+    let table = a.directory.table("t").unwrap().clone();
+    for number in 0..5_000 {
+        table.change(&text(&format!("k{number}")), |row| row.add(DataKind::Gpc0, 0, number)).unwrap();
+    }
+    let (mut one, mut other) = (Side::new(&a, 1, false, true), Side::new(&b, 0, false, false));
+    // One of them is up to date, so that the other is taught, and not half of it.
+    one.section.state.inner.lock().flags |= state::of_section::FINISHED;
+    settle(&mut one, &mut other);
+    assert_eq!((other.table().len(), other.counters("k4999")), (5_000, Some([4_999, 0, 0])));
+    assert!(other.section.state.inner.lock().is_up_to_date());
+    // What was taught is not sent again; a change is one message, in each direction.
+    assert_eq!(settle(&mut one, &mut other), 0);
+    one.count("k1", 7);
+    let passed = settle(&mut one, &mut other);
+    assert!((20..200).contains(&passed), "{passed}");
+    assert_eq!(other.counters("k1"), Some([8, 7, 7]));
+    other.count("k1", 1);
+    settle(&mut one, &mut other);
+    assert_eq!(one.counters("k1"), Some([9, 8, 1]));
+    // A new connection continues where the old one was acknowledged.
+    one.count("k2", 1);
+    for (side, peer, is_outgoing) in [(&one, 1, true), (&other, 0, false)] {
+        let mut inner = side.section.state.inner.lock();
+        inner.close(peer, Instant::now());
+        let number = inner.next_connection();
+        inner.peers[peer].connection = Some(number);
+        inner.established(peer, is_outgoing, Instant::now());
+    }
+    assert!(settle(&mut one, &mut other) < 300);
+    assert_eq!(other.counters("k2"), Some([3, 1, 1]));
+}
+
+#[test]
+fn sums_are_those_of_both_nodes_whatever_is_repeated() {
+    let (a, b) = (node("a", " aggregate"), node("b", " aggregate"));
+    let (mut one, mut other) = (Side::new(&a, 1, true, true), Side::new(&b, 0, true, false));
+    for side in [&one, &other] {
+        side.section.state.inner.lock().flags |= state::of_section::FINISHED;
+    }
+    one.count("k", 3);
+    other.count("k", 4);
+    settle(&mut one, &mut other);
+    assert_eq!(
+        [one.counters("k"), other.counters("k")].map(|found| found.map(|[sum, rate, _]| (sum, rate))),
+        [Some((7, 7)), Some((7, 7))]
+    );
+    for _ in 0..3 {
+        // All entries again, as after a lost connection.
+        one.section.state.inner.lock().peers[1].learning = state::Learning::Assigned;
+        other.section.state.inner.lock().peers[0].learning = state::Learning::Assigned;
+        settle(&mut one, &mut other);
+        assert_eq!(one.counters("k").map(|[sum, rate, _]| (sum, rate)), Some((7, 7)));
+        assert_eq!(other.counters("k").map(|[sum, rate, _]| (sum, rate)), Some((7, 7)));
+    }
+}
+
+/// Reads any bytes as what a peer sends after its handshake: nothing breaks, and the table has no more than its size.
+pub(super) fn fuzz_messages(data: &[u8]) {
+    let running = node("a", " aggregate");
+    let mut side = Side::new(&running, 1, true, false);
+    side.input.extend_from_slice(data);
+    let _ = side.read();
+    assert!(side.table().len() <= 102_400);
+    let (out, _) = side.write();
+    assert!(out.len() <= session::OUT_MAX + 20_000);
+}
+
+/// A definition of the table, and the messages that follow.
+fn defined(rest: &[u8]) -> Vec<u8> {
+    let running = node("b", "");
+    let mut bytes = Vec::new();
+    messages::definition(&running.peers[0].tables[0], 1).write(&mut bytes, &mut Vec::new());
+    bytes.extend_from_slice(rest);
+    bytes
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(64))]
+
+    #[test]
+    fn any_updates_of_a_table_are_survived(
+        kind in prop::sample::select(vec![0x80_u8, 0x81, 0x85, 0x86]),
+        class in prop::sample::select(vec![10_u8, 77]),
+        body in proptest::collection::vec(any::<u8>(), 0..60),
+        more in proptest::collection::vec(any::<u8>(), 0..200),
+    ) {
+        let mut rest = Vec::new();
+        wire::frame(class, kind, &body, &mut rest);
+        rest.extend(more);
+        fuzz_messages(&defined(&rest));
+    }
+}
