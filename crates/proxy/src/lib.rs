@@ -34,6 +34,8 @@ pub mod proxied;
 mod random;
 pub mod reload;
 pub mod resolve;
+pub mod ring;
+mod ring_servers;
 pub mod rule;
 pub mod running;
 pub mod runtime_state;

@@ -6,6 +6,7 @@
 
 mod certificates;
 pub mod pages;
+mod rings;
 
 use std::collections::HashMap;
 use std::ops::Deref;
@@ -23,6 +24,7 @@ use sluicegate_wire::engine::Engine;
 
 pub(crate) use self::certificates::{Place, connectors as tls_connectors, places};
 use self::pages::Pages;
+pub(crate) use self::rings::RingServer;
 use crate::counters::Figures;
 use crate::directory::{Directory, Sides};
 use crate::engines::Engines;
@@ -98,6 +100,8 @@ pub struct Running {
     pub idle: Box<[Arc<IdleConnections>]>,
     /// The number of the snapshot: one more than that of the previous snapshot.
     pub generation: u64,
+    /// The servers of rings.
+    pub(crate) rings: Vec<Arc<RingServer>>,
     listeners: OnceLock<Vec<Arc<Listener>>>,
     /// Figures of listeners that a previous process has left, until they are bound.
     pub(crate) left_figures: Mutex<LeftFigures>,
@@ -260,6 +264,9 @@ pub fn build_after(
             }
         }
     }
+    let known = before.map_or(&[][..], |before| &before.rings);
+    let rings = RingServer::all(&parts.logger, &directory, &parts.engines, known);
+    let rings = rings.map_err(|found| errors.extend(found)).unwrap_or_default();
     if !errors.is_empty() {
         return Err(errors);
     }
@@ -284,6 +291,7 @@ pub fn build_after(
             None => (0..workers).map(|_| Arc::new(IdleConnections::default())).collect(),
         },
         generation: before.map_or(0, |before| before.generation + 1),
+        rings,
         listeners: OnceLock::new(),
         left_figures: Mutex::default(),
     });
@@ -446,6 +454,7 @@ pub(crate) mod tests {
             user_lists: Vec::new(),
             resolvers: Vec::new(),
             limits: Vec::new(),
+            rings: Vec::new(),
             acme: Vec::new(),
         };
         // The threads of other tests keep their privileges.

@@ -13,3 +13,4 @@ pub mod proxy_protocol;
 pub mod reply;
 pub mod resp;
 pub mod slot;
+pub mod syslog;

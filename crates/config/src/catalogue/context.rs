@@ -47,6 +47,10 @@ impl Contexts {
     pub const CRT_STORE: Contexts = Contexts(1 << 19);
     /// `acme`.
     pub const ACME: Contexts = Contexts(1 << 20);
+    /// `ring`.
+    pub const RING: Contexts = Contexts(1 << 24);
+    /// `log-forward`.
+    pub const LOG_FORWARD: Contexts = Contexts(1 << 25);
     /// `http-errors`.
     pub const HTTP_ERRORS: Contexts = Contexts(1 << 31);
 
@@ -74,7 +78,7 @@ impl Contexts {
 
     /// Returns the names of the places, as sections and rule sets are called.
     pub fn section_names(self) -> Vec<&'static str> {
-        const NAMES: [(Contexts, &str); 22] = [
+        const NAMES: [(Contexts, &str); 24] = [
             (Contexts::GLOBAL, "global"),
             (Contexts::DEFAULTS, "defaults"),
             (Contexts::FRONTEND, "frontend"),
@@ -88,6 +92,8 @@ impl Contexts {
             (Contexts::RESOLVERS, "resolvers"),
             (Contexts::CRT_STORE, "crt-store"),
             (Contexts::ACME, "acme"),
+            (Contexts::RING, "ring"),
+            (Contexts::LOG_FORWARD, "log-forward"),
             (Contexts::BIND_OPTION, "bind"),
             (Contexts::SERVER_OPTION, "server"),
             (Contexts::TCP_CONNECTION, "tcp-request connection"),

@@ -5,8 +5,8 @@
 /// Sections.
 #[rustfmt::skip]
 pub const SECTIONS: &[&str] = &[
-    "cache", "fcgi-app", "log-forward", "log-profile",
-    "log-steps", "mailers", "peers", "program", "ring", "traces",
+    "cache", "fcgi-app", "log-profile",
+    "log-steps", "mailers", "peers", "program", "traces",
 ];
 
 /// Keywords of `global`.
@@ -44,7 +44,7 @@ pub const PROXY: &[&str] = &[
     "dispatch", "email-alert",
     "external-check", "force-be-switch", "guid",
     "log-steps",
-    "option assume-rfc6587-ntf", "option checkcache",
+    "option checkcache",
     "option external-check",
     "option httpclog",
     "option spop-check",
@@ -83,7 +83,7 @@ pub const STATS_SOCKET_OPTIONS: &[&str] = &[
 /// Options of `server`.
 #[rustfmt::skip]
 pub const SERVER_OPTIONS: &[&str] = &[
-    "check-pool-conn-name", "check-reuse-pool", "check-via-socks4", "guid", "log-bufsize", "log-proto", "namespace",
+    "check-pool-conn-name", "check-reuse-pool", "check-via-socks4", "guid", "log-bufsize", "namespace",
     "no-check-reuse-pool", "redir", "shard", "socks4", "tcp-ut", "tfo", "usesrc",
 ];
 

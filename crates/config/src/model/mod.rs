@@ -75,6 +75,8 @@ pub struct Config {
     pub resolvers: Vec<Resolvers>,
     /// `acme` sections.
     pub acme: Vec<Acme>,
+    /// `ring` sections, and the rings of `log` lines whose target is a stream.
+    pub rings: Vec<Ring>,
     /// The settings of `limit` rules, one per name.
     pub limits: Vec<Arc<Limit>>,
     /// Certificates and other files of TLS by name. A configuration that replaces this one may share them.

@@ -442,6 +442,7 @@ pub(crate) fn bind(
         tls: None,
         proto: None,
         idle_ping: None,
+        datagram: false,
         at: line.at(0),
     };
     let mut tls = BindWords::default();

@@ -50,6 +50,8 @@ pub(crate) enum SectionKind {
     Resolvers,
     CrtStore,
     Acme,
+    Ring,
+    LogForward,
     /// A section that can't be read: its first line had an error, and its lines are skipped.
     Refused,
 }
@@ -69,6 +71,8 @@ const SECTIONS: &[(&str, SectionKind)] = &[
     ("resolvers", SectionKind::Resolvers),
     ("crt-store", SectionKind::CrtStore),
     ("acme", SectionKind::Acme),
+    ("ring", SectionKind::Ring),
+    ("log-forward", SectionKind::LogForward),
 ];
 
 /// A section's lines, with `.if` already evaluated.
@@ -445,9 +449,9 @@ impl Draft {
             diagnostics.error(at.clone(), message).did_you_mean(near);
         }
         let engines = redis::engines(&sections, files, &mut diagnostics);
-        let (proxies, defaults, stores);
-        (proxies, defaults, stores, global.presets) =
+        let proxy::Typed { proxies, default_backends, stores, presets, rings } =
             proxy::all(&sections, &global, &loaded, &patterns, &engines, &mut diagnostics);
+        global.presets = presets;
         acme::check(&acme, &sections, &tls, &mut diagnostics);
         let mut config = Config {
             global,
@@ -458,6 +462,7 @@ impl Draft {
             user_lists,
             resolvers,
             limits: Vec::new(),
+            rings,
             acme,
             tls_files: Arc::new(tls.finish()),
             patterns,
@@ -465,7 +470,8 @@ impl Draft {
         config.patterns.complete();
         config.patterns.all().iter().for_each(|file| file.loaded());
         config.proxies.iter_mut().for_each(|proxy| server::number(&mut proxy.servers));
-        check::check(&mut config, &defaults, &mut diagnostics);
+        proxy::ring::resolve(&mut config, &mut diagnostics);
+        check::check(&mut config, &default_backends, &mut diagnostics);
         check_rest(&config, &mut diagnostics);
         if !diagnostics.is_empty() {
             let ranks: HashMap<&str, usize> = source.files.iter().enumerate().map(|(i, f)| (&*f.name, i)).collect();
@@ -522,6 +528,8 @@ pub(crate) fn rows() -> Vec<(crate::catalogue::ItemKind, Listed)> {
     rows.extend(list(ItemKind::Keyword, &acme::KEYWORDS));
     rows.extend(list(ItemKind::Keyword, &resolvers::KEYWORDS));
     rows.extend(list(ItemKind::Keyword, &tls::crt_store::KEYWORDS));
+    rows.extend(list(ItemKind::Keyword, &proxy::ring::KEYWORDS));
+    rows.extend(list(ItemKind::Keyword, &proxy::log_forward::KEYWORDS));
     rows.extend(list(ItemKind::Action, &rule::ACTIONS));
     rows
 }

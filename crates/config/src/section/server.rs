@@ -15,7 +15,7 @@ use crate::catalogue::known::is_known;
 use crate::catalogue::{Contexts, known};
 use crate::diagnostic::Diagnostics;
 use crate::model::{
-    InitAddr, InitialState, OnObserved, Pool, Server, ServerAddress, ServerHashKey, ServerPort, Source,
+    InitAddr, InitialState, LogProto, OnObserved, Pool, Server, ServerAddress, ServerHashKey, ServerPort, Source,
 };
 use crate::names;
 use crate::section::proxy::ProxyReader;
@@ -74,6 +74,7 @@ pub(crate) struct ServerSettings {
     shut_backups_when_up: bool,
     track: Option<String>,
     initial: InitialState,
+    log_proto: LogProto,
     tls: ServerWords,
 }
 
@@ -131,6 +132,7 @@ impl Default for ServerSettings {
             shut_backups_when_up: false,
             track: None,
             initial: InitialState::default(),
+            log_proto: LogProto::default(),
             tls: ServerWords::default(),
         }
     }
@@ -302,6 +304,21 @@ pub(crate) static OPTIONS: Table<ServerOption> = Table::new(&[
         s.inter = interval(v)?;
         Ok(())
     }),
+    option(
+        "log-proto",
+        1,
+        "legacy|octet-count",
+        "How messages are separated that are sent to a server of a ring or of a log backend by a stream: each ends with a \
+         line feed (legacy, the default), or begins with its length.",
+        |s, v| {
+            s.log_proto = match v {
+                "legacy" => LogProto::Legacy,
+                "octet-count" => LogProto::OctetCount,
+                _ => return Err(format!("expects one of 'legacy' or 'octet-count' but got '{v}'")),
+            };
+            Ok(())
+        },
+    ),
     option(
         "max-reuse",
         1,
