@@ -14,6 +14,7 @@ use tokio::task::JoinSet;
 use crate::acme;
 use crate::cli;
 use crate::log::write_logs;
+use crate::mail;
 use crate::ocsp_update;
 use crate::reload::Current;
 use crate::resolve;
@@ -57,11 +58,17 @@ pub async fn run(current: Arc<Current>, ended: impl Future<Output = ()>) -> io::
 async fn take_care(current: Arc<Current>) {
     let mut changes = current.watch();
     let mut writers = JoinSet::new();
-    let (mut rings, mut senders) = (Vec::new(), JoinSet::new());
+    let (mut rings, mut senders, mut mails) = (Vec::new(), JoinSet::new(), JoinSet::new());
     loop {
         let running = changes.borrow_and_update().clone();
         // The log targets of an earlier configuration are written to until they are empty and no longer referenced.
         writers.spawn(write_logs(running.logger.clone()));
+        running
+            .proxies
+            .iter()
+            .filter_map(|proxy| proxy.alerts.as_ref())
+            .for_each(|alerts| mail::deliver(alerts, &mut mails));
+        while mails.try_join_next().is_some() {}
         ring_servers::follow(&running, &mut rings, &mut senders);
         let mut tasks = JoinSet::new();
         tasks.spawn(run_health_checks(running.clone()));

@@ -25,6 +25,7 @@ pub mod listener;
 pub mod local_reply;
 pub mod log;
 pub mod lua;
+mod mail;
 mod mux;
 mod ocsp_update;
 pub mod pace;

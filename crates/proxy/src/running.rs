@@ -33,6 +33,7 @@ use crate::http_client::HttpClient;
 use crate::limit::Limit;
 use crate::listener::Listener;
 use crate::log::{Logger, ProxyLog};
+use crate::mail::Alerts;
 use crate::process::Process;
 use crate::resolve::Resolver;
 use crate::rule::ProxyRules;
@@ -255,7 +256,8 @@ pub fn build_after(
         match (rules, log, headers, checks, tls, names, servers) {
             (Ok(rules), Ok(log), Ok(headers), Ok(checks), Ok(tls), Ok(names), Ok(())) => {
                 let id = ProxyId(index as u32);
-                proxies.push(build_proxy(id, proxy, (rules, log, headers, names, checks), tls, &directory));
+                let alerts = Alerts::of(proxy, &config);
+                proxies.push(build_proxy(id, proxy, (rules, log, headers, names, checks), tls, alerts, &directory));
             }
             (rules, log, headers, checks, tls, names, servers) => {
                 let others = log.err().into_iter().chain(headers.err()).chain(checks.err()).chain(tls.err());
@@ -394,6 +396,7 @@ fn build_proxy(
     config: &model::Proxy,
     (rules, log, headers, names, checks): (ProxyRules, ProxyLog, Headers, ServerNames, CheckCode),
     tls: BindsTls,
+    alerts: Option<Alerts>,
     directory: &Arc<Directory>,
 ) -> Arc<ProxyRun> {
     let sides = &directory.proxies[id.0 as usize];
@@ -406,6 +409,7 @@ fn build_proxy(
         has_foreign_sources: crate::server::has_foreign_sources(config),
         tls,
         cookies: crate::persist::cookie_values(config),
+        alerts,
         directory: directory.clone(),
         lines: log.counts_lines().then(AtomicU64::default),
     });
@@ -456,6 +460,7 @@ pub(crate) mod tests {
             limits: Vec::new(),
             rings: Vec::new(),
             acme: Vec::new(),
+            mailers: Vec::new(),
         };
         // The threads of other tests keep their privileges.
         config.global.insecure_setuid = true;

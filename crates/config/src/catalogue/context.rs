@@ -51,6 +51,8 @@ impl Contexts {
     pub const RING: Contexts = Contexts(1 << 24);
     /// `log-forward`.
     pub const LOG_FORWARD: Contexts = Contexts(1 << 25);
+    /// `mailers`.
+    pub const MAILERS: Contexts = Contexts(1 << 27);
     /// `http-errors`.
     pub const HTTP_ERRORS: Contexts = Contexts(1 << 31);
 
@@ -78,7 +80,7 @@ impl Contexts {
 
     /// Returns the names of the places, as sections and rule sets are called.
     pub fn section_names(self) -> Vec<&'static str> {
-        const NAMES: [(Contexts, &str); 24] = [
+        const NAMES: [(Contexts, &str); 25] = [
             (Contexts::GLOBAL, "global"),
             (Contexts::DEFAULTS, "defaults"),
             (Contexts::FRONTEND, "frontend"),
@@ -92,6 +94,7 @@ impl Contexts {
             (Contexts::RESOLVERS, "resolvers"),
             (Contexts::CRT_STORE, "crt-store"),
             (Contexts::ACME, "acme"),
+            (Contexts::MAILERS, "mailers"),
             (Contexts::RING, "ring"),
             (Contexts::LOG_FORWARD, "log-forward"),
             (Contexts::BIND_OPTION, "bind"),

@@ -6,7 +6,7 @@
 #[rustfmt::skip]
 pub const SECTIONS: &[&str] = &[
     "cache", "fcgi-app", "log-profile",
-    "log-steps", "mailers", "peers", "program", "traces",
+    "log-steps", "peers", "program", "traces",
 ];
 
 /// Keywords of `global`.
@@ -41,7 +41,7 @@ pub const NEWER_GLOBAL: &[&str] = &[
 /// Keywords of proxies.
 #[rustfmt::skip]
 pub const PROXY: &[&str] = &[
-    "dispatch", "email-alert",
+    "dispatch",
     "external-check", "force-be-switch", "guid",
     "log-steps",
     "option checkcache",
@@ -49,7 +49,7 @@ pub const PROXY: &[&str] = &[
     "option httpclog",
     "option spop-check",
     "option transparent", "option use-small-buffers",
-    "timeout mail", "transparent",
+    "transparent",
     "use-fcgi-app",
 ];
 

@@ -21,6 +21,7 @@ mod expression;
 mod http_client;
 mod limit;
 mod log;
+mod mailers;
 mod mqtt;
 mod persist;
 mod proxy;
@@ -44,6 +45,7 @@ pub use expression::*;
 pub use http_client::*;
 pub use limit::*;
 pub use log::*;
+pub use mailers::*;
 pub use mqtt::*;
 pub use persist::*;
 pub use proxy::*;
@@ -73,6 +75,8 @@ pub struct Config {
     pub user_lists: Vec<UserList>,
     /// `resolvers` sections; one of them is called `default`.
     pub resolvers: Vec<Resolvers>,
+    /// `mailers` sections.
+    pub mailers: Vec<Mailers>,
     /// `acme` sections.
     pub acme: Vec<Acme>,
     /// `ring` sections, and the rings of `log` lines whose target is a stream.

@@ -142,6 +142,8 @@ pub struct Proxy {
     pub http_errors: BTreeMap<u16, Return>,
     /// The settings of a `log-forward` section, if it is one.
     pub log_forward: Option<super::LogForward>,
+    /// `email-alert` lines.
+    pub email_alert: Option<super::EmailAlert>,
     /// `monitor-uri`.
     pub monitor_uri: Option<Vec<u8>>,
     /// `monitor fail`.
@@ -226,6 +228,7 @@ impl Proxy {
             session_rate: None,
             retry_on: RetryOn::default(),
             log_forward: None,
+            email_alert: None,
             persist_rdp_cookie: None,
             max_keep_alive_queue: None,
             max_session_srv_conns: 5,

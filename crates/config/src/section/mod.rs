@@ -5,6 +5,7 @@ mod bind;
 pub(crate) mod error;
 pub(crate) mod global;
 mod log;
+mod mailers;
 mod preset;
 pub(crate) mod proxy;
 pub(crate) mod redis;
@@ -52,6 +53,7 @@ pub(crate) enum SectionKind {
     Acme,
     Ring,
     LogForward,
+    Mailers,
     /// A section that can't be read: its first line had an error, and its lines are skipped.
     Refused,
 }
@@ -73,6 +75,7 @@ const SECTIONS: &[(&str, SectionKind)] = &[
     ("acme", SectionKind::Acme),
     ("ring", SectionKind::Ring),
     ("log-forward", SectionKind::LogForward),
+    ("mailers", SectionKind::Mailers),
 ];
 
 /// A section's lines, with `.if` already evaluated.
@@ -461,6 +464,7 @@ impl Draft {
             origins: store::origins(&sections, &tls, &mut diagnostics),
             user_lists,
             resolvers,
+            mailers: mailers::all(&sections, files, &mut diagnostics),
             limits: Vec::new(),
             rings,
             acme,
@@ -471,6 +475,7 @@ impl Draft {
         config.patterns.all().iter().for_each(|file| file.loaded());
         config.proxies.iter_mut().for_each(|proxy| server::number(&mut proxy.servers));
         proxy::ring::resolve(&mut config, &mut diagnostics);
+        mailers::check(&mut config, &mut diagnostics);
         check::check(&mut config, &default_backends, &mut diagnostics);
         check_rest(&config, &mut diagnostics);
         if !diagnostics.is_empty() {
@@ -528,6 +533,7 @@ pub(crate) fn rows() -> Vec<(crate::catalogue::ItemKind, Listed)> {
     rows.extend(list(ItemKind::Keyword, &acme::KEYWORDS));
     rows.extend(list(ItemKind::Keyword, &resolvers::KEYWORDS));
     rows.extend(list(ItemKind::Keyword, &tls::crt_store::KEYWORDS));
+    rows.extend(list(ItemKind::Keyword, &mailers::KEYWORDS));
     rows.extend(list(ItemKind::Keyword, &proxy::ring::KEYWORDS));
     rows.extend(list(ItemKind::Keyword, &proxy::log_forward::KEYWORDS));
     rows.extend(list(ItemKind::Action, &rule::ACTIONS));

@@ -81,6 +81,7 @@ impl RingServer {
             has_foreign_sources: false,
             tls: Default::default(),
             cookies: Vec::new(),
+            alerts: None,
             directory: directory.clone(),
             lines: None::<AtomicU64>,
         });

@@ -118,6 +118,7 @@ impl Gate {
             limits: Vec::new(),
             rings: Vec::new(),
             acme: Vec::new(),
+            mailers: Vec::new(),
         };
         let parts = Parts {
             pages: sluicegate_proxy::stats::pages(),

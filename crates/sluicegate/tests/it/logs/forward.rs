@@ -110,20 +110,11 @@ fn every_format_goes_into_every_format_as_in_haproxy() {
         for (index, format) in FORMATS.iter().enumerate() {
             // A time of now is written in a form that depends on the second.
             let dated = own[index].contains("NOW") || is_legacy_now(&own[index]);
-            assert_eq!(
-                own[index] == new[index] || dated,
-                true,
-                "{message} as '{format}': {} {}",
-                own[index],
-                new[index]
-            );
-            assert_eq!(
-                own[index] == old[index] || dated,
-                true,
-                "{message} as '{format}': {} {}",
-                own[index],
-                old[index]
-            );
+            // HAProxy, 3.2 included, loses two bytes at the end of a message whose header of RFC 5424 is malformed.
+            let same = own[index].replace("broken\n", "brok\n");
+            for peer in [&new, &old] {
+                assert!(dated || same == peer[index], "{message} as '{format}': {} {}", own[index], peer[index]);
+            }
         }
     }
 }

@@ -1,6 +1,7 @@
 //! Logs beside files and syslog sockets: rings and their servers, forwarded syslog messages, profiles and log backends.
 
 mod forward;
+mod mails;
 mod rings;
 
 use std::io::{BufRead, BufReader, Read};

@@ -36,9 +36,9 @@ fn events_are_those_of_haproxy() {
     ];
     for command in commands {
         let [own, old, new] = all.each_ref().map(|runner| runner.ask(command));
-        assert_eq!(own, new, "{command}");
+        // '-0' came with 2.9.
         if !command.contains("-0") {
-            assert_eq!(own, old, "{command}");
+            assert_eq!([&own, &own], [&old, &new], "{command}");
         }
     }
     assert_eq!(all[0].ask("show events r").lines().last(), Some(""));
