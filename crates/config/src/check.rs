@@ -17,7 +17,7 @@ use crate::track;
 pub(crate) fn check(config: &mut Config, defaults: &[Option<Position>], diagnostics: &mut Diagnostics) {
     // After an error something may seem to be missing that is only misspelt.
     let whole = !diagnostics.has_errors();
-    for proxy in &mut config.proxies {
+    for proxy in config.proxies.iter_mut().filter(|proxy| proxy.log_forward.is_none()) {
         http_only(proxy, diagnostics);
         // Disabled sections are not checked.
         if whole && !proxy.disabled {

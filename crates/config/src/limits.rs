@@ -32,3 +32,5 @@ pub const TRACKED_COUNTERS: usize = 3;
 pub const TRACKED_COUNTERS_MAX: usize = 100;
 /// Elements of an array in a stick table.
 pub const COUNTER_ELEMENTS: usize = 100;
+/// Bytes of a `ring`.
+pub const RING_BYTES: u64 = 1 << 40;

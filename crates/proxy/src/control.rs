@@ -14,10 +14,12 @@ use tokio::task::JoinSet;
 use crate::acme;
 use crate::cli;
 use crate::log::write_logs;
+use crate::mail;
 use crate::ocsp_update;
 use crate::peers;
 use crate::reload::Current;
 use crate::resolve;
+use crate::ring_servers;
 use crate::runtime_state::Keeper;
 use crate::server::run_health_checks;
 use crate::stats;
@@ -46,7 +48,9 @@ pub async fn run(current: Arc<Current>, ended: impl Future<Output = ()>) -> io::
     exchanging.abort();
     // Nothing changes the state any more. A disk that does not answer must not keep the process.
     let _ = tokio::time::timeout(LAST_STATE, keeper.write()).await;
-    current.running().logger.drain(LAST_LINES).await;
+    let running = current.running();
+    running.logger.drain(LAST_LINES).await;
+    ring_servers::drain(&running, LAST_LINES).await;
     care.abort();
     watchdog.abort();
     renewing.abort();
@@ -57,10 +61,18 @@ pub async fn run(current: Arc<Current>, ended: impl Future<Output = ()>) -> io::
 async fn take_care(current: Arc<Current>) {
     let mut changes = current.watch();
     let mut writers = JoinSet::new();
+    let (mut rings, mut senders, mut mails) = (Vec::new(), JoinSet::new(), JoinSet::new());
     loop {
         let running = changes.borrow_and_update().clone();
         // The log targets of an earlier configuration are written to until they are empty and no longer referenced.
         writers.spawn(write_logs(running.logger.clone()));
+        running
+            .proxies
+            .iter()
+            .filter_map(|proxy| proxy.alerts.as_ref())
+            .for_each(|alerts| mail::deliver(alerts, &mut mails));
+        while mails.try_join_next().is_some() {}
+        ring_servers::follow(&running, &mut rings, &mut senders);
         let mut tasks = JoinSet::new();
         tasks.spawn(run_health_checks(running.clone()));
         tasks.spawn(stats::tick(running.clone()));

@@ -141,6 +141,7 @@ fn listen_for(
     let mut wanted = Wanted {
         address,
         backlog: backlog.unwrap_or(DEFAULT_BACKLOG),
+        datagram: bind.datagram,
         v6only: bind.v6only,
         transparent: bind.tcp.transparent,
         exclusive,
@@ -200,7 +201,7 @@ fn bind_address(
         sockets: Mutex::new(sockets),
         removed: AtomicBool::new(false),
         local,
-        is_tcp: local.is_some(),
+        is_tcp: local.is_some() && !bind.datagram,
         backlog: backlog.unwrap_or(DEFAULT_BACKLOG).min(i32::MAX as u32) as i32,
         putting_aside: Mutex::new(()),
     })

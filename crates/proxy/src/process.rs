@@ -114,6 +114,8 @@ pub struct WorkerFigures {
     pub compression: Cost,
     /// Sessions accepted so far (`CumConns`).
     pub sessions: Count,
+    /// Log messages received so far (`CumRecvLogs`).
+    pub messages: Count,
     /// Requests so far (`CumReq`).
     pub requests: Count,
     /// Bytes sent to clients and servers so far (`TotalBytesOut`).

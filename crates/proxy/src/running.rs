@@ -6,6 +6,7 @@
 
 mod certificates;
 pub mod pages;
+mod rings;
 
 use std::collections::HashMap;
 use std::ops::Deref;
@@ -23,6 +24,7 @@ use sluicegate_wire::engine::Engine;
 
 pub(crate) use self::certificates::{Place, connectors as tls_connectors, places};
 use self::pages::Pages;
+pub(crate) use self::rings::RingServer;
 use crate::counters::Figures;
 use crate::directory::{Directory, Sides};
 use crate::engines::Engines;
@@ -31,6 +33,7 @@ use crate::http_client::HttpClient;
 use crate::limit::Limit;
 use crate::listener::Listener;
 use crate::log::{Logger, ProxyLog};
+use crate::mail::Alerts;
 use crate::peers::{self, Section, States};
 use crate::process::Process;
 use crate::resolve::Resolver;
@@ -101,6 +104,8 @@ pub struct Running {
     pub idle: Box<[Arc<IdleConnections>]>,
     /// The number of the snapshot: one more than that of the previous snapshot.
     pub generation: u64,
+    /// The servers of rings.
+    pub(crate) rings: Vec<Arc<RingServer>>,
     listeners: OnceLock<Vec<Arc<Listener>>>,
     /// Figures of listeners that a previous process has left, until they are bound.
     pub(crate) left_figures: Mutex<LeftFigures>,
@@ -258,7 +263,8 @@ pub fn build_after(
         match (rules, log, headers, checks, tls, names, servers) {
             (Ok(rules), Ok(log), Ok(headers), Ok(checks), Ok(tls), Ok(names), Ok(())) => {
                 let id = ProxyId(index as u32);
-                proxies.push(build_proxy(id, proxy, (rules, log, headers, names, checks), tls, &directory));
+                let alerts = Alerts::of(proxy, &config);
+                proxies.push(build_proxy(id, proxy, (rules, log, headers, names, checks), tls, alerts, &directory));
             }
             (rules, log, headers, checks, tls, names, servers) => {
                 let others = log.err().into_iter().chain(headers.err()).chain(checks.err()).chain(tls.err());
@@ -267,6 +273,9 @@ pub fn build_after(
             }
         }
     }
+    let known = before.map_or(&[][..], |before| &before.rings);
+    let rings = RingServer::all(&parts.logger, &directory, &parts.engines, known);
+    let rings = rings.map_err(|found| errors.extend(found)).unwrap_or_default();
     if !errors.is_empty() {
         return Err(errors);
     }
@@ -292,6 +301,7 @@ pub fn build_after(
             None => (0..workers).map(|_| Arc::new(IdleConnections::default())).collect(),
         },
         generation: before.map_or(0, |before| before.generation + 1),
+        rings,
         listeners: OnceLock::new(),
         left_figures: Mutex::default(),
     });
@@ -394,6 +404,7 @@ fn build_proxy(
     config: &model::Proxy,
     (rules, log, headers, names, checks): (ProxyRules, ProxyLog, Headers, ServerNames, CheckCode),
     tls: BindsTls,
+    alerts: Option<Alerts>,
     directory: &Arc<Directory>,
 ) -> Arc<ProxyRun> {
     let sides = &directory.proxies[id.0 as usize];
@@ -406,6 +417,7 @@ fn build_proxy(
         has_foreign_sources: crate::server::has_foreign_sources(config),
         tls,
         cookies: crate::persist::cookie_values(config),
+        alerts,
         directory: directory.clone(),
         lines: log.counts_lines().then(AtomicU64::default),
     });
@@ -455,7 +467,9 @@ pub(crate) mod tests {
             resolvers: Vec::new(),
             peers: Vec::new(),
             limits: Vec::new(),
+            rings: Vec::new(),
             acme: Vec::new(),
+            mailers: Vec::new(),
         };
         // The threads of other tests keep their privileges.
         config.global.insecure_setuid = true;

@@ -10,6 +10,7 @@
 mod h2;
 mod handshake;
 pub(crate) mod run;
+pub(crate) mod syslog;
 
 use std::io;
 use std::os::fd::AsRawFd;

@@ -10,6 +10,7 @@ use sluicegate_config::model::{self, ProxyId};
 
 use crate::directory::Directory;
 use crate::frontend::FrontendShared;
+use crate::mail::Alerts;
 use crate::server::{BackendShared, ServerRun};
 use crate::tls::BindsTls;
 
@@ -31,6 +32,8 @@ pub struct Site {
     pub tls: BindsTls,
     /// The value of the persistence cookie for each server, as configured.
     pub cookies: Vec<Option<Arc<str>>>,
+    /// Alerts by mail about its servers.
+    pub(crate) alerts: Option<Alerts>,
     /// Every proxy of the configuration.
     pub directory: Arc<Directory>,
     /// The number of lines logged so far, if some log line prints it.

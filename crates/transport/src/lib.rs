@@ -25,7 +25,7 @@ pub use demand::Demand;
 pub use descriptors::{DESCRIPTORS_MAX, inherited, receive_descriptors, send_descriptors, try_send_descriptors};
 pub use half::{ReadHalf, WriteHalf};
 pub use listen::{
-    TcpOptions, UnixFile, bind_tcp, is_alive, listen_unix, make_transparent, remove_stale, set_socket_mode,
+    TcpOptions, UnixFile, bind_tcp, bind_udp, is_alive, listen_unix, make_transparent, remove_stale, set_socket_mode,
 };
 pub use listener::Listener;
 pub use pipe::{Pipe, Pipes};

@@ -36,6 +36,11 @@ pub struct UnixFile {
 /// The kernel's.
 pub fn bind_tcp(address: SocketAddr, options: TcpOptions) -> io::Result<OwnedFd> {
     let socket = Socket::new(Domain::for_address(address), Type::STREAM, None)?;
+    bind(&socket, address, options)?;
+    Ok(socket.into())
+}
+
+fn bind(socket: &Socket, address: SocketAddr, options: TcpOptions) -> io::Result<()> {
     socket.set_reuse_address(true)?;
     if options.is_shared {
         // A kernel without it lets one socket bind; the bind of the second reports the error.
@@ -45,9 +50,18 @@ pub fn bind_tcp(address: SocketAddr, options: TcpOptions) -> io::Result<OwnedFd>
         socket.set_only_v6(only)?;
     }
     if options.is_transparent {
-        make_transparent(&socket, address.is_ipv4())?;
+        make_transparent(socket, address.is_ipv4())?;
     }
-    socket.bind(&address.into())?;
+    socket.bind(&address.into())
+}
+
+/// Binds a UDP socket, which may share its address with the sockets of other workers.
+///
+/// # Errors
+/// The kernel's.
+pub fn bind_udp(address: SocketAddr, options: TcpOptions) -> io::Result<OwnedFd> {
+    let socket = Socket::new(Domain::for_address(address), Type::DGRAM, None)?;
+    bind(&socket, address, options)?;
     Ok(socket.into())
 }
 

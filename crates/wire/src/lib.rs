@@ -15,3 +15,4 @@ pub mod proxy_protocol;
 pub mod reply;
 pub mod resp;
 pub mod slot;
+pub mod syslog;

@@ -49,6 +49,12 @@ impl Contexts {
     pub const ACME: Contexts = Contexts(1 << 20);
     /// `peers`.
     pub const PEERS: Contexts = Contexts(1 << 21);
+    /// `ring`.
+    pub const RING: Contexts = Contexts(1 << 24);
+    /// `log-forward`.
+    pub const LOG_FORWARD: Contexts = Contexts(1 << 25);
+    /// `mailers`.
+    pub const MAILERS: Contexts = Contexts(1 << 27);
     /// `http-errors`.
     pub const HTTP_ERRORS: Contexts = Contexts(1 << 31);
 
@@ -76,7 +82,7 @@ impl Contexts {
 
     /// Returns the names of the places, as sections and rule sets are called.
     pub fn section_names(self) -> Vec<&'static str> {
-        const NAMES: [(Contexts, &str); 23] = [
+        const NAMES: [(Contexts, &str); 26] = [
             (Contexts::GLOBAL, "global"),
             (Contexts::DEFAULTS, "defaults"),
             (Contexts::FRONTEND, "frontend"),
@@ -91,6 +97,9 @@ impl Contexts {
             (Contexts::CRT_STORE, "crt-store"),
             (Contexts::ACME, "acme"),
             (Contexts::PEERS, "peers"),
+            (Contexts::MAILERS, "mailers"),
+            (Contexts::RING, "ring"),
+            (Contexts::LOG_FORWARD, "log-forward"),
             (Contexts::BIND_OPTION, "bind"),
             (Contexts::SERVER_OPTION, "server"),
             (Contexts::TCP_CONNECTION, "tcp-request connection"),

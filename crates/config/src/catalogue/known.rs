@@ -5,8 +5,7 @@
 /// Sections.
 #[rustfmt::skip]
 pub const SECTIONS: &[&str] = &[
-    "cache", "fcgi-app", "log-forward", "log-profile",
-    "log-steps", "mailers", "program", "ring", "traces",
+    "cache", "fcgi-app", "log-profile", "log-steps", "program", "traces",
 ];
 
 /// Keywords of `global`.
@@ -41,15 +40,15 @@ pub const NEWER_GLOBAL: &[&str] = &[
 /// Keywords of proxies.
 #[rustfmt::skip]
 pub const PROXY: &[&str] = &[
-    "dispatch", "email-alert",
+    "dispatch",
     "external-check", "force-be-switch", "guid",
     "log-steps",
-    "option assume-rfc6587-ntf", "option checkcache",
+    "option checkcache",
     "option external-check",
     "option httpclog",
     "option spop-check",
     "option transparent", "option use-small-buffers",
-    "timeout mail", "transparent",
+    "transparent",
     "use-fcgi-app",
 ];
 
@@ -83,7 +82,7 @@ pub const STATS_SOCKET_OPTIONS: &[&str] = &[
 /// Options of `server`.
 #[rustfmt::skip]
 pub const SERVER_OPTIONS: &[&str] = &[
-    "check-pool-conn-name", "check-reuse-pool", "check-via-socks4", "guid", "log-bufsize", "log-proto", "namespace",
+    "check-pool-conn-name", "check-reuse-pool", "check-via-socks4", "guid", "log-bufsize", "namespace",
     "no-check-reuse-pool", "redir", "socks4", "tcp-ut", "tfo", "usesrc",
 ];
 

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use super::{LogFormat, Position};
+use super::{LogFormat, Position, Proxy, ServerAddress};
 
 /// A `log` line.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -67,6 +67,89 @@ pub enum LogAddress {
     Unix(PathBuf),
     /// Syslog by UDP: an address or a name, and a port.
     Udp(String, u16),
+    /// A ring by its name.
+    Ring(Arc<str>),
+    /// Syslog by TCP or a unix stream. A complete configuration has a ring in its place, whose server this is.
+    Stream(ServerAddress),
+}
+
+/// A `ring` section, or the ring of a `log` line whose target is a stream: a buffer of the latest messages, and the
+/// servers that get them.
+#[derive(Clone, Debug)]
+pub struct Ring {
+    /// Its name.
+    pub name: Arc<str>,
+    /// `description`; the name by default.
+    pub description: Arc<str>,
+    /// `format`, [`LogWire::Raw`] by default; `None`: that of each `log` line.
+    pub format: Option<LogWire>,
+    /// `maxlen`: the maximum length of a message with its header; `None`: that of each `log` line.
+    pub max_len: Option<usize>,
+    /// `size`, bytes; 16384.
+    pub size: usize,
+    /// `backing-file`.
+    pub backing: Option<PathBuf>,
+    /// The proxy of its `server` lines, with `timeout connect` and `timeout server`.
+    pub proxy: Proxy,
+    /// Its position in the file.
+    pub at: Position,
+}
+
+impl Ring {
+    /// The default of `size`, bytes.
+    pub const SIZE: usize = 16_384;
+
+    /// Returns the maximum length of a message in a ring of this size: each has its length and a byte in front of it.
+    pub fn max_payload(size: usize) -> usize {
+        let most = size.saturating_sub(2);
+        let mut digits = 1;
+        let mut rest = most;
+        // The length is written with 4 bits in its first byte, 7 in each further one.
+        if rest >= 0xf0 {
+            rest = (rest - 0xf0) >> 4;
+            digits = 2;
+            while rest >= 0x80 {
+                rest = (rest - 0x80) >> 7;
+                digits += 1;
+            }
+        }
+        most.saturating_sub(digits)
+    }
+}
+
+/// The settings of a `log-forward` section, beside those of a frontend.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct LogForward {
+    /// `option assume-rfc6587-ntf`: every message of a stream ends with a line feed.
+    pub always_lines: bool,
+    /// `option dont-parse-log`: messages are passed on as they are.
+    pub unparsed: bool,
+    /// `option host`.
+    pub host: LogFrom,
+}
+
+/// `option host` of a `log-forward` section: the host name of messages.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum LogFrom {
+    /// The sender's address.
+    Replace,
+    /// The sender's address, where there is none.
+    #[default]
+    Fill,
+    /// That of the message.
+    Keep,
+    /// That of the message and, behind a comma, the sender's address.
+    Append,
+}
+
+/// `log-proto` of a server: how a stream separates messages.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum LogProto {
+    /// `legacy`: each ends with a line feed.
+    #[default]
+    Legacy,
+    /// `octet-count`: each begins with its length (RFC 6587, 3.4.1).
+    OctetCount,
 }
 
 /// `format` of a `log` line.

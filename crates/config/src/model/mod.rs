@@ -21,6 +21,7 @@ mod expression;
 mod http_client;
 mod limit;
 mod log;
+mod mailers;
 mod mqtt;
 mod peers;
 mod persist;
@@ -45,6 +46,7 @@ pub use expression::*;
 pub use http_client::*;
 pub use limit::*;
 pub use log::*;
+pub use mailers::*;
 pub use mqtt::*;
 pub use peers::*;
 pub use persist::*;
@@ -77,8 +79,12 @@ pub struct Config {
     pub resolvers: Vec<Resolvers>,
     /// `peers` sections.
     pub peers: Vec<Peers>,
+    /// `mailers` sections.
+    pub mailers: Vec<Mailers>,
     /// `acme` sections.
     pub acme: Vec<Acme>,
+    /// `ring` sections, and the rings of `log` lines whose target is a stream.
+    pub rings: Vec<Ring>,
     /// The settings of `limit` rules, one per name.
     pub limits: Vec<Arc<Limit>>,
     /// Certificates and other files of TLS by name. A configuration that replaces this one may share them.

@@ -32,6 +32,8 @@ pub enum Mode {
     Tcp,
     /// HTTP/1.
     Http,
+    /// Log messages: of `log-forward` sections, and of backends that `log` lines name.
+    Log,
 }
 
 /// A `frontend`, `backend` or `listen`, with its `defaults` folded in.
@@ -139,6 +141,10 @@ pub struct Proxy {
     pub stick_table: Option<StickTable>,
     /// `http-error`: the responses for statuses whose page is [`ErrorPage::Reply`](super::ErrorPage::Reply).
     pub http_errors: BTreeMap<u16, Return>,
+    /// The settings of a `log-forward` section, if it is one.
+    pub log_forward: Option<super::LogForward>,
+    /// `email-alert` lines.
+    pub email_alert: Option<super::EmailAlert>,
     /// `monitor-uri`.
     pub monitor_uri: Option<Vec<u8>>,
     /// `monitor fail`.
@@ -222,6 +228,8 @@ impl Proxy {
             backlog: None,
             session_rate: None,
             retry_on: RetryOn::default(),
+            log_forward: None,
+            email_alert: None,
             persist_rdp_cookie: None,
             max_keep_alive_queue: None,
             max_session_srv_conns: 5,
@@ -482,6 +490,8 @@ pub struct Bind {
     pub proto: Option<Proto>,
     /// `idle-ping`: the silence after which a client of HTTP/2 is tested.
     pub idle_ping: Option<Duration>,
+    /// `dgram-bind`: datagrams are received.
+    pub datagram: bool,
     /// Its position in the file.
     pub at: Position,
 }
@@ -544,6 +554,7 @@ impl Bind {
             tls: None,
             proto: None,
             idle_ping: None,
+            datagram: false,
             at,
         }
     }
@@ -684,6 +695,8 @@ pub struct Server {
     pub proto: Option<Proto>,
     /// `ws`.
     pub websockets: WebSockets,
+    /// `log-proto`.
+    pub log_proto: super::LogProto,
     /// `pool-conn-name`: the name of the connections that a request may reuse, in place of that of `sni`.
     pub pool_name: Option<Expr>,
     /// `shard`, of a peer: the number of the part of the keys that it is sent; 0: all.

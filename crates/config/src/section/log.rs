@@ -2,9 +2,10 @@
 
 use std::path::PathBuf;
 
+use crate::address;
 use crate::diagnostic::Diagnostics;
 use crate::limits;
-use crate::model::{LogAddress, LogLevel, LogSample, LogTarget, LogWire};
+use crate::model::{LogAddress, LogLevel, LogSample, LogTarget, LogWire, ServerAddress, ServerPort};
 use crate::section::table;
 use crate::suggest;
 use crate::unit;
@@ -30,6 +31,9 @@ const FORMATS: [(&str, LogWire); 8] = [
     ("timed", LogWire::Timed),
 ];
 
+/// The port of a target without one.
+const SYSLOG_PORT: u16 = 514;
+
 const USAGE: &str = "log TARGET [len LENGTH] [format FORMAT] [sample RANGES:SIZE] FACILITY [LEVEL [MINLEVEL]]";
 
 /// Returns the level that a word of `set-log-level` names.
@@ -47,7 +51,7 @@ pub(crate) fn level_names() -> impl Iterator<Item = &'static str> {
 
 /// Reads `log TARGET …`; `log global` is the caller's.
 pub(crate) fn target(line: &Line, diagnostics: &mut Diagnostics) -> Option<LogTarget> {
-    let to = address(line, diagnostics)?;
+    let to = to(line, diagnostics)?;
     let mut target = LogTarget { format: LogWire::default(), max_len: 1024, at: line.at(0), ..LogTarget::raw(to) };
     let mut next = 2;
     loop {
@@ -59,20 +63,7 @@ pub(crate) fn target(line: &Line, diagnostics: &mut Diagnostics) -> Option<LogTa
                     return None;
                 }
             },
-            "format" => match FORMATS.iter().find(|(name, _)| *name == line.text(next + 1)) {
-                Some((_, format)) => target.format = *format,
-                None => {
-                    let names = FORMATS.map(|(name, _)| name);
-                    let message = format!("unknown log format '{}'", line.text(next + 1));
-                    let near = suggest::nearest(line.text(next + 1), names);
-                    let error = diagnostics.error(line.at(next + 1), message);
-                    match near {
-                        Some(near) => error.did_you_mean(Some(near)),
-                        None => error.hint(format!("formats are {}", table::list(&names))),
-                    };
-                    return None;
-                }
-            },
+            "format" => target.format = wire(line, next + 1, diagnostics)?,
             "sample" => match sample(line.text(next + 1)) {
                 Ok(sample) => target.sample = Some(sample),
                 Err(message) => {
@@ -106,6 +97,22 @@ pub(crate) fn target(line: &Line, diagnostics: &mut Diagnostics) -> Option<LogTa
         return None;
     }
     Some(target)
+}
+
+/// Reads the name of a format of messages.
+pub(crate) fn wire(line: &Line, index: usize, diagnostics: &mut Diagnostics) -> Option<LogWire> {
+    let word = line.text(index);
+    if let Some((_, format)) = FORMATS.iter().find(|(name, _)| *name == word) {
+        return Some(*format);
+    }
+    let names = FORMATS.map(|(name, _)| name);
+    let near = suggest::nearest(word, names);
+    let error = diagnostics.error(line.at(index), format!("unknown log format '{word}'"));
+    match near {
+        Some(near) => error.did_you_mean(Some(near)),
+        None => error.hint(format!("formats are {}", table::list(&names))),
+    };
+    None
 }
 
 /// Reads `RANGES:SIZE`.
@@ -149,10 +156,12 @@ fn named(line: &Line, index: usize, names: &[&str], what: &str, diagnostics: &mu
     None
 }
 
-fn address(line: &Line, diagnostics: &mut Diagnostics) -> Option<LogAddress> {
+fn to(line: &Line, diagnostics: &mut Diagnostics) -> Option<LogAddress> {
     let text = line.address(1);
     let fail = |diagnostics: &mut Diagnostics, message: String| {
-        diagnostics.error(line.at(1), message).hint("a target is stdout, stderr, fd@N, /PATH, or ADDRESS[:PORT]");
+        diagnostics
+            .error(line.at(1), message)
+            .hint("a target is stdout, stderr, fd@N, ring@NAME, /PATH, or ADDRESS[:PORT]");
         None
     };
     match text {
@@ -169,13 +178,18 @@ fn address(line: &Line, diagnostics: &mut Diagnostics) -> Option<LogAddress> {
     if text.starts_with('/') {
         return Some(LogAddress::Unix(PathBuf::from(text)));
     }
-    if let Some(path) = text.strip_prefix("unix@") {
+    if let Some(path) = ["unix@", "uxdg@", "dgram+unix@"].iter().find_map(|prefix| text.strip_prefix(prefix)) {
         return Some(LogAddress::Unix(PathBuf::from(path)));
     }
     let plain = match text.split_once('@') {
         None => text,
-        Some(("udp" | "udp4" | "udp6" | "ipv4" | "ipv6", rest)) => rest,
-        Some((family @ ("ring" | "tcp" | "tcp4" | "tcp6" | "uxst" | "backend" | "rfc3164" | "sock" | "stream"), _)) => {
+        Some(("udp" | "udp4" | "udp6" | "ipv4" | "ipv6" | "dgram+ipv4" | "dgram+ipv6", rest)) => rest,
+        Some(("ring", name)) => return Some(LogAddress::Ring(name.into())),
+        Some(("tcp" | "tcp4" | "tcp6" | "uxst", _)) => return stream(text, line, diagnostics),
+        Some(("stream+ipv4", rest)) => return stream(&format!("tcp4@{rest}"), line, diagnostics),
+        Some(("stream+ipv6", rest)) => return stream(&format!("tcp6@{rest}"), line, diagnostics),
+        Some(("stream+unix", path)) => return stream(&format!("uxst@{path}"), line, diagnostics),
+        Some((family @ "backend", _)) => {
             return fail(diagnostics, format!("log targets of the form '{family}@' are not supported yet"));
         }
         Some((family, _)) => return fail(diagnostics, format!("unknown address family '{family}@'")),
@@ -186,7 +200,7 @@ fn address(line: &Line, diagnostics: &mut Diagnostics) -> Option<LogAddress> {
     // HAProxy sends to this address, too; it stands for the local host.
     let host = if host.is_empty() && port.is_some() { "0.0.0.0" } else { host };
     let port = match port {
-        None | Some("") => 514,
+        None | Some("") => SYSLOG_PORT,
         Some(port) => match unit::integer(port, 1, 65535) {
             Ok(port) => port as u16,
             Err(message) => return fail(diagnostics, format!("invalid port in log address '{text}': {message}")),
@@ -201,6 +215,22 @@ fn address(line: &Line, diagnostics: &mut Diagnostics) -> Option<LogAddress> {
         return None;
     }
     Some(LogAddress::Udp(host.to_owned(), port))
+}
+
+/// Reads the address of a target that is reached by a stream.
+fn stream(text: &str, line: &Line, diagnostics: &mut Diagnostics) -> Option<LogAddress> {
+    let address = match address::server(text) {
+        Ok(ServerAddress::Inet(ip, ServerPort::Offset(_))) => ServerAddress::Inet(ip, ServerPort::Fixed(SYSLOG_PORT)),
+        Ok(ServerAddress::Name(name, ServerPort::Offset(_))) => {
+            ServerAddress::Name(name, ServerPort::Fixed(SYSLOG_PORT))
+        }
+        Ok(address) => address,
+        Err(problem) => {
+            diagnostics.error(line.at(1), format!("invalid log address '{text}': {}", problem.message));
+            return None;
+        }
+    };
+    Some(LogAddress::Stream(address))
 }
 
 /// Splits an address and its port. As in HAProxy, the port follows the last colon, even of an IPv6 address without

@@ -5,6 +5,7 @@ mod bind;
 pub(crate) mod error;
 pub(crate) mod global;
 mod log;
+mod mailers;
 mod preset;
 pub(crate) mod proxy;
 pub(crate) mod redis;
@@ -51,6 +52,9 @@ pub(crate) enum SectionKind {
     CrtStore,
     Acme,
     Peers,
+    Ring,
+    LogForward,
+    Mailers,
     /// A section that can't be read: its first line had an error, and its lines are skipped.
     Refused,
 }
@@ -71,6 +75,9 @@ const SECTIONS: &[(&str, SectionKind)] = &[
     ("crt-store", SectionKind::CrtStore),
     ("acme", SectionKind::Acme),
     ("peers", SectionKind::Peers),
+    ("ring", SectionKind::Ring),
+    ("log-forward", SectionKind::LogForward),
+    ("mailers", SectionKind::Mailers),
 ];
 
 /// A section's lines, with `.if` already evaluated.
@@ -447,7 +454,7 @@ impl Draft {
             diagnostics.error(at.clone(), message).did_you_mean(near);
         }
         let engines = redis::engines(&sections, files, &mut diagnostics);
-        let proxy::All { proxies, default_backends, stores, peers, presets } =
+        let proxy::Typed { proxies, default_backends, stores, peers, presets, rings } =
             proxy::all(&sections, &global, &loaded, &patterns, &engines, &mut diagnostics);
         global.presets = presets;
         acme::check(&acme, &sections, &tls, &mut diagnostics);
@@ -460,7 +467,9 @@ impl Draft {
             user_lists,
             resolvers,
             peers,
+            mailers: mailers::all(&sections, files, &mut diagnostics),
             limits: Vec::new(),
+            rings,
             acme,
             tls_files: Arc::new(tls.finish()),
             patterns,
@@ -468,6 +477,8 @@ impl Draft {
         config.patterns.complete();
         config.patterns.all().iter().for_each(|file| file.loaded());
         config.proxies.iter_mut().for_each(|proxy| server::number(&mut proxy.servers));
+        proxy::ring::resolve(&mut config, &mut diagnostics);
+        mailers::check(&mut config, &mut diagnostics);
         check::check(&mut config, &default_backends, &mut diagnostics);
         proxy::peers::check(&mut config, environment.localpeer(), &mut diagnostics);
         check_rest(&config, &mut diagnostics);
@@ -527,6 +538,9 @@ pub(crate) fn rows() -> Vec<(crate::catalogue::ItemKind, Listed)> {
     rows.extend(list(ItemKind::Keyword, &proxy::peers::KEYWORDS));
     rows.extend(list(ItemKind::Keyword, &resolvers::KEYWORDS));
     rows.extend(list(ItemKind::Keyword, &tls::crt_store::KEYWORDS));
+    rows.extend(list(ItemKind::Keyword, &mailers::KEYWORDS));
+    rows.extend(list(ItemKind::Keyword, &proxy::ring::KEYWORDS));
+    rows.extend(list(ItemKind::Keyword, &proxy::log_forward::KEYWORDS));
     rows.extend(list(ItemKind::Action, &rule::ACTIONS));
     rows
 }

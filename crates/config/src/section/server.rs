@@ -16,7 +16,7 @@ use crate::catalogue::known::is_known;
 use crate::catalogue::{Contexts, known};
 use crate::diagnostic::Diagnostics;
 use crate::model::{
-    InitAddr, InitialState, OnObserved, Pool, Server, ServerAddress, ServerHashKey, ServerPort, Source,
+    InitAddr, InitialState, LogProto, OnObserved, Pool, Server, ServerAddress, ServerHashKey, ServerPort, Source,
 };
 use crate::names;
 use crate::section::proxy::ProxyReader;
@@ -76,6 +76,7 @@ pub(crate) struct ServerSettings {
     track: Option<String>,
     initial: InitialState,
     shard: u32,
+    log_proto: LogProto,
     tls: ServerWords,
 }
 
@@ -134,6 +135,7 @@ impl Default for ServerSettings {
             track: None,
             initial: InitialState::default(),
             shard: 0,
+            log_proto: LogProto::default(),
             tls: ServerWords::default(),
         }
     }
@@ -305,6 +307,21 @@ pub(crate) static OPTIONS: Table<ServerOption> = Table::new(&[
         s.inter = interval(v)?;
         Ok(())
     }),
+    option(
+        "log-proto",
+        1,
+        "legacy|octet-count",
+        "How messages are separated that are sent to a server of a ring or of a log backend by a stream: each ends with a \
+         line feed (legacy, the default), or begins with its length.",
+        |s, v| {
+            s.log_proto = match v {
+                "legacy" => LogProto::Legacy,
+                "octet-count" => LogProto::OctetCount,
+                _ => return Err(format!("expects one of 'legacy' or 'octet-count' but got '{v}'")),
+            };
+            Ok(())
+        },
+    ),
     option(
         "max-reuse",
         1,

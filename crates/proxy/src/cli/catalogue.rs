@@ -14,8 +14,8 @@ use tokio::sync::mpsc;
 
 use super::protocol::{Answer, Commands, Output, Request, Session, SeverityOutput};
 use super::{
-    change, engines, errors, general, inside, limits, maps, peers, resolvers, servers, session, show, stores, tables,
-    tls,
+    change, engines, errors, events, general, inside, limits, maps, peers, resolvers, servers, session, show, stores,
+    tables, tls,
 };
 use crate::running::Running;
 use crate::script_commands::{Dynamic, Outlet};
@@ -151,6 +151,7 @@ pub fn commands() -> impl Iterator<Item = &'static Command> {
     let themes = [
         show::COMMANDS,
         errors::COMMANDS,
+        events::COMMANDS,
         change::COMMANDS,
         maps::COMMANDS,
         tables::COMMANDS,

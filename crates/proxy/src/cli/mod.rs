@@ -10,6 +10,7 @@ pub mod catalogue;
 mod change;
 mod engines;
 mod errors;
+mod events;
 pub mod expose;
 mod general;
 mod inside;

@@ -21,6 +21,7 @@ use std::time::{Duration, Instant};
 use sluicegate_config::model::StatsLevel;
 use sluicegate_tls::x509::Secret;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
+use tokio::sync::Notify;
 
 /// The maximum length of a line with its payload, in bytes.
 pub const LINE_MAX: usize = 16_384;
@@ -136,8 +137,24 @@ pub struct Request {
     pub payload: Option<Vec<u8>>,
 }
 
+/// The client's input while a command runs that waits for it.
+#[derive(Debug, Default)]
+pub struct Input {
+    wanted: Notify,
+    arrived: Notify,
+}
+
+impl Input {
+    /// Waits until the client sends anything, which is discarded, or has ended its sending side.
+    pub async fn arrived(&self) {
+        self.wanted.notify_one();
+        self.arrived.notified().await;
+    }
+}
+
 /// The output of a reply.
 pub struct Output {
+    input: Arc<Input>,
     pending: Vec<u8>,
     to: Box<dyn AsyncWrite + Send + Unpin>,
     timeout: Duration,
@@ -146,7 +163,12 @@ pub struct Output {
 impl Output {
     /// Creates an output that fails when the client reads nothing for `timeout`.
     pub fn new(to: Box<dyn AsyncWrite + Send + Unpin>, timeout: Duration) -> Output {
-        Output { pending: Vec::new(), to, timeout }
+        Output { input: Arc::default(), pending: Vec::new(), to, timeout }
+    }
+
+    /// Returns the client's input, for a command that waits for events.
+    pub fn input(&self) -> Arc<Input> {
+        self.input.clone()
     }
 
     /// Changes the time for which a client may read nothing.
@@ -245,7 +267,8 @@ where
             }
         }
         for request in requests {
-            commands.run(request, session, &mut out).await?;
+            let input = out.input();
+            answer(commands.run(request, session, &mut out), &input, &mut from, &mut received.0).await?;
             if session.quit {
                 return out.end().await;
             }
@@ -262,6 +285,35 @@ where
         }
         out.flush().await?;
     }
+}
+
+/// Runs a command to its end; one that waits for events ends when the client sends something.
+async fn answer(
+    mut running: Answer<'_>,
+    input: &Input,
+    from: &mut (impl AsyncRead + Unpin),
+    received: &mut Vec<u8>,
+) -> io::Result<()> {
+    tokio::select! {
+        biased;
+        result = &mut running => return result,
+        () = input.wanted.notified() => {}
+    }
+    // What the client has sent already counts.
+    let arriving = async {
+        if received.is_empty() {
+            // The end of the client's data is noticed by the next line, too.
+            let _ = from.read_buf(received).await;
+        }
+    };
+    tokio::select! {
+        biased;
+        result = &mut running => return result,
+        () = arriving => {}
+    }
+    received.clear();
+    input.arrived.notify_one();
+    running.await
 }
 
 /// Bytes that may be a private key: when they are dropped, their whole buffer is overwritten, with all that it held

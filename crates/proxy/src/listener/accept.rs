@@ -20,7 +20,7 @@ use crate::frontend::Gate;
 use crate::pace::Pace;
 use crate::process::{AcceptLoop, Phase};
 use crate::server;
-use crate::session::run as session;
+use crate::session::{run as session, syslog};
 use crate::worker::Worker;
 
 /// The maximum number of connections that one wake-up of a listener accepts before other tasks run.
@@ -31,7 +31,7 @@ const EXHAUSTED_PAUSE: Duration = Duration::from_millis(100);
 
 /// Accepts the connections that the kernel has already completed on a socket about to be closed.
 pub(crate) fn accept_rest(worker: &Rc<Worker>, listener: &Arc<Listener>, socket: &OwnedFd) {
-    if listener.proxy.frontend.gate() != Gate::Open {
+    if listener.proxy.frontend.gate() != Gate::Open || listener.is_datagram() {
         return;
     }
     while let Ok(slots) = Slots::take(listener, worker.index) {
@@ -46,6 +46,7 @@ pub(crate) fn accept_rest(worker: &Rc<Worker>, listener: &Arc<Listener>, socket:
 /// is already being served; so the future may be dropped at any time, and another loop can continue with the socket.
 pub(crate) async fn accept_loop(worker: Rc<Worker>, listener: Arc<Listener>) -> io::Result<()> {
     match listener.socket(worker.index) {
+        Some(socket) if listener.is_datagram() => syslog::receive(worker, listener, socket).await,
         Some(socket) => accept_on(worker, listener, socket).await,
         None => Ok(()),
     }
@@ -59,7 +60,7 @@ pub(crate) async fn accept_for(worker: Rc<Worker>, listener: Arc<Listener>, of: 
         let sockets = listener.sockets.lock();
         sockets.get(of).filter(|_| sockets.len() > 1).cloned()
     };
-    let Some(socket) = socket else { return };
+    let Some(socket) = socket.filter(|_| !listener.is_datagram()) else { return };
     let process = listener.process.clone();
     let is_back = async {
         while process.workers[of].stuck.load(Ordering::Relaxed) && !listener.is_removed() {
@@ -256,7 +257,7 @@ fn accept(listener: &OwnedFd) -> io::Result<(OwnedFd, Option<SocketAddr>)> {
     Ok((fd, socket_addr(unsafe { storage.assume_init_ref() })))
 }
 
-fn socket_addr(storage: &libc::sockaddr_storage) -> Option<SocketAddr> {
+pub(crate) fn socket_addr(storage: &libc::sockaddr_storage) -> Option<SocketAddr> {
     let pointer: *const libc::sockaddr_storage = storage;
     match i32::from(storage.ss_family) {
         libc::AF_INET => {

@@ -15,6 +15,8 @@ pub struct Wanted<'a> {
     pub address: &'a BindAddress,
     /// The number of connections that the kernel may complete ahead of `accept`.
     pub backlog: u32,
+    /// Whether it receives datagrams (`dgram-bind`).
+    pub datagram: bool,
     /// `v6only`/`v4v6`; `None` leaves the system's default.
     pub v6only: Option<bool>,
     /// `transparent`: the address may belong to another machine.
@@ -74,7 +76,8 @@ fn listen_system(wanted: Wanted<'_>, replace: bool) -> io::Result<OwnedFd> {
                 // A kernel without it still serves one worker; the second worker's bind then says what is wrong.
                 is_shared: !wanted.exclusive,
             };
-            RawSocket::from(transport::bind_tcp(SocketAddr::new(*host, *port), options)?)
+            let bind = if wanted.datagram { transport::bind_udp } else { transport::bind_tcp };
+            RawSocket::from(bind(SocketAddr::new(*host, *port), options)?)
         }
         BindAddress::Unix(path) => {
             let file = UnixFile {
@@ -91,6 +94,13 @@ fn listen_system(wanted: Wanted<'_>, replace: bool) -> io::Result<OwnedFd> {
         }
         BindAddress::Fd(number) => RawSocket::from(transport::inherited(*number)?),
     };
+    if wanted.datagram {
+        if socket.r#type()? != Type::DGRAM {
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, "this is no datagram socket"));
+        }
+        socket.set_nonblocking(true)?;
+        return Ok(socket.into());
+    }
     if !socket.is_listener()? {
         socket.listen(backlog)?;
     }
@@ -114,6 +124,9 @@ pub(super) fn set_up(socket: &OwnedFd, bind: &Bind, backlog: u32) -> io::Result<
     }
     if let Some(interface) = interface {
         raw.bind_device(Some(interface.as_bytes()))?;
+    }
+    if bind.datagram {
+        return Ok(());
     }
     if let Some(mss) = mss {
         raw.set_tcp_mss(*mss)?;
@@ -171,6 +184,7 @@ impl<'a> Wanted<'a> {
         Wanted {
             address,
             backlog: 16,
+            datagram: false,
             v6only: None,
             transparent: false,
             exclusive: false,

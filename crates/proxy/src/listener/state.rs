@@ -74,6 +74,11 @@ impl Listener {
         self.proxy.config.binds[self.bind].accept_proxy
     }
 
+    /// Returns whether it receives datagrams (`dgram-bind`).
+    pub(crate) fn is_datagram(&self) -> bool {
+        self.proxy.config.binds[self.bind].datagram
+    }
+
     /// Returns the TLS of its `bind` line, if that has `ssl`.
     pub(crate) fn tls(&self) -> Option<&Arc<sluicegate_tls::listener::Listener>> {
         self.proxy.tls.get(self.bind)?.as_ref()
@@ -177,7 +182,9 @@ pub(crate) fn name(bind: &Bind, id: u32) -> Cow<'_, str> {
 /// Returns a name for an address that stays the same in the next configuration. If one address is bound several times
 /// (port 0, an inherited descriptor), the names include the order.
 pub(super) fn key_of(bind: &Bind, address: &BindAddress, seen: &mut HashMap<String, u32>) -> Arc<str> {
-    let name = format!("{}{}", DisplayAddress(address), if bind.v6only == Some(true) { " v6only" } else { "" });
+    let datagram = if bind.datagram { "udp@" } else { "" };
+    let name =
+        format!("{datagram}{}{}", DisplayAddress(address), if bind.v6only == Some(true) { " v6only" } else { "" });
     let count = seen.entry(name.clone()).or_default();
     *count += 1;
     format!("{name}#{count}").into()

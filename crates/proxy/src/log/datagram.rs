@@ -47,7 +47,7 @@ impl Peer {
             LogAddress::Udp(host, port) => {
                 Destination::Udp { host: host.clone(), port: *port, address: OnceLock::new() }
             }
-            LogAddress::Stdout | LogAddress::Stderr | LogAddress::Fd(_) => return None,
+            _ => return None,
         };
         Some(Peer { to, opened: Mutex::new(None) })
     }

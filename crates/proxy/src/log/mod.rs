@@ -13,8 +13,10 @@ pub mod alias;
 pub mod capture;
 mod datagram;
 mod encode;
+mod forward;
 pub mod header;
 pub mod line;
+mod rings;
 mod throttle;
 mod writer;
 
@@ -27,7 +29,7 @@ use std::time::{Instant, SystemTime};
 
 use parking_lot::Mutex;
 use sluicegate_config::Config;
-use sluicegate_config::model::{LogAddress, LogLevel, LogTarget, Mode, Position};
+use sluicegate_config::model::{LogAddress, LogLevel, LogTarget, LogWire, Mode, Position};
 use tokio::sync::Notify;
 
 use crate::proxied::HandshakeError;
@@ -36,8 +38,10 @@ use alias::Origin;
 pub(crate) use alias::View;
 use datagram::Peer;
 pub use header::Identity;
+use header::Meta;
 pub(crate) use line::LineCode;
 pub use line::ProxyLog;
+pub(crate) use rings::LogRing;
 pub(crate) use throttle::Throttle;
 pub use writer::write_logs;
 
@@ -135,9 +139,24 @@ struct Sampler {
 struct Inner {
     /// The destinations. Loggers of successive configurations share those that are in both.
     sinks: Vec<Arc<Sink>>,
+    rings: Vec<Arc<LogRing>>,
     samplers: Vec<Sampler>,
     dropped: Arc<AtomicU64>,
     identity: Identity,
+}
+
+/// One message for several targets.
+#[derive(Clone, Copy)]
+struct Message<'a> {
+    /// `None`: that of each target.
+    level: Option<u8>,
+    /// `None`: that of each target.
+    facility: Option<u32>,
+    now: SystemTime,
+    meta: Meta<'a>,
+    /// Whether it is this process's own, with the tag of each target.
+    own: bool,
+    line: &'a [u8],
 }
 
 /// Sends log lines to the control thread. Cloning is cheap.
@@ -149,7 +168,7 @@ pub struct Logger {
 impl Default for Logger {
     /// Returns a logger without destinations.
     fn default() -> Logger {
-        Logger::to([], Identity::default(), None)
+        Logger::to([], Vec::new(), Identity::default(), None)
     }
 }
 
@@ -172,7 +191,8 @@ impl Logger {
         let proxies = sections.flat_map(|proxy| &proxy.log);
         let identity = Identity { host: config.global.log_host.clone(), ..identity };
         let stderr = LogTarget::raw(LogAddress::Stderr);
-        Logger::to(config.global.log.iter().chain(proxies).chain([&stderr]), identity, before)
+        let rings = LogRing::all(&config.rings, before.map_or(&[], |before| &before.inner.rings));
+        Logger::to(config.global.log.iter().chain(proxies).chain([&stderr]), rings, identity, before)
     }
 
     /// Returns a logger for a writer's message that its destination fails: only to stderr, so that it keeps no other
@@ -181,10 +201,16 @@ impl Logger {
         let sinks = self.inner.sinks.iter().filter(|sink| sink.to == LogAddress::Stderr).cloned().collect();
         let Inner { dropped, identity, .. } = &*self.inner;
         let (dropped, identity) = (dropped.clone(), identity.clone());
-        Logger { inner: Arc::new(Inner { sinks, samplers: Vec::new(), dropped, identity }) }
+        let (rings, samplers) = (Vec::new(), Vec::new());
+        Logger { inner: Arc::new(Inner { sinks, rings, samplers, dropped, identity }) }
     }
 
-    fn to<'a>(targets: impl IntoIterator<Item = &'a LogTarget>, identity: Identity, before: Option<&Logger>) -> Logger {
+    fn to<'a>(
+        targets: impl IntoIterator<Item = &'a LogTarget>,
+        rings: Vec<Arc<LogRing>>,
+        identity: Identity,
+        before: Option<&Logger>,
+    ) -> Logger {
         let mut sinks: Vec<Arc<Sink>> = Vec::new();
         let known = |to: &LogAddress| before?.inner.sinks.iter().find(|sink| sink.to == *to).cloned();
         let mut samplers: Vec<Sampler> = Vec::new();
@@ -192,7 +218,8 @@ impl Logger {
             if target.sample.is_some() && !samplers.iter().any(|sampler| sampler.at == target.at) {
                 samplers.push(Sampler { at: target.at.clone(), seen: AtomicU32::new(0) });
             }
-            if !sinks.iter().any(|sink| sink.to == target.to) {
+            let is_sink = !matches!(target.to, LogAddress::Ring(_) | LogAddress::Stream(_));
+            if is_sink && !sinks.iter().any(|sink| sink.to == target.to) {
                 sinks.push(known(&target.to).unwrap_or_else(|| {
                     Arc::new(Sink {
                         to: target.to.clone(),
@@ -207,7 +234,7 @@ impl Logger {
             }
         }
         let dropped = before.map(|before| before.inner.dropped.clone()).unwrap_or_default();
-        Logger { inner: Arc::new(Inner { sinks, samplers, dropped, identity }) }
+        Logger { inner: Arc::new(Inner { sinks, rings, samplers, dropped, identity }) }
     }
 
     /// Resolves the names of UDP targets and opens the sockets of datagram targets, before the process changes its root
@@ -216,6 +243,10 @@ impl Logger {
     ///
     /// `Err`: unresolvable names, which prevent the start. `Ok`: warnings about sockets without a reader.
     pub fn open(&self, chroot: Option<&Path>) -> Result<Vec<String>, Vec<String>> {
+        let failed: Vec<String> = self.inner.rings.iter().filter_map(|ring| ring.open().err()).collect();
+        if !failed.is_empty() {
+            return Err(failed);
+        }
         // The sockets of destinations that have a writer are already open.
         let fresh = self.inner.sinks.iter().filter(|sink| !sink.served.load(Ordering::Relaxed));
         datagram::open(fresh.filter_map(|sink| sink.peer.as_ref()), chroot)
@@ -228,35 +259,91 @@ impl Logger {
 
     /// Like [`send`](Self::send), with structured data for targets of `format rfc5424`.
     fn send_structured(&self, targets: &[LogTarget], severity: Severity, structured: &[u8], line: &[u8]) {
-        let now = SystemTime::now();
-        let level = severity as u8;
+        let mut number = itoa::Buffer::new();
+        let meta = Meta {
+            time: None,
+            host: self.inner.identity.host(),
+            tag: None,
+            pid: Some(number.format(header::pid()).as_bytes()),
+            msgid: None,
+            structured: (!structured.is_empty()).then_some(structured),
+            has_priority: false,
+        };
+        let (level, now) = (Some(severity as u8), SystemTime::now());
+        self.distribute(targets, &Message { level, facility: None, now, meta, own: true, line });
+    }
+
+    /// Queues a message for every target that takes its level.
+    fn distribute(&self, targets: &[LogTarget], message: &Message<'_>) {
         // HAProxy lets no message end in a line feed or a zero of its own.
+        let line = message.line;
         let end = line.iter().rposition(|byte| !matches!(byte, b'\n' | 0)).map_or(0, |last| last + 1);
-        let line = &line[..end];
-        for target in targets.iter().filter(|target| level <= target.max_level) {
+        let message = Message { line: &line[..end], ..*message };
+        if line.is_empty() && !message.own {
+            return;
+        }
+        for target in targets.iter().filter(|target| message.level.is_none_or(|level| level <= target.max_level)) {
             if !self.is_sampled(target) {
                 continue;
             }
-            let Some(sink) = self.inner.sinks.iter().find(|sink| sink.to == target.to) else { continue };
-            let mut pending = sink.pending.lock();
-            let lines = &mut *pending;
-            if lines.bytes.len() + line.len() > PENDING_MAX {
-                drop(pending);
-                self.inner.dropped.fetch_add(1, Ordering::Relaxed);
-                continue;
-            }
-            let (start, out) = (lines.bytes.len(), &mut lines.bytes);
-            header::append(target, level.max(target.min_level), now, &self.inner.identity, structured, out);
-            out.extend_from_slice(line);
-            // The length is that of the whole message with its end.
-            out.truncate(start + target.max_len.saturating_sub(1));
-            out.push(b'\n');
-            lines.ends.push(lines.bytes.len() as u32);
-            drop(pending);
-            if sink.sleeping.load(Ordering::Relaxed) && sink.sleeping.swap(false, Ordering::Relaxed) {
-                sink.wake.notify_one();
+            match &target.to {
+                LogAddress::Ring(name) => self.send_to_ring(name, target, &message),
+                _ => self.send_to_sink(target, &message),
             }
         }
+    }
+
+    /// Queues a message for a destination that is written to directly.
+    fn send_to_sink(&self, target: &LogTarget, message: &Message<'_>) {
+        let Some(sink) = self.inner.sinks.iter().find(|sink| sink.to == target.to) else { return };
+        let mut pending = sink.pending.lock();
+        let lines = &mut *pending;
+        if lines.bytes.len() + message.line.len() > PENDING_MAX {
+            drop(pending);
+            self.inner.dropped.fetch_add(1, Ordering::Relaxed);
+            return;
+        }
+        let (start, out) = (lines.bytes.len(), &mut lines.bytes);
+        self.header(target, target.format, message, out);
+        out.extend_from_slice(message.line);
+        // The length is that of the whole message with its end.
+        out.truncate(start + target.max_len.saturating_sub(1));
+        out.push(b'\n');
+        lines.ends.push(lines.bytes.len() as u32);
+        drop(pending);
+        if sink.sleeping.load(Ordering::Relaxed) && sink.sleeping.swap(false, Ordering::Relaxed) {
+            sink.wake.notify_one();
+        }
+    }
+
+    /// Appends a message to a ring, in the ring's format if it has one.
+    fn send_to_ring(&self, name: &str, target: &LogTarget, message: &Message<'_>) {
+        let Some((to, ring)) = self.inner.rings.iter().find(|ring| ring.is(name)).and_then(|to| Some((to, to.ring()?)))
+        else {
+            return;
+        };
+        let format = to.format.unwrap_or(target.format);
+        // The end that a stream may need counts.
+        let max_len = to.max_len.unwrap_or(usize::MAX).min(target.max_len.saturating_sub(1));
+        let mut header = Vec::with_capacity(128);
+        self.header(target, format, message, &mut header);
+        ring.write(&[&header, message.line], max_len, |text, out| {
+            self.header(target, format, &Message { level: Some(Severity::Notice as u8), ..*message }, out);
+            out.extend_from_slice(text.as_bytes());
+        });
+    }
+
+    fn header(&self, target: &LogTarget, format: LogWire, message: &Message<'_>, out: &mut Vec<u8>) {
+        let own_tag = || target.tag.as_deref().unwrap_or(&self.inner.identity.tag).as_bytes();
+        let meta = Meta { tag: message.meta.tag.or_else(|| message.own.then(own_tag)), ..message.meta };
+        let level = message.level.unwrap_or(0).max(target.min_level);
+        let facility = message.facility.unwrap_or(u32::from(target.facility));
+        header::append(format, (facility, level), message.now, &meta, out);
+    }
+
+    /// Returns the rings, those that are always there first.
+    pub(crate) fn rings(&self) -> &[Arc<LogRing>] {
+        &self.inner.rings
     }
 
     /// Counts a line, and returns whether the target's `sample` includes it.
@@ -390,7 +477,7 @@ mod tests {
     #[test]
     fn lines_are_filtered_cut_and_dropped_when_full() {
         let targets = [target(LogAddress::Stdout, 8), target(LogAddress::Stderr, 8)];
-        let logger = Logger::to(&targets, Identity::default(), None);
+        let logger = Logger::to(&targets, Vec::new(), Identity::default(), None);
         logger.send(&targets, Severity::Info, b"too detailed");
         assert!(logger.is_empty());
         logger.send(&targets, Severity::Notice, b"0123456789");
@@ -408,7 +495,7 @@ mod tests {
         let sample = LogSample { ranges: vec![(1, 1), (3, 4)], size: 5 };
         let one = LogTarget { sample: Some(sample), ..target(LogAddress::Stdout, 80) };
         let copy = LogTarget { tag: Some("other".into()), ..one.clone() };
-        let logger = Logger::to([&one, &copy], Identity::default(), None);
+        let logger = Logger::to([&one, &copy], Vec::new(), Identity::default(), None);
         for number in 1..=12 {
             let target = if number % 2 == 0 { &copy } else { &one };
             logger.send(std::slice::from_ref(target), Severity::Alert, number.to_string().as_bytes());

@@ -47,7 +47,9 @@ fn open(to: &LogAddress) -> io::Result<Output> {
         LogAddress::Stdout => libc::STDOUT_FILENO,
         LogAddress::Stderr => libc::STDERR_FILENO,
         LogAddress::Fd(number) => *number,
-        LogAddress::Unix(_) | LogAddress::Udp(..) => return Err(io::ErrorKind::Unsupported.into()),
+        LogAddress::Unix(_) | LogAddress::Udp(..) | LogAddress::Ring(_) | LogAddress::Stream(_) => {
+            return Err(io::ErrorKind::Unsupported.into());
+        }
     };
     // SAFETY: fcntl with F_GETFD reads no memory and fails on a number that is no open descriptor.
     if unsafe { libc::fcntl(number, libc::F_GETFD) } < 0 {

@@ -118,7 +118,7 @@ impl ServerConnection {
 }
 
 /// Opens a connection. `limit` is `timeout connect`.
-pub(super) async fn connect(
+pub(crate) async fn connect(
     server: &ServerRun,
     destination: Option<SocketAddr>,
     local: Option<Local<'_>>,

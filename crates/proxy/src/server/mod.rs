@@ -44,7 +44,7 @@ pub use check::{CheckCode, fuzz_answers, run as run_health_checks};
 pub(crate) use commit::commit;
 pub use connection::ServerConnection;
 pub(crate) use connection::connect_unix;
-pub(crate) use connection::{Lease, Link, keepalive};
+pub(crate) use connection::{Lease, Link, connect, keepalive};
 pub use h2::StreamFacts;
 pub(crate) use h2::{Connections as Http2Connections, State as Http2State, Stream as Http2Stream};
 pub use header::Headers;
@@ -60,7 +60,7 @@ pub use run::{ServerRun, build_backend, warm_up};
 pub use shared::{
     Admin, AgentStatus, BackendGuard, BackendShared, BackendSummary, Moved, Operation, ServerShared, ServerStatus,
 };
-pub(crate) use source::has_foreign_sources;
+pub(crate) use source::{has_foreign_sources, local_of_check as source_of};
 pub use state_file::{KeptStates, fuzz_state_file, restore as restore_states};
 pub(crate) use tls::secure as secure_connection;
 pub use tls::{ServerNames, connectors};

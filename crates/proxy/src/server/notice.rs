@@ -46,6 +46,7 @@ pub(super) fn announce(running: &Arc<Running>, site: &Site, server: &ServerRun, 
         };
         line.push_str(&format!(", status: {level}/{of} {word}."));
         say(site, &running.logger, "WARNING", Severity::Notice, &line);
+        alert(site, Severity::Info, &line);
     }
     let mut cause = String::new();
     // If the check has a line of its own, its result is not repeated as a reason.
@@ -63,10 +64,14 @@ pub(super) fn turned(running: &Arc<Running>, site: &Site, server: &ServerRun, tu
     match turn {
         Turn::Down { expected } => {
             let severity = if expected { Severity::Notice } else { Severity::Alert };
-            notice.goes(&format!("is DOWN{cause}"), severity);
+            let line = notice.goes(&format!("is DOWN{cause}"), severity);
+            alert(site, severity, &line);
         }
-        Turn::Stopping => notice.comes(&format!("is stopping{cause}")),
-        Turn::Up => notice.comes(&format!("is UP{cause}")),
+        Turn::Stopping => drop(notice.comes(&format!("is stopping{cause}"))),
+        Turn::Up => {
+            let line = notice.comes(&format!("is UP{cause}"));
+            alert(site, Severity::Notice, &line);
+        }
     }
     notice.backend_down(before.backend_up);
     let health = &server.config.health;
@@ -126,6 +131,13 @@ fn say_both(proxy: &Site, logger: &Logger, word: &str, severity: Severity, line:
     logger.send(&proxy.config.log, severity, logged.as_bytes());
 }
 
+/// Sends a line by mail, without its full stop, as in HAProxy.
+fn alert(proxy: &Site, severity: Severity, line: &str) {
+    if let Some(alerts) = &proxy.alerts {
+        alerts.send(severity as u8, line.strip_suffix('.').unwrap_or(line));
+    }
+}
+
 /// The log lines about a change of a server's state.
 pub(super) struct Notice<'a> {
     proxy: &'a Site,
@@ -173,12 +185,15 @@ impl<'a> Notice<'a> {
             (Admin::Ready | Admin::Drain, Admin::Maintenance) if ran => {
                 // After a drain, maintenance is expected.
                 let severity = if from == Admin::Drain { Severity::Notice } else { Severity::Alert };
-                self.goes(&format!("is going DOWN for maintenance{}", self.cause(why)), severity);
+                drop(self.goes(&format!("is going DOWN for maintenance{}", self.cause(why)), severity));
             }
             (Admin::Ready | Admin::Drain, Admin::Maintenance) => {
                 plain(&format!("{subject} was DOWN and now enters maintenance{}.", self.cause(why)));
             }
-            (Admin::Ready, Admin::Drain) => self.comes(&format!("enters drain state{}", self.cause(why))),
+            (Admin::Ready, Admin::Drain) => {
+                let line = self.comes(&format!("enters drain state{}", self.cause(why)));
+                alert(self.proxy, Severity::Notice, &line);
+            }
             // As in HAProxy, regardless of the originator.
             (Admin::Drain, Admin::Ready) => plain(&format!("{subject} is {word} (leaving forced drain).")),
             (Admin::Ready, Admin::Ready) | (Admin::Drain, Admin::Drain) | (Admin::Maintenance, Admin::Maintenance) => {}
@@ -202,8 +217,8 @@ impl<'a> Notice<'a> {
         (active, backup, if active == 0 && backup > 0 { " Running on backup." } else { "" })
     }
 
-    /// Logs that the server accepts requests, or no longer accepts new ones.
-    fn comes(&self, what: &str) {
+    /// Logs that the server accepts requests, or no longer accepts new ones; returns the line.
+    fn comes(&self, what: &str) -> String {
         let (active, backup, on_backup) = self.usable();
         let queue = self.server.shared.queued.load(Ordering::Relaxed);
         // The requests that it gave back and those that it took.
@@ -214,10 +229,11 @@ impl<'a> Notice<'a> {
             self.subject()
         );
         say(self.proxy, self.logger, "WARNING", Severity::Notice, &line);
+        line
     }
 
-    /// Logs that the server accepts no requests.
-    fn goes(&self, what: &str, severity: Severity) {
+    /// Logs that the server accepts no requests; returns the line.
+    fn goes(&self, what: &str, severity: Severity) -> String {
         let (active, backup, on_backup) = self.usable();
         let current = self.server.shared.figures.scur.load(Ordering::Relaxed);
         // As in HAProxy, only the requests in its own queue count: those in the backend's queue wait for any server.
@@ -229,6 +245,7 @@ impl<'a> Notice<'a> {
             self.subject()
         );
         say(self.proxy, self.logger, "WARNING", severity, &line);
+        line
     }
 
     /// Logs that the backend, which had a usable server before, has none now.

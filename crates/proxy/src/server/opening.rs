@@ -19,7 +19,7 @@ use crate::proxied::ServerTlsError;
 
 /// The reason why a connection failed; it decides whether, when and where it is retried.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum ConnectError {
+pub(crate) enum ConnectError {
     /// The peer or the network refused the connection, after the attempt had begun.
     Refused,
     /// The system refused immediately (unix sockets): a retry needs no pause.

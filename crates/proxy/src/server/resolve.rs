@@ -65,7 +65,19 @@ pub fn resolve_names(running: &Running, last: &HashMap<String, IpAddr>) -> Resul
             server.rekey();
         }
     }
+    for target in running.rings.iter().filter(|target| target.server.resolved.get().is_none()) {
+        match address(&target.site.config, &target.server.config, None, &HashMap::new()) {
+            Ok(Found::Address(address)) => drop(target.server.resolved.set(address)),
+            Ok(Found::NoName | Found::Later) => {}
+            Err(error) => errors.push(error),
+        }
+    }
     if errors.is_empty() { Ok(()) } else { Err(errors) }
+}
+
+/// Returns the key of a ring's server among the addresses of names.
+fn ring_key(ring: &str, server: &str) -> String {
+    format!("ring@{ring}/{server}")
 }
 
 /// Returns the addresses of all names of servers of a configuration, by `backend/server`, and the servers whose names
@@ -77,6 +89,15 @@ pub fn addresses(config: &Config) -> (HashMap<String, IpAddr>, Vec<ResolveError>
     {
         match address(proxy, server, None, &HashMap::new()) {
             Ok(Found::Address(address)) => drop(known.insert(format!("{}/{}", proxy.name, server.name), address)),
+            Ok(Found::NoName | Found::Later) => {}
+            Err(error) => errors.push(error),
+        }
+    }
+    for (proxy, server) in
+        config.rings.iter().flat_map(|ring| ring.proxy.servers.iter().map(|server| (&ring.proxy, server)))
+    {
+        match address(proxy, server, None, &HashMap::new()) {
+            Ok(Found::Address(address)) => drop(known.insert(ring_key(&proxy.name, &server.name), address)),
             Ok(Found::NoName | Found::Later) => {}
             Err(error) => errors.push(error),
         }
@@ -95,6 +116,12 @@ pub fn take_addresses(running: &Running, known: &HashMap<String, IpAddr>) {
                 None => wait(server),
             }
             server.rekey();
+        }
+    }
+    for target in &running.rings {
+        if let Some(address) = known.get(&ring_key(&target.site.config.name, target.server.name())) {
+            // One that is kept from the previous snapshot has its address.
+            let _ = target.server.resolved.set(*address);
         }
     }
 }

@@ -70,8 +70,9 @@ pub(crate) fn local<'a>(
     source(proxy, server).map(|source| Local { source, foreign: source.foreign.is_some().then_some(foreign) })
 }
 
-/// Returns the address to which a check's connection is bound: that of `source`, ignoring `usesrc`.
-pub(super) fn local_of_check<'a>(proxy: &'a model::Proxy, server: &'a model::Server) -> Option<Local<'a>> {
+/// Returns the address to which a connection without a client, such as a check's, is bound: that of `source`, ignoring
+/// `usesrc`.
+pub(crate) fn local_of_check<'a>(proxy: &'a model::Proxy, server: &'a model::Server) -> Option<Local<'a>> {
     source(proxy, server).map(|source| Local { source, foreign: None })
 }
 

@@ -82,6 +82,11 @@ impl ServerNames {
         if errors.is_empty() { Ok(ServerNames { sent, of_pool }) } else { Err(errors) }
     }
 
+    /// Returns the name that is asked for in a handshake that is made for no request.
+    pub(crate) fn sent_without_stream(&self, cx: &StreamContext, server: &ServerRun) -> Option<String> {
+        self.make(cx).sent(server).map(str::to_owned)
+    }
+
     /// Computes the names for a request.
     pub(super) fn make(&self, cx: &StreamContext) -> Names {
         let values = |codes: &[Option<ExpressionCode>]| -> Values {

@@ -8,7 +8,7 @@ use std::time::Instant;
 use sluicegate_config::model::{ErrorPage, Mode};
 use sluicegate_wire::http::{HeadError, Limits, RequestHead};
 
-use super::{Session, h2, handshake};
+use super::{Session, h2, handshake, syslog};
 use crate::counters::Counters;
 use crate::hook::Hook;
 use crate::listener::Accepted;
@@ -58,6 +58,9 @@ pub(crate) fn run(mut session: Session) -> impl Future<Output = ()> {
         }
         session.frontend().frontend.figures.at(index).session(now);
         Tracked::count(&Tracked::default(), &session.client.tracked.borrow(), Counted::Session);
+        if session.frontend().config.log_forward.is_some() {
+            return Box::pin(syslog::serve(&mut session)).await;
+        }
         if session.frontend().config.mode == Mode::Tcp {
             let watch = session.place.watch();
             let stream = session.new_stream();

@@ -125,7 +125,7 @@ rows! {
     62 "TotalSplicedBytesOut" MGP u64 => |v| v.sum(|w| w.pool.spliced.load(Ordering::Relaxed)),
     63 "BytesOutRate" MRP u64 => |v| v.running.process.bytes_out_rate().to_string(),
     64 "DebugCommandsIssued" MGP u32 => zero,
-    65 "CumRecvLogs" MCP u32 => zero,
+    65 "CumRecvLogs" MCP u32 => |v| v.sum(|w| w.messages.get()),
     66 "Build info" POS str => |_| VERSION.to_owned(),
     67 "Memmax_bytes" CLP u64 => |v| (v.running.config.global.memory_mib.unwrap_or(0) << 20).to_string(),
     68 "PoolAlloc_bytes" MGP u64 => |_| allocated().to_string(),

@@ -95,13 +95,15 @@ impl Filter {
 /// Returns all lines in HAProxy's order: proxies as in the file, of each the frontend, its sockets, the servers, the
 /// backend.
 pub fn objects(running: &Running) -> impl Iterator<Item = Object<'_>> {
-    running.proxies.iter().filter(|proxy| !proxy.config.disabled).flat_map(|proxy| {
-        let frontend = (proxy.config.kind != ProxyKind::Backend).then_some(Object::Frontend(proxy));
-        let backend = (proxy.config.kind != ProxyKind::Frontend).then_some(Object::Backend(proxy));
-        let sockets = running.counted_listeners(proxy).iter().map(move |listener| Object::Socket(proxy, listener));
-        let servers = proxy.servers.iter().map(move |server| Object::Server(proxy, server));
-        frontend.into_iter().chain(sockets).chain(servers.take_while(move |_| backend.is_some())).chain(backend)
-    })
+    running.proxies.iter().filter(|proxy| !proxy.config.disabled && proxy.config.log_forward.is_none()).flat_map(
+        |proxy| {
+            let frontend = (proxy.config.kind != ProxyKind::Backend).then_some(Object::Frontend(proxy));
+            let backend = (proxy.config.kind != ProxyKind::Frontend).then_some(Object::Backend(proxy));
+            let sockets = running.counted_listeners(proxy).iter().map(move |listener| Object::Socket(proxy, listener));
+            let servers = proxy.servers.iter().map(move |server| Object::Server(proxy, server));
+            frontend.into_iter().chain(sockets).chain(servers.take_while(move |_| backend.is_some())).chain(backend)
+        },
+    )
 }
 
 impl Object<'_> {

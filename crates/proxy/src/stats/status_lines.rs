@@ -12,7 +12,7 @@ use crate::running::{ProxyRun, Running};
 pub type Line<'a> = (&'a Arc<ProxyRun>, String);
 
 fn enabled(running: &Running) -> impl Iterator<Item = &Arc<ProxyRun>> {
-    running.proxies.iter().filter(|proxy| !proxy.config.disabled)
+    running.proxies.iter().filter(|proxy| !proxy.config.disabled && proxy.config.log_forward.is_none())
 }
 
 /// Returns a line per server and per proxy, in the order of the file (SIGHUP).

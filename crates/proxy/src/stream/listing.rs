@@ -203,6 +203,7 @@ fn mode(mode: Mode) -> &'static str {
     match mode {
         Mode::Tcp => "tcp",
         Mode::Http => "http",
+        Mode::Log => "syslog",
     }
 }
 

@@ -35,6 +35,7 @@ pub fn bind() -> Bind {
         tls: None,
         proto: None,
         idle_ping: None,
+        datagram: false,
         at: nowhere(),
     }
 }
@@ -68,6 +69,7 @@ pub fn server(name: &str, address: SocketAddr) -> Server {
         tls: None,
         proto: None,
         no_tls: false,
+        log_proto: Default::default(),
         pool_name: None,
         websockets: Default::default(),
         at: nowhere(),
@@ -114,7 +116,9 @@ impl Gate {
             user_lists: Vec::new(),
             resolvers: Vec::new(),
             limits: Vec::new(),
+            rings: Vec::new(),
             acme: Vec::new(),
+            mailers: Vec::new(),
         };
         let parts = Parts {
             pages: sluicegate_proxy::stats::pages(),

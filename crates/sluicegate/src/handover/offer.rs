@@ -157,6 +157,9 @@ const TRANSPARENT: u32 = 4;
 /// A flag that may be added to these values.
 const EXCLUSIVE: u32 = 8;
 
+/// Another one.
+const DATAGRAM: u32 = 16;
+
 /// A socket that is requested.
 #[derive(Debug, PartialEq)]
 pub struct WantedSocket {
@@ -164,6 +167,7 @@ pub struct WantedSocket {
     pub address: BindAddress,
     /// See [`Wanted`].
     pub backlog: u32,
+    datagram: bool,
     v6only: Option<bool>,
     transparent: bool,
     exclusive: bool,
@@ -175,18 +179,18 @@ pub struct WantedSocket {
 impl WantedSocket {
     /// Returns an owned copy of the request.
     pub fn new(wanted: Wanted<'_>) -> WantedSocket {
-        let Wanted { address, backlog, v6only, transparent, exclusive, mode, user, group } = wanted;
+        let Wanted { address, backlog, datagram, v6only, transparent, exclusive, mode, user, group } = wanted;
         let own = |name: Option<&str>| name.map(str::to_owned);
         let (address, user, group) = (address.clone(), own(user), own(group));
-        WantedSocket { address, backlog, v6only, transparent, exclusive, mode, user, group }
+        WantedSocket { address, backlog, datagram, v6only, transparent, exclusive, mode, user, group }
     }
 
     /// Returns the borrowed form.
     pub fn wanted(&self) -> Wanted<'_> {
         let WantedSocket { address, user, group, .. } = self;
         let (user, group) = (user.as_deref(), group.as_deref());
-        let WantedSocket { backlog, v6only, transparent, exclusive, mode, .. } = *self;
-        Wanted { address, backlog, v6only, transparent, exclusive, mode, user, group }
+        let WantedSocket { backlog, datagram, v6only, transparent, exclusive, mode, .. } = *self;
+        Wanted { address, backlog, datagram, v6only, transparent, exclusive, mode, user, group }
     }
 
     /// Encodes the value as bytes.
@@ -204,7 +208,8 @@ impl WantedSocket {
         number(&mut out, self.backlog);
         let transparent = if self.transparent { TRANSPARENT } else { 0 };
         let exclusive = if self.exclusive { EXCLUSIVE } else { 0 };
-        number(&mut out, self.v6only.map_or(2, u32::from) | transparent | exclusive);
+        let datagram = if self.datagram { DATAGRAM } else { 0 };
+        number(&mut out, self.v6only.map_or(2, u32::from) | transparent | exclusive | datagram);
         number(&mut out, self.mode.unwrap_or(u32::MAX));
         for name in [&self.user, &self.group] {
             text(&mut out, name.as_deref().unwrap_or_default().as_bytes());
@@ -228,14 +233,15 @@ impl WantedSocket {
         let flags = reader.number()?;
         let transparent = flags & TRANSPARENT != 0;
         let exclusive = flags & EXCLUSIVE != 0;
-        let v6only = match flags & !(TRANSPARENT | EXCLUSIVE) {
+        let datagram = flags & DATAGRAM != 0;
+        let v6only = match flags & !(TRANSPARENT | EXCLUSIVE | DATAGRAM) {
             2 => None,
             only => Some(only == 1),
         };
         let mode = Some(reader.number()?).filter(|mode| *mode != u32::MAX);
         let mut name = || Ok(Some(reader.string()?).filter(|name| !name.is_empty()));
         let (user, group) = (name()?, name()?);
-        Ok(WantedSocket { address, backlog, v6only, transparent, exclusive, mode, user, group })
+        Ok(WantedSocket { address, backlog, datagram, v6only, transparent, exclusive, mode, user, group })
     }
 }
 
@@ -415,6 +421,7 @@ mod tests {
             let wanted = Wanted {
                 address: &address,
                 backlog: 9,
+                datagram: false,
                 v6only: Some(true),
                 transparent: true,
                 exclusive: true,

@@ -25,6 +25,7 @@ mod http_client;
 mod keywords;
 mod limits;
 mod loading;
+mod logs;
 mod lua_modules;
 mod lua_patterns;
 mod lua_rule_sets;

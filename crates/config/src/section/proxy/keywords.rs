@@ -4,8 +4,8 @@ use super::{ProxyParser, ProxyReader, check, compression, connection, logging, o
 use crate::catalogue::{Contexts, Place};
 use crate::model::{ConnectionMode, HttpReuse, Mode};
 use crate::section::bind::{self, BindContext};
-use crate::section::rule;
 use crate::section::table::{MANY, Row, Table};
+use crate::section::{mailers, rule};
 use crate::word::Line;
 
 pub(super) const fn row(
@@ -337,6 +337,36 @@ pub(crate) static KEYWORDS: Table<ProxyParser> = Table::new(&[
         "The cookie is neither used nor set.",
         |r, line| r.persist_rule(line, false),
     ),
+    row("email-alert from", PROXY, 1, 1, "ADDRESS", "The sender of alerts by mail.", mailers::email_alert),
+    row(
+        "email-alert level",
+        PROXY,
+        1,
+        1,
+        "LEVEL",
+        "The least severe level of alerts: servers that go down (alert, the default), or come up or are drained (notice), or \
+         also the results of checks with 'option log-health-checks' (info).",
+        mailers::email_alert,
+    ),
+    row(
+        "email-alert mailers",
+        PROXY,
+        1,
+        1,
+        "SECTION",
+        "Sends alerts about the states of the servers to the mailers of this section.",
+        mailers::email_alert,
+    ),
+    row(
+        "email-alert myhostname",
+        PROXY,
+        1,
+        1,
+        "NAME",
+        "The name of this host for mailers; the machine's by default.",
+        mailers::email_alert,
+    ),
+    row("email-alert to", PROXY, 1, 1, "ADDRESS", "The recipient of alerts.", mailers::email_alert),
     row(
         "log",
         PROXY,

@@ -7,9 +7,11 @@ mod connection;
 mod defaults;
 mod forward;
 mod keywords;
+pub(crate) mod log_forward;
 mod logging;
 pub(crate) mod peers;
 mod persist;
+pub(crate) mod ring;
 mod servers;
 mod stats;
 mod wire;
@@ -25,8 +27,8 @@ use crate::diagnostic::{Diagnostics, Severity};
 use crate::expression::condition::{Acls, ConditionReader};
 use crate::expression::{ExpressionReader, StoreNames};
 use crate::model::{
-    BackendName, ConnectionMode, Global, Mode, Peers, Position, Preset, Proxy, ProxyId, ProxyKind, RedisSection, Rule,
-    StoreSection, Timeouts, UseBackend,
+    BackendName, ConnectionMode, Global, Mode, Peers, Position, Preset, Proxy, ProxyId, ProxyKind, RedisSection, Ring,
+    Rule, StoreSection, Timeouts, UseBackend,
 };
 use crate::section::rule;
 use crate::section::server::ServerSettings;
@@ -133,14 +135,15 @@ fn on(line: &Line) -> bool {
     !line.negated
 }
 
-/// Everything that [`all`] reads.
-pub(crate) struct All {
+/// What the sections of proxies and stores make.
+pub(crate) struct Typed {
     pub(crate) proxies: Vec<Proxy>,
-    /// The positions of their `default_backend` lines.
+    /// The position of each proxy's `default_backend`.
     pub(crate) default_backends: Vec<Option<Position>>,
     pub(crate) stores: Vec<StoreSection>,
     pub(crate) peers: Vec<Peers>,
     pub(crate) presets: Vec<Preset>,
+    pub(crate) rings: Vec<Ring>,
 }
 
 /// Types all proxies, `peers` sections and stores.
@@ -151,8 +154,9 @@ pub(crate) fn all(
     patterns: &Arc<PatternFiles>,
     engines: &[RedisSection],
     diagnostics: &mut Diagnostics,
-) -> All {
+) -> Typed {
     let names = proxy_names(sections, diagnostics);
+    log_forward::names(sections, diagnostics);
     let stores = store::stores(sections, loaded.tls, diagnostics);
     let mut store_names = StoreNames {
         patterns: patterns.clone(),
@@ -192,8 +196,11 @@ pub(crate) fn all(
     let presets = preset::all(sections, &store_names, diagnostics);
     let mut defaults = Defaults::default();
     let mut proxies = Vec::new();
+    let (mut rings, mut forwards) = (Vec::new(), Vec::new());
     for section in sections {
         let (context, keyword, kind) = match section.kind {
+            SectionKind::Ring => (Contexts::BACKEND, "ring", None),
+            SectionKind::LogForward => (Contexts::FRONTEND, "log-forward", Some(ProxyKind::Frontend)),
             SectionKind::Defaults => (Contexts::DEFAULTS, "defaults", None),
             SectionKind::Frontend => (Contexts::FRONTEND, "frontend", Some(ProxyKind::Frontend)),
             SectionKind::Backend => (Contexts::BACKEND, "backend", Some(ProxyKind::Backend)),
@@ -201,9 +208,16 @@ pub(crate) fn all(
             _ => continue,
         };
         loaded.files.stand_at(&section.at);
-        let base = defaults.base(section, kind, diagnostics);
-        let mut settings = Settings::clone(&base);
-        settings.start(section, kind);
+        let mut settings = match section.kind {
+            SectionKind::Ring => ring::settings(section),
+            SectionKind::LogForward => log_forward::settings(section),
+            _ => {
+                let base = defaults.base(section, kind, diagnostics);
+                let mut settings = Settings::clone(&base);
+                settings.start(section, kind);
+                settings
+            }
+        };
         let mut reader = ProxyReader {
             settings: &mut settings,
             context,
@@ -218,6 +232,16 @@ pub(crate) fn all(
         store_names.acls.borrow_mut().clear();
         *store_names.section.borrow_mut() = kind.map(|_| section.name.clone());
         store_names.sides.set(if kind == Some(ProxyKind::Frontend) { Sides::FRONT } else { Sides::BOTH });
+        if section.kind == SectionKind::Ring {
+            rings.extend(ring::read(&mut reader, section, &rings));
+            continue;
+        }
+        if section.kind == SectionKind::LogForward {
+            log_forward::read(&mut reader, section);
+            reader.finish_binds(global.tune.bufsize);
+            forwards.push(settings.finish(global));
+            continue;
+        }
         for line in &section.lines {
             reader.line(line);
         }
@@ -240,12 +264,14 @@ pub(crate) fn all(
         }
     }
     number(&mut proxies, global, diagnostics);
+    // Behind all others, whose places in the list are known from their names.
+    proxies.append(&mut forwards);
     let default_backends = proxies.iter().map(|finished| finished.default_backend_at.clone()).collect();
     for (at, message) in store_names.notices.take() {
         diagnostics.add(Severity::Notice, Some(at), message);
     }
     let proxies = proxies.into_iter().map(|finished| finished.proxy).collect();
-    All { proxies, default_backends, stores, peers, presets }
+    Typed { proxies, default_backends, stores, peers, presets, rings }
 }
 
 /// Collects proxies' names; two of one name may not both have a frontend side, or a backend side.

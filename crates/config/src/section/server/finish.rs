@@ -29,7 +29,7 @@ impl ServerSettings {
     }
 
     /// Returns the server that they make.
-    pub(super) fn server(self, name: Arc<str>, address: ServerAddress, at: Position) -> Server {
+    pub(crate) fn server(self, name: Arc<str>, address: ServerAddress, at: Position) -> Server {
         let (resolve, health, (maxconn, minconn)) = (self.resolve(), self.health(&at), self.limits());
         Server {
             name,
@@ -70,6 +70,7 @@ impl ServerSettings {
             no_tls: self.tls.is_refused(),
             proto: self.tls.proto,
             websockets: self.tls.websockets,
+            log_proto: self.log_proto,
             pool_name: self.tls.pool_name.clone(),
             health,
             shard: self.shard,

@@ -1,0 +1,79 @@
+//! Logs beside files and syslog sockets: rings and their servers, forwarded syslog messages, profiles and log backends.
+
+mod forward;
+mod mails;
+mod rings;
+
+use std::io::{BufRead, BufReader, Read};
+use std::net::{TcpListener, TcpStream};
+use std::path::PathBuf;
+
+use sluicegate_testkit::{Client, Haproxy, Listening, PATIENCE, Sluicegate};
+
+/// One of the programs that run the same configuration.
+struct Runner {
+    place: PathBuf,
+    front: Listening,
+    _kept: Box<dyn std::any::Any>,
+}
+
+impl Runner {
+    fn get(&self, paths: &[&str]) {
+        let mut client = Client::connect(&self.front.address());
+        paths.iter().for_each(|path| assert_eq!(client.get(path).status, 200));
+    }
+
+    fn ask(&self, line: &str) -> String {
+        Sluicegate::stats(&self.place, line)
+    }
+}
+
+/// Our program with a configuration, in which `PLACE` is the path of the stats socket and `FRONT` a listening address.
+fn ours(text: &str) -> Runner {
+    let front = Listening::new();
+    let server = crate::start(&text.replace("PLACE", "@DIR@/stats").replace("FRONT", &front.word()), &[&front]);
+    Runner { place: server.directory().join("stats"), front, _kept: Box::new(server) }
+}
+
+/// HAProxy with the same.
+fn theirs(text: &str, start: fn(&str, &[&Listening]) -> Haproxy) -> Runner {
+    let front = Listening::new();
+    let directory = tempfile::tempdir().expect("a directory");
+    let place = directory.path().join("stats");
+    let text = text.replace("PLACE", &place.display().to_string()).replace("FRONT", &front.word());
+    let haproxy = start(&text, &[&front]);
+    Runner { place, front, _kept: Box::new((haproxy, directory)) }
+}
+
+/// A server of log messages by TCP.
+struct Collector {
+    listener: TcpListener,
+}
+
+impl Collector {
+    fn new() -> Collector {
+        Collector { listener: TcpListener::bind("127.0.0.1:0").expect("bindable") }
+    }
+
+    fn address(&self) -> String {
+        self.listener.local_addr().expect("bound").to_string()
+    }
+
+    fn accept(&self) -> BufReader<TcpStream> {
+        let (stream, _) = self.listener.accept().expect("a connection");
+        stream.set_read_timeout(Some(PATIENCE)).expect("settable");
+        BufReader::new(stream)
+    }
+}
+
+fn line(from: &mut impl BufRead) -> String {
+    let mut text = String::new();
+    from.read_line(&mut text).expect("a line");
+    text
+}
+
+fn exactly(from: &mut impl Read, count: usize) -> String {
+    let mut bytes = vec![0; count];
+    from.read_exact(&mut bytes).expect("bytes");
+    String::from_utf8(bytes).expect("text")
+}
