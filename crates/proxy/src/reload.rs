@@ -212,6 +212,11 @@ fn commit(old: &Running, next: &Running) -> Vec<Said> {
         server::commit(before, proxy, now, &mut say);
         commit_table(old, next, was.stick_table.as_ref(), is.stick_table.as_ref(), &mut say);
     }
+    for section in &next.config.caches {
+        if let Some(cache) = next.directory.cache(&section.name) {
+            cache.redefine(section, &next.engines);
+        }
+    }
     next.settle_trackers();
     for listener in next_listener_limits(old, next) {
         listener.0.set_max(listener.1);

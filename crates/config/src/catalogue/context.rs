@@ -47,6 +47,8 @@ impl Contexts {
     pub const CRT_STORE: Contexts = Contexts(1 << 19);
     /// `acme`.
     pub const ACME: Contexts = Contexts(1 << 20);
+    /// `cache`.
+    pub const CACHE: Contexts = Contexts(1 << 27);
     /// `http-errors`.
     pub const HTTP_ERRORS: Contexts = Contexts(1 << 31);
 
@@ -74,7 +76,7 @@ impl Contexts {
 
     /// Returns the names of the places, as sections and rule sets are called.
     pub fn section_names(self) -> Vec<&'static str> {
-        const NAMES: [(Contexts, &str); 22] = [
+        const NAMES: [(Contexts, &str); 23] = [
             (Contexts::GLOBAL, "global"),
             (Contexts::DEFAULTS, "defaults"),
             (Contexts::FRONTEND, "frontend"),
@@ -88,6 +90,7 @@ impl Contexts {
             (Contexts::RESOLVERS, "resolvers"),
             (Contexts::CRT_STORE, "crt-store"),
             (Contexts::ACME, "acme"),
+            (Contexts::CACHE, "cache"),
             (Contexts::BIND_OPTION, "bind"),
             (Contexts::SERVER_OPTION, "server"),
             (Contexts::TCP_CONNECTION, "tcp-request connection"),

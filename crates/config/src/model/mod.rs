@@ -13,11 +13,13 @@ use sluicegate_pattern::PatternFiles;
 
 mod acme;
 mod balance;
+mod cache;
 mod check;
 mod compression;
 mod edit;
 mod error;
 mod expression;
+mod filter;
 mod http_client;
 mod limit;
 mod log;
@@ -36,11 +38,13 @@ mod users;
 pub use crate::position::Position;
 pub use acme::*;
 pub use balance::*;
+pub use cache::*;
 pub use check::*;
 pub use compression::*;
 pub use edit::*;
 pub use error::*;
 pub use expression::*;
+pub use filter::*;
 pub use http_client::*;
 pub use limit::*;
 pub use log::*;
@@ -73,6 +77,8 @@ pub struct Config {
     pub user_lists: Vec<UserList>,
     /// `resolvers` sections; one of them is called `default`.
     pub resolvers: Vec<Resolvers>,
+    /// `cache` sections.
+    pub caches: Vec<CacheSection>,
     /// `acme` sections.
     pub acme: Vec<Acme>,
     /// The settings of `limit` rules, one per name.

@@ -125,6 +125,8 @@ pub struct Proxy {
     pub http_reuse: HttpReuse,
     /// `compression`.
     pub compression: Option<Arc<super::Compression>>,
+    /// `filter`, in order; that of `compression` lines without one is the last.
+    pub filters: Vec<super::Filter>,
     /// `cookie`.
     pub cookie: Option<PersistenceCookie>,
     /// `dynamic-cookie-key`.
@@ -235,6 +237,7 @@ impl Proxy {
             redispatch: None,
             http_reuse: HttpReuse::Safe,
             compression: None,
+            filters: Vec::new(),
             cookie: None,
             dynamic_cookie_key: None,
             persist_rules: Vec::new(),

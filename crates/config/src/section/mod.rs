@@ -2,6 +2,7 @@
 
 mod acme;
 mod bind;
+mod cache;
 pub(crate) mod error;
 pub(crate) mod global;
 mod log;
@@ -50,6 +51,7 @@ pub(crate) enum SectionKind {
     Resolvers,
     CrtStore,
     Acme,
+    Cache,
     /// A section that can't be read: its first line had an error, and its lines are skipped.
     Refused,
 }
@@ -69,6 +71,7 @@ const SECTIONS: &[(&str, SectionKind)] = &[
     ("resolvers", SectionKind::Resolvers),
     ("crt-store", SectionKind::CrtStore),
     ("acme", SectionKind::Acme),
+    ("cache", SectionKind::Cache),
 ];
 
 /// A section's lines, with `.if` already evaluated.
@@ -449,6 +452,9 @@ impl Draft {
         (proxies, defaults, stores, global.presets) =
             proxy::all(&sections, &global, &loaded, &patterns, &engines, &mut diagnostics);
         acme::check(&acme, &sections, &tls, &mut diagnostics);
+        let names =
+            stores.iter().map(|store| store.name.clone()).chain(engines.iter().map(|engine| engine.name.clone()));
+        let caches = cache::all(&sections, &names.collect::<Vec<_>>(), &mut diagnostics);
         let mut config = Config {
             global,
             proxies,
@@ -457,6 +463,7 @@ impl Draft {
             origins: store::origins(&sections, &tls, &mut diagnostics),
             user_lists,
             resolvers,
+            caches,
             limits: Vec::new(),
             acme,
             tls_files: Arc::new(tls.finish()),
@@ -521,6 +528,7 @@ pub(crate) fn rows() -> Vec<(crate::catalogue::ItemKind, Listed)> {
     rows.extend(list(ItemKind::Keyword, &userlist::KEYWORDS));
     rows.extend(list(ItemKind::Keyword, &acme::KEYWORDS));
     rows.extend(list(ItemKind::Keyword, &resolvers::KEYWORDS));
+    rows.extend(list(ItemKind::Keyword, &cache::KEYWORDS));
     rows.extend(list(ItemKind::Keyword, &tls::crt_store::KEYWORDS));
     rows.extend(list(ItemKind::Action, &rule::ACTIONS));
     rows

@@ -13,7 +13,9 @@ use sluicegate_tls::x509::Secret;
 use tokio::sync::mpsc;
 
 use super::protocol::{Answer, Commands, Output, Request, Session, SeverityOutput};
-use super::{change, engines, errors, general, inside, limits, maps, resolvers, servers, session, show, tables, tls};
+use super::{
+    cache, change, engines, errors, general, inside, limits, maps, resolvers, servers, session, show, tables, tls,
+};
 use crate::running::Running;
 use crate::script_commands::{Dynamic, Outlet};
 
@@ -153,6 +155,7 @@ pub fn commands() -> impl Iterator<Item = &'static Command> {
         tables::COMMANDS,
         engines::COMMANDS,
         limits::COMMANDS,
+        cache::COMMANDS,
         resolvers::COMMANDS,
         servers::COMMANDS,
         session::COMMANDS,

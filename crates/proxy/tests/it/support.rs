@@ -115,6 +115,7 @@ impl Gate {
             resolvers: Vec::new(),
             limits: Vec::new(),
             acme: Vec::new(),
+            caches: Vec::new(),
         };
         let parts = Parts {
             pages: sluicegate_proxy::stats::pages(),
