@@ -9,6 +9,7 @@ use crate::model::{
     AclRef, Action, BackendName, Balance, CheckProtocol, Config, DataKind, HashKey, LogLine, Mode, Position, Proto,
     Proxy, ProxyId, ProxyKind, ServerChoice, TableData,
 };
+use crate::section::proxy::filter;
 use crate::suggest;
 use crate::track;
 
@@ -33,6 +34,7 @@ pub(crate) fn check(config: &mut Config, defaults: &[Option<Position>], diagnost
     config.proxies.iter().for_each(|proxy| stats(proxy, diagnostics));
     limits(config, diagnostics);
     stick_data(config);
+    filter::check_tables(&config.proxies, diagnostics);
     track::resolve(config, diagnostics);
     for (proxy, default_at) in config.proxies.iter().zip(defaults) {
         use_server(proxy, diagnostics);

@@ -153,6 +153,8 @@ pub struct Counters {
     pub comp_out: Count,
     pub comp_byp: Count,
     pub comp_rsp: Count,
+    pub cache_lookups: Count,
+    pub cache_hits: Count,
     pub connect: Count,
     pub reuse: Count,
     pub h1_spliced_bytes_in: Count,
@@ -296,6 +298,8 @@ impl Counters {
             ("comp_out", &self.comp_out),
             ("comp_byp", &self.comp_byp),
             ("comp_rsp", &self.comp_rsp),
+            ("cache_lookups", &self.cache_lookups),
+            ("cache_hits", &self.cache_hits),
         ]
         .into_iter()
     }

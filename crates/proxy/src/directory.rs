@@ -6,6 +6,7 @@ use std::sync::Arc;
 use sluicegate_config::model::{self, ProxyId, ProxyKind, StatusClasses};
 
 use crate::auth::UserList;
+use crate::cache::Cache;
 use crate::frontend::{FrontendShared, Gate};
 use crate::limit::Limit;
 use crate::process::Process;
@@ -28,6 +29,8 @@ pub struct Directory {
     pub user_lists: HashMap<Arc<str>, Arc<UserList>>,
     /// `resolvers` sections, in the order of the file.
     pub resolvers: Vec<Arc<Resolver>>,
+    /// `cache` sections, in the order of the file.
+    pub(crate) caches: Vec<Arc<Cache>>,
     /// Limits of rules, in the order of the file.
     pub limits: Vec<Arc<Limit>>,
     /// Statuses that count as errors of the client and as failures of the server.
@@ -94,6 +97,11 @@ impl Directory {
     /// Returns the stick table of this name.
     pub fn table(&self, name: &str) -> Option<&Arc<Table>> {
         self.tables.iter().find(|table| &*table.name == name)
+    }
+
+    /// Returns the cache of this name.
+    pub(crate) fn cache(&self, name: &str) -> Option<&Arc<Cache>> {
+        self.caches.iter().find(|cache| *cache.config().name == *name)
     }
 
     /// Returns the limit of this name.

@@ -221,6 +221,11 @@ fn commit(old: &Running, next: &Running) -> Vec<Said> {
         // A section is no proxy with a log of its own.
         commit_table(old, next, was, Some(&is), &mut |_| ());
     }
+    for section in &next.config.caches {
+        if let Some(cache) = next.directory.cache(&section.name) {
+            cache.redefine(section, &next.engines);
+        }
+    }
     next.settle_trackers();
     for listener in next_listener_limits(old, next) {
         listener.0.set_max(listener.1);

@@ -25,6 +25,7 @@ use sluicegate_wire::engine::Engine;
 pub(crate) use self::certificates::{Place, connectors as tls_connectors, places};
 use self::pages::Pages;
 pub(crate) use self::rings::RingServer;
+use crate::cache::Cache;
 use crate::counters::Figures;
 use crate::directory::{Directory, Sides};
 use crate::engines::Engines;
@@ -143,6 +144,7 @@ impl Running {
     pub(crate) fn set_listeners(&self, listeners: Vec<Arc<Listener>>) {
         let set = self.listeners.set(listeners);
         debug_assert!(set.is_ok(), "a snapshot is served once");
+        crate::trace::announce(&self.config, self.process.workers.len());
     }
 
     /// Returns the TLS of all `bind` lines, those of stores included.
@@ -229,12 +231,13 @@ pub fn build_after(
         vec![CompileError { at, message: format!("TLS of the HTTP client: {message}") }]
     })?;
     let limits = Limit::all(&config.limits, &parts.engines, before.map_or(&[], |before| &before.directory.limits));
+    let caches = Cache::all(&config.caches, &parts.engines, before.map_or(&[], |before| &before.directory.caches));
     let status_classes = config.global.status_classes;
     let process = parts.process.clone();
     let backends = (0..).map(ProxyId).zip(&config.proxies).filter(|(_, proxy)| proxy.kind != ProxyKind::Frontend);
     let backends = backends.map(|(id, proxy)| (proxy.name.clone(), id)).collect();
     let directory =
-        Directory { process, proxies: sides, tables, user_lists, resolvers, limits, status_classes, backends };
+        Directory { process, proxies: sides, tables, user_lists, resolvers, caches, limits, status_classes, backends };
     let directory = Arc::new(directory);
     let mut proxies = Vec::with_capacity(config.proxies.len());
     let mut errors = Vec::new();
@@ -468,6 +471,7 @@ pub(crate) mod tests {
             peers: Vec::new(),
             limits: Vec::new(),
             rings: Vec::new(),
+            caches: Vec::new(),
             acme: Vec::new(),
             mailers: Vec::new(),
         };

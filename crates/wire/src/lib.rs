@@ -1,7 +1,7 @@
 //! Sans-I/O codecs: bytes in, events and bytes out.
 //!
 //! HTTP/1 messages ([`http`]), HTTP/2 connections ([`http2`]), PROXY headers ([`proxy_protocol`]), the exchange of stick
-//! tables ([`peers`]), RESP2 and RESP3 ([`resp`], [`reply`]), slots of keys ([`slot`]), and the interface between the
+//! tables ([`peers`]), RESP2 and RESP3 ([`resp`], [`reply`]), slots of keys ([`slot`]), frames of agents ([`spop`]), and the interface between the
 //! proxy and a store ([`engine`]). Nothing here opens a socket, reads a clock or blocks, so every codec can be fuzzed as a
 //! plain function and tested byte by byte.
 
@@ -15,4 +15,5 @@ pub mod proxy_protocol;
 pub mod reply;
 pub mod resp;
 pub mod slot;
+pub mod spop;
 pub mod syslog;

@@ -1,4 +1,5 @@
-//! CPU time: small responses with ordinary rules and a log, a connection for each request, large responses.
+//! CPU time: small responses with ordinary rules and a log, a connection for each request, large responses, responses
+//! from a cache.
 
 use std::fmt::Write as _;
 use std::net::UdpSocket;
@@ -32,6 +33,14 @@ fn plain(bench: &Bench<'_>, option: &str) -> String {
          timeout connect 3s\nlisten www\n    bind 127.0.0.1:PORT\n    server p {}\n",
         bench.origin()
     )
+}
+
+/// Returns a file whose responses come from a cache.
+fn caching(bench: &Bench<'_>) -> String {
+    let cache = "    http-request cache-use small\n    http-response set-header Cache-Control max-age=3600\n    \
+                 http-response cache-store small\n";
+    let section = "cache small\n    total-max-size 64\n    max-object-size 1000000\n    max-age 3600\n";
+    plain(bench, "").replace("    server p", &format!("{cache}    server p")) + section
 }
 
 /// Takes log lines and throws them away, on the core of everything that is not measured.
@@ -125,5 +134,27 @@ pub(super) fn large(options: &Options) -> Result<Part, String> {
         let ratio: Vec<f64> = cpu[2].iter().zip(&cpu[index]).map(|(ours, theirs)| ours / theirs).collect();
         part.goal(&format!("CPU per byte, ours / {other}"), "≤ 0.9", median(&ratio), |ratio| ratio <= 0.9);
     }
+    Ok(part)
+}
+
+/// `cached`: responses from a cache.
+pub(super) fn cached(options: &Options) -> Result<Part, String> {
+    let mut part = Part::new("cached", "Responses from a cache");
+    let bench = Bench::new(options)?;
+    let running = start_all(BOTH, &bench, &caching(&bench))?;
+    let _ = writeln!(part.text, "{CONNECTIONS} connections, {SECONDS} s a run; `cache-use` without a log.\n");
+    let mut results = Vec::new();
+    let cases = [("a small response", "/fast"), ("64 KiB", "/bytes/65536")];
+    for (name, path) in cases {
+        let (cpu, rates) = alternate(&bench, &running, path, &[])?;
+        let rate: Vec<String> = rates.iter().map(|rates| spread(rates, 0)).collect();
+        let _ = writeln!(part.text, "Requests a second, {name}: {}.\n", rate.join(" and "));
+        part.goal(&format!("CPU per request, {name}, ours / haproxy's"), "≤ 0.8", median(&ratios(&cpu)), |ratio| {
+            ratio <= 0.8
+        });
+        results.push(cpu);
+    }
+    let columns = BOTH.map(|peer| peer.name().to_owned());
+    part.table("CPU µs per request", &columns, cases.iter().map(|case| case.0), &results);
     Ok(part)
 }

@@ -17,6 +17,7 @@ const PROXY: Report = Report { name: "proxy", title: "The proxy", parts: PARTS }
 const PARTS: &[Measure] = &[
     ("cpu", cpu::cpu),
     ("large", cpu::large),
+    ("cached", cpu::cached),
     ("tail", tail::tail),
     ("idle", idle::idle),
     ("tables", lists::tables),

@@ -140,6 +140,9 @@ fetches! {
      milliseconds (%Tq)."),
     row(&["res.timer.data"], Fetch::TimerResData, &[], 0, O::Int, END, "Time of the response's body, milliseconds \
      (%Td)."),
+    row(&["res.cache_hit"], Fetch::ResCacheHit, &[], 0, O::Bool, RESPONSE_KEPT, "True if the response comes from a cache."),
+    row(&["res.cache_name"], Fetch::ResCacheName, &[], 0, O::Str, RESPONSE_KEPT, "The name of the cache that the response \
+     comes from."),
     row(&["res.comp"], Fetch::ResComp, &[], 0, O::Bool, RESPONSE_KEPT, "True if this process compresses the response's \
      body."),
     row(&["res.comp_algo"], Fetch::ResCompAlgo, &[], 0, O::Str, RESPONSE_KEPT, "The name, as in the configuration, of \

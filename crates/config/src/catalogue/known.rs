@@ -5,7 +5,7 @@
 /// Sections.
 #[rustfmt::skip]
 pub const SECTIONS: &[&str] = &[
-    "cache", "fcgi-app", "log-profile", "log-steps", "program", "traces",
+    "fcgi-app", "log-profile", "log-steps", "program", "traces",
 ];
 
 /// Keywords of `global`.
@@ -46,7 +46,6 @@ pub const PROXY: &[&str] = &[
     "option checkcache",
     "option external-check",
     "option httpclog",
-    "option spop-check",
     "option transparent", "option use-small-buffers",
     "transparent",
     "use-fcgi-app",
@@ -105,15 +104,15 @@ pub const ACTIONS: &[(&str, &[&str])] = &[
     ("tcp-request connection", &["do-log", "expect-netscaler-cip"]),
     ("tcp-request session", &["attach-srv", "do-log"]),
     ("tcp-request content", &[
-        "close", "do-log", "ot-group", "send-spoe-group", "set-bandwidth-limit",
+        "close", "do-log", "ot-group", "send-spoe-group",
     ]),
-    ("tcp-response content", &["close", "do-log", "ot-group", "send-spoe-group", "set-bandwidth-limit"]),
+    ("tcp-response content", &["close", "do-log", "ot-group", "send-spoe-group"]),
     ("http-request", &[
-        "add-headers-bin", "cache-use", "del-headers-bin", "do-log", "ot-group",
-        "send-spoe-group", "set-bandwidth-limit", "set-headers-bin",
+        "add-headers-bin", "del-headers-bin", "do-log", "ot-group",
+        "send-spoe-group", "set-headers-bin",
     ]),
     ("http-response", &[
-        "cache-store", "do-log", "ot-group", "send-spoe-group", "set-bandwidth-limit",
+        "do-log", "ot-group", "send-spoe-group",
     ]),
     ("http-after-response", &["do-log", "ot-group", "set-headers-bin", "add-headers-bin", "del-headers-bin"]),
 ];
@@ -126,7 +125,7 @@ pub const FETCHES: &[&str] = &[
     "internal.htx.has_eom", "internal.htx.nbblks", "internal.htx.size", "internal.htx.used", "internal.htx_blk.data",
     "internal.htx_blk.hdrname", "internal.htx_blk.hdrval", "internal.htx_blk.size", "internal.htx_blk.start_line",
     "internal.htx_blk.type", "lat_ns_avg", "lat_ns_tot", "req.bytes_in", "req.bytes_out", "res.bytes_in",
-    "res.cache_hit", "res.cache_name", "sc1_clr_gpc", "server_status", "spoe.engine-id", "srv_bytes_in", "term_events",
+    "sc1_clr_gpc", "server_status", "spoe.engine-id", "srv_bytes_in", "term_events",
     "waiting_entity",
 ];
 

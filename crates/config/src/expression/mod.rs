@@ -56,6 +56,8 @@ pub(crate) struct StoreNames<'f> {
     pub(crate) cookie: usize,
     /// User lists.
     pub(crate) user_lists: HashSet<Arc<str>>,
+    /// `cache` sections.
+    pub(crate) caches: HashSet<Arc<str>>,
     /// `resolvers` sections.
     pub(crate) resolvers: HashSet<Arc<str>>,
     /// The ACLs that the section has declared so far, for the expressions that name them.

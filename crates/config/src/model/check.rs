@@ -196,6 +196,8 @@ pub enum Expected {
     MysqlPacket,
     /// The answer of an LDAP server to an anonymous bind.
     LdapBind,
+    /// The hello of an agent (SPOP).
+    SpopHello,
 }
 
 /// `hdr`, `fhdr`.

@@ -13,11 +13,13 @@ use sluicegate_pattern::PatternFiles;
 
 mod acme;
 mod balance;
+mod cache;
 mod check;
 mod compression;
 mod edit;
 mod error;
 mod expression;
+mod filter;
 mod http_client;
 mod limit;
 mod log;
@@ -38,11 +40,13 @@ mod users;
 pub use crate::position::Position;
 pub use acme::*;
 pub use balance::*;
+pub use cache::*;
 pub use check::*;
 pub use compression::*;
 pub use edit::*;
 pub use error::*;
 pub use expression::*;
+pub use filter::*;
 pub use http_client::*;
 pub use limit::*;
 pub use log::*;
@@ -81,6 +85,8 @@ pub struct Config {
     pub peers: Vec<Peers>,
     /// `mailers` sections.
     pub mailers: Vec<Mailers>,
+    /// `cache` sections.
+    pub caches: Vec<CacheSection>,
     /// `acme` sections.
     pub acme: Vec<Acme>,
     /// `ring` sections, and the rings of `log` lines whose target is a stream.

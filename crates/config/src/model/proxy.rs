@@ -127,6 +127,8 @@ pub struct Proxy {
     pub http_reuse: HttpReuse,
     /// `compression`.
     pub compression: Option<Arc<super::Compression>>,
+    /// `filter`, in order; that of `compression` lines without one is the last.
+    pub filters: Vec<super::Filter>,
     /// `cookie`.
     pub cookie: Option<PersistenceCookie>,
     /// `dynamic-cookie-key`.
@@ -243,6 +245,7 @@ impl Proxy {
             redispatch: None,
             http_reuse: HttpReuse::Safe,
             compression: None,
+            filters: Vec::new(),
             cookie: None,
             dynamic_cookie_key: None,
             persist_rules: Vec::new(),

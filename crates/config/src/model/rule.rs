@@ -111,6 +111,12 @@ pub enum Action {
     StoreCall(StoreCall),
     /// `limit NAME key EXPRESSION …`.
     Limit(Box<LimitRule>),
+    /// `cache-use NAME`.
+    CacheUse(super::CacheRule),
+    /// `cache-store NAME`.
+    CacheStore(super::CacheRule),
+    /// `set-bandwidth-limit NAME …`.
+    SetBandwidthLimit(Box<super::SetBandwidthLimit>),
     /// `wait-for-body time T [at-least N]`.
     WaitForBody(BodyWait),
     /// `lua.NAME ARG…`.

@@ -2,6 +2,7 @@
 
 mod acme;
 mod bind;
+mod cache;
 pub(crate) mod error;
 pub(crate) mod global;
 mod log;
@@ -55,6 +56,7 @@ pub(crate) enum SectionKind {
     Ring,
     LogForward,
     Mailers,
+    Cache,
     /// A section that can't be read: its first line had an error, and its lines are skipped.
     Refused,
 }
@@ -78,6 +80,7 @@ const SECTIONS: &[(&str, SectionKind)] = &[
     ("ring", SectionKind::Ring),
     ("log-forward", SectionKind::LogForward),
     ("mailers", SectionKind::Mailers),
+    ("cache", SectionKind::Cache),
 ];
 
 /// A section's lines, with `.if` already evaluated.
@@ -458,6 +461,9 @@ impl Draft {
             proxy::all(&sections, &global, &loaded, &patterns, &engines, &mut diagnostics);
         global.presets = presets;
         acme::check(&acme, &sections, &tls, &mut diagnostics);
+        let names =
+            stores.iter().map(|store| store.name.clone()).chain(engines.iter().map(|engine| engine.name.clone()));
+        let caches = cache::all(&sections, &names.collect::<Vec<_>>(), &mut diagnostics);
         let mut config = Config {
             global,
             proxies,
@@ -468,6 +474,7 @@ impl Draft {
             resolvers,
             peers,
             mailers: mailers::all(&sections, files, &mut diagnostics),
+            caches,
             limits: Vec::new(),
             rings,
             acme,
@@ -537,6 +544,7 @@ pub(crate) fn rows() -> Vec<(crate::catalogue::ItemKind, Listed)> {
     rows.extend(list(ItemKind::Keyword, &acme::KEYWORDS));
     rows.extend(list(ItemKind::Keyword, &proxy::peers::KEYWORDS));
     rows.extend(list(ItemKind::Keyword, &resolvers::KEYWORDS));
+    rows.extend(list(ItemKind::Keyword, &cache::KEYWORDS));
     rows.extend(list(ItemKind::Keyword, &tls::crt_store::KEYWORDS));
     rows.extend(list(ItemKind::Keyword, &mailers::KEYWORDS));
     rows.extend(list(ItemKind::Keyword, &proxy::ring::KEYWORDS));

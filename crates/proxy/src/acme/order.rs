@@ -17,7 +17,8 @@ use sluicegate_pattern::PatternFile;
 use super::account::{Account, base64, quoted};
 use crate::date::unix_seconds;
 use crate::http_client::{Body, HttpClient, HttpRequest, HttpResponse};
-use crate::sample::{json_text, parse_http_date};
+use crate::http_date::parse_http_date;
+use crate::sample::json_text;
 
 /// The number of renewals at a time; further ones wait.
 pub(super) const RENEWALS: usize = 8;

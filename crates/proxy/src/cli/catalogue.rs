@@ -14,8 +14,8 @@ use tokio::sync::mpsc;
 
 use super::protocol::{Answer, Commands, Output, Request, Session, SeverityOutput};
 use super::{
-    change, engines, errors, events, general, inside, limits, maps, peers, resolvers, servers, session, show, stores,
-    tables, tls,
+    cache, change, engines, errors, events, general, inside, limits, maps, peers, resolvers, servers, session, show,
+    stores, tables, tls,
 };
 use crate::running::Running;
 use crate::script_commands::{Dynamic, Outlet};
@@ -158,6 +158,7 @@ pub fn commands() -> impl Iterator<Item = &'static Command> {
         engines::COMMANDS,
         stores::COMMANDS,
         limits::COMMANDS,
+        cache::COMMANDS,
         resolvers::COMMANDS,
         peers::COMMANDS,
         servers::COMMANDS,

@@ -6,6 +6,7 @@
 //! Limits: [`protocol::LINE_MAX`] bytes a line, `stats maxconn` connections, `stats timeout` without a byte in or
 //! out.
 
+mod cache;
 pub mod catalogue;
 mod change;
 mod engines;

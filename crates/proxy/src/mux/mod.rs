@@ -51,6 +51,8 @@ pub(crate) enum Wait {
     Source,
     /// Room at its sink.
     Sink,
+    /// The time at which a filter lets data pass.
+    Filter,
     /// Nothing: everything was written.
     Done,
 }

@@ -17,7 +17,8 @@ use super::code::Machine;
 use super::reply::page_reply;
 use super::resolve::Resolving;
 use super::{
-    Hook, ReplySource, Verdict, carrier, counter, edit, limit, patterns, reply, script, store, stream, variable,
+    Hook, ReplySource, Verdict, cache, carrier, counter, edit, filter, limit, patterns, reply, script, store, stream,
+    variable,
 };
 use crate::limit::{Answer, PendingAnswer};
 use crate::sample::Sample;
@@ -116,6 +117,9 @@ pub(super) fn compile(b: &mut Builder<'_>, place: &Place<'_>) -> Compiled {
         Action::SetPriorityClass(expr) => stream::set_priority_class(b, expr),
         Action::SetPriorityOffset(expr) => stream::set_priority_offset(b, expr),
         Action::WaitForBody(wait) => stream::wait_for_body(*wait),
+        Action::CacheUse(rule) => cache::cache_use(b, rule),
+        Action::CacheStore(rule) => cache::cache_store(b, rule),
+        Action::SetBandwidthLimit(set) => filter::set_bandwidth_limit(b, set),
         Action::StrictMode(on) => stream::strict_mode(*on),
         Action::Nothing => stream::nothing(),
         Action::Track(track) => counter::track(b, track),

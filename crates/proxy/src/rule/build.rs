@@ -238,6 +238,11 @@ impl Builder<'_> {
         Some(code)
     }
 
+    /// Notes what an expression reads that the action evaluates itself.
+    pub(super) fn look(&mut self, fetch: &FetchCode) {
+        self.looks.add(fetch);
+    }
+
     fn converters(&mut self, expr: &Expr) {
         for call in &expr.converters {
             match ConverterCode::compile(call.converter, &call.args, self.engines, self.scope) {

@@ -8,7 +8,7 @@ use sluicegate_config::model::{AddressPart, Carrier, NumberOr, TimeOr, TimeoutSi
 use super::Verdict;
 use super::action::{Compiled, Done, Run, action, on_sample};
 use super::build::Builder;
-use crate::sample::Sample;
+use crate::sample::Value;
 use crate::stream::{Side, StreamContext};
 
 /// The longest time accepted from an expression: the maximum that HAProxy's clock can represent.
@@ -107,7 +107,7 @@ fn with_time(
         }
         TimeOr::Expr(expr) => {
             b.expr(expr);
-            on_sample(move |sample, run| match milliseconds(&sample) {
+            on_sample(move |sample, run| match milliseconds(&sample.as_value()) {
                 Some(time) => act(time, run),
                 None => Done::Next,
             })
@@ -115,8 +115,9 @@ fn with_time(
     }
 }
 
-fn milliseconds(sample: &Sample) -> Option<Duration> {
-    let ms = sample.as_value().to_int().filter(|ms| (1..LONGEST_MS).contains(ms))?;
+/// Returns a sample as a time in milliseconds.
+pub(super) fn milliseconds(value: &Value<'_>) -> Option<Duration> {
+    let ms = value.to_int().filter(|ms| (1..LONGEST_MS).contains(ms))?;
     Some(Duration::from_millis(ms as u64))
 }
 

@@ -11,12 +11,14 @@
 
 mod action;
 mod build;
+mod cache;
 mod carrier;
 mod code;
 mod compile;
 mod counter;
 mod edit;
 mod failed;
+mod filter;
 pub(crate) mod forwardfor;
 mod limit;
 mod normalize;

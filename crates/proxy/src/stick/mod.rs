@@ -21,7 +21,7 @@
 mod ask;
 mod key;
 mod memory;
-mod rate;
+pub(crate) mod rate;
 mod row;
 mod table;
 mod tracked;

@@ -2,15 +2,15 @@
 //! previous period in proportion to the time that is left of the current one.
 
 /// The number of words of a rate: the start of the current period, its events, and those of the previous period.
-pub(super) const WORDS: usize = 3;
+pub(crate) const WORDS: usize = 3;
 
 /// Initializes a rate without events.
-pub(super) fn clear(words: &mut [u32], now: u32) {
+pub(crate) fn clear(words: &mut [u32], now: u32) {
     words.copy_from_slice(&[now, 0, 0]);
 }
 
 /// Counts `n` events; returns the number of events in the current period.
-pub(super) fn add(words: &mut [u32], period: u32, now: u32, n: u32) -> u32 {
+pub(crate) fn add(words: &mut [u32], period: u32, now: u32, n: u32) -> u32 {
     let [began, current, previous] = words else { return 0 };
     if now.wrapping_sub(*began) < period {
         *current = current.wrapping_add(n);
@@ -56,6 +56,44 @@ pub(super) fn read(words: &[u32], period: u32, now: u32) -> u32 {
         return previous as u32;
     }
     ((previous * remain + current * period) / period) as u32
+}
+
+/// Returns the number of events, with `pending` ones, over the current and the previous period, times the period.
+fn total(words: &[u32], period: u32, pending: u64, now: u32) -> u64 {
+    let [began, current, previous] = *words else { return 0 };
+    let period = u64::from(period);
+    let passed = u64::from(now.wrapping_sub(began));
+    let (current, previous, remain) = if passed <= period {
+        (u64::from(current), u64::from(previous), period - passed)
+    } else {
+        (0, u64::from(current), (2 * period).saturating_sub(passed))
+    };
+    previous * remain + (current + pending) * period
+}
+
+/// Returns the number of events that the current period is ahead of a steady rate of `limit`; negative if it is behind.
+pub(crate) fn overshoot(words: &[u32], period: u32, limit: u32, now: u32) -> i64 {
+    let [began, current, _] = *words else { return 0 };
+    let passed = now.wrapping_sub(began);
+    if passed > period {
+        return 0;
+    }
+    i64::from(current) - (u64::from(passed) * u64::from(limit) / u64::from(period)) as i64
+}
+
+/// Returns the number of events that may still occur within a rate of `limit`.
+pub(crate) fn remain(words: &[u32], period: u32, limit: u32, now: u32) -> u32 {
+    let events = total(words, period, 0, now) / u64::from(period);
+    u64::from(limit).saturating_sub(events) as u32
+}
+
+/// Returns the milliseconds to wait before `pending` events may occur within a rate of `limit`.
+pub(crate) fn delay(words: &[u32], period: u32, limit: u32, pending: u64, now: u32) -> u64 {
+    let (events, allowed) = (total(words, period, pending, now), u64::from(limit) * u64::from(period));
+    if events < allowed {
+        return 0;
+    }
+    ((events - allowed) / u64::from(limit.max(1))).max(1)
 }
 
 #[cfg(test)]

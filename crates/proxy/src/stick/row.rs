@@ -214,6 +214,12 @@ impl Row<'_> {
         true
     }
 
+    /// Runs `f` on the words of a rate; `None` if it is not stored.
+    pub(super) fn with_rate<R>(&mut self, kind: DataKind, f: impl FnOnce(&mut [u32], TableData) -> R) -> Option<R> {
+        let (at, Place { data, .. }) = self.find(kind, 0)?;
+        Some(f(&mut self.words[at..at + rate::WORDS], data))
+    }
+
     fn put_long(&mut self, at: usize, value: u64) {
         self.words[at] = value as u32;
         self.words[at + 1] = (value >> 32) as u32;

@@ -110,6 +110,8 @@ pub struct Held {
     pub table: Arc<Table>,
     shard: u32,
     entry: u32,
+    /// Whether it counts among the connections of the entry.
+    counts: bool,
 }
 
 /// An entry as a listing shows it.
@@ -489,8 +491,15 @@ impl Table {
             words[EXPIRE] = now.wrapping_add(table.expire_after().unwrap_or(0));
             table.note(shard, entry);
             let result = f(&mut table.row(shard, entry, now));
-            (Held { table: self.clone(), shard: at, entry }, result)
+            (Held { table: self.clone(), shard: at, entry, counts: true }, result)
         })
+    }
+
+    /// Tracks the entry of a key, creating it if necessary, without counting a connection.
+    pub(crate) fn hold(self: &Arc<Self>, key: &Key) -> Option<Held> {
+        let (mut held, ()) = self.track(key, |_| ())?;
+        held.counts = false;
+        Some(held)
     }
 
     fn entry<R>(&self, key: &Key, f: impl FnOnce(&Self, &mut Shard, u32, u32) -> R) -> Option<R> {
@@ -642,6 +651,19 @@ impl Held {
         f(&self.table.row(&mut shard, self.entry, now), &life)
     }
 
+    /// Runs `f` on the words of a rate, its definition, the number of trackers and the time; `None` if the rate is not
+    /// stored.
+    pub(crate) fn with_rate<R>(
+        &self,
+        kind: DataKind,
+        f: impl FnOnce(&mut [u32], TableData, u32, u32) -> R,
+    ) -> Option<R> {
+        let now = now_ms();
+        let mut shard = self.table.shards[self.shard as usize].lock();
+        let trackers = shard.words(self.entry)[REFS];
+        self.table.row(&mut shard, self.entry, now).with_rate(kind, |words, data| f(words, data, trackers, now))
+    }
+
     /// Returns the entry's key as a sample.
     pub fn key_sample(&self) -> Sample {
         super::key::sample(self.table.key, &self.key().0)
@@ -659,7 +681,7 @@ impl Drop for Held {
         let table = &self.table;
         let now = now_ms();
         let mut shard = table.shards[self.shard as usize].lock();
-        if table.has(DataKind::ConnCur) {
+        if self.counts && table.has(DataKind::ConnCur) {
             table.row(&mut shard, self.entry, now).decrement(DataKind::ConnCur);
             shard.words_mut(self.entry)[EXPIRE] = now.wrapping_add(table.expire_after().unwrap_or(0));
             table.note(&mut shard, self.entry);

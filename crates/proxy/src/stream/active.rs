@@ -8,8 +8,10 @@ use std::time::Instant;
 
 use sluicegate_config::model::Mode;
 
+use super::filter::{self, Chain};
 use super::kept::Stream;
 use super::{Beginning, Client, Endings, Fault, Invalid, Killer, LogRecord, Side, StreamContext, Timers};
+use crate::compress::Encoder;
 use crate::counters::Counters;
 use crate::mux::Moved;
 use crate::proxied::ServerTlsError;
@@ -17,6 +19,7 @@ use crate::running::ProxyRun;
 use crate::server::ServerConnection;
 use crate::site::Site;
 use crate::stick::{Counted, now_ms};
+use crate::trace::StreamTrace;
 use crate::worker::Worker;
 use sluicegate_transport::Tls;
 use sluicegate_wire::http::NameCases;
@@ -84,6 +87,9 @@ impl Active {
             );
             let streams = &self.worker.figures().streams;
             streams.store(streams.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
+            if !self.cx.frontend.config.filters.is_empty() {
+                StreamTrace::begin(&self.cx);
+            }
             if !self.cx.log.no_request {
                 self.worker.running.logger.begun(&self.cx, &self.frontend().log);
             }
@@ -95,6 +101,20 @@ impl Active {
         self.count_failed_rewrites();
         self.card.set_backend(backend.id);
         self.cx.backend = Some(backend.site.clone());
+        if self.has_filters() {
+            StreamTrace::backend(&self.cx);
+        }
+    }
+
+    /// Returns whether the stream's proxies have filters.
+    pub(crate) fn has_filters(&self) -> bool {
+        let of = |site: &Arc<Site>| !site.config.filters.is_empty();
+        of(&self.cx.frontend) || self.cx.backend.as_ref().is_some_and(of)
+    }
+
+    /// Returns the filters of a body, with the encoder in the place of `compression`.
+    pub(crate) fn filters(&mut self, response: bool, encoder: Option<Encoder>) -> Chain {
+        if self.has_filters() { filter::chain(&mut self.cx, response, encoder) } else { Chain::default() }
     }
 
     /// Returns this stream with the request of another, which has not begun.
@@ -122,6 +142,9 @@ impl Active {
             self.end(killer.letter(), phase);
         }
         self.card.end();
+        if self.has_filters() {
+            StreamTrace::end(&self.cx);
+        }
         let ended = Instant::now();
         self.cx.log.ended = Some(ended);
         self.count_failed_rewrites();
@@ -431,6 +454,8 @@ impl Drop for Active {
         stream.cx.backend = None;
         stream.cx.tracked.clear();
         stream.cx.limits.clear();
+        stream.cx.bandwidth.clear();
+        stream.cx.cache = None;
         stream.cx.client = self.worker.streams.nobody.clone();
         stream.cx.variables.begin(&self.worker.streams.nobody.variables);
         stream.request_out.clear();

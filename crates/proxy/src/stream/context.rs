@@ -19,6 +19,8 @@ use sluicegate_tls::session::Facts;
 use sluicegate_wire::http::Message;
 
 use super::{Card, Content, Inspection, Sockets};
+use crate::bandwidth::StreamBandwidth;
+use crate::cache::{Hit, StreamCache};
 use crate::hook::Hook;
 use crate::limit::StreamLimits;
 use crate::log::capture::Captures;
@@ -144,6 +146,10 @@ pub struct StreamContext {
     pub tracked: Tracked,
     /// The state of its `limit` rules.
     pub limits: StreamLimits,
+    /// What caches know of it.
+    pub cache: Option<Box<StreamCache>>,
+    /// The bandwidth filters that its rules have set.
+    pub bandwidth: StreamBandwidth,
     /// The data of the log line.
     pub log: LogRecord,
     /// The worker's scripts, for expressions that call one where nothing may wait.
@@ -153,6 +159,17 @@ pub struct StreamContext {
 }
 
 impl StreamContext {
+    /// Returns the proxies of the stream, whose filters it passes in this order.
+    pub(crate) fn proxies(&self) -> impl Iterator<Item = &Arc<Site>> {
+        let backend = self.backend.as_ref().filter(|backend| backend.id != self.frontend.id);
+        [Some(&self.frontend), backend].into_iter().flatten()
+    }
+
+    /// Returns the response that a cache has for the request.
+    pub(crate) fn cache_hit(&self) -> Option<&Hit> {
+        self.cache.as_ref()?.hit.as_ref()
+    }
+
     /// Returns whether the request is meant for a proxy: its target contains a host, and the frontend has
     /// `option http-use-proxy-header`.
     pub(crate) fn is_proxied(&self) -> bool {
@@ -290,6 +307,8 @@ impl StreamContext {
             persistence: Persistence::default(),
             tracked: Tracked::default(),
             limits: StreamLimits::default(),
+            cache: None,
+            bandwidth: StreamBandwidth::default(),
             log,
             scripts: None,
             lua: StreamScripts::default(),

@@ -1,7 +1,7 @@
-//! One direction of a stream: body events from one end, through a filter, to the other end.
+//! One direction of a stream: body events from one end, through filters, to the other end.
 //!
 //! Between two ends of HTTP/1 a body without a filter passes as bytes ([`h1::relay`]). Otherwise a flow reads an event,
-//! passes it to the filter, and sends the result; it reads more only when all of that is written, so a slow sink
+//! passes it to the filters, and sends the result; it reads more only when all of that is written, so a slow sink
 //! stops the source, and a sink's credit is the source's.
 //!
 //! The future that polls a flow owns both ends and polls both directions each time it wakes; [`Wait`] is the event that
@@ -12,14 +12,14 @@ use std::task::{Context, Poll};
 use sluicegate_transport::BufferPool;
 use sluicegate_wire::http::{Framing, Message};
 
-use super::filter::Filter;
+use super::filter::Chain;
 use crate::mux::{Body, End, FlowError, Moved, Wait, h1};
 
 /// One direction of a stream.
 #[derive(Debug, Default)]
 pub(crate) struct Flow {
     passing: h1::Passing,
-    filter: Option<Box<Filter>>,
+    filters: Option<Box<Chain>>,
     /// The trailers of a body, until it ends.
     trailers: Option<Message>,
     /// Whether the end of the message was passed to the sink.
@@ -51,15 +51,25 @@ impl Flow {
         self.passing.silent = true;
     }
 
-    /// Passes the body through a filter.
-    pub(crate) fn filter(&mut self, filter: Filter) {
-        self.filter = Some(Box::new(filter));
+    /// Passes the body through filters.
+    pub(crate) fn filter(&mut self, filters: Chain) {
+        self.filters = (!filters.is_empty()).then(|| Box::new(filters));
+    }
+
+    /// Adds those bandwidth filters that are new, while the body is on its way. Data in a pipe passes unfiltered.
+    pub(crate) fn enable(&mut self, filters: Chain) {
+        if self.done || filters.is_empty() || self.passing.pipe.is_some() {
+            return;
+        }
+        let mut all = self.filters.take().unwrap_or_default();
+        all.join(filters);
+        self.filter(*all);
     }
 
     /// Returns the bytes of the body before and after compression since the last call, and whether the encoding is the
     /// identity.
     pub(crate) fn take_encoded(&mut self) -> Option<(u64, u64, bool)> {
-        Some(self.filter.as_mut()?.take_encoded())
+        self.filters.as_mut()?.take_encoded()
     }
 
     /// Whether nothing is left to read and to write.
@@ -83,7 +93,7 @@ impl Flow {
     ) -> Result<Wait, FlowError> {
         let written = moved.written;
         let result = match (source.h1(), sink.h1()) {
-            (Some(source), Some(sink)) if self.filter.is_none() => {
+            (Some(source), Some(sink)) if self.filters.is_none() => {
                 h1::relay(&mut self.passing, cx, source, sink, pool, moved)
             }
             _ => self.pass(cx, source, sink, pool, moved),
@@ -102,9 +112,18 @@ impl Flow {
         moved: &mut Moved,
     ) -> Result<Wait, FlowError> {
         loop {
+            // Whether a filter lets nothing pass yet.
+            let mut held = false;
             while !self.ended && sink.has_room(pool) {
+                held = self.filters.as_mut().is_some_and(|filters| !filters.advance(&mut |data| sink.send_data(data)));
+                if held {
+                    break;
+                }
                 let Some(event) = source.next(moved)? else { break };
-                self.event(event, source, sink);
+                held = !self.event(event, source, sink);
+                if held {
+                    break;
+                }
             }
             if sink.poll_flush(cx, moved)?.is_pending() {
                 return Ok(Wait::Sink);
@@ -113,12 +132,18 @@ impl Flow {
                 source.rest(pool);
                 return Ok(Wait::Done);
             }
+            if let Some(filters) = self.filters.as_mut().filter(|_| held) {
+                match filters.poll_wake(cx) {
+                    Poll::Ready(()) => continue,
+                    Poll::Pending => return Ok(Wait::Filter),
+                }
+            }
             match source.poll_more(cx, pool, moved)? {
                 Poll::Ready(()) => {}
                 // Data held back by the compressor must not wait for a slow source.
                 Poll::Pending => {
-                    let filter = self.filter.as_mut();
-                    if !filter.is_some_and(|filter| filter.flush(&mut |data| sink.send_data(data))) {
+                    let filters = self.filters.as_mut();
+                    if !filters.is_some_and(|filters| filters.flush(&mut |data| sink.send_data(data))) {
                         return Ok(Wait::Source);
                     }
                 }
@@ -126,35 +151,43 @@ impl Flow {
         }
     }
 
-    fn event<S: End, K: End>(&mut self, event: Body, source: &mut S, sink: &mut K) {
+    /// Passes an event on; `false` if a filter did not take all of it.
+    fn event<S: End, K: End>(&mut self, event: Body, source: &mut S, sink: &mut K) -> bool {
         let silent = self.passing.silent;
         match event {
             Body::Data(count) => {
                 let data = source.data();
-                match &mut self.filter {
-                    _ if silent => {}
-                    Some(filter) => filter.data(data, &mut |data| sink.send_data(data)),
-                    None => sink.send_data(data),
-                }
-                source.consume(count);
+                let taken = match &mut self.filters {
+                    _ if silent => count,
+                    Some(filters) => filters.data(data, &mut |data| sink.send_data(data)),
+                    None => {
+                        sink.send_data(data);
+                        count
+                    }
+                };
+                source.consume(taken);
+                return taken == count;
             }
             Body::Trailers if self.passing.no_trailers => {}
             Body::Trailers => {
                 let mut trailers = source.trailers();
-                if let Some(filter) = &mut self.filter {
-                    filter.trailers(&mut trailers);
+                if let Some(filters) = &mut self.filters {
+                    filters.trailers(&mut trailers);
                 }
                 self.trailers = Some(trailers);
             }
             Body::End => {
+                if let Some(filters) = self.filters.as_mut().filter(|_| !silent)
+                    && !filters.end(&mut |data| sink.send_data(data))
+                {
+                    return false;
+                }
                 self.ended = true;
                 // The end of a body that is not sent is passed on, too: it is the only way to end an HTTP/2 stream.
-                if let Some(filter) = self.filter.as_mut().filter(|_| !silent) {
-                    filter.end(&mut |data| sink.send_data(data));
-                }
                 sink.send_end(self.trailers.as_ref().filter(|_| !silent));
             }
         }
+        true
     }
 
     /// Takes at most `room` body bytes for local use; returns whether the body is complete.

@@ -20,6 +20,7 @@
 
 mod after;
 mod answer;
+mod cached;
 mod count;
 mod document;
 mod exporter;
@@ -41,7 +42,6 @@ use sluicegate_wire::http::{
 
 use self::motion::{Event, Finish};
 use self::wait::Coming;
-use super::filter::Filter;
 use super::flow::Flow;
 use super::inspect::{self, BodyCame, Patience};
 use super::relay::{Relay, RelayTimeouts};
@@ -57,6 +57,7 @@ use crate::sample::{elements, path_and_query};
 use crate::server::{self, Lease, Observed, ServerConnection};
 use crate::site::Site;
 use crate::stick::Counted;
+use crate::trace::StreamTrace;
 
 /// The way in which a local response marks its end.
 struct Ending {
@@ -329,9 +330,14 @@ impl Exchange<'_> {
         if proxy.rules.http_request.looks().request {
             self.peek_request();
         }
-        self.rules(&proxy.rules.http_request, Hook::HttpRequest).await?;
+        let decided = self.rules(&proxy.rules.http_request, Hook::HttpRequest).await;
+        self.count_cache(proxy);
+        decided?;
         if proxy.config.stats.is_some() {
             Box::pin(self.statistics(proxy)).await?;
+        }
+        if self.stream.cx.cache_hit().is_some() {
+            return Err(Box::pin(self.cached()).await);
         }
         self.rules(&proxy.rules.redirect, Hook::HttpRequest).await
     }
@@ -609,9 +615,13 @@ impl Exchange<'_> {
         let request = &mut self.stream.cx.request;
         let mut framing = self.head.body;
         let (process, limits) = (&worker.running.process, &worker.running.config.global.compression);
-        if let Some(encoder) = compress::prepare_request(request, &self.head, proxies, process, limits) {
+        let encoder = compress::prepare_request(request, &self.head, proxies, process, limits);
+        if encoder.is_some() {
             framing = Framing::Chunked;
-            self.up.filter(Filter::Compression(encoder));
+        }
+        if self.stream.has_filters() {
+            StreamTrace::head(&self.stream.cx, false);
+            self.up.filter(self.stream.filters(false, encoder));
         }
         let connection = match self.head.upgrade {
             true => ConnectionField::None,
@@ -640,6 +650,9 @@ impl Exchange<'_> {
         let bodiless = matches!(self.stream.cx.response.status(), 100..=199 | 204 | 304);
         let silent = head.body != Framing::None && (self.head.method == Method::Head || bodiless);
         let drained = silent && is_worth_draining(head.body);
+        if silent && let Some(cache) = &mut self.stream.cx.cache {
+            cache.storing = None;
+        }
         if silent && !drained {
             self.stream.count(0, held_body(back.framing_of_input(head.body), back.input()));
         }
@@ -678,8 +691,10 @@ impl Exchange<'_> {
         if self.stream.cx.frontend.config.options.drop_response_trailers {
             down.drop_trailers();
         }
-        if let Some(encoder) = encoder {
-            down.filter(Filter::Compression(encoder));
+        if self.stream.has_filters() {
+            StreamTrace::head(&self.stream.cx, true);
+            down.filter(self.stream.filters(true, encoder));
+            self.up.enable(self.stream.filters(false, None));
         }
         // Behind a tunnel that was refused nothing of the client is awaited.
         let refused = self.version == Version::Http2 && (self.head.upgrade || self.head.method == Method::Connect);
@@ -756,7 +771,11 @@ impl Exchange<'_> {
         self.front.open_tunnel();
         back.open_tunnel();
         let timeouts = RelayTimeouts::new(&frontend.config, &backend.config, &self.stream.cx.overrides);
-        let up = Flow::new(Framing::UntilClose);
+        let mut up = Flow::new(Framing::UntilClose);
+        if self.stream.has_filters() {
+            StreamTrace::head(&self.stream.cx, true);
+            up.filter(self.stream.filters(false, None));
+        }
         let ending = Relay::new(&mut self.front, &mut self.stream, back, up, timeouts).run().await;
         self.stream.end(ending.who, ending.phase);
         Outcome::Done { after: After::Close, keep_server: false }

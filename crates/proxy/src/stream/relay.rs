@@ -59,9 +59,9 @@ pub(crate) struct Relay<'a, 'f> {
     down: Flow,
     up_ended: bool,
     down_ended: bool,
-    /// Whether a direction waits for room at its sink.
-    up_blocked: bool,
-    down_blocked: bool,
+    /// The event for which each direction waits.
+    up_waits: Wait,
+    down_waits: Wait,
     client_active: Instant,
     server_active: Instant,
     /// The time at which a side itself last sent bytes.
@@ -84,17 +84,19 @@ impl<'a, 'f> Relay<'a, 'f> {
         timeouts: RelayTimeouts,
     ) -> Relay<'a, 'f> {
         let now = Instant::now();
+        let mut down = Flow::new(Framing::UntilClose);
+        down.filter(stream.filters(true, None));
         Relay {
             front,
             stream,
             back,
             timeouts,
             up,
-            down: Flow::new(Framing::UntilClose),
+            down,
             up_ended: false,
             down_ended: false,
-            up_blocked: false,
-            down_blocked: false,
+            up_waits: Wait::Source,
+            down_waits: Wait::Source,
             client_active: now,
             server_active: now,
             client_sent: now,
@@ -117,7 +119,7 @@ impl<'a, 'f> Relay<'a, 'f> {
         if !self.up_ended {
             match self.up.poll(cx, self.front, self.back, &worker.buffers, &mut up) {
                 Ok(Wait::Done) => self.end_up(),
-                Ok(waiting) => self.up_blocked = waiting == Wait::Sink,
+                Ok(waiting) => self.up_waits = waiting,
                 Err(FlowError::Sink) => result = ending(b'S', b'D'),
                 Err(_) => result = ending(b'C', b'D'),
             }
@@ -125,7 +127,7 @@ impl<'a, 'f> Relay<'a, 'f> {
         if !self.down_ended && result.is_pending() {
             match self.down.poll(cx, self.back, self.front, &worker.buffers, &mut down) {
                 Ok(Wait::Done) => self.end_down(),
-                Ok(waiting) => self.down_blocked = waiting == Wait::Sink,
+                Ok(waiting) => self.down_waits = waiting,
                 Err(FlowError::Sink) => result = ending(b'C', b'D'),
                 Err(_) => result = ending(b'S', b'D'),
             }
@@ -182,8 +184,10 @@ impl<'a, 'f> Relay<'a, 'f> {
                 let timeout = fin.filter(|_| sent_fin).or(times.tunnel).or(plain);
                 timeout.filter(|_| waited).map(|timeout| since + timeout)
             };
-        let client_waited = !self.up_ended || self.down_blocked;
-        let server_waited = !self.down_ended || self.up_blocked;
+        // Neither side is late while a filter holds data back.
+        let (up_blocked, down_blocked) = (self.up_waits == Wait::Sink, self.down_waits == Wait::Sink);
+        let client_waited = !self.up_ended && self.up_waits != Wait::Filter || down_blocked;
+        let server_waited = !self.down_ended && self.down_waits != Wait::Filter || up_blocked;
         // Once a side has ended, only room for data sent to it is awaited.
         let client_own = Some(self.client_sent).filter(|_| times.client_independent && !self.up_ended);
         let server_own = Some(self.server_sent).filter(|_| times.server_independent && !self.down_ended);
@@ -200,8 +204,8 @@ impl<'a, 'f> Relay<'a, 'f> {
         let of_client = client.is_some() && client == first;
         let late = *self.late.get_or_insert(if of_client { CLIENT_LATE } else { SERVER_LATE });
         match of_client {
-            true if !self.down_blocked || client_own.is_some() => self.end_up(),
-            false if !self.up_blocked || server_own.is_some() => self.end_down(),
+            true if !down_blocked || client_own.is_some() => self.end_up(),
+            false if !up_blocked || server_own.is_some() => self.end_down(),
             _ => return Poll::Ready(late),
         }
         if self.up_ended && self.down_ended { Poll::Ready(late) } else { self.poll_timeouts(cx) }

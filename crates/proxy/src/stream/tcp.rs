@@ -134,6 +134,7 @@ async fn converse(front: &mut Front<'_>, stream: &mut Active) -> Outcome {
     stream.use_server(&connection);
     let mut back = Back::new(connection, Sent::new(Vec::new()));
     let mut up = Flow::new(Framing::UntilClose);
+    up.filter(stream.filters(false, None));
     let list = &backend.rules.tcp_response_content;
     if !list.is_empty() {
         let delay = backend.config.response_inspect_delay;

@@ -70,6 +70,7 @@ pub fn server(name: &str, address: SocketAddr) -> Server {
         proto: None,
         no_tls: false,
         log_proto: Default::default(),
+        shard: 0,
         pool_name: None,
         websockets: Default::default(),
         at: nowhere(),
@@ -116,9 +117,11 @@ impl Gate {
             user_lists: Vec::new(),
             resolvers: Vec::new(),
             limits: Vec::new(),
+            peers: Vec::new(),
             rings: Vec::new(),
             acme: Vec::new(),
             mailers: Vec::new(),
+            caches: Vec::new(),
         };
         let parts = Parts {
             pages: sluicegate_proxy::stats::pages(),

@@ -114,7 +114,7 @@ mod tests {
 
     fn wanted_at(address: &BindAddress) -> Wanted<'_> {
         let (backlog, v6only, transparent, exclusive, mode, user, group) = (1, None, false, false, None, None, None);
-        Wanted { address, backlog, v6only, transparent, exclusive, mode, user, group }
+        Wanted { address, backlog, v6only, transparent, exclusive, mode, user, group, datagram: false }
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! `compression` and `filter` lines.
+//! `compression` lines.
 
 use std::sync::Arc;
 
@@ -11,10 +11,6 @@ use crate::word::Line;
 use crate::{suggest, unit};
 
 const ALGORITHMS: [&str; 4] = ["gzip", "deflate", "raw-deflate", "identity"];
-
-/// HAProxy's other filters.
-const FILTERS: [&str; 8] =
-    ["bwlim-in", "bwlim-out", "cache", "fcgi-app", "opentracing", "opentelemetry", "spoe", "trace"];
 
 const PROXY: Contexts = Contexts::PROXY;
 
@@ -123,17 +119,6 @@ pub(super) const TYPE_RES: Row<ProxyParser> =
         r.compression_types(line, |c| &mut c.types)
     });
 
-/// `filter`.
-pub(super) const FILTER: Row<ProxyParser> = row(
-    "filter",
-    PROXY.without(Contexts::DEFAULTS),
-    1,
-    MANY,
-    "compression",
-    "The place of compression among filters; there are no others.",
-    |r, line| r.filter(line),
-);
-
 impl ProxyReader<'_> {
     fn compression(&mut self) -> &mut Compression {
         Arc::make_mut(self.settings.proxy.compression.get_or_insert_default())
@@ -200,26 +185,5 @@ impl ProxyReader<'_> {
             return;
         }
         self.compression().offload = true;
-    }
-
-    pub(super) fn filter(&mut self, line: &Line) {
-        match line.text(1) {
-            "compression" if line.len() == 2 => {}
-            "compression" => {
-                let message = "'filter compression' takes no arguments";
-                self.diagnostics.error(line.at(2), message);
-            }
-            word if FILTERS.contains(&word) => {
-                self.diagnostics.error(line.at(1), format!("'filter {word}' is not supported yet"));
-            }
-            word if word.starts_with("lua.") => {
-                self.diagnostics
-                    .error(line.at(1), format!("'filter {word}': filters of scripts are not supported yet"));
-            }
-            word => {
-                let near = suggest::nearest(word, FILTERS.into_iter().chain(["compression"]));
-                self.diagnostics.error(line.at(1), format!("unknown filter '{word}'")).did_you_mean(near);
-            }
-        }
     }
 }

@@ -1,6 +1,6 @@
 //! The keywords of proxies, each with its sections, its arguments, its effect and its parser.
 
-use super::{ProxyParser, ProxyReader, check, compression, connection, logging, on, servers, stats, wire};
+use super::{ProxyParser, ProxyReader, check, compression, connection, filter, logging, on, servers, stats, wire};
 use crate::catalogue::{Contexts, Place};
 use crate::model::{ConnectionMode, HttpReuse, Mode};
 use crate::section::bind::{self, BindContext};
@@ -203,7 +203,7 @@ pub(crate) static KEYWORDS: Table<ProxyParser> = Table::new(&[
         "A redirect (303, to be fetched by GET) in place of a page.",
         |r, line| r.error_location(line, 303),
     ),
-    compression::FILTER,
+    filter::FILTER,
     row(
         "force-persist",
         BACK.without(Contexts::DEFAULTS),
@@ -591,6 +591,7 @@ pub(crate) static KEYWORDS: Table<ProxyParser> = Table::new(&[
         "Retries go to another server: only the last one, or every nth.",
         |r, line| r.redispatch(line),
     ),
+    check::SPOP,
     check::SMTP,
     check::SSL_HELLO,
     check::TCP,

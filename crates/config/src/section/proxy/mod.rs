@@ -5,6 +5,7 @@ mod check;
 mod compression;
 mod connection;
 mod defaults;
+pub(crate) mod filter;
 mod forward;
 mod keywords;
 pub(crate) mod log_forward;
@@ -34,7 +35,7 @@ use crate::section::rule;
 use crate::section::server::ServerSettings;
 use crate::section::table::{self, MANY, Row};
 use crate::section::tls::{BindLine, BindWords, FrontendLines, Loader, ServerLine, ServerWords};
-use crate::section::{Section, SectionKind, error, preset, removed, server, stick, store};
+use crate::section::{Section, SectionKind, cache, error, preset, removed, server, stick, store};
 use crate::suggest;
 use crate::unit::{self, TIME_HINT, TimeUnit};
 use crate::word::Line;
@@ -179,6 +180,7 @@ pub(crate) fn all(
     stick::names(sections, &mut store_names);
     let lists = sections.iter().filter(|section| section.kind == SectionKind::Userlist);
     store_names.user_lists.extend(lists.map(|section| section.name.clone()));
+    store_names.caches.extend(cache::names(sections));
     let resolvers = sections.iter().filter(|section| section.kind == SectionKind::Resolvers);
     store_names.resolvers.extend(resolvers.map(|section| section.name.clone()).chain(["default".into()]));
 
@@ -247,6 +249,7 @@ pub(crate) fn all(
         }
         if kind.is_some() {
             reader.finish_checks();
+            reader.finish_filters();
             reader.finish_binds(global.tune.bufsize);
             reader.finish_servers();
         }

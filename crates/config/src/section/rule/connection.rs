@@ -93,6 +93,47 @@ impl ActionReader<'_, '_> {
         }
     }
 
+    /// The name of a cache.
+    pub(super) fn cache(&mut self) -> Option<CacheRule> {
+        if !self.has(self.next) {
+            self.missing(self.next, "a cache name");
+            return None;
+        }
+        let at = self.line.at(self.next);
+        self.next += 1;
+        Some(CacheRule { cache: self.line.text(self.next - 1).into(), at })
+    }
+
+    /// `NAME [limit SIZE|EXPRESSION] [period TIME|EXPRESSION]`.
+    pub(super) fn set_bandwidth_limit(&mut self) -> Option<Action> {
+        if !self.has(self.next) {
+            self.missing(self.next, "the name of a bwlim filter");
+            return None;
+        }
+        let at = self.line.at(self.next);
+        let mut set = SetBandwidthLimit { filter: self.line.text(self.next).into(), limit: None, period: None, at };
+        self.next += 1;
+        loop {
+            match self.line.text(self.next) {
+                "limit" => {
+                    self.next = self.value("limit")?;
+                    set.limit = Some(match unit::size(self.line.text(self.next), u64::from(u32::MAX)) {
+                        Ok(size) => {
+                            self.next += 1;
+                            NumberOr::Number(size as u32)
+                        }
+                        Err(_) => NumberOr::Expr(self.expression()?),
+                    });
+                }
+                "period" => {
+                    self.next = self.value("period")?;
+                    set.period = Some(self.time_or()?);
+                }
+                _ => return Some(Action::SetBandwidthLimit(Box::new(set))),
+            }
+        }
+    }
+
     pub(super) fn set_timeout(&mut self) -> Option<Action> {
         let index = self.next;
         let (side, front) = match self.line.text(index) {

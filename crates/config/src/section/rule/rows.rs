@@ -48,6 +48,22 @@ pub(crate) static ACTIONS: Table<ActionParser> = Table::new(&[
         |a| a.auth(),
     ),
     row(
+        "cache-store",
+        Contexts::HTTP_RESPONSE,
+        "CACHE",
+        "Stores the response in a cache, as its head is now, if it may be stored and 'cache-use' of the same cache has \
+         seen the request.",
+        |a| a.cache().map(Action::CacheStore),
+    ),
+    row(
+        "cache-use",
+        REQUEST,
+        "CACHE",
+        "Answers a GET or HEAD request from a cache if it has a response that may be used; the rules after this one \
+         run first.",
+        |a| a.cache().map(Action::CacheUse),
+    ),
+    row(
         "capture",
         MESSAGE.or(Contexts::TCP_REQUEST),
         "EXPRESSION len N | id SLOT",
@@ -214,6 +230,14 @@ pub(crate) static ACTIONS: Table<ActionParser> = Table::new(&[
     row("sc-set-gpt0", EVERYWHERE, "(N) NUMBER|EXPRESSION", "Sets a tracked counter's gpt0.", |a| {
         a.counter(DataKind::Gpt0, false, None)
     }),
+    row(
+        "set-bandwidth-limit",
+        CONTENT.without(AFTER),
+        "NAME [limit SIZE|EXPRESSION] [period TIME|EXPRESSION]",
+        "Enables a bandwidth filter of this section for the stream, with its own limit and period or, for one of single \
+         streams, with these.",
+        |a| a.set_bandwidth_limit(),
+    ),
     row(
         "set-bc-mark",
         TO_SERVER,

@@ -1,5 +1,6 @@
 //! Clocks, random numbers, the process, and internal state of a stream (HAProxy configuration manual 7.3.2).
 
+use std::borrow::Cow;
 use std::sync::OnceLock;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
@@ -11,6 +12,14 @@ use crate::process::Phase;
 use crate::random::{random, random_below};
 use crate::sample::value::Value;
 use crate::stream::Timers;
+
+pub(super) fn res_cache_hit(_: &Args<'_>) -> Compiled {
+    read(|cx| Some(Value::Bool(cx.cache_hit().is_some())))
+}
+
+pub(super) fn res_cache_name(_: &Args<'_>) -> Compiled {
+    read(|cx| Some(Value::Str(Cow::Owned(cx.cache_hit()?.cache.config().name.as_bytes().to_vec()))))
+}
 
 pub(super) fn res_comp(_: &Args<'_>) -> Compiled {
     read(|cx| Some(Value::Bool(cx.log.compressed.is_some())))

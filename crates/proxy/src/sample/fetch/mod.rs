@@ -214,6 +214,8 @@ fn compile(fetch: Fetch, args: &Args<'_>) -> Compiled {
         Fetch::BcHttpMajor => connection::bc_http_major(args),
         Fetch::BcReused => connection::bc_reused(args),
         Fetch::FcRcvdProxy => connection::fc_rcvd_proxy(args),
+        Fetch::ResCacheHit => internal::res_cache_hit(args),
+        Fetch::ResCacheName => internal::res_cache_name(args),
         Fetch::ResComp => internal::res_comp(args),
         Fetch::ResCompAlgo => internal::res_comp_algo(args),
         Fetch::FcPpAuthority => connection::fc_pp_authority(args),

@@ -1,9 +1,10 @@
-//! Answers in protocols of their own: MySQL's packets, LDAP's bind response, an agent's line.
+//! Answers in protocols of their own: MySQL's packets, LDAP's bind response, SPOP's hello, an agent's line.
 //!
 //! Each reader is a function of the bytes so far: `None` asks for more of them. Nothing is taken on trust: lengths are
 //! those of the bytes that are there.
 
 use sluicegate_config::model::CheckStatus;
+use sluicegate_wire::spop::{self, Frame, Status};
 
 use crate::server::shared::Admin;
 
@@ -80,6 +81,27 @@ pub(super) fn ldap(bytes: &[u8], ended: bool) -> Option<Judgement> {
         }
         Some([_, _, ..]) => fault(CheckStatus::L7Rsp, 0, NOT_LDAP),
         _ => short(),
+    }
+}
+
+/// The maximum length of an agent's frame, in bytes.
+const SPOP_FRAME_MAX: usize = 16_380;
+
+/// Judges the hello of an agent (SPOP).
+pub(super) fn spop(bytes: &[u8], ended: bool) -> Option<Judgement> {
+    let faulty = |status: Status| fault(CheckStatus::L7Rsp, status.code(), status.text().as_bytes());
+    match spop::read(bytes, SPOP_FRAME_MAX) {
+        Ok(Some((Frame::Hello(hello), _))) if hello.max_frame_size as usize > SPOP_FRAME_MAX => {
+            faulty(Status::BadFrameSize)
+        }
+        Ok(Some((Frame::Hello(_), _))) => Some(Ok(())),
+        Ok(Some((Frame::Disconnect { status, message: b"" }, _))) => faulty(Status::of(status)),
+        Ok(Some((Frame::Disconnect { status, message }, _))) => {
+            fault(CheckStatus::L7Rsp, u32::try_from(status).unwrap_or(u32::MAX), message)
+        }
+        Ok(None) if !ended => None,
+        Ok(_) | Err(Status::Fragmented | Status::TooBig) => faulty(Status::Invalid),
+        Err(status) => faulty(status),
     }
 }
 

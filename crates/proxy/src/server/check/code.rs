@@ -149,6 +149,7 @@ pub(super) enum ExpectedCode {
     Header { full: bool, name: TextCode, value: Option<TextCode> },
     MysqlPacket,
     LdapBind,
+    SpopHello,
     AgentLine,
 }
 
@@ -248,6 +249,7 @@ impl Compiler<'_> {
             },
             Expected::MysqlPacket => ExpectedCode::MysqlPacket,
             Expected::LdapBind => ExpectedCode::LdapBind,
+            Expected::SpopHello => ExpectedCode::SpopHello,
         };
         let status_code = match &expect.status_code {
             Some(expr) => Some(self.expression(expr)?),

@@ -109,6 +109,10 @@ impl Probe<'_> {
                 let judged = answer::ldap(self.received(), seen.ended);
                 return self.judge_packet(step, expect, judged);
             }
+            ExpectedCode::SpopHello => {
+                let judged = answer::spop(self.received(), seen.ended);
+                return self.judge_packet(step, expect, judged);
+            }
             _ => {}
         }
         if !seen.ended && expect.min_recv.is_some_and(|least| length < least as usize) {

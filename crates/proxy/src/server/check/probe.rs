@@ -214,6 +214,7 @@ impl<'a> Probe<'a> {
                     None if plain => info.extend_from_slice(b"(tcp-check)"),
                     None => match (&expect.what, &self.greeting) {
                         (ExpectedCode::LdapBind, _) => info.extend_from_slice(b"Success"),
+                        (ExpectedCode::SpopHello, _) => info.extend_from_slice(b"SPOA server is ok"),
                         (ExpectedCode::MysqlPacket, Some(version)) => info.extend_from_slice(version),
                         _ => {}
                     },

@@ -8,17 +8,15 @@ impl Exchange<'_> {
         if let Some((read @ 1.., written, false)) = self.up.take_encoded() {
             self.count_cost(read, written);
         }
-        if let Some(moved) = down.take_encoded() {
-            self.count_compressed(moved);
-        }
+        self.count_compressed(down.take_encoded());
     }
 
     /// Counts bytes in and out of a response's encoder, and whether it leaves them as they are.
-    pub(super) fn count_compressed(&self, moved: (u64, u64, bool)) {
+    pub(super) fn count_compressed(&self, moved: Option<(u64, u64, bool)>) {
         match moved {
-            (0, 0, _) => {}
-            (read, _, true) => self.stream.each_side(|counters| counters.comp_byp.add(read)),
-            (read, written, false) => {
+            None | Some((0, 0, _)) => {}
+            Some((read, _, true)) => self.stream.each_side(|counters| counters.comp_byp.add(read)),
+            Some((read, written, false)) => {
                 self.count_cost(read, written);
                 self.stream.each_side(|counters| {
                     counters.comp_in.add(read);

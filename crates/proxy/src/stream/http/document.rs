@@ -4,7 +4,9 @@
 //! worker run between two pieces.
 
 use super::*;
+use crate::compress::Encoder;
 use crate::running::pages::Document;
+use crate::stream::filter::Chain;
 
 impl Exchange<'_> {
     /// Records in log and figures that a service of this process responds.
@@ -16,7 +18,10 @@ impl Exchange<'_> {
         cx.log.queue_done = Some(now);
         cx.log.connect_done = Some(now);
         cx.log.applet = Some(name.into());
-        cx.frontend.frontend.figures.at(worker.index).intercepted.add(1);
+        // A response of a backend was not intercepted before it.
+        if cx.backend.as_ref().is_none_or(|backend| backend.id == cx.frontend.id) {
+            cx.frontend.frontend.figures.at(worker.index).intercepted.add(1);
+        }
         self.stream.end(b'L', b'R');
         self.choose_compression();
     }
@@ -29,8 +34,18 @@ impl Exchange<'_> {
         self.compress = compress::choose(&mut cx.request, &frontend, &backend);
     }
 
-    /// Returns a filter for a service's answer, and adapts the head to it.
-    pub(super) fn service_filter(&mut self, framing: Framing) -> Option<Filter> {
+    /// Returns the filters of a service's answer, and adapts the head to them; also returns whether it is compressed.
+    pub(super) fn service_filters(&mut self, framing: Framing) -> (Chain, bool) {
+        let encoder = self.service_encoder(framing);
+        let compressed = encoder.is_some();
+        if !self.stream.has_filters() {
+            return (Chain::default(), compressed);
+        }
+        StreamTrace::head(&self.stream.cx, true);
+        (self.stream.filters(true, encoder), compressed)
+    }
+
+    fn service_encoder(&mut self, framing: Framing) -> Option<Encoder> {
         let algorithm = self.compress?;
         let worker = self.stream.worker().clone();
         let cx = &mut self.stream.cx;
@@ -42,25 +57,28 @@ impl Exchange<'_> {
         let response = &mut cx.response;
         let encoder = compress::prepare_response(response, request, framing, algorithm, proxies, process, limits)?;
         cx.log.compressed = Some(algorithm);
-        Some(Filter::Compression(encoder))
+        Some(encoder)
     }
 
-    /// Sends the end of a service's body that has a filter.
-    pub(super) fn end_filtered(&mut self, filter: &mut Filter) {
-        filter.end(&mut |data| self.front.send_data(data));
-        self.count_compressed(filter.take_encoded());
-        self.stream.each_side(|counters| counters.comp_rsp.add(1));
-    }
-
-    /// Sends data of a service's body.
-    pub(super) fn send_filtered(&mut self, filter: Option<&mut Filter>, data: &[u8]) {
-        match filter {
-            Some(filter) => {
-                filter.data(data, &mut |data| self.front.send_data(data));
-                self.count_compressed(filter.take_encoded());
-            }
-            None => self.front.send_data(data),
+    /// Sends the end of a service's body through its filters.
+    pub(super) async fn end_filtered(&mut self, filters: &mut Chain, compressed: bool) -> Step<()> {
+        while !filters.end(&mut |data| self.front.send_data(data)) {
+            self.flush().await.map_err(|()| After::Close)?;
+            poll_fn(|cx| filters.poll_wake(cx)).await;
         }
+        self.count_compressed(filters.take_encoded());
+        if compressed {
+            self.stream.each_side(|counters| counters.comp_rsp.add(1));
+        }
+        Ok(())
+    }
+
+    /// Sends a piece of a service's body through its filters; returns the number of bytes that they take now.
+    pub(super) fn send_filtered(&mut self, filters: &mut Chain, data: &[u8]) -> usize {
+        let mut give = |data: &[u8]| self.front.send_data(data);
+        let taken = if filters.advance(&mut give) { filters.data(data, &mut give) } else { 0 };
+        self.count_compressed(filters.take_encoded());
+        taken
     }
 
     /// Sends the head in the context with the body that `document` generates.
@@ -75,51 +93,67 @@ impl Exchange<'_> {
             }
             Version::Http10 => Framing::UntilClose,
         };
+        self.generated(document, framing).await
+    }
+
+    /// Sends the head in the context with the body that `document` generates, whose head has this framing.
+    pub(super) async fn generated(&mut self, document: &mut dyn Document, framing: Framing) -> Step<After> {
         let mut moved = Moved::default();
         let complete = matches!(self.up.discard(&mut self.front, &mut moved), Ok(true));
         self.stream.count(moved.body, 0);
-        let (silent, mut filter) = self.local_head(framing, complete).await?;
+        let (silent, mut filters, compressed) = self.local_head(framing, complete).await?;
         let mut body = Vec::new();
         let mut more = !silent;
         while more {
             body.clear();
             more = document.piece(&mut body);
             self.stream.count(0, body.len());
-            self.send_filtered(filter.as_mut(), &body);
+            let mut sent = self.send_filtered(&mut filters, &body);
+            while sent < body.len() {
+                self.flush().await.map_err(|()| After::Close)?;
+                poll_fn(|cx| filters.poll_wake(cx)).await;
+                sent += self.send_filtered(&mut filters, &body[sent..]);
+            }
             if !more {
-                if let Some(filter) = &mut filter {
-                    self.end_filtered(filter);
-                }
+                self.end_filtered(&mut filters, compressed).await?;
                 self.front.send_end(None);
             }
             self.flush().await.map_err(|()| After::Close)?;
-            tokio::task::yield_now().await;
+            if more {
+                tokio::task::yield_now().await;
+            }
         }
         if silent {
             self.front.send_end(None);
             self.flush().await.map_err(|()| After::Close)?;
         }
         Ok(match complete {
-            true if framing == Framing::Chunked && self.keeps_client() => After::KeepAlive,
+            true if framing != Framing::UntilClose && self.keeps_client() => After::KeepAlive,
             true => After::Close,
             false => After::Drain,
         })
     }
 
-    /// Runs the response rules on a locally generated head, and sends it; returns whether no body may follow, and its
-    /// filter.
-    async fn local_head(&mut self, framing: Framing, complete: bool) -> Step<(bool, Option<Filter>)> {
+    /// Runs the response rules on a locally generated head, and sends it; returns whether no body may follow, its
+    /// filters, and whether it is compressed.
+    async fn local_head(&mut self, framing: Framing, complete: bool) -> Step<(bool, Chain, bool)> {
         let cx = &mut self.stream.cx;
         cx.log.response_started = Some(Instant::now());
         let size = head_size(&cx.response);
         self.stream.count(0, size);
         self.local_response_rules().await?;
         self.finish_response().await?;
-        let filter = self.service_filter(framing);
+        let (filters, compressed) = self.service_filters(framing);
         let keep = complete && self.keeps_client() && framing != Framing::UntilClose;
-        let silent = self.head.method == Method::Head;
-        self.send_response_head(if silent { Framing::None } else { framing }, keep);
-        Ok((silent, filter))
+        let bodiless = matches!(self.stream.cx.response.status(), 100..=199 | 204 | 304);
+        let silent = self.head.method == Method::Head || bodiless;
+        let sent = match framing {
+            _ if silent => Framing::None,
+            _ if compressed => Framing::Chunked,
+            framing => framing,
+        };
+        self.send_response_head(sent, keep);
+        Ok((silent, filters, compressed))
     }
 
     /// Runs the response rules on a locally generated response: the backend's, if one was chosen, and the frontend's.

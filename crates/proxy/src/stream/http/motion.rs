@@ -79,7 +79,7 @@ impl Exchange<'_> {
         }
         // The server's time begins with the end of the request: until then the client's runs, or the server's if it
         // accepts nothing.
-        let side = ready!(self.poll_timeouts(cx, waiting == Wait::Source, waiting != Wait::Source));
+        let side = ready!(self.poll_timeouts(cx, waiting == Wait::Source, matches!(waiting, Wait::Sink | Wait::Done)));
         Poll::Ready(if side == Side::Client { Event::ClientTimeout } else { Event::ServerTimeout })
     }
 

@@ -15,7 +15,7 @@ use super::{After, Exchange, Step};
 use crate::counters::head_size;
 use crate::hook::Hook;
 use crate::mux::{End, Moved};
-use crate::stream::filter::Filter;
+use crate::stream::filter::Chain;
 use crate::stream::{Applet, AppletIo, BoundService};
 
 /// The answer that is being sent.
@@ -27,7 +27,10 @@ struct Outgoing {
     left: u64,
     /// Whether the client requested only a head.
     silent: bool,
-    filter: Option<Filter>,
+    filters: Chain,
+    compressed: bool,
+    /// Whether a filter takes nothing more for now.
+    held: bool,
 }
 
 impl Exchange<'_> {
@@ -102,8 +105,11 @@ impl Exchange<'_> {
         if !whole {
             return Ok(After::Close);
         }
-        if let Some(mut filter) = out.filter.take() {
-            self.end_filtered(&mut filter);
+        let compressed = out.compressed;
+        if !out.silent {
+            self.end_filtered(&mut out.filters, compressed).await?;
+        }
+        if compressed {
             out.framing = Some(Framing::Chunked);
         }
         self.front.send_end(None);
@@ -164,12 +170,12 @@ impl Exchange<'_> {
         self.stream.count(0, size);
         self.local_response_rules().await?;
         self.finish_response().await?;
-        out.filter = self.service_filter(framing);
+        (out.filters, out.compressed) = self.service_filters(framing);
         let keep = self.keeps_client() && framing != Framing::UntilClose;
         out.silent = self.head.method == sluicegate_wire::http::Method::Head;
         let written = match framing {
             _ if out.silent => Framing::None,
-            _ if out.filter.is_some() => Framing::Chunked,
+            _ if out.compressed => Framing::Chunked,
             framing => framing,
         };
         self.send_response_head(written, keep);
@@ -191,19 +197,22 @@ impl Exchange<'_> {
         // More than was promised would be read as the next response: it is cut off.
         let limited = matches!(framing, Framing::Length(_));
         let promised = if limited { out.left.min(count as u64) as usize } else { count };
-        out.left -= if limited { promised as u64 } else { 0 };
-        let bodiless = out.filter.is_none() && framing == Framing::None;
+        let bodiless = !out.compressed && framing == Framing::None;
+        let mut taken = count;
         if !out.silent && !bodiless && promised > 0 {
-            self.send_filtered(out.filter.as_mut(), &output[..promised]);
+            let passed = self.send_filtered(&mut out.filters, &output[..promised]);
             // The script's output so far is sent to the client now, however long the script takes for the rest.
-            if let Some(filter) = &mut out.filter {
-                filter.flush(&mut |data| self.front.send_data(data));
-                self.count_compressed(filter.take_encoded());
-            }
+            out.filters.flush(&mut |data| self.front.send_data(data));
+            self.count_compressed(out.filters.take_encoded());
+            out.held = passed < promised;
+            out.left -= if limited { passed as u64 } else { 0 };
+            taken = if out.held { passed } else { count };
+        } else if limited {
+            out.left -= promised as u64;
         }
-        output.clear();
+        output.drain(..taken);
         self.applet().output = output;
-        count
+        taken
     }
 
     /// Moves bytes in both directions; ready when the script can continue or, without one, when everything is written.
@@ -233,6 +242,9 @@ impl Exchange<'_> {
             }
             let count = self.take_output(out);
             self.stream.count(0, count);
+            if out.held && out.filters.poll_wake(cx).is_ready() {
+                continue;
+            }
             if count == 0 {
                 break true;
             }

@@ -24,6 +24,7 @@ pattern!(CHECK_TIME, r"check duration: \d+ms");
 pattern!(SERVER_STATE, r"(?m)^(\d+ \S+ \d+ \S+ \S+ \d+ \d+ \d+ \d+) \d+ ");
 pattern!(COOKIE_DATES, r"\|[0-9A-Za-z+/]{5}\|[0-9A-Za-z+/]{5};");
 pattern!(EXPIRY, r"\bexp=\d+");
+pattern!(AGE, r"(?m)^age: \d+");
 pattern!(TIMERS, r"(^| )(-?\d+|[+]\d+)(/[+]?-?\d+){2,}");
 pattern!(NUMBER, r"\d+");
 pattern!(TOKEN, r"[0-9A-Za-z]+");
@@ -69,6 +70,7 @@ pub fn text(text: &str, ports: &Ports) -> String {
     for (pattern, word) in [(&HTTP_DATE, "DATE"), (&ISO_DATE, "DATE"), (&POINTER, "POINTER"), (&EXPIRY, "exp=MS")] {
         text = pattern.replace_all(&text, word).into_owned();
     }
+    text = AGE.replace_all(&text, "age: SECONDS").into_owned();
     text = COOKIE_DATES.replace_all(&text, "|SEEN|FIRST;").into_owned();
     text = CHECK_TIME.replace_all(&text, "check duration: MS").into_owned();
     text = SERVER_STATE.replace_all(&text, "$1 SECONDS ").into_owned();

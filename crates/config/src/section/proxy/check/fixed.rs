@@ -19,6 +19,7 @@ pub(super) fn sequence(option: &str, words: &[&str]) -> Result<(Vec<Rule>, Optio
         "redis-check" => redis(),
         "ssl-hello-chk" => ssl_hello(),
         "ldap-check" => ldap(),
+        "spop-check" => spop(),
         "pgsql-check" => match words {
             ["user", name] => pgsql(name),
             _ => return Err((0, "'option pgsql-check' expects 'user' and a name".to_owned(), None)),
@@ -172,6 +173,24 @@ fn ldap() -> Vec<CheckStepKind> {
     vec![send(bind), expect(message), expect(CheckExpect::new(Expected::LdapBind))]
 }
 
+/// Returns the hello of a check in SPOP, and the wait for the agent's.
+fn spop() -> Vec<CheckStepKind> {
+    // HAPROXY-HELLO, of neither a stream nor a frame.
+    let mut frame = vec![1, 0, 0, 0, 1, 0, 0];
+    let mut item = |name: &[u8], value: &[u8]| {
+        frame.push(name.len() as u8);
+        frame.extend_from_slice(name);
+        frame.extend_from_slice(value);
+    };
+    item(b"supported-versions", b"\x08\x032.0");
+    // 16380
+    item(b"max-frame-size", &[3, 0xfc, 0xf0, 6]);
+    item(b"capabilities", &[8, 0]);
+    item(b"healthcheck", &[0x11]);
+    let length = (frame.len() as u32).to_be_bytes();
+    vec![send([&length[..], &frame].concat()), expect(CheckExpect::new(Expected::SpopHello))]
+}
+
 fn linger() -> CheckStepKind {
     CheckStepKind::Connect(CheckConnect { default: true, linger: true, ..CheckConnect::default() })
 }
@@ -218,6 +237,7 @@ mod tests {
             ("redis-check", &[][..], 2),
             ("ssl-hello-chk", &[], 2),
             ("ldap-check", &[], 3),
+            ("spop-check", &[], 2),
             ("smtpchk", &[], 7),
             ("smtpchk", &["EHLO", "x.y"], 7),
             ("pgsql-check", &["user", "joe"], 4),

@@ -177,6 +177,17 @@ pub(super) const SMTP: Row<ProxyParser> = keywords::row(
     |r, line| r.fixed_check(line),
 );
 
+/// `option spop-check`.
+pub(super) const SPOP: Row<ProxyParser> = keywords::row(
+    "option spop-check",
+    Contexts::BACK,
+    0,
+    0,
+    "",
+    "Checks exchange hellos with an agent (SPOP).",
+    |r, line| r.fixed_check(line),
+);
+
 /// `option ssl-hello-chk`.
 pub(super) const SSL_HELLO: Row<ProxyParser> = keywords::row(
     "option ssl-hello-chk",

@@ -1,0 +1,4 @@
+//! Filters: their order, `filter trace`, and bandwidth limits, compared with HAProxy 2.8.
+
+mod bandwidth;
+mod trace;
