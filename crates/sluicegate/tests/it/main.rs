@@ -14,6 +14,7 @@ mod documents;
 mod durable;
 mod engine_examples;
 mod engines;
+mod external_checks;
 mod fetches;
 mod first_run;
 mod hatop;
