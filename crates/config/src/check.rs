@@ -18,6 +18,7 @@ use crate::track;
 pub(crate) fn check(config: &mut Config, defaults: &[Option<Position>], diagnostics: &mut Diagnostics) {
     // After an error something may seem to be missing that is only misspelt.
     let whole = !diagnostics.has_errors();
+    external_checks(config, diagnostics);
     for proxy in config.proxies.iter_mut().filter(|proxy| proxy.log_forward.is_none()) {
         http_only(proxy, diagnostics);
         // Disabled sections are not checked.
@@ -39,6 +40,51 @@ pub(crate) fn check(config: &mut Config, defaults: &[Option<Position>], diagnost
     for (proxy, default_at) in config.proxies.iter().zip(defaults) {
         use_server(proxy, diagnostics);
         modes(proxy, default_at.as_ref(), config, diagnostics);
+    }
+}
+
+/// Completes checks by programs, and reports what they lack.
+fn external_checks(config: &mut Config, diagnostics: &mut Diagnostics) {
+    let (allowed, may_fork) = (config.global.external_check, config.global.insecure_fork);
+    for proxy in config.proxies.iter_mut().filter(|proxy| !proxy.disabled) {
+        let (kind, name, at) = (word(proxy.kind), &proxy.name, &proxy.at);
+        let health = &mut proxy.health;
+        let option = format!("Proxy '{name}' : 'option external-check'");
+        match &mut health.external {
+            Some(external) => {
+                external.keeps_environment = allowed == Some(true);
+                if allowed.is_none() {
+                    diagnostics.error(at.clone(), format!("{option} unable to find required 'global.external-check'"));
+                }
+                if health.external_command.is_none() {
+                    let message = format!("{option} unable to find required 'external-check command'");
+                    diagnostics.error(at.clone(), message);
+                }
+                if !may_fork {
+                    let message = format!(
+                        "Proxy '{name}' : 'insecure-fork-wanted' not enabled in the global section, 'option external-check' \
+                         will likely fail"
+                    );
+                    diagnostics.warning(at.clone(), message);
+                }
+            }
+            None => {
+                let given = [("command", &health.external_command), ("path", &health.external_path)];
+                for (which, _) in given.into_iter().filter(|(_, value)| value.is_some()) {
+                    let message = format!(
+                        "'external-check {which}' will be ignored for {kind} '{name}' (requires 'option external-check')"
+                    );
+                    diagnostics.warning(at.clone(), message);
+                }
+            }
+        }
+        let command = health.external_command.as_deref();
+        if command.is_some_and(|command| !command.starts_with('/')) && health.external_path.is_none() {
+            let message = format!(
+                "Proxy '{name}': 'external-check command' does not have a leading '/' and 'external-check path' is not set"
+            );
+            diagnostics.error(at.clone(), message);
+        }
     }
 }
 

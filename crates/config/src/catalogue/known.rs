@@ -41,10 +41,9 @@ pub const NEWER_GLOBAL: &[&str] = &[
 #[rustfmt::skip]
 pub const PROXY: &[&str] = &[
     "dispatch",
-    "external-check", "force-be-switch", "guid",
+    "force-be-switch", "guid",
     "log-steps",
     "option checkcache",
-    "option external-check",
     "option httpclog",
     "option transparent", "option use-small-buffers",
     "transparent",

@@ -21,6 +21,23 @@ pub struct ProxyHealth {
     pub disable_on_404: bool,
     /// `http-check send-state`.
     pub send_state: bool,
+    /// `option external-check`: a program checks the servers.
+    pub external: Option<ExternalCheck>,
+    /// `external-check command`.
+    pub external_command: Option<String>,
+    /// `external-check path`.
+    pub external_path: Option<String>,
+}
+
+/// A program that checks servers.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ExternalCheck {
+    /// Its path, or its name in one of the places of `path`.
+    pub command: String,
+    /// The places in which programs are searched for, separated by `:`; its `PATH`.
+    pub path: Option<String>,
+    /// `external-check preserve-env` of `global`: it gets the environment of this process, too.
+    pub keeps_environment: bool,
 }
 
 impl ProxyHealth {
@@ -257,6 +274,12 @@ pub enum CheckStatus {
     L7OkCond = 16,
     /// A negative answer.
     L7Sts = 17,
+    /// The program of a check has failed.
+    ProcErr = 18,
+    /// The program of a check has not ended within the timeout.
+    ProcTout = 19,
+    /// The program of a check has succeeded.
+    ProcOk = 20,
 }
 
 /// The effect of a status on a server.
@@ -274,7 +297,7 @@ pub enum CheckResult {
 
 impl CheckStatus {
     /// Every status.
-    pub const ALL: [CheckStatus; 14] = [
+    pub const ALL: [CheckStatus; 17] = [
         CheckStatus::Checked,
         CheckStatus::Hana,
         CheckStatus::SockErr,
@@ -289,6 +312,9 @@ impl CheckStatus {
         CheckStatus::L7Ok,
         CheckStatus::L7OkCond,
         CheckStatus::L7Sts,
+        CheckStatus::ProcErr,
+        CheckStatus::ProcTout,
+        CheckStatus::ProcOk,
     ];
 
     /// Returns the name in `show stat`'s `check_status`.
@@ -308,6 +334,9 @@ impl CheckStatus {
             CheckStatus::L7Ok => "L7OK",
             CheckStatus::L7OkCond => "L7OKC",
             CheckStatus::L7Sts => "L7STS",
+            CheckStatus::ProcErr => "PROCERR",
+            CheckStatus::ProcTout => "PROCTOUT",
+            CheckStatus::ProcOk => "PROCOK",
         }
     }
 
@@ -328,6 +357,9 @@ impl CheckStatus {
             CheckStatus::L7Ok => "Layer7 check passed",
             CheckStatus::L7OkCond => "Layer7 check conditionally passed",
             CheckStatus::L7Sts => "Layer7 wrong status",
+            CheckStatus::ProcErr => "External check error",
+            CheckStatus::ProcTout => "External check timeout",
+            CheckStatus::ProcOk => "External check passed",
         }
     }
 
@@ -335,7 +367,7 @@ impl CheckStatus {
     pub fn result(self) -> CheckResult {
         match self {
             CheckStatus::Checked => CheckResult::Neutral,
-            CheckStatus::L4Ok | CheckStatus::L6Ok | CheckStatus::L7Ok => CheckResult::Passed,
+            CheckStatus::L4Ok | CheckStatus::L6Ok | CheckStatus::L7Ok | CheckStatus::ProcOk => CheckResult::Passed,
             CheckStatus::L7OkCond => CheckResult::Conditional,
             _ => CheckResult::Failed,
         }

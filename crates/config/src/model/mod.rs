@@ -189,6 +189,8 @@ pub struct Global {
     pub ulimit_n: Option<u64>,
     /// `fd-hard-limit`.
     pub fd_hard_limit: Option<u64>,
+    /// `external-check [preserve-env]`: whether its programs get the environment of this process.
+    pub external_check: Option<bool>,
     /// `insecure-fork-wanted`.
     pub insecure_fork: bool,
     /// `insecure-setuid-wanted`.

@@ -15,6 +15,7 @@ mod documents;
 mod durable;
 mod engine_examples;
 mod engines;
+mod external_checks;
 mod fetches;
 mod filters;
 mod first_run;

@@ -158,6 +158,21 @@ pub(crate) static KEYWORDS: Table<GlobalRow> = Table::new(&[
             };
         },
     ),
+    line(
+        "external-check",
+        0,
+        1,
+        "[preserve-env]",
+        "Allows 'option external-check'; with 'preserve-env' its programs get the environment of this process, too.",
+        |r, line| match line.text(1) {
+            "" => r.reader.global.external_check = Some(false),
+            "preserve-env" => r.reader.global.external_check = Some(true),
+            other => {
+                let message = format!("'external-check' only supports 'preserve-env' as an argument, found '{other}'");
+                r.diagnostics.error(line.at(1), message);
+            }
+        },
+    ),
     flag(
         "insecure-fork-wanted",
         "Allows scripts to start programs while the process serves ('os.execute', 'io.popen'); without it they may do \

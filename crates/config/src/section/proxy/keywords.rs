@@ -572,6 +572,9 @@ pub(crate) static KEYWORDS: Table<ProxyParser> = Table::new(&[
     option("option persist", BACK, "Requests for a persistent server that is down are still sent to it.", |r, line| {
         r.settings.proxy.options.persist = on(line)
     }),
+    check::COMMAND,
+    check::PATH,
+    check::EXTERNAL,
     check::LDAP,
     option(
         "option log-health-checks",

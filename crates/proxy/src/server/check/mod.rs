@@ -13,6 +13,7 @@
 mod answer;
 mod code;
 mod expect;
+mod external;
 mod h2;
 mod probe;
 
@@ -158,9 +159,14 @@ async fn check_once(
     };
     mark(server, opinion, true);
     let begun = Instant::now();
-    let address = address(server, subject);
-    let aim = Aim { proxy, server, code, inter, address, send_proxy, node };
-    let outcome = Probe::new(aim).run().await;
+    let outcome = match (&proxy.config.health.external, opinion) {
+        (Some(external), Opinion::Check) => external::run(external, running, proxy, server, inter).await,
+        _ => {
+            let address = address(server, subject);
+            let aim = Aim { proxy, server, code, inter, address, send_proxy, node };
+            Probe::new(aim).run().await
+        }
+    };
     mark(server, opinion, false);
     let Outcome { status, code, info, agent } = outcome;
     let mut report = CheckReport { status, code, info, duration: Some(begun.elapsed()) };

@@ -38,7 +38,9 @@ fn events_are_those_of_haproxy() {
         let [own, old, new] = all.each_ref().map(|runner| runner.ask(command));
         // '-0' came with 2.9.
         if !command.contains("-0") {
-            assert_eq!([&own, &own], [&old, &new], "{command}");
+            assert_eq!(own, new, "{command}");
+            // After a message 2.6 lacks the empty line.
+            assert_eq!(own.trim_end(), old.trim_end(), "{command}");
         }
     }
     assert_eq!(all[0].ask("show events r").lines().last(), Some(""));

@@ -13,7 +13,7 @@ use std::sync::Arc;
 use crate::catalogue::Contexts;
 use crate::model::{
     CheckBytes, CheckConnect, CheckExpect, CheckProtocol, CheckRequest, CheckSequence, CheckStep, CheckStepKind,
-    Expected, LogFormat, Position,
+    Expected, ExternalCheck, LogFormat, Position,
 };
 use crate::section::table::{self, MANY, Row, Table};
 use crate::suggest;
@@ -127,6 +127,43 @@ pub(super) const HTTPCHK: Row<ProxyParser> = keywords::row(
     |r, line| r.httpchk(line),
 );
 
+/// `external-check command`.
+pub(super) const COMMAND: Row<ProxyParser> = keywords::row(
+    "external-check command",
+    Contexts::BACK,
+    1,
+    1,
+    "PROGRAM",
+    "The program of 'option external-check'. Its arguments are the address and port of the section's first 'bind', then those      of the server, NOT_USED where there is none; HAPROXY_PROXY_* and HAPROXY_SERVER_* in its environment have more.",
+    |r, line| r.settings.proxy.health.external_command = Some(line.text(2).to_owned()),
+);
+
+/// `external-check path`.
+pub(super) const PATH: Row<ProxyParser> = keywords::row(
+    "external-check path",
+    Contexts::BACK,
+    1,
+    1,
+    "PATH",
+    "The PATH of that program, in which it is searched for; empty by default.",
+    |r, line| r.settings.proxy.health.external_path = Some(line.text(2).to_owned()),
+);
+
+/// `option external-check`.
+pub(super) const EXTERNAL: Row<ProxyParser> = keywords::row(
+    "option external-check",
+    Contexts::BACK,
+    0,
+    0,
+    "",
+    "A program checks the servers: one that exits with 0 within 'inter' has found its server healthy.",
+    |r, line| {
+        if r.check_option(line) {
+            r.settings.checks.chosen = Some(Chosen::External);
+        }
+    },
+);
+
 /// `option ldap-check`.
 pub(super) const LDAP: Row<ProxyParser> = keywords::row(
     "option ldap-check",
@@ -224,6 +261,7 @@ enum Chosen {
     Http,
     Tcp,
     Fixed(Arc<CheckSequence>),
+    External,
 }
 
 /// The lines of `http-check` or `tcp-check`.
@@ -604,8 +642,15 @@ impl ProxyReader<'_> {
                 self.diagnostics.warning(at.clone(), message).hint(format!("add '{option}'"));
             }
         }
+        let health = &mut self.settings.proxy.health;
+        let (command, path) = (health.external_command.clone().unwrap_or_default(), health.external_path.clone());
+        health.external = matches!(chosen, Some(Chosen::External)).then_some(ExternalCheck {
+            command,
+            path,
+            keeps_environment: false,
+        });
         self.settings.proxy.health.sequence = match chosen {
-            None => None,
+            None | Some(Chosen::External) => None,
             Some(Chosen::Fixed(sequence)) => Some(sequence),
             Some(Chosen::Tcp) => Some(Arc::new(tcp.finish(CheckProtocol::Tcp))),
             Some(Chosen::Http) => {
