@@ -89,6 +89,10 @@ pub trait Files {
     fn is_directory(&self, _path: &std::path::Path) -> bool {
         true
     }
+    /// Returns whether a file can be opened; files in memory need none.
+    fn opens(&self, _path: &std::path::Path) -> bool {
+        true
+    }
     /// Sets the position of the line that names the next files; it determines where relative paths start.
     fn stand_at(&self, _at: &model::Position) {}
 }

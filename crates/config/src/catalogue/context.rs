@@ -55,6 +55,8 @@ impl Contexts {
     pub const LOG_FORWARD: Contexts = Contexts(1 << 25);
     /// `mailers`.
     pub const MAILERS: Contexts = Contexts(1 << 27);
+    /// `namespace_list`.
+    pub const NAMESPACE_LIST: Contexts = Contexts(1 << 30);
     /// `http-errors`.
     pub const HTTP_ERRORS: Contexts = Contexts(1 << 31);
 
@@ -82,7 +84,7 @@ impl Contexts {
 
     /// Returns the names of the places, as sections and rule sets are called.
     pub fn section_names(self) -> Vec<&'static str> {
-        const NAMES: [(Contexts, &str); 26] = [
+        const NAMES: [(Contexts, &str); 27] = [
             (Contexts::GLOBAL, "global"),
             (Contexts::DEFAULTS, "defaults"),
             (Contexts::FRONTEND, "frontend"),
@@ -100,6 +102,7 @@ impl Contexts {
             (Contexts::MAILERS, "mailers"),
             (Contexts::RING, "ring"),
             (Contexts::LOG_FORWARD, "log-forward"),
+            (Contexts::NAMESPACE_LIST, "namespace_list"),
             (Contexts::BIND_OPTION, "bind"),
             (Contexts::SERVER_OPTION, "server"),
             (Contexts::TCP_CONNECTION, "tcp-request connection"),

@@ -159,7 +159,8 @@ async fn check_once(
     mark(server, opinion, true);
     let begun = Instant::now();
     let address = address(server, subject);
-    let aim = Aim { proxy, server, code, inter, address, send_proxy, node };
+    let never_local = running.config.global.never_local;
+    let aim = Aim { proxy, server, code, inter, address, send_proxy, never_local, node };
     let outcome = Probe::new(aim).run().await;
     mark(server, opinion, false);
     let Outcome { status, code, info, agent } = outcome;
