@@ -42,8 +42,7 @@ enum Prefixed<'a> {
 }
 
 /// HAProxy's prefixes that are not supported yet.
-const LATER: &[&str] =
-    &["quic4", "quic6", "udp", "udp4", "udp6", "sockpair", "rhttp", "rev", "mptcp", "mptcp4", "mptcp6", "ring"];
+const LATER: &[&str] = &["udp", "udp4", "udp6", "sockpair", "rhttp", "rev", "mptcp", "mptcp4", "mptcp6", "ring"];
 
 fn prefix(text: &str, offset: usize) -> Result<Prefixed<'_>, AddressError> {
     if text.starts_with('/') {
@@ -59,6 +58,11 @@ fn prefix(text: &str, offset: usize) -> Result<Prefixed<'_>, AddressError> {
         "ip" | "tcp" => Ok(Prefixed::Inet(Family::Any, rest)),
         "ipv4" | "tcp4" => Ok(Prefixed::Inet(Family::V4, rest)),
         "ipv6" | "tcp6" => Ok(Prefixed::Inet(Family::V6, rest)),
+        "quic4" | "quic6" => fail(
+            offset,
+            format!("addresses of the form '{name}@' are not supported: QUIC is not"),
+            Some("with 'no-quic' in 'global' lines of QUIC are read and not bound"),
+        ),
         name if LATER.contains(&name) => {
             fail(offset, format!("addresses of the form '{name}@' are not supported yet"), None)
         }
@@ -329,7 +333,7 @@ mod tests {
         check("localhost:80", "0: invalid address: 'localhost' in 'localhost:80'");
         check("fd@${x}", "0: file descriptor '${x}' is no number");
         check("foo@x:1", "0: unknown address family 'foo@'");
-        check("quic4@:443", "0: addresses of the form 'quic4@' are not supported yet");
+        check("quic4@:443", "0: addresses of the form 'quic4@' are not supported: QUIC is not");
         check("", "0: an address is missing");
         check("ipv4@[::1]:80", "0: invalid address: '[::1]' in 'ipv4@[::1]:80'");
     }

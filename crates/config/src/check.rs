@@ -29,6 +29,7 @@ pub(crate) fn check(config: &mut Config, defaults: &[Option<Position>], diagnost
             useless_servers(proxy, diagnostics);
         }
         protocols(proxy, diagnostics);
+        connections(proxy, diagnostics);
         captures(proxy, diagnostics);
         data_tests(proxy, diagnostics);
     }
@@ -153,6 +154,29 @@ fn use_server(proxy: &Proxy, diagnostics: &mut Diagnostics) {
     }
 }
 
+/// Checks what servers' lines say of their connections, with HAProxy's messages.
+fn connections(proxy: &Proxy, diagnostics: &mut Diagnostics) {
+    let retry_on = &proxy.retry_on;
+    for server in &proxy.servers {
+        if server.redirect.is_some() && proxy.mode != Mode::Http {
+            let message = format!(
+                "{} '{}' : server cannot have cookie or redirect prefix in non-HTTP mode.",
+                word(proxy.kind),
+                proxy.name
+            );
+            diagnostics.error(server.at.clone(), message).hint("add 'mode http', or remove 'redir'");
+        }
+        if server.tcp.fast_open && !(retry_on.empty_response && retry_on.response_timeout) {
+            let message = "server has tfo activated, the backend should be configured with at least 'conn-failure', \
+                           'empty-response' and 'response-timeout' or we wouldn't be able to retry the connection on \
+                           failure.";
+            diagnostics
+                .warning(server.at.clone(), message)
+                .hint("'retry-on conn-failure empty-response response-timeout'");
+        }
+    }
+}
+
 /// Returns whether connections of a TCP proxy may be switched to HTTP, to which its HTTP rules then apply.
 fn switches_mode(proxy: &Proxy) -> bool {
     proxy.tcp_request_content.iter().any(|rule| matches!(rule.action, Action::SwitchMode(_)))
@@ -236,7 +260,13 @@ fn http_only_settings(proxy: &mut Proxy, diagnostics: &mut Diagnostics) {
     option("accept-unsafe-violations-in-http-response", back, &mut options.unsafe_responses);
     option("http-pretend-keepalive", back, &mut options.pretend_keepalive);
     option("http-use-proxy-header", front, &mut options.use_proxy_header);
+    option("checkcache", back, &mut options.check_cache);
+    option("http-drop-request-trailers", back, &mut options.drop_request_trailers);
+    option("http-drop-response-trailers", front, &mut options.drop_response_trailers);
+    option("idle-close-on-response", front, &mut options.idle_close_on_response);
+    option("disable-h2-upgrade", front, &mut options.disable_h2_upgrade);
     ignored("'option forwardfor'", "it requires", options.forwardfor.take().is_some());
+    ignored("'option originalto'", "it requires", options.originalto.take().is_some());
     for server in proxy.servers.iter_mut().filter(|server| server.cookie.is_some()) {
         server.cookie = None;
         let message =
@@ -300,8 +330,8 @@ fn timeouts(proxy: &Proxy, diagnostics: &mut Diagnostics) {
 }
 
 fn binds(proxy: &Proxy, diagnostics: &mut Diagnostics) {
-    if proxy.kind == ProxyKind::Frontend && proxy.binds.is_empty() {
-        let message = format!("frontend '{}' has no 'bind' directive", proxy.name);
+    if proxy.kind != ProxyKind::Backend && proxy.binds.is_empty() {
+        let message = format!("{} '{}' has no 'bind' directive", word(proxy.kind), proxy.name);
         let warning = diagnostics.warning(proxy.at.clone(), message);
         warning.hint("declare it as a backend if this was intended");
     }

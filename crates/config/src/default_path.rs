@@ -125,6 +125,10 @@ impl Files for Placed<'_> {
         self.files.is_directory(&self.whole(path))
     }
 
+    fn opens(&self, path: &Path) -> bool {
+        self.files.opens(path)
+    }
+
     fn stand_at(&self, at: &Position) {
         *self.base.borrow_mut() = self.paths.base(at);
     }

@@ -33,6 +33,7 @@ mod expression;
 mod format;
 mod fuzz;
 pub mod limits;
+mod migrate;
 pub mod model;
 mod names;
 mod pattern;
@@ -55,6 +56,7 @@ pub use directive::{FEATURES, condition};
 pub use environment::Environment;
 pub use expression::converter::{digest_name, script_arguments};
 pub use fuzz::{fuzz_config, fuzz_expression, fuzz_format, fuzz_tls_files};
+pub use migrate::{Migrated, MigrationNote, fuzz_migrate, migrate};
 pub use model::Config;
 pub use reference::{items, reference};
 pub use section::{AddedLine, Draft, add_server, master_socket, parse, preset};
@@ -87,6 +89,10 @@ pub trait Files {
     }
     /// Returns whether there is a directory of this name; files in memory need none.
     fn is_directory(&self, _path: &std::path::Path) -> bool {
+        true
+    }
+    /// Returns whether a file can be opened; files in memory need none.
+    fn opens(&self, _path: &std::path::Path) -> bool {
         true
     }
     /// Sets the position of the line that names the next files; it determines where relative paths start.

@@ -97,6 +97,13 @@ pub fn reference() -> String {
     table(&mut out, &of(ItemKind::Keyword, "acme"), false);
     let _ = write!(
         out,
+        "\n## Section `namespace_list`\n\n\
+         `namespace_list` names the network namespaces that headers of the PROXY protocol may choose, for servers with \
+         `namespace *`.\n\n"
+    );
+    table(&mut out, &of(ItemKind::Keyword, "namespace_list"), false);
+    let _ = write!(
+        out,
         "\n## Section `store`\n\n\
          `store NAME` is an embedded store; a configuration without one has `store default`. Any keyword that is not \
          listed here is a parameter of `CONFIG SET`. With `ssl crt FILE` and the other options of TLS of a frontend's \
@@ -172,7 +179,6 @@ fn missing(out: &mut String) {
         ("`global`", known::GLOBAL),
         ("proxies", known::PROXY),
         ("options of `bind`", known::BIND_OPTIONS),
-        ("options of `stats socket`", known::STATS_SOCKET_OPTIONS),
         ("options of `server`", known::SERVER_OPTIONS),
         ("algorithms of `balance`", known::BALANCE),
         ("fetches", known::FETCHES),
@@ -181,7 +187,9 @@ fn missing(out: &mut String) {
     let actions = known::ACTIONS.iter().map(|(set, names)| (format!("actions of `{set}`"), *names));
     for (kind, names) in kinds.map(|(kind, names)| (kind.to_owned(), names)).into_iter().chain(actions) {
         let names: Vec<String> = names.iter().map(|name| format!("`{name}`")).collect();
-        let _ = writeln!(out, "| {kind} | {} |", names.join(", "));
+        if !names.is_empty() {
+            let _ = writeln!(out, "| {kind} | {} |", names.join(", "));
+        }
     }
 }
 

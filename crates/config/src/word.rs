@@ -68,7 +68,7 @@ pub(crate) struct Line {
     pub(crate) number: u32,
     /// Its words.
     pub(crate) words: Vec<Word>,
-    /// Whether `no` preceded them.
+    /// Whether `no` or `default` preceded them.
     pub(crate) negated: bool,
 }
 
@@ -78,7 +78,7 @@ impl Line {
         Line { file, number, words, negated: false }
     }
 
-    /// Returns the line without its first word, which was `no`.
+    /// Returns the line without its first word, which was `no` or `default`.
     pub(crate) fn without_no(&self) -> Line {
         Line { file: self.file.clone(), number: self.number, words: self.words[1..].to_vec(), negated: true }
     }

@@ -48,6 +48,8 @@ pub struct Sides {
     pub backend: Arc<BackendShared>,
     /// Its servers.
     pub servers: Vec<Arc<ServerRun>>,
+    /// See [`Site::dispatch`](crate::site::Site).
+    pub(crate) dispatch: Option<(Arc<BackendShared>, Vec<Arc<ServerRun>>)>,
 }
 
 impl Sides {
@@ -67,7 +69,11 @@ impl Sides {
             Some((_, frontend, _)) if frontend.gate() != Gate::Shut => frontend.clone(),
             _ => Arc::new(FrontendShared::new(workers, config.maxconn, config.session_rate)),
         };
-        Sides { name: config.name.clone(), kind: config.kind, frontend, backend, servers }
+        let dispatch = config.dispatch.as_deref().map(|server| {
+            let alone = model::Proxy { servers: vec![server.clone()], ..config.clone() };
+            build_backend(&alone, (workers, revision), fullconn, None)
+        });
+        Sides { name: config.name.clone(), kind: config.kind, frontend, backend, servers, dispatch }
     }
 
     /// Returns the server of this name.

@@ -30,6 +30,7 @@ pub mod log;
 pub mod lua;
 mod mail;
 mod mux;
+pub mod namespaces;
 mod ocsp_update;
 pub mod pace;
 pub mod peers;

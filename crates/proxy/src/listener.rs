@@ -144,6 +144,8 @@ fn listen_for(
         datagram: bind.datagram,
         v6only: bind.v6only,
         transparent: bind.tcp.transparent,
+        namespace: bind.tcp.namespace.as_ref().map(|namespace| &*namespace.name),
+        shared: bind.tcp.shares_port,
         exclusive,
         mode: bind.mode,
         user: bind.user.as_deref(),
@@ -158,7 +160,8 @@ fn listen_for(
         decided = BindAddress::Inet(*host, local.port());
         wanted.address = &decided;
         wanted.exclusive = false;
-        for _ in 1..workers {
+        let others = if wanted.shared { workers.saturating_sub(1) } else { 0 };
+        for _ in 0..others {
             sockets.push(maker.listen(wanted)?);
         }
     }

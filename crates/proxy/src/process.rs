@@ -23,6 +23,7 @@ use tokio::sync::{Notify, watch};
 
 use crate::compress::{Cost, Memory};
 use crate::counters::Count;
+use crate::namespaces::Namespaces;
 use crate::pace::Pace;
 use crate::tls::{OcspUpdates, Registry, Renewals, TlsTotals};
 
@@ -62,6 +63,8 @@ pub struct Process {
     pub resumption: Arc<Resumption>,
     /// Certificates and other TLS files by name, for the runtime API.
     pub certificates: Registry,
+    /// Network namespaces by name.
+    pub namespaces: Namespaces,
     /// Certificates that ACME renews at present.
     pub renewals: Renewals,
     /// Keys of limits from the state file, by the store that has not loaded its own file yet.
@@ -74,6 +77,8 @@ pub struct Process {
     pub(crate) current: OnceLock<Weak<dyn Any + Send + Sync>>,
     /// The time at which a soft stop began.
     pub(crate) stopping_since: OnceLock<Instant>,
+    /// Whether a soft stop will begin.
+    announced: AtomicBool,
     /// Figures by worker.
     pub workers: Box<[WorkerFigures]>,
     /// Connections of `peers` sections.
@@ -200,6 +205,7 @@ impl Process {
             session_pace: Pace::new(0),
             tls_pace: Pace::new(0),
             tls: Arc::default(),
+            namespaces: Namespaces::default(),
             certificates: Registry::default(),
             kept_keys: Mutex::default(),
             renewals: Renewals::default(),
@@ -207,6 +213,7 @@ impl Process {
             resumption: Resumption::new(GlobalTls::default().cache_size),
             compression_rate: AtomicU64::new(0),
             stopping_since: OnceLock::new(),
+            announced: AtomicBool::new(false),
             workers: (0..workers).map(|_| WorkerFigures::default()).collect(),
             peers: PeerFigures::default(),
             holds: AtomicU32::new(0),
@@ -336,9 +343,20 @@ impl Process {
     /// Stops listening, finishes current requests and closes idle connections (SIGUSR1). The phase becomes
     /// [`Phase::Ended`] at the end of the last session.
     pub fn begin_soft_stop(&self) {
+        self.announce_stop();
         let _ = self.stopping_since.set(Instant::now());
         self.advance(Phase::Stopping);
         self.end_if_drained();
+    }
+
+    /// Makes rules know of a soft stop that will begin (`grace`).
+    pub fn announce_stop(&self) {
+        self.announced.store(true, Ordering::Relaxed);
+    }
+
+    /// Returns whether the process is stopping, or will soon.
+    pub fn is_stopping(&self) -> bool {
+        self.announced.load(Ordering::Relaxed) || self.phase() != Phase::Serving
     }
 
     /// Ends immediately (SIGTERM, SIGINT, `hard-stop-after`): workers drop everything and exit.

@@ -8,6 +8,7 @@ use sluicegate_tls::failure::Code;
 use sluicegate_tls::policy::Version;
 use sluicegate_tls::session::Reached;
 use sluicegate_transport::{self as transport, Socket};
+use sluicegate_wire::netscaler::CipError;
 use sluicegate_wire::proxy_protocol::{HeaderError, Tlvs, tlv};
 
 use crate::counters::Counters;
@@ -74,6 +75,21 @@ pub enum HandshakeError {
     /// The received bytes are not a valid header.
     #[error(transparent)]
     Header(#[from] HeaderError),
+    /// The client closed the connection without sending a NetScaler header.
+    #[error("Connection closed while waiting for NetScaler Client IP header")]
+    CipEmpty,
+    /// The connection broke before its NetScaler header.
+    #[error("Connection error while waiting for NetScaler Client IP header")]
+    CipAbort,
+    /// The NetScaler header did not arrive in time.
+    #[error("Timeout while waiting for a NetScaler Client IP header")]
+    CipTimeout,
+    /// The client disconnected within its NetScaler header.
+    #[error("Truncated NetScaler Client IP header received")]
+    CipTruncated,
+    /// The received bytes are not a valid NetScaler header.
+    #[error(transparent)]
+    Cip(#[from] CipError),
     /// The TLS handshake failed.
     #[error(transparent)]
     Tls(#[from] TlsFailure),
@@ -227,6 +243,12 @@ impl HandshakeError {
             HandshakeError::Header(HeaderError::NotAHeader) => 15,
             HandshakeError::Header(HeaderError::Invalid) => 16,
             HandshakeError::Header(HeaderError::Protocol) => 17,
+            HandshakeError::CipEmpty => 18,
+            HandshakeError::CipAbort => 19,
+            HandshakeError::CipTimeout => 20,
+            HandshakeError::CipTruncated => 21,
+            HandshakeError::Cip(CipError::Magic) => 22,
+            HandshakeError::Cip(CipError::Protocol) => 23,
             HandshakeError::Tls(failure) => failure.number_and_name().0,
         }
     }
@@ -241,6 +263,12 @@ impl HandshakeError {
             HandshakeError::Header(HeaderError::NotAHeader) => "PRX_NOT_HDR",
             HandshakeError::Header(HeaderError::Invalid) => "PRX_BAD_HDR",
             HandshakeError::Header(HeaderError::Protocol) => "PRX_BAD_PROTO",
+            HandshakeError::CipEmpty => "CIP_EMPTY",
+            HandshakeError::CipAbort => "CIP_ABORT",
+            HandshakeError::CipTimeout => "CIP_TIMEOUT",
+            HandshakeError::CipTruncated => "CIP_TRUNCATED",
+            HandshakeError::Cip(CipError::Magic) => "CIP_BAD_MAGIC",
+            HandshakeError::Cip(CipError::Protocol) => "CIP_BAD_PROTO",
             HandshakeError::Tls(failure) => failure.number_and_name().1,
         }
     }
@@ -256,8 +284,8 @@ impl HandshakeError {
 
     /// Returns whether no bytes were received, which `option dontlognull` does not log.
     pub fn is_silence(self) -> bool {
-        use HandshakeError::{Abort, Empty, Tls};
-        matches!(self, Empty | Abort | Tls(TlsFailure::Closed | TlsFailure::Broken))
+        use HandshakeError::{Abort, CipAbort, CipEmpty, Empty, Tls};
+        matches!(self, Empty | Abort | CipEmpty | CipAbort | Tls(TlsFailure::Closed | TlsFailure::Broken))
     }
 }
 

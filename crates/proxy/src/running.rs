@@ -41,7 +41,7 @@ use crate::resolve::Resolver;
 use crate::rule::ProxyRules;
 use crate::sample::FetchScope;
 use crate::script_commands::Registry;
-use crate::server::{Admin, CheckCode, Headers, IdleConnections, ServerNames, ServerRun, connectors};
+use crate::server::{Admin, CheckCode, Headers, IdleConnections, ServerNames, ServerRun, connectors, set_sockets};
 use crate::site::Site;
 use crate::stick::Table;
 use crate::stream::{Bindings, Scripts};
@@ -194,6 +194,7 @@ pub fn build_after(
     if before.is_none() {
         parts.process.set_rates(&config.global);
     }
+    crate::sample::limit_variables(&config.global.tune.variables);
     if let Some(lua) = &parts.lua {
         lua.attach(parts.engines.clone());
     }
@@ -241,6 +242,10 @@ pub fn build_after(
     let directory = Arc::new(directory);
     let mut proxies = Vec::with_capacity(config.proxies.len());
     let mut errors = Vec::new();
+    let of_binds = config.proxies.iter().flat_map(|proxy| &proxy.binds).filter_map(|bind| bind.tcp.namespace.as_ref());
+    for namespace in config.namespaces.iter().chain(of_binds) {
+        errors.extend(parts.process.namespaces.open(namespace).err());
+    }
     for (index, proxy) in config.proxies.iter().enumerate() {
         let rules = ProxyRules::compile(
             proxy,
@@ -262,7 +267,11 @@ pub fn build_after(
         let tls = crate::tls::listeners(proxy, &parts.process.resumption, known);
         let names = ServerNames::compile(proxy, &parts.engines, scope);
         let known = before.and_then(|before| before.proxy(&proxy.name, proxy.kind));
-        let servers = connectors(&directory.proxies[index].servers, known.map_or(&[], |known| &known.servers));
+        let own = &directory.proxies[index].servers;
+        let servers = connectors(own, known.map_or(&[], |known| &known.servers));
+        let all = own.iter().chain(directory.proxies[index].dispatch.iter().flat_map(|(_, servers)| servers));
+        let sockets = set_sockets(all, &config.global.tune.server_sockets, &parts.process.namespaces);
+        let servers = servers.and(sockets);
         match (rules, log, headers, checks, tls, names, servers) {
             (Ok(rules), Ok(log), Ok(headers), Ok(checks), Ok(tls), Ok(names), Ok(())) => {
                 let id = ProxyId(index as u32);
@@ -417,6 +426,7 @@ fn build_proxy(
         frontend: sides.frontend.clone(),
         backend: sides.backend.clone(),
         servers: sides.servers.clone(),
+        dispatch: sides.dispatch.clone(),
         has_foreign_sources: crate::server::has_foreign_sources(config),
         tls,
         cookies: crate::persist::cookie_values(config),
@@ -469,6 +479,7 @@ pub(crate) mod tests {
             user_lists: Vec::new(),
             resolvers: Vec::new(),
             peers: Vec::new(),
+            namespaces: Vec::new(),
             limits: Vec::new(),
             rings: Vec::new(),
             caches: Vec::new(),

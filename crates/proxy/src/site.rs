@@ -26,6 +26,8 @@ pub struct Site {
     pub backend: Arc<BackendShared>,
     /// Its servers.
     pub servers: Vec<Arc<ServerRun>>,
+    /// `dispatch`, `option transparent`: a place beside the servers, with a balancer of its own.
+    pub(crate) dispatch: Option<(Arc<BackendShared>, Vec<Arc<ServerRun>>)>,
     /// Whether connections to some of the servers may come from an address that is not this machine's.
     pub(crate) has_foreign_sources: bool,
     /// The TLS of its `bind` lines.

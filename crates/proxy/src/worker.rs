@@ -21,7 +21,7 @@ use std::task::{Poll, Waker};
 use std::time::{Duration, Instant, SystemTime};
 
 use sluicegate_config::model::{CloseSpread, Tune};
-use sluicegate_transport::BufferPool;
+use sluicegate_transport::{BufferPool, SocketOptions};
 use sluicegate_wire::http::Limits;
 use sluicegate_wire::http2::Settings;
 use tokio::sync::mpsc;
@@ -29,7 +29,7 @@ use tokio::sync::mpsc;
 use crate::listener::Accepted;
 use crate::process::{self, Phase, WorkerFigures};
 use crate::running::Running;
-use crate::server::{Http2Connections, IdleConnections};
+use crate::server::{Http2Connections, IdleConnections, socket_options};
 use crate::stream::{Cards, Client, FreeList, Scripts};
 
 pub use thread::{INBOX, WorkerTask, Workers, start};
@@ -55,6 +55,8 @@ pub struct Worker {
     began: Instant,
     /// Limits of a head (`tune.bufsize`, `tune.maxrewrite`, `tune.http.maxhdr`).
     pub limits: Limits,
+    /// Options of clients' sockets, if there are any.
+    pub(crate) client_sockets: Option<SocketOptions>,
     pub(crate) streams: FreeList,
     pub(crate) cards: Cards,
     station: Rc<Station>,
@@ -111,7 +113,11 @@ impl Worker {
             max_head: tune.bufsize.saturating_sub(tune.maxrewrite),
             max_fields: tune.http_maxhdr,
             lenient: false,
+            any_payload: running.config.global.any_payload,
+            keeps_insecure: running.config.global.keeps_insecure,
         };
+        let client_sockets = socket_options(&tune.client_sockets);
+        let client_sockets = (client_sockets != SocketOptions::default()).then_some(client_sockets);
         let buffers = Rc::new(process::buffers(tune, running.process.clone(), index));
         let used = running.proxies.iter().flat_map(|proxy| &proxy.servers).any(|server| server.may_speak_http2());
         let settings = settings_for_servers(tune, limits);
@@ -120,6 +126,7 @@ impl Worker {
             index,
             began: Instant::now(),
             limits,
+            client_sockets,
             http2: Rc::new(Http2Connections::new(index, settings, glitches_load, buffers.clone(), used)),
             streams: FreeList::default(),
             cards: Cards::default(),

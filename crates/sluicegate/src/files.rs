@@ -23,6 +23,10 @@ impl Files for Disk {
         path.is_dir()
     }
 
+    fn opens(&self, path: &Path) -> bool {
+        std::fs::File::open(path).is_ok()
+    }
+
     fn read(&self, path: &Path) -> io::Result<Vec<u8>> {
         use std::io::Read;
         let mut bytes = Vec::new();
@@ -73,6 +77,10 @@ impl Recorder {
 impl Files for Recorder {
     fn is_directory(&self, path: &Path) -> bool {
         Disk.is_directory(path)
+    }
+
+    fn opens(&self, path: &Path) -> bool {
+        Disk.opens(path)
     }
 
     fn resolve(&self, host: &str) -> io::Result<Vec<IpAddr>> {

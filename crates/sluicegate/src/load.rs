@@ -228,6 +228,10 @@ impl Begun {
         let errors = report.diagnostics(&diagnostics);
         let Some(mut config) = config else { return Err(errors) };
         config.global.tune.splices &= !service.no_splice;
+        if service.no_reuse_port {
+            let binds = config.proxies.iter_mut().flat_map(|proxy| &mut proxy.binds);
+            binds.for_each(|bind| bind.tcp.shares_port = false);
+        }
         let mut warnings = diagnostics.warnings();
         if !service.master_sockets.is_empty() && !service.mode(&global).has_master() {
             report.warning("a master's socket ('-S') is of no use without a master process ('-W')");

@@ -17,6 +17,7 @@ mod haproxy;
 mod hints;
 mod load;
 mod memory;
+mod migrate;
 mod output;
 mod posts;
 mod report;
@@ -70,6 +71,7 @@ fn own(words: std::env::ArgsOs) -> ExitCode {
             ExitCode::SUCCESS
         }
         Command::Check(service) => check::check(&service),
+        Command::Migrate { file, to } => migrate::run(&file, to.as_deref()),
         Command::Run(service) => serve::run(&service),
         Command::Reload(pid) => handover::errand::reload(pid),
         Command::Store(words) => alone::main(arguments::NAME, words.into_iter()),

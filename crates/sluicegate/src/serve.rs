@@ -56,6 +56,10 @@ pub fn run(service: &Service) -> ExitCode {
     if let Some(code) = handover::instead::hand_over(service, &origin, report) {
         return code;
     }
+    let before = shape::priority::get();
+    if let Some(priority) = read.global().startup_priority {
+        shape::priority::set(priority, report);
+    }
     shape::try_priorities();
     // With errors in `global` nothing is started; this process reports them.
     let role = if read.global_failed() {
@@ -80,6 +84,10 @@ pub fn run(service: &Service) -> ExitCode {
     let Ok(mut loaded) = read.finish(service) else { return ExitCode::FAILURE };
     if let Err(error) = create_account_keys(&mut loaded, report) {
         return failed(&error);
+    }
+    let global = &loaded.config.global;
+    if let Some(priority) = global.runtime_priority.or(global.startup_priority.map(|_| before)) {
+        shape::priority::set(priority, report);
     }
     match start(service, report, loaded, &mut shape, (begun, origin)) {
         Ok(Some(signal)) => end_by(signal),
@@ -251,7 +259,7 @@ fn stats_sockets(running: &Running, maker: &dyn Sockets) -> Result<Vec<cli::Sock
     let mut sockets = Vec::new();
     for socket in &running.config.global.stats_sockets {
         let bind = Bind::of_stats_socket(socket);
-        let (level, exposes) = (socket.level, socket.expose);
+        let clients = cli::SocketClients::of(socket);
         let tls = match posts::tls_of(socket, &running.process) {
             Ok(tls) => tls,
             Err(error) => {
@@ -262,7 +270,7 @@ fn stats_sockets(running: &Running, maker: &dyn Sockets) -> Result<Vec<cli::Sock
         match listener::listen(&bind, &socket.address, 1, maker) {
             Ok(made) => sockets.extend(made.into_iter().map(|made| {
                 let (listener, tls) = (Arc::new(made), tls.clone());
-                cli::Socket { listener, level, exposes, tls }
+                cli::Socket { listener, clients, tls }
             })),
             Err(error) => {
                 errors.push(listener::BindError::new(&bind, "stats socket", &socket.address, error).to_string());

@@ -126,6 +126,8 @@ impl Signals {
     pub async fn act(&mut self, current: &Current, report: Report) -> Option<i32> {
         let mut deadline = None;
         let mut stopping = false;
+        // The end of `grace`, while the soft stop is only announced.
+        let mut announced = None;
         loop {
             let overdue = async {
                 match deadline {
@@ -133,8 +135,18 @@ impl Signals {
                     None => pending().await,
                 }
             };
+            let over = async {
+                match announced {
+                    Some(end) => sleep_until(end).await,
+                    None => pending().await,
+                }
+            };
             let signal = tokio::select! {
                 signal = self.next() => signal,
+                () = over => {
+                    announced = None;
+                    libc::SIGUSR1
+                }
                 () = overdue => {
                     report.warning("soft-stop running for too long, performing a hard-stop.");
                     return None;
@@ -144,6 +156,11 @@ impl Signals {
             let process = &running.process;
             match signal {
                 // A repeated signal prolongs nothing.
+                libc::SIGUSR1 if announced.is_some() => {}
+                libc::SIGUSR1 if !stopping && !process.is_stopping() && running.config.global.grace.is_some() => {
+                    process.announce_stop();
+                    announced = running.config.global.grace.and_then(|grace| Instant::now().checked_add(grace));
+                }
                 libc::SIGUSR1 if !stopping => {
                     stopping = true;
                     tell(report, running, Severity::Warning, status_lines::stopped(running));

@@ -13,7 +13,7 @@ use std::sync::atomic::{AtomicU16, Ordering};
 use socket2::{Domain, Type};
 use tokio::net::{TcpSocket, TcpStream};
 
-use crate::Socket;
+use crate::{Namespace, Socket, SocketOptions};
 
 /// The maximum number of ports of a range that one attempt tries.
 const TRIES_MAX: u16 = 1024;
@@ -59,18 +59,45 @@ pub async fn connect_to_any(addresses: impl IntoIterator<Item = SocketAddr>) -> 
     Err(last)
 }
 
-/// Connects to an address from a local end.
+/// What precedes the connection of a socket.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Origin<'a> {
+    /// The local end; `None` leaves it to the kernel.
+    pub local: Option<LocalEnd<'a>>,
+    /// The socket's options.
+    pub options: SocketOptions,
+    /// The network namespace in which the socket is made; `None`: the process's.
+    pub namespace: Option<&'a Namespace>,
+}
+
+impl Origin<'_> {
+    /// Returns a socket with the options, which is neither bound nor connected.
+    fn socket(&self, address: SocketAddr) -> io::Result<socket2::Socket> {
+        let domain = Domain::for_address(address);
+        let socket = match self.namespace {
+            Some(namespace) => namespace.socket(domain)?,
+            None => socket2::Socket::new(domain, Type::STREAM, None)?,
+        };
+        socket.set_nonblocking(true)?;
+        self.options.apply(&socket)?;
+        Ok(socket)
+    }
+}
+
+/// Connects to an address from a local end, with the options of the socket.
 ///
 /// # Errors
 /// The kernel's; `EADDRNOTAVAIL` or `EADDRINUSE` if no port of the range is free.
-pub async fn connect_tcp_from(local: &LocalEnd<'_>, address: SocketAddr) -> io::Result<Socket> {
-    let LocalEnd { ip, first_port, ports, interface, is_transparent } = *local;
+pub async fn connect_tcp_from(origin: &Origin<'_>, address: SocketAddr) -> io::Result<Socket> {
+    let Some(LocalEnd { ip, first_port, ports, interface, is_transparent }) = origin.local else {
+        let socket = origin.socket(address)?;
+        return Socket::of_tcp(TcpSocket::from_std_stream(socket.into()).connect(address).await?);
+    };
     let start = if ports > 1 { NEXT.fetch_add(1, Ordering::Relaxed) % ports } else { 0 };
     let mut taken = io::Error::from_raw_os_error(libc::EADDRNOTAVAIL);
     for step in 0..ports.min(TRIES_MAX) {
         let port = first_port + ((u32::from(start) + u32::from(step)) % u32::from(ports)) as u16;
-        let socket = socket2::Socket::new(Domain::for_address(address), Type::STREAM, None)?;
-        socket.set_nonblocking(true)?;
+        let socket = origin.socket(address)?;
         if is_transparent {
             if address.is_ipv4() { socket.set_ip_transparent_v4(true)? } else { socket.set_ip_transparent_v6(true)? }
         }
@@ -128,14 +155,14 @@ mod tests {
             interface: None,
             is_transparent: false,
         };
-        let error = connect_tcp_from(&end, address).await.unwrap_err();
-        assert_eq!(error.raw_os_error(), Some(libc::EADDRINUSE));
-        let socket = connect_tcp_from(&LocalEnd { first_port: 0, ..end }, address).await.unwrap();
+        let from = async |local| connect_tcp_from(&Origin { local: Some(local), ..Origin::default() }, address).await;
+        assert_eq!(from(end).await.unwrap_err().raw_os_error(), Some(libc::EADDRINUSE));
+        let socket = from(LocalEnd { first_port: 0, ..end }).await.unwrap();
         assert_eq!(socket.local_addr().unwrap().ip(), end.ip);
         let range = LocalEnd { first_port: taken - 1, ports: 2, ..end };
         // Whether the search begins at the free port or at the taken one.
         for _ in 0..2 {
-            let Ok(socket) = connect_tcp_from(&range, address).await else { continue };
+            let Ok(socket) = from(range).await else { continue };
             assert_eq!(socket.local_addr().unwrap().port(), taken - 1);
             socket.reset_on_close();
         }

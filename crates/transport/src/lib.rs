@@ -11,6 +11,8 @@ mod descriptors;
 mod half;
 mod listen;
 mod listener;
+mod namespace;
+mod options;
 mod pipe;
 mod recycled;
 mod slice;
@@ -20,14 +22,17 @@ mod turn;
 
 pub use address::{UnixAddress, abstract_address};
 pub use buffer::{Buffer, BufferPool, PipeLimits, PoolFigures, allocated};
-pub use connect::{LocalEnd, connect_tcp, connect_tcp_from, connect_to_any};
+pub use connect::{LocalEnd, Origin, connect_tcp, connect_tcp_from, connect_to_any};
 pub use demand::Demand;
 pub use descriptors::{DESCRIPTORS_MAX, inherited, receive_descriptors, send_descriptors, try_send_descriptors};
 pub use half::{ReadHalf, WriteHalf};
 pub use listen::{
     TcpOptions, UnixFile, bind_tcp, bind_udp, is_alive, listen_unix, make_transparent, remove_stale, set_socket_mode,
+    set_tcp_option,
 };
 pub use listener::Listener;
+pub use namespace::Namespace;
+pub use options::SocketOptions;
 pub use pipe::{Pipe, Pipes};
 pub use recycled::Recycled;
 pub use slice::{SLICE, give_way};

@@ -2,7 +2,7 @@
 
 use std::io;
 use std::net::SocketAddr;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::path::{Path, PathBuf};
 
 use socket2::{Domain, SockAddr, SockRef, Socket, Type};
@@ -16,6 +16,19 @@ pub struct TcpOptions {
     pub is_transparent: bool,
     /// Whether other sockets may be bound to the address and share its connections.
     pub is_shared: bool,
+}
+
+/// Sets a whole number among the options of TCP.
+///
+/// # Errors
+/// The kernel's.
+pub fn set_tcp_option(socket: impl AsFd, name: libc::c_int, value: libc::c_int) -> io::Result<()> {
+    let (fd, from) = (socket.as_fd().as_raw_fd(), std::ptr::from_ref(&value).cast());
+    // SAFETY: the descriptor is the socket's; the kernel reads the integer's size.
+    match unsafe { libc::setsockopt(fd, libc::IPPROTO_TCP, name, from, size_of_val(&value) as libc::socklen_t) } {
+        0 => Ok(()),
+        _ => Err(io::Error::last_os_error()),
+    }
 }
 
 /// Mode and owner of a unix socket's file.

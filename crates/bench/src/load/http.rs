@@ -186,7 +186,7 @@ impl HttpPlan {
 fn check(request: &Request, keys: &KeySpace) -> Result<(), String> {
     let mut bytes = Vec::new();
     write(request, &mut Keys::new(keys.clone(), 1, 0, 1), &mut Vec::new(), &mut bytes);
-    let limits = Limits { max_head: 1 << 20, max_fields: 1000, lenient: false };
+    let limits = Limits { max_head: 1 << 20, max_fields: 1000, ..Limits::default() };
     let mut message = Message::new();
     let head = match parse_request(&bytes, &limits, &mut message) {
         Ok(Some(head)) => head,
@@ -248,7 +248,7 @@ impl Http {
     pub(super) fn new(plan: HttpPlan, keys: Keys, thread: usize) -> Http {
         let next = if plan.is_walked_by_each { 0 } else { thread % plan.cycle() };
         let keys = keys.of_each(plan.requests.len());
-        let limits = Limits { max_head: MAX_HEAD, max_fields: 1000, lenient: false };
+        let limits = Limits { max_head: MAX_HEAD, max_fields: 1000, ..Limits::default() };
         Http { plan, keys, next: vec![next], scratch: Vec::new(), limits, message: Message::new() }
     }
 }

@@ -52,7 +52,7 @@ pub(super) struct Http2 {
 impl Http2 {
     /// `streams` is the maximum number of concurrent requests of a connection.
     pub(super) fn new(plan: HttpPlan, is_https: bool, streams: usize, keys: Keys, thread: usize) -> Http2 {
-        let request_limits = Limits { max_head: 1 << 20, max_fields: 1000, lenient: false };
+        let request_limits = Limits { max_head: 1 << 20, max_fields: 1000, ..Limits::default() };
         let prepared = (0..plan.count())
             .map(|number| {
                 let text = plan.fixed(number)?;
@@ -66,7 +66,7 @@ impl Http2 {
             initial_window: WINDOW,
             max_concurrent_streams: streams,
             connect_protocol: false,
-            head: Limits { max_head: MAX_HEAD, max_fields: 1000, lenient: false },
+            head: Limits { max_head: MAX_HEAD, max_fields: 1000, ..Limits::default() },
             // The server is not limited by turns, and the size of an upload alone limits the output.
             frames_per_turn: u32::MAX,
             resets_per_turn: u32::MAX,

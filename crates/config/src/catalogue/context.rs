@@ -57,6 +57,8 @@ impl Contexts {
     pub const MAILERS: Contexts = Contexts(1 << 27);
     /// `cache`.
     pub const CACHE: Contexts = Contexts(1 << 28);
+    /// `namespace_list`.
+    pub const NAMESPACE_LIST: Contexts = Contexts(1 << 30);
     /// `http-errors`.
     pub const HTTP_ERRORS: Contexts = Contexts(1 << 31);
 
@@ -84,7 +86,7 @@ impl Contexts {
 
     /// Returns the names of the places, as sections and rule sets are called.
     pub fn section_names(self) -> Vec<&'static str> {
-        const NAMES: [(Contexts, &str); 27] = [
+        const NAMES: [(Contexts, &str); 28] = [
             (Contexts::GLOBAL, "global"),
             (Contexts::DEFAULTS, "defaults"),
             (Contexts::FRONTEND, "frontend"),
@@ -103,6 +105,7 @@ impl Contexts {
             (Contexts::RING, "ring"),
             (Contexts::LOG_FORWARD, "log-forward"),
             (Contexts::CACHE, "cache"),
+            (Contexts::NAMESPACE_LIST, "namespace_list"),
             (Contexts::BIND_OPTION, "bind"),
             (Contexts::SERVER_OPTION, "server"),
             (Contexts::TCP_CONNECTION, "tcp-request connection"),

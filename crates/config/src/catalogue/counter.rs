@@ -146,11 +146,18 @@ figures! { counter_rows, table_rows:
     Idle, "", "table_idle", [table], "milliseconds since it was touched; the given number if there is no entry.";
 }
 
+/// Returns the row of the only fetch of an array's element that has a number in its name.
+pub(super) fn numbered_element() -> FetchRow {
+    let docs = "For tracked counter 1: an element of gpc, before it was set to 0.";
+    fetch(&["sc1_clr_gpc"], CounterOf::Slot(1), CounterFigure::ClrGpc, docs)
+}
+
 fn fetch(names: &'static [&'static str], of: CounterOf, figure: CounterFigure, docs: &'static str) -> FetchRow {
     let (args, required): (&'static [A], usize) = match (of, figure.has_element()) {
         (CounterOf::Numbered, false) => (&[A::Int, A::Table], 1),
         (CounterOf::Numbered, true) => (&[A::Int, A::Int, A::Table], 2),
-        (CounterOf::Slot(_), _) => (&[A::Table], 0),
+        (CounterOf::Slot(_), false) => (&[A::Table], 0),
+        (CounterOf::Slot(_), true) => (&[A::Int, A::Table], 1),
         (CounterOf::Source, false) => (&[A::Table], 1),
         (CounterOf::Source, true) => (&[A::Int, A::Table], 2),
     };

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::sync::OnceLock;
 
-use super::counter::counter_rows;
+use super::counter::{counter_rows, numbered_element};
 pub use super::fetch_rows::Fetch;
 use super::fetch_rows::{KEYS, ROWS};
 use super::{ArgKind, Output};
@@ -294,6 +294,7 @@ impl FetchRow {
         ALL.get_or_init(|| {
             let mut rows = [ROWS, KEYS].concat();
             counter_rows(&mut rows);
+            rows.push(numbered_element());
             rows
         })
     }

@@ -89,6 +89,15 @@ fetches! {
      result before."),
     row(&["last_rule_line"], Fetch::LastRuleLine, &[], 0, O::Int, NOTHING, "The line of that rule in its file."),
     row(&["last_entity"], Fetch::LastEntity, &[], 0, O::Str, NOTHING, "That rule as `FILE:LINE`."),
+    row(&["waiting_entity"], Fetch::WaitingEntity, &[], 0, O::Str, NOTHING, "The rule, as `FILE:LINE`, that was \
+     waiting when the stream was interrupted; no result if none was."),
+    row(&["cpu_calls"], Fetch::CpuCalls, &[], 0, O::Int, NOTHING, "HAProxy's count of calls of the stream's task: always \
+     0, since tasks are not profiled here."),
+    row(&["cpu_ns_avg"], Fetch::CpuNsAvg, &[], 0, O::Int, NOTHING, "The CPU time of such a call: always 0, as in HAProxy \
+     without 'profiling.tasks'."),
+    row(&["cpu_ns_tot"], Fetch::CpuNsTot, &[], 0, O::Int, NOTHING, "The CPU time of all such calls: always 0, likewise."),
+    row(&["lat_ns_avg"], Fetch::LatNsAvg, &[], 0, O::Int, NOTHING, "The time before such a call: always 0, likewise."),
+    row(&["lat_ns_tot"], Fetch::LatNsTot, &[], 0, O::Int, NOTHING, "The time before all such calls: always 0, likewise."),
     row(&["quic_enabled"], Fetch::QuicEnabled, &[], 0, O::Bool, NOTHING, "True if QUIC is enabled: no result, as in an \
      HAProxy built without it."),
     row(&["internal.strm.is_htx"], Fetch::StrmIsHtx, &[], 0, O::Bool, NOTHING, "True if the stream is an HTTP stream."),
@@ -383,6 +392,11 @@ fetches! {
     row(&["req.payload_lv", "payload_lv"], Fetch::ReqPayloadLv, &[A::Int, A::Int, A::Str], 2, O::Bin, REQUEST_DATA, "Bytes \
      of the request whose length is encoded at an offset, in the given number of bytes; they follow the length, or \
      begin at another offset (+N, -N: relative to that place)."),
+    row(&["distcc_body"], Fetch::DistccBody, &[A::Str, A::Int], 1, O::Bin, REQUEST_DATA.or(RESPONSE_DATA), "The bytes \
+     behind a token of distcc's protocol, by its four letters and its occurrence from 1 (0: any). In places with a \
+     response, of that."),
+    row(&["distcc_param"], Fetch::DistccParam, &[A::Str, A::Int], 1, O::Int, REQUEST_DATA.or(RESPONSE_DATA), "The \
+     parameter of such a token."),
     row(&["req.proto_http", "req_proto_http"], Fetch::ReqProtoHttp, &[], 0, O::Bool, KEPT, "True if the received data \
      begins with a valid HTTP request head."),
     row(&["req.rdp_cookie", "req_rdp_cookie", "rdp_cookie"], Fetch::ReqRdpCookie, &[A::Str], 0, O::Str, REQUEST_DATA, "The \
@@ -482,6 +496,8 @@ fetches! {
      length field; of a chunked body the available length."),
     text(&["req.body_param"], Fetch::ReqBodyParam, &[A::Str, A::Str], REQUEST_BODY, "A parameter of a form in the \
      request's body, by name or the first; 'i' ignores case."),
+    row(&["server_status"], Fetch::ServerStatus, &[], 0, O::Int, RESPONSE_KEPT, "The status that the server sent; no \
+     result without a server's response."),
     row(&["status"], Fetch::Status, &[], 0, O::Int, RESPONSE_KEPT, "The response's status."),
     row(&["res.ver", "resp_ver"], Fetch::ResVer, &[], 0, O::Str, RESPONSE, "The response's version, e.g. 1.1."),
     text(&["res.hdr", "shdr"], Fetch::ResHdr, &[A::Str, A::Occurrence], RESPONSE, "A response header's value: the last one, or the given occurrence; values are split at commas."),

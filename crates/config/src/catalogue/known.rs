@@ -11,19 +11,8 @@ pub const SECTIONS: &[&str] = &[
 /// Keywords of `global`.
 #[rustfmt::skip]
 pub const GLOBAL: &[&str] = &[
-    "51degrees-data-file", "anonkey", "debug",
-    "deviceatlas-json-file", "deviceatlas-log-level", "dns-accept-family", "force-cfg-parser-pause", "grace",
-    "h1-accept-payload-with-any-method", "h1-do-not-close-on-insecure-transfer-encoding",
-    "harden.reject-privileged-ports.quic", "harden.reject-privileged-ports.tcp",
-    "limits", "load-server-state-from-file", "noreuseport",
-    "oqs", "pp2-never-send-local", "setcap",
-    "stats-file", "stress-level", "tune.fail-alloc",
-    "tune.notsent-lowat.client", "tune.notsent-lowat.server",
-    "tune.rcvbuf.client", "tune.rcvbuf.server",
-    "tune.renice.runtime", "tune.renice.startup", "tune.sndbuf.client",
-    "tune.sndbuf.server", "tune.vars.check-max-size",
-    "tune.vars.global-max-size", "tune.vars.proc-max-size", "tune.vars.reqres-max-size",
-    "tune.vars.sess-max-size", "tune.vars.txn-max-size", "wurfl-data-file",
+    "51degrees-data-file", "deviceatlas-json-file", "deviceatlas-log-level", "dns-accept-family", "oqs", "stats-file",
+    "tune.fail-alloc", "wurfl-data-file",
 ];
 
 /// Keywords of `global` that came after HAProxy 3.2.
@@ -40,48 +29,37 @@ pub const NEWER_GLOBAL: &[&str] = &[
 /// Keywords of proxies.
 #[rustfmt::skip]
 pub const PROXY: &[&str] = &[
-    "dispatch",
-    "force-be-switch", "guid",
     "log-steps",
-    "option checkcache",
-    "option httpclog",
-    "option transparent", "option use-small-buffers",
-    "transparent",
     "use-fcgi-app",
 ];
+
+/// Keywords of proxies that came after HAProxy 3.2.
+pub const NEWER_PROXY: &[&str] = &["force-be-switch", "option use-small-buffers"];
 
 /// Keywords of proxies that HAProxy 3.2 refuses with a hint at the replacement; the hints are in `section::removed`.
 #[rustfmt::skip]
 pub const REMOVED: &[&str] = &[
-    "appsession", "block", "cliexp", "clitimeout", "contimeout", "grace", "monitor-net", "option forceclose",
-    "option http-tunnel", "option http_proxy", "redisp", "redispatch", "reqadd", "reqallow", "reqdel", "reqdeny",
+    "appsession", "bind-process", "block", "cliexp", "clitimeout", "contimeout", "grace", "monitor-net", "option forceclose",
+    "option http-tunnel", "option http_proxy", "option httpclog", "option http-use-htx", "redisp", "redispatch", "reqadd", "reqallow", "reqdel", "reqdeny",
     "reqiallow", "reqidel", "reqideny", "reqipass", "reqirep", "reqitarpit", "reqpass", "reqrep", "reqtarpit", "rspadd",
-    "rspdel", "rspdeny", "rspidel", "rspideny", "rspirep", "rsprep", "srvexp", "srvtimeout", "timeout clitimeout",
+    "rspdel", "rspdeny", "rspidel", "rspideny", "rspirep", "rsprep", "srvexp", "srvtimeout", "timeout clitimeout", "timeout contimeout", "timeout srvtimeout",
 ];
+
+/// Keywords of `global` that HAProxy 3.2 refuses.
+pub const REMOVED_GLOBAL: &[&str] = &["debug", "nosepoll", "stats bind-process", "tune.chksize"];
 
 /// Options of `bind`.
 #[rustfmt::skip]
-pub const BIND_OPTIONS: &[&str] = &[
-    "accept-netscaler-cip", "expose-fd", "guid-prefix", "label", "level", "namespace", "nbconn", "ocsp-update",
-    "quic-cc-algo", "quic-force-retry", "quic-socket", "severity-output",
-];
+pub const BIND_OPTIONS: &[&str] = &["nbconn", "ocsp-update", "quic-cc-algo", "quic-force-retry", "quic-socket"];
 
 /// Options of `bind` that came after HAProxy 3.2.
 #[rustfmt::skip]
 pub const NEWER_BIND_OPTIONS: &[&str] = &["cc", "ech", "force-strict-sni", "ktls", "tcp-md5sig", "tcp-ss"];
 
-/// Options of `stats socket`.
-#[rustfmt::skip]
-pub const STATS_SOCKET_OPTIONS: &[&str] = &[
-    "accept-proxy", "backlog", "interface", "maxconn", "namespace", "proto", "severity-output", "tcp-ut", "v4v6",
-    "v6only",
-];
-
 /// Options of `server`.
 #[rustfmt::skip]
 pub const SERVER_OPTIONS: &[&str] = &[
-    "check-pool-conn-name", "check-reuse-pool", "check-via-socks4", "guid", "log-bufsize", "namespace",
-    "no-check-reuse-pool", "redir", "socks4", "tcp-ut", "tfo", "usesrc",
+    "check-pool-conn-name", "check-reuse-pool", "log-bufsize", "no-check-reuse-pool", "usesrc",
 ];
 
 /// Options of `server` that came after HAProxy 3.2.
@@ -100,42 +78,38 @@ pub const BALANCE: &[&str] = &[
 /// Actions, by rule set.
 #[rustfmt::skip]
 pub const ACTIONS: &[(&str, &[&str])] = &[
-    ("tcp-request connection", &["do-log", "expect-netscaler-cip"]),
+    ("tcp-request connection", &["do-log"]),
     ("tcp-request session", &["attach-srv", "do-log"]),
-    ("tcp-request content", &[
-        "close", "do-log", "ot-group", "send-spoe-group",
-    ]),
-    ("tcp-response content", &["close", "do-log", "ot-group", "send-spoe-group"]),
-    ("http-request", &[
-        "add-headers-bin", "del-headers-bin", "do-log", "ot-group",
-        "send-spoe-group", "set-headers-bin",
-    ]),
-    ("http-response", &[
-        "do-log", "ot-group", "send-spoe-group",
-    ]),
-    ("http-after-response", &["do-log", "ot-group", "set-headers-bin", "add-headers-bin", "del-headers-bin"]),
+    ("tcp-request content", &["do-log", "ot-group", "send-spoe-group"]),
+    ("tcp-response content", &["do-log", "ot-group", "send-spoe-group"]),
+    ("http-request", &["do-log", "ot-group", "send-spoe-group"]),
+    ("http-response", &["do-log", "ot-group", "send-spoe-group"]),
+    ("http-after-response", &["do-log", "ot-group"]),
 ];
+
+/// Actions that came after HAProxy 3.2.
+#[rustfmt::skip]
+pub const NEWER_ACTIONS: &[&str] = &["add-headers-bin", "del-headers-bin", "set-headers-bin"];
 
 /// Sample fetches.
 #[rustfmt::skip]
 pub const FETCHES: &[&str] = &[
-    "bs.debug_str", "cpu_calls", "cpu_ns_avg", "cpu_ns_tot", "distcc_body", "distcc_param", "fcgi.docroot",
-    "fcgi.index", "fs.debug_str", "internal.htx.data", "internal.htx.free", "internal.htx.free_data",
-    "internal.htx.has_eom", "internal.htx.nbblks", "internal.htx.size", "internal.htx.used", "internal.htx_blk.data",
-    "internal.htx_blk.hdrname", "internal.htx_blk.hdrval", "internal.htx_blk.size", "internal.htx_blk.start_line",
-    "internal.htx_blk.type", "lat_ns_avg", "lat_ns_tot", "req.bytes_in", "req.bytes_out", "res.bytes_in",
-    "sc1_clr_gpc", "server_status", "spoe.engine-id", "srv_bytes_in", "term_events",
-    "waiting_entity",
+    "bs.debug_str", "fcgi.docroot", "fcgi.index", "fs.debug_str", "internal.htx.data", "internal.htx.free",
+    "internal.htx.free_data", "internal.htx.has_eom", "internal.htx.nbblks", "internal.htx.size",
+    "internal.htx.used", "internal.htx_blk.data", "internal.htx_blk.hdrname", "internal.htx_blk.hdrval",
+    "internal.htx_blk.size", "internal.htx_blk.start_line", "internal.htx_blk.type", "spoe.engine-id",
+    "term_events",
 ];
 
+/// Sample fetches that came after HAProxy 3.2.
+pub const NEWER_FETCHES: &[&str] = &["req.bytes_in", "req.bytes_out", "res.bytes_in", "res.bytes_out", "srv_bytes_in"];
+
+/// Converters that came after HAProxy 3.2.
+pub const NEWER_CONVERTERS: &[&str] =
+    &["aes_cbc_dec", "aes_cbc_enc", "jwt_decrypt_cert", "jwt_decrypt_jwk", "jwt_decrypt_secret"];
+
 /// Converters.
-#[rustfmt::skip]
-pub const CONVERTERS: &[&str] = &[
-    "aes_cbc_dec", "aes_cbc_enc", 
-    "jwt_decrypt_secret", 
-    
-    "rfc7239_nph",
-];
+pub const CONVERTERS: &[&str] = &[];
 
 /// No names, for sections that HAProxy does not have.
 pub const NONE: &[&str] = &[];

@@ -303,6 +303,9 @@ impl ExpressionReader<'_> {
         if is_known(known::FETCHES, name) {
             return Err(Problem::new(0, format!("sample fetch '{name}' is not supported yet")));
         }
+        if is_known(known::NEWER_FETCHES, name) {
+            return Err(Problem::new(0, format!("sample fetch '{name}' is newer than HAProxy 3.2")));
+        }
         let names = FetchRow::all().iter().flat_map(|row| row.names.iter().copied());
         let suffixed: Vec<String> = FetchRow::all()
             .iter()
@@ -323,6 +326,9 @@ impl ExpressionReader<'_> {
             (Fetch::Rand, [Arg::Int(0), ..]) => refused("the range of 'rand' must be at least 1".to_owned()),
             (Fetch::Uuid, [Arg::Int(version)]) if !matches!(version, 4 | 7) => {
                 refused(format!("'uuid' makes versions 4 and 7, not {version}"))
+            }
+            (Fetch::DistccBody | Fetch::DistccParam, [Arg::Str(token), ..]) if token.len() != 4 => {
+                refused(format!("unknown token name '{token}'"))
             }
             (Fetch::ReqPayload | Fetch::ResPayload, [Arg::Int(offset), Arg::Int(length)])
                 if *offset < 0 || *length < 0 =>
@@ -405,6 +411,9 @@ impl ExpressionReader<'_> {
             }
             if is_known(known::CONVERTERS, name) {
                 return Err(Problem::new(start, format!("converter '{name}' is not supported yet")));
+            }
+            if is_known(known::NEWER_CONVERTERS, name) {
+                return Err(Problem::new(start, format!("converter '{name}' is newer than HAProxy 3.2")));
             }
             let names = ConverterRow::all().iter().map(|row| row.name);
             let near = suggest::nearest(name, names.chain(known::CONVERTERS.iter().copied()));
@@ -814,7 +823,8 @@ mod tests {
         let place = Place::HttpRequest;
         refused(place, "srcc", "0: unknown fetch method 'srcc' did you mean 'src'?");
         refused(place, "path_beg", "is written 'path -m beg'");
-        refused(place, "cpu_calls", "'cpu_calls' is not supported yet");
+        refused(place, "term_events", "'term_events' is not supported yet");
+        refused(place, "srv_bytes_in", "'srv_bytes_in' is newer than HAProxy 3.2");
         refused(place, "src_conn_cnt(t)", "unable to find table 't'");
         refused(place, "uuid(5)", "versions 4 and 7");
         refused(place, "bin(0g)", "not hexadecimal");
@@ -832,7 +842,7 @@ mod tests {
         refused(place, "fc_rtt(s)", "'ms' or 'us'");
         refused(place, "src,lowr", "4: unknown converter 'lowr' did you mean 'lower'?");
         refused(place, "src,map(x)", "failed to open pattern file 'x'");
-        refused(place, "src,rfc7239_nph", "converter 'rfc7239_nph' is not supported yet");
+        refused(place, "src,aes_cbc_enc", "converter 'aes_cbc_enc' is newer than HAProxy 3.2");
         refused(place, "src,when(never)", "expects one of error");
         refused(place, "src,when(acl,x)", "ACL 'x' not found");
         refused(place, "acl(TRUE,x)", "ACL 'x' not found");

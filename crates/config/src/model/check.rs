@@ -113,6 +113,8 @@ pub struct CheckConnect {
     pub send_proxy: bool,
     /// `linger`: the connection is closed with FIN instead of a reset.
     pub linger: bool,
+    /// `via-socks4`: through the proxy of the server's `socks4`.
+    pub via_socks4: bool,
     /// `ssl`, `sni`, `alpn` and `proto`.
     pub tls: super::CheckTls,
 }

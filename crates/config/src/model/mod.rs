@@ -30,6 +30,7 @@ mod persist;
 mod proxy;
 mod resolvers;
 mod rule;
+mod socket;
 mod source;
 mod stats;
 mod status;
@@ -57,6 +58,7 @@ pub use persist::*;
 pub use proxy::*;
 pub use resolvers::*;
 pub use rule::*;
+pub use socket::*;
 pub use source::*;
 pub use stats::*;
 pub use status::*;
@@ -87,6 +89,8 @@ pub struct Config {
     pub mailers: Vec<Mailers>,
     /// `cache` sections.
     pub caches: Vec<CacheSection>,
+    /// Network namespaces of `namespace_list` sections.
+    pub namespaces: Vec<NamedNamespace>,
     /// `acme` sections.
     pub acme: Vec<Acme>,
     /// `ring` sections, and the rings of `log` lines whose target is a stream.
@@ -237,6 +241,28 @@ pub struct Global {
     pub tls: GlobalTls,
     /// `tune.*`.
     pub tune: Tune,
+    /// `noreuseport`.
+    pub no_reuse_port: bool,
+    /// `no-quic`.
+    pub no_quic: bool,
+    /// `h1-accept-payload-with-any-method`.
+    pub any_payload: bool,
+    /// `h1-do-not-close-on-insecure-transfer-encoding`.
+    pub keeps_insecure: bool,
+    /// `pp2-never-send-local`.
+    pub never_local: bool,
+    /// `anonkey`; 0 is a random key.
+    pub anonymous_key: u32,
+    /// `grace`: the time between SIGUSR1 and the soft stop.
+    pub grace: Option<Duration>,
+    /// `setcap`: a bit for each number of a capability.
+    pub capabilities: u32,
+    /// `tune.renice.startup`.
+    pub startup_priority: Option<i8>,
+    /// `tune.renice.runtime`.
+    pub runtime_priority: Option<i8>,
+    /// `harden.reject-privileged-ports.tcp`.
+    pub refuses_privileged_ports: bool,
     /// `set-var` and `set-var-fmt`, in order.
     pub presets: Vec<Preset>,
     /// `hard-stop-after`.
@@ -276,6 +302,23 @@ pub enum PresetValue {
     Expr(Expr),
     /// `set-var-fmt`.
     Format(LogFormat),
+}
+
+/// `tune.vars.*-max-size`: bytes of variables; 0 is unlimited. Each scope counts those within it as well.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct VariableLimits {
+    /// `tune.vars.global-max-size`.
+    pub global: usize,
+    /// `tune.vars.proc-max-size`.
+    pub process: usize,
+    /// `tune.vars.sess-max-size`.
+    pub session: usize,
+    /// `tune.vars.txn-max-size`.
+    pub transaction: usize,
+    /// `tune.vars.reqres-max-size`.
+    pub message: usize,
+    /// `tune.vars.check-max-size`.
+    pub check: usize,
 }
 
 /// `strict-limits`.
@@ -324,6 +367,12 @@ pub struct Tune {
     pub stick_counters: usize,
     /// `tune.pipesize`, bytes; 0: the default.
     pub pipesize: usize,
+    /// `tune.vars.*`.
+    pub variables: VariableLimits,
+    /// Sizes of clients' sockets.
+    pub client_sockets: SocketSizes,
+    /// Sizes of sockets to servers.
+    pub server_sockets: SocketSizes,
     /// `tune.bufsize`, bytes; 16384.
     pub bufsize: usize,
     /// `tune.maxrewrite`, bytes; 1024.
@@ -377,6 +426,9 @@ impl Default for Tune {
             peers_updates: 200,
             stick_counters: crate::limits::TRACKED_COUNTERS,
             pipesize: 0,
+            variables: VariableLimits::default(),
+            client_sockets: SocketSizes::default(),
+            server_sockets: SocketSizes::default(),
             bufsize: 16384,
             maxrewrite: 1024,
             http_maxhdr: 101,
@@ -473,10 +525,34 @@ pub struct StatsSocket {
     pub group: Option<String>,
     /// `expose-fd listeners`: passes the listening sockets to clients that request them.
     pub expose: bool,
+    /// `severity-output`.
+    pub severity: SeverityOutput,
+    /// `accept-proxy`: connections begin with a PROXY protocol header.
+    pub accept_proxy: bool,
+    /// `maxconn`.
+    pub maxconn: Option<u32>,
+    /// `backlog`.
+    pub backlog: Option<u32>,
+    /// `v6only`, `v4v6`.
+    pub v6only: Option<bool>,
+    /// Options of a TCP socket.
+    pub tcp: BindTcp,
     /// `ssl` with all that belongs to it.
     pub tls: Option<Arc<BindTls>>,
     /// Its position in the file.
     pub at: Position,
+}
+
+/// The prefix of messages on a stats socket (`severity-output`).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum SeverityOutput {
+    /// Nothing.
+    #[default]
+    None,
+    /// `[3]: `, a level of syslog.
+    Number,
+    /// `[err]: `, its name.
+    String,
 }
 
 /// Rights on the stats socket.

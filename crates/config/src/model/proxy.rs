@@ -165,6 +165,11 @@ pub struct Proxy {
     pub forced_id: bool,
     /// `description`, for the statistics page.
     pub description: Option<String>,
+    /// `dispatch` or `option transparent`: where requests go that persistence sends to no server; its settings are the
+    /// defaults.
+    pub dispatch: Option<Box<Server>>,
+    /// `guid`.
+    pub guid: Option<String>,
 }
 
 /// `load-server-state-from-file`: from where servers have the states in which they start.
@@ -262,6 +267,8 @@ impl Proxy {
             state_file: None,
             forced_id: false,
             description: None,
+            dispatch: None,
+            guid: None,
         }
     }
 }
@@ -369,6 +376,8 @@ pub struct ProxyOptions {
     pub prefer_last_server: bool,
     /// `option disable-h2-upgrade`: the preface of HTTP/2 on a connection without TLS changes nothing.
     pub disable_h2_upgrade: bool,
+    /// `option checkcache`: a response that caches keep may not set a cookie.
+    pub check_cache: bool,
     /// `option socket-stats`: each listening socket has figures of its own.
     pub socket_stats: bool,
 }
@@ -495,8 +504,25 @@ pub struct Bind {
     pub idle_ping: Option<Duration>,
     /// `dgram-bind`: datagrams are received.
     pub datagram: bool,
+    /// `accept-netscaler-cip`: connections begin with such a header with this number.
+    pub cip: Option<u32>,
+    /// `guid-prefix`.
+    pub guid_prefix: Option<String>,
+    /// Options of command sockets, which others ignore.
+    pub of_commands: OfCommands,
     /// Its position in the file.
     pub at: Position,
+}
+
+/// Options of a `bind` line that are for command sockets.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct OfCommands {
+    /// `level`.
+    pub level: Option<super::StatsLevel>,
+    /// `expose-fd listeners`.
+    pub expose: bool,
+    /// `severity-output`.
+    pub severity: super::SeverityOutput,
 }
 
 /// Options of the TCP sockets of a `bind` line; accepted connections inherit them.
@@ -514,6 +540,10 @@ pub struct BindTcp {
     pub fast_open: bool,
     /// `transparent`.
     pub transparent: bool,
+    /// `namespace`.
+    pub namespace: Option<super::NamedNamespace>,
+    /// Whether each worker has a listening socket of its own (no `noreuseport`).
+    pub shares_port: bool,
 }
 
 impl BindTcp {
@@ -525,6 +555,8 @@ impl BindTcp {
         defer_accept: false,
         fast_open: false,
         transparent: false,
+        namespace: None,
+        shares_port: true,
     };
 }
 
@@ -533,11 +565,19 @@ impl Bind {
     pub fn of_stats_socket(socket: &StatsSocket) -> Bind {
         Bind {
             addresses: vec![socket.address.clone()],
+            backlog: socket.backlog,
+            v6only: socket.v6only,
             mode: socket.mode,
             user: socket.user.clone(),
             group: socket.group.clone(),
+            tcp: socket.tcp.clone(),
             ..Bind::blank(socket.at.clone())
         }
+    }
+
+    /// Returns a line with one address.
+    pub(crate) fn at(address: BindAddress, at: Position) -> Bind {
+        Bind { addresses: vec![address], ..Bind::blank(at) }
     }
 
     /// Returns a line without addresses and options.
@@ -558,6 +598,9 @@ impl Bind {
             proto: None,
             idle_ping: None,
             datagram: false,
+            cip: None,
+            guid_prefix: None,
+            of_commands: OfCommands::default(),
             at,
         }
     }
@@ -686,6 +729,12 @@ pub struct Server {
     pub send_proxy: Option<SendProxy>,
     /// `source`.
     pub source: Option<super::Source>,
+    /// Options of its connections.
+    pub tcp: super::ServerTcp,
+    /// `guid`.
+    pub guid: Option<String>,
+    /// `redir`: the prefix of the locations to which requests by GET and HEAD are redirected.
+    pub redirect: Option<String>,
     /// `check` and related options; `None` without `check`.
     pub check: Option<Check>,
     /// Whatever else decides about its health.

@@ -67,6 +67,10 @@ pub enum Action {
     Track(Track),
     /// `sc-inc-gpc*`, `sc-add-gpc`, `sc-set-gpt*`.
     ChangeCounter(CounterChange),
+    /// `close`: ends the connection to the server.
+    CloseServer,
+    /// `expect-netscaler-cip layer4`: a header of NetScaler's Client IP insertion protocol comes first.
+    ExpectCip,
     /// `expect-proxy layer4`: a PROXY protocol header comes first.
     ExpectProxy,
     /// `disable-l7-retry`.

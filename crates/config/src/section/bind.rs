@@ -5,7 +5,7 @@ use crate::address::{self, AddressError};
 use crate::catalogue::known::is_known;
 use crate::catalogue::{Contexts, known};
 use crate::diagnostic::Diagnostics;
-use crate::model::{Bind, BindAddress, Proto};
+use crate::model::{Bind, BindAddress, NamedNamespace, Position, Proto, SeverityOutput, StatsLevel};
 use crate::names;
 use crate::section::table::{Row, Table};
 use crate::section::tls::{BindWord, BindWords, Loader, PolicyWord, Reading, bind as tls_words, words};
@@ -35,6 +35,23 @@ pub(crate) struct BindContext<'a, 'f> {
 
 /// Options behind a bind's addresses.
 pub(crate) static OPTIONS: Table<BindOption> = Table::new(&[
+    option(
+        "accept-netscaler-cip",
+        1,
+        "NUMBER",
+        "Connections must begin with a header of NetScaler's Client IP insertion protocol with this magic number; its \
+         addresses count as the connection's. Others are closed.",
+        |b, v| {
+            let number = v.strip_prefix("0x").map_or_else(|| v.parse().ok(), |hex| u32::from_str_radix(hex, 16).ok());
+            match number {
+                Some(number) if number > 0 => {
+                    b.cip = Some(number);
+                    Ok(())
+                }
+                _ => Err(format!("invalid value '{v}': a number above 0 was expected")),
+            }
+        },
+    ),
     option(
         "accept-proxy",
         0,
@@ -170,6 +187,16 @@ pub(crate) static OPTIONS: Table<BindOption> = Table::new(&[
          certificate.",
         tls_words::generate,
     ),
+    option(
+        "expose-fd",
+        1,
+        "listeners",
+        "On a stats socket: its clients may take copies of the listening sockets.",
+        |b, v| {
+            b.of_commands.expose = v == "listeners";
+            if b.of_commands.expose { Ok(()) } else { Err(format!("only supports 'listeners' (got '{v}')")) }
+        },
+    ),
     option("gid", 1, "GID", "Group of a unix socket, by number.", |b, v| {
         unit::leading_integer(v, 0, i64::from(u32::MAX))?;
         b.group = Some(v.to_owned());
@@ -179,6 +206,17 @@ pub(crate) static OPTIONS: Table<BindOption> = Table::new(&[
         b.group = Some(v.to_owned());
         Ok(())
     }),
+    option(
+        "guid-prefix",
+        1,
+        "TEXT",
+        "The line's sockets have this prefix, '-' and their number from 1 as global identifiers: see 'guid'.",
+        |b, v| {
+            super::guid::check(v)?;
+            b.guid_prefix = Some(v.to_owned());
+            Ok(())
+        },
+    ),
     option("id", 1, "N", "The number of the line's first socket, as 'so_id' gives it.", |b, v| {
         b.id = Some(unit::integer(v, 1, i64::from(i32::MAX))? as u32);
         Ok(())
@@ -192,6 +230,16 @@ pub(crate) static OPTIONS: Table<BindOption> = Table::new(&[
         b.tcp.interface = Some(v.to_owned());
         Ok(())
     }),
+    option("label", 1, "LABEL", "No effect: it groups sockets for nothing yet, in HAProxy 3.2 either.", |_, _| Ok(())),
+    option("level", 1, "user|operator|admin", "On a stats socket: the rights of its clients.", |b, v| {
+        b.of_commands.level = Some(match v {
+            "user" => StatsLevel::User,
+            "operator" => StatsLevel::Operator,
+            "admin" => StatsLevel::Admin,
+            _ => return Err(format!("only supports 'user', 'operator', and 'admin' (got '{v}')")),
+        });
+        Ok(())
+    }),
     option("maxconn", 1, "N", "Maximum number of concurrent connections of these sockets.", |b, v| {
         b.maxconn = Some(unit::leading_integer(v, 1, i64::from(i32::MAX))? as u32);
         Ok(())
@@ -200,6 +248,14 @@ pub(crate) static OPTIONS: Table<BindOption> = Table::new(&[
         b.mode = Some(octal(v)?);
         Ok(())
     }),
+    option(
+        "namespace",
+        1,
+        "NAME",
+        "The network namespace of these sockets, a file in /var/run/netns. Needs CAP_SYS_ADMIN.",
+        // `note_namespace` reads it.
+        |_, _| Ok(()),
+    ),
     option("mss", 1, "N", "The maximum segment size announced to clients.", |b, v| {
         b.tcp.mss = Some(unit::leading_integer(v, 1, 65_535)? as u32);
         Ok(())
@@ -232,11 +288,28 @@ pub(crate) static OPTIONS: Table<BindOption> = Table::new(&[
         "The client's order of suites decides, not this side's.",
         tls_words::prefer_client_ciphers,
     ),
-    option("process", 1, "all|odd|even|NUMBER", ONE_PROCESS, |_, _| Ok(())),
+    option("process", 1, "all|odd|even|NUMBER", "Refused, as in HAProxy 3.2: 'thread' took its place.", |_, v| {
+        Err(format!("'process {v}' on 'bind' lines is not supported anymore, please use 'thread' instead."))
+    }),
     option("proto", 1, "h1|h2|none", PROTO, |b, v| {
         b.proto = Some(proto(v)?);
         Ok(())
     }),
+    option(
+        "severity-output",
+        1,
+        "none|number|string",
+        "On a stats socket: the prefix of messages; none, their level as a number, or its name.",
+        |b, v| {
+            b.of_commands.severity = match v {
+                "none" => SeverityOutput::None,
+                "number" => SeverityOutput::Number,
+                "string" => SeverityOutput::String,
+                _ => return Err(format!("only supports 'none', 'number', and 'string' (got '{v}')")),
+            };
+            Ok(())
+        },
+    ),
     option("shards", 1, "N|by-thread|by-group", WORKERS, |_, _| Ok(())),
     policy(
         "sigalgs",
@@ -320,7 +393,6 @@ pub(crate) static OPTIONS: Table<BindOption> = Table::new(&[
     ),
 ]);
 
-pub(crate) const ONE_PROCESS: &str = "No effect: there is one process.";
 /// The description of `idle-ping`.
 const IDLE_PING: &str = "An idle connection of HTTP/2 is sent a PING after this time, and closed if its client has not \
                          acknowledged it when the time has passed again; an answer begins 'timeout client' anew. Not set.";
@@ -488,6 +560,7 @@ pub(crate) fn options(
         }
         let value = line.text(next + 1);
         let at = if row.max > 0 { line.at(next + 1) } else { line.at(next) };
+        note_namespace(bind, word, value, &at);
         let reading = Reading { loader: context.loader, name: row.name, at: at.clone() };
         reading.loader.stand_at(&at);
         let read = match row.parser {
@@ -511,6 +584,13 @@ pub(crate) fn options(
         next += 1 + row.max;
     }
     true
+}
+
+/// Sets the namespace, if the option is this one: its value needs a position, which parsers of options do not know.
+pub(crate) fn note_namespace(bind: &mut Bind, option: &str, value: &str, at: &Position) {
+    if option == "namespace" {
+        bind.tcp.namespace = Some(NamedNamespace { name: value.into(), at: at.clone() });
+    }
 }
 
 /// Returns a message in the form of HAProxy's messages about words of a `bind` line.

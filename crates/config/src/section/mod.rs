@@ -5,8 +5,10 @@ mod bind;
 mod cache;
 pub(crate) mod error;
 pub(crate) mod global;
+mod guid;
 mod log;
 mod mailers;
+mod namespaces;
 mod preset;
 pub(crate) mod proxy;
 pub(crate) mod redis;
@@ -57,6 +59,7 @@ pub(crate) enum SectionKind {
     LogForward,
     Mailers,
     Cache,
+    NamespaceList,
     /// A section that can't be read: its first line had an error, and its lines are skipped.
     Refused,
 }
@@ -81,6 +84,7 @@ const SECTIONS: &[(&str, SectionKind)] = &[
     ("log-forward", SectionKind::LogForward),
     ("mailers", SectionKind::Mailers),
     ("cache", SectionKind::Cache),
+    ("namespace_list", SectionKind::NamespaceList),
 ];
 
 /// A section's lines, with `.if` already evaluated.
@@ -290,7 +294,7 @@ fn head(kind: SectionKind, line: &Line, diagnostics: &mut Diagnostics) -> Sectio
     let mut next = 1;
     let mut name = "";
     match kind {
-        SectionKind::Global => {}
+        SectionKind::Global | SectionKind::NamespaceList => {}
         // A `crt-store` without a name adds no prefix to the names of its certificates.
         SectionKind::CrtStore => {
             name = line.text(1);
@@ -334,10 +338,12 @@ fn head(kind: SectionKind, line: &Line, diagnostics: &mut Diagnostics) -> Sectio
         next += 2;
     }
     if line.len() > next && kind != SectionKind::Defaults {
-        let message = format!("'{keyword}' cannot handle unexpected argument '{}'", line.text(next));
-        let error = diagnostics.error(line.at(next), message);
         if matches!(kind, SectionKind::Frontend | SectionKind::Listen) && line.text(next).contains(':') {
+            let error = diagnostics.error(line.at(next), "please use the 'bind' keyword for listening addresses.");
             error.hint("put the address on a 'bind' line of its own");
+        } else {
+            let message = format!("'{keyword}' cannot handle unexpected argument '{}'", line.text(next));
+            diagnostics.error(line.at(next), message);
         }
     }
     section(kind, name.into(), from, at)
@@ -446,7 +452,8 @@ impl Draft {
         global.tls.client_authorities = tls.client_authorities(uses_client, &mut diagnostics);
         tls::crt_store::stores(&sections, &tls, &mut diagnostics);
         secure.apply(&mut global, &tls, &mut diagnostics);
-        let loaded = proxy::Loaded { files, tls: &tls, lua, lua_failed, commands, environment: &environment };
+        let no_quic = global.no_quic;
+        let loaded = proxy::Loaded { files, tls: &tls, lua, lua_failed, no_quic, commands, environment: &environment };
         let user_lists = userlist::lists(&sections, &mut diagnostics);
         let resolvers = resolvers::all(&sections, files, &mut diagnostics);
         if let Some((name, at)) = &global.http_client.section
@@ -475,6 +482,7 @@ impl Draft {
             peers,
             mailers: mailers::all(&sections, files, &mut diagnostics),
             caches,
+            namespaces: namespaces::all(&sections, &mut diagnostics),
             limits: Vec::new(),
             rings,
             acme,
@@ -488,6 +496,8 @@ impl Draft {
         mailers::check(&mut config, &mut diagnostics);
         check::check(&mut config, &default_backends, &mut diagnostics);
         proxy::peers::check(&mut config, environment.localpeer(), &mut diagnostics);
+        namespaces::check(&config, files, &mut diagnostics);
+        guid::unique(&config, &mut diagnostics);
         check_rest(&config, &mut diagnostics);
         if !diagnostics.is_empty() {
             let ranks: HashMap<&str, usize> = source.files.iter().enumerate().map(|(i, f)| (&*f.name, i)).collect();
@@ -543,6 +553,7 @@ pub(crate) fn rows() -> Vec<(crate::catalogue::ItemKind, Listed)> {
     rows.extend(list(ItemKind::Keyword, &userlist::KEYWORDS));
     rows.extend(list(ItemKind::Keyword, &acme::KEYWORDS));
     rows.extend(list(ItemKind::Keyword, &proxy::peers::KEYWORDS));
+    rows.extend(list(ItemKind::Keyword, &namespaces::KEYWORDS));
     rows.extend(list(ItemKind::Keyword, &resolvers::KEYWORDS));
     rows.extend(list(ItemKind::Keyword, &cache::KEYWORDS));
     rows.extend(list(ItemKind::Keyword, &tls::crt_store::KEYWORDS));

@@ -172,6 +172,8 @@ fn unknown(reader: &mut ProxyReader<'_>, line: &Line, index: usize, name: &str, 
         error.hint("actions of scripts run in 'tcp-request content' and later rule sets");
     } else if is_known(known, name) || is_known(known, line.text(index)) {
         reader.diagnostics.error(at, format!("'{set} {name}' is not supported yet"));
+    } else if is_known(known::NEWER_ACTIONS, name) {
+        reader.diagnostics.error(at, format!("'{set} {name}' is newer than HAProxy 3.2"));
     } else {
         let near = suggest::nearest(name, supported.iter().copied().chain(known.iter().copied()));
         let message = if elsewhere {

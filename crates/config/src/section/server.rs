@@ -4,10 +4,10 @@ pub mod dynamic;
 mod finish;
 pub(crate) mod peer;
 mod send_proxy;
+pub(crate) mod template;
 pub(crate) mod tls;
 
 use std::net::IpAddr;
-use std::ops::RangeInclusive;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -16,7 +16,8 @@ use crate::catalogue::known::is_known;
 use crate::catalogue::{Contexts, known};
 use crate::diagnostic::Diagnostics;
 use crate::model::{
-    InitAddr, InitialState, LogProto, OnObserved, Pool, Server, ServerAddress, ServerHashKey, ServerPort, Source,
+    InitAddr, InitialState, LogProto, NamedNamespace, OnObserved, Pool, Server, ServerAddress, ServerHashKey,
+    ServerNamespace, ServerPort, ServerTcp, Source,
 };
 use crate::names;
 use crate::section::proxy::ProxyReader;
@@ -52,6 +53,9 @@ pub(crate) struct ServerSettings {
     non_stick: bool,
     send_proxy: send_proxy::Settings,
     source: Option<Source>,
+    tcp: ServerTcp,
+    guid: Option<String>,
+    redirect: Option<String>,
     check: bool,
     inter: Duration,
     fastinter: Option<Duration>,
@@ -114,6 +118,9 @@ impl Default for ServerSettings {
             non_stick: false,
             send_proxy: send_proxy::Settings::default(),
             source: None,
+            tcp: ServerTcp::default(),
+            guid: None,
+            redirect: None,
             check: false,
             inter: Duration::from_secs(2),
             fastinter: None,
@@ -197,6 +204,10 @@ pub(crate) static OPTIONS: Table<ServerOption> = Table::new(&[
         s.check = true;
         Ok(())
     }),
+    option("check-via-socks4", 0, "", "Checks go through the proxy of 'socks4', too.", |s, _| {
+        s.tcp.check_via_socks4 = true;
+        Ok(())
+    }),
     option("check-send-proxy", 0, "", "Checks begin with a line of the PROXY protocol.", |s, _| {
         s.check_send_proxy = true;
         Ok(())
@@ -235,6 +246,11 @@ pub(crate) static OPTIONS: Table<ServerOption> = Table::new(&[
             Ok(())
         },
     ),
+    option("guid", 1, "TEXT", "The server's global identifier: unique, and the same whatever its name is.", |s, v| {
+        crate::section::guid::check(v)?;
+        s.guid = Some(v.to_owned());
+        Ok(())
+    }),
     option(
         "hash-key",
         1,
@@ -385,7 +401,19 @@ pub(crate) static OPTIONS: Table<ServerOption> = Table::new(&[
         s.check_send_proxy = false;
         Ok(())
     }),
-    option("no-tfo", 0, "", "No effect: no data is sent with the first packet of a connection.", |_, _| Ok(())),
+    option("no-tfo", 0, "", "Undoes a 'tfo' of default-server.", |s, _| {
+        s.tcp.fast_open = false;
+        Ok(())
+    }),
+    option(
+        "namespace",
+        1,
+        "NAME|*",
+        "The network namespace of connections to the server, a file in /var/run/netns; '*': that of the client's \
+         connection, by its PROXY protocol header or its 'bind' line. Needs CAP_SYS_ADMIN.",
+        // `options` reads it, which knows the position.
+        |_, _| Ok(()),
+    ),
     option("non-stick", 0, "", "Stick rules never store it.", |s, _| {
         s.non_stick = true;
         Ok(())
@@ -476,6 +504,17 @@ pub(crate) static OPTIONS: Table<ServerOption> = Table::new(&[
          'authority' that of the client's own header or the name in its hello; of the client's TLS 'ssl' the version, \
          'ssl-cipher' the suite, of its certificate 'cert-cn' the common name, 'cert-key' and 'cert-sig' algorithms.",
         |s, v| s.send_proxy.options(v),
+    ),
+    option(
+        "redir",
+        1,
+        "PREFIX",
+        "Requests by GET and HEAD are not sent to the server but redirected (302) to this prefix followed by the \
+         request's path and query; '/' alone adds nothing. Other requests go to the server.",
+        |s, v| {
+            s.redirect = Some(v.to_owned());
+            Ok(())
+        },
     ),
     option("resolve-net", 1, "NETWORK[,…]", "Preferred networks among the addresses of a name.", |s, v| {
         let read = |word| sluicegate_pattern::network(word).ok_or_else(|| format!("'{word}' is no network"));
@@ -582,6 +621,19 @@ pub(crate) static OPTIONS: Table<ServerOption> = Table::new(&[
             Ok(())
         },
     ),
+    option(
+        "socks4",
+        1,
+        "ADDRESS",
+        "Connections to the server are made by this proxy of SOCKS 4, an address with a port; the server's must be of \
+         IPv4.",
+        |s, v| {
+            let (address, port) = address::numeric(v)?;
+            let port = port.filter(|port| *port > 0).ok_or_else(|| format!("missing port in '{v}'"))?;
+            s.tcp.socks4 = Some((address, port).into());
+            Ok(())
+        },
+    ),
     // `source::read` parses this option, which has several arguments.
     option("source", 1, source::USAGE, source::DOCS, |_, _| Ok(())),
     option("stick", 0, "", "Undoes a 'non-stick' of default-server.", |s, _| {
@@ -596,6 +648,23 @@ pub(crate) static OPTIONS: Table<ServerOption> = Table::new(&[
          request fails.",
         |s, _| {
             s.strict_maxconn = true;
+            Ok(())
+        },
+    ),
+    option("tcp-ut", 1, "TIME", "Maximum time that data sent to the server may stay unacknowledged.", |s, v| {
+        let time = unit::time(v, TimeUnit::Milliseconds)?;
+        s.tcp.user_timeout = (!time.is_zero()).then_some(time);
+        Ok(())
+    }),
+    option(
+        "tfo",
+        0,
+        "",
+        "The first data leaves with the first packet of a connection (TCP fast open), where this side sends first: in \
+         'mode http', with TLS or a PROXY protocol header. A refused connection then fails when it is used: see \
+         'retry-on'.",
+        |s, _| {
+            s.tcp.fast_open = true;
             Ok(())
         },
     ),
@@ -674,6 +743,11 @@ fn options(reader: &mut ProxyReader<'_>, line: &Line, start: usize, settings: &m
             next = behind;
             continue;
         }
+        if word == "usesrc" {
+            let error = reader.diagnostics.error(line.at(next), "'usesrc' only allowed after a 'source' statement");
+            error.hint("write 'source ADDRESS usesrc …'");
+            return false;
+        }
         let Some((row, _)) = OPTIONS.find(word, "") else {
             if is_known(known::SERVER_OPTIONS, word) {
                 reader.diagnostics.error(line.at(next), format!("'{word}' of '{keyword}' is not supported yet"));
@@ -691,6 +765,13 @@ fn options(reader: &mut ProxyReader<'_>, line: &Line, start: usize, settings: &m
             let message = format!("'{word}' of '{keyword}' expects {}", row.usage);
             reader.diagnostics.error(line.at(next + 1), message);
             return false;
+        }
+        if word == "namespace" {
+            let name = line.text(next + 1);
+            settings.tcp.namespace = Some(match name {
+                "*" => ServerNamespace::OfClient,
+                name => ServerNamespace::Named(NamedNamespace { name: name.into(), at: line.at(next + 1) }),
+            });
         }
         let value = match row.usage {
             "ADDRESS" => names::numeric(line.address(next + 1), reader.loaded.files),
@@ -733,49 +814,6 @@ pub(crate) fn server(reader: &mut ProxyReader<'_>, line: &Line) {
     }
     let name = reader.server_name(line, 1, name.into());
     declare(reader, line, 2, [name]);
-}
-
-/// The maximum number of servers of a template.
-const TEMPLATE_MAX: i64 = 100_000;
-
-/// Reads `server-template PREFIX N|LOW-HIGH ADDRESS OPTION…`.
-pub(crate) fn template(reader: &mut ProxyReader<'_>, line: &Line) {
-    let prefix = line.text(1);
-    if let Some(offset) = bad_name_byte(prefix) {
-        let bad = prefix[offset..].chars().next().unwrap_or('?');
-        let message = format!("character '{bad}' is not permitted in server name '{prefix}'");
-        reader.diagnostics.error(line.within(1, offset), message);
-        return;
-    }
-    let range = match range(line.text(2)) {
-        Ok(range) => range,
-        Err(message) => {
-            let error = reader.diagnostics.error(line.at(2), format!("'server-template': {message}"));
-            error.hint("a number of servers, or the first and the last number with '-' between");
-            return;
-        }
-    };
-    let names: Vec<_> = range.map(|number| reader.server_name(line, 1, format!("{prefix}{number}").into())).collect();
-    declare(reader, line, 3, names);
-}
-
-/// Returns the numbers of a template's servers.
-fn range(text: &str) -> Result<RangeInclusive<i64>, String> {
-    let (low, high) = text.split_once('-').unwrap_or(("1", text));
-    let low = unit::leading_integer(low, 1, i64::from(i32::MAX))?;
-    let high = unit::leading_integer(high, low, i64::from(i32::MAX))?;
-    if high - low < TEMPLATE_MAX { Ok(low..=high) } else { Err(format!("{TEMPLATE_MAX} servers at most")) }
-}
-
-/// Returns the names of the servers that a line declares, if any.
-pub(crate) fn names(line: &Line) -> Vec<String> {
-    match line.text(0) {
-        "server" => vec![line.text(1).to_owned()],
-        "server-template" => {
-            range(line.text(2)).into_iter().flatten().map(|number| format!("{}{number}", line.text(1))).collect()
-        }
-        _ => Vec::new(),
-    }
 }
 
 /// Adds the servers of one line, whose address is word `at`, followed by the options.

@@ -94,6 +94,8 @@ pub(crate) fn unknown<P: 'static>(
             error.hint(format!("for example '{first} {}'", seconds[0]));
         } else if is_known(known, &both) {
             diagnostics.error(line.at(1), format!("'{both}' is not supported yet"));
+        } else if is_known(names::NEWER_PROXY, &both) {
+            diagnostics.error(line.at(1), format!("'{both}' is newer than HAProxy 3.2"));
         } else if table.find(first, second).is_some() {
             diagnostics.error(line.at(0), format!("'{both}' is not allowed in a '{section}' section"));
         } else {
@@ -112,7 +114,10 @@ pub(crate) fn unknown<P: 'static>(
         error.hint(format!("it belongs in: '{sections}'"));
     } else if is_known(known, first) || (!second.is_empty() && is_known(known, &format!("{first} {second}"))) {
         diagnostics.error(line.at(0), format!("'{first}' is not supported yet"));
-    } else if context == Contexts::GLOBAL && is_known(names::NEWER_GLOBAL, first) {
+    } else if context == Contexts::GLOBAL && is_known(names::NEWER_GLOBAL, first)
+        || is_known(names::NEWER_PROXY, first)
+        || is_known(names::NEWER_PROXY, &format!("{first} {second}"))
+    {
         diagnostics.error(line.at(0), format!("'{first}' is newer than HAProxy 3.2"));
     } else if let Some(places) = crate::section::places(first, second) {
         let error = diagnostics.error(line.at(0), format!("'{first}' is not allowed in a '{section}' section"));

@@ -74,7 +74,10 @@ fn is_known(section: &str, line: &str) -> bool {
     if section == "global" {
         let family = format!("{name} ");
         let is_family = items().iter().any(|item| item.places.contains(&"global") && item.name.starts_with(&family));
-        return is_family || has_row(ItemKind::Keyword, Some("global"), &name) || lists(known::GLOBAL, &name);
+        return is_family
+            || has_row(ItemKind::Keyword, Some("global"), &name)
+            || lists(known::GLOBAL, &name)
+            || lists(known::REMOVED_GLOBAL, &name);
     }
     if section == "userlist" {
         return lists(known::SECTIONS, section) || has_row(ItemKind::Keyword, Some("userlist"), &name);

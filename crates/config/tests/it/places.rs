@@ -23,6 +23,8 @@ const LATER: &[&str] = &[
     "table_avail",
     "acl",
     "last_entity",
+    "waiting_entity",
+    "server_status",
     "quic_enabled",
     "act_conn",
     "pid",
@@ -227,7 +229,8 @@ fn arguments(usage: &str) -> String {
         "server" => "b/s",
         "table" => "t",
         "userlist" => "u",
-        _ => "x",
+        // As long as a token of distcc.
+        _ => "xxxx",
     };
     let mut values: Vec<&str> = required.split(',').filter(|kind| !kind.is_empty()).map(value).collect();
     if matches!(optional.trim_end_matches(']'), "frontend" | "backend") {

@@ -68,7 +68,7 @@ pub(super) fn read(key: &CacheKey, number: u64, value: &[u8], config: &CacheSect
         return None;
     }
     let mut message = Message::new();
-    let limits = Limits { max_head: head_max, max_fields: 101, lenient: false };
+    let limits = Limits { max_head: head_max, ..Limits::default() };
     let parsed = parse_response(head, &limits, Method::Get, &mut message).ok()??;
     let whole = match parsed.body {
         Framing::Length(length) => length == body.len() as u64,

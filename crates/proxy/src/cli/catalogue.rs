@@ -8,11 +8,11 @@
 use std::io;
 use std::sync::Arc;
 
-use sluicegate_config::model::StatsLevel;
+use sluicegate_config::model::{SeverityOutput, StatsLevel};
 use sluicegate_tls::x509::Secret;
 use tokio::sync::mpsc;
 
-use super::protocol::{Answer, Commands, Output, Request, Session, SeverityOutput};
+use super::protocol::{Answer, Commands, Output, Request, Session};
 use super::{
     cache, change, engines, errors, events, general, inside, limits, maps, peers, resolvers, servers, session, show,
     stores, tables, tls,

@@ -2,10 +2,10 @@
 
 use std::time::Duration;
 
-use sluicegate_config::model::StatsLevel;
+use sluicegate_config::model::{SeverityOutput, StatsLevel};
 
 use super::catalogue::{self, Call, Command, Run};
-use super::protocol::{Mode, Rights, SeverityOutput};
+use super::protocol::{Mode, Rights};
 
 /// The commands of this module.
 pub const COMMANDS: &[Command] = &[

@@ -242,9 +242,9 @@ fn set_global_key(call: &mut Call<'_>) {
 
 fn set_anonymous(call: &mut Call<'_>) {
     let key = match call.arg(0) {
-        "" => match GLOBAL_KEY.load(Ordering::Relaxed) {
-            0 => chance().max(1),
-            key => key,
+        "" => match (GLOBAL_KEY.load(Ordering::Relaxed), call.running.config.global.anonymous_key) {
+            (0, 0) => chance().max(1),
+            (0, key) | (key, _) => key,
         },
         text => match text.parse::<u32>().ok().filter(|key| *key > 0) {
             Some(key) => key,

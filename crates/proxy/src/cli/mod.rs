@@ -36,13 +36,14 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use sluicegate_transport::{self as transport, Listener};
+use sluicegate_wire::proxy_protocol;
 use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 
 use protocol::Rights;
 
 use crate::reload::Current;
-pub use socket::Socket;
+pub use socket::{Socket, SocketClients};
 
 /// The maximum number of concurrent connections without `stats maxconn`.
 pub const CONNECTIONS_MAX: usize = 10;
@@ -184,13 +185,24 @@ async fn accept<C>(
 ) where
     C: protocol::Commands + 'static,
 {
+    let own = socket.clients.maxconn.map(|most| Arc::new(Semaphore::new(most as usize)));
     loop {
+        let own = match &own {
+            Some(own) => own.clone().acquire_owned().await.ok(),
+            None => None,
+        };
         // The place is acquired before the connection is accepted, so excess connections wait in the backlog.
         let Ok(place) = limit.clone().acquire_owned().await else { return };
         match listener.accept().await {
             Ok((mut stream, _)) => {
-                let (commands, Socket { level, exposes, tls, .. }) = (commands.clone(), socket.clone());
+                let (commands, Socket { clients, tls, .. }) = (commands.clone(), socket.clone());
                 connections.lock().spawn(async move {
+                    if clients.accept_proxy {
+                        let skipped = tokio::time::timeout(serving.timeout, skip_header(&mut stream)).await;
+                        if !skipped.unwrap_or(false) {
+                            return;
+                        }
+                    }
                     if let Some(tls) = tls {
                         // A failed handshake ends with an alert to the client, and frees the place.
                         let shaken = tokio::time::timeout(serving.timeout, stream.accept_tls(&tls)).await;
@@ -199,7 +211,7 @@ async fn accept<C>(
                         }
                     }
                     if let transport::Socket::Unix(stream) = &stream
-                        && exposes
+                        && clients.exposes
                     {
                         // The conversation times out a silent client.
                         let asked = tokio::time::timeout(serving.timeout, expose::is_asked(stream)).await;
@@ -210,15 +222,34 @@ async fn accept<C>(
                         }
                     }
                     // A client that goes away in the middle of an answer needs no report.
-                    let mut session = protocol::Session::new(Rights::of(level), serving.timeout, serving.started);
+                    let mut session =
+                        protocol::Session::new(Rights::of(clients.level), serving.timeout, serving.started);
+                    session.severity = clients.severity;
                     session.name = serving.name.to_owned();
                     let _ = protocol::converse(stream, &mut session, &*commands).await;
-                    drop(place);
+                    drop((place, own));
                 });
             }
             Err(_) => tokio::time::sleep(EXHAUSTED_PAUSE).await,
         }
         while connections.lock().try_join_next().is_some() {}
+    }
+}
+
+/// Reads the PROXY protocol header at the start of a connection, and not one byte more; returns whether there is one.
+async fn skip_header(stream: &mut transport::Socket) -> bool {
+    let mut header = Vec::new();
+    let mut byte = [0];
+    loop {
+        match std::future::poll_fn(|cx| stream.poll_read(cx, &mut byte)).await {
+            Ok(count) if count > 0 => header.push(byte[0]),
+            Ok(_) | Err(_) => return false,
+        }
+        match proxy_protocol::read(&header, protocol::LINE_MAX) {
+            Ok(None) => {}
+            Ok(Some(_)) => return true,
+            Err(_) => return false,
+        }
     }
 }
 

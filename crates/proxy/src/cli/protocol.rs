@@ -18,7 +18,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use sluicegate_config::model::StatsLevel;
+use sluicegate_config::model::{SeverityOutput, StatsLevel};
 use sluicegate_tls::x509::Secret;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::sync::Notify;
@@ -40,18 +40,6 @@ pub enum Mode {
     Interactive,
     /// Further lines are read, each after a prompt.
     Prompt,
-}
-
-/// The prefix of a message (`set severity-output`).
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum SeverityOutput {
-    /// Nothing.
-    #[default]
-    None,
-    /// `[3]: `, a level of syslog.
-    Number,
-    /// `[err]: `, its name.
-    String,
 }
 
 /// The rights of a socket's client.

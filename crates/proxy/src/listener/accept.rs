@@ -77,6 +77,7 @@ async fn accept_on(worker: Rc<Worker>, listener: Arc<Listener>, socket: Arc<Owne
     let mut aside = Aside::new(&listener);
     let mut place = listener.process.accept_loop();
     let mut socket = register(socket)?;
+    let refuses_privileged = worker.running.config.global.refuses_privileged_ports;
     while worker.phase() == Phase::Serving {
         let mut ready = tokio::select! {
             biased;
@@ -130,6 +131,7 @@ async fn accept_on(worker: Rc<Worker>, listener: Arc<Listener>, socket: Arc<Owne
             }
             match accepted {
                 Err(_would_block) => break,
+                Ok(Ok((_, Some(peer)))) if refuses_privileged && matches!(peer.port(), 1..1024) => drop(slots),
                 Ok(Ok((fd, peer))) => {
                     slots.used();
                     dispatch(&worker, Accepted { fd, peer, slots });

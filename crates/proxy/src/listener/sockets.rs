@@ -2,10 +2,10 @@
 
 use std::io;
 use std::net::SocketAddr;
-use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::fd::OwnedFd;
 
 use sluicegate_config::model::{AbstractName, Bind, BindAddress, BindTcp};
-use sluicegate_transport::{self as transport, TcpOptions, UnixFile, abstract_address};
+use sluicegate_transport::{self as transport, Namespace, TcpOptions, UnixFile, abstract_address};
 use socket2::{Domain, SockRef, Socket as RawSocket, Type};
 
 /// The required properties of a listening socket.
@@ -21,6 +21,10 @@ pub struct Wanted<'a> {
     pub v6only: Option<bool>,
     /// `transparent`: the address may belong to another machine.
     pub transparent: bool,
+    /// `namespace`: the network namespace in which the socket listens.
+    pub namespace: Option<&'a str>,
+    /// Whether other sockets may be bound to the address (no `noreuseport`).
+    pub shared: bool,
     /// Whether the address must be free: if a socket of another process or section is bound to it, that is an error.
     /// Later sockets may share it.
     pub exclusive: bool,
@@ -74,10 +78,17 @@ fn listen_system(wanted: Wanted<'_>, replace: bool) -> io::Result<OwnedFd> {
                 v6only: wanted.v6only,
                 is_transparent: wanted.transparent,
                 // A kernel without it still serves one worker; the second worker's bind then says what is wrong.
-                is_shared: !wanted.exclusive,
+                is_shared: wanted.shared && !wanted.exclusive,
             };
-            let bind = if wanted.datagram { transport::bind_udp } else { transport::bind_tcp };
-            RawSocket::from(bind(SocketAddr::new(*host, *port), options)?)
+            let address = SocketAddr::new(*host, *port);
+            let bind = || match wanted.datagram {
+                true => transport::bind_udp(address, options),
+                false => transport::bind_tcp(address, options),
+            };
+            RawSocket::from(match wanted.namespace {
+                Some(name) => Namespace::open(name)?.within(bind)?,
+                None => bind()?,
+            })
         }
         BindAddress::Unix(path) => {
             let file = UnixFile {
@@ -104,7 +115,7 @@ fn listen_system(wanted: Wanted<'_>, replace: bool) -> io::Result<OwnedFd> {
     if !socket.is_listener()? {
         socket.listen(backlog)?;
     }
-    if let (true, BindAddress::Inet(..)) = (wanted.exclusive, wanted.address) {
+    if let (true, true, BindAddress::Inet(..)) = (wanted.exclusive, wanted.shared, wanted.address) {
         // The sockets of the other workers and of a successor may follow. The option is set after `listen`, which
         // succeeds for only one of two concurrent starts.
         socket.set_reuse_port(true)?;
@@ -117,7 +128,8 @@ fn listen_system(wanted: Wanted<'_>, replace: bool) -> io::Result<OwnedFd> {
 
 /// Sets the options of a `bind` line on its TCP sockets, whoever created them.
 pub(super) fn set_up(socket: &OwnedFd, bind: &Bind, backlog: u32) -> io::Result<()> {
-    let BindTcp { interface, mss, user_timeout, defer_accept, fast_open, transparent } = &bind.tcp;
+    let BindTcp { interface, mss, user_timeout, defer_accept, fast_open, transparent, namespace: _, shares_port: _ } =
+        &bind.tcp;
     let raw = SockRef::from(socket);
     if let (true, Some(local)) = (*transparent, raw.local_addr()?.as_socket()) {
         transport::make_transparent(socket, local.is_ipv4())?;
@@ -135,21 +147,12 @@ pub(super) fn set_up(socket: &OwnedFd, bind: &Bind, backlog: u32) -> io::Result<
         raw.set_tcp_user_timeout(*user_timeout)?;
     }
     if *defer_accept {
-        set_tcp(socket, libc::TCP_DEFER_ACCEPT, 1)?;
+        transport::set_tcp_option(socket, libc::TCP_DEFER_ACCEPT, 1)?;
     }
     if *fast_open {
-        set_tcp(socket, libc::TCP_FASTOPEN, backlog.min(i32::MAX as u32) as i32)?;
+        transport::set_tcp_option(socket, libc::TCP_FASTOPEN, backlog.min(i32::MAX as u32) as i32)?;
     }
     Ok(())
-}
-
-fn set_tcp(socket: &OwnedFd, name: libc::c_int, value: libc::c_int) -> io::Result<()> {
-    let (fd, from) = (socket.as_raw_fd(), std::ptr::from_ref(&value).cast());
-    // SAFETY: the descriptor is the socket's; the kernel reads the integer's size.
-    match unsafe { libc::setsockopt(fd, libc::IPPROTO_TCP, name, from, size_of_val(&value) as libc::socklen_t) } {
-        0 => Ok(()),
-        _ => Err(io::Error::last_os_error()),
-    }
 }
 
 /// Returns the id of a user given by name or number. Reads the system's files, so it must be called before threads
@@ -187,6 +190,8 @@ impl<'a> Wanted<'a> {
             datagram: false,
             v6only: None,
             transparent: false,
+            namespace: None,
+            shared: true,
             exclusive: false,
             mode: None,
             user: None,
@@ -197,6 +202,8 @@ impl<'a> Wanted<'a> {
 
 #[cfg(test)]
 mod tests {
+    use std::os::fd::AsRawFd;
+
     use super::*;
 
     #[test]

@@ -69,9 +69,14 @@ impl Listener {
         &self.key
     }
 
+    /// Returns its `bind` line.
+    pub(crate) fn bind(&self) -> &Bind {
+        &self.proxy.config.binds[self.bind]
+    }
+
     /// `accept-proxy`.
     pub fn accepts_header(&self) -> bool {
-        self.proxy.config.binds[self.bind].accept_proxy
+        self.bind().accept_proxy
     }
 
     /// Returns whether it receives datagrams (`dgram-bind`).
@@ -86,7 +91,7 @@ impl Listener {
 
     /// Returns the listener's name: that of its `bind` line, or its number.
     pub fn name(&self) -> Cow<'_, str> {
-        name(&self.proxy.config.binds[self.bind], self.id)
+        name(self.bind(), self.id)
     }
 
     /// Returns whether the listener accepts nothing until the frontend or the process has room.

@@ -3,10 +3,12 @@
 //! HAProxy logs it as two letters: the state of the client's cookie (none, invalid, down, valid, expired, old, unused)
 //! and the treatment of the server's (none, passed, deleted, inserted, rewritten, updated).
 
+use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use sluicegate_config::model::{CookieMode, PersistenceCookie};
 
+use super::cacheable::kept;
 use super::{ask_for, is_usable};
 use crate::site::Site;
 use crate::stream::StreamContext;
@@ -141,7 +143,9 @@ fn one(cx: &mut StreamContext, backend: &Site, cookie: &PersistenceCookie, value
 /// Sees to the cookie in the response: the server's own, and the one that the client is to have.
 pub(crate) fn response(cx: &mut StreamContext, backend: &Site) {
     let Some(cookie) = &backend.config.cookie else { return };
-    let Some(index) = cx.log.server.as_ref().map(|server| server.shared.index) else { return };
+    // The place of 'dispatch' is none of the backend's servers.
+    let server = cx.log.server.as_ref().filter(|server| Arc::ptr_eq(&server.backend, &backend.backend));
+    let Some(index) = server.map(|server| server.shared.index) else { return };
     let own = backend.cookie_of(index);
     let direct = cx.persistence.server == Some(index);
     if !direct && cx.persistence.letters.0 == b'V' {
@@ -187,7 +191,7 @@ fn insert(cx: &mut StreamContext, cookie: &PersistenceCookie, own: Option<&str>,
         }
     }
     value.extend_from_slice(cookie.suffix.as_bytes());
-    let cacheable = cookie.nocache && is_cacheable(cx);
+    let cacheable = cookie.nocache && kept(cx).response;
     cx.response.add(b"Set-Cookie", &value);
     cx.persistence.letters.1 = if own.is_some() && direct { b'U' } else { b'I' };
     if cacheable {
@@ -231,27 +235,6 @@ fn servers_own(cx: &mut StreamContext, cookie: &PersistenceCookie, own: Option<&
             _ => {}
         }
     }
-}
-
-/// Returns whether status and fields allow caches to store the response.
-fn is_cacheable(cx: &StreamContext) -> bool {
-    let status = matches!(cx.response.status(), 200 | 203 | 204 | 206 | 300 | 301 | 404 | 405 | 410 | 414 | 501);
-    let forbids = |word: &[u8]| {
-        let word = word.trim_ascii();
-        [&b"private"[..], b"no-cache", b"no-store", b"max-age=0", b"s-maxage=0"]
-            .iter()
-            .any(|other| word.eq_ignore_ascii_case(other))
-    };
-    let words = || cx.response.fields_named(b"cache-control").flat_map(|(_, value)| value.split(|byte| *byte == b','));
-    let lives = |word: &[u8]| {
-        let word = word.trim_ascii().to_ascii_lowercase();
-        word.starts_with(b"max-age=") || word.starts_with(b"s-maxage=")
-    };
-    let pragma = cx.response.first(b"pragma").is_some_and(|value| value.eq_ignore_ascii_case(b"no-cache"));
-    // Without a lifetime or something to ask by, nothing is kept (RFC 9111, 3).
-    let fields = [&b"etag"[..], b"last-modified", b"expires"];
-    let keeps = words().any(lives) || fields.iter().any(|name| cx.response.first(name).is_some());
-    status && keeps && !pragma && !words().any(forbids)
 }
 
 /// Edits any bytes as a `Cookie` field: the result is part of it, cookies of other names are unchanged, and a second

@@ -4,6 +4,7 @@
 //! cookie, `stick`. The assignment then uses that server and waits in its queue; if that is full and the server is not
 //! forced, the balancer chooses. A server that is down is used only with `option persist` or `force-persist`.
 
+mod cacheable;
 mod cookie;
 mod wish;
 
@@ -25,6 +26,20 @@ use wish::Store;
 
 /// Entries that one stream may store its server in.
 const STORES_MAX: usize = 8;
+
+/// Returns whether a server's response sets a cookie that caches would keep.
+pub(crate) fn has_cacheable_cookie(cx: &StreamContext) -> bool {
+    cx.response.first(b"set-cookie").is_some() && {
+        let kept = cacheable::kept(cx);
+        kept.response && kept.cookie
+    }
+}
+
+/// Returns whether the persistence cookie, which was added, has made the response private.
+pub(crate) fn made_private(cx: &StreamContext, backend: &Site) -> bool {
+    backend.config.cookie.as_ref().is_some_and(|cookie| cookie.nocache)
+        && matches!(cx.persistence.letters.1, b'I' | b'U')
+}
 
 /// Returns whether a request may select a server.
 fn is_usable(backend: &Site, server: &ServerRun, forced: bool) -> bool {

@@ -111,6 +111,8 @@ pub(super) fn compile(b: &mut Builder<'_>, place: &Place<'_>) -> Compiled {
         Action::Lua(action) => script::lua(b, action),
         Action::Capture { expr, slot, response } => stream::capture(b, expr, *slot, *response),
         Action::SetLogLevel(level) => stream::set_log_level(*level),
+        Action::CloseServer => reply::close_server(),
+        Action::ExpectCip => stream::expect_cip(),
         Action::ExpectProxy => stream::expect_proxy(),
         Action::DisableL7Retry => stream::disable_l7_retry(),
         Action::SwitchMode(proto) => stream::switch_mode(*proto),

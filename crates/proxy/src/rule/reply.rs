@@ -21,6 +21,14 @@ pub(super) fn accept() -> Compiled {
     action(|_| Done::Verdict(Verdict::Continue))
 }
 
+/// `close` of a response: ends the connection to the server, and the rule set.
+pub(super) fn close_server() -> Compiled {
+    action(|run| {
+        run.cx.sockets.shut_server();
+        Done::Verdict(Verdict::Continue)
+    })
+}
+
 /// `reject`: closes without an answer.
 pub(super) fn reject() -> Compiled {
     action(|_| Done::Verdict(Verdict::Close))

@@ -213,7 +213,7 @@ fn go_on(
     let verdict = loop {
         match advance(program, &mut machine, hook, cx) {
             Progress::Verdict(verdict) => break verdict,
-            Progress::Wait(wait) => return Attempt::Suspended(Suspended { machine, wait, program: program.id() }),
+            Progress::Wait(wait) => return suspended(program, machine, wait, cx),
             Progress::Lua(action, lua_hook) => match lua_action(cx, action, lua_hook, scripts) {
                 ScriptAttempt::Ready(outcome) => {
                     if let Some(verdict) = lua_verdict(outcome, hook) {
@@ -221,17 +221,11 @@ fn go_on(
                         break verdict;
                     }
                 }
-                ScriptAttempt::Pending(pending) => {
-                    return Attempt::Suspended(Suspended { machine, wait: Wait::Lua(pending), program: program.id() });
-                }
+                ScriptAttempt::Pending(pending) => return suspended(program, machine, Wait::Lua(pending), cx),
             },
             Progress::LuaSample(call, input) => {
                 if let Some(pending) = lua_sample(&mut machine, call, input, hook, cx, scripts) {
-                    return Attempt::Suspended(Suspended {
-                        machine,
-                        wait: Wait::LuaSample(pending),
-                        program: program.id(),
-                    });
+                    return suspended(program, machine, Wait::LuaSample(pending), cx);
                 }
             }
             Progress::Backend(_) | Progress::BackendNamed => {
@@ -241,6 +235,12 @@ fn go_on(
     };
     give_machine(machine);
     Attempt::Ready(verdict)
+}
+
+/// Returns a list that waits, and records its rule for `waiting_entity`.
+fn suspended(program: &Program, machine: Box<Machine>, wait: Wait, cx: &mut StreamContext) -> Attempt {
+    cx.log.waiting_rule = program.last_rule(&machine);
+    Attempt::Suspended(Suspended { machine, wait, program: program.id() })
 }
 
 /// Awaits the pending operation of a rule list, and runs it to its end. `list` and `hook` are those of its suspension.
@@ -306,6 +306,7 @@ pub async fn resume_once(
         }
         Wait::Body(_) | Wait::Hints => None,
     };
+    cx.log.waiting_rule = None;
     if let Some(verdict) = ended {
         note_last_rule(&list.code, &machine, cx);
         give_machine(machine);

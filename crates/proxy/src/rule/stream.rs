@@ -42,7 +42,14 @@ pub(super) fn set_log_level(level: LogLevel) -> Compiled {
 
 pub(super) fn expect_proxy() -> Compiled {
     action(|run| {
-        run.cx.expects_header = true;
+        run.cx.expected.proxy = true;
+        Done::Next
+    })
+}
+
+pub(super) fn expect_cip() -> Compiled {
+    action(|run| {
+        run.cx.expected.cip = true;
         Done::Next
     })
 }

@@ -78,6 +78,7 @@ impl RingServer {
             frontend: sides.frontend.clone(),
             backend: sides.backend.clone(),
             servers: sides.servers.clone(),
+            dispatch: None,
             has_foreign_sources: false,
             tls: Default::default(),
             cookies: Vec::new(),

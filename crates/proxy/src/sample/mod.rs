@@ -11,7 +11,7 @@ mod converter;
 mod encode;
 mod expression;
 mod fetch;
-mod field;
+pub(crate) mod field;
 mod format;
 mod looks;
 mod lookup;
@@ -29,7 +29,7 @@ pub(crate) use encode::{Writer as EncodedWriter, append_json_string, parts as en
 pub use expression::ExpressionCode;
 pub use fetch::{Cursor, FetchCode, FetchScope};
 pub(crate) use fetch::{basic, basic_credentials};
-pub use fetch::{fuzz_hello, path, path_and_query, query};
+pub use fetch::{fuzz_distcc, fuzz_hello, path, path_and_query, query};
 pub use field::{cookies, header_values, set_cookies};
 pub(crate) use field::{elements, trim};
 pub use format::{FormatMode, append_text, append_value};
@@ -38,5 +38,5 @@ pub use lookup::{CallError, Called, call_converter, call_fetch, converter_by_nam
 pub use matcher::MatcherCode;
 pub(crate) use preset::set as set_preset;
 pub use value::{Sample, Value, append_hex, append_int, append_ip};
-pub(crate) use variables::of_process;
 pub use variables::{NAMES_LIMIT, ProcVariable, STREAM_LIMIT, SessionVariables, VarMap, VarRef, Variables};
+pub(crate) use variables::{limit as limit_variables, of_process};

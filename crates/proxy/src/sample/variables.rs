@@ -6,16 +6,17 @@
 //! `proc.` variables belong to the process and outlive reloads; each has a lock of its own, found when the rule is
 //! compiled.
 //!
-//! Limits: HAProxy's defaults for `tune.vars.*` are unlimited; here one stream may keep [`STREAM_LIMIT`] bytes in its
-//! scopes and the names of the process are at most [`NAMES_LIMIT`]. What does not fit is not set.
+//! Limits: those of `tune.vars.*`, unlimited by default as in HAProxy; here one stream may keep [`STREAM_LIMIT`] bytes in
+//! its scopes at most and the names of the process are at most [`NAMES_LIMIT`]. What does not fit is not set.
 
 use std::cell::RefCell;
 use std::collections::HashMap;
 use std::rc::Rc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, LazyLock};
 
 use parking_lot::Mutex;
-use sluicegate_config::model::{VarName, VarScope};
+use sluicegate_config::model::{VarName, VarScope, VariableLimits};
 
 use super::value::{Sample, Value};
 
@@ -27,6 +28,32 @@ pub const NAMES_LIMIT: usize = 65_536;
 const REMEMBERED: usize = 1_024;
 /// The size of one variable in addition to its bytes: its slot.
 const SLOT_COST: usize = std::mem::size_of::<(NameId, Sample)>();
+
+/// The size of one variable in addition to its bytes, as HAProxy counts it for `tune.vars.*`.
+const COUNTED: usize = 80;
+
+/// `tune.vars.*`, in the order of [`VariableLimits`]' fields; 0 is unlimited. They belong to the process, like the names.
+static LIMITS: [AtomicUsize; 6] = [const { AtomicUsize::new(0) }; 6];
+
+/// Whether any of them is limited.
+static IS_LIMITED: AtomicBool = AtomicBool::new(false);
+
+/// The size of all `proc.` variables, as HAProxy counts it.
+static PROCESS_SIZE: AtomicUsize = AtomicUsize::new(0);
+
+/// Sets the limits of `tune.vars.*` for variables that are set from now on.
+pub(crate) fn limit(limits: &VariableLimits) {
+    let VariableLimits { global, process, session, transaction, message, check } = *limits;
+    for (slot, limit) in LIMITS.iter().zip([global, process, session, transaction, message, check]) {
+        slot.store(limit, Ordering::Relaxed);
+    }
+    IS_LIMITED.store(*limits != VariableLimits::default(), Ordering::Relaxed);
+}
+
+/// Returns the size of a `proc.` variable's value.
+fn counted(value: Option<&Sample>) -> usize {
+    value.map_or(0, |value| value.heap_len() + COUNTED)
+}
 
 /// An interned name, without its scope.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -44,8 +71,9 @@ impl ProcVariable {
 
     /// Sets or, with `None`, unsets it.
     pub fn set(&self, value: Option<Sample>) {
+        PROCESS_SIZE.fetch_add(counted(value.as_ref()), Ordering::Relaxed);
         let old = std::mem::replace(&mut *self.0.lock(), value);
-        drop(old);
+        PROCESS_SIZE.fetch_sub(counted(old.as_ref()), Ordering::Relaxed);
     }
 }
 
@@ -198,6 +226,14 @@ impl VarMap {
         }
     }
 
+    /// Returns the size as HAProxy counts it, if the variable `id` had this value.
+    fn counted_with(&self, id: Option<NameId>, value: &Sample) -> usize {
+        let size = self.bytes + self.slots.len() * COUNTED - self.slots.len() * SLOT_COST;
+        let Some(id) = id else { return size };
+        let old = self.get(id).map_or(0, |old| old.heap_len() + COUNTED);
+        size - old + value.heap_len() + COUNTED
+    }
+
     fn clear(&mut self) {
         self.slots.clear();
         self.bytes = 0;
@@ -294,7 +330,14 @@ impl Variables {
 
     /// Sets a variable. Returns `false`, and keeps the old value, if [`STREAM_LIMIT`] would be exceeded. Also returns
     /// `false` for a variable of the message that is not being processed; as in HAProxy, it cannot be stored.
+    /// Bytes beyond a limit of `tune.vars.*` leave the boolean `false`, as in HAProxy.
     pub fn set(&mut self, variable: &VarRef, value: Sample) -> bool {
+        if !self.is_allowed(variable, &value) {
+            if value.heap_len() > 0 {
+                self.set(variable, Sample::Bool(false));
+            }
+            return false;
+        }
         if let VarRef::Process(process) = variable {
             if value.heap_len() > STREAM_LIMIT {
                 return false;
@@ -332,6 +375,47 @@ impl Variables {
             VarRef::Response(id) => self.response.unset(*id),
             VarRef::Check(id) => self.check.get_or_insert_default().unset(*id),
         }
+    }
+
+    /// Returns whether a variable may have this value under the limits of `tune.vars.*`.
+    fn is_allowed(&self, variable: &VarRef, value: &Sample) -> bool {
+        if !IS_LIMITED.load(Ordering::Relaxed) {
+            return true;
+        }
+        let [global, process, session, transaction, message, check] =
+            LIMITS.each_ref().map(|limit| match limit.load(Ordering::Relaxed) {
+                0 => usize::MAX,
+                limit => limit,
+            });
+        let of = |map: &VarMap, id: Option<NameId>| map.counted_with(id, value);
+        let (in_session, in_transaction, in_request, in_response, in_check) = match *variable {
+            VarRef::Process(_) => (None, None, None, None, None),
+            VarRef::Session(id) => (Some(id), None, None, None, None),
+            VarRef::Transaction(id) => (None, Some(id), None, None, None),
+            VarRef::Request(id) => (None, None, Some(id), None, None),
+            VarRef::Response(id) => (None, None, None, Some(id), None),
+            VarRef::Check(id) => (None, None, None, None, Some(id)),
+        };
+        let messages = of(&self.request, in_request) + of(&self.response, in_response);
+        let transactions = messages + of(&self.transaction, in_transaction);
+        let checks = self.check.as_ref().map_or(0, |map| of(map, in_check));
+        let sessions = transactions + checks + of(&self.session.0.borrow(), in_session);
+        let own = match variable {
+            VarRef::Process(variable) => counted(Some(value)).saturating_sub(counted(variable.get().as_ref())),
+            _ => sessions,
+        };
+        let all = PROCESS_SIZE.load(Ordering::Relaxed).saturating_add(own);
+        // A scope is limited for what is set in it, or within it.
+        let bounded = match variable {
+            VarRef::Request(_) | VarRef::Response(_) => {
+                messages <= message && transactions <= transaction && sessions <= session
+            }
+            VarRef::Transaction(_) => transactions <= transaction && sessions <= session,
+            VarRef::Check(_) => checks <= check && sessions <= session,
+            VarRef::Session(_) => sessions <= session,
+            VarRef::Process(_) => true,
+        };
+        bounded && all <= process && all <= global
     }
 
     fn bytes(&self) -> usize {

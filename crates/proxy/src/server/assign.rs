@@ -27,6 +27,7 @@ use super::opening::{ConnectError, Outcome, Part};
 use super::queue::{Priority, Turn, Wait};
 use super::run::{ServerRun, Slot};
 use super::shared::BackendShared;
+use super::sockets::{self, ClientNamespace};
 use super::tls::{Names, secure as secure_connection};
 use super::{Observed, idle, observe, shed_idle, source};
 use crate::balance::{Load, Pick, Wish};
@@ -40,7 +41,8 @@ use crate::worker::Worker;
 /// The pause before the same server is tried again.
 const TURN_AROUND: Duration = Duration::from_secs(1);
 
-/// The reason why there is no server connection. The response is always a 503; the log's termination state differs.
+/// The reason why there is no server connection. The response is a 503, unless the server redirects; the log's
+/// termination state differs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ServerFailure {
     /// No server is usable (`SC`, `<NOSRV>`).
@@ -55,12 +57,14 @@ pub enum ServerFailure {
     ConnectTimeout,
     /// This machine has no descriptor, port or memory left (`RC`).
     Resource,
+    /// None: the server redirects the request to another place (`redir`, `LC`).
+    Redirected,
 }
 
 impl ServerFailure {
     /// Returns the status of the error page.
     pub fn status(self) -> u16 {
-        503
+        if self == ServerFailure::Redirected { 302 } else { 503 }
     }
 
     /// Returns the termination state for the log.
@@ -71,6 +75,7 @@ impl ServerFailure {
             ServerFailure::QueueFull => (b'S', b'Q'),
             ServerFailure::ConnectTimeout => (b's', b'C'),
             ServerFailure::Resource => (b'R', b'C'),
+            ServerFailure::Redirected => (b'L', b'C'),
         };
         Endings { who, phase }
     }
@@ -90,10 +95,19 @@ pub async fn assign_and_connect(
     allow_reuse: bool,
     failed: Option<ServerConnection>,
 ) -> Result<ServerConnection, ServerFailure> {
+    // Persistence comes first; without it, the place of 'dispatch' is used in place of the balancer's choice.
+    let dispatch = backend.dispatch.as_ref().filter(|_| cx.persistence.server.is_none());
+    let (chooser, servers) = match dispatch {
+        Some((chooser, servers)) => (chooser, servers),
+        None => (&backend.backend, &backend.servers),
+    };
+    let redirects = cx.request.method() == b"GET" || cx.request.method() == b"HEAD";
     let assignment = Assignment {
         config: &backend.config,
-        backend: &backend.backend,
-        servers: &backend.servers,
+        backend: chooser,
+        counted: &backend.backend,
+        servers,
+        redirects,
         proxies: &worker.running.proxies,
         observer: Some((&worker.running, backend)),
         worker: worker.index,
@@ -102,11 +116,12 @@ pub async fn assign_and_connect(
         names: backend.names.make(cx),
         totals: &worker.running.process.tls,
         foreign: source::foreign(backend, cx),
+        namespace: sockets::namespace_of_client(backend, cx),
         http2: Some(&worker.http2),
         websocket: worker.http2.is_used() && asks_for_websocket(&cx.request),
         allow_reuse,
         keeper: Keeper { session: cx.client.session, most: cx.frontend.config.max_session_srv_conns },
-        hash: backend.rules.balance_key.as_ref().and_then(|key| key.hash(cx)),
+        hash: backend.rules.balance_key.as_ref().filter(|_| dispatch.is_none()).and_then(|key| key.hash(cx)),
         priority: cx.priority,
         retries: cx.overrides.retries.unwrap_or(backend.config.retries),
         asked_for: cx.persistence.server.map(|server| (server, cx.persistence.forced)),
@@ -114,6 +129,7 @@ pub async fn assign_and_connect(
         preferred: cx
             .persistence
             .last
+            .filter(|_| dispatch.is_none())
             .filter(|_| backend.config.options.prefer_last_server || cx.client.has_reserved()),
         has_reserved: cx.client.has_reserved(),
     };
@@ -141,6 +157,10 @@ struct Given {
 pub(super) struct Assignment<'a> {
     pub(super) config: &'a model::Proxy,
     pub(super) backend: &'a Arc<BackendShared>,
+    /// The backend whose figures count.
+    pub(super) counted: &'a BackendShared,
+    /// Whether servers with 'redir' redirect the request.
+    pub(super) redirects: bool,
     pub(super) servers: &'a [Arc<ServerRun>],
     /// The proxies whose idle connections are closed when there is no descriptor for a new one.
     pub(super) proxies: &'a [Arc<ProxyRun>],
@@ -155,6 +175,8 @@ pub(super) struct Assignment<'a> {
     pub(super) totals: &'a Arc<TlsTotals>,
     /// The source address of the connection to each server, for servers with `usesrc`.
     pub(super) foreign: source::Foreign,
+    /// The network namespace of the client's connection, if some server has `namespace *`.
+    pub(super) namespace: ClientNamespace,
     /// The worker's connections of HTTP/2.
     pub(super) http2: Option<&'a Rc<Connections>>,
     /// Whether the request asks for a WebSocket.
@@ -319,6 +341,9 @@ impl Assignment<'_> {
                 log.server = Some(slot.server.clone());
             }
             self.server_counters(&slot.server).session(now);
+            if self.redirects && slot.server.config.redirect.is_some() {
+                return Err(ServerFailure::Redirected);
+            }
             note(log, Reached::Connecting, Some(slot.server.shared.index));
             let error = match self.open(&slot.server, &mut now).await {
                 Ok(Given { link, open, reuses, label }) => {
@@ -464,7 +489,7 @@ impl Assignment<'_> {
                 Pick::Taken(index) => {
                     // A retry that comes back to the same server was balanced already.
                     if avoid != Some(index) {
-                        self.count(&self.servers[index], |counters| counters.lbtot.add(1));
+                        self.count_balanced(index);
                     }
                     break index;
                 }
@@ -479,7 +504,7 @@ impl Assignment<'_> {
                     }
                     log.server = Some(self.servers[index].clone());
                     if avoid != Some(index) {
-                        self.count(&self.servers[index], |counters| counters.lbtot.add(1));
+                        self.count_balanced(index);
                     }
                     match self.wait(Some(index), false, log).await? {
                         Turn::Granted(index) => break index,
@@ -623,11 +648,13 @@ impl Assignment<'_> {
         self.count(server, |counters| counters.connect.add(1));
         let foreign = self.foreign.get(server.shared.index).copied().flatten();
         let local = source::local(config, &server.config, foreign);
-        let mut connected = connect(server, self.destination, local, config.timeouts.connect).await;
+        let sends_first = sockets::sends_first(config.mode, server.tls().is_some(), header.is_some());
+        let way = server.way(local, &self.namespace, sends_first);
+        let mut connected = connect(server, self.destination, &way, config.timeouts.connect).await;
         while matches!(connected, Err(ConnectError::Resource))
             && shed_idle(self.proxies.iter().flat_map(|proxy| &proxy.servers)) > 0
         {
-            connected = connect(server, self.destination, local, config.timeouts.connect).await;
+            connected = connect(server, self.destination, &way, config.timeouts.connect).await;
         }
         let mut socket = connected?;
         socket.settle(keepalive(&config.options.server_probes).as_ref(), config.options.nolinger);
@@ -700,7 +727,8 @@ impl Assignment<'_> {
         let own = server.reuse == HttpReuse::Never;
         let place = self.destination.filter(|_| server.follows_clients());
         let name = self.names.of_pool(server);
-        if foreign.is_none() && place.is_none() && name.is_none() && !own {
+        let namespace = self.namespace.as_ref().filter(|_| server.follows_namespaces()).map(|(name, _)| name);
+        if foreign.is_none() && place.is_none() && name.is_none() && namespace.is_none() && !own {
             return header.cloned();
         }
         let mut label = Vec::new();
@@ -714,6 +742,9 @@ impl Assignment<'_> {
         if let Some(place) = place {
             label.extend_from_slice(format!(">{place} ").as_bytes());
         }
+        if let Some(namespace) = namespace {
+            label.extend_from_slice(format!("%{namespace} ").as_bytes());
+        }
         if let Some(name) = name {
             label.extend_from_slice(b"@");
             label.extend_from_slice(name.as_bytes());
@@ -724,11 +755,18 @@ impl Assignment<'_> {
     }
 
     fn backend_counters(&self) -> &Counters {
-        self.backend.figures.at(self.worker)
+        self.counted.figures.at(self.worker)
     }
 
     fn server_counters<'s>(&self, server: &'s ServerRun) -> &'s Counters {
         server.shared.figures.at(self.worker)
+    }
+
+    /// Counts that balancing chose a server; the address of `dispatch` is no server.
+    fn count_balanced(&self, index: usize) {
+        if std::ptr::eq(self.counted, Arc::as_ptr(self.backend)) {
+            self.count(&self.servers[index], |counters| counters.lbtot.add(1));
+        }
     }
 
     /// Updates a counter of both the backend and the server.

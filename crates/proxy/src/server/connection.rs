@@ -14,7 +14,7 @@ use super::h2::{Stream, StreamFacts};
 use super::idle::{self, IdleConnections, Keeper, Open};
 use super::opening::ConnectError;
 use super::run::{ServerRun, Slot};
-use super::source::{self, Local};
+use super::sockets::{self, Way};
 
 /// A connection to a server, or a stream of one, and the slot (`maxconn`) that its request holds. Dropping it closes the
 /// connection, or resets the stream, and frees the slot.
@@ -121,17 +121,27 @@ impl ServerConnection {
 pub(crate) async fn connect(
     server: &ServerRun,
     destination: Option<SocketAddr>,
-    local: Option<Local<'_>>,
+    way: &Way<'_>,
     limit: Option<Duration>,
 ) -> Result<Socket, ConnectError> {
     match &server.config.address {
         ServerAddress::Inet(..) | ServerAddress::Name(..) => {
             let address = server.socket_addr(destination).ok_or(ConnectError::Resource)?;
-            connect_tcp(address, local, limit).await.map_err(|error| match error.raw_os_error() {
+            let connected = connect_tcp(address, way, limit).await;
+            let mut socket = connected.map_err(|error| match error.raw_os_error() {
                 // The source address has no free port: HAProxy calls that a refusal.
-                Some(libc::EADDRNOTAVAIL | libc::EADDRINUSE) if local.is_some() => ConnectError::RefusedAtOnce,
+                Some(libc::EADDRNOTAVAIL | libc::EADDRINUSE) if way.local.is_some() => ConnectError::RefusedAtOnce,
                 _ => classify(&error),
-            })
+            })?;
+            if way.socks4.is_some() {
+                let asking = sockets::ask(&mut socket, address);
+                let asked = match limit {
+                    Some(limit) => tokio::time::timeout(limit, asking).await.map_err(|_| ConnectError::TimedOut)?,
+                    None => asking.await,
+                };
+                asked.map_err(|_| ConnectError::Refused)?;
+            }
+            Ok(socket)
         }
         ServerAddress::Unix(_) | ServerAddress::Abstract(_) => {
             connect_unix(&server.config.address).map_err(|error| match classify(&error) {
@@ -142,18 +152,11 @@ pub(crate) async fn connect(
     }
 }
 
-/// Connects by TCP within `limit`; a timeout is [`io::ErrorKind::TimedOut`].
-pub(super) async fn connect_tcp(
-    address: SocketAddr,
-    local: Option<Local<'_>>,
-    limit: Option<Duration>,
-) -> io::Result<Socket> {
-    let connecting = async {
-        match &local {
-            Some(local) => source::connect(local, address).await,
-            None => transport::connect_tcp(address).await,
-        }
-    };
+/// Connects by TCP within `limit`, to the proxy of SOCKS 4 if there is one; a timeout is [`io::ErrorKind::TimedOut`].
+pub(super) async fn connect_tcp(address: SocketAddr, way: &Way<'_>, limit: Option<Duration>) -> io::Result<Socket> {
+    let address = way.socks4.unwrap_or(address);
+    let origin = way.origin(address);
+    let connecting = transport::connect_tcp_from(&origin, address);
     match limit {
         Some(limit) => tokio::time::timeout(limit, connecting).await?,
         None => connecting.await,

@@ -32,6 +32,7 @@ mod resolve;
 mod run;
 mod seed;
 mod shared;
+mod sockets;
 mod source;
 mod state;
 mod state_file;
@@ -60,6 +61,8 @@ pub use run::{ServerRun, build_backend, warm_up};
 pub use shared::{
     Admin, AgentStatus, BackendGuard, BackendShared, BackendSummary, Moved, Operation, ServerShared, ServerStatus,
 };
+pub(crate) use sockets::of_sizes as socket_options;
+pub use sockets::set_sockets;
 pub(crate) use source::{has_foreign_sources, local_of_check as source_of};
 pub use state_file::{KeptStates, fuzz_state_file, restore as restore_states};
 pub(crate) use tls::secure as secure_connection;

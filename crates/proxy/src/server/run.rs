@@ -7,6 +7,7 @@ use std::time::Instant;
 
 use sluicegate_config::model::{self, HttpReuse, ServerAddress, ServerPort};
 use sluicegate_tls::connector::Connector;
+use sluicegate_transport::{Namespace, SocketOptions};
 
 use super::shared::{BackendShared, ServerShared};
 
@@ -24,6 +25,15 @@ pub struct ServerRun {
     pub(super) resolved: OnceLock<IpAddr>,
     /// The TLS of its line, once [`connectors`](super::connectors) has built it.
     pub(super) connector: OnceLock<Arc<Connector>>,
+    /// How its sockets are made, once [`set_sockets`](super::set_sockets) has determined it.
+    pub(super) sockets: OnceLock<ServerSockets>,
+}
+
+/// The settings of sockets to one server.
+#[derive(Debug, Default)]
+pub(super) struct ServerSockets {
+    pub(super) options: SocketOptions,
+    pub(super) namespace: Option<Arc<Namespace>>,
 }
 
 impl ServerRun {
@@ -147,6 +157,7 @@ pub fn build_backend(
                 reuse: config.http_reuse,
                 resolved: OnceLock::new(),
                 connector: OnceLock::new(),
+                sockets: OnceLock::new(),
             })
         })
         .collect();

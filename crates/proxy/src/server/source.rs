@@ -1,10 +1,9 @@
 //! The source address of a connection to a server (`source`).
 
-use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
 use sluicegate_config::model::{self, ForeignSource, Source};
-use sluicegate_transport::{LocalEnd, Socket, connect_tcp_from};
+use sluicegate_transport::LocalEnd;
 use sluicegate_wire::http::Message;
 
 use crate::sample::header_values;
@@ -76,19 +75,20 @@ pub(crate) fn local_of_check<'a>(proxy: &'a model::Proxy, server: &'a model::Ser
     source(proxy, server).map(|source| Local { source, foreign: None })
 }
 
-/// Connects to an address from the local address.
-pub(super) async fn connect(local: &Local<'_>, address: SocketAddr) -> io::Result<Socket> {
-    let any: IpAddr = if address.is_ipv4() { Ipv4Addr::UNSPECIFIED.into() } else { Ipv6Addr::UNSPECIFIED.into() };
-    let Source { address: own, ports, interface, .. } = local.source;
-    let (ip, first_port, ports) = match local.foreign {
-        Some(Some(from)) => (from.ip(), from.port(), 1),
-        Some(None) => (any, 0, 1),
-        None => {
-            let (low, high) = ports.unwrap_or((0, 0));
-            (own.unwrap_or(any), low, high - low + 1)
-        }
-    };
-    let is_transparent = local.foreign.is_some();
-    let end = LocalEnd { ip, first_port, ports, interface: interface.as_deref(), is_transparent };
-    connect_tcp_from(&end, address).await
+impl Local<'_> {
+    /// Returns the local end of a connection to an address.
+    pub(super) fn end(&self, address: SocketAddr) -> LocalEnd<'_> {
+        let any: IpAddr = if address.is_ipv4() { Ipv4Addr::UNSPECIFIED.into() } else { Ipv6Addr::UNSPECIFIED.into() };
+        let Source { address: own, ports, interface, .. } = self.source;
+        let (ip, first_port, ports) = match self.foreign {
+            Some(Some(from)) => (from.ip(), from.port(), 1),
+            Some(None) => (any, 0, 1),
+            None => {
+                let (low, high) = ports.unwrap_or((0, 0));
+                (own.unwrap_or(any), low, high - low + 1)
+            }
+        };
+        let is_transparent = self.foreign.is_some();
+        LocalEnd { ip, first_port, ports, interface: interface.as_deref(), is_transparent }
+    }
 }

@@ -1,4 +1,5 @@
-//! What precedes a client's first byte: a PROXY protocol header (`accept-proxy`, `expect-proxy`), the TLS handshake.
+//! What precedes a client's first byte: a PROXY protocol header (`accept-proxy`, `expect-proxy`) or one of NetScaler
+//! (`accept-netscaler-cip`), the TLS handshake.
 //!
 //! As in HAProxy both are subject to `timeout client-hs`, or `timeout client`, from the acceptance on; a connection
 //! without a header is closed, with a log line and without being counted as a session. A header that arrives in pieces
@@ -19,6 +20,7 @@ use sluicegate_tls::session::NO_SUITE;
 use sluicegate_tls::verify::Failure;
 use sluicegate_tls::version;
 use sluicegate_transport::{self as transport, Tls};
+use sluicegate_wire::netscaler;
 use sluicegate_wire::proxy_protocol::{Addresses, Header, read};
 
 use super::Session;
@@ -48,23 +50,74 @@ pub(super) async fn receive(session: &mut Session) -> bool {
     }
 }
 
+/// Reads the header of NetScaler's Client IP insertion protocol; returns `false` if there is none, which is logged.
+pub(super) async fn receive_cip(session: &mut Session) -> bool {
+    let magic = session.listener().bind().cip.unwrap_or_default();
+    let failures = Failures {
+        empty: HandshakeError::CipEmpty,
+        truncated: HandshakeError::CipTruncated,
+        abort: HandshakeError::CipAbort,
+        timeout: HandshakeError::CipTimeout,
+    };
+    match until_read(session, failures, |input| Ok(netscaler::read(input, magic)?)).await {
+        Ok((len, addresses)) => {
+            session.front.skip(len);
+            let own = session.client.ends();
+            let ends = match addresses {
+                Addresses::Inet { source, destination } => (Some(source), Some(destination)),
+                Addresses::Own => own,
+            };
+            session.client.set_ends(ends, Some(Proxied { peer: own.0, local: own.1, tlvs: None }));
+            session.client.end_handshakes();
+            true
+        }
+        Err(error) => {
+            refuse(session, error);
+            false
+        }
+    }
+}
+
 async fn header(session: &mut Session) -> Result<Header, HandshakeError> {
+    let size = session.worker().buffers.size();
+    let failures = Failures {
+        empty: HandshakeError::Empty,
+        truncated: HandshakeError::Truncated,
+        abort: HandshakeError::Abort,
+        timeout: HandshakeError::Timeout,
+    };
+    until_read(session, failures, |input| Ok(read(input, size)?)).await
+}
+
+/// The errors of a header that does not arrive.
+struct Failures {
+    empty: HandshakeError,
+    truncated: HandshakeError,
+    abort: HandshakeError,
+    timeout: HandshakeError,
+}
+
+/// Receives until `parse` has read the header at the start of the connection, or has failed.
+async fn until_read<T>(
+    session: &mut Session,
+    failures: Failures,
+    parse: impl Fn(&[u8]) -> Result<Option<T>, HandshakeError>,
+) -> Result<T, HandshakeError> {
     let times = &session.frontend().config.timeouts;
     let limit = times.client_handshake.or(times.client);
     session.front.arm(limit.map(|limit| session.client.accepted + limit));
-    let size = session.worker().buffers.size();
     poll_fn(|cx| {
         loop {
-            if let Some(header) = read(session.front.input(), size)? {
+            if let Some(header) = parse(session.front.input())? {
                 return Poll::Ready(Ok(header));
             }
             let silent = session.front.input().is_empty();
             match session.front.poll_fill(cx, &session.place.worker().buffers) {
                 Poll::Ready(Ok(count)) if count > 0 => {}
-                Poll::Ready(Ok(_)) if silent => return Poll::Ready(Err(HandshakeError::Empty)),
-                Poll::Ready(Ok(_)) => return Poll::Ready(Err(HandshakeError::Truncated)),
-                Poll::Ready(Err(_)) => return Poll::Ready(Err(HandshakeError::Abort)),
-                Poll::Pending => return session.front.poll_alarm(cx).map(|()| Err(HandshakeError::Timeout)),
+                Poll::Ready(Ok(_)) if silent => return Poll::Ready(Err(failures.empty)),
+                Poll::Ready(Ok(_)) => return Poll::Ready(Err(failures.truncated)),
+                Poll::Ready(Err(_)) => return Poll::Ready(Err(failures.abort)),
+                Poll::Pending => return session.front.poll_alarm(cx).map(|()| Err(failures.timeout)),
             }
         }
     })

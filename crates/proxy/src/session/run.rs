@@ -18,7 +18,7 @@ use crate::rule::{self, Verdict};
 use crate::server;
 use crate::stick::{Counted, Tracked};
 use crate::stream::http::{self, After};
-use crate::stream::{Active, Fault, tcp};
+use crate::stream::{Active, ExpectedHeaders, Fault, tcp};
 use crate::worker::Worker;
 
 /// Serves a connection on this worker or, if `to` is another worker with room in its inbox, there.
@@ -49,10 +49,14 @@ pub(crate) fn run(mut session: Session) -> impl Future<Output = ()> {
         let counters = session.frontend().frontend.figures.at(index);
         let options = &session.frontend().config.options;
         session.front.socket().settle(server::keepalive(&options.client_probes).as_ref(), options.nolinger);
+        if let Some(sizes) = &session.worker().client_sockets {
+            session.front.socket().set_options(sizes);
+        }
         counters.conn_rate.add(now, 1);
         let rules = &session.run_of_frontend().rules;
         let rules = !rules.tcp_request_connection.is_empty() || !rules.tcp_request_session.is_empty();
-        let begins = session.listener().accepts_header() || session.listener().tls().is_some();
+        let bind = session.listener().bind();
+        let begins = bind.accept_proxy || bind.cip.is_some() || session.listener().tls().is_some();
         if (rules || begins) && !Box::pin(admit(&mut session)).await {
             return;
         }
@@ -77,8 +81,11 @@ pub(crate) fn run(mut session: Session) -> impl Future<Output = ()> {
 /// Runs `tcp-request connection`, reads the PROXY protocol header if one is expected, performs the TLS handshake of a
 /// `bind … ssl`, and runs `tcp-request session`; returns `false` if the connection is refused.
 async fn admit(session: &mut Session) -> bool {
-    let Some(expects_header) = run_rules(session, Hook::TcpRequestConnection).await else { return false };
-    if (expects_header || session.listener().accepts_header()) && !handshake::receive(session).await {
+    let Some(expected) = run_rules(session, Hook::TcpRequestConnection).await else { return false };
+    if (expected.proxy || session.listener().accepts_header()) && !handshake::receive(session).await {
+        return false;
+    }
+    if (expected.cip || session.listener().bind().cip.is_some()) && !handshake::receive_cip(session).await {
         return false;
     }
     if let Some(tls) = session.listener().tls().cloned()
@@ -89,22 +96,21 @@ async fn admit(session: &mut Session) -> bool {
     run_rules(session, Hook::TcpRequestSession).await.is_some()
 }
 
-/// Runs the rules of a connection; returns `None` if it is refused, otherwise whether the rules expect a PROXY protocol
-/// header.
-async fn run_rules(session: &mut Session, hook: Hook) -> Option<bool> {
+/// Runs the rules of a connection; returns `None` if it is refused, otherwise the headers that the rules expect.
+async fn run_rules(session: &mut Session, hook: Hook) -> Option<ExpectedHeaders> {
     let worker = session.worker().clone();
     let frontend = &worker.running.proxies[session.frontend().id.0 as usize];
     let of_connection = hook == Hook::TcpRequestConnection;
     let rules = &frontend.rules;
     let list = if of_connection { &rules.tcp_request_connection } else { &rules.tcp_request_session };
     if list.is_empty() {
-        return Some(false);
+        return Some(ExpectedHeaders::default());
     }
     let mut stream = session.new_stream();
     // A connection is not a stream yet: it has no unique id.
     stream.cx.making_unique_id.set(true);
     let verdict = rule::run(list, hook, &mut stream.cx, worker.scripts()).await;
-    let expects_header = stream.cx.expects_header;
+    let expected = stream.cx.expected;
     // What rules say of a connection holds for all of its streams.
     let (before, now) = (session.client.ends(), (stream.cx.source, stream.cx.destination));
     let proxied = !of_connection && before != now && session.client.proxied().is_none();
@@ -115,7 +121,7 @@ async fn run_rules(session: &mut Session, hook: Hook) -> Option<bool> {
         session.listener().count(worker.index, refused);
         return None;
     }
-    Some(expects_header)
+    Some(expected)
 }
 
 /// The result of waiting for a request.

@@ -246,6 +246,7 @@ columns! {
         Mode::Log => "syslog".into(),
     },
     "algo" CGS str => |v| match v.object {
+        Object::Backend(proxy) if proxy.config.dispatch.is_some() => "none".into(),
         Object::Backend(proxy) => proxy.config.balance.name().into(),
         _ => Empty,
     },

@@ -9,6 +9,7 @@ mod scripts;
 
 use std::cell::{Cell, OnceCell};
 use std::net::SocketAddr;
+use std::num::NonZeroU32;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
@@ -64,6 +65,15 @@ pub(crate) struct Beginning<'a> {
     pub(crate) accepted_at: SystemTime,
 }
 
+/// Headers with which a connection begins.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ExpectedHeaders {
+    /// `expect-proxy`.
+    pub proxy: bool,
+    /// `expect-netscaler-cip`.
+    pub cip: bool,
+}
+
 /// A stream as its rules see it.
 pub struct StreamContext {
     /// Unique in the process while the stream exists. A Lua handle contains this id, so a handle of an ended stream is
@@ -81,8 +91,8 @@ pub struct StreamContext {
     pub source: Option<SocketAddr>,
     /// Address that the client connected to.
     pub destination: Option<SocketAddr>,
-    /// `expect-proxy`: the connection begins with such a header.
-    pub expects_header: bool,
+    /// The headers with which rules expect the connection to begin.
+    pub expected: ExpectedHeaders,
     /// Set if the connection ended before its first byte was examined.
     pub refused: Option<HandshakeError>,
     /// The index among the worker's sessions through which the stream is ended, if it is not its session's index.
@@ -275,7 +285,7 @@ impl StreamContext {
             client: Rc::new(Client::unconnected()),
             source: None,
             destination: None,
-            expects_header: false,
+            expected: ExpectedHeaders::default(),
             refused: None,
             place: None,
             server_tls: None,
@@ -334,7 +344,7 @@ impl StreamContext {
         self.client = client.clone();
         self.backend = None;
         (self.source, self.destination) = client.ends();
-        (self.expects_header, self.refused, self.place) = (false, None, None);
+        (self.expected, self.refused, self.place) = (ExpectedHeaders::default(), None, None);
         self.server_tls = None;
         self.server_http2 = None;
         self.request.clear();
@@ -452,12 +462,16 @@ pub struct LogRecord {
     pub store_failures: u32,
     /// The last rule that ended its list.
     pub last_rule: Option<RulePlace>,
+    /// The rule that waits for something.
+    pub waiting_rule: Option<RulePlace>,
+    /// The status that the server sent; 0 before.
+    pub server_status: u16,
 }
 
 /// The place of a rule. A number in a table of the process, so that a stream copies a word instead of changing
 /// reference counts shared by all workers; places stay in the table for good, and a reload of the same file adds none.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct RulePlace(u32);
+pub struct RulePlace(NonZeroU32);
 
 static RULE_PLACES: RwLock<Vec<(Arc<str>, u32)>> = RwLock::new(Vec::new());
 
@@ -470,17 +484,21 @@ impl RulePlace {
             places.push((at.file.clone(), at.line));
             places.len() - 1
         });
-        RulePlace(index as u32)
+        RulePlace(NonZeroU32::MIN.saturating_add(index as u32))
+    }
+
+    fn index(self) -> usize {
+        self.0.get() as usize - 1
     }
 
     /// Returns the file.
     pub fn file(self) -> Arc<str> {
-        RULE_PLACES.read()[self.0 as usize].0.clone()
+        RULE_PLACES.read()[self.index()].0.clone()
     }
 
     /// Returns the line.
     pub fn line(self) -> u32 {
-        RULE_PLACES.read()[self.0 as usize].1
+        RULE_PLACES.read()[self.index()].1
     }
 }
 
@@ -528,6 +546,8 @@ impl LogRecord {
             backend_queue,
             store_failures,
             last_rule,
+            waiting_rule,
+            server_status,
         } = self;
         (*accepted, *request_started_at, *request_started) = (at, now, at);
         (*request_done, *queue_done, *connect_done, *response_started, *ended) = (None, None, None, None, None);
@@ -536,6 +556,7 @@ impl LogRecord {
         captures.clear();
         (*handshake, *status, *bytes_read, *bytes_uploaded, *retries) = (0, -1, 0, 0, 0);
         (*compressed, *last_rule, *server_error) = (None, None, None);
+        (*waiting_rule, *server_status) = (None, 0);
         (*left_queue, *no_request, *written, *redispatched) = (false, false, false, false);
         (*server_queue, *backend_queue, *store_failures) = (0, 0, 0);
         (*ending, *cookie) = (Endings::default(), (b'-', b'-'));
@@ -582,6 +603,8 @@ impl LogRecord {
             backend_queue: 0,
             store_failures: 0,
             last_rule: None,
+            waiting_rule: None,
+            server_status: 0,
         }
     }
 }

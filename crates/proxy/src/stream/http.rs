@@ -54,7 +54,7 @@ use crate::rule::forwardfor;
 use crate::rule::{self, LocalReply, ReplyPage, ReplySource, RuleList, Verdict};
 use crate::running::ProxyRun;
 use crate::sample::{elements, path_and_query};
-use crate::server::{self, Lease, Observed, ServerConnection};
+use crate::server::{self, Lease, Observed, ServerConnection, ServerFailure};
 use crate::site::Site;
 use crate::stick::Counted;
 use crate::trace::StreamTrace;
@@ -487,6 +487,7 @@ impl Exchange<'_> {
                 let sent = sent.unwrap_or_else(|| Sent::new(std::mem::take(&mut self.stream.request_out)));
                 Ok(Back::new(connection, sent))
             }
+            Some(Err(ServerFailure::Redirected)) => Err(Box::pin(self.redirected()).await),
             Some(Err(failure)) => {
                 let ending = failure.ending();
                 // As in HAProxy, the error page belongs to the response, so the `req.` variables are dropped.
@@ -550,6 +551,7 @@ impl Exchange<'_> {
         cx.log.response_started = Some(self.server_active);
         let size = head_size(&cx.response);
         cx.log.status = i32::from(cx.response.status());
+        cx.log.server_status = cx.response.status();
         cx.in_response = true;
         cx.variables.enter_response();
         cx.log.captures.response.take_headers(&frontend.config.logging.response_captures, &cx.response);
@@ -587,7 +589,15 @@ impl Exchange<'_> {
         if let Some(capture) = &frontend.config.logging.cookie {
             cx.log.captures.take_cookie(capture, &cx.response, true);
         }
+        let caught = backend.config.options.check_cache && crate::persist::has_cacheable_cookie(cx);
         crate::persist::response_cookie(cx, backend);
+        if caught && !crate::persist::made_private(cx, backend) {
+            let after = Box::pin(self.blocked_cookie(backend)).await;
+            return match head.keep_alive && self.up.is_done() && back.take_whole_body() {
+                true => Ok(Outcome::Done { after, keep_server: true }),
+                false => Err(after),
+            };
+        }
         if let Err(after) = self.finish_response().await {
             self.stream.count(0, held_body(back.framing_of_input(head.body), back.input()));
             return Err(after);

@@ -19,7 +19,6 @@ mod times;
 pub(crate) use active::Active;
 pub use card::{Card, Killer};
 pub(crate) use card::{Cards, Reached};
-pub use context::Client;
 pub(crate) use context::{
     APPLET_ROOM, Beginning, ClientTls, Http2Facts, LastServer, PrivateValues, ScriptCode, Waiting,
 };
@@ -27,6 +26,7 @@ pub use context::{
     ActionOutcome, Applet, AppletIo, AppletWait, Bindings, BoundAction, BoundService, Bursted, ChannelIo, Pending,
     ScriptAttempt, ScriptCall, ScriptHook, Scripts, StreamScripts,
 };
+pub use context::{Client, ExpectedHeaders};
 pub use context::{Endings, LogRecord, Overrides, RulePlace, StreamContext, UniqueId};
 pub use inspection::{Content, ContentForm, Inspection};
 pub use invalid::{Fault, Invalid, LastInvalid, fuzz_invalid};

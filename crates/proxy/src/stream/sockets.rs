@@ -134,6 +134,11 @@ impl Sockets {
         };
     }
 
+    /// Shuts the server's connection down: what has arrived can still be read, and nothing follows it.
+    pub fn shut_server(&self) {
+        self.with_server(|socket| socket.shutdown(std::net::Shutdown::Both).ok());
+    }
+
     /// Makes the next close of the client's connection invisible to the client. If the process may not do that, or a
     /// time to live is given, the close sends a reset that lives for this many hops.
     pub fn drop_silently(&self, ttl: Option<u8>) {

@@ -36,6 +36,9 @@ pub fn bind() -> Bind {
         proto: None,
         idle_ping: None,
         datagram: false,
+        cip: None,
+        guid_prefix: None,
+        of_commands: Default::default(),
         at: nowhere(),
     }
 }
@@ -64,6 +67,9 @@ pub fn server(name: &str, address: SocketAddr) -> Server {
         cookie: None,
         send_proxy: None,
         source: None,
+        tcp: Default::default(),
+        guid: None,
+        redirect: None,
         check: None,
         health: Default::default(),
         tls: None,
@@ -116,6 +122,7 @@ impl Gate {
             patterns: Arc::default(),
             user_lists: Vec::new(),
             resolvers: Vec::new(),
+            namespaces: Vec::new(),
             limits: Vec::new(),
             peers: Vec::new(),
             rings: Vec::new(),

@@ -60,6 +60,7 @@ usage: haproxy [-f FILE|DIRECTORY]… [OPTION]… [-- FILE…]
   -V           says more, even with -q
   -v, -vv      the version; and how it is built
   -dS          copies large bodies, as with nosplice
+  -dR          workers share listening sockets, as with noreuseport
   -dI          scripts may start programs, as with insecure-fork-wanted
   -dW          refuses to start after any warning
   -dD          says what is valid and probably not meant
@@ -70,7 +71,7 @@ usage: haproxy [-f FILE|DIRECTORY]… [OPTION]… [-- FILE…]
   -st PID…     these processes end once this one has its sockets
   -x SOCKET    takes the listening sockets over from the process with this stats socket ('expose-fd listeners')
 
-Taken, and change nothing, since they switch off what does not exist here: -de -dp -dk -dv -dG -dR -dF -dZ
+Taken, and change nothing, since they switch off what does not exist here: -de -dp -dk -dv -dG -dF -dZ
 -dM[BYTE].
 ";
 
@@ -132,6 +133,7 @@ fn debug(flag: &[u8], service: &mut Service) -> Result<(), Refused> {
         }
         Some(b'b') => service.foreground = true,
         Some(b'S') => service.no_splice = true,
+        Some(b'R') => service.no_reuse_port = true,
         Some(b'I') => service.insecure_fork = true,
         Some(b'W') => service.zero_warning = true,
         Some(b'D') => service.diagnostics = true,
@@ -139,7 +141,7 @@ fn debug(flag: &[u8], service: &mut Service) -> Result<(), Refused> {
         Some(b'V') => service.no_server_verify = true,
         // These disable pollers, system calls and optimizations of HAProxy, or its memory checks. This program has no
         // corresponding feature to disable.
-        Some(b'e' | b'p' | b'k' | b'v' | b'G' | b'R' | b'F' | b'Z' | b'M') => {}
+        Some(b'e' | b'p' | b'k' | b'v' | b'G' | b'F' | b'Z' | b'M') => {}
         Some(b'K' | b'L' | b'C' | b'X' | b't' | b'c') => {
             let option = String::from_utf8_lossy(flag);
             return Err(Refused::Message(format!(
@@ -235,6 +237,7 @@ mod tests {
             ("verbose", service.verbose),
             ("debug", service.debug),
             ("no-splice", service.no_splice),
+            ("no-reuse-port", service.no_reuse_port),
             ("insecure-fork", service.insecure_fork),
             ("zero-warning", service.zero_warning),
             ("diagnostics", service.diagnostics),

@@ -20,6 +20,13 @@ pub enum Command {
     Version,
     /// Read the files and report errors, without any other effect.
     Check(Box<Service>),
+    /// Rewrite a file for an old version of HAProxy.
+    Migrate {
+        /// The file, or `-`.
+        file: PathBuf,
+        /// Where the rewritten file goes; standard output by default.
+        to: Option<PathBuf>,
+    },
     /// Serve.
     Run(Box<Service>),
     /// Have a running service read its files again.
@@ -51,6 +58,7 @@ commands:
   run FILE…               start with these configuration files
   reload PID|PIDFILE      have a running service read its files again, without losing anything
   check FILE…             report every error and warning of these files, touch nothing
+  migrate FILE            rewrite a file for an old version of HAProxy
   store [FILE] [--port N] a store on its own, for Redis clients; redis.conf and its options
   origin --listen ADDR…   a demo server: /fast /slow /bytes/N /echo /status/N /delay/MS
   bench http|redis …      generate load and measure it
@@ -92,6 +100,17 @@ is none but nothing would listen. Opens no socket; host names that HAProxy
 resolves while it reads a file are resolved. Lua files are run up to the end of their bodies, because the names they register are checked too.
 ";
 
+const MIGRATE: &str = "\
+usage: sluicegate migrate FILE [--output FILE]
+
+Rewrites a configuration file for HAProxy 1.3 to 3.1 for HAProxy 3.2, and prints it: words that are not read any more are
+replaced by what means the same, lines without such words stay as they are. A line for which there is nothing becomes a
+comment, with a note on standard error, and the exit code is 1. '-' is standard input. The file itself is not changed.
+
+options:
+  -o, --output FILE   write to this file
+";
+
 const ORIGIN: &str = "\
 usage: sluicegate origin --listen ADDRESS:PORT… [--tls-cert FILE [--tls-key FILE]]
 
@@ -109,7 +128,7 @@ options:
 ";
 
 /// The commands.
-const VERBS: &[&str] = &["bench", "check", "help", "origin", "reload", "run", "store", "top", "version"];
+const VERBS: &[&str] = &["bench", "check", "help", "migrate", "origin", "reload", "run", "store", "top", "version"];
 
 /// Returns the reference to help for a refused command line: its subcommand's help, or the program's.
 pub fn help_of(words: &[OsString]) -> String {
@@ -147,6 +166,7 @@ pub fn parse(words: impl IntoIterator<Item = OsString>) -> Result<Command, lexop
         },
         "run" => files(&mut parser, RUN, Command::Run),
         "check" => files(&mut parser, CHECK, Command::Check),
+        "migrate" => migrate(&mut parser),
         "reload" => reload(&mut parser),
         "origin" => origin(&mut parser),
         "store" => Ok(Command::Store(parser.raw_args()?.collect())),
@@ -201,6 +221,20 @@ pub fn service(words: impl IntoIterator<Item = OsString>) -> Result<Box<Service>
             _ => Err(String::from("the service was not started by 'sluicegate run'")),
         },
     }
+}
+
+fn migrate(parser: &mut lexopt::Parser) -> Result<Command, lexopt::Error> {
+    let (mut file, mut to) = (None, None);
+    while let Some(argument) = parser.next()? {
+        match argument {
+            Long("help") | Short('h') => return Ok(Command::Help(MIGRATE)),
+            Long("output") | Short('o') => to = Some(PathBuf::from(parser.value()?)),
+            Value(word) if file.is_none() => file = Some(PathBuf::from(word)),
+            other => return Err(unexpected(other, &["help", "output"])),
+        }
+    }
+    let file = file.ok_or("no configuration file")?;
+    Ok(Command::Migrate { file, to })
 }
 
 fn reload(parser: &mut lexopt::Parser) -> Result<Command, lexopt::Error> {
@@ -265,6 +299,7 @@ mod tests {
             Ok(Command::Check(service)) => format!("check {:?}", service.files),
             Ok(Command::Run(service)) => format!("run {:?}", service.files),
             Ok(Command::Reload(pid)) => format!("reload {pid}"),
+            Ok(Command::Migrate { file, to }) => format!("migrate {file:?} {to:?}"),
             Ok(Command::Origin { listen, certificate: None }) => format!("origin {listen:?}"),
             Ok(Command::Origin { listen, certificate: Some(files) }) => format!("origin {listen:?} {files:?}"),
             Ok(Command::Store(words)) => format!("store {words:?}"),
@@ -291,6 +326,9 @@ mod tests {
         check("reload 12", "reload 12");
         check("reload", "which process? A number or a pidfile is missing");
         check("reload /does/not/exist", "/does/not/exist: No such file or directory (os error 2)");
+        check("migrate a.cfg", "migrate \"a.cfg\" None");
+        check("migrate - -o b", "migrate \"-\" Some(\"b\")");
+        check("migrate", "no configuration file");
         check("walk", "unknown command 'walk'");
         check("chek a.cfg", "unknown command 'chek'; did you mean 'check'?");
         check("origin --lisen x", "invalid option '--lisen'; did you mean '--listen'?");

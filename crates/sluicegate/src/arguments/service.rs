@@ -51,6 +51,8 @@ pub struct Service {
     pub debug: bool,
     /// `-dS`: large bodies are copied.
     pub no_splice: bool,
+    /// `-dR`: workers share listening sockets.
+    pub no_reuse_port: bool,
     /// `-dI`: scripts may start programs.
     pub insecure_fork: bool,
     /// `-dW`: warnings refuse the configuration.

@@ -309,7 +309,7 @@ fn stats_sockets(
     let mut errors = Vec::new();
     let mut sockets = Vec::new();
     for socket in &config.global.stats_sockets {
-        let (level, exposes) = (socket.level, socket.expose);
+        let clients = cli::SocketClients::of(socket);
         let tls = match posts::tls_of(socket, &before.process) {
             Ok(tls) => tls,
             Err(error) => {
@@ -319,14 +319,14 @@ fn stats_sockets(
         };
         if let Some(at) = free.iter().position(|(address, _)| **address == socket.address) {
             let (_, known) = free.remove(at);
-            sockets.push(cli::Socket { listener: known.listener.clone(), level, exposes, tls });
+            sockets.push(cli::Socket { listener: known.listener.clone(), clients, tls });
             continue;
         }
         let bind = Bind::of_stats_socket(socket);
         match listener::listen(&bind, &socket.address, 1, maker) {
             Ok(made) => sockets.extend(made.into_iter().map(|made| {
                 let (listener, tls) = (Arc::new(made), tls.clone());
-                cli::Socket { listener, level, exposes, tls }
+                cli::Socket { listener, clients, tls }
             })),
             Err(error) => {
                 errors.push(BindError::new(&bind, "stats socket", &socket.address, error).to_string());

@@ -160,6 +160,9 @@ const EXCLUSIVE: u32 = 8;
 /// Another one.
 const DATAGRAM: u32 = 16;
 
+/// Another one: no other socket may be bound to the address.
+const UNSHARED: u32 = 32;
+
 /// A socket that is requested.
 #[derive(Debug, PartialEq)]
 pub struct WantedSocket {
@@ -171,6 +174,8 @@ pub struct WantedSocket {
     v6only: Option<bool>,
     transparent: bool,
     exclusive: bool,
+    shared: bool,
+    namespace: Option<String>,
     mode: Option<u32>,
     user: Option<String>,
     group: Option<String>,
@@ -179,18 +184,31 @@ pub struct WantedSocket {
 impl WantedSocket {
     /// Returns an owned copy of the request.
     pub fn new(wanted: Wanted<'_>) -> WantedSocket {
-        let Wanted { address, backlog, datagram, v6only, transparent, exclusive, mode, user, group } = wanted;
+        let Wanted { address, backlog, datagram, v6only, transparent, namespace, shared, exclusive, mode, user, group } =
+            wanted;
         let own = |name: Option<&str>| name.map(str::to_owned);
-        let (address, user, group) = (address.clone(), own(user), own(group));
-        WantedSocket { address, backlog, datagram, v6only, transparent, exclusive, mode, user, group }
+        let (address, namespace, user, group) = (address.clone(), own(namespace), own(user), own(group));
+        WantedSocket {
+            address,
+            backlog,
+            datagram,
+            v6only,
+            transparent,
+            exclusive,
+            shared,
+            namespace,
+            mode,
+            user,
+            group,
+        }
     }
 
     /// Returns the borrowed form.
     pub fn wanted(&self) -> Wanted<'_> {
-        let WantedSocket { address, user, group, .. } = self;
-        let (user, group) = (user.as_deref(), group.as_deref());
-        let WantedSocket { backlog, datagram, v6only, transparent, exclusive, mode, .. } = *self;
-        Wanted { address, backlog, datagram, v6only, transparent, exclusive, mode, user, group }
+        let WantedSocket { address, namespace, user, group, .. } = self;
+        let (namespace, user, group) = (namespace.as_deref(), user.as_deref(), group.as_deref());
+        let WantedSocket { backlog, datagram, v6only, transparent, exclusive, shared, mode, .. } = *self;
+        Wanted { address, backlog, datagram, v6only, transparent, namespace, shared, exclusive, mode, user, group }
     }
 
     /// Encodes the value as bytes.
@@ -208,10 +226,11 @@ impl WantedSocket {
         number(&mut out, self.backlog);
         let transparent = if self.transparent { TRANSPARENT } else { 0 };
         let exclusive = if self.exclusive { EXCLUSIVE } else { 0 };
+        let unshared = if self.shared { 0 } else { UNSHARED };
         let datagram = if self.datagram { DATAGRAM } else { 0 };
-        number(&mut out, self.v6only.map_or(2, u32::from) | transparent | exclusive | datagram);
+        number(&mut out, self.v6only.map_or(2, u32::from) | transparent | exclusive | datagram | unshared);
         number(&mut out, self.mode.unwrap_or(u32::MAX));
-        for name in [&self.user, &self.group] {
+        for name in [&self.user, &self.group, &self.namespace] {
             text(&mut out, name.as_deref().unwrap_or_default().as_bytes());
         }
         out
@@ -234,14 +253,27 @@ impl WantedSocket {
         let transparent = flags & TRANSPARENT != 0;
         let exclusive = flags & EXCLUSIVE != 0;
         let datagram = flags & DATAGRAM != 0;
-        let v6only = match flags & !(TRANSPARENT | EXCLUSIVE | DATAGRAM) {
+        let shared = flags & UNSHARED == 0;
+        let v6only = match flags & !(TRANSPARENT | EXCLUSIVE | DATAGRAM | UNSHARED) {
             2 => None,
             only => Some(only == 1),
         };
         let mode = Some(reader.number()?).filter(|mode| *mode != u32::MAX);
         let mut name = || Ok(Some(reader.string()?).filter(|name| !name.is_empty()));
-        let (user, group) = (name()?, name()?);
-        Ok(WantedSocket { address, backlog, datagram, v6only, transparent, exclusive, mode, user, group })
+        let (user, group, namespace) = (name()?, name()?, name()?);
+        Ok(WantedSocket {
+            address,
+            backlog,
+            datagram,
+            v6only,
+            transparent,
+            exclusive,
+            shared,
+            namespace,
+            mode,
+            user,
+            group,
+        })
     }
 }
 
@@ -424,6 +456,8 @@ mod tests {
                 datagram: false,
                 v6only: Some(true),
                 transparent: true,
+                namespace: Some("n"),
+                shared: false,
                 exclusive: true,
                 mode: Some(0o600),
                 user: None,

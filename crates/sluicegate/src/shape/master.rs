@@ -108,8 +108,7 @@ fn bind(sockets: &[StatsSocket]) -> io::Result<Vec<cli::Socket>> {
             Ok(made) => {
                 bound.extend(made.into_iter().map(|listener: OwnedFd| cli::Socket {
                     listener: Arc::new(listener),
-                    level: socket.level,
-                    exposes: false,
+                    clients: cli::SocketClients { exposes: false, ..cli::SocketClients::of(socket) },
                     tls: None,
                 }));
             }

@@ -16,10 +16,12 @@
 //! **Invariant:** [`take`] is called while the process has one thread ([`fork`] asserts it).
 
 pub mod background;
-pub mod channel;
+pub mod capabilities;
+mod channel;
 mod master;
 pub mod notify;
 pub mod pidfile;
+pub mod priority;
 pub mod privileges;
 
 use std::fs::File;

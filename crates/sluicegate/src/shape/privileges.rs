@@ -14,6 +14,7 @@ use sluicegate_config::{Config, Diagnostics, Severity};
 use sluicegate_proxy::{hosts, listener, time_zone};
 
 use crate::report::Report;
+use crate::shape::capabilities;
 
 /// The user, groups and root directory of the process.
 #[derive(Clone, Debug, Default)]
@@ -21,6 +22,8 @@ pub struct Privileges {
     chroot: Option<(PathBuf, Place)>,
     user: Option<Identity>,
     group: Option<Identity>,
+    /// `setcap`.
+    capabilities: u32,
 }
 
 /// `file:line`, with which messages begin.
@@ -48,7 +51,7 @@ impl Privileges {
         let user = chosen(global, ["user", "uid"], &global.user, global.uid, listener::user_id, diagnostics);
         let group = chosen(global, ["group", "gid"], &global.group, global.gid, listener::group_id, diagnostics);
         let chroot = global.chroot.clone().map(|path| (path, Place::of(global, "chroot")));
-        Privileges { chroot, user, group }
+        Privileges { chroot, user, group, capabilities: global.capabilities }
     }
 
     /// Returns the user and the group that the process gets, by their numbers.
@@ -82,7 +85,10 @@ impl Privileges {
         }
         if let Some(user) = &self.user {
             // SAFETY: takes a number; the process has one thread.
-            user.becomes("uid", unsafe { libc::setuid(user.id) })?;
+            let change = || unsafe { libc::setuid(user.id) };
+            user.becomes("uid", capabilities::keeping(self.capabilities, change))?;
+        } else {
+            capabilities::raise(self.capabilities);
         }
         Ok(())
     }

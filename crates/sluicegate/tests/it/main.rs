@@ -35,6 +35,7 @@ mod lua_rule_sets;
 mod lua_samples_and_services;
 mod lua_tls;
 mod maps;
+mod migrate;
 mod peers;
 mod reload;
 mod replication;

@@ -23,6 +23,7 @@ use tokio::io::{AsyncRead, AsyncWrite, Interest, ReadBuf, Ready};
 use tokio::net::{TcpStream, UnixStream};
 
 use self::tls::{HandshakeError, Tls};
+use crate::options::SocketOptions;
 use crate::pipe::Pipe;
 
 /// The number of unread bytes that are discarded before closing a connection; with more, it is reset.
@@ -410,6 +411,14 @@ impl Socket {
                 return;
             }
         }
+    }
+
+    /// Sets options of an established connection; one that the kernel refuses is left out.
+    pub fn set_options(&self, options: &SocketOptions) {
+        let of_tcp = matches!(self, Socket::Tcp(_));
+        let unsent_max = options.unsent_max.filter(|_| of_tcp);
+        let user_timeout = options.user_timeout.filter(|_| of_tcp);
+        let _ = SocketOptions { unsent_max, user_timeout, fast_open: false, ..*options }.apply(self.fd());
     }
 
     /// Sets the socket options of a connection: TCP keep-alive probes, and the way in which it is closed.

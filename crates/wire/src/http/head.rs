@@ -34,12 +34,18 @@ pub struct Limits {
     pub max_fields: usize,
     /// Whether some malformed heads are accepted (`option accept-unsafe-violations-in-http-request`, `-response`).
     pub lenient: bool,
+    /// Whether a request of HTTP/1.0 with a body may have a method that hardly ever has one
+    /// (`h1-accept-payload-with-any-method`).
+    pub any_payload: bool,
+    /// Whether a connection stays open after a message with both Content-Length and Transfer-Encoding
+    /// (`h1-do-not-close-on-insecure-transfer-encoding`).
+    pub keeps_insecure: bool,
 }
 
 impl Default for Limits {
     /// HAProxy's defaults: a buffer of 16,384 with 1,024 reserved, and 101 fields.
     fn default() -> Self {
-        Limits { max_head: 16_384 - 1_024, max_fields: 101, lenient: false }
+        Limits { max_head: 16_384 - 1_024, max_fields: 101, lenient: false, any_payload: false, keeps_insecure: false }
     }
 }
 
@@ -247,7 +253,8 @@ pub fn parse_request(buf: &[u8], limits: &Limits, out: &mut Message) -> Result<O
     }
     let must_close = fields.drop_length_beside_encoding(version, out);
     let mut body = fields.framing();
-    if version == Version::Http10
+    if !limits.any_payload
+        && version == Version::Http10
         && !matches!(body, Framing::None | Framing::Length(0))
         && matches!(method, Method::Get | Method::Head | Method::Delete)
     {
@@ -271,7 +278,7 @@ pub fn parse_request(buf: &[u8], limits: &Limits, out: &mut Message) -> Result<O
         head_len: skipped + end,
         method,
         body,
-        keep_alive: fields.keep_alive(version) && !must_close,
+        keep_alive: fields.keep_alive(version) && (!must_close || limits.keeps_insecure),
         expect_continue: fields.expect_continue && version == Version::Http11,
         upgrade: fields.connection.upgrade && fields.upgrade,
     }))
@@ -325,7 +332,10 @@ pub fn parse_response(
     Ok(Some(ResponseHead {
         head_len: skipped + end,
         body,
-        keep_alive: fields.keep_alive(line.version) && !must_close && !tunnel && body != Framing::UntilClose,
+        keep_alive: fields.keep_alive(line.version)
+            && (!must_close || limits.keeps_insecure)
+            && !tunnel
+            && body != Framing::UntilClose,
         interim: (100..200).contains(&status) && status != 101,
         tunnel,
     }))
@@ -344,7 +354,7 @@ fn line_too_long_or<T>(incomplete: Option<T>, buf: &[u8], limits: &Limits) -> Re
 /// Fuzz target: any bytes as a request. Panics where an invariant breaks.
 pub fn fuzz_request(data: &[u8]) {
     for lenient in [false, true] {
-        fuzz_request_of(data, Limits { max_head: 4096, max_fields: 32, lenient });
+        fuzz_request_of(data, Limits { max_head: 4096, max_fields: 32, lenient, ..Limits::default() });
     }
 }
 
@@ -370,7 +380,7 @@ fn fuzz_request_of(data: &[u8], limits: Limits) {
 
 /// Fuzz target: any bytes as a response. Panics where an invariant breaks.
 pub fn fuzz_response(data: &[u8]) {
-    let limits = Limits { max_head: 4096, max_fields: 32, lenient: false };
+    let limits = Limits { max_head: 4096, max_fields: 32, ..Limits::default() };
     let mut message = Message::new();
     for method in [Method::Get, Method::Head, Method::Connect] {
         if let Ok(Some(head)) = parse_response(data, &limits, method, &mut message) {
@@ -552,7 +562,7 @@ mod tests {
     #[test]
     fn limits_hold() {
         let mut message = Message::new();
-        let limits = Limits { max_head: 128, max_fields: 3, lenient: false };
+        let limits = Limits { max_head: 128, max_fields: 3, ..Limits::default() };
         let fields = |count: usize| format!("GET / HTTP/1.1\r\n{}\r\n", "A: b\r\n".repeat(count));
         assert!(parse_request(fields(2).as_bytes(), &limits, &mut message).unwrap().is_some());
         assert_eq!(parse_request(fields(3).as_bytes(), &limits, &mut message), Err(HeadError::TooManyFields));

@@ -17,8 +17,26 @@ use crate::word::Line;
 /// The workers that HAProxy's baseline allows: 16 groups of 64 threads.
 const MAX_THREADS: i64 = 1024;
 
+/// The capabilities that `setcap` knows, with their numbers.
+const CAPABILITIES: [(&str, u32); 4] =
+    [("cap_net_admin", 12), ("cap_net_raw", 13), ("cap_net_bind_service", 10), ("cap_sys_admin", 21)];
+
+const UNSENT: &str =
+    "Bytes that were not sent yet beyond which a client's socket takes no more; 0: the kernel's choice.";
+const UNSENT_TO_SERVERS: &str = "The same for connections to servers.";
+const RECEIVE: &str = "Size of the kernel's receive buffer of clients' connections, bytes; 0: the kernel's choice.";
+const RECEIVE_FROM_SERVERS: &str = "The same for connections to servers.";
+const SEND: &str = "Size of the kernel's send buffer of clients' connections, bytes; 0: the kernel's choice.";
+const SEND_TO_SERVERS: &str = "The same for connections to servers.";
+
 /// The keywords of the section.
 pub(crate) static KEYWORDS: Table<GlobalRow> = Table::new(&[
+    one(
+        "anonkey",
+        "N",
+        "The key by which 'set anon on' hashes names, 0 to 4294967295; 0: a random one. 'set anon global-key' changes it.",
+        Parser::Integer(0, u32::MAX as i64, |g, n| g.anonymous_key = n as u32),
+    ),
     one(
         "chroot",
         "DIRECTORY",
@@ -77,6 +95,43 @@ pub(crate) static KEYWORDS: Table<GlobalRow> = Table::new(&[
         Parser::Integer(1, INT, |g, n| g.fd_hard_limit = Some(n as u64)),
     ),
     line(
+        "force-cfg-parser-pause",
+        1,
+        1,
+        "TIME",
+        "Waits while the file is read, for tests of init scripts; needs 'expose-experimental-directives' before it.",
+        |r, line| {
+            if !r.reader.global.experimental {
+                let message = "'force-cfg-parser-pause' directive is experimental, must be allowed via a global \
+                               'expose-experimental-directives'";
+                r.diagnostics.error(line.at(0), message);
+                return;
+            }
+            match r.diagnostics.duration(line.at(1), line.text(1), TimeUnit::Milliseconds) {
+                Ok(time) => std::thread::sleep(time),
+                Err(message) => r.wrong(line, message, Some(TIME_HINT)),
+            }
+        },
+    ),
+    one(
+        "grace",
+        "TIME",
+        "The time between SIGUSR1 and the soft stop: meanwhile 'stopping' is true and everything is served. Not for \
+         processes that are replaced.",
+        Parser::Time(|g| &mut g.grace),
+    ),
+    flag(
+        "h1-accept-payload-with-any-method",
+        "Requests of HTTP/1.0 by GET, HEAD and DELETE may have a body, which some servers overlook.",
+        |g| &mut g.any_payload,
+    ),
+    flag(
+        "h1-do-not-close-on-insecure-transfer-encoding",
+        "A connection stays open after a message with both Content-Length and Transfer-Encoding, of which the former is \
+         removed.",
+        |g| &mut g.keeps_insecure,
+    ),
+    line(
         "h1-case-adjust",
         2,
         2,
@@ -93,6 +148,12 @@ pub(crate) static KEYWORDS: Table<GlobalRow> = Table::new(&[
         name_case::file,
     ),
     one("group", "NAME", "The group of the process.", Parser::Text(|g| &mut g.group)),
+    one(
+        "harden.reject-privileged-ports.tcp",
+        "on|off",
+        "Whether TCP connections of clients whose port is below 1024 are closed; off.",
+        Parser::OneOf(&["on", "off"], |g, index| g.refuses_privileged_ports = index == 0),
+    ),
     line(
         "http-err-codes",
         1,
@@ -304,10 +365,17 @@ pub(crate) static KEYWORDS: Table<GlobalRow> = Table::new(&[
         Parser::Integer(1, MAX_THREADS, |g, n| g.nbthread = Some(n as u16)),
     ),
     line("nbproc", 0, MANY, "", "Refused, as since HAProxy 2.5: one process has 'nbthread' workers.", |r, line| {
-        let error = r.diagnostics.error(line.at(0), "nbproc is not supported any more since HAProxy 2.5");
-        error.hint("remove the line: one process uses all cores, or as many as 'nbthread' says");
+        let message = "nbproc is not supported any more since HAProxy 2.5. Threads will automatically be used on \
+                       multi-processor machines if available.";
+        r.diagnostics.error(line.at(0), message).hint("remove the line, or write 'nbthread N'");
     }),
     one("node", "NAME", "This machine's name in 'show info'; the host name by default.", Parser::Text(|g| &mut g.node)),
+    flag(
+        "pp2-never-send-local",
+        "Checks with 'send-proxy-v2' send the command PROXY with the addresses of the connection, as HAProxy 2.1 did, and \
+         not LOCAL, which some servers do not understand.",
+        |g| &mut g.never_local,
+    ),
     one(
         "pidfile",
         "FILE",
@@ -319,6 +387,14 @@ pub(crate) static KEYWORDS: Table<GlobalRow> = Table::new(&[
             r.env.set_default(line.text(1), line.text(2));
         }
     }),
+    flag("no-quic", "'bind' lines with addresses of QUIC, which is not supported, are read and not bound.", |g| {
+        &mut g.no_quic
+    }),
+    flag(
+        "noreuseport",
+        "All workers accept from one socket, whose port no other socket can share (SO_REUSEPORT); as with '-dR'.",
+        |g| &mut g.no_reuse_port,
+    ),
     line("nosplice", 0, 0, "", "Large bodies are copied and do not use kernel pipes; as with '-dS'.", |r, _| {
         r.reader.global.tune.splices = false;
     }),
@@ -336,6 +412,31 @@ pub(crate) static KEYWORDS: Table<GlobalRow> = Table::new(&[
          limits, 'proc.' variables, states of servers, counters. It is written at the end of the process and each \
          'interval', by default 10s; inside 'chroot', where 'user' must be able to write to its directory. Not in HAProxy.",
         runtime_state,
+    ),
+    line(
+        "setcap",
+        1,
+        1,
+        "NAME[,NAME]…",
+        "Capabilities that the process keeps although it changes its user: cap_net_admin, cap_net_raw, \
+         cap_net_bind_service, cap_sys_admin.",
+        |r, line| {
+            for name in line.text(1).split(',').filter(|name| !name.is_empty()) {
+                match CAPABILITIES.iter().find(|(known, _)| *known == name) {
+                    Some((_, number)) => r.reader.global.capabilities |= 1 << number,
+                    None => {
+                        let known: Vec<&str> = CAPABILITIES.iter().map(|(name, _)| *name).collect();
+                        let message = format!(
+                            "'setcap' : unsupported capability '{name}'. Supported ones are: {}.",
+                            known.join(", ")
+                        );
+                        let near = suggest::nearest(name, known.iter().copied());
+                        r.diagnostics.error(line.at(1), message).did_you_mean(near);
+                        return;
+                    }
+                }
+            }
+        },
     ),
     one(
         "server-state-base",
@@ -462,6 +563,104 @@ pub(crate) static KEYWORDS: Table<GlobalRow> = Table::new(&[
         "SIZE",
         "Size requested for a pipe, bytes; 256k.",
         Parser::Size(0, 1 << 31, |g, size| g.tune.pipesize = size),
+    ),
+    one(
+        "tune.renice.runtime",
+        "N",
+        "The priority of the serving process, -20 to 19, as nice(1) says it.",
+        Parser::Integer(-20, 19, |g, n| g.runtime_priority = Some(n as i8)),
+    ),
+    one(
+        "tune.renice.startup",
+        "N",
+        "Its priority while it reads its files and starts; then it has that of before, unless 'tune.renice.runtime' says \
+         otherwise.",
+        Parser::Integer(-20, 19, |g, n| g.startup_priority = Some(n as i8)),
+    ),
+    one(
+        "tune.vars.check-max-size",
+        "SIZE",
+        "Bytes of 'check.' variables of one check; 0: unlimited.",
+        Parser::Size(0, INT as u64, |g, n| g.tune.variables.check = n),
+    ),
+    one(
+        "tune.vars.global-max-size",
+        "SIZE",
+        "Bytes of all variables; see 'tune.vars.proc-max-size'. 0: unlimited.",
+        Parser::Size(0, INT as u64, |g, n| g.tune.variables.global = n),
+    ),
+    one(
+        "tune.vars.proc-max-size",
+        "SIZE",
+        "Bytes of 'proc.' variables together with those of the stream that sets one; 0: unlimited. A variable that does \
+         not fit is not set. Each counts with 80 bytes in addition to its text, as in HAProxy.",
+        Parser::Size(0, INT as u64, |g, n| g.tune.variables.process = n),
+    ),
+    one(
+        "tune.vars.reqres-max-size",
+        "SIZE",
+        "Bytes of 'req.' and 'res.' variables of one stream; 0: unlimited.",
+        Parser::Size(0, INT as u64, |g, n| g.tune.variables.message = n),
+    ),
+    one(
+        "tune.vars.sess-max-size",
+        "SIZE",
+        "Bytes of 'sess.' variables of a session together with those of its stream; 0: unlimited.",
+        Parser::Size(0, INT as u64, |g, n| g.tune.variables.session = n),
+    ),
+    one(
+        "tune.vars.txn-max-size",
+        "SIZE",
+        "Bytes of 'txn.', 'req.' and 'res.' variables of one stream; 0: unlimited.",
+        Parser::Size(0, INT as u64, |g, n| g.tune.variables.transaction = n),
+    ),
+    one(
+        "tune.notsent-lowat.client",
+        "SIZE",
+        UNSENT,
+        Parser::Size(0, INT as u64, |g, n| {
+            g.tune.client_sockets.unsent = (n > 0).then_some(n as u32);
+        }),
+    ),
+    one(
+        "tune.notsent-lowat.server",
+        "SIZE",
+        UNSENT_TO_SERVERS,
+        Parser::Size(0, INT as u64, |g, n| {
+            g.tune.server_sockets.unsent = (n > 0).then_some(n as u32);
+        }),
+    ),
+    one(
+        "tune.rcvbuf.client",
+        "SIZE",
+        RECEIVE,
+        Parser::Size(0, INT as u64, |g, n| {
+            g.tune.client_sockets.receive = (n > 0).then_some(n);
+        }),
+    ),
+    one(
+        "tune.rcvbuf.server",
+        "SIZE",
+        RECEIVE_FROM_SERVERS,
+        Parser::Size(0, INT as u64, |g, n| {
+            g.tune.server_sockets.receive = (n > 0).then_some(n);
+        }),
+    ),
+    one(
+        "tune.sndbuf.client",
+        "SIZE",
+        SEND,
+        Parser::Size(0, INT as u64, |g, n| {
+            g.tune.client_sockets.send = (n > 0).then_some(n);
+        }),
+    ),
+    one(
+        "tune.sndbuf.server",
+        "SIZE",
+        SEND_TO_SERVERS,
+        Parser::Size(0, INT as u64, |g, n| {
+            g.tune.server_sockets.send = (n > 0).then_some(n);
+        }),
     ),
     one(
         "tune.lua.bool-sample-conversion",

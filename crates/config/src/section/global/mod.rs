@@ -20,6 +20,7 @@ use crate::catalogue::{Contexts, known};
 use crate::diagnostic::Diagnostics;
 use crate::environment::Environment;
 use crate::model::Global;
+use crate::section::removed;
 use crate::section::table::{self, Row, Table};
 use crate::suggest;
 use crate::unit::{self, SIZE_HINT, TIME_HINT, TimeUnit};
@@ -128,6 +129,9 @@ impl GlobalReader {
         } else {
             line
         };
+        if removed::report_global(line, diagnostics) {
+            return;
+        }
         match TABLES.iter().find_map(|table| table.find(line.text(0), line.text(1))) {
             Some((row, first)) => {
                 if table::arity(row, first, line, diagnostics) {

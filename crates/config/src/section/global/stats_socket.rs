@@ -2,18 +2,15 @@
 
 use std::sync::Arc;
 
-use crate::catalogue::known;
+use crate::catalogue::{Contexts, known};
 use crate::diagnostic::Diagnostics;
 use crate::environment::Environment;
-use crate::model::{Global, StatsLevel, StatsSocket};
+use crate::model::{Bind, Global, OfCommands, Proto, StatsLevel, StatsSocket};
+use crate::section::bind;
 use crate::section::bind::BindOption;
 use crate::section::tls::{BindLine, BindWords, Loader, Reading};
-use crate::section::{bind, table};
 use crate::word::{self, Line, Scope};
 use crate::{Files, suggest};
-
-const OPTIONS: &[&str] =
-    &["expose-fd", "gid", "group", "id", "level", "mode", "name", "nice", "process", "shards", "thread", "uid", "user"];
 
 /// Reads `stats socket ADDRESS [OPTION]…`, but for the words about TLS: see [`SecureLines`].
 pub(super) fn stats_socket(line: &Line, files: &dyn Files, diagnostics: &mut Diagnostics) -> Option<StatsSocket> {
@@ -58,7 +55,7 @@ fn tls_words(line: &Line, loader: &Loader<'_>, diagnostics: &mut Diagnostics) ->
     let mut next = 3;
     while next < line.len() {
         let Some((row, _)) = bind::OPTIONS.find(line.text(next), "") else {
-            next += 2;
+            next += 1;
             continue;
         };
         let value = line.text(next + 1);
@@ -66,9 +63,8 @@ fn tls_words(line: &Line, loader: &Loader<'_>, diagnostics: &mut Diagnostics) ->
         let reading = Reading { loader, name: row.name, at: at.clone() };
         loader.stand_at(&at);
         let read = match row.parser {
-            // Options that both lines have take one value.
             BindOption::Plain(_) => {
-                next += 2;
+                next += 1 + row.max;
                 continue;
             }
             BindOption::Tls(_, read) => read(&mut words, &reading, value),
@@ -160,74 +156,67 @@ fn socket(line: &Line, kind: Kind, files: &dyn Files, diagnostics: &mut Diagnost
         diagnostics.error(line.at(first), format!("'{what}' takes one address")).hint("write a line for each");
         return None;
     }
-    let address = addresses.remove(0);
-    let (mode, user, group, expose, tls) = (None, None, None, false, None);
-    let mut socket = StatsSocket { address, mode, level, user, group, expose, tls, at: line.at(0) };
+    let mut bind = Bind::at(addresses.remove(0), line.at(0));
     let mut next = first + 1;
     while next < line.len() {
         let (name, value) = (line.text(next), line.text(next + 1));
-        if kind == Kind::Stats
-            && let Some((row, _)) = bind::OPTIONS.find(name, "")
-            && let BindOption::Tls(missing, _) | BindOption::Policy(missing, _) = row.parser
-        {
-            if row.max > 0 && next + 1 >= line.len() {
-                diagnostics.error(line.at(next + 1), format!("'{what}' : '{name}' : {missing}"));
-                return None;
-            }
-            next += 1 + row.max;
-            continue;
-        }
-        if !OPTIONS.contains(&name) {
-            if bind::is_about_tls(name) {
-                let error = diagnostics.error(line.at(next), format!("'{name}' of '{what}' is not supported"));
-                error.hint("HAProxy has no certificates for this socket either: use 'stats socket … ssl'");
-            } else if known::is_known(known::STATS_SOCKET_OPTIONS, name) {
+        let Some((row, _)) = bind::OPTIONS.find(name, "") else {
+            if known::is_known(known::BIND_OPTIONS, name) {
                 diagnostics.error(line.at(next), format!("'{name}' of '{what}' is not supported yet"));
             } else {
-                let near = suggest::nearest(name, OPTIONS.iter().chain(known::STATS_SOCKET_OPTIONS).copied());
+                let names = bind::OPTIONS.names(Contexts::BIND_OPTION).chain(known::BIND_OPTIONS.iter().copied());
+                let near = suggest::nearest(name, names);
                 let error = diagnostics.error(line.at(next), format!("unknown keyword '{name}' of '{what}'"));
                 error.did_you_mean(near);
             }
             return None;
-        }
-        if next + 1 >= line.len() {
-            diagnostics.error(line.at(next + 1), format!("'{name}' of '{what}' expects a value"));
-            return None;
-        }
-        match name {
-            "level" => {
-                socket.level = match value {
-                    "user" => StatsLevel::User,
-                    "operator" => StatsLevel::Operator,
-                    "admin" => StatsLevel::Admin,
-                    other => {
-                        let names = ["user", "operator", "admin"];
-                        let message = format!("'level' only supports {} (got '{other}')", table::list(&names));
-                        let near = suggest::nearest(other, names);
-                        diagnostics.error(line.at(next + 1), message).did_you_mean(near);
-                        return None;
-                    }
-                }
-            }
-            "mode" => match bind::octal(value) {
-                Ok(mode) => socket.mode = Some(mode),
-                Err(message) => {
-                    diagnostics.error(line.at(next + 1), format!("'mode' of '{what}': {message}"));
-                }
-            },
-            "expose-fd" if value == "listeners" => socket.expose = true,
-            "expose-fd" => {
-                let message = format!("'expose-fd' of '{what}' only supports 'listeners' (got '{value}')");
-                diagnostics.error(line.at(next + 1), message);
+        };
+        let is_missing = row.max > 0 && next + 1 >= line.len();
+        match row.parser {
+            BindOption::Tls(..) | BindOption::Policy(..) if kind == Kind::Master => {
+                let error = diagnostics.error(line.at(next), format!("'{name}' of '{what}' is not supported"));
+                error.hint("HAProxy has no certificates for this socket either: use 'stats socket … ssl'");
                 return None;
             }
-            "user" | "uid" => socket.user = Some(value.to_owned()),
-            "group" | "gid" => socket.group = Some(value.to_owned()),
-            // A socket's name and number show in nothing that this process reports, and the control thread has them
-            // all.
-            _ => {}
+            BindOption::Tls(missing, _) | BindOption::Policy(missing, _) if is_missing => {
+                diagnostics.error(line.at(next + 1), format!("'{what}' : '{name}' : {missing}"));
+                return None;
+            }
+            BindOption::Tls(..) | BindOption::Policy(..) => {}
+            BindOption::Plain(_) if is_missing => {
+                diagnostics.error(line.at(next + 1), format!("'{name}' of '{what}' expects a value"));
+                return None;
+            }
+            BindOption::Plain(read) => {
+                let at = line.at(next + usize::from(row.max > 0));
+                bind::note_namespace(&mut bind, name, value, &at);
+                if let Err(message) = read(&mut bind, value) {
+                    let near = suggest::nearest(value, row.usage.split('|'));
+                    diagnostics.error(at, format!("'{name}' of '{what}': {message}")).did_you_mean(near);
+                    return None;
+                }
+            }
         }
-        next += 2;
+        next += 1 + row.max;
     }
-    Some(socket)
+    if bind.proto.is_some_and(|proto| proto != Proto::Raw) {
+        diagnostics.error(line.at(first), format!("'proto' of '{what}' can only be none"));
+    }
+    let OfCommands { level: own, expose, severity } = bind.of_commands;
+    Some(StatsSocket {
+        address: bind.addresses.swap_remove(0),
+        mode: bind.mode,
+        level: own.unwrap_or(level),
+        user: bind.user,
+        group: bind.group,
+        expose,
+        severity,
+        accept_proxy: bind.accept_proxy,
+        maxconn: bind.maxconn,
+        backlog: bind.backlog,
+        v6only: bind.v6only,
+        tcp: bind.tcp,
+        tls: None,
+        at: bind.at,
+    })
 }

@@ -92,6 +92,7 @@ impl ProxyReader<'_> {
         };
         if let Some(balance) = read {
             self.settings.proxy.balance = balance;
+            self.settings.dispatch.balanced = true;
         }
     }
 

@@ -1,6 +1,8 @@
 //! The keywords of proxies, each with its sections, its arguments, its effect and its parser.
 
-use super::{ProxyParser, ProxyReader, check, compression, connection, filter, logging, on, servers, stats, wire};
+use super::{
+    ProxyParser, ProxyReader, check, compression, connection, dispatch, filter, logging, on, servers, stats, wire,
+};
 use crate::catalogue::{Contexts, Place};
 use crate::model::{ConnectionMode, HttpReuse, Mode};
 use crate::section::bind::{self, BindContext};
@@ -58,7 +60,6 @@ pub(crate) static KEYWORDS: Table<ProxyParser> = Table::new(&[
         "Declares a test; several lines with one name are or-ed.",
         |r, line| r.acl(line),
     ),
-    row("bind-process", PROXY, 1, MANY, "all|odd|even|NUMBER…", crate::section::bind::ONE_PROCESS, |_, _| ()),
     row(
         "backlog",
         FRONT,
@@ -91,6 +92,10 @@ pub(crate) static KEYWORDS: Table<ProxyParser> = Table::new(&[
         "ADDRESS[,ADDRESS]… [OPTION]…",
         "Listens: ADDRESS:PORT, :PORT, *:PORT, [V6]:PORT, PORT-PORT, /PATH, unix@PATH, abns@NAME, abnsz@NAME or fd@N.",
         |r, line| {
+            let is_quic = |address: &str| address.starts_with("quic4@") || address.starts_with("quic6@");
+            if r.loaded.no_quic && line.address(1).split(',').all(is_quic) {
+                return;
+            }
             let context = BindContext { section: r.section, loader: r.loaded.tls };
             if let Some((bind, tls)) = bind::bind(line, &context, r.diagnostics) {
                 r.settings.proxy.binds.push(bind);
@@ -145,6 +150,9 @@ pub(crate) static KEYWORDS: Table<ProxyParser> = Table::new(&[
         r.settings.proxy.default_backend = r.backend(line, 1);
         r.settings.default_backend_at = Some(line.at(1));
     }),
+    dispatch::DISPATCH,
+    dispatch::OPTION,
+    dispatch::TRANSPARENT,
     row("disabled", PROXY, 0, 0, "", "The section is parsed and checked, but not started.", |r, _| {
         r.settings.proxy.disabled = true
     }),
@@ -225,6 +233,19 @@ pub(crate) static KEYWORDS: Table<ProxyParser> = Table::new(&[
             if let Some(n) = r.leading_integer(line, 1, 1, i64::from(i32::MAX)) {
                 r.settings.proxy.fullconn = Some(n as u32);
             }
+        },
+    ),
+    row(
+        "guid",
+        NO_DEFAULTS,
+        1,
+        1,
+        "TEXT",
+        "The proxy's global identifier: unique, and the same whatever its name is. It finds the proxy's counters in a \
+         'stats-file'.",
+        |r, line| match crate::section::guid::check(line.text(1)) {
+            Ok(()) => r.settings.proxy.guid = Some(line.text(1).to_owned()),
+            Err(message) => _ = r.diagnostics.error(line.at(1), format!("'guid': {message}")),
         },
     ),
     row(
@@ -506,6 +527,12 @@ pub(crate) static KEYWORDS: Table<ProxyParser> = Table::new(&[
         r.connection(line, ConnectionMode::Close)
     }),
     check::HTTPCHK,
+    option(
+        "option checkcache",
+        BACK,
+        "A response that caches may keep and that sets a cookie is blocked: the client gets a 502, and the log an alert.",
+        |r, line| r.settings.proxy.options.check_cache = on(line),
+    ),
     row(
         "option httplog",
         PROXY,

@@ -5,6 +5,7 @@ mod check;
 mod compression;
 mod connection;
 mod defaults;
+mod dispatch;
 pub(crate) mod filter;
 mod forward;
 mod keywords;
@@ -65,6 +66,7 @@ pub(crate) struct Settings {
     pub(crate) acls: Acls,
     pub(crate) default_server: ServerSettings,
     checks: check::CheckSettings,
+    dispatch: dispatch::Dispatch,
     /// The words about TLS of each `bind` line, with its addresses as written.
     bind_words: Vec<(Arc<str>, BindWords)>,
     /// `ssl-f-use` lines.
@@ -105,6 +107,8 @@ pub(crate) struct Loaded<'a> {
     pub(crate) lua: &'a dyn LuaNames,
     /// Whether a script failed to load, so a name that it may have registered is not an error.
     pub(crate) lua_failed: bool,
+    /// `no-quic`: lines of QUIC are skipped.
+    pub(crate) no_quic: bool,
     /// Knows the commands of stores.
     pub(crate) commands: Option<CommandCheck>,
     /// The environment after the file was read.
@@ -127,6 +131,13 @@ pub(crate) struct ProxyReader<'a> {
 
 /// A parser of a proxy keyword.
 pub(crate) struct ProxyParser(fn(&mut ProxyReader<'_>, &Line));
+
+/// Options that neither `no` nor `default` precedes.
+const NOT_NEGATED: &[&str] =
+    &["forwardfor", "http-restrict-req-hdr-names", "httplog", "httpslog", "originalto", "tcpka", "tcplog"];
+
+/// Options that `no` precedes, and `default` does not.
+const WITHOUT_DEFAULT: &[&str] = &["forwarded", "http-keep-alive", "http-server-close", "httpclose"];
 
 /// Keywords that `no` may stand in front of, besides options.
 const NEGATABLE: &[&str] = &["log"];
@@ -190,7 +201,7 @@ pub(crate) fn all(
     store_names.frontends.extend(names.frontends.keys().cloned());
     for section in sections.iter().filter(|section| names.backends.contains_key(&section.name)) {
         if matches!(section.kind, SectionKind::Backend | SectionKind::Listen) {
-            let servers = section.lines.iter().flat_map(server::names);
+            let servers = section.lines.iter().flat_map(server::template::names);
             store_names.backends.entry(section.name.clone()).or_default().extend(servers);
         }
     }
@@ -250,6 +261,7 @@ pub(crate) fn all(
         if kind.is_some() {
             reader.finish_checks();
             reader.finish_filters();
+            reader.finish_dispatch();
             reader.finish_binds(global.tune.bufsize);
             reader.finish_servers();
         }
@@ -378,6 +390,7 @@ impl Settings {
             acls: Acls::default(),
             default_server: ServerSettings::default(),
             checks: check::CheckSettings::default(),
+            dispatch: dispatch::Dispatch::default(),
             bind_words: Vec::new(),
             certificates: FrontendLines::default(),
             server_words: Vec::new(),
@@ -426,7 +439,10 @@ impl Settings {
         self.proxy.acls = self.acls.list;
         self.proxy.redirects = self.redirects.len();
         self.proxy.http_request.append(&mut self.redirects);
-        self.proxy.binds.iter_mut().for_each(|bind| global.unix_bind.apply(bind));
+        for bind in &mut self.proxy.binds {
+            global.unix_bind.apply(bind);
+            bind.tcp.shares_port = !global.no_reuse_port;
+        }
         if self.log_global {
             self.proxy.log.splice(0..0, global.log.iter().cloned());
         }
@@ -481,12 +497,21 @@ impl ProxyReader<'_> {
                 }
                 &negated
             }
+            // An option has its default when it is off, whatever a 'defaults' section says.
             "default" if line.text(1) == "option" => {
-                self.diagnostics.error(line.at(0), "'default option' is not supported yet");
-                return;
+                if WITHOUT_DEFAULT.contains(&line.text(2)) {
+                    self.not_negated(line, line.text(2));
+                    return;
+                }
+                negated = line.without_no();
+                &negated
             }
             _ => line,
         };
+        if line.negated && line.text(0) == "option" && NOT_NEGATED.contains(&line.text(1)) {
+            self.not_negated(line, line.text(1));
+            return;
+        }
         if matches!(line.text(0), "http-check" | "tcp-check") {
             return self.check_line(line);
         }
@@ -505,6 +530,11 @@ impl ProxyReader<'_> {
         if table::arity(&Row { min, max, ..row.bare() }, name_words, line, self.diagnostics) {
             (row.parser.0)(self, line);
         }
+    }
+
+    fn not_negated(&mut self, line: &Line, option: &str) {
+        let message = format!("negation/default is not supported for option '{option}'");
+        self.diagnostics.error(line.at(0), message);
     }
 
     /// A keyword of the other side is a warning in HAProxy, and has no effect; in `defaults` it is an error.

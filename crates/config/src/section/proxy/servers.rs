@@ -57,5 +57,5 @@ pub(super) const TEMPLATE: Row<ProxyParser> = row(
     MANY,
     "PREFIX N|LOW-HIGH ADDRESS[:PORT] [OPTION]…",
     "N servers, or as many as the range has, named by the prefix and a number; otherwise as 'server'.",
-    server::template,
+    server::template::template,
 );

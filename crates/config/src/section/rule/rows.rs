@@ -129,6 +129,28 @@ pub(crate) static ACTIONS: Table<ActionParser> = Table::new(&[
         },
     ),
     row(
+        "close",
+        Contexts::TCP_RESPONSE,
+        "",
+        "Ends the rule set and the connection to the server; what it has sent is passed on.",
+        |_| Some(Action::CloseServer),
+    ),
+    row(
+        "expect-netscaler-cip",
+        Contexts::TCP_CONNECTION,
+        "layer4",
+        "The connection begins with a header of NetScaler's Client IP insertion protocol, with the number of its bind's \
+         'accept-netscaler-cip', or 0.",
+        |a| {
+            if a.line.text(a.next) != "layer4" {
+                a.reader.diagnostics.error(a.line.at(a.next), "'expect-netscaler-cip' only supports 'layer4'");
+                return None;
+            }
+            a.next += 1;
+            Some(Action::ExpectCip)
+        },
+    ),
+    row(
         "expect-proxy",
         Contexts::TCP_CONNECTION,
         "layer4",

@@ -55,6 +55,9 @@ impl ServerSettings {
             non_stick: self.non_stick,
             send_proxy: self.send_proxy.finish(),
             source: self.source,
+            tcp: self.tcp,
+            guid: self.guid,
+            redirect: self.redirect,
             check: self.check.then_some(Check {
                 inter: self.inter,
                 fastinter: self.fastinter,

@@ -213,7 +213,7 @@ fn received(cx: &StreamContext, direction: Direction) -> &Received {
 }
 
 /// Returns the bytes of a message. In HTTP mode there are none, because the contents are messages without byte offsets.
-fn bytes(cx: &StreamContext, direction: Direction) -> Option<&Received> {
+pub(super) fn bytes(cx: &StreamContext, direction: Direction) -> Option<&Received> {
     (!is_http(cx)).then(|| received(cx, direction))
 }
 

@@ -8,7 +8,6 @@ use sluicegate_config::model::Mode;
 
 use super::args::Args;
 use super::code::{Compiled, read, read_with};
-use crate::process::Phase;
 use crate::random::{random, random_below};
 use crate::sample::value::Value;
 use crate::stream::Timers;
@@ -38,7 +37,7 @@ pub(super) fn hostname(_: &Args<'_>) -> Compiled {
 }
 
 pub(super) fn stopping(_: &Args<'_>) -> Compiled {
-    read(|cx| Some(Value::Bool(cx.frontend.directory.process.phase() != Phase::Serving)))
+    read(|cx| Some(Value::Bool(cx.frontend.directory.process.is_stopping())))
 }
 
 pub(super) fn act_conns(_: &Args<'_>) -> Compiled {
@@ -98,6 +97,17 @@ pub(super) fn last_entity(_: &Args<'_>) -> Compiled {
         let place = cx.log.last_rule?;
         Some(Value::owned_text(format!("{}:{}", place.file(), place.line()).into_bytes()))
     })
+}
+
+pub(super) fn waiting_entity(_: &Args<'_>) -> Compiled {
+    read(|cx| {
+        let place = cx.log.waiting_rule?;
+        Some(Value::owned_text(format!("{}:{}", place.file(), place.line()).into_bytes()))
+    })
+}
+
+pub(super) fn server_status(_: &Args<'_>) -> Compiled {
+    read(|cx| (cx.log.server_status > 0).then(|| Value::Int(i64::from(cx.log.server_status))))
 }
 
 pub(super) fn strm_is_htx(_: &Args<'_>) -> Compiled {

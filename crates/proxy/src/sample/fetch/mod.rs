@@ -24,6 +24,7 @@ mod connection;
 mod constant;
 mod content;
 mod counter;
+mod distcc;
 mod http;
 mod internal;
 mod secure;
@@ -45,6 +46,7 @@ use crate::stream::{ClientTls, Side, TcpFigure};
 
 pub use code::FetchCode;
 pub(crate) use counter::of_key;
+pub use distcc::fuzz_distcc;
 pub use http::target::{path, path_and_query, query};
 pub(crate) use http::{basic, basic_credentials};
 pub(super) use state::{queue_of, usable_servers_of};
@@ -133,6 +135,12 @@ fn compile(fetch: Fetch, args: &Args<'_>) -> Compiled {
         Fetch::Thread => internal::thread(args),
         Fetch::Stopping => internal::stopping(args),
         Fetch::WaitEnd => internal::wait_end(args),
+        Fetch::WaitingEntity => internal::waiting_entity(args),
+        // Tasks are not profiled.
+        Fetch::CpuCalls | Fetch::CpuNsAvg | Fetch::CpuNsTot | Fetch::LatNsAvg | Fetch::LatNsTot => {
+            constant(Sample::Int(0))
+        }
+        Fetch::ServerStatus => internal::server_status(args),
         Fetch::ConnRetries => internal::conn_retries(args),
         Fetch::StoreFailures => internal::store_failures(args),
         Fetch::Redispatched => internal::redispatched(args),
@@ -370,6 +378,8 @@ fn compile(fetch: Fetch, args: &Args<'_>) -> Compiled {
         Fetch::ReqLen => content::length(Direction::Request),
         Fetch::ReqPayload => content::payload(args, Direction::Request),
         Fetch::ReqPayloadLv => content::payload_lv(args, Direction::Request),
+        Fetch::DistccBody => distcc::body(args),
+        Fetch::DistccParam => distcc::parameter(args),
         Fetch::ReqProtoHttp => content::proto_http(args),
         Fetch::ReqRdpCookie => content::rdp_cookie(args),
         Fetch::ReqRdpCookieCnt => content::rdp_cookie_cnt(args),

@@ -50,6 +50,7 @@ pub(super) struct ConnectCode {
     pub(super) addr: Option<(IpAddr, u16)>,
     pub(super) send_proxy: bool,
     pub(super) linger: bool,
+    pub(super) via_socks4: bool,
     pub(super) tls: CheckTls,
 }
 
@@ -225,13 +226,13 @@ impl Compiler<'_> {
     }
 
     fn connect(&mut self, connect: &CheckConnect) -> Option<ConnectCode> {
-        let CheckConnect { implicit, default, addr, send_proxy, linger, port: _, tls: _ } = *connect;
+        let CheckConnect { implicit, default, addr, send_proxy, linger, via_socks4, port: _, tls: _ } = *connect;
         let port = match &connect.port {
             None => None,
             Some(CheckPort::Fixed(port)) => Some(PortCode::Fixed(*port)),
             Some(CheckPort::Computed(expr)) => Some(PortCode::Computed(self.expression(expr)?)),
         };
-        Some(ConnectCode { implicit, default, port, addr, send_proxy, linger, tls: connect.tls.clone() })
+        Some(ConnectCode { implicit, default, port, addr, send_proxy, linger, via_socks4, tls: connect.tls.clone() })
     }
 
     fn expect(&mut self, expect: &CheckExpect) -> Option<ExpectCode> {

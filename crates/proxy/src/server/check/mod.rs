@@ -163,7 +163,8 @@ async fn check_once(
         (Some(external), Opinion::Check) => external::run(external, running, proxy, server, inter).await,
         _ => {
             let address = address(server, subject);
-            let aim = Aim { proxy, server, code, inter, address, send_proxy, node };
+            let never_local = running.config.global.never_local;
+            let aim = Aim { proxy, server, code, inter, address, send_proxy, never_local, node };
             Probe::new(aim).run().await
         }
     };

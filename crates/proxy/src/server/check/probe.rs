@@ -26,8 +26,8 @@ use crate::sample::{Sample, VarMap, Variables};
 use crate::server::connection::{connect_tcp, connect_unix};
 use crate::server::run::ServerRun;
 use crate::server::shared::Operation;
-use crate::server::source;
 use crate::server::tls::secure as secure_connection;
+use crate::server::{sockets, source};
 use crate::stream::{ContentForm, LogRecord, StreamContext};
 
 /// The maximum number of response bytes that are kept and examined.
@@ -62,6 +62,8 @@ pub(crate) struct Aim<'a> {
     pub(super) address: Option<SocketAddr>,
     /// `check-send-proxy`.
     pub(super) send_proxy: bool,
+    /// `pp2-never-send-local`.
+    pub(super) never_local: bool,
     /// This machine's name, for `send-state`.
     pub(super) node: &'a str,
 }
@@ -349,19 +351,30 @@ impl<'a> Probe<'a> {
         if let (Some(limit), Some(_)) = (connect_limit, check_limit) {
             self.deadline = self.deadline.min(now + limit);
         }
-        let local = source::local_of_check(&self.aim.proxy.config, &self.aim.server.config);
+        let server = self.aim.server;
+        let local = source::local_of_check(&self.aim.proxy.config, &server.config);
         let address = self.address(connect);
         let phase = Phase::Connecting { unix: address.is_none(), bound: local.is_some() };
+        let mut way = server.way_of_check(local);
+        let tcp = &server.config.tcp;
+        way.socks4 = tcp.socks4.filter(|_| connect.via_socks4 || connect.default && tcp.check_via_socks4);
         let connected = match (address, &self.aim.server.config.address) {
-            (Some(address), _) => match timeout_at(self.deadline, connect_tcp(address, local, None)).await {
+            (Some(address), _) => match timeout_at(self.deadline, connect_tcp(address, &way, None)).await {
                 Ok(result) => result,
                 Err(_) => return Err(self.trouble(CheckStatus::L4Tout, None, step)),
             },
             (None, unix @ (ServerAddress::Unix(_) | ServerAddress::Abstract(_))) => connect_unix(unix),
             (None, _) => Err(io::Error::other("no address to check")),
         };
-        let socket =
+        let mut socket =
             connected.map_err(|error| self.trouble(phase.status(&error), Some(describe(&error, phase)), step))?;
+        if let (Some(_), Some(address)) = (way.socks4, address) {
+            match timeout_at(self.deadline, sockets::ask(&mut socket, address)).await {
+                Ok(Ok(())) => {}
+                Ok(Err(error)) => return Err(self.trouble(CheckStatus::SockErr, Some(error.to_string()), step)),
+                Err(_) => return Err(self.trouble(CheckStatus::L4Tout, None, step)),
+            }
+        }
         if let Some(limit) = check_limit {
             self.deadline = Deadline::now() + limit;
         }
@@ -372,7 +385,10 @@ impl<'a> Probe<'a> {
             match &self.aim.server.config.send_proxy {
                 Some(form) if form.v2 => {
                     // A check has no client; version 2 of the PROXY protocol can express this (LOCAL).
-                    let mut writer = Writer::new(None, None);
+                    let mut writer = match self.aim.never_local {
+                        true => Writer::new(local, peer),
+                        false => Writer::new(None, None),
+                    };
                     if form.checksum {
                         writer.checksum();
                     }

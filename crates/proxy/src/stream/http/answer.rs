@@ -5,6 +5,7 @@ use std::task::Poll;
 use sluicegate_config::model::HeaderNames;
 
 use super::*;
+use crate::log::Severity;
 use crate::stream::{Content, StreamContext};
 
 impl Exchange<'_> {
@@ -102,6 +103,39 @@ impl Exchange<'_> {
         }
         let body = status::error_page(code).fill(&mut self.stream.cx.response);
         self.answer(body.as_ref(), Ending::length(matches!(code, 400 | 408))).await
+    }
+
+    /// Redirects the request to the place of its server (`redir`).
+    pub(super) async fn redirected(&mut self) -> After {
+        let cx = &mut self.stream.cx;
+        let prefix = cx.log.server.as_ref().and_then(|server| server.config.redirect.as_deref()).unwrap_or_default();
+        let mut location = if prefix == "/" { Vec::new() } else { prefix.as_bytes().to_vec() };
+        location.extend_from_slice(path_and_query(cx.request.target()).unwrap_or_default());
+        cx.response.clear();
+        cx.response.set_response(Version::Http11, 302, b"Found");
+        cx.response.add(b"cache-control", b"no-cache");
+        cx.response.add(b"content-length", b"0");
+        cx.response.add(b"location", &location);
+        cx.variables.enter_response();
+        let ending = server::ServerFailure::Redirected.ending();
+        self.stream.end(ending.who, ending.phase);
+        self.answer(b"", Ending::length(false)).await
+    }
+
+    /// Blocks a response with a cookie that caches would keep (`option checkcache`). As in HAProxy, the client gets the
+    /// error page of the response's status, which for 200 is that of `monitor-uri`.
+    pub(super) async fn blocked_cookie(&mut self, backend: &ProxyRun) -> After {
+        let worker = self.stream.worker().clone();
+        let server = self.stream.cx.log.server.as_ref().map_or("<NOSRV>", |server| server.name());
+        let name = &backend.config.name;
+        let line = format!("Blocking cacheable cookie in response from instance {name}, server {server}.");
+        server::say(backend, &worker.running.logger, "ALERT", Severity::Alert, &line);
+        self.stream.count_refused_response();
+        let code = match self.stream.cx.response.status() {
+            status @ (200 | 404 | 405 | 410 | 501) => status,
+            _ => 500,
+        };
+        self.page(code, b'P', b'H').await
     }
 
     /// Answers a health request for this proxy (`monitor-uri`): no rule sees it, and it is not logged.

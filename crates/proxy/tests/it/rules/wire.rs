@@ -719,16 +719,6 @@ fn listening_sockets_are_set_up_as_their_line_says() {
         let socket = socket_at(&whole.address());
         (whole, socket)
     };
-    let asked = |socket: &socket2::Socket, name| {
-        use std::os::fd::AsRawFd;
-        let mut value: libc::c_int = 0;
-        let mut length = size_of_val(&value) as libc::socklen_t;
-        let into = std::ptr::from_mut(&mut value).cast();
-        // SAFETY: the kernel writes at most the integer's size.
-        let failed = unsafe { libc::getsockopt(socket.as_raw_fd(), libc::IPPROTO_TCP, name, into, &mut length) };
-        assert_eq!(failed, 0);
-        value
-    };
     let (whole, plain) = begin("");
     assert_eq!(Client::connect(&whole.address()).get("/").text(), "1");
     let (whole, set) = begin("id 7 nice 5 tcp-ut 4s mss 600 interface lo");
@@ -739,7 +729,62 @@ fn listening_sockets_are_set_up_as_their_line_says() {
     assert_eq!(plain.device().expect("asked"), None);
     let (_whole, set) = begin("defer-accept tfo");
     for name in [libc::TCP_DEFER_ACCEPT, libc::TCP_FASTOPEN] {
-        assert_eq!(asked(&plain, name), 0);
-        assert!(asked(&set, name) > 0);
+        assert_eq!(tcp_option(&plain, name), 0);
+        assert!(tcp_option(&set, name) > 0);
     }
+}
+
+#[test]
+fn connections_are_set_up_as_global_and_their_server_say() {
+    let begin = |global: &str, options: &str| {
+        // A port of its own: connections are found by their peer's address.
+        let peer = std::net::TcpListener::bind("127.0.0.1:0").expect("a free port");
+        let place = peer.local_addr().expect("bound");
+        let text = format!(
+            "global\n{global}defaults\n mode http\n timeout client 9s\n timeout connect 9s\n timeout server 9s\nlisten f\n \
+             bind 127.0.0.1:1\n retry-on conn-failure empty-response response-timeout\n server s {place} {options}\n"
+        );
+        let whole = Whole::start(&text, 1);
+        let mut client = Client::connect(&whole.address());
+        client.send("GET / HTTP/1.1\r\nHost: h\r\n\r\n");
+        let (accepted, _) = peer.accept().expect("a connection");
+        let to_client = socket_to(client.stream().local_addr().expect("connected"));
+        let to_server = socket_to(place);
+        (whole, client, accepted, to_client, to_server)
+    };
+    let (_whole, _client, accepted, to_client, to_server) = begin("", "");
+    let default = to_server.send_buffer_size().expect("asked");
+    assert_eq!(to_server.tcp_user_timeout().expect("asked"), None);
+    assert_eq!(tcp_option(&to_server, libc::TCP_FASTOPEN_CONNECT), 0);
+    assert_eq!(to_client.tcp_notsent_lowat().expect("asked"), to_server.tcp_notsent_lowat().expect("asked"));
+    drop((to_client, to_server, accepted));
+    let global = " tune.sndbuf.client 8192\n tune.rcvbuf.client 9000\n tune.notsent-lowat.client 7000\n \
+                  tune.sndbuf.server 10000\n tune.rcvbuf.server 11000\n tune.notsent-lowat.server 6000\n";
+    let (_whole, _client, accepted, to_client, to_server) = begin(global, "tcp-ut 4s tfo");
+    // The kernel doubles what it is told.
+    assert_eq!(to_client.send_buffer_size().expect("asked"), 2 * 8192);
+    assert_eq!(to_client.recv_buffer_size().expect("asked"), 2 * 9000);
+    assert_eq!(to_client.tcp_notsent_lowat().expect("asked"), 7000);
+    assert_ne!(default, 20_000);
+    assert_eq!(to_server.send_buffer_size().expect("asked"), 2 * 10_000);
+    assert_eq!(to_server.recv_buffer_size().expect("asked"), 2 * 11_000);
+    assert_eq!(to_server.tcp_notsent_lowat().expect("asked"), 6000);
+    assert_eq!(to_server.tcp_user_timeout().expect("asked"), Some(std::time::Duration::from_secs(4)));
+    assert_eq!(tcp_option(&to_server, libc::TCP_FASTOPEN_CONNECT), 1);
+    drop((to_client, to_server, accepted));
+    // Undone by a line of its own.
+    let (_whole, _client, _accepted, _, to_server) = begin("", "tfo no-tfo");
+    assert_eq!(tcp_option(&to_server, libc::TCP_FASTOPEN_CONNECT), 0);
+}
+
+/// Returns an option of TCP that is a whole number.
+fn tcp_option(socket: &socket2::Socket, name: libc::c_int) -> libc::c_int {
+    use std::os::fd::AsRawFd;
+    let mut value: libc::c_int = 0;
+    let mut length = size_of_val(&value) as libc::socklen_t;
+    let into = std::ptr::from_mut(&mut value).cast();
+    // SAFETY: the kernel writes at most the integer's size.
+    let failed = unsafe { libc::getsockopt(socket.as_raw_fd(), libc::IPPROTO_TCP, name, into, &mut length) };
+    assert_eq!(failed, 0);
+    value
 }

@@ -74,8 +74,13 @@ impl Whole {
                 let runtime = tokio::runtime::LocalRuntime::new().expect("a runtime");
                 let sockets = vec![cli::Socket {
                     listener: Arc::new(listener),
-                    level: StatsLevel::Admin,
-                    exposes: false,
+                    clients: cli::SocketClients {
+                        level: StatsLevel::Admin,
+                        exposes: false,
+                        severity: Default::default(),
+                        accept_proxy: false,
+                        maxconn: None,
+                    },
                     tls: None,
                 }];
                 let current = Current::new(running, sockets);

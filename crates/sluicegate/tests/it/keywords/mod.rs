@@ -7,6 +7,7 @@ mod global;
 mod lua;
 mod proxy;
 mod rates;
+mod sockets;
 mod templates;
 
 use sluicegate_testkit::{Listening, Sluicegate};

@@ -253,3 +253,40 @@ fn a_store_makes_room_for_its_clients_or_takes_fewer() {
         }
     }
 }
+
+#[test]
+fn capabilities_outlive_the_change_of_the_user() {
+    if !root() {
+        return;
+    }
+    for (keyword, expected) in [
+        ("", "0000000000000000"),
+        ("    setcap cap_net_bind_service,cap_net_admin\n", "0000000000001400"),
+        ("    setcap cap_net_raw\n    setcap cap_sys_admin\n", "0000000000202000"),
+    ] {
+        let front = Listening::new();
+        let site = Site::serving(&format!("    user nobody\n{keyword}"), &front);
+        let program = site.ours(&["-db"], &[&front]);
+        assert_eq!(Client::connect(&front.address()).get("/").status, 200);
+        let status = |name: &str| proc_value(program.pid(), "status", name).unwrap();
+        assert_eq!(status("Uid"), "65534 65534 65534 65534", "{keyword}");
+        assert_eq!((status("CapEff").as_str(), status("CapPrm").as_str()), (expected, expected), "{keyword}");
+    }
+}
+
+#[test]
+fn priorities_of_the_start_and_of_the_service() {
+    let nice = |keyword: &str| {
+        let front = Listening::new();
+        let site = Site::serving(keyword, &front);
+        let program = site.ours(&["-db"], &[&front]);
+        assert_eq!(Client::connect(&front.address()).get("/").status, 200);
+        let stat = std::fs::read_to_string(format!("/proc/{}/stat", program.pid())).expect("it runs");
+        let (_, fields) = stat.rsplit_once(") ").expect("a name");
+        fields.split(' ').nth(16).expect("nice").parse::<i32>().expect("a number")
+    };
+    let own = nice("");
+    assert_eq!(nice("    tune.renice.startup 19\n"), own, "restored");
+    assert_eq!(nice("    tune.renice.runtime 18\n"), 18);
+    assert_eq!(nice("    tune.renice.startup 17\n    tune.renice.runtime 19\n"), 19);
+}

@@ -176,3 +176,29 @@ fn an_early_signal_is_not_lost() {
     program.signal(libc::SIGUSR1);
     assert_eq!(program.wait(), 0);
 }
+
+/// `grace`: the stop is announced, and everything is served until it begins.
+#[test]
+fn grace_announces_a_stop_that_has_not_begun() {
+    let front = Listening::new();
+    let rule = "    http-after-response set-header X-Stopping %[stopping]\n";
+    for (grace, ends) in [("1h", false), ("1ms", true)] {
+        let site = Site::new(&format!("global\n    grace {grace}\n{}{rule}", frontend(&front)));
+        let mut program = site.ours(&["-db"], &[&front]);
+        let stopping = || {
+            let response = Client::connect(&front.address()).get("/");
+            response.header("x-stopping").unwrap_or_default().to_owned()
+        };
+        assert_eq!(stopping(), "0");
+        program.signal(libc::SIGUSR1);
+        if ends {
+            assert_eq!(program.wait(), 0);
+        } else {
+            wait_for("the announcement", || (stopping() == "1").then_some(()));
+            // A second signal does not shorten it.
+            program.signal(libc::SIGUSR1);
+            assert_eq!(stopping(), "1");
+            program.signal(libc::SIGTERM);
+        }
+    }
+}

@@ -25,7 +25,7 @@ fn settings() -> Settings {
         max_concurrent_streams: 3,
         max_total_streams: 20,
         glitches_threshold: 15,
-        head: Limits { max_head: 1000, max_fields: 20, lenient: false },
+        head: Limits { max_head: 1000, max_fields: 20, ..Limits::default() },
         frames_per_turn: 10,
         resets_per_turn: 3,
         output_max: 5000,

@@ -138,15 +138,15 @@ impl ProxyReader<'_> {
     }
 
     fn check_connect(&mut self, line: &Line) -> Option<Read> {
-        const WORDS: [&str; 10] =
-            ["default", "port", "addr", "send-proxy", "ssl", "sni", "alpn", "proto", "linger", "comment"];
-        const LATER: [&str; 1] = ["via-socks4"];
+        const WORDS: [&str; 11] =
+            ["default", "port", "addr", "send-proxy", "via-socks4", "ssl", "sni", "alpn", "proto", "linger", "comment"];
         let (mut connect, mut comment) = (CheckConnect::default(), None);
         let mut next = 2;
         while next < line.len() {
             match line.text(next) {
                 "default" => connect.default = true,
                 "send-proxy" => connect.send_proxy = true,
+                "via-socks4" => connect.via_socks4 = true,
                 "linger" => connect.linger = true,
                 "ssl" => connect.tls.enabled = true,
                 "sni" => {
@@ -227,10 +227,6 @@ impl ProxyReader<'_> {
                             return None;
                         }
                     }
-                }
-                word if LATER.contains(&word) => {
-                    self.check_error(line, next, format!("'{word}' is not supported yet"));
-                    return None;
                 }
                 word => {
                     let near = nearest(word, &WORDS);

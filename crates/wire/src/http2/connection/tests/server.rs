@@ -253,7 +253,7 @@ fn trailers() {
 
 #[test]
 fn heads_that_are_too_large() {
-    let limits = crate::http::Limits { max_head: 400, max_fields: 10, lenient: false };
+    let limits = crate::http::Limits { max_head: 400, max_fields: 10, ..Default::default() };
     let settings = Settings { head: limits, ..Settings::default() };
     let refused = "refused 1 PROTOCOL_ERROR TooLarge";
     let many = |count: usize| (0..count).map(|_| "\nx: y").collect::<String>();
