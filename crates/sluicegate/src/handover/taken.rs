@@ -114,7 +114,19 @@ mod tests {
 
     fn wanted_at(address: &BindAddress) -> Wanted<'_> {
         let (backlog, v6only, transparent, exclusive, mode, user, group) = (1, None, false, false, None, None, None);
-        Wanted { address, backlog, v6only, transparent, exclusive, mode, user, group, datagram: false }
+        Wanted {
+            address,
+            backlog,
+            v6only,
+            transparent,
+            exclusive,
+            mode,
+            user,
+            group,
+            datagram: false,
+            namespace: None,
+            shared: true,
+        }
     }
 
     #[test]
