@@ -57,6 +57,7 @@ pub(crate) enum SectionKind {
     LogForward,
     Mailers,
     Cache,
+    LogProfile,
     /// A section that can't be read: its first line had an error, and its lines are skipped.
     Refused,
 }
@@ -81,6 +82,7 @@ const SECTIONS: &[(&str, SectionKind)] = &[
     ("log-forward", SectionKind::LogForward),
     ("mailers", SectionKind::Mailers),
     ("cache", SectionKind::Cache),
+    ("log-profile", SectionKind::LogProfile),
 ];
 
 /// A section's lines, with `.if` already evaluated.
@@ -457,7 +459,7 @@ impl Draft {
             diagnostics.error(at.clone(), message).did_you_mean(near);
         }
         let engines = redis::engines(&sections, files, &mut diagnostics);
-        let proxy::Typed { proxies, default_backends, stores, peers, presets, rings } =
+        let proxy::Typed { proxies, default_backends, stores, peers, presets, rings, profiles } =
             proxy::all(&sections, &global, &loaded, &patterns, &engines, &mut diagnostics);
         global.presets = presets;
         acme::check(&acme, &sections, &tls, &mut diagnostics);
@@ -477,6 +479,7 @@ impl Draft {
             caches,
             limits: Vec::new(),
             rings,
+            log_profiles: profiles,
             acme,
             tls_files: Arc::new(tls.finish()),
             patterns,
@@ -485,6 +488,7 @@ impl Draft {
         config.patterns.all().iter().for_each(|file| file.loaded());
         config.proxies.iter_mut().for_each(|proxy| server::number(&mut proxy.servers));
         proxy::ring::resolve(&mut config, &mut diagnostics);
+        proxy::log_profile::resolve(&mut config, &mut diagnostics);
         mailers::check(&mut config, &mut diagnostics);
         check::check(&mut config, &default_backends, &mut diagnostics);
         proxy::peers::check(&mut config, environment.localpeer(), &mut diagnostics);
@@ -547,6 +551,7 @@ pub(crate) fn rows() -> Vec<(crate::catalogue::ItemKind, Listed)> {
     rows.extend(list(ItemKind::Keyword, &cache::KEYWORDS));
     rows.extend(list(ItemKind::Keyword, &tls::crt_store::KEYWORDS));
     rows.extend(list(ItemKind::Keyword, &mailers::KEYWORDS));
+    rows.extend(list(ItemKind::Keyword, &proxy::log_profile::KEYWORDS));
     rows.extend(list(ItemKind::Keyword, &proxy::ring::KEYWORDS));
     rows.extend(list(ItemKind::Keyword, &proxy::log_forward::KEYWORDS));
     rows.extend(list(ItemKind::Action, &rule::ACTIONS));
