@@ -256,7 +256,7 @@ pub fn build_after(
             &parts.logger,
         );
         let scope = FetchScope { directory: Some(&directory), own: Some(index) };
-        let log = ProxyLog::compile(&proxy.logging, &parts.engines, scope);
+        let log = ProxyLog::compile(proxy, &config.log_profiles, &parts.engines, scope);
         let headers = Headers::compile(proxy, &parts.engines, scope);
         let checks = match &proxy.health.sequence {
             Some(sequence) => CheckCode::compile(sequence, &parts.engines, scope),
@@ -485,6 +485,7 @@ pub(crate) mod tests {
             caches: Vec::new(),
             acme: Vec::new(),
             mailers: Vec::new(),
+            log_profiles: Vec::new(),
         };
         // The threads of other tests keep their privileges.
         config.global.insecure_setuid = true;

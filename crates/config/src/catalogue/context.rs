@@ -53,6 +53,8 @@ impl Contexts {
     pub const RING: Contexts = Contexts(1 << 24);
     /// `log-forward`.
     pub const LOG_FORWARD: Contexts = Contexts(1 << 25);
+    /// `log-profile`.
+    pub const LOG_PROFILE: Contexts = Contexts(1 << 26);
     /// `mailers`.
     pub const MAILERS: Contexts = Contexts(1 << 27);
     /// `cache`.
@@ -101,6 +103,7 @@ impl Contexts {
             (Contexts::CRT_STORE, "crt-store"),
             (Contexts::ACME, "acme"),
             (Contexts::PEERS, "peers"),
+            (Contexts::LOG_PROFILE, "log-profile"),
             (Contexts::MAILERS, "mailers"),
             (Contexts::RING, "ring"),
             (Contexts::LOG_FORWARD, "log-forward"),

@@ -5,7 +5,7 @@
 /// Sections.
 #[rustfmt::skip]
 pub const SECTIONS: &[&str] = &[
-    "fcgi-app", "log-profile", "log-steps", "program", "traces",
+    "fcgi-app", "log-steps", "program", "traces",
 ];
 
 /// Keywords of `global`.

@@ -22,7 +22,9 @@ pub struct LogTarget {
     pub max_level: u8,
     /// The level with which more severe lines are sent; 0 by default.
     pub min_level: u8,
-    /// The tag of headers: `log-tag` of the proxy, or of `global`; `None` for the program's name.
+    /// `profile`: the name of a `log-profile`.
+    pub profile: Option<Arc<str>>,
+    /// The tag of headers: `log-tag` of the profile, of the proxy, or of `global`; `None` for the program's name.
     pub tag: Option<Arc<str>>,
     /// The position of the line. Proxies with `log global` share its sampling, so it identifies the line.
     pub at: Position,
@@ -39,6 +41,7 @@ impl LogTarget {
             facility: 0,
             max_level: 7,
             min_level: 0,
+            profile: None,
             tag: None,
             at: Position { file: "".into(), line: 0, column: 0 },
         }
@@ -71,6 +74,45 @@ pub enum LogAddress {
     Ring(Arc<str>),
     /// Syslog by TCP or a unix stream. A complete configuration has a ring in its place, whose server this is.
     Stream(ServerAddress),
+}
+
+/// A `log-profile` section: how the lines of streams are written for the targets that name it.
+#[derive(Clone, Debug)]
+pub struct LogProfile {
+    /// Its name.
+    pub name: Arc<str>,
+    /// `log-tag`.
+    pub tag: Option<Arc<str>>,
+    /// `on` lines.
+    pub steps: Vec<(LogStep, LogProfileStep)>,
+    /// Its position in the file.
+    pub at: Position,
+}
+
+/// A step of a stream at which a line is written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LogStep {
+    /// A connection to a server is established (`option logasap` of TCP).
+    Connect,
+    /// A response has begun (`option logasap` of HTTP).
+    Response,
+    /// The stream's end.
+    Close,
+    /// The end of a session without a request.
+    Error,
+    /// Each step that has no line of its own.
+    Any,
+}
+
+/// `on STEP`.
+#[derive(Clone, Debug, Default)]
+pub struct LogProfileStep {
+    /// `drop`: no line.
+    pub drop: bool,
+    /// `format`.
+    pub line: Option<Arc<LogFormat>>,
+    /// `sd`.
+    pub structured: Option<Arc<LogFormat>>,
 }
 
 /// A `ring` section, or the ring of a `log` line whose target is a stream: a buffer of the latest messages, and the

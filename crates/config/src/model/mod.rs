@@ -85,6 +85,8 @@ pub struct Config {
     pub resolvers: Vec<Resolvers>,
     /// `peers` sections.
     pub peers: Vec<Peers>,
+    /// `log-profile` sections.
+    pub log_profiles: Vec<LogProfile>,
     /// `mailers` sections.
     pub mailers: Vec<Mailers>,
     /// `cache` sections.

@@ -34,7 +34,8 @@ const FORMATS: [(&str, LogWire); 8] = [
 /// The port of a target without one.
 const SYSLOG_PORT: u16 = 514;
 
-const USAGE: &str = "log TARGET [len LENGTH] [format FORMAT] [sample RANGES:SIZE] FACILITY [LEVEL [MINLEVEL]]";
+const USAGE: &str =
+    "log TARGET [len LENGTH] [format FORMAT] [sample RANGES:SIZE] [profile NAME] FACILITY [LEVEL [MINLEVEL]]";
 
 /// Returns the level that a word of `set-log-level` names.
 pub(crate) fn level(word: &str) -> Option<LogLevel> {
@@ -73,8 +74,11 @@ pub(crate) fn target(line: &Line, diagnostics: &mut Diagnostics) -> Option<LogTa
                 }
             },
             "profile" => {
-                diagnostics.error(line.at(next), "'profile' of 'log' is not supported yet");
-                return None;
+                if line.text(next + 1).is_empty() {
+                    diagnostics.error(line.at(next + 1), "expected log-profile name");
+                    return None;
+                }
+                target.profile = Some(line.text(next + 1).into());
             }
             _ => break,
         }

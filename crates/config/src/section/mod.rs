@@ -60,6 +60,7 @@ pub(crate) enum SectionKind {
     Mailers,
     Cache,
     NamespaceList,
+    LogProfile,
     /// A section that can't be read: its first line had an error, and its lines are skipped.
     Refused,
 }
@@ -85,6 +86,7 @@ const SECTIONS: &[(&str, SectionKind)] = &[
     ("mailers", SectionKind::Mailers),
     ("cache", SectionKind::Cache),
     ("namespace_list", SectionKind::NamespaceList),
+    ("log-profile", SectionKind::LogProfile),
 ];
 
 /// A section's lines, with `.if` already evaluated.
@@ -464,7 +466,7 @@ impl Draft {
             diagnostics.error(at.clone(), message).did_you_mean(near);
         }
         let engines = redis::engines(&sections, files, &mut diagnostics);
-        let proxy::Typed { proxies, default_backends, stores, peers, presets, rings } =
+        let proxy::Typed { proxies, default_backends, stores, peers, presets, rings, profiles } =
             proxy::all(&sections, &global, &loaded, &patterns, &engines, &mut diagnostics);
         global.presets = presets;
         acme::check(&acme, &sections, &tls, &mut diagnostics);
@@ -485,6 +487,7 @@ impl Draft {
             namespaces: namespaces::all(&sections, &mut diagnostics),
             limits: Vec::new(),
             rings,
+            log_profiles: profiles,
             acme,
             tls_files: Arc::new(tls.finish()),
             patterns,
@@ -493,6 +496,7 @@ impl Draft {
         config.patterns.all().iter().for_each(|file| file.loaded());
         config.proxies.iter_mut().for_each(|proxy| server::number(&mut proxy.servers));
         proxy::ring::resolve(&mut config, &mut diagnostics);
+        proxy::log_profile::resolve(&mut config, &mut diagnostics);
         mailers::check(&mut config, &mut diagnostics);
         check::check(&mut config, &default_backends, &mut diagnostics);
         proxy::peers::check(&mut config, environment.localpeer(), &mut diagnostics);
@@ -558,6 +562,7 @@ pub(crate) fn rows() -> Vec<(crate::catalogue::ItemKind, Listed)> {
     rows.extend(list(ItemKind::Keyword, &cache::KEYWORDS));
     rows.extend(list(ItemKind::Keyword, &tls::crt_store::KEYWORDS));
     rows.extend(list(ItemKind::Keyword, &mailers::KEYWORDS));
+    rows.extend(list(ItemKind::Keyword, &proxy::log_profile::KEYWORDS));
     rows.extend(list(ItemKind::Keyword, &proxy::ring::KEYWORDS));
     rows.extend(list(ItemKind::Keyword, &proxy::log_forward::KEYWORDS));
     rows.extend(list(ItemKind::Action, &rule::ACTIONS));

@@ -10,7 +10,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::sync::atomic::Ordering;
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
-use sluicegate_config::model::{Capture, FormatFlags, LogAlias, Mode};
+use sluicegate_config::model::{Capture, FormatFlags, LogAlias, LogStep, Mode};
 
 use super::capture::Slots;
 use super::encode;
@@ -53,6 +53,17 @@ pub(super) enum Origin {
 }
 
 impl Origin {
+    /// Returns the step of profiles.
+    pub(super) fn step(self) -> LogStep {
+        match self {
+            Origin::Connect => LogStep::Connect,
+            Origin::Response => LogStep::Response,
+            Origin::Close => LogStep::Close,
+            Origin::Killed | Origin::Error => LogStep::Error,
+            Origin::Unspecific => LogStep::Any,
+        }
+    }
+
     fn word(self) -> &'static str {
         match self {
             Origin::Unspecific => "unspec",

@@ -5,7 +5,9 @@
 
 use std::sync::Arc;
 
-use sluicegate_config::model::{FormatFlags, FormatPart, LogAlias, LogFormat, Logging, Position};
+use sluicegate_config::model::{
+    FormatFlags, FormatPart, LogAlias, LogFormat, LogProfile, LogStep, LogTarget, Position, Proxy,
+};
 
 use super::alias::{self, View};
 use crate::engines::Engines;
@@ -109,6 +111,8 @@ pub struct ProxyLog {
     pub(super) line: Option<LineCode>,
     pub(super) error_line: Option<LineCode>,
     pub(super) structured: Option<LineCode>,
+    /// The profiles of targets, by name.
+    profiles: Vec<(Arc<str>, Steps)>,
     unique_id: Option<Arc<dyn UniqueId>>,
     /// Whether the addresses of server connections are looked up.
     pub(crate) wants_server_addresses: bool,
@@ -118,9 +122,29 @@ pub struct ProxyLog {
     counts_lines: bool,
 }
 
+/// The steps that a profile changes.
+type Steps = Vec<(LogStep, StepCode)>;
+
+/// The lines of a step, as a profile changes them.
+pub(super) struct StepCode {
+    pub(super) drop: bool,
+    pub(super) line: Option<LineCode>,
+    pub(super) structured: Option<LineCode>,
+}
+
 impl ProxyLog {
-    /// Compiles a proxy's formats, or returns the expressions that cannot be compiled.
-    pub fn compile(logging: &Logging, engines: &Engines, scope: FetchScope<'_>) -> Result<ProxyLog, Vec<CompileError>> {
+    /// Compiles a proxy's formats and the profiles of its targets, or returns the expressions that cannot be compiled.
+    pub fn compile(
+        proxy: &Proxy,
+        profiles: &[LogProfile],
+        engines: &Engines,
+        scope: FetchScope<'_>,
+    ) -> Result<ProxyLog, Vec<CompileError>> {
+        let logging = &proxy.logging;
+        let used: Vec<&LogProfile> = profiles
+            .iter()
+            .filter(|profile| proxy.log.iter().any(|target| target.profile.as_ref() == Some(&profile.name)))
+            .collect();
         let mut errors = Vec::new();
         let mut code = |format: Option<&LogFormat>, mode| {
             format.map(|format| LineCode::compile(format, mode, engines, scope, &mut errors))
@@ -130,21 +154,44 @@ impl ProxyLog {
             error_line: code(logging.error_line.as_deref(), FormatMode::Log),
             structured: code(logging.structured.as_deref(), FormatMode::Log),
             unique_id: code(logging.unique_id.as_deref(), FormatMode::Http).map(|code| Arc::new(code) as _),
+            profiles: Vec::new(),
             ..ProxyLog::default()
         };
-        let all = [&log.line, &log.error_line, &log.structured];
-        let uses = |wanted: fn(LogAlias) -> bool| all.iter().copied().flatten().any(|code| code.uses(wanted));
+        for profile in &used {
+            let steps = profile.steps.iter().map(|(step, read)| {
+                let line = code(read.line.as_deref(), FormatMode::Log);
+                (
+                    *step,
+                    StepCode { drop: read.drop, line, structured: code(read.structured.as_deref(), FormatMode::Log) },
+                )
+            });
+            log.profiles.push((profile.name.clone(), steps.collect()));
+        }
+        let steps = log.profiles.iter().flat_map(|(_, steps)| steps);
+        let steps = steps.flat_map(|(_, step)| [&step.line, &step.structured]);
+        let all: Vec<_> = [&log.line, &log.error_line, &log.structured].into_iter().chain(steps).flatten().collect();
+        let uses = |wanted: fn(LogAlias) -> bool| all.iter().any(|code| code.uses(wanted));
         let (addresses, counter) = (uses(alias::wants_server_addresses), uses(|alias| alias == LogAlias::LogCounter));
         log.wants_server_addresses = addresses;
         log.counts_lines = counter;
         let line = logging.line.as_ref().map(|line| &*line.format);
         let formats = [line, logging.error_line.as_deref(), logging.structured.as_deref()];
-        let mut parts = formats.into_iter().flatten().flat_map(|format| &format.parts);
+        let steps = used.iter().flat_map(|profile| &profile.steps);
+        let steps = steps.flat_map(|(_, step)| [step.line.as_deref(), step.structured.as_deref()]);
+        let mut parts = formats.into_iter().chain(steps).flatten().flat_map(|format| &format.parts);
         log.wants_server_connection = parts.any(|part| match part {
             FormatPart::Expr(expression, _) => expression.fetch.asks_server_connection(),
             _ => false,
         });
         if errors.is_empty() { Ok(log) } else { Err(errors) }
+    }
+
+    /// Returns what a target's profile says of a step; `None`: the proxy's formats.
+    pub(super) fn step(&self, target: &LogTarget, wanted: LogStep) -> Option<&StepCode> {
+        let name = target.profile.as_ref()?;
+        let (_, steps) = self.profiles.iter().find(|(known, _)| known == name)?;
+        let find = |wanted| steps.iter().find(|(step, _)| *step == wanted).map(|(_, code)| code);
+        find(wanted).or_else(|| find(LogStep::Any))
     }
 
     /// Returns the compiled `unique-id-format`.

@@ -395,7 +395,8 @@ impl Logger {
             return self.line(cx, codes, Timers::of(&cx.log, Instant::now()), Origin::Killed);
         }
         let severity = if config.logging.separate_errors { Severity::Error } else { Severity::Info };
-        self.render(&config.log, severity, cx, |_| {}, |out| alias::refused(cx, error, out));
+        let view = View::logged(cx, Timers::of(&cx.log, Instant::now()), Origin::Killed);
+        self.render_steps(codes, Origin::Killed, severity, &view, |_| {}, |out| alias::refused(cx, error, out));
     }
 
     fn line(&self, cx: &StreamContext, codes: &ProxyLog, times: Timers, origin: Origin) {
@@ -419,7 +420,47 @@ impl Logger {
                 code.render(&view, out);
             }
         };
-        self.render(&config.log, severity, cx, structured, |out| code.render(&view, out));
+        self.render_steps(codes, origin, severity, &view, structured, |out| code.render(&view, out));
+    }
+
+    /// Renders a line and its structured data, and queues it, for targets with profiles as these say.
+    fn render_steps(
+        &self,
+        codes: &ProxyLog,
+        origin: Origin,
+        severity: Severity,
+        view: &View<'_>,
+        structured: impl FnOnce(&mut Vec<u8>),
+        write: impl FnOnce(&mut Vec<u8>),
+    ) {
+        let (cx, targets) = (view.cx, &view.cx.frontend.config.log);
+        if targets.iter().all(|target| target.profile.is_none()) {
+            return self.render(targets, severity, cx, structured, write);
+        }
+        let (mut data, mut line) = (Vec::new(), Vec::new());
+        structured(&mut data);
+        write(&mut line);
+        cx.frontend.count_line();
+        for target in targets {
+            let only = std::slice::from_ref(target);
+            let Some(step) = codes.step(target, origin.step()) else {
+                self.send_structured(only, severity, &data, &line);
+                continue;
+            };
+            let render = |code: &Option<LineCode>, default: &[u8]| match code {
+                Some(code) => {
+                    let mut out = Vec::new();
+                    code.render(view, &mut out);
+                    out
+                }
+                None => default.to_vec(),
+            };
+            let (own, data) = (render(&step.line, &line), render(&step.structured, &data));
+            // As in HAProxy, an empty line is not sent.
+            if !step.drop && !own.is_empty() {
+                self.send_structured(only, severity, &data, &own);
+            }
+        }
     }
 
     /// Renders a line and its structured data into this thread's buffers, and queues it.

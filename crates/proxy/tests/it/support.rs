@@ -129,6 +129,7 @@ impl Gate {
             acme: Vec::new(),
             mailers: Vec::new(),
             caches: Vec::new(),
+            log_profiles: Vec::new(),
         };
         let parts = Parts {
             pages: sluicegate_proxy::stats::pages(),

@@ -393,7 +393,7 @@ pub(crate) static KEYWORDS: Table<ProxyParser> = Table::new(&[
         PROXY,
         1,
         MANY,
-        "global | TARGET [len N] [format F] [sample RANGES:SIZE] FACILITY [LEVEL [MIN]]",
+        "global | TARGET [len N] [format F] [sample RANGES:SIZE] [profile NAME] FACILITY [LEVEL [MIN]]",
         "The target of the access log.",
         |r, line| r.log(line),
     ),

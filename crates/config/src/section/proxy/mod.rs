@@ -10,6 +10,7 @@ pub(crate) mod filter;
 mod forward;
 mod keywords;
 pub(crate) mod log_forward;
+pub(crate) mod log_profile;
 mod logging;
 pub(crate) mod peers;
 mod persist;
@@ -29,8 +30,8 @@ use crate::diagnostic::{Diagnostics, Severity};
 use crate::expression::condition::{Acls, ConditionReader};
 use crate::expression::{ExpressionReader, StoreNames};
 use crate::model::{
-    BackendName, ConnectionMode, Global, Mode, Peers, Position, Preset, Proxy, ProxyId, ProxyKind, RedisSection, Ring,
-    Rule, StoreSection, Timeouts, UseBackend,
+    BackendName, ConnectionMode, Global, LogProfile, Mode, Peers, Position, Preset, Proxy, ProxyId, ProxyKind,
+    RedisSection, Ring, Rule, StoreSection, Timeouts, UseBackend,
 };
 use crate::section::rule;
 use crate::section::server::ServerSettings;
@@ -156,6 +157,7 @@ pub(crate) struct Typed {
     pub(crate) peers: Vec<Peers>,
     pub(crate) presets: Vec<Preset>,
     pub(crate) rings: Vec<Ring>,
+    pub(crate) profiles: Vec<LogProfile>,
 }
 
 /// Types all proxies, `peers` sections and stores.
@@ -209,10 +211,11 @@ pub(crate) fn all(
     let presets = preset::all(sections, &store_names, diagnostics);
     let mut defaults = Defaults::default();
     let mut proxies = Vec::new();
-    let (mut rings, mut forwards) = (Vec::new(), Vec::new());
+    let (mut rings, mut forwards, mut profiles) = (Vec::new(), Vec::new(), Vec::new());
     for section in sections {
         let (context, keyword, kind) = match section.kind {
             SectionKind::Ring => (Contexts::BACKEND, "ring", None),
+            SectionKind::LogProfile => (Contexts::FRONTEND, "log-profile", None),
             SectionKind::LogForward => (Contexts::FRONTEND, "log-forward", Some(ProxyKind::Frontend)),
             SectionKind::Defaults => (Contexts::DEFAULTS, "defaults", None),
             SectionKind::Frontend => (Contexts::FRONTEND, "frontend", Some(ProxyKind::Frontend)),
@@ -222,7 +225,7 @@ pub(crate) fn all(
         };
         loaded.files.stand_at(&section.at);
         let mut settings = match section.kind {
-            SectionKind::Ring => ring::settings(section),
+            SectionKind::Ring | SectionKind::LogProfile => ring::settings(section),
             SectionKind::LogForward => log_forward::settings(section),
             _ => {
                 let base = defaults.base(section, kind, diagnostics);
@@ -247,6 +250,10 @@ pub(crate) fn all(
         store_names.sides.set(if kind == Some(ProxyKind::Frontend) { Sides::FRONT } else { Sides::BOTH });
         if section.kind == SectionKind::Ring {
             rings.extend(ring::read(&mut reader, section, &rings));
+            continue;
+        }
+        if section.kind == SectionKind::LogProfile {
+            profiles.extend(log_profile::read(&mut reader, section, &profiles));
             continue;
         }
         if section.kind == SectionKind::LogForward {
@@ -286,7 +293,7 @@ pub(crate) fn all(
         diagnostics.add(Severity::Notice, Some(at), message);
     }
     let proxies = proxies.into_iter().map(|finished| finished.proxy).collect();
-    Typed { proxies, default_backends, stores, peers, presets, rings }
+    Typed { proxies, default_backends, stores, peers, presets, rings, profiles }
 }
 
 /// Collects proxies' names; two of one name may not both have a frontend side, or a backend side.

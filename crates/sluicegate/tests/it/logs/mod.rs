@@ -2,6 +2,7 @@
 
 mod forward;
 mod mails;
+mod profiles;
 mod rings;
 
 use std::io::{BufRead, BufReader, Read};
