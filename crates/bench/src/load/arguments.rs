@@ -1,5 +1,7 @@
 //! Command-line arguments of `sluicegate bench`.
 
+mod capacity;
+mod compare;
 pub(super) mod tls;
 
 use std::ffi::OsString;
@@ -8,12 +10,16 @@ use std::path::{Path, PathBuf};
 use lexopt::prelude::{Long, Short, Value};
 
 use super::http::{HttpOptions, HttpPlan};
-use super::plan::{Comparison, Correction, Destination, Live, Load, Pictures, Plan, ProtocolPlan, Versus};
+use super::plan::{
+    CapacityPlan, Comparison, Correction, Destination, Live, Load, Pictures, Plan, ProtocolPlan, Versus,
+};
 use super::redis::{Login, RedisPlan};
 use super::schedule::Arrivals;
 use super::target::{Family, Server, Url};
 use super::template::{KeyPattern, KeySpace, unknown_placeholder};
 use super::tls::TlsPlan;
+use capacity::CapacityOptions;
+use compare::percent;
 use tls::{TlsOptions, tls_help};
 
 /// The action requested by the command line.
@@ -23,6 +29,8 @@ pub(super) enum Command {
     Run(Box<Plan>),
     /// Runs the load twice: with persistent connections, and with one connection per command.
     Reconnect(Box<Plan>),
+    /// Searches for what a target can take.
+    Capacity(Box<CapacityPlan>),
     /// Compares the reports of two runs.
     Compare([PathBuf; 2], Comparison),
     /// Runs two loads in turns and compares them.
@@ -32,6 +40,7 @@ pub(super) enum Command {
 const HELP: &str = "\
 usage: sluicegate bench http [OPTION]… URL…
        sluicegate bench redis [OPTION]… [--server ADDRESS] [COMMAND…]
+       sluicegate bench capacity [OPTION]… URL…
        sluicegate bench compare [--fail-over PERCENT] [--json[=FILE]] [--html FILE] [--svg FILE] A.json B.json
 
 Load generators, and comparisons of their reports (--json=FILE). `sluicegate bench http --help` and
@@ -227,40 +236,13 @@ pub(super) fn parse(words: impl IntoIterator<Item = OsString>) -> Result<Command
     };
     match kind.as_str() {
         "http" | "redis" => {
-            let command = if kind == "http" { http(parser) } else { redis(parser) };
+            let command = if kind == "http" { http(parser, None) } else { redis(parser) };
             // The parser of common options does not know to which generator they belong.
             command.map_err(|error| error.replace(HINT, &format!("hint: sluicegate bench {kind} --help")))
         }
-        "compare" => compare_files(parser),
-        other => Err(format!("unknown generator '{other}'; there are http, redis and compare\n\n{HINT}")),
-    }
-}
-
-fn compare_files(mut parser: lexopt::Parser) -> Result<Command, String> {
-    let mut options = Comparison { fail_over: None, json: Destination::No, pictures: Pictures::default() };
-    let mut paths = Vec::new();
-    while let Some(argument) = parser.next().map_err(hint)? {
-        match argument {
-            Long("help") | Short('h') => return Ok(Command::Help(HELP)),
-            Long("fail-over") => options.fail_over = Some(percent(&value("--fail-over", &mut parser)?)?),
-            Long("json") => options.json = destination("--json", &mut parser)?,
-            Long("html") => options.pictures.html = Some(value("--html", &mut parser)?.into()),
-            Long("svg") => options.pictures.svg = Some(value("--svg", &mut parser)?.into()),
-            Value(path) => paths.push(PathBuf::from(path)),
-            other => return Err(hint(other.unexpected())),
-        }
-    }
-    let paths = <[PathBuf; 2]>::try_from(paths);
-    paths
-        .map(|paths| Command::Compare(paths, options))
-        .map_err(|_| format!("two reports are compared: A.json B.json\n\n{HINT}"))
-}
-
-/// Parses `3` or `3%`.
-fn percent(text: &str) -> Result<f64, String> {
-    match text.strip_suffix('%').unwrap_or(text).parse::<f64>() {
-        Ok(percent) if percent >= 0.0 && percent.is_finite() => Ok(percent),
-        _ => Err(format!("--fail-over {text}: a percentage is expected, 3%")),
+        "capacity" => http(parser, Some(CapacityOptions::default())),
+        "compare" => compare::files(parser),
+        other => Err(format!("unknown generator '{other}'; there are http, redis, capacity and compare\n\n{HINT}")),
     }
 }
 
@@ -268,8 +250,11 @@ fn hint(error: lexopt::Error) -> String {
     format!("{error}\n\n{HINT}")
 }
 
-fn http(mut parser: lexopt::Parser) -> Result<Command, String> {
+fn http(mut parser: lexopt::Parser, mut capacity: Option<CapacityOptions>) -> Result<Command, String> {
     let mut common = Common::new("");
+    if capacity.is_some() {
+        (common.duration_ns, common.connections) = (Some(capacity::DURATION_NS), Some(capacity::CONNECTIONS));
+    }
     let mut options = HttpOptions {
         method: None,
         headers: Vec::new(),
@@ -286,7 +271,15 @@ fn http(mut parser: lexopt::Parser) -> Result<Command, String> {
     let mut connect = None;
     while let Some(argument) = parser.next().map_err(hint)? {
         match argument {
-            Long("help") | Short('h') => return Ok(Command::Help(HTTP)),
+            Long("help") | Short('h') => {
+                return Ok(Command::Help(if capacity.is_some() { capacity::HELP } else { HTTP }));
+            }
+            Long(name @ ("steps" | "stats" | "pid" | "margin")) if capacity.is_some() => {
+                let name = format!("--{name}");
+                if let Some(capacity) = &mut capacity {
+                    capacity.option(&name, &mut parser)?;
+                }
+            }
             Short('m') | Long("method") => options.method = Some(value("--method", &mut parser)?),
             Short('H') | Long("header") => options.headers.push(value("--header", &mut parser)?),
             Short('b') | Long("body") => set_body(&mut options, value("--body", &mut parser)?.into_bytes())?,
@@ -350,6 +343,10 @@ fn http(mut parser: lexopt::Parser) -> Result<Command, String> {
         let protocol = if options.http2 { ProtocolPlan::Http2(plan) } else { ProtocolPlan::Http(plan) };
         Ok::<_, String>(Plan { load, protocol })
     };
+    if let Some(capacity) = capacity {
+        common.choose_nothing(vs.is_some())?;
+        return capacity.command(plan(&urls, connect)?);
+    }
     let one = plan(&urls, connect)?;
     common.run(one, vs.map(|target| plan(&other_urls(&urls, &target, common.tls.is_wanted())?, None)).transpose()?)
 }
@@ -714,7 +711,7 @@ impl Common {
             "--html" => self.pictures.html = Some(get()?.into()),
             "--svg" => self.pictures.svg = Some(get()?.into()),
             "--rounds" => self.rounds = Some(number(name, &get()?, 1, 1000)?),
-            "--fail-over" => self.fail_over = Some(percent(&get()?)?),
+            "--fail-over" => self.fail_over = Some(percent(name, &get()?)?),
             "--json" => self.json = destination(name, parser)?,
             "--csv" => self.csv = destination(name, parser)?,
             "--pid" => self.pid = Some(number(name, &get()?, 1, u64::from(u32::MAX))? as u32),
@@ -741,6 +738,24 @@ impl Common {
         let options =
             Comparison { fail_over: self.fail_over, json: self.json.clone(), pictures: self.pictures.clone() };
         Ok(Command::Versus(Box::new(Versus { one, other, rounds: self.rounds.unwrap_or(5), comparison: options })))
+    }
+
+    /// Checks that nothing is given that `bench capacity` chooses itself.
+    fn choose_nothing(&self, has_other: bool) -> Result<(), String> {
+        for (given, name) in [
+            (self.rate.is_some(), "--rate"),
+            (self.requests.is_some(), "--requests"),
+            (self.ramp_ns > 0, "--ramp"),
+            (self.interval_ns.is_some(), "--interval"),
+            (self.csv != Destination::No, "--csv"),
+            (self.correct.is_some(), "--correct"),
+            (has_other, "--vs"),
+        ] {
+            if given {
+                return Err(format!("bench capacity makes its steps itself; {name} does not go with it"));
+            }
+        }
+        Ok(())
     }
 
     /// Returns the form in which the progress is shown: a view of the terminal, if there is one and nothing else is printed.

@@ -18,6 +18,15 @@ pub(super) fn process_s(pid: u32) -> Option<(f64, f64)> {
     parse(&stat)
 }
 
+/// Returns the time in which this machine had nothing to do, and all time, of all its processors in ticks.
+pub(super) fn machine_ticks() -> Option<(u64, u64)> {
+    let stat = std::fs::read_to_string("/proc/stat").ok()?;
+    let line = stat.lines().next()?.strip_prefix("cpu ")?;
+    let ticks: Vec<u64> = line.split_ascii_whitespace().map_while(|word| word.parse().ok()).take(8).collect();
+    // Idle, and waiting for a disk.
+    Some((ticks.get(3)? + ticks.get(4)?, ticks.iter().sum()))
+}
+
 fn parse(stat: &str) -> Option<(f64, f64)> {
     // The program name may contain blanks and parentheses; the fields after it don't.
     let (_, rest) = stat.rsplit_once(')')?;
@@ -36,6 +45,7 @@ mod tests {
         assert_eq!(parse(line), Some((1.5, 0.25)));
         assert!(process_s(std::process::id()).is_some());
         assert_eq!(process_s(u32::MAX), None);
+        assert!(machine_ticks().is_some_and(|(idle, all)| idle <= all && all > 0));
         let before = thread_ns();
         while thread_ns() == before {}
     }

@@ -11,6 +11,7 @@
 //! | `outcome`, `text`, `json`, `csv`, `picture`, `console` | results, reports, and their outputs |
 //! | `progress`, `screen` | lines that show the progress, and a view of the terminal |
 //! | `run`, `reconnect` | threads, signals, a run and the cost of connections |
+//! | `capacity` | the search for the highest rate and the limit that was reached |
 //! | `compare`, `document` | comparisons with confidence intervals; JSON of earlier runs |
 //! | `ask`, `cluster` | commands asked of a server before a run; the nodes of a cluster |
 //! | `distribution` | latencies in steps |
@@ -21,6 +22,7 @@
 
 mod arguments;
 mod ask;
+mod capacity;
 mod cluster;
 mod compare;
 mod console;
@@ -88,6 +90,7 @@ pub fn execute(words: impl IntoIterator<Item = OsString>, console: &mut Console<
             }
             run::run(&plan, console)
         }
+        Ok(arguments::Command::Capacity(capacity)) => capacity::run(&capacity, console),
         Ok(arguments::Command::Compare(paths, options)) => compare::files(&paths, &options, console),
         Ok(arguments::Command::Versus(mut versus)) => {
             for plan in [&mut versus.one, &mut versus.other] {

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use super::http::HttpPlan;
 use super::redis::RedisPlan;
 use super::schedule::Arrivals;
-use super::target::{Family, Server};
+use super::target::{Family, Server, StatsSource};
 use super::template::KeySpace;
 use super::tls::TlsPlan;
 
@@ -141,6 +141,23 @@ pub(crate) struct Versus {
     /// The number of runs of each.
     pub(crate) rounds: u64,
     pub(crate) comparison: Comparison,
+}
+
+/// A search for what a target can take.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct CapacityPlan {
+    /// A step; its connections and its rate differ from step to step.
+    pub(crate) plan: Plan,
+    /// Numbers of connections, in ascending order.
+    pub(crate) steps: Vec<u64>,
+    /// The proxy's own figures.
+    pub(crate) source: Option<StatsSource>,
+    /// Processes whose CPU time is read.
+    pub(crate) pids: Vec<u32>,
+    /// The share by which recommended limits exceed what is needed.
+    pub(crate) margin: f64,
+    pub(crate) json: Destination,
+    pub(crate) pictures: Pictures,
 }
 
 /// The requests of a protocol.

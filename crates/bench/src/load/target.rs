@@ -152,6 +152,30 @@ impl Url {
     }
 }
 
+/// Where a proxy's own figures are read.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum StatsSource {
+    /// A stats socket.
+    Socket(Server),
+    /// A statistics page.
+    Page(Url),
+}
+
+impl StatsSource {
+    /// Reads `unix:/path`, `/path`, `HOST:PORT` or `http://…`.
+    pub(crate) fn parse(text: &str) -> Result<StatsSource, String> {
+        if text.contains("://") {
+            let url = Url::parse(text, false)?;
+            return match url.is_tls {
+                true => Err(format!("'{text}': a statistics page is read without TLS")),
+                false => Ok(StatsSource::Page(url)),
+            };
+        }
+        let text = if text.starts_with('/') { format!("unix:{text}") } else { text.to_owned() };
+        Server::parse(&text, None).map(StatsSource::Socket)
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -212,5 +236,13 @@ mod tests {
         assert_eq!(local.resolve(Family::V4).unwrap().len(), 1);
         assert!(local.resolve(Family::V6).unwrap_err().contains("no IPv6 address"));
         assert!(Server::Tcp("no-such-host.invalid".into(), 1).resolve(Family::Any).is_err());
+    }
+
+    #[test]
+    fn sources_of_statistics() {
+        assert_eq!(StatsSource::parse("/run/x"), Ok(StatsSource::Socket(Server::Unix("/run/x".into()))));
+        assert_eq!(StatsSource::parse("h:99"), Ok(StatsSource::Socket(Server::Tcp("h".into(), 99))));
+        assert!(matches!(StatsSource::parse("http://h:1/stats"), Ok(StatsSource::Page(_))));
+        assert!(StatsSource::parse("h").is_err() && StatsSource::parse("https://h/").is_err());
     }
 }

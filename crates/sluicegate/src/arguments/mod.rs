@@ -61,7 +61,7 @@ commands:
   migrate FILE            rewrite a file for an old version of HAProxy
   store [FILE] [--port N] a store on its own, for Redis clients; redis.conf and its options
   origin --listen ADDR…   a demo server: /fast /slow /bytes/N /echo /status/N /delay/MS
-  bench http|redis …      generate load and measure it
+  bench http|redis|…      generate load and measure it; bench capacity, bench compare
   top [SOCKET]            a running process, live: proxies, servers, stores, engines, limits
   version                 print the version
 

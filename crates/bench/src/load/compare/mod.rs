@@ -259,7 +259,7 @@ fn report(one: &Side, other: &Side, options: &Comparison, console: &mut Console<
 
 fn table(one: &Side, other: &Side, compared: &[Compared]) -> String {
     let mut out = format!("A  {}\nB  {}\n\n", one.name, other.name);
-    let _ = writeln!(out, "{:<14}{:>14}{:>14}{:>12}   {:<22}", "", "A", "B", "difference", "95 % interval");
+    let _ = writeln!(out, "{:<14}{:>14}{:>14}{:>12}   95 % interval", "", "A", "B", "difference");
     for figure in compared {
         let Difference { one, other, relative, low, high } = figure.difference;
         let interval = format!("{:+.1} % to {:+.1} %", low * 100.0, high * 100.0);

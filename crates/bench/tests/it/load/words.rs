@@ -13,7 +13,7 @@ pub(super) fn check(words: &str, more: &[&str], part: &str) {
 fn wrong_words() {
     const URL: &str = "http://127.0.0.1:1/";
     for (words, part) in [
-        ("ftp", "unknown generator 'ftp'; there are http, redis"),
+        ("ftp", "unknown generator 'ftp'; there are http, redis, capacity and compare"),
         ("http", "a URL is missing"),
         ("http ftp://a/", "neither http nor https"),
         ("http https://127.0.0.1:1/ http://127.0.0.1:1/", "one run has TLS for all or for none"),
