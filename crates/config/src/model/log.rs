@@ -194,6 +194,15 @@ pub enum LogProto {
     OctetCount,
 }
 
+impl LogProto {
+    /// Returns the protocol of this name.
+    pub fn named(word: &str) -> Option<LogProto> {
+        [("legacy", LogProto::Legacy), ("octet-count", LogProto::OctetCount)]
+            .into_iter()
+            .find_map(|(name, proto)| (name == word).then_some(proto))
+    }
+}
+
 /// `format` of a `log` line.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum LogWire {

@@ -330,11 +330,8 @@ pub(crate) static OPTIONS: Table<ServerOption> = Table::new(&[
         "How messages are separated that are sent to a server of a ring or of a log backend by a stream: each ends with a \
          line feed (legacy, the default), or begins with its length.",
         |s, v| {
-            s.log_proto = match v {
-                "legacy" => LogProto::Legacy,
-                "octet-count" => LogProto::OctetCount,
-                _ => return Err(format!("expects one of 'legacy' or 'octet-count' but got '{v}'")),
-            };
+            let unknown = || format!("expects one of 'legacy' or 'octet-count' but got '{v}'");
+            s.log_proto = LogProto::named(v).ok_or_else(unknown)?;
             Ok(())
         },
     ),
