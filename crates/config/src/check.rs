@@ -6,10 +6,9 @@ use crate::catalogue::FetchRow;
 use crate::diagnostic::Diagnostics;
 use crate::format;
 use crate::model::{
-    AclRef, Action, BackendName, Balance, CheckProtocol, Config, DataKind, HashKey, LogLine, Mode, Position, Proto,
-    Proxy, ProxyId, ProxyKind, ServerChoice, TableData,
+    AclRef, Action, BackendName, Balance, BandwidthLimit, CheckProtocol, Config, DataKind, Filter, HashKey, LogLine,
+    Mode, Position, Proto, Proxy, ProxyId, ProxyKind, ServerChoice, TableData,
 };
-use crate::section::proxy::filter;
 use crate::suggest;
 use crate::track;
 
@@ -36,7 +35,7 @@ pub(crate) fn check(config: &mut Config, defaults: &[Option<Position>], diagnost
     config.proxies.iter().for_each(|proxy| stats(proxy, diagnostics));
     limits(config, diagnostics);
     stick_data(config);
-    filter::check_tables(&config.proxies, diagnostics);
+    filter_tables(&config.proxies, diagnostics);
     track::resolve(config, diagnostics);
     for (proxy, default_at) in config.proxies.iter().zip(defaults) {
         use_server(proxy, diagnostics);
@@ -137,6 +136,30 @@ fn stick_data(config: &mut Config) {
         for kind in [DataKind::ServerId, DataKind::ServerKey] {
             if wanted.contains(&table.name) && !table.data.iter().any(|data| data.kind == kind) {
                 table.data.push(TableData { kind, period_ms: 0, elements: 1, block: 1 });
+            }
+        }
+    }
+}
+
+/// Reports shared bandwidth filters whose tables lack the rate that they need.
+fn filter_tables(proxies: &[Proxy], diagnostics: &mut Diagnostics) {
+    for proxy in proxies {
+        for filter in &proxy.filters {
+            let Filter::Bandwidth(filter) = filter else { continue };
+            let BandwidthLimit::Shared { table, .. } = &filter.limit else { continue };
+            let (kind, name) = match filter.request {
+                true => (DataKind::BytesInRate, "bytes_in_rate"),
+                false => (DataKind::BytesOutRate, "bytes_out_rate"),
+            };
+            let mut tables = proxies.iter().filter_map(|proxy| proxy.stick_table.as_ref());
+            let found = tables.find(|known| known.name == *table);
+            if found.is_some_and(|table| !table.data.iter().any(|data| data.kind == kind)) {
+                let message = format!(
+                    "Proxy {}: stick-table '{table}' uses a data type incompatible with bwlim filter '{}'. It must be \
+                     '{name}'",
+                    proxy.name, filter.name
+                );
+                diagnostics.error(proxy.at.clone(), message);
             }
         }
     }

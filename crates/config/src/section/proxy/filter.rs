@@ -7,8 +7,7 @@ use super::keywords::row;
 use super::{ProxyParser, ProxyReader};
 use crate::catalogue::{Contexts, FetchRow, Place, Sides};
 use crate::model::{
-    Action, BandwidthFilter, BandwidthLimit, CacheRule, DataKind, Filter, Position, ProxyKind, SetBandwidthLimit,
-    TraceFilter,
+    Action, BandwidthFilter, BandwidthLimit, CacheRule, Filter, Position, ProxyKind, SetBandwidthLimit, TraceFilter,
 };
 use crate::section::rule;
 use crate::section::table::{MANY, Row};
@@ -359,28 +358,4 @@ fn check_limit(set: &SetBandwidthLimit, filters: &[Filter], place: Place, sides:
         ));
     }
     Ok(())
-}
-
-/// Reports shared bandwidth filters whose tables lack the rate that they need.
-pub(crate) fn check_tables(proxies: &[crate::model::Proxy], diagnostics: &mut crate::diagnostic::Diagnostics) {
-    for proxy in proxies {
-        for filter in &proxy.filters {
-            let Filter::Bandwidth(filter) = filter else { continue };
-            let BandwidthLimit::Shared { table, .. } = &filter.limit else { continue };
-            let (kind, name) = match filter.request {
-                true => (DataKind::BytesInRate, "bytes_in_rate"),
-                false => (DataKind::BytesOutRate, "bytes_out_rate"),
-            };
-            let mut tables = proxies.iter().filter_map(|proxy| proxy.stick_table.as_ref());
-            let found = tables.find(|known| known.name == *table);
-            if found.is_some_and(|table| !table.data.iter().any(|data| data.kind == kind)) {
-                let message = format!(
-                    "Proxy {}: stick-table '{table}' uses a data type incompatible with bwlim filter '{}'. It must be \
-                     '{name}'",
-                    proxy.name, filter.name
-                );
-                diagnostics.error(proxy.at.clone(), message);
-            }
-        }
-    }
 }

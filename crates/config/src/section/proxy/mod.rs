@@ -6,7 +6,7 @@ mod compression;
 mod connection;
 mod defaults;
 mod dispatch;
-pub(crate) mod filter;
+mod filter;
 mod forward;
 mod keywords;
 pub(crate) mod log_forward;
