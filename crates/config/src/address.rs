@@ -42,8 +42,7 @@ enum Prefixed<'a> {
 }
 
 /// HAProxy's prefixes that are not supported yet.
-const LATER: &[&str] =
-    &["udp", "udp4", "udp6", "sockpair", "rhttp", "rev", "mptcp", "mptcp4", "mptcp6", "ring"];
+const LATER: &[&str] = &["udp", "udp4", "udp6", "sockpair", "rhttp", "rev", "mptcp", "mptcp4", "mptcp6", "ring"];
 
 fn prefix(text: &str, offset: usize) -> Result<Prefixed<'_>, AddressError> {
     if text.starts_with('/') {

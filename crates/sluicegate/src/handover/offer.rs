@@ -184,10 +184,23 @@ pub struct WantedSocket {
 impl WantedSocket {
     /// Returns an owned copy of the request.
     pub fn new(wanted: Wanted<'_>) -> WantedSocket {
-        let Wanted { address, backlog, datagram, v6only, transparent, namespace, shared, exclusive, mode, user, group } = wanted;
+        let Wanted { address, backlog, datagram, v6only, transparent, namespace, shared, exclusive, mode, user, group } =
+            wanted;
         let own = |name: Option<&str>| name.map(str::to_owned);
         let (address, namespace, user, group) = (address.clone(), own(namespace), own(user), own(group));
-        WantedSocket { address, backlog, datagram, v6only, transparent, exclusive, shared, namespace, mode, user, group }
+        WantedSocket {
+            address,
+            backlog,
+            datagram,
+            v6only,
+            transparent,
+            exclusive,
+            shared,
+            namespace,
+            mode,
+            user,
+            group,
+        }
     }
 
     /// Returns the borrowed form.
@@ -248,7 +261,19 @@ impl WantedSocket {
         let mode = Some(reader.number()?).filter(|mode| *mode != u32::MAX);
         let mut name = || Ok(Some(reader.string()?).filter(|name| !name.is_empty()));
         let (user, group, namespace) = (name()?, name()?, name()?);
-        Ok(WantedSocket { address, backlog, datagram, v6only, transparent, exclusive, shared, namespace, mode, user, group })
+        Ok(WantedSocket {
+            address,
+            backlog,
+            datagram,
+            v6only,
+            transparent,
+            exclusive,
+            shared,
+            namespace,
+            mode,
+            user,
+            group,
+        })
     }
 }
 
