@@ -136,7 +136,8 @@ impl Sender<'_> {
         let limit = site.config.timeouts.connect;
         let failed = || io::Error::from(io::ErrorKind::NotConnected);
         let local = crate::server::source_of(&site.config, &server.config);
-        let mut socket = connect(server, None, &server.way_of_check(local), limit).await.map_err(|_| failed())?;
+        let way = server.way_without_client(local, true);
+        let mut socket = connect(server, None, &way, limit).await.map_err(|_| failed())?;
         if let Some(connector) = server.tls().cloned() {
             let sni = self.target.sni();
             let totals = site.directory.process.tls.clone();

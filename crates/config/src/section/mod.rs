@@ -494,7 +494,7 @@ impl Draft {
         };
         config.patterns.complete();
         config.patterns.all().iter().for_each(|file| file.loaded());
-        config.proxies.iter_mut().for_each(|proxy| server::number(&mut proxy.servers));
+        config.proxies.iter_mut().for_each(|proxy| server::finish::number(&mut proxy.servers));
         proxy::ring::resolve(&mut config, &mut diagnostics);
         proxy::log_profile::resolve(&mut config, &mut diagnostics);
         mailers::check(&mut config, &mut diagnostics);

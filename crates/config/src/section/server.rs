@@ -1,7 +1,7 @@
 //! `server` and `default-server` lines (HAProxy configuration manual 5.2).
 
 pub mod dynamic;
-mod finish;
+pub(crate) mod finish;
 pub(crate) mod peer;
 mod send_proxy;
 pub(crate) mod template;
@@ -881,20 +881,5 @@ fn portless(address: &ServerAddress) -> bool {
         ServerAddress::Inet(host, ServerPort::Offset(_)) => !host.is_unspecified(),
         ServerAddress::Name(_, ServerPort::Offset(_)) => true,
         _ => false,
-    }
-}
-
-/// Assigns the number of its position to every server without an `id`, or the next free number.
-pub(crate) fn number(servers: &mut [Server]) {
-    let used: std::collections::HashSet<u32> = servers.iter().map(|s| s.sid).filter(|id| *id != 0).collect();
-    let mut next = 1;
-    for server in servers {
-        if server.sid == 0 {
-            while used.contains(&next) {
-                next += 1;
-            }
-            server.sid = next;
-        }
-        next += 1;
     }
 }

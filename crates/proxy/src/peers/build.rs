@@ -4,13 +4,13 @@ use std::sync::{Arc, OnceLock};
 
 use hashbrown::HashMap;
 use sluicegate_config::Config;
-use sluicegate_config::model::{self, StickTable};
+use sluicegate_config::model::{self, SocketSizes, StickTable};
 use sluicegate_tls::resumption::Resumption;
 
 use super::{Section, SharedTable, State};
 use crate::errors::CompileError;
 use crate::process::Process;
-use crate::server::{build_backend, connectors};
+use crate::server::{build_backend, connectors, set_sockets};
 use crate::stick::{Sharing, Table};
 use crate::tls::{self, BindsTls};
 
@@ -65,6 +65,9 @@ pub(crate) fn sections(
         if let Err(found) = connectors(&servers, known.map_or(&[], |section| &section.servers)) {
             errors.extend(found);
         }
+        errors.extend(
+            set_sockets(servers.iter(), &SocketSizes::default(), &process.namespaces).err().into_iter().flatten(),
+        );
         match listener_of(peers, &process.resumption, known) {
             Ok(tls) => sections.push(Arc::new(Section {
                 config: peers.clone(),

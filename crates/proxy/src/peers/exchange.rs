@@ -11,7 +11,7 @@ use tokio::task::JoinSet;
 use super::session::{self, Settings};
 use super::{CONNECT, Section};
 use crate::log::Severity;
-use crate::server::{connect_unix, secure_connection};
+use crate::server::{connect as connect_server, secure_connection};
 
 /// The shortest time between two collections of changes: those that happen within it are sent together.
 const COLLECT_EACH: Duration = Duration::from_millis(2);
@@ -131,10 +131,7 @@ async fn connect(section: Arc<Section>, settings: Settings, index: usize, number
     let totals = settings.process.tls.clone();
     let mut guard = session::Connection::new(section.clone(), index, number);
     let connecting = async {
-        let mut socket = match server.socket_addr(None) {
-            Some(address) => sluicegate_transport::connect_tcp(address).await.ok()?,
-            None => connect_unix(&server.config.address).ok()?,
-        };
+        let mut socket = connect_server(&server, None, &server.way_without_client(None, true), None).await.ok()?;
         if let Some(connector) = server.tls() {
             secure_connection(&mut socket, connector, None, None, &totals).await.ok()?;
         }

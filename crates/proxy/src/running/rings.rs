@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Instant, SystemTime};
 
-use sluicegate_config::model::{self, LogProto, Position, ProxyId, Timeouts};
+use sluicegate_config::model::{self, LogProto, Position, ProxyId, SocketSizes, Timeouts};
 use tokio::sync::Notify;
 
 use crate::directory::{Directory, Sides};
@@ -13,7 +13,7 @@ use crate::errors::CompileError;
 use crate::log::{LogRing, Logger};
 use crate::ring::Ring;
 use crate::sample::FetchScope;
-use crate::server::{ServerNames, ServerRun, connectors};
+use crate::server::{ServerNames, ServerRun, connectors, set_sockets};
 use crate::site::Site;
 use crate::stream::{LogRecord, StreamContext};
 
@@ -71,6 +71,7 @@ impl RingServer {
         let sides = Sides::new(&config.proxy, process.workers.len(), process.server_revision(), 1, None);
         let before: Vec<_> = known.iter().map(|known| known.server.clone()).collect();
         connectors(&sides.servers, &before)?;
+        set_sockets(sides.servers.iter(), &SocketSizes::default(), &process.namespaces)?;
         let names = ServerNames::compile(&config.proxy, engines, FetchScope { directory: Some(directory), own: None })?;
         let site = Arc::new(Site {
             id: ProxyId(u32::MAX),

@@ -44,12 +44,18 @@ impl ServerRun {
         of_client: &'a ClientNamespace,
         sends_first: bool,
     ) -> Way<'a> {
-        let mut way = self.way_of_check(local);
-        way.socks4 = self.config.tcp.socks4;
-        way.options.fast_open = self.config.tcp.fast_open && sends_first;
+        let mut way = self.way_without_client(local, sends_first);
         if self.follows_namespaces() {
             way.namespace = of_client.as_ref().map(|(_, namespace)| &**namespace);
         }
+        way
+    }
+
+    /// Returns the way of a connection that the process makes for itself.
+    pub(crate) fn way_without_client<'a>(&'a self, local: Option<Local<'a>>, sends_first: bool) -> Way<'a> {
+        let mut way = self.way_of_check(local);
+        way.socks4 = self.config.tcp.socks4;
+        way.options.fast_open = self.config.tcp.fast_open && sends_first;
         way
     }
 

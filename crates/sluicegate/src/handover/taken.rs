@@ -114,19 +114,8 @@ mod tests {
 
     fn wanted_at(address: &BindAddress) -> Wanted<'_> {
         let (backlog, v6only, transparent, exclusive, mode, user, group) = (1, None, false, false, None, None, None);
-        Wanted {
-            address,
-            backlog,
-            v6only,
-            transparent,
-            exclusive,
-            mode,
-            user,
-            group,
-            datagram: false,
-            namespace: None,
-            shared: true,
-        }
+        let (datagram, namespace, shared) = (false, None, true);
+        Wanted { address, backlog, datagram, v6only, transparent, namespace, shared, exclusive, mode, user, group }
     }
 
     #[test]

@@ -173,7 +173,7 @@ pub(super) fn all(
 /// Makes the last checks of a section.
 fn finish(peers: &mut Peers, local_name: &str, diagnostics: &mut Diagnostics) {
     let (name, at) = (peers.name().clone(), peers.at().clone());
-    server::number(&mut peers.proxy.servers);
+    server::finish::number(&mut peers.proxy.servers);
     if peers.proxy.disabled {
         return;
     }

@@ -158,7 +158,7 @@ pub(super) fn read(proxy: &mut ProxyReader<'_>, section: &Section, before: &[Rin
             proxy.diagnostics.warning(server.at.clone(), message);
         }
     }
-    server::number(&mut proxy.settings.proxy.servers);
+    server::finish::number(&mut proxy.settings.proxy.servers);
     Some(Ring {
         name: name.clone(),
         description: description.unwrap_or_else(|| name.clone()),

@@ -108,3 +108,18 @@ impl ServerSettings {
         }
     }
 }
+
+/// Assigns the number of its position to every server without an `id`, or the next free number.
+pub(crate) fn number(servers: &mut [Server]) {
+    let used: std::collections::HashSet<u32> = servers.iter().map(|s| s.sid).filter(|id| *id != 0).collect();
+    let mut next = 1;
+    for server in servers {
+        if server.sid == 0 {
+            while used.contains(&next) {
+                next += 1;
+            }
+            server.sid = next;
+        }
+        next += 1;
+    }
+}
