@@ -145,7 +145,7 @@ impl Terms {
             if tokens < least {
                 taken = least;
                 if taken <= remain {
-                    wait = ((taken - tokens) * u64::from(period) * users + per_period - 1) / per_period;
+                    wait = ((taken - tokens) * u64::from(period) * users).div_ceil(per_period);
                 } else {
                     taken = if per_period < taken { remain } else { 0 };
                 }

@@ -44,7 +44,6 @@ pub use assign::{ServerFailure, assign_and_connect};
 pub use check::{CheckCode, fuzz_answers, run as run_health_checks};
 pub(crate) use commit::commit;
 pub use connection::ServerConnection;
-pub(crate) use connection::connect_unix;
 pub(crate) use connection::{Lease, Link, connect, keepalive};
 pub use h2::StreamFacts;
 pub(crate) use h2::{Connections as Http2Connections, State as Http2State, Stream as Http2Stream};
