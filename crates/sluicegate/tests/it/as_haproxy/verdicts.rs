@@ -254,7 +254,7 @@ fn removed_keywords_say_what_replaces_them() {
             "reqadd X-A:\\ b",
             "The 'reqadd' directive is not supported anymore since HAProxy 2.1. Use 'http-request add-header'",
         ),
-        ("rspidel ^Server", "Use 'http-response del-header' instead."),
+        ("rspidel ^Server", "Use 'http-response del-header'"),
         ("clitimeout 5", "Use 'timeout client'."),
         ("block if TRUE", "Use 'http-request deny' which uses the exact same syntax."),
         ("redispatch", "Use 'option redispatch'."),
@@ -273,13 +273,14 @@ fn removed_keywords_say_what_replaces_them() {
 #[test]
 fn keywords_of_later_versions_are_not_supported_yet() {
     let global = |line: &str| format!("global\n {line}\n{}", listen("maxconn 10"));
-    for line in ["anonkey 1", "h1-do-not-close-on-insecure-transfer-encoding", "stress-level 1"] {
+    for line in ["dns-accept-family ipv4", "stats-file /tmp/s", "tune.fail-alloc 1"] {
         refuses(&global(line), "is not supported yet");
     }
-    for line in
-        ["email-alert level info", "server a 127.0.0.1:1 no-check-reuse-pool", "tcp-request session do-log profile p"]
-    {
+    for line in ["server a 127.0.0.1:1 no-check-reuse-pool", "tcp-request session attach-srv b/s"] {
         refuses(&listen(line), "is not supported yet");
+    }
+    for line in ["force-be-switch", "server a 127.0.0.1:1 renegotiate", "http-request set-header X %[req.bytes_in]"] {
+        refuses(&listen(line), "is newer than HAProxy 3.2");
     }
 }
 
