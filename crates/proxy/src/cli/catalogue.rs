@@ -419,8 +419,8 @@ mod tests {
             level: StatsLevel::Admin,
             handler: Arc::new(|_, _| Box::pin(async {})),
         };
-        assert_eq!(registry.add(command("show cache"), is_built_in), Ok(()));
-        assert_eq!(registry.add(command("show cache all"), is_built_in), Err(Refused::Taken));
+        assert_eq!(registry.add(command("show weather"), is_built_in), Ok(()));
+        assert_eq!(registry.add(command("show weather all"), is_built_in), Err(Refused::Taken));
         assert_eq!(registry.add(command("show info"), is_built_in), Err(Refused::Taken));
         assert_eq!(registry.add(command(""), is_built_in), Err(Refused::Empty));
     }
