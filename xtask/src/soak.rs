@@ -82,6 +82,9 @@ pub fn soak(arguments: &[&str]) -> Result<(), String> {
     if !cargo(&["-p", "sluicegate", "--test", "it", "sentinels_replace"], &[("SLUICEGATE_FAILOVERS", FAILOVERS)])? {
         failed.push("failovers".to_owned());
     }
+    if !cargo(&["-p", "sluicegate", "--test", "it", "capacity"], &[("SLUICEGATE_CAPACITY", "1")])? {
+        failed.push("planted limits".to_owned());
+    }
     let chains = [("SLUICEGATE_CHAINS", CHAINS), ("SLUICEGATE_SEED", &first_seed.to_string())];
     if !cargo(&[&suite[..], &["chains_have_the_same_data"]].concat(), &chains)? {
         failed.push("chains of replicas".to_owned());
