@@ -292,7 +292,7 @@ fn use_backend_asks_redis_in_a_fetch() {
 fn commands_of_scripts_answer_on_the_stats_socket() {
     for keyword in ["lua-load", "lua-load-per-thread"] {
         let directory = tempfile::tempdir().unwrap();
-        let script = "core.register_cli({'show', 'cache'}, function(applet, ...)
+        let script = "core.register_cli({'show', 'weather'}, function(applet, ...)
                 applet:send('words: ' .. table.concat({...}, ' ') .. '\\n')
                 core.msleep(1)
                 for name, backend in pairs(core.backends) do
@@ -313,8 +313,8 @@ fn commands_of_scripts_answer_on_the_stats_socket() {
         );
         let server = Sluicegate::start_in(BINARY, &text, &[&gate], directory);
         let stats = server.directory().join("stats");
-        let answer = Sluicegate::stats(&stats, "show cache now");
-        let expected = format!("words: show cache now\nl/s 127.0.0.1:9 no check\n{}\n\n", "x".repeat(100_000));
+        let answer = Sluicegate::stats(&stats, "show weather now");
+        let expected = format!("words: show weather now\nl/s 127.0.0.1:9 no check\n{}\n\n", "x".repeat(100_000));
         assert!(answer == expected, "{keyword}: {}", &answer[..answer.len().min(200)]);
         assert_eq!(Sluicegate::stats(&stats, "break"), "so far\n\n");
         wait_for("the error", || server.program.output().contains("Lua cli 'break'").then_some(()));
