@@ -65,8 +65,8 @@ fn sockets_that_can_not_be_bound_are_all_told() {
 
 #[test]
 fn what_is_not_supported_yet_is_said() {
-    let later = "peers others\n    peer one 127.0.0.1:10000\ndefaults\n    option transparent\n";
-    check(later, &[], &["bad.cfg:1", "'peers' sections are not supported yet", "bad.cfg:4", "'option transparent'"]);
+    let later = "fcgi-app others\n    docroot /srv\ndefaults\n    use-fcgi-app others\n";
+    check(later, &[], &["bad.cfg:1", "'fcgi-app' sections are not supported yet", "bad.cfg:4", "'use-fcgi-app'"]);
 }
 
 /// A store on a public address without a password replies to other machines as Redis's protected mode does. The test
