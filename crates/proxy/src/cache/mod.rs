@@ -1,12 +1,12 @@
 //! Caches of responses (`cache` sections, `cache-use`, `cache-store`; HAProxy configuration manual 6).
 //!
-//! A [`Cache`] is shared by all workers: an index from the digest of a URI to its responses, one unless they vary by
+//! A `Cache` is shared by all workers: an index from the digest of a URI to its responses, one unless they vary by
 //! fields of the request, in the order of their last use, behind one mutex that is held for look-ups and changes of the
-//! index only. A response is an immutable [`Entry`] behind a counted reference, so it is sent without a lock, and
+//! index only. A response is an immutable `Entry` behind a counted reference, so it is sent without a lock, and
 //! remains whole if it is evicted meanwhile.
 //!
 //! What may be stored and used is HAProxy's narrowing of RFC 9111: GET requests of HTTP/1.1 or later without
-//! Authorization, responses with status 200, a lifetime or a validator ([`rules`]); the response's lifetime is cut to
+//! Authorization, responses with status 200, a lifetime or a validator (`rules`); the response's lifetime is cut to
 //! `max-age`. Requests for ranges are answered with the whole response, as in HAProxy.
 //!
 //! **Limits.** Memory is counted in blocks of 1 KiB, those of responses that are being received included, and never

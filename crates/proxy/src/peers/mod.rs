@@ -1,19 +1,19 @@
 //! `peers` sections: the exchange of stick tables with other nodes (HAProxy configuration manual 11.2).
 //!
-//! Everything runs on the control thread. A [`Section`] is a section of one snapshot: its peers, its listening socket, its
-//! tables; [`State`] is what outlives a snapshot: how far each peer is, and whether this process has all entries. A
-//! section has a task ([`exchange`]) that accepts, connects and keeps the time, and a task for each connection
-//! ([`session`]). Workers do no more than note which entries have changed ([`Wake`](crate::stick::Wake)).
+//! Everything runs on the control thread. A `Section` is a section of one snapshot: its peers, its listening socket, its
+//! tables; `State` is what outlives a snapshot: how far each peer is, and whether this process has all entries. A
+//! section has a task (`exchange`) that accepts, connects and keeps the time, and a task for each connection
+//! (`session`). Workers do no more than note which entries have changed (`stick::Wake`).
 //!
 //! **Resynchronisation.** A process that starts learns all entries: from the process that it replaces, which connects as
-//! the *local peer* ([`stop`] is that side), and otherwise from one of the other peers, which it asks for them. After 5
-//! seconds without either it counts as up to date. HAProxy's rules are those of its `peers.c`; [`state`] follows them.
+//! the *local peer* (`stop` is that side), and otherwise from one of the other peers, which it asks for them. After 5
+//! seconds without either it counts as up to date. HAProxy's rules are those of its `peers.c`; `state` follows them.
 //!
-//! **Reloads.** Tables and [`State`] are the same in the next snapshot, and a section that has not changed keeps its
+//! **Reloads.** Tables and `State` are the same in the next snapshot, and a section that has not changed keeps its
 //! connections.
 //!
 //! **Limits:** three connections that are accepted for each peer; a message of `tune.bufsize` bytes;
-//! [`session::OUT_MAX`] bytes of messages that a peer has not read; [`Wake`](crate::stick::Wake)'s lists of changes.
+//! `session::OUT_MAX` bytes of messages that a peer has not read; `stick::Wake`'s lists of changes.
 
 pub mod bind;
 mod build;

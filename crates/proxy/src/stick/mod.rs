@@ -9,8 +9,8 @@
 //! nor is evicted. A stream has its session's counters and may track others under the remaining numbers; every event
 //! counts in the one that has the number.
 //!
-//! **Peers.** A table that is shared ([`Sharing`]) has a word more in each entry: the number of its last change. Whoever
-//! changes an entry puts it into its shard's list of changes, once, and [wakes](Wake) the control thread, which numbers
+//! **Peers.** A table that is shared (`Sharing`) has a word more in each entry: the number of its last change. Whoever
+//! changes an entry puts it into its shard's list of changes, once, and wakes (`Wake`) the control thread, which numbers
 //! the changes and sends them. In a table with `aggregate` the parts of other nodes follow an entry's own data; reading a
 //! counter sums them up.
 //!
