@@ -106,7 +106,7 @@ pub struct Config {
 }
 
 impl Config {
-    /// Returns all stick tables in the order of [`all_tables_mut`](Self::all_tables_mut): those of proxies, then those of
+    /// Returns all stick tables in the order of `all_tables_mut`: those of proxies, then those of
     /// `peers` sections.
     pub fn all_tables(&self) -> impl Iterator<Item = &StickTable> {
         let proxies = self.proxies.iter().filter_map(|proxy| proxy.stick_table.as_ref());

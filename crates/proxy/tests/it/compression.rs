@@ -408,10 +408,7 @@ fn what_is_not_there_is_refused_by_name() {
         ("compression algo-req zstd", "'compression algo-req' expects"),
         ("compression direction up", "expects 'request', 'response' or 'both'"),
         ("compression minsize-res x", "'compression minsize-res'"),
-        ("filter trace", "'filter trace' is not supported yet"),
         ("filter spoe engine x", "'filter spoe' is not supported yet"),
-        ("filter cache x", "'filter cache' is not supported yet"),
-        ("filter bwlim-out x", "'filter bwlim-out' is not supported yet"),
         ("filter lua.x", "filters of scripts are not supported yet"),
         ("filter compresion", "unknown filter 'compresion'"),
     ] {

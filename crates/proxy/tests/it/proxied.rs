@@ -399,8 +399,6 @@ fn connections_that_servers_authenticate_are_not_shared() {
 #[test]
 fn what_is_not_there_is_refused_by_name() {
     for (lines, expected) in [
-        ("bind :1 accept-netscaler-cip 1", "'accept-netscaler-cip' of 'bind' is not supported yet"),
-        ("tcp-request connection expect-netscaler-cip layer4", "'tcp-request connection expect-netscaler-cip' is not"),
         ("tcp-request connection expect-proxy layer5", "'expect-proxy' expects 'layer4'"),
         ("server s :1 proxy-v2-options crc", "'crc' : proxy v2 option not implemented"),
         ("server s :1 set-proxy-v2-tlv-fmt(256) x", "does not name a type of TLV"),
