@@ -1,7 +1,7 @@
 //! SPOP, the protocol between a proxy and its agents (HAProxy's SPOE.txt, section 3), version 2.0.
 //!
-//! A frame is its length, its type, flags, a stream's and a frame's number, and a payload. [`write`] renders the frames
-//! of the proxy, [`read`] parses those of agents. Payloads are never in several frames: fragmentation is no part of the
+//! A frame is its length, its type, flags, a stream's and a frame's number, and a payload. `write` renders the frames
+//! of the proxy, `read` parses those of agents. Payloads are never in several frames: fragmentation is no part of the
 //! protocol any more.
 //!
 //! **Limits:** a frame is at most as long as both sides have agreed, and is parsed only once it is complete; an agent's
