@@ -191,9 +191,6 @@ fn tcp_sequences() {
 const MYSQL: &[u8] = b"\x4a\x00\x00\x00\x0a\x38\x2e\x30\x2e\x31\x39\x00\x0a\x00\x00\x00\x6f\x3c\x02\x5e\x62\x49\x41\x0d\x00\xff\
     \xff\xff\x02\x00\xff\xc7\x15\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x7c\x18\x21\x59\x10\x6e\x27\x61\x14\
     \x43\x22\x20\x00\x63\x61\x63\x68\x69\x6e\x67\x5f\x73\x68\x61\x32\x5f\x70\x61\x73\x73\x77\x6f\x72\x64\x00";
-/// The hello of an agent.
-const SPOP: &[u8] =
-    b"\0\0\0\x36\x65\0\0\0\x01\0\0\x07version\x08\x032.0\x0emax-frame-size\x03\xfc\xf0\x06\x0ccapabilities\x08\0";
 const MYSQL_OK: &[u8] = b"\x07\0\0\x02\0\0\0\x02\0\0\0";
 
 #[test]
@@ -231,8 +228,6 @@ fn protocols_with_an_option_of_their_own() {
         case(" option pgsql-check user joe", &[Take, Give(b"R\0\0\0\x08\0\0\0\0")]),
         case(" option pgsql-check user joe", &[Take, Give(b"E\0\0\0\x20SFATAL\0Mpassword bad\0\0"), Close]),
         case(" option pgsql-check user joe", &[Take, Give(b"R\0\0\0\x08\0\0\0\x01xxxx"), Close]),
-        case(" option spop-check", &[Take, Give(SPOP), Close]),
-        case(" option spop-check", &[Take, Give(b"\0\0\0\x07\x65\0\0\0\0\0\0"), Close]),
         case(" option spop-check", &[Take, Give(b"\0\0\0\x14\x65\0\0\0\x01\0\0\x07version\x08\x031.0"), Close]),
         case(" option spop-check", &[Take, Give(b"\0\0\0\x14\x65\0\0\0\x01\0\0\x07version\x08\x032.0"), Close]),
         case(" option ldap-check", &[Take, Give(b"0\x0c\x02\x01\x01\x61\x07\x0a\x01\0\x04\0\x04\0")]),
