@@ -31,7 +31,7 @@ fn append_all(
     out: &mut Vec<u8>,
     scratch: &mut Scratch,
 ) -> bool {
-    let is_up_to_date = inner.is_up_to_date();
+    let (is_up_to_date, needs_parts) = (inner.is_up_to_date(), inner.needs_parts);
     let peer = &mut inner.peers[connection.index];
     if peer.flags & of_peer::HEARTBEAT != 0 {
         write_control(Control::Heartbeat, out);
@@ -50,7 +50,10 @@ fn append_all(
             write_ack(table.remote_id, table.last_got, out);
             table.last_acked = table.last_got;
         }
+        // After a restart this node's part is greater than it knows, and would be overwritten by what it has counted since.
+        let is_held = needs_parts && peer.has_columns && peer.tables[at].table().is_aggregate();
         let is_done = match peer.flags & (of_peer::TEACH | of_peer::TAUGHT) {
+            0 if is_held => true,
             0 if peer.learning == Learning::No => batch.changes(peer, at, out, scratch),
             of_peer::TEACH => batch.teach(peer, at, out, scratch),
             _ => true,

@@ -97,8 +97,9 @@ pub(super) struct Inner {
     /// The number of steps of the exchange.
     pub(super) calls: u32,
     pub(super) peers: Vec<Peer>,
-    /// Whether the parts of nodes are still to be learned, which a peer without own columns does not have.
-    needs_parts: bool,
+    /// Whether the parts of nodes, this one's as well, are still to be learned, which a peer without own columns does not
+    /// have.
+    pub(super) needs_parts: bool,
     connections: u64,
 }
 
@@ -342,7 +343,11 @@ impl Inner {
         let (is_local, shard) = (self.peers[index].is_local, self.peers[index].shard);
         self.peers[index].put_tables_in_order();
         self.peers[index].learning = Learning::No;
-        self.needs_parts &= !self.peers[index].has_columns;
+        if self.needs_parts && self.peers[index].has_columns {
+            self.needs_parts = false;
+            // What was held back meanwhile.
+            self.peers.iter().filter(|peer| peer.is_established).for_each(|peer| peer.kick.notify_one());
+        }
         self.flags &= !of_section::ASSIGNED;
         let (partial, done) = match is_local {
             true => (of_section::LOCAL_PARTIAL, of_section::LOCAL_DONE),

@@ -129,7 +129,7 @@ pub(crate) struct Learned<'a> {
     /// A change of the sum is a change of this node: there are peers that are sent sums.
     pub(crate) passes_on: bool,
     /// It is one of very many, after which [`Table::put_in_order`] is called: its place in the order of expiry is not
-    /// looked for.
+    /// looked for. The part of a node never becomes less by it.
     pub(crate) is_of_many: bool,
 }
 
@@ -385,27 +385,29 @@ impl Row<'_> {
         let now = self.now;
         let node = learned.node.filter(|_| is_summed(kind));
         let Some(words) = self.words_of(kind, element, node) else { return false };
+        // A node that teaches may have been restarted, and not know all of its part.
+        let takes_greater = learned.is_own || learned.is_of_many && node.is_some();
         // The start of a rate's period is not a value.
         let of = |words: &[u32]| (words[words.len().saturating_sub(2)], words[words.len() - 1]);
         let before = of(words);
         match (kind.form(), value) {
             (DataForm::Word, Value::Number(number)) => {
                 let number = *number as u32;
-                words[0] = if learned.is_own { words[0].max(number) } else { number };
+                words[0] = if takes_greater { words[0].max(number) } else { number };
             }
             (DataForm::Long, Value::Number(number)) => {
                 let own = u64::from(words[0]) | u64::from(words[1]) << 32;
-                let number = if learned.is_own { own.max(*number) } else { *number };
+                let number = if takes_greater { own.max(*number) } else { *number };
                 (words[0], words[1]) = (number as u32, (number >> 32) as u32);
             }
             (DataForm::Rate, Value::Rate(rate)) => {
                 let events = u64::from(words[1]) + u64::from(words[2]);
                 if rate.age_ms > i32::MAX as u32 {
                     // So long ago that the scale of times would wrap.
-                    if !learned.is_own {
+                    if !takes_greater {
                         set_rate_parts(words, now, (0, 0, 0));
                     }
-                } else if !learned.is_own || events < u64::from(rate.current) + u64::from(rate.previous) {
+                } else if !takes_greater || events < u64::from(rate.current) + u64::from(rate.previous) {
                     set_rate_parts(words, now, (rate.age_ms, rate.current, rate.previous));
                 }
             }

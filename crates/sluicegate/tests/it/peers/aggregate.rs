@@ -56,8 +56,9 @@ fn counters_of_nodes_are_summed_and_a_haproxy_sees_the_sum() {
 
     // A node that was killed learns what it had counted itself.
     let gate = a.kill();
+    b.set("web", "all", "data.gpt0 7");
     let a = cluster.start_with(Ours, "a", gate, "", &[]);
-    a.wait_for_entry("web", "all", "gpc0=10");
+    a.wait_for_entry("web", "all", "gpc0=10 gpt0=7");
     a.wait_for_peer("b");
     assert_eq!(a.get("/count"), 429);
     for node in [&a, &b] {
