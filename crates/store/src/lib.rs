@@ -118,8 +118,8 @@ pub use section::{Section, SectionWait};
 pub use sluicegate_data::clock::{Clock, ManualClock};
 pub use stats::{DatabaseStats, Stats};
 
-/// The primitives of [`claim`], [`leaf_lock`], [`progress`], [`turnstile`] and of the order of the [`record`]; a model
-/// checker substitutes others (`tests/loom.rs`).
+/// The primitives of [`claim`], [`leaf_lock`], [`progress`], [`turnstile`], of the order of the [`record`] and of
+/// clients that wait for replicas; a model checker substitutes others (`tests/loom.rs`).
 mod sync {
     pub(crate) use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, AtomicUsize, Ordering};
     pub(crate) use std::sync::{Mutex, MutexGuard};

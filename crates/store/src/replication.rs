@@ -16,6 +16,7 @@ pub(crate) mod link;
 pub(crate) mod replica;
 mod stream;
 pub(crate) mod sync;
+mod waiting;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -28,6 +29,7 @@ use crate::memory::Memory;
 use crate::outbox::OutputLimit;
 use replica::{Phase, Replica};
 use stream::Stream;
+use waiting::Waiting;
 
 /// The name of a history: 40 hexadecimal digits.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -140,8 +142,8 @@ pub(crate) struct Replication {
     options: Mutex<Arc<ReplicationOptions>>,
     /// The end of the stream.
     offset: AtomicU64,
-    /// Whether clients wait for replicas.
-    is_awaited: AtomicBool,
+    /// Clients that wait for replicas.
+    waiting: Waiting,
     /// Whether the stream is that of a master.
     is_following: AtomicBool,
     /// Whether nothing enters the stream by itself, so that a replica can have all of it.
@@ -171,8 +173,6 @@ struct State {
     second: Option<(ReplicationId, u64)>,
     stream: Stream,
     replicas: Vec<Arc<Replica>>,
-    /// Clients that wait for replicas.
-    waiting: Vec<Waker>,
     /// Since when there have been no replicas.
     alone_since: Instant,
     pinged_at: Instant,
@@ -232,13 +232,12 @@ impl Replication {
                 second: None,
                 stream: Stream::new(memory),
                 replicas: Vec::new(),
-                waiting: Vec::new(),
                 alone_since: now,
                 pinged_at: now,
             }),
             options: Mutex::default(),
             offset: AtomicU64::new(0),
-            is_awaited: AtomicBool::new(false),
+            waiting: Waiting::new(),
             is_following: AtomicBool::new(false),
             is_quiet: AtomicBool::new(false),
             figures: Figures::default(),
@@ -350,7 +349,7 @@ impl Replication {
     pub(crate) fn remove(&self, replica: &Replica) {
         replica.leave();
         let backlog_bytes = self.options().backlog_bytes;
-        let woken = {
+        {
             let mut state = self.state.lock();
             state.replicas.retain(|known| !std::ptr::eq(&**known, replica));
             state.alone_since = Instant::now();
@@ -358,9 +357,8 @@ impl Replication {
             // What only this one needed.
             let present = replicas.iter().filter(|replica| !replica.is_gone());
             stream.trim(backlog_bytes, present.filter_map(|replica| replica.position()).min());
-            std::mem::take(&mut state.waiting)
-        };
-        woken.into_iter().for_each(Waker::wake);
+        }
+        self.waiting.wake_all();
     }
 
     /// Keeps a backlog from now on.
@@ -426,24 +424,18 @@ impl Replication {
 
     /// Wakes a client when a replica acknowledges something, or is gone.
     pub(crate) fn listen(&self, waker: &Waker) {
-        self.is_awaited.store(true, Ordering::SeqCst);
-        let mut state = self.state.lock();
-        state.waiting.retain(|known| !known.will_wake(waker));
-        state.waiting.push(waker.clone());
+        self.waiting.listen(waker);
     }
 
     /// Wakes clients that wait for replicas or for a file, as what they wait for may not come any more.
     pub(crate) fn wake_waiting(&self) {
-        let woken = std::mem::take(&mut self.state.lock().waiting);
-        woken.into_iter().for_each(Waker::wake);
+        self.waiting.wake_all();
     }
 
     /// Records what a replica has acknowledged.
     pub(crate) fn acknowledge(&self, replica: &Replica, offset: u64, file_offset: Option<u64>) {
         replica.acknowledge(offset, file_offset);
-        if self.is_awaited.swap(false, Ordering::SeqCst) {
-            self.wake_waiting();
-        }
+        self.waiting.acknowledged();
     }
 
     /// Begins to follow a master: the stream is what comes from it.

@@ -1,6 +1,6 @@
 //! The lock-free parts under a model checker, which runs them in every order that the memory model allows (within a
 //! bound of preemptions): the claim word of blocked clients, the lock of stripes, the progress of tickets, the gate's
-//! turnstile, the order of the record, and the parity of entries.
+//! turnstile, the order of the record, the parity of entries, and clients that wait for replicas.
 
 #[allow(dead_code, reason = "not everything of it is under test")]
 #[path = "../src/claim.rs"]
@@ -20,6 +20,9 @@ mod record;
 #[allow(dead_code, reason = "not everything of it is under test")]
 #[path = "../src/turnstile.rs"]
 mod turnstile;
+#[allow(dead_code, reason = "not everything of it is under test")]
+#[path = "../src/replication/waiting.rs"]
+mod waiting;
 
 /// What the files are made of here.
 mod sync {
@@ -105,6 +108,7 @@ use loom::thread;
 use claim::{By, Claim};
 use progress::{Phase, Progress};
 use turnstile::Turnstile;
+use waiting::Waiting;
 
 /// Counts how often it is woken.
 struct Alarm(AtomicUsize);
@@ -312,6 +316,27 @@ fn who_is_invited_has_its_key_or_is_invited_again() {
             assert!(rung.0.load(Ordering::SeqCst) > 0, "nobody woke the section");
             assert!(poll(), "the key is free, and who waits was not invited");
         }
+    });
+}
+
+#[test]
+fn a_client_that_waits_for_replicas_hears_of_each() {
+    check(3, || {
+        let (waiting, acknowledged) = (Arc::new(Waiting::new()), Arc::new(AtomicUsize::new(0)));
+        let (rung, waker) = alarm();
+        let replicas = {
+            let (waiting, acknowledged) = (waiting.clone(), acknowledged.clone());
+            thread::spawn(move || {
+                for _ in 0..2 {
+                    acknowledged.fetch_add(1, Ordering::SeqCst);
+                    waiting.acknowledged();
+                }
+            })
+        };
+        waiting.listen(&waker);
+        let seen = acknowledged.load(Ordering::SeqCst);
+        replicas.join().expect("it ends");
+        assert!(seen == 2 || rung.0.load(Ordering::SeqCst) > 0, "nobody woke the client");
     });
 }
 

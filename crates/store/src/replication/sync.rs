@@ -77,7 +77,7 @@ impl Inner {
             while outlets.is_streaming() {
                 outlets.stream();
                 record.sleep_as_streamer();
-                if !replication.is_awaited.load(Ordering::SeqCst) {
+                if !replication.waiting.is_awaited() {
                     std::thread::sleep(GATHERED);
                 }
             }
