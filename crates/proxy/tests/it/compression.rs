@@ -11,7 +11,7 @@ use crate::rules::fixture::verdict;
 use crate::server::fixture::Whole;
 
 const DEFAULTS: &str = "defaults\n mode http\n log @LOG@ format raw local0\n log-format \"%ST %B %[res.comp] %[res.comp_algo]\"\n \
-                        timeout client 9s\n timeout connect 9s\n timeout server 9s\n";
+                        timeout client 60s\n timeout connect 60s\n timeout server 60s\n";
 
 const BODY: &str = "hello hello hello hello hello, and again: hello";
 
@@ -412,7 +412,7 @@ fn what_is_not_there_is_refused_by_name() {
         ("filter lua.x", "filters of scripts are not supported yet"),
         ("filter compresion", "unknown filter 'compresion'"),
     ] {
-        let text = format!("defaults\n mode http\n timeout client 9s\nlisten f\n {lines}\n");
+        let text = format!("defaults\n mode http\n timeout client 60s\nlisten f\n {lines}\n");
         let said = verdict(&text).expect_err(lines);
         assert!(said.contains(expected), "{lines}: {said}");
     }

@@ -9,7 +9,7 @@ use sluicegate_testkit::Client;
 use crate::pair::{answering, both, origin, ours, read_head};
 
 const DEFAULTS: &str =
-    "defaults\n mode http\n timeout client 9s\n timeout connect 9s\n timeout server 9s\n timeout http-request 9s\n";
+    "defaults\n mode http\n timeout client 60s\n timeout connect 60s\n timeout server 60s\n timeout http-request 9s\n";
 
 /// Starts a server that answers with the received head as its body.
 fn echo() -> SocketAddr {

@@ -11,8 +11,8 @@ use sluicegate_wire::proxy_protocol::{Addresses, SIGNATURE, Writer, read, tlv};
 use crate::pair::{Logged, answering, both, origin, ours, read_head};
 use crate::rules::fixture::verdict;
 
-const DEFAULTS: &str = "defaults\n mode http\n log @LOG@ format raw local0\n option httplog\n timeout client 9s\n timeout connect 9s\n \
-                        timeout server 9s\n";
+const DEFAULTS: &str = "defaults\n mode http\n log @LOG@ format raw local0\n option httplog\n timeout client 60s\n timeout connect 60s\n \
+                        timeout server 60s\n";
 
 /// Rules that print the addresses of the connection before and after its header, and the data of the header.
 const SEEN: &str = " tcp-request connection set-var(sess.l4) src\n tcp-request session set-var(sess.l5) src\n http-request return status 200 \
@@ -405,7 +405,7 @@ fn what_is_not_there_is_refused_by_name() {
         ("server s :1 set-proxy-v2-tlv-fmt x", "does not name a type of TLV"),
         ("http-request return status 200 hdr a %[fc_pp_tlv(nonsense)]", "Could not convert type 'nonsense'"),
     ] {
-        let text = format!("defaults\n mode http\n timeout client 9s\nlisten f\n {lines}\n");
+        let text = format!("defaults\n mode http\n timeout client 60s\nlisten f\n {lines}\n");
         let said = verdict(&text).expect_err(lines);
         assert!(said.contains(expected), "{lines}: {said}");
     }

@@ -23,7 +23,7 @@ fn configuration(script: &str, load: &str, workers: usize, gate: &Listening, red
         "global\n    nbthread {workers}\n    setenv REDIS_HOST {host}\n    setenv REDIS_PORT {port}\n    \
          lua-prepend-path /usr/share/lua/5.1/?.lua\n    lua-prepend-path {examples}/?.lua\n    \
          {load} {examples}/{script}\n\
-         defaults\n    mode http\n    timeout client 30s\n    timeout server 30s\n    timeout connect 5s\n\
+         defaults\n    mode http\n    timeout client 60s\n    timeout server 60s\n    timeout connect 60s\n\
          store main\n    bind \"{store}\"\n\
          listen gate\n    bind \"{gate}\"\n    http-request lua.accounting\n    http-request redirect location /ok\n",
         examples = examples.display(),
@@ -149,7 +149,7 @@ fn a_rule_counts_in_the_embedded_store_without_lua() {
         let (gate, store) = (Listening::new(), Listening::new());
         let text = format!(
             "global\n    nbthread {workers}\n\
-             defaults\n    mode http\n    timeout client 30s\n    timeout server 30s\n    timeout connect 5s\n\
+             defaults\n    mode http\n    timeout client 60s\n    timeout server 60s\n    timeout connect 60s\n\
              store main\n    bind \"{store}\"\n\
              listen gate\n    bind \"{gate}\"\n    http-request store-call main INCRBY %[src] 1 set-var(txn.hits)\n    \
              http-request deny deny_status 429 if {{ var(txn.hits) -m int gt {limit} }}\n    \

@@ -7,7 +7,7 @@ use sluicegate_testkit::{Client, Haproxy, Listening, RedisServer, Sluicegate, la
 
 use crate::start;
 
-const DEFAULTS: &str = "defaults\n mode http\n timeout connect 9s\n timeout client 60s\n timeout server 60s\n";
+const DEFAULTS: &str = "defaults\n mode http\n timeout connect 60s\n timeout client 60s\n timeout server 60s\n";
 
 /// A server that answers each request with a body of this size and the number of the request.
 struct Origin {

@@ -78,8 +78,8 @@ fn check_accepts_the_example() {
 
 fn simple(gate: &Listening) -> String {
     format!(
-        "global\n    nbthread 2\ndefaults\n    mode http\n    timeout client 30s\n    timeout server 30s\n    \
-         timeout connect 5s\nlisten gate\n    bind \"{}\"\n    http-request return status 200 content-type text/plain string ok\n",
+        "global\n    nbthread 2\ndefaults\n    mode http\n    timeout client 60s\n    timeout server 60s\n    \
+         timeout connect 60s\nlisten gate\n    bind \"{}\"\n    http-request return status 200 content-type text/plain string ok\n",
         gate.word()
     )
 }
@@ -101,7 +101,7 @@ fn sigusr1_finishes_what_was_begun() {
     let (gate, origin) = (Listening::new(), Listening::new());
     let text = format!(
         "global\n    nbthread 2\ndefaults\n    mode http\n    timeout client 60s\n    timeout server 60s\n    \
-         timeout connect 5s\nlisten gate\n    bind \"{}\"\n    http-request return status 200 if {{ path /fast }}\n    \
+         timeout connect 60s\nlisten gate\n    bind \"{}\"\n    http-request return status 200 if {{ path /fast }}\n    \
          server o {}\n",
         gate.word(),
         origin.address()

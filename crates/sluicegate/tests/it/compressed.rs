@@ -81,8 +81,8 @@ fn services_are_compressed_and_answers_of_rules_are_not() {
         let body = "an answer of a rule, an answer of a rule, an answer of a rule";
         format!(
             "global\n lua-load {}\n nbthread 1\ndefaults\n mode http\n log stdout format raw local0\n \
-             log-format \"LINE %r %ST %B %tsc [%[res.comp] %[res.comp_algo]]\"\n timeout client 9s\n \
-             timeout connect 9s\n timeout server 9s\nlisten f\n bind {}\n compression algo gzip\n \
+             log-format \"LINE %r %ST %B %tsc [%[res.comp] %[res.comp_algo]]\"\n timeout client 60s\n \
+             timeout connect 60s\n timeout server 60s\nlisten f\n bind {}\n compression algo gzip\n \
              compression type text/ application/\n \
              http-request use-service lua.long if {{ path /long }}\n \
              http-request use-service lua.known if {{ path /known }}\n \

@@ -339,7 +339,7 @@ fn printed_diagnostics_are_true() {
             let number = pair[0].split(':').nth(1).and_then(|word| word.parse::<usize>().ok()).expect("a line number");
             sources.insert(number, pair[1].strip_prefix("  ").expect("an indented source line"));
         }
-        let first = "listen www\n    bind :80\n    mode http\n    timeout connect 5s\n    timeout client 30s\n    timeout server 30s\n";
+        let first = "listen www\n    bind :80\n    mode http\n    timeout connect 60s\n    timeout client 60s\n    timeout server 60s\n";
         let mut text = first.to_owned();
         for number in first.lines().count() + 1..=*sources.keys().max().expect("an error") {
             let _ = writeln!(text, "{}", sources.get(&number).unwrap_or(&"    # further lines"));
@@ -442,7 +442,7 @@ impl Running {
                         let socket = sockets.entry(address.to_owned()).or_default();
                         let _ = write!(
                             upstream,
-                            "frontend upstream-{name}\n    mode http\n    bind \"{}\"\n    timeout client 30s\n    \
+                            "frontend upstream-{name}\n    mode http\n    bind \"{}\"\n    timeout client 60s\n    \
                              http-request return status 401 hdr X-Server {name} if {{ path /status/401 }}\n    \
                              http-request return status 500 hdr X-Server {name} if {{ path /status/500 }}\n    \
                              http-request return status 200 hdr X-Server {name} \

@@ -7,7 +7,7 @@ use sluicegate_testkit::{Certificates, Client, Listening, RedisServer, Sluicegat
 use crate::BINARY;
 
 /// Lines of a section whose engine may be unresponsive for seconds.
-pub(crate) const PATIENT: &str = "    timeout connect 30s\n    timeout queue 30s\n    timeout server 30s\n";
+pub(crate) const PATIENT: &str = "    timeout connect 60s\n    timeout queue 30s\n    timeout server 60s\n";
 
 /// The same queries to the section `data`, whatever its kind, in every kind of function that may query.
 const LUA: &str = r##"
@@ -64,9 +64,9 @@ end)
 
 const FRONT: &str = "defaults
     mode http
-    timeout client 30s
-    timeout server 30s
-    timeout connect 5s
+    timeout client 60s
+    timeout server 60s
+    timeout connect 60s
 frontend front
     bind \"GATE\"
     http-request lua.count if { path /action }
@@ -311,7 +311,7 @@ fn a_store_tells_the_cache_of_a_section_what_has_changed() {
     let mut own = Client::connect(&data.address());
     let text = format!(
         "global\n    stats socket @DIR@/stats level admin\nredis data\n{PATIENT}    server one {}\n    client-cache 1m\n\
-         defaults\n    mode http\n    timeout client 30s\n    timeout server 30s\n    timeout connect 5s\n\
+         defaults\n    mode http\n    timeout client 60s\n    timeout server 60s\n    timeout connect 60s\n\
          frontend front\n    bind \"{}\"\n    \
          http-request return status 200 content-type text/plain lf-string \"%[path,store_get(data)]\"\n",
         data.address(),
@@ -449,7 +449,7 @@ fn a_connection_is_shared_by_the_streams_of_a_worker() {
 
 fn front(gate: &Listening) -> String {
     format!(
-        "defaults\n    mode http\n    timeout client 30s\n    timeout server 30s\n    timeout connect 5s\n\
+        "defaults\n    mode http\n    timeout client 60s\n    timeout server 60s\n    timeout connect 60s\n\
          frontend front\n    bind \"{}\"\n",
         gate.word()
     )
@@ -553,7 +553,7 @@ fn an_engine_behind_tls_is_asked() {
     let gate = Listening::new();
     let section = |name: &str, words: &str| {
         format!(
-            "redis {name}\n    server one 127.0.0.1:{port}\n    ssl\n    timeout queue 30s\n    timeout connect 30s\n    timeout server 30s\n{words}"
+            "redis {name}\n    server one 127.0.0.1:{port}\n    ssl\n    timeout queue 30s\n    timeout connect 60s\n    timeout server 60s\n{words}"
         )
     };
     let (ca, other, crt) = (made.path("ca.crt"), made.path("other.crt"), made.path("both.pem"));

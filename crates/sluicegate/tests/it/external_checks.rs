@@ -17,7 +17,7 @@ fn program(body: &str) -> tempfile::TempDir {
 fn text(global: &str, lines: &str) -> String {
     format!(
         "global\n nbthread 1\n insecure-fork-wanted\n stats socket PLACE level admin\n external-check{global}\ndefaults\n mode \
-         http\n timeout client 5s\n timeout connect 5s\n timeout server 5s\nlisten b\n bind FRONT\n option \
+         http\n timeout client 60s\n timeout connect 60s\n timeout server 60s\nlisten b\n bind FRONT\n option \
          external-check\n{lines} server s 127.0.0.1:8 check inter 100ms fall 1 rise 1 maxconn 7 id 5\n"
     )
 }

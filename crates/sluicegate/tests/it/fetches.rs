@@ -176,8 +176,8 @@ fn configuration(gates: [&Listening; 4], servers: [u16; 2]) -> String {
     let [a, b] = servers;
     let [one, two, three, six] = gates.map(Listening::word);
     format!(
-        "global\n nbthread 1\ndefaults\n mode http\n log 127.0.0.1:9 local0\n option httplog\n timeout connect 5s\n timeout http-request 5s\n\
-         frontend www\n id 70\n bind {one} name first\n bind {six}\n timeout client 10s\n default_backend calm\n \
+        "global\n nbthread 1\ndefaults\n mode http\n log 127.0.0.1:9 local0\n option httplog\n timeout connect 60s\n timeout http-request 5s\n\
+         frontend www\n id 70\n bind {one} name first\n bind {six}\n timeout client 60s\n default_backend calm\n \
          capture request header X-Asked len 20\n capture response header X-List len 20\n{requests}\
          frontend other\n bind {two} name second\n bind {three}\n timeout client 11s\n default_backend busy\n \
          capture request header X-Asked len 20\n capture response header X-Number len 20\n \
@@ -290,7 +290,7 @@ fn fetches_of_timers_and_connections_are_what_the_log_line_says() {
     let (gate, six) = (Listening::new(), Listening::v6());
     let pairs: Vec<String> = TIMED.iter().map(|(alias, fetch)| format!("{fetch}|{alias}|%[{fetch}]")).collect();
     let text = format!(
-        "defaults\n mode http\n log 127.0.0.1:{port} len 8000 local0\n timeout client 20s\n timeout server 20s\n timeout connect 5s\n \
+        "defaults\n mode http\n log 127.0.0.1:{port} len 8000 local0\n timeout client 60s\n timeout server 60s\n timeout connect 60s\n \
          timeout queue 20s\n retries 2\n option redispatch 1\n\
          frontend www\n bind {}\n bind {}\n http-request deny if {{ path /denied }}\n use_backend full if {{ query full }}\n use_backend away if {{ path /away }}\n \
          default_backend real\n \
@@ -377,7 +377,7 @@ const RATES: [&str; 4] = ["fe_req_rate(www)", "fe_sess_rate(www)", "be_sess_rate
 fn rates_rise_and_fall_as_haproxys() {
     let configuration = |gate: &Listening, asker: &Listening, port: u16| {
         format!(
-            "defaults\n mode http\n timeout client 5s\n timeout server 5s\n timeout connect 5s\n\
+            "defaults\n mode http\n timeout client 60s\n timeout server 60s\n timeout connect 60s\n\
              frontend www\n bind {}\n default_backend real\n\
              frontend asker\n bind {}\n http-request return status 200 content-type text/plain lf-string \"{}\"\n\
              backend real\n server r 127.0.0.1:{port}\n",
@@ -446,7 +446,7 @@ fn what_is_not_there_is_not_found_as_by_haproxy() {
         .collect();
     let configuration = |gate: &Listening| {
         format!(
-            "defaults\n mode http\n timeout client 5s\n timeout server 5s\n timeout connect 5s\n\
+            "defaults\n mode http\n timeout client 60s\n timeout server 60s\n timeout connect 60s\n\
              frontend www\n bind {}\n unique-id-format %[path]:%ci\n tcp-request connection set-var(sess.early) unique-id\n \
              http-request set-var(txn.http) req.proto_http\n http-request set-var(txn.later) capture.res.ver\n \
              redirect prefix /%[path]% if {{ path /away }}\n default_backend app\n\

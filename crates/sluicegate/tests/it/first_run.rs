@@ -7,7 +7,7 @@ use sluicegate_testkit::{Client, Program, free_port, wait_for};
 use crate::BINARY;
 
 const DEFAULTS: &str =
-    "defaults\n    mode http\n    timeout client 9s\n    timeout server 9s\n    timeout connect 9s\n";
+    "defaults\n    mode http\n    timeout client 60s\n    timeout server 60s\n    timeout connect 60s\n";
 
 /// A file in a directory of its own.
 struct File {

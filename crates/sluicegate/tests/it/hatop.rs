@@ -140,7 +140,7 @@ fn served() -> (Sluicegate, PathBuf, Listening) {
     let server = start(
         &format!(
             "global\n stats socket @DIR@/stats level admin\n stats timeout 30s\ndefaults\n mode http\n timeout client \
-             5s\n timeout server 5s\n timeout connect 5s\nfrontend www\n bind {}\n default_backend app\nbackend app\n \
+             5s\n timeout server 60s\n timeout connect 60s\nfrontend www\n bind {}\n default_backend app\nbackend app\n \
              server nimble 127.0.0.1:1 weight 20\n server steady 127.0.0.1:1\n",
             gate.word()
         ),

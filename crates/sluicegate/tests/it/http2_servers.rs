@@ -185,7 +185,7 @@ impl Serving {
     }
 }
 
-const DEFAULTS: &str = "defaults\n mode http\n timeout connect 5s\n timeout client 20s\n timeout server 20s\n";
+const DEFAULTS: &str = "defaults\n mode http\n timeout connect 60s\n timeout client 60s\n timeout server 60s\n";
 
 /// Returns a proxy with these lines in its backend, its address for HTTP/1 and its address for HTTP/2.
 fn proxy(lines: &str) -> (Sluicegate, Listening, Listening) {

@@ -13,9 +13,9 @@ use crate::{BINARY, start};
 
 const DEFAULTS: &str = "defaults
     mode http
-    timeout client 30s
-    timeout server 30s
-    timeout connect 5s\n";
+    timeout client 60s
+    timeout server 60s
+    timeout connect 60s\n";
 
 /// A frontend with these rules, which answers 200.
 fn front(gate: &Listening, rules: &[&str]) -> String {
@@ -455,8 +455,8 @@ fn places_of_a_dead_process_end_by_themselves() {
 fn connections_are_limited() {
     let (gate, origin) = (Listening::new(), Listening::new());
     let text = format!(
-        "{GLOBAL}origin demo\n    bind \"{}\"\nlisten front\n    mode tcp\n    bind \"{}\"\n    timeout client 30s\n    \
-         timeout server 30s\n    timeout connect 5s\n    tcp-request inspect-delay 30s\n    \
+        "{GLOBAL}origin demo\n    bind \"{}\"\nlisten front\n    mode tcp\n    bind \"{}\"\n    timeout client 60s\n    \
+         timeout server 60s\n    timeout connect 60s\n    tcp-request inspect-delay 30s\n    \
          tcp-request content limit at-once key src max 1\n    \
          tcp-request content limit total key src rate 3/30d if {{ req.len gt 0 }}\n    server one {}\n",
         origin.word(),

@@ -193,7 +193,7 @@ fn a_service_manager_is_told_of_a_load() {
 fn proxy(dir: &str, name: &str, gate: &Listening) -> String {
     format!(
         "global\n    log stderr format raw local0\nstore data\n    dir {dir}\n    dbfilename {name}\n\
-         defaults\n    mode http\n    timeout client 30s\n    timeout server 30s\n    timeout connect 5s\n\
+         defaults\n    mode http\n    timeout client 60s\n    timeout server 60s\n    timeout connect 60s\n\
          frontend front\n    bind \"{}\"\n    \
          http-request store-call data GET a set-var(txn.v) on-error value:fallback if {{ path /value }}\n    \
          http-request store-call data INCR hits on-error closed if {{ path /closed }}\n    \

@@ -39,7 +39,7 @@ fn a_c_module_is_loaded_from_cpath() {
     let gate = Listening::new();
     let text = format!(
         "global\n    lua-prepend-path @DIR@/?.so cpath\n    lua-load @DIR@/module.lua\n\
-         defaults\n    mode http\n    timeout client 30s\n    timeout server 30s\n    timeout connect 5s\n\
+         defaults\n    mode http\n    timeout client 60s\n    timeout server 60s\n    timeout connect 60s\n\
          listen gate\n    bind \"{}\"\n    http-request lua.double\n    \
          http-request return status 200 content-type text/plain lf-string %[var(txn.double)]\n",
         gate.word()

@@ -94,7 +94,7 @@ fn configuration(directory: &Path, gate: &Listening) -> String {
     let directory = directory.display();
     format!(
         "global\n lua-load {directory}/script.lua\n\
-         defaults\n mode http\n timeout client 5s\n timeout server 5s\n timeout connect 5s\n\
+         defaults\n mode http\n timeout client 60s\n timeout server 60s\n timeout connect 60s\n\
          frontend www\n bind {}\n \
          http-request lua.late if {{ path /late }}\n \
          http-request return status 200 content-type text/plain lf-string \"%[lua.said]\" if {{ path /body /late }}\n \

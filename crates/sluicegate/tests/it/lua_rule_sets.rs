@@ -21,7 +21,7 @@ fn configuration(
     }
     let _ = write!(
         text,
-        "defaults\n    mode http\n    timeout client 30s\n    timeout server 30s\n    timeout connect 5s\n\
+        "defaults\n    mode http\n    timeout client 60s\n    timeout server 60s\n    timeout connect 60s\n\
          frontend origin\n    bind {}\n    http-request return status 200\n\
          listen l\n    bind {}\n    tcp-request inspect-delay 5s\n{rules}    \
          http-response set-header x-v \"%[var(txn.v)]\"\n    server s {}\n",

@@ -103,9 +103,9 @@ defaults
     mode http
     log global
     option httplog
-    timeout client 10s
-    timeout server 10s
-    timeout connect 5s
+    timeout client 60s
+    timeout server 60s
+    timeout connect 60s
 frontend front
     bind "@HTTP@"
     http-request set-var(req.before) str(before)
@@ -269,7 +269,7 @@ fn use_backend_asks_redis_in_a_fetch() {
             let text = format!(
                 "global\n    nbthread {workers}\n    lua-prepend-path /usr/share/lua/5.1/?.lua\n    {keyword} @DIR@/pick.lua\n\
                  store main\n\
-                 defaults\n    mode http\n    timeout client 10s\n    timeout server 10s\n    timeout connect 5s\n\
+                 defaults\n    mode http\n    timeout client 60s\n    timeout server 60s\n    timeout connect 60s\n\
                  frontend front\n    bind \"{}\"\n    http-request lua.fill\n    \
                  use_backend %[lua.pick] if {{ req.hdr(host),lua.asked -m found }} {{ lua.pick two }}\n    default_backend one\n\
                  backend one\n    http-request return status 401\n\
@@ -307,7 +307,7 @@ fn commands_of_scripts_answer_on_the_stats_socket() {
         let gate = Listening::new();
         let text = format!(
             "global\n    nbthread 2\n    stats socket @DIR@/stats\n    {keyword} @DIR@/cli.lua\n\
-             defaults\n    mode http\n    timeout client 10s\n    timeout server 10s\n    timeout connect 5s\n\
+             defaults\n    mode http\n    timeout client 60s\n    timeout server 60s\n    timeout connect 60s\n\
              listen l\n    bind \"{}\"\n    server s 127.0.0.1:9\n",
             gate.word()
         );

@@ -51,7 +51,7 @@ fn configuration(pki: &Pki, side: &str, listening: &[Listening], verify: &str) -
         (0..ACTIONS.len()).map(|index| format!("    http-request lua.a{index} if {{ path /{index} }}\n")).collect();
     format!(
         "global\n    {verify}\n    lua-load {}\n\
-         defaults\n    mode http\n    timeout client 10s\n    timeout server 10s\n    timeout connect 10s\n\
+         defaults\n    mode http\n    timeout client 60s\n    timeout server 60s\n    timeout connect 60s\n\
          frontend tls\n    bind {} ssl crt {} crt {}\n    http-request wait-for-body time 10s if METH_POST\n    \
          http-request return status 200 content-type text/plain lf-string %[ssl_fc_sni],%[method]\n\
          frontend http\n    bind {}\n{actions}    \

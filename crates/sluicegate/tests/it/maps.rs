@@ -159,7 +159,7 @@ const ASKED: &[&str] = &[
 ];
 
 fn configuration(global: &str, gate: &Listening, files: &Path) -> String {
-    let text = "defaults\n mode http\n timeout client 9s\n timeout server 9s\n timeout connect 9s\n\
+    let text = "defaults\n mode http\n timeout client 60s\n timeout server 60s\n timeout connect 60s\n\
                 frontend www\n bind @BIND@\n http-request set-var(proc.seen) path\n http-request set-var(proc.int) int(5)\n \
                 http-request set-var(proc.text) str(hello)\n http-request set-var(proc.yes) bool(true)\n \
                 http-request set-var(proc.four) ipv4(1.2.3.4)\n http-request set-var(proc.six) ipv6(::1)\n \

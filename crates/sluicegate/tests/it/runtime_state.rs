@@ -28,8 +28,8 @@ impl Stage {
     /// Writes the configuration: these lines of `global`, and sections. `@DIR@` is the directory, `@GATE@` the address.
     fn write(&self, global: &str, sections: &str) {
         let text = format!(
-            "global\n nbthread 2\n stats socket @DIR@/stats level admin\n{global}defaults\n mode http\n timeout client 20s\n \
-             timeout server 20s\n timeout connect 2s\n{sections}"
+            "global\n nbthread 2\n stats socket @DIR@/stats level admin\n{global}defaults\n mode http\n timeout client 60s\n \
+             timeout server 60s\n timeout connect 2s\n{sections}"
         );
         let dir = self.directory.path().to_str().expect("UTF-8");
         let text = text.replace("@DIR@", dir).replace("@GATE@", &self.gate.word());
@@ -231,7 +231,7 @@ fn counters_of_listeners_are_kept() {
     let stage = Stage::new();
     let other = Listening::new();
     let sections = format!(
-        "{MARKS}defaults counted\n mode http\n timeout client 20s\n option socket-stats\nfrontend front from counted\n \
+        "{MARKS}defaults counted\n mode http\n timeout client 60s\n option socket-stats\nfrontend front from counted\n \
          bind @GATE@ name gate\n bind {}\n http-request return status 200\n",
         other.word()
     );

@@ -11,7 +11,7 @@ use crate::{BINARY, start};
 
 fn file(gate: &Listening, place: &str) -> String {
     format!(
-        "global\n stats socket {place} level admin\n nbthread 2\ndefaults\n mode http\n timeout client 20s\n timeout server \
+        "global\n stats socket {place} level admin\n nbthread 2\ndefaults\n mode http\n timeout client 60s\n timeout server \
          20s\n timeout connect 1s\n timeout queue 20s\nfrontend f\n bind {}\n default_backend t\nbackend t\n server w \
          127.0.0.1:1 disabled\nbackend ring\n balance source\n hash-type consistent\n server w 127.0.0.1:1\nbackend map\n \
          balance source\n server w 127.0.0.1:1\nbackend fixed\n balance static-rr\n server w 127.0.0.1:1\nbackend named\n \
@@ -438,7 +438,7 @@ fn a_reload_knows_the_file_only() {
 fn states_tell_whether_connections_use_tls() {
     let gate = Listening::new();
     let text = "global\n stats socket @DIR@/stats level admin\n ssl-server-verify none\n server-state-file @DIR@/kept\n\
-                defaults\n mode tcp\n timeout client 5s\n timeout server 5s\n timeout connect 5s\n \
+                defaults\n mode tcp\n timeout client 60s\n timeout server 60s\n timeout connect 60s\n \
                 load-server-state-from-file global\nlisten f\n bind @F@\n server none 127.0.0.1:1 no-ssl\n \
                 server plain 127.0.0.1:1\n server own 127.0.0.1:1 ssl\n default-server ssl\n server off 127.0.0.1:1 \
                 no-ssl\n";

@@ -59,8 +59,8 @@ impl Stage {
             let backends = BACKENDS.replace("@FROM@", from).replace("@ONE@", &self.one.address());
             let stats = self.path(name);
             let text = format!(
-                "global\n nbthread 1\n stats socket {} level admin\n{global}defaults\n mode http\n timeout client 20s\n \
-                 timeout server 20s\n timeout connect 2s\n{backends}",
+                "global\n nbthread 1\n stats socket {} level admin\n{global}defaults\n mode http\n timeout client 60s\n \
+                 timeout server 60s\n timeout connect 2s\n{backends}",
                 stats.display()
             );
             (stats, text)
@@ -198,7 +198,7 @@ fn a_file_that_is_none_is_told_of() {
         let backends = BACKENDS.replace("@FROM@", " load-server-state-from-file global\n");
         let backends = backends.replace("@ONE@", &stage.one.address());
         let file = format!(
-            "global\n stats socket @STATS@ level admin\n{}defaults\n timeout client 20s\n timeout server 20s\n timeout connect \
+            "global\n stats socket @STATS@ level admin\n{}defaults\n timeout client 60s\n timeout server 60s\n timeout connect \
              2s\n{backends}",
             from_global(path)
         );

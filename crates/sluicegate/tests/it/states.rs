@@ -133,7 +133,7 @@ fn weights_set_over_the_socket_turn_the_balance_as_haproxys() {
             .zip(&servers)
             .map(|(name, socket)| {
                 format!(
-                    "frontend {name}\n mode http\n timeout client 5s\n bind {}\n http-request return status 200 \
+                    "frontend {name}\n mode http\n timeout client 60s\n bind {}\n http-request return status 200 \
                      content-type text/plain string {name}\n",
                     socket.word()
                 )
@@ -144,8 +144,8 @@ fn weights_set_over_the_socket_turn_the_balance_as_haproxys() {
     let directory = tempfile::tempdir().expect("a directory");
     let configuration = |stats: &str, gate: &Listening| {
         format!(
-            "global\n nbthread 1\n stats socket {stats} level admin\ndefaults\n mode http\n timeout client 5s\n timeout \
-             server 5s\n timeout connect 5s\nfrontend www\n bind {}\n default_backend pair\nbackend pair\n balance \
+            "global\n nbthread 1\n stats socket {stats} level admin\ndefaults\n mode http\n timeout client 60s\n timeout \
+             server 5s\n timeout connect 60s\nfrontend www\n bind {}\n default_backend pair\nbackend pair\n balance \
              roundrobin\n server a {} weight 10\n server b {} weight 10\n",
             gate.word(),
             servers[0].address(),

@@ -117,7 +117,7 @@ fn a_service_does_not_start_on_the_port_of_another_program() {
     assert!(said.contains("Address already in use"), "{said}");
     // Frontends share their ports, a store does not.
     let port = free_port();
-    let text = format!("defaults\n mode tcp\n timeout client 9s\nfrontend f\n bind 127.0.0.1:{port}\n");
+    let text = format!("defaults\n mode tcp\n timeout client 60s\nfrontend f\n bind 127.0.0.1:{port}\n");
     let _haproxy = Haproxy::start(&text, &[]);
     wait_for("haproxy", || std::net::TcpStream::connect(("127.0.0.1", port)).ok());
     let said = Place::store(&format!("127.0.0.1:{port}")).refused(&[]);
@@ -147,7 +147,7 @@ fn every_address_of_a_port_holds_each_of_them() {
 #[test]
 fn sections_of_one_file_do_not_share_the_address_of_a_store() {
     let port = free_port();
-    let web = "defaults\n mode http\n timeout client 9s\nfrontend web\n http-request return status 200\n";
+    let web = "defaults\n mode http\n timeout client 60s\nfrontend web\n http-request return status 200\n";
     for (others, holder, line) in [
         (format!("{web} bind 127.0.0.1:{port}\n"), "web", 9),
         (format!("store first\n bind 127.0.0.1:{port}\n"), "first", 5),

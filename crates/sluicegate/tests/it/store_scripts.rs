@@ -64,7 +64,7 @@ fn haproxy_lua_runs_scripts_of_the_store_without_a_socket() {
         // There is no `bind` in the store's section: nobody could reach it over a socket.
         let text = format!(
             "global\n    nbthread {workers}\n    {keyword} @DIR@/scripts.lua\nstore main\n\
-             defaults\n    mode http\n    timeout client 10s\n    timeout server 10s\n    timeout connect 5s\n\
+             defaults\n    mode http\n    timeout client 60s\n    timeout server 60s\n    timeout connect 60s\n\
              frontend front\n    bind \"{}\"\n{actions}    \
              http-request return status 200 content-type text/plain lf-string %[var(txn.said)]\n",
             gate.word()
@@ -97,7 +97,7 @@ fn scripts_of_the_store_write_to_the_log_targets_of_the_proxy() {
     let gate = Listening::new();
     let text = format!(
         "global\n    log stdout format raw local0\n    lua-load @DIR@/say.lua\nstore main\n\
-         defaults\n    mode http\n    timeout client 10s\n    timeout server 10s\n    timeout connect 5s\n\
+         defaults\n    mode http\n    timeout client 60s\n    timeout server 60s\n    timeout connect 60s\n\
          frontend front\n    bind \"{}\"\n    http-request lua.say\n    http-request return status 200\n",
         gate.word()
     );

@@ -394,8 +394,8 @@ fn a_section_serves_tls_and_its_engine_asks_it() {
     let text = format!(
         "store main\n    bind 127.0.0.1:{port} ssl crt {path}\n    bind 127.0.0.1:{plain}\n\
          redis data\n    server one 127.0.0.1:{port}\n    ssl\n    verify required\n    ca-file {ca}\n    \
-         timeout queue 30s\n    timeout connect 30s\n    timeout server 30s\n\
-         frontend web\n    bind {}\n    mode http\n    timeout client 30s\n    \
+         timeout queue 30s\n    timeout connect 60s\n    timeout server 60s\n\
+         frontend web\n    bind {}\n    mode http\n    timeout client 60s\n    \
          http-request store-call data INCR n set-var(txn.said)\n    \
          http-request return status 200 content-type text/plain lf-string \"%[var(txn.said)]%[var(txn.store_err)]\"\n",
         gate.word()

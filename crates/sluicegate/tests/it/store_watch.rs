@@ -35,7 +35,7 @@ fn configuration(gate: &Listening, store: &Listening) -> String {
     format!(
         "global\n    nbthread 2\n    lua-load @DIR@/count.lua\n\
          store main\n    bind {}\n    slowlog-log-slower-than 0\n\
-         defaults\n    mode http\n    timeout client 10s\n    timeout server 10s\n    timeout connect 5s\n\
+         defaults\n    mode http\n    timeout client 60s\n    timeout server 60s\n    timeout connect 60s\n\
          frontend front\n    bind \"{}\"\n    \
          http-request return status 200 content-type text/plain lf-string %[path] if {{ path /quiet }}\n    \
          http-request use-service prometheus-exporter if {{ path /metrics }}\n    \

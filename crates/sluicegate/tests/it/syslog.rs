@@ -20,7 +20,7 @@ impl Gate {
         let targets: String = targets.iter().map(|target| format!("    log {target}\n")).collect();
         let text = format!(
             "global\n    nbthread 1\n    log-tag gate\n    stats socket @DIR@/stats level admin\n{global}defaults\n    mode http\n    \
-             timeout client 30s\nfrontend www\n    bind {}\n{targets}    log-format \"%HU %ST\"\n    http-request return status 200\n",
+             timeout client 60s\nfrontend www\n    bind {}\n{targets}    log-format \"%HU %ST\"\n    http-request return status 200\n",
             listening.word()
         );
         let server = crate::start(&text, &[&listening]);

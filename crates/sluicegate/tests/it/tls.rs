@@ -194,7 +194,7 @@ fn clients(pki: &Pki) -> Vec<String> {
 /// Returns the configuration of a proxy with a frontend for each line.
 fn configuration(lines: &[String], listening: &[Listening]) -> String {
     let mut text =
-        "global\n    tune.ssl.capture-buffer-size 4000\ndefaults\n    mode http\n    timeout client 10s\n    timeout server 10s\n    timeout connect 10s\n".to_owned();
+        "global\n    tune.ssl.capture-buffer-size 4000\ndefaults\n    mode http\n    timeout client 60s\n    timeout server 60s\n    timeout connect 60s\n".to_owned();
     for (line, listening) in lines.iter().zip(listening) {
         let port = listening.port();
         text += &format!(
@@ -271,7 +271,7 @@ fn log_lines_mark_frontends_of_tls() {
     let pki = Pki::new();
     let gates = [Listening::new(), Listening::new()];
     let text = format!(
-        "defaults\n mode http\n timeout client 10s\n log stdout format raw local0\n log-format %ft\n\
+        "defaults\n mode http\n timeout client 60s\n log stdout format raw local0\n log-format %ft\n\
          frontend secure\n bind {} ssl crt {}\n bind {}\n http-request return status 200\n",
         gates[0].word(),
         pki.path("b.pem").display(),
@@ -304,8 +304,8 @@ fn handshakes_are_counted_for_listeners_servers_and_proxies() {
     let own = pki.path("b.pem").display().to_string();
     let program = |listening: &[Listening; 2], socket: &std::path::Path| {
         format!(
-            "global\n    nbthread 1\n    tune.ssl.force-private-cache\n    stats socket {}\ndefaults\n    mode http\n    option socket-stats\n    timeout client 10s\n    \
-             timeout server 10s\n    timeout connect 10s\n    retries 0\n    http-reuse never\nlisten l\n    bind {} name one ssl crt {own}\n    \
+            "global\n    nbthread 1\n    tune.ssl.force-private-cache\n    stats socket {}\ndefaults\n    mode http\n    option socket-stats\n    timeout client 60s\n    \
+             timeout server 60s\n    timeout connect 60s\n    retries 0\n    http-reuse never\nlisten l\n    bind {} name one ssl crt {own}\n    \
              server good 127.0.0.1:{} ssl verify none no-ssl-reuse\nfrontend f\n    bind {} ssl crt {own} alpn http/1.1\n    http-request \
              return status 200\n",
             socket.display(),
@@ -378,7 +378,7 @@ fn secrets_are_those_that_the_client_has() {
     let facts: Vec<String> =
         SECRETS.iter().map(|(label, fetch)| format!("{label} %[ssl_fc_client_random,hex] %[{fetch}]\\n")).collect();
     let text = format!(
-        "global\n tune.ssl.keylog on\n tune.ssl.capture-cipherlist-size 4000\ndefaults\n mode http\n timeout client 10s\n\
+        "global\n tune.ssl.keylog on\n tune.ssl.capture-cipherlist-size 4000\ndefaults\n mode http\n timeout client 60s\n\
          frontend f\n bind {} ssl crt {} curves P-384 no-tls-tickets verify optional ca-file {}\n http-request return status 200 content-type \
          text/plain lf-string \"{}curve %[ssl_fc_curve]\\nserver %[ssl_fc_server_random,hex,length]\\nversions \
          %[ssl_fc_supported_versions_bin,hex]\\nsigalgs %[ssl_fc_sigalgs_bin,hex]\\nsan %[ssl_c_san]\\nunique %[ssl_fc_unique_id,hex]\\nresumed \
@@ -448,7 +448,7 @@ fn hellos_of_connections_that_pass_are_read_as_by_haproxy() {
         }
         let format: Vec<String> = (0..names.len()).map(|number| format!("%[var(sess.v{number})]")).collect();
         format!(
-            "defaults\n mode tcp\n timeout client 10s\n timeout server 10s\n timeout connect 10s\n log stdout format raw \
+            "defaults\n mode tcp\n timeout client 60s\n timeout server 60s\n timeout connect 60s\n log stdout format raw \
              local0\nlisten pass\n bind {}\n tcp-request inspect-delay 10s\n{rules} tcp-request content accept if {{ \
              req.ssl_hello_type 1 }}\n tcp-request content reject if {{ req.payload(0,3) -m str GET }}\n \
              tcp-response inspect-delay 10s\n tcp-response content set-var(sess.a) res.ssl_hello_type\n tcp-response \
@@ -532,7 +532,7 @@ fn the_limits_of_tls_are_counted_and_kept() {
     let text = |index: usize| {
         format!(
             "global\n nbthread 1\n maxsslconn 2\n maxsslrate 1000\n stats socket {} level admin\n log stdout format raw local0\n\
-             defaults\n mode http\n log global\n timeout client 10s\n option socket-stats\n option dontlognull\nfrontend f\n bind {} name \
+             defaults\n mode http\n log global\n timeout client 60s\n option socket-stats\n option dontlognull\nfrontend f\n bind {} name \
              b ssl crt {}\n http-request return status 200 content-type text/plain string ok\n",
             sockets[index].display(),
             listening[index].word(),

@@ -130,7 +130,7 @@ fn configuration(pki: &Pki, sockets: &Sockets, origins: &[Listening], stats: &Pa
     if is_new {
         text += "crt-store store\n load crt keyed.crt key keyed.key\n";
     }
-    text += "defaults\n mode http\n timeout client 10s\n timeout server 10s\n timeout connect 10s\n retries 0\n http-reuse never\n";
+    text += "defaults\n mode http\n timeout client 60s\n timeout server 60s\n timeout connect 60s\n retries 0\n http-reuse never\n";
     for (index, (words, listening)) in BINDS.iter().zip(&sockets.binds).take(binds).enumerate() {
         text += &format!(
             "frontend bind{index}\n bind {} ssl {words}\n http-request return status 200 content-type text/plain lf-string \
@@ -319,7 +319,7 @@ fn sessions_are_resumed_as_tune_ssl_says() {
     ] {
         let text = |gates: &[Listening]| {
             format!(
-                "global\n{tune}defaults\n mode http\n timeout client 10s\nfrontend f\n bind {} ssl crt {pem} ssl-max-ver \
+                "global\n{tune}defaults\n mode http\n timeout client 60s\nfrontend f\n bind {} ssl crt {pem} ssl-max-ver \
                  TLSv1.2\n bind {} ssl crt {pem} ssl-max-ver TLSv1.2 no-tls-tickets\n http-request return status 200\n",
                 gates[0].word(),
                 gates[1].word(),

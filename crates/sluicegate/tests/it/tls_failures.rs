@@ -216,7 +216,7 @@ fn lines(pki: &Pki) -> Vec<(String, bool)> {
 /// Returns the configuration of a proxy with a frontend for each line.
 fn configuration(lines: &[(String, bool)], listening: &[Listening]) -> String {
     let mut text =
-        "global\n log stdout format raw local0\ndefaults\n mode http\n log global\n timeout client 10s\n".to_owned();
+        "global\n log stdout format raw local0\ndefaults\n mode http\n log global\n timeout client 60s\n".to_owned();
     for (index, ((line, _), listening)) in lines.iter().zip(listening).enumerate() {
         text += &format!(
             "frontend {}\n bind {} name b ssl {line}\n http-request return status 200 content-type text/plain string ok\n",

@@ -56,7 +56,7 @@ fn text(pem: &str) -> String {
 
 /// Returns the configuration of a proxy with a frontend for each line.
 fn configuration(lines: &[String], listening: &[Listening]) -> String {
-    let mut text = "defaults\n    mode http\n    timeout client 10s\n".to_owned();
+    let mut text = "defaults\n    mode http\n    timeout client 60s\n".to_owned();
     for (line, listening) in lines.iter().zip(listening) {
         let port = listening.port();
         text += &format!(

@@ -22,7 +22,7 @@ const OPTIONS: [&str; 6] = [
 /// Returns a configuration with a frontend and a server for each of the options, and one without TLS.
 fn configuration(pki: &Pki, listening: &[Listening], server: u16) -> String {
     let mut text =
-        "defaults\n    mode tcp\n    timeout client 10s\n    timeout server 10s\n    timeout connect 10s\n".to_owned();
+        "defaults\n    mode tcp\n    timeout client 60s\n    timeout server 60s\n    timeout connect 60s\n".to_owned();
     let tls = format!(
         "ssl crt {} alpn h2,http/1.1 verify optional crt-ignore-err all ca-ignore-err all ca-file {}",
         pki.path("both/a.pem").display(),

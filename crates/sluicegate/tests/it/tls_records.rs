@@ -103,7 +103,7 @@ impl Client {
 /// Returns the configuration of a proxy.
 fn configuration(pki: &Pki, global: &str, listening: &Listening, origin: u16) -> String {
     format!(
-        "global\n{global}    nbthread 1\ndefaults\n    mode http\n    timeout client 10s\n    timeout server 10s\n    timeout \
+        "global\n{global}    nbthread 1\ndefaults\n    mode http\n    timeout client 60s\n    timeout server 60s\n    timeout \
          connect 10s\nlisten l\n    bind {} ssl crt {} alpn http/1.1\n    server s 127.0.0.1:{origin}\n",
         listening.word(),
         pki.path("b.pem").display(),

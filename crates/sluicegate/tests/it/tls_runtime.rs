@@ -5,8 +5,8 @@ use sluicegate_testkit::{Certificates, Client, Listening, Sluicegate, handshake,
 use crate::start;
 
 const EC: &str = "ec -pkeyopt ec_paramgen_curve:P-256";
-const HEAD: &str = "global\n stats socket @DIR@/stats level admin\ndefaults\n mode http\n timeout client 20s\n timeout server \
-                    20s\n timeout connect 5s\n";
+const HEAD: &str = "global\n stats socket @DIR@/stats level admin\ndefaults\n mode http\n timeout client 60s\n timeout server \
+                    20s\n timeout connect 60s\n";
 
 /// Certificates, and a running process that uses their files.
 struct Gate {

@@ -154,7 +154,7 @@ fn newer() -> [(Line, &'static str); 8] {
 fn configuration(lines: &[Line], listening: &[Listening], format: &str, servers: &[Listening]) -> String {
     let mut text =
         "global\n nbthread 1\n tune.ssl.keylog on\n log stdout format raw local0\ndefaults\n mode http\n log global\n \
-                    timeout client 10s\n timeout server 10s\n timeout connect 10s\n retries 0\n http-reuse never\n"
+                    timeout client 60s\n timeout server 60s\n timeout connect 60s\n retries 0\n http-reuse never\n"
             .to_owned();
     for (index, ((server, words, default), listening)) in lines.iter().zip(listening).enumerate() {
         let name = name(index);
@@ -202,7 +202,7 @@ fn servers_of_many_kinds_see_the_same_as_from_haproxy() {
     let pki = Pki::new();
     let binds = servers(&pki);
     let behind: Vec<Listening> = binds.iter().map(|_| Listening::new()).collect();
-    let mut origins = "defaults\n mode http\n timeout client 10s\n".to_owned();
+    let mut origins = "defaults\n mode http\n timeout client 60s\n".to_owned();
     for (index, (words, listening)) in binds.iter().zip(&behind).enumerate() {
         origins += &format!(
             "frontend origin{index}\n bind {} {words}\n http-request return status 200 content-type text/plain lf-string \

@@ -10,7 +10,7 @@ use sluicegate_testkit::{Client, Haproxy, Listening, Sluicegate, wait_for};
 
 use crate::{BINARY, start};
 
-const PROXIES: &str = "defaults\n mode http\n timeout client 9s\n timeout server 9s\n timeout connect 9s\nfrontend www\n bind \
+const PROXIES: &str = "defaults\n mode http\n timeout client 60s\n timeout server 60s\n timeout connect 60s\nfrontend www\n bind \
                        \"@FRONT@\"\n default_backend app\nbackend app\n server s1 127.0.0.1:1 weight 7\n server s2 127.0.0.1:2\n";
 
 /// The program on a pseudo-terminal of 160 columns and 40 lines.

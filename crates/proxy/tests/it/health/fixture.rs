@@ -117,7 +117,7 @@ pub enum Either {
     Theirs(Haproxy, tempfile::TempDir),
 }
 
-const HEAD: &str = "defaults\n timeout connect 20s\n timeout server 20s\n timeout client 20s\n";
+const HEAD: &str = "defaults\n timeout connect 60s\n timeout server 60s\n timeout client 60s\n";
 
 impl Either {
     /// Starts Sluicegate in this process.

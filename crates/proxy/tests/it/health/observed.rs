@@ -26,7 +26,7 @@ fn after(
     // Only of one that never answers the time runs out.
     let time = if matches!(script, [Take]) { "500ms" } else { "20s" };
     let text = format!(
-        "defaults\n mode http\n timeout connect 20s\n timeout server {time}\n timeout client 20s\n retries 0\nfrontend f\n \
+        "defaults\n mode http\n timeout connect 60s\n timeout server {time}\n timeout client 60s\n retries 0\nfrontend f\n \
          bind @BIND@\n default_backend be\nbackend be\n server s {} check inter 1h fastinter 1h port {} {words}\n",
         server.address,
         checked.address.port()
@@ -114,7 +114,7 @@ fn connections_that_fail_count_at_layer_4() {
         let shown = |start: fn(&str, &str) -> (Either, String)| {
             let checked = Scripted::new(&[Take]);
             let text = format!(
-                "defaults\n mode http\n timeout connect 20s\n timeout server 20s\n timeout client 20s\n retries 0\nfrontend \
+                "defaults\n mode http\n timeout connect 60s\n timeout server 60s\n timeout client 60s\n retries 0\nfrontend \
                  f\n bind @BIND@\n default_backend be\nbackend be\n server s 127.0.0.1:1 check inter 1h port {} {words}\n",
                 checked.address.port()
             );
@@ -135,7 +135,7 @@ fn connections_that_fail_count_at_layer_4() {
 fn relay(rows: &str) -> Whole {
     Whole::start(
         &format!(
-            "defaults\n timeout client 20s\n timeout server 20s\n timeout connect 20s\nfrontend f\n bind 127.0.0.1:1\n \
+            "defaults\n timeout client 60s\n timeout server 60s\n timeout connect 60s\nfrontend f\n bind 127.0.0.1:1\n \
              default_backend be\nbackend be\n{rows}"
         ),
         1,

@@ -722,7 +722,7 @@ fn wrong_arguments_are_refused_where_haproxy_refuses_them() {
     let mut wrong = Vec::new();
     for case in cases {
         let text = format!(
-            "defaults\n mode http\n timeout client 9s\n timeout connect 9s\n timeout server 9s\n\
+            "defaults\n mode http\n timeout client 60s\n timeout connect 60s\n timeout server 60s\n\
              frontend f\n bind 127.0.0.1:1\n http-request set-header x %[{case}]\n"
         );
         let (theirs, words) = haproxy_says(&text);

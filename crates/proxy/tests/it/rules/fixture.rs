@@ -19,7 +19,7 @@ use sluicegate_proxy::worker::{self, Worker};
 use sluicegate_wire::http::{Limits, Message, Version, parse_request};
 
 /// The beginning of every configuration here; haproxy requires the timeouts.
-pub const DEFAULTS: &str = "defaults\n mode http\n timeout client 9s\n timeout connect 9s\n timeout server 9s\n";
+pub const DEFAULTS: &str = "defaults\n mode http\n timeout client 60s\n timeout connect 60s\n timeout server 60s\n";
 
 /// Returns the configuration that consists of [`DEFAULTS`] and a text.
 #[track_caller]

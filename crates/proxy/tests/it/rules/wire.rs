@@ -92,7 +92,7 @@ pub fn compare_with(global: &str, front: &str, back: &str, requests: &[&str]) ->
 pub fn compare_logged(global: &str, front: &str, back: &str, requests: &[&str], logged: usize) -> Vec<String> {
     let server = mirror();
     let text = format!(
-        "global\n nbthread 1\n{global}defaults\n mode http\n timeout client 9s\n timeout connect 9s\n timeout server 9s\n\
+        "global\n nbthread 1\n{global}defaults\n mode http\n timeout client 60s\n timeout connect 60s\n timeout server 60s\n\
          frontend f\n bind @BIND@\n log @LOG@ format raw local0\n \
          log-format \"%ST %tsc %B %{{+Q}}r %s %hs\"\n{front} default_backend b\nbackend b\n{back} server s {server}\n"
     );
@@ -328,7 +328,7 @@ fn addresses_that_rules_set_are_seen_by_rules_and_logs_as_in_haproxy() {
     let server = mirror();
     let listening = Listening::new();
     let text = format!(
-        "defaults\n mode http\n timeout client 9s\n timeout connect 9s\n timeout server 9s\nfrontend f\n bind @BIND@\n \
+        "defaults\n mode http\n timeout client 60s\n timeout connect 60s\n timeout server 60s\nfrontend f\n bind @BIND@\n \
          http-request set-dst str({})\n http-request set-dst-port int({})\n default_backend b\nbackend b\n server s \
          0.0.0.0:0\n",
         server.ip(),
@@ -365,7 +365,7 @@ fn find_socket_to(peer: SocketAddr) -> Option<socket2::Socket> {
 fn packets_have_the_type_of_service_that_rules_say() {
     let origin = TcpListener::bind("127.0.0.1:0").expect("a loopback port");
     let text = format!(
-        "defaults\n mode http\n timeout client 9s\n timeout connect 9s\n timeout server 9s\nlisten f\n bind 127.0.0.1:1\n \
+        "defaults\n mode http\n timeout client 60s\n timeout connect 60s\n timeout server 60s\nlisten f\n bind 127.0.0.1:1\n \
          tcp-request connection set-fc-tos 0x10\n tcp-request session set-fc-mark 7\n \
          http-request set-fc-tos req.hdr_val(tos) if {{ req.hdr(tos) -m found }}\n \
          http-request set-bc-tos 0x20 if {{ path /bc }}\n http-request set-tos 4 if {{ path /old }}\n \
@@ -407,7 +407,7 @@ fn dropped(address: &str, request: &str, silence: std::time::Duration) -> std::i
 fn a_dropped_client_is_told_nothing_or_reset() {
     let rules = |action: &str| {
         format!(
-            "defaults\n mode http\n timeout client 9s\n timeout connect 9s\n timeout server 9s\nlisten f\n \
+            "defaults\n mode http\n timeout client 60s\n timeout connect 60s\n timeout server 60s\nlisten f\n \
              bind 127.0.0.1:1\n log @LOG@ format raw local0\n log-format \"%ST %tsc\"\n{action}\n \
              http-request return status 200 if {{ path /200 }}\n server s {}\n",
             mirror()
@@ -477,7 +477,7 @@ fn rules_set_timeouts_and_pauses() {
 fn rules_set_how_often_a_connection_is_tried() {
     let text = |rule: &str| {
         format!(
-            "defaults\n mode http\n timeout client 9s\n timeout connect 1ms\n timeout server 9s\n retries 1\nlisten f\n \
+            "defaults\n mode http\n timeout client 60s\n timeout connect 1ms\n timeout server 60s\n retries 1\nlisten f\n \
              bind 127.0.0.1:1\n log @LOG@ format raw local0\n log-format \"%ST %rc\"\n{rule} server s 127.0.0.1:{}\n",
             sluicegate_testkit::free_port()
         )
@@ -553,7 +553,7 @@ fn servers_are_told_what_haproxy_tells_them() {
 /// Returns the request that a server receives from a proxy with these lines.
 fn told(lines: &str, request: &str) -> String {
     let text = format!(
-        "defaults\n mode http\n timeout client 9s\n timeout connect 9s\n timeout server 9s\nlisten f\n bind 127.0.0.1:1\n\
+        "defaults\n mode http\n timeout client 60s\n timeout connect 60s\n timeout server 60s\nlisten f\n bind 127.0.0.1:1\n\
          {lines} server s {}\n",
         mirror()
     );
@@ -629,7 +629,7 @@ fn the_kernel_probes_and_ends_connections_as_options_say() {
     let server = origin.local_addr().expect("bound");
     let begin = |lines: &str| {
         let text = format!(
-            "defaults\n mode http\n timeout client 9s\n timeout connect 9s\n timeout server 9s\nlisten f\n \
+            "defaults\n mode http\n timeout client 60s\n timeout connect 60s\n timeout server 60s\nlisten f\n \
              bind 127.0.0.1:1\n{lines} server s {server}\n"
         );
         let whole = Whole::start(&text, 1);
@@ -678,7 +678,7 @@ fn the_kernel_probes_and_ends_connections_as_options_say() {
 fn an_idle_client_is_closed_at_once_or_behind_its_next_response() {
     for (option, expected) in [("", false), (" option idle-close-on-response\n", true)] {
         let text = format!(
-            "defaults\n mode http\n timeout client 9s\n timeout connect 9s\n timeout server 9s\nlisten f\n \
+            "defaults\n mode http\n timeout client 60s\n timeout connect 60s\n timeout server 60s\nlisten f\n \
              bind 127.0.0.1:1\n{option} http-request return status 200\n"
         );
         let whole = Whole::start(&text, 1);
@@ -712,7 +712,7 @@ fn socket_at(address: &str) -> socket2::Socket {
 fn listening_sockets_are_set_up_as_their_line_says() {
     let begin = |options: &str| {
         let text = format!(
-            "defaults\n mode http\n timeout client 9s\n timeout connect 9s\n timeout server 9s\nlisten f\n \
+            "defaults\n mode http\n timeout client 60s\n timeout connect 60s\n timeout server 60s\nlisten f\n \
              bind 127.0.0.1:1 {options}\n http-request return status 200 content-type a/b lf-string %[so_id]\n"
         );
         let whole = Whole::start(&text, 1);
@@ -741,7 +741,7 @@ fn connections_are_set_up_as_global_and_their_server_say() {
         let peer = std::net::TcpListener::bind("127.0.0.1:0").expect("a free port");
         let place = peer.local_addr().expect("bound");
         let text = format!(
-            "global\n{global}defaults\n mode http\n timeout client 9s\n timeout connect 9s\n timeout server 9s\nlisten f\n \
+            "global\n{global}defaults\n mode http\n timeout client 60s\n timeout connect 60s\n timeout server 60s\nlisten f\n \
              bind 127.0.0.1:1\n retry-on conn-failure empty-response response-timeout\n server s {place} {options}\n"
         );
         let whole = Whole::start(&text, 1);

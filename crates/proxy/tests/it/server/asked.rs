@@ -38,7 +38,7 @@ fn ask(address: &str, cookie: &str) -> String {
     String::from_utf8_lossy(&client.read_to_end()).into_owned()
 }
 
-const DEFAULTS: &str = "defaults\n timeout client 9s\n timeout connect 9s\n timeout server 9s\nlisten l\n bind @BIND@\n tcp-request \
+const DEFAULTS: &str = "defaults\n timeout client 60s\n timeout connect 60s\n timeout server 60s\nlisten l\n bind @BIND@\n tcp-request \
      inspect-delay 5s\n tcp-request content accept if RDP_COOKIE\n tcp-request content reject\n";
 
 #[test]
@@ -95,7 +95,7 @@ fn the_last_server_is_preferred() {
     for (option, stays) in [("", false), (" option prefer-last-server\n", true)] {
         for balance in ["roundrobin", "leastconn", "random", "first"] {
             let text = format!(
-                "defaults\n mode http\n timeout client 9s\n timeout connect 9s\n timeout server 9s\nlisten l\n bind \
+                "defaults\n mode http\n timeout client 60s\n timeout connect 60s\n timeout server 60s\nlisten l\n bind \
                  @BIND@\n http-reuse never\n balance {balance}\n{option} server a {a}\n server b {b}\n"
             );
             if balance == "random" && !stays {
@@ -137,7 +137,7 @@ fn a_long_queue_ends_the_preference() {
     let b = web("b");
     for (limit, expected) in [("0", "b"), ("-1", "503"), ("5", "503")] {
         let text = format!(
-            "defaults\n mode http\n timeout client 9s\n timeout connect 9s\n timeout server 9s\n timeout queue 100ms\nlisten \
+            "defaults\n mode http\n timeout client 60s\n timeout connect 60s\n timeout server 60s\n timeout queue 100ms\nlisten \
              l\n bind @BIND@\n http-reuse never\n option prefer-last-server\n max-keep-alive-queue {limit}\n server a {slow} \
              maxconn 1\n server b {b}\n"
         );
@@ -191,7 +191,7 @@ fn a_client_has_so_many_connections_of_its_own() {
             let server = |at| format!(" use-server s{at} if {{ path /s{at} }}\n server s{at} {}\n", web());
             let servers: String = (0..used).map(server).collect();
             format!(
-                "defaults\n mode http\n timeout client 9s\n timeout connect 9s\n timeout server 9s\n http-reuse never\n\
+                "defaults\n mode http\n timeout client 60s\n timeout connect 60s\n timeout server 60s\n http-reuse never\n\
                  frontend f\n bind @BIND@\n {limit}\n default_backend b\nbackend b\n{servers}"
             )
         };
@@ -203,7 +203,7 @@ fn a_client_has_so_many_connections_of_its_own() {
 /// `prio_class` and `prio_offset` return the priority that rules have set for a request.
 #[test]
 fn a_requests_turn_can_be_asked_for() {
-    let text = "defaults\n mode http\n timeout client 9s\nlisten l\n bind @BIND@\n http-request set-var(txn.b) prio_class\n \
+    let text = "defaults\n mode http\n timeout client 60s\nlisten l\n bind @BIND@\n http-request set-var(txn.b) prio_class\n \
                 http-request set-priority-class int(-3) if { path /set }\n http-request set-priority-offset int(250) if { path \
                 /set }\n http-request return status 200 hdr x-turn \"%[var(txn.b)] %[prio_class] %[prio_offset]\"\n";
     let (ours, theirs) = both(text, |address, _| {

@@ -8,7 +8,7 @@ use sluicegate_testkit::{Client, Haproxy, Listening, Sluicegate, wait_for};
 
 use super::fixture::Whole;
 
-const SERVED: &str = "defaults\n mode http\n timeout client 20s\n timeout server 20s\n timeout connect 20s\n retries 1\n\
+const SERVED: &str = "defaults\n mode http\n timeout client 60s\n timeout server 60s\n timeout connect 60s\n retries 1\n\
                       frontend origin\n bind @ORIGIN@\n http-request return status 404 if { path /missing }\n \
                       http-request return status 200 content-type text/plain string hello\n\
                       frontend www\n bind @BIND@\n http-request deny if { path /denied }\n use_backend gone if { path \
@@ -154,15 +154,18 @@ fn an_address_of_abnsz_ends_with_its_name() {
     let server = UnixListener::bind_addr(&address(&theirs)).expect("a socket");
     let whole = Whole::start(
         &format!(
-            "defaults\n mode tcp\n timeout client 9s\n timeout server 9s\n timeout connect 9s\nfrontend f\n bind \
+            "defaults\n mode tcp\n timeout client 60s\n timeout server 60s\n timeout connect 60s\nfrontend f\n bind \
              127.0.0.1:1\n default_backend b\nbackend b\n server s abnsz@{theirs}\nlisten g\n bind abnsz@{ours}\n \
              server s abnsz@{theirs}\n"
         ),
         1,
     );
     assert!(UnixStream::connect_addr(&address(&format!("{ours}\0"))).is_err());
-    let mut client = UnixStream::connect_addr(&address(&ours)).expect("the listener");
-    for client in [&mut client as &mut dyn Write, &mut TcpStream::connect(whole.address()).expect("the listener")] {
+    // One after the other: a connection goes to the server before its first byte.
+    let by_name = || Box::new(UnixStream::connect_addr(&address(&ours)).expect("the listener")) as Box<dyn Write>;
+    let by_port = || Box::new(TcpStream::connect(whole.address()).expect("the listener")) as Box<dyn Write>;
+    for connect in [&by_name as &dyn Fn() -> Box<dyn Write>, &by_port] {
+        let mut client = connect();
         client.write_all(b"x").expect("written");
         let (mut stream, _) = server.accept().expect("a connection");
         let mut byte = [0];
@@ -176,7 +179,7 @@ fn an_address_of_abnsz_ends_with_its_name() {
 fn abstract_sockets_have_the_same_names_in_both() {
     let front = Listening::new();
     let (theirs, ours) = (format!("sg-theirs-{}", std::process::id()), format!("sg-ours-{}", std::process::id()));
-    let defaults = "defaults\n mode http\n timeout client 9s\n timeout server 9s\n timeout connect 9s\n";
+    let defaults = "defaults\n mode http\n timeout client 60s\n timeout server 60s\n timeout connect 60s\n";
     let whole = Whole::start(
         &format!(
             "{defaults}frontend f\n bind 127.0.0.1:1\n default_backend b\nbackend b\n server s abns@{theirs}\n\

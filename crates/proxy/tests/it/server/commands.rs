@@ -7,7 +7,7 @@ use sluicegate_testkit::{Client, Haproxy, Listening, Sluicegate, free_port, wait
 
 use super::fixture::Whole;
 
-const TEXT: &str = "defaults\n mode http\n timeout client 20s\n timeout server 20s\n timeout connect 20s\n retries 0\n\
+const TEXT: &str = "defaults\n mode http\n timeout client 60s\n timeout server 60s\n timeout connect 60s\n retries 0\n\
                     frontend origin\n bind @ORIGIN@\n http-request return status 200 content-type text/plain string \
                     hello\n\
                     frontend www\n bind @BIND@\n use_backend %[path,field(2,/)]\n\
@@ -280,7 +280,7 @@ fn servers_go_through_haproxys_states() {
     assert_eq!(ours, theirs);
 }
 
-const COOKIES: &str = "defaults\n mode http\n timeout client 20s\n timeout server 20s\n timeout connect 20s\n retries 0\n\
+const COOKIES: &str = "defaults\n mode http\n timeout client 60s\n timeout server 60s\n timeout connect 60s\n retries 0\n\
                        frontend origin\n bind @ORIGIN@\n http-request return status 200 content-type text/plain string \
                        hello\n\
                        frontend www\n bind @BIND@\n use_backend %[path,field(2,/)]\n\
@@ -471,8 +471,8 @@ fn a_backends_status_has_its_servers_numbers_where_some_are_hidden() {
 #[test]
 fn commands_of_3_2_are_there() {
     let whole = Whole::start(
-        "global\n stats socket /nowhere level admin\ndefaults\n mode http\n timeout client 5s\n timeout server 5s\n \
-         timeout connect 5s\nbackend b\n server s1 10.0.0.1:1\n server s2 127.0.0.1:2 disabled\n",
+        "global\n stats socket /nowhere level admin\ndefaults\n mode http\n timeout client 60s\n timeout server 60s\n \
+         timeout connect 60s\nbackend b\n server s1 10.0.0.1:1\n server s2 127.0.0.1:2 disabled\n",
         2,
     );
     let ask = |line: &str| Sluicegate::stats(&whole.stats, line);
@@ -526,7 +526,7 @@ fn commands_of_3_2_are_there() {
     assert_eq!(ask("show startup-logs"), "\n\n");
 }
 
-const SLOW: &str = "defaults\n mode http\n timeout client 20s\n timeout server 20s\n timeout connect 20s\n\
+const SLOW: &str = "defaults\n mode http\n timeout client 60s\n timeout server 60s\n timeout connect 60s\n\
                     frontend origin\n bind @ORIGIN@\n http-request return status 200\n\
                     frontend www\n bind @BIND@\n default_backend turns\n\
                     backend turns\n server hour @SERVER@ weight 100 slowstart 1h\n server sixteen @SERVER@ weight 100 \

@@ -55,7 +55,7 @@ fn the_last_invalid_messages_are_shown_as_by_haproxy() {
     let directory = tempfile::tempdir().expect("a temporary directory");
     let theirs = directory.path().join("stats.sock");
     let text = format!(
-        "defaults\n mode http\n timeout client 5s\n timeout server 5s\n timeout connect 5s\nfrontend www\n bind @BIND@\n \
+        "defaults\n mode http\n timeout client 60s\n timeout server 60s\n timeout connect 60s\nfrontend www\n bind @BIND@\n \
          default_backend app\nbackend app\n server one {server}\n"
     );
     let global = format!("global\n nbthread 1\n stats socket {} level admin\n", theirs.display());

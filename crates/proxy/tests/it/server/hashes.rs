@@ -10,8 +10,8 @@ use crate::support::{OK, Origin};
 /// servers.
 fn start(one: &str, two: &str) -> Whole {
     let text = format!(
-        "global\n log @LOG@ format raw local0\ndefaults\n mode http\n log global\n log-format \"%s\"\n timeout client 20s\n \
-         timeout server 20s\n timeout connect 20s\n retries 0\nfrontend f\n bind 127.0.0.1:1\n use_backend two if {{ path \
+        "global\n log @LOG@ format raw local0\ndefaults\n mode http\n log global\n log-format \"%s\"\n timeout client 60s\n \
+         timeout server 60s\n timeout connect 60s\n retries 0\nfrontend f\n bind 127.0.0.1:1\n use_backend two if {{ path \
          /two }}\n default_backend one\nbackend one\n balance hdr(k)\n hash-type consistent\n{one}backend two\n balance \
          hdr(k)\n hash-type consistent\n{two}"
     );

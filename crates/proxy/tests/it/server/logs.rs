@@ -139,8 +139,8 @@ fn compare_last(text: &str, steps: &[&[u8]], count: usize) {
     assert_eq!(normal(ours), normal(expected), "{text}");
 }
 
-const DEFAULTS: &str = "global\n log @LOG@ format raw local0 info\ndefaults\n log global\n timeout connect 20s\n \
-                        timeout client 20s\n timeout server 20s\n timeout http-request 20s\n retries 1\n";
+const DEFAULTS: &str = "global\n log @LOG@ format raw local0 info\ndefaults\n log global\n timeout connect 60s\n \
+                        timeout client 60s\n timeout server 60s\n timeout http-request 20s\n retries 1\n";
 
 #[test]
 fn http_lines_are_haproxys() {
@@ -375,8 +375,8 @@ fn levels_follow_the_ending() {
         (" option log-separate-errors\n option dontlog-normal\n error-log-format \"failed %ST %ts ~~\"\n", 4),
     ] {
         let text = format!(
-            "global\n log @LOG@ format priority local3 debug err\ndefaults\n log global\n mode http\n timeout connect 20s\n \
-             timeout client 20s\n timeout server 20s\nlisten www\n bind @BIND@\n{options} log-format \"%HU %ST %ts ~~\"\n \
+            "global\n log @LOG@ format priority local3 debug err\ndefaults\n log global\n mode http\n timeout connect 60s\n \
+             timeout client 60s\n timeout server 60s\nlisten www\n bind @BIND@\n{options} log-format \"%HU %ST %ts ~~\"\n \
              http-request deny if {{ path /denied }}\n http-request return status 200 if {{ path /local }}\n http-request \
              set-log-level silent if {{ path /silent }}\n http-request set-log-level alert if {{ path /alert }}\n \
              http-response set-log-level warning if {{ var(txn.w) -m found }}\n http-request set-var(txn.w) bool(true) if \
@@ -419,7 +419,7 @@ fn headers_are_haproxys() {
             let targets: String =
                 formats.iter().chain(&rest).map(|format| format!(" log @LOG@ {format} local5\n")).collect();
             let text = format!(
-                "global\n{global}{}defaults\n mode http\n timeout client 20s\nfrontend www\n bind @BIND@\n{targets}{tag}{sd} \
+                "global\n{global}{}defaults\n mode http\n timeout client 60s\nfrontend www\n bind @BIND@\n{targets}{tag}{sd} \
                  log-format \"%HM %HU {}\"\n http-request return status 200\n",
                 if tag.is_empty() { " log @LOG@ local6\n" } else { "" },
                 "x".repeat(120)

@@ -62,7 +62,7 @@ fn outcome(ours: bool, lines: &str, bad: &Stub, good: &Stub, request: &str) -> (
 /// Like [`outcome`], with this `timeout server`.
 fn outcome_within(time: &str, ours: bool, lines: &str, bad: &Stub, good: &Stub, request: &str) -> (u16, usize, usize) {
     let lines = lines.replace("{bad}", &bad.address).replace("{good}", &good.address);
-    let defaults = format!("defaults\n mode http\n timeout client 60s\n timeout server {time}\n timeout connect 20s\n");
+    let defaults = format!("defaults\n mode http\n timeout client 60s\n timeout server {time}\n timeout connect 60s\n");
     let ask = |address: &str| {
         let mut client = Client::connect(address);
         client.send(request);
@@ -162,7 +162,7 @@ fn connections_are_tried_once_where_that_is_not_named() {
     for (retry_on, retries) in [("conn-failure", "3"), ("none", "0"), ("503", "0")] {
         let whole = Whole::start(
             &format!(
-                "defaults\n mode http\n log @LOG@ format raw local0\n option httplog\n timeout client 20s\n timeout \
+                "defaults\n mode http\n log @LOG@ format raw local0\n option httplog\n timeout client 60s\n timeout \
                  server 20s\n timeout connect 10ms\nlisten l\n bind 127.0.0.1:1\n retry-on {retry_on}\n server bad \
                  127.0.0.1:9\n"
             ),

@@ -8,7 +8,7 @@ use crate::support::{OK, Origin, Peer};
 fn start(rows: &str) -> Whole {
     Whole::start(
         &format!(
-            "defaults\n mode http\n timeout client 20s\n timeout server 20s\n timeout connect 20s\nfrontend f\n bind \
+            "defaults\n mode http\n timeout client 60s\n timeout server 60s\n timeout connect 60s\nfrontend f\n bind \
              127.0.0.1:1\n default_backend be\nbackend be\n{rows}"
         ),
         1,
@@ -140,7 +140,7 @@ fn strict_maxconn_bounds_connections_as_well() {
     for (word, workers, most) in [("strict-maxconn", 1, 2), ("strict-maxconn", 2, 2), ("", 1, 3)] {
         let origin = Origin::new();
         let text = format!(
-            "defaults\n mode http\n timeout client 20s\n timeout server 20s\n timeout connect 20s\nlisten l\n \
+            "defaults\n mode http\n timeout client 60s\n timeout server 60s\n timeout connect 60s\nlisten l\n \
              bind 127.0.0.1:1\n server s {} maxconn 2 pool-low-conn 9 {word}\n",
             origin.address
         );
@@ -172,7 +172,7 @@ fn retries_and_redispatch_decide_how_often_and_where() {
     let attempts = |connect: &str, rows: &str, servers: &str| {
         let text = format!(
             "global\n log @LOG@ format raw local0\ndefaults\n mode http\n log global\n option httplog\n timeout client \
-             20s\n timeout server 20s\n timeout connect {connect}\n{rows}listen l\n bind 127.0.0.1:1\n{servers}"
+             20s\n timeout server 60s\n timeout connect {connect}\n{rows}listen l\n bind 127.0.0.1:1\n{servers}"
         );
         let whole = Whole::start(&text, 1);
         let status = Client::connect(&whole.address()).get("/").status;

@@ -8,7 +8,7 @@ use sluicegate_testkit::{Client, PATIENCE};
 
 use crate::pair::{both, origin, ours, read_head, theirs};
 
-const DEFAULTS: &str = "defaults\n mode http\n log @LOG@ format raw local0\n timeout client 9s\n timeout connect 9s\n timeout server 9s\n \
+const DEFAULTS: &str = "defaults\n mode http\n log @LOG@ format raw local0\n timeout client 60s\n timeout connect 60s\n timeout server 60s\n \
                         option http-server-close\n";
 
 /// Starts a server that answers with its peer's address.
@@ -142,7 +142,7 @@ fn connections_are_shared_by_who_goes_to_the_same_place() {
     for server in ["0.0.0.0", "0.0.0.0:+0", "127.0.0.1"] {
         for reuse in ["safe", "always", "never"] {
             let text = format!(
-                "defaults\n mode http\n timeout client 9s\n timeout connect 9s\n timeout server 9s\n http-reuse \
+                "defaults\n mode http\n timeout client 60s\n timeout connect 60s\n timeout server 60s\n http-reuse \
                  {reuse}\nlisten l\n bind @BIND@\n http-request set-dst str(127.0.0.1)\n http-request set-dst-port \
                  req.hdr(x-port)\n server s {server} pool-low-conn 9\n"
             );

@@ -94,7 +94,7 @@ fn answers_are_haproxys() {
 #[test]
 fn what_is_incomplete_changes_nothing() {
     let text =
-        "frontend f\n mode http\n timeout client 9s\n bind 127.0.0.1:1\n stick-table type ip size 9 store gpc0\n";
+        "frontend f\n mode http\n timeout client 60s\n bind 127.0.0.1:1\n stick-table type ip size 9 store gpc0\n";
     let whole = crate::server::fixture::Whole::start(text, 1);
     let ask = |line: &str| Sluicegate::stats(&whole.stats, line);
     assert_eq!(ask("set table f key 1.2.3.4 data.gpc0 1"), "\n");
@@ -113,7 +113,7 @@ fn what_is_incomplete_changes_nothing() {
 /// Elements of arrays have their numbers in brackets (3.0), here as measured with 3.2.0.
 #[test]
 fn elements_of_arrays() {
-    let text = "frontend f\n mode http\n timeout client 9s\n bind 127.0.0.1:1\n stick-table type ip size 9 store \
+    let text = "frontend f\n mode http\n timeout client 60s\n bind 127.0.0.1:1\n stick-table type ip size 9 store \
                 gpc(3),gpt(2),gpc_rate(3,10s)\n";
     let whole = crate::server::fixture::Whole::start(text, 1);
     let ask = |line: &str| Sluicegate::stats(&whole.stats, line);
@@ -177,7 +177,7 @@ fn an_entry_that_is_tracked_stays() {
 /// More entries than one page of a listing, in a table with many shards.
 #[test]
 fn a_big_table_is_listed_and_cleared_whole() {
-    let text = "frontend f\n mode http\n timeout client 9s\n bind 127.0.0.1:1\n http-request track-sc0 hdr(k) table t\n \
+    let text = "frontend f\n mode http\n timeout client 60s\n bind 127.0.0.1:1\n http-request track-sc0 hdr(k) table t\n \
                 http-request return status 200 hdr X %[table_cnt(t)]\nbackend t\n stick-table type string size 100k \
                 expire 1h store gpc0,http_req_cnt\n";
     let whole = crate::server::fixture::Whole::start(text, 2);

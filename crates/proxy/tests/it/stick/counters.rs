@@ -207,7 +207,7 @@ fn sc_add_gpc_and_the_converters_that_change() {
                  hdr Y \"%[src,table_inc_gpc0(two)] %[src,table_inc_gpc0(two)] %[src,table_clr_gpc0(two)] \
                  %[src,table_gpc0(two)] %[src,table_inc_gpc1(two)] %[src,table_clr_gpc1(two)] %[src,table_gpc1(two)]\"\n";
     let text = format!(
-        "frontend f\n mode http\n bind 127.0.0.1:1\n timeout client 9s\n{rules}backend array\n stick-table \
+        "frontend f\n mode http\n bind 127.0.0.1:1\n timeout client 60s\n{rules}backend array\n stick-table \
                         type ip size 100 store gpc(3),gpc_rate(3,1h)\nbackend two\n \
                         stick-table type ip size 100 store gpc0,gpc1\n"
     );
@@ -227,7 +227,7 @@ fn more_counters_than_three_are_tracked() {
                  %[sc_get_gpc0(3)]\" hdr Y \"%[sc_tracked(11)] %[sc_get_gpc0(11)] %[sc_trackers(11)] %[sc_tracked(4)] \
                  %[sc_conn_cur(4)] %[sc_tracked(0)] %[sc_tracked(10)] %[sc_tracked(50)]\"\n";
     let text = format!(
-        "global\n tune.stick-counters 12\nfrontend f\n mode http\n bind 127.0.0.1:1\n timeout client 9s\n{rules}\
+        "global\n tune.stick-counters 12\nfrontend f\n mode http\n bind 127.0.0.1:1\n timeout client 60s\n{rules}\
          backend ips\n stick-table type ip size 100 store conn_cnt,conn_cur,http_req_cnt,gpc0\n\
          backend texts\n stick-table type string size 100 store gpc0,bytes_in_cnt\n"
     );
@@ -258,7 +258,7 @@ fn more_counters_than_three_are_tracked() {
 /// Of 3.x: HTTP/1 has no glitches, so they are what `set table` says.
 #[test]
 fn glitches_are_data_as_others() {
-    let text = "frontend f\n mode http\n bind 127.0.0.1:1\n timeout client 9s\n stick-table type ip size 100 store \
+    let text = "frontend f\n mode http\n bind 127.0.0.1:1\n timeout client 60s\n stick-table type ip size 100 store \
                 glitch_cnt,glitch_rate(1h)\n tcp-request connection track-sc0 src\n http-request return status 200 hdr X \
                 \"%[sc_glitch_cnt(0)] %[src_glitch_cnt(f)] %[src,table_glitch_cnt(f)]\" hdr Y \"%[sc_glitch_rate(0)] \
                 %[src_glitch_rate(f)] %[src,table_glitch_rate(f)]\"\n";

@@ -7,7 +7,7 @@ use sluicegate_testkit::{Client, Haproxy, Listening, Sluicegate, wait_for};
 
 use crate::server::fixture::Whole;
 
-const DEFAULTS: &str = "defaults\n mode http\n timeout client 20s\n timeout server 20s\n timeout connect 20s\n \
+const DEFAULTS: &str = "defaults\n mode http\n timeout client 60s\n timeout server 60s\n timeout connect 60s\n \
                         retries 0\n timeout tarpit 1ms\n";
 
 /// haproxy's frontend that answers for every server: the status is the path's first part.

@@ -54,7 +54,7 @@ impl Gate {
         let text = format!(
             "global\n stats socket @DIR@/stats level admin\n log stdout format raw daemon\n \
              expose-experimental-directives\n httpclient.ssl.ca-file @FILES@/ca.crt\n httpclient.retries 0\n{global}\
-             defaults\n mode http\n timeout client 120s\n timeout server 20s\n timeout connect 5s\n\
+             defaults\n mode http\n timeout client 120s\n timeout server 60s\n timeout connect 60s\n\
              frontend f\n bind {}\n bind {} ssl\n{frontend} http-request return status 200\n{sections}",
             self.http.word(),
             self.tls.word()
@@ -387,7 +387,7 @@ fn a_check_creates_no_account_and_a_broken_state_is_a_warning() {
     gate.sign("a", 30);
     std::fs::write(gate.path("state"), "nonsense\n").expect("writable");
     let text = format!(
-        "global\n expose-experimental-directives\n acme.state-file {}\ndefaults\n mode http\n timeout client 20s\nfrontend \
+        "global\n expose-experimental-directives\n acme.state-file {}\ndefaults\n mode http\n timeout client 60s\nfrontend \
          f\n bind {} ssl\n ssl-f-use crt {} acme le domains a.example\nacme le\n directory https://localhost/\n \
          account-key {}\n",
         gate.path("state"),

@@ -18,7 +18,7 @@ fn start(words: &[&str], global: &str) -> Running {
     let (place, gate) = (Place::new(), Listening::new());
     let text = format!(
         "global\n stats socket {}/stats level admin\n{global}\
-         defaults\n mode http\n timeout client 20s\n timeout server 20s\n timeout connect 5s\n\
+         defaults\n mode http\n timeout client 60s\n timeout server 60s\n timeout connect 60s\n\
          frontend f\n bind {}\n http-request return status 200 content-type text/plain string ok\n",
         place.path().display(),
         gate.word()
@@ -71,7 +71,7 @@ fn created_files_follow_no_link_and_ignore_the_umask() {
     for umask in ["0", "077"] {
         let (place, gate) = (Place::new(), Listening::new());
         let text = format!(
-            "global\n stats socket {}/stats\ndefaults\n mode http\n timeout client 20s\n timeout server 20s\n timeout \
+            "global\n stats socket {}/stats\ndefaults\n mode http\n timeout client 60s\n timeout server 60s\n timeout \
              connect 5s\nfrontend f\n bind {}\n http-request return status 200\n",
             place.path().display(),
             gate.word()
@@ -113,8 +113,8 @@ fn connections_follow_from_descriptors() {
         let threads = if global.contains("nbthread") { "" } else { " nbthread 2\n" };
         let more = if more.is_empty() { String::new() } else { format!("backend b\n{more}") };
         let text = format!(
-            "global\n stats socket {}/stats level admin\n{threads}{global}defaults\n mode http\n timeout client 20s\n \
-             timeout server 20s\n timeout connect 5s\nfrontend f\n bind {}\n http-request return status 200\n{more}",
+            "global\n stats socket {}/stats level admin\n{threads}{global}defaults\n mode http\n timeout client 60s\n \
+             timeout server 60s\n timeout connect 60s\nfrontend f\n bind {}\n http-request return status 200\n{more}",
             place.path().display(),
             gate.word()
         );
@@ -209,8 +209,8 @@ fn set_dumpable_lets_core_files_be() {
 fn unresolvable_servers_may_wait() {
     let (place, gate) = (Place::new(), Listening::new());
     let text = format!(
-        "global\n stats socket {}/stats\ndefaults\n mode http\n timeout client 20s\n timeout server 20s\n \
-         timeout connect 5s\nlisten l\n bind {}\n server s name.invalid:80\n",
+        "global\n stats socket {}/stats\ndefaults\n mode http\n timeout client 60s\n timeout server 60s\n \
+         timeout connect 60s\nlisten l\n bind {}\n server s name.invalid:80\n",
         place.path().display(),
         gate.word()
     );

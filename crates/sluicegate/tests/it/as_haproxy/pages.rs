@@ -25,7 +25,7 @@ fn file(place: &Place, fronts: [&Listening; 2], log: &str) -> String {
     let [one, two] = fronts.map(Listening::word);
     format!(
         "global\n nbthread 1\n{log}defaults\n mode http\n log global\n option httplog\n retries 0\n \
-         timeout client 20s\n timeout server 20s\n timeout connect 5s\n\
+         timeout client 60s\n timeout server 60s\n timeout connect 60s\n\
          http-errors group\n errorfile 403 {dir}/plain.http\n errorfile 429 {dir}/empty.http\n\
          frontend one\n bind {one}\n \
          errorfile 400 /etc/haproxy/errors/400.http\n \

@@ -38,7 +38,7 @@ fn configuration(
 ) -> String {
     format!(
         "global\n  stats socket {socket}\n  {global}\n\
-         defaults\n  mode http\n  timeout connect 5s\n  timeout client 30s\n  timeout server 30s\n  timeout queue 10s\n\
+         defaults\n  mode http\n  timeout connect 60s\n  timeout client 60s\n  timeout server 60s\n  timeout queue 10s\n\
          frontend www\n  {frontend}\n  bind {}\n  default_backend app\n\
          backend app\n  server s1 {origin} {server}\n",
         listening.word()

@@ -22,8 +22,8 @@ use run::{Gone, Which};
 const LISTEN: &str = "listen f\n    bind @f\n    server s @s\n";
 
 /// The text before configurations without `defaults` of their own.
-const DEFAULTS: &str = "defaults\n    mode http\n    log @log local0\n    option httplog\n    timeout connect 5s\n    \
-    timeout client 10s\n    timeout server 10s\n";
+const DEFAULTS: &str = "defaults\n    mode http\n    log @log local0\n    option httplog\n    timeout connect 60s\n    \
+    timeout client 60s\n    timeout server 60s\n";
 
 /// The text before all configurations. The pipes, which are never used, raise the highest descriptor that haproxy
 /// accepts: that of an inherited socket may be high if other tests hold many.

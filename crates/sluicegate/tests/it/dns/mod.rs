@@ -88,7 +88,7 @@ fn both(settings: &str, rest: &str, before: impl Fn(&Nameserver)) -> [Side; 2] {
     let text = |names: &Nameserver, place: &str, gate: &Listening| {
         format!(
             "global\n stats socket {place} level admin\nresolvers dns\n nameserver one {}\n {settings}\ndefaults\n \
-             mode http\n timeout client 20s\n timeout server 20s\n timeout connect 1s\nfrontend gate\n bind {}\n\
+             mode http\n timeout client 60s\n timeout server 60s\n timeout connect 1s\nfrontend gate\n bind {}\n\
              {rest}",
             names.address,
             gate.word()
@@ -366,7 +366,7 @@ fn a_name_server_is_asked_over_tcp() {
     });
     let text = format!(
         "global\n stats socket @DIR@/stats level admin\nresolvers dns\n nameserver one tcp@{place}\n {TIMES}\ndefaults\n \
-         mode http\n timeout client 20s\n timeout server 20s\n timeout connect 1s\nbackend t\n server s web.example:80 \
+         mode http\n timeout client 60s\n timeout server 60s\n timeout connect 1s\nbackend t\n server s web.example:80 \
          resolvers dns init-addr none\nfrontend f\n bind {}\n",
         gate.word()
     );
@@ -387,7 +387,7 @@ fn a_reload_asks_nothing_again() {
     let text = |rest: &str| {
         format!(
             "global\n stats socket @DIR@/stats level admin\nresolvers dns\n nameserver one {}\n timeout resolve 1h\n \
-             timeout retry 1h\n hold valid 1h\ndefaults\n mode http\n timeout client 20s\n timeout server 20s\n timeout \
+             timeout retry 1h\n hold valid 1h\ndefaults\n mode http\n timeout client 60s\n timeout server 60s\n timeout \
              connect 1s\nfrontend gate\n bind {}\n http-request do-resolve(txn.ip,dns,ipv4) str(web.example)\n \
              http-request return status 200 hdr ip %[var(txn.ip)]\nbackend t\n server s web.example:80 resolvers dns \
              resolve-prefer ipv4 init-addr none\n{rest}",

@@ -126,7 +126,7 @@ fn requests_of_scripts_ask_the_section_that_is_set() {
         std::fs::write(directory.path().join("ask.lua"), script).expect("writable");
         let text = format!(
             "global\n lua-load @DIR@/ask.lua\n httpclient.retries 0\n httpclient.timeout.connect 20s\n {words}\nresolvers \
-             dns\n nameserver one {}\n {STEADY}\ndefaults\n mode http\n timeout client 20s\n timeout server 20s\nfrontend \
+             dns\n nameserver one {}\n {STEADY}\ndefaults\n mode http\n timeout client 60s\n timeout server 60s\nfrontend \
              gate\n bind {}\n http-request lua.ask\n http-request return content-type text/plain lf-string \
              %[var(txn.status)]\nfrontend server\n bind {}\n http-request return status 200\n",
             names.address,

@@ -15,7 +15,7 @@ use crate::start;
 const BODY: usize = 100_000;
 
 const DEFAULTS: &str =
-    "defaults\n mode http\n timeout connect 9s\n timeout client 60s\n timeout server 60s\n timeout tunnel 60s\n";
+    "defaults\n mode http\n timeout connect 60s\n timeout client 60s\n timeout server 60s\n timeout tunnel 60s\n";
 
 /// Either program, until it is dropped.
 enum Program {
@@ -261,7 +261,7 @@ fn services_are_limited() {
     )
     .expect("writable");
     let text = format!(
-        "global\n lua-load {}\ndefaults\n mode http\n timeout client 60s\n timeout server 60s\n timeout connect 9s\n\
+        "global\n lua-load {}\ndefaults\n mode http\n timeout client 60s\n timeout server 60s\n timeout connect 60s\n\
          listen l\n bind BIND\n filter bwlim-out out default-limit 3000 default-period 1h\n \
          http-request set-bandwidth-limit out\n http-request use-service lua.s\n",
         script.display()

@@ -30,7 +30,7 @@ fn events(output: &str) -> Vec<String> {
 fn trace(options: &str, ours: bool) -> Vec<String> {
     let gates = [Listening::new(), Listening::new()];
     let text = format!(
-        "global\n nbthread 1\ndefaults\n mode http\n timeout client 9s\n timeout connect 9s\n timeout server 9s\n\
+        "global\n nbthread 1\ndefaults\n mode http\n timeout client 60s\n timeout connect 60s\n timeout server 60s\n\
          frontend f\n bind {}\n filter trace name T1\n default_backend b\n\
          backend b\n filter trace {options}\n server s {}\n\
          frontend o\n bind {}\n http-request return status 200 content-type text/plain string 'hello world body'\n",

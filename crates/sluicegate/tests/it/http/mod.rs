@@ -262,8 +262,8 @@ fn transcripts<P>(cases: &[Case], start: impl FnOnce(&str, &[&Listening]) -> P) 
     // HAProxy accepts no descriptor beyond those that its `maxconn` needs, and other tests may have thousands open.
     let highest = listening.iter().map(Listening::fd).max().unwrap_or(0);
     let mut configuration = format!(
-        "global\n    maxconn {}\n\ndefaults\n    mode http\n    timeout connect 5s\n    timeout client 9s\n    \
-         timeout server 9s\n    timeout http-request 9s\n    retries 0\n",
+        "global\n    maxconn {}\n\ndefaults\n    mode http\n    timeout connect 60s\n    timeout client 60s\n    \
+         timeout server 60s\n    timeout http-request 9s\n    retries 0\n",
         highest.max(1000)
     );
     let mut origins = Vec::new();
@@ -371,7 +371,7 @@ fn names_are_in_lower_case_and_fields_keep_their_order() {
     let response = "HTTP/1.1 200 fine\r\nETAG: x\r\nset-Cookie: a\r\nCONTENT-length: 3\r\nSet-cookie: b\r\n\r\none";
     let (front, back) = (Listening::new(), TcpListener::bind("127.0.0.1:0").unwrap());
     let configuration = format!(
-        "listen l\n    mode http\n    bind {}\n    timeout connect 5s\n    timeout client 9s\n    timeout server 9s\n    \
+        "listen l\n    mode http\n    bind {}\n    timeout connect 60s\n    timeout client 60s\n    timeout server 60s\n    \
          server s {}\n",
         front.word(),
         back.local_addr().unwrap()

@@ -291,7 +291,7 @@ fn a_reload_asks_for_another_connection() {
     let gate = Listening::new();
     let text = |name: &str| {
         format!(
-            "global\n nbthread 1\ndefaults\n mode http\n timeout client 60s\n timeout server 60s\n timeout connect 5s\nfrontend front\n bind {}\n http-request tarpit if {{ path /wait }}\n timeout tarpit 600s\n http-request return status 200 hdr name {name}\n",
+            "global\n nbthread 1\ndefaults\n mode http\n timeout client 60s\n timeout server 60s\n timeout connect 60s\nfrontend front\n bind {}\n http-request tarpit if {{ path /wait }}\n timeout tarpit 600s\n http-request return status 200 hdr name {name}\n",
             gate.word()
         )
     };

@@ -30,7 +30,7 @@ use crate::start;
 
 /// The head of configurations; `@DIR@` is the test's directory.
 const DEFAULTS: &str = "global\n nbthread 1\n stats socket @DIR@/stats level admin\ndefaults\n mode http\n \
-                        timeout client 60s\n timeout server 60s\n timeout connect 5s\n";
+                        timeout client 60s\n timeout server 60s\n timeout connect 60s\n";
 
 /// Starts a frontend with these lines on one listener.
 fn front(lines: &str) -> (Sluicegate, Listening) {

@@ -14,7 +14,7 @@ use sluicegate_testkit::{Listening, Sluicegate};
 
 /// The `defaults` section of every configuration here.
 const DEFAULTS: &str =
-    "defaults\n    mode http\n    timeout client 30s\n    timeout server 30s\n    timeout connect 5s\n";
+    "defaults\n    mode http\n    timeout client 60s\n    timeout server 60s\n    timeout connect 60s\n";
 
 /// Returns a rule that answers with the log-format `text`.
 fn answer(text: &str) -> String {

@@ -6,7 +6,7 @@ use crate::start;
 
 fn file(gate: &Listening, place: &str) -> String {
     format!(
-        "global\n stats socket {place} level admin\ndefaults\n mode http\n timeout client 20s\n timeout server 20s\n \
+        "global\n stats socket {place} level admin\ndefaults\n mode http\n timeout client 60s\n timeout server 60s\n \
          timeout connect 1s\nfrontend f\n bind {}\n default_backend late\nbackend t\n \
          server-template web 3 127.0.0.1:80 weight 7\n server-template api 10-12 10.0.0.1:8080 id 50\n \
          server none none.invalid:80 init-addr none\n server fixed none.invalid:80 init-addr libc,10.0.0.9\n \

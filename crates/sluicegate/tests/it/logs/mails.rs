@@ -12,7 +12,7 @@ fn text(lines: &str, mailers: &[&Collector]) -> String {
         mailers.iter().enumerate().map(|(index, mailer)| format!(" mailer m{index} {}\n", mailer.address())).collect();
     format!(
         "global\n nbthread 1\n stats socket PLACE level admin\nmailers post\n timeout mail 20s\n{mailers}defaults\n mode http\n \
-         timeout client 30s\n timeout connect 5s\n timeout server 5s\nfrontend f\n bind FRONT\n default_backend b\nbackend b\n \
+         timeout client 60s\n timeout connect 60s\n timeout server 60s\nfrontend f\n bind FRONT\n default_backend b\nbackend b\n \
          email-alert mailers post\n email-alert from gate@example.org\n email-alert to ops@example.org\n{lines} server s \
          127.0.0.1:1 disabled\n server other 127.0.0.1:1\n"
     )

@@ -9,7 +9,7 @@ use std::io::{BufRead, BufReader, Read};
 use std::net::{TcpListener, TcpStream};
 use std::path::PathBuf;
 
-use sluicegate_testkit::{Client, Haproxy, Listening, PATIENCE, Sluicegate};
+use sluicegate_testkit::{Client, Haproxy, Listening, PATIENCE, Sluicegate, free_port};
 
 /// One of the programs that run the same configuration.
 struct Runner {
@@ -52,8 +52,9 @@ struct Collector {
 }
 
 impl Collector {
+    /// Its port stays its own while it is gone.
     fn new() -> Collector {
-        Collector { listener: TcpListener::bind("127.0.0.1:0").expect("bindable") }
+        Collector { listener: TcpListener::bind(("127.0.0.1", free_port())).expect("bindable") }
     }
 
     fn address(&self) -> String {

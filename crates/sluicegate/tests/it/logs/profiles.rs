@@ -83,7 +83,7 @@ fn steps_are_dropped() {
     });
     let profile = " on response format \"early %OG\"\n on close format late\n";
     let answered = format!(
-        " option logasap\n default_backend b\nbackend b\n timeout connect 5s\n timeout server 5s\n server s {address}\n"
+        " option logasap\n default_backend b\nbackend b\n timeout connect 60s\n timeout server 60s\n server s {address}\n"
     );
     let runner = ours(&targets.text(profile, "short").replace(" http-request return status 200\n", &answered));
     runner.get(&["/c"]);

@@ -7,7 +7,7 @@ use sluicegate_testkit::{Client, Haproxy, PATIENCE, wait_for};
 
 use super::{Collector, Runner, exactly, line, ours, theirs};
 
-const PROXY: &str = "defaults\n mode http\n timeout client 30s\nfrontend f\n bind FRONT\n log ring@r local0\n log-format \"%HU %ST\"\n \
+const PROXY: &str = "defaults\n mode http\n timeout client 60s\nfrontend f\n bind FRONT\n log ring@r local0\n log-format \"%HU %ST\"\n \
                      http-request return status 200\n";
 
 fn text(ring: &str) -> String {
@@ -112,7 +112,7 @@ fn a_watcher_gets_what_comes_and_stops_by_any_input() {
 fn servers_get_every_message_in_their_protocol() {
     let configuration = |legacy: &Collector, counted: &Collector| {
         text(&format!(
-            " timeout connect 5s\n timeout server 10s\n server a {}\n server b {} log-proto octet-count\n",
+            " timeout connect 60s\n timeout server 60s\n server a {}\n server b {} log-proto octet-count\n",
             legacy.address(),
             counted.address()
         ))

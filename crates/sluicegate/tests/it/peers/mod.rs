@@ -72,7 +72,7 @@ impl Cluster {
         std::fs::create_dir_all(&directory).expect("a folder");
         let text = format!(
             "global\n localpeer {name}\n stats socket @DIR@/stats level admin\n{global}\ndefaults\n mode http\n timeout \
-             client 20s\n timeout server 20s\n timeout connect 2s\n{}",
+             client 20s\n timeout server 60s\n timeout connect 2s\n{}",
             self.sections
         );
         let text = text.replace("@MATES@", &self.mates()).replace("@GATE@", &gate.word());

@@ -16,7 +16,7 @@ use sluicegate_testkit::{Listening, Program, Sluicegate};
 
 use crate::BINARY;
 
-const DEFAULTS: &str = "defaults\n mode http\n timeout client 60s\n timeout server 60s\n timeout connect 5s\n";
+const DEFAULTS: &str = "defaults\n mode http\n timeout client 60s\n timeout server 60s\n timeout connect 60s\n";
 
 /// How a reload is asked for.
 #[derive(Clone, Copy, Debug, PartialEq)]

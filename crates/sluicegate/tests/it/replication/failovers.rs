@@ -180,7 +180,7 @@ fn sentinels_replace_a_master() {
     let sentinels = watched.sentinels.each_ref().map(|(_, port)| *port);
     let gate = Listening::new();
     let text = format!(
-        "redis data\n    mode sentinel\n    sentinel-master it\n{}\ndefaults\n    mode http\n    timeout client 30s\n\
+        "redis data\n    mode sentinel\n    sentinel-master it\n{}\ndefaults\n    mode http\n    timeout client 60s\n\
          frontend front\n    bind \"{}\"\n    http-request store-call data INCRBY proxied 1 set-var(txn.said)\n\
          \x20   http-request return status 200 content-type text/plain lf-string %[var(txn.said)]\n",
         sentinels.map(|port| format!("    server s{port} 127.0.0.1:{port}\n")).concat(),

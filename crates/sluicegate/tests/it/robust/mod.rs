@@ -62,7 +62,7 @@ pub(crate) fn stat(stats: &Path, proxy: &str, server: &str, column: &str) -> u64
 
 /// Timeouts that no test means to reach.
 const PATIENT: &str =
-    "defaults\n    mode http\n    timeout client 30s\n    timeout server 30s\n    timeout connect 5s\n";
+    "defaults\n    mode http\n    timeout client 60s\n    timeout server 60s\n    timeout connect 60s\n";
 
 /// Makes the kernel send a RST when this socket is closed, whatever is still in its buffers.
 fn reset_on_close(stream: &std::net::TcpStream) {

@@ -34,8 +34,8 @@ fn configuration(
         script.display()
     );
     let text = format!(
-        "defaults\n    log global\n    mode http\n    option httplog\n    timeout client 10s\n    timeout server 10s\n    \
-         timeout connect 5s\n    timeout http-request 200ms\n    timeout http-keep-alive 200ms\n\
+        "defaults\n    log global\n    mode http\n    option httplog\n    timeout client 60s\n    timeout server 60s\n    \
+         timeout connect 60s\n    timeout http-request 200ms\n    timeout http-keep-alive 200ms\n\
          store main\n    bind {}\norigin o\n    bind {}\n\
          frontend www\n    bind {}\n    bind {}\n    http-request lua.ask if {{ path /lua }}\n    \
          http-request store-call main INCRBY hits 1\n    use_backend deaf if {{ path /deaf }}\n    \

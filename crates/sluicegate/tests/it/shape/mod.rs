@@ -20,7 +20,7 @@ use crate::BINARY;
 const HAPROXY: &str = "/usr/sbin/haproxy";
 
 const DEFAULTS: &str =
-    "defaults\n    mode http\n    timeout client 30s\n    timeout server 30s\n    timeout connect 5s\n";
+    "defaults\n    mode http\n    timeout client 60s\n    timeout server 60s\n    timeout connect 60s\n";
 
 /// Returns whether this process has the privileges of a service manager.
 fn root() -> bool {

@@ -10,7 +10,7 @@ fn server(gate: &Listening, lines: &str) -> Sluicegate {
     let server = start(
         &format!(
             "global\n stats socket @DIR@/stats level admin\n node \"<script>document.title='x'</script>\"\n\
-             store main\n bind 127.0.0.1:{}\n user default on nopass ~a* +@all\ndefaults\n mode http\n timeout client 20s\n timeout server 20s\n timeout connect 1s\n\
+             store main\n bind 127.0.0.1:{}\n user default on nopass ~a* +@all\ndefaults\n mode http\n timeout client 60s\n timeout server 60s\n timeout connect 1s\n\
              listen web\n bind {}\n stats uri /s?a=b\n stats admin if TRUE\n stats show-node\n stats show-legends\n\
              {lines} server one 127.0.0.1:1 cookie \"\\\"><img src=x onerror=alert(1)>\"\n \
              server two 127.0.0.1:1 disabled\n server three-with-a-rather-long-name-that-goes-on 127.0.0.1:1 backup\n\

@@ -48,8 +48,8 @@ impl Families {
 
 fn file(words: &[String], deaf: &Listening) -> String {
     format!(
-        "global\n nbthread 1\n description \"a \\\"b\\\\c\"\ndefaults\n mode http\n timeout client 20s\n \
-         timeout server 20s\n timeout connect 1s\nfrontend f\n bind {}\n \
+        "global\n nbthread 1\n description \"a \\\"b\\\\c\"\ndefaults\n mode http\n timeout client 60s\n \
+         timeout server 60s\n timeout connect 1s\nfrontend f\n bind {}\n \
          http-request use-service prometheus-exporter if {{ path /metrics }}\n http-request return status 204\n\
          backend b\n server up {} check inter 1h\n server off 127.0.0.1:1 disabled\n\
          server plain 127.0.0.1:1 weight 7\n stick-table type ip size 100\n\
@@ -189,7 +189,7 @@ fn resolvers_are_a_scope() {
     let web = Listening::new();
     let text = format!(
         "global\n nbthread 1\nresolvers r\n nameserver n1 127.0.0.1:1\n nameserver n2 127.0.0.1:2\ndefaults\n mode http\n \
-         timeout client 20s\n timeout server 20s\n timeout connect 1s\nfrontend f\n bind {}\n \
+         timeout client 60s\n timeout server 60s\n timeout connect 1s\nfrontend f\n bind {}\n \
          http-request use-service prometheus-exporter\n",
         web.word()
     );
@@ -279,7 +279,7 @@ fn figures_are_those_of_the_socket() {
     let server = start(
         &format!(
             "global\n nbthread 2\n stats socket @DIR@/stats\nstore main\n bind {}\n dir @DIR@\n maxmemory 64mb\ndefaults\n mode http\n \
-             timeout client 20s\n timeout server 20s\n timeout connect 1s\nfrontend f\n bind {}\n \
+             timeout client 60s\n timeout server 60s\n timeout connect 1s\nfrontend f\n bind {}\n \
              http-request use-service prometheus-exporter if {{ path /metrics }}\n http-request deny if {{ path /no }}\n \
              stats enable\n http-request return status 200 unless {{ path_beg /haproxy }}\n",
             store.word(),

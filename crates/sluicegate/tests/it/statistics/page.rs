@@ -8,7 +8,7 @@ use crate::start;
 /// `deaf` is a server that takes connections, so it is up, and says nothing.
 fn file(words: &[String], deaf: &Listening) -> String {
     format!(
-        "global\n nbthread 1\n node here\ndefaults\n mode http\n timeout client 20s\n timeout server 20s\n \
+        "global\n nbthread 1\n node here\ndefaults\n mode http\n timeout client 60s\n timeout server 60s\n \
          timeout connect 1s\n stats uri /inherited\n stats refresh 9s\n\
          listen a\n bind {}\n stats enable\n stats uri /st\n stats refresh 7s\n stats admin if {{ src 127.0.0.0/8 }}\n \
          server s1 127.0.0.1:1 disabled\n server s2 {} check inter 1h\n server s3 127.0.0.1:3\n\
@@ -197,7 +197,7 @@ fn page(lines: &str, target: &str) -> String {
     let server = start(
         &format!(
             "global\n stats socket @DIR@/stats level admin\n node \"<n>&\"\n description \"<i>d</i>\"\nstore main\n\
-             defaults\n mode http\n timeout client 20s\n timeout server 20s\n timeout connect 1s\n\
+             defaults\n mode http\n timeout client 60s\n timeout server 60s\n timeout connect 1s\n\
              listen web\n bind {}\n{lines} server \"s1\" 127.0.0.1:1 disabled cookie \"<c>\"\nbackend other\n \
              server s2 127.0.0.1:1 backup\n",
             gate.word()
@@ -251,8 +251,8 @@ fn rows_have_the_class_of_their_state() {
     let dead = format!("127.0.0.1:{}", free_port());
     let server = start(
         &format!(
-            "global\n nbthread 1\n stats socket @DIR@/stats level admin\ndefaults\n mode http\n timeout client 20s\n \
-             timeout server 20s\n timeout connect 1s\nfrontend web\n bind {}\n stats enable\nbackend b\n \
+            "global\n nbthread 1\n stats socket @DIR@/stats level admin\ndefaults\n mode http\n timeout client 60s\n \
+             timeout server 60s\n timeout connect 1s\nfrontend web\n bind {}\n stats enable\nbackend b\n \
              default-server inter 50ms rise 100000 fall 100000\n server up {alive} check rise 1 fall 1\n \
              server plain {alive}\n server goup {alive} check\n server godown {dead} check\n \
              server down {dead} check fall 1\n server drain {alive} check inter 1h\n \
@@ -314,7 +314,7 @@ fn what_users_were_denied_is_shown() {
     let (gate, port) = (Listening::new(), free_port());
     let text = format!(
         "store main\n bind 127.0.0.1:{port}\n user default on nopass resetkeys ~a* &* +@all -flushall\n user in on nopass \
-         ~in -@all +get\n rules-user in\ndefaults\n mode http\n timeout client 20s\n timeout server 20s\n timeout connect \
+         ~in -@all +get\n rules-user in\ndefaults\n mode http\n timeout client 60s\n timeout server 60s\n timeout connect \
          1s\nfrontend f\n bind {}\n http-request store-call main SET x y if {{ path /rule }}\n http-request return status \
          200 if {{ path /rule }}\n stats enable\nfrontend g\n bind @DIR@/other\n",
         gate.word()
@@ -374,7 +374,7 @@ fn what_users_were_denied_is_shown() {
 fn tables_of_nothing_are_not_shown() {
     let gate = Listening::new();
     let text = format!(
-        "defaults\n mode http\n timeout client 20s\n timeout server 20s\n timeout connect 1s\nfrontend f\n bind {}\n \
+        "defaults\n mode http\n timeout client 60s\n timeout server 60s\n timeout connect 1s\nfrontend f\n bind {}\n \
          stats enable\n",
         gate.word()
     );
@@ -391,7 +391,7 @@ fn the_csv_is_that_of_the_socket() {
     let gate = Listening::new();
     let server = start(
         &format!(
-            "global\n stats socket @DIR@/stats\ndefaults\n mode http\n timeout client 20s\n timeout server 20s\n \
+            "global\n stats socket @DIR@/stats\ndefaults\n mode http\n timeout client 60s\n timeout server 60s\n \
              timeout connect 1s\nfrontend f\n bind {}\n stats enable\nbackend quiet\n server \"a\" 127.0.0.1:1 disabled\n",
             gate.word()
         ),
@@ -439,8 +439,8 @@ fn engines_have_a_table() {
     let gate = Listening::new();
     let nobody = format!("127.0.0.1:{}", free_port());
     let text = format!(
-        "defaults\n    mode http\n    timeout client 60s\n    timeout server 60s\n    timeout connect 5s\n\
-         redis there\n    server s {}\n    maxconn 7\n    timeout connect 30s\n    timeout queue 30s\n    timeout server 30s\n\
+        "defaults\n    mode http\n    timeout client 60s\n    timeout server 60s\n    timeout connect 60s\n\
+         redis there\n    server s {}\n    maxconn 7\n    timeout connect 60s\n    timeout queue 30s\n    timeout server 60s\n\
          redis away\n    server s {nobody}\n    breaker 1\n    timeout queue 30s\n\
          frontend f\n    bind {}\n    stats enable\n    http-request store-call there INCR %[path] if {{ path /a }}\n    \
          http-request store-call there LPUSH /a x if {{ path /b }}\n    \
