@@ -26,7 +26,7 @@ fn silent() -> std::net::SocketAddr {
 /// Returns the configuration; in haproxy a stream whose client has disconnected ends with these timeouts.
 fn text(server: std::net::SocketAddr) -> String {
     format!(
-        "defaults\n log @LOG@ format raw local0\n timeout client 60s\n timeout server 60s\n timeout connect 60s\n\
+        "defaults\n log @LOG@ format raw local0\n timeout client 20s\n timeout server 20s\n timeout connect 20s\n\
          frontend web\n bind @WEB@\n mode http\n option httplog\n default_backend app\n\
          frontend raw\n bind @RAW@\n mode tcp\n option tcplog\n default_backend plain\n\
          backend app\n mode http\n server one {server} maxconn 1\n\

@@ -150,7 +150,8 @@ fn messages_wait_for_a_server_that_returns_and_those_that_do_not_fit_are_counted
         runner.get(&["/while-away"]);
         dropped().then_some(())
     });
-    let listener = std::net::TcpListener::bind(&address).expect("bindable again");
+    // A process that another test is about to start may have the closed listener until it runs its program.
+    let listener = wait_for("the port", || std::net::TcpListener::bind(&address).ok());
     let (stream, _) = listener.accept().expect("a connection");
     stream.set_read_timeout(Some(PATIENCE)).expect("settable");
     let mut connection = std::io::BufReader::new(stream);

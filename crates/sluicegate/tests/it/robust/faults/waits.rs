@@ -117,7 +117,7 @@ fn connections() -> Vec<Case> {
         case("tcp: finds no backend", &["mode tcp", "option tcplog", "use_backend %[str(none)] if TRUE"], vec![send("x")], vec![]).servers(&[]),
         case("tcp: leaves while it connects", &["mode tcp", "option tcplog", "option abortonclose"], vec![send("x"), Finish], vec![]).servers(&["server s @DEAF@"]),
         case("tcp: breaks off while it connects", TCP, vec![send("x"), Signal, Await, Reset], vec![]).servers(&["server s @DEAF@"]),
-        case("tcp: says nothing while it connects", &["mode tcp", "option tcplog", "timeout client 1500ms", "timeout connect 60s"], vec![send("x")], vec![]).servers(&["server s @DEAF@"]),
+        case("tcp: says nothing while it connects", &["mode tcp", "option tcplog", "timeout client 1500ms", "timeout connect 5s"], vec![send("x")], vec![]).servers(&["server s @DEAF@"]),
     ]
 }
 
