@@ -19,6 +19,7 @@ pub mod engines;
 pub mod errors;
 pub mod frontend;
 mod hash;
+pub mod history;
 pub mod hook;
 pub mod hosts;
 mod http_client;

@@ -23,6 +23,7 @@ use tokio::sync::{Notify, watch};
 
 use crate::compress::{Cost, Memory};
 use crate::counters::Count;
+use crate::history::History;
 use crate::namespaces::Namespaces;
 use crate::pace::Pace;
 use crate::tls::{OcspUpdates, Registry, Renewals, TlsTotals};
@@ -94,6 +95,8 @@ pub struct Process {
     pub boot: OnceLock<Duration>,
     /// The memory of compressors.
     pub compressors: Memory,
+    /// Figures of the last hour, if there is a statistics page.
+    pub history: History,
     /// Invalid messages so far.
     invalid: AtomicU64,
     /// The number of changes from deleting servers to adding servers, and back; after each, a name may stand for
@@ -221,6 +224,7 @@ impl Process {
             descriptors: Notify::new(),
             boot: OnceLock::new(),
             compressors: Memory::default(),
+            history: History::default(),
             invalid: AtomicU64::new(0),
             turns: AtomicU32::new(0),
             desks: OnceLock::new(),

@@ -10,6 +10,7 @@ pub mod info;
 pub mod page;
 mod pages;
 pub mod promex;
+mod recent;
 pub mod schema;
 pub mod status_lines;
 mod stores;
@@ -128,8 +129,8 @@ pub fn filtered<'a>(running: &'a Running, filter: &'a Filter, now: Instant) -> i
     objects(running).filter(|object| filter.takes(*object))
 }
 
-/// Folds finished seconds into the highest rates, advances slow starts and settles the memory of stick tables, for the
-/// lifetime of the future. Runs on the control thread's runtime.
+/// Folds finished seconds into the highest rates, advances slow starts, settles the memory of stick tables and records the
+/// dashboard's points, for the lifetime of the future. Runs on the control thread's runtime.
 pub async fn tick(running: Arc<Running>) {
     // Twice a second: each whole second is seen while it is still one of the two that a rate remembers.
     let mut interval = tokio::time::interval(Duration::from_millis(500));
@@ -139,6 +140,7 @@ pub async fn tick(running: Arc<Running>) {
         fold(&running, now);
         warm_up(running.servers(), now);
         running.directory.tables.iter().for_each(|table| table.settle());
+        recent::record(&running, now);
     }
 }
 

@@ -5,9 +5,9 @@ use std::pin::Pin;
 use std::sync::Arc;
 
 use super::Format;
-use super::page::{Asked, Form, Outcome, Posted, Report, change};
+use super::page::{Asked, Data, Form, Outcome, Posted, Report, change};
 use super::promex::{Scrape, Wanted};
-use crate::running::pages::{self, Pages, Statistics, Typed};
+use crate::running::pages::{self, Document, Pages, Statistics, Typed};
 use crate::running::{ProxyRun, Running};
 
 /// Returns the statistics page and the exporter.
@@ -31,16 +31,20 @@ impl Pages for Documents {
 
 impl Statistics for Asked {
     fn refreshes(&self) -> bool {
-        !self.no_refresh
+        !self.no_refresh && !matches!(self.form, Form::Dashboard | Form::Figures(_))
     }
 
     fn report(self: Box<Self>, running: Arc<Running>, own: Arc<ProxyRun>, admin: bool) -> Typed {
         let content_type: &[u8] = match self.form {
-            Form::Html => b"text/html",
-            Form::Lines(Format::Json) | Form::Schema => b"application/json",
+            Form::Html | Form::Dashboard => b"text/html",
+            Form::Lines(Format::Json) | Form::Schema | Form::Figures(_) => b"application/json",
             Form::Lines(_) => b"text/plain",
         };
-        Typed { content_type, document: Box::new(Report::new(running, own, *self, admin)) }
+        let document: Box<dyn Document> = match self.form {
+            Form::Figures(since) => Box::new(Data::new(running, own, *self, since)),
+            _ => Box::new(Report::new(running, own, *self, admin)),
+        };
+        Typed { content_type, document }
     }
 
     fn change<'a>(

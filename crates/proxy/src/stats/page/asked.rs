@@ -1,7 +1,8 @@
 //! Options of a request for the page: the words after the page's address, parsed as by HAProxy.
 //!
 //! `;csv`, `;typed`, `;json` and `;json-schema` select the format, `;up` and `;no-maint` hide servers, `;norefresh`
-//! disables the browser's reload, `;st=CODE` shows the result of an action and `scope=TEXT` shows only the proxies
+//! disables the browser's reload, `;dashboard` selects the dashboard and `;dashboard-data` what it shows, `;since=NUMBER`
+//! the points behind this one, `;st=CODE` shows the result of an action and `scope=TEXT` shows only the proxies
 //! whose name contains the text. Unknown words are ignored.
 
 use crate::stats::Format;
@@ -18,6 +19,10 @@ pub enum Form {
     Lines(Format),
     /// The schema of the JSON form.
     Schema,
+    /// The dashboard.
+    Dashboard,
+    /// What the dashboard shows: present figures, and points of the history behind this number.
+    Figures(u64),
 }
 
 /// The result of an action.
@@ -75,12 +80,18 @@ impl Asked {
     /// Parses the part after the page's address.
     pub fn read(options: &[u8], refreshes: bool) -> Asked {
         let has = |word: &[u8]| memchr::memmem::find(options, word).is_some();
+        let since = memchr::memmem::find(options, b";since=").map_or(0, |at| {
+            let digits = options[at + b";since=".len()..].iter().take_while(|byte| byte.is_ascii_digit());
+            digits.fold(0, |number: u64, digit| number.saturating_mul(10).saturating_add(u64::from(digit - b'0')))
+        });
         let mut form = Form::Html;
         for (word, other) in [
             (&b";csv"[..], Form::Lines(Format::Plain)),
             (b";typed", Form::Lines(Format::Typed)),
             (b";json", Form::Lines(Format::Json)),
             (b";json-schema", Form::Schema),
+            (b";dashboard", Form::Dashboard),
+            (b";dashboard-data", Form::Figures(since)),
         ] {
             if has(word) {
                 form = other;
@@ -147,6 +158,10 @@ mod tests {
         assert_eq!(read(";csv").form, Form::Lines(Format::Plain));
         assert_eq!(read(";csv;json").form, Form::Lines(Format::Json));
         assert_eq!(read(";json-schema").form, Form::Schema);
+        assert_eq!(read(";dashboard").form, Form::Dashboard);
+        assert_eq!(read(";dashboard-data;since=12x").form, Form::Figures(12));
+        assert_eq!(read(";dashboard-data;since=99999999999999999999").form, Form::Figures(u64::MAX));
+        assert_eq!(read(";since=;dashboard-data").form, Form::Figures(0));
         assert!(read(";up;norefresh").up && read(";up;norefresh").no_refresh);
         assert!(!Asked::read(b";norefresh", false).no_refresh);
         assert_eq!(read(";st=PART;up").outcome, Some(Outcome::Partial));

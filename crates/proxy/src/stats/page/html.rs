@@ -53,7 +53,7 @@ impl View<'_> {
     }
 
     /// Returns the address of a view, with these words.
-    fn address(&self, words: &str) -> String {
+    pub(super) fn address(&self, words: &str) -> String {
         Text(&format!("{}{words}", self.page.uri)).to_string()
     }
 
@@ -74,38 +74,10 @@ impl View<'_> {
 impl Page {
     /// Writes the page before the first proxy.
     pub(super) fn head(&mut self, view: &View<'_>, out: &mut Vec<u8>) {
-        let node = view.node();
-        let title = match &node {
-            Some(node) => format!("Statistics of {node}"),
-            None => "Statistics".to_owned(),
-        };
-        put!(
-            out,
-            "<!DOCTYPE html>\n<html lang=en><head><meta charset=utf-8>\n<title>{} · Sluicegate</title>\n\
-             <meta name=viewport content=\"width=device-width, initial-scale=1\">\n\
-             <meta name=color-scheme content=\"light dark\">\n<link rel=icon href=\"data:,\">\n\
-             <style>{STYLE}",
-            Text(&title)
-        );
+        begin_document(view, "Statistics", out);
         tables::card_labels(view, out);
-        // The version of the program, and apart from it that of the HAProxy whose place it takes.
-        let versions = info::VERSION.split_once("-sluicegate-").filter(|_| !view.page.hide_version);
-        put!(out, "</style></head>\n<body>\n<header><h1>Sluicegate");
-        if let Some((_, own)) = versions {
-            put!(out, " {own}");
-        }
-        put!(out, "</h1>\n<p>");
-        if let Some((haproxy, _)) = versions {
-            put!(out, "Compatible with HAProxy {haproxy} · ");
-        }
-        put!(out, "Process {}", std::process::id());
-        if let Some(node) = &node {
-            put!(out, " on <b>{}</b>", Text(node));
-        }
-        if let Some(text) = view.description() {
-            put!(out, ": {}", Text(text));
-        }
-        put!(out, "</p></header>\n");
+        put!(out, "</style></head>\n<body>\n");
+        header(view, out);
         outcome(view, out);
         process(view, out);
         controls(view, out);
@@ -161,6 +133,41 @@ impl Page {
         }
         put!(out, "</body></html>\n");
     }
+}
+
+/// Writes the beginning of a document with this title, as far as the contents of its style sheet.
+pub(super) fn begin_document(view: &View<'_>, title: &str, out: &mut Vec<u8>) {
+    let of = view.node().map(|node| format!(" of {node}")).unwrap_or_default();
+    put!(
+        out,
+        "<!DOCTYPE html>\n<html lang=en><head><meta charset=utf-8>\n<title>{title}{} · Sluicegate</title>\n\
+         <meta name=viewport content=\"width=device-width, initial-scale=1\">\n\
+         <meta name=color-scheme content=\"light dark\">\n<link rel=icon href=\"data:,\">\n\
+         <style>{STYLE}",
+        Text(&of)
+    );
+}
+
+/// Writes the name and version of the program, the process and the node.
+pub(super) fn header(view: &View<'_>, out: &mut Vec<u8>) {
+    // The version of the program, and apart from it that of the HAProxy whose place it takes.
+    let versions = info::VERSION.split_once("-sluicegate-").filter(|_| !view.page.hide_version);
+    put!(out, "<header><h1>Sluicegate");
+    if let Some((_, own)) = versions {
+        put!(out, " {own}");
+    }
+    put!(out, "</h1>\n<p>");
+    if let Some((haproxy, _)) = versions {
+        put!(out, "Compatible with HAProxy {haproxy} · ");
+    }
+    put!(out, "Process {}", std::process::id());
+    if let Some(node) = &view.node() {
+        put!(out, " on <b>{}</b>", Text(node));
+    }
+    if let Some(text) = view.description() {
+        put!(out, ": {}", Text(text));
+    }
+    put!(out, "</p></header>\n");
 }
 
 /// Writes the result of an action.
@@ -227,6 +234,7 @@ fn controls(view: &View<'_>, out: &mut Vec<u8>) {
     }
     link("Refresh now", asked.words(up, calm, still));
     let quiet = view.page.refresh.is_some();
+    link("Dashboard", ";dashboard".to_owned());
     link("CSV", format!(";csv{}", asked.words(false, false, quiet)));
     link("JSON", format!(";json{}", asked.words(false, false, quiet)));
     link("Schema", ";json-schema".to_owned());
@@ -291,7 +299,7 @@ fn begin(view: &View<'_>, proxy: &ProxyRun, out: &mut Vec<u8>) {
 }
 
 /// Returns the classes of a row: its colour, by HAProxy's rules.
-fn class(object: Object<'_>, state: &str, weight: &str) -> &'static str {
+pub(super) fn class(object: Object<'_>, state: &str, weight: &str) -> &'static str {
     let Object::Server(..) = object else {
         return match state {
             "OPEN" | "UP" => "up",

@@ -7,6 +7,7 @@
 
 mod asked;
 mod change;
+mod dashboard;
 mod form;
 mod html;
 mod tables;
@@ -23,6 +24,7 @@ use crate::running::{ProxyRun, Running};
 
 pub use asked::{Asked, Form, Outcome};
 pub(super) use change::change;
+pub(super) use dashboard::Data;
 pub use form::{Act, Posted, fuzz_form};
 
 /// The size in bytes from which a piece is sent.
@@ -136,6 +138,10 @@ impl Document for Report {
                 Form::Lines(format) => format.begin(out),
                 Form::Schema => {
                     out.extend_from_slice(schema::text().as_bytes());
+                    *stage = Stage::Over;
+                }
+                Form::Dashboard | Form::Figures(_) => {
+                    dashboard::page(&view, out);
                     *stage = Stage::Over;
                 }
             }

@@ -5,10 +5,12 @@
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
+use sluicegate_config::model::StatsPage;
 use sluicegate_wire::engine::{Denial, Disk, Engine, Figures, Replicated};
 
 use super::html::View;
 use super::text::{Age, Bytes, Grouped, Text, put};
+use crate::running::Running;
 
 /// The format of a cell's number.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -155,17 +157,18 @@ const LIMITS: &Headings = &[
 ];
 
 /// Returns whether this is the implicit store of a configuration without any `store` section, and still unused.
-fn is_implicit(view: &View<'_>, name: &str, figures: &Figures) -> bool {
-    let declared = &view.running.config.stores;
+fn is_implicit(running: &Running, name: &str, figures: &Figures) -> bool {
+    let declared = &running.config.stores;
     let plain = |store: &sluicegate_config::model::StoreSection| {
         store.binds.is_empty() && store.parameters.is_empty() && store.users.is_empty()
     };
     name == "default" && declared.iter().all(plain) && figures.commands == 0 && figures.keys == 0
 }
 
-fn stores<'a>(view: &View<'a>) -> Vec<(&'a str, Figures)> {
-    let mut stores = view.running.told(|engine| engine.figures());
-    stores.retain(|(name, figures)| !is_implicit(view, name, figures));
+/// Returns the stores that are shown, with their figures.
+pub(super) fn stores(running: &Running) -> Vec<(&str, Figures)> {
+    let mut stores = running.told(|engine| engine.figures());
+    stores.retain(|(name, figures)| !is_implicit(running, name, figures));
     stores
 }
 
@@ -176,18 +179,18 @@ fn denials<'a>(view: &View<'a>) -> Vec<(&'a str, Vec<Denial>)> {
 }
 
 /// Returns whether the page shows anything besides proxies.
-fn shows_more(view: &View<'_>) -> bool {
-    view.page.scope.iter().all(|name| name != ".")
+pub(super) fn shows_more(page: &StatsPage) -> bool {
+    page.scope.iter().all(|name| name != ".")
 }
 
 /// Returns the tables of this page after the proxies: class, heading and columns.
 fn tables(view: &View<'_>) -> Vec<(&'static str, &'static str, &'static Headings)> {
-    if !shows_more(view) {
+    if !shows_more(view.page) {
         return Vec::new();
     }
     let running = view.running;
     let present = [
-        (!stores(view).is_empty(), ("st", "Stores", STORES)),
+        (!stores(view.running).is_empty(), ("st", "Stores", STORES)),
         (!denials(view).is_empty(), ("dn", "Denied", DENIALS)),
         (!running.told(|engine| engine.connections()).is_empty(), ("en", "Engines", ENGINES)),
         (!running.directory.limits.is_empty(), ("li", "Limits", LIMITS)),
@@ -255,7 +258,7 @@ pub(super) fn more(view: &View<'_>, out: &mut Vec<u8>) {
 }
 
 fn store_rows(view: &View<'_>, out: &mut Vec<u8>) {
-    for (name, figures) in stores(view) {
+    for (name, figures) in stores(view.running) {
         put!(out, "<tr><th scope=row>{}", Text(name));
         put!(out, "<td>{}<td>{}", Grouped(figures.keys), Grouped(figures.expiring));
         put!(out, "<td>{}<td>", Bytes(figures.used_bytes));

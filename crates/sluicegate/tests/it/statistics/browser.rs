@@ -189,7 +189,7 @@ return [...document.querySelectorAll('.px')].flatMap(t => [...t.querySelectorAll
   .map(h => h.textContent));";
 
 /// Gives the texts whose colour is too near to that behind them.
-const CONTRASTS: &str = "
+pub(super) const CONTRASTS: &str = "
 const rgb = c => c.match(/[0-9.]+/g).map(Number);
 const light = c => { const [r, g, b] = rgb(c).map(v => { v /= 255;
   return v <= 0.03928 ? v / 12.92 : ((v + 0.055) / 1.055) ** 2.4; }); return 0.2126 * r + 0.7152 * g + 0.0722 * b; };

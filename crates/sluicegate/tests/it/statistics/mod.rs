@@ -1,6 +1,7 @@
 //! The statistics page: beside Debian's haproxy to the byte where the answer is no HTML, and in a real browser.
 
 mod browser;
+mod dashboard;
 mod exporter;
 mod page;
 mod scale;
