@@ -70,7 +70,9 @@ impl Sides {
             _ => Arc::new(FrontendShared::new(workers, config.maxconn, config.session_rate)),
         };
         let dispatch = config.dispatch.as_deref().map(|server| {
-            let alone = model::Proxy { servers: vec![server.clone()], ..config.clone() };
+            // As in HAProxy, its connections are private: each client has its own.
+            let http_reuse = model::HttpReuse::Never;
+            let alone = model::Proxy { servers: vec![server.clone()], http_reuse, ..config.clone() };
             build_backend(&alone, (workers, revision), fullconn, None)
         });
         Sides { name: config.name.clone(), kind: config.kind, frontend, backend, servers, dispatch }

@@ -292,8 +292,11 @@ pub fn build_after(
         return Err(errors);
     }
     let trackers = trackers(&config);
-    let unshared = proxies.iter().filter(|proxy| proxy.config.http_reuse == HttpReuse::Never);
-    let unshared = unshared.flat_map(|proxy| proxy.servers.iter().cloned()).collect();
+    let unshared = proxies.iter().flat_map(|proxy| {
+        let own = proxy.servers.iter().filter(|_| proxy.config.http_reuse == HttpReuse::Never);
+        own.chain(proxy.dispatch.iter().flat_map(|(_, servers)| servers)).cloned()
+    });
+    let unshared = unshared.collect();
     let running = Arc::new(Running {
         config,
         peers,

@@ -125,7 +125,7 @@ impl Builder<'_> {
 
     /// Emits a test that continues if the condition holds and otherwise jumps to `otherwise`.
     fn condition(&mut self, condition: &Condition, otherwise: &mut Label) {
-        if matches!(self.hook, Hook::TcpRequestContent | Hook::TcpResponseContent) {
+        if self.inspects() {
             return self.content_condition(condition, otherwise);
         }
         let mut holds = Label::default();
@@ -197,7 +197,7 @@ impl Builder<'_> {
             AclRef::Named(index) => &self.proxy.acls[*index as usize],
             AclRef::Inline(acl) => acl,
         };
-        let inspects = matches!(self.hook, Hook::TcpRequestContent | Hook::TcpResponseContent);
+        let inspects = self.inspects();
         for test in &acl.tests {
             let matcher = MatcherCode::new(test.matcher.clone(), test.ignore_case).with_files(&test.files);
             let Some(mut fetch) = self.fetch(&test.expr) else { continue };
@@ -274,6 +274,22 @@ impl Builder<'_> {
             self.push_fetch(fetch);
             self.converters(expr);
         }
+    }
+
+    /// Emits an expression whose sample content rules wait for until it cannot change any more.
+    pub(super) fn stable_expr(&mut self, expr: &Expr) {
+        if !self.inspects() {
+            return self.expr(expr);
+        }
+        let again = self.ops.len() as u32;
+        self.ops.push(Op::ConditionBegins);
+        self.expr(expr);
+        self.ops.push(Op::AwaitSample(again));
+    }
+
+    /// Returns whether the rules may wait for received data.
+    fn inspects(&self) -> bool {
+        matches!(self.hook, Hook::TcpRequestContent | Hook::TcpResponseContent)
     }
 
     /// Emits the authentication of the request before its first use, because it may wait.

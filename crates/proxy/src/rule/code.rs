@@ -58,6 +58,8 @@ pub(super) enum Op {
     GroupEnds(u32),
     /// No group holds: if one is undecided, rules wait for data.
     ConditionEnds,
+    /// The sample since [`Op::ConditionBegins`] may change with more data: rules wait for it, and continue there.
+    AwaitSample(u32),
     /// Starts rendering: the text is empty.
     Begin,
     /// Appends to the text.
@@ -187,6 +189,11 @@ pub(super) struct Machine {
 const KEPT_TEXT: usize = 64 << 10;
 
 impl Machine {
+    /// Sets the first operation.
+    pub(super) fn start_at(&mut self, op: u32) {
+        self.next = op;
+    }
+
     /// Resets the machine for another program.
     pub(super) fn reset(&mut self) {
         self.next = 0;
@@ -252,7 +259,8 @@ pub(super) enum Step<'a> {
     Assign(VarRef, bool, Sample),
     /// Apply another effect; pass the sample to [`Machine::give`], then continue.
     Effect(Box<Effect>, Sample),
-    /// A condition needs data that has not arrived: run the list again from its start when there is more.
+    /// A condition or a sample needs data that has not arrived: run the list again when there is more, from its start or
+    /// from where the inspection says.
     Missing,
     /// A converter's store failed: set `txn.store_err` to the reason, then continue.
     StoreFailed(String),
@@ -393,6 +401,12 @@ pub(super) fn step<'a>(program: &'a Program, machine: &mut Machine, cx: &StreamC
                 Decision::Jump(target) => at = target as usize,
                 Decision::Undecided => return Step::Missing,
             },
+            Op::AwaitSample(again) => {
+                if cx.inspection.take_missed() {
+                    cx.inspection.continue_at(*again);
+                    return Step::Missing;
+                }
+            }
             Op::Begin => machine.begin(),
             Op::Text(text) => machine.out.extend_from_slice(text),
             Op::AppendValue(flags, mode) => {

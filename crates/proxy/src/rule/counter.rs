@@ -14,7 +14,7 @@ use crate::stream::StreamContext;
 /// `track-scN`: the sample is the key.
 pub(super) fn track(b: &mut Builder<'_>, track: &Track) -> Compiled {
     let table = b.scope.table(&track.table)?;
-    b.expr(&track.key);
+    b.stable_expr(&track.key);
     let slot = track.slot;
     on_sample(move |sample, run| {
         begin(slot, &table, &sample, run);

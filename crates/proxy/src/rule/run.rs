@@ -200,7 +200,11 @@ pub fn try_run(list: &RuleList, hook: Hook, cx: &mut StreamContext, scripts: Opt
     if list.is_empty() {
         return Attempt::Ready(Verdict::Continue);
     }
-    go_on(&list.code, take_machine(), hook, cx, scripts)
+    let mut machine = take_machine();
+    if matches!(hook, Hook::TcpRequestContent | Hook::TcpResponseContent) {
+        machine.start_at(cx.inspection.take_start());
+    }
+    go_on(&list.code, machine, hook, cx, scripts)
 }
 
 fn go_on(

@@ -573,9 +573,9 @@ impl Assignment<'_> {
                 return Ok(Given { link: Link::Own(socket), open: Some(open), reuses, label: Some(label) });
             }
         }
-        let policy = reuse_policy(config.mode, config.http_reuse, config.options.connection, self.allow_reuse);
+        let policy = reuse_policy(config.mode, server.reuse, config.options.connection, self.allow_reuse);
         // Whether only one session uses a busy connection.
-        let session = matches!(config.http_reuse, HttpReuse::Never | HttpReuse::Safe).then_some(self.keeper.session);
+        let session = matches!(server.reuse, HttpReuse::Never | HttpReuse::Safe).then_some(self.keeper.session);
         let mut opener = None;
         // To HAProxy every connection of HTTP/2 is one that was reused before.
         if let (Some(_), Some(http2)) = (policy, self.http2)
@@ -589,7 +589,7 @@ impl Assignment<'_> {
                     return Ok(Given { link: Link::Stream(stream), open: None, reuses: before, label: None });
                 }
                 // Until it is open, a connection is shared only if its protocol is certain.
-                if config.http_reuse != HttpReuse::Always || version != HttpVersion::Two {
+                if server.reuse != HttpReuse::Always || version != HttpVersion::Two {
                     break;
                 }
                 match http2.join_opening(server, &wanted) {

@@ -2,8 +2,9 @@
 //!
 //! Content rules run on the data received so far. While more may arrive within the inspect delay, a fetch that finds
 //! too little records that here; a condition that cannot be decided without it ends the run, and the rules run again,
-//! from the first, when bytes have arrived or the delay is over. At the end they run a last time, and missing data
-//! counts as absent.
+//! from the first, when bytes have arrived or the delay is over. `track-sc` waits for its sample in the same way,
+//! but the rules continue with it, as in HAProxy: what the rules before have done is not done twice. At the
+//! end rules run a last time, and missing data counts as absent.
 //!
 //! Limits: contents are copies of at most `tune.bufsize` bytes, made only for rule lists that read them.
 
@@ -57,6 +58,9 @@ impl Content {
 pub struct Inspection {
     open: Cell<bool>,
     missed: Cell<bool>,
+    /// The operation with which the rules continue when there is more; 0 is their first. Two bytes, as every stream has
+    /// this.
+    start: Cell<u16>,
 }
 
 impl Inspection {
@@ -89,6 +93,17 @@ impl Inspection {
     /// Records that the fetch's result suffices, though more may arrive: a converter of its value has decided.
     pub fn settle(&self) {
         self.missed.set(false);
+    }
+
+    /// Sets the operation with which the rules continue when there is more. In a list of more than 65,535 operations they
+    /// begin anew.
+    pub fn continue_at(&self, op: u32) {
+        self.start.set(u16::try_from(op).unwrap_or(0));
+    }
+
+    /// Returns the operation with which the rules continue, for this run alone.
+    pub fn take_start(&self) -> u32 {
+        self.start.take().into()
     }
 
     /// Returns whether a fetch found too little since the last call, and resets that.

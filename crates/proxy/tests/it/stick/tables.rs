@@ -1,5 +1,7 @@
 //! What is stored of whom: every figure of every way to track, after the same requests.
 
+use sluicegate_testkit::wait_for;
+
 use super::fixture::Pair;
 
 /// Everything that a table can store.
@@ -68,6 +70,43 @@ fn what_cannot_be_understood_is_counted_for_sessions() {
     pair.same(0, "GET / HTTP/1.1\r\nHost: h\r\nbad field\r\n\r\n");
     let listed = pair.same_tables(&["f"]);
     assert!(listed.contains(" http_req_cnt=2 ") && listed.contains(" http_err_cnt=2 "), "{listed}");
+}
+
+/// Rules of TCP content wait for a key that they track, and go on with it: those before it have run once.
+#[test]
+fn a_key_that_has_not_arrived_is_awaited() {
+    let mut lines =
+        "backend t\n stick-table type string len 32 size 100 expire 1h store gpc0\nbackend c\n stick-table type \
+                     integer size 100 expire 1h store gpc0,conn_cnt\n"
+            .to_owned();
+    for delay in ["60s", "200ms"] {
+        lines += &format!(
+            "frontend f{delay}\n bind @BIND@\n mode tcp\n tcp-request inspect-delay {delay}\n tcp-request content \
+             track-sc1 int(1) table c\n tcp-request content sc-inc-gpc0(1)\n tcp-request content track-sc0 url table t\n \
+             tcp-request content sc-inc-gpc0(0)\n"
+        );
+    }
+    let pair = Pair::start(&lines);
+    pair.get(0, "/whole", "");
+    // In two parts, the second once the rules have seen the first.
+    let (mut theirs, mut ours) = pair.clients(0);
+    for client in [&mut theirs, &mut ours] {
+        client.send("GET /in-");
+    }
+    wait_for("both to count the first part", || {
+        let (theirs, ours) = pair.ask("show table c");
+        [theirs, ours].iter().all(|listed| listed.contains(" gpc0=2 ")).then_some(())
+    });
+    for client in [&mut theirs, &mut ours] {
+        client.send("parts HTTP/1.1\r\nHost: h\r\n\r\n");
+        assert_eq!(client.read_to_end(), b"");
+    }
+    // What never is a request has no key.
+    pair.same(0, "nonsense\r\n\r\n");
+    pair.same(1, "GET /never");
+    let listed = pair.same_tables(&["t", "c"]);
+    assert!(listed.contains("key=/in-parts gpc0=1") && !listed.contains("never"), "{listed}");
+    assert!(listed.contains("key=1 gpc0=4 conn_cnt=4"), "{listed}");
 }
 
 #[test]

@@ -1,6 +1,6 @@
 //! Lines of proxies and servers.
 
-use sluicegate_testkit::{Client, Listening, Sluicegate, wait_for};
+use sluicegate_testkit::{Client, Haproxy, Listening, Sluicegate, wait_for};
 
 use super::{DEFAULTS, answer};
 use crate::start;
@@ -167,6 +167,40 @@ fn a_disabled_section_is_left_alone() {
         assert_eq!(table.contains("\ngate,FRONTEND,"), open, "{table}");
         if open {
             assert_eq!(Client::connect(&gate.address()).get("/").status, 200);
+        }
+    }
+}
+
+/// Connections to the places of `dispatch` and `option transparent` belong to their client, whatever `http-reuse` says.
+#[test]
+fn connections_to_places_are_private() {
+    let text = |gates: &[Listening], origin: &Listening| {
+        format!(
+            "{DEFAULTS}    http-reuse always\nlisten d\n    bind \"{}\"\n    dispatch {address}\n\
+             listen t\n    bind \"{}\"\n    option transparent\n    http-request set-dst hdr(x-dst)\n    \
+             http-request set-dst-port hdr(x-port)\nfrontend origin\n    bind \"{}\"\n    \
+             http-request return status 200 content-type text/plain lf-string %[http_first_req]\n",
+            gates[0].word(),
+            gates[1].word(),
+            origin.word(),
+            address = origin.address()
+        )
+    };
+    let runs = [(); 2].map(|()| ([Listening::new(), Listening::new()], Listening::new()));
+    let [(our_gates, our_origin), (their_gates, their_origin)] = &runs;
+    let _ours = start(&text(our_gates, our_origin), &[&our_gates[0], &our_gates[1], our_origin]);
+    let _theirs =
+        Haproxy::start_2_8(&text(their_gates, their_origin), &[&their_gates[0], &their_gates[1], their_origin]);
+    for (gates, origin) in &runs {
+        for gate in gates {
+            let port = origin.port();
+            let ask = |client: &mut Client| {
+                client.send(format!("GET / HTTP/1.1\r\nHost: h\r\nx-dst: 127.0.0.1\r\nx-port: {port}\r\n\r\n"));
+                client.read_response().text()
+            };
+            let [mut one, mut other] = [(); 2].map(|()| Client::connect(&gate.address()));
+            let firsts = [ask(&mut one), ask(&mut one), ask(&mut other), ask(&mut other), ask(&mut one)];
+            assert_eq!(firsts, ["1", "0", "1", "0", "0"]);
         }
     }
 }
