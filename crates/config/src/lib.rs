@@ -59,7 +59,7 @@ pub use fuzz::{fuzz_config, fuzz_expression, fuzz_format, fuzz_tls_files};
 pub use migrate::{Migrated, MigrationNote, fuzz_migrate, migrate};
 pub use model::Config;
 pub use reference::{items, reference};
-pub use section::{AddedLine, Draft, add_server, master_socket, parse, preset};
+pub use section::{AddedLine, Draft, add_server, check_guid, master_socket, parse, preset};
 pub use source::{MemoryFiles, Source, SourceFile, read, recorded_listing, recorded_name};
 pub use suggest::nearest;
 pub use word::expand_address;

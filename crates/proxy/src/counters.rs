@@ -434,6 +434,16 @@ impl Figures {
         }
     }
 
+    /// Sets the count of this name, before the workers begin.
+    pub(crate) fn preset(&self, name: &str, value: u64) {
+        for (worker, counters) in self.workers.iter().enumerate() {
+            if let Some((_, count)) = counters.named().find(|(known, _)| *known == name) {
+                count.clear();
+                count.add(if worker == 0 { value } else { 0 });
+            }
+        }
+    }
+
     /// Returns the sum of one figure over all workers.
     pub fn sum(&self, figure: impl Fn(&Counters) -> &Count) -> u64 {
         self.workers.iter().map(|counters| figure(counters).get()).sum()

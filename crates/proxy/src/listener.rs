@@ -90,6 +90,22 @@ pub(crate) fn addresses(running: &Running) -> Vec<(&Arc<ProxyRun>, Vec<Keyed<'_>
     all
 }
 
+/// Returns the figures that a listener of the configuration will have; [`None`] if it is none with figures of its own.
+pub(crate) fn left_figures(running: &Running, section: &str, key: &str) -> Option<Arc<Figures>> {
+    let is_counted = |proxy: &ProxyRun| proxy.config.options.socket_stats;
+    if !running.proxies.iter().any(|proxy| *proxy.config.name == *section && is_counted(proxy)) {
+        return None;
+    }
+    let mut left = running.left_figures.lock();
+    if left.is_empty() {
+        let new = || Arc::new(Figures::new(running.process.workers.len()));
+        let counted = addresses(running).into_iter().filter(|(proxy, _)| is_counted(proxy));
+        let keys = counted.flat_map(|(proxy, addresses)| addresses.into_iter().map(move |(.., key)| (proxy, key)));
+        *left = keys.map(|(proxy, key)| ((proxy.config.name.as_ref().into(), key.as_ref().into()), new())).collect();
+    }
+    left.get(&(section.into(), key.into())).cloned()
+}
+
 /// Binds every address of every frontend, or returns the failed ones with the reasons. Sockets of the previous snapshot
 /// are taken over.
 pub fn bind(running: &Running, sockets: &dyn Sockets) -> Result<Vec<Arc<Listener>>, Vec<BindError>> {

@@ -18,6 +18,7 @@ use sluicegate_proxy::log::{Identity, Logger};
 use sluicegate_proxy::process::{Phase, Process};
 use sluicegate_proxy::reload::Current;
 use sluicegate_proxy::running::{Parts, Running, build};
+use sluicegate_proxy::stats::stats_file;
 use sluicegate_proxy::worker::{self, WorkerTask};
 use sluicegate_proxy::{cli, control, peers, runtime_state, server};
 use tokio::sync::mpsc::UnboundedReceiver;
@@ -138,6 +139,7 @@ fn start(
         followed.map_err(|error| vec![error])?;
     }
     let mut restored = runtime_state::restore(&running);
+    restored.notes.extend(stats_file::preset(&running, &|path| Disk.read(path)));
     // The others get theirs once they are loaded.
     let kept = runtime_state::stores_with_kept_keys(&running).into_iter();
     let unwritten = kept.filter(|store| !stores.has_beginning(store) && !is_taken(store));

@@ -11,7 +11,7 @@ pub const SECTIONS: &[&str] = &[
 /// Keywords of `global`.
 #[rustfmt::skip]
 pub const GLOBAL: &[&str] = &[
-    "51degrees-data-file", "deviceatlas-json-file", "deviceatlas-log-level", "dns-accept-family", "oqs", "stats-file",
+    "51degrees-data-file", "deviceatlas-json-file", "deviceatlas-log-level", "dns-accept-family", "oqs",
     "tune.fail-alloc", "wurfl-data-file",
 ];
 

@@ -227,6 +227,8 @@ pub struct Global {
     pub server_state_base: Option<PathBuf>,
     /// `runtime-state-file`.
     pub runtime_state: Option<RuntimeState>,
+    /// `stats-file`.
+    pub stats_file: Option<PathBuf>,
     /// `stats socket` lines.
     pub stats_sockets: Vec<StatsSocket>,
     /// `stats maxconn`; default 10.

@@ -9,7 +9,7 @@ use crate::model::{Config, Position};
 const LEN_MAX: usize = 127;
 
 /// Checks the form of an identifier, with HAProxy's messages.
-pub(crate) fn check(text: &str) -> Result<(), String> {
+pub fn check(text: &str) -> Result<(), String> {
     let allowed = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | ':' | '-' | '_');
     match text.chars().find(|c| !allowed(*c)) {
         Some(bad) => Err(format!("invalid character '{bad}'")),

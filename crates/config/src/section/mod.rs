@@ -515,6 +515,7 @@ impl Draft {
 }
 
 pub use global::master_socket;
+pub use guid::check as check_guid;
 pub use preset::preset;
 pub use server::dynamic::add_server;
 pub use tls::AddedLine;

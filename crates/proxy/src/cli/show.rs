@@ -42,6 +42,13 @@ pub const COMMANDS: &[Command] = &[
         run: Run::Now(show_cli_sockets),
     },
     Command {
+        name: &["dump", "stats-file"],
+        arguments: "",
+        help: "dump stats for restore",
+        level: StatsLevel::User,
+        run: Run::Now(|call| call.out.push(stats::stats_file::dump(call.running))),
+    },
+    Command {
         name: &["show", "env"],
         arguments: "[var]",
         help: "dump environment variables known to the process",

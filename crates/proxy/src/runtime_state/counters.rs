@@ -4,16 +4,14 @@
 //! Listeners with counters of their own (`option socket-stats`) are bound after the file is read, and take theirs then.
 
 use std::io::{self, Write};
-use std::sync::Arc;
 
 use sluicegate_config::model::ProxyKind;
 
 use super::Kind;
 use super::frame::{Put, Take, Writer};
-use crate::counters::Figures;
 use crate::directory::Sides;
 use crate::listener;
-use crate::running::{ProxyRun, Running};
+use crate::running::Running;
 
 const FRONTEND: u8 = 0;
 const BACKEND: u8 = 1;
@@ -27,22 +25,6 @@ fn has(sides: &Sides, kind: u8) -> bool {
         FRONTEND | LISTENER => sides.kind != ProxyKind::Backend,
         _ => sides.kind != ProxyKind::Frontend,
     }
-}
-
-/// Returns the figures that a listener of the configuration will have; [`None`] if it is none with figures of its own.
-fn left_by(running: &Running, section: &str, key: &str) -> Option<Arc<Figures>> {
-    let is_counted = |proxy: &ProxyRun| proxy.config.options.socket_stats;
-    if !running.proxies.iter().any(|proxy| *proxy.config.name == *section && is_counted(proxy)) {
-        return None;
-    }
-    let mut left = running.left_figures.lock();
-    if left.is_empty() {
-        let new = || Arc::new(Figures::new(running.process.workers.len()));
-        let counted = listener::addresses(running).into_iter().filter(|(proxy, _)| is_counted(proxy));
-        let keys = counted.flat_map(|(proxy, addresses)| addresses.into_iter().map(move |(.., key)| (proxy, key)));
-        *left = keys.map(|(proxy, key)| ((proxy.config.name.as_ref().into(), key.as_ref().into()), new())).collect();
-    }
-    left.get(&(section.into(), key.into())).cloned()
 }
 
 /// Writes the counters of all objects.
@@ -103,7 +85,7 @@ pub(super) fn take(running: &Running, body: &[u8]) -> Option<()> {
                     servers.for_each(|server| server.shared.figures.restore(figure, value));
                 }
                 LISTENER => {
-                    if let Some(figures) = left_by(running, name, second) {
+                    if let Some(figures) = listener::left_figures(running, name, second) {
                         figures.restore(figure, value);
                     }
                 }

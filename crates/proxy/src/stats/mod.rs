@@ -12,6 +12,7 @@ mod pages;
 pub mod promex;
 mod recent;
 pub mod schema;
+pub mod stats_file;
 pub mod status_lines;
 mod stores;
 pub mod typed;

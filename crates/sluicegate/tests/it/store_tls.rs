@@ -176,7 +176,7 @@ fn a_slow_subscriber_gets_every_message() {
     let made = Certificates::new();
     let (_store, port) = store(&made, &["--tls-auth-clients", "no"]);
     let mut slow = Secure::connect(&made, port, None);
-    SockRef::from(&slow.stream.sock).set_recv_buffer_size(8 << 10).unwrap();
+    SockRef::from(&slow.stream.sock).set_recv_buffer_size(64 << 10).unwrap();
     assert!(matches!(slow.ask(&["SUBSCRIBE", "news"]), Reply::Array(_)));
     let mut publisher = Secure::connect(&made, port, None);
     let message = |number: usize| format!("{number}:{}", "y".repeat(number % 5000 * 7));

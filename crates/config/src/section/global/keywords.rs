@@ -468,6 +468,14 @@ pub(crate) static KEYWORDS: Table<GlobalRow> = Table::new(&[
             r.env.set(line.text(1), line.text(2));
         }
     }),
+    one(
+        "stats-file",
+        "FILE",
+        "The output of another process's 'dump stats-file': the initial counters of frontends, backends, servers and \
+         sockets with a 'guid'. A reload keeps the current counters and does not read the file; 'runtime-state-file' \
+         keeps those of all objects.",
+        Parser::Path(|g| &mut g.stats_file),
+    ),
     line(
         "stats socket",
         1,

@@ -273,7 +273,7 @@ fn removed_keywords_say_what_replaces_them() {
 #[test]
 fn keywords_of_later_versions_are_not_supported_yet() {
     let global = |line: &str| format!("global\n {line}\n{}", listen("maxconn 10"));
-    for line in ["dns-accept-family ipv4", "stats-file /tmp/s", "tune.fail-alloc 1"] {
+    for line in ["dns-accept-family ipv4", "tune.fail-alloc 1"] {
         refuses(&global(line), "is not supported yet");
     }
     for line in ["server a 127.0.0.1:1 no-check-reuse-pool", "tcp-request session attach-srv b/s"] {

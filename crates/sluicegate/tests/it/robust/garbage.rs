@@ -77,7 +77,7 @@ fn configurations_of_noise_are_refused_in_words() {
     files.push(("a line of 10 MB".into(), [b"global\n  ".to_vec(), vec![b'x'; 10 << 20]].concat()));
     files
         .push(("a word of braces".into(), [b"frontend f\n  use_backend b if ".to_vec(), b"{ ".repeat(5_000)].concat()));
-    files.push(("10 MB of bad lines".into(), b"  nonsense here\n".repeat((10 << 20) / 16)));
+    files.push(("2 MB of bad lines".into(), b"  nonsense here\n".repeat((2 << 20) / 16)));
     files.push(("deep .if".into(), [b".if 1\n".repeat(10_000), b".endif\n".repeat(10_000)].concat()));
     files.push((".if without end".into(), b".if 1\n".to_vec()));
     files.push(("deep parentheses".into(), [b".if ".to_vec(), b"(".repeat(50_000), b"\n.endif\n".to_vec()].concat()));
