@@ -3,6 +3,7 @@
 mod agent;
 mod events;
 mod failures;
+mod peers;
 mod protocol;
 
 use std::path::Path;
