@@ -66,6 +66,7 @@ pub(crate) use sockets::of_sizes as socket_options;
 pub use sockets::set_sockets;
 pub(crate) use source::{has_foreign_sources, local_of_check as source_of};
 pub(crate) use spop::Connections as AgentConnections;
+pub use spop::fuzz_agent;
 pub use state_file::{KeptStates, fuzz_state_file, restore as restore_states};
 pub(crate) use tls::secure as secure_connection;
 pub use tls::{ServerNames, connectors};

@@ -9,8 +9,8 @@
 //! An error of the protocol ends the connection and its exchanges: the agent is told the reason (DISCONNECT), which it has
 //! [`FLUSH_TIME`] to read.
 //!
-//! **Memory.** The input is a buffer of `tune.bufsize`, which no frame exceeds; the output has at most one frame for each
-//! exchange.
+//! **Memory.** The input is a buffer of `tune.bufsize`, which no frame exceeds. A connection whose agent has not read
+//! [`OUTPUT_MAX`] bytes gets no further exchanges, and is closed once those that it has have given up.
 
 use std::cell::{RefCell, RefMut};
 use std::collections::HashMap;
@@ -22,6 +22,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::task::{Context, Poll, Waker, ready};
 use std::time::{Duration, Instant};
 
+use sluicegate_config::model::ProxyId;
 use sluicegate_transport::{Buffer, BufferPool, Socket, Timer};
 use sluicegate_wire::spop::{self, AgentHello, Frame, Greeting, Messages, Status};
 
@@ -34,6 +35,9 @@ use crate::spoe::{Answer, Engine, OF_CONNECTION};
 
 /// The maximum number of exchanges at a time; HAProxy's.
 const EXCHANGES_MAX: usize = 20;
+
+/// The bytes that an agent may leave unread before its connection gets no further exchanges.
+const OUTPUT_MAX: usize = 64 << 10;
 
 /// The last number of a stream.
 const STREAM_LAST: u64 = 0x7fff_ffff;
@@ -83,7 +87,8 @@ enum Phase {
 struct State {
     /// `None` once the connection is closed.
     socket: Option<Socket>,
-    _open: Open,
+    /// The count of the connection.
+    _open: Option<Open>,
     phase: Phase,
     output: Vec<u8>,
     /// The part of the output that is written.
@@ -102,12 +107,46 @@ struct State {
 }
 
 impl State {
+    /// Returns the state of a new connection, whose output is the hello.
+    fn new(engine: &Engine, socket: Option<Socket>, open: Option<Open>) -> State {
+        let mut output = Vec::new();
+        let greeting = Greeting::Engine { id: &engine.id, pipelining: engine.pipelining };
+        spop::write_hello(&mut output, engine.max_frame_size, greeting);
+        State {
+            socket,
+            _open: open,
+            phase: Phase::Hello,
+            output,
+            written: 0,
+            slots: Vec::new(),
+            next_stream: 1,
+            limit: if engine.pipelining { EXCHANGES_MAX } else { 1 },
+            max_frame_size: engine.max_frame_size as usize,
+            retired: false,
+            lent: 0,
+            idle_since: None,
+            task: None,
+        }
+    }
+
     fn in_use(&self) -> usize {
         self.slots.iter().flatten().count()
     }
 
     fn has_place(&self) -> bool {
-        self.phase != Phase::Over && !self.retired && self.in_use() < self.limit
+        let unread = self.output.len() - self.written;
+        self.phase != Phase::Over && !self.retired && unread <= OUTPUT_MAX && self.in_use() < self.limit
+    }
+
+    /// Takes a place; returns its index.
+    fn take_place(&mut self) -> usize {
+        let free = self.slots.iter().position(Option::is_none);
+        let place = free.unwrap_or_else(|| {
+            self.slots.push(None);
+            self.slots.len() - 1
+        });
+        self.slots[place] = Some(Slot::default());
+        place
     }
 
     fn wake_task(&self) {
@@ -190,21 +229,22 @@ impl State {
         }
     }
 
-    /// Reads the frames of the input; returns whether more is to be read.
-    fn parse(&mut self, input: &mut Buffer) -> bool {
+    /// Reads the complete frames at the start of the input; returns their length.
+    fn parse(&mut self, input: &[u8]) -> usize {
+        let mut taken = 0;
         while self.phase != Phase::Over {
-            match spop::read(input.data(), self.max_frame_size) {
+            match spop::read(&input[taken..], self.max_frame_size) {
                 Ok(Some((frame, length))) => {
                     self.receive(frame);
-                    input.consume(length);
+                    taken += length;
                 }
-                Ok(None) => return true,
+                Ok(None) => break,
                 // HAProxy's reason for a length that was not agreed.
                 Err(Status::TooBig) => self.refuse(Status::BadFrameSize),
                 Err(status) => self.refuse(status),
             }
         }
-        false
+        taken
     }
 }
 
@@ -256,12 +296,7 @@ impl Connection {
         let mut state = self.state();
         state.lent = state.lent.saturating_add(1);
         self.set_idle(&mut state, false);
-        let free = state.slots.iter().position(Option::is_none);
-        let place = free.unwrap_or_else(|| {
-            state.slots.push(None);
-            state.slots.len() - 1
-        });
-        state.slots[place] = Some(Slot::default());
+        let place = state.take_place();
         Stream { connection: self.clone(), place }
     }
 
@@ -279,7 +314,12 @@ impl Connection {
         if !state.task.as_ref().is_some_and(|known| known.will_wake(cx.waker())) {
             state.task = Some(cx.waker().clone());
         }
-        while state.parse(input) {
+        loop {
+            let taken = state.parse(input.data());
+            input.consume(taken);
+            if state.phase == Phase::Over {
+                break;
+            }
             let Some(socket) = &mut state.socket else { return Poll::Ready(()) };
             match poll_fill(socket, cx, input, pool) {
                 Poll::Ready(Some(_)) => {}
@@ -472,24 +512,7 @@ impl Connections {
     /// Begins the protocol on a new connection, and lends its first place.
     pub(super) fn add(self: &Rc<Self>, server: &Arc<ServerRun>, engine: &Arc<Engine>, opened: Opened) -> Stream {
         let Opened { socket, open, address, patience } = opened;
-        let mut output = Vec::new();
-        let greeting = Greeting::Engine { id: &engine.id, pipelining: engine.pipelining };
-        spop::write_hello(&mut output, engine.max_frame_size, greeting);
-        let state = State {
-            socket: Some(socket),
-            _open: open,
-            phase: Phase::Hello,
-            output,
-            written: 0,
-            slots: Vec::new(),
-            next_stream: 1,
-            limit: if engine.pipelining { EXCHANGES_MAX } else { 1 },
-            max_frame_size: engine.max_frame_size as usize,
-            retired: false,
-            lent: 0,
-            idle_since: None,
-            task: None,
-        };
+        let state = State::new(engine, Some(socket), Some(open));
         let pool = &server.config.pool;
         let connection = Rc::new(Connection {
             state: RefCell::new(state),
@@ -540,4 +563,82 @@ async fn run(connection: Rc<Connection>, buffers: Rc<BufferPool>, owner: Weak<Co
 
 fn key_of(server: &Arc<ServerShared>) -> usize {
     Arc::as_ptr(server) as usize
+}
+
+/// Feeds any bytes to a connection with exchanges: it answers with one reason at most, and once it is over every exchange
+/// has an answer.
+pub fn fuzz_agent(bytes: &[u8]) {
+    const EXCHANGES: usize = 3;
+    let engine = Engine { id: "e".into(), backend: ProxyId(0), max_frame_size: 16_380, pipelining: true };
+    let mut state = State::new(&engine, None, None);
+    let mut messages = Messages::default();
+    messages.message("m");
+    for _ in 0..EXCHANGES {
+        let place = state.take_place();
+        state.slots[place] = Some(Slot { unsent: Some(messages.clone()), ..Slot::default() });
+    }
+    let (mut taken, hello) = (0, state.output.len());
+    // In two parts, as it may arrive.
+    for end in [bytes.len() / 2, bytes.len()] {
+        taken += state.parse(&bytes[taken..end]);
+    }
+    const FRAME_MAX: usize = 100;
+    assert!(state.output.len() <= hello + (EXCHANGES + 1) * FRAME_MAX, "a frame for each exchange, and a reason");
+    let answered = state.slots.iter().flatten().filter(|slot| slot.answer.is_some()).count();
+    assert!(state.phase != Phase::Over || answered == EXCHANGES, "every exchange has an answer");
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    /// Returns a frame of an agent.
+    fn frame(kind: u8, flags: u8, numbers: [u8; 2], payload: &[u8]) -> Vec<u8> {
+        let body = [&[kind, 0, 0, 0, flags][..], &numbers, payload].concat();
+        [&(body.len() as u32).to_be_bytes()[..], &body].concat()
+    }
+
+    const HELLO: &[u8] = b"\x07version\x08\x032.0\x0emax-frame-size\x03\xfc\xf0\x06\x0ccapabilities\x08\x0apipelining";
+
+    /// An agent that does not read gets no further exchanges.
+    #[test]
+    fn unread_output_is_bounded() {
+        let engine = Engine { id: "e".into(), backend: ProxyId(0), max_frame_size: 16_380, pipelining: true };
+        let mut state = State::new(&engine, None, None);
+        let hello = frame(101, 1, [0, 0], HELLO);
+        assert_eq!(state.parse(&hello), hello.len());
+        let mut messages = Messages::default();
+        messages.message(&"m".repeat(10_000));
+        let mut count = 0;
+        while state.has_place() {
+            let place = state.take_place();
+            state.slots[place] = Some(Slot { unsent: Some(messages.clone()), ..Slot::default() });
+            state.send(place);
+            // It has given up.
+            state.slots[place] = None;
+            count += 1;
+        }
+        assert_eq!(count, 7);
+    }
+
+    proptest! {
+        #[test]
+        fn fuzz_agent_on_any_bytes(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
+            fuzz_agent(&bytes);
+        }
+
+        #[test]
+        fn fuzz_agent_on_frames(
+            frames in prop::collection::vec(
+                (prop_oneof![Just(101u8), Just(102), Just(103), any::<u8>()], 0u8..3, 0u8..8, 0u8..3),
+                0..8,
+            ),
+        ) {
+            let hello = frame(101, 1, [0, 0], HELLO);
+            let rest = frames.iter().flat_map(|(kind, flags, stream, number)| frame(*kind, *flags, [*stream, *number], b""));
+            fuzz_agent(&hello.into_iter().chain(rest).collect::<Vec<_>>());
+        }
+    }
 }
