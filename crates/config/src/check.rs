@@ -462,6 +462,16 @@ fn modes(proxy: &Proxy, default_at: Option<&Position>, config: &Config, diagnost
         if backend.mode == proxy.mode {
             return;
         }
+        if backend.mode == Mode::Spop {
+            let message = format!(
+                "{} frontend '{}' tries to use incompatible spop backend '{}' in a '{rule}' rule",
+                if proxy.mode == Mode::Http { "http" } else { "tcp" },
+                proxy.name,
+                backend.name
+            );
+            diagnostics.error(at.clone(), message).hint("only 'filter spoe' uses such a backend");
+            return;
+        }
         // A TCP connection that gets an HTTP backend is served as HTTP from then on.
         if proxy.mode == Mode::Http {
             let message = format!(

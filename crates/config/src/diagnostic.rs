@@ -212,8 +212,9 @@ impl Diagnostics {
     /// Sorts findings by file, in the order of `rank`, and by line; findings without a position come last.
     pub(crate) fn sort(&mut self, rank: impl Fn(&str) -> usize) {
         self.list.sort_by_key(|d| match &d.at {
-            Some(at) => (rank(&at.file), at.line),
-            None => (usize::MAX, 0),
+            // Files that lines name come behind those of the configuration.
+            Some(at) => (rank(&at.file), at.file.clone(), at.line),
+            None => (usize::MAX, "".into(), 0),
         });
     }
 

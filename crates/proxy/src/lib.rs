@@ -51,6 +51,7 @@ pub mod script_commands;
 pub mod server;
 mod session;
 pub mod site;
+pub mod spoe;
 pub mod stats;
 pub mod stick;
 pub mod stream;

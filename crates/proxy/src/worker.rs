@@ -29,7 +29,7 @@ use tokio::sync::mpsc;
 use crate::listener::Accepted;
 use crate::process::{self, Phase, WorkerFigures};
 use crate::running::Running;
-use crate::server::{Http2Connections, IdleConnections, socket_options};
+use crate::server::{AgentConnections, Http2Connections, IdleConnections, socket_options};
 use crate::stream::{Cards, Client, FreeList, Scripts};
 
 pub use thread::{INBOX, WorkerTask, Workers, start};
@@ -51,6 +51,8 @@ pub struct Worker {
     pub buffers: Rc<BufferPool>,
     /// Connections of HTTP/2 to servers.
     pub(crate) http2: Rc<Http2Connections>,
+    /// Connections to agents.
+    pub(crate) agents: Rc<AgentConnections>,
     /// The time at which this worker began to serve the configuration.
     began: Instant,
     /// Limits of a head (`tune.bufsize`, `tune.maxrewrite`, `tune.http.maxhdr`).
@@ -128,6 +130,7 @@ impl Worker {
             limits,
             client_sockets,
             http2: Rc::new(Http2Connections::new(index, settings, glitches_load, buffers.clone(), used)),
+            agents: Rc::new(AgentConnections::new(index, buffers.clone())),
             streams: FreeList::default(),
             cards: Cards::default(),
             idle: running.idle[index].clone(),

@@ -8,6 +8,7 @@ mod idle;
 mod lists;
 pub(crate) mod peer;
 pub(crate) mod reloads;
+mod spoe;
 mod tail;
 
 use crate::report::{Measure, Report};
@@ -18,6 +19,7 @@ const PARTS: &[Measure] = &[
     ("cpu", cpu::cpu),
     ("large", cpu::large),
     ("cached", cpu::cached),
+    ("spoe", spoe::spoe),
     ("tail", tail::tail),
     ("idle", idle::idle),
     ("tables", lists::tables),

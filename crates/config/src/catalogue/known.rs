@@ -80,10 +80,10 @@ pub const BALANCE: &[&str] = &[
 pub const ACTIONS: &[(&str, &[&str])] = &[
     ("tcp-request connection", &["do-log"]),
     ("tcp-request session", &["attach-srv", "do-log"]),
-    ("tcp-request content", &["do-log", "ot-group", "send-spoe-group"]),
-    ("tcp-response content", &["do-log", "ot-group", "send-spoe-group"]),
-    ("http-request", &["do-log", "ot-group", "send-spoe-group"]),
-    ("http-response", &["do-log", "ot-group", "send-spoe-group"]),
+    ("tcp-request content", &["do-log", "ot-group"]),
+    ("tcp-response content", &["do-log", "ot-group"]),
+    ("http-request", &["do-log", "ot-group"]),
+    ("http-response", &["do-log", "ot-group"]),
     ("http-after-response", &["do-log", "ot-group"]),
 ];
 

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::{Expr, NumberOr, Position, TimeOr};
+use super::{Expr, NumberOr, Position, SpoeFilter, TimeOr};
 
 /// A `filter` line; those of a proxy apply in their order.
 #[derive(Clone, Debug)]
@@ -16,6 +16,8 @@ pub enum Filter {
     Trace(Arc<TraceFilter>),
     /// `filter bwlim-in`, `filter bwlim-out`.
     Bandwidth(Arc<BandwidthFilter>),
+    /// `filter spoe`.
+    Spoe(Arc<SpoeFilter>),
 }
 
 /// `filter trace`: prints what passes to the standard error.

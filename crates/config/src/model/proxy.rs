@@ -34,6 +34,8 @@ pub enum Mode {
     Http,
     /// Log messages: of `log-forward` sections, and of backends that `log` lines name.
     Log,
+    /// Messages to agents (SPOP): of backends only.
+    Spop,
 }
 
 /// A `frontend`, `backend` or `listen`, with its `defaults` folded in.

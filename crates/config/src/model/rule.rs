@@ -121,6 +121,8 @@ pub enum Action {
     CacheStore(super::CacheRule),
     /// `set-bandwidth-limit NAME …`.
     SetBandwidthLimit(Box<super::SetBandwidthLimit>),
+    /// `send-spoe-group ENGINE GROUP`.
+    SendSpoeGroup(Box<super::SendSpoeGroup>),
     /// `wait-for-body time T [at-least N]`.
     WaitForBody(BodyWait),
     /// `lua.NAME ARG…`.

@@ -128,12 +128,16 @@ pub fn parse(source: Source, files: &dyn Files, env: &mut Environment) -> Draft 
     let mut reader = Reader {
         global: global::GlobalReader::default(),
         sections: Vec::new(),
+        first_section: 0,
         diagnostics: Diagnostics::new(),
         global_failed: false,
         files,
     };
     for file in &source.files {
-        reader.file(&file.name, &file.bytes, env);
+        reader.global.begin(&file.name);
+        // A file starts outside any section, even if the previous file ended within one.
+        reader.first_section = reader.sections.len();
+        read_lines(&mut reader, &file.name, &file.bytes, env);
     }
     let Reader { global, sections, diagnostics, global_failed, .. } = reader;
     let (global, secure) = global.finish();
@@ -165,82 +169,110 @@ fn predefine(source: &Source, env: &mut Environment) {
 struct Reader<'a> {
     global: global::GlobalReader,
     sections: Vec<Section>,
+    /// The number of sections of earlier files.
+    first_section: usize,
     diagnostics: Diagnostics,
     /// Whether a line of `global` has an error.
     global_failed: bool,
     files: &'a dyn Files,
 }
 
-impl Reader<'_> {
-    fn file(&mut self, name: &Arc<str>, bytes: &[u8], env: &mut Environment) {
-        self.global.begin(name);
-        let mut blocks = Blocks::default();
-        // A file starts outside any section, even if the previous file ended within one.
-        let first_section = self.sections.len();
-        let mut current = "";
-        let mut lines = bytes.split(|b| *b == b'\n');
-        // The part after the last line feed is empty in a complete file.
-        let last = lines.next_back().unwrap_or(b"");
-        let mut number = 0;
-        for text in lines.chain((!last.is_empty()).then_some(last)) {
-            number += 1;
-            let scope = Scope { env, file: name, line: number, section: current };
-            let place = |column| Position { file: name.clone(), line: number, column };
-            if let Some(zero) = text.iter().position(|b| *b == 0) {
-                self.diagnostics.error(place(zero as u32 + 1), "a line contains a NUL byte");
+/// The receiver of a file's lines.
+pub(crate) trait LineReader {
+    fn diagnostics(&mut self) -> &mut Diagnostics;
+
+    /// Returns the keyword of the section that is being read.
+    fn section(&self) -> &'static str;
+
+    /// Returns whether words of a line may be empty; otherwise, as in HAProxy, the first empty one ends its line.
+    fn keeps_empty(&self, _before: &Line, _empty: usize) -> bool {
+        false
+    }
+
+    /// Reads a line outside of blocks that conditions exclude.
+    fn line(&mut self, line: Line, env: &mut Environment);
+}
+
+/// Splits a file into lines and words, and evaluates `.if`.
+pub(crate) fn read_lines(reader: &mut impl LineReader, name: &Arc<str>, bytes: &[u8], env: &mut Environment) {
+    let mut blocks = Blocks::default();
+    let mut current = "";
+    let mut lines = bytes.split(|b| *b == b'\n');
+    // The part after the last line feed is empty in a complete file.
+    let last = lines.next_back().unwrap_or(b"");
+    let mut number = 0;
+    for text in lines.chain((!last.is_empty()).then_some(last)) {
+        number += 1;
+        let scope = Scope { env, file: name, line: number, section: current };
+        let place = |column| Position { file: name.clone(), line: number, column };
+        if let Some(zero) = text.iter().position(|b| *b == 0) {
+            reader.diagnostics().error(place(zero as u32 + 1), "a line contains a NUL byte");
+            continue;
+        }
+        let words = match word::split(text, &scope) {
+            Ok(words) if words.is_empty() => continue,
+            Ok(words) => words,
+            Err(problem) => {
+                // A keyword whose line can't be split may have named something; a second error about that missing
+                // name is better than silence about a missing quote.
+                let error = reader.diagnostics().error(place(problem.column), problem.message);
+                if let Some(hint) = problem.hint {
+                    error.hint(hint);
+                }
                 continue;
             }
-            let words = match word::split(text, &scope) {
-                Ok(words) if words.is_empty() => continue,
-                Ok(words) => words,
-                Err(problem) => {
-                    // A keyword whose line can't be split may have named something; a second error about that
-                    // missing name is better than silence about a missing quote.
-                    let error = self.diagnostics.error(place(problem.column), problem.message);
-                    if let Some(hint) = problem.hint {
-                        error.hint(hint);
-                    }
-                    continue;
-                }
-            };
-            let line = self.until_empty(Line::new(name.clone(), number, words), &blocks);
-            if line.text(0).starts_with('.') {
-                blocks.line(&line, env, &mut self.diagnostics);
-            } else if blocks.active() {
-                self.line(line, first_section, env);
-                current = self.sections.last().map_or("", |s| section_name(s.kind));
-            }
+        };
+        let line = until_empty(reader, Line::new(name.clone(), number, words), &blocks);
+        if line.text(0).starts_with('.') {
+            blocks.line(&line, env, reader.diagnostics());
+        } else if blocks.active() {
+            reader.line(line, env);
+            current = reader.section();
         }
-        if !last.is_empty() {
-            let at = Position { file: name.clone(), line: number, column: last.len() as u32 + 1 };
-            let message = "missing LF on last line, file might have been truncated";
-            self.diagnostics.error(at, message).hint("end the last line with a line feed");
-        }
-        blocks.finish(&mut self.diagnostics);
+    }
+    if !last.is_empty() {
+        let at = Position { file: name.clone(), line: number, column: last.len() as u32 + 1 };
+        let message = "missing LF on last line, file might have been truncated";
+        reader.diagnostics().error(at, message).hint("end the last line with a line feed");
+    }
+    blocks.finish(reader.diagnostics());
+}
+
+/// Cuts a line at its first empty word, unless the reader keeps it.
+fn until_empty(reader: &mut impl LineReader, mut line: Line, blocks: &Blocks) -> Line {
+    let Some(empty) = (1..line.len()).find(|index| line.text(*index).is_empty()) else { return line };
+    if reader.keeps_empty(&line, empty) {
+        return line;
+    }
+    if blocks.active() {
+        let message = format!(
+            "argument number {} at position {} is empty and marks the end of the argument list; all subsequent \
+             arguments will be ignored",
+            empty + 1,
+            line.at(empty).column
+        );
+        reader.diagnostics().warning(line.at(empty), message);
+    }
+    line.words.truncate(empty);
+    line
+}
+
+impl LineReader for Reader<'_> {
+    fn diagnostics(&mut self) -> &mut Diagnostics {
+        &mut self.diagnostics
     }
 
-    /// Cuts a line at its first empty word, as HAProxy does, except where parameters of stores and arguments of their
-    /// commands may be empty.
-    fn until_empty(&mut self, mut line: Line, blocks: &Blocks) -> Line {
+    fn section(&self) -> &'static str {
+        self.sections.last().map_or("", |section| section_name(section.kind))
+    }
+
+    /// Parameters of stores and arguments of their commands may be empty.
+    fn keeps_empty(&self, before: &Line, empty: usize) -> bool {
         let of_store = self.sections.last().is_some_and(|s| matches!(s.kind, SectionKind::Store | SectionKind::Redis));
-        let Some(empty) = (1..line.len()).find(|index| line.text(*index).is_empty()) else { return line };
-        if of_store || (0..empty).any(|index| line.text(index) == "store-call") {
-            return line;
-        }
-        if blocks.active() {
-            let message = format!(
-                "argument number {} at position {} is empty and marks the end of the argument list; all subsequent \
-                 arguments will be ignored",
-                empty + 1,
-                line.at(empty).column
-            );
-            self.diagnostics.warning(line.at(empty), message);
-        }
-        line.words.truncate(empty);
-        line
+        of_store || (0..empty).any(|index| before.text(index) == "store-call")
     }
 
-    fn line(&mut self, line: Line, first_section: usize, env: &mut Environment) {
+    fn line(&mut self, line: Line, env: &mut Environment) {
         let keyword = line.text(0);
         if let Some((_, kind)) = SECTIONS.iter().find(|(name, _)| *name == keyword) {
             let section = head(*kind, &line, &mut self.diagnostics);
@@ -253,7 +285,7 @@ impl Reader<'_> {
             self.sections.push(section(SectionKind::Refused, "".into(), None, line.at(0)));
             return;
         }
-        match self.sections[first_section..].last_mut() {
+        match self.sections[self.first_section..].last_mut() {
             None => {
                 let near = suggest::nearest(keyword, section_names());
                 let message = format!("unknown keyword '{keyword}' out of section");

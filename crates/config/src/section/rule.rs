@@ -18,8 +18,8 @@ use crate::format::Blanks;
 use crate::model::{
     AclRef, Action, AddressPart, BodyWait, CacheRule, Capture, Carrier, Condition, CounterChange, CounterValue,
     DataKind, DoResolve, Edit, EditPatterns, FormatPart, LogFormat, LuaAction, NameMatch, Normalizer, NumberOr,
-    PatternEdit, Proxy, Redirect, RedirectKind, Return, ReturnBody, Rule, SetBandwidthLimit, StoreCall, TargetPart,
-    TimeOr, TimeoutSide, Track, VarName, VarTarget,
+    PatternEdit, Proxy, Redirect, RedirectKind, Return, ReturnBody, Rule, SendSpoeGroup, SetBandwidthLimit, StoreCall,
+    TargetPart, TimeOr, TimeoutSide, Track, VarName, VarTarget,
 };
 use crate::section::error;
 use crate::section::log;
@@ -773,13 +773,6 @@ pub(crate) fn inline_acls(proxy: &mut Proxy, acls: &Acls) {
         return;
     }
     let shared: Vec<Arc<crate::model::Acl>> = acls.list.iter().map(|acl| Arc::new(acl.clone())).collect();
-    let inline = |condition: &mut Option<Condition>| {
-        for term in condition.iter_mut().flat_map(|c| c.any.iter_mut().flatten()) {
-            if let AclRef::Named(index) = term.acl {
-                term.acl = AclRef::Inline(shared[index as usize].clone());
-            }
-        }
-    };
     let sets = [
         &mut proxy.tcp_request_connection,
         &mut proxy.tcp_request_session,
@@ -789,5 +782,17 @@ pub(crate) fn inline_acls(proxy: &mut Proxy, acls: &Acls) {
         &mut proxy.http_response,
         &mut proxy.http_after_response,
     ];
-    sets.into_iter().flatten().for_each(|rule| inline(&mut rule.condition));
+    sets.into_iter()
+        .flatten()
+        .filter_map(|rule| rule.condition.as_mut())
+        .for_each(|condition| inline(condition, &shared));
+}
+
+/// Replaces the named ACLs of a condition by copies of these.
+pub(crate) fn inline(condition: &mut Condition, acls: &[Arc<crate::model::Acl>]) {
+    for term in condition.any.iter_mut().flatten() {
+        if let AclRef::Named(index) = term.acl {
+            term.acl = AclRef::Inline(acls[index as usize].clone());
+        }
+    }
 }

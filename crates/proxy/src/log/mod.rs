@@ -29,7 +29,7 @@ use std::time::{Instant, SystemTime};
 
 use parking_lot::Mutex;
 use sluicegate_config::Config;
-use sluicegate_config::model::{LogAddress, LogLevel, LogTarget, LogWire, Mode, Position};
+use sluicegate_config::model::{LogAddress, LogLevel, LogTarget, LogWire, Mode, Position, Proxy};
 use tokio::sync::Notify;
 
 use crate::proxied::HandshakeError;
@@ -188,7 +188,7 @@ impl Logger {
     /// open, with their queued lines.
     pub fn after(config: &Config, identity: Identity, before: Option<&Logger>) -> Logger {
         let sections = config.proxies.iter().chain(config.peers.iter().map(|peers| &peers.proxy));
-        let proxies = sections.flat_map(|proxy| &proxy.log);
+        let proxies = sections.flat_map(Proxy::log_targets);
         let identity = Identity { host: config.global.log_host.clone(), ..identity };
         let stderr = LogTarget::raw(LogAddress::Stderr);
         let rings = LogRing::all(&config.rings, before.map_or(&[], |before| &before.inner.rings));

@@ -362,7 +362,7 @@ unsafe fn input(lua: *mut lua_State) -> c_int {
     unsafe {
         let Some((response, cx)) = channel(lua) else { return number(lua, 0) };
         let head = match (cx.frontend.config.mode, response) {
-            (Mode::Tcp | Mode::Log, _) => 0,
+            (Mode::Tcp | Mode::Log | Mode::Spop, _) => 0,
             (Mode::Http, false) => cx.request.wire_len(),
             (Mode::Http, true) if cx.in_response => cx.response.wire_len(),
             (Mode::Http, true) => 0,

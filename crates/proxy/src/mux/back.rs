@@ -73,6 +73,7 @@ impl Back {
             (Link::Stream(stream), Sent::H1(writer)) => {
                 Back::H2(Box::new(h2::Back::new(stream, lease, Box::new(h2::Sent::of_writer(writer)))))
             }
+            (Link::Agent(_), _) => unreachable!("only exchanges with agents are assigned their connections"),
         }
     }
 

@@ -17,8 +17,8 @@ use super::code::Machine;
 use super::reply::page_reply;
 use super::resolve::Resolving;
 use super::{
-    Hook, ReplySource, Verdict, cache, carrier, counter, edit, filter, limit, patterns, reply, script, store, stream,
-    variable,
+    Hook, ReplySource, Verdict, cache, carrier, counter, edit, filter, limit, patterns, reply, script, spoe, store,
+    stream, variable,
 };
 use crate::limit::{Answer, PendingAnswer};
 use crate::sample::Sample;
@@ -76,6 +76,8 @@ pub(super) enum Done<'a> {
     Hints,
     /// A name server answers later.
     Resolve(Resolving),
+    /// An agent answers later.
+    Spoe(Box<spoe::Asked>),
     /// Run a script's action.
     Lua(&'a BoundAction, ScriptHook),
     /// `use_backend` chose this backend.
@@ -122,6 +124,7 @@ pub(super) fn compile(b: &mut Builder<'_>, place: &Place<'_>) -> Compiled {
         Action::CacheUse(rule) => cache::cache_use(b, rule),
         Action::CacheStore(rule) => cache::cache_store(b, rule),
         Action::SetBandwidthLimit(set) => filter::set_bandwidth_limit(b, set),
+        Action::SendSpoeGroup(group) => spoe::send_group(b, group),
         Action::StrictMode(on) => stream::strict_mode(*on),
         Action::Nothing => stream::nothing(),
         Action::Track(track) => counter::track(b, track),
@@ -171,6 +174,11 @@ impl ActionCode {
     /// Returns an action that takes no sample.
     pub(super) fn of(act: impl Act + 'static) -> ActionCode {
         ActionCode { takes_sample: false, act: Box::new(act) }
+    }
+
+    /// Returns an action that takes the accumulator, even if there is no sample.
+    pub(super) fn with_sample(act: impl Act + 'static) -> ActionCode {
+        ActionCode { takes_sample: true, act: Box::new(act) }
     }
 
     /// Executes the action; running scripts and choosing a backend are left to the caller.

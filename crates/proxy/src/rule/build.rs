@@ -10,6 +10,7 @@ use sluicegate_pattern::PatternFiles;
 use super::action::{self, Compiled, Place};
 use super::code::{Op, Program};
 use super::failed::Failed;
+use super::spoe::SpoeEngine;
 use super::{CompileError, Hook, Looks, RuleList};
 use crate::engines::Engines;
 use crate::log::Logger;
@@ -34,6 +35,8 @@ pub(super) struct Sources<'a> {
     /// The logger of store failures.
     pub(super) logger: &'a Logger,
     pub(super) targets: Arc<[LogTarget]>,
+    /// The engines of 'filter spoe'.
+    pub(super) agents: &'a [Arc<SpoeEngine>],
 }
 
 /// A rule list that is being built.

@@ -5,12 +5,14 @@ use std::sync::Arc;
 
 use sluicegate_config::Config;
 use sluicegate_config::model::{
-    self, Action, BackendName, Condition, LogTarget, Position, ProxyId, ProxyKind, Rule, ServerChoice, StatsAccess,
+    self, Action, BackendName, Condition, LogTarget, Position, ProxyId, ProxyKind, Rule, ServerChoice, SpoeEvent,
+    StatsAccess,
 };
 
 use super::build::{Builder, Sources};
 use super::forwardfor::ForwardedCode;
-use super::{CompileError, Hook, Looks, ReplySource, RuleList, reply, stream};
+use super::spoe::EventLists;
+use super::{CompileError, Hook, Looks, ReplySource, RuleList, reply, spoe, stream};
 use crate::directory::Directory;
 use crate::engines::Engines;
 use crate::log::Logger;
@@ -63,6 +65,8 @@ pub struct ProxyRules {
     pub(crate) balance_key: Option<KeyCode>,
     /// `persist rdp-cookie`.
     pub(crate) rdp_cookie: Option<ExpressionCode>,
+    /// The messages of events.
+    spoe: EventLists,
 }
 
 impl ProxyRules {
@@ -83,7 +87,9 @@ impl ProxyRules {
             .map_or_else(Arc::default, |log| log.as_slice().into());
         let bufsize = config.global.tune.bufsize;
         let patterns = &config.patterns;
-        let sources = Sources { proxy, engines, patterns, lua, scope, bufsize, logger, targets };
+        let agents = spoe::engines(&proxy.filters, logger);
+        let agents = agents.map_err(|message| vec![CompileError { at: proxy.at.clone(), message }])?;
+        let sources = Sources { proxy, engines, patterns, lua, scope, bufsize, logger, targets, agents: &agents };
         let mut lists = Lists { sources: &sources, errors: Vec::new() };
         let mut compiled = lists.rule_sets();
         if let Some(page) = &proxy.stats {
@@ -97,6 +103,10 @@ impl ProxyRules {
             compiled.default_backend = own.map(|index| ProxyId(index as u32));
         }
         lists.keys(&mut compiled);
+        if !agents.is_empty() {
+            compiled.spoe =
+                EventLists::new(|event| lists.build(spoe::hook(event), |builder| spoe::event(builder, event)));
+        }
         if lists.errors.is_empty() { Ok(compiled) } else { Err(lists.errors) }
     }
 }
@@ -229,6 +239,11 @@ impl Lists<'_> {
 }
 
 impl ProxyRules {
+    /// Returns the list that sends the messages of an event, with its rule set.
+    pub(crate) fn event(&self, event: SpoeEvent) -> (&RuleList, Hook) {
+        (self.spoe.of(event), spoe::hook(event))
+    }
+
     /// Returns the data other than heads that the choice of a backend reads.
     pub fn looks_for_backend(&self) -> Looks {
         self.use_backend.looks()

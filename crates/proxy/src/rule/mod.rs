@@ -28,6 +28,7 @@ mod reply;
 mod resolve;
 mod run;
 mod script;
+mod spoe;
 mod store;
 mod stream;
 mod variable;

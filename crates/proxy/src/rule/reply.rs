@@ -52,7 +52,7 @@ pub(super) fn auth(realm: &str) -> Compiled {
     action(move |run| {
         let (status, name): (u16, &[u8]) =
             if run.cx.is_proxied() { (407, b"proxy-authenticate") } else { (401, b"www-authenticate") };
-        run.cx.challenge = Some((name, challenge.clone()));
+        run.cx.challenge = Some(Box::new((name, challenge.clone())));
         Done::Verdict(Verdict::Reply(page_reply(status, ReplySource::Auth)))
     })
 }

@@ -11,6 +11,7 @@ use super::action::{Done, Run};
 use super::code::{Machine, Program, Step, step};
 use super::reply::page_reply;
 use super::resolve::Resolving;
+use super::spoe::Asked;
 use super::{Hook, ProxyRules, ReplySource, RuleList, Verdict};
 use crate::auth;
 use crate::limit::PendingAnswer;
@@ -82,6 +83,8 @@ enum Wait {
     Pause(Duration),
     /// The answer of a name server.
     Resolve(Resolving),
+    /// The answer of an agent.
+    Spoe(Box<Asked>),
     /// An interim response: the owner of the connection sends it.
     Hints,
 }
@@ -135,6 +138,7 @@ fn advance<'a>(program: &'a Program, machine: &mut Machine, hook: Hook, cx: &mut
                     Done::Pause(time) => return Progress::Wait(Wait::Pause(time)),
                     Done::Hints => return Progress::Wait(Wait::Hints),
                     Done::Resolve(resolving) => return Progress::Wait(Wait::Resolve(resolving)),
+                    Done::Spoe(asked) => return Progress::Wait(Wait::Spoe(asked)),
                     Done::Lua(action, hook) => return Progress::Lua(action, hook),
                     Done::Backend(id) => return Progress::Backend(id),
                     Done::BackendNamed => return Progress::BackendNamed,
@@ -308,6 +312,10 @@ pub async fn resume_once(
             resolving.finish(cx).await;
             None
         }
+        Wait::Spoe(asked) => {
+            asked.finish(cx).await;
+            None
+        }
         Wait::Body(_) | Wait::Hints => None,
     };
     cx.log.waiting_rule = None;
@@ -434,6 +442,7 @@ pub async fn resume_backend(
             | Wait::Body(_)
             | Wait::Pause(_)
             | Wait::Resolve(_)
+            | Wait::Spoe(_)
             | Wait::Hints => {
                 debug_assert!(false, "use_backend acts on nothing")
             }

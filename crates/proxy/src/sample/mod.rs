@@ -28,7 +28,7 @@ pub(crate) use converter::{is_forwarded, is_host, node_name, node_port};
 pub(crate) use encode::{Writer as EncodedWriter, append_json_string, parts as encoded_parts};
 pub use expression::ExpressionCode;
 pub use fetch::{Cursor, FetchCode, FetchScope};
-pub(crate) use fetch::{basic, basic_credentials};
+pub(crate) use fetch::{basic, basic_credentials, new_uuid};
 pub use fetch::{fuzz_distcc, fuzz_hello, path, path_and_query, query};
 pub use field::{cookies, header_values, set_cookies};
 pub(crate) use field::{elements, trim};

@@ -28,12 +28,14 @@ use super::queue::{Priority, Turn, Wait};
 use super::run::{ServerRun, Slot};
 use super::shared::BackendShared;
 use super::sockets::{self, ClientNamespace};
+use super::spop::{Connections as AgentConnections, Opened as AgentOpened};
 use super::tls::{Names, secure as secure_connection};
 use super::{Observed, idle, observe, shed_idle, source};
 use crate::balance::{Load, Pick, Wish};
 use crate::counters::Counters;
 use crate::proxied::{ServerTlsError, count_handshake};
 use crate::running::{ProxyRun, Running};
+use crate::spoe::Engine;
 use crate::stream::{Endings, LogRecord, Reached, StreamContext};
 use crate::tls::TlsTotals;
 use crate::worker::Worker;
@@ -118,6 +120,7 @@ pub async fn assign_and_connect(
         foreign: source::foreign(backend, cx),
         namespace: sockets::namespace_of_client(backend, cx),
         http2: Some(&worker.http2),
+        agents: None,
         websocket: worker.http2.is_used() && asks_for_websocket(&cx.request),
         allow_reuse,
         keeper: Keeper { session: cx.client.session, most: cx.frontend.config.max_session_srv_conns },
@@ -179,6 +182,8 @@ pub(super) struct Assignment<'a> {
     pub(super) namespace: ClientNamespace,
     /// The worker's connections of HTTP/2.
     pub(super) http2: Option<&'a Rc<Connections>>,
+    /// The worker's connections to agents, and the engine, for messages to an agent.
+    pub(super) agents: Option<(&'a Rc<AgentConnections>, &'a Arc<Engine>)>,
     /// Whether the request asks for a WebSocket.
     pub(super) websocket: bool,
     pub(super) allow_reuse: bool,
@@ -562,6 +567,9 @@ impl Assignment<'_> {
     /// Takes an idle connection if `http-reuse` allows it, or a stream of one that is being opened, or opens a new one.
     /// `now` becomes the time at which it was ready.
     async fn open(&self, server: &Arc<ServerRun>, now: &mut Instant) -> Result<Given, ConnectError> {
+        if let Some((agents, engine)) = self.agents {
+            return self.open_agent(server, agents, engine, now).await;
+        }
         let config = self.config;
         let label = self.label(server);
         let version = self.version(server);
@@ -639,6 +647,44 @@ impl Assignment<'_> {
         greeted?;
         *now = Instant::now();
         Ok(Given { link: Link::Stream(stream), open: None, reuses: 0, label: None })
+    }
+
+    /// Takes a place on a connection to an agent, of one that is being opened, or on a new one.
+    async fn open_agent(
+        &self,
+        server: &Arc<ServerRun>,
+        agents: &Rc<AgentConnections>,
+        engine: &Arc<Engine>,
+        now: &mut Instant,
+    ) -> Result<Given, ConnectError> {
+        let given = |stream, reuses| Given { link: Link::Agent(stream), open: None, reuses, label: None };
+        let address = server.socket_addr(self.destination);
+        let opener = loop {
+            if let Some((stream, before)) = agents.take(server, engine, address) {
+                self.count(server, |counters| counters.reuse.add(1));
+                return Ok(given(stream, before));
+            }
+            match agents.join_opening(server, engine, address) {
+                Part::First(first) => break first,
+                Part::Other(opening) => match opening.outcome().await {
+                    Outcome::Opened | Outcome::Abandoned => *now = Instant::now(),
+                    Outcome::Failed(error) => return Err(error),
+                },
+            }
+        };
+        match self.establish(server, HttpVersion::One).await {
+            Ok((socket, open)) => {
+                *now = Instant::now();
+                let opened = AgentOpened { socket, open, address, patience: self.config.timeouts.server };
+                let stream = agents.add(server, engine, opened);
+                opener.finish(Outcome::Opened);
+                Ok(given(stream, 0))
+            }
+            Err(error) => {
+                opener.finish(Outcome::Failed(error));
+                Err(error)
+            }
+        }
     }
 
     /// Opens a connection, up to the end of its handshakes.

@@ -15,6 +15,7 @@ use super::idle::{self, IdleConnections, Keeper, Open};
 use super::opening::ConnectError;
 use super::run::{ServerRun, Slot};
 use super::sockets::{self, Way};
+use super::spop;
 
 /// A connection to a server, or a stream of one, and the slot (`maxconn`) that its request holds. Dropping it closes the
 /// connection, or resets the stream, and frees the slot.
@@ -32,6 +33,8 @@ pub(crate) enum Link {
     Own(Socket),
     /// A stream of HTTP/2.
     Stream(Stream),
+    /// A place on a connection to an agent.
+    Agent(spop::Stream),
 }
 
 /// What a request holds besides the transport.
@@ -85,13 +88,14 @@ impl ServerConnection {
         match &self.link {
             Link::Own(socket) => read(socket),
             Link::Stream(stream) => stream.with_socket(read),
+            Link::Agent(stream) => stream.with_socket(read),
         }
     }
 
     /// Returns what fetches report of a stream of HTTP/2.
     pub(crate) fn http2_facts(&self) -> Option<StreamFacts> {
         match &self.link {
-            Link::Own(_) => None,
+            Link::Own(_) | Link::Agent(_) => None,
             Link::Stream(stream) => Some(stream.facts()),
         }
     }
@@ -222,7 +226,7 @@ pub(super) fn reuse_policy(
     connection: ConnectionMode,
     allow_reuse: bool,
 ) -> Option<bool> {
-    if mode == Mode::Tcp || connection == ConnectionMode::Close {
+    if mode != Mode::Http || connection == ConnectionMode::Close {
         return None;
     }
     match policy {

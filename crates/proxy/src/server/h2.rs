@@ -440,7 +440,12 @@ impl Connection {
 }
 
 /// Reads available data; `None`: the server has closed its side or broken the connection.
-fn poll_fill(socket: &mut Socket, cx: &mut Context<'_>, input: &mut Buffer, pool: &BufferPool) -> Poll<Option<usize>> {
+pub(super) fn poll_fill(
+    socket: &mut Socket,
+    cx: &mut Context<'_>,
+    input: &mut Buffer,
+    pool: &BufferPool,
+) -> Poll<Option<usize>> {
     // Without readiness no buffer is taken.
     if ready!(socket.poll_read_ready(cx)).is_err() {
         return Poll::Ready(None);

@@ -71,6 +71,11 @@ impl Headers {
         self.codes.iter().map(|code| code.make(cx)).collect()
     }
 
+    /// Returns whether no server gets one.
+    pub(super) fn is_empty(&self) -> bool {
+        self.codes.is_empty()
+    }
+
     /// Returns the header that is sent to a server.
     pub(super) fn of<'a>(&self, server: usize, made: &'a Made) -> Option<&'a Arc<[u8]>> {
         made.get((*self.of_server.get(server)?)?)

@@ -15,6 +15,7 @@
 use std::sync::Arc;
 
 mod admin;
+mod agents;
 mod assign;
 mod check;
 mod commit;
@@ -34,6 +35,7 @@ mod seed;
 mod shared;
 mod sockets;
 mod source;
+mod spop;
 mod state;
 mod state_file;
 mod tls;
@@ -63,6 +65,8 @@ pub use shared::{
 pub(crate) use sockets::of_sizes as socket_options;
 pub use sockets::set_sockets;
 pub(crate) use source::{has_foreign_sources, local_of_check as source_of};
+pub(crate) use spop::Connections as AgentConnections;
+pub use spop::fuzz_agent;
 pub use state_file::{KeptStates, fuzz_state_file, restore as restore_states};
 pub(crate) use tls::secure as secure_connection;
 pub use tls::{ServerNames, connectors};

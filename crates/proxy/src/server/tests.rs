@@ -88,6 +88,7 @@ fn assignment(proxy: &ProxyRun, worker: usize, allow_reuse: bool) -> Assignment<
         foreign: Vec::new(),
         namespace: None,
         http2: None,
+        agents: None,
         websocket: false,
         allow_reuse,
         keeper: Keeper { session: 0, most: proxy.config.max_session_srv_conns },
@@ -387,7 +388,7 @@ fn futures_now<F: Future>(future: Pin<&mut F>) -> Poll<F::Output> {
 fn socket_of(connection: &ServerConnection) -> &Socket {
     match &connection.link {
         Link::Own(socket) => socket,
-        Link::Stream(stream) => panic!("{stream:?}"),
+        link => panic!("{link:?}"),
     }
 }
 

@@ -244,6 +244,7 @@ columns! {
         Mode::Tcp => "tcp".into(),
         Mode::Http => "http".into(),
         Mode::Log => "syslog".into(),
+        Mode::Spop => "spop".into(),
     },
     "algo" CGS str => |v| match v.object {
         Object::Backend(proxy) if proxy.config.dispatch.is_some() => "none".into(),
@@ -255,7 +256,7 @@ columns! {
     "conn_tot" MCP u64 => |v| v.front_sum(|c| &c.conn_tot),
     "intercepted" MCP u64 => |v| match v.proxy().config.mode {
         Mode::Http => v.frontends_only(|c| &c.intercepted),
-        Mode::Tcp | Mode::Log => Empty,
+        Mode::Tcp | Mode::Log | Mode::Spop => Empty,
     },
     "dcon" MCP u64 => |v| v.front_sum(|c| &c.dcon),
     "dses" MCP u64 => |v| v.front_sum(|c| &c.dses),
@@ -288,11 +289,11 @@ columns! {
     "srid" KGS u32 => |v| v.server(|_| Number(0)),
     "sess_other" MCP u64 => |v| v.frontend(|proxy| match proxy.config.mode {
         Mode::Http => Number(0),
-        Mode::Tcp | Mode::Log => v.sum(|c| &c.stot),
+        Mode::Tcp | Mode::Log | Mode::Spop => v.sum(|c| &c.stot),
     }),
     "h1sess" MCP u64 => |v| v.frontend(|proxy| match proxy.config.mode {
         Mode::Http => v.not_http2(|c| &c.stot, |c| &c.http2.total_connections),
-        Mode::Tcp | Mode::Log => Number(0),
+        Mode::Tcp | Mode::Log | Mode::Spop => Number(0),
     }),
     "h2sess" MCP u64 => |v| v.frontends_only(|c| &c.http2.total_connections),
     "h3sess" MCP u64 => |v| v.frontend(|_| Number(0)),

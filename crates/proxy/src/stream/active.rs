@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Instant;
 
-use sluicegate_config::model::Mode;
+use sluicegate_config::model::{Filter, Mode};
 
 use super::filter::{self, Chain};
 use super::kept::Stream;
@@ -18,6 +18,7 @@ use crate::proxied::ServerTlsError;
 use crate::running::ProxyRun;
 use crate::server::ServerConnection;
 use crate::site::Site;
+use crate::spoe::StreamSpoe;
 use crate::stick::{Counted, now_ms};
 use crate::trace::StreamTrace;
 use crate::worker::Worker;
@@ -89,6 +90,7 @@ impl Active {
             streams.store(streams.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
             if !self.cx.frontend.config.filters.is_empty() {
                 StreamTrace::begin(&self.cx);
+                self.use_agents();
             }
             if !self.cx.log.no_request {
                 self.worker.running.logger.begun(&self.cx, &self.frontend().log);
@@ -103,6 +105,16 @@ impl Active {
         self.cx.backend = Some(backend.site.clone());
         if self.has_filters() {
             StreamTrace::backend(&self.cx);
+            self.use_agents();
+        }
+    }
+
+    /// Gives the stream access to agents if its proxies have engines of SPOE.
+    fn use_agents(&mut self) {
+        let offloads = |filter: &Filter| matches!(filter, Filter::Spoe(_));
+        let needs = self.cx.proxies().any(|proxy| proxy.config.filters.iter().any(offloads));
+        if needs && self.cx.spoe.is_none() {
+            self.cx.spoe = Some(Box::new(StreamSpoe::new(self.worker.clone())));
         }
     }
 
@@ -456,6 +468,7 @@ impl Drop for Active {
         stream.cx.limits.clear();
         stream.cx.bandwidth.clear();
         stream.cx.cache = None;
+        stream.cx.spoe = None;
         stream.cx.client = self.worker.streams.nobody.clone();
         stream.cx.variables.begin(&self.worker.streams.nobody.variables);
         stream.request_out.clear();

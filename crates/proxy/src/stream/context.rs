@@ -31,6 +31,7 @@ use crate::proxied::{HandshakeError, ServerTlsError};
 use crate::sample::Variables;
 use crate::server::{Priority, ServerRun, StreamFacts};
 use crate::site::Site;
+use crate::spoe::StreamSpoe;
 use crate::stick::{Counted, Tracked};
 
 pub(crate) use applet::APPLET_ROOM;
@@ -113,6 +114,8 @@ pub struct StreamContext {
     pub request_content: Content,
     /// Received data of the response other than its head, for rules that read it.
     pub response_content: Content,
+    /// What its engines of SPOE keep, if its proxies have any.
+    pub spoe: Option<Box<StreamSpoe>>,
     /// Whether the running rules may wait for more content.
     pub inspection: Inspection,
     /// The sockets, for queries by rules.
@@ -140,7 +143,7 @@ pub struct StreamContext {
     /// The verified credentials.
     pub auth: Option<crate::auth::Known>,
     /// The name and value of the response field that requests credentials (`http-request auth`).
-    pub challenge: Option<(&'static [u8], Vec<u8>)>,
+    pub challenge: Option<Box<(&'static [u8], Vec<u8>)>>,
     /// The interim response that `early-hint` rules make, boxed because few streams have one.
     pub early_hints: Option<Box<Message>>,
     /// Bytes of the buffer that are not available to an edited head: received body bytes, and HAProxy's overhead.
@@ -318,6 +321,7 @@ impl StreamContext {
             tracked: Tracked::default(),
             limits: StreamLimits::default(),
             cache: None,
+            spoe: None,
             bandwidth: StreamBandwidth::default(),
             log,
             scripts: None,

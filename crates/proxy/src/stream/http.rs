@@ -26,6 +26,7 @@ mod document;
 mod exporter;
 mod failure;
 mod motion;
+mod offload;
 mod persist;
 mod service;
 mod stats;
@@ -213,7 +214,7 @@ impl Exchange<'_> {
         if frontend.config.monitor_uri.as_deref().is_some_and(|uri| is_monitored(uri, target)) {
             return Err(Box::pin(self.monitored(frontend)).await);
         }
-        self.request_rules(frontend).await?;
+        self.request_rules(frontend, frontend).await?;
         let worker = self.stream.worker().clone();
         let chosen = rule::choose_backend(&frontend.rules, &mut self.stream.cx, worker.scripts()).await;
         let Some(ProxyId(index)) = chosen else {
@@ -230,7 +231,7 @@ impl Exchange<'_> {
         self.mode = stricter(self.mode, backend.config.options.connection);
         self.independent = backend.config.options.independent_streams;
         if backend.id != frontend.id {
-            self.request_rules(backend).await?;
+            self.request_rules(backend, frontend).await?;
         }
         self.persist(backend).await?;
         self.complete_request(frontend);
@@ -310,13 +311,17 @@ impl Exchange<'_> {
         }
     }
 
-    async fn request_rules(&mut self, proxy: &ProxyRun) -> Step<()> {
+    /// Runs the request rules of a proxy, the frontend or the backend.
+    async fn request_rules(&mut self, proxy: &ProxyRun, frontend: &ProxyRun) -> Step<()> {
         if proxy.config.options.buffer_request {
             self.await_body(self.patience(proxy), 0).await?;
         }
         let content = &proxy.rules.tcp_request_content;
         // Those of the frontend ran before a connection of TCP was switched to HTTP.
         let inspected = std::mem::take(&mut self.stream.cx.inspected);
+        if !inspected {
+            self.content_events(frontend, proxy).await?;
+        }
         if !content.is_empty() && !inspected {
             let delay = proxy.config.inspect_delay;
             let max_fields = self.stream.worker().limits.max_fields;
@@ -327,6 +332,7 @@ impl Exchange<'_> {
         }
         self.stream.cx.count_request(proxy);
         self.restrict_names(proxy).await?;
+        self.request_event(frontend, proxy).await?;
         if proxy.rules.http_request.looks().request {
             self.peek_request();
         }
@@ -570,7 +576,10 @@ impl Exchange<'_> {
             coming.look(&mut self.stream.cx.response_content);
         }
         self.store_server(backend).await?;
-        let mut passed = self.response_rules(backend, Some(&mut coming)).await;
+        let mut passed = self.response_events(frontend, backend).await;
+        if passed.is_ok() {
+            passed = self.response_rules(backend, Some(&mut coming)).await;
+        }
         if passed.is_ok() && backend.id != frontend.id {
             passed = self.response_rules(frontend, Some(&mut coming)).await;
         }

@@ -204,6 +204,7 @@ fn mode(mode: Mode) -> &'static str {
         Mode::Tcp => "tcp",
         Mode::Http => "http",
         Mode::Log => "syslog",
+        Mode::Spop => "spop",
     }
 }
 

@@ -4,7 +4,7 @@ use std::future::poll_fn;
 use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
-use sluicegate_config::model::{Mode, ProxyId};
+use sluicegate_config::model::{Mode, ProxyId, SpoeEvent};
 use sluicegate_wire::http::Framing;
 
 use super::flow::Flow;
@@ -54,6 +54,8 @@ pub(crate) async fn serve(mut front: Front<'_>, mut stream: Active) -> Option<Ac
 async fn converse(front: &mut Front<'_>, stream: &mut Active) -> Outcome {
     let worker = stream.worker().clone();
     let frontend = &worker.running.proxies[stream.cx.frontend.id.0 as usize];
+    offload(SpoeEvent::ClientSession, [Some(frontend), None], front, stream).await;
+    offload(SpoeEvent::FrontendTcpRequest, [Some(frontend), None], front, stream).await;
     if let Err(service) = request_rules(frontend, front, stream).await {
         return answer(service, front, stream).await;
     }
@@ -75,8 +77,19 @@ async fn converse(front: &mut Front<'_>, stream: &mut Active) -> Outcome {
     if backend.config.mode == Mode::Http {
         return Outcome::Http;
     }
+    if backend.config.mode == Mode::Spop {
+        // Its servers take messages only.
+        front.end_side();
+        stream.end(b'I', b'R');
+        return Outcome::Unread;
+    }
     stream.set_backend(backend);
     let _stay = backend.backend.enter(worker.index, Instant::now());
+    // The frontend's filters, and those of a backend that is another section.
+    let filtering = [Some(&**frontend), Some(&**backend).filter(|backend| backend.id != frontend.id)];
+    if backend.id != frontend.id {
+        offload(SpoeEvent::BackendTcpRequest, filtering, front, stream).await;
+    }
     if backend.id != frontend.id
         && let Err(service) = request_rules(backend, front, stream).await
     {
@@ -135,6 +148,8 @@ async fn converse(front: &mut Front<'_>, stream: &mut Active) -> Outcome {
     let mut back = Back::new(connection, Sent::new(Vec::new()));
     let mut up = Flow::new(Framing::UntilClose);
     up.filter(stream.filters(false, None));
+    offload(SpoeEvent::ServerSession, filtering, front, stream).await;
+    offload(SpoeEvent::TcpResponse, filtering, front, stream).await;
     let list = &backend.rules.tcp_response_content;
     if !list.is_empty() {
         let delay = backend.config.response_inspect_delay;
@@ -157,6 +172,22 @@ async fn converse(front: &mut Front<'_>, stream: &mut Active) -> Outcome {
     stream.count_ending(ending);
     stream.end(ending.who, ending.phase);
     if ending == Endings::default() { Outcome::Read } else { Outcome::Unread }
+}
+
+/// Sends the messages of an event to the agents of the filters of these proxies.
+async fn offload(event: SpoeEvent, proxies: [Option<&ProxyRun>; 2], front: &Front<'_>, stream: &mut Active) {
+    if stream.cx.spoe.is_none() {
+        return;
+    }
+    let worker = stream.worker().clone();
+    for proxy in proxies.into_iter().flatten() {
+        let (list, hook) = proxy.rules.event(event);
+        let looks = list.looks();
+        if looks.request || looks.head {
+            inspect::see_request(front, stream, looks.head);
+        }
+        rule::run(list, hook, &mut stream.cx, worker.scripts()).await;
+    }
 }
 
 /// Runs the content rules of a request. An error ends the stream: a service answers it, or the stream was refused,

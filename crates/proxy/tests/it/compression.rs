@@ -408,7 +408,7 @@ fn what_is_not_there_is_refused_by_name() {
         ("compression algo-req zstd", "'compression algo-req' expects"),
         ("compression direction up", "expects 'request', 'response' or 'both'"),
         ("compression minsize-res x", "'compression minsize-res'"),
-        ("filter spoe engine x", "'filter spoe' is not supported yet"),
+        ("filter opentracing id x", "'filter opentracing' is not supported yet"),
         ("filter lua.x", "filters of scripts are not supported yet"),
         ("filter compresion", "unknown filter 'compresion'"),
     ] {

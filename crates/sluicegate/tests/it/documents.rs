@@ -206,6 +206,9 @@ impl Files {
         let guide = "docs/guide/getting-started.md";
         let script = blocks(guide, &read(guide)).into_iter().find(|block| block.text.contains("core.register_action"));
         files.write("count.lua", script.expect("the guide has a script").text.as_bytes());
+        let page = "docs/reference/spoe.md";
+        let engine = blocks(page, &read(page)).into_iter().find(|block| block.text.contains("spoe-agent"));
+        files.write("scores.conf", engine.expect("the page has an engine's file").text.as_bytes());
         files
     }
 
@@ -224,8 +227,9 @@ impl Files {
     /// Replaces the paths of the documents by those of the test.
     fn replace(&self, text: &str) -> String {
         let directory = self.directory.path().to_str().expect("UTF-8");
-        const PATHS: [&str; 5] = [
+        const PATHS: [&str; 6] = [
             "/etc/haproxy/count.lua",
+            "/etc/sluicegate/scores.conf",
             "/etc/ssl/clients.pem",
             "/etc/ssl/redis-ca.pem",
             "/etc/ssl/sluicegate.pem",

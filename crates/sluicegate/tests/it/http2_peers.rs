@@ -36,14 +36,14 @@ fn installed(name: &str) -> Command {
 
 /// Python with a script.
 #[track_caller]
-fn python(name: &str) -> Command {
+pub(crate) fn python(name: &str) -> Command {
     let mut command = installed("python/bin/python");
     command.arg(script(name));
     command
 }
 
 /// Another project's server and its port.
-fn serve(command: Command) -> (Program, u16) {
+pub(crate) fn serve(command: Command) -> (Program, u16) {
     let mut program = Program::start(command, &[]);
     program.wait_for_output("port: ");
     program.wait_for_output("\n");

@@ -43,6 +43,7 @@ mod robust;
 mod runtime_state;
 mod servers;
 mod shape;
+mod spoe;
 mod state_files;
 mod states;
 mod statistics;

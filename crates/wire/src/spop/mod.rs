@@ -14,7 +14,7 @@ mod write;
 use std::net::{Ipv4Addr, Ipv6Addr};
 
 pub use read::{Action, Actions, AgentHello, Frame, Scope, fuzz_spop, read};
-pub use write::{Notify, write_disconnect, write_hello};
+pub use write::{Greeting, Messages, write_disconnect, write_hello, write_notify};
 
 /// The version of the protocol.
 pub const VERSION: &str = "2.0";

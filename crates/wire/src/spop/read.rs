@@ -27,6 +27,11 @@ pub enum Frame<'a> {
         /// What is to be done.
         actions: Actions<'a>,
     },
+    /// A frame of another type.
+    Other {
+        /// The stream that it names.
+        stream: u64,
+    },
 }
 
 /// What an agent says at the beginning.
@@ -158,7 +163,7 @@ fn frame_of(mut input: &[u8]) -> Result<Frame<'_>, Status> {
         kind::AGENT_HELLO => hello(input),
         kind::AGENT_DISCONNECT => disconnect(input),
         kind::ACK => Ok(Frame::Ack { stream, frame, aborted: flags & ABORT != 0, actions: Actions(input) }),
-        _ => Err(Status::Invalid),
+        _ => Ok(Frame::Other { stream }),
     }
 }
 
@@ -201,6 +206,16 @@ const SET: u8 = 1;
 const UNSET: u8 = 2;
 
 impl<'a> Actions<'a> {
+    /// Returns the actions of these bytes, the payload of an ACK.
+    pub fn of(payload: &'a [u8]) -> Actions<'a> {
+        Actions(payload)
+    }
+
+    /// Returns the bytes of the actions that were not read yet.
+    pub fn payload(&self) -> &'a [u8] {
+        self.0
+    }
+
     fn action(&mut self) -> Option<Action<'a>> {
         let input = &mut self.0;
         let (kind, arguments) = (byte(input)?, byte(input)?);
@@ -284,7 +299,7 @@ mod tests {
             (hex("00000007 65 00000001 0000"), Status::NoVersion),
             (hex("00000007 65 00000001 0100"), Status::Invalid),
             (hex("7fffffff"), Status::TooBig),
-            (hex("00000007 07 00000001 0000"), Status::Invalid),
+            (hex("00000007 65 00000001 0001"), Status::Invalid),
         ] {
             assert_eq!(read(&bytes, 16_380), Err(expected), "{bytes:?}");
         }

@@ -55,8 +55,22 @@ fn integer(out: &mut Vec<u8>, kind: u8, value: u64) {
     varint::write(out, value);
 }
 
-/// Appends HAPROXY-HELLO: of a health check, or of a connection of this engine.
-pub fn write_hello(out: &mut Vec<u8>, max_frame_size: u32, engine: Option<&str>) {
+/// The side of the proxy in HAPROXY-HELLO.
+#[derive(Clone, Copy, Debug)]
+pub enum Greeting<'a> {
+    /// A health check.
+    Check,
+    /// A connection of an engine.
+    Engine {
+        /// The engine's identifier.
+        id: &'a str,
+        /// Whether frames may be sent before others are acknowledged.
+        pipelining: bool,
+    },
+}
+
+/// Appends HAPROXY-HELLO.
+pub fn write_hello(out: &mut Vec<u8>, max_frame_size: u32, greeting: Greeting<'_>) {
     let at = begin(out, kind::HELLO, 0, 0);
     let mut item = |name: &str, value: Data<'_>| {
         text(out, name.as_bytes());
@@ -64,12 +78,12 @@ pub fn write_hello(out: &mut Vec<u8>, max_frame_size: u32, engine: Option<&str>)
     };
     item("supported-versions", Data::Str(VERSION.as_bytes()));
     item("max-frame-size", Data::Uint32(max_frame_size));
-    match engine {
-        Some(engine) => {
-            item("capabilities", Data::Str(b"pipelining"));
-            item("engine-id", Data::Str(engine.as_bytes()));
+    match greeting {
+        Greeting::Engine { id, pipelining } => {
+            item("capabilities", Data::Str(if pipelining { b"pipelining" } else { b"" }));
+            item("engine-id", Data::Str(id.as_bytes()));
         }
-        None => {
+        Greeting::Check => {
             item("capabilities", Data::Str(b""));
             item("healthcheck", Data::Bool(true));
         }
@@ -87,39 +101,52 @@ pub fn write_disconnect(out: &mut Vec<u8>, status: Status) {
     end(out, at);
 }
 
-/// A NOTIFY frame that is being written.
-pub struct Notify<'a> {
-    out: &'a mut Vec<u8>,
-    at: usize,
+/// Appends NOTIFY with these messages; returns the frame's length without the field of the length.
+pub fn write_notify(out: &mut Vec<u8>, stream: u64, frame: u64, messages: &Messages) -> usize {
+    let at = begin(out, kind::NOTIFY, stream, frame);
+    out.extend_from_slice(&messages.bytes);
+    end(out, at);
+    out.len() - at - 4
+}
+
+/// Messages that are being written.
+#[derive(Clone, Debug, Default)]
+pub struct Messages {
+    bytes: Vec<u8>,
     /// The place of the number of arguments of the last message.
     count: usize,
 }
 
-impl<'a> Notify<'a> {
-    /// Begins a frame.
-    pub fn begin(out: &'a mut Vec<u8>, stream: u64, frame: u64) -> Notify<'a> {
-        let at = begin(out, kind::NOTIFY, stream, frame);
-        Notify { out, at, count: 0 }
-    }
-
+impl Messages {
     /// Begins a message.
     pub fn message(&mut self, name: &str) {
-        text(self.out, name.as_bytes());
-        self.count = self.out.len();
-        self.out.push(0);
+        text(&mut self.bytes, name.as_bytes());
+        self.count = self.bytes.len();
+        self.bytes.push(0);
     }
 
     /// Adds an argument to the message, which may have up to 255.
     pub fn argument(&mut self, name: &str, value: &Data<'_>) {
-        text(self.out, name.as_bytes());
-        data(self.out, value);
-        self.out[self.count] = self.out[self.count].saturating_add(1);
+        text(&mut self.bytes, name.as_bytes());
+        data(&mut self.bytes, value);
+        if let Some(count) = self.bytes.get_mut(self.count) {
+            *count = count.saturating_add(1);
+        }
     }
 
-    /// Ends the frame; returns its length without the field of the length.
-    pub fn end(self) -> usize {
-        end(self.out, self.at);
-        self.out.len() - self.at - 4
+    /// Returns the number of bytes.
+    pub fn len(&self) -> usize {
+        self.bytes.len()
+    }
+
+    /// Returns whether there is no message.
+    pub fn is_empty(&self) -> bool {
+        self.bytes.is_empty()
+    }
+
+    /// Removes all messages.
+    pub fn clear(&mut self) {
+        self.bytes.clear();
     }
 }
 
@@ -134,20 +161,20 @@ mod tests {
                         0e6d61782d6672616d652d73697a6503fcf0060c63617061\
                         62696c697469657308000b6865616c7468636865636b11";
         let mut out = Vec::new();
-        write_hello(&mut out, 16_380, None);
+        write_hello(&mut out, 16_380, Greeting::Check);
         let hex: String = out.iter().map(|byte| format!("{byte:02x}")).collect();
         assert_eq!(hex, expected);
     }
 
     #[test]
     fn messages_and_their_arguments() {
+        let mut messages = Messages::default();
+        messages.message("m");
+        messages.argument("a", &Data::Int64(-1));
+        messages.argument("", &Data::Null);
+        messages.message("n");
         let mut out = Vec::new();
-        let mut notify = Notify::begin(&mut out, 3, 1);
-        notify.message("m");
-        notify.argument("a", &Data::Int64(-1));
-        notify.argument("", &Data::Null);
-        notify.message("n");
-        assert_eq!(notify.end(), out.len() - 4);
+        assert_eq!(write_notify(&mut out, 3, 1, &messages), out.len() - 4);
         assert_eq!(out[4..11], [3, 0, 0, 0, 1, 3, 1]);
         assert_eq!(out[11..16], [1, b'm', 2, 1, b'a']);
         assert_eq!(out[out.len() - 5..], [0, 0, 1, b'n', 0]);

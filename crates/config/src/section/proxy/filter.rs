@@ -16,10 +16,10 @@ use crate::word::Line;
 use crate::{suggest, unit};
 
 /// The filters.
-const FILTERS: [&str; 5] = ["bwlim-in", "bwlim-out", "cache", "compression", "trace"];
+const FILTERS: [&str; 6] = ["bwlim-in", "bwlim-out", "cache", "compression", "spoe", "trace"];
 
 /// HAProxy's other filters.
-const OTHERS: [&str; 4] = ["fcgi-app", "opentracing", "opentelemetry", "spoe"];
+const OTHERS: [&str; 3] = ["fcgi-app", "opentracing", "opentelemetry"];
 
 /// `filter`.
 pub(super) const FILTER: Row<ProxyParser> = row(
@@ -27,13 +27,14 @@ pub(super) const FILTER: Row<ProxyParser> = row(
     Contexts::PROXY.without(Contexts::DEFAULTS),
     1,
     MANY,
-    "compression | cache NAME | trace [name NAME] [quiet] [random-forwarding] [hexdump] | bwlim-in|bwlim-out NAME \
-     (default-limit SIZE default-period TIME | limit SIZE key EXPRESSION [table NAME]) [min-size SIZE]",
+    "compression | cache NAME | trace [name NAME] [quiet] [random-forwarding] [hexdump] | spoe [engine NAME] config FILE \
+     | bwlim-in|bwlim-out NAME (default-limit SIZE default-period TIME | limit SIZE key EXPRESSION [table NAME]) [min-size SIZE]",
     "Adds a filter; heads and bodies pass the frontend's filters and then the backend's, each in the order of its \
      lines. 'compression' and 'cache' are the places of \
      compression and of what a cache stores; 'trace' prints what passes; 'bwlim-in' and 'bwlim-out' limit \
      the bytes of requests and of responses in a period where 'set-bandwidth-limit' enables them, for each stream or \
-     for all streams with the same entry of a stick table.",
+     for all streams with the same entry of a stick table; 'spoe' sends messages about streams to agents, as a file says \
+     ([SPOE](spoe.md)).",
     |r, line| r.filter(line),
 );
 
@@ -44,6 +45,7 @@ impl ProxyReader<'_> {
             "cache" => self.cache(line),
             "trace" => self.trace(line),
             "bwlim-in" | "bwlim-out" => self.bandwidth(line),
+            "spoe" => self.spoe(line),
             word if OTHERS.contains(&word) => {
                 self.diagnostics.error(line.at(1), format!("'filter {word}' is not supported yet"));
                 None

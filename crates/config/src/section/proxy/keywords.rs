@@ -427,10 +427,12 @@ pub(crate) static KEYWORDS: Table<ProxyParser> = Table::new(&[
         PROXY,
         1,
         1,
-        "tcp|http",
-        "The protocol: bytes (tcp) or HTTP messages (http); tcp by default.",
+        "tcp|http|spop",
+        "The protocol: bytes (tcp), HTTP messages (http) or, of a backend, messages to agents of 'filter spoe' (spop); \
+         tcp by default.",
         |r, line| match line.text(1) {
-            mode @ ("health" | "log" | "spop" | "haterm") => {
+            "spop" if r.context != Contexts::FRONTEND => r.settings.proxy.mode = Mode::Spop,
+            mode @ ("health" | "log" | "haterm") => {
                 r.diagnostics.error(line.at(1), format!("'mode {mode}' is not supported yet"));
             }
             _ => {

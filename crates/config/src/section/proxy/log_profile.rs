@@ -5,7 +5,7 @@ use std::sync::Arc;
 use super::ProxyReader;
 use crate::catalogue::{Contexts, Place, known};
 use crate::diagnostic::Diagnostics;
-use crate::model::{Config, LogProfile, LogProfileStep, LogStep, LogTarget, Position};
+use crate::model::{Config, LogProfile, LogProfileStep, LogStep, LogTarget, Position, Proxy};
 use crate::section::Section;
 use crate::section::table::{self, MANY, Row, Table};
 use crate::suggest;
@@ -163,8 +163,8 @@ pub(crate) fn resolve(config: &mut Config, diagnostics: &mut Diagnostics) {
         }
     };
     global.log.iter_mut().for_each(|target| resolve(target, "global log directive declared"));
-    for proxy in proxies {
-        let owner = format!("log directive declared in proxy section '{}'", proxy.name);
-        proxy.log.iter_mut().for_each(|target| resolve(target, &owner));
+    for (owner, targets) in proxies.iter_mut().flat_map(Proxy::log_lists) {
+        let owner = format!("log directive declared in {owner}");
+        targets.iter_mut().for_each(|target| resolve(target, &owner));
     }
 }

@@ -16,6 +16,7 @@ pub(crate) mod peers;
 mod persist;
 pub(crate) mod ring;
 mod servers;
+mod spoe;
 mod stats;
 mod wire;
 
@@ -30,7 +31,7 @@ use crate::diagnostic::{Diagnostics, Severity};
 use crate::expression::condition::{Acls, ConditionReader};
 use crate::expression::{ExpressionReader, StoreNames};
 use crate::model::{
-    BackendName, ConnectionMode, Global, LogProfile, Mode, Peers, Position, Preset, Proxy, ProxyId, ProxyKind,
+    BackendName, ConnectionMode, Filter, Global, LogProfile, Mode, Peers, Position, Preset, Proxy, ProxyId, ProxyKind,
     RedisSection, Ring, Rule, StoreSection, Timeouts, UseBackend,
 };
 use crate::section::rule;
@@ -268,6 +269,7 @@ pub(crate) fn all(
         if kind.is_some() {
             reader.finish_checks();
             reader.finish_filters();
+            reader.finish_spoe();
             reader.finish_dispatch();
             reader.finish_binds(global.tune.bufsize);
             reader.finish_servers();
@@ -285,6 +287,8 @@ pub(crate) fn all(
             server.is_named = named.contains(&*server.name);
         }
     }
+    let mut all: Vec<&mut Proxy> = proxies.iter_mut().map(|finished| &mut finished.proxy).collect();
+    spoe::convert_backends(&mut all, diagnostics);
     number(&mut proxies, global, diagnostics);
     // Behind all others, whose places in the list are known from their names.
     proxies.append(&mut forwards);
@@ -455,6 +459,14 @@ impl Settings {
         }
         let tag = self.proxy.logging.tag.as_ref().or(global.log_tag.as_ref());
         self.proxy.log.iter_mut().for_each(|target| target.tag = tag.cloned());
+        for filter in &mut self.proxy.filters {
+            let Filter::Spoe(filter) = filter else { continue };
+            let agent = &mut Arc::make_mut(filter).agent;
+            if agent.log_global {
+                agent.log.splice(0..0, global.log.iter().cloned());
+            }
+            agent.log.iter_mut().for_each(|target| target.tag.clone_from(&global.log_tag));
+        }
         let Settings { proxy, explicit_uid, default_backend_at, .. } = self;
         Finished { proxy, explicit_uid, default_backend_at }
     }

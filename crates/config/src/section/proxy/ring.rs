@@ -181,10 +181,7 @@ pub(super) fn settings(section: &Section) -> Settings {
 pub(crate) fn resolve(config: &mut Config, diagnostics: &mut Diagnostics) {
     let mut made: Vec<(Position, Arc<str>)> = Vec::new();
     let names: Vec<Arc<str>> = config.rings.iter().map(|ring| ring.name.clone()).collect();
-    let proxies = config.proxies.iter_mut().map(|proxy| {
-        let kind = if proxy.log_forward.is_some() { "log-forward" } else { "proxy" };
-        (Some(format!("{kind} section '{}'", proxy.name)), &mut proxy.log)
-    });
+    let proxies = config.proxies.iter_mut().flat_map(Proxy::log_lists).map(|(owner, targets)| (Some(owner), targets));
     for (owner, targets) in [(None, &mut config.global.log)].into_iter().chain(proxies) {
         for target in targets {
             match &target.to {

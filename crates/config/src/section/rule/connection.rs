@@ -134,6 +134,18 @@ impl ActionReader<'_, '_> {
         }
     }
 
+    /// `ENGINE GROUP`.
+    pub(super) fn send_spoe_group(&mut self) -> Option<Action> {
+        if !self.has(self.next) || !self.has(self.next + 1) {
+            self.missing(self.next, "2 arguments: <engine-id> <group-id>");
+            return None;
+        }
+        let at = self.line.at(self.next);
+        let (engine, group) = (self.line.text(self.next).into(), self.line.text(self.next + 1).into());
+        self.next += 2;
+        Some(Action::SendSpoeGroup(Box::new(SendSpoeGroup { engine, group, at })))
+    }
+
     pub(super) fn set_timeout(&mut self) -> Option<Action> {
         let index = self.next;
         let (side, front) = match self.line.text(index) {

@@ -253,6 +253,13 @@ pub(crate) static ACTIONS: Table<ActionParser> = Table::new(&[
         a.counter(DataKind::Gpt0, false, None)
     }),
     row(
+        "send-spoe-group",
+        CONTENT.without(AFTER),
+        "ENGINE GROUP",
+        "Sends the messages of a group to the agents of a 'filter spoe' of this section, and waits for the answer.",
+        |a| a.send_spoe_group(),
+    ),
+    row(
         "set-bandwidth-limit",
         CONTENT.without(AFTER),
         "NAME [limit SIZE|EXPRESSION] [period TIME|EXPRESSION]",

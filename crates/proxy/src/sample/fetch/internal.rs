@@ -234,7 +234,7 @@ fn this_hostname() -> &'static [u8] {
 }
 
 /// Returns an identifier of RFC 9562: random (version 4), or a time in milliseconds and random bits (version 7).
-fn new_uuid(version: u8) -> Vec<u8> {
+pub(crate) fn new_uuid(version: u8) -> Vec<u8> {
     let mut bits = (u128::from(random()) << 64) | u128::from(random());
     if version == 7 {
         let ms = since_epoch(SystemTime::now()).as_millis() & 0xffff_ffff_ffff;

@@ -49,6 +49,7 @@ pub(crate) use counter::of_key;
 pub use distcc::fuzz_distcc;
 pub use http::target::{path, path_and_query, query};
 pub(crate) use http::{basic, basic_credentials};
+pub(crate) use internal::new_uuid;
 pub(super) use state::{queue_of, usable_servers_of};
 pub use tls::fuzz_hello;
 

@@ -185,6 +185,7 @@ fn words(
         (Mode::Http, _) => "h1",
         (Mode::Tcp, _) => "tcp",
         (Mode::Log, _) => "syslog",
+        (Mode::Spop, _) => "spop",
     };
     let uses_tls = server.config.tls.as_ref().is_some_and(|tls| tls.enabled);
     let values = [

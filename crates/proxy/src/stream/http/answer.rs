@@ -240,7 +240,7 @@ impl Exchange<'_> {
             return After::Close;
         }
         self.answered = true;
-        if let Some((name, value)) = self.stream.cx.challenge.take() {
+        if let Some((name, value)) = self.stream.cx.challenge.take().map(|challenge| *challenge) {
             let response = &mut self.stream.cx.response;
             response.delete_all(name);
             response.add_lower(name, &value);

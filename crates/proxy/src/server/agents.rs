@@ -1,0 +1,112 @@
+//! Exchanges with agents: a server of the backend is chosen and connected to as for any stream.
+
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use sluicegate_wire::spop::Messages;
+
+use super::assign::{Assignment, ServerFailure};
+use super::idle::Keeper;
+use super::queue::Priority;
+use super::tls::Names;
+use super::{Link, ServerConnection};
+use crate::spoe::{Agents, Answer, Engine, Exchange, OF_CONNECTION};
+use crate::stream::{LogRecord, StreamContext, Timers};
+use crate::worker::Worker;
+
+/// Statuses of connections: an error, and no resources.
+const IO: u64 = 1;
+const RESOURCES: u64 = 13;
+
+impl Agents for Worker {
+    fn ask(self: Rc<Self>, engine: Arc<Engine>, messages: Messages) -> Exchange {
+        Box::pin(exchange(self, engine, messages))
+    }
+}
+
+async fn exchange(worker: Rc<Worker>, engine: Arc<Engine>, messages: Messages) -> Answer {
+    let now = Instant::now();
+    let Some(backend) = worker.running.proxies.get(engine.backend.0 as usize) else {
+        return Err(OF_CONNECTION + RESOURCES);
+    };
+    let _stay = backend.backend.enter(worker.index, now);
+    let mut log = LogRecord::new(worker.wall_clock(now), now);
+    log.request_done = Some(now);
+    let headers = match backend.headers.is_empty() {
+        true => Vec::new(),
+        // There is no client.
+        false => {
+            let record = LogRecord::new(worker.wall_clock(now), now);
+            backend.headers.make(&StreamContext::unconnected(backend.site.clone(), record))
+        }
+    };
+    let assignment = Assignment {
+        config: &backend.config,
+        backend: &backend.backend,
+        counted: &backend.backend,
+        redirects: false,
+        servers: &backend.servers,
+        proxies: &worker.running.proxies,
+        observer: Some((&worker.running, backend)),
+        worker: worker.index,
+        destination: None,
+        headers: (&backend.headers, headers),
+        names: Names::default(),
+        totals: &worker.running.process.tls,
+        foreign: Vec::new(),
+        namespace: None,
+        http2: None,
+        agents: Some((&worker.agents, &engine)),
+        websocket: false,
+        allow_reuse: true,
+        keeper: Keeper { session: 0, most: 0 },
+        hash: None,
+        retries: backend.config.retries,
+        priority: Priority::default(),
+        asked_for: None,
+        stays: false,
+        preferred: None,
+        has_reserved: false,
+    };
+    let made = assignment.run(&mut log).await;
+    let connection = made.map_err(|failure| match failure {
+        ServerFailure::Resource => OF_CONNECTION + RESOURCES,
+        _ => OF_CONNECTION + IO,
+    })?;
+    let answer = converse(&connection, messages, backend.config.timeouts.server, |sent, received| {
+        for counters in [&backend.backend.figures, &connection.server().shared.figures] {
+            let counters = counters.at(worker.index);
+            counters.bin.add(sent as u64);
+            counters.bout.add(received as u64);
+        }
+    })
+    .await;
+    let ended = Instant::now();
+    if answer.is_ok() {
+        log.response_started = Some(ended);
+    }
+    log.ended = Some(ended);
+    let times = Timers::of(&log, ended);
+    for figures in [&backend.backend.figures, &connection.server().shared.figures] {
+        figures.at(worker.index).times(times.queue, times.connect, times.response, times.active);
+    }
+    answer
+}
+
+async fn converse(
+    connection: &ServerConnection,
+    messages: Messages,
+    limit: Option<Duration>,
+    count: impl Fn(usize, usize),
+) -> Answer {
+    let Link::Agent(stream) = &connection.link else { return Err(OF_CONNECTION + RESOURCES) };
+    let sent = messages.len();
+    let exchange = stream.exchange(messages);
+    let answer = match limit {
+        Some(limit) => tokio::time::timeout(limit, exchange).await.unwrap_or(Err(OF_CONNECTION + IO)),
+        None => exchange.await,
+    };
+    count(sent, answer.as_ref().map_or(0, Vec::len));
+    answer
+}
