@@ -5,7 +5,7 @@
 /// Sections.
 #[rustfmt::skip]
 pub const SECTIONS: &[&str] = &[
-    "fcgi-app", "log-steps", "program", "traces",
+    "fcgi-app", "program", "traces",
 ];
 
 /// Keywords of `global`.
@@ -29,7 +29,6 @@ pub const NEWER_GLOBAL: &[&str] = &[
 /// Keywords of proxies.
 #[rustfmt::skip]
 pub const PROXY: &[&str] = &[
-    "log-steps",
     "use-fcgi-app",
 ];
 
@@ -78,13 +77,12 @@ pub const BALANCE: &[&str] = &[
 /// Actions, by rule set.
 #[rustfmt::skip]
 pub const ACTIONS: &[(&str, &[&str])] = &[
-    ("tcp-request connection", &["do-log"]),
-    ("tcp-request session", &["attach-srv", "do-log"]),
-    ("tcp-request content", &["do-log", "ot-group", "send-spoe-group"]),
-    ("tcp-response content", &["do-log", "ot-group", "send-spoe-group"]),
-    ("http-request", &["do-log", "ot-group", "send-spoe-group"]),
-    ("http-response", &["do-log", "ot-group", "send-spoe-group"]),
-    ("http-after-response", &["do-log", "ot-group"]),
+    ("tcp-request session", &["attach-srv"]),
+    ("tcp-request content", &["ot-group", "send-spoe-group"]),
+    ("tcp-response content", &["ot-group", "send-spoe-group"]),
+    ("http-request", &["ot-group", "send-spoe-group"]),
+    ("http-response", &["ot-group", "send-spoe-group"]),
+    ("http-after-response", &["ot-group"]),
 ];
 
 /// Actions that came after HAProxy 3.2.

@@ -29,9 +29,10 @@ use std::time::{Instant, SystemTime};
 
 use parking_lot::Mutex;
 use sluicegate_config::Config;
-use sluicegate_config::model::{LogAddress, LogLevel, LogTarget, LogWire, Mode, Position};
+use sluicegate_config::model::{LogAddress, LogLevel, LogStep, LogTarget, LogWire, Mode, Position};
 use tokio::sync::Notify;
 
+use crate::hook::Hook;
 use crate::proxied::HandshakeError;
 use crate::stream::{StreamContext, Timers};
 use alias::Origin;
@@ -357,19 +358,67 @@ impl Logger {
     }
 
     /// Writes the line of a stream that starts: the one that HAProxy writes if no format is configured.
-    pub fn begun(&self, cx: &StreamContext, codes: &ProxyLog) {
+    pub fn begun(&self, cx: &mut StreamContext, codes: &ProxyLog) {
         let config = &cx.frontend.config;
-        if codes.line.is_none() && !config.log.is_empty() {
+        if let Some(has) = config.logging.has_step(LogStep::Accept) {
+            if has {
+                // HAProxy does not know the request yet.
+                let request = std::mem::take(&mut cx.log.request_line);
+                let done = cx.log.request_done.take();
+                self.line(cx, codes, Timers::of(&cx.log, cx.log.accepted), Origin::Accept);
+                (cx.log.request_line, cx.log.request_done) = (request, done);
+            }
+        } else if codes.line.is_none() && !config.log.is_empty() {
             self.render(&config.log, Severity::Info, cx, |_| {}, |out| alias::connect(cx, out));
         }
     }
 
-    /// Writes the line of a stream before its end (`option logasap`), with the values valid at `until`.
-    pub fn so_far(&self, cx: &mut StreamContext, codes: &ProxyLog, until: Instant) {
-        if !std::mem::replace(&mut cx.log.written, true) {
-            let http = cx.frontend.config.mode == Mode::Http;
-            self.line(cx, codes, Timers::of(&cx.log, until), if http { Origin::Response } else { Origin::Connect });
+    /// Writes the line of a request's head (`log-steps`).
+    pub(crate) fn request(&self, cx: &StreamContext, codes: &ProxyLog) {
+        if cx.frontend.config.logging.has_step(LogStep::Request) == Some(true) {
+            self.line(cx, codes, Timers::of(&cx.log, cx.log.accepted), Origin::Request);
         }
+    }
+
+    /// Writes the line of an established connection (`log-steps`, or `option logasap` of TCP), with the values valid
+    /// at `until`.
+    pub(crate) fn connected(&self, cx: &mut StreamContext, codes: &ProxyLog, until: Instant) {
+        let config = &cx.frontend.config;
+        match config.logging.has_step(LogStep::Connect) {
+            Some(true) => self.line(cx, codes, Timers::of(&cx.log, until), Origin::Connect),
+            None if config.mode != Mode::Http && config.logging.asap => self.so_far(cx, codes, until, Origin::Connect),
+            Some(false) | None => {}
+        }
+    }
+
+    /// Writes the line of a response's head (`log-steps`, or `option logasap`), with the values valid at `until`.
+    pub(crate) fn answered(&self, cx: &mut StreamContext, codes: &ProxyLog, until: Instant) {
+        match cx.frontend.config.logging.has_step(LogStep::Response) {
+            Some(true) => self.line(cx, codes, Timers::of(&cx.log, until), Origin::Response),
+            None => self.so_far(cx, codes, until, Origin::Response),
+            Some(false) => {}
+        }
+    }
+
+    /// Writes the line of a stream before its end, once.
+    fn so_far(&self, cx: &mut StreamContext, codes: &ProxyLog, until: Instant, origin: Origin) {
+        if !std::mem::replace(&mut cx.log.written, true) {
+            self.line(cx, codes, Timers::of(&cx.log, until), origin);
+        }
+    }
+
+    /// Writes the line of `do-log`.
+    pub(crate) fn on_rule(&self, cx: &StreamContext, codes: &ProxyLog, hook: Hook) {
+        let log = &cx.log;
+        let severity = match log.level {
+            Some(LogLevel::Silent) => return,
+            Some(LogLevel::Level(level)) => Severity::from_level(level),
+            None => Severity::Info,
+        };
+        // As in HAProxy, times that need the end are those of a stream that has just begun.
+        let until = if hook.is_early() { Instant::now() } else { log.accepted };
+        let times = Timers::of(log, until);
+        self.formatted(cx, codes, codes.line.as_ref(), times, (Origin::Rule(hook), severity));
     }
 
     /// Writes the line of a stream that has ended with these times. Its server slot and its place in the backend are
@@ -379,7 +428,8 @@ impl Logger {
     pub fn stream(&self, cx: &StreamContext, codes: &ProxyLog, times: Timers) {
         let log = &cx.log;
         let silent = log.request_line.is_empty() && log.bytes_uploaded == 0;
-        if !(log.written || cx.frontend.config.options.dontlognull && silent) {
+        let unwanted = cx.frontend.config.logging.has_step(LogStep::Close) == Some(false) && !log.no_request;
+        if !(log.written || unwanted || cx.frontend.config.options.dontlognull && silent) {
             self.line(cx, codes, times, if log.no_request { Origin::Error } else { Origin::Close });
         }
     }
@@ -405,7 +455,6 @@ impl Logger {
             Some(code) if cx.log.no_request => Some(code),
             _ => codes.line.as_ref(),
         };
-        let Some(code) = code.filter(|_| !config.log.is_empty()) else { return };
         let failed = cx.log.no_request || cx.has_failed();
         let severity = match cx.log.level {
             _ if !failed && config.logging.only_errors => return,
@@ -414,13 +463,34 @@ impl Logger {
             None if failed && config.logging.separate_errors => Severity::Error,
             None => Severity::Info,
         };
+        self.formatted(cx, codes, code, times, (origin, severity));
+    }
+
+    /// Renders a line in a format. Without one it is that of profiles; as in HAProxy, an empty line is not sent.
+    fn formatted(
+        &self,
+        cx: &StreamContext,
+        codes: &ProxyLog,
+        code: Option<&LineCode>,
+        times: Timers,
+        (origin, severity): (Origin, Severity),
+    ) {
+        let config = &cx.frontend.config;
+        let by_steps = config.logging.has_step(LogStep::Close).is_some() || matches!(origin, Origin::Rule(_));
+        if config.log.is_empty() || code.is_none() && !by_steps {
+            return;
+        }
         let view = View::logged(cx, times, origin);
         let structured = |out: &mut Vec<u8>| {
             if let Some(code) = &codes.structured {
                 code.render(&view, out);
             }
         };
-        self.render_steps(codes, origin, severity, &view, structured, |out| code.render(&view, out));
+        self.render_steps(codes, origin, severity, &view, structured, |out| {
+            if let Some(code) = code {
+                code.render(&view, out);
+            }
+        });
     }
 
     /// Renders a line and its structured data, and queues it, for targets with profiles as these say.
@@ -444,7 +514,9 @@ impl Logger {
         for target in targets {
             let only = std::slice::from_ref(target);
             let Some(step) = codes.step(target, origin.step()) else {
-                self.send_structured(only, severity, &data, &line);
+                if !line.is_empty() {
+                    self.send_structured(only, severity, &data, &line);
+                }
                 continue;
             };
             let render = |code: &Option<LineCode>, default: &[u8]| match code {
@@ -478,7 +550,9 @@ impl Logger {
             structured(data);
             write(line);
             cx.frontend.count_line();
-            self.send_structured(targets, severity, data, line);
+            if !line.is_empty() {
+                self.send_structured(targets, severity, data, line);
+            }
         });
     }
 

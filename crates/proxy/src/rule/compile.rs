@@ -13,7 +13,7 @@ use super::forwardfor::ForwardedCode;
 use super::{CompileError, Hook, Looks, ReplySource, RuleList, reply, stream};
 use crate::directory::Directory;
 use crate::engines::Engines;
-use crate::log::Logger;
+use crate::log::{Logger, ProxyLog};
 use crate::sample::{ExpressionCode, FetchScope};
 use crate::server::KeyCode;
 use crate::stream::Bindings;
@@ -73,7 +73,7 @@ impl ProxyRules {
         engines: &Engines,
         lua: Option<&dyn Bindings>,
         directory: &Arc<Directory>,
-        logger: &Logger,
+        (logger, logs): (&Logger, &Arc<[Arc<ProxyLog>]>),
     ) -> Result<ProxyRules, Vec<CompileError>> {
         let own = config.proxies.iter().position(|other| std::ptr::eq(other, proxy));
         let scope = FetchScope { directory: Some(directory), own };
@@ -83,7 +83,8 @@ impl ProxyRules {
             .map_or_else(Arc::default, |log| log.as_slice().into());
         let bufsize = config.global.tune.bufsize;
         let patterns = &config.patterns;
-        let sources = Sources { proxy, engines, patterns, lua, scope, bufsize, logger, targets };
+        let logs = logs.clone();
+        let sources = Sources { proxy, engines, patterns, lua, scope, bufsize, logger, logs, targets };
         let mut lists = Lists { sources: &sources, errors: Vec::new() };
         let mut compiled = lists.rule_sets();
         if let Some(page) = &proxy.stats {

@@ -408,6 +408,16 @@ pub(crate) static KEYWORDS: Table<ProxyParser> = Table::new(&[
         "The structured data of log targets with 'format rfc5424'.",
         |r, line| r.settings.proxy.logging.structured = r.log_format(line, Place::Log),
     ),
+    row(
+        "log-steps",
+        PROXY,
+        0,
+        1,
+        "all | accept|request|connect|response|close[,…]",
+        "Writes a line at each of these steps of a stream in place of one for the whole stream: its begin, the request's \
+         head, the connection to the server, the response's head, and the end. Without effect beside 'option logasap'.",
+        |r, line| r.log_steps(line),
+    ),
     row("log-tag", PROXY, 1, 1, "TAG", "The tag in the headers of this proxy's log lines.", |r, line| r.log_tag(line)),
     row(
         "maxconn",

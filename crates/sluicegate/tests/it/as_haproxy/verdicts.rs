@@ -269,6 +269,21 @@ fn removed_keywords_say_what_replaces_them() {
     takes(&listen("option accept-invalid-http-request"), &["option 'accept-invalid-http-request' is deprecated"]);
 }
 
+/// The steps of `log-steps` have HAProxy's names; a backend has none.
+#[test]
+fn steps_of_log_lines_have_names() {
+    refuses(
+        &listen("log-steps accept,nothing"),
+        "invalid log step name (nothing). Expected values are: accept, request, connect, response, close",
+    );
+    refuses(&listen("log-steps close,http-req"), "invalid log step name (http-req)");
+    takes(&listen("log-steps accept,close,"), &[]);
+    takes(
+        &format!("{}backend b\n log-steps all\n", listen("log-steps all")),
+        &["log-steps will be ignored because backend 'b' has no frontend capability"],
+    );
+}
+
 /// What HAProxy 3.2 has and this program has not is told apart from slips.
 #[test]
 fn keywords_of_later_versions_are_not_supported_yet() {

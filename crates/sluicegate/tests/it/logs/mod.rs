@@ -4,6 +4,7 @@ mod forward;
 mod mails;
 mod profiles;
 mod rings;
+mod steps;
 
 use std::io::{BufRead, BufReader, Read};
 use std::net::{TcpListener, TcpStream};
