@@ -33,7 +33,7 @@ use crate::errors::CompileError;
 use crate::http_client::HttpClient;
 use crate::limit::Limit;
 use crate::listener::Listener;
-use crate::log::{Logger, ProxyLog};
+use crate::log::{LogBackend, Logger, ProxyLog};
 use crate::mail::Alerts;
 use crate::peers::{self, Section, States};
 use crate::process::Process;
@@ -41,7 +41,9 @@ use crate::resolve::Resolver;
 use crate::rule::ProxyRules;
 use crate::sample::FetchScope;
 use crate::script_commands::Registry;
-use crate::server::{Admin, CheckCode, Headers, IdleConnections, ServerNames, ServerRun, connectors, set_sockets};
+use crate::server::{
+    Admin, CheckCode, Headers, IdleConnections, KeyCode, ServerNames, ServerRun, connectors, set_sockets,
+};
 use crate::site::Site;
 use crate::stick::Table;
 use crate::stream::{Bindings, Scripts};
@@ -304,6 +306,13 @@ pub fn build_after(
     if !errors.is_empty() {
         return Err(errors);
     }
+    let backends = proxies.iter().filter(|proxy| proxy.config.is_log_backend()).map(|proxy| {
+        let scope = FetchScope { directory: Some(&directory), own: None };
+        // The proxy's rules have compiled the key, too, so there is no error.
+        let key = KeyCode::compile(&proxy.config, &parts.engines, scope).ok().flatten();
+        LogBackend::new(proxy.site.clone(), key)
+    });
+    parts.logger.set_backends(backends.collect());
     let trackers = trackers(&config);
     let unshared = proxies.iter().flat_map(|proxy| {
         let own = proxy.servers.iter().filter(|_| proxy.config.http_reuse == HttpReuse::Never);

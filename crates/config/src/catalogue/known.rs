@@ -58,7 +58,7 @@ pub const NEWER_BIND_OPTIONS: &[&str] = &["cc", "ech", "force-strict-sni", "ktls
 /// Options of `server`.
 #[rustfmt::skip]
 pub const SERVER_OPTIONS: &[&str] = &[
-    "check-pool-conn-name", "check-reuse-pool", "log-bufsize", "no-check-reuse-pool", "usesrc",
+    "check-pool-conn-name", "check-reuse-pool", "no-check-reuse-pool", "usesrc",
 ];
 
 /// Options of `server` that came after HAProxy 3.2.
@@ -66,12 +66,6 @@ pub const SERVER_OPTIONS: &[&str] = &[
 pub const NEWER_SERVER_OPTIONS: &[&str] = &[
     "cc", "check-sni-auto", "no-check-sni-auto", "no-renegotiate", "no-sni-auto", "renegotiate", "sni-auto",
     "tcp-md5sig",
-];
-
-/// Algorithms of `balance`.
-#[rustfmt::skip]
-pub const BALANCE: &[&str] = &[
-    "log-hash", "log-sticky", "sticky",
 ];
 
 /// Actions, by rule set.

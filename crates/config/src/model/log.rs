@@ -72,6 +72,8 @@ pub enum LogAddress {
     Udp(String, u16),
     /// A ring by its name.
     Ring(Arc<str>),
+    /// A backend of `mode log` by its name.
+    Backend(Arc<str>),
     /// Syslog by TCP or a unix stream. A complete configuration has a ring in its place, whose server this is.
     Stream(ServerAddress),
 }

@@ -10,6 +10,7 @@
 //! formats of the wire are in [`header`], the destinations in `datagram` and `writer`.
 
 pub mod alias;
+mod backend;
 pub mod capture;
 mod datagram;
 mod encode;
@@ -23,8 +24,8 @@ mod writer;
 use std::borrow::Cow;
 use std::cell::RefCell;
 use std::path::Path;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::time::{Instant, SystemTime};
 
 use parking_lot::Mutex;
@@ -37,6 +38,7 @@ use crate::proxied::HandshakeError;
 use crate::stream::{StreamContext, Timers};
 use alias::Origin;
 pub(crate) use alias::View;
+pub(crate) use backend::LogBackend;
 use datagram::Peer;
 pub use header::Identity;
 use header::Meta;
@@ -142,6 +144,8 @@ struct Inner {
     sinks: Vec<Arc<Sink>>,
     rings: Vec<Arc<LogRing>>,
     samplers: Vec<Sampler>,
+    /// The backends of messages, once the configuration runs.
+    backends: OnceLock<Vec<LogBackend>>,
     dropped: Arc<AtomicU64>,
     identity: Identity,
 }
@@ -193,7 +197,10 @@ impl Logger {
         let identity = Identity { host: config.global.log_host.clone(), ..identity };
         let stderr = LogTarget::raw(LogAddress::Stderr);
         let rings = LogRing::all(&config.rings, before.map_or(&[], |before| &before.inner.rings));
-        Logger::to(config.global.log.iter().chain(proxies).chain([&stderr]), rings, identity, before)
+        let backends = config.proxies.iter().filter(|proxy| proxy.is_log_backend());
+        let servers: Vec<_> = backends.flat_map(|proxy| proxy.log_destinations()).map(LogTarget::raw).collect();
+        let targets = config.global.log.iter().chain(proxies).chain([&stderr]).chain(&servers);
+        Logger::to(targets, rings, identity, before)
     }
 
     /// Returns a logger for a writer's message that its destination fails: only to stderr, so that it keeps no other
@@ -202,8 +209,8 @@ impl Logger {
         let sinks = self.inner.sinks.iter().filter(|sink| sink.to == LogAddress::Stderr).cloned().collect();
         let Inner { dropped, identity, .. } = &*self.inner;
         let (dropped, identity) = (dropped.clone(), identity.clone());
-        let (rings, samplers) = (Vec::new(), Vec::new());
-        Logger { inner: Arc::new(Inner { sinks, rings, samplers, dropped, identity }) }
+        let (rings, samplers, backends) = (Vec::new(), Vec::new(), OnceLock::new());
+        Logger { inner: Arc::new(Inner { sinks, rings, samplers, backends, dropped, identity }) }
     }
 
     fn to<'a>(
@@ -219,7 +226,7 @@ impl Logger {
             if target.sample.is_some() && !samplers.iter().any(|sampler| sampler.at == target.at) {
                 samplers.push(Sampler { at: target.at.clone(), seen: AtomicU32::new(0) });
             }
-            let is_sink = !matches!(target.to, LogAddress::Ring(_) | LogAddress::Stream(_));
+            let is_sink = !matches!(target.to, LogAddress::Ring(_) | LogAddress::Backend(_) | LogAddress::Stream(_));
             if is_sink && !sinks.iter().any(|sink| sink.to == target.to) {
                 sinks.push(known(&target.to).unwrap_or_else(|| {
                     Arc::new(Sink {
@@ -235,7 +242,14 @@ impl Logger {
             }
         }
         let dropped = before.map(|before| before.inner.dropped.clone()).unwrap_or_default();
-        Logger { inner: Arc::new(Inner { sinks, rings, samplers, dropped, identity }) }
+        let backends = OnceLock::new();
+        Logger { inner: Arc::new(Inner { sinks, rings, samplers, backends, dropped, identity }) }
+    }
+
+    /// Sets the backends of messages, once.
+    pub(crate) fn set_backends(&self, backends: Vec<LogBackend>) {
+        let set = self.inner.backends.set(backends);
+        debug_assert!(set.is_ok(), "a logger belongs to one configuration");
     }
 
     /// Resolves the names of UDP targets and opens the sockets of datagram targets, before the process changes its root
@@ -289,14 +303,25 @@ impl Logger {
             }
             match &target.to {
                 LogAddress::Ring(name) => self.send_to_ring(name, target, &message),
-                _ => self.send_to_sink(target, &message),
+                LogAddress::Backend(name) => self.send_to_backend(name, target, &message),
+                to => self.send_to_sink(to, target, &message),
             }
         }
     }
 
+    /// Queues a message for the server of a backend that its algorithm chooses.
+    fn send_to_backend(&self, name: &str, target: &LogTarget, message: &Message<'_>) {
+        let mut backends = self.inner.backends.get().into_iter().flatten();
+        match backends.find(|backend| backend.is(name)).and_then(|backend| backend.destination(message.line)) {
+            Some(LogAddress::Ring(name)) => self.send_to_ring(name, target, message),
+            Some(to) => self.send_to_sink(to, target, message),
+            None => _ = self.inner.dropped.fetch_add(1, Ordering::Relaxed),
+        }
+    }
+
     /// Queues a message for a destination that is written to directly.
-    fn send_to_sink(&self, target: &LogTarget, message: &Message<'_>) {
-        let Some(sink) = self.inner.sinks.iter().find(|sink| sink.to == target.to) else { return };
+    fn send_to_sink(&self, to: &LogAddress, target: &LogTarget, message: &Message<'_>) {
+        let Some(sink) = self.inner.sinks.iter().find(|sink| sink.to == *to) else { return };
         let mut pending = sink.pending.lock();
         let lines = &mut *pending;
         if lines.bytes.len() + message.line.len() > PENDING_MAX {

@@ -4,7 +4,7 @@ use super::{
     ProxyParser, ProxyReader, check, compression, connection, dispatch, filter, logging, on, servers, stats, wire,
 };
 use crate::catalogue::{Contexts, Place};
-use crate::model::{ConnectionMode, HttpReuse, Mode};
+use crate::model::{ConnectionMode, HttpReuse};
 use crate::section::bind::{self, BindContext};
 use crate::section::table::{MANY, Row, Table};
 use crate::section::{mailers, rule};
@@ -437,18 +437,10 @@ pub(crate) static KEYWORDS: Table<ProxyParser> = Table::new(&[
         PROXY,
         1,
         1,
-        "tcp|http",
-        "The protocol: bytes (tcp) or HTTP messages (http); tcp by default.",
-        |r, line| match line.text(1) {
-            mode @ ("health" | "log" | "spop" | "haterm") => {
-                r.diagnostics.error(line.at(1), format!("'mode {mode}' is not supported yet"));
-            }
-            _ => {
-                if let Some(mode) = r.one_of(line, 1, &[("tcp", Mode::Tcp), ("http", Mode::Http)]) {
-                    r.settings.proxy.mode = mode;
-                }
-            }
-        },
+        "tcp|http|log",
+        "The protocol: bytes (tcp), HTTP messages (http), or, of a backend, log messages of 'log backend@NAME' (log); tcp by \
+         default.",
+        |r, line| r.mode(line),
     ),
     row(
         "monitor fail",

@@ -181,10 +181,7 @@ pub(super) fn settings(section: &Section) -> Settings {
 pub(crate) fn resolve(config: &mut Config, diagnostics: &mut Diagnostics) {
     let mut made: Vec<(Position, Arc<str>)> = Vec::new();
     let names: Vec<Arc<str>> = config.rings.iter().map(|ring| ring.name.clone()).collect();
-    let proxies = config.proxies.iter_mut().map(|proxy| {
-        let kind = if proxy.log_forward.is_some() { "log-forward" } else { "proxy" };
-        (Some(format!("{kind} section '{}'", proxy.name)), &mut proxy.log)
-    });
+    let proxies = config.proxies.iter_mut().map(|proxy| (Some(owner(proxy)), &mut proxy.log));
     for (owner, targets) in [(None, &mut config.global.log)].into_iter().chain(proxies) {
         for target in targets {
             match &target.to {
@@ -211,15 +208,31 @@ fn unknown(owner: Option<&str>, target: &LogTarget, name: &str, names: &[Arc<str
         return;
     }
     let kind = if BUILT_IN.contains(&name) { "incompatible ring" } else { "unknown ring named" };
+    complain(owner, target, (&format!("{kind} '{name}'"), name), names.iter().map(|name| &**name), diagnostics);
+}
+
+/// Returns the section of a `log` line in messages.
+pub(super) fn owner(proxy: &Proxy) -> String {
+    let kind = if proxy.log_forward.is_some() { "log-forward" } else { "proxy" };
+    format!("{kind} section '{}'", proxy.name)
+}
+
+/// Reports what a `log` line uses. `known` are the names that it could have.
+pub(super) fn complain<'a>(
+    owner: Option<&str>,
+    target: &LogTarget,
+    (what, name): (&str, &str),
+    known: impl IntoIterator<Item = &'a str>,
+    diagnostics: &mut Diagnostics,
+) {
     let Position { file, line, .. } = &target.at;
     let message = match owner {
-        None => format!("global log directive declared in file {file} at line '{line}' uses {kind} '{name}'"),
+        None => format!("global log directive declared in file {file} at line '{line}' uses {what}"),
         Some(owner) => {
-            format!("log directive declared in {owner} in file '{file}' at line {line} uses {kind} '{name}'")
+            format!("log directive declared in {owner} in file '{file}' at line {line} uses {what}")
         }
     };
-    let near = suggest::nearest(name, names.iter().map(|name| &**name));
-    diagnostics.error(target.at.clone(), message).did_you_mean(near);
+    diagnostics.error(target.at.clone(), message).did_you_mean(suggest::nearest(name, known));
 }
 
 /// Returns the ring of a `log` line whose target is a stream.

@@ -1,31 +1,14 @@
 //! `log-steps`, and lines of rules (`do-log`).
 
-use std::net::UdpSocket;
-
-use sluicegate_testkit::PATIENCE;
-
-use super::{Runner, ours};
-
-struct Target(UdpSocket);
+use super::{Runner, Target, ours};
 
 impl Target {
-    fn new() -> Target {
-        let socket = UdpSocket::bind("127.0.0.1:0").expect("bindable");
-        socket.set_read_timeout(Some(PATIENCE)).expect("settable");
-        Target(socket)
-    }
-
     fn log(&self, profile: &str) -> String {
-        format!(" log {} format raw {profile} local0\n", self.0.local_addr().expect("bound"))
+        format!(" log {} format raw {profile} local0\n", self.address())
     }
 
     fn lines(&self, count: usize) -> Vec<String> {
-        let line = |_| {
-            let mut buffer = [0; 2048];
-            let count = self.0.recv(&mut buffer).expect("a line");
-            String::from_utf8_lossy(&buffer[..count]).trim_end().to_owned()
-        };
-        (0..count).map(line).collect()
+        (0..count).map(|_| self.receive().trim_end().to_owned()).collect()
     }
 }
 
