@@ -283,6 +283,18 @@ pub(crate) fn nameserver(text: &str) -> Result<(SocketAddr, bool), AddressError>
     Ok((SocketAddr::new(ip, port_number(port, text.len() - port.len())?), tcp))
 }
 
+/// Prefixes of addresses that get datagrams, and those of the same addresses for streams.
+const DATAGRAMS: [(&str, &str); 5] =
+    [("udp@", "ip@"), ("udp4@", "ipv4@"), ("udp6@", "ipv6@"), ("dgram+ipv4@", "ipv4@"), ("dgram+ipv6@", "ipv6@")];
+
+/// Parses the address of `server`, and whether it gets datagrams.
+pub(crate) fn server_or_datagram(text: &str) -> Result<(ServerAddress, bool), AddressError> {
+    match DATAGRAMS.iter().find_map(|(prefix, family)| Some((*family, text.strip_prefix(prefix)?))) {
+        Some((family, rest)) => Ok((server(&format!("{family}{rest}"))?, true)),
+        None => Ok((server(text)?, false)),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

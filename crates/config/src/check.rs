@@ -47,7 +47,7 @@ pub(crate) fn check(config: &mut Config, defaults: &[Option<Position>], diagnost
 fn external_checks(config: &mut Config, diagnostics: &mut Diagnostics) {
     let (allowed, may_fork) = (config.global.external_check, config.global.insecure_fork);
     for proxy in config.proxies.iter_mut().filter(|proxy| !proxy.disabled) {
-        let (kind, name, at) = (word(proxy.kind), &proxy.name, &proxy.at);
+        let (kind, name, at) = (proxy.kind.word(), &proxy.name, &proxy.at);
         let health = &mut proxy.health;
         let option = format!("Proxy '{name}' : 'option external-check'");
         match &mut health.external {
@@ -184,7 +184,7 @@ fn connections(proxy: &Proxy, diagnostics: &mut Diagnostics) {
         if server.redirect.is_some() && proxy.mode != Mode::Http {
             let message = format!(
                 "{} '{}' : server cannot have cookie or redirect prefix in non-HTTP mode.",
-                word(proxy.kind),
+                proxy.kind.word(),
                 proxy.name
             );
             diagnostics.error(server.at.clone(), message).hint("add 'mode http', or remove 'redir'");
@@ -210,7 +210,7 @@ fn http_only(proxy: &mut Proxy, diagnostics: &mut Diagnostics) {
     if proxy.mode == Mode::Http || switches_mode(proxy) {
         return;
     }
-    let (kind, name) = (word(proxy.kind), proxy.name.clone());
+    let (kind, name) = (proxy.kind.word(), proxy.name.clone());
     // The rules of 'redirect' lines are at the end of the request rules.
     let mut redirects = proxy.http_request.split_off(proxy.http_request.len() - proxy.redirects);
     proxy.redirects = 0;
@@ -259,7 +259,7 @@ fn http_only(proxy: &mut Proxy, diagnostics: &mut Diagnostics) {
 
 /// Warns about other settings of a TCP proxy that HAProxy ignores.
 fn http_only_settings(proxy: &mut Proxy, diagnostics: &mut Diagnostics) {
-    let (kind, name, at) = (word(proxy.kind), proxy.name.clone(), proxy.at.clone());
+    let (kind, name, at) = (proxy.kind.word(), proxy.name.clone(), proxy.at.clone());
     let front = proxy.kind != ProxyKind::Backend;
     let back = proxy.kind != ProxyKind::Frontend;
     let mut ignored = |what: &str, requires: &str, ignored: bool| {
@@ -313,7 +313,7 @@ fn log_target(proxy: &Proxy, diagnostics: &mut Diagnostics) {
     let formats = logging.line.is_some() || logging.structured.is_some();
     if proxy.kind != ProxyKind::Backend && proxy.log.is_empty() && formats {
         let message =
-            format!("log format ignored for {} '{}' since it has no log address", word(proxy.kind), proxy.name);
+            format!("log format ignored for {} '{}' since it has no log address", proxy.kind.word(), proxy.name);
         let at = logging.line.as_ref().map_or(&proxy.at, |line| &line.at);
         diagnostics.warning(at.clone(), message);
     }
@@ -331,6 +331,9 @@ fn useless_servers(proxy: &Proxy, diagnostics: &mut Diagnostics) {
 }
 
 fn timeouts(proxy: &Proxy, diagnostics: &mut Diagnostics) {
+    if proxy.mode == Mode::Log {
+        return;
+    }
     let times = &proxy.timeouts;
     let mut missing = Vec::new();
     if proxy.kind != ProxyKind::Backend && times.client.is_none() {
@@ -346,7 +349,7 @@ fn timeouts(proxy: &Proxy, diagnostics: &mut Diagnostics) {
         }
     }
     if !missing.is_empty() {
-        let message = format!("missing timeouts for {} '{}'", word(proxy.kind), proxy.name);
+        let message = format!("missing timeouts for {} '{}'", proxy.kind.word(), proxy.name);
         let warning = diagnostics.warning(proxy.at.clone(), message);
         warning.hint(format!("without them a silent peer is waited for forever; set {}", missing.join(", ")));
     }
@@ -354,7 +357,7 @@ fn timeouts(proxy: &Proxy, diagnostics: &mut Diagnostics) {
 
 fn binds(proxy: &Proxy, diagnostics: &mut Diagnostics) {
     if proxy.kind != ProxyKind::Backend && proxy.binds.is_empty() {
-        let message = format!("{} '{}' has no 'bind' directive", word(proxy.kind), proxy.name);
+        let message = format!("{} '{}' has no 'bind' directive", proxy.kind.word(), proxy.name);
         let warning = diagnostics.warning(proxy.at.clone(), message);
         warning.hint("declare it as a backend if this was intended");
     }
@@ -362,7 +365,7 @@ fn binds(proxy: &Proxy, diagnostics: &mut Diagnostics) {
 
 /// Checks that `proto` fits the mode, and that of checks their kind; a check without one uses its server's if it fits.
 fn protocols(proxy: &mut Proxy, diagnostics: &mut Diagnostics) {
-    let kind = word(proxy.kind);
+    let kind = proxy.kind.word();
     let named = |proto: Proto| match proto {
         Proto::H1 => "h1",
         Proto::H2 => "h2",
@@ -443,7 +446,7 @@ fn data_tests(proxy: &Proxy, diagnostics: &mut Diagnostics) {
         });
         let mut tests = acls.flat_map(|acl| &acl.tests);
         if let Some(test) = tests.find(|test| FetchRow::of(test.expr.fetch).needs.is_data()) {
-            let (kind, name, fetch) = (word(proxy.kind), &proxy.name, test.expr.fetch.name());
+            let (kind, name, fetch) = (proxy.kind.word(), &proxy.name, test.expr.fetch.name());
             let warning = diagnostics.warning(at.clone(), format!("L6 sample fetch '{fetch}' in HTTP {kind} '{name}'"));
             warning.hint("it sees what is held of a message, not what was sent");
         }
@@ -462,14 +465,19 @@ fn modes(proxy: &Proxy, default_at: Option<&Position>, config: &Config, diagnost
         if backend.mode == proxy.mode {
             return;
         }
-        if backend.mode == Mode::Spop {
+        let other = match backend.mode {
+            Mode::Spop => Some(("spop", "only 'filter spoe' uses such a backend")),
+            Mode::Log => Some(("syslog", "name it in 'log backend@NAME'")),
+            Mode::Tcp | Mode::Http => None,
+        };
+        if let Some((kind, hint)) = other {
             let message = format!(
-                "{} frontend '{}' tries to use incompatible spop backend '{}' in a '{rule}' rule",
+                "{} frontend '{}' tries to use incompatible {kind} backend '{}' in a '{rule}' rule",
                 if proxy.mode == Mode::Http { "http" } else { "tcp" },
                 proxy.name,
                 backend.name
             );
-            diagnostics.error(at.clone(), message).hint("only 'filter spoe' uses such a backend");
+            diagnostics.error(at.clone(), message).hint(hint);
             return;
         }
         // A TCP connection that gets an HTTP backend is served as HTTP from then on.
@@ -488,14 +496,5 @@ fn modes(proxy: &Proxy, default_at: Option<&Position>, config: &Config, diagnost
     }
     if let Some(id) = proxy.default_backend {
         target(id, default_at.unwrap_or(&proxy.at), "default_backend");
-    }
-}
-
-fn word(kind: ProxyKind) -> &'static str {
-    match kind {
-        ProxyKind::Frontend => "frontend",
-        ProxyKind::Backend => "backend",
-        // HAProxy calls a section with both sides a proxy.
-        ProxyKind::Listen => "proxy",
     }
 }

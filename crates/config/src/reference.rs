@@ -180,7 +180,6 @@ fn missing(out: &mut String) {
         ("proxies", known::PROXY),
         ("options of `bind`", known::BIND_OPTIONS),
         ("options of `server`", known::SERVER_OPTIONS),
-        ("algorithms of `balance`", known::BALANCE),
         ("fetches", known::FETCHES),
         ("converters", known::CONVERTERS),
     ];

@@ -33,7 +33,7 @@ use crate::errors::CompileError;
 use crate::http_client::HttpClient;
 use crate::limit::Limit;
 use crate::listener::Listener;
-use crate::log::{Logger, ProxyLog};
+use crate::log::{LogBackend, Logger, ProxyLog};
 use crate::mail::Alerts;
 use crate::peers::{self, Section, States};
 use crate::process::Process;
@@ -41,7 +41,9 @@ use crate::resolve::Resolver;
 use crate::rule::ProxyRules;
 use crate::sample::FetchScope;
 use crate::script_commands::Registry;
-use crate::server::{Admin, CheckCode, Headers, IdleConnections, ServerNames, ServerRun, connectors, set_sockets};
+use crate::server::{
+    Admin, CheckCode, Headers, IdleConnections, KeyCode, ServerNames, ServerRun, connectors, set_sockets,
+};
 use crate::site::Site;
 use crate::stick::Table;
 use crate::stream::{Bindings, Scripts};
@@ -246,6 +248,13 @@ pub fn build_after(
     for namespace in config.namespaces.iter().chain(of_binds) {
         errors.extend(parts.process.namespaces.open(namespace).err());
     }
+    let mut logs = Vec::with_capacity(config.proxies.len());
+    for (index, proxy) in config.proxies.iter().enumerate() {
+        let scope = FetchScope { directory: Some(&directory), own: Some(index) };
+        let log = ProxyLog::compile(proxy, &config.log_profiles, &parts.engines, scope);
+        logs.push(Arc::new(log.map_err(|found| errors.extend(found)).unwrap_or_default()));
+    }
+    let logs: Arc<[Arc<ProxyLog>]> = logs.into();
     for (index, proxy) in config.proxies.iter().enumerate() {
         let rules = ProxyRules::compile(
             proxy,
@@ -253,10 +262,9 @@ pub fn build_after(
             &parts.engines,
             parts.lua.as_deref().map(|lua| lua as &dyn Bindings),
             &directory,
-            &parts.logger,
+            (&parts.logger, &logs),
         );
         let scope = FetchScope { directory: Some(&directory), own: Some(index) };
-        let log = ProxyLog::compile(proxy, &config.log_profiles, &parts.engines, scope);
         let headers = Headers::compile(proxy, &parts.engines, scope);
         let checks = match &proxy.health.sequence {
             Some(sequence) => CheckCode::compile(sequence, &parts.engines, scope),
@@ -272,14 +280,21 @@ pub fn build_after(
         let all = own.iter().chain(directory.proxies[index].dispatch.iter().flat_map(|(_, servers)| servers));
         let sockets = set_sockets(all, &config.global.tune.server_sockets, &parts.process.namespaces);
         let servers = servers.and(sockets);
-        match (rules, log, headers, checks, tls, names, servers) {
-            (Ok(rules), Ok(log), Ok(headers), Ok(checks), Ok(tls), Ok(names), Ok(())) => {
+        match (rules, headers, checks, tls, names, servers) {
+            (Ok(rules), Ok(headers), Ok(checks), Ok(tls), Ok(names), Ok(())) => {
                 let id = ProxyId(index as u32);
                 let alerts = Alerts::of(proxy, &config);
-                proxies.push(build_proxy(id, proxy, (rules, log, headers, names, checks), tls, alerts, &directory));
+                proxies.push(build_proxy(
+                    id,
+                    proxy,
+                    (rules, logs[index].clone(), headers, names, checks),
+                    tls,
+                    alerts,
+                    &directory,
+                ));
             }
-            (rules, log, headers, checks, tls, names, servers) => {
-                let others = log.err().into_iter().chain(headers.err()).chain(checks.err()).chain(tls.err());
+            (rules, headers, checks, tls, names, servers) => {
+                let others = headers.err().into_iter().chain(checks.err()).chain(tls.err());
                 let others = others.chain(names.err()).chain(servers.err());
                 errors.extend(rules.err().into_iter().chain(others).flatten());
             }
@@ -291,6 +306,13 @@ pub fn build_after(
     if !errors.is_empty() {
         return Err(errors);
     }
+    let backends = proxies.iter().filter(|proxy| proxy.config.is_log_backend()).map(|proxy| {
+        let scope = FetchScope { directory: Some(&directory), own: None };
+        // The proxy's rules have compiled the key, too, so there is no error.
+        let key = KeyCode::compile(&proxy.config, &parts.engines, scope).ok().flatten();
+        LogBackend::new(proxy.site.clone(), key)
+    });
+    parts.logger.set_backends(backends.collect());
     let trackers = trackers(&config);
     let unshared = proxies.iter().flat_map(|proxy| {
         let own = proxy.servers.iter().filter(|_| proxy.config.http_reuse == HttpReuse::Never);
@@ -417,7 +439,7 @@ fn fullconn(config: &Config, backend: ProxyId, limit: Option<u32>) -> u32 {
 fn build_proxy(
     id: ProxyId,
     config: &model::Proxy,
-    (rules, log, headers, names, checks): (ProxyRules, ProxyLog, Headers, ServerNames, CheckCode),
+    (rules, log, headers, names, checks): (ProxyRules, Arc<ProxyLog>, Headers, ServerNames, CheckCode),
     tls: BindsTls,
     alerts: Option<Alerts>,
     directory: &Arc<Directory>,
@@ -447,7 +469,7 @@ pub struct ProxyRun {
     /// Its rules, compiled.
     pub rules: ProxyRules,
     /// Its log lines, compiled.
-    pub log: ProxyLog,
+    pub log: Arc<ProxyLog>,
     /// The first bytes of connections to its servers, compiled.
     pub headers: Headers,
     /// The names that its servers are asked for in TLS, compiled.

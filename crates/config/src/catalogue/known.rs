@@ -5,7 +5,7 @@
 /// Sections.
 #[rustfmt::skip]
 pub const SECTIONS: &[&str] = &[
-    "fcgi-app", "log-steps", "program", "traces",
+    "fcgi-app", "program", "traces",
 ];
 
 /// Keywords of `global`.
@@ -29,7 +29,6 @@ pub const NEWER_GLOBAL: &[&str] = &[
 /// Keywords of proxies.
 #[rustfmt::skip]
 pub const PROXY: &[&str] = &[
-    "log-steps",
     "use-fcgi-app",
 ];
 
@@ -59,7 +58,7 @@ pub const NEWER_BIND_OPTIONS: &[&str] = &["cc", "ech", "force-strict-sni", "ktls
 /// Options of `server`.
 #[rustfmt::skip]
 pub const SERVER_OPTIONS: &[&str] = &[
-    "check-pool-conn-name", "check-reuse-pool", "log-bufsize", "no-check-reuse-pool", "usesrc",
+    "check-pool-conn-name", "check-reuse-pool", "no-check-reuse-pool", "usesrc",
 ];
 
 /// Options of `server` that came after HAProxy 3.2.
@@ -69,22 +68,15 @@ pub const NEWER_SERVER_OPTIONS: &[&str] = &[
     "tcp-md5sig",
 ];
 
-/// Algorithms of `balance`.
-#[rustfmt::skip]
-pub const BALANCE: &[&str] = &[
-    "log-hash", "log-sticky", "sticky",
-];
-
 /// Actions, by rule set.
 #[rustfmt::skip]
 pub const ACTIONS: &[(&str, &[&str])] = &[
-    ("tcp-request connection", &["do-log"]),
-    ("tcp-request session", &["attach-srv", "do-log"]),
-    ("tcp-request content", &["do-log", "ot-group"]),
-    ("tcp-response content", &["do-log", "ot-group"]),
-    ("http-request", &["do-log", "ot-group"]),
-    ("http-response", &["do-log", "ot-group"]),
-    ("http-after-response", &["do-log", "ot-group"]),
+    ("tcp-request session", &["attach-srv"]),
+    ("tcp-request content", &["ot-group"]),
+    ("tcp-response content", &["ot-group"]),
+    ("http-request", &["ot-group"]),
+    ("http-response", &["ot-group"]),
+    ("http-after-response", &["ot-group"]),
 ];
 
 /// Actions that came after HAProxy 3.2.

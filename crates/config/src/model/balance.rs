@@ -20,6 +20,8 @@ pub enum Balance {
     Random(u32),
     /// The server selected by the hash of a key.
     Hash(Arc<HashKey>),
+    /// The first usable server, until it is down.
+    Sticky,
 }
 
 impl Balance {
@@ -31,12 +33,14 @@ impl Balance {
             Balance::LeastConn => "leastconn",
             Balance::First => "first",
             Balance::Random(_) => "random",
+            Balance::Sticky => "sticky",
             Balance::Hash(key) => match **key {
                 HashKey::Source => "source",
                 HashKey::Uri { .. } => "uri",
                 HashKey::UrlParam { .. } => "url_param",
                 HashKey::Header { .. } => "hdr",
                 HashKey::Sample(_) => "hash",
+                HashKey::Message(_) => "log-hash",
                 HashKey::RdpCookie(_) => "rdp-cookie",
             },
         }
@@ -81,6 +85,8 @@ pub enum HashKey {
     },
     /// An expression's value.
     Sample(Expr),
+    /// A log message, after the converters of this expression.
+    Message(Expr),
     /// `rdp-cookie`: the value of the fetch of that name.
     RdpCookie(Expr),
 }

@@ -72,6 +72,8 @@ pub enum LogAddress {
     Udp(String, u16),
     /// A ring by its name.
     Ring(Arc<str>),
+    /// A backend of `mode log` by its name.
+    Backend(Arc<str>),
     /// Syslog by TCP or a unix stream. A complete configuration has a ring in its place, whose server this is.
     Stream(ServerAddress),
 }
@@ -92,14 +94,34 @@ pub struct LogProfile {
 /// A step of a stream at which a line is written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LogStep {
-    /// A connection to a server is established (`option logasap` of TCP).
+    /// A stream has begun.
+    Accept,
+    /// A request of HTTP has been received.
+    Request,
+    /// A connection to a server is established (also `option logasap` of TCP).
     Connect,
-    /// A response has begun (`option logasap` of HTTP).
+    /// A response has begun (also `option logasap` of HTTP).
     Response,
     /// The stream's end.
     Close,
     /// The end of a session without a request.
     Error,
+    /// `do-log` of `quic-initial`, which has no rules here.
+    QuicInitial,
+    /// `do-log` of `tcp-request connection`.
+    TcpRequestConnection,
+    /// `do-log` of `tcp-request session`.
+    TcpRequestSession,
+    /// `do-log` of `tcp-request content`.
+    TcpRequestContent,
+    /// `do-log` of `tcp-response content`.
+    TcpResponseContent,
+    /// `do-log` of `http-request`.
+    HttpRequest,
+    /// `do-log` of `http-response`.
+    HttpResponse,
+    /// `do-log` of `http-after-response`.
+    HttpAfterResponse,
     /// Each step that has no line of its own.
     Any,
 }
@@ -252,6 +274,8 @@ pub struct Logging {
     pub tag: Option<Arc<str>>,
     /// `option logasap`: logs as soon as the response's head has arrived, or a TCP connection is established.
     pub asap: bool,
+    /// `log-steps`: the steps that have a line each, all of them if the list is empty; `None`: one line per stream.
+    pub steps: Option<Vec<LogStep>>,
     /// `option dontlog-normal`: successful streams are not logged.
     pub only_errors: bool,
     /// `option log-separate-errors`: failed streams are logged with level `err`.
@@ -266,6 +290,15 @@ pub struct Logging {
     pub response_captures: Vec<Capture>,
     /// `capture cookie`.
     pub cookie: Option<Capture>,
+}
+
+impl Logging {
+    /// Returns whether a step has a line by `log-steps`; `None`: the keyword has no effect. As in HAProxy it has none
+    /// beside `option logasap`.
+    pub fn has_step(&self, step: LogStep) -> Option<bool> {
+        let steps = self.steps.as_ref().filter(|_| !self.asap)?;
+        Some(steps.is_empty() || steps.contains(&step))
+    }
 }
 
 /// A log line's format.

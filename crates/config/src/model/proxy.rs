@@ -203,7 +203,24 @@ pub struct RetryOn {
     pub statuses: Vec<u16>,
 }
 
+impl ProxyKind {
+    /// Returns HAProxy's word for such a section.
+    pub fn word(self) -> &'static str {
+        match self {
+            ProxyKind::Frontend => "frontend",
+            ProxyKind::Backend => "backend",
+            // HAProxy calls a section with both sides a proxy.
+            ProxyKind::Listen => "proxy",
+        }
+    }
+}
+
 impl Proxy {
+    /// Returns whether it is a backend of log messages.
+    pub fn is_log_backend(&self) -> bool {
+        self.mode == Mode::Log && self.kind != ProxyKind::Frontend && !self.disabled
+    }
+
     /// Returns a section with default settings.
     pub fn new(name: Arc<str>, kind: ProxyKind, at: Position) -> Proxy {
         Proxy {
@@ -751,6 +768,10 @@ pub struct Server {
     pub websockets: WebSockets,
     /// `log-proto`.
     pub log_proto: super::LogProto,
+    /// `log-bufsize`: the size of the ring of a server of log messages, bytes.
+    pub log_bufsize: Option<usize>,
+    /// Whether it gets datagrams (`udp@`), which is for servers of log messages.
+    pub datagram: bool,
     /// `pool-conn-name`: the name of the connections that a request may reuse, in place of that of `sni`.
     pub pool_name: Option<Expr>,
     /// `shard`, of a peer: the number of the part of the keys that it is sent; 0: all.

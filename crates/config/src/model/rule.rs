@@ -63,6 +63,8 @@ pub enum Action {
     },
     /// `set-log-level`.
     SetLogLevel(LogLevel),
+    /// `do-log`.
+    DoLog,
     /// `track-scN`.
     Track(Track),
     /// `sc-inc-gpc*`, `sc-add-gpc`, `sc-set-gpt*`.

@@ -165,7 +165,7 @@ fn to(line: &Line, diagnostics: &mut Diagnostics) -> Option<LogAddress> {
     let fail = |diagnostics: &mut Diagnostics, message: String| {
         diagnostics
             .error(line.at(1), message)
-            .hint("a target is stdout, stderr, fd@N, ring@NAME, /PATH, or ADDRESS[:PORT]");
+            .hint("a target is stdout, stderr, fd@N, ring@NAME, backend@NAME, /PATH, or ADDRESS[:PORT]");
         None
     };
     match text {
@@ -189,13 +189,11 @@ fn to(line: &Line, diagnostics: &mut Diagnostics) -> Option<LogAddress> {
         None => text,
         Some(("udp" | "udp4" | "udp6" | "ipv4" | "ipv6" | "dgram+ipv4" | "dgram+ipv6", rest)) => rest,
         Some(("ring", name)) => return Some(LogAddress::Ring(name.into())),
+        Some(("backend", name)) => return Some(LogAddress::Backend(name.into())),
         Some(("tcp" | "tcp4" | "tcp6" | "uxst", _)) => return stream(text, line, diagnostics),
         Some(("stream+ipv4", rest)) => return stream(&format!("tcp4@{rest}"), line, diagnostics),
         Some(("stream+ipv6", rest)) => return stream(&format!("tcp6@{rest}"), line, diagnostics),
         Some(("stream+unix", path)) => return stream(&format!("uxst@{path}"), line, diagnostics),
-        Some((family @ "backend", _)) => {
-            return fail(diagnostics, format!("log targets of the form '{family}@' are not supported yet"));
-        }
         Some((family, _)) => return fail(diagnostics, format!("unknown address family '{family}@'")),
     };
     let Some((host, port)) = host_and_port(plain) else {

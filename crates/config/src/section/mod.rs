@@ -528,6 +528,9 @@ impl Draft {
         config.patterns.all().iter().for_each(|file| file.loaded());
         config.proxies.iter_mut().for_each(|proxy| server::finish::number(&mut proxy.servers));
         proxy::ring::resolve(&mut config, &mut diagnostics);
+        proxy::log_backend::resolve(&mut config, &mut diagnostics);
+        proxy::log_backend::check(&mut config, &mut diagnostics);
+        proxy::log_backend::add_rings(&mut config);
         proxy::log_profile::resolve(&mut config, &mut diagnostics);
         mailers::check(&mut config, &mut diagnostics);
         check::check(&mut config, &default_backends, &mut diagnostics);

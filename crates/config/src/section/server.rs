@@ -15,6 +15,7 @@ use crate::address;
 use crate::catalogue::known::is_known;
 use crate::catalogue::{Contexts, known};
 use crate::diagnostic::Diagnostics;
+use crate::limits;
 use crate::model::{
     InitAddr, InitialState, LogProto, NamedNamespace, OnObserved, Pool, Server, ServerAddress, ServerHashKey,
     ServerNamespace, ServerPort, ServerTcp, Source,
@@ -81,6 +82,7 @@ pub(crate) struct ServerSettings {
     initial: InitialState,
     shard: u32,
     log_proto: LogProto,
+    log_bufsize: Option<usize>,
     tls: ServerWords,
 }
 
@@ -143,6 +145,7 @@ impl Default for ServerSettings {
             initial: InitialState::default(),
             shard: 0,
             log_proto: LogProto::default(),
+            log_bufsize: None,
             tls: ServerWords::default(),
         }
     }
@@ -323,6 +326,17 @@ pub(crate) static OPTIONS: Table<ServerOption> = Table::new(&[
         s.inter = interval(v)?;
         Ok(())
     }),
+    option(
+        "log-bufsize",
+        1,
+        "BYTES",
+        "The size of the ring in which messages wait for a server of a log backend that is reached by a stream; 16384.",
+        |s, v| {
+            let bytes = unit::leading_integer(v, i64::MIN, limits::RING_BYTES as i64)?;
+            s.log_bufsize = Some(usize::try_from(bytes).ok().filter(|bytes| *bytes > 0).ok_or("has to be > 0.")?);
+            Ok(())
+        },
+    ),
     option(
         "log-proto",
         1,
@@ -817,7 +831,7 @@ pub(crate) fn server(reader: &mut ProxyReader<'_>, line: &Line) {
 fn declare(reader: &mut ProxyReader<'_>, line: &Line, at: usize, names: impl IntoIterator<Item = Arc<str>>) {
     let mut names = names.into_iter();
     let Some(name) = names.next() else { return };
-    let address = match address::server(line.address(at)) {
+    let address = match address::server_or_datagram(line.address(at)) {
         Ok(address) => Some(address),
         Err(problem) => {
             let message = format!("'{} {name}': {}", line.text(0), problem.message);
@@ -831,7 +845,7 @@ fn declare(reader: &mut ProxyReader<'_>, line: &Line, at: usize, names: impl Int
     let mut settings = reader.settings.default_server.clone();
     settings.tls.inherit();
     let whole = options(reader, line, at + 1, &mut settings);
-    let Some(address) = address.filter(|_| whole) else {
+    let Some((address, datagram)) = address.filter(|_| whole) else {
         return;
     };
     if settings.check && settings.port.is_none() && portless(&address) {
@@ -869,7 +883,7 @@ fn declare(reader: &mut ProxyReader<'_>, line: &Line, at: usize, names: impl Int
     }
     reader.settings.server_words.push((reader.settings.proxy.servers.len(), settings.tls.clone()));
     let servers = &mut reader.settings.proxy.servers;
-    let server = settings.server(name, address, line.at(0));
+    let server = Server { datagram, ..settings.server(name, address, line.at(0)) };
     // The servers of a template differ by their names; an 'id' belongs to the first one.
     servers.push(server.clone());
     servers.extend(names.map(|name| Server { name, sid: 0, ..server.clone() }));

@@ -16,6 +16,7 @@ mod hash;
 mod least_conn;
 mod ring;
 mod round_robin;
+mod sticky;
 mod table;
 
 use sluicegate_config::model::{self, Affinity, HashType};
@@ -25,6 +26,7 @@ pub use hash::{body_parameter, full_hash, hash, main_domain, of_address, paramet
 use least_conn::LeastConn;
 use ring::Ring;
 use round_robin::RoundRobin;
+use sticky::Sticky;
 use table::Table;
 
 /// Effective weights are user weights times this (HAProxy's BE_WEIGHT_SCALE), which leaves room for slow starts.
@@ -193,6 +195,7 @@ enum Algorithm {
     LeastConn(LeastConn),
     First(First),
     Ring(Ring),
+    Sticky(Sticky),
 }
 
 /// The balancer of one backend.
@@ -216,6 +219,7 @@ impl Balancer {
             Balance::LeastConn => Algorithm::LeastConn(LeastConn::new(members)),
             Balance::First => Algorithm::First(First::new(members)),
             Balance::Random(draws) => Algorithm::Ring(Ring::new(members, method, Some(*draws))),
+            Balance::Sticky => Algorithm::Sticky(Sticky::new(&servers)),
             Balance::Hash(_) if method.hash_type.consistent => Algorithm::Ring(Ring::new(members, method, None)),
             Balance::Hash(_) => Algorithm::Table(Table::new(members)),
         };
@@ -224,6 +228,9 @@ impl Balancer {
 
     /// Chooses a server.
     pub fn pick(&mut self, wish: Wish, load: &dyn Load) -> Pick {
+        if let Algorithm::Sticky(sticky) = &self.algorithm {
+            return sticky.pick(load);
+        }
         let pick = match self.servers.side() {
             Side::Nobody => return Pick::None,
             Side::Only(server) if load.take(server) => Pick::Taken(server),
@@ -234,6 +241,7 @@ impl Balancer {
                 Algorithm::LeastConn(least) => least.pick(side, wish.avoid, load),
                 Algorithm::First(first) => first.pick(side, wish.avoid, &self.servers, load),
                 Algorithm::Ring(ring) => ring.pick(side, wish, &self.servers, load),
+                Algorithm::Sticky(sticky) => sticky.pick(load),
             },
         };
         if let Pick::Taken(server) = pick {
@@ -254,6 +262,7 @@ impl Balancer {
             Algorithm::LeastConn(least) => least.set_weight(server, effective),
             Algorithm::First(_) => {}
             Algorithm::Ring(ring) => ring.set_weight(server, &self.servers),
+            Algorithm::Sticky(sticky) => sticky.set_weight(server, &self.servers),
         }
     }
 

@@ -341,3 +341,25 @@ proptest! {
         }
     }
 }
+
+#[test]
+fn a_sticky_server_is_left_when_it_is_down() {
+    let method = Method { balance: Balance::Sticky, ..Method::default() };
+    let all = members(&[(1, false), (1, false), (1, true), (1, true)]);
+    let (mut balancer, load) = (Balancer::new(&method, &all), Slots::new(4));
+    let mut after = |server: usize, weight: u32| {
+        balancer.set_weight(server, weight);
+        balancer.pick(Wish::default(), &load)
+    };
+    assert_eq!(after(1, 16), Pick::Taken(0));
+    assert_eq!(after(0, 0), Pick::Taken(1));
+    assert_eq!(after(0, 16), Pick::Taken(1));
+    assert_eq!(after(0, 0), Pick::Taken(1));
+    assert_eq!(after(1, 0), Pick::Taken(2));
+    assert_eq!(after(2, 0), Pick::Taken(3));
+    // A backup does not leave another one, but an active server does.
+    assert_eq!(after(2, 16), Pick::Taken(3));
+    assert_eq!(after(1, 16), Pick::Taken(1));
+    assert_eq!([after(1, 0), after(2, 0), after(3, 0)], [Pick::Taken(2), Pick::Taken(3), Pick::None]);
+    assert_eq!(after(3, 16), Pick::Taken(3));
+}

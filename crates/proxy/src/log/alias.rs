@@ -18,6 +18,7 @@ use super::header::{self, host_name};
 
 use crate::counters::Figures;
 use crate::date::{Clock, append_date};
+use crate::hook::Hook;
 use crate::proxied::HandshakeError;
 use crate::sample::{FormatMode, append_hex, append_int, append_ip, append_text};
 use crate::stream::{ClientTls, LogRecord, StreamContext, Timers};
@@ -44,23 +45,40 @@ pub(super) enum Origin {
     Killed,
     /// A session without a request.
     Error,
-    /// `option logasap` of TCP.
+    /// The begin of a stream, by `log-steps`.
+    Accept,
+    /// A request, by `log-steps`.
+    Request,
+    /// A connection to a server, by `option logasap` of TCP or `log-steps`.
     Connect,
-    /// `option logasap` of HTTP.
+    /// A response, by `option logasap` of HTTP or `log-steps`.
     Response,
     /// The stream's end.
     Close,
+    /// `do-log`.
+    Rule(Hook),
 }
 
 impl Origin {
     /// Returns the step of profiles.
     pub(super) fn step(self) -> LogStep {
         match self {
+            Origin::Accept => LogStep::Accept,
+            Origin::Request => LogStep::Request,
             Origin::Connect => LogStep::Connect,
             Origin::Response => LogStep::Response,
             Origin::Close => LogStep::Close,
             Origin::Killed | Origin::Error => LogStep::Error,
             Origin::Unspecific => LogStep::Any,
+            Origin::Rule(hook) => match hook {
+                Hook::TcpRequestConnection => LogStep::TcpRequestConnection,
+                Hook::TcpRequestSession => LogStep::TcpRequestSession,
+                Hook::TcpRequestContent => LogStep::TcpRequestContent,
+                Hook::TcpResponseContent => LogStep::TcpResponseContent,
+                Hook::HttpRequest => LogStep::HttpRequest,
+                Hook::HttpResponse => LogStep::HttpResponse,
+                Hook::HttpAfterResponse => LogStep::HttpAfterResponse,
+            },
         }
     }
 
@@ -69,9 +87,20 @@ impl Origin {
             Origin::Unspecific => "unspec",
             Origin::Killed => "sess_killed",
             Origin::Error => "sess_error",
+            Origin::Accept => "txn_accept",
+            Origin::Request => "txn_request",
             Origin::Connect => "txn_connect",
             Origin::Response => "txn_response",
             Origin::Close => "txn_close",
+            Origin::Rule(hook) => match hook {
+                Hook::TcpRequestConnection => "tcp-req-conn",
+                Hook::TcpRequestSession => "tcp-req-sess",
+                Hook::TcpRequestContent => "tcp-req-cont",
+                Hook::TcpResponseContent => "tcp-res-cont",
+                Hook::HttpRequest => "http-req",
+                Hook::HttpResponse => "http-res",
+                Hook::HttpAfterResponse => "http-after-res",
+            },
         }
     }
 }

@@ -10,6 +10,7 @@
 //! formats of the wire are in [`header`], the destinations in `datagram` and `writer`.
 
 pub mod alias;
+mod backend;
 pub mod capture;
 mod datagram;
 mod encode;
@@ -23,19 +24,21 @@ mod writer;
 use std::borrow::Cow;
 use std::cell::RefCell;
 use std::path::Path;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::time::{Instant, SystemTime};
 
 use parking_lot::Mutex;
 use sluicegate_config::Config;
-use sluicegate_config::model::{LogAddress, LogLevel, LogTarget, LogWire, Mode, Position, Proxy};
+use sluicegate_config::model::{LogAddress, LogLevel, LogStep, LogTarget, LogWire, Mode, Position, Proxy};
 use tokio::sync::Notify;
 
+use crate::hook::Hook;
 use crate::proxied::HandshakeError;
 use crate::stream::{StreamContext, Timers};
 use alias::Origin;
 pub(crate) use alias::View;
+pub(crate) use backend::LogBackend;
 use datagram::Peer;
 pub use header::Identity;
 use header::Meta;
@@ -141,6 +144,8 @@ struct Inner {
     sinks: Vec<Arc<Sink>>,
     rings: Vec<Arc<LogRing>>,
     samplers: Vec<Sampler>,
+    /// The backends of messages, once the configuration runs.
+    backends: OnceLock<Vec<LogBackend>>,
     dropped: Arc<AtomicU64>,
     identity: Identity,
 }
@@ -192,7 +197,10 @@ impl Logger {
         let identity = Identity { host: config.global.log_host.clone(), ..identity };
         let stderr = LogTarget::raw(LogAddress::Stderr);
         let rings = LogRing::all(&config.rings, before.map_or(&[], |before| &before.inner.rings));
-        Logger::to(config.global.log.iter().chain(proxies).chain([&stderr]), rings, identity, before)
+        let backends = config.proxies.iter().filter(|proxy| proxy.is_log_backend());
+        let servers: Vec<_> = backends.flat_map(|proxy| proxy.log_destinations()).map(LogTarget::raw).collect();
+        let targets = config.global.log.iter().chain(proxies).chain([&stderr]).chain(&servers);
+        Logger::to(targets, rings, identity, before)
     }
 
     /// Returns a logger for a writer's message that its destination fails: only to stderr, so that it keeps no other
@@ -201,8 +209,8 @@ impl Logger {
         let sinks = self.inner.sinks.iter().filter(|sink| sink.to == LogAddress::Stderr).cloned().collect();
         let Inner { dropped, identity, .. } = &*self.inner;
         let (dropped, identity) = (dropped.clone(), identity.clone());
-        let (rings, samplers) = (Vec::new(), Vec::new());
-        Logger { inner: Arc::new(Inner { sinks, rings, samplers, dropped, identity }) }
+        let (rings, samplers, backends) = (Vec::new(), Vec::new(), OnceLock::new());
+        Logger { inner: Arc::new(Inner { sinks, rings, samplers, backends, dropped, identity }) }
     }
 
     fn to<'a>(
@@ -218,7 +226,7 @@ impl Logger {
             if target.sample.is_some() && !samplers.iter().any(|sampler| sampler.at == target.at) {
                 samplers.push(Sampler { at: target.at.clone(), seen: AtomicU32::new(0) });
             }
-            let is_sink = !matches!(target.to, LogAddress::Ring(_) | LogAddress::Stream(_));
+            let is_sink = !matches!(target.to, LogAddress::Ring(_) | LogAddress::Backend(_) | LogAddress::Stream(_));
             if is_sink && !sinks.iter().any(|sink| sink.to == target.to) {
                 sinks.push(known(&target.to).unwrap_or_else(|| {
                     Arc::new(Sink {
@@ -234,7 +242,14 @@ impl Logger {
             }
         }
         let dropped = before.map(|before| before.inner.dropped.clone()).unwrap_or_default();
-        Logger { inner: Arc::new(Inner { sinks, rings, samplers, dropped, identity }) }
+        let backends = OnceLock::new();
+        Logger { inner: Arc::new(Inner { sinks, rings, samplers, backends, dropped, identity }) }
+    }
+
+    /// Sets the backends of messages, once.
+    pub(crate) fn set_backends(&self, backends: Vec<LogBackend>) {
+        let set = self.inner.backends.set(backends);
+        debug_assert!(set.is_ok(), "a logger belongs to one configuration");
     }
 
     /// Resolves the names of UDP targets and opens the sockets of datagram targets, before the process changes its root
@@ -288,14 +303,25 @@ impl Logger {
             }
             match &target.to {
                 LogAddress::Ring(name) => self.send_to_ring(name, target, &message),
-                _ => self.send_to_sink(target, &message),
+                LogAddress::Backend(name) => self.send_to_backend(name, target, &message),
+                to => self.send_to_sink(to, target, &message),
             }
         }
     }
 
+    /// Queues a message for the server of a backend that its algorithm chooses.
+    fn send_to_backend(&self, name: &str, target: &LogTarget, message: &Message<'_>) {
+        let mut backends = self.inner.backends.get().into_iter().flatten();
+        match backends.find(|backend| backend.is(name)).and_then(|backend| backend.destination(message.line)) {
+            Some(LogAddress::Ring(name)) => self.send_to_ring(name, target, message),
+            Some(to) => self.send_to_sink(to, target, message),
+            None => _ = self.inner.dropped.fetch_add(1, Ordering::Relaxed),
+        }
+    }
+
     /// Queues a message for a destination that is written to directly.
-    fn send_to_sink(&self, target: &LogTarget, message: &Message<'_>) {
-        let Some(sink) = self.inner.sinks.iter().find(|sink| sink.to == target.to) else { return };
+    fn send_to_sink(&self, to: &LogAddress, target: &LogTarget, message: &Message<'_>) {
+        let Some(sink) = self.inner.sinks.iter().find(|sink| sink.to == *to) else { return };
         let mut pending = sink.pending.lock();
         let lines = &mut *pending;
         if lines.bytes.len() + message.line.len() > PENDING_MAX {
@@ -357,19 +383,67 @@ impl Logger {
     }
 
     /// Writes the line of a stream that starts: the one that HAProxy writes if no format is configured.
-    pub fn begun(&self, cx: &StreamContext, codes: &ProxyLog) {
+    pub fn begun(&self, cx: &mut StreamContext, codes: &ProxyLog) {
         let config = &cx.frontend.config;
-        if codes.line.is_none() && !config.log.is_empty() {
+        if let Some(has) = config.logging.has_step(LogStep::Accept) {
+            if has {
+                // HAProxy does not know the request yet.
+                let request = std::mem::take(&mut cx.log.request_line);
+                let done = cx.log.request_done.take();
+                self.line(cx, codes, Timers::of(&cx.log, cx.log.accepted), Origin::Accept);
+                (cx.log.request_line, cx.log.request_done) = (request, done);
+            }
+        } else if codes.line.is_none() && !config.log.is_empty() {
             self.render(&config.log, Severity::Info, cx, |_| {}, |out| alias::connect(cx, out));
         }
     }
 
-    /// Writes the line of a stream before its end (`option logasap`), with the values valid at `until`.
-    pub fn so_far(&self, cx: &mut StreamContext, codes: &ProxyLog, until: Instant) {
-        if !std::mem::replace(&mut cx.log.written, true) {
-            let http = cx.frontend.config.mode == Mode::Http;
-            self.line(cx, codes, Timers::of(&cx.log, until), if http { Origin::Response } else { Origin::Connect });
+    /// Writes the line of a request's head (`log-steps`).
+    pub(crate) fn request(&self, cx: &StreamContext, codes: &ProxyLog) {
+        if cx.frontend.config.logging.has_step(LogStep::Request) == Some(true) {
+            self.line(cx, codes, Timers::of(&cx.log, cx.log.accepted), Origin::Request);
         }
+    }
+
+    /// Writes the line of an established connection (`log-steps`, or `option logasap` of TCP), with the values valid
+    /// at `until`.
+    pub(crate) fn connected(&self, cx: &mut StreamContext, codes: &ProxyLog, until: Instant) {
+        let config = &cx.frontend.config;
+        match config.logging.has_step(LogStep::Connect) {
+            Some(true) => self.line(cx, codes, Timers::of(&cx.log, until), Origin::Connect),
+            None if config.mode != Mode::Http && config.logging.asap => self.so_far(cx, codes, until, Origin::Connect),
+            Some(false) | None => {}
+        }
+    }
+
+    /// Writes the line of a response's head (`log-steps`, or `option logasap`), with the values valid at `until`.
+    pub(crate) fn answered(&self, cx: &mut StreamContext, codes: &ProxyLog, until: Instant) {
+        match cx.frontend.config.logging.has_step(LogStep::Response) {
+            Some(true) => self.line(cx, codes, Timers::of(&cx.log, until), Origin::Response),
+            None => self.so_far(cx, codes, until, Origin::Response),
+            Some(false) => {}
+        }
+    }
+
+    /// Writes the line of a stream before its end, once.
+    fn so_far(&self, cx: &mut StreamContext, codes: &ProxyLog, until: Instant, origin: Origin) {
+        if !std::mem::replace(&mut cx.log.written, true) {
+            self.line(cx, codes, Timers::of(&cx.log, until), origin);
+        }
+    }
+
+    /// Writes the line of `do-log`.
+    pub(crate) fn on_rule(&self, cx: &StreamContext, codes: &ProxyLog, hook: Hook) {
+        let log = &cx.log;
+        let severity = match log.level {
+            Some(LogLevel::Silent) => return,
+            Some(LogLevel::Level(level)) => Severity::from_level(level),
+            None => Severity::Info,
+        };
+        // As in HAProxy, times that need the end are those of a stream that has just begun.
+        let until = if hook.is_early() { Instant::now() } else { log.accepted };
+        let times = Timers::of(log, until);
+        self.formatted(cx, codes, codes.line.as_ref(), times, (Origin::Rule(hook), severity));
     }
 
     /// Writes the line of a stream that has ended with these times. Its server slot and its place in the backend are
@@ -379,7 +453,8 @@ impl Logger {
     pub fn stream(&self, cx: &StreamContext, codes: &ProxyLog, times: Timers) {
         let log = &cx.log;
         let silent = log.request_line.is_empty() && log.bytes_uploaded == 0;
-        if !(log.written || cx.frontend.config.options.dontlognull && silent) {
+        let unwanted = cx.frontend.config.logging.has_step(LogStep::Close) == Some(false) && !log.no_request;
+        if !(log.written || unwanted || cx.frontend.config.options.dontlognull && silent) {
             self.line(cx, codes, times, if log.no_request { Origin::Error } else { Origin::Close });
         }
     }
@@ -405,7 +480,6 @@ impl Logger {
             Some(code) if cx.log.no_request => Some(code),
             _ => codes.line.as_ref(),
         };
-        let Some(code) = code.filter(|_| !config.log.is_empty()) else { return };
         let failed = cx.log.no_request || cx.has_failed();
         let severity = match cx.log.level {
             _ if !failed && config.logging.only_errors => return,
@@ -414,13 +488,34 @@ impl Logger {
             None if failed && config.logging.separate_errors => Severity::Error,
             None => Severity::Info,
         };
+        self.formatted(cx, codes, code, times, (origin, severity));
+    }
+
+    /// Renders a line in a format. Without one it is that of profiles; as in HAProxy, an empty line is not sent.
+    fn formatted(
+        &self,
+        cx: &StreamContext,
+        codes: &ProxyLog,
+        code: Option<&LineCode>,
+        times: Timers,
+        (origin, severity): (Origin, Severity),
+    ) {
+        let config = &cx.frontend.config;
+        let by_steps = config.logging.has_step(LogStep::Close).is_some() || matches!(origin, Origin::Rule(_));
+        if config.log.is_empty() || code.is_none() && !by_steps {
+            return;
+        }
         let view = View::logged(cx, times, origin);
         let structured = |out: &mut Vec<u8>| {
             if let Some(code) = &codes.structured {
                 code.render(&view, out);
             }
         };
-        self.render_steps(codes, origin, severity, &view, structured, |out| code.render(&view, out));
+        self.render_steps(codes, origin, severity, &view, structured, |out| {
+            if let Some(code) = code {
+                code.render(&view, out);
+            }
+        });
     }
 
     /// Renders a line and its structured data, and queues it, for targets with profiles as these say.
@@ -444,7 +539,9 @@ impl Logger {
         for target in targets {
             let only = std::slice::from_ref(target);
             let Some(step) = codes.step(target, origin.step()) else {
-                self.send_structured(only, severity, &data, &line);
+                if !line.is_empty() {
+                    self.send_structured(only, severity, &data, &line);
+                }
                 continue;
             };
             let render = |code: &Option<LineCode>, default: &[u8]| match code {
@@ -478,7 +575,9 @@ impl Logger {
             structured(data);
             write(line);
             cx.frontend.count_line();
-            self.send_structured(targets, severity, data, line);
+            if !line.is_empty() {
+                self.send_structured(targets, severity, data, line);
+            }
         });
     }
 

@@ -47,7 +47,11 @@ fn open(to: &LogAddress) -> io::Result<Output> {
         LogAddress::Stdout => libc::STDOUT_FILENO,
         LogAddress::Stderr => libc::STDERR_FILENO,
         LogAddress::Fd(number) => *number,
-        LogAddress::Unix(_) | LogAddress::Udp(..) | LogAddress::Ring(_) | LogAddress::Stream(_) => {
+        LogAddress::Unix(_)
+        | LogAddress::Udp(..)
+        | LogAddress::Ring(_)
+        | LogAddress::Backend(_)
+        | LogAddress::Stream(_) => {
             return Err(io::ErrorKind::Unsupported.into());
         }
     };

@@ -113,6 +113,7 @@ pub(super) fn compile(b: &mut Builder<'_>, place: &Place<'_>) -> Compiled {
         Action::Lua(action) => script::lua(b, action),
         Action::Capture { expr, slot, response } => stream::capture(b, expr, *slot, *response),
         Action::SetLogLevel(level) => stream::set_log_level(*level),
+        Action::DoLog => stream::do_log(b),
         Action::CloseServer => reply::close_server(),
         Action::ExpectCip => stream::expect_cip(),
         Action::ExpectProxy => stream::expect_proxy(),

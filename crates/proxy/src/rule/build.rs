@@ -13,7 +13,7 @@ use super::failed::Failed;
 use super::spoe::SpoeEngine;
 use super::{CompileError, Hook, Looks, RuleList};
 use crate::engines::Engines;
-use crate::log::Logger;
+use crate::log::{Logger, ProxyLog};
 use crate::sample::{ConverterCode, FetchCode, FetchScope, FormatMode, MatcherCode, encoded_parts};
 use crate::stream::{Bindings, RulePlace};
 
@@ -34,6 +34,8 @@ pub(super) struct Sources<'a> {
     pub(super) bufsize: usize,
     /// The logger of store failures.
     pub(super) logger: &'a Logger,
+    /// The log formats of all proxies, for the rules that log.
+    pub(super) logs: Arc<[Arc<ProxyLog>]>,
     pub(super) targets: Arc<[LogTarget]>,
     /// The engines of 'filter spoe'.
     pub(super) agents: &'a [Arc<SpoeEngine>],

@@ -15,7 +15,7 @@ use super::spoe::EventLists;
 use super::{CompileError, Hook, Looks, ReplySource, RuleList, reply, spoe, stream};
 use crate::directory::Directory;
 use crate::engines::Engines;
-use crate::log::Logger;
+use crate::log::{Logger, ProxyLog};
 use crate::sample::{ExpressionCode, FetchScope};
 use crate::server::KeyCode;
 use crate::stream::Bindings;
@@ -77,7 +77,7 @@ impl ProxyRules {
         engines: &Engines,
         lua: Option<&dyn Bindings>,
         directory: &Arc<Directory>,
-        logger: &Logger,
+        (logger, logs): (&Logger, &Arc<[Arc<ProxyLog>]>),
     ) -> Result<ProxyRules, Vec<CompileError>> {
         let own = config.proxies.iter().position(|other| std::ptr::eq(other, proxy));
         let scope = FetchScope { directory: Some(directory), own };
@@ -89,7 +89,8 @@ impl ProxyRules {
         let patterns = &config.patterns;
         let agents = spoe::engines(&proxy.filters, logger);
         let agents = agents.map_err(|message| vec![CompileError { at: proxy.at.clone(), message }])?;
-        let sources = Sources { proxy, engines, patterns, lua, scope, bufsize, logger, targets, agents: &agents };
+        let logs = logs.clone();
+        let sources = Sources { proxy, engines, patterns, lua, scope, bufsize, logger, logs, targets, agents: &agents };
         let mut lists = Lists { sources: &sources, errors: Vec::new() };
         let mut compiled = lists.rule_sets();
         if let Some(page) = &proxy.stats {

@@ -40,6 +40,18 @@ pub(super) fn set_log_level(level: LogLevel) -> Compiled {
     })
 }
 
+/// `do-log`: writes a line in the formats of the stream's frontend.
+pub(super) fn do_log(b: &Builder<'_>) -> Compiled {
+    let (logger, codes) = (b.logger.clone(), b.logs.clone());
+    action(move |run| {
+        // The snapshot's proxies have its rules.
+        if let Some(codes) = codes.get(run.cx.frontend.id.0 as usize) {
+            logger.on_rule(run.cx, codes, run.hook);
+        }
+        Done::Next
+    })
+}
+
 pub(super) fn expect_proxy() -> Compiled {
     action(|run| {
         run.cx.expected.proxy = true;

@@ -27,7 +27,12 @@ impl ExpressionCode {
     /// Returns the expression's value. Variables that it would set stay unchanged, because the caller only reads its
     /// stream.
     pub fn value<'a>(&'a self, cx: &'a StreamContext) -> Option<Value<'a>> {
-        let mut value = self.fetch.fetch(cx);
+        self.converted(self.fetch.fetch(cx)?, cx)
+    }
+
+    /// Returns what the converters make of a value in place of the fetch's.
+    pub(crate) fn converted<'a>(&'a self, value: Value<'a>, cx: &'a StreamContext) -> Option<Value<'a>> {
+        let mut value = Some(value);
         for converter in &self.converters {
             value = match converter.convert(value?, cx) {
                 Converted::Value(value) | Converted::Assign(_, _, value) | Converted::Effect(_, value) => Some(value),

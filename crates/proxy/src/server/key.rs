@@ -7,7 +7,7 @@ use sluicegate_config::model::{self, Balance, HashKey, HashType};
 use crate::balance::{body_parameter, hash, main_domain, of_address, parameter, uri_part};
 use crate::engines::Engines;
 use crate::sample::Looks;
-use crate::sample::{ExpressionCode, FetchScope, header_values, path_and_query};
+use crate::sample::{ExpressionCode, FetchScope, Value, header_values, path_and_query};
 use crate::stream::StreamContext;
 
 /// `balance` with a hash, compiled.
@@ -28,7 +28,7 @@ impl KeyCode {
     ) -> Result<Option<KeyCode>, (model::Position, String)> {
         let Balance::Hash(key) = &proxy.balance else { return Ok(None) };
         let expression = match &**key {
-            HashKey::Sample(expr) | HashKey::RdpCookie(expr) => {
+            HashKey::Sample(expr) | HashKey::RdpCookie(expr) | HashKey::Message(expr) => {
                 Some(ExpressionCode::compile(expr, engines, scope).map_err(|message| (expr.at.clone(), message))?)
             }
             _ => None,
@@ -46,6 +46,12 @@ impl KeyCode {
     /// Returns which data the expression needs besides the message heads.
     pub fn looks(&self) -> Looks {
         self.expression.as_ref().map_or_else(Looks::default, |code| code.fetch.looks())
+    }
+
+    /// Returns the hash of a log message's key, if it has one.
+    pub(crate) fn hash_of_message(&self, message: &[u8], cx: &StreamContext) -> Option<u32> {
+        let key = self.expression.as_ref()?.converted(Value::text(message), cx)?.into_bytes();
+        Some(hash(self.kind, &key))
     }
 
     /// Returns the hash of a request's key, if it has one.
@@ -69,6 +75,8 @@ impl KeyCode {
                 let value = header_values(&cx.request, name.as_bytes(), false).next()?;
                 if *domain_only { main_domain(value) } else { value }.into()
             }
+            // Messages have no request.
+            HashKey::Message(_) => return None,
             HashKey::Sample(_) | HashKey::RdpCookie(_) => self.expression.as_ref()?.value(cx)?.into_bytes(),
         };
         Some(hash(self.kind, &key))

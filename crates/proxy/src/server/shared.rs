@@ -557,6 +557,14 @@ impl BackendShared {
         BackendGuard { backend: self.clone() }
     }
 
+    /// Chooses the server of a log message. It takes no slot, and limits do not matter.
+    pub(crate) fn pick_for_message(&self, hash: Option<u32>) -> Option<usize> {
+        match self.balancer.lock().pick(Wish { hash, avoid: None }, &Unlimited) {
+            Pick::Taken(server) | Pick::Wait(server) => Some(server),
+            Pick::Full | Pick::None => None,
+        }
+    }
+
     /// Chooses a server and takes its slot.
     pub(super) fn pick(&self, wish: Wish) -> Pick {
         self.balancer.lock().pick(wish, self)
@@ -706,6 +714,39 @@ impl BackendShared {
             }
             status.changed = now;
         }
+    }
+}
+
+/// The load of servers that are sent messages: none.
+struct Unlimited;
+
+impl Load for Unlimited {
+    fn take(&self, _: usize) -> bool {
+        true
+    }
+
+    fn may_queue(&self, _: usize) -> bool {
+        false
+    }
+
+    fn served(&self, _: usize) -> u32 {
+        0
+    }
+
+    fn in_flight(&self, _: usize) -> u32 {
+        0
+    }
+
+    fn all_served(&self) -> u32 {
+        0
+    }
+
+    fn is_full(&self, _: usize) -> bool {
+        false
+    }
+
+    fn queue_is_full(&self, _: usize) -> bool {
+        false
     }
 }
 

@@ -93,7 +93,9 @@ impl Active {
                 self.use_agents();
             }
             if !self.cx.log.no_request {
-                self.worker.running.logger.begun(&self.cx, &self.frontend().log);
+                let worker = self.worker.clone();
+                let frontend = &worker.running.proxies[self.cx.frontend.id.0 as usize];
+                worker.running.logger.begun(&mut self.cx, &frontend.log);
             }
         }
     }
@@ -369,11 +371,25 @@ impl Active {
         self.cx.frontend.frontend.invalid.set(invalid);
     }
 
-    /// Writes the log line before the stream's end (`option logasap`).
-    pub(crate) fn log_so_far(&mut self, until: Option<Instant>) {
+    /// Writes the log line of an established connection to a server, if it has one.
+    pub(crate) fn log_connected(&mut self) {
+        let logging = &self.cx.frontend.config.logging;
+        if logging.asap || logging.steps.is_some() {
+            let worker = self.worker.clone();
+            let codes = &worker.running.proxies[self.cx.frontend.id.0 as usize].log;
+            let until = self.cx.log.connect_done.unwrap_or_else(Instant::now);
+            worker.running.logger.connected(&mut self.cx, codes, until);
+        }
+    }
+
+    /// Writes the log line of a response's head, with `held` bytes of its body.
+    pub(crate) fn log_answered(&mut self, held: u64) {
         let worker = self.worker.clone();
         let codes = &worker.running.proxies[self.cx.frontend.id.0 as usize].log;
-        worker.running.logger.so_far(&mut self.cx, codes, until.unwrap_or_else(Instant::now));
+        let until = self.cx.log.response_started.unwrap_or_else(Instant::now);
+        self.cx.log.bytes_read += held;
+        worker.running.logger.answered(&mut self.cx, codes, until);
+        self.cx.log.bytes_read -= held;
     }
 
     /// Records, for the log line only, the number of received bytes that did not form a request.

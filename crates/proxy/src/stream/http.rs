@@ -115,6 +115,9 @@ pub(crate) async fn serve(mut front: Front<'_>, mut stream: Active, head: Reques
     cx.log.captures.request.take_headers(&cx.frontend.config.logging.request_captures, &cx.request);
     stream.begin();
     let cx = &stream.cx;
+    if cx.frontend.config.logging.steps.is_some() {
+        worker.running.logger.request(cx, &stream.frontend().log);
+    }
     let counters = cx.frontend.frontend.figures.at(worker.index);
     counters.req_tot.add(1);
     counters.req_rate.add(now, 1);
@@ -489,6 +492,7 @@ impl Exchange<'_> {
         match result {
             Some(Ok(connection)) => {
                 self.stream.note_addresses(&connection);
+                self.stream.log_connected();
                 self.stream.use_server(&connection);
                 let sent = sent.unwrap_or_else(|| Sent::new(std::mem::take(&mut self.stream.request_out)));
                 Ok(Back::new(connection, sent))
@@ -611,11 +615,10 @@ impl Exchange<'_> {
             self.stream.count(0, held_body(back.framing_of_input(head.body), back.input()));
             return Err(after);
         }
-        if frontend.config.logging.asap {
+        let logging = &frontend.config.logging;
+        if logging.asap || logging.steps.is_some() {
             let held = held_body(back.framing_of_input(head.body), back.input());
-            self.stream.cx.log.bytes_read += held as u64;
-            self.stream.log_so_far(self.stream.cx.log.response_started);
-            self.stream.cx.log.bytes_read -= held as u64;
+            self.stream.log_answered(held as u64);
         }
         if head.tunnel {
             return Ok(self.tunnel(frontend, backend, back).await);

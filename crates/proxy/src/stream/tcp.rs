@@ -139,9 +139,7 @@ async fn converse(front: &mut Front<'_>, stream: &mut Active) -> Outcome {
         }
     };
     stream.note_addresses(&connection);
-    if frontend.config.logging.asap {
-        stream.log_so_far(stream.cx.log.connect_done);
-    }
+    stream.log_connected();
     stream.cx.in_response = true;
     stream.cx.variables.enter_response();
     stream.use_server(&connection);

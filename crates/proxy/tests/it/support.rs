@@ -76,6 +76,8 @@ pub fn server(name: &str, address: SocketAddr) -> Server {
         proto: None,
         no_tls: false,
         log_proto: Default::default(),
+        log_bufsize: None,
+        datagram: false,
         shard: 0,
         pool_name: None,
         websockets: Default::default(),

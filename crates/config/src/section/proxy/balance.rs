@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::ProxyReader;
-use crate::catalogue::{Place, known};
+use crate::catalogue::Place;
 use crate::expression::ExpressionReader;
 use crate::model::{Affinity, Balance, Expr, HashFunction, HashKey, HashType, RetryOn};
 use crate::section::table;
@@ -11,7 +11,7 @@ use crate::suggest;
 use crate::word::Line;
 
 /// Algorithms without arguments, or with arguments in parentheses.
-const NAMES: [&str; 11] = [
+const NAMES: [&str; 13] = [
     "roundrobin",
     "static-rr",
     "leastconn",
@@ -23,6 +23,8 @@ const NAMES: [&str; 11] = [
     "hdr",
     "hash",
     "rdp-cookie",
+    "log-hash",
+    "sticky",
 ];
 
 /// Statuses that `retry-on` may name.
@@ -76,16 +78,14 @@ impl ProxyReader<'_> {
                 let expr = self.rdp_cookie(line, name.unwrap_or("mstshash"));
                 expr.and_then(|expr| self.alone(Balance::Hash(Arc::new(HashKey::RdpCookie(expr)))))
             }
-            (name, _) if known::BALANCE.contains(&name) => {
-                self.diagnostics.error(line.at(1), format!("'balance {word}' is not supported yet"));
-                None
-            }
+            ("sticky", None) => self.alone(Balance::Sticky),
+            ("log-hash", None) => self.balance_message(line),
             (name, Some(_)) if NAMES.contains(&name) => {
                 self.diagnostics.error(line.at(1), format!("'balance {name}' takes no argument in parentheses"));
                 None
             }
             _ => {
-                let near = suggest::nearest(name, known::BALANCE.iter().copied().chain(NAMES));
+                let near = suggest::nearest(name, NAMES);
                 self.diagnostics.error(line.at(1), format!("unknown 'balance' algorithm '{word}'")).did_you_mean(near);
                 None
             }
@@ -247,6 +247,26 @@ impl ProxyReader<'_> {
                 None
             }
         }
+    }
+
+    /// Reads `log-hash CONVERTERS`: as in HAProxy, they are those of a text.
+    fn balance_message(&mut self, line: &Line) -> Option<Balance> {
+        if line.len() < 3 {
+            self.diagnostics.error(line.at(2), "balance log-hash requires a converter list.");
+            return None;
+        }
+        let reader = ExpressionReader { stores: self.stores, place: Place::Balance, acl: false };
+        let text = format!("str(dummy),{}", line.text(2));
+        let message = match reader.read(&text, line.at(2)) {
+            Ok(parsed) if parsed.used == text.len() => {
+                return Some(Balance::Hash(Arc::new(HashKey::Message(parsed.expr))));
+            }
+            Ok(parsed) => format!("'{}' behind the converters is not understood", &text[parsed.used..]),
+            Err(problem) => problem.message,
+        };
+        let message = format!("{message} (from converter list argument in \"balance log-hash\")");
+        self.diagnostics.error(line.at(2), message);
+        None
     }
 
     pub(super) fn hash_type(&mut self, line: &Line) {

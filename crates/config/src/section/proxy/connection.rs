@@ -1,10 +1,12 @@
 //! Options about connections, and about the client data that is passed to servers.
 
 use super::keywords::{option, row, timeout};
-use super::{ProxyParser, on};
+use super::{ProxyParser, ProxyReader, on};
 use crate::catalogue::Contexts;
+use crate::model::Mode;
 use crate::section::source;
 use crate::section::table::{MANY, Row};
+use crate::word::Line;
 
 const FRONT: Contexts = Contexts::FRONT;
 const BACK: Contexts = Contexts::BACK;
@@ -232,3 +234,25 @@ pub(super) const SERVER_INTERVAL: Row<ProxyParser> =
     timeout("srvtcpka-intvl", BACK, "The time between two probes of a server.", |r, line| {
         r.settings.proxy.options.server_probes.interval = r.seconds(line);
     });
+
+impl ProxyReader<'_> {
+    /// `mode`.
+    pub(super) fn mode(&mut self, line: &Line) {
+        match line.text(1) {
+            "log" if self.context == Contexts::FRONTEND => {
+                self.diagnostics.error(line.at(1), "unknown proxy mode 'log'").hint("'mode log' is for backends");
+            }
+            "spop" if self.context != Contexts::FRONTEND => self.settings.proxy.mode = Mode::Spop,
+            mode @ ("health" | "haterm") => {
+                self.diagnostics.error(line.at(1), format!("'mode {mode}' is not supported yet"));
+            }
+            _ => {
+                if let Some(mode) =
+                    self.one_of(line, 1, &[("tcp", Mode::Tcp), ("http", Mode::Http), ("log", Mode::Log)])
+                {
+                    self.settings.proxy.mode = mode;
+                }
+            }
+        }
+    }
+}

@@ -4,7 +4,7 @@ use super::{
     ProxyParser, ProxyReader, check, compression, connection, dispatch, filter, logging, on, servers, stats, wire,
 };
 use crate::catalogue::{Contexts, Place};
-use crate::model::{ConnectionMode, HttpReuse, Mode};
+use crate::model::{ConnectionMode, HttpReuse};
 use crate::section::bind::{self, BindContext};
 use crate::section::table::{MANY, Row, Table};
 use crate::section::{mailers, rule};
@@ -408,6 +408,16 @@ pub(crate) static KEYWORDS: Table<ProxyParser> = Table::new(&[
         "The structured data of log targets with 'format rfc5424'.",
         |r, line| r.settings.proxy.logging.structured = r.log_format(line, Place::Log),
     ),
+    row(
+        "log-steps",
+        PROXY,
+        0,
+        1,
+        "all | accept|request|connect|response|close[,…]",
+        "Writes a line at each of these steps of a stream in place of one for the whole stream: its begin, the request's \
+         head, the connection to the server, the response's head, and the end. Without effect beside 'option logasap'.",
+        |r, line| r.log_steps(line),
+    ),
     row("log-tag", PROXY, 1, 1, "TAG", "The tag in the headers of this proxy's log lines.", |r, line| r.log_tag(line)),
     row(
         "maxconn",
@@ -427,20 +437,10 @@ pub(crate) static KEYWORDS: Table<ProxyParser> = Table::new(&[
         PROXY,
         1,
         1,
-        "tcp|http|spop",
-        "The protocol: bytes (tcp), HTTP messages (http) or, of a backend, messages to agents of 'filter spoe' (spop); \
-         tcp by default.",
-        |r, line| match line.text(1) {
-            "spop" if r.context != Contexts::FRONTEND => r.settings.proxy.mode = Mode::Spop,
-            mode @ ("health" | "log" | "haterm") => {
-                r.diagnostics.error(line.at(1), format!("'mode {mode}' is not supported yet"));
-            }
-            _ => {
-                if let Some(mode) = r.one_of(line, 1, &[("tcp", Mode::Tcp), ("http", Mode::Http)]) {
-                    r.settings.proxy.mode = mode;
-                }
-            }
-        },
+        "tcp|http|log|spop",
+        "The protocol: bytes (tcp), HTTP messages (http) or, of a backend, log messages of 'log backend@NAME' (log) or messages \
+         to agents of 'filter spoe' (spop); tcp by default.",
+        |r, line| r.mode(line),
     ),
     row(
         "monitor fail",

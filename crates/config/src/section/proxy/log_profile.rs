@@ -37,43 +37,60 @@ pub(crate) static KEYWORDS: Table<ProfileParser> = Table::new(&[
         max: MANY,
         usage: "STEP [drop] [format FORMAT] [sd FORMAT]",
         docs: "How the lines of a step are written: not at all ('drop'), in this format, with this structured data. Steps are \
-               'close', the end of a stream; 'error', a session without a request; 'connect' and 'response', the lines of 'option \
-               logasap'; and 'any' for all that have no line of their own.",
+               'close', the end of a stream; 'error', a session without a request; 'accept', 'request', 'connect' and \
+               'response', the lines of 'log-steps', the last two also of 'option logasap'; 'tcp-req-conn', 'tcp-req-sess', \
+               'tcp-req-cont', 'tcp-res-cont', 'http-req', 'http-res' and 'http-after-res', the lines of 'do-log' in these rule \
+               sets ('quic-init': none); and 'any' for all that have no line of their own.",
         parser: |r, line| r.step(line),
     },
 ]);
 
-/// Names of steps that have no lines yet: those of `log-steps` and of `do-log`.
-const LATER: [&str; 9] = [
-    "accept",
-    "request",
-    "quic-init",
-    "tcp-req-conn",
-    "tcp-req-sess",
-    "tcp-req-cont",
-    "tcp-res-cont",
-    "http-req",
-    "http-res",
-];
-
-const STEPS: [(&str, LogStep); 5] = [
+/// The steps of `log-steps`.
+const STREAM_STEPS: [(&str, LogStep); 5] = [
+    ("accept", LogStep::Accept),
+    ("request", LogStep::Request),
     ("connect", LogStep::Connect),
     ("response", LogStep::Response),
     ("close", LogStep::Close),
-    ("error", LogStep::Error),
-    ("any", LogStep::Any),
 ];
+
+const OTHER_STEPS: [(&str, LogStep); 2] = [("error", LogStep::Error), ("any", LogStep::Any)];
+
+/// The steps of `do-log`, by rule set.
+const RULE_STEPS: [(&str, LogStep); 8] = [
+    ("tcp-req-conn", LogStep::TcpRequestConnection),
+    ("tcp-req-sess", LogStep::TcpRequestSession),
+    ("tcp-req-cont", LogStep::TcpRequestContent),
+    ("tcp-res-cont", LogStep::TcpResponseContent),
+    ("http-req", LogStep::HttpRequest),
+    ("http-res", LogStep::HttpResponse),
+    ("http-after-res", LogStep::HttpAfterResponse),
+    ("quic-init", LogStep::QuicInitial),
+];
+
+/// Reads the steps of `log-steps`. As in HAProxy, `all` is alone, and an empty name ends the list.
+pub(super) fn steps(text: &str) -> Result<Vec<LogStep>, String> {
+    if text == "all" {
+        return Ok(Vec::new());
+    }
+    let mut steps = Vec::new();
+    for name in text.strip_suffix(',').unwrap_or(text).split(',').filter(|_| !text.is_empty()) {
+        let Some((_, step)) = STREAM_STEPS.iter().find(|(known, _)| *known == name) else {
+            let names: Vec<&str> = STREAM_STEPS.iter().chain(&RULE_STEPS).map(|(name, _)| *name).collect();
+            return Err(format!("invalid log step name ({name}). Expected values are: {}", names.join(", ")));
+        };
+        steps.push(*step);
+    }
+    Ok(steps)
+}
 
 impl ProfileReader<'_, '_> {
     fn step(&mut self, line: &Line) {
         let word = line.text(1);
         let diagnostics = &mut *self.proxy.diagnostics;
-        if LATER.contains(&word) || word == "http-after-res" {
-            diagnostics.error(line.at(1), format!("'on {word}' is not supported yet"));
-            return;
-        }
-        let Some((_, step)) = STEPS.iter().find(|(name, _)| *name == word) else {
-            let names = STEPS.map(|(name, _)| name);
+        let mut known = STREAM_STEPS.iter().chain(&OTHER_STEPS).chain(&RULE_STEPS);
+        let Some((_, step)) = known.clone().find(|(name, _)| *name == word) else {
+            let names: Vec<&str> = known.by_ref().map(|(name, _)| *name).collect();
             let message = format!("'on' expects a log step, one of {}", table::list(&names));
             diagnostics.error(line.at(1), message).did_you_mean(suggest::nearest(word, names));
             return;

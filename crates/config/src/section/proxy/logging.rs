@@ -52,6 +52,20 @@ impl ProxyReader<'_> {
         }
     }
 
+    pub(super) fn log_steps(&mut self, line: &Line) {
+        if self.context == Contexts::BACKEND {
+            let name = &self.settings.proxy.name;
+            let message = format!("log-steps will be ignored because backend '{name}' has no frontend capability");
+            self.diagnostics.warning(line.at(0), message);
+            return;
+        }
+        // Steps of earlier lines, of `defaults` too, are kept.
+        match super::log_profile::steps(line.text(1)) {
+            Ok(steps) => self.settings.proxy.logging.steps.get_or_insert_default().extend(steps),
+            Err(message) => _ = self.diagnostics.error(line.at(1), message),
+        }
+    }
+
     pub(super) fn log_tag(&mut self, line: &Line) {
         self.settings.proxy.logging.tag = Some(line.text(1).into());
     }

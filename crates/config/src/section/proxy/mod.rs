@@ -9,6 +9,7 @@ mod dispatch;
 mod filter;
 mod forward;
 mod keywords;
+pub(crate) mod log_backend;
 pub(crate) mod log_forward;
 pub(crate) mod log_profile;
 mod logging;

@@ -208,15 +208,25 @@ fn unknown(owner: Option<&str>, target: &LogTarget, name: &str, names: &[Arc<str
         return;
     }
     let kind = if BUILT_IN.contains(&name) { "incompatible ring" } else { "unknown ring named" };
+    complain(owner, target, (&format!("{kind} '{name}'"), name), names.iter().map(|name| &**name), diagnostics);
+}
+
+/// Reports what a `log` line uses. `known` are the names that it could have.
+pub(super) fn complain<'a>(
+    owner: Option<&str>,
+    target: &LogTarget,
+    (what, name): (&str, &str),
+    known: impl IntoIterator<Item = &'a str>,
+    diagnostics: &mut Diagnostics,
+) {
     let Position { file, line, .. } = &target.at;
     let message = match owner {
-        None => format!("global log directive declared in file {file} at line '{line}' uses {kind} '{name}'"),
+        None => format!("global log directive declared in file {file} at line '{line}' uses {what}"),
         Some(owner) => {
-            format!("log directive declared in {owner} in file '{file}' at line {line} uses {kind} '{name}'")
+            format!("log directive declared in {owner} in file '{file}' at line {line} uses {what}")
         }
     };
-    let near = suggest::nearest(name, names.iter().map(|name| &**name));
-    diagnostics.error(target.at.clone(), message).did_you_mean(near);
+    diagnostics.error(target.at.clone(), message).did_you_mean(suggest::nearest(name, known));
 }
 
 /// Returns the ring of a `log` line whose target is a stream.

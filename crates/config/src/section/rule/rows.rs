@@ -110,6 +110,14 @@ pub(crate) static ACTIONS: Table<ActionParser> = Table::new(&[
         },
     ),
     row(
+        "do-log",
+        EVERYWHERE,
+        "",
+        "Writes a log line of the frontend, with what is known at this moment. Its step in a 'log-profile' has the name \
+         of the rule set.",
+        |_| Some(Action::DoLog),
+    ),
+    row(
         "do-resolve",
         TO_SERVER,
         "(SCOPE.NAME,SECTION[,ipv4|ipv6]) EXPRESSION",

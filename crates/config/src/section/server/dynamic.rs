@@ -51,6 +51,9 @@ pub fn add_server(config: &Config, backend: ProxyId, name: &str, words: &[&str])
         return Err("'server' expects <name> and <addr>[:<port>] as arguments.".to_owned());
     };
     let proxy = &config.proxies[backend.0 as usize];
+    if proxy.mode == Mode::Log {
+        return Err("Dynamic servers cannot be used with log backends.".to_owned());
+    }
     if proxy.servers.iter().any(|server| &*server.name == name) {
         return Err("Already exists a server with the same name in backend.".to_owned());
     }

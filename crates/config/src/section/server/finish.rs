@@ -74,6 +74,8 @@ impl ServerSettings {
             proto: self.tls.proto,
             websockets: self.tls.websockets,
             log_proto: self.log_proto,
+            log_bufsize: self.log_bufsize,
+            datagram: false,
             pool_name: self.tls.pool_name.clone(),
             health,
             shard: self.shard,

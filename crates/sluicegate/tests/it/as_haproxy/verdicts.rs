@@ -269,6 +269,67 @@ fn removed_keywords_say_what_replaces_them() {
     takes(&listen("option accept-invalid-http-request"), &["option 'accept-invalid-http-request' is deprecated"]);
 }
 
+/// The steps of `log-steps` have HAProxy's names; a backend has none.
+#[test]
+fn steps_of_log_lines_have_names() {
+    refuses(
+        &listen("log-steps accept,nothing"),
+        "invalid log step name (nothing). Expected values are: accept, request, connect, response, close",
+    );
+    refuses(&listen("log-steps close,http-req"), "invalid log step name (http-req)");
+    takes(&listen("log-steps accept,close,"), &[]);
+    takes(
+        &format!("{}backend b\n log-steps all\n", listen("log-steps all")),
+        &["log-steps will be ignored because backend 'b' has no frontend capability"],
+    );
+}
+
+/// A backend of log messages has servers of one kind and no rules; algorithms that need requests are refused.
+#[test]
+fn backends_of_messages_are_checked() {
+    let backend = |lines: &str| {
+        let lines: String = lines.split(" / ").map(|line| format!(" {line}\n")).collect();
+        format!("{}backend b\n mode log\n{lines}", listen("log backend@b local0"))
+    };
+    takes(&backend("balance sticky / server s udp@127.0.0.1:514 / server t udp4@127.0.0.1:515 backup"), &[]);
+    takes(&backend("balance log-hash field(1,\\,),lower / server s tcp4@127.0.0.1:514 log-bufsize 4096"), &[]);
+    takes(
+        &backend(
+            "tcp-request content reject / tcp-response content reject / stick-table type ip size 1 / stick on src / \
+             http-send-name-header X / dynamic-cookie-key x / use-server s if TRUE / server s udp@127.0.0.1:514",
+        ),
+        &[
+            "Cannot use tcp-request rules with 'mode log' in backend 'b'. They will be ignored.",
+            "Cannot use tcp-response rules with 'mode log' in backend 'b'. They will be ignored.",
+            "Cannot use stick table with 'mode log' in backend 'b'. It will be ignored.",
+            "Cannot use sticking rules with 'mode log' in backend 'b'. They will be ignored.",
+            "Cannot set \"http-send-name-header\" with 'mode log' in backend 'b'. It will be ignored.",
+            "Cannot set \"dynamic-cookie-key\" with 'mode log' in backend 'b'. It will be ignored.",
+            "Cannot use \"use-server\" rules with 'mode log' in backend 'b'. They will be ignored.",
+        ],
+    );
+    for (lines, part) in [
+        ("balance leastconn", "\"balance\" only supports 'roundrobin', 'random', 'sticky' and 'log-hash'."),
+        ("balance log-hash", "requires a converter list."),
+        ("balance log-hash nothing / server s 127.0.0.1:1", "in \"balance log-hash\""),
+        ("balance log-hash lower / hash-type consistent", "unsupported hash method (from \"hash-type\")"),
+        ("balance log-sticky", "unknown 'balance' algorithm 'log-sticky'"),
+        ("server s /tmp/s", "log server address family not supported for log backend server."),
+        ("server s udp@127.0.0.1:1 / server t 127.0.0.1:1", "cannot mix server types within a log backend, 't' srv's"),
+        ("server s 127.0.0.1:1 log-bufsize 0", "has to be > 0."),
+    ] {
+        refuses(&backend(lines), part);
+    }
+    refuses(&listen("server s udp@127.0.0.1:1"), "unsupported transport for server address in 'http' backend.");
+    refuses(&listen("log backend@c local0"), "uses unknown log backend 'c'");
+    refuses(&listen("log backend@l local0"), "uses incompatible log backend 'l'");
+    refuses(&format!("{HTTP}frontend f\n mode log\n"), "unknown proxy mode 'log'");
+    refuses(
+        &format!("{HTTP}frontend f\n bind 127.0.0.1:1\n default_backend b\nbackend b\n mode log\n"),
+        "incompatible syslog backend",
+    );
+}
+
 /// What HAProxy 3.2 has and this program has not is told apart from slips.
 #[test]
 fn keywords_of_later_versions_are_not_supported_yet() {

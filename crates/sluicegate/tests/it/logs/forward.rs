@@ -6,30 +6,9 @@ use std::os::fd::AsRawFd;
 
 use sluicegate_testkit::{Haproxy, PATIENCE, wait_for};
 
-use super::{Runner, ours, theirs};
+use super::{Runner, Target, ours, theirs};
 
 const FORMATS: [&str; 9] = ["", "rfc3164", "rfc5424", "local", "priority", "short", "raw", "iso", "timed"];
-
-/// A socket that gets the messages of one target.
-struct Target(UdpSocket);
-
-impl Target {
-    fn new() -> Target {
-        let socket = UdpSocket::bind("127.0.0.1:0").expect("bindable");
-        socket.set_read_timeout(Some(PATIENCE)).expect("settable");
-        Target(socket)
-    }
-
-    fn address(&self) -> String {
-        self.0.local_addr().expect("bound").to_string()
-    }
-
-    fn receive(&self) -> String {
-        let mut buffer = [0; 4096];
-        let count = self.0.recv(&mut buffer).expect("a message");
-        String::from_utf8_lossy(&buffer[..count]).into_owned()
-    }
-}
 
 /// A program with a section that has these lines besides its `bind`, and targets in all formats.
 struct Forwarder {

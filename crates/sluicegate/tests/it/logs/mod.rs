@@ -1,12 +1,14 @@
 //! Logs beside files and syslog sockets: rings and their servers, forwarded syslog messages, profiles and log backends.
 
+mod backends;
 mod forward;
 mod mails;
 mod profiles;
 mod rings;
+mod steps;
 
 use std::io::{BufRead, BufReader, Read};
-use std::net::{TcpListener, TcpStream};
+use std::net::{TcpListener, TcpStream, UdpSocket};
 use std::path::PathBuf;
 
 use sluicegate_testkit::{Client, Haproxy, Listening, PATIENCE, Sluicegate, free_port};
@@ -44,6 +46,27 @@ fn theirs(text: &str, start: fn(&str, &[&Listening]) -> Haproxy) -> Runner {
     let text = text.replace("PLACE", &place.display().to_string()).replace("FRONT", &front.word());
     let haproxy = start(&text, &[&front]);
     Runner { place, front, _kept: Box::new((haproxy, directory)) }
+}
+
+/// A socket that gets the messages of one target.
+struct Target(UdpSocket);
+
+impl Target {
+    fn new() -> Target {
+        let socket = UdpSocket::bind("127.0.0.1:0").expect("bindable");
+        socket.set_read_timeout(Some(PATIENCE)).expect("settable");
+        Target(socket)
+    }
+
+    fn address(&self) -> String {
+        self.0.local_addr().expect("bound").to_string()
+    }
+
+    fn receive(&self) -> String {
+        let mut buffer = [0; 4096];
+        let count = self.0.recv(&mut buffer).expect("a message");
+        String::from_utf8_lossy(&buffer[..count]).into_owned()
+    }
 }
 
 /// A server of log messages by TCP.
