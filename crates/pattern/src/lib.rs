@@ -17,8 +17,8 @@ mod text;
 mod translate;
 
 pub use file::{
-    EditError, Hit, IndexId, Kind, LoadError, PatternFile, PatternFiles, TEXT_LIMIT, ValueType, VersionError,
-    VersionNumbers, fuzz_pattern_file,
+    Change, EditError, Hit, IndexId, Kind, LoadError, PatternFile, PatternFiles, TEXT_LIMIT, ValueType, VersionError,
+    VersionNumbers, Watcher, fuzz_pattern_file,
 };
 pub use network::{embedded_ipv4, in_network, network};
 pub use regular::{BACKTRACK_LIMIT, Captures, Engine, Regex, RegexError, fuzz_template};

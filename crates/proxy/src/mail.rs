@@ -6,6 +6,7 @@
 use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use parking_lot::Mutex;
@@ -44,6 +45,8 @@ struct Waiting {
 /// The alerts of a proxy.
 pub(crate) struct Alerts {
     level: u8,
+    /// Whether a script sends them instead.
+    disabled: AtomicBool,
     mailers: Vec<mpsc::Sender<Arc<str>>>,
     /// Taken by [`deliver`].
     waiting: Mutex<Vec<Waiting>>,
@@ -62,12 +65,17 @@ impl Alerts {
             (sender, Waiting { address: mailer.address, timeout: section.timeout, letter: letter.clone(), texts })
         });
         let (mailers, waiting) = pairs.unzip();
-        Some(Alerts { level: alert.level, mailers, waiting: Mutex::new(waiting) })
+        Some(Alerts { level: alert.level, disabled: AtomicBool::new(false), mailers, waiting: Mutex::new(waiting) })
+    }
+
+    /// Sends no alerts from now on.
+    pub(crate) fn disable(&self) {
+        self.disabled.store(true, Ordering::Relaxed);
     }
 
     /// Queues an alert for every mailer, if its syslog level is severe enough.
     pub(crate) fn send(&self, level: u8, text: &str) {
-        if level > self.level || text.len() > TEXT_MAX {
+        if level > self.level || self.disabled.load(Ordering::Relaxed) || text.len() > TEXT_MAX {
             return;
         }
         let text: Arc<str> = text.into();

@@ -19,7 +19,7 @@ use sluicegate_config::Config;
 use sluicegate_config::model::{self, ProxyId};
 use tokio::sync::watch;
 
-pub(crate) use self::certificates::{listeners, replace_pair};
+pub(crate) use self::certificates::{Part, decoded, listeners, take_over, update_pair};
 use crate::cli::Socket;
 use crate::listener::{Sockets, Wanted, bind_after};
 use crate::log::{Identity, Logger, Severity};

@@ -42,7 +42,7 @@ use crate::rule::ProxyRules;
 use crate::sample::FetchScope;
 use crate::script_commands::Registry;
 use crate::server::{
-    Admin, CheckCode, Headers, IdleConnections, KeyCode, ServerNames, ServerRun, connectors, set_sockets,
+    Admin, CheckCode, Headers, IdleConnections, KeyCode, ServerEvent, ServerNames, ServerRun, connectors, set_sockets,
 };
 use crate::site::Site;
 use crate::stick::Table;
@@ -63,6 +63,12 @@ pub trait ScriptStates: Bindings + Send + Sync {
 
     /// Adds the commands of scripts to the stats socket of a snapshot that is not served yet.
     fn add_commands(&self, running: &Running);
+
+    /// Returns whether a script has subscribed to events.
+    fn has_subscribers(&self) -> bool;
+
+    /// Queues an event of a server for its subscribers.
+    fn event(&self, event: &ServerEvent);
 
     /// Runs the functions of `core.register_init`, once, before traffic; an error is the message of the first that
     /// fails.

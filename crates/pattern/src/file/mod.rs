@@ -24,13 +24,14 @@
 mod content;
 mod index;
 mod version;
+mod watch;
 
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
 use std::fmt;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::net::IpAddr;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 
 use parking_lot::RwLock;
 
@@ -39,6 +40,8 @@ use content::{Content, EntryId};
 use index::Index;
 use version::Versions;
 pub use version::{VersionError, VersionNumbers};
+use watch::Watchers;
+pub use watch::{Change, Watcher};
 
 /// Bytes of keys and values that one file may hold.
 pub const TEXT_LIMIT: usize = 1 << 30;
@@ -138,6 +141,7 @@ pub struct PatternFile {
     /// A hash of the bytes that it was read from.
     origin: u64,
     state: RwLock<State>,
+    watchers: Watchers,
 }
 
 #[derive(Default)]
@@ -174,7 +178,7 @@ impl PatternFile {
                 state.lines.push(number);
             }
         }
-        Ok(PatternFile { name, kind, number: None, origin, state: RwLock::new(state) })
+        Ok(PatternFile { name, kind, number: None, origin, state: RwLock::new(state), watchers: Watchers::default() })
     }
 
     /// Returns an ACL's patterns that stand in the configuration and have a number there (`-u`); the file's name is
@@ -193,7 +197,14 @@ impl PatternFile {
             state.lines.push(1);
         }
         let (kind, origin) = (Kind::Acl, hasher.finish());
-        Ok(PatternFile { name, kind, number: Some(number), origin, state: RwLock::new(state) })
+        Ok(PatternFile {
+            name,
+            kind,
+            number: Some(number),
+            origin,
+            state: RwLock::new(state),
+            watchers: Watchers::default(),
+        })
     }
 
     /// Returns the file's name as the configuration gives it.
@@ -314,18 +325,30 @@ impl PatternFile {
 
     /// Adds an entry behind the others (`add map`, `add acl`).
     pub fn add(&self, key: &[u8], value: &[u8]) -> Result<(), EditError> {
-        self.state.write().add(key, value)
+        self.state.write().add(key, value)?;
+        self.watchers.tell(Change::Added);
+        Ok(())
     }
 
     /// Sets the value of every entry with exactly this key (`set map`); returns how many there are.
     pub fn set(&self, key: &[u8], value: &[u8]) -> Result<usize, EditError> {
-        self.state.write().set(&self.name, key, value)
+        let count = self.state.write().set(&self.name, key, value)?;
+        if count > 0 {
+            self.watchers.tell(Change::Set);
+        }
+        Ok(count)
     }
 
     /// Sets the value of the entries with this key, or adds one (`http-request set-map`, Lua's `core.set_map`).
     pub fn put(&self, key: &[u8], value: &[u8]) -> Result<(), EditError> {
         let mut state = self.state.write();
-        if state.set(&self.name, key, value)? == 0 { state.add(key, value) } else { Ok(()) }
+        let adds = state.set(&self.name, key, value)? == 0;
+        if adds {
+            state.add(key, value)?;
+        }
+        drop(state);
+        self.watchers.tell(if adds { Change::Added } else { Change::Set });
+        Ok(())
     }
 
     /// Removes every entry with exactly this key (`del map`, `del acl`); returns how many there were.
@@ -338,6 +361,10 @@ impl PatternFile {
             removed += 1;
         }
         state.tidy(&self.name);
+        drop(state);
+        if removed > 0 {
+            self.watchers.tell(Change::Deleted);
+        }
         removed
     }
 
@@ -350,6 +377,8 @@ impl PatternFile {
         state.check_value(value)?;
         state.check_room(value.len() + state.content.key(number).len())?;
         state.content.set_value(number, value);
+        drop(state);
+        self.watchers.tell(Change::Set);
         Ok(true)
     }
 
@@ -360,6 +389,8 @@ impl PatternFile {
         if exists {
             state.remove(&self.name, number);
             state.tidy(&self.name);
+            drop(state);
+            self.watchers.tell(Change::Deleted);
         }
         exists
     }
@@ -369,6 +400,8 @@ impl PatternFile {
         let mut state = self.state.write();
         state.content = Content::default();
         state.rebuild(&self.name);
+        drop(state);
+        self.watchers.tell(Change::Cleared);
     }
 
     /// Replaces all entries at once: what `prepare map` … `commit map` collected.
@@ -380,7 +413,14 @@ impl PatternFile {
         }
         fresh.versions = std::mem::take(&mut state.versions);
         *state = fresh;
+        drop(state);
+        self.watchers.tell(Change::Committed);
         Ok(())
+    }
+
+    /// Tells `watcher` of the changes of the current entries from now on, until it is dropped.
+    pub fn watch(&self, watcher: Weak<dyn Watcher>) {
+        self.watchers.add(watcher);
     }
 
     /// Runs `f` on up to `limit` entries from number `from` on: number, key and value. Gives the number to go on from,

@@ -6,7 +6,7 @@
 
 use std::collections::BTreeMap;
 
-use super::{EditError, PatternFile, State};
+use super::{Change, EditError, PatternFile, State};
 
 /// Versions that may be prepared at a time.
 const PREPARED_MAX: usize = 64;
@@ -79,7 +79,10 @@ impl PatternFile {
     pub fn add_to(&self, version: u32, key: &[u8], value: &[u8]) -> Result<(), VersionError> {
         let mut state = self.state.write();
         if version == state.versions.current {
-            return state.add(key, value).map_err(VersionError::Edit);
+            state.add(key, value).map_err(VersionError::Edit)?;
+            drop(state);
+            self.watchers.tell(Change::Added);
+            return Ok(());
         }
         state.check_room(key.len() + value.len()).map_err(VersionError::Edit)?;
         // A type of values may have been requested since the version was prepared.
@@ -124,6 +127,8 @@ impl PatternFile {
         versions.current = version;
         (next.values, next.own, next.versions) = (state.values.clone(), state.own, versions);
         *state = next;
+        drop(state);
+        self.watchers.tell(Change::Committed);
         Ok(())
     }
 

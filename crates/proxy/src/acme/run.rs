@@ -14,7 +14,7 @@ use super::order::{Order, RENEWALS};
 use super::state;
 use crate::date::unix_seconds;
 use crate::log::Severity;
-use crate::reload::{Current, replace_pair};
+use crate::reload::{Current, take_over};
 use crate::running::Running;
 
 /// The interval at which certificates are looked through.
@@ -172,12 +172,7 @@ async fn install(current: &Arc<Current>, name: &Arc<str>, key: &PrivateKey, chai
     pem.extend_from_slice(chain);
     let pem = sluicegate_tls::x509::Secret::from(pem);
     draft.set_pem(&pem, &loaded.files.issuers)?;
-    let pair = Arc::new(draft.build(running.config.global.tls.skip_self_issued_ca)?);
-    replace_pair(&running, &pair)?;
-    loaded.files.pairs.insert(name.clone(), pair);
-    // A new certificate needs a new OCSP response.
-    running.process.ocsp.wake.notify_one();
-    Ok(())
+    take_over(&running, &mut loaded, draft).map(drop)
 }
 
 /// Writes the state file.

@@ -407,11 +407,7 @@ fn set_server(call: &mut Call<'_>) {
 
 fn set_address(call: &mut Call<'_>, proxy: &ProxyRun, server: &ServerRun, text: &str) {
     let port = if call.arg(3) == "port" { call.arg(4).to_owned() } else { String::new() };
-    let said = server.move_to(text, &port, "stats socket command");
-    if server.shared.moved().ip.is_some() {
-        proxy.set_resolved(call.running, server, Ok(()));
-    }
-    call.say(said);
+    call.say(proxy.move_server(call.running, server, (text, &port), "stats socket command"));
 }
 
 /// `set server … fqdn`: changes the name whose address the server follows.

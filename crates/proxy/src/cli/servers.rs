@@ -15,7 +15,7 @@ use super::change::backend_named;
 use super::protocol::Answer;
 use crate::reload::{Amended, Current};
 use crate::running::{ProxyRun, Running};
-use crate::server::{Admin, ServerRun, clear_idle};
+use crate::server::{Admin, Detail, ServerRun, clear_idle};
 
 /// The commands of this module.
 pub const COMMANDS: &[Command] = &[
@@ -67,7 +67,14 @@ fn add<'a>(mut call: Call<'a>) -> Answer<'a> {
         match current(&call) {
             None => call.say(NOT_SERVED),
             Some(current) => match current.amend(change).await {
-                Ok(()) => call.say("New server registered."),
+                Ok(()) => {
+                    let running = current.running();
+                    let proxy = backend_named(&running, backend);
+                    if let Some((proxy, server)) = proxy.and_then(|proxy| Some((proxy, proxy.server(name)?))) {
+                        running.tell_event(proxy, server, Detail::Added);
+                    }
+                    call.say("New server registered.");
+                }
                 Err(message) => call.answer(message),
             },
         }
@@ -82,17 +89,22 @@ fn delete<'a>(mut call: Call<'a>) -> Answer<'a> {
             call.answer("Require 'backend/server'.");
             return Ok(());
         };
+        let mut deleted = None;
         let change = |running: &Arc<Running>| {
             let proxy = backend_named(running, backend).ok_or("No such backend.")?;
             let server = proxy.server(name).ok_or("No such server.")?;
             may_go(running, proxy, server)?;
             clear_idle(server);
+            deleted = Some((running.clone(), proxy.clone(), server.clone()));
             Ok(Amended { config: without(&running.config, proxy, server), added: None })
         };
         let answer = match current(&call) {
             None => Err(NOT_SERVED.to_owned()),
             Some(current) => current.amend(change).await,
         };
+        if let (Ok(()), Some((running, proxy, server))) = (&answer, &deleted) {
+            running.tell_event(proxy, server, Detail::Deleted);
+        }
         call.answer(answer.err().unwrap_or_else(|| "Server deleted.".to_owned()));
         Ok(())
     })

@@ -37,14 +37,13 @@ const ACT: [(&CStr, i64); 8] = [
 
 /// Names of HAProxy's `core` that are not implemented yet: using one raises a clear error, instead of a nil that fails
 /// elsewhere.
-pub(super) const NOT_YET: &[&str] =
-    &["register_filter", "event_sub", "use_native_mailers_config", "disable_legacy_mailers"];
+pub(super) const NOT_YET: &[&str] = &["register_filter"];
 
 /// Global classes and tables of HAProxy that are not implemented yet.
-const GLOBALS_NOT_YET: [&CStr; 2] = [c"filter", c"CertCache"];
+const GLOBALS_NOT_YET: [&CStr; 1] = [c"filter"];
 
 /// The unimplemented classes that the reference lists.
-pub(super) const CLASSES_NOT_YET: &[&str] = &["filter", "CertCache", "HTTPMessage", "EventSub"];
+pub(super) const CLASSES_NOT_YET: &[&str] = &["filter", "HTTPMessage"];
 
 /// Creates both tables; `id` is the id of the state, `core.thread`.
 pub(super) unsafe fn open(lua: *mut lua_State, id: usize) {

@@ -12,6 +12,7 @@ use sluicegate_script::{can_wait, push_bytes, raise, wait};
 use sluicegate_wire::engine::{Engine, Failed};
 use sluicegate_wire::reply::Reply;
 
+use super::events::Subscription;
 use super::httpclient;
 use super::native::Named;
 use super::operation::{Operation, Outcome};
@@ -139,6 +140,8 @@ pub(super) struct Host {
     pub(super) registrations: Vec<Registration>,
     pub(super) inits: Vec<c_int>,
     pub(super) tasks: Vec<TaskReference>,
+    /// Subscriptions that no worker serves yet.
+    pub(super) subscriptions: Vec<Arc<Subscription>>,
     pub(super) current: Current,
     /// The operation that the coroutine that has just yielded waits for.
     pub(super) operation: Option<Operation>,
@@ -178,6 +181,7 @@ impl Host {
             registrations: Vec::new(),
             inits: Vec::new(),
             tasks: Vec::new(),
+            subscriptions: Vec::new(),
             current: Current::default(),
             operation: None,
             outcome: None,
@@ -358,6 +362,8 @@ pub(super) mod key {
     pub(in crate::lua) static BELL: u8 = 7;
     /// The prelude's function that publishes proxies.
     pub(in crate::lua) static PUBLISH: u8 = 8;
+    /// The prelude's function that calls a subscription's function.
+    pub(in crate::lua) static DISPATCH: u8 = 13;
     /// Private values of streams by id.
     pub(in crate::lua) static PRIVATE: u8 = 4;
     /// Metatable of maps.

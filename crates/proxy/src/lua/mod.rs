@@ -13,9 +13,11 @@
 //! file.
 
 mod applet;
+mod certificates;
 mod channel;
 mod core_api;
 mod directory;
+mod events;
 mod forgotten;
 mod host;
 mod http;

@@ -16,7 +16,7 @@ use tokio::sync::Notify;
 
 use super::host::{Phase, Value, check_object, host, key, push_text, set_functions, wait_for};
 use super::operation::{Operation, Outcome};
-use super::{httpclient, patterns, redis, redis_own, socket, table};
+use super::{events, httpclient, patterns, redis, redis_own, socket, table};
 use crate::frontend::Gate;
 use crate::listener::{self, numbered};
 use crate::process::Process;
@@ -28,9 +28,9 @@ use crate::stream::{Killer, Which};
 
 const PRELUDE: &str = include_str!("prelude.lua");
 
-/// Runs the prelude, and stores its function that publishes proxies.
+/// Runs the prelude, and stores its functions that publish proxies and dispatch events.
 pub(super) unsafe fn open(lua: *mut lua_State) {
-    const NATIVE: [(&CStr, lua_CFunction); 19] = [
+    const NATIVE: [(&CStr, lua_CFunction); 20] = [
         (c"stats", function!(stats)),
         (c"server_stats", function!(server_stats)),
         (c"servers", function!(servers)),
@@ -40,6 +40,7 @@ pub(super) unsafe fn open(lua: *mut lua_State) {
         (c"tracking", function!(tracking)),
         (c"set_server", function!(set_server)),
         (c"proxy", function!(proxy)),
+        (c"mailers", function!(mailers)),
         (c"shut", function!(shut)),
         (c"gate", function!(gate)),
         (c"bell", function!(bell)),
@@ -51,8 +52,9 @@ pub(super) unsafe fn open(lua: *mut lua_State) {
         (c"toip", function!(toip)),
         (c"hostname", function!(hostname)),
     ];
-    const CORE: [(&CStr, lua_CFunction); 4] = [
+    const CORE: [(&CStr, lua_CFunction); 5] = [
         (c"get_info", function!(get_info)),
+        (c"disable_legacy_mailers", function!(disable_legacy_mailers)),
         (c"get_var", function!(get_var)),
         (c"parse_addr", function!(parse_addr)),
         (c"match_addr", function!(match_addr)),
@@ -77,7 +79,9 @@ pub(super) unsafe fn open(lua: *mut lua_State) {
         httpclient::set_native(lua);
         redis::set_native(lua);
         redis_own::set_native(lua);
-        ffi::lua_call(lua, 1, 1);
+        events::set_native(lua);
+        ffi::lua_call(lua, 1, 2);
+        ffi::lua_rawsetp(lua, ffi::LUA_REGISTRYINDEX, (&raw const key::DISPATCH).cast());
         ffi::lua_rawsetp(lua, ffi::LUA_REGISTRYINDEX, (&raw const key::PUBLISH).cast());
     }
 }
@@ -293,6 +297,62 @@ unsafe fn stats(lua: *mut lua_State) -> c_int {
     }
 }
 
+/// `mailers(proxy)`: the settings of its alerts by mail, and the names and addresses of its mailers, alternately; nil if it
+/// sends none.
+unsafe fn mailers(lua: *mut lua_State) -> c_int {
+    // SAFETY: as `with_proxy`; the values are parked in the host before Lua is called.
+    unsafe {
+        let found = with_proxy(lua, |running, proxy| {
+            let alert = proxy.config.email_alert.as_ref()?;
+            let (name, _) = alert.mailers.as_ref()?;
+            let section = running.config.mailers.iter().find(|section| section.name == *name)?;
+            let host = alert.host.as_ref().map_or_else(info::node_name, ToString::to_string);
+            let mut values = vec![
+                ("track_server_health", Value::Bool(proxy.config.health.log_checks)),
+                ("log_level", Value::Int(alert.level.into())),
+                ("mailservers_timeout", Value::Int(section.timeout.as_millis() as i64)),
+                ("smtp_hostname", Value::Text(host)),
+                ("smtp_from", Value::Text(alert.from.as_ref()?.to_string())),
+                ("smtp_to", Value::Text(alert.to.as_ref()?.to_string())),
+            ];
+            for mailer in section.mailers.iter().rev() {
+                let address = format!("{}:{}", mailer.address.ip(), mailer.address.port());
+                values.extend([("address", Value::Text(address)), ("name", Value::Text(mailer.name.to_string()))]);
+            }
+            Some(values)
+        });
+        let Some(values) = found.flatten() else { return 0 };
+        host(lua).values = values;
+        ffi::lua_createtable(lua, 0, 8);
+        ffi::lua_createtable(lua, 4, 0);
+        let mut count = 0;
+        while let Some((name, value)) = host(lua).values.pop() {
+            if matches!(name, "address" | "name") {
+                push_value(lua, Some(value));
+                count += 1;
+                ffi::lua_rawseti(lua, -2, count);
+            } else {
+                push_text(lua, name.as_bytes().to_vec());
+                push_value(lua, Some(value));
+                ffi::lua_rawset(lua, -4);
+            }
+        }
+        2
+    }
+}
+
+/// `core.disable_legacy_mailers()`.
+unsafe fn disable_legacy_mailers(lua: *mut lua_State) -> c_int {
+    // SAFETY: nothing is held.
+    unsafe {
+        if host(lua).phase == Phase::Run {
+            raise(lua, c"disable_legacy_mailers: not available outside of init or body context");
+        }
+        host(lua).shared.sends_mail.store(true, std::sync::atomic::Ordering::Relaxed);
+        0
+    }
+}
+
 /// Pushes the non-empty cells of a line of `show stat`, by the name of their column.
 unsafe fn push_cells(lua: *mut lua_State, mut cells: Row) -> c_int {
     // Scripts see the columns of proxies, and not those of modules behind them.
@@ -322,7 +382,7 @@ unsafe fn push_cells(lua: *mut lua_State, mut cells: Row) -> c_int {
     }
 }
 
-unsafe fn push_value(lua: *mut lua_State, value: Option<Value>) -> c_int {
+pub(super) unsafe fn push_value(lua: *mut lua_State, value: Option<Value>) -> c_int {
     // SAFETY: a text is parked in the host.
     unsafe {
         match value {
@@ -416,13 +476,7 @@ unsafe fn set_server(lua: *mut lua_State) -> c_int {
                 b"check_force_down" => direct(Directive::Health(HealthWord::Down)),
                 b"check_enable" if server.config.check.is_some() => direct(Directive::Checks(true)),
                 b"check_disable" => direct(Directive::Checks(false)),
-                b"addr" => {
-                    let said = server.move_to(text, port, BY);
-                    if server.shared.moved().ip.is_some() {
-                        proxy.set_resolved(running, server, Ok(()));
-                    }
-                    Some(said)
-                }
+                b"addr" => Some(proxy.move_server(running, server, (text, port), BY)),
                 b"agent_enable" if server.config.health.agent.is_some() => direct(Directive::AgentChecks(true)),
                 b"agent_disable" => direct(Directive::AgentChecks(false)),
                 b"agent_force_up" | b"agent_force_down" if !server.shared.status().agent.enabled => None,

@@ -11,6 +11,7 @@ use sluicegate_wire::reply::Reply;
 use tokio::sync::Notify;
 use tokio::time::timeout;
 
+use super::certificates::Update;
 use super::httpclient;
 use super::tls::{ScriptTls, below};
 use crate::stream::AppletWait;
@@ -36,6 +37,8 @@ pub(super) enum Operation {
     Bell(Arc<Notify>, Option<Duration>),
     /// An HTTP request of `core.httpclient`.
     Http(Box<httpclient::Request>),
+    /// Replaces a certificate.
+    Certificate(Box<Update>),
     /// Waits for the stream of a service, or until the time is over.
     Applet(AppletWait, Option<Instant>),
 }
@@ -52,6 +55,8 @@ pub(super) enum Outcome {
     Reply(Reply),
     /// The addresses, or the error.
     Resolved(io::Result<Vec<IpAddr>>),
+    /// Whether the certificate was replaced.
+    Certificate(Result<(), String>),
     /// The answer, or the page that replaces it.
     Http(Box<httpclient::Answer>),
 }
@@ -103,6 +108,7 @@ impl Operation {
             }
             Operation::Reply(reply) => Outcome::Reply(reply.await),
             Operation::Http(request) => Outcome::Http(Box::new(request.perform().await)),
+            Operation::Certificate(update) => Outcome::Certificate(update.perform().await),
             Operation::Resolve(name) => Outcome::Resolved(match name.parse() {
                 Ok(ip) => Ok(vec![ip]),
                 Err(_) => crate::hosts::lookup(&name, 0).await.map(|found| {

@@ -311,7 +311,7 @@ unsafe fn delete(lua: *mut lua_State, function: &str, usage: &CStr) -> c_int {
 
 /// Adds the native functions that `Patref` uses to the table on top.
 pub(super) unsafe fn set_native(lua: *mut lua_State) {
-    const NATIVE: [(&CStr, lua_CFunction); 7] = [
+    const NATIVE: [(&CStr, lua_CFunction); 8] = [
         (c"pattern_kind", function!(pattern_kind)),
         (c"pattern_get", function!(pattern_get)),
         (c"pattern_page", function!(pattern_page)),
@@ -319,6 +319,7 @@ pub(super) unsafe fn set_native(lua: *mut lua_State) {
         (c"pattern_del", function!(pattern_del)),
         (c"pattern_set", function!(pattern_set)),
         (c"pattern_replace", function!(pattern_replace)),
+        (c"pattern_clear", function!(pattern_clear)),
     ];
     // SAFETY: called inside a protected call, with a table on top.
     unsafe { set_functions(lua, &NATIVE) };
@@ -445,6 +446,15 @@ unsafe fn pattern_replace(lua: *mut lua_State) -> c_int {
         let entries = std::iter::from_fn(move || Some((texts.next()?, texts.next()?)));
         let replaced = with_file(lua, |file| file.replace(entries));
         give_error(lua, replaced)
+    }
+}
+
+/// `pattern_clear(file)`: removes all entries.
+unsafe fn pattern_clear(lua: *mut lua_State) -> c_int {
+    // SAFETY: as `with_file`.
+    unsafe {
+        with_file(lua, PatternFile::clear);
+        0
     }
 }
 

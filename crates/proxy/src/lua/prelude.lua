@@ -85,6 +85,61 @@ function Server:get_trackers()
     return trackers
 end
 
+-- Events. A subscription's function and its object are what `native` keeps of it.
+local EventSub = { __name = "EventSub" }
+EventSub.__index = EventSub
+
+function EventSub:unsub() native.event_unsub(self[1]) end
+
+local function event_sub(of, types, f, ...)
+    if f == nil or select("#", ...) > 0 then error("'event_sub' needs 2 arguments", 2) end
+    if type(types) ~= "table" then
+        error("bad argument #1 to 'event_sub' (table of strings expected, got " .. type(types) .. ")", 2)
+    end
+    local kinds, families = 0, 0
+    for _, name in pairs(types) do
+        if type(name) ~= "string" then
+            error("bad argument #1 to 'event_sub' (table of strings expected, got " .. type(types) .. ")", 2)
+        end
+        local kind = native.event_kind(name)
+        if not kind then error("bad argument #1 to 'event_sub' ('" .. name .. "' event type is unknown)", 2) end
+        kinds = kinds | kind
+        families = families | (kind > 0xff and 2 or 1)
+    end
+    -- Types of two families are none.
+    if families ~= 1 and families ~= 2 then error("event_sub: no valid event types were provided", 2) end
+    if type(f) ~= "function" then
+        error("bad argument #2 to 'event_sub' (function expected, got " .. type(f) .. ")", 2)
+    end
+    local sub = setmetatable({}, EventSub)
+    sub[1] = native.event_sub(kinds, { f, sub }, of)
+    if sub[1] then return sub end
+end
+
+function core.event_sub(...) return event_sub(nil, ...) end
+function Server:event_sub(...) return event_sub(self[3], ...) end
+
+-- Calls a subscription's function. The data come as values by their dotted names.
+local function dispatch(handler, event, when, flat, proxy, life)
+    -- As in HAProxy, events of pattern references have no data, nor a place for them.
+    if not flat then return handler[1](event, handler[2], when) end
+    local data = {}
+    for path, value in pairs(flat) do
+        local inner, last = data, nil
+        for part in gmatch(path, "[^.]+") do
+            if last then
+                inner[last] = inner[last] or {}
+                inner = inner[last]
+            end
+            last = part
+        end
+        inner[last] = value
+    end
+    local server = native.servers(proxy, data.name)[1]
+    if server and server[3] == life then data.reference = object_of(server) end
+    return handler[1](event, data, handler[2], when)
+end
+
 -- Commands that are sent together: what `write` calls on its argument is gathered there, and their replies come as a
 -- table in the same order.
 local Pipeline = {}
@@ -262,6 +317,13 @@ function Proxy:get_mode() return native.proxy(self[1], "mode") end
 function Proxy:get_srv_act() return native.proxy(self[1], "srv_act") end
 function Proxy:get_srv_bck() return native.proxy(self[1], "srv_bck") end
 function Proxy:get_stats() return native.stats(self[1]) end
+function Proxy:get_mailers()
+    local mailers, servers = native.mailers(self[1])
+    if not mailers then return nil end
+    mailers.mailservers = {}
+    for at = 1, #servers, 2 do mailers.mailservers[servers[at]] = servers[at + 1] end
+    return mailers
+end
 function Proxy:pause() native.gate(self[1], "pause") end
 function Proxy:resume() native.gate(self[1], "resume") end
 function Proxy:stop() native.gate(self[1], "stop") end
@@ -272,15 +334,6 @@ local Listener = {}
 Listener.__index = Listener
 
 function Listener:get_stats() return native.stats(self[1], self[2]) end
-
--- What HAProxy has and this process has not: the error names it, instead of a nil that fails somewhere else.
-local function missing(class, name, names)
-    for _, method in ipairs(names) do
-        name[method] = function() error("not available yet: " .. class .. "." .. method, 2) end
-    end
-end
-missing("Server", Server, { "event_sub" })
-missing("Proxy", Proxy, { "get_mailers" })
 
 -- Stick tables. Field 1 is the table's name.
 local StickTable = {}
@@ -431,7 +484,8 @@ end
 
 function Patref:purge()
     if rawget(self, PENDING) then return self:prepare() end
-    return replace(self, {}, {})
+    native.pattern_clear(rawget(self, FILE))
+    return true
 end
 
 function Patref:add(key, value)
@@ -499,7 +553,7 @@ function Patref:set(key, value, force)
     return nil, "entry not found"
 end
 
-missing("Patref", Patref, { "event_sub" })
+function Patref:event_sub(...) return event_sub(rawget(self, FILE), ...) end
 
 -- A reference may also be asked for a pattern and walked: `reference[key]`, `pairs(reference)`.
 local PATREF = { __name = "Patref" }
@@ -756,4 +810,4 @@ package.preload["socket.unix"] = function()
     end
 end
 
-return publish
+return publish, dispatch

@@ -39,6 +39,8 @@ const CLASSES: &[Class] = &[
             "wait",
             "set_nice",
             "get_patref",
+            "event_sub",
+            "disable_legacy_mailers",
             "httpclient",
             "get_info",
             "get_var",
@@ -205,8 +207,9 @@ const CLASSES: &[Class] = &[
             "resume",
             "stop",
             "shut_bcksess",
+            "get_mailers",
         ],
-        &["get_mailers"],
+        &[],
     ),
     (
         "Server",
@@ -244,8 +247,9 @@ const CLASSES: &[Class] = &[
             "agent_disable",
             "agent_force_up",
             "agent_force_down",
+            "event_sub",
         ],
-        &["event_sub"],
+        &[],
     ),
     ("Listener", &["get_stats"], &[]),
     ("StickTable", &["info", "lookup", "dump", "set", "clear"], &[]),
@@ -253,9 +257,11 @@ const CLASSES: &[Class] = &[
     ("Map", &["new", "lookup", "slookup"], &[]),
     (
         "Patref",
-        &["get_name", "is_map", "prepare", "commit", "giveup", "purge", "add", "add_bulk", "del", "set"],
-        &["event_sub"],
+        &["get_name", "is_map", "prepare", "commit", "giveup", "purge", "add", "add_bulk", "del", "set", "event_sub"],
+        &[],
     ),
+    ("CertCache", &["set"], &[]),
+    ("EventSub", &["unsub"], &[]),
     ("HTTPClient", &["get", "head", "put", "post", "delete"], &[]),
     ("Regex", &["new", "exec", "match"], &[]),
     ("Concat", &["add", "dump"], &[]),
@@ -342,6 +348,19 @@ front.
 
 **Pattern references** (`core.get_patref`) support `pairs` and `reference[key]`. Changes after a `prepare` are collected,
 and `commit` replaces all entries by them atomically.
+
+**Events.** `core.event_sub`, `Server:event_sub` and `Patref:event_sub` call a function for each event, one after the other,
+on the worker on which the subscription was made (the first one while scripts are loaded). The function may wait. A
+subscription with more than 100 events that it has not seen pauses until it has seen them, which is logged. Events of servers
+have the data of the manual, `SERVER_INETADDR` only those that all events of servers have. As in HAProxy, events of pattern
+references have no data and no place for them: the function gets the event, the subscription and the time. `unsub` drops
+the events in the queue. A reload ends the subscriptions of the previous scripts.
+
+**Mailers.** `Proxy:get_mailers` returns nil unless the proxy sends alerts. After `core.disable_legacy_mailers` the process
+sends no alerts itself.
+
+**`CertCache.set`** waits until the certificate is in place, as after `set ssl cert` and `commit ssl cert`; where a function
+may not wait it raises an error. `sctl` is not supported: signed certificate timestamps are not sent.
 
 **`core.redis(NAME [, {db = N}])`** returns a store or an engine; each command is a method of it: `r:incrby(key, 1)`, or
 `r:call(\"INCRBY\", key, 1)`. An error reply is raised; `r:pcall(…)` returns nil and the message instead. A null is nil, an

@@ -33,8 +33,10 @@ use tokio::task::{AbortHandle, JoinHandle};
 
 use now::sample_now;
 use service::Service;
+pub(super) use task::run_event;
 use task::run_task;
 
+use super::events::run_subscription;
 use super::host::{Host, TaskReference, host, wait_for};
 use super::operation::{Operation, Outcome};
 use super::sample::result_sample;
@@ -58,8 +60,8 @@ pub struct WorkerLua {
     inner: Rc<Inner>,
 }
 
-struct Inner {
-    states: Arc<LuaStates>,
+pub(super) struct Inner {
+    pub(super) states: Arc<LuaStates>,
     index: usize,
     /// Scripts that wait to be driven by the worker; `waker` wakes the task that drives them.
     queue: RefCell<VecDeque<Script>>,
@@ -131,6 +133,12 @@ impl Inner {
             self.finalize(cell, state);
         }
         let host = state.host::<Host>();
+        if !host.subscriptions.is_empty() {
+            for subscription in std::mem::take(&mut host.subscriptions) {
+                let task = run_subscription(self.clone(), cell.clone(), subscription);
+                self.keep(tokio::task::spawn_local(task));
+            }
+        }
         if !host.tasks.is_empty() {
             for task in std::mem::take(&mut host.tasks) {
                 self.keep(tokio::task::spawn_local(run_task(self.clone(), cell.clone(), task)));
@@ -166,7 +174,8 @@ impl Inner {
 enum Kind {
     /// A function called by a rule or an expression.
     Function(Purpose, Arc<ScriptCode>),
-    Task(TaskReference),
+    /// A task, and how messages call it.
+    Task(TaskReference, &'static str),
 }
 
 /// The purpose of calling a script's function: it determines the arguments, the interpretation of results and the log
@@ -593,7 +602,7 @@ impl Script {
         self.cell.do_chores(state);
         let Some(coroutine) = self.coroutine.take() else { return Step::Ended(Ended::Task) };
         match &self.kind {
-            Kind::Task(reference) => state.host::<Host>().current.task = reference.0,
+            Kind::Task(reference, _) => state.host::<Host>().current.task = reference.0,
             Kind::Function(_, code) => state.host::<Host>().current.action = Arc::as_ptr(code),
         }
         let outcome = self.outcome.take();
@@ -613,7 +622,7 @@ impl Script {
     fn label(&self) -> Label<'_> {
         match &self.kind {
             Kind::Function(purpose, code) => Label::Function(*purpose, &code.name),
-            Kind::Task(_) => Label::Task,
+            Kind::Task(_, name) => Label::Task(name),
         }
     }
 
@@ -637,7 +646,7 @@ const WARNING: u8 = 4;
 #[derive(Clone, Copy)]
 enum Label<'a> {
     Function(Purpose, &'a str),
-    Task,
+    Task(&'static str),
 }
 
 impl fmt::Display for Label<'_> {
@@ -649,7 +658,7 @@ impl fmt::Display for Label<'_> {
             Label::Function(Purpose::TcpService, name) => write!(f, "Lua applet tcp '{name}'"),
             Label::Function(Purpose::Cli, name) => write!(f, "Lua cli '{name}'"),
             Label::Function(Purpose::Converter, name) => write!(f, "Lua converter '{name}'"),
-            Label::Task => f.write_str("Lua task"),
+            Label::Task(name) => f.write_str(name),
         }
     }
 }
@@ -665,7 +674,7 @@ fn ended(
     label: Label<'_>,
 ) -> Ended {
     let nothing = || match label {
-        Label::Task => Ended::Task,
+        Label::Task(_) => Ended::Task,
         Label::Function(purpose, _) => Ended::nothing(purpose),
     };
     if done.done {
@@ -682,7 +691,7 @@ fn ended(
     }
     if let Burst::Done(results) = burst {
         return match label {
-            Label::Task => Ended::Task,
+            Label::Task(_) => Ended::Task,
             Label::Function(Purpose::Action, _) => {
                 let code = if results > 0 { action_code(coroutine.thread()) } else { 0 };
                 if code == YIELD {

@@ -16,15 +16,20 @@ use sluicegate_script::{Budget, Burst, BurstLock, Coroutine, ErrorKind, MemoryLi
 use tokio::sync::{mpsc, oneshot};
 
 use super::directory::Entered;
+use super::events::{Subscription, Subscriptions};
 use super::host::{Host, Phase, RegisteredAs, TaskReference, c_string};
 use super::patterns::LuaPatterns;
 use super::tls::ScriptTls;
-use super::{LoadError, LogSink, WorkerLua, applet, core_api, native, patterns, programs, redis, socket, txn};
+use super::{
+    LoadError, LogSink, WorkerLua, applet, certificates, core_api, native, patterns, programs, redis, socket, txn,
+};
 use crate::cli::catalogue::is_built_in;
 use crate::engines::Engines;
 use crate::log::Throttle;
+use crate::mail::Alerts;
 use crate::running::{Running, ScriptStates};
 use crate::script_commands::{Dynamic, Handler, Outlet};
+use crate::server::ServerEvent;
 use crate::stream::{Bindings, BoundAction, BoundService, PrivateValues, ScriptCall, ScriptCode, ScriptHook, Scripts};
 
 /// Data shared by all states.
@@ -40,6 +45,9 @@ pub(super) struct Shared {
     /// The TLS configuration of scripts' connections; `None` until the first snapshot exists.
     pub(super) tls: RwLock<Option<Arc<ScriptTls>>>,
     pub(super) patterns: LuaPatterns,
+    pub(super) events: Subscriptions,
+    /// `core.disable_legacy_mailers`.
+    pub(super) sends_mail: AtomicBool,
     /// Longest line that `receive` keeps, bytes: `tune.bufsize`.
     pub(super) bufsize: usize,
     pub(super) session_timeout: Option<Duration>,
@@ -140,6 +148,8 @@ pub struct LuaStates {
     pub(super) watches: Mutex<HashMap<usize, Watch>>,
     /// Tasks by worker.
     pub(super) tasks: Mutex<Vec<Vec<(usize, TaskReference)>>>,
+    /// Subscriptions that were made before traffic, with the states that they belong to; the first worker serves them.
+    pub(super) subscriptions: Mutex<Vec<(usize, Arc<Subscription>)>>,
 }
 
 impl fmt::Debug for LuaStates {
@@ -190,6 +200,8 @@ impl LuaStates {
             running: RwLock::default(),
             tls: RwLock::default(),
             patterns,
+            events: Subscriptions::default(),
+            sends_mail: AtomicBool::new(false),
             bufsize: tune.bufsize,
             session_timeout: tune.lua_session_timeout,
             service_timeout: tune.lua_service_timeout,
@@ -233,10 +245,18 @@ impl LuaStates {
     /// Replaces the snapshot that scripts see by another one with the same proxies.
     pub(crate) fn follow(&self, running: &Arc<Running>) {
         *self.shared.running.write() = Arc::downgrade(running);
+        self.quiet_mailers(running);
         let mut tls = self.shared.tls.write();
         match ScriptTls::new(running, tls.as_ref()) {
             Ok(new) => *tls = Some(new),
             Err(message) => (self.shared.sink)(3, &format!("Lua: TLS of scripts: {message}.")),
+        }
+    }
+
+    /// Ends alerts by mail, if a script sends them.
+    fn quiet_mailers(&self, running: &Running) {
+        if self.shared.sends_mail.load(Ordering::Relaxed) {
+            running.proxies.iter().filter_map(|proxy| proxy.alerts.as_ref()).for_each(Alerts::disable);
         }
     }
 
@@ -274,12 +294,16 @@ impl LuaStates {
             run_init(&mut state, *reference)
                 .map_err(|message| LoadError { at: None, message: format!("Lua init: {message}") })?;
         }
+        if let Some(running) = self.shared.running.read().upgrade() {
+            self.quiet_mailers(&running);
+        }
         let mut tasks = self.tasks.lock();
         for cell in self.cells.iter().flatten() {
             let mut state = cell.lock.lock_blocking();
             let host = state.host::<Host>();
             host.phase = Phase::Run;
             spread_tasks(&mut tasks, cell.id, std::mem::take(&mut host.tasks));
+            self.subscriptions.lock().extend(host.subscriptions.drain(..).map(|one| (cell.id, one)));
         }
         Ok(())
     }
@@ -352,6 +376,14 @@ impl ScriptStates for LuaStates {
         LuaStates::add_commands(self, running);
     }
 
+    fn has_subscribers(&self) -> bool {
+        self.shared.events.any()
+    }
+
+    fn event(&self, event: &ServerEvent) {
+        self.shared.events.event(event);
+    }
+
     fn init(&self) -> Result<(), String> {
         self.run_init().map_err(|error| error.message)
     }
@@ -416,6 +448,7 @@ fn make_state(
                 redis::open(lua);
                 txn::open(lua);
                 applet::open(lua);
+                certificates::open(lua);
                 native::open(lua);
                 patterns::open(lua);
                 programs::open(lua);
@@ -534,6 +567,7 @@ fn collect(shared: Arc<Shared>, states: Vec<Option<State>>, nbthread: usize) -> 
         inits,
         watches: Mutex::default(),
         tasks: Mutex::new(tasks),
+        subscriptions: Mutex::default(),
     }
 }
 

@@ -8,7 +8,7 @@ use std::time::Instant;
 use super::state::{Servers, Target};
 use crate::log::Severity;
 use crate::running::{ProxyRun, Running};
-use crate::server::{ServerRun, clear_idle, say};
+use crate::server::{Detail, ServerRun, clear_idle, say};
 
 impl Servers for Arc<Running> {
     fn at(&self, (proxy, server): (usize, usize)) -> Box<dyn Target + '_> {
@@ -27,6 +27,12 @@ struct RunningServer<'a> {
 impl RunningServer<'_> {
     fn label(&self) -> String {
         format!("{}/{}", self.proxy.config.name, self.server.name())
+    }
+
+    /// Closes idle connections to the previous address, and tells subscribers of the change.
+    fn moved(&self) {
+        clear_idle(self.server);
+        self.running.tell_event(self.proxy, self.server, Detail::Address);
     }
 
     fn notice(&self, line: &str) {
@@ -51,19 +57,19 @@ impl Target for RunningServer<'_> {
         self.server.set_moved(|moved| (moved.ip, moved.lost) = (Some(ip), false));
         let old = before.map_or_else(|| "(none)".to_owned(), |old| old.to_string());
         self.notice(&format!("{} changed its IP from {old} to {ip} by {by}.", self.label()));
-        clear_idle(self.server);
+        self.moved();
         true
     }
 
     fn lose_address(&self) {
         self.server.set_moved(|moved| (moved.ip, moved.lost) = (None, true));
-        clear_idle(self.server);
+        self.moved();
     }
 
     fn set_port(&self, port: u16) {
         if self.server.shared.moved().port != Some(port) {
             self.server.set_moved(|moved| moved.port = Some(port));
-            clear_idle(self.server);
+            self.moved();
         }
     }
 

@@ -10,6 +10,7 @@ use std::time::Instant;
 
 use sluicegate_config::model::ServerAddress;
 
+use super::event::{Cause, Detail};
 use super::notice::{Glimpse, Notice, Why, glimpse, turned};
 use super::run::ServerRun;
 use super::shared::{self, Admin, Operation, ServerStatus};
@@ -181,7 +182,8 @@ impl Site {
             (before, glimpse(status))
         });
         if let Some(turn) = turn {
-            turned(running, self, server, turn, &format!(", changed from {by}"), state);
+            let cause = format!("changed from {by}");
+            turned(running, self, server, turn, (&format!(", {cause}"), Cause::Text(cause)), state);
         } else if matches!(directive, Directive::State(_)) {
             self.told(running, server, before, after, Why::Decided, state);
         } else {
@@ -202,6 +204,8 @@ impl Site {
     ) {
         let notice = Notice::new(&state, running, self, server);
         notice.state(before, after, why);
+        let reason = if let Why::Name(reason) = why { reason } else { "" };
+        running.tell_admin(self, server, state.condition, reason, notice.requeued(after.1));
         notice.backend_down(state.backend_up);
         if before.1 && !after.1 && server.config.health.shut_sessions_when_down {
             shut_sessions(running, &server.shared, Killer::Down);
@@ -222,6 +226,26 @@ impl Site {
             });
             proxy.told(running, tracker, from, to, Why::Tracked, state);
         }
+    }
+
+    /// Changes the address of a server and, unless `port` is empty, its port, on behalf of `by`, so that it is not
+    /// unresolved any more; returns HAProxy's message.
+    pub fn move_server(
+        &self,
+        running: &Arc<Running>,
+        server: &ServerRun,
+        (address, port): (&str, &str),
+        by: &str,
+    ) -> String {
+        let before = server.shared.moved();
+        let said = server.move_to(address, port, by);
+        if server.shared.moved() != before {
+            running.tell_event(self, server, Detail::Address);
+        }
+        if server.shared.moved().ip.is_some() {
+            self.set_resolved(running, server, Ok(()));
+        }
+        said
     }
 
     /// Records that the server's name has an address or, with the `reason`, that it has none; without one the server is
@@ -261,7 +285,7 @@ impl ServerRun {
 
     /// Changes the server's address and, unless `port` is empty, its port, on behalf of `by`; returns HAProxy's
     /// message. Idle connections to the previous address are closed.
-    pub fn move_to(&self, address: &str, port: &str, by: &str) -> String {
+    fn move_to(&self, address: &str, port: &str, by: &str) -> String {
         if !matches!(self.config.address, ServerAddress::Inet(..) | ServerAddress::Name(..)) {
             return "Update for the current server address family is only supported through configuration file."
                 .to_owned();

@@ -8,6 +8,7 @@ use std::time::Instant;
 
 use sluicegate_config::model::{CheckResult, LogAddress, LogTarget};
 
+use super::event::{Cause, CheckFacts, Detail};
 use super::run::ServerRun;
 use super::shared::{Admin, Operation, ServerStatus, Turn};
 use super::verdict::{self, Before, Concluded, Observed, Opinion};
@@ -28,7 +29,11 @@ pub(crate) fn observe(running: &Arc<Running>, site: &Site, server: &ServerRun, s
 
 /// Logs the conclusion from a report, and carries out its consequences.
 pub(super) fn announce(running: &Arc<Running>, site: &Site, server: &ServerRun, concluded: Concluded) {
-    let Concluded { opinion, report, notable, health, weight, turn, before } = concluded;
+    let Concluded { opinion, report, moved, notable, health, weight, turn, before } = concluded;
+    let facts = CheckFacts::new(opinion, &report, health);
+    if moved {
+        running.tell_event(site, server, Detail::Check(facts.clone()));
+    }
     let logs = site.config.health.log_checks;
     if logs && notable && report.status.result() != CheckResult::Neutral {
         let what = if opinion == Opinion::Agent { "Agent" } else { "Health" };
@@ -54,12 +59,20 @@ pub(super) fn announce(running: &Arc<Running>, site: &Site, server: &ServerRun, 
         report.append_reason(&mut cause);
     }
     if let Some(turn) = turn {
-        turned(running, site, server, turn, &cause, before);
+        turned(running, site, server, turn, (&cause, Cause::Check(facts)), before);
     }
 }
 
 /// Logs a change of a server's operation, ends the streams that end with it, and changes the servers that track it.
-pub(super) fn turned(running: &Arc<Running>, site: &Site, server: &ServerRun, turn: Turn, cause: &str, before: Before) {
+/// `cause` is the end of its log line, and what events show.
+pub(super) fn turned(
+    running: &Arc<Running>,
+    site: &Site,
+    server: &ServerRun,
+    turn: Turn,
+    (cause, shown): (&str, Cause),
+    before: Before,
+) {
     let notice = Notice::new(&before, running, site, server);
     match turn {
         Turn::Down { expected } => {
@@ -73,6 +86,8 @@ pub(super) fn turned(running: &Arc<Running>, site: &Site, server: &ServerRun, tu
             alert(site, Severity::Notice, &line);
         }
     }
+    let requeued = notice.requeued(!matches!(turn, Turn::Down { .. }));
+    running.tell_operation(site, server, before.condition, shown, requeued);
     notice.backend_down(before.backend_up);
     let health = &server.config.health;
     if matches!(turn, Turn::Down { .. }) && health.shut_sessions_when_down {
@@ -95,7 +110,7 @@ pub(super) fn turned(running: &Arc<Running>, site: &Site, server: &ServerRun, tu
         let before = Before::of(tracker, now);
         let turn = tracker_proxy.backend.update(tracker.shared.index, now, |status| status.turn(to));
         if let Some(turn) = turn {
-            turned(running, tracker_proxy, tracker, turn, &via, before);
+            turned(running, tracker_proxy, tracker, turn, (&via, Cause::Text(String::new())), before);
         }
     }
 }
@@ -217,12 +232,18 @@ impl<'a> Notice<'a> {
         (active, backup, if active == 0 && backup > 0 { " Running on backup." } else { "" })
     }
 
+    /// Returns the number of requests that it gave back and, if it `takes` some, of those that it took from the backend's
+    /// queue. Where it takes none those wait for any server, and do not count, as in HAProxy.
+    pub(super) fn requeued(&self, takes: bool) -> u32 {
+        let given = self.waiting.saturating_sub(self.server.shared.waiting());
+        if takes { given + self.common.saturating_sub(self.proxy.backend.queue.len()) } else { given }
+    }
+
     /// Logs that the server accepts requests, or no longer accepts new ones; returns the line.
     fn comes(&self, what: &str) -> String {
         let (active, backup, on_backup) = self.usable();
-        let queue = self.server.shared.queued.load(Ordering::Relaxed);
-        // The requests that it gave back and those that it took.
-        let moved = self.waiting.saturating_sub(queue) + self.common.saturating_sub(self.proxy.backend.queue.len());
+        let queue = self.server.shared.waiting();
+        let moved = self.requeued(true);
         let line = format!(
             "{} {what}. {active} active and {backup} backup servers online.{on_backup} {moved} sessions requeued, {queue} \
              total in queue.",
@@ -236,9 +257,8 @@ impl<'a> Notice<'a> {
     fn goes(&self, what: &str, severity: Severity) -> String {
         let (active, backup, on_backup) = self.usable();
         let current = self.server.shared.figures.scur.load(Ordering::Relaxed);
-        // As in HAProxy, only the requests in its own queue count: those in the backend's queue wait for any server.
-        let queue = self.server.shared.queued.load(Ordering::Relaxed);
-        let moved = self.waiting.saturating_sub(queue);
+        let queue = self.server.shared.waiting();
+        let moved = self.requeued(false);
         let line = format!(
             "{} {what}. {active} active and {backup} backup servers left.{on_backup} {current} sessions active, \
              {moved} requeued, {queue} remaining in queue.",

@@ -9,6 +9,7 @@ use std::time::Instant;
 
 use sluicegate_config::model::{CheckResult, CheckStatus, OnObserved};
 
+use super::event::Condition;
 use super::health::{CheckReport, Health};
 use super::run::ServerRun;
 use super::shared::{Admin, Operation, ServerStatus, Turn};
@@ -73,6 +74,8 @@ impl ServerStatus {
 pub(super) struct Concluded {
     pub(super) opinion: Opinion,
     pub(super) report: CheckReport,
+    /// Whether the health changed.
+    pub(super) moved: bool,
     /// Whether the health changed, or the report differs from the last one.
     pub(super) notable: bool,
     /// The health counter that the report changed.
@@ -96,7 +99,7 @@ pub(super) fn conclude(
     if opinion == Opinion::Check && passed {
         server.shared.failures.store(0, Ordering::Relaxed);
     }
-    let (notable, health, weight, turn) = server.backend.update(server.shared.index, now, |status| {
+    let (moved, other, health, weight, turn) = server.backend.update(server.shared.index, now, |status| {
         prepare(status);
         let kept = match opinion {
             Opinion::Check => &mut status.check,
@@ -106,14 +109,14 @@ pub(super) fn conclude(
         let other = last.is_none_or(|last| last.status != report.status);
         // In maintenance, checks have no effect on the health.
         if status.admin() == Admin::Maintenance && opinion == Opinion::Check {
-            return (false, status.health, status.weight, None);
+            return (false, false, status.health, status.weight, None);
         }
         let moved = status.count(opinion, &report);
         let turn = status.follow(opinion, report.status);
         let health = if opinion == Opinion::Check { status.health } else { status.agent.health };
-        (moved || other, health, status.weight, turn)
+        (moved, other, health, status.weight, turn)
     });
-    Concluded { opinion, report, notable, health, weight, turn, before }
+    Concluded { opinion, report, moved, notable: moved || other, health, weight, turn, before }
 }
 
 /// A server's state before a change, for the log lines about it.
@@ -121,12 +124,18 @@ pub(super) struct Before {
     pub(super) backend_up: bool,
     pub(super) waiting: u32,
     pub(super) common: u32,
+    pub(super) condition: Condition,
 }
 
 impl Before {
     pub(super) fn of(server: &ServerRun, now: Instant) -> Before {
         let waiting = server.shared.queued.load(Ordering::Relaxed);
-        Before { backend_up: server.backend.summary(now).up, waiting, common: server.backend.queue.len() }
+        Before {
+            backend_up: server.backend.summary(now).up,
+            waiting,
+            common: server.backend.queue.len(),
+            condition: server.condition(),
+        }
     }
 }
 

@@ -61,6 +61,14 @@ impl Loaded {
         })
     }
 
+    /// Returns a certificate's content as a draft; `None` if there is none of this name.
+    pub(crate) fn draft(&self, name: &str) -> Option<Draft> {
+        match self.files.pairs.get(name) {
+            Some(pair) => Some(Draft::of(pair)),
+            None => self.empty_pairs.contains(name).then(|| Draft::empty(name)),
+        }
+    }
+
     /// Returns whether a certificate has this name, even an empty one.
     pub(crate) fn has_pair(&self, name: &str) -> bool {
         self.files.pairs.contains_key(name) || self.empty_pairs.contains(name)

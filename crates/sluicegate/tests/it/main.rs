@@ -29,6 +29,7 @@ mod keywords;
 mod limits;
 mod loading;
 mod logs;
+mod lua_events;
 mod lua_modules;
 mod lua_patterns;
 mod lua_rule_sets;

@@ -547,3 +547,68 @@ fn certificates_of_stores_are_replaced() {
     assert!(gate.ask("commit ssl ca-file @/ca.crt").ends_with("Success!\n\n"));
     assert!(!is_trusted());
 }
+
+/// Replaces a certificate when a request asks for it, and answers with the messages of what is refused.
+const SCRIPT: &str = r#"
+local function read(name) return io.open('@/' .. name):read('a') end
+local pem, key, cert = read('rsa.pem'), read('b.key'), read('rsa.crt')
+local said = {}
+local function try(...)
+  local ok, why = pcall(CertCache.set, ...)
+  said[#said + 1] = tostring(ok) .. ' ' .. tostring(why)
+end
+try('text')
+try { crt = pem }
+try { filename = '@/a.pem', crt = pem }
+core.register_fetches('late', function(txn)
+  try { filename = '@/a.pem', crt = pem }
+  return true
+end)
+core.register_action('update', { 'http-req' }, function(txn)
+  try { filename = '@/none.pem', crt = pem }
+  try { filename = '@/a.pem', pem = pem }
+  try { filename = '@/a.pem', crt = 'nothing' }
+  try { filename = '@/a.pem', key = key }
+  try { filename = '@/a.pem', crt = {} }
+  try { filename = '@/a.pem', crt = pem }
+  txn:set_var('txn.said', table.concat(said, '\n'))
+end)
+"#;
+
+#[test]
+fn scripts_replace_certificates() {
+    let gate = Gate::start(2, |certificates| {
+        let script = SCRIPT.replace("@/", &format!("{}/", certificates.directory().display()));
+        std::fs::write(certificates.path("script.lua"), script).expect("writable");
+        "global\n lua-load @FILES@/script.lua\nfrontend f\n bind @0@ ssl crt @FILES@/a.pem\n\
+         frontend g\n bind @1@\n log-format %[lua.late]\n log stdout format raw local0\n http-request lua.update\n \
+         http-request return status 200 content-type text/plain lf-string %[var(txn.said)]\n"
+            .to_owned()
+    });
+    let port = gate.ports[0];
+    assert_eq!(shown(port, "a.example").as_deref(), Some("a"));
+    let ask = || {
+        let response = Client::connect(&format!("127.0.0.1:{}", gate.ports[1])).get("/").text();
+        response.replace(&format!("{}/", gate.certificates.directory().display()), "@/")
+    };
+    let said = ask();
+    let (_, said) = said.split_once("\r\n\r\n").unwrap_or(("", &said));
+    assert_eq!(
+        said.lines().collect::<Vec<_>>(),
+        [
+            "false 'CertCache.set' needs a table as argument",
+            "false No filename specified!",
+            "false Can't replace a certificate which is not referenced by the configuration!",
+            "false Can't replace a certificate which is not referenced by the configuration!",
+            "false Unsupported field 'pem'",
+            "false unable to load certificate from file '@/a.pem': no start line.",
+            "Can't load the payload for 'crt'",
+            "false inconsistencies between private key and certificate loaded '@/a.pem'.",
+            "false CertCache.set: a field is not a string",
+            "true nil"
+        ]
+    );
+    assert_eq!(shown(port, "a.example").as_deref(), Some("rsa"));
+    let late = "false Cannot use CertCache.set from a non-yield capable runtime context";
+    wait_for("the log line", || ask().contains(late).then_some(()));
+}

@@ -4,14 +4,12 @@ use std::sync::Arc;
 
 use sluicegate_config::model::StatsLevel;
 use sluicegate_tls::ocsp;
-use sluicegate_tls::pair::Draft;
 
 use super::super::catalogue::{Call, Command, Run};
 use super::super::protocol::Answer;
 use super::{dots, locked, uses};
 use crate::ocsp_update;
-use crate::reload::replace_pair;
-use crate::sample::Base64;
+use crate::reload::{Part, take_over};
 use crate::tls::Loaded;
 
 pub(super) const COMMANDS: &[Command] = &[
@@ -66,28 +64,10 @@ pub(super) const COMMANDS: &[Command] = &[
     },
 ];
 
-/// What a payload is, by the end of the name.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Part {
-    Pem,
-    Key,
-    Ocsp,
-    Sctl,
-    Issuer,
-}
-
-impl Part {
-    /// Returns the part that a name means, and the name of the certificate.
-    fn of(name: &str) -> (Part, &str) {
-        let part = match name.rsplit_once('.') {
-            Some((rest, "key")) => Some((Part::Key, rest)),
-            Some((rest, "ocsp")) => Some((Part::Ocsp, rest)),
-            Some((rest, "sctl")) => Some((Part::Sctl, rest)),
-            Some((rest, "issuer")) => Some((Part::Issuer, rest)),
-            _ => None,
-        };
-        part.unwrap_or((Part::Pem, name))
-    }
+/// Returns the part that a name means by its end, and the name of the certificate.
+fn part_of(name: &str) -> (Part, &str) {
+    let part = name.rsplit_once('.').and_then(|(rest, end)| Some((Part::named(end)?, rest)));
+    part.filter(|(part, _)| *part != Part::Pem).unwrap_or((Part::Pem, name))
 }
 
 fn create(call: &mut Call<'_>) {
@@ -123,7 +103,7 @@ fn set(call: &mut Call<'_>) {
 /// the lines of an error end by a line feed, as in HAProxy.
 fn change(call: &Call<'_>, name: &str, payload: &[u8]) -> Result<(String, bool), String> {
     let without_extension = call.running.config.global.tls.extra_del_ext;
-    let (part, path) = Part::of(name);
+    let (part, path) = part_of(name);
     // `a.key` belongs to `a.crt` then.
     let longer = (part != Part::Pem && without_extension).then(|| format!("{path}.crt"));
     let mut loaded = call.running.process.certificates.lock();
@@ -133,41 +113,15 @@ fn change(call: &Call<'_>, name: &str, payload: &[u8]) -> Result<(String, bool),
             let about = draft.path();
             return Err(format!("The ongoing transaction is about '{about}' but you are trying to set '{path}'\n"));
         }
-        None => draft_of(&loaded, path).or_else(|| draft_of(&loaded, longer.as_deref()?)),
+        None => loaded.draft(path).or_else(|| loaded.draft(longer.as_deref()?)),
     };
     let Some(mut draft) = before else {
         return Err("Can't replace a certificate which is not referenced by the configuration!\n".to_owned());
     };
-    let changed = match part {
-        Part::Pem => draft.set_pem(payload, &loaded.files.issuers).map_err(|message| message + "\n"),
-        Part::Key => draft.set_key(payload).map_err(|message| message + "\n"),
-        Part::Issuer => draft.set_issuer(payload).map_err(|message| message + "\n"),
-        Part::Sctl => Err(format!("'{name}': signed certificate timestamps are not sent\n")),
-        Part::Ocsp => match decoded(payload) {
-            Some(response) => {
-                draft.set_ocsp(response);
-                Ok(())
-            }
-            None => Err("Error reading OCSP response in base64 format".to_owned()),
-        },
-    };
+    let changed = part.put(&mut draft, payload, &loaded.files.issuers, name);
     changed.map_err(|message| message + "Can't load the payload\n")?;
     let path = draft.path().to_owned();
     Ok((path, loaded.pair.replace(draft).is_none()))
-}
-
-/// Returns the bytes of a base64 text of several lines.
-pub(super) fn decoded(text: &[u8]) -> Option<Vec<u8>> {
-    let text: Vec<u8> = text.iter().copied().filter(|byte| !matches!(byte, b'\r' | b'\n')).collect();
-    Base64::Standard.decode(&text)
-}
-
-/// Returns a certificate's content as a draft.
-fn draft_of(loaded: &Loaded, name: &str) -> Option<Draft> {
-    match loaded.files.pairs.get(name) {
-        Some(pair) => Some(Draft::of(pair)),
-        None => loaded.empty_pairs.contains(name).then(|| Draft::empty(name)),
-    }
 }
 
 fn commit(call: &mut Call<'_>) {
@@ -191,17 +145,11 @@ fn commit(call: &mut Call<'_>) {
     }
     let Some(draft) = loaded.pair.take() else { return };
     call.out.push(format!("Committing {name}"));
-    let pair = draft.build(running.config.global.tls.skip_self_issued_ca).map(Arc::new);
-    let done = pair.and_then(|pair| replace_pair(running, &pair).map(|count| (pair, count)));
-    match done {
+    match take_over(running, &mut loaded, draft) {
         Ok((pair, count)) => {
             dots(call, count);
             let warning = pair.warning().map(|warning| format!("{warning}.\n")).unwrap_or_default();
             call.out.push(format!("\n{warning}Success!\n"));
-            loaded.empty_pairs.remove(&*name);
-            loaded.files.pairs.insert(name.as_str().into(), pair);
-            // A new certificate needs a new response.
-            running.process.ocsp.wake.notify_one();
         }
         Err(message) => {
             // The first place fails.
@@ -281,7 +229,7 @@ fn dump(call: &mut Call<'_>) {
         let loaded = call.running.process.certificates.lock();
         match name.strip_prefix('*') {
             Some(name) => loaded.pair.as_ref().filter(|draft| draft.path() == name).cloned(),
-            None => draft_of(&loaded, &name),
+            None => loaded.draft(&name),
         }
     };
     let Some(draft) = draft else { return call.say(NOT_FOUND) };
@@ -333,7 +281,7 @@ fn show_one(call: &mut Call<'_>, name: &str) {
     let loaded = call.running.process.certificates.lock();
     let draft = match is_draft {
         true => loaded.pair.as_ref().filter(|draft| draft.path() == name).cloned(),
-        false => draft_of(&loaded, name),
+        false => loaded.draft(name),
     };
     let pair = loaded.files.pairs.get(name).cloned();
     let source = loaded.files.sources.get(name).cloned().unwrap_or_default();

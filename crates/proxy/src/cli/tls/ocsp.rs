@@ -10,9 +10,9 @@ use sluicegate_tls::ocsp;
 
 use super::super::catalogue::{Call, Command, Run};
 use super::super::protocol::Answer;
-use super::certificates::decoded;
 use crate::date::{Clock, append_date, unix_seconds};
 use crate::ocsp_update::{self, stapled};
+use crate::reload::decoded;
 use crate::sample::Base64;
 
 pub(super) const COMMANDS: &[Command] = &[

@@ -12,6 +12,7 @@ use super::{
     ALERT, Inner, Kind, Leaving, Lent, Outcome, Pending, Purpose, Script, Service, Stage, WARNING, WorkerLua,
     enter_task,
 };
+use crate::lua::events::run_subscription;
 use crate::lua::host::TaskReference;
 use crate::lua::states::{CliJob, StateCell};
 use crate::stream::{Applet, AppletIo, ScriptHook};
@@ -36,6 +37,13 @@ impl WorkerLua {
         for (id, task) in tasks {
             let Some(cell) = inner.states.cells[id].clone() else { continue };
             inner.keep(tokio::task::spawn_local(run_task(inner.clone(), cell, task)));
+        }
+        if inner.index == 0 {
+            for (id, subscription) in std::mem::take(&mut *inner.states.subscriptions.lock()) {
+                let Some(cell) = inner.states.cells[id].clone() else { continue };
+                let task = run_subscription(inner.clone(), cell, subscription);
+                inner.keep(tokio::task::spawn_local(task));
+            }
         }
         let care = inner.clone();
         inner.keep(tokio::task::spawn_local(async move {
@@ -96,6 +104,15 @@ async fn run_command(inner: Rc<Inner>, job: CliJob) {
 
 /// Runs a task to its end; one that fails is logged and not started again, as in HAProxy.
 pub(super) async fn run_task(inner: Rc<Inner>, cell: Arc<StateCell>, task: TaskReference) {
+    run_named(inner, cell, task, "Lua task").await;
+}
+
+/// Runs the call of a subscription's function to its end; one that fails is logged.
+pub(in crate::lua) async fn run_event(inner: Rc<Inner>, cell: Arc<StateCell>, task: TaskReference) {
+    run_named(inner, cell, task, "Lua event_hdl").await;
+}
+
+async fn run_named(inner: Rc<Inner>, cell: Arc<StateCell>, task: TaskReference, name: &'static str) {
     let coroutine = {
         let mut state = cell.lock.lock().await;
         match state.coroutine() {
@@ -105,7 +122,7 @@ pub(super) async fn run_task(inner: Rc<Inner>, cell: Arc<StateCell>, task: TaskR
                 coroutine
             }
             Err(error) => {
-                (inner.states.shared.sink)(ALERT, &format!("Lua task: {error}."));
+                (inner.states.shared.sink)(ALERT, &format!("{name}: {error}."));
                 return;
             }
         }
@@ -116,7 +133,7 @@ pub(super) async fn run_task(inner: Rc<Inner>, cell: Arc<StateCell>, task: TaskR
         cell,
         coroutine: Some(coroutine),
         budget: Budget::new(shared.task_timeout, shared.burst_timeout),
-        kind: Kind::Task(task),
+        kind: Kind::Task(task, name),
         stream_id: 0,
         hook: ScriptHook::TcpReq,
         waiting: None,

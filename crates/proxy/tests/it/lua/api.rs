@@ -240,7 +240,7 @@ fn names_that_are_not_there_yet_say_so() {
         "not available yet: core.register_filter 1",
     );
     // Everything that HAProxy's manual has and this does not, by the way it is named.
-    for name in ["core.register_filter", "core.event_sub", "filter.wake_time"] {
+    for name in ["core.register_filter", "filter.wake_time"] {
         let body = format!("result(select(2, pcall(function() return {name} end)):gsub('^.-: ', ''))");
         check(&body, &format!("not available yet: {name} 1"));
     }

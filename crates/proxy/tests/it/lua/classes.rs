@@ -237,7 +237,7 @@ fn pattern_references_change_a_file_at_once_or_when_committed() {
             "nil no prepared version true ",
             "200",
             "false unknown pattern reference 'nothing'",
-            "set or add changes a pattern reference not available yet: Patref.event_sub",
+            "set or add changes a pattern reference 'event_sub' needs 2 arguments",
         ]
     );
 }

@@ -82,7 +82,9 @@ fn what_a_script_changes_is_changed() {
 
 #[test]
 fn what_is_not_there_says_so() {
-    assert_eq!(in_gate("return select(2, pcall(gate.servers.one.event_sub))"), "not available yet: Server.event_sub");
+    let wrong =
+        "return select(2, pcall(function() gate.servers.one:event_sub({'NONE'}, print) end)):match('event type .*')";
+    assert_eq!(in_gate(wrong), "event type is unknown)");
     // A table that a script made up names nothing.
     check(
         "local server = {99, 99} result(pcall(core.backends.f and core.backends.f.x or function() return core.nothing end))",

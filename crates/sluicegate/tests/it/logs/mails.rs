@@ -120,3 +120,62 @@ fn incomplete_settings_are_warned_about() {
     let mut runner = crate::start(&text.replace("PLACE", "@DIR@/stats").replace("FRONT", &front.word()), &[&front]);
     runner.program.wait_for_output("'email-alert' will be ignored for backend 'b' (the presence any of");
 }
+
+/// Sends the alerts itself, when a server enters drain, and answers with a proxy's settings.
+const SCRIPT: &str = r#"
+core.disable_legacy_mailers()
+local shown
+core.register_init(function()
+  local backend = core.backends.b
+  assert(core.frontends.f:get_mailers() == nil)
+  local settings = backend:get_mailers()
+  local lines = {}
+  for name, value in pairs(settings) do
+    if name == 'mailservers' then
+      for server, address in pairs(value) do lines[#lines + 1] = server .. '=' .. address end
+    else
+      lines[#lines + 1] = name .. '=' .. type(value) .. ':' .. tostring(value)
+    end
+  end
+  table.sort(lines)
+  shown = table.concat(lines, ',')
+  backend.servers.other:event_sub({ 'SERVER_ADMIN' }, function(event, data)
+    local settings = data.reference:get_proxy():get_mailers()
+    for name, address in pairs(settings.mailservers) do
+      local tcp = core.tcp()
+      tcp:settimeout(settings.mailservers_timeout / 1000)
+      tcp:connect(address)
+      tcp:send('MAIL ' .. tostring(data.admin.new_admin.DRAIN) .. '\n')
+      tcp:send('late: ' .. tostring((pcall(core.disable_legacy_mailers))) .. '\n')
+      tcp:send(shown .. '\n')
+      tcp:close()
+    end
+  end)
+end)
+"#;
+
+#[test]
+fn a_script_sends_the_mails() {
+    let lines = " email-alert level notice\n email-alert myhostname gate\n option log-health-checks\n";
+    let peers: [fn(&str) -> Runner; 2] = [ours, |text| theirs(text, Haproxy::start_2_8)];
+    let said = peers.map(|start| {
+        let directory = tempfile::tempdir().expect("a directory");
+        let script = directory.path().join("script.lua");
+        std::fs::write(&script, SCRIPT).expect("writable");
+        let mailer = Collector::new();
+        let text = text(lines, &[&mailer]);
+        let text = text.replace(" nbthread 1\n", &format!(" nbthread 1\n lua-load {}\n", script.display()));
+        let runner = start(&text);
+        assert_eq!(runner.ask("set server b/other state drain").trim(), "");
+        // Without the script's word the process's own mail would come first, and wait for the server to speak.
+        let mut from = mailer.accept();
+        [(); 3].map(|()| line(&mut from)).concat().replace(&mailer.address(), "ADDRESS")
+    });
+    assert_eq!(said[0], said[1]);
+    assert_eq!(
+        said[0],
+        "MAIL true\nlate: false\nlog_level=number:5,m0=ADDRESS,mailservers_timeout=number:20000,\
+         smtp_from=string:gate@example.org,smtp_hostname=string:gate,smtp_to=string:ops@example.org,\
+         track_server_health=boolean:true\n"
+    );
+}
