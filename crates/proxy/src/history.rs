@@ -4,7 +4,7 @@
 //! its increase per second since the point before, so that a chart needs no further arithmetic. Points have numbers,
 //! the same for all objects: a reader that has seen a point asks for those behind it.
 //!
-//! **Bounds:** [`POINTS`] points of a figure and [`OBJECTS`] objects, about 4 MiB with eight figures each. Objects that
+//! **Bounds:** [`POINTS`] points of a figure and [`OBJECTS`] objects, less than 7 MiB with eight figures each. Objects that
 //! are not recorded any more, as a reload has removed them, are forgotten with their points.
 
 use std::collections::{BTreeMap, VecDeque};

@@ -148,8 +148,9 @@ pub(crate) fn email_alert(reader: &mut ProxyReader<'_>, line: &Line) {
     }
 }
 
-/// Drops incomplete settings of alerts, with HAProxy's warnings, and finds the mailers of the others.
-pub(crate) fn check(config: &mut Config, diagnostics: &mut Diagnostics) {
+/// Drops incomplete settings of alerts, with HAProxy's warnings, and finds the mailers of the others. `by_scripts`: scripts
+/// send the mails.
+pub(crate) fn check(config: &mut Config, by_scripts: bool, diagnostics: &mut Diagnostics) {
     for proxy in config.proxies.iter_mut().filter(|proxy| !proxy.disabled) {
         let Some(EmailAlert { from, to, mailers, .. }) = &proxy.email_alert else { continue };
         let kind = match proxy.kind {
@@ -172,6 +173,9 @@ pub(crate) fn check(config: &mut Config, diagnostics: &mut Diagnostics) {
             let near = suggest::nearest(section, config.mailers.iter().map(|known| &*known.name));
             let message = format!("Proxy '{name}': unable to find mailers '{section}'");
             diagnostics.error(at.clone(), message).did_you_mean(near);
+            continue;
+        }
+        if by_scripts {
             continue;
         }
         let message = format!(

@@ -532,7 +532,7 @@ impl Draft {
         proxy::log_backend::check(&mut config, &mut diagnostics);
         proxy::log_backend::add_rings(&mut config);
         proxy::log_profile::resolve(&mut config, &mut diagnostics);
-        mailers::check(&mut config, &mut diagnostics);
+        mailers::check(&mut config, lua.sends_mail(), &mut diagnostics);
         check::check(&mut config, &default_backends, &mut diagnostics);
         proxy::peers::check(&mut config, environment.localpeer(), &mut diagnostics);
         namespaces::check(&config, files, &mut diagnostics);

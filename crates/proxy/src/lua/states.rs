@@ -255,7 +255,7 @@ impl LuaStates {
 
     /// Ends alerts by mail, if a script sends them.
     fn quiet_mailers(&self, running: &Running) {
-        if self.shared.sends_mail.load(Ordering::Relaxed) {
+        if self.sends_mail() {
             running.proxies.iter().filter_map(|proxy| proxy.alerts.as_ref()).for_each(Alerts::disable);
         }
     }
@@ -412,6 +412,10 @@ impl LuaNames for LuaStates {
     fn actions(&self) -> Vec<String> {
         let all: BTreeSet<&str> = self.actions.iter().flatten().map(|(name, _)| &**name).collect();
         all.into_iter().map(str::to_owned).collect()
+    }
+
+    fn sends_mail(&self) -> bool {
+        self.shared.sends_mail.load(Ordering::Relaxed)
     }
 
     fn fetches(&self) -> Vec<String> {
