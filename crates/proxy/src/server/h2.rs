@@ -15,7 +15,7 @@
 //! buffers but the tables of HPACK.
 
 use std::cell::{RefCell, RefMut};
-use std::collections::{HashMap, VecDeque};
+use std::collections::VecDeque;
 use std::future::poll_fn;
 use std::net::SocketAddr;
 use std::rc::{Rc, Weak};
@@ -28,6 +28,7 @@ use sluicegate_transport::{Buffer, BufferPool, Socket, Timer};
 use sluicegate_wire::http::{Message, ResponseHead};
 use sluicegate_wire::http2::{self, Blocked, ErrorCode, Event, Progress, StreamKey};
 
+use super::by_server::{ByServer, key_of};
 use super::idle::{self, Open};
 use super::opening::{ConnectError, Openings, Part, Sought};
 use super::run::ServerRun;
@@ -613,8 +614,7 @@ pub(super) struct Opened {
 
 /// One worker's connections of HTTP/2 to all servers under one configuration.
 pub(crate) struct Connections {
-    /// By the address of [`ServerShared`].
-    by_server: RefCell<HashMap<usize, Vec<Rc<Connection>>>>,
+    by_server: ByServer<Connection>,
     worker: usize,
     settings: http2::Settings,
     /// The process, and the load of a worker from which on glitches end a connection; `None`: always.
@@ -637,7 +637,7 @@ impl Connections {
         used: bool,
     ) -> Connections {
         let streams = http2::Connection::client(settings).available_streams();
-        let (by_server, openings) = (RefCell::default(), Rc::default());
+        let (by_server, openings) = (ByServer::default(), Rc::default());
         Connections { by_server, worker, settings, glitches_load, streams, openings, buffers, used }
     }
 
@@ -649,10 +649,8 @@ impl Connections {
 
     /// Lends a stream of an open connection; also returns the number of streams that were lent before.
     pub(super) fn take(&self, server: &ServerRun, wanted: &Wanted<'_>) -> Option<(Stream, u32)> {
-        let by_server = self.by_server.borrow();
-        let connections = by_server.get(&key_of(&server.shared))?;
         let tls = server.tls().is_some();
-        connections.iter().find_map(|connection| {
+        self.by_server.find(&server.shared, |connection| {
             if connection.label.as_deref() != wanted.label
                 || connection.address != wanted.address
                 || connection.tls != tls
@@ -731,21 +729,14 @@ impl Connections {
             glitches_load: self.glitches_load.clone(),
         });
         connection.figures().total_connections.add(1);
-        self.by_server.borrow_mut().entry(key_of(&server.shared)).or_default().push(connection.clone());
+        self.by_server.add(&server.shared, connection.clone());
         let stream = connection.lend();
         tokio::task::spawn_local(run(connection, self.buffers.clone(), Rc::downgrade(self)));
         stream
     }
 
     fn remove(&self, connection: &Rc<Connection>) {
-        let mut by_server = self.by_server.borrow_mut();
-        let key = key_of(&connection.server);
-        if let Some(connections) = by_server.get_mut(&key) {
-            connections.retain(|known| !Rc::ptr_eq(known, connection));
-            if connections.is_empty() {
-                by_server.remove(&key);
-            }
-        }
+        self.by_server.remove(&connection.server, connection);
     }
 
     /// Ends the connections whose label starts with `label` once they have no stream.
@@ -753,33 +744,30 @@ impl Connections {
         if !self.used {
             return;
         }
-        let by_server = self.by_server.borrow();
-        for connection in by_server.values().flatten() {
+        self.by_server.each(|connection| {
             if connection.label.as_ref().is_some_and(|known| known.starts_with(label)) {
                 connection.retire();
             }
-        }
+        });
     }
 
     /// Ends a connection to the server that has no stream, to make room for another.
     pub(super) fn close_one(&self, server: &ServerRun) -> bool {
-        let by_server = self.by_server.borrow();
-        let mut connections = by_server.get(&key_of(&server.shared)).into_iter().flatten();
-        connections.any(|connection| {
+        let ended = self.by_server.find(&server.shared, |connection| {
             let idle = connection.state().is_idle() && connection.state().open.is_some();
-            if idle {
+            idle.then(|| {
                 connection.end();
                 connection.state().wake_task();
-            }
-            idle
-        })
+            })
+        });
+        ended.is_some()
     }
 }
 
 /// The connections of a configuration that is gone serve no more requests.
 impl Drop for Connections {
     fn drop(&mut self) {
-        self.by_server.get_mut().values().flatten().for_each(|connection| connection.retire());
+        self.by_server.each(|connection| connection.retire());
     }
 }
 
@@ -823,8 +811,4 @@ async fn run(connection: Rc<Connection>, buffers: Rc<BufferPool>, owner: Weak<Co
     if let Some(owner) = owner.upgrade() {
         owner.remove(&connection);
     }
-}
-
-fn key_of(server: &Arc<ServerShared>) -> usize {
-    Arc::as_ptr(server) as usize
 }

@@ -17,6 +17,7 @@ use std::sync::Arc;
 mod admin;
 mod agents;
 mod assign;
+mod by_server;
 mod check;
 mod commit;
 mod connection;

@@ -13,7 +13,6 @@
 //! [`OUTPUT_MAX`] bytes gets no further exchanges, and is closed once those that it has have given up.
 
 use std::cell::{RefCell, RefMut};
-use std::collections::HashMap;
 use std::future::poll_fn;
 use std::net::SocketAddr;
 use std::rc::{Rc, Weak};
@@ -26,6 +25,7 @@ use sluicegate_config::model::ProxyId;
 use sluicegate_transport::{Buffer, BufferPool, Socket, Timer};
 use sluicegate_wire::spop::{self, AgentHello, Frame, Greeting, Messages, Status};
 
+use super::by_server::{ByServer, key_of};
 use super::h2::poll_fill;
 use super::idle::{self, Open};
 use super::opening::{Openings, Part, Sought};
@@ -460,8 +460,7 @@ pub(super) struct Opened {
 
 /// One worker's connections to agents under one configuration.
 pub(crate) struct Connections {
-    /// By the address of [`ServerShared`].
-    by_server: RefCell<HashMap<usize, Vec<Rc<Connection>>>>,
+    by_server: ByServer<Connection>,
     worker: usize,
     openings: Rc<Openings>,
     buffers: Rc<BufferPool>,
@@ -470,7 +469,7 @@ pub(crate) struct Connections {
 impl Connections {
     /// Returns a set without connections.
     pub(crate) fn new(worker: usize, buffers: Rc<BufferPool>) -> Connections {
-        Connections { by_server: RefCell::default(), worker, openings: Rc::default(), buffers }
+        Connections { by_server: ByServer::default(), worker, openings: Rc::default(), buffers }
     }
 
     /// Lends a place of an open connection; also returns the number of places that were lent before.
@@ -480,10 +479,8 @@ impl Connections {
         engine: &Arc<Engine>,
         address: Option<SocketAddr>,
     ) -> Option<(Stream, u32)> {
-        let by_server = self.by_server.borrow();
-        let connections = by_server.get(&key_of(&server.shared))?;
         let tls = server.tls().is_some();
-        connections.iter().find_map(|connection| {
+        self.by_server.find(&server.shared, |connection| {
             let fits =
                 Arc::ptr_eq(&connection.engine, engine) && connection.address == address && connection.tls == tls;
             let state = connection.state();
@@ -526,28 +523,21 @@ impl Connections {
             idle_low: pool.low,
             reuse_max: pool.max_reuse.unwrap_or(u32::MAX),
         });
-        self.by_server.borrow_mut().entry(key_of(&server.shared)).or_default().push(connection.clone());
+        self.by_server.add(&server.shared, connection.clone());
         let stream = connection.lend();
         tokio::task::spawn_local(run(connection, self.buffers.clone(), Rc::downgrade(self)));
         stream
     }
 
     fn remove(&self, connection: &Rc<Connection>) {
-        let mut by_server = self.by_server.borrow_mut();
-        let key = key_of(&connection.server);
-        if let Some(connections) = by_server.get_mut(&key) {
-            connections.retain(|known| !Rc::ptr_eq(known, connection));
-            if connections.is_empty() {
-                by_server.remove(&key);
-            }
-        }
+        self.by_server.remove(&connection.server, connection);
     }
 }
 
 /// The connections of a configuration that is gone serve no more exchanges.
 impl Drop for Connections {
     fn drop(&mut self) {
-        self.by_server.get_mut().values().flatten().for_each(|connection| connection.retire());
+        self.by_server.each(|connection| connection.retire());
     }
 }
 
@@ -559,10 +549,6 @@ async fn run(connection: Rc<Connection>, buffers: Rc<BufferPool>, owner: Weak<Co
     if let Some(owner) = owner.upgrade() {
         owner.remove(&connection);
     }
-}
-
-fn key_of(server: &Arc<ServerShared>) -> usize {
-    Arc::as_ptr(server) as usize
 }
 
 /// Feeds any bytes to a connection with exchanges: it answers with one reason at most, and once it is over every exchange
