@@ -66,7 +66,7 @@ pub fn run(service: &Service) -> ExitCode {
     let role = if read.global_failed() {
         Ok(Role::Serving(Shape::default()))
     } else {
-        shape::take(service, read.global(), report)
+        shape::take(service, (read.global(), read.programs(), crate::load::programs), report)
     };
     let failed = |error: &dyn Display| {
         report.error(&error.to_string());
