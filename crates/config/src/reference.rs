@@ -104,6 +104,16 @@ pub fn reference() -> String {
     table(&mut out, &of(ItemKind::Keyword, "namespace_list"), false);
     let _ = write!(
         out,
+        "\n## Section `program`\n\n\
+         `program NAME` is a program that a master (`-W`, `master-worker`) starts before its worker. It ends with the service, \
+         and a failure of the program ends the service unless `global` has `no-exit-on-failure`. `show proc` of the master's \
+         socket lists it. As in HAProxy 3.2 the section needs `expose-deprecated-directives` in a `global` before it; a \
+         successful reload ends programs by SIGUSR1 and starts those of the new files. Without a master nothing is \
+         started.\n\n"
+    );
+    table(&mut out, &of(ItemKind::Keyword, "program"), false);
+    let _ = write!(
+        out,
         "\n## Section `store`\n\n\
          `store NAME` is an embedded store; a configuration without one has `store default`. Any keyword that is not \
          listed here is a parameter of `CONFIG SET`. With `ssl crt FILE` and the other options of TLS of a frontend's \

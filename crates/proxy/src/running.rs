@@ -516,6 +516,7 @@ pub(crate) mod tests {
             caches: Vec::new(),
             acme: Vec::new(),
             mailers: Vec::new(),
+            programs: Vec::new(),
             log_profiles: Vec::new(),
         };
         // The threads of other tests keep their privileges.

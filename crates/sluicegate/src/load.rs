@@ -9,7 +9,8 @@ use std::path::Path;
 use std::sync::{Arc, OnceLock};
 
 use sluicegate_config::model::{
-    Acme, BindAddress, Global, LogAddress, LogTarget, LuaLogStderr, Position, ProxyKind, StoreSection, TlsFiles,
+    Acme, BindAddress, Global, LogAddress, LogTarget, LuaLogStderr, Position, Program, ProxyKind, StoreSection,
+    TlsFiles,
 };
 use sluicegate_config::{Config, Diagnostics, Draft, Environment, Files, LuaNames, MemoryFiles, NoLua};
 use sluicegate_pattern::{Kind, PatternFiles};
@@ -154,7 +155,19 @@ pub fn begin(service: &Service, reading: Reading) -> Result<Begun, usize> {
     Ok(Begun { draft, environment, report, reading })
 }
 
+/// Returns the `program` sections of the files as they are now; `None` if they cannot be read.
+pub fn programs(service: &Service) -> Option<Vec<Program>> {
+    let mut environment = environment(service);
+    let source = sluicegate_config::read(&Disk, &service.files).ok()?;
+    Some(sluicegate_config::parse(source, &Disk, &mut environment).programs())
+}
+
 impl Begun {
+    /// Returns the `program` sections.
+    pub fn programs(&self) -> Vec<Program> {
+        self.draft.programs()
+    }
+
     /// Returns the `global` section, as far as it could be read.
     pub fn global(&self) -> &Global {
         self.draft.global()

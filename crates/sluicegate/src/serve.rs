@@ -32,7 +32,7 @@ use crate::handover::instead::Retiring;
 use crate::handover::living::Living;
 use crate::handover::predecessor::Predecessor;
 use crate::handover::taken::Taken;
-use crate::load::{Loaded, Reading, begin, create_account_keys};
+use crate::load::{self, Loaded, Reading, begin, create_account_keys};
 use crate::posts;
 use crate::report::{self, Report};
 use crate::shape::pidfile::Pidfile;
@@ -66,7 +66,7 @@ pub fn run(service: &Service) -> ExitCode {
     let role = if read.global_failed() {
         Ok(Role::Serving(Shape::default()))
     } else {
-        shape::take(service, read.global(), report)
+        shape::take(service, (read.global(), read.programs(), load::programs), report)
     };
     let failed = |error: &dyn Display| {
         report.error(&error.to_string());

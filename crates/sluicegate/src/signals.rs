@@ -65,6 +65,12 @@ pub fn release_ending() {
     mask(libc::SIG_UNBLOCK, &ENDING);
 }
 
+/// Unblocks all signals that are blocked until there is a handler, in a child of this process. Makes system calls only.
+pub fn release_held() {
+    release();
+    release_ending();
+}
+
 /// Sends a signal to a process; errors are ignored.
 pub fn send(pid: u32, signal: i32) {
     // SAFETY: takes numbers only.

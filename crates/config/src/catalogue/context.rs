@@ -59,6 +59,8 @@ impl Contexts {
     pub const MAILERS: Contexts = Contexts(1 << 27);
     /// `cache`.
     pub const CACHE: Contexts = Contexts(1 << 28);
+    /// `program`.
+    pub const PROGRAM: Contexts = Contexts(1 << 29);
     /// `namespace_list`.
     pub const NAMESPACE_LIST: Contexts = Contexts(1 << 30);
     /// `http-errors`.
@@ -88,7 +90,7 @@ impl Contexts {
 
     /// Returns the names of the places, as sections and rule sets are called.
     pub fn section_names(self) -> Vec<&'static str> {
-        const NAMES: [(Contexts, &str); 29] = [
+        const NAMES: [(Contexts, &str); 30] = [
             (Contexts::GLOBAL, "global"),
             (Contexts::DEFAULTS, "defaults"),
             (Contexts::FRONTEND, "frontend"),
@@ -108,6 +110,7 @@ impl Contexts {
             (Contexts::RING, "ring"),
             (Contexts::LOG_FORWARD, "log-forward"),
             (Contexts::CACHE, "cache"),
+            (Contexts::PROGRAM, "program"),
             (Contexts::NAMESPACE_LIST, "namespace_list"),
             (Contexts::BIND_OPTION, "bind"),
             (Contexts::SERVER_OPTION, "server"),

@@ -5,7 +5,7 @@
 /// Sections.
 #[rustfmt::skip]
 pub const SECTIONS: &[&str] = &[
-    "fcgi-app", "program", "traces",
+    "fcgi-app", "traces",
 ];
 
 /// Keywords of `global`.

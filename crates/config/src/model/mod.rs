@@ -27,6 +27,7 @@ mod mailers;
 mod mqtt;
 mod peers;
 mod persist;
+mod program;
 mod proxy;
 mod resolvers;
 mod rule;
@@ -56,6 +57,7 @@ pub use mailers::*;
 pub use mqtt::*;
 pub use peers::*;
 pub use persist::*;
+pub use program::*;
 pub use proxy::*;
 pub use resolvers::*;
 pub use rule::*;
@@ -91,6 +93,8 @@ pub struct Config {
     pub log_profiles: Vec<LogProfile>,
     /// `mailers` sections.
     pub mailers: Vec<Mailers>,
+    /// `program` sections.
+    pub programs: Vec<Program>,
     /// `cache` sections.
     pub caches: Vec<CacheSection>,
     /// Network namespaces of `namespace_list` sections.
@@ -159,6 +163,8 @@ pub struct Global {
     pub master_worker: bool,
     /// `master-worker no-exit-on-failure`.
     pub no_exit_on_failure: bool,
+    /// `expose-deprecated-directives`: `program` sections are allowed.
+    pub expose_deprecated: bool,
     /// `node`: the name in `show info`; `None` means the machine's.
     pub node: Option<String>,
     /// `http-err-codes`, `http-fail-codes`.

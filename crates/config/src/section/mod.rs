@@ -10,6 +10,7 @@ mod log;
 mod mailers;
 mod namespaces;
 mod preset;
+mod program;
 pub(crate) mod proxy;
 pub(crate) mod redis;
 mod removed;
@@ -33,7 +34,7 @@ use crate::catalogue::known;
 use crate::diagnostic::{Diagnostics, Severity};
 use crate::directive::Blocks;
 use crate::environment::Environment;
-use crate::model::{Config, Global, Position, TlsFiles};
+use crate::model::{Config, Global, Position, Program, TlsFiles};
 use crate::source::{LineIndex, Source};
 use crate::word::{self, Line, Scope, bad_name_byte};
 use crate::{CommandCheck, Files, LuaNames, check, suggest};
@@ -61,6 +62,7 @@ pub(crate) enum SectionKind {
     Cache,
     NamespaceList,
     LogProfile,
+    Program,
     /// A section that can't be read: its first line had an error, and its lines are skipped.
     Refused,
 }
@@ -87,6 +89,7 @@ const SECTIONS: &[(&str, SectionKind)] = &[
     ("cache", SectionKind::Cache),
     ("namespace_list", SectionKind::NamespaceList),
     ("log-profile", SectionKind::LogProfile),
+    ("program", SectionKind::Program),
 ];
 
 /// A section's lines, with `.if` already evaluated.
@@ -275,6 +278,15 @@ impl LineReader for Reader<'_> {
     fn line(&mut self, line: Line, env: &mut Environment) {
         let keyword = line.text(0);
         if let Some((_, kind)) = SECTIONS.iter().find(|(name, _)| *name == keyword) {
+            if *kind == SectionKind::Program && !self.global.allows_programs() {
+                let message = "The 'program' section is deprecated and will be eventually removed, it can be still allowed \
+                               by setting 'expose-deprecated-directives' keyword in the 'global' section defined before \
+                               any 'program' section. Please, consider to use a process manager instead of 'program' \
+                               section, such as sysvinit, systemd, supervisord or s6.";
+                self.diagnostics.error(line.at(0), message);
+                self.sections.push(self::section(SectionKind::Refused, "".into(), None, line.at(0)));
+                return;
+            }
             let section = head(*kind, &line, &mut self.diagnostics);
             self.sections.push(section);
             return;
@@ -392,6 +404,14 @@ impl Draft {
     /// Returns the `global` section: everything that Lua and the process need before rules are parsed.
     pub fn global(&self) -> &Global {
         &self.global
+    }
+
+    /// Returns the `program` sections, which a master starts before the rest is parsed; none if one has an error, which
+    /// [`finish`](Self::finish) reports.
+    pub fn programs(&self) -> Vec<Program> {
+        let mut found = Diagnostics::default();
+        let programs = program::all(&self.sections, &mut found);
+        if found.has_errors() { Vec::new() } else { programs }
     }
 
     /// Returns whether `global` has errors, so that scripts should not be run with it. Errors in other sections do not
@@ -515,6 +535,7 @@ impl Draft {
             resolvers,
             peers,
             mailers: mailers::all(&sections, files, &mut diagnostics),
+            programs: program::all(&sections, &mut diagnostics),
             caches,
             namespaces: namespaces::all(&sections, &mut diagnostics),
             limits: Vec::new(),
@@ -598,6 +619,7 @@ pub(crate) fn rows() -> Vec<(crate::catalogue::ItemKind, Listed)> {
     rows.extend(list(ItemKind::Keyword, &cache::KEYWORDS));
     rows.extend(list(ItemKind::Keyword, &tls::crt_store::KEYWORDS));
     rows.extend(list(ItemKind::Keyword, &mailers::KEYWORDS));
+    rows.extend(list(ItemKind::Keyword, &program::KEYWORDS));
     rows.extend(list(ItemKind::Keyword, &proxy::log_profile::KEYWORDS));
     rows.extend(list(ItemKind::Keyword, &proxy::ring::KEYWORDS));
     rows.extend(list(ItemKind::Keyword, &proxy::log_forward::KEYWORDS));

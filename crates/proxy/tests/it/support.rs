@@ -132,6 +132,7 @@ impl Gate {
             mailers: Vec::new(),
             caches: Vec::new(),
             log_profiles: Vec::new(),
+            programs: Vec::new(),
         };
         let parts = Parts {
             pages: sluicegate_proxy::stats::pages(),

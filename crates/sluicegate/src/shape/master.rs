@@ -10,6 +10,7 @@
 
 mod commands;
 mod errand;
+mod programs;
 
 use std::fs::File;
 use std::io;
@@ -20,7 +21,9 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Instant;
 
-use sluicegate_config::model::{Bind, BindAddress, Global, StatsSocket};
+use parking_lot::Mutex;
+use programs::Programs;
+use sluicegate_config::model::{Bind, BindAddress, Global, Program, StatsSocket};
 use sluicegate_proxy::cli;
 use sluicegate_proxy::listener::{self, BindError, SystemSockets};
 use sluicegate_proxy::stats::info::VERSION;
@@ -45,6 +48,9 @@ pub const READY: u8 = b'R';
 /// The byte that the worker writes each time it serves another configuration.
 pub const RELOADED: u8 = b'L';
 
+/// Reads the programs of a service's files; `None` if they cannot be read.
+pub type ReadPrograms = fn(&Service) -> Option<Vec<Program>>;
+
 /// The resources that the master takes over.
 pub struct Start {
     /// The foreground process that waits for a master in the background.
@@ -55,24 +61,29 @@ pub struct Start {
     pub notify: bool,
     /// Written by the worker process, once its sockets are bound.
     pub pidfile: Option<Pidfile>,
+    /// Started before the worker.
+    pub programs: Vec<Program>,
+    /// Reads those of the files after a reload.
+    pub read_programs: ReadPrograms,
     /// The receiver of the master's messages.
     pub report: Report,
 }
 
 /// Forks the worker, which continues; the master gets the resources for supervising it.
 pub fn start(service: &Service, global: &Global, start: Start) -> io::Result<Role> {
-    let Start { waiting, null, notify, pidfile, report } = start;
+    let Start { waiting, null, notify, pidfile, programs, read_programs, report } = start;
     let notifier = if notify { Notifier::from_environment()? } else { None };
     let sockets = bind(&service.master_sockets)?;
     let (ours, theirs) = UnixStream::pair()?;
     let begun = Instant::now();
     // A signal between here and the master's handlers would end it and leave the worker.
     signals::hold_ending();
+    let programs = Arc::new(Mutex::new(Programs::start(programs, report)));
     match fork()? {
         Fork::Child => {
             signals::release_ending();
             // The command waits for the master, not for this process.
-            drop((ours, sockets, waiting, notifier));
+            drop((ours, sockets, waiting, notifier, programs));
             Ok(Role::Serving(Shape { waiting: None, null, master: Some(theirs), pidfile }))
         }
         Fork::Parent(worker) => {
@@ -91,6 +102,12 @@ pub fn start(service: &Service, global: &Global, start: Start) -> io::Result<Rol
                 waiting,
                 null,
                 files: files.collect(),
+                programs,
+                read_programs,
+                service: service.clone(),
+                ready: false,
+                worker_ended: false,
+                code: 0,
                 report,
             };
             Ok(Role::Watching(Box::new(Watch { master, channel: ours, sockets })))
@@ -143,6 +160,15 @@ struct Master {
     null: Option<File>,
     /// The unix sockets that remain when all processes have ended.
     files: Vec<PathBuf>,
+    programs: Arc<Mutex<Programs>>,
+    /// Reads those of the files after a reload.
+    read_programs: ReadPrograms,
+    service: Service,
+    /// Whether the worker has served.
+    ready: bool,
+    worker_ended: bool,
+    /// The first exit code that is not one of a stop.
+    code: i32,
     report: Report,
 }
 
@@ -165,7 +191,8 @@ impl Master {
         channel.set_nonblocking(true)?;
         let (ask, mut asked) = mpsc::channel(ASKED);
         let to_worker = channel.try_clone()?;
-        let commands = Arc::new(commands::Master::new(self.worker, self.begun, to_worker, ask));
+        let commands =
+            Arc::new(commands::Master::new((self.worker, self.begun), self.programs.clone(), to_worker, ask));
         let mut channel = tokio::net::UnixStream::from_std(channel)?;
         tokio::task::spawn_local(cli::serve_commands(sockets, cli::Serving::master(self.begun), commands.clone()));
         let mut channel_open = true;
@@ -174,9 +201,9 @@ impl Master {
         let mut waiting: Option<Vec<errand::Answer>> = None;
         let mut again: Option<Vec<errand::Answer>> = None;
         loop {
-            // A worker that ended before its end could be heard of.
-            if let Some(code) = reap(self.worker, false)? {
-                return Ok(self.ended(code));
+            // A process that ended before its end could be heard of.
+            if self.reap_all()? {
+                return Ok(self.exit_code());
             }
             let mut byte = [0];
             tokio::select! {
@@ -195,7 +222,12 @@ impl Master {
                 }
                 count = channel.read(&mut byte), if channel_open => match (count, byte[0]) {
                     (Ok(1), READY) => self.ready()?,
-                    (Ok(1), _) => commands.served_anew(),
+                    (Ok(1), _) => {
+                        commands.served_anew();
+                        if let Some(programs) = (self.read_programs)(&self.service) {
+                            self.programs.lock().renew(programs);
+                        }
+                    }
                     // Without the byte the worker is ending, and the signal of its end is on its way.
                     _ => channel_open = false,
                 },
@@ -233,6 +265,7 @@ impl Master {
 
     /// Called when the worker serves.
     fn ready(&mut self) -> io::Result<()> {
+        self.ready = true;
         self.report.notice("Loading success.");
         if let Some(notifier) = &self.notifier {
             notifier.send(&format!("READY=1\nMAINPID={}\nSTATUS=Ready.\n", std::process::id()));
@@ -256,27 +289,72 @@ impl Master {
             }
             _ => {}
         }
-        // SAFETY: takes numbers; the worker has not been reaped, so the number is still its own.
-        unsafe { libc::kill(self.worker, signal) };
+        self.kill(signal);
+        self.programs.lock().kill(signal);
     }
 
-    /// Called when the worker has ended with this code; returns the master's exit code.
-    fn ended(&self, code: i32) -> u8 {
-        let worker = self.worker;
-        if code < 128 {
-            self.report.warning(&format!("Current worker ({worker}) exited with code {code} (Exit)"));
-        } else {
-            let word = signal_word(code - 128);
-            self.report.error(&format!("Current worker ({worker}) exited with code {code} ({word})"));
+    /// Sends a signal to the worker, if it has not ended.
+    fn kill(&self, signal: i32) {
+        if !self.worker_ended {
+            // SAFETY: takes numbers; the worker has not been reaped, so the number is still its own.
+            unsafe { libc::kill(self.worker, signal) };
         }
+    }
+
+    /// Collects processes that have ended; returns whether none is left.
+    fn reap_all(&mut self) -> io::Result<bool> {
+        let ended = self.programs.lock().reap();
+        for programs::Ended { name, pid, code, leaving } in ended {
+            let word = word_of(code);
+            if leaving {
+                self.report.warning(&format!("Former program '{name}' ({pid}) exited with code {code} ({word})"));
+            } else {
+                self.report.error(&format!("Current program '{name}' ({pid}) exited with code {code} ({word})"));
+                self.ended(code);
+            }
+        }
+        if !self.worker_ended
+            && let Some(code) = reap(self.worker, false)?
+        {
+            self.worker_ended = true;
+            let (worker, word) = (self.worker, word_of(code));
+            let message = format!("Current worker ({worker}) exited with code {code} ({word})");
+            if code < 128 {
+                self.report.warning(&message)
+            } else {
+                self.report.error(&message)
+            }
+            self.ended(code);
+            if !self.ready {
+                self.programs.lock().kill(libc::SIGTERM);
+            }
+        }
+        Ok(self.worker_ended && self.programs.lock().is_empty())
+    }
+
+    /// Called when a current process has ended with this code.
+    fn ended(&mut self, code: i32) {
         let asked_for = [0, 128 + libc::SIGTERM, 128 + libc::SIGINT].contains(&code);
         if !asked_for && self.exit_on_failure {
             self.report.error("exit-on-failure: killing every processes with SIGTERM");
+            self.kill(libc::SIGTERM);
+            self.programs.lock().kill(libc::SIGTERM);
         }
-        let own = if code == 128 + libc::SIGTERM { 0 } else { code };
-        self.report.warning(&format!("All workers exited. Exiting... ({own})"));
-        u8::try_from(own).unwrap_or(1)
+        if self.code == 0 && code != 128 + libc::SIGTERM {
+            self.code = code;
+        }
     }
+
+    /// Called when all have ended; returns the master's exit code.
+    fn exit_code(&self) -> u8 {
+        self.report.warning(&format!("All workers exited. Exiting... ({})", self.code));
+        u8::try_from(self.code).unwrap_or(1)
+    }
+}
+
+/// Returns what an exit code is called: that of a signal by its name.
+fn word_of(code: i32) -> String {
+    if code < 128 { "Exit".to_owned() } else { signal_word(code - 128) }
 }
 
 /// Returns the microseconds of the clock that a service manager compares with its own.

@@ -30,7 +30,7 @@ use std::os::fd::AsRawFd;
 use std::os::unix::net::UnixStream;
 use std::process::ExitCode;
 
-use sluicegate_config::model::Global;
+use sluicegate_config::model::{Global, Program};
 use sluicegate_proxy::cli::protocol::Rights;
 
 use crate::arguments::{Mode, Service};
@@ -64,7 +64,11 @@ pub enum Role {
 }
 
 /// Creates the processes that the command line and `global` ask for.
-pub fn take(service: &Service, global: &Global, report: Report) -> io::Result<Role> {
+pub fn take(
+    service: &Service,
+    (global, programs, read_programs): (&Global, Vec<Program>, master::ReadPrograms),
+    report: Report,
+) -> io::Result<Role> {
     let mode = service.mode(global);
     let path = service.pidfile.clone().map(|path| (path, None));
     let path = path.or_else(|| Some((global.pidfile.clone()?, global.at("pidfile").cloned())));
@@ -91,7 +95,11 @@ pub fn take(service: &Service, global: &Global, report: Report) -> io::Result<Ro
                 (None, None)
             };
             let pidfile = pidfile(std::process::id());
-            master::start(service, global, master::Start { waiting, null, notify, pidfile, report })
+            master::start(
+                service,
+                global,
+                master::Start { waiting, null, notify, pidfile, programs, read_programs, report },
+            )
         }
     }
 }

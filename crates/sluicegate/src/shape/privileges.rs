@@ -176,6 +176,9 @@ pub fn check_owners(config: &Config, diagnostics: &mut Diagnostics) {
     for socket in &global.stats_sockets {
         check(&socket.user, &socket.group, &socket.at);
     }
+    for program in &config.programs {
+        check(&program.user, &program.group, &program.at);
+    }
     let proxies = config.proxies.iter().flat_map(|proxy| &proxy.binds);
     let stores = config.stores.iter().flat_map(|store| &store.binds);
     let origins = config.origins.iter().flat_map(|origin| &origin.binds);

@@ -219,6 +219,11 @@ pub(crate) static KEYWORDS: Table<GlobalRow> = Table::new(&[
             };
         },
     ),
+    flag(
+        "expose-deprecated-directives",
+        "Allows 'program' sections after it; other deprecated directives do not need it.",
+        |g| &mut g.expose_deprecated,
+    ),
     line(
         "external-check",
         0,

@@ -109,12 +109,17 @@ static OTHER_NAMES: LazyLock<Vec<&str>> = LazyLock::new(|| {
 });
 
 impl GlobalReader {
-    /// Reads one line.
     /// Notes the file that is read next.
     pub(crate) fn begin(&mut self, file: &std::sync::Arc<str>) {
         self.global.default_paths.begin(file);
     }
 
+    /// Returns whether `program` sections are allowed.
+    pub(crate) fn allows_programs(&self) -> bool {
+        self.global.expose_deprecated
+    }
+
+    /// Reads one line.
     pub(crate) fn line(
         &mut self,
         line: &Line,

@@ -56,7 +56,6 @@ pub(crate) static KEYWORDS: Table<GlobalRow> = Table::new(&[
     line("cpu-map", 2, MANY, "THREADS CPU…", CPUS, |_, _| ()),
     line("cpu-policy", 1, MANY, "POLICY", CPUS, |_, _| ()),
     line("cpu-set", 1, MANY, "RULE…", CPUS, |_, _| ()),
-    alone("expose-deprecated-directives", "No effect: all supported directives are available without it."),
     alone("limited-quic", QUIC),
     number("mworker-max-reloads", "No effect: a reload happens within the serving process, so no old process remains."),
     alone("no-memory-trimming", MEMORY),

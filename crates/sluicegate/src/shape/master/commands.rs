@@ -3,14 +3,17 @@
 use std::fmt::Write as _;
 use std::io;
 use std::os::unix::net::UnixStream;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use std::time::Instant;
 
+use parking_lot::Mutex;
 use sluicegate_config::model::StatsLevel;
 use sluicegate_proxy::cli::protocol::{Answer, Commands, Mode, Output, Request, Session};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::sync::{mpsc, oneshot};
 
+use super::programs::Programs;
 use super::{errand, version};
 use crate::shape::channel;
 
@@ -20,6 +23,7 @@ pub struct Master {
     worker: i32,
     /// The time of its fork.
     begun: Instant,
+    programs: Arc<Mutex<Programs>>,
     /// The channel to the worker.
     channel: UnixStream,
     /// The channel through which a reload is requested.
@@ -215,9 +219,14 @@ enum Target {
 
 impl Master {
     /// Returns the commands of a master.
-    pub fn new(worker: i32, begun: Instant, channel: UnixStream, ask: mpsc::Sender<errand::Answer>) -> Master {
+    pub fn new(
+        (worker, begun): (i32, Instant),
+        programs: Arc<Mutex<Programs>>,
+        channel: UnixStream,
+        ask: mpsc::Sender<errand::Answer>,
+    ) -> Master {
         let (reloads, failed, behind) = Default::default();
-        Master { worker, begun, channel, ask, reloads, failed, behind }
+        Master { worker, begun, programs, channel, ask, reloads, failed, behind }
     }
 
     /// Called when a reload has ended.
@@ -304,8 +313,7 @@ impl Master {
     /// `show proc`: columns of 16 characters, as HAProxy's.
     fn show_proc(&self) -> String {
         let (reloads, failed) = (self.reloads.load(Relaxed), self.failed.load(Relaxed));
-        let up = self.begun.elapsed().as_secs();
-        let up = format!("{}d{:02}h{:02}m{:02}s", up / 86_400, up / 3_600 % 24, up / 60 % 60, up % 60);
+        let up = uptime(self.begun);
         let version = version();
         let mut text =
             format!("{:<16}{:<16}{:<16}{:<16}{:<15}\n", "#<PID>", "<type>", "<reloads>", "<uptime>", "<version>");
@@ -315,9 +323,15 @@ impl Master {
         text.push_str("# workers\n");
         let behind = self.behind.load(Relaxed);
         let _ = writeln!(text, "{:<16}{:<16}{behind:<16}{up:<16}{version:<15}", self.worker, "worker");
-        text.push_str("# programs\n");
+        self.programs.lock().show(&mut text);
         text
     }
+}
+
+/// Returns the time since a process was started, as `show proc` has it.
+pub fn uptime(begun: Instant) -> String {
+    let up = begun.elapsed().as_secs();
+    format!("{}d{:02}h{:02}m{:02}s", up / 86_400, up / 3_600 % 24, up / 60 % 60, up % 60)
 }
 
 impl Command {
@@ -405,7 +419,9 @@ mod tests {
 
     fn master() -> Master {
         let (channel, _) = UnixStream::pair().unwrap();
-        Master::new(77, Instant::now(), channel, mpsc::channel(1).0)
+        let report = crate::report::Report::new(&crate::arguments::Service::default());
+        let programs = Arc::new(Mutex::new(Programs::start(Vec::new(), report)));
+        Master::new((77, Instant::now()), programs, channel, mpsc::channel(1).0)
     }
 
     fn ask(master: &Master, line: &str, level: StatsLevel) -> String {
@@ -426,7 +442,7 @@ mod tests {
         let lines: Vec<&str> = text.lines().collect();
         assert_eq!(lines[0], "#<PID>          <type>          <reloads>       <uptime>        <version>      ");
         assert!(lines[1].contains("master          0 [failed: 0]   0d00h00m00s     3.2.0"), "{text}");
-        assert_eq!((lines[2], lines[4]), ("# workers", "# programs"));
+        assert_eq!((lines[2], lines.len()), ("# workers", 4));
         assert!(lines[3].starts_with("77              worker          0               0d00h00m00s     "), "{text}");
         master.served_anew();
         master.count(true);

@@ -5,6 +5,7 @@ mod debian;
 mod failures;
 mod master;
 mod privileges;
+mod programs;
 mod signals;
 
 use std::os::fd::RawFd;
